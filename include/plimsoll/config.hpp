@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What the compiler in use can do, and the macros that every other header relies on.
+/// None of them changes a function body or a class layout between translation units.
+#pragma once
+
+#include <plimsoll/version.hpp>
+
+// Results are the same bits everywhere only while the compiler keeps IEEE semantics.
+#if (defined(__FAST_MATH__) || defined(__USE_FAST_MATH__)) && !defined(PLIMSOLL_ALLOW_FAST_MATH)
+#error \
+    "Plimsoll: fast-math breaks the promise of equal bits on every rank. Compile without it, or define PLIMSOLL_ALLOW_FAST_MATH to give the promise up."
+#endif
+
+#if defined(__CUDACC__)
+/// 1 where the translation unit is compiled by a CUDA compiler, so that `gpu` policies can run.
+#define PLIMSOLL_HAS_CUDA_COMPILER 1
+/// Marks a function that a body may call on the host and on the device.
+#define PLIMSOLL_HD __host__ __device__
+#else
+#define PLIMSOLL_HAS_CUDA_COMPILER 0
+#define PLIMSOLL_HD
+#endif
+
+#define PLIMSOLL_DETAIL_ABI_NAME(major, minor) v##major##_##minor
+#define PLIMSOLL_DETAIL_ABI(major, minor) PLIMSOLL_DETAIL_ABI_NAME(major, minor)
+/// Inline namespace that keeps two versions apart in one program.
+#define PLIMSOLL_ABI PLIMSOLL_DETAIL_ABI(PLIMSOLL_VERSION_MAJOR, PLIMSOLL_VERSION_MINOR)

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Loads as 47-bit fixed point, so that every decision about them is an integer one.
+///
+/// A problem's loads are multiplied by the power of two that brings their total just below 2^47.
+/// Integers stay exact; a floating load keeps all bits that are worth at least 2^-47 of the total.
+/// The same values give the same fixed-point loads whatever type they come in.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <type_traits>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/exact_math.hpp>
+#include <plimsoll/detail/report.hpp>
+#include <plimsoll/types.hpp>
+
+namespace plimsoll::inline PLIMSOLL_ABI::detail {
+
+/// A load (or a sum of loads) times 2^shift, rounded down.
+using fixed_load = std::uint64_t;
+
+/// How one problem's loads become fixed point, or why they cannot.
+struct load_scale {
+  int shift = 0;
+  fault what = fault::none;
+  index_t where = -1;
+  double got = 0;
+};
+
+/// Looks at loads row(0), ..., row(n - 1).
+template <class Team, class Row>
+PLIMSOLL_HD load_scale scale_loads(Team& team, index_t n, Row row) {
+  using load = std::remove_cvref_t<decltype(row(index_t{}))>;
+  index_t const bad = team.min(n, [=](index_t i) {
+    load const value = row(i);
+    // Written so that NaN fails; the comparison with the limit is exact in every type.
+    bool const good = value >= load{0} && !(static_cast<double>(value) >= 0x1p47);
+    return good ? n : i;
+  });
+  if (bad < n) {
+    return load_scale{0, fault::load, bad, static_cast<double>(row(bad))};
+  }
+  // Fewer than 2^16 loads below 2^47 each cannot overflow 63 bits.
+  double total = 0;
+  int width = 0;
+  if constexpr (std::floating_point<load>) {
+    total = team.sum_ordered(n, [=](index_t i) { return static_cast<double>(row(i)); });
+    width = total > 0 ? static_cast<int>(bits_of(total) >> 52) - 1022 : 0;
+  } else {
+    auto const sum = team.sum(n, [=](index_t i) { return static_cast<std::int64_t>(row(i)); });
+    total = static_cast<double>(sum);
+    width = bit_width(static_cast<std::uint64_t>(sum));
+  }
+  if (width > 47) {
+    return load_scale{0, fault::total_load, -1, total};
+  }
+  return load_scale{total > 0 ? 47 - width : 0};
+}
+
+template <load_value T>
+PLIMSOLL_HD fixed_load to_fixed(T value, int shift) {
+  if constexpr (std::floating_point<T>) {
+    return fixed_point(static_cast<double>(value), shift);
+  } else {
+    return static_cast<fixed_load>(value) << shift;
+  }
+}
+
+/// Back in units of load.
+PLIMSOLL_HD inline double from_fixed(fixed_load value, int shift) {
+  return scale_by_power_of_two(static_cast<double>(value), -shift);
+}
+
+/// Keys that sort by load and then by id ascending. A load takes 48 bits: floating loads may add
+/// up to a few units past 2^47.
+inline constexpr std::uint64_t load_mask = (std::uint64_t{1} << 48) - 1;
+
+PLIMSOLL_HD constexpr std::uint64_t lighter_first(fixed_load load, index_t id) {
+  return (load << 16) | static_cast<std::uint64_t>(id);
+}
+PLIMSOLL_HD constexpr std::uint64_t heavier_first(fixed_load load, index_t id) {
+  return lighter_first(load_mask - load, id);
+}
+PLIMSOLL_HD constexpr index_t id_of(std::uint64_t key) {
+  return static_cast<index_t>(key & 0xffff);
+}
+PLIMSOLL_HD constexpr fixed_load light_load_of(std::uint64_t key) { return key >> 16; }
+PLIMSOLL_HD constexpr fixed_load heavy_load_of(std::uint64_t key) { return load_mask - (key >> 16); }
+
+}  // namespace plimsoll::inline PLIMSOLL_ABI::detail

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Runs a body over a batch of problems on the device in one launch: a warp or a block per
+/// problem, scratch in shared memory where it fits, else in global memory.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <type_traits>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/buffer.hpp>
+#include <plimsoll/detail/device/block_team.cuh>
+#include <plimsoll/detail/device/memory.cuh>
+#include <plimsoll/detail/device/warp_team.cuh>
+#include <plimsoll/detail/scratch.hpp>
+#include <plimsoll/execution.hpp>
+#include <plimsoll/types.hpp>
+
+// Two shared objects built for different architectures must not share a launcher or a kernel.
+#define PLIMSOLL_DETAIL_HIDDEN __attribute__((visibility("hidden")))
+
+namespace plimsoll::inline PLIMSOLL_ABI::detail {
+
+/// `stride` bytes of scratch for each of `slots` problems in flight; problem p uses slot p % slots.
+struct scratch_plan {
+  std::byte* global = nullptr;  ///< null: in dynamic shared memory
+  std::size_t stride = 0;
+};
+
+template <int Warps, class Body>
+PLIMSOLL_DETAIL_HIDDEN __global__ void __launch_bounds__(Warps* warp_size)
+    batched_warp_kernel(Body const body, index_t problems, scratch_plan plan) {
+  extern __shared__ uint4 plimsoll_shared[];
+  int const warp_in_block = static_cast<int>(threadIdx.x) / warp_size;
+  index_t const slots = index_t{gridDim.x} * Warps;
+  index_t const slot = index_t{blockIdx.x} * Warps + warp_in_block;
+  std::byte* const base = plan.global != nullptr
+                              ? plan.global + static_cast<std::size_t>(slot) * plan.stride
+                              : reinterpret_cast<std::byte*>(plimsoll_shared) +
+                                    static_cast<std::size_t>(warp_in_block) * plan.stride;
+  warp_team team(static_cast<int>(threadIdx.x) % warp_size);
+  for (index_t problem = slot; problem < problems; problem += slots) {
+    body(team, scratch(base), problem);
+    __syncwarp();
+  }
+}
+
+template <int Threads, class Body>
+PLIMSOLL_DETAIL_HIDDEN __global__ void __launch_bounds__(Threads)
+    batched_block_kernel(Body const body, index_t problems, scratch_plan plan) {
+  extern __shared__ uint4 plimsoll_shared[];
+  __shared__ block_exchange<Threads> exchange;
+  std::byte* const base =
+      plan.global != nullptr ? plan.global + static_cast<std::size_t>(blockIdx.x) * plan.stride
+                             : reinterpret_cast<std::byte*>(plimsoll_shared);
+  block_team<Threads> team(static_cast<int>(threadIdx.x), exchange);
+  for (index_t problem = blockIdx.x; problem < problems; problem += gridDim.x) {
+    body(team, scratch(base), problem);
+    __syncthreads();
+  }
+}
+
+/// What every device offers without asking, in bytes; leaves room for `block_exchange`.
+inline constexpr std::size_t shared_memory_for_scratch = 47 * 1024;
+/// Problems in flight when scratch lies in global memory: enough to fill any device.
+inline constexpr index_t problems_in_flight = 4096;
+
+template <int Warps, class Body>
+PLIMSOLL_DETAIL_HIDDEN void launch_warps(device_context const& context, index_t problems,
+                                         Body const& body, scratch_plan plan, std::size_t shared,
+                                         index_t limit) {
+  index_t const blocks = (std::min(problems, limit) + Warps - 1) / Warps;
+  batched_warp_kernel<Warps, Body>
+      <<<static_cast<unsigned>(blocks), Warps * warp_size, shared, context.stream>>>(
+          body, problems, plan);
+}
+
+/// Warps share a block only while every one of them finds room for its scratch.
+template <class Body>
+void launch_team(warp, device_context const& context, index_t problems, Body const& body,
+                 scratch_plan plan, index_t limit) {
+  std::size_t const shared = plan.global == nullptr ? plan.stride : 0;
+  if (4 * shared <= shared_memory_for_scratch) {
+    launch_warps<4>(context, problems, body, plan, 4 * shared, limit);
+  } else {
+    launch_warps<1>(context, problems, body, plan, shared, limit);
+  }
+}
+
+template <int Threads, class Body>
+PLIMSOLL_DETAIL_HIDDEN void launch_team(block<Threads>, device_context const& context,
+                                        index_t problems, Body const& body, scratch_plan plan,
+                                        index_t limit) {
+  std::size_t const shared = plan.global == nullptr ? plan.stride : 0;
+  batched_block_kernel<Threads, Body>
+      <<<static_cast<unsigned>(std::min(problems, limit)), Threads, shared, context.stream>>>(
+          body, problems, plan);
+}
+
+/// Runs body(team, scratch, problem) for every problem in [0, problems), by teams of the kind that
+/// the body names. Enqueues one kernel and does not synchronise.
+template <class Body>
+PLIMSOLL_DETAIL_HIDDEN void launch(device_context const& context, index_t problems,
+                                   Body const& body) {
+  static_assert(std::is_trivially_copyable_v<Body>);
+  if (problems <= 0) {
+    return;
+  }
+  constexpr index_t largest_grid = 0x7fffffff;
+  scratch_plan plan{nullptr, scratch_bytes_of<std::byte>(static_cast<index_t>(body.scratch_bytes()))};
+  bool const in_shared = plan.stride <= shared_memory_for_scratch;
+  index_t const limit = in_shared ? largest_grid : std::min(problems, problems_in_flight);
+  // A block of four warps may run past `limit` by three.
+  buffer<std::byte, device_context> const global(
+      context, in_shared ? 0 : (limit + 3) * static_cast<index_t>(plan.stride));
+  plan.global = global.data();
+  launch_team(typename Body::device_team{}, context, problems, body, plan, limit);
+  check_cuda(cudaGetLastError(), "kernel launch");
+}
+
+}  // namespace plimsoll::inline PLIMSOLL_ABI::detail

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// From a policy to the launcher of its side. A public function resolves its policy once and then
+/// calls `launch(context, problems, body)`.
+#pragma once
+
+#include <concepts>
+#include <utility>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/host/batched.hpp>
+#include <plimsoll/execution.hpp>
+#if PLIMSOLL_HAS_CUDA_COMPILER
+#include <plimsoll/detail/device/batched.cuh>
+#endif
+
+namespace plimsoll::inline PLIMSOLL_ABI::detail {
+
+/// The context of `policy`. A device policy in a host translation unit is refused here, and a host
+/// context returned instead, so that the refusal stays the only error.
+template <class P>
+auto resolve(P const& policy) {
+  using context = decltype(policy_traits<P>::resolve(policy));
+  constexpr bool usable = PLIMSOLL_HAS_CUDA_COMPILER || !std::same_as<context, device_context>;
+  static_assert(usable,
+                "Plimsoll: a gpu policy was used in a translation unit that is not compiled by a "
+                "CUDA compiler; move the call to a .cu file");
+  if constexpr (usable) {
+    return policy_traits<P>::resolve(policy);
+  } else {
+    return host_context<inline_executor>{};
+  }
+}
+
+template <class P>
+using context_of = decltype(resolve(std::declval<P const&>()));
+
+}  // namespace plimsoll::inline PLIMSOLL_ABI::detail

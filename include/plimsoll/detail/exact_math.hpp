@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Arithmetic that gives the same bits on every compiler, flag set and device: the only floating
+/// point that bodies may use besides single correctly rounded operations.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <type_traits>
+
+#include <plimsoll/config.hpp>
+
+namespace plimsoll::inline PLIMSOLL_ABI::detail {
+
+// std::bit_cast is a host function to nvcc unless the user passes a flag.
+PLIMSOLL_HD constexpr std::uint64_t bits_of(double x) {
+  return __builtin_bit_cast(std::uint64_t, x);
+}
+PLIMSOLL_HD constexpr double double_of(std::uint64_t bits) {
+  return __builtin_bit_cast(double, bits);
+}
+
+/// Position of the highest set bit plus one; 0 for 0.
+PLIMSOLL_HD inline int bit_width(std::uint64_t x) {
+#if defined(__CUDA_ARCH__)
+  return 64 - __clzll(static_cast<long long>(x));
+#else
+  return x == 0 ? 0 : 64 - __builtin_clzll(x);
+#endif
+}
+
+/// x as a rounded value: no compiler merges the operation that made it with the one that uses it.
+template <std::floating_point T>
+PLIMSOLL_HD inline T rounded(T x) {
+#if defined(__CUDA_ARCH__)
+  return x;  // the intrinsics below never contract
+#elif defined(__x86_64__)
+  asm("" : "+x"(x));
+  return x;
+#elif defined(__aarch64__)
+  asm("" : "+w"(x));
+  return x;
+#else
+  T volatile stored = x;
+  return stored;
+#endif
+}
+
+/// a + b, rounded once whatever made a and b.
+template <std::floating_point T>
+PLIMSOLL_HD inline T add(T a, T b) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (sizeof(T) == 4) {
+    return __fadd_rn(a, b);
+  } else {
+    return __dadd_rn(a, b);
+  }
+#else
+  return rounded(a) + rounded(b);
+#endif
+}
+
+/// a * b, rounded once whatever uses it.
+template <std::floating_point T>
+PLIMSOLL_HD inline T multiply(T a, T b) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (sizeof(T) == 4) {
+    return __fmul_rn(a, b);
+  } else {
+    return __dmul_rn(a, b);
+  }
+#else
+  return rounded(a * b);
+#endif
+}
+
+/// a * b + c, rounded once.
+PLIMSOLL_HD inline double mul_add(double a, double b, double c) {
+#if defined(__CUDA_ARCH__)
+  return __fma_rn(a, b, c);
+#else
+  return __builtin_fma(a, b, c);
+#endif
+}
+
+/// a * b + c, rounded after the product and after the sum.
+template <std::floating_point T>
+PLIMSOLL_HD inline T mul_then_add(T a, T b, T c) {
+  return add(multiply(a, b), c);
+}
+
+PLIMSOLL_HD inline double divide(double a, double b) {
+#if defined(__CUDA_ARCH__)
+  return __ddiv_rn(a, b);
+#else
+  return a / b;
+#endif
+}
+
+PLIMSOLL_HD inline double square_root(double x) {
+#if defined(__CUDA_ARCH__)
+  return __dsqrt_rn(x);
+#else
+  return __builtin_sqrt(x);
+#endif
+}
+
+/// floor(a / b) for a < 2^53 and b < 2^21, by one double division, which is several times faster
+/// than a 64-bit integer one. The rounded quotient cannot reach the next integer: the true one is
+/// at least 1/b below it, and half a unit in the last place of a quotient below 2^53/b is at most
+/// 1/(2b).
+PLIMSOLL_HD inline std::uint64_t divide_floor(std::uint64_t a, std::uint32_t b) {
+  return static_cast<std::uint64_t>(divide(static_cast<double>(a), static_cast<double>(b)));
+}
+
+/// x * 2^exponent for finite x and |exponent| <= 2000; rounded once where the result is normal.
+PLIMSOLL_HD inline double scale_by_power_of_two(double x, int exponent) {
+  auto const power = [](int e) { return double_of(static_cast<std::uint64_t>(e + 1023) << 52); };
+  for (; exponent < -1000; exponent += 1000) {
+    x = multiply(x, power(-1000));
+  }
+  for (; exponent > 1000; exponent -= 1000) {
+    x = multiply(x, power(1000));
+  }
+  return multiply(x, power(exponent));
+}
+
+/// floor(x * 2^exponent) for finite x >= 0 whose result is below 2^63, in integers only.
+PLIMSOLL_HD inline std::uint64_t fixed_point(double x, int exponent) {
+  std::uint64_t const bits = bits_of(x);
+  int const field = static_cast<int>(bits >> 52);
+  std::uint64_t const fraction = bits & ((std::uint64_t{1} << 52) - 1);
+  std::uint64_t const mantissa = field == 0 ? fraction : fraction | (std::uint64_t{1} << 52);
+  int const shift = exponent + (field == 0 ? -1074 : field - 1075);
+  if (shift >= 0) {
+    return mantissa << shift;
+  }
+  return shift <= -64 ? 0 : mantissa >> -shift;
+}
+
+/// e^x to about one unit in the last place for -700 <= x <= 700 (clamped outside):
+/// x = k ln 2 + r, a polynomial in r, then an exact scaling by 2^k.
+PLIMSOLL_HD inline double exp(double x) {
+  constexpr double log2_e = 1.4426950408889634;
+  constexpr double ln2_high = 0.6931471803691238;
+  constexpr double ln2_low = 1.9082149292705877e-10;
+  constexpr double round_to_integer = 6755399441055744.0;  // 1.5 * 2^52
+  x = x < -700.0 ? -700.0 : (x > 700.0 ? 700.0 : x);
+  double const k = add(mul_add(x, log2_e, round_to_integer), -round_to_integer);
+  double r = mul_add(-k, ln2_high, x);
+  r = mul_add(-k, ln2_low, r);
+  // 1/n! down from 13: the next term is below 2^-60 for |r| <= ln(2)/2.
+  constexpr double coefficients[] = {
+      1.6059043836821613e-10, 2.08767569878681e-09,   2.505210838544172e-08, 2.7557319223985893e-07,
+      2.7557319223985893e-06, 2.48015873015873e-05,   0.0001984126984126984, 0.001388888888888889,
+      0.008333333333333333,   0.041666666666666664,   0.16666666666666666,   0.5};
+  double sum = coefficients[0];
+  for (int i = 1; i < 12; ++i) {
+    sum = mul_add(sum, r, coefficients[i]);
+  }
+  sum = mul_add(multiply(sum, r), r, r);
+  return scale_by_power_of_two(add(sum, 1.0), static_cast<int>(k));
+}
+
+/// log2(x) to a few units in the last place for finite x > 0:
+/// x = 2^k m with m in [sqrt(1/2), sqrt(2)), then the series of atanh((m - 1) / (m + 1)).
+PLIMSOLL_HD inline double log2(double x) {
+  constexpr double log2_e = 1.4426950408889634;
+  int k = 0;
+  if (x < 2.2250738585072014e-308) {
+    x = multiply(x, 18014398509481984.0);  // 2^54: brings a subnormal into the normal range
+    k = -54;
+  }
+  std::uint64_t const bits = bits_of(x);
+  k += static_cast<int>(bits >> 52) - 1023;
+  double m = double_of((bits & ((std::uint64_t{1} << 52) - 1)) | (std::uint64_t{1023} << 52));
+  if (m >= 1.4142135623730951) {
+    m = multiply(m, 0.5);
+    ++k;
+  }
+  double const z = divide(add(m, -1.0), add(m, 1.0));
+  double const z2 = multiply(z, z);
+  double sum = 1.0 / 23;  // |z| <= 0.1716: the next term is below 2^-60
+  for (int n = 21; n >= 3; n -= 2) {
+    sum = mul_add(sum, z2, divide(1.0, n));
+  }
+  double const tail = multiply(multiply(sum, z2), z);
+  return mul_add(multiply(2.0, add(tail, z)), log2_e, k);
+}
+
+}  // namespace plimsoll::inline PLIMSOLL_ABI::detail

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Runs a body over a batch of problems on the host: one serial team per problem, problems spread
+/// over the context's executor.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <exception>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/buffer.hpp>
+#include <plimsoll/detail/host/memory.hpp>
+#include <plimsoll/detail/scratch.hpp>
+#include <plimsoll/detail/serial_team.hpp>
+#include <plimsoll/execution.hpp>
+#include <plimsoll/types.hpp>
+
+namespace plimsoll::inline PLIMSOLL_ABI::detail {
+
+/// Keeps the first exception thrown on any thread, so that executors need not pass exceptions on.
+class exception_slot {
+ public:
+  template <class F>
+  void capture(F&& f) {
+    try {
+      f();
+    } catch (...) {
+      if (!taken_.test_and_set()) {
+        exception_ = std::current_exception();
+      }
+    }
+  }
+  void rethrow() const {
+    if (exception_) {
+      std::rethrow_exception(exception_);
+    }
+  }
+
+ private:
+  std::atomic_flag taken_ = ATOMIC_FLAG_INIT;
+  std::exception_ptr exception_;
+};
+
+/// Calls f(first, last) over blocks of [0, n) on the context's executor; f may throw.
+template <class Executor, class F>
+void for_blocks(host_context<Executor> const& context, index_t n, F const& f) {
+  exception_slot failure;
+  context.executor.for_blocks(
+      n, [&](index_t first, index_t last) { failure.capture([&] { f(first, last); }); });
+  failure.rethrow();
+}
+
+/// Runs body(team, scratch, problem) for every problem in [0, problems).
+/// Scratch is allocated once per block of problems.
+template <class Executor, class Body>
+void launch(host_context<Executor> const& context, index_t problems, Body const& body) {
+  for_blocks(context, problems, [&](index_t first, index_t last) {
+    buffer<std::byte, host_context<Executor>> const memory(
+        context, static_cast<index_t>(body.scratch_bytes()));
+    serial_team team;
+    for (index_t problem = first; problem < last; ++problem) {
+      body(team, scratch(memory.data()), problem);
+    }
+  });
+}
+
+}  // namespace plimsoll::inline PLIMSOLL_ABI::detail

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Host side of `memory_of`.
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <new>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/buffer.hpp>
+#include <plimsoll/execution.hpp>
+
+namespace plimsoll::inline PLIMSOLL_ABI::detail {
+
+template <class Executor>
+struct memory_of<host_context<Executor>> {
+  using context = host_context<Executor>;
+
+  static void* allocate(context const& where, std::size_t bytes, std::size_t alignment) {
+    return where.memory.empty() ? ::operator new(bytes, std::align_val_t{alignment})
+                                : where.memory.allocate(nullptr, bytes, alignment);
+  }
+  static void deallocate(context const& where, void* pointer, std::size_t bytes,
+                         std::size_t alignment) {
+    if (where.memory.empty()) {
+      ::operator delete(pointer, std::align_val_t{alignment});
+    } else {
+      where.memory.deallocate(nullptr, pointer, bytes, alignment);
+    }
+  }
+  static void to_host(context const&, void const* source, void* destination, std::size_t bytes) {
+    if (bytes > 0) {
+      std::memcpy(destination, source, bytes);
+    }
+  }
+  static void from_host(context const&, void const* source, void* destination, std::size_t bytes) {
+    if (bytes > 0) {
+      std::memcpy(destination, source, bytes);
+    }
+  }
+  static void zero(context const&, void* destination, std::size_t bytes) {
+    if (bytes > 0) {
+      std::memset(destination, 0, bytes);
+    }
+  }
+};
+
+}  // namespace plimsoll::inline PLIMSOLL_ABI::detail

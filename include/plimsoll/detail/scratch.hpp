@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Temporary memory of one problem: a bump allocator from one base pointer.
+#pragma once
+
+#include <cstddef>
+#include <type_traits>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/types.hpp>
+
+namespace plimsoll::inline PLIMSOLL_ABI::detail {
+
+/// Bytes that `scratch.take<T>(n)` uses up; a body adds these up in `scratch_bytes()`.
+template <class T>
+PLIMSOLL_HD constexpr std::size_t scratch_bytes_of(index_t n) {
+  constexpr std::size_t unit = 16;  // keeps every array aligned for 128-bit keys
+  static_assert(alignof(T) <= unit);
+  return (static_cast<std::size_t>(n) * sizeof(T) + unit - 1) / unit * unit;
+}
+
+/// Hands out arrays of one problem's scratch memory. Taking is uniform: every thread of a team
+/// takes the same arrays in the same order and gets the same pointers. Elements start undefined.
+class scratch {
+ public:
+  PLIMSOLL_HD explicit scratch(std::byte* base) : next_(base) {}
+
+  template <class T>
+  PLIMSOLL_HD T* take(index_t n) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    T* const result = reinterpret_cast<T*>(next_);
+    next_ += scratch_bytes_of<T>(n);
+    return result;
+  }
+
+ private:
+  std::byte* next_;
+};
+
+}  // namespace plimsoll::inline PLIMSOLL_ABI::detail

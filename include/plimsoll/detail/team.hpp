@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The team concept: what a body may ask of the threads that run it.
+///
+/// A body solves one problem. It never sees a thread: it calls its team, every call is a barrier
+/// with memory visibility on entry and on exit, and the control flow around calls depends only on
+/// uniform values (parameters, results of team calls, memory written before the previous call).
+/// Functions passed in run in any order, write only what index i owns, and never call the team.
+///
+///     for_each(n, f)                 f(i) for every i in [0, n)
+///     single(f)                      f() once
+///     broadcast(f)                   f() once, its value to all; trivially copyable
+///     reduce(n, f, op, identity)     exact operations only; a floating sum is refused
+///     sum min max any count          shorthands
+///     sum_ordered(n, f)              floating sum, the same bits in every team
+///     argmin argmax(n, key)          {key, index}; ties to the lowest index; n = 0: index -1
+///     exclusive_scan(n, f, out)      integers; returns the total
+///     sort(keys, n)                  ascending; keys must be unique
+///     queue(keys, n)                 indexed min-queue: empty top replace_top pop
+///
+/// `serial_team` runs a body on one host thread, `warp_team` and `block_team` on a GPU.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+#include <utility>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/types.hpp>
+
+namespace plimsoll::inline PLIMSOLL_ABI::detail {
+
+/// What a body names as its `device_team`: one problem per warp, several warps a block.
+struct warp {};
+/// One problem per block of `Threads` threads.
+template <int Threads>
+struct block {
+  static_assert(Threads == 128 || Threads == 256 || Threads == 512);
+};
+
+struct plus {
+  template <class T>
+  PLIMSOLL_HD T operator()(T a, T b) const {
+    return static_cast<T>(a + b);
+  }
+};
+struct minimum {
+  template <class T>
+  PLIMSOLL_HD T operator()(T a, T b) const {
+    return b < a ? b : a;
+  }
+};
+struct maximum {
+  template <class T>
+  PLIMSOLL_HD T operator()(T a, T b) const {
+    return a < b ? b : a;
+  }
+};
+struct bit_or {
+  template <class T>
+  PLIMSOLL_HD T operator()(T a, T b) const {
+    return static_cast<T>(a | b);
+  }
+};
+
+/// A key and where it stands; index -1 means none.
+template <class Key>
+struct extreme {
+  Key key;
+  index_t index;
+};
+/// Picks the lower (or higher) key, then the lower index.
+template <class Compare>
+struct pick {
+  template <class Key>
+  PLIMSOLL_HD extreme<Key> operator()(extreme<Key> a, extreme<Key> b) const {
+    if (a.index < 0 || b.index < 0) {
+      return a.index < 0 ? b : a;
+    }
+    if (Compare{}(a.key, b.key) || Compare{}(b.key, a.key)) {
+      return Compare{}(a.key, b.key) ? a : b;
+    }
+    return a.index < b.index ? a : b;
+  }
+};
+struct less {
+  template <class T>
+  PLIMSOLL_HD bool operator()(T a, T b) const {
+    return a < b;
+  }
+};
+struct greater {
+  template <class T>
+  PLIMSOLL_HD bool operator()(T a, T b) const {
+    return b < a;
+  }
+};
+
+/// Operations whose result does not depend on the order of evaluation.
+template <class Op, class T>
+inline constexpr bool is_exact = false;
+template <class T>
+inline constexpr bool is_exact<plus, T> = std::is_integral_v<T>;
+template <class T>
+inline constexpr bool is_exact<bit_or, T> = std::is_integral_v<T>;
+template <class T>
+inline constexpr bool is_exact<minimum, T> = true;
+template <class T>
+inline constexpr bool is_exact<maximum, T> = true;
+template <class Compare, class Key>
+inline constexpr bool is_exact<pick<Compare>, extreme<Key>> = true;
+
+// std::numeric_limits has host functions only, as nvcc sees them.
+template <class T>
+inline constexpr T highest = std::numeric_limits<T>::max();
+template <class T>
+inline constexpr T lowest = std::numeric_limits<T>::lowest();
+
+template <class F>
+using result_at = std::remove_cvref_t<std::invoke_result_t<F&, index_t>>;
+
+/// Binary heap over `keys`, the smallest first. Each step is one `single` of the team; a serial
+/// team pays nothing for that.
+template <class Team, class Key>
+class heap_queue {
+ public:
+  PLIMSOLL_HD heap_queue(Team& team, Key* keys, index_t n) : team_(team), keys_(keys), size_(n) {
+    team_.single([keys, n] {
+      for (index_t i = n / 2; i-- > 0;) {
+        sift_down(keys, n, i, keys[i]);
+      }
+    });
+  }
+  [[nodiscard]] PLIMSOLL_HD bool empty() const { return size_ == 0; }
+  [[nodiscard]] PLIMSOLL_HD Key top() const { return keys_[0]; }
+  PLIMSOLL_HD void replace_top(Key key) {
+    team_.single([keys = keys_, n = size_, key] { sift_down(keys, n, 0, key); });
+  }
+  PLIMSOLL_HD void pop() {
+    --size_;
+    team_.single([keys = keys_, n = size_] { sift_down(keys, n, 0, keys[n]); });
+  }
+
+ private:
+  PLIMSOLL_HD static void sift_down(Key* keys, index_t n, index_t hole, Key key) {
+    for (;;) {
+      index_t child = 2 * hole + 1;
+      if (child >= n) {
+        break;
+      }
+      child += static_cast<index_t>(child + 1 < n && keys[child + 1] < keys[child]);
+      if (!(keys[child] < key)) {
+        break;
+      }
+      keys[hole] = keys[child];
+      hole = child;
+    }
+    keys[hole] = key;
+  }
+
+  Team& team_;
+  Key* keys_;
+  index_t size_;
+};
+
+/// The calls that every team builds from its own for_each, single and reduce.
+template <class Team>
+class team_operations {
+ public:
+  template <class F>
+  PLIMSOLL_HD auto sum(index_t n, F f) {
+    using T = result_at<F>;
+    return self().reduce(n, f, plus{}, T{});
+  }
+  template <class F>
+  PLIMSOLL_HD auto min(index_t n, F f) {
+    using T = result_at<F>;
+    return self().reduce(n, f, minimum{}, T{highest<T>});
+  }
+  template <class F>
+  PLIMSOLL_HD auto max(index_t n, F f) {
+    using T = result_at<F>;
+    return self().reduce(n, f, maximum{}, T{lowest<T>});
+  }
+  template <class F>
+  PLIMSOLL_HD bool any(index_t n, F f) {
+    return self().reduce(
+               n, [&](index_t i) { return static_cast<int>(static_cast<bool>(f(i))); }, bit_or{},
+               0) != 0;
+  }
+  template <class F>
+  PLIMSOLL_HD index_t count(index_t n, F f) {
+    return self().reduce(
+        n, [&](index_t i) { return static_cast<index_t>(static_cast<bool>(f(i))); }, plus{},
+        index_t{0});
+  }
+  template <class F>
+  PLIMSOLL_HD auto argmin(index_t n, F key) {
+    return extreme_of<less>(n, key);
+  }
+  template <class F>
+  PLIMSOLL_HD auto argmax(index_t n, F key) {
+    return extreme_of<greater>(n, key);
+  }
+
+  /// Bitonic network in the form whose every comparison puts the smaller key first, so that places
+  /// past the end act as infinitely large keys and any n works.
+  template <class Key>
+  PLIMSOLL_HD void sort(Key* keys, index_t n) {
+    for (index_t width = 2; width / 2 < n; width *= 2) {
+      index_t const half = width / 2;
+      compare_exchange(keys, n, [half](index_t pair, index_t& a, index_t& b) {
+        index_t const base = pair / half * (2 * half);
+        a = base + pair % half;
+        b = base + 2 * half - 1 - pair % half;
+      });
+      for (index_t step = half / 2; step > 0; step /= 2) {
+        compare_exchange(keys, n, [step](index_t pair, index_t& a, index_t& b) {
+          a = pair / step * (2 * step) + pair % step;
+          b = a + step;
+        });
+      }
+    }
+  }
+
+  /// Min-queue over unique keys; `keys` is its memory until the queue is done with.
+  template <class Key>
+  PLIMSOLL_HD auto queue(Key* keys, index_t n) {
+    return heap_queue<Team, Key>(self(), keys, n);
+  }
+
+ protected:
+  PLIMSOLL_HD Team& self() { return static_cast<Team&>(*this); }
+
+ private:
+  template <class Compare, class F>
+  PLIMSOLL_HD auto extreme_of(index_t n, F key) {
+    using K = result_at<F>;
+    return self().reduce(
+        n, [&](index_t i) { return extreme<K>{key(i), i}; }, pick<Compare>{}, extreme<K>{K{}, -1});
+  }
+
+  template <class Key, class Pairing>
+  PLIMSOLL_HD void compare_exchange(Key* keys, index_t n, Pairing pairing) {
+    index_t pairs = 1;
+    while (2 * pairs < n) {
+      pairs *= 2;
+    }
+    self().for_each(pairs, [=](index_t pair) {
+      index_t a = 0;
+      index_t b = 0;
+      pairing(pair, a, b);
+      if (b < n && keys[b] < keys[a]) {
+        Key const smaller = keys[b];
+        keys[b] = keys[a];
+        keys[a] = smaller;
+      }
+    });
+  }
+};
+
+}  // namespace plimsoll::inline PLIMSOLL_ABI::detail

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Execution policies: where a primitive runs and where its temporaries come from.
+/// A policy is always the first argument.
+///
+/// | policy | header | runs on |
+/// |---|---|---|
+/// | `plimsoll::seq` | this one | the calling thread |
+/// | `plimsoll::omp` | `<plimsoll/execution/omp.hpp>` | OpenMP threads |
+/// | `plimsoll::gpu(stream)` | this one; calls need a CUDA compiler | a CUDA stream |
+/// | Thrust's policies | `<plimsoll/execution/thrust.cuh>` | as they say |
+/// | your own pool | specialise `policy_traits` | your threads |
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <type_traits>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/types.hpp>
+
+struct CUstream_st;
+
+namespace plimsoll::inline PLIMSOLL_ABI {
+
+/// A CUDA stream (`cudaStream_t`), nameable without CUDA's headers.
+using stream_t = CUstream_st*;
+
+/// Memory for host policies; `std::pmr::memory_resource` is one.
+/// May throw from `allocate`; `deallocate` must not throw.
+template <class R>
+concept host_resource = requires(R& r, void* p, std::size_t n) {
+  { r.allocate(n, n) } -> std::same_as<void*>;
+  r.deallocate(p, n, n);
+};
+
+/// Stream-ordered device memory for `gpu` policies.
+template <class R>
+concept device_resource = requires(R& r, stream_t s, void* p, std::size_t n) {
+  { r.allocate(s, n, n) } -> std::same_as<void*>;
+  r.deallocate(s, p, n, n);
+};
+
+/// Non-owning reference to either kind of resource; empty means the default one
+/// (operator new on the host, cudaMallocAsync on the device). The resource must outlive its use.
+class resource_ref {
+ public:
+  using allocate_function = void* (*)(void* object, stream_t, std::size_t bytes, std::size_t alignment);
+  using deallocate_function = void (*)(void* object, stream_t, void*, std::size_t bytes,
+                                       std::size_t alignment);
+
+  constexpr resource_ref() = default;
+
+  /// From the parts, for memory that is not an object with the two members.
+  constexpr resource_ref(void* object, allocate_function acquire, deallocate_function release)
+      : object_(object), allocate_(acquire), deallocate_(release) {}
+
+  template <class R>
+    requires(!std::same_as<R, resource_ref> && (host_resource<R> || device_resource<R>))
+  explicit resource_ref(R& resource)
+      : object_(&resource),
+        allocate_([](void* object, [[maybe_unused]] stream_t stream, std::size_t bytes,
+                     std::size_t alignment) -> void* {
+          if constexpr (device_resource<R>) {
+            return static_cast<R*>(object)->allocate(stream, bytes, alignment);
+          } else {
+            return static_cast<R*>(object)->allocate(bytes, alignment);
+          }
+        }),
+        deallocate_([](void* object, [[maybe_unused]] stream_t stream, void* pointer,
+                       std::size_t bytes, std::size_t alignment) {
+          if constexpr (device_resource<R>) {
+            static_cast<R*>(object)->deallocate(stream, pointer, bytes, alignment);
+          } else {
+            static_cast<R*>(object)->deallocate(pointer, bytes, alignment);
+          }
+        }) {}
+
+  [[nodiscard]] constexpr bool empty() const { return object_ == nullptr; }
+  [[nodiscard]] void* allocate(stream_t stream, std::size_t bytes, std::size_t alignment) const {
+    return allocate_(object_, stream, bytes, alignment);
+  }
+  void deallocate(stream_t stream, void* pointer, std::size_t bytes,
+                  std::size_t alignment) const {
+    deallocate_(object_, stream, pointer, bytes, alignment);
+  }
+
+ private:
+  void* object_ = nullptr;
+  allocate_function allocate_ = nullptr;
+  deallocate_function deallocate_ = nullptr;
+};
+
+/// What a host policy comes down to: who runs the work, and where temporaries come from.
+/// `executor.for_blocks(n, f)` must call f(first, last) so that the ranges cover [0, n) once,
+/// in any order and on any threads, and return when all calls have; f does not throw.
+template <class Executor>
+struct host_context {
+  Executor executor;
+  resource_ref memory = {};
+};
+
+/// What a device policy comes down to.
+struct device_context {
+  stream_t stream = nullptr;
+  resource_ref memory = {};
+};
+
+/// Maps a policy to its context. Specialise it for your own policy type:
+/// `static host_context<my_executor> resolve(my_policy const&)`.
+template <class Policy>
+struct policy_traits;
+
+/// Anything that `policy_traits` can resolve.
+template <class P>
+concept execution_policy = requires(std::remove_cvref_t<P> const& policy) {
+  policy_traits<std::remove_cvref_t<P>>::resolve(policy);
+};
+
+/// Runs all work on the calling thread.
+struct inline_executor {
+  template <class F>
+  void for_blocks(index_t n, F&& f) const {
+    if (n > 0) {
+      f(index_t{0}, n);
+    }
+  }
+};
+
+/// Type of `plimsoll::seq`.
+struct seq_policy {
+  resource_ref memory = {};
+  /// The same policy with temporaries from `resource`.
+  template <host_resource R>
+  [[nodiscard]] seq_policy operator()(R& resource) const {
+    return seq_policy{resource_ref(resource)};
+  }
+};
+/// Runs on the calling thread; `seq(resource)` takes temporaries from `resource`.
+inline constexpr seq_policy seq{};
+
+template <>
+struct policy_traits<seq_policy> {
+  static host_context<inline_executor> resolve(seq_policy const& policy) {
+    return {inline_executor{}, policy.memory};
+  }
+};
+
+/// Type of `plimsoll::gpu(...)`. It can be held and passed in any translation unit; a primitive
+/// called with it must be compiled by a CUDA compiler.
+class gpu_policy {
+ public:
+  explicit gpu_policy(stream_t stream, resource_ref memory = {})
+      : stream_(stream), memory_(memory) {}
+  [[nodiscard]] stream_t stream() const { return stream_; }
+  [[nodiscard]] resource_ref memory() const { return memory_; }
+
+ private:
+  stream_t stream_;
+  resource_ref memory_;
+};
+
+/// Work is enqueued on `stream`; temporaries come from cudaMallocAsync.
+inline gpu_policy gpu(stream_t stream) { return gpu_policy(stream); }
+/// Work is enqueued on `stream`; temporaries come from `resource`.
+template <device_resource R>
+gpu_policy gpu(stream_t stream, R& resource) {
+  return gpu_policy(stream, resource_ref(resource));
+}
+
+template <>
+struct policy_traits<gpu_policy> {
+  static device_context resolve(gpu_policy const& policy) {
+    return {policy.stream(), policy.memory()};
+  }
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Opt-in: lets Thrust's policies be passed to Plimsoll. Needs a CUDA compiler and CCCL >= 3.0.
+///
+/// `thrust::host`, `thrust::seq` and `thrust::cpp::par` run on the calling thread,
+/// `thrust::omp::par` on OpenMP threads where OpenMP is on, `thrust::device`,
+/// `thrust::cuda::par...on(stream)` on that stream (without `.on`: the default stream).
+/// Calls that only fill device memory stay asynchronous even for `par`.
+#pragma once
+
+#if !defined(__CUDACC__)
+#error "Plimsoll: <plimsoll/execution/thrust.cuh> needs a CUDA compiler; include it from a .cu file"
+#endif
+
+#include <thrust/execution_policy.h>
+#include <thrust/memory.h>
+#include <thrust/system/cpp/execution_policy.h>
+#include <thrust/system/cuda/execution_policy.h>
+#include <thrust/system/omp/execution_policy.h>
+
+#include <concepts>
+#include <cstddef>
+#include <new>
+#include <type_traits>
+
+#include <plimsoll/execution.hpp>
+#if defined(_OPENMP)
+#include <plimsoll/execution/omp.hpp>
+#endif
+
+namespace plimsoll::inline PLIMSOLL_ABI {
+
+namespace detail {
+
+template <class P>
+concept thrust_cuda_policy = std::derived_from<P, thrust::cuda::execution_policy<P>>;
+template <class P>
+concept thrust_omp_policy = std::derived_from<P, thrust::omp::execution_policy<P>>;
+template <class P>
+concept thrust_host_policy =
+    !thrust_cuda_policy<P> && !thrust_omp_policy<P> &&
+    (std::derived_from<P, thrust::cpp::execution_policy<P>> ||
+     std::same_as<P, std::remove_cvref_t<decltype(thrust::seq)>>);
+
+}  // namespace detail
+
+template <detail::thrust_host_policy P>
+struct policy_traits<P> {
+  static host_context<inline_executor> resolve(P const&) { return {}; }
+};
+
+#if defined(_OPENMP)
+template <detail::thrust_omp_policy P>
+struct policy_traits<P> {
+  static host_context<omp_executor> resolve(P const&) { return {}; }
+};
+#endif
+
+/// The stream is the policy's; with `par(alloc)` or `par_nosync(alloc)` temporaries come from
+/// `alloc`, through Thrust's own hook.
+template <detail::thrust_cuda_policy P>
+struct policy_traits<P> {
+  /// The context refers to the policy, so prepared objects, which outlive the call, refuse it.
+  static constexpr bool transient = true;
+
+  static device_context resolve(P const& policy) {
+    P copy = policy;  // Thrust's accessor wants a mutable policy
+    return {get_stream(copy), resource_ref(const_cast<P*>(&policy), &allocate, &deallocate)};
+  }
+
+ private:
+  // Thrust's temporaries are typed; 16-byte units keep the alignment of any element.
+  struct alignas(16) unit {
+    std::byte bytes[16];
+  };
+  static constexpr std::ptrdiff_t units(std::size_t bytes) {
+    return static_cast<std::ptrdiff_t>((bytes + sizeof(unit) - 1) / sizeof(unit));
+  }
+  static void* allocate(void* policy, stream_t, std::size_t bytes, std::size_t) {
+    auto const got = thrust::get_temporary_buffer<unit>(*static_cast<P*>(policy), units(bytes));
+    if (got.second < units(bytes)) {
+      throw std::bad_alloc();
+    }
+    return thrust::raw_pointer_cast(got.first);
+  }
+  static void deallocate(void* policy, stream_t, void* pointer, std::size_t bytes, std::size_t) {
+    using tag = thrust::cuda::tag;
+    thrust::return_temporary_buffer(*static_cast<P*>(policy),
+                                    thrust::pointer<unit, tag>(static_cast<unit*>(pointer)),
+                                    units(bytes));
+  }
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Every public header that needs nothing but the standard library (and, under a CUDA compiler,
+/// the CUDA toolkit). Opt-in headers are in <plimsoll/execution/>.
+#pragma once
+
+#include <plimsoll/error.hpp>
+#include <plimsoll/execution.hpp>
+#include <plimsoll/load_tensor.hpp>
+#include <plimsoll/memory.hpp>
+#include <plimsoll/metrics.hpp>
+#include <plimsoll/placement.hpp>
+#include <plimsoll/random.hpp>
+#include <plimsoll/replication.hpp>
+#include <plimsoll/systems/eplb.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/version.hpp>
+#include <plimsoll/views.hpp>

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// How many copies each expert gets.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/replication.hpp>
+#include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/report.hpp>
+#include <plimsoll/error.hpp>
+#include <plimsoll/execution.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll::inline PLIMSOLL_ABI {
+
+/// Limits on the copies of each expert.
+struct replication_options {
+  /// Every expert gets at least this many; at least 1.
+  std::int32_t min_copies = 1;
+  /// No expert gets more; `ranks` allows at most one copy per rank.
+  std::int32_t max_copies = static_cast<std::int32_t>(rank_limit);
+  /// `[experts]`, in the policy's memory: a floor for each expert instead of `min_copies`.
+  vector_ref<std::int32_t const> min_copies_each = {};
+  /// `[experts]`, in the policy's memory: a cap for each expert instead of `max_copies`.
+  vector_ref<std::int32_t const> max_copies_each = {};
+};
+
+namespace detail {
+
+/// Checks what `replicate` and the systems built on it share.
+inline void expect_replicable(std::string_view function, index_t experts, index_t slots) {
+  expect_between(function, "loads", 1, expert_limit, experts, "experts");
+  expect_between(function, "slots", experts, experts + rank_limit - 1, slots,
+                 "slots (at least one per expert)");
+}
+
+template <class Context, class Loads>
+void enqueue_replicate(Context const& context, Loads const& loads, index_t slots,
+                       replication_options const& options, matrix_ref<std::int32_t> replica_count,
+                       problem_report* reports) {
+  launch(context, loads.extent(0),
+         replication_body<Loads>{loads,
+                                 slots,
+                                 {options.min_copies, options.min_copies_each},
+                                 {options.max_copies, options.max_copies_each},
+                                 replica_count,
+                                 reports});
+}
+
+}  // namespace detail
+
+/// @brief Gives each layer's `slots` places to its experts so that the largest load per copy is as
+/// small as it can be.
+///
+/// Every expert starts with its floor; each further place goes to the expert with the largest
+/// load / copies that is below its cap, ties to the lowest id. This is the rule of DeepSeek's EPLB
+/// and d'Hondt's apportionment; the counts are optimal, and the certificate says so.
+///
+/// @param loads `[layers, experts]`, token copies, in the policy's memory; int32, uint32, int64,
+///   float, double or generated; each at least 0, the total of a layer below 2^47
+/// @param slots places per layer, from the number of experts on
+/// @param options floors and caps
+/// @param[out] replica_count `[layers, experts]` int32, adds up to `slots` per layer
+/// @return per layer: the largest load per copy, with bound equal to value; work = copies given
+///   beyond the floors
+/// @throws invalid_input for shapes and options; for values, naming layer and expert, in which
+///   case `replica_count` is unspecified
+/// @complexity O(experts + (slots - experts) log experts) per layer
+/// @workspace 20 bytes per expert and problem in flight, and 56 bytes per layer, from the policy
+/// @stream synchronises once
+/// @determinism the same bits under every policy; a load per copy is compared in 47-bit fixed
+///   point (units of 2^-47 of the layer's total at the coarsest)
+template <execution_policy P, load_matrix_view Loads, output_of<std::int32_t, 2> Counts>
+std::vector<certificate> replicate(P const& policy, Loads const& loads, index_t slots,
+                                   replication_options const& options, Counts&& replica_count) {
+  constexpr char const* name = "replicate";
+  auto const load = detail::normalize<2>(loads);
+  matrix_ref<std::int32_t> const counts = detail::normalize<2>(replica_count);
+  index_t const layers = load.extent(0);
+  index_t const experts = load.extent(1);
+  detail::expect_replicable(name, experts, slots);
+  detail::expect_between(name, "options.min_copies", 1, rank_limit, options.min_copies, "copies");
+  detail::expect_between(name, "options.max_copies", 1, rank_limit, options.max_copies, "copies");
+  if (options.min_copies_each.data != nullptr) {
+    detail::expect_extent(name, "options.min_copies_each", experts,
+                          options.min_copies_each.extent(0), "experts");
+  }
+  if (options.max_copies_each.data != nullptr) {
+    detail::expect_extent(name, "options.max_copies_each", experts,
+                          options.max_copies_each.extent(0), "experts");
+  }
+  detail::expect_extent(name, "replica_count", layers, counts.extent(0), "layers");
+  detail::expect_extent(name, "replica_count", experts, counts.extent(1), "experts");
+
+  auto const context = detail::resolve(policy);
+  detail::buffer<detail::problem_report, std::remove_const_t<decltype(context)>> const reports(
+      context, layers);
+  detail::enqueue_replicate(context, load, slots, options, counts, reports.data());
+  return detail::collect(name, reports);
+}
+
+}  // namespace plimsoll

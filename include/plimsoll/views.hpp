@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Views: how inputs and outputs are named without owning them.
+///
+/// Public functions take anything that looks like an mdspan of the right rank, for rank 1 any
+/// contiguous range, and the PODs below. All are normalised to the PODs at once, so that the heavy
+/// code is instantiated for one type. Read-only loads may also be a function of the indices.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <iterator>
+#include <type_traits>
+#include <utility>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/types.hpp>
+
+namespace plimsoll::inline PLIMSOLL_ABI {
+
+/// A strided view of `Rank` dimensions: pointer, extents and strides (in elements).
+/// Trivially copyable, the same layout in every translation unit; copying never copies elements.
+template <class T, int Rank>
+struct array_ref {
+  using element_type = T;
+  using value_type = std::remove_cv_t<T>;
+
+  T* data = nullptr;
+  index_t extents[Rank] = {};
+  index_t strides[Rank] = {};
+
+  array_ref() = default;
+
+  /// Row-major view of contiguous elements, one extent per dimension.
+  template <std::integral... Extents>
+    requires(sizeof...(Extents) == Rank)
+  PLIMSOLL_HD constexpr array_ref(T* elements, Extents... lengths)
+      : data(elements), extents{static_cast<index_t>(lengths)...} {
+    index_t step = 1;
+    for (int i = Rank - 1; i >= 0; --i) {
+      strides[i] = step;
+      step *= extents[i];
+    }
+  }
+
+  /// A view of mutable elements converts to one of const elements.
+  template <class U>
+    requires(!std::is_const_v<U> && std::same_as<T, U const>)
+  PLIMSOLL_HD constexpr array_ref(array_ref<U, Rank> const& other) : data(other.data) {
+    for (int i = 0; i < Rank; ++i) {
+      extents[i] = other.extents[i];
+      strides[i] = other.strides[i];
+    }
+  }
+
+  static constexpr int rank() { return Rank; }
+  [[nodiscard]] PLIMSOLL_HD constexpr index_t extent(int i) const { return extents[i]; }
+  [[nodiscard]] PLIMSOLL_HD constexpr index_t stride(int i) const { return strides[i]; }
+  [[nodiscard]] PLIMSOLL_HD constexpr T* data_handle() const { return data; }
+
+  template <std::integral... Indices>
+    requires(sizeof...(Indices) == Rank)
+  PLIMSOLL_HD constexpr T& operator()(Indices... indices) const {
+    index_t const at[] = {static_cast<index_t>(indices)...};
+    index_t offset = 0;
+    for (int i = 0; i < Rank; ++i) {
+      offset += at[i] * strides[i];
+    }
+    return data[offset];
+  }
+  PLIMSOLL_HD constexpr T& operator[](index_t i) const
+    requires(Rank == 1)
+  {
+    return data[i * strides[0]];
+  }
+};
+
+template <class T>
+using vector_ref = array_ref<T, 1>;
+template <class T>
+using matrix_ref = array_ref<T, 2>;
+template <class T>
+using tensor_ref = array_ref<T, 3>;
+
+/// Read-only elements computed by a function of the indices instead of stored ones.
+/// Under a `gpu` policy the function must be callable on the device.
+template <class F, int Rank>
+struct generated {
+  F function;
+  index_t extents[Rank] = {};
+
+  static constexpr int rank() { return Rank; }
+  [[nodiscard]] PLIMSOLL_HD constexpr index_t extent(int i) const { return extents[i]; }
+  template <std::integral... Indices>
+    requires(sizeof...(Indices) == Rank)
+  PLIMSOLL_HD constexpr auto operator()(Indices... indices) const {
+    return function(static_cast<index_t>(indices)...);
+  }
+};
+
+/// `generate(f, layers, experts)`: a view whose element (l, e) is f(l, e).
+template <class F, std::integral... Extents>
+constexpr auto generate(F function, Extents... extents) {
+  return generated<F, static_cast<int>(sizeof...(Extents))>{function,
+                                                            {static_cast<index_t>(extents)...}};
+}
+
+namespace detail {
+
+template <class M, int Rank>
+concept mdspan_like = requires(M const& m) {
+  requires(static_cast<int>(std::remove_cvref_t<M>::rank()) == Rank);
+  { *m.data_handle() };
+  requires std::is_pointer_v<std::remove_cvref_t<decltype(m.data_handle())>>;
+  { m.extent(0) } -> std::convertible_to<index_t>;
+  { m.stride(0) } -> std::convertible_to<index_t>;
+};
+
+template <class R>
+concept contiguous = requires(R&& r) {
+  requires std::is_pointer_v<std::remove_cvref_t<decltype(std::data(r))>>;
+  { std::size(r) } -> std::convertible_to<std::size_t>;
+};
+
+template <class M>
+inline constexpr bool is_generated = false;
+template <class F, int Rank>
+inline constexpr bool is_generated<generated<F, Rank>> = true;
+
+/// The POD that stands for `m` from here on.
+template <int Rank, class M>
+constexpr auto normalize(M&& m) {
+  using bare = std::remove_cvref_t<M>;
+  if constexpr (is_generated<bare>) {
+    return m;
+  } else if constexpr (mdspan_like<bare, Rank>) {
+    using element = std::remove_pointer_t<std::remove_cvref_t<decltype(m.data_handle())>>;
+    array_ref<element, Rank> result;
+    result.data = m.data_handle();
+    for (int i = 0; i < Rank; ++i) {
+      using argument = std::conditional_t<requires { m.extent(std::size_t{}); }, std::size_t, int>;
+      result.extents[i] = static_cast<index_t>(m.extent(static_cast<argument>(i)));
+      result.strides[i] = static_cast<index_t>(m.stride(static_cast<argument>(i)));
+    }
+    return result;
+  } else {
+    static_assert(Rank == 1 && contiguous<M>);
+    using element = std::remove_pointer_t<std::remove_cvref_t<decltype(std::data(m))>>;
+    return array_ref<element, 1>(std::data(m), static_cast<index_t>(std::size(m)));
+  }
+}
+
+template <class M, int Rank>
+concept readable = mdspan_like<std::remove_cvref_t<M>, Rank> || (Rank == 1 && contiguous<M>) ||
+                   (is_generated<std::remove_cvref_t<M>> && requires {
+                     requires(std::remove_cvref_t<M>::rank() == Rank);
+                   });
+
+template <class M, int Rank>
+concept writable =
+    (mdspan_like<std::remove_cvref_t<M>, Rank> || (Rank == 1 && contiguous<M>)) && requires(M&& m) {
+      requires !std::is_const_v<typename decltype(normalize<Rank>(m))::element_type>;
+    };
+
+/// Element type of a normalised view, stored or computed.
+template <class View>
+struct view_value;
+template <class T, int Rank>
+struct view_value<array_ref<T, Rank>> {
+  using type = std::remove_cv_t<T>;
+};
+template <class F>
+struct view_value<generated<F, 1>> {
+  using type = std::remove_cvref_t<std::invoke_result_t<F, index_t>>;
+};
+template <class F>
+struct view_value<generated<F, 2>> {
+  using type = std::remove_cvref_t<std::invoke_result_t<F, index_t, index_t>>;
+};
+template <class F>
+struct view_value<generated<F, 3>> {
+  using type = std::remove_cvref_t<std::invoke_result_t<F, index_t, index_t, index_t>>;
+};
+template <class View>
+using view_value_t = typename view_value<View>::type;
+
+template <class M, int Rank>
+using normalized_value_t = view_value_t<decltype(normalize<Rank>(std::declval<M&>()))>;
+
+}  // namespace detail
+
+/// Anything that can be read as elements of type `T` in `Rank` dimensions.
+template <class M, class T, int Rank>
+concept view_of =
+    detail::readable<M, Rank> && std::same_as<detail::normalized_value_t<M, Rank>, T>;
+
+/// Anything that elements of type `T` can be written to in `Rank` dimensions.
+template <class M, class T, int Rank>
+concept output_of =
+    detail::writable<M, Rank> && std::same_as<detail::normalized_value_t<M, Rank>, T>;
+
+/// Loads of one problem per row: `[layers, experts]`, `[rows, columns]`.
+template <class M>
+concept load_matrix_view =
+    detail::readable<M, 2> && load_value<detail::normalized_value_t<M, 2>>;
+
+/// Loads `[steps, layers, experts]`.
+template <class M>
+concept load_tensor_view =
+    detail::readable<M, 3> && load_value<detail::normalized_value_t<M, 3>>;
+
+}  // namespace plimsoll
