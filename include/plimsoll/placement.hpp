@@ -83,9 +83,10 @@ void enqueue_place(Context const& context, Loads const& loads,
 /// @param replica_count `[layers, experts]` int32, at least 1 each, at most the slots together
 /// @param options ranks, and their slots where these differ
 /// @param[out] physical_to_logical `[layers, slots]` int32; -1 in slots left empty
-/// @return per layer: the load of the most loaded rank; the bound is the largest of the mean over
-///   ranks with slots, the heaviest replica, and the pair of replicas that must share a rank;
-///   status optimal where they meet, else feasible; work = replicas placed
+/// @return per layer: the load of the most loaded rank; the bound, for these replica counts, is the
+///   largest of the mean over ranks with slots, the heaviest replica, and the lightest pair of
+///   replicas that must share a rank; status optimal where they meet, else feasible;
+///   work = replicas placed
 /// @throws invalid_input for shapes and options; for values, naming layer and expert or rank, in
 ///   which case `physical_to_logical` is unspecified
 /// @complexity O(experts log experts + slots log ranks) per layer

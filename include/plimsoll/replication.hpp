@@ -4,8 +4,8 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
-#include <utility>
+#include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include <plimsoll/config.hpp>
@@ -33,10 +33,11 @@ struct replication_options {
 
 namespace detail {
 
-/// Checks what `replicate` and the systems built on it share.
-inline void expect_replicable(std::string_view function, index_t experts, index_t slots) {
+/// Checks what `replicate` and the systems built on it share; `argument` tells the slots.
+inline void expect_replicable(std::string_view function, std::string_view argument,
+                              index_t experts, index_t slots) {
   expect_between(function, "loads", 1, expert_limit, experts, "experts");
-  expect_between(function, "slots", experts, experts + rank_limit - 1, slots,
+  expect_between(function, argument, experts, experts + rank_limit - 1, slots,
                  "slots (at least one per expert)");
 }
 
@@ -84,7 +85,7 @@ std::vector<certificate> replicate(P const& policy, Loads const& loads, index_t 
   matrix_ref<std::int32_t> const counts = detail::normalize<2>(replica_count);
   index_t const layers = load.extent(0);
   index_t const experts = load.extent(1);
-  detail::expect_replicable(name, experts, slots);
+  detail::expect_replicable(name, "slots", experts, slots);
   detail::expect_between(name, "options.min_copies", 1, rank_limit, options.min_copies, "copies");
   detail::expect_between(name, "options.max_copies", 1, rank_limit, options.max_copies, "copies");
   if (options.min_copies_each.data != nullptr) {

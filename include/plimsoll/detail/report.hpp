@@ -39,6 +39,9 @@ struct problem_report {
 
 /// Shortest of the usual spellings: whole numbers without a fraction.
 inline std::string spell(double value) {
+  if (value != value) {
+    return "NaN";  // to_string would show its sign, which differs between machines
+  }
   auto const whole = static_cast<long long>(value);
   bool const exact = value > -1e15 && value < 1e15 && static_cast<double>(whole) == value;
   return exact ? std::to_string(whole) : std::to_string(value);

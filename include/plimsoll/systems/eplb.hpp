@@ -32,7 +32,8 @@ struct eplb_options {
 ///   float, double or generated; each at least 0, the total of a layer below 2^47
 /// @param[out] physical_to_logical `[layers, slots]` int32, the expert in every slot
 /// @param[out] replica_count `[layers, experts]` int32
-/// @return per layer, the certificate of `place`: the load of the most loaded rank and a bound
+/// @return per layer, the certificate of `place`: the load of the most loaded rank, and what no
+///   other placement of the same replicas can go below
 /// @throws invalid_input for shapes and options; for values, naming layer and expert
 /// @complexity O(experts log experts + slots log ranks) per layer
 /// @workspace as `replicate` and `place`
@@ -48,8 +49,8 @@ std::vector<certificate> eplb(P const& policy, Loads const& loads, eplb_options 
   matrix_ref<std::int32_t> const counts = detail::normalize<2>(replica_count);
   index_t const layers = load.extent(0);
   placement_options const where{options.ranks, {}};
+  detail::expect_replicable(name, "physical_to_logical", load.extent(1), placement.extent(1));
   detail::expect_placeable(name, layers, load.extent(1), placement.extent(1), where);
-  detail::expect_replicable(name, load.extent(1), placement.extent(1));
   detail::expect_extent(name, "physical_to_logical", layers, placement.extent(0), "layers");
   detail::expect_extent(name, "replica_count", layers, counts.extent(0), "layers");
   detail::expect_extent(name, "replica_count", load.extent(1), counts.extent(1), "experts");

@@ -178,6 +178,7 @@ class warp_team : public team_operations<warp_team> {
     if (lane_ == 0) {
       value = f();
     }
+    __syncwarp();  // shuffles order no memory
     return shuffle_from(value, 0);
   }
 
@@ -189,13 +190,16 @@ class warp_team : public team_operations<warp_team> {
     for (index_t i = lane_; i < n; i += warp_size) {
       value = op(value, static_cast<T>(f(i)));
     }
+    __syncwarp();
     return warp_reduce(value, op);
   }
 
   template <class F>
   __device__ auto sum_ordered(index_t n, F f) {
     __syncwarp();
-    return warp_sum_ordered(n, f, lane_);
+    auto const value = warp_sum_ordered(n, f, lane_);
+    __syncwarp();
+    return value;
   }
 
   template <class F, class T>

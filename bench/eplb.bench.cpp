@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <benchmark/benchmark.h>
+#include <plimsoll/systems/eplb.hpp>
+
+#include <cstdint>
+#include <vector>
+
+#include "inputs.hpp"
+#include "peers/eplb.hpp"
+
+namespace plimsoll_bench {
+namespace {
+
+// DeepSeek-V3's shape: 58 layers of 256 experts, 320 slots on 64 ranks.
+constexpr index_t layers = 58;
+constexpr index_t experts = 256;
+constexpr index_t slots = 320;
+constexpr index_t ranks = 64;
+
+void eplb(benchmark::State& state) {
+  auto loads = lognormal_loads(layers, experts);
+  std::vector<std::int32_t> map(layers * slots);
+  std::vector<std::int32_t> counts(layers * experts);
+  for (auto _ : state) {
+    auto certificates =
+        plimsoll::eplb(plimsoll::seq, matrix(loads, layers, experts), {.ranks = ranks},
+                       matrix(map, layers, slots), matrix(counts, layers, experts));
+    benchmark::DoNotOptimize(certificates.data());
+  }
+}
+BENCHMARK(eplb)->Name("goal/eplb")->Apply(as_goal);
+
+template <auto Peer>
+void peer(benchmark::State& state) {
+  auto const loads = lognormal_loads(layers, experts);
+  for (auto _ : state) {
+    for (index_t l = 0; l < layers; ++l) {
+      auto plan = Peer(loads.data() + l * experts, experts, ranks, slots);
+      benchmark::DoNotOptimize(plan.map.data());
+    }
+  }
+}
+BENCHMARK(peer<peers::eplb_loops>)->Name("goal/eplb/vs:loops")->Apply(as_goal);
+BENCHMARK(peer<peers::eplb_heaps>)->Name("goal/eplb/vs:heaps")->Apply(as_goal);
+
+}  // namespace
+}  // namespace plimsoll_bench

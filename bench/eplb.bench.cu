@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <benchmark/benchmark.h>
+#include <plimsoll/systems/eplb.hpp>
+
+#include <cstdint>
+
+#include "device_inputs.cuh"
+#include "inputs.hpp"
+
+namespace plimsoll_bench {
+namespace {
+
+// From loads in device memory to maps in device memory and certificates on the host.
+void eplb(benchmark::State& state) {
+  if (gpu_missing(state)) {
+    return;
+  }
+  constexpr index_t layers = 58;
+  constexpr index_t experts = 256;
+  constexpr index_t slots = 320;
+  stream const work;
+  device_array<std::int32_t> const loads(lognormal_loads(layers, experts));
+  device_array<std::int32_t> const map(layers * slots);
+  device_array<std::int32_t> const counts(layers * experts);
+  for (auto _ : state) {
+    auto certificates = plimsoll::eplb(
+        plimsoll::gpu(work.get()), plimsoll::matrix_ref<std::int32_t>(loads.data(), layers, experts),
+        {.ranks = 64}, plimsoll::matrix_ref<std::int32_t>(map.data(), layers, slots),
+        plimsoll::matrix_ref<std::int32_t>(counts.data(), layers, experts));
+    benchmark::DoNotOptimize(certificates.data());
+  }
+}
+BENCHMARK(eplb)->Name("goal/eplb")->Apply(as_goal);
+
+}  // namespace
+}  // namespace plimsoll_bench

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <benchmark/benchmark.h>
+#include <plimsoll/replication.hpp>
+
+#include <cstdint>
+#include <vector>
+
+#include "inputs.hpp"
+
+namespace plimsoll_bench {
+namespace {
+
+// Arguments: experts, slots. One layer.
+void replicate(benchmark::State& state) {
+  index_t const experts = state.range(0);
+  auto loads = lognormal_loads(1, experts);
+  std::vector<std::int32_t> counts(loads.size());
+  for (auto _ : state) {
+    auto certificates = plimsoll::replicate(plimsoll::seq, matrix(loads, 1, experts),
+                                            state.range(1), {}, matrix(counts, 1, experts));
+    benchmark::DoNotOptimize(certificates.data());
+  }
+}
+BENCHMARK(replicate)
+    ->Name("replication/replicate")
+    ->ArgNames({"experts", "slots"})
+    ->Args({64, 80})
+    ->Args({256, 320})
+    ->Args({256, 512})
+    ->Args({4096, 8192});
+
+}  // namespace
+}  // namespace plimsoll_bench

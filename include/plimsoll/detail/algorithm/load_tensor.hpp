@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Bodies of the load tensor: sums over steps, maps between slots, experts and ranks, and what the
+/// window and the decaying average do in a step. Token ids are counted elsewhere, since that work
+/// is parallel over tokens: detail/host/load_tensor.hpp and detail/device/load_tensor.cuh.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/placement.hpp>
+#include <plimsoll/detail/exact_math.hpp>
+#include <plimsoll/detail/scratch.hpp>
+#include <plimsoll/detail/team.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll::inline PLIMSOLL_ABI::detail {
+
+/// Integer loads are summed in int64, which is exact; floating ones in double, in a fixed order.
+template <class T>
+using load_sum_t = std::conditional_t<std::is_integral_v<T>, std::int64_t, double>;
+
+/// Experts of one problem where a sum runs over steps: an accumulator each in the first-level cache
+/// of a core, a thread each on a device.
+inline constexpr index_t sum_tile = 128;
+
+PLIMSOLL_HD constexpr index_t tiles_of(index_t experts) {
+  return (experts + sum_tile - 1) / sum_tile;
+}
+
+/// Row (a, b) of a view from element `first` on.
+template <class T>
+PLIMSOLL_HD vector_ref<T> row_from(tensor_ref<T> const& view, index_t a, index_t b, index_t first) {
+  vector_ref<T> row;
+  row.data = &view(a, b, first);
+  row.extents[0] = view.extent(2) - first;
+  row.strides[0] = view.stride(2);
+  return row;
+}
+template <class F>
+PLIMSOLL_HD auto row_from(generated<F, 3> const& view, index_t a, index_t b, index_t first) {
+  return [view, a, b, first](index_t i) { return view(a, b, first + i); };
+}
+
+template <class Row>
+inline constexpr bool is_stored = false;
+template <class T>
+inline constexpr bool is_stored<vector_ref<T>> = true;
+
+/// put(i, sum over steps of row_at(step)(i)), for i in [0, n), n <= sum_tile, steps in order.
+///
+/// A serial team walks the steps outside and the experts inside, as they lie in memory: 2.3 times
+/// as fast as the other way round, in which the threads of a device read neighbouring elements.
+/// Both add the same numbers in the same order.
+template <class Sum, class Team, class RowAt, class Put>
+PLIMSOLL_HD void sum_rows(Team& team, index_t n, index_t steps, RowAt row_at, Put put) {
+  // Stored values cannot be the open end of a product that a compiler would fuse with the sum, so
+  // they need no guard, and the loop may use vector instructions.
+  using row_type = decltype(row_at(index_t{}));
+  auto const plus_element = [](Sum sum, auto element) {
+    if constexpr (std::is_integral_v<Sum> || is_stored<row_type>) {
+      return sum + static_cast<Sum>(element);
+    } else {
+      return add(sum, static_cast<Sum>(element));
+    }
+  };
+  if constexpr (Team::is_serial) {
+    Sum sums[sum_tile] = {};
+    for (index_t step = 0; step < steps; ++step) {
+      auto const row = row_at(step);
+      if constexpr (is_stored<row_type>) {
+        if (row.strides[0] == 1) {
+          auto const* const packed = row.data;
+          for (index_t i = 0; i < n; ++i) {
+            sums[i] = plus_element(sums[i], packed[i]);
+          }
+          continue;
+        }
+      }
+      for (index_t i = 0; i < n; ++i) {
+        sums[i] = plus_element(sums[i], row(i));
+      }
+    }
+    for (index_t i = 0; i < n; ++i) {
+      put(i, sums[i]);
+    }
+  } else {
+    team.for_each(n, [=](index_t i) {
+      Sum sum = 0;
+      for (index_t step = 0; step < steps; ++step) {
+        sum = plus_element(sum, row_at(step)(i));
+      }
+      put(i, sum);
+    });
+  }
+}
+
+/// Body of `sum_steps`. Problem = layer and tile of experts.
+template <class Loads, class Sum>
+struct sum_steps_body {
+  using device_team = block<static_cast<int>(sum_tile)>;
+
+  Loads loads;  ///< [steps, layers, experts]
+  matrix_ref<Sum> out;
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch, index_t problem) const {
+    index_t const experts = loads.extent(2);
+    index_t const layer = problem / tiles_of(experts);
+    index_t const first = problem % tiles_of(experts) * sum_tile;
+    sum_rows<Sum>(
+        team, minimum{}(experts - first, sum_tile), loads.extent(0),
+        [this, layer, first](index_t step) { return row_from(loads, step, layer, first); },
+        [this, layer, first](index_t i, Sum sum) { out(layer, first + i) = sum; });
+  }
+};
+
+/// Body of `rank_loads`. Problem = step and layer.
+template <class Loads>
+struct rank_loads_body {
+  using device_team = warp;
+
+  Loads loads;  ///< [steps, layers, experts]
+  matrix_ref<std::int32_t const> physical_to_logical;
+  matrix_ref<std::int32_t const> replica_count;
+  slot_ranges ranges;
+  tensor_ref<double> out;
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    return scratch_bytes_of<double>(loads.extent(2));
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
+    index_t const experts = loads.extent(2);
+    index_t const step = problem / loads.extent(1);
+    index_t const layer = problem % loads.extent(1);
+    auto* const share = memory.take<double>(experts);
+    team.for_each(experts, [=, this](index_t e) {
+      share[e] = divide(static_cast<double>(loads(step, layer, e)),
+                        static_cast<double>(replica_count(layer, e)));
+    });
+    team.for_each(ranges.ranks, [=, this](index_t r) {
+      // Offsets and ids of a broken placement must not lead out of bounds.
+      index_t const end = minimum{}(ranges.end(layer, r), ranges.slots);
+      double load = 0;
+      for (index_t slot = maximum{}(ranges.begin(layer, r), index_t{0}); slot < end; ++slot) {
+        index_t const e = physical_to_logical(layer, slot);
+        if (e >= 0 && e < experts) {
+          load = add(load, share[e]);
+        }
+      }
+      out(step, layer, r) = load;
+    });
+  }
+};
+
+/// Body of `scatter_to_logical`. Problem = layer.
+template <class Count, class Sum, class Counters>
+struct scatter_body {
+  using device_team = warp;
+
+  matrix_ref<Count const> physical_counts;
+  matrix_ref<std::int32_t const> physical_to_logical;
+  matrix_ref<Sum> logical;
+  vector_ref<Counters> counters;
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    index_t const slots = physical_counts.extent(1);
+    return scratch_bytes_of<std::int64_t>(slots) + scratch_bytes_of<std::int32_t>(slots) +
+           scratch_bytes_of<std::int64_t>(logical.extent(1));
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
+    index_t const slots = physical_counts.extent(1);
+    index_t const experts = logical.extent(1);
+    auto* const count = memory.take<std::int64_t>(slots);
+    auto* const expert = memory.take<std::int32_t>(slots);
+    auto* const sum = memory.take<std::int64_t>(experts);
+    team.for_each(slots, [=, this](index_t slot) {
+      count[slot] = static_cast<std::int64_t>(physical_counts(layer, slot));
+      expert[slot] = physical_to_logical(layer, slot);
+    });
+    team.for_each(experts, [=](index_t e) { sum[e] = 0; });
+    // Copies of one expert lie in any slots, so one thread adds, from near memory.
+    team.single([=] {
+      for (index_t slot = 0; slot < slots; ++slot) {
+        if (expert[slot] >= 0 && expert[slot] < experts) {
+          sum[expert[slot]] += count[slot];
+        }
+      }
+    });
+    team.for_each(experts, [=, this](index_t e) { logical(layer, e) = static_cast<Sum>(sum[e]); });
+    std::int64_t const scattered = team.sum(experts, [=](index_t e) { return sum[e]; });
+    std::int64_t const empty = team.sum(
+        slots, [=](index_t slot) { return expert[slot] == -1 ? count[slot] : std::int64_t{0}; });
+    std::int64_t const all = team.sum(slots, [=](index_t slot) { return count[slot]; });
+    team.single([=, this] {
+      counters[layer] = Counters{scattered, empty, all - scattered - empty};
+    });
+  }
+};
+
+/// Where a layer's next step goes in the ring of a window, and how many it holds.
+struct window_state {
+  index_t next;
+  index_t size;
+};
+
+/// Body of `load_window::push`. Problem = layer. Every layer keeps a state of its own, so that
+/// problems need not wait for each other and a push is one launch.
+template <class Loads, class T>
+struct window_push_body {
+  using device_team = block<128>;
+
+  Loads loads;                    ///< [layers, experts]
+  tensor_ref<T> ring;             ///< [window, layers, experts]; zero where nothing was pushed yet
+  matrix_ref<std::int64_t> sums;  ///< of the ring over steps; integers only
+  window_state* states;
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch, index_t layer) const {
+    index_t const window = ring.extent(0);
+    window_state const state = states[layer];
+    team.for_each(ring.extent(2), [=, this](index_t e) {
+      T& place = ring(state.next, layer, e);
+      T const value = loads(layer, e);
+      if constexpr (std::is_integral_v<T>) {
+        sums(layer, e) += static_cast<std::int64_t>(value) - static_cast<std::int64_t>(place);
+      }
+      place = value;
+    });
+    team.single([=, this] {
+      states[layer] = window_state{state.next + 1 == window ? 0 : state.next + 1,
+                                   state.size == window ? window : state.size + 1};
+    });
+  }
+};
+
+/// Body of `load_window::sum` for floating loads, from the oldest step to the newest: what left the
+/// window leaves no rounding error behind. Problem = layer and tile of experts.
+template <class T>
+struct window_sum_body {
+  using device_team = block<static_cast<int>(sum_tile)>;
+
+  tensor_ref<T> ring;
+  window_state const* states;
+  matrix_ref<double> out;
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch, index_t problem) const {
+    index_t const experts = ring.extent(2);
+    index_t const window = ring.extent(0);
+    index_t const layer = problem / tiles_of(experts);
+    index_t const first = problem % tiles_of(experts) * sum_tile;
+    window_state const state = states[layer];
+    index_t const oldest = state.size == window ? state.next : 0;
+    sum_rows<double>(
+        team, minimum{}(experts - first, sum_tile), state.size,
+        [=, this](index_t age) {
+          index_t const step = oldest + age;
+          return row_from(ring, step < window ? step : step - window, layer, first);
+        },
+        [this, layer, first](index_t i, double sum) { out(layer, first + i) = sum; });
+  }
+};
+
+/// Copies rows. Problem = row.
+template <class T>
+struct copy_rows_body {
+  using device_team = block<128>;
+
+  matrix_ref<T const> from;
+  matrix_ref<T> to;
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch, index_t row) const {
+    team.for_each(from.extent(1), [this, row](index_t i) { to(row, i) = from(row, i); });
+  }
+};
+
+/// Body of `load_decay::update`. Problem = layer.
+template <class Loads>
+struct decay_body {
+  using device_team = block<128>;
+
+  Loads loads;  ///< [layers, experts]
+  double decay;
+  matrix_ref<double> values;
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch, index_t layer) const {
+    team.for_each(values.extent(1), [this, layer](index_t e) {
+      double& value = values(layer, e);
+      value = mul_then_add(value, decay, static_cast<double>(loads(layer, e)));
+    });
+  }
+};
+
+/// What `count_tokens` and `count_tokens_by_source` come down to.
+template <class Id, class Count, class Offset, class Counters>
+struct token_counting {
+  using counters_type = Counters;
+
+  tensor_ref<Id const> ids;          ///< [layers, tokens, k]
+  vector_ref<Offset const> offsets;  ///< [sources + 1]; null: one source owns all tokens
+  tensor_ref<Count> counts;          ///< [layers, sources, experts]
+  vector_ref<Counters> counters;     ///< [layers]
+};
+
+/// Sets the outputs of a counting to zero. Problem = layer and source.
+template <class Counting>
+struct clear_counts_body {
+  using device_team = block<128>;
+
+  Counting counting;
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch, index_t problem) const {
+    index_t const layer = problem / counting.counts.extent(1);
+    index_t const source = problem % counting.counts.extent(1);
+    team.for_each(counting.counts.extent(2),
+                  [=, this](index_t e) { counting.counts(layer, source, e) = 0; });
+    if (source == 0) {
+      team.single([=, this] { counting.counters[layer] = typename Counting::counters_type{}; });
+    }
+  }
+};
+
+}  // namespace plimsoll::inline PLIMSOLL_ABI::detail

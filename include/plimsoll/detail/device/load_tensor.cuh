@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Counts token ids on the device: one launch, a histogram per block in shared memory where the
+/// experts fit, integer atomics throughout, so that the order of threads changes nothing.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/load_tensor.hpp>
+#include <plimsoll/detail/device/batched.cuh>
+#include <plimsoll/detail/device/memory.cuh>
+#include <plimsoll/detail/device/warp_team.cuh>
+#include <plimsoll/execution.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll::inline PLIMSOLL_ABI::detail {
+
+inline constexpr int count_threads = 256;
+/// Ids that a thread loads before it counts them, so that the loads overlap.
+inline constexpr int ids_in_flight = 4;
+
+/// CUDA's atomics know int and unsigned long long, not int64.
+__device__ inline void atomic_add(std::int32_t* target, std::int64_t value) {
+  atomicAdd(target, static_cast<std::int32_t>(value));
+}
+__device__ inline void atomic_add(std::int64_t* target, std::int64_t value) {
+  atomicAdd(reinterpret_cast<unsigned long long*>(target), static_cast<unsigned long long>(value));
+}
+
+/// What the threads of a block share besides the histogram.
+struct count_exchange {
+  std::int64_t routed;
+  std::int64_t unrouted;
+  std::int64_t out_of_range;
+  long long begin;  ///< tokens of the block's source
+  long long end;
+  long long covered;  ///< end of the last source
+};
+
+/// Finds the tokens of a source. A source ends where it or any source before it ends, so that
+/// offsets that fall, or lie outside, neither share out a token twice nor lead out of bounds.
+template <class Offset>
+__device__ void find_tokens(vector_ref<Offset const> const& offsets, index_t source, index_t tokens,
+                            count_exchange& shared) {
+  if (offsets.data == nullptr) {
+    if (threadIdx.x == 0) {
+      shared.end = shared.covered = tokens;
+    }
+    return;
+  }
+  long long begin = 0;
+  long long end = 0;
+  long long covered = 0;
+  for (index_t i = threadIdx.x; i < offsets.extent(0); i += count_threads) {
+    auto const offset =
+        static_cast<long long>(minimum{}(maximum{}(index_t{offsets[i]}, index_t{0}), tokens));
+    begin = i <= source ? maximum{}(begin, offset) : begin;
+    end = i <= source + 1 ? maximum{}(end, offset) : end;
+    covered = maximum{}(covered, offset);
+  }
+  begin = warp_reduce(begin, maximum{});
+  end = warp_reduce(end, maximum{});
+  covered = warp_reduce(covered, maximum{});
+  if (threadIdx.x % warp_size == 0) {
+    atomicMax(&shared.begin, begin);
+    atomicMax(&shared.end, end);
+    atomicMax(&shared.covered, covered);
+  }
+}
+
+/// Block = layer, source and one of `chunks` parts of that source's ids.
+template <bool InShared, class Id, class Count, class Offset, class Counters>
+PLIMSOLL_DETAIL_HIDDEN __global__ void __launch_bounds__(count_threads)
+    count_tokens_kernel(token_counting<Id, Count, Offset, Counters> const counting,
+                        index_t chunks) {
+  extern __shared__ uint4 plimsoll_shared[];
+  __shared__ count_exchange shared;
+  auto* const bins = reinterpret_cast<unsigned*>(plimsoll_shared);
+  index_t const tokens = counting.ids.extent(1);
+  index_t const k = counting.ids.extent(2);
+  index_t const sources = counting.counts.extent(1);
+  index_t const experts = counting.counts.extent(2);
+  index_t const chunk = blockIdx.x % chunks;
+  index_t const source = blockIdx.x / chunks % sources;
+  index_t const layer = blockIdx.x / chunks / sources;
+  index_t const thread = threadIdx.x;
+
+  if constexpr (InShared) {
+    for (index_t e = thread; e < experts; e += count_threads) {
+      bins[e] = 0;
+    }
+  }
+  if (thread == 0) {
+    shared = count_exchange{};
+  }
+  __syncthreads();
+  find_tokens(counting.offsets, source, tokens, shared);
+  __syncthreads();
+
+  index_t const begin = shared.begin;
+  index_t const n = (shared.end - shared.begin) * k;
+  bool const flat = counting.ids.stride(2) == 1 && counting.ids.stride(1) == k;
+  Id const* const first_id = &counting.ids(layer, begin, 0);
+  std::int64_t routed = 0;
+  std::int64_t unrouted = 0;
+  std::int64_t out_of_range = 0;
+  index_t const step = chunks * count_threads;
+  for (index_t base = chunk * count_threads + thread; base < n; base += ids_in_flight * step) {
+    Id ids[ids_in_flight];
+#pragma unroll
+    for (int j = 0; j < ids_in_flight; ++j) {
+      index_t const i = base + j * step;
+      if (i < n) {
+        ids[j] = flat ? first_id[i] : counting.ids(layer, begin + i / k, i % k);
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < ids_in_flight; ++j) {
+      if (base + j * step >= n) {
+        continue;
+      }
+      if (ids[j] >= 0 && ids[j] < experts) {
+        if constexpr (InShared) {
+          atomicAdd(bins + ids[j], 1u);
+        } else {
+          atomic_add(&counting.counts(layer, source, ids[j]), 1);
+        }
+        ++routed;
+      } else if (ids[j] == -1) {
+        ++unrouted;
+      } else {
+        ++out_of_range;
+      }
+    }
+  }
+  routed = warp_reduce(routed, plus{});
+  unrouted = warp_reduce(unrouted, plus{});
+  out_of_range = warp_reduce(out_of_range, plus{});
+  if (thread % warp_size == 0) {
+    atomic_add(&shared.routed, routed);
+    atomic_add(&shared.unrouted, unrouted);
+    atomic_add(&shared.out_of_range, out_of_range);
+  }
+  __syncthreads();
+  if constexpr (InShared) {
+    for (index_t e = thread; e < experts; e += count_threads) {
+      if (bins[e] != 0) {
+        atomic_add(&counting.counts(layer, source, e), bins[e]);
+      }
+    }
+  }
+  if (thread == 0) {
+    auto& counters = counting.counters[layer];
+    // Tokens before the first source and after the last belong to none.
+    index_t const uncovered = source == 0 && chunk == 0 ? tokens - (shared.covered - begin) : 0;
+    atomic_add(&counters.routed, shared.routed);
+    atomic_add(&counters.unrouted, shared.unrouted);
+    atomic_add(&counters.out_of_range, shared.out_of_range + uncovered * k);
+  }
+}
+
+/// Adds the ids of `counting` to its outputs: one launch, nothing allocated.
+template <class Id, class Count, class Offset, class Counters>
+PLIMSOLL_DETAIL_HIDDEN void enqueue_count(
+    device_context const& context, token_counting<Id, Count, Offset, Counters> const& counting) {
+  constexpr index_t most_blocks = 2048;
+  index_t const experts = counting.counts.extent(2);
+  index_t const rows = counting.counts.extent(0) * counting.counts.extent(1);
+  if (rows == 0) {
+    return;
+  }
+  // A block adds its whole histogram to the output, so it must have several ids for every bin.
+  index_t const ids_per_block = std::max<index_t>(8 * count_threads, 4 * experts);
+  index_t const ids_per_row =
+      counting.ids.extent(1) * counting.ids.extent(2) / counting.counts.extent(1);
+  index_t const chunks =
+      std::max<index_t>(1, std::min(ids_per_row / ids_per_block + 1, most_blocks / rows));
+  auto const blocks = static_cast<unsigned>(rows * chunks);
+  std::size_t const bytes = static_cast<std::size_t>(experts) * sizeof(unsigned);
+  if (bytes <= shared_memory_for_scratch) {
+    count_tokens_kernel<true><<<blocks, count_threads, bytes, context.stream>>>(counting, chunks);
+  } else {
+    count_tokens_kernel<false><<<blocks, count_threads, 0, context.stream>>>(counting, chunks);
+  }
+  check_cuda(cudaGetLastError(), "kernel launch");
+}
+
+}  // namespace plimsoll::inline PLIMSOLL_ABI::detail

@@ -1,0 +1,526 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The load tensor: token copies per expert, counted, summed, averaged, and seen from the ranks.
+///
+/// Sums of integers are exact. Sums of floating loads run in double and in a stated order, so every
+/// function here gives the same bits under every policy and number of threads.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/load_tensor.hpp>
+#include <plimsoll/detail/buffer.hpp>
+#include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/error.hpp>
+#include <plimsoll/execution.hpp>
+#include <plimsoll/placement.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+#include <plimsoll/detail/host/load_tensor.hpp>
+#if PLIMSOLL_HAS_CUDA_COMPILER
+#include <plimsoll/detail/device/load_tensor.cuh>
+#endif
+
+namespace plimsoll::inline PLIMSOLL_ABI {
+
+/// What becomes of the counts and counters that the outputs held before a call.
+enum class accumulation : std::int32_t {
+  overwrite,  ///< they are replaced
+  add         ///< the call adds to them
+};
+
+struct count_options {
+  accumulation mode = accumulation::overwrite;
+};
+
+/// Where the ids of one layer went; the three add up to the number of ids.
+struct routing_counters {
+  std::int64_t routed = 0;        ///< in [0, experts): counted for an expert
+  std::int64_t unrouted = 0;      ///< -1
+  std::int64_t out_of_range = 0;  ///< any other id, and every id of a token of no source
+};
+
+/// Where the tokens of one layer's slots went; the three add up to the sum over all slots.
+struct scatter_counters {
+  std::int64_t scattered = 0;     ///< counted for an expert
+  std::int64_t empty_slots = 0;   ///< in slots that hold -1
+  std::int64_t out_of_range = 0;  ///< in slots that hold any other number outside [0, experts)
+};
+
+namespace detail {
+
+/// A stored array of `Rank` dimensions: what has strides, unlike `generated`.
+template <class M, int Rank>
+concept stored = mdspan_like<std::remove_cvref_t<M>, Rank>;
+
+/// The view with an extent of 1 put before its dimensions, or after its first.
+template <class T>
+constexpr array_ref<T, 3> as_tensor(array_ref<T, 2> const& view, int dimension = 0) {
+  array_ref<T, 3> result;
+  result.data = view.data;
+  result.extents[dimension] = 1;
+  for (int i = 0; i < 2; ++i) {
+    int const to = i < dimension ? i : i + 1;
+    result.extents[to] = view.extents[i];
+    result.strides[to] = view.strides[i];
+  }
+  return result;
+}
+template <class F>
+struct one_step {
+  F function;
+  PLIMSOLL_HD constexpr auto operator()(index_t, index_t i, index_t j) const {
+    return function(i, j);
+  }
+};
+template <class F>
+constexpr auto as_tensor(generated<F, 2> const& view) {
+  return generate(one_step<F>{view.function}, 1, view.extent(0), view.extent(1));
+}
+
+template <class T>
+inline constexpr bool is_token_integer =
+    std::same_as<T, std::int32_t> || std::same_as<T, std::int64_t>;
+
+/// False for policies whose context dies with the call.
+template <class P>
+inline constexpr bool can_be_kept = !requires { requires policy_traits<P>::transient; };
+
+template <class P, class Id, class Offset, class Count>
+void count(std::string_view name, P const& policy, count_options const& options,
+           token_counting<Id, Count, Offset, routing_counters> const& counting) {
+  static_assert(is_token_integer<Id>, "Plimsoll: topk_ids must be int32 or int64");
+  static_assert(is_token_integer<Count>, "Plimsoll: counts must be int32 or int64");
+  index_t const ids = counting.ids.extent(1) * counting.ids.extent(2);
+  expect_between(name, "topk_ids", 1, expert_limit, counting.ids.extent(2), "ids per token");
+  expect_between(name, "counts", 1, expert_limit, counting.counts.extent(2), "experts");
+  expect_extent(name, "counters", counting.ids.extent(0), counting.counters.extent(0),
+                "elements (one per layer)");
+  if (ids > std::numeric_limits<Count>::max()) {
+    fail(name, "topk_ids", "at most 2147483647 ids per layer for int32 counts",
+         std::to_string(ids));
+  }
+  auto const context = resolve(policy);
+  if (options.mode == accumulation::overwrite) {
+    launch(context, counting.counts.extent(0) * counting.counts.extent(1),
+           clear_counts_body<std::remove_cvref_t<decltype(counting)>>{counting});
+  }
+  enqueue_count(context, counting);
+}
+
+/// Offsets in host memory are checked; on a device the kernel copes with any.
+template <class P, class Offset>
+void expect_sources(std::string_view name, P const& policy, vector_ref<Offset const> offsets,
+                    index_t tokens) {
+  using context = std::remove_cvref_t<decltype(policy_traits<P>::resolve(policy))>;
+  if constexpr (!std::same_as<context, device_context>) {
+    index_t const sources = offsets.extent(0) - 1;
+    for (index_t source = 0; source < sources; ++source) {
+      if (offsets[source] > offsets[source + 1]) {
+        fail(name, "source_offsets",
+             "rising offsets, " + std::to_string(offsets[source]) + " or more at " +
+                 std::to_string(source + 1),
+             std::to_string(offsets[source + 1]));
+      }
+    }
+    if (offsets[0] != 0 || offsets[sources] != tokens) {
+      fail(name, "source_offsets", "offsets from 0 to " + std::to_string(tokens) + " (tokens)",
+           std::to_string(offsets[0]) + " to " + std::to_string(offsets[sources]));
+    }
+  }
+}
+
+template <class P, class Loads>
+void rank_loads(P const& policy, Loads const& loads, placement_ref const& placement,
+                tensor_ref<double> const& out) {
+  constexpr char const* name = "rank_loads";
+  auto const& map = placement.physical_to_logical;
+  index_t const layers = loads.extent(1);
+  expect_between(name, "placement.ranks", 1, rank_limit, placement.ranks, "ranks");
+  expect_extent(name, "placement.physical_to_logical", layers, map.extent(0), "layers");
+  expect_extent(name, "placement.replica_count", layers, placement.replica_count.extent(0),
+                "layers");
+  expect_extent(name, "placement.replica_count", loads.extent(2), placement.replica_count.extent(1),
+                "experts");
+  if (placement.rank_offsets.data != nullptr) {
+    expect_extent(name, "placement.rank_offsets", layers, placement.rank_offsets.extent(0),
+                  "layers");
+    expect_extent(name, "placement.rank_offsets", placement.ranks + 1,
+                  placement.rank_offsets.extent(1), "offsets (ranks + 1)");
+  }
+  expect_extent(name, "out", loads.extent(0), out.extent(0), "steps");
+  expect_extent(name, "out", layers, out.extent(1), "layers");
+  expect_extent(name, "out", placement.ranks, out.extent(2), "ranks");
+  launch(resolve(policy), loads.extent(0) * layers,
+         rank_loads_body<Loads>{loads,
+                                map,
+                                placement.replica_count,
+                                {placement.rank_offsets, map.extent(1), placement.ranks},
+                                out});
+}
+
+}  // namespace detail
+
+/// @brief Counts the tokens that each expert gets.
+///
+/// counts(e) = number of ids equal to e. Id -1 means not routed. No id is lost silently: those that
+/// are no expert's are in `counters`.
+///
+/// @param topk_ids `[tokens, k]` int32 or int64, in the policy's memory; k at least 1
+/// @param options whether the outputs are replaced or added to
+/// @param[out] counts `[experts]` int32 or int64, in tokens, in the policy's memory
+/// @param[out] counters `[1]`, in the policy's memory; `read(policy, counters)` fetches it
+/// @pre with accumulation::add the outputs hold numbers, and sums stay in the range of their type
+/// @throws invalid_input for shapes
+/// @complexity O(tokens k + experts); one pass over the ids
+/// @workspace host: 32 bytes per expert and block of tokens, from the policy; device: none
+/// @stream does not synchronise
+/// @determinism the same bits under every policy
+template <execution_policy P, detail::stored<2> Ids, detail::writable<1> Counts,
+          output_of<routing_counters, 1> Counters>
+void count_tokens(P const& policy, Ids const& topk_ids, count_options const& options,
+                  Counts&& counts, Counters&& counters) {
+  using id = detail::normalized_value_t<Ids, 2>;
+  using count = detail::normalized_value_t<Counts, 1>;
+  vector_ref<count> const row = detail::normalize<1>(counts);
+  matrix_ref<count> rows(row.data, 1, row.extent(0));
+  rows.strides[1] = row.stride(0);
+  detail::count("count_tokens", policy, options,
+                detail::token_counting<id, count, std::int32_t, routing_counters>{
+                    detail::as_tensor<id const>(detail::normalize<2>(topk_ids)),
+                    {},
+                    detail::as_tensor(rows),
+                    detail::normalize<1>(counters)});
+}
+
+/// @overload For several layers at once: topk_ids `[layers, tokens, k]`, counts
+/// `[layers, experts]`, counters `[layers]`.
+template <execution_policy P, detail::stored<3> Ids, detail::stored<2> Counts,
+          output_of<routing_counters, 1> Counters>
+  requires detail::writable<Counts, 2>
+void count_tokens(P const& policy, Ids const& topk_ids, count_options const& options,
+                  Counts&& counts, Counters&& counters) {
+  using id = detail::normalized_value_t<Ids, 3>;
+  using count = detail::normalized_value_t<Counts, 2>;
+  matrix_ref<count> const rows = detail::normalize<2>(counts);
+  tensor_ref<id const> const ids = detail::normalize<3>(topk_ids);
+  detail::expect_extent("count_tokens", "counts", ids.extent(0), rows.extent(0), "layers");
+  detail::count("count_tokens", policy, options,
+                detail::token_counting<id, count, std::int32_t, routing_counters>{
+                    ids, {}, detail::as_tensor(rows, 1), detail::normalize<1>(counters)});
+}
+
+/// @brief Counts the tokens that each expert gets from each source rank.
+///
+/// Tokens stand in the order of their source: source s owns tokens
+/// [source_offsets(s), source_offsets(s + 1)). counts(s, e) = number of its ids equal to e.
+///
+/// @param topk_ids `[tokens, k]` int32 or int64, in the policy's memory; k at least 1
+/// @param source_offsets `[sources + 1]` int32 or int64, in the policy's memory
+/// @param options whether the outputs are replaced or added to
+/// @param[out] counts `[sources, experts]` int32 or int64, in tokens, in the policy's memory
+/// @param[out] counters `[1]`, in the policy's memory
+/// @pre source_offsets rises from 0 to tokens. Host policies check this. On a device, where values
+///   cannot be checked without waiting for them, an offset below an earlier one acts as the earlier
+///   one, and the ids of tokens before the first source or after the last count as out of range.
+/// @throws invalid_input for shapes, and for host-visible offsets
+/// @complexity O(tokens k + sources experts)
+/// @workspace host: 32 bytes per expert and block of tokens, from the policy; device: none
+/// @stream does not synchronise
+/// @determinism the same bits under every policy
+template <execution_policy P, detail::stored<2> Ids, detail::readable<1> Offsets,
+          detail::stored<2> Counts, output_of<routing_counters, 1> Counters>
+  requires detail::writable<Counts, 2>
+void count_tokens_by_source(P const& policy, Ids const& topk_ids, Offsets const& source_offsets,
+                            count_options const& options, Counts&& counts, Counters&& counters) {
+  constexpr char const* name = "count_tokens_by_source";
+  using id = detail::normalized_value_t<Ids, 2>;
+  using offset = detail::normalized_value_t<Offsets const, 1>;
+  using count = detail::normalized_value_t<Counts, 2>;
+  static_assert(detail::is_token_integer<offset>,
+                "Plimsoll: source_offsets must be int32 or int64");
+  matrix_ref<id const> const ids = detail::normalize<2>(topk_ids);
+  vector_ref<offset const> const offsets = detail::normalize<1>(source_offsets);
+  matrix_ref<count> const rows = detail::normalize<2>(counts);
+  detail::expect_between(name, "counts", 1, rank_limit, rows.extent(0), "sources");
+  detail::expect_extent(name, "source_offsets", rows.extent(0) + 1, offsets.extent(0),
+                        "offsets (sources + 1)");
+  detail::expect_sources(name, policy, offsets, ids.extent(0));
+  detail::count(name, policy, options,
+                detail::token_counting<id, count, offset, routing_counters>{
+                    detail::as_tensor(ids), offsets, detail::as_tensor(rows),
+                    detail::normalize<1>(counters)});
+}
+
+/// @brief Turns tokens per slot, which engines count, into tokens per expert.
+///
+/// logical(l, e) = sum of physical_counts(l, s) over slots s that hold e.
+///
+/// @param physical_counts `[layers, slots]` int32, uint32 or int64, in tokens, in the policy's
+/// memory
+/// @param physical_to_logical `[layers, slots]` int32, in the policy's memory; -1 in an empty slot
+/// @param[out] logical `[layers, experts]` int64 or the type of physical_counts
+/// @param[out] counters `[layers]`: the tokens scattered, and those in slots that hold no expert
+/// @pre each sum fits its type
+/// @throws invalid_input for shapes
+/// @complexity O(layers (slots + experts))
+/// @workspace 12 bytes per slot and 8 per expert for each problem in flight, from the policy;
+///   on a device only where that exceeds the shared memory of a block (47 KiB)
+/// @stream does not synchronise
+/// @determinism the same bits under every policy
+template <execution_policy P, detail::stored<2> Counts, view_of<std::int32_t, 2> Map,
+          detail::stored<2> Logical, output_of<scatter_counters, 1> Counters>
+  requires detail::writable<Logical, 2>
+void scatter_to_logical(P const& policy, Counts const& physical_counts,
+                        Map const& physical_to_logical, Logical&& logical, Counters&& counters) {
+  constexpr char const* name = "scatter_to_logical";
+  using count = detail::normalized_value_t<Counts, 2>;
+  using sum = detail::normalized_value_t<Logical, 2>;
+  static_assert(load_value<count> && std::integral<count>,
+                "Plimsoll: physical_counts must be int32, uint32 or int64");
+  static_assert(std::same_as<sum, std::int64_t> || std::same_as<sum, count>,
+                "Plimsoll: logical must be int64 or of the type of physical_counts");
+  matrix_ref<count const> const in = detail::normalize<2>(physical_counts);
+  matrix_ref<std::int32_t const> const map = detail::normalize<2>(physical_to_logical);
+  matrix_ref<sum> const out = detail::normalize<2>(logical);
+  vector_ref<scatter_counters> const lost = detail::normalize<1>(counters);
+  detail::expect_extent(name, "physical_to_logical", in.extent(0), map.extent(0), "layers");
+  detail::expect_extent(name, "physical_to_logical", in.extent(1), map.extent(1), "slots");
+  detail::expect_extent(name, "logical", in.extent(0), out.extent(0), "layers");
+  detail::expect_extent(name, "counters", in.extent(0), lost.extent(0), "elements (one per layer)");
+  detail::launch(detail::resolve(policy), in.extent(0),
+                 detail::scatter_body<count, sum, scatter_counters>{in, map, out, lost});
+}
+
+/// @brief Adds up the steps of a load tensor.
+///
+/// out(l, e) = sum over t of loads(t, l, e); floating loads are added in double, in step order.
+///
+/// @param loads `[steps, layers, experts]`, in the policy's memory; int32, uint32, int64, float,
+///   double or generated; any unit
+/// @param[out] out `[layers, experts]` int64 for integer loads, double for floating ones
+/// @pre integer sums fit int64
+/// @throws invalid_input for shapes
+/// @complexity O(steps layers experts); one pass over the loads
+/// @workspace none
+/// @stream does not synchronise
+/// @determinism the same bits under every policy
+template <execution_policy P, load_tensor_view Loads, detail::stored<2> Out>
+  requires detail::writable<Out, 2>
+void sum_steps(P const& policy, Loads const& loads, Out&& out) {
+  using sum = detail::load_sum_t<detail::normalized_value_t<Loads, 3>>;
+  static_assert(
+      std::same_as<detail::normalized_value_t<Out, 2>, sum>,
+      "Plimsoll: the sum over steps is int64 for integer loads, double for floating ones");
+  auto const in = detail::normalize<3>(loads);
+  matrix_ref<sum> const to = detail::normalize<2>(out);
+  detail::expect_extent("sum_steps", "out", in.extent(1), to.extent(0), "layers");
+  detail::expect_extent("sum_steps", "out", in.extent(2), to.extent(1), "experts");
+  detail::launch(detail::resolve(policy), in.extent(1) * detail::tiles_of(in.extent(2)),
+                 detail::sum_steps_body<std::remove_const_t<decltype(in)>, sum>{in, to});
+}
+
+/// @brief The load of every rank under a placement, in every step.
+///
+/// out(t, l, r) = sum over the slots of r that hold an expert e, in slot order, of
+/// loads(t, l, e) / replica_count(l, e): the copies of an expert share its load evenly. Each
+/// quotient and each sum is rounded once, to double.
+///
+/// @param loads `[steps, layers, experts]`, in the policy's memory; int32, uint32, int64, float,
+///   double or generated; any unit
+/// @param placement slots, copies and ranks of every layer, in the policy's memory
+/// @param[out] out `[steps, layers, ranks]` double, in the unit of the loads
+/// @pre replica_count counts the slots of every expert, at least 1, and rank_offsets rises from 0
+/// to
+///   slots; a slot that holds no expert of the layer adds nothing
+/// @throws invalid_input for shapes
+/// @complexity O(steps layers (experts + slots))
+/// @workspace 8 bytes per expert for each problem in flight, from the policy; on a device only
+/// where
+///   that exceeds the shared memory of a block (47 KiB)
+/// @stream does not synchronise
+/// @determinism the same bits under every policy
+template <execution_policy P, load_tensor_view Loads, output_of<double, 3> Out>
+void rank_loads(P const& policy, Loads const& loads, placement_ref const& placement, Out&& out) {
+  detail::rank_loads(policy, detail::normalize<3>(loads), placement, detail::normalize<3>(out));
+}
+
+/// @overload For one step: loads `[layers, experts]`, out `[layers, ranks]`.
+template <execution_policy P, load_matrix_view Loads, output_of<double, 2> Out>
+void rank_loads(P const& policy, Loads const& loads, placement_ref const& placement, Out&& out) {
+  detail::rank_loads(policy, detail::as_tensor(detail::normalize<2>(loads)), placement,
+                     detail::as_tensor(detail::normalize<2>(out)));
+}
+
+/// @brief The sum of the last `window` steps, kept up to date step by step.
+///
+/// A ring of steps, as vLLM, SGLang and vllm-ascend keep one, with the sum at hand. The constructor
+/// allocates; no call after it allocates, or synchronises except `size`. The position in the ring
+/// lies in the policy's memory, so `push` and `sum` can be captured in a CUDA graph and replayed.
+///
+/// @tparam T int32, uint32, int64, float or double
+template <load_value T, execution_policy P>
+class load_window {
+  static_assert(detail::can_be_kept<P>,
+                "Plimsoll: a prepared object outlives this policy; use gpu(stream) or "
+                "gpu(stream, resource)");
+
+ public:
+  using sum_type = detail::load_sum_t<T>;
+
+  /// An empty window.
+  /// @throws invalid_input for a size outside its range
+  /// @workspace (window * sizeof(T) + 8) bytes per layer and expert, from the policy
+  load_window(P const& policy, index_t window, index_t layers, index_t experts)
+      : context_(detail::resolve(policy)),
+        window_(checked(window, "window", 0x7fffffff, "steps")),
+        layers_(checked(layers, "layers", 0x7fffffff, "layers")),
+        experts_(checked(experts, "experts", expert_limit, "experts")),
+        ring_(context_, window * layers * experts),
+        sums_(context_, std::integral<T> ? layers * experts : 0),
+        states_(context_, layers) {
+    ring_.zero();
+    sums_.zero();
+    states_.zero();
+  }
+
+  /// Adds a step, in the place of the oldest one once the window is full.
+  /// @param loads `[layers, experts]` of type T, stored or generated, in the policy's memory
+  /// @pre integer sums of a window fit int64
+  /// @throws invalid_input for shapes
+  /// @complexity O(layers experts), whatever the window
+  template <view_of<T, 2> Loads>
+  void push(Loads const& loads) {
+    auto const in = detail::normalize<2>(loads);
+    expect_shape("push", "loads", in);
+    detail::launch(context_, layers_,
+                   detail::window_push_body<std::remove_const_t<decltype(in)>, T>{
+                       in, ring(), {sums_.data(), layers_, experts_}, states_.data()});
+  }
+
+  /// Writes the sum over the steps in the window, 0 where it is empty. Floating loads are added
+  /// anew, in double, from the oldest step to the newest.
+  /// @param[out] out `[layers, experts]` int64 for integer loads, double for floating ones
+  /// @throws invalid_input for shapes
+  /// @complexity O(layers experts); times the steps in the window for floating loads
+  template <output_of<sum_type, 2> Out>
+  void sum(Out&& out) const {
+    matrix_ref<sum_type> const to = detail::normalize<2>(out);
+    expect_shape("sum", "out", to);
+    if constexpr (std::integral<T>) {
+      detail::launch(context_, layers_,
+                     detail::copy_rows_body<sum_type>{
+                         matrix_ref<sum_type>(sums_.data(), layers_, experts_), to});
+    } else {
+      detail::launch(context_, layers_ * detail::tiles_of(experts_),
+                     detail::window_sum_body<T>{ring(), states_.data(), to});
+    }
+  }
+
+  /// Steps that the window holds, at most `window`.
+  /// @stream synchronises
+  [[nodiscard]] index_t size() const {
+    detail::window_state state;
+    detail::memory_of<context>::to_host(context_, states_.data(), &state, sizeof(state));
+    return state.size;
+  }
+
+ private:
+  using context = detail::context_of<P>;
+
+  static index_t checked(index_t got, char const* argument, index_t high, char const* what) {
+    detail::expect_between("load_window", argument, 1, high, got, what);
+    return got;
+  }
+  template <class View>
+  void expect_shape(char const* call, char const* argument, View const& view) const {
+    std::string const name = std::string("load_window::") + call;
+    detail::expect_extent(name, argument, layers_, view.extent(0), "layers");
+    detail::expect_extent(name, argument, experts_, view.extent(1), "experts");
+  }
+  tensor_ref<T> ring() const { return {ring_.data(), window_, layers_, experts_}; }
+
+  context context_;
+  index_t window_;
+  index_t layers_;
+  index_t experts_;
+  detail::buffer<T, context> ring_;
+  detail::buffer<std::int64_t, context> sums_;
+  detail::buffer<detail::window_state, context> states_;
+};
+
+/// @brief An average in which every step weighs `decay` times as much as the one after it.
+///
+/// The rule of TensorRT-LLM's load balancer, where decay is 0.9: in every step
+/// value = value * decay + tokens, in double, rounded after the product and after the sum; and
+/// value = 0 for a layer once it has got a new placement, which is what `reset` is for.
+/// The constructor allocates; no call after it allocates or synchronises, and all can be captured
+/// in a CUDA graph.
+template <execution_policy P>
+class load_decay {
+  static_assert(detail::can_be_kept<P>,
+                "Plimsoll: a prepared object outlives this policy; use gpu(stream) or "
+                "gpu(stream, resource)");
+
+ public:
+  /// All values 0. @throws invalid_input unless 0 < decay <= 1 @workspace 8 bytes per value
+  load_decay(P const& policy, double decay, index_t layers, index_t experts)
+      : context_(detail::resolve(policy)), decay_(decay), layers_(layers), experts_(experts) {
+    constexpr char const* name = "load_decay";
+    if (!(decay > 0 && decay <= 1)) {
+      detail::fail(name, "decay", "a number above 0 and up to 1", std::to_string(decay));
+    }
+    detail::expect_between(name, "layers", 1, 0x7fffffff, layers, "layers");
+    detail::expect_between(name, "experts", 1, expert_limit, experts, "experts");
+    values_ = buffer(context_, layers * experts);
+    reset();
+  }
+
+  /// Adds a step: value = value * decay + load.
+  /// @param loads `[layers, experts]`, in the policy's memory, as for `sum_steps`
+  /// @throws invalid_input for shapes
+  template <load_matrix_view Loads>
+  void update(Loads const& loads) {
+    auto const in = detail::normalize<2>(loads);
+    detail::expect_extent("load_decay::update", "loads", layers_, in.extent(0), "layers");
+    detail::expect_extent("load_decay::update", "loads", experts_, in.extent(1), "experts");
+    detail::launch(context_, layers_,
+                   detail::decay_body<std::remove_const_t<decltype(in)>>{
+                       in, decay_, {values_.data(), layers_, experts_}});
+  }
+
+  /// `[layers, experts]`, in the policy's memory; valid as long as this object.
+  [[nodiscard]] matrix_ref<double const> values() const {
+    return {values_.data(), layers_, experts_};
+  }
+
+  /// Sets all values to 0.
+  void reset() { values_.zero(); }
+
+  /// Sets the values of one layer to 0: TensorRT-LLM's rule after that layer got a new placement.
+  /// @throws invalid_input for a layer that is none
+  void reset(index_t layer) {
+    detail::expect_between("load_decay::reset", "layer", 0, layers_ - 1, layer, "as the layer");
+    detail::memory_of<context>::zero(context_, values_.data() + layer * experts_,
+                                     static_cast<std::size_t>(experts_) * sizeof(double));
+  }
+
+ private:
+  using context = detail::context_of<P>;
+  using buffer = detail::buffer<double, context>;
+
+  context context_;
+  double decay_;
+  index_t layers_;
+  index_t experts_;
+  buffer values_;
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// What DeepSeek's EPLB computed, against ours.
+#pragma once
+
+#include <doctest/doctest.h>
+#include <plimsoll/load_tensor.hpp>
+#include <plimsoll/metrics.hpp>
+#include <plimsoll/systems/eplb.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "support/golden.hpp"
+#include "support/hash.hpp"
+#include "support/policies.hpp"
+
+namespace plimsoll_test {
+
+/// The hierarchical policy with one node and one group is the global one.
+inline bool is_global(golden_case const& golden) {
+  return golden.text("expected.policy") == "global" ||
+         (golden.integer("params.nodes") == 1 && golden.integer("params.groups") == 1);
+}
+
+/// Sorted load per copy of every slot of a layer.
+inline std::vector<double> shares(std::vector<float> const& weights,
+                                  std::vector<std::int32_t> const& counts,
+                                  std::vector<std::int32_t> const& map, index_t layer,
+                                  index_t experts, index_t slots) {
+  std::vector<double> result;
+  for (index_t s = 0; s < slots; ++s) {
+    auto const e = static_cast<std::size_t>(
+        layer * experts + map[static_cast<std::size_t>(layer * slots + s)]);
+    result.push_back(static_cast<double>(weights[e]) / counts[e]);
+  }
+  std::sort(result.begin(), result.end());
+  return result;
+}
+
+TEST_SUITE("golden.eplb") {
+  TEST_CASE_TEMPLATE("golden: eplb", P, PLIMSOLL_POLICIES) {
+    if (!backend_available<P>()) {
+      return;
+    }
+    auto const policy = make_policy<P>();
+    int compared = 0;
+    for (golden_case const& golden : golden_cases("eplb")) {
+      std::string const name = golden.name();
+      CAPTURE(name);
+      if (!is_global(golden)) {
+        continue;  // groups on nodes are not part of the library yet
+      }
+      ++compared;
+      index_t const layers = golden.integer("params.layers");
+      index_t const experts = golden.integer("params.experts");
+      index_t const slots = golden.integer("params.physical");
+      index_t const ranks = golden.integer("params.gpus");
+      auto const weights = golden.array<float>("weight");
+      auto const expected_map = golden.array<std::int32_t>("phy2log");
+      auto const expected_counts = golden.array<std::int32_t>("logcnt");
+      array_in<float, P> const loads(weights);
+      array_in<std::int32_t, P> map(layers * slots);
+      array_in<std::int32_t, P> counts(layers * experts);
+      auto const certificates =
+          plimsoll::eplb(policy, loads.view2(layers, experts), {.ranks = ranks},
+                         map.view2(layers, slots), counts.view2(layers, experts));
+      auto const got_map = map.values();
+      auto const got_counts = counts.values();
+      if (golden.text("params.ties") == "none") {
+        CHECK(got_map == expected_map);
+        CHECK(got_counts == expected_counts);
+      } else {
+        for (index_t l = 0; l < layers; ++l) {
+          std::vector<std::int32_t> seen(static_cast<std::size_t>(experts), 0);
+          for (index_t s = 0; s < slots; ++s) {
+            ++seen.at(static_cast<std::size_t>(got_map[static_cast<std::size_t>(l * slots + s)]));
+          }
+          CHECK(seen == std::vector<std::int32_t>(got_counts.begin() + l * experts,
+                                                  got_counts.begin() + (l + 1) * experts));
+          CHECK(*std::min_element(seen.begin(), seen.end()) >= 1);
+          auto const ours = shares(weights, got_counts, got_map, l, experts, slots);
+          auto const theirs = shares(weights, expected_counts, expected_map, l, experts, slots);
+          for (std::size_t i = 0; i < ours.size(); ++i) {
+            CHECK(ours[i] == doctest::Approx(theirs[i]).epsilon(1e-5));
+          }
+        }
+      }
+
+      array_in<double, P> carried(layers * ranks);
+      plimsoll::rank_loads(policy, loads.view2(layers, experts),
+                           {map.view2(layers, slots), counts.view2(layers, experts), ranks},
+                           carried.view2(layers, ranks));
+      auto const got_loads = carried.values();
+      auto const expected_loads = golden.array<double>("gpu_load");
+      for (index_t l = 0; l < layers; ++l) {
+        auto const at = static_cast<std::size_t>(l * ranks);
+        auto const n = static_cast<std::size_t>(ranks);
+        std::vector<double> ours(got_loads.begin() + static_cast<std::ptrdiff_t>(at),
+                                 got_loads.begin() + static_cast<std::ptrdiff_t>(at + n));
+        if (golden.text("params.ties") == "none") {
+          for (std::size_t r = 0; r < n; ++r) {
+            CHECK(ours[r] == doctest::Approx(expected_loads[at + r]).epsilon(1e-5));
+          }
+        }
+        CHECK(certificates[static_cast<std::size_t>(l)].value ==
+              doctest::Approx(*std::max_element(ours.begin(), ours.end())).epsilon(1e-9));
+      }
+      array_in<plimsoll::balance, P> balances(layers);
+      plimsoll::measure(policy, carried.view2(layers, ranks), balances.view1());
+      auto const summary = plimsoll::summarize(policy, balances.view1());
+      if (golden.text("params.ties") == "none") {
+        CHECK(summary.mean_of_ratios ==
+              doctest::Approx(golden.real("expected.mean_balancedness")).epsilon(1e-6));
+        CHECK(summary.worst ==
+              doctest::Approx(golden.real("expected.worst_balancedness")).epsilon(1e-6));
+      }
+      report_hash("golden.eplb." + name, got_map, got_counts, got_loads);
+    }
+    CHECK(compared >= 4);
+  }
+}
+
+}  // namespace plimsoll_test

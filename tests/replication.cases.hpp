@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <doctest/doctest.h>
+#include <plimsoll/replication.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "support/hash.hpp"
+#include "support/planning_oracle.hpp"
+#include "support/policies.hpp"
+#include "support/skewed_loads.hpp"
+
+namespace plimsoll_test {
+
+using plimsoll::certificate;
+using plimsoll::certificate_status;
+using plimsoll::replication_options;
+
+template <class P>
+struct replicated {
+  std::vector<std::int32_t> counts;
+  std::vector<certificate> certificates;
+
+  template <class T>
+  replicated(std::vector<T> const& loads, index_t layers, index_t experts, index_t slots,
+             replication_options options = {}) {
+    array_in<T, P> const in(loads);
+    array_in<std::int32_t, P> out(layers * experts, -7);
+    certificates = plimsoll::replicate(make_policy<P>(), in.view2(layers, experts), slots, options,
+                                       out.view2(layers, experts));
+    counts = out.values();
+  }
+};
+
+TEST_CASE_TEMPLATE("replication: equals the argmax loop, in every type", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  for (auto const [layers, experts, slots] :
+       {std::array<index_t, 3>{1, 1, 1}, {1, 1, 9}, {3, 8, 8}, {3, 8, 21}, {2, 100, 164}, {5, 33, 40}}) {
+    CAPTURE(experts);
+    CAPTURE(slots);
+    auto const loads = skewed_loads(layers, experts, 17);
+    std::vector<std::int32_t> expected;
+    for (index_t l = 0; l < layers; ++l) {
+      auto const n = static_cast<std::size_t>(experts);
+      auto const counts = oracle::replicate(row_of(loads, l, experts), slots, oracle::vector(n, 1),
+                                            oracle::vector(n, 1000));
+      expected.insert(expected.end(), counts.begin(), counts.end());
+    }
+    auto const check = [&]<class T>(T) {
+      replicated<P> const got(as<T>(loads), layers, experts, slots);
+      CHECK(got.counts == expected);
+      REQUIRE(got.certificates.size() == static_cast<std::size_t>(layers));
+      for (certificate const& c : got.certificates) {
+        CHECK(c.status == certificate_status::optimal);
+        CHECK(c.value == c.lower_bound);
+        CHECK(c.work == slots - experts);
+      }
+    };
+    check(std::int32_t{});
+    check(float{});
+#if !defined(__CUDACC__)
+    check(std::uint32_t{});
+    check(std::int64_t{});
+    check(double{});
+#endif
+    report_hash("replication." + std::to_string(experts) + "x" + std::to_string(slots), expected);
+  }
+}
+
+TEST_CASE_TEMPLATE("replication: no other counts have a smaller peak", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  constexpr index_t experts = 4;
+  constexpr index_t slots = 9;
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    auto const loads = skewed_loads(1, experts, 100 + seed);
+    double best = std::numeric_limits<double>::max();
+    for (int a = 1; a <= 6; ++a) {
+      for (int b = 1; a + b <= 7; ++b) {
+        for (int c = 1; a + b + c <= 8; ++c) {
+          int const copies[] = {a, b, c, static_cast<int>(slots) - a - b - c};
+          double peak = 0;
+          for (std::size_t e = 0; e < 4; ++e) {
+            peak = std::max(peak, static_cast<double>(loads[e]) / copies[e]);
+          }
+          best = std::min(best, peak);
+        }
+      }
+    }
+    replicated<P> const got(as<std::int32_t>(loads), 1, experts, slots);
+    CHECK(got.certificates[0].value == doctest::Approx(best).epsilon(1e-12));
+  }
+}
+
+TEST_CASE_TEMPLATE("replication: floors and caps", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  constexpr index_t experts = 24;
+  constexpr index_t slots = 70;
+  auto const loads = skewed_loads(1, experts, 5);
+  auto const n = static_cast<std::size_t>(experts);
+
+  replicated<P> const uniform(as<std::int32_t>(loads), 1, experts, slots,
+                              {.min_copies = 2, .max_copies = 5});
+  CHECK(as<std::int64_t>({uniform.counts.begin(), uniform.counts.end()}) ==
+        oracle::replicate(loads, slots, oracle::vector(n, 2), oracle::vector(n, 5)));
+  CHECK(uniform.certificates[0].work == slots - 2 * experts);
+
+  std::vector<std::int32_t> floors(n);
+  std::vector<std::int32_t> caps(n);
+  for (std::size_t e = 0; e < n; ++e) {
+    floors[e] = 1 + static_cast<std::int32_t>(e % 3);
+    caps[e] = floors[e] + static_cast<std::int32_t>(e % 2);
+  }
+  caps[3] = 40;
+  array_in<std::int32_t, P> const floors_in(floors);
+  array_in<std::int32_t, P> const caps_in(caps);
+  replicated<P> const each(
+      as<std::int32_t>(loads), 1, experts, slots,
+      {.min_copies_each = floors_in.view1(), .max_copies_each = caps_in.view1()});
+  CHECK(std::vector<std::int64_t>(each.counts.begin(), each.counts.end()) ==
+        oracle::replicate(loads, slots, {floors.begin(), floors.end()}, {caps.begin(), caps.end()}));
+  double peak = 0;
+  for (std::size_t e = 0; e < n; ++e) {
+    peak = std::max(peak, static_cast<double>(loads[e]) / each.counts[e]);
+  }
+  CHECK(each.certificates[0].value == doctest::Approx(peak).epsilon(1e-12));
+  report_hash("replication.limits", uniform.counts, each.counts);
+}
+
+TEST_CASE_TEMPLATE("replication: edges", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  SUBCASE("no layers") {
+    replicated<P> const got(std::vector<float>{}, 0, 4, 6);
+    CHECK(got.certificates.empty());
+  }
+  SUBCASE("no load at all: ties go to the lowest id, as in EPLB") {
+    replicated<P> const got(std::vector<float>(4, 0.0f), 1, 4, 6);
+    CHECK(got.counts == std::vector<std::int32_t>{3, 1, 1, 1});
+    CHECK(got.certificates[0].value == 0);
+    CHECK(got.certificates[0].gap() == 0);
+  }
+  SUBCASE("all on one expert") {
+    replicated<P> const got(std::vector<std::int32_t>{0, 0, 700, 0}, 1, 4, 10);
+    CHECK(got.counts == std::vector<std::int32_t>{1, 1, 7, 1});
+    CHECK(got.certificates[0].value == doctest::Approx(100).epsilon(1e-12));
+  }
+  SUBCASE("the largest loads allowed") {
+    float const big = 0x1.fffffep45f;
+    replicated<P> const got(std::vector<float>{big, big, 1.0f}, 1, 3, 5);
+    CHECK(got.counts == std::vector<std::int32_t>{2, 2, 1});
+    CHECK(got.certificates[0].value == double{big} / 2);
+  }
+  SUBCASE("loads far below one") {
+    replicated<P> const got(std::vector<float>{3e-40f, 1e-40f, 1.1e-40f}, 1, 3, 5);
+    CHECK(got.counts == std::vector<std::int32_t>{3, 1, 1});
+  }
+  SUBCASE("strided views") {
+    array_in<std::int32_t, P> const in(std::vector<std::int32_t>{9, -1, 1, -1, 1, -1, 9, -1});
+    plimsoll::matrix_ref<std::int32_t const> loads = in.view2(2, 2);
+    loads.strides[0] = 4;
+    loads.strides[1] = 2;
+    array_in<std::int32_t, P> out(std::vector<std::int32_t>(6, -7));
+    plimsoll::matrix_ref<std::int32_t> counts = out.view2(2, 2);
+    counts.strides[0] = 3;
+    plimsoll::replicate(make_policy<P>(), loads, 4, {}, counts);
+    CHECK(out.values() == std::vector<std::int32_t>{3, 1, -7, 1, 3, -7});
+  }
+}
+
+TEST_CASE_TEMPLATE("replication: bad values are named", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  auto const message = [](auto const& loads, index_t layers, index_t experts, index_t slots,
+                          replication_options options = {}) -> std::string {
+    try {
+      replicated<P>(loads, layers, experts, slots, options);
+    } catch (plimsoll::invalid_input const& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  using ints = std::vector<std::int32_t>;
+  using floats = std::vector<float>;
+  CHECK(message(ints{1, 2, 3, 4, 5, -6}, 2, 3, 4) ==
+        "replicate: loads: expected values from 0 to below 2^47, got -6 in layer 1, expert 2");
+  CHECK(message(floats{1, std::numeric_limits<float>::quiet_NaN(), 3}, 1, 3, 4) ==
+        "replicate: loads: expected values from 0 to below 2^47, got NaN in layer 0, expert 1");
+  CHECK(message(floats{1, 2, std::numeric_limits<float>::infinity()}, 1, 3, 4) ==
+        "replicate: loads: expected values from 0 to below 2^47, got inf in layer 0, expert 2");
+  CHECK(message(floats{0x1p47f, 2, 3}, 1, 3, 4) ==
+        "replicate: loads: expected values from 0 to below 2^47, got 140737488355328 in layer 0, "
+        "expert 0");
+  CHECK(message(floats{0x1p46f, 0x1p46f, 3}, 1, 3, 4) ==
+        "replicate: loads: expected a total below 2^47 per layer, got 140737488355331 in layer 0");
+  CHECK(message(ints{1, 2, 3}, 1, 3, 2) ==
+        "replicate: slots: expected 3 to 32769 slots (at least one per expert), got 2");
+  CHECK(message(ints{1, 2, 3}, 1, 3, 7, {.min_copies = 3}) ==
+        "replicate: min_copies: expected a total of at most the slots, got 9 in layer 0");
+  CHECK(message(ints{1, 2, 3}, 1, 3, 7, {.max_copies = 2}) ==
+        "replicate: max_copies: expected a total of at least the slots, got 6 in layer 0");
+  CHECK(message(ints{1, 2, 3}, 1, 3, 7, {.min_copies = 0}) ==
+        "replicate: options.min_copies: expected 1 to 32767 copies, got 0");
+  CHECK(message(ints{1, 2, 3}, 1, 3, 7, {.min_copies = 2, .max_copies = 1}) ==
+        "replicate: max_copies: expected at least min_copies for every expert, got 1 in layer 0, "
+        "expert 0");
+  array_in<std::int32_t, P> const each(ints{1, 0, 1});
+  CHECK(message(ints{1, 2, 3}, 1, 3, 7, {.min_copies_each = each.view1()}) ==
+        "replicate: min_copies: expected at least 1 for every expert, got 0 in layer 0, expert 1");
+  CHECK(message(ints{1, 2}, 1, 2, 7, {.max_copies_each = each.view1()}) ==
+        "replicate: options.max_copies_each: expected 2 experts, got 3");
+}
+
+}  // namespace plimsoll_test
