@@ -182,47 +182,50 @@ TEST_CASE_TEMPLATE("replication: edges", P, PLIMSOLL_POLICIES) {
   }
 }
 
+/// The message with which `replicate` refuses its input.
+template <class P, class T>
+std::string refusal(std::vector<T> const& loads, index_t layers, index_t experts, index_t slots,
+                    replication_options const& options = {}) {
+  try {
+    replicated<P>(loads, layers, experts, slots, options);
+  } catch (plimsoll::invalid_input const& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
 TEST_CASE_TEMPLATE("replication: bad values are named", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
-  auto const message = [](auto const& loads, index_t layers, index_t experts, index_t slots,
-                          replication_options options = {}) -> std::string {
-    try {
-      replicated<P>(loads, layers, experts, slots, options);
-    } catch (plimsoll::invalid_input const& error) {
-      return error.what();
-    }
-    return "no error";
-  };
   using ints = std::vector<std::int32_t>;
   using floats = std::vector<float>;
-  CHECK(message(ints{1, 2, 3, 4, 5, -6}, 2, 3, 4) ==
+  CHECK(refusal<P>(ints{1, 2, 3, 4, 5, -6}, 2, 3, 4) ==
         "replicate: loads: expected values from 0 to below 2^47, got -6 in layer 1, expert 2");
-  CHECK(message(floats{1, std::numeric_limits<float>::quiet_NaN(), 3}, 1, 3, 4) ==
+  CHECK(refusal<P>(floats{1, std::numeric_limits<float>::quiet_NaN(), 3}, 1, 3, 4) ==
         "replicate: loads: expected values from 0 to below 2^47, got NaN in layer 0, expert 1");
-  CHECK(message(floats{1, 2, std::numeric_limits<float>::infinity()}, 1, 3, 4) ==
+  CHECK(refusal<P>(floats{1, 2, std::numeric_limits<float>::infinity()}, 1, 3, 4) ==
         "replicate: loads: expected values from 0 to below 2^47, got inf in layer 0, expert 2");
-  CHECK(message(floats{0x1p47f, 2, 3}, 1, 3, 4) ==
+  CHECK(refusal<P>(floats{0x1p47f, 2, 3}, 1, 3, 4) ==
         "replicate: loads: expected values from 0 to below 2^47, got 140737488355328 in layer 0, "
         "expert 0");
-  CHECK(message(floats{0x1p46f, 0x1p46f, 3}, 1, 3, 4) ==
+  CHECK(refusal<P>(floats{0x1p46f, 0x1p46f, 3}, 1, 3, 4) ==
         "replicate: loads: expected a total below 2^47 per layer, got 140737488355331 in layer 0");
-  CHECK(message(ints{1, 2, 3}, 1, 3, 2) ==
+  CHECK(refusal<P>(ints{1, 2, 3}, 1, 3, 2) ==
         "replicate: slots: expected 3 to 32769 slots (at least one per expert), got 2");
-  CHECK(message(ints{1, 2, 3}, 1, 3, 7, {.min_copies = 3}) ==
+  CHECK(refusal<P>(ints{1, 2, 3}, 1, 3, 7, {.min_copies = 3}) ==
         "replicate: min_copies: expected a total of at most the slots, got 9 in layer 0");
-  CHECK(message(ints{1, 2, 3}, 1, 3, 7, {.max_copies = 2}) ==
+  CHECK(refusal<P>(ints{1, 2, 3}, 1, 3, 7, {.max_copies = 2}) ==
         "replicate: max_copies: expected a total of at least the slots, got 6 in layer 0");
-  CHECK(message(ints{1, 2, 3}, 1, 3, 7, {.min_copies = 0}) ==
+  CHECK(refusal<P>(ints{1, 2, 3}, 1, 3, 7, {.min_copies = 0}) ==
         "replicate: options.min_copies: expected 1 to 32767 copies, got 0");
-  CHECK(message(ints{1, 2, 3}, 1, 3, 7, {.min_copies = 2, .max_copies = 1}) ==
+  CHECK(refusal<P>(ints{1, 2, 3}, 1, 3, 7, {.min_copies = 2, .max_copies = 1}) ==
         "replicate: max_copies: expected at least min_copies for every expert, got 1 in layer 0, "
         "expert 0");
   array_in<std::int32_t, P> const each(ints{1, 0, 1});
-  CHECK(message(ints{1, 2, 3}, 1, 3, 7, {.min_copies_each = each.view1()}) ==
+  CHECK(refusal<P>(ints{1, 2, 3}, 1, 3, 7, {.min_copies_each = each.view1()}) ==
         "replicate: min_copies: expected at least 1 for every expert, got 0 in layer 0, expert 1");
-  CHECK(message(ints{1, 2}, 1, 2, 7, {.max_copies_each = each.view1()}) ==
+  CHECK(refusal<P>(ints{1, 2}, 1, 2, 7, {.max_copies_each = each.view1()}) ==
         "replicate: options.max_copies_each: expected 2 experts, got 3");
 }
 

@@ -26,6 +26,11 @@ TEST_CASE("replication: the same bits in every team") {
   }
 }
 
+TEST_CASE("replication: loads count to 47 bits of their total") {
+  replicated<plimsoll::seq_policy> const got(std::vector<double>{16, 16 + 0x1p-38, 1}, 1, 3, 4);
+  CHECK(got.counts == std::vector<std::int32_t>{1, 2, 1});
+}
+
 TEST_CASE("replication: loads may be a function of the indices") {
   std::vector<std::int32_t> counts(4);
   plimsoll::replicate(plimsoll::seq,

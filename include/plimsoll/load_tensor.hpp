@@ -158,12 +158,12 @@ void rank_loads(P const& policy, Loads const& loads, placement_ref const& placem
   expect_extent(name, "out", loads.extent(0), out.extent(0), "steps");
   expect_extent(name, "out", layers, out.extent(1), "layers");
   expect_extent(name, "out", placement.ranks, out.extent(2), "ranks");
-  launch(resolve(policy), loads.extent(0) * layers,
-         rank_loads_body<Loads>{loads,
-                                map,
-                                placement.replica_count,
-                                {placement.rank_offsets, map.extent(1), placement.ranks},
-                                out});
+  rank_loads_body<Loads> const body{loads,
+                                    map,
+                                    placement.replica_count,
+                                    {placement.rank_offsets, map.extent(1), placement.ranks},
+                                    out};
+  launch(resolve(policy), body.problems(), body);
 }
 
 }  // namespace detail

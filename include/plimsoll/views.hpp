@@ -137,11 +137,11 @@ constexpr auto normalize(M&& m) {
     using element = std::remove_pointer_t<std::remove_cvref_t<decltype(m.data_handle())>>;
     array_ref<element, Rank> result;
     result.data = m.data_handle();
-    for (int i = 0; i < Rank; ++i) {
-      using argument = std::conditional_t<requires { m.extent(std::size_t{}); }, std::size_t, int>;
-      result.extents[i] = static_cast<index_t>(m.extent(static_cast<argument>(i)));
-      result.strides[i] = static_cast<index_t>(m.stride(static_cast<argument>(i)));
-    }
+    // Constants convert to whichever integer type the view asks for.
+    [&]<int... I>(std::integer_sequence<int, I...>) {
+      ((result.extents[I] = static_cast<index_t>(m.extent(I))), ...);
+      ((result.strides[I] = static_cast<index_t>(m.stride(I))), ...);
+    }(std::make_integer_sequence<int, Rank>{});
     return result;
   } else {
     static_assert(Rank == 1 && contiguous<M>);

@@ -128,7 +128,7 @@ PLIMSOLL_HD inline double scale_by_power_of_two(double x, int exponent) {
 /// floor(x * 2^exponent) for finite x >= 0 whose result is below 2^63, in integers only.
 PLIMSOLL_HD inline std::uint64_t fixed_point(double x, int exponent) {
   std::uint64_t const bits = bits_of(x);
-  int const field = static_cast<int>(bits >> 52);
+  int const field = static_cast<int>(bits >> 52 & 0x7ff);  // zero may have a sign
   std::uint64_t const fraction = bits & ((std::uint64_t{1} << 52) - 1);
   std::uint64_t const mantissa = field == 0 ? fraction : fraction | (std::uint64_t{1} << 52);
   int const shift = exponent + (field == 0 ? -1074 : field - 1075);

@@ -114,11 +114,11 @@ struct placement_body {
           }
           peak = maximum{}(peak, load);
           total += weight;
-          // Two of the `open + 1` heaviest replicas must share a rank.
+          // Two of the `open + 1` heaviest replicas must share a rank. (Where there are fewer, one
+          // weight remains here, and the heaviest bounds better.)
           bound += placed == open - 1 || placed == open ? weight : 0;
         }
       }
-      bound = placed > open ? bound : 0;
       bound = maximum{}(bound, heavy_load_of(keys[0]));
       auto const ranks = static_cast<fixed_load>(open);
       bound = maximum{}(bound, (total + ranks - 1) / ranks);

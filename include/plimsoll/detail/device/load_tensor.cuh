@@ -176,15 +176,16 @@ PLIMSOLL_DETAIL_HIDDEN void enqueue_count(
   if (rows == 0) {
     return;
   }
+  std::size_t const bytes = static_cast<std::size_t>(experts) * sizeof(unsigned);
+  bool const in_shared = bytes <= shared_memory_for_scratch;
   // A block adds its whole histogram to the output, so it must have several ids for every bin.
-  index_t const ids_per_block = std::max<index_t>(8 * count_threads, 4 * experts);
+  index_t const ids_per_block = std::max<index_t>(8 * count_threads, in_shared ? 4 * experts : 0);
   index_t const ids_per_row =
       counting.ids.extent(1) * counting.ids.extent(2) / counting.counts.extent(1);
   index_t const chunks =
       std::max<index_t>(1, std::min(ids_per_row / ids_per_block + 1, most_blocks / rows));
   auto const blocks = static_cast<unsigned>(rows * chunks);
-  std::size_t const bytes = static_cast<std::size_t>(experts) * sizeof(unsigned);
-  if (bytes <= shared_memory_for_scratch) {
+  if (in_shared) {
     count_tokens_kernel<true><<<blocks, count_threads, bytes, context.stream>>>(counting, chunks);
   } else {
     count_tokens_kernel<false><<<blocks, count_threads, 0, context.stream>>>(counting, chunks);

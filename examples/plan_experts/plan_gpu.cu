@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part of plan_experts that runs on a GPU.
+#include <cuda_runtime_api.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include <plimsoll/error.hpp>
+
+#include "plan.hpp"
+
+namespace examples {
+namespace {
+
+void check(cudaError_t code, char const* call) {
+  if (code == cudaSuccess) {
+    return;
+  }
+  throw plimsoll::cuda_error(code, "--policy: expected a GPU on which " + std::string(call) +
+                                       " succeeds, got " + cudaGetErrorString(code));
+}
+
+template <class T>
+class device_array {
+ public:
+  explicit device_array(index_t size) : bytes_(static_cast<std::size_t>(size) * sizeof(T)) {
+    check(cudaMalloc(&data_, bytes_), "cudaMalloc");
+  }
+  device_array(device_array const&) = delete;
+  device_array& operator=(device_array const&) = delete;
+  ~device_array() { static_cast<void>(cudaFree(data_)); }
+
+  [[nodiscard]] T* data() const { return static_cast<T*>(data_); }
+  void copy_from(T const* host) {
+    check(cudaMemcpy(data_, host, bytes_, cudaMemcpyHostToDevice), "cudaMemcpy");
+  }
+  void copy_to(T* host) const {
+    check(cudaMemcpy(host, data_, bytes_, cudaMemcpyDeviceToHost), "cudaMemcpy");
+  }
+
+ private:
+  std::size_t bytes_;
+  void* data_ = nullptr;
+};
+
+class stream {
+ public:
+  stream() {
+    int devices = 0;
+    check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+  }
+  stream(stream const&) = delete;
+  stream& operator=(stream const&) = delete;
+  ~stream() { static_cast<void>(cudaStreamDestroy(stream_)); }
+
+  [[nodiscard]] cudaStream_t get() const { return stream_; }
+  void synchronize() const { check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+template <class Load>
+double plan_with(loads_ref<Load> loads, plan& result) {
+  stream const work;
+  device_array<Load> device_loads(result.layers * result.experts);
+  device_array<std::int32_t> slots(result.layers * result.slots);
+  device_array<std::int32_t> replicas(result.layers * result.experts);
+  device_loads.copy_from(loads.data_handle());
+  using matrix = plimsoll::matrix_ref<std::int32_t>;
+  double const milliseconds = median_of_five([&] {
+    auto const start = std::chrono::steady_clock::now();
+    plimsoll::eplb(plimsoll::gpu(work.get()),
+                   loads_ref<Load>(device_loads.data(), result.layers, result.experts),
+                   {.ranks = result.ranks}, matrix(slots.data(), result.layers, result.slots),
+                   matrix(replicas.data(), result.layers, result.experts));
+    work.synchronize();
+    std::chrono::duration<double, std::milli> const time = std::chrono::steady_clock::now() - start;
+    return time.count();
+  });
+  slots.copy_to(result.physical_to_logical.data());
+  replicas.copy_to(result.replica_count.data());
+  return milliseconds;
+}
+
+}  // namespace
+
+double plan_on_gpu(loads_ref<std::int64_t> loads, plan& result) { return plan_with(loads, result); }
+double plan_on_gpu(loads_ref<double> loads, plan& result) { return plan_with(loads, result); }
+
+}  // namespace examples

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes the small load files, good and bad, that the tests of plan_experts read: make_inputs
+// FOLDER
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <sstream>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "../npy.hpp"
+
+namespace {
+
+using shape_t = std::vector<std::int64_t>;
+
+template <class T>
+std::string array_file(shape_t const& shape, std::vector<std::type_identity_t<T>> const& values) {
+  std::ostringstream out;
+  examples::npy::write<T>(out, shape, values);
+  return out.str();
+}
+
+std::string replaced(std::string text, std::string const& from, std::string const& to) {
+  return text.replace(text.find(from), from.size(), to);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    return 2;
+  }
+  std::filesystem::path const folder = argv[1];
+  std::filesystem::create_directories(folder);
+  auto const save = [&](char const* name, std::string const& bytes) {
+    std::ofstream(folder / name, std::ios::binary) << bytes;
+  };
+
+  // Layer 0: expert 1 is hot. Layer 1: uniform. The three steps sum to the two-dimensional file.
+  std::vector<std::int64_t> const loads{30, 120, 60, 30, 15, 45, 50, 50, 50, 50, 50, 50};
+  std::string const good = array_file<std::int64_t>({2, 6}, loads);
+  save("loads.npy", good);
+  std::vector<std::int32_t> steps;
+  for (int const parts : {1, 0, 4}) {
+    for (std::int64_t const load : loads) {
+      steps.push_back(static_cast<std::int32_t>(load * parts / 5));
+    }
+  }
+  save("steps.npy", array_file<std::int32_t>({3, 2, 6}, steps));
+  save("floats.npy", array_file<double>({2, 6}, {loads.begin(), loads.end()}));
+  save("floats32.npy", array_file<float>({2, 6}, {loads.begin(), loads.end()}));
+  save("zeros.npy", array_file<std::int32_t>({1, 4}, {0, 0, 0, 0}));
+
+  save("rank1.npy", array_file<std::int32_t>({4}, {1, 2, 3, 4}));
+  save("rank4.npy", array_file<std::int32_t>({1, 1, 2, 2}, {1, 2, 3, 4}));
+  save("negative.npy", array_file<std::int64_t>({2, 2}, {1, 2, 3, -4}));
+  // Negative in one step, positive in the sum.
+  save("negative_step.npy", array_file<std::int32_t>({2, 1, 2}, {9, 9, 9, -4}));
+  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  save("nan.npy", array_file<double>({2, 2}, {1, 2, nan, 4}));
+  save("nan_step.npy", array_file<float>({2, 1, 2}, {1, 2, std::nanf(""), 4}));
+  save("infinite.npy", array_file<double>({1, 2}, {1, infinity}));
+  save("above_range.npy",
+       array_file<std::int64_t>({1, 2}, {std::int64_t{1} << 46, std::int64_t{1} << 46}));
+  constexpr std::int64_t quarter = std::int64_t{1} << 45;
+  save("total_of_steps.npy",
+       array_file<std::int64_t>({2, 2, 2}, {1, 1, quarter, quarter, 1, 1, quarter, quarter}));
+  constexpr std::int64_t largest = std::numeric_limits<std::int64_t>::max();
+  save("overflow.npy", array_file<std::int64_t>({2, 1, 2}, {largest, 1, largest, 1}));
+  save("above_range_float.npy", array_file<double>({1, 2}, {1, 1e30}));
+
+  save("empty.npy", "");
+  save("text.npy", "expert,load\n0,17\n");
+  save("truncated.npy", good.substr(0, good.size() - 3));
+  save("truncated_header.npy", good.substr(0, 40));
+  save("trailing.npy", good + "x");
+  save("corrupt.npy", replaced(good, "'shape'", "'shap!'"));
+  save("no_experts.npy", replaced(good, "(2, 6)", "(2, 0)"));
+  save("complex.npy", replaced(good, "<i8", "<c8"));
+  save("huge.npy", replaced(good, "(2, 6), }           ", "(99999999999, 9999)}"));
+}

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The performance goals; the only copy of their limits.
+#pragma once
+
+#include <optional>
+
+namespace examples {
+
+/// A benchmark `goal/<name>`. Limits are medians in microseconds.
+struct goal {
+  char const* name;
+  char const* what;
+  std::optional<double> host_limit;
+  std::optional<double> h200_limit;
+};
+
+// A goal enters with its benchmark.
+inline constexpr goal all_goals[] = {
+    {"eplb", "rebalance 58 layers x 256 experts, 320 slots, 64 ranks, one core", 1500, 200},
+};
+
+}  // namespace examples

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+# The tables of the documentation: ctest table.<name> makes one again and compares it with its page,
+# the build target update_tables writes them anew.
+set(tables ${CMAKE_CURRENT_LIST_DIR})
+set(docs ${PROJECT_SOURCE_DIR}/docs)
+add_custom_target(update_tables VERBATIM)
+
+# plimsoll_add_table_test(<name> LABELS <label>... COMMAND <command>...)
+function(plimsoll_add_table_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "LABELS;COMMAND")
+  add_test(NAME table.${name} COMMAND ${PLIMSOLL_BASH} ${arg_COMMAND})
+  set(labels table ${arg_LABELS})
+  set_tests_properties(table.${name} PROPERTIES LABELS "${labels}" TIMEOUT 60)
+endfunction()
+
+# --- performance ----------------------------------------------------------------------------------
+add_executable(performance ${tables}/performance/main.cpp)
+target_link_libraries(performance PRIVATE plimsoll_dev CLI11::CLI11 nlohmann_json::nlohmann_json)
+# The import records how the benchmarks were compiled.
+set(flags "unknown")
+if(PLIMSOLL_BUILD_BENCH)
+  string(TOUPPER "${CMAKE_BUILD_TYPE}" type)
+  set(own "$<TARGET_PROPERTY:plimsoll_bench,COMPILE_OPTIONS>")
+  set(flags "${CMAKE_CXX_FLAGS} ${CMAKE_CXX_FLAGS_${type}} $<JOIN:$<FILTER:${own},EXCLUDE,^-W>, >")
+  string(STRIP "${flags}" flags)
+endif()
+target_compile_definitions(performance PRIVATE "PLIMSOLL_BENCH_FLAGS=\"${flags}\"")
+
+set(make_table $<TARGET_FILE:performance> table ${PROJECT_SOURCE_DIR}/bench/results)
+plimsoll_add_table_test(performance
+  COMMAND ${tables}/page --check ${docs}/performance.md ${make_table})
+add_custom_command(TARGET update_tables POST_BUILD VERBATIM
+  COMMAND ${PLIMSOLL_BASH} ${tables}/page --update ${docs}/performance.md ${make_table})
+add_dependencies(update_tables performance)
+
+# --- support matrix -------------------------------------------------------------------------------
+# A row is a header with a typed test, unless all primitives stand on it; systems come last.
+set(rows)
+foreach(folder IN ITEMS "" systems/)
+  file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/plimsoll/${folder}*.hpp)
+  foreach(header IN LISTS headers)
+    cmake_path(GET header STEM name)
+    if(EXISTS ${PROJECT_SOURCE_DIR}/tests/${name}.cases.hpp
+        OR EXISTS ${PROJECT_SOURCE_DIR}/tests/systems/${name}.cases.hpp)
+      list(APPEND rows ${name})
+    endif()
+  endforeach()
+endforeach()
+list(REMOVE_ITEM rows execution memory random)
+
+set(host_programs)
+set(cuda_programs)
+foreach(row IN LISTS rows)
+  list(APPEND host_programs $<TARGET_FILE:${row}>)
+  add_dependencies(update_tables ${row})
+  if(TARGET ${row}_cu)
+    list(APPEND cuda_programs $<TARGET_FILE:${row}_cu>)
+    add_dependencies(update_tables ${row}_cu)
+  endif()
+endforeach()
+list(JOIN rows " " rows)
+
+set(make_table ${PLIMSOLL_BASH} ${tables}/support_matrix)
+if(PLIMSOLL_TEST_NO_OMP OR NOT OpenMP_CXX_FOUND)
+  list(APPEND make_table --without-omp)
+endif()
+list(APPEND make_table ${docs}/support_matrix.md "${rows}")
+set(page ${tables}/page --check ${docs}/support_matrix.md)
+plimsoll_add_table_test(support_matrix COMMAND ${page} ${make_table} ${host_programs})
+# One test per compiler, since the CUDA programs are also built and tested alone.
+if(plimsoll_with_cuda)
+  plimsoll_add_table_test(support_matrix.cu
+    LABELS device COMMAND ${page} ${make_table} ${cuda_programs})
+endif()
+add_custom_command(TARGET update_tables POST_BUILD VERBATIM
+  COMMAND ${PLIMSOLL_BASH} ${tables}/page --update ${docs}/support_matrix.md
+          ${make_table} ${host_programs} ${cuda_programs})
+
+# --- that the tables' makers are right ------------------------------------------------------------
+plimsoll_add_table_test(makers.support_matrix COMMAND ${tables}/tests/support_matrix.sh ${tables})
+plimsoll_add_table_test(makers.performance
+  COMMAND ${tables}/tests/performance.sh $<TARGET_FILE:performance>)

@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# performance.sh PROGRAM: import and table, on numbers that nobody measured.
+set -euo pipefail
+program=$1
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cd "$folder"
+mkdir results
+fail() { echo "performance.sh: $1"; exit 1; }
+refuses() { # MESSAGE ARGUMENT...
+  local code=0
+  "$program" "${@:2}" >out 2>error || code=$?
+  ((code == 2)) && grep -qF -- "$1" error || fail "expected exit code 2 and '$1', got $code and: $(cat error)"
+}
+prints() { # LINE, of the table
+  "$program" table results >out
+  grep -qxF -- "$1" out || fail "expected the line $1 in: $(cat out)"
+}
+
+aggregate() { # NAME AGGREGATE TIME UNIT [PROCESSOR-TIME]
+  echo "{\"name\": \"x\", \"run_name\": \"$1/iterations:1/repeats:200/real_time\", \"run_type\": \"aggregate\"," \
+    "\"repetitions\": 200, \"aggregate_name\": \"$2\", \"real_time\": $3, \"cpu_time\": ${5-$3}, \"time_unit\": \"$4\"}"
+}
+raw() { # BENCHMARK...
+  local IFS=,
+  echo '{"context": {"date": "2001-02-03T04:05:06+00:00", "num_cpus": 2, "load_avg": [0.27, 1, 1]}, "benchmarks": ['"$*"']}'
+}
+ours=("$(aggregate goal/eplb mean 9 us)" "$(aggregate goal/eplb median 2 ms)" "$(aggregate goal/eplb p99 2500.5 us)")
+loops=("$(aggregate goal/eplb/vs:loops median 26e6 ns)" "$(aggregate goal/eplb/vs:loops p99 30 ms)")
+heaps=("$(aggregate goal/eplb/vs:heaps median 1500 us)" "$(aggregate goal/eplb/vs:heaps p99 0.0016 s)")
+other='{"name": "metrics", "run_name": "metrics", "run_type": "iteration", "real_time": 1, "time_unit": "ns"}'
+
+# Nothing measured.
+prints '| `eplb` | host | - | 1.50 ms | not measured | - | - |'
+prints '| `eplb` | NVIDIA H200 | - | 200 µs | not measured | - | - |'
+
+# A host: units, ratios on both sides of 1, a missed goal.
+raw "${ours[@]}" "$other" "${loops[@]}" "${heaps[@]}" >raw.json
+"$program" import raw.json --commit 0123456789abcdef-dirty --cpu 'Some CPU' >results/host.json
+prints '| `eplb` | Some CPU | 0.75 x as fast as `heaps`, 13 x as fast as `loops` | 1.50 ms | no | 2.00 ms * | 2.50 ms * |'
+prints '| `eplb` | NVIDIA H200 | - | 200 µs | not measured | - | - |'
+grep -q '^- Some CPU: 2 cores, .*load average at the start 0.3, commit `0123456789ab` and uncommitted changes, 2001-02-03 (`host.json`)$' out ||
+  fail "$(cat out)"
+
+# What script/gpu-check writes; of two results of a device the newer one counts.
+gpu_check() { # DATE GPU BENCHMARKS
+  echo '{"gpu": "'"$2"'", "driver": "1.2", "commit": "c0ffee", "date": "'"$1"'", "finished": true, "steps": [
+    {"kind": "test", "name": "a", "status": "passed", "seconds": 1, "log": ""},
+    {"kind": "test", "name": "b", "status": "failed: exit 1", "seconds": 1, "log": ""},
+    {"kind": "benchmark", "name": "c", "status": "done", "seconds": 1, "log": ""},
+    {"kind": "memcheck", "name": "a", "status": "clean", "seconds": 1, "log": ""},
+    {"kind": "racecheck", "name": "all", "status": "not run: no tool", "seconds": 1, "log": ""}
+  ], "benchmarks": '"$3"'}'
+}
+gpu_check 2001-01-01 'NVIDIA H200' "$(raw "$(aggregate goal/eplb median 5 us)" "$(aggregate goal/eplb p99 6 us)")" >results/z.json
+gpu_check 2001-01-02 'NVIDIA H200' "$(raw "$(aggregate goal/eplb median 150 us)" "$(aggregate goal/eplb p99 160 us)")" >results/a.json
+gpu_check 2001-01-02 'Other GPU' "$(raw "$(aggregate goal/eplb median 15 us)" "$(aggregate goal/eplb p99 16 us)")" >results/b.json
+prints '| `eplb` | NVIDIA H200 | - | 200 µs | yes | 150 µs | 160 µs |'
+prints '| `eplb` | Other GPU | - | - | - | 15.0 µs | 16.0 µs |'
+prints '- NVIDIA H200: driver 1.2, test programs passed 1 of 2, compute-sanitizer runs clean 1 of 2, commit `c0ffee`, 2001-01-02 (`a.json`)'
+! grep -q 'not measured' out || fail "$(cat out)"
+gpu_check 2001-01-03 'NVIDIA H200' null >results/a.json
+prints '| `eplb` | NVIDIA H200 | - | 200 µs | not measured | - | - |'
+
+# What is no result.
+raw "$other" >raw.json
+refuses 'expected benchmarks goal/..., got none' import raw.json --commit c
+raw '{"run_name": "goal/eplb/real_time", "error_occurred": true, "error_message": "no GPU"}' >raw.json
+refuses 'goal/eplb: no GPU' import raw.json --commit c
+raw "$(aggregate goal/eplb median 9 us 5)" "${ours[2]}" >raw.json
+refuses 'goal/eplb: the median run took 1.8 times its processor time: the machine is not idle' import raw.json --commit c
+raw "${heaps[@]}" >raw.json
+"$program" import raw.json --commit c --cpu x >results/c.json
+refuses 'c.json: goal/eplb/vs:heaps: without goal/eplb' table results
+raw "${ours[@]}" "$(aggregate goal/new median 1 us)" "$(aggregate goal/new p99 1 us)" >raw.json
+"$program" import raw.json --commit c --cpu x >results/c.json
+refuses 'c.json: goal/new: not among the goals' table results
+raw "${ours[1]}" >raw.json
+"$program" import raw.json --commit c --cpu x >results/c.json
+refuses 'c.json: goal/eplb: expected a number for p99' table results
+echo '{' >results/c.json
+refuses 'c.json: ' table results
