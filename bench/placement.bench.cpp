@@ -17,9 +17,9 @@ void place(benchmark::State& state) {
   std::vector<std::int32_t> counts(loads.size(), 1);
   std::vector<std::int32_t> map(loads.size());
   for (auto _ : state) {
-    auto certificates = plimsoll::place(plimsoll::seq, matrix(loads, 1, experts),
-                                        matrix(counts, 1, experts), {.ranks = state.range(1)},
-                                        matrix(map, 1, experts));
+    auto certificates =
+        plimsoll::place(plimsoll::seq, matrix(loads, 1, experts), matrix(counts, 1, experts),
+                        {.ranks = state.range(1)}, matrix(map, 1, experts));
     benchmark::DoNotOptimize(certificates.data());
   }
 }

@@ -43,9 +43,15 @@ TEST_CASE_TEMPLATE("eplb: replicates, then places, with any shape", P, PLIMSOLL_
   if (!backend_available<P>()) {
     return;
   }
-  for (auto const [layers, experts, ranks, slots] :
-       {std::array<index_t, 4>{1, 1, 1, 1}, {4, 32, 8, 40}, {3, 30, 7, 41}, {2, 64, 16, 64},
-        {2, 10, 3, 31}}) {
+  for (std::array<index_t, 4> const& shape : {std::array<index_t, 4>{1, 1, 1, 1},
+                                              {4, 32, 8, 40},
+                                              {3, 30, 7, 41},
+                                              {2, 64, 16, 64},
+                                              {2, 10, 3, 31}}) {
+    index_t const layers = shape[0];
+    index_t const experts = shape[1];
+    index_t const ranks = shape[2];
+    index_t const slots = shape[3];
     CAPTURE(experts);
     CAPTURE(slots);
     auto const loads = skewed_loads(layers, experts, 77);

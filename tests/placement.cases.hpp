@@ -85,9 +85,9 @@ TEST_CASE_TEMPLATE("placement: equals the argmin loop, in every type", P, PLIMSO
   struct shape {
     index_t layers, experts, copies, ranks, slots;
   };
-  for (shape const s : {shape{1, 1, 1, 1, 1}, shape{3, 16, 24, 6, 24}, shape{2, 64, 80, 16, 80},
-                        shape{2, 30, 41, 7, 45}, shape{1, 100, 130, 129, 260},
-                        shape{1, 5, 5, 2, 9}}) {
+  for (shape const s :
+       {shape{1, 1, 1, 1, 1}, shape{3, 16, 24, 6, 24}, shape{2, 64, 80, 16, 80},
+        shape{2, 30, 41, 7, 45}, shape{1, 100, 130, 129, 260}, shape{1, 5, 5, 2, 9}}) {
     CAPTURE(s.experts);
     auto const loads = skewed_loads(s.layers, s.experts, 23);
     ints const offsets = even_offsets(s.ranks, s.slots);
@@ -113,8 +113,8 @@ TEST_CASE_TEMPLATE("placement: equals the argmin loop, in every type", P, PLIMSO
         auto const carried =
             loads_of_ranks(row_of(loads, l, s.experts), in_layer(counts, s.experts),
                            in_layer(got.map, s.slots), offsets);
-        CHECK(c.value == doctest::Approx(*std::max_element(carried.begin(), carried.end()))
-                             .epsilon(1e-9));
+        CHECK(c.value ==
+              doctest::Approx(*std::max_element(carried.begin(), carried.end())).epsilon(1e-9));
         CHECK(c.lower_bound <= c.value);
         CHECK(c.work == s.copies);
         CHECK((c.status == certificate_status::optimal) == (c.value == c.lower_bound));
@@ -162,8 +162,7 @@ TEST_CASE_TEMPLATE("placement: the bound holds against every assignment", P, PLI
   }
 }
 
-TEST_CASE_TEMPLATE("placement: the bound sees pairs that must share a rank", P,
-                   PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("placement: the bound sees pairs that must share a rank", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
@@ -197,8 +196,7 @@ TEST_CASE_TEMPLATE("placement: slots per rank and layer", P, PLIMSOLL_POLICIES) 
   report_hash("placement.offsets", got.map);
 }
 
-TEST_CASE_TEMPLATE("placement: one slot per rank keeps the order of making", P,
-                   PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("placement: one slot per rank keeps the order of making", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
@@ -216,9 +214,7 @@ TEST_CASE_TEMPLATE("placement: edges", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
-  SUBCASE("no layers") {
-    CHECK(placed<P>(std::vector<float>{}, {}, 0, 2, 4).certificates.empty());
-  }
+  SUBCASE("no layers") { CHECK(placed<P>(std::vector<float>{}, {}, 0, 2, 4).certificates.empty()); }
   SUBCASE("no load: ranks fill from the first") {
     placed<P> const got(ints{0, 0, 0, 0}, {1, 1, 1, 1}, 1, 2, 4);
     CHECK(got.map == ints{0, 1, 2, 3});

@@ -44,8 +44,15 @@ TEST_CASE_TEMPLATE("replication: equals the argmax loop, in every type", P, PLIM
   if (!backend_available<P>()) {
     return;
   }
-  for (auto const [layers, experts, slots] :
-       {std::array<index_t, 3>{1, 1, 1}, {1, 1, 9}, {3, 8, 8}, {3, 8, 21}, {2, 100, 164}, {5, 33, 40}}) {
+  for (std::array<index_t, 3> const& shape : {std::array<index_t, 3>{1, 1, 1},
+                                              {1, 1, 9},
+                                              {3, 8, 8},
+                                              {3, 8, 21},
+                                              {2, 100, 164},
+                                              {5, 33, 40}}) {
+    index_t const layers = shape[0];
+    index_t const experts = shape[1];
+    index_t const slots = shape[2];
     CAPTURE(experts);
     CAPTURE(slots);
     auto const loads = skewed_loads(layers, experts, 17);
@@ -130,8 +137,9 @@ TEST_CASE_TEMPLATE("replication: floors and caps", P, PLIMSOLL_POLICIES) {
   replicated<P> const each(
       as<std::int32_t>(loads), 1, experts, slots,
       {.min_copies_each = floors_in.view1(), .max_copies_each = caps_in.view1()});
-  CHECK(std::vector<std::int64_t>(each.counts.begin(), each.counts.end()) ==
-        oracle::replicate(loads, slots, {floors.begin(), floors.end()}, {caps.begin(), caps.end()}));
+  CHECK(
+      std::vector<std::int64_t>(each.counts.begin(), each.counts.end()) ==
+      oracle::replicate(loads, slots, {floors.begin(), floors.end()}, {caps.begin(), caps.end()}));
   double peak = 0;
   for (std::size_t e = 0; e < n; ++e) {
     peak = std::max(peak, static_cast<double>(loads[e]) / each.counts[e]);

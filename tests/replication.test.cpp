@@ -4,7 +4,6 @@
 #include "support/report_values.hpp"
 #include "support/run_body.hpp"
 
-
 namespace plimsoll_test {
 
 TEST_CASE("replication: the same bits in every team") {
@@ -34,8 +33,8 @@ TEST_CASE("replication: loads count to 47 bits of their total") {
 TEST_CASE("replication: loads may be a function of the indices") {
   std::vector<std::int32_t> counts(4);
   plimsoll::replicate(plimsoll::seq,
-                      plimsoll::generate([](index_t, index_t e) { return e == 2 ? 8 : 1; }, 1, 4), 7,
-                      {}, plimsoll::matrix_ref<std::int32_t>(counts.data(), 1, 4));
+                      plimsoll::generate([](index_t, index_t e) { return e == 2 ? 8 : 1; }, 1, 4),
+                      7, {}, plimsoll::matrix_ref<std::int32_t>(counts.data(), 1, 4));
   CHECK(counts == std::vector<std::int32_t>{1, 1, 4, 1});
 }
 

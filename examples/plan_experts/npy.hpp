@@ -463,7 +463,7 @@ template <class T, class Convert>
 /// Element types that can be written.
 template <class T>
 concept writable = std::is_same_v<T, std::int32_t> || std::is_same_v<T, std::int64_t> ||
-    std::is_same_v<T, float> || std::is_same_v<T, double>;
+                   std::is_same_v<T, float> || std::is_same_v<T, double>;
 
 /// Writes what precedes the values: version 1, C order, padded so that they start at a multiple of
 /// 64 bytes.

@@ -47,8 +47,8 @@ inline void expect_between(std::string_view function, std::string_view argument,
 }
 
 /// Throws unless `got` equals `expected`; `what` names the quantity, as "layers".
-inline void expect_extent(std::string_view function, std::string_view argument,
-                          long long expected, long long got, std::string_view what) {
+inline void expect_extent(std::string_view function, std::string_view argument, long long expected,
+                          long long got, std::string_view what) {
   if (got != expected) {
     fail(function, argument, std::to_string(expected) + " " + std::string(what),
          std::to_string(got));

@@ -45,7 +45,8 @@ concept device_resource = requires(R& r, stream_t s, void* p, std::size_t n) {
 /// (operator new on the host, cudaMallocAsync on the device). The resource must outlive its use.
 class resource_ref {
  public:
-  using allocate_function = void* (*)(void* object, stream_t, std::size_t bytes, std::size_t alignment);
+  using allocate_function = void* (*)(void* object, stream_t, std::size_t bytes,
+                                      std::size_t alignment);
   using deallocate_function = void (*)(void* object, stream_t, void*, std::size_t bytes,
                                        std::size_t alignment);
 
@@ -80,8 +81,7 @@ class resource_ref {
   [[nodiscard]] void* allocate(stream_t stream, std::size_t bytes, std::size_t alignment) const {
     return allocate_(object_, stream, bytes, alignment);
   }
-  void deallocate(stream_t stream, void* pointer, std::size_t bytes,
-                  std::size_t alignment) const {
+  void deallocate(stream_t stream, void* pointer, std::size_t bytes, std::size_t alignment) const {
     deallocate_(object_, stream, pointer, bytes, alignment);
   }
 

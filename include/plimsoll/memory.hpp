@@ -23,7 +23,7 @@ namespace plimsoll::inline PLIMSOLL_ABI {
 /// @stream synchronises the policy's stream
 /// @throws invalid_input for a stride other than 1
 template <execution_policy P, class Elements>
-  requires detail::readable<Elements, 1>
+  requires(detail::readable<Elements, 1> && !detail::is_generated<std::remove_cvref_t<Elements>>)
 auto read(P const& policy, Elements&& elements) {
   auto const source = detail::normalize<1>(elements);
   if (source.extent(0) > 0 && source.stride(0) != 1) {
@@ -31,9 +31,9 @@ auto read(P const& policy, Elements&& elements) {
   }
   std::vector<detail::view_value_t<std::remove_const_t<decltype(source)>>> result(
       static_cast<std::size_t>(source.extent(0)));
-  detail::memory_of<detail::context_of<P>>::to_host(
-      detail::resolve(policy), source.data_handle(), result.data(),
-      result.size() * sizeof(result[0]));
+  detail::memory_of<detail::context_of<P>>::to_host(detail::resolve(policy), source.data_handle(),
+                                                    result.data(),
+                                                    result.size() * sizeof(result[0]));
   return result;
 }
 

@@ -67,9 +67,8 @@ void measure(P const& policy, Loads const& loads, Out&& out) {
     detail::fail("measure", "loads", "at least 1 column", std::to_string(load.extent(1)));
   }
   detail::expect_extent("measure", "out", load.extent(0), results.extent(0), "rows");
-  detail::launch(
-      detail::resolve(policy), load.extent(0),
-      detail::metrics_body<std::remove_const_t<decltype(load)>, balance>{load, results});
+  detail::launch(detail::resolve(policy), load.extent(0),
+                 detail::metrics_body<std::remove_const_t<decltype(load)>, balance>{load, results});
 }
 
 /// @brief Both usual aggregates and the worst row of what `measure` wrote.

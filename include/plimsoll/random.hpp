@@ -37,9 +37,8 @@ PLIMSOLL_HD constexpr philox_block philox(philox_block counter, std::uint32_t ke
 PLIMSOLL_HD constexpr std::uint64_t bits(std::uint64_t seed, std::uint64_t stream,
                                          std::uint64_t index) {
   philox_block const block = philox(
-      philox_block{
-          {static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32),
-           static_cast<std::uint32_t>(stream), static_cast<std::uint32_t>(stream >> 32)}},
+      philox_block{{static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32),
+                    static_cast<std::uint32_t>(stream), static_cast<std::uint32_t>(stream >> 32)}},
       static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32));
   return (static_cast<std::uint64_t>(block.word[1]) << 32) | block.word[0];
 }

@@ -34,8 +34,8 @@ struct replication_options {
 namespace detail {
 
 /// Checks what `replicate` and the systems built on it share; `argument` tells the slots.
-inline void expect_replicable(std::string_view function, std::string_view argument,
-                              index_t experts, index_t slots) {
+inline void expect_replicable(std::string_view function, std::string_view argument, index_t experts,
+                              index_t slots) {
   expect_between(function, "loads", 1, expert_limit, experts, "experts");
   expect_between(function, argument, experts, experts + rank_limit - 1, slots,
                  "slots (at least one per expert)");

@@ -152,9 +152,8 @@ constexpr auto normalize(M&& m) {
 
 template <class M, int Rank>
 concept readable = mdspan_like<std::remove_cvref_t<M>, Rank> || (Rank == 1 && contiguous<M>) ||
-                   (is_generated<std::remove_cvref_t<M>> && requires {
-                     requires(std::remove_cvref_t<M>::rank() == Rank);
-                   });
+                   (is_generated<std::remove_cvref_t<M>> &&
+                    requires { requires(std::remove_cvref_t<M>::rank() == Rank); });
 
 template <class M, int Rank>
 concept writable =
@@ -191,8 +190,7 @@ using normalized_value_t = view_value_t<decltype(normalize<Rank>(std::declval<M&
 
 /// Anything that can be read as elements of type `T` in `Rank` dimensions.
 template <class M, class T, int Rank>
-concept view_of =
-    detail::readable<M, Rank> && std::same_as<detail::normalized_value_t<M, Rank>, T>;
+concept view_of = detail::readable<M, Rank> && std::same_as<detail::normalized_value_t<M, Rank>, T>;
 
 /// Anything that elements of type `T` can be written to in `Rank` dimensions.
 template <class M, class T, int Rank>
@@ -201,12 +199,10 @@ concept output_of =
 
 /// Loads of one problem per row: `[layers, experts]`, `[rows, columns]`.
 template <class M>
-concept load_matrix_view =
-    detail::readable<M, 2> && load_value<detail::normalized_value_t<M, 2>>;
+concept load_matrix_view = detail::readable<M, 2> && load_value<detail::normalized_value_t<M, 2>>;
 
 /// Loads `[steps, layers, experts]`.
 template <class M>
-concept load_tensor_view =
-    detail::readable<M, 3> && load_value<detail::normalized_value_t<M, 3>>;
+concept load_tensor_view = detail::readable<M, 3> && load_value<detail::normalized_value_t<M, 3>>;
 
 }  // namespace plimsoll

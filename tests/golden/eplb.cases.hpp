@@ -34,8 +34,8 @@ inline std::vector<double> shares(std::vector<float> const& weights,
                                   index_t experts, index_t slots) {
   std::vector<double> result;
   for (index_t s = 0; s < slots; ++s) {
-    auto const e = static_cast<std::size_t>(
-        layer * experts + map[static_cast<std::size_t>(layer * slots + s)]);
+    auto const e = static_cast<std::size_t>(layer * experts +
+                                            map[static_cast<std::size_t>(layer * slots + s)]);
     result.push_back(static_cast<double>(weights[e]) / counts[e]);
   }
   std::sort(result.begin(), result.end());

@@ -25,7 +25,8 @@ inline vector fixed(vector const& loads) {
   return result;
 }
 
-inline vector replicate(vector const& loads, std::int64_t slots, vector copies, vector const& most) {
+inline vector replicate(vector const& loads, std::int64_t slots, vector copies,
+                        vector const& most) {
   vector const load = fixed(loads);
   std::int64_t left = slots - std::accumulate(copies.begin(), copies.end(), std::int64_t{0});
   for (; left > 0; --left) {
@@ -52,8 +53,8 @@ inline vector place(vector const& loads, vector const& copies, vector const& off
   for (std::size_t round = 0; round < load.size(); ++round) {
     std::size_t heaviest = load.size();
     for (std::size_t e = 0; e < load.size(); ++e) {
-      if (!done[e] && (heaviest == load.size() ||
-                       load[e] / copies[e] > load[heaviest] / copies[heaviest])) {
+      if (!done[e] &&
+          (heaviest == load.size() || load[e] / copies[e] > load[heaviest] / copies[heaviest])) {
         heaviest = e;
       }
     }

@@ -13,8 +13,7 @@ namespace plimsoll_test {
 using plimsoll::index_t;
 
 /// Skewed whole-number loads `[layers, experts]`, some of them zero and some equal.
-inline std::vector<std::int64_t> skewed_loads(index_t layers, index_t experts,
-                                              std::uint64_t seed) {
+inline std::vector<std::int64_t> skewed_loads(index_t layers, index_t experts, std::uint64_t seed) {
   std::vector<std::int64_t> loads;
   for (index_t i = 0; i < layers * experts; ++i) {
     double const u = plimsoll::random::uniform(seed, 0, static_cast<std::uint64_t>(i));

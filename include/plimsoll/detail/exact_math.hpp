@@ -125,7 +125,8 @@ PLIMSOLL_HD inline double scale_by_power_of_two(double x, int exponent) {
   return multiply(x, power(exponent));
 }
 
-/// floor(x * 2^exponent) for finite x >= 0 whose result is below 2^63, in integers only.
+/// floor(x * 2^exponent) for finite x >= 0 whose result is below 2^63 and exponent <= 1137, in
+/// integers only.
 PLIMSOLL_HD inline std::uint64_t fixed_point(double x, int exponent) {
   std::uint64_t const bits = bits_of(x);
   int const field = static_cast<int>(bits >> 52 & 0x7ff);  // zero may have a sign
@@ -151,9 +152,9 @@ PLIMSOLL_HD inline double exp(double x) {
   r = mul_add(-k, ln2_low, r);
   // 1/n! down from 13: the next term is below 2^-60 for |r| <= ln(2)/2.
   constexpr double coefficients[] = {
-      1.6059043836821613e-10, 2.08767569878681e-09,   2.505210838544172e-08, 2.7557319223985893e-07,
-      2.7557319223985893e-06, 2.48015873015873e-05,   0.0001984126984126984, 0.001388888888888889,
-      0.008333333333333333,   0.041666666666666664,   0.16666666666666666,   0.5};
+      1.6059043836821613e-10, 2.08767569878681e-09, 2.505210838544172e-08, 2.7557319223985893e-07,
+      2.7557319223985893e-06, 2.48015873015873e-05, 0.0001984126984126984, 0.001388888888888889,
+      0.008333333333333333,   0.041666666666666664, 0.16666666666666666,   0.5};
   double sum = coefficients[0];
   for (int i = 1; i < 12; ++i) {
     sum = mul_add(sum, r, coefficients[i]);

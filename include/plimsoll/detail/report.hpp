@@ -71,7 +71,8 @@ inline std::string spell(double value) {
     case fault::rank_offsets:
       fail(function, "rank_offsets", "offsets that rise from 0 to the number of slots",
            got + ", rank " + std::to_string(report.where));
-    case fault::none: break;
+    case fault::none:
+      break;
   }
   fail(function, "problem", "a known fault", got);
 }

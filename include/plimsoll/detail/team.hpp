@@ -98,7 +98,8 @@ struct greater {
   }
 };
 
-/// Operations whose result does not depend on the order of evaluation.
+/// Operations whose result does not depend on the order of evaluation. Of floating values that
+/// holds for minimum and maximum up to the sign of a zero, and without NaN.
 template <class Op, class T>
 inline constexpr bool is_exact = false;
 template <class T>
@@ -239,7 +240,11 @@ class team_operations {
   PLIMSOLL_HD auto extreme_of(index_t n, F key) {
     using K = result_at<F>;
     return self().reduce(
-        n, [&](index_t i) { return extreme<K>{key(i), i}; }, pick<Compare>{}, extreme<K>{K{}, -1});
+        n,
+        [&](index_t i) {
+          return extreme<K>{key(i), i};
+        },
+        pick<Compare>{}, extreme<K>{K{}, -1});
   }
 
   template <class Key, class Pairing>

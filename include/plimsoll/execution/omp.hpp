@@ -4,7 +4,8 @@
 #pragma once
 
 #if !defined(_OPENMP)
-#error "Plimsoll: <plimsoll/execution/omp.hpp> needs OpenMP; compile with -fopenmp or link OpenMP::OpenMP_CXX"
+#error \
+    "Plimsoll: <plimsoll/execution/omp.hpp> needs OpenMP; compile with -fopenmp or link OpenMP::OpenMP_CXX"
 #endif
 
 #include <omp.h>

@@ -37,10 +37,9 @@ concept thrust_cuda_policy = std::derived_from<P, thrust::cuda::execution_policy
 template <class P>
 concept thrust_omp_policy = std::derived_from<P, thrust::omp::execution_policy<P>>;
 template <class P>
-concept thrust_host_policy =
-    !thrust_cuda_policy<P> && !thrust_omp_policy<P> &&
-    (std::derived_from<P, thrust::cpp::execution_policy<P>> ||
-     std::same_as<P, std::remove_cvref_t<decltype(thrust::seq)>>);
+concept thrust_host_policy = !thrust_cuda_policy<P> && !thrust_omp_policy<P> &&
+                             (std::derived_from<P, thrust::cpp::execution_policy<P>> ||
+                              std::same_as<P, std::remove_cvref_t<decltype(thrust::seq)>>);
 
 }  // namespace detail
 

@@ -87,6 +87,8 @@ PLIMSOLL_HD constexpr index_t id_of(std::uint64_t key) {
   return static_cast<index_t>(key & 0xffff);
 }
 PLIMSOLL_HD constexpr fixed_load light_load_of(std::uint64_t key) { return key >> 16; }
-PLIMSOLL_HD constexpr fixed_load heavy_load_of(std::uint64_t key) { return load_mask - (key >> 16); }
+PLIMSOLL_HD constexpr fixed_load heavy_load_of(std::uint64_t key) {
+  return load_mask - (key >> 16);
+}
 
 }  // namespace plimsoll::inline PLIMSOLL_ABI::detail

@@ -129,9 +129,9 @@ struct placement_body {
       });
     }
     team.single([=] {
-      *report = problem_report{certificate{
-          from_fixed(peak, scale.shift), from_fixed(bound, scale.shift), copies,
-          peak == bound ? certificate_status::optimal : certificate_status::feasible}};
+      *report = problem_report{
+          certificate{from_fixed(peak, scale.shift), from_fixed(bound, scale.shift), copies,
+                      peak == bound ? certificate_status::optimal : certificate_status::feasible}};
     });
   }
 
@@ -161,9 +161,8 @@ struct placement_body {
         physical_to_logical(layer, slot) = static_cast<std::int32_t>(e);
         made[e] = copies;
       });
-      heaviest.replace_top(heavier_first(divide_floor(to_fixed(loads(layer, e), shift),
-                                                      static_cast<std::uint32_t>(copies)),
-                                         e));
+      heaviest.replace_top(heavier_first(
+          divide_floor(to_fixed(loads(layer, e), shift), static_cast<std::uint32_t>(copies)), e));
       ++slot;
     }
     return peak;

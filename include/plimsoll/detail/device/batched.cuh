@@ -53,9 +53,9 @@ PLIMSOLL_DETAIL_HIDDEN __global__ void __launch_bounds__(Threads)
     batched_block_kernel(Body const body, index_t problems, scratch_plan plan) {
   extern __shared__ uint4 plimsoll_shared[];
   __shared__ block_exchange<Threads> exchange;
-  std::byte* const base =
-      plan.global != nullptr ? plan.global + static_cast<std::size_t>(blockIdx.x) * plan.stride
-                             : reinterpret_cast<std::byte*>(plimsoll_shared);
+  std::byte* const base = plan.global != nullptr
+                              ? plan.global + static_cast<std::size_t>(blockIdx.x) * plan.stride
+                              : reinterpret_cast<std::byte*>(plimsoll_shared);
   block_team<Threads> team(static_cast<int>(threadIdx.x), exchange);
   for (index_t problem = blockIdx.x; problem < problems; problem += gridDim.x) {
     body(team, scratch(base), problem);
@@ -74,8 +74,8 @@ PLIMSOLL_DETAIL_HIDDEN void launch_warps(device_context const& context, index_t 
                                          index_t limit) {
   index_t const blocks = (std::min(problems, limit) + Warps - 1) / Warps;
   batched_warp_kernel<Warps, Body>
-      <<<static_cast<unsigned>(blocks), Warps * warp_size, shared, context.stream>>>(
-          body, problems, plan);
+      <<<static_cast<unsigned>(blocks), Warps * warp_size, shared, context.stream>>>(body, problems,
+                                                                                     plan);
 }
 
 /// Warps share a block only while every one of them finds room for its scratch.
@@ -110,7 +110,8 @@ PLIMSOLL_DETAIL_HIDDEN void launch(device_context const& context, index_t proble
     return;
   }
   constexpr index_t largest_grid = 0x7fffffff;
-  scratch_plan plan{nullptr, scratch_bytes_of<std::byte>(static_cast<index_t>(body.scratch_bytes()))};
+  scratch_plan plan{nullptr,
+                    scratch_bytes_of<std::byte>(static_cast<index_t>(body.scratch_bytes()))};
   bool const in_shared = plan.stride <= shared_memory_for_scratch;
   index_t const limit = in_shared ? largest_grid : std::min(problems, problems_in_flight);
   // A block of four warps may run past `limit` by three.

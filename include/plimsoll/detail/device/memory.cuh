@@ -17,8 +17,7 @@ namespace plimsoll::inline PLIMSOLL_ABI::detail {
 
 inline void check_cuda(cudaError_t code, char const* call) {
   if (code != cudaSuccess) {
-    throw cuda_error(static_cast<int>(code),
-                     std::string(call) + ": " + cudaGetErrorString(code));
+    throw cuda_error(static_cast<int>(code), std::string(call) + ": " + cudaGetErrorString(code));
   }
 }
 
@@ -44,18 +43,16 @@ struct memory_of<device_context> {
   static void to_host(device_context const& where, void const* source, void* destination,
                       std::size_t bytes) {
     if (bytes > 0) {
-      check_cuda(
-          cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDeviceToHost, where.stream),
-          "cudaMemcpyAsync");
+      check_cuda(cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDeviceToHost, where.stream),
+                 "cudaMemcpyAsync");
     }
     check_cuda(cudaStreamSynchronize(where.stream), "cudaStreamSynchronize");
   }
   static void from_host(device_context const& where, void const* source, void* destination,
                         std::size_t bytes) {
     if (bytes > 0) {
-      check_cuda(
-          cudaMemcpyAsync(destination, source, bytes, cudaMemcpyHostToDevice, where.stream),
-          "cudaMemcpyAsync");
+      check_cuda(cudaMemcpyAsync(destination, source, bytes, cudaMemcpyHostToDevice, where.stream),
+                 "cudaMemcpyAsync");
     }
   }
   static void zero(device_context const& where, void* destination, std::size_t bytes) {

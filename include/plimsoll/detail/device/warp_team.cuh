@@ -33,8 +33,7 @@ __device__ inline T exchange_words(T value, Exchange exchange) {
 
 template <class T>
 __device__ inline T shuffle_xor(T value, int mask) {
-  return exchange_words(value,
-                        [mask](unsigned w) { return __shfl_xor_sync(full_warp, w, mask); });
+  return exchange_words(value, [mask](unsigned w) { return __shfl_xor_sync(full_warp, w, mask); });
 }
 template <class T>
 __device__ inline T shuffle_from(T value, int lane) {
@@ -42,8 +41,8 @@ __device__ inline T shuffle_from(T value, int lane) {
 }
 template <class T>
 __device__ inline T shuffle_up(T value, int distance) {
-  return exchange_words(
-      value, [distance](unsigned w) { return __shfl_up_sync(full_warp, w, distance); });
+  return exchange_words(value,
+                        [distance](unsigned w) { return __shfl_up_sync(full_warp, w, distance); });
 }
 
 /// op over the lanes' values; every lane gets the result. For exact operations only.

@@ -1,0 +1,4 @@
+// expect-error: fast-math
+// errors: 1
+// flags: -ffast-math
+#include <plimsoll/config.hpp>

@@ -1,0 +1,3 @@
+// expect-error: OpenMP
+// errors: 1
+#include <plimsoll/execution/omp.hpp>

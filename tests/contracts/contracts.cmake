@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+# What the headers promise to whoever includes them, whatever they compute.
+
+function(plimsoll_add_contract name script)
+  plimsoll_add_ctest(${name} LABELS contract COMMAND ${PLIMSOLL_BASH} ${CMAKE_CURRENT_SOURCE_DIR}/contracts/${script} ${ARGN})
+endfunction()
+
+set(include_dir ${PROJECT_SOURCE_DIR}/include)
+get_target_property(headers plimsoll HEADER_SET_headers)
+get_target_property(opt_in_headers plimsoll HEADER_SET_opt_in_headers)
+list(JOIN headers "\n" listed)
+string(APPEND listed "\n")
+list(JOIN opt_in_headers "\n" opt_in_lines)
+string(APPEND listed "${opt_in_lines}\n")
+file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/listed_headers.txt "${listed}")
+
+plimsoll_add_contract(headers.listed listed.sh ${include_dir} ${CMAKE_CURRENT_BINARY_DIR}/listed_headers.txt)
+plimsoll_add_contract(headers.macros macros.sh ${include_dir})
+plimsoll_add_contract(bodies.no_cmath no_cmath.sh ${include_dir}/plimsoll/detail/algorithm)
+foreach(compiler IN ITEMS GXX CLANGXX)
+  if(PLIMSOLL_${compiler})
+    cmake_path(GET PLIMSOLL_${compiler} FILENAME name)
+    plimsoll_add_contract(headers.alone.${name} alone.sh ${include_dir} ${PLIMSOLL_${compiler}})
+    plimsoll_add_contract(headers.poison.${name} poison.sh ${include_dir} ${PLIMSOLL_${compiler}})
+    plimsoll_add_contract(headers.cost.${name} cost.sh ${include_dir} ${PLIMSOLL_${compiler}})
+    # Measures time: alone on the machine or not at all.
+    set_tests_properties(headers.cost.${name} PROPERTIES RUN_SERIAL ON)
+  endif()
+endforeach()
+
+# One program of two host files, and one that adds a file compiled by nvcc.
+plimsoll_add_test_program(odr contracts/odr.test.cpp contracts/odr_other.cpp)
+plimsoll_add_ctest(odr LABELS host COMMAND odr)
+if(plimsoll_with_cuda)
+  plimsoll_add_test_program(odr_cu contracts/odr.test.cpp contracts/odr_other.cpp contracts/odr_nvcc.cu)
+  target_compile_definitions(odr_cu PRIVATE PLIMSOLL_TEST_NVCC_TU)
+  plimsoll_add_ctest(odr.cu LABELS device COMMAND odr_cu)
+
+  # Every header, and every body in device/all_headers.cu, for every architecture that users have.
+  list(TRANSFORM headers REPLACE "^${include_dir}/(.*)$" "#include <\\1>")
+  list(TRANSFORM opt_in_headers REPLACE "^${include_dir}/(.*)$" "#include <\\1>")
+  list(JOIN headers "\n" includes)
+  list(JOIN opt_in_headers "\n" opt_in_includes)
+  file(CONFIGURE OUTPUT generated/every_header.hpp CONTENT "@includes@\n@opt_in_includes@\n" @ONLY)
+  add_library(all_headers OBJECT device/all_headers.cu)
+  target_link_libraries(all_headers PRIVATE plimsoll_dev)
+  target_include_directories(all_headers PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/generated)
+  set_target_properties(all_headers PROPERTIES CUDA_ARCHITECTURES "80-real;90-real;120-real")
+  add_dependencies(plimsoll_cuda all_headers)
+endif()

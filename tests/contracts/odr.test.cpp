@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two host files include the whole library and are linked with each other and, where
+// PLIMSOLL_TEST_NVCC_TU says so, with one that nvcc compiled. All must plan alike.
+#include <doctest/doctest.h>
+#include <plimsoll/plimsoll.hpp>
+
+#include "odr.hpp"
+
+TEST_CASE("host files of one program agree") {
+  CHECK(odr::plan_here(plimsoll::seq) == odr::plan_in_other_file());
+}
+
+#ifdef PLIMSOLL_TEST_NVCC_TU
+TEST_CASE("host and nvcc files of one program agree") {
+  CHECK(odr::plan_here(plimsoll::seq) == odr::plan_in_nvcc_file());
+}
+#endif

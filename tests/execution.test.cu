@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "execution.cases.hpp"
+
+#include <plimsoll/execution/thrust.cuh>
+
+#include <thrust/execution_policy.h>
+
+#include <new>
+#include <type_traits>
+
+namespace {
+
+using plimsoll::index_t;
+
+template <class P>
+using context =
+    decltype(plimsoll::policy_traits<std::remove_cvref_t<P>>::resolve(std::declval<P const&>()));
+
+using inline_context = plimsoll::host_context<plimsoll::inline_executor>;
+static_assert(std::is_same_v<context<decltype(thrust::host)>, inline_context>);
+static_assert(std::is_same_v<context<decltype(thrust::seq)>, inline_context>);
+static_assert(std::is_same_v<context<decltype(thrust::cpp::par)>, inline_context>);
+#if defined(_OPENMP)
+static_assert(std::is_same_v<context<decltype(thrust::omp::par)>,
+                             plimsoll::host_context<plimsoll::omp_executor>>);
+#endif
+static_assert(std::is_same_v<context<decltype(thrust::device)>, plimsoll::device_context>);
+static_assert(std::is_same_v<context<decltype(thrust::cuda::par)>, plimsoll::device_context>);
+static_assert(
+    std::is_same_v<context<decltype(thrust::cuda::par_nosync)>, plimsoll::device_context>);
+
+// The same policies as in host files, to the last byte.
+static_assert(sizeof(plimsoll::gpu_policy) == 4 * sizeof(void*));
+static_assert(std::is_trivially_copyable_v<plimsoll::gpu_policy>);
+
+/// Counts, on the host, so that the adapter can be tried without a GPU.
+struct fake_allocator {
+  using value_type = char;
+  long allocated = 0;
+  long released = 0;
+  bool refuse = false;
+  alignas(16) char bytes[256] = {};
+
+  char* allocate(std::ptrdiff_t count) {
+    if (refuse) {
+      throw std::bad_alloc();
+    }
+    allocated += static_cast<long>(count);
+    return bytes;
+  }
+  void deallocate(char* pointer, std::size_t count) {
+    released += pointer == bytes ? static_cast<long>(count) : 1000000;
+  }
+};
+
+}  // namespace
+
+// Thrust documents no way to ask a policy for its stream; this pins the one that is used.
+TEST_CASE("execution: the stream of a Thrust policy") {
+  int object = 0;
+  auto const stream = reinterpret_cast<cudaStream_t>(&object);
+  fake_allocator allocator;
+  auto const stream_of = [](auto const& policy) {
+    return plimsoll::policy_traits<std::remove_cvref_t<decltype(policy)>>::resolve(policy).stream;
+  };
+  CHECK(stream_of(thrust::cuda::par.on(stream)) == stream);
+  CHECK(stream_of(thrust::cuda::par_nosync.on(stream)) == stream);
+  CHECK(stream_of(thrust::cuda::par(allocator).on(stream)) == stream);
+  CHECK(stream_of(thrust::cuda::par_nosync(allocator).on(stream)) == stream);
+  CHECK(stream_of(thrust::cuda::par) == cudaStreamLegacy);
+  CHECK(stream_of(thrust::device) == cudaStreamLegacy);
+}
+
+TEST_CASE("execution: temporaries of a Thrust policy come from its allocator") {
+  int object = 0;
+  auto const stream = reinterpret_cast<cudaStream_t>(&object);
+  fake_allocator allocator;
+  auto const policy = thrust::cuda::par_nosync(allocator).on(stream);
+  using traits = plimsoll::policy_traits<std::remove_cvref_t<decltype(policy)>>;
+  static_assert(traits::transient);
+  auto const memory = traits::resolve(policy).memory;
+  void* const pointer = memory.allocate(stream, 100, 64);
+  CHECK(pointer == allocator.bytes);
+  CHECK(allocator.allocated == 112);  // in units of 16 bytes
+  memory.deallocate(stream, pointer, 100, 64);
+  CHECK(allocator.released == 112);
+  allocator.refuse = true;
+  CHECK_THROWS_AS(static_cast<void>(memory.allocate(stream, 100, 64)), std::bad_alloc);
+}
+
+TEST_CASE("execution: scratch that does not fit shared memory comes from the resource, once") {
+  using namespace plimsoll_test;
+  if (!backend_available<gpu_resource_kind>()) {
+    return;
+  }
+  auto const run = [](auto const& policy, index_t size) {
+    array_in<std::int32_t, gpu_kind> visits(5);
+    array_in<std::int32_t, gpu_kind> sums(5);
+    plimsoll::detail::launch(plimsoll::detail::resolve(policy), 5,
+                             execution_cases::visit{visits.data(), sums.data(), size});
+    CHECK(visits.values() == std::vector<std::int32_t>(5, 1));
+  };
+  long const before = device_memory().allocations();
+  run(make_policy<gpu_resource_kind>(), 100);
+  CHECK(device_memory().allocations() == before);
+  run(make_policy<gpu_resource_kind>(), 20000);
+  CHECK(device_memory().allocations() == before + 1);
+  run(make_policy<thrust_cuda_kind>(), 20000);
+  CHECK(device_memory().allocations() == before + 2);
+  run(make_policy<gpu_kind>(), 20000);
+  CHECK(device_memory().allocations() == before + 2);
+  CHECK(device_memory().live() == 0);
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "load_tensor.cases.hpp"
+
+namespace plimsoll_test {
+
+static_assert(can_prepare<gpu_kind> && can_prepare<thrust_host>);
+static_assert(!can_prepare<thrust_cuda_kind>, "its context refers to the policy");
+
+TEST_CASE("load_tensor: calls can be captured in a CUDA graph and replayed") {
+  using P = gpu_resource_kind;
+  if (!backend_available<P>()) {
+    return;
+  }
+  constexpr index_t tokens = 3000;
+  constexpr index_t k = 4;
+  constexpr index_t experts = 64;
+  constexpr index_t window = 3;
+  auto const policy = make_policy<P>();
+  array_in<std::int32_t, P> ids(tokens * k);
+  array_in<std::int32_t, P> const offsets(std::vector<std::int32_t>{0, 1000, tokens});
+  array_in<std::int32_t, P> counts(experts);
+  array_in<std::int64_t, P> by_source(2 * experts);
+  array_in<std::int64_t, P> sum(experts);
+  array_in<routing_counters, P> counters(2);
+  plimsoll::load_window<std::int32_t, policy_of<P>> steps(policy, window, 1, experts);
+  plimsoll::load_decay average(policy, 0.9, 1, experts);
+
+  long const prepared = device_memory().allocations();
+  cudaGraph_t graph = nullptr;
+  plimsoll::detail::check_cuda(
+      cudaStreamBeginCapture(device_stream(), cudaStreamCaptureModeThreadLocal),
+      "cudaStreamBeginCapture");
+  plimsoll::count_tokens(policy, ids.view2(tokens, k), {}, counts.view1(),
+                         plimsoll::vector_ref<routing_counters>(counters.data(), 1));
+  plimsoll::count_tokens_by_source(policy, ids.view2(tokens, k), offsets.view1(), {},
+                                   by_source.view2(2, experts),
+                                   plimsoll::vector_ref<routing_counters>(counters.data() + 1, 1));
+  steps.push(counts.view2(1, experts));
+  steps.sum(sum.view2(1, experts));
+  average.update(counts.view2(1, experts));
+  plimsoll::detail::check_cuda(cudaStreamEndCapture(device_stream(), &graph),
+                               "cudaStreamEndCapture");
+  cudaGraphExec_t replay = nullptr;
+  plimsoll::detail::check_cuda(cudaGraphInstantiate(&replay, graph, 0), "cudaGraphInstantiate");
+  CHECK(device_memory().allocations() == prepared);
+
+  std::vector<std::vector<std::int64_t>> pushed;
+  std::vector<double> expected_average(experts);
+  for (std::uint64_t step = 0; step < 2 * window + 1; ++step) {
+    CAPTURE(step);
+    auto const now = random_ids<std::int32_t>(tokens * k, experts, 300 + step);
+    ids.assign(now);
+    plimsoll::detail::check_cuda(cudaGraphLaunch(replay, device_stream()), "cudaGraphLaunch");
+    count_result const expected = count_plainly(now, 1, experts);
+    pushed.push_back(expected.counts);
+    CHECK(wide(counts.values()) == expected.counts);
+    auto const split = by_source.values();
+    std::vector<std::int64_t> window_sum(experts);
+    for (std::size_t e = 0; e < experts; ++e) {
+      CHECK(split[e] + split[experts + e] == expected.counts[e]);
+      double const product = plimsoll::detail::multiply(expected_average[e], 0.9);
+      expected_average[e] = product + static_cast<double>(expected.counts[e]);
+      for (std::size_t t = pushed.size() > window ? pushed.size() - window : 0; t < pushed.size();
+           ++t) {
+        window_sum[e] += pushed[t][e];
+      }
+    }
+    CHECK(sum.values() == window_sum);
+    CHECK(plimsoll::read(policy, plimsoll::vector_ref<double const>(average.values().data,
+                                                                    experts)) == expected_average);
+    auto const routed = members(counters.values());
+    CHECK(std::vector<std::int64_t>(routed.begin(), routed.begin() + 3) == expected.counters);
+    CHECK(std::vector<std::int64_t>(routed.begin() + 3, routed.end()) == expected.counters);
+  }
+  CHECK(steps.size() == window);
+  static_cast<void>(cudaGraphExecDestroy(replay));
+  static_cast<void>(cudaGraphDestroy(graph));
+}
+
+}  // namespace plimsoll_test

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <doctest/doctest.h>
+#include <plimsoll/memory.hpp>
+
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+#include "support/policies.hpp"
+
+TEST_CASE_TEMPLATE("memory: read copies from the policy's memory", P, PLIMSOLL_POLICIES) {
+  using namespace plimsoll_test;
+  if (!backend_available<P>()) {
+    return;
+  }
+  auto const policy = make_policy<P>();
+  std::vector<std::int32_t> values(1000);
+  std::iota(values.begin(), values.end(), -7);
+  array_in<std::int32_t, P> mutable_elements(values);
+  array_in<std::int32_t, P> const elements(values);
+  CHECK(plimsoll::read(policy, mutable_elements.view1()) == values);
+  CHECK(plimsoll::read(policy, elements.view1()) == values);
+  CHECK(plimsoll::read(policy, plimsoll::vector_ref<std::int32_t const>(elements.data() + 5, 3)) ==
+        std::vector<std::int32_t>{-2, -1, 0});
+  CHECK(plimsoll::read(policy, plimsoll::vector_ref<float const>()).empty());
+  array_in<double, P> const none(0);
+  CHECK(plimsoll::read(policy, none.view1()).empty());
+}
+
+TEST_CASE_TEMPLATE("memory: read refuses strides", P, PLIMSOLL_POLICIES) {
+  using namespace plimsoll_test;
+  if (!backend_available<P>()) {
+    return;
+  }
+  auto const policy = make_policy<P>();
+  array_in<std::int32_t, P> const elements(10);
+  plimsoll::vector_ref<std::int32_t const> view(elements.data(), 5);
+  view.strides[0] = 2;
+  CHECK_THROWS_WITH_AS(static_cast<void>(plimsoll::read(policy, view)),
+                       "read: elements: expected stride 1, got 2", plimsoll::invalid_input);
+  view.extents[0] = 0;
+  CHECK(plimsoll::read(policy, view).empty());
+}
+
+TEST_CASE_TEMPLATE("memory: buffers", P, PLIMSOLL_POLICIES) {
+  using namespace plimsoll_test;
+  if (!backend_available<P>()) {
+    return;
+  }
+  using context = plimsoll::detail::context_of<policy_of<P>>;
+  using buffer = plimsoll::detail::buffer<std::int32_t, context>;
+  auto const policy = make_policy<P>();
+  context const where = plimsoll::detail::resolve(policy);
+  buffer first(where, 100);
+  CHECK(first.size() == 100);
+  CHECK(first.bytes() == 400);
+  first.zero();
+  CHECK(first.read() == std::vector<std::int32_t>(100, 0));
+  std::vector<std::int32_t> const values(100, 9);
+  plimsoll::detail::memory_of<context>::from_host(where, values.data(), first.data(), 400);
+  CHECK(first.read() == values);
+
+  std::int32_t const* const data = first.data();
+  buffer second(std::move(first));
+  CHECK(second.data() == data);
+  CHECK(first.data() == nullptr);
+  CHECK(first.size() == 0);
+  buffer third;
+  CHECK(third.data() == nullptr);
+  third = std::move(second);
+  CHECK(third.data() == data);
+  CHECK(third.read() == values);
+  buffer const empty(where, 0);
+  CHECK(empty.data() == nullptr);
+  empty.zero();
+  CHECK(empty.read().empty());
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "memory.cases.hpp"
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+TEST_CASE("memory: read takes every contiguous range") {
+  std::vector<double> const vector{1, 2, 3};
+  std::array<float, 2> array{4, 5};
+  int plain[] = {6, 7};
+  CHECK(plimsoll::read(plimsoll::seq, vector) == vector);
+  CHECK(plimsoll::read(plimsoll::seq, std::span(array)) == std::vector<float>{4, 5});
+  CHECK(plimsoll::read(plimsoll::seq, plain) == std::vector<int>{6, 7});
+}
+
+TEST_CASE("memory: what a buffer takes it gives back") {
+  using context = plimsoll::detail::context_of<plimsoll::seq_policy>;
+  using buffer = plimsoll::detail::buffer<char, context>;
+  static_assert(!std::is_copy_constructible_v<buffer>);
+  plimsoll_test::counting_resource memory;
+  {
+    context const where = plimsoll::detail::resolve(plimsoll::seq(memory));
+    buffer one(where, 10);
+    buffer two(where, 20);
+    CHECK(memory.live() == 2);
+    CHECK(memory.smallest_alignment() == 64);
+    CHECK(reinterpret_cast<std::uintptr_t>(one.data()) % 64 == 0);
+    two = std::move(one);
+    CHECK(two.size() == 10);
+    buffer three(std::move(two));
+    buffer const none(where, 0);
+    CHECK(memory.allocations() == 2);
+  }
+  CHECK(memory.live() == 0);
+  CHECK(memory.mismatches() == 0);
+
+  plimsoll_test::throwing_resource none(0);
+  CHECK_THROWS_AS(buffer(plimsoll::detail::resolve(plimsoll::seq(none)), 10), std::bad_alloc);
+}

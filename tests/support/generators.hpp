@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// Test inputs: functions of a seed and nothing else, so that a failing case can be run again.
+// Not the library's generator, which has tests of its own.
+#pragma once
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/types.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+namespace plimsoll_test {
+
+using plimsoll::index_t;
+
+/// splitmix64's finaliser: a bijection that looks random.
+PLIMSOLL_HD constexpr std::uint64_t mix(std::uint64_t x) {
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+class generator {
+ public:
+  explicit generator(std::uint64_t seed) : state_(mix(seed)) {}
+  std::uint64_t bits() { return mix(state_++); }
+  /// Uniform enough in [low, high] for tests.
+  std::int64_t between(std::int64_t low, std::int64_t high) {
+    return low + static_cast<std::int64_t>(bits() % static_cast<std::uint64_t>(high - low + 1));
+  }
+  /// In [0, 1).
+  double unit() { return static_cast<double>(bits() >> 11) * 0x1p-53; }
+
+ private:
+  std::uint64_t state_;
+};
+
+inline std::vector<std::int64_t> random_integers(std::uint64_t seed, index_t count,
+                                                 std::int64_t low, std::int64_t high) {
+  generator random(seed);
+  std::vector<std::int64_t> result(static_cast<std::size_t>(count));
+  for (std::int64_t& value : result) {
+    value = random.between(low, high);
+  }
+  return result;
+}
+
+/// Over 40 orders of magnitude and of both signs, so that another order of addition shows.
+inline std::vector<double> random_reals(std::uint64_t seed, index_t count) {
+  generator random(seed);
+  std::vector<double> result(static_cast<std::size_t>(count));
+  for (double& value : result) {
+    value = random.unit() - 0.5;
+    for (std::int64_t k = random.between(0, 40); k > 0; --k) {
+      value *= 10.0;
+    }
+  }
+  return result;
+}
+
+/// Keys that differ in their low 20 bits, in random order; none is the largest possible one.
+inline std::vector<std::uint64_t> unique_keys(std::uint64_t seed, index_t count) {
+  generator random(seed);
+  std::vector<std::uint64_t> result(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    // Few distinct high parts, so that the low ones often decide.
+    result[i] = ((random.bits() % 97) << 40) | i;
+  }
+  for (std::size_t i = result.size(); i > 1; --i) {
+    std::size_t const j = static_cast<std::size_t>(random.bits() % i);
+    std::uint64_t const other = result[j];
+    result[j] = result[i - 1];
+    result[i - 1] = other;
+  }
+  return result;
+}
+
+/// Skewed loads like those of routed experts, some of them zero; integers up to 100000, so that
+/// every load type holds them exactly.
+template <class T>
+std::vector<T> random_loads(std::uint64_t seed, index_t count) {
+  generator random(seed);
+  std::vector<T> result(static_cast<std::size_t>(count));
+  for (T& value : result) {
+    value = random.between(0, 9) == 0
+                ? T{0}
+                : static_cast<T>(100000 / static_cast<std::int64_t>(1 + random.between(0, 300)));
+  }
+  return result;
+}
+
+}  // namespace plimsoll_test

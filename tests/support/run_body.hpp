@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs bodies on the host: on `serial_team`, on `thread_team` in all its sizes, and on the body's
+// device team with a thread for each lane. All must give the same bits.
+#pragma once
+
+#include <plimsoll/detail/scratch.hpp>
+#include <plimsoll/detail/serial_team.hpp>
+#include <plimsoll/types.hpp>
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <ranges>
+#include <span>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "guarded_scratch.hpp"
+#include "thread_team.hpp"
+#if !defined(__CUDACC__)
+#include "emulated_device.hpp"
+#endif
+
+namespace plimsoll_test {
+
+/// Stand for `serial_team`, and for the body's device team, where a team size is asked for.
+inline constexpr int serial = 0;
+inline constexpr int device = -1;
+inline constexpr int team_sizes[] = {1, 2, 3, 4, 7, 33};
+inline constexpr std::uint64_t team_seeds[] = {1, 2};
+inline constexpr double watchdog_seconds = 20;
+
+/// Runs body(team, scratch, problem) for all problems, one after another, on a team of `team_size`
+/// threads, on `serial_team` or on the device team.
+template <class Body>
+void run_body(Body const& body, index_t problems, int team_size, std::uint64_t seed,
+              double limit = watchdog_seconds) {
+  guarded_scratch memory(body.scratch_bytes(), seed);
+  if (team_size == serial) {
+    plimsoll::detail::serial_team team;
+    for (index_t problem = 0; problem < problems; ++problem) {
+      memory.fill();
+      body(team, plimsoll::detail::scratch(memory.base()), problem);
+      memory.verify();
+    }
+    return;
+  }
+#if !defined(__CUDACC__)
+  if constexpr (requires { typename Body::device_team; }) {
+    if (team_size == device) {
+      memory.fill();
+      emulated::run(typename Body::device_team{}, body, problems, memory.base());
+      memory.verify();
+      return;
+    }
+  }
+#endif
+  team_state state(team_size, seed);
+  watchdog const guard(state, limit);
+  auto const work = [&](int rank) {
+    thread_team team(state, rank);
+    for (index_t problem = 0; problem < problems; ++problem) {
+      team.single([&] { memory.fill(); });
+      body(team, plimsoll::detail::scratch(memory.base()), problem);
+      team.end_of_body();
+      team.single([&] { memory.verify(); });
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int rank = 1; rank < team_size; ++rank) {
+    threads.emplace_back(work, rank);
+  }
+  work(0);
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+}
+
+namespace run_body_detail {
+
+// An output of a body, in one of two forms. Elements: what stood there before the first run is put
+// back before each run, so that a team that leaves an element alone shows, and bytes are compared.
+template <class R>
+class range_output {
+  using element = std::ranges::range_value_t<R>;
+  static_assert(std::has_unique_object_representations_v<element> ||
+                    std::is_floating_point_v<element>,
+                "bytes of such elements do not compare; pass a function that returns members");
+
+ public:
+  explicit range_output(R& range) : elements_(range), before_(bytes()) {}
+  void prepare() {
+    std::copy(before_.begin(), before_.end(), std::as_writable_bytes(elements_).begin());
+  }
+  void expect() { expected_ = bytes(); }
+  [[nodiscard]] std::string difference() const {
+    std::vector<std::byte> const now = bytes();
+    for (std::size_t i = 0; i < now.size(); ++i) {
+      if (now[i] != expected_[i]) {
+        return "differs first in element " + std::to_string(i / sizeof(element)) + " of " +
+               std::to_string(elements_.size());
+      }
+    }
+    return "";
+  }
+
+ private:
+  [[nodiscard]] std::vector<std::byte> bytes() const {
+    auto const view = std::as_bytes(elements_);
+    return {view.begin(), view.end()};
+  }
+
+  std::span<element> elements_;
+  std::vector<std::byte> before_;
+  std::vector<std::byte> expected_;
+};
+
+// A function without arguments whose value is compared by ==.
+template <class F>
+class function_output {
+ public:
+  explicit function_output(F& function) : function_(function) {}
+  void prepare() {}
+  void expect() { expected_.push_back(function_()); }
+  [[nodiscard]] std::string difference() const {
+    return function_() == expected_.front() ? "" : "differs";
+  }
+
+ private:
+  F& function_;
+  std::vector<std::remove_cvref_t<std::invoke_result_t<F&>>> expected_;
+};
+
+template <class Output>
+auto watch(Output& output) {
+  if constexpr (std::invocable<Output&>) {
+    return function_output<Output>(output);
+  } else {
+    return range_output<Output>(output);
+  }
+}
+
+template <class Body, class... Watched>
+std::string compare(Body const& body, index_t problems, Watched... watched) {
+  run_body(body, problems, serial, 0);
+  (watched.expect(), ...);
+  auto const run = [&](int size, std::uint64_t seed) -> std::string {
+    (watched.prepare(), ...);
+    run_body(body, problems, size, seed);
+    std::string found;
+    int position = 0;
+    auto const look = [&](std::string const& difference) {
+      if (found.empty() && !difference.empty()) {
+        found = "output " + std::to_string(position) + " " + difference + ": serial_team against " +
+                (size == serial   ? std::string("itself")
+                 : size == device ? std::string("its device team")
+                                  : std::to_string(size) + " threads") +
+                ", seed " + std::to_string(seed);
+      }
+      ++position;
+    };
+    (look(watched.difference()), ...);
+    return found;
+  };
+  // The other junk in the scratch memory first.
+  std::string found = run(serial, 1);
+  for (int const size : team_sizes) {
+    for (std::uint64_t const seed : team_seeds) {
+      if (found.empty()) {
+        found = run(size, seed);
+      }
+    }
+  }
+#if !defined(__CUDACC__)
+  if constexpr (requires { typename Body::device_team; }) {
+    if (found.empty()) {
+      found = run(device, 1);
+    }
+  }
+#endif
+  return found;
+}
+
+}  // namespace run_body_detail
+
+/// Runs the body on `serial_team`, then on `thread_team` in all sizes and with several seeds, and
+/// on the device team that it names (emulated_device.hpp), and compares the outputs bit for bit
+/// with the serial ones: "" or what differs first. Serial results are left in place where nothing
+/// differs.
+///
+/// Each output is a contiguous range that the body writes (its elements are reset before each run)
+/// or a function without arguments that returns a copy of what was written.
+template <class Body, class... Outputs>
+std::string compare_all_teams(Body const& body, index_t problems, Outputs&&... outputs) {
+  static_assert(sizeof...(Outputs) > 0);
+  return run_body_detail::compare(body, problems, run_body_detail::watch(outputs)...);
+}
+
+}  // namespace plimsoll_test
+
+#if defined(DOCTEST_LIBRARY_INCLUDED)
+namespace plimsoll_test {
+
+/// `compare_all_teams` as a check of the test case that runs.
+template <class Body, class... Outputs>
+void check_all_teams(Body const& body, index_t problems, Outputs&&... outputs) {
+  std::string const difference = compare_all_teams(body, problems, outputs...);
+  CHECK_MESSAGE(difference.empty(), difference);
+}
+
+}  // namespace plimsoll_test
+#endif

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <doctest/doctest.h>
+#include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/team.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "support/every_call.hpp"
+#include "support/hash.hpp"
+#include "support/policies.hpp"
+
+namespace team_cases {
+
+using namespace plimsoll_test::every_call_cases;
+using plimsoll::index_t;
+
+inline constexpr index_t sizes[] = {0, 1, 2, 31, 32, 33, 63, 64, 65, 100, 1000};
+
+/// Runs the body under the policy and compares with the oracle.
+template <class P, class DeviceTeam>
+void check_launch(index_t n, index_t problems, std::size_t more_scratch) {
+  using namespace plimsoll_test;
+  CAPTURE(n);
+  CAPTURE(problems);
+  CAPTURE(more_scratch);
+  inputs const in = make_inputs(n, problems);
+  results const blank = blank_results(n, problems);
+  array_in<std::int64_t, P> const numbers(in.numbers);
+  array_in<double, P> const reals(in.reals);
+  array_in<std::uint64_t, P> const keys(in.keys);
+  array_in<std::int64_t, P> totals(blank.totals);
+  array_in<double, P> sums(blank.sums);
+  array_in<std::int64_t, P> mapped(blank.mapped);
+  array_in<std::int64_t, P> scanned(blank.scanned);
+  array_in<std::int32_t, P> scanned_in_place(blank.scanned_in_place);
+  array_in<std::uint64_t, P> sorted(blank.sorted);
+  array_in<std::uint64_t, P> sorted_wide(blank.sorted_wide);
+  array_in<std::uint64_t, P> tops(blank.tops);
+  every_call<DeviceTeam> const body{n,
+                                    more_scratch,
+                                    numbers.data(),
+                                    reals.data(),
+                                    keys.data(),
+                                    totals.data(),
+                                    sums.data(),
+                                    mapped.data(),
+                                    scanned.data(),
+                                    scanned_in_place.data(),
+                                    sorted.data(),
+                                    sorted_wide.data(),
+                                    tops.data()};
+  auto const policy = make_policy<P>();
+  plimsoll::detail::launch(plimsoll::detail::resolve(policy), problems, body);
+  check_equal({totals.values(), sums.values(), mapped.values(), scanned.values(),
+               scanned_in_place.values(), sorted.values(), sorted_wide.values(), tops.values()},
+              oracle(in));
+}
+
+template <class P, class DeviceTeam>
+void check_launches() {
+  for (index_t const n : sizes) {
+    check_launch<P, DeviceTeam>(n, 6, 0);
+  }
+  // No multiple of the warps in a block, and more scratch than shared memory holds.
+  check_launch<P, DeviceTeam>(33, 41, 0);
+  check_launch<P, DeviceTeam>(65, 9, 60000);
+  // Scratch for one warp of a block, not for four.
+  check_launch<P, DeviceTeam>(64, 7, 20000);
+  check_launch<P, DeviceTeam>(3, 0, 0);
+}
+
+}  // namespace team_cases
+
+TEST_CASE_TEMPLATE("team: launch, a warp a problem", P, PLIMSOLL_POLICIES) {
+  if (plimsoll_test::backend_available<P>()) {
+    team_cases::check_launches<P, plimsoll::detail::warp>();
+  }
+}

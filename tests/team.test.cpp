@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "team.cases.hpp"
+
+#include "support/run_body.hpp"
+
+namespace {
+
+using namespace team_cases;
+
+every_call<plimsoll::detail::warp> body_for(inputs const& in, results& out) {
+  return {in.n,
+          0,
+          in.numbers.data(),
+          in.reals.data(),
+          in.keys.data(),
+          out.totals.data(),
+          out.sums.data(),
+          out.mapped.data(),
+          out.scanned.data(),
+          out.scanned_in_place.data(),
+          out.sorted.data(),
+          out.sorted_wide.data(),
+          out.tops.data()};
+}
+
+}  // namespace
+
+TEST_CASE("team: serial_team against the standard library") {
+  for (index_t const n : sizes) {
+    CAPTURE(n);
+    inputs const in = make_inputs(n, 3);
+    results out = blank_results(n, 3);
+    plimsoll_test::run_body(body_for(in, out), 3, plimsoll_test::serial, 0);
+    check_equal(out, oracle(in));
+    plimsoll_test::report_hash("team.every_call_" + std::to_string(n), out.totals, out.sums,
+                               out.mapped, out.scanned, out.scanned_in_place, out.sorted,
+                               out.sorted_wide, out.tops);
+  }
+}
+
+TEST_CASE("team: thread_team in all sizes against serial_team") {
+  for (index_t const n : sizes) {
+    if (n > 65) {
+      continue;  // thousands of queue steps, of two barriers each, on 33 threads
+    }
+    CAPTURE(n);
+    inputs const in = make_inputs(n, 2);
+    results out = blank_results(n, 2);
+    plimsoll_test::check_all_teams(body_for(in, out), 2, out.totals, out.sums, out.mapped,
+                                   out.scanned, out.scanned_in_place, out.sorted, out.sorted_wide,
+                                   out.tops);
+    check_equal(out, oracle(in));
+  }
+}
+
+TEST_CASE("team: thread_team, 1000 elements") {
+  inputs const in = make_inputs(1000, 1);
+  for (int const size : {1, 3}) {
+    CAPTURE(size);
+    results out = blank_results(1000, 1);
+    plimsoll_test::run_body(body_for(in, out), 1, size, 5);
+    check_equal(out, oracle(in));
+  }
+}
+
+namespace {
+
+/// The generic bitonic sort, which serial_team itself replaces.
+struct bitonic_team : plimsoll::detail::team_operations<bitonic_team> {
+  template <class F>
+  void for_each(index_t n, F f) {
+    for (index_t i = n; i-- > 0;) {
+      f(i);
+    }
+  }
+};
+
+}  // namespace
+
+TEST_CASE("team: the generic sort, any length") {
+  bitonic_team team;
+  for (index_t n = 0; n <= 300; ++n) {
+    CAPTURE(n);
+    std::vector<std::uint64_t> keys = plimsoll_test::unique_keys(static_cast<std::uint64_t>(n), n);
+    std::vector<std::uint64_t> expected = keys;
+    std::sort(expected.begin(), expected.end());
+    team.sort(keys.data(), n);
+    CHECK(keys == expected);
+  }
+  // All inputs of zeros and ones: a network that sorts those sorts everything.
+  for (index_t n = 1; n <= 12; ++n) {
+    for (unsigned pattern = 0; pattern < 1u << n; ++pattern) {
+      std::vector<std::uint64_t> keys;
+      for (index_t i = 0; i < n; ++i) {
+        keys.push_back((static_cast<std::uint64_t>(pattern >> i) & 1) * 100 +
+                       static_cast<std::uint64_t>(i));
+      }
+      team.sort(keys.data(), n);
+      if (!std::is_sorted(keys.begin(), keys.end())) {
+        FAIL("n = " << n << ", pattern " << pattern);
+      }
+    }
+  }
+}
+
+TEST_CASE("team: scratch hands out aligned, disjoint arrays of the stated sizes") {
+  alignas(16) std::byte memory[256] = {};
+  scratch some(memory);
+  char* const a = some.take<char>(3);
+  uint128* const b = some.take<uint128>(2);
+  std::uint16_t* const c = some.take<std::uint16_t>(0);
+  double* const d = some.take<double>(5);
+  auto const offset = [&](void const* p) { return static_cast<std::byte const*>(p) - memory; };
+  CHECK(offset(a) == 0);
+  CHECK(offset(b) == 16);
+  CHECK(offset(c) == 48);
+  CHECK(offset(d) == 48);
+  CHECK(offset(some.take<char>(1)) == 96);
+  CHECK(scratch_bytes_of<char>(3) + scratch_bytes_of<uint128>(2) +
+            scratch_bytes_of<std::uint16_t>(0) + scratch_bytes_of<double>(5) ==
+        96);
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+#include <plimsoll/types.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+namespace {
+
+static_assert(std::is_same_v<plimsoll::index_t, std::int64_t>);
+
+static_assert(plimsoll::load_value<std::int32_t>);
+static_assert(plimsoll::load_value<std::uint32_t>);
+static_assert(plimsoll::load_value<std::int64_t>);
+static_assert(plimsoll::load_value<float>);
+static_assert(plimsoll::load_value<double>);
+static_assert(!plimsoll::load_value<std::int16_t>);
+static_assert(!plimsoll::load_value<std::int8_t>);
+static_assert(!plimsoll::load_value<std::uint64_t>);
+static_assert(!plimsoll::load_value<bool>);
+static_assert(!plimsoll::load_value<char>);
+static_assert(!plimsoll::load_value<long double>);
+static_assert(!plimsoll::load_value<float*>);
+static_assert(!plimsoll::load_value<std::byte>);
+
+// Part of the stated range, on which packed sort keys rely: 47 + 16 bits are a positive int64.
+static_assert(plimsoll::load_limit == 140737488355328);
+static_assert(plimsoll::rank_limit == 32767);
+static_assert(plimsoll::expert_limit == 65535);
+
+// It is written to memory of other devices and compared by value there.
+static_assert(std::is_trivially_copyable_v<plimsoll::certificate>);
+static_assert(std::is_standard_layout_v<plimsoll::certificate>);
+static_assert(sizeof(plimsoll::certificate) == 32);
+static_assert(offsetof(plimsoll::certificate, lower_bound) == 8);
+static_assert(offsetof(plimsoll::certificate, work) == 16);
+static_assert(offsetof(plimsoll::certificate, status) == 24);
+static_assert(static_cast<int>(plimsoll::certificate_status::optimal) == 0);
+static_assert(static_cast<int>(plimsoll::certificate_status::within_tolerance) == 1);
+static_assert(static_cast<int>(plimsoll::certificate_status::feasible) == 2);
+static_assert(static_cast<int>(plimsoll::certificate_status::work_limit) == 3);
+static_assert(static_cast<int>(plimsoll::certificate_status::infeasible) == 4);
+
+static_assert(plimsoll::certificate{3, 2, 0}.gap() == 0.5);
+
+}  // namespace
+
+TEST_CASE("types: gap of a certificate") {
+  CHECK(plimsoll::certificate{}.gap() == 0);
+  CHECK(plimsoll::certificate{0, 0, 5}.gap() == 0);
+  CHECK(plimsoll::certificate{7, 7, 0}.gap() == 0);
+  CHECK(plimsoll::certificate{10, 8, 0}.gap() == 0.25);
+  double const infinity = std::numeric_limits<double>::infinity();
+  CHECK(plimsoll::certificate{1, 0, 0}.gap() == infinity);
+  CHECK(plimsoll::certificate{infinity, infinity, 0}.gap() == 0);
+  CHECK(plimsoll::certificate{}.status == plimsoll::certificate_status::feasible);
+}

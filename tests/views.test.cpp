@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+#include <plimsoll/views.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace {
+
+using plimsoll::index_t;
+using plimsoll::detail::normalize;
+using plimsoll::detail::readable;
+using plimsoll::detail::writable;
+
+/// The least that an mdspan offers, with its types: std::size_t for the dimension and back.
+template <class T, std::size_t Rank>
+struct mdspan_archetype {
+  using index_type = std::size_t;
+  T* elements;
+  std::array<std::size_t, Rank> lengths;
+  std::array<std::size_t, Rank> steps;
+
+  static constexpr std::size_t rank() noexcept { return Rank; }
+  [[nodiscard]] constexpr T* data_handle() const { return elements; }
+  [[nodiscard]] constexpr index_type extent(std::size_t r) const { return lengths[r]; }
+  [[nodiscard]] constexpr index_type stride(std::size_t r) const { return steps[r]; }
+};
+
+/// A view whose dimensions are counted in int.
+template <class T>
+struct int_matrix {
+  T* elements;
+  int rows, columns;
+  static constexpr int rank() { return 2; }
+  [[nodiscard]] T* data_handle() const { return elements; }
+  [[nodiscard]] int extent(int i) const { return i == 0 ? rows : columns; }
+  [[nodiscard]] int stride(int i) const { return i == 0 ? columns : 1; }
+};
+
+/// No pointer to hand out.
+struct proxy_matrix {
+  struct handle {
+    float operator*() const { return 0; }
+  };
+  static constexpr int rank() { return 2; }
+  [[nodiscard]] handle data_handle() const { return {}; }
+  [[nodiscard]] int extent(int) const { return 1; }
+  [[nodiscard]] int stride(int) const { return 1; }
+};
+
+struct sum_of_indices {
+  double operator()(index_t a, index_t b) const { return static_cast<double>(10 * a + b); }
+};
+using generated_matrix = plimsoll::generated<sum_of_indices, 2>;
+
+// Rank 1: any contiguous range.
+static_assert(readable<std::vector<int>&, 1>);
+static_assert(readable<std::vector<int> const&, 1>);
+static_assert(readable<std::span<int>, 1>);
+static_assert(readable<std::span<int const>, 1>);
+static_assert(readable<std::span<int, 4>, 1>);
+static_assert(readable<std::array<int, 3>&, 1>);
+static_assert(readable<int (&)[3], 1>);
+static_assert(readable<plimsoll::vector_ref<int>, 1>);
+static_assert(readable<mdspan_archetype<int, 1>, 1>);
+static_assert(!readable<std::list<int>&, 1>);
+static_assert(!readable<std::vector<bool>&, 1>);
+static_assert(!readable<int*, 1>);
+static_assert(!readable<int, 1>);
+
+// The rank counts.
+static_assert(!readable<std::vector<int>&, 2>);
+static_assert(!readable<plimsoll::vector_ref<int>, 2>);
+static_assert(readable<plimsoll::matrix_ref<int>, 2>);
+static_assert(!readable<plimsoll::matrix_ref<int>, 1>);
+static_assert(!readable<plimsoll::matrix_ref<int>, 3>);
+static_assert(readable<plimsoll::tensor_ref<int>, 3>);
+static_assert(readable<mdspan_archetype<int, 2>, 2>);
+static_assert(readable<mdspan_archetype<int, 2> const&, 2>);
+static_assert(!readable<mdspan_archetype<int, 2>, 3>);
+static_assert(readable<int_matrix<int>, 2>);
+static_assert(!readable<proxy_matrix, 2>);
+static_assert(readable<generated_matrix, 2>);
+static_assert(!readable<generated_matrix, 1>);
+static_assert(!readable<generated_matrix, 3>);
+
+// Outputs are mutable elements in memory.
+static_assert(writable<std::vector<int>&, 1>);
+static_assert(!writable<std::vector<int> const&, 1>);
+static_assert(writable<std::span<int>, 1>);
+static_assert(writable<std::span<int> const&, 1>);
+static_assert(!writable<std::span<int const>, 1>);
+static_assert(writable<plimsoll::matrix_ref<int>, 2>);
+static_assert(writable<plimsoll::matrix_ref<int> const&, 2>);
+static_assert(!writable<plimsoll::matrix_ref<int const>, 2>);
+static_assert(writable<mdspan_archetype<int, 2>, 2>);
+static_assert(!writable<mdspan_archetype<int const, 2>, 2>);
+static_assert(!writable<generated_matrix, 2>);
+
+// Element types.
+static_assert(plimsoll::view_of<std::vector<int> const&, int, 1>);
+static_assert(!plimsoll::view_of<std::vector<int> const&, long, 1>);
+static_assert(plimsoll::view_of<generated_matrix, double, 2>);
+static_assert(!plimsoll::view_of<generated_matrix, float, 2>);
+static_assert(plimsoll::view_of<plimsoll::matrix_ref<float const>, float, 2>);
+static_assert(plimsoll::output_of<std::vector<int>&, int, 1>);
+static_assert(!plimsoll::output_of<std::vector<int>&, unsigned, 1>);
+static_assert(!plimsoll::output_of<std::vector<int> const&, int, 1>);
+
+static_assert(plimsoll::load_matrix_view<plimsoll::matrix_ref<std::int32_t>>);
+static_assert(plimsoll::load_matrix_view<plimsoll::matrix_ref<std::uint32_t const>>);
+static_assert(plimsoll::load_matrix_view<mdspan_archetype<std::int64_t, 2>>);
+static_assert(plimsoll::load_matrix_view<plimsoll::matrix_ref<float>>);
+static_assert(plimsoll::load_matrix_view<generated_matrix>);
+static_assert(!plimsoll::load_matrix_view<plimsoll::matrix_ref<std::int16_t>>);
+static_assert(!plimsoll::load_matrix_view<plimsoll::matrix_ref<std::uint64_t>>);
+static_assert(!plimsoll::load_matrix_view<plimsoll::matrix_ref<bool>>);
+static_assert(!plimsoll::load_matrix_view<plimsoll::tensor_ref<float>>);
+static_assert(plimsoll::load_tensor_view<plimsoll::tensor_ref<float>>);
+static_assert(!plimsoll::load_tensor_view<plimsoll::matrix_ref<float>>);
+
+// PODs with one layout: pointer, extents, strides.
+static_assert(std::is_trivially_copyable_v<plimsoll::tensor_ref<float>>);
+static_assert(std::is_standard_layout_v<plimsoll::tensor_ref<float>>);
+static_assert(sizeof(plimsoll::tensor_ref<float>) == sizeof(void*) + 6 * sizeof(index_t));
+static_assert(std::is_convertible_v<plimsoll::matrix_ref<int>, plimsoll::matrix_ref<int const>>);
+static_assert(!std::is_convertible_v<plimsoll::matrix_ref<int const>, plimsoll::matrix_ref<int>>);
+static_assert(!std::is_convertible_v<plimsoll::matrix_ref<int>, plimsoll::tensor_ref<int>>);
+
+}  // namespace
+
+TEST_CASE("views: row-major references") {
+  std::vector<int> values(24);
+  for (int i = 0; i < 24; ++i) {
+    values[static_cast<std::size_t>(i)] = i;
+  }
+  plimsoll::tensor_ref<int> const tensor(values.data(), 2, 3, 4);
+  CHECK(tensor.rank() == 3);
+  CHECK(tensor.extent(0) == 2);
+  CHECK(tensor.extent(1) == 3);
+  CHECK(tensor.extent(2) == 4);
+  CHECK(tensor.stride(0) == 12);
+  CHECK(tensor.stride(1) == 4);
+  CHECK(tensor.stride(2) == 1);
+  CHECK(tensor(1, 2, 3) == 23);
+  CHECK(tensor(0, 2, 1) == 9);
+  tensor(1, 0, 0) = -1;
+  CHECK(values[12] == -1);
+
+  plimsoll::tensor_ref<int const> const reading = tensor;
+  CHECK(reading.data_handle() == values.data());
+  CHECK(reading(1, 0, 0) == -1);
+  CHECK(reading.stride(0) == 12);
+
+  plimsoll::vector_ref<int> const vector(values.data(), 5);
+  CHECK(vector[4] == 4);
+  CHECK(vector(3) == 3);
+  CHECK(plimsoll::matrix_ref<int>().data_handle() == nullptr);
+  CHECK(plimsoll::matrix_ref<int>().extent(1) == 0);
+}
+
+TEST_CASE("views: strides") {
+  std::vector<int> values{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+  SUBCASE("column-major") {
+    mdspan_archetype<int, 2> const columns{values.data(), {3, 4}, {1, 3}};
+    auto const view = normalize<2>(columns);
+    static_assert(std::is_same_v<decltype(view), plimsoll::matrix_ref<int> const>);
+    CHECK(view.extent(0) == 3);
+    CHECK(view.extent(1) == 4);
+    CHECK(view(0, 1) == 3);
+    CHECK(view(2, 3) == 11);
+  }
+  SUBCASE("every other row and column of 3 x 4") {
+    plimsoll::matrix_ref<int> view(values.data(), 2, 2);
+    view.strides[0] = 8;
+    view.strides[1] = 2;
+    auto const same = normalize<2>(view);
+    CHECK(same(0, 0) == 0);
+    CHECK(same(0, 1) == 2);
+    CHECK(same(1, 0) == 8);
+    CHECK(same(1, 1) == 10);
+    same(1, 1) = -10;
+    CHECK(values[10] == -10);
+  }
+  SUBCASE("backwards") {
+    plimsoll::vector_ref<int> view(values.data() + 11, 12);
+    view.strides[0] = -1;
+    CHECK(normalize<1>(view)[0] == 11);
+    CHECK(normalize<1>(view)[11] == 0);
+  }
+  SUBCASE("one row for all") {
+    plimsoll::matrix_ref<int> view(values.data() + 4, 5, 4);
+    view.strides[0] = 0;
+    plimsoll::matrix_ref<int const> const reading = view;
+    CHECK(reading(0, 2) == 6);
+    CHECK(reading(4, 2) == 6);
+  }
+}
+
+TEST_CASE("views: everything normalises to the same references") {
+  std::vector<float> vector{1, 2, 3};
+  std::array<float, 3> array{1, 2, 3};
+  float plain[3] = {1, 2, 3};
+  auto const check = [](auto const& view, float const* data) {
+    CHECK(view.data_handle() == data);
+    CHECK(view.extent(0) == 3);
+    CHECK(view.stride(0) == 1);
+    CHECK(view[2] == 3);
+  };
+  check(normalize<1>(vector), vector.data());
+  check(normalize<1>(std::span<float>(vector)), vector.data());
+  check(normalize<1>(array), array.data());
+  check(normalize<1>(plain), plain);
+  check(normalize<1>(plimsoll::vector_ref<float>(plain, 3)), plain);
+  check(normalize<1>(mdspan_archetype<float, 1>{plain, {3}, {1}}), plain);
+  static_assert(std::is_same_v<decltype(normalize<1>(std::as_const(vector))),
+                               plimsoll::vector_ref<float const>>);
+  static_assert(std::is_same_v<decltype(normalize<1>(vector)), plimsoll::vector_ref<float>>);
+
+  int_matrix<float> const small{plain, 1, 3};
+  auto const matrix = normalize<2>(small);
+  static_assert(std::is_same_v<decltype(matrix), plimsoll::matrix_ref<float> const>);
+  CHECK(matrix.extent(1) == 3);
+  CHECK(matrix(0, 2) == 3);
+}
+
+TEST_CASE("views: generated elements") {
+  auto const view = plimsoll::generate([](index_t a, index_t b) { return 10 * a + b; }, 3, 4);
+  CHECK(view.rank() == 2);
+  CHECK(view.extent(0) == 3);
+  CHECK(view.extent(1) == 4);
+  CHECK(view(2, 3) == 23);
+  static_assert(plimsoll::view_of<decltype(view), index_t, 2>);
+  CHECK(normalize<2>(view)(1, 1) == 11);
+  CHECK(plimsoll::generate([](index_t i) { return i * i; }, 5)(4) == 16);
+  CHECK(plimsoll::generate([](index_t a, index_t b, index_t c) { return 100 * a + 10 * b + c; }, 2,
+                           2, 2)(1, 0, 1) == 101);
+}
