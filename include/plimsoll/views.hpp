@@ -138,9 +138,9 @@ constexpr auto normalize(M&& m) {
     array_ref<element, Rank> result;
     result.data = m.data_handle();
     // Constants convert to whichever integer type the view asks for.
-    [&]<int... I>(std::integer_sequence<int, I...>) {
-      ((result.extents[I] = static_cast<index_t>(m.extent(I))), ...);
-      ((result.strides[I] = static_cast<index_t>(m.stride(I))), ...);
+    [&]<int... D>(std::integer_sequence<int, D...>) {
+      ((result.extents[D] = static_cast<index_t>(m.extent(D))), ...);
+      ((result.strides[D] = static_cast<index_t>(m.stride(D))), ...);
     }(std::make_integer_sequence<int, Rank>{});
     return result;
   } else {
