@@ -25,7 +25,7 @@ using load_sum_t = std::conditional_t<std::is_integral_v<T>, std::int64_t, doubl
 
 /// Experts of one problem where a sum runs over steps: an accumulator each in the first-level cache
 /// of a core, a thread each on a device.
-inline constexpr index_t sum_tile = 256;
+inline constexpr index_t sum_tile = 128;
 
 PLIMSOLL_HD constexpr index_t tiles_of(index_t experts) {
   return (experts + sum_tile - 1) / sum_tile;
