@@ -127,14 +127,14 @@ TEST_CASE_TEMPLATE("metrics: bad values cannot be taken for a result", P, PLIMSO
     return;
   }
   constexpr float nan = std::numeric_limits<float>::quiet_NaN();
-  auto const got = measured<P>(std::vector<float>{1, 2, 3, -4, nan, 5}, 3, 2);
+  auto const got = measured<P>(std::vector<float>{1, 2, 3, -4, nan, 5, 0x1p47f, 0}, 4, 2);
   CHECK(got[0].balancedness == 0.75);
-  for (double const member : members({got[1], got[2]})) {
+  for (double const member : members({got[1], got[2], got[3]})) {
     CHECK(std::isnan(member));
   }
   CHECK_THROWS_WITH_AS(summarized<P>(got),
-                       "summarize: rows: expected rows measured from loads of at least 0, got a "
-                       "negative load or NaN in row 1",
+                       "summarize: rows: expected rows measured from loads from 0 to below 2^47, "
+                       "got other loads in row 1",
                        plimsoll::invalid_input);
   CHECK_THROWS_WITH_AS(summarized<P>({}), "summarize: rows: expected at least 1 row, got 0",
                        plimsoll::invalid_input);

@@ -3,6 +3,7 @@
 
 #include "support/report_values.hpp"
 #include "support/run_body.hpp"
+#include "support/temporaries.hpp"
 
 namespace plimsoll_test {
 
@@ -53,16 +54,7 @@ TEST_CASE("placement: temporaries come from the policy and go back, also when it
                     plimsoll::matrix_ref<std::int32_t>(counts.data(), 3, 20), {.ranks = 8},
                     plimsoll::matrix_ref<std::int32_t>(map.data(), 3, 24));
   };
-  counting_resource counting;
-  run(counting);
-  CHECK(counting.allocations() == 2);  // reports and one scratch area
-  CHECK(counting.live() == 0);
-  CHECK(counting.mismatches() == 0);
-  for (std::size_t allowed : {0u, 1u}) {
-    throwing_resource throwing(allowed);
-    CHECK_THROWS_AS(run(throwing), std::bad_alloc);
-    CHECK(throwing.live() == 0);
-  }
+  check_temporaries(2, run);  // reports and one scratch area
 }
 
 }  // namespace plimsoll_test

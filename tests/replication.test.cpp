@@ -3,6 +3,7 @@
 
 #include "support/report_values.hpp"
 #include "support/run_body.hpp"
+#include "support/temporaries.hpp"
 
 namespace plimsoll_test {
 
@@ -62,16 +63,7 @@ TEST_CASE("replication: temporaries come from the policy and go back, also when 
     plimsoll::replicate(plimsoll::seq(resource), plimsoll::matrix_ref<float>(loads.data(), 3, 20),
                         25, {}, plimsoll::matrix_ref<std::int32_t>(counts.data(), 3, 20));
   };
-  counting_resource counting;
-  run(counting);
-  CHECK(counting.allocations() == 2);  // reports and one scratch area
-  CHECK(counting.live() == 0);
-  CHECK(counting.mismatches() == 0);
-  for (std::size_t allowed : {0u, 1u}) {
-    throwing_resource throwing(allowed);
-    CHECK_THROWS_AS(run(throwing), std::bad_alloc);
-    CHECK(throwing.live() == 0);
-  }
+  check_temporaries(2, run);  // reports and one scratch area
 }
 
 }  // namespace plimsoll_test

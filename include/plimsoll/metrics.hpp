@@ -49,10 +49,10 @@ struct balance_summary {
 
 /// @brief Mean, peak, balancedness, imbalance and coefficient of variation of every row.
 ///
-/// @param loads `[rows, columns]` in the policy's memory, at least one column; int32, uint32,
-///   int64, float, double or generated, at least 0 and below 2^47 in total per row
-/// @param[out] out `[rows]` of `balance`. A row with a negative load or NaN gets NaN everywhere,
-///   which `summarize` refuses
+/// @param loads `[rows, columns]` in the policy's memory, 1 to 65535 columns; int32, uint32, int64,
+///   float, double or generated
+/// @param[out] out `[rows]` of `balance`. A row with a load that is negative, NaN, or 2^47 and more
+///   gets NaN everywhere, which `summarize` refuses
 /// @throws invalid_input for shapes
 /// @complexity O(rows * columns), four passes over a row
 /// @workspace none
@@ -63,9 +63,7 @@ template <execution_policy P, load_matrix_view Loads, output_of<balance, 1> Out>
 void measure(P const& policy, Loads const& loads, Out&& out) {
   auto const load = detail::normalize<2>(loads);
   vector_ref<balance> const results = detail::normalize<1>(out);
-  if (load.extent(1) < 1) {
-    detail::fail("measure", "loads", "at least 1 column", std::to_string(load.extent(1)));
-  }
+  detail::expect_between("measure", "loads", 1, expert_limit, load.extent(1), "columns");
   detail::expect_extent("measure", "out", load.extent(0), results.extent(0), "rows");
   detail::launch(detail::resolve(policy), load.extent(0),
                  detail::metrics_body<std::remove_const_t<decltype(load)>, balance>{load, results});
@@ -91,8 +89,8 @@ balance_summary summarize(P const& policy, Rows&& rows) {
   for (std::size_t row = 0; row < measured.size(); ++row) {
     double const balancedness = measured[row].balancedness;
     if (!(balancedness >= 0)) {
-      detail::fail("summarize", "rows", "rows measured from loads of at least 0",
-                   "a negative load or NaN in row " + std::to_string(row));
+      detail::fail("summarize", "rows", "rows measured from loads from 0 to below 2^47",
+                   "other loads in row " + std::to_string(row));
     }
     if (summary.worst_row < 0 || balancedness < summary.worst) {
       summary.worst = balancedness;

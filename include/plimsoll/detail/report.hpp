@@ -42,9 +42,11 @@ inline std::string spell(double value) {
   if (value != value) {
     return "NaN";  // to_string would show its sign, which differs between machines
   }
-  auto const whole = static_cast<long long>(value);
-  bool const exact = value > -1e15 && value < 1e15 && static_cast<double>(whole) == value;
-  return exact ? std::to_string(whole) : std::to_string(value);
+  if (value > -1e15 && value < 1e15 &&
+      static_cast<double>(static_cast<long long>(value)) == value) {
+    return std::to_string(static_cast<long long>(value));
+  }
+  return std::to_string(value);
 }
 
 [[noreturn]] inline void fail(std::string_view function, problem_report const& report,

@@ -29,16 +29,18 @@ struct load_scale {
   double got = 0;
 };
 
+/// Whether a value can be a load: at least 0 and below 2^47. Written so that NaN fails; the
+/// comparison with the limit is exact in every type.
+template <load_value T>
+PLIMSOLL_HD bool is_load(T value) {
+  return value >= T{0} && !(static_cast<double>(value) >= 0x1p47);
+}
+
 /// Looks at loads row(0), ..., row(n - 1).
 template <class Team, class Row>
 PLIMSOLL_HD load_scale scale_loads(Team& team, index_t n, Row row) {
   using load = std::remove_cvref_t<decltype(row(index_t{}))>;
-  index_t const bad = team.min(n, [=](index_t i) {
-    load const value = row(i);
-    // Written so that NaN fails; the comparison with the limit is exact in every type.
-    bool const good = value >= load{0} && !(static_cast<double>(value) >= 0x1p47);
-    return good ? n : i;
-  });
+  index_t const bad = team.min(n, [=](index_t i) { return is_load(row(i)) ? n : i; });
   if (bad < n) {
     return load_scale{0, fault::load, bad, static_cast<double>(row(bad))};
   }

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/fixed_load.hpp>
 #include <plimsoll/detail/exact_math.hpp>
 #include <plimsoll/detail/scratch.hpp>
 #include <plimsoll/detail/team.hpp>
@@ -30,8 +31,13 @@ struct metrics_body {
   PLIMSOLL_HD void operator()(Team& team, scratch, index_t row) const {
     index_t const n = loads.extent(1);
     auto const load = [this, row](index_t i) { return loads(row, i); };
-    using value = decltype(load(index_t{}));
-    bool const bad = team.any(n, [=](index_t i) { return !(load(i) >= value{0}); });
+    if (team.any(n, [=](index_t i) { return !is_load(load(i)); })) {
+      team.single([=, this] {
+        double const unknown = double_of(0x7ff8000000000000u);  // not a number
+        out[row] = Balance{unknown, unknown, unknown, unknown, unknown};
+      });
+      return;
+    }
     double const total = sum(team, n, load);
     double const mean = divide(total, static_cast<double>(n));
     double const peak = static_cast<double>(team.max(n, load));
@@ -40,10 +46,7 @@ struct metrics_body {
       return multiply(difference, difference);
     });
     team.single([=, this] {
-      double const unknown = double_of(0x7ff8000000000000u);  // not a number
-      if (bad) {
-        out[row] = Balance{unknown, unknown, unknown, unknown, unknown};
-      } else if (peak == 0) {
+      if (peak == 0) {
         out[row] = Balance{0, 0, 1, 1, 0};  // nothing to do is balanced
       } else {
         double const deviation = square_root(divide(squares, static_cast<double>(n)));

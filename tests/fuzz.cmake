@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+# tests/fuzz/<name>.fuzz.cpp -> ctest fuzz.<name>: libFuzzer with AddressSanitizer and
+# UndefinedBehaviorSanitizer for a fixed seed and number of inputs. To search longer, run
+# tests/fuzz/<name> of the build folder by hand. A build that has a sanitizer of its own leaves
+# these out.
+if(PLIMSOLL_CLANGXX AND NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize")
+  file(GLOB sources CONFIGURE_DEPENDS fuzz/*.fuzz.cpp)
+  file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/fuzz)
+  foreach(source IN LISTS sources)
+    cmake_path(GET source STEM name)
+    string(REPLACE ".fuzz" "" name ${name})
+    set(program ${CMAKE_CURRENT_BINARY_DIR}/fuzz/${name})
+    add_custom_command(OUTPUT ${program}
+      COMMAND ${PLIMSOLL_CLANGXX} -std=c++20 -O1 -g1 -fsanitize=fuzzer,address,undefined
+              -fno-sanitize-recover=all -I${PROJECT_SOURCE_DIR}/include -MD -MF ${program}.d
+              ${source} -o ${program}
+      DEPENDS ${source} DEPFILE ${program}.d VERBATIM)
+    add_custom_target(fuzz_${name} ALL DEPENDS ${program})
+    plimsoll_add_ctest(fuzz.${name} LABELS fuzz COMMAND ${program} -seed=1 -runs=100000 -verbosity=0)
+  endforeach()
+endif()
