@@ -263,8 +263,7 @@ void count_tokens_by_source(P const& policy, Ids const& topk_ids, Offsets const&
 ///
 /// logical(l, e) = sum of physical_counts(l, s) over slots s that hold e.
 ///
-/// @param physical_counts `[layers, slots]` int32, uint32 or int64, in tokens, in the policy's
-/// memory
+/// @param physical_counts `[layers, slots]` int32, uint32 or int64, tokens, in the policy's memory
 /// @param physical_to_logical `[layers, slots]` int32, in the policy's memory; -1 in an empty slot
 /// @param[out] logical `[layers, experts]` int64 or the type of physical_counts
 /// @param[out] counters `[layers]`: the tokens scattered, and those in slots that hold no expert
@@ -338,13 +337,11 @@ void sum_steps(P const& policy, Loads const& loads, Out&& out) {
 /// @param placement slots, copies and ranks of every layer, in the policy's memory
 /// @param[out] out `[steps, layers, ranks]` double, in the unit of the loads
 /// @pre replica_count counts the slots of every expert, at least 1, and rank_offsets rises from 0
-/// to
-///   slots; a slot that holds no expert of the layer adds nothing
+///   to slots; a slot that holds no expert of the layer adds nothing
 /// @throws invalid_input for shapes
 /// @complexity O(steps layers (experts + slots))
-/// @workspace 8 bytes per expert for each problem in flight, from the policy; on a device only
-/// where
-///   that exceeds the shared memory of a block (47 KiB)
+/// @workspace 8 bytes per expert and 16 per rank for each problem in flight, from the policy; on a
+///   device only where that exceeds the shared memory of a block (47 KiB)
 /// @stream does not synchronise
 /// @determinism the same bits under every policy
 template <execution_policy P, load_tensor_view Loads, output_of<double, 3> Out>
