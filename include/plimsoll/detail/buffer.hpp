@@ -13,8 +13,7 @@
 
 namespace plimsoll::inline PLIMSOLL_ABI::detail {
 
-/// allocate, deallocate, to_host, from_host, zero. Specialised in host/memory.hpp and
-/// device/memory.cuh.
+/// allocate, deallocate, to_host, zero. Specialised in host/memory.hpp and device/memory.cuh.
 template <class Context>
 struct memory_of;
 

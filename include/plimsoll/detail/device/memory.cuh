@@ -48,13 +48,6 @@ struct memory_of<device_context> {
     }
     check_cuda(cudaStreamSynchronize(where.stream), "cudaStreamSynchronize");
   }
-  static void from_host(device_context const& where, void const* source, void* destination,
-                        std::size_t bytes) {
-    if (bytes > 0) {
-      check_cuda(cudaMemcpyAsync(destination, source, bytes, cudaMemcpyHostToDevice, where.stream),
-                 "cudaMemcpyAsync");
-    }
-  }
   static void zero(device_context const& where, void* destination, std::size_t bytes) {
     if (bytes > 0) {
       check_cuda(cudaMemsetAsync(destination, 0, bytes, where.stream), "cudaMemsetAsync");

@@ -34,11 +34,6 @@ struct memory_of<host_context<Executor>> {
       std::memcpy(destination, source, bytes);
     }
   }
-  static void from_host(context const&, void const* source, void* destination, std::size_t bytes) {
-    if (bytes > 0) {
-      std::memcpy(destination, source, bytes);
-    }
-  }
   static void zero(context const&, void* destination, std::size_t bytes) {
     if (bytes > 0) {
       std::memset(destination, 0, bytes);
