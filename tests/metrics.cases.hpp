@@ -75,13 +75,7 @@ TEST_CASE_TEMPLATE("metrics: equals the definitions, in every type", P, PLIMSOLL
       }
       report_hash("metrics." + std::to_string(columns), members(got));
     };
-    check(std::int32_t{});
-    check(float{});
-#if !defined(__CUDACC__)
-    check(std::uint32_t{});
-    check(std::int64_t{});
-    check(double{});
-#endif
+    for_each_load_type(check);
   }
 }
 

@@ -120,13 +120,7 @@ TEST_CASE_TEMPLATE("placement: equals the argmin loop, in every type", P, PLIMSO
         CHECK((c.status == certificate_status::optimal) == (c.value == c.lower_bound));
       }
     };
-    check(std::int32_t{});
-    check(float{});
-#if !defined(__CUDACC__)
-    check(std::uint32_t{});
-    check(std::int64_t{});
-    check(double{});
-#endif
+    for_each_load_type(check);
     report_hash("placement." + std::to_string(s.experts) + "x" + std::to_string(s.slots), expected);
   }
 }
@@ -257,9 +251,11 @@ TEST_CASE_TEMPLATE("placement: bad values are named", P, PLIMSOLL_POLICIES) {
   };
   CHECK(message({1, -2}, {1, 1}, 2, 4) ==
         "place: loads: expected values from 0 to below 2^47, got -2 in layer 0, expert 1");
-  CHECK(message({1, 2}, {1, 0}, 2, 4) ==
-        "place: replica_count: expected at least 1 copy of every expert, got 0 in layer 0, "
-        "expert 1");
+  std::string const copies =
+      "place: replica_count: expected 1 to 32767 copies of every expert, got ";
+  CHECK(message({1, 2}, {1, 0}, 2, 4) == copies + "0 in layer 0, expert 1");
+  CHECK(message({1, 2}, {32768, 1}, 2, 40000) == copies + "32768 in layer 0, expert 0");
+  CHECK(message({1, 2}, {32767, 1}, 2, 40000) == "no error");
   CHECK(message({1, 2}, {2, 3}, 2, 4) ==
         "place: replica_count: expected a total of at most the slots, got 5 in layer 0");
   CHECK(message({1, 2}, {1, 1}, 0, 4) == "place: options.ranks: expected 1 to 32767 ranks, got 0");

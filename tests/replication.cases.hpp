@@ -73,13 +73,7 @@ TEST_CASE_TEMPLATE("replication: equals the argmax loop, in every type", P, PLIM
         CHECK(c.work == slots - experts);
       }
     };
-    check(std::int32_t{});
-    check(float{});
-#if !defined(__CUDACC__)
-    check(std::uint32_t{});
-    check(std::int64_t{});
-    check(double{});
-#endif
+    for_each_load_type(check);
     report_hash("replication." + std::to_string(experts) + "x" + std::to_string(slots), expected);
   }
 }

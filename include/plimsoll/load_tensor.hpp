@@ -149,12 +149,8 @@ void rank_loads(P const& policy, Loads const& loads, placement_ref const& placem
                 "layers");
   expect_extent(name, "placement.replica_count", loads.extent(2), placement.replica_count.extent(1),
                 "experts");
-  if (placement.rank_offsets.data != nullptr) {
-    expect_extent(name, "placement.rank_offsets", layers, placement.rank_offsets.extent(0),
-                  "layers");
-    expect_extent(name, "placement.rank_offsets", placement.ranks + 1,
-                  placement.rank_offsets.extent(1), "offsets (ranks + 1)");
-  }
+  expect_rank_offsets(name, "placement.rank_offsets", placement.rank_offsets, layers,
+                      placement.ranks);
   expect_extent(name, "out", loads.extent(0), out.extent(0), "steps");
   expect_extent(name, "out", layers, out.extent(1), "layers");
   expect_extent(name, "out", placement.ranks, out.extent(2), "ranks");

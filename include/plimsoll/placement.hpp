@@ -42,18 +42,23 @@ struct placement_options {
 
 namespace detail {
 
+inline void expect_rank_offsets(std::string_view function, std::string_view argument,
+                                matrix_ref<std::int32_t const> const& offsets, index_t layers,
+                                index_t ranks) {
+  if (offsets.data != nullptr) {
+    expect_extent(function, argument, layers, offsets.extent(0), "layers");
+    expect_extent(function, argument, ranks + 1, offsets.extent(1), "offsets (ranks + 1)");
+  }
+}
+
 inline void expect_placeable(std::string_view function, index_t layers, index_t experts,
                              index_t slots, placement_options const& options) {
   expect_between(function, "loads", 1, expert_limit, experts, "experts");
   expect_between(function, "options.ranks", 1, rank_limit, options.ranks, "ranks");
   expect_between(function, "physical_to_logical", experts, 0x7fffffff, slots,
                  "slots (at least one per expert)");
-  if (options.rank_offsets.data != nullptr) {
-    expect_extent(function, "options.rank_offsets", layers, options.rank_offsets.extent(0),
-                  "layers");
-    expect_extent(function, "options.rank_offsets", options.ranks + 1,
-                  options.rank_offsets.extent(1), "offsets (ranks + 1)");
-  }
+  expect_rank_offsets(function, "options.rank_offsets", options.rank_offsets, layers,
+                      options.ranks);
 }
 
 template <class Context, class Loads>
@@ -79,7 +84,7 @@ void enqueue_place(Context const& context, Loads const& loads,
 /// order of their making, as EPLB leaves them.
 ///
 /// @param loads `[layers, experts]`, as for `replicate`
-/// @param replica_count `[layers, experts]` int32, at least 1 each, at most the slots together
+/// @param replica_count `[layers, experts]` int32, 1 to 32767 each, at most the slots together
 /// @param options ranks, and their slots where these differ
 /// @param[out] physical_to_logical `[layers, slots]` int32; -1 in slots left empty
 /// @return per layer: the load of the most loaded rank; the bound, for these replica counts, is the

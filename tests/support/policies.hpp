@@ -236,6 +236,16 @@ template <class P>
 inline constexpr bool is_device_kind = false;
 #endif
 
+template <class... Types, class F>
+void call_with_each(F check) {
+  (check(Types{}), ...);
+}
+/// check(T{}) for every element type of loads.
+template <class F>
+void for_each_load_type(F check) {
+  call_with_each<PLIMSOLL_LOAD_TYPES>(check);
+}
+
 /// The policy that an entry of the lists stands for. Device policies need a GPU to be made.
 template <class P>
 auto make_policy() {

@@ -24,7 +24,7 @@ enum class fault : std::int32_t {
   cap_below_floor,  ///< an expert's most copies below its least
   floors,           ///< least copies that do not fit the slots
   caps,             ///< most copies that do not fill the slots
-  copies,           ///< an expert without a copy
+  copies,           ///< an expert without a copy, or with too many
   copies_total,     ///< more copies than slots
   rank_offsets      ///< offsets that do not rise from 0 to the number of slots
 };
@@ -67,7 +67,7 @@ inline std::string spell(double value) {
     case fault::caps:
       fail(function, "max_copies", "a total of at least the slots", got);
     case fault::copies:
-      fail(function, "replica_count", "at least 1 copy of every expert", got + expert);
+      fail(function, "replica_count", "1 to 32767 copies of every expert", got + expert);
     case fault::copies_total:
       fail(function, "replica_count", "a total of at most the slots", got);
     case fault::rank_offsets:

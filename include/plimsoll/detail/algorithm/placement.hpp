@@ -168,6 +168,10 @@ struct placement_body {
     return peak;
   }
 
+  PLIMSOLL_HD bool has_copies(index_t layer, index_t expert) const {
+    return replica_count(layer, expert) >= 1 && replica_count(layer, expert) <= rank_limit;
+  }
+
   template <class Team>
   PLIMSOLL_HD problem_report refuse(Team& team, load_scale const& scale, index_t layer,
                                     index_t copies) const {
@@ -175,11 +179,11 @@ struct placement_body {
       return problem_report{certificate{}, scale.what, scale.where, scale.got};
     }
     index_t const experts = loads.extent(1);
-    index_t const missing = team.min(
-        experts, [=, this](index_t e) { return replica_count(layer, e) < 1 ? e : experts; });
-    if (missing < experts) {
-      return problem_report{certificate{}, fault::copies, missing,
-                            static_cast<double>(replica_count(layer, missing))};
+    index_t const unusable =
+        team.min(experts, [=, this](index_t e) { return has_copies(layer, e) ? experts : e; });
+    if (unusable < experts) {
+      return problem_report{certificate{}, fault::copies, unusable,
+                            static_cast<double>(replica_count(layer, unusable))};
     }
     if (copies > ranges.slots) {
       return problem_report{certificate{}, fault::copies_total, -1, static_cast<double>(copies)};
