@@ -30,6 +30,21 @@ void eplb(benchmark::State& state) {
 }
 BENCHMARK(eplb)->Name("goal/eplb")->Apply(as_goal);
 
+// DeepSeek-V3 as its authors place it: 8 groups on 4 nodes of 8 ranks, 32 replicas.
+void hierarchical(benchmark::State& state) {
+  constexpr index_t replicas = 288;
+  auto loads = lognormal_loads(layers, experts);
+  std::vector<std::int32_t> map(layers * replicas);
+  std::vector<std::int32_t> counts(layers * experts);
+  for (auto _ : state) {
+    auto certificates = plimsoll::eplb(
+        plimsoll::seq, matrix(loads, layers, experts), {.ranks = 32, .nodes = 4, .groups = 8},
+        matrix(map, layers, replicas), matrix(counts, layers, experts));
+    benchmark::DoNotOptimize(certificates.data());
+  }
+}
+BENCHMARK(hierarchical)->Name("eplb/hierarchical")->Unit(benchmark::kMicrosecond);
+
 template <auto Peer>
 void peer(benchmark::State& state) {
   auto const loads = lognormal_loads(layers, experts);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <benchmark/benchmark.h>
 #include <plimsoll/placement.hpp>
+#include <plimsoll/replication.hpp>
 
 #include <cstdint>
 #include <vector>
@@ -29,6 +30,55 @@ BENCHMARK(place)
     ->Args({64, 8})
     ->Args({256, 64})
     ->Args({4096, 64});
+
+// DeepSeek-V3's layer: 256 experts, 320 slots on 64 ranks of 8 nodes.
+constexpr index_t experts = 256;
+constexpr index_t slots = 320;
+constexpr index_t ranks = 64;
+constexpr index_t nodes = 8;
+
+void place_with(benchmark::State& state, plimsoll::placement_options options) {
+  auto loads = lognormal_loads(1, experts);
+  std::vector<std::int32_t> counts(experts);
+  std::vector<std::int32_t> map(slots);
+  options.ranks = ranks;
+  options.nodes = nodes;
+  plimsoll::replicate(plimsoll::seq, matrix(loads, 1, experts), slots, {.where = options},
+                      matrix(counts, 1, experts));
+  for (auto _ : state) {
+    auto certificates = plimsoll::place(plimsoll::seq, matrix(loads, 1, experts),
+                                        matrix(counts, 1, experts), options, matrix(map, 1, slots));
+    benchmark::DoNotOptimize(certificates.data());
+  }
+}
+
+void place_speeds(benchmark::State& state) {
+  std::vector<double> speeds(ranks, 1.0);
+  speeds[5] = 0.75;
+  place_with(state, {.speeds = plimsoll::vector_ref<double const>(speeds.data(), ranks)});
+}
+BENCHMARK(place_speeds)->Name("placement/place/speeds");
+
+void place_apart(benchmark::State& state, plimsoll::sharing rule) {
+  place_with(state, {.replicas_meet = rule, .meeting_rule = plimsoll::strictness::required});
+}
+BENCHMARK_CAPTURE(place_apart, rank, plimsoll::sharing::not_on_a_rank)
+    ->Name("placement/place/not_on_a_rank");
+BENCHMARK_CAPTURE(place_apart, node, plimsoll::sharing::not_on_a_node)
+    ->Name("placement/place/not_on_a_node");
+
+void place_groups(benchmark::State& state) {
+  auto loads = lognormal_loads(1, experts);
+  std::vector<std::int32_t> lists(experts);
+  std::vector<std::int32_t> offsets(nodes + 1);
+  for (auto _ : state) {
+    auto certificates = plimsoll::place_groups(
+        plimsoll::seq, matrix(loads, 1, experts), state.range(0), slots,
+        {.ranks = ranks, .nodes = nodes}, matrix(lists, 1, experts), matrix(offsets, 1, nodes + 1));
+    benchmark::DoNotOptimize(certificates.data());
+  }
+}
+BENCHMARK(place_groups)->Name("placement/place_groups")->ArgName("groups")->Arg(8)->Arg(64);
 
 }  // namespace
 }  // namespace plimsoll_bench

@@ -29,5 +29,26 @@ BENCHMARK(replicate)
     ->Args({256, 512})
     ->Args({4096, 8192});
 
+// Counts that 64 ranks can hold with the copies of each expert on ranks of their own.
+void replicate_apart(benchmark::State& state) {
+  index_t const experts = state.range(0);
+  auto loads = lognormal_loads(1, experts);
+  std::vector<std::int32_t> counts(loads.size());
+  for (auto _ : state) {
+    auto certificates =
+        plimsoll::replicate(plimsoll::seq, matrix(loads, 1, experts), state.range(1),
+                            {.where = {.ranks = 64,
+                                       .replicas_meet = plimsoll::sharing::not_on_a_rank,
+                                       .meeting_rule = plimsoll::strictness::required}},
+                            matrix(counts, 1, experts));
+    benchmark::DoNotOptimize(certificates.data());
+  }
+}
+BENCHMARK(replicate_apart)
+    ->Name("replication/replicate/not_on_a_rank")
+    ->ArgNames({"experts", "slots"})
+    ->Args({256, 320})
+    ->Args({256, 512});
+
 }  // namespace
 }  // namespace plimsoll_bench

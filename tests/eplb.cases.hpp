@@ -2,6 +2,7 @@
 #pragma once
 
 #include <doctest/doctest.h>
+#include <plimsoll/placement_maps.hpp>
 #include <plimsoll/systems/eplb.hpp>
 
 #include <algorithm>
@@ -26,18 +27,72 @@ struct planned {
   ints counts;
   std::vector<plimsoll::certificate> certificates;
 
+  /// `active` and `speeds` may be empty. Every plan is validated.
   template <class T>
-  planned(std::vector<T> const& loads, index_t layers, index_t experts, index_t ranks,
-          index_t slots) {
+  planned(std::vector<T> const& loads, index_t layers, index_t experts,
+          plimsoll::eplb_options options, index_t slots,
+          std::vector<std::uint8_t> const& active = {}, std::vector<double> const& speeds = {}) {
     array_in<T, P> const in(loads);
+    array_in<std::uint8_t, P> const active_in(active);
+    array_in<double, P> const speeds_in(speeds);
     array_in<std::int32_t, P> map_out(layers * slots, -7);
     array_in<std::int32_t, P> counts_out(layers * experts, -7);
-    certificates = plimsoll::eplb(make_policy<P>(), in.view2(layers, experts), {.ranks = ranks},
+    if (!active.empty()) {
+      options.active = active_in.view1();
+    }
+    if (!speeds.empty()) {
+      options.speeds = speeds_in.view1();
+    }
+    certificates = plimsoll::eplb(make_policy<P>(), in.view2(layers, experts), options,
                                   map_out.view2(layers, slots), counts_out.view2(layers, experts));
+    bool const required = options.meeting_rule == plimsoll::strictness::required;
+    plimsoll::validate(
+        make_policy<P>(),
+        plimsoll::placement_ref{map_out.view2(layers, slots), counts_out.view2(layers, experts),
+                                options.ranks},
+        {.replicas_meet = required ? options.replicas_meet : plimsoll::sharing::allowed,
+         .nodes = options.nodes,
+         .active = options.active});
     map = map_out.values();
     counts = counts_out.values();
   }
 };
+
+/// What DeepSeek's README plans: two layers of 12 experts in 4 groups, 16 replicas, 2 nodes, 8
+/// ranks.
+inline ints readme_loads() {
+  return {90, 132, 40,  61, 104, 165, 39,  4,   73,  56, 183, 86,
+          20, 107, 104, 64, 19,  197, 187, 157, 172, 86, 16,  27};
+}
+
+/// The node of every expert of a layer where each is on one; -1: on none, -2: on several.
+inline ints nodes_of(ints const& map, index_t layer, index_t experts, index_t slots, index_t ranks,
+                     index_t nodes) {
+  ints result(static_cast<std::size_t>(experts), -1);
+  for (index_t node = 0; node < nodes; ++node) {
+    for (index_t rank = node * ranks / nodes; rank < (node + 1) * ranks / nodes; ++rank) {
+      for (index_t slot = rank * slots / ranks; slot < (rank + 1) * slots / ranks; ++slot) {
+        std::int32_t const e = map[static_cast<std::size_t>(layer * slots + slot)];
+        if (e >= 0) {
+          std::int32_t& known = result[static_cast<std::size_t>(e)];
+          known = known == -1 || known == node ? static_cast<std::int32_t>(node) : -2;
+        }
+      }
+    }
+  }
+  return result;
+}
+
+/// Whether the experts of every group are on one node.
+inline bool groups_stay_together(ints const& node_of, index_t groups) {
+  std::size_t const size = node_of.size() / static_cast<std::size_t>(groups);
+  for (std::size_t e = 0; e < node_of.size(); ++e) {
+    if (node_of[e] < 0 || node_of[e] != node_of[e / size * size]) {
+      return false;
+    }
+  }
+  return true;
+}
 
 TEST_CASE_TEMPLATE("eplb: replicates, then places, with any shape", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
@@ -70,10 +125,10 @@ TEST_CASE_TEMPLATE("eplb: replicates, then places, with any shape", P, PLIMSOLL_
       map.insert(map.end(), placed.begin(), placed.end());
       counts.insert(counts.end(), copies.begin(), copies.end());
     }
-    planned<P> const whole(as<std::int32_t>(loads), layers, experts, ranks, slots);
+    planned<P> const whole(as<std::int32_t>(loads), layers, experts, {.ranks = ranks}, slots);
     CHECK(whole.map == map);
     CHECK(whole.counts == counts);
-    planned<P> const real(as<float>(loads), layers, experts, ranks, slots);
+    planned<P> const real(as<float>(loads), layers, experts, {.ranks = ranks}, slots);
     CHECK(real.map == map);
     CHECK(real.counts == counts);
     CHECK(whole.certificates.size() == static_cast<std::size_t>(layers));
@@ -81,41 +136,167 @@ TEST_CASE_TEMPLATE("eplb: replicates, then places, with any shape", P, PLIMSOLL_
   }
 }
 
-TEST_CASE_TEMPLATE("eplb: a known plan", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("eplb: a known plan, and what refinement makes of it", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
+  ints const loads{600, 560, 120, 120, 20, 10, 10, 10};
   // EPLB's plan for these loads has its peak at 232, with two copies of expert 1 on one rank.
-  planned<P> const got(ints{600, 560, 120, 120, 20, 10, 10, 10}, 1, 8, 8, 16);
+  planned<P> const got(loads, 1, 8, {.ranks = 8}, 16);
   CHECK(got.counts == ints{5, 5, 1, 1, 1, 1, 1, 1});
   CHECK(got.certificates[0].value == doctest::Approx(232).epsilon(1e-12));
   // The eighth and ninth heaviest replicas weigh 112 each.
   CHECK(got.certificates[0].lower_bound == doctest::Approx(224).epsilon(1e-12));
+
+  planned<P> const packed(loads, 1, 8, {.ranks = 8, .refine = plimsoll::refinement::packing}, 16);
+  CHECK(packed.counts == got.counts);
+  CHECK(packed.certificates[0].value <= got.certificates[0].value);
+  planned<P> const joint(loads, 1, 8, {.ranks = 8, .refine = plimsoll::refinement::joint}, 16);
+  CHECK(joint.certificates[0].value <= 590.0 / 3 * (1 + 1e-12));
+  report_hash("eplb.refined", packed.map, joint.map, joint.counts);
+}
+
+TEST_CASE_TEMPLATE("eplb: the reference's README", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  array_in<std::int32_t, P> const loads(readme_loads());
+  array_in<std::int32_t, P> map(2 * 16);
+  array_in<std::int32_t, P> inverse(2 * 12 * 2);
+  array_in<std::int32_t, P> counts(2 * 12);
+  plimsoll::rebalance_experts(make_policy<P>(), loads.view2(2, 12), 16, 4, 2, 8, map.view2(2, 16),
+                              inverse.view3(2, 12, 2), counts.view2(2, 12));
+  CHECK(map.values() == ints{5, 6,  5, 7, 8, 4,  3, 4, 10, 9, 10, 2, 0, 1, 11, 1,
+                             7, 10, 6, 8, 6, 11, 8, 9, 2,  4, 5,  1, 5, 0, 3,  1});
+  CHECK(counts.values() ==
+        ints{1, 2, 1, 1, 2, 2, 1, 1, 1, 1, 2, 1, 1, 2, 1, 1, 1, 2, 2, 1, 2, 1, 1, 1});
+  ints const lists = inverse.values();
+  CHECK(ints(lists.begin(), lists.begin() + 6) == ints{12, -1, 13, 15, 11, -1});
+}
+
+TEST_CASE_TEMPLATE("eplb: groups stay on a node where the policy says so", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  using plimsoll::eplb_policy;
+  constexpr index_t experts = 24;
+  constexpr index_t slots = 40;
+  auto const loads = as<std::int32_t>(skewed_loads(2, experts, 5));
+  auto const plan = [&](index_t ranks, index_t nodes, index_t groups, eplb_policy policy) {
+    return planned<P>(loads, 2, experts,
+                      {.ranks = ranks, .nodes = nodes, .groups = groups, .policy = policy}, slots);
+  };
+  auto const together = [&](planned<P> const& got, index_t ranks, index_t nodes, index_t groups) {
+    return groups_stay_together(nodes_of(got.map, 0, experts, slots, ranks, nodes), groups) &&
+           groups_stay_together(nodes_of(got.map, 1, experts, slots, ranks, nodes), groups);
+  };
+  ints const flat = planned<P>(loads, 2, experts, {.ranks = 8}, slots).map;
+  CHECK(together(plan(8, 2, 4, eplb_policy::automatic), 8, 2, 4));
+  // Three groups on two nodes: the reference plans globally; forced, nodes get two and one.
+  CHECK(plan(8, 2, 3, eplb_policy::automatic).map == flat);
+  CHECK(plan(8, 2, 4, eplb_policy::global).map == flat);
+  CHECK(plan(8, 2, 5, eplb_policy::global).map == flat);  // five do not divide the experts
+  CHECK(together(plan(8, 2, 3, eplb_policy::hierarchical), 8, 2, 3));
+  // Nodes of two and three ranks.
+  CHECK(together(plan(5, 2, 4, eplb_policy::automatic), 5, 2, 4));
+  CHECK(together(plan(7, 3, 6, eplb_policy::automatic), 7, 3, 6));
+  report_hash("eplb.groups", plan(8, 2, 4, eplb_policy::automatic).map,
+              plan(7, 3, 6, eplb_policy::automatic).map,
+              plan(8, 2, 3, eplb_policy::hierarchical).map);
+}
+
+TEST_CASE_TEMPLATE("eplb: dead ranks, speeds and rules", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  constexpr index_t experts = 24;
+  constexpr index_t slots = 48;
+  auto const loads = as<std::int32_t>(skewed_loads(2, experts, 6));
+  plimsoll::eplb_options options{.ranks = 8, .nodes = 2};
+  options.replicas_meet = plimsoll::sharing::not_on_a_rank;
+  options.meeting_rule = plimsoll::strictness::required;
+  std::vector<std::uint8_t> const active{1, 0, 1, 1, 1, 1, 0, 1};
+  planned<P> const apart(loads, 2, experts, options, slots, active);
+  CHECK(std::count(apart.map.begin(), apart.map.end(), -1) == 2 * 2 * 6);
+  CHECK(*std::max_element(apart.counts.begin(), apart.counts.end()) <= 6);
+
+  options.replicas_meet = plimsoll::sharing::not_on_a_node;
+  planned<P> const nodes(loads, 2, experts, options, slots, active);
+  CHECK(*std::max_element(nodes.counts.begin(), nodes.counts.end()) == 2);
+
+  std::vector<double> const speeds{2, 1, 1, 1, 1, 1, 1, 1};
+  planned<P> const fast(loads, 2, experts, {.ranks = 8}, slots, {}, speeds);
+  planned<P> const slow(loads, 2, experts, {.ranks = 8}, slots);
+  CHECK(fast.certificates[0].lower_bound < slow.certificates[0].lower_bound);
+  CHECK(fast.certificates[0].value < slow.certificates[0].value);
+  report_hash("eplb.options", apart.map, nodes.map, fast.map);
 }
 
 TEST_CASE_TEMPLATE("eplb: bad input is named", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
-  auto const message = [](ints const& loads, index_t ranks, index_t slots) -> std::string {
+  auto const message = [](ints const& loads, plimsoll::eplb_options const& options, index_t slots,
+                          std::vector<std::uint8_t> const& active = {},
+                          std::vector<double> const& speeds = {}) -> std::string {
     try {
-      planned<P>(loads, 1, static_cast<index_t>(loads.size()), ranks, slots);
+      planned<P>(loads, 1, static_cast<index_t>(loads.size()), options, slots, active, speeds);
     } catch (plimsoll::invalid_input const& error) {
       return error.what();
     }
     return "no error";
   };
-  CHECK(message({1, 2, 3}, 2, 4) == "no error");
-  CHECK(message({1, 2, -3}, 2, 4) ==
+  using plimsoll::sharing;
+  using plimsoll::strictness;
+  CHECK(message({1, 2, 3}, {.ranks = 2}, 4) == "no error");
+  CHECK(message({1, 2, -3}, {.ranks = 2}, 4) ==
         "eplb: loads: expected values from 0 to below 2^47, got -3 in layer 0, expert 2");
-  CHECK(message({1, 2, 3}, 0, 4) == "eplb: options.ranks: expected 1 to 32767 ranks, got 0");
-  CHECK(message({1, 2, 3}, 32768, 4) ==
+  CHECK(message({1, 2, 3}, {.ranks = 0}, 4) ==
+        "eplb: options.ranks: expected 1 to 32767 ranks, got 0");
+  CHECK(message({1, 2, 3}, {.ranks = 32768}, 4) ==
         "eplb: options.ranks: expected 1 to 32767 ranks, got 32768");
-  CHECK(message({1, 2, 3}, 2, 2) ==
+  CHECK(message({1, 2, 3}, {.ranks = 2}, 2) ==
         "eplb: physical_to_logical: expected 3 to 32769 slots (at least one per expert), got 2");
-  CHECK(message({1, 2, 3}, 2, 32770) ==
+  CHECK(message({1, 2, 3}, {.ranks = 2}, 32770) ==
         "eplb: physical_to_logical: expected 3 to 32769 slots (at least one per expert), got "
         "32770");
+  CHECK(message({1, 2, 3}, {.ranks = 2, .nodes = 3}, 4) ==
+        "eplb: options.nodes: expected 1 to 2 nodes (at most one per rank), got 3");
+  CHECK(message({1, 2, 3}, {.ranks = 2, .groups = 2}, 4) ==
+        "eplb: groups: expected a number that divides 3 experts, got 2");
+  CHECK(message({1, 2, 3}, {.ranks = 2, .groups = 0}, 4) ==
+        "eplb: groups: expected 1 to 3 groups, got 0");
+  // One group on each of three nodes of one rank, but the slots do not hold it.
+  CHECK(message({1, 2, 3, 4, 5, 6}, {.ranks = 3, .nodes = 3, .groups = 3}, 7, {1, 0, 1}) ==
+        "eplb: groups: expected no more than the nodes' slots hold, 2, got more in layer 0");
+  CHECK(message({1, 2, 3}, {.ranks = 2}, 4, {0, 1}) ==
+        "eplb: min_copies: expected a total of at most the slots, got 3 in layer 0");
+  CHECK(message({1, 2, 3}, {.ranks = 2}, 4, {1, 1, 1}) ==
+        "eplb: options.active: expected 2 ranks, got 3");
+  CHECK(message({1, 2, 3}, {.ranks = 2}, 4, {}, {1, 0}) ==
+        "eplb: speeds: expected values from 2^-64 to 2^64, got 0 in layer 0, rank 1");
+  // A required rule leaves slots empty rather than be broken.
+  CHECK(message({1, 2},
+                {.ranks = 2,
+                 .replicas_meet = sharing::not_on_a_rank,
+                 .meeting_rule = strictness::required},
+                8) == "no error");
+
+  array_in<std::int32_t, P> const loads(readme_loads());
+  array_in<std::int32_t, P> map(2 * 16);
+  array_in<std::int32_t, P> inverse(2 * 12);
+  array_in<std::int32_t, P> counts(2 * 12);
+  CHECK_THROWS_WITH_AS(
+      plimsoll::rebalance_experts(make_policy<P>(), loads.view2(2, 12), 16, 4, 2, 8,
+                                  map.view2(2, 16), inverse.view3(2, 12, 1), counts.view2(2, 12)),
+      "rebalance_experts: logical_to_physical: expected room for 2 copies, got 1 in layer 0, "
+      "expert 1",
+      plimsoll::invalid_input);
+  CHECK_THROWS_WITH_AS(
+      plimsoll::rebalance_experts(make_policy<P>(), loads.view2(2, 12), 15, 4, 2, 8,
+                                  map.view2(2, 16), inverse.view3(2, 12, 1), counts.view2(2, 12)),
+      "rebalance_experts: physical_to_logical: expected 15 replicas, got 16",
+      plimsoll::invalid_input);
 }
 
 }  // namespace plimsoll_test

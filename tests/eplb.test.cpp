@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "eplb.cases.hpp"
 
+#include <plimsoll/random.hpp>
+
 namespace plimsoll_test {
 
 TEST_CASE("eplb: shapes are checked") {
@@ -19,6 +21,135 @@ TEST_CASE("eplb: shapes are checked") {
                        plimsoll::invalid_input);
   CHECK_THROWS_WITH_AS(run(2, 2, 2), "eplb: replica_count: expected 3 experts, got 2",
                        plimsoll::invalid_input);
+}
+
+/// A number from [low, high], drawn by counter.
+class draws {
+ public:
+  explicit draws(std::uint64_t seed) : seed_(seed) {}
+  index_t between(index_t low, index_t high) {
+    double const u = plimsoll::random::uniform(seed_, 1, next_++);
+    return low + static_cast<index_t>(u * static_cast<double>(high - low + 1));
+  }
+
+ private:
+  std::uint64_t seed_;
+  std::uint64_t next_ = 0;
+};
+
+TEST_CASE("eplb: any shape, with any options, gives a legal plan or says why not") {
+  int planned_shapes = 0;
+  int hierarchical = 0;
+  for (std::uint64_t seed = 0; seed < 4000; ++seed) {
+    draws draw(seed);
+    index_t const groups = draw.between(1, 6);
+    index_t const experts = groups * draw.between(1, 6);
+    index_t const ranks = draw.between(1, 9);
+    index_t const nodes = draw.between(1, ranks);
+    index_t const slots = experts + draw.between(0, 2 * experts);
+    CAPTURE(seed);
+    plimsoll::eplb_options options{.ranks = ranks, .nodes = nodes, .groups = groups};
+    options.policy = static_cast<plimsoll::eplb_policy>(draw.between(0, 2));
+    options.refine = static_cast<plimsoll::refinement>(draw.between(0, 2));
+    options.replicas_meet = static_cast<plimsoll::sharing>(draw.between(0, 2));
+    options.meeting_rule = static_cast<plimsoll::strictness>(draw.between(0, 1));
+    bool const groups_on_nodes =
+        options.policy == plimsoll::eplb_policy::hierarchical ||
+        (options.policy == plimsoll::eplb_policy::automatic && groups > 1 && groups % nodes == 0);
+    if (groups_on_nodes && options.replicas_meet == plimsoll::sharing::not_on_a_node) {
+      options.replicas_meet = plimsoll::sharing::not_on_a_rank;
+    }
+    std::vector<std::uint8_t> active;
+    std::vector<double> speeds;
+    for (index_t r = 0; r < ranks; ++r) {
+      active.push_back(static_cast<std::uint8_t>(draw.between(0, 7) > 0));
+      speeds.push_back(static_cast<double>(draw.between(1, 8)) / 4);
+    }
+    if (draw.between(0, 2) > 0) {
+      active.assign(active.size(), 1);
+    }
+    if (draw.between(0, 2) > 0) {
+      speeds.clear();
+    }
+    std::vector<std::int64_t> loads = skewed_loads(2, experts, seed);
+    if (draw.between(0, 9) == 0) {
+      loads.assign(loads.size(), draw.between(0, 1) * 7);
+    }
+
+    // The slots that each node's living ranks have.
+    std::vector<index_t> on_node(static_cast<std::size_t>(nodes), 0);
+    index_t usable = 0;
+    for (index_t node = 0; node < nodes; ++node) {
+      for (index_t r = node * ranks / nodes; r < (node + 1) * ranks / nodes; ++r) {
+        index_t const count = (r + 1) * slots / ranks - r * slots / ranks;
+        on_node[static_cast<std::size_t>(node)] += active[static_cast<std::size_t>(r)] * count;
+      }
+      usable += on_node[static_cast<std::size_t>(node)];
+    }
+    index_t places = 0;
+    for (index_t const count : on_node) {
+      places += count / (experts / groups);
+    }
+    bool const fits = usable >= experts && (!groups_on_nodes || places >= groups);
+    std::string refusal;
+    try {
+      planned<plimsoll::seq_policy> const got(loads, 2, experts, options, slots, active, speeds);
+      ++planned_shapes;
+      CHECK(fits);
+      for (index_t layer = 0; layer < 2; ++layer) {
+        auto const at = static_cast<std::size_t>(layer);
+        plimsoll::certificate const& c = got.certificates[at];
+        CHECK(c.lower_bound <= c.value);
+        if (groups_on_nodes) {
+          ++hierarchical;
+          CHECK(
+              groups_stay_together(nodes_of(got.map, layer, experts, slots, ranks, nodes), groups));
+        }
+        double peak = 0;
+        index_t filled = 0;
+        for (index_t r = 0; r < ranks; ++r) {
+          double load = 0;
+          for (index_t slot = r * slots / ranks; slot < (r + 1) * slots / ranks; ++slot) {
+            std::int32_t const e = got.map[static_cast<std::size_t>(layer * slots + slot)];
+            if (e >= 0) {
+              auto const of = static_cast<std::size_t>(layer * experts + e);
+              load += static_cast<double>(loads[of]) / got.counts[of];
+              ++filled;
+            }
+          }
+          peak =
+              std::max(peak, load / (speeds.empty() ? 1.0 : speeds[static_cast<std::size_t>(r)]));
+        }
+        CHECK(c.value == doctest::Approx(peak).epsilon(1e-9));
+        if (options.meeting_rule == plimsoll::strictness::preferred ||
+            options.replicas_meet == plimsoll::sharing::allowed) {
+          index_t expected = usable;
+          if (groups_on_nodes) {  // slots of a node without groups stay free
+            ints const node_of = nodes_of(got.map, layer, experts, slots, ranks, nodes);
+            for (index_t node = 0; node < nodes; ++node) {
+              bool const empty = std::count(node_of.begin(), node_of.end(), node) == 0;
+              expected -= empty ? on_node[static_cast<std::size_t>(node)] : 0;
+            }
+          }
+          CHECK(filled == expected);
+        }
+      }
+      if (options.refine != plimsoll::refinement::none) {
+        plimsoll::eplb_options plain = options;
+        plain.refine = plimsoll::refinement::none;
+        planned<plimsoll::seq_policy> const before(loads, 2, experts, plain, slots, active, speeds);
+        CHECK(got.certificates[0].value <= before.certificates[0].value);
+        CHECK(got.certificates[1].value <= before.certificates[1].value);
+      }
+    } catch (plimsoll::invalid_input const& error) {
+      refusal = error.what();
+    }
+    CAPTURE(refusal);
+    // Not even a required rule refuses: the counts are chosen so that it can be kept.
+    CHECK(fits == refusal.empty());
+  }
+  CHECK(planned_shapes > 3000);
+  CHECK(hierarchical > 500);
 }
 
 }  // namespace plimsoll_test

@@ -14,7 +14,9 @@
 #include <string>
 #include <vector>
 
+#include "support/generators.hpp"
 #include "support/hash.hpp"
+#include "support/placement_inputs.hpp"
 #include "support/planning_oracle.hpp"
 #include "support/policies.hpp"
 #include "support/skewed_loads.hpp"
@@ -23,40 +25,39 @@ namespace plimsoll_test {
 
 using plimsoll::certificate;
 using plimsoll::certificate_status;
-using ints = std::vector<std::int32_t>;
+using plimsoll::sharing;
+using plimsoll::strictness;
 
 template <class P>
 struct placed {
   ints map;
   std::vector<certificate> certificates;
 
-  /// `offsets` may be empty: slots spread evenly.
   template <class T>
-  placed(std::vector<T> const& loads, ints const& counts, index_t layers, index_t ranks,
-         index_t slots, ints const& offsets = {}) {
+  placed(std::vector<T> const& loads, ints const& counts, index_t layers, index_t slots,
+         host_options const& options) {
     auto const experts = layers == 0 ? 1 : static_cast<index_t>(loads.size()) / layers;
     array_in<T, P> const in(loads);
     array_in<std::int32_t, P> const counts_in(counts);
-    array_in<std::int32_t, P> const offsets_in(offsets);
     array_in<std::int32_t, P> out(layers * slots, -7);
-    plimsoll::placement_options options{.ranks = ranks};
-    if (!offsets.empty()) {
-      options.rank_offsets =
-          offsets_in.view2(layers, static_cast<index_t>(offsets.size()) / layers);
-    }
+    options_in<P> const where(options, layers);
     certificates =
         plimsoll::place(make_policy<P>(), in.view2(layers, experts),
-                        counts_in.view2(layers, experts), options, out.view2(layers, slots));
+                        counts_in.view2(layers, experts), *where, out.view2(layers, slots));
     map = out.values();
   }
 };
 
-inline ints even_offsets(index_t ranks, index_t slots) {
-  ints offsets;
-  for (index_t r = 0; r <= ranks; ++r) {
-    offsets.push_back(static_cast<std::int32_t>(r * slots / ranks));
+/// The message with which `place` refuses its input.
+template <class P>
+std::string place_refusal(ints const& loads, ints const& counts, index_t slots,
+                          host_options const& options) {
+  try {
+    placed<P>(loads, counts, 1, slots, options);
+  } catch (plimsoll::invalid_input const& error) {
+    return error.what();
   }
-  return offsets;
+  return "no error";
 }
 
 /// Load of every rank of one layer, in plain doubles.
@@ -103,7 +104,7 @@ TEST_CASE_TEMPLATE("placement: equals the argmin loop, in every type", P, PLIMSO
       expected.insert(expected.end(), map.begin(), map.end());
     }
     auto const check = [&]<class T>(T) {
-      placed<P> const got(as<T>(loads), counts, s.layers, s.ranks, s.slots);
+      placed<P> const got(as<T>(loads), counts, s.layers, s.slots, {.ranks = s.ranks});
       CHECK(got.map == expected);
       for (index_t l = 0; l < s.layers; ++l) {
         certificate const& c = got.certificates[static_cast<std::size_t>(l)];
@@ -146,7 +147,7 @@ TEST_CASE_TEMPLATE("placement: the bound holds against every assignment", P, PLI
         best = std::min(best, std::max({carried[0], carried[1], carried[2]}));
       }
     }
-    placed<P> const got(as<std::int32_t>(loads), counts, 1, ranks, 9);
+    placed<P> const got(as<std::int32_t>(loads), counts, 1, 9, {.ranks = ranks});
     certificate const& c = got.certificates[0];
     CHECK(c.lower_bound <= static_cast<double>(best));
     CHECK(c.value >= static_cast<double>(best));
@@ -156,16 +157,416 @@ TEST_CASE_TEMPLATE("placement: the bound holds against every assignment", P, PLI
   }
 }
 
-TEST_CASE_TEMPLATE("placement: the bound sees pairs that must share a rank", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("placement: what the bound sees", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
-  placed<P> const pair(ints{5, 5, 5}, {1, 1, 1}, 1, 2, 4);  // the mean is 7.5
+  placed<P> const pair(ints{5, 5, 5}, {1, 1, 1}, 1, 4, {.ranks = 2});  // the mean is 7.5
   CHECK(pair.certificates[0].lower_bound == 10);
   CHECK(pair.certificates[0].status == certificate_status::optimal);
-  placed<P> const heavy(ints{9, 1, 1}, {1, 1, 1}, 1, 2, 4);
+  placed<P> const heavy(ints{9, 1, 1}, {1, 1, 1}, 1, 4, {.ranks = 2});
   CHECK(heavy.certificates[0].lower_bound == 9);
   CHECK(heavy.certificates[0].value == 9);
+  // All slots are used: the heaviest replica has company, on the rank with the fewest slots two.
+  placed<P> const company(ints{20, 4, 3, 1, 1, 1, 1}, {1, 1, 1, 1, 1, 1, 1}, 1, 7,
+                          {.ranks = 2, .rank_offsets = {0, 3, 7}});
+  CHECK(company.certificates[0].lower_bound == 22);
+  CHECK(company.certificates[0].status == certificate_status::optimal);
+  // A free slot, and it might be alone.
+  placed<P> const alone(ints{20, 4, 3, 1, 1, 1, 1}, {1, 1, 1, 1, 1, 1, 1}, 1, 8,
+                        {.ranks = 2, .rank_offsets = {0, 3, 8}});
+  CHECK(alone.certificates[0].lower_bound == 20);
+  // Whatever rank 1 is given, it gets four; rank 2 has no slots.
+  placed<P> const full(ints{5, 4, 4, 4, 4}, {1, 1, 1, 1, 1}, 1, 5,
+                       {.ranks = 3, .rank_offsets = {0, 1, 5, 5}});
+  CHECK(full.certificates[0].lower_bound == 16);
+  CHECK(full.certificates[0].status == certificate_status::optimal);
+}
+
+/// Equal loads, zeros and many copies: the order of equals shows.
+template <class P>
+void check_against_oracle(std::string const& name, index_t layers, index_t experts, index_t copies,
+                          index_t slots, host_options const& options) {
+  CAPTURE(name);
+  auto const loads = as<std::int32_t>(skewed_loads(layers, experts, 31));
+  ints counts;
+  ints expected;
+  auto const n = static_cast<std::size_t>(experts);
+  for (index_t l = 0; l < layers; ++l) {
+    auto const row = wide_row(loads, l, experts);
+    auto const mine = oracle::replicate(row, copies, oracle::vector(n, 1), oracle::vector(n, 2));
+    auto const map = oracle::place(row, mine, site_of(options, slots, l, experts),
+                                   static_cast<std::size_t>(slots));
+    REQUIRE(map.has_value());
+    counts.insert(counts.end(), mine.begin(), mine.end());
+    expected.insert(expected.end(), map->begin(), map->end());
+  }
+  placed<P> const got(loads, counts, layers, slots, options);
+  CHECK(got.map == expected);
+  for (certificate const& c : got.certificates) {
+    CHECK(c.lower_bound > 0);
+    CHECK(c.lower_bound <= c.value);
+    CHECK(c.work == copies);
+  }
+  report_hash("placement." + name, got.map);
+}
+
+TEST_CASE_TEMPLATE("placement: of experts that weigh the same, first copies come first", P,
+                   PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  // All replicas weigh 4. Ranks fill in turn: 0 1 2, then 0 1 0 (expert 2 has one copy).
+  ints const loads{12, 8, 4};
+  ints const counts{3, 2, 1};
+  CHECK(placed<P>(loads, counts, 1, 6, {.ranks = 3}).map == ints{0, 0, 1, 1, 2, 0});
+  // With speeds or a rule each expert's copies come together.
+  CHECK(placed<P>(loads, counts, 1, 6, {.ranks = 3, .speeds = {1, 1, 1}}).map ==
+        ints{0, 1, 0, 1, 0, 2});
+  CHECK(placed<P>(loads, counts, 1, 6, {.ranks = 3, .replicas_meet = sharing::not_on_a_rank}).map ==
+        ints{0, 1, 0, 1, 0, 2});
+  // Without any load only the order is left.
+  CHECK(placed<P>(ints{0, 0, 0}, {1, 4, 2}, 1, 8, {.ranks = 2, .rank_offsets = {0, 3, 8}}).map ==
+        ints{0, 1, 2, 1, 2, 1, 1, -1});
+}
+
+TEST_CASE_TEMPLATE("placement: speeds", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  SUBCASE("equals the argmin loop") {
+    check_against_oracle<P>("speeds", 3, 24, 36, 40,
+                            {.ranks = 6, .speeds = {1.5, 0.1, 1, 3, 1, 1.0 / 3}});
+    check_against_oracle<P>("speeds_of_offsets", 2, 20, 30, 33,
+                            {.ranks = 3,
+                             .rank_offsets = {0, 20, 20, 30, 0, 4, 29, 33},
+                             .speeds = {0x1p-64, 0x1p64, 0x1p-60}});
+  }
+  SUBCASE("all alike is as none where loads are distinct") {
+    ints loads;
+    for (std::int32_t e = 0; e < 40; ++e) {
+      loads.push_back(1000 + 37 * e);
+    }
+    ints const counts(40, 1);
+    auto const without = placed<P>(loads, counts, 1, 45, {.ranks = 7});
+    for (double const speed : {1.0, 3.0, 0.1}) {
+      placed<P> const with(loads, counts, 1, 45,
+                           {.ranks = 7, .speeds = std::vector<double>(7, speed)});
+      CHECK(with.map == without.map);
+      CHECK(with.certificates[0].value ==
+            doctest::Approx(without.certificates[0].value / speed).epsilon(1e-12));
+      CHECK(with.certificates[0].lower_bound ==
+            doctest::Approx(without.certificates[0].lower_bound / speed).epsilon(1e-12));
+    }
+  }
+  SUBCASE("twice as fast carries about twice as much") {
+    ints const loads = as<std::int32_t>(random_integers(3, 300, 90, 110));
+    ints const counts(300, 1);
+    placed<P> const got(loads, counts, 1, 900,
+                        {.ranks = 3, .rank_offsets = {0, 300, 600, 900}, .speeds = {1, 2, 1}});
+    auto const carried = loads_of_ranks(as<std::int64_t>({loads.begin(), loads.end()}), counts,
+                                        got.map, {0, 300, 600, 900});
+    CHECK(carried[1] == doctest::Approx(2 * carried[0]).epsilon(0.02));
+    CHECK(carried[1] == doctest::Approx(2 * carried[2]).epsilon(0.02));
+  }
+  SUBCASE("the certificate counts load per speed") {
+    auto const certificate_of = [](ints const& loads, index_t slots, host_options const& options) {
+      return placed<P>(loads, ints(loads.size(), 1), 1, slots, options).certificates[0];
+    };
+    certificate const mean = certificate_of({4, 2}, 4, {.ranks = 2, .speeds = {4, 2}});
+    CHECK(mean.value == 1);
+    CHECK(mean.lower_bound == 1);
+    certificate const heaviest = certificate_of({9, 1}, 4, {.ranks = 2, .speeds = {3, 1}});
+    CHECK(heaviest.value == 3);
+    CHECK(heaviest.status == certificate_status::optimal);
+    certificate const pair = certificate_of({6, 6, 6}, 8, {.ranks = 2, .speeds = {4, 0.25}});
+    CHECK(pair.lower_bound == 18 / 4.25);
+    CHECK(pair.value == 4.5);
+    CHECK(pair.status == certificate_status::feasible);
+    // Neither the speed of a dead rank counts nor that of one without slots.
+    certificate const dead = certificate_of(
+        {6, 6}, 8,
+        {.ranks = 3, .rank_offsets = {0, 4, 4, 8}, .active = {0, 1, 1}, .speeds = {9, 9, 2}});
+    CHECK(dead.value == 6);
+    CHECK(dead.status == certificate_status::optimal);
+  }
+}
+
+TEST_CASE_TEMPLATE("placement: dead ranks and slots of no rank stay empty", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  ints const loads{9, 8, 7, 6};
+  ints const once(4, 1);
+  CHECK(placed<P>(loads, once, 1, 8, {.ranks = 4, .active = {1, 0, 1, 0}}).map ==
+        ints{0, 3, -1, -1, 1, 2, -1, -1});
+  CHECK(
+      placed<P>(loads, once, 1, 8, {.ranks = 3, .rank_offsets = {0, 3, 4, 7}, .active = {1, 0, 1}})
+          .map == ints{0, 3, -1, -1, 1, 2, -1, -1});
+  // Living ranks with one slot each keep the order of making.
+  CHECK(placed<P>(ints{1, 2, 3, 9}, once, 1, 6, {.ranks = 6, .active = {0, 1, 1, 0, 1, 1}}).map ==
+        ints{-1, 0, 1, -1, 2, 3});
+  CHECK(placed<P>(ints{1, 2, 3, 9}, once, 1, 9, {.ranks = 2, .rank_offsets = {0, 2, 4}}).map ==
+        ints{3, 0, 2, 1, -1, -1, -1, -1, -1});
+  check_against_oracle<P>("dead", 3, 24, 36, 70, {.ranks = 8, .active = {1, 1, 0, 1, 0, 1, 1, 0}});
+  check_against_oracle<P>("dead_and_slow", 2, 24, 30, 60,
+                          {.ranks = 5,
+                           .rank_offsets = {0, 10, 18, 19, 45, 50, 0, 0, 10, 20, 40, 60},
+                           .active = {1, 1, 0, 1, 1},
+                           .speeds = {1, 2, 3, 1, 0.5}});
+  check_against_oracle<P>("dead_and_apart", 2, 20, 30, 60,
+                          {.ranks = 8,
+                           .nodes = 3,
+                           .active = {0, 1, 1, 1, 1, 0, 1, 1},
+                           .replicas_meet = sharing::not_on_a_node});
+}
+
+TEST_CASE_TEMPLATE("placement: replicas keep apart", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  constexpr sharing rank = sharing::not_on_a_rank;
+  constexpr sharing node = sharing::not_on_a_node;
+  constexpr strictness required = strictness::required;
+  SUBCASE("equals the argmin loop") {
+    check_against_oracle<P>("apart", 3, 24, 40, 42, {.ranks = 6, .replicas_meet = rank});
+    check_against_oracle<P>("apart_nodes", 3, 24, 40, 44,
+                            {.ranks = 8, .nodes = 3, .replicas_meet = node});
+    check_against_oracle<P>(
+        "apart_speeds", 3, 24, 40, 44,
+        {.ranks = 5, .nodes = 2, .speeds = {1, 1.7, 1, 0.6, 1}, .replicas_meet = node});
+    check_against_oracle<P>(
+        "apart_required", 3, 24, 40, 60,
+        {.ranks = 8, .nodes = 3, .replicas_meet = node, .meeting_rule = required});
+  }
+  SUBCASE("preferred gives way, first the node and then the rank") {
+    CHECK(placed<P>(ints{9, 4}, {3, 1}, 1, 4, {.ranks = 2, .replicas_meet = rank}).map ==
+          ints{1, 0, 0, 0});
+    CHECK(
+        placed<P>(ints{15, 4}, {3, 1}, 1, 6, {.ranks = 3, .nodes = 2, .replicas_meet = node}).map ==
+        ints{0, 1, 0, -1, 0, -1});
+    CHECK(
+        placed<P>(ints{8, 1}, {4, 1}, 1, 6, {.ranks = 3, .nodes = 2, .replicas_meet = node}).map ==
+        ints{0, 0, 0, 1, 0, -1});
+  }
+  SUBCASE("a required rule moves replicas until there is room") {
+    // Greedy leaves the third copy of expert 1 without a rank: rank 1 is full. It goes there,
+    // expert 0 from there to rank 2, expert 2 from there to the free slot of rank 0.
+    placed<P> const two(ints{8, 1, 1}, {2, 3, 1}, 1, 6,
+                        {.ranks = 3,
+                         .rank_offsets = {0, 3, 4, 6},
+                         .replicas_meet = rank,
+                         .meeting_rule = required});
+    CHECK(two.map == ints{0, 1, 2, 1, 0, 1});
+    CHECK(two.certificates[0].value == doctest::Approx(16.0 / 3).epsilon(1e-12));
+    CHECK(two.certificates[0].work == 6);
+    placed<P> const three(ints{7, 3, 3, 2}, {2, 1, 3, 4}, 1, 10,
+                          {.ranks = 4,
+                           .rank_offsets = {0, 2, 6, 9, 10},
+                           .replicas_meet = rank,
+                           .meeting_rule = required});
+    CHECK(three.map == ints{2, 3, 0, 3, 2, 1, 0, 2, 3, 3});
+    placed<P> const nodes(ints{2, 3, 9}, {1, 3, 2}, 1, 6,
+                          {.ranks = 4,
+                           .rank_offsets = {0, 1, 4, 5, 6},
+                           .nodes = 3,
+                           .replicas_meet = node,
+                           .meeting_rule = required});
+    CHECK(nodes.map == ints{1, 2, 1, 0, 2, 1});
+    report_hash("placement.chains", two.map, three.map, nodes.map);
+  }
+  SUBCASE("an impossible one is refused") {
+    std::string const refusal =
+        "place: replicas_meet: expected slots for all copies under the required rule, got ";
+    CHECK(place_refusal<P>({1, 2, 3}, {1, 3, 1}, 6,
+                           {.ranks = 2, .replicas_meet = rank, .meeting_rule = required}) ==
+          refusal + "3 copies in layer 0, expert 1");
+    CHECK(place_refusal<P>({1, 2, 3}, {1, 2, 1}, 6,
+                           {.ranks = 2, .replicas_meet = rank, .meeting_rule = required}) ==
+          "no error");
+    CHECK(place_refusal<P>({1, 2, 3}, {1, 2, 1}, 6,
+                           {.ranks = 2, .replicas_meet = node, .meeting_rule = required}) ==
+          refusal + "2 copies in layer 0, expert 1");
+    // Expert 2 would do with two ranks, if expert 0 did not need its slots.
+    CHECK(place_refusal<P>({4, 1, 1}, {2, 1, 2}, 5,
+                           {.ranks = 2,
+                            .rank_offsets = {0, 1, 5},
+                            .replicas_meet = rank,
+                            .meeting_rule = required}) ==
+          refusal + "2 copies in layer 0, expert 2");
+  }
+}
+
+/// Experts of two layers on three nodes of 2, 2 and 3 ranks, in no order; node 1 of layer 1 has
+/// none.
+inline host_options listed_nodes() {
+  return {
+      .ranks = 7,
+      .nodes = 3,
+      .node_experts = {8, 1, 5, 0, 9, 3, 2, 6, 4, 7, 11, 10, 0, 1, 2, 3, 4, 5, 11, 10, 9, 8, 7, 6},
+      .node_offsets = {0, 3, 7, 12, 0, 6, 6, 12}};
+}
+
+TEST_CASE_TEMPLATE("placement: experts keep to the node that lists them", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  constexpr index_t experts = 12;
+  constexpr index_t slots = 49;
+  host_options options = listed_nodes();
+  check_against_oracle<P>("lists", 2, experts, 18, slots, options);
+  options.replicas_meet = sharing::not_on_a_rank;
+  check_against_oracle<P>("lists_apart", 2, experts, 18, slots, options);
+  options.speeds = {1, 2, 3, 1, 2, 3, 4};
+  check_against_oracle<P>("lists_speeds", 2, experts, 18, slots, options);
+  options.active = {1, 1, 1, 1, 0, 1, 1};
+  check_against_oracle<P>("lists_dead", 2, experts, 14, slots, options);
+
+  // Of a node, equal experts go in the order of the list; what fills all slots, in that of making.
+  CHECK(placed<P>(ints{5, 5, 5, 5}, {1, 1, 1, 1}, 1, 6,
+                  {.ranks = 3,
+                   .rank_offsets = {0, 1, 2, 6},
+                   .nodes = 2,
+                   .node_experts = {3, 2, 1, 0},
+                   .node_offsets = {0, 1, 4}})
+            .map == ints{3, 2, 1, 0, -1, -1});
+  CHECK(placed<P>(ints{1, 9, 2, 7}, {1, 2, 1, 1}, 1, 5,
+                  {.ranks = 5, .nodes = 2, .node_experts = {2, 3, 0, 1}, .node_offsets = {0, 2, 4}})
+            .map == ints{2, 3, 0, 1, 1});
+  // The fullest node sets the peak.
+  placed<P> const peak(
+      ints{3, 4, 50, 60}, {1, 1, 1, 1}, 1, 6,
+      {.ranks = 2, .nodes = 2, .node_experts = {2, 3, 0, 1}, .node_offsets = {0, 2, 4}});
+  CHECK(peak.certificates[0].value == 110);
+  CHECK(peak.certificates[0].lower_bound == 110);
+  CHECK(peak.certificates[0].work == 4);
+}
+
+template <class P>
+struct grouped {
+  ints experts;
+  ints offsets;
+  std::vector<certificate> certificates;
+
+  grouped(ints const& loads, index_t layers, index_t groups, index_t slots,
+          host_options const& options) {
+    auto const n = static_cast<index_t>(loads.size()) / layers;
+    array_in<std::int32_t, P> const in(loads);
+    array_in<std::int32_t, P> experts_out(layers * n, -7);
+    array_in<std::int32_t, P> offsets_out(layers * (options.nodes + 1), -7);
+    options_in<P> const where(options, layers);
+    certificates = plimsoll::place_groups(make_policy<P>(), in.view2(layers, n), groups, slots,
+                                          *where, experts_out.view2(layers, n),
+                                          offsets_out.view2(layers, options.nodes + 1));
+    experts = experts_out.values();
+    offsets = offsets_out.values();
+  }
+};
+
+/// The message with which `place_groups` refuses its input.
+template <class P>
+std::string group_refusal(ints const& loads, index_t groups, index_t slots,
+                          host_options const& options) {
+  try {
+    grouped<P>(loads, 1, groups, slots, options);
+  } catch (plimsoll::invalid_input const& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST_CASE_TEMPLATE("placement: groups go to nodes whole", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  SUBCASE("the example of DeepSeek's README") {
+    // Groups weigh 262 330 116 325 and 231 280 516 129.
+    grouped<P> const got({90, 132, 40,  61, 104, 165, 39,  4,   73,  56, 183, 86,
+                          20, 107, 104, 64, 19,  197, 187, 157, 172, 86, 16,  27},
+                         2, 4, 16, {.ranks = 8, .nodes = 2});
+    CHECK(got.experts ==
+          ints{3, 4, 5, 6, 7, 8, 9, 10, 11, 0, 1, 2, 6, 7, 8, 9, 10, 11, 3, 4, 5, 0, 1, 2});
+    CHECK(got.offsets == ints{0, 6, 12, 0, 6, 12});
+    CHECK(got.certificates[0].value == 587.0 / 4);  // per rank
+    CHECK(got.certificates[0].work == 4);
+    CHECK(got.certificates[1].value == 645.0 / 4);
+    CHECK(got.certificates[1].status == certificate_status::optimal);  // the heaviest has company
+    report_hash("placement.groups", got.experts, got.offsets);
+  }
+  SUBCASE("nodes need not divide groups, nor ranks") {
+    // Nodes of two and three ranks with 4 and 6 slots: room for two groups and for three.
+    grouped<P> const got({9, 1, 8, 1, 3, 1, 2, 0, 1, 0}, 1, 5, 10, {.ranks = 5, .nodes = 2});
+    // Groups weigh 10 9 4 2 1; per rank, 9 leaves node 0 with 4.5 and 4 and 2 node 1 with 5.3.
+    CHECK(got.offsets == ints{0, 4, 10});
+    CHECK(got.experts == ints{2, 3, 8, 9, 0, 1, 4, 5, 6, 7});
+    CHECK(got.certificates[0].value == doctest::Approx(16.0 / 3).epsilon(1e-12));
+    CHECK(got.certificates[0].lower_bound == 26.0 / 5);
+    CHECK(grouped<P>({5, 4, 3}, 1, 3, 4, {.ranks = 2, .nodes = 2}).experts == ints{0, 1, 2});
+  }
+  SUBCASE("a dead node gets none, and counts for nothing") {
+    host_options const dead{.ranks = 6, .nodes = 3, .active = {0, 0, 1, 1, 1, 1}};
+    grouped<P> const got({1, 2, 3, 4}, 1, 4, 12, dead);
+    CHECK(got.offsets == ints{0, 0, 2, 4});
+    CHECK(got.experts == ints{3, 0, 2, 1});
+    CHECK(got.certificates[0].value == 5.0 / 2);
+    CHECK(got.certificates[0].status == certificate_status::optimal);
+    // One place on each living node: groups stay in order.
+    CHECK(grouped<P>({1, 1, 9, 9}, 1, 2, 6, dead).experts == ints{0, 1, 2, 3});
+    // A node that lost a rank takes less, and has less room.
+    host_options const weak{.ranks = 4, .nodes = 2, .active = {1, 0, 1, 1}};
+    CHECK(grouped<P>({1, 1, 1, 1}, 1, 4, 8, weak).offsets == ints{0, 1, 4});
+    CHECK(grouped<P>({1, 1, 1, 1, 1, 1}, 1, 6, 8, weak).offsets == ints{0, 2, 6});
+  }
+  SUBCASE("speeds of a node's ranks add up") {
+    grouped<P> const got({9, 9, 9, 9, 9, 9}, 1, 6, 24,
+                         {.ranks = 4, .nodes = 2, .speeds = {1, 1, 0.5, 0.5}});
+    CHECK(got.offsets == ints{0, 3, 6});  // each has room for its share by slots, no more
+    CHECK(got.certificates[0].value == 27);
+    grouped<P> const fast({9, 5, 4}, 1, 3, 24, {.ranks = 2, .nodes = 2, .speeds = {1, 4}});
+    CHECK(fast.experts == ints{2, 0, 1});  // two on each would fit: 9, 5 are on the fast one
+    CHECK(fast.certificates[0].value == 4);
+  }
+  SUBCASE("one group, and one expert in each") {
+    grouped<P> const one({4, 5, 6}, 1, 1, 9, {.ranks = 3, .nodes = 3});
+    CHECK(one.offsets == ints{0, 3, 3, 3});
+    CHECK(one.experts == ints{0, 1, 2});
+    CHECK(one.certificates[0].value == 15);
+    grouped<P> const each({4, 5, 6}, 1, 3, 6, {.ranks = 3, .nodes = 1});
+    CHECK(each.experts == ints{2, 1, 0});
+    CHECK(each.certificates[0].value == 5);
+    CHECK(each.certificates[0].status == certificate_status::optimal);
+  }
+  SUBCASE("where shares do not fit, nodes take what they hold") {
+    // Only node 3 has room for a group of two; its share of three groups would be two.
+    host_options const options{.ranks = 4, .rank_offsets = {0, 1, 2, 3, 9}, .nodes = 4};
+    grouped<P> const got({1, 1, 1, 1, 1, 1}, 1, 3, 9, options);
+    CHECK(got.offsets == ints{0, 0, 0, 0, 6});
+    CHECK(group_refusal<P>({1, 1, 1, 1, 1, 1, 1, 1}, 4, 9, options) ==
+          "place_groups: groups: expected no more than the nodes' slots hold, 3, got more in "
+          "layer 0");
+    CHECK(group_refusal<P>({1, 1}, 1, 2, {.ranks = 2, .active = {0, 0}}) ==
+          "place_groups: groups: expected no more than the nodes' slots hold, 0, got more in "
+          "layer 0");
+  }
+  SUBCASE("bad input is named") {
+    CHECK(group_refusal<P>({1, 2, 3}, 2, 6, {.ranks = 2}) ==
+          "place_groups: groups: expected a number that divides 3 experts, got 2");
+    CHECK(group_refusal<P>({1, 2, 3}, 0, 6, {.ranks = 2}) ==
+          "place_groups: groups: expected 1 to 3 groups, got 0");
+    CHECK(group_refusal<P>({1, 2, 3}, 6, 6, {.ranks = 2}) ==
+          "place_groups: groups: expected 1 to 3 groups, got 6");
+    CHECK(group_refusal<P>({1, 2, 3}, 3, 2, {.ranks = 2}) ==
+          "place_groups: slots: expected 3 to 2147483647 slots (at least one per expert), got 2");
+    CHECK(group_refusal<P>({1, 2, 3}, 3, 6, {.ranks = 2, .nodes = 3}) ==
+          "place_groups: options.nodes: expected 1 to 2 nodes (at most one per rank), got 3");
+    CHECK(group_refusal<P>({1, -2, 3}, 3, 6, {.ranks = 2}) ==
+          "place_groups: loads: expected values from 0 to below 2^47, got -2 in layer 0, expert 1");
+    CHECK(group_refusal<P>({1, 2, 3}, 3, 6, {.ranks = 2, .speeds = {1, -1}}) ==
+          "place_groups: speeds: expected values from 2^-64 to 2^64, got -1 in layer 0, rank 1");
+    CHECK(group_refusal<P>({1, 2, 3}, 3, 6, {.ranks = 2, .rank_offsets = {0, 2, 7}}) ==
+          "place_groups: rank_offsets: expected offsets that rise from 0 to at most the number of "
+          "slots, got 7 in layer 0, rank 1");
+  }
 }
 
 TEST_CASE_TEMPLATE("placement: slots per rank and layer", P, PLIMSOLL_POLICIES) {
@@ -177,7 +578,8 @@ TEST_CASE_TEMPLATE("placement: slots per rank and layer", P, PLIMSOLL_POLICIES) 
   ints const counts(2 * experts, 1);
   // Rank 1 of layer 0 has no slot; layer 1 has one free slot in the end.
   ints const offsets{0, 4, 4, 10, 0, 3, 9, 10};
-  placed<P> const got(as<std::int32_t>(loads), counts, 2, 3, 10, offsets);
+  placed<P> const got(as<std::int32_t>(loads), counts, 2, 10,
+                      {.ranks = 3, .rank_offsets = offsets});
   for (index_t l = 0; l < 2; ++l) {
     ints const mine(offsets.begin() + 4 * l, offsets.begin() + 4 * (l + 1));
     auto const expected = oracle::place(row_of(loads, l, experts),
@@ -195,12 +597,12 @@ TEST_CASE_TEMPLATE("placement: one slot per rank keeps the order of making", P, 
     return;
   }
   // Further copies are made at loads per copy 80 (expert 2), 40 (2), 30 (1), 26.7 (2).
-  placed<P> const got(ints{10, 30, 80, 5}, {1, 2, 4, 1}, 1, 8, 8);
+  placed<P> const got(ints{10, 30, 80, 5}, {1, 2, 4, 1}, 1, 8, {.ranks = 8});
   CHECK(got.map == ints{0, 1, 2, 3, 2, 2, 1, 2});
   CHECK(got.certificates[0].value == 20);
   CHECK(got.certificates[0].status == certificate_status::optimal);
   // Given counts need not be those of `replicate`.
-  placed<P> const given(ints{10, 30, 80, 5}, {3, 1, 1, 1}, 1, 6, 6);
+  placed<P> const given(ints{10, 30, 80, 5}, {3, 1, 1, 1}, 1, 6, {.ranks = 6});
   CHECK(given.map == ints{0, 1, 2, 3, 0, 0});
 }
 
@@ -208,18 +610,20 @@ TEST_CASE_TEMPLATE("placement: edges", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
-  SUBCASE("no layers") { CHECK(placed<P>(std::vector<float>{}, {}, 0, 2, 4).certificates.empty()); }
+  SUBCASE("no layers") {
+    CHECK(placed<P>(std::vector<float>{}, {}, 0, 4, {.ranks = 2}).certificates.empty());
+  }
   SUBCASE("no load: ranks fill from the first") {
-    placed<P> const got(ints{0, 0, 0, 0}, {1, 1, 1, 1}, 1, 2, 4);
+    placed<P> const got(ints{0, 0, 0, 0}, {1, 1, 1, 1}, 1, 4, {.ranks = 2});
     CHECK(got.map == ints{0, 1, 2, 3});
     CHECK(got.certificates[0].status == certificate_status::optimal);
   }
   SUBCASE("equal loads go round the ranks by id") {
-    CHECK(placed<P>(ints{5, 5, 5, 5, 5, 5}, {1, 1, 1, 1, 1, 1}, 1, 3, 6).map ==
+    CHECK(placed<P>(ints{5, 5, 5, 5, 5, 5}, {1, 1, 1, 1, 1, 1}, 1, 6, {.ranks = 3}).map ==
           ints{0, 3, 1, 4, 2, 5});
   }
   SUBCASE("one rank takes all, heaviest first") {
-    placed<P> const got(ints{1, 7, 3}, {1, 2, 1}, 1, 1, 5);
+    placed<P> const got(ints{1, 7, 3}, {1, 2, 1}, 1, 5, {.ranks = 1});
     CHECK(got.map == ints{1, 1, 2, 0, -1});
     CHECK(got.certificates[0].value == 11);
     CHECK(got.certificates[0].status == certificate_status::optimal);
@@ -228,11 +632,11 @@ TEST_CASE_TEMPLATE("placement: edges", P, PLIMSOLL_POLICIES) {
     ints const loads{90, 11, 47, 23, 60, 5};
     ints const renamed{5, 60, 23, 47, 11, 90};
     ints const once(6, 1);
-    ints map = placed<P>(loads, once, 1, 3, 6).map;
+    ints map = placed<P>(loads, once, 1, 6, {.ranks = 3}).map;
     for (std::int32_t& e : map) {
       e = 5 - e;
     }
-    CHECK(placed<P>(renamed, once, 1, 3, 6).map == map);
+    CHECK(placed<P>(renamed, once, 1, 6, {.ranks = 3}).map == map);
   }
 }
 
@@ -241,13 +645,8 @@ TEST_CASE_TEMPLATE("placement: bad values are named", P, PLIMSOLL_POLICIES) {
     return;
   }
   auto const message = [](ints const& loads, ints const& counts, index_t ranks, index_t slots,
-                          ints const& offsets = {}) -> std::string {
-    try {
-      placed<P>(loads, counts, 1, ranks, slots, offsets);
-    } catch (plimsoll::invalid_input const& error) {
-      return error.what();
-    }
-    return "no error";
+                          ints const& offsets = {}) {
+    return place_refusal<P>(loads, counts, slots, {.ranks = ranks, .rank_offsets = offsets});
   };
   CHECK(message({1, -2}, {1, 1}, 2, 4) ==
         "place: loads: expected values from 0 to below 2^47, got -2 in layer 0, expert 1");
@@ -265,10 +664,85 @@ TEST_CASE_TEMPLATE("placement: bad values are named", P, PLIMSOLL_POLICIES) {
   CHECK(message({1, 2}, {1, 1}, 2, 4, {0, 4}) ==
         "place: options.rank_offsets: expected 3 offsets (ranks + 1), got 2");
   std::string const rises =
-      "place: rank_offsets: expected offsets that rise from 0 to the number of slots, got ";
+      "place: rank_offsets: expected offsets that rise from 0 to at most the number of slots, got ";
   CHECK(message({1, 2}, {1, 1}, 2, 4, {1, 2, 4}) == rises + "2 in layer 0, rank 0");
-  CHECK(message({1, 2}, {1, 1}, 2, 4, {0, 2, 3}) == rises + "3 in layer 0, rank 1");
+  CHECK(message({1, 2}, {1, 1}, 2, 4, {0, 2, 5}) == rises + "5 in layer 0, rank 1");
   CHECK(message({1, 2}, {1, 1}, 3, 4, {0, 3, 2, 4}) == rises + "2 in layer 0, rank 1");
+
+  auto const with = [](index_t slots, host_options const& options) {
+    return place_refusal<P>({1, 2, 3}, {1, 1, 1}, slots, options);
+  };
+  CHECK(with(4, {.ranks = 2, .nodes = 0}) ==
+        "place: options.nodes: expected 1 to 2 nodes (at most one per rank), got 0");
+  CHECK(with(4, {.ranks = 2, .nodes = 3}) ==
+        "place: options.nodes: expected 1 to 2 nodes (at most one per rank), got 3");
+  CHECK(with(4, {.ranks = 2, .active = {1, 1, 1}}) ==
+        "place: options.active: expected 2 ranks, got 3");
+  std::string const too_many = "place: replica_count: expected a total of at most the slots, got ";
+  CHECK(with(4, {.ranks = 2, .active = {0, 0}}) == too_many + "3 in layer 0");
+  CHECK(with(4, {.ranks = 2, .active = {0, 1}}) == too_many + "3 in layer 0");
+  CHECK(with(6, {.ranks = 2, .active = {0, 1}}) == "no error");
+  CHECK(with(6, {.ranks = 2, .rank_offsets = {0, 1, 2}}) == too_many + "3 in layer 0");
+  CHECK(with(4, {.ranks = 2, .speeds = {1}}) == "place: options.speeds: expected 2 ranks, got 1");
+  auto const speed = [&](double slow) { return with(4, {.ranks = 2, .speeds = {1, slow}}); };
+  auto const refused = [](std::string const& got) {
+    return "place: speeds: expected values from 2^-64 to 2^64, got " + got + " in layer 0, rank 1";
+  };
+  double const infinite = std::numeric_limits<double>::infinity();
+  CHECK(speed(0) == refused("0"));
+  CHECK(speed(-1) == refused("-1"));
+  CHECK(speed(std::numeric_limits<double>::quiet_NaN()) == refused("NaN"));
+  CHECK(speed(infinite) == refused("inf"));
+  CHECK(speed(-infinite) == refused("-inf"));
+  CHECK(speed(1e300) == refused(std::to_string(1e300)));
+  CHECK(speed(0x1.8p64) == refused("27670116110564327424.000000"));
+  CHECK(speed(0x1p64) == "no error");
+  CHECK(speed(0x1p-64) == "no error");
+
+  auto const lists = [&](ints const& experts, ints const& offsets,
+                         sharing rule = sharing::allowed) {
+    return with(6, {.ranks = 2,
+                    .nodes = 2,
+                    .replicas_meet = rule,
+                    .node_experts = experts,
+                    .node_offsets = offsets});
+  };
+  CHECK(lists({2, 0, 1}, {0, 1, 3}) == "no error");
+  CHECK(lists({2, 0, 1}, {0, 0, 3}) == "no error");
+  CHECK(lists({2, 0, 1}, {}) ==
+        "place: options.node_experts: expected node_experts and node_offsets, or neither, got no "
+        "node_offsets");
+  CHECK(lists({}, {0, 1, 3}) ==
+        "place: options.node_experts: expected node_experts and node_offsets, or neither, got no "
+        "node_experts");
+  CHECK(lists({2, 0}, {0, 1, 2}) == "place: options.node_experts: expected 3 experts, got 2");
+  CHECK(lists({2, 0, 1}, {0, 3}) ==
+        "place: options.node_offsets: expected 3 offsets (nodes + 1), got 2");
+  CHECK(lists({2, 0, 1}, {0, 1, 3}, sharing::not_on_a_node) ==
+        "place: options.replicas_meet: expected allowed or not_on_a_rank, since lists keep an "
+        "expert to one node, got not_on_a_node");
+  std::string const node_rises =
+      "place: node_offsets: expected offsets that rise from 0 to the number of experts, got ";
+  CHECK(lists({2, 0, 1}, {0, 4, 3}) == node_rises + "3 in layer 0, node 1");
+  CHECK(lists({2, 0, 1}, {1, 2, 3}) == node_rises + "2 in layer 0, node 0");
+  CHECK(lists({2, 0, 1}, {0, 1, 2}) == node_rises + "2 in layer 0, node 1");
+  CHECK(lists({2, 0, 1}, {0, -1, 3}) == node_rises + "-1 in layer 0, node 0");
+  std::string const once =
+      "place: node_experts: expected every expert once, got another list in layer 0, expert ";
+  CHECK(lists({2, 0, 2}, {0, 1, 3}) == once + "1");
+  CHECK(lists({0, 0, 1}, {0, 1, 3}) == once + "1");
+  CHECK(lists({1, 0, 3}, {0, 1, 3}) == once + "2");
+  CHECK(lists({-1, 0, 1}, {0, 1, 3}) == once + "2");
+  CHECK(place_refusal<P>(
+            {1, 2, 3}, {1, 1, 3}, 6,
+            {.ranks = 2, .nodes = 2, .node_experts = {0, 1, 2}, .node_offsets = {0, 1, 3}}) ==
+        too_many + "4 in layer 0, node 1");
+  CHECK(place_refusal<P>({1, 2, 3}, {1, 1, 1}, 6,
+                         {.ranks = 2,
+                          .nodes = 2,
+                          .active = {0, 1},
+                          .node_experts = {0, 1, 2},
+                          .node_offsets = {0, 1, 3}}) == too_many + "1 in layer 0, node 0");
 }
 
 }  // namespace plimsoll_test

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "support/hash.hpp"
+#include "support/placement_inputs.hpp"
 #include "support/planning_oracle.hpp"
 #include "support/policies.hpp"
 #include "support/skewed_loads.hpp"
@@ -23,6 +24,8 @@ namespace plimsoll_test {
 using plimsoll::certificate;
 using plimsoll::certificate_status;
 using plimsoll::replication_options;
+using plimsoll::sharing;
+using plimsoll::strictness;
 
 template <class P>
 struct replicated {
@@ -142,6 +145,120 @@ TEST_CASE_TEMPLATE("replication: floors and caps", P, PLIMSOLL_POLICIES) {
   report_hash("replication.limits", uniform.counts, each.counts);
 }
 
+/// Counts for what the copies will be put on.
+template <class P>
+replicated<P> replicated_for(ints const& loads, index_t layers, index_t slots,
+                             host_options const& where, replication_options options = {}) {
+  options_in<P> const there(where, layers);
+  options.where = *there;
+  return replicated<P>(loads, layers, static_cast<index_t>(loads.size()) / layers, slots, options);
+}
+
+TEST_CASE_TEMPLATE("replication: fills the slots of living ranks", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  constexpr index_t experts = 12;
+  auto const loads = skewed_loads(2, experts, 8);
+  auto const n = static_cast<std::size_t>(experts);
+  replicated<P> const got = replicated_for<P>(
+      as<std::int32_t>(loads), 2, 30,
+      {.ranks = 3, .rank_offsets = {0, 10, 15, 25, 0, 1, 2, 30}, .active = {1, 0, 1}});
+  ints expected;
+  for (index_t l = 0; l < 2; ++l) {
+    auto const row = oracle::replicate(row_of(loads, l, experts), l == 0 ? 20 : 29,
+                                       oracle::vector(n, 1), oracle::vector(n, 1000));
+    expected.insert(expected.end(), row.begin(), row.end());
+  }
+  CHECK(got.counts == expected);
+  CHECK(got.certificates[0].work == 8);
+  CHECK(got.certificates[1].work == 17);
+  // Ranks alone change nothing.
+  CHECK(replicated_for<P>(as<std::int32_t>(loads), 2, 30, {.ranks = 7, .nodes = 2}).counts ==
+        replicated<P>(as<std::int32_t>(loads), 2, experts, 30).counts);
+  report_hash("replication.living", got.counts);
+}
+
+TEST_CASE_TEMPLATE("replication: a node's slots go to its experts", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  // The example of DeepSeek's README, with the groups where `place_groups` puts them.
+  ints const loads{90, 132, 40,  61, 104, 165, 39,  4,   73,  56, 183, 86,
+                   20, 107, 104, 64, 19,  197, 187, 157, 172, 86, 16,  27};
+  host_options const where{
+      .ranks = 8,
+      .nodes = 2,
+      .node_experts = {3, 4, 5, 6, 7, 8, 9, 10, 11, 0, 1, 2, 6, 7, 8, 9, 10, 11, 3, 4, 5, 0, 1, 2},
+      .node_offsets = {0, 6, 12, 0, 6, 12}};
+  replicated<P> const got = replicated_for<P>(loads, 2, 16, where);
+  CHECK(got.counts == ints{1, 2, 1, 1, 2, 2, 1, 1, 1, 1, 2, 1, 1, 2, 1, 1, 1, 2, 2, 1, 2, 1, 1, 1});
+  CHECK(got.certificates[0].value == 183.0 / 2);
+  CHECK(got.certificates[1].value == 157);
+  CHECK(got.certificates[0].work == 4);
+  // Nodes without experts leave their slots free; ties go to the first of the list.
+  replicated<P> const uneven = replicated_for<P>(
+      {6, 6, 6}, 1, 9,
+      {.ranks = 3, .nodes = 3, .node_experts = {2, 1, 0}, .node_offsets = {0, 2, 2, 3}});
+  CHECK(uneven.counts == ints{3, 1, 2});
+  CHECK(uneven.certificates[0].value == 6);
+  report_hash("replication.lists", got.counts, uneven.counts);
+}
+
+TEST_CASE_TEMPLATE("replication: counts that a required rule allows", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  constexpr strictness required = strictness::required;
+  // At most one copy on each of three ranks; the rest stays free.
+  host_options ranks{.ranks = 3, .replicas_meet = sharing::not_on_a_rank, .meeting_rule = required};
+  replicated<P> const few = replicated_for<P>({100, 1}, 1, 9, ranks);
+  CHECK(few.counts == ints{3, 3});
+  CHECK(few.certificates[0].value == doctest::Approx(100.0 / 3).epsilon(1e-12));
+  CHECK(few.certificates[0].status == certificate_status::optimal);
+  CHECK(few.certificates[0].work == 4);
+  ranks.meeting_rule = strictness::preferred;
+  CHECK(replicated_for<P>({100, 1}, 1, 9, ranks).counts == ints{8, 1});
+  ranks.meeting_rule = required;
+  ranks.active = {1, 0, 1};
+  CHECK(replicated_for<P>({100, 1}, 1, 9, ranks).counts == ints{2, 2});
+  // Rooms of 1 and 4: only one expert can have two copies.
+  replicated<P> const narrow = replicated_for<P>({5, 9, 8}, 1, 5,
+                                                 {.ranks = 2,
+                                                  .rank_offsets = {0, 1, 5},
+                                                  .replicas_meet = sharing::not_on_a_rank,
+                                                  .meeting_rule = required});
+  CHECK(narrow.counts == ints{1, 2, 1});
+  CHECK(narrow.certificates[0].value == 8);
+  host_options nodes{
+      .ranks = 5, .nodes = 2, .replicas_meet = sharing::not_on_a_node, .meeting_rule = required};
+  CHECK(replicated_for<P>({100, 1, 1}, 1, 15, nodes).counts == ints{2, 2, 2});
+  CHECK(replicated_for<P>({100, 1, 1}, 1, 5, nodes).counts == ints{2, 2, 1});
+  // Caps need not fill anything then, and floors come first.
+  CHECK(replicated_for<P>({100, 1, 1}, 1, 15, nodes, {.max_copies = 1}).counts == ints{1, 1, 1});
+  array_in<std::int32_t, P> const floors(ints{1, 2, 1});
+  CHECK(replicated_for<P>({100, 1, 1}, 1, 4, nodes, {.min_copies_each = floors.view1()}).counts ==
+        ints{1, 2, 1});
+
+  constexpr index_t experts = 24;
+  auto const loads = as<std::int32_t>(skewed_loads(2, experts, 12));
+  auto const n = static_cast<std::size_t>(experts);
+  host_options const dead{.ranks = 8,
+                          .nodes = 4,
+                          .active = {1, 1, 0, 1, 0, 0, 1, 1},
+                          .replicas_meet = sharing::not_on_a_node,
+                          .meeting_rule = required};
+  replicated<P> const got = replicated_for<P>(loads, 2, 80, dead);
+  ints expected;
+  for (index_t l = 0; l < 2; ++l) {
+    auto const row = oracle::replicate(wide_row(loads, l, experts), oracle::vector(n, 1),
+                                       oracle::vector(n, 1000), site_of(dead, 80, l, experts));
+    expected.insert(expected.end(), row.begin(), row.end());
+  }
+  CHECK(got.counts == expected);
+  report_hash("replication.apart", got.counts, narrow.counts);
+}
+
 TEST_CASE_TEMPLATE("replication: edges", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
@@ -200,7 +317,6 @@ TEST_CASE_TEMPLATE("replication: bad values are named", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
-  using ints = std::vector<std::int32_t>;
   using floats = std::vector<float>;
   CHECK(refusal<P>(ints{1, 2, 3, 4, 5, -6}, 2, 3, 4) ==
         "replicate: loads: expected values from 0 to below 2^47, got -6 in layer 1, expert 2");
@@ -229,6 +345,47 @@ TEST_CASE_TEMPLATE("replication: bad values are named", P, PLIMSOLL_POLICIES) {
         "replicate: min_copies: expected at least 1 for every expert, got 0 in layer 0, expert 1");
   CHECK(refusal<P>(ints{1, 2}, 1, 2, 7, {.max_copies_each = each.view1()}) ==
         "replicate: options.max_copies_each: expected 2 experts, got 3");
+
+  auto const there = [](index_t slots, host_options const& where,
+                        replication_options const& options = {}) -> std::string {
+    try {
+      replicated_for<P>({1, 2, 3}, 1, slots, where, options);
+    } catch (plimsoll::invalid_input const& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  CHECK(there(6, {.ranks = -1}) ==
+        "replicate: options.where.ranks: expected 1 to 32767 ranks, got -1");
+  CHECK(there(6, {.ranks = 2, .nodes = 3}) ==
+        "replicate: options.where.nodes: expected 1 to 2 nodes (at most one per rank), got 3");
+  CHECK(there(6, {.ranks = 2, .speeds = {1, 0}}) ==
+        "replicate: speeds: expected values from 2^-64 to 2^64, got 0 in layer 0, rank 1");
+  std::string const floors = "replicate: min_copies: expected a total of at most the slots, got ";
+  CHECK(there(6, {.ranks = 3, .active = {0, 1, 0}}) == floors + "3 in layer 0");
+  CHECK(there(6, {.ranks = 2, .active = {0, 0}}) == floors + "3 in layer 0");
+  CHECK(there(6, {.ranks = 2, .active = {0, 1}}, {.min_copies = 2}) == floors + "6 in layer 0");
+  host_options lists{.ranks = 2, .nodes = 2, .node_experts = {0, 1, 2}, .node_offsets = {0, 1, 3}};
+  CHECK(there(6, lists, {.min_copies = 2}) == floors + "4 in layer 0, node 1");
+  CHECK(there(6, lists, {.max_copies = 2}) ==
+        "replicate: max_copies: expected a total of at least the slots, got 2 in layer 0, node 0");
+  lists.replicas_meet = sharing::not_on_a_rank;
+  lists.meeting_rule = strictness::required;
+  std::string const apart =
+      "replicate: replicas_meet: expected slots for min_copies of every expert under the required "
+      "rule, got ";
+  array_in<std::int32_t, P> const twice(ints{2, 1, 1});
+  CHECK(there(6, lists, {.min_copies_each = twice.view1()}) == apart + "2 in layer 0, node 0");
+  CHECK(there(6, lists, {.max_copies = 2}) == "no error");
+  lists.node_experts[1] = 0;
+  CHECK(there(6, lists) ==
+        "replicate: node_experts: expected every expert once, got another list in layer 0, expert "
+        "1");
+  CHECK(there(9,
+              {.ranks = 2,
+               .replicas_meet = sharing::not_on_a_rank,
+               .meeting_rule = strictness::required},
+              {.min_copies = 3}) == apart + "9 in layer 0");
 }
 
 }  // namespace plimsoll_test

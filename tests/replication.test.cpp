@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "replication.cases.hpp"
 
+#include "support/random_placement.hpp"
 #include "support/report_values.hpp"
 #include "support/run_body.hpp"
 #include "support/temporaries.hpp"
@@ -8,22 +9,109 @@
 namespace plimsoll_test {
 
 TEST_CASE("replication: the same bits in every team") {
-  for (auto const [experts, slots, most] :
-       {std::array<index_t, 3>{1, 3, 99}, {40, 40, 1}, {40, 67, 99}, {70, 131, 3}}) {
+  auto const check = [](index_t experts, index_t slots, std::int32_t least, std::int32_t most,
+                        host_options const& options) {
+    CAPTURE(experts);
     auto loads = as<float>(skewed_loads(4, experts, 9));
     loads.back() = -1;  // the last layer is refused
     std::vector<std::int32_t> counts(loads.size(), -7);
     std::vector<plimsoll::detail::problem_report> reports(4);
+    options_in<plimsoll::seq_policy> const where(options, 4);
     using view = plimsoll::matrix_ref<float const>;
     plimsoll::detail::replication_body<view> const body{
         view(loads.data(), 4, experts),
         slots,
-        {1, {}},
-        {static_cast<std::int32_t>(most), {}},
+        plimsoll::detail::topology_of(*where, slots),
+        plimsoll::detail::rule_of(*where),
+        {least, {}},
+        {most, {}},
         plimsoll::matrix_ref<std::int32_t>(counts.data(), 4, experts),
         reports.data()};
     check_all_teams(body, 4, counts, [&] { return report_values(reports); });
+  };
+  host_options const nowhere{.ranks = 0};
+  check(1, 3, 1, 99, nowhere);
+  check(40, 40, 1, 1, nowhere);
+  check(40, 67, 1, 99, nowhere);
+  check(70, 131, 1, 3, nowhere);
+  host_options where{.ranks = 7, .nodes = 3, .active = {1, 1, 1, 0, 1, 1, 1}};
+  check(24, 70, 1, 99, where);
+  where.replicas_meet = sharing::not_on_a_rank;
+  where.meeting_rule = strictness::required;
+  check(24, 63, 1, 5, where);
+  check(24, 63, 2, 5, where);
+  check(24, 63, 3, 5, where);  // the floors do not fit
+  where.replicas_meet = sharing::not_on_a_node;
+  check(20, 63, 2, 99, where);
+  check(20, 63, 4, 99, where);  // more than there are nodes
+  where.replicas_meet = sharing::not_on_a_rank;
+  for (int layer = 0; layer < 4; ++layer) {
+    where.node_experts.insert(where.node_experts.end(), {5, 3, 1, 0, 2, 4, 6, 7});
+    where.node_offsets.insert(where.node_offsets.end(), {0, 5, 5, 8});
   }
+  check(8, 35, 1, 99, where);
+  where.meeting_rule = strictness::preferred;
+  check(8, 35, 1, 99, where);
+}
+
+/// The smallest largest load per copy, in fixed point, of all counts from `counts` on that fit.
+std::int64_t lowest_share(oracle::vector const& load, oracle::vector counts, std::int64_t most,
+                          oracle::site const& where, std::size_t expert = 0) {
+  if (expert == counts.size()) {
+    std::int64_t peak = 0;
+    for (std::size_t e = 0; e < counts.size(); ++e) {
+      peak = std::max(peak, load[e] / counts[e]);
+    }
+    return peak;
+  }
+  auto best = std::numeric_limits<std::int64_t>::max();
+  for (; counts[expert] <= most && oracle::fits(counts, where); ++counts[expert]) {
+    best = std::min(best, lowest_share(load, counts, most, where, expert + 1));
+  }
+  return best;
+}
+
+TEST_CASE("replication: counts for ranks can be placed, and none that can are better") {
+  int made = 0;
+  int refused = 0;
+  for (std::uint64_t seed = 0; seed < 3000; ++seed) {
+    CAPTURE(seed);
+    random_case const given(seed + 300000);
+    generator random(seed);
+    auto const experts = given.loads.size();
+    oracle::site const where = given.site();
+    auto const loads = wide(given.loads);
+    auto const least = static_cast<std::int32_t>(random.between(1, 5) / 4 + 1);
+    // Where nothing is required caps must not keep slots free.
+    auto const most = where.required ? static_cast<std::int32_t>(random.between(least, 6)) : 1000;
+    oracle::vector const floors(experts, least);
+    bool const possible = oracle::fits(floors, where);
+    try {
+      auto const got = replicated_for<plimsoll::seq_policy>(
+          given.loads, 1, given.slots, given.options, {.min_copies = least, .max_copies = most});
+      REQUIRE(possible);
+      ++made;
+      REQUIRE(wide(got.counts) ==
+              oracle::replicate(loads, floors, oracle::vector(experts, most), where));
+      if (experts < 5) {
+        auto const load = oracle::fixed(loads);
+        REQUIRE(got.certificates[0].value * fixed_unit(loads) ==
+                static_cast<double>(lowest_share(load, floors, most, where)));
+      }
+      options_in<plimsoll::seq_policy> const there(given.options, 1);
+      ints map(static_cast<std::size_t>(given.slots));
+      auto const n = static_cast<index_t>(experts);
+      REQUIRE_NOTHROW(plimsoll::place(
+          plimsoll::seq, plimsoll::matrix_ref<std::int32_t const>(given.loads.data(), 1, n),
+          plimsoll::matrix_ref<std::int32_t const>(got.counts.data(), 1, n), *there,
+          plimsoll::matrix_ref<std::int32_t>(map.data(), 1, given.slots)));
+    } catch (plimsoll::invalid_input const&) {
+      ++refused;
+      REQUIRE_FALSE(possible);
+    }
+  }
+  CHECK(made > 1000);
+  CHECK(refused > 300);
 }
 
 TEST_CASE("replication: loads count to 47 bits of their total") {

@@ -33,6 +33,16 @@ add_custom_command(TARGET update_tables POST_BUILD VERBATIM
   COMMAND ${PLIMSOLL_BASH} ${tables}/page --update ${docs}/performance.md ${make_table})
 add_dependencies(update_tables performance)
 
+# --- quality --------------------------------------------------------------------------------------
+add_executable(quality ${tables}/quality/main.cpp)
+target_link_libraries(quality PRIVATE plimsoll_dev)
+set(make_table $<TARGET_FILE:quality> ${docs}/quality.md)
+plimsoll_add_table_test(quality
+  COMMAND ${tables}/page --check ${docs}/quality.md ${make_table})
+add_custom_command(TARGET update_tables POST_BUILD VERBATIM
+  COMMAND ${PLIMSOLL_BASH} ${tables}/page --update ${docs}/quality.md ${make_table})
+add_dependencies(update_tables quality)
+
 # --- support matrix -------------------------------------------------------------------------------
 # A row is a header with a typed test, unless all primitives stand on it; systems come last.
 set(rows)
@@ -80,3 +90,6 @@ add_custom_command(TARGET update_tables POST_BUILD VERBATIM
 plimsoll_add_table_test(makers.support_matrix COMMAND ${tables}/tests/support_matrix.sh ${tables})
 plimsoll_add_table_test(makers.performance
   COMMAND ${tables}/tests/performance.sh $<TARGET_FILE:performance>)
+plimsoll_add_table_test(makers.quality
+  COMMAND ${tables}/tests/quality.sh $<TARGET_FILE:quality> $<TARGET_FILE:make_loads>
+          $<TARGET_FILE:plan_experts>)

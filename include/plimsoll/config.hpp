@@ -22,6 +22,9 @@
 #define PLIMSOLL_HD
 #endif
 
+/// For a large function with several callers: inlined, it would take CUDA compilers far longer.
+#define PLIMSOLL_NOINLINE __attribute__((noinline))
+
 #define PLIMSOLL_DETAIL_ABI_NAME(major, minor) v##major##_##minor
 #define PLIMSOLL_DETAIL_ABI(major, minor) PLIMSOLL_DETAIL_ABI_NAME(major, minor)
 /// Inline namespace that keeps two versions apart in one program.

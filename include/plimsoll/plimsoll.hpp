@@ -10,8 +10,11 @@
 #include <plimsoll/memory.hpp>
 #include <plimsoll/metrics.hpp>
 #include <plimsoll/placement.hpp>
+#include <plimsoll/placement_maps.hpp>
 #include <plimsoll/random.hpp>
+#include <plimsoll/refinement.hpp>
 #include <plimsoll/replication.hpp>
+#include <plimsoll/slot_assignment.hpp>
 #include <plimsoll/systems/eplb.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/version.hpp>

@@ -14,6 +14,7 @@
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
+#include <plimsoll/placement.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
@@ -29,6 +30,10 @@ struct replication_options {
   vector_ref<std::int32_t const> min_copies_each = {};
   /// `[experts]`, in the policy's memory: a cap for each expert instead of `max_copies`.
   vector_ref<std::int32_t const> max_copies_each = {};
+  /// What the copies will be put on. With ranks given, a layer has the slots of its living ranks,
+  /// and with node lists every node's slots go to the experts of that node; under a required rule
+  /// about sharing the counts are such that `place` can keep it, and slots may stay free.
+  placement_options where = {};
 };
 
 namespace detail {
@@ -48,6 +53,8 @@ void enqueue_replicate(Context const& context, Loads const& loads, index_t slots
   launch(context, loads.extent(0),
          replication_body<Loads>{loads,
                                  slots,
+                                 topology_of(options.where, slots),
+                                 rule_of(options.where),
                                  {options.min_copies, options.min_copies_each},
                                  {options.max_copies, options.max_copies_each},
                                  replica_count,
@@ -60,20 +67,26 @@ void enqueue_replicate(Context const& context, Loads const& loads, index_t slots
 /// small as it can be.
 ///
 /// Every expert starts with its floor; each further place goes to the expert with the largest
-/// load / copies that is below its cap, ties to the lowest id. This is the rule of DeepSeek's EPLB
-/// and d'Hondt's apportionment; the counts are optimal, and the certificate says so.
+/// load / copies that is below its cap, ties to the lowest id (with node lists: to the first of the
+/// list). This is the rule of DeepSeek's EPLB and d'Hondt's apportionment. Under a required rule
+/// about sharing an expert is passed over once no more of its copies can be placed. The counts are
+/// optimal among those allowed, and the certificate says so.
 ///
 /// @param loads `[layers, experts]`, token copies, in the policy's memory; int32, uint32, int64,
 ///   float, double or generated; each at least 0, the total of a layer below 2^47
 /// @param slots places per layer, from the number of experts on
-/// @param options floors and caps
-/// @param[out] replica_count `[layers, experts]` int32, adds up to `slots` per layer
+/// @param options floors and caps, and what the copies will be put on
+/// @param[out] replica_count `[layers, experts]` int32, adds up to `slots` per layer, or to what
+///   `options.where` leaves of them
 /// @return per layer: the largest load per copy, with bound equal to value; work = copies given
 ///   beyond the floors
-/// @throws invalid_input for shapes and options; for values, naming layer and expert, in which
-///   case `replica_count` is unspecified
-/// @complexity O(experts + (slots - experts) log experts) per layer
-/// @workspace 20 bytes per expert and problem in flight, and 56 bytes per layer, from the policy
+/// @throws invalid_input for shapes and options; for values, naming layer and expert, rank or node,
+///   in which case `replica_count` is unspecified
+/// @complexity O(experts + (slots - experts) log experts) per layer; O(experts (ranks + slots))
+/// under
+///   a required rule
+/// @workspace 20 bytes per expert and problem in flight (a required rule: 24), and 64 bytes per
+///   layer, from the policy
 /// @stream synchronises once
 /// @determinism the same bits under every policy; a load per copy is compared in 47-bit fixed
 ///   point (units of 2^-47 of the layer's total at the coarsest)
@@ -86,6 +99,9 @@ std::vector<certificate> replicate(P const& policy, Loads const& loads, index_t 
   index_t const layers = load.extent(0);
   index_t const experts = load.extent(1);
   detail::expect_replicable(name, "slots", experts, slots);
+  if (options.where.ranks != 0) {
+    detail::expect_placeable(name, layers, experts, slots, options.where, "options.where");
+  }
   detail::expect_between(name, "options.min_copies", 1, rank_limit, options.min_copies, "copies");
   detail::expect_between(name, "options.max_copies", 1, rank_limit, options.max_copies, "copies");
   if (options.min_copies_each.data != nullptr) {

@@ -22,7 +22,10 @@ template <class Load>
 
   plimsoll::replicate(policy, loads, 1, {}, ints);
   plimsoll::place(policy, loads, ints, {.ranks = 1}, ints);
+  plimsoll::place_groups(policy, loads, 1, 1, {.ranks = 1}, ints, ints);
+  plimsoll::refine(policy, loads, {.ranks = 1}, {}, ints, ints);
   plimsoll::eplb(policy, loads, {.ranks = 1}, ints, ints);
+  plimsoll::slot_assignment(policy, vector_ref<std::int32_t>(), {.ranks = 1}, ints);
   plimsoll::measure(policy, loads, vector_ref<plimsoll::balance>());
   plimsoll::summarize(policy, vector_ref<plimsoll::balance>());
   plimsoll::sum_steps(policy, steps, sums);
@@ -35,6 +38,23 @@ template <class Load>
   plimsoll::load_decay<plimsoll::gpu_policy> decay(policy, 0.9, 1, 1);
   decay.update(loads);
   decay.reset();
+}
+
+[[maybe_unused]] void instantiate_maps(plimsoll::gpu_policy const& policy,
+                                       plimsoll::placement_ref const& placement,
+                                       plimsoll::replica_lists_ref const& replicas) {
+  matrix_ref<std::int32_t> ints;
+  tensor_ref<std::int32_t> lists;
+  plimsoll::count_replicas(policy, ints, ints);
+  plimsoll::slots_to_replicas(policy, ints, ints, ints);
+  plimsoll::replicas_to_slots(policy, replicas, ints);
+  plimsoll::replicas_to_padded(policy, replicas, lists);
+  plimsoll::padded_to_replicas(policy, lists, ints, ints);
+  plimsoll::slots_to_ranks(policy, placement, lists);
+  plimsoll::ranks_to_slots(policy, lists, ints, ints);
+  plimsoll::validate(policy, placement);
+  plimsoll::validate(policy, placement, replicas);
+  plimsoll::validate(policy, placement, lists);
 }
 
 template <class Id, class Count>

@@ -2,6 +2,7 @@
 // Whatever the shapes, options and loads, planning gives a legal plan or throws invalid_input.
 #include <plimsoll/metrics.hpp>
 #include <plimsoll/placement.hpp>
+#include <plimsoll/refinement.hpp>
 #include <plimsoll/replication.hpp>
 #include <plimsoll/systems/eplb.hpp>
 
@@ -84,10 +85,49 @@ void plan(reader input) {
   plimsoll::matrix_ref<T const> const loads(values.data(), layers, experts);
   plimsoll::matrix_ref<std::int32_t> const counts_out(counts.data(), layers, experts);
   plimsoll::matrix_ref<std::int32_t> const map_out(map.data(), layers, slots);
+  std::vector<std::uint8_t> active(static_cast<std::size_t>(ranks < 0 ? 0 : ranks), 1);
+  std::vector<double> speeds(active.size(), 1.0);
+  for (std::size_t r = 0; r < active.size(); ++r) {
+    active[r] = input.take<std::uint8_t>() % 8 != 0;
+    speeds[r] = input.take<std::uint8_t>() % 16 == 0 ? input.take<double>()
+                                                     : 1 + input.take<std::uint8_t>() % 4;
+  }
+  plimsoll::placement_options where{.ranks = ranks, .nodes = input.between(0, 4)};
+  where.replicas_meet = static_cast<plimsoll::sharing>(input.between(0, 2));
+  where.meeting_rule = static_cast<plimsoll::strictness>(input.between(0, 1));
+  if (input.between(0, 1) == 1) {
+    where.active = {active.data(), static_cast<index_t>(active.size())};
+  }
+  if (input.between(0, 1) == 1) {
+    where.speeds = {speeds.data(), static_cast<index_t>(speeds.size())};
+  }
+  bool planned = false;
   try {
-    auto const certificates =
-        plimsoll::eplb(plimsoll::seq, loads, {.ranks = ranks}, map_out, counts_out);
+    plimsoll::eplb_options options{.ranks = ranks, .nodes = where.nodes};
+    options.groups = input.between(0, 4);
+    options.policy = static_cast<plimsoll::eplb_policy>(input.between(0, 2));
+    options.refine = static_cast<plimsoll::refinement>(input.between(0, 2));
+    options.active = where.active;
+    options.speeds = where.speeds;
+    options.replicas_meet = where.replicas_meet;
+    options.meeting_rule = where.meeting_rule;
+    auto const certificates = plimsoll::eplb(plimsoll::seq, loads, options, map_out, counts_out);
     require_certified(certificates, layers);
+    require_legal(map, counts, layers, experts, slots);
+    planned = true;
+  } catch (plimsoll::invalid_input const&) {
+  }
+  try {
+    // A plan, or what is left of one, with some slots changed.
+    for (std::int32_t& expert : map) {
+      if (input.take<std::uint8_t>() % (planned ? 16 : 2) == 1) {
+        expert = input.take<std::int8_t>();
+      }
+    }
+    plimsoll::refinement_options options;
+    options.trials = input.between(0, 8);
+    require_certified(plimsoll::refine(plimsoll::seq, loads, where, options, map_out, counts_out),
+                      layers);
     require_legal(map, counts, layers, experts, slots);
   } catch (plimsoll::invalid_input const&) {
   }
@@ -113,7 +153,7 @@ void plan(reader input) {
       offsets[i] = any ? input.take<std::int8_t>()
                        : static_cast<std::int32_t>(ranks > 0 ? rank * slots / ranks : 0);
     }
-    plimsoll::placement_options options{.ranks = ranks};
+    plimsoll::placement_options options = where;
     options.rank_offsets = plimsoll::matrix_ref<std::int32_t const>(
         offsets.empty() ? nullptr : offsets.data(), layers, ranks < 0 ? 0 : ranks + 1);
     auto const certificates = plimsoll::place(plimsoll::seq, loads, counts_out, options, map_out);

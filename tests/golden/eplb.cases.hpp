@@ -5,14 +5,15 @@
 #include <doctest/doctest.h>
 #include <plimsoll/load_tensor.hpp>
 #include <plimsoll/metrics.hpp>
+#include <plimsoll/placement_maps.hpp>
 #include <plimsoll/systems/eplb.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "support/golden.hpp"
@@ -20,12 +21,6 @@
 #include "support/policies.hpp"
 
 namespace plimsoll_test {
-
-/// The hierarchical policy with one node and one group is the global one.
-inline bool is_global(golden_case const& golden) {
-  return golden.text("expected.policy") == "global" ||
-         (golden.integer("params.nodes") == 1 && golden.integer("params.groups") == 1);
-}
 
 /// Sorted load per copy of every slot of a layer.
 inline std::vector<double> shares(std::vector<float> const& weights,
@@ -42,6 +37,28 @@ inline std::vector<double> shares(std::vector<float> const& weights,
   return result;
 }
 
+/// Rows of a padded map without the padding; the order within a row is not compared.
+inline std::vector<std::set<std::int32_t>> rows_as_sets(std::vector<std::int32_t> const& padded,
+                                                        index_t width) {
+  std::vector<std::set<std::int32_t>> rows(padded.size() / static_cast<std::size_t>(width));
+  for (std::size_t i = 0; i < padded.size(); ++i) {
+    if (padded[i] >= 0) {
+      rows[i / static_cast<std::size_t>(width)].insert(padded[i]);
+    }
+  }
+  return rows;
+}
+
+/// All pairs of an expert and a node that holds it.
+inline std::set<std::pair<std::int32_t, index_t>> nodes_of_experts(
+    std::vector<std::int32_t> const& map, index_t layer, index_t slots, index_t nodes) {
+  std::set<std::pair<std::int32_t, index_t>> pairs;
+  for (index_t s = 0; s < slots; ++s) {
+    pairs.emplace(map[static_cast<std::size_t>(layer * slots + s)], s * nodes / slots);
+  }
+  return pairs;
+}
+
 TEST_SUITE("golden.eplb") {
   TEST_CASE_TEMPLATE("golden: eplb", P, PLIMSOLL_POLICIES) {
     if (!backend_available<P>()) {
@@ -52,9 +69,6 @@ TEST_SUITE("golden.eplb") {
     for (golden_case const& golden : golden_cases("eplb")) {
       std::string const name = golden.name();
       CAPTURE(name);
-      if (!is_global(golden)) {
-        continue;  // groups on nodes are not part of the library yet
-      }
       ++compared;
       index_t const layers = golden.integer("params.layers");
       index_t const experts = golden.integer("params.experts");
@@ -66,14 +80,21 @@ TEST_SUITE("golden.eplb") {
       array_in<float, P> const loads(weights);
       array_in<std::int32_t, P> map(layers * slots);
       array_in<std::int32_t, P> counts(layers * experts);
-      auto const certificates =
-          plimsoll::eplb(policy, loads.view2(layers, experts), {.ranks = ranks},
-                         map.view2(layers, slots), counts.view2(layers, experts));
+      index_t const width = slots - experts + 1;
+      array_in<std::int32_t, P> inverse(layers * experts * width);
+      index_t const nodes = golden.integer("params.nodes");
+      auto const certificates = plimsoll::rebalance_experts(
+          policy, loads.view2(layers, experts), slots, golden.integer("params.groups"), nodes,
+          ranks, map.view2(layers, slots), inverse.view3(layers, experts, width),
+          counts.view2(layers, experts));
       auto const got_map = map.values();
       auto const got_counts = counts.values();
+      auto const got_inverse = rows_as_sets(inverse.values(), width);
       if (golden.text("params.ties") == "none") {
         CHECK(got_map == expected_map);
         CHECK(got_counts == expected_counts);
+        CHECK(got_inverse == rows_as_sets(golden.array<std::int32_t>("log2phy"),
+                                          golden.integer("expected.max_copies")));
       } else {
         for (index_t l = 0; l < layers; ++l) {
           std::vector<std::int32_t> seen(static_cast<std::size_t>(experts), 0);
@@ -90,6 +111,15 @@ TEST_SUITE("golden.eplb") {
           }
         }
       }
+
+      if (golden.text("expected.policy") == "hierarchical") {
+        for (index_t l = 0; l < layers; ++l) {
+          CHECK(nodes_of_experts(got_map, l, slots, nodes).size() ==
+                static_cast<std::size_t>(experts));
+        }
+      }
+      plimsoll::validate(policy, {map.view2(layers, slots), counts.view2(layers, experts), ranks},
+                         inverse.view3(layers, experts, width));
 
       array_in<double, P> carried(layers * ranks);
       plimsoll::rank_loads(policy, loads.view2(layers, experts),
@@ -119,7 +149,7 @@ TEST_SUITE("golden.eplb") {
         CHECK(summary.worst ==
               doctest::Approx(golden.real("expected.worst_balancedness")).epsilon(1e-6));
       }
-      report_hash("golden.eplb." + name, got_map, got_counts, got_loads);
+      report_hash("golden.eplb." + name, got_map, got_counts, inverse.values(), got_loads);
     }
     CHECK(compared >= 4);
   }

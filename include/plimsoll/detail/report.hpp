@@ -18,23 +18,53 @@ namespace plimsoll::inline PLIMSOLL_ABI::detail {
 /// A value that a body found unusable.
 enum class fault : std::int32_t {
   none,
-  load,             ///< a load that is negative, not a number, or 2^47 and more
-  total_load,       ///< loads of a problem that add up to 2^47 and more
-  floor,            ///< an expert's least copies below 1
-  cap_below_floor,  ///< an expert's most copies below its least
-  floors,           ///< least copies that do not fit the slots
-  caps,             ///< most copies that do not fill the slots
-  copies,           ///< an expert without a copy, or with too many
-  copies_total,     ///< more copies than slots
-  rank_offsets      ///< offsets that do not rise from 0 to the number of slots
+  expert_id,          ///< a slot with neither -1 nor an expert; `where` slot, `also` rank or -1
+  stray_slot,         ///< a filled slot that belongs to no rank; `where` slot
+  missing_expert,     ///< an expert without a slot
+  miscounted,         ///< a replica count that is not the map's; `also` the map's
+  shared_rank,        ///< replicas of an expert on one rank; `where` expert, `also` rank
+  shared_node,        ///< the same on a node
+  dead_rank,          ///< an expert on a rank that is not active; `where` slot, `also` rank
+  replica_offsets,    ///< offsets that do not rise from 0 to at most the slots; `where` position
+  replica_gap,        ///< a slot behind a -1; `where` expert
+  replica_slot,       ///< a slot that does not exist; `where` expert
+  replica_twice,      ///< a slot listed again; `where` expert
+  replica_elsewhere,  ///< a slot that does not hold the expert; `where` expert, `also` slot
+  replica_unlisted,   ///< a slot of the expert that no list has; `where` expert
+  replica_width,      ///< more copies than a row holds; `where` expert, `also` copies
+  rank_gap,           ///< an expert behind a -1; `where` rank
+  rank_entry,         ///< a list with something else than experts; `where` rank
+  rank_width,         ///< more experts than a row holds; `where` rank, `also` experts
+  rank_total,         ///< more experts than slots; `also` experts
+  load,               ///< a load that is negative, not a number, or 2^47 and more
+  total_load,         ///< loads of a problem that add up to 2^47 and more
+  floor,              ///< an expert's least copies below 1
+  cap_below_floor,    ///< an expert's most copies below its least
+  floors,             ///< least copies that do not fit the slots
+  floors_apart,       ///< least copies that a required rule about sharing leaves without room
+  caps,               ///< most copies that do not fill the slots
+  copies,             ///< an expert without a copy, or with too many
+  copies_total,       ///< more copies than slots
+  layer_slots,        ///< a layer with less than no slots; `where` is the layer
+  no_rank,            ///< all ranks dead
+  no_room_apart,      ///< copies that a required rule about sharing leaves without room
+  group_places,       ///< nodes whose slots do not hold all groups; got: how many they hold
+  speed,              ///< a rank's speed that is not positive, or absurd
+  node_offsets,       ///< offsets that do not rise from 0 to the number of experts
+  node_experts,       ///< an expert that is not listed exactly once
+  unusable_slot,      ///< a filled slot of a dead rank or of none; `where` slot
+  off_node,           ///< a replica that is not on the node that lists its expert; got: the node
+  rank_offsets        ///< offsets that do not rise from 0 to at most the number of slots
 };
 
-/// One problem's outcome. `where` is the expert or rank that a fault is about, -1 for none of them.
+/// One problem's outcome. `where` is the expert or rank that a fault is about, -1 for none of them;
+/// `also` a second index where a fault needs one.
 struct problem_report {
   certificate result;
   fault what = fault::none;
   index_t where = -1;
   double got = 0;
+  index_t also = -1;
 };
 
 /// Shortest of the usual spellings: whole numbers without a fraction.
@@ -49,10 +79,16 @@ inline std::string spell(double value) {
   return std::to_string(value);
 }
 
+/// `lists` is the argument that faults in lists of replicas are about.
 [[noreturn]] inline void fail(std::string_view function, problem_report const& report,
-                              index_t layer) {
-  std::string got = spell(report.got) + " in layer " + std::to_string(layer);
+                              index_t layer, std::string_view lists = {}) {
+  std::string const in_layer = " in layer " + std::to_string(layer);
+  std::string const got = spell(report.got) + in_layer;
   std::string const expert = ", expert " + std::to_string(report.where);
+  std::string const rank = ", rank " + std::to_string(report.where);
+  std::string const node = report.where < 0 ? "" : ", node " + std::to_string(report.where);
+  std::string const slot = ", slot " + std::to_string(report.where);
+  std::string const also = std::to_string(report.also);
   switch (report.what) {
     case fault::load:
       fail(function, "loads", "values from 0 to below 2^47", got + expert);
@@ -63,36 +99,117 @@ inline std::string spell(double value) {
     case fault::cap_below_floor:
       fail(function, "max_copies", "at least min_copies for every expert", got + expert);
     case fault::floors:
-      fail(function, "min_copies", "a total of at most the slots", got);
+      fail(function, "min_copies", "a total of at most the slots", got + node);
+    case fault::floors_apart:
+      fail(function, "replicas_meet",
+           "slots for min_copies of every expert under the required rule", got + node);
     case fault::caps:
-      fail(function, "max_copies", "a total of at least the slots", got);
+      fail(function, "max_copies", "a total of at least the slots", got + node);
     case fault::copies:
       fail(function, "replica_count", "1 to 32767 copies of every expert", got + expert);
     case fault::copies_total:
-      fail(function, "replica_count", "a total of at most the slots", got);
+      fail(function, "replica_count", "a total of at most the slots", got + node);
+    case fault::layer_slots:
+      fail(function, "layer_slots", "at least 0 in every layer",
+           spell(report.got) + " in layer " + std::to_string(report.where));
+    case fault::no_rank:
+      fail(function, "options.active", "at least 1 living rank", "0");
+    case fault::no_room_apart:
+      fail(function, "replicas_meet", "slots for all copies under the required rule",
+           spell(report.got) + " copies" + in_layer + expert);
+    case fault::group_places:
+      fail(function, "groups", "no more than the nodes' slots hold, " + spell(report.got),
+           "more" + in_layer);
+    case fault::speed:
+      fail(function, "speeds", "values from 2^-64 to 2^64", got + rank);
+    case fault::node_offsets:
+      fail(function, "node_offsets", "offsets that rise from 0 to the number of experts",
+           got + node);
+    case fault::node_experts:
+      fail(function, "node_experts", "every expert once", "another list" + in_layer + expert);
+    case fault::unusable_slot:
+      fail(function, "physical_to_logical", "-1 in slots of dead ranks and of none", got + slot);
+    case fault::off_node:
+      fail(function, "physical_to_logical",
+           "replicas on the node that lists their expert, node " + spell(report.got),
+           "another node" + in_layer + expert);
     case fault::rank_offsets:
-      fail(function, "rank_offsets", "offsets that rise from 0 to the number of slots",
-           got + ", rank " + std::to_string(report.where));
+      fail(function, "rank_offsets", "offsets that rise from 0 to at most the number of slots",
+           got + rank);
+    case fault::expert_id:
+      fail(function, "physical_to_logical", "-1 or an expert of the layer",
+           got + (report.also < 0 ? "" : ", rank " + also) + slot);
+    case fault::stray_slot:
+      fail(function, "physical_to_logical", "-1 in slots that belong to no rank", got + slot);
+    case fault::missing_expert:
+      fail(function, "physical_to_logical", "at least 1 slot of every expert", got + expert);
+    case fault::miscounted:
+      fail(function, "replica_count", also + " copies, as in physical_to_logical", got + expert);
+    case fault::shared_rank:
+      fail(function, "physical_to_logical", "at most 1 replica of an expert on a rank",
+           got + ", rank " + also + expert);
+    case fault::shared_node:
+      fail(function, "physical_to_logical", "at most 1 replica of an expert on a node",
+           got + ", node " + also + expert);
+    case fault::dead_rank:
+      fail(function, "physical_to_logical", "-1 in the slots of a rank that is not active",
+           got + ", rank " + also + slot);
+    case fault::replica_offsets:
+      fail(function, "replica_offsets", "offsets that rise from 0 to at most the number of slots",
+           got + ", offset " + std::to_string(report.where));
+    case fault::replica_gap:
+      fail(function, lists, "-1 only behind all slots of an expert",
+           "slot " + spell(report.got) + " behind a -1" + in_layer + expert);
+    case fault::replica_slot:
+      fail(function, lists, "slots from 0 to below the number of slots", got + expert);
+    case fault::replica_twice:
+      fail(function, lists, "every slot once",
+           "slot " + spell(report.got) + " again" + in_layer + expert);
+    case fault::replica_elsewhere:
+      fail(function, lists, "slots that hold the expert",
+           "slot " + also + ", which holds " + got + expert);
+    case fault::replica_unlisted:
+      fail(function, lists, "every slot that holds the expert", "no slot " + got + expert);
+    case fault::replica_width:
+      fail(function, "logical_to_physical", "room for " + also + " copies", got + expert);
+    case fault::rank_gap:
+      fail(function, "rank_experts", "-1 only behind all experts of a rank",
+           "expert " + spell(report.got) + " behind a -1" + in_layer + rank);
+    case fault::rank_entry:
+      fail(function, "rank_experts", "-1 or an expert", got + rank);
+    case fault::rank_width:
+      fail(function, "rank_experts", "room for " + also + " experts", got + rank);
+    case fault::rank_total:
+      fail(function, "physical_to_logical", "at least " + also + " slots", got);
     case fault::none:
       break;
   }
   fail(function, "problem", "a known fault", got);
 }
 
-/// Waits for the reports of all layers. Throws invalid_input for the first fault, else returns
-/// the certificates in order.
+/// Waits for the reports of a call's steps: one per layer, step after step. Throws invalid_input
+/// for the first fault, else returns the certificates in order. `lists` as for `fail`.
 template <class Context>
 std::vector<certificate> collect(std::string_view function,
-                                 buffer<problem_report, Context> const& reports) {
+                                 buffer<problem_report, Context> const& reports, index_t layers,
+                                 std::string_view lists = {}) {
   std::vector<certificate> certificates;
   certificates.reserve(static_cast<std::size_t>(reports.size()));
   for (problem_report const& report : reports.read()) {
     if (report.what != fault::none) {
-      fail(function, report, static_cast<index_t>(certificates.size()));
+      fail(function, report, static_cast<index_t>(certificates.size()) % layers, lists);
     }
     certificates.push_back(report.result);
   }
   return certificates;
+}
+
+/// The same for a call of one step.
+template <class Context>
+std::vector<certificate> collect(std::string_view function,
+                                 buffer<problem_report, Context> const& reports,
+                                 std::string_view lists = {}) {
+  return collect(function, reports, reports.size(), lists);
 }
 
 }  // namespace plimsoll::inline PLIMSOLL_ABI::detail

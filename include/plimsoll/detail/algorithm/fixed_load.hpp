@@ -27,6 +27,10 @@ struct load_scale {
   fault what = fault::none;
   index_t where = -1;
   double got = 0;
+
+  [[nodiscard]] PLIMSOLL_HD problem_report report() const {
+    return problem_report{certificate{}, what, where, got};
+  }
 };
 
 /// Whether a value can be a load: at least 0 and below 2^47. Written so that NaN fails; the

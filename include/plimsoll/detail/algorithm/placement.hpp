@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Body of `place`: the heaviest replica goes to the least loaded rank with a free slot.
+/// Bodies of `place` and `place_groups`.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,8 @@
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/fixed_load.hpp>
-#include <plimsoll/detail/exact_math.hpp>
+#include <plimsoll/detail/algorithm/packing.hpp>
+#include <plimsoll/detail/algorithm/topology.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/detail/scratch.hpp>
 #include <plimsoll/detail/team.hpp>
@@ -17,18 +18,39 @@
 
 namespace plimsoll::inline PLIMSOLL_ABI::detail {
 
-/// Where each rank's slots begin. Without offsets they are spread evenly: rank r begins at
-/// floor(r * slots / ranks).
-struct slot_ranges {
-  matrix_ref<std::int32_t const> offsets;  ///< `[layers, ranks + 1]` or empty
-  index_t slots;
-  index_t ranks;
+/// A certificate from costs in fixed point.
+PLIMSOLL_HD inline certificate certify(double peak, double bound, std::int64_t work, int shift) {
+  return certificate{scale_by_power_of_two(peak, -shift), scale_by_power_of_two(bound, -shift),
+                     work,
+                     peak == bound ? certificate_status::optimal : certificate_status::feasible};
+}
 
-  PLIMSOLL_HD index_t begin(index_t layer, index_t rank) const {
-    return offsets.data == nullptr ? rank * slots / ranks : offsets(layer, rank);
+/// Refuses copies that cannot be placed: fewer than one, too many, or more than a cell's slots.
+template <class Team>
+PLIMSOLL_HD problem_report refuse_copies(Team& team, vector_ref<std::int32_t const> copies,
+                                         topology const& where, index_t layer) {
+  index_t const experts = copies.extent(0);
+  index_t const unusable = team.min(
+      experts, [=](index_t e) { return copies[e] >= 1 && copies[e] <= rank_limit ? experts : e; });
+  if (unusable < experts) {
+    return problem_report{certificate{}, fault::copies, unusable,
+                          static_cast<double>(copies[unusable])};
   }
-  PLIMSOLL_HD index_t end(index_t layer, index_t rank) const { return begin(layer, rank + 1); }
-};
+  for (index_t position = 0; position < where.cells(); ++position) {
+    cell const at = where.cell_at(layer, position, experts);
+    index_t const total = team.sum(at.experts, [&where, at, copies](index_t i) {
+      return index_t{copies[where.expert_of(at, i)]};
+    });
+    index_t const slots = team.sum(
+        at.ranks, [&where, at](index_t r) { return where.slots_of(at.layer, at.first_rank + r); });
+    if (total > slots) {
+      return problem_report{certificate{}, fault::copies_total,
+                            where.cells() == 1 ? index_t{-1} : position,
+                            static_cast<double>(total)};
+    }
+  }
+  return problem_report{};
+}
 
 /// Problem = layer.
 template <class Loads>
@@ -37,15 +59,14 @@ struct placement_body {
 
   Loads loads;
   matrix_ref<std::int32_t const> replica_count;
-  slot_ranges ranges;
+  topology where;
+  sharing_rule rule;
   matrix_ref<std::int32_t> physical_to_logical;
   problem_report* reports;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    index_t const experts = loads.extent(1);
-    return scratch_bytes_of<std::uint64_t>(experts) +
-           scratch_bytes_of<std::uint64_t>(ranges.ranks) +
-           2 * scratch_bytes_of<std::int32_t>(ranges.ranks);
+    return scratch_bytes_of<fixed_load>(loads.extent(1)) +
+           packing_scratch_bytes(loads.extent(1), where, rule);
   }
 
   template <class Team>
@@ -54,151 +75,194 @@ struct placement_body {
     problem_report* const report = reports + layer;
     load_scale const scale =
         scale_loads(team, experts, [this, layer](index_t e) { return loads(layer, e); });
-    index_t const copies =
-        team.sum(experts, [this, layer](index_t e) { return index_t{replica_count(layer, e)}; });
-    problem_report const refusal = refuse(team, scale, layer, copies);
+    auto* const load = memory.take<fixed_load>(experts);
+    auto const copies = row_of(replica_count, layer);
+    problem_report refusal = scale.report();
+    if (refusal.what == fault::none) {
+      refusal = where.refuse(team, layer, experts, load);  // whose memory is still free
+    }
+    if (refusal.what == fault::none) {
+      refusal = refuse_copies(team, copies, where, layer);
+    }
+    if (refusal.what != fault::none) {
+      team.single([=] { *report = refusal; });
+      return;
+    }
+    team.for_each(experts,
+                  [=, this](index_t e) { load[e] = to_fixed(loads(layer, e), scale.shift); });
+
+    auto const map = row_of(physical_to_logical, layer);
+    packing_result all;
+    for (index_t position = 0; position < where.cells(); ++position) {
+      packing_problem const problem{load, copies, where, where.cell_at(layer, position, experts),
+                                    rule, map};
+      packing_result const one = packer<Team>(team, memory, problem, experts).pack();
+      if (one.stuck >= 0) {
+        all.stuck = one.stuck;
+        break;
+      }
+      all.peak = maximum{}(all.peak, one.peak);
+      all.bound = maximum{}(all.bound, one.bound);
+      all.placed += one.placed;
+    }
+    if (all.stuck >= 0) {
+      team.single([=] {
+        *report = problem_report{certificate{}, fault::no_room_apart, all.stuck,
+                                 static_cast<double>(copies[all.stuck])};
+      });
+      return;
+    }
+    where.clear_unusable(team, layer, map);
+    team.single(
+        [=] { *report = problem_report{certify(all.peak, all.bound, all.placed, scale.shift)}; });
+  }
+};
+
+/// Body of `place_groups`. Problem = layer.
+template <class Loads>
+struct group_placement_body {
+  using device_team = warp;
+
+  Loads loads;
+  index_t groups;
+  topology where;  ///< without lists: they are what is made
+  matrix_ref<std::int32_t> node_experts;
+  matrix_ref<std::int32_t> node_offsets;
+  problem_report* reports;
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    return scratch_bytes_of<std::uint64_t>(loads.extent(1)) + scratch_bytes_of<fixed_load>(groups) +
+           scratch_bytes_of<std::int32_t>(groups) + scratch_bytes_of<double>(where.nodes) +
+           2 * scratch_bytes_of<std::int32_t>(where.nodes + 1) +
+           scratch_bytes_of<std::int32_t>(most_places()) +
+           packing_scratch_bytes(groups, nodes_as_ranks(nullptr, nullptr, 0), {});
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
+    index_t const experts = loads.extent(1);
+    index_t const size = experts / groups;
+    problem_report* const report = reports + layer;
+    auto* const keys = memory.take<std::uint64_t>(experts);
+    load_scale const scale =
+        scale_loads(team, experts, [this, layer](index_t e) { return loads(layer, e); });
+    problem_report refusal = scale.report();
+    if (refusal.what == fault::none) {
+      refusal = where.refuse(team, layer, experts, keys);
+    }
     if (refusal.what != fault::none) {
       team.single([=] { *report = refusal; });
       return;
     }
 
-    auto* const keys = memory.take<std::uint64_t>(experts);
-    auto* const rank_keys = memory.take<std::uint64_t>(ranges.ranks);
-    auto* const next = memory.take<std::int32_t>(ranges.ranks);  // free slot of each rank
-    auto* const end = memory.take<std::int32_t>(ranges.ranks);
-    team.for_each(experts, [=, this](index_t e) {
-      keys[e] = heavier_first(divide_floor(to_fixed(loads(layer, e), scale.shift),
-                                           static_cast<std::uint32_t>(replica_count(layer, e))),
-                              e);
-    });
-    index_t const open = team.exclusive_scan(
-        ranges.ranks,
-        [this, layer](index_t r) {
-          return static_cast<std::int32_t>(ranges.end(layer, r) > ranges.begin(layer, r));
-        },
-        end);
-    team.for_each(ranges.ranks, [=, this](index_t r) {
-      std::int32_t const position = end[r];
-      next[r] = static_cast<std::int32_t>(ranges.begin(layer, r));
-      end[r] = static_cast<std::int32_t>(ranges.end(layer, r));
-      if (end[r] > next[r]) {
-        rank_keys[position] = lighter_first(0, r);
+    auto* const load = memory.take<fixed_load>(groups);
+    auto* const one = memory.take<std::int32_t>(groups);
+    auto* const speeds = memory.take<double>(where.nodes);
+    auto* const offsets = memory.take<std::int32_t>(where.nodes + 1);
+    auto* const held = memory.take<std::int32_t>(where.nodes + 1);
+    auto* const map = memory.take<std::int32_t>(most_places());
+    team.for_each(groups, [=, this](index_t g) {
+      fixed_load sum = 0;
+      for (index_t e = g * size; e < (g + 1) * size; ++e) {
+        sum += to_fixed(loads(layer, e), scale.shift);
       }
+      load[g] = sum;
+      one[g] = 1;
     });
-
-    fixed_load peak = 0;
-    fixed_load bound = 0;
-    if (copies == ranges.slots && open == ranges.slots) {
-      peak = bound = place_one_each(team, keys, next, scale.shift, layer);
-    } else {
-      team.sort(keys, experts);
-      auto lightest = team.queue(rank_keys, open);
-      fixed_load total = 0;
-      index_t placed = 0;
-      for (index_t i = 0; i < experts; ++i) {
-        index_t const e = id_of(keys[i]);
-        fixed_load const weight = heavy_load_of(keys[i]);
-        for (std::int32_t left = replica_count(layer, e); left > 0; --left, ++placed) {
-          std::uint64_t const rank = lightest.top();
-          index_t const r = id_of(rank);
-          fixed_load const load = light_load_of(rank) + weight;
-          std::int32_t const slot = next[r];
-          team.single([=, this] {
-            physical_to_logical(layer, slot) = static_cast<std::int32_t>(e);
-            next[r] = slot + 1;
-          });
-          if (slot + 1 == end[r]) {
-            lightest.pop();
-          } else {
-            lightest.replace_top(lighter_first(load, r));
-          }
-          peak = maximum{}(peak, load);
-          total += weight;
-          // Two of the `open + 1` heaviest replicas must share a rank. (Where there are fewer, one
-          // weight remains here, and the heaviest bounds better.)
-          bound += placed == open - 1 || placed == open ? weight : 0;
-        }
-      }
-      bound = maximum{}(bound, heavy_load_of(keys[0]));
-      auto const ranks = static_cast<fixed_load>(open);
-      bound = maximum{}(bound, (total + ranks - 1) / ranks);
-      team.for_each(ranges.ranks, [=, this](index_t r) {
-        for (index_t slot = next[r]; slot < end[r]; ++slot) {
-          physical_to_logical(layer, slot) = -1;
-        }
+    double const fastest =
+        team.max(where.nodes, [this, layer](index_t n) { return node_speed(layer, n); });
+    team.for_each(where.nodes, [=, this](index_t n) {
+      double const speed = node_speed(layer, n);
+      speeds[n] = speed > 0 ? speed : fastest;  // a node without slots gets no group anyway
+    });
+    bool const alike = !team.any(where.nodes, [=](index_t n) { return speeds[n] != fastest; });
+    index_t const places = share_places(team, layer, size, offsets);
+    if (places < groups) {
+      team.single([=] {
+        *report =
+            problem_report{certificate{}, fault::group_places, -1, static_cast<double>(places)};
       });
+      return;
     }
+
+    topology const nodes = nodes_as_ranks(offsets, alike ? nullptr : speeds, places);
+    packing_problem const problem{load,  vector_ref<std::int32_t const>(one, groups),
+                                  nodes, nodes.cell_at(0, 0, groups),
+                                  {},    vector_ref<std::int32_t>(map, places)};
+    packing_result const packed = packer<Team>(team, memory, problem, groups).pack();
+
+    // Groups that each node holds, then the experts of them all in order.
+    team.exclusive_scan(
+        where.nodes + 1,
+        [=, this](index_t n) {
+          std::int32_t count = 0;
+          while (n < where.nodes && offsets[n] + count < offsets[n + 1] &&
+                 map[offsets[n] + count] >= 0) {
+            ++count;
+          }
+          return count;
+        },
+        held);
+    team.for_each(where.nodes + 1, [=, this](index_t n) {
+      node_offsets(layer, n) = static_cast<std::int32_t>(held[n] * size);
+      for (index_t i = held[n]; n < where.nodes && i < held[n + 1]; ++i) {
+        index_t const group = map[offsets[n] + i - held[n]];
+        for (index_t e = 0; e < size; ++e) {
+          node_experts(layer, i * size + e) = static_cast<std::int32_t>(group * size + e);
+        }
+      }
+    });
+    // Per unit of speed of a node's ranks: nothing inside a node can do better.
+    double const speed = alike ? fastest : 1.0;
     team.single([=] {
-      *report = problem_report{
-          certificate{from_fixed(peak, scale.shift), from_fixed(bound, scale.shift), copies,
-                      peak == bound ? certificate_status::optimal : certificate_status::feasible}};
+      *report = problem_report{certify(divide(packed.peak, speed), divide(packed.bound, speed),
+                                       packed.placed, scale.shift)};
     });
   }
 
  private:
-  /// With one replica per rank there is nothing to balance. As in EPLB the replicas keep the order
-  /// of their making: first copies by id, then further ones as `replicate` hands them out.
-  /// Returns the heaviest replica.
-  template <class Team>
-  PLIMSOLL_HD fixed_load place_one_each(Team& team, std::uint64_t* keys, std::int32_t* made,
-                                        int shift, index_t layer) const {
-    index_t const experts = loads.extent(1);
-    fixed_load const peak = team.max(experts, [=](index_t e) { return heavy_load_of(keys[e]); });
-    team.for_each(experts, [=, this](index_t e) {
-      physical_to_logical(layer, e) = static_cast<std::int32_t>(e);
-      keys[e] = heavier_first(to_fixed(loads(layer, e), shift), e);
-      made[e] = 1;
-    });
-    auto heaviest = team.queue(keys, experts);
-    for (index_t slot = experts; slot < ranges.slots;) {
-      index_t const e = id_of(heaviest.top());
-      if (made[e] == replica_count(layer, e)) {
-        heaviest.pop();
-        continue;
-      }
-      std::int32_t const copies = made[e] + 1;
-      team.single([=, this] {
-        physical_to_logical(layer, slot) = static_cast<std::int32_t>(e);
-        made[e] = copies;
-      });
-      heaviest.replace_top(heavier_first(
-          divide_floor(to_fixed(loads(layer, e), shift), static_cast<std::uint32_t>(copies)), e));
-      ++slot;
+  PLIMSOLL_HD index_t most_places() const {
+    return groups + where.nodes + where.ranges.slots / (loads.extent(1) / groups);
+  }
+  PLIMSOLL_HD topology nodes_as_ranks(std::int32_t const* offsets, double const* speeds,
+                                      index_t places) const {
+    topology nodes{
+        {matrix_ref<std::int32_t const>(offsets, 1, where.nodes + 1), places, where.nodes}};
+    nodes.speeds = vector_ref<double const>(speeds, where.nodes);
+    return nodes;
+  }
+  PLIMSOLL_HD index_t node_slots(index_t layer, index_t node) const {
+    index_t slots = 0;
+    for (index_t r = where.first_rank(node); r < where.first_rank(node + 1); ++r) {
+      slots += where.slots_of(layer, r);
     }
-    return peak;
+    return slots;
+  }
+  PLIMSOLL_HD double node_speed(index_t layer, index_t node) const {
+    double speed = 0;
+    for (index_t r = where.first_rank(node); r < where.first_rank(node + 1); ++r) {
+      speed = add(speed, where.slots_of(layer, r) > 0 ? where.speed(r) : 0.0);
+    }
+    return speed;
   }
 
-  PLIMSOLL_HD bool has_copies(index_t layer, index_t expert) const {
-    return replica_count(layer, expert) >= 1 && replica_count(layer, expert) <= rank_limit;
-  }
-
+  /// Gives every node places for groups: its share by slots, rounded up, or where those that fit do
+  /// not suffice, as many as fit. Returns how many there are.
   template <class Team>
-  PLIMSOLL_HD problem_report refuse(Team& team, load_scale const& scale, index_t layer,
-                                    index_t copies) const {
-    if (scale.what != fault::none) {
-      return problem_report{certificate{}, scale.what, scale.where, scale.got};
-    }
-    index_t const experts = loads.extent(1);
-    index_t const unusable =
-        team.min(experts, [=, this](index_t e) { return has_copies(layer, e) ? experts : e; });
-    if (unusable < experts) {
-      return problem_report{certificate{}, fault::copies, unusable,
-                            static_cast<double>(replica_count(layer, unusable))};
-    }
-    if (copies > ranges.slots) {
-      return problem_report{certificate{}, fault::copies_total, -1, static_cast<double>(copies)};
-    }
-    index_t const ranks = ranges.ranks;
-    index_t const falling = team.min(ranks, [=, this](index_t r) {
-      bool const first = r > 0 || ranges.begin(layer, 0) == 0;
-      bool const last = r < ranks - 1 || ranges.end(layer, r) == ranges.slots;
-      return first && last && ranges.begin(layer, r) <= ranges.end(layer, r) ? ranks : r;
-    });
-    if (falling < ranks) {
-      return problem_report{certificate{}, fault::rank_offsets, falling,
-                            static_cast<double>(ranges.end(layer, falling))};
-    }
-    return problem_report{};
+  PLIMSOLL_HD index_t share_places(Team& team, index_t layer, index_t size,
+                                   std::int32_t* offsets) const {
+    index_t const slots =
+        team.sum(where.nodes, [this, layer](index_t n) { return node_slots(layer, n); });
+    auto const fit = [=, this](index_t n) { return node_slots(layer, n) / size; };
+    auto const share = [=, this](index_t n) {
+      index_t const even = (groups * node_slots(layer, n) + slots - 1) / (slots > 0 ? slots : 1);
+      return minimum{}(even, fit(n));
+    };
+    bool const even = team.sum(where.nodes, share) >= groups;
+    auto const places = [=, this](index_t n) {
+      return static_cast<std::int32_t>(n == where.nodes ? 0 : (even ? share(n) : fit(n)));
+    };
+    return team.exclusive_scan(where.nodes + 1, places, offsets);
   }
 };
 

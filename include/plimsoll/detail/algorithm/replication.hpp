@@ -8,6 +8,8 @@
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/fixed_load.hpp>
+#include <plimsoll/detail/algorithm/packing.hpp>
+#include <plimsoll/detail/algorithm/topology.hpp>
 #include <plimsoll/detail/exact_math.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/detail/scratch.hpp>
@@ -27,13 +29,69 @@ struct copy_limits {
   }
 };
 
-/// Problem = layer.
+/// How far copies may go under a required rule about sharing: those of an expert go to domains
+/// (ranks or nodes) of their own, and a domain takes no more than its slots.
+///
+/// Counts c can be placed so exactly if the j largest of them add up to at most
+/// sum over domains of min(slots, j), for every j (Gale and Ryser). `slack[j]` is what remains.
+struct sharing_limit {
+  std::int32_t* slack;         ///< [experts + 1]
+  std::int32_t const* copies;  ///< [experts of the layer]
+
+  /// All of the cell's experts have one copy. Returns whether they fit.
+  template <class Team>
+  PLIMSOLL_HD bool start(Team& team, topology const& where, cell const& at, sharing_rule rule) {
+    bool const nodes = rule.apart == sharing_rule::node;
+    index_t const domains = nodes ? where.nodes : at.ranks;
+    auto const slots_of = [=, &where, &at](index_t d) {
+      index_t const first = nodes ? where.first_rank(d) : at.first_rank + d;
+      index_t const last = nodes ? where.first_rank(d + 1) : first + 1;
+      index_t slots = 0;
+      for (index_t r = first; r < last; ++r) {
+        slots += where.slots_of(at.layer, r);
+      }
+      return slots;
+    };
+    index_t const total = team.sum(domains, slots_of);
+    index_t const most = team.max(domains, slots_of);
+    auto* const left = slack;
+    team.for_each(at.experts + 1, [=](index_t j) {
+      index_t room = j < most ? 0 : total;
+      for (index_t d = 0; d < domains && j < most; ++d) {
+        room += minimum{}(slots_of(d), j);
+      }
+      left[j] = static_cast<std::int32_t>(minimum{}(room, index_t{0x7fffffff}) - j);
+    });
+    return left[at.experts] >= 0;
+  }
+
+  /// Whether an expert of the cell may have one more; if so, counts it.
+  template <class Team>
+  PLIMSOLL_HD bool grant(Team& team, topology const& where, cell const& at, index_t expert) {
+    auto const* const c = copies;
+    auto* const left = slack;
+    std::int32_t const mine = c[expert];
+    index_t const larger = team.count(
+        at.experts, [=, &where, &at](index_t i) { return c[where.expert_of(at, i)] > mine; });
+    // It becomes the first of those that have as many, so only longer prefixes grow.
+    if (team.any(at.experts - larger, [=](index_t i) { return left[larger + 1 + i] < 1; })) {
+      return false;
+    }
+    team.for_each(at.experts - larger, [=](index_t i) { --left[larger + 1 + i]; });
+    return true;
+  }
+};
+
+/// Problem = layer. Without a topology the layer has `slots` places, with one each cell has the
+/// slots of its ranks.
 template <class Loads>
 struct replication_body {
   using device_team = warp;
 
   Loads loads;
   index_t slots;
+  topology where;  ///< no ranks: none
+  sharing_rule rule;
   copy_limits least;
   copy_limits most;
   matrix_ref<std::int32_t> replica_count;
@@ -42,70 +100,140 @@ struct replication_body {
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
     index_t const experts = loads.extent(1);
     return scratch_bytes_of<fixed_load>(experts) + scratch_bytes_of<std::uint64_t>(experts) +
-           scratch_bytes_of<std::int32_t>(experts);
+           scratch_bytes_of<std::int32_t>(experts) +
+           (rule.required ? scratch_bytes_of<std::int32_t>(experts + 1) : 0);
   }
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
     index_t const experts = loads.extent(1);
     problem_report* const report = reports + layer;
-    load_scale const scale =
-        scale_loads(team, experts, [this, layer](index_t e) { return loads(layer, e); });
-    problem_report const refusal = refuse(team, scale);
-    if (refusal.what != fault::none) {
-      team.single([=] { *report = refusal; });
-      return;
-    }
-
     auto* const load = memory.take<fixed_load>(experts);
     auto* const keys = memory.take<std::uint64_t>(experts);
     auto* const copies = memory.take<std::int32_t>(experts);
-    team.for_each(experts, [=, this](index_t e) {
-      load[e] = to_fixed(loads(layer, e), scale.shift);
-      copies[e] = least(e);
-      keys[e] = heavier_first(share(load[e], copies[e]), e);
-    });
+    auto* const slack = rule.required ? memory.take<std::int32_t>(experts + 1) : nullptr;
+    load_scale const scale =
+        scale_loads(team, experts, [this, layer](index_t e) { return loads(layer, e); });
+    problem_report outcome = scale.report();
+    if (outcome.what == fault::none) {
+      outcome = refuse_limits(team, experts);
+    }
+    if (outcome.what == fault::none && where.ranks() > 0) {
+      outcome = where.refuse(team, layer, experts, keys);
+    }
+    if (outcome.what == fault::none) {
+      team.for_each(experts, [=, this](index_t e) {
+        load[e] = to_fixed(loads(layer, e), scale.shift);
+        copies[e] = rule.required ? 1 : least(e);
+      });
+      packing_counts all;
+      for (index_t position = 0; position < cells() && outcome.what == fault::none; ++position) {
+        outcome =
+            replicate(team, cell_at(layer, position), load, keys, {slack, copies}, copies, all);
+      }
+      if (outcome.what == fault::none) {
+        team.for_each(experts, [=, this](index_t e) { replica_count(layer, e) = copies[e]; });
+        // No other counts do better: to relieve the heaviest expert, another would have to give up
+        // a copy that it got for being at least as heavy.
+        double const value = from_fixed(all.peak, scale.shift);
+        outcome.result = certificate{value, value, all.given, certificate_status::optimal};
+      }
+    }
+    team.single([=] { *report = outcome; });
+  }
 
-    index_t const extra = slots - team.sum(experts, [=](index_t e) { return index_t{copies[e]}; });
-    auto heaviest = team.queue(keys, experts);
-    fixed_load peak = 0;  // of the experts that can have no more copies
-    for (index_t given = 0; given < extra;) {
+ private:
+  struct packing_counts {
+    fixed_load peak = 0;
+    index_t given = 0;
+  };
+
+  PLIMSOLL_HD index_t cells() const { return where.ranks() == 0 ? 1 : where.cells(); }
+  PLIMSOLL_HD cell cell_at(index_t layer, index_t position) const {
+    index_t const experts = loads.extent(1);
+    return where.ranks() == 0 ? cell{layer, 0, 0, 0, experts}
+                              : where.cell_at(layer, position, experts);
+  }
+  template <class Team>
+  PLIMSOLL_HD index_t slots_of(Team& team, cell const& at) const {
+    return where.ranks() == 0 ? slots : team.sum(at.ranks, [this, &at](index_t r) {
+      return where.slots_of(at.layer, at.first_rank + r);
+    });
+  }
+
+  /// Copies of one cell's experts.
+  template <class Team>
+  PLIMSOLL_HD problem_report replicate(Team& team, cell const& at, fixed_load const* load,
+                                       std::uint64_t* keys, sharing_limit apart,
+                                       std::int32_t* copies, packing_counts& all) const {
+    index_t const n = at.experts;
+    index_t const places = slots_of(team, at);
+    index_t const node = cells() == 1 ? index_t{-1} : where.node_of(at.first_rank);
+    auto const total = [&](copy_limits const& limit) {
+      return team.sum(n, [&](index_t i) { return index_t{limit(where.expert_of(at, i))}; });
+    };
+    index_t const fewest = total(least);
+    if (fewest > places) {
+      return problem_report{certificate{}, fault::floors, node, static_cast<double>(fewest)};
+    }
+    if (rule.required) {
+      if (!apart.start(team, where, at, rule) || !reach_floors(team, at, apart, copies)) {
+        return problem_report{certificate{}, fault::floors_apart, node,
+                              static_cast<double>(fewest)};
+      }
+    } else if (index_t const greatest = total(most); n > 0 && greatest < places) {
+      // Slots of a node without experts stay free.
+      return problem_report{certificate{}, fault::caps, node, static_cast<double>(greatest)};
+    }
+    team.for_each(n, [=, this, &at](index_t i) {
+      index_t const e = where.expert_of(at, i);
+      keys[i] = heavier_first(share(load[e], copies[e]), i);
+    });
+    auto heaviest = team.queue(keys, n);
+    index_t given = 0;
+    while (fewest + given < places && !heaviest.empty()) {
       std::uint64_t const key = heaviest.top();
-      index_t const e = id_of(key);
+      index_t const i = id_of(key);
+      index_t const e = where.expert_of(at, i);
       std::int32_t const more = copies[e] + 1;
-      if (more > most(e)) {
-        peak = maximum{}(peak, heavy_load_of(key));
+      // Who is refused once has no room later either.
+      if (more > most(e) || (rule.required && !apart.grant(team, where, at, e))) {
+        all.peak = maximum{}(all.peak, heavy_load_of(key));
         heaviest.pop();
         continue;
       }
       team.single([=] { copies[e] = more; });
-      heaviest.replace_top(heavier_first(share(load[e], more), e));
+      heaviest.replace_top(heavier_first(share(load[e], more), i));
       ++given;
     }
     if (!heaviest.empty()) {
-      peak = maximum{}(peak, heavy_load_of(heaviest.top()));
+      all.peak = maximum{}(all.peak, heavy_load_of(heaviest.top()));
     }
-
-    team.for_each(experts, [=, this](index_t e) { replica_count(layer, e) = copies[e]; });
-    team.single([=] {
-      // No other counts do better: to relieve the heaviest expert, another would have to give up
-      // a copy that it got for being at least as heavy.
-      double const value = from_fixed(peak, scale.shift);
-      *report = problem_report{certificate{value, value, extra, certificate_status::optimal}};
-    });
+    all.given += given;
+    return problem_report{};
   }
 
- private:
+  template <class Team>
+  PLIMSOLL_HD bool reach_floors(Team& team, cell const& at, sharing_limit apart,
+                                std::int32_t* copies) const {
+    for (index_t i = 0; i < at.experts; ++i) {
+      index_t const e = where.expert_of(at, i);
+      for (std::int32_t more = 2; more <= least(e); ++more) {
+        if (!apart.grant(team, where, at, e)) {
+          return false;
+        }
+        team.single([=] { copies[e] = more; });
+      }
+    }
+    return true;
+  }
+
   PLIMSOLL_HD static fixed_load share(fixed_load load, std::int32_t copies) {
     return copies == 1 ? load : divide_floor(load, static_cast<std::uint32_t>(copies));
   }
 
   template <class Team>
-  PLIMSOLL_HD problem_report refuse(Team& team, load_scale const& scale) const {
-    if (scale.what != fault::none) {
-      return problem_report{certificate{}, scale.what, scale.where, scale.got};
-    }
-    index_t const experts = loads.extent(1);
+  PLIMSOLL_HD problem_report refuse_limits(Team& team, index_t experts) const {
     index_t const low =
         team.min(experts, [=, this](index_t e) { return least(e) < 1 ? e : experts; });
     if (low < experts) {
@@ -116,14 +244,6 @@ struct replication_body {
     if (crossed < experts) {
       return problem_report{certificate{}, fault::cap_below_floor, crossed,
                             static_cast<double>(most(crossed))};
-    }
-    index_t const fewest = team.sum(experts, [this](index_t e) { return index_t{least(e)}; });
-    index_t const greatest = team.sum(experts, [this](index_t e) { return index_t{most(e)}; });
-    if (fewest > slots) {
-      return problem_report{certificate{}, fault::floors, -1, static_cast<double>(fewest)};
-    }
-    if (greatest < slots) {
-      return problem_report{certificate{}, fault::caps, -1, static_cast<double>(greatest)};
     }
     return problem_report{};
   }

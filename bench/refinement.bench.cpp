@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <benchmark/benchmark.h>
+#include <plimsoll/refinement.hpp>
+#include <plimsoll/systems/eplb.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "inputs.hpp"
+
+namespace plimsoll_bench {
+namespace {
+
+// Arguments: layers, experts, slots, ranks. From EPLB's plan, to within a thousandth of the bound;
+// a copy of the plan is part of the time.
+void refine(benchmark::State& state, plimsoll::refinement_options const& options) {
+  index_t const layers = state.range(0);
+  index_t const experts = state.range(1);
+  index_t const slots = state.range(2);
+  index_t const ranks = state.range(3);
+  auto loads = lognormal_loads(layers, experts);
+  std::vector<std::int32_t> counts(loads.size());
+  std::vector<std::int32_t> start(static_cast<std::size_t>(layers * slots));
+  plimsoll::eplb(plimsoll::seq, matrix(loads, layers, experts), {.ranks = ranks},
+                 matrix(start, layers, slots), matrix(counts, layers, experts));
+  std::vector<std::int32_t> map(start.size());
+  for (auto _ : state) {
+    std::copy(start.begin(), start.end(), map.begin());
+    auto certificates =
+        plimsoll::refine(plimsoll::seq, matrix(loads, layers, experts), {.ranks = ranks}, options,
+                         matrix(map, layers, slots), matrix(counts, layers, experts));
+    benchmark::DoNotOptimize(certificates.data());
+  }
+}
+
+void packing(benchmark::State& state) { refine(state, {.trials = 0}); }
+void joint(benchmark::State& state) { refine(state, {}); }
+BENCHMARK(packing)
+    ->Name("refinement/packing")
+    ->ArgNames({"layers", "experts", "slots", "ranks"})
+    ->Args({58, 256, 320, 64})
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK(joint)
+    ->Name("refinement/joint")
+    ->ArgNames({"layers", "experts", "slots", "ranks"})
+    ->Args({58, 256, 320, 64})
+    ->Args({24, 32, 48, 16})
+    ->Unit(benchmark::kMillisecond);
+
+}  // namespace
+}  // namespace plimsoll_bench

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The named inputs of the quality tables.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "../../make_loads/popularity.hpp"
+#include "../../plan_experts/npy.hpp"
+#include "../../plan_experts/plan.hpp"
+
+namespace examples {
+
+/// Loads `[layers, experts]`.
+struct input {
+  index_t layers;
+  index_t experts;
+  std::vector<std::int64_t> loads;
+
+  [[nodiscard]] loads_ref<std::int64_t> view() const { return {loads.data(), layers, experts}; }
+};
+
+/// The loads for which EPLB's peak is far above the lowest.
+[[nodiscard]] inline input hand_made_loads() {
+  return {1, 8, {600, 560, 120, 120, 20, 10, 10, 10}};
+}
+
+/// Popularities exp(z), z standard normal; 131072 tokens that visit 8 experts each. The loads of
+/// the second step of `make_loads --tokens 131072 --top-k 8 --skew 0 --drift 1`.
+[[nodiscard]] inline input lognormal_loads(index_t layers, index_t experts) {
+  constexpr std::uint64_t seed = 0;
+  constexpr std::int64_t tokens = 131072;
+  constexpr std::int64_t top_k = 8;
+  input result{layers, experts, {}};
+  std::vector<std::int32_t> counts(static_cast<std::size_t>(experts));
+  for (index_t layer = 0; layer < layers; ++layer) {
+    layer_popularity popularity(seed, static_cast<std::uint64_t>(layer), counts.size(), 0);
+    popularity.walk(1);
+    count_tokens(popularity.weights(), tokens * top_k, tokens, counts);
+    result.loads.insert(result.loads.end(), counts.begin(), counts.end());
+  }
+  return result;
+}
+
+/// Counts `[parts, layers, experts]` of a file, summed over the parts.
+[[nodiscard]] inline input measured_loads(std::string const& file) {
+  npy::any_array const read = npy::read(file);
+  auto const* const counts = std::get_if<npy::array<std::int64_t>>(&read);
+  if (counts == nullptr || counts->shape.size() != 3) {
+    throw std::runtime_error(file + ": expected integers of shape (parts, layers, experts)");
+  }
+  input result{counts->shape[1], counts->shape[2], {}};
+  result.loads.resize(static_cast<std::size_t>(result.layers * result.experts));
+  for (std::size_t i = 0; i < counts->values.size(); ++i) {
+    result.loads[i % result.loads.size()] += counts->values[i];
+  }
+  return result;
+}
+
+}  // namespace examples

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+// quality PAGE    prints the tables of how balanced plans are
+// Rows of measured loads need the files under PLIMSOLL_TRACE_DIR; without it they are taken from
+// PAGE as they stand there.
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "inputs.hpp"
+
+namespace {
+
+using examples::index_t;
+using examples::input;
+using examples::plan;
+using plimsoll::refinement;
+
+struct candidate {
+  char const* name;
+  plan made;
+  std::vector<plimsoll::certificate> certificates = {};  ///< none of the trivial plan
+};
+
+candidate by_eplb(char const* name, input const& in, index_t ranks, index_t slots,
+                  refinement refine) {
+  using matrix = plimsoll::matrix_ref<std::int32_t>;
+  candidate result{name, plan(in.layers, in.experts, ranks, slots)};
+  plan& p = result.made;
+  result.certificates = plimsoll::eplb(plimsoll::seq, in.view(), {.ranks = ranks, .refine = refine},
+                                       matrix(p.physical_to_logical.data(), p.layers, p.slots),
+                                       matrix(p.replica_count.data(), p.layers, p.experts));
+  return result;
+}
+
+/// The columns of the tables.
+std::vector<candidate> candidates(input const& in, index_t ranks, index_t slots) {
+  return {{"trivial", examples::trivial_plan(in.layers, in.experts, ranks, slots)},
+          by_eplb("EPLB", in, ranks, slots, refinement::none),
+          by_eplb("EPLB + packing", in, ranks, slots, refinement::packing),
+          by_eplb("EPLB + joint", in, ranks, slots, refinement::joint)};
+}
+
+/// Every layer of the finished plan, every replica taking an equal part of its expert's load.
+std::vector<plimsoll::balance> measured(input const& in, plan const& p) {
+  std::vector<double> loads(static_cast<std::size_t>(p.layers * p.ranks));
+  plimsoll::matrix_ref<double> const per_rank(loads.data(), p.layers, p.ranks);
+  plimsoll::rank_loads(plimsoll::seq, in.view(), p.placement(), per_rank);
+  std::vector<plimsoll::balance> rows(static_cast<std::size_t>(p.layers));
+  plimsoll::measure(plimsoll::seq, per_rank, rows);
+  return rows;
+}
+
+std::string number(double value, int decimals) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%.*f", decimals, value);
+  return text;
+}
+
+void print_hand_made() {
+  input const in = examples::hand_made_loads();
+  std::cout << "| plan | peak | lower bound | balancedness | copies of the experts |\n"
+               "|---|---:|---:|---:|---|\n";
+  for (candidate const& c : candidates(in, 8, 16)) {
+    plimsoll::balance const layer = measured(in, c.made).at(0);
+    std::cout << "| " << c.name << " | " << number(layer.peak, 2) << " | "
+              << (c.certificates.empty() ? "-" : number(c.certificates[0].lower_bound, 2)) << " | "
+              << number(layer.balancedness, 4) << " |";
+    for (std::int32_t const copies : c.made.replica_count) {
+      std::cout << " " << copies;
+    }
+    std::cout << " |\n";
+  }
+}
+
+struct row {
+  char const* name;
+  char const* trace;  ///< a file under PLIMSOLL_TRACE_DIR, or null: generated
+  index_t ranks;
+  index_t slots;
+};
+
+constexpr row rows[] = {
+    {"log-normal", nullptr, 64, 320},
+    {"log-normal", nullptr, 64, 256},
+    {"log-normal", nullptr, 32, 288},
+    {"GLM-5.2, ten domains", "glm-5.2-ten-domains/counts_by_domain.npy", 64, 320},
+    {"GLM-5.2, ten domains", "glm-5.2-ten-domains/counts_by_domain.npy", 32, 288},
+    {"gpt-oss-20b, eleven datasets", "gpt-oss-20b-decode/counts_by_dataset.npy", 16, 48},
+    {"OLMoE-1B-7B, six domains", "olmoe-1b-7b-domains/counts.npy", 16, 72},
+    {"DeepSeek-V2-Lite, four tasks", "deepseek-v2-lite-esft/counts_by_task.npy", 8, 72},
+};
+
+/// The first cells, which tell rows apart.
+std::string start_of(row const& r) {
+  return "| " + std::string(r.name) + " | " + std::to_string(r.ranks) + " | " +
+         std::to_string(r.slots) + " | ";
+}
+
+/// "mean (worst)" over the layers.
+std::string balancedness(std::vector<plimsoll::balance> const& layers) {
+  plimsoll::balance_summary const all = plimsoll::summarize(plimsoll::seq, layers);
+  return number(all.mean_of_ratios, 4) + " (" + number(all.worst, 4) + ")";
+}
+
+/// The mean balancedness of layers whose peaks were the certificates' bounds.
+double ceiling(input const& in, candidate const& c) {
+  std::vector<plimsoll::balance> const layers = measured(in, c.made);
+  double sum = 0;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    double const bound = c.certificates[i].lower_bound;
+    sum += bound == 0 ? 1 : layers[i].mean / bound;
+  }
+  return sum / static_cast<double>(layers.size());
+}
+
+std::string row_of(row const& r, input const& in) {
+  std::string text =
+      start_of(r) + std::to_string(in.layers) + " x " + std::to_string(in.experts) + " | ";
+  auto const all = candidates(in, r.ranks, r.slots);
+  for (candidate const& c : all) {
+    text += balancedness(measured(in, c.made)) + " | ";
+  }
+  // Only the last one's bound holds whatever the numbers of copies.
+  return text + number(ceiling(in, all.back()), 4) + " |";
+}
+
+std::string taken_from(std::string const& page, row const& r) {
+  std::ifstream file(page);
+  if (!file) {
+    throw std::runtime_error(page + ": cannot be read");
+  }
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with(start_of(r))) {
+      return line;
+    }
+  }
+  return start_of(r) + "? | ? | ? | ? | ? | ? |";
+}
+
+void print_rows(std::string const& page) {
+  char const* const set = std::getenv("PLIMSOLL_TRACE_DIR");
+  std::string const traces = set == nullptr ? "" : set;
+  bool const readable = std::filesystem::is_directory(traces);
+  if (!readable) {
+    std::cerr << "quality: PLIMSOLL_TRACE_DIR names no folder, so rows of measured loads are those "
+                 "that "
+              << page << " has\n";
+  }
+  std::cout << "| loads | ranks | slots | layers x experts | trivial | EPLB | EPLB + packing | "
+               "EPLB + joint | no plan above |\n"
+               "|---|---:|---:|---|---:|---:|---:|---:|---:|\n";
+  for (row const& r : rows) {
+    if (r.trace == nullptr) {
+      std::cout << row_of(r, examples::lognormal_loads(58, 256));
+    } else if (!readable) {
+      std::cout << taken_from(page, r);
+    } else {
+      std::cout << row_of(r, examples::measured_loads(traces + "/" + r.trace));
+    }
+    std::cout << "\n";
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::cerr << "quality PAGE\n";
+    return 2;
+  }
+  try {
+    print_hand_made();
+    std::cout << "\n";
+    print_rows(argv[1]);
+  } catch (std::exception const& e) {
+    std::cerr << "quality: " << e.what() << "\n";
+    return 2;
+  }
+}

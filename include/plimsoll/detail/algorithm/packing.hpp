@@ -1,0 +1,478 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The packing that placements are made of: the heaviest replica goes to the least loaded rank with
+/// a free slot.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/fixed_load.hpp>
+#include <plimsoll/detail/algorithm/topology.hpp>
+#include <plimsoll/detail/exact_math.hpp>
+#include <plimsoll/detail/report.hpp>
+#include <plimsoll/detail/scratch.hpp>
+#include <plimsoll/detail/team.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll::inline PLIMSOLL_ABI::detail {
+
+/// Where two replicas of one expert should not meet, as bodies see it.
+struct sharing_rule {
+  enum reach : std::int32_t { anywhere, rank, node };
+  reach apart = anywhere;  ///< replicas keep to ranks, or nodes, of their own
+  bool required = false;
+};
+
+/// One cell's packing. Costs are loads in fixed point, over the speed of a rank where there are
+/// any.
+struct packing_result {
+  double peak = 0;
+  double bound = 0;  ///< of every packing of the same replicas
+  index_t placed = 0;
+  index_t stuck = -1;  ///< an expert whose copies a required rule leaves without room
+};
+
+/// One cell's replicas and where they may go. All arrays are indexed by expert or slot of the
+/// layer.
+struct packing_problem {
+  fixed_load const* load;
+  vector_ref<std::int32_t const> copies;
+  topology const& where;
+  cell at;
+  sharing_rule rule;
+  vector_ref<std::int32_t> map;  ///< the expert of every slot; written for the cell's slots alone
+
+  PLIMSOLL_HD fixed_load weight(index_t expert) const {
+    return copies[expert] == 1
+               ? load[expert]
+               : divide_floor(load[expert], static_cast<std::uint32_t>(copies[expert]));
+  }
+  // Ranks of the cell count from 0.
+  PLIMSOLL_HD index_t begin(index_t rank) const {
+    return where.begin(at.layer, at.first_rank + rank);
+  }
+  PLIMSOLL_HD index_t end(index_t rank) const { return where.end(at.layer, at.first_rank + rank); }
+  PLIMSOLL_HD double cost(index_t rank, fixed_load carried) const {
+    return where.cost(at.first_rank + rank, carried);
+  }
+  /// Ranks or nodes, whichever replicas keep apart by; the node rule is for whole layers only.
+  PLIMSOLL_HD index_t domains() const {
+    return rule.apart == sharing_rule::node ? where.nodes : at.ranks;
+  }
+  PLIMSOLL_HD index_t domain_of(index_t rank) const {
+    return rule.apart == sharing_rule::node ? where.node_of(rank) : rank;
+  }
+  PLIMSOLL_HD index_t first_rank_of(index_t domain) const {
+    return rule.apart == sharing_rule::node ? where.first_rank(domain) : domain;
+  }
+};
+
+/// Scratch of `pack`: for the largest cell of a layer.
+PLIMSOLL_HD inline std::size_t packing_scratch_bytes(index_t experts, topology const& where,
+                                                     sharing_rule rule) {
+  index_t const ranks = where.ranks();
+  std::size_t bytes = scratch_bytes_of<std::uint64_t>(experts) +
+                      scratch_bytes_of<std::uint64_t>(ranks) +
+                      2 * scratch_bytes_of<std::int32_t>(ranks);
+  if (rule.apart != sharing_rule::anywhere) {
+    bytes += 2 * scratch_bytes_of<std::int32_t>(ranks);
+  }
+  if (rule.required) {
+    bytes +=
+        2 * scratch_bytes_of<std::int32_t>(experts) + 3 * scratch_bytes_of<std::int32_t>(ranks);
+  }
+  return bytes;
+}
+
+/// Moves replicas along the shortest chain that makes room for another copy of an expert: it takes
+/// the slot of a replica that takes the slot of another, and so on up to a free slot, and none
+/// comes to a domain that holds its expert. Such a chain exists whenever the replicas placed so far
+/// and this one fit under the rule at all (augmenting paths of bipartite matching).
+struct room_search {
+  packing_problem const& problem;
+  std::int32_t* next;      ///< [ranks] first free slot
+  std::int32_t* expanded;  ///< [experts] whether the expert's domains have been queued
+  std::int32_t* queue;     ///< [domains]
+  std::int32_t* slot_in;  ///< [domains] slot whose replica comes here; -1: the new copy; -2: unseen
+  std::int32_t* from;     ///< [domains] where that slot is
+
+  /// For one thread.
+  PLIMSOLL_HD bool insert(index_t expert, index_t experts) const {
+    index_t const domains = problem.domains();
+    for (index_t d = 0; d < domains; ++d) {
+      slot_in[d] = -2;
+    }
+    for (index_t e = 0; e < experts; ++e) {
+      expanded[e] = 0;
+    }
+    index_t tail = 0;
+    expand(expert, -1, -1, tail);
+    for (index_t head = 0; head < tail; ++head) {
+      index_t const d = queue[head];
+      for (index_t r = problem.first_rank_of(d); r < problem.first_rank_of(d + 1); ++r) {
+        if (next[r] < problem.end(r)) {
+          shift(expert, d, next[r]++);
+          return true;
+        }
+      }
+      for (index_t r = problem.first_rank_of(d); r < problem.first_rank_of(d + 1); ++r) {
+        for (index_t slot = problem.begin(r); slot < next[r]; ++slot) {
+          index_t const e = problem.map[slot];
+          if (expanded[e] == 0) {
+            expanded[e] = 1;
+            expand(e, slot, d, tail);
+          }
+        }
+      }
+    }
+    return false;
+  }
+
+ private:
+  PLIMSOLL_HD bool holds(index_t domain, index_t expert) const {
+    for (index_t r = problem.first_rank_of(domain); r < problem.first_rank_of(domain + 1); ++r) {
+      for (index_t slot = problem.begin(r); slot < next[r]; ++slot) {
+        if (problem.map[slot] == expert) {
+          return true;
+        }
+      }
+    }
+    return false;
+  }
+  /// Queues the domains that the replica in `slot` of domain `d` could move to.
+  PLIMSOLL_HD void expand(index_t expert, index_t slot, index_t d, index_t& tail) const {
+    for (index_t to = 0; to < problem.domains(); ++to) {
+      if (slot_in[to] == -2 && !holds(to, expert)) {
+        slot_in[to] = static_cast<std::int32_t>(slot);
+        from[to] = static_cast<std::int32_t>(d);
+        queue[tail++] = static_cast<std::int32_t>(to);
+      }
+    }
+  }
+  /// Fills `slot` of domain `d` and then each slot that thereby becomes free.
+  PLIMSOLL_HD void shift(index_t expert, index_t d, index_t slot) const {
+    while (slot_in[d] >= 0) {
+      index_t const source = slot_in[d];
+      problem.map[slot] = problem.map[source];
+      slot = source;
+      d = from[d];
+    }
+    problem.map[slot] = static_cast<std::int32_t>(expert);
+  }
+};
+
+/// Packs one cell: replicas by falling weight, then in the order of the cell's experts, each to the
+/// rank that it leaves least loaded among those with a free slot, then to the lowest. A rule about
+/// sharing narrows that choice first. Slots that stay free get -1.
+///
+/// Where every rank has one slot and all are used, and there are neither speeds nor rules, the
+/// replicas keep the order of their making, as in EPLB.
+template <class Team>
+class packer {
+ public:
+  PLIMSOLL_HD packer(Team& team, scratch memory, packing_problem const& problem, index_t experts)
+      : team_(team), p_(problem), experts_(experts), memory_(memory) {
+    keys_ = memory_.take<std::uint64_t>(experts);
+    carried_ = memory_.take<std::uint64_t>(p_.where.ranks());
+    next_ = memory_.take<std::int32_t>(p_.where.ranks());
+    end_ = memory_.take<std::int32_t>(p_.where.ranks());
+  }
+
+  /// All copies fit the cell's slots.
+  PLIMSOLL_HD packing_result pack() {
+    index_t const n = p_.at.experts;
+    index_t const ranks = p_.at.ranks;
+    team_.for_each(n, [this](index_t i) {
+      keys_[i] = heavier_first(p_.weight(p_.where.expert_of(p_.at, i)), i);
+    });
+    bool const plain = p_.where.speeds.data == nullptr && p_.rule.apart == sharing_rule::anywhere;
+    team_.for_each(ranks, [=, this](index_t r) {
+      next_[r] = static_cast<std::int32_t>(p_.begin(r));
+      end_[r] = static_cast<std::int32_t>(p_.end(r));
+      // A rank without slots stays behind all others.
+      carried_[r] = plain ? lighter_first(free_slots(r) > 0 ? 0 : load_mask, r) : 0;
+    });
+    open_ = team_.count(ranks, [this](index_t r) { return free_slots(r) > 0; });
+    slots_ = team_.sum(ranks, [this](index_t r) { return free_slots(r); });
+    packing_result result;
+    result.placed = team_.sum(
+        n, [this](index_t i) { return index_t{p_.copies[p_.where.expert_of(p_.at, i)]}; });
+    if (plain && result.placed == slots_ && open_ == slots_) {
+      fixed_load const heaviest =
+          team_.max(n, [this](index_t i) { return heavy_load_of(keys_[i]); });
+      result.peak = result.bound = static_cast<double>(n == 0 ? 0 : heaviest);
+      place_in_order();
+      return result;
+    }
+    team_.sort(keys_, n);
+    double const bound = lower_bound(result.placed);
+    if (plain) {
+      result.peak = static_cast<double>(place_lightest_first());
+    } else {
+      result.stuck = place_by_cost();
+      result.peak = team_.max(ranks, [this](index_t r) { return p_.cost(r, carried_[r]); });
+    }
+    result.bound = minimum{}(bound, result.peak);
+    team_.for_each(ranks, [this](index_t r) {
+      for (index_t slot = next_[r]; slot < end_[r]; ++slot) {
+        p_.map[slot] = -1;
+      }
+    });
+    return result;
+  }
+
+ private:
+  PLIMSOLL_HD fixed_load place_lightest_first() {
+    auto lightest = team_.queue(carried_, p_.at.ranks);
+    fixed_load peak = 0;
+    auto const place = [&](index_t e, fixed_load weight, std::int32_t copies) {
+      for (; copies > 0; --copies) {
+        std::uint64_t const rank = lightest.top();
+        index_t const r = id_of(rank);
+        fixed_load const load = light_load_of(rank) + weight;
+        std::int32_t const slot = next_[r];
+        team_.single([=, this] {
+          p_.map[slot] = static_cast<std::int32_t>(e);
+          next_[r] = slot + 1;
+        });
+        if (slot + 1 == end_[r]) {
+          lightest.pop();
+        } else {
+          lightest.replace_top(lighter_first(load, r));
+        }
+        peak = maximum{}(peak, load);
+      }
+    };
+    for (index_t i = 0; i < p_.at.experts;) {
+      fixed_load const weight = heavy_load_of(keys_[i]);
+      index_t const first = i++;
+      while (i < p_.at.experts && heavy_load_of(keys_[i]) == weight) {
+        ++i;
+      }
+      // Of experts that weigh the same, first copies come first, then second ones.
+      std::int32_t round = 0;
+      index_t left = i - first;  // experts with copies to place
+      for (; left > 1; ++round) {
+        left = 0;
+        for (index_t k = first; k < i; ++k) {
+          std::int32_t const copies = p_.copies[expert_at(k)];
+          place(expert_at(k), weight, copies > round ? 1 : 0);
+          left += copies > round + 1 ? 1 : 0;
+        }
+      }
+      for (index_t k = first; left > 0 && k < i; ++k) {
+        place(expert_at(k), weight, p_.copies[expert_at(k)] - round);
+      }
+    }
+    return peak;
+  }
+
+  /// Returns an expert that a required rule leaves without room, or -1.
+  PLIMSOLL_HD index_t place_by_cost() {
+    bool const apart = p_.rule.apart != sharing_rule::anywhere;
+    bool const nodes = p_.rule.apart == sharing_rule::node;
+    index_t const n = p_.at.experts;
+    index_t const ranks = p_.at.ranks;
+    // The round in which a rank, and a node, last took a copy.
+    std::int32_t* on_rank = nullptr;
+    std::int32_t* on_node = nullptr;
+    std::int32_t* missing = nullptr;
+    if (apart) {
+      on_rank = memory_.take<std::int32_t>(p_.where.ranks());
+      on_node = memory_.take<std::int32_t>(p_.where.ranks());
+      team_.for_each(ranks, [=](index_t r) { on_rank[r] = on_node[r] = -1; });
+    }
+    if (p_.rule.required) {
+      missing = memory_.take<std::int32_t>(experts_);
+    }
+    for (index_t i = 0; i < n; ++i) {
+      index_t const e = expert_at(i);
+      fixed_load const weight = heavy_load_of(keys_[i]);
+      auto const round = static_cast<std::int32_t>(i);
+      std::int32_t left = p_.copies[e];
+      for (; left > 0; --left) {
+        auto const least = [=, this](bool own_node, bool own_rank) {
+          return team_.argmin(ranks, [=, this](index_t r) {
+            bool const taken = next_[r] == end_[r] || (own_rank && on_rank[r] == round) ||
+                               (own_node && on_node[p_.where.node_of(r)] == round);
+            return taken ? highest<double> : p_.cost(r, carried_[r] + weight);
+          });
+        };
+        auto best = least(nodes, apart);
+        if (apart && best.key == highest<double>) {
+          if (p_.rule.required) {
+            break;
+          }
+          if (nodes) {
+            best = least(false, true);
+          }
+          if (best.key == highest<double>) {
+            best = least(false, false);
+          }
+        }
+        index_t const r = best.index;
+        team_.single([=, this] {
+          p_.map[next_[r]++] = static_cast<std::int32_t>(e);
+          carried_[r] += weight;
+          if (apart) {
+            on_rank[r] = round;
+          }
+          if (nodes) {
+            on_node[p_.where.node_of(r)] = round;
+          }
+        });
+      }
+      if (p_.rule.required) {
+        team_.single([=] { missing[i] = left; });
+      }
+    }
+    return p_.rule.required ? place_missing(missing) : -1;
+  }
+
+  PLIMSOLL_HD index_t place_missing(std::int32_t const* missing) {
+    index_t const n = p_.at.experts;
+    index_t const ranks = p_.where.ranks();
+    auto* const expanded = memory_.take<std::int32_t>(experts_);
+    auto* const queue = memory_.take<std::int32_t>(ranks);
+    auto* const slot_in = memory_.take<std::int32_t>(ranks);
+    auto* const from = memory_.take<std::int32_t>(ranks);
+    if (!team_.any(n, [=](index_t i) { return missing[i] > 0; })) {
+      return -1;
+    }
+    index_t const stuck = team_.broadcast([=, this] {
+      room_search const search{p_, next_, expanded, queue, slot_in, from};
+      for (index_t i = 0; i < n; ++i) {
+        for (std::int32_t left = missing[i]; left > 0; --left) {
+          if (!search.insert(expert_at(i), experts_)) {
+            return expert_at(i);
+          }
+        }
+      }
+      return index_t{-1};
+    });
+    team_.for_each(p_.at.ranks, [this](index_t r) {
+      fixed_load sum = 0;
+      for (index_t slot = p_.begin(r); slot < next_[r]; ++slot) {
+        sum += p_.weight(p_.map[slot]);
+      }
+      carried_[r] = sum;
+    });
+    return stuck;
+  }
+
+  /// With one replica per rank there is nothing to balance: first copies in the order of the cell's
+  /// experts, then further ones as `replicate` hands them out.
+  PLIMSOLL_HD void place_in_order() {
+    index_t const n = p_.at.experts;
+    auto* const slot_at = reinterpret_cast<std::int32_t*>(carried_);
+    std::int32_t* const made = next_;
+    team_.exclusive_scan(
+        p_.at.ranks, [this](index_t r) { return static_cast<std::int32_t>(free_slots(r)); }, end_);
+    team_.for_each(p_.at.ranks, [=, this](index_t r) {
+      if (p_.end(r) > next_[r]) {
+        slot_at[end_[r]] = next_[r];
+      }
+    });
+    team_.for_each(n, [=, this](index_t i) {
+      index_t const e = p_.where.expert_of(p_.at, i);
+      p_.map[slot_at[i]] = static_cast<std::int32_t>(e);
+      keys_[i] = heavier_first(p_.load[e], i);
+      made[i] = 1;
+    });
+    auto heaviest = team_.queue(keys_, n);
+    for (index_t position = n; position < slots_;) {
+      index_t const i = id_of(heaviest.top());
+      index_t const e = p_.where.expert_of(p_.at, i);
+      if (made[i] == p_.copies[e]) {
+        heaviest.pop();
+        continue;
+      }
+      std::int32_t const copies = made[i] + 1;
+      team_.single([=, this] {
+        p_.map[slot_at[position]] = static_cast<std::int32_t>(e);
+        made[i] = copies;
+      });
+      heaviest.replace_top(
+          heavier_first(divide_floor(p_.load[e], static_cast<std::uint32_t>(copies)), i));
+      ++position;
+    }
+  }
+
+  /// What no packing of these replicas can go below. `keys_` are sorted, and all slots free.
+  PLIMSOLL_HD double lower_bound(index_t copies) {
+    index_t const n = p_.at.experts;
+    index_t const ranks = p_.at.ranks;
+    if (n == 0) {
+      return 0;
+    }
+    fixed_load const total =
+        team_.sum(n, [this](index_t i) { return heavy_load_of(keys_[i]) * copies_of(i); });
+    // Two of the `open_ + 1` heaviest replicas share a rank.
+    fixed_load heaviest = heavy_load_of(keys_[0]);
+    for (index_t i = 0, before = 0; i < n && before <= open_; ++i) {
+      auto const after = before + static_cast<index_t>(copies_of(i));
+      if (open_ < after) {
+        fixed_load const weight = heavy_load_of(keys_[i]);
+        heaviest =
+            maximum{}(heaviest, weight + (before < open_ ? weight : heavy_load_of(keys_[i - 1])));
+      }
+      before = after;
+    }
+    if (copies == slots_) {
+      // No slot stays free: the heaviest replica has company, and a rank with many slots fills up.
+      index_t const most = team_.max(ranks, [this](index_t r) { return free_slots(r); });
+      index_t const fewest = team_.min(
+          ranks, [=, this](index_t r) { return free_slots(r) == 0 ? most : free_slots(r); });
+      heaviest = maximum{}(heaviest, heavy_load_of(keys_[0]) + lightest(fewest - 1));
+      heaviest = maximum{}(heaviest, lightest(most));
+    }
+    if (p_.where.speeds.data == nullptr) {
+      auto const open = static_cast<fixed_load>(open_);
+      return static_cast<double>(maximum{}(heaviest, (total + open - 1) / open));
+    }
+    auto const speed = [this](index_t r) {
+      return free_slots(r) > 0 ? p_.where.speed(p_.at.first_rank + r) : 0.0;
+    };
+    double const fastest = team_.max(ranks, speed);
+    double const together = team_.sum_ordered(ranks, speed);
+    return maximum{}(divide(static_cast<double>(heaviest), fastest),
+                     divide(static_cast<double>(total), together));
+  }
+
+  /// Slots of a rank that are free still.
+  PLIMSOLL_HD index_t free_slots(index_t rank) const { return end_[rank] - next_[rank]; }
+  /// The expert of the i-th key.
+  PLIMSOLL_HD index_t expert_at(index_t i) const {
+    return p_.where.expert_of(p_.at, id_of(keys_[i]));
+  }
+  PLIMSOLL_HD fixed_load copies_of(index_t i) const {
+    return static_cast<fixed_load>(p_.copies[expert_at(i)]);
+  }
+  /// Sum of the `count` lightest replicas.
+  PLIMSOLL_HD fixed_load lightest(index_t count) const {
+    fixed_load sum = 0;
+    auto left = static_cast<fixed_load>(count);
+    for (index_t i = p_.at.experts; i-- > 0 && left > 0;) {
+      fixed_load const copies = minimum{}(copies_of(i), left);
+      sum += copies * heavy_load_of(keys_[i]);
+      left -= copies;
+    }
+    return sum;
+  }
+
+  Team& team_;
+  packing_problem const& p_;
+  index_t experts_;
+  scratch memory_;
+  std::uint64_t* keys_;
+  std::uint64_t* carried_;  ///< load of every rank, or keys of the ranks
+  std::int32_t* next_;      ///< free slot of each rank
+  std::int32_t* end_;
+  index_t open_ = 0;  ///< ranks with slots
+  index_t slots_ = 0;
+};
+
+}  // namespace plimsoll::inline PLIMSOLL_ABI::detail

@@ -1,0 +1,574 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Bodies of the conversions between the forms of a placement, and of `validate`.
+///
+/// Whatever form comes in becomes a slot map in scratch memory first. From it an expert's slots
+/// are linked, in rising order, by a walk over all slots. That walk, and the one that finds a slot
+/// listed twice, are one thread's work, a short step per slot: a warp that sorts 320 slots instead
+/// takes as many steps, and the host many more. All else is done by the whole team.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/topology.hpp>
+#include <plimsoll/detail/report.hpp>
+#include <plimsoll/detail/scratch.hpp>
+#include <plimsoll/detail/team.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll::inline PLIMSOLL_ABI::detail {
+
+/// Lowest index in [0, n) for which `bad` holds, else n. Asks every index once.
+template <class Team, class F>
+PLIMSOLL_HD index_t first_where(Team& team, index_t n, F bad) {
+  return minimum{}(n, team.min(n, [=](index_t i) { return bad(i) ? i : n; }));
+}
+
+PLIMSOLL_HD inline problem_report refusal(fault what, index_t where, index_t got,
+                                          index_t also = -1) {
+  return problem_report{certificate{}, what, where, static_cast<double>(got), also};
+}
+
+// ----- lists padded with -1 ----------------------------------------------------------------------
+
+/// Row `row` of a layer's lists: entries before the first -1, and the place of the next entry
+/// behind it, or the width.
+struct padded_row {
+  index_t length;
+  index_t stray;
+};
+PLIMSOLL_HD inline padded_row measure_row(tensor_ref<std::int32_t const> const& lists,
+                                          index_t layer, index_t row) {
+  index_t const width = lists.extent(2);
+  padded_row result{0, 0};
+  while (result.length < width && lists(layer, row, result.length) != -1) {
+    ++result.length;
+  }
+  result.stray = result.length;
+  while (result.stray < width && lists(layer, row, result.stray) == -1) {
+    ++result.stray;
+  }
+  return result;
+}
+
+/// Where each row's entries begin if all are put in one line; `begin` has one place more than there
+/// are rows. Refuses entries behind a -1.
+template <class Team>
+PLIMSOLL_HD problem_report line_up(Team& team, tensor_ref<std::int32_t const> const& lists,
+                                   index_t layer, fault gap, index_t* begin) {
+  index_t const rows = lists.extent(1);
+  index_t const torn = first_where(team, rows, [=](index_t row) {
+    padded_row const measured = measure_row(lists, layer, row);
+    begin[row] = measured.length;
+    return measured.stray < lists.extent(2);
+  });
+  if (torn < rows) {
+    return refusal(gap, torn, lists(layer, torn, measure_row(lists, layer, torn).stray));
+  }
+  team.exclusive_scan(
+      rows + 1, [=](index_t row) { return row < rows ? begin[row] : index_t{0}; }, begin);
+  return problem_report{};
+}
+
+// ----- slot maps ---------------------------------------------------------------------------------
+
+/// A slot map as it comes in.
+struct slot_source {
+  matrix_ref<std::int32_t const> map;
+  index_t experts;
+
+  PLIMSOLL_HD index_t slots() const { return map.extent(1); }
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
+
+  /// Copies the layer's map to `owner`.
+  template <class Team>
+  PLIMSOLL_HD problem_report read(Team& team, scratch&, index_t layer, std::int32_t* owner) const {
+    index_t const unknown = first_where(team, slots(), [=, this](index_t s) {
+      owner[s] = map(layer, s);
+      return owner[s] < -1 || owner[s] >= experts;
+    });
+    return unknown < slots() ? refusal(fault::expert_id, unknown, owner[unknown])
+                             : problem_report{};
+  }
+};
+
+/// Lists of every expert's slots. Entries of expert e stand at places [begin[e], begin[e + 1]) of
+/// one line, and `slot_at(e, i)` is the i-th of them. Notes in `owner` which expert has a slot.
+template <class Team, class F>
+PLIMSOLL_HD problem_report claim_slots(Team& team, index_t const* begin, index_t experts,
+                                       index_t slots, F slot_at, std::int32_t* line,
+                                       std::int32_t* owner) {
+  auto const exists = [slots](std::int32_t slot) { return slot >= 0 && slot < slots; };
+  index_t const astray = first_where(team, experts, [=](index_t e) {
+    bool bad = false;
+    for (index_t place = begin[e]; place < begin[e + 1]; ++place) {
+      std::int32_t const slot = slot_at(e, place - begin[e]);
+      bad = bad || !exists(slot);
+      if (place <= slots) {  // of so many entries two are equal
+        line[place] = slot;
+      }
+    }
+    return bad;
+  });
+  if (astray < experts) {
+    index_t i = 0;
+    while (exists(slot_at(astray, i))) {
+      ++i;
+    }
+    return refusal(fault::replica_slot, astray, slot_at(astray, i));
+  }
+  team.for_each(slots, [=](index_t s) { owner[s] = -1; });
+  auto const twice = team.broadcast([=] {
+    for (index_t e = 0; e < experts; ++e) {
+      for (index_t place = begin[e]; place < begin[e + 1]; ++place) {
+        std::int32_t const slot = line[place];
+        if (owner[slot] >= 0) {
+          return extreme<index_t>{slot, e};
+        }
+        owner[slot] = static_cast<std::int32_t>(e);
+      }
+    }
+    return extreme<index_t>{0, -1};
+  });
+  return twice.index >= 0 ? refusal(fault::replica_twice, twice.index, twice.key)
+                          : problem_report{};
+}
+
+/// Replica lists in CSR form as they come in.
+struct replica_source {
+  matrix_ref<std::int32_t const> offsets;
+  matrix_ref<std::int32_t const> listed;
+  index_t experts;
+
+  PLIMSOLL_HD index_t slots() const { return listed.extent(1); }
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    return scratch_bytes_of<index_t>(experts + 1) + scratch_bytes_of<std::int32_t>(slots() + 1);
+  }
+
+  template <class Team>
+  PLIMSOLL_HD problem_report read(Team& team, scratch& memory, index_t layer,
+                                  std::int32_t* owner) const {
+    auto* const begin = memory.take<index_t>(experts + 1);
+    auto* const line = memory.take<std::int32_t>(slots() + 1);
+    team.for_each(experts + 1, [=, this](index_t e) { begin[e] = offsets(layer, e); });
+    index_t const falling = first_where(team, experts + 1, [=, this](index_t e) {
+      return e == 0 ? begin[e] != 0 : begin[e] < begin[e - 1] || begin[e] > slots();
+    });
+    if (falling <= experts) {
+      return refusal(fault::replica_offsets, falling, begin[falling]);
+    }
+    return claim_slots(
+        team, begin, experts, slots(),
+        [=, this](index_t e, index_t i) { return listed(layer, begin[e] + i); }, line, owner);
+  }
+};
+
+/// Replica lists padded with -1 as they come in.
+struct padded_source {
+  tensor_ref<std::int32_t const> lists;
+  index_t slot_count;
+
+  PLIMSOLL_HD index_t slots() const { return slot_count; }
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    return scratch_bytes_of<index_t>(lists.extent(1) + 1) +
+           scratch_bytes_of<std::int32_t>(slot_count + 1);
+  }
+
+  template <class Team>
+  PLIMSOLL_HD problem_report read(Team& team, scratch& memory, index_t layer,
+                                  std::int32_t* owner) const {
+    index_t const experts = lists.extent(1);
+    auto* const begin = memory.take<index_t>(experts + 1);
+    auto* const line = memory.take<std::int32_t>(slot_count + 1);
+    problem_report const torn = line_up(team, lists, layer, fault::replica_gap, begin);
+    if (torn.what != fault::none) {
+      return torn;
+    }
+    return claim_slots(
+        team, begin, experts, slot_count,
+        [=, this](index_t e, index_t i) { return lists(layer, e, i); }, line, owner);
+  }
+};
+
+// ----- from a slot map to an expert's slots ------------------------------------------------------
+
+/// Every expert's slots in rising order: first[e], next[first[e]], ..., -1.
+struct linked_slots {
+  std::int32_t* first;   ///< `[experts]`
+  std::int32_t* copies;  ///< `[experts + 1]`
+  std::int32_t* next;    ///< `[slots]`; -1 at an empty slot too
+
+  PLIMSOLL_HD static std::size_t scratch_bytes(index_t experts) {
+    return scratch_bytes_of<std::int32_t>(experts) + scratch_bytes_of<std::int32_t>(experts + 1);
+  }
+};
+
+/// The slot map `owner` becomes `next`.
+template <class Team>
+PLIMSOLL_HD linked_slots link_slots(Team& team, scratch& memory, std::int32_t* owner, index_t slots,
+                                    index_t experts) {
+  auto* const first = memory.take<std::int32_t>(experts);
+  auto* const copies = memory.take<std::int32_t>(experts + 1);
+  team.for_each(experts, [=](index_t e) {
+    first[e] = -1;
+    copies[e] = 0;
+  });
+  team.single([=] {
+    for (index_t s = slots; s-- > 0;) {
+      std::int32_t const e = owner[s];
+      if (e >= 0) {
+        owner[s] = first[e];
+        first[e] = static_cast<std::int32_t>(s);
+        ++copies[e];
+      }
+    }
+  });
+  return linked_slots{first, copies, owner};
+}
+
+/// What to make of a slot map; what is empty is not asked for.
+struct map_outputs {
+  matrix_ref<std::int32_t> physical_to_logical = {};
+  matrix_ref<std::int32_t> replica_count = {};
+  matrix_ref<std::int32_t> replica_offsets = {};
+  matrix_ref<std::int32_t> replica_slots = {};  ///< with the offsets
+  tensor_ref<std::int32_t> logical_to_physical = {};
+  matrix_ref<std::int32_t const> expected = {};  ///< a slot map that it must equal
+};
+
+/// Problem = layer. Reads one form and writes others.
+template <class Source>
+struct map_body {
+  using device_team = warp;
+
+  Source source;
+  index_t experts;
+  map_outputs out;
+  problem_report* reports = nullptr;
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    return scratch_bytes_of<std::int32_t>(source.slots()) + source.scratch_bytes() +
+           linked_slots::scratch_bytes(experts);
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
+    auto* const owner = memory.take<std::int32_t>(source.slots());
+    problem_report outcome = source.read(team, memory, layer, owner);
+    if (outcome.what == fault::none) {
+      outcome = out.expected.data == nullptr ? write(team, memory, layer, owner)
+                                             : compare(team, layer, owner);
+    }
+    team.single([=, this] { reports[layer] = outcome; });
+  }
+
+ private:
+  template <class Team>
+  PLIMSOLL_HD problem_report compare(Team& team, index_t layer, std::int32_t const* owner) const {
+    index_t const slots = source.slots();
+    auto const held = [=, this](index_t s) { return out.expected(layer, s); };
+    index_t const unknown = first_where(
+        team, slots, [=, this](index_t s) { return held(s) < -1 || held(s) >= experts; });
+    if (unknown < slots) {
+      return refusal(fault::expert_id, unknown, held(unknown));
+    }
+    index_t const elsewhere =
+        first_where(team, slots, [=](index_t s) { return owner[s] >= 0 && owner[s] != held(s); });
+    if (elsewhere < slots) {
+      return refusal(fault::replica_elsewhere, owner[elsewhere], held(elsewhere), elsewhere);
+    }
+    index_t const unlisted =
+        first_where(team, slots, [=](index_t s) { return owner[s] != held(s); });
+    return unlisted < slots ? refusal(fault::replica_unlisted, held(unlisted), unlisted)
+                            : problem_report{};
+  }
+
+  template <class Team>
+  PLIMSOLL_HD problem_report write(Team& team, scratch& memory, index_t layer,
+                                   std::int32_t* owner) const {
+    index_t const slots = source.slots();
+    if (out.physical_to_logical.data != nullptr) {
+      team.for_each(slots, [=, this](index_t s) { out.physical_to_logical(layer, s) = owner[s]; });
+      return problem_report{};
+    }
+    linked_slots const of = link_slots(team, memory, owner, slots, experts);
+    if (out.replica_count.data != nullptr) {
+      team.for_each(experts, [=, this](index_t e) { out.replica_count(layer, e) = of.copies[e]; });
+    }
+    if (out.logical_to_physical.data != nullptr) {
+      index_t const width = out.logical_to_physical.extent(2);
+      index_t const wide =
+          first_where(team, experts, [=](index_t e) { return of.copies[e] > width; });
+      if (wide < experts) {
+        return refusal(fault::replica_width, wide, width, of.copies[wide]);
+      }
+      team.for_each(experts, [=, this](index_t e) {
+        index_t i = 0;
+        for (std::int32_t slot = of.first[e]; slot >= 0; slot = of.next[slot]) {
+          out.logical_to_physical(layer, e, i++) = slot;
+        }
+        for (; i < width; ++i) {
+          out.logical_to_physical(layer, e, i) = -1;
+        }
+      });
+    }
+    if (out.replica_offsets.data != nullptr) {
+      auto* const begin = of.copies;
+      team.exclusive_scan(
+          experts + 1, [=, n = experts](index_t e) { return e < n ? begin[e] : 0; }, begin);
+      team.for_each(experts + 1, [=, this](index_t e) {
+        out.replica_offsets(layer, e) = begin[e];
+        index_t place = begin[e];
+        for (std::int32_t slot = e < experts ? of.first[e] : -1; slot >= 0; slot = of.next[slot]) {
+          out.replica_slots(layer, place++) = slot;
+        }
+      });
+      index_t const filled = begin[experts];
+      team.for_each(slots - filled,
+                    [=, this](index_t i) { out.replica_slots(layer, filled + i) = -1; });
+    }
+    return problem_report{};
+  }
+};
+
+// ----- ranks -------------------------------------------------------------------------------------
+
+/// A slot map whose slots belong to ranks.
+struct ranked_source {
+  slot_source source;
+  slot_ranges ranges;
+
+  PLIMSOLL_HD index_t slots() const { return source.slots(); }
+
+  template <class Team>
+  PLIMSOLL_HD problem_report read(Team& team, scratch& memory, index_t layer,
+                                  std::int32_t* owner) const {
+    index_t const ranks = ranges.ranks;
+    index_t const falling = ranges.first_fault(team, layer);
+    if (falling < ranks) {
+      return refusal(fault::rank_offsets, falling, ranges.end(layer, falling));
+    }
+    problem_report unknown = source.read(team, memory, layer, owner);
+    if (unknown.what != fault::none) {
+      index_t const rank = first_where(
+          team, ranks, [=, this](index_t r) { return ranges.end(layer, r) > unknown.where; });
+      unknown.also = rank < ranks ? rank : -1;
+      return unknown;
+    }
+    index_t const last = ranges.end(layer, ranks - 1);
+    index_t const stray =
+        last + first_where(team, slots() - last, [=](index_t i) { return owner[last + i] >= 0; });
+    return stray < slots() ? refusal(fault::stray_slot, stray, owner[stray]) : problem_report{};
+  }
+};
+
+/// Problem = layer.
+struct slots_to_ranks_body {
+  using device_team = warp;
+
+  ranked_source source;
+  tensor_ref<std::int32_t> rank_experts;
+  problem_report* reports = nullptr;
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    return scratch_bytes_of<std::int32_t>(source.slots());
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
+    auto* const owner = memory.take<std::int32_t>(source.slots());
+    problem_report outcome = source.read(team, memory, layer, owner);
+    if (outcome.what == fault::none) {
+      outcome = write(team, layer, owner);
+    }
+    team.single([=, this] { reports[layer] = outcome; });
+  }
+
+ private:
+  template <class Team>
+  PLIMSOLL_HD problem_report write(Team& team, index_t layer, std::int32_t const* owner) const {
+    slot_ranges const& ranges = source.ranges;
+    index_t const width = rank_experts.extent(2);
+    auto const held = [=, this](index_t r) {
+      index_t experts = 0;
+      for (index_t s = source.ranges.begin(layer, r); s < source.ranges.end(layer, r); ++s) {
+        experts += owner[s] >= 0 ? 1 : 0;
+      }
+      return experts;
+    };
+    index_t const wide =
+        first_where(team, ranges.ranks, [=](index_t r) { return held(r) > width; });
+    if (wide < ranges.ranks) {
+      return refusal(fault::rank_width, wide, width, held(wide));
+    }
+    team.for_each(ranges.ranks, [=, this](index_t r) {
+      index_t i = 0;
+      for (index_t s = source.ranges.begin(layer, r); s < source.ranges.end(layer, r); ++s) {
+        if (owner[s] >= 0) {
+          rank_experts(layer, r, i++) = owner[s];
+        }
+      }
+      for (; i < width; ++i) {
+        rank_experts(layer, r, i) = -1;
+      }
+    });
+    return problem_report{};
+  }
+};
+
+/// Problem = layer.
+struct ranks_to_slots_body {
+  using device_team = warp;
+
+  tensor_ref<std::int32_t const> rank_experts;
+  matrix_ref<std::int32_t> physical_to_logical;
+  matrix_ref<std::int32_t> rank_offsets;
+  problem_report* reports = nullptr;
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    return scratch_bytes_of<index_t>(rank_experts.extent(1) + 1);
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
+    auto* const begin = memory.take<index_t>(rank_experts.extent(1) + 1);
+    problem_report const outcome = convert(team, layer, begin);
+    team.single([=, this] { reports[layer] = outcome; });
+  }
+
+ private:
+  template <class Team>
+  PLIMSOLL_HD problem_report convert(Team& team, index_t layer, index_t* begin) const {
+    index_t const ranks = rank_experts.extent(1);
+    index_t const slots = physical_to_logical.extent(1);
+    problem_report const torn = line_up(team, rank_experts, layer, fault::rank_gap, begin);
+    if (torn.what != fault::none) {
+      return torn;
+    }
+    /// Place of the first entry that is no expert's id, or the length.
+    auto const unknown_of = [=, this](index_t r) {
+      index_t i = 0;
+      while (begin[r] + i < begin[r + 1] && rank_experts(layer, r, i) >= 0 &&
+             rank_experts(layer, r, i) < expert_limit) {
+        ++i;
+      }
+      return i;
+    };
+    index_t const unknown = first_where(
+        team, ranks, [=](index_t r) { return begin[r] + unknown_of(r) < begin[r + 1]; });
+    if (unknown < ranks) {
+      return refusal(fault::rank_entry, unknown, rank_experts(layer, unknown, unknown_of(unknown)));
+    }
+    index_t const total = begin[ranks];
+    if (total > slots) {
+      return refusal(fault::rank_total, -1, slots, total);
+    }
+    team.for_each(ranks + 1, [=, this](index_t r) {
+      rank_offsets(layer, r) = static_cast<std::int32_t>(begin[r]);
+      for (index_t place = begin[r]; r < ranks && place < begin[r + 1]; ++place) {
+        physical_to_logical(layer, place) = rank_experts(layer, r, place - begin[r]);
+      }
+    });
+    team.for_each(slots - total,
+                  [=, this](index_t i) { physical_to_logical(layer, total + i) = -1; });
+    return problem_report{};
+  }
+};
+
+// ----- validate ----------------------------------------------------------------------------------
+
+/// Problem = layer.
+struct validation_body {
+  using device_team = warp;
+
+  ranked_source source;
+  matrix_ref<std::int32_t const> replica_count;
+  vector_ref<std::uint8_t const> active;  ///< `[ranks]` or empty
+  index_t groups;  ///< of ranks that hold at most one replica of an expert; 0: any number
+  fault shared;    ///< what it is if they hold more
+  problem_report* reports = nullptr;
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    return scratch_bytes_of<std::int32_t>(source.slots()) +
+           linked_slots::scratch_bytes(replica_count.extent(1));
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
+    auto* const owner = memory.take<std::int32_t>(source.slots());
+    problem_report outcome = source.read(team, memory, layer, owner);
+    if (outcome.what == fault::none) {
+      outcome = examine(team, memory, layer, owner);
+    }
+    team.single([=, this] { reports[layer] = outcome; });
+  }
+
+ private:
+  /// First slot of the first rank of a group.
+  PLIMSOLL_HD index_t begin_of(index_t layer, index_t group) const {
+    return source.ranges.begin(layer, group * source.ranges.ranks / groups);
+  }
+
+  template <class Team>
+  PLIMSOLL_HD problem_report examine(Team& team, scratch& memory, index_t layer,
+                                     std::int32_t* owner) const {
+    slot_ranges const& ranges = source.ranges;
+    index_t const experts = replica_count.extent(1);
+    linked_slots const of = link_slots(team, memory, owner, source.slots(), experts);
+
+    index_t const missing =
+        first_where(team, experts, [=](index_t e) { return of.copies[e] == 0; });
+    if (missing < experts) {
+      return refusal(fault::missing_expert, missing, 0);
+    }
+    index_t const miscounted = first_where(
+        team, experts, [=, this](index_t e) { return of.copies[e] != replica_count(layer, e); });
+    if (miscounted < experts) {
+      return refusal(fault::miscounted, miscounted, replica_count(layer, miscounted),
+                     of.copies[miscounted]);
+    }
+
+    // An expert's slots are linked in rising order, so replicas of one group follow each other.
+    auto const shared_in = [=, this](index_t group) {
+      index_t const end = begin_of(layer, group + 1);
+      index_t slot = begin_of(layer, group);
+      while (slot < end && (of.next[slot] < 0 || of.next[slot] >= end)) {
+        ++slot;
+      }
+      return slot;
+    };
+    index_t const crowded = first_where(
+        team, groups, [=, this](index_t g) { return shared_in(g) < begin_of(layer, g + 1); });
+    if (crowded < groups) {
+      index_t replicas = 0;
+      index_t const found = shared_in(crowded);
+      for (index_t s = found; s >= 0 && s < begin_of(layer, crowded + 1); s = of.next[s]) {
+        ++replicas;
+      }
+      return refusal(shared, source.source.map(layer, found), replicas, crowded);
+    }
+
+    if (active.data != nullptr) {
+      auto const filled_in = [=, this](index_t r) {
+        index_t slot = source.ranges.begin(layer, r);
+        while (slot < source.ranges.end(layer, r) && source.source.map(layer, slot) < 0) {
+          ++slot;
+        }
+        return slot;
+      };
+      index_t const dead = first_where(team, ranges.ranks, [=, this](index_t r) {
+        return active[r] == 0 && filled_in(r) < source.ranges.end(layer, r);
+      });
+      if (dead < ranges.ranks) {
+        index_t const slot = filled_in(dead);
+        return refusal(fault::dead_rank, slot, source.source.map(layer, slot), dead);
+      }
+    }
+    return problem_report{};
+  }
+};
+
+}  // namespace plimsoll::inline PLIMSOLL_ABI::detail

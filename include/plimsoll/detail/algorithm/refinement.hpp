@@ -1,0 +1,491 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Body of `refine`: swaps replicas off the most loaded rank, and moves copies between experts.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/fixed_load.hpp>
+#include <plimsoll/detail/algorithm/packing.hpp>
+#include <plimsoll/detail/algorithm/placement.hpp>
+#include <plimsoll/detail/algorithm/placement_maps.hpp>
+#include <plimsoll/detail/algorithm/topology.hpp>
+#include <plimsoll/detail/exact_math.hpp>
+#include <plimsoll/detail/report.hpp>
+#include <plimsoll/detail/scratch.hpp>
+#include <plimsoll/detail/serial_team.hpp>
+#include <plimsoll/detail/team.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll::inline PLIMSOLL_ABI::detail {
+
+/// Improves one cell.
+template <class Team>
+class refiner {
+ public:
+  struct outcome {
+    double peak = 0;
+    double bound = 0;
+    std::int64_t work = 0;
+    bool limited = false;  ///< stopped by the number of trials
+  };
+
+  /// `problem.map` is the plan to improve and `problem.copies` its counts, which change through
+  /// `counts`; `rank_of` tells the rank of every slot that may be used, -1 for the others.
+  PLIMSOLL_HD refiner(Team& team, scratch memory, packing_problem const& problem,
+                      std::int32_t const* rank_of, std::int32_t* counts, index_t experts,
+                      double tolerance)
+      : team_(team),
+        p_(problem),
+        rank_of_(rank_of),
+        counts_(counts),
+        experts_(experts),
+        tolerance_(tolerance),
+        memory_(memory) {
+    index_t const slots = p_.map.extent(0);
+    weight_ = memory_.take<double>(slots);
+    carried_ = memory_.take<double>(p_.where.ranks());
+    trial_map_ = memory_.take<std::int32_t>(slots);
+    donors_ = memory_.take<std::uint64_t>(experts);
+    takers_ = memory_.take<std::uint64_t>(experts);
+  }
+  PLIMSOLL_HD static std::size_t scratch_bytes(index_t experts, topology const& where,
+                                               sharing_rule rule) {
+    index_t const slots = where.ranges.slots;
+    return scratch_bytes_of<double>(slots) + scratch_bytes_of<double>(where.ranks()) +
+           scratch_bytes_of<std::int32_t>(slots) + 2 * scratch_bytes_of<std::uint64_t>(experts) +
+           packing_scratch_bytes(experts, where, rule);
+  }
+
+  PLIMSOLL_HD outcome improve(std::int64_t trials) {
+    outcome result;
+    first_slot_ = p_.begin(0);
+    slots_ = p_.where.ranges.begin(p_.at.layer, p_.at.first_rank + p_.at.ranks) - first_slot_;
+    meetings_ = meetings(p_.map);
+    // The greedy packing of the same counts may be better, and brings its bound.
+    packing_problem trial = p_;
+    trial.map = vector_ref<std::int32_t>(trial_map_, p_.map.extent(0));
+    packing_result const greedy = pack(trial);
+    bool const choose = trials > 0 && usable_slots() > p_.at.experts;
+    bound_ = choose ? bound_for_any_counts() : greedy.bound;
+    result.peak = descend(p_.map, result.work);
+    if (greedy.stuck < 0 && greedy.peak < result.peak) {
+      try_plan(trial.map, result);
+    }
+    std::int64_t tried = 0;
+    while (choose && result.peak > target() && exchange(trial, trials, tried, result)) {
+    }
+    result.work += tried;
+    result.limited = choose && tried == trials && result.peak > target();
+    result.bound = minimum{}(bound_, result.peak);
+    return result;
+  }
+
+ private:
+  PLIMSOLL_HD double target() const { return multiply(bound_, add(1.0, tolerance_)); }
+
+  PLIMSOLL_HD index_t usable_slots() {
+    return team_.sum(p_.at.ranks, [this](index_t r) { return p_.end(r) - p_.begin(r); });
+  }
+
+  PLIMSOLL_NOINLINE PLIMSOLL_HD packing_result pack(packing_problem const& problem) {
+    return packer<Team>(team_, memory_, problem, experts_).pack();
+  }
+
+  /// Tries plans with one copy moved from one expert to another, or made for a free slot, and takes
+  /// the first that is better: greedy packing, then swaps. Givers that stay light and takers that
+  /// are heavy come first. Returns false where all have been tried.
+  PLIMSOLL_HD bool exchange(packing_problem const& trial, std::int64_t trials, std::int64_t& tried,
+                            outcome& result) {
+    index_t const n = p_.at.experts;
+    index_t const used =
+        team_.sum(n, [this](index_t i) { return index_t{counts_[p_.where.expert_of(p_.at, i)]}; });
+    index_t const free = used < usable_slots() ? 1 : 0;  // a giver that is no expert
+    index_t const givers = free + team_.count(n, [this](index_t i) {
+      return counts_[p_.where.expert_of(p_.at, i)] > 1;
+    });
+    team_.for_each(n, [this](index_t i) {
+      index_t const e = p_.where.expert_of(p_.at, i);
+      donors_[i] = lighter_first(
+          counts_[e] == 1 ? load_mask
+                          : divide_floor(p_.load[e], static_cast<std::uint32_t>(counts_[e] - 1)),
+          e);
+      takers_[i] = heavier_first(p_.weight(e), e);
+    });
+    team_.sort(donors_, n);
+    team_.sort(takers_, n);
+    for (index_t diagonal = 0; diagonal < givers + n - 1; ++diagonal) {
+      for (index_t i = maximum{}(diagonal - n + 1, index_t{0});
+           i <= minimum{}(diagonal, givers - 1); ++i) {
+        index_t const from = i < free ? index_t{-1} : id_of(donors_[i - free]);
+        index_t const to = id_of(takers_[diagonal - i]);
+        if (from == to || counts_[to] == rank_limit) {
+          continue;
+        }
+        if (tried == trials) {
+          return false;
+        }
+        ++tried;
+        move_copy(from, to);
+        packing_result const packed = pack(trial);
+        if (packed.stuck < 0 && packed.bound < result.peak && try_plan(trial.map, result)) {
+          return true;
+        }
+        move_copy(to, from);
+      }
+    }
+    return false;
+  }
+
+  PLIMSOLL_HD void move_copy(index_t from, index_t to) {
+    team_.single([=, this] {
+      if (from >= 0) {
+        --counts_[from];
+      }
+      if (to >= 0) {
+        ++counts_[to];
+      }
+    });
+  }
+
+  /// Swaps, and takes the plan if it is better then.
+  PLIMSOLL_HD bool try_plan(vector_ref<std::int32_t> map, outcome& result) {
+    double const peak = descend(map, result.work);
+    if (peak >= result.peak || meetings(map) > meetings_) {
+      return false;
+    }
+    team_.for_each(slots_, [=, this](index_t i) {
+      if (rank_of_[first_slot_ + i] >= 0) {
+        p_.map[first_slot_ + i] = map[first_slot_ + i];
+      }
+    });
+    result.peak = peak;
+    return true;
+  }
+
+  /// Swaps a replica of the most loaded rank with a lighter one, or a free slot, of another rank,
+  /// as long as that helps; each time so that the worse of the two gets as light as it can. Returns
+  /// the peak.
+  ///
+  /// Of two ranks that swap, both then cost less than the peak, and no other rank changes; so
+  /// either the peak falls or fewer ranks have it, and no plan comes twice. That holds for rounded
+  /// costs too, since they are functions of exact loads.
+  PLIMSOLL_NOINLINE PLIMSOLL_HD double descend(vector_ref<std::int32_t> map, std::int64_t& swaps) {
+    team_.for_each(p_.at.ranks, [=, this](index_t r) {
+      double sum = 0;
+      for (index_t slot = p_.begin(r); slot < p_.end(r); ++slot) {
+        weight_[slot] = map[slot] < 0 ? 0.0 : static_cast<double>(p_.weight(map[slot]));
+        sum = add(sum, weight_[slot]);
+      }
+      carried_[r] = sum;
+    });
+    for (;;) {
+      auto const busiest =
+          team_.argmax(p_.at.ranks, [this](index_t r) { return cost(r, carried_[r]); });
+      if (busiest.key <= target()) {
+        return busiest.key;
+      }
+      index_t const p = busiest.index;
+      giver const from{p, p_.begin(p), p_.end(p), busiest.key, carried_[p]};
+      auto const best = team_.argmin(
+          slots_, [=, this](index_t i) { return best_swap(map, from, first_slot_ + i).key; });
+      index_t const in = first_slot_ + best.index;
+      index_t const out = best_swap(map, from, in).index;
+      if (out < 0) {
+        return busiest.key;
+      }
+      ++swaps;
+      team_.single([=, this] {
+        index_t const r = rank_of_[in] - p_.at.first_rank;
+        double const light = weight_[in];
+        double const less = add(weight_[out], -light);
+        carried_[p] = add(carried_[p], -less);
+        carried_[r] = add(carried_[r], less);
+        weight_[in] = weight_[out];
+        weight_[out] = light;
+        std::int32_t const e = map[out];
+        map[out] = map[in];
+        map[in] = e;
+      });
+    }
+  }
+
+  /// The most loaded rank.
+  struct giver {
+    index_t rank;
+    index_t begin;
+    index_t end;
+    double cost;
+    double carried;
+  };
+  /// The slot of `from` to swap with slot `in`, and what the worse rank costs then; index -1 where
+  /// none helps.
+  PLIMSOLL_HD extreme<double> best_swap(vector_ref<std::int32_t> map, giver const& from,
+                                        index_t in) const {
+    extreme<double> best{highest<double>, -1};
+    index_t const r = rank_of_[in] - p_.at.first_rank;
+    if (r < 0 || r == from.rank) {
+      return best;
+    }
+    double const light = weight_[in];
+    double const room = add(multiply(from.cost, speed(r)), -carried_[r]);
+    for (index_t out = from.begin; out < from.end; ++out) {
+      double const less = add(weight_[out], -light);
+      if (less > 0 && less < room) {  // most others end here
+        double const after =
+            maximum{}(cost(from.rank, add(from.carried, -less)), cost(r, add(carried_[r], less)));
+        if (after < minimum{}(from.cost, best.key) && may_swap(map, out, from.rank, in, r)) {
+          best = {after, out};
+        }
+      }
+    }
+    return best;
+  }
+
+  PLIMSOLL_HD double speed(index_t rank) const { return p_.where.speed(p_.at.first_rank + rank); }
+  /// Loads are whole numbers below 2^53 here, so their sums are exact.
+  PLIMSOLL_HD double cost(index_t rank, double carried) const {
+    return p_.where.speeds.data == nullptr ? carried : divide(carried, speed(rank));
+  }
+
+  /// Whether neither replica would come to a rank (or node) that holds its expert already.
+  PLIMSOLL_HD bool may_swap(vector_ref<std::int32_t> map, index_t slot_a, index_t a, index_t slot_b,
+                            index_t b) const {
+    if (p_.rule.apart == sharing_rule::anywhere || p_.domain_of(a) == p_.domain_of(b)) {
+      return true;
+    }
+    return !holds(map, b, map[slot_a], slots_end()) && !holds(map, a, map[slot_b], slots_end());
+  }
+  /// Replicas on a rank (or node) where an earlier slot holds their expert, against the rule.
+  PLIMSOLL_HD index_t meetings(vector_ref<std::int32_t> map) {
+    if (p_.rule.apart == sharing_rule::anywhere || p_.rule.required) {
+      return 0;
+    }
+    return team_.count(slots_, [=, this](index_t i) {
+      index_t const slot = first_slot_ + i;
+      index_t const r = rank_of_[slot] - p_.at.first_rank;
+      return r >= 0 && holds(map, r, map[slot], slot);
+    });
+  }
+  /// Whether the rank (or its node) has the expert in a slot before `end`.
+  PLIMSOLL_HD bool holds(vector_ref<std::int32_t> map, index_t rank, std::int32_t expert,
+                         index_t end) const {
+    index_t const domain = p_.domain_of(rank);
+    for (index_t r = p_.first_rank_of(domain); r < p_.first_rank_of(domain + 1) && expert >= 0;
+         ++r) {
+      index_t const last = minimum{}(end, p_.end(r));
+      for (index_t slot = p_.begin(r); slot < last; ++slot) {
+        if (map[slot] == expert) {
+          return true;
+        }
+      }
+    }
+    return false;
+  }
+  PLIMSOLL_HD index_t slots_end() const { return first_slot_ + slots_; }
+
+  /// What no plan can go below, whatever its counts: the mean, and the lightest heaviest replica
+  /// that the slots allow.
+  PLIMSOLL_HD double bound_for_any_counts() {
+    index_t const n = p_.at.experts;
+    index_t const ranks = p_.at.ranks;
+    auto const open_speed = [this](index_t r) { return p_.end(r) > p_.begin(r) ? speed(r) : 0.0; };
+    if (n == 0) {
+      return 0;
+    }
+    fixed_load const total =
+        team_.sum(n, [this](index_t i) { return p_.load[p_.where.expert_of(p_.at, i)]; });
+    double const fastest = team_.max(ranks, open_speed);
+    double const together = team_.sum_ordered(ranks, open_speed);
+    double const mean = divide(static_cast<double>(total), together);
+    // The lightest weight to which all experts can be split within the slots, where it is more than
+    // the fastest rank's part of the mean.
+    index_t const usable = usable_slots();
+    auto const fits = [=, this](fixed_load weight) {
+      return usable >= team_.sum(n, [=, this](index_t i) {
+        auto const load = static_cast<double>(p_.load[p_.where.expert_of(p_.at, i)]);
+        // Copies so that load / copies, rounded down, is at most `weight`.
+        double const more = divide(load, static_cast<double>(weight + 1));
+        return 1 + (more < static_cast<double>(usable) ? static_cast<index_t>(more) : usable);
+      });
+    };
+    auto low = static_cast<fixed_load>(multiply(mean, fastest));
+    if (!fits(low)) {
+      for (fixed_load high = total; low < high;) {
+        fixed_load const middle = low + (high - low) / 2;
+        if (fits(middle)) {
+          high = middle;
+        } else {
+          low = middle + 1;
+        }
+      }
+      return maximum{}(mean, divide(static_cast<double>(low), fastest));
+    }
+    return mean;
+  }
+
+  Team& team_;
+  packing_problem const& p_;
+  std::int32_t const* rank_of_;
+  std::int32_t* counts_;
+  index_t experts_;
+  double tolerance_;
+  double bound_ = 0;
+  index_t first_slot_ = 0;
+  index_t slots_ = 0;     ///< of the cell, dead ranks' included
+  index_t meetings_ = 0;  ///< that the given plan has
+  double* weight_;        ///< of the replica in every slot
+  double* carried_;       ///< of every rank
+  std::int32_t* trial_map_;
+  std::uint64_t* donors_;
+  std::uint64_t* takers_;
+  scratch memory_;
+};
+
+/// Problem = layer.
+template <class Loads>
+struct refinement_body {
+  using device_team = block<128>;
+
+  Loads loads;
+  topology where;
+  sharing_rule rule;
+  double tolerance;
+  std::int64_t trials;  ///< plans with other counts to try; 0: counts stay
+  matrix_ref<std::int32_t> physical_to_logical;
+  matrix_ref<std::int32_t> replica_count;
+  problem_report* reports;
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    index_t const experts = loads.extent(1);
+    index_t const slots = where.ranges.slots;
+    return scratch_bytes_of<fixed_load>(experts) + scratch_bytes_of<std::int32_t>(experts) +
+           scratch_bytes_of<std::int32_t>(slots) +
+           maximum{}(scratch_bytes_of<std::int32_t>(slots) + linked_slots::scratch_bytes(experts),
+                     refiner<serial_team>::scratch_bytes(experts, where, rule));
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
+    index_t const experts = loads.extent(1);
+    problem_report* const report = reports + layer;
+    auto* const load = memory.take<fixed_load>(experts);
+    auto* const counts = memory.take<std::int32_t>(experts);
+    auto* const rank_of = memory.take<std::int32_t>(where.ranges.slots);
+    auto const map = row_of(physical_to_logical, layer);
+    load_scale const scale =
+        scale_loads(team, experts, [this, layer](index_t e) { return loads(layer, e); });
+    problem_report outcome = scale.report();
+    if (outcome.what == fault::none) {
+      outcome = where.refuse(team, layer, experts, load);  // whose memory is still free
+    }
+    if (outcome.what == fault::none) {
+      outcome = read_plan(team, memory, layer, map, rank_of, counts);
+    }
+    if (outcome.what == fault::none) {
+      team.for_each(experts,
+                    [=, this](index_t e) { load[e] = to_fixed(loads(layer, e), scale.shift); });
+      outcome.result = improve(team, memory, layer, load, rank_of, counts, scale.shift);
+      team.for_each(experts, [=, this](index_t e) { replica_count(layer, e) = counts[e]; });
+    }
+    team.single([=] { *report = outcome; });
+  }
+
+ private:
+  template <class Team>
+  PLIMSOLL_HD certificate improve(Team& team, scratch memory, index_t layer, fixed_load const* load,
+                                  std::int32_t const* rank_of, std::int32_t* counts,
+                                  int shift) const {
+    index_t const experts = loads.extent(1);
+    packing_problem problem{load,  vector_ref<std::int32_t const>(counts, experts),
+                            where, {},
+                            rule,  row_of(physical_to_logical, layer)};
+    typename refiner<Team>::outcome all;
+    for (index_t position = 0; position < where.cells(); ++position) {
+      problem.at = where.cell_at(layer, position, experts);
+      auto const one =
+          refiner<Team>(team, memory, problem, rank_of, counts, experts, tolerance).improve(trials);
+      all.peak = maximum{}(all.peak, one.peak);
+      all.bound = maximum{}(all.bound, one.bound);
+      all.work += one.work;
+      all.limited = all.limited || one.limited;
+    }
+    certificate result = certify(all.peak, all.bound, all.work, shift);
+    if (result.status != certificate_status::optimal) {
+      result.status = all.peak <= multiply(all.bound, add(1.0, tolerance))
+                          ? certificate_status::within_tolerance
+                      : all.limited ? certificate_status::work_limit
+                                    : certificate_status::feasible;
+    }
+    return result;
+  }
+
+  /// Finds the rank of every slot and counts the replicas of every expert; or what is wrong.
+  template <class Team>
+  PLIMSOLL_HD problem_report read_plan(Team& team, scratch memory, index_t layer,
+                                       vector_ref<std::int32_t> map, std::int32_t* rank_of,
+                                       std::int32_t* counts) const {
+    index_t const experts = loads.extent(1);
+    index_t const slots = where.ranges.slots;
+    team.for_each(slots, [=](index_t slot) { rank_of[slot] = -1; });
+    team.for_each(where.ranks(), [=, this](index_t r) {
+      for (index_t slot = where.begin(layer, r); slot < where.end(layer, r); ++slot) {
+        rank_of[slot] = static_cast<std::int32_t>(r);
+      }
+    });
+    index_t const bad = first_where(team, slots, [=](index_t slot) {
+      std::int32_t const e = map[slot];
+      return e < -1 || e >= experts || (e >= 0 && rank_of[slot] < 0);
+    });
+    if (bad < slots) {
+      bool const known = map[bad] >= -1 && map[bad] < experts;
+      return refusal(known ? fault::unusable_slot : fault::expert_id, bad, map[bad]);
+    }
+    auto* const owner = memory.take<std::int32_t>(slots);
+    team.for_each(slots, [=](index_t slot) { owner[slot] = map[slot]; });
+    linked_slots const of = link_slots(team, memory, owner, slots, experts);
+    index_t const unusable = first_where(
+        team, experts, [=](index_t e) { return of.copies[e] < 1 || of.copies[e] > rank_limit; });
+    if (unusable < experts) {
+      return refusal(fault::copies, unusable, of.copies[unusable]);
+    }
+    team.for_each(experts, [=](index_t e) { counts[e] = of.copies[e]; });
+    for (index_t c = 0; c < where.cells(); ++c) {
+      cell const at = where.cell_at(layer, c, experts);
+      index_t const begin = where.begin(layer, at.first_rank);
+      index_t const end = where.ranges.begin(layer, at.first_rank + at.ranks);
+      index_t const stray = first_where(team, at.experts, [=, this](index_t i) {
+        std::int32_t slot = of.first[where.expert_of(at, i)];
+        while (slot >= begin && slot < end) {
+          slot = of.next[slot];
+        }
+        return slot >= 0;
+      });
+      if (stray < at.experts) {
+        return refusal(fault::off_node, where.expert_of(at, stray), c);
+      }
+    }
+    if (rule.required) {
+      // An expert's slots are linked in rising order, so neighbours meet if any do.
+      bool const nodes = rule.apart == sharing_rule::node;
+      index_t const meeting = first_where(team, slots, [=, this](index_t slot) {
+        if (of.next[slot] < 0) {
+          return false;
+        }
+        index_t const a = rank_of[slot];
+        index_t const b = rank_of[of.next[slot]];
+        return a == b || (nodes && where.node_of(a) == where.node_of(b));
+      });
+      if (meeting < slots) {
+        return refusal(nodes ? fault::shared_node : fault::shared_rank, map[meeting], 2,
+                       nodes ? where.node_of(rank_of[meeting]) : rank_of[meeting]);
+      }
+    }
+    return problem_report{};
+  }
+};
+
+}  // namespace plimsoll::inline PLIMSOLL_ABI::detail

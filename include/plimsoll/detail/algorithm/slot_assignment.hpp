@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Body of `slot_assignment`: CRAFT's algorithm 3, with the ranks' running totals kept as two
+/// levels.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/report.hpp>
+#include <plimsoll/detail/scratch.hpp>
+#include <plimsoll/detail/team.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll::inline PLIMSOLL_ABI::detail {
+
+/// Picks `chosen` of `tied` ranks evenly: the i-th at floor(i * tied / chosen), or, where both ends
+/// are to be among them, at floor(i * (tied - 1) / (chosen - 1) + 1/2).
+struct even_choice {
+  std::uint32_t tied;
+  std::uint32_t chosen;
+  bool endpoints;
+
+  /// How many of the chosen stand before `place`, 0 to tied: the least i whose place is not before
+  /// it. Ranks number less than 2^15, so 32 bits hold the products.
+  PLIMSOLL_HD std::int32_t before(std::int32_t place) const {
+    auto const p = static_cast<std::uint32_t>(place);
+    std::uint32_t count = minimum{}(p, chosen);
+    if (!endpoints) {
+      count = (p * chosen + tied - 1) / tied;
+    } else if (p > 0 && chosen > 1) {
+      std::uint32_t const divisor = 2 * (tied - 1);
+      count = ((2 * p - 1) * (chosen - 1) + divisor - 1) / divisor;
+    }
+    return static_cast<std::int32_t>(count);
+  }
+};
+
+/// One problem: the layers follow one another.
+///
+/// In each layer every living rank gets floor(slots / living), so only the remainder tells them
+/// apart. It goes to ranks with the lowest running totals; these differ by one at most, so it is
+/// enough to know who is on the upper level.
+struct slot_assignment_body {
+  using device_team = warp;  // two short calls per layer, one after another: cheap barriers count
+
+  vector_ref<std::int32_t const> layer_slots;
+  vector_ref<std::uint8_t const> active;  ///< `[ranks]` or empty
+  index_t ranks;
+  bool endpoints;
+  matrix_ref<std::int32_t> rank_offsets;
+  problem_report* report;
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    return scratch_bytes_of<standing>(ranks + 1) + 2 * scratch_bytes_of<std::int32_t>(ranks + 1);
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t /*problem*/) const {
+    // One element more than there are ranks, nobody's, for the end of the last rank.
+    auto* const standings = memory.take<standing>(ranks + 1);
+    auto* const living_before = memory.take<std::int32_t>(ranks + 1);
+    auto* const tied_before = memory.take<std::int32_t>(ranks + 1);
+    std::int32_t const living = team.exclusive_scan(
+        ranks + 1, [this](index_t r) { return static_cast<std::int32_t>(lives(r)); },
+        living_before);
+    index_t const layers = layer_slots.extent(0);
+    index_t const negative =
+        team.min(layers, [=, this](index_t l) { return layer_slots[l] < 0 ? l : layers; });
+    problem_report outcome;
+    if (living == 0) {
+      outcome.what = fault::no_rank;
+    } else if (negative < layers) {
+      outcome = {certificate{}, fault::layer_slots, negative,
+                 static_cast<double>(layer_slots[negative])};
+    }
+    team.single([=, this] { *report = outcome; });
+    if (outcome.what != fault::none) {
+      return;
+    }
+
+    team.for_each(ranks + 1, [=, this](index_t r) {
+      standings[r] = lives(r) ? standing::lower : standing::none;
+    });
+    std::int32_t low = living;  // ranks on the lower level
+    for (index_t layer = 0; layer < layers; ++layer) {
+      std::int32_t const base = layer_slots[layer] / living;
+      std::int32_t const extra = layer_slots[layer] % living;
+      // Either some of the lower level, or all of it and some of the upper one.
+      bool const all_low = extra >= low;
+      standing const level = all_low ? standing::upper : standing::lower;
+      std::int32_t const tied = all_low ? living - low : low;
+      std::int32_t const chosen = all_low ? extra - low : extra;
+      even_choice const choice{static_cast<std::uint32_t>(tied), static_cast<std::uint32_t>(chosen),
+                               endpoints};
+      team.exclusive_scan(
+          ranks + 1, [=](index_t r) { return static_cast<std::int32_t>(standings[r] == level); },
+          tied_before);
+      team.for_each(ranks + 1, [=, this](index_t r) {
+        std::int32_t const before = tied_before[r];
+        std::int32_t const low_before = all_low ? living_before[r] - before : 0;
+        std::int32_t const chosen_before = choice.before(before);
+        rank_offsets(layer, r) = base * living_before[r] + low_before + chosen_before;
+        if (standings[r] == level) {
+          // Where all of the lower level rises, it meets those of the upper one that stay.
+          bool const is_chosen = choice.before(before + 1) > chosen_before;
+          standings[r] = is_chosen ? standing::upper : standing::lower;
+        }
+      });
+      low = all_low ? living - chosen : low - chosen;
+    }
+  }
+
+ private:
+  enum class standing : std::uint8_t { lower, upper, none };
+
+  PLIMSOLL_HD bool lives(index_t rank) const {
+    return rank < ranks && (active.data == nullptr || active[rank] != 0);
+  }
+};
+
+}  // namespace plimsoll::inline PLIMSOLL_ABI::detail

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What experts are put on, as bodies see it: ranks with their slots, grouped into nodes.
+#pragma once
+
+#include <cstdint>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/fixed_load.hpp>
+#include <plimsoll/detail/report.hpp>
+#include <plimsoll/detail/team.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll::inline PLIMSOLL_ABI::detail {
+
+/// Row of a matrix.
+template <class T>
+PLIMSOLL_HD vector_ref<T> row_of(matrix_ref<T> const& matrix, index_t row) {
+  vector_ref<T> result;
+  result.data = matrix.data + row * matrix.strides[0];
+  result.extents[0] = matrix.extents[1];
+  result.strides[0] = matrix.strides[1];
+  return result;
+}
+
+/// Where each rank's slots begin. Without offsets they are spread evenly: rank r begins at
+/// floor(r * slots / ranks). Slots past the last rank's end belong to nobody.
+struct slot_ranges {
+  matrix_ref<std::int32_t const> offsets;  ///< `[layers, ranks + 1]` or empty
+  index_t slots;
+  index_t ranks;
+
+  PLIMSOLL_HD index_t begin(index_t layer, index_t rank) const {
+    return offsets.data == nullptr ? rank * slots / ranks : offsets(layer, rank);
+  }
+  PLIMSOLL_HD index_t end(index_t layer, index_t rank) const { return begin(layer, rank + 1); }
+
+  /// First rank whose offsets do not rise within [0, slots]; `ranks` where all do.
+  template <class Team>
+  PLIMSOLL_HD index_t first_fault(Team& team, index_t layer) const {
+    return offsets.data == nullptr ? ranks : team.min(ranks, [this, layer](index_t r) {
+      bool const first = r > 0 || begin(layer, 0) == 0;
+      return first && begin(layer, r) <= end(layer, r) && end(layer, r) <= slots ? ranks : r;
+    });
+  }
+};
+
+/// Experts that go to a range of ranks, independently of all others of the layer.
+struct cell {
+  index_t layer;
+  index_t first_rank;
+  index_t ranks;
+  index_t first_expert;  ///< among the node's experts where there are lists
+  index_t experts;
+};
+
+/// Ranks are numbered node by node. With lists of the experts of every node each node is a cell;
+/// without them the whole layer is one.
+struct topology {
+  slot_ranges ranges;
+  index_t nodes = 1;
+  vector_ref<std::uint8_t const> active = {};        ///< `[ranks]` or empty
+  vector_ref<double const> speeds = {};              ///< `[ranks]` or empty
+  matrix_ref<std::int32_t const> node_experts = {};  ///< `[layers, experts]` or empty
+  matrix_ref<std::int32_t const> node_offsets = {};  ///< `[layers, nodes + 1]` or empty
+
+  PLIMSOLL_HD index_t ranks() const { return ranges.ranks; }
+  PLIMSOLL_HD index_t first_rank(index_t node) const { return node * ranks() / nodes; }
+  PLIMSOLL_HD index_t node_of(index_t rank) const { return ((rank + 1) * nodes - 1) / ranks(); }
+
+  PLIMSOLL_HD bool is_active(index_t rank) const { return active.data == nullptr || active[rank]; }
+  PLIMSOLL_HD index_t begin(index_t layer, index_t rank) const { return ranges.begin(layer, rank); }
+  /// The end of the slots that may be used: none of a dead rank's.
+  PLIMSOLL_HD index_t end(index_t layer, index_t rank) const {
+    return is_active(rank) ? ranges.end(layer, rank) : ranges.begin(layer, rank);
+  }
+  PLIMSOLL_HD index_t slots_of(index_t layer, index_t rank) const {
+    return end(layer, rank) - begin(layer, rank);
+  }
+
+  PLIMSOLL_HD double speed(index_t rank) const {
+    return speeds.data == nullptr ? 1.0 : speeds[rank];
+  }
+  /// What a load costs a rank. One correctly rounded division: the same everywhere.
+  PLIMSOLL_HD double cost(index_t rank, fixed_load load) const {
+    auto const whole = static_cast<double>(load);
+    return speeds.data == nullptr ? whole : divide(whole, speeds[rank]);
+  }
+
+  PLIMSOLL_HD index_t cells() const { return node_experts.data == nullptr ? 1 : nodes; }
+  PLIMSOLL_HD cell cell_at(index_t layer, index_t position, index_t experts) const {
+    if (node_experts.data == nullptr) {
+      return cell{layer, 0, ranks(), 0, experts};
+    }
+    index_t const rank = first_rank(position);
+    index_t const expert = node_offsets(layer, position);
+    return cell{layer, rank, first_rank(position + 1) - rank, expert,
+                node_offsets(layer, position + 1) - expert};
+  }
+  PLIMSOLL_HD index_t expert_of(cell const& c, index_t i) const {
+    return node_experts.data == nullptr ? i : node_experts(c.layer, c.first_expert + i);
+  }
+
+  /// Marks the slots of dead ranks, and those of no rank, as empty.
+  template <class Team>
+  PLIMSOLL_HD void clear_unusable(Team& team, index_t layer, vector_ref<std::int32_t> map) const {
+    if (active.data != nullptr) {
+      team.for_each(ranks(), [this, layer, map](index_t r) {
+        for (index_t slot = end(layer, r); slot < ranges.end(layer, r); ++slot) {
+          map[slot] = -1;
+        }
+      });
+    }
+    index_t const last = ranges.end(layer, ranks() - 1);
+    team.for_each(ranges.slots - last, [=](index_t i) { map[last + i] = -1; });
+  }
+
+  /// Looks for values that cannot be used. `keys` has room for all experts.
+  template <class Team>
+  PLIMSOLL_HD problem_report refuse(Team& team, index_t layer, index_t experts,
+                                    std::uint64_t* keys) const {
+    index_t const rank = ranges.first_fault(team, layer);
+    if (rank < ranks()) {
+      return problem_report{certificate{}, fault::rank_offsets, rank,
+                            static_cast<double>(ranges.end(layer, rank))};
+    }
+    if (speeds.data != nullptr) {
+      index_t const slow = team.min(ranks(), [this](index_t r) {
+        return speeds[r] >= least_speed && speeds[r] <= greatest_speed ? ranks() : r;
+      });
+      if (slow < ranks()) {
+        return problem_report{certificate{}, fault::speed, slow, speeds[slow]};
+      }
+    }
+    if (node_experts.data != nullptr) {
+      index_t const node = team.min(nodes, [=, this](index_t n) {
+        bool const first = n > 0 || node_offsets(layer, 0) == 0;
+        bool const last = n < nodes - 1 || node_offsets(layer, nodes) == experts;
+        return first && last && node_offsets(layer, n) <= node_offsets(layer, n + 1) ? nodes : n;
+      });
+      if (node < nodes) {
+        return problem_report{certificate{}, fault::node_offsets, node,
+                              static_cast<double>(node_offsets(layer, node + 1))};
+      }
+      team.for_each(experts, [=, this](index_t i) {
+        auto const expert = static_cast<std::uint32_t>(node_experts(layer, i));
+        keys[i] = (std::uint64_t{expert} << 32) | static_cast<std::uint64_t>(i);
+      });
+      team.sort(keys, experts);
+      index_t const missing = team.min(experts, [=](index_t e) {
+        return static_cast<index_t>(keys[e] >> 32) == e ? experts : e;
+      });
+      if (missing < experts) {
+        return problem_report{certificate{}, fault::node_experts, missing, 0};
+      }
+    }
+    return problem_report{};
+  }
+
+  /// Speeds beyond these are mistakes; within them no cost overflows.
+  static constexpr double least_speed = 0x1p-64;
+  static constexpr double greatest_speed = 0x1p64;
+};
+
+}  // namespace plimsoll::inline PLIMSOLL_ABI::detail

@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The forms of a placement: conversions between them, and `validate`.
+///
+/// | form | arrays, all int32 |
+/// |---|---|
+/// | slot map | `physical_to_logical[layers, slots]`, -1 in an empty slot |
+/// | replica lists | `replica_offsets[layers, experts + 1]`, `replica_slots[layers, slots]` |
+/// | padded inverse | `logical_to_physical[layers, experts, width]`, padded with -1 |
+/// | lists per rank | `rank_experts[layers, ranks, width]`, padded with -1 |
+/// | counts | `replica_count[layers, experts]` |
+///
+/// Every call checks what it reads, so that a bad map cannot pass into another form.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/placement_maps.hpp>
+#include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/report.hpp>
+#include <plimsoll/error.hpp>
+#include <plimsoll/execution.hpp>
+#include <plimsoll/placement.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll::inline PLIMSOLL_ABI {
+
+/// The slots of every expert, list after list, in the policy's memory.
+struct replica_lists_ref {
+  /// `[layers, experts + 1]`: where each expert's list begins, rising from 0 to at most slots.
+  matrix_ref<std::int32_t const> replica_offsets;
+  /// `[layers, slots]`: the lists. Written with rising slots, and -1 behind the last list; read in
+  /// any order, and nothing behind the last list.
+  matrix_ref<std::int32_t const> replica_slots;
+};
+
+/// What a placement must obey besides being one.
+struct validation_options {
+  /// Where two replicas of one expert must not meet.
+  sharing replicas_meet = sharing::allowed;
+  /// Ranks are numbered node by node; node n begins at rank floor(n * ranks / nodes).
+  index_t nodes = 1;
+  /// `[ranks]`, in the policy's memory: 0 for a rank that must hold no expert. Empty: all may.
+  vector_ref<std::uint8_t const> active = {};
+};
+
+namespace detail {
+
+/// Runs `body` on every layer and throws for the first layer that it refuses.
+template <class P, class Body>
+void run_map(std::string_view name, P const& policy, index_t layers, Body body,
+             std::string_view lists = {}) {
+  auto const context = resolve(policy);
+  buffer<problem_report, std::remove_const_t<decltype(context)>> const reports(context, layers);
+  body.reports = reports.data();
+  launch(context, layers, body);
+  collect(name, reports, lists);
+}
+
+inline constexpr index_t slot_limit = 0x7fffffff;
+
+/// Checks `[layers, slots]` and returns the slots.
+template <class T>
+index_t expect_slots(std::string_view name, std::string_view argument, index_t layers,
+                     matrix_ref<T> const& map) {
+  expect_extent(name, argument, layers, map.extent(0), "layers");
+  expect_between(name, argument, 1, slot_limit, map.extent(1), "slots");
+  return map.extent(1);
+}
+
+inline replica_source expect_replicas(std::string_view name, replica_lists_ref const& replicas) {
+  auto const& offsets = replicas.replica_offsets;
+  expect_between(name, "replicas.replica_offsets", 2, expert_limit + 1, offsets.extent(1),
+                 "offsets (experts + 1)");
+  expect_slots(name, "replicas.replica_slots", offsets.extent(0), replicas.replica_slots);
+  return {offsets, replicas.replica_slots, offsets.extent(1) - 1};
+}
+
+inline ranked_source expect_ranked(std::string_view name, placement_ref const& placement,
+                                   index_t experts) {
+  auto const& map = placement.physical_to_logical;
+  index_t const layers = map.extent(0);
+  index_t const slots = expect_slots(name, "placement.physical_to_logical", layers, map);
+  expect_between(name, "placement.ranks", 1, rank_limit, placement.ranks, "ranks");
+  expect_rank_offsets(name, "placement.rank_offsets", placement.rank_offsets, layers,
+                      placement.ranks);
+  return {{map, experts}, {placement.rank_offsets, slots, placement.ranks}};
+}
+
+/// Compares lists with the map of a placement.
+template <class P, class Source>
+void validate_lists(P const& policy, placement_ref const& placement, index_t layers,
+                    index_t experts, Source const& source, std::string_view lists) {
+  constexpr char const* name = "validate";
+  auto const& map = placement.physical_to_logical;
+  expect_extent(name, lists, map.extent(0), layers, "layers");
+  expect_extent(name, "placement.replica_count", experts, placement.replica_count.extent(1),
+                "experts");
+  run_map(name, policy, layers, map_body<Source>{source, experts, {.expected = map}}, lists);
+}
+
+}  // namespace detail
+
+/// @brief Counts the slots of every expert.
+///
+/// @param physical_to_logical `[layers, slots]` int32: -1 or an expert
+/// @param[out] replica_count `[layers, experts]` int32
+/// @throws invalid_input for shapes; for an id that is neither -1 nor an expert, naming layer and
+///   slot, in which case the output is unspecified
+/// @complexity O(slots + experts) per layer
+/// @workspace 4 bytes per slot and 8 per expert for each problem in flight, and 64 bytes per layer,
+///   from the policy
+/// @stream synchronises once
+/// @determinism integers only: the same bits under every policy
+template <execution_policy P, view_of<std::int32_t, 2> Map, output_of<std::int32_t, 2> Counts>
+void count_replicas(P const& policy, Map const& physical_to_logical, Counts&& replica_count) {
+  constexpr char const* name = "count_replicas";
+  matrix_ref<std::int32_t const> const map = detail::normalize<2>(physical_to_logical);
+  matrix_ref<std::int32_t> const counts = detail::normalize<2>(replica_count);
+  index_t const layers = map.extent(0);
+  index_t const experts = counts.extent(1);
+  detail::expect_slots(name, "physical_to_logical", layers, map);
+  detail::expect_extent(name, "replica_count", layers, counts.extent(0), "layers");
+  detail::expect_between(name, "replica_count", 1, expert_limit, experts, "experts");
+  detail::run_map(
+      name, policy, layers,
+      detail::map_body<detail::slot_source>{{map, experts}, experts, {.replica_count = counts}});
+}
+
+/// @brief Lists the slots of every expert.
+///
+/// @param physical_to_logical `[layers, slots]` int32: -1 or an expert
+/// @param[out] replica_offsets `[layers, experts + 1]` int32: where each list begins
+/// @param[out] replica_slots `[layers, slots]` int32: the lists, slots rising in each; -1 behind
+///   the last
+/// @throws invalid_input as `count_replicas`
+/// @complexity O(slots + experts) per layer
+/// @workspace 4 bytes per slot and 8 per expert for each problem in flight, and 64 bytes per layer,
+///   from the policy
+/// @stream synchronises once
+/// @determinism integers only: the same bits under every policy
+template <execution_policy P, view_of<std::int32_t, 2> Map, output_of<std::int32_t, 2> Offsets,
+          output_of<std::int32_t, 2> Slots>
+void slots_to_replicas(P const& policy, Map const& physical_to_logical, Offsets&& replica_offsets,
+                       Slots&& replica_slots) {
+  constexpr char const* name = "slots_to_replicas";
+  matrix_ref<std::int32_t const> const map = detail::normalize<2>(physical_to_logical);
+  matrix_ref<std::int32_t> const offsets = detail::normalize<2>(replica_offsets);
+  matrix_ref<std::int32_t> const lists = detail::normalize<2>(replica_slots);
+  index_t const layers = map.extent(0);
+  index_t const slots = detail::expect_slots(name, "physical_to_logical", layers, map);
+  detail::expect_extent(name, "replica_offsets", layers, offsets.extent(0), "layers");
+  detail::expect_between(name, "replica_offsets", 2, expert_limit + 1, offsets.extent(1),
+                         "offsets (experts + 1)");
+  detail::expect_extent(name, "replica_slots", layers, lists.extent(0), "layers");
+  detail::expect_extent(name, "replica_slots", slots, lists.extent(1), "slots");
+  index_t const experts = offsets.extent(1) - 1;
+  detail::run_map(
+      name, policy, layers,
+      detail::map_body<detail::slot_source>{
+          {map, experts}, experts, {.replica_offsets = offsets, .replica_slots = lists}});
+}
+
+/// @brief Finds the expert of every slot.
+///
+/// @param replicas the lists; their slots in any order
+/// @param[out] physical_to_logical `[layers, slots]` int32; -1 in slots that no list has
+/// @throws invalid_input for shapes; for offsets that do not rise from 0 to at most the slots, a
+///   slot that does not exist and one that is listed twice, naming layer and expert, in which case
+///   the output is unspecified
+/// @complexity O(slots + experts) per layer
+/// @workspace 8 bytes per slot and 16 per expert for each problem in flight, and 64 bytes per
+///   layer, from the policy
+/// @stream synchronises once
+/// @determinism integers only: the same bits under every policy
+template <execution_policy P, output_of<std::int32_t, 2> Map>
+void replicas_to_slots(P const& policy, replica_lists_ref const& replicas,
+                       Map&& physical_to_logical) {
+  constexpr char const* name = "replicas_to_slots";
+  detail::replica_source const source = detail::expect_replicas(name, replicas);
+  matrix_ref<std::int32_t> const map = detail::normalize<2>(physical_to_logical);
+  index_t const layers = source.offsets.extent(0);
+  detail::expect_extent(name, "physical_to_logical", layers, map.extent(0), "layers");
+  detail::expect_extent(name, "physical_to_logical", source.slots(), map.extent(1), "slots");
+  detail::run_map(name, policy, layers,
+                  detail::map_body<detail::replica_source>{
+                      source, source.experts, {.physical_to_logical = map}},
+                  "replica_slots");
+}
+
+/// @brief Pads the lists to one width, the form that engines use.
+///
+/// @param replicas the lists; their slots in any order
+/// @param[out] logical_to_physical `[layers, experts, width]` int32: each expert's slots, rising,
+///   then -1
+/// @throws invalid_input as `replicas_to_slots`, and for an expert with more copies than `width`
+/// @complexity O(slots + experts * width) per layer
+/// @workspace 8 bytes per slot and 16 per expert for each problem in flight, and 64 bytes per
+///   layer, from the policy
+/// @stream synchronises once
+/// @determinism integers only: the same bits under every policy
+template <execution_policy P, output_of<std::int32_t, 3> Padded>
+void replicas_to_padded(P const& policy, replica_lists_ref const& replicas,
+                        Padded&& logical_to_physical) {
+  constexpr char const* name = "replicas_to_padded";
+  detail::replica_source const source = detail::expect_replicas(name, replicas);
+  tensor_ref<std::int32_t> const padded = detail::normalize<3>(logical_to_physical);
+  index_t const layers = source.offsets.extent(0);
+  detail::expect_extent(name, "logical_to_physical", layers, padded.extent(0), "layers");
+  detail::expect_extent(name, "logical_to_physical", source.experts, padded.extent(1), "experts");
+  detail::expect_between(name, "logical_to_physical", 1, detail::slot_limit, padded.extent(2),
+                         "as the width");
+  detail::run_map(name, policy, layers,
+                  detail::map_body<detail::replica_source>{
+                      source, source.experts, {.logical_to_physical = padded}},
+                  "replica_slots");
+}
+
+/// @brief Takes the padding out again.
+///
+/// @param logical_to_physical `[layers, experts, width]` int32: each expert's slots in any order,
+///   then -1
+/// @param[out] replica_offsets `[layers, experts + 1]` int32: where each list begins
+/// @param[out] replica_slots `[layers, slots]` int32: the lists, slots rising in each; -1 behind
+///   the last
+/// @throws invalid_input for shapes; for a slot behind a -1, a slot that does not exist and one
+///   that is listed twice, naming layer and expert, in which case the outputs are unspecified
+/// @complexity O(slots + experts * width) per layer
+/// @workspace 8 bytes per slot and 16 per expert for each problem in flight, and 64 bytes per
+///   layer, from the policy
+/// @stream synchronises once
+/// @determinism integers only: the same bits under every policy
+template <execution_policy P, view_of<std::int32_t, 3> Padded, output_of<std::int32_t, 2> Offsets,
+          output_of<std::int32_t, 2> Slots>
+void padded_to_replicas(P const& policy, Padded const& logical_to_physical,
+                        Offsets&& replica_offsets, Slots&& replica_slots) {
+  constexpr char const* name = "padded_to_replicas";
+  tensor_ref<std::int32_t const> const padded = detail::normalize<3>(logical_to_physical);
+  matrix_ref<std::int32_t> const offsets = detail::normalize<2>(replica_offsets);
+  matrix_ref<std::int32_t> const lists = detail::normalize<2>(replica_slots);
+  index_t const layers = padded.extent(0);
+  index_t const experts = padded.extent(1);
+  detail::expect_between(name, "logical_to_physical", 1, expert_limit, experts, "experts");
+  detail::expect_extent(name, "replica_offsets", layers, offsets.extent(0), "layers");
+  detail::expect_extent(name, "replica_offsets", experts + 1, offsets.extent(1),
+                        "offsets (experts + 1)");
+  index_t const slots = detail::expect_slots(name, "replica_slots", layers, lists);
+  detail::run_map(
+      name, policy, layers,
+      detail::map_body<detail::padded_source>{
+          {padded, slots}, experts, {.replica_offsets = offsets, .replica_slots = lists}},
+      "logical_to_physical");
+}
+
+/// @brief Lists the experts of every rank, in the order of its slots. Empty slots are left out.
+///
+/// @param placement the slot map, the ranks and their offsets; `replica_count` is not read
+/// @param[out] rank_experts `[layers, ranks, width]` int32: each rank's experts, then -1
+/// @throws invalid_input for shapes; for offsets that do not rise from 0 to at most the slots, an
+///   id that is no expert's, a filled slot that belongs to no rank, and a rank with more experts
+///   than `width`, naming layer, rank and slot, in which case the output is unspecified
+/// @complexity O(slots + ranks * width) per layer
+/// @workspace 4 bytes per slot for each problem in flight, and 64 bytes per layer, from the policy
+/// @stream synchronises once
+/// @determinism integers only: the same bits under every policy
+template <execution_policy P, output_of<std::int32_t, 3> Lists>
+void slots_to_ranks(P const& policy, placement_ref const& placement, Lists&& rank_experts) {
+  constexpr char const* name = "slots_to_ranks";
+  detail::ranked_source const source = detail::expect_ranked(name, placement, expert_limit);
+  tensor_ref<std::int32_t> const lists = detail::normalize<3>(rank_experts);
+  index_t const layers = placement.physical_to_logical.extent(0);
+  detail::expect_extent(name, "rank_experts", layers, lists.extent(0), "layers");
+  detail::expect_extent(name, "rank_experts", placement.ranks, lists.extent(1), "ranks");
+  detail::expect_between(name, "rank_experts", 1, detail::slot_limit, lists.extent(2),
+                         "as the width");
+  detail::run_map(name, policy, layers, detail::slots_to_ranks_body{source, lists});
+}
+
+/// @brief Gives every rank as many slots as its list has experts, one rank behind the other.
+///
+/// @param rank_experts `[layers, ranks, width]` int32: each rank's experts, then -1
+/// @param[out] physical_to_logical `[layers, slots]` int32; -1 behind the last rank's slots
+/// @param[out] rank_offsets `[layers, ranks + 1]` int32: where each rank's slots begin
+/// @throws invalid_input for shapes; for an expert behind a -1, an id that is no expert's and more
+///   experts than slots, naming layer and rank, in which case the outputs are unspecified
+/// @complexity O(slots + ranks * width) per layer
+/// @workspace 8 bytes per rank for each problem in flight, and 64 bytes per layer, from the policy
+/// @stream synchronises once
+/// @determinism integers only: the same bits under every policy
+template <execution_policy P, view_of<std::int32_t, 3> Lists, output_of<std::int32_t, 2> Map,
+          output_of<std::int32_t, 2> Offsets>
+void ranks_to_slots(P const& policy, Lists const& rank_experts, Map&& physical_to_logical,
+                    Offsets&& rank_offsets) {
+  constexpr char const* name = "ranks_to_slots";
+  tensor_ref<std::int32_t const> const lists = detail::normalize<3>(rank_experts);
+  matrix_ref<std::int32_t> const map = detail::normalize<2>(physical_to_logical);
+  matrix_ref<std::int32_t> const offsets = detail::normalize<2>(rank_offsets);
+  index_t const layers = lists.extent(0);
+  index_t const ranks = lists.extent(1);
+  detail::expect_between(name, "rank_experts", 1, rank_limit, ranks, "ranks");
+  detail::expect_slots(name, "physical_to_logical", layers, map);
+  detail::expect_extent(name, "rank_offsets", layers, offsets.extent(0), "layers");
+  detail::expect_extent(name, "rank_offsets", ranks + 1, offsets.extent(1), "offsets (ranks + 1)");
+  detail::run_map(name, policy, layers, detail::ranks_to_slots_body{lists, map, offsets});
+}
+
+/// @brief Throws for the first fault of a placement.
+///
+/// Faults count by layer, then in the order of this list, then by rank, slot or expert: offsets
+/// that do not rise from 0 to at most the slots; an id that is neither -1 nor an expert; an expert
+/// in a slot that belongs to no rank; an expert without a slot; a replica count that is not the
+/// map's; replicas of one expert on one rank or node, where the options forbid it; an expert on a
+/// rank that is not active.
+///
+/// @param placement all of it; the number of experts is that of `replica_count`
+/// @param options what else must hold
+/// @throws invalid_input for shapes and options; for the first fault, naming layer and rank, node,
+///   slot or expert
+/// @complexity O(slots + experts + ranks) per layer
+/// @workspace 4 bytes per slot and 8 per expert for each problem in flight, and 64 bytes per layer,
+///   from the policy
+/// @stream synchronises once
+/// @determinism the same fault under every policy
+template <execution_policy P>
+void validate(P const& policy, placement_ref const& placement,
+              validation_options const& options = {}) {
+  constexpr char const* name = "validate";
+  index_t const layers = placement.physical_to_logical.extent(0);
+  index_t const ranks = placement.ranks;
+  auto const& counts = placement.replica_count;
+  detail::ranked_source const source = detail::expect_ranked(name, placement, counts.extent(1));
+  detail::expect_extent(name, "placement.replica_count", layers, counts.extent(0), "layers");
+  detail::expect_between(name, "placement.replica_count", 1, expert_limit, counts.extent(1),
+                         "experts");
+  detail::expect_between(name, "options.nodes", 1, ranks, options.nodes, "nodes");
+  if (options.active.data != nullptr) {
+    detail::expect_extent(name, "options.active", ranks, options.active.extent(0), "ranks");
+  }
+  bool const on_nodes = options.replicas_meet == sharing::not_on_a_node;
+  index_t const groups = options.replicas_meet == sharing::allowed ? 0
+                         : on_nodes                                ? options.nodes
+                                                                   : ranks;
+  detail::run_map(
+      name, policy, layers,
+      detail::validation_body{source, counts, options.active, groups,
+                              on_nodes ? detail::fault::shared_node : detail::fault::shared_rank});
+}
+
+/// @brief Throws for the first difference between a placement's slot map and its inverse.
+///
+/// Faults count by layer, then in the order of this list, then by expert or slot: offsets that do
+/// not rise from 0 to at most the slots; a listed slot that does not exist; one that is listed
+/// again; an id in the map that is neither -1 nor an expert; a listed slot that holds something
+/// else; a slot that no list has. The rest of the placement is for the other `validate`.
+///
+/// @param placement its slot map is read, and the number of experts
+/// @param replicas the inverse; slots of an expert in any order
+/// @throws invalid_input for shapes; for the first fault, naming layer, expert and slot
+/// @complexity O(slots + experts) per layer
+/// @workspace 8 bytes per slot and 16 per expert for each problem in flight, and 64 bytes per
+///   layer, from the policy
+/// @stream synchronises once
+/// @determinism the same fault under every policy
+template <execution_policy P>
+void validate(P const& policy, placement_ref const& placement, replica_lists_ref const& replicas) {
+  detail::replica_source const source = detail::expect_replicas("validate", replicas);
+  detail::expect_extent("validate", "replicas.replica_slots",
+                        placement.physical_to_logical.extent(1), source.slots(), "slots");
+  detail::validate_lists(policy, placement, source.offsets.extent(0), source.experts, source,
+                         "replica_slots");
+}
+
+/// @brief The same for the padded inverse.
+///
+/// A slot behind a -1 takes the place of the offsets in the list of faults.
+///
+/// @param placement its slot map is read, and the number of experts
+/// @param logical_to_physical `[layers, experts, width]` int32: each expert's slots in any order,
+///   then -1
+/// @throws invalid_input for shapes; for the first fault, naming layer, expert and slot
+/// @complexity O(slots + experts * width) per layer
+/// @workspace 8 bytes per slot and 16 per expert for each problem in flight, and 64 bytes per
+///   layer, from the policy
+/// @stream synchronises once
+/// @determinism the same fault under every policy
+template <execution_policy P, view_of<std::int32_t, 3> Padded>
+void validate(P const& policy, placement_ref const& placement, Padded const& logical_to_physical) {
+  tensor_ref<std::int32_t const> const padded = detail::normalize<3>(logical_to_physical);
+  index_t const experts = padded.extent(1);
+  detail::expect_between("validate", "logical_to_physical", 1, expert_limit, experts, "experts");
+  index_t const slots =
+      detail::expect_slots("validate", "placement.physical_to_logical",
+                           placement.physical_to_logical.extent(0), placement.physical_to_logical);
+  detail::validate_lists(policy, placement, padded.extent(0), experts,
+                         detail::padded_source{padded, slots}, "logical_to_physical");
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// How many slots every rank has in every layer.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/slot_assignment.hpp>
+#include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/report.hpp>
+#include <plimsoll/error.hpp>
+#include <plimsoll/execution.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll::inline PLIMSOLL_ABI {
+
+/// Which k of n ranks that tie get a slot more; the i-th of them, from 0.
+enum class spacing : std::int32_t {
+  interleaved,  ///< the one at floor(i * n / k), as in CRAFT's figure 7
+  endpoints     ///< the one at floor(i * (n - 1) / (k - 1) + 1/2): first and last are among them,
+                ///< as in CRAFT's algorithm 3; the first where k = 1
+};
+
+/// The ranks among which slots are divided.
+struct slot_assignment_options {
+  /// Ranks, 1 to 32767, those of one node next to each other.
+  index_t ranks = 0;
+  spacing ties = spacing::interleaved;
+  /// `[ranks]`, in the policy's memory: 0 for a rank that is dead and gets no slot. Empty: all
+  /// live.
+  vector_ref<std::uint8_t const> active = {};
+};
+
+/// @brief Divides each layer's slots among the ranks so that they stay even within a layer and over
+/// all layers.
+///
+/// After every layer the living ranks' slots in it differ by at most one, and so do their totals
+/// over the layers so far. What remains after equal shares goes to the ranks with the lowest
+/// totals; where these tie, `options.ties` picks evenly spaced ones, which spreads them over the
+/// nodes. This is algorithm 3 of CRAFT, where slots are all copies of a layer, not only the
+/// additional ones. Where all slots together are no multiple of the living ranks, the totals end up
+/// one apart.
+///
+/// @param layer_slots `[layers]` int32, at least 0 each, in the policy's memory
+/// @param options ranks, and which of them live
+/// @param[out] rank_offsets `[layers, ranks + 1]` int32, as `place` takes it: where each rank's
+///   slots begin, from 0, rising to the layer's slots. A dead rank's range is empty
+/// @throws invalid_input for shapes and options; for values, naming the layer, in which case
+///   `rank_offsets` is unspecified
+/// @complexity O(layers * ranks), the layers one after another
+/// @workspace 9 bytes per rank, and 64 bytes, from the policy
+/// @stream synchronises once
+/// @determinism the same bits under every policy: integers only
+template <execution_policy P, view_of<std::int32_t, 1> Slots, output_of<std::int32_t, 2> Offsets>
+void slot_assignment(P const& policy, Slots const& layer_slots,
+                     slot_assignment_options const& options, Offsets&& rank_offsets) {
+  constexpr char const* name = "slot_assignment";
+  vector_ref<std::int32_t const> const slots = detail::normalize<1>(layer_slots);
+  matrix_ref<std::int32_t> const offsets = detail::normalize<2>(rank_offsets);
+  detail::expect_between(name, "options.ranks", 1, rank_limit, options.ranks, "ranks");
+  if (options.active.data != nullptr) {
+    detail::expect_extent(name, "options.active", options.ranks, options.active.extent(0), "ranks");
+  }
+  detail::expect_extent(name, "rank_offsets", slots.extent(0), offsets.extent(0), "layers");
+  detail::expect_extent(name, "rank_offsets", options.ranks + 1, offsets.extent(1),
+                        "offsets (ranks + 1)");
+
+  auto const context = detail::resolve(policy);
+  detail::buffer<detail::problem_report, std::remove_const_t<decltype(context)>> const reports(
+      context, 1);
+  detail::launch(
+      context, 1,
+      detail::slot_assignment_body{slots, options.active, options.ranks,
+                                   options.ties == spacing::endpoints, offsets, reports.data()});
+  detail::collect(name, reports);
+}
+
+}  // namespace plimsoll

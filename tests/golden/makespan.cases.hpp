@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// Items on ranks with different numbers of slots, where the lowest possible peak is known. An item
+// is an expert with one copy.
+#pragma once
+
+#include <doctest/doctest.h>
+#include <plimsoll/placement.hpp>
+#include <plimsoll/refinement.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "support/golden.hpp"
+#include "support/hash.hpp"
+#include "support/policies.hpp"
+
+namespace plimsoll_test {
+
+struct makespan_case {
+  std::string name;
+  std::vector<std::int32_t> weights;
+  std::vector<std::int32_t> offsets;  ///< [ranks + 1]
+  std::int64_t optimal_peak;
+  std::int64_t greedy_peak;
+
+  explicit makespan_case(golden_case const& golden)
+      : name(golden.name()),
+        weights(golden.array<std::int32_t>("weights")),
+        offsets{0},
+        optimal_peak(golden.integer("expected.optimal_peak")),
+        greedy_peak(golden.integer("expected.greedy_peak")) {
+    for (std::int32_t const slots : golden.array<std::int32_t>("slots")) {
+      offsets.push_back(offsets.back() + slots);
+    }
+    CAPTURE(name);
+    REQUIRE(std::accumulate(weights.begin(), weights.end(), std::int64_t{0}) ==
+            golden.integer("expected.total"));
+  }
+
+  [[nodiscard]] index_t items() const { return static_cast<index_t>(weights.size()); }
+  [[nodiscard]] index_t ranks() const { return static_cast<index_t>(offsets.size()) - 1; }
+  [[nodiscard]] index_t slots() const { return offsets.back(); }
+
+  /// The placement that puts every item on its rank.
+  [[nodiscard]] std::vector<std::int32_t> map_of(std::vector<std::int32_t> const& ranks) const {
+    std::vector<std::int32_t> map(static_cast<std::size_t>(slots()), -1);
+    std::vector<std::int32_t> next = offsets;
+    for (std::size_t item = 0; item < ranks.size(); ++item) {
+      std::int32_t& slot = next.at(static_cast<std::size_t>(ranks[item]));
+      map.at(static_cast<std::size_t>(slot++)) = static_cast<std::int32_t>(item);
+    }
+    return map;
+  }
+
+  /// The largest load of a rank. Every item must be in one slot, and nothing else in any.
+  [[nodiscard]] std::int64_t peak(std::vector<std::int32_t> const& map) const {
+    std::vector<int> seen(weights.size(), 0);
+    std::int64_t largest = 0;
+    for (std::size_t r = 0; r + 1 < offsets.size(); ++r) {
+      std::int64_t load = 0;
+      for (std::int32_t slot = offsets[r]; slot < offsets[r + 1]; ++slot) {
+        if (std::int32_t const item = map.at(static_cast<std::size_t>(slot)); item != -1) {
+          ++seen.at(static_cast<std::size_t>(item));
+          load += weights[static_cast<std::size_t>(item)];
+        }
+      }
+      largest = std::max(largest, load);
+    }
+    CHECK(seen == std::vector<int>(weights.size(), 1));
+    return largest;
+  }
+};
+
+/// Peak / optimal peak of every case.
+class ratios {
+ public:
+  void add(makespan_case const& c, std::int64_t peak) {
+    by_name_[c.name] = static_cast<double>(peak) / static_cast<double>(c.optimal_peak);
+  }
+  [[nodiscard]] double largest() const { return at_largest()->second; }
+  [[nodiscard]] std::string text() const {
+    double sum = 0;
+    for (auto const& [name, ratio] : by_name_) {
+      sum += ratio;
+    }
+    return "peak / optimum of " + std::to_string(by_name_.size()) + " cases: mean " +
+           std::to_string(sum / static_cast<double>(by_name_.size())) + ", largest " +
+           std::to_string(largest()) + " (" + at_largest()->first + ")";
+  }
+
+ private:
+  [[nodiscard]] std::map<std::string, double>::const_iterator at_largest() const {
+    return std::max_element(by_name_.begin(), by_name_.end(),
+                            [](auto const& a, auto const& b) { return a.second < b.second; });
+  }
+  std::map<std::string, double> by_name_;
+};
+
+/// What a call made of a case.
+struct packed {
+  std::vector<std::int32_t> map;
+  std::vector<std::int32_t> counts;
+  plimsoll::certificate certificate;
+};
+
+template <class P>
+packed placed(makespan_case const& c) {
+  array_in<std::int32_t, P> const loads(c.weights);
+  array_in<std::int32_t, P> const counts(c.items(), 1);
+  array_in<std::int32_t, P> const offsets(c.offsets);
+  array_in<std::int32_t, P> map(c.slots(), -7);
+  auto const certificates =
+      plimsoll::place(make_policy<P>(), loads.view2(1, c.items()), counts.view2(1, c.items()),
+                      {.ranks = c.ranks(), .rank_offsets = offsets.view2(1, c.ranks() + 1)},
+                      map.view2(1, c.slots()));
+  return {map.values(), counts.values(), certificates.at(0)};
+}
+
+/// `refine` with all counts left as they are.
+template <class P>
+packed refined(makespan_case const& c, std::vector<std::int32_t> const& start) {
+  array_in<std::int32_t, P> const loads(c.weights);
+  array_in<std::int32_t, P> counts(c.items(), -7);
+  array_in<std::int32_t, P> const offsets(c.offsets);
+  array_in<std::int32_t, P> map(start);
+  auto const certificates = plimsoll::refine(
+      make_policy<P>(), loads.view2(1, c.items()),
+      {.ranks = c.ranks(), .rank_offsets = offsets.view2(1, c.ranks() + 1)},
+      {.tolerance = 0, .trials = 0}, map.view2(1, c.slots()), counts.view2(1, c.items()));
+  return {map.values(), counts.values(), certificates.at(0)};
+}
+
+inline void check_certificate(makespan_case const& c, packed const& p, std::int64_t peak) {
+  CHECK(peak >= c.optimal_peak);
+  CHECK(p.certificate.value == static_cast<double>(peak));
+  CHECK(p.certificate.lower_bound <= static_cast<double>(c.optimal_peak));
+  CHECK(p.counts == std::vector<std::int32_t>(c.weights.size(), 1));
+}
+
+TEST_SUITE("golden.makespan") {
+  TEST_CASE_TEMPLATE("golden: makespan", P, PLIMSOLL_POLICIES) {
+    if (!backend_available<P>()) {
+      return;
+    }
+    ratios by_place;
+    ratios by_refine;
+    for (golden_case const& golden : golden_cases("makespan")) {
+      makespan_case const c(golden);
+      CAPTURE(c.name);
+      packed const greedy = placed<P>(c);
+      std::int64_t const greedy_peak = c.peak(greedy.map);
+      CHECK(greedy_peak == c.greedy_peak);
+      check_certificate(c, greedy, greedy_peak);
+      by_place.add(c, greedy_peak);
+
+      packed const better = refined<P>(c, greedy.map);
+      std::int64_t const better_peak = c.peak(better.map);
+      CHECK(better_peak <= greedy_peak);
+      check_certificate(c, better, better_peak);
+      by_refine.add(c, better_peak);
+
+      auto const optimum = c.map_of(golden.array<std::int32_t>("optimal_gpu"));
+      CHECK(c.peak(optimum) == c.optimal_peak);
+      packed const best = refined<P>(c, optimum);
+      CHECK(c.peak(best.map) == c.optimal_peak);
+      check_certificate(c, best, c.optimal_peak);
+      report_hash("golden.makespan." + c.name, greedy.map, better.map);
+    }
+    MESSAGE("place:  " << by_place.text());
+    MESSAGE("refine: " << by_refine.text());
+    CHECK(by_refine.largest() < 1.003);
+  }
+}
+
+}  // namespace plimsoll_test

@@ -1,0 +1,786 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <doctest/doctest.h>
+#include <plimsoll/placement_maps.hpp>
+#include <plimsoll/random.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/hash.hpp"
+#include "support/policies.hpp"
+
+namespace plimsoll_test::map_cases {
+
+using plimsoll::index_t;
+using plimsoll::sharing;
+using ints = std::vector<std::int32_t>;
+
+/// A stream of random whole numbers.
+class draws {
+ public:
+  explicit draws(std::uint64_t seed) : seed_(seed) {}
+  index_t between(index_t low, index_t high) {
+    return low + static_cast<index_t>(plimsoll::random::bits(seed_, 0, next_++) %
+                                      static_cast<std::uint64_t>(high - low + 1));
+  }
+  bool once_in(index_t n) { return between(1, n) == 1; }
+  template <class T>
+  void shuffle(std::vector<T>& values, std::size_t first, std::size_t last) {
+    for (std::size_t i = last; i > first + 1; --i) {
+      auto const n = static_cast<index_t>(i - first) - 1;
+      std::swap(values[i - 1], values[first + static_cast<std::size_t>(between(0, n))]);
+    }
+  }
+
+ private:
+  std::uint64_t seed_;
+  std::uint64_t next_ = 0;
+};
+
+/// One placement in all its forms, made without the library.
+struct forms {
+  index_t layers = 0;
+  index_t experts = 0;
+  index_t ranks = 0;
+  index_t slots = 0;
+  index_t copies_width = 0;
+  index_t ranks_width = 0;
+  bool even = false;  ///< without offsets
+  ints map, counts, rank_offsets, replica_offsets, replica_slots, padded, rank_experts;
+
+  [[nodiscard]] std::size_t slot(index_t layer, index_t s) const {
+    return static_cast<std::size_t>(layer * slots + s);
+  }
+  [[nodiscard]] index_t rank_begin(index_t layer, index_t rank) const {
+    return rank_offsets[static_cast<std::size_t>(layer * (ranks + 1) + rank)];
+  }
+
+  /// Everything else from the map and the rank offsets.
+  void derive(index_t spare_width) {
+    counts.clear(), replica_offsets.clear(), replica_slots.clear();
+    padded.clear(), rank_experts.clear();
+    copies_width = ranks_width = 1;
+    std::vector<ints> of_experts, of_ranks;
+    for (index_t l = 0; l < layers; ++l) {
+      replica_offsets.push_back(0);
+      for (index_t e = 0; e < experts; ++e) {
+        ints list;
+        for (index_t s = 0; s < slots; ++s) {
+          if (map[slot(l, s)] == e) {
+            list.push_back(static_cast<std::int32_t>(s));
+          }
+        }
+        counts.push_back(static_cast<std::int32_t>(list.size()));
+        replica_offsets.push_back(replica_offsets.back() + counts.back());
+        replica_slots.insert(replica_slots.end(), list.begin(), list.end());
+        copies_width = std::max<index_t>(copies_width, counts.back());
+        of_experts.push_back(list);
+      }
+      replica_slots.resize(static_cast<std::size_t>((l + 1) * slots), -1);
+      for (index_t r = 0; r < ranks; ++r) {
+        ints list;
+        for (index_t s = rank_begin(l, r); s < rank_begin(l, r + 1); ++s) {
+          if (map[slot(l, s)] >= 0) {
+            list.push_back(map[slot(l, s)]);
+          }
+        }
+        ranks_width = std::max(ranks_width, static_cast<index_t>(list.size()));
+        of_ranks.push_back(list);
+      }
+    }
+    copies_width += spare_width;
+    ranks_width += spare_width;
+    for (ints& list : of_experts) {
+      list.resize(static_cast<std::size_t>(copies_width), -1);
+      padded.insert(padded.end(), list.begin(), list.end());
+    }
+    for (ints& list : of_ranks) {
+      list.resize(static_cast<std::size_t>(ranks_width), -1);
+      rank_experts.insert(rank_experts.end(), list.begin(), list.end());
+    }
+  }
+
+  /// The map and the rank offsets without empty slots in the middle.
+  [[nodiscard]] std::pair<ints, ints> packed() const {
+    ints packed_map, offsets;
+    for (index_t l = 0; l < layers; ++l) {
+      auto const begin = packed_map.size();
+      for (index_t r = 0; r <= ranks; ++r) {
+        offsets.push_back(static_cast<std::int32_t>(packed_map.size() - begin));
+        for (index_t s = rank_begin(l, r); r < ranks && s < rank_begin(l, r + 1); ++s) {
+          if (map[slot(l, s)] >= 0) {
+            packed_map.push_back(map[slot(l, s)]);
+          }
+        }
+      }
+      packed_map.resize(begin + static_cast<std::size_t>(slots), -1);
+    }
+    return {packed_map, offsets};
+  }
+};
+
+/// A legal placement: every expert somewhere, uneven ranks, empty slots, slots of no rank.
+inline forms random_forms(std::uint64_t seed, index_t most_experts) {
+  draws draw(seed);
+  forms f;
+  f.layers = draw.between(0, 9) == 0 ? 0 : draw.between(1, 4);
+  f.experts = draw.between(1, most_experts);
+  f.ranks = draw.between(1, 12);
+  f.slots = f.experts + draw.between(0, 2 * f.experts);
+  f.even = draw.once_in(3);
+  for (index_t l = 0; l < f.layers; ++l) {
+    index_t const used = f.even || draw.once_in(2) ? f.slots : draw.between(f.experts, f.slots);
+    ints offsets{0};
+    for (index_t r = 1; r < f.ranks; ++r) {
+      offsets.push_back(
+          static_cast<std::int32_t>(f.even ? r * f.slots / f.ranks : draw.between(0, used)));
+    }
+    offsets.push_back(static_cast<std::int32_t>(used));
+    std::sort(offsets.begin(), offsets.end());
+    f.rank_offsets.insert(f.rank_offsets.end(), offsets.begin(), offsets.end());
+    ints row;
+    for (index_t s = 0; s < used; ++s) {
+      row.push_back(static_cast<std::int32_t>(s < f.experts     ? s
+                                              : draw.once_in(3) ? -1
+                                                                : draw.between(0, f.experts - 1)));
+    }
+    draw.shuffle(row, 0, row.size());
+    row.resize(static_cast<std::size_t>(f.slots), -1);
+    f.map.insert(f.map.end(), row.begin(), row.end());
+  }
+  f.derive(draw.between(0, 2));
+  return f;
+}
+
+/// The forms in the memory of a policy.
+template <class P>
+struct stored {
+  forms f;
+  array_in<std::int32_t, P> map, counts, rank_offsets, replica_offsets, replica_slots, padded,
+      rank_experts;
+
+  explicit stored(forms const& from)
+      : f(from),
+        map(from.map),
+        counts(from.counts),
+        rank_offsets(from.rank_offsets),
+        replica_offsets(from.replica_offsets),
+        replica_slots(from.replica_slots),
+        padded(from.padded),
+        rank_experts(from.rank_experts) {}
+
+  [[nodiscard]] plimsoll::placement_ref placement() const {
+    plimsoll::placement_ref result{
+        map.view2(f.layers, f.slots), counts.view2(f.layers, f.experts), f.ranks, {}};
+    if (!f.even) {
+      result.rank_offsets = rank_offsets.view2(f.layers, f.ranks + 1);
+    }
+    return result;
+  }
+  [[nodiscard]] plimsoll::replica_lists_ref replicas() const {
+    return {replica_offsets.view2(f.layers, f.experts + 1), replica_slots.view2(f.layers, f.slots)};
+  }
+  [[nodiscard]] plimsoll::tensor_ref<std::int32_t const> inverse() const {
+    return padded.view3(f.layers, f.experts, f.copies_width);
+  }
+  [[nodiscard]] plimsoll::tensor_ref<std::int32_t const> lists() const {
+    return rank_experts.view3(f.layers, f.ranks, f.ranks_width);
+  }
+};
+
+TEST_CASE_TEMPLATE("placement_maps: every form from every other", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  auto const policy = make_policy<P>();
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    CAPTURE(seed);
+    forms const f = random_forms(seed, 40);
+    stored<P> const in(f);
+    auto const blank = [&](ints const& like) {
+      return array_in<std::int32_t, P>(ints(like.size(), -7));
+    };
+
+    auto counts = blank(f.counts);
+    plimsoll::count_replicas(policy, in.map.view2(f.layers, f.slots),
+                             counts.view2(f.layers, f.experts));
+    CHECK(counts.values() == f.counts);
+
+    auto offsets = blank(f.replica_offsets);
+    auto slots = blank(f.replica_slots);
+    plimsoll::slots_to_replicas(policy, in.map.view2(f.layers, f.slots),
+                                offsets.view2(f.layers, f.experts + 1),
+                                slots.view2(f.layers, f.slots));
+    CHECK(offsets.values() == f.replica_offsets);
+    CHECK(slots.values() == f.replica_slots);
+
+    // An engine may list an expert's slots in any order.
+    draws draw(seed + 1000);
+    forms shuffled = f;
+    for (std::size_t i = 0; i < f.counts.size(); ++i) {
+      std::size_t const row = i * static_cast<std::size_t>(f.copies_width);
+      draw.shuffle(shuffled.padded, row, row + static_cast<std::size_t>(f.counts[i]));
+      std::size_t const layer = i / static_cast<std::size_t>(f.experts);
+      std::size_t const begin = layer * static_cast<std::size_t>(f.slots) +
+                                static_cast<std::size_t>(f.replica_offsets[i + layer]);
+      draw.shuffle(shuffled.replica_slots, begin, begin + static_cast<std::size_t>(f.counts[i]));
+    }
+    stored<P> const any(shuffled);
+
+    auto map = blank(f.map);
+    plimsoll::replicas_to_slots(policy, any.replicas(), map.view2(f.layers, f.slots));
+    CHECK(map.values() == f.map);
+
+    auto padded = blank(f.padded);
+    plimsoll::replicas_to_padded(policy, any.replicas(),
+                                 padded.view3(f.layers, f.experts, f.copies_width));
+    CHECK(padded.values() == f.padded);
+
+    auto offsets_again = blank(f.replica_offsets);
+    auto slots_again = blank(f.replica_slots);
+    plimsoll::padded_to_replicas(policy, any.inverse(),
+                                 offsets_again.view2(f.layers, f.experts + 1),
+                                 slots_again.view2(f.layers, f.slots));
+    CHECK(offsets_again.values() == f.replica_offsets);
+    CHECK(slots_again.values() == f.replica_slots);
+
+    auto lists = blank(f.rank_experts);
+    plimsoll::slots_to_ranks(policy, in.placement(), lists.view3(f.layers, f.ranks, f.ranks_width));
+    CHECK(lists.values() == f.rank_experts);
+
+    auto packed_map = blank(f.map);
+    auto packed_offsets = blank(f.rank_offsets);
+    plimsoll::ranks_to_slots(policy, in.lists(), packed_map.view2(f.layers, f.slots),
+                             packed_offsets.view2(f.layers, f.ranks + 1));
+    CHECK(packed_map.values() == f.packed().first);
+    CHECK(packed_offsets.values() == f.packed().second);
+
+    CHECK_NOTHROW(plimsoll::validate(policy, in.placement()));
+    CHECK_NOTHROW(plimsoll::validate(policy, in.placement(), any.replicas()));
+    CHECK_NOTHROW(plimsoll::validate(policy, in.placement(), any.inverse()));
+    if (seed < 4) {
+      report_hash("placement_maps.forms" + std::to_string(seed), offsets.values(), slots.values(),
+                  padded.values(), lists.values(), packed_map.values(), packed_offsets.values());
+    }
+  }
+}
+
+template <class F>
+std::string refusal_of(F call) {
+  try {
+    call();
+  } catch (plimsoll::invalid_input const& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+/// "got" and where it is.
+template <class... Parts>
+std::string at(index_t layer, Parts const&... parts) {
+  std::string text = " in layer " + std::to_string(layer);
+  auto const add = [&](std::pair<char const*, index_t> const& part) {
+    text += std::string(", ") + part.first + " " + std::to_string(part.second);
+  };
+  (add(parts), ...);
+  return text;
+}
+using named = std::pair<char const*, index_t>;
+
+struct rules {
+  sharing replicas_meet = sharing::allowed;
+  index_t nodes = 1;
+  std::vector<std::uint8_t> active;
+};
+
+/// What `validate` must say, found by plain loops in the documented order.
+inline std::string first_fault(forms const& f, rules const& r) {
+  std::string const map = "validate: physical_to_logical: expected ";
+  for (index_t l = 0; l < f.layers; ++l) {
+    auto const expert = [&](index_t s) { return index_t{f.map[f.slot(l, s)]}; };
+    auto const begin = [&](index_t rank) { return f.rank_begin(l, rank); };
+    for (index_t rank = 0; rank < f.ranks; ++rank) {
+      if ((rank == 0 && begin(0) != 0) || begin(rank) > begin(rank + 1) ||
+          begin(rank + 1) > f.slots) {
+        return "validate: rank_offsets: expected offsets that rise from 0 to at most the number of "
+               "slots, got " +
+               std::to_string(begin(rank + 1)) + at(l, named{"rank", rank});
+      }
+    }
+    auto const rank_of = [&](index_t s) {
+      index_t rank = 0;
+      while (rank < f.ranks && begin(rank + 1) <= s) {
+        ++rank;
+      }
+      return rank;
+    };
+    for (index_t s = 0; s < f.slots; ++s) {
+      if (expert(s) < -1 || expert(s) >= f.experts) {
+        std::string const got =
+            map + "-1 or an expert of the layer, got " + std::to_string(expert(s));
+        return rank_of(s) < f.ranks ? got + at(l, named{"rank", rank_of(s)}, named{"slot", s})
+                                    : got + at(l, named{"slot", s});
+      }
+    }
+    for (index_t s = begin(f.ranks); s < f.slots; ++s) {
+      if (expert(s) >= 0) {
+        return map + "-1 in slots that belong to no rank, got " + std::to_string(expert(s)) +
+               at(l, named{"slot", s});
+      }
+    }
+    std::vector<index_t> held;
+    for (index_t e = 0; e < f.experts; ++e) {
+      held.push_back(std::count(f.map.begin() + l * f.slots, f.map.begin() + (l + 1) * f.slots, e));
+    }
+    for (index_t e = 0; e < f.experts; ++e) {
+      if (held[static_cast<std::size_t>(e)] == 0) {
+        return map + "at least 1 slot of every expert, got 0" + at(l, named{"expert", e});
+      }
+    }
+    for (index_t e = 0; e < f.experts; ++e) {
+      index_t const stated = f.counts[static_cast<std::size_t>(l * f.experts + e)];
+      if (held[static_cast<std::size_t>(e)] != stated) {
+        return "validate: replica_count: expected " +
+               std::to_string(held[static_cast<std::size_t>(e)]) +
+               " copies, as in physical_to_logical, got " + std::to_string(stated) +
+               at(l, named{"expert", e});
+      }
+    }
+    bool const on_nodes = r.replicas_meet == sharing::not_on_a_node;
+    index_t const groups = r.replicas_meet == sharing::allowed ? 0 : on_nodes ? r.nodes : f.ranks;
+    for (index_t g = 0; g < groups; ++g) {
+      index_t const first = begin(g * f.ranks / groups);
+      index_t const last = begin((g + 1) * f.ranks / groups);
+      for (index_t s = first; s < last; ++s) {
+        index_t replicas = 0;
+        for (index_t other = first; other < last; ++other) {
+          replicas += expert(other) == expert(s) ? 1 : 0;
+        }
+        if (expert(s) >= 0 && replicas > 1) {
+          char const* const group = on_nodes ? "node" : "rank";
+          return map + "at most 1 replica of an expert on a " + group + ", got " +
+                 std::to_string(replicas) + at(l, named{group, g}, named{"expert", expert(s)});
+        }
+      }
+    }
+    for (index_t s = 0; s < begin(f.ranks) && !r.active.empty(); ++s) {
+      if (expert(s) >= 0 && r.active[static_cast<std::size_t>(rank_of(s))] == 0) {
+        return map + "-1 in the slots of a rank that is not active, got " +
+               std::to_string(expert(s)) + at(l, named{"rank", rank_of(s)}, named{"slot", s});
+      }
+    }
+  }
+  return "no error";
+}
+
+/// How many kinds of faults these messages tell: they differ in more than numbers.
+inline std::size_t kinds_of(std::vector<std::string> const& messages) {
+  std::set<std::string> kinds;
+  for (std::string const& message : messages) {
+    std::string kind;
+    for (char const c : message.substr(0, message.find(", got"))) {
+      kind += c >= '0' && c <= '9' ? "" : std::string(1, c);
+    }
+    kinds.insert(kind);
+  }
+  return kinds.size();
+}
+
+TEST_CASE_TEMPLATE("placement_maps: validate names the first fault", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  auto const policy = make_policy<P>();
+  std::vector<std::string> messages;
+  for (std::uint64_t seed = 0; seed < 600; ++seed) {
+    CAPTURE(seed);
+    draws draw(seed + 5000);
+    forms f = random_forms(seed, 6);
+    if (f.layers == 0) {
+      continue;
+    }
+    rules r;
+    r.replicas_meet = static_cast<sharing>(draw.between(0, 2));
+    r.nodes = draw.between(1, f.ranks);
+    if (draw.once_in(2)) {
+      for (index_t rank = 0; rank < f.ranks; ++rank) {
+        r.active.push_back(draw.once_in(8) ? 0 : static_cast<std::uint8_t>(draw.between(1, 255)));
+      }
+    }
+    auto const spoil = [&](ints& values, index_t low, index_t high) {
+      auto const i =
+          static_cast<std::size_t>(draw.between(0, static_cast<index_t>(values.size()) - 1));
+      values[i] = static_cast<std::int32_t>(draw.between(low, high));
+    };
+    for (index_t spoilt = draw.between(0, 2); spoilt > 0; --spoilt) {
+      switch (draw.between(0, 4)) {
+        case 0:
+          spoil(f.map, -2, f.experts);
+          break;
+        case 1:
+          spoil(f.map, -1, f.experts - 1);
+          break;
+        case 2:
+          spoil(f.map, -1, f.experts - 1);
+          f.derive(0);  // the counts agree again
+          break;
+        case 3:
+          spoil(f.counts, -1, 4);
+          break;
+        default:
+          if (!f.even) {
+            spoil(f.rank_offsets, -1, f.slots + 1);
+          }
+      }
+    }
+    stored<P> const in(f);
+    array_in<std::uint8_t, P> const active(r.active);
+    plimsoll::validation_options options{.replicas_meet = r.replicas_meet, .nodes = r.nodes};
+    if (!r.active.empty()) {
+      options.active = active.view1();
+    }
+    std::string const expected = first_fault(f, r);
+    CHECK(refusal_of([&] { plimsoll::validate(policy, in.placement(), options); }) == expected);
+    messages.push_back(expected);
+  }
+  CHECK(kinds_of(messages) == 9);  // no fault and eight
+  report_hash("placement_maps.faults", messages);
+}
+
+/// What `validate` must say about lists, in either form, found by plain loops.
+inline std::string first_difference(forms const& f, bool padded) {
+  std::string const lists = std::string("validate: ") +
+                            (padded ? "logical_to_physical" : "replica_slots") + ": expected ";
+  for (index_t l = 0; l < f.layers; ++l) {
+    std::vector<ints> of(static_cast<std::size_t>(f.experts));
+    if (padded) {
+      for (index_t e = 0; e < f.experts; ++e) {
+        bool over = false;
+        for (index_t i = 0; i < f.copies_width; ++i) {
+          std::int32_t const slot =
+              f.padded[static_cast<std::size_t>((l * f.experts + e) * f.copies_width + i)];
+          if (slot != -1 && over) {
+            return lists + "-1 only behind all slots of an expert, got slot " +
+                   std::to_string(slot) + " behind a -1" + at(l, named{"expert", e});
+          }
+          over = slot == -1;
+          if (!over) {
+            of[static_cast<std::size_t>(e)].push_back(slot);
+          }
+        }
+      }
+    } else {
+      auto const offset = [&](index_t e) {
+        return index_t{f.replica_offsets[static_cast<std::size_t>(l * (f.experts + 1) + e)]};
+      };
+      for (index_t e = 0; e <= f.experts; ++e) {
+        if (e == 0 ? offset(0) != 0 : offset(e) < offset(e - 1) || offset(e) > f.slots) {
+          return "validate: replica_offsets: expected offsets that rise from 0 to at most the "
+                 "number of slots, got " +
+                 std::to_string(offset(e)) + at(l, named{"offset", e});
+        }
+      }
+      for (index_t e = 0; e < f.experts; ++e) {
+        for (index_t i = offset(e); i < offset(e + 1); ++i) {
+          of[static_cast<std::size_t>(e)].push_back(f.replica_slots[f.slot(l, i)]);
+        }
+      }
+    }
+    for (index_t e = 0; e < f.experts; ++e) {
+      for (std::int32_t const slot : of[static_cast<std::size_t>(e)]) {
+        if (slot < 0 || slot >= f.slots) {
+          return lists + "slots from 0 to below the number of slots, got " + std::to_string(slot) +
+                 at(l, named{"expert", e});
+        }
+      }
+    }
+    std::vector<index_t> owner(static_cast<std::size_t>(f.slots), -1);
+    for (index_t e = 0; e < f.experts; ++e) {
+      for (std::int32_t const slot : of[static_cast<std::size_t>(e)]) {
+        if (owner[static_cast<std::size_t>(slot)] >= 0) {
+          return lists + "every slot once, got slot " + std::to_string(slot) + " again" +
+                 at(l, named{"expert", e});
+        }
+        owner[static_cast<std::size_t>(slot)] = e;
+      }
+    }
+    for (index_t s = 0; s < f.slots; ++s) {
+      if (f.map[f.slot(l, s)] < -1 || f.map[f.slot(l, s)] >= f.experts) {
+        return "validate: physical_to_logical: expected -1 or an expert of the layer, got " +
+               std::to_string(f.map[f.slot(l, s)]) + at(l, named{"slot", s});
+      }
+    }
+    for (index_t s = 0; s < f.slots; ++s) {
+      index_t const listed = owner[static_cast<std::size_t>(s)];
+      if (listed >= 0 && f.map[f.slot(l, s)] != listed) {
+        return lists + "slots that hold the expert, got slot " + std::to_string(s) +
+               ", which holds " + std::to_string(f.map[f.slot(l, s)]) +
+               at(l, named{"expert", listed});
+      }
+    }
+    for (index_t s = 0; s < f.slots; ++s) {
+      if (owner[static_cast<std::size_t>(s)] < 0 && f.map[f.slot(l, s)] >= 0) {
+        return lists + "every slot that holds the expert, got no slot " + std::to_string(s) +
+               at(l, named{"expert", f.map[f.slot(l, s)]});
+      }
+    }
+  }
+  return "no error";
+}
+
+TEST_CASE_TEMPLATE("placement_maps: validate finds every wrong entry of an inverse", P,
+                   PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  auto const policy = make_policy<P>();
+  std::vector<std::string> messages;
+  for (std::uint64_t seed = 0; seed < 600; ++seed) {
+    CAPTURE(seed);
+    draws draw(seed + 9000);
+    forms f = random_forms(seed, 6);
+    if (f.layers == 0) {
+      continue;
+    }
+    ints* const arrays[] = {&f.map, &f.replica_offsets, &f.replica_slots, &f.padded};
+    index_t const which = draw.between(0, 3);
+    ints& values = *arrays[which];
+    auto const i =
+        static_cast<std::size_t>(draw.between(0, static_cast<index_t>(values.size()) - 1));
+    auto const before = values[i];
+    values[i] = static_cast<std::int32_t>(draw.between(-2, f.slots));
+    bool const in_lists = which != 2 || before != -1;  // behind the last list nothing is read
+    stored<P> const in(f);
+    for (bool const padded : {false, true}) {
+      std::string const expected = first_difference(f, padded);
+      bool const concerned = which == 0 || padded == (which == 3);
+      CHECK((expected != "no error") == (concerned && in_lists && values[i] != before));
+      CHECK(refusal_of([&] {
+              padded ? plimsoll::validate(policy, in.placement(), in.inverse())
+                     : plimsoll::validate(policy, in.placement(), in.replicas());
+            }) == expected);
+      messages.push_back(expected);
+    }
+  }
+  CHECK(kinds_of(messages) == 12);  // no fault, the offsets, the map, a gap, four in either form
+}
+
+TEST_CASE_TEMPLATE("placement_maps: conversions refuse bad maps", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  auto const policy = make_policy<P>();
+  auto const lists = [&](ints const& offsets, ints const& slots, index_t width, bool pad) {
+    array_in<std::int32_t, P> const a(offsets), b(slots);
+    array_in<std::int32_t, P> out(2 * 3 * 9);
+    plimsoll::replica_lists_ref const replicas{a.view2(2, 4), b.view2(2, 5)};
+    return refusal_of([&] {
+      pad ? plimsoll::replicas_to_padded(policy, replicas, out.view3(2, 3, width))
+          : plimsoll::replicas_to_slots(policy, replicas, out.view2(2, 5));
+    });
+  };
+  ints const slots{0, 1, 2, 3, 4, 4, 3, 2, 1, -1};
+  CHECK(lists({0, 2, 3, 5, 0, 1, 2, 4}, slots, 2, false) == "no error");
+  CHECK(lists({0, 2, 3, 5, 0, 1, 2, 4}, slots, 2, true) == "no error");
+  for (bool const pad : {false, true}) {
+    std::string const name = pad ? "replicas_to_padded: " : "replicas_to_slots: ";
+    std::string const offsets =
+        name +
+        "replica_offsets: expected offsets that rise from 0 to at most the number of slots, ";
+    CHECK(lists({0, 2, 3, 5, 1, 1, 2, 4}, slots, 2, pad) == offsets + "got 1 in layer 1, offset 0");
+    CHECK(lists({0, 2, 3, 5, 0, 2, 1, 4}, slots, 2, pad) == offsets + "got 1 in layer 1, offset 2");
+    CHECK(lists({0, 2, 3, 6, 0, 1, 2, 4}, slots, 2, pad) == offsets + "got 6 in layer 0, offset 3");
+    std::string const range =
+        name + "replica_slots: expected slots from 0 to below the number of slots, ";
+    CHECK(lists({0, 2, 3, 5, 0, 1, 2, 5}, slots, 3, pad) == range + "got -1 in layer 1, expert 2");
+    CHECK(lists({0, 2, 3, 5, 0, 1, 2, 4}, {0, 5, 2, 3, 4, 4, 3, 2, 1, -1}, 2, pad) ==
+          range + "got 5 in layer 0, expert 0");
+    CHECK(lists({0, 2, 3, 5, 0, 1, 2, 4}, {0, 1, 2, 3, 4, 4, 3, 4, 4, -1}, 2, pad) ==
+          name + "replica_slots: expected every slot once, got slot 4 again in layer 1, expert 2");
+  }
+  CHECK(lists({0, 1, 3, 5, 0, 1, 1, 4}, slots, 2, true) ==
+        "replicas_to_padded: logical_to_physical: expected room for 3 copies, got 2 in layer 1, "
+        "expert 2");
+
+  auto const padded = [&](ints const& entries, index_t slot_count) {
+    array_in<std::int32_t, P> const in(entries);
+    array_in<std::int32_t, P> offsets(2 * 3), out(2 * slot_count);
+    return refusal_of([&] {
+      plimsoll::padded_to_replicas(policy, in.view3(2, 2, 3), offsets.view2(2, 3),
+                                   out.view2(2, slot_count));
+    });
+  };
+  std::string const name = "padded_to_replicas: logical_to_physical: expected ";
+  CHECK(padded({0, 3, -1, 1, 2, -1, 0, 1, 2, -1, -1, -1}, 4) == "no error");
+  CHECK(padded({0, 3, -1, 1, 2, -1, 0, 1, 2, -1, -1, 3}, 4) ==
+        name +
+            "-1 only behind all slots of an expert, got slot 3 behind a -1 in layer 1, expert 1");
+  CHECK(padded({0, 3, -1, 1, 2, -1, 0, 1, 2, -2, -1, -1}, 4) ==
+        name + "slots from 0 to below the number of slots, got -2 in layer 1, expert 1");
+  CHECK(padded({0, 3, -1, 1, 2, -1, 0, 1, 2, -1, -1, -1}, 3) ==
+        name + "slots from 0 to below the number of slots, got 3 in layer 0, expert 0");
+  CHECK(padded({0, 3, -1, 1, 2, -1, 0, 1, 2, 3, 2, -1}, 4) ==
+        name + "every slot once, got slot 2 again in layer 1, expert 1");
+  CHECK(padded({0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 2, -1}, 1) ==  // more entries than slots
+        name + "every slot once, got slot 0 again in layer 0, expert 0");
+
+  auto const counts = [&](ints const& entries) {
+    array_in<std::int32_t, P> const in(entries);
+    array_in<std::int32_t, P> out(2 * 4), more(2 * 4);
+    std::string const counting =
+        refusal_of([&] { plimsoll::count_replicas(policy, in.view2(2, 4), out.view2(2, 3)); });
+    std::string const listing = refusal_of([&] {
+      plimsoll::slots_to_replicas(policy, in.view2(2, 4), out.view2(2, 4), more.view2(2, 4));
+    });
+    return counting + "\n" + listing;
+  };
+  CHECK(counts({0, 1, 2, -1, 2, 1, 0, 3}) ==
+        "count_replicas: physical_to_logical: expected -1 or an expert of the layer, got 3 in "
+        "layer 1, slot 3\n"
+        "slots_to_replicas: physical_to_logical: expected -1 or an expert of the layer, got 3 in "
+        "layer 1, slot 3");
+  CHECK(counts({0, 1, -2, -1, 2, 1, 0, 0}) ==
+        "count_replicas: physical_to_logical: expected -1 or an expert of the layer, got -2 in "
+        "layer 0, slot 2\n"
+        "slots_to_replicas: physical_to_logical: expected -1 or an expert of the layer, got -2 in "
+        "layer 0, slot 2");
+
+  auto const to_ranks = [&](ints const& map, ints const& offsets, index_t width) {
+    array_in<std::int32_t, P> const in(map), where(offsets);
+    array_in<std::int32_t, P> out(2 * 2 * width);
+    return refusal_of([&] {
+      plimsoll::slots_to_ranks(policy, {in.view2(2, 4), {}, 2, where.view2(2, 3)},
+                               out.view3(2, 2, width));
+    });
+  };
+  CHECK(to_ranks({0, 1, 2, 3, 0, -1, 2, -1}, {0, 2, 4, 0, 1, 3}, 2) == "no error");
+  CHECK(to_ranks({0, 1, 2, 3, 0, -1, 2, -1}, {0, 2, 4, 0, 4, 3}, 3) ==
+        "slots_to_ranks: rank_offsets: expected offsets that rise from 0 to at most the number of "
+        "slots, got 3 in layer 1, rank 1");
+  CHECK(to_ranks({0, 1, 2, -2, 0, -1, 2, -1}, {0, 2, 4, 0, 1, 3}, 2) ==
+        "slots_to_ranks: physical_to_logical: expected -1 or an expert of the layer, got -2 in "
+        "layer 0, rank 1, slot 3");
+  CHECK(to_ranks({0, 1, 2, 3, 0, -1, 2, 65535}, {0, 2, 4, 0, 1, 3}, 2) ==
+        "slots_to_ranks: physical_to_logical: expected -1 or an expert of the layer, got 65535 in "
+        "layer 1, slot 3");
+  CHECK(to_ranks({0, 1, 2, 3, 0, -1, 2, 65534}, {0, 2, 4, 0, 1, 3}, 2) ==
+        "slots_to_ranks: physical_to_logical: expected -1 in slots that belong to no rank, got "
+        "65534 in layer 1, slot 3");
+  CHECK(to_ranks({0, 1, 2, 3, 0, 5, 2, -1}, {0, 2, 4, 0, 0, 3}, 2) ==
+        "slots_to_ranks: rank_experts: expected room for 3 experts, got 2 in layer 1, rank 1");
+
+  auto const to_slots = [&](ints const& entries, index_t slot_count) {
+    array_in<std::int32_t, P> const in(entries);
+    array_in<std::int32_t, P> map(2 * slot_count), offsets(2 * 3);
+    return refusal_of([&] {
+      plimsoll::ranks_to_slots(policy, in.view3(2, 2, 2), map.view2(2, slot_count),
+                               offsets.view2(2, 3));
+    });
+  };
+  CHECK(to_slots({0, 1, 2, -1, 4, -1, -1, -1}, 3) == "no error");
+  CHECK(to_slots({0, 1, 2, -1, 4, -1, -1, 3}, 3) ==
+        "ranks_to_slots: rank_experts: expected -1 only behind all experts of a rank, got expert 3 "
+        "behind a -1 in layer 1, rank 1");
+  CHECK(to_slots({0, 1, 2, -1, 4, -1, 65535, -1}, 3) ==
+        "ranks_to_slots: rank_experts: expected -1 or an expert, got 65535 in layer 1, rank 1");
+  CHECK(to_slots({0, 1, 2, -1, 65534, -2, -1, -1}, 3) ==
+        "ranks_to_slots: rank_experts: expected -1 or an expert, got -2 in layer 1, rank 0");
+  CHECK(to_slots({0, 1, 2, -1, 4, 5, 6, 7}, 3) ==
+        "ranks_to_slots: physical_to_logical: expected at least 4 slots, got 3 in layer 1");
+}
+
+TEST_CASE_TEMPLATE("placement_maps: edges", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  auto const policy = make_policy<P>();
+  SUBCASE("strided views in and out") {
+    // Two layers of three slots, the second above the first, every other element.
+    array_in<std::int32_t, P> const in(ints{1, 9, 0, 9, 1, 9, 0, 9, 0, 9, 1, 9});
+    plimsoll::matrix_ref<std::int32_t const> map = in.view2(2, 3);
+    map.data += 6;
+    map.strides[0] = -6;
+    map.strides[1] = 2;
+    array_in<std::int32_t, P> out(ints(24, -7));
+    plimsoll::matrix_ref<std::int32_t> offsets = out.view2(2, 3);
+    offsets.strides[0] = 1;
+    offsets.strides[1] = 2;
+    array_in<std::int32_t, P> more(ints(12, -7));
+    plimsoll::matrix_ref<std::int32_t> slots = more.view2(2, 3);
+    slots.strides[0] = 6;
+    slots.strides[1] = 2;
+    plimsoll::slots_to_replicas(policy, map, offsets, slots);
+    ints const got = out.values();
+    CHECK(ints(got.begin(), got.begin() + 7) == ints{0, 0, 2, 1, 3, 3, -7});
+    CHECK(more.values() == ints{0, -7, 1, -7, 2, -7, 1, -7, 0, -7, 2, -7});
+
+    plimsoll::replica_lists_ref const lists{offsets, slots};
+    array_in<std::int32_t, P> wide(ints(24, -7));
+    plimsoll::tensor_ref<std::int32_t> padded = wide.view3(2, 2, 3);
+    for (index_t& stride : padded.strides) {
+      stride *= 2;
+    }
+    plimsoll::replicas_to_padded(policy, lists, padded);
+    CHECK(wide.values() == ints{0, -7, 1,  -7, -1, -7, 2, -7, -1, -7, -1, -7,
+                                1, -7, -1, -7, -1, -7, 0, -7, 2,  -7, -1, -7});
+    array_in<std::int32_t, P> const counts(ints{2, 1, 1, 2});
+    plimsoll::placement_ref const placement{map, counts.view2(2, 2), 1, {}};
+    CHECK_NOTHROW(plimsoll::validate(policy, placement, lists));
+    CHECK_NOTHROW(plimsoll::validate(policy, placement, padded));
+
+    array_in<std::int32_t, P> back(ints(6, -7));
+    plimsoll::matrix_ref<std::int32_t> back_map = back.view2(2, 3);
+    back_map.strides[0] = 1;
+    back_map.strides[1] = 2;
+    plimsoll::replicas_to_slots(policy, lists, back_map);
+    CHECK(back.values() == ints{0, 1, 0, 0, 1, 1});
+  }
+  SUBCASE("one expert in one slot") {
+    forms f;
+    f.layers = f.experts = f.ranks = f.slots = 1;
+    f.map = {0};
+    f.rank_offsets = {0, 1};
+    f.derive(0);
+    stored<P> const in(f);
+    CHECK_NOTHROW(
+        plimsoll::validate(policy, in.placement(), {.replicas_meet = sharing::not_on_a_node}));
+  }
+  SUBCASE("all slots empty") {
+    array_in<std::int32_t, P> const in(ints(4, -1));
+    array_in<std::int32_t, P> offsets(3, -7), slots(4, -7), padded(4, -7);
+    plimsoll::slots_to_replicas(policy, in.view2(1, 4), offsets.view2(1, 3), slots.view2(1, 4));
+    CHECK(offsets.values() == ints(3, 0));
+    CHECK(slots.values() == ints(4, -1));
+    plimsoll::replicas_to_padded(policy, {offsets.view2(1, 3), slots.view2(1, 4)},
+                                 padded.view3(1, 2, 2));
+    CHECK(padded.values() == ints(4, -1));
+  }
+  SUBCASE("all slots of one expert, on more ranks than slots") {
+    forms f;
+    f.layers = f.experts = 1;
+    f.slots = 3;
+    f.ranks = 7;
+    f.even = true;
+    f.map = {0, 0, 0};
+    f.rank_offsets = {0, 0, 0, 1, 1, 2, 2, 3};
+    f.derive(0);
+    stored<P> const in(f);
+    CHECK_NOTHROW(
+        plimsoll::validate(policy, in.placement(), {.replicas_meet = sharing::not_on_a_rank}));
+    CHECK(refusal_of([&] {
+            plimsoll::validate(policy, in.placement(),
+                               {.replicas_meet = sharing::not_on_a_node, .nodes = 2});
+          }) ==
+          "validate: physical_to_logical: expected at most 1 replica of an expert on a node, got 2 "
+          "in layer 0, node 1, expert 0");
+  }
+}
+
+}  // namespace plimsoll_test::map_cases

@@ -1,0 +1,734 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <doctest/doctest.h>
+#include <plimsoll/placement.hpp>
+#include <plimsoll/placement_maps.hpp>
+#include <plimsoll/refinement.hpp>
+#include <plimsoll/replication.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/generators.hpp"
+#include "support/hash.hpp"
+#include "support/placement_inputs.hpp"
+#include "support/planning_oracle.hpp"
+#include "support/policies.hpp"
+#include "support/skewed_loads.hpp"
+
+namespace plimsoll_test {
+
+using plimsoll::certificate;
+using plimsoll::certificate_status;
+using plimsoll::refinement_options;
+using plimsoll::sharing;
+using plimsoll::strictness;
+
+/// What `refine` makes of a map.
+template <class P>
+struct refined {
+  ints map;
+  ints counts;
+  std::vector<certificate> certificates;
+
+  template <class T>
+  refined(std::vector<T> const& loads, ints const& start, index_t layers, host_options const& where,
+          refinement_options const& options = {}) {
+    index_t const experts = layers == 0 ? 1 : static_cast<index_t>(loads.size()) / layers;
+    index_t const slots = layers == 0 ? 1 : static_cast<index_t>(start.size()) / layers;
+    array_in<T, P> const in(loads);
+    array_in<std::int32_t, P> map_in(start);
+    array_in<std::int32_t, P> counts_in(layers * experts, -7);
+    options_in<P> const where_in(where, layers);
+    certificates = plimsoll::refine(make_policy<P>(), in.view2(layers, experts), *where_in, options,
+                                    map_in.view2(layers, slots), counts_in.view2(layers, experts));
+    map = map_in.values();
+    counts = counts_in.values();
+  }
+};
+
+/// Loads, what they are put on, and a plan.
+struct scene {
+  index_t layers = 1;
+  index_t experts = 1;
+  index_t slots = 1;
+  host_options where = {};
+  std::vector<std::int64_t> loads = {};
+  ints map = {};
+
+  [[nodiscard]] oracle::site site(index_t layer) const {
+    return site_of(where, slots, layer, experts);
+  }
+};
+
+/// Places copies greedily.
+inline std::vector<certificate> place_greedily(scene& s, ints const& counts) {
+  s.map.assign(static_cast<std::size_t>(s.layers * s.slots), -7);
+  options_in<plimsoll::seq_policy> const where(s.where, s.layers);
+  return plimsoll::place(
+      plimsoll::seq, plimsoll::matrix_ref<std::int64_t const>(s.loads.data(), s.layers, s.experts),
+      plimsoll::matrix_ref<std::int32_t const>(counts.data(), s.layers, s.experts), *where,
+      plimsoll::matrix_ref<std::int32_t>(s.map.data(), s.layers, s.slots));
+}
+
+/// Replicates and places greedily. False where that does not go.
+inline bool plan_greedily(scene& s) {
+  ints counts(s.loads.size());
+  options_in<plimsoll::seq_policy> const where(s.where, s.layers);
+  try {
+    plimsoll::replicate(
+        plimsoll::seq,
+        plimsoll::matrix_ref<std::int64_t const>(s.loads.data(), s.layers, s.experts), s.slots,
+        {.where = *where}, plimsoll::matrix_ref<std::int32_t>(counts.data(), s.layers, s.experts));
+    place_greedily(s, counts);
+  } catch (plimsoll::invalid_input const&) {
+    return false;
+  }
+  return true;
+}
+
+/// Makes the plan worse: takes copies out, and where no rule forbids it mixes the slots of every
+/// range of ranks that share experts.
+inline void spoil(scene& s, generator& random) {
+  for (index_t layer = 0; layer < s.layers; ++layer) {
+    auto const where = s.site(layer);
+    auto* const map = s.map.data() + layer * s.slots;
+    for (index_t slot = 0; slot < s.slots; ++slot) {
+      bool const spare = map[slot] >= 0 && std::count(map, map + s.slots, map[slot]) > 1;
+      if (spare && random.between(0, 5) == 0) {
+        map[slot] = -1;
+      }
+    }
+    for (auto const& part : oracle::parts_of(where, static_cast<std::size_t>(s.experts))) {
+      std::vector<std::int64_t> usable;
+      for (std::size_t const r : part.ranks) {
+        for (std::int64_t i = 0; i < where.room(r); ++i) {
+          usable.push_back(where.offsets[r] + i);
+        }
+      }
+      for (std::size_t i = usable.size(); where.rule == oracle::apart::nowhere && i > 1; --i) {
+        std::swap(map[usable[i - 1]], map[usable[static_cast<std::size_t>(
+                                          random.between(0, static_cast<std::int64_t>(i) - 1))]]);
+      }
+    }
+  }
+}
+
+/// Any shape with any options and any plan. False where it has no plan.
+inline bool draw(scene& s, std::uint64_t seed) {
+  generator random(seed);
+  auto const often = [&random](int percent) { return random.between(0, 99) < percent; };
+  s.layers = random.between(1, 3);
+  s.experts = random.between(1, 40);
+  s.where.ranks = random.between(1, 12);
+  s.slots = s.experts + random.between(0, 40);
+  s.where.nodes = random.between(1, s.where.ranks);
+  s.loads = skewed_loads(s.layers, s.experts, seed);
+  if (often(10)) {
+    s.loads.assign(s.loads.size(), random.between(0, 1) * 700);
+  } else if (often(15)) {
+    s.loads[0] = 100000;
+  }
+  auto const ranks = static_cast<std::size_t>(s.where.ranks);
+  if (often(30)) {
+    for (index_t layer = 0; layer < s.layers; ++layer) {
+      ints row{0};
+      for (std::size_t r = 0; r < ranks; ++r) {
+        row.push_back(static_cast<std::int32_t>(random.between(0, s.slots)));
+      }
+      std::sort(row.begin(), row.end());
+      s.where.rank_offsets.insert(s.where.rank_offsets.end(), row.begin(), row.end());
+    }
+  }
+  if (often(25)) {
+    for (std::size_t r = 0; r < ranks; ++r) {
+      s.where.active.push_back(often(80) ? 1 : 0);
+    }
+  }
+  if (often(30)) {
+    for (std::size_t r = 0; r < ranks; ++r) {
+      s.where.speeds.push_back(static_cast<double>(random.between(5, 20)) / 10);
+    }
+  }
+  if (often(50)) {
+    s.where.replicas_meet = often(50) ? sharing::not_on_a_rank : sharing::not_on_a_node;
+    s.where.meeting_rule = often(50) ? strictness::preferred : strictness::required;
+  }
+  if (often(30) && s.where.replicas_meet != sharing::not_on_a_node) {
+    index_t groups = random.between(1, s.experts);
+    while (s.experts % groups != 0) {
+      --groups;
+    }
+    ints lists(static_cast<std::size_t>(s.layers * s.experts));
+    ints offsets(static_cast<std::size_t>(s.layers * (s.where.nodes + 1)));
+    options_in<plimsoll::seq_policy> const where(s.where, s.layers);
+    try {
+      plimsoll::place_groups(
+          plimsoll::seq,
+          plimsoll::matrix_ref<std::int64_t const>(s.loads.data(), s.layers, s.experts), groups,
+          s.slots, *where, plimsoll::matrix_ref<std::int32_t>(lists.data(), s.layers, s.experts),
+          plimsoll::matrix_ref<std::int32_t>(offsets.data(), s.layers, s.where.nodes + 1));
+    } catch (plimsoll::invalid_input const&) {
+      return false;
+    }
+    s.where.node_experts = lists;
+    s.where.node_offsets = offsets;
+  }
+  if (!plan_greedily(s)) {
+    return false;
+  }
+  if (often(60)) {
+    spoil(s, random);
+  }
+  return true;
+}
+
+/// What one layer of a map says. Fails where it is no plan for the scene.
+struct layer_facts {
+  oracle::vector counts;
+  double peak = 0;
+  double mean = 0;  ///< the largest of all ranges of ranks that share experts
+  std::ptrdiff_t meetings = 0;
+
+  layer_facts(scene const& s, ints const& all, index_t layer)
+      : counts(static_cast<std::size_t>(s.experts), 0) {
+    auto const where = s.site(layer);
+    auto const map = wide_row(all, layer, s.slots);
+    auto const parts = oracle::parts_of(where, counts.size());
+    std::vector<oracle::vector> held(where.ranks());
+    std::vector<oracle::vector> apart(where.ranks());
+    std::size_t filled = 0;
+    for (std::size_t r = 0; r < where.ranks(); ++r) {
+      auto const& mine = parts[where.lists.empty() ? 0 : where.node_of(r)].experts;
+      for (std::int64_t i = 0; i < where.room(r); ++i) {
+        std::int64_t const e = map[static_cast<std::size_t>(where.offsets[r] + i)];
+        if (e != -1) {
+          REQUIRE(std::count(mine.begin(), mine.end(), e) == 1);
+          ++counts[static_cast<std::size_t>(e)];
+          held[r].push_back(e);
+          apart[where.rule == oracle::apart::node ? where.node_of(r) : r].push_back(e);
+          ++filled;
+        }
+      }
+    }
+    // No slot besides these holds anything.
+    CHECK(map.size() - filled == static_cast<std::size_t>(std::count(map.begin(), map.end(), -1)));
+    for (std::size_t r = 0; r < where.ranks(); ++r) {
+      double sum = 0;
+      for (std::int64_t const e : held[r]) {
+        sum += static_cast<double>(s.loads[static_cast<std::size_t>(layer * s.experts + e)]) /
+               static_cast<double>(counts[static_cast<std::size_t>(e)]);
+      }
+      peak = std::max(peak, where.speeds.empty() ? sum : sum / where.speeds[r]);
+    }
+    for (oracle::part const& part : parts) {
+      double load = 0;
+      double speed = 0;
+      for (std::int64_t const e : part.experts) {
+        load += static_cast<double>(s.loads[static_cast<std::size_t>(layer * s.experts + e)]);
+      }
+      for (std::size_t const r : part.ranks) {
+        speed += where.room(r) == 0 ? 0 : where.speeds.empty() ? 1 : where.speeds[r];
+      }
+      mean = std::max(mean, load == 0 ? 0 : load / speed);
+    }
+    for (oracle::vector& domain : apart) {
+      if (where.rule != oracle::apart::nowhere) {
+        std::sort(domain.begin(), domain.end());
+        meetings += domain.end() - std::unique(domain.begin(), domain.end());
+      }
+    }
+  }
+};
+
+/// Checks a refined plan against the one that was given.
+template <class P>
+void check_refined(scene const& s, ints const& before, refined<P> const& got,
+                   refinement_options const& options) {
+  options_in<plimsoll::seq_policy> const where(s.where, s.layers);
+  bool const required = s.where.meeting_rule == strictness::required;
+  plimsoll::placement_ref const placement{
+      plimsoll::matrix_ref<std::int32_t const>(got.map.data(), s.layers, s.slots),
+      plimsoll::matrix_ref<std::int32_t const>(got.counts.data(), s.layers, s.experts),
+      s.where.ranks, (*where).rank_offsets};
+  plimsoll::validation_options rules;
+  rules.nodes = s.where.nodes;
+  rules.active = (*where).active;
+  if (required) {
+    rules.replicas_meet = s.where.replicas_meet;
+  }
+  CHECK_NOTHROW(plimsoll::validate(plimsoll::seq, placement, rules));
+  for (index_t layer = 0; layer < s.layers; ++layer) {
+    CAPTURE(layer);
+    layer_facts const old(s, before, layer);
+    layer_facts const now(s, got.map, layer);
+    certificate const& c = got.certificates[static_cast<std::size_t>(layer)];
+    CHECK(now.counts == wide_row(got.counts, layer, s.experts));
+    CHECK(*std::min_element(now.counts.begin(), now.counts.end()) > 0);
+    CHECK((options.trials > 0 || now.counts == old.counts));
+    CHECK(std::accumulate(now.counts.begin(), now.counts.end(), std::int64_t{0}) >=
+          std::accumulate(old.counts.begin(), old.counts.end(), std::int64_t{0}));
+    CHECK(now.meetings <= (required ? 0 : old.meetings));
+    CHECK(now.peak <= old.peak * (1 + 1e-12));
+    CHECK(c.value == doctest::Approx(now.peak).epsilon(1e-9));
+    CHECK(c.lower_bound <= c.value);
+    CHECK(c.lower_bound >= now.mean * (1 - 1e-9));
+    CHECK(c.work >= 0);
+    bool const close = c.value <= c.lower_bound * (1 + options.tolerance);
+    if (c.value == c.lower_bound) {
+      CHECK(c.status == certificate_status::optimal);
+    } else if (close) {
+      CHECK(c.status == certificate_status::within_tolerance);
+    } else if (options.trials == 0 || c.work < options.trials) {
+      CHECK(c.status == certificate_status::feasible);
+    } else {
+      CHECK(
+          (c.status == certificate_status::feasible || c.status == certificate_status::work_limit));
+    }
+  }
+}
+
+TEST_CASE_TEMPLATE("refinement: copies and ranks chosen together", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  // Greedy counts are 5 5 1 1 1 1 1 1: seven replicas of 120 and five of 112 on 8 ranks. Four ranks
+  // have two of them, so somewhere a 112 goes with a 120.
+  scene s{1, 8, 16, {.ranks = 8}, {600, 560, 120, 120, 20, 10, 10, 10}};
+  REQUIRE(plan_greedily(s));
+  CHECK(layer_facts(s, s.map, 0).peak == 232);
+
+  refined<P> const packed(s.loads, s.map, 1, s.where, {.trials = 0});
+  CHECK(packed.counts == ints{5, 5, 1, 1, 1, 1, 1, 1});
+  CHECK(packed.certificates[0].value == doctest::Approx(232));
+  CHECK(packed.certificates[0].lower_bound == doctest::Approx(224));
+  CHECK(packed.certificates[0].status == certificate_status::feasible);
+
+  refined<P> const joint(s.loads, s.map, 1, s.where);
+  CHECK(joint.certificates[0].value <= 590.0 / 3 + 1e-9);
+  CHECK(joint.certificates[0].lower_bound == doctest::Approx(1450.0 / 8));
+  check_refined(s, s.map, joint, {});
+  report_hash("refinement.joint", packed.map, joint.map, joint.counts);
+}
+
+TEST_CASE_TEMPLATE("refinement: never worse, and legal, over random plans", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  constexpr double tolerances[] = {0, 1e-3, 0.1};
+  constexpr std::int64_t trials[] = {0, 0, 1, 7, 40};
+  int plans = 0;
+  int better = 0;
+  ints results;
+  for (std::uint64_t seed = 0; seed < 250; ++seed) {
+    CAPTURE(seed);
+    scene s;
+    if (!draw(s, seed)) {
+      continue;
+    }
+    refinement_options const options{tolerances[seed % 3], trials[seed % 5]};
+    refined<P> const once(s.loads, s.map, s.layers, s.where, options);
+    check_refined(s, s.map, once, options);
+    refined<P> const twice(s.loads, once.map, s.layers, s.where, options);
+    check_refined(s, once.map, twice, options);
+    bool const preferred =
+        s.where.replicas_meet != sharing::allowed && s.where.meeting_rule == strictness::preferred;
+    scene greedy = s;
+    auto const placed = place_greedily(greedy, twice.counts);
+    for (std::size_t layer = 0; layer < once.certificates.size(); ++layer) {
+      CHECK(twice.certificates[layer].value <= once.certificates[layer].value);
+      // Greedy placement may let replicas meet for a lower peak.
+      CHECK((preferred || twice.certificates[layer].value <= placed[layer].value));
+    }
+    ++plans;
+    better += once.map != s.map;
+    results.insert(results.end(), once.map.begin(), once.map.end());
+    results.insert(results.end(), once.counts.begin(), once.counts.end());
+  }
+  CHECK(plans > 170);
+  CHECK(better > 120);
+  report_hash("refinement.random", results);
+}
+
+TEST_CASE_TEMPLATE("refinement: against every plan of small shapes", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  double worst_packed = 1;
+  double worst_joint = 1;
+  int proven = 0;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    CAPTURE(seed);
+    generator random(1000 + seed);
+    scene s;
+    s.experts = random.between(1, 4);
+    s.where.ranks = random.between(2, 3);
+    s.slots = random.between(std::max(s.experts, s.where.ranks), 6);
+    s.loads = random_integers(seed, s.experts, 0, 30);
+    s.loads[0] += 1;
+    if (random.between(0, 2) == 0) {
+      s.where.speeds = random.between(0, 1) == 0 ? std::vector<double>{1, 2, 1.5}
+                                                 : std::vector<double>{1, 0.3, 0.9};
+      s.where.speeds.resize(static_cast<std::size_t>(s.where.ranks));
+    }
+    if (random.between(0, 3) == 0) {
+      s.where.replicas_meet = sharing::not_on_a_rank;
+      s.where.meeting_rule = strictness::required;
+    }
+    if (!plan_greedily(s)) {
+      continue;
+    }
+    if (random.between(0, 1) == 0) {
+      spoil(s, random);
+    }
+    // Loads are multiplied by the same power of two.
+    double const unit =
+        static_cast<double>(oracle::fixed(s.loads)[0]) / static_cast<double>(s.loads[0]);
+    auto const where = s.site(0);
+    auto const lowest = [&](oracle::vector const& counts) {
+      return oracle::lowest_peak(s.loads, counts, where) / unit;
+    };
+    oracle::vector const given = layer_facts(s, s.map, 0).counts;
+    double best = std::numeric_limits<double>::infinity();
+    double best_as_full = best;  // without giving up slots, which it never does
+    oracle::vector counts(s.loads.size(), 1);
+    for (std::size_t e = 0; e < counts.size();) {
+      auto const used = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+      if (used <= s.slots) {
+        double const peak = lowest(counts);
+        best = std::min(best, peak);
+        if (used >= std::accumulate(given.begin(), given.end(), std::int64_t{0})) {
+          best_as_full = std::min(best_as_full, peak);
+        }
+      }
+      for (e = 0; e < counts.size() && counts[e] == s.slots; ++e) {
+        counts[e] = 1;
+      }
+      if (e < counts.size()) {
+        ++counts[e];
+      }
+    }
+    auto const value = [&](refinement_options const& options, double optimum) {
+      refined<P> const got(s.loads, s.map, 1, s.where, options);
+      check_refined(s, s.map, got, options);
+      certificate const& c = got.certificates[0];
+      CHECK(c.lower_bound <= optimum * (1 + 1e-12));
+      CHECK(c.value >= optimum * (1 - 1e-12));
+      CHECK((c.status != certificate_status::optimal || c.value <= optimum * (1 + 1e-12)));
+      proven += c.status == certificate_status::optimal;
+      return c.value;
+    };
+    double const packed = lowest(given);
+    worst_packed = std::max(worst_packed, value({.tolerance = 0, .trials = 0}, packed) / packed);
+    value({.tolerance = 0, .trials = 1}, best);
+    worst_joint = std::max(worst_joint, value({.tolerance = 0}, best) / best_as_full);
+  }
+  MESSAGE("peak / optimum, worst: " << worst_packed << " with given counts, " << worst_joint
+                                    << " with any; proven optimal: " << proven);
+  CHECK(worst_packed < 1.06);
+  CHECK(worst_joint < 1.5);
+  CHECK(proven > 300);
+}
+
+TEST_CASE_TEMPLATE("refinement: when it stops", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  scene s{1, 8, 16, {.ranks = 8}, {600, 560, 120, 120, 20, 10, 10, 10}};
+  REQUIRE(plan_greedily(s));
+  SUBCASE("good enough") {
+    refined<P> const got(s.loads, s.map, 1, s.where, {.tolerance = 1});
+    CHECK(got.map == s.map);
+    CHECK(got.certificates[0].work == 0);
+    CHECK(got.certificates[0].status == certificate_status::within_tolerance);
+  }
+  SUBCASE("no moved copy helps any more") {
+    refined<P> const got(s.loads, s.map, 1, s.where, {.trials = 1000000});
+    CHECK(got.certificates[0].status == certificate_status::feasible);
+    refined<P> const again(s.loads, got.map, 1, s.where, {.trials = 1000000});
+    CHECK(again.map == got.map);
+  }
+  SUBCASE("no trial is left") {
+    // With one slot per rank nothing can be swapped; two copies of expert 3 should be others'.
+    ints const loads{10, 9, 8, 1};
+    ints const start{0, 1, 2, 3, 3, 3};
+    refined<P> const none(loads, start, 1, {.ranks = 6}, {.trials = 0});
+    CHECK(none.map == start);
+    CHECK(none.certificates[0].value == 10);
+    CHECK(none.certificates[0].work == 0);
+    CHECK(none.certificates[0].status == certificate_status::optimal);
+    refined<P> const one(loads, start, 1, {.ranks = 6}, {.trials = 1});
+    CHECK(one.counts == ints{2, 1, 1, 2});
+    CHECK(one.certificates[0].value == 9);
+    CHECK(one.certificates[0].work == 1);
+    CHECK(one.certificates[0].status == certificate_status::work_limit);
+    refined<P> const two(loads, start, 1, {.ranks = 6}, {.trials = 2});
+    CHECK(two.counts == ints{2, 2, 1, 1});
+    CHECK(two.certificates[0].value == 8);
+    CHECK(two.certificates[0].lower_bound == 8);
+    CHECK(two.certificates[0].work == 2);
+    CHECK(two.certificates[0].status == certificate_status::optimal);
+  }
+  SUBCASE("a node is out of trials") {
+    // Node 0 is the case above, node 1 has one living rank.
+    ints const loads{10, 9, 8, 1, 1};
+    ints const start{0, 1, 2, 3, 3, 3, -1, -1, -1, 4, -1, -1};
+    host_options const where{.ranks = 12,
+                             .nodes = 2,
+                             .active = {1, 1, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0},
+                             .node_experts = {0, 1, 2, 3, 4},
+                             .node_offsets = {0, 4, 5}};
+    certificate const one = refined<P>(loads, start, 1, where, {.trials = 1}).certificates[0];
+    CHECK(one.value == 9);
+    CHECK(one.lower_bound == 8);
+    CHECK(one.work == 1);
+    CHECK(one.status == certificate_status::work_limit);
+  }
+  SUBCASE("the fastest rank with the heaviest replica") {
+    // The mean is 20 / 4.5; one of the two experts stays whole.
+    refined<P> const got(ints{10, 10}, {-1, 0, 1}, 1, {.ranks = 3, .speeds = {1, 2, 1.5}});
+    CHECK(got.certificates[0].value == 5);
+    CHECK(got.certificates[0].status == certificate_status::optimal);
+  }
+  SUBCASE("at the mean") {
+    refined<P> const got(ints{4, 3, 3, 2}, {0, 1, 2, 3}, 1, {.ranks = 2});
+    CHECK(got.certificates[0].value == 6);
+    CHECK(got.certificates[0].work == 1);
+    CHECK(got.certificates[0].status == certificate_status::optimal);
+  }
+}
+
+TEST_CASE_TEMPLATE("refinement: swaps", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  refinement_options const swaps_only{.tolerance = 0, .trials = 0};
+  SUBCASE("the pair whose worse rank ends lightest") {
+    // 9 + 7 against 1 + 3: 7 and 1 make 10 + 10.
+    CHECK(refined<P>(ints{9, 7, 1, 3}, {0, 1, 2, 3}, 1, {.ranks = 2}, swaps_only).map ==
+          ints{0, 2, 1, 3});
+  }
+  SUBCASE("into a free slot") {
+    CHECK(refined<P>(ints{5, 6}, {0, 1, -1, -1}, 1, {.ranks = 2}, swaps_only).map ==
+          ints{-1, 1, 0, -1});
+  }
+  SUBCASE("a slower rank takes less") {
+    // Costs are 12 and 0; the lighter expert goes to the rank at half the speed.
+    refined<P> const got(ints{8, 4}, {0, 1, -1, -1}, 1, {.ranks = 2, .speeds = {1, 0.5}},
+                         swaps_only);
+    CHECK(got.map == ints{0, -1, 1, -1});
+    CHECK(got.certificates[0].value == 8);
+    CHECK(got.certificates[0].status == certificate_status::optimal);
+  }
+  SUBCASE("not to a rank that has the expert") {
+    // Replicas of 10, 10, 10 and one of 2, 1, 1: rank 0 would give expert 0 to any other.
+    ints const loads{30, 2, 1, 1};
+    ints const start{0, 1, 0, 2, 0, 3};
+    host_options where{.ranks = 3, .replicas_meet = sharing::not_on_a_rank};
+    CHECK(refined<P>(loads, start, 1, where, swaps_only).map == start);
+  }
+  SUBCASE("node lists keep experts where they are") {
+    host_options const where{
+        .ranks = 4, .nodes = 2, .node_experts = {0, 1, 2, 3}, .node_offsets = {0, 2, 4}};
+    refined<P> const got(ints{9, 9, 1, 1}, {0, 1, -1, -1, 2, 3, -1, -1}, 1, where, swaps_only);
+    CHECK(got.certificates[0].value == 9);
+    CHECK(got.map == ints{-1, 1, 0, -1, -1, 3, 2, -1});
+  }
+}
+
+TEST_CASE_TEMPLATE("refinement: the same bits in every type", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  scene s{3, 24, 40, {.ranks = 10}, skewed_loads(3, 24, 5)};
+  REQUIRE(plan_greedily(s));
+  refined<P> const expected(s.loads, s.map, s.layers, s.where);
+  check_refined(s, s.map, expected, {});
+  auto const check = [&]<class T>(T) {
+    refined<P> const got(as<T>(s.loads), s.map, s.layers, s.where);
+    CHECK(got.map == expected.map);
+    CHECK(got.counts == expected.counts);
+    for (std::size_t layer = 0; layer < 3; ++layer) {
+      CHECK(got.certificates[layer].value == expected.certificates[layer].value);
+      CHECK(got.certificates[layer].lower_bound == expected.certificates[layer].lower_bound);
+      CHECK(got.certificates[layer].work == expected.certificates[layer].work);
+    }
+  };
+  for_each_load_type(check);
+  report_hash("refinement.types", expected.map, expected.counts);
+}
+
+TEST_CASE_TEMPLATE("refinement: edges", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  SUBCASE("no layers") { CHECK(refined<P>(ints{}, {}, 0, {.ranks = 1}).certificates.empty()); }
+  SUBCASE("one expert") {
+    refined<P> const got(ints{7}, {0}, 1, {});
+    CHECK(got.map == ints{0});
+    CHECK(got.counts == ints{1});
+    CHECK(got.certificates[0].status == certificate_status::optimal);
+    refined<P> const more(ints{7}, {-1, 0, -1}, 1, {.ranks = 3});
+    CHECK(more.counts == ints{3});
+    CHECK(more.certificates[0].value == doctest::Approx(7.0 / 3));
+  }
+  SUBCASE("no load") {
+    refined<P> const got(ints{0, 0, 0}, {0, 1, 2, -1}, 1, {.ranks = 2});
+    CHECK(got.map == ints{0, 1, 2, -1});
+    CHECK(got.certificates[0].value == 0);
+    CHECK(got.certificates[0].status == certificate_status::optimal);
+  }
+  SUBCASE("strided views") {
+    array_in<std::int32_t, P> const in(ints{9, -1, 7, -1, 1, -1, 3, -1});
+    plimsoll::matrix_ref<std::int32_t const> loads = in.view2(1, 4);
+    loads.strides[1] = 2;
+    array_in<std::int32_t, P> map_in(ints{0, 77, 77, 1, 77, 77, 2, 77, 77, 3});
+    plimsoll::matrix_ref<std::int32_t> map = map_in.view2(1, 4);
+    map.strides[1] = 3;
+    array_in<std::int32_t, P> counts_in(ints(7, 77));
+    plimsoll::matrix_ref<std::int32_t> counts = counts_in.view2(1, 4);
+    counts.strides[1] = 2;
+    plimsoll::refine(make_policy<P>(), loads, {.ranks = 2}, {}, map, counts);
+    CHECK(map_in.values() == ints{0, 77, 77, 2, 77, 77, 1, 77, 77, 3});
+    CHECK(counts_in.values() == ints{1, 77, 1, 77, 1, 77, 1});
+  }
+}
+
+/// The message with which `refine` refuses its input.
+template <class P, class T>
+std::string refine_refusal(std::vector<T> const& loads, ints const& start, index_t layers,
+                           host_options const& where, refinement_options const& options = {}) {
+  try {
+    refined<P>(loads, start, layers, where, options);
+  } catch (plimsoll::invalid_input const& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST_CASE_TEMPLATE("refinement: bad values are named", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  auto const map = [](ints const& start, host_options const& where = {.ranks = 2}) {
+    return refine_refusal<P>(ints{1, 2}, start, 1, where);
+  };
+  CHECK(map({0, 1, -1, -1}) == "no error");
+  std::string const ids =
+      "refine: physical_to_logical: expected -1 or an expert of the layer, got ";
+  CHECK(map({0, 2, 1, -1}) == ids + "2 in layer 0, slot 1");
+  CHECK(map({0, 1, 1, -2}) == ids + "-2 in layer 0, slot 3");
+  CHECK(refine_refusal<P>(ints{1, 2, 1, 2}, {0, 1, 0, 0}, 2, {.ranks = 2}) ==
+        "refine: replica_count: expected 1 to 32767 copies of every expert, got 0 in layer 1, "
+        "expert 1");
+  CHECK(refine_refusal<P>(ints{1}, ints(32768, 0), 1, {.ranks = 2}) ==
+        "refine: replica_count: expected 1 to 32767 copies of every expert, got 32768 in layer 0, "
+        "expert 0");
+  std::string const stray =
+      "refine: physical_to_logical: expected -1 in slots of dead ranks and of none, got ";
+  CHECK(map({0, 1, -1, 1}, {.ranks = 2, .active = {1, 0}}) == stray + "1 in layer 0, slot 3");
+  CHECK(map({0, 1, 0, -1}, {.ranks = 2, .rank_offsets = {0, 1, 2}}) ==
+        stray + "0 in layer 0, slot 2");
+  CHECK(map({0, 1, -1, -1}, {.ranks = 2, .active = {1, 0}}) == "no error");
+
+  host_options const lists{
+      .ranks = 2, .nodes = 2, .node_experts = {0, 1}, .node_offsets = {0, 1, 2}};
+  CHECK(map({0, -1, 1, -1}, lists) == "no error");
+  CHECK(map({0, 1, 1, -1}, lists) ==
+        "refine: physical_to_logical: expected replicas on the node that lists their expert, node "
+        "1, got another node in layer 0, expert 1");
+  CHECK(map({0, -1, 1, 0}, lists) ==
+        "refine: physical_to_logical: expected replicas on the node that lists their expert, node "
+        "0, got another node in layer 0, expert 0");
+
+  host_options apart{.ranks = 4,
+                     .nodes = 2,
+                     .replicas_meet = sharing::not_on_a_rank,
+                     .meeting_rule = strictness::required};
+  CHECK(map({0, 1, 0, 1, -1, -1, -1, -1}, apart) == "no error");
+  CHECK(map({0, 1, 0, -1, 1, 1, -1, -1}, apart) ==
+        "refine: physical_to_logical: expected at most 1 replica of an expert on a rank, got 2 in "
+        "layer 0, rank 2, expert 1");
+  apart.replicas_meet = sharing::not_on_a_node;
+  CHECK(map({0, 1, -1, -1, 0, 1, -1, -1}, apart) == "no error");
+  CHECK(map({0, -1, -1, -1, 0, 1, 1, -1}, apart) ==
+        "refine: physical_to_logical: expected at most 1 replica of an expert on a node, got 2 in "
+        "layer 0, node 1, expert 1");
+  apart.meeting_rule = strictness::preferred;
+  CHECK(map({0, -1, -1, -1, 0, 1, 1, -1}, apart) == "no error");
+
+  auto const loads = []<class T>(std::vector<T> const& values) {
+    return refine_refusal<P>(values, {0, 1, -1, -1}, 1, {.ranks = 2});
+  };
+  CHECK(loads(ints{1, -2}) ==
+        "refine: loads: expected values from 0 to below 2^47, got -2 in layer 0, expert 1");
+  CHECK(loads(std::vector<float>{std::numeric_limits<float>::quiet_NaN(), 0}) ==
+        "refine: loads: expected values from 0 to below 2^47, got NaN in layer 0, expert 0");
+  CHECK(loads(std::vector<float>{0x1p46f, 0x1p46f}) ==
+        "refine: loads: expected a total below 2^47 per layer, got 140737488355328 in layer 0");
+
+  auto const where = [&](host_options const& options) { return map({0, -1, 1, -1}, options); };
+  std::string const speeds = "refine: speeds: expected values from 2^-64 to 2^64, got ";
+  CHECK(where({.ranks = 2, .speeds = {1, 0}}) == speeds + "0 in layer 0, rank 1");
+  CHECK(where({.ranks = 2, .speeds = {-1, 1}}) == speeds + "-1 in layer 0, rank 0");
+  CHECK(where({.ranks = 2, .speeds = {1, std::numeric_limits<double>::quiet_NaN()}}) ==
+        speeds + "NaN in layer 0, rank 1");
+  std::string const rises =
+      "refine: rank_offsets: expected offsets that rise from 0 to at most the number of slots, "
+      "got ";
+  CHECK(where({.ranks = 2, .rank_offsets = {0, 2, 5}}) == rises + "5 in layer 0, rank 1");
+  CHECK(where({.ranks = 2, .nodes = 2, .node_experts = {0, 1}, .node_offsets = {0, 2, 1}}) ==
+        "refine: node_offsets: expected offsets that rise from 0 to the number of experts, got 1 "
+        "in layer 0, node 1");
+  CHECK(where({.ranks = 2, .nodes = 2, .node_experts = {0, 0}, .node_offsets = {0, 1, 2}}) ==
+        "refine: node_experts: expected every expert once, got another list in layer 0, expert 1");
+}
+
+TEST_CASE_TEMPLATE("refinement: bad options are named", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  auto const message = [](refinement_options const& options) {
+    return refine_refusal<P>(ints{1, 2}, {0, 1, -1, -1}, 1, {.ranks = 2}, options);
+  };
+  std::string const tolerance = "refine: options.tolerance: expected 0 to 1, got ";
+  CHECK(message({.tolerance = std::numeric_limits<double>::quiet_NaN()}) == tolerance + "NaN");
+  CHECK(message({.tolerance = -1}) == tolerance + "-1");
+  CHECK(message({.tolerance = 1.5}) == tolerance + "1.500000");
+  CHECK(message({.tolerance = 0}) == "no error");
+  CHECK(message({.tolerance = 1}) == "no error");
+  CHECK(message({.trials = -1}) == "refine: options.trials: expected at least 0, got -1");
+  auto const where = [](host_options const& options) {
+    return refine_refusal<P>(ints{1, 2}, {0, 1, -1, -1}, 1, options);
+  };
+  CHECK(where({.ranks = 0}) == "refine: where.ranks: expected 1 to 32767 ranks, got 0");
+  CHECK(where({.ranks = 2, .nodes = 3}) ==
+        "refine: where.nodes: expected 1 to 2 nodes (at most one per rank), got 3");
+  CHECK(where({.ranks = 2, .rank_offsets = {0, 4}}) ==
+        "refine: where.rank_offsets: expected 3 offsets (ranks + 1), got 2");
+  CHECK(where({.ranks = 2, .active = {1}}) == "refine: where.active: expected 2 ranks, got 1");
+  CHECK(where({.ranks = 2, .speeds = {1, 1, 1}}) ==
+        "refine: where.speeds: expected 2 ranks, got 3");
+  CHECK(where({.ranks = 2, .node_experts = {0, 1}}) ==
+        "refine: where.node_experts: expected node_experts and node_offsets, or neither, got no "
+        "node_offsets");
+  CHECK(where({.ranks = 2, .node_experts = {0}, .node_offsets = {0, 2}}) ==
+        "refine: where.node_experts: expected 2 experts, got 1");
+  CHECK(where({.ranks = 2, .node_experts = {0, 1}, .node_offsets = {0, 1, 2}}) ==
+        "refine: where.node_offsets: expected 2 offsets (nodes + 1), got 3");
+  CHECK(where({.ranks = 2,
+               .replicas_meet = sharing::not_on_a_node,
+               .node_experts = {0, 1},
+               .node_offsets = {0, 2}}) ==
+        "refine: where.replicas_meet: expected allowed or not_on_a_rank, since lists keep an "
+        "expert to one node, got not_on_a_node");
+}
+
+}  // namespace plimsoll_test

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "refinement.cases.hpp"
+
+#include "support/report_values.hpp"
+#include "support/run_body.hpp"
+#include "support/temporaries.hpp"
+
+namespace plimsoll_test {
+
+/// Runs the body on all teams. The last two layers are refused: for an id that is no expert's, and
+/// for a load.
+void check_teams(scene s, refinement_options const& options) {
+  auto loads = as<float>(s.loads);
+  loads.back() = -1;
+  s.map[static_cast<std::size_t>((s.layers - 1) * s.slots - 1)] =
+      static_cast<std::int32_t>(s.experts);
+  ints map = s.map;
+  ints counts(loads.size(), -7);
+  std::vector<plimsoll::detail::problem_report> reports(static_cast<std::size_t>(s.layers));
+  options_in<plimsoll::seq_policy> const where(s.where, s.layers);
+  using view = plimsoll::matrix_ref<float const>;
+  plimsoll::detail::refinement_body<view> const body{
+      view(loads.data(), s.layers, s.experts),
+      plimsoll::detail::topology_of(*where, s.slots),
+      plimsoll::detail::rule_of(*where),
+      options.tolerance,
+      options.trials,
+      plimsoll::matrix_ref<std::int32_t>(map.data(), s.layers, s.slots),
+      plimsoll::matrix_ref<std::int32_t>(counts.data(), s.layers, s.experts),
+      reports.data()};
+  check_all_teams(body, s.layers, map, counts, [&] { return report_values(reports); });
+  CHECK(reports.front().what == plimsoll::detail::fault::none);
+  CHECK(reports[reports.size() - 2].what == plimsoll::detail::fault::expert_id);
+  CHECK(reports.back().what == plimsoll::detail::fault::load);
+}
+
+TEST_CASE("refinement: the same bits in every team") {
+  auto const check = [](index_t experts, index_t slots, host_options const& where,
+                        refinement_options const& options) {
+    scene s{3, experts, slots, where, skewed_loads(3, experts, 9)};
+    REQUIRE(plan_greedily(s));
+    generator random(4);
+    spoil(s, random);
+    check_teams(s, options);
+  };
+  check(1, 2, {.ranks = 2}, {});
+  check(20, 30, {.ranks = 7}, {.tolerance = 0, .trials = 2});
+  check(20, 33,
+        {.ranks = 4,
+         .rank_offsets = {0, 9, 9, 20, 31, 0, 6, 13, 20, 33, 0, 9, 18, 27, 33},
+         .active = {1, 1, 0, 1},
+         .speeds = {1, 2, 1, 0.7}},
+        {.tolerance = 0, .trials = 2});
+  check(12, 20,
+        {.ranks = 5, .replicas_meet = sharing::not_on_a_rank, .meeting_rule = strictness::required},
+        {.tolerance = 0, .trials = 2});
+  check(12, 20, {.ranks = 6, .nodes = 3, .replicas_meet = sharing::not_on_a_node},
+        {.tolerance = 0, .trials = 2});
+  ints lists;
+  for (std::int32_t layer = 0; layer < 3; ++layer) {
+    for (std::int32_t e = 0; e < 12; ++e) {
+      lists.push_back((5 * e + layer) % 12);
+    }
+  }
+  check(12, 20,
+        {.ranks = 4,
+         .nodes = 2,
+         .speeds = {1, 2, 1, 1},
+         .replicas_meet = sharing::not_on_a_rank,
+         .node_experts = lists,
+         .node_offsets = {0, 7, 12, 0, 6, 12, 0, 4, 12}},
+        {.tolerance = 0, .trials = 2});
+}
+
+TEST_CASE("refinement: loads may be a function of the indices") {
+  ints map{0, 1, 2, 3};
+  ints counts(4);
+  plimsoll::refine(
+      plimsoll::seq,
+      plimsoll::generate([](index_t, index_t e) { return e < 2 ? 9 - 2 * e : e; }, 1, 4),
+      {.ranks = 2}, {}, plimsoll::matrix_ref<std::int32_t>(map.data(), 1, 4),
+      plimsoll::matrix_ref<std::int32_t>(counts.data(), 1, 4));
+  CHECK(map == ints{0, 2, 1, 3});
+  CHECK(counts == ints{1, 1, 1, 1});
+}
+
+TEST_CASE("refinement: shapes are checked") {
+  std::vector<float> loads(6, 1.0f);
+  ints map{0, 1, 2, -1, 0, 1, 2, -1};
+  ints counts(8);
+  auto const run = [&](index_t map_layers, index_t slots, index_t count_layers,
+                       index_t count_experts) {
+    plimsoll::refine(
+        plimsoll::seq, plimsoll::matrix_ref<float>(loads.data(), 2, 3), {.ranks = 2}, {},
+        plimsoll::matrix_ref<std::int32_t>(map.data(), map_layers, slots),
+        plimsoll::matrix_ref<std::int32_t>(counts.data(), count_layers, count_experts));
+  };
+  CHECK_NOTHROW(run(2, 4, 2, 3));
+  CHECK_THROWS_WITH_AS(run(1, 4, 2, 3), "refine: physical_to_logical: expected 2 layers, got 1",
+                       plimsoll::invalid_input);
+  CHECK_THROWS_WITH_AS(run(2, 2, 2, 3),
+                       "refine: physical_to_logical: expected 3 to 2147483647 slots (at least one "
+                       "per expert), got 2",
+                       plimsoll::invalid_input);
+  CHECK_THROWS_WITH_AS(run(2, 4, 1, 3), "refine: replica_count: expected 2 layers, got 1",
+                       plimsoll::invalid_input);
+  CHECK_THROWS_WITH_AS(run(2, 4, 2, 4), "refine: replica_count: expected 3 experts, got 4",
+                       plimsoll::invalid_input);
+  CHECK_THROWS_WITH_AS(
+      plimsoll::refine(plimsoll::seq, plimsoll::matrix_ref<float>(loads.data(), 2, 0), {.ranks = 2},
+                       {}, plimsoll::matrix_ref<std::int32_t>(map.data(), 2, 4),
+                       plimsoll::matrix_ref<std::int32_t>(counts.data(), 2, 0)),
+      "refine: loads: expected 1 to 65535 experts, got 0", plimsoll::invalid_input);
+}
+
+TEST_CASE("refinement: temporaries come from the policy and go back, also when it throws") {
+  scene s{3, 20, 28, {.ranks = 8}, skewed_loads(3, 20, 3)};
+  REQUIRE(plan_greedily(s));
+  ints counts(60);
+  auto const run = [&](auto& resource) {
+    plimsoll::refine(plimsoll::seq(resource),
+                     plimsoll::matrix_ref<std::int64_t>(s.loads.data(), 3, 20), {.ranks = 8},
+                     {.trials = 2}, plimsoll::matrix_ref<std::int32_t>(s.map.data(), 3, 28),
+                     plimsoll::matrix_ref<std::int32_t>(counts.data(), 3, 20));
+  };
+  check_temporaries(2, run);  // reports and one scratch area
+}
+
+}  // namespace plimsoll_test

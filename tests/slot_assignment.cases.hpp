@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <doctest/doctest.h>
+#include <plimsoll/placement.hpp>
+#include <plimsoll/slot_assignment.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "support/generators.hpp"
+#include "support/hash.hpp"
+#include "support/policies.hpp"
+#include "support/slot_oracle.hpp"
+
+namespace plimsoll_test {
+
+using plimsoll::spacing;
+using ints = std::vector<std::int32_t>;
+using flags = std::vector<std::uint8_t>;
+
+/// Offsets as `slot_assignment` gives them; `active` may be empty.
+template <class P>
+ints assigned(ints const& layer_slots, index_t ranks, spacing ties = spacing::interleaved,
+              flags const& active = {}) {
+  array_in<std::int32_t, P> const in(layer_slots);
+  array_in<std::uint8_t, P> const active_in(active);
+  array_in<std::int32_t, P> out(in.size() * (ranks + 1), -7);
+  plimsoll::slot_assignment_options options{.ranks = ranks, .ties = ties};
+  if (!active.empty()) {
+    options.active = active_in.view1();
+  }
+  plimsoll::slot_assignment(make_policy<P>(), in.view1(), options, out.view2(in.size(), ranks + 1));
+  return out.values();
+}
+
+TEST_CASE_TEMPLATE("slot_assignment: figure 7 of CRAFT", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  // 4 GPUs on 2 nodes, 2 more than a multiple of 4 in each layer: GPUs 0 and 2, then 1 and 3.
+  CHECK(assigned<P>({6, 6}, 4) == ints{0, 2, 3, 5, 6, 0, 1, 3, 4, 6});
+  CHECK(assigned<P>({2, 2, 2}, 4) == ints{0, 1, 1, 2, 2, 0, 0, 1, 1, 2, 0, 1, 1, 2, 2});
+  // As algorithm 3 is worded, with first and last: 0 and 3, then 1 and 2.
+  CHECK(assigned<P>({6, 6}, 4, spacing::endpoints) == ints{0, 2, 3, 4, 6, 0, 1, 3, 5, 6});
+}
+
+TEST_CASE_TEMPLATE("slot_assignment: equals algorithm 3 as written", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  ints all;
+  for (std::uint64_t seed = 0; seed < 400; ++seed) {
+    generator random(seed);
+    index_t const layers = random.between(1, 20);
+    index_t const ranks = random.between(1, seed % 20 == 0 ? 300 : 40);
+    auto const chance_of_death = random.between(0, 1) * random.between(0, 9);
+    flags live(static_cast<std::size_t>(ranks), 1);
+    for (std::uint8_t& alive : live) {
+      alive = random.between(1, 10) > chance_of_death ? std::uint8_t{1} : std::uint8_t{0};
+    }
+    live[static_cast<std::size_t>(random.between(0, ranks - 1))] = 2;  // anything but 0 lives
+    std::int64_t const most = random.between(0, 3 * ranks);
+    ints layer_slots;
+    for (index_t l = 0; l < layers; ++l) {
+      layer_slots.push_back(static_cast<std::int32_t>(random.between(0, most)));
+    }
+    CAPTURE(seed);
+    for (spacing const ties : {spacing::interleaved, spacing::endpoints}) {
+      ints const got = assigned<P>(layer_slots, ranks, ties, live);
+      auto const slots = oracle::from_offsets(got, layer_slots, live.size());
+      CHECK(slots == oracle::assign_slots(layer_slots, live, ties == spacing::endpoints));
+      oracle::check_even(slots, live);
+      all.insert(all.end(), got.begin(), got.end());
+    }
+  }
+  report_hash("slot_assignment.random", all);
+}
+
+TEST_CASE_TEMPLATE("slot_assignment: the largest numbers", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  constexpr std::int32_t huge = std::numeric_limits<std::int32_t>::max();
+  CHECK(assigned<P>({huge, huge}, 2) ==
+        ints{0, huge / 2 + 1, huge, 0, huge / 2, huge});  // the total is past int32
+  flags const live(static_cast<std::size_t>(plimsoll::rank_limit), 1);
+  ints const layer_slots{32766, 32766, 16384, huge, 1};
+  for (spacing const ties : {spacing::interleaved, spacing::endpoints}) {
+    ints const got = assigned<P>(layer_slots, plimsoll::rank_limit, ties);
+    CHECK(oracle::from_offsets(got, layer_slots, live.size()) ==
+          oracle::assign_slots(layer_slots, live, ties == spacing::endpoints));
+    report_hash(ties == spacing::endpoints ? "slot_assignment.largest_endpoints"
+                                           : "slot_assignment.largest",
+                got);
+  }
+}
+
+TEST_CASE_TEMPLATE("slot_assignment: edges", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  SUBCASE("no layers") { CHECK(assigned<P>({}, 4).empty()); }
+  SUBCASE("no slots") { CHECK(assigned<P>({0, 0}, 2) == ints(6, 0)); }
+  SUBCASE("one rank") {
+    CHECK(assigned<P>({3, 0, 5}, 1, spacing::endpoints) == ints{0, 3, 0, 0, 0, 5});
+  }
+  SUBCASE("one slot a layer goes round") {
+    CHECK(assigned<P>({1, 1, 1, 1}, 3) == ints{0, 1, 1, 1, 0, 0, 1, 1, 0, 0, 0, 1, 0, 1, 1, 1});
+  }
+  SUBCASE("dead ranks") {
+    CHECK(assigned<P>({3, 3}, 4, spacing::interleaved, {0, 1, 0, 1}) ==
+          ints{0, 0, 2, 2, 3, 0, 0, 1, 1, 3});
+  }
+  SUBCASE("strided views") {
+    array_in<std::int32_t, P> const in(ints{3, -1, 1, -1});
+    array_in<std::uint8_t, P> const active(flags{1, 0, 1, 0});
+    array_in<std::int32_t, P> out(ints(12, -7));
+    plimsoll::vector_ref<std::int32_t const> slots(in.data(), 2);
+    slots.strides[0] = 2;
+    plimsoll::vector_ref<std::uint8_t const> live(active.data(), 2);
+    live.strides[0] = 2;
+    plimsoll::matrix_ref<std::int32_t> offsets(out.data(), 2, 3);
+    offsets.strides[0] = 1;
+    offsets.strides[1] = 4;
+    plimsoll::slot_assignment(make_policy<P>(), slots, {.ranks = 2, .active = live}, offsets);
+    CHECK(out.values() == ints{0, 0, -7, -7, 2, 0, -7, -7, 3, 1, -7, -7});
+  }
+}
+
+TEST_CASE_TEMPLATE("slot_assignment: place takes the offsets", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  array_in<std::int32_t, P> const slots(ints{6, 6});
+  array_in<float, P> const loads(std::vector<float>{5, 4, 3, 2, 1, 6, 1, 2, 3, 4, 5, 7});
+  array_in<std::int32_t, P> const counts(ints(12, 1));
+  array_in<std::int32_t, P> offsets(10);
+  array_in<std::int32_t, P> map(12);
+  plimsoll::slot_assignment(make_policy<P>(), slots.view1(), {.ranks = 4}, offsets.view2(2, 5));
+  plimsoll::place(make_policy<P>(), loads.view2(2, 6), counts.view2(2, 6),
+                  {.ranks = 4, .rank_offsets = offsets.view2(2, 5)}, map.view2(2, 6));
+  CHECK(map.values() == ints{5, 4, 0, 1, 3, 2, 5, 4, 0, 3, 2, 1});
+}
+
+/// The message with which `slot_assignment` refuses its input.
+template <class P>
+std::string refusal(ints const& layer_slots, index_t ranks, flags const& active = {}) {
+  try {
+    assigned<P>(layer_slots, ranks, spacing::interleaved, active);
+  } catch (plimsoll::invalid_input const& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST_CASE_TEMPLATE("slot_assignment: bad values are named", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  CHECK(refusal<P>({4, 4, -3, -5}, 2) ==
+        "slot_assignment: layer_slots: expected at least 0 in every layer, got -3 in layer 2");
+  CHECK(refusal<P>({4, 4}, 3, {0, 0, 0}) ==
+        "slot_assignment: options.active: expected at least 1 living rank, got 0");
+  CHECK(refusal<P>({}, 1, {0}) ==
+        "slot_assignment: options.active: expected at least 1 living rank, got 0");
+  CHECK(refusal<P>({4}, 0) == "slot_assignment: options.ranks: expected 1 to 32767 ranks, got 0");
+  CHECK(refusal<P>({4}, 32768) ==
+        "slot_assignment: options.ranks: expected 1 to 32767 ranks, got 32768");
+  CHECK(refusal<P>({4}, 3, {1, 1}) == "slot_assignment: options.active: expected 3 ranks, got 2");
+}
+
+}  // namespace plimsoll_test
