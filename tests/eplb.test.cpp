@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "eplb.cases.hpp"
 
-#include <plimsoll/random.hpp>
+#include "support/generators.hpp"
 
 namespace plimsoll_test {
 
@@ -23,25 +23,11 @@ TEST_CASE("eplb: shapes are checked") {
                        plimsoll::invalid_input);
 }
 
-/// A number from [low, high], drawn by counter.
-class draws {
- public:
-  explicit draws(std::uint64_t seed) : seed_(seed) {}
-  index_t between(index_t low, index_t high) {
-    double const u = plimsoll::random::uniform(seed_, 1, next_++);
-    return low + static_cast<index_t>(u * static_cast<double>(high - low + 1));
-  }
-
- private:
-  std::uint64_t seed_;
-  std::uint64_t next_ = 0;
-};
-
 TEST_CASE("eplb: any shape, with any options, gives a legal plan or says why not") {
   int planned_shapes = 0;
   int hierarchical = 0;
   for (std::uint64_t seed = 0; seed < 4000; ++seed) {
-    draws draw(seed);
+    generator draw(seed);
     index_t const groups = draw.between(1, 6);
     index_t const experts = groups * draw.between(1, 6);
     index_t const ranks = draw.between(1, 9);

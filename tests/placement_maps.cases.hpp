@@ -3,7 +3,6 @@
 
 #include <doctest/doctest.h>
 #include <plimsoll/placement_maps.hpp>
-#include <plimsoll/random.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -13,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "support/generators.hpp"
 #include "support/hash.hpp"
 #include "support/policies.hpp"
 
@@ -23,13 +23,9 @@ using plimsoll::sharing;
 using ints = std::vector<std::int32_t>;
 
 /// A stream of random whole numbers.
-class draws {
+class draws : public generator {
  public:
-  explicit draws(std::uint64_t seed) : seed_(seed) {}
-  index_t between(index_t low, index_t high) {
-    return low + static_cast<index_t>(plimsoll::random::bits(seed_, 0, next_++) %
-                                      static_cast<std::uint64_t>(high - low + 1));
-  }
+  using generator::generator;
   bool once_in(index_t n) { return between(1, n) == 1; }
   template <class T>
   void shuffle(std::vector<T>& values, std::size_t first, std::size_t last) {
@@ -38,10 +34,6 @@ class draws {
       std::swap(values[i - 1], values[first + static_cast<std::size_t>(between(0, n))]);
     }
   }
-
- private:
-  std::uint64_t seed_;
-  std::uint64_t next_ = 0;
 };
 
 /// One placement in all its forms, made without the library.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every header as nvcc sees it, and every body instantiated for its device team, so that device
-// code is compiled for all architectures even where no GPU runs it.
+// Every header as nvcc sees it, and with all_planners.cu every body instantiated for its device
+// team, so that device code is compiled for all architectures even where no GPU runs it.
 #include <every_header.hpp>
 
 #include <cstdint>
@@ -20,12 +20,6 @@ template <class Load>
   matrix_ref<sum> sums;
   plimsoll::placement_ref const placement{ints, ints, 1, {}};
 
-  plimsoll::replicate(policy, loads, 1, {}, ints);
-  plimsoll::place(policy, loads, ints, {.ranks = 1}, ints);
-  plimsoll::place_groups(policy, loads, 1, 1, {.ranks = 1}, ints, ints);
-  plimsoll::refine(policy, loads, {.ranks = 1}, {}, ints, ints);
-  plimsoll::eplb(policy, loads, {.ranks = 1}, ints, ints);
-  plimsoll::slot_assignment(policy, vector_ref<std::int32_t>(), {.ranks = 1}, ints);
   plimsoll::measure(policy, loads, vector_ref<plimsoll::balance>());
   plimsoll::summarize(policy, vector_ref<plimsoll::balance>());
   plimsoll::sum_steps(policy, steps, sums);
@@ -38,23 +32,6 @@ template <class Load>
   plimsoll::load_decay<plimsoll::gpu_policy> decay(policy, 0.9, 1, 1);
   decay.update(loads);
   decay.reset();
-}
-
-[[maybe_unused]] void instantiate_maps(plimsoll::gpu_policy const& policy,
-                                       plimsoll::placement_ref const& placement,
-                                       plimsoll::replica_lists_ref const& replicas) {
-  matrix_ref<std::int32_t> ints;
-  tensor_ref<std::int32_t> lists;
-  plimsoll::count_replicas(policy, ints, ints);
-  plimsoll::slots_to_replicas(policy, ints, ints, ints);
-  plimsoll::replicas_to_slots(policy, replicas, ints);
-  plimsoll::replicas_to_padded(policy, replicas, lists);
-  plimsoll::padded_to_replicas(policy, lists, ints, ints);
-  plimsoll::slots_to_ranks(policy, placement, lists);
-  plimsoll::ranks_to_slots(policy, lists, ints, ints);
-  plimsoll::validate(policy, placement);
-  plimsoll::validate(policy, placement, replicas);
-  plimsoll::validate(policy, placement, lists);
 }
 
 template <class Id, class Count>
