@@ -132,8 +132,9 @@ std::vector<certificate> eplb(std::string_view name, Policy const& policy, Loads
 /// experts keep to nodes, `place_groups` before; where asked for, `refine` after.
 ///
 /// Where loads are distinct the result equals the reference's slot by slot, for every shape that
-/// the reference takes; it leaves ties to its sort, here the lowest id comes first. Nothing has to
-/// divide anything but groups the experts: ranks and nodes that cannot be alike differ by one.
+/// the reference takes; it leaves ties to its sort, here first copies come before second ones, then
+/// the lowest id. Nothing has to divide anything but groups the experts: ranks and nodes that
+/// cannot be alike differ by one.
 ///
 /// @param loads `[layers, experts]`, token copies, in the policy's memory; int32, uint32, int64,
 ///   float, double or generated; each at least 0, the total of a layer below 2^47

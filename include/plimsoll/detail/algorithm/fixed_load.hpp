@@ -74,6 +74,11 @@ PLIMSOLL_HD fixed_load to_fixed(T value, int shift) {
   }
 }
 
+/// The load of one of an expert's copies, rounded down.
+PLIMSOLL_HD inline fixed_load share(fixed_load load, std::int32_t copies) {
+  return copies == 1 ? load : divide_floor(load, static_cast<std::uint32_t>(copies));
+}
+
 /// Back in units of load.
 PLIMSOLL_HD inline double from_fixed(fixed_load value, int shift) {
   return scale_by_power_of_two(static_cast<double>(value), -shift);

@@ -46,9 +46,7 @@ struct packing_problem {
   vector_ref<std::int32_t> map;  ///< the expert of every slot; written for the cell's slots alone
 
   PLIMSOLL_HD fixed_load weight(index_t expert) const {
-    return copies[expert] == 1
-               ? load[expert]
-               : divide_floor(load[expert], static_cast<std::uint32_t>(copies[expert]));
+    return share(load[expert], copies[expert]);
   }
   // Ranks of the cell count from 0.
   PLIMSOLL_HD index_t begin(index_t rank) const {

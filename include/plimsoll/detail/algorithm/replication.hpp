@@ -228,10 +228,6 @@ struct replication_body {
     return true;
   }
 
-  PLIMSOLL_HD static fixed_load share(fixed_load load, std::int32_t copies) {
-    return copies == 1 ? load : divide_floor(load, static_cast<std::uint32_t>(copies));
-  }
-
   template <class Team>
   PLIMSOLL_HD problem_report refuse_limits(Team& team, index_t experts) const {
     index_t const low =
