@@ -32,19 +32,6 @@ struct placement_ref {
   matrix_ref<std::int32_t const> rank_offsets = {};
 };
 
-/// Where two replicas of one expert should not meet.
-enum class sharing : std::int32_t {
-  allowed,        ///< they may meet anywhere, as in EPLB
-  not_on_a_rank,  ///< each on a rank of its own
-  not_on_a_node   ///< each on a node of its own
-};
-
-/// What becomes of a rule that cannot be kept.
-enum class strictness : std::int32_t {
-  preferred,  ///< broken for replicas that find no room otherwise
-  required    ///< invalid_input
-};
-
 /// What experts are put on, and under which rules. Arrays lie in the policy's memory.
 struct placement_options {
   /// Ranks of every layer, 1 to 32767.
@@ -130,13 +117,8 @@ inline topology topology_of(placement_options const& options, index_t slots) {
 }
 
 inline sharing_rule rule_of(placement_options const& options) {
-  sharing_rule rule;
-  rule.apart = options.replicas_meet == sharing::not_on_a_rank   ? sharing_rule::rank
-               : options.replicas_meet == sharing::not_on_a_node ? sharing_rule::node
-                                                                 : sharing_rule::anywhere;
-  rule.required =
-      rule.apart != sharing_rule::anywhere && options.meeting_rule == strictness::required;
-  return rule;
+  return sharing_rule{options.replicas_meet, options.replicas_meet != sharing::allowed &&
+                                                 options.meeting_rule == strictness::required};
 }
 
 template <class Context, class Loads>

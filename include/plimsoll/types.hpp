@@ -27,6 +27,19 @@ inline constexpr index_t rank_limit = (index_t{1} << 15) - 1;
 /// Largest number of experts in a layer.
 inline constexpr index_t expert_limit = (index_t{1} << 16) - 1;
 
+/// Where two replicas of one expert should not meet.
+enum class sharing : std::int32_t {
+  allowed,        ///< they may meet anywhere, as in EPLB
+  not_on_a_rank,  ///< each on a rank of its own
+  not_on_a_node   ///< each on a node of its own
+};
+
+/// What becomes of a rule that cannot be kept.
+enum class strictness : std::int32_t {
+  preferred,  ///< broken for replicas that find no room otherwise
+  required    ///< invalid_input
+};
+
 /// What is known about a result.
 enum class certificate_status : std::int32_t {
   optimal,           ///< value equals lower_bound: nothing better exists

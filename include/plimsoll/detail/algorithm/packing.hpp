@@ -21,8 +21,7 @@ namespace plimsoll::inline PLIMSOLL_ABI::detail {
 
 /// Where two replicas of one expert should not meet, as bodies see it.
 struct sharing_rule {
-  enum reach : std::int32_t { anywhere, rank, node };
-  reach apart = anywhere;  ///< replicas keep to ranks, or nodes, of their own
+  sharing apart = sharing::allowed;
   bool required = false;
 };
 
@@ -58,13 +57,13 @@ struct packing_problem {
   }
   /// Ranks or nodes, whichever replicas keep apart by; the node rule is for whole layers only.
   PLIMSOLL_HD index_t domains() const {
-    return rule.apart == sharing_rule::node ? where.nodes : at.ranks;
+    return rule.apart == sharing::not_on_a_node ? where.nodes : at.ranks;
   }
   PLIMSOLL_HD index_t domain_of(index_t rank) const {
-    return rule.apart == sharing_rule::node ? where.node_of(rank) : rank;
+    return rule.apart == sharing::not_on_a_node ? where.node_of(rank) : rank;
   }
   PLIMSOLL_HD index_t first_rank_of(index_t domain) const {
-    return rule.apart == sharing_rule::node ? where.first_rank(domain) : domain;
+    return rule.apart == sharing::not_on_a_node ? where.first_rank(domain) : domain;
   }
 };
 
@@ -75,7 +74,7 @@ PLIMSOLL_HD inline std::size_t packing_scratch_bytes(index_t experts, topology c
   std::size_t bytes = scratch_bytes_of<std::uint64_t>(experts) +
                       scratch_bytes_of<std::uint64_t>(ranks) +
                       2 * scratch_bytes_of<std::int32_t>(ranks);
-  if (rule.apart != sharing_rule::anywhere) {
+  if (rule.apart != sharing::allowed) {
     bytes += 2 * scratch_bytes_of<std::int32_t>(ranks);
   }
   if (rule.required) {
@@ -186,7 +185,7 @@ class packer {
     team_.for_each(n, [this](index_t i) {
       keys_[i] = heavier_first(p_.weight(p_.where.expert_of(p_.at, i)), i);
     });
-    bool const plain = p_.where.speeds.data == nullptr && p_.rule.apart == sharing_rule::anywhere;
+    bool const plain = p_.where.speeds.data == nullptr && p_.rule.apart == sharing::allowed;
     team_.for_each(ranks, [=, this](index_t r) {
       next_[r] = static_cast<std::int32_t>(p_.begin(r));
       end_[r] = static_cast<std::int32_t>(p_.end(r));
@@ -270,8 +269,8 @@ class packer {
 
   /// Returns an expert that a required rule leaves without room, or -1.
   PLIMSOLL_HD index_t place_by_cost() {
-    bool const apart = p_.rule.apart != sharing_rule::anywhere;
-    bool const nodes = p_.rule.apart == sharing_rule::node;
+    bool const apart = p_.rule.apart != sharing::allowed;
+    bool const nodes = p_.rule.apart == sharing::not_on_a_node;
     index_t const n = p_.at.experts;
     index_t const ranks = p_.at.ranks;
     // The round in which a rank, and a node, last took a copy.

@@ -254,14 +254,14 @@ class refiner {
   /// Whether neither replica would come to a rank (or node) that holds its expert already.
   PLIMSOLL_HD bool may_swap(vector_ref<std::int32_t> map, index_t slot_a, index_t a, index_t slot_b,
                             index_t b) const {
-    if (p_.rule.apart == sharing_rule::anywhere || p_.domain_of(a) == p_.domain_of(b)) {
+    if (p_.rule.apart == sharing::allowed || p_.domain_of(a) == p_.domain_of(b)) {
       return true;
     }
     return !holds(map, b, map[slot_a], slots_end()) && !holds(map, a, map[slot_b], slots_end());
   }
   /// Replicas on a rank (or node) where an earlier slot holds their expert, against the rule.
   PLIMSOLL_HD index_t meetings(vector_ref<std::int32_t> map) {
-    if (p_.rule.apart == sharing_rule::anywhere || p_.rule.required) {
+    if (p_.rule.apart == sharing::allowed || p_.rule.required) {
       return 0;
     }
     return team_.count(slots_, [=, this](index_t i) {
@@ -470,7 +470,7 @@ struct refinement_body {
     }
     if (rule.required) {
       // An expert's slots are linked in rising order, so neighbours meet if any do.
-      bool const nodes = rule.apart == sharing_rule::node;
+      bool const nodes = rule.apart == sharing::not_on_a_node;
       index_t const meeting = first_where(team, slots, [=, this](index_t slot) {
         if (of.next[slot] < 0) {
           return false;

@@ -41,7 +41,7 @@ struct sharing_limit {
   /// All of the cell's experts have one copy. Returns whether they fit.
   template <class Team>
   PLIMSOLL_HD bool start(Team& team, topology const& where, cell const& at, sharing_rule rule) {
-    bool const nodes = rule.apart == sharing_rule::node;
+    bool const nodes = rule.apart == sharing::not_on_a_node;
     index_t const domains = nodes ? where.nodes : at.ranks;
     auto const slots_of = [=, &where, &at](index_t d) {
       index_t const first = nodes ? where.first_rank(d) : at.first_rank + d;
