@@ -49,15 +49,15 @@ struct eplb_options {
   vector_ref<double const> speeds = {};
   sharing replicas_meet = sharing::allowed;
   strictness meeting_rule = strictness::preferred;
+
+  /// Whether these options keep groups of experts to nodes.
+  [[nodiscard]] constexpr bool is_hierarchical() const {
+    return policy == eplb_policy::hierarchical ||
+           (policy == eplb_policy::automatic && groups > 1 && groups % nodes == 0);
+  }
 };
 
 namespace detail {
-
-inline bool is_hierarchical(eplb_options const& options) {
-  return options.policy == eplb_policy::hierarchical ||
-         (options.policy == eplb_policy::automatic && options.groups > 1 &&
-          options.groups % options.nodes == 0);
-}
 
 template <class Policy, class Loads>
 std::vector<certificate> eplb(std::string_view name, Policy const& policy, Loads const& load,
@@ -87,7 +87,7 @@ std::vector<certificate> eplb(std::string_view name, Policy const& policy, Loads
     expect_between(name, "logical_to_physical", 1, slot_limit, inverse->extent(2), "as the width");
   }
 
-  bool const hierarchical = is_hierarchical(options);
+  bool const hierarchical = options.is_hierarchical();
   bool const refined = options.refine != refinement::none;
   auto const context = resolve(policy);
   using context_type = std::remove_const_t<decltype(context)>;
