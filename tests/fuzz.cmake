@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # tests/fuzz/<name>.fuzz.cpp -> ctest fuzz.<name>: libFuzzer with AddressSanitizer and
-# UndefinedBehaviorSanitizer for a fixed seed and number of inputs. To search longer, run
-# tests/fuzz/<name> of the build folder by hand. A build that has a sanitizer of its own leaves
-# these out.
+# UndefinedBehaviorSanitizer for a fixed seed and number of inputs, from the files in
+# tests/fuzz/corpus/<name>. To search longer, run tests/fuzz/<name> of the build folder by hand. A
+# build that has a sanitizer of its own leaves these out.
 if(PLIMSOLL_CLANGXX AND NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize")
+  set(libraries_plan_file -lyaml-cpp)
   file(GLOB sources CONFIGURE_DEPENDS fuzz/*.fuzz.cpp)
   file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/fuzz)
   foreach(source IN LISTS sources)
@@ -13,9 +14,12 @@ if(PLIMSOLL_CLANGXX AND NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize")
     add_custom_command(OUTPUT ${program}
       COMMAND ${PLIMSOLL_CLANGXX} -std=c++20 -O1 -g1 -fsanitize=fuzzer,address,undefined
               -fno-sanitize-recover=all -I${PROJECT_SOURCE_DIR}/include -MD -MF ${program}.d
-              ${source} -o ${program}
+              ${source} ${libraries_${name}} -o ${program}
       DEPENDS ${source} DEPFILE ${program}.d VERBATIM)
     add_custom_target(fuzz_${name} ALL DEPENDS ${program})
-    plimsoll_add_ctest(fuzz.${name} LABELS fuzz COMMAND ${program} -seed=1 -runs=100000 -verbosity=0)
+    file(GLOB corpus CONFIGURE_DEPENDS fuzz/corpus/${name}/*)
+    list(JOIN corpus "," seeds)  # named one by one, since libFuzzer writes into folders
+    plimsoll_add_ctest(fuzz.${name} LABELS fuzz
+      COMMAND ${program} -seed=1 -runs=50000 -verbosity=0 -seed_inputs=${seeds})
   endforeach()
 endif()

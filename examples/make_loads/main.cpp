@@ -84,7 +84,7 @@ void write_loads(options const& o, std::ostream& out) {
       examples::count_tokens(layer.weights(), o.tokens * o.top_k, o.tokens, counts);
       examples::npy::write_values<std::int32_t>(out, counts);
     }
-    if (!out) {  // a full disk is reported by commit, now rather than hours later
+    if (!out) {  // a full disk is reported by close, now rather than hours later
       return;
     }
   }
@@ -101,8 +101,9 @@ int main(int argc, char** argv) {
   add_options(app, o);
   return examples::run(app, argc, argv, [&] {
     check(o);
-    examples::output_file file(o.output);
+    examples::output_file file("--output", o.output);
     write_loads(o, file.stream());
+    file.close();
     file.commit();
     auto const printable = [](std::int64_t n) { return static_cast<long long>(n); };
     std::printf("%s: steps %lld, layers %lld, experts %lld, token copies per layer and step %lld\n",

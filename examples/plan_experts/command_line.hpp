@@ -10,13 +10,13 @@
 #include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <limits>
 #include <new>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <system_error>
 #include <vector>
-
-#include "npy.hpp"
 
 namespace examples {
 
@@ -37,6 +37,21 @@ template <class T>
 [[nodiscard]] bool parses(std::string const& text, T& value) {
   auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc() && end == text.data() + text.size();
+}
+
+/// How many letters must be put in, taken out or replaced.
+[[nodiscard]] inline std::size_t edit_distance(std::string const& a, std::string const& b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = row[0]++;
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      std::size_t const replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
+    }
+  }
+  return row.back();
 }
 
 }  // namespace detail
@@ -66,8 +81,27 @@ template <class T>
       "");
 }
 
-/// Accepts the words of a list, "seq, omp or gpu".
-[[nodiscard]] inline CLI::Validator one_of(std::vector<std::string> const& words) {
+/// The word of a list that is most like `text`, to be offered to who mistyped it; empty where none
+/// is like it.
+[[nodiscard]] inline std::string nearest(std::string const& text,
+                                         std::vector<std::string> const& words) {
+  std::string best;
+  std::size_t best_distance = std::numeric_limits<std::size_t>::max();
+  for (std::string const& word : words) {
+    std::size_t const shorter = std::min(text.size(), word.size());
+    std::size_t const longer = std::max(text.size(), word.size());
+    bool const begins = shorter > 0 && text.substr(0, shorter) == word.substr(0, shorter);
+    std::size_t const distance = begins ? 0 : detail::edit_distance(text, word);
+    if (2 * distance <= longer && distance < best_distance) {
+      best = word;
+      best_distance = distance;
+    }
+  }
+  return best;
+}
+
+/// A list as a sentence has it: "seq, omp or gpu".
+[[nodiscard]] inline std::string sentence_of(std::vector<std::string> const& words) {
   std::string list;
   for (std::size_t i = 0; i < words.size(); ++i) {
     if (i > 0) {
@@ -75,13 +109,42 @@ template <class T>
     }
     list += words[i];
   }
+  return list;
+}
+
+/// Accepts the words of a list.
+[[nodiscard]] inline CLI::Validator one_of(std::vector<std::string> const& words) {
   return CLI::Validator(
-      [=](std::string& text) {
-        bool const good = std::find(words.begin(), words.end(), text) != words.end();
-        return good ? std::string() : "expected " + list + ", got '" + text + "'";
+      [=](std::string& text) -> std::string {
+        if (std::find(words.begin(), words.end(), text) != words.end()) {
+          return "";
+        }
+        std::string const meant = nearest(text, words);
+        return "expected " + sentence_of(words) + ", got '" + text + "'" +
+               (meant.empty() ? "" : "; did you mean " + meant + "?");
       },
       "");
 }
+
+namespace detail {
+
+/// What to say about an argument that no option takes.
+[[nodiscard]] inline std::string what_is_extra(CLI::App const& app) {
+  std::string const extra = app.remaining().front();
+  if (!extra.starts_with("-")) {
+    return "arguments: expected options, got also '" + extra +
+           "' (one file at a time; names with blanks need quotes)";
+  }
+  std::vector<std::string> names;
+  for (CLI::Option const* option : app.get_options()) {
+    names.push_back(option->get_name());
+  }
+  std::string const meant = nearest(extra, names);
+  return extra + ": expected an option that --help lists, got another" +
+         (meant.empty() ? "" : "; did you mean " + meant + "?");
+}
+
+}  // namespace detail
 
 /// Parses the arguments, runs `body` and turns every exception into one line and exit code 2.
 template <class Body>
@@ -99,13 +162,16 @@ int run(CLI::App& app, int argc, char const* const* argv, Body&& body) {
   } catch (CLI::RequiredError const& e) {
     std::string const what = e.what();  // "--ranks is required"
     return refuse(what.substr(0, what.find(' ')) + ": expected a value, got none");
+  } catch (CLI::ExtrasError const&) {
+    return refuse(detail::what_is_extra(app));
+  } catch (CLI::ArgumentMismatch const& e) {
+    std::string const what = e.what();  // "--ranks: 1 required INT missing", and worse
+    return refuse(what.substr(0, what.find(':')) + ": expected one value, got none or several");
   } catch (CLI::ParseError const& e) {
     if (e.get_exit_code() == 0) {  // --help
       return app.exit(e);
     }
     return refuse(std::string(e.what()) + " (--help lists the options)");
-  } catch (npy::error const& e) {
-    return refuse("LOADS: " + std::string(e.what()));
   } catch (std::bad_alloc const&) {
     return refuse("expected enough memory, got less than the input needs");
   } catch (std::exception const& e) {

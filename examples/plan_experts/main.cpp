@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // plan_experts: places the experts of every layer of a model on the ranks that serve it.
-#include <chrono>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <deque>
+#include <filesystem>
+#include <limits>
 #include <optional>
+#include <stdexcept>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -15,10 +18,19 @@
 #endif
 
 #include "command_line.hpp"
+#include "evaluation.hpp"
+#include "loads.hpp"
 #include "npy.hpp"
+#include "options.hpp"
+#include "outcome.hpp"
+#include "outcome_json.hpp"
+#include "outcome_table.hpp"
 #include "output_file.hpp"
 #include "plan.hpp"
-#include "plan_json.hpp"
+#include "plan_file.hpp"
+#include "planner.hpp"
+#include "progress.hpp"
+#include "report.hpp"
 
 #ifndef PLIMSOLL_EXAMPLES_CUDA
 #define PLIMSOLL_EXAMPLES_CUDA 0
@@ -26,197 +38,255 @@
 
 namespace {
 
-using examples::index_t;
-using examples::loads_ref;
-using examples::usage_error;
+using namespace examples;
 
-struct options {
-  std::string loads;
-  std::string planner = "eplb";
-  std::string policy = "seq";
-  index_t ranks = 0;
-  index_t slots = 0;
-  std::string output;
+std::vector<std::int64_t> const& shape_of(npy::any_array const& loads) {
+  return std::visit([](auto const& array) -> auto const& { return array.shape; }, loads);
+}
+
+/// Names the argument in front of what a file's reader says.
+template <class Read>
+auto naming(std::string const& argument, Read&& read) {
+  try {
+    return read();
+  } catch (file_error const& e) {
+    throw std::runtime_error(argument + ": " + e.what());
+  }
+}
+
+/// The rows to plan of a file of loads, and how many there were.
+struct planned_loads {
+  npy::any_array loads;
+  index_t rows = 0;
 };
 
-void add_options(CLI::App& app, options& o) {
-  app.add_option("LOADS", o.loads,
-                 "Token copies per expert: a .npy file of shape [layers, experts] or "
-                 "[steps, layers, experts]; steps are summed")
-      ->required()
-      ->type_name("FILE");
-  app.add_option("--planner", o.planner, "The planner: eplb")
-      ->check(examples::one_of({"eplb"}))
-      ->type_name("NAME")
-      ->capture_default_str();
-  app.add_option("--ranks", o.ranks, "Ranks (GPUs) that share the experts")
-      ->required()
-      ->check(examples::whole_number(1, plimsoll::rank_limit))
-      ->type_name("N");
-  app.add_option("--slots", o.slots, "Places for experts on all ranks together")
-      ->required()
-      ->check(examples::whole_number(1, 1 << 20))
-      ->type_name("P");
-  app.add_option("--policy", o.policy, "Where to plan: seq, omp or gpu")
-      ->check(examples::one_of({"seq", "omp", "gpu"}))
-      ->type_name("NAME")
-      ->capture_default_str();
-  app.add_option("--output", o.output, "Writes the placement to this JSON file")->type_name("FILE");
-}
-
-/// A policy that this build lacks is an error, never another policy in its place.
-void check_policy(options const& o) {
-#ifndef _OPENMP
-  if (o.policy == "omp") {
-    throw usage_error("--policy", "a build with OpenMP for omp", "one without");
-  }
-#endif
-  if (o.policy == "gpu" && PLIMSOLL_EXAMPLES_CUDA == 0) {
-    throw usage_error("--policy", "a build with CUDA for gpu", "one without");
-  }
-}
-
-struct sizes {
-  index_t steps = 1;
-  index_t layers = 0;
-  index_t experts = 0;
-};
-
-[[nodiscard]] sizes sizes_of(options const& o, std::vector<std::int64_t> const& shape) {
-  if (shape.size() == 2) {
-    return {1, shape[0], shape[1]};
-  }
-  if (shape.size() == 3) {
-    return {shape[0], shape[1], shape[2]};
-  }
-  throw examples::npy::error(o.loads, "shape (layers, experts) or (steps, layers, experts)",
-                             examples::npy::to_string(shape));
-}
-
-void check_sizes(options const& o, sizes const& s) {
-  if (o.slots < s.experts) {
-    throw usage_error("--slots",
-                      "at least one for each of the " + std::to_string(s.experts) + " experts",
-                      std::to_string(o.slots));
-  }
-  index_t const most = s.experts + plimsoll::rank_limit - 1;  // copies of one expert have a limit
-  if (o.slots > most) {
-    throw usage_error(
-        "--slots",
-        "at most " + std::to_string(most) + " for " + std::to_string(s.experts) + " experts",
-        std::to_string(o.slots));
-  }
-  if (o.slots < o.ranks) {
-    throw usage_error("--slots",
-                      "at least one for each of the " + std::to_string(o.ranks) + " ranks",
-                      std::to_string(o.slots));
-  }
-}
-
-/// Several steps are checked one by one: a sum may hide a negative load, or overflow. A single step
-/// goes to the planner as it is, and the planner checks it.
-template <class Load>
-void check_steps(plimsoll::tensor_ref<Load const> loads) {
-  constexpr auto limit = static_cast<Load>(plimsoll::load_limit);
-  for (index_t layer = 0; layer < loads.extent(1); ++layer) {
-    Load total = 0;
-    for (index_t step = 0; step < loads.extent(0); ++step) {
-      for (index_t expert = 0; expert < loads.extent(2); ++expert) {
-        Load const load = loads(step, layer, expert);
-        bool const good = load >= 0 && load < limit;  // false for NaN
-        total += good ? load : Load{0};
-        if (good && total < limit) {
-          continue;
-        }
-        bool const is_number = !std::isnan(static_cast<double>(load));
-        throw usage_error("LOADS",
-                          good ? "a total below 2^47 per layer" : "loads from 0 to below 2^47",
-                          (is_number ? std::to_string(good ? total : load) : "NaN") + " in step " +
-                              std::to_string(step) + ", layer " + std::to_string(layer) +
-                              ", expert " + std::to_string(expert));
-      }
-    }
-  }
-}
-
-/// Loads `[layers, experts]`, steps summed. A rank-2 file is one step.
-template <class Load>
-[[nodiscard]] std::vector<Load> total_loads(examples::npy::array<Load> const& file,
-                                            sizes const& s) {
-  plimsoll::tensor_ref<Load const> const steps(file.values.data(), s.steps, s.layers, s.experts);
-  if (s.steps > 1) {
-    check_steps(steps);
-  }
-  std::vector<Load> total(static_cast<std::size_t>(s.layers * s.experts));
-  plimsoll::sum_steps(plimsoll::seq, steps,
-                      plimsoll::matrix_ref<Load>(total.data(), s.layers, s.experts));
-  return total;
-}
-
-template <class Policy, class Load>
-[[nodiscard]] double plan_on_host(Policy const& policy, loads_ref<Load> loads,
-                                  examples::plan& result) {
-  return examples::median_of_five([&] {
-    auto const start = std::chrono::steady_clock::now();
-    examples::plan_eplb(policy, loads, result);
-    std::chrono::duration<double, std::milli> const time = std::chrono::steady_clock::now() - start;
-    return time.count();
+planned_loads read_rows(char const* argument, std::string const& file, row_range const& rows) {
+  auto const all = naming(argument, [&] {
+    progress shown("reading " + file);
+    return read_loads(file, [&](std::uint64_t done, std::uint64_t total) { shown(done, total); });
   });
+  index_t const layers = shape_of(all)[1];
+  index_t const last = rows.last.value_or(layers);
+  if (rows.first >= last || last > layers) {
+    throw usage_error("--layers", "some of the " + std::to_string(layers) + " layers of " + file,
+                      std::to_string(rows.first) + ":" +
+                          (rows.last ? std::to_string(*rows.last) : std::string()));
+  }
+  return std::visit(
+      [&](auto const& array) {
+        return planned_loads{select_layers(array, rows.first, last), layers};
+      },
+      all);
 }
 
-/// Plans with the policy asked for; returns the milliseconds it took.
+/// Loads to measure plans on have the layers and experts of those that were planned.
+npy::any_array read_other_loads(options const& o, npy::any_array const& planned) {
+  auto other = read_rows("--evaluate", o.evaluate, rows_to_plan(o)).loads;
+  auto const sizes = [](npy::any_array const& loads) {
+    return std::to_string(shape_of(loads)[1]) + " layers of " + std::to_string(shape_of(loads)[2]) +
+           " experts";
+  };
+  if (sizes(other) != sizes(planned)) {
+    throw usage_error("--evaluate", sizes(planned) + ", as LOADS",
+                      sizes(other) + (o.layers.empty() ? "" : " after --layers " + o.layers));
+  }
+  return other;
+}
+
+/// Slots to plan: as asked, or as many as the plan in use has.
+index_t slots_to_plan(options const& o, index_t experts, index_t ranks,
+                      std::optional<plan> const& in_use) {
+  std::optional<index_t> slots = o.slots;
+  if (o.replicas_per_rank) {
+    index_t const sum = experts + *o.replicas_per_rank * ranks;
+    if (slots && *slots != sum) {
+      throw usage_error("--slots",
+                        std::to_string(sum) + ", the " + std::to_string(experts) +
+                            " experts and --replicas-per-rank " +
+                            std::to_string(*o.replicas_per_rank) + " on " + std::to_string(ranks) +
+                            " ranks",
+                        std::to_string(*slots));
+    }
+    slots = sum;
+  }
+  index_t const count = slots ? *slots : in_use.value().slots;
+  auto const expect = [&](bool good, std::string const& expected) {
+    if (!good) {
+      throw usage_error("--slots", expected, std::to_string(count));
+    }
+  };
+  expect(count >= experts, "at least one for each of the " + std::to_string(experts) + " experts");
+  expect(count >= ranks, "at least one for each of the " + std::to_string(ranks) + " ranks");
+  index_t const most = experts + plimsoll::rank_limit - 1;  // copies of one expert have a limit
+  expect(count <= most,
+         "at most " + std::to_string(most) + " for " + std::to_string(experts) + " experts");
+  return count;
+}
+
 template <class Load>
-[[nodiscard]] double run_planner([[maybe_unused]] options const& o, loads_ref<Load> loads,
-                                 examples::plan& result) {
+planning_time run_planner(options const& o, loads_ref<Load> loads,
+                          plimsoll::eplb_options const& how, plan& result) {
 #ifdef _OPENMP
   if (o.policy == "omp") {
-    return plan_on_host(plimsoll::omp, loads, result);
+    return plan_on_host(plimsoll::omp, loads, how, result);
   }
 #endif
 #if PLIMSOLL_EXAMPLES_CUDA
   if (o.policy == "gpu") {
-    return examples::plan_on_gpu(loads, result);
+    return plan_on_gpu(loads, how, result);
   }
 #endif
-  return plan_on_host(plimsoll::seq, loads, result);
+  return plan_on_host(plimsoll::seq, loads, how, result);
 }
 
-void print_row(char const* name, plimsoll::balance_summary const& row) {
-  std::printf("%-8s%20.4f%20.4f%14lld\n", name, row.mean_of_ratios, row.worst,
-              static_cast<long long>(row.worst_row));
-}
-
-template <class Load>
-void print_table(sizes const& s, loads_ref<Load> loads, examples::plan const& result) {
-  auto const printable = [](index_t n) { return static_cast<long long>(n); };
-  std::printf(
-      "steps %lld, layers %lld, experts %lld, ranks %lld, slots %lld (%lld extra replicas)\n",
-      printable(s.steps), printable(s.layers), printable(s.experts), printable(result.ranks),
-      printable(result.slots), printable(result.slots - s.experts));
-  std::printf("%-8s%20s%20s%14s\n", "", "mean balancedness", "worst balancedness", "worst layer");
-  auto const trivial = examples::trivial_plan(s.layers, s.experts, result.ranks, result.slots);
-  print_row("before", examples::evaluate(loads, trivial));
-  print_row("after", examples::evaluate(loads, result));
-}
-
-template <class Load>
-void plan_loads(options const& o, examples::npy::array<Load> const& file,
-                examples::output_file* output) {
-  sizes const s = sizes_of(o, file.shape);
-  check_sizes(o, s);
-  std::vector<Load> const total = total_loads(file, s);
-  loads_ref<Load> const loads(total.data(), s.layers, s.experts);
-  examples::plan result(s.layers, s.experts, o.ranks, o.slots);
-  double const milliseconds = run_planner(o, loads, result);
-  if (output != nullptr) {
-    examples::write_json(output->stream(), result);
-    output->commit();
+plimsoll::eplb_options eplb_options_of(options const& o, index_t experts, index_t ranks) {
+  if (experts % o.groups != 0) {
+    throw usage_error("--groups", "a divisor of the " + std::to_string(experts) + " experts",
+                      std::to_string(o.groups));
   }
-  print_table(s, loads, result);
-  std::printf("planned in %.3f ms (%s, %s, median of 5)\n", milliseconds, o.planner.c_str(),
-              o.policy.c_str());
-  if (output != nullptr) {
-    std::printf("wrote %s\n", o.output.c_str());
+  auto const refine = o.refinement == "joint"     ? plimsoll::refinement::joint
+                      : o.refinement == "packing" ? plimsoll::refinement::packing
+                                                  : plimsoll::refinement::none;
+  auto const apart = o.apart == "node"   ? plimsoll::sharing::not_on_a_node
+                     : o.apart == "rank" ? plimsoll::sharing::not_on_a_rank
+                                         : plimsoll::sharing::allowed;
+  return {.ranks = ranks,
+          .nodes = o.nodes,
+          .groups = o.groups,
+          .refine = refine,
+          .replicas_meet = apart,
+          .meeting_rule = plimsoll::strictness::required};
+}
+
+/// Plans the loads and notes in `result` how.
+plan make_plan(options const& o, npy::any_array const& loads, index_t ranks, index_t slots,
+               outcome& result) {
+  auto const& shape = shape_of(loads);
+  plan made(shape[1], shape[2], ranks, slots);
+  auto const how = eplb_options_of(o, made.experts, ranks);
+  auto const time = std::visit(
+      [&](auto const& array) {
+        auto const total = total_loads(array);
+        using load = typename std::remove_reference_t<decltype(total)>::value_type;
+        return run_planner(o, loads_ref<load>(total.data(), made.layers, made.experts), how, made);
+      },
+      loads);
+  result.milliseconds = time.milliseconds;
+  result.runs = time.runs;
+  result.hierarchical = how.is_hierarchical();
+  return made;
+}
+
+void check_bytes(plan const& p, std::optional<std::int64_t> expert_bytes) {
+  std::int64_t const largest = std::numeric_limits<std::int64_t>::max();
+  if (expert_bytes && p.layers * p.slots > largest / *expert_bytes) {
+    throw usage_error("--expert-bytes", "weights of a model below 2^63 bytes",
+                      std::to_string(*expert_bytes) + " an expert");
+  }
+}
+
+/// Both plans, before they are measured.
+outcome plan_loads(options const& o, npy::any_array const& loads, index_t rows) {
+  outcome result{.planner = o.planner,
+                 .refinement = o.refinement,
+                 .policy = o.policy,
+                 .before_name = "trivial",
+                 .nodes = o.nodes,
+                 .groups = o.groups,
+                 .expert_bytes = o.expert_bytes};
+  auto const& shape = shape_of(loads);
+  auto const ids = layer_ids_of(o, shape[1], rows);
+  std::optional<plan> in_use;
+  if (!o.plan.empty()) {
+    in_use = naming("--plan", [&] {
+      // Without --layer-ids, LOADS has a row for every layer of the model.
+      auto const model_layers = o.layer_ids.empty() ? rows : o.model_layers;
+      return read_plan(
+          o.plan,
+          {.experts = shape[2], .layer_ids = ids, .ranks = o.ranks, .model_layers = model_layers});
+    });
+  }
+  index_t const ranks = o.ranks ? *o.ranks : in_use.value().ranks;
+  if (o.planner == "none") {
+    result.after = std::move(*in_use);
+    in_use.reset();
+  } else {
+    result.after = make_plan(o, loads, ranks, slots_to_plan(o, shape[2], ranks, in_use), result);
+    result.after.layer_ids = ids;
+  }
+  if (in_use) {
+    result.before = std::move(*in_use);
+    result.before_name = o.plan;
+  } else {
+    result.before = trivial_plan(shape[1], shape[2], ranks, result.after.slots);
+    result.before.layer_ids = ids;
+  }
+  check_bytes(result.before, o.expert_bytes);
+  check_bytes(result.after, o.expert_bytes);
+  return result;
+}
+
+/// The files to write: opened before minutes of reading, named after all were written.
+class outputs {
+ public:
+  explicit outputs(options const& o) {
+    plan_ = open("--output", o.output);
+    report_ = open("--report", o.report);
+    json_ = open("--json", o.json);
+  }
+
+  /// Nothing has its name before `commit`.
+  void write(options const& o, outcome const& result) {
+    if (plan_ != nullptr) {
+      write_plan(plan_->stream(), result.after, output_format(o), o.model_layers);
+    }
+    if (report_ != nullptr) {
+      write_report(report_->stream(), result);
+    }
+    if (json_ != nullptr) {
+      write_outcome(json_->stream(), result);
+    }
+    for (output_file& file : files_) {
+      file.close();
+    }
+  }
+
+  void commit() {
+    for (output_file& file : files_) {
+      file.commit();
+    }
+  }
+
+ private:
+  output_file* open(char const* argument, std::string const& name) {
+    return name.empty() ? nullptr : &files_.emplace_back(argument, name);
+  }
+
+  std::deque<output_file> files_;
+  output_file* plan_ = nullptr;
+  output_file* report_ = nullptr;
+  output_file* json_ = nullptr;
+};
+
+void run_program(options const& o) {
+  outputs files(o);
+  auto const [loads, rows] = read_rows("LOADS", o.loads, rows_to_plan(o));
+  outcome result = plan_loads(o, loads, rows);
+  result.comparisons.push_back(compare(o.loads, loads, result.before, result.after));
+  if (!o.evaluate.empty()) {
+    auto const other = read_other_loads(o, loads);
+    result.comparisons.push_back(compare(o.evaluate, other, result.before, result.after));
+  }
+  files.write(o, result);
+  // A table that nobody receives is a failure, and a failure writes nothing.
+  if (std::fputs(table_of(result).c_str(), stdout) < 0 || std::fflush(stdout) != 0) {
+    throw usage_error("the standard output", "it to be written", "an error");
+  }
+  files.commit();
+  for (std::string const* name : {&o.output, &o.report, &o.json}) {
+    if (!name->empty()) {
+      std::printf("wrote %s\n", name->c_str());
+    }
   }
 }
 
@@ -227,14 +297,8 @@ int main(int argc, char** argv) {
                "plan_experts");
   options o;
   add_options(app, o);
-  return examples::run(app, argc, argv, [&] {
-    check_policy(o);
-    // Opened first: a place that cannot be written is known before minutes of reading.
-    std::optional<examples::output_file> output;
-    if (!o.output.empty()) {
-      output.emplace(o.output);
-    }
-    auto const file = examples::npy::read(o.loads);
-    std::visit([&](auto const& array) { plan_loads(o, array, output ? &*output : nullptr); }, file);
+  return run(app, argc, argv, [&] {
+    check_options(app, o);
+    run_program(o);
   });
 }

@@ -10,42 +10,24 @@
 
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <cmath>
 #include <cstdint>
-#include <fstream>
 #include <limits>
 #include <ostream>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <type_traits>
-#include <utility>
 #include <variant>
 #include <vector>
 
+#include "input_file.hpp"
+
 namespace examples::npy {
 
-/// A file that cannot be read as an array: which one, what was expected and what was found.
-class error : public std::runtime_error {
- public:
-  error(std::string file, std::string expected, std::string got)
-      : std::runtime_error(file + ": expected " + expected + ", got " + got),
-        file_(std::move(file)),
-        expected_(std::move(expected)),
-        got_(std::move(got)) {}
-
-  [[nodiscard]] std::string const& file() const noexcept { return file_; }
-  [[nodiscard]] std::string const& expected() const noexcept { return expected_; }
-  [[nodiscard]] std::string const& got() const noexcept { return got_; }
-
- private:
-  std::string file_;
-  std::string expected_;
-  std::string got_;
-};
+/// A file that cannot be read as an array.
+using error = file_error;
 
 /// Values in C order (the last index varies fastest).
 template <class T>
@@ -83,16 +65,6 @@ struct header {
   std::vector<std::int64_t> shape;
 };
 
-/// A text of the file, made safe to print: unprintable bytes become '?', the end is cut.
-[[nodiscard]] inline std::string quoted(std::string_view text) {
-  constexpr std::size_t longest = 40;
-  std::string result = "'";
-  for (char const c : text.substr(0, longest)) {
-    result += (c >= ' ' && c <= '~') ? c : '?';
-  }
-  return result + (text.size() > longest ? "...'" : "'");
-}
-
 [[nodiscard]] inline dtype parse_dtype(std::string_view text, std::string const& file) {
   constexpr std::string_view known[] = {"b1", "i1", "i2", "i4", "i8", "u1",
                                         "u2", "u4", "u8", "f2", "f4", "f8"};
@@ -109,7 +81,7 @@ struct header {
       return {std::string(text), name[0], size, big};
     }
   }
-  throw error(file, "a dtype of b1, i1, i2, i4, i8, u1, u2, u4, u8, f2, f4 or f8", quoted(text));
+  throw error(file, "a dtype of b1, i1, i2, i4, i8, u1, u2, u4, u8, f2, f4 or f8", in_quotes(text));
 }
 
 /// Reads the header's Python dictionary:
@@ -155,13 +127,13 @@ class header_parser {
       once(seen_shape_, key);
       tuple();
     } else {
-      throw error(file_, "the header keys descr, fortran_order and shape", quoted(key));
+      throw error(file_, "the header keys descr, fortran_order and shape", in_quotes(key));
     }
   }
 
   void once(bool& seen, std::string_view key) const {
     if (seen) {
-      throw error(file_, "each header key once", quoted(key) + " twice");
+      throw error(file_, "each header key once", in_quotes(key) + " twice");
     }
     seen = true;
   }
@@ -215,7 +187,7 @@ class header_parser {
       fail("a non-negative whole number in the shape");
     }
     if (overflow) {
-      throw error(file_, "extents below 2^63", quoted(text_.substr(start, at_ - start)));
+      throw error(file_, "extents below 2^63", in_quotes(text_.substr(start, at_ - start)));
     }
     if (peek() == 'L') {  // Python 2 wrote its long integers as 5L
       ++at_;
@@ -263,7 +235,7 @@ class header_parser {
 
   [[noreturn]] void fail(std::string const& expected) const {
     std::string_view const rest = text_.substr(at_);
-    throw error(file_, expected, rest.empty() ? "the end of the header" : quoted(rest));
+    throw error(file_, expected, rest.empty() ? "the end of the header" : in_quotes(rest));
   }
 
   std::string_view text_;
@@ -387,24 +359,6 @@ template <class T, class Convert>
   return result;
 }
 
-[[nodiscard]] inline std::string read_bytes(std::string const& file) {
-  errno = 0;
-  std::ifstream stream(file, std::ios::binary);
-  std::string bytes;
-  if (stream) {
-    std::array<char, 1 << 16> chunk{};
-    while (stream.read(chunk.data(), chunk.size()) || stream.gcount() > 0) {
-      bytes.append(chunk.data(), static_cast<std::size_t>(stream.gcount()));
-    }
-    if (stream.eof() && !stream.bad()) {
-      return bytes;
-    }
-  }
-  int const code = errno;  // a directory, for example, opens and then fails to read
-  throw error(file, "a readable file",
-              code != 0 ? std::generic_category().message(code) : "an error while reading");
-}
-
 }  // namespace detail
 
 /// Reads the array in the bytes of a `.npy` file; `file` is the name for messages.
@@ -457,7 +411,7 @@ template <class T, class Convert>
 
 /// Reads a `.npy` file.
 [[nodiscard]] inline any_array read(std::string const& file) {
-  return parse(detail::read_bytes(file), file);
+  return parse(read_bytes(file), file);
 }
 
 /// Element types that can be written.

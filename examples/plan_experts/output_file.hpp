@@ -12,14 +12,17 @@
 #include <stdexcept>
 #include <string>
 #include <system_error>
+#include <utility>
 
 namespace examples {
 
 /// Writes beside the file asked for and takes its name in `commit`; without `commit` nothing
-/// stays. The constructor finds out whether the place can be written, before any work is done.
+/// stays. Who writes several files closes all before the first is committed: none or all appear.
+/// The constructor finds out whether the place can be written, before any work is done.
 class output_file {
  public:
-  explicit output_file(std::string const& name) : name_(name) {
+  output_file(std::string argument, std::string const& name)
+      : argument_(std::move(argument)), name_(name) {
     std::error_code ignored;
     target_ = std::filesystem::weakly_canonical(name, ignored);  // keeps a symbolic link a link
     if (target_.empty()) {
@@ -50,13 +53,17 @@ class output_file {
 
   [[nodiscard]] std::ostream& stream() { return stream_; }
 
-  /// Gives the file its name. Throws where a write has failed, for example on a full disk.
-  void commit() {
+  /// Ends the writing. Throws where a write has failed, for example on a full disk.
+  void close() {
     errno = 0;
     stream_.close();
     if (!stream_) {
       fail(errno);
     }
+  }
+
+  /// Gives the file, once closed, its name.
+  void commit() {
     std::error_code error;
     std::filesystem::rename(temporary_, target_, error);
     if (error) {
@@ -85,7 +92,7 @@ class output_file {
   }
 
   [[noreturn]] void refuse(std::string const& got) const {
-    throw std::runtime_error("--output: expected a file that can be written, got '" + name_ +
+    throw std::runtime_error(argument_ + ": expected a file that can be written, got '" + name_ +
                              "': " + got);
   }
 
@@ -93,6 +100,7 @@ class output_file {
     refuse(code != 0 ? std::generic_category().message(code) : "a write failed");
   }
 
+  std::string argument_;
   std::string name_;
   std::filesystem::path target_;
   std::filesystem::path temporary_;

@@ -2,14 +2,13 @@
 // The part of plan_experts that runs on a GPU.
 #include <cuda_runtime_api.h>
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 
 #include <plimsoll/error.hpp>
 
-#include "plan.hpp"
+#include "planner.hpp"
 
 namespace examples {
 namespace {
@@ -64,31 +63,35 @@ class stream {
 };
 
 template <class Load>
-double plan_with(loads_ref<Load> loads, plan& result) {
+planning_time plan_with(loads_ref<Load> loads, plimsoll::eplb_options const& options,
+                        plan& result) {
   stream const work;
   device_array<Load> device_loads(result.layers * result.experts);
   device_array<std::int32_t> slots(result.layers * result.slots);
   device_array<std::int32_t> replicas(result.layers * result.experts);
   device_loads.copy_from(loads.data_handle());
   using matrix = plimsoll::matrix_ref<std::int32_t>;
-  double const milliseconds = median_of_five([&] {
-    auto const start = std::chrono::steady_clock::now();
+  planning_time const time = time_of([&] {
     plimsoll::eplb(plimsoll::gpu(work.get()),
-                   loads_ref<Load>(device_loads.data(), result.layers, result.experts),
-                   {.ranks = result.ranks}, matrix(slots.data(), result.layers, result.slots),
+                   loads_ref<Load>(device_loads.data(), result.layers, result.experts), options,
+                   matrix(slots.data(), result.layers, result.slots),
                    matrix(replicas.data(), result.layers, result.experts));
     work.synchronize();
-    std::chrono::duration<double, std::milli> const time = std::chrono::steady_clock::now() - start;
-    return time.count();
   });
   slots.copy_to(result.physical_to_logical.data());
   replicas.copy_to(result.replica_count.data());
-  return milliseconds;
+  return time;
 }
 
 }  // namespace
 
-double plan_on_gpu(loads_ref<std::int64_t> loads, plan& result) { return plan_with(loads, result); }
-double plan_on_gpu(loads_ref<double> loads, plan& result) { return plan_with(loads, result); }
+planning_time plan_on_gpu(loads_ref<std::int64_t> loads, plimsoll::eplb_options const& options,
+                          plan& result) {
+  return plan_with(loads, options, result);
+}
+planning_time plan_on_gpu(loads_ref<double> loads, plimsoll::eplb_options const& options,
+                          plan& result) {
+  return plan_with(loads, options, result);
+}
 
 }  // namespace examples

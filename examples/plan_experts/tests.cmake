@@ -3,10 +3,29 @@
 set(folder ${CMAKE_CURRENT_LIST_DIR}/tests)
 set(inputs ${CMAKE_CURRENT_BINARY_DIR}/plan_experts_inputs)
 
-foreach(helper IN ITEMS make_inputs check_plan check_loads)
-  add_executable(${helper} ${folder}/${helper}.cpp)
-  target_link_libraries(${helper} PRIVATE plimsoll_dev nlohmann_json::nlohmann_json)
+find_package(pugixml REQUIRED)
+
+# The parts of the program: tests/<part>.test.cpp -> ctest plan_experts.part.<part>
+file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.test.cpp)
+add_executable(plan_experts_tests ${sources})
+target_link_libraries(plan_experts_tests PRIVATE plan_experts_parts plimsoll_test_main pugixml::pugixml)
+target_compile_options(plan_experts_tests PRIVATE -O1)
+foreach(source IN LISTS sources)
+  cmake_path(GET source STEM name)
+  string(REPLACE ".test" "" name ${name})
+  add_test(NAME plan_experts.part.${name} COMMAND plan_experts_tests --source-file=*/${name}.test.cpp)
+  set_tests_properties(plan_experts.part.${name} PROPERTIES LABELS host TIMEOUT 120)
 endforeach()
+
+# The program as a whole.
+foreach(helper IN ITEMS make_inputs check_plan check_loads check_report)
+  add_executable(${helper} ${folder}/${helper}.cpp)
+  target_link_libraries(${helper} PRIVATE plimsoll_example pugixml::pugixml)
+  target_compile_options(${helper} PRIVATE -O1)
+endforeach()
+add_executable(draw_layer ${folder}/draw_layer.cpp)
+target_link_libraries(draw_layer PRIVATE plan_experts_parts)
+target_compile_options(draw_layer PRIVATE -O1)
 
 add_test(NAME plan_experts.inputs COMMAND make_inputs ${inputs})
 set_tests_properties(plan_experts.inputs PROPERTIES
@@ -34,8 +53,10 @@ function(plimsoll_refuses test regex program)
     FIXTURES_REQUIRED plan_experts_inputs LABELS host TIMEOUT 60)
 endfunction()
 
-foreach(case IN ITEMS table same_plan_from_any_file no_load uneven_slots no_output output_replaces
-                      refusal_keeps_the_old_file help)
+foreach(case IN ITEMS table same_plan_from_any_file formats plan_in_use evaluate layers
+                      nodes_and_refinement report report_in_browser readme progress no_load uneven_slots
+                      no_output output_replaces full_output
+                      all_or_nothing refusal_keeps_the_old_file help)
   plimsoll_accepts(plan_experts.${case} ${case})
 endforeach()
 plimsoll_accepts(make_loads make_loads)
@@ -56,50 +77,61 @@ else()
 endif()
 
 # The file of loads: every test also asks for an output, which must not appear.
-function(plimsoll_refuses_loads name regex)
-  plimsoll_refuses(plan_experts.refuses.${name} "^plan_experts: ${regex}"
-    plan_experts ${inputs}/${name}.npy --ranks 2 --slots 4 --output plan.json)
+# plimsoll_refuses_loads(<file> <regex>)
+function(plimsoll_refuses_loads file regex)
+  string(REGEX REPLACE "\\.npy$" "" name ${file})
+  plimsoll_refuses(plan_experts.refuses.${name} "^plan_experts: LOADS: [^ ]*: expected ${regex}"
+    plan_experts ${inputs}/${file} --ranks 2 --slots 6 --output plan.json)
 endfunction()
-set(file "LOADS: [^ ]*\\.npy: expected")
-plimsoll_refuses_loads(missing "${file} a readable file, got No such file")
-plimsoll_refuses_loads(empty "${file} a \\.npy file, got an empty file")
-plimsoll_refuses_loads(text "${file} a \\.npy file, which starts with .*, got a file that does not")
-plimsoll_refuses_loads(truncated
-  "${file} 12 values of 8 bytes .*, got 93 bytes \\(truncated file\\)")
-plimsoll_refuses_loads(truncated_header
-  "${file} a header of 118 bytes, got 30 \\(truncated file\\)")
-plimsoll_refuses_loads(trailing "${file} 12 values .*, got 97 bytes \\(trailing bytes\\)")
-plimsoll_refuses_loads(corrupt
-  "${file} the header keys descr, fortran_order and shape, got 'shap!'")
-plimsoll_refuses_loads(no_experts "${file} no empty dimension, got shape \\(2, 0\\)")
-plimsoll_refuses_loads(complex "${file} a dtype of .*, got '<c8'")
-plimsoll_refuses_loads(huge "${file} 999899999990001 values of 8 bytes .*, got 96 bytes")
-plimsoll_refuses_loads(rank1
-  "${file} shape \\(layers, experts\\) or \\(steps, layers, experts\\), got \\(4,\\)")
-plimsoll_refuses_loads(rank4 "${file} shape .*, got \\(1, 1, 2, 2\\)")
-set(range "eplb: loads: expected values from 0 to below 2\\^47, got")
-plimsoll_refuses_loads(negative "${range} -4 in layer 1, expert 1")
-plimsoll_refuses_loads(nan "${range} NaN in layer 1, expert 0")
-plimsoll_refuses_loads(infinite "${range} inf in layer 0, expert 1")
-plimsoll_refuses_loads(above_range_float "${range} 1.* in layer 0, expert 1")
-plimsoll_refuses_loads(above_range
-  "eplb: loads: expected a total below 2\\^47 per layer, got 140737488355328 in layer 0")
+plimsoll_refuses_loads(missing.npy "a readable file, got No such file")
+plimsoll_refuses_loads(folder.npy "a readable file, got Is a directory")
+plimsoll_refuses_loads(empty.npy "a \\.npy file, got an empty file")
+plimsoll_refuses_loads(empty.json "[^,]*, got an empty file")
+plimsoll_refuses_loads(empty.csv "[^,]*, got an empty file")
+plimsoll_refuses_loads(text.npy "a \\.npy file, which starts with .*, got a file that does not")
+plimsoll_refuses_loads(array.json ".*JSON.*, got ")
+plimsoll_refuses_loads(loads.txt ".*\\.npy.*\\.json.*\\.csv.*, got ")
+plimsoll_refuses_loads(loads.pt ".*, got .*numpy\\.save")
+plimsoll_refuses_loads(no_key.json ".*logical_count.*, got .*counts")
+plimsoll_refuses_loads(plan.json ".*logical_count.*, got .*--plan")
+plimsoll_refuses_loads(transposed.npy "shape \\(layers, experts\\), got \\(6, 4\\).* transposed")
+plimsoll_refuses_loads(truncated.npy "12 values of 8 bytes .*, got 93 bytes \\(truncated file\\)")
+plimsoll_refuses_loads(truncated_header.npy "a header of 118 bytes, got 30 \\(truncated file\\)")
+plimsoll_refuses_loads(trailing.npy "12 values .*, got 97 bytes \\(trailing bytes\\)")
+plimsoll_refuses_loads(corrupt.npy
+  "the header keys descr, fortran_order and shape, got 'shap!'")
+plimsoll_refuses_loads(no_experts.npy "no empty dimension, got shape \\(2, 0\\)")
+plimsoll_refuses_loads(complex.npy "a dtype of .*, got '<c8'")
+plimsoll_refuses_loads(huge.npy "999899999990001 values of 8 bytes .*, got 96 bytes")
+plimsoll_refuses_loads(rank1.npy
+  "shape \\(layers, experts\\) or \\(steps, layers, experts\\), got \\(4,\\)")
+plimsoll_refuses_loads(rank4.npy "shape .*, got \\(1, 1, 2, 2\\)")
+set(range "loads from 0 to below 2\\^47, got")
+plimsoll_refuses_loads(negative.npy "${range} -4 in layer 1, expert 1")
+plimsoll_refuses_loads(nan.npy "${range} NaN in layer 1, expert 0")
+plimsoll_refuses_loads(infinite.npy "${range} inf in layer 0, expert 1")
+plimsoll_refuses_loads(above_range_float.npy "${range} 1.* in layer 0, expert 1")
+plimsoll_refuses_loads(above_range.npy
+  "a total below 2\\^47 per layer, got at least 140737488355328 in layer 0")
 # In the sum of the steps these would pass or overflow.
-set(range "LOADS: expected loads from 0 to below 2\\^47, got")
-plimsoll_refuses_loads(negative_step "${range} -4 in step 1, layer 0, expert 1")
-plimsoll_refuses_loads(nan_step "${range} NaN in step 1, layer 0, expert 0")
-plimsoll_refuses_loads(overflow "${range} 9223372036854775807 in step 0, layer 0, expert 0")
-plimsoll_refuses_loads(total_of_steps
-  "LOADS: expected a total below 2\\^47 per layer, got 140737488355328 in step 1, layer 1")
+plimsoll_refuses_loads(negative_step.npy "${range} -4 in step 1, layer 0, expert 1")
+plimsoll_refuses_loads(nan_step.npy "${range} NaN in step 1, layer 0, expert 0")
+plimsoll_refuses_loads(overflow.npy "${range} 9223372036854775807 in step 0, layer 0, expert 0")
+plimsoll_refuses_loads(total_of_steps.npy
+  "a total below 2\\^47 per layer over all steps, got at least 140737488355328 in layer 1")
 
 # The options: <name> <regex> <argument>...
 function(plimsoll_refuses_options name regex)
   plimsoll_refuses(plan_experts.refuses.${name} "^plan_experts: ${regex}"
     plan_experts ${inputs}/loads.npy ${ARGN})
 endfunction()
+set(good --ranks 4 --slots 8)
 set(out --output plan.json)
+plimsoll_refuses(plan_experts.refuses.no_loads "^plan_experts: LOADS: expected a value, got none"
+  plan_experts ${good} ${out})
 plimsoll_refuses_options(no_ranks "--ranks: expected a value, got none" --slots 8 ${out})
-plimsoll_refuses_options(no_slots "--slots: expected a value, got none" --ranks 4 ${out})
+plimsoll_refuses_options(no_slots
+  "--slots: expected a value, or one of --replicas-per-rank, got none" --ranks 4 ${out})
 plimsoll_refuses_options(zero_ranks "--ranks: expected .* from 1 to 32767, got '0'"
   --ranks 0 --slots 8 ${out})
 plimsoll_refuses_options(negative_ranks
@@ -117,22 +149,133 @@ plimsoll_refuses_options(fewer_slots_than_ranks
   "--slots: expected at least one for each of the 9 ranks, got 8" --ranks 9 --slots 8 ${out})
 plimsoll_refuses_options(many_slots "--slots: expected at most 32772 for 6 experts, got 40000"
   --ranks 4 --slots 40000 ${out})
-plimsoll_refuses_options(unknown_planner "--planner: expected eplb, got 'magic'"
-  --ranks 4 --slots 8 --planner magic ${out})
+plimsoll_refuses_options(slots_and_replicas
+  "--slots: expected 14, the 6 experts and --replicas-per-rank 2 on 4 ranks, got 8"
+  ${good} --replicas-per-rank 2 ${out})
+plimsoll_refuses_options(many_nodes "--nodes: expected at most one for each of the 4 ranks, got 5"
+  ${good} --nodes 5 ${out})
+plimsoll_refuses_options(groups "--groups: expected a divisor of the 6 experts, got 4"
+  ${good} --groups 4 ${out})
+plimsoll_refuses_options(groups_and_nodes "--groups: expected a multiple of the 4 nodes, got 2"
+  ${good} --nodes 4 --groups 2 ${out})
+plimsoll_refuses_options(nodes_for_nothing "--nodes: expected --groups or --apart node with it, got neither"
+  ${good} --nodes 4 ${out})
+plimsoll_refuses_options(apart_on_one_node "--apart: expected --nodes above 1 for node, got 1"
+  ${good} --apart node ${out})
+plimsoll_refuses_options(apart_in_groups
+  "--apart: expected none or rank where --groups keep to nodes, got 'node'"
+  ${good} --apart node --nodes 2 --groups 2 ${out})
+plimsoll_refuses_options(unknown_planner
+  "--planner: expected eplb or none, got 'elpb'. did you mean eplb\\?"
+  ${good} --planner elpb ${out})
+plimsoll_refuses_options(unknown_format
+  "--format: expected plimsoll, .* or npy, got 'sgl'. did you mean sglang\\?"
+  ${good} --format sgl ${out})
 plimsoll_refuses_options(unknown_policy "--policy: expected seq, omp or gpu, got 'tpu'"
-  --ranks 4 --slots 8 --policy tpu ${out})
-plimsoll_refuses_options(unknown_option "The following argument.* --colour"
-  --ranks 4 --slots 8 --colour ${out})
+  ${good} --policy tpu ${out})
+plimsoll_refuses_options(unknown_refinement "--refine: .*. did you mean packing\\?"
+  ${good} --refine pack ${out})
+plimsoll_refuses_options(unknown_option
+  "--slot: expected an option that --help lists, got another. did you mean --slots\\?"
+  --ranks 4 --slot 8 ${out})
+plimsoll_refuses_options(second_file
+  "arguments: expected options, got also '[^ ]*other.npy' .one file at a time. .*quotes.$"
+  ${inputs}/other.npy ${good} ${out})
+plimsoll_refuses_options(no_file_name "--output: expected one value, got none or several" ${good} --output "")
+plimsoll_refuses_options(option_without_value "--ranks: expected one value, got none or several"
+  --slots 8 ${out} --ranks)
+plimsoll_refuses_options(option_twice "--ranks: expected one value, got none or several"
+  ${good} --ranks 4 ${out})
+plimsoll_refuses_options(one_layer "--layers: expected layers as first:end, .*, got '1'"
+  ${good} --layers 1 ${out})
+plimsoll_refuses_options(dense_layers_unnamed
+  "--layer-ids: expected a value, since LOADS has 2 layers and --model-layers is 3, got none"
+  ${good} --model-layers 3 --format sglang ${out})
+plimsoll_refuses_options(plan_of_all_layers
+  "--plan: [^ ]*plan\\.json: expected a plan of all 3 layers of the model, got 2 rows.* --layer-ids "
+  ${good} --layer-ids 1: --model-layers 3 --plan ${inputs}/plan.json ${out})
+plimsoll_refuses_options(layers_out_of_range
+  "--layers: expected some of the 2 layers of [^ ]*loads\\.npy, got 1:5" ${good} --layers 1:5 ${out})
+plimsoll_refuses_options(layers_backwards "--layers: expected an end above .*, got '2:1'"
+  ${good} --layers 2:1 ${out})
+plimsoll_refuses_options(layers_no_number "--layers: expected layers as .*, got 'one'"
+  ${good} --layers one ${out})
+plimsoll_refuses_options(few_layer_ids
+  "--layer-ids: expected one id for each of the 2 layers to plan, got 1" ${good} --layer-ids 3 ${out})
+plimsoll_refuses_options(layer_ids_that_fall
+  "--layer-ids: expected ids that increase, got 3 after 5" ${good} --layer-ids 5,3 ${out})
+plimsoll_refuses_options(few_model_layers
+  "--model-layers: expected more than the largest layer id 7, got 7"
+  ${good} --layer-ids 6:8 --model-layers 7 ${out})
+plimsoll_refuses_options(dense_layers_in_sglang
+  "--model-layers: expected a value, since --format sglang .* layer 0 is not planned, got none"
+  ${good} --layer-ids 1:3 --format sglang ${out})
+plimsoll_refuses_options(uneven_slots_in_sglang
+  "--format sglang: expected slots that the 3 ranks share evenly, got 8"
+  --ranks 3 --slots 8 --format sglang ${out})
+plimsoll_refuses_options(empty_slots_in_trtllm
+  "--format trtllm: expected no empty slot, got one on rank 0 in layer 0"
+  --ranks 2 --slots 20 --apart rank --format trtllm --output plan.yaml)
+plimsoll_refuses_options(twins_in_vllm_ascend
+  "--format vllm-ascend: expected an expert at most once on a rank, got expert [0-9] twice on rank 0 in layer 0"
+  --ranks 1 --slots 8 --format vllm-ascend ${out})
+plimsoll_refuses_options(large_expert_bytes
+  "--expert-bytes: expected .*, got '99999999999999'" ${good} --expert-bytes 99999999999999 ${out})
+plimsoll_refuses_options(unknown_unit "--expert-bytes: " ${good} --expert-bytes 44XB ${out})
+
+# Other loads, and the plan in use.
+plimsoll_refuses_options(evaluate_missing "--evaluate: none\\.npy: expected a readable file, got No"
+  ${good} --evaluate none.npy ${out})
+plimsoll_refuses_options(evaluate_other_layers
+  "--evaluate: expected 2 layers of 6 experts, as LOADS, got 3 layers of 6 experts"
+  ${good} --evaluate ${inputs}/three_layers.npy ${out})
+plimsoll_refuses_options(evaluate_other_experts
+  "--evaluate: expected 2 layers of 6 experts, as LOADS, got 2 layers of 5 experts"
+  ${good} --evaluate ${inputs}/five_experts.npy ${out})
+plimsoll_refuses(plan_experts.refuses.standard_input_twice
+  "^plan_experts: --evaluate: expected a file, since LOADS takes the standard input, got '-'"
+  plan_experts - ${good} --evaluate - ${out})
+plimsoll_refuses_options(plan_missing "--plan: none\\.json: expected a readable file, got No"
+  ${good} --plan none.json ${out})
+plimsoll_refuses_options(plan_for_other_layers "--plan: [^ ]*short_plan\\.json: expected .*, got "
+  ${good} --plan ${inputs}/short_plan.json ${out})
+plimsoll_refuses_options(plan_for_other_experts "--plan: [^ ]*other_plan\\.json: expected .*, got "
+  ${good} --plan ${inputs}/other_plan.json ${out})
+plimsoll_refuses_options(plan_without_ranks "--ranks: expected a value, since [^ ]*plan\\.json .*none"
+  --plan ${inputs}/plan.json ${out})
+plimsoll_refuses_options(loads_as_plan "--plan: [^ ]*loads\\.json: expected .*LOADS"
+  ${good} --plan ${inputs}/loads.json ${out})
+plimsoll_refuses_options(no_planner_no_plan "--plan: expected a file .*, got no value"
+  --planner none --ranks 4 ${out})
+plimsoll_refuses_options(no_planner_but_slots "--slots: expected no value with --planner none, which takes the plan as it is, got '8'"
+  --planner none --plan ${inputs}/plan.json ${good} ${out})
+
+# What is written.
 plimsoll_refuses_options(output_in_no_folder
-  "--output: expected .*, got 'no/plan.json': No such file"
-  --ranks 4 --slots 8 --output no/plan.json)
-plimsoll_refuses_options(output_is_a_folder "--output: expected .*, got '\\.': Is a directory"
-  --ranks 4 --slots 8 --output .)
+  "--output: expected .*, got 'no/plan.json': No such file" ${good} --output no/plan.json)
+plimsoll_refuses_options(report_in_no_folder
+  "--report: expected .*, got 'no/a.html': No such file" ${good} ${out} --report no/a.html)
+plimsoll_refuses_options(json_in_no_folder
+  "--json: expected .*, got 'no/a.json': No such file" ${good} ${out} --json no/a.json)
+plimsoll_refuses_options(output_is_a_folder "--output: expected .*, got '[^ ]*': Is a directory"
+  ${good} --output ${inputs}/folder.npy)
 plimsoll_refuses_options(output_is_a_device
-  "--output: expected .*, got '/dev/null': not a regular file"
-  --ranks 4 --slots 8 --output /dev/null)
-plimsoll_refuses(plan_experts.refuses.no_loads "^plan_experts: LOADS: expected a value, got none"
-  plan_experts --ranks 4 --slots 8 ${out})
+  "--output: expected .*, got '[^ ]*pipe\\.json': not a regular file"
+  ${good} --output ${inputs}/pipe.json)
+plimsoll_refuses_options(output_of_unknown_format
+  "--output: expected a name that ends in \\.json, .*, got 'plan'" ${good} --output plan)
+plimsoll_refuses_options(output_of_another_format
+  "--output: expected a name that ends in \\.yaml or \\.yml for --format trtllm, got 'plan.json'"
+  ${good} --format trtllm ${out})
+plimsoll_refuses_options(format_of_nothing "--format: expected no value without --output, got 'npy'"
+  ${good} --format npy)
+plimsoll_refuses_options(report_is_no_page "--report: expected a name that ends in \\.html, got 'a.pdf'"
+  ${good} ${out} --report a.pdf)
+plimsoll_refuses_options(two_outputs
+  "--json: expected another file than --output, got './plan.json' for both"
+  ${good} ${out} --json ./plan.json)
+plimsoll_refuses_options(output_over_input "--output: expected another file than LOADS, got "
+  ${good} --format npy --output ${inputs}/loads.npy)
 
 # make_loads: <name> <regex> <argument>...; complete but for what the arguments add.
 function(plimsoll_refuses_to_make name regex)

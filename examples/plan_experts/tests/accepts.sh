@@ -17,7 +17,7 @@ same() { cmp "$1" "$2" || fail "expected $1 and $2 to be equal"; }
 # The table, with the time left out.
 table() {
   plan "$@" >printed
-  sed -E 's/[0-9]+\.[0-9]+ ms/# ms/' printed >table
+  sed -E "s/[0-9]+\.[0-9]+ ms/# ms/; s|$inputs/||g" printed >table
   grep -q '# ms' table || fail "expected a planning time"
 }
 
@@ -35,10 +35,133 @@ case_table() {
 
 case_same_plan_from_any_file() {
   plan "$inputs/loads.npy" --ranks 4 --slots 8 --output two.json
-  for other in steps floats floats32; do
-    plan "$inputs/$other.npy" --ranks 4 --slots 8 --output other.json
+  for other in steps.npy floats.npy floats32.npy loads.json loads.csv; do
+    plan "$inputs/$other" --ranks 4 --slots 8 --output other.json
+    same two.json other.json
+    plan - --ranks 4 --slots 8 --output other.json <"$inputs/$other"
     same two.json other.json
   done
+}
+
+# The plan in $1, for loads $2 on $3 ranks: written in every format and read back, it is the same.
+round_trips() {
+  local format name
+  for format in plimsoll sglang trtllm vllm-ascend npy; do
+    case $format in trtllm) name=$format.yaml ;; npy) name=$format.npy ;; *) name=$format.json ;; esac
+    plan "$2" --plan "$1" --planner none --ranks "$3" --format $format --output "$name" "${@:4}" >/dev/null
+    plan "$2" --plan "$name" --planner none --ranks "$3" --output again.json "${@:4}" >/dev/null
+    same "$1" again.json
+  done
+}
+
+case_formats() {
+  drifting loads.npy
+  plan loads.npy --ranks 8 --slots 80 --apart rank --output plan.json
+  round_trips plan.json loads.npy 8
+  # Layers 3, 4 and 7 of a model of nine layers, of which three were measured.
+  plan loads.npy --layers 1:4 --layer-ids 3,4,7 --ranks 4 --replicas-per-rank 4 \
+    --apart rank --output plan.json
+  round_trips plan.json loads.npy 4 --layers 1:4 --layer-ids 3,4,7 --model-layers 9
+  [[ $(wc -l <sglang.json) == 11 ]] || fail "expected a row for each of the nine layers"
+  grep -q '^  7: ' trtllm.yaml || fail "expected the model's layer 7"
+}
+
+# Neither ranks nor slots are told: they are those of the plan in use.
+case_plan_in_use() {
+  plan "$inputs/loads.npy" --ranks 4 --slots 8 --output old.json
+  table "$inputs/loads.npy" --plan old.json --output new.json
+  same old.json new.json
+  grep -Eq '^ +before +0\.9688 ' table && fail "expected the loads' name before 'before'"
+  grep -Eq 'loads\.npy +before +0\.9688 ' table || fail "expected the plan in use as 'before': $(cat table)"
+  grep -q '^before: old.json$' table || fail "expected the name of the plan in use"
+  plan "$inputs/loads.npy" --plan old.json --slots 12 --output new.json
+  "$programs/check_plan" "$inputs/loads.npy" new.json 4 12 0.97
+}
+
+case_evaluate() {
+  table "$inputs/steps.npy" --ranks 4 --slots 8 --evaluate "$inputs/other.npy" --expert-bytes 1MB
+  diff "$expected/evaluate.expected" table
+}
+
+# The rows behind a dense layer: the plan names them as the model does.
+case_layers() {
+  plan "$inputs/loads.npy" --layer-ids 1: --ranks 4 --slots 8 --output two.json
+  plan "$inputs/dense.npy" --layers 1: --ranks 4 --slots 8 --output dense.json
+  same two.json dense.json
+  plan "$inputs/loads.npy" --layer-ids 1: --ranks 4 --slots 8 --model-layers 4 --format sglang \
+    --output sglang.json >printed
+  grep -q '^2 layers (1 to 2) of 6 experts' printed || fail "$(cat printed)"
+  [[ $(sed -n '2p;5p' sglang.json) == $'[0,1,2,3,4,5,0,1],\n[0,1,2,3,4,5,0,1]' ]] ||
+    fail "expected the identity in layers 0 and 3: $(cat sglang.json)"
+}
+
+case_nodes_and_refinement() {
+  drifting loads.npy
+  plan loads.npy --ranks 8 --slots 80 --nodes 2 --groups 8 --output nodes.json >printed
+  grep -q '(eplb, 8 groups on 2 nodes, seq,' printed || fail "$(cat printed)"
+  "$programs/check_plan" loads.npy nodes.json 8 80 0.9
+  plan loads.npy --ranks 8 --slots 80 --refine joint --output joint.json >printed
+  grep -q '(eplb, refined by joint, seq,' printed || fail "$(cat printed)"
+  "$programs/check_plan" loads.npy joint.json 8 80 0.98
+}
+
+case_report() {
+  drifting loads.npy
+  plan loads.npy --layers 1: --ranks 8 --slots 80 --evaluate loads.npy --expert-bytes 1000 \
+    --report report.html --json result.json >/dev/null
+  "$programs/check_report" report.html result.json
+}
+
+case_report_in_browser() {
+  drifting loads.npy
+  plan loads.npy --ranks 8 --slots 80 --evaluate loads.npy --report report.html --json result.json \
+    >/dev/null
+  bash "$expected/browse.sh" report.html result.json "$programs/check_report"
+}
+
+# The README shows what its commands give.
+case_readme() {
+  local root=$expected/../../..
+  loads --steps 8 --layers 58 --experts 256 --seed 1 --output loads.npy >/dev/null
+  table loads.npy --layer-ids 3: --model-layers 61 --ranks 64 --slots 320 --format sglang \
+    --output plan.json --report report.html --json result.json
+  [[ $(<"$root/README.md") == *"$(sed '/^before/,$d' table)"* ]] ||
+    fail "expected in README.md: $(cat table)"
+  "$programs/draw_layer" result.json rank_loads.svg
+  same rank_loads.svg "$root/docs/images/rank_loads.svg"
+}
+
+# A terminal sees how far a long reading is, and nothing of it when all is done.
+case_progress() {
+  drifting loads.npy
+  slow() { head -c 1000 loads.npy; sleep 0.5; tail -c +1001 loads.npy; }
+  command -v script >/dev/null || { echo "skipped: no program 'script' for a terminal"; exit 0; }
+  export -f slow
+  script -qec "slow | '$programs/plan_experts' - --ranks 8 --slots 80 >printed" typescript </dev/null >/dev/null
+  grep -q 'reading -: ' typescript || fail "expected progress on the terminal: $(cat -v typescript)"
+  (($(grep -o 'reading -' typescript | wc -l) <= 3)) || fail "expected at most five lines a second"
+  slow | plan - --ranks 8 --slots 80 2>message >printed
+  [[ ! -s message ]] || fail "expected no progress without a terminal: $(cat message)"
+}
+
+# A table that nobody receives.
+case_full_output() {
+  local code=0
+  plan "$inputs/loads.npy" --ranks 4 --slots 8 --output plan.json >/dev/full 2>message || code=$?
+  ((code == 2)) || fail "expected exit code 2, got $code"
+  [[ $(cat message) == 'plan_experts: the standard output: expected it to be written, got an error' ]] ||
+    fail "$(cat message)"
+  [[ $(ls) == message ]] || fail "expected no file, got: $(ls)"
+}
+
+# What cannot be written last takes nothing else with it.
+case_all_or_nothing() {
+  local code=0
+  plan "$inputs/loads.npy" --ranks 3 --slots 8 --format sglang --output plan.json \
+    --report report.html --json result.json 2>message || code=$?
+  ((code == 2)) || fail "expected exit code 2, got $code"
+  grep -q '^plan_experts: --format sglang: expected ' message || fail "$(cat message)"
+  [[ $(ls) == message ]] || fail "expected no file, got: $(ls)"
 }
 
 case_no_load() {
@@ -147,8 +270,12 @@ case_trace() {
     exit 0
   fi
   local file=$trace/glm-5.2-ten-domains/counts_by_domain.npy
-  plan "$file" --ranks 64 --slots 320 --output plan.json
+  plan "$file" --ranks 64 --slots 320 --output plan.json --report report.html --json result.json
   "$programs/check_plan" "$file" plan.json 64 320 0.977
+  "$programs/check_report" report.html result.json
+  plan "$file" --ranks 64 --slots 320 --apart rank --output plan.json
+  round_trips plan.json "$file" 64
+  round_trips plan.json "$file" 64 --model-layers 78
 }
 
 "case_$case"

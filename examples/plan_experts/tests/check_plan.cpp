@@ -77,7 +77,7 @@ void check(char const* const* arguments) {
   auto const slots = std::stoul(arguments[4]);
   double const least = std::stod(arguments[5]);
 
-  expect(plan.size() == 9, "nine keys");
+  expect(plan.size() == 10, "ten keys");
   expect(plan.at("format") == "plimsoll" && plan.at("version") == 1, "format and version");
   expect(plan.at("layers") == loads.size(), "layers");
   expect(plan.at("experts") == loads[0].size(), "experts");
@@ -86,6 +86,7 @@ void check(char const* const* arguments) {
   for (char const* key : {"physical_to_logical", "rank_offsets", "replica_count"}) {
     expect(plan.at(key).size() == loads.size(), std::string(key) + " has a row for every layer");
   }
+  expect(plan.at("layer_ids").size() == loads.size(), "layer_ids has a value for every layer");
   double sum = 0;
   for (std::size_t layer = 0; layer < loads.size(); ++layer) {
     auto const placed = plan["physical_to_logical"][layer].get<std::vector<int>>();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes the small load files, good and bad, that the tests of plan_experts read: make_inputs
 // FOLDER
+#include <sys/stat.h>
+
 #include <array>
 #include <cmath>
 #include <cstdint>
@@ -45,6 +47,13 @@ int main(int argc, char** argv) {
   std::vector<std::int64_t> const loads{30, 120, 60, 30, 15, 45, 50, 50, 50, 50, 50, 50};
   std::string const good = array_file<std::int64_t>({2, 6}, loads);
   save("loads.npy", good);
+  save("loads.json",
+       R"({"logical_count": [[30,120,60,30,15,45], [50,50,50,50,50,50]], "rank": 0})");
+  save("loads.csv", "30,120,60,30,15,45\n50,50,50,50,50,50\n");
+  save("other.npy", array_file<std::int64_t>({2, 6}, {9, 9, 9, 9, 9, 9, 1, 0, 0, 0, 0, 0}));
+  // Loads of experts of layers 1 and 2, behind a dense layer.
+  save("dense.npy", array_file<std::int64_t>({3, 6}, {0, 0, 0, 0, 0, 0, 30, 120, 60, 30, 15, 45, 50,
+                                                      50, 50, 50, 50, 50}));
   std::vector<std::int32_t> steps;
   for (int const parts : {1, 0, 4}) {
     for (std::int64_t const load : loads) {
@@ -75,6 +84,23 @@ int main(int argc, char** argv) {
   save("overflow.npy", array_file<std::int64_t>({2, 1, 2}, {largest, 1, largest, 1}));
   save("above_range_float.npy", array_file<double>({1, 2}, {1, 1e30}));
 
+  // Every column of the file has the same total, and rows differ.
+  save("transposed.npy", array_file<std::int32_t>({6, 4}, {1, 2, 3, 4, 9, 8, 7, 6, 5, 5, 5, 5,  //
+                                                           2, 1, 4, 3, 3, 2, 0, 0, 0, 2, 1, 2}));
+  save("three_layers.npy", array_file<std::int32_t>({3, 6}, std::vector<std::int32_t>(18, 1)));
+  save("five_experts.npy", array_file<std::int32_t>({2, 5}, std::vector<std::int32_t>(10, 1)));
+  save("plan.json", R"({"physical_to_logical_map": [[0,1,2,3,4,5,0,1], [0,1,2,3,4,5,2,3]]})");
+  save("short_plan.json", R"({"physical_to_logical_map": [[0,1,2,3,4,5,0,1]]})");
+  save("other_plan.json", R"({"physical_to_logical_map": [[0,1,2,3,4,5,6,7], [0,1,2,3,4,5,6,7]]})");
+  save("no_key.json", R"({"counts": [[1,2,3]], "rank": 0})");
+  save("loads.txt", "1,2\n");
+
+  std::filesystem::create_directory(folder / "folder.npy");
+  static_cast<void>(::mkfifo((folder / "pipe.json").c_str(), 0600));  // again: it is there
+  save("loads.pt", "PK");
+  save("array.json", good);
+  save("empty.json", "");
+  save("empty.csv", "");
   save("empty.npy", "");
   save("text.npy", "expert,load\n0,17\n");
   save("truncated.npy", good.substr(0, good.size() - 3));

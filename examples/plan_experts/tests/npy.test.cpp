@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The .npy reader of the examples: every dtype and layout it takes, and every file it must refuse.
-#include "../examples/plan_experts/npy.hpp"
+#include "../npy.hpp"
 
 #include <doctest/doctest.h>
 

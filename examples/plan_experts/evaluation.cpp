@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "evaluation.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <plimsoll/execution.hpp>
+#include <plimsoll/load_tensor.hpp>
+#include <plimsoll/metrics.hpp>
+
+#include "loads.hpp"
+
+namespace examples {
+namespace {
+
+/// What one step after the other is measured with.
+struct row_measurer {
+  plan const& p;
+  std::vector<double> rank_loads =
+      std::vector<double>(static_cast<std::size_t>(p.layers * p.ranks));
+  std::vector<plimsoll::balance> rows =
+      std::vector<plimsoll::balance>(static_cast<std::size_t>(p.layers));
+
+  template <class Load>
+  void measure(loads_ref<Load> loads) {
+    plimsoll::matrix_ref<double> const per_rank(rank_loads.data(), p.layers, p.ranks);
+    plimsoll::rank_loads(plimsoll::seq, loads, p.placement(), per_rank);
+    plimsoll::measure(plimsoll::seq, per_rank, rows);
+  }
+};
+
+/// `rows` are the layers of one step after the other.
+[[nodiscard]] balance_statistics statistics(std::vector<plimsoll::balance> const& rows,
+                                            plan const& p) {
+  auto const summary = plimsoll::summarize(plimsoll::seq, rows);
+  std::vector<double> values;
+  for (auto const& row : rows) {
+    values.push_back(row.balancedness);
+  }
+  auto const fifth = values.begin() + static_cast<std::ptrdiff_t>((values.size() + 19) / 20 - 1);
+  std::nth_element(values.begin(), fifth, values.end());
+  return {.mean = summary.mean_of_ratios,
+          .ratio_of_sums = summary.ratio_of_sums,
+          .worst = summary.worst,
+          .worst_layer = p.layer_ids[static_cast<std::size_t>(summary.worst_row % p.layers)],
+          .worst_step = summary.worst_row / p.layers,
+          .fifth_percentile = *fifth};
+}
+
+template <class Load>
+[[nodiscard]] measured_plan measure_plan(npy::array<Load> const& loads,
+                                         std::vector<Load> const& total, plan const& p) {
+  row_measurer measurer{p};
+  measurer.measure(loads_ref<Load>(total.data(), p.layers, p.experts));
+  measured_plan result;
+  result.rank_loads = measurer.rank_loads;
+  for (auto const& row : measurer.rows) {
+    result.balancedness.push_back(row.balancedness);
+  }
+  result.summed = statistics(measurer.rows, p);
+
+  index_t const steps = loads.shape[0];
+  if (steps > 1) {
+    std::vector<plimsoll::balance> all;
+    for (index_t step = 0; step < steps; ++step) {
+      Load const* const first = loads.values.data() + step * p.layers * p.experts;
+      measurer.measure(loads_ref<Load>(first, p.layers, p.experts));
+      all.insert(all.end(), measurer.rows.begin(), measurer.rows.end());
+    }
+    result.per_step = statistics(all, p);
+  }
+  return result;
+}
+
+}  // namespace
+
+comparison compare(std::string name, npy::any_array const& loads, plan const& before,
+                   plan const& after) {
+  return std::visit(
+      [&](auto const& array) {
+        auto const total = total_loads(array);
+        return comparison{.loads = std::move(name),
+                          .steps = array.shape[0],
+                          .expert_loads = {total.begin(), total.end()},
+                          .before = measure_plan(array, total, before),
+                          .after = measure_plan(array, total, after)};
+      },
+      loads);
+}
+
+}  // namespace examples

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What all readers of files share: the error that names a file, and the bytes of one.
+#pragma once
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+namespace examples {
+
+/// A file that cannot be used: which one, what was expected and what was found.
+class file_error : public std::runtime_error {
+ public:
+  file_error(std::string file, std::string expected, std::string got)
+      : std::runtime_error(file + ": expected " + expected + ", got " + got),
+        file_(std::move(file)),
+        expected_(std::move(expected)),
+        got_(std::move(got)) {}
+
+  [[nodiscard]] std::string const& file() const noexcept { return file_; }
+  [[nodiscard]] std::string const& expected() const noexcept { return expected_; }
+  [[nodiscard]] std::string const& got() const noexcept { return got_; }
+
+ private:
+  std::string file_;
+  std::string expected_;
+  std::string got_;
+};
+
+/// A text of a file, made safe to print: unprintable bytes become '?', the end is cut.
+[[nodiscard]] inline std::string in_quotes(std::string_view text) {
+  constexpr std::size_t longest = 40;
+  std::string result = "'";
+  for (char const c : text.substr(0, longest)) {
+    result += (c >= ' ' && c <= '~') ? c : '?';
+  }
+  return result + (text.size() > longest ? "...'" : "'");
+}
+
+/// Told how many bytes were read, and of how many; 0 where nobody knows.
+using reading_progress = std::function<void(std::uint64_t done, std::uint64_t total)>;
+
+/// All bytes of a file, or of the standard input where `file` is `-`.
+[[nodiscard]] inline std::string read_bytes(std::string const& file,
+                                            reading_progress const& progress = {}) {
+  errno = 0;
+  bool const standard_input = file == "-";
+  std::ifstream named;
+  if (!standard_input) {
+    named.open(file, std::ios::binary);
+  }
+  std::istream& stream = standard_input ? std::cin : named;
+  std::string bytes;
+  if (stream) {
+    std::error_code ignored;
+    auto const size = standard_input ? 0 : std::filesystem::file_size(file, ignored);
+    std::uint64_t const total = ignored ? 0 : size;
+    std::array<char, 1 << 16> chunk{};
+    while (stream.read(chunk.data(), chunk.size()) || stream.gcount() > 0) {
+      bytes.append(chunk.data(), static_cast<std::size_t>(stream.gcount()));
+      if (progress) {
+        progress(bytes.size(), total);
+      }
+    }
+    if (stream.eof() && !stream.bad()) {
+      return bytes;
+    }
+  }
+  int const code = errno;  // a directory, for example, opens and then fails to read
+  throw file_error(file, "a readable file",
+                   code != 0 ? std::generic_category().message(code) : "an error while reading");
+}
+
+}  // namespace examples

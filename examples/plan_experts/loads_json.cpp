@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "loads_text.hpp"
+
+namespace examples {
+namespace {
+
+using detail::float_numbers;
+using detail::whole_numbers;
+
+/// Takes `logical_count` out of a JSON text, without a tree of the rest in memory: nlohmann::json
+/// calls a function for everything that it comes across.
+class json_reader {
+ public:
+  json_reader(std::string_view text, std::string const& file) : text_(text), file_(file) {}
+
+  [[nodiscard]] npy::any_array read() {
+    // To nlohmann::json a NUL is the end, whatever comes after it.
+    if (std::size_t const nul = text_.find('\0'); nul != std::string_view::npos) {
+      fail_at(nul + 1, "valid JSON", "a NUL byte");
+    }
+    nlohmann::json::sax_parse(text_.begin(), text_.end(), this);
+    if (!found_) {
+      fail_without_key();
+    }
+    return numbers_.take(extents_);
+  }
+
+  bool null() { return other("null"); }
+  bool boolean(bool) { return other("a boolean"); }
+  bool string(std::string const&) { return other("a string"); }
+  bool binary(nlohmann::json::binary_t const&) { return other("binary data"); }
+
+  bool number_integer(std::int64_t value) { return number(value); }
+  bool number_unsigned(std::uint64_t value) {
+    if (reading_ && value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
+      fail_beyond_int64(std::to_string(value));
+    }
+    return number(static_cast<std::int64_t>(value));
+  }
+  bool number_float(double value, std::string const& text) {
+    if (reading_ && text.find_first_of(".eE") == std::string::npos) {
+      fail_beyond_int64(text);
+    }
+    return number(value);
+  }
+
+  bool start_object(std::size_t) {
+    if (depth_ > 0) {
+      other("an object");
+    }
+    ++depth_;
+    return true;
+  }
+  bool end_object() {
+    --depth_;
+    return true;
+  }
+
+  bool key(std::string const& name) {
+    if (depth_ > 1) {
+      return true;
+    }
+    if (name == "logical_count") {
+      if (found_) {
+        throw file_error(file_, "the key logical_count once", "it twice");
+      }
+      found_ = reading_ = true;
+    } else {
+      keys_.push_back(name);
+    }
+    return true;
+  }
+
+  bool start_array(std::size_t) {
+    if (depth_ == 0) {
+      other("an array");
+    }
+    if (reading_) {
+      if (sizes_.size() == 3) {
+        throw file_error(file_, "at most three arrays in each other", "a fourth" + place());
+      }
+      if (sizes_.size() == leaf_) {
+        throw file_error(file_, "a number as in the places before", "an array" + place());
+      }
+      sizes_.push_back(0);
+    }
+    ++depth_;
+    return true;
+  }
+  bool end_array() {
+    --depth_;
+    if (!reading_) {
+      return true;
+    }
+    std::int64_t const size = sizes_.back();
+    sizes_.pop_back();
+    std::size_t const level = sizes_.size();
+    if (size == 0) {
+      throw file_error(file_, "no empty array", "one" + place());
+    }
+    if (extents_.size() <= level) {
+      extents_.resize(level + 1, 0);
+    }
+    if (extents_[level] != 0 && extents_[level] != size) {
+      throw file_error(
+          file_, "as many values as in the arrays before (" + std::to_string(extents_[level]) + ")",
+          std::to_string(size) + place());
+    }
+    extents_[level] = size;
+    end_value();
+    return true;
+  }
+
+  bool parse_error(std::size_t position, std::string const& number,
+                   nlohmann::json::exception const& error) {
+    constexpr int number_overflow = 406;
+    if (error.id == number_overflow) {
+      fail_at(position, float_numbers, in_quotes(number));
+    }
+    fail_at(
+        position, "valid JSON",
+        position > text_.size() ? "the end of the file" : in_quotes(text_.substr(position - 1)));
+  }
+
+ private:
+  template <class Number>
+  bool number(Number value) {
+    if (depth_ == 0) {
+      return other("a number");
+    }
+    if (reading_) {
+      if (leaf_.value_or(sizes_.size()) != sizes_.size()) {
+        throw file_error(file_, "an array as in the places before", "a number" + place());
+      }
+      leaf_ = sizes_.size();
+      numbers_.add(value);
+      end_value();
+    }
+    return true;
+  }
+
+  /// Anything that is no number; the array and object that the file may consist of aside.
+  bool other(std::string const& what) const {
+    if (depth_ == 0) {
+      throw file_error(file_, "a JSON object with the key logical_count", what);
+    }
+    if (reading_) {
+      throw file_error(file_, "nothing but numbers and arrays", what + place());
+    }
+    return true;
+  }
+
+  /// `position` counts from 1.
+  [[noreturn]] void fail_at(std::size_t position, std::string const& expected,
+                            std::string const& got) const {
+    auto const before = text_.substr(0, position - 1);
+    auto const line = std::count(before.begin(), before.end(), '\n') + 1;
+    std::size_t const start_of_line = before.rfind('\n') + 1;  // 0 where there is none
+    throw file_error(file_, expected,
+                     got + " in line " + std::to_string(line) + ", column " +
+                         std::to_string(position - start_of_line));
+  }
+
+  void end_value() {
+    if (sizes_.empty()) {
+      reading_ = false;
+    } else {
+      ++sizes_.back();
+    }
+  }
+
+  /// Where in `logical_count` the next value is, or the one that just ended.
+  [[nodiscard]] std::string place() const {
+    std::string text = " in logical_count";
+    for (std::int64_t const index : sizes_) {
+      text += "[" + std::to_string(index) + "]";
+    }
+    return text;
+  }
+
+  [[noreturn]] void fail_beyond_int64(std::string_view text) const {
+    throw file_error(file_, whole_numbers, in_quotes(text) + place());
+  }
+
+  [[noreturn]] void fail_without_key() const {
+    // Of SGLang, of plan_experts and of vllm-ascend.
+    for (char const* const name :
+         {"physical_to_logical_map", "physical_to_logical", "moe_layer_count"}) {
+      if (std::find(keys_.begin(), keys_.end(), name) != keys_.end()) {
+        throw file_error(file_, "loads, as the key logical_count",
+                         "a plan (" + std::string(name) + "), which --plan reads");
+      }
+    }
+    constexpr std::size_t most = 5;
+    std::string names = keys_.empty() ? "none" : "";
+    for (std::size_t i = 0; i < std::min(keys_.size(), most); ++i) {
+      names += (i > 0 ? ", " : "") + in_quotes(keys_[i]);
+    }
+    throw file_error(file_, "the key logical_count",
+                     names + (keys_.size() > most ? " and more" : ""));
+  }
+
+  std::string_view text_;
+  std::string const& file_;
+  std::size_t depth_ = 0;              ///< open objects and arrays
+  bool found_ = false;                 ///< the key logical_count
+  bool reading_ = false;               ///< its value
+  std::vector<std::int64_t> sizes_;    ///< so far, of the arrays of that value that are open
+  std::vector<std::int64_t> extents_;  ///< of those closed, by depth
+  std::optional<std::size_t> leaf_;    ///< how many arrays are around a number
+  detail::number_list numbers_;
+  std::vector<std::string> keys_;
+};
+
+}  // namespace
+
+npy::any_array parse_json_loads(std::string_view text, std::string const& file) {
+  return json_reader(text, file).read();
+}
+
+}  // namespace examples

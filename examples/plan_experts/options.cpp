@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "options.hpp"
+
+#include <cstddef>
+#include <filesystem>
+#include <numeric>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include <plimsoll/types.hpp>
+#include <plimsoll/version.hpp>
+
+#include "command_line.hpp"
+
+#ifndef PLIMSOLL_EXAMPLES_CUDA
+#define PLIMSOLL_EXAMPLES_CUDA 0
+#endif
+
+namespace examples {
+namespace {
+
+constexpr index_t most_layers = 1 << 20;
+
+/// "3:61", "3:" or ":61".
+[[nodiscard]] row_range parse_range(std::string const& argument, std::string const& text) {
+  auto const fail = [&](std::string const& expected) {
+    throw usage_error(argument, expected, "'" + text + "'");
+  };
+  auto const number = [&](std::string const& digits) {
+    index_t value = 0;
+    if (!detail::parses(digits, value) || value < 0 || value > most_layers) {
+      fail("layers as first:end, the end not included, such as 3:61");
+    }
+    return value;
+  };
+  std::size_t const colon = std::min(text.find(':'), text.size());
+  if (colon == text.size()) {
+    fail("layers as first:end, the end not included, such as 3:61");
+  }
+  row_range range;
+  range.first = colon == 0 ? 0 : number(text.substr(0, colon));
+  if (colon + 1 < text.size()) {
+    range.last = number(text.substr(colon + 1));
+  }
+  if (range.last && *range.last <= range.first) {
+    fail("an end above the first layer");
+  }
+  return range;
+}
+
+/// One of the parts of --layer-ids: a range, or one id.
+[[nodiscard]] row_range parse_ids(std::string const& text) {
+  index_t id = 0;
+  if (detail::parses(text, id) && id >= 0 && id < most_layers) {
+    return {id, id + 1};
+  }
+  return parse_range("--layer-ids", text);
+}
+
+void check_policy(options const& o) {
+  // A policy that this build lacks is an error, never another policy in its place.
+#ifndef _OPENMP
+  if (o.policy == "omp") {
+    throw usage_error("--policy", "a build with OpenMP for omp", "one without");
+  }
+#endif
+  if (o.policy == "gpu" && PLIMSOLL_EXAMPLES_CUDA == 0) {
+    throw usage_error("--policy", "a build with CUDA for gpu", "one without");
+  }
+}
+
+/// Without a planner nothing can be asked of it.
+void check_without_planner(CLI::App const& app, options const& o) {
+  if (o.plan.empty()) {
+    throw usage_error("--plan", "a file with the plan, since --planner is none", "no value");
+  }
+  for (char const* name : {"--slots", "--replicas-per-rank", "--nodes", "--groups", "--refine",
+                           "--apart", "--policy"}) {
+    if (app.count(name) > 0) {
+      throw usage_error(name, "no value with --planner none, which takes the plan as it is",
+                        "'" + app.get_option(name)->results().front() + "'");
+    }
+  }
+}
+
+/// Options that would do nothing are mistakes.
+void check_nodes(options const& o) {
+  bool const apart = o.apart == "node";
+  if (o.ranks && o.nodes > *o.ranks) {
+    throw usage_error("--nodes",
+                      "at most one for each of the " + std::to_string(*o.ranks) + " ranks",
+                      std::to_string(o.nodes));
+  }
+  if (o.nodes == 1 && apart) {
+    throw usage_error("--apart", "--nodes above 1 for node", "1");
+  }
+  if (o.nodes > 1 && o.groups == 1 && !apart) {
+    throw usage_error("--nodes", "--groups or --apart node with it", "neither");
+  }
+  if (o.groups > 1 && o.groups % o.nodes != 0) {
+    throw usage_error("--groups", "a multiple of the " + std::to_string(o.nodes) + " nodes",
+                      std::to_string(o.groups));
+  }
+  if (o.groups > 1 && o.nodes > 1 && apart) {
+    throw usage_error("--apart", "none or rank where --groups keep to nodes", "'node'");
+  }
+}
+
+/// A result must not take the place of an input, nor of another result.
+void check_files(options const& o) {
+  struct named {
+    char const* argument;
+    std::string const& file;
+  };
+  named const files[] = {{"LOADS", o.loads}, {"--evaluate", o.evaluate},
+                         {"--plan", o.plan}, {"--output", o.output},
+                         {"--json", o.json}, {"--report", o.report}};
+  constexpr std::size_t first_output = 3;
+  auto const same_file = [](std::string const& a, std::string const& b) {
+    std::error_code ignored;
+    auto const full = [&](std::string const& name) {
+      return std::filesystem::weakly_canonical(std::filesystem::absolute(name, ignored), ignored);
+    };
+    return full(a) == full(b);
+  };
+  for (std::size_t i = first_output; i < std::size(files); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      if (!files[i].file.empty() && !files[j].file.empty() &&
+          same_file(files[i].file, files[j].file)) {
+        throw usage_error(files[i].argument, "another file than " + std::string(files[j].argument),
+                          "'" + files[i].file + "' for both");
+      }
+    }
+  }
+  if (o.loads == "-" && o.evaluate == "-") {
+    throw usage_error("--evaluate", "a file, since LOADS takes the standard input", "'-'");
+  }
+}
+
+void expect_end(char const* argument, std::string const& file, std::string const& end) {
+  if (!file.empty() && std::filesystem::path(file).extension() != end) {
+    throw usage_error(argument, "a name that ends in " + end, "'" + file + "'");
+  }
+}
+
+/// Breaks a description into lines that fit a terminal behind the names of the options.
+[[nodiscard]] std::string wrapped(std::string text) {
+  constexpr std::size_t width = 68;
+  for (std::size_t line = 0; text.size() - line > width;) {
+    std::size_t const space = text.rfind(' ', line + width);
+    text[space] = '\n';
+    line = space + 1;
+  }
+  return text;
+}
+
+[[nodiscard]] std::string version() {
+  return "plan_experts " + std::to_string(PLIMSOLL_VERSION_MAJOR) + "." +
+         std::to_string(PLIMSOLL_VERSION_MINOR) + "." + std::to_string(PLIMSOLL_VERSION_PATCH);
+}
+
+}  // namespace
+
+void add_options(CLI::App& app, options& o) {
+  auto const add = [&](char const* name, auto& value, std::string const& text) {
+    return app.add_option(name, value, wrapped(text));
+  };
+  auto const count = [](index_t least) { return whole_number(least, plimsoll::rank_limit); };
+  app.footer(
+      "Examples:\n"
+      "  plan_experts loads.npy --ranks 64 --slots 320 --output plan.json\n"
+      "  Of a model with 61 layers, the first three dense, 58 were measured; for SGLang:\n"
+      "  plan_experts loads.npy --layer-ids 3: --model-layers 61 --ranks 64 --slots 320 \\\n"
+      "    --format sglang --output location.json\n"
+      "  Is a plan from old loads better than the one in use, on new loads?\n"
+      "  plan_experts old.npy --layer-ids 3: --plan location.json --ranks 64 --evaluate new.npy");
+  add("LOADS", o.loads,
+      "Token copies of every expert, [layers, experts] or [steps, layers, experts]: a "
+      ".npy file, SGLang's JSON (logical_count), a .csv file, or - for the standard "
+      "input")
+      ->required()
+      ->type_name("FILE");
+
+  std::string const planning = "What to plan";
+  add("--ranks", o.ranks, "Ranks (GPUs) that share the experts")
+      ->check(count(1))
+      ->type_name("N")
+      ->group(planning);
+  add("--slots", o.slots, "Places for experts on all ranks together, in a layer")
+      ->check(whole_number(1, 1 << 20))
+      ->type_name("P")
+      ->group(planning);
+  add("--replicas-per-rank", o.replicas_per_rank, "The same as --slots experts + R x ranks")
+      ->check(whole_number(0, 65535))
+      ->type_name("R")
+      ->group(planning);
+  add("--layers", o.layers,
+      "Rows of LOADS to plan, such as 3: to leave out the first three; all where not given")
+      ->type_name("A:B")
+      ->group(planning);
+  add("--layer-ids", o.layer_ids,
+      "The model's layer of every planned row, such as 3: or 1,3,5:7; the row's place in LOADS "
+      "where not given")
+      ->type_name("LIST")
+      ->group(planning);
+  add("--model-layers", o.model_layers,
+      "All layers of the model; formats that list all get the identity for those "
+      "without a plan")
+      ->check(whole_number(1, most_layers))
+      ->type_name("N")
+      ->group(planning);
+
+  std::string const how = "How to plan";
+  add("--planner", o.planner, "eplb, or none to take the plan of --plan as it is")
+      ->check(one_of({"eplb", "none"}))
+      ->type_name("NAME")
+      ->capture_default_str()
+      ->group(how);
+  add("--nodes", o.nodes, "Nodes (servers) that the ranks are on, node after node")
+      ->check(count(1))
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(how);
+  add("--groups", o.groups, "Groups of experts that keep to nodes, a multiple of the nodes")
+      ->check(whole_number(1, plimsoll::expert_limit))
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(how);
+  add("--refine", o.refinement,
+      "What to improve after the planner: none, packing or joint (packing and counts)")
+      ->check(one_of({"none", "packing", "joint"}))
+      ->type_name("NAME")
+      ->capture_default_str()
+      ->group(how);
+  add("--apart", o.apart,
+      "Where replicas of one expert must not meet: none, rank or node; vllm-ascend needs rank")
+      ->check(one_of({"none", "rank", "node"}))
+      ->type_name("NAME")
+      ->capture_default_str()
+      ->group(how);
+  add("--policy", o.policy, "Where to plan: seq, omp or gpu")
+      ->check(one_of({"seq", "omp", "gpu"}))
+      ->type_name("NAME")
+      ->capture_default_str()
+      ->group(how);
+
+  std::string const compare = "What to compare";
+  add("--plan", o.plan,
+      "The plan in use, in any format of --format: it is what 'before' shows ('after' with "
+      "--planner none), and its ranks and slots are taken where not given")
+      ->type_name("FILE")
+      ->group(compare);
+  add("--evaluate", o.evaluate, "Other loads to measure the plan on")
+      ->type_name("LOADS2")
+      ->group(compare);
+  add("--expert-bytes", o.expert_bytes, "Weights of one expert in one layer, such as 44MB or 42MiB")
+      ->transform(CLI::AsSizeValue(true))
+      ->check(whole_number(1, std::int64_t{1} << 40))
+      ->type_name("N")
+      ->group(compare);
+
+  std::string const files = "What to write";
+  add("--output", o.output, "The plan")->type_name("FILE")->group(files);
+  add("--format", o.format,
+      sentence_of(plan_format_names()) +
+          "; where not given, .json is plimsoll, .yaml is trtllm, .npy is npy")
+      ->check(one_of(plan_format_names()))
+      ->type_name("NAME")
+      ->group(files);
+  add("--report", o.report, "A page with pictures of the loads before and after")
+      ->type_name("FILE.html")
+      ->group(files);
+  add("--json", o.json, "All that the page shows, for programs")
+      ->type_name("FILE.json")
+      ->group(files);
+  app.set_version_flag("--version", version(), "Prints the version");
+}
+
+void check_options(CLI::App const& app, options const& o) {
+  check_policy(o);
+  if (o.planner == "none") {
+    check_without_planner(app, o);
+  } else if (o.plan.empty() && !o.ranks) {
+    throw usage_error("--ranks", "a value", "none");
+  } else if (o.plan.empty() && !o.slots && !o.replicas_per_rank) {
+    throw usage_error("--slots", "a value, or one of --replicas-per-rank", "none");
+  }
+  check_nodes(o);
+  static_cast<void>(rows_to_plan(o));
+  check_files(o);
+  expect_end("--report", o.report, ".html");
+  expect_end("--json", o.json, ".json");
+  if (!o.output.empty()) {
+    static_cast<void>(output_format(o));
+  } else if (!o.format.empty()) {
+    throw usage_error("--format", "no value without --output", "'" + o.format + "'");
+  }
+}
+
+row_range rows_to_plan(options const& o) {
+  return o.layers.empty() ? row_range{} : parse_range("--layers", o.layers);
+}
+
+std::vector<std::int64_t> layer_ids_of(options const& o, index_t planned, index_t rows) {
+  std::vector<std::int64_t> ids;
+  if (o.layer_ids.empty()) {
+    // Which of its layers are dense only the user knows.
+    if (o.model_layers && *o.model_layers != rows) {
+      throw usage_error("--layer-ids",
+                        "a value, since LOADS has " + std::to_string(rows) +
+                            " layers and --model-layers is " + std::to_string(*o.model_layers),
+                        "none");
+    }
+    ids.resize(static_cast<std::size_t>(planned));
+    std::iota(ids.begin(), ids.end(), rows_to_plan(o).first);
+    return ids;
+  }
+  for (std::size_t at = 0; at <= o.layer_ids.size();) {
+    std::size_t const comma = std::min(o.layer_ids.find(',', at), o.layer_ids.size());
+    auto const range = parse_ids(o.layer_ids.substr(at, comma - at));
+    index_t const open_end = range.first + planned - static_cast<index_t>(ids.size());
+    for (index_t id = range.first; id < range.last.value_or(open_end); ++id) {
+      if (!ids.empty() && id <= ids.back()) {
+        throw usage_error("--layer-ids", "ids that increase",
+                          std::to_string(id) + " after " + std::to_string(ids.back()));
+      }
+      ids.push_back(id);
+    }
+    at = comma + 1;
+  }
+  if (static_cast<index_t>(ids.size()) != planned) {
+    throw usage_error("--layer-ids",
+                      "one id for each of the " + std::to_string(planned) + " layers to plan",
+                      std::to_string(ids.size()));
+  }
+  if (o.model_layers && *o.model_layers <= ids.back()) {
+    throw usage_error("--model-layers",
+                      "more than the largest layer id " + std::to_string(ids.back()),
+                      std::to_string(*o.model_layers));
+  }
+  return ids;
+}
+
+plan_format output_format(options const& o) {
+  auto const by_name = format_of(o.output);
+  if (o.format.empty()) {
+    if (!by_name) {
+      throw usage_error("--output", "a name that ends in .json, .yaml or .npy, or a --format",
+                        "'" + o.output + "'");
+    }
+    return *by_name;
+  }
+  plan_format const format = *plan_format_named(o.format);
+  if (!fits_extension(format, o.output)) {
+    throw usage_error("--output",
+                      "a name that ends in " + extension_of(format) + " for --format " + o.format,
+                      "'" + o.output + "'");
+  }
+  return format;
+}
+
+}  // namespace examples

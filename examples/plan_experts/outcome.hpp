@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What plan_experts found out: the plans before and after, and how balanced each is on each file
+/// of loads. The table, the JSON file and the report all print this and nothing else.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plan.hpp"
+
+namespace examples {
+
+/// Balancedness over several rows (layers, or layers of all steps).
+struct balance_statistics {
+  double mean = 1;
+  double ratio_of_sums = 1;  ///< the rows' mean loads over their largest, both summed
+  double worst = 1;
+  index_t worst_layer = 0;  ///< the first with `worst`, as the model's layer id
+  index_t worst_step = 0;
+  /// The smallest value that at least a twentieth of the rows do not exceed.
+  double fifth_percentile = 1;
+};
+
+/// One plan on one file of loads, every replica taking an equal part of its expert's load.
+struct measured_plan {
+  std::vector<double> rank_loads;              ///< [layers, ranks], of the summed steps
+  std::vector<double> balancedness;            ///< [layers], of the summed steps
+  balance_statistics summed;                   ///< over the layers, of the summed steps
+  std::optional<balance_statistics> per_step;  ///< over layers and steps; where there are steps
+};
+
+/// The two plans on one file of loads.
+struct comparison {
+  std::string loads;  ///< the file's name
+  index_t steps = 1;
+  std::vector<double> expert_loads;  ///< [layers, experts], of the summed steps
+  measured_plan before;
+  measured_plan after;
+};
+
+/// Everything there is to print.
+struct outcome {
+  std::string planner;      ///< "eplb", "none" where the plan was only read
+  std::string refinement;   ///< "none", "packing", "joint"
+  std::string policy;       ///< "seq", "omp", "gpu"
+  std::string before_name;  ///< "trivial", or the file of the plan before
+  index_t nodes = 1;
+  index_t groups = 1;
+  bool hierarchical = false;                      ///< groups of experts kept to nodes
+  std::optional<std::int64_t> expert_bytes = {};  ///< the weights of one expert in one layer
+  std::optional<double> milliseconds = {};  ///< of one call of the planner; none where none ran
+  int runs = 0;                             ///< calls whose median that is
+  plan before = {};
+  plan after = {};
+  std::vector<comparison> comparisons = {};  ///< LOADS, then the file of --evaluate
+};
+
+/// Replicas besides the experts, `[layers]`.
+[[nodiscard]] inline std::vector<std::int64_t> extra_replicas(plan const& p) {
+  std::vector<std::int64_t> extra;
+  for (auto row = p.replica_count.begin(); row != p.replica_count.end(); row += p.experts) {
+    extra.push_back(std::accumulate(row, row + p.experts, -p.experts));
+  }
+  return extra;
+}
+
+/// Bytes of weights on the rank that holds most, where the bytes of one expert are known.
+[[nodiscard]] inline std::optional<std::int64_t> bytes_of_fullest_rank(
+    plan const& p, std::optional<std::int64_t> expert_bytes) {
+  if (!expert_bytes) {
+    return {};
+  }
+  std::vector<std::int64_t> held(static_cast<std::size_t>(p.ranks));
+  auto const placement = p.placement();
+  for (index_t layer = 0; layer < p.layers; ++layer) {
+    for (index_t rank = 0; rank < p.ranks; ++rank) {
+      for (index_t slot = placement.rank_offsets(layer, rank);
+           slot < placement.rank_offsets(layer, rank + 1); ++slot) {
+        held[static_cast<std::size_t>(rank)] += placement.physical_to_logical(layer, slot) >= 0;
+      }
+    }
+  }
+  return *std::max_element(held.begin(), held.end()) * *expert_bytes;
+}
+
+}  // namespace examples

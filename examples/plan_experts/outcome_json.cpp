@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "outcome_json.hpp"
+
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace examples {
+namespace {
+
+using json = nlohmann::ordered_json;
+
+template <class T>
+[[nodiscard]] json rows_of(std::vector<T> const& values, index_t rows) {
+  auto const columns = static_cast<std::ptrdiff_t>(values.size()) / rows;
+  json result = json::array();
+  for (index_t row = 0; row < rows; ++row) {
+    auto const first = values.begin() + row * columns;
+    result.push_back(std::vector<T>(first, first + columns));
+  }
+  return result;
+}
+
+template <class T>
+[[nodiscard]] json or_null(std::optional<T> const& value) {
+  return value ? json(*value) : json();
+}
+
+[[nodiscard]] json to_json(balance_statistics const& s, bool of_steps) {
+  return {{"mean", s.mean},
+          {"ratio_of_sums", s.ratio_of_sums},
+          {"worst", s.worst},
+          {"worst_layer", s.worst_layer},
+          {"worst_step", of_steps ? json(s.worst_step) : json()},
+          {"fifth_percentile", s.fifth_percentile}};
+}
+
+[[nodiscard]] json to_json(measured_plan const& m, index_t layers) {
+  json per_step;
+  if (m.per_step) {
+    per_step = to_json(*m.per_step, true);
+  }
+  return {{"summed", to_json(m.summed, false)},
+          {"per_step", per_step},
+          {"balancedness", m.balancedness},
+          {"rank_loads", rows_of(m.rank_loads, layers)}};
+}
+
+[[nodiscard]] json to_json(comparison const& c, index_t layers) {
+  return {{"loads", c.loads},
+          {"steps", c.steps},
+          {"before", to_json(c.before, layers)},
+          {"after", to_json(c.after, layers)},
+          {"expert_loads", rows_of(c.expert_loads, layers)}};
+}
+
+[[nodiscard]] json to_json(plan const& p, outcome const& result) {
+  return {{"ranks", p.ranks},
+          {"slots", p.slots},
+          {"extra_replicas", extra_replicas(p)},
+          {"bytes_of_fullest_rank", or_null(bytes_of_fullest_rank(p, result.expert_bytes))},
+          {"replica_count", rows_of(p.replica_count, p.layers)}};
+}
+
+}  // namespace
+
+void write_outcome(std::ostream& out, outcome const& result) {
+  plan const& p = result.after;
+  json comparisons = json::array();
+  for (comparison const& c : result.comparisons) {
+    comparisons.push_back(to_json(c, p.layers));
+  }
+  json const object = {{"format", "plimsoll-result"},
+                       {"version", 1},
+                       {"planner", result.planner},
+                       {"refine", result.refinement},
+                       {"policy", result.policy},
+                       {"nodes", result.nodes},
+                       {"groups", result.groups},
+                       {"hierarchical", result.hierarchical},
+                       {"planning_milliseconds", or_null(result.milliseconds)},
+                       {"expert_bytes", or_null(result.expert_bytes)},
+                       {"layers", p.layers},
+                       {"experts", p.experts},
+                       {"layer_ids", p.layer_ids},
+                       {"plan_before", result.before_name},
+                       {"before", to_json(result.before, result)},
+                       {"after", to_json(p, result)},
+                       {"comparisons", comparisons}};
+  // A key a line: a person can look at the head of the file.
+  char const* separator = "{\n";
+  for (auto const& [key, value] : object.items()) {
+    // File names are whatever the user's system takes; JSON is UTF-8.
+    out << separator << json(key) << ": "
+        << value.dump(-1, ' ', false, json::error_handler_t::replace);
+    separator = ",\n";
+  }
+  out << "\n}\n";
+}
+
+}  // namespace examples

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What plan_experts prints.
+#pragma once
+
+#include <string>
+
+#include "outcome.hpp"
+
+namespace examples {
+
+/// The sizes, a table of balancedness and the planning time, as lines of text.
+[[nodiscard]] std::string table_of(outcome const& result);
+
+}  // namespace examples

@@ -1,0 +1,463 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads plans; plan_file.cpp writes them.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include <plimsoll/types.hpp>
+
+#include "file_tree.hpp"
+#include "npy.hpp"
+#include "plan_file.hpp"
+
+namespace examples {
+namespace {
+
+using json = nlohmann::json;
+using std::to_string;
+using row = std::vector<std::int64_t>;
+
+class plan_reader {
+ public:
+  plan_reader(std::string const& file, plan_request const& request)
+      : file_(file), request_(request) {}
+
+  [[nodiscard]] plan from_json(json const& root) const {
+    expect_object(root, "");
+    if (root.contains("format")) {
+      return plimsoll(root);
+    }
+    if (root.contains("physical_to_logical_map")) {
+      return sglang(root);
+    }
+    if (root.contains("layer_list")) {
+      return vllm_ascend(root);
+    }
+    if (root.contains("logical_count")) {
+      fail("a plan", "loads (logical_count), which LOADS takes");
+    }
+    std::string keys;
+    for (auto const& item : root.items()) {
+      keys += (keys.empty() ? "" : ", ") + in_quotes(item.key());
+      if (keys.size() > 100) {
+        keys += ", ...";
+        break;
+      }
+    }
+    fail("the key format (plimsoll), physical_to_logical_map (sglang) or layer_list (vllm-ascend)",
+         keys.empty() ? "no key" : keys);
+  }
+
+  [[nodiscard]] plan from_yaml(json const& root) const {
+    expect_object(root, "");
+    expect_known_keys(root, {"num_slots", "initial_global_assignments", "layer_updates_per_iter"});
+    index_t const slots = whole(member(root, "", "num_slots"), "num_slots", 1, slot_limit);
+    if (root.contains("layer_updates_per_iter")) {
+      whole(root["layer_updates_per_iter"], "layer_updates_per_iter", 0,
+            std::numeric_limits<std::int32_t>::max());
+    }
+    std::string const key = "initial_global_assignments";
+    json const& assignments = member(root, "", key);
+    expect_object(assignments, key);
+    row ids;
+    for (auto const& item : assignments.items()) {
+      auto const id = decimal(item.key());
+      if (!id || *id < 0) {
+        fail("layers' numbers as keys of " + key, in_quotes(item.key()));
+      }
+      ids.push_back(*id);
+    }
+    std::vector<row> rows;
+    for (std::int64_t const id : request_.layer_ids) {
+      if (!assignments.contains(to_string(id))) {
+        fail_without(id, ids);
+      }
+      rows.push_back(values(assignments[to_string(id)], key + "[" + to_string(id) + "]", slots));
+    }
+    return even_plan(rows, asked_ranks(), 0);
+  }
+
+  [[nodiscard]] plan from_npy(npy::any_array const& any) const {
+    auto const* const array = std::get_if<npy::array<std::int64_t>>(&any);
+    if (array == nullptr) {
+      fail("whole numbers", "floats");
+    }
+    if (array->shape.size() != 2) {
+      fail("shape (layers, slots)", npy::to_string(array->shape));
+    }
+    expect_layer_count(array->shape[0]);
+    std::vector<row> rows;
+    for (auto at = array->values.begin(); at != array->values.end(); at += array->shape[1]) {
+      rows.emplace_back(at, at + array->shape[1]);
+    }
+    return even_plan(rows, asked_ranks(), -1);
+  }
+
+ private:
+  static constexpr index_t layer_limit = 1 << 20;
+  static constexpr index_t slot_limit = 1 << 20;  // as --slots
+
+  [[noreturn]] void fail(std::string const& expected, std::string const& got) const {
+    throw file_error(file_, expected, got);
+  }
+
+  // The parts of a tree. `path` says where a value is: "layer_list[3].device_list".
+
+  [[nodiscard]] static std::string in(std::string const& path) {
+    return path.empty() ? "" : " in " + path;
+  }
+
+  void expect_object(json const& value, std::string const& path) const {
+    if (!value.is_object()) {
+      fail("keys and values" + in(path), shown(value));
+    }
+  }
+
+  /// For files whose engine refuses other keys.
+  void expect_known_keys(json const& root, std::initializer_list<char const*> known) const {
+    for (auto const& item : root.items()) {
+      if (std::find(known.begin(), known.end(), item.key()) == known.end()) {
+        std::string list;
+        for (char const* const key : known) {
+          list += (list.empty() ? "" : ", ") + std::string(key);
+        }
+        fail("no other keys than " + list, in_quotes(item.key()));
+      }
+    }
+  }
+
+  [[nodiscard]] json const& member(json const& object, std::string const& path,
+                                   std::string const& key) const {
+    expect_object(object, path);
+    auto const found = object.find(key);
+    if (found == object.end()) {
+      fail("the key " + key + in(path), "none");
+    }
+    return *found;
+  }
+
+  std::int64_t whole(json const& value, std::string const& path, std::int64_t low,
+                     std::int64_t high) const {
+    if (!is_whole(value) || value.get<std::int64_t>() < low || value.get<std::int64_t>() > high) {
+      std::string const range =
+          low == high ? to_string(low)
+                      : "a whole number from " + to_string(low) + " to " + to_string(high);
+      fail(range + in(path), shown(value));
+    }
+    return value.get<std::int64_t>();
+  }
+
+  [[nodiscard]] json const& list(json const& value, std::string const& path,
+                                 std::optional<index_t> length = {}) const {
+    if (!value.is_array()) {
+      fail("a list" + in(path), shown(value));
+    }
+    if (length && static_cast<index_t>(value.size()) != *length) {
+      fail(to_string(*length) + " values" + in(path), to_string(value.size()));
+    }
+    return value;
+  }
+
+  [[nodiscard]] row values(json const& value, std::string const& path,
+                           std::optional<index_t> length = {}) const {
+    row result;
+    for (json const& element : list(value, path, length)) {
+      if (!is_whole(element)) {
+        fail("whole numbers below 2^63" + in(path),
+             shown(element) + " at place " + to_string(result.size()));
+      }
+      result.push_back(element.get<std::int64_t>());
+    }
+    return result;
+  }
+
+  [[nodiscard]] std::vector<row> matrix(json const& root, std::string const& key, index_t rows,
+                                        index_t columns) const {
+    std::vector<row> result;
+    for (json const& line : list(member(root, "", key), key, rows)) {
+      result.push_back(values(line, key + "[" + to_string(result.size()) + "]", columns));
+    }
+    return result;
+  }
+
+  [[nodiscard]] static bool is_whole(json const& value) {
+    constexpr auto largest = std::numeric_limits<std::int64_t>::max();
+    return value.is_number_integer() &&
+           (!value.is_number_unsigned() ||
+            value.get<std::uint64_t>() <= static_cast<std::uint64_t>(largest));
+  }
+
+  // What was asked for.
+
+  /// `ids`: the layers of the file.
+  [[noreturn]] void fail_without(std::int64_t id, row const& ids) const {
+    std::string got = "no layers";
+    if (!ids.empty()) {
+      auto const [first, last] = std::minmax_element(ids.begin(), ids.end());
+      got = to_string(ids.size()) + " layers from " + to_string(*first) + " to " + to_string(*last);
+    }
+    fail("a plan of layer " + to_string(id), got + "; --layer-ids says which layers the loads are");
+  }
+
+  /// For files that do not name their layers.
+  void expect_layer_count(index_t layers) const {
+    std::size_t const planned = request_.layer_ids.size();
+    if (layers != static_cast<index_t>(planned)) {
+      fail(to_string(planned) + " layers, one for each that is planned", to_string(layers));
+    }
+  }
+
+  [[nodiscard]] index_t asked_ranks() const {
+    if (!request_.ranks) {
+      throw plan_error(
+          "--ranks", "a value, since " + file_ + " does not say how many ranks there are", "none");
+    }
+    return *request_.ranks;
+  }
+
+  void expect_ranks(index_t ranks) const {
+    if (request_.ranks && ranks != *request_.ranks) {
+      fail("a plan for --ranks " + to_string(*request_.ranks), "one for " + to_string(ranks));
+    }
+  }
+
+  // Plans.
+
+  /// Puts one layer into the plan, and checks it. `lowest`: -1 where slots may be empty.
+  void fill(plan& p, std::size_t layer, row const& slots, std::int64_t lowest) const {
+    std::string const in_layer = " in layer " + to_string(p.layer_ids[layer]);
+    auto const experts = static_cast<std::size_t>(p.experts);
+    auto* const count = p.replica_count.data() + layer * experts;
+    for (std::size_t slot = 0; slot < slots.size(); ++slot) {
+      std::int64_t const expert = slots[slot];
+      if (expert < lowest || expert >= p.experts) {
+        fail("experts from 0 to " + to_string(p.experts - 1) +
+                 (lowest < 0 ? ", or -1 in an empty slot" : ""),
+             to_string(expert) + in_layer + ", slot " + to_string(slot));
+      }
+      p.physical_to_logical[layer * slots.size() + slot] = static_cast<std::int32_t>(expert);
+      if (expert >= 0) {
+        ++count[expert];
+      }
+    }
+    auto const* const missing = std::find(count, count + experts, 0);
+    if (missing != count + experts) {
+      fail("a slot for each of the " + to_string(experts) + " experts",
+           "none for expert " + to_string(missing - count) + in_layer);
+    }
+  }
+
+  /// A plan whose ranks have equally many slots.
+  [[nodiscard]] plan even_plan(std::vector<row> const& rows, index_t ranks,
+                               std::int64_t lowest) const {
+    auto const slots = static_cast<index_t>(rows.front().size());
+    for (std::size_t layer = 0; layer < rows.size(); ++layer) {
+      if (rows[layer].size() != rows.front().size()) {
+        fail("as many slots in every layer, " + to_string(slots),
+             to_string(rows[layer].size()) + " in layer " + to_string(request_.layer_ids[layer]));
+      }
+    }
+    if (slots < 1 || slots > slot_limit) {
+      fail("from 1 to " + to_string(slot_limit) + " slots in a layer", to_string(slots));
+    }
+    if (slots % ranks != 0) {
+      throw plan_error("--ranks", "a divisor of the " + to_string(slots) + " slots in " + file_,
+                       to_string(ranks));
+    }
+    plan p(static_cast<index_t>(rows.size()), request_.experts, ranks, slots);
+    p.layer_ids = request_.layer_ids;
+    for (std::size_t layer = 0; layer < rows.size(); ++layer) {
+      fill(p, layer, rows[layer], lowest);
+    }
+    return p;
+  }
+
+  [[nodiscard]] plan sglang(json const& root) const {
+    std::string const key = "physical_to_logical_map";
+    expect_known_keys(root, {key.c_str()});
+    json const& map = list(root[key], key);
+    auto const rows_in_file = static_cast<index_t>(map.size());
+    if (request_.model_layers && rows_in_file != *request_.model_layers) {
+      fail("a plan of all " + to_string(*request_.model_layers) + " layers of the model",
+           to_string(rows_in_file) + " rows; --layer-ids says which layers the loads are");
+    }
+    std::vector<row> rows;
+    for (std::int64_t const id : request_.layer_ids) {
+      if (id >= static_cast<std::int64_t>(map.size())) {
+        row ids(map.size());
+        std::iota(ids.begin(), ids.end(), 0);
+        fail_without(id, ids);
+      }
+      rows.push_back(values(map[static_cast<std::size_t>(id)], key + "[" + to_string(id) + "]"));
+    }
+    return even_plan(rows, asked_ranks(), 0);
+  }
+
+  [[nodiscard]] plan vllm_ascend(json const& root) const {
+    json const& layers = list(root["layer_list"], "layer_list");
+    auto const layer_count = static_cast<index_t>(layers.size());
+    whole(member(root, "", "moe_layer_count"), "moe_layer_count", layer_count, layer_count);
+    expect_layer_count(layer_count);
+    index_t ranks = 0;
+    std::vector<row> rows;
+    // The engine goes by positions, so numbers that say otherwise are a mistake.
+    for (index_t layer = 0; layer < layer_count; ++layer) {
+      std::string const path = "layer_list[" + to_string(layer) + "]";
+      json const& entry = layers[static_cast<std::size_t>(layer)];
+      whole(member(entry, path, "layer_id"), path + ".layer_id", layer, layer);
+      ranks = whole(member(entry, path, "device_count"), path + ".device_count",
+                    layer == 0 ? 1 : ranks, layer == 0 ? plimsoll::rank_limit : ranks);
+      rows.push_back(devices(member(entry, path, "device_list"), path + ".device_list", ranks));
+    }
+    expect_ranks(ranks);
+    plan p = even_plan(rows, ranks, 0);
+    std::string const twin = first_twin(p);
+    if (!twin.empty()) {
+      fail("an expert at most once on a rank", twin);
+    }
+    return p;
+  }
+
+  /// The experts of all devices of a layer, one device behind the other.
+  [[nodiscard]] row devices(json const& value, std::string const& path, index_t ranks) const {
+    row result;
+    std::optional<index_t> share;
+    index_t rank = 0;
+    for (json const& device : list(value, path, ranks)) {
+      std::string const here = path + "[" + to_string(rank) + "]";
+      whole(member(device, here, "device_id"), here + ".device_id", rank, rank);
+      row const own = values(member(device, here, "device_expert"), here + ".device_expert", share);
+      share = static_cast<index_t>(own.size());
+      result.insert(result.end(), own.begin(), own.end());
+      ++rank;
+    }
+    return result;
+  }
+
+  [[nodiscard]] plan plimsoll(json const& root) const {
+    if (root["format"] != "plimsoll") {
+      fail("plimsoll in format", shown(root["format"]));
+    }
+    whole(member(root, "", "version"), "version", 1, 1);
+    expect_known_keys(root, {"format", "version", "layers", "experts", "ranks", "slots",
+                             "layer_ids", "physical_to_logical", "rank_offsets", "replica_count"});
+    auto const number = [&](char const* key, index_t high) {
+      return whole(member(root, "", key), key, 1, high);
+    };
+    index_t const layers = number("layers", layer_limit);
+    index_t const experts = number("experts", plimsoll::expert_limit);
+    index_t const ranks = number("ranks", plimsoll::rank_limit);
+    index_t const slots = number("slots", slot_limit);
+    if (experts != request_.experts) {
+      fail("a plan of " + to_string(request_.experts) + " experts", to_string(experts));
+    }
+    expect_ranks(ranks);
+    row const ids = values(member(root, "", "layer_ids"), "layer_ids", layers);
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      if (ids[i] < 0 || (i > 0 && ids[i] <= ids[i - 1])) {
+        fail("layer_ids that increase from 0 or more",
+             to_string(ids[i]) + " at place " + to_string(i));
+      }
+    }
+    auto const maps = matrix(root, "physical_to_logical", layers, slots);
+    auto const offsets = matrix(root, "rank_offsets", layers, ranks + 1);
+    auto const counts = matrix(root, "replica_count", layers, experts);
+
+    plan p(static_cast<index_t>(request_.layer_ids.size()), experts, ranks, slots);
+    p.layer_ids = request_.layer_ids;
+    p.rank_offsets.clear();
+    for (std::size_t layer = 0; layer < p.layer_ids.size(); ++layer) {
+      std::int64_t const id = p.layer_ids[layer];
+      auto const found = std::lower_bound(ids.begin(), ids.end(), id);
+      if (found == ids.end() || *found != id) {
+        fail_without(id, ids);
+      }
+      auto const at = static_cast<std::size_t>(found - ids.begin());
+      expect_offsets(offsets[at], slots, id);
+      p.rank_offsets.insert(p.rank_offsets.end(), offsets[at].begin(), offsets[at].end());
+      expect_none_behind(maps[at], static_cast<std::size_t>(offsets[at].back()), id);
+      fill(p, layer, maps[at], -1);
+      expect_counts(
+          counts[at],
+          std::span(p.replica_count).subspan(layer * counts[at].size(), counts[at].size()), id);
+    }
+    return p;
+  }
+
+  void expect_offsets(row const& offsets, index_t slots, std::int64_t id) const {
+    for (std::size_t rank = 0; rank < offsets.size(); ++rank) {
+      std::int64_t const low = rank == 0 ? 0 : offsets[rank - 1];
+      if (offsets[rank] < low || offsets[rank] > (rank == 0 ? 0 : slots)) {
+        fail("rank_offsets that rise from 0 to at most " + to_string(slots),
+             to_string(offsets[rank]) + " at place " + to_string(rank) + " in layer " +
+                 to_string(id));
+      }
+    }
+  }
+
+  void expect_none_behind(row const& slots, std::size_t end, std::int64_t id) const {
+    for (std::size_t slot = end; slot < slots.size(); ++slot) {
+      if (slots[slot] >= 0) {
+        fail("no expert behind the last rank's slots",
+             "one in layer " + to_string(id) + ", slot " + to_string(slot));
+      }
+    }
+  }
+
+  void expect_counts(row const& given, std::span<std::int32_t const> counted,
+                     std::int64_t id) const {
+    for (std::size_t expert = 0; expert < given.size(); ++expert) {
+      if (given[expert] != counted[expert]) {
+        fail("a replica_count of " + to_string(counted[expert]) + ", as there are slots",
+             to_string(given[expert]) + " for expert " + to_string(expert) + " in layer " +
+                 to_string(id));
+      }
+    }
+  }
+
+  std::string const& file_;
+  plan_request const& request_;
+};
+
+}  // namespace
+
+plan parse_plan(std::string_view bytes, std::string const& file, plan_request const& request) {
+  plan_reader const reader(file, request);
+  auto const format = format_of(file);
+  if (format == plan_format::plimsoll) {
+    return reader.from_json(tree_of_json(bytes, file));
+  }
+  if (format == plan_format::trtllm) {
+    return reader.from_yaml(tree_of_yaml(bytes, file));
+  }
+  if (format == plan_format::npy) {
+    return reader.from_npy(npy::parse(bytes, file));
+  }
+  if (file.ends_with(".pt")) {
+    throw file_error(
+        file, "a .json, .yaml, .yml or .npy file",
+        "a .pt file, which python3 -c \"import json, torch; json.dump({'physical_to_logical_map': "
+        "torch.load('plan.pt')['physical_to_logical_map'].tolist()}, open('plan.json', 'w'))\" "
+        "converts");
+  }
+  throw file_error(file, "a .json, .yaml, .yml or .npy file", "another name");
+}
+
+plan read_plan(std::string const& file, plan_request const& request) {
+  if (!format_of(file)) {
+    return parse_plan({}, file, request);  // says so, without a look at the file
+  }
+  return parse_plan(read_bytes(file), file, request);
+}
+
+}  // namespace examples

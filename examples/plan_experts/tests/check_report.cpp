@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+// check_report REPORT.html RESULT.json [MEASURED.json WIDTH light|dark]
+// Checks that a report shows what the file of results says: as it is written and, with what
+// measure.js found in a browser, as it is drawn. Uses nothing of the library or the program.
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstddef>
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <pugixml.hpp>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+namespace {
+
+using nlohmann::json;
+using row = std::vector<double>;
+
+void expect(bool good, std::string const& what) {
+  if (!good) {
+    throw std::runtime_error(what);
+  }
+}
+
+double number(std::string_view text) {
+  double value = 0;
+  auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  expect(error == std::errc() && end == text.data() + text.size() && !text.empty(),
+         "a number, got '" + std::string(text) + "'");
+  return value;
+}
+
+double number(pugi::xml_node node, char const* attribute) {
+  expect(!node.attribute(attribute).empty(), std::string("an attribute ") + attribute);
+  return number(std::string_view(node.attribute(attribute).value()));
+}
+
+json read_json(char const* file) {
+  std::ifstream stream(file);
+  expect(stream.good(), std::string("a readable file ") + file);
+  return json::parse(stream);
+}
+
+double mean(row const& loads) {
+  return std::accumulate(loads.begin(), loads.end(), 0.0) / static_cast<double>(loads.size());
+}
+
+/// A bar or a dot: class of the side, layer id, rank (-1 for a dot).
+using place = std::tuple<std::string, double, double>;
+
+std::string text(place const& p) {
+  return "side " + std::get<0>(p) + ", layer " + std::to_string(std::get<1>(p)) + ", rank " +
+         std::to_string(std::get<2>(p));
+}
+
+/// What must be in the page for every value of `matrix[layer][rank]`.
+void add(std::map<place, double>& expected, std::string const& side, json const& layer_ids,
+         std::vector<row> const& matrix) {
+  expect(matrix.size() == layer_ids.size(), "a row of results for every layer");
+  for (std::size_t layer = 0; layer < matrix.size(); ++layer) {
+    for (std::size_t rank = 0; rank < matrix[layer].size(); ++rank) {
+      expected[{side, layer_ids[layer], static_cast<double>(rank)}] = matrix[layer][rank];
+    }
+  }
+}
+
+/// Removes what is found from what is expected, so that nothing may appear twice.
+void match(std::map<place, double>& expected, place const& where, double value) {
+  auto const found = expected.find(where);
+  expect(found != expected.end(), "one mark for each value, got another at " + text(where));
+  expect(found->second == value,
+         std::to_string(found->second) + " at " + text(where) + ", got " + std::to_string(value));
+  expected.erase(found);
+}
+
+std::map<place, double> bars_of(json const& result) {
+  std::map<place, double> bars;
+  json const& first = result.at("comparisons").at(0);
+  add(bars, "b", result.at("layer_ids"), first.at("before").at("rank_loads"));
+  add(bars, "a", result.at("layer_ids"), first.at("after").at("rank_loads"));
+  return bars;
+}
+
+void check_bars(pugi::xml_document const& page, json const& result) {
+  auto expected = bars_of(result);
+  double scale = 0;
+  for (auto const& match_of : page.select_nodes("//svg[@data-scale]")) {
+    pugi::xml_node const panel = match_of.node();
+    double const unit = 100 / number(panel, "data-mean") / number(panel, "data-scale");
+    expect(scale == 0 || number(panel, "data-scale") == scale, "one scale for all panels");
+    scale = number(panel, "data-scale");
+    for (auto const& match_of_bar : panel.select_nodes(".//rect")) {
+      pugi::xml_node const bar = match_of_bar.node();
+      double const load = number(bar, "data-load");
+      place const where{bar.attribute("class").value(), number(bar, "data-layer"),
+                        number(bar, "data-rank")};
+      expect(number(bar, "data-layer") == number(panel, "data-layer"), "a layer's bars in a panel");
+      match(expected, where, load);
+      double const height = load == 0 ? 0 : load * unit;
+      expect(std::abs(number(bar, "height") - height) <= 1e-3 * std::max(height, 0.1),
+             "height " + std::to_string(height) + " of the bar at " + text(where));
+    }
+  }
+  expect(expected.empty(), "a bar for every value of rank_loads");
+  expect(page.select_nodes("//rect[@data-load]").size() == bars_of(result).size(),
+         "no bar outside of the panels");
+}
+
+void check_balancedness(pugi::xml_document const& page, json const& result) {
+  for (std::size_t i = 0; i < result.at("comparisons").size(); ++i) {
+    json const& comparison = result["comparisons"][i];
+    std::map<place, double> expected;
+    for (char const* side : {"before", "after"}) {
+      std::vector<row> column;
+      for (double const value : comparison.at(side).at("balancedness")) {
+        column.push_back({value});
+      }
+      add(expected, side, result["layer_ids"], column);
+    }
+    auto const query = "//svg[@data-loads='" + std::to_string(i) + "']/circle";
+    for (auto const& match_of : page.select_nodes(query.c_str())) {
+      pugi::xml_node const dot = match_of.node();
+      std::string const side =
+          dot.attribute("class").value() == std::string("b") ? "before" : "after";
+      match(expected, {side, number(dot, "data-layer"), 0}, number(dot, "data-balancedness"));
+    }
+    expect(expected.empty(), "a dot for every value of balancedness");
+  }
+}
+
+void check_statistics(pugi::xml_node table, json const& comparison, std::string const& side,
+                      std::string const& rows) {
+  auto const line = table.find_child_by_attribute("tr", "data-rows", rows.c_str());
+  pugi::xml_node const found = line.attribute("class").value() == side ? line : line.next_sibling();
+  json const& expected = comparison.at(side).at(rows);
+  if (expected.is_null()) {
+    expect(!line, "no line of the table without steps");
+    return;
+  }
+  expect(found.attribute("class").value() == side && found.attribute("data-rows").value() == rows,
+         "a line of the table " + side + " for " + rows);
+  std::map<std::string, double> cells;
+  for (pugi::xml_node const cell : found.children("td")) {
+    for (pugi::xml_attribute const attribute : cell.attributes()) {
+      cells[attribute.name()] = number(std::string_view(attribute.value()));
+    }
+  }
+  expect(cells.at("data-mean") == expected.at("mean"), "mean in the table");
+  expect(cells.at("data-worst") == expected.at("worst"), "worst in the table");
+  expect(cells.at("data-worst-layer") == expected.at("worst_layer"), "worst layer in the table");
+  expect(cells.at("data-fifth-percentile") == expected.at("fifth_percentile"),
+         "5th percentile in the table");
+  expect(rows == "summed" || cells.at("data-worst-step") == expected.at("worst_step"),
+         "worst step in the table");
+}
+
+void check_table(pugi::xml_document const& page, json const& result) {
+  for (std::size_t i = 0; i < result.at("comparisons").size(); ++i) {
+    auto const query = "//tbody[@data-loads='" + std::to_string(i) + "']";
+    pugi::xml_node const table = page.select_node(query.c_str()).node();
+    json const& comparison = result["comparisons"][i];
+    auto name = comparison.at("loads").get<std::string>();
+    for (std::size_t at = 0; at < name.size(); ++at) {
+      if (static_cast<unsigned char>(name[at]) < ' ') {
+        name.replace(at, 1, "\xef\xbf\xbd");  // XML has no control characters
+      }
+    }
+    expect(table.select_node("tr/th/bdi").node().child_value() == name,
+           "the name of the loads in the table");
+    for (char const* side : {"before", "after"}) {
+      check_statistics(table, comparison, side, "summed");
+      check_statistics(table, comparison, side, "per_step");
+    }
+  }
+}
+
+/// A screen shows half a pixel at best.
+void expect_pixels(double measured, double expected, std::string const& what) {
+  expect(std::abs(measured - expected) <= std::max(0.5, 1e-3 * expected),
+         what + " of " + std::to_string(expected) + " pixels, got " + std::to_string(measured));
+}
+
+void check_drawn(pugi::xml_document const& page, json const& result, json const& measured,
+                 double width, bool dark) {
+  expect(measured.at("dark") == dark, "the colour scheme that was asked for");
+  expect(measured.at("width") == width,
+         "a page as wide as the window, got " + measured.at("width").dump());
+  expect(measured.at("elements") == page.select_nodes("//*").size(),
+         "the same elements read as HTML and as XML");
+  expect(measured.at("overflow") == 0, "a page that is not wider than the window");
+  expect(measured.at("texts") > 50, "text in the page");
+  expect(measured.at("contrast") >= 4.5, "legible text, got contrast " +
+                                             measured.at("contrast").dump() + " of '" +
+                                             measured.at("faintest").get<std::string>() + "'");
+  expect(measured.at("bar_contrast") >= 3, "bars that stand out from the page");
+  expect(measured.at("font") >= 11, "letters of 11 pixels and more");
+
+  json const& ids = result.at("layer_ids");
+  std::map<double, double> pixels_per_load;
+  for (json const& panel : measured.at("panels")) {
+    double const layer = number(panel.at("layer").get<std::string>());
+    double const pixels_of_mean =
+        panel.at("height").get<double>() / number(panel.at("scale").get<std::string>());
+    auto const at = std::find(ids.begin(), ids.end(), layer) - ids.begin();
+    double const load =
+        mean(result["comparisons"][0]["before"]["rank_loads"].at(static_cast<std::size_t>(at)));
+    pixels_per_load[layer] = load == 0 ? 0 : pixels_of_mean / load;
+    expect(panel.at("height") > 80, "panels that can be seen");
+    expect(panel.at("line").is_null() == (load == 0),
+           "a line at the mean load, where there is one");
+    if (load > 0) {
+      expect_pixels(panel.at("line"), pixels_of_mean, "a line at the height");
+    }
+  }
+  expect(pixels_per_load.size() == ids.size(), "a panel for every layer");
+
+  auto expected = bars_of(result);
+  for (json const& bar : measured.at("bars")) {
+    place const where{bar.at("side"), number(bar.at("layer").get<std::string>()),
+                      number(bar.at("rank").get<std::string>())};
+    double const load = number(bar.at("load").get<std::string>());
+    match(expected, where, load);
+    expect_pixels(bar.at("height"), load * pixels_per_load.at(std::get<1>(where)),
+                  "a bar at " + text(where));
+  }
+  expect(expected.empty(), "a bar drawn for every value of rank_loads");
+}
+
+void check(int count, char const* const* arguments) {
+  pugi::xml_document page;
+  auto const parsed = page.load_file(arguments[1], pugi::parse_default | pugi::parse_doctype);
+  expect(bool(parsed), std::string("a page, got: ") + parsed.description());
+  json const result = read_json(arguments[2]);
+  check_bars(page, result);
+  check_balancedness(page, result);
+  check_table(page, result);
+  if (count == 6) {
+    check_drawn(page, result, read_json(arguments[3]), number(arguments[4]),
+                std::string_view(arguments[5]) == "dark");
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 3 && argc != 6) {
+    return 2;
+  }
+  try {
+    check(argc, argv);
+    std::puts(argc == 6 ? "as drawn: the same as the results"
+                        : "as written: the same as the results");
+  } catch (std::exception const& e) {
+    std::fprintf(stderr, "check_report: not so: %s\n", e.what());
+    return 1;
+  }
+}

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+// The figures that plan_experts prints, against their definitions.
+#include "../evaluation.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <random>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "../outcome_json.hpp"
+#include "../outcome_table.hpp"
+
+using namespace examples;
+
+namespace {
+
+std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+/// Every slot filled, every expert present, ranks of unequal size.
+plan uneven_plan() {
+  plan p(2, 4, 3, 7);
+  p.layer_ids = {3, 5};
+  p.rank_offsets = {0, 1, 4, 7, 0, 3, 5, 6};
+  p.physical_to_logical = {0, 1, 2, 0, 3, 0, 1, 3, 2, -1, 1, 0, 0, -1};
+  p.replica_count = {3, 2, 1, 1, 2, 1, 1, 1};
+  return p;
+}
+
+npy::array<std::int64_t> random_loads(std::int64_t steps, std::int64_t layers, std::int64_t experts,
+                                      std::uint32_t seed) {
+  std::mt19937 random(seed);
+  npy::array<std::int64_t> loads{{steps, layers, experts}, {}};
+  for (std::int64_t i = 0; i < steps * layers * experts; ++i) {
+    loads.values.push_back(random() % 1000);
+  }
+  return loads;
+}
+
+/// [ranks], of one layer, by the definition.
+std::vector<double> rank_loads(std::int64_t const* loads, plan const& p, std::int64_t layer) {
+  std::vector<double> result;
+  for (std::int64_t rank = 0; rank < p.ranks; ++rank) {
+    double sum = 0;
+    auto const offset = index(layer * (p.ranks + 1) + rank);
+    for (auto slot = p.rank_offsets[offset]; slot < p.rank_offsets[offset + 1]; ++slot) {
+      auto const expert = p.physical_to_logical[index(layer * p.slots + slot)];
+      if (expert >= 0) {
+        sum +=
+            static_cast<double>(loads[expert]) / p.replica_count[index(layer * p.experts + expert)];
+      }
+    }
+    result.push_back(sum);
+  }
+  return result;
+}
+
+/// Balancedness of rows, and of their sums.
+struct measured_rows {
+  std::vector<double> balancedness;
+  double means = 0;
+  double peaks = 0;
+
+  void add(std::vector<double> const& loads) {
+    double const sum = std::accumulate(loads.begin(), loads.end(), 0.0);
+    double const mean = sum / static_cast<double>(loads.size());
+    double const peak = *std::max_element(loads.begin(), loads.end());
+    balancedness.push_back(peak == 0 ? 1 : mean / peak);
+    means += mean;
+    peaks += peak;
+  }
+};
+
+void check_statistics(balance_statistics const& s, std::vector<double> values, double ratio_of_sums,
+                      plan const& p) {
+  CHECK(s.ratio_of_sums == doctest::Approx(ratio_of_sums));
+  double const sum = std::accumulate(values.begin(), values.end(), 0.0);
+  CHECK(s.mean == doctest::Approx(sum / static_cast<double>(values.size())));
+  auto const worst = std::min_element(values.begin(), values.end());
+  CHECK(s.worst == doctest::Approx(*worst));
+  auto const row = worst - values.begin();
+  CHECK(s.worst_layer == p.layer_ids[index(row % p.layers)]);
+  CHECK(s.worst_step == row / p.layers);
+  std::sort(values.begin(), values.end());
+  // As many as a twentieth are at or below it, and no smaller value has that.
+  auto const below = std::count_if(values.begin(), values.end(), [&](double value) {
+    return value < s.fifth_percentile - 1e-12;
+  });
+  auto const reached = std::count_if(values.begin(), values.end(), [&](double value) {
+    return value <= s.fifth_percentile + 1e-12;
+  });
+  CHECK(20 * below < static_cast<std::ptrdiff_t>(values.size()));
+  CHECK(20 * reached >= static_cast<std::ptrdiff_t>(values.size()));
+}
+
+void check_measured(measured_plan const& m, npy::array<std::int64_t> const& loads, plan const& p) {
+  auto const steps = loads.shape[0];
+  std::vector<std::int64_t> total(index(p.layers * p.experts));
+  measured_rows of_steps;
+  measured_rows of_layers;
+  for (std::int64_t step = 0; step < steps; ++step) {
+    for (std::int64_t layer = 0; layer < p.layers; ++layer) {
+      auto const* row = loads.values.data() + (step * p.layers + layer) * p.experts;
+      of_steps.add(rank_loads(row, p, layer));
+      for (std::int64_t expert = 0; expert < p.experts; ++expert) {
+        total[index(layer * p.experts + expert)] += row[expert];
+      }
+    }
+  }
+  for (std::int64_t layer = 0; layer < p.layers; ++layer) {
+    auto const expected = rank_loads(total.data() + layer * p.experts, p, layer);
+    of_layers.add(expected);
+    CHECK(m.balancedness[index(layer)] == doctest::Approx(of_layers.balancedness.back()));
+    for (std::int64_t rank = 0; rank < p.ranks; ++rank) {
+      CHECK(m.rank_loads[index(layer * p.ranks + rank)] == doctest::Approx(expected[index(rank)]));
+    }
+  }
+  check_statistics(m.summed, of_layers.balancedness, of_layers.means / of_layers.peaks, p);
+  CHECK(m.per_step.has_value() == (steps > 1));
+  if (m.per_step) {
+    check_statistics(*m.per_step, of_steps.balancedness, of_steps.means / of_steps.peaks, p);
+  }
+}
+
+outcome small_outcome() {
+  outcome result{
+      .planner = "eplb", .refinement = "none", .policy = "seq", .before_name = "trivial"};
+  result.expert_bytes = 1 << 20;
+  result.milliseconds = 0.25;
+  result.runs = 5;
+  result.before = trivial_plan(2, 4, 2, 6);
+  result.after = trivial_plan(2, 4, 2, 6);
+  npy::array<std::int64_t> const loads{{2, 2, 4}, {8, 2, 2, 4, 0, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 0}};
+  result.comparisons.push_back(compare("a.npy", loads, result.before, result.after));
+  npy::array<double> const other{{1, 2, 4}, {1, 1, 1, 1, 0.5, 0, 0, 0}};
+  result.comparisons.push_back(compare("b.npy", other, result.before, result.after));
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("evaluation: rank loads and statistics by their definitions") {
+  for (std::int64_t const steps : {1, 2, 13}) {
+    CAPTURE(steps);
+    plan const p = uneven_plan();
+    auto const loads = random_loads(steps, 2, 4, static_cast<std::uint32_t>(steps));
+    plan const trivial = trivial_plan(2, 4, 3, 7);
+    auto const compared = compare("x.npy", loads, trivial, p);
+    CHECK(compared.loads == "x.npy");
+    CHECK(compared.steps == steps);
+    check_measured(compared.before, loads, trivial);
+    check_measured(compared.after, loads, p);
+  }
+  auto const twenty = random_loads(2, 20, 8, 1);
+  plan const q = trivial_plan(20, 8, 4, 12);
+  check_measured(compare("x.npy", twenty, q, q).after, twenty, q);
+  auto const many = random_loads(3, 45, 8, 1);
+  plan const p = trivial_plan(45, 8, 4, 12);
+  check_measured(compare("x.npy", many, p, p).after, many, p);
+}
+
+TEST_CASE("evaluation: a layer without load is balanced") {
+  npy::array<double> const loads{{1, 2, 4}, {0, 0, 0, 0, 1, 2, 3, 4}};
+  plan const p = trivial_plan(2, 4, 2, 4);
+  auto const m = compare("x", loads, p, p).after;
+  CHECK(m.balancedness[0] == 1);
+  CHECK(m.balancedness[1] == doctest::Approx(5.0 / 7));
+  CHECK(m.summed.worst_layer == 1);
+  CHECK(m.summed.fifth_percentile == m.balancedness[1]);
+}
+
+TEST_CASE("outcome: the table") {
+  // Slots 0 1 2 | 3 0 1. Layer 0 of a.npy has 7 and 9 in step 0, 3 and 1 in step 1, so 10 and 10 in
+  // the sum. Its layer 1 is idle.
+  CHECK(table_of(small_outcome()) ==
+        R"(2 layers (0 to 1) of 4 experts on 2 ranks of 3 slots: 2 extra replicas a layer
+
+balancedness of the ranks             mean  5th percentile    worst
+a.npy, sum of 2 steps      before   1.0000          1.0000   1.0000  in layer 0
+                           after    1.0000          1.0000   1.0000  in layer 0
+a.npy, step by step        before   0.8889          0.6667   0.6667  in layer 0, step 1
+                           after    0.8889          0.6667   0.6667  in layer 0, step 1
+b.npy                      before   1.0000          1.0000   1.0000  in layer 0
+                           after    1.0000          1.0000   1.0000  in layer 0
+
+layers without load, which count as balanced: 1
+weights of the fullest rank: 6.00 MiB, of which replicas cost 2.00 MiB
+before: slot i holds expert i mod 4
+planned in 0.250 ms (eplb, seq, median of 5)
+)");
+}
+
+TEST_CASE("outcome: the table of a plan that was read, or refined on nodes") {
+  outcome result = small_outcome();
+  result.comparisons.pop_back();
+  result.comparisons[0].steps = 1;
+  result.expert_bytes.reset();
+  result.comparisons[0].expert_loads.assign(8, 1);
+  result.before = result.after = uneven_plan();
+  result.before_name = "old.json";
+  auto const last_lines = [&] {
+    std::string const table = table_of(result);
+    return table.substr(0, table.find('\n')) + table.substr(table.rfind("\n\n") + 1);
+  };
+  result.hierarchical = true;
+  result.groups = 4;
+  result.nodes = 2;
+  result.refinement = "joint";
+  CHECK(last_lines() ==
+        "2 layers (3 to 5, not all) of 4 experts on 3 ranks with 7 slots in all: 4 extra replicas "
+        "in all\n"
+        "before: old.json\n"
+        "planned in 0.250 ms (eplb, 4 groups on 2 nodes, refined by joint, seq, "
+        "median of 5)\n");
+  result.milliseconds.reset();
+  result.before_name = "trivial";
+  CHECK(last_lines() ==
+        "2 layers (3 to 5, not all) of 4 experts on 3 ranks with 7 slots in all: 4 extra replicas "
+        "in all\n"
+        "before: slot i holds expert i mod 4; after: the plan as it was read\n");
+}
+
+TEST_CASE("outcome: a plan that is worse than the one before is called so") {
+  outcome result = small_outcome();
+  auto& other = result.comparisons[1];
+  other.after.summed.mean = other.before.summed.mean - 0.25;
+  CHECK(table_of(result).find(
+            "\non b.npy the plan is worse than before: 0.7500 instead of 1.0000\n") !=
+        std::string::npos);
+  // Step by step is how it is served: what the sum says does not count.
+  auto& first = result.comparisons[0];
+  first.after.summed.mean = 0;
+  CHECK(table_of(result).find("on a.npy") == std::string::npos);
+  first.after.per_step->mean = 0.5;
+  CHECK(table_of(result).find(
+            "\non a.npy the plan is worse than before: 0.5000 instead of 0.8889\n") !=
+        std::string::npos);
+}
+
+TEST_CASE("outcome: the JSON file says what was measured") {
+  outcome const result = small_outcome();
+  std::ostringstream out;
+  write_outcome(out, result);
+  auto const json = nlohmann::json::parse(out.str());
+  CHECK(json.at("format") == "plimsoll-result");
+  CHECK(json.at("version") == 1);
+  CHECK(json.at("planner") == "eplb");
+  CHECK(json.at("planning_milliseconds") == 0.25);
+  CHECK(json.at("layer_ids") == nlohmann::json({0, 1}));
+  CHECK(json.at("expert_bytes") == 1 << 20);
+  CHECK(json.at("after").at("bytes_of_fullest_rank") == 6 << 20);
+  CHECK(json.at("after").at("extra_replicas") == nlohmann::json({2, 2}));
+  CHECK(json.at("after").at("replica_count") == nlohmann::json({{2, 2, 1, 1}, {2, 2, 1, 1}}));
+  auto const& first = json.at("comparisons").at(0);
+  CHECK(first.at("loads") == "a.npy");
+  CHECK(first.at("steps") == 2);
+  CHECK(first.at("expert_loads") == nlohmann::json({{8.0, 4.0, 4.0, 4.0}, {0.0, 0.0, 0.0, 0.0}}));
+  for (std::size_t i = 0; i < 2; ++i) {
+    auto const& measured = result.comparisons[i].after;
+    auto const& written = json.at("comparisons").at(i).at("after");
+    CHECK(written.at("balancedness") == measured.balancedness);
+    CHECK(written.at("rank_loads").at(0).at(1) == measured.rank_loads[1]);
+    CHECK(written.at("rank_loads").at(1).at(0) == measured.rank_loads[2]);
+    CHECK(written.at("summed").at("mean") == measured.summed.mean);
+    CHECK(written.at("summed").at("fifth_percentile") == measured.summed.fifth_percentile);
+    CHECK(written.at("summed").at("ratio_of_sums") == measured.summed.ratio_of_sums);
+    CHECK(written.at("summed").at("worst_step").is_null());
+    CHECK(written.at("per_step").is_null() == !measured.per_step.has_value());
+    if (measured.per_step) {
+      CHECK(written.at("per_step").at("worst_step") == measured.per_step->worst_step);
+    }
+  }
+}
+
+TEST_CASE("outcome: a name that is no UTF-8 does not spoil the JSON file") {
+  outcome result = small_outcome();
+  result.comparisons[0].loads = "caf\xe9.npy";
+  std::ostringstream out;
+  write_outcome(out, result);
+  CHECK(nlohmann::json::accept(out.str()));
+}
