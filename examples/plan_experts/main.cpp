@@ -61,7 +61,7 @@ struct planned_loads {
 };
 
 planned_loads read_rows(char const* argument, std::string const& file, row_range const& rows) {
-  auto const all = naming(argument, [&] {
+  auto all = naming(argument, [&] {
     progress shown("reading " + file);
     return read_loads(file, [&](std::uint64_t done, std::uint64_t total) { shown(done, total); });
   });
@@ -71,6 +71,9 @@ planned_loads read_rows(char const* argument, std::string const& file, row_range
     throw usage_error("--layers", "some of the " + std::to_string(layers) + " layers of " + file,
                       std::to_string(rows.first) + ":" +
                           (rows.last ? std::to_string(*rows.last) : std::string()));
+  }
+  if (last - rows.first == layers) {
+    return {std::move(all), layers};
   }
   return std::visit(
       [&](auto const& array) {
