@@ -14,6 +14,11 @@
 #include <string>
 #include <vector>
 
+#include <plimsoll/execution.hpp>
+#include <plimsoll/load_tensor.hpp>
+#include <plimsoll/metrics.hpp>
+#include <plimsoll/systems/eplb.hpp>
+
 #include "inputs.hpp"
 
 namespace {
