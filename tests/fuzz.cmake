@@ -19,7 +19,10 @@ if(PLIMSOLL_CLANGXX AND NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize")
     add_custom_target(fuzz_${name} ALL DEPENDS ${program})
     file(GLOB corpus CONFIGURE_DEPENDS fuzz/corpus/${name}/*)
     list(JOIN corpus "," seeds)  # named one by one, since libFuzzer writes into folders
+    if(seeds)
+      string(PREPEND seeds "-seed_inputs=")
+    endif()
     plimsoll_add_ctest(fuzz.${name} LABELS fuzz
-      COMMAND ${program} -seed=1 -runs=50000 -verbosity=0 -seed_inputs=${seeds})
+      COMMAND ${program} -seed=1 -runs=50000 -verbosity=0 ${seeds})
   endforeach()
 endif()

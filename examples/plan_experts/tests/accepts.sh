@@ -275,7 +275,8 @@ case_trace() {
   "$programs/check_report" report.html result.json
   plan "$file" --ranks 64 --slots 320 --apart rank --output plan.json
   round_trips plan.json "$file" 64
-  round_trips plan.json "$file" 64 --model-layers 78
+  plan "$file" --layer-ids 3: --ranks 64 --slots 320 --apart rank --output plan.json
+  round_trips plan.json "$file" 64 --layer-ids 3: --model-layers 78
 }
 
 "case_$case"

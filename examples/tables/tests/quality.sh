@@ -32,7 +32,8 @@ done
 [[ $(wc -l <out) == $(wc -l <without) ]] || fail "expected as many lines as without traces: $(cat out)"
 row=$(grep '^| OLMoE' out)
 "$plan_experts" traces/olmoe-1b-7b-domains/counts.npy --ranks 16 --slots 72 --output plan.json >planned
-cells=$(awk '$1 == "before" || $1 == "after" { printf " | %s (%s)", $2, $3 }' planned)
+cells=$(sed -nE '/sum of/,+1s/.* (before|after) +([0-9.]+) +[0-9.]+ +([0-9.]+) .*/\2 (\3)/p' planned |
+  while read -r cell; do echo -n " | $cell"; done)
 [[ $row == '| OLMoE-1B-7B, six domains | 16 | 72 | 2 x 40'"$cells | "* ]] ||
   fail "expected '$cells' in: $row"
 
