@@ -263,8 +263,8 @@ void key_figures(std::ostream& out, chart_data const& d) {
           ? fmt::format("layer {} before and after", after.worst_layer)
           : fmt::format("layer {} before, layer {} after", before.worst_layer, after.worst_layer));
   if (d.loads.before.per_step && d.loads.after.per_step) {
-    balancedness("Mean, step by step", d.loads.before.per_step->mean,
-                 d.loads.after.per_step->mean, "of every layer in every step, as it is served");
+    balancedness("Mean, step by step", d.loads.before.per_step->mean, d.loads.after.per_step->mean,
+                 "of every layer in every step, as it is served");
   }
   std::array<double, 2> const peaks{busiest(d, 0), busiest(d, 1)};
   double const change = 100 * (peaks[1] / peaks[0] - 1);
