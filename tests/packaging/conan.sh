@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# conan.sh [COMPILER]      g++ by default
+# `conan create` of the checkout with its test_package, from an empty cache and with no remote. The
+# package must hold the headers and the licence and nothing else, and refuse what cannot compile it.
+# Uses the Conan in PATH; without one, installs this version from PyPI, once, in the user's cache.
+set -euo pipefail
+version=2.34.0
+root=$(cd "$(dirname "$0")/../.." && pwd)
+export CXX=${1:-g++}
+unset CC # Conan would take it for the C++ compiler's family too
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+
+conan=$(command -v conan || true)
+if [[ -z $conan ]]; then
+  venv=${XDG_CACHE_HOME:-$HOME/.cache}/plimsoll-conan-$version
+  conan=$venv/bin/conan
+  mkdir -p "${venv%/*}"
+  (
+    flock 9 # two build folders may be tested at the same time
+    "$conan" --version &>/dev/null ||
+      { python3 -m venv --clear "$venv" && "$venv/bin/pip" --quiet --disable-pip-version-check install "conan==$version"; }
+  ) 9>"$venv.lock" || {
+    missing="no conan in PATH, and none could be installed from PyPI (python3-venv is needed)"
+    [[ ! ${CI-} ]] || { echo "conan.sh: $missing" >&2; exit 1; }
+    echo "skipped: $missing" # a user's machine may be offline
+    exit 0
+  }
+fi
+
+# Of a copy, since Conan and Python write beside the recipes. It has no more than the recipes need.
+checkout=$folder/checkout
+mkdir -p "$checkout/tests/packaging"
+cp -r "$root"/{conanfile.py,include,LICENSE} "$checkout"
+cp -r "$root/tests/consumer" "$checkout/tests"
+cp -r "$root/tests/packaging/conan" "$checkout/tests/packaging"
+
+export CONAN_HOME=$folder/home
+"$conan" profile detect
+"$conan" remote remove '*'
+create() { # SETTING...
+  "$conan" create "$checkout" -c tools.cmake.cmaketoolchain:generator=Ninja "${@/#/--settings=}"
+}
+create compiler.cppstd=20
+
+# This id is the SHA-1 of nothing: that of a package which depends on no setting.
+plimsoll=plimsoll/$("$conan" inspect "$checkout" --format=json | python3 -c 'import json, sys; print(json.load(sys.stdin)["version"])')
+package=$("$conan" cache path "$plimsoll:da39a3ee5e6b4b0d3255bfef95601890afd80709")
+files() { find "$@" -type f ! -name '.*' -printf '%P\n' | LC_ALL=C sort; }
+diff <(files "$root/include" | sed 's|^|include/|'; echo licenses/LICENSE) \
+     <(files "$package" | grep -v '^conan\(info\|manifest\)\.txt$') ||
+  { echo "conan.sh: the package (>) is not include/ and LICENSE (<)" >&2; exit 1; }
+
+refused() { # MESSAGE SETTING...
+  local output
+  if output=$(create "${@:2}" 2>&1) || [[ $output != *"$1"* ]]; then
+    printf '%s\nconan.sh: expected to be refused with: %s\n' "$output" "$1" >&2
+    exit 1
+  fi
+}
+refused "Current cppstd (17) is lower than the required C++ standard (20)" compiler.cppstd=17
+refused "plimsoll needs gcc 12, not 11" compiler.cppstd=20 compiler=gcc compiler.version=11
+refused "plimsoll needs clang 14, not 13" compiler.cppstd=20 compiler=clang compiler.version=13
+echo "conan: $plimsoll is complete, works with C++20, and refuses C++17 and older compilers"

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# vcpkg.sh FOLDER COMPILER
+# Runs the steps of the overlay port in FOLDER, with vcpkg/stand_in.cmake in place of vcpkg, which is
+# not run. Then builds and runs a consumer of what they installed, and configures one that does as
+# the port's usage text says.
+set -euo pipefail
+tests=$(cd "$(dirname "$0")/.." && pwd)
+port=$tests/packaging/vcpkg/ports/plimsoll
+compiler=$2
+rm -rf "$1"
+mkdir -p "$1"
+folder=$(cd "$1" && pwd)
+installed=$folder/installed
+
+cmake -DPORT_DIR="$port" -DROOT="$folder" -DCXX="$compiler" -P "$tests/packaging/vcpkg/stand_in.cmake"
+
+diff -r --exclude='.*' "$tests/../include" "$installed/include" ||
+  { echo "vcpkg.sh: the port does not install include/ as it is" >&2; exit 1; }
+
+configure() { # PROJECT [OPTION...]
+  cmake -S "$1" -B "$1/build" -G Ninja -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_PREFIX_PATH="$installed" "${@:2}"
+  grep -q "^plimsoll_DIR:PATH=$installed/share/plimsoll\$" "$1/build/CMakeCache.txt" ||
+    { echo "vcpkg.sh: another plimsoll was found than that of the port" >&2; exit 1; }
+}
+cp -r "$tests/consumer" "$folder"
+version=$(sed -nE 's/^ *"version": "(.*)",$/\1/p' "$port/vcpkg.json")
+configure "$folder/consumer/find_package" -DPLIMSOLL_WANTED="$version"
+cmake --build "$folder/consumer/find_package/build"
+"$folder/consumer/find_package/build/consumer"
+
+mkdir "$folder/usage"
+{
+  printf '%s\n' 'cmake_minimum_required(VERSION 3.25)' 'project(usage LANGUAGES CXX)' 'add_executable(main ../consumer/main.cpp)'
+  grep '^  ' "$installed/share/plimsoll/usage"
+} >"$folder/usage/CMakeLists.txt"
+configure "$folder/usage"
+grep -q "$installed/include" "$folder/usage/build/build.ninja" ||
+  { echo "vcpkg.sh: who does as the usage text says does not get the headers" >&2; exit 1; }
+
+read -r include < <(PKG_CONFIG_PATH=$installed/share/pkgconfig pkg-config --cflags-only-I plimsoll)
+[[ -e ${include#-I}/plimsoll/plimsoll.hpp ]] ||
+  { echo "vcpkg.sh: pkg-config says '$include', where no headers are" >&2; exit 1; }
