@@ -93,3 +93,9 @@ plimsoll_add_table_test(makers.performance
 plimsoll_add_table_test(makers.quality
   COMMAND ${tables}/tests/quality.sh $<TARGET_FILE:quality> $<TARGET_FILE:make_loads>
           $<TARGET_FILE:plan_experts>)
+
+# --- compile times: measured by hand, so update_tables leaves them alone ---------------------------
+plimsoll_add_table_test(compile_times
+  COMMAND ${tables}/compile_times --rows ${docs}/compile_times.md)
+plimsoll_add_table_test(makers.compile_times
+  COMMAND ${tables}/tests/compile_times.sh ${tables})
