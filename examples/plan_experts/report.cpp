@@ -110,6 +110,7 @@ namespace {
 // ---- Numbers ----------------------------------------------------------------------------------
 
 constexpr std::array<std::string_view, 2> side_names{"before", "after"};
+constexpr std::array<std::size_t, 2> sides{0, 1};  // before, after
 constexpr std::array<char, 2> side_classes{'b', 'a'};
 
 /// A comparison with what all its charts need.
@@ -160,7 +161,7 @@ constexpr double smallest_scale = 1.2;
 [[nodiscard]] double panel_scale(chart_data const& d) {
   double result = smallest_scale;
   for (index_t row = 0; row < d.layers; ++row) {
-    for (std::size_t side : {0, 1}) {
+    for (std::size_t const side : sides) {
       result = std::max(result, relative(d.peak(side, row), d.mean(row), 0));
     }
   }
@@ -202,7 +203,7 @@ void section(std::ostream& out, std::string_view id, std::string_view title, std
 
 void key_of_sides(std::ostream& out, std::string_view rest = "") {
   out << "<div class=\"key\">";
-  for (std::size_t side : {0, 1}) {
+  for (std::size_t const side : sides) {
     fmt::print(
         out,
         "<span><svg xmlns=\"http://www.w3.org/2000/svg\" width=\"12\" height=\"12\" "
@@ -225,7 +226,7 @@ void open_svg(std::ostream& out, std::int64_t height, std::string_view label,
 void figure_bars(std::ostream& out, std::array<double, 2> const& values, double whole,
                  std::string_view label) {
   open_svg(out, 16, label);
-  for (std::size_t side : {0, 1}) {
+  for (std::size_t const side : sides) {
     fmt::print(out, "<rect class=\"{}\" y=\"{}\" width=\"{:.4f}%\" height=\"7\"/>\n",
                side_classes[side], 9 * side, 100 * values[side] / whole);
   }
@@ -435,7 +436,7 @@ void balance_chart(std::ostream& out, chart_data const& d) {
     fmt::print(out,
                "<line class=\"d\" x1=\"{0:.3f}%\" x2=\"{0:.3f}%\" y1=\"{1:.3f}\" y2=\"{2:.3f}\"/>",
                x, y(before), y(after));
-    for (std::size_t side : {0, 1}) {
+    for (std::size_t const side : sides) {
       double const value = side == 0 ? before : after;
       fmt::print(out,
                  "<circle class=\"{}\" cx=\"{:.3f}%\" cy=\"{:.3f}\" r=\"{:.1f}\" data-layer=\"{}\" "
@@ -467,7 +468,7 @@ void layer_bars(std::ostream& out, chart_data const& d, index_t row, double scal
   double const width = d.ranks <= 32 ? 0.84 : 1;  // narrow bars are told apart by their heights
   double const inset = (1 - width) / 2;
   out << "<g transform=\"scale(1 -1)\">\n";
-  for (std::size_t side : {0, 1}) {
+  for (std::size_t const side : sides) {
     index_t const left = side == 0 ? 0 : first_bar_after(d.ranks);
     for (index_t rank = 0; rank < d.ranks; ++rank) {
       double const load = d.rank_load(side, row, rank);
@@ -651,7 +652,7 @@ void hot_experts(std::ostream& out, chart_data const& d) {
                "<td>{1}</td><td>{3}</td><td>{4:.1f}</td><td class=\"bar\">",
                d.layer_id(e.row), e.expert, e.load, load_text(e.load), e.share);
     open_svg(out, 12, fmt::format("{:.1f} times the mean load", e.share));
-    for (std::size_t side : {0, 1}) {
+    for (std::size_t const side : sides) {
       double const share = side == 0 ? e.share : e.share * each(1) / e.load;
       fmt::print(out, "<rect class=\"{}\" width=\"{:.3f}%\" y=\"{}\" height=\"{}\"/>",
                  side_classes[side], 100 * share / experts.front().share, side == 0 ? 0 : 3,
@@ -742,7 +743,7 @@ void write_layer_picture(std::ostream& out, outcome const& o, index_t row) {
       width, height, d.layer_id(row), report_style::palette, report_style::chart);
   // Where the bars of each side begin, in pixels.
   double const bar = static_cast<double>(right - left) / static_cast<double>(bars_across(d.ranks));
-  for (std::size_t side : {0, 1}) {
+  for (std::size_t const side : sides) {
     fmt::print(
         out,
         "<text class=\"h\" x=\"{0:.1f}\" y=\"36\">{1}: balancedness {2:.3f}</text>\n"
