@@ -6,6 +6,7 @@
 
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
+#include <plimsoll/knapsack.hpp>
 #include <plimsoll/load_tensor.hpp>
 #include <plimsoll/memory.hpp>
 #include <plimsoll/metrics.hpp>

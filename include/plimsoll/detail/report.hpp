@@ -54,7 +54,11 @@ enum class fault : std::int32_t {
   node_experts,       ///< an expert that is not listed exactly once
   unusable_slot,      ///< a filled slot of a dead rank or of none; `where` slot
   off_node,           ///< a replica that is not on the node that lists its expert; got: the node
-  rank_offsets        ///< offsets that do not rise from 0 to at most the number of slots
+  rank_offsets,       ///< offsets that do not rise from 0 to at most the number of slots
+  capacity,           ///< a capacity that is negative or above the largest; `where` the largest
+  option_count,       ///< a class without options, or with too many; `where` class, `also` the most
+  weight,             ///< a negative weight; `where` class, `also` option
+  value               ///< a value that is not a number, or absurd; `where` class, `also` option
 };
 
 /// One problem's outcome. `where` is the expert or rank that a fault is about, -1 for none of them;
@@ -89,6 +93,8 @@ inline std::string spell(double value) {
   std::string const node = report.where < 0 ? "" : ", node " + std::to_string(report.where);
   std::string const slot = ", slot " + std::to_string(report.where);
   std::string const also = std::to_string(report.also);
+  std::string const in_problem = " in problem " + std::to_string(layer);
+  std::string const of_class = ", class " + std::to_string(report.where);
   switch (report.what) {
     case fault::load:
       fail(function, "loads", "values from 0 to below 2^47", got + expert);
@@ -181,6 +187,19 @@ inline std::string spell(double value) {
       fail(function, "rank_experts", "room for " + also + " experts", got + rank);
     case fault::rank_total:
       fail(function, "physical_to_logical", "at least " + also + " slots", got);
+    case fault::capacity:
+      fail(function, "options.capacities",
+           "values from 0 to options.capacity, " + std::to_string(report.where),
+           spell(report.got) + in_problem);
+    case fault::option_count:
+      fail(function, "options.option_count", "1 to " + also + " options of every class",
+           spell(report.got) + in_problem + of_class);
+    case fault::weight:
+      fail(function, "weights", "at least 0",
+           spell(report.got) + in_problem + of_class + ", option " + also);
+    case fault::value:
+      fail(function, "values", "numbers below 2^960",
+           spell(report.got) + in_problem + of_class + ", option " + also);
     case fault::none:
       break;
   }

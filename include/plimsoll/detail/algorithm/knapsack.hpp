@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Body of `knapsack`: dynamic programming over the classes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/exact_math.hpp>
+#include <plimsoll/detail/report.hpp>
+#include <plimsoll/detail/scratch.hpp>
+#include <plimsoll/detail/team.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll::inline PLIMSOLL_ABI::detail {
+
+/// One problem: `best[c]` is the best value of the classes so far at weight c (or at most c), and
+/// every class makes it anew from that of the classes before. Values are added in the order of the
+/// classes, so every team gets the same bits.
+template <class Weights, class Values>
+struct knapsack_body {
+  using device_team = block<256>;
+
+  Weights weights;                          ///< `[problems, classes, options]`
+  Values values;                            ///< `[problems, classes, options]`
+  matrix_ref<std::int32_t const> counts;    ///< `[problems, classes]` or empty: all options
+  vector_ref<std::int64_t const> capacity;  ///< `[problems]` or empty: the largest
+  index_t largest_capacity;
+  bool exact;
+  bool may_skip;
+  matrix_ref<std::int32_t> choices;  ///< `[problems, classes]` or empty: not wanted
+  matrix_ref<double> curve;          ///< `[problems, largest_capacity + 1]` or empty: not wanted
+  problem_report* reports;
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    return 2 * scratch_bytes_of<double>(largest_capacity + 1) +
+           scratch_bytes_of<std::uint16_t>(picks_size());
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
+    auto* best = memory.take<double>(largest_capacity + 1);
+    auto* next = memory.take<double>(largest_capacity + 1);
+    auto* const picks = memory.take<std::uint16_t>(picks_size());
+    index_t const classes = weights.extent(1);
+    problem_report outcome = refuse(team, problem);
+    if (outcome.what != fault::none) {
+      team.single([=, this] { reports[problem] = outcome; });
+      return;
+    }
+
+    index_t const room = capacity_of(problem);
+    team.for_each(room + 1, [=, this](index_t c) { best[c] = exact && c > 0 ? nothing : 0.0; });
+    for (index_t l = 0; l < classes; ++l) {
+      index_t const options = options_of(problem, l);
+      auto* const picked = choices.data == nullptr ? nullptr : picks + l * (largest_capacity + 1);
+      team.for_each(room + 1, [=, this](index_t c) {
+        double value = may_skip ? best[c] : nothing;
+        index_t pick = 0;  // none
+        for (index_t k = 0; k < options; ++k) {
+          auto const weight = static_cast<index_t>(weights(problem, l, k));
+          if (weight <= c) {
+            // Nothing plus any value is rounded back to nothing.
+            double const candidate =
+                add(best[c - weight], static_cast<double>(values(problem, l, k)));
+            if (candidate > value) {
+              value = candidate;
+              pick = k + 1;
+            }
+          }
+        }
+        next[c] = value;
+        if (picked != nullptr) {
+          picked[c] = static_cast<std::uint16_t>(pick);
+        }
+      });
+      auto* const made = next;
+      next = best;
+      best = made;
+    }
+
+    bool const feasible = best[room] != nothing;
+    outcome.result = {feasible ? best[room] : 0, feasible ? best[room] : 0, classes * (room + 1),
+                      feasible ? certificate_status::optimal : certificate_status::infeasible};
+    auto const* const found = best;
+    if (curve.data != nullptr) {
+      team.for_each(largest_capacity + 1, [=, this](index_t c) {
+        curve(problem, c) =
+            c <= room && found[c] != nothing ? found[c] : double_of(0xfff0000000000000u);
+      });
+    }
+    team.single([=, this] {
+      if (choices.data != nullptr) {
+        index_t c = room;
+        for (index_t l = classes; l-- > 0;) {
+          index_t const pick = feasible ? picks[l * (largest_capacity + 1) + c] : 0;
+          choices(problem, l) = static_cast<std::int32_t>(pick - 1);
+          c -= pick > 0 ? static_cast<index_t>(weights(problem, l, pick - 1)) : 0;
+        }
+      }
+      reports[problem] = outcome;
+    });
+  }
+
+ private:
+  /// Marks a weight that no choice has. No sum of values comes near it.
+  static constexpr double nothing = lowest<double>;
+
+  [[nodiscard]] PLIMSOLL_HD index_t picks_size() const {
+    return choices.data == nullptr ? 0 : weights.extent(1) * (largest_capacity + 1);
+  }
+  [[nodiscard]] PLIMSOLL_HD index_t capacity_of(index_t problem) const {
+    return capacity.data == nullptr ? largest_capacity : static_cast<index_t>(capacity[problem]);
+  }
+  [[nodiscard]] PLIMSOLL_HD index_t options_of(index_t problem, index_t l) const {
+    return counts.data == nullptr ? weights.extent(2) : counts(problem, l);
+  }
+
+  template <class Team>
+  PLIMSOLL_HD problem_report refuse(Team& team, index_t problem) const {
+    problem_report outcome;
+    index_t const room = capacity_of(problem);
+    if (room < 0 || room > largest_capacity) {
+      outcome.what = fault::capacity;
+      outcome.got = static_cast<double>(room);
+      outcome.where = largest_capacity;
+      return outcome;
+    }
+    index_t const classes = weights.extent(1);
+    index_t const width = weights.extent(2);
+    index_t const empty = team.min(classes, [=, this](index_t l) {
+      index_t const options = options_of(problem, l);
+      return options < 1 || options > width ? l : classes;
+    });
+    if (empty < classes) {
+      outcome.what = fault::option_count;
+      outcome.got = static_cast<double>(options_of(problem, empty));
+      outcome.where = empty;
+      outcome.also = width;
+      return outcome;
+    }
+    index_t const cells = classes * width;
+    index_t const bad = team.min(cells, [=, this](index_t i) {
+      index_t const l = i / width;
+      index_t const k = i % width;
+      bool const good = k >= options_of(problem, l) ||
+                        (weights(problem, l, k) >= 0 && is_value(values(problem, l, k)));
+      return good ? cells : i;
+    });
+    if (bad < cells) {
+      outcome.where = bad / width;
+      outcome.also = bad % width;
+      auto const weight = weights(problem, outcome.where, outcome.also);
+      outcome.what = weight < 0 ? fault::weight : fault::value;
+      outcome.got = weight < 0 ? static_cast<double>(weight)
+                               : static_cast<double>(values(problem, outcome.where, outcome.also));
+    }
+    return outcome;
+  }
+
+  /// Sums of fewer than 2^40 of these stay far from the ends of double. False for NaN.
+  template <class T>
+  [[nodiscard]] PLIMSOLL_HD static bool is_value(T value) {
+    auto const v = static_cast<double>(value);
+    return v > -0x1p960 && v < 0x1p960;
+  }
+};
+
+}  // namespace plimsoll::inline PLIMSOLL_ABI::detail

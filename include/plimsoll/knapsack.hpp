@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// One option of every class, so that their values add up to the most that a capacity allows.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/knapsack.hpp>
+#include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/report.hpp>
+#include <plimsoll/error.hpp>
+#include <plimsoll/execution.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll::inline PLIMSOLL_ABI {
+
+/// How much of the capacity the weights take.
+enum class filling : std::int32_t {
+  at_most,  ///< no more than it
+  exactly   ///< all of it
+};
+
+/// How many options of a class are chosen.
+enum class choosing : std::int32_t {
+  one,         ///< one of every class
+  at_most_one  ///< one or none; none weighs nothing and is worth nothing
+};
+
+/// What a knapsack may hold. Arrays lie in the policy's memory.
+struct knapsack_options {
+  /// What the weights may add up to, 0 to 2^40; of all problems, or the largest of `capacities`.
+  index_t capacity = 0;
+  filling fill = filling::at_most;
+  choosing choose = choosing::one;
+  /// `[problems]`: a capacity for each problem, 0 to `capacity`. Empty: `capacity`.
+  vector_ref<std::int64_t const> capacities = {};
+  /// `[problems, classes]`: how many options a class has, at least 1; what is behind them is not
+  /// read. Empty: all.
+  matrix_ref<std::int32_t const> option_count = {};
+};
+
+/// Weights of options: int32, int64 or generated.
+template <class M, int Rank>
+concept weight_view =
+    detail::readable<M, Rank> && (std::same_as<detail::normalized_value_t<M, Rank>, std::int32_t> ||
+                                  std::same_as<detail::normalized_value_t<M, Rank>, std::int64_t>);
+
+/// Values of options: float, double or generated.
+template <class M, int Rank>
+concept value_view =
+    detail::readable<M, Rank> && (std::same_as<detail::normalized_value_t<M, Rank>, float> ||
+                                  std::same_as<detail::normalized_value_t<M, Rank>, double>);
+
+namespace detail {
+
+inline void expect_capacity(std::string_view name, knapsack_options const& options) {
+  expect_between(name, "options.capacity", 0, index_t{1} << 40, options.capacity, "as capacity");
+}
+
+template <class Policy, class Weights, class Values>
+std::vector<certificate> knapsack(std::string_view name, Policy const& policy, Weights weights,
+                                  Values values, knapsack_options const& options,
+                                  matrix_ref<std::int32_t> choices, matrix_ref<double> curve) {
+  index_t const problems = weights.extent(0);
+  index_t const classes = weights.extent(1);
+  expect_between(name, "weights", classes > 0 ? 1 : 0, expert_limit, weights.extent(2), "options");
+  expect_extent(name, "values", problems, values.extent(0), "problems");
+  expect_extent(name, "values", classes, values.extent(1), "classes");
+  expect_extent(name, "values", weights.extent(2), values.extent(2), "options");
+  expect_capacity(name, options);
+  if (options.capacities.data != nullptr) {
+    expect_extent(name, "options.capacities", problems, options.capacities.extent(0), "problems");
+  }
+  if (options.option_count.data != nullptr) {
+    expect_extent(name, "options.option_count", problems, options.option_count.extent(0),
+                  "problems");
+    expect_extent(name, "options.option_count", classes, options.option_count.extent(1), "classes");
+  }
+  auto const context = resolve(policy);
+  buffer<problem_report, std::remove_const_t<decltype(context)>> const reports(context, problems);
+  launch(context, problems,
+         knapsack_body<Weights, Values>{weights, values, options.option_count, options.capacities,
+                                        options.capacity, options.fill == filling::exactly,
+                                        options.choose == choosing::at_most_one, choices, curve,
+                                        reports.data()});
+  return collect(name, reports);
+}
+
+}  // namespace detail
+
+/// @brief Solves multiple-choice knapsack problems: picks one option of every class so that the
+/// values add up to the most that the capacity allows.
+///
+/// Where several choices are best, classes are looked at from the last to the first, and each takes
+/// none if it may, or else its first option that leads to the best value. CRAFT shares replicas
+/// among layers this way (algorithm 2; a class is a layer, an option a number of replicas).
+///
+/// @param weights `[problems, classes, options]` int32, int64 or generated, at least 0, in the
+///   policy's memory
+/// @param values `[problems, classes, options]` float, double or generated, any sign, below 2^960
+/// @param options capacity, how it is filled, and what may be left out
+/// @param[out] choices `[problems, classes]` int32: the option of every class; -1 for none, and for
+///   all classes of a problem that has no solution
+/// @return per problem: the sum of the values, added in the order of the classes, with bound equal
+///   to value and status optimal; 0 and status infeasible where no choice keeps to the capacity.
+///   work = cells of the table
+/// @throws invalid_input for shapes and options; for values, naming problem, class and option, in
+///   which case `choices` is unspecified
+/// @complexity O(classes * capacity * options) per problem
+/// @workspace 2 bytes per class and unit of capacity and 16 bytes per unit of capacity, for each
+///   problem in flight, and 64 bytes per problem, from the policy
+/// @stream synchronises once
+/// @determinism the same bits under every policy: every sum is made in the order of the classes
+template <execution_policy P, weight_view<3> Weights, value_view<3> Values,
+          output_of<std::int32_t, 2> Choices>
+std::vector<certificate> knapsack(P const& policy, Weights const& weights, Values const& values,
+                                  knapsack_options const& options, Choices&& choices) {
+  constexpr char const* name = "knapsack";
+  auto const weight = detail::normalize<3>(weights);
+  matrix_ref<std::int32_t> const chosen = detail::normalize<2>(choices);
+  detail::expect_extent(name, "choices", weight.extent(0), chosen.extent(0), "problems");
+  detail::expect_extent(name, "choices", weight.extent(1), chosen.extent(1), "classes");
+  return detail::knapsack(name, policy, weight, detail::normalize<3>(values), options, chosen, {});
+}
+
+/// @brief The best value for every capacity up to `options.capacity`, from one table.
+///
+/// @param[out] best `[problems, options.capacity + 1]` double: element c is what `knapsack` attains
+///   with capacity c; minus infinity where that has no solution, and beyond the problem's capacity
+/// @return as `knapsack`, for the problems' capacities
+/// @workspace 16 bytes per unit of capacity for each problem in flight, and 64 bytes per problem
+///
+/// Everything else as `knapsack`.
+template <execution_policy P, weight_view<3> Weights, value_view<3> Values,
+          output_of<double, 2> Best>
+std::vector<certificate> knapsack_curve(P const& policy, Weights const& weights,
+                                        Values const& values, knapsack_options const& options,
+                                        Best&& best) {
+  constexpr char const* name = "knapsack_curve";
+  auto const weight = detail::normalize<3>(weights);
+  matrix_ref<double> const curve = detail::normalize<2>(best);
+  detail::expect_capacity(name, options);  // the next lines count on it
+  detail::expect_extent(name, "best", weight.extent(0), curve.extent(0), "problems");
+  detail::expect_extent(name, "best", options.capacity + 1, curve.extent(1),
+                        "capacities (options.capacity + 1)");
+  return detail::knapsack(name, policy, weight, detail::normalize<3>(values), options, {}, curve);
+}
+
+}  // namespace plimsoll
