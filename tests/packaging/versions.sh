@@ -50,7 +50,7 @@ expect CHANGELOG.md "$(sed -nE '/^## /{s/^## ([^ ]+).*/\1/p;q}' CHANGELOG.md)"
 grep -q 'find_package(plimsoll [0-9]' README.md || { echo "README.md: no find_package(plimsoll <version>" >&2; bad=1; }
 while IFS=: read -r file text; do
   expect "$file" "${text##*[ /]}" "${version%.*}"
-done < <(grep -roE --include='*.md' 'find_package\(plimsoll [0-9.]+' README.md docs)
+done < <(grep -roE --include='*.md' --include=CMakeLists.txt 'find_package\(plimsoll [0-9.]+' README.md docs examples)
 while IFS=: read -r file text; do
   expect "$file" "${text##*/}"
 done < <(grep -roE --include='*.md' '\bplimsoll/[0-9]+\.[0-9.]*[0-9]' README.md docs)
