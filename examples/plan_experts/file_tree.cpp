@@ -23,14 +23,6 @@ namespace {
 using json = nlohmann::json;
 using std::to_string;
 
-/// "line 3, column 7" of a byte.
-[[nodiscard]] std::string position(std::string_view bytes, std::size_t at) {
-  auto const before = bytes.substr(0, at);
-  auto const line = std::count(before.begin(), before.end(), '\n') + 1;
-  std::size_t const line_start = before.rfind('\n') + 1;  // npos + 1 is 0
-  return "line " + to_string(line) + ", column " + to_string(before.size() - line_start + 1);
-}
-
 /// Built from the parser's events, where anchors (a small file that is a huge tree), duplicate keys
 /// and deep nesting can be refused in time.
 class yaml_tree : public YAML::EventHandler {
@@ -166,7 +158,8 @@ json tree_of_json(std::string_view bytes, std::string const& file) {
   try {
     return json::parse(bytes, check_keys);
   } catch (json::parse_error const& e) {
-    throw file_error(file, "JSON", "a mistake at " + position(bytes, e.byte > 0 ? e.byte - 1 : 0));
+    throw file_error(file, "JSON",
+                     "a mistake at " + position_in(bytes, e.byte > 0 ? e.byte - 1 : 0));
   } catch (json::out_of_range const&) {
     throw file_error(file, "numbers that fit in 64 bits", "one that does not");
   }

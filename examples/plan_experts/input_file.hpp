@@ -3,6 +3,7 @@
 /// What all readers of files share: the error that names a file, and the bytes of one.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstddef>
@@ -46,6 +47,15 @@ class file_error : public std::runtime_error {
     result += (c >= ' ' && c <= '~') ? c : '?';
   }
   return result + (text.size() > longest ? "...'" : "'");
+}
+
+/// "line 3, column 7" of the byte at `at`, which counts from 0.
+[[nodiscard]] inline std::string position_in(std::string_view text, std::size_t at) {
+  auto const before = text.substr(0, at);
+  auto const line = std::count(before.begin(), before.end(), '\n') + 1;
+  std::size_t const line_start = before.rfind('\n') + 1;  // npos + 1 is 0
+  return "line " + std::to_string(line) + ", column " +
+         std::to_string(before.size() - line_start + 1);
 }
 
 /// Told how many bytes were read, and of how many; 0 where nobody knows.

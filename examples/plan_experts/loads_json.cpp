@@ -163,12 +163,7 @@ class json_reader {
   /// `position` counts from 1.
   [[noreturn]] void fail_at(std::size_t position, std::string const& expected,
                             std::string const& got) const {
-    auto const before = text_.substr(0, position - 1);
-    auto const line = std::count(before.begin(), before.end(), '\n') + 1;
-    std::size_t const start_of_line = before.rfind('\n') + 1;  // 0 where there is none
-    throw file_error(file_, expected,
-                     got + " in line " + std::to_string(line) + ", column " +
-                         std::to_string(position - start_of_line));
+    throw file_error(file_, expected, got + " in " + position_in(text_, position - 1));
   }
 
   void end_value() {

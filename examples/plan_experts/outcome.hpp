@@ -70,6 +70,16 @@ struct outcome {
   return extra;
 }
 
+/// Layers that have no load in LOADS.
+[[nodiscard]] inline index_t idle_layers(outcome const& result) {
+  auto const& loads = result.comparisons.front().expert_loads;
+  index_t idle = 0;
+  for (auto layer = loads.begin(); layer != loads.end(); layer += result.after.experts) {
+    idle += std::all_of(layer, layer + result.after.experts, [](double load) { return load == 0; });
+  }
+  return idle;
+}
+
 /// Bytes of weights on the rank that holds most, where the bytes of one expert are known.
 [[nodiscard]] inline std::optional<std::int64_t> bytes_of_fullest_rank(
     plan const& p, std::optional<std::int64_t> expert_bytes) {

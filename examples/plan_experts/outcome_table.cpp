@@ -74,16 +74,6 @@ struct row {
                                          std::accumulate(extra.begin(), extra.end(), index_t{0})));
 }
 
-[[nodiscard]] std::string bytes_of(std::int64_t bytes) {
-  constexpr char const* units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-  auto value = static_cast<double>(bytes);
-  std::size_t unit = 0;
-  for (; value >= 1024 && unit + 1 < std::size(units); ++unit) {
-    value /= 1024;
-  }
-  return fmt::format("{:.{}f} {}", value, unit == 0 ? 0 : 2, units[unit]);
-}
-
 [[nodiscard]] std::string weights_of(outcome const& result) {
   auto const after = bytes_of_fullest_rank(result.after, result.expert_bytes);
   if (!after) {
@@ -93,7 +83,7 @@ struct row {
   auto const experts = result.after.layers * result.after.experts;
   auto const bare = (experts + result.after.ranks - 1) / result.after.ranks * *result.expert_bytes;
   return fmt::format("weights of the fullest rank: {}, of which replicas cost {}\n",
-                     bytes_of(*after), bytes_of(*after - bare));
+                     bytes_text(*after), bytes_text(*after - bare));
 }
 
 /// Says so where a plan is worse than what there was, which figures alone may hide.
@@ -111,12 +101,7 @@ struct row {
 }
 
 [[nodiscard]] std::string idle_layers_of(outcome const& result) {
-  plan const& p = result.after;
-  auto const& loads = result.comparisons.front().expert_loads;
-  std::int64_t idle = 0;
-  for (auto layer = loads.begin(); layer != loads.end(); layer += p.experts) {
-    idle += std::all_of(layer, layer + p.experts, [](double load) { return load == 0; });
-  }
+  index_t const idle = idle_layers(result);
   return idle == 0 ? "" : fmt::format("layers without load, which count as balanced: {}\n", idle);
 }
 
@@ -140,6 +125,16 @@ struct row {
 }
 
 }  // namespace
+
+std::string bytes_text(std::int64_t bytes) {
+  constexpr char const* units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  auto value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < std::size(units); ++unit) {
+    value /= 1024;
+  }
+  return fmt::format("{:.{}f} {}", value, unit == 0 ? 0 : 2, units[unit]);
+}
 
 std::string table_of(outcome const& result) {
   std::vector<row> const rows = rows_of(result);

@@ -3,6 +3,7 @@
 /// What plan_experts prints.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "outcome.hpp"
@@ -11,5 +12,8 @@ namespace examples {
 
 /// The sizes, a table of balancedness and the planning time, as lines of text.
 [[nodiscard]] std::string table_of(outcome const& result);
+
+/// "8.79 GiB".
+[[nodiscard]] std::string bytes_text(std::int64_t bytes);
 
 }  // namespace examples

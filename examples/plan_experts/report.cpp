@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "outcome_table.hpp"
 #include "report_style.hpp"
 
 namespace examples {
@@ -95,16 +96,6 @@ namespace {
 /// A load, to read: whole where it is large.
 [[nodiscard]] std::string load_text(double load) {
   return grouped(fmt::format("{:.{}f}", load, load < 100 && load != std::floor(load) ? 2 : 0));
-}
-
-[[nodiscard]] std::string bytes_text(double bytes) {
-  constexpr std::array<std::string_view, 6> units{"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-  std::size_t unit = 0;
-  while (bytes >= 1024 && unit + 1 < units.size()) {
-    bytes /= 1024;
-    ++unit;
-  }
-  return fmt::format("{:.{}f} {}", bytes, unit == 0 ? 0 : 2, units[unit]);
 }
 
 // ---- Numbers ----------------------------------------------------------------------------------
@@ -326,14 +317,6 @@ void fact(std::ostream& out, std::string_view name, std::string_view value) {
              : count_text(std::accumulate(extra.begin(), extra.end(), index_t{0})) + " in all";
 }
 
-[[nodiscard]] index_t idle_layers(chart_data const& d) {
-  index_t idle = 0;
-  for (index_t row = 0; row < d.layers; ++row) {
-    idle += d.total(row) == 0;
-  }
-  return idle;
-}
-
 /// What was planned, and how.
 void facts(std::ostream& out, chart_data const& d) {
   outcome const& o = d.whole;
@@ -363,9 +346,9 @@ void facts(std::ostream& out, chart_data const& d) {
   fact(out, "slots a layer", slots == slots_before ? slots : slots_before + " → " + slots);
   fact(out, "extra replicas", replicas_text(p));
   if (auto const bytes = bytes_of_fullest_rank(p, o.expert_bytes)) {
-    fact(out, "weights of the fullest rank", bytes_text(static_cast<double>(*bytes)));
+    fact(out, "weights of the fullest rank", bytes_text(*bytes));
   }
-  if (index_t const idle = idle_layers(d); idle > 0) {
+  if (index_t const idle = idle_layers(o); idle > 0) {
     fact(out, "layers without load", count_text(idle) + ", which count as balanced");
   }
   out << "</dl>\n";
