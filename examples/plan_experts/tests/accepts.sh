@@ -136,8 +136,8 @@ case_progress() {
   drifting loads.npy
   slow() { head -c 1000 loads.npy; sleep 0.5; tail -c +1001 loads.npy; }
   command -v script >/dev/null || { echo "skipped: no program 'script' for a terminal"; exit 0; }
-  export -f slow
-  script -qec "slow | '$programs/plan_experts' - --ranks 8 --slots 80 >printed" typescript </dev/null >/dev/null
+  export -f slow  # to the shell that runs it, which must be this one
+  SHELL=$BASH script -qec "slow | '$programs/plan_experts' - --ranks 8 --slots 80 >printed" typescript </dev/null >/dev/null
   grep -q 'reading -: ' typescript || fail "expected progress on the terminal: $(cat -v typescript)"
   (($(grep -o 'reading -' typescript | wc -l) <= 3)) || fail "expected at most five lines a second"
   slow | plan - --ranks 8 --slots 80 2>message >printed
