@@ -17,7 +17,8 @@
 //     PLIMSOLL_THRUST_HOST_POLICIES  thrust::host, thrust::omp::par (nvcc only)
 //     PLIMSOLL_DEVICE_POLICIES       gpu(stream), gpu(stream, resource), Thrust's (nvcc only)
 //     PLIMSOLL_POLICIES              what the file's compiler should run: the first list in host
-//                                    files, the other two under nvcc
+//                                    files, the other two under nvcc; seq alone with
+//                                    PLIMSOLL_TEST_SEQ_ONLY, where only bodies matter
 //     PLIMSOLL_LOAD_TYPES            element types of loads: five in host files, two under nvcc
 #pragma once
 
@@ -124,7 +125,9 @@ struct plimsoll::policy_traits<plimsoll_test::custom_policy> {
 TYPE_TO_STRING_AS("seq", plimsoll::seq_policy);
 TYPE_TO_STRING_AS("custom", plimsoll_test::custom_policy);
 
-#if PLIMSOLL_TEST_OMP
+#if defined(PLIMSOLL_TEST_SEQ_ONLY)
+#define PLIMSOLL_HOST_POLICIES ::plimsoll::seq_policy
+#elif PLIMSOLL_TEST_OMP
 TYPE_TO_STRING_AS("omp", plimsoll::omp_policy);
 #define PLIMSOLL_HOST_POLICIES \
   ::plimsoll::seq_policy, ::plimsoll::omp_policy, ::plimsoll_test::custom_policy
