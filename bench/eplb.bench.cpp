@@ -28,7 +28,7 @@ void eplb(benchmark::State& state) {
     benchmark::DoNotOptimize(certificates.data());
   }
 }
-BENCHMARK(eplb)->Name("goal/eplb")->Apply(as_goal);
+BENCHMARK(eplb)->Name("goal/eplb")->Apply(as_goal<>);
 
 // DeepSeek-V3 as its authors place it: 8 groups on 4 nodes of 8 ranks, 32 replicas.
 void hierarchical(benchmark::State& state) {
@@ -55,8 +55,8 @@ void peer(benchmark::State& state) {
     }
   }
 }
-BENCHMARK(peer<peers::eplb_loops>)->Name("goal/eplb/vs:loops")->Apply(as_goal);
-BENCHMARK(peer<peers::eplb_heaps>)->Name("goal/eplb/vs:heaps")->Apply(as_goal);
+BENCHMARK(peer<peers::eplb_loops>)->Name("goal/eplb/vs:loops")->Apply(as_goal<>);
+BENCHMARK(peer<peers::eplb_heaps<std::int32_t>>)->Name("goal/eplb/vs:heaps")->Apply(as_goal<>);
 
 }  // namespace
 }  // namespace plimsoll_bench

@@ -31,7 +31,7 @@ void eplb(benchmark::State& state) {
     benchmark::DoNotOptimize(certificates.data());
   }
 }
-BENCHMARK(eplb)->Name("goal/eplb")->Apply(as_goal);
+BENCHMARK(eplb)->Name("goal/eplb")->Apply(as_goal<>);
 
 }  // namespace
 }  // namespace plimsoll_bench

@@ -32,16 +32,33 @@ inline std::vector<std::int32_t> lognormal_loads(index_t layers, index_t experts
   return loads;
 }
 
+/// `[steps, layers, experts]`: every step those of `lognormal_loads`, each times a number from 0.5
+/// to 1.5 of its own.
+inline std::vector<std::int32_t> drifting_loads(index_t steps, index_t layers, index_t experts) {
+  std::vector<std::int32_t> const base = lognormal_loads(layers, experts);
+  std::vector<std::int32_t> loads;
+  loads.reserve(static_cast<std::size_t>(steps) * base.size());
+  for (index_t step = 0; step < steps; ++step) {
+    for (std::size_t i = 0; i < base.size(); ++i) {
+      double const factor = 0.5 + plimsoll::random::uniform(2, static_cast<std::uint64_t>(step), i);
+      loads.push_back(static_cast<std::int32_t>(base[i] * factor));
+    }
+  }
+  return loads;
+}
+
 inline double percentile_99(std::vector<double> const& times) {
   std::vector<double> sorted = times;
   std::sort(sorted.begin(), sorted.end());
   return sorted[(sorted.size() * 99 + 99) / 100 - 1];
 }
 
-/// A goal is the median of 200 single runs, with their 99th percentile beside it.
-inline void as_goal(benchmark::internal::Benchmark* b) {
+/// A goal is the median of 200 single runs (fewer where one takes over 50 ms), with their 99th
+/// percentile beside it.
+template <int Runs = 200>
+void as_goal(benchmark::internal::Benchmark* b) {
   b->Iterations(1)
-      ->Repetitions(200)
+      ->Repetitions(Runs)
       ->ReportAggregatesOnly()
       ->ComputeStatistics("p99", percentile_99)
       ->UseRealTime()

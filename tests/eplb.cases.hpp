@@ -27,14 +27,16 @@ struct planned {
   ints counts;
   std::vector<plimsoll::certificate> certificates;
 
-  /// `active` and `speeds` may be empty. Every plan is validated.
+  /// `active`, `speeds` and `rank_offsets` may be empty. Every plan is validated.
   template <class T>
   planned(std::vector<T> const& loads, index_t layers, index_t experts,
           plimsoll::eplb_options options, index_t slots,
-          std::vector<std::uint8_t> const& active = {}, std::vector<double> const& speeds = {}) {
+          std::vector<std::uint8_t> const& active = {}, std::vector<double> const& speeds = {},
+          ints const& rank_offsets = {}) {
     array_in<T, P> const in(loads);
     array_in<std::uint8_t, P> const active_in(active);
     array_in<double, P> const speeds_in(speeds);
+    array_in<std::int32_t, P> const offsets_in(rank_offsets);
     array_in<std::int32_t, P> map_out(layers * slots, -7);
     array_in<std::int32_t, P> counts_out(layers * experts, -7);
     if (!active.empty()) {
@@ -43,13 +45,17 @@ struct planned {
     if (!speeds.empty()) {
       options.speeds = speeds_in.view1();
     }
+    if (!rank_offsets.empty()) {
+      options.rank_offsets =
+          offsets_in.view2(offsets_in.size() / (options.ranks + 1), options.ranks + 1);
+    }
     certificates = plimsoll::eplb(make_policy<P>(), in.view2(layers, experts), options,
                                   map_out.view2(layers, slots), counts_out.view2(layers, experts));
     bool const required = options.meeting_rule == plimsoll::strictness::required;
     plimsoll::validate(
         make_policy<P>(),
         plimsoll::placement_ref{map_out.view2(layers, slots), counts_out.view2(layers, experts),
-                                options.ranks},
+                                options.ranks, options.rank_offsets},
         {.replicas_meet = required ? options.replicas_meet : plimsoll::sharing::allowed,
          .nodes = options.nodes,
          .active = options.active});
@@ -203,6 +209,79 @@ TEST_CASE_TEMPLATE("eplb: groups stay on a node where the policy says so", P, PL
   report_hash("eplb.groups", plan(8, 2, 4, eplb_policy::automatic).map,
               plan(7, 3, 6, eplb_policy::automatic).map,
               plan(8, 2, 3, eplb_policy::hierarchical).map);
+}
+
+TEST_CASE_TEMPLATE("eplb: ranks with slots as they are told", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  constexpr index_t experts = 20;
+  constexpr index_t slots = 40;
+  constexpr index_t ranks = 4;
+  auto const loads = skewed_loads(2, experts, 8);
+  auto const in = as<std::int32_t>(loads);
+  // Ranks without slots, slots without a rank, another number of them in every layer.
+  ints const offsets{0, 3, 3, 30, 37, 0, 10, 12, 20, 22};
+  planned<P> const got(in, 2, experts, {.ranks = ranks}, slots, {}, {}, offsets);
+  ints map;
+  ints counts;
+  for (index_t layer = 0; layer < 2; ++layer) {
+    auto const row = row_of(loads, layer, experts);
+    oracle::vector const begin(offsets.begin() + layer * (ranks + 1),
+                               offsets.begin() + (layer + 1) * (ranks + 1));
+    auto const copies = oracle::replicate(row, begin.back(), oracle::vector(experts, 1),
+                                          oracle::vector(experts, 1000));
+    auto const placed = oracle::place(row, copies, begin);
+    map.insert(map.end(), placed.begin(), placed.end());
+    map.resize(static_cast<std::size_t>((layer + 1) * slots), -1);
+    counts.insert(counts.end(), copies.begin(), copies.end());
+  }
+  CHECK(got.map == map);
+  CHECK(got.counts == counts);
+  report_hash("eplb.rank_offsets", got.map, got.counts);
+
+  // The offsets that it would have chosen.
+  ints const even{0, 10, 20, 30, 40, 0, 10, 20, 30, 40};
+  plimsoll::eplb_options const grouped{.ranks = ranks, .nodes = 2, .groups = 4};
+  CHECK(planned<P>(in, 2, experts, grouped, slots, {}, {}, even).map ==
+        planned<P>(in, 2, experts, grouped, slots).map);
+  // Nodes of one rank with slots and one without.
+  ints const halves{0, 20, 20, 35, 35, 0, 0, 15, 15, 40};
+  planned<P> const nodes(in, 2, experts, grouped, slots, {}, {}, halves);
+  for (index_t layer = 0; layer < 2; ++layer) {
+    ints node_of(experts, -1);
+    for (index_t slot = 0; slot < slots; ++slot) {
+      auto const e = nodes.map[static_cast<std::size_t>(layer * slots + slot)];
+      bool const first = slot < halves[static_cast<std::size_t>(layer * (ranks + 1) + 2)];
+      if (e >= 0) {
+        std::int32_t& node = node_of[static_cast<std::size_t>(e)];
+        CHECK((node == -1 || node == (first ? 0 : 1)));
+        node = first ? 0 : 1;
+      }
+    }
+    CHECK(groups_stay_together(node_of, 4));
+  }
+  plimsoll::eplb_options refined{.ranks = ranks, .refine = plimsoll::refinement::joint};
+  CHECK(planned<P>(in, 2, experts, refined, slots, {}, {}, offsets).certificates[0].value <=
+        got.certificates[0].value);
+
+  auto const message = [&](ints const& bad) -> std::string {
+    try {
+      planned<P>(in, 2, experts, {.ranks = ranks}, slots, {}, {}, bad);
+    } catch (plimsoll::invalid_input const& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  CHECK(message({0, 10, 20, 30, 40}) == "eplb: options.rank_offsets: expected 2 layers, got 1");
+  CHECK(message({0, 10, 20, 30, 40, 0, 10, 9, 30, 40}) ==
+        "eplb: rank_offsets: expected offsets that rise from 0 to at most the number of slots, got "
+        "9 in layer 1, rank 1");
+  CHECK(message({0, 10, 20, 30, 41, 0, 10, 20, 30, 40}) ==
+        "eplb: rank_offsets: expected offsets that rise from 0 to at most the number of slots, got "
+        "41 in layer 0, rank 3");
+  CHECK(message({0, 10, 20, 30, 40, 0, 5, 10, 15, 19}) ==
+        "eplb: min_copies: expected a total of at most the slots, got 20 in layer 1");
 }
 
 TEST_CASE_TEMPLATE("eplb: dead ranks, speeds and rules", P, PLIMSOLL_POLICIES) {

@@ -19,21 +19,28 @@ TEST_CASE("slot_assignment: the same bits in every team") {
        {input{{2, 2, 7, 5}, 4, {}}, input{{100, 3, 66, 40, 40, 67}, 70, some_dead},
         input{{1, 32, 31, 33}, 33, {}}, input{{5, -1}, 3, {}}, input{{5}, 2, {0, 0}}}) {
     for (bool const endpoints : {false, true}) {
+      // The same layers as two problems, of which the second starts anew.
       auto const layers = static_cast<index_t>(in.layer_slots.size());
-      ints offsets(static_cast<std::size_t>(layers * (in.ranks + 1)), -7);
-      std::vector<plimsoll::detail::problem_report> reports(1);
+      ints twice = in.layer_slots;
+      twice.insert(twice.end(), in.layer_slots.begin(), in.layer_slots.end());
+      auto const half = static_cast<std::ptrdiff_t>(layers * (in.ranks + 1));
+      ints offsets(static_cast<std::size_t>(2 * half), -7);
+      std::vector<plimsoll::detail::problem_report> reports(2);
       plimsoll::vector_ref<std::uint8_t const> active;
       if (!in.active.empty()) {
         active = plimsoll::vector_ref<std::uint8_t const>(in.active.data(), in.ranks);
       }
       plimsoll::detail::slot_assignment_body const body{
-          plimsoll::vector_ref<std::int32_t const>(in.layer_slots.data(), layers),
+          plimsoll::vector_ref<std::int32_t const>(twice.data(), 2 * layers),
+          layers,
           active,
           in.ranks,
           endpoints,
-          plimsoll::matrix_ref<std::int32_t>(offsets.data(), layers, in.ranks + 1),
+          plimsoll::matrix_ref<std::int32_t>(offsets.data(), 2 * layers, in.ranks + 1),
           reports.data()};
-      check_all_teams(body, 1, offsets, [&] { return report_values(reports); });
+      check_all_teams(body, 2, offsets, [&] { return report_values(reports); });
+      CHECK(ints(offsets.begin(), offsets.begin() + half) ==
+            ints(offsets.begin() + half, offsets.end()));
     }
   }
 }

@@ -21,8 +21,9 @@ struct plan {
 };
 
 /// The replicas of a layer, heaviest first.
-inline std::vector<std::pair<double, std::int32_t>> sorted_replicas(
-    std::int32_t const* loads, std::vector<std::int32_t> const& counts) {
+template <class Load>
+std::vector<std::pair<double, std::int32_t>> sorted_replicas(
+    Load const* loads, std::vector<std::int32_t> const& counts) {
   std::vector<std::pair<double, std::int32_t>> replicas;
   for (std::size_t e = 0; e < counts.size(); ++e) {
     for (std::int32_t copy = 0; copy < counts[e]; ++copy) {
@@ -63,9 +64,11 @@ inline plan eplb_loops(std::int32_t const* loads, std::size_t experts, std::size
   return result;
 }
 
-inline plan eplb_heaps(std::int32_t const* loads, std::size_t experts, std::size_t ranks,
-                       std::size_t slots) {
-  plan result{std::vector<std::int32_t>(slots), std::vector<std::int32_t>(experts, 1)};
+/// Every rank has the same slots in the map; -1 in those that remain empty.
+template <class Load>
+plan eplb_heaps(Load const* loads, std::size_t experts, std::size_t ranks, std::size_t slots) {
+  std::size_t const room = (slots + ranks - 1) / ranks;
+  plan result{std::vector<std::int32_t>(room * ranks, -1), std::vector<std::int32_t>(experts, 1)};
   std::priority_queue<std::pair<double, std::size_t>> heaviest;
   for (std::size_t e = 0; e < experts; ++e) {
     heaviest.emplace(static_cast<double>(loads[e]), e);
@@ -76,7 +79,6 @@ inline plan eplb_heaps(std::int32_t const* loads, std::size_t experts, std::size
     ++result.counts[e];
     heaviest.emplace(static_cast<double>(loads[e]) / result.counts[e], e);
   }
-  std::size_t const room = slots / ranks;
   using rank = std::pair<double, std::size_t>;
   std::priority_queue<rank, std::vector<rank>, std::greater<>> lightest;
   for (std::size_t r = 0; r < ranks; ++r) {

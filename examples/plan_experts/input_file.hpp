@@ -61,9 +61,10 @@ class file_error : public std::runtime_error {
 /// Told how many bytes were read, and of how many; 0 where nobody knows.
 using reading_progress = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
-/// All bytes of a file, or of the standard input where `file` is `-`.
-[[nodiscard]] inline std::string read_bytes(std::string const& file,
-                                            reading_progress const& progress = {}) {
+/// Calls `consume(piece)` for one piece after the other of a file, or of the standard input where
+/// `file` is `-`.
+template <class Consume>
+void read_pieces(std::string const& file, reading_progress const& progress, Consume&& consume) {
   errno = 0;
   bool const standard_input = file == "-";
   std::ifstream named;
@@ -71,25 +72,35 @@ using reading_progress = std::function<void(std::uint64_t done, std::uint64_t to
     named.open(file, std::ios::binary);
   }
   std::istream& stream = standard_input ? std::cin : named;
-  std::string bytes;
   if (stream) {
     std::error_code ignored;
     auto const size = standard_input ? 0 : std::filesystem::file_size(file, ignored);
     std::uint64_t const total = ignored ? 0 : size;
+    std::uint64_t done = 0;
     std::array<char, 1 << 16> chunk{};
     while (stream.read(chunk.data(), chunk.size()) || stream.gcount() > 0) {
-      bytes.append(chunk.data(), static_cast<std::size_t>(stream.gcount()));
+      std::string_view const piece(chunk.data(), static_cast<std::size_t>(stream.gcount()));
+      consume(piece);
+      done += piece.size();
       if (progress) {
-        progress(bytes.size(), total);
+        progress(done, total);
       }
     }
     if (stream.eof() && !stream.bad()) {
-      return bytes;
+      return;
     }
   }
   int const code = errno;  // a directory, for example, opens and then fails to read
   throw file_error(file, "a readable file",
                    code != 0 ? std::generic_category().message(code) : "an error while reading");
+}
+
+/// All bytes of a file, or of the standard input where `file` is `-`.
+[[nodiscard]] inline std::string read_bytes(std::string const& file,
+                                            reading_progress const& progress = {}) {
+  std::string bytes;
+  read_pieces(file, progress, [&](std::string_view piece) { bytes.append(piece); });
+  return bytes;
 }
 
 }  // namespace examples

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -39,11 +40,6 @@ template <class Number>
   std::array<char, 32> text{};
   auto const end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
   return {text.data(), end};
-}
-
-template <class Load>
-[[nodiscard]] plimsoll::tensor_ref<Load const> view_of(npy::array<Load> const& loads) {
-  return {loads.values.data(), loads.shape[0], loads.shape[1], loads.shape[2]};
 }
 
 /// Checks every step: a sum of steps may hide a negative load, or overflow.
@@ -278,21 +274,32 @@ enum class form { npy, json, csv, unknown };
   }
 }
 
-[[nodiscard]] npy::any_array parse_and_check(form named, std::string_view bytes,
-                                             std::string const& file) {
-  return std::visit([&](auto&& loads) -> npy::any_array { return checked(std::move(loads), file); },
-                    parse_as(named, bytes, file));
+[[nodiscard]] npy::any_array checked(npy::any_array loads, std::string const& file) {
+  return std::visit([&](auto& array) -> npy::any_array { return checked(std::move(array), file); },
+                    loads);
+}
+
+/// Whether a regular file begins as .npy files do.
+[[nodiscard]] bool begins_as_npy(std::string const& file) {
+  std::error_code ignored;
+  std::array<char, npy_magic.size()> begin{};
+  return std::filesystem::is_regular_file(file, ignored) &&
+         std::ifstream(file, std::ios::binary).read(begin.data(), begin.size()) &&
+         std::string_view(begin.data(), begin.size()) == npy_magic;
 }
 
 }  // namespace
 
 npy::any_array read_loads(std::string const& file, reading_progress const& progress) {
   form const named = form_of(file);  // before minutes of reading
-  return parse_and_check(named, read_bytes(file, progress), file);
+  if (named == form::npy && begins_as_npy(file)) {
+    return checked(npy::read(file, progress), file);
+  }
+  return checked(parse_as(named, read_bytes(file, progress), file), file);
 }
 
 npy::any_array parse_loads(std::string_view bytes, std::string const& file) {
-  return parse_and_check(form_of(file), bytes, file);
+  return checked(parse_as(form_of(file), bytes, file), file);
 }
 
 template <class Load>

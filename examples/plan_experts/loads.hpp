@@ -23,6 +23,7 @@
 #include <vector>
 
 #include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
 
 #include "input_file.hpp"
 #include "npy.hpp"
@@ -44,6 +45,11 @@ using plimsoll::index_t;
 template <class Load>
 [[nodiscard]] npy::array<Load> select_layers(npy::array<Load> const& loads, index_t first,
                                              index_t last);
+
+template <class Load>
+[[nodiscard]] plimsoll::tensor_ref<Load const> view_of(npy::array<Load> const& loads) {
+  return {loads.values.data(), loads.shape[0], loads.shape[1], loads.shape[2]};
+}
 
 /// The sums over the steps, `[layers, experts]`; `Load` is `std::int64_t` or `double`.
 template <class Load>

@@ -16,6 +16,7 @@
 #ifdef _OPENMP
 #include <plimsoll/execution/omp.hpp>
 #endif
+#include <plimsoll/systems/craft.hpp>
 
 #include "command_line.hpp"
 #include "evaluation.hpp"
@@ -126,20 +127,20 @@ index_t slots_to_plan(options const& o, index_t experts, index_t ranks,
   return count;
 }
 
-template <class Load>
-planning_time run_planner(options const& o, loads_ref<Load> loads,
-                          plimsoll::eplb_options const& how, plan& result) {
+/// `plan_on_host` or `plan_on_gpu`, as `policy` says.
+template <class... Arguments>
+planning_time run_planner([[maybe_unused]] std::string const& policy, Arguments&&... arguments) {
 #ifdef _OPENMP
-  if (o.policy == "omp") {
-    return plan_on_host(plimsoll::omp, loads, how, result);
+  if (policy == "omp") {
+    return plan_on_host(plimsoll::omp, arguments...);
   }
 #endif
 #if PLIMSOLL_EXAMPLES_CUDA
-  if (o.policy == "gpu") {
-    return plan_on_gpu(loads, how, result);
+  if (policy == "gpu") {
+    return plan_on_gpu(arguments...);
   }
 #endif
-  return plan_on_host(plimsoll::seq, loads, how, result);
+  return plan_on_host(plimsoll::seq, arguments...);
 }
 
 plimsoll::eplb_options eplb_options_of(options const& o, index_t experts, index_t ranks) {
@@ -161,9 +162,9 @@ plimsoll::eplb_options eplb_options_of(options const& o, index_t experts, index_
           .meeting_rule = plimsoll::strictness::required};
 }
 
-/// Plans the loads and notes in `result` how.
-plan make_plan(options const& o, npy::any_array const& loads, index_t ranks, index_t slots,
-               outcome& result) {
+/// Plans the sums of the steps and notes in `result` how.
+plan make_eplb_plan(options const& o, npy::any_array const& loads, index_t ranks, index_t slots,
+                    outcome& result) {
   auto const& shape = shape_of(loads);
   plan made(shape[1], shape[2], ranks, slots);
   auto const how = eplb_options_of(o, made.experts, ranks);
@@ -171,12 +172,63 @@ plan make_plan(options const& o, npy::any_array const& loads, index_t ranks, ind
       [&](auto const& array) {
         auto const total = total_loads(array);
         using load = typename std::remove_reference_t<decltype(total)>::value_type;
-        return run_planner(o, loads_ref<load>(total.data(), made.layers, made.experts), how, made);
+        return run_planner(o.policy, loads_ref<load>(total.data(), made.layers, made.experts), how,
+                           made);
       },
       loads);
   result.milliseconds = time.milliseconds;
   result.runs = time.runs;
   result.hierarchical = how.is_hierarchical();
+  return made;
+}
+
+/// Replicas over all layers that craft may use.
+index_t craft_budget(options const& o, index_t layers, index_t ranks) {
+  if (o.budget_bytes) {
+    return plimsoll::replica_budget(*o.budget_bytes, o.expert_bytes.value(), ranks);
+  }
+  index_t const on_each = o.replicas_per_rank.value_or(automatic_replicas);
+  if (on_each == automatic_replicas) {
+    return plimsoll::automatic_budget;
+  }
+  if (on_each > layers) {
+    throw usage_error(
+        "--replicas-per-rank",
+        "at most " + std::to_string(layers) + " with --planner craft, one for each layer to plan",
+        std::to_string(on_each));
+  }
+  return on_each * ranks;
+}
+
+/// Plans from all steps and notes in `result` how.
+plan make_craft_plan(options const& o, npy::any_array const& loads, index_t ranks,
+                     outcome& result) {
+  auto const& shape = shape_of(loads);
+  plan made(shape[1], shape[2], ranks, shape[2] + ranks);
+  auto const eplb = eplb_options_of(o, made.experts, ranks);
+  plimsoll::craft_options const how{.ranks = ranks,
+                                    .budget = craft_budget(o, made.layers, ranks),
+                                    .nodes = eplb.nodes,
+                                    .groups = eplb.groups,
+                                    .refine = eplb.refine,
+                                    .replicas_meet = eplb.replicas_meet,
+                                    .meeting_rule = eplb.meeting_rule};
+  plimsoll::craft_plan found;
+  auto const time = std::visit(
+      [&](auto const& array) { return run_planner(o.policy, view_of(array), how, made, found); },
+      loads);
+  trim(made);
+  result.milliseconds = time.milliseconds;
+  result.runs = time.runs;
+  result.hierarchical = eplb.is_hierarchical();
+  bool const automatic = how.budget == plimsoll::automatic_budget;
+  result.craft = {.chosen = automatic        ? "automatic"
+                            : o.budget_bytes ? "budget_bytes"
+                                             : "replicas_per_rank",
+                  .budget_bytes = o.budget_bytes,
+                  .replicas_per_rank = found.allocation.budget / ranks,
+                  .estimate = std::move(found.estimate),
+                  .allocation = std::move(found.allocation)};
   return made;
 }
 
@@ -214,14 +266,20 @@ outcome plan_loads(options const& o, npy::any_array const& loads, index_t rows) 
     result.after = std::move(*in_use);
     in_use.reset();
   } else {
-    result.after = make_plan(o, loads, ranks, slots_to_plan(o, shape[2], ranks, in_use), result);
+    result.after =
+        o.planner == "craft"
+            ? make_craft_plan(o, loads, ranks, result)
+            : make_eplb_plan(o, loads, ranks, slots_to_plan(o, shape[2], ranks, in_use), result);
     result.after.layer_ids = ids;
   }
   if (in_use) {
     result.before = std::move(*in_use);
     result.before_name = o.plan;
   } else {
-    result.before = trivial_plan(shape[1], shape[2], ranks, result.after.slots);
+    // Without a plan, layers cannot have different slots.
+    auto const slots = slots_of_layers(result.after);
+    result.before =
+        trivial_plan(shape[1], shape[2], ranks, slots.least == slots.most ? slots.most : shape[2]);
     result.before.layer_ids = ids;
   }
   check_bytes(result.before, o.expert_bytes);

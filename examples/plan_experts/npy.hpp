@@ -8,17 +8,23 @@
 /// compared with the size of the file before memory is asked for.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <limits>
+#include <optional>
 #include <ostream>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <type_traits>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -318,100 +324,196 @@ class header_parser {
   return static_cast<std::size_t>(count);
 }
 
-/// Calls `visit(target, source)` for every element: `source` counts through the file, `target` is
-/// the place of that element in C order.
-template <class Visit>
-void for_each_element(header const& head, std::size_t count, Visit&& visit) {
-  if (!head.fortran_order || head.shape.size() < 2) {
-    for (std::size_t i = 0; i < count; ++i) {
-      visit(i, i);
+/// Counts through the places in C order of the elements of a file.
+class element_order {
+ public:
+  explicit element_order(header const& head)
+      : shape_(head.shape), stride_(shape_.size(), 1), index_(shape_.size(), 0) {
+    in_order_ = !head.fortran_order || shape_.size() < 2;
+    for (std::size_t d = shape_.size(); d > 1; --d) {
+      stride_[d - 2] = stride_[d - 1] * static_cast<std::size_t>(shape_[d - 1]);
     }
-    return;
   }
-  std::size_t const rank = head.shape.size();
-  std::vector<std::size_t> stride(rank, 1);
-  for (std::size_t d = rank - 1; d > 0; --d) {
-    stride[d - 1] = stride[d] * static_cast<std::size_t>(head.shape[d]);
-  }
-  std::vector<std::int64_t> index(rank, 0);
-  std::size_t target = 0;
-  for (std::size_t source = 0; source < count; ++source) {
-    visit(target, source);
-    for (std::size_t d = 0; d < rank; ++d) {  // the first index varies fastest
-      target += stride[d];
-      if (++index[d] < head.shape[d]) {
+
+  [[nodiscard]] std::size_t next() {
+    std::size_t const place = place_;
+    if (in_order_) {
+      ++place_;
+      return place;
+    }
+    for (std::size_t d = 0; d < shape_.size(); ++d) {  // the first index varies fastest
+      place_ += stride_[d];
+      if (++index_[d] < shape_[d]) {
         break;
       }
-      target -= stride[d] * static_cast<std::size_t>(head.shape[d]);
-      index[d] = 0;
+      place_ -= stride_[d] * static_cast<std::size_t>(shape_[d]);
+      index_[d] = 0;
+    }
+    return place;
+  }
+
+ private:
+  std::vector<std::int64_t> shape_;
+  std::vector<std::size_t> stride_;
+  std::vector<std::int64_t> index_;
+  std::size_t place_ = 0;
+  bool in_order_ = true;
+};
+
+/// Reads a file of `size` bytes that comes in pieces. Values are decoded as they come, so that
+/// little more than they is held.
+class piecewise_reader {
+ public:
+  piecewise_reader(std::string file, std::uint64_t size) : file_(std::move(file)), size_(size) {}
+
+  void add(std::string_view piece) {
+    if (waiting_.empty()) {
+      waiting_ = piece.substr(take(piece));
+    } else {
+      waiting_ += piece;
+      waiting_.erase(0, take(waiting_));
     }
   }
-}
 
-template <class T, class Convert>
-[[nodiscard]] array<T> decode(header const& head, std::string_view data, Convert&& convert) {
-  std::size_t const count = data.size() / head.type.size;
-  array<T> result{head.shape, std::vector<T>(count)};
-  for_each_element(head, count, [&](std::size_t target, std::size_t source) {
-    char const* const bytes = data.data() + source * head.type.size;
-    result.values[target] = convert(unsigned_at(bytes, head.type.size, head.type.big_endian));
-  });
-  return result;
-}
+  [[nodiscard]] any_array finish() {
+    size_ = taken_ + waiting_.size();  // a file may change while it is read
+    if (!order_) {
+      static_cast<void>(take(waiting_));  // throws, since no more will come
+    }
+    if (decoded_ < count_ || !waiting_.empty()) {
+      throw wrong_size(size_ - values_at_);
+    }
+    return std::move(result_);
+  }
+
+ private:
+  /// Reads as much of `bytes` as can be read and returns how much that is.
+  [[nodiscard]] std::size_t take(std::string_view bytes) {
+    std::size_t const of_header = order_ ? 0 : take_header(bytes);
+    std::size_t const used = of_header + (order_ ? take_values(bytes.substr(of_header)) : 0);
+    taken_ += used;
+    return used;
+  }
+
+  /// 0 where the header's end is still to come.
+  [[nodiscard]] std::size_t take_header(std::string_view bytes) {
+    constexpr std::string_view magic = "\x93NUMPY";
+    constexpr std::size_t prefix = 8;  // the magic, the major and the minor version
+    bool const last = bytes.size() >= size_;
+    if (bytes.empty() && last) {
+      throw error(file_, "a .npy file", "an empty file");
+    }
+    if (bytes.size() < prefix && !last) {
+      return 0;
+    }
+    if (bytes.size() < prefix || bytes.substr(0, magic.size()) != magic) {
+      throw error(file_, "a .npy file, which starts with \\x93NUMPY", "a file that does not");
+    }
+    int const major = static_cast<unsigned char>(bytes[6]);
+    int const minor = static_cast<unsigned char>(bytes[7]);
+    if (major < 1 || major > 3 || minor != 0) {
+      throw error(file_, ".npy version 1.0, 2.0 or 3.0",
+                  std::to_string(major) + "." + std::to_string(minor));
+    }
+    std::size_t const length_size = major == 1 ? 2 : 4;
+    if (bytes.size() < prefix + length_size) {
+      if (!last) {
+        return 0;
+      }
+      throw error(file_, "the header's length after the version", "the end of the file");
+    }
+    std::uint64_t const length = unsigned_at(bytes.data() + prefix, length_size, false);
+    std::string_view const rest = bytes.substr(prefix + length_size);
+    if (rest.size() < length) {
+      if (!last) {
+        return 0;
+      }
+      throw error(file_, "a header of " + std::to_string(length) + " bytes",
+                  std::to_string(rest.size()) + " (truncated file)");
+    }
+    auto const head_size = static_cast<std::size_t>(length);
+    auto const head = header_parser(rest.substr(0, head_size), file_).parse();
+    values_at_ = prefix + length_size + head_size;
+    begin_values(head);
+    return values_at_;
+  }
+
+  void begin_values(header const& head) {
+    type_ = head.type;
+    shape_ = head.shape;
+    count_ = element_count(head, file_);
+    std::uint64_t const size = size_ - values_at_;
+    // Divided instead of multiplied: count * size may exceed 64 bits, size / size may not.
+    if (size / type_.size != count_ || size % type_.size != 0) {
+      throw wrong_size(size);
+    }
+    order_.emplace(head);
+    if (type_.kind == 'f') {
+      result_ = array<double>{shape_, std::vector<double>(count_)};
+    } else {
+      result_ = array<std::int64_t>{shape_, std::vector<std::int64_t>(count_)};
+    }
+  }
+
+  [[nodiscard]] error wrong_size(std::uint64_t size) const {
+    return {file_,
+            std::to_string(count_) + " values of " + std::to_string(type_.size) +
+                " bytes for shape " + to_string(shape_),
+            std::to_string(size) + (size / type_.size < count_ ? " bytes (truncated file)"
+                                                               : " bytes (trailing bytes)")};
+  }
+
+  [[nodiscard]] std::size_t take_values(std::string_view bytes) {
+    std::size_t const values = std::min(bytes.size() / type_.size, count_ - decoded_);
+    auto const decode = [&](auto& to, auto&& convert) {
+      for (std::size_t i = 0; i < values; ++i) {
+        char const* const value = bytes.data() + i * type_.size;
+        to.values[order_->next()] = convert(unsigned_at(value, type_.size, type_.big_endian));
+      }
+    };
+    if (auto* const floats = std::get_if<array<double>>(&result_)) {
+      decode(*floats, [&](std::uint64_t bits) { return to_double(bits, type_); });
+    } else {
+      decode(std::get<array<std::int64_t>>(result_),
+             [&](std::uint64_t bits) { return to_integer(bits, type_, file_); });
+    }
+    decoded_ += values;
+    return values * type_.size;
+  }
+
+  std::string file_;
+  std::uint64_t size_;
+  std::string waiting_;  ///< the begin of what is not complete
+  std::uint64_t taken_ = 0;
+  std::size_t values_at_ = 0;  ///< the size of the header
+  dtype type_;
+  std::vector<std::int64_t> shape_;
+  std::optional<element_order> order_;  ///< there after the header
+  any_array result_;
+  std::size_t count_ = 0;
+  std::size_t decoded_ = 0;
+};
 
 }  // namespace detail
 
 /// Reads the array in the bytes of a `.npy` file; `file` is the name for messages.
 [[nodiscard]] inline any_array parse(std::string_view bytes, std::string const& file) {
-  constexpr std::string_view magic = "\x93NUMPY";
-  constexpr std::size_t prefix = 8;  // the magic, the major and the minor version
-  if (bytes.empty()) {
-    throw error(file, "a .npy file", "an empty file");
-  }
-  if (bytes.size() < prefix || bytes.substr(0, magic.size()) != magic) {
-    throw error(file, "a .npy file, which starts with \\x93NUMPY", "a file that does not");
-  }
-  int const major = static_cast<unsigned char>(bytes[6]);
-  int const minor = static_cast<unsigned char>(bytes[7]);
-  if (major < 1 || major > 3 || minor != 0) {
-    throw error(file, ".npy version 1.0, 2.0 or 3.0",
-                std::to_string(major) + "." + std::to_string(minor));
-  }
-  std::size_t const length_size = major == 1 ? 2 : 4;
-  if (bytes.size() < prefix + length_size) {
-    throw error(file, "the header's length after the version", "the end of the file");
-  }
-  std::uint64_t const length = detail::unsigned_at(bytes.data() + prefix, length_size, false);
-  std::string_view const rest = bytes.substr(prefix + length_size);
-  if (rest.size() < length) {
-    throw error(file, "a header of " + std::to_string(length) + " bytes",
-                std::to_string(rest.size()) + " (truncated file)");
-  }
-  auto const head_size = static_cast<std::size_t>(length);
-  auto const head = detail::header_parser(rest.substr(0, head_size), file).parse();
-  std::string_view const data = rest.substr(head_size);
-
-  std::size_t const count = detail::element_count(head, file);
-  // Divided instead of multiplied: count * size may exceed 64 bits, data.size() / size may not.
-  if (data.size() / head.type.size != count || data.size() % head.type.size != 0) {
-    bool const truncated = data.size() / head.type.size < count;
-    throw error(file,
-                std::to_string(count) + " values of " + std::to_string(head.type.size) +
-                    " bytes for shape " + to_string(head.shape),
-                std::to_string(data.size()) +
-                    (truncated ? " bytes (truncated file)" : " bytes (trailing bytes)"));
-  }
-  if (head.type.kind == 'f') {
-    return detail::decode<double>(
-        head, data, [&](std::uint64_t bits) { return detail::to_double(bits, head.type); });
-  }
-  return detail::decode<std::int64_t>(
-      head, data, [&](std::uint64_t bits) { return detail::to_integer(bits, head.type, file); });
+  detail::piecewise_reader reader(file, bytes.size());
+  reader.add(bytes);
+  return reader.finish();
 }
 
-/// Reads a `.npy` file.
-[[nodiscard]] inline any_array read(std::string const& file) {
-  return parse(read_bytes(file), file);
+/// Reads a `.npy` file, of which it holds little more than the values.
+[[nodiscard]] inline any_array read(std::string const& file,
+                                    reading_progress const& progress = {}) {
+  std::error_code no_size;
+  auto const size = std::filesystem::file_size(file, no_size);
+  if (no_size) {  // no regular file
+    return parse(read_bytes(file, progress), file);
+  }
+  detail::piecewise_reader reader(file, size);
+  read_pieces(file, progress, [&](std::string_view piece) { reader.add(piece); });
+  return reader.finish();
 }
 
 /// Element types that can be written.

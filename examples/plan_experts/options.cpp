@@ -21,6 +21,7 @@ namespace examples {
 namespace {
 
 constexpr index_t most_layers = 1 << 20;
+constexpr std::int64_t most_bytes = std::int64_t{1} << 40;
 
 /// "3:61", "3:" or ":61".
 [[nodiscard]] row_range parse_range(std::string const& argument, std::string const& text) {
@@ -70,13 +71,60 @@ void check_policy(options const& o) {
   }
 }
 
+/// A number, or auto.
+[[nodiscard]] index_t parse_replicas(std::string const& text) {
+  constexpr index_t most = 65535;
+  index_t value = automatic_replicas;
+  if (text != "auto" && (!detail::parses(text, value) || value < 0 || value > most)) {
+    throw usage_error("--replicas-per-rank",
+                      "auto or a whole number from 0 to " + std::to_string(most), "'" + text + "'");
+  }
+  return value;
+}
+
+/// What only craft takes, and what it does not.
+void check_budget(options const& o) {
+  if (o.planner != "craft") {
+    if (o.replicas_per_rank == automatic_replicas) {
+      throw usage_error("--replicas-per-rank",
+                        "a whole number, since only --planner craft chooses one", "'auto'");
+    }
+    if (o.budget_bytes) {
+      throw usage_error("--budget-bytes", "--planner craft with it", o.planner);
+    }
+    return;
+  }
+  if (o.slots) {
+    throw usage_error("--slots",
+                      "no value with --planner craft, whose layers have different slots; "
+                      "--replicas-per-rank and --budget-bytes limit them",
+                      std::to_string(*o.slots));
+  }
+  if (!o.budget_bytes) {
+    return;
+  }
+  std::string const bytes = std::to_string(*o.budget_bytes);
+  if (o.replicas_per_rank) {
+    throw usage_error("--budget-bytes", "no value with --replicas-per-rank", bytes);
+  }
+  if (!o.expert_bytes) {
+    throw usage_error("--expert-bytes", "a value, since --budget-bytes is for so many experts",
+                      "none");
+  }
+  if (*o.budget_bytes < *o.expert_bytes) {
+    throw usage_error("--budget-bytes",
+                      "at least the " + std::to_string(*o.expert_bytes) + " bytes of one expert",
+                      bytes);
+  }
+}
+
 /// Without a planner nothing can be asked of it.
 void check_without_planner(CLI::App const& app, options const& o) {
   if (o.plan.empty()) {
     throw usage_error("--plan", "a file with the plan, since --planner is none", "no value");
   }
-  for (char const* name : {"--slots", "--replicas-per-rank", "--nodes", "--groups", "--refine",
-                           "--apart", "--policy"}) {
+  for (char const* name : {"--slots", "--replicas-per-rank", "--budget-bytes", "--nodes",
+                           "--groups", "--refine", "--apart", "--policy"}) {
     if (app.count(name) > 0) {
       throw usage_error(name, "no value with --planner none, which takes the plan as it is",
                         "'" + app.get_option(name)->results().front() + "'");
@@ -173,6 +221,8 @@ void add_options(CLI::App& app, options& o) {
       "  Of a model with 61 layers, the first three dense, 58 were measured; for SGLang:\n"
       "  plan_experts loads.npy --layer-ids 3: --model-layers 61 --ranks 64 --slots 320 \\\n"
       "    --format sglang --output location.json\n"
+      "  Replicas only where they pay, in at most 6 GB of each GPU:\n"
+      "  plan_experts loads.npy --planner craft --ranks 64 --expert-bytes 44MB --budget-bytes 6GB\n"
       "  Is a plan from old loads better than the one in use, on new loads?\n"
       "  plan_experts old.npy --layer-ids 3: --plan location.json --ranks 64 --evaluate new.npy");
   add("LOADS", o.loads,
@@ -191,9 +241,18 @@ void add_options(CLI::App& app, options& o) {
       ->check(whole_number(1, 1 << 20))
       ->type_name("P")
       ->group(planning);
-  add("--replicas-per-rank", o.replicas_per_rank, "The same as --slots experts + R x ranks")
-      ->check(whole_number(0, 65535))
+  app.add_option_function<std::string>(
+         "--replicas-per-rank",
+         [&o](std::string const& text) { o.replicas_per_rank = parse_replicas(text); },
+         wrapped("The same as --slots experts + R x ranks; with --planner craft, replicas on each "
+                 "rank over all layers together, or auto (the default there) for as many as pay"))
       ->type_name("R")
+      ->group(planning);
+  add("--budget-bytes", o.budget_bytes,
+      "With --planner craft: memory of each rank for replicas, such as 6GB; needs --expert-bytes")
+      ->transform(CLI::AsSizeValue(true))
+      ->check(whole_number(1, most_bytes))
+      ->type_name("N")
       ->group(planning);
   add("--layers", o.layers,
       "Rows of LOADS to plan, such as 3: to leave out the first three; all where not given")
@@ -212,8 +271,11 @@ void add_options(CLI::App& app, options& o) {
       ->group(planning);
 
   std::string const how = "How to plan";
-  add("--planner", o.planner, "eplb, or none to take the plan of --plan as it is")
-      ->check(one_of({"eplb", "none"}))
+  add("--planner", o.planner,
+      "eplb, craft for more replicas in layers where LOADS shows that they pay, or none to take "
+      "the "
+      "plan of --plan as it is")
+      ->check(one_of({"eplb", "craft", "none"}))
       ->type_name("NAME")
       ->capture_default_str()
       ->group(how);
@@ -256,7 +318,7 @@ void add_options(CLI::App& app, options& o) {
       ->group(compare);
   add("--expert-bytes", o.expert_bytes, "Weights of one expert in one layer, such as 44MB or 42MiB")
       ->transform(CLI::AsSizeValue(true))
-      ->check(whole_number(1, std::int64_t{1} << 40))
+      ->check(whole_number(1, most_bytes))
       ->type_name("N")
       ->group(compare);
 
@@ -283,9 +345,10 @@ void check_options(CLI::App const& app, options const& o) {
     check_without_planner(app, o);
   } else if (o.plan.empty() && !o.ranks) {
     throw usage_error("--ranks", "a value", "none");
-  } else if (o.plan.empty() && !o.slots && !o.replicas_per_rank) {
+  } else if (o.planner == "eplb" && o.plan.empty() && !o.slots && !o.replicas_per_rank) {
     throw usage_error("--slots", "a value, or one of --replicas-per-rank", "none");
   }
+  check_budget(o);
   check_nodes(o);
   static_cast<void>(rows_to_plan(o));
   check_files(o);

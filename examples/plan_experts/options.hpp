@@ -23,6 +23,9 @@ struct row_range {
   std::optional<index_t> last;
 };
 
+/// What --replicas-per-rank auto stands for.
+inline constexpr index_t automatic_replicas = -1;
+
 struct options {
   std::string loads;
   std::string evaluate;
@@ -36,6 +39,7 @@ struct options {
   index_t groups = 1;
   std::optional<index_t> slots;
   std::optional<index_t> replicas_per_rank;
+  std::optional<std::int64_t> budget_bytes;
   std::string layers;
   std::string layer_ids;
   std::optional<index_t> model_layers;

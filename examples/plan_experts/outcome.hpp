@@ -7,10 +7,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include <plimsoll/systems/craft.hpp>
 
 #include "plan.hpp"
 
@@ -44,9 +47,28 @@ struct comparison {
   measured_plan after;
 };
 
+/// What craft was told, and what it found.
+struct craft_outcome {
+  std::string chosen;  ///< what set the budget: "automatic", "replicas_per_rank", "budget_bytes"
+  std::optional<std::int64_t> budget_bytes = {};  ///< of each rank, where they were given
+  index_t replicas_per_rank = 0;                  ///< over all layers, at most
+  plimsoll::gain_estimate estimate = {};
+  plimsoll::replica_allocation allocation = {};
+
+  /// Balancedness without replicas, step by step, over all layers.
+  [[nodiscard]] double mean_base() const { return mean_of(estimate.base); }
+  /// The same with the replicas that layers got, by the estimate.
+  [[nodiscard]] double mean_expected() const { return mean_base() + mean_of(allocation.gain); }
+
+ private:
+  [[nodiscard]] static double mean_of(std::vector<double> const& values) {
+    return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+  }
+};
+
 /// Everything there is to print.
 struct outcome {
-  std::string planner;      ///< "eplb", "none" where the plan was only read
+  std::string planner;      ///< "eplb", "craft", "none" where the plan was only read
   std::string refinement;   ///< "none", "packing", "joint"
   std::string policy;       ///< "seq", "omp", "gpu"
   std::string before_name;  ///< "trivial", or the file of the plan before
@@ -56,10 +78,20 @@ struct outcome {
   std::optional<std::int64_t> expert_bytes = {};  ///< the weights of one expert in one layer
   std::optional<double> milliseconds = {};  ///< of one call of the planner; none where none ran
   int runs = 0;                             ///< calls whose median that is
+  std::optional<craft_outcome> craft = {};  ///< where that is the planner
   plan before = {};
   plan after = {};
   std::vector<comparison> comparisons = {};  ///< LOADS, then the file of --evaluate
 };
+
+/// How many layers got so many replicas.
+[[nodiscard]] inline std::map<std::int32_t, index_t> layers_by_replicas(craft_outcome const& c) {
+  std::map<std::int32_t, index_t> layers;
+  for (std::int32_t const replicas : c.allocation.replicas) {
+    ++layers[replicas];
+  }
+  return layers;
+}
 
 /// Replicas besides the experts, `[layers]`.
 [[nodiscard]] inline std::vector<std::int64_t> extra_replicas(plan const& p) {

@@ -64,6 +64,24 @@ template <class T>
           {"replica_count", rows_of(p.replica_count, p.layers)}};
 }
 
+[[nodiscard]] json to_json(craft_outcome const& c) {
+  auto const layers = static_cast<index_t>(c.estimate.base.size());
+  return {{"chosen", c.chosen},
+          {"budget_bytes", or_null(c.budget_bytes)},
+          {"replicas_per_rank", c.replicas_per_rank},
+          {"knee", c.allocation.knee},
+          {"budget", c.allocation.budget},
+          {"used", c.allocation.used},
+          {"mean_base", c.mean_base()},
+          {"mean_expected", c.mean_expected()},
+          {"replicas", c.allocation.replicas},
+          {"expected_gain", c.allocation.gain},
+          {"curve", c.allocation.curve},
+          {"replica_counts", c.estimate.replica_counts},
+          {"base", c.estimate.base},
+          {"gain", rows_of(c.estimate.gain, layers)}};
+}
+
 }  // namespace
 
 void write_outcome(std::ostream& out, outcome const& result) {
@@ -88,6 +106,7 @@ void write_outcome(std::ostream& out, outcome const& result) {
                        {"plan_before", result.before_name},
                        {"before", to_json(result.before, result)},
                        {"after", to_json(p, result)},
+                       {"craft", result.craft ? to_json(*result.craft) : json()},
                        {"comparisons", comparisons}};
   // A key a line: a person can look at the head of the file.
   char const* separator = "{\n";

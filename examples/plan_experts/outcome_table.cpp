@@ -61,14 +61,23 @@ struct row {
                      p.layer_ids.front(), p.layer_ids.back(), in_a_row ? "" : ", not all");
 }
 
+/// "of 5 slots", or what there is to say where ranks or layers differ.
+[[nodiscard]] std::string slots_of(plan const& p) {
+  auto const [least, most] = slots_of_layers(p);
+  if (least != most) {
+    return fmt::format("with {} to {} slots a layer", least, most);
+  }
+  return most % p.ranks == 0 ? fmt::format("of {} slots", most / p.ranks)
+                             : fmt::format("with {} slots in all", most);
+}
+
 [[nodiscard]] std::string sizes_of(outcome const& result) {
   plan const& p = result.after;
   auto const extra = extra_replicas(p);
   bool const alike = std::all_of(extra.begin(), extra.end(),
                                  [&](std::int64_t count) { return count == extra[0]; });
   return fmt::format("{} of {} experts on {} ranks {}: {}\n", layers_of(p), p.experts, p.ranks,
-                     p.slots % p.ranks == 0 ? fmt::format("of {} slots", p.slots / p.ranks)
-                                            : fmt::format("with {} slots in all", p.slots),
+                     slots_of(p),
                      alike ? fmt::format("{} extra replicas a layer", extra[0])
                            : fmt::format("{} extra replicas in all",
                                          std::accumulate(extra.begin(), extra.end(), index_t{0})));
@@ -105,6 +114,33 @@ struct row {
   return idle == 0 ? "" : fmt::format("layers without load, which count as balanced: {}\n", idle);
 }
 
+/// What craft spends on replicas, where, and what for.
+[[nodiscard]] std::string craft_of(outcome const& result) {
+  if (!result.craft) {
+    return "";
+  }
+  craft_outcome const& c = *result.craft;
+  auto const [least, most] = slots_of_ranks(result.after);
+  measured_plan const& measured = result.comparisons.front().after;
+  std::string layers;
+  for (auto const& [replicas, count] : layers_by_replicas(c)) {
+    layers += layers.empty()
+                  ? fmt::format("{} in {} {}", replicas, count, count == 1 ? "layer" : "layers")
+                  : fmt::format(", {} in {}", replicas, count);
+  }
+  return fmt::format(
+      "replicas: {} on each rank over all layers ({}), {} in all, {} used\n"
+      "slots of a rank over all layers: {}\n"
+      "replicas of a layer: {}\n"
+      "mean balancedness{}: {:.4f} without replicas, {:.4f} expected with them, {:.4f} "
+      "measured\n\n",
+      c.replicas_per_rank, choice_text(c), c.allocation.budget,
+      c.allocation.used == c.allocation.budget ? "all" : fmt::format("{}", c.allocation.used),
+      least == most ? fmt::format("{}", least) : fmt::format("{} to {}", least, most), layers,
+      measured.per_step ? " step by step" : "", c.mean_base(), c.mean_expected(),
+      (measured.per_step ? *measured.per_step : measured.summed).mean);
+}
+
 [[nodiscard]] std::string planner_of(outcome const& result) {
   std::string const before =
       result.before_name == "trivial"
@@ -125,6 +161,17 @@ struct row {
 }
 
 }  // namespace
+
+std::string choice_text(craft_outcome const& c) {
+  if (c.chosen == "automatic") {
+    return "chosen at the knee";
+  }
+  std::string const how =
+      c.budget_bytes ? "what " + bytes_text(*c.budget_bytes) + " hold" : std::string("as asked");
+  return how + (c.allocation.knee == c.replicas_per_rank
+                    ? ", which is the knee"
+                    : fmt::format("; the knee is at {}", c.allocation.knee));
+}
 
 std::string bytes_text(std::int64_t bytes) {
   constexpr char const* units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
@@ -151,8 +198,8 @@ std::string table_of(outcome const& result) {
         fmt::format("{:<{}}  {:<6}{:>9.4f}{:>16.4f}{:>9.4f}  in {}\n", r.loads, width, r.plan,
                     r.statistics.mean, r.statistics.fifth_percentile, r.statistics.worst, r.place);
   }
-  return text + "\n" + losses_of(result) + idle_layers_of(result) + weights_of(result) +
-         planner_of(result);
+  return text + "\n" + craft_of(result) + losses_of(result) + idle_layers_of(result) +
+         weights_of(result) + planner_of(result);
 }
 
 }  // namespace examples

@@ -13,6 +13,9 @@ namespace examples {
 /// The sizes, a table of balancedness and the planning time, as lines of text.
 [[nodiscard]] std::string table_of(outcome const& result);
 
+/// How the replicas on each rank were chosen: "chosen at the knee".
+[[nodiscard]] std::string choice_text(craft_outcome const& c);
+
 /// "8.79 GiB".
 [[nodiscard]] std::string bytes_text(std::int64_t bytes);
 

@@ -3,6 +3,7 @@
 /// A placement with its sizes.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -60,8 +61,56 @@ struct plan {
             .rank_offsets = {rank_offsets.data(), layers, ranks + 1}};
   }
 
+  /// The slots that a layer has.
+  [[nodiscard]] index_t slots_of(index_t layer) const {
+    return rank_offsets[static_cast<std::size_t>((layer + 1) * (ranks + 1) - 1)];
+  }
+
   friend bool operator==(plan const&, plan const&) = default;
 };
+
+/// Fewest and most slots.
+struct slot_range {
+  index_t least = 0;
+  index_t most = 0;
+};
+
+/// Of a layer.
+[[nodiscard]] inline slot_range slots_of_layers(plan const& p) {
+  slot_range range{p.slots_of(0), p.slots_of(0)};
+  for (index_t layer = 1; layer < p.layers; ++layer) {
+    range.least = std::min(range.least, p.slots_of(layer));
+    range.most = std::max(range.most, p.slots_of(layer));
+  }
+  return range;
+}
+
+/// Of a rank, over all layers.
+[[nodiscard]] inline slot_range slots_of_ranks(plan const& p) {
+  slot_range range{p.layers * p.slots, 0};
+  for (index_t rank = 0; rank < p.ranks; ++rank) {
+    index_t slots = 0;
+    for (index_t layer = 0; layer < p.layers; ++layer) {
+      auto const at = static_cast<std::size_t>(layer * (p.ranks + 1) + rank);
+      slots += p.rank_offsets[at + 1] - p.rank_offsets[at];
+    }
+    range.least = std::min(range.least, slots);
+    range.most = std::max(range.most, slots);
+  }
+  return range;
+}
+
+/// Takes away the slots at the rows' ends that no layer has.
+inline void trim(plan& p) {
+  index_t const most = slots_of_layers(p).most;
+  auto to = p.physical_to_logical.begin();
+  for (index_t layer = 0; layer < p.layers; ++layer) {
+    auto const from = p.physical_to_logical.begin() + layer * p.slots;
+    to = std::copy(from, from + most, to);
+  }
+  p.physical_to_logical.erase(to, p.physical_to_logical.end());
+  p.slots = most;
+}
 
 /// What an engine does without a plan: slot i holds expert i mod experts.
 [[nodiscard]] inline plan trivial_plan(index_t layers, index_t experts, index_t ranks,

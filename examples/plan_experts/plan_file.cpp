@@ -69,11 +69,12 @@ void for_each_rank(plan const& p, Visit&& visit) {
 }
 
 void expect_even_slots(plan const& p, std::string const& argument) {
-  if (p.slots % p.ranks != 0) {
+  auto const [least, most] = slots_of_layers(p);
+  if (least == most && most % p.ranks != 0) {
     throw plan_error(argument, "slots that the " + to_string(p.ranks) + " ranks share evenly",
-                     to_string(p.slots));
+                     to_string(most));
   }
-  auto const share = static_cast<std::size_t>(p.slots / p.ranks);
+  auto const share = static_cast<std::size_t>((p.slots + p.ranks - 1) / p.ranks);
   for_each_rank(p, [&](index_t layer, index_t rank) {
     std::size_t const own = slots_of(p, layer, rank).size();
     if (own != share) {

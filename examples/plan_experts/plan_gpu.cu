@@ -83,6 +83,31 @@ planning_time plan_with(loads_ref<Load> loads, plimsoll::eplb_options const& opt
   return time;
 }
 
+template <class Load>
+planning_time plan_with(steps_ref<Load> loads, plimsoll::craft_options const& options, plan& result,
+                        plimsoll::craft_plan& found) {
+  stream const work;
+  device_array<Load> device_loads(loads.extent(0) * result.layers * result.experts);
+  device_array<std::int32_t> slots(result.layers * result.slots);
+  device_array<std::int32_t> offsets(result.layers * (result.ranks + 1));
+  device_array<std::int32_t> replicas(result.layers * result.experts);
+  device_loads.copy_from(loads.data_handle());
+  using matrix = plimsoll::matrix_ref<std::int32_t>;
+  planning_time const time = time_of([&] {
+    found = plimsoll::craft(
+        plimsoll::gpu(work.get()),
+        steps_ref<Load>(device_loads.data(), loads.extent(0), result.layers, result.experts),
+        options, matrix(slots.data(), result.layers, result.slots),
+        matrix(offsets.data(), result.layers, result.ranks + 1),
+        matrix(replicas.data(), result.layers, result.experts));
+    work.synchronize();
+  });
+  slots.copy_to(result.physical_to_logical.data());
+  offsets.copy_to(result.rank_offsets.data());
+  replicas.copy_to(result.replica_count.data());
+  return time;
+}
+
 }  // namespace
 
 planning_time plan_on_gpu(loads_ref<std::int64_t> loads, plimsoll::eplb_options const& options,
@@ -92,6 +117,14 @@ planning_time plan_on_gpu(loads_ref<std::int64_t> loads, plimsoll::eplb_options 
 planning_time plan_on_gpu(loads_ref<double> loads, plimsoll::eplb_options const& options,
                           plan& result) {
   return plan_with(loads, options, result);
+}
+planning_time plan_on_gpu(steps_ref<std::int64_t> loads, plimsoll::craft_options const& options,
+                          plan& result, plimsoll::craft_plan& found) {
+  return plan_with(loads, options, result, found);
+}
+planning_time plan_on_gpu(steps_ref<double> loads, plimsoll::craft_options const& options,
+                          plan& result, plimsoll::craft_plan& found) {
+  return plan_with(loads, options, result, found);
 }
 
 }  // namespace examples

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Plans with EPLB, where the policy says.
+/// Plans with EPLB or CRAFT, where the policy says.
 #pragma once
 
 #include <algorithm>
@@ -8,11 +8,17 @@
 #include <cstdint>
 #include <vector>
 
+#include <plimsoll/systems/craft.hpp>
 #include <plimsoll/systems/eplb.hpp>
+#include <plimsoll/views.hpp>
 
 #include "plan.hpp"
 
 namespace examples {
+
+/// Loads `[steps, layers, experts]` on the host.
+template <class Load>
+using steps_ref = plimsoll::tensor_ref<Load const>;
 
 /// How long one call took: the median of so many.
 struct planning_time {
@@ -48,11 +54,29 @@ template <class Policy, class Load>
   });
 }
 
+/// Plans into `result`, whose slots are at least the experts and the largest replica count.
+template <class Policy, class Load>
+[[nodiscard]] planning_time plan_on_host(Policy const& policy, steps_ref<Load> loads,
+                                         plimsoll::craft_options const& options, plan& result,
+                                         plimsoll::craft_plan& found) {
+  using matrix = plimsoll::matrix_ref<std::int32_t>;
+  return time_of([&] {
+    found = plimsoll::craft(policy, loads, options,
+                            matrix(result.physical_to_logical.data(), result.layers, result.slots),
+                            matrix(result.rank_offsets.data(), result.layers, result.ranks + 1),
+                            matrix(result.replica_count.data(), result.layers, result.experts));
+  });
+}
+
 /// The same on the first GPU. Defined in plan_gpu.cu, so only in builds with CUDA. Throws
 /// `plimsoll::cuda_error`, also where there is no GPU.
 planning_time plan_on_gpu(loads_ref<std::int64_t> loads, plimsoll::eplb_options const& options,
                           plan& result);
 planning_time plan_on_gpu(loads_ref<double> loads, plimsoll::eplb_options const& options,
                           plan& result);
+planning_time plan_on_gpu(steps_ref<std::int64_t> loads, plimsoll::craft_options const& options,
+                          plan& result, plimsoll::craft_plan& found);
+planning_time plan_on_gpu(steps_ref<double> loads, plimsoll::craft_options const& options,
+                          plan& result, plimsoll::craft_plan& found);
 
 }  // namespace examples

@@ -9,17 +9,20 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <numeric>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "outcome_table.hpp"
+#include "report_craft.hpp"
+#include "report_parts.hpp"
 #include "report_style.hpp"
 
 namespace examples {
 namespace {
+
+using namespace report_parts;
 
 // ---- Text -------------------------------------------------------------------------------------
 
@@ -81,17 +84,6 @@ namespace {
 [[nodiscard]] std::string file_name(std::string_view name) {
   return "<bdi>" + escaped(name) + "</bdi>";
 }
-
-/// 1234567 as 1,234,567.
-[[nodiscard]] std::string grouped(std::string digits) {
-  std::size_t const end = std::min(digits.find('.'), digits.size());
-  for (std::size_t i = end; i > 3; i -= 3) {
-    digits.insert(i - 3, 1, ',');
-  }
-  return digits;
-}
-
-[[nodiscard]] std::string count_text(std::int64_t n) { return grouped(fmt::format("{}", n)); }
 
 /// A load, to read: whole where it is large.
 [[nodiscard]] std::string load_text(double load) {
@@ -159,38 +151,7 @@ constexpr double smallest_scale = 1.2;
   return result;
 }
 
-/// Where an axis of `ids` has labels: few enough for a narrow window, and at round ids where all
-/// ids follow one another.
-[[nodiscard]] std::vector<std::size_t> ticks(std::vector<std::int64_t> const& ids) {
-  auto const count = static_cast<std::int64_t>(ids.size());
-  std::int64_t step = 1;
-  for (int i = 0; count / step > 10; ++i) {
-    step = i % 3 == 1 ? step / 2 * 5 : step * 2;  // 1, 2, 5, 10, ...
-  }
-  std::int64_t const first = ids.back() - ids.front() + 1 == count ? ids.front() : 0;
-  std::vector<std::size_t> result;
-  for (std::int64_t i = 0; i < count; ++i) {
-    if ((first + i) % step == 0) {
-      result.push_back(static_cast<std::size_t>(i));
-    }
-  }
-  return result;
-}
-
 // ---- Charts -----------------------------------------------------------------------------------
-
-/// Widths are per cent, heights pixels: charts follow the window, and text keeps its size.
-[[nodiscard]] double percent(index_t i, index_t count) {
-  return 100.0 * static_cast<double>(i) / static_cast<double>(count);
-}
-
-/// A section of the page: `body` writes what follows the lead.
-void section(std::ostream& out, std::string_view id, std::string_view title, std::string_view lead,
-             std::function<void()> const& body) {
-  fmt::print(out, "<section id=\"{}\">\n<h2>{}</h2>\n<p>{}</p>\n", id, title, lead);
-  body();
-  out << "</section>\n";
-}
 
 void key_of_sides(std::ostream& out, std::string_view rest = "") {
   out << "<div class=\"key\">";
@@ -202,15 +163,6 @@ void key_of_sides(std::ostream& out, std::string_view rest = "") {
         side_classes[side], side_names[side]);
   }
   out << rest << "</div>\n";
-}
-
-/// The begin of a chart as wide as its place and `height` pixels high.
-void open_svg(std::ostream& out, std::int64_t height, std::string_view label,
-              std::string_view attributes = "") {
-  fmt::print(out,
-             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"100%\" height=\"{}\" role=\"img\" "
-             "aria-label=\"{}\"{}>\n",
-             height, label, attributes);
 }
 
 /// Two bars, for one number before and after.
@@ -283,6 +235,11 @@ void fact(std::ostream& out, std::string_view name, std::string_view value) {
   fmt::print(out, "<div><dt>{}</dt><dd>{}</dd></div>\n", name, value);
 }
 
+/// "5", or "5 to 6".
+[[nodiscard]] std::string range_text(std::int64_t low, std::int64_t high) {
+  return low == high ? count_text(low) : count_text(low) + " to " + count_text(high);
+}
+
 /// "320 (5 a rank)", or "80 (11 to 12 a rank)" where ranks or layers differ.
 [[nodiscard]] std::string slots_text(plan const& p) {
   std::int64_t low = p.slots;
@@ -295,8 +252,8 @@ void fact(std::ostream& out, std::string_view name, std::string_view value) {
       high = std::max(high, slots);
     }
   }
-  return fmt::format("{} ({} a rank)", count_text(p.slots),
-                     low == high ? count_text(low) : count_text(low) + " to " + count_text(high));
+  auto const [least, most] = slots_of_layers(p);
+  return fmt::format("{} ({} a rank)", range_text(least, most), range_text(low, high));
 }
 
 [[nodiscard]] std::string layers_text(plan const& p) {
@@ -345,6 +302,11 @@ void facts(std::ostream& out, chart_data const& d) {
   std::string const slots_before = slots_text(o.before);
   fact(out, "slots a layer", slots == slots_before ? slots : slots_before + " → " + slots);
   fact(out, "extra replicas", replicas_text(p));
+  if (o.craft) {
+    fact(out, "replicas on each rank",
+         fmt::format("{} over all layers, {}", count_text(o.craft->replicas_per_rank),
+                     choice_text(*o.craft)));
+  }
   if (auto const bytes = bytes_of_fullest_rank(p, o.expert_bytes)) {
     fact(out, "weights of the fullest rank", bytes_text(*bytes));
   }
@@ -659,6 +621,9 @@ constexpr std::string_view heat_lead =
 void sections_of_loads(std::ostream& out, chart_data const& d) {
   section(out, "balancedness-0", "Balancedness of the layers", balance_lead,
           [&] { balance_chart(out, d); });
+  if (d.whole.craft) {
+    write_craft_sections(out, d.whole);
+  }
   section(out, "heat-map-0", "Where the load is", heat_lead, [&] { heat_maps(out, d); });
   section(out, "hottest-experts-0", "The hottest experts",
           "Those of all layers whose load is the most times the layer’s mean load of an expert. "

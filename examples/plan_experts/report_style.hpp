@@ -73,6 +73,10 @@ td i{font-style:normal;font-weight:400;color:var(--soft)}
 .key{display:flex;flex-wrap:wrap;gap:4px 20px;font-size:13px;margin:0 0 12px}
 .key span{display:inline-flex;align-items:center;gap:7px}
 .axes{padding:8px 8px 24px 38px}
+.k{fill:none;stroke:var(--after);stroke-width:2;vector-effect:non-scaling-stroke}
+.o{fill:var(--ink)}
+.axes+h3{margin-top:16px}
+.marked{padding-top:28px}
 .panels{display:grid;gap:20px 26px}
 .panels figcaption{display:flex;justify-content:space-between;gap:8px;font-size:12px;
 color:var(--soft);margin-bottom:5px}

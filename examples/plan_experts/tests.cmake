@@ -55,6 +55,7 @@ endfunction()
 
 foreach(case IN ITEMS table same_plan_from_any_file formats plan_in_use evaluate layers
                       nodes_and_refinement report report_in_browser readme progress no_load uneven_slots
+                      craft craft_table craft_plan_in_use craft_formats
                       no_output output_replaces full_output
                       all_or_nothing refusal_keeps_the_old_file help)
   plimsoll_accepts(plan_experts.${case} ${case})
@@ -166,8 +167,51 @@ plimsoll_refuses_options(apart_in_groups
   "--apart: expected none or rank where --groups keep to nodes, got 'node'"
   ${good} --apart node --nodes 2 --groups 2 ${out})
 plimsoll_refuses_options(unknown_planner
-  "--planner: expected eplb or none, got 'elpb'. did you mean eplb\\?"
+  "--planner: expected eplb, craft or none, got 'elpb'. did you mean eplb\\?"
   ${good} --planner elpb ${out})
+plimsoll_refuses_options(planner_like_craft
+  "--planner: .*, got 'carft'. did you mean craft\\?" --planner carft --ranks 4 ${out})
+set(craft --planner craft --ranks 4)
+plimsoll_refuses_options(craft_without_ranks "--ranks: expected a value, got none" --planner craft ${out})
+plimsoll_refuses_options(slots_of_craft
+  "--slots: expected no value with --planner craft, .* --budget-bytes limit them, got 8"
+  ${craft} --slots 8 ${out})
+plimsoll_refuses_options(automatic_without_craft
+  "--replicas-per-rank: expected a whole number, since only --planner craft chooses one, got 'auto'"
+  --ranks 4 --replicas-per-rank auto ${out})
+plimsoll_refuses_options(automatic_without_planner
+  "--replicas-per-rank: expected no value with --planner none, .*, got 'auto'"
+  --planner none --plan ${inputs}/plan.json --ranks 4 --replicas-per-rank auto ${out})
+plimsoll_refuses_options(replicas_not_a_number
+  "--replicas-per-rank: expected auto or a whole number from 0 to 65535, got 'atuo'"
+  ${craft} --replicas-per-rank atuo ${out})
+plimsoll_refuses_options(negative_replicas
+  "--replicas-per-rank: expected auto or .*, got '-1'" ${craft} --replicas-per-rank -1 ${out})
+plimsoll_refuses_options(replicas_twice
+  "--replicas-per-rank: expected one value, got none or several"
+  ${craft} --replicas-per-rank 1 --replicas-per-rank auto ${out})
+plimsoll_refuses_options(many_replicas
+  "--replicas-per-rank: expected at most 2 with --planner craft, one for each layer to plan, got 3"
+  ${craft} --replicas-per-rank 3 ${out})
+plimsoll_refuses_options(bytes_without_craft
+  "--budget-bytes: expected --planner craft with it, got eplb"
+  ${good} --expert-bytes 1 --budget-bytes 1GB ${out})
+plimsoll_refuses_options(bytes_without_planner
+  "--budget-bytes: expected no value with --planner none, "
+  --planner none --plan ${inputs}/plan.json --ranks 4 --budget-bytes 1GB ${out})
+plimsoll_refuses_options(bytes_of_unknown_experts
+  "--expert-bytes: expected a value, since --budget-bytes .*, got none"
+  ${craft} --budget-bytes 1GB ${out})
+plimsoll_refuses_options(bytes_and_replicas
+  "--budget-bytes: expected no value with --replicas-per-rank, got 1000"
+  ${craft} --expert-bytes 10 --budget-bytes 1kB --replicas-per-rank auto ${out})
+plimsoll_refuses_options(bytes_below_an_expert
+  "--budget-bytes: expected at least the 44000000 bytes of one expert, got 43000000"
+  ${craft} --expert-bytes 44MB --budget-bytes 43MB ${out})
+plimsoll_refuses_options(no_bytes "--budget-bytes: expected .*, got '0'"
+  ${craft} --expert-bytes 44MB --budget-bytes 0 ${out})
+plimsoll_refuses_options(negative_bytes "--budget-bytes: expected .*, got '-5'"
+  ${craft} --expert-bytes 44MB --budget-bytes -5 ${out})
 plimsoll_refuses_options(unknown_format
   "--format: expected plimsoll, .* or npy, got 'sgl'. did you mean sglang\\?"
   ${good} --format sgl ${out})

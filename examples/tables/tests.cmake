@@ -43,6 +43,16 @@ add_custom_command(TARGET update_tables POST_BUILD VERBATIM
   COMMAND ${PLIMSOLL_BASH} ${tables}/page --update ${docs}/quality.md ${make_table})
 add_dependencies(update_tables quality)
 
+# --- replicas -------------------------------------------------------------------------------------
+add_executable(replicas ${tables}/replicas/main.cpp)
+target_link_libraries(replicas PRIVATE plimsoll_dev)
+set(make_table $<TARGET_FILE:replicas> ${docs}/craft.md)
+plimsoll_add_table_test(replicas
+  COMMAND ${tables}/page --check ${docs}/craft.md ${make_table})
+add_custom_command(TARGET update_tables POST_BUILD VERBATIM
+  COMMAND ${PLIMSOLL_BASH} ${tables}/page --update ${docs}/craft.md ${make_table})
+add_dependencies(update_tables replicas)
+
 # --- support matrix -------------------------------------------------------------------------------
 # A row is a header with a typed test, unless all primitives stand on it; systems come last.
 set(rows)
@@ -93,6 +103,9 @@ plimsoll_add_table_test(makers.performance
 plimsoll_add_table_test(makers.quality
   COMMAND ${tables}/tests/quality.sh $<TARGET_FILE:quality> $<TARGET_FILE:make_loads>
           $<TARGET_FILE:plan_experts>)
+
+plimsoll_add_table_test(makers.replicas
+  COMMAND ${tables}/tests/replicas.sh $<TARGET_FILE:replicas> $<TARGET_FILE:make_loads>)
 
 # --- compile times: measured by hand, so update_tables leaves them alone ---------------------------
 plimsoll_add_table_test(compile_times

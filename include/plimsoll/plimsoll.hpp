@@ -14,8 +14,10 @@
 #include <plimsoll/placement_maps.hpp>
 #include <plimsoll/random.hpp>
 #include <plimsoll/refinement.hpp>
+#include <plimsoll/replay.hpp>
 #include <plimsoll/replication.hpp>
 #include <plimsoll/slot_assignment.hpp>
+#include <plimsoll/systems/craft.hpp>
 #include <plimsoll/systems/eplb.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/version.hpp>

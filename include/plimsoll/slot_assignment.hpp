@@ -73,7 +73,7 @@ void slot_assignment(P const& policy, Slots const& layer_slots,
       context, 1);
   detail::launch(
       context, 1,
-      detail::slot_assignment_body{slots, options.active, options.ranks,
+      detail::slot_assignment_body{slots, slots.extent(0), options.active, options.ranks,
                                    options.ties == spacing::endpoints, offsets, reports.data()});
   detail::collect(name, reports);
 }

@@ -11,15 +11,18 @@ using plimsoll::matrix_ref, plimsoll::tensor_ref, plimsoll::vector_ref;
 
 /// Nothing calls these: compiling them is the test.
 [[maybe_unused]] void instantiate_planners(plimsoll::gpu_policy const& policy,
-                                           matrix_ref<float const> const& loads) {
+                                           matrix_ref<double const> const& loads,
+                                           tensor_ref<double const> const& steps) {
   matrix_ref<std::int32_t> ints;
   plimsoll::replicate(policy, loads, 1, {}, ints);
   plimsoll::slot_assignment(policy, vector_ref<std::int32_t>(), {.ranks = 1}, ints);
   plimsoll::place(policy, loads, ints, {.ranks = 1}, ints);
   plimsoll::place_groups(policy, loads, 1, 1, {.ranks = 1}, ints, ints);
   plimsoll::refine(policy, loads, {.ranks = 1}, {}, ints, ints);
-  plimsoll::knapsack(policy, tensor_ref<std::int32_t const>(), tensor_ref<float const>(), {}, ints);
+  plimsoll::knapsack(policy, tensor_ref<std::int32_t const>(), tensor_ref<double const>(), {}, ints);
   plimsoll::eplb(policy, loads, {.ranks = 1}, ints, ints);
+  plimsoll::replay(policy, steps, {}, {}, matrix_ref<double>());
+  plimsoll::craft(policy, steps, {.ranks = 1}, ints, ints, ints);
   plimsoll::rebalance_experts(policy, loads, 1, 1, 1, 1, ints, tensor_ref<std::int32_t>(), ints);
 }
 

@@ -105,6 +105,67 @@ case_nodes_and_refinement() {
   "$programs/check_plan" loads.npy joint.json 8 80 0.98
 }
 
+# Steps that change, on which replicas pay in some layers more than in others.
+case_craft() {
+  drifting loads.npy
+  plan loads.npy --planner craft --ranks 8 --output auto.json --json result.json --report report.html >printed
+  "$programs/check_plan" loads.npy auto.json 8 uneven 0.9
+  "$programs/check_report" report.html result.json
+  grep -q '^replicas: .* (chosen at the knee), ' printed || fail "$(cat printed)"
+  plan loads.npy --planner craft --ranks 8 --replicas-per-rank auto --output same.json
+  same auto.json same.json
+  plan loads.npy --planner craft --ranks 8 --replicas-per-rank 3 --output three.json >printed
+  grep -q '^replicas: 3 on each rank over all layers (as asked.*), 24 in all, ' printed || fail "$(cat printed)"
+  # 3 and a half experts: 3 on each rank.
+  plan loads.npy --planner craft --ranks 8 --expert-bytes 2MB --budget-bytes 7MB --output bytes.json >printed
+  grep -q '^replicas: 3 on each rank over all layers (what 6.68 MiB hold.*), 24 in all, ' printed || fail "$(cat printed)"
+  same three.json bytes.json
+  plan loads.npy --planner craft --ranks 8 --replicas-per-rank 0 --output none.json >/dev/null
+  "$programs/check_plan" loads.npy none.json 8 64 0
+  # One step, and layers of which one is planned.
+  plan "$inputs/loads.npy" --planner craft --ranks 4 --layers :1 --output one.json >/dev/null
+  plan - --planner craft --ranks 4 --layers :1 --output pipe.json <"$inputs/loads.csv" >/dev/null
+  same one.json pipe.json
+}
+
+case_craft_table() {
+  table "$inputs/steps.npy" --planner craft --ranks 5 --layer-ids 3: --expert-bytes 1MB --replicas-per-rank 1
+  diff "$expected/craft.expected" table
+}
+
+# What craft plans is a plan like any other: in use, measured on other loads, on nodes, refined.
+case_craft_plan_in_use() {
+  drifting loads.npy
+  plan loads.npy --planner craft --ranks 7 --nodes 2 --apart node --refine joint --output old.json >/dev/null
+  "$programs/check_plan" loads.npy old.json 7 uneven 0.9
+  plan loads.npy --planner none --plan old.json --evaluate loads.npy --output again.json \
+    --report report.html --json result.json >/dev/null
+  same old.json again.json
+  "$programs/check_report" report.html result.json
+  plan loads.npy --planner craft --plan old.json --layer-ids 0: --evaluate loads.npy --output new.json \
+    --report report.html --json result.json >printed
+  grep -q '^before: old.json$' printed || fail "$(cat printed)"
+  "$programs/check_plan" loads.npy new.json 7 uneven 0.9
+  "$programs/check_report" report.html result.json
+}
+
+# Formats without room for different slots say where they are, and leave no file.
+case_craft_formats() {
+  drifting loads.npy
+  local format name ranks code
+  for format in sglang trtllm vllm-ascend npy; do
+    case $format in trtllm) name=plan.yaml ;; npy) name=plan.npy ;; *) name=plan.json ;; esac
+    [[ $format == npy ]] && ranks=7 || ranks=8
+    code=0
+    plan loads.npy --planner craft --ranks $ranks --replicas-per-rank 2 --format $format --output $name \
+      --json result.json 2>message >printed || code=$?
+    ((code == 2)) || fail "expected exit code 2 of $format, got $code"
+    grep -Eq "^plan_experts: --format $format: expected .*slots.* on rank [0-9] in layer [0-9]" message ||
+      fail "$(cat message)"
+    [[ $(ls | tr '\n' ' ') == 'loads.npy message printed ' ]] || fail "expected no file, got: $(ls)"
+  done
+}
+
 case_report() {
   drifting loads.npy
   plan loads.npy --layers 1: --ranks 8 --slots 80 --evaluate loads.npy --expert-bytes 1000 \
@@ -115,6 +176,9 @@ case_report() {
 case_report_in_browser() {
   drifting loads.npy
   plan loads.npy --ranks 8 --slots 80 --evaluate loads.npy --report report.html --json result.json \
+    >/dev/null
+  bash "$expected/browse.sh" report.html result.json "$programs/check_report"
+  plan loads.npy --planner craft --ranks 8 --replicas-per-rank 2 --report report.html --json result.json \
     >/dev/null
   bash "$expected/browse.sh" report.html result.json "$programs/check_report"
 }
@@ -205,6 +269,9 @@ case_omp() {
   for threads in 1 2 5; do
     OMP_NUM_THREADS=$threads plan loads.npy --ranks 8 --slots 80 --policy omp --output omp.json
     same seq.json omp.json
+    OMP_NUM_THREADS=$threads plan loads.npy --planner craft --ranks 8 --policy omp --output craft_omp.json
+    plan loads.npy --planner craft --ranks 8 --output craft.json
+    same craft.json craft_omp.json
   done
   "$programs/check_plan" loads.npy omp.json 8 80 0.95
 }
@@ -222,6 +289,9 @@ case_gpu() {
     exit 0
   fi
   ((code == 0)) || fail "$(cat message)"
+  same seq.json gpu.json
+  plan loads.npy --planner craft --ranks 8 --policy seq --output seq.json
+  plan loads.npy --planner craft --ranks 8 --policy gpu --output gpu.json
   same seq.json gpu.json
 }
 

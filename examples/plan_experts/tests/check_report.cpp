@@ -17,6 +17,7 @@
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -182,6 +183,86 @@ void check_table(pugi::xml_document const& page, json const& result) {
   }
 }
 
+/// The marks of a chart about craft: one for each of `expected`, in order.
+std::vector<pugi::xml_node> marks(pugi::xml_document const& page, std::string const& chart,
+                                  std::string const& query, char const* attribute,
+                                  row const& expected) {
+  std::vector<pugi::xml_node> found;
+  auto const path = "//svg[@data-chart='" + chart + "']/" + query;
+  for (auto const& match_of : page.select_nodes(path.c_str())) {
+    found.push_back(match_of.node());
+  }
+  expect(found.size() == expected.size(), "a mark for each value in the chart " + chart);
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    expect(number(found[i], attribute) == expected[i],
+           std::to_string(expected[i]) + " as mark " + std::to_string(i) + " of " + chart);
+  }
+  return found;
+}
+
+/// What craft found adds up, and the page shows it.
+void check_craft(pugi::xml_document const& page, json const& result) {
+  json const& craft = result.at("craft");
+  if (craft.is_null()) {
+    expect(page.select_nodes("//*[@data-chart]").empty(), "no chart about craft");
+    return;
+  }
+  json const& ids = result.at("layer_ids");
+  auto const counts = craft.at("replica_counts").get<row>();
+  auto const base = craft.at("base").get<row>();
+  auto const replicas = craft.at("replicas").get<row>();
+  auto const gains = craft.at("expected_gain").get<row>();
+  auto const curve = craft.at("curve").get<row>();
+  expect(base.size() == ids.size() && replicas.size() == ids.size(), "a value for every layer");
+  row all_gains;
+  std::size_t with_replicas = 0;
+  for (std::size_t layer = 0; layer < ids.size(); ++layer) {
+    auto const of_layer = craft.at("gain").at(layer).get<row>();
+    expect(of_layer.size() == counts.size(), "a gain for every count");
+    all_gains.insert(all_gains.end(), of_layer.begin(), of_layer.end());
+    auto const choice = std::find(counts.begin(), counts.end(), replicas[layer]) - counts.begin();
+    bool const none = replicas[layer] == 0;
+    expect(none || choice < static_cast<std::ptrdiff_t>(counts.size()),
+           "replicas among the counts");
+    expect(gains[layer] == (none ? 0 : of_layer[static_cast<std::size_t>(choice)]),
+           "the gain of a layer's replicas");
+    with_replicas += none ? 0 : 1;
+  }
+  double const used = std::accumulate(replicas.begin(), replicas.end(), 0.0);
+  double const ranks = result.at("after").at("ranks");
+  expect(craft.at("used") == used && used <= craft.at("budget"), "replicas within the budget");
+  expect(craft.at("budget") == craft.at("replicas_per_rank").get<double>() * ranks, "the budget");
+  expect(std::abs(craft.at("mean_base").get<double>() - mean(base)) < 1e-12, "the mean base");
+  expect(std::abs(craft.at("mean_expected").get<double>() - mean(base) - mean(gains)) < 1e-12,
+         "the expected mean");
+  expect(curve.front() == 0 && std::is_sorted(curve.begin(), curve.end()), "a curve that rises");
+
+  auto const dots = marks(page, "curve", "circle[@data-each]", "data-gain", curve);
+  for (std::size_t i = 0; i < dots.size(); ++i) {
+    double const y = curve.back() == 0 ? 220 : 220 * (1 - curve[i] / curve.back());
+    expect(std::abs(number(dots[i], "cy") - y) < 1e-2, "a dot at the height of its gain");
+  }
+  marks(page, "curve", "line[@data-chosen]", "data-chosen", {craft.at("replicas_per_rank")});
+  bool const ring = craft.at("knee") != craft.at("replicas_per_rank");
+  marks(page, "curve", "circle[@data-knee]", "data-knee", ring ? row{craft.at("knee")} : row{});
+  marks(page, "gains", "rect[@data-base]", "data-layer", ids.get<row>());
+  marks(page, "gains", "rect[@data-base]", "data-base", base);
+  marks(page, "gains", "rect[@data-gain]", "data-gain", all_gains);
+  expect(page.select_nodes("//svg[@data-chart='gains']/circle").size() == with_replicas,
+         "a dot for every layer with replicas");
+  marks(page, "replicas", "rect", "data-layer", ids.get<row>());
+  for (auto const& [chart, values] :
+       {std::pair{std::string("replicas"), replicas}, {"expected-gain", gains}}) {
+    auto const attribute = "data-" + chart;
+    auto const bars = marks(page, chart, "rect", attribute.c_str(), values);
+    double const top = *std::max_element(values.begin(), values.end());
+    for (std::size_t i = 0; i < bars.size(); ++i) {
+      double const height = top == 0 ? 0 : 110 * values[i] / top;
+      expect(std::abs(number(bars[i], "height") - height) < 1e-2, "a bar as high as its value");
+    }
+  }
+}
+
 /// A screen shows half a pixel at best.
 void expect_pixels(double measured, double expected, std::string const& what) {
   expect(std::abs(measured - expected) <= std::max(0.5, 1e-3 * expected),
@@ -242,6 +323,7 @@ void check(int count, char const* const* arguments) {
   check_bars(page, result);
   check_balancedness(page, result);
   check_table(page, result);
+  check_craft(page, result);
   if (count == 6) {
     check_drawn(page, result, read_json(arguments[3]), number(arguments[4]),
                 std::string_view(arguments[5]) == "dark");

@@ -144,6 +144,14 @@ outcome small_outcome() {
   return result;
 }
 
+/// Two layers on two ranks; the second got replicas.
+craft_outcome small_craft() {
+  return {.chosen = "automatic",
+          .replicas_per_rank = 1,
+          .estimate = {{1, 2}, {0.5, 0.25}, {0.125, 0.0625, 0.25, 0.5}},
+          .allocation = {{0, 2}, {0, 0.5}, {0, 0.5, 0.625}, 1, 2, 2}};
+}
+
 }  // namespace
 
 TEST_CASE("evaluation: rank loads and statistics by their definitions") {
@@ -214,17 +222,55 @@ TEST_CASE("outcome: the table of a plan that was read, or refined on nodes") {
   result.nodes = 2;
   result.refinement = "joint";
   CHECK(last_lines() ==
-        "2 layers (3 to 5, not all) of 4 experts on 3 ranks with 7 slots in all: 4 extra replicas "
-        "in all\n"
+        "2 layers (3 to 5, not all) of 4 experts on 3 ranks with 6 to 7 slots a layer: 4 extra "
+        "replicas in all\n"
         "before: old.json\n"
         "planned in 0.250 ms (eplb, 4 groups on 2 nodes, refined by joint, seq, "
         "median of 5)\n");
   result.milliseconds.reset();
   result.before_name = "trivial";
   CHECK(last_lines() ==
-        "2 layers (3 to 5, not all) of 4 experts on 3 ranks with 7 slots in all: 4 extra replicas "
-        "in all\n"
+        "2 layers (3 to 5, not all) of 4 experts on 3 ranks with 6 to 7 slots a layer: 4 extra "
+        "replicas in all\n"
         "before: slot i holds expert i mod 4; after: the plan as it was read\n");
+}
+
+TEST_CASE("outcome: the table says what craft spends, where and what for") {
+  outcome result = small_outcome();
+  result.planner = "craft";
+  result.craft = small_craft();
+  auto const lines = [&] {
+    std::string const table = table_of(result);
+    auto const first = table.find("replicas: ");
+    return table.substr(first, table.find("\n\n", first) + 1 - first);
+  };
+  CHECK(lines() ==
+        "replicas: 1 on each rank over all layers (chosen at the knee), 2 in all, all used\n"
+        "slots of a rank over all layers: 6\n"
+        "replicas of a layer: 0 in 1 layer, 2 in 1\n"
+        "mean balancedness step by step: 0.3750 without replicas, 0.6250 expected with them, "
+        "0.8889 measured\n");
+  result.craft->chosen = "budget_bytes";
+  result.craft->budget_bytes = 3 << 19;
+  result.craft->replicas_per_rank = 2;
+  result.craft->allocation.budget = 4;
+  result.after = uneven_plan();  // ranks of 4, 5 and 4 slots
+  result.comparisons.resize(1);
+  result.comparisons[0].before.per_step.reset();
+  result.comparisons[0].after.per_step.reset();
+  result.comparisons[0].steps = 1;
+  CHECK(lines() ==
+        "replicas: 2 on each rank over all layers (what 1.50 MiB hold; the knee is at 1), 4 in "
+        "all, 2 used\n"
+        "slots of a rank over all layers: 4 to 5\n"
+        "replicas of a layer: 0 in 1 layer, 2 in 1\n"
+        "mean balancedness: 0.3750 without replicas, 0.6250 expected with them, 1.0000 measured\n");
+  CHECK(choice_text(
+            {.chosen = "replicas_per_rank", .replicas_per_rank = 3, .allocation = {.knee = 3}}) ==
+        "as asked, which is the knee");
+  CHECK(choice_text(
+            {.chosen = "replicas_per_rank", .replicas_per_rank = 3, .allocation = {.knee = 4}}) ==
+        "as asked; the knee is at 4");
 }
 
 TEST_CASE("outcome: a plan that is worse than the one before is called so") {
@@ -277,6 +323,33 @@ TEST_CASE("outcome: the JSON file says what was measured") {
       CHECK(written.at("per_step").at("worst_step") == measured.per_step->worst_step);
     }
   }
+}
+
+TEST_CASE("outcome: the JSON file has all that craft found") {
+  outcome result = small_outcome();
+  auto const json = [&] {
+    std::ostringstream out;
+    write_outcome(out, result);
+    return nlohmann::json::parse(out.str()).at("craft");
+  };
+  CHECK(json().is_null());
+  result.craft = small_craft();
+  CHECK(json() == nlohmann::json({{"chosen", "automatic"},
+                                  {"budget_bytes", nullptr},
+                                  {"replicas_per_rank", 1},
+                                  {"knee", 1},
+                                  {"budget", 2},
+                                  {"used", 2},
+                                  {"mean_base", 0.375},
+                                  {"mean_expected", 0.625},
+                                  {"replicas", {0, 2}},
+                                  {"expected_gain", {0.0, 0.5}},
+                                  {"curve", {0.0, 0.5, 0.625}},
+                                  {"replica_counts", {1, 2}},
+                                  {"base", {0.5, 0.25}},
+                                  {"gain", {{0.125, 0.0625}, {0.25, 0.5}}}}));
+  result.craft->budget_bytes = 6'000'000'000;
+  CHECK(json().at("budget_bytes") == 6'000'000'000);
 }
 
 TEST_CASE("outcome: a name that is no UTF-8 does not spoil the JSON file") {

@@ -58,18 +58,43 @@ std::string array_of(std::string const& descr, std::string const& shape, std::st
                  data);
 }
 
+// A file that comes in pieces of `length` bytes; the last may be shorter.
+npy::any_array in_pieces(std::string const& bytes, std::size_t length) {
+  npy::detail::piecewise_reader reader("f.npy", bytes.size());
+  for (std::size_t at = 0; at < bytes.size(); at += length) {
+    reader.add(std::string_view(bytes).substr(at, length));
+  }
+  return reader.finish();
+}
+
+constexpr std::size_t one_piece = std::numeric_limits<std::size_t>::max() / 2;
+
+// The values, however the file comes.
+template <class T>
+npy::array<T> values_in(std::string const& bytes) {
+  auto const values = std::get<npy::array<T>>(npy::parse(bytes, "f.npy"));
+  for (std::size_t const length : {std::size_t{1}, std::size_t{3}, std::size_t{64}}) {
+    auto const pieces = std::get<npy::array<T>>(in_pieces(bytes, length));
+    CHECK(pieces.shape == values.shape);
+    for (std::size_t i = 0; i < values.values.size(); ++i) {
+      bool const both_nan =
+          values.values[i] != values.values[i] && pieces.values.at(i) != pieces.values.at(i);
+      CHECK((both_nan || values.values[i] == pieces.values.at(i)));
+    }
+  }
+  return values;
+}
+
 npy::array<std::int64_t> integers_in(std::string const& bytes) {
-  return std::get<npy::array<std::int64_t>>(npy::parse(bytes, "f.npy"));
+  return values_in<std::int64_t>(bytes);
 }
 
-npy::array<double> doubles_in(std::string const& bytes) {
-  return std::get<npy::array<double>>(npy::parse(bytes, "f.npy"));
-}
+npy::array<double> doubles_in(std::string const& bytes) { return values_in<double>(bytes); }
 
-// What the reader says about a file that it must refuse.
-std::string refusal(std::string const& bytes) {
+// What the reader says about a file that it must refuse, which comes in pieces.
+std::string refusal(std::string const& bytes, std::size_t length) {
   try {
-    static_cast<void>(npy::parse(bytes, "f.npy"));
+    static_cast<void>(in_pieces(bytes, length));
   } catch (npy::error const& e) {
     CHECK(e.file() == "f.npy");
     CHECK(std::string(e.what()) == "f.npy: expected " + e.expected() + ", got " + e.got());
@@ -78,9 +103,33 @@ std::string refusal(std::string const& bytes) {
   return "accepted";
 }
 
+// The same however the file comes.
+std::string refusal(std::string const& bytes) {
+  std::string const message = refusal(bytes, one_piece);
+  for (std::size_t const length : {std::size_t{1}, std::size_t{7}}) {
+    CHECK(refusal(bytes, length) == message);
+  }
+  return message;
+}
+
 std::string const six_bytes = hex("01 02 03 04 05 06");
 
 }  // namespace
+
+TEST_CASE("npy: a file that changes while it is read is refused") {
+  std::string const bytes = array_of("|i1", "(6,)", six_bytes);
+  for (std::size_t const missing : {std::size_t{1}, std::size_t{6}, bytes.size() - 20}) {
+    npy::detail::piecewise_reader shrinks("f.npy", bytes.size());
+    shrinks.add(std::string_view(bytes).substr(0, bytes.size() - missing));
+    CHECK_THROWS_AS(static_cast<void>(shrinks.finish()), npy::error);
+  }
+  npy::detail::piecewise_reader grows("f.npy", bytes.size());
+  grows.add(bytes + "x");
+  CHECK_THROWS_WITH_AS(
+      static_cast<void>(grows.finish()),
+      "f.npy: expected 6 values of 1 bytes for shape (6,), got 7 bytes (trailing bytes)",
+      npy::error);
+}
 
 TEST_CASE("npy: integers of every width and byte order") {
   CHECK(integers_in(array_of("|b1", "(3,)", hex("00 01 02"))).values == integers{0, 1, 1});

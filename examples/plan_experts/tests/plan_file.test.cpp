@@ -271,6 +271,20 @@ TEST_CASE("plan_file: what is written is read again") {
   CHECK(parse_plan(text_of(hole, plan_format::plimsoll), "plan.json", request_of(hole)) == hole);
 }
 
+TEST_CASE("plan: slots that no layer has are taken away") {
+  plan p =
+      plan_of({0, 5}, 3, 2, {{0, 1, 2, 1, -1, -1}, {0, 1, 2, -1, -1, -1}}, {{0, 3, 4}, {0, 1, 3}});
+  CHECK(examples::slots_of_layers(p).least == 3);
+  CHECK(examples::slots_of_layers(p).most == 4);
+  CHECK(examples::slots_of_ranks(p).least == 3);
+  CHECK(examples::slots_of_ranks(p).most == 4);
+  plan const trimmed = plan_of({0, 5}, 3, 2, {{0, 1, 2, 1}, {0, 1, 2, -1}}, {{0, 3, 4}, {0, 1, 3}});
+  examples::trim(p);
+  CHECK(p == trimmed);
+  examples::trim(p);
+  CHECK(p == trimmed);
+}
+
 TEST_CASE("plan_file: the number of ranks is only needed where the file does not say it") {
   plan const p = small_plan();
   plan_request request = request_of(p);
@@ -420,12 +434,16 @@ TEST_CASE("plan_file: a format that cannot say it") {
   plan const odd = plan_of({2}, 3, 2, {{0, 1, 2, 0, 1}});
   plan const lopsided = plan_of({2, 3}, 3, 2, {{0, 1, 2, 0}, {0, 1, 2, 0}}, {{0, 2, 4}, {0, 3, 4}});
   plan const short_end = plan_of({7}, 2, 2, {{0, 1, -1, -1}}, {{0, 1, 2}});
+  plan const layers_differ =
+      plan_of({4, 6}, 3, 2, {{0, 1, 2, 0, 1}, {0, 1, 2, -1, -1}}, {{0, 3, 5}, {0, 2, 3}});
   plan const hole = plan_of({2, 3}, 2, 2, {{0, 1, 1, 0}, {0, 1, -1, 0}});
   for (std::string const name : {"sglang", "trtllm", "vllm-ascend", "npy"}) {
     plan_format const format = *examples::plan_format_named(name);
     std::string const expected = "--format " + name + ": expected ";
     refuses(odd, format, 10, expected + "slots that the 2 ranks share evenly, got 5");
     refuses(lopsided, format, 10, expected + "2 slots on every rank, got 3 on rank 0 in layer 3");
+    refuses(layers_differ, format, 10,
+            expected + "3 slots on every rank, got 2 on rank 1 in layer 4");
     refuses(short_end, format, 10, expected + "2 slots on every rank, got 1 on rank 0 in layer 7");
     if (name != "npy") {
       refuses(hole, format, 10, expected + "no empty slot, got one on rank 1 in layer 3");

@@ -124,6 +124,19 @@ outcome const& small() {
   return o;
 }
 
+/// The same as if craft had planned it, with a loss and a layer without replicas.
+outcome crafted() {
+  outcome o = small();
+  o.planner = "craft";
+  o.craft = {.chosen = "automatic",
+             .replicas_per_rank = 2,
+             .estimate = {{1, 2, 4},
+                          {0.5, 0.25, 0.75},
+                          {0.125, 0.1875, 0.375, 0.25, 0.375, 0.5, 0, -0.125, 0.0625}},
+             .allocation = {{4, 4, 0}, {0.375, 0.5, 0}, {0, 0.5, 0.875, 0.9375}, 2, 8, 8}};
+  return o;
+}
+
 std::string report_of(outcome const& o) {
   std::ostringstream out;
   examples::write_report(out, o);
@@ -527,6 +540,68 @@ TEST_SUITE("report") {
     CHECK(contains(text_of(hot[1]), "1 → 2"));
     CHECK(contains(text_of(hot[1]), "130 → 65"));
     CHECK(count(report_of(outcome_of(skewed(4, 8), 4, 8)), "//tr[@data-expert]") == 16);
+  }
+
+  TEST_CASE("what craft found has its charts") {
+    CHECK(count(report_of(small()), "//*[@data-chart]") == 0);
+    outcome o = crafted();
+    std::string text = report_of(o);
+    check_text(text);
+    {
+      pugi::xml_document const page = parsed(text);
+      CHECK(contains(text_of(page), "2 over all layers, chosen at the knee"));
+      CHECK(contains(text_of(page), "The line marks R = 2, chosen at the knee. The knee is where"));
+      CHECK(contains(text_of(page), "8 of 8 replicas are used, 0 in 1 layer, 4 in 2 layers."));
+      CHECK(contains(text_of(page), "expected to rise from 0.5000 to 0.7917."));
+      auto const dots = all(page, "//svg[@data-chart='curve']/circle");
+      REQUIRE(dots.size() == 4);  // no ring
+      CHECK(dots[0].attribute("cy").value() == std::string("220.000"));
+      CHECK(dots[2].attribute("cx").value() == std::string("66.667%"));
+      CHECK(number(dots[2], "data-gain") == 0.875);
+      CHECK(number(dots[3], "cy") == 0);
+      auto const marked = all(page, "//line[@data-chosen='2']");
+      REQUIRE(marked.size() == 1);
+      CHECK(marked[0].attribute("x1").value() == std::string("66.667%"));
+      auto const cells = all(page, "//svg[@data-chart='gains']/rect[@data-gain]");
+      REQUIRE(cells.size() == 9);
+      for (std::size_t i = 0; i < 9; ++i) {
+        double const gain = o.craft->estimate.gain[i];
+        CHECK(number(cells[i], "data-gain") == gain);
+        CHECK(number(cells[i], "data-layer") == static_cast<double>(i / 3));
+        CHECK(number(cells[i], "fill-opacity") == doctest::Approx(std::abs(gain) / 0.5));
+        CHECK(cells[i].attribute("class").value() == std::string(gain < 0 ? "c7" : "a"));
+      }
+      CHECK(contains(text_of(cells[7]), "layer 2 with 2 more: 0.6250, -0.1250"));
+      CHECK(all(page, "//svg[@data-chart='gains']/circle").size() == 2);
+      auto const bars = all(page, "//svg[@data-chart='expected-gain']/rect");
+      REQUIRE(bars.size() == 3);
+      CHECK(number(bars[0], "height") == doctest::Approx(110 * 0.375 / 0.5));
+      CHECK(number(bars[2], "height") == 0);
+    }
+    // More than layers can use, and a knee elsewhere.
+    o.craft->chosen = "replicas_per_rank";
+    o.craft->replicas_per_rank = 200;
+    o.craft->allocation.knee = 1;
+    text = report_of(o);
+    pugi::xml_document const page = parsed(text);
+    CHECK(contains(text_of(page), "R = 200, as asked; the knee is at 1. The knee (the ring) is"));
+    CHECK(page.select_node("//line[@data-chosen]").node().attribute("x1").value() ==
+          std::string("100.000%"));
+    CHECK(all(page, "//circle[@data-knee='1']").size() == 1);
+  }
+
+  TEST_CASE("craft without anything to gain") {
+    outcome o = outcome_of({{0.0}}, 1, 1);
+    o.craft = {.chosen = "automatic",
+               .estimate = {{1}, {1.0}, {0.0}},
+               .allocation = {{0}, {0.0}, {0.0, 0.0}, 0, 0}};
+    std::string const text = report_of(o);
+    check_text(text);
+    pugi::xml_document const page = parsed(text);
+    for (pugi::xml_node const dot : all(page, "//circle[@data-each]")) {
+      CHECK(number(dot, "cy") == 220);
+    }
+    CHECK(all(page, "//svg[@data-chart='gains']/circle").empty());
   }
 
   TEST_CASE("other loads have their own table, chart and heat map") {

@@ -18,6 +18,10 @@ struct goal {
 // A goal enters with its benchmark.
 inline constexpr goal all_goals[] = {
     {"eplb", "rebalance 58 layers x 256 experts, 320 slots, 64 ranks, one core", 1500, 200},
+    {"craft",
+     "estimate, allocate and place: 3000 steps x 58 layers x 256 experts, 64 ranks, 7 replica "
+     "counts, two cores",
+     150000, 3000},
 };
 
 }  // namespace examples

@@ -5,12 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
-#include <filesystem>
-#include <fstream>
 #include <iostream>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -19,6 +15,7 @@
 #include <plimsoll/metrics.hpp>
 #include <plimsoll/systems/eplb.hpp>
 
+#include "../traces.hpp"
 #include "inputs.hpp"
 
 namespace {
@@ -137,36 +134,17 @@ std::string row_of(row const& r, input const& in) {
   return text + number(ceiling(in, all.back()), 4) + " |";
 }
 
-std::string taken_from(std::string const& page, row const& r) {
-  std::ifstream file(page);
-  if (!file) {
-    throw std::runtime_error(page + ": cannot be read");
-  }
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with(start_of(r))) {
-      return line;
-    }
-  }
-  return start_of(r) + "? | ? | ? | ? | ? | ? |";
-}
-
 void print_rows(std::string const& page) {
-  char const* const set = std::getenv("PLIMSOLL_TRACE_DIR");
-  std::string const traces = set == nullptr ? "" : set;
-  bool const readable = std::filesystem::is_directory(traces);
-  if (!readable) {
-    std::cerr << "quality: PLIMSOLL_TRACE_DIR names no folder, so rows of measured loads are those "
-                 "that "
-              << page << " has\n";
-  }
+  std::string const traces = examples::trace_folder("quality", page);
   std::cout << "| loads | ranks | slots | layers x experts | trivial | EPLB | EPLB + packing | "
                "EPLB + joint | no plan above |\n"
                "|---|---:|---:|---|---:|---:|---:|---:|---:|\n";
   for (row const& r : rows) {
     if (r.trace == nullptr) {
       std::cout << row_of(r, examples::lognormal_loads(58, 256));
-    } else if (!readable) {
-      std::cout << taken_from(page, r);
+    } else if (traces.empty()) {
+      auto const old = examples::rows_of_page(page, start_of(r));
+      std::cout << (old.empty() ? start_of(r) + "? | ? | ? | ? | ? | ? |" : old.front());
     } else {
       std::cout << row_of(r, examples::measured_loads(traces + "/" + r.trace));
     }

@@ -13,7 +13,8 @@
 
 namespace plimsoll::inline PLIMSOLL_ABI::detail {
 
-/// allocate, deallocate, to_host, zero. Specialised in host/memory.hpp and device/memory.cuh.
+/// allocate, deallocate, from_host, to_host, zero. Specialised in host/memory.hpp and
+/// device/memory.cuh.
 template <class Context>
 struct memory_of;
 
@@ -28,6 +29,11 @@ class buffer {
     if (size > 0) {
       data_ = static_cast<T*>(memory_of<Context>::allocate(context_, bytes(), alignment));
     }
+  }
+  /// A copy of elements on the host.
+  buffer(Context const& context, std::vector<T> const& elements)
+      : buffer(context, static_cast<index_t>(elements.size())) {
+    memory_of<Context>::from_host(context_, elements.data(), data_, bytes());
   }
   buffer(buffer&& other) noexcept
       : context_(other.context_),

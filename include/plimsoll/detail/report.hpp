@@ -36,8 +36,8 @@ enum class fault : std::int32_t {
   rank_entry,         ///< a list with something else than experts; `where` rank
   rank_width,         ///< more experts than a row holds; `where` rank, `also` experts
   rank_total,         ///< more experts than slots; `also` experts
-  load,               ///< a load that is negative, not a number, or 2^47 and more
-  total_load,         ///< loads of a problem that add up to 2^47 and more
+  load,               ///< a load that is negative, not a number, or 2^47 and more; `also` the step
+  total_load,         ///< loads of a problem that add up to 2^47 and more; `also` the step
   floor,              ///< an expert's least copies below 1
   cap_below_floor,    ///< an expert's most copies below its least
   floors,             ///< least copies that do not fit the slots
@@ -94,12 +94,13 @@ inline std::string spell(double value) {
   std::string const slot = ", slot " + std::to_string(report.where);
   std::string const also = std::to_string(report.also);
   std::string const in_problem = " in problem " + std::to_string(layer);
+  std::string const step = report.also < 0 ? "" : ", step " + also;
   std::string const of_class = ", class " + std::to_string(report.where);
   switch (report.what) {
     case fault::load:
-      fail(function, "loads", "values from 0 to below 2^47", got + expert);
+      fail(function, "loads", "values from 0 to below 2^47", got + expert + step);
     case fault::total_load:
-      fail(function, "loads", "a total below 2^47 per layer", got);
+      fail(function, "loads", "a total below 2^47 per layer", got + step);
     case fault::floor:
       fail(function, "min_copies", "at least 1 for every expert", got + expert);
     case fault::cap_below_floor:

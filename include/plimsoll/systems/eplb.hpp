@@ -36,8 +36,11 @@ enum class refinement : std::int32_t {
 
 /// What EPLB is told besides the loads. Arrays lie in the policy's memory.
 struct eplb_options {
-  /// Ranks, 1 to 32767. They share the slots evenly: rank r begins at floor(r * slots / ranks).
+  /// Ranks, 1 to 32767.
   index_t ranks = 0;
+  /// `[layers, ranks + 1]`, as in `placement_options`: where each rank's slots begin. Empty: evenly
+  /// spread, rank r begins at floor(r * slots / ranks), as in the reference.
+  matrix_ref<std::int32_t const> rank_offsets = {};
   /// Nodes, 1 to ranks: node n begins at rank floor(n * ranks / nodes).
   index_t nodes = 1;
   /// Groups of experts, which routers pick first; divides the experts.
@@ -59,46 +62,44 @@ struct eplb_options {
 
 namespace detail {
 
-template <class Policy, class Loads>
-std::vector<certificate> eplb(std::string_view name, Policy const& policy, Loads const& load,
-                              eplb_options const& options, matrix_ref<std::int32_t> placement,
-                              matrix_ref<std::int32_t> counts,
-                              tensor_ref<std::int32_t> const* inverse = nullptr) {
-  index_t const layers = load.extent(0);
-  index_t const experts = load.extent(1);
-  index_t const slots = placement.extent(1);
-  placement_options where{.ranks = options.ranks,
-                          .nodes = options.nodes,
-                          .active = options.active,
-                          .speeds = options.speeds,
-                          .replicas_meet = options.replicas_meet,
-                          .meeting_rule = options.meeting_rule};
+inline placement_options placement_options_of(eplb_options const& options) {
+  return {.ranks = options.ranks,
+          .rank_offsets = options.rank_offsets,
+          .nodes = options.nodes,
+          .active = options.active,
+          .speeds = options.speeds,
+          .replicas_meet = options.replicas_meet,
+          .meeting_rule = options.meeting_rule};
+}
+
+inline void expect_plannable(std::string_view name, index_t layers, index_t experts, index_t slots,
+                             eplb_options const& options) {
   expect_replicable(name, "physical_to_logical", experts, slots);
-  expect_placeable(name, layers, experts, slots, where);
+  expect_placeable(name, layers, experts, slots, placement_options_of(options));
   if (options.policy != eplb_policy::global) {
     expect_groups(name, experts, options.groups);
   }
-  expect_extent(name, "physical_to_logical", layers, placement.extent(0), "layers");
-  expect_extent(name, "replica_count", layers, counts.extent(0), "layers");
-  expect_extent(name, "replica_count", experts, counts.extent(1), "experts");
-  if (inverse != nullptr) {
-    expect_extent(name, "logical_to_physical", layers, inverse->extent(0), "layers");
-    expect_extent(name, "logical_to_physical", experts, inverse->extent(1), "experts");
-    expect_between(name, "logical_to_physical", 1, slot_limit, inverse->extent(2), "as the width");
-  }
+}
 
-  bool const hierarchical = options.is_hierarchical();
-  bool const refined = options.refine != refinement::none;
-  auto const context = resolve(policy);
-  using context_type = std::remove_const_t<decltype(context)>;
-  // Every step reports for itself. One whose input was refused reads what it finds, without harm.
-  buffer<problem_report, context_type> const reports(
-      context, layers * (2 + hierarchical + refined + (inverse != nullptr)));
+/// Steps of EPLB, each of which reports on every layer.
+inline index_t eplb_steps(eplb_options const& options) {
+  return 2 + options.is_hierarchical() + (options.refine != refinement::none);
+}
+
+/// Every step reports for itself. One whose input was refused reads what it finds, without harm.
+template <class Context, class Loads>
+void enqueue_eplb(std::string_view name, Context const& context, Loads const& load,
+                  eplb_options const& options, matrix_ref<std::int32_t> placement,
+                  matrix_ref<std::int32_t> counts, problem_report* reports) {
+  index_t const layers = load.extent(0);
+  index_t const experts = load.extent(1);
+  index_t const slots = placement.extent(1);
+  placement_options where = placement_options_of(options);
   index_t step = 0;
-  auto const next = [&] { return reports.data() + layers * step++; };
-  buffer<std::int32_t, context_type> lists;
-  if (hierarchical) {
-    lists = buffer<std::int32_t, context_type>(context, layers * (experts + options.nodes + 1));
+  auto const next = [&] { return reports + layers * step++; };
+  buffer<std::int32_t, Context> lists;
+  if (options.is_hierarchical()) {
+    lists = buffer<std::int32_t, Context>(context, layers * (experts + options.nodes + 1));
     matrix_ref<std::int32_t> const node_experts(lists.data(), layers, experts);
     matrix_ref<std::int32_t> const node_offsets(lists.data() + layers * experts, layers,
                                                 options.nodes + 1);
@@ -110,19 +111,42 @@ std::vector<certificate> eplb(std::string_view name, Policy const& policy, Loads
   }
   enqueue_replicate(context, load, slots, {.where = where}, counts, next());
   enqueue_place(context, load, counts, where, placement, next());
-  if (refined) {
+  if (options.refine != refinement::none) {
     refinement_options how;
     how.trials = options.refine == refinement::joint ? how.trials : 0;
     enqueue_refine(context, load, where, how, placement, counts, next());
   }
-  index_t const planned = step;
+}
+
+template <class Policy, class Loads>
+std::vector<certificate> eplb(std::string_view name, Policy const& policy, Loads const& load,
+                              eplb_options const& options, matrix_ref<std::int32_t> placement,
+                              matrix_ref<std::int32_t> counts,
+                              tensor_ref<std::int32_t> const* inverse = nullptr) {
+  index_t const layers = load.extent(0);
+  index_t const experts = load.extent(1);
+  expect_plannable(name, layers, experts, placement.extent(1), options);
+  expect_extent(name, "physical_to_logical", layers, placement.extent(0), "layers");
+  expect_extent(name, "replica_count", layers, counts.extent(0), "layers");
+  expect_extent(name, "replica_count", experts, counts.extent(1), "experts");
+  if (inverse != nullptr) {
+    expect_extent(name, "logical_to_physical", layers, inverse->extent(0), "layers");
+    expect_extent(name, "logical_to_physical", experts, inverse->extent(1), "experts");
+    expect_between(name, "logical_to_physical", 1, slot_limit, inverse->extent(2), "as the width");
+  }
+
+  auto const context = resolve(policy);
+  index_t const planned = layers * eplb_steps(options);
+  buffer<problem_report, std::remove_const_t<decltype(context)>> const reports(
+      context, planned + (inverse != nullptr ? layers : 0));
+  enqueue_eplb(name, context, load, options, placement, counts, reports.data());
   if (inverse != nullptr) {
     map_body<slot_source> body{{placement, experts}, experts, {.logical_to_physical = *inverse}};
-    body.reports = next();
+    body.reports = reports.data() + planned;
     launch(context, layers, body);
   }
   auto const all = collect(name, reports, layers, "logical_to_physical");
-  auto const end = all.begin() + planned * layers;
+  auto const end = all.begin() + planned;
   return {end - layers, end};
 }
 

@@ -38,7 +38,7 @@ struct even_choice {
   }
 };
 
-/// One problem: the layers follow one another.
+/// Problem = `layers` rows, which follow one another.
 ///
 /// In each layer every living rank gets floor(slots / living), so only the remainder tells them
 /// apart. It goes to ranks with the lowest running totals; these differ by one at most, so it is
@@ -46,19 +46,20 @@ struct even_choice {
 struct slot_assignment_body {
   using device_team = warp;  // two short calls per layer, one after another: cheap barriers count
 
-  vector_ref<std::int32_t const> layer_slots;
+  vector_ref<std::int32_t const> layer_slots;  ///< `[problems * layers]`
+  index_t layers;
   vector_ref<std::uint8_t const> active;  ///< `[ranks]` or empty
   index_t ranks;
   bool endpoints;
-  matrix_ref<std::int32_t> rank_offsets;
-  problem_report* report;
+  matrix_ref<std::int32_t> rank_offsets;  ///< `[problems * layers, ranks + 1]`
+  problem_report* reports;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
     return scratch_bytes_of<standing>(ranks + 1) + 2 * scratch_bytes_of<std::int32_t>(ranks + 1);
   }
 
   template <class Team>
-  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t /*problem*/) const {
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
     // One element more than there are ranks, nobody's, for the end of the last rank.
     auto* const standings = memory.take<standing>(ranks + 1);
     auto* const living_before = memory.take<std::int32_t>(ranks + 1);
@@ -66,17 +67,17 @@ struct slot_assignment_body {
     std::int32_t const living = team.exclusive_scan(
         ranks + 1, [this](index_t r) { return static_cast<std::int32_t>(lives(r)); },
         living_before);
-    index_t const layers = layer_slots.extent(0);
+    index_t const first = problem * layers;
     index_t const negative =
-        team.min(layers, [=, this](index_t l) { return layer_slots[l] < 0 ? l : layers; });
+        team.min(layers, [=, this](index_t l) { return layer_slots[first + l] < 0 ? l : layers; });
     problem_report outcome;
     if (living == 0) {
       outcome.what = fault::no_rank;
     } else if (negative < layers) {
       outcome = {certificate{}, fault::layer_slots, negative,
-                 static_cast<double>(layer_slots[negative])};
+                 static_cast<double>(layer_slots[first + negative])};
     }
-    team.single([=, this] { *report = outcome; });
+    team.single([=, this] { reports[problem] = outcome; });
     if (outcome.what != fault::none) {
       return;
     }
@@ -85,7 +86,7 @@ struct slot_assignment_body {
       standings[r] = lives(r) ? standing::lower : standing::none;
     });
     std::int32_t low = living;  // ranks on the lower level
-    for (index_t layer = 0; layer < layers; ++layer) {
+    for (index_t layer = first; layer < first + layers; ++layer) {
       std::int32_t const base = layer_slots[layer] / living;
       std::int32_t const extra = layer_slots[layer] % living;
       // Either some of the lower level, or all of it and some of the upper one.

@@ -40,6 +40,14 @@ struct memory_of<device_context> {
       static_cast<void>(cudaFreeAsync(pointer, where.stream));
     }
   }
+  // Pageable memory may be reused as soon as this returns.
+  static void from_host(device_context const& where, void const* source, void* destination,
+                        std::size_t bytes) {
+    if (bytes > 0) {
+      check_cuda(cudaMemcpyAsync(destination, source, bytes, cudaMemcpyHostToDevice, where.stream),
+                 "cudaMemcpyAsync");
+    }
+  }
   static void to_host(device_context const& where, void const* source, void* destination,
                       std::size_t bytes) {
     if (bytes > 0) {

@@ -29,6 +29,11 @@ struct memory_of<host_context<Executor>> {
       where.memory.deallocate(nullptr, pointer, bytes, alignment);
     }
   }
+  static void from_host(context const&, void const* source, void* destination, std::size_t bytes) {
+    if (bytes > 0) {
+      std::memcpy(destination, source, bytes);
+    }
+  }
   static void to_host(context const&, void const* source, void* destination, std::size_t bytes) {
     if (bytes > 0) {
       std::memcpy(destination, source, bytes);

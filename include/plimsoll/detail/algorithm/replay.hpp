@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Bodies of `replay`: how balanced each step is under several plans, a tile of steps at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/fixed_load.hpp>
+#include <plimsoll/detail/algorithm/topology.hpp>
+#include <plimsoll/detail/exact_math.hpp>
+#include <plimsoll/detail/report.hpp>
+#include <plimsoll/detail/scratch.hpp>
+#include <plimsoll/detail/team.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll::inline PLIMSOLL_ABI::detail {
+
+/// Steps of one problem. Their loads are turned into a tile `[experts, steps]`, where a rank's
+/// loads in neighbouring steps are sums of neighbours: one register of a core, the threads of a
+/// device.
+inline constexpr index_t replay_steps = 8;
+
+PLIMSOLL_HD constexpr index_t replay_tiles(index_t steps) {
+  return (steps + replay_steps - 1) / replay_steps;
+}
+
+/// Loads of a rank in neighbouring steps.
+template <index_t Width>
+struct lanes {
+  double value[Width] = {};
+
+  /// Adds one of so many copies' share of `load[0]`, `load[1]`, ... Neither a quotient nor what
+  /// lies in memory is a product, which a compiler would fuse with the sum.
+  PLIMSOLL_HD void add_share(double const* load, std::int32_t copies) {
+    for (index_t i = 0; i < Width; ++i) {
+      value[i] += copies == 1 ? load[i] : divide(load[i], static_cast<double>(copies));
+    }
+  }
+  PLIMSOLL_HD void raise_to(lanes const& other) {
+    for (index_t i = 0; i < Width; ++i) {
+      value[i] = maximum{}(value[i], other.value[i]);
+    }
+  }
+  PLIMSOLL_HD double operator[](index_t i) const { return value[i]; }
+};
+
+#if !defined(__CUDACC__)  // nvcc takes no vectors in what might run on a device
+/// The same in four vector registers. g++ 12 leaves the array in scalars: 1.6 times the time of a
+/// replay.
+template <>
+struct lanes<8> {
+  using pair = double __attribute__((vector_size(16)));
+  pair a{}, b{}, c{}, d{};
+
+  void add_share(double const* load, std::int32_t copies) {
+    pair w{load[0], load[1]}, x{load[2], load[3]}, y{load[4], load[5]}, z{load[6], load[7]};
+    if (copies != 1) {
+      auto const divisor = static_cast<double>(copies);
+      pair const both{divisor, divisor};
+      w /= both, x /= both, y /= both, z /= both;
+    }
+    a += w, b += x, c += y, d += z;
+  }
+  void raise_to(lanes const& other) {
+    a = a < other.a ? other.a : a;
+    b = b < other.b ? other.b : b;
+    c = c < other.c ? other.c : c;
+    d = d < other.d ? other.d : d;
+  }
+  double operator[](index_t i) const {
+    pair const half = i < 4 ? (i < 2 ? a : b) : (i < 6 ? c : d);
+    return half[i % 2];
+  }
+};
+#endif
+
+/// Problem = layer and tile of steps. Row `plan * layers + layer` of the placements is that layer's
+/// in one plan.
+template <class Loads>
+struct replay_body {
+  using device_team = block<128>;
+
+  Loads loads;  ///< `[steps, layers, experts]`
+  matrix_ref<std::int32_t const> physical_to_logical;
+  matrix_ref<std::int32_t const> replica_count;
+  slot_ranges ranges;
+  vector_ref<std::uint8_t const> active;  ///< `[ranks]` or empty
+  index_t plans;
+  matrix_ref<double> sums;  ///< `[plans * layers, tiles]`: balancedness, added over a tile's steps
+  problem_report* reports;
+
+  [[nodiscard]] PLIMSOLL_HD index_t problems() const {
+    return replay_tiles(loads.extent(0)) * loads.extent(1);
+  }
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    return scratch_bytes_of<double>(loads.extent(2) * padded_steps) +
+           scratch_bytes_of<double>(replay_steps) + scratch_bytes_of<double>(plans * replay_steps) +
+           scratch_bytes_of<std::int32_t>(plans * (ranges.ranks + 1));
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
+    // Steps of one call of a function below.
+    constexpr index_t width = Team::is_serial ? replay_steps : 1;
+    constexpr index_t groups = replay_steps / width;
+    // Threads that write neighbouring rows use different banks.
+    constexpr index_t pitch = Team::is_serial ? replay_steps : padded_steps;
+    index_t const experts = loads.extent(2);
+    index_t const layers = loads.extent(1);
+    index_t const layer = problem % layers;
+    index_t const tile = problem / layers;
+    index_t const first = tile * replay_steps;
+    index_t const steps = minimum{}(replay_steps, loads.extent(0) - first);
+    index_t const ends = ranges.ranks + 1;
+    auto* const load = memory.take<double>(experts * pitch);
+    auto* const mean = memory.take<double>(replay_steps);
+    auto* const ratio = memory.take<double>(plans * replay_steps);
+    auto* const begin = memory.take<std::int32_t>(plans * ends);
+
+    team.for_each(experts, [=, this](index_t e) {
+      for (index_t step = 0; step < replay_steps; ++step) {
+        // A tile that is not full repeats its last step, which then counts once.
+        load[e * pitch + step] = value_of(first + minimum{}(step, steps - 1), layer, e);
+      }
+    });
+    team.for_each(ends, [=, this](index_t r) {
+      for (index_t plan = 0; plan < plans; ++plan) {
+        // Offsets and ids of a broken placement must not lead out of bounds.
+        index_t const at = ranges.begin(plan * layers + layer, r);
+        begin[plan * ends + r] =
+            static_cast<std::int32_t>(minimum{}(maximum{}(at, index_t{0}), ranges.slots));
+      }
+    });
+    index_t const living = active.data == nullptr
+                               ? ranges.ranks
+                               : team.count(ranges.ranks, [this](index_t r) { return active[r]; });
+    team.for_each(groups, [=](index_t group) {
+      double total[width] = {};
+      double least[width] = {};
+      for (index_t e = 0; e < experts; ++e) {
+        double const* const w = load + e * pitch + group;
+        for (index_t j = 0; j < width; ++j) {
+          total[j] += w[j];
+          least[j] = w[j] < least[j] ? w[j] : least[j];
+        }
+      }
+      for (index_t j = 0; j < width; ++j) {
+        // No total hides what is negative and not a number.
+        bool const good = least[j] >= 0 && total[j] < 0x1p47;
+        mean[group + j] = good ? divide(total[j], static_cast<double>(living)) : -1.0;
+      }
+    });
+    problem_report const outcome = refuse(team, mean, first, steps, layer, living);
+    team.single([=, this] { reports[problem] = outcome; });
+    if (outcome.what != fault::none) {
+      return;
+    }
+
+    team.for_each(plans * groups, [=, this](index_t i) {
+      index_t const plan = i / groups;
+      index_t const group = i % groups;
+      index_t const row = plan * layers + layer;
+      vector_ref<std::int32_t const> const expert_in = row_of(physical_to_logical, row);
+      vector_ref<std::int32_t const> const copies_of = row_of(replica_count, row);
+      std::int32_t const* const slots = begin + plan * ends;
+      lanes<width> peak;
+      for (index_t r = 0; r < ranges.ranks; ++r) {
+        lanes<width> sum;
+        for (index_t slot = slots[r]; slot < slots[r + 1]; ++slot) {
+          index_t const e = expert_in[slot];
+          if (e >= 0 && e < experts) {
+            sum.add_share(load + e * pitch + group, copies_of[e]);
+          }
+        }
+        peak.raise_to(sum);
+      }
+      for (index_t j = 0; j < width; ++j) {
+        // Rounded otherwise than the sums, the mean may pass the largest of equal ones.
+        double const average = mean[group + j];
+        double const largest = peak[j];
+        ratio[plan * replay_steps + group + j] = average < largest ? divide(average, largest) : 1.0;
+      }
+    });
+    team.for_each(plans, [=, this](index_t plan) {
+      double sum = 0;
+      for (index_t step = 0; step < steps; ++step) {
+        sum = add(sum, ratio[plan * replay_steps + step]);
+      }
+      sums(plan * layers + layer, tile) = sum;
+    });
+  }
+
+ private:
+  static constexpr index_t padded_steps = replay_steps + 1;
+
+  [[nodiscard]] PLIMSOLL_HD double value_of(index_t step, index_t layer, index_t e) const {
+    auto const value = static_cast<double>(loads(step, layer, e));
+    if constexpr (is_generated<Loads>) {
+      return rounded(value);  // it may be a product
+    } else {
+      return value;
+    }
+  }
+
+  template <class Team>
+  PLIMSOLL_HD problem_report refuse(Team& team, double const* mean, index_t first, index_t steps,
+                                    index_t layer, index_t living) const {
+    if (living == 0) {
+      return problem_report{certificate{}, fault::no_rank};
+    }
+    index_t const bad =
+        team.min(steps, [=](index_t step) { return mean[step] >= 0 ? steps : step; });
+    if (bad == steps) {
+      return problem_report{};
+    }
+    auto const load = [=, this](index_t e) { return loads(first + bad, layer, e); };
+    problem_report outcome = scale_loads(team, loads.extent(2), load).report();
+    if (outcome.what == fault::none) {  // a total that it rounds down
+      outcome.what = fault::total_load;
+      outcome.got = 0x1p47;
+    }
+    outcome.also = first + bad;
+    return outcome;
+  }
+};
+
+/// The mean over all steps. Problem = row of a placement.
+struct replay_mean_body {
+  using device_team = warp;
+
+  matrix_ref<double const> sums;
+  index_t steps;
+  index_t layers;
+  matrix_ref<double> out;  ///< `[plans, layers]`
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch, index_t row) const {
+    double const sum =
+        team.sum_ordered(sums.extent(1), [this, row](index_t tile) { return sums(row, tile); });
+    team.single(
+        [=, this] { out(row / layers, row % layers) = divide(sum, static_cast<double>(steps)); });
+  }
+};
+
+}  // namespace plimsoll::inline PLIMSOLL_ABI::detail

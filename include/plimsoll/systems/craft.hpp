@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// CRAFT: as many replicas for each layer as recorded steps show to pay.
+/// Source: CRAFT, cost-aware expert replica allocation with fine-grained layerwise estimations
+/// (algorithms 1 to 3).
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/load_tensor.hpp>
+#include <plimsoll/detail/exact_math.hpp>
+#include <plimsoll/knapsack.hpp>
+#include <plimsoll/memory.hpp>
+#include <plimsoll/replay.hpp>
+#include <plimsoll/slot_assignment.hpp>
+#include <plimsoll/systems/eplb.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll::inline PLIMSOLL_ABI {
+
+/// What the replicas of all layers together are worth.
+enum class craft_value : std::int32_t {
+  gain,             ///< the sum of the layers' gains, as CRAFT's text has it
+  replicas_by_gain  ///< the sum of replicas times gain, as its algorithm 2 has it
+};
+
+/// Stands for the budget where more replicas stop to pay; see `allocate_replicas`.
+inline constexpr index_t automatic_budget = -1;
+
+/// The replicas that fit so many bytes on each of so many ranks: a budget for `craft_options`.
+inline index_t replica_budget(std::int64_t bytes_per_rank, std::int64_t expert_bytes,
+                              index_t ranks) {
+  constexpr char const* name = "replica_budget";
+  detail::expect_between(name, "ranks", 1, rank_limit, ranks, "ranks");
+  detail::expect_between(name, "bytes_per_rank", 0, INT64_MAX / ranks, bytes_per_rank, "bytes");
+  detail::expect_between(name, "expert_bytes", 1, INT64_MAX, expert_bytes, "bytes");
+  return bytes_per_rank / expert_bytes * ranks;
+}
+
+/// What CRAFT is told besides the loads. Arrays lie in the policy's memory.
+struct craft_options {
+  /// Ranks, 1 to 32767.
+  index_t ranks = 0;
+  /// Replicas over all layers, at least 0; R on each rank are R * ranks. It need not be a multiple
+  /// of the ranks, whose totals then differ by one.
+  index_t budget = automatic_budget;
+  /// The numbers of replicas that a layer may get besides none, rising from at least 1. Empty:
+  /// powers of two below the living ranks, and as many as those.
+  std::vector<std::int32_t> replica_counts = {};
+  craft_value value = craft_value::gain;
+  /// Whether the budget is a limit, or, as in the table of algorithm 2, must be used up.
+  filling fill = filling::at_most;
+  /// As in `slot_assignment_options`.
+  spacing ties = spacing::interleaved;
+  /// As in `eplb_options`. CRAFT itself knows none of them.
+  index_t nodes = 1;
+  index_t groups = 1;
+  eplb_policy policy = eplb_policy::automatic;
+  refinement refine = refinement::none;
+  vector_ref<std::uint8_t const> active = {};
+  sharing replicas_meet = sharing::allowed;
+  strictness meeting_rule = strictness::preferred;
+};
+
+/// What replicas are worth, on the host. Balancedness is that of `replay`.
+struct gain_estimate {
+  /// `[counts]`: as in the options, or the usual ones.
+  std::vector<std::int32_t> replica_counts = {};
+  std::vector<double> base = {};  ///< `[layers]`: balancedness without replicas
+  std::vector<double> gain = {};  ///< `[layers, counts]`: balancedness with so many, less base
+};
+
+/// How many replicas every layer gets, on the host.
+struct replica_allocation {
+  std::vector<std::int32_t> replicas = {};  ///< `[layers]`
+  std::vector<double> gain = {};            ///< `[layers]`: what the estimate says of them
+  /// Element R: the most that the layers' gains can add up to with R replicas on each living rank;
+  /// up to where every layer may have the largest count.
+  std::vector<double> curve = {};
+  index_t knee = 0;    ///< the R that the automatic budget takes
+  index_t budget = 0;  ///< that of the options, or the automatic one
+  index_t used = 0;    ///< the sum of `replicas`
+};
+
+/// What `craft` did, on the host.
+struct craft_plan {
+  gain_estimate estimate = {};
+  replica_allocation allocation = {};
+  /// `[layers]`, as `eplb` returns it, on the summed loads.
+  std::vector<certificate> placement = {};
+};
+
+namespace detail {
+
+template <class Policy>
+index_t living_ranks(std::string_view name, Policy const& policy, craft_options const& options) {
+  expect_between(name, "options.ranks", 1, rank_limit, options.ranks, "ranks");
+  if (options.active.data == nullptr) {
+    return options.ranks;
+  }
+  expect_extent(name, "options.active", options.ranks, options.active.extent(0), "ranks");
+  auto const active = read(policy, options.active);
+  auto const dead = std::count(active.begin(), active.end(), 0);
+  expect_between(name, "options.active", 1, options.ranks, options.ranks - dead, "living ranks");
+  return options.ranks - dead;
+}
+
+inline void expect_replica_counts(std::string_view name, std::string const& argument,
+                                  std::vector<std::int32_t> const& counts) {
+  std::int32_t least = 1;
+  for (std::int32_t const count : counts) {
+    expect_between(name, argument, least, rank_limit - 1, count, "replicas, rising from 1");
+    least = count + 1;
+  }
+}
+
+inline std::vector<std::int32_t> usual_replica_counts(index_t ranks) {
+  std::vector<std::int32_t> counts;
+  for (index_t count = 1; count < ranks; count *= 2) {
+    counts.push_back(static_cast<std::int32_t>(count));
+  }
+  counts.push_back(static_cast<std::int32_t>(std::min(ranks, rank_limit - 1)));
+  return counts;
+}
+
+inline eplb_options eplb_options_of(craft_options const& options,
+                                    matrix_ref<std::int32_t const> rank_offsets) {
+  return {.ranks = options.ranks,
+          .rank_offsets = rank_offsets,
+          .nodes = options.nodes,
+          .groups = options.groups,
+          .policy = options.policy,
+          .refine = options.refine,
+          .active = options.active,
+          .replicas_meet = options.replicas_meet,
+          .meeting_rule = options.meeting_rule};
+}
+
+/// Writes the sums over the steps to `sums`, once for each plan, so that `eplb` makes all of them
+/// at once. In double they are exact below 2^53, and nothing wraps that `eplb` would refuse.
+template <class Context, class Loads>
+gain_estimate estimate_gains(std::string_view name, Context const& context, Loads const& load,
+                             craft_options const& options, buffer<double, Context> const& sums) {
+  auto const& counts = options.replica_counts;
+  index_t const layers = load.extent(1);
+  index_t const experts = load.extent(2);
+  index_t const plans = static_cast<index_t>(counts.size()) + 1;
+  index_t const rows = plans * layers;
+  index_t const slots = experts + counts.back();
+  index_t const ends = options.ranks + 1;
+  buffer<std::int32_t, Context> const offsets(context, rows * ends);
+  matrix_ref<std::int32_t> const rank_offsets(offsets.data(), rows, ends);
+  eplb_options const how = eplb_options_of(options, rank_offsets);
+  expect_between(name, "loads", 1, 0x7fffffff, load.extent(0), "steps");
+  expect_plannable(name, rows, experts, slots, how);
+
+  auto const rows_of = [&](index_t plan) {
+    return matrix_ref<double>(sums.data() + plan * layers * experts, layers, experts);
+  };
+  launch(context, layers * tiles_of(experts), sum_steps_body<Loads, double>{load, rows_of(0)});
+  std::vector<std::int32_t> slots_of;
+  for (index_t plan = 0; plan < plans; ++plan) {
+    std::int32_t const replicas = plan == 0 ? 0 : counts[static_cast<std::size_t>(plan - 1)];
+    slots_of.insert(slots_of.end(), static_cast<std::size_t>(layers),
+                    static_cast<std::int32_t>(experts) + replicas);
+    if (plan > 0) {
+      launch(context, layers, copy_rows_body<double>{rows_of(0), rows_of(plan)});
+    }
+  }
+
+  buffer<std::int32_t, Context> const layer_slots(context, slots_of);
+  buffer<std::int32_t, Context> const map(context, rows * slots);
+  buffer<std::int32_t, Context> const copies(context, rows * experts);
+  buffer<double, Context> const means(context, rows);
+  // What is wrong with the loads, a replay can tell best.
+  index_t const replays = replay_problems(load.extent(0), layers);
+  buffer<problem_report, Context> const reports(context, replays + rows * eplb_steps(how) + plans);
+  launch(context, plans,
+         slot_assignment_body{{layer_slots.data(), rows},
+                              layers,
+                              options.active,
+                              options.ranks,
+                              options.ties == spacing::endpoints,
+                              rank_offsets,
+                              reports.data() + replays + rows * eplb_steps(how)});
+  placement_ref const placement{.physical_to_logical = {map.data(), rows, slots},
+                                .replica_count = {copies.data(), rows, experts},
+                                .ranks = options.ranks,
+                                .rank_offsets = rank_offsets};
+  enqueue_eplb(name, context, matrix_ref<double const>(sums.data(), rows, experts), how,
+               {map.data(), rows, slots}, {copies.data(), rows, experts}, reports.data() + replays);
+  enqueue_replay(context, load, placement, options.active, {means.data(), plans, layers},
+                 reports.data());
+  collect(name, reports, layers);
+
+  gain_estimate result{.replica_counts = counts, .base = means.read(), .gain = {}};
+  for (index_t layer = 0; layer < layers; ++layer) {
+    for (index_t row = layers + layer; row < rows; row += layers) {
+      result.gain.push_back(result.base[static_cast<std::size_t>(row)] -
+                            result.base[static_cast<std::size_t>(layer)]);
+    }
+  }
+  result.base.resize(static_cast<std::size_t>(layers));
+  return result;
+}
+
+/// The number of replicas on each rank at which the curve lies furthest above the straight line
+/// from its first point to its last.
+inline index_t knee(std::vector<double> const& curve) {
+  auto const last = static_cast<double>(curve.size() - 1);
+  auto const height = [&](std::size_t i) {
+    return add(multiply(curve[i], last), -multiply(static_cast<double>(i), curve.back()));
+  };
+  std::size_t best = 0;
+  for (std::size_t i = 1; i < curve.size(); ++i) {
+    best = height(i) > height(best) ? i : best;
+  }
+  return static_cast<index_t>(best);
+}
+
+template <class Policy>
+replica_allocation allocate_replicas(std::string_view name, Policy const& policy,
+                                     gain_estimate const& estimate, craft_options const& options) {
+  auto const& counts = estimate.replica_counts;
+  index_t const ranks = living_ranks(name, policy, options);
+  auto const layers = static_cast<index_t>(estimate.base.size());
+  auto const width = static_cast<index_t>(counts.size());
+  expect_between(name, "estimate.replica_counts", 1, rank_limit - 1, width, "counts");
+  expect_replica_counts(name, "estimate.replica_counts", counts);
+  expect_extent(name, "estimate.gain", layers * width, static_cast<index_t>(estimate.gain.size()),
+                "elements (layers * counts)");
+  expect_between(name, "options.budget", automatic_budget, INT64_MAX, options.budget,
+                 "replicas (-1: automatic)");
+
+  auto const context = resolve(policy);
+  using context_type = std::remove_const_t<decltype(context)>;
+  std::vector<std::int32_t> weights;
+  std::vector<double> values;
+  for (std::size_t i = 0; i < estimate.gain.size(); ++i) {
+    if (!(estimate.gain[i] > -0x1p900 && estimate.gain[i] < 0x1p900)) {
+      fail(name, "estimate.gain", "numbers below 2^900",
+           spell(estimate.gain[i]) + " in layer " + std::to_string(i / counts.size()) + " for " +
+               std::to_string(counts[i % counts.size()]) + " replicas");
+    }
+    weights.push_back(counts[i % counts.size()]);
+    values.push_back(options.value == craft_value::gain ? estimate.gain[i]
+                                                        : weights.back() * estimate.gain[i]);
+  }
+  buffer<std::int32_t, context_type> const weight(context, weights);
+  tensor_ref<std::int32_t const> const weight_of(weight.data(), 1, layers, width);
+  auto const values_of = [&](buffer<double, context_type> const& from) {
+    return tensor_ref<double const>(from.data(), 1, layers, width);
+  };
+
+  replica_allocation result;
+  index_t const most = (layers * counts.back() + ranks - 1) / ranks;
+  index_t const capacity = most * ranks;
+  buffer<double, context_type> const gain(context, estimate.gain);
+  buffer<double, context_type> const best(context, capacity + 1);
+  knapsack_options how{.capacity = capacity, .choose = choosing::at_most_one};
+  knapsack_curve(policy, weight_of, values_of(gain), how,
+                 matrix_ref<double>(best.data(), 1, capacity + 1));
+  auto const all = best.read();
+  for (index_t replicas = 0; replicas <= capacity; replicas += ranks) {
+    result.curve.push_back(all[static_cast<std::size_t>(replicas)]);
+  }
+  result.knee = knee(result.curve);
+  result.budget = options.budget == automatic_budget ? result.knee * ranks : options.budget;
+
+  // No choice weighs more than all layers with the largest count.
+  how.capacity = std::min(result.budget, capacity);
+  how.fill = options.fill;
+  buffer<double, context_type> const value(context, values);
+  buffer<std::int32_t, context_type> const chosen(context, layers);
+  auto const found = knapsack(policy, weight_of, values_of(value), how,
+                              matrix_ref<std::int32_t>(chosen.data(), 1, layers));
+  if (found[0].status == certificate_status::infeasible ||
+      (options.fill == filling::exactly && result.budget > capacity)) {
+    fail(name, "options.budget", "a sum of replica counts, of which each layer takes at most one",
+         std::to_string(result.budget));
+  }
+  index_t layer = 0;
+  for (std::int32_t const choice : chosen.read()) {
+    auto const k = static_cast<std::size_t>(choice);
+    result.replicas.push_back(choice < 0 ? 0 : counts[k]);
+    result.gain.push_back(choice < 0 ? 0
+                                     : estimate.gain[static_cast<std::size_t>(layer * width) + k]);
+    result.used += result.replicas.back();
+    ++layer;
+  }
+  return result;
+}
+
+/// The options with replica counts.
+template <class Policy>
+craft_options checked(std::string_view name, Policy const& policy, craft_options options) {
+  index_t const living = living_ranks(name, policy, options);
+  if (options.replica_counts.empty()) {
+    options.replica_counts = usual_replica_counts(living);
+  }
+  expect_replica_counts(name, "options.replica_counts", options.replica_counts);
+  return options;
+}
+
+/// Room for the sums over the steps, once for each plan that is estimated.
+template <class Context, class Loads>
+buffer<double, Context> make_load_sums(Context const& context, Loads const& load,
+                                       craft_options const& options) {
+  auto const plans = static_cast<index_t>(options.replica_counts.size()) + 1;
+  return {context, plans * load.extent(1) * load.extent(2)};
+}
+
+}  // namespace detail
+
+/// @brief Estimates what replicas are worth in every layer: CRAFT's algorithm 1.
+///
+/// For every count r, `slot_assignment` divides the E + r slots of every layer among the ranks,
+/// `eplb` with these options fills them for the loads summed over the steps, and `replay` averages
+/// the balancedness of the recorded steps; gain is what that is above the same with r = 0.
+///
+/// @param loads `[steps, layers, experts]`, in the policy's memory, as for `replay`; the total of a
+///   layer over all steps below 2^47
+/// @param options ranks, replica counts and how replicas are placed; not the budget
+/// @return base and gains. A layer without load gains nothing
+/// @throws invalid_input for shapes and options; for values, naming layer, step and expert
+/// @complexity O(steps layers (experts + counts slots)), and `eplb` for each count; two passes over
+///   the loads
+/// @workspace that of `replay` and `eplb` for counts + 1 times the layers, for each of which there
+///   are 4 bytes per slot, 12 per expert and 4 per rank. The loads are not copied
+/// @stream synchronises
+/// @determinism the same bits under every policy
+template <execution_policy P, load_tensor_view Loads>
+gain_estimate estimate_gains(P const& policy, Loads const& loads, craft_options const& options) {
+  auto const load = detail::normalize<3>(loads);
+  auto const how = detail::checked("estimate_gains", policy, options);
+  auto const context = detail::resolve(policy);
+  auto const sums = detail::make_load_sums(context, load, how);
+  return detail::estimate_gains("estimate_gains", context, load, how, sums);
+}
+
+/// @brief Divides a budget of replicas among the layers: CRAFT's algorithm 2, and the choice of the
+/// budget.
+///
+/// `knapsack` finds the replicas that add up to the largest gain within the budget; where several
+/// do, later layers get fewer. No layer gets replicas that make it worse. The automatic budget is
+/// the knee of the curve of the largest gain against the replicas on each rank: where it lies
+/// furthest above the straight line between its ends, so that up to there a replica brings more
+/// than one does on average, and beyond it less. (CRAFT's own rule, the largest gain per replica,
+/// picks the least budget whenever replicas bring less and less.) The curve is always that of the
+/// gain.
+///
+/// @param estimate what `estimate_gains` returned, or numbers from elsewhere
+/// @param options ranks, the budget, what is maximised, and how the budget is filled
+/// @return replicas of every layer, what they gain, and the curve
+/// @throws invalid_input for shapes and options; for a gain that is not a number; for a budget that
+///   is to be used up and cannot be
+/// @complexity O(layers counts C), where C is layers times the largest count
+/// @workspace as `knapsack` with a capacity of C
+/// @stream synchronises
+/// @determinism the same bits under every policy
+template <execution_policy P>
+replica_allocation allocate_replicas(P const& policy, gain_estimate const& estimate,
+                                     craft_options const& options) {
+  return detail::allocate_replicas("allocate_replicas", policy, estimate, options);
+}
+
+/// @brief Plans every layer as CRAFT does: `estimate_gains`, `allocate_replicas`, and then, for the
+/// replicas that each layer got, `slot_assignment` and `eplb` on the summed loads.
+///
+/// Layers get different numbers of slots. In a layer the ranks' slots differ by at most one, and so
+/// do their totals over all layers, which are equal where the ranks divide all slots together.
+///
+/// @param loads `[steps, layers, experts]`, in the policy's memory, as for `estimate_gains`
+/// @param options ranks, budget, and what else is known
+/// @param[out] physical_to_logical `[layers, slots]` int32, slots at least the experts and the
+///   largest replica count: the expert in every slot, -1 behind those that the layer has
+/// @param[out] rank_offsets `[layers, ranks + 1]` int32, where each rank's slots begin
+/// @param[out] replica_count `[layers, experts]` int32
+/// @return the estimate, the allocation, and the certificates of the placement
+/// @throws invalid_input as `estimate_gains`, `allocate_replicas` and `eplb`
+/// @complexity as `estimate_gains` and `allocate_replicas`
+/// @workspace as these
+/// @stream synchronises
+/// @determinism the same bits under every policy
+template <execution_policy P, load_tensor_view Loads, output_of<std::int32_t, 2> Placement,
+          output_of<std::int32_t, 2> Offsets, output_of<std::int32_t, 2> Counts>
+craft_plan craft(P const& policy, Loads const& loads, craft_options const& options,
+                 Placement&& physical_to_logical, Offsets&& rank_offsets, Counts&& replica_count) {
+  constexpr char const* name = "craft";
+  auto const load = detail::normalize<3>(loads);
+  matrix_ref<std::int32_t> const placement = detail::normalize<2>(physical_to_logical);
+  matrix_ref<std::int32_t> const offsets = detail::normalize<2>(rank_offsets);
+  index_t const layers = load.extent(1);
+  index_t const experts = load.extent(2);
+  auto const how = detail::checked(name, policy, options);
+  detail::expect_between(name, "physical_to_logical", experts + how.replica_counts.back(),
+                         0x7fffffff, placement.extent(1),
+                         "slots (experts and the largest replica count)");
+  detail::expect_extent(name, "rank_offsets", layers, offsets.extent(0), "layers");
+  detail::expect_extent(name, "rank_offsets", how.ranks + 1, offsets.extent(1),
+                        "offsets (ranks + 1)");
+
+  auto const context = detail::resolve(policy);
+  auto const sums = detail::make_load_sums(context, load, how);
+  craft_plan plan;
+  plan.estimate = detail::estimate_gains(name, context, load, how, sums);
+  plan.allocation = detail::allocate_replicas(name, policy, plan.estimate, how);
+
+  std::vector<std::int32_t> slots = plan.allocation.replicas;
+  for (std::int32_t& count : slots) {
+    count += static_cast<std::int32_t>(experts);
+  }
+  detail::buffer<std::int32_t, std::remove_const_t<decltype(context)>> const layer_slots(context,
+                                                                                         slots);
+  slot_assignment(policy, vector_ref<std::int32_t const>(layer_slots.data(), layers),
+                  {.ranks = how.ranks, .ties = how.ties, .active = how.active}, offsets);
+  plan.placement = detail::eplb(
+      name, policy, matrix_ref<double const>(sums.data(), layers, experts),
+      detail::eplb_options_of(how, offsets), placement, detail::normalize<2>(replica_count));
+  return plan;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,867 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <doctest/doctest.h>
+#include <plimsoll/placement_maps.hpp>
+#include <plimsoll/slot_assignment.hpp>
+#include <plimsoll/systems/craft.hpp>
+#include <plimsoll/systems/eplb.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "support/generators.hpp"
+#include "support/hash.hpp"
+#include "support/policies.hpp"
+#include "support/replay_case.hpp"
+#include "support/slot_oracle.hpp"
+
+namespace plimsoll_test {
+
+using plimsoll::craft_options;
+using plimsoll::craft_value;
+using plimsoll::filling;
+using plimsoll::gain_estimate;
+using plimsoll::replica_allocation;
+
+/// Recorded steps and options on the host; the options' `active` stays empty.
+struct craft_case {
+  index_t steps = 1;
+  index_t layers = 1;
+  index_t experts = 1;
+  longs loads = {};  ///< [steps, layers, experts]
+  craft_options options = {};
+  flags active = {};  ///< [ranks] or empty
+
+  [[nodiscard]] flags living() const {
+    return active.empty() ? flags(static_cast<std::size_t>(options.ranks), 1) : active;
+  }
+  [[nodiscard]] reals summed() const {
+    reals sums(static_cast<std::size_t>(layers * experts), 0);
+    for (std::size_t i = 0; i < loads.size(); ++i) {
+      sums[i % sums.size()] += static_cast<double>(loads[i]);
+    }
+    return sums;
+  }
+};
+
+/// Steps in which some experts are heavy in all, others in a few; layers differ in skew.
+inline longs uneven_steps(std::uint64_t seed, index_t steps, index_t layers, index_t experts) {
+  generator random(seed);
+  longs loads;
+  for (index_t step = 0; step < steps; ++step) {
+    for (index_t layer = 0; layer < layers; ++layer) {
+      for (index_t e = 0; e < experts; ++e) {
+        std::int64_t const heavy = mix(seed + static_cast<std::uint64_t>(layer * experts + e)) % 7;
+        std::int64_t const often = heavy == 0 ? 60 * (1 + layer % 4) : 0;
+        loads.push_back(1 + often + random.between(0, 30) + (random.between(0, 19) == 0 ? 40 : 0));
+      }
+    }
+  }
+  return loads;
+}
+
+/// The case's arrays in the memory of a policy, and its calls.
+template <class P, class T = double>
+class craft_in {
+ public:
+  explicit craft_in(craft_case const& c)
+      : shape_(c), loads_(std::vector<T>(c.loads.begin(), c.loads.end())), active_(c.active) {
+    if (!c.active.empty()) {
+      shape_.options.active = active_.view1();
+    }
+  }
+
+  [[nodiscard]] craft_options const& options() const { return shape_.options; }
+  [[nodiscard]] gain_estimate estimate() const {
+    return plimsoll::estimate_gains(make_policy<P>(), loads(), options());
+  }
+  [[nodiscard]] plimsoll::tensor_ref<T const> loads() const {
+    return loads_.view3(shape_.steps, shape_.layers, shape_.experts);
+  }
+
+ private:
+  craft_case shape_;
+  array_in<T, P> loads_;
+  array_in<std::uint8_t, P> active_;
+};
+
+/// A plan with its arrays. Every one is checked for what any plan must keep to.
+template <class P, class T = double>
+struct crafted {
+  plimsoll::craft_plan plan;
+  index_t slots;
+  ints map;
+  ints offsets;
+  ints counts;
+
+  explicit crafted(craft_case const& c, index_t spare = 0) {
+    craft_in<P, T> const in(c);
+    auto const replica_counts = in.estimate().replica_counts;
+    slots = c.experts + replica_counts.back() + spare;
+    index_t const ends = c.options.ranks + 1;
+    array_in<std::int32_t, P> map_out(c.layers * slots, -7);
+    array_in<std::int32_t, P> offsets_out(c.layers * ends, -7);
+    array_in<std::int32_t, P> counts_out(c.layers * c.experts, -7);
+    auto const map_view = map_out.view2(c.layers, slots);
+    auto const offsets_view = offsets_out.view2(c.layers, ends);
+    auto const counts_view = counts_out.view2(c.layers, c.experts);
+    plan = plimsoll::craft(make_policy<P>(), in.loads(), in.options(), map_view, offsets_view,
+                           counts_view);
+    map = map_out.values();
+    offsets = offsets_out.values();
+    counts = counts_out.values();
+
+    bool const required = c.options.meeting_rule == plimsoll::strictness::required;
+    plimsoll::validate(
+        make_policy<P>(),
+        plimsoll::placement_ref{map_view, counts_view, c.options.ranks, offsets_view},
+        {.replicas_meet = required ? c.options.replicas_meet : plimsoll::sharing::allowed,
+         .nodes = c.options.nodes,
+         .active = in.options().active});
+    check_allocation(c, plan.estimate, plan.allocation);
+    ints layer_slots = plan.allocation.replicas;
+    for (std::int32_t& n : layer_slots) {
+      n += static_cast<std::int32_t>(c.experts);
+    }
+    flags const living = c.living();
+    oracle::check_even(oracle::from_offsets(offsets, layer_slots, living.size()), living);
+    REQUIRE(std::ssize(plan.placement) == c.layers);
+    for (plimsoll::certificate const& proof : plan.placement) {
+      CHECK(proof.lower_bound <= proof.value);
+    }
+  }
+
+  /// What an allocation says of itself.
+  static void check_allocation(craft_case const& c, gain_estimate const& estimate,
+                               replica_allocation const& got) {
+    auto const width = std::ssize(estimate.replica_counts);
+    REQUIRE(std::ssize(got.replicas) == c.layers);
+    REQUIRE(std::ssize(got.gain) == c.layers);
+    index_t used = 0;
+    for (index_t layer = 0; layer < c.layers; ++layer) {
+      std::int32_t const n = got.replicas[static_cast<std::size_t>(layer)];
+      auto const& all = estimate.replica_counts;
+      auto const at = std::find(all.begin(), all.end(), n) - all.begin();
+      REQUIRE((n == 0 || at < width));
+      CHECK(got.gain[static_cast<std::size_t>(layer)] ==
+            (n == 0 ? 0 : estimate.gain[static_cast<std::size_t>(layer * width + at)]));
+      used += n;
+    }
+    CHECK(got.used == used);
+    CHECK((c.options.fill == filling::exactly ? used == got.budget : used <= got.budget));
+    if (c.options.budget != plimsoll::automatic_budget) {
+      CHECK(got.budget == c.options.budget);
+    }
+  }
+};
+
+inline double sum_of(reals const& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0);
+}
+
+// ----- estimates ---------------------------------------------------------------------------------
+
+/// Balancedness of every layer with so many replicas: `slot_assignment`, `eplb`, `replay`, each for
+/// itself. `replay` must also say what its definition says.
+template <class P>
+reals balancedness_with(craft_case const& c, std::int32_t replicas) {
+  craft_in<P> const in(c);
+  craft_options const& how = in.options();
+  index_t const slots = c.experts + replicas;
+  array_in<std::int32_t, P> const layer_slots(
+      ints(static_cast<std::size_t>(c.layers), static_cast<std::int32_t>(slots)));
+  array_in<double, P> const sums(c.summed());
+  array_in<std::int32_t, P> offsets(c.layers * (how.ranks + 1));
+  array_in<std::int32_t, P> map(c.layers * slots);
+  array_in<std::int32_t, P> counts(c.layers * c.experts);
+  plimsoll::slot_assignment(make_policy<P>(), layer_slots.view1(),
+                            {.ranks = how.ranks, .ties = how.ties, .active = how.active},
+                            offsets.view2(c.layers, how.ranks + 1));
+  plimsoll::eplb_options placing{.ranks = how.ranks,
+                                 .rank_offsets = offsets.view2(c.layers, how.ranks + 1),
+                                 .nodes = how.nodes,
+                                 .groups = how.groups,
+                                 .policy = how.policy,
+                                 .refine = how.refine,
+                                 .active = how.active,
+                                 .replicas_meet = how.replicas_meet,
+                                 .meeting_rule = how.meeting_rule};
+  plimsoll::eplb(make_policy<P>(), sums.view2(c.layers, c.experts), placing,
+                 map.view2(c.layers, slots), counts.view2(c.layers, c.experts));
+  replay_case const recorded{.steps = c.steps,
+                             .layers = c.layers,
+                             .experts = c.experts,
+                             .slots = slots,
+                             .ranks = how.ranks,
+                             .plans = 1,
+                             .loads = c.loads,
+                             .map = map.values(),
+                             .counts = counts.values(),
+                             .offsets = offsets.values(),
+                             .active = c.active};
+  reals const got = replay_in<P>(recorded).replay(in.loads());
+  for (index_t layer = 0; layer < c.layers; ++layer) {
+    CHECK(got[static_cast<std::size_t>(layer)] ==
+          doctest::Approx(recorded.balancedness(0, layer)).epsilon(1e-12));
+  }
+  return got;
+}
+
+/// Checks an estimate bit for bit, and returns its numbers.
+template <class P>
+reals check_estimate(craft_case const& c) {
+  gain_estimate const got = craft_in<P>(c).estimate();
+  auto const width = got.replica_counts.size();
+  auto const layers = static_cast<std::size_t>(c.layers);
+  if (!c.options.replica_counts.empty()) {
+    CHECK(got.replica_counts == c.options.replica_counts);
+  }
+  reals const base = balancedness_with<P>(c, 0);
+  CHECK(got.base == base);
+  reals expected(layers * width);
+  for (std::size_t k = 0; k < width; ++k) {
+    reals const with = balancedness_with<P>(c, got.replica_counts[k]);
+    for (std::size_t layer = 0; layer < layers; ++layer) {
+      expected[layer * width + k] = with[layer] - base[layer];
+    }
+  }
+  CHECK(got.gain == expected);
+  reals numbers = got.base;
+  numbers.insert(numbers.end(), got.gain.begin(), got.gain.end());
+  return numbers;
+}
+
+/// Cases with every option.
+inline std::vector<craft_case> craft_cases() {
+  using plimsoll::eplb_policy;
+  using plimsoll::refinement;
+  using plimsoll::sharing;
+  using plimsoll::spacing;
+  using plimsoll::strictness;
+  craft_case const plain{.steps = 13,
+                         .layers = 5,
+                         .experts = 16,
+                         .loads = uneven_steps(1, 13, 5, 16),
+                         .options = {.ranks = 6}};
+  std::vector<craft_case> cases{plain};
+  auto const with = [&](auto change) {
+    cases.push_back(plain);
+    change(cases.back());
+  };
+  with([](craft_case& c) { c.options.replica_counts = {1, 3, 7, 20}; });
+  with([](craft_case& c) { c.options.ties = spacing::endpoints; });
+  with([](craft_case& c) { c.active = {1, 1, 0, 1, 1, 1}; });
+  with([](craft_case& c) {
+    c.options.ranks = 8;
+    c.options.nodes = 2;
+    c.options.groups = 4;
+  });
+  with([](craft_case& c) {
+    c.options.nodes = 2;
+    c.options.groups = 4;
+    c.options.policy = eplb_policy::global;
+  });
+  with([](craft_case& c) {
+    c.options.ranks = 8;
+    c.options.nodes = 4;
+    c.options.groups = 8;
+    c.options.policy = eplb_policy::hierarchical;
+  });
+  with([](craft_case& c) { c.options.refine = refinement::packing; });
+  with([](craft_case& c) { c.options.refine = refinement::joint; });
+  with([](craft_case& c) {
+    c.options.replica_counts = {6, 40};
+    c.options.replicas_meet = sharing::not_on_a_rank;
+    c.options.meeting_rule = strictness::required;
+  });
+  with([](craft_case& c) {
+    c.options.replica_counts = {6, 40};
+    c.options.nodes = 3;
+    c.options.replicas_meet = sharing::not_on_a_node;
+    c.options.meeting_rule = strictness::required;
+  });
+  with([](craft_case& c) {
+    c.options.replica_counts = {6, 40};
+    c.options.replicas_meet = sharing::not_on_a_rank;
+  });
+  with([](craft_case& c) {  // one step, and layers without load
+    c.steps = 1;
+    c.loads.resize(80);
+    std::fill_n(c.loads.begin() + 16, 16, 0);
+    std::fill_n(c.loads.begin() + 64, 16, 0);
+  });
+  with([](craft_case& c) { c.options.ranks = 1; });
+  cases.push_back({.steps = 3,
+                   .layers = 2,
+                   .experts = 1,
+                   .loads = {4, 1, 0, 2, 7, 0},
+                   .options = {.ranks = 4}});
+  return cases;
+}
+
+TEST_CASE_TEMPLATE("craft: an estimate is what eplb and replay say", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  auto const cases = craft_cases();
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    CAPTURE(i);
+    report_hash("craft.estimate." + std::to_string(i), check_estimate<P>(cases[i]));
+  }
+}
+
+TEST_CASE_TEMPLATE("craft: the usual replica counts", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  auto const counts = [](index_t ranks, flags const& active = {}) {
+    craft_case const c{
+        .experts = 4, .loads = {1, 2, 3, 4}, .options = {.ranks = ranks}, .active = active};
+    return craft_in<P>(c).estimate().replica_counts;
+  };
+  CHECK(counts(1) == ints{1});
+  CHECK(counts(2) == ints{1, 2});
+  CHECK(counts(6) == ints{1, 2, 4, 6});
+  CHECK(counts(8) == ints{1, 2, 4, 8});
+  CHECK(counts(48) == ints{1, 2, 4, 8, 16, 32, 48});
+  CHECK(counts(8, {1, 1, 1, 0, 1, 0, 0, 1}) == ints{1, 2, 4, 5});  // of the living ranks
+}
+
+// ----- allocations -------------------------------------------------------------------------------
+
+template <class P>
+replica_allocation allocated(gain_estimate const& estimate, craft_options const& options) {
+  return plimsoll::allocate_replicas(make_policy<P>(), estimate, options);
+}
+
+/// Gains `[layers, counts]`.
+inline gain_estimate estimate_of(ints const& counts, reals const& gain) {
+  return {counts, reals(gain.size() / counts.size(), 0.5), gain};
+}
+
+/// The best of all choices, by looking at every one.
+struct every_allocation {
+  double best = -std::numeric_limits<double>::infinity();
+
+  every_allocation(gain_estimate const& estimate, index_t budget, filling fill, craft_value value) {
+    auto const width = estimate.replica_counts.size();
+    ints choice(estimate.base.size(), -1);
+    for (bool more = true; more;) {
+      index_t used = 0;
+      double sum = 0;
+      for (std::size_t layer = 0; layer < choice.size(); ++layer) {
+        if (choice[layer] >= 0) {
+          auto const k = static_cast<std::size_t>(choice[layer]);
+          std::int32_t const n = estimate.replica_counts[k];
+          used += n;
+          sum += estimate.gain[layer * width + k] * (value == craft_value::gain ? 1 : n);
+        }
+      }
+      if (fill == filling::exactly ? used == budget : used <= budget) {
+        best = std::max(best, sum);
+      }
+      more = false;
+      for (std::size_t layer = 0; layer < choice.size() && !more; ++layer) {
+        more = ++choice[layer] < static_cast<std::int32_t>(width);
+        choice[layer] = more ? choice[layer] : -1;
+      }
+    }
+  }
+  [[nodiscard]] bool feasible() const { return best > -1e9; }
+};
+
+TEST_CASE_TEMPLATE("craft: the best of all allocations", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  ints all;
+  reals curves;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    CAPTURE(seed);
+    generator random(seed);
+    index_t const layers = random.between(1, 5);
+    index_t const ranks = random.between(1, 6);
+    ints counts;
+    for (std::int64_t n = random.between(1, 2); std::ssize(counts) < 1 + index_t(seed % 3);
+         n += random.between(1, 4)) {
+      counts.push_back(static_cast<std::int32_t>(n));
+    }
+    reals gain;
+    for (index_t i = 0; i < layers * std::ssize(counts); ++i) {
+      gain.push_back(static_cast<double>(random.between(-16, 48)) / 64);  // sums are exact
+    }
+    gain_estimate const estimate = estimate_of(counts, gain);
+    index_t const most = layers * counts.back();
+    for (index_t const budget :
+         {index_t{0}, random.between(0, most), random.between(0, most), most, most + ranks + 9}) {
+      CAPTURE(budget);
+      for (filling const fill : {filling::at_most, filling::exactly}) {
+        for (craft_value const value : {craft_value::gain, craft_value::replicas_by_gain}) {
+          craft_case const c{
+              .layers = layers,
+              .options = {.ranks = ranks, .budget = budget, .value = value, .fill = fill}};
+          every_allocation const oracle(estimate, budget, fill, value);
+          if (!oracle.feasible()) {
+            CHECK_THROWS_AS(allocated<P>(estimate, c.options), plimsoll::invalid_input);
+            continue;
+          }
+          replica_allocation const got = allocated<P>(estimate, c.options);
+          crafted<P>::check_allocation(c, estimate, got);
+          double sum = 0;
+          for (std::size_t layer = 0; layer < got.gain.size(); ++layer) {
+            sum += got.gain[layer] * (value == craft_value::gain ? 1 : got.replicas[layer]);
+            CHECK((fill == filling::exactly || got.gain[layer] >= 0));
+            // What gains nothing is left out.
+            CHECK((fill == filling::exactly || got.gain[layer] > 0 || got.replicas[layer] == 0));
+          }
+          CHECK(sum == oracle.best);
+          REQUIRE(std::ssize(got.curve) == (most + ranks - 1) / ranks + 1);
+          for (std::size_t r = 0; r < got.curve.size(); ++r) {
+            CHECK(got.curve[r] == every_allocation(estimate, static_cast<index_t>(r) * ranks,
+                                                   filling::at_most, craft_value::gain)
+                                      .best);
+          }
+          all.insert(all.end(), got.replicas.begin(), got.replicas.end());
+          curves.insert(curves.end(), got.curve.begin(), got.curve.end());
+        }
+      }
+    }
+  }
+  report_hash("craft.allocations", all, curves);
+}
+
+TEST_CASE_TEMPLATE("craft: algorithm 2 as coded, and as the text has it", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  gain_estimate const estimate =
+      estimate_of({1, 2, 4}, {.20, .30, .33, .10, .18, .22, .05, .08, .10, 0, .01, .01});
+  replica_allocation const text = allocated<P>(estimate, {.ranks = 4, .budget = 8});
+  CHECK(text.replicas == ints{2, 4, 2, 0});
+  CHECK(text.gain == reals{.30, .22, .08, 0});
+  CHECK(text.used == 8);
+  CHECK(text.budget == 8);
+  replica_allocation const coded = allocated<P>(
+      estimate,
+      {.ranks = 4, .budget = 8, .value = craft_value::replicas_by_gain, .fill = filling::exactly});
+  CHECK(coded.replicas == ints{4, 4, 0, 0});
+  CHECK(coded.gain == reals{.33, .22, 0, 0});
+  // The curve is that of the gain in either case: 0, 4, 8, 12 and 16 replicas.
+  CHECK(coded.curve == text.curve);
+  REQUIRE(text.curve.size() == 5);
+  CHECK(text.curve[1] == doctest::Approx(.48));
+  CHECK(text.curve[2] == doctest::Approx(.60));
+  CHECK(text.curve[3] == doctest::Approx(.65));
+  CHECK(text.curve[4] == doctest::Approx(.66));
+
+  // A budget above all that layers may get: the code returns no replicas at all.
+  gain_estimate const two = estimate_of({1, 2, 4}, {.1, .2, .3, .1, .2, .3});
+  CHECK(allocated<P>(two, {.ranks = 6, .budget = 12}).replicas == ints{4, 4});
+  CHECK_THROWS_WITH_AS(
+      allocated<P>(two, {.ranks = 6, .budget = 12, .fill = filling::exactly}),
+      "allocate_replicas: options.budget: expected a sum of replica counts, of which each layer "
+      "takes at most one, got 12",
+      plimsoll::invalid_input);
+  constexpr index_t all = std::numeric_limits<index_t>::max();
+  CHECK(allocated<P>(two, {.ranks = 6, .budget = all}).replicas == ints{4, 4});
+  CHECK(allocated<P>(two, {.ranks = 6, .budget = all}).budget == all);
+  CHECK_THROWS_WITH_AS(
+      allocated<P>(two, {.ranks = 6, .budget = all, .fill = filling::exactly}),
+      "allocate_replicas: options.budget: expected a sum of replica counts, of which each layer "
+      "takes at most one, got 9223372036854775807",
+      plimsoll::invalid_input);
+  CHECK_THROWS_WITH_AS(
+      allocated<P>(two, {.ranks = 6, .budget = 7, .fill = filling::exactly}),
+      "allocate_replicas: options.budget: expected a sum of replica counts, of which each layer "
+      "takes at most one, got 7",
+      plimsoll::invalid_input);
+  CHECK(allocated<P>(two, {.ranks = 6, .budget = 7}).used == 6);
+}
+
+TEST_CASE_TEMPLATE("craft: what does not pay is not chosen", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  gain_estimate const estimate = estimate_of({1, 2}, {-.1, -.3, .2, .1, 0, 0});
+  CHECK(allocated<P>(estimate, {.ranks = 2, .budget = 6}).replicas == ints{0, 1, 0});
+  CHECK(allocated<P>(estimate, {.ranks = 2, .budget = 0}).replicas == ints{0, 0, 0});
+  // Unless the budget must be used up.
+  replica_allocation const full =
+      allocated<P>(estimate, {.ranks = 2, .budget = 6, .fill = filling::exactly});
+  CHECK(full.replicas == ints{2, 2, 2});
+  CHECK(full.gain == reals{-.3, .1, 0});
+  // Among equal layers the first get replicas.
+  CHECK(allocated<P>(estimate_of({2}, {.1, .1, .1}), {.ranks = 2, .budget = 4}).replicas ==
+        ints{2, 2, 0});
+}
+
+TEST_CASE_TEMPLATE("craft: the automatic budget is the knee", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  auto const budget = [](ints const& counts, reals const& gain, index_t ranks) {
+    return allocated<P>(estimate_of(counts, gain), {.ranks = ranks}).budget;
+  };
+  // 0, .4, .7, .72, .73 lies .335 above the line at 2 replicas per rank.
+  replica_allocation const got = allocated<P>(estimate_of({3}, {.02, .3, .4, .01}), {.ranks = 3});
+  CHECK(got.knee == 2);
+  CHECK(got.budget == 6);
+  CHECK(got.used == 6);
+  CHECK(got.replicas == ints{0, 3, 3, 0});
+  CHECK(allocated<P>(estimate_of({3}, {.02, .3, .4, .01}), {.ranks = 3, .budget = 3}).knee == 2);
+  // Straight and flat lines have no knee.
+  CHECK(budget({2}, {0, 0, 0}, 2) == 0);
+  CHECK(budget({2}, {-.5, -.1, -.2}, 2) == 0);
+  CHECK(budget({2}, {.25, .25, .25, .25}, 2) == 0);
+  CHECK(budget({2}, {.5, 0, 0, 0}, 2) == 2);
+  // Of two points equally high the first: 0, .5, .75, 1, 1.
+  CHECK(budget({1}, {.5, .25, .25, 0}, 1) == 1);
+  // A budget counts by living ranks.
+  array_in<std::uint8_t, P> const active(flags{1, 0, 1, 1});
+  auto const alive =
+      allocated<P>(estimate_of({3}, {.02, .3, .4, .01}), {.ranks = 4, .active = active.view1()});
+  CHECK(alive.budget == 6);
+  CHECK(alive.curve == got.curve);
+}
+
+// ----- plans -------------------------------------------------------------------------------------
+
+TEST_CASE_TEMPLATE("craft: plans with every option", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  auto const cases = craft_cases();
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    CAPTURE(i);
+    craft_case c = cases[i];
+    c.options.budget = 11;  // no multiple of the ranks
+    crafted<P> const got(c, static_cast<index_t>(i % 3));
+    gain_estimate const estimate = craft_in<P>(c).estimate();
+    CHECK(got.plan.estimate.base == estimate.base);
+    CHECK(got.plan.estimate.gain == estimate.gain);
+    CHECK(got.plan.allocation.replicas == allocated<P>(estimate, c.options).replicas);
+
+    // Where nothing keeps slots empty, all are filled.
+    if (c.options.meeting_rule == plimsoll::strictness::preferred) {
+      for (index_t layer = 0; layer < c.layers; ++layer) {
+        auto const row = got.counts.begin() + layer * c.experts;
+        CHECK(std::accumulate(row, row + c.experts, index_t{0}) ==
+              c.experts + got.plan.allocation.replicas[static_cast<std::size_t>(layer)]);
+      }
+    }
+    // The placement is that of eplb, in those slots.
+    craft_in<P> const in(c);
+    array_in<double, P> const sums(c.summed());
+    array_in<std::int32_t, P> const offsets(got.offsets);
+    array_in<std::int32_t, P> map(std::ssize(got.map));
+    array_in<std::int32_t, P> counts(std::ssize(got.counts));
+    plimsoll::eplb_options placing{.ranks = c.options.ranks,
+                                   .rank_offsets = offsets.view2(c.layers, c.options.ranks + 1),
+                                   .nodes = c.options.nodes,
+                                   .groups = c.options.groups,
+                                   .policy = c.options.policy,
+                                   .refine = c.options.refine,
+                                   .active = in.options().active,
+                                   .replicas_meet = c.options.replicas_meet,
+                                   .meeting_rule = c.options.meeting_rule};
+    auto const place = [&] {
+      return plimsoll::eplb(make_policy<P>(), sums.view2(c.layers, c.experts), placing,
+                            map.view2(c.layers, got.slots), counts.view2(c.layers, c.experts));
+    };
+    auto const proofs = place();
+    CHECK(got.map == map.values());
+    CHECK(got.counts == counts.values());
+    placing.refine = plimsoll::refinement::none;
+    auto const unrefined = place();
+    for (std::size_t layer = 0; layer < proofs.size(); ++layer) {
+      CHECK(got.plan.placement[layer].value == proofs[layer].value);
+      CHECK(got.plan.placement[layer].lower_bound == proofs[layer].lower_bound);
+      CHECK(proofs[layer].value <= unrefined[layer].value);
+    }
+    report_hash("craft.plan." + std::to_string(i), got.map, got.offsets, got.counts,
+                got.plan.allocation.replicas, got.plan.allocation.gain, got.plan.allocation.curve);
+  }
+}
+
+TEST_CASE_TEMPLATE("craft: any budget", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  craft_case c = craft_cases()[0];
+  double last = 0;
+  ints used;
+  for (index_t const budget : {0, 1, 2, 5, 6, 7, 12, 18, 29, 30, 31, 1000000}) {
+    CAPTURE(budget);
+    c.options.budget = budget;
+    crafted<P> const got(c);
+    double const gain = sum_of(got.plan.allocation.gain);
+    CHECK(gain >= last);
+    last = gain;
+    used.push_back(static_cast<std::int32_t>(got.plan.allocation.used));
+    auto const& curve = got.plan.allocation.curve;
+    auto const at = static_cast<std::size_t>(budget / c.options.ranks);
+    if (budget % c.options.ranks == 0 && at < curve.size()) {
+      CHECK(gain == doctest::Approx(curve[at]).epsilon(1e-12));
+    }
+  }
+  CHECK(used[0] == 0);
+  CHECK(used[2] > 0);
+  CHECK(used.back() <= 30);
+  c.options.budget = plimsoll::automatic_budget;
+  crafted<P> const automatic(c);
+  CHECK(automatic.plan.allocation.budget % c.options.ranks == 0);
+  CHECK(automatic.plan.allocation.budget > 0);
+  CHECK(automatic.plan.allocation.budget < 30);
+  CHECK(sum_of(automatic.plan.allocation.gain) > last / 2);
+  // All of it, whether or not it pays.
+  c.options.fill = filling::exactly;
+  for (index_t const budget : {0, 1, 17, 28, 30}) {
+    c.options.budget = budget;
+    CHECK(crafted<P>(c).plan.allocation.used == budget);
+  }
+  // As many replicas for every layer are what was estimated: so much is then gained.
+  crafted<P> const most(c);
+  CHECK(most.plan.allocation.replicas == ints(5, 6));
+  replay_case const recorded{.steps = c.steps,
+                             .layers = c.layers,
+                             .experts = c.experts,
+                             .slots = most.slots,
+                             .ranks = c.options.ranks,
+                             .plans = 1,
+                             .loads = c.loads,
+                             .map = most.map,
+                             .counts = most.counts,
+                             .offsets = most.offsets};
+  reals const balancedness = replay_in<P>(recorded).replay(craft_in<P>(c).loads());
+  for (std::size_t layer = 0; layer < 5; ++layer) {
+    CHECK(most.plan.allocation.gain[layer] == balancedness[layer] - most.plan.estimate.base[layer]);
+  }
+  report_hash("craft.budgets", used, automatic.map);
+}
+
+TEST_CASE_TEMPLATE("craft: layers without load get nothing", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  craft_case c = craft_cases()[0];
+  for (index_t step = 0; step < c.steps; ++step) {
+    for (index_t const layer : {0, 3}) {
+      std::fill_n(c.loads.begin() + (step * c.layers + layer) * c.experts, c.experts, 0);
+    }
+  }
+  c.options.budget = 100;
+  crafted<P> const got(c);
+  for (std::size_t const layer : {std::size_t{0}, std::size_t{3}}) {
+    CHECK(got.plan.estimate.base[layer] == 1);
+    CHECK(reals(got.plan.estimate.gain.begin() + static_cast<std::ptrdiff_t>(layer * 4),
+                got.plan.estimate.gain.begin() + static_cast<std::ptrdiff_t>(layer * 4 + 4)) ==
+          reals(4, 0.0));
+    CHECK(got.plan.allocation.replicas[layer] == 0);
+  }
+  CHECK(got.plan.allocation.replicas[1] > 0);
+}
+
+TEST_CASE_TEMPLATE("craft: groups stay on a node, dead ranks stay empty", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  craft_case c = craft_cases()[0];
+  c.options.ranks = 8;
+  c.options.nodes = 2;
+  c.options.groups = 4;
+  c.options.budget = 29;
+  c.active = {0, 1, 0, 1, 1, 0, 0, 1};
+  crafted<P> const got(c);
+  CHECK(got.plan.allocation.used > 0);
+  for (index_t layer = 0; layer < c.layers; ++layer) {
+    CAPTURE(layer);
+    auto const* const begin = got.offsets.data() + layer * 9;
+    auto const* const map = got.map.data() + layer * got.slots;
+    ints node_of(16, -1);
+    for (index_t r = 0; r < 8; ++r) {
+      for (std::int32_t slot = begin[r]; slot < begin[r + 1]; ++slot) {
+        if (map[slot] >= 0) {
+          std::int32_t& node = node_of[static_cast<std::size_t>(map[slot] / 4 * 4)];
+          node = node == -1 ? static_cast<std::int32_t>(r / 4) : node;
+          CHECK(node == r / 4);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE_TEMPLATE("craft: no layers", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  craft_case c{.steps = 4, .layers = 0, .experts = 8, .options = {.ranks = 2}};
+  crafted<P> const got(c);
+  CHECK(got.plan.estimate.base.empty());
+  CHECK(got.plan.allocation.curve == reals{0});
+  CHECK(got.plan.allocation.budget == 0);
+}
+
+// ----- bad input ---------------------------------------------------------------------------------
+
+template <class Run>
+std::string craft_refusal(Run run) {
+  try {
+    run();
+  } catch (plimsoll::invalid_input const& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST_CASE_TEMPLATE("craft: a bad load is named", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  craft_case const plain{
+      .steps = 10, .layers = 2, .experts = 3, .loads = longs(60, 5), .options = {.ranks = 2}};
+  constexpr std::int64_t limit = std::int64_t{1} << 47;
+  struct change {
+    std::size_t at;
+    std::int64_t load;
+  };
+  auto const refusal = [&](std::vector<change> const& changes) {
+    craft_case c = plain;
+    for (change const& what : changes) {
+      c.loads[what.at] = what.load;
+    }
+    std::string const message =
+        craft_refusal([&] { static_cast<void>(craft_in<P>(c).estimate()); });
+    if (message != "no error") {
+      CHECK(message.substr(0, 14) == "estimate_gains");
+      craft_in<P> const in(c);
+      array_in<std::int32_t, P> map(2 * 5);
+      array_in<std::int32_t, P> offsets(2 * 3);
+      array_in<std::int32_t, P> counts(2 * 3);
+      CHECK(craft_refusal([&] {
+              plimsoll::craft(make_policy<P>(), in.loads(), in.options(), map.view2(2, 5),
+                              offsets.view2(2, 3), counts.view2(2, 3));
+            }) == "craft" + message.substr(14));
+    }
+    return message;
+  };
+  CHECK(refusal({}) == "no error");
+  CHECK(refusal({{59, -3}}) ==
+        "estimate_gains: loads: expected values from 0 to below 2^47, got -3 in layer 1, expert 2, "
+        "step 9");
+  // Neither a negative sum nor one that others hide.
+  CHECK(refusal({{0, -1}, {6, 1000}}) ==
+        "estimate_gains: loads: expected values from 0 to below 2^47, got -1 in layer 0, expert 0, "
+        "step 0");
+  CHECK(refusal({{10, limit}}) ==
+        "estimate_gains: loads: expected values from 0 to below 2^47, got 140737488355328 in layer "
+        "1, expert 1, step 1");
+  CHECK(refusal({{15, limit / 2}, {16, limit / 2}, {17, 0}}) ==
+        "estimate_gains: loads: expected a total below 2^47 per layer, got 140737488355328 in "
+        "layer 1, step 2");
+  // Every step is fine, their sum is not.
+  CHECK(refusal({{3, limit / 2}, {9, limit / 2 - 28 * 5}}) ==
+        "estimate_gains: loads: expected a total below 2^47 per layer, got 140737488355328 in "
+        "layer 1");
+  CHECK(refusal({{3, limit / 2}, {9, limit / 2 - 28 * 5 - 1}}) == "no error");
+}
+
+TEST_CASE_TEMPLATE("craft: bad options are named", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  auto const refusal = [](auto change) {
+    craft_case c{
+        .steps = 2, .layers = 2, .experts = 8, .loads = longs(32, 5), .options = {.ranks = 4}};
+    change(c);
+    return craft_refusal([&] { static_cast<void>(craft_in<P>(c).estimate()); });
+  };
+  CHECK(refusal([](craft_case&) {}) == "no error");
+  CHECK(refusal([](craft_case& c) { c.options.ranks = 0; }) ==
+        "estimate_gains: options.ranks: expected 1 to 32767 ranks, got 0");
+  CHECK(refusal([](craft_case& c) { c.options.ranks = 32768; }) ==
+        "estimate_gains: options.ranks: expected 1 to 32767 ranks, got 32768");
+  CHECK(refusal([](craft_case& c) { c.steps = 0; }) ==
+        "estimate_gains: loads: expected 1 to 2147483647 steps, got 0");
+  CHECK(refusal([](craft_case& c) { c.experts = 0; }) ==
+        "estimate_gains: loads: expected 1 to 65535 experts, got 0");
+  CHECK(refusal([](craft_case& c) {
+          c.options.replica_counts = {0, 1};
+        }) ==
+        "estimate_gains: options.replica_counts: expected 1 to 32766 replicas, rising from 1, got "
+        "0");
+  CHECK(refusal([](craft_case& c) {
+          c.options.replica_counts = {1, 3, 3};
+        }) ==
+        "estimate_gains: options.replica_counts: expected 4 to 32766 replicas, rising from 1, got "
+        "3");
+  CHECK(refusal([](craft_case& c) {
+          c.options.replica_counts = {4, 2};
+        }) ==
+        "estimate_gains: options.replica_counts: expected 5 to 32766 replicas, rising from 1, got "
+        "2");
+  CHECK(refusal([](craft_case& c) { c.options.replica_counts = {32767}; }) ==
+        "estimate_gains: options.replica_counts: expected 1 to 32766 replicas, rising from 1, got "
+        "32767");
+  CHECK(refusal([](craft_case& c) {
+          c.active = {1, 1, 1};
+        }) == "estimate_gains: options.active: expected 4 ranks, got 3");
+  CHECK(refusal([](craft_case& c) {
+          c.active = {0, 0, 0, 0};
+        }) == "estimate_gains: options.active: expected 1 to 4 living ranks, got 0");
+  CHECK(refusal([](craft_case& c) { c.options.nodes = 5; }) ==
+        "estimate_gains: options.nodes: expected 1 to 4 nodes (at most one per rank), got 5");
+  CHECK(refusal([](craft_case& c) { c.options.groups = 3; }) ==
+        "estimate_gains: groups: expected a number that divides 8 experts, got 3");
+  // Groups that fit no node as long as there are no replicas.
+  CHECK(refusal([](craft_case& c) {
+          c.options.nodes = 2;
+          c.options.groups = 2;
+          c.active = {1, 1, 1, 0};
+        }) ==
+        "estimate_gains: groups: expected no more than the nodes' slots hold, 1, got more in layer "
+        "0");
+}
+
+TEST_CASE_TEMPLATE("craft: bad estimates and budgets are named", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  auto const refusal = [](gain_estimate const& estimate, craft_options const& options) {
+    return craft_refusal([&] { allocated<P>(estimate, options); });
+  };
+  gain_estimate const good = estimate_of({1, 2}, {.1, .2, .3, .4});
+  CHECK(refusal(good, {.ranks = 2}) == "no error");
+  CHECK(refusal(good, {}) == "allocate_replicas: options.ranks: expected 1 to 32767 ranks, got 0");
+  CHECK(refusal(good, {.ranks = 2, .budget = -2}) ==
+        "allocate_replicas: options.budget: expected -1 to 9223372036854775807 replicas (-1: "
+        "automatic), got -2");
+  gain_estimate bad = good;
+  bad.gain[3] = std::numeric_limits<double>::quiet_NaN();
+  CHECK(refusal(bad, {.ranks = 2}) ==
+        "allocate_replicas: estimate.gain: expected numbers below 2^900, got NaN in layer 1 for 2 "
+        "replicas");
+  bad = good;
+  bad.gain.pop_back();
+  CHECK(refusal(bad, {.ranks = 2}) ==
+        "allocate_replicas: estimate.gain: expected 4 elements (layers * counts), got 3");
+  bad = good;
+  bad.base.push_back(0);
+  CHECK(refusal(bad, {.ranks = 2}) ==
+        "allocate_replicas: estimate.gain: expected 6 elements (layers * counts), got 4");
+  bad = good;
+  bad.replica_counts = {2, 2};
+  CHECK(refusal(bad, {.ranks = 2}) ==
+        "allocate_replicas: estimate.replica_counts: expected 3 to 32766 replicas, rising from 1, "
+        "got 2");
+  bad = {};
+  CHECK(refusal(bad, {.ranks = 2}) ==
+        "allocate_replicas: estimate.replica_counts: expected 1 to 32766 counts, got 0");
+}
+
+}  // namespace plimsoll_test

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "replay.cases.hpp"
+
+#include "support/report_values.hpp"
+#include "support/run_body.hpp"
+#include "support/temporaries.hpp"
+
+namespace plimsoll_test {
+
+template <class Loads>
+void check_replay_teams(replay_case const& c, Loads const& loads) {
+  using namespace plimsoll::detail;
+  replay_in<plimsoll::seq_policy> const in(c);
+  auto const placement = in.placement();
+  reals sums(static_cast<std::size_t>(c.rows() * replay_tiles(c.steps)), -7);
+  plimsoll::matrix_ref<double> const parts(sums.data(), c.rows(), replay_tiles(c.steps));
+  std::vector<problem_report> reports(static_cast<std::size_t>(replay_problems(c.steps, c.layers)));
+  replay_body<Loads> const body{loads,
+                                placement.physical_to_logical,
+                                placement.replica_count,
+                                {placement.rank_offsets, c.slots, c.ranks},
+                                in.options().active,
+                                c.plans,
+                                parts,
+                                reports.data()};
+  CHECK(body.problems() == std::ssize(reports));
+  check_all_teams(body, body.problems(), sums, [&] { return report_values(reports); });
+
+  reals means(static_cast<std::size_t>(c.rows()), -7);
+  check_all_teams(replay_mean_body{parts, c.steps, c.layers, {means.data(), c.plans, c.layers}},
+                  c.rows(), means);
+}
+
+TEST_CASE("replay: the same bits in every team") {
+  auto const stored = [](replay_case const& c, reals const& loads) {
+    check_replay_teams(
+        c, plimsoll::tensor_ref<double const>(loads.data(), c.steps, c.layers, c.experts));
+  };
+  for (std::uint64_t seed = 400; seed < 408; ++seed) {
+    CAPTURE(seed);
+    replay_case const c = random_replay(seed);
+    reals loads = c.loads_as<double>();
+    for (double& load : loads) {
+      load *= 0.1;  // so that the order of sums shows
+    }
+    stored(c, loads);
+    check_replay_teams(
+        c, plimsoll::generate(product_load{c.layers, c.experts}, c.steps, c.layers, c.experts));
+  }
+  // More tiles than a team has threads.
+  replay_case many{.steps = 330, .experts = 3, .slots = 3, .ranks = 2};
+  many.loads = random_loads<std::int64_t>(5, 990);
+  many.map = {1, 0, 2};
+  many.counts = {1, 1, 1};
+  stored(many, many.loads_as<double>());
+  // Loads that are refused beside others, and ranks that are all dead.
+  replay_case bad = plain_replay();
+  reals loads = bad.loads_as<double>();
+  loads[6] = -1;
+  loads[27] = 0x1p47;
+  stored(bad, loads);
+  bad.active = {0, 0};
+  stored(bad, loads);
+  // Placements that `validate` refuses are read without harm before anyone knows.
+  replay_case broken = plain_replay();
+  broken.map[1] = 1000000;
+  broken.map[5] = -1000000;
+  broken.counts[2] = -4;
+  broken.offsets = {0, 2, 1000000, 0, 3, 2, -1000000, 2, 4, 4, 2, 0};
+  stored(broken, broken.loads_as<double>());
+}
+
+TEST_CASE("replay: a total that only one order of additions takes to 2^47 is refused") {
+  replay_case c{.experts = 3, .slots = 3, .ranks = 1};
+  c.map = {0, 1, 2};
+  c.counts = {1, 1, 1};
+  // Expert by expert, the first two make half a unit in the last place of the third.
+  reals const loads{0x1p-8, 0x1p-8, 0x1p47 - 0x1p-6};
+  CHECK(replay_refusal<plimsoll::seq_policy>(c, loads) ==
+        "replay: loads: expected a total below 2^47 per layer, got 140737488355328 in layer 0, "
+        "step 0");
+}
+
+TEST_CASE("replay: a body without living ranks reports it") {
+  replay_case c = plain_replay();
+  c.active = {0, 0};
+  replay_in<plimsoll::seq_policy> const in(c);
+  auto const placement = in.placement();
+  reals const loads = c.loads_as<double>();
+  reals sums(8);
+  std::vector<plimsoll::detail::problem_report> reports(4);
+  using body_type = plimsoll::detail::replay_body<plimsoll::tensor_ref<double const>>;
+  body_type const body{{loads.data(), 9, 2, 3}, placement.physical_to_logical,
+                       placement.replica_count, {placement.rank_offsets, 4, 2},
+                       in.options().active,     2,
+                       {sums.data(), 4, 2},     reports.data()};
+  run_body(body, body.problems(), serial, 0);
+  for (auto const& report : reports) {
+    CHECK(report.what == plimsoll::detail::fault::no_rank);
+  }
+}
+
+TEST_CASE("replay: shapes are checked") {
+  struct shapes {
+    index_t loads[3] = {2, 3, 4};
+    index_t map[2] = {6, 5};
+    index_t counts[2] = {6, 4};
+    index_t offsets[2] = {6, 3};
+    index_t ranks = 2;
+    index_t active = 2;
+    index_t out[2] = {2, 3};
+  };
+  longs const loads(24, 1);
+  ints map;
+  for (std::int32_t row = 0; row < 6; ++row) {
+    map.insert(map.end(), {3, 2, 1, 0, -1});
+  }
+  ints const counts(24, 1);
+  ints const offsets{0, 2, 5, 0, 2, 5, 0, 2, 5, 0, 2, 5, 0, 2, 5, 0, 2, 5};
+  flags const active(2, 1);
+  reals out(6);
+  auto const refusal = [&](shapes const& s) -> std::string {
+    try {
+      plimsoll::replay(
+          plimsoll::seq,
+          plimsoll::tensor_ref<std::int64_t const>(loads.data(), s.loads[0], s.loads[1],
+                                                   s.loads[2]),
+          plimsoll::placement_ref{
+              plimsoll::matrix_ref<std::int32_t const>(map.data(), s.map[0], s.map[1]),
+              plimsoll::matrix_ref<std::int32_t const>(counts.data(), s.counts[0], s.counts[1]),
+              s.ranks,
+              plimsoll::matrix_ref<std::int32_t const>(offsets.data(), s.offsets[0], s.offsets[1])},
+          {.active = plimsoll::vector_ref<std::uint8_t const>(active.data(), s.active)},
+          plimsoll::matrix_ref<double>(out.data(), s.out[0], s.out[1]));
+    } catch (plimsoll::invalid_input const& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  CHECK(refusal({}) == "no error");
+  CHECK(refusal({.loads = {0, 3, 4}}) == "replay: loads: expected 1 to 2147483647 steps, got 0");
+  CHECK(refusal({.loads = {0x80000000, 3, 4}}) ==
+        "replay: loads: expected 1 to 2147483647 steps, got 2147483648");
+  CHECK(refusal({.loads = {2, 3, 0}}) == "replay: loads: expected 1 to 65535 experts, got 0");
+  CHECK(refusal({.loads = {2, 3, 65536}}) ==
+        "replay: loads: expected 1 to 65535 experts, got 65536");
+  CHECK(refusal({.out = {3, 2}}) == "replay: balancedness: expected 3 layers, got 2");
+  CHECK(refusal({.out = {1, 3}}) ==
+        "replay: placement.physical_to_logical: expected 3 rows (plans * layers), got 6");
+  CHECK(refusal({.map = {3, 5}}) ==
+        "replay: placement.physical_to_logical: expected 6 rows (plans * layers), got 3");
+  CHECK(refusal({.map = {6, 0}}) ==
+        "replay: placement.physical_to_logical: expected 1 to 2147483647 slots, got 0");
+  CHECK(refusal({.counts = {3, 4}}) ==
+        "replay: placement.replica_count: expected 6 rows (plans * layers), got 3");
+  CHECK(refusal({.counts = {6, 5}}) ==
+        "replay: placement.replica_count: expected 4 experts, got 5");
+  CHECK(refusal({.ranks = 0}) == "replay: placement.ranks: expected 1 to 32767 ranks, got 0");
+  CHECK(refusal({.offsets = {3, 3}}) == "replay: placement.rank_offsets: expected 6 layers, got 3");
+  CHECK(refusal({.offsets = {6, 2}}) ==
+        "replay: placement.rank_offsets: expected 3 offsets (ranks + 1), got 2");
+  CHECK(refusal({.active = 3}) == "replay: options.active: expected 2 ranks, got 3");
+}
+
+TEST_CASE("replay: temporaries come from the policy and go back, also when it throws") {
+  replay_case const c = plain_replay();
+  replay_in<plimsoll::seq_policy> const in(c);
+  reals out(4);
+  // Reports, parts of the means, and the scratch areas of the check and of the replay.
+  check_temporaries(4, [&](auto& resource) {
+    plimsoll::replay(plimsoll::seq(resource),
+                     plimsoll::tensor_ref<std::int64_t const>(c.loads.data(), 9, 2, 3),
+                     in.placement(), {}, plimsoll::matrix_ref<double>(out.data(), 2, 2));
+  });
+}
+
+TEST_CASE("replay: scratch is what is documented") {
+  replay_case c{.steps = 3, .experts = 800, .slots = 800, .ranks = 15, .plans = 3};
+  c.loads = random_loads<std::int64_t>(6, 2400);
+  generator random(6);
+  c.place(random);
+  replay_in<plimsoll::seq_policy> const in(c);
+  reals out(3);
+  counting_resource memory;
+  plimsoll::replay(plimsoll::seq(memory),
+                   plimsoll::tensor_ref<std::int64_t const>(c.loads.data(), 3, 1, 800),
+                   in.placement(), {}, plimsoll::matrix_ref<double>(out.data(), 3, 1));
+  // 64 more for the means of eight steps.
+  CHECK(memory.largest() == 72 * 800 + 64 + 3 * (64 + 4 * 16));
+}
+
+}  // namespace plimsoll_test

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// Recorded steps and plans for them on the host, and what `replay` says of them by its definition.
+#pragma once
+
+#include <doctest/doctest.h>
+#include <plimsoll/replay.hpp>
+#include <plimsoll/types.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "generators.hpp"
+#include "policies.hpp"
+
+namespace plimsoll_test {
+
+using ints = std::vector<std::int32_t>;
+using longs = std::vector<std::int64_t>;
+using reals = std::vector<double>;
+using flags = std::vector<std::uint8_t>;
+
+/// Recorded steps and plans, on the host. `offsets` and `active` may be empty, as in the options.
+struct replay_case {
+  index_t steps = 1;
+  index_t layers = 1;
+  index_t experts = 1;
+  index_t slots = 1;
+  index_t ranks = 1;
+  index_t plans = 1;
+  longs loads = {};   ///< [steps, layers, experts]
+  ints map = {};      ///< [plans * layers, slots]
+  ints counts = {};   ///< [plans * layers, experts]
+  ints offsets = {};  ///< [plans * layers, ranks + 1]
+  flags active = {};  ///< [ranks]
+
+  [[nodiscard]] index_t rows() const { return plans * layers; }
+  [[nodiscard]] bool lives(index_t rank) const {
+    return active.empty() || active[static_cast<std::size_t>(rank)] != 0;
+  }
+  [[nodiscard]] index_t begin(index_t row, index_t rank) const {
+    return offsets.empty() ? rank * slots / ranks
+                           : offsets[static_cast<std::size_t>(row * (ranks + 1) + rank)];
+  }
+  template <class T>
+  [[nodiscard]] std::vector<T> loads_as() const {
+    return {loads.begin(), loads.end()};
+  }
+
+  /// Fills slots of living ranks: every expert once, then any expert or none; and counts.
+  void place(generator& random) {
+    for (index_t row = 0; row < rows(); ++row) {
+      std::vector<index_t> usable;
+      for (index_t r = 0; r < ranks; ++r) {
+        for (index_t s = begin(row, r); s < begin(row, r + 1) && lives(r); ++s) {
+          usable.insert(usable.begin() + random.between(0, std::ssize(usable)), s);
+        }
+      }
+      REQUIRE(std::ssize(usable) >= experts);
+      map.resize(static_cast<std::size_t>((row + 1) * slots), -1);
+      counts.resize(static_cast<std::size_t>((row + 1) * experts), 0);
+      index_t next = 0;
+      for (index_t const slot : usable) {
+        index_t const e = next < experts ? next : random.between(-1, experts - 1);
+        ++next;
+        if (e >= 0) {
+          map[static_cast<std::size_t>(row * slots + slot)] = static_cast<std::int32_t>(e);
+          ++counts[static_cast<std::size_t>(row * experts + e)];
+        }
+      }
+    }
+  }
+
+  /// The definition, word for word.
+  [[nodiscard]] double balancedness(index_t plan, index_t layer) const {
+    index_t const row = plan * layers + layer;
+    double sum = 0;
+    for (index_t step = 0; step < steps; ++step) {
+      auto const* const load = loads.data() + (step * layers + layer) * experts;
+      double total = 0;
+      double peak = 0;
+      double living = 0;
+      for (index_t r = 0; r < ranks; ++r) {
+        double carried = 0;
+        for (index_t s = begin(row, r); s < begin(row, r + 1); ++s) {
+          if (index_t const e = map[static_cast<std::size_t>(row * slots + s)]; e >= 0) {
+            carried +=
+                static_cast<double>(load[e]) / counts[static_cast<std::size_t>(row * experts + e)];
+          }
+        }
+        living += lives(r);
+        total += carried;
+        peak = std::max(peak, carried);
+      }
+      sum += peak > 0 ? total / living / peak : 1;
+    }
+    return sum / static_cast<double>(steps);
+  }
+};
+
+/// A case in the memory of a policy.
+template <class P>
+class replay_in {
+ public:
+  explicit replay_in(replay_case const& c)
+      : shape_(c), map_(c.map), counts_(c.counts), offsets_(c.offsets), active_(c.active) {}
+
+  [[nodiscard]] plimsoll::placement_ref placement() const {
+    plimsoll::placement_ref result{map_.view2(shape_.rows(), shape_.slots),
+                                   counts_.view2(shape_.rows(), shape_.experts), shape_.ranks};
+    if (!shape_.offsets.empty()) {
+      result.rank_offsets = offsets_.view2(shape_.rows(), shape_.ranks + 1);
+    }
+    return result;
+  }
+  [[nodiscard]] plimsoll::replay_options options() const {
+    plimsoll::replay_options result;
+    if (!shape_.active.empty()) {
+      result.active = active_.view1();
+    }
+    return result;
+  }
+  template <class Loads>
+  [[nodiscard]] reals replay(Loads const& loads) const {
+    array_in<double, P> out(shape_.rows(), -7.0);
+    plimsoll::replay(make_policy<P>(), loads, placement(), options(),
+                     out.view2(shape_.plans, shape_.layers));
+    return out.values();
+  }
+  template <class T>
+  [[nodiscard]] reals replay(std::vector<T> const& loads) const {
+    array_in<T, P> const in(loads);
+    return replay(in.view3(shape_.steps, shape_.layers, shape_.experts));
+  }
+
+ private:
+  replay_case shape_;
+  array_in<std::int32_t, P> map_;
+  array_in<std::int32_t, P> counts_;
+  array_in<std::int32_t, P> offsets_;
+  array_in<std::uint8_t, P> active_;
+};
+
+}  // namespace plimsoll_test
