@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <benchmark/benchmark.h>
+#ifdef _OPENMP
 #include <plimsoll/execution/omp.hpp>
+#endif
 #include <plimsoll/systems/craft.hpp>
 
 #include <cstddef>
@@ -40,7 +42,9 @@ void craft(benchmark::State& state) {
     benchmark::DoNotOptimize(plan.allocation.replicas.data());
   }
 }
+#ifdef _OPENMP
 BENCHMARK(craft<plimsoll::omp>)->Name("goal/craft")->Apply(as_goal<50>);
+#endif
 BENCHMARK(craft<plimsoll::seq>)->Name("craft/one_core")->Unit(benchmark::kMillisecond);
 
 void loops(benchmark::State& state) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // CRAFT as one would write it down with the standard library, for comparison: algorithm 1 plan by
-// plan and step by step, algorithm 2 as a table.
+// plan and step by step, the layers on all cores, algorithm 2 as a table.
 #pragma once
 
 #include <algorithm>
@@ -19,20 +19,21 @@ inline std::vector<std::int32_t> craft_loops(std::int32_t const* loads, std::siz
                                              std::size_t ranks,
                                              std::vector<std::size_t> const& counts,
                                              std::size_t budget) {
-  std::vector<double> balancedness;  // [layers, 1 + counts]
-  std::vector<double> carried(ranks);
+  std::size_t const width = counts.size() + 1;
+  std::vector<double> balancedness(layers * width);
+#ifdef _OPENMP
+#pragma omp parallel for schedule(dynamic)
+#endif
   for (std::size_t l = 0; l < layers; ++l) {
+    std::vector<double> carried(ranks);
     std::vector<double> sum(experts, 0.0);
     for (std::size_t t = 0; t < steps; ++t) {
       for (std::size_t e = 0; e < experts; ++e) {
         sum[e] += loads[(t * layers + l) * experts + e];
       }
     }
-    std::vector<std::size_t> slots{experts};
-    for (std::size_t const count : counts) {
-      slots.push_back(experts + count);
-    }
-    for (std::size_t const total : slots) {
+    for (std::size_t k = 0; k < width; ++k) {
+      std::size_t const total = experts + (k == 0 ? 0 : counts[k - 1]);
       plan const p = eplb_heaps(sum.data(), experts, ranks, total);
       double mean = 0;
       for (std::size_t t = 0; t < steps; ++t) {
@@ -51,11 +52,10 @@ inline std::vector<std::int32_t> craft_loops(std::int32_t const* loads, std::siz
         double const peak = *std::max_element(carried.begin(), carried.end());
         mean += peak > 0 ? all / static_cast<double>(ranks) / peak : 1;
       }
-      balancedness.push_back(mean / static_cast<double>(steps));
+      balancedness[l * width + k] = mean / static_cast<double>(steps);
     }
   }
 
-  std::size_t const width = counts.size() + 1;
   std::vector<double> best(budget + 1, 0.0);
   std::vector<std::vector<std::size_t>> choice(layers, std::vector<std::size_t>(budget + 1, 0));
   for (std::size_t l = 0; l < layers; ++l) {
