@@ -19,7 +19,8 @@ using plimsoll::matrix_ref, plimsoll::tensor_ref, plimsoll::vector_ref;
   plimsoll::place(policy, loads, ints, {.ranks = 1}, ints);
   plimsoll::place_groups(policy, loads, 1, 1, {.ranks = 1}, ints, ints);
   plimsoll::refine(policy, loads, {.ranks = 1}, {}, ints, ints);
-  plimsoll::knapsack(policy, tensor_ref<std::int32_t const>(), tensor_ref<double const>(), {}, ints);
+  plimsoll::knapsack(policy, tensor_ref<std::int32_t const>(), tensor_ref<double const>(), {},
+                     ints);
   plimsoll::eplb(policy, loads, {.ranks = 1}, ints, ints);
   plimsoll::replay(policy, steps, {}, {}, matrix_ref<double>());
   plimsoll::craft(policy, steps, {.ranks = 1}, ints, ints, ints);
