@@ -321,8 +321,9 @@ TEST_CASE_TEMPLATE("craft: the usual replica counts", P, PLIMSOLL_POLICIES) {
     return;
   }
   auto const counts = [](index_t ranks, flags const& active = {}) {
-    craft_case const c{
-        .experts = 4, .loads = {1, 2, 3, 4}, .options = {.ranks = ranks}, .active = active};
+    craft_case c{.experts = 4, .loads = {1, 2, 3, 4}};
+    c.options.ranks = ranks;
+    c.active = active;
     return craft_in<P>(c).estimate().replica_counts;
   };
   CHECK(counts(1) == ints{1});
