@@ -17,8 +17,8 @@
 //     PLIMSOLL_THRUST_HOST_POLICIES  thrust::host, thrust::omp::par (nvcc only)
 //     PLIMSOLL_DEVICE_POLICIES       gpu(stream), gpu(stream, resource), Thrust's (nvcc only)
 //     PLIMSOLL_POLICIES              what the file's compiler should run: the first list in host
-//                                    files, the other two under nvcc; seq alone with
-//                                    PLIMSOLL_TEST_SEQ_ONLY, where only bodies matter
+//                                    files, the other two under nvcc; in host files seq alone
+//                                    with PLIMSOLL_TEST_SEQ_ONLY, where bodies matter only
 //     PLIMSOLL_LOAD_TYPES            element types of loads: five in host files, two under nvcc
 #pragma once
 
@@ -125,9 +125,7 @@ struct plimsoll::policy_traits<plimsoll_test::custom_policy> {
 TYPE_TO_STRING_AS("seq", plimsoll::seq_policy);
 TYPE_TO_STRING_AS("custom", plimsoll_test::custom_policy);
 
-#if defined(PLIMSOLL_TEST_SEQ_ONLY)
-#define PLIMSOLL_HOST_POLICIES ::plimsoll::seq_policy
-#elif PLIMSOLL_TEST_OMP
+#if PLIMSOLL_TEST_OMP
 TYPE_TO_STRING_AS("omp", plimsoll::omp_policy);
 #define PLIMSOLL_HOST_POLICIES \
   ::plimsoll::seq_policy, ::plimsoll::omp_policy, ::plimsoll_test::custom_policy
@@ -165,7 +163,11 @@ TYPE_TO_STRING_AS("thrust::omp::par", plimsoll_test::thrust_omp);
 #define PLIMSOLL_POLICIES PLIMSOLL_THRUST_HOST_POLICIES, PLIMSOLL_DEVICE_POLICIES
 #define PLIMSOLL_LOAD_TYPES std::int32_t, float
 #else
+#if defined(PLIMSOLL_TEST_SEQ_ONLY)
+#define PLIMSOLL_POLICIES ::plimsoll::seq_policy
+#else
 #define PLIMSOLL_POLICIES PLIMSOLL_HOST_POLICIES
+#endif
 #define PLIMSOLL_LOAD_TYPES std::int32_t, std::uint32_t, std::int64_t, float, double
 #endif
 
