@@ -351,12 +351,14 @@ gain_estimate estimate_gains(P const& policy, Loads const& loads, craft_options 
 /// budget.
 ///
 /// `knapsack` finds the replicas that add up to the largest gain within the budget; where several
-/// do, later layers get fewer. No layer gets replicas that make it worse. The automatic budget is
-/// the knee of the curve of the largest gain against the replicas on each rank: where it lies
-/// furthest above the straight line between its ends, so that up to there a replica brings more
-/// than one does on average, and beyond it less. (CRAFT's own rule, the largest gain per replica,
-/// picks the least budget whenever replicas bring less and less.) The curve is always that of the
-/// gain.
+/// do, later layers get fewer. No layer gets replicas that make it worse, unless the budget is to
+/// be used up.
+///
+/// The automatic budget is the knee of the curve of the largest gain against the replicas on each
+/// rank: where it lies furthest above the straight line between its ends, so that up to there a
+/// replica brings more than one does on average, and beyond it less. (CRAFT's own rule, the largest
+/// gain per replica, picks the least budget whenever replicas bring less and less.) The curve is
+/// always that of the gain.
 ///
 /// @param estimate what `estimate_gains` returned, or numbers from elsewhere
 /// @param options ranks, the budget, what is maximised, and how the budget is filled
