@@ -21,6 +21,7 @@ foreach(compiler IN ITEMS GXX CLANGXX)
   if(PLIMSOLL_${compiler})
     cmake_path(GET PLIMSOLL_${compiler} FILENAME name)
     plimsoll_add_contract(headers.alone.${name} alone.sh ${include_dir} ${PLIMSOLL_${compiler}})
+    set_tests_properties(headers.alone.${name} PROPERTIES COST 50)  # takes longest: starts first
     plimsoll_add_contract(headers.poison.${name} poison.sh ${include_dir} ${PLIMSOLL_${compiler}})
     plimsoll_add_contract(headers.cost.${name} cost.sh ${include_dir} ${PLIMSOLL_${compiler}})
     # Measures time: alone on the machine or not at all.

@@ -20,7 +20,7 @@
 //                                    files, the other two under nvcc; in host files seq alone
 //                                    with PLIMSOLL_TEST_SEQ_ONLY, where bodies matter only
 //     PLIMSOLL_LOAD_TYPES            element types of loads: five in host files, two under nvcc
-//                                    and with PLIMSOLL_TEST_SEQ_ONLY
+//                                    and with PLIMSOLL_TEST_FEW_TYPES
 #pragma once
 
 #include <doctest/doctest.h>
@@ -166,9 +166,12 @@ TYPE_TO_STRING_AS("thrust::omp::par", plimsoll_test::thrust_omp);
 #else
 #if defined(PLIMSOLL_TEST_SEQ_ONLY)
 #define PLIMSOLL_POLICIES ::plimsoll::seq_policy
-#define PLIMSOLL_LOAD_TYPES std::int32_t, double
 #else
 #define PLIMSOLL_POLICIES PLIMSOLL_HOST_POLICIES
+#endif
+#if defined(PLIMSOLL_TEST_FEW_TYPES)
+#define PLIMSOLL_LOAD_TYPES std::int32_t, double
+#else
 #define PLIMSOLL_LOAD_TYPES std::int32_t, std::uint32_t, std::int64_t, float, double
 #endif
 #endif
