@@ -17,10 +17,10 @@
 //     PLIMSOLL_THRUST_HOST_POLICIES  thrust::host, thrust::omp::par (nvcc only)
 //     PLIMSOLL_DEVICE_POLICIES       gpu(stream), gpu(stream, resource), Thrust's (nvcc only)
 //     PLIMSOLL_POLICIES              what the file's compiler should run: the first list in host
-//                                    files, the other two under nvcc; in host files seq alone
-//                                    with PLIMSOLL_TEST_SEQ_ONLY, where bodies matter only
-//     PLIMSOLL_LOAD_TYPES            element types of loads: five in host files, two under nvcc
-//                                    and with PLIMSOLL_TEST_FEW_TYPES
+//                                    files, the other two under nvcc; in host files the policy
+//                                    that PLIMSOLL_TEST_POLICY names, where it is defined
+//     PLIMSOLL_LOAD_TYPES            element types of loads: five in host files, two under nvcc;
+//                                    two and one with PLIMSOLL_TEST_FEW_TYPES
 #pragma once
 
 #include <doctest/doctest.h>
@@ -162,10 +162,14 @@ TYPE_TO_STRING_AS("thrust::omp::par", plimsoll_test::thrust_omp);
 #define PLIMSOLL_DEVICE_POLICIES \
   ::plimsoll_test::gpu_kind, ::plimsoll_test::gpu_resource_kind, ::plimsoll_test::thrust_cuda_kind
 #define PLIMSOLL_POLICIES PLIMSOLL_THRUST_HOST_POLICIES, PLIMSOLL_DEVICE_POLICIES
-#define PLIMSOLL_LOAD_TYPES std::int32_t, float
+#if defined(PLIMSOLL_TEST_FEW_TYPES)
+#define PLIMSOLL_LOAD_TYPES float
 #else
-#if defined(PLIMSOLL_TEST_SEQ_ONLY)
-#define PLIMSOLL_POLICIES ::plimsoll::seq_policy
+#define PLIMSOLL_LOAD_TYPES std::int32_t, float
+#endif
+#else
+#if defined(PLIMSOLL_TEST_POLICY)
+#define PLIMSOLL_POLICIES PLIMSOLL_TEST_POLICY
 #else
 #define PLIMSOLL_POLICIES PLIMSOLL_HOST_POLICIES
 #endif
