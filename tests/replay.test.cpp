@@ -23,8 +23,7 @@ void check_replay_teams(replay_case const& c, Loads const& loads) {
                                 c.plans,
                                 parts,
                                 reports.data()};
-  CHECK(body.problems() == std::ssize(reports));
-  check_all_teams(body, body.problems(), sums, [&] { return report_values(reports); });
+  check_all_teams(body, std::ssize(reports), sums, [&] { return report_values(reports); });
 
   reals means(static_cast<std::size_t>(c.rows()), -7);
   check_all_teams(replay_mean_body{parts, c.steps, c.layers, {means.data(), c.plans, c.layers}},
@@ -94,7 +93,7 @@ TEST_CASE("replay: a body without living ranks reports it") {
                        placement.replica_count, {placement.rank_offsets, 4, 2},
                        in.options().active,     2,
                        {sums.data(), 4, 2},     reports.data()};
-  run_body(body, body.problems(), serial, 0);
+  run_body(body, std::ssize(reports), serial, 0);
   for (auto const& report : reports) {
     CHECK(report.what == plimsoll::detail::fault::no_rank);
   }

@@ -4,13 +4,18 @@
 /// they are where the files are not at hand.
 #pragma once
 
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <stdexcept>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
+
+#include "../plan_experts/npy.hpp"
 
 namespace examples {
 
@@ -41,6 +46,17 @@ namespace examples {
     }
   }
   return rows;
+}
+
+/// Recorded counts `[parts, layers, experts]` of a file, at least `least` parts of them.
+[[nodiscard]] inline npy::array<std::int64_t> measured_counts(std::string const& file, int least) {
+  npy::any_array read = npy::read(file);
+  auto* const counts = std::get_if<npy::array<std::int64_t>>(&read);
+  if (counts == nullptr || counts->shape.size() != 3 || counts->shape[0] < least) {
+    throw std::runtime_error(file + ": expected integers of shape (" + std::to_string(least) +
+                             " or more, layers, experts)");
+  }
+  return std::move(*counts);
 }
 
 }  // namespace examples

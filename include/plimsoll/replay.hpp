@@ -75,8 +75,7 @@ void enqueue_replay(Context const& context, Loads const& loads, placement_ref co
 /// @param options which ranks live
 /// @param[out] balancedness `[plans, layers]` double, in (0, 1]
 /// @throws invalid_input for shapes; for a placement that `validate` refuses, and for values,
-/// naming
-///   layer, step and expert, in which case `balancedness` is unspecified
+///   naming layer, step and expert, in which case `balancedness` is unspecified
 /// @complexity O(steps layers (experts + plans slots))
 /// @workspace 8 bytes per row of the placement and 8 steps, 64 per layer and 8 steps, and those of
 ///   `validate`; 72 bytes per expert, and 64 and 4 per rank for each plan, for each problem in

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "../../make_loads/popularity.hpp"
-#include "../../plan_experts/npy.hpp"
 #include "../../plan_experts/plan.hpp"
+#include "../traces.hpp"
 
 namespace examples {
 
@@ -49,15 +49,11 @@ struct input {
 
 /// Counts `[parts, layers, experts]` of a file, summed over the parts.
 [[nodiscard]] inline input measured_loads(std::string const& file) {
-  npy::any_array const read = npy::read(file);
-  auto const* const counts = std::get_if<npy::array<std::int64_t>>(&read);
-  if (counts == nullptr || counts->shape.size() != 3) {
-    throw std::runtime_error(file + ": expected integers of shape (parts, layers, experts)");
-  }
-  input result{counts->shape[1], counts->shape[2], {}};
+  auto const counts = measured_counts(file, 1);
+  input result{counts.shape[1], counts.shape[2], {}};
   result.loads.resize(static_cast<std::size_t>(result.layers * result.experts));
-  for (std::size_t i = 0; i < counts->values.size(); ++i) {
-    result.loads[i % result.loads.size()] += counts->values[i];
+  for (std::size_t i = 0; i < counts.values.size(); ++i) {
+    result.loads[i % result.loads.size()] += counts.values[i];
   }
   return result;
 }

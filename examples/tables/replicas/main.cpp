@@ -12,6 +12,7 @@
 #include <numeric>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <plimsoll/execution.hpp>
@@ -21,7 +22,6 @@
 #include <plimsoll/systems/eplb.hpp>
 
 #include "../../make_loads/popularity.hpp"
-#include "../../plan_experts/npy.hpp"
 #include "../../plan_experts/plan.hpp"
 #include "../traces.hpp"
 
@@ -86,12 +86,8 @@ recording rising_skew() {
 }
 
 recording measured(std::string const& file) {
-  examples::npy::any_array const read = examples::npy::read(file);
-  auto const* const counts = std::get_if<examples::npy::array<std::int64_t>>(&read);
-  if (counts == nullptr || counts->shape.size() != 3 || counts->shape[0] < 2) {
-    throw std::runtime_error(file + ": expected integers of shape (2 or more, layers, experts)");
-  }
-  return {"GLM-5.2, 80 chunks", counts->shape, counts->values, 64};
+  auto counts = examples::measured_counts(file, 2);
+  return {"GLM-5.2, 80 chunks", std::move(counts.shape), std::move(counts.values), 64};
 }
 
 plan by_eplb(recording const& r, index_t slots, refinement refine) {

@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <type_traits>
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/fixed_load.hpp>
@@ -93,9 +92,6 @@ struct replay_body {
   matrix_ref<double> sums;  ///< `[plans * layers, tiles]`: balancedness, added over a tile's steps
   problem_report* reports;
 
-  [[nodiscard]] PLIMSOLL_HD index_t problems() const {
-    return replay_tiles(loads.extent(0)) * loads.extent(1);
-  }
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
     return scratch_bytes_of<double>(loads.extent(2) * padded_steps) +
            scratch_bytes_of<double>(replay_steps) + scratch_bytes_of<double>(plans * replay_steps) +
