@@ -37,7 +37,7 @@ if(plimsoll_with_cuda)
   target_compile_definitions(odr_cu PRIVATE PLIMSOLL_TEST_NVCC_TU)
   plimsoll_add_ctest(odr.cu LABELS device COMMAND odr_cu)
 
-  # Every header, and every body in two of the files in device/, for the architectures around the tests' own.
+  # Every header, and every body in two of the files in device/, for the architectures that users have.
   list(TRANSFORM headers REPLACE "^${include_dir}/(.*)$" "#include <\\1>")
   list(TRANSFORM opt_in_headers REPLACE "^${include_dir}/(.*)$" "#include <\\1>")
   list(JOIN headers "\n" includes)
@@ -46,6 +46,6 @@ if(plimsoll_with_cuda)
   add_library(all_headers OBJECT device/all_headers.cu device/all_planners.cu)
   target_link_libraries(all_headers PRIVATE plimsoll_dev)
   target_include_directories(all_headers PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/generated)
-  set_target_properties(all_headers PROPERTIES CUDA_ARCHITECTURES "80-real;120-real")
+  set_target_properties(all_headers PROPERTIES CUDA_ARCHITECTURES "80-real;90-real;120-virtual")
   add_dependencies(plimsoll_cuda all_headers)
 endif()
