@@ -56,10 +56,6 @@ struct scatter_counters {
 
 namespace detail {
 
-/// A stored array of `Rank` dimensions: what has strides, unlike `generated`.
-template <class M, int Rank>
-concept stored = mdspan_like<std::remove_cvref_t<M>, Rank>;
-
 /// The view with an extent of 1 put before its dimensions, or after its first.
 template <class T>
 constexpr array_ref<T, 3> as_tensor(array_ref<T, 2> const& view, int dimension = 0) {
@@ -88,10 +84,6 @@ constexpr auto as_tensor(generated<F, 2> const& view) {
 template <class T>
 inline constexpr bool is_token_integer =
     std::same_as<T, std::int32_t> || std::same_as<T, std::int64_t>;
-
-/// False for policies whose context dies with the call.
-template <class P>
-inline constexpr bool can_be_kept = !requires { requires policy_traits<P>::transient; };
 
 template <class P, class Id, class Offset, class Count>
 void count(std::string_view name, P const& policy, count_options const& options,

@@ -10,8 +10,10 @@
 #include <plimsoll/load_tensor.hpp>
 #include <plimsoll/memory.hpp>
 #include <plimsoll/metrics.hpp>
+#include <plimsoll/minmax_lp.hpp>
 #include <plimsoll/placement.hpp>
 #include <plimsoll/placement_maps.hpp>
+#include <plimsoll/quota.hpp>
 #include <plimsoll/random.hpp>
 #include <plimsoll/refinement.hpp>
 #include <plimsoll/replay.hpp>
@@ -19,6 +21,7 @@
 #include <plimsoll/slot_assignment.hpp>
 #include <plimsoll/systems/craft.hpp>
 #include <plimsoll/systems/eplb.hpp>
+#include <plimsoll/systems/lplb.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/version.hpp>
 #include <plimsoll/views.hpp>

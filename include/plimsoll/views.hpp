@@ -116,6 +116,10 @@ concept mdspan_like = requires(M const& m) {
   { m.stride(0) } -> std::convertible_to<index_t>;
 };
 
+/// A stored array of `Rank` dimensions: what has strides, unlike `generated`.
+template <class M, int Rank>
+concept stored = mdspan_like<std::remove_cvref_t<M>, Rank>;
+
 template <class R>
 concept contiguous = requires(R&& r) {
   requires std::is_pointer_v<std::remove_cvref_t<decltype(std::data(r))>>;

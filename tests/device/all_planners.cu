@@ -25,6 +25,12 @@ using plimsoll::matrix_ref, plimsoll::tensor_ref, plimsoll::vector_ref;
   plimsoll::replay(policy, steps, {}, {}, matrix_ref<double>());
   plimsoll::craft(policy, steps, {.ranks = 1}, ints, ints, ints);
   plimsoll::rebalance_experts(policy, loads, 1, 1, 1, 1, ints, tensor_ref<std::int32_t>(), ints);
+  plimsoll::lplb const planner(policy, plimsoll::placement_ref(), {});
+  planner.plan(matrix_ref<std::int32_t const>());
+  planner.dispatch(0, matrix_ref<std::int32_t const>(), ints,
+                   vector_ref<plimsoll::dispatch_counters>());
+  plimsoll::source_quotas(policy, {}, 1, vector_ref<std::int32_t const>(),
+                          matrix_ref<std::int32_t const>(), ints);
 }
 
 [[maybe_unused]] void instantiate_maps(plimsoll::gpu_policy const& policy,

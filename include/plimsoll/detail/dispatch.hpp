@@ -35,4 +35,8 @@ auto resolve(P const& policy) {
 template <class P>
 using context_of = decltype(resolve(std::declval<P const&>()));
 
+/// False for policies whose context dies with the call.
+template <class P>
+inline constexpr bool can_be_kept = !requires { requires policy_traits<P>::transient; };
+
 }  // namespace plimsoll::inline PLIMSOLL_ABI::detail

@@ -58,6 +58,9 @@ enum class fault : std::int32_t {
   capacity,           ///< a capacity that is negative or above the largest; `where` the largest
   option_count,       ///< a class without options, or with too many; `where` class, `also` the most
   weight,             ///< a negative weight; `where` class, `also` option
+  tokens,             ///< loads of a layer that add up to more tokens than quotas hold
+  share,              ///< a share that is negative, above its expert's load, or not a number; slot
+  shares,             ///< shares that do not add up to the expert's load; got: the load
   value               ///< a value that is not a number, or absurd; `where` class, `also` option
 };
 
@@ -101,6 +104,14 @@ inline std::string spell(double value) {
       fail(function, "loads", "values from 0 to below 2^47", got + expert + step);
     case fault::total_load:
       fail(function, "loads", "a total below 2^47 per layer", got + step);
+    case fault::tokens:
+      fail(function, "loads", "at most 2^31 - 1 tokens per layer", got);
+    case fault::share:
+      fail(function, "split", "values from 0 to the load of the slot's expert, 0 where none is",
+           got + slot);
+    case fault::shares:
+      fail(function, "split", "shares that add up to the expert's load, " + spell(report.got),
+           "others" + in_layer + expert);
     case fault::floor:
       fail(function, "min_copies", "at least 1 for every expert", got + expert);
     case fault::cap_below_floor:

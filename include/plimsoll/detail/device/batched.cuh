@@ -122,4 +122,22 @@ PLIMSOLL_DETAIL_HIDDEN void launch(device_context const& context, index_t proble
   check_cuda(cudaGetLastError(), "kernel launch");
 }
 
+/// The same without allocating: where scratch does not fit shared memory, every problem has its own
+/// in `memory`, which holds `launch_bytes(problems, body)`.
+template <class Body>
+PLIMSOLL_DETAIL_HIDDEN void launch(device_context const& context, index_t problems,
+                                   Body const& body, std::byte* memory) {
+  static_assert(std::is_trivially_copyable_v<Body>);
+  if (problems <= 0) {
+    return;
+  }
+  scratch_plan plan{memory,
+                    scratch_bytes_of<std::byte>(static_cast<index_t>(body.scratch_bytes()))};
+  if (plan.stride <= shared_memory_for_scratch) {
+    plan.global = nullptr;
+  }
+  launch_team(typename Body::device_team{}, context, problems, body, plan, problems);
+  check_cuda(cudaGetLastError(), "kernel launch");
+}
+
 }  // namespace plimsoll::inline PLIMSOLL_ABI::detail

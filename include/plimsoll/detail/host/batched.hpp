@@ -51,6 +51,13 @@ void for_blocks(host_context<Executor> const& context, index_t n, F const& f) {
   failure.rethrow();
 }
 
+/// What a launch that does not allocate needs.
+template <class Body>
+[[nodiscard]] index_t launch_bytes(index_t problems, Body const& body) {
+  auto const bytes = static_cast<index_t>(body.scratch_bytes());
+  return problems * static_cast<index_t>(scratch_bytes_of<std::byte>(bytes));
+}
+
 /// Runs body(team, scratch, problem) for every problem in [0, problems).
 /// Scratch is allocated once per block of problems.
 template <class Executor, class Body>
@@ -61,6 +68,20 @@ void launch(host_context<Executor> const& context, index_t problems, Body const&
     serial_team team;
     for (index_t problem = first; problem < last; ++problem) {
       body(team, scratch(memory.data()), problem);
+    }
+  });
+}
+
+/// The same without allocating: every problem has scratch of its own in `memory`, which holds
+/// `launch_bytes(problems, body)`.
+template <class Executor, class Body>
+void launch(host_context<Executor> const& context, index_t problems, Body const& body,
+            std::byte* memory) {
+  index_t const stride = launch_bytes(1, body);
+  for_blocks(context, problems, [&](index_t first, index_t last) {
+    serial_team team;
+    for (index_t problem = first; problem < last; ++problem) {
+      body(team, scratch(memory + problem * stride), problem);
     }
   });
 }

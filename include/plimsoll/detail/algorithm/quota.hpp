@@ -1,0 +1,609 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Bodies of `quota`, `source_quotas` and `dispatch`: controlled rounding of a split, and which
+/// token goes to which replica.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/fixed_load.hpp>
+#include <plimsoll/detail/algorithm/topology.hpp>
+#include <plimsoll/detail/exact_math.hpp>
+#include <plimsoll/detail/scratch.hpp>
+#include <plimsoll/detail/team.hpp>
+#include <plimsoll/random.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll::inline PLIMSOLL_ABI::detail {
+
+/// The graph of experts and ranks whose edges are the slots with a fraction of a token. An expert's
+/// shares add up to whole tokens, so none has a single such slot; where a rank has a single one,
+/// rounding it either way rounds the rank's load. So fractions move along a cycle, or along a path
+/// between two such ranks, down in every other slot and up in those between, until one of them is
+/// gone: no other rank's load changes. One thread does it.
+struct split_rounding {
+  int bits;                      ///< of a share that are a fraction
+  std::int64_t* share;           ///< `[slots]`, in units of 2^-bits
+  std::int32_t const* expert;    ///< `[slots]`
+  std::int32_t const* rank;      ///< `[slots]`
+  std::int32_t const* next;      ///< `[slots]`: another slot of the expert, -1 after the last
+  std::int32_t* expert_first;    ///< `[experts]`: none of the expert's slots before has a fraction
+  std::int32_t* rank_first;      ///< `[ranks]`: the same of the rank's slots
+  std::int32_t const* rank_end;  ///< `[ranks]`
+  std::int32_t* expert_at;       ///< `[experts]`: position on the walk, -1 off it
+  std::int32_t* rank_at;         ///< `[ranks]`
+  std::int32_t* walk;            ///< slots from node to node: a rank, an expert, a rank, ...
+  index_t ranks;
+
+  /// Returns how many times fractions moved.
+  PLIMSOLL_HD std::int64_t run() {
+    std::int64_t moves = 0;
+    for (index_t r = 0; r < ranks; ++r) {
+      while (slot_of_rank(r, -1) >= 0) {
+        moves += walk_from(r);
+      }
+    }
+    return moves;
+  }
+
+ private:
+  [[nodiscard]] PLIMSOLL_HD std::int64_t fraction(index_t slot) const {
+    return share[slot] & ((std::int64_t{1} << bits) - 1);
+  }
+
+  /// A slot with a fraction, other than the one given; -1 where there is none.
+  PLIMSOLL_HD index_t slot_of_rank(index_t r, index_t besides) {
+    std::int32_t& first = rank_first[r];
+    while (first < rank_end[r] && fraction(first) == 0) {
+      ++first;
+    }
+    for (index_t slot = first; slot < rank_end[r]; ++slot) {
+      if (slot != besides && fraction(slot) != 0) {
+        return slot;
+      }
+    }
+    return -1;
+  }
+  PLIMSOLL_HD index_t slot_of_expert(index_t e, index_t besides) {
+    std::int32_t& first = expert_first[e];
+    while (fraction(first) == 0) {
+      first = next[first];
+    }
+    index_t slot = first;
+    while (slot == besides || fraction(slot) == 0) {
+      slot = next[slot];
+    }
+    return slot;
+  }
+
+  /// Moves fractions along every cycle that the walk closes, and along the walk once it joins two
+  /// ranks that have a single slot with a fraction.
+  PLIMSOLL_HD std::int64_t walk_from(index_t start) {
+    std::int64_t moves = 0;
+    index_t length = 0;
+    index_t at = start;
+    rank_at[start] = 0;
+    while (true) {
+      index_t const slot = slot_of_rank(at, length == 0 ? -1 : walk[length - 1]);
+      if (slot < 0) {
+        if (length == 0) {
+          rank_at[start] = -1;
+          return moves;  // cycles took all
+        }
+        bool const from_end = slot_of_rank(start, walk[0]) < 0;
+        if (from_end) {
+          move(0, length);
+          ++moves;
+        }
+        leave(start, 0, length);
+        rank_at[start] = -1;
+        if (from_end) {
+          return moves;
+        }
+        start = at;  // from here it joins two ends, if no cycle comes first
+        rank_at[start] = 0;
+        length = 0;
+        continue;
+      }
+      index_t const e = expert[slot];
+      walk[length++] = static_cast<std::int32_t>(slot);
+      if (expert_at[e] >= 0) {
+        at = close(start, expert_at[e], length);
+        ++moves;
+        continue;
+      }
+      expert_at[e] = static_cast<std::int32_t>(length);
+      index_t const onward = slot_of_expert(e, slot);
+      walk[length++] = static_cast<std::int32_t>(onward);
+      at = rank[onward];
+      if (rank_at[at] >= 0) {
+        at = close(start, rank_at[at], length);
+        ++moves;
+      } else {
+        rank_at[at] = static_cast<std::int32_t>(length);
+      }
+    }
+  }
+
+  /// Moves fractions along the cycle of walk[first, length) and shortens the walk to where the
+  /// cycle began, or to the rank before. Returns the walk's last rank.
+  PLIMSOLL_HD index_t close(index_t start, index_t first, index_t& length) {
+    move(first, length);
+    index_t const kept = first / 2 * 2;
+    leave(start, kept, length);
+    length = kept;
+    return kept == 0 ? start : index_t{rank[walk[kept - 1]]};
+  }
+
+  /// Takes the nodes behind position `kept` off the walk; of a cycle the last is one that stays.
+  PLIMSOLL_HD void leave(index_t start, index_t kept, index_t length) {
+    for (index_t i = kept; i < length; ++i) {
+      if (i % 2 == 0) {
+        expert_at[expert[walk[i]]] = -1;
+      } else {
+        rank_at[rank[walk[i]]] = -1;
+      }
+    }
+    index_t const last = kept == 0 ? start : index_t{rank[walk[kept - 1]]};
+    rank_at[last] = static_cast<std::int32_t>(kept);
+  }
+
+  /// Down in the first slot of walk[first, last), up in the second, and so on, as far as all can.
+  PLIMSOLL_HD void move(index_t first, index_t last) {
+    std::int64_t amount = highest<std::int64_t>;
+    for (index_t i = first; i < last; ++i) {
+      std::int64_t const part = fraction(walk[i]);
+      amount = minimum{}(amount, (i - first) % 2 == 0 ? part : (std::int64_t{1} << bits) - part);
+    }
+    for (index_t i = first; i < last; ++i) {
+      share[walk[i]] += (i - first) % 2 == 0 ? -amount : amount;
+    }
+  }
+};
+
+/// Body of `quota`. Problem = layer.
+template <class Loads, class Report>
+struct quota_body {
+  using device_team = block<128>;
+
+  Loads loads;  ///< `[layers, experts]`, integers
+  matrix_ref<std::int32_t const> physical_to_logical;
+  slot_ranges ranges;
+  matrix_ref<double const> split;   ///< `[layers, slots]`
+  matrix_ref<std::int32_t> quotas;  ///< `[layers, slots]`
+  vector_ref<Report> reports;       ///< `[layers]`
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    return scratch_bytes_of<std::int64_t>(ranges.slots) +
+           3 * scratch_bytes_of<std::int32_t>(ranges.slots) +
+           2 * scratch_bytes_of<std::int32_t>(loads.extent(1)) +
+           3 * scratch_bytes_of<std::int32_t>(ranges.ranks) +
+           scratch_bytes_of<std::int32_t>(walk_limit()) + scratch_bytes_of<std::int64_t>(1);
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
+    index_t const experts = loads.extent(1);
+    index_t const slots = ranges.slots;
+    auto* const share = memory.take<std::int64_t>(slots);
+    auto* const expert = memory.take<std::int32_t>(slots);
+    auto* const rank = memory.take<std::int32_t>(slots);
+    auto* const next = memory.take<std::int32_t>(slots);
+    auto* const expert_first = memory.take<std::int32_t>(experts);
+    auto* const expert_at = memory.take<std::int32_t>(experts);
+    auto* const rank_first = memory.take<std::int32_t>(ranges.ranks);
+    auto* const rank_end = memory.take<std::int32_t>(ranges.ranks);
+    auto* const rank_at = memory.take<std::int32_t>(ranges.ranks);
+    auto* const walk = memory.take<std::int32_t>(walk_limit());
+    auto* const moves = memory.take<std::int64_t>(1);
+
+    load_scale const scale =
+        scale_loads(team, experts, [this, layer](index_t e) { return loads(layer, e); });
+    if (scale.what != fault::none) {
+      refuse(team, layer, scale.what, scale.where, scale.got);
+      return;
+    }
+    auto const total =
+        team.sum(experts, [this, layer](index_t e) { return std::int64_t{loads(layer, e)}; });
+    if (total > highest<std::int32_t>) {
+      refuse(team, layer, fault::tokens, -1, static_cast<double>(total));
+      return;
+    }
+    index_t const bad_rank = ranges.first_fault(team, layer);
+    if (bad_rank < ranges.ranks) {
+      refuse(team, layer, fault::rank_offsets, bad_rank,
+             static_cast<double>(ranges.end(layer, bad_rank)));
+      return;
+    }
+    // The units in which `minmax_lp` splits such loads.
+    int const bits = 52 - bit_width(static_cast<std::uint64_t>(total));
+    team.for_each(slots, [=](index_t slot) { rank[slot] = -1; });
+    team.for_each(ranges.ranks, [=, this](index_t r) {
+      rank_first[r] = static_cast<std::int32_t>(ranges.begin(layer, r));
+      rank_end[r] = static_cast<std::int32_t>(ranges.end(layer, r));
+      rank_at[r] = -1;
+      for (index_t slot = rank_first[r]; slot < rank_end[r]; ++slot) {
+        rank[slot] = static_cast<std::int32_t>(r);
+      }
+    });
+    team.for_each(experts, [=](index_t e) {
+      expert_first[e] = -1;
+      expert_at[e] = -1;
+    });
+    index_t const odd = team.min(slots, [=, this](index_t slot) {
+      return is_usable(layer, slot, rank[slot]) ? slots : slot;
+    });
+    if (odd < slots) {
+      std::int32_t const e = physical_to_logical(layer, odd);
+      bool const no_expert = e < -1 || e >= experts;
+      refuse(team, layer, no_expert ? fault::expert_id : fault::share, odd,
+             no_expert ? e : split(layer, odd));
+      return;
+    }
+    team.for_each(slots, [=, this](index_t slot) {
+      expert[slot] = rank[slot] < 0 ? -1 : physical_to_logical(layer, slot);
+      share[slot] = static_cast<std::int64_t>(fixed_point(split(layer, slot), bits));
+    });
+    team.single([=] {
+      for (index_t slot = slots - 1; slot >= 0; --slot) {
+        if (expert[slot] >= 0) {
+          next[slot] = expert_first[expert[slot]];
+          expert_first[expert[slot]] = static_cast<std::int32_t>(slot);
+        }
+      }
+    });
+    index_t const unmet = team.min(experts, [=, this](index_t e) {
+      auto const load = static_cast<std::int64_t>(loads(layer, e)) << bits;
+      return settle(share, next, expert_first[e], load) ? experts : e;
+    });
+    if (unmet < experts) {
+      refuse(team, layer, fault::shares, unmet, static_cast<double>(loads(layer, unmet)));
+      return;
+    }
+    std::int64_t const split_peak = peak_of(team, layer, share);
+    team.single([=, this] {
+      *moves = split_rounding{bits,       share,    expert,    rank,    next, expert_first,
+                              rank_first, rank_end, expert_at, rank_at, walk, ranges.ranks}
+                   .run();
+    });
+    std::int64_t const peak = peak_of(team, layer, share);
+    team.for_each(slots, [=, this](index_t slot) {
+      quotas(layer, slot) = static_cast<std::int32_t>(share[slot] >> bits);
+    });
+    team.single([=, this] {
+      reports[layer] =
+          Report{.peak = peak >> bits,
+                 .split_peak = scale_by_power_of_two(static_cast<double>(split_peak), -bits),
+                 .moves = *moves};
+    });
+  }
+
+ private:
+  /// A walk comes to no rank and to no expert twice.
+  PLIMSOLL_HD index_t walk_limit() const {
+    return 2 * minimum{}(ranges.ranks, loads.extent(1)) + 2;
+  }
+
+  PLIMSOLL_HD bool is_usable(index_t layer, index_t slot, std::int32_t rank) const {
+    std::int32_t const e = physical_to_logical(layer, slot);
+    if (e < -1 || e >= loads.extent(1)) {
+      return false;
+    }
+    double const most = e < 0 || rank < 0 ? 0.0 : static_cast<double>(loads(layer, e)) + 1.0;
+    return split(layer, slot) >= 0 && split(layer, slot) <= most;
+  }
+
+  template <class Team>
+  PLIMSOLL_HD std::int64_t peak_of(Team& team, index_t layer, std::int64_t const* share) const {
+    return team.max(ranges.ranks, [=, this](index_t r) {
+      std::int64_t sum = 0;
+      for (index_t slot = ranges.begin(layer, r); slot < ranges.end(layer, r); ++slot) {
+        sum += share[slot];
+      }
+      return sum;
+    });
+  }
+
+  /// Whether an expert's shares are its load up to 2^-20 of it. The largest takes what is missing.
+  PLIMSOLL_HD static bool settle(std::int64_t* share, std::int32_t const* next, std::int32_t first,
+                                 std::int64_t load) {
+    if (first < 0) {
+      return load == 0;
+    }
+    std::int64_t missing = load;
+    std::int64_t allowed = load >> 20;
+    std::int32_t largest = first;
+    // Stops long before such a sum overflows.
+    for (std::int32_t slot = first; slot >= 0 && missing > -(std::int64_t{1} << 53);
+         slot = next[slot]) {
+      missing -= share[slot];
+      ++allowed;  // each may have been rounded
+      largest = share[slot] > share[largest] ? slot : largest;
+    }
+    share[largest] += missing;
+    return missing <= allowed && -missing <= allowed && share[largest] >= 0;
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void refuse(Team& team, index_t layer, fault what, index_t where, double got) const {
+    team.for_each(ranges.slots, [=, this](index_t slot) { quotas(layer, slot) = 0; });
+    team.single([=, this] { reports[layer] = Report{.what = what, .where = where, .got = got}; });
+  }
+};
+
+/// The slots of every expert, in rising order, one expert behind the other.
+struct slot_lists {
+  index_t experts;
+  index_t slots;
+  std::int32_t* first;  ///< `[experts + 1]` into `slot`
+  std::int32_t* slot;   ///< `[slots]`
+
+  /// One thread makes them. What holds no expert is left out.
+  PLIMSOLL_HD void fill(vector_ref<std::int32_t const> const& expert_of) const {
+    for (index_t e = 0; e <= experts; ++e) {
+      first[e] = 0;
+    }
+    for (index_t s = 0; s < slots; ++s) {
+      if (is_expert(expert_of[s])) {
+        ++first[expert_of[s]];
+      }
+    }
+    for (index_t e = 0; e < experts; ++e) {
+      first[e + 1] += first[e];
+    }
+    for (index_t s = slots - 1; s >= 0; --s) {
+      if (is_expert(expert_of[s])) {
+        slot[--first[expert_of[s]]] = static_cast<std::int32_t>(s);
+      }
+    }
+  }
+  [[nodiscard]] PLIMSOLL_HD bool is_expert(std::int64_t id) const {
+    return id >= 0 && id < experts;
+  }
+};
+
+/// Body of `source_quotas`, in two launches: one problem lists the slots, then problem = tile of
+/// experts.
+struct source_quotas_body {
+  using device_team = block<128>;
+  static constexpr index_t tile = 128;
+
+  slot_lists lists;
+  vector_ref<std::int32_t const> expert_of;
+  slot_ranges ranges;
+  index_t nodes;
+  vector_ref<std::int32_t const> quotas;
+  matrix_ref<std::int32_t const> counts;   ///< `[ranks, experts]`
+  matrix_ref<std::int32_t> source_quotas;  ///< `[ranks, slots]`
+  std::int32_t* rank;                      ///< `[slots]`
+  std::int32_t* room;                      ///< `[slots]`: quota that is not given yet
+  bool listing;
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch, index_t problem) const {
+    if (listing) {
+      team.for_each(lists.slots, [=, this](index_t s) {
+        rank[s] = -1;
+        room[s] = 0;
+        for (index_t r = 0; r < ranges.ranks; ++r) {
+          source_quotas(r, s) = 0;
+        }
+      });
+      team.for_each(ranges.ranks, [=, this](index_t r) {
+        for (index_t s = ranges.begin(0, r); s < ranges.end(0, r); ++s) {
+          rank[s] = static_cast<std::int32_t>(r);
+          room[s] = quotas[s];
+        }
+      });
+      team.single([=, this] { lists.fill(expert_of); });
+      return;
+    }
+    index_t const first = problem * tile;
+    team.for_each(minimum{}(lists.experts - first, tile),
+                  [=, this](index_t i) { share_out(first + i); });
+  }
+
+ private:
+  PLIMSOLL_HD index_t node_of(index_t r) const { return ((r + 1) * nodes - 1) / ranges.ranks; }
+
+  /// Each source's tokens go to its own slots first, then to those of its node, then to any.
+  PLIMSOLL_HD void share_out(index_t e) const {
+    for (int distance = 0; distance < 3; ++distance) {
+      for (index_t source = 0; source < ranges.ranks; ++source) {
+        std::int32_t left = counts(source, e);
+        for (index_t i = lists.first[e]; i < lists.first[e + 1]; ++i) {
+          left -= source_quotas(source, lists.slot[i]);
+        }
+        for (index_t i = lists.first[e]; i < lists.first[e + 1] && left > 0; ++i) {
+          index_t const s = lists.slot[i];
+          bool const is_near =
+              distance == 2 ||
+              (distance == 0 ? rank[s] == source : node_of(rank[s]) == node_of(source));
+          std::int32_t const given = is_near ? minimum{}(left, room[s]) : 0;
+          source_quotas(source, s) += given;
+          room[s] -= given;
+          left -= given;
+        }
+      }
+    }
+  }
+};
+
+/// Token copies of one problem of `dispatch`.
+inline constexpr index_t dispatch_tile = 512;
+PLIMSOLL_HD constexpr index_t dispatch_tiles(index_t ids) {
+  return (ids + dispatch_tile - 1) / dispatch_tile;
+}
+
+/// Body of `dispatch`, in three launches: problem = tile of token copies, one problem for all, and
+/// again problem = tile.
+template <class Id, class Counters>
+struct dispatch_body {
+  using device_team = block<128>;
+  enum class phase { count, scan, assign };
+
+  matrix_ref<Id const> ids;  ///< `[tokens, k]`
+  vector_ref<std::int32_t const> expert_of;
+  vector_ref<std::int32_t const> quotas;
+  matrix_ref<std::int32_t> chosen;  ///< `[tokens, k]`
+  vector_ref<Counters> counters;    ///< `[1]`
+  slot_lists lists;
+  std::int64_t* before;  ///< `[slots]`, as `lists.slot`: quotas of the expert's earlier slots
+  std::int64_t* total;   ///< `[experts]`: quotas of all its slots
+  /// `[tiles + 1, experts + 2]`: of experts, of -1, of other numbers; the last row: of all tiles
+  std::int32_t* counts;
+  bool sampled;
+  std::uint64_t seed;
+  std::uint64_t stream;
+  std::uint64_t first_token;
+  phase now;
+
+  [[nodiscard]] PLIMSOLL_HD index_t copies() const { return ids.extent(0) * ids.extent(1); }
+  [[nodiscard]] PLIMSOLL_HD index_t tiles() const { return dispatch_tiles(copies()); }
+  [[nodiscard]] PLIMSOLL_HD index_t width() const { return lists.experts + 2; }
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    return scratch_bytes_of<std::int32_t>(dispatch_tile) + scratch_bytes_of<std::int32_t>(width());
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
+    if (now == phase::scan) {
+      scan(team);
+      return;
+    }
+    index_t const first = problem * dispatch_tile;
+    index_t const n = minimum{}(copies() - first, dispatch_tile);
+    auto* const column = memory.take<std::int32_t>(dispatch_tile);
+    auto* const seen = memory.take<std::int32_t>(width());
+    team.for_each(n, [=, this](index_t i) { column[i] = column_of(first + i); });
+    if (now == phase::count) {
+      count(team, column, n, counts + problem * width());
+      return;
+    }
+    if constexpr (Team::is_serial) {
+      team.for_each(width(), [seen](index_t c) { seen[c] = 0; });
+    }
+    std::int32_t const* const base = counts + problem * width();
+    team.for_each(n, [=, this](index_t i) {
+      std::int64_t earlier = base[column[i]];
+      if constexpr (Team::is_serial) {
+        earlier += seen[column[i]]++;
+      } else {
+        for (index_t j = 0; j < i; ++j) {
+          earlier += column[j] == column[i];
+        }
+      }
+      of_copy(chosen, first + i) = choose(column[i], earlier, first + i);
+    });
+  }
+
+ private:
+  /// Without a division where no gaps are between tokens.
+  template <class T>
+  PLIMSOLL_HD static T& of_copy(matrix_ref<T> const& matrix, index_t copy) {
+    index_t const k = matrix.extent(1);
+    bool const dense = matrix.stride(0) == k * matrix.stride(1);
+    return dense ? matrix(0, copy) : matrix(copy / k, copy % k);
+  }
+
+  PLIMSOLL_HD std::int32_t column_of(index_t copy) const {
+    std::int64_t const id = of_copy(ids, copy);
+    return static_cast<std::int32_t>(lists.is_expert(id) ? id : lists.experts + (id != -1));
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void count(Team& team, std::int32_t const* column, index_t n,
+                         std::int32_t* row) const {
+    if constexpr (Team::is_serial) {
+      team.for_each(width(), [row](index_t c) { row[c] = 0; });
+      team.for_each(n, [row, column](index_t i) { ++row[column[i]]; });
+    } else {
+      team.for_each(width(), [row, column, n](index_t c) {
+        std::int32_t sum = 0;
+        for (index_t i = 0; i < n; ++i) {
+          sum += column[i] == c;
+        }
+        row[c] = sum;
+      });
+    }
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void scan(Team& team) const {
+    std::int32_t* const all = counts + tiles() * width();
+    team.single([=, this] { lists.fill(expert_of); });
+    team.for_each(lists.experts, [=, this](index_t e) {
+      total[e] = 0;
+      for (index_t i = lists.first[e]; i < lists.first[e + 1]; ++i) {
+        before[i] = total[e];
+        total[e] += maximum{}(quotas[lists.slot[i]], 0);
+      }
+    });
+    // For every tile, what came before it.
+    team.for_each(width(), [=, this](index_t c) {
+      all[c] = 0;
+      for (index_t t = 0; t < tiles(); ++t) {
+        std::int32_t& here = counts[t * width() + c];
+        std::int32_t const own = here;
+        here = all[c];
+        all[c] += own;
+      }
+    });
+    auto const routed = team.sum(lists.experts, [=, this](index_t e) {
+      return lists.first[e] < lists.first[e + 1] ? std::int64_t{all[e]} : 0;
+    });
+    auto const homeless = team.sum(lists.experts, [=, this](index_t e) {
+      return lists.first[e] < lists.first[e + 1] ? 0 : std::int64_t{all[e]};
+    });
+    auto const beyond = team.sum(lists.experts, [=, this](index_t e) {
+      return lists.first[e] < lists.first[e + 1] ? maximum{}(all[e] - total[e], std::int64_t{0})
+                                                 : std::int64_t{0};
+    });
+    team.single([=, this] {
+      counters[0] = Counters{.routed = routed,
+                             .beyond_quota = beyond,
+                             .homeless = homeless,
+                             .unrouted = all[lists.experts],
+                             .out_of_range = all[lists.experts + 1]};
+    });
+  }
+
+  /// The slot of a token copy that `earlier` copies for its expert precede.
+  PLIMSOLL_HD std::int32_t choose(std::int32_t e, std::int64_t earlier, index_t copy) const {
+    if (e >= lists.experts) {
+      return -1;
+    }
+    index_t const first = lists.first[e];
+    index_t const slots = lists.first[e + 1] - first;
+    if (slots == 0) {
+      return -1;
+    }
+    std::int64_t position = earlier;
+    if (sampled && total[e] > 0) {
+      // Of 32 random bits and a total below 2^31: no slot's share is off by more than 2^-32.
+      std::uint64_t const index = first_token * static_cast<std::uint64_t>(ids.extent(1)) +
+                                  static_cast<std::uint64_t>(copy);
+      std::uint64_t const draw = random::bits(seed, stream, index) >> 32;
+      position = static_cast<std::int64_t>(draw * static_cast<std::uint64_t>(total[e]) >> 32);
+    }
+    if (position >= total[e]) {
+      return lists.slot[first + (position - total[e]) % slots];
+    }
+    index_t low = first;
+    for (index_t n = slots; n > 1;) {
+      index_t const half = n / 2;
+      low += before[low + half] <= position ? half : 0;
+      n -= half;
+    }
+    // An empty quota begins where the next one does.
+    return lists.slot[low];
+  }
+};
+
+}  // namespace plimsoll::inline PLIMSOLL_ABI::detail

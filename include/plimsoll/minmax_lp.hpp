@@ -1,0 +1,484 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// How a step's load divides over the replicas of every expert so that the most loaded rank carries
+/// as little as possible.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/load_tensor.hpp>
+#include <plimsoll/detail/algorithm/minmax_lp.hpp>
+#include <plimsoll/detail/buffer.hpp>
+#include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/report.hpp>
+#include <plimsoll/error.hpp>
+#include <plimsoll/execution.hpp>
+#include <plimsoll/memory.hpp>
+#include <plimsoll/placement.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll::inline PLIMSOLL_ABI {
+
+/// How far loads are evened out.
+enum class leveling : std::int32_t {
+  peak,          ///< until the most loaded rank cannot be relieved
+  lexicographic  ///< then the others, too: the most even loads that there are
+};
+
+/// What the ranks are, and when solving stops. Arrays lie in the policy's memory.
+struct minmax_lp_options {
+  /// The gap between peak and bound, relative to the bound, at which a split is good enough. 0:
+  /// optimal splits only.
+  double tolerance = 1e-6;
+  /// Sweeps and augmenting paths of a layer, at least 1.
+  index_t work_limit = index_t{1} << 20;
+  leveling goal = leveling::peak;
+  /// `[ranks]`: 0 for a rank that is dead; its slots get no load. Empty: all live.
+  vector_ref<std::uint8_t const> active = {};
+  /// `[ranks]`: how fast each rank works, in any unit, 2^-64 to 2^64; rounded to 1/65536 of the
+  /// fastest living one. Empty: all alike, speed 1.
+  vector_ref<double const> speeds = {};
+};
+
+/// What a step may have besides loads and splits. Arrays lie in the policy's memory.
+struct minmax_lp_extras {
+  /// `[layers, ranks]`: what ranks carry in any case, in the unit of the loads. Empty: nothing.
+  matrix_ref<double const> base = {};
+  /// Output, `[layers, ranks]`: 1 for the ranks of a set whose load cannot leave it and gives the
+  /// lower bound, else 0. Empty: not wanted.
+  matrix_ref<std::uint8_t> tight = {};
+};
+
+namespace detail {
+
+/// Elements of a matrix on the host, row by row.
+template <class Context, class T>
+std::vector<std::remove_const_t<T>> rows_on_host(Context const& context, matrix_ref<T> matrix) {
+  using value = std::remove_const_t<T>;
+  buffer<value, Context> const copy(context, matrix.extent(0) * matrix.extent(1));
+  matrix_ref<value> const to(copy.data(), matrix.extent(0), matrix.extent(1));
+  launch(context, matrix.extent(0), copy_rows_body<value>{matrix, to});
+  return copy.read();
+}
+
+/// The arrays of a `split_graph`, made on the host.
+struct split_graph_arrays {
+  using array = std::vector<std::int32_t>;
+  array speed = {};
+  array layer_shared = {0};
+  array expert = {};
+  array target_begin = {0};
+  array target_rank = {};
+  array target_owner = {};
+  array layer_colour = {0};
+  array colour_begin = {0};
+  array rank_begin = {0};
+  array rank_target = {};
+  array home_begin = {0};
+  array home = {};
+  array layer_absent = {0};
+  array absent = {};
+  array slot_source = {};
+  array slot_copies = {};
+  index_t most_shared = 0;
+  index_t most_targets = 0;
+  bool even = true;
+
+  /// All of them, one behind the other.
+  [[nodiscard]] array flat() const {
+    array all;
+    for_each([&](auto, array const& one) { all.insert(all.end(), one.begin(), one.end()); });
+    return all;
+  }
+  /// The graph, given where the elements of `flat` are.
+  [[nodiscard]] split_graph graph(std::int32_t const* numbers, index_t experts,
+                                  index_t slots) const {
+    split_graph result{};
+    result.experts = experts;
+    result.ranks = static_cast<index_t>(speed.size());
+    result.slots = slots;
+    result.most_shared = most_shared;
+    result.most_targets = most_targets;
+    result.even = even;
+    for_each([&](auto member, array const& one) {
+      result.*member = numbers;
+      numbers += one.size();
+    });
+    return result;
+  }
+
+  /// One more layer: the expert of every slot, and where each rank's slots begin.
+  void add_layer(std::int32_t const* expert_of, index_t slots, std::int32_t const* begin,
+                 index_t experts) {
+    struct copies {
+      std::int32_t rank;
+      std::int32_t count;
+    };
+    auto const ranks = static_cast<std::int32_t>(speed.size());
+    auto const at = [](index_t i) { return static_cast<std::size_t>(i); };
+    auto const size_of = [](auto const& from) { return static_cast<std::int32_t>(from.size()); };
+    std::vector<std::vector<copies>> targets(at(experts));
+    auto const for_slots = [&](auto&& visit) {
+      for (std::int32_t r = 0; r < ranks; ++r) {
+        for (std::int32_t slot = begin[r]; slot < begin[r + 1]; ++slot) {
+          if (expert_of[slot] >= 0 && speed[at(r)] > 0) {
+            visit(r, slot, targets[at(expert_of[slot])]);
+          }
+        }
+      }
+    };
+    for_slots([](std::int32_t r, std::int32_t, std::vector<copies>& of) {
+      if (of.empty() || of.back().rank != r) {
+        of.push_back({r, 0});
+      }
+      ++of.back().count;
+    });
+
+    // The lowest colour that none of an expert's ranks has seen.
+    std::vector<array> colours;
+    std::vector<std::vector<bool>> seen;
+    std::vector<array> homes(at(ranks));
+    for (std::int32_t e = 0; e < experts; ++e) {
+      auto const& of = targets[at(e)];
+      if (of.empty()) {
+        absent.push_back(e);
+      } else if (of.size() == 1) {
+        homes[at(of.front().rank)].push_back(e);
+      } else {
+        std::size_t colour = 0;
+        while (colour < seen.size() && std::any_of(of.begin(), of.end(), [&](copies const& c) {
+                 return seen[colour][at(c.rank)];
+               })) {
+          ++colour;
+        }
+        if (colour == seen.size()) {
+          seen.emplace_back(at(ranks), false);
+          colours.emplace_back();
+        }
+        for (copies const& c : of) {
+          seen[colour][at(c.rank)] = true;
+        }
+        colours[colour].push_back(e);
+      }
+    }
+    layer_absent.push_back(size_of(absent));
+
+    std::int32_t const first_target = size_of(target_rank);
+    std::vector<std::int32_t> target_of(at(experts), -1);
+    std::vector<array> of_rank(at(ranks));
+    for (array const& colour : colours) {
+      for (std::int32_t const e : colour) {
+        target_of[at(e)] = size_of(target_rank);
+        for (copies const& c : targets[at(e)]) {
+          of_rank[at(c.rank)].push_back(size_of(target_rank));
+          target_rank.push_back(c.rank);
+          target_owner.push_back(size_of(expert));
+        }
+        expert.push_back(e);
+        target_begin.push_back(size_of(target_rank));
+      }
+      colour_begin.push_back(size_of(expert));
+    }
+    layer_colour.push_back(size_of(colour_begin) - 1);
+    most_shared = std::max<index_t>(most_shared, size_of(expert) - layer_shared.back());
+    most_targets = std::max<index_t>(most_targets, size_of(target_rank) - first_target);
+    layer_shared.push_back(size_of(expert));
+    for (std::int32_t r = 0; r < ranks; ++r) {
+      rank_target.insert(rank_target.end(), of_rank[at(r)].begin(), of_rank[at(r)].end());
+      rank_begin.push_back(size_of(rank_target));
+      home.insert(home.end(), homes[at(r)].begin(), homes[at(r)].end());
+      home_begin.push_back(size_of(home));
+    }
+
+    std::size_t const row = slot_source.size();
+    slot_source.resize(row + at(slots), -1);
+    slot_copies.resize(row + at(slots), 1);
+    for_slots([&](std::int32_t r, std::int32_t slot, std::vector<copies> const& of) {
+      auto const c =
+          std::find_if(of.begin(), of.end(), [&](copies const& x) { return x.rank == r; });
+      std::int32_t const e = expert_of[slot];
+      slot_source[row + at(slot)] =
+          of.size() == 1 ? -2 - e : target_of[at(e)] + static_cast<std::int32_t>(c - of.begin());
+      bool const is_first =
+          std::find(expert_of + begin[r], expert_of + slot, e) == expert_of + slot;
+      slot_copies[row + at(slot)] = is_first ? c->count : -c->count;
+    });
+  }
+
+ private:
+  template <class Visit>
+  void for_each(Visit visit) const {
+    visit(&split_graph::speed, speed);
+    visit(&split_graph::layer_shared, layer_shared);
+    visit(&split_graph::expert, expert);
+    visit(&split_graph::target_begin, target_begin);
+    visit(&split_graph::target_rank, target_rank);
+    visit(&split_graph::target_owner, target_owner);
+    visit(&split_graph::layer_colour, layer_colour);
+    visit(&split_graph::colour_begin, colour_begin);
+    visit(&split_graph::rank_begin, rank_begin);
+    visit(&split_graph::rank_target, rank_target);
+    visit(&split_graph::home_begin, home_begin);
+    visit(&split_graph::home, home);
+    visit(&split_graph::layer_absent, layer_absent);
+    visit(&split_graph::absent, absent);
+    visit(&split_graph::slot_source, slot_source);
+    visit(&split_graph::slot_copies, slot_copies);
+  }
+};
+
+}  // namespace detail
+
+/// @brief Splits a step's load over the replicas of every expert: the smallest peak that any split
+/// has, with a proof.
+///
+/// Expert e may be split among the ranks that hold a copy, in any proportion. The peak is the
+/// largest (base + load) / speed of a rank. Of a set of ranks, the load that only they can take
+/// over their speed is a lower bound for every peak, and the largest such bound is the smallest
+/// peak: a maximum flow has found both once no load can move from the ranks above the bound to
+/// ranks below it. First come up to four sweeps in which each expert in turn levels its ranks,
+/// which are often enough; then augmenting paths finish exactly.
+///
+/// LPLB (DeepSeek, SGLang) solves the same linear program by five steps of an interior-point method
+/// in single precision, for up to about 64 ranks and 64 additional replicas. Here nothing limits
+/// the shape, and the result is optimal.
+///
+/// The constructor looks at the placement, allocates, and synchronises; `solve` does neither, so it
+/// can be captured in a CUDA graph. One object solves one step at a time.
+///
+/// Loads are kept in whole units, 2^52 of which are more than the load of a layer: the units in
+/// which a split is optimal. Sums of them are exact in double.
+template <execution_policy P>
+class minmax_lp {
+  static_assert(detail::can_be_kept<P>,
+                "Plimsoll: a prepared object outlives this policy; use gpu(stream) or "
+                "gpu(stream, resource)");
+
+ public:
+  /// Prepares for one placement.
+  /// @param placement slots and ranks of every layer, in the policy's memory; experts without a
+  /// slot
+  ///   must get no load; of `replica_count` only the number of experts is looked at
+  /// @param options ranks, and when to stop
+  /// @throws invalid_input for shapes and options; for values, naming layer and rank or slot
+  /// @complexity O(slots + experts colours) per layer, on the calling thread, where colours are at
+  ///   most the shared experts of a rank and of those it shares experts with
+  /// @workspace about 40 bytes per slot and 50 per rank of every layer, from the policy
+  /// @stream synchronises
+  minmax_lp(P const& policy, placement_ref const& placement, minmax_lp_options const& options = {})
+      : context_(detail::resolve(policy)),
+        options_(options),
+        layers_(placement.physical_to_logical.extent(0)) {
+    prepare(placement);
+  }
+
+  /// @brief Splits one step.
+  /// @param loads `[layers, experts]`, in the policy's memory; int32, uint32, int64, float, double
+  ///   or generated; each at least 0, the total of a layer (with its base) below 2^47
+  /// @param[out] split `[layers, slots]` double: the load of every slot, in the unit of the loads.
+  ///   Copies on one rank share evenly, the first takes what does not divide; what slots of an
+  ///   expert get adds up to its load, to the unit
+  /// @param[out] certificates `[layers]`: the peak, a lower bound, and work = sweeps and augmenting
+  ///   paths; status optimal, within_tolerance, work_limit (the best split so far), or infeasible,
+  ///   with a split of 0: value infinity where an expert has load but no living slot, or a dead
+  ///   rank a base; NaN where a load is refused. `expect_solved` turns these into an error
+  /// @param extras what ranks carry besides, and the set of ranks that gives the bound
+  /// @throws invalid_input for shapes
+  /// @complexity O(copies) per sweep and O(copies) per augmenting path and layer
+  /// @workspace none
+  /// @stream enqueues one kernel, does not synchronise
+  /// @determinism the same bits under every policy
+  template <load_matrix_view Loads, output_of<double, 2> Split,
+            output_of<certificate, 1> Certificates>
+  void solve(Loads const& loads, Split&& split, Certificates&& certificates,
+             minmax_lp_extras const& extras = {}) const {
+    constexpr char const* name = "minmax_lp::solve";
+    auto const load = detail::normalize<2>(loads);
+    matrix_ref<double> const parts = detail::normalize<2>(split);
+    vector_ref<certificate> const results = detail::normalize<1>(certificates);
+    detail::expect_extent(name, "loads", layers_, load.extent(0), "layers");
+    detail::expect_extent(name, "loads", graph_.experts, load.extent(1), "experts");
+    detail::expect_extent(name, "split", layers_, parts.extent(0), "layers");
+    detail::expect_extent(name, "split", graph_.slots, parts.extent(1), "slots");
+    detail::expect_extent(name, "certificates", layers_, results.extent(0), "layers");
+    expect_ranks(name, "extras.base", extras.base);
+    expect_ranks(name, "extras.tight", extras.tight);
+    using body = detail::minmax_lp_body<std::remove_const_t<decltype(load)>>;
+    detail::launch(
+        context_, layers_,
+        body{graph_, load, extras.base, options_.tolerance,
+             static_cast<std::int64_t>(options_.work_limit),
+             options_.goal == leveling::lexicographic, speed_unit_, parts, results, extras.tight},
+        memory_.data());
+  }
+
+ private:
+  using context = detail::context_of<P>;
+
+  template <class Matrix>
+  void expect_ranks(char const* name, char const* argument, Matrix const& matrix) const {
+    if (matrix.data != nullptr) {
+      detail::expect_extent(name, argument, layers_, matrix.extent(0), "layers");
+      detail::expect_extent(name, argument, graph_.ranks, matrix.extent(1), "ranks");
+    }
+  }
+
+  void prepare(placement_ref const& placement) {
+    constexpr char const* name = "minmax_lp";
+    auto const& map = placement.physical_to_logical;
+    index_t const slots = map.extent(1);
+    index_t const ranks = placement.ranks;
+    index_t const experts = placement.replica_count.extent(1);
+    detail::expect_between(name, "placement.physical_to_logical", 1, 0x7fffffff, slots, "slots");
+    detail::expect_between(name, "placement.replica_count", 1, expert_limit, experts, "experts");
+    detail::expect_between(name, "placement.ranks", 1, rank_limit, ranks, "ranks");
+    detail::expect_rank_offsets(name, "placement.rank_offsets", placement.rank_offsets, layers_,
+                                ranks);
+    detail::expect_between(name, "options.work_limit", 1, INT64_MAX, options_.work_limit,
+                           "sweeps and paths");
+    if (!(options_.tolerance >= 0 && options_.tolerance < 1)) {
+      detail::fail(name, "options.tolerance", "a number from 0 to below 1",
+                   detail::spell(options_.tolerance));
+    }
+    detail::split_graph_arrays arrays;
+    set_speeds(name, ranks, arrays);
+
+    auto const expert_of = detail::rows_on_host(context_, map);
+    std::vector<std::int32_t> offsets;
+    if (placement.rank_offsets.data != nullptr) {
+      offsets = detail::rows_on_host(context_, placement.rank_offsets);
+    } else {
+      for (index_t layer = 0; layer < layers_; ++layer) {
+        for (index_t r = 0; r <= ranks; ++r) {
+          offsets.push_back(static_cast<std::int32_t>(r * slots / ranks));
+        }
+      }
+    }
+    for (index_t layer = 0; layer < layers_; ++layer) {
+      std::int32_t const* const row = expert_of.data() + layer * slots;
+      std::int32_t const* const begin = offsets.data() + layer * (ranks + 1);
+      expect_layer(name, layer, row, begin, slots, ranks, experts);
+      arrays.add_layer(row, slots, begin, experts);
+    }
+    keep(arrays, experts, slots);
+  }
+
+  /// Speeds in 1/65536 of the fastest; 1 where all are alike; 0 of dead ranks.
+  void set_speeds(char const* name, index_t ranks, detail::split_graph_arrays& arrays) {
+    auto const n = static_cast<std::size_t>(ranks);
+    std::vector<double> speeds(n, 1.0);
+    std::vector<std::uint8_t> active(n, 1);
+    if (options_.active.data != nullptr) {
+      detail::expect_extent(name, "options.active", ranks, options_.active.extent(0), "ranks");
+      active = detail::rows_on_host(context_, as_row(options_.active));
+    }
+    if (options_.speeds.data != nullptr) {
+      detail::expect_extent(name, "options.speeds", ranks, options_.speeds.extent(0), "ranks");
+      speeds = detail::rows_on_host(context_, as_row(options_.speeds));
+    }
+    double fastest = 0;
+    double slowest = detail::topology::greatest_speed;
+    for (std::size_t r = 0; r < n; ++r) {
+      if (!(speeds[r] >= detail::topology::least_speed &&
+            speeds[r] <= detail::topology::greatest_speed)) {
+        detail::fail(name, "options.speeds", "values from 2^-64 to 2^64",
+                     detail::spell(speeds[r]) + " for rank " + std::to_string(r));
+      }
+      if (active[r] != 0) {
+        fastest = std::max(fastest, speeds[r]);
+        slowest = std::min(slowest, speeds[r]);
+      }
+    }
+    if (fastest == 0) {
+      detail::fail(name, "options.active", "at least 1 living rank", "0");
+    }
+    arrays.even = fastest == slowest;
+    speed_unit_ = arrays.even ? fastest : fastest / 65536;
+    for (std::size_t r = 0; r < n; ++r) {
+      double const units = arrays.even ? 1.0 : std::floor(speeds[r] / speed_unit_ + 0.5);
+      arrays.speed.push_back(active[r] == 0 ? 0 : std::max(1, static_cast<std::int32_t>(units)));
+    }
+  }
+
+  template <class T>
+  static matrix_ref<T> as_row(vector_ref<T> const& vector) {
+    matrix_ref<T> row(vector.data, 1, vector.extent(0));
+    row.strides[1] = vector.stride(0);
+    return row;
+  }
+
+  static void expect_layer(char const* name, index_t layer, std::int32_t const* expert_of,
+                           std::int32_t const* begin, index_t slots, index_t ranks,
+                           index_t experts) {
+    using detail::fault;
+    detail::problem_report report;
+    for (index_t r = 0; r < ranks && report.what == fault::none; ++r) {
+      bool const rises = begin[r] <= begin[r + 1] && begin[r + 1] <= slots;
+      if (!rises || begin[0] != 0) {
+        report = {certificate{}, fault::rank_offsets, r, static_cast<double>(begin[r + 1])};
+      }
+      for (index_t slot = begin[r]; rises && slot < begin[r + 1]; ++slot) {
+        if (expert_of[slot] < -1 || expert_of[slot] >= experts) {
+          report = {certificate{}, fault::expert_id, slot, static_cast<double>(expert_of[slot]), r};
+          break;
+        }
+      }
+    }
+    if (report.what != fault::none) {
+      detail::fail(name, report, layer);
+    }
+  }
+
+  /// One array for all, in the policy's memory.
+  void keep(detail::split_graph_arrays const& arrays, index_t experts, index_t slots) {
+    numbers_ = {context_, arrays.flat()};
+    graph_ = arrays.graph(numbers_.data(), experts, slots);
+    detail::minmax_lp_body<matrix_ref<double const>> body{};
+    body.graph = graph_;
+    memory_ = {context_, detail::launch_bytes(layers_, body)};
+  }
+
+  context context_;
+  minmax_lp_options options_;
+  index_t layers_;
+  double speed_unit_ = 1;
+  detail::split_graph graph_{};
+  detail::buffer<std::int32_t, context> numbers_;
+  detail::buffer<std::byte, context> memory_;
+};
+
+template <execution_policy P>
+minmax_lp(P const&, placement_ref const&, minmax_lp_options const&) -> minmax_lp<P>;
+template <execution_policy P>
+minmax_lp(P const&, placement_ref const&) -> minmax_lp<P>;
+
+/// @brief Throws for the first layer that `minmax_lp::solve` could not split.
+///
+/// @param certificates `[layers]`, contiguous, in the policy's memory
+/// @throws invalid_input naming the layer
+/// @stream synchronises once
+template <execution_policy P, view_of<certificate, 1> Certificates>
+void expect_solved(P const& policy, Certificates&& certificates) {
+  index_t layer = 0;
+  for (certificate const& result : read(policy, certificates)) {
+    if (result.status == certificate_status::infeasible) {
+      bool const refused = result.value != result.value;
+      detail::fail(
+          "expect_solved", "loads",
+          refused ? "values from 0 to below 2^47, in total below 2^47 per layer"
+                  : "load only on experts with a slot of a living rank, and no base on dead ranks",
+          "other loads in layer " + std::to_string(layer));
+    }
+    ++layer;
+  }
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// A split in whole tokens, and the replica that every token goes to.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/quota.hpp>
+#include <plimsoll/detail/buffer.hpp>
+#include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/report.hpp>
+#include <plimsoll/detail/scratch.hpp>
+#include <plimsoll/error.hpp>
+#include <plimsoll/execution.hpp>
+#include <plimsoll/memory.hpp>
+#include <plimsoll/placement.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll::inline PLIMSOLL_ABI {
+
+/// What became of one layer's split.
+struct quota_report {
+  std::int64_t peak = 0;   ///< tokens of the most loaded rank: at most split_peak, rounded up
+  double split_peak = 0;   ///< its load before, a fraction included
+  std::int64_t moves = 0;  ///< how often fractions moved along a cycle or a path
+  /// None, or why all quotas of the layer are 0; `expect_quotas` turns that into an error.
+  detail::fault what = detail::fault::none;
+  std::int64_t where = -1;
+  double got = 0;
+};
+
+/// How `dispatch` chooses among an expert's replicas.
+enum class dispatching : std::int32_t {
+  in_order,  ///< the first tokens go to the first replica until its quota is full, and so on
+  sampled    ///< each token draws a replica with probability quota / load
+};
+
+struct dispatch_options {
+  /// Experts of the layer, 1 to 65535.
+  index_t experts = 0;
+  dispatching rule = dispatching::in_order;
+  /// What sampled tokens draw with: the generator's key, and a number for the step and the layer.
+  std::uint64_t seed = 0;
+  std::uint64_t stream = 0;
+  /// The number of the first token, where a caller has a part of them: draws count from it.
+  std::uint64_t first_token = 0;
+};
+
+/// Where the ids of a batch went; routed, homeless, unrouted and out_of_range add up to their
+/// number.
+struct dispatch_counters {
+  std::int64_t routed = 0;  ///< to a slot
+  /// Of these, ids for which their expert's quotas have no room. In order, its slots take turns
+  /// with them.
+  std::int64_t beyond_quota = 0;
+  std::int64_t homeless = 0;      ///< of experts without a slot; the slot is -1
+  std::int64_t unrouted = 0;      ///< -1; the slot is -1
+  std::int64_t out_of_range = 0;  ///< any other number; the slot is -1
+};
+
+namespace detail {
+
+/// Checks what all three read of a placement.
+inline slot_ranges ranges_of(std::string_view name, placement_ref const& placement,
+                             index_t layers) {
+  index_t const slots = placement.physical_to_logical.extent(1);
+  expect_extent(name, "placement.physical_to_logical", layers,
+                placement.physical_to_logical.extent(0), "layers");
+  expect_between(name, "placement.physical_to_logical", 1, 0x7fffffff, slots, "slots");
+  expect_between(name, "placement.ranks", 1, rank_limit, placement.ranks, "ranks");
+  expect_rank_offsets(name, "placement.rank_offsets", placement.rank_offsets, layers,
+                      placement.ranks);
+  return {placement.rank_offsets, slots, placement.ranks};
+}
+
+/// What `enqueue_dispatch` needs for up to so many ids.
+inline index_t dispatch_bytes(index_t ids, index_t experts, index_t slots) {
+  index_t const numbers = experts + 1 + slots + (dispatch_tiles(ids) + 1) * (experts + 2);
+  return static_cast<index_t>(scratch_bytes_of<std::int64_t>(slots) +
+                              scratch_bytes_of<std::int64_t>(experts) +
+                              scratch_bytes_of<std::int32_t>(numbers));
+}
+
+template <class Context, class Id>
+void enqueue_dispatch(std::string_view name, Context const& context, matrix_ref<Id const> ids,
+                      vector_ref<std::int32_t const> expert_of,
+                      vector_ref<std::int32_t const> quotas, dispatch_options const& options,
+                      matrix_ref<std::int32_t> slots, vector_ref<dispatch_counters> counters,
+                      std::byte* memory) {
+  using body_type = dispatch_body<Id, dispatch_counters>;
+  expect_extent(name, "slots", ids.extent(0), slots.extent(0), "tokens");
+  expect_extent(name, "slots", ids.extent(1), slots.extent(1), "ids per token");
+  expect_extent(name, "counters", 1, counters.extent(0), "counters");
+  index_t const places = expert_of.extent(0);
+  scratch arrays(memory);
+  body_type body{};
+  body.ids = ids;
+  body.expert_of = expert_of;
+  body.quotas = quotas;
+  body.chosen = slots;
+  body.counters = counters;
+  body.before = arrays.take<std::int64_t>(places);
+  body.total = arrays.take<std::int64_t>(options.experts);
+  body.lists.experts = options.experts;
+  body.lists.slots = places;
+  body.lists.first = arrays.take<std::int32_t>(0);
+  body.lists.slot = body.lists.first + options.experts + 1;
+  body.counts = body.lists.slot + places;
+  body.sampled = options.rule == dispatching::sampled;
+  body.seed = options.seed;
+  body.stream = options.stream;
+  body.first_token = options.first_token;
+  using phase = typename body_type::phase;
+  for (phase const now : {phase::count, phase::scan, phase::assign}) {
+    body.now = now;
+    launch(context, now == phase::scan ? 1 : body.tiles(), body);
+  }
+}
+
+}  // namespace detail
+
+/// @brief Rounds a split to whole tokens without a higher peak than rounding needs.
+///
+/// Each slot's share is rounded up or down so that the shares of every expert still add up to its
+/// load, and no rank gets more than its load in the split, rounded up, nor less than that rounded
+/// down (controlled rounding: Bacharach 1966, Cox 1987). From an optimal split of peak M the peak
+/// is therefore ceil(M), and no split in whole tokens has a lower one. Rounding each expert by
+/// largest remainders does not keep that bound: eight experts of one token each, all of them on the
+/// same two ranks, may come out as 8 and 0.
+///
+/// @param placement slots and ranks of every layer, in the policy's memory; `replica_count` is not
+///   looked at
+/// @param loads `[layers, experts]` int32, uint32 or int64, whole tokens, in the policy's memory;
+///   at most 2^31 - 1 in all per layer
+/// @param split `[layers, slots]` double: the load of every slot, as `minmax_lp` gives it; 0 where
+///   no expert is. An expert's shares may miss its load by 2^-20 of it, which its largest then
+///   takes
+/// @param[out] quotas `[layers, slots]` int32: whole tokens for every slot
+/// @param[out] reports `[layers]`, in the policy's memory: the peak before and after, or what was
+///   refused; quotas are 0 then
+/// @throws invalid_input for shapes
+/// @complexity O(slots + experts) and, for slots with a fraction, O(shared slots * walk) per layer,
+///   where a walk comes to each rank at most once
+/// @workspace 20 bytes per slot, 8 per expert and 20 per rank, for each layer in flight
+/// @stream enqueues one kernel, does not synchronise
+/// @determinism the same bits under every policy
+template <execution_policy P, load_matrix_view Loads, view_of<double, 2> Split,
+          output_of<std::int32_t, 2> Quotas, output_of<quota_report, 1> Reports>
+void quota(P const& policy, placement_ref const& placement, Loads const& loads, Split const& split,
+           Quotas&& quotas, Reports&& reports) {
+  constexpr char const* name = "quota";
+  auto const load = detail::normalize<2>(loads);
+  static_assert(std::is_integral_v<detail::normalized_value_t<Loads, 2>>,
+                "Plimsoll: whole tokens come as int32, uint32 or int64");
+  index_t const layers = load.extent(0);
+  matrix_ref<double const> const parts = detail::normalize<2>(split);
+  matrix_ref<std::int32_t> const whole = detail::normalize<2>(quotas);
+  vector_ref<quota_report> const results = detail::normalize<1>(reports);
+  auto const ranges = detail::ranges_of(name, placement, layers);
+  detail::expect_between(name, "loads", 1, expert_limit, load.extent(1), "experts");
+  detail::expect_extent(name, "split", layers, parts.extent(0), "layers");
+  detail::expect_extent(name, "split", ranges.slots, parts.extent(1), "slots");
+  detail::expect_extent(name, "quotas", layers, whole.extent(0), "layers");
+  detail::expect_extent(name, "quotas", ranges.slots, whole.extent(1), "slots");
+  detail::expect_extent(name, "reports", layers, results.extent(0), "layers");
+  detail::launch(detail::resolve(policy), layers,
+                 detail::quota_body<std::remove_const_t<decltype(load)>, quota_report>{
+                     load, placement.physical_to_logical, ranges, parts, whole, results});
+}
+
+/// @brief Throws for the first layer that `quota` refused.
+///
+/// @param reports `[layers]`, contiguous, in the policy's memory
+/// @throws invalid_input naming the layer and the slot, expert or rank
+/// @stream synchronises once
+template <execution_policy P, view_of<quota_report, 1> Reports>
+void expect_quotas(P const& policy, Reports&& reports) {
+  index_t layer = 0;
+  for (quota_report const& report : read(policy, reports)) {
+    if (report.what != detail::fault::none) {
+      detail::fail("quota", {certificate{}, report.what, report.where, report.got}, layer);
+    }
+    ++layer;
+  }
+}
+
+/// @brief Divides the quotas of one layer among the source ranks whose tokens fill them, so that as
+/// many tokens as possible stay where they are.
+///
+/// Of every expert, each source fills the quotas of its own slots first; then sources fill what is
+/// left on their node, then anywhere; each time in the order of sources and slots. Every rank that
+/// knows the counts of all comes to the same division, takes its row of it, and dispatches its own
+/// tokens by it.
+///
+/// @param placement one layer's slots and ranks, in the policy's memory, as `quota` accepts them
+/// @param nodes 1 to ranks; ranks are numbered node by node
+/// @param quotas `[slots]` int32, at least 0, as `quota` gives them
+/// @param counts `[ranks, experts]` int32, at least 0: tokens of every source for every expert;
+/// what
+///   exceeds an expert's quotas is left out
+/// @param[out] source_quotas `[ranks, slots]` int32: row s holds the quotas for tokens of rank s
+/// @throws invalid_input for shapes
+/// @complexity O(ranks * slots)
+/// @workspace 12 bytes per slot and 4 per expert, from the policy
+/// @stream enqueues two kernels, does not synchronise
+/// @determinism the same bits under every policy
+template <execution_policy P, view_of<std::int32_t, 1> Quotas, view_of<std::int32_t, 2> Counts,
+          output_of<std::int32_t, 2> SourceQuotas>
+void source_quotas(P const& policy, placement_ref const& placement, index_t nodes,
+                   Quotas const& quotas, Counts const& counts, SourceQuotas&& source_quotas) {
+  constexpr char const* name = "source_quotas";
+  auto const ranges = detail::ranges_of(name, placement, 1);
+  vector_ref<std::int32_t const> const whole = detail::normalize<1>(quotas);
+  matrix_ref<std::int32_t const> const from = detail::normalize<2>(counts);
+  matrix_ref<std::int32_t> const out = detail::normalize<2>(source_quotas);
+  index_t const experts = from.extent(1);
+  detail::expect_between(name, "nodes", 1, placement.ranks, nodes, "nodes");
+  detail::expect_extent(name, "quotas", ranges.slots, whole.extent(0), "slots");
+  detail::expect_extent(name, "counts", placement.ranks, from.extent(0), "ranks");
+  detail::expect_between(name, "counts", 1, expert_limit, experts, "experts");
+  detail::expect_extent(name, "source_quotas", placement.ranks, out.extent(0), "ranks");
+  detail::expect_extent(name, "source_quotas", ranges.slots, out.extent(1), "slots");
+  auto const context = detail::resolve(policy);
+  detail::buffer<std::int32_t, std::remove_const_t<decltype(context)>> const memory(
+      context, experts + 1 + 3 * ranges.slots);
+  std::int32_t* const first = memory.data();
+  std::int32_t* const slot = first + experts + 1;
+  detail::source_quotas_body body{{experts, ranges.slots, first, slot},
+                                  detail::row_of(placement.physical_to_logical, 0),
+                                  ranges,
+                                  nodes,
+                                  whole,
+                                  from,
+                                  out,
+                                  slot + ranges.slots,
+                                  slot + 2 * ranges.slots,
+                                  true};
+  detail::launch(context, 1, body);
+  body.listing = false;
+  detail::launch(context, (experts + body.tile - 1) / body.tile, body);
+}
+
+/// @brief Chooses the replica of every token copy.
+///
+/// `in_order`: of the copies for an expert, in the order of tokens, the first go to its first slot
+/// until that slot's quota is full, then to the next: quotas come out exactly. Ranks that see the
+/// same tokens choose alike. `sampled`: copy (t, j) draws with number (first_token + t) k + j of
+/// the generator, whoever has the token and in whatever batch, and quotas come out on average.
+///
+/// @param topk_ids `[tokens, k]` int32 or int64: experts, or -1; in the policy's memory
+/// @param physical_to_logical `[slots]` int32: the expert in every slot, or -1
+/// @param quotas `[slots]` int32, at least 0, together below 2^31: of `quota`, or a row of
+///   `source_quotas`
+/// @param[out] slots `[tokens, k]` int32: the slot of every copy; -1 for ids that are no expert's
+/// @param[out] counters `[1]`: what became of the ids; none is lost silently
+/// @throws invalid_input for shapes and options
+/// @complexity O(tokens k log(copies) + slots + experts)
+/// @workspace from the policy: 12 bytes per slot, 16 per expert, 4 per expert for each 512 copies,
+///   and 4 per expert and 2 KiB for each 512 copies in flight
+/// @stream enqueues three kernels, does not synchronise
+/// @determinism the same bits under every policy
+template <execution_policy P, detail::stored<2> Ids, view_of<std::int32_t, 1> Map,
+          view_of<std::int32_t, 1> Quotas, output_of<std::int32_t, 2> Slots,
+          output_of<dispatch_counters, 1> Counters>
+void dispatch(P const& policy, Ids const& topk_ids, Map const& physical_to_logical,
+              Quotas const& quotas, dispatch_options const& options, Slots&& slots,
+              Counters&& counters) {
+  constexpr char const* name = "dispatch";
+  using id = detail::normalized_value_t<Ids, 2>;
+  static_assert(std::is_same_v<id, std::int32_t> || std::is_same_v<id, std::int64_t>,
+                "Plimsoll: topk_ids must be int32 or int64");
+  matrix_ref<id const> const ids = detail::normalize<2>(topk_ids);
+  vector_ref<std::int32_t const> const map = detail::normalize<1>(physical_to_logical);
+  vector_ref<std::int32_t const> const whole = detail::normalize<1>(quotas);
+  index_t const places = map.extent(0);
+  detail::expect_between(name, "options.experts", 1, expert_limit, options.experts, "experts");
+  detail::expect_between(name, "topk_ids", 1, 0x7fffffff, ids.extent(1), "ids per token");
+  detail::expect_between(name, "topk_ids", 0, 0x7fffffff / ids.extent(1), ids.extent(0),
+                         "tokens (below 2^31 ids)");
+  detail::expect_between(name, "physical_to_logical", 1, 0x7fffffff, places, "slots");
+  detail::expect_extent(name, "quotas", places, whole.extent(0), "slots");
+  auto const context = detail::resolve(policy);
+  detail::buffer<std::byte, std::remove_const_t<decltype(context)>> const memory(
+      context, detail::dispatch_bytes(ids.extent(0) * ids.extent(1), options.experts, places));
+  detail::enqueue_dispatch(name, context, ids, map, whole, options, detail::normalize<2>(slots),
+                           detail::normalize<1>(counters), memory.data());
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// LPLB: per step, which replica every token goes to, from counts that all ranks share.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/buffer.hpp>
+#include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/error.hpp>
+#include <plimsoll/execution.hpp>
+#include <plimsoll/minmax_lp.hpp>
+#include <plimsoll/placement.hpp>
+#include <plimsoll/quota.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll::inline PLIMSOLL_ABI {
+
+namespace detail {
+
+/// A context whose launches find their scratch in memory that is there already.
+template <class Context>
+struct prepared_context {
+  Context const& inner;
+  std::byte* memory;
+};
+
+template <class Context, class Body>
+void launch(prepared_context<Context> const& context, index_t problems, Body const& body) {
+  launch(context.inner, problems, body, context.memory);
+}
+
+}  // namespace detail
+
+struct lplb_options {
+  /// Optimal splits only, so that the peak in whole tokens is the smallest, too.
+  minmax_lp_options lp = {.tolerance = 0};
+  /// The most ids (tokens times k) of one `dispatch`.
+  index_t max_ids = 0;
+  dispatching rule = dispatching::in_order;
+  /// Of sampled tokens: the generator's key.
+  std::uint64_t seed = 0;
+};
+
+/// @brief Splits every step's tokens over the replicas of a placement: all ranks that put in the
+/// same counts get the same bits, so that nothing needs to be sent but the counts.
+///
+/// `plan` solves the linear program and rounds it to whole tokens; `dispatch` then maps tokens to
+/// slots. DeepSeek's LPLB and SGLang's solver take five steps of an interior-point method, and
+/// SGLang draws each token's replica at random; here the peak is the smallest that whole tokens can
+/// have, and the tokens of a replica are counted out, or drawn where `rule` says so.
+///
+/// All memory is taken in the constructor, so that both calls can be captured in a CUDA graph. One
+/// object plans one step at a time; an engine that plans layer by layer makes one for each.
+template <execution_policy P>
+class lplb {
+ public:
+  /// @param placement slots and ranks of every layer, in the policy's memory, which must outlive
+  ///   this object
+  /// @throws invalid_input as `minmax_lp`, and for options
+  /// @workspace from the policy: that of `minmax_lp` and `quota`, 12 bytes more per slot, and for
+  ///   each 512 of options.max_ids 2 KiB and 8 bytes per expert
+  /// @stream synchronises
+  lplb(P const& policy, placement_ref const& placement, lplb_options const& options)
+      : context_(detail::resolve(policy)),
+        options_(options),
+        placement_(placement),
+        lp_(policy, placement, options.lp) {
+    detail::expect_between("lplb", "options.max_ids", 0, 0x7fffffff, options.max_ids, "ids");
+    index_t const layers = placement.physical_to_logical.extent(0);
+    index_t const slots = placement.physical_to_logical.extent(1);
+    split_ = {context_, layers * slots};
+    quotas_ = {context_, layers * slots};
+    certificates_ = {context_, layers};
+    reports_ = {context_, layers};
+    matrix_ref<std::int32_t const> const loads(nullptr, layers, experts());
+    index_t const rounding = detail::launch_bytes(layers, quota_body(loads));
+    detail::dispatch_body<std::int32_t, dispatch_counters> body{};
+    body.lists.experts = experts();
+    index_t const mapping = detail::launch_bytes(detail::dispatch_tiles(options.max_ids), body);
+    scratch_ = {context_, rounding > mapping ? rounding : mapping};
+    dispatch_memory_ = {context_, detail::dispatch_bytes(options.max_ids, experts(), slots)};
+  }
+
+  /// @brief Plans a step.
+  /// @param counts `[layers, experts]` int32, uint32 or int64: tokens of all ranks together, in the
+  ///   policy's memory; at most 2^31 - 1 in all per layer
+  /// @throws invalid_input for shapes; for values `expect_planned`
+  /// @complexity that of `minmax_lp::solve` and `quota`
+  /// @stream enqueues two kernels; neither allocates nor synchronises
+  /// @determinism the same bits under every policy
+  template <load_matrix_view Counts>
+    requires std::is_integral_v<detail::normalized_value_t<Counts, 2>>
+  void plan(Counts const& counts) const {
+    auto const loads = detail::normalize<2>(counts);
+    lp_.solve(loads, split(), certificates());
+    detail::launch(context_, loads.extent(0), quota_body(loads), scratch_.data());
+  }
+
+  /// @brief Chooses the slot of every token copy of a layer, as `plimsoll::dispatch` does.
+  /// @param topk_ids `[tokens, k]` int32 or int64, of all ranks or, sampled, of any part of them
+  /// @param[out] slots `[tokens, k]` int32
+  /// @param[out] counters `[1]`
+  /// @param stream for sampled tokens: a number for the step
+  /// @param first_token for sampled tokens: the number of the first
+  /// @throws invalid_input for shapes and more than options.max_ids
+  /// @complexity that of `plimsoll::dispatch`
+  /// @stream enqueues three kernels; neither allocates nor synchronises
+  /// @determinism the same bits under every policy
+  template <detail::stored<2> Ids, output_of<std::int32_t, 2> Slots,
+            output_of<dispatch_counters, 1> Counters>
+  void dispatch(index_t layer, Ids const& topk_ids, Slots&& slots, Counters&& counters,
+                std::uint64_t stream = 0, std::uint64_t first_token = 0) const {
+    constexpr char const* name = "lplb::dispatch";
+    using id = detail::normalized_value_t<Ids, 2>;
+    auto const ids = detail::normalize<2>(topk_ids);
+    detail::expect_between(name, "layer", 0, placement_.physical_to_logical.extent(0) - 1, layer,
+                           "as layer");
+    detail::expect_between(name, "topk_ids", 0, options_.max_ids, ids.extent(0) * ids.extent(1),
+                           "ids (options.max_ids)");
+    detail::enqueue_dispatch(
+        name, detail::prepared_context<context>{context_, scratch_.data()},
+        matrix_ref<id const>(ids), detail::row_of(placement_.physical_to_logical, layer),
+        vector_ref<std::int32_t const>(detail::row_of(quotas(), layer)),
+        dispatch_options{experts(), options_.rule, options_.seed, stream, first_token},
+        detail::normalize<2>(slots), detail::normalize<1>(counters), dispatch_memory_.data());
+  }
+
+  /// What `plan` made, in the policy's memory: `[layers, slots]` and `[layers]`.
+  [[nodiscard]] matrix_ref<double> split() const { return matrix(split_); }
+  [[nodiscard]] matrix_ref<std::int32_t> quotas() const { return matrix(quotas_); }
+  [[nodiscard]] vector_ref<certificate> certificates() const {
+    return {certificates_.data(), certificates_.size()};
+  }
+  [[nodiscard]] vector_ref<quota_report> reports() const {
+    return {reports_.data(), reports_.size()};
+  }
+
+  /// @brief Throws for the first layer that `plan` could not split.
+  /// @throws invalid_input naming the layer
+  /// @stream synchronises
+  void expect_planned(P const& policy) const {
+    expect_solved(policy, certificates());
+    expect_quotas(policy, reports());
+  }
+
+ private:
+  using context = detail::context_of<P>;
+
+  [[nodiscard]] index_t experts() const { return placement_.replica_count.extent(1); }
+
+  template <class T>
+  [[nodiscard]] matrix_ref<T> matrix(detail::buffer<T, context> const& memory) const {
+    return {memory.data(), placement_.physical_to_logical.extent(0),
+            placement_.physical_to_logical.extent(1)};
+  }
+
+  template <class Loads>
+  auto quota_body(Loads const& loads) const {
+    return detail::quota_body<Loads, quota_report>{
+        loads,
+        placement_.physical_to_logical,
+        {placement_.rank_offsets, placement_.physical_to_logical.extent(1), placement_.ranks},
+        split(),
+        quotas(),
+        reports()};
+  }
+
+  context context_;
+  lplb_options options_;
+  placement_ref placement_;
+  minmax_lp<P> lp_;
+  detail::buffer<double, context> split_;
+  detail::buffer<std::int32_t, context> quotas_;
+  detail::buffer<certificate, context> certificates_;
+  detail::buffer<quota_report, context> reports_;
+  detail::buffer<std::byte, context> scratch_;
+  detail::buffer<std::byte, context> dispatch_memory_;
+};
+
+template <execution_policy P>
+lplb(P const&, placement_ref const&, lplb_options const&) -> lplb<P>;
+
+}  // namespace plimsoll

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <doctest/doctest.h>
+#include <plimsoll/systems/lplb.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "support/generators.hpp"
+#include "support/hash.hpp"
+#include "support/policies.hpp"
+
+namespace plimsoll_test {
+
+using plimsoll::certificate;
+using plimsoll::certificate_status;
+using plimsoll::dispatch_counters;
+using plimsoll::dispatching;
+using plimsoll::lplb_options;
+using plimsoll::quota_report;
+
+using ints = std::vector<std::int32_t>;
+
+template <class P>
+inline constexpr bool keeps = plimsoll::detail::can_be_kept<policy_of<P>>;
+
+/// Every layer's experts are dealt to the ranks in turn; then each rank gets copies of others.
+template <class P>
+struct lplb_case {
+  static constexpr index_t layers = 3;
+  static constexpr index_t experts = 40;
+  static constexpr index_t ranks = 8;
+  static constexpr index_t slots = 64;
+  static constexpr index_t tokens = 700;
+  static constexpr index_t k = 3;
+
+  ints map_values = made_map();
+  array_in<std::int32_t, P> map{map_values};
+  plimsoll::placement_ref placement{
+      map.view2(layers, slots), {nullptr, layers, experts}, ranks, {}};
+  /// [layers][tokens * k], mostly of few experts.
+  std::vector<ints> ids = made_ids();
+  ints counts = counted();
+
+  [[nodiscard]] static lplb_options options() {
+    lplb_options made;
+    made.max_ids = tokens * k;
+    return made;
+  }
+
+  /// Slot by slot, how many were chosen, and what fault the choices have.
+  [[nodiscard]] ints tally(index_t layer, ints const& chosen) const {
+    ints result(static_cast<std::size_t>(slots), 0);
+    for (std::size_t i = 0; i < chosen.size(); ++i) {
+      std::int32_t const id = ids[static_cast<std::size_t>(layer)][i];
+      bool const is_expert = id >= 0 && id < experts;
+      CHECK((chosen[i] >= 0) == is_expert);
+      if (chosen[i] >= 0) {
+        CHECK(map_values[static_cast<std::size_t>(layer * slots + chosen[i])] == id);
+        ++result[static_cast<std::size_t>(chosen[i])];
+      }
+    }
+    return result;
+  }
+
+ private:
+  static ints made_map() {
+    ints result;
+    for (index_t layer = 0; layer < layers; ++layer) {
+      for (index_t r = 0; r < ranks; ++r) {
+        for (index_t i = 0; i < experts / ranks; ++i) {
+          result.push_back(static_cast<std::int32_t>(i * ranks + r));
+        }
+        for (index_t i = 0; i < slots / ranks - experts / ranks; ++i) {
+          index_t const e = (r * 11 + i * 5 + layer + 1) % experts;
+          result.push_back(i == 2 && r % 3 == 0 ? -1 : static_cast<std::int32_t>(e));
+        }
+      }
+    }
+    return result;
+  }
+  static std::vector<ints> made_ids() {
+    std::vector<ints> result(static_cast<std::size_t>(layers));
+    generator draw(1);
+    for (ints& row : result) {
+      for (index_t i = 0; i < tokens * k; ++i) {
+        auto const hot = draw.between(0, 5);
+        row.push_back(static_cast<std::int32_t>(
+            hot < 2 ? hot : draw.between(-1, i % 50 == 0 ? experts : experts - 1)));
+      }
+    }
+    return result;
+  }
+  [[nodiscard]] ints counted() const {
+    ints result(static_cast<std::size_t>(layers * experts), 0);
+    for (std::size_t layer = 0; layer < ids.size(); ++layer) {
+      for (std::int32_t const id : ids[layer]) {
+        if (id >= 0 && id < experts) {
+          ++result[layer * static_cast<std::size_t>(experts) + static_cast<std::size_t>(id)];
+        }
+      }
+    }
+    return result;
+  }
+};
+
+inline std::vector<std::int64_t> numbers_in(std::vector<dispatch_counters> const& all) {
+  dispatch_counters const& c = all.at(0);
+  return {c.routed, c.beyond_quota, c.homeless, c.unrouted, c.out_of_range};
+}
+
+template <class Call>
+std::string refusal_of(Call&& call) {
+  try {
+    call();
+  } catch (plimsoll::invalid_input const& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST_CASE_TEMPLATE("lplb: plans as minmax_lp and quota do", P, PLIMSOLL_POLICIES) {
+  if constexpr (keeps<P>) {
+    if (!backend_available<P>()) {
+      return;
+    }
+    using c = lplb_case<P>;
+    c const in;
+    auto const policy = make_policy<P>();
+    array_in<std::int32_t, P> const counts(in.counts);
+    auto const loads = counts.view2(c::layers, c::experts);
+    plimsoll::lplb const planner(policy, in.placement, c::options());
+    planner.plan(loads);
+    planner.expect_planned(policy);
+
+    array_in<double, P> split(c::layers * c::slots, -7.0);
+    array_in<std::int32_t, P> quotas(c::layers * c::slots, -7);
+    array_in<certificate, P> certificates(c::layers);
+    array_in<quota_report, P> reports(c::layers);
+    plimsoll::minmax_lp const lp(policy, in.placement, {.tolerance = 0});
+    lp.solve(loads, split.view2(c::layers, c::slots), certificates.view1());
+    plimsoll::quota(policy, in.placement, loads, split.view2(c::layers, c::slots),
+                    quotas.view2(c::layers, c::slots), reports.view1());
+
+    auto const row = [&](auto const& matrix) {
+      using value = std::remove_cvref_t<decltype(*matrix.data)>;
+      return plimsoll::read(policy, plimsoll::vector_ref<value>(matrix.data, split.size()));
+    };
+    ints const got = row(planner.quotas());
+    CHECK(row(planner.split()) == split.values());
+    CHECK(got == quotas.values());
+    auto const proofs = plimsoll::read(policy, planner.certificates());
+    auto const rounded = plimsoll::read(policy, planner.reports());
+    ints peaks;
+    for (index_t layer = 0; layer < c::layers; ++layer) {
+      CAPTURE(layer);
+      auto const at = static_cast<std::size_t>(layer);
+      CHECK(proofs[at].status == certificate_status::optimal);
+      CHECK(proofs[at].value == certificates.values()[at].value);
+      // Whole tokens allow no less than the bound, rounded up.
+      CHECK(static_cast<double>(rounded[at].peak) == std::ceil(proofs[at].lower_bound));
+      std::int64_t peak = 0;
+      ints given(static_cast<std::size_t>(c::experts), 0);
+      for (index_t r = 0; r < c::ranks; ++r) {
+        std::int64_t load = 0;
+        for (index_t i = 0; i < c::slots / c::ranks; ++i) {
+          auto const slot =
+              static_cast<std::size_t>(layer * c::slots + r * c::slots / c::ranks + i);
+          load += got[slot];
+          if (in.map_values[slot] >= 0) {
+            given[static_cast<std::size_t>(in.map_values[slot])] += got[slot];
+          }
+        }
+        peak = std::max(peak, load);
+      }
+      CHECK(peak == rounded[at].peak);
+      CHECK(given == ints(in.counts.begin() + layer * c::experts,
+                          in.counts.begin() + (layer + 1) * c::experts));
+      peaks.push_back(static_cast<std::int32_t>(peak));
+    }
+    report_hash("lplb.plan", split.values(), got, peaks);
+  }
+}
+
+TEST_CASE_TEMPLATE("lplb: dispatches as dispatch does", P, PLIMSOLL_POLICIES) {
+  if constexpr (keeps<P>) {
+    if (!backend_available<P>()) {
+      return;
+    }
+    using c = lplb_case<P>;
+    c const in;
+    auto const policy = make_policy<P>();
+    array_in<std::int32_t, P> const counts(in.counts);
+    array_in<std::int32_t, P> chosen(c::tokens * c::k, -7);
+    array_in<std::int32_t, P> expected(c::tokens * c::k, -7);
+    array_in<dispatch_counters, P> counters(1);
+    array_in<dispatch_counters, P> expected_counters(1);
+    auto out = chosen.view2(c::tokens, c::k);
+    for (dispatching const rule : {dispatching::in_order, dispatching::sampled}) {
+      CAPTURE(static_cast<int>(rule));
+      lplb_options options = c::options();
+      options.rule = rule;
+      options.seed = 5;
+      plimsoll::lplb const planner(policy, in.placement, options);
+      planner.plan(counts.view2(c::layers, c::experts));
+      planner.expect_planned(policy);
+      ints const quotas = plimsoll::read(
+          policy, plimsoll::vector_ref<std::int32_t>(planner.quotas().data, c::layers * c::slots));
+      for (index_t layer = 0; layer < c::layers; ++layer) {
+        CAPTURE(layer);
+        array_in<std::int32_t, P> const ids(in.ids[static_cast<std::size_t>(layer)]);
+        auto const tokens = ids.view2(c::tokens, c::k);
+        auto const stream = static_cast<std::uint64_t>(layer);
+        planner.dispatch(layer, tokens, out, counters.view1(), stream, 9);
+        plimsoll::dispatch(policy, tokens,
+                           plimsoll::vector_ref<std::int32_t const>(
+                               in.placement.physical_to_logical.data + layer * c::slots, c::slots),
+                           plimsoll::vector_ref<std::int32_t const>(
+                               planner.quotas().data + layer * c::slots, c::slots),
+                           {c::experts, rule, 5, stream, 9}, expected.view2(c::tokens, c::k),
+                           expected_counters.view1());
+        ints const whole = chosen.values();
+        CHECK(whole == expected.values());
+        CHECK(numbers_in(counters.values()) == numbers_in(expected_counters.values()));
+        CHECK(numbers_in(counters.values())[1] == 0);
+        ints const filled = in.tally(layer, whole);
+        if (rule == dispatching::in_order) {
+          CHECK(filled ==
+                ints(quotas.begin() + layer * c::slots, quotas.begin() + (layer + 1) * c::slots));
+        }
+        report_hash(
+            "lplb.dispatch" + std::to_string(static_cast<int>(rule)) + std::to_string(layer), whole,
+            numbers_in(counters.values()));
+        if (rule == dispatching::sampled) {
+          // Any part of the tokens draws as it does among all.
+          planner.dispatch(
+              layer, plimsoll::matrix_ref<std::int32_t const>(ids.data() + 100 * c::k, 50, c::k),
+              plimsoll::matrix_ref<std::int32_t>(chosen.data(), 50, c::k), counters.view1(), stream,
+              109);
+          ints part = chosen.values();
+          part.resize(50 * c::k);
+          CHECK(part == ints(whole.begin() + 100 * c::k, whole.begin() + 150 * c::k));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE_TEMPLATE("lplb: what it refuses", P, PLIMSOLL_POLICIES) {
+  if constexpr (keeps<P>) {
+    if (!backend_available<P>()) {
+      return;
+    }
+    auto const policy = make_policy<P>();
+    // Expert 0 on both ranks, expert 1 on the first; none on either holds expert 2.
+    array_in<std::int32_t, P> const map(ints{0, 1, 0, -1});
+    plimsoll::placement_ref const placement{map.view2(1, 4), {nullptr, 1, 3}, 2, {}};
+    lplb_options options;
+    options.max_ids = 4;
+    CHECK(refusal_of([&] {
+            lplb_options bad;
+            bad.max_ids = -1;
+            plimsoll::lplb const planner(policy, placement, bad);
+          }) == "lplb: options.max_ids: expected 0 to 2147483647 ids, got -1");
+    plimsoll::lplb const planner(policy, placement, options);
+    array_in<std::int32_t, P> counts(ints{5, 2, 0});
+    auto const planned = [&](ints const& values) {
+      counts.assign(values);
+      planner.plan(counts.view2(1, 3));
+      return refusal_of([&] { planner.expect_planned(policy); });
+    };
+    auto const quotas = [&] {
+      return plimsoll::read(policy, plimsoll::vector_ref<std::int32_t>(planner.quotas().data, 4));
+    };
+    CHECK(planned({5, 2, 0}) == "no error");
+    CHECK(plimsoll::read(policy, planner.reports())[0].peak == 4);
+    CHECK(quotas()[1] == 2);
+    CHECK(quotas()[0] + quotas()[2] == 5);
+    CHECK(planned({5, 2, 1}) ==
+          "expect_solved: loads: expected load only on experts with a slot of a living rank, and "
+          "no base on dead ranks, got other loads in layer 0");
+    CHECK(quotas() == ints{0, 0, 0, 0});
+    CHECK(planned({5, -2, 0}) ==
+          "expect_solved: loads: expected values from 0 to below 2^47, in total below 2^47 per "
+          "layer, got other loads in layer 0");
+    CHECK(planned({0x7fffffff, 1, 0}) ==
+          "quota: loads: expected at most 2^31 - 1 tokens per layer, got 2147483648 in layer 0");
+    CHECK(planned({0x7ffffffe, 1, 0}) == "no error");
+    CHECK(plimsoll::read(policy, planner.reports())[0].peak == 0x40000000);
+    CHECK(planned({0, 0, 0}) == "no error");
+
+    array_in<std::uint8_t, P> const active(std::vector<std::uint8_t>{0, 1});
+    options.lp.active = active.view1();
+    plimsoll::lplb const half(policy, placement, options);
+    counts.assign({5, 2, 0});
+    half.plan(counts.view2(1, 3));
+    CHECK(refusal_of([&] { half.expect_planned(policy); }).starts_with("expect_solved: loads"));
+
+    array_in<std::int32_t, P> const ids(ints{0, 1, 0, 0, -1});
+    array_in<std::int32_t, P> slots(5, -7);
+    array_in<dispatch_counters, P> counters(2);
+    auto const one = plimsoll::vector_ref<dispatch_counters>(counters.data(), 1);
+    auto const dispatched = [&](index_t layer, index_t tokens, index_t places, auto const& where) {
+      return refusal_of(
+          [&] { planner.dispatch(layer, ids.view2(tokens, 1), slots.view2(places, 1), where); });
+    };
+    CHECK(planned({3, 1, 0}) == "no error");
+    CHECK(dispatched(0, 4, 4, one) == "no error");
+    CHECK(slots.values() == ints{0, 1, 2, 2, -7});
+    CHECK(dispatched(0, 0, 0, one) == "no error");
+    CHECK(numbers_in(counters.values())[0] == 0);
+    CHECK(dispatched(0, 5, 5, one) ==
+          "lplb::dispatch: topk_ids: expected 0 to 4 ids (options.max_ids), got 5");
+    CHECK(dispatched(1, 4, 4, one) == "lplb::dispatch: layer: expected 0 to 0 as layer, got 1");
+    CHECK(dispatched(-1, 4, 4, one) == "lplb::dispatch: layer: expected 0 to 0 as layer, got -1");
+    CHECK(dispatched(0, 4, 3, one) == "lplb::dispatch: slots: expected 4 tokens, got 3");
+    CHECK(dispatched(0, 4, 4, counters.view1()) ==
+          "lplb::dispatch: counters: expected 1 counters, got 2");
+    CHECK(refusal_of([&] { planner.plan(counts.view2(1, 2)); }) ==
+          "minmax_lp::solve: loads: expected 3 experts, got 2");
+    CHECK(refusal_of([&] { planner.plan(counts.view2(0, 3)); }) ==
+          "minmax_lp::solve: loads: expected 1 layers, got 0");
+  }
+}
+
+}  // namespace plimsoll_test

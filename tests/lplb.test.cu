@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lplb.cases.hpp"
+
+namespace plimsoll_test {
+
+static_assert(keeps<gpu_kind> && keeps<thrust_host>);
+static_assert(!keeps<thrust_cuda_kind>, "its context refers to the policy");
+
+TEST_CASE("lplb: planning and dispatching can be captured in a CUDA graph and replayed") {
+  using P = gpu_resource_kind;
+  if (!backend_available<P>()) {
+    return;
+  }
+  using c = lplb_case<P>;
+  c const in;
+  auto const policy = make_policy<P>();
+  array_in<std::int32_t, P> counts(in.counts);
+  array_in<std::int32_t, P> ids(in.ids[0]);
+  array_in<std::int32_t, P> slots(c::tokens * c::k, -7);
+  array_in<dispatch_counters, P> counters(1);
+  plimsoll::lplb const planner(policy, in.placement, c::options());
+  auto const step = [&] {
+    planner.plan(counts.view2(c::layers, c::experts));
+    planner.dispatch(0, ids.view2(c::tokens, c::k), slots.view2(c::tokens, c::k), counters.view1());
+  };
+
+  long const prepared = device_memory().allocations();
+  cudaGraph_t graph = nullptr;
+  plimsoll::detail::check_cuda(
+      cudaStreamBeginCapture(device_stream(), cudaStreamCaptureModeThreadLocal),
+      "cudaStreamBeginCapture");
+  step();
+  plimsoll::detail::check_cuda(cudaStreamEndCapture(device_stream(), &graph),
+                               "cudaStreamEndCapture");
+  cudaGraphExec_t replay = nullptr;
+  plimsoll::detail::check_cuda(cudaGraphInstantiate(&replay, graph, 0), "cudaGraphInstantiate");
+  CHECK(device_memory().allocations() == prepared);
+
+  // Layer 0 gets the tokens and counts of each layer in turn.
+  for (std::size_t turn = 0; turn < in.ids.size(); ++turn) {
+    CAPTURE(turn);
+    ints now = in.counts;
+    std::copy_n(in.counts.begin() + static_cast<std::ptrdiff_t>(turn) * c::experts, c::experts,
+                now.begin());
+    counts.assign(now);
+    ids.assign(in.ids[turn]);
+    slots.assign(ints(static_cast<std::size_t>(slots.size()), -7));
+    plimsoll::detail::check_cuda(cudaGraphLaunch(replay, device_stream()), "cudaGraphLaunch");
+    ints const replayed = slots.values();
+    auto const counted = numbers_in(counters.values());
+    planner.expect_planned(policy);
+    step();
+    CHECK(replayed == slots.values());
+    CHECK(counted == numbers_in(counters.values()));
+    CHECK(counted[1] == 0);
+    CHECK(std::count(replayed.begin(), replayed.end(), -7) == 0);
+  }
+  static_cast<void>(cudaGraphExecDestroy(replay));
+  static_cast<void>(cudaGraphDestroy(graph));
+}
+
+}  // namespace plimsoll_test

@@ -1,0 +1,784 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <doctest/doctest.h>
+#include <plimsoll/minmax_lp.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "support/generators.hpp"
+#include "support/hash.hpp"
+#include "support/policies.hpp"
+
+namespace plimsoll_test {
+
+using plimsoll::certificate;
+using plimsoll::certificate_status;
+using plimsoll::leveling;
+using plimsoll::minmax_lp_options;
+
+using ints = std::vector<std::int32_t>;
+using longs = std::vector<std::int64_t>;
+using reals = std::vector<double>;
+using flags = std::vector<std::uint8_t>;
+
+/// A placement and the loads of a step, on the host. Speeds count in quarters, so that they are
+/// whole numbers here.
+struct split_case {
+  index_t layers = 1;
+  index_t experts = 1;
+  index_t ranks = 1;
+  index_t slots = 1;
+  ints map = {};       ///< [layers, slots]
+  ints offsets = {};   ///< [layers, ranks + 1] or empty
+  longs loads = {};    ///< [layers, experts]
+  flags active = {};   ///< [ranks] or empty
+  ints quarters = {};  ///< [ranks]: speeds times 4, or empty
+  longs base = {};     ///< [layers, ranks] or empty
+
+  [[nodiscard]] std::size_t at(index_t row, index_t columns, index_t column) const {
+    return static_cast<std::size_t>(row * columns + column);
+  }
+  [[nodiscard]] index_t begin(index_t layer, index_t rank) const {
+    return offsets.empty() ? rank * slots / ranks : offsets[at(layer, ranks + 1, rank)];
+  }
+  [[nodiscard]] bool lives(index_t rank) const {
+    return active.empty() || active[static_cast<std::size_t>(rank)] != 0;
+  }
+  [[nodiscard]] std::int64_t speed(index_t rank) const {
+    return !lives(rank) ? 0 : quarters.empty() ? 4 : quarters[static_cast<std::size_t>(rank)];
+  }
+  [[nodiscard]] std::int64_t base_of(index_t layer, index_t rank) const {
+    return base.empty() ? 0 : base[at(layer, ranks, rank)];
+  }
+  [[nodiscard]] std::int64_t load(index_t layer, index_t e) const {
+    return loads[at(layer, experts, e)];
+  }
+  /// Whether the expert may use the rank, for all experts: [experts][ranks].
+  [[nodiscard]] std::vector<flags> targets(index_t layer) const {
+    std::vector<flags> result(static_cast<std::size_t>(experts),
+                              flags(static_cast<std::size_t>(ranks), 0));
+    for (index_t r = 0; r < ranks; ++r) {
+      for (index_t slot = begin(layer, r); lives(r) && slot < begin(layer, r + 1); ++slot) {
+        if (std::int32_t const e = map[at(layer, slots, slot)]; e >= 0) {
+          result[static_cast<std::size_t>(e)][static_cast<std::size_t>(r)] = 1;
+        }
+      }
+    }
+    return result;
+  }
+  /// Load that only ranks of the set can take, over ranks of it; and their speed.
+  struct bound {
+    std::int64_t load = 0;
+    std::int64_t speed = 0;
+  };
+  [[nodiscard]] bound confined(index_t layer, flags const& set) const {
+    bound result;
+    for (index_t r = 0; r < ranks; ++r) {
+      if (set[static_cast<std::size_t>(r)] != 0) {
+        result.load += base_of(layer, r);
+        result.speed += speed(r);
+      }
+    }
+    auto const may = targets(layer);
+    for (index_t e = 0; e < experts; ++e) {
+      bool inside = true;
+      for (std::size_t r = 0; r < set.size(); ++r) {
+        inside = inside && (may[static_cast<std::size_t>(e)][r] == 0 || set[r] != 0);
+      }
+      result.load += inside ? load(layer, e) : 0;
+    }
+    return result;
+  }
+};
+
+/// What `solve` wrote, on the host.
+struct split_result {
+  reals split;
+  std::vector<certificate> certificates;
+  flags tight;
+};
+
+/// A case in the memory of a policy; `T` is the type of its loads.
+template <class P, class T = std::int64_t>
+class split_in {
+ public:
+  explicit split_in(split_case const& c)
+      : c_(c),
+        map_(c.map),
+        offsets_(c.offsets),
+        loads_(std::vector<T>(c.loads.begin(), c.loads.end())),
+        active_(c.active),
+        speeds_(quarters_of(c.quarters)),
+        base_(reals(c.base.begin(), c.base.end())) {}
+
+  [[nodiscard]] plimsoll::placement_ref placement() const {
+    plimsoll::placement_ref result;
+    result.physical_to_logical = map_.view2(c_.layers, c_.slots);
+    result.replica_count = {nullptr, c_.layers, c_.experts};
+    result.ranks = c_.ranks;
+    if (!c_.offsets.empty()) {
+      result.rank_offsets = offsets_.view2(c_.layers, c_.ranks + 1);
+    }
+    return result;
+  }
+  [[nodiscard]] minmax_lp_options options(minmax_lp_options given = {}) const {
+    if (!c_.active.empty()) {
+      given.active = active_.view1();
+    }
+    if (!c_.quarters.empty()) {
+      given.speeds = speeds_.view1();
+    }
+    return given;
+  }
+  [[nodiscard]] plimsoll::matrix_ref<T const> loads() const {
+    return loads_.view2(c_.layers, c_.experts);
+  }
+  [[nodiscard]] plimsoll::matrix_ref<double const> base() const {
+    return c_.base.empty() ? plimsoll::matrix_ref<double const>()
+                           : base_.view2(c_.layers, c_.ranks);
+  }
+
+  [[nodiscard]] split_result solve(minmax_lp_options const& given = {}) const {
+    plimsoll::minmax_lp const lp(make_policy<P>(), placement(), options(given));
+    return solve(lp);
+  }
+  template <class Lp>
+  [[nodiscard]] split_result solve(Lp const& lp) const {
+    array_in<double, P> split(c_.layers * c_.slots, -7.0);
+    array_in<certificate, P> certificates(c_.layers);
+    array_in<std::uint8_t, P> tight(c_.layers * c_.ranks, 7);
+    lp.solve(loads(), split.view2(c_.layers, c_.slots), certificates.view1(),
+             {.base = base(), .tight = tight.view2(c_.layers, c_.ranks)});
+    return {split.values(), certificates.values(), tight.values()};
+  }
+
+ private:
+  static reals quarters_of(ints const& quarters) {
+    reals result;
+    for (std::int32_t const q : quarters) {
+      result.push_back(q / 4.0);
+    }
+    return result;
+  }
+
+  split_case c_;
+  array_in<std::int32_t, P> map_;
+  array_in<std::int32_t, P> offsets_;
+  array_in<T, P> loads_;
+  array_in<std::uint8_t, P> active_;
+  array_in<double, P> speeds_;
+  array_in<double, P> base_;
+};
+
+template <class P>
+inline constexpr bool keeps = plimsoll::detail::can_be_kept<policy_of<P>>;
+
+inline bool close(double a, double b) {
+  return std::fabs(a - b) <= 1e-12 * (std::fabs(a) + std::fabs(b)) + 1e-300;
+}
+
+/// Everything that a split promises, from the case alone: loads are conserved, the peak is what the
+/// certificate says, and the set of tight ranks proves the bound.
+inline void check_split(split_case const& c, split_result const& got, double tolerance) {
+  for (index_t layer = 0; layer < c.layers; ++layer) {
+    CAPTURE(layer);
+    auto const at = static_cast<std::size_t>(layer);
+    reals given(static_cast<std::size_t>(c.experts), 0);
+    double peak = 0;
+    bool sound = true;
+    std::vector<flags> const may = c.targets(layer);
+    for (index_t r = 0; r < c.ranks; ++r) {
+      auto carried = static_cast<double>(c.base_of(layer, r));
+      std::vector<std::pair<std::int32_t, double>> seen;
+      for (index_t slot = c.begin(layer, r); slot < c.begin(layer, r + 1); ++slot) {
+        double const part = got.split[c.at(layer, c.slots, slot)];
+        std::int32_t const e = c.map[c.at(layer, c.slots, slot)];
+        sound = sound && (e >= 0 && c.lives(r) ? part >= 0 : part == 0);
+        if (e >= 0) {
+          given[static_cast<std::size_t>(e)] += part;
+          // Copies on one rank share evenly, but for what does not divide.
+          for (auto const& [other, its] : seen) {
+            double const odd = 1e-12 * static_cast<double>(c.load(layer, e));
+            sound = sound && (other != e || std::fabs(its - part) <= odd);
+          }
+          seen.emplace_back(e, part);
+        }
+        carried += part;
+      }
+      if (c.lives(r)) {
+        peak = std::max(peak, carried / (static_cast<double>(c.speed(r)) / 4));
+      }
+    }
+    CHECK(sound);
+    for (index_t e = 0; e < c.experts; ++e) {
+      if (given[static_cast<std::size_t>(e)] != static_cast<double>(c.load(layer, e))) {
+        CAPTURE(e);
+        CHECK(given[static_cast<std::size_t>(e)] == static_cast<double>(c.load(layer, e)));
+      }
+    }
+    certificate const& result = got.certificates[at];
+    CHECK(close(result.value, peak));
+    flags set(got.tight.begin() + layer * c.ranks, got.tight.begin() + (layer + 1) * c.ranks);
+    auto const proven = c.confined(layer, set);
+    REQUIRE(proven.speed > 0);
+    double const bound = static_cast<double>(proven.load) / (static_cast<double>(proven.speed) / 4);
+    CHECK(close(result.lower_bound, bound));
+    CHECK(result.lower_bound <= result.value);
+    if (result.status == certificate_status::optimal) {
+      CHECK(result.value == result.lower_bound);
+    } else {
+      CHECK(result.status == certificate_status::within_tolerance);
+      CHECK(result.gap() <= tolerance * (1 + 1e-9));
+    }
+  }
+}
+
+/// The smallest peak by trying all sets of ranks.
+inline double smallest_peak(split_case const& c, index_t layer) {
+  double best = 0;
+  for (unsigned mask = 1; mask < (1u << c.ranks); ++mask) {
+    flags set;
+    for (index_t r = 0; r < c.ranks; ++r) {
+      set.push_back(((mask >> r) & 1) != 0 && c.lives(r));
+    }
+    auto const b = c.confined(layer, set);
+    if (b.speed > 0) {
+      best = std::max(best, static_cast<double>(b.load) / (static_cast<double>(b.speed) / 4));
+    }
+  }
+  return best;
+}
+
+/// Levels of all living ranks in the most even split: the largest set of the tightest ranks, then
+/// the same among the others, which the settled ones take nothing from.
+inline reals even_levels(split_case const& c, index_t layer) {
+  std::vector<flags> may = c.targets(layer);
+  reals levels(static_cast<std::size_t>(c.ranks), 0);
+  unsigned left = 0;
+  for (index_t r = 0; r < c.ranks; ++r) {
+    left |= c.lives(r) ? 1u << r : 0;
+  }
+  std::vector<bool> settled(static_cast<std::size_t>(c.experts), false);
+  while (left != 0) {
+    unsigned tight = 0;
+    std::int64_t load = -1;
+    std::int64_t speed = 1;
+    for (unsigned set = left; set != 0; set = (set - 1) & left) {
+      std::int64_t a = 0;
+      std::int64_t b = 0;
+      for (index_t r = 0; r < c.ranks; ++r) {
+        if (((set >> r) & 1) != 0) {
+          a += c.base_of(layer, r);
+          b += c.speed(r);
+        }
+      }
+      for (index_t e = 0; e < c.experts; ++e) {
+        unsigned where = 0;
+        for (index_t r = 0; r < c.ranks; ++r) {
+          where |= may[static_cast<std::size_t>(e)][static_cast<std::size_t>(r)] != 0 ? 1u << r : 0;
+        }
+        bool const inside = !settled[static_cast<std::size_t>(e)] && (where & left & ~set) == 0;
+        a += inside && where != 0 ? c.load(layer, e) : 0;
+      }
+      if (a * speed > load * b) {
+        tight = set;
+        load = a;
+        speed = b;
+      } else if (a * speed == load * b) {
+        tight |= set;  // tight sets together are one
+      }
+    }
+    for (index_t r = 0; r < c.ranks; ++r) {
+      if (((tight >> r) & 1) != 0) {
+        levels[static_cast<std::size_t>(r)] =
+            static_cast<double>(load) / (static_cast<double>(speed) / 4);
+      }
+    }
+    for (index_t e = 0; e < c.experts; ++e) {
+      bool outside = false;
+      for (index_t r = 0; r < c.ranks; ++r) {
+        outside = outside || (may[static_cast<std::size_t>(e)][static_cast<std::size_t>(r)] != 0 &&
+                              (((left & ~tight) >> r) & 1) != 0);
+      }
+      settled[static_cast<std::size_t>(e)] = settled[static_cast<std::size_t>(e)] || !outside;
+    }
+    left &= ~tight;
+  }
+  return levels;
+}
+
+/// Few ranks, and something of everything. Every expert has a slot on a living rank.
+inline split_case random_split(std::uint64_t seed) {
+  generator random(seed);
+  auto const among = [&](std::int64_t low, std::int64_t high) {
+    return static_cast<std::int32_t>(random.between(low, high));
+  };
+  split_case c;
+  c.layers = among(1, 3);
+  c.ranks = among(1, 7);
+  c.experts = among(1, 8);
+  if (c.ranks > 1 && among(0, 3) == 0) {
+    c.active.assign(static_cast<std::size_t>(c.ranks), 1);
+    c.active[static_cast<std::size_t>(among(0, static_cast<std::int32_t>(c.ranks) - 1))] = 0;
+  }
+  if (among(0, 2) == 0) {
+    constexpr std::int32_t speeds[] = {1, 2, 4, 8};
+    for (index_t r = 0; r < c.ranks; ++r) {
+      c.quarters.push_back(speeds[among(0, 3)]);
+    }
+  }
+  std::vector<std::vector<ints>> lists(static_cast<std::size_t>(c.layers));
+  for (auto& ranks : lists) {
+    ranks.resize(static_cast<std::size_t>(c.ranks));
+    for (std::int32_t e = 0; e < c.experts; ++e) {
+      std::int32_t home = among(0, static_cast<std::int32_t>(c.ranks) - 1);
+      while (!c.lives(home)) {
+        home = (home + 1) % static_cast<std::int32_t>(c.ranks);
+      }
+      ranks[static_cast<std::size_t>(home)].push_back(e);
+      for (std::int32_t more = among(0, 3); more > 0; --more) {
+        ranks[static_cast<std::size_t>(among(0, static_cast<std::int32_t>(c.ranks) - 1))].push_back(
+            e);
+      }
+    }
+    std::size_t used = 0;
+    for (ints& list : ranks) {
+      if (among(0, 3) == 0) {
+        list.push_back(-1);
+      }
+      used += list.size();
+    }
+    c.slots = std::max(c.slots, static_cast<index_t>(used));
+  }
+  bool const heavy = among(0, 4) == 0;
+  for (auto const& ranks : lists) {
+    ints row;
+    c.offsets.push_back(0);
+    for (ints const& list : ranks) {
+      row.insert(row.end(), list.begin(), list.end());
+      c.offsets.push_back(static_cast<std::int32_t>(row.size()));
+    }
+    row.resize(static_cast<std::size_t>(c.slots), -1);
+    c.map.insert(c.map.end(), row.begin(), row.end());
+    for (index_t e = 0; e < c.experts; ++e) {
+      c.loads.push_back(heavy ? random.between(0, std::int64_t{1} << 40) : random.between(0, 20));
+    }
+  }
+  if (among(0, 2) == 0) {
+    for (index_t i = 0; i < c.layers * c.ranks; ++i) {
+      c.base.push_back(c.lives(i % c.ranks) ? among(0, 15) : 0);
+    }
+  }
+  return c;
+}
+
+/// One layer; `of_rank[r]` are the experts on rank r.
+inline split_case one_layer(std::vector<ints> const& of_rank, longs const& loads) {
+  split_case c;
+  c.ranks = static_cast<index_t>(of_rank.size());
+  c.experts = static_cast<index_t>(loads.size());
+  c.loads = loads;
+  c.offsets = {0};
+  for (ints const& list : of_rank) {
+    c.map.insert(c.map.end(), list.begin(), list.end());
+    c.offsets.push_back(static_cast<std::int32_t>(c.map.size()));
+  }
+  c.slots = static_cast<index_t>(c.map.size());
+  return c;
+}
+
+TEST_CASE_TEMPLATE("minmax_lp: splits by hand", P, PLIMSOLL_POLICIES) {
+  if constexpr (keeps<P>) {
+    if (!backend_available<P>()) {
+      return;
+    }
+    // Expert 0 is on both ranks, expert 1 on the first only.
+    auto const two = split_in<P>(one_layer({{0, 1}, {0}}, {10, 4})).solve();
+    CHECK(two.split == reals{3, 4, 7});
+    CHECK(two.certificates[0].value == 7);
+    CHECK(two.certificates[0].status == certificate_status::optimal);
+    CHECK(two.tight == flags{1, 1});
+    // A rank too loaded for any of expert 0; two copies of it share what the other rank gets.
+    auto const full = split_in<P>(one_layer({{0, 1}, {0, 0}}, {10, 40})).solve();
+    CHECK(full.split == reals{0, 40, 5, 5});
+    CHECK(full.certificates[0].value == 40);
+    CHECK(full.tight == flags{1, 0});
+    // A chain, along which load moves.
+    auto const chain = split_in<P>(one_layer({{0, 3}, {0, 1}, {1, 2}, {2}}, {6, 6, 6, 12})).solve();
+    CHECK(chain.split[0] == 0);
+    CHECK(chain.split[2] == 6);
+    CHECK(chain.certificates[0].value == 12);
+    CHECK(chain.tight == flags{1, 0, 0, 0});
+    // Twice as fast, twice the load.
+    split_case fast = one_layer({{0}, {0}}, {9});
+    fast.quarters = {8, 4};
+    auto const shared = split_in<P>(fast).solve();
+    CHECK(close(shared.split[0], 6));
+    CHECK(close(shared.split[1], 3));
+    CHECK(close(shared.certificates[0].value, 3));
+    report_hash("minmax_lp.by_hand", two.split, full.split, chain.split, shared.split);
+  }
+}
+
+TEST_CASE_TEMPLATE("minmax_lp: the smallest peak there is", P, PLIMSOLL_POLICIES) {
+  if constexpr (keeps<P>) {
+    if (!backend_available<P>()) {
+      return;
+    }
+    reals splits;
+    reals values;
+    for (std::uint64_t seed = 0; seed < 300; ++seed) {
+      CAPTURE(seed);
+      split_case const c = random_split(seed);
+      split_in<P> const in(c);
+      for (double const tolerance : {0.0, 1e-6, 0.05}) {
+        CAPTURE(tolerance);
+        split_result const got = in.solve({.tolerance = tolerance});
+        check_split(c, got, tolerance);
+        for (index_t layer = 0; layer < c.layers; ++layer) {
+          certificate const& result = got.certificates[static_cast<std::size_t>(layer)];
+          double const least = smallest_peak(c, layer);
+          CHECK(result.lower_bound <= least * (1 + 1e-12));
+          if (tolerance == 0) {
+            CHECK(result.status == certificate_status::optimal);
+            CHECK(close(result.value, least));
+          }
+          values.push_back(result.value);
+          values.push_back(static_cast<double>(result.work));
+        }
+        splits.insert(splits.end(), got.split.begin(), got.split.end());
+      }
+    }
+    report_hash("minmax_lp.smallest_peak", splits, values);
+  }
+}
+
+TEST_CASE_TEMPLATE("minmax_lp: the most even loads", P, PLIMSOLL_POLICIES) {
+  if constexpr (keeps<P>) {
+    if (!backend_available<P>()) {
+      return;
+    }
+    reals splits;
+    for (std::uint64_t seed = 0; seed < 300; ++seed) {
+      CAPTURE(seed);
+      split_case const c = random_split(seed);
+      auto const got = split_in<P>(c).solve({.goal = leveling::lexicographic});
+      check_split(c, got, 0);
+      for (index_t layer = 0; layer < c.layers; ++layer) {
+        CAPTURE(layer);
+        reals const levels = even_levels(c, layer);
+        for (index_t r = 0; r < c.ranks; ++r) {
+          if (!c.lives(r)) {
+            continue;
+          }
+          auto carried = static_cast<double>(c.base_of(layer, r));
+          for (index_t slot = c.begin(layer, r); slot < c.begin(layer, r + 1); ++slot) {
+            carried += got.split[c.at(layer, c.slots, slot)];
+          }
+          double const level = carried / (static_cast<double>(c.speed(r)) / 4);
+          CHECK(std::fabs(level - levels[static_cast<std::size_t>(r)]) <=
+                1e-9 * (1 + levels[static_cast<std::size_t>(r)]));
+        }
+      }
+      splits.insert(splits.end(), got.split.begin(), got.split.end());
+    }
+    report_hash("minmax_lp.most_even", splits);
+  }
+}
+
+/// Experts 0 to experts - 1 each once, then `extra` copies of random experts, on ranks in turn.
+inline split_case spread(std::uint64_t seed, index_t ranks, index_t experts, index_t extra,
+                         std::int64_t most) {
+  generator random(seed);
+  std::vector<ints> of_rank(static_cast<std::size_t>(ranks));
+  for (index_t i = 0; i < experts + extra; ++i) {
+    auto const e = i < experts ? i : random.between(0, experts - 1);
+    of_rank[static_cast<std::size_t>(i < experts ? i % ranks : random.between(0, ranks - 1))]
+        .push_back(static_cast<std::int32_t>(e));
+  }
+  longs loads;
+  for (index_t e = 0; e < experts; ++e) {
+    loads.push_back(random.between(0, random.between(0, 3) == 0 ? most : most / 16));
+  }
+  return one_layer(of_rank, loads);
+}
+
+TEST_CASE_TEMPLATE("minmax_lp: many ranks", P, PLIMSOLL_POLICIES) {
+  if constexpr (keeps<P>) {
+    if (!backend_available<P>()) {
+      return;
+    }
+    std::vector<split_case> cases;
+    for (std::uint64_t seed = 0; seed < 6; ++seed) {
+      cases.push_back(spread(seed, 64, 256, 64, 100000));
+      cases.push_back(spread(seed, 64, 256, 256, 100000));
+    }
+    cases.push_back(spread(7, 300, 200, 500, std::int64_t{1} << 38));
+    // A chain of 512 ranks with all load on its first expert, and heavy ties.
+    std::vector<ints> chain(512);
+    for (std::int32_t e = 0; e < 511; ++e) {
+      chain[static_cast<std::size_t>(e)].push_back(e);
+      chain[static_cast<std::size_t>(e) + 1].push_back(e);
+    }
+    longs loads(511, 0);
+    loads[0] = 1000000;
+    cases.push_back(one_layer(chain, loads));
+    std::iota(loads.begin(), loads.end(), 0);
+    std::reverse(loads.begin(), loads.end());
+    cases.push_back(one_layer(chain, loads));
+    cases.push_back(one_layer(chain, longs(511, 1)));
+    // One expert on all ranks; two halves that share none.
+    cases.push_back(one_layer(std::vector<ints>(100, ints{0}), {12345}));
+    std::vector<ints> halves(40, ints{0, 1});
+    std::fill(halves.begin() + 20, halves.end(), ints{2, 3});
+    cases.push_back(one_layer(halves, {70, 7, 30, 3}));
+    reals all;
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+      CAPTURE(i);
+      for (double const tolerance : {0.0, 1e-6}) {
+        auto const got = split_in<P>(cases[i]).solve({.tolerance = tolerance});
+        check_split(cases[i], got, tolerance);
+        CHECK((tolerance > 0 || got.certificates[0].status == certificate_status::optimal));
+        all.insert(all.end(), got.split.begin(), got.split.end());
+      }
+    }
+    report_hash("minmax_lp.many_ranks", all);
+  }
+}
+
+TEST_CASE_TEMPLATE("minmax_lp: edges", P, PLIMSOLL_POLICIES) {
+  if constexpr (keeps<P>) {
+    if (!backend_available<P>()) {
+      return;
+    }
+    // No layer.
+    split_case none;
+    none.layers = 0;
+    CHECK(split_in<P>(none).solve().split.empty());
+    // No load at all, no shared expert, one rank, an expert without a slot and without load.
+    auto const idle = split_in<P>(one_layer({{0, 1}, {0}}, {0, 0})).solve();
+    CHECK(idle.split == reals{0, 0, 0});
+    CHECK(idle.certificates[0].status == certificate_status::optimal);
+    CHECK(idle.certificates[0].value == 0);
+    auto const fixed = split_in<P>(one_layer({{0}, {1}, {2}}, {5, 9, 1})).solve({.tolerance = 0});
+    CHECK(fixed.split == reals{5, 9, 1});
+    CHECK(fixed.certificates[0].value == 9);
+    CHECK(fixed.tight == flags{0, 1, 0});
+    CHECK(split_in<P>(one_layer({{0, 0, 1}}, {6, 1, 0})).solve().split == reals{3, 3, 1});
+    // The largest total, and one load that is all of it.
+    std::int64_t const most = plimsoll::load_limit - 1;
+    auto const large = split_in<P>(one_layer({{0}, {0}}, {most})).solve();
+    CHECK(large.split == reals{static_cast<double>(most) / 2, static_cast<double>(most) / 2});
+    // Loads below 1 keep their digits.
+    split_case small = one_layer({{0, 1}, {0}}, {3, 1});
+    array_in<double, P> const loads(reals{3e-30, 1e-30});
+    split_in<P> const in(small);
+    plimsoll::minmax_lp const lp(make_policy<P>(), in.placement());
+    array_in<double, P> split(3);
+    array_in<certificate, P> certificates(1);
+    lp.solve(loads.view2(1, 2), split.view2(1, 3), certificates.view1());
+    CHECK(close(certificates.values()[0].value, 2e-30));
+    CHECK(close(split.values()[2], 2e-30));
+  }
+}
+
+TEST_CASE_TEMPLATE("minmax_lp: one object, many steps", P, PLIMSOLL_POLICIES) {
+  if constexpr (keeps<P>) {
+    if (!backend_available<P>()) {
+      return;
+    }
+    // What one step leaves behind must not show in the next.
+    split_case const c = spread(3, 16, 64, 32, 1000);
+    split_in<P> const in(c);
+    plimsoll::minmax_lp const lp(make_policy<P>(), in.placement());
+    split_result const first = in.solve(lp);
+    split_case other = c;
+    std::reverse(other.loads.begin(), other.loads.end());
+    check_split(other, split_in<P>(other).solve(lp), 1e-6);
+    split_result const again = in.solve(lp);
+    CHECK(again.split == first.split);
+    CHECK(again.tight == first.tight);
+  }
+}
+
+TEST_CASE_TEMPLATE("minmax_lp: every type of loads, and strides", P, PLIMSOLL_POLICIES) {
+  if constexpr (keeps<P>) {
+    if (!backend_available<P>()) {
+      return;
+    }
+    split_case const c = spread(11, 12, 40, 20, 3000);
+    split_result const expected = split_in<P>(c).solve();
+    for_each_load_type([&](auto type) {
+      split_result const got = split_in<P, decltype(type)>(c).solve();
+      CHECK(got.split == expected.split);
+    });
+    // Every second expert of a wider matrix, and splits two apart.
+    longs wide(2 * c.loads.size(), -5);
+    for (std::size_t e = 0; e < c.loads.size(); ++e) {
+      wide[2 * e] = c.loads[e];
+    }
+    array_in<std::int64_t, P> const loads(wide);
+    auto view = loads.view2(1, c.experts);
+    view.strides[1] = 2;
+    array_in<double, P> split(2 * c.slots, -7.0);
+    auto out = split.view2(1, c.slots);
+    out.strides[1] = 2;
+    array_in<certificate, P> certificates(1);
+    split_in<P> const in(c);
+    plimsoll::minmax_lp const lp(make_policy<P>(), in.placement());
+    lp.solve(view, out, certificates.view1());
+    reals const parts = split.values();
+    for (index_t slot = 0; slot < c.slots; ++slot) {
+      CHECK(parts[static_cast<std::size_t>(2 * slot)] ==
+            expected.split[static_cast<std::size_t>(slot)]);
+      CHECK(parts[static_cast<std::size_t>(2 * slot + 1)] == -7);
+    }
+  }
+}
+
+TEST_CASE_TEMPLATE("minmax_lp: what cannot be split, and work limits", P, PLIMSOLL_POLICIES) {
+  if constexpr (keeps<P>) {
+    if (!backend_available<P>()) {
+      return;
+    }
+    auto const message = [](std::vector<certificate> const& results) -> std::string {
+      array_in<certificate, P> const in(results);
+      try {
+        plimsoll::expect_solved(make_policy<P>(), in.view1());
+      } catch (plimsoll::invalid_input const& error) {
+        return error.what();
+      }
+      return "solved";
+    };
+    // Load on an expert without a slot, on one of a dead rank, a base there, and bad loads.
+    auto const lacking = split_in<P>(one_layer({{0}, {0}}, {4, 1})).solve();
+    CHECK(lacking.certificates[0].status == certificate_status::infeasible);
+    CHECK(lacking.certificates[0].value == std::numeric_limits<double>::infinity());
+    CHECK(lacking.split == reals{0, 0});
+    CHECK(lacking.tight == flags{0, 0});
+    CHECK(
+        message(lacking.certificates) ==
+        "expect_solved: loads: expected load only on experts with a slot of a living rank, and no "
+        "base on dead ranks, got other loads in layer 0");
+    split_case dead = one_layer({{0, 1}, {0}}, {4, 1});
+    dead.active = {0, 1};
+    CHECK(split_in<P>(dead).solve().certificates[0].status == certificate_status::infeasible);
+    dead.loads = {4, 0};
+    CHECK(split_in<P>(dead).solve().split == reals{0, 0, 4});
+    dead.base = {1, 0};
+    CHECK(split_in<P>(dead).solve().certificates[0].status == certificate_status::infeasible);
+    for (double const bad : {-1.0, std::numeric_limits<double>::quiet_NaN(), 0x1p47}) {
+      split_case const c = one_layer({{0}, {0}}, {4});
+      split_in<P> const in(c);
+      plimsoll::minmax_lp const lp(make_policy<P>(), in.placement());
+      array_in<double, P> const loads(reals{bad});
+      array_in<double, P> split(2, -7.0);
+      array_in<certificate, P> certificates(1);
+      lp.solve(loads.view2(1, 1), split.view2(1, 2), certificates.view1());
+      auto const result = certificates.values();
+      CHECK(std::isnan(result[0].value));
+      CHECK(split.values() == reals{0, 0});
+      CHECK(message(result) ==
+            "expect_solved: loads: expected values from 0 to below 2^47, in total below 2^47 per "
+            "layer, got other loads in layer 0");
+    }
+    // Little work: the best split so far, with what is known of it.
+    std::vector<ints> chain(64);
+    longs falling(63);
+    for (std::int32_t e = 0; e < 63; ++e) {
+      chain[static_cast<std::size_t>(e)].push_back(e);
+      chain[static_cast<std::size_t>(e) + 1].push_back(e);
+      falling[static_cast<std::size_t>(e)] = 1000 - 15 * e;
+    }
+    split_case const c = one_layer(chain, falling);
+    auto const brief = split_in<P>(c).solve({.tolerance = 0, .work_limit = 1});
+    CHECK(brief.certificates[0].status == certificate_status::work_limit);
+    CHECK(brief.certificates[0].work == 1);
+    CHECK(brief.certificates[0].lower_bound < brief.certificates[0].value);
+    CHECK(close(
+        std::accumulate(brief.split.begin(), brief.split.end(), 0.0),
+        static_cast<double>(std::accumulate(c.loads.begin(), c.loads.end(), std::int64_t{0}))));
+    CHECK(message(brief.certificates) == "solved");
+  }
+}
+
+TEST_CASE_TEMPLATE("minmax_lp: errors", P, PLIMSOLL_POLICIES) {
+  if constexpr (keeps<P>) {
+    if (!backend_available<P>()) {
+      return;
+    }
+    split_case const good = one_layer({{0, 1}, {0}}, {4, 1});
+    auto const refusal = [](split_case const& c, minmax_lp_options const& options = {}) {
+      try {
+        split_in<P> const in(c);
+        plimsoll::minmax_lp const lp(make_policy<P>(), in.placement(), in.options(options));
+      } catch (plimsoll::invalid_input const& error) {
+        return std::string(error.what());
+      }
+      return std::string("no error");
+    };
+    CHECK(refusal(good) == "no error");
+    CHECK(refusal(good, {.tolerance = -1}) ==
+          "minmax_lp: options.tolerance: expected a number from 0 to below 1, got -1");
+    CHECK(refusal(good, {.tolerance = std::numeric_limits<double>::quiet_NaN()}) ==
+          "minmax_lp: options.tolerance: expected a number from 0 to below 1, got NaN");
+    CHECK(
+        refusal(good, {.work_limit = 0}) ==
+        "minmax_lp: options.work_limit: expected 1 to 9223372036854775807 sweeps and paths, got 0");
+    split_case bad = good;
+    bad.map[1] = 2;
+    CHECK(
+        refusal(bad) ==
+        "minmax_lp: physical_to_logical: expected -1 or an expert of the layer, got 2 in layer 0, "
+        "rank 0, slot 1");
+    bad = good;
+    bad.offsets = {0, 3, 2};
+    CHECK(refusal(bad) ==
+          "minmax_lp: rank_offsets: expected offsets that rise from 0 to at most the number of "
+          "slots, got 2 in layer 0, rank 1");
+    bad = good;
+    bad.active = {0, 0};
+    CHECK(refusal(bad) == "minmax_lp: options.active: expected at least 1 living rank, got 0");
+    bad.active = {1};
+    CHECK(refusal(bad) == "minmax_lp: options.active: expected 2 ranks, got 1");
+    bad = good;
+    bad.quarters = {4, 0};
+    CHECK(refusal(bad) ==
+          "minmax_lp: options.speeds: expected values from 2^-64 to 2^64, got 0 for rank 1");
+
+    split_in<P> const in(good);
+    plimsoll::minmax_lp const lp(make_policy<P>(), in.placement());
+    array_in<double, P> split(3);
+    array_in<certificate, P> certificates(2);
+    array_in<std::int64_t, P> const loads(longs{1, 2, 3});
+    auto const message = [&](auto&& call) {
+      try {
+        call();
+      } catch (plimsoll::invalid_input const& error) {
+        return std::string(error.what());
+      }
+      return std::string("no error");
+    };
+    auto const one = plimsoll::vector_ref<certificate>(certificates.data(), 1);
+    CHECK(message([&] { lp.solve(loads.view2(1, 3), split.view2(1, 3), one); }) ==
+          "minmax_lp::solve: loads: expected 2 experts, got 3");
+    CHECK(message([&] { lp.solve(loads.view2(1, 2), split.view2(1, 2), one); }) ==
+          "minmax_lp::solve: split: expected 3 slots, got 2");
+    CHECK(message([&] { lp.solve(loads.view2(1, 2), split.view2(1, 3), certificates.view1()); }) ==
+          "minmax_lp::solve: certificates: expected 1 layers, got 2");
+    CHECK(message([&] {
+            lp.solve(loads.view2(1, 2), split.view2(1, 3), one,
+                     {.base = plimsoll::matrix_ref<double const>(split.data(), 1, 3)});
+          }) == "minmax_lp::solve: extras.base: expected 2 ranks, got 3");
+  }
+}
+
+}  // namespace plimsoll_test

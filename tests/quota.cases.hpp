@@ -1,0 +1,1042 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <doctest/doctest.h>
+#include <plimsoll/minmax_lp.hpp>
+#include <plimsoll/quota.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/generators.hpp"
+#include "support/hash.hpp"
+#include "support/policies.hpp"
+#include "support/split_instances.hpp"
+
+namespace plimsoll_test {
+
+using plimsoll::dispatch_counters;
+using plimsoll::dispatch_options;
+using plimsoll::dispatching;
+using plimsoll::quota_report;
+
+using ints = std::vector<std::int32_t>;
+using longs = std::vector<std::int64_t>;
+using reals = std::vector<double>;
+
+inline std::size_t at(index_t row, index_t columns, index_t column) {
+  return static_cast<std::size_t>(row * columns + column);
+}
+
+// ----- whole tokens ------------------------------------------------------------------------------
+
+struct quota_case {
+  index_t layers = 1;
+  index_t experts = 1;
+  index_t ranks = 1;
+  index_t slots = 1;
+  ints map = {};      ///< [layers, slots]
+  ints offsets = {};  ///< [layers, ranks + 1] or empty
+  ints loads = {};    ///< [layers, experts]
+  reals split = {};   ///< [layers, slots]
+
+  [[nodiscard]] index_t begin(index_t layer, index_t rank) const {
+    return offsets.empty() ? rank * slots / ranks : offsets[at(layer, ranks + 1, rank)];
+  }
+};
+
+struct quota_result {
+  ints quotas;
+  std::vector<quota_report> reports;
+  std::string error;  ///< of `expect_quotas`
+};
+
+/// A case in the memory of a policy.
+template <class P>
+class quota_in {
+ public:
+  explicit quota_in(quota_case const& c)
+      : c_(c), map_(c.map), offsets_(c.offsets), loads_(c.loads), split_(c.split) {}
+
+  [[nodiscard]] plimsoll::placement_ref placement() const {
+    plimsoll::placement_ref result;
+    result.physical_to_logical = map_.view2(c_.layers, c_.slots);
+    result.ranks = c_.ranks;
+    if (!c_.offsets.empty()) {
+      result.rank_offsets = offsets_.view2(c_.layers, c_.ranks + 1);
+    }
+    return result;
+  }
+  [[nodiscard]] plimsoll::matrix_ref<std::int32_t const> loads() const {
+    return loads_.view2(c_.layers, c_.experts);
+  }
+  [[nodiscard]] plimsoll::matrix_ref<double const> split() const {
+    return split_.view2(c_.layers, c_.slots);
+  }
+  [[nodiscard]] quota_result run() const {
+    array_in<std::int32_t, P> quotas(c_.layers * c_.slots, -7);
+    array_in<quota_report, P> reports(c_.layers);
+    plimsoll::quota(make_policy<P>(), placement(), loads(), split(),
+                    quotas.view2(c_.layers, c_.slots), reports.view1());
+    quota_result result{quotas.values(), reports.values(), ""};
+    try {
+      plimsoll::expect_quotas(make_policy<P>(), reports.view1());
+    } catch (plimsoll::invalid_input const& error) {
+      result.error = error.what();
+    }
+    return result;
+  }
+
+ private:
+  quota_case c_;
+  array_in<std::int32_t, P> map_;
+  array_in<std::int32_t, P> offsets_;
+  array_in<std::int32_t, P> loads_;
+  array_in<double, P> split_;
+};
+
+template <class P>
+quota_result quotas_of(quota_case const& c) {
+  return quota_in<P>(c).run();
+}
+// What a case checks is compiled once, for all policies.
+using quotas_fn = quota_result (*)(quota_case const&);
+
+/// All that quotas promise, in whole units of which 2^52 are more than the load of a layer: what an
+/// expert's shares miss of its load, its first largest takes.
+inline void check_quotas(quota_case const& c, quota_result const& got) {
+  CHECK(got.error == "");
+  for (index_t layer = 0; layer < c.layers; ++layer) {
+    CAPTURE(layer);
+    std::int64_t total = 0;
+    for (index_t e = 0; e < c.experts; ++e) {
+      total += c.loads[at(layer, c.experts, e)];
+    }
+    int bits = 52;
+    for (; total > 0; total /= 2) {
+      --bits;
+    }
+    longs units;
+    for (index_t slot = 0; slot < c.slots; ++slot) {
+      units.push_back(static_cast<std::int64_t>(
+          std::floor(std::ldexp(c.split[at(layer, c.slots, slot)], bits))));
+    }
+    bool exact = true;
+    bool any_fraction = false;
+    for (std::int32_t e = 0; e < c.experts; ++e) {
+      std::int64_t missing = std::int64_t{c.loads[at(layer, c.experts, e)]} << bits;
+      std::int64_t whole = missing >> bits;
+      std::size_t largest = units.size();
+      for (std::size_t slot = 0; slot < units.size(); ++slot) {
+        if (c.map[at(layer, c.slots, static_cast<index_t>(slot))] == e) {
+          missing -= units[slot];
+          whole -= got.quotas[at(layer, c.slots, static_cast<index_t>(slot))];
+          largest = largest == units.size() || units[slot] > units[largest] ? slot : largest;
+        }
+      }
+      exact = exact && whole == 0;
+      if (largest < units.size()) {
+        units[largest] += missing;
+      }
+    }
+    CHECK(exact);
+    std::int64_t const one = std::int64_t{1} << bits;
+    auto const is_near = [&](std::int64_t quota, std::int64_t share) {
+      return quota >= share / one && quota <= (share + one - 1) / one;
+    };
+    bool near_share = true;
+    bool near_load = true;
+    std::int64_t peak = 0;
+    std::int64_t peak_units = 0;
+    for (std::size_t slot = 0; slot < units.size(); ++slot) {
+      near_share = near_share &&
+                   is_near(got.quotas[at(layer, c.slots, static_cast<index_t>(slot))], units[slot]);
+      any_fraction = any_fraction || units[slot] % one != 0;
+    }
+    for (index_t r = 0; r < c.ranks; ++r) {
+      std::int64_t whole = 0;
+      std::int64_t load = 0;
+      for (index_t slot = c.begin(layer, r); slot < c.begin(layer, r + 1); ++slot) {
+        whole += got.quotas[at(layer, c.slots, slot)];
+        load += units[static_cast<std::size_t>(slot)];
+      }
+      near_load = near_load && is_near(whole, load);
+      peak = std::max(peak, whole);
+      peak_units = std::max(peak_units, load);
+    }
+    CHECK(near_share);
+    CHECK(near_load);
+    quota_report const& report = got.reports[static_cast<std::size_t>(layer)];
+    CHECK(report.peak == peak);
+    CHECK(report.split_peak == std::ldexp(static_cast<double>(peak_units), -bits));
+    CHECK((report.moves > 0) == any_fraction);
+  }
+}
+
+/// An instance with its optimal split; `ceiling` is the smallest peak in whole tokens, of the set
+/// of ranks that proves the smallest peak.
+inline quota_case optimal_case(int number, std::int64_t& ceiling) {
+  split_instance const in = make_split_instance(number);
+  quota_case c;
+  c.experts = in.experts;
+  c.ranks = in.ranks;
+  c.slots = in.slots();
+  c.map = in.phy2log;
+  c.offsets = in.rank_offsets;
+  c.loads.assign(in.loads.begin(), in.loads.end());
+  c.split.resize(in.phy2log.size());
+  std::vector<std::uint8_t> tight(static_cast<std::size_t>(in.ranks));
+  plimsoll::certificate result;
+  plimsoll::minmax_lp const lp(plimsoll::seq, in.placement(), {.tolerance = 0});
+  lp.solve(plimsoll::matrix_ref<std::int64_t const>(in.loads.data(), 1, in.experts),
+           plimsoll::matrix_ref<double>(c.split.data(), 1, c.slots),
+           plimsoll::vector_ref<plimsoll::certificate>(&result, 1),
+           {.tight = plimsoll::matrix_ref<std::uint8_t>(tight.data(), 1, in.ranks)});
+  REQUIRE(result.status == plimsoll::certificate_status::optimal);
+  // What only tight ranks can take.
+  std::vector<bool> confined(in.loads.size(), true);
+  std::int64_t count = 0;
+  for (std::size_t r = 0; r < tight.size(); ++r) {
+    count += tight[r];
+    for (std::int32_t slot = c.offsets[r]; slot < c.offsets[r + 1]; ++slot) {
+      if (std::int32_t const e = c.map[static_cast<std::size_t>(slot)]; e >= 0 && tight[r] == 0) {
+        confined[static_cast<std::size_t>(e)] = false;
+      }
+    }
+  }
+  std::int64_t load = 0;
+  for (std::size_t e = 0; e < in.loads.size(); ++e) {
+    load += confined[e] ? in.loads[e] : 0;
+  }
+  ceiling = count == 0 ? 0 : (load + count - 1) / count;
+  return c;
+}
+
+/// One layer; `of_rank[r]` are the experts on rank r.
+inline quota_case one_layer(std::vector<ints> const& of_rank, ints const& loads,
+                            reals const& split) {
+  quota_case c;
+  c.ranks = static_cast<index_t>(of_rank.size());
+  c.experts = static_cast<index_t>(loads.size());
+  c.loads = loads;
+  c.split = split;
+  c.offsets = {0};
+  for (ints const& list : of_rank) {
+    c.map.insert(c.map.end(), list.begin(), list.end());
+    c.offsets.push_back(static_cast<std::int32_t>(c.map.size()));
+  }
+  c.slots = static_cast<index_t>(c.map.size());
+  return c;
+}
+
+/// Splits that nobody would make: any shares, which add up as doubles do. Copies of an expert on
+/// one rank, empty slots, experts without load, ranks without slots, and slots behind the last
+/// rank, of which some name an expert.
+inline quota_case random_shares(std::uint64_t seed) {
+  generator random(seed);
+  auto const among = [&](std::int64_t low, std::int64_t high) {
+    return static_cast<std::int32_t>(random.between(low, high));
+  };
+  quota_case c;
+  c.layers = among(1, 3);
+  c.ranks = among(1, 9);
+  c.experts = among(1, 12);
+  c.slots = c.experts * 4 + c.ranks + among(0, 3);
+  std::int32_t const most = among(0, 2) == 0 ? 100000000 : 12;
+  for (index_t layer = 0; layer < c.layers; ++layer) {
+    std::vector<ints> of_rank(static_cast<std::size_t>(c.ranks));
+    for (std::int32_t e = 0; e < c.experts; ++e) {
+      for (std::int32_t copies = among(1, 4); copies > 0; --copies) {
+        of_rank[static_cast<std::size_t>(among(0, static_cast<std::int32_t>(c.ranks) - 1))]
+            .push_back(e);
+      }
+      c.loads.push_back(among(0, 5) == 0 ? 0 : among(0, most));
+    }
+    ints map;
+    c.offsets.push_back(0);
+    for (ints const& list : of_rank) {
+      map.insert(map.end(), list.begin(), list.end());
+      if (among(0, 4) == 0) {
+        map.push_back(-1);
+      }
+      c.offsets.push_back(static_cast<std::int32_t>(map.size()));
+    }
+    std::size_t const used = map.size();
+    map.resize(static_cast<std::size_t>(c.slots), among(0, 1) - 1);
+    reals weight;
+    reals sum(static_cast<std::size_t>(c.experts), 0);
+    for (std::size_t slot = 0; slot < map.size(); ++slot) {
+      bool const used_slot = map[slot] >= 0 && slot < used;
+      weight.push_back(!used_slot || among(0, 5) == 0 ? 0 : random.unit());
+      if (used_slot) {
+        sum[static_cast<std::size_t>(map[slot])] += weight.back();
+      }
+    }
+    for (std::size_t slot = 0; slot < map.size(); ++slot) {
+      bool const used_slot = map[slot] >= 0 && slot < used;
+      double const all = used_slot ? sum[static_cast<std::size_t>(map[slot])] : 0;
+      double const load = used_slot ? c.loads[at(layer, c.experts, map[slot])] : 0;
+      // Where no copy has a weight, the first takes all.
+      bool const first = std::find(map.begin(), map.end(), map[slot]) - map.begin() ==
+                         static_cast<std::ptrdiff_t>(slot);
+      c.split.push_back(all > 0 ? load * (weight[slot] / all) : first ? load : 0);
+    }
+    c.map.insert(c.map.end(), map.begin(), map.end());
+  }
+  return c;
+}
+
+inline void check_by_hand(quotas_fn quotas_of) {
+  // Rounding each expert by largest remainders may give the first rank all eight.
+  ints const eight{0, 1, 2, 3, 4, 5, 6, 7};
+  auto const even = quotas_of(one_layer({eight, eight}, ints(8, 1), reals(16, 0.5)));
+  CHECK(even.reports[0].peak == 4);
+  CHECK(even.reports[0].split_peak == 4);
+  CHECK(std::accumulate(even.quotas.begin(), even.quotas.begin() + 8, 0) == 4);
+  // Whole shares stay as they are.
+  quota_case const whole = one_layer({{0, 1}, {0, 0}}, {10, 40}, {2, 40, 8, 0});
+  auto const kept = quotas_of(whole);
+  CHECK(kept.quotas == ints{2, 40, 8, 0});
+  CHECK(kept.reports[0].moves == 0);
+  CHECK(kept.reports[0].peak == 42);
+  // Two copies on one rank, and a path along which three ranks pass fractions on.
+  quota_case const twins = one_layer({{0, 0}, {0}}, {3}, {0.75, 0.75, 1.5});
+  auto const two = quotas_of(twins);
+  check_quotas(twins, two);
+  quota_case const chain = one_layer({{0}, {0, 1}, {1}}, {1, 1}, {0.5, 0.5, 0.5, 0.5});
+  auto const three = quotas_of(chain);
+  check_quotas(chain, three);
+  CHECK(three.reports[0].peak == 1);
+  CHECK(three.reports[0].moves == 1);
+  report_hash("quota.by_hand", even.quotas, kept.quotas, two.quotas, three.quotas);
+}
+
+TEST_CASE_TEMPLATE("quota: by hand", P, PLIMSOLL_POLICIES) {
+  if (backend_available<P>()) {
+    check_by_hand(quotas_of<P>);
+  }
+}
+
+inline void check_shares(quotas_fn quotas_of) {
+  ints quotas;
+  longs moves;
+  auto const check = [&](quota_case const& c) {
+    quota_result const got = quotas_of(c);
+    check_quotas(c, got);
+    quotas.insert(quotas.end(), got.quotas.begin(), got.quotas.end());
+    for (quota_report const& report : got.reports) {
+      moves.push_back(report.moves);
+    }
+    return got.reports[0].peak;
+  };
+  for (int i = 0; i < split_instance_count; i += 17) {
+    CAPTURE(i);
+    std::int64_t ceiling = 0;
+    CHECK(check(optimal_case(i, ceiling)) == ceiling);
+  }
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    CAPTURE(seed);
+    check(random_shares(seed));
+  }
+  report_hash("quota.shares", quotas, moves);
+}
+
+TEST_CASE_TEMPLATE("quota: optimal splits, shares of any kind", P, PLIMSOLL_POLICIES) {
+  if (backend_available<P>()) {
+    check_shares(quotas_of<P>);
+  }
+}
+
+inline void check_every_second(ints const& got, ints const& expected) {
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    CHECK(got[2 * i] == expected[i]);
+    CHECK(got[2 * i + 1] == -7);
+  }
+}
+
+TEST_CASE_TEMPLATE("quota: edges, strides", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  quota_case none;
+  none.layers = 0;
+  CHECK(quotas_of<P>(none).quotas.empty());
+  // No load; an expert without a slot and without load; all that a layer can have.
+  CHECK(quotas_of<P>(one_layer({{0}, {0, -1}}, {0, 0}, {0, 0, 0})).quotas == ints{0, 0, 0});
+  std::int32_t const most = std::numeric_limits<std::int32_t>::max();
+  quota_case const largest = one_layer({{0}, {0}}, {most}, {most / 2.0, most / 2.0});
+  check_quotas(largest, quotas_of<P>(largest));
+
+  // Every second column of wider arrays.
+  quota_case const c = random_shares(5);
+  ints const expected = quotas_of<P>(c).quotas;
+  quota_case wide = c;
+  wide.slots = 2 * c.slots;
+  wide.experts = 2 * c.experts;
+  wide.map.assign(2 * c.map.size(), -9);
+  wide.loads.assign(2 * c.loads.size(), -5);
+  wide.split.assign(2 * c.split.size(), -1);
+  for (std::size_t i = 0; i < c.map.size(); ++i) {
+    wide.map[2 * i] = c.map[i];
+    wide.split[2 * i] = c.split[i];
+  }
+  for (std::size_t i = 0; i < c.loads.size(); ++i) {
+    wide.loads[2 * i] = c.loads[i];
+  }
+  quota_in<P> const in(wide);
+  auto const halved = [](auto view) {
+    view.extents[1] /= 2;
+    view.strides[1] = 2;
+    return view;
+  };
+  auto placement = in.placement();
+  placement.physical_to_logical = halved(placement.physical_to_logical);
+  array_in<std::int32_t, P> quotas(wide.layers * wide.slots, -7);
+  array_in<quota_report, P> reports(wide.layers);
+  plimsoll::quota(make_policy<P>(), placement, halved(in.loads()), halved(in.split()),
+                  halved(quotas.view2(wide.layers, wide.slots)), reports.view1());
+  ints const got = quotas.values();
+  check_every_second(got, expected);
+}
+
+struct refusal {
+  quota_case bad;
+  std::string message;
+};
+
+inline std::vector<refusal> refusals() {
+  using limits = std::numeric_limits<std::int32_t>;
+  quota_case const good = one_layer({{0, 1}, {0, -1}}, {4, 1}, {1.5, 1, 2.5, 0});
+  std::vector<refusal> result;
+  // What a slot holds, its share, and the message.
+  auto const slot = [&](std::size_t i, std::int32_t expert, double share, std::string message) {
+    result.push_back({good, std::move(message)});
+    result.back().bad.map[i] = expert;
+    result.back().bad.split[i] = share;
+  };
+  auto const load = [&](std::size_t e, std::int32_t value, std::string message) {
+    result.push_back({good, std::move(message)});
+    result.back().bad.loads[e] = value;
+  };
+  auto const offset = [&](std::size_t i, std::int32_t value, std::string message) {
+    result.push_back({good, std::move(message)});
+    result.back().bad.offsets[i] = value;
+  };
+  std::string const share =
+      "split: expected values from 0 to the load of the slot's expert, 0 where none is, got ";
+  slot(2, 0, std::numeric_limits<double>::quiet_NaN(), share + "NaN in layer 0, slot 2");
+  slot(0, 0, -1, share + "-1 in layer 0, slot 0");
+  slot(1, 1, 3, share + "3 in layer 0, slot 1");
+  slot(3, -1, 1, share + "1 in layer 0, slot 3");
+  // A slot behind the last rank has no share, whatever stands in it.
+  slot(3, 1, 1, share + "1 in layer 0, slot 3");
+  result.back().bad.offsets[2] = 3;
+  std::string const shares = "split: expected shares that add up to the expert's load, ";
+  slot(0, 0, 1, shares + "4, got others in layer 0, expert 0");
+  slot(0, 0, 1.50001, shares + "4, got others in layer 0, expert 0");
+  load(1, 2, shares + "2, got others in layer 0, expert 1");
+  slot(1, -1, 0, shares + "1, got others in layer 0, expert 1");
+  // So many shares that their sum would overflow, to what the load is.
+  result.push_back({one_layer({ints(4097, 0)}, {limits::max()}, reals(4097, limits::max() + 1.0)),
+                    shares + "2147483647, got others in layer 0, expert 0"});
+  result.back().bad.split[0] = limits::max();
+  load(1, limits::max(),
+       "loads: expected at most 2^31 - 1 tokens per layer, got 2147483651 in layer 0");
+  load(0, -4, "loads: expected values from 0 to below 2^47, got -4 in layer 0, expert 0");
+  std::string const expert = "physical_to_logical: expected -1 or an expert of the layer, got ";
+  slot(2, 2, 2.5, expert + "2 in layer 0, slot 2");
+  slot(2, -2, 2.5, expert + "-2 in layer 0, slot 2");
+  std::string const offsets =
+      "rank_offsets: expected offsets that rise from 0 to at most the number of slots, got ";
+  offset(2, 5, offsets + "5 in layer 0, rank 1");
+  offset(0, 1, offsets + "2 in layer 0, rank 0");
+  return result;
+}
+
+inline void check_refusal(refusal const& expected, quota_result const& got) {
+  CHECK(got.error == "quota: " + expected.message);
+  CHECK(std::count(got.quotas.begin(), got.quotas.end(), 0) == std::ssize(got.quotas));
+}
+
+/// Layers of which the middle one is refused.
+inline refusal middle_layer() {
+  quota_case c = one_layer({{0}, {0}}, {3}, {1.5, 1.5});
+  c.layers = 3;
+  c.map = {0, 0, 0, 0, 0, 0};
+  c.offsets = {0, 1, 2, 0, 1, 2, 0, 1, 2};
+  c.loads = {3, 4, 3};
+  c.split = {1.5, 1.5, 1.5, 1.5, 1.5, 1.5};
+  return {c,
+          "split: expected shares that add up to the expert's load, 4, got others in layer 1, "
+          "expert 0"};
+}
+inline void check_middle_layer(refusal const& expected, quota_result const& got) {
+  CHECK(got.error == "quota: " + expected.message);
+  CHECK(got.reports[0].peak == 2);
+  CHECK(got.reports[1].peak == 0);
+  CHECK(got.reports[2].peak == 2);
+}
+
+inline void check_refusals(quotas_fn quotas_of) {
+  for (refusal const& expected : refusals()) {
+    check_refusal(expected, quotas_of(expected.bad));
+  }
+  refusal const middle = middle_layer();
+  check_middle_layer(middle, quotas_of(middle.bad));
+}
+
+TEST_CASE_TEMPLATE("quota: what is refused", P, PLIMSOLL_POLICIES) {
+  if (backend_available<P>()) {
+    check_refusals(quotas_of<P>);
+  }
+}
+
+// ----- the sources of tokens ---------------------------------------------------------------------
+
+struct source_case {
+  quota_case plan;  ///< one layer; the split is not looked at
+  index_t nodes = 1;
+  ints quotas = {};  ///< [slots]
+  ints counts = {};  ///< [ranks, experts]
+};
+
+template <class P>
+ints sources_of(source_case const& c) {
+  quota_in<P> const in(c.plan);
+  array_in<std::int32_t, P> const quotas(c.quotas);
+  array_in<std::int32_t, P> const counts(c.counts);
+  array_in<std::int32_t, P> out(c.plan.ranks * c.plan.slots, -7);
+  plimsoll::source_quotas(make_policy<P>(), in.placement(), c.nodes, quotas.view1(),
+                          counts.view2(c.plan.ranks, c.plan.experts),
+                          out.view2(c.plan.ranks, c.plan.slots));
+  return out.values();
+}
+
+using sources_fn = ints (*)(source_case const&);
+
+/// Quotas and counts that agree, or nearly.
+inline source_case random_sources(std::uint64_t seed, std::int64_t excess) {
+  source_case c;
+  c.plan = random_shares(seed);
+  c.plan.layers = 1;
+  c.plan.map.resize(static_cast<std::size_t>(c.plan.slots));
+  c.plan.offsets.resize(static_cast<std::size_t>(c.plan.ranks) + 1);
+  generator random(seed + 5000);
+  c.nodes = random.between(1, c.plan.ranks);
+  c.counts.assign(static_cast<std::size_t>(c.plan.ranks * c.plan.experts), 0);
+  for (std::size_t slot = 0; slot < c.plan.map.size(); ++slot) {
+    std::int32_t const e = c.plan.map[slot];
+    bool const used = e >= 0 && static_cast<index_t>(slot) < c.plan.begin(0, c.plan.ranks);
+    c.quotas.push_back(used ? static_cast<std::int32_t>(random.between(0, 9)) : 0);
+    for (std::int64_t i = c.quotas.back() + (used ? excess : 0); i > 0; --i) {
+      ++c.counts[at(random.between(0, c.plan.ranks - 1), c.plan.experts, e)];
+    }
+  }
+  return c;
+}
+
+/// Of every expert: as many tokens as their number and the quotas allow; of these as many as
+/// possible stay on their rank, of the rest as many as possible on their node.
+inline void check_sources(source_case const& c, ints const& got) {
+  index_t const ranks = c.plan.ranks;
+  index_t const slots = c.plan.slots;
+  std::vector<index_t> rank(static_cast<std::size_t>(slots), -1);
+  std::vector<index_t> node(static_cast<std::size_t>(ranks));
+  for (index_t r = 0; r < ranks; ++r) {
+    for (index_t slot = c.plan.begin(0, r); slot < c.plan.begin(0, r + 1); ++slot) {
+      rank[static_cast<std::size_t>(slot)] = r;
+    }
+    while (!(r < (node[static_cast<std::size_t>(r)] + 1) * ranks / c.nodes)) {
+      ++node[static_cast<std::size_t>(r)];
+    }
+  }
+  for (index_t slot = 0; slot < slots; ++slot) {
+    std::int64_t given = 0;
+    for (index_t r = 0; r < ranks; ++r) {
+      CHECK(got[at(r, slots, slot)] >= 0);
+      given += got[at(r, slots, slot)];
+    }
+    CHECK(given <= c.quotas[static_cast<std::size_t>(slot)]);
+  }
+  for (index_t e = 0; e < c.plan.experts; ++e) {
+    CAPTURE(e);
+    auto const per_rank = static_cast<std::size_t>(ranks);
+    longs room(per_rank, 0);       // on each rank
+    longs sent(per_rank, 0);       // by each rank
+    longs node_room(per_rank, 0);  // on each node, once its ranks kept what they can
+    longs node_left(per_rank, 0);
+    std::int64_t kept = 0;
+    std::int64_t on_node = 0;
+    std::int64_t all_room = 0;
+    std::int64_t all_sent = 0;
+    std::int64_t all_counts = 0;
+    for (index_t slot = 0; slot < slots; ++slot) {
+      index_t const to = rank[static_cast<std::size_t>(slot)];
+      if (to < 0 || c.plan.map[static_cast<std::size_t>(slot)] != e) {
+        continue;
+      }
+      room[static_cast<std::size_t>(to)] += c.quotas[static_cast<std::size_t>(slot)];
+      for (index_t r = 0; r < ranks; ++r) {
+        std::int64_t const moved = got[at(r, slots, slot)];
+        sent[static_cast<std::size_t>(r)] += moved;
+        kept += r == to ? moved : 0;
+        bool const near = node[static_cast<std::size_t>(r)] == node[static_cast<std::size_t>(to)];
+        on_node += near && r != to ? moved : 0;
+      }
+    }
+    std::int64_t most_kept = 0;
+    for (std::size_t r = 0; r < per_rank; ++r) {
+      std::int64_t const count = c.counts[at(static_cast<index_t>(r), c.plan.experts, e)];
+      CHECK(sent[r] <= count);
+      std::int64_t const own = std::min(count, room[r]);
+      most_kept += own;
+      node_room[static_cast<std::size_t>(node[r])] += room[r] - own;
+      node_left[static_cast<std::size_t>(node[r])] += count - own;
+      all_room += room[r];
+      all_sent += sent[r];
+      all_counts += count;
+    }
+    std::int64_t most_on_node = 0;
+    for (std::size_t n = 0; n < per_rank; ++n) {
+      most_on_node += std::min(node_room[n], node_left[n]);
+    }
+    CHECK(kept == most_kept);
+    CHECK(on_node == most_on_node);
+    CHECK(all_sent == std::min(all_room, all_counts));
+  }
+}
+
+inline void check_kept(sources_fn sources_of) {
+  // Ranks 0 and 1 are a node. Rank 0 keeps 3 of its 5, rank 1 takes 1 more, rank 2 the last.
+  source_case by_hand;
+  by_hand.plan = one_layer({{0}, {0}, {0}, {}}, {0}, {0, 0, 0});
+  by_hand.nodes = 2;
+  by_hand.quotas = {3, 2, 4};
+  by_hand.counts = {5, 1, 0, 3};
+  ints const hand = sources_of(by_hand);
+  CHECK(hand == ints{3, 1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 3});
+  // A slot of no rank gets nothing.
+  source_case stray = by_hand;
+  stray.plan.offsets = {0, 1, 2, 2, 2};
+  CHECK(sources_of(stray) == ints{3, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0});
+  ints all;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    for (std::int64_t const excess : {-2, 0, 2}) {
+      CAPTURE(seed);
+      CAPTURE(excess);
+      source_case const c = random_sources(seed, excess);
+      ints const got = sources_of(c);
+      check_sources(c, got);
+      all.insert(all.end(), got.begin(), got.end());
+    }
+  }
+  // More experts than a tile has.
+  source_case many;
+  many.plan = one_layer({{}, {}}, ints(300, 0), {});
+  for (std::int32_t i = 0; i < 600; ++i) {
+    many.plan.map.push_back(i % 300);
+    many.quotas.push_back(i % 7);
+    many.counts.push_back(i % 5);
+  }
+  many.plan.slots = 600;
+  many.plan.offsets = {0, 300, 600};
+  check_sources(many, sources_of(many));
+  report_hash("quota.sources", hand, all);
+}
+
+TEST_CASE_TEMPLATE("quota: sources keep what they can", P, PLIMSOLL_POLICIES) {
+  if (backend_available<P>()) {
+    check_kept(sources_of<P>);
+  }
+}
+
+// ----- tokens ------------------------------------------------------------------------------------
+
+struct routing_case {
+  index_t tokens = 0;
+  index_t k = 1;
+  longs ids = {};  ///< [tokens, k]
+  ints map = {};   ///< [slots]
+  ints quotas = {};
+  dispatch_options options = {};
+};
+
+struct routed {
+  ints slots;
+  dispatch_counters counters;
+
+  [[nodiscard]] longs counts() const {
+    return {counters.routed, counters.beyond_quota, counters.homeless, counters.unrouted,
+            counters.out_of_range};
+  }
+};
+
+template <class P, class Id = std::int32_t>
+routed route(routing_case const& c) {
+  array_in<Id, P> const ids(std::vector<Id>(c.ids.begin(), c.ids.end()));
+  array_in<std::int32_t, P> const map(c.map);
+  array_in<std::int32_t, P> const quotas(c.quotas);
+  array_in<std::int32_t, P> slots(c.tokens * c.k, -7);
+  array_in<dispatch_counters, P> counters(1);
+  plimsoll::dispatch(make_policy<P>(), ids.view2(c.tokens, c.k), map.view1(), quotas.view1(),
+                     c.options, slots.view2(c.tokens, c.k), counters.view1());
+  return {slots.values(), counters.values()[0]};
+}
+
+using route_fn = routed (*)(routing_case const&);
+
+/// Token by token, with the number of tokens so far of every expert.
+inline routed route_in_order(routing_case const& c) {
+  routed result{ints(c.ids.size(), -1), {}};
+  std::vector<std::int64_t> seen(static_cast<std::size_t>(c.options.experts), 0);
+  for (std::size_t i = 0; i < c.ids.size(); ++i) {
+    std::int64_t const id = c.ids[i];
+    if (id < 0 || id >= c.options.experts) {
+      ++(id == -1 ? result.counters.unrouted : result.counters.out_of_range);
+      continue;
+    }
+    std::int64_t position = seen[static_cast<std::size_t>(id)]++;
+    ints slots;
+    for (std::size_t slot = 0; slot < c.map.size(); ++slot) {
+      if (c.map[slot] == id) {
+        slots.push_back(static_cast<std::int32_t>(slot));
+      }
+    }
+    if (slots.empty()) {
+      ++result.counters.homeless;
+      continue;
+    }
+    ++result.counters.routed;
+    for (std::int32_t const slot : slots) {
+      std::int64_t const quota = c.quotas[static_cast<std::size_t>(slot)];
+      if (position >= 0 && position < quota) {
+        result.slots[i] = slot;
+      }
+      position -= quota;
+    }
+    if (position >= 0) {
+      ++result.counters.beyond_quota;
+      result.slots[i] = slots[static_cast<std::size_t>(position) % slots.size()];
+    }
+  }
+  return result;
+}
+
+/// Ids of experts with slots, of some without, -1, and numbers that mean nothing.
+inline routing_case random_routing(std::uint64_t seed, index_t tokens, index_t k) {
+  generator random(seed);
+  routing_case c;
+  c.tokens = tokens;
+  c.k = k;
+  c.options.experts = random.between(1, 60);
+  std::int64_t const housed = random.between(0, c.options.experts - 1);
+  for (index_t slot = random.between(1, 120); slot > 0; --slot) {
+    c.map.push_back(static_cast<std::int32_t>(random.between(-1, housed)));
+    c.quotas.push_back(
+        static_cast<std::int32_t>(random.between(0, 2) * random.between(0, tokens * k / 40)));
+  }
+  for (index_t i = 0; i < tokens * k; ++i) {
+    std::int64_t const id = random.between(0, c.options.experts - 1) * random.between(0, 1);
+    std::int64_t const odd = random.between(0, 40);
+    c.ids.push_back(odd == 0 ? -1 : odd == 1 ? c.options.experts : odd == 2 ? -2 : id);
+  }
+  return c;
+}
+
+inline void check_in_order(route_fn route) {
+  ints slots;
+  longs counts;
+  auto const check = [&](routing_case const& c) {
+    routed const expected = route_in_order(c);
+    routed const got = route(c);
+    CHECK(got.slots == expected.slots);
+    CHECK(got.counts() == expected.counts());
+    slots.insert(slots.end(), got.slots.begin(), got.slots.end());
+    longs const more = got.counts();
+    counts.insert(counts.end(), more.begin(), more.end());
+  };
+  check(random_routing(1, 3000, 8));
+  check(random_routing(2, 1031, 1));
+  check(random_routing(3, 64, 8));  // one tile to the last id
+  check(random_routing(4, 0, 8));
+  for (std::uint64_t seed = 10; seed < 30; ++seed) {
+    CAPTURE(seed);
+    check(
+        random_routing(seed, static_cast<index_t>(17 * seed), static_cast<index_t>(seed % 7 + 1)));
+  }
+  report_hash("quota.in_order", slots, counts);
+}
+
+TEST_CASE_TEMPLATE("quota: dispatch in order", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  check_in_order(route<P>);
+  // Ids of 64 bits, some of which are no expert's only in these; every second column, with a gap
+  // between tokens.
+  routing_case wide = random_routing(7, 300, 4);
+  wide.ids[5] = std::int64_t{1} << 32;
+  routed const expected = route_in_order(wide);
+  routed const got = route<P, std::int64_t>(wide);
+  CHECK(got.slots == expected.slots);
+  CHECK(got.counts() == expected.counts());
+  array_in<std::int32_t, P> const map(wide.map);
+  array_in<std::int32_t, P> const quotas(wide.quotas);
+  index_t const row = 2 * wide.k + 3;
+  longs spread(at(wide.tokens, row, 0), 0);
+  ints spread_slots(spread.size(), -7);
+  for (index_t i = 0; i < wide.tokens * wide.k; ++i) {
+    std::size_t const to = at(i / wide.k, row, 2 * (i % wide.k));
+    spread[to] = wide.ids[static_cast<std::size_t>(i)];
+    spread_slots[to] = expected.slots[static_cast<std::size_t>(i)];
+  }
+  array_in<std::int64_t, P> const ids(spread);
+  array_in<std::int32_t, P> out(std::ssize(spread), -7);
+  array_in<dispatch_counters, P> counters(1);
+  auto const spaced = [row](auto view) {
+    view.strides[0] = row;
+    view.strides[1] = 2;
+    return view;
+  };
+  plimsoll::dispatch(make_policy<P>(), spaced(ids.view2(wide.tokens, wide.k)), map.view1(),
+                     quotas.view1(), wide.options, spaced(out.view2(wide.tokens, wide.k)),
+                     counters.view1());
+  CHECK(out.values() == spread_slots);
+}
+
+inline void check_draws(route_fn route) {
+  routing_case c;
+  c.tokens = 10000;
+  c.k = 2;
+  c.ids.assign(20000, 0);
+  for (std::size_t i = 1; i < c.ids.size(); i += 2) {
+    c.ids[i] = 1;
+  }
+  c.map = {0, 1, 0, 0, 1, 0, 1};
+  c.quotas = {0, 5, 10, 30, 0, 60, 0};
+  c.options = {.experts = 2, .rule = dispatching::sampled, .seed = 7, .stream = 3};
+  routed const got = route(c);
+  longs drawn(c.map.size(), 0);
+  for (std::int32_t const slot : got.slots) {
+    ++drawn[static_cast<std::size_t>(slot)];
+  }
+  CHECK(drawn[0] == 0);
+  CHECK(drawn[1] == 10000);
+  CHECK(drawn[4] == 0);
+  CHECK(drawn[6] == 0);
+  double distance = 0;
+  for (std::size_t const slot : {2u, 3u, 5u}) {
+    double const expected = 100.0 * c.quotas[slot];
+    distance += (static_cast<double>(drawn[slot]) - expected) *
+                (static_cast<double>(drawn[slot]) - expected) / expected;
+  }
+  CHECK(distance < 13.8);  // of draws like these, one in a thousand is as far off
+
+  // A token draws the same wherever the batch is cut.
+  auto const part = [&](index_t first, index_t last) {
+    routing_case cut = c;
+    cut.tokens = last - first;
+    cut.ids.assign(c.ids.begin() + 2 * first, c.ids.begin() + 2 * last);
+    cut.options.first_token = static_cast<std::uint64_t>(first);
+    return route(cut).slots;
+  };
+  ints joined = part(0, 333);
+  ints const rest = part(333, c.tokens);
+  joined.insert(joined.end(), rest.begin(), rest.end());
+  CHECK(joined == got.slots);
+
+  auto const differing = [&](routing_case const& other) {
+    ints const slots = route(other).slots;
+    index_t differences = 0;
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      differences += slots[i] != got.slots[i];
+    }
+    return differences;
+  };
+  routing_case other = c;
+  other.options.stream = 4;
+  CHECK(differing(other) > 4000);
+  other = c;
+  other.options.seed = 8;
+  CHECK(differing(other) > 4000);
+
+  // Experts without a quota: in turn.
+  c.quotas[1] = 0;
+  ints const turns = route(c).slots;
+  CHECK(turns[1] == 1);
+  CHECK(turns[3] == 4);
+  CHECK(turns[5] == 6);
+  CHECK(turns[7] == 1);
+  report_hash("quota.sampled", got.slots, turns);
+}
+
+TEST_CASE_TEMPLATE("quota: dispatch by draws", P, PLIMSOLL_POLICIES) {
+  if (backend_available<P>()) {
+    check_draws(route<P>);
+  }
+}
+
+inline void check_own_tokens(quotas_fn quotas_of, sources_fn sources_of, route_fn route) {
+  quota_case plan = random_shares(24);
+  plan.layers = 1;
+  plan.map.resize(static_cast<std::size_t>(plan.slots));
+  plan.offsets.resize(static_cast<std::size_t>(plan.ranks) + 1);
+  plan.loads.resize(static_cast<std::size_t>(plan.experts));
+  plan.split.resize(static_cast<std::size_t>(plan.slots));
+  for (std::int32_t& load : plan.loads) {
+    load = 150;
+  }
+  std::vector<std::int32_t> copies(plan.loads.size(), 0);
+  auto const housed = [&](index_t slot) {
+    return plan.map[static_cast<std::size_t>(slot)] >= 0 && slot < plan.begin(0, plan.ranks);
+  };
+  for (index_t slot = 0; slot < plan.slots; ++slot) {
+    if (housed(slot)) {
+      ++copies[static_cast<std::size_t>(plan.map[static_cast<std::size_t>(slot)])];
+    }
+  }
+  for (index_t slot = 0; slot < plan.slots; ++slot) {
+    auto const i = static_cast<std::size_t>(slot);
+    plan.split[i] = housed(slot) ? 150.0 / copies[static_cast<std::size_t>(plan.map[i])] : 0;
+  }
+  source_case c{plan, 1, quotas_of(plan).quotas, {}};
+  c.counts.assign(static_cast<std::size_t>(plan.ranks * plan.experts), 0);
+  std::vector<longs> tokens(static_cast<std::size_t>(plan.ranks));
+  generator random(9);
+  for (index_t e = 0; e < plan.experts; ++e) {
+    for (int i = 0; i < 150; ++i) {
+      index_t const source = random.between(0, plan.ranks - 1);
+      ++c.counts[at(source, plan.experts, e)];
+      tokens[static_cast<std::size_t>(source)].push_back(e);
+    }
+  }
+  ints const shared = sources_of(c);
+  ints reached(c.quotas.size(), 0);
+  for (index_t source = 0; source < plan.ranks; ++source) {
+    routing_case part;
+    part.ids = tokens[static_cast<std::size_t>(source)];
+    part.tokens = std::ssize(part.ids);
+    part.map = plan.map;
+    part.quotas.assign(shared.begin() + source * plan.slots,
+                       shared.begin() + (source + 1) * plan.slots);
+    part.options.experts = plan.experts;
+    routed const got = route(part);
+    CHECK(got.counters.routed == part.tokens);
+    CHECK(got.counters.beyond_quota == 0);
+    for (std::size_t i = 0; i < got.slots.size(); ++i) {
+      auto const slot = static_cast<std::size_t>(got.slots[i]);
+      CHECK(plan.map[slot] == part.ids[i]);
+      ++reached[slot];
+    }
+  }
+  CHECK(reached == c.quotas);
+}
+
+TEST_CASE_TEMPLATE("quota: every source dispatches its own tokens", P, PLIMSOLL_POLICIES) {
+  if (backend_available<P>()) {
+    check_own_tokens(quotas_of<P>, sources_of<P>, route<P>);
+  }
+}
+
+/// Extents for the calls, and what the calls say to them.
+struct wrong_shape {
+  index_t extents[6];
+  std::string message;
+};
+inline void check_message(std::string const& got, std::string const& expected) {
+  CHECK(got == expected);
+}
+
+/// The layers and slots of split and quotas, and the ranks and slots of the placement.
+inline std::vector<wrong_shape> quota_shapes() {
+  return {
+      {{2, 3, 1, 3, 2, 3}, "split: expected 1 layers, got 2"},
+      {{1, 4, 1, 3, 2, 3}, "split: expected 3 slots, got 4"},
+      {{1, 3, 2, 3, 2, 3}, "quotas: expected 1 layers, got 2"},
+      {{1, 3, 1, 2, 2, 3}, "quotas: expected 3 slots, got 2"},
+      {{1, 3, 1, 3, 0, 3}, "placement.ranks: expected 1 to 32767 ranks, got 0"},
+      {{1, 3, 1, 3, 3, 3}, "placement.rank_offsets: expected 4 offsets (ranks + 1), got 3"},
+      {{1, 3, 1, 3, 2, 0}, "placement.physical_to_logical: expected 1 to 2147483647 slots, got 0"},
+      {{1, 3, 1, 3, 2, 3}, "reports: expected 1 layers, got 2"}};
+}
+/// Nodes, slots of quotas, ranks and experts of counts, ranks and slots of the result.
+inline std::vector<wrong_shape> source_shapes() {
+  return {{{0, 3, 2, 2, 2, 3}, "nodes: expected 1 to 2 nodes, got 0"},
+          {{3, 3, 2, 2, 2, 3}, "nodes: expected 1 to 2 nodes, got 3"},
+          {{1, 4, 2, 2, 2, 3}, "quotas: expected 3 slots, got 4"},
+          {{1, 3, 1, 2, 2, 3}, "counts: expected 2 ranks, got 1"},
+          {{1, 3, 2, 0, 2, 3}, "counts: expected 1 to 65535 experts, got 0"},
+          {{1, 3, 2, 2, 1, 3}, "source_quotas: expected 2 ranks, got 1"},
+          {{1, 3, 2, 2, 2, 2}, "source_quotas: expected 3 slots, got 2"}};
+}
+/// Tokens and ids per token, slots of the map and of quotas, experts, ids per token of the result.
+inline std::vector<wrong_shape> dispatch_shapes() {
+  index_t const many = index_t{1} << 30;
+  return {{{5, 0, 3, 3, 2, 0}, "topk_ids: expected 1 to 2147483647 ids per token, got 0"},
+          {{many, 2, 3, 3, 2, 2},
+           "topk_ids: expected 0 to 1073741823 tokens (below 2^31 ids), got 1073741824"},
+          {{5, 2, 0, 0, 2, 2}, "physical_to_logical: expected 1 to 2147483647 slots, got 0"},
+          {{5, 2, 3, 4, 2, 2}, "quotas: expected 3 slots, got 4"},
+          {{5, 2, 3, 3, 0, 2}, "options.experts: expected 1 to 65535 experts, got 0"},
+          {{6, 2, 3, 3, 2, 2}, "slots: expected 6 tokens, got 5"},
+          {{5, 2, 3, 3, 2, 1}, "slots: expected 2 ids per token, got 1"},
+          {{5, 2, 3, 3, 2, 2}, "counters: expected 1 counters, got 2"}};
+}
+
+TEST_CASE_TEMPLATE("quota: shapes and options", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  auto const policy = make_policy<P>();
+  auto const message = [](auto const& run) -> std::string {
+    try {
+      run();
+    } catch (plimsoll::invalid_input const& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  quota_in<P> const in(one_layer({{0, 1}, {0}}, {4, 1}, {2, 1, 2}));
+  array_in<std::int32_t, P> out(100);
+  array_in<std::int32_t, P> const numbers(100);
+  array_in<double, P> const parts(100);
+  array_in<quota_report, P> reports(2);
+  array_in<dispatch_counters, P> counters(2);
+  using places = plimsoll::vector_ref<std::int32_t const>;
+
+  for (auto const& [x, expected] : quota_shapes()) {
+    auto placement = in.placement();
+    placement.ranks = x[4];
+    placement.physical_to_logical.extents[1] = x[5];
+    check_message(message([&, &x = x] {
+                    plimsoll::quota(policy, placement, in.loads(), parts.view2(x[0], x[1]),
+                                    out.view2(x[2], x[3]), reports.view1());
+                  }),
+                  "quota: " + expected);
+  }
+  for (auto const& [x, expected] : source_shapes()) {
+    check_message(message([&, &x = x] {
+                    plimsoll::source_quotas(policy, in.placement(), x[0],
+                                            places(numbers.data(), x[1]), numbers.view2(x[2], x[3]),
+                                            out.view2(x[4], x[5]));
+                  }),
+                  "source_quotas: " + expected);
+  }
+  for (auto const& [x, expected] : dispatch_shapes()) {
+    check_message(message([&, &x = x] {
+                    plimsoll::dispatch(policy, numbers.view2(x[0], x[1]),
+                                       places(numbers.data(), x[2]), places(numbers.data(), x[3]),
+                                       {.experts = x[4]}, out.view2(5, x[5]), counters.view1());
+                  }),
+                  "dispatch: " + expected);
+  }
+}
+
+}  // namespace plimsoll_test
