@@ -59,6 +59,18 @@ add_custom_command(TARGET update_tables POST_BUILD VERBATIM
   COMMAND ${PLIMSOLL_BASH} ${tables}/page --update ${docs}/craft.md ${make_table})
 add_dependencies(update_tables replicas)
 
+# --- splits ---------------------------------------------------------------------------------------
+add_executable(splits ${tables}/splits/main.cpp)
+target_link_libraries(splits PRIVATE plimsoll_dev)
+# Single precision shows whether products and sums are rounded apart.
+target_compile_options(splits PRIVATE -ffp-contract=off)
+set(make_table $<TARGET_FILE:splits> ${docs}/minmax_lp.md)
+plimsoll_add_table_test(splits
+  COMMAND ${tables}/page --check ${docs}/minmax_lp.md ${make_table})
+add_custom_command(TARGET update_tables POST_BUILD VERBATIM
+  COMMAND ${PLIMSOLL_BASH} ${tables}/page --update ${docs}/minmax_lp.md ${make_table})
+add_dependencies(update_tables splits)
+
 # --- support matrix -------------------------------------------------------------------------------
 # A row is a header with a typed test, unless all primitives stand on it; systems come last.
 set(rows)
@@ -112,6 +124,8 @@ plimsoll_add_table_test(makers.quality
 
 plimsoll_add_table_test(makers.replicas
   COMMAND ${tables}/tests/replicas.sh $<TARGET_FILE:replicas> $<TARGET_FILE:make_loads>)
+plimsoll_add_table_test(makers.splits
+  COMMAND ${tables}/tests/splits.sh $<TARGET_FILE:splits> $<TARGET_FILE:make_loads>)
 
 # --- compile times: measured by hand, so update_tables leaves them alone ---------------------------
 plimsoll_add_table_test(compile_times

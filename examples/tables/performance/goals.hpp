@@ -22,6 +22,9 @@ inline constexpr goal all_goals[] = {
      "estimate, allocate and place: 3000 steps x 58 layers x 256 experts, 64 ranks, 7 replica "
      "counts, two cores",
      150000, 3000},
+    {"minmax_lp", "split one layer of 256 experts, 64 ranks, 64 additional replicas, gap 1e-6", 3,
+     std::nullopt},
+    {"minmax_lp_dense", "the same with 256 additional replicas", 60, std::nullopt},
 };
 
 }  // namespace examples
