@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// What both programs are told, and how they end. Only rank 0 speaks.
+#pragma once
+
+#include <mpi.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <string>
+
+namespace split_step {
+
+struct options {
+  int steps = 4;
+  int experts = 64;
+  int replicas = 8;
+  int tokens = 1024;
+  int top_k = 4;
+  int seed = 0;
+};
+
+/// This process among the others.
+struct process {
+  int rank = 0;
+  int ranks = 1;
+};
+
+inline void parse(CLI::App& app, int argc, char** argv, int ranks, options& o) {
+  auto const add = [&](char const* name, int& value, int low, int high, char const* text) {
+    app.add_option(name, value, text)->check(CLI::Range(low, high))->capture_default_str();
+  };
+  add("--steps", o.steps, 1, 1000000, "Steps to run");
+  add("--experts", o.experts, 1, 4096, "Experts of the layer");
+  add("--replicas", o.replicas, 0, 4096, "Slots besides one for each expert");
+  add("--tokens", o.tokens, 1, 1 << 20, "Tokens of every rank and step");
+  add("--top-k", o.top_k, 1, 4096, "Experts that a token visits");
+  add("--seed", o.seed, 0, 0x7fffffff, "Seed of all tokens");
+  app.parse(argc, argv);
+  if (o.top_k > o.experts) {
+    throw CLI::ValidationError("--top-k", "more than --experts");
+  }
+  if (std::int64_t{o.tokens} * o.top_k * ranks > 0x7fffffff) {
+    throw CLI::ValidationError("--tokens", "with --top-k and the ranks 2^31 ids or more");
+  }
+}
+
+/// The frame of both programs: `body(options, process)` returns whether all went well. 0: it did;
+/// 1: it did not; 2: an option is no good.
+template <class Body>
+int run(char const* name, int argc, char** argv, Body body) {
+  MPI_Init(&argc, &argv);
+  process self;
+  MPI_Comm_rank(MPI_COMM_WORLD, &self.rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &self.ranks);
+  int code = 1;
+  CLI::App app("Splits steps of tokens over replicas, every process by itself", name);
+  options o;
+  try {
+    parse(app, argc, argv, self.ranks, o);
+    code = body(o, self) ? 0 : 1;
+  } catch (CLI::ParseError const& e) {
+    code = e.get_exit_code() == 0 ? 0 : 2;
+    if (self.rank == 0 && code == 0) {
+      app.exit(e);
+    } else if (self.rank == 0) {
+      std::fprintf(stderr, "%s: %s\n", name, e.what());
+    }
+  } catch (std::exception const& e) {
+    std::fprintf(stderr, "%s: rank %d: %s\n", name, self.rank, e.what());
+    MPI_Abort(MPI_COMM_WORLD, 1);
+  }
+  MPI_Finalize();
+  return code;
+}
+
+}  // namespace split_step
