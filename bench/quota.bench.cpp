@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <benchmark/benchmark.h>
+#include <plimsoll/minmax_lp.hpp>
+#include <plimsoll/quota.hpp>
+#include <plimsoll/random.hpp>
+#include <plimsoll/systems/eplb.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "inputs.hpp"
+
+namespace plimsoll_bench {
+namespace {
+
+constexpr index_t experts = 256;
+constexpr index_t ranks = 64;
+constexpr index_t tokens = 4096;
+constexpr index_t per_token = 8;
+
+/// EPLB's plan for other loads than the step's, the step's tokens, and the optimal split.
+struct step {
+  index_t slots;
+  std::vector<std::int32_t> map;
+  std::vector<std::int32_t> counts = std::vector<std::int32_t>(experts);
+  std::vector<std::int32_t> ids;
+  std::vector<std::int32_t> loads = std::vector<std::int32_t>(experts);
+  std::vector<double> split;
+  std::vector<std::int32_t> quotas;
+  std::vector<plimsoll::quota_report> reports = std::vector<plimsoll::quota_report>(1);
+
+  explicit step(index_t extra) : slots(experts + extra), map(static_cast<std::size_t>(slots)) {
+    auto planned = lognormal_loads(1, experts, 7);
+    plimsoll::eplb(plimsoll::seq, matrix(planned, 1, experts), {.ranks = ranks},
+                   matrix(map, 1, slots), matrix(counts, 1, experts));
+    // Experts as popular as planned, each times 0.5 to 1.5.
+    std::vector<double> until;
+    for (std::size_t e = 0; e < planned.size(); ++e) {
+      until.push_back(planned[e] * (0.5 + plimsoll::random::uniform(1, 0, e)) +
+                      (e == 0 ? 0 : until.back()));
+    }
+    for (std::uint64_t i = 0; i < tokens * per_token; ++i) {
+      double const drawn = plimsoll::random::uniform(1, 1, i) * until.back();
+      auto const e = std::upper_bound(until.begin(), until.end() - 1, drawn) - until.begin();
+      ids.push_back(static_cast<std::int32_t>(e));
+      ++loads[static_cast<std::size_t>(e)];
+    }
+    split.resize(map.size());
+    quotas.resize(map.size());
+    std::vector<plimsoll::certificate> certificates(1);
+    plimsoll::minmax_lp const lp(plimsoll::seq, placement());
+    lp.solve(loads_view(), matrix(split, 1, slots), certificates);
+    round();
+  }
+  [[nodiscard]] plimsoll::placement_ref placement() const {
+    return {.physical_to_logical = {map.data(), 1, slots},
+            .replica_count = {counts.data(), 1, experts},
+            .ranks = ranks};
+  }
+  [[nodiscard]] plimsoll::matrix_ref<std::int32_t const> loads_view() const {
+    return {loads.data(), 1, experts};
+  }
+  void round() {
+    plimsoll::quota(plimsoll::seq, placement(), loads_view(), matrix(split, 1, slots),
+                    matrix(quotas, 1, slots), reports);
+  }
+};
+
+void round(benchmark::State& state) {
+  step in(state.range(0));
+  for (auto _ : state) {
+    in.round();
+    benchmark::DoNotOptimize(in.quotas.data());
+    benchmark::ClobberMemory();
+  }
+  state.counters["moves"] = static_cast<double>(in.reports[0].moves);
+}
+BENCHMARK(round)->Name("quota/round")->Arg(64)->Arg(256)->Unit(benchmark::kMicrosecond);
+
+void dispatch(benchmark::State& state, plimsoll::dispatching rule) {
+  step in(state.range(0));
+  std::vector<std::int32_t> slots(in.ids.size());
+  std::vector<plimsoll::dispatch_counters> counters(1);
+  for (auto _ : state) {
+    plimsoll::dispatch(plimsoll::seq, matrix(in.ids, tokens, per_token), in.map, in.quotas,
+                       {.experts = experts, .rule = rule}, matrix(slots, tokens, per_token),
+                       counters);
+    benchmark::DoNotOptimize(slots.data());
+    benchmark::ClobberMemory();
+  }
+}
+BENCHMARK_CAPTURE(dispatch, in_order, plimsoll::dispatching::in_order)
+    ->Name("quota/dispatch_in_order")
+    ->Arg(64)
+    ->Arg(256)
+    ->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(dispatch, sampled, plimsoll::dispatching::sampled)
+    ->Name("quota/dispatch_sampled")
+    ->Arg(64)
+    ->Arg(256)
+    ->Unit(benchmark::kMicrosecond);
+
+/// The alternative without quotas: each token draws a replica of its expert from the running sums
+/// of its shares, with whatever generator is at hand.
+void inverse_cdf(benchmark::State& state) {
+  step in(state.range(0));
+  std::vector<std::int32_t> chosen(in.ids.size());
+  std::vector<std::vector<std::int32_t>> slots_of(experts);
+  for (std::size_t slot = 0; slot < in.map.size(); ++slot) {
+    slots_of[static_cast<std::size_t>(in.map[slot])].push_back(static_cast<std::int32_t>(slot));
+  }
+  std::uint64_t random = 1;
+  std::vector<std::vector<double>> until(experts);
+  for (auto _ : state) {
+    for (std::size_t e = 0; e < experts; ++e) {
+      until[e].clear();
+      double sum = 0;
+      for (std::int32_t const slot : slots_of[e]) {
+        until[e].push_back(sum += in.split[static_cast<std::size_t>(slot)]);
+      }
+    }
+    for (std::size_t i = 0; i < chosen.size(); ++i) {
+      auto const e = static_cast<std::size_t>(in.ids[i]);
+      random = random * 6364136223846793005u + 1442695040888963407u;
+      double const drawn = static_cast<double>(random >> 11) * 0x1p-53 * until[e].back();
+      auto const at = std::upper_bound(until[e].begin(), until[e].end() - 1, drawn);
+      chosen[i] = slots_of[e][static_cast<std::size_t>(at - until[e].begin())];
+    }
+    benchmark::DoNotOptimize(chosen.data());
+    benchmark::ClobberMemory();
+  }
+}
+BENCHMARK(inverse_cdf)
+    ->Name("quota/inverse_cdf_per_token")
+    ->Arg(64)
+    ->Arg(256)
+    ->Unit(benchmark::kMicrosecond);
+
+}  // namespace
+}  // namespace plimsoll_bench
