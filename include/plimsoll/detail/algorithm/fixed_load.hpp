@@ -44,23 +44,26 @@ PLIMSOLL_HD bool is_load(T value) {
 template <class Team, class Row>
 PLIMSOLL_HD load_scale scale_loads(Team& team, index_t n, Row row) {
   using load = std::remove_cvref_t<decltype(row(index_t{}))>;
-  index_t const bad = team.min(n, [=](index_t i) { return is_load(row(i)) ? n : i; });
-  if (bad < n) {
-    return load_scale{0, fault::load, bad, static_cast<double>(row(bad))};
-  }
-  // Fewer than 2^16 loads below 2^47 each cannot overflow 63 bits.
+  // One look is enough where all is well: what is no load counts as a total that is too large, and
+  // fewer than 2^16 values up to 2^47 each cannot overflow 63 bits.
   double total = 0;
   int width = 0;
   if constexpr (std::floating_point<load>) {
-    total = team.sum_ordered(n, [=](index_t i) { return static_cast<double>(row(i)); });
+    total = team.sum_ordered(n, [=](index_t i) {
+      return is_load(row(i)) ? static_cast<double>(row(i)) : static_cast<double>(load_limit);
+    });
     width = total > 0 ? static_cast<int>(bits_of(total) >> 52) - 1022 : 0;
   } else {
-    auto const sum = team.sum(n, [=](index_t i) { return static_cast<std::int64_t>(row(i)); });
+    auto const sum = team.sum(n, [=](index_t i) {
+      return is_load(row(i)) ? static_cast<std::int64_t>(row(i)) : load_limit;
+    });
     total = static_cast<double>(sum);
     width = bit_width(static_cast<std::uint64_t>(sum));
   }
   if (width > 47) {
-    return load_scale{0, fault::total_load, -1, total};
+    index_t const bad = team.min(n, [=](index_t i) { return is_load(row(i)) ? n : i; });
+    return bad < n ? load_scale{0, fault::load, bad, static_cast<double>(row(bad))}
+                   : load_scale{0, fault::total_load, -1, total};
   }
   return load_scale{total > 0 ? 47 - width : 0};
 }

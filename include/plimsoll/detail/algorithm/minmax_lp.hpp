@@ -543,29 +543,25 @@ struct minmax_lp_body {
       return true;
     }
     double const threshold = multiply(peak, add(1.0, -tolerance));
+    std::int32_t* const inside = s.distance;  // free until the exact finish
+    team.for_each(ranks, [=, &s](index_t r) { inside[r] = s.level(r) >= threshold; });
     index_t const first = s.first_shared;
-    std::int64_t const movable = team.sum(shared_end(s.layer) - first, [=, this](index_t i) {
-      std::int64_t inside = 0;
-      bool leaves = false;
+    std::int64_t const movable = team.sum(shared_end(s.layer) - first, [=, this, &s](index_t i) {
+      std::int64_t share = 0;
+      std::int32_t all = 1;
       for (index_t k = graph.target_begin[first + i]; k < graph.target_begin[first + i + 1]; ++k) {
-        bool const is_inside = s.level(graph.target_rank[k]) >= threshold;
-        inside += is_inside ? s.share_of(k) : 0;
-        leaves = leaves || !is_inside;
+        std::int32_t const is_inside = inside[graph.target_rank[k]];
+        share += s.share_of(k) * is_inside;
+        all &= is_inside;
       }
-      return leaves ? inside : std::int64_t{0};
+      return share * (1 - all);
     });
-    confinement const top{team.sum(ranks,
-                                   [&s, threshold](index_t r) {
-                                     return s.level(r) >= threshold ? s.load[r] : std::int64_t{0};
-                                   }) -
-                              movable,
-                          team.sum(ranks, [&s, this, threshold](index_t r) {
-                            return s.level(r) >= threshold ? std::int64_t{graph.speed[r]}
-                                                           : std::int64_t{0};
-                          })};
+    confinement const top{
+        team.sum(ranks, [=](index_t r) { return s.load[r] * inside[r]; }) - movable,
+        team.sum(ranks, [=, this](index_t r) { return std::int64_t{graph.speed[r] * inside[r]}; })};
     if (top.level() > bound.level()) {
       bound = top;
-      team.for_each(ranks, [=](index_t r) { s.set[r] = s.level(r) >= threshold; });
+      team.for_each(ranks, [=](index_t r) { s.set[r] = inside[r]; });
     }
     return peak <= multiply(bound.level(), add(1.0, tolerance));
   }
