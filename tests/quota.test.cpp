@@ -57,8 +57,7 @@ TEST_CASE("quota: sources get the same bits in every team") {
   plimsoll::detail::source_quotas_body body{
       {c.plan.experts, c.plan.slots, first.data(), slot.data()},
       {c.plan.map.data(), c.plan.slots},
-      {in.placement().rank_offsets, c.plan.slots, c.plan.ranks},
-      c.nodes,
+      {.ranges = {in.placement().rank_offsets, c.plan.slots, c.plan.ranks}, .nodes = c.nodes},
       {c.quotas.data(), c.plan.slots},
       {c.counts.data(), c.plan.ranks, c.plan.experts},
       {out.data(), c.plan.ranks, c.plan.slots},

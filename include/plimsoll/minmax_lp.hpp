@@ -356,9 +356,10 @@ class minmax_lp {
     if (placement.rank_offsets.data != nullptr) {
       offsets = detail::rows_on_host(context_, placement.rank_offsets);
     } else {
+      detail::slot_ranges const even{{}, slots, ranks};
       for (index_t layer = 0; layer < layers_; ++layer) {
         for (index_t r = 0; r <= ranks; ++r) {
-          offsets.push_back(static_cast<std::int32_t>(r * slots / ranks));
+          offsets.push_back(static_cast<std::int32_t>(even.begin(layer, r)));
         }
       }
     }

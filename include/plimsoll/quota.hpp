@@ -80,10 +80,11 @@ inline slot_ranges ranges_of(std::string_view name, placement_ref const& placeme
 
 /// What `enqueue_dispatch` needs for up to so many ids.
 inline index_t dispatch_bytes(index_t ids, index_t experts, index_t slots) {
-  index_t const numbers = experts + 1 + slots + (dispatch_tiles(ids) + 1) * (experts + 2);
-  return static_cast<index_t>(scratch_bytes_of<std::int64_t>(slots) +
-                              scratch_bytes_of<std::int64_t>(experts) +
-                              scratch_bytes_of<std::int32_t>(numbers));
+  index_t const counts = (dispatch_tiles(ids) + 1) * (experts + 2);
+  return static_cast<index_t>(
+      scratch_bytes_of<std::int64_t>(slots) + scratch_bytes_of<std::int64_t>(experts) +
+      scratch_bytes_of<std::int32_t>(experts + 1) + scratch_bytes_of<std::int32_t>(slots) +
+      scratch_bytes_of<std::int32_t>(counts));
 }
 
 template <class Context, class Id>
@@ -108,9 +109,9 @@ void enqueue_dispatch(std::string_view name, Context const& context, matrix_ref<
   body.total = arrays.take<std::int64_t>(options.experts);
   body.lists.experts = options.experts;
   body.lists.slots = places;
-  body.lists.first = arrays.take<std::int32_t>(0);
-  body.lists.slot = body.lists.first + options.experts + 1;
-  body.counts = body.lists.slot + places;
+  body.lists.first = arrays.take<std::int32_t>(options.experts + 1);
+  body.lists.slot = arrays.take<std::int32_t>(places);
+  body.counts = arrays.take<std::int32_t>((body.tiles() + 1) * body.width());
   body.sampled = options.rule == dispatching::sampled;
   body.seed = options.seed;
   body.stream = options.stream;
@@ -232,8 +233,7 @@ void source_quotas(P const& policy, placement_ref const& placement, index_t node
   std::int32_t* const slot = first + experts + 1;
   detail::source_quotas_body body{{experts, ranges.slots, first, slot},
                                   detail::row_of(placement.physical_to_logical, 0),
-                                  ranges,
-                                  nodes,
+                                  {.ranges = ranges, .nodes = nodes},
                                   whole,
                                   from,
                                   out,

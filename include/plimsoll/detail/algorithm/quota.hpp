@@ -373,8 +373,7 @@ struct source_quotas_body {
 
   slot_lists lists;
   vector_ref<std::int32_t const> expert_of;
-  slot_ranges ranges;
-  index_t nodes;
+  topology where;  ///< ranks and nodes
   vector_ref<std::int32_t const> quotas;
   matrix_ref<std::int32_t const> counts;   ///< `[ranks, experts]`
   matrix_ref<std::int32_t> source_quotas;  ///< `[ranks, slots]`
@@ -390,12 +389,12 @@ struct source_quotas_body {
       team.for_each(lists.slots, [=, this](index_t s) {
         rank[s] = -1;
         room[s] = 0;
-        for (index_t r = 0; r < ranges.ranks; ++r) {
+        for (index_t r = 0; r < where.ranks(); ++r) {
           source_quotas(r, s) = 0;
         }
       });
-      team.for_each(ranges.ranks, [=, this](index_t r) {
-        for (index_t s = ranges.begin(0, r); s < ranges.end(0, r); ++s) {
+      team.for_each(where.ranks(), [=, this](index_t r) {
+        for (index_t s = where.ranges.begin(0, r); s < where.ranges.end(0, r); ++s) {
           rank[s] = static_cast<std::int32_t>(r);
           room[s] = quotas[s];
         }
@@ -409,12 +408,10 @@ struct source_quotas_body {
   }
 
  private:
-  PLIMSOLL_HD index_t node_of(index_t r) const { return ((r + 1) * nodes - 1) / ranges.ranks; }
-
   /// Each source's tokens go to its own slots first, then to those of its node, then to any.
   PLIMSOLL_HD void share_out(index_t e) const {
     for (int distance = 0; distance < 3; ++distance) {
-      for (index_t source = 0; source < ranges.ranks; ++source) {
+      for (index_t source = 0; source < where.ranks(); ++source) {
         std::int32_t left = counts(source, e);
         for (index_t i = lists.first[e]; i < lists.first[e + 1]; ++i) {
           left -= source_quotas(source, lists.slot[i]);
@@ -423,7 +420,7 @@ struct source_quotas_body {
           index_t const s = lists.slot[i];
           bool const is_near =
               distance == 2 ||
-              (distance == 0 ? rank[s] == source : node_of(rank[s]) == node_of(source));
+              (distance == 0 ? rank[s] == source : where.node_of(rank[s]) == where.node_of(source));
           std::int32_t const given = is_near ? minimum{}(left, room[s]) : 0;
           source_quotas(source, s) += given;
           room[s] -= given;
