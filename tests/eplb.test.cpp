@@ -26,7 +26,7 @@ TEST_CASE("eplb: shapes are checked") {
 TEST_CASE("eplb: any shape, with any options, gives a legal plan or says why not") {
   int planned_shapes = 0;
   int hierarchical = 0;
-  for (std::uint64_t seed = 0; seed < 4000; ++seed) {
+  for (std::uint64_t seed = 0; seed < cases_of(4000); ++seed) {
     generator draw(seed);
     index_t const groups = draw.between(1, 6);
     index_t const experts = groups * draw.between(1, 6);

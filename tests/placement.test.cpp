@@ -158,10 +158,10 @@ bool is_legal(ints const& map, random_case const& given) {
 
 TEST_CASE(
     "placement: on random shapes the argmin loop, and a required rule wherever it can be kept") {
-  int made = 0;
-  int greedy_was_stuck = 0;
-  int refused = 0;
-  for (std::uint64_t seed = 0; seed < 40000; ++seed) {
+  std::uint64_t made = 0;
+  std::uint64_t greedy_was_stuck = 0;
+  std::uint64_t refused = 0;
+  for (std::uint64_t seed = 0; seed < cases_of(40000); ++seed) {
     CAPTURE(seed);
     random_case const given(seed, 12);
     oracle::site const where = given.site();
@@ -198,15 +198,15 @@ TEST_CASE(
       REQUIRE_FALSE(possible);
     }
   }
-  CHECK(made > 20000);
-  CHECK(greedy_was_stuck > 400);
-  CHECK(refused > 10000);
+  CHECK(made > cases_of(20000));
+  CHECK(greedy_was_stuck > cases_of(400));
+  CHECK(refused > cases_of(10000));
 }
 
 TEST_CASE("placement: no placement is below the bound") {
-  int optimal = 0;
-  int open = 0;
-  for (std::uint64_t seed = 0; seed < 6000; ++seed) {
+  std::uint64_t optimal = 0;
+  std::uint64_t open = 0;
+  for (std::uint64_t seed = 0; seed < cases_of(6000); ++seed) {
     CAPTURE(seed);
     random_case const given(seed + 100000);
     oracle::site const where = given.site();
@@ -224,13 +224,13 @@ TEST_CASE("placement: no placement is below the bound") {
     REQUIRE((c.status == certificate_status::optimal) == (c.value == c.lower_bound));
     ++(c.status == certificate_status::optimal ? optimal : open);
   }
-  CHECK(optimal > 1000);
-  CHECK(open > 1000);
+  CHECK(optimal > cases_of(1000));
+  CHECK(open > cases_of(1000));
 }
 
 TEST_CASE("placement: groups on random shapes") {
-  int made = 0;
-  int refused = 0;
+  std::uint64_t made = 0;
+  std::uint64_t refused = 0;
   for (std::uint64_t seed = 0; seed < 3000; ++seed) {
     CAPTURE(seed);
     random_case given(seed + 200000);

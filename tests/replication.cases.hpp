@@ -240,7 +240,7 @@ TEST_CASE_TEMPLATE("replication: counts that a required rule allows", P, PLIMSOL
   CHECK(replicated_for<P>({100, 1, 1}, 1, 4, nodes, {.min_copies_each = floors.view1()}).counts ==
         ints{1, 2, 1});
 
-  constexpr index_t experts = 24;
+  constexpr index_t experts = 12;
   auto const loads = as<std::int32_t>(skewed_loads(2, experts, 12));
   auto const n = static_cast<std::size_t>(experts);
   host_options const dead{.ranks = 8,
@@ -248,11 +248,11 @@ TEST_CASE_TEMPLATE("replication: counts that a required rule allows", P, PLIMSOL
                           .active = {1, 1, 0, 1, 0, 0, 1, 1},
                           .replicas_meet = sharing::not_on_a_node,
                           .meeting_rule = required};
-  replicated<P> const got = replicated_for<P>(loads, 2, 80, dead);
+  replicated<P> const got = replicated_for<P>(loads, 2, 32, dead);
   ints expected;
   for (index_t l = 0; l < 2; ++l) {
     auto const row = oracle::replicate(wide_row(loads, l, experts), oracle::vector(n, 1),
-                                       oracle::vector(n, 1000), site_of(dead, 80, l, experts));
+                                       oracle::vector(n, 1000), site_of(dead, 32, l, experts));
     expected.insert(expected.end(), row.begin(), row.end());
   }
   CHECK(got.counts == expected);

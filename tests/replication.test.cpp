@@ -72,9 +72,9 @@ std::int64_t lowest_share(oracle::vector const& load, oracle::vector counts, std
 }
 
 TEST_CASE("replication: counts for ranks can be placed, and none that can are better") {
-  int made = 0;
-  int refused = 0;
-  for (std::uint64_t seed = 0; seed < 3000; ++seed) {
+  std::uint64_t made = 0;
+  std::uint64_t refused = 0;
+  for (std::uint64_t seed = 0; seed < cases_of(3000); ++seed) {
     CAPTURE(seed);
     random_case const given(seed + 300000);
     generator random(seed);
@@ -110,8 +110,8 @@ TEST_CASE("replication: counts for ranks can be placed, and none that can are be
       REQUIRE_FALSE(possible);
     }
   }
-  CHECK(made > 1000);
-  CHECK(refused > 300);
+  CHECK(made > cases_of(1000));
+  CHECK(refused > cases_of(300));
 }
 
 TEST_CASE("replication: loads count to 47 bits of their total") {

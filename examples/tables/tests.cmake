@@ -22,6 +22,8 @@ endfunction()
 # --- performance ----------------------------------------------------------------------------------
 add_executable(performance ${tables}/performance/main.cpp)
 target_link_libraries(performance PRIVATE plimsoll_dev CLI11::CLI11 nlohmann_json::nlohmann_json)
+# It reads a few kilobytes; with optimization it takes twice as long to compile.
+target_compile_options(performance PRIVATE -O0)
 # The import records how the benchmarks were compiled.
 set(flags "unknown")
 if(PLIMSOLL_BUILD_BENCH)
@@ -70,6 +72,16 @@ plimsoll_add_table_test(splits
 add_custom_command(TARGET update_tables POST_BUILD VERBATIM
   COMMAND ${PLIMSOLL_BASH} ${tables}/page --update ${docs}/minmax_lp.md ${make_table})
 add_dependencies(update_tables splits)
+
+# --- dropped tokens -------------------------------------------------------------------------------
+add_executable(dropped_tokens ${tables}/dropped_tokens/main.cpp)
+target_link_libraries(dropped_tokens PRIVATE plimsoll_dev)
+set(make_table $<TARGET_FILE:dropped_tokens> ${docs}/token_drop.md)
+plimsoll_add_table_test(dropped_tokens
+  COMMAND ${tables}/page --check ${docs}/token_drop.md ${make_table})
+add_custom_command(TARGET update_tables POST_BUILD VERBATIM
+  COMMAND ${PLIMSOLL_BASH} ${tables}/page --update ${docs}/token_drop.md ${make_table})
+add_dependencies(update_tables dropped_tokens)
 
 # --- support matrix -------------------------------------------------------------------------------
 # A row is a header with a typed test, unless all primitives stand on it; systems come last.
@@ -126,6 +138,8 @@ plimsoll_add_table_test(makers.replicas
   COMMAND ${tables}/tests/replicas.sh $<TARGET_FILE:replicas> $<TARGET_FILE:make_loads>)
 plimsoll_add_table_test(makers.splits
   COMMAND ${tables}/tests/splits.sh $<TARGET_FILE:splits> $<TARGET_FILE:make_loads>)
+plimsoll_add_table_test(makers.dropped_tokens
+  COMMAND ${tables}/tests/dropped_tokens.sh $<TARGET_FILE:dropped_tokens>)
 
 # --- compile times: measured by hand, so update_tables leaves them alone ---------------------------
 plimsoll_add_table_test(compile_times

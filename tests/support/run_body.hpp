@@ -33,8 +33,13 @@ namespace plimsoll_test {
 /// Stand for `serial_team`, and for the body's device team, where a team size is asked for.
 inline constexpr int serial = 0;
 inline constexpr int device = -1;
+#if defined(PLIMSOLL_TEST_FEW_CASES)
+inline constexpr int team_sizes[] = {3};
+inline constexpr std::uint64_t team_seeds[] = {1};
+#else
 inline constexpr int team_sizes[] = {1, 2, 3, 4, 7, 33};
 inline constexpr std::uint64_t team_seeds[] = {1, 2};
+#endif
 inline constexpr double watchdog_seconds = 20;
 
 /// Runs body(team, scratch, problem) for all problems, one after another, on a team of `team_size`
