@@ -92,20 +92,22 @@ TEST_CASE("quota: tokens go to the same slots in every team") {
                    {c.options.experts, places, first.data(), slot.data()},
                    before.data(),
                    total.data(),
-                   nullptr,
+                   {},
                    sampled,
                    3,
                    5,
                    7,
                    body_type::phase::count};
-    ints counts(static_cast<std::size_t>((body.tiles() + 1) * body.width()), -7);
-    body.counts = counts.data();
-    CHECK(body.tiles() == 3);
+    index_t const columns = c.options.experts + 2;
+    ints counts(static_cast<std::size_t>(3 * columns), -7);
+    ints totals(static_cast<std::size_t>(columns), -7);
+    body.tiles = {std::ssize(ids), columns, counts.data(), totals.data()};
+    CHECK(body.tiles.tiles() == 3);
     using phase = body_type::phase;
     for (phase const now : {phase::count, phase::scan, phase::assign}) {
       body.now = now;
-      check_all_teams(body, now == phase::scan ? 1 : body.tiles(), counts, counters, before, total,
-                      first, slot, chosen);
+      check_all_teams(body, body.problems(), counts, totals, counters, before, total, first, slot,
+                      chosen);
     }
     if (!sampled) {
       CHECK(chosen == route_in_order(c).slots);
@@ -132,8 +134,8 @@ TEST_CASE("quota: temporaries") {
                             plimsoll::matrix_ref<std::int32_t const>(counts.data(), 2, 2),
                             plimsoll::matrix_ref<std::int32_t>(numbers.data(), 2, 3));
   });
-  // What all tiles share, and scratch memory of three launches.
-  check_temporaries(4, [&](auto& resource) {
+  // What all tiles share, and scratch memory of the two launches over tiles.
+  check_temporaries(3, [&](auto& resource) {
     plimsoll::dispatch(plimsoll::seq(resource),
                        plimsoll::matrix_ref<std::int32_t const>(ids.data(), 4, 1), plan.map, quotas,
                        {.experts = 2}, plimsoll::matrix_ref<std::int32_t>(numbers.data(), 4, 1),

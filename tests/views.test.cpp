@@ -165,6 +165,27 @@ TEST_CASE("views: row-major references") {
   CHECK(plimsoll::matrix_ref<int>().extent(1) == 0);
 }
 
+TEST_CASE("views: of ranges") {
+  using plimsoll::vector_ref;
+  std::vector<int> values{1, 2, 3};
+  std::vector<int> const fixed{4, 5};
+  int plain[] = {6};
+  vector_ref<int> const written = values;
+  written[1] = 7;
+  CHECK(values == std::vector<int>{1, 7, 3});
+  vector_ref<int const> const read = fixed;
+  CHECK(read.extent(0) == 2);
+  CHECK(read[1] == 5);
+  CHECK(vector_ref<int const>(values)[2] == 3);
+  CHECK(vector_ref<int>(plain).extent(0) == 1);
+  // Neither what would lose const, nor other elements, nor what is gone at once.
+  CHECK_FALSE(std::is_constructible_v<vector_ref<int>, std::vector<int> const&>);
+  CHECK_FALSE(std::is_constructible_v<vector_ref<long>, std::vector<int>&>);
+  CHECK_FALSE(std::is_constructible_v<vector_ref<int const>, std::list<int>&>);
+  CHECK_FALSE(std::is_constructible_v<vector_ref<int>, std::vector<int>>);
+  CHECK_FALSE(std::is_constructible_v<plimsoll::matrix_ref<int>, std::vector<int>&>);
+}
+
 TEST_CASE("views: strides") {
   std::vector<int> values{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
   SUBCASE("column-major") {

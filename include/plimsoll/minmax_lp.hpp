@@ -444,7 +444,7 @@ class minmax_lp {
     graph_ = arrays.graph(numbers_.data(), experts, slots);
     detail::minmax_lp_body<matrix_ref<double const>> body{};
     body.graph = graph_;
-    memory_ = {context_, detail::launch_bytes(layers_, body)};
+    memory_ = {context_, detail::launch_bytes(context_, layers_, body)};
   }
 
   context context_;

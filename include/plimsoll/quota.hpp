@@ -80,11 +80,10 @@ inline slot_ranges ranges_of(std::string_view name, placement_ref const& placeme
 
 /// What `enqueue_dispatch` needs for up to so many ids.
 inline index_t dispatch_bytes(index_t ids, index_t experts, index_t slots) {
-  index_t const counts = (dispatch_tiles(ids) + 1) * (experts + 2);
   return static_cast<index_t>(
       scratch_bytes_of<std::int64_t>(slots) + scratch_bytes_of<std::int64_t>(experts) +
       scratch_bytes_of<std::int32_t>(experts + 1) + scratch_bytes_of<std::int32_t>(slots) +
-      scratch_bytes_of<std::int32_t>(counts));
+      tile_counts::bytes(ids, experts + 2));
 }
 
 template <class Context, class Id>
@@ -111,7 +110,7 @@ void enqueue_dispatch(std::string_view name, Context const& context, matrix_ref<
   body.lists.slots = places;
   body.lists.first = arrays.take<std::int32_t>(options.experts + 1);
   body.lists.slot = arrays.take<std::int32_t>(places);
-  body.counts = arrays.take<std::int32_t>((body.tiles() + 1) * body.width());
+  body.tiles = tile_counts::in(arrays, ids.extent(0) * ids.extent(1), options.experts + 2);
   body.sampled = options.rule == dispatching::sampled;
   body.seed = options.seed;
   body.stream = options.stream;
@@ -119,7 +118,7 @@ void enqueue_dispatch(std::string_view name, Context const& context, matrix_ref<
   using phase = typename body_type::phase;
   for (phase const now : {phase::count, phase::scan, phase::assign}) {
     body.now = now;
-    launch(context, now == phase::scan ? 1 : body.tiles(), body);
+    launch(context, body.problems(), body);
   }
 }
 

@@ -18,6 +18,23 @@
 
 namespace plimsoll::inline PLIMSOLL_ABI {
 
+namespace detail {
+
+template <class R>
+concept contiguous = requires(R&& r) {
+  requires std::is_pointer_v<std::remove_cvref_t<decltype(std::data(r))>>;
+  { std::size(r) } -> std::convertible_to<std::size_t>;
+};
+
+/// Contiguous, and its elements can be looked at as `T`, which may add const.
+template <class R, class T>
+concept contiguous_of =
+    contiguous<R> &&
+    std::is_convertible_v<std::remove_pointer_t<decltype(std::data(std::declval<R>()))> (*)[],
+                          T (*)[]>;
+
+}  // namespace detail
+
 /// A strided view of `Rank` dimensions: pointer, extents and strides (in elements).
 /// Trivially copyable, the same layout in every translation unit; copying never copies elements.
 template <class T, int Rank>
@@ -42,6 +59,12 @@ struct array_ref {
       step *= extents[i];
     }
   }
+
+  /// A view of a contiguous range, such as a vector.
+  template <class Range>
+    requires(Rank == 1 && detail::contiguous_of<Range&, T>)
+  constexpr array_ref(Range& range)
+      : array_ref(std::data(range), static_cast<index_t>(std::size(range))) {}
 
   /// A view of mutable elements converts to one of const elements.
   template <class U>
@@ -119,12 +142,6 @@ concept mdspan_like = requires(M const& m) {
 /// A stored array of `Rank` dimensions: what has strides, unlike `generated`.
 template <class M, int Rank>
 concept stored = mdspan_like<std::remove_cvref_t<M>, Rank>;
-
-template <class R>
-concept contiguous = requires(R&& r) {
-  requires std::is_pointer_v<std::remove_cvref_t<decltype(std::data(r))>>;
-  { std::size(r) } -> std::convertible_to<std::size_t>;
-};
 
 template <class M>
 inline constexpr bool is_generated = false;

@@ -48,8 +48,14 @@ struct pair_of_words {
   std::int64_t second;
 };
 
-inline constexpr index_t totals_count = 22;
+inline constexpr index_t totals_count = 23;
 inline constexpr index_t sums_count = 4;
+inline constexpr index_t bins_count = 7;
+
+/// Of a number from 0 on; none for multiples of four.
+PLIMSOLL_HD inline std::int32_t bin_of(std::int64_t value) {
+  return value % 4 == 0 ? -1 : static_cast<std::int32_t>(value % bins_count);
+}
 
 /// Row p of every array belongs to problem p.
 template <class DeviceTeam>
@@ -73,7 +79,8 @@ struct every_call {
 
   [[nodiscard]] std::size_t scratch_bytes() const {
     return scratch_bytes_of<std::int64_t>(totals_count) + scratch_bytes_of<double>(sums_count) +
-           scratch_bytes_of<std::uint64_t>(n) + scratch_bytes_of<uint128>(n) + more_scratch;
+           scratch_bytes_of<std::uint64_t>(n) + scratch_bytes_of<uint128>(n) +
+           scratch_bytes_of<std::int32_t>(bins_count) + more_scratch;
   }
 
   template <class Team>
@@ -87,6 +94,7 @@ struct every_call {
     double* const floats = memory.take<double>(sums_count);
     std::uint64_t* const narrow = memory.take<std::uint64_t>(n);
     uint128* const wide = memory.take<uint128>(n);
+    std::int32_t* const bins = memory.take<std::int32_t>(bins_count);
 
     std::int64_t* const doubled = mapped + problem * n;
     // What a call's function writes can be read after it, by the body itself and by any thread in
@@ -146,6 +154,13 @@ struct every_call {
     std::int32_t const total_in_place = team.exclusive_scan(
         n, [=](index_t i) { return in_place[i]; }, in_place);
 
+    team.histogram(
+        n, [=](index_t i) { return bin_of(x[i]); }, bins, bins_count);
+    std::int64_t counted = 0;
+    for (index_t b = 0; b < bins_count; ++b) {
+      counted = 256 * counted + bins[b];
+    }
+
     team.for_each(n, [=](index_t i) {
       narrow[i] = k[i];
       wide[i] = widen(k[i]);
@@ -199,7 +214,8 @@ struct every_call {
                                               total_in_place,
                                               step,
                                               static_cast<std::int64_t>(highest_key.key),
-                                              seen};
+                                              seen,
+                                              counted};
       for (index_t i = 0; i < totals_count; ++i) {
         found[i] = all[i];
       }
@@ -354,6 +370,12 @@ inline results oracle(inputs const& in) {
       seen = 3 * seen + out.mapped[at(problem * n + middle)];
     }
 
+    std::int64_t counted = 0;
+    for (std::int32_t bin = 0; bin < bins_count; ++bin) {
+      counted = 256 * counted + std::count_if(x.begin(), x.end(),
+                                              [bin](std::int64_t v) { return bin_of(v) == bin; });
+    }
+
     using limits = std::numeric_limits<std::int64_t>;
     std::vector<std::int64_t> const totals = {
         0,
@@ -377,7 +399,8 @@ inline results oracle(inputs const& in) {
         sum_in_place,
         steps,
         n == 0 ? 0 : static_cast<std::int64_t>(k[at(highest_key)]),
-        seen};
+        seen,
+        counted};
     REQUIRE(static_cast<index_t>(totals.size()) == totals_count);
     std::copy(totals.begin(), totals.end(),
               out.totals.begin() + static_cast<std::ptrdiff_t>(problem * totals_count));

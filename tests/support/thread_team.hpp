@@ -361,6 +361,13 @@ class thread_team : public plimsoll::detail::team_operations<thread_team> {
     return base::argmax(n, key);
   }
 
+  template <class F>
+  void histogram(index_t n, F bin_of, std::int32_t* counts, index_t bins,
+                 call_site site = call_site::current()) {
+    outer const scope(*this, "histogram", site);
+    base::histogram(n, bin_of, counts, bins);
+  }
+
   template <class Key>
   void sort(Key* keys, index_t n, call_site site = call_site::current()) {
     outer const scope(*this, "sort", site);

@@ -5,11 +5,13 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <utility>
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/host/batched.hpp>
 #include <plimsoll/execution.hpp>
+#include <plimsoll/types.hpp>
 #if PLIMSOLL_HAS_CUDA_COMPILER
 #include <plimsoll/detail/device/batched.cuh>
 #endif
@@ -38,5 +40,17 @@ using context_of = decltype(resolve(std::declval<P const&>()));
 /// False for policies whose context dies with the call.
 template <class P>
 inline constexpr bool can_be_kept = !requires { requires policy_traits<P>::transient; };
+
+/// A context whose launches find their scratch in memory that is there already.
+template <class Context>
+struct prepared_context {
+  Context const& inner;
+  std::byte* memory;
+};
+
+template <class Context, class Body>
+void launch(prepared_context<Context> const& context, index_t problems, Body const& body) {
+  launch(context.inner, problems, body, context.memory);
+}
 
 }  // namespace plimsoll::inline PLIMSOLL_ABI::detail

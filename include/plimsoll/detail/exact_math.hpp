@@ -113,6 +113,33 @@ PLIMSOLL_HD inline std::uint64_t divide_floor(std::uint64_t a, std::uint32_t b) 
   return static_cast<std::uint64_t>(divide(static_cast<double>(a), static_cast<double>(b)));
 }
 
+/// Division of numbers below 2^32 by one that is known beforehand, several times as fast as the
+/// processor's: the upper half of a product with ceil(2^64 / divisor), whose error is too small for
+/// such a quotient to notice (Granlund and Montgomery 1994).
+class divisor {
+ public:
+  divisor() = default;
+  /// `by`: 1 to 2^32 - 1.
+  PLIMSOLL_HD explicit constexpr divisor(std::int64_t by)
+      : reciprocal_(~std::uint64_t{0} / static_cast<std::uint64_t>(by) + 1) {}
+
+  [[nodiscard]] PLIMSOLL_HD std::int64_t quotient(std::int64_t x) const {
+    auto const number = static_cast<std::uint64_t>(x);
+    if (reciprocal_ == 0) {  // 2^64
+      return x;
+    }
+#if defined(__CUDA_ARCH__)
+    return static_cast<std::int64_t>(__umul64hi(number, reciprocal_));
+#else
+    __extension__ using wide = unsigned __int128;
+    return static_cast<std::int64_t>(static_cast<wide>(number) * reciprocal_ >> 64);
+#endif
+  }
+
+ private:
+  std::uint64_t reciprocal_ = 0;
+};
+
 /// x * 2^exponent for finite x and |exponent| <= 2000; rounded once where the result is normal.
 PLIMSOLL_HD inline double scale_by_power_of_two(double x, int exponent) {
   auto const power = [](int e) { return double_of(static_cast<std::uint64_t>(e + 1023) << 52); };
@@ -139,17 +166,21 @@ PLIMSOLL_HD inline std::uint64_t fixed_point(double x, int exponent) {
   return shift <= -64 ? 0 : mantissa >> -shift;
 }
 
-/// e^x to about one unit in the last place for -700 <= x <= 700 (clamped outside):
-/// x = k ln 2 + r, a polynomial in r, then an exact scaling by 2^k.
+/// e^x to about one unit in the last place for -700 <= x <= 700 (clamped outside), NaN for NaN:
+/// x = k ln 2 + r, a polynomial in r, then an exact scaling by 2^k. Products and sums are rounded
+/// apart: where a host has no instruction for both, a call for each fma takes four times as long.
 PLIMSOLL_HD inline double exp(double x) {
   constexpr double log2_e = 1.4426950408889634;
-  constexpr double ln2_high = 0.6931471803691238;
+  constexpr double ln2_high = 0.6931471803691238;  // k * ln2_high is exact
   constexpr double ln2_low = 1.9082149292705877e-10;
   constexpr double round_to_integer = 6755399441055744.0;  // 1.5 * 2^52
+  if (x != x) {
+    return x;
+  }
   x = x < -700.0 ? -700.0 : (x > 700.0 ? 700.0 : x);
-  double const k = add(mul_add(x, log2_e, round_to_integer), -round_to_integer);
-  double r = mul_add(-k, ln2_high, x);
-  r = mul_add(-k, ln2_low, r);
+  double const k = add(mul_then_add(x, log2_e, round_to_integer), -round_to_integer);
+  double r = mul_then_add(-k, ln2_high, x);
+  r = mul_then_add(-k, ln2_low, r);
   // 1/n! down from 13: the next term is below 2^-60 for |r| <= ln(2)/2.
   constexpr double coefficients[] = {
       1.6059043836821613e-10, 2.08767569878681e-09, 2.505210838544172e-08, 2.7557319223985893e-07,
@@ -157,9 +188,9 @@ PLIMSOLL_HD inline double exp(double x) {
       0.008333333333333333,   0.041666666666666664, 0.16666666666666666,   0.5};
   double sum = coefficients[0];
   for (int i = 1; i < 12; ++i) {
-    sum = mul_add(sum, r, coefficients[i]);
+    sum = mul_then_add(sum, r, coefficients[i]);
   }
-  sum = mul_add(multiply(sum, r), r, r);
+  sum = mul_then_add(multiply(sum, r), r, r);
   return scale_by_power_of_two(add(sum, 1.0), static_cast<int>(k));
 }
 

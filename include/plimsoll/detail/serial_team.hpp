@@ -70,6 +70,18 @@ class serial_team : public team_operations<serial_team> {
     return total;
   }
 
+  template <class F>
+  PLIMSOLL_HD void histogram(index_t n, F bin_of, std::int32_t* counts, index_t bins) {
+    for (index_t b = 0; b < bins; ++b) {
+      counts[b] = 0;
+    }
+    for (index_t i = 0; i < n; ++i) {
+      if (auto const bin = bin_of(i); bin >= 0) {
+        ++counts[bin];
+      }
+    }
+  }
+
 #if defined(__CUDACC__)
 #pragma nv_exec_check_disable
 #endif

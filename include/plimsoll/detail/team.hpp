@@ -15,6 +15,7 @@
 ///     sum_ordered(n, f)              floating sum, the same bits in every team
 ///     argmin argmax(n, key)          {key, index}; ties to the lowest index; n = 0: index -1
 ///     exclusive_scan(n, f, out)      integers; returns the total
+///     histogram(n, f, counts, bins)  counts[b]: how many f(i) are b; none for a negative f(i)
 ///     sort(keys, n)                  ascending; keys must be unique
 ///     queue(keys, n)                 indexed min-queue: empty top replace_top pop
 ///
@@ -166,6 +167,15 @@ class heap_queue {
   index_t size_;
 };
 
+/// Adds one whatever other threads add; the order of additions cannot show.
+PLIMSOLL_HD inline void increment(std::int32_t* count) {
+#if defined(__CUDA_ARCH__)
+  atomicAdd(count, 1);
+#else
+  __atomic_fetch_add(count, 1, __ATOMIC_RELAXED);
+#endif
+}
+
 /// The calls that every team builds from its own for_each, single and reduce.
 template <class Team>
 class team_operations {
@@ -204,6 +214,16 @@ class team_operations {
   template <class F>
   PLIMSOLL_HD auto argmax(index_t n, F key) {
     return extreme_of<greater>(n, key);
+  }
+
+  template <class F>
+  PLIMSOLL_HD void histogram(index_t n, F bin_of, std::int32_t* counts, index_t bins) {
+    self().for_each(bins, [counts](index_t b) { counts[b] = 0; });
+    self().for_each(n, [counts, bin_of](index_t i) {
+      if (auto const bin = bin_of(i); bin >= 0) {
+        increment(counts + bin);
+      }
+    });
   }
 
   /// Bitonic network in the form whose every comparison puts the smaller key first, so that places

@@ -20,22 +20,6 @@
 
 namespace plimsoll::inline PLIMSOLL_ABI {
 
-namespace detail {
-
-/// A context whose launches find their scratch in memory that is there already.
-template <class Context>
-struct prepared_context {
-  Context const& inner;
-  std::byte* memory;
-};
-
-template <class Context, class Body>
-void launch(prepared_context<Context> const& context, index_t problems, Body const& body) {
-  launch(context.inner, problems, body, context.memory);
-}
-
-}  // namespace detail
-
 struct lplb_options {
   /// Optimal splits only, so that the peak in whole tokens is the smallest, too.
   minmax_lp_options lp = {.tolerance = 0};
@@ -78,10 +62,10 @@ class lplb {
     certificates_ = {context_, layers};
     reports_ = {context_, layers};
     matrix_ref<std::int32_t const> const loads(nullptr, layers, experts());
-    index_t const rounding = detail::launch_bytes(layers, quota_body(loads));
+    index_t const rounding = detail::launch_bytes(context_, layers, quota_body(loads));
     detail::dispatch_body<std::int32_t, dispatch_counters> body{};
-    body.lists.experts = experts();
-    index_t const mapping = detail::launch_bytes(detail::dispatch_tiles(options.max_ids), body);
+    body.tiles = {options.max_ids, experts() + 2, nullptr, nullptr};
+    index_t const mapping = detail::launch_bytes(context_, body.problems(), body);
     scratch_ = {context_, rounding > mapping ? rounding : mapping};
     dispatch_memory_ = {context_, detail::dispatch_bytes(options.max_ids, experts(), slots)};
   }

@@ -9,6 +9,7 @@
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/fixed_load.hpp>
+#include <plimsoll/detail/algorithm/tile_counts.hpp>
 #include <plimsoll/detail/algorithm/topology.hpp>
 #include <plimsoll/detail/exact_math.hpp>
 #include <plimsoll/detail/scratch.hpp>
@@ -431,14 +432,8 @@ struct source_quotas_body {
   }
 };
 
-/// Token copies of one problem of `dispatch`.
-inline constexpr index_t dispatch_tile = 512;
-PLIMSOLL_HD constexpr index_t dispatch_tiles(index_t ids) {
-  return (ids + dispatch_tile - 1) / dispatch_tile;
-}
-
-/// Body of `dispatch`, in three launches: problem = tile of token copies, one problem for all, and
-/// again problem = tile.
+/// Body of `dispatch`, in three launches: problem = tile of token copies; problem = column of their
+/// counts, and one more for the slots; problem = tile again.
 template <class Id, class Counters>
 struct dispatch_body {
   using device_team = block<128>;
@@ -452,88 +447,47 @@ struct dispatch_body {
   slot_lists lists;
   std::int64_t* before;  ///< `[slots]`, as `lists.slot`: quotas of the expert's earlier slots
   std::int64_t* total;   ///< `[experts]`: quotas of all its slots
-  /// `[tiles + 1, experts + 2]`: of experts, of -1, of other numbers; the last row: of all tiles
-  std::int32_t* counts;
+  tile_counts tiles;     ///< columns: experts, -1, other numbers
   bool sampled;
   std::uint64_t seed;
   std::uint64_t stream;
   std::uint64_t first_token;
   phase now;
 
-  [[nodiscard]] PLIMSOLL_HD index_t copies() const { return ids.extent(0) * ids.extent(1); }
-  [[nodiscard]] PLIMSOLL_HD index_t tiles() const { return dispatch_tiles(copies()); }
-  [[nodiscard]] PLIMSOLL_HD index_t width() const { return lists.experts + 2; }
-
+  [[nodiscard]] index_t problems() const {
+    // Counters are written even where no tile is.
+    return now == phase::scan ? tiles.columns + 1 : maximum{}(tiles.tiles(), index_t{1});
+  }
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return scratch_bytes_of<std::int32_t>(dispatch_tile) + scratch_bytes_of<std::int32_t>(width());
+    return now == phase::scan ? 0 : tiles.scratch_bytes();
   }
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
-    if (now == phase::scan) {
-      scan(team);
-      return;
-    }
-    index_t const first = problem * dispatch_tile;
-    index_t const n = minimum{}(copies() - first, dispatch_tile);
-    auto* const column = memory.take<std::int32_t>(dispatch_tile);
-    auto* const seen = memory.take<std::int32_t>(width());
-    team.for_each(n, [=, this](index_t i) { column[i] = column_of(first + i); });
+    auto const column_of = [this](index_t copy) {
+      std::int64_t const id = element(ids, copy);
+      return static_cast<std::int32_t>(lists.is_expert(id) ? id : lists.experts + (id != -1));
+    };
     if (now == phase::count) {
-      count(team, column, n, counts + problem * width());
-      return;
-    }
-    if constexpr (Team::is_serial) {
-      team.for_each(width(), [seen](index_t c) { seen[c] = 0; });
-    }
-    std::int32_t const* const base = counts + problem * width();
-    team.for_each(n, [=, this](index_t i) {
-      std::int64_t earlier = base[column[i]];
-      if constexpr (Team::is_serial) {
-        earlier += seen[column[i]]++;
-      } else {
-        for (index_t j = 0; j < i; ++j) {
-          earlier += column[j] == column[i];
-        }
+      tiles.count(team, memory, problem, column_of);
+    } else if (now == phase::scan && problem < tiles.columns) {
+      tiles.scan(team, problem);
+    } else if (now == phase::scan) {
+      list(team);
+    } else {
+      if (problem == 0) {
+        report(team);
       }
-      of_copy(chosen, first + i) = choose(column[i], earlier, first + i);
-    });
+      tiles.visit(team, memory, problem, column_of,
+                  [this](index_t copy, std::int32_t e, std::int32_t earlier) {
+                    element(chosen, copy) = choose(e, earlier, copy);
+                  });
+    }
   }
 
  private:
-  /// Without a division where no gaps are between tokens.
-  template <class T>
-  PLIMSOLL_HD static T& of_copy(matrix_ref<T> const& matrix, index_t copy) {
-    index_t const k = matrix.extent(1);
-    bool const dense = matrix.stride(0) == k * matrix.stride(1);
-    return dense ? matrix(0, copy) : matrix(copy / k, copy % k);
-  }
-
-  PLIMSOLL_HD std::int32_t column_of(index_t copy) const {
-    std::int64_t const id = of_copy(ids, copy);
-    return static_cast<std::int32_t>(lists.is_expert(id) ? id : lists.experts + (id != -1));
-  }
-
   template <class Team>
-  PLIMSOLL_HD void count(Team& team, std::int32_t const* column, index_t n,
-                         std::int32_t* row) const {
-    if constexpr (Team::is_serial) {
-      team.for_each(width(), [row](index_t c) { row[c] = 0; });
-      team.for_each(n, [row, column](index_t i) { ++row[column[i]]; });
-    } else {
-      team.for_each(width(), [row, column, n](index_t c) {
-        std::int32_t sum = 0;
-        for (index_t i = 0; i < n; ++i) {
-          sum += column[i] == c;
-        }
-        row[c] = sum;
-      });
-    }
-  }
-
-  template <class Team>
-  PLIMSOLL_HD void scan(Team& team) const {
-    std::int32_t* const all = counts + tiles() * width();
+  PLIMSOLL_HD void list(Team& team) const {
     team.single([=, this] { lists.fill(expert_of); });
     team.for_each(lists.experts, [=, this](index_t e) {
       total[e] = 0;
@@ -542,32 +496,24 @@ struct dispatch_body {
         total[e] += maximum{}(quotas[lists.slot[i]], 0);
       }
     });
-    // For every tile, what came before it.
-    team.for_each(width(), [=, this](index_t c) {
-      all[c] = 0;
-      for (index_t t = 0; t < tiles(); ++t) {
-        std::int32_t& here = counts[t * width() + c];
-        std::int32_t const own = here;
-        here = all[c];
-        all[c] += own;
-      }
-    });
-    auto const routed = team.sum(lists.experts, [=, this](index_t e) {
-      return lists.first[e] < lists.first[e + 1] ? std::int64_t{all[e]} : 0;
-    });
-    auto const homeless = team.sum(lists.experts, [=, this](index_t e) {
-      return lists.first[e] < lists.first[e + 1] ? 0 : std::int64_t{all[e]};
-    });
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void report(Team& team) const {
+    auto const copies = [this](index_t e, bool homed) {
+      return (lists.first[e] < lists.first[e + 1]) == homed ? std::int64_t{tiles.totals[e]} : 0;
+    };
+    auto const routed = team.sum(lists.experts, [=](index_t e) { return copies(e, true); });
+    auto const homeless = team.sum(lists.experts, [=](index_t e) { return copies(e, false); });
     auto const beyond = team.sum(lists.experts, [=, this](index_t e) {
-      return lists.first[e] < lists.first[e + 1] ? maximum{}(all[e] - total[e], std::int64_t{0})
-                                                 : std::int64_t{0};
+      return maximum{}(copies(e, true) - total[e], std::int64_t{0});
     });
     team.single([=, this] {
       counters[0] = Counters{.routed = routed,
                              .beyond_quota = beyond,
                              .homeless = homeless,
-                             .unrouted = all[lists.experts],
-                             .out_of_range = all[lists.experts + 1]};
+                             .unrouted = tiles.totals[lists.experts],
+                             .out_of_range = tiles.totals[lists.experts + 1]};
     });
   }
 

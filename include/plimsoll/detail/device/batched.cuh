@@ -122,8 +122,16 @@ PLIMSOLL_DETAIL_HIDDEN void launch(device_context const& context, index_t proble
   check_cuda(cudaGetLastError(), "kernel launch");
 }
 
-/// The same without allocating: where scratch does not fit shared memory, every problem has its own
-/// in `memory`, which holds `launch_bytes(problems, body)`.
+/// What a launch that does not allocate needs: nothing where scratch fits shared memory.
+template <class Body>
+[[nodiscard]] index_t launch_bytes(device_context const&, index_t problems, Body const& body) {
+  auto const bytes = static_cast<index_t>(body.scratch_bytes());
+  std::size_t const stride = scratch_bytes_of<std::byte>(bytes);
+  return stride <= shared_memory_for_scratch ? 0 : problems * static_cast<index_t>(stride);
+}
+
+/// The same as `launch` without allocating: where scratch does not fit shared memory, every problem
+/// has its own in `memory`, which holds `launch_bytes(context, problems, body)`.
 template <class Body>
 PLIMSOLL_DETAIL_HIDDEN void launch(device_context const& context, index_t problems,
                                    Body const& body, std::byte* memory) {

@@ -51,11 +51,18 @@ void for_blocks(host_context<Executor> const& context, index_t n, F const& f) {
   failure.rethrow();
 }
 
-/// What a launch that does not allocate needs.
+/// Bytes of one problem's scratch, with those that keep the next one's aligned.
 template <class Body>
-[[nodiscard]] index_t launch_bytes(index_t problems, Body const& body) {
+[[nodiscard]] index_t scratch_stride(Body const& body) {
   auto const bytes = static_cast<index_t>(body.scratch_bytes());
-  return problems * static_cast<index_t>(scratch_bytes_of<std::byte>(bytes));
+  return static_cast<index_t>(scratch_bytes_of<std::byte>(bytes));
+}
+
+/// What a launch that does not allocate needs.
+template <class Executor, class Body>
+[[nodiscard]] index_t launch_bytes(host_context<Executor> const&, index_t problems,
+                                   Body const& body) {
+  return problems * scratch_stride(body);
 }
 
 /// Runs body(team, scratch, problem) for every problem in [0, problems).
@@ -73,11 +80,11 @@ void launch(host_context<Executor> const& context, index_t problems, Body const&
 }
 
 /// The same without allocating: every problem has scratch of its own in `memory`, which holds
-/// `launch_bytes(problems, body)`.
+/// `launch_bytes(context, problems, body)`.
 template <class Executor, class Body>
 void launch(host_context<Executor> const& context, index_t problems, Body const& body,
             std::byte* memory) {
-  index_t const stride = launch_bytes(1, body);
+  index_t const stride = scratch_stride(body);
   for_blocks(context, problems, [&](index_t first, index_t last) {
     serial_team team;
     for (index_t problem = first; problem < last; ++problem) {
