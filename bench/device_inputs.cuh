@@ -55,4 +55,48 @@ class device_array {
   T* data_ = nullptr;
 };
 
+/// Work on a stream, captured once and replayed: what a step of an engine does every time.
+/// Times are the device's own, without the host's way there and back.
+class replayed {
+ public:
+  template <class F>
+  replayed(cudaStream_t stream, F const& enqueue) : stream_(stream) {
+    using plimsoll::detail::check_cuda;
+    check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "begin of capture");
+    enqueue();
+    cudaGraph_t graph = nullptr;
+    check_cuda(cudaStreamEndCapture(stream, &graph), "end of capture");
+    check_cuda(cudaGraphInstantiate(&graph_, graph, 0), "cudaGraphInstantiate");
+    check_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
+    check_cuda(cudaEventCreate(&begin_), "cudaEventCreate");
+    check_cuda(cudaEventCreate(&end_), "cudaEventCreate");
+    run();  // the first replay uploads the graph
+  }
+  replayed(replayed const&) = delete;
+  replayed& operator=(replayed const&) = delete;
+  ~replayed() {
+    static_cast<void>(cudaEventDestroy(begin_));
+    static_cast<void>(cudaEventDestroy(end_));
+    static_cast<void>(cudaGraphExecDestroy(graph_));
+  }
+
+  /// Seconds of one replay.
+  double run() {
+    using plimsoll::detail::check_cuda;
+    check_cuda(cudaEventRecord(begin_, stream_), "cudaEventRecord");
+    check_cuda(cudaGraphLaunch(graph_, stream_), "cudaGraphLaunch");
+    check_cuda(cudaEventRecord(end_, stream_), "cudaEventRecord");
+    check_cuda(cudaEventSynchronize(end_), "cudaEventSynchronize");
+    float milliseconds = 0;
+    check_cuda(cudaEventElapsedTime(&milliseconds, begin_, end_), "cudaEventElapsedTime");
+    return 1e-3 * static_cast<double>(milliseconds);
+  }
+
+ private:
+  cudaStream_t stream_;
+  cudaGraphExec_t graph_ = nullptr;
+  cudaEvent_t begin_ = nullptr;
+  cudaEvent_t end_ = nullptr;
+};
+
 }  // namespace plimsoll_bench

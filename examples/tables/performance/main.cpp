@@ -44,14 +44,34 @@ std::string ratio_text(double ratio) {
   return text;
 }
 
-std::optional<double> limit_on(goal const& g, result const& r) {
+std::optional<examples::limit> limit_on(goal const& g, result const& r) {
   if (!r.gpu) {
     return g.host_limit;
   }
   return r.device.find("H200") != std::string::npos ? g.h200_limit : std::nullopt;
 }
 
-std::string limit_text(std::optional<double> limit) { return limit ? time_text(*limit) : "-"; }
+std::string limit_text(std::optional<examples::limit> const& limit) {
+  if (!limit) {
+    return "-";
+  }
+  return limit->times_alternative == nullptr
+             ? time_text(limit->value)
+             : ratio_text(limit->value) + " x `" + limit->times_alternative + "`";
+}
+
+/// The limit in microseconds.
+double limit_in(examples::limit const& limit, goal const& g, result const& r) {
+  if (limit.times_alternative == nullptr) {
+    return limit.value;
+  }
+  std::string const name = std::string(g.name) + "/vs:" + limit.times_alternative;
+  auto const other = r.goals.find(name);
+  if (other == r.goals.end()) {
+    throw std::runtime_error(r.file + ": goal/" + g.name + ": without goal/" + name);
+  }
+  return limit.value * other->second.median;
+}
 
 /// "2.1 x as fast as `loops`, ...": the medians of one run, so the machine's speed cancels.
 std::string alternatives_text(std::string const& name, result const& r) {
@@ -68,14 +88,15 @@ std::string alternatives_text(std::string const& name, result const& r) {
 
 void print_row(goal const& g, result const& r, measurement const& times) {
   auto const limit = limit_on(g, r);
-  char const* const met = !limit ? "-" : times.median <= *limit ? "yes" : "no";
+  char const* const met = !limit ? "-" : times.median <= limit_in(*limit, g, r) ? "yes" : "no";
   char const* const mark = r.gpu ? "" : " *";
   std::cout << "| `" << g.name << "` | " << r.device << " | " << alternatives_text(g.name, r)
             << " | " << limit_text(limit) << " | " << met << " | " << time_text(times.median)
             << mark << " | " << time_text(times.p99) << mark << " |\n";
 }
 
-void print_unmeasured(goal const& g, char const* device, std::optional<double> limit) {
+void print_unmeasured(goal const& g, char const* device,
+                      std::optional<examples::limit> const& limit) {
   if (limit) {
     std::cout << "| `" << g.name << "` | " << device << " | - | " << limit_text(limit)
               << " | not measured | - | - |\n";

@@ -49,7 +49,8 @@ inline double in_microseconds(double time, std::string const& unit) {
 inline std::string benchmark_name(std::string name) {
   auto const drop_last_part = [&] {
     std::string_view const last = std::string_view(name).substr(name.rfind('/') + 1);
-    if (last != "real_time" && !last.starts_with("iterations:") && !last.starts_with("repeats:")) {
+    if (last != "real_time" && last != "manual_time" && !last.starts_with("iterations:") &&
+        !last.starts_with("repeats:")) {
       return false;
     }
     name.resize(name.rfind('/'));

@@ -43,6 +43,22 @@ prints '| `eplb` | NVIDIA H200 | - | 200 µs | not measured | - | - |'
 grep -q '^- Some CPU: 2 cores, .*load average at the start 0.3, commit `0123456789ab` and uncommitted changes, 2001-02-03 (`host.json`)$' out ||
   fail "$(cat out)"
 
+# A limit that is a multiple of an alternative.
+drop=("$(aggregate goal/token_drop median 20 us)" "$(aggregate goal/token_drop p99 30 us)")
+prints '| `token_drop` | NVIDIA H200 | - | 3.0 x `one_read` | not measured | - | - |'
+nth="$(aggregate goal/token_drop/vs:nth_element p99 9 us)"
+raw "${ours[@]}" "${drop[@]}" "$nth" "$(aggregate goal/token_drop/vs:nth_element median 7 us)" >raw.json
+"$program" import raw.json --commit c --cpu 'Some CPU' >results/host.json
+prints '| `token_drop` | Some CPU | 0.35 x as fast as `nth_element` | 2.5 x `nth_element` | no | 20.0 µs * | 30.0 µs * |'
+raw "${ours[@]}" "${drop[@]}" "$nth" "$(aggregate goal/token_drop/vs:nth_element median 8 us)" >raw.json
+"$program" import raw.json --commit c --cpu 'Some CPU' >results/host.json
+prints '| `token_drop` | Some CPU | 0.40 x as fast as `nth_element` | 2.5 x `nth_element` | yes | 20.0 µs * | 30.0 µs * |'
+raw "${ours[@]}" "${drop[@]}" >raw.json
+"$program" import raw.json --commit c --cpu 'Some CPU' >results/host.json
+refuses 'host.json: goal/token_drop: without goal/token_drop/vs:nth_element' table results
+raw "${ours[@]}" >raw.json
+"$program" import raw.json --commit c --cpu 'Some CPU' >results/host.json
+
 # What script/gpu-check writes; of two results of a device the newer one counts.
 gpu_check() { # DATE GPU BENCHMARKS
   echo '{"gpu": "'"$2"'", "driver": "1.2", "commit": "c0ffee", "date": "'"$1"'", "finished": true, "steps": [
@@ -55,6 +71,9 @@ gpu_check() { # DATE GPU BENCHMARKS
 }
 gpu_check 2001-01-01 'NVIDIA H200' "$(raw "$(aggregate goal/eplb median 5 us)" "$(aggregate goal/eplb p99 6 us)")" >results/z.json
 gpu_check 2001-01-02 'NVIDIA H200' "$(raw "$(aggregate goal/eplb median 150 us)" "$(aggregate goal/eplb p99 160 us)")" >results/a.json
+manual=${drop[0]/real_time\",/manual_time\",}
+gpu_check 2001-01-02 'Third GPU' "$(raw "$manual" "${drop[1]/real_time\",/manual_time\",}")" >results/d.json
+prints '| `token_drop` | Third GPU | - | - | - | 20.0 µs | 30.0 µs |'
 gpu_check 2001-01-02 'Other GPU' "$(raw "$(aggregate goal/eplb median 15 us)" "$(aggregate goal/eplb p99 16 us)")" >results/b.json
 prints '| `eplb` | NVIDIA H200 | - | 200 µs | yes | 150 µs | 160 µs |'
 prints '| `eplb` | Other GPU | - | - | - | 15.0 µs | 16.0 µs |'

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <benchmark/benchmark.h>
+#include <plimsoll/systems/token_drop.hpp>
+
+#include <cstdint>
+
+#include "device_inputs.cuh"
+#include "inputs.hpp"
+
+namespace plimsoll_bench {
+namespace {
+
+constexpr index_t tokens = 16384;
+constexpr index_t experts = 256;
+constexpr index_t k = 8;
+
+// Scores and everything that is written in device memory.
+void token_drop(benchmark::State& state) {
+  if (gpu_missing(state)) {
+    return;
+  }
+  stream const work;
+  device_array<float> const scores(router_logits(tokens, experts));
+  device_array<std::int32_t> const ids(tokens * k);
+  device_array<float> const weights(tokens * k);
+  device_array<std::int32_t> const positions(tokens * k);
+  device_array<std::int32_t> const counts(experts);
+  device_array<std::int32_t> const offsets(experts + 1);
+  device_array<plimsoll::capacity_report> const report(1);
+  plimsoll::token_drop const drop(plimsoll::gpu(work.get()),
+                                  {.function = plimsoll::score_function::none,
+                                   .route = {.k = k},
+                                   .limit = {.experts = experts, .max_tokens = tokens}});
+  replayed step(work.get(), [&] {
+    drop.apply(plimsoll::matrix_ref<float const>(scores.data(), tokens, experts),
+               {.ids = {ids.data(), tokens, k},
+                .weights = {weights.data(), tokens, k},
+                .positions = {positions.data(), tokens, k},
+                .counts = {counts.data(), experts},
+                .offsets = {offsets.data(), experts + 1},
+                .report = {report.data(), 1}});
+  });
+  for (auto _ : state) {
+    state.SetIterationTime(step.run());
+  }
+}
+BENCHMARK(token_drop)->Name("goal/token_drop")->Apply(as_goal_timed_by_itself<>)->UseManualTime();
+
+__global__ void read_all(float4 const* values, index_t n, float* unlikely) {
+  float sum = 0;
+  for (index_t i = blockIdx.x * index_t{blockDim.x} + threadIdx.x; i < n;
+       i += index_t{gridDim.x} * blockDim.x) {
+    float4 const v = values[i];
+    sum += (v.x + v.y) + (v.z + v.w);
+  }
+  if (sum == -12345.0f) {
+    *unlikely = sum;  // or else nothing would need to be read
+  }
+}
+
+// The least that anything has to do which looks at all scores.
+void one_read(benchmark::State& state) {
+  if (gpu_missing(state)) {
+    return;
+  }
+  stream const work;
+  device_array<float> const scores(router_logits(tokens, experts));
+  device_array<float> const out(1);
+  replayed step(work.get(), [&] {
+    read_all<<<1056, 256, 0, work.get()>>>(reinterpret_cast<float4 const*>(scores.data()),
+                                           tokens * experts / 4, out.data());
+  });
+  for (auto _ : state) {
+    state.SetIterationTime(step.run());
+  }
+}
+BENCHMARK(one_read)
+    ->Name("goal/token_drop/vs:one_read")
+    ->Apply(as_goal_timed_by_itself<>)
+    ->UseManualTime();
+
+}  // namespace
+}  // namespace plimsoll_bench
