@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 #include <plimsoll/types.hpp>
 
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -46,6 +47,22 @@ static_assert(static_cast<int>(plimsoll::certificate_status::infeasible) == 4);
 
 static_assert(plimsoll::certificate{3, 2, 0}.gap() == 0.5);
 
+// Views of CUDA's types are taken for these.
+static_assert(sizeof(plimsoll::float16) == 2 && alignof(plimsoll::float16) == 2);
+static_assert(sizeof(plimsoll::bfloat16) == 2 && alignof(plimsoll::bfloat16) == 2);
+static_assert(float{plimsoll::float16{0xc500}} == -5.0f);
+static_assert(float{plimsoll::bfloat16{0xc0a0}} == -5.0f);
+
+/// The first of all 16-bit patterns for which `holds` is false; 65536 for none.
+template <class F>
+std::uint32_t first_wrong(F holds) {
+  std::uint32_t bits = 0;
+  while (bits < 65536 && holds(static_cast<std::uint16_t>(bits))) {
+    ++bits;
+  }
+  return bits;
+}
+
 }  // namespace
 
 TEST_CASE("types: gap of a certificate") {
@@ -57,4 +74,30 @@ TEST_CASE("types: gap of a certificate") {
   CHECK(plimsoll::certificate{1, 0, 0}.gap() == infinity);
   CHECK(plimsoll::certificate{infinity, infinity, 0}.gap() == 0);
   CHECK(plimsoll::certificate{}.status == plimsoll::certificate_status::feasible);
+}
+
+TEST_CASE("types: every float16 is the float of its fields") {
+  CHECK(first_wrong([](std::uint16_t bits) {
+          float const got = plimsoll::float16{bits};
+          int const exponent = bits >> 10 & 31;
+          int const fraction = bits & 1023;
+          if (exponent == 31 && fraction != 0) {
+            return std::isnan(got) && std::signbit(got) == (bits >= 32768);
+          }
+          float size = std::numeric_limits<float>::infinity();
+          if (exponent == 0) {
+            size = std::ldexp(static_cast<float>(fraction), -24);
+          } else if (exponent < 31) {
+            size = std::ldexp(static_cast<float>(1024 + fraction), exponent - 25);
+          }
+          float const expected = bits < 32768 ? size : -size;
+          return std::bit_cast<std::uint32_t>(got) == std::bit_cast<std::uint32_t>(expected);
+        }) == 65536);
+}
+
+TEST_CASE("types: every bfloat16 is the upper half of a float") {
+  CHECK(first_wrong([](std::uint16_t bits) {
+          float const got = plimsoll::bfloat16{bits};
+          return std::bit_cast<std::uint32_t>(got) == std::uint32_t{bits} << 16;
+        }) == 65536);
 }

@@ -4,6 +4,7 @@
 /// the CUDA toolkit). Opt-in headers are in <plimsoll/execution/>.
 #pragma once
 
+#include <plimsoll/capacity_mask.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/knapsack.hpp>
@@ -22,6 +23,8 @@
 #include <plimsoll/systems/craft.hpp>
 #include <plimsoll/systems/eplb.hpp>
 #include <plimsoll/systems/lplb.hpp>
+#include <plimsoll/systems/token_drop.hpp>
+#include <plimsoll/top_k.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/version.hpp>
 #include <plimsoll/views.hpp>

@@ -27,6 +27,42 @@ inline constexpr index_t rank_limit = (index_t{1} << 15) - 1;
 /// Largest number of experts in a layer.
 inline constexpr index_t expert_limit = (index_t{1} << 16) - 1;
 
+namespace detail {
+
+/// The number that `bits` hold as IEEE 754 interchange format with `Exponent` bits of exponent and
+/// `Fraction` of fraction. Every such number of 16 bits is a float.
+template <int Exponent, int Fraction>
+PLIMSOLL_HD constexpr float widen(std::uint16_t bits) {
+  constexpr int shift = 23 - Fraction;
+  constexpr std::uint32_t top = (1u << Exponent) - 1;
+  constexpr std::uint32_t bias = 127 - (top >> 1);
+  std::uint32_t const sign = std::uint32_t{bits} >> 15 << 31;
+  std::uint32_t const exponent = (std::uint32_t{bits} >> Fraction) & top;
+  std::uint32_t const fraction = bits & ((1u << Fraction) - 1);
+  if (exponent == 0 && bias != 0) {
+    // A subnormal: fraction units of the smallest, which is 2^(bias + 1 - 127 - Fraction).
+    float const unit = __builtin_bit_cast(float, (bias + 1 - Fraction) << 23);
+    float const size = static_cast<float>(fraction) * unit;
+    return sign != 0 ? -size : size;
+  }
+  std::uint32_t const wide = exponent == top ? 0xffu : exponent + bias;
+  return __builtin_bit_cast(float, sign | (wide << 23) | (fraction << shift));
+}
+
+}  // namespace detail
+
+/// A half-precision number (IEEE 754 binary16) as engines store scores; with a CUDA compiler a view
+/// of `__half` is taken as one of these. Arithmetic is done in float.
+struct float16 {
+  std::uint16_t bits = 0;
+  PLIMSOLL_HD constexpr operator float() const { return detail::widen<5, 10>(bits); }
+};
+/// The upper half of a float; a view of `__nv_bfloat16` is taken as one of these.
+struct bfloat16 {
+  std::uint16_t bits = 0;
+  PLIMSOLL_HD constexpr operator float() const { return detail::widen<8, 7>(bits); }
+};
+
 /// Where two replicas of one expert should not meet.
 enum class sharing : std::int32_t {
   allowed,        ///< they may meet anywhere, as in EPLB
@@ -38,6 +74,38 @@ enum class sharing : std::int32_t {
 enum class strictness : std::int32_t {
   preferred,  ///< broken for replicas that find no room otherwise
   required    ///< invalid_input
+};
+
+/// What becomes of a router's outputs before experts are weighed by them.
+enum class score_function : std::int32_t {
+  none,     ///< they are scores already
+  softmax,  ///< over the experts of a token
+  sigmoid   ///< each by itself
+};
+
+/// What the weights of a token add up to.
+enum class normalization : std::int32_t {
+  none,    ///< whatever comes out
+  to_one,  ///< 1
+  to_sum   ///< what all its choices had together before some were dropped
+};
+
+/// To whole numbers.
+enum class rounding : std::int32_t { down, up };
+
+/// Which pairs stay where there are more than fit.
+enum class keeping : std::int32_t {
+  score,          ///< those with the highest scores
+  order,          ///< those of the first tokens
+  reverse_order,  ///< those of the last tokens
+  random          ///< any, by the counter-based generator
+};
+
+/// Rows of a buffer that each expert gets.
+enum class padding : std::int32_t {
+  none,         ///< as many as it has tokens
+  to_capacity,  ///< its capacity, whatever it has
+  to_multiple   ///< a multiple of so many
 };
 
 /// What is known about a result.

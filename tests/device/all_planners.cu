@@ -29,6 +29,8 @@ using plimsoll::matrix_ref, plimsoll::tensor_ref, plimsoll::vector_ref;
   planner.plan(matrix_ref<std::int32_t const>());
   planner.dispatch(0, matrix_ref<std::int32_t const>(), ints,
                    vector_ref<plimsoll::dispatch_counters>());
+  plimsoll::token_drop const drop(policy, {});
+  drop.apply(matrix_ref<float const>(), plimsoll::kept_pairs());
   plimsoll::source_quotas(policy, {}, 1, vector_ref<std::int32_t const>(),
                           matrix_ref<std::int32_t const>(), ints);
 }

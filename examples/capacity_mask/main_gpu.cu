@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// capacity_mask_gpu: as capacity_mask, but on a CUDA stream. The mask and the kernels around it are
+// captured once, as a CUDA graph, and replayed for every step: Plimsoll neither allocates nor waits
+// in between, and no number of a batch is needed on the host.
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <plimsoll/execution.hpp>
+#include <plimsoll/systems/token_drop.hpp>
+#include <stdexcept>
+#include <string>
+
+#include "arrays.hpp"
+#include "command_line.hpp"
+#include "layer.hpp"
+#include "summary.hpp"
+
+namespace {
+
+namespace example = capacity_mask_example;
+
+void check(cudaError_t code, char const* call) {
+  if (code != cudaSuccess) {
+    throw std::runtime_error(std::string(call) + ": " + cudaGetErrorString(code));
+  }
+}
+
+/// Memory of both sides, so that the host can fill and print it. An engine's is the device's alone.
+template <class T>
+struct managed_allocator {
+  using value_type = T;
+
+  managed_allocator() = default;
+  template <class U>
+  explicit managed_allocator(managed_allocator<U> const&) {}
+
+  static T* allocate(std::size_t n) {
+    void* memory = nullptr;
+    check(cudaMallocManaged(&memory, n * sizeof(T)), "cudaMallocManaged");
+    return static_cast<T*>(memory);
+  }
+  static void deallocate(T* memory, std::size_t) { static_cast<void>(cudaFree(memory)); }
+  bool operator==(managed_allocator const&) const = default;
+};
+
+__global__ void permute(example::step_ref step) { example::permute(step, blockIdx.x, threadIdx.x); }
+__global__ void run_experts(example::step_ref step) {
+  example::run_expert(step, blockIdx.x, threadIdx.x);
+}
+__global__ void combine(example::step_ref step) { example::combine(step, blockIdx.x, threadIdx.x); }
+
+/// What is enqueued while `work` runs, to be run later.
+class captured {
+ public:
+  template <class Work>
+  captured(cudaStream_t stream, Work work) {
+    check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
+          "cudaStreamBeginCapture");
+    work();
+    cudaGraph_t graph = nullptr;
+    check(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
+    check(cudaGraphInstantiate(&graph_, graph, 0), "cudaGraphInstantiate");
+    check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+  }
+  captured(captured const&) = delete;
+  captured& operator=(captured const&) = delete;
+  ~captured() { static_cast<void>(cudaGraphExecDestroy(graph_)); }
+
+  void replay(cudaStream_t stream) const {
+    check(cudaGraphLaunch(graph_, stream), "cudaGraphLaunch");
+  }
+
+ private:
+  cudaGraphExec_t graph_ = nullptr;
+};
+
+bool run_on(cudaStream_t stream, example::options const& o) {
+  auto const policy = plimsoll::gpu(stream);
+  example::step_arrays<managed_allocator> arrays(o);
+  example::step_ref const step = arrays.view();
+
+  // Once: takes all memory.
+  plimsoll::token_drop const drop(policy, example::drop_options(o, arrays.local_experts()));
+  captured const graph(stream, [&] {
+    auto const tokens = static_cast<unsigned>(o.tokens);
+    auto const experts = static_cast<unsigned>(o.experts);
+    drop.apply(step.logits, step.besides, step.kept);
+    permute<<<tokens, example::hidden, 0, stream>>>(step);
+    run_experts<<<experts, example::hidden, 0, stream>>>(step);
+    combine<<<tokens, example::hidden, 0, stream>>>(step);
+    check(cudaGetLastError(), "kernels");
+  });
+  // Every step.
+  return example::run_steps(o, policy, drop, arrays, [&] {
+    graph.replay(stream);
+    check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+  });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return example::run("capacity_mask_gpu", argc, argv, [](example::options const& o) {
+    int devices = 0;
+    check(cudaGetDeviceCount(&devices), "no GPU");
+    cudaStream_t stream = nullptr;
+    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+    bool const good = run_on(stream, o);
+    check(cudaStreamDestroy(stream), "cudaStreamDestroy");
+    return good;
+  });
+}

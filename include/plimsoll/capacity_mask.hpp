@@ -1,0 +1,485 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Which token copies stay when experts have a capacity.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/capacity_mask.hpp>
+#include <plimsoll/detail/buffer.hpp>
+#include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/report.hpp>
+#include <plimsoll/detail/scratch.hpp>
+#include <plimsoll/error.hpp>
+#include <plimsoll/execution.hpp>
+#include <plimsoll/memory.hpp>
+#include <plimsoll/top_k.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll::inline PLIMSOLL_ABI {
+
+/// What a limit is, and what stays under it. A *pair* is a token and one of its experts.
+struct capacity_options {
+  /// Experts of the layer, 1 to 65535.
+  index_t experts = 0;
+  /// Choices per token, K: the first columns of a batch.
+  index_t top_k = 0;
+  /// Columns of a batch: more than top_k where experts are offered to tokens besides their choices
+  /// (Expanded Drop); 0: top_k.
+  index_t candidates = 0;
+  /// The most tokens of a batch.
+  index_t max_tokens = 0;
+
+  /// The capacity of an expert is factor * tokens * top_k / experts, rounded, then at least
+  /// min_capacity, at most max_capacity, and at most the tokens of the batch. At least 0.
+  double factor = 1;
+  /// `[experts]`: a factor for each instead; in the policy's memory, read by the constructor.
+  vector_ref<double const> factors = {};
+  rounding round = rounding::up;
+  index_t min_capacity = 1;
+  index_t max_capacity = 0x7fffffff;
+  /// Smaller batches are not limited, and no expert is skipped in them: in a batch of a few tokens
+  /// one expert easily has all.
+  index_t min_tokens = 0;
+
+  /// 0: every expert has its own limit. Else the experts of a rank share theirs: together they keep
+  /// as many pairs as their capacities add up to.
+  index_t ranks = 0;
+  /// `[experts]`: the rank of every expert, in the policy's memory, read by the constructor; null:
+  /// experts are spread over ranks evenly and in order.
+  vector_ref<std::int32_t const> rank_of = {};
+
+  keeping keep = keeping::score;
+  /// Of `random`: the generator's key.
+  std::uint64_t seed = 0;
+  /// Priorities that tokens may have, 1 to 32768. A pair of a higher one stays before any of a
+  /// lower one.
+  index_t classes = 1;
+  /// Choices of tokens stay before all pairs that were offered besides. As the paper's algorithm 2
+  /// stands, they compete by score alone.
+  bool topk_first = true;
+  /// The most pairs that a token keeps, the best by score; 0: all.
+  index_t max_selected = 0;
+  /// The share of experts, those with the fewest choices and of equal ones the higher ids, that get
+  /// no token at all (Expert Drop); rounded down. 0 to 1.
+  double expert_drop = 0;
+
+  /// What the kept weights of a token are made to add up to.
+  normalization normalize = normalization::none;
+  /// The id that takes the place of a pair that goes; no expert's.
+  std::int32_t sentinel = -1;
+  /// Rows per expert that `offsets` counts.
+  padding pad = padding::none;
+  /// Of `to_multiple`.
+  index_t multiple = 1;
+};
+
+/// What one batch has besides ids and scores.
+struct capacity_batch {
+  /// `[tokens]`: 0 to classes - 1; null: 0 for all. To drop image tokens first, give text 1.
+  vector_ref<std::int32_t const> priorities = {};
+  /// `[tokens, candidates]`: weights to put out for the kept pairs; null: their scores.
+  matrix_ref<float const> weights = {};
+  /// Of `random`: a number for the step and the layer, and that of the batch's first token.
+  std::uint64_t stream = 0;
+  std::uint64_t first_token = 0;
+};
+
+/// What became of a batch; kept + dropped pairs are `routed`, and routed, unrouted, out_of_range
+/// and duplicates add up to the number of ids.
+struct capacity_report {
+  std::int64_t routed = 0;         ///< pairs of a token and an expert
+  std::int64_t kept = 0;           ///< of these
+  std::int64_t choices = 0;        ///< routed pairs that a token chose, without what was offered
+  std::int64_t kept_choices = 0;   ///< of these
+  std::int64_t unrouted = 0;       ///< ids of -1
+  std::int64_t out_of_range = 0;   ///< other ids that are no expert's
+  std::int64_t duplicates = 0;     ///< ids that the token has already; the first one counts
+  std::int64_t not_numbers = 0;    ///< routed pairs whose score is NaN, which rank last (by score)
+  std::int64_t unknown_class = 0;  ///< routed pairs of tokens of no class, taken for class 0
+  std::int64_t rows = 0;           ///< of all experts, padding included; 0 without `offsets`
+  /// (choices - kept_choices) / choices.
+  double dropped_fraction = 0;
+  /// The paper's equation 11: choices above the capacity before rounding and other limits, of each
+  /// expert (or of each rank), over choices.
+  double overflow_fraction = 0;
+};
+
+/// Where `capacity_mask` writes, in the policy's memory. Only counts and report are required.
+struct kept_pairs {
+  /// `[tokens, candidates]`: the ids that stay, in their places; else the sentinel. May be the
+  /// batch's own.
+  matrix_ref<std::int32_t> ids = {};
+  /// `[tokens, candidates]`: weights of pairs that stay, 0 elsewhere. May be the batch's own.
+  matrix_ref<float> weights = {};
+  /// `[tokens, candidates]`: each kept pair's number among those of its expert, from 0: choices in
+  /// the order of tokens, then what was offered besides; -1 elsewhere.
+  matrix_ref<std::int32_t> positions = {};
+  /// `[experts]`: pairs that stay.
+  vector_ref<std::int32_t> counts = {};
+  /// `[experts + 1]`: where each expert's rows begin in a buffer of all kept pairs, padding as
+  /// options.pad says; position + offset is the row of a pair.
+  vector_ref<std::int32_t> offsets = {};
+  /// `[1]`.
+  vector_ref<capacity_report> report = {};
+};
+
+namespace detail {
+
+inline void expect_capacity_options(std::string_view name, capacity_options const& o) {
+  expect_between(name, "options.experts", 1, expert_limit, o.experts, "experts");
+  expect_between(name, "options.top_k", 1, o.experts, o.top_k, "choices");
+  if (o.candidates != 0) {
+    expect_between(name, "options.candidates", o.top_k, 0x7fffffff, o.candidates, "columns");
+  }
+  index_t const width = std::max(o.candidates, o.top_k);
+  expect_between(name, "options.max_tokens", 0, 0x7fffffff / width, o.max_tokens,
+                 "tokens (below 2^31 pairs)");
+  if (!(o.factor >= 0)) {
+    fail(name, "options.factor", "at least 0", spell(o.factor));
+  }
+  expect_between(name, "options.min_capacity", 0, 0x7fffffff, o.min_capacity, "tokens");
+  expect_between(name, "options.max_capacity", o.min_capacity, 0x7fffffff, o.max_capacity,
+                 "tokens");
+  expect_between(name, "options.min_tokens", 0, std::numeric_limits<index_t>::max(), o.min_tokens,
+                 "tokens");
+  expect_between(name, "options.ranks", 0, rank_limit, o.ranks, "ranks");
+  if (o.rank_of.data != nullptr && o.ranks == 0) {
+    fail(name, "options.ranks", "the number of ranks that rank_of tells of", "0");
+  }
+  expect_between(name, "options.classes", 1, 32768, o.classes, "classes");
+  expect_between(name, "options.max_selected", 0, width, o.max_selected, "pairs");
+  if (!(o.expert_drop >= 0 && o.expert_drop <= 1)) {
+    fail(name, "options.expert_drop", "a share from 0 to 1", spell(o.expert_drop));
+  }
+  if (o.sentinel >= 0 && o.sentinel < o.experts) {
+    fail(name, "options.sentinel", "no expert's id", std::to_string(o.sentinel));
+  }
+  if (o.pad == padding::to_capacity && o.ranks > 0) {
+    fail(name, "options.pad", "no padding to a capacity that experts share", "to_capacity");
+  }
+  expect_between(name, "options.multiple", 1, 0x7fffffff, o.multiple, "rows");
+}
+
+}  // namespace detail
+
+/// @brief Bounds the tokens of every expert: keeps the best pairs, and says where the rest was.
+///
+/// Capacity-aware inference (He et al. 2025): an expert takes at most factor * tokens * top_k /
+/// experts tokens of a batch, so that no rank waits for a straggler. Limits per expert, or one for
+/// all experts of a rank; kept by score, order, reverse order or at random; classes of tokens;
+/// candidates besides a token's choices. Megatron-LM's, DeepSpeed's and Tutel's capacities are the
+/// same with other options (docs/capacity_mask.md).
+///
+/// All memory is taken in the constructor, so that `apply` can be captured in a CUDA graph. One
+/// object works on one batch at a time.
+template <execution_policy P>
+class capacity_mask {
+  static_assert(detail::can_be_kept<P>,
+                "Plimsoll: capacity_mask keeps its policy's memory; this policy's ends with the "
+                "call");
+
+ public:
+  /// @throws invalid_input for options, and for a factor or rank out of range, naming its expert
+  /// @workspace from the policy: 21 bytes per pair, 20 per expert, 4 per expert for each 512 pairs
+  ///   (8 with more candidates than top_k), and scratch memory where it does not fit shared memory
+  /// @stream synchronises
+  capacity_mask(P const& policy, capacity_options const& options)
+      : context_(detail::resolve(policy)), options_(options) {
+    detail::expect_capacity_options("capacity_mask", options);
+    options_.candidates = width();
+    read_factors(policy);
+    order_experts(policy);
+    index_t const pairs = options.max_tokens * width();
+    bytes_ = {context_, static_cast<index_t>(detail::scratch_bytes_of<std::byte>(
+                            static_cast<index_t>(memory_bytes(pairs))))};
+    pair_lists const lists = lists_for(pairs);
+    index_t scratch = 0;
+    auto const reserve = [&](index_t problems, auto const& body) {
+      scratch = std::max(scratch, detail::launch_bytes(context_, problems, body));
+    };
+    detail::count_pairs<std::int64_t> count{};
+    count.lists = lists;
+    reserve(count.problems(), count);
+    detail::gather_pairs<float> gather{};
+    gather.lists = lists;
+    reserve(gather.problems(), gather);
+    detail::select_pairs select{};
+    reserve(lists.pools, select);
+    detail::report_pairs<capacity_report> report{};
+    report.lists = lists;
+    reserve(1, report);
+    scratch_ = {context_, scratch};
+  }
+
+  /// The options, with the number of candidates filled in.
+  [[nodiscard]] capacity_options const& options() const { return options_; }
+
+  /// @brief The capacity of the experts in a batch of so many tokens, the largest where they have
+  /// factors of their own.
+  [[nodiscard]] index_t capacity(index_t tokens) const {
+    detail::capacity_rule rule = rule_for(tokens);
+    rule.factors = nullptr;
+    rule.factor = largest_factor_;
+    return rule.of(0);
+  }
+
+  /// @brief Masks one batch.
+  /// @param topk_ids `[tokens, candidates]` int32 or int64: experts, or -1; in the policy's memory
+  /// @param topk_scores `[tokens, candidates]` float, float16 or bfloat16: what `keeping::score`
+  ///   and max_selected go by, of any sign; NaN ranks last
+  /// @param batch what else there is
+  /// @param[out] kept what stays. Of equal keys the lower token comes first, in one row the earlier
+  ///   column
+  /// @throws invalid_input for shapes; what is wrong with values is counted in the report
+  /// @complexity O(pairs (candidates + digits) + ranked experts^2), with up to six 8-bit digits of
+  ///   a key, looked at where a limit is exceeded
+  /// @stream enqueues six kernels, one more each for expert_drop and max_selected; neither
+  ///   allocates nor synchronises
+  /// @determinism the same bits under every policy
+  template <detail::stored<2> Ids, score_matrix_view Scores>
+  void apply(Ids const& topk_ids, Scores const& topk_scores, capacity_batch const& batch,
+             kept_pairs const& kept) const {
+    using id = detail::normalized_value_t<Ids const, 2>;
+    static_assert(std::is_same_v<id, std::int32_t> || std::is_same_v<id, std::int64_t>,
+                  "Plimsoll: topk_ids must be int32 or int64");
+    matrix_ref<id const> const ids = detail::normalize<2>(topk_ids);
+    auto const scores = detail::normalize_scores(topk_scores);
+    expect_shapes(ids.extent(0), ids.extent(1), scores.extent(0), scores.extent(1), batch, kept);
+    enqueue(ids, scores, batch, kept);
+  }
+  template <detail::stored<2> Ids, score_matrix_view Scores>
+  void apply(Ids const& topk_ids, Scores const& topk_scores, kept_pairs const& kept) const {
+    apply(topk_ids, topk_scores, capacity_batch{}, kept);
+  }
+
+ private:
+  using context = detail::context_of<P>;
+  using pair_lists = detail::pair_lists;
+
+  [[nodiscard]] index_t width() const { return std::max(options_.candidates, options_.top_k); }
+  [[nodiscard]] index_t kinds() const { return width() > options_.top_k ? 2 : 1; }
+  [[nodiscard]] index_t columns() const {
+    return pair_lists::columns_of(options_.experts, kinds());
+  }
+  [[nodiscard]] index_t pools() const {
+    return options_.ranks > 0 ? options_.ranks : options_.experts;
+  }
+  [[nodiscard]] index_t left_out(index_t tokens) const {
+    return tokens < options_.min_tokens
+               ? 0
+               : static_cast<index_t>(
+                     detail::almost(options_.expert_drop * static_cast<double>(options_.experts)));
+  }
+
+  void read_factors(P const& policy) {
+    largest_factor_ = options_.factor;
+    if (options_.factors.data == nullptr) {
+      return;
+    }
+    detail::expect_extent("capacity_mask", "options.factors", options_.experts,
+                          options_.factors.extent(0), "experts");
+    detail::expect_extent("capacity_mask", "options.factors", 1, options_.factors.stride(0),
+                          "as stride");
+    std::vector<double> const factors = read(policy, options_.factors);
+    for (std::size_t e = 0; e < factors.size(); ++e) {
+      if (!(factors[e] >= 0)) {
+        detail::fail("capacity_mask", "options.factors", "at least 0",
+                     detail::spell(factors[e]) + " for expert " + std::to_string(e));
+      }
+    }
+    largest_factor_ = *std::max_element(factors.begin(), factors.end());
+    factors_ = {context_, factors};
+  }
+
+  /// Experts rank by rank, where a caller says which is whose.
+  void order_experts(P const& policy) {
+    if (options_.rank_of.data == nullptr) {
+      return;
+    }
+    detail::expect_extent("capacity_mask", "options.rank_of", options_.experts,
+                          options_.rank_of.extent(0), "experts");
+    detail::expect_extent("capacity_mask", "options.rank_of", 1, options_.rank_of.stride(0),
+                          "as stride");
+    std::vector<std::int32_t> const ranks = read(policy, options_.rank_of);
+    std::vector<std::int32_t> begins(static_cast<std::size_t>(options_.ranks) + 1);
+    for (std::size_t e = 0; e < ranks.size(); ++e) {
+      if (ranks[e] < 0 || ranks[e] >= options_.ranks) {
+        detail::fail("capacity_mask", "options.rank_of",
+                     "0 to " + std::to_string(options_.ranks - 1) + " as rank",
+                     std::to_string(ranks[e]) + " for expert " + std::to_string(e));
+      }
+      ++begins[static_cast<std::size_t>(ranks[e]) + 1];
+    }
+    std::partial_sum(begins.begin(), begins.end(), begins.begin());
+    std::vector<std::int32_t> next = begins;
+    std::vector<std::int32_t> places(ranks.size());
+    std::vector<std::int32_t> experts(ranks.size());
+    for (std::size_t e = 0; e < ranks.size(); ++e) {
+      places[e] = next[static_cast<std::size_t>(ranks[e])]++;
+      experts[static_cast<std::size_t>(places[e])] = static_cast<std::int32_t>(e);
+    }
+    places_ = {context_, places};
+    experts_at_ = {context_, experts};
+    pool_begins_ = {context_, begins};
+  }
+
+  [[nodiscard]] std::size_t memory_bytes(index_t pairs) const {
+    using detail::scratch_bytes_of;
+    return detail::tile_counts::bytes(pairs, columns()) +
+           scratch_bytes_of<std::int32_t>(columns() + 1) +
+           3 * scratch_bytes_of<std::int32_t>(pairs) + scratch_bytes_of<std::uint64_t>(pairs) +
+           scratch_bytes_of<std::uint8_t>(pairs) +
+           scratch_bytes_of<std::uint8_t>(options_.experts) +
+           scratch_bytes_of<std::int32_t>(options_.experts) + scratch_bytes_of<std::int32_t>(2);
+  }
+
+  [[nodiscard]] pair_lists lists_for(index_t pairs) const {
+    detail::scratch memory(bytes_.data());
+    pair_lists lists{};
+    lists.experts = options_.experts;
+    lists.width = width();
+    lists.by_width = detail::divisor(width());
+    lists.choices = options_.top_k;
+    lists.pools = pools();
+    lists.by_rank = options_.ranks > 0;
+    lists.places = places_.data();
+    lists.experts_at = experts_at_.data();
+    lists.pool_begins = pool_begins_.data();
+    lists.tiles = detail::tile_counts::in(memory, pairs, columns());
+    lists.first = memory.take<std::int32_t>(columns() + 1);
+    lists.columns = memory.take<std::int32_t>(pairs);
+    lists.listed = memory.take<std::int32_t>(pairs);
+    lists.ranks = memory.take<std::int32_t>(pairs);
+    lists.keys = memory.take<std::uint64_t>(pairs);
+    lists.kept = memory.take<std::uint8_t>(pairs);
+    lists.left_out = memory.take<std::uint8_t>(options_.experts);
+    lists.kept_choices = memory.take<std::int32_t>(options_.experts);
+    lists.odd = memory.take<std::int32_t>(2);
+    return lists;
+  }
+
+  [[nodiscard]] detail::capacity_rule rule_for(index_t tokens) const {
+    return {options_.factor,       factors_.data(),       options_.round,
+            options_.min_capacity, options_.max_capacity, tokens,
+            options_.top_k,        options_.experts,      tokens < options_.min_tokens};
+  }
+
+  void expect_shapes(index_t tokens, index_t id_columns, index_t score_rows, index_t score_columns,
+                     capacity_batch const& batch, kept_pairs const& kept) const {
+    constexpr char const* name = "capacity_mask::apply";
+    auto const expect_matrix = [&](char const* argument, auto const& matrix) {
+      if (matrix.data != nullptr) {
+        detail::expect_extent(name, argument, tokens, matrix.extent(0), "tokens");
+        detail::expect_extent(name, argument, width(), matrix.extent(1), "candidates");
+      }
+    };
+    detail::expect_between(name, "topk_ids", 0, options_.max_tokens, tokens,
+                           "tokens (options.max_tokens)");
+    detail::expect_extent(name, "topk_ids", width(), id_columns, "candidates");
+    detail::expect_extent(name, "topk_scores", tokens, score_rows, "tokens");
+    detail::expect_extent(name, "topk_scores", width(), score_columns, "candidates");
+    if (batch.priorities.data != nullptr) {
+      detail::expect_extent(name, "batch.priorities", tokens, batch.priorities.extent(0), "tokens");
+    }
+    expect_matrix("batch.weights", batch.weights);
+    expect_matrix("kept.ids", kept.ids);
+    expect_matrix("kept.weights", kept.weights);
+    expect_matrix("kept.positions", kept.positions);
+    detail::expect_extent(name, "kept.counts", options_.experts, kept.counts.extent(0), "experts");
+    detail::expect_extent(name, "kept.report", 1, kept.report.extent(0), "reports");
+    if (kept.offsets.data != nullptr) {
+      detail::expect_extent(name, "kept.offsets", options_.experts + 1, kept.offsets.extent(0),
+                            "offsets");
+      index_t rows = tokens * width();
+      if (options_.pad == padding::to_capacity) {
+        rows = capacity(tokens) * options_.experts;
+      } else if (options_.pad == padding::to_multiple) {
+        rows += (options_.multiple - 1) * options_.experts;
+      }
+      detail::expect_between(name, "kept.offsets", 0, 0x7fffffff, rows, "rows with padding");
+    }
+  }
+
+  template <class Id, class Score>
+  void enqueue(matrix_ref<Id const> ids, matrix_ref<Score const> scores,
+               capacity_batch const& batch, kept_pairs const& kept) const {
+    index_t const tokens = ids.extent(0);
+    pair_lists lists = lists_for(tokens * width());
+    index_t const experts_left_out = left_out(tokens);
+    if (experts_left_out == 0) {
+      lists.left_out = nullptr;
+    }
+    detail::capacity_rule const rule = rule_for(tokens);
+    bool const ranked = batch.priorities.data != nullptr;
+    bool const choices_first = options_.topk_first && kinds() > 1;
+    bool const cuts = options_.max_selected > 0 && options_.max_selected < width();
+
+    for (bool const scanning : {false, true}) {
+      run(detail::count_pairs<Id>{lists, ids, scanning});
+    }
+    if (experts_left_out > 0) {
+      run(detail::rank_experts{lists, experts_left_out}, options_.experts);
+    }
+    detail::gather_pairs<Score> const gather{lists,
+                                             scores,
+                                             options_.keep,
+                                             choices_first,
+                                             options_.classes,
+                                             ranked ? class_bits() : 0,
+                                             batch.priorities,
+                                             options_.seed,
+                                             batch.stream,
+                                             batch.first_token};
+    run(gather);
+    run(detail::select_pairs{lists, rule, gather.key_bits(), !cuts, kept.counts, kept.positions},
+        lists.pools);
+    run(detail::keep_pairs<Id, Score>{
+        lists, ids, scores, batch.weights, cuts ? options_.max_selected : 0, choices_first,
+        options_.normalize, options_.sentinel, kept.ids, kept.weights, kept.positions});
+    if (cuts) {
+      run(detail::number_pairs{lists, kept.counts, kept.positions}, options_.experts);
+    }
+    run(detail::report_pairs<capacity_report>{lists, rule, options_.pad, options_.multiple,
+                                              kept.counts, kept.offsets, kept.report},
+        1);
+  }
+
+  [[nodiscard]] int class_bits() const {
+    return detail::bit_width(static_cast<std::uint64_t>(options_.classes - 1));
+  }
+
+  template <class Body>
+  void run(Body const& body, index_t problems) const {
+    detail::launch(context_, problems, body, scratch_.data());
+  }
+  template <class Body>
+  void run(Body const& body) const {
+    run(body, body.problems());
+  }
+
+  context context_;
+  capacity_options options_;
+  double largest_factor_ = 0;
+  detail::buffer<double, context> factors_;
+  detail::buffer<std::int32_t, context> places_;
+  detail::buffer<std::int32_t, context> experts_at_;
+  detail::buffer<std::int32_t, context> pool_begins_;
+  detail::buffer<std::byte, context> bytes_;
+  detail::buffer<std::byte, context> scratch_;
+};
+
+template <execution_policy P>
+capacity_mask(P const&, capacity_options const&) -> capacity_mask<P>;
+
+}  // namespace plimsoll

@@ -1,0 +1,562 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Which of the pairs of tokens and experts stay when experts, or pools of them, hold so many. The
+/// steps, each a launch: `count_pairs` by expert, `rank_experts` where some are left out,
+/// `gather_pairs` into lists with keys, `select_pairs` finds every pool's threshold, `keep_pairs`
+/// writes rows, `number_pairs` positions, `report_pairs` sums.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/radix_select.hpp>
+#include <plimsoll/detail/algorithm/score_order.hpp>
+#include <plimsoll/detail/algorithm/tile_counts.hpp>
+#include <plimsoll/detail/algorithm/top_k.hpp>
+#include <plimsoll/detail/exact_math.hpp>
+#include <plimsoll/detail/scratch.hpp>
+#include <plimsoll/detail/team.hpp>
+#include <plimsoll/random.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll::inline PLIMSOLL_ABI::detail {
+
+/// The largest number that counts as x: 1.1 as a double is a little more than 1.1, which must not
+/// make a token more, and 0.29 a little less, which must not leave out an expert less.
+PLIMSOLL_HD inline double almost(double x) { return add(x, multiply(x, 0x1p-50)); }
+
+/// How many tokens an expert may have.
+struct capacity_rule {
+  double factor;
+  double const* factors;  ///< `[experts]`, or null: the same for all
+  rounding round;
+  index_t least;
+  index_t most;
+  index_t tokens;
+  index_t choices;
+  index_t experts;
+  bool unlimited;
+
+  /// The capacity before rounding.
+  [[nodiscard]] PLIMSOLL_HD double exact(index_t e) const {
+    return divide(
+        multiply(factors == nullptr ? factor : factors[e], static_cast<double>(tokens * choices)),
+        static_cast<double>(experts));
+  }
+  [[nodiscard]] PLIMSOLL_HD index_t of(index_t e) const {
+    double const x = tokens == 0 ? 0.0 : exact(e);
+    if (unlimited || !(x < static_cast<double>(tokens))) {
+      return unlimited ? tokens : clamped(tokens);
+    }
+    auto const whole = static_cast<index_t>(x);
+    return clamped(whole + (round == rounding::up && almost(static_cast<double>(whole)) < x));
+  }
+
+ private:
+  [[nodiscard]] PLIMSOLL_HD index_t clamped(index_t capacity) const {
+    return minimum{}(minimum{}(maximum{}(capacity, least), most), tokens);
+  }
+};
+
+/// The pairs of a batch, listed expert by expert: experts in the order of their pools, of each the
+/// choices of tokens first, then what was offered to it besides, both in the order of tokens.
+struct pair_lists {
+  index_t experts;
+  index_t width;  ///< pairs of a token
+  divisor by_width;
+  index_t choices;  ///< of these, the first ones are its choices
+  index_t pools;
+  bool by_rank;                     ///< a pool is the experts of a rank, else one expert
+  std::int32_t const* places;       ///< `[experts]` in the order of pools; null: as they are
+  std::int32_t const* experts_at;   ///< `[experts]`: the reverse
+  std::int32_t const* pool_begins;  ///< `[pools + 1]` places; null: spread evenly
+  tile_counts tiles;                ///< columns: for each place one or two kinds, then the rest
+  std::int32_t* first;              ///< `[columns + 1]`: where the list of a column begins
+  std::int32_t* columns;            ///< `[pairs]`
+  std::uint64_t* keys;              ///< `[pairs]`, as listed; 0 is never kept
+  std::int32_t* listed;             ///< `[pairs]`
+  std::int32_t* ranks;              ///< `[pairs]`, as listed: how many kept ones come before
+  std::uint8_t* kept;               ///< `[pairs]`
+  std::uint8_t* left_out;           ///< `[experts]` by expert drop, or null
+  std::int32_t* kept_choices;       ///< `[experts]`
+  std::int32_t* odd;                ///< `[2]`: pairs with NaN, pairs of tokens of no class
+
+  [[nodiscard]] PLIMSOLL_HD index_t pairs() const { return tiles.items; }
+  [[nodiscard]] PLIMSOLL_HD index_t kinds() const { return choices < width ? 2 : 1; }
+  /// The reverse of place * kinds + kind.
+  [[nodiscard]] PLIMSOLL_HD index_t place_of(index_t column) const {
+    return column >> static_cast<int>(choices < width);
+  }
+  [[nodiscard]] PLIMSOLL_HD bool is_choice(index_t column) const {
+    return (column & static_cast<index_t>(choices < width)) == 0;
+  }
+  /// Columns from here on are no expert's: ids of -1, other ids, ids that the token has already.
+  [[nodiscard]] PLIMSOLL_HD index_t listed_columns() const { return experts * kinds(); }
+  [[nodiscard]] PLIMSOLL_HD static index_t columns_of(index_t experts, index_t kinds) {
+    return experts * kinds + 3;
+  }
+
+  [[nodiscard]] PLIMSOLL_HD index_t place(index_t e) const {
+    return places == nullptr ? e : places[e];
+  }
+  [[nodiscard]] PLIMSOLL_HD index_t expert_at(index_t place) const {
+    return experts_at == nullptr ? place : experts_at[place];
+  }
+  [[nodiscard]] PLIMSOLL_HD index_t pool_begin(index_t pool) const {
+    if (pool_begins != nullptr) {
+      return pool_begins[pool];
+    }
+    return by_rank ? pool * experts / pools : pool;
+  }
+  /// Choices of tokens for an expert.
+  [[nodiscard]] PLIMSOLL_HD std::int32_t load(index_t e) const {
+    return tiles.totals[place(e) * kinds()];
+  }
+  [[nodiscard]] PLIMSOLL_HD index_t token_of(index_t pair) const { return by_width.quotient(pair); }
+  [[nodiscard]] PLIMSOLL_HD bool is_listed(index_t pair) const {
+    return columns[pair] < listed_columns();
+  }
+};
+
+/// Problem = tile of pairs.
+template <class Id>
+struct count_pairs {
+  using device_team = block<128>;
+
+  pair_lists lists;
+  matrix_ref<Id const> ids;  ///< `[tokens, width]`
+  bool scanning;             ///< in a second launch, problem = column
+
+  [[nodiscard]] index_t problems() const {
+    return scanning ? lists.tiles.columns : maximum{}(lists.tiles.tiles(), index_t{1});
+  }
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    return scanning ? 0 : lists.tiles.scratch_bytes();
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
+    if (scanning) {
+      lists.tiles.scan(team, problem);
+      return;
+    }
+    if (problem == 0) {
+      team.for_each(2, [this](index_t i) { lists.odd[i] = 0; });
+    }
+    lists.tiles.count(team, memory, problem, [this](index_t pair) {
+      lists.kept[pair] = 0;
+      return lists.columns[pair] = column_of(pair);
+    });
+  }
+
+ private:
+  PLIMSOLL_HD std::int32_t column_of(index_t pair) const {
+    Id const* const at = &element(ids, pair);
+    Id const id = *at;
+    if (id < 0 || id >= static_cast<Id>(lists.experts)) {
+      return static_cast<std::int32_t>(lists.listed_columns() + (id != -1));
+    }
+    index_t const step = ids.stride(1);
+    index_t const j = pair - lists.token_of(pair) * lists.width;
+    bool again = false;
+    for (index_t i = 1; i <= j; ++i) {
+      again |= at[-i * step] == id;
+    }
+    return static_cast<std::int32_t>(again ? lists.listed_columns() + 2
+                                           : lists.place(id) * lists.kinds() +
+                                                 static_cast<index_t>(j >= lists.choices));
+  }
+};
+
+/// Problem = expert: marks those with the fewest choices; of equal ones the higher id goes first.
+struct rank_experts {
+  using device_team = warp;
+
+  pair_lists lists;
+  index_t left_out;
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch, index_t e) const {
+    std::int32_t const load = lists.load(e);
+    index_t const lighter = team.count(lists.experts, [=, this](index_t other) {
+      return lists.load(other) < load || (lists.load(other) == load && other > e);
+    });
+    team.single([=, this] { lists.left_out[e] = lighter < left_out; });
+  }
+};
+
+/// Problem = tile of pairs: puts them into lists, each with a key that rises with its rank.
+template <class Score>
+struct gather_pairs {
+  using device_team = block<128>;
+
+  pair_lists lists;
+  matrix_ref<Score const> scores;  ///< `[tokens, width]`
+  keeping keep;
+  bool choices_first;
+  index_t classes;
+  int class_bits;
+  vector_ref<std::int32_t const> priorities;  ///< `[tokens]`
+  std::uint64_t seed;
+  std::uint64_t stream;
+  std::uint64_t first_token;
+
+  [[nodiscard]] index_t problems() const { return maximum{}(lists.tiles.tiles(), index_t{1}); }
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    return scratch_bytes_of<std::int32_t>(lists.tiles.columns) + lists.tiles.scratch_bytes();
+  }
+  [[nodiscard]] PLIMSOLL_HD int key_bits() const {
+    return 32 + class_bits + static_cast<int>(choices_first);
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
+    index_t const columns = lists.tiles.columns;
+    std::int32_t* const first = problem == 0 ? lists.first : memory.take<std::int32_t>(columns);
+    std::int32_t const* const totals = lists.tiles.totals;
+    std::int32_t const all = team.exclusive_scan(
+        columns, [totals](index_t c) { return totals[c]; }, first);
+    if (problem == 0) {
+      team.single([=, this] { lists.first[columns] = all; });
+    }
+    lists.tiles.visit(
+        team, memory, problem, [this](index_t pair) { return lists.columns[pair]; },
+        [=, this](index_t pair, std::int32_t column, std::int32_t earlier) {
+          if (column < lists.listed_columns()) {
+            index_t const at = first[column] + earlier;
+            lists.listed[at] = static_cast<std::int32_t>(pair);
+            lists.keys[at] = key(pair, column);
+          }
+        });
+  }
+
+ private:
+  PLIMSOLL_HD std::uint64_t key(index_t pair, index_t column) const {
+    index_t const e = lists.expert_at(lists.place_of(column));
+    std::uint64_t result = score_key(pair, e);
+    if (priorities.data != nullptr) {
+      std::int32_t c = priorities[lists.token_of(pair)];
+      if (c < 0 || c >= classes) {
+        increment(lists.odd + 1);
+        c = 0;
+      }
+      result |= static_cast<std::uint64_t>(c) << 32;
+    }
+    if (lists.left_out != nullptr && lists.left_out[e] != 0) {
+      return 0;
+    }
+    bool const is_first = choices_first && lists.is_choice(column);
+    return result | static_cast<std::uint64_t>(is_first) << (32 + class_bits);
+  }
+
+  /// Never 0.
+  PLIMSOLL_HD std::uint32_t score_key(index_t pair, index_t e) const {
+    switch (keep) {
+      case keeping::score: {
+        std::uint32_t const result = key_of(static_cast<float>(element(scores, pair)));
+        if (result == nan_key) {
+          increment(lists.odd);
+        }
+        return result;
+      }
+      case keeping::reverse_order:
+        return static_cast<std::uint32_t>(lists.token_of(pair)) + 1;
+      case keeping::random: {
+        std::uint64_t const token = first_token + static_cast<std::uint64_t>(lists.token_of(pair));
+        std::uint64_t const index =
+            token * static_cast<std::uint64_t>(lists.experts) + static_cast<std::uint64_t>(e);
+        return static_cast<std::uint32_t>(random::bits(seed, stream, index) >> 32) | 1u;
+      }
+      default:  // in order: ties decide
+        return 1;
+    }
+  }
+};
+
+/// Numbers the kept pairs of an expert in the order of its list, and counts them. `stays` tells by
+/// place in all lists.
+template <class Team, class Stays>
+PLIMSOLL_HD void number_expert(Team& team, pair_lists const& lists, index_t e, Stays stays,
+                               vector_ref<std::int32_t> counts,
+                               matrix_ref<std::int32_t> positions) {
+  index_t const column = lists.place(e) * lists.kinds();
+  index_t const begin = lists.first[column];
+  index_t const choices = lists.first[column + 1] - begin;
+  index_t const n = lists.first[column + lists.kinds()] - begin;
+  std::int32_t const* const pairs = lists.listed;
+  std::int32_t* const ranks = lists.ranks + begin;
+  std::int32_t const total = team.exclusive_scan(
+      n, [=](index_t i) { return static_cast<std::int32_t>(stays(begin + i)); }, ranks);
+  if (positions.data != nullptr) {
+    team.for_each(n, [=](index_t i) {
+      element(positions, pairs[begin + i]) = stays(begin + i) ? ranks[i] : -1;
+    });
+  }
+  std::int32_t* const kept_choices = lists.kept_choices;
+  team.single([=] {
+    counts[e] = total;
+    kept_choices[e] = choices < n ? ranks[choices] : total;
+  });
+}
+
+/// Problem = pool: keeps its best pairs, as many as its experts' capacities add up to.
+struct select_pairs {
+  using device_team = block<256>;
+
+  pair_lists lists;
+  capacity_rule rule;
+  int key_bits;
+  bool numbering;  ///< tokens cut nothing afterwards
+  vector_ref<std::int32_t> counts;
+  matrix_ref<std::int32_t> positions;
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return radix_select_bytes(); }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t pool) const {
+    index_t const from = lists.pool_begin(pool);
+    index_t const to = lists.pool_begin(pool + 1);
+    index_t const capacity = team.sum(to - from, [=, this](index_t i) {
+      index_t const e = lists.expert_at(from + i);
+      return lists.left_out != nullptr && lists.left_out[e] != 0 ? index_t{0} : rule.of(e);
+    });
+    index_t const begin = lists.first[from * lists.kinds()];
+    index_t const n = lists.first[to * lists.kinds()] - begin;
+    std::uint64_t* const keys = lists.keys + begin;
+    std::int32_t const* const pairs = lists.listed + begin;
+    radix_threshold best;
+    radix_threshold tie;
+    // Of equal keys the lower pair comes first: the lower token, then the earlier in its row.
+    auto const early = [=](index_t i) {
+      return std::uint64_t{0xffffffffu - static_cast<std::uint32_t>(pairs[i])};
+    };
+    index_t const candidates =
+        lists.left_out == nullptr ? n : team.count(n, [=](index_t i) { return keys[i] != 0; });
+    if (candidates > capacity && capacity > 0) {
+      best = radix_select(
+          team, memory, n, capacity, key_bits, [=](index_t i) { return keys[i]; },
+          [](index_t) { return true; });
+      if (!best.complete) {
+        tie = radix_select(team, memory, n, best.taken, 32, early,
+                           [=](index_t i) { return best.is_last(keys[i]); });
+      }
+    }
+    std::uint8_t* const kept = lists.kept;
+    team.for_each(n, [=](index_t i) {
+      bool const stays = capacity > 0 && keys[i] != 0 && best.has(keys[i]) &&
+                         (!best.is_last(keys[i]) || tie.has(early(i)));
+      kept[pairs[i]] = stays;
+      keys[i] = stays;
+    });
+    for (index_t i = from; numbering && i < to; ++i) {
+      number_expert(
+          team, lists, lists.expert_at(i),
+          [all = lists.keys](index_t place) { return all[place] != 0; }, counts, positions);
+    }
+  }
+};
+
+/// Problem = tile of tokens: cuts what a token may not keep, and writes its row.
+template <class Id, class Score>
+struct keep_pairs {
+  using device_team = block<128>;
+  static constexpr index_t tile = 128;
+
+  pair_lists lists;
+  matrix_ref<Id const> ids;         ///< `[tokens, width]`
+  matrix_ref<Score const> scores;   ///< the same
+  matrix_ref<float const> weights;  ///< the same, or null: scores
+  index_t max_selected;             ///< 0: as many as there are
+  bool choices_first;
+  normalization normalize;
+  std::int32_t sentinel;
+  matrix_ref<std::int32_t> kept_ids;   ///< the same, or null
+  matrix_ref<float> kept_weights;      ///< the same, or null
+  matrix_ref<std::int32_t> positions;  ///< the same, or null
+
+  [[nodiscard]] index_t problems() const { return (ids.extent(0) + tile - 1) / tile; }
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch, index_t problem) const {
+    index_t const first = problem * tile;
+    team.for_each(minimum{}(ids.extent(0) - first, tile),
+                  [=, this](index_t i) { keep(first + i); });
+  }
+
+ private:
+  PLIMSOLL_HD void keep(index_t token) const {
+    index_t const width = lists.width;
+    index_t const first = token * width;
+    std::uint8_t* const kept = lists.kept + first;
+    if (max_selected > 0) {
+      cut(token, kept);
+    }
+    // Weights first: they may take the place of scores, as ids that of ids.
+    if (kept_weights.data != nullptr && normalize == normalization::none) {
+      for (index_t j = 0; j < width; ++j) {
+        float const w = weight(token, j);
+        kept_weights(token, j) = kept[j] != 0 ? w : 0.0f;
+      }
+    } else if (kept_weights.data != nullptr) {
+      write_normalized(token, kept);
+    }
+    if (kept_ids.data != nullptr) {
+      for (index_t j = 0; j < width; ++j) {
+        auto const id = static_cast<std::int32_t>(ids(token, j));
+        kept_ids(token, j) = kept[j] != 0 ? id : sentinel;
+      }
+    }
+    if (positions.data != nullptr) {
+      for (index_t j = 0; j < width; ++j) {
+        if (!lists.is_listed(first + j)) {
+          positions(token, j) = -1;
+        }
+      }
+    }
+  }
+
+  PLIMSOLL_HD void write_normalized(index_t token, std::uint8_t const* kept) const {
+    double all = 0;
+    double stays = 0;
+    for (index_t j = 0; j < lists.width; ++j) {
+      auto const w = static_cast<double>(weight(token, j));
+      bool const is_choice = j < lists.choices && lists.is_listed(token * lists.width + j);
+      all = is_choice ? add(all, w) : all;
+      stays = kept[j] != 0 ? add(stays, w) : stays;
+    }
+    double const factor = normalize == normalization::to_sum ? all : 1.0;
+    double const divisor = stays < least_weight_sum ? least_weight_sum : stays;
+    for (index_t j = 0; j < lists.width; ++j) {
+      auto const w = static_cast<double>(weight(token, j));
+      kept_weights(token, j) =
+          kept[j] != 0 ? one_nan(static_cast<float>(divide(multiply(w, factor), divisor))) : 0.0f;
+    }
+  }
+
+  PLIMSOLL_HD float weight(index_t token, index_t j) const {
+    return weights.data != nullptr ? weights(token, j) : static_cast<float>(scores(token, j));
+  }
+
+  /// A token's best pairs by score, the earlier of equal ones; its choices first where they are.
+  PLIMSOLL_HD void cut(index_t token, std::uint8_t* kept) const {
+    auto const key = [=, this](index_t j) {
+      return static_cast<std::uint64_t>(choices_first && j < lists.choices) << 32 |
+             key_of(static_cast<float>(scores(token, j)));
+    };
+    index_t left = 0;
+    for (index_t j = 0; j < lists.width; ++j) {
+      left += kept[j];
+    }
+    for (; left > max_selected; --left) {
+      index_t worst = -1;
+      for (index_t j = 0; j < lists.width; ++j) {
+        worst = kept[j] != 0 && (worst < 0 || key(j) <= key(worst)) ? j : worst;
+      }
+      kept[worst] = 0;
+    }
+  }
+};
+
+/// Problem = expert, where tokens cut pairs after pools had selected theirs.
+struct number_pairs {
+  using device_team = block<128>;
+
+  pair_lists lists;
+  vector_ref<std::int32_t> counts;
+  matrix_ref<std::int32_t> positions;
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch, index_t e) const {
+    number_expert(
+        team, lists, e, [this](index_t place) { return lists.kept[lists.listed[place]] != 0; },
+        counts, positions);
+  }
+};
+
+/// One problem: what became of the batch, and where every expert's rows begin.
+template <class Report>
+struct report_pairs {
+  using device_team = block<128>;
+
+  pair_lists lists;
+  capacity_rule rule;
+  padding pad;
+  index_t multiple;
+  vector_ref<std::int32_t> counts;   ///< `[experts]`
+  vector_ref<std::int32_t> offsets;  ///< `[experts + 1]` or null
+  vector_ref<Report> reports;        ///< `[1]`
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    return scratch_bytes_of<std::int64_t>(lists.experts);
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t) const {
+    std::int32_t const* const totals = lists.tiles.totals;
+    index_t const listed = lists.listed_columns();
+    Report report;
+    report.routed = team.sum(listed, [=](index_t c) { return std::int64_t{totals[c]}; });
+    report.kept = team.sum(lists.experts, [this](index_t e) { return std::int64_t{counts[e]}; });
+    report.choices =
+        team.sum(lists.experts, [this](index_t e) { return std::int64_t{lists.load(e)}; });
+    report.kept_choices =
+        team.sum(lists.experts, [this](index_t e) { return std::int64_t{lists.kept_choices[e]}; });
+    report.unrouted = totals[listed];
+    report.out_of_range = totals[listed + 1];
+    report.duplicates = totals[listed + 2];
+    report.not_numbers = lists.odd[0];
+    report.unknown_class = lists.odd[1];
+    double const overflow =
+        team.sum_ordered(lists.pools, [this](index_t pool) { return over(pool); });
+    if (report.choices > 0) {
+      auto const all = static_cast<double>(report.choices);
+      report.dropped_fraction =
+          divide(static_cast<double>(report.choices - report.kept_choices), all);
+      report.overflow_fraction = divide(overflow, all);
+    }
+    if (offsets.data != nullptr) {
+      auto* const begins = memory.take<std::int64_t>(lists.experts);
+      report.rows = team.exclusive_scan(
+          lists.experts, [this](index_t e) { return rows(e); }, begins);
+      team.for_each(lists.experts + 1, [=, this](index_t e) {
+        offsets[e] = static_cast<std::int32_t>(e < lists.experts ? begins[e] : report.rows);
+      });
+    }
+    team.single([=, this] { reports[0] = report; });
+  }
+
+ private:
+  /// Choices above the capacity of a pool before it was rounded (equation 11 of the paper).
+  PLIMSOLL_HD double over(index_t pool) const {
+    std::int64_t load = 0;
+    double capacity = 0;
+    for (index_t i = lists.pool_begin(pool); i < lists.pool_begin(pool + 1); ++i) {
+      index_t const e = lists.expert_at(i);
+      load += lists.load(e);
+      capacity = rule.tokens == 0 ? 0 : add(capacity, rule.exact(e));
+    }
+    return maximum{}(add(static_cast<double>(load), -capacity), 0.0);
+  }
+
+  /// Rows of an expert in a buffer of all kept pairs.
+  PLIMSOLL_HD std::int64_t rows(index_t e) const {
+    std::int64_t const count = counts[e];
+    switch (pad) {
+      case padding::to_capacity:
+        return rule.of(e);
+      case padding::to_multiple:
+        return (count + multiple - 1) / multiple * multiple;
+      default:
+        return count;
+    }
+  }
+};
+
+}  // namespace plimsoll::inline PLIMSOLL_ABI::detail

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The threshold above which the largest keys lie, digit by digit, without sorting.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/scratch.hpp>
+#include <plimsoll/detail/team.hpp>
+#include <plimsoll/types.hpp>
+
+namespace plimsoll::inline PLIMSOLL_ABI::detail {
+
+/// The largest keys are those that `has` accepts. Where keys that are equal to the last of them
+/// did not all fit, `taken` says how many of them belong to it.
+struct radix_threshold {
+  std::uint64_t prefix = 0;
+  int shift = 64;        ///< bits below the prefix; 64: every key is accepted
+  index_t taken = 0;     ///< of the keys that are equal to `prefix`
+  bool complete = true;  ///< all of those are taken
+
+  [[nodiscard]] PLIMSOLL_HD bool has(std::uint64_t key) const {
+    return shift >= 64 || key >> shift >= prefix;
+  }
+  [[nodiscard]] PLIMSOLL_HD bool is_last(std::uint64_t key) const {
+    return shift < 64 && key >> shift == prefix;
+  }
+};
+
+inline constexpr int radix_bits = 8;
+inline constexpr index_t radix_bins = index_t{1} << radix_bits;
+
+PLIMSOLL_HD inline std::size_t radix_select_bytes() {
+  return 2 * scratch_bytes_of<std::int32_t>(radix_bins);
+}
+
+/// The threshold of the `wanted` largest of n keys, 0 < wanted <= how many are eligible.
+/// key_of(i) is below 2^bits; eligible(i) tells which ones count.
+template <class Team, class KeyOf, class Eligible>
+PLIMSOLL_HD radix_threshold radix_select(Team& team, scratch memory, index_t n, index_t wanted,
+                                         int bits, KeyOf key_of, Eligible eligible) {
+  auto* const counts = memory.take<std::int32_t>(radix_bins);
+  auto* const above = memory.take<std::int32_t>(radix_bins);
+  radix_threshold result{0, (bits + radix_bits - 1) / radix_bits * radix_bits, wanted, false};
+  while (result.shift > 0 && !result.complete) {
+    std::uint64_t const prefix = result.prefix;
+    int const shift = result.shift - radix_bits;
+    team.histogram(
+        n,
+        [=](index_t i) {
+          std::uint64_t const key = key_of(i) >> shift;
+          // With a prefix of no digits all keys are eligible, and the shift is below 64.
+          return eligible(i) && key >> radix_bits == prefix
+                     ? static_cast<std::int32_t>(key & (radix_bins - 1))
+                     : -1;
+        },
+        counts, radix_bins);
+    team.exclusive_scan(
+        radix_bins, [counts](index_t i) { return counts[radix_bins - 1 - i]; }, above);
+    index_t const wanted_here = result.taken;
+    index_t const place =
+        team.max(radix_bins, [=](index_t i) { return above[i] < wanted_here ? i : index_t{0}; });
+    index_t const digit = radix_bins - 1 - place;
+    result.taken -= above[place];
+    result.complete = result.taken == counts[digit];
+    result.prefix = prefix << radix_bits | static_cast<std::uint64_t>(digit);
+    result.shift = shift;
+  }
+  return result;
+}
+
+}  // namespace plimsoll::inline PLIMSOLL_ABI::detail

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Top-k of one token's router scores: a warp (or a host thread) for each token.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/score_order.hpp>
+#include <plimsoll/detail/exact_math.hpp>
+#include <plimsoll/detail/scratch.hpp>
+#include <plimsoll/detail/team.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll::inline PLIMSOLL_ABI::detail {
+
+/// Sums of weights below this are taken for it, so that nothing is divided by 0.
+inline constexpr double least_weight_sum = 1e-20;
+
+/// The kind of `top_k`'s options is a template argument because the public header defines it.
+template <class Score, class Options>
+struct top_k_body {
+  using device_team = warp;
+
+  matrix_ref<Score const> scores;  ///< `[tokens, experts]`
+  Options options;
+  matrix_ref<std::int32_t> ids;  ///< `[tokens, k + local experts]`
+  matrix_ref<float> weights;     ///< the same
+
+  /// Experts whose largest key is kept at hand.
+  static constexpr index_t chunk = 16;
+
+  [[nodiscard]] PLIMSOLL_HD index_t experts() const { return scores.extent(1); }
+  [[nodiscard]] PLIMSOLL_HD index_t chunks() const { return (experts() + chunk - 1) / chunk; }
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    return scratch_bytes_of<std::uint32_t>(chunks() * chunk) +
+           scratch_bytes_of<std::uint32_t>(chunks()) +
+           scratch_bytes_of<std::uint32_t>(options.groups) +
+           scratch_bytes_of<std::uint64_t>(options.k);
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t token) const {
+    auto* const keys = memory.take<std::uint32_t>(chunks() * chunk);
+    auto* const highest = memory.take<std::uint32_t>(chunks());
+    auto* const group_keys = memory.take<std::uint32_t>(options.groups);
+    auto* const best = memory.take<std::uint64_t>(options.k);
+    softmax_row const row = softmax_of(team, token);
+    fill(team, row, token, keys);
+    if (options.groups > 1) {
+      mask_groups(team, keys, group_keys);
+    }
+    choose(team, keys, highest, best);
+    team.for_each(options.k, [=, this](index_t j) { ids(token, j) = index_in(best[j]); });
+    double sum = 1;
+    if (options.normalize != normalization::none) {
+      sum = team.sum_ordered(options.k,
+                             [=, this](index_t j) { return score(row, token, ids(token, j)); });
+      sum = maximum{}(sum, least_weight_sum);
+    }
+    auto const weight = [=, this](index_t e) {
+      return one_nan(
+          static_cast<float>(multiply(divide(score(row, token, e), sum), options.scale)));
+    };
+    team.for_each(options.k, [=, this](index_t j) { weights(token, j) = weight(ids(token, j)); });
+    team.for_each(ids.extent(1) - options.k, [=, this](index_t i) {
+      std::int32_t const e = local_expert(token, i);
+      ids(token, options.k + i) = e;
+      weights(token, options.k + i) = e >= 0 && e < experts() ? weight(e) : 0.0f;
+    });
+  }
+
+ private:
+  /// What turns a token's logits into a softmax.
+  struct softmax_row {
+    float highest = 0;
+    double sum = 1;
+  };
+
+  [[nodiscard]] PLIMSOLL_HD float input(index_t token, index_t e) const {
+    return static_cast<float>(scores(token, e));
+  }
+
+  /// e^(logit - highest), 0 far below; NaN where a logit is NaN, or the highest.
+  [[nodiscard]] PLIMSOLL_HD double exponential(softmax_row const& row, index_t token,
+                                               index_t e) const {
+    double const below =
+        add(static_cast<double>(input(token, e)), -static_cast<double>(row.highest));
+    return below < -700 ? 0.0 : exp(below);
+  }
+
+  template <class Team>
+  PLIMSOLL_HD softmax_row softmax_of(Team& team, index_t token) const {
+    softmax_row row;
+    if (options.function == score_function::softmax) {
+      row.highest = team.max(experts(), [=, this](index_t e) {
+        float const x = input(token, e);
+        return x == x ? x : lowest<float>;
+      });
+      row.sum = team.sum_ordered(experts(), [=, this](index_t e) {
+        double const x = exponential(row, token, e);
+        return x == x ? x : 0.0;
+      });
+    }
+    return row;
+  }
+
+  [[nodiscard]] PLIMSOLL_HD double score(softmax_row const& row, index_t token, index_t e) const {
+    switch (options.function) {
+      case score_function::softmax:
+        return divide(exponential(row, token, e), row.sum);
+      case score_function::sigmoid:
+        return divide(1.0, add(1.0, exp(-static_cast<double>(input(token, e)))));
+      default:
+        return static_cast<double>(input(token, e));
+    }
+  }
+
+  /// What experts are chosen by. Logits rank as their scores do, so only sums need the scores.
+  template <class Team>
+  PLIMSOLL_HD void fill(Team& team, softmax_row const& row, index_t token,
+                        std::uint32_t* keys) const {
+    Score const* const inputs = &scores(token, 0);
+    index_t const step = scores.stride(1);
+    float const* const bias = options.bias.data;
+    if (bias != nullptr || (options.groups > 1 && options.best_of_group > 1)) {
+      team.for_each(experts(), [=, this](index_t e) {
+        auto const x = static_cast<float>(score(row, token, e));
+        keys[e] = key_of(bias != nullptr ? add(x, options.bias[e]) : x);
+      });
+    } else if (step == 1) {
+      team.for_each(experts(), [=](index_t e) { keys[e] = key_of(static_cast<float>(inputs[e])); });
+    } else {
+      team.for_each(experts(),
+                    [=](index_t e) { keys[e] = key_of(static_cast<float>(inputs[e * step])); });
+    }
+  }
+
+  /// Leaves out the experts of all but the best groups.
+  template <class Team>
+  PLIMSOLL_HD void mask_groups(Team& team, std::uint32_t* keys, std::uint32_t* group_keys) const {
+    index_t const size = experts() / options.groups;
+    team.for_each(options.groups, [=, this](index_t g) {
+      std::uint64_t last = ~std::uint64_t{0};
+      float sum = 0;
+      for (index_t i = 0; i < options.best_of_group; ++i) {
+        std::uint64_t next = 0;
+        for (index_t e = g * size; e < (g + 1) * size; ++e) {
+          std::uint64_t const packed = with_index(keys[e], e);
+          next = packed < last ? maximum{}(next, packed) : next;
+        }
+        float const x = score_of(static_cast<std::uint32_t>(next >> 32));
+        sum = i == 0 ? x : add(sum, x);
+        last = next;
+      }
+      group_keys[g] = key_of(sum);
+    });
+    team.for_each(experts(), [=, this](index_t e) {
+      index_t const own = e / size;
+      index_t better = 0;
+      for (index_t g = 0; g < options.groups; ++g) {
+        better += with_index(group_keys[g], g) > with_index(group_keys[own], own);
+      }
+      if (better >= options.kept_groups) {
+        keys[e] = 0;
+      }
+    });
+  }
+
+  /// The k best keys with their experts, in falling order.
+  template <class Team>
+  PLIMSOLL_HD void choose(Team& team, std::uint32_t* keys, std::uint32_t* highest,
+                          std::uint64_t* best) const {
+    index_t const n = experts();
+    if constexpr (Team::is_serial) {
+      // A search through all keys for each choice takes several times as long.
+      for (index_t e = n; e < chunks() * chunk; ++e) {
+        keys[e] = 0;
+      }
+      for (index_t c = 0; c < chunks(); ++c) {
+        highest[c] = highest_of(keys + c * chunk);
+      }
+      for (index_t j = 0; j < options.k; ++j) {
+        index_t c = 0;
+        for (index_t other = 1; other < chunks(); ++other) {
+          c = highest[other] > highest[c] ? other : c;
+        }
+        index_t e = c * chunk;
+        while (keys[e] != highest[c]) {
+          ++e;
+        }
+        best[j] = with_index(keys[e], e);
+        keys[e] = 0;
+        highest[c] = highest_of(keys + c * chunk);
+      }
+    } else {
+      for (index_t j = 0; j < options.k; ++j) {
+        std::uint64_t const top = team.max(n, [keys](index_t e) { return with_index(keys[e], e); });
+        team.single([=] {
+          best[j] = top;
+          keys[index_in(top)] = 0;
+        });
+      }
+    }
+  }
+
+  /// Of signed numbers, which all processors compare several of at once.
+  PLIMSOLL_HD static std::uint32_t highest_of(std::uint32_t const* keys) {
+    constexpr std::uint32_t sign = 0x80000000u;
+    auto result = static_cast<std::int32_t>(sign);
+    for (index_t i = 0; i < chunk; ++i) {
+      auto const key = static_cast<std::int32_t>(keys[i] ^ sign);
+      result = key > result ? key : result;
+    }
+    return static_cast<std::uint32_t>(result) ^ sign;
+  }
+
+  /// What stands in place `i` behind the choices of a token: -1 for an expert that is there
+  /// already, -2 where no list is.
+  [[nodiscard]] PLIMSOLL_HD std::int32_t local_expert(index_t token, index_t i) const {
+    std::int32_t const home = options.homes.data != nullptr ? options.homes[token] : 0;
+    if (home < 0 || home >= options.local_experts.extent(0)) {
+      return -2;
+    }
+    std::int32_t const e = options.local_experts(home, i);
+    bool twice = false;
+    for (index_t j = 0; j < options.k; ++j) {
+      twice = twice || ids(token, j) == e;
+    }
+    for (index_t j = 0; j < i; ++j) {
+      twice = twice || options.local_experts(home, j) == e;
+    }
+    return twice ? -1 : e;
+  }
+};
+
+}  // namespace plimsoll::inline PLIMSOLL_ABI::detail

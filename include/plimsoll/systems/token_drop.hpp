@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Token Drop and Expanded Drop: from router logits to the pairs that stay.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <plimsoll/capacity_mask.hpp>
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/topology.hpp>
+#include <plimsoll/detail/buffer.hpp>
+#include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/error.hpp>
+#include <plimsoll/execution.hpp>
+#include <plimsoll/memory.hpp>
+#include <plimsoll/top_k.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll::inline PLIMSOLL_ABI {
+
+struct token_drop_options {
+  /// What makes scores of logits.
+  score_function function = score_function::softmax;
+  /// How tokens choose, but for the function; with local_experts, Expanded Drop instead of Token
+  /// Drop. homes belong to a batch, not here.
+  top_k_options route = {};
+  /// What stays: experts, max_tokens and the factor are to be set; top_k and candidates follow from
+  /// `route`.
+  capacity_options limit = {};
+};
+
+/// @brief The options with which `token_drop` does what the paper's pseudo-code does: capacities
+/// are rounded down and may be 0, and a token's choices compete with what is offered besides by
+/// score alone.
+///
+/// By the paper's text, what is offered besides changes nothing at experts that overflow by choices
+/// alone; `topk_first`, the default, sees to that.
+inline capacity_options literal_token_drop(capacity_options limit) {
+  limit.round = rounding::down;
+  limit.min_capacity = 0;
+  limit.topk_first = false;
+  return limit;
+}
+
+/// What one batch has besides logits.
+struct token_drop_batch {
+  /// `[tokens]`: the row of route.local_experts for every token; null: row 0 for all.
+  vector_ref<std::int32_t const> homes = {};
+  /// As in `capacity_batch`.
+  vector_ref<std::int32_t const> priorities = {};
+  std::uint64_t stream = 0;
+  std::uint64_t first_token = 0;
+};
+
+/// @brief Capacity-aware inference (He et al. 2025): `top_k`, then `capacity_mask`.
+///
+/// Token Drop bounds each expert's tokens to factor times the mean, or with limit.ranks those of
+/// each rank's experts together, keeping those with the highest scores. Expanded Drop also offers
+/// every token the experts of its own rank, which costs no traffic, so that experts with little
+/// load take up what others drop.
+///
+/// All memory is taken in the constructor, so that `apply` can be captured in a CUDA graph. One
+/// object works on one batch at a time.
+template <execution_policy P>
+class token_drop {
+ public:
+  /// @throws invalid_input as `top_k` and `capacity_mask`, and for local ids that are neither -1
+  ///   nor an expert's
+  /// @workspace from the policy: that of `capacity_mask`, 8 bytes per pair, and `top_k`'s where it
+  ///   does not fit shared memory
+  /// @stream synchronises
+  token_drop(P const& policy, token_drop_options const& options)
+      : context_(detail::resolve(policy)),
+        route_(route_of(options)),
+        mask_(policy, limit_of(policy, options)) {
+    index_t const tokens = options.limit.max_tokens;
+    ids_ = {context_, tokens * width()};
+    weights_ = {context_, tokens * width()};
+    scratch_ = {context_, detail::launch_bytes(
+                              context_, tokens,
+                              detail::top_k_body<float, top_k_options>{
+                                  {nullptr, tokens, options.limit.experts}, route_, {}, {}})};
+  }
+
+  /// @brief Routes and masks one batch.
+  /// @param logits `[tokens, experts]` float, float16 or bfloat16, in the policy's memory
+  /// @param[out] kept what stays, `[tokens, k + local experts]`
+  /// @throws invalid_input for shapes; what is wrong with values is counted in the report
+  /// @complexity that of `top_k` and `capacity_mask::apply`
+  /// @stream enqueues one kernel more than `capacity_mask::apply`; neither allocates nor
+  ///   synchronises
+  /// @determinism the same bits under every policy
+  template <score_matrix_view Logits>
+  void apply(Logits const& logits, token_drop_batch const& batch, kept_pairs const& kept) const {
+    auto const scores = detail::normalize_scores(logits);
+    detail::expect_between("token_drop::apply", "logits", 0, max_tokens(), scores.extent(0),
+                           "tokens (limit.max_tokens)");
+    detail::expect_extent("token_drop::apply", "logits", mask_.options().experts, scores.extent(1),
+                          "experts");
+    top_k_options route = route_;
+    route.homes = batch.homes;
+    matrix_ref<std::int32_t> const ids(ids_.data(), scores.extent(0), width());
+    matrix_ref<float> const weights(weights_.data(), scores.extent(0), width());
+    detail::enqueue_top_k("token_drop::apply",
+                          detail::prepared_context<context>{context_, scratch_.data()}, scores,
+                          route, ids, weights);
+    mask_.apply(
+        ids, weights,
+        {.priorities = batch.priorities, .stream = batch.stream, .first_token = batch.first_token},
+        kept);
+  }
+  template <score_matrix_view Logits>
+  void apply(Logits const& logits, kept_pairs const& kept) const {
+    apply(logits, token_drop_batch{}, kept);
+  }
+
+  /// Columns of a row: choices, then what is offered besides.
+  [[nodiscard]] index_t width() const { return mask_.options().candidates; }
+  /// As `capacity_mask::capacity`.
+  [[nodiscard]] index_t capacity(index_t tokens) const { return mask_.capacity(tokens); }
+  /// What the last batch was routed to before the mask, in the policy's memory.
+  [[nodiscard]] matrix_ref<std::int32_t const> routed_ids(index_t tokens) const {
+    return {ids_.data(), tokens, width()};
+  }
+
+ private:
+  static constexpr char const* name = "token_drop";
+  using context = detail::context_of<P>;
+
+  [[nodiscard]] index_t max_tokens() const { return mask_.options().max_tokens; }
+
+  static top_k_options route_of(token_drop_options const& options) {
+    top_k_options route = options.route;
+    if (route.function != score_function::none && route.function != options.function) {
+      constexpr char const* names[] = {"none", "softmax", "sigmoid"};
+      detail::fail(name, "options.route.function", "none, beside options.function",
+                   names[static_cast<int>(route.function)]);
+    }
+    if (route.homes.data != nullptr) {
+      detail::fail(name, "options.route.homes", "none, beside those of batches",
+                   std::to_string(route.homes.extent(0)) + " tokens");
+    }
+    route.function = options.function;
+    return route;
+  }
+
+  static capacity_options limit_of(P const& policy, token_drop_options const& options) {
+    capacity_options limit = options.limit;
+    detail::expect_top_k(name, options.route, limit.experts);
+    limit.top_k = options.route.k;
+    limit.candidates = limit.top_k;
+    matrix_ref<std::int32_t const> const& local = options.route.local_experts;
+    if (local.data != nullptr) {
+      limit.candidates += local.extent(1);
+      for (index_t home = 0; home < local.extent(0); ++home) {
+        for (std::int32_t const e : read(policy, detail::row_of(local, home))) {
+          if (e < -1 || e >= limit.experts) {
+            detail::fail(name, "options.route.local_experts", "-1 or an expert",
+                         std::to_string(e) + " for home " + std::to_string(home));
+          }
+        }
+      }
+    }
+    return limit;
+  }
+
+  context context_;
+  top_k_options route_;
+  capacity_mask<P> mask_;
+  detail::buffer<std::int32_t, context> ids_;
+  detail::buffer<float, context> weights_;
+  detail::buffer<std::byte, context> scratch_;
+};
+
+template <execution_policy P>
+token_drop(P const&, token_drop_options const&) -> token_drop<P>;
+
+}  // namespace plimsoll

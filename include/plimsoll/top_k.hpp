@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The experts that every token chooses.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/top_k.hpp>
+#include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/report.hpp>
+#include <plimsoll/error.hpp>
+#include <plimsoll/execution.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+// CUDA's types, which need not be complete to be pointed to.
+struct __half;
+struct __nv_bfloat16;
+
+namespace plimsoll::inline PLIMSOLL_ABI {
+
+struct top_k_options {
+  /// Experts per token, 1 to experts.
+  index_t k = 0;
+  score_function function = score_function::none;
+  /// `[experts]`: added to scores for the choice alone (DeepSeek-V3's balancing without auxiliary
+  /// loss); in the policy's memory, or null.
+  vector_ref<float const> bias = {};
+  /// Group-limited choice: of `groups` equal groups of experts, which must divide them, only the
+  /// best `kept_groups` are open to a token; a group's score is the sum of its `best_of_group` best
+  /// (2 in DeepSeek-V3, 1 in DeepSeek-V2).
+  index_t groups = 1;
+  index_t kept_groups = 1;
+  index_t best_of_group = 2;
+  /// Of the weights: none or to_one.
+  normalization normalize = normalization::none;
+  /// Weights are multiplied by this, 2^-64 to 2^64.
+  double scale = 1;
+  /// `[homes, m]`: experts that are put behind a token's choices as further candidates (Expanded
+  /// Drop), -1 for none; in the policy's memory, or null.
+  matrix_ref<std::int32_t const> local_experts = {};
+  /// `[tokens]`: the row of local_experts for every token; null: row 0 for all.
+  vector_ref<std::int32_t const> homes = {};
+};
+
+namespace detail {
+
+/// Element types of scores.
+template <class T>
+struct score_storage {};
+template <>
+struct score_storage<float> {
+  using type = float;
+};
+template <>
+struct score_storage<float16> {
+  using type = float16;
+};
+template <>
+struct score_storage<bfloat16> {
+  using type = bfloat16;
+};
+template <>
+struct score_storage<__half> {
+  using type = float16;
+};
+template <>
+struct score_storage<__nv_bfloat16> {
+  using type = bfloat16;
+};
+
+template <class T>
+concept score_value = requires { typename score_storage<T>::type; };
+
+/// A view of scores, CUDA's types taken for ours.
+template <class M>
+auto normalize_scores(M const& scores) {
+  auto const view = normalize<2>(scores);
+  using storage = typename score_storage<normalized_value_t<M const, 2>>::type;
+  matrix_ref<storage const> result;
+  result.data = reinterpret_cast<storage const*>(view.data);
+  for (int d = 0; d < 2; ++d) {
+    result.extents[d] = view.extents[d];
+    result.strides[d] = view.strides[d];
+  }
+  return result;
+}
+
+/// Checks of everything but the shapes of a batch.
+inline void expect_top_k(std::string_view name, top_k_options const& options, index_t experts) {
+  expect_between(name, "scores", 1, expert_limit, experts, "experts");
+  expect_between(name, "options.k", 1, experts, options.k, "experts");
+  expect_between(name, "options.groups", 1, experts, options.groups, "groups");
+  if (experts % options.groups != 0) {
+    fail(name, "options.groups", "a divisor of " + std::to_string(experts) + " experts",
+         std::to_string(options.groups));
+  }
+  index_t const size = experts / options.groups;
+  expect_between(name, "options.kept_groups", (options.k + size - 1) / size, options.groups,
+                 options.kept_groups, "groups");
+  if (options.groups > 1) {
+    expect_between(name, "options.best_of_group", 1, size, options.best_of_group, "experts");
+  }
+  if (options.normalize == normalization::to_sum) {
+    fail(name, "options.normalize", "none or to_one", "to_sum");
+  }
+  if (!(options.scale >= 0x1p-64 && options.scale <= 0x1p64)) {
+    fail(name, "options.scale", "a number from 2^-64 to 2^64", spell(options.scale));
+  }
+  if (options.bias.data != nullptr) {
+    expect_extent(name, "options.bias", experts, options.bias.extent(0), "experts");
+  }
+}
+
+template <class Context, class Score>
+void enqueue_top_k(std::string_view name, Context const& context, matrix_ref<Score const> scores,
+                   top_k_options const& options, matrix_ref<std::int32_t> ids,
+                   matrix_ref<float> weights) {
+  expect_top_k(name, options, scores.extent(1));
+  index_t const tokens = scores.extent(0);
+  index_t const width =
+      options.k + (options.local_experts.data != nullptr ? options.local_experts.extent(1) : 0);
+  expect_between(name, "scores", 0, 0x7fffffff / width, tokens, "tokens (below 2^31 candidates)");
+  if (options.homes.data != nullptr) {
+    expect_extent(name, "options.homes", tokens, options.homes.extent(0), "tokens");
+  }
+  expect_extent(name, "topk_ids", tokens, ids.extent(0), "tokens");
+  expect_extent(name, "topk_ids", width, ids.extent(1), "candidates");
+  expect_extent(name, "topk_weights", tokens, weights.extent(0), "tokens");
+  expect_extent(name, "topk_weights", width, weights.extent(1), "candidates");
+  launch(context, tokens, top_k_body<Score, top_k_options>{scores, options, ids, weights});
+}
+
+}  // namespace detail
+
+/// Scores or logits of a router: float, float16 or bfloat16, with a CUDA compiler also `__half`
+/// and `__nv_bfloat16`.
+template <class M>
+concept score_matrix_view =
+    detail::stored<M, 2> && detail::score_value<detail::normalized_value_t<M const, 2>>;
+
+/// @brief The k best experts of every token, best first, and their weights.
+///
+/// Experts are chosen by score plus bias, in float. Without a bias, and where groups add no scores
+/// up, they are chosen by the router's outputs themselves, which softmax and sigmoid leave in
+/// order. Of equal ones the lower id comes first. NaN ranks below every number: an expert with it
+/// is chosen only where numbers do not suffice. Weights are scores without bias, in double, rounded
+/// once to float; that of a NaN is NaN. With `to_one` they are meant to be at least 0: their sum
+/// counts as 1e-20 where it is below that.
+///
+/// @param scores `[tokens, experts]` of `score_matrix_view`, 1 to 65535 experts, in the policy's
+///   memory
+/// @param[out] topk_ids `[tokens, k + m]` int32: the choices, then the token's m local experts (if
+///   any), where -1 stands for one that was chosen already or is listed twice. A local id that is
+///   no expert is passed on as it is, -2 for a home without a list: `capacity_mask` counts both
+/// @param[out] topk_weights `[tokens, k + m]` float, 0 beside what is no expert
+/// @throws invalid_input for shapes and options
+/// @complexity on the host O(experts + k (experts / 16 + 16)) per token; on a device k passes of a
+///   warp; with softmax one exponential per expert more
+/// @workspace 4.25 bytes per expert, 4 per group and 8 per choice for each token in flight, in
+/// shared memory where
+///   that is below 47 KiB
+/// @stream enqueues one kernel, does not synchronise
+/// @determinism the same bits under every policy
+///
+/// Group-limited choice as DeepSeek-V2 and V3; experts outside the kept groups are never chosen,
+/// whatever the sign of their scores.
+template <execution_policy P, score_matrix_view Scores, output_of<std::int32_t, 2> Ids,
+          output_of<float, 2> Weights>
+void top_k(P const& policy, Scores const& scores, top_k_options const& options, Ids&& topk_ids,
+           Weights&& topk_weights) {
+  detail::enqueue_top_k("top_k", detail::resolve(policy), detail::normalize_scores(scores), options,
+                        detail::normalize<2>(topk_ids), detail::normalize<2>(topk_weights));
+}
+
+}  // namespace plimsoll
