@@ -22,6 +22,7 @@
 #include "support/generators.hpp"
 #include "support/hash.hpp"
 #include "support/policies.hpp"
+#include "support/refusal.hpp"
 
 namespace plimsoll_test {
 
@@ -978,19 +979,6 @@ inline std::vector<refused_shapes> wrong_shapes() {
   with("kept.report: expected 1 reports, got 2").report = 2;
   with("kept.report: expected 1 reports, got 0").report = 0;
   return all;
-}
-
-inline void check_message(std::string const& got, std::string const& expected) {
-  CHECK(got == expected);
-}
-template <class Call>
-std::string refusal_of(Call&& call) {
-  try {
-    call();
-  } catch (plimsoll::invalid_input const& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 TEST_CASE_TEMPLATE("capacity_mask: what it refuses", P, PLIMSOLL_POLICIES) {

@@ -644,13 +644,8 @@ TEST_CASE("capacity_mask: the last bits of a factor decide nothing") {
 TEST_CASE("capacity_mask: views with gaps of what the constructor reads") {
   reals const factors(4, 1.0);
   ints const ranks(4, 0);
-  auto const refused = [](capacity_options const& o) -> std::string {
-    try {
-      plimsoll::capacity_mask const mask(plimsoll::seq, o);
-    } catch (plimsoll::invalid_input const& error) {
-      return error.what();
-    }
-    return "";
+  auto const refused = [](capacity_options const& o) {
+    return refusal_of([&] { plimsoll::capacity_mask const mask(plimsoll::seq, o); });
   };
   capacity_options o{.experts = 2, .top_k = 1, .ranks = 1};
   o.factors = {factors.data(), 2};

@@ -15,6 +15,7 @@
 #include "support/generators.hpp"
 #include "support/hash.hpp"
 #include "support/policies.hpp"
+#include "support/refusal.hpp"
 
 namespace plimsoll_test {
 
@@ -113,16 +114,6 @@ struct lplb_case {
 inline std::vector<std::int64_t> numbers_in(std::vector<dispatch_counters> const& all) {
   dispatch_counters const& c = all.at(0);
   return {c.routed, c.beyond_quota, c.homeless, c.unrouted, c.out_of_range};
-}
-
-template <class Call>
-std::string refusal_of(Call&& call) {
-  try {
-    call();
-  } catch (plimsoll::invalid_input const& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 TEST_CASE_TEMPLATE("lplb: plans as minmax_lp and quota do", P, PLIMSOLL_POLICIES) {

@@ -17,6 +17,7 @@
 #include "support/generators.hpp"
 #include "support/hash.hpp"
 #include "support/policies.hpp"
+#include "support/refusal.hpp"
 
 namespace plimsoll_test {
 
@@ -453,19 +454,6 @@ inline std::vector<refused_drop> refusals() {
       "-1")
       .options.limit.max_tokens = -1;
   return all;
-}
-
-inline void check_message(std::string const& got, std::string const& expected) {
-  CHECK(got == expected);
-}
-template <class Call>
-std::string refusal_of(Call&& call) {
-  try {
-    call();
-  } catch (plimsoll::invalid_input const& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 TEST_CASE_TEMPLATE("token_drop: what it refuses", P, PLIMSOLL_POLICIES) {

@@ -41,47 +41,25 @@ add_custom_command(TARGET update_tables POST_BUILD VERBATIM
   COMMAND ${PLIMSOLL_BASH} ${tables}/page --update ${docs}/performance.md ${make_table})
 add_dependencies(update_tables performance)
 
-# --- quality --------------------------------------------------------------------------------------
-add_executable(quality ${tables}/quality/main.cpp)
-target_link_libraries(quality PRIVATE plimsoll_dev)
-set(make_table $<TARGET_FILE:quality> ${docs}/quality.md)
-plimsoll_add_table_test(quality
-  COMMAND ${tables}/page --check ${docs}/quality.md ${make_table})
-add_custom_command(TARGET update_tables POST_BUILD VERBATIM
-  COMMAND ${PLIMSOLL_BASH} ${tables}/page --update ${docs}/quality.md ${make_table})
-add_dependencies(update_tables quality)
+# --- what programs compute ------------------------------------------------------------------------
+# plimsoll_add_table(<name> <page>): the program tables/<name>, told the page, prints its tables.
+function(plimsoll_add_table name page)
+  add_executable(${name} ${tables}/${name}/main.cpp)
+  target_link_libraries(${name} PRIVATE plimsoll_dev)
+  set(make_table $<TARGET_FILE:${name}> ${docs}/${page})
+  plimsoll_add_table_test(${name}
+    COMMAND ${tables}/page --check ${docs}/${page} ${make_table})
+  add_custom_command(TARGET update_tables POST_BUILD VERBATIM
+    COMMAND ${PLIMSOLL_BASH} ${tables}/page --update ${docs}/${page} ${make_table})
+  add_dependencies(update_tables ${name})
+endfunction()
 
-# --- replicas -------------------------------------------------------------------------------------
-add_executable(replicas ${tables}/replicas/main.cpp)
-target_link_libraries(replicas PRIVATE plimsoll_dev)
-set(make_table $<TARGET_FILE:replicas> ${docs}/craft.md)
-plimsoll_add_table_test(replicas
-  COMMAND ${tables}/page --check ${docs}/craft.md ${make_table})
-add_custom_command(TARGET update_tables POST_BUILD VERBATIM
-  COMMAND ${PLIMSOLL_BASH} ${tables}/page --update ${docs}/craft.md ${make_table})
-add_dependencies(update_tables replicas)
-
-# --- splits ---------------------------------------------------------------------------------------
-add_executable(splits ${tables}/splits/main.cpp)
-target_link_libraries(splits PRIVATE plimsoll_dev)
+plimsoll_add_table(quality quality.md)
+plimsoll_add_table(replicas craft.md)
+plimsoll_add_table(splits minmax_lp.md)
 # Single precision shows whether products and sums are rounded apart.
 target_compile_options(splits PRIVATE -ffp-contract=off)
-set(make_table $<TARGET_FILE:splits> ${docs}/minmax_lp.md)
-plimsoll_add_table_test(splits
-  COMMAND ${tables}/page --check ${docs}/minmax_lp.md ${make_table})
-add_custom_command(TARGET update_tables POST_BUILD VERBATIM
-  COMMAND ${PLIMSOLL_BASH} ${tables}/page --update ${docs}/minmax_lp.md ${make_table})
-add_dependencies(update_tables splits)
-
-# --- dropped tokens -------------------------------------------------------------------------------
-add_executable(dropped_tokens ${tables}/dropped_tokens/main.cpp)
-target_link_libraries(dropped_tokens PRIVATE plimsoll_dev)
-set(make_table $<TARGET_FILE:dropped_tokens> ${docs}/token_drop.md)
-plimsoll_add_table_test(dropped_tokens
-  COMMAND ${tables}/page --check ${docs}/token_drop.md ${make_table})
-add_custom_command(TARGET update_tables POST_BUILD VERBATIM
-  COMMAND ${PLIMSOLL_BASH} ${tables}/page --update ${docs}/token_drop.md ${make_table})
-add_dependencies(update_tables dropped_tokens)
+plimsoll_add_table(dropped_tokens token_drop.md)
 
 # --- support matrix -------------------------------------------------------------------------------
 # A row is a header with a typed test, unless all primitives stand on it; systems come last.

@@ -50,38 +50,21 @@ struct top_k_options {
 
 namespace detail {
 
-/// Element types of scores.
+/// What scores of type `T` are stored as: CUDA's types as ours.
 template <class T>
-struct score_storage {};
-template <>
-struct score_storage<float> {
-  using type = float;
-};
-template <>
-struct score_storage<float16> {
-  using type = float16;
-};
-template <>
-struct score_storage<bfloat16> {
-  using type = bfloat16;
-};
-template <>
-struct score_storage<__half> {
-  using type = float16;
-};
-template <>
-struct score_storage<__nv_bfloat16> {
-  using type = bfloat16;
-};
+using score_storage =
+    std::conditional_t<std::same_as<T, __half>, float16,
+                       std::conditional_t<std::same_as<T, __nv_bfloat16>, bfloat16, T>>;
 
 template <class T>
-concept score_value = requires { typename score_storage<T>::type; };
+concept score_value =
+    std::same_as<score_storage<T>, float> || std::same_as<score_storage<T>, float16> ||
+    std::same_as<score_storage<T>, bfloat16>;
 
-/// A view of scores, CUDA's types taken for ours.
 template <class M>
 auto normalize_scores(M const& scores) {
   auto const view = normalize<2>(scores);
-  using storage = typename score_storage<normalized_value_t<M const, 2>>::type;
+  using storage = score_storage<normalized_value_t<M const, 2>>;
   matrix_ref<storage const> result;
   result.data = reinterpret_cast<storage const*>(view.data);
   for (int d = 0; d < 2; ++d) {

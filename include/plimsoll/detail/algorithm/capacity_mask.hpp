@@ -83,7 +83,6 @@ struct pair_lists {
   std::int32_t* kept_choices;       ///< `[experts]`
   std::int32_t* odd;                ///< `[2]`: pairs with NaN, pairs of tokens of no class
 
-  [[nodiscard]] PLIMSOLL_HD index_t pairs() const { return tiles.items; }
   [[nodiscard]] PLIMSOLL_HD index_t kinds() const { return choices < width ? 2 : 1; }
   /// The reverse of place * kinds + kind.
   [[nodiscard]] PLIMSOLL_HD index_t place_of(index_t column) const {
