@@ -108,7 +108,10 @@ def check(folder, device):
 
     logits = torch.from_numpy(load("logits")).to(device)
     k = load("topk_ids").shape[1]
-    columns = json.loads((folder / "case.json").read_text())["params"]["columns"]
+    local_ids = load("local_ids")
+    rules = ("score", "order", "reverse", "device")
+    columns = [f"td_{rule}" for rule in rules]
+    columns += [f"ed_{rule}_h{home}" for rule in rules for home in range(len(local_ids))]
     counts, offsets, stored = load("kept_count"), load("kept_offsets"), load("kept_stored")
     masks = 0
     wrong = []
@@ -118,7 +121,7 @@ def check(folder, device):
             continue  # kept in another order, or by rank
         local = None
         if system == "ed":
-            local = torch.from_numpy(load("local_ids")[int(home[2:])]).long().to(device)
+            local = torch.from_numpy(local_ids[int(home[2:])]).long().to(device)
         for g, gamma in enumerate(load("gammas")):
             _, kept = token_drop(logits, k, float(gamma), local)
             pairs = kept.flatten().nonzero().flatten().cpu().numpy()

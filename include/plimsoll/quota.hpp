@@ -260,7 +260,7 @@ void source_quotas(P const& policy, placement_ref const& placement, index_t node
 /// @throws invalid_input for shapes and options
 /// @complexity O(tokens k log(copies) + slots + experts)
 /// @workspace from the policy: 12 bytes per slot, 16 per expert, 4 per expert for each 512 copies,
-///   and 4 per expert and 2 KiB for each 512 copies in flight
+///   and 2 KiB, or 4 bytes per expert where that is more, for each 512 copies in flight
 /// @stream enqueues three kernels, does not synchronise
 /// @determinism the same bits under every policy
 template <execution_policy P, detail::stored<2> Ids, view_of<std::int32_t, 1> Map,

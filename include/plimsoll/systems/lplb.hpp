@@ -47,7 +47,8 @@ class lplb {
   ///   this object
   /// @throws invalid_input as `minmax_lp`, and for options
   /// @workspace from the policy: that of `minmax_lp` and `quota`, 12 bytes more per slot, and for
-  ///   each 512 of options.max_ids 2 KiB and 8 bytes per expert
+  ///   each 512 of options.max_ids 4 bytes per expert, and where that does not fit shared memory 2
+  ///   KiB or again 4 bytes per expert
   /// @stream synchronises
   lplb(P const& policy, placement_ref const& placement, lplb_options const& options)
       : context_(detail::resolve(policy)),
