@@ -62,7 +62,8 @@ class replayed {
   template <class F>
   replayed(cudaStream_t stream, F const& enqueue) : stream_(stream) {
     using plimsoll::detail::check_cuda;
-    check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "begin of capture");
+    check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
+               "begin of capture");
     enqueue();
     cudaGraph_t graph = nullptr;
     check_cuda(cudaStreamEndCapture(stream, &graph), "end of capture");
