@@ -24,8 +24,8 @@ TEST_CASE("eplb: shapes are checked") {
 }
 
 TEST_CASE("eplb: any shape, with any options, gives a legal plan or says why not") {
-  int planned_shapes = 0;
-  int hierarchical = 0;
+  std::uint64_t planned_shapes = 0;
+  std::uint64_t hierarchical = 0;
   for (std::uint64_t seed = 0; seed < cases_of(4000); ++seed) {
     generator draw(seed);
     index_t const groups = draw.between(1, 6);
@@ -134,8 +134,8 @@ TEST_CASE("eplb: any shape, with any options, gives a legal plan or says why not
     // Not even a required rule refuses: the counts are chosen so that it can be kept.
     CHECK(fits == refusal.empty());
   }
-  CHECK(planned_shapes > 3000);
-  CHECK(hierarchical > 500);
+  CHECK(planned_shapes > cases_of(3000));
+  CHECK(hierarchical > cases_of(500));
 }
 
 }  // namespace plimsoll_test

@@ -501,14 +501,12 @@ void check_type() {
   }
 }
 
-#if !defined(PLIMSOLL_TEST_FEW_TYPES)
 TEST_CASE_TEMPLATE("top_k: scores of 16 bits", P, PLIMSOLL_POLICIES) {
   if (backend_available<P>()) {
     check_type<P, float16>();
     check_type<P, bfloat16>();
   }
 }
-#endif
 
 TEST_CASE_TEMPLATE("top_k: no tokens, one expert", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
