@@ -14,7 +14,7 @@ static_assert(!can_be_scores<double> && !can_be_scores<std::int32_t> &&
               !can_be_scores<std::uint16_t>);
 
 TEST_CASE("top_k: the same bits in every team") {
-  auto const check = [](top_k_case const& c) {
+  auto const check = [](top_k_case const& c, index_t tokens_per_problem = 1) {
     top_k_options how = c.how;
     if (!c.bias.empty()) {
       how.bias = {c.bias.data(), c.experts};
@@ -28,8 +28,9 @@ TEST_CASE("top_k: the same bits in every team") {
         {c.scores.data(), c.tokens, c.experts},
         how,
         {ids.data(), c.tokens, c.width()},
-        {weights.data(), c.tokens, c.width()}};
-    check_all_teams(body, c.tokens, ids, weights);
+        {weights.data(), c.tokens, c.width()},
+        tokens_per_problem};
+    check_all_teams(body, body.problems(), ids, weights);
     check_top_k(c, {ids, weights});
   };
   // Ties, NaN and -inf, with all experts chosen and with few.
@@ -49,7 +50,7 @@ TEST_CASE("top_k: the same bits in every team") {
   check(c);
   c.bias.clear();
   c.how.best_of_group = 1;
-  check(c);
+  check(c, 64);
 }
 
 TEST_CASE("top_k: temporaries") {

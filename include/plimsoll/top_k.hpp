@@ -101,6 +101,13 @@ inline void expect_top_k(std::string_view name, top_k_options const& options, in
 }
 
 template <class Context, class Score>
+auto make_top_k_body(Context const&, matrix_ref<Score const> scores, top_k_options const& options,
+                     matrix_ref<std::int32_t> ids, matrix_ref<float> weights) {
+  return top_k_body<Score, top_k_options>{scores, options, ids, weights,
+                                          runs_on_device<Context> ? 1 : 64};
+}
+
+template <class Context, class Score>
 void enqueue_top_k(std::string_view name, Context const& context, matrix_ref<Score const> scores,
                    top_k_options const& options, matrix_ref<std::int32_t> ids,
                    matrix_ref<float> weights) {
@@ -116,7 +123,8 @@ void enqueue_top_k(std::string_view name, Context const& context, matrix_ref<Sco
   expect_extent(name, "topk_ids", width, ids.extent(1), "candidates");
   expect_extent(name, "topk_weights", tokens, weights.extent(0), "tokens");
   expect_extent(name, "topk_weights", width, weights.extent(1), "candidates");
-  launch(context, tokens, top_k_body<Score, top_k_options>{scores, options, ids, weights});
+  auto const body = make_top_k_body(context, scores, options, ids, weights);
+  launch(context, body.problems(), body);
 }
 
 }  // namespace detail
@@ -143,11 +151,10 @@ concept score_matrix_view =
 ///   no expert is passed on as it is, -2 for a home without a list: `capacity_mask` counts both
 /// @param[out] topk_weights `[tokens, k + m]` float, 0 beside what is no expert
 /// @throws invalid_input for shapes and options
-/// @complexity on the host O(experts + k (experts / 16 + 16)) per token; on a device k passes of a
-///   warp; with softmax one exponential per expert more
-/// @workspace 4.25 bytes per expert, 4 per group and 8 per choice for each token in flight, in
-/// shared memory where
-///   that is below 47 KiB
+/// @complexity on the host O(experts + k (experts / 16 + 16)) per token; on a device a warp's queue
+///   of O(experts), k steps of O(experts / 32); with softmax one exponential per expert more
+/// @workspace 12.25 bytes per expert, 4 per group and 8 per choice for each token in flight, in
+///   shared memory where that is below 47 KiB
 /// @stream enqueues one kernel, does not synchronise
 /// @determinism the same bits under every policy
 ///

@@ -41,12 +41,18 @@ using context_of = decltype(resolve(std::declval<P const&>()));
 template <class P>
 inline constexpr bool can_be_kept = !requires { requires policy_traits<P>::transient; };
 
+template <class Context>
+inline constexpr bool runs_on_device = std::same_as<Context, device_context>;
+
 /// A context whose launches find their scratch in memory that is there already.
 template <class Context>
 struct prepared_context {
   Context const& inner;
   std::byte* memory;
 };
+
+template <class Context>
+inline constexpr bool runs_on_device<prepared_context<Context>> = runs_on_device<Context>;
 
 template <class Context, class Body>
 void launch(prepared_context<Context> const& context, index_t problems, Body const& body) {

@@ -80,10 +80,9 @@ class token_drop {
     index_t const tokens = options.limit.max_tokens;
     ids_ = {context_, tokens * width()};
     weights_ = {context_, tokens * width()};
-    scratch_ = {context_, detail::launch_bytes(
-                              context_, tokens,
-                              detail::top_k_body<float, top_k_options>{
-                                  {nullptr, tokens, options.limit.experts}, route_, {}, {}})};
+    auto const body = detail::make_top_k_body(
+        context_, matrix_ref<float const>(nullptr, tokens, options.limit.experts), route_, {}, {});
+    scratch_ = {context_, detail::launch_bytes(context_, body.problems(), body)};
   }
 
   /// @brief Routes and masks one batch.

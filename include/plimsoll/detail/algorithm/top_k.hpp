@@ -28,6 +28,8 @@ struct top_k_body {
   Options options;
   matrix_ref<std::int32_t> ids;  ///< `[tokens, k + local experts]`
   matrix_ref<float> weights;     ///< the same
+  /// More than one where scratch memory of its own for each token would be much: on a host.
+  index_t tokens_per_problem = 1;
 
   /// Experts whose largest key is kept at hand.
   static constexpr index_t chunk = 16;
@@ -37,15 +39,29 @@ struct top_k_body {
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
     return scratch_bytes_of<std::uint32_t>(chunks() * chunk) +
-           scratch_bytes_of<std::uint32_t>(chunks()) +
+           scratch_bytes_of<std::uint32_t>(chunks()) + scratch_bytes_of<std::uint64_t>(experts()) +
            scratch_bytes_of<std::uint32_t>(options.groups) +
            scratch_bytes_of<std::uint64_t>(options.k);
   }
+  [[nodiscard]] index_t problems() const {
+    return (scores.extent(0) + tokens_per_problem - 1) / tokens_per_problem;
+  }
 
   template <class Team>
-  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t token) const {
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
+    index_t const first = problem * tokens_per_problem;
+    index_t const last = minimum{}(first + tokens_per_problem, scores.extent(0));
+    for (index_t token = first; token < last; ++token) {
+      route(team, memory, token);
+    }
+  }
+
+ private:
+  template <class Team>
+  PLIMSOLL_HD void route(Team& team, scratch memory, index_t token) const {
     auto* const keys = memory.take<std::uint32_t>(chunks() * chunk);
     auto* const highest = memory.take<std::uint32_t>(chunks());
+    auto* const queued = memory.take<std::uint64_t>(experts());
     auto* const group_keys = memory.take<std::uint32_t>(options.groups);
     auto* const best = memory.take<std::uint64_t>(options.k);
     softmax_row const row = softmax_of(team, token);
@@ -53,7 +69,7 @@ struct top_k_body {
     if (options.groups > 1) {
       mask_groups(team, keys, group_keys);
     }
-    choose(team, keys, highest, best);
+    choose(team, keys, highest, queued, best);
     team.for_each(options.k, [=, this](index_t j) { ids(token, j) = index_in(best[j]); });
     double sum = 1;
     if (options.normalize != normalization::none) {
@@ -73,7 +89,6 @@ struct top_k_body {
     });
   }
 
- private:
   /// What turns a token's logits into a softmax.
   struct softmax_row {
     float highest = 0;
@@ -173,10 +188,10 @@ struct top_k_body {
   /// The k best keys with their experts, in falling order.
   template <class Team>
   PLIMSOLL_HD void choose(Team& team, std::uint32_t* keys, std::uint32_t* highest,
-                          std::uint64_t* best) const {
+                          std::uint64_t* queued, std::uint64_t* best) const {
     index_t const n = experts();
     if constexpr (Team::is_serial) {
-      // A search through all keys for each choice takes several times as long.
+      // Instead of a queue, which takes several times as long to make.
       for (index_t e = n; e < chunks() * chunk; ++e) {
         keys[e] = 0;
       }
@@ -197,12 +212,13 @@ struct top_k_body {
         highest[c] = highest_of(keys + c * chunk);
       }
     } else {
+      // The smallest of the complements, which are unique.
+      team.for_each(n, [=](index_t e) { queued[e] = ~with_index(keys[e], e); });
+      auto queue = team.queue(queued, n);
       for (index_t j = 0; j < options.k; ++j) {
-        std::uint64_t const top = team.max(n, [keys](index_t e) { return with_index(keys[e], e); });
-        team.single([=] {
-          best[j] = top;
-          keys[index_in(top)] = 0;
-        });
+        std::uint64_t const top = queue.top();
+        team.single([=] { best[j] = ~top; });
+        queue.pop();
       }
     }
   }
