@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "capacity_mask.cases.hpp"
 
+#include "support/captured.cuh"
+
 namespace plimsoll_test {
 
 static_assert(keeps<gpu_kind> && keeps<thrust_host>);
@@ -31,20 +33,12 @@ TEST_CASE("capacity_mask: applying can be captured in a CUDA graph and replayed"
   array_in<std::int32_t, P> offsets(c.options.experts + 1);
   array_in<capacity_report, P> report(1);
 
-  long const prepared = device_memory().allocations();
-  cudaGraph_t graph = nullptr;
-  plimsoll::detail::check_cuda(
-      cudaStreamBeginCapture(device_stream(), cudaStreamCaptureModeThreadLocal),
-      "cudaStreamBeginCapture");
-  mask.apply(ids.view2(c.tokens, width), scores.view2(c.tokens, width),
-             {.priorities = priorities.view1()},
-             {kept_ids.view2(c.tokens, width), weights.view2(c.tokens, width),
-              positions.view2(c.tokens, width), counts.view1(), offsets.view1(), report.view1()});
-  plimsoll::detail::check_cuda(cudaStreamEndCapture(device_stream(), &graph),
-                               "cudaStreamEndCapture");
-  cudaGraphExec_t replay = nullptr;
-  plimsoll::detail::check_cuda(cudaGraphInstantiate(&replay, graph, 0), "cudaGraphInstantiate");
-  CHECK(device_memory().allocations() == prepared);
+  captured const graph([&] {
+    mask.apply(ids.view2(c.tokens, width), scores.view2(c.tokens, width),
+               {.priorities = priorities.view1()},
+               {kept_ids.view2(c.tokens, width), weights.view2(c.tokens, width),
+                positions.view2(c.tokens, width), counts.view1(), offsets.view1(), report.view1()});
+  });
 
   for (std::uint64_t turn = 0; turn < 3; ++turn) {
     CAPTURE(turn);
@@ -58,13 +52,11 @@ TEST_CASE("capacity_mask: applying can be captured in a CUDA graph and replayed"
     ids.assign(ints(c.ids.begin(), c.ids.end()));
     scores.assign(c.scores);
     priorities.assign(c.priorities);
-    plimsoll::detail::check_cuda(cudaGraphLaunch(replay, device_stream()), "cudaGraphLaunch");
+    graph.replay();
     check_same({kept_ids.values(), bits_of(weights.values()), positions.values(), counts.values(),
                 offsets.values(), report.values()[0]},
                mask_by_sorting(c));
   }
-  static_cast<void>(cudaGraphExecDestroy(replay));
-  static_cast<void>(cudaGraphDestroy(graph));
 }
 
 }  // namespace plimsoll_test

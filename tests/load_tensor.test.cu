@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "load_tensor.cases.hpp"
 
+#include "support/captured.cuh"
+
 namespace plimsoll_test {
 
 static_assert(can_prepare<gpu_kind> && can_prepare<thrust_host>);
@@ -25,24 +27,16 @@ TEST_CASE("load_tensor: calls can be captured in a CUDA graph and replayed") {
   plimsoll::load_window<std::int32_t, policy_of<P>> steps(policy, window, 1, experts);
   plimsoll::load_decay average(policy, 0.9, 1, experts);
 
-  long const prepared = device_memory().allocations();
-  cudaGraph_t graph = nullptr;
-  plimsoll::detail::check_cuda(
-      cudaStreamBeginCapture(device_stream(), cudaStreamCaptureModeThreadLocal),
-      "cudaStreamBeginCapture");
-  plimsoll::count_tokens(policy, ids.view2(tokens, k), {}, counts.view1(),
-                         plimsoll::vector_ref<routing_counters>(counters.data(), 1));
-  plimsoll::count_tokens_by_source(policy, ids.view2(tokens, k), offsets.view1(), {},
-                                   by_source.view2(2, experts),
-                                   plimsoll::vector_ref<routing_counters>(counters.data() + 1, 1));
-  steps.push(counts.view2(1, experts));
-  steps.sum(sum.view2(1, experts));
-  average.update(counts.view2(1, experts));
-  plimsoll::detail::check_cuda(cudaStreamEndCapture(device_stream(), &graph),
-                               "cudaStreamEndCapture");
-  cudaGraphExec_t replay = nullptr;
-  plimsoll::detail::check_cuda(cudaGraphInstantiate(&replay, graph, 0), "cudaGraphInstantiate");
-  CHECK(device_memory().allocations() == prepared);
+  captured const graph([&] {
+    plimsoll::count_tokens(policy, ids.view2(tokens, k), {}, counts.view1(),
+                           plimsoll::vector_ref<routing_counters>(counters.data(), 1));
+    plimsoll::count_tokens_by_source(
+        policy, ids.view2(tokens, k), offsets.view1(), {}, by_source.view2(2, experts),
+        plimsoll::vector_ref<routing_counters>(counters.data() + 1, 1));
+    steps.push(counts.view2(1, experts));
+    steps.sum(sum.view2(1, experts));
+    average.update(counts.view2(1, experts));
+  });
 
   std::vector<std::vector<std::int64_t>> pushed;
   std::vector<double> expected_average(experts);
@@ -50,7 +44,7 @@ TEST_CASE("load_tensor: calls can be captured in a CUDA graph and replayed") {
     CAPTURE(step);
     auto const now = random_ids<std::int32_t>(tokens * k, experts, 300 + step);
     ids.assign(now);
-    plimsoll::detail::check_cuda(cudaGraphLaunch(replay, device_stream()), "cudaGraphLaunch");
+    graph.replay();
     count_result const expected = count_plainly(now, 1, experts);
     pushed.push_back(expected.counts);
     CHECK(wide(counts.values()) == expected.counts);
@@ -73,8 +67,6 @@ TEST_CASE("load_tensor: calls can be captured in a CUDA graph and replayed") {
     CHECK(std::vector<std::int64_t>(routed.begin() + 3, routed.end()) == expected.counters);
   }
   CHECK(steps.size() == window);
-  static_cast<void>(cudaGraphExecDestroy(replay));
-  static_cast<void>(cudaGraphDestroy(graph));
 }
 
 }  // namespace plimsoll_test

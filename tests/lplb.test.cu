@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lplb.cases.hpp"
 
+#include "support/captured.cuh"
+
 namespace plimsoll_test {
 
 static_assert(keeps<gpu_kind> && keeps<thrust_host>);
@@ -24,17 +26,7 @@ TEST_CASE("lplb: planning and dispatching can be captured in a CUDA graph and re
     planner.dispatch(0, ids.view2(c::tokens, c::k), slots.view2(c::tokens, c::k), counters.view1());
   };
 
-  long const prepared = device_memory().allocations();
-  cudaGraph_t graph = nullptr;
-  plimsoll::detail::check_cuda(
-      cudaStreamBeginCapture(device_stream(), cudaStreamCaptureModeThreadLocal),
-      "cudaStreamBeginCapture");
-  step();
-  plimsoll::detail::check_cuda(cudaStreamEndCapture(device_stream(), &graph),
-                               "cudaStreamEndCapture");
-  cudaGraphExec_t replay = nullptr;
-  plimsoll::detail::check_cuda(cudaGraphInstantiate(&replay, graph, 0), "cudaGraphInstantiate");
-  CHECK(device_memory().allocations() == prepared);
+  captured const graph(step);
 
   // Layer 0 gets the tokens and counts of each layer in turn.
   for (std::size_t turn = 0; turn < in.ids.size(); ++turn) {
@@ -45,7 +37,7 @@ TEST_CASE("lplb: planning and dispatching can be captured in a CUDA graph and re
     counts.assign(now);
     ids.assign(in.ids[turn]);
     slots.assign(ints(static_cast<std::size_t>(slots.size()), -7));
-    plimsoll::detail::check_cuda(cudaGraphLaunch(replay, device_stream()), "cudaGraphLaunch");
+    graph.replay();
     ints const replayed = slots.values();
     auto const counted = numbers_in(counters.values());
     planner.expect_planned(policy);
@@ -55,8 +47,6 @@ TEST_CASE("lplb: planning and dispatching can be captured in a CUDA graph and re
     CHECK(counted[1] == 0);
     CHECK(std::count(replayed.begin(), replayed.end(), -7) == 0);
   }
-  static_cast<void>(cudaGraphExecDestroy(replay));
-  static_cast<void>(cudaGraphDestroy(graph));
 }
 
 }  // namespace plimsoll_test
