@@ -192,8 +192,7 @@ class capacity_mask {
  public:
   /// @throws invalid_input for options, and for a factor or rank out of range, naming its expert
   /// @workspace from the policy: 21 bytes per pair, up to 37 per expert, 4 per expert for each 512
-  /// pairs
-  ///   (8 with more candidates than top_k), and scratch memory where it does not fit shared memory
+  ///   pairs (8 with more candidates than top_k), and scratch where it does not fit shared memory
   /// @stream synchronises
   capacity_mask(P const& policy, capacity_options const& options)
       : context_(detail::resolve(policy)), options_(options) {

@@ -39,16 +39,20 @@ struct capacity_rule {
   index_t experts;
   bool unlimited;
 
-  /// The capacity before rounding.
+  /// The capacity before rounding; 0 without tokens, whatever the factor.
   [[nodiscard]] PLIMSOLL_HD double exact(index_t e) const {
-    return divide(
-        multiply(factors == nullptr ? factor : factors[e], static_cast<double>(tokens * choices)),
-        static_cast<double>(experts));
+    double const own = factors == nullptr ? factor : factors[e];
+    return tokens == 0 ? 0.0
+                       : divide(multiply(own, static_cast<double>(tokens * choices)),
+                                static_cast<double>(experts));
   }
   [[nodiscard]] PLIMSOLL_HD index_t of(index_t e) const {
-    double const x = tokens == 0 ? 0.0 : exact(e);
-    if (unlimited || !(x < static_cast<double>(tokens))) {
-      return unlimited ? tokens : clamped(tokens);
+    if (unlimited) {
+      return tokens;
+    }
+    double const x = exact(e);
+    if (x >= static_cast<double>(tokens)) {
+      return clamped(tokens);
     }
     auto const whole = static_cast<index_t>(x);
     return clamped(whole + (round == rounding::up && almost(static_cast<double>(whole)) < x));
@@ -129,7 +133,7 @@ struct count_pairs {
   bool scanning;             ///< in a second launch, problem = column
 
   [[nodiscard]] index_t problems() const {
-    return scanning ? lists.tiles.columns : maximum{}(lists.tiles.tiles(), index_t{1});
+    return scanning ? lists.tiles.columns : lists.tiles.problems();
   }
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
     return scanning ? 0 : lists.tiles.scratch_bytes();
@@ -204,7 +208,7 @@ struct gather_pairs {
   std::uint64_t stream;
   std::uint64_t first_token;
 
-  [[nodiscard]] index_t problems() const { return maximum{}(lists.tiles.tiles(), index_t{1}); }
+  [[nodiscard]] index_t problems() const { return lists.tiles.problems(); }
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
     return scratch_bytes_of<std::int32_t>(lists.tiles.columns) + lists.tiles.scratch_bytes();
   }
@@ -539,7 +543,7 @@ struct report_pairs {
     for (index_t i = lists.pool_begin(pool); i < lists.pool_begin(pool + 1); ++i) {
       index_t const e = lists.expert_at(i);
       load += lists.load(e);
-      capacity = rule.tokens == 0 ? 0 : add(capacity, rule.exact(e));
+      capacity = add(capacity, rule.exact(e));
     }
     return maximum{}(add(static_cast<double>(load), -capacity), 0.0);
   }

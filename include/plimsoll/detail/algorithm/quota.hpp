@@ -455,8 +455,7 @@ struct dispatch_body {
   phase now;
 
   [[nodiscard]] index_t problems() const {
-    // Counters are written even where no tile is.
-    return now == phase::scan ? tiles.columns + 1 : maximum{}(tiles.tiles(), index_t{1});
+    return now == phase::scan ? tiles.columns + 1 : tiles.problems();
   }
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
     return now == phase::scan ? 0 : tiles.scratch_bytes();

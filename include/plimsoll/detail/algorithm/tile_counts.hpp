@@ -35,6 +35,8 @@ struct tile_counts {
     return (items + tile - 1) / tile;
   }
   [[nodiscard]] PLIMSOLL_HD index_t tiles() const { return tiles_of(items); }
+  /// Of a launch over tiles: one even where no tile is, since the first also does what all need.
+  [[nodiscard]] index_t problems() const { return maximum{}(tiles(), index_t{1}); }
   [[nodiscard]] PLIMSOLL_HD index_t first(index_t problem) const { return problem * tile; }
   [[nodiscard]] PLIMSOLL_HD index_t size(index_t problem) const {
     return minimum{}(items - first(problem), tile);
