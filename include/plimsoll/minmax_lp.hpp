@@ -5,7 +5,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -13,10 +12,10 @@
 #include <vector>
 
 #include <plimsoll/config.hpp>
-#include <plimsoll/detail/algorithm/load_tensor.hpp>
 #include <plimsoll/detail/algorithm/minmax_lp.hpp>
 #include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/rank_speeds.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
@@ -58,16 +57,6 @@ struct minmax_lp_extras {
 };
 
 namespace detail {
-
-/// Elements of a matrix on the host, row by row.
-template <class Context, class T>
-std::vector<std::remove_const_t<T>> rows_on_host(Context const& context, matrix_ref<T> matrix) {
-  using value = std::remove_const_t<T>;
-  buffer<value, Context> const copy(context, matrix.extent(0) * matrix.extent(1));
-  matrix_ref<value> const to(copy.data(), matrix.extent(0), matrix.extent(1));
-  launch(context, matrix.extent(0), copy_rows_body<value>{matrix, to});
-  return copy.read();
-}
 
 /// The arrays of a `split_graph`, made on the host.
 struct split_graph_arrays {
@@ -349,7 +338,11 @@ class minmax_lp {
                    detail::spell(options_.tolerance));
     }
     detail::split_graph_arrays arrays;
-    set_speeds(name, ranks, arrays);
+    auto const speeds =
+        detail::read_speeds(name, context_, ranks, options_.active, options_.speeds);
+    arrays.speed = speeds.units;
+    arrays.even = speeds.even;
+    speed_unit_ = speeds.unit;
 
     auto const expert_of = detail::rows_on_host(context_, map);
     std::vector<std::int32_t> offsets;
@@ -370,50 +363,6 @@ class minmax_lp {
       arrays.add_layer(row, slots, begin, experts);
     }
     keep(arrays, experts, slots);
-  }
-
-  /// Speeds in 1/65536 of the fastest; 1 where all are alike; 0 of dead ranks.
-  void set_speeds(char const* name, index_t ranks, detail::split_graph_arrays& arrays) {
-    auto const n = static_cast<std::size_t>(ranks);
-    std::vector<double> speeds(n, 1.0);
-    std::vector<std::uint8_t> active(n, 1);
-    if (options_.active.data != nullptr) {
-      detail::expect_extent(name, "options.active", ranks, options_.active.extent(0), "ranks");
-      active = detail::rows_on_host(context_, as_row(options_.active));
-    }
-    if (options_.speeds.data != nullptr) {
-      detail::expect_extent(name, "options.speeds", ranks, options_.speeds.extent(0), "ranks");
-      speeds = detail::rows_on_host(context_, as_row(options_.speeds));
-    }
-    double fastest = 0;
-    double slowest = detail::topology::greatest_speed;
-    for (std::size_t r = 0; r < n; ++r) {
-      if (!(speeds[r] >= detail::topology::least_speed &&
-            speeds[r] <= detail::topology::greatest_speed)) {
-        detail::fail(name, "options.speeds", "values from 2^-64 to 2^64",
-                     detail::spell(speeds[r]) + " for rank " + std::to_string(r));
-      }
-      if (active[r] != 0) {
-        fastest = std::max(fastest, speeds[r]);
-        slowest = std::min(slowest, speeds[r]);
-      }
-    }
-    if (fastest == 0) {
-      detail::fail(name, "options.active", "at least 1 living rank", "0");
-    }
-    arrays.even = fastest == slowest;
-    speed_unit_ = arrays.even ? fastest : fastest / 65536;
-    for (std::size_t r = 0; r < n; ++r) {
-      double const units = arrays.even ? 1.0 : std::floor(speeds[r] / speed_unit_ + 0.5);
-      arrays.speed.push_back(active[r] == 0 ? 0 : std::max(1, static_cast<std::int32_t>(units)));
-    }
-  }
-
-  template <class T>
-  static matrix_ref<T> as_row(vector_ref<T> const& vector) {
-    matrix_ref<T> row(vector.data, 1, vector.extent(0));
-    row.strides[1] = vector.stride(0);
-    return row;
   }
 
   static void expect_layer(char const* name, index_t layer, std::int32_t const* expert_of,

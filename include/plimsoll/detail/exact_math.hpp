@@ -113,6 +113,16 @@ PLIMSOLL_HD inline std::uint64_t divide_floor(std::uint64_t a, std::uint32_t b) 
   return static_cast<std::uint64_t>(divide(static_cast<double>(a), static_cast<double>(b)));
 }
 
+/// floor(a * b / 2^64).
+PLIMSOLL_HD inline std::uint64_t multiply_high(std::uint64_t a, std::uint64_t b) {
+#if defined(__CUDA_ARCH__)
+  return __umul64hi(a, b);
+#else
+  __extension__ using wide = unsigned __int128;
+  return static_cast<std::uint64_t>(static_cast<wide>(a) * b >> 64);
+#endif
+}
+
 /// Division of numbers below 2^32 by one that is known beforehand, several times as fast as the
 /// processor's: the upper half of a product with ceil(2^64 / divisor), whose error is too small for
 /// such a quotient to notice (Granlund and Montgomery 1994).
@@ -128,12 +138,7 @@ class divisor {
     if (reciprocal_ == 0) {  // 2^64
       return x;
     }
-#if defined(__CUDA_ARCH__)
-    return static_cast<std::int64_t>(__umul64hi(number, reciprocal_));
-#else
-    __extension__ using wide = unsigned __int128;
-    return static_cast<std::int64_t>(static_cast<wide>(number) * reciprocal_ >> 64);
-#endif
+    return static_cast<std::int64_t>(multiply_high(number, reciprocal_));
   }
 
  private:

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What objects that are prepared for certain ranks read of them, on the host.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/load_tensor.hpp>
+#include <plimsoll/detail/algorithm/topology.hpp>
+#include <plimsoll/detail/buffer.hpp>
+#include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/report.hpp>
+#include <plimsoll/error.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll::inline PLIMSOLL_ABI::detail {
+
+/// Elements of a matrix on the host, row by row.
+template <class Context, class T>
+std::vector<std::remove_const_t<T>> rows_on_host(Context const& context, matrix_ref<T> matrix) {
+  using value = std::remove_const_t<T>;
+  buffer<value, Context> const copy(context, matrix.extent(0) * matrix.extent(1));
+  matrix_ref<value> const to(copy.data(), matrix.extent(0), matrix.extent(1));
+  launch(context, matrix.extent(0), copy_rows_body<value>{matrix, to});
+  return copy.read();
+}
+
+/// The same of a vector.
+template <class Context, class T>
+std::vector<std::remove_const_t<T>> on_host(Context const& context, vector_ref<T> vector) {
+  matrix_ref<T> row(vector.data, 1, vector.extent(0));
+  row.strides[1] = vector.stride(0);
+  return rows_on_host(context, row);
+}
+
+struct rank_speeds {
+  /// 1/65536 of the fastest living rank, at least 1; 1 where all are alike; 0 of dead ranks.
+  std::vector<std::int32_t> units;
+  double unit = 1;   ///< the speed that counts as 1
+  bool even = true;  ///< living ranks are alike
+};
+
+/// Reads options.active and options.speeds, `[ranks]` or empty.
+template <class Context>
+rank_speeds read_speeds(std::string_view function, Context const& context, index_t ranks,
+                        vector_ref<std::uint8_t const> const& active,
+                        vector_ref<double const> const& speeds) {
+  auto const n = static_cast<std::size_t>(ranks);
+  std::vector<std::uint8_t> lives(n, 1);
+  std::vector<double> speed(n, 1.0);
+  if (active.data != nullptr) {
+    expect_extent(function, "options.active", ranks, active.extent(0), "ranks");
+    lives = on_host(context, active);
+  }
+  if (speeds.data != nullptr) {
+    expect_extent(function, "options.speeds", ranks, speeds.extent(0), "ranks");
+    speed = on_host(context, speeds);
+  }
+  double fastest = 0;
+  double slowest = topology::greatest_speed;
+  for (std::size_t r = 0; r < n; ++r) {
+    if (!(speed[r] >= topology::least_speed && speed[r] <= topology::greatest_speed)) {
+      fail(function, "options.speeds", "values from 2^-64 to 2^64",
+           spell(speed[r]) + " for rank " + std::to_string(r));
+    }
+    if (lives[r] != 0) {
+      fastest = std::max(fastest, speed[r]);
+      slowest = std::min(slowest, speed[r]);
+    }
+  }
+  if (fastest == 0) {
+    fail(function, "options.active", "at least 1 living rank", "0");
+  }
+  rank_speeds result;
+  result.even = fastest == slowest;
+  result.unit = result.even ? fastest : fastest / 65536;
+  for (std::size_t r = 0; r < n; ++r) {
+    double const units = result.even ? 1.0 : std::floor(speed[r] / result.unit + 0.5);
+    result.units.push_back(lives[r] == 0 ? 0 : std::max(1, static_cast<std::int32_t>(units)));
+  }
+  return result;
+}
+
+}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
