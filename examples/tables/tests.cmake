@@ -60,6 +60,7 @@ plimsoll_add_table(splits minmax_lp.md)
 # Single precision shows whether products and sums are rounded apart.
 target_compile_options(splits PRIVATE -ffp-contract=off)
 plimsoll_add_table(dropped_tokens token_drop.md)
+plimsoll_add_table(filled_ranks waterline.md)
 
 # --- support matrix -------------------------------------------------------------------------------
 # A row is a header with a typed test, unless all primitives stand on it; systems come last.
@@ -118,6 +119,8 @@ plimsoll_add_table_test(makers.splits
   COMMAND ${tables}/tests/splits.sh $<TARGET_FILE:splits> $<TARGET_FILE:make_loads>)
 plimsoll_add_table_test(makers.dropped_tokens
   COMMAND ${tables}/tests/dropped_tokens.sh $<TARGET_FILE:dropped_tokens>)
+plimsoll_add_table_test(makers.filled_ranks
+  COMMAND ${tables}/tests/filled_ranks.sh $<TARGET_FILE:filled_ranks>)
 
 # --- compile times: measured by hand, so update_tables leaves them alone ---------------------------
 plimsoll_add_table_test(compile_times

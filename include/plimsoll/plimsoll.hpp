@@ -24,7 +24,9 @@
 #include <plimsoll/systems/eplb.hpp>
 #include <plimsoll/systems/lplb.hpp>
 #include <plimsoll/systems/token_drop.hpp>
+#include <plimsoll/systems/waterfill.hpp>
 #include <plimsoll/top_k.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/version.hpp>
 #include <plimsoll/views.hpp>
+#include <plimsoll/waterline.hpp>

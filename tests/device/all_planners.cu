@@ -31,6 +31,9 @@ using plimsoll::matrix_ref, plimsoll::tensor_ref, plimsoll::vector_ref;
                    vector_ref<plimsoll::dispatch_counters>());
   plimsoll::token_drop const drop(policy, {});
   drop.apply(matrix_ref<float const>(), plimsoll::kept_pairs());
+  plimsoll::waterfill const ballast(policy, plimsoll::placement_ref(), {});
+  ballast.count(matrix_ref<std::int32_t const>());
+  ballast.fill(matrix_ref<std::int32_t const>(), {}, ints);
   plimsoll::source_quotas(policy, {}, 1, vector_ref<std::int32_t const>(),
                           matrix_ref<std::int32_t const>(), ints);
 }

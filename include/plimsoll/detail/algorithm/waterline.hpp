@@ -1,0 +1,919 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Bodies of `waterline`: the level, whose surplus goes to whose slack, and which row goes where.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/tile_counts.hpp>
+#include <plimsoll/detail/algorithm/topology.hpp>
+#include <plimsoll/detail/exact_math.hpp>
+#include <plimsoll/detail/report.hpp>
+#include <plimsoll/detail/scratch.hpp>
+#include <plimsoll/detail/team.hpp>
+#include <plimsoll/random.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll::inline PLIMSOLL_ABI::detail {
+
+/// Ranks, their speeds, and how high loads stand on them.
+struct waterline_ranks {
+  topology where;  ///< ranks and nodes
+  index_t living;
+  std::int32_t const* speed;  ///< `[ranks]`, as `rank_speeds` has them
+  double unit;
+  bool even;
+
+  PLIMSOLL_HD index_t size() const { return where.ranks(); }
+  PLIMSOLL_HD bool lives(index_t r) const { return speed[r] > 0; }
+
+  /// A level is a time: in tokens where ranks are alike, else in 2^-16 of what a token takes the
+  /// fastest rank. What a rank has room for below a level, and the lowest level that has room for
+  /// so many tokens.
+  PLIMSOLL_HD std::int64_t room_below(std::int64_t level, index_t r) const {
+    if (even) {
+      return level * speed[r];
+    }
+    constexpr std::int64_t fraction = (std::int64_t{1} << 32) - 1;
+    return (level >> 32) * speed[r] + ((level & fraction) * speed[r] >> 32);
+  }
+  PLIMSOLL_HD std::int64_t level_of(std::int64_t tokens, index_t r) const {
+    return even ? tokens : ((tokens << 32) + speed[r] - 1) / speed[r];
+  }
+  /// In tokens of a rank of speed 1.
+  PLIMSOLL_HD double time_at(std::int64_t level) const {
+    return divide(scale_by_power_of_two(static_cast<double>(level), even ? 0 : -32), unit);
+  }
+  PLIMSOLL_HD double time_of(std::int64_t tokens, index_t r) const {
+    return lives(r)
+               ? divide(static_cast<double>(tokens), multiply(unit, static_cast<double>(speed[r])))
+               : 0.0;
+  }
+
+  /// The lowest level below which there is room for so many tokens.
+  template <class Team>
+  PLIMSOLL_HD std::int64_t level_for(Team& team, std::int64_t tokens) const {
+    auto const speeds = team.sum(size(), [this](index_t r) { return std::int64_t{speed[r]}; });
+    if (even) {
+      return (tokens + speeds - 1) / speeds;
+    }
+    // Rounding down takes less than a token of every rank.
+    auto const filled_by = [speeds](std::int64_t load) {
+      return static_cast<std::int64_t>((static_cast<std::uint64_t>(load) << 32) /
+                                       static_cast<std::uint64_t>(speeds));
+    };
+    std::int64_t low = filled_by(tokens);
+    std::int64_t high = filled_by(tokens + size()) + 1;
+    while (low < high) {
+      std::int64_t const middle = low + (high - low) / 2;
+      auto const room = team.sum(size(), [=, this](index_t r) { return room_below(middle, r); });
+      if (room >= tokens) {
+        high = middle;
+      } else {
+        low = middle + 1;
+      }
+    }
+    return low;
+  }
+};
+
+/// Units of room in an order in which every stretch has all ranks in proportion to their room: the
+/// j-th of a rank's n units comes at time (j + 1/2) / n, rounded down to a multiple of 2^-32; of
+/// those that come at once, lower ranks' come first. A place in that order is a time and, among the
+/// ranks whose units come just then, the first whose unit lies behind it.
+struct dealt_room {
+  std::int64_t time;
+  index_t until;
+
+  /// How many of a rank's units lie before.
+  [[nodiscard]] PLIMSOLL_HD std::int64_t of(std::int64_t room, index_t rank) const {
+    return before(room, rank < until ? time + 1 : time);
+  }
+
+  /// The place behind so many units of ranks [first, last). One thread looks for it.
+  PLIMSOLL_HD static dealt_room deal(std::int64_t const* room, index_t first, index_t last,
+                                     std::int64_t units) {
+    auto const units_before = [=](std::int64_t moment) {
+      std::int64_t sum = 0;
+      for (index_t r = first; r < last; ++r) {
+        sum += before(room[r], moment);
+      }
+      return sum;
+    };
+    // Between two times, the later of which comes behind these units.
+    std::int64_t low = 0;
+    std::int64_t reached = 0;
+    for (std::int64_t high = (std::int64_t{1} << 32) + 1; high - low > 1 && reached != units;) {
+      std::int64_t const middle = low + (high - low) / 2;
+      std::int64_t const sum = units_before(middle);
+      if (sum <= units) {
+        low = middle;
+        reached = sum;
+      } else {
+        high = middle;
+      }
+    }
+    index_t until = first;
+    for (; reached < units && until < last; ++until) {
+      reached += before(room[until], low + 1) - before(room[until], low);
+    }
+    return {low, until};
+  }
+
+ private:
+  /// How many j there are with (j + 1/2) / n before that moment.
+  [[nodiscard]] PLIMSOLL_HD static std::int64_t before(std::int64_t n, std::int64_t moment) {
+    constexpr std::int64_t round_up = (std::int64_t{1} << 31) - 1;
+    return (n * moment + round_up) >> 31 >> 1;
+  }
+};
+
+/// Numbers [begin, end).
+struct stretch {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+
+  /// This part of [0, all) on the scale of [0, whole), where all is below 2^31.
+  [[nodiscard]] PLIMSOLL_HD stretch of(std::int64_t whole, std::int64_t all) const {
+    return all == 0 ? stretch{} : stretch{scaled(begin, whole, all), scaled(end, whole, all)};
+  }
+
+ private:
+  [[nodiscard]] PLIMSOLL_HD static std::int64_t scaled(std::int64_t x, std::int64_t whole,
+                                                       std::int64_t all) {
+    return whole / all * x + whole % all * x / all;
+  }
+};
+
+/// What `plan_line` leaves for `fill_line`, in the memory of the object.
+struct line_state {
+  static constexpr int most_rounds = 3;
+
+  /// Rows of the surplus that are still at home before each round.
+  std::int64_t unmet[most_rounds + 1];
+  std::int64_t drawn_from;  ///< weights of all ranks together
+  index_t source;
+  std::int32_t any_rank;  ///< every rank is a candidate
+  std::int32_t at_home;   ///< all rows stay at home
+};
+
+struct line_memory {
+  line_state* state;
+  std::int64_t* slack;   ///< `[ranks]`
+  std::int64_t* load;    ///< `[ranks]`: what slack is measured from
+  std::int64_t* weight;  ///< `[ranks]`: sampled rows go by it
+  std::int64_t* before;  ///< `[ranks]`: weights of earlier ranks
+  std::int32_t* room;    ///< `[rounds, ranks]`: what the source's rows may take of a rank's slack
+  std::int32_t* more;    ///< `[ranks]`: what they may take besides, from the second round on
+
+  [[nodiscard]] PLIMSOLL_HD std::int32_t* room_in(int round, index_t ranks) const {
+    return room + round * ranks;
+  }
+  static line_memory in(scratch& memory, index_t ranks) {
+    return {memory.take<line_state>(1),
+            memory.take<std::int64_t>(ranks),
+            memory.take<std::int64_t>(ranks),
+            memory.take<std::int64_t>(ranks),
+            memory.take<std::int64_t>(ranks),
+            memory.take<std::int32_t>(line_state::most_rounds * ranks),
+            memory.take<std::int32_t>(ranks)};
+  }
+  [[nodiscard]] static std::size_t bytes(index_t ranks) {
+    return scratch_bytes_of<line_state>(1) + 4 * scratch_bytes_of<std::int64_t>(ranks) +
+           scratch_bytes_of<std::int32_t>(line_state::most_rounds * ranks) +
+           scratch_bytes_of<std::int32_t>(ranks);
+  }
+};
+
+/// What both bodies go by.
+struct line_rules {
+  bool sampled;
+  bool literal;
+  bool from_one;  ///< loads are those of the source alone
+  bool any_rank;
+  index_t min_tokens;
+  index_t top_k;
+  std::int64_t local_preference;  ///< in 1/65536
+  std::int64_t node_preference;
+  double margin;  ///< local_preference as it was given
+};
+
+/// One problem.
+template <class Report>
+struct plan_line {
+  using device_team = block<128>;
+
+  waterline_ranks ranks;
+  line_rules rules;
+  matrix_ref<std::int64_t const> loads;  ///< `[2, ranks]`: routed, and rows that are at home there
+  index_t source;
+  line_memory memory;
+  vector_ref<Report> report;
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    index_t const nodes = ranks.where.nodes;
+    return 4 * scratch_bytes_of<std::int64_t>(ranks.size()) +
+           2 * scratch_bytes_of<std::int64_t>(nodes) + scratch_bytes_of<dealt_room>(nodes) +
+           scratch_bytes_of<dealt_room>(boundaries);
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch arrays, index_t) const {
+    index_t const n = ranks.size();
+    team.single([=, this] {
+      report[0] = Report{};
+      *memory.state = line_state{{}, 0, source, rules.any_rank, 1};
+    });
+    index_t const bad = team.min(2 * n, [=, this](index_t i) {
+      std::int64_t const load = loads(i / n, i % n);
+      bool const has_place = load == 0 || ranks.lives(i % n);
+      return is_count(load) && has_place ? 2 * n : i;
+    });
+    if (bad < 2 * n) {
+      std::int64_t const load = loads(bad / n, bad % n);
+      refuse(team, is_count(load) ? fault::dead_rank : fault::load, bad % n, load, bad / n);
+      return;
+    }
+    auto const routed = team.sum(n, [this](index_t r) { return routed_to(r); });
+    auto const rows = team.sum(n, [this](index_t r) { return rows_of(r); });
+    if (!is_count(routed + rows)) {
+      refuse(team, fault::tokens, -1, routed + rows);
+      return;
+    }
+    if (rules.sampled) {
+      weigh(team, routed, rows);
+    } else {
+      deal(team, arrays, routed, rows);
+    }
+    auto const home_peak =
+        team.max(n, [this](index_t r) { return ranks.time_of(routed_to(r) + rows_of(r), r); });
+    team.single([=, this] {
+      report[0].home_peak = home_peak;
+      memory.state->at_home = rows_of(source) < rules.min_tokens;
+    });
+  }
+
+ private:
+  static constexpr index_t boundaries = 8;
+
+  PLIMSOLL_HD static bool is_count(std::int64_t load) {
+    return load >= 0 && load <= highest<std::int32_t>;
+  }
+  /// Where only the source's counts are known, all others are taken to have the same.
+  PLIMSOLL_HD std::int64_t routed_to(index_t r) const {
+    return loads(0, r) * (rules.from_one && !rules.literal ? ranks.living : 1);
+  }
+  PLIMSOLL_HD std::int64_t rows_of(index_t r) const {
+    return rules.from_one ? (ranks.lives(r) ? loads(1, source) : 0) : loads(1, r);
+  }
+
+  /// Of these, the ones that may leave.
+  PLIMSOLL_HD std::int64_t movable(index_t r) const {
+    return rows_of(r) < rules.min_tokens ? 0 : rows_of(r);
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void refuse(Team& team, fault what, index_t where, std::int64_t got,
+                          index_t row = -1) const {
+    team.for_each(ranks.size(), [this](index_t r) { memory.slack[r] = 0; });
+    team.single([=, this] {
+      report[0].what = what;
+      report[0].where = where;
+      report[0].row = row;
+      report[0].got = static_cast<double>(got);
+    });
+  }
+
+  /// For sampled rows: slack, and every rank's weight.
+  template <class Team>
+  PLIMSOLL_HD void weigh(Team& team, std::int64_t routed, std::int64_t rows) const {
+    index_t const n = ranks.size();
+    bool const counts_home = rules.literal && !rules.from_one;
+    std::int64_t const total =
+        rules.literal ? routed + (counts_home ? rows : 0) + routed / rules.top_k : routed + rows;
+    std::int64_t const level = ranks.level_for(team, total);
+    team.for_each(n, [=, this](index_t r) {
+      std::int64_t const load = routed_to(r) + (counts_home ? rows_of(r) : 0);
+      std::int64_t const slack = maximum{}(ranks.room_below(level, r) - load, std::int64_t{0});
+      memory.load[r] = load;
+      memory.slack[r] = slack;
+      if (rules.literal) {
+        memory.weight[r] = r == source ? slack : slack * 10 / 11;
+      } else {
+        bool const is_near = ranks.where.node_of(r) == ranks.where.node_of(source);
+        memory.weight[r] = slack * (r == source ? rules.local_preference
+                                    : is_near   ? rules.node_preference
+                                                : std::int64_t{1} << 16);
+      }
+    });
+    auto const drawn_from = team.exclusive_scan(
+        n, [this](index_t r) { return memory.weight[r]; }, memory.before);
+    auto const highest_load = team.max(n, [this](index_t r) { return memory.load[r]; });
+    team.single([=, this] {
+      report[0].level = ranks.time_at(level);
+      memory.state->drawn_from = drawn_from;
+      if (rules.literal) {
+        memory.state->any_rank = rules.from_one || highest_load <= level;
+      }
+    });
+  }
+
+  /// The surplus rule: how much of every rank's room the source's rows may take.
+  ///
+  /// Room is dealt out to surplus, first within each node, as much as there is of both; then what
+  /// is left of surplus over all ranks; then what is left of room, in proportion to surplus, since
+  /// rows that may not go everywhere want a choice. Each time sources take stretches of the same
+  /// order, one behind the other, so that nothing is given twice.
+  template <class Team>
+  PLIMSOLL_HD void deal(Team& team, scratch arrays, std::int64_t routed, std::int64_t rows) const {
+    index_t const n = ranks.size();
+    index_t const nodes = ranks.where.nodes;
+    auto* const surplus = arrays.take<std::int64_t>(n);
+    auto* const room = arrays.take<std::int64_t>(n);
+    auto* const rest = arrays.take<std::int64_t>(n);
+    auto* const relief = arrays.take<std::int64_t>(n);
+    auto* const node_surplus = arrays.take<std::int64_t>(nodes);
+    auto* const node_given = arrays.take<std::int64_t>(nodes);
+    auto* const in_node = arrays.take<dealt_room>(nodes);
+    auto* const dealt = arrays.take<dealt_room>(boundaries);
+    auto const first_of = [this](index_t node) { return ranks.where.first_rank(node); };
+
+    // No rank can end below what is routed to it: a level below that would move rows for nothing.
+    std::int64_t const mean = ranks.level_for(team, routed + rows);
+    std::int64_t const level = maximum{}(mean, team.max(n, [this](index_t r) {
+      std::int64_t const stays = rows_of(r) - movable(r);
+      return ranks.lives(r) ? ranks.level_of(routed_to(r) + stays, r) : 0;
+    }));
+    team.for_each(n, [=, this](index_t r) {
+      std::int64_t const load = routed_to(r) + rows_of(r);
+      std::int64_t const below = ranks.room_below(level, r) - load;
+      memory.load[r] = load;
+      memory.slack[r] = maximum{}(below, std::int64_t{0});
+      surplus[r] = maximum{}(-below, std::int64_t{0});
+      relief[r] = 0;
+    });
+    stretch const relieved = relieve(team, surplus, relief, rest, room, routed);
+    auto const moving = team.sum(n, [=](index_t r) { return surplus[r]; });
+    team.for_each(n, [=, this](index_t r) { room[r] = minimum{}(memory.slack[r], moving); });
+    team.for_each(nodes, [=](index_t node) {
+      std::int64_t sum = 0;
+      std::int64_t places = 0;
+      for (index_t r = first_of(node); r < first_of(node + 1); ++r) {
+        sum += surplus[r];
+        places += room[r];
+      }
+      node_surplus[node] = sum;
+      node_given[node] = minimum{}(sum, places);
+      in_node[node] =
+          dealt_room::deal(room, first_of(node), first_of(node + 1), minimum{}(sum, places));
+    });
+    team.for_each(n, [=, this](index_t r) {
+      rest[r] = room[r] - in_node[ranks.where.node_of(r)].of(room[r], r);
+    });
+    auto const leaving =
+        team.sum(nodes, [=](index_t node) { return node_surplus[node] - node_given[node]; });
+    auto const spare = team.sum(n, [=](index_t r) { return rest[r]; }) - leaving;
+
+    // Where the source's stretches begin and end.
+    index_t const own = ranks.where.node_of(source);
+    std::int64_t const mine = surplus[source];
+    auto const earlier = team.sum(source, [=](index_t r) { return surplus[r]; });
+    auto const earlier_nodes = team.sum(own, [=](index_t node) { return node_surplus[node]; });
+    auto const left_behind =
+        team.sum(own, [=](index_t node) { return node_surplus[node] - node_given[node]; });
+    stretch const before{earlier - earlier_nodes, earlier - earlier_nodes + mine};
+    stretch const inside = before.of(node_given[own], node_surplus[own]);
+    std::int64_t const outside = left_behind + before.begin - inside.begin;
+    stretch const more = stretch{earlier, earlier + mine}.of(spare, moving);
+    team.for_each(boundaries, [=](index_t i) {
+      std::int64_t const units[boundaries] = {inside.begin,
+                                              inside.end,
+                                              outside,
+                                              outside + mine - (inside.end - inside.begin),
+                                              leaving + more.begin,
+                                              leaving + more.end,
+                                              relieved.begin,
+                                              relieved.end};
+      dealt[i] = i < 2   ? dealt_room::deal(room, first_of(own), first_of(own + 1), units[i])
+                 : i < 6 ? dealt_room::deal(rest, 0, n, units[i])
+                         : dealt_room::deal(relief, 0, n, units[i]);
+    });
+    team.for_each(n, [=, this](index_t r) {
+      auto const between = [=](index_t i, std::int64_t const* of) {
+        return static_cast<std::int32_t>(dealt[i + 1].of(of[r], r) - dealt[i].of(of[r], r));
+      };
+      bool const is_near = ranks.where.node_of(r) == own;
+      memory.room[r] = (is_near ? between(0, room) : 0) + between(2, rest);
+      // What has room in its own node need not leave that for a rank which its token visits.
+      bool const is_offered = is_near || !rules.any_rank;
+      memory.more[r] = (is_offered ? between(4, rest) : 0) + between(6, relief);
+    });
+    auto const relieving = team.sum(n, [=](index_t r) { return relief[r]; });
+    team.single([=, this] {
+      report[0].level = ranks.time_at(level);
+      report[0].surplus = moving + relieving;
+      memory.state->unmet[0] = mine + relieved.end - relieved.begin;
+    });
+  }
+
+  /// Rows that have to leave but visit no rank with slack can only go to ranks that move rows of
+  /// their own instead. Of a source from which almost all rows have to leave, so many as are likely
+  /// to be stuck are taken off `surplus`, and added to that of ranks without slack, which get as
+  /// much `relief` for them. Returns the source's stretch of that. How many are likely to be: as if
+  /// tokens drew each of their ids by itself, and a sixteenth more, since not all that could find a
+  /// place do. `stuck` and `willing` are work space.
+  template <class Team>
+  PLIMSOLL_HD stretch relieve(Team& team, std::int64_t* surplus, std::int64_t* relief,
+                              std::int64_t* stuck, std::int64_t* willing,
+                              std::int64_t routed) const {
+    if (rules.any_rank || routed == 0) {
+      return {};
+    }
+    index_t const n = ranks.size();
+    auto const high = team.sum(
+        n, [this](index_t r) { return memory.slack[r] == 0 ? routed_to(r) : std::int64_t{0}; });
+    constexpr std::int64_t one = std::int64_t{1} << 31;
+    std::int64_t unlucky = one;
+    for (index_t j = 0; j < rules.top_k; ++j) {
+      unlucky = unlucky * (high * one / routed) / one;
+    }
+    unlucky = minimum{}(unlucky + one / 16, one);
+    auto const peak = team.max(n, [this](index_t r) {
+      return ranks.lives(r) ? ranks.level_of(memory.load[r], r) : std::int64_t{0};
+    });
+    team.for_each(n, [=, this](index_t r) {
+      std::int64_t const lucky = movable(r) - movable(r) * unlucky / one;
+      stuck[r] = maximum{}(surplus[r] - lucky, std::int64_t{0});
+      std::int64_t const below_peak = ranks.room_below(peak, r) - memory.load[r];
+      willing[r] = memory.slack[r] == 0
+                       ? maximum{}(minimum{}(lucky - surplus[r], below_peak), std::int64_t{0})
+                       : std::int64_t{0};
+    });
+    auto const all_stuck = team.sum(n, [=](index_t r) { return stuck[r]; });
+    auto const all_willing = team.sum(n, [=](index_t r) { return willing[r]; });
+    std::int64_t const total = minimum{}(all_stuck, all_willing);
+    auto const earlier = team.sum(source, [=](index_t r) { return stuck[r]; });
+    stretch const own = stretch{earlier, earlier + stuck[source]}.of(total, all_stuck);
+    team.single([=] {
+      std::int64_t stuck_before = 0;
+      std::int64_t willing_before = 0;
+      for (index_t r = 0; r < n; ++r) {
+        stretch const off = stretch{stuck_before, stuck_before + stuck[r]}.of(total, all_stuck);
+        stretch const on =
+            stretch{willing_before, willing_before + willing[r]}.of(total, all_willing);
+        stuck_before += stuck[r];
+        willing_before += willing[r];
+        relief[r] = on.end - on.begin;
+        surplus[r] += relief[r] - (off.end - off.begin);
+      }
+    });
+    return own;
+  }
+};
+
+/// The ids of a batch, and whose they are.
+template <class Id>
+struct line_rows {
+  matrix_ref<Id const> ids;     ///< `[tokens, k]`
+  std::int32_t const* rank_of;  ///< `[slots]`: -1 of slots that are nobody's
+  index_t slots;
+
+  /// -1 of what is no rank's.
+  PLIMSOLL_HD std::int32_t rank(Id id) const {
+    auto const slot = static_cast<std::uint64_t>(id);
+    return slot < static_cast<std::uint64_t>(slots) ? rank_of[slot] : -1;
+  }
+  PLIMSOLL_HD std::int32_t rank(index_t token, index_t j) const { return rank(ids(token, j)); }
+  PLIMSOLL_HD bool visits(index_t token, index_t r) const {
+    index_t j = 0;
+    while (j < ids.extent(1) && rank(token, j) != r) {
+      ++j;
+    }
+    return j < ids.extent(1);
+  }
+  PLIMSOLL_HD bool visits_any(index_t token) const {
+    index_t j = 0;
+    while (j < ids.extent(1) && rank(token, j) < 0) {
+      ++j;
+    }
+    return j < ids.extent(1);
+  }
+};
+
+/// Body of `waterline::count`: one problem clears the counts, then problem = tile of tokens.
+template <class Id>
+struct count_line {
+  using device_team = block<128>;
+
+  line_rows<Id> rows;
+  matrix_ref<std::int64_t> loads;  ///< `[2, ranks]`
+  index_t source;
+  bool every_token;  ///< has a row
+  bool clearing;
+
+  [[nodiscard]] index_t problems() const {
+    return clearing ? 1 : tile_counts::tiles_of(rows.ids.extent(0));
+  }
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    return scratch_bytes_of<std::int32_t>(loads.extent(1));
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch arrays, index_t tile) const {
+    index_t const n = loads.extent(1);
+    if (clearing) {
+      team.for_each(2 * n, [=, this](index_t i) { loads(i / n, i % n) = 0; });
+      return;
+    }
+    auto* const seen = arrays.take<std::int32_t>(n);
+    index_t const k = rows.ids.extent(1);
+    index_t const begin = tile * tile_counts::tile;
+    index_t const tokens = minimum{}(rows.ids.extent(0) - begin, tile_counts::tile);
+    team.histogram(
+        tokens * k, [=, this](index_t i) { return rows.rank(element(rows.ids, begin * k + i)); },
+        seen, n);
+    index_t const own = team.count(
+        tokens, [=, this](index_t i) { return every_token || rows.visits_any(begin + i); });
+    team.for_each(n, [=, this](index_t r) {
+      if (seen[r] > 0) {
+        add_to(&loads(0, r), seen[r]);
+      }
+    });
+    team.single([=, this] { add_to(&loads(1, source), own); });
+  }
+};
+
+/// Adds up over tiles what proposed in one round; problem = column.
+struct scan_line {
+  using device_team = block<128>;
+
+  line_state const* state;
+  tile_counts tiles;
+  int round;
+
+  [[nodiscard]] index_t problems() const { return tiles.columns; }
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch, index_t column) const {
+    if (state->unmet[round] > 0) {
+      tiles.scan(team, column);
+    }
+  }
+};
+
+/// Body of `waterline::fill`, problem = tile of tokens. In the first round rows are written, and
+/// those that are sampled drawn. By the surplus rule rows of the source also propose to ranks; once
+/// the proposals of all tiles are added up, each rank takes the first of its rows, as many as there
+/// is room for, and rows that were not taken propose in the next round. In the third, if there is
+/// one, rows that are still at home go anywhere.
+template <class Id, class Report>
+struct fill_line {
+  using device_team = block<128>;
+  static constexpr int proposals = 2;
+
+  waterline_ranks ranks;
+  line_rules rules;
+  line_memory memory;
+  tile_counts tiles;       ///< of tokens; columns: ranks, and one of rows that do not propose
+  std::int32_t* proposal;  ///< `[tokens]`
+  line_rows<Id> rows;
+  std::int32_t const* shared_slot;  ///< `[ranks]`
+  float shared_weight;
+  matrix_ref<float const> weights;     ///< `[tokens, k]` or empty
+  matrix_ref<Id> out_ids;              ///< `[tokens, k + 1]` or empty
+  matrix_ref<float> out_weights;       ///< the same
+  vector_ref<std::int32_t> out_ranks;  ///< `[tokens]` or empty
+  vector_ref<Report> report;
+  std::uint64_t seed;
+  std::uint64_t stream;
+  int rounds;
+  int round;
+
+  [[nodiscard]] index_t problems() const { return tiles.problems(); }
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    return 2 * scratch_bytes_of<std::int32_t>(ranks.size()) +
+           scratch_bytes_of<std::int64_t>(ranks.size()) + tiles.scratch_bytes();
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch arrays, index_t tile) const {
+    index_t const n = ranks.size();
+    std::int64_t unmet = memory.state->unmet[round == 0 ? 0 : round - 1];
+    if (round == 0) {
+      open(team, tile, unmet > 0 ? memory.room : nullptr);
+    } else if (unmet == 0) {
+      return;
+    } else {
+      auto* const left = arrays.take<std::int32_t>(n);
+      std::int64_t const moved = settle(team, arrays, tile, unmet, left);
+      unmet -= moved;
+      if (tile == 0) {
+        team.single([=, this] {
+          memory.state->unmet[round] = unmet;
+          report[0].moved += moved;
+        });
+      }
+      if (round < rounds && unmet > 0) {
+        propose(team, tile, left);
+      }
+    }
+    if (round < rounds && unmet > 0) {
+      tiles.count(team, arrays, tile, [this](index_t token) { return column(token, round); });
+    } else if (round == rounds && tile == 0) {
+      team.single([=, this] { report[0].unplaced = unmet; });
+    }
+  }
+
+ private:
+  // What a row does, besides the rank that it proposes to.
+  static constexpr std::int32_t at_home = -1;
+  static constexpr std::int32_t no_row = -2;
+  static constexpr std::int32_t moved_along = -3;  ///< to a rank that its token visits
+  static constexpr std::int32_t moved_alone = -4;
+
+  // Counts of a tile in one number: ids of -1, other ids that are no rank's, and rows.
+  static constexpr int width = 20;
+  static constexpr std::int64_t unrouted = 1;
+  static constexpr std::int64_t stray = std::int64_t{1} << width;
+  static constexpr std::int64_t row = stray << width;
+
+  /// `room`: what rows propose by, or null.
+  template <class Team>
+  PLIMSOLL_HD void open(Team& team, index_t tile, std::int32_t const* room) const {
+    index_t const begin = tiles.first(tile);
+    index_t const tokens = tiles.size(tile);
+    std::int64_t const seen =
+        room == nullptr
+            ? team.sum(tokens, [=, this](index_t i) { return open_row<false>(begin + i, room); })
+            : team.sum(tokens, [=, this](index_t i) { return open_row<true>(begin + i, room); });
+    team.single([=, this] {
+      add_to(&report[0].rows, seen / row);
+      add_to(&report[0].without_expert, tokens - seen / row);
+      add_to(&report[0].unrouted, seen % stray);
+      add_to(&report[0].out_of_range, seen % row / stray);
+    });
+    if (rules.sampled) {
+      index_t const along = count(team, tile, moved_along);
+      index_t const alone = count_alone(team, tile);
+      team.single([=, this] { add_to(&report[0].moved, along + alone); });
+    }
+  }
+  template <class Team>
+  PLIMSOLL_HD index_t count(Team& team, index_t tile, std::int32_t what) const {
+    std::int32_t const* const first = proposal + tiles.first(tile);
+    return team.count(tiles.size(tile), [=](index_t i) { return first[i] == what; });
+  }
+  template <class Team>
+  PLIMSOLL_HD index_t count_alone(Team& team, index_t tile) const {
+    index_t const alone = count(team, tile, moved_alone);
+    team.single([=, this] { add_to(&report[0].new_destinations, alone); });
+    return alone;
+  }
+
+  /// Writes a token's row and sends that of the shared expert home, or where it is drawn.
+  template <bool Proposes>
+  PLIMSOLL_HD std::int64_t open_row(index_t token, std::int32_t const* room) const {
+    auto const begin = [token](auto const& matrix) {
+      return matrix.data == nullptr ? nullptr : matrix.data + token * matrix.stride(0);
+    };
+    auto const step = [](auto const& matrix) { return matrix.stride(1); };
+    Id const* const id = begin(rows.ids);
+    Id* const out_id = begin(out_ids);
+    float const* const weight = begin(weights);
+    float* const out_weight = begin(out_weights);
+    index_t const k = rows.ids.extent(1);
+    std::int64_t seen = 0;
+    std::int64_t places = 0;
+    for (index_t j = 0; j < k; ++j) {
+      Id const slot = id[j * step(rows.ids)];
+      std::int32_t const r = rows.rank(slot);
+      if (r >= 0) {
+        seen |= row;
+        places += Proposes ? room[r] : 0;
+      } else {
+        seen += slot == -1 ? unrouted : stray;
+      }
+      if (out_id != nullptr) {
+        out_id[j * step(out_ids)] = r < 0 ? Id{-1} : static_cast<Id>(slot + r);
+      }
+    }
+    for (index_t j = 0; j < k && out_weight != nullptr; ++j) {
+      out_weight[j * step(out_weights)] = weight[j * step(weights)];
+    }
+    for (index_t j = 0; j < k && out_weight != nullptr && seen != row; ++j) {
+      if (rows.rank(token, j) < 0) {
+        out_weight[j * step(out_weights)] = 0;
+      }
+    }
+    line_state const& state = *memory.state;
+    auto const home = static_cast<std::int32_t>(state.source);
+    if (seen < row) {
+      proposal[token] = no_row;
+      send(token, -1);
+    } else if (rules.sampled && state.at_home == 0) {
+      std::int32_t const r = draw(token, state);
+      proposal[token] = r == home                                      ? at_home
+                        : state.any_rank == 0 || rows.visits(token, r) ? moved_along
+                                                                       : moved_alone;
+      send(token, r);
+    } else {
+      proposal[token] = choose(token, places, room);
+      send(token, home);
+    }
+    return seen;
+  }
+  PLIMSOLL_HD void send(index_t token, std::int32_t r) const {
+    index_t const k = rows.ids.extent(1);
+    if (out_ids.data != nullptr) {
+      out_ids(token, k) = r < 0 ? Id{-1} : static_cast<Id>(shared_slot[r]);
+    }
+    if (out_weights.data != nullptr) {
+      out_weights(token, k) = r < 0 ? 0.0f : shared_weight;
+    }
+    if (out_ranks.data != nullptr) {
+      out_ranks[token] = r;
+    }
+  }
+
+  /// The next rank behind `after` that a sampled row may go to; as many as there are if none.
+  PLIMSOLL_HD index_t candidate(index_t token, index_t after, line_state const& state) const {
+    if (state.any_rank != 0) {
+      return after + 1;
+    }
+    index_t next = state.source > after ? state.source : ranks.size();
+    for (index_t j = 0; j < rows.ids.extent(1); ++j) {
+      index_t const r = rows.rank(token, j);
+      next = r > after && r < next ? r : next;
+    }
+    return next;
+  }
+
+  PLIMSOLL_HD std::int32_t draw(index_t token, line_state const& state) const {
+    index_t const n = ranks.size();
+    std::int64_t total = state.any_rank != 0 ? state.drawn_from : 0;
+    if (state.any_rank == 0) {
+      for (index_t r = candidate(token, -1, state); r < n; r = candidate(token, r, state)) {
+        total += memory.weight[r];
+      }
+    }
+    if (total == 0) {
+      return lightest(token, state);
+    }
+    std::int64_t const at = position(token, state.source, total);
+    if (state.any_rank != 0) {
+      // Ranks without weight end where they begin.
+      return static_cast<std::int32_t>(last_not_above(memory.before, n, at));
+    }
+    index_t r = candidate(token, -1, state);
+    for (std::int64_t left = at - memory.weight[r]; left >= 0; left -= memory.weight[r]) {
+      r = candidate(token, r, state);
+    }
+    return static_cast<std::int32_t>(r);
+  }
+
+  /// Uniform below `total`.
+  PLIMSOLL_HD std::int64_t position(index_t token, index_t source, std::int64_t total) const {
+    auto const low = static_cast<std::uint32_t>(token);
+    auto const from = static_cast<std::uint32_t>(source);
+    if (rules.literal) {
+      std::uint32_t const hash = (low ^ from * 0x9E3779B9u) * 1664525u + 1013904223u;
+      return hash % total;
+    }
+    std::uint64_t const bits = random::bits(seed, stream, std::uint64_t{from} << 32 | low);
+    return static_cast<std::int64_t>(multiply_high(bits, static_cast<std::uint64_t>(total)));
+  }
+
+  /// Where no candidate has slack: the source, unless another is clearly lighter.
+  PLIMSOLL_HD std::int32_t lightest(index_t token, line_state const& state) const {
+    auto const height = [this](index_t r) {
+      auto const load = static_cast<double>(memory.load[r]);
+      return ranks.even ? load : divide(load, static_cast<double>(ranks.speed[r]));
+    };
+    double const mine = rules.literal ? 11.0 : rules.margin;
+    double const best_so_far = rules.literal ? 10.0 : 1.0;
+    index_t best = state.source;
+    for (index_t r = candidate(token, -1, state); r < ranks.size();
+         r = candidate(token, r, state)) {
+      if (ranks.lives(r) && multiply(height(r), mine) < multiply(height(best), best_so_far)) {
+        best = r;
+      }
+    }
+    return static_cast<std::int32_t>(best);
+  }
+
+  [[nodiscard]] PLIMSOLL_HD static bool goes_anywhere(int in_round) {
+    return in_round == proposals;
+  }
+  /// The column in which a row was counted.
+  PLIMSOLL_HD std::int32_t column(index_t token, int in_round) const {
+    auto const none = static_cast<std::int32_t>(ranks.size());
+    std::int32_t const r = proposal[token];
+    return goes_anywhere(in_round) ? (r == at_home ? 0 : none) : (r >= 0 ? r : none);
+  }
+
+  /// Rows that are still at home propose to a rank that their token visits.
+  template <class Team>
+  PLIMSOLL_HD void propose(Team& team, index_t tile, std::int32_t const* room) const {
+    if (goes_anywhere(round)) {
+      return;
+    }
+    index_t const begin = tiles.first(tile);
+    team.for_each(tiles.size(tile), [=, this](index_t i) {
+      if (proposal[begin + i] == at_home) {
+        std::int64_t places = 0;
+        for (index_t j = 0; j < rows.ids.extent(1); ++j) {
+          places += room_for(begin + i, j, room);
+        }
+        proposal[begin + i] = choose(begin + i, places, room);
+      }
+    });
+  }
+  /// One of the ranks that the token visits, which together have so many places; the more often
+  /// the more it has of them.
+  PLIMSOLL_HD std::int32_t choose(index_t token, std::int64_t places,
+                                  std::int32_t const* room) const {
+    if (places == 0) {
+      return at_home;
+    }
+    // Multiples of the golden ratio lie evenly, whichever tokens in a row one takes.
+    auto const turn = static_cast<std::uint32_t>(token * proposals + round) * 0x9E3779B9u;
+    std::int64_t left = static_cast<std::int64_t>(turn >> 8) * places >> 24;
+    // To the end in any case: where to stop is not to be foreseen.
+    index_t chosen = 0;
+    for (index_t j = 0; j < rows.ids.extent(1); ++j) {
+      left -= room_for(token, j, room);
+      chosen += left >= 0;
+    }
+    return rows.rank(token, chosen);
+  }
+  PLIMSOLL_HD std::int64_t room_for(index_t token, index_t j, std::int32_t const* room) const {
+    std::int32_t const r = rows.rank(token, j);
+    return r < 0 ? 0 : room[r];
+  }
+
+  /// Decides about the proposals of the round before. Returns how many rows of all tiles move.
+  template <class Team>
+  PLIMSOLL_HD std::int64_t settle(Team& team, scratch arrays, index_t tile, std::int64_t unmet,
+                                  std::int32_t* left) const {
+    index_t const n = ranks.size();
+    bool const anywhere = goes_anywhere(round - 1);
+    std::int32_t const* const room = memory.room_in(round - 1, n);
+    auto* const limit = arrays.take<std::int32_t>(n);
+    auto* const before = arrays.take<std::int64_t>(n);
+    // The source's own node comes first.
+    index_t const first = ranks.where.first_rank(ranks.where.node_of(memory.state->source));
+    auto const at = [=](index_t i) { return first + i < n ? first + i : first + i - n; };
+    auto const wanted = [=, this](index_t r) {
+      return std::int64_t{anywhere ? room[r] : minimum{}(room[r], tiles.totals[r])};
+    };
+    std::int64_t const places = team.exclusive_scan(
+        n, [=](index_t i) { return wanted(at(i)); }, before);
+    std::int64_t const willing = anywhere ? tiles.totals[0] : places;
+    std::int64_t const moved = minimum{}(minimum{}(places, willing), unmet);
+    team.for_each(n, [=, this](index_t i) {
+      index_t const r = at(i);
+      std::int64_t const taken =
+          minimum{}(maximum{}(moved - before[i], std::int64_t{0}), wanted(r));
+      limit[r] = static_cast<std::int32_t>(taken);
+      left[r] = room[r] - limit[r] + (round == 1 ? memory.more[r] : 0);
+      if (tile == 0 && round < rounds) {
+        memory.room_in(round, n)[r] = left[r];
+      }
+    });
+    tiles.visit(
+        team, arrays, tile, [=, this](index_t token) { return column(token, round - 1); },
+        [=, this](index_t token, std::int32_t column, std::int32_t earlier) {
+          if (column == n) {
+            return;
+          }
+          if (earlier >= (anywhere ? moved : limit[column])) {
+            proposal[token] = at_home;
+            return;
+          }
+          index_t const r = anywhere ? at(last_not_above(before, n, earlier)) : column;
+          proposal[token] = anywhere && !rows.visits(token, r) ? moved_alone : moved_along;
+          send(token, static_cast<std::int32_t>(r));
+        });
+    if (anywhere) {
+      count_alone(team, tile);
+    }
+    return moved;
+  }
+
+  /// The last place where a rising array that begins with 0 is at most x.
+  PLIMSOLL_HD static index_t last_not_above(std::int64_t const* rising, index_t n, std::int64_t x) {
+    index_t low = 0;
+    for (index_t size = n; size > 1;) {
+      index_t const half = size / 2;
+      low += rising[low + half] <= x ? half : 0;
+      size -= half;
+    }
+    return low;
+  }
+};
+
+}  // namespace plimsoll::inline PLIMSOLL_ABI::detail

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Waterfill: the shared expert as a dispatched expert, whose rows fill what routed load leaves.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/topology.hpp>
+#include <plimsoll/detail/buffer.hpp>
+#include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/error.hpp>
+#include <plimsoll/execution.hpp>
+#include <plimsoll/placement.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+#include <plimsoll/waterline.hpp>
+
+namespace plimsoll::inline PLIMSOLL_ABI {
+
+struct waterfill_options {
+  index_t rank = 0;   ///< that of this process
+  index_t layer = 0;  ///< of the placement
+  /// How rows are placed; ranks, slots and rank_offsets are those of the placement.
+  waterline_options line = {};
+};
+
+/// @brief The options with which `waterfill` and `waterline` do what SGLang's kernels do: rows are
+/// sampled with a weak preference for home, by its integers and its hash; a rank's tokens count
+/// twice in the level, as routed tokens are counted that way.
+///
+/// With `from_one` that is SGLang's static mode, which counts on one rank alone.
+inline waterline_options literal_waterfill(waterline_options line) {
+  line.rule = pouring::sampled;
+  line.candidates = reach::visited;  // its kernels choose all ranks by themselves
+  line.literal = true;
+  return line;
+}
+
+/// @brief One rank's part of SGLang's Waterfill: count, all-reduce, fill.
+///
+/// The shared expert becomes one more column of top-k, and one more slot on every rank. `count`
+/// makes `loads`, which an engine adds up over all ranks in place, unless `from_one` is set; `fill`
+/// then plans and writes the column. After LPLB's `dispatch` the slots that it chose are the ids:
+/// with routed load split as evenly as can be, then filled with rows that may go anywhere, no other
+/// split and no other ranks have a smaller peak.
+///
+/// All memory is taken in the constructor, so that both calls can be captured in a CUDA graph,
+/// together with the all-reduce between them. One object works on one batch at a time.
+template <execution_policy P>
+class waterfill {
+ public:
+  /// @param placement slots and ranks of every layer; only the number of slots, ranks and
+  ///   rank_offsets are looked at
+  /// @throws invalid_input as `waterline`, and for a layer or rank that is not there
+  /// @workspace from the policy: that of `waterline`, and 16 bytes per rank
+  /// @stream synchronises
+  waterfill(P const& policy, placement_ref const& placement, waterfill_options const& options)
+      : context_(detail::resolve(policy)),
+        rank_(options.rank),
+        line_(policy, line_of(placement, options)),
+        loads_(context_, 2 * placement.ranks) {
+    detail::expect_between(name, "options.rank", 0, placement.ranks - 1, options.rank, "as rank");
+  }
+
+  /// @brief Counts this rank's tokens into `loads`.
+  /// @param topk_ids `[tokens, top_k]` int32 or int64: slots, or -1; in the policy's memory
+  /// @throws invalid_input for shapes
+  /// @complexity that of `waterline::count`
+  /// @stream enqueues two kernels; neither allocates nor synchronises
+  /// @determinism the same bits under every policy
+  template <detail::stored<2> Ids>
+  void count(Ids const& topk_ids) const {
+    line_.count(topk_ids, rank_, loads());
+  }
+
+  /// `[2, ranks]` in the policy's memory: routed load, and tokens at home, of every rank.
+  [[nodiscard]] matrix_ref<std::int64_t> loads() const {
+    return {loads_.data(), 2, line_.options().ranks};
+  }
+
+  /// @brief Places this rank's rows of the shared expert, given the sums of all ranks' `loads`.
+  /// @param topk_ids those that were counted
+  /// @param batch their weights, and what sampled rows draw with
+  /// @param[out] ids `[tokens, top_k + 1]`, of the type of topk_ids, as `waterline::fill` writes it
+  /// @param[out] rows weights and ranks, where they are wanted
+  /// @throws invalid_input for shapes; for values `expect_filled`
+  /// @complexity that of `waterline::plan` and `waterline::fill`
+  /// @stream enqueues six kernels, eight with reach::all, two for sampled rows; neither allocates
+  ///   nor synchronises
+  /// @determinism the same bits under every policy
+  template <detail::stored<2> Ids, class OutIds>
+    requires output_of<OutIds, detail::normalized_value_t<Ids const, 2>, 2>
+  void fill(Ids const& topk_ids, waterline_batch const& batch, OutIds&& ids,
+            filled_rows const& rows = {}) const {
+    line_.plan(loads(), rank_);
+    line_.fill(topk_ids, batch, ids, rows);
+  }
+
+  /// As those of `waterline`.
+  [[nodiscard]] vector_ref<waterline_report> report() const { return line_.report(); }
+  [[nodiscard]] vector_ref<std::int64_t const> slack() const { return line_.slack(); }
+  [[nodiscard]] waterline_options const& options() const { return line_.options(); }
+
+ private:
+  static constexpr char const* name = "waterfill";
+  using context = detail::context_of<P>;
+
+  static waterline_options line_of(placement_ref const& placement,
+                                   waterfill_options const& options) {
+    auto const& map = placement.physical_to_logical;
+    waterline_options line = options.line;
+    detail::expect_between(name, "options.layer", 0, map.extent(0) - 1, options.layer, "as layer");
+    auto const expect_unset = [](char const* argument, bool is_set) {
+      if (is_set) {
+        detail::fail(name, argument, "none, beside the placement's", "another");
+      }
+    };
+    expect_unset("options.line.ranks", line.ranks != 0 && line.ranks != placement.ranks);
+    expect_unset("options.line.slots", line.slots != 0 && line.slots != map.extent(1));
+    expect_unset("options.line.rank_offsets", line.rank_offsets.data != nullptr);
+    line.ranks = placement.ranks;
+    line.slots = map.extent(1);
+    if (placement.rank_offsets.data != nullptr) {
+      detail::expect_rank_offsets(name, "placement.rank_offsets", placement.rank_offsets,
+                                  map.extent(0), placement.ranks);
+      line.rank_offsets = detail::row_of(placement.rank_offsets, options.layer);
+    }
+    return line;
+  }
+
+  context context_;
+  index_t rank_;
+  waterline<P> line_;
+  detail::buffer<std::int64_t, context> loads_;
+};
+
+template <execution_policy P>
+waterfill(P const&, placement_ref const&, waterfill_options const&) -> waterfill<P>;
+
+}  // namespace plimsoll

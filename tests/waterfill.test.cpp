@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "waterfill.cases.hpp"
+
+#include "support/temporaries.hpp"
+
+namespace plimsoll_test {
+
+TEST_CASE("waterfill: ids of 64 bits") {
+  using P = plimsoll::seq_policy;
+  for (std::uint64_t seed = 0; seed < 9; ++seed) {
+    CAPTURE(seed);
+    fill_case const c = make_literal_case(seed, 2, 9);
+    CHECK(difference(fill_of<P, std::int64_t>(c), fill_of<P>(c)) == "");
+  }
+}
+
+TEST_CASE("waterfill: a literal line keeps what it was given") {
+  waterline_options given;
+  given.top_k = 3;
+  given.from_one = true;
+  given.min_tokens = 9;
+  given.weight = 2;
+  given.candidates = reach::all;
+  waterline_options const line = plimsoll::literal_waterfill(given);
+  CHECK(line.literal);
+  CHECK(line.rule == pouring::sampled);
+  CHECK(line.candidates == reach::visited);
+  CHECK(line.from_one);
+  CHECK(line.top_k == 3);
+  CHECK(line.min_tokens == 9);
+  CHECK(line.weight == 2);
+}
+
+TEST_CASE("waterfill: counting and filling allocate nothing") {
+  using P = plimsoll::seq_policy;
+  fill_case c = make_small_case();
+  c.options.line.candidates = reach::all;
+  fill_result const expected = by_hand_of<P>(c);
+  // Speeds, slots' ranks, shared slots, lines, scratch memory, loads; and for a moment the offsets.
+  check_temporaries(6 + 1, [&](auto& resource) {
+    fill_in<P> in(c);
+    plimsoll::waterfill const fill(plimsoll::seq(resource), in.placement(), c.options);
+    auto const before = resource.allocations();
+    in.step(fill);
+    CHECK(resource.allocations() == before);
+    CHECK(difference(in.result(fill), expected) == "");
+  });
+}
+
+}  // namespace plimsoll_test

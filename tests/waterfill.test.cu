@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "waterfill.cases.hpp"
+
+#include "support/captured.cuh"
+
+namespace plimsoll_test {
+
+static_assert(keeps<gpu_kind> && keeps<thrust_host>);
+static_assert(!keeps<thrust_cuda_kind>, "its context refers to the policy");
+
+TEST_CASE("waterfill: a step can be captured in a CUDA graph and replayed") {
+  using P = gpu_resource_kind;
+  if (!backend_available<P>()) {
+    return;
+  }
+  for (bool const literal : {false, true}) {
+    CAPTURE(literal);
+    fill_case c = make_placed_case();
+    c.options.rank = 1;
+    c.options.line.candidates = reach::all;
+    if (literal) {
+      c.options.line = plimsoll::literal_waterfill(c.options.line);
+    }
+    auto const next = [&](std::uint64_t turn) {
+      generator random(turn);
+      c.ids = make_ids(random, 600, c.k(), c.slots);
+      c.others.clear();
+      for (index_t i = 0; i < 2 * c.ranks; ++i) {
+        c.others.push_back(random.between(0, 900));
+      }
+    };
+    next(0);
+    fill_in<P> in(c);
+    plimsoll::waterfill const fill(make_policy<P>(), in.placement(), c.options);
+
+    captured const graph([&] { in.step(fill); });
+
+    for (std::uint64_t turn = 1; turn < 4; ++turn) {
+      CAPTURE(turn);
+      next(turn);
+      in.assign(c);
+      graph.replay();
+      CHECK(difference(in.result(fill), fill_of<P>(c)) == "");
+    }
+  }
+}
+
+}  // namespace plimsoll_test

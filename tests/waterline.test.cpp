@@ -1,0 +1,877 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "waterline.cases.hpp"
+
+#include "support/run_body.hpp"
+#include "support/temporaries.hpp"
+
+#include <array>
+#include <span>
+
+namespace plimsoll_test {
+
+using host_line = line_in<plimsoll::seq_policy>;
+
+outcome pour_on_host(line_case const& c) { return host_line(c).run(); }
+
+TEST_CASE("waterline: many random steps") {
+  fnv1a unused;
+  tally visited;
+  tally all;
+  for (std::uint64_t seed = 1000; seed < 1000 + cases_of(2000); ++seed) {
+    CAPTURE(seed);
+    line_case const c = random_line(seed, seed % 5 == 0 ? pouring::sampled : pouring::surplus);
+    check_outcome(c, pour_on_host(c), c.options.candidates == reach::all ? all : visited, unused);
+  }
+  // All that there is to see was seen.
+  CHECK(visited.moved > 0);
+  CHECK(visited.unplaced > 0);
+  CHECK(visited.relieved > 0);
+  CHECK(visited.raised > 0);
+  CHECK(all.moved > 0);
+  CHECK(all.raised > 0);
+}
+
+TEST_CASE("waterline: 256 ranks") {
+  fnv1a unused;
+  tally happened;
+  for (reach const candidates : {reach::visited, reach::all}) {
+    line_case c = large_line(3, 256, 32, 8, 30, 4);
+    c.options.candidates = candidates;
+    check_outcome(c, pour_on_host(c), happened, unused);
+    c.options.rule = pouring::sampled;
+    check_outcome(c, pour_on_host(c), happened, unused);
+  }
+}
+
+/// Loads of all ranks, [2, ranks], some of them high.
+inline longs drawn_loads(draws& draw, index_t ranks, std::int64_t routed, std::int64_t rows) {
+  longs loads(at(2 * ranks));
+  for (index_t r = 0; r < ranks; ++r) {
+    loads[at(r)] = draw.one_in(3) ? draw.among(0, 3 * routed) : draw.among(0, routed);
+    loads[at(ranks + r)] = draw.among(0, rows);
+  }
+  return loads;
+}
+
+/// One slot on every rank; every source's tokens are those that the loads tell of.
+inline line_case plain_line(longs const& loads, index_t nodes, index_t k) {
+  line_case c;
+  index_t const n = std::ssize(loads) / 2;
+  c.options = {.ranks = n, .slots = n, .nodes = nodes, .top_k = k, .min_tokens = 0};
+  for (index_t r = 0; r < n; ++r) {
+    c.ids.emplace_back(at(loads[at(n + r)] * k));
+    c.options.max_tokens = std::max(c.options.max_tokens, loads[at(n + r)]);
+  }
+  return c;
+}
+
+/// Where rows of all sources go that visit one rank alone: as far as that rank's slack goes, and to
+/// sources as their surplus is. Where it has none, no further than the peak, though no row of its
+/// own leaves.
+TEST_CASE("waterline: slack is dealt out once, in proportion") {
+  index_t contested = 0;
+  std::int64_t relieved = 0;
+  for (std::uint64_t seed = 0; seed < cases_of(200); ++seed) {
+    CAPTURE(seed);
+    draws draw(seed);
+    index_t const n = draw.among(2, 9);
+    longs const loads = drawn_loads(draw, n, draw.any({50, 300}), 200);
+    line_case c = plain_line(loads, draw.any<index_t>({1, 1, 2, n}), 1);
+    c.options.candidates = seed % 2 == 0 ? reach::all : reach::visited;
+    std::int64_t peak = 0;
+    for (index_t r = 0; r < n; ++r) {
+      peak = std::max(peak, loads[at(r)] + loads[at(n + r)]);
+    }
+    for (index_t to = 0; to < n; ++to) {
+      for (longs& ids : c.ids) {
+        ids.assign(ids.size(), to);
+      }
+      host_line const in(c);
+      auto const line = in.make();
+      std::int64_t taken = 0;
+      std::int64_t sources = 0;
+      std::int64_t slack = 0;
+      for (index_t source = 0; source < n; ++source) {
+        poured const got = in.pour(line, loads, source);
+        std::int64_t const here =
+            source == to ? 0 : std::count(got.ranks.begin(), got.ranks.end(), to);
+        std::int64_t const mine = got.report.moved + got.report.unplaced;
+        slack = got.slack[at(to)];
+        taken += here;
+        sources += slack > 0 && mine > 0;
+        if (slack > 0 && mine > 0 && c.options.candidates == reach::all && c.options.nodes == 1) {
+          auto const all = static_cast<double>(got.report.surplus);
+          double const share =
+              std::min(static_cast<double>(slack), all) * static_cast<double>(mine) / all;
+          CHECK(std::fabs(static_cast<double>(here) - share) <= 3);
+        }
+      }
+      CHECK(taken <= (slack > 0 ? slack : peak - loads[at(to)] - loads[at(n + to)]));
+      contested += sources > 1;
+      relieved += slack > 0 ? 0 : taken;
+    }
+  }
+  CHECK(contested > 20);
+  CHECK(relieved > 20);
+}
+
+TEST_CASE("waterline: ranks without slack help, but not above the peak") {
+  // The level is 100, so that all rows of rank 0 have to leave; they visit rank 1 alone. That
+  // stands at 105, and would move rows of its own instead, but those visit no other rank.
+  longs const loads{100, 60, 50, 50, 10, 45, 0, 0};
+  line_case c = plain_line(loads, 1, 1);
+  c.ids[0].assign(10, 1);
+  c.ids[1].assign(45, 1);
+  host_line const in(c);
+  auto const line = in.make();
+  poured const first = in.pour(line, loads, 0);
+  CHECK(first.report.level == 100);
+  CHECK(first.report.home_peak == 110);
+  CHECK(first.report.moved == 5);
+  CHECK(first.report.surplus == 20);  // 10 and 5, and 5 more of rank 1
+  CHECK(in.pour(line, loads, 1).report.unplaced == 10);
+}
+
+TEST_CASE("waterline: surplus stays in its node as far as it can") {
+  index_t inside = 0;
+  index_t outside = 0;
+  for (std::uint64_t seed = 0; seed < cases_of(200); ++seed) {
+    CAPTURE(seed);
+    draws draw(seed);
+    longs loads = drawn_loads(draw, 8, 500, 900);
+    for (index_t r = 0; r < 4 && seed % 2 == 0; ++r) {
+      loads[at(r)] += 1000;  // a node without much slack
+    }
+    line_case c = plain_line(loads, 2, 3);
+    c.options.candidates = reach::all;
+    for (longs& ids : c.ids) {
+      for (std::int64_t& id : ids) {
+        id = draw.among(0, 7);
+      }
+    }
+    host_line const in(c);
+    auto const line = in.make();
+    for (index_t node = 0; node < 2; ++node) {
+      std::int64_t left = 0;
+      std::int64_t surplus = 0;
+      std::int64_t slack = 0;
+      for (index_t source = 4 * node; source < 4 * node + 4; ++source) {
+        poured const got = in.pour(line, loads, source);
+        surplus += got.report.moved;
+        slack += got.slack[at(source)];
+        left += std::count_if(got.ranks.begin(), got.ranks.end(),
+                              [=](std::int32_t r) { return r / 4 != node; });
+      }
+      CHECK(left == std::max(surplus - slack, std::int64_t{0}));
+      inside += left == 0 && surplus > 0;
+      outside += left > 0;
+    }
+  }
+  CHECK(inside > 10);
+  CHECK(outside > 10);
+}
+
+TEST_CASE("waterline: as many tokens as there can be") {
+  constexpr std::int64_t most = 0x7fffffff;
+  for (ints const& paces : {ints{}, ints{8, 7, 5, 3}, ints{1, 8, 1, 1}}) {
+    CAPTURE(paces);
+    line_case c = four_ranks({0, 1, 2, 3, 0, 1, 2, 3});
+    c.paces = paces;
+    c.options.candidates = reach::all;
+    host_line const in(c);
+    auto const line = in.make();
+    for (longs const& loads : {longs{0, 0, 0, 0, most, 0, 0, 0}, longs{0, 0, 0, most, 0, 0, 0, 0},
+                               longs{9, 1, 0, most / 2, most / 2 - 10, 1, 0, 0}}) {
+      CAPTURE(loads);
+      poured const got = in.pour(line, loads, 0);
+      std::int64_t const time = lowest_time(c, most, longs(loads.begin(), loads.begin() + 4));
+      longs slack;
+      for (index_t r = 0; r < 4; ++r) {
+        slack.push_back(
+            std::max(room_below(c, time, r) - loads[at(r)] - loads[at(4 + r)], std::int64_t{0}));
+      }
+      CHECK(got.slack == slack);
+      CHECK(got.ranks.size() == 8);
+    }
+  }
+}
+
+TEST_CASE("waterline: batches that are too small stay at home, and others know") {
+  // Ranks 0 and 1 stand at 100 + 40, rank 2 at 0; rows of rank 1 are one too few to move.
+  line_case c = plain_line({100, 100, 0, 40, 39, 0}, 1, 1);
+  c.options.candidates = reach::all;
+  c.options.min_tokens = 40;
+  host_line const in(c);
+  auto const line = in.make();
+  longs const loads{100, 100, 0, 40, 39, 0};
+  poured const large = in.pour(line, loads, 0);
+  CHECK(large.report.level == 139);
+  CHECK(large.report.moved == 1);
+  CHECK(large.slack == longs{0, 0, 139});
+  poured const small = in.pour(line, loads, 1);
+  CHECK(small.ranks == ints(39, 1));
+  CHECK(numbers_in(small.report) == longs{1, 39, 0, 0, 0, 0, 0, 0, 0, -1, -1});
+  // A row more, and the level falls.
+  c.options.min_tokens = 39;
+  host_line const free(c);
+  auto const other = free.make();
+  CHECK(free.pour(other, loads, 0).report.level == 100);
+  CHECK(free.pour(other, loads, 0).report.moved == 40);
+  CHECK(free.pour(other, loads, 1).report.moved == 39);
+}
+
+/// Where only the source's counts are known, all ranks are taken to have the same.
+TEST_CASE("waterline: from one rank's counts") {
+  for (std::uint64_t seed = 0; seed < cases_of(100); ++seed) {
+    CAPTURE(seed);
+    line_case c = random_line(seed, seed % 3 == 0 ? pouring::sampled : pouring::surplus);
+    c.options.literal = false;
+    c.options.from_one = true;
+    host_line const in(c);
+    auto const line = in.make();
+    line_case others = c;
+    others.options.from_one = false;
+    host_line const knowing(others);
+    auto const knowing_line = knowing.make();
+    std::int64_t living = 0;
+    for (index_t r = 0; r < c.ranks(); ++r) {
+      living += c.lives(r);
+    }
+    for (index_t source = 0; source < c.ranks(); ++source) {
+      longs const own = in.count(line, source);
+      longs loads = own;
+      for (index_t r = 0; r < c.ranks(); ++r) {
+        loads[at(r)] *= living;
+        loads[at(c.ranks() + r)] = c.lives(r) ? own[at(c.ranks() + source)] : 0;
+      }
+      CHECK(difference(in.pour(line, own, source), knowing.pour(knowing_line, loads, source)) ==
+            "");
+    }
+  }
+}
+
+/// 256 experts, of which tokens choose eight by a popularity whose logarithm is normal.
+inline line_case popular_line(std::uint64_t seed, index_t ranks, double sigma) {
+  constexpr index_t experts = 256;
+  constexpr index_t tokens = 512;
+  constexpr double places = 8192;
+  draws draw(seed);
+  reals popularity;
+  for (index_t e = 0; e < experts; ++e) {
+    double normal = -6;
+    for (int i = 0; i < 12; ++i) {
+      normal += draw.unit();
+    }
+    popularity.push_back(std::exp(sigma * normal));
+  }
+  double const all = std::accumulate(popularity.begin(), popularity.end(), 0.0);
+  longs experts_at;
+  for (index_t e = 0; e < experts; ++e) {
+    experts_at.insert(experts_at.end(),
+                      1 + at(static_cast<index_t>(places * popularity[at(e)] / all)), e);
+  }
+  line_case c;
+  c.options = {.ranks = ranks, .slots = experts, .top_k = 8, .max_tokens = tokens};
+  c.ids.resize(at(ranks));
+  longs token_of(at(experts), -1);  // that chose an expert last
+  for (index_t token = 0; token < ranks * tokens; ++token) {
+    for (int chosen = 0; chosen < 8;) {
+      std::int64_t const e = experts_at[draw.bits() % experts_at.size()];
+      if (token_of[at(e)] != token) {
+        token_of[at(e)] = token;
+        c.ids[at(token / tokens)].push_back(e);
+        ++chosen;
+      }
+    }
+  }
+  return c;
+}
+
+/// The same peak for fewer moves.
+TEST_CASE("waterline: surplus against samples") {
+  for (index_t const ranks : {8, 16}) {
+    for (double const sigma : {0.5, 1.0}) {
+      CAPTURE(ranks);
+      CAPTURE(sigma);
+      std::array<double, 2> peak{};
+      std::array<std::int64_t, 2> moved{};
+      for (std::uint64_t seed = 0; seed < cases_of(ranks == 8 ? 100 : 50); ++seed) {
+        line_case c = popular_line(seed, ranks, sigma);
+        for (std::size_t sampled = 0; sampled < 2; ++sampled) {
+          c.options.rule = sampled != 0 ? pouring::sampled : pouring::surplus;
+          outcome const got = pour_on_host(c);
+          longs const loads = totals(c, got).final;
+          peak[sampled] += static_cast<double>(*std::max_element(loads.begin(), loads.end())) /
+                           std::accumulate(loads.begin(), loads.end(), 0.0);
+          for (poured const& one : got.of) {
+            moved[sampled] += one.report.moved;
+          }
+        }
+      }
+      CHECK(peak[0] <= peak[1] * 1.0001);  // a row or two may find no place
+      CHECK(2 * moved[0] <= moved[1]);
+    }
+  }
+}
+
+// ----- sampled rows ------------------------------------------------------------------------------
+
+/// How far a source's draws are from what slack and preferences say: squared standard deviations,
+/// added up over ranks. `drawn`: how often each rank was, in so many steps.
+inline double distance(line_case const& c, index_t source, longs const& slack, longs const& drawn,
+                       std::int64_t steps, double local, double node) {
+  index_t const n = c.ranks();
+  auto const node_of = [&](index_t r) { return ((r + 1) * c.options.nodes - 1) / n; };
+  reals mean(at(n), 0);
+  reals variance(at(n), 0);
+  for (index_t t = 0; t < c.tokens(source); ++t) {
+    std::vector<bool> is_candidate(at(n), c.options.candidates == reach::all);
+    is_candidate[at(source)] = true;
+    for (index_t j = 0; j < c.options.top_k; ++j) {
+      is_candidate[at(c.ids[at(source)][at(t * c.options.top_k + j)])] = true;
+    }
+    reals weights(at(n), 0);
+    for (index_t r = 0; r < n; ++r) {
+      double const preference = r == source ? local : node_of(r) == node_of(source) ? node : 1;
+      weights[at(r)] = is_candidate[at(r)] ? preference * static_cast<double>(slack[at(r)]) : 0;
+    }
+    double const sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+    for (std::size_t r = 0; r < weights.size(); ++r) {
+      double const share = weights[r] / sum;
+      mean[r] += share * static_cast<double>(steps);
+      variance[r] += share * (1 - share) * static_cast<double>(steps);
+    }
+  }
+  double result = 0;
+  for (std::size_t r = 0; r < mean.size(); ++r) {
+    double const off = static_cast<double>(drawn[r]) - mean[r];
+    result += variance[r] > 0 ? off * off / variance[r] : off * off;
+  }
+  return result;
+}
+
+inline void check_draws(index_t ranks, index_t nodes, reach candidates, double local, double node) {
+  CAPTURE(ranks);
+  constexpr std::int64_t tokens = 2000;
+  constexpr std::int64_t steps = 100;
+  draws draw(static_cast<std::uint64_t>(ranks));
+  index_t const source = ranks / 2;
+  longs loads = drawn_loads(draw, ranks, 3000, 900);
+  loads[at(source)] = 1000;  // there is slack at home
+  line_case c = plain_line(loads, nodes, 4);
+  c.options.max_tokens = tokens;
+  c.options.rule = pouring::sampled;
+  c.options.candidates = candidates;
+  c.options.local_preference = local;
+  c.options.node_preference = node;
+  c.ids[at(source)].resize(4 * tokens);
+  for (std::int64_t& id : c.ids[at(source)]) {
+    id = draw.among(0, ranks - 1);
+  }
+  longs drawn(at(ranks), 0);
+  longs slack;
+  for (std::int64_t step = 0; step < steps; ++step) {
+    c.stream = static_cast<std::uint64_t>(step);
+    host_line const in(c);
+    poured const got = in.pour(in.make(), loads, source);
+    slack = got.slack;
+    for (std::int32_t const r : got.ranks) {
+      ++drawn[at(r)];
+    }
+  }
+  auto const off = [&](double home, double near) {
+    return distance(c, source, slack, drawn, steps, home, near);
+  };
+  // As many degrees of freedom as ranks, and four standard deviations.
+  auto const n = static_cast<double>(ranks);
+  double const bound = n + 4 * std::sqrt(2 * n);
+  CHECK(off(local, node) < bound);
+  CHECK((local == 1 || off(1, node) > 2 * bound));
+  CHECK((node == 1 || off(local, 1) > 2 * bound));
+}
+
+TEST_CASE("waterline: rows are drawn in proportion to slack") {
+  check_draws(8, 1, reach::visited, 1.1, 1);
+  check_draws(8, 2, reach::all, 1.1, 0.5);
+  check_draws(40, 5, reach::visited, 1.5, 1.25);
+  check_draws(100, 10, reach::visited, 1, 2);
+  check_draws(100, 10, reach::all, 4, 1.5);
+}
+
+TEST_CASE("waterline: draws differ between steps, seeds and sources") {
+  line_case c = plain_line({0, 0, 0, 0, 64, 64, 64, 64}, 1, 1);
+  c.options.rule = pouring::sampled;
+  c.options.candidates = reach::all;
+  c.options.local_preference = 1;  // all sources draw from the same
+  auto const ranks = [](line_case const& of, index_t source) {
+    return pour_on_host(of).of[at(source)].ranks;
+  };
+  ints const first = ranks(c, 1);
+  CHECK(ranks(c, 1) == first);
+  CHECK(ranks(c, 2) != first);
+  line_case other = c;
+  other.stream = 1;
+  CHECK(ranks(other, 1) != first);
+  other = c;
+  other.options.seed = 1;
+  CHECK(ranks(other, 1) != first);
+}
+
+TEST_CASE("waterline: literal rows may go anywhere where no rank is above the level") {
+  // Ranks 0 and 1 stand at 4 and 2, with own rows counted; two more make the level 4.
+  line_case c;
+  c.options = {.ranks = 2, .slots = 2, .top_k = 2, .max_tokens = 2, .rule = pouring::sampled};
+  c.options.min_tokens = 0;
+  c.options.literal = true;
+  c.ids = {{0, 0, 1, 1}, {}};
+  CHECK(pour_on_host(c).of[0].ranks == ints{1, 1});
+  // A row more of rank 0 alone, and its tokens stay.
+  c.options.max_tokens = 3;
+  c.ids[0].insert(c.ids[0].end(), {0, -1});
+  CHECK(pour_on_host(c).of[0].ranks == ints{0, 1, 0});
+}
+
+TEST_CASE("waterline: without slack rows go to a rank that is clearly lighter") {
+  // Tokens at rank 0 visit ranks 1 and 2; rank 3 makes all others stand above the level.
+  auto const goes_to = [](longs const& routed, double preference, ints const& paces = {}) {
+    line_case c = plain_line({0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, 1, 2);
+    c.ids[0] = {1, 2};
+    c.paces = paces;
+    c.options.rule = pouring::sampled;
+    c.options.local_preference = preference;
+    host_line const in(c);
+    longs loads = routed;
+    loads.insert(loads.end(), {0, 0, 0, 0, 0});
+    return in.pour(in.make(), loads, 0).ranks[0];
+  };
+  CHECK(goes_to({100, 200, 200, 0, 0}, 1.1) == 0);
+  CHECK(goes_to({110, 100, 110, 0, 0}, 1.1) == 0);  // not less
+  CHECK(goes_to({111, 100, 111, 0, 0}, 1.1) == 1);
+  CHECK(goes_to({111, 111, 100, 0, 0}, 1.1) == 2);
+  CHECK(goes_to({200, 100, 100, 0, 0}, 1.1) == 1);  // the lower of the two
+  CHECK(goes_to({200, 100, 95, 0, 0}, 1.1) == 1);   // not clearly lighter than that
+  CHECK(goes_to({200, 100, 90, 0, 0}, 1.1) == 2);
+  CHECK(goes_to({200, 100, 90, 0, 0}, 2) == 2);
+  CHECK(goes_to({180, 100, 95, 0, 0}, 2) == 0);
+  CHECK(goes_to({80, 100, 95, 0, 0}, 1) == 0);
+  // What counts is time.
+  CHECK(goes_to({100, 160, 100, 0, 0}, 1.1, {4, 8, 4, 4, 4}) == 1);
+  // Visited, but dead: a rank without load is no candidate all the same.
+  line_case dead = four_ranks({1});
+  dead.active = {1, 0, 1, 1};
+  dead.options.rule = pouring::sampled;
+  host_line const in(dead);
+  CHECK(in.pour(in.make(), {90, 0, 0, 0, 1, 0, 0, 0}, 0).ranks[0] == 0);
+}
+
+// ----- what is wanted of fill, and what is refused -----------------------------------------------
+
+TEST_CASE("waterline: fill writes what is wanted") {
+  line_case c = four_ranks({0, 0, 0, 0, 1, 1, 2, 3});
+  poured const expected = pour_on_host(c).of[0];
+  host_line const in(c);
+  auto const line = in.make();
+  longs const loads{4, 2, 1, 1, 8, 0, 0, 0};
+  plimsoll::matrix_ref<std::int64_t const> const counts(loads.data(), 2, 4);
+  ints const ids(c.ids[0].begin(), c.ids[0].end());
+  plimsoll::matrix_ref<std::int32_t const> const topk_ids(ids.data(), 8, 1);
+  plimsoll::matrix_ref<std::int32_t> const no_ids;
+  ints ranks(8, untouched);
+  line.plan(counts, 0);
+  line.fill(topk_ids, {}, no_ids, {.ranks = ranks});
+  CHECK(ranks == expected.ranks);
+  CHECK(numbers_in(line.report()[0]) == numbers_in(expected.report));
+  line.plan(counts, 0);
+  line.fill(topk_ids, {}, no_ids, {});
+  CHECK(numbers_in(line.report()[0]) == numbers_in(expected.report));
+  ints filled(16, untouched);
+  line.plan(counts, 0);
+  line.fill(topk_ids, {}, plimsoll::matrix_ref<std::int32_t>(filled.data(), 8, 2), {});
+  CHECK(longs(filled.begin(), filled.end()) == expected.ids);
+  // No token at all.
+  line.plan(counts, 1);
+  line.fill(plimsoll::matrix_ref<std::int32_t const>(nullptr, 0, 1), {}, no_ids, {});
+  CHECK(numbers_in(line.report()[0]) == longs{8, 0, 0, 0, 0, 0, 0, 0, 0, -1, -1});
+  // Fewer tokens than were counted: those that come are placed.
+  line.plan(counts, 0);
+  line.fill(plimsoll::matrix_ref<std::int32_t const>(ids.data() + 4, 4, 1), {}, no_ids, {});
+  CHECK(numbers_in(line.report()[0]) == longs{8, 4, 4, 4, 0, 0, 0, 0, 0, -1, -1});
+  CHECK(line.options().slots == 4);
+}
+
+TEST_CASE("waterline: options that it refuses") {
+  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+  auto const refused = [](auto change) {
+    waterline_options o{.ranks = 4, .slots = 8, .top_k = 2, .max_tokens = 16};
+    change(o);
+    std::string const message =
+        refusal_of([&] { plimsoll::waterline const line(plimsoll::seq, o); });
+    std::string const begin = "waterline: options.";
+    return message.substr(0, begin.size()) == begin ? message.substr(begin.size()) : message;
+  };
+  using options = waterline_options;
+  CHECK(refused([](options& o) { o.ranks = 0; }) == "ranks: expected 1 to 32767 ranks, got 0");
+  CHECK(refused([](options& o) { o.ranks = 32768; }) ==
+        "ranks: expected 1 to 32767 ranks, got 32768");
+  CHECK(refused([](options& o) { o.slots = 0; }) == "slots: expected 1 to 2147483643 slots, got 0");
+  CHECK(refused([](options& o) { o.slots = 2147483644; }) ==
+        "slots: expected 1 to 2147483643 slots, got 2147483644");
+  CHECK(refused([](options& o) { o.slots = 3; }) ==
+        "slots: expected at least 1 slot for every living rank, got 0 for rank 0");
+  CHECK(refused([](options& o) { o.nodes = 0; }) ==
+        "nodes: expected 1 to 4 nodes (at most one per rank), got 0");
+  CHECK(refused([](options& o) { o.nodes = 5; }) ==
+        "nodes: expected 1 to 4 nodes (at most one per rank), got 5");
+  CHECK(refused([](options& o) { o.top_k = 0; }) ==
+        "top_k: expected 1 to 512 ids per token, got 0");
+  CHECK(refused([](options& o) { o.top_k = 513; }) ==
+        "top_k: expected 1 to 512 ids per token, got 513");
+  CHECK(refused([](options& o) { o.max_tokens = -1; }) ==
+        "max_tokens: expected 0 to 1073741823 tokens (below 2^31 ids), got -1");
+  CHECK(refused([](options& o) { o.max_tokens = 1 << 30; }) ==
+        "max_tokens: expected 0 to 1073741823 tokens (below 2^31 ids), got 1073741824");
+  CHECK(refused([](options& o) { o.min_tokens = -1; }) ==
+        "min_tokens: expected 0 to 2147483647 tokens, got -1");
+  CHECK(refused([](options& o) { o.min_tokens = index_t{1} << 31; }) ==
+        "min_tokens: expected 0 to 2147483647 tokens, got 2147483648");
+  for (double const wrong : {0.0, 0x1p-17, -1.0, 16.5, nan}) {
+    std::string const message =
+        "preference: expected a number from 2^-16 to 16, got " + plimsoll::detail::spell(wrong);
+    CHECK(refused([=](options& o) { o.local_preference = wrong; }) == "local_" + message);
+    CHECK(refused([=](options& o) { o.node_preference = wrong; }) == "node_" + message);
+  }
+  CHECK(refused([](options& o) { o.weight = std::numeric_limits<float>::infinity(); }) ==
+        "weight: expected a finite number, got inf");
+  CHECK(refused([](options& o) { o.weight = std::nanf(""); }) ==
+        "weight: expected a finite number, got NaN");
+  CHECK(refused([](options& o) { o.literal = true; }) ==
+        "literal: expected pouring::sampled beside it, got surplus");
+
+  // Arrays.
+  auto const with_offsets = [&](ints const& offsets) {
+    return refused([&](options& o) { o.rank_offsets = {offsets.data(), std::ssize(offsets)}; });
+  };
+  std::string const rising =
+      "rank_offsets: expected offsets that rise from 0 to at most the number of slots, got ";
+  CHECK(with_offsets({0, 2, 4, 6, 8}) == "no error");
+  CHECK(with_offsets({0, 2, 4, 6}) == "rank_offsets: expected 5 offsets (ranks + 1), got 4");
+  CHECK(with_offsets({1, 2, 4, 6, 8}) == rising + "1 and 2 for rank 0");
+  CHECK(with_offsets({0, 2, 1, 6, 8}) == rising + "2 and 1 for rank 1");
+  CHECK(with_offsets({0, 2, 4, 6, 9}) == rising + "6 and 9 for rank 3");
+  CHECK(with_offsets({0, 2, 4, 4, 8}) ==
+        "rank_offsets: expected at least 1 slot for every living rank, got 0 for rank 2");
+  std::vector<std::uint8_t> active{1, 1, 0, 1};
+  reals speeds{1, 1, 2, 1};
+  ints const offsets{0, 2, 4, 4, 8};
+  auto const with_arrays = [&](pouring rule, bool literal, bool are_active, bool are_fast) {
+    return refused([&](options& o) {
+      o.rule = rule;
+      o.literal = literal;
+      o.rank_offsets = offsets;
+      o.active = {are_active ? active.data() : nullptr, std::ssize(active)};
+      o.speeds = {are_fast ? speeds.data() : nullptr, std::ssize(speeds)};
+    });
+  };
+  CHECK(with_arrays(pouring::surplus, false, true, true) == "no error");
+  CHECK(with_arrays(pouring::sampled, true, true, false) ==
+        "literal: expected ranks that are alike beside it, got dead ones");
+  CHECK(with_arrays(pouring::sampled, true, false, true) ==
+        "literal: expected ranks that are alike beside it, got other speeds");
+  speeds[1] = nan;
+  CHECK(with_arrays(pouring::surplus, false, true, true) ==
+        "speeds: expected values from 2^-64 to 2^64, got NaN for rank 1");
+  speeds.push_back(1);
+  CHECK(with_arrays(pouring::surplus, false, true, true) == "speeds: expected 4 ranks, got 5");
+  active.assign(4, 0);
+  CHECK(with_arrays(pouring::surplus, false, true, false) ==
+        "active: expected at least 1 living rank, got 0");
+  active.pop_back();
+  CHECK(with_arrays(pouring::surplus, false, true, false) == "active: expected 4 ranks, got 3");
+}
+
+TEST_CASE("waterline: shapes that it refuses") {
+  plimsoll::waterline const line(plimsoll::seq,
+                                 {.ranks = 3, .slots = 3, .top_k = 2, .max_tokens = 5});
+  ints numbers(100, 0);
+  floats values(100, 0);
+  longs loads(100, 0);
+  auto const counting = [&](index_t tokens, index_t k, index_t source, index_t rows,
+                            index_t ranks) {
+    return refusal_of([&] {
+      line.count(plimsoll::matrix_ref<std::int32_t const>(numbers.data(), tokens, k), source,
+                 plimsoll::matrix_ref<std::int64_t>(loads.data(), rows, ranks));
+    });
+  };
+  CHECK(counting(5, 2, 2, 2, 3) == "no error");
+  CHECK(counting(6, 2, 0, 2, 3) ==
+        "waterline::count: topk_ids: expected 0 to 5 tokens (options.max_tokens), got 6");
+  CHECK(counting(5, 1, 0, 2, 3) == "waterline::count: topk_ids: expected 2 ids per token, got 1");
+  CHECK(counting(5, 2, 3, 2, 3) == "waterline::count: source: expected 0 to 2 as rank, got 3");
+  CHECK(counting(5, 2, -1, 2, 3) == "waterline::count: source: expected 0 to 2 as rank, got -1");
+  CHECK(counting(5, 2, 0, 1, 3) ==
+        "waterline::count: loads: expected 2 rows (routed load, tokens at home), got 1");
+  CHECK(counting(5, 2, 0, 2, 4) == "waterline::count: loads: expected 3 ranks, got 4");
+  auto const planning = [&](index_t source, index_t rows, index_t ranks) {
+    return refusal_of([&] {
+      line.plan(plimsoll::matrix_ref<std::int64_t const>(loads.data(), rows, ranks), source);
+    });
+  };
+  CHECK(planning(2, 2, 3) == "no error");
+  CHECK(planning(3, 2, 3) == "waterline::plan: source: expected 0 to 2 as rank, got 3");
+  CHECK(planning(0, 3, 3) ==
+        "waterline::plan: loads: expected 2 rows (routed load, tokens at home), got 3");
+  CHECK(planning(0, 2, 2) == "waterline::plan: loads: expected 3 ranks, got 2");
+
+  struct shapes {
+    index_t tokens = 5;
+    index_t k = 2;
+    index_t weights[2] = {5, 2};
+    index_t ids[2] = {5, 3};
+    index_t out_weights[2] = {5, 3};
+    index_t ranks = 5;
+    bool weighed = true;
+  };
+  auto const filling = [&](auto change) {
+    shapes x;
+    change(x);
+    return refusal_of([&] {
+      line.fill(plimsoll::matrix_ref<std::int32_t const>(numbers.data(), x.tokens, x.k),
+                {.weights = {x.weighed ? values.data() : nullptr, x.weights[0], x.weights[1]}},
+                plimsoll::matrix_ref<std::int32_t>(numbers.data() + 20, x.ids[0], x.ids[1]),
+                {.weights = {values.data() + 20, x.out_weights[0], x.out_weights[1]},
+                 .ranks = {numbers.data() + 50, x.ranks}});
+    });
+  };
+  std::string const fill = "waterline::fill: ";
+  CHECK(filling([](shapes&) {}) == "no error");
+  CHECK(filling([](shapes& x) { x.tokens = 6; }) ==
+        fill + "topk_ids: expected 0 to 5 tokens (options.max_tokens), got 6");
+  CHECK(filling([](shapes& x) { x.k = 3; }) == fill + "topk_ids: expected 2 ids per token, got 3");
+  CHECK(filling([](shapes& x) { x.weights[0] = 4; }) ==
+        fill + "batch.weights: expected 5 tokens, got 4");
+  CHECK(filling([](shapes& x) { x.weights[1] = 3; }) ==
+        fill + "batch.weights: expected 2 columns, got 3");
+  CHECK(filling([](shapes& x) { x.ids[0] = 4; }) == fill + "ids: expected 5 tokens, got 4");
+  CHECK(filling([](shapes& x) { x.ids[1] = 2; }) == fill + "ids: expected 3 columns, got 2");
+  CHECK(filling([](shapes& x) { x.out_weights[0] = 4; }) ==
+        fill + "rows.weights: expected 5 tokens, got 4");
+  CHECK(filling([](shapes& x) { x.out_weights[1] = 2; }) ==
+        fill + "rows.weights: expected 3 columns, got 2");
+  CHECK(filling([](shapes& x) { x.ranks = 4; }) == fill + "rows.ranks: expected 5 tokens, got 4");
+  CHECK(filling([](shapes& x) { x.weighed = false; }) ==
+        fill + "batch.weights: expected weights, beside rows.weights, got none");
+}
+
+// ----- teams and memory --------------------------------------------------------------------------
+
+/// Every step of one source's batch, as the public calls enqueue them, with its arrays in sight.
+class line_steps {
+ public:
+  line_steps(line_case const& c, longs loads, index_t source)
+      : c_(c), loads_(std::move(loads)), source_(source) {
+    for (index_t r = 0; r < ranks_; ++r) {
+      shared_.push_back(static_cast<std::int32_t>(c.begin(r + 1) + r));
+      speed_.push_back(static_cast<std::int32_t>(c.pace(r) * (c.paces.empty() ? 1 : 8192)));
+    }
+    for (index_t i = 0; i < tokens_ * c.options.top_k; ++i) {
+      weights_.push_back(weight_of(i));
+    }
+  }
+
+  /// Checks every step in every team, and what comes out.
+  void check(poured const& expected) {
+    using namespace plimsoll::detail;
+    waterline_options const& o = c_.options;
+    waterline_ranks ranks{};
+    ranks.where.ranges = {{}, o.slots, ranks_};
+    ranks.where.nodes = o.nodes;
+    ranks.living = std::count_if(speed_.begin(), speed_.end(), [](auto x) { return x > 0; });
+    ranks.speed = speed_.data();
+    ranks.unit = c_.paces.empty() ? 1 : 2.0 / 65536;
+    ranks.even = c_.paces.empty();
+    line_rules rules{};
+    rules.sampled = o.rule == pouring::sampled;
+    rules.literal = o.literal;
+    rules.from_one = o.from_one;
+    rules.any_rank = o.candidates == reach::all;
+    rules.min_tokens = o.min_tokens;
+    rules.top_k = o.top_k;
+    rules.local_preference = rules.node_preference = 65536;
+    rules.margin = 1;
+    line_rows<std::int32_t> const rows{{ids_.data(), tokens_, o.top_k}, owners_.data(), o.slots};
+    line_memory const memory{state_.data(),  slack_.data(), load_.data(), weight_.data(),
+                             before_.data(), room_.data(),  more_.data()};
+    plimsoll::vector_ref<waterline_report> const report(report_.data(), 1);
+
+    longs counts(at(2 * ranks_), untouched);
+    count_line<std::int32_t> count{};
+    count.rows = rows;
+    count.loads = {counts.data(), 2, ranks_};
+    count.source = source_;
+    count.every_token = o.literal;
+    count.clearing = true;
+    check_step(count, count.problems(), counts);
+    CHECK(counts == longs(counts.size(), 0));
+    count.clearing = false;
+    check_step(count, count.problems(), counts);
+    CHECK(counts == counted(c_, source_, owners_));
+
+    plan_line<waterline_report> const plan{ranks,   rules,  {loads_.data(), 2, ranks_},
+                                           source_, memory, report};
+    auto const told = [&] { return levels_and_numbers(report_[0]); };
+    check_step(plan, 1, state_, slack_, load_, weight_, before_, room_, more_, told);
+
+    fill_line<std::int32_t, waterline_report> fill{};
+    fill.ranks = ranks;
+    fill.rules = rules;
+    fill.memory = memory;
+    fill.tiles = {tokens_, ranks_ + 1, tiles_.data(), totals_.data()};
+    fill.proposal = proposal_.data();
+    fill.rows = rows;
+    fill.shared_slot = shared_.data();
+    fill.shared_weight = o.weight;
+    fill.weights = {weights_.data(), tokens_, o.top_k};
+    fill.out_ids = {out_ids_.data(), tokens_, o.top_k + 1};
+    fill.out_weights = {out_weights_.data(), tokens_, o.top_k + 1};
+    fill.out_ranks = {out_ranks_.data(), tokens_};
+    fill.report = report;
+    fill.seed = o.seed;
+    fill.stream = c_.stream;
+    fill.rounds = rules.sampled ? 0 : fill.proposals + rules.any_rank;
+    // Steps add to the report: its bytes have to be put back before each run.
+    auto bytes = std::as_writable_bytes(std::span(report_));
+    auto const check_round = [&] {
+      check_step(fill, fill.problems(), out_ids_, out_weights_, out_ranks_, proposal_, tiles_,
+                 state_, room_, bytes);
+    };
+    check_round();
+    for (fill.round = 1; fill.round <= fill.rounds; ++fill.round) {
+      scan_line const scan{state_.data(), fill.tiles, fill.round - 1};
+      check_step(scan, scan.problems(), tiles_, totals_);
+      check_round();
+    }
+    CHECK(difference({longs(out_ids_.begin(), out_ids_.end()), out_weights_, out_ranks_, report_[0],
+                      slack_},
+                     expected) == "");
+  }
+
+ private:
+  /// Later steps would follow what a wrong one left.
+  template <class Body, class... Outputs>
+  static void check_step(Body const& body, index_t problems, Outputs&&... outputs) {
+    REQUIRE(compare_all_teams(body, problems, outputs...) == "");
+  }
+  static reals levels_and_numbers(waterline_report const& r) {
+    reals result{r.level, r.home_peak, r.got};
+    for (std::int64_t const number : numbers_in(r)) {
+      result.push_back(static_cast<double>(number));
+    }
+    return result;
+  }
+
+  line_case c_;
+  longs loads_;
+  index_t source_;
+  index_t const ranks_ = c_.ranks();
+  index_t const tokens_ = c_.tokens(source_);
+  std::size_t const pairs_ = at(tokens_ * (c_.options.top_k + 1));
+  ints ids_ = ints(c_.ids[at(source_)].begin(), c_.ids[at(source_)].end());
+  ints owners_ = c_.owners();
+  ints shared_;
+  ints speed_;
+  floats weights_;
+  std::vector<plimsoll::detail::line_state> state_ = std::vector<plimsoll::detail::line_state>(1);
+  longs slack_ = longs(at(ranks_), untouched);
+  longs load_ = slack_;
+  longs weight_ = slack_;
+  longs before_ = slack_;
+  ints room_ = ints(at(3 * ranks_), untouched);
+  ints more_ = ints(at(ranks_), untouched);
+  std::vector<waterline_report> report_ = std::vector<waterline_report>(1);
+  ints tiles_ = ints(at((tokens_ + 511) / 512 * (ranks_ + 1) + 1), untouched);
+  ints totals_ = ints(at(ranks_ + 1), untouched);
+  ints proposal_ = ints(at(tokens_), untouched);
+  ints out_ids_ = ints(pairs_, untouched);
+  floats out_weights_ = floats(pairs_, untouched);
+  ints out_ranks_ = ints(at(tokens_), untouched);
+};
+
+TEST_CASE("waterline: the same bits in every team") {
+  // Rank 1 has nearly all load, of which most has to leave, as far as it can.
+  auto const tried = [](index_t tokens, auto change, longs loads = {}) {
+    draws draw(5);
+    line_case c;
+    c.options = {.ranks = 5, .slots = 7, .nodes = 2, .top_k = 2, .local_preference = 1};
+    c.offsets = {0, 2, 3, 4, 5, 6};
+    c.ids.resize(5);
+    for (index_t i = 0; i < 2 * tokens; ++i) {
+      c.ids[1].push_back(draw.one_in(9) ? draw.among(-1, 6) : draw.any({2, 2, 2, 2, 2, 3, 5}));
+      c.ids[3].push_back(draw.among(0, 5));
+    }
+    c.options.max_tokens = tokens;
+    change(c);
+    if (loads.empty()) {
+      ints const owners = c.owners();
+      loads = counted(c, 1, owners);
+      loads = c.options.from_one ? loads : sum_of({loads, counted(c, 3, owners)});
+    }
+    host_line const in(c);
+    poured const expected = in.pour(in.make(), loads, 1);
+    line_steps(c, loads, 1).check(expected);
+    return expected.report;
+  };
+  // Two tiles.
+  CHECK(tried(530, [](line_case&) {}).unplaced > 0);
+  CHECK(tried(530, [](line_case& c) {
+          c.options.candidates = reach::all;
+          c.paces = {1, 3, 8, 2, 5};
+        }).new_destinations > 0);
+  auto const with_rule = [&](reach candidates, bool literal, bool from_one) {
+    return tried(90, [=](line_case& c) {
+      c.options.rule = pouring::sampled;
+      c.options.candidates = candidates;
+      c.options.literal = literal;
+      c.options.from_one = from_one;
+    });
+  };
+  CHECK(with_rule(reach::visited, false, false).moved > 0);
+  CHECK(with_rule(reach::all, false, false).new_destinations > 0);
+  CHECK(with_rule(reach::visited, true, false).moved > 0);
+  CHECK(with_rule(reach::visited, true, true).moved > 0);
+  CHECK(tried(90, [](line_case& c) { c.options.from_one = true; }).moved > 0);
+  // Ranks 0 and 3, at the level, help; a dead rank; loads that are refused; no token.
+  CHECK(tried(90, [](line_case&) {}, {90, 160, 0, 90, 50, 70, 90, 9, 70, 8}).surplus > 90);
+  CHECK(tried(90,
+              [](line_case& c) {
+                c.active = {1, 1, 0, 1, 1};
+              },
+              {0, 160, 0, 0, 0, 0, 90, 0, 0, 0})
+            .moved > 0);
+  CHECK(tried(90, [](line_case&) {}, {0, 900, -1, 0, 0, 0, 90, 0, 0, 0}).where == 2);
+  CHECK(tried(0, [](line_case&) {}).rows == 0);
+}
+
+TEST_CASE("waterline: calls allocate nothing") {
+  line_case c = large_line(31, 6, 2, 3, 600, 3);
+  c.options.candidates = reach::all;
+  c.options.min_tokens = 64;
+  host_line const in(c);
+  outcome const expected = in.run();
+  auto const run = [&](auto& resource) {
+    plimsoll::waterline const line(plimsoll::seq(resource), in.options());
+    auto const before = resource.allocations();
+    CHECK(difference(in.run(line), expected) == "");
+    CHECK(resource.allocations() == before);
+  };
+  // Speeds, owners and shared slots; what plan and fill leave each other, and scratch memory.
+  check_temporaries(5, run);
+  c.offsets = {0, 1, 2, 3, 4, 5, 18};
+  c.active.assign(6, 1);
+  c.paces.assign(6, 8);
+  host_line const given(c);
+  check_temporaries(8, [&](auto& resource) {
+    plimsoll::waterline const line(plimsoll::seq(resource), given.options());
+  });
+}
+
+}  // namespace plimsoll_test

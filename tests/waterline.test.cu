@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "waterline.cases.hpp"
+
+#include "support/captured.cuh"
+
+namespace plimsoll_test {
+
+static_assert(keeps<gpu_kind> && keeps<thrust_host>);
+static_assert(!keeps<thrust_cuda_kind>, "its context refers to the policy");
+
+void check_replays(reach candidates, pouring rule) {
+  using P = gpu_resource_kind;
+  line_case c = large_line(41, 6, 2, 3, 900, 4);
+  constexpr index_t source = 2;
+  constexpr index_t tokens = 700;
+  index_t const k = c.options.top_k;
+  c.options.max_tokens = 900;
+  c.options.candidates = candidates;
+  c.options.rule = rule;
+  line_in<P> const in(c);
+  auto const line = in.make();
+  array_in<std::int32_t, P> ids(tokens * k);
+  array_in<std::int64_t, P> loads(2 * c.ranks());
+  array_in<std::int32_t, P> out_ids(tokens * (k + 1));
+  array_in<std::int32_t, P> out_ranks(tokens);
+
+  captured const graph([&] {
+    line.count(ids.view2(tokens, k), source, loads.view2(2, c.ranks()));
+    line.plan(loads.view2(2, c.ranks()), source);
+    line.fill(ids.view2(tokens, k), {}, out_ids.view2(tokens, k + 1), {.ranks = out_ranks.view1()});
+  });
+
+  for (std::uint64_t turn = 0; turn < 3; ++turn) {
+    CAPTURE(turn);
+    // One source alone; all others have no tokens.
+    c.ids.assign(at(c.ranks()), {});
+    draws draw(turn);
+    for (index_t i = 0; i < tokens * k; ++i) {
+      c.ids[source].push_back(draw.among(-1, draw.one_in(2) ? 17 : 4));
+    }
+    ids.assign(ints(c.ids[source].begin(), c.ids[source].end()));
+    graph.replay();
+    ints const owners = c.owners();
+    outcome const expected = pour_all<thrust_host>(c);
+    CHECK(loads.values() == counted(c, source, owners));
+    CHECK(out_ranks.values() == expected.of[source].ranks);
+    ints const written = out_ids.values();
+    CHECK(longs(written.begin(), written.end()) == expected.of[source].ids);
+    auto const report = plimsoll::read(make_policy<P>(), line.report())[0];
+    CHECK(numbers_in(report) == numbers_in(expected.of[source].report));
+    CHECK(report.moved > 0);
+  }
+}
+
+TEST_CASE("waterline: all calls can be captured in a CUDA graph and replayed") {
+  if (backend_available<gpu_resource_kind>()) {
+    check_replays(reach::all, pouring::surplus);
+    check_replays(reach::visited, pouring::surplus);
+    check_replays(reach::visited, pouring::sampled);
+  }
+}
+
+}  // namespace plimsoll_test
