@@ -34,14 +34,14 @@ inline void parse(CLI::App& app, int argc, char** argv, int ranks, options& o) {
   add("--steps", o.steps, 1, 1000000, "Steps to run");
   add("--experts", o.experts, 1, 4096, "Experts of the layer");
   add("--replicas", o.replicas, 0, 4096, "Slots besides one for each expert");
-  add("--tokens", o.tokens, 1, 1 << 20, "Tokens of every rank and step");
-  add("--top-k", o.top_k, 1, 4096, "Experts that a token visits");
+  add("--tokens", o.tokens, 1, 1 << 24, "The most tokens of a rank in a step");
+  add("--top-k", o.top_k, 1, 512, "Experts that a token visits");
   add("--seed", o.seed, 0, 0x7fffffff, "Seed of all tokens");
   app.parse(argc, argv);
   if (o.top_k > o.experts) {
     throw CLI::ValidationError("--top-k", "more than --experts");
   }
-  if (std::int64_t{o.tokens} * o.top_k * ranks > 0x7fffffff) {
+  if (std::int64_t{o.tokens} * (o.top_k + 1) * ranks > 0x7fffffff) {
     throw CLI::ValidationError("--tokens", "with --top-k and the ranks 2^31 ids or more");
   }
 }
@@ -55,7 +55,8 @@ int run(char const* name, int argc, char** argv, Body body) {
   MPI_Comm_rank(MPI_COMM_WORLD, &self.rank);
   MPI_Comm_size(MPI_COMM_WORLD, &self.ranks);
   int code = 1;
-  CLI::App app("Splits steps of tokens over replicas, every process by itself", name);
+  CLI::App app("Splits steps of tokens over replicas and fills ranks with the shared expert's",
+               name);
   options o;
   try {
     parse(app, argc, argv, self.ranks, o);

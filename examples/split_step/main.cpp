@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <plimsoll/execution.hpp>
+#include <plimsoll/views.hpp>
 #include <vector>
 
 #include "command_line.hpp"
@@ -32,6 +33,10 @@ class host_backend {
   static void all_reduce(array<std::int32_t> const& own, array<std::int32_t>& sum) {
     MPI_Allreduce(own.data(), sum.data(), static_cast<int>(own.size()), MPI_INT32_T, MPI_SUM,
                   MPI_COMM_WORLD);
+  }
+  static void all_reduce(plimsoll::matrix_ref<std::int64_t> sum) {
+    auto const size = static_cast<int>(sum.extent(0) * sum.extent(1));
+    MPI_Allreduce(MPI_IN_PLACE, sum.data, size, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
   }
   static void all_gather(array<std::int32_t> const& own, array<std::int32_t>& all) {
     auto const size = static_cast<int>(own.size());

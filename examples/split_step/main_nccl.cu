@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <plimsoll/execution.hpp>
+#include <plimsoll/views.hpp>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -106,6 +107,11 @@ class nccl_backend {
   void all_reduce(array<std::int32_t> const& own, array<std::int32_t>& sum) const {
     check(ncclAllReduce(own.data(), sum.data(), own.size(), ncclInt32, ncclSum, communicator_,
                         stream_),
+          "ncclAllReduce");
+  }
+  void all_reduce(plimsoll::matrix_ref<std::int64_t> sum) const {
+    auto const size = static_cast<std::size_t>(sum.extent(0) * sum.extent(1));
+    check(ncclAllReduce(sum.data, sum.data, size, ncclInt64, ncclSum, communicator_, stream_),
           "ncclAllReduce");
   }
   void all_gather(array<std::int32_t> const& own, array<std::int32_t>& all) const {

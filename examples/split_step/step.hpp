@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One layer's step on one rank: count, exchange counts, plan, choose a slot for every token. A
-// `Backend` says where arrays lie and how they travel: main.cpp and main_nccl.cu have one each.
+// One layer's step on one rank: count, exchange counts, plan, choose a slot for every token; then
+// the same once more for the shared expert. A `Backend` says where arrays lie and how they travel:
+// main.cpp and main_nccl.cu have one each.
 #pragma once
 
 #include <mpi.h>
@@ -9,10 +10,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <iterator>
+#include <numeric>
 #include <plimsoll/load_tensor.hpp>
 #include <plimsoll/memory.hpp>
 #include <plimsoll/quota.hpp>
 #include <plimsoll/systems/lplb.hpp>
+#include <plimsoll/systems/waterfill.hpp>
 #include <vector>
 
 #include "command_line.hpp"
@@ -26,6 +30,9 @@ struct outcome {
   double even = 0;     ///< peak over mean where every copy of an expert gets as much
   double planned = 0;  ///< peak over mean of the plan
   double local = 0;    ///< share of token copies that stay on their rank
+  double home = 0;     ///< peak over mean of the plan and the shared expert's rows, all at home
+  double filled = 0;   ///< the same where they fill ranks
+  double moved = 0;    ///< share of those rows that leave home
   char const* fault = nullptr;
 };
 
@@ -44,16 +51,20 @@ class step_runner {
         all_counts_(backend.zeros(o.experts * self.ranks)),
         source_quotas_(backend.zeros(slots() * self.ranks)),
         chosen_(backend.zeros(o.tokens * o.top_k)),
+        filled_(backend.zeros(o.tokens * (o.top_k + 1))),
         routing_(backend.template zeros<plimsoll::routing_counters>(1)),
         dispatching_(backend.template zeros<plimsoll::dispatch_counters>(1)),
-        lplb_(backend.policy(), placement(), {}) {}
+        lplb_(backend.policy(), placement(), {}),
+        waterfill_(backend.policy(), placement(), {.rank = self.rank, .line = line(o)}) {}
 
   outcome run(int step) {
     auto const ids = backend_.upload(route(o_, step, self_.rank));
-    plimsoll::matrix_ref<std::int32_t const> const topk_ids(ids.data(), o_.tokens, o_.top_k);
+    int const tokens = tokens_of(o_, step, self_.rank);
+    plimsoll::matrix_ref<std::int32_t const> const topk_ids(ids.data(), tokens, o_.top_k);
+    plimsoll::matrix_ref<std::int32_t> const chosen(chosen_.data(), tokens, o_.top_k);
     auto const& policy = backend_.policy();
 
-    // All that ranks tell each other: how many of their tokens go to each expert.
+    // Ranks tell each other how many of their tokens go to each expert.
     plimsoll::count_tokens(policy, topk_ids, {}, vector(own_counts_),
                            plimsoll::vector_ref<plimsoll::routing_counters>(routing_.data(), 1));
     backend_.all_reduce(own_counts_, counts_);
@@ -74,10 +85,18 @@ class step_runner {
                        plimsoll::vector_ref<std::int32_t const>(map_.data(), slots()),
                        plimsoll::vector_ref<std::int32_t const>(
                            source_quotas_.data() + self_.rank * slots(), slots()),
-                       {.experts = o_.experts},
-                       plimsoll::matrix_ref<std::int32_t>(chosen_.data(), o_.tokens, o_.top_k),
+                       {.experts = o_.experts}, chosen,
                        plimsoll::vector_ref<plimsoll::dispatch_counters>(dispatching_.data(), 1));
-    return check(plimsoll::read(policy, quotas));
+
+    // The shared expert is on all ranks. They tell each other how many tokens they send to each,
+    // and how many they have; then every rank knows which of its rows are to leave, and where to.
+    waterfill_.count(chosen);
+    backend_.all_reduce(waterfill_.loads());
+    waterfill_.fill(chosen, {},
+                    plimsoll::matrix_ref<std::int32_t>(filled_.data(), tokens, o_.top_k + 1));
+    // An engine leaves this out, too.
+    plimsoll::expect_filled(policy, waterfill_.report());
+    return check(step, plimsoll::read(policy, quotas));
   }
 
  private:
@@ -85,12 +104,15 @@ class step_runner {
   using array = typename Backend::template array<T>;
 
   [[nodiscard]] int slots() const { return o_.experts + o_.replicas; }
-  [[nodiscard]] int rank_of(int slot) const {
-    int rank = 0;
-    while ((rank + 1) * slots() / self_.ranks <= slot) {
-      ++rank;
-    }
-    return rank;
+  [[nodiscard]] int first_slot(int rank) const { return rank * slots() / self_.ranks; }
+  /// Rows go to all ranks, so that the peak is known beforehand, whatever tokens there are; `check`
+  /// needs that. With `reach::visited` no copy of a token would be sent more, but some rows that
+  /// are to leave may have to stay.
+  static plimsoll::waterline_options line(options const& o) {
+    return {.top_k = o.top_k,
+            .max_tokens = o.tokens,
+            .candidates = plimsoll::reach::all,
+            .min_tokens = 0};
   }
   [[nodiscard]] plimsoll::placement_ref placement() const {
     return {.physical_to_logical = {map_.data(), 1, slots()},
@@ -107,55 +129,114 @@ class step_runner {
         plimsoll::vector_ref<T const>(a.data(), static_cast<plimsoll::index_t>(a.size())));
   }
 
-  /// Nothing of this belongs into an engine: do all ranks have the same quotas, and do as many
-  /// tokens arrive at every slot?
-  outcome check(ints const& quotas) const {
-    outcome result;
+  /// Whether all ranks have these numbers.
+  template <class T>
+  static bool all_agree(std::vector<T> const& values) {
     std::uint64_t hash[2] = {0xcbf29ce484222325u, 0};
-    for (std::int32_t const quota : quotas) {
-      hash[0] = (hash[0] ^ static_cast<std::uint64_t>(quota)) * 0x100000001b3u;
+    for (T const value : values) {
+      hash[0] = (hash[0] ^ static_cast<std::uint64_t>(value)) * 0x100000001b3u;
     }
     hash[1] = ~hash[0];
     std::uint64_t least[2];
     MPI_Allreduce(hash, least, 2, MPI_UINT64_T, MPI_MIN, MPI_COMM_WORLD);
-    if (least[0] != ~least[1]) {
+    return least[0] == ~least[1];
+  }
+  static void add_up(std::int64_t* values, std::size_t size) {
+    MPI_Allreduce(MPI_IN_PLACE, values, static_cast<int>(size), MPI_INT64_T, MPI_SUM,
+                  MPI_COMM_WORLD);
+  }
+  [[nodiscard]] bool same_lines(plimsoll::waterline_report const& report) const {
+    auto const& policy = backend_.policy();
+    auto line = plimsoll::read(policy, waterfill_.slack());
+    auto const loads = plimsoll::read(
+        policy, plimsoll::vector_ref<std::int64_t const>(waterfill_.loads().data, 2 * self_.ranks));
+    line.insert(line.end(), loads.begin(), loads.end());
+    line.insert(line.end(), {static_cast<std::int64_t>(report.level), report.surplus});
+    return all_agree(line);
+  }
+
+  /// Nothing of this belongs into an engine: do all ranks have the same plans, do as many tokens
+  /// arrive at every slot, and does the shared expert fill ranks up to the level and no higher?
+  outcome check(int step, ints const& quotas) const {
+    outcome result;
+    auto const& policy = backend_.policy();
+    plimsoll::waterline_report const report = plimsoll::read(policy, waterfill_.report())[0];
+    if (!all_agree(quotas)) {
       result.fault = "ranks planned different quotas";
     }
-
-    ints sent(quotas.size() + 1, 0);  // to every slot; behind them, to slots of this rank
-    for (std::int32_t const slot : fetch<std::int32_t>(chosen_)) {
-      ++sent[static_cast<std::size_t>(slot)];
-      sent.back() += rank_of(slot) == self_.rank ? 1 : 0;
+    if (!same_lines(report)) {
+      result.fault = "ranks filled to different levels";
     }
-    ints arrived(sent.size());
-    MPI_Allreduce(sent.data(), arrived.data(), static_cast<int>(sent.size()), MPI_INT32_T, MPI_SUM,
-                  MPI_COMM_WORLD);
-    if (!std::equal(quotas.begin(), quotas.end(), arrived.begin())) {
-      result.fault = "slots got other numbers of tokens than their quotas";
+
+    // Of all ranks: what arrives at their slots, and how many tokens there are, of which so many
+    // found no quota, so many copies stay, and so many shared rows left home or could not.
+    int const own = tokens_of(o_, step, self_.rank);
+    std::vector<std::int64_t> arrived(static_cast<std::size_t>(slots() + self_.ranks), 0);
+    plimsoll::vector_ref<std::int32_t const> const sent(filled_.data(), own * (o_.top_k + 1));
+    for (std::int32_t const slot : plimsoll::read(policy, sent)) {
+      if (slot >= 0) {
+        ++arrived[static_cast<std::size_t>(slot)];
+      }
     }
     auto const counters = fetch<plimsoll::dispatch_counters>(dispatching_)[0];
-    std::int64_t odd = o_.tokens * o_.top_k - counters.routed + counters.beyond_quota;
-    MPI_Allreduce(MPI_IN_PLACE, &odd, 1, MPI_INT64_T, MPI_MAX, MPI_COMM_WORLD);
-    if (odd != 0) {
+    bool const no_quota = counters.routed != own * o_.top_k || counters.beyond_quota != 0;
+    auto const at_home = arrived.begin() + self_.rank;
+    std::int64_t sums[] = {own, no_quota ? 1 : 0,
+                           std::accumulate(at_home + first_slot(self_.rank),
+                                           at_home + first_slot(self_.rank + 1), std::int64_t{0}),
+                           report.moved, report.unplaced};
+    add_up(sums, std::size(sums));
+    add_up(arrived.data(), arrived.size());
+    auto const [tokens, strays, stay, moved, unplaced] = sums;
+    if (strays != 0) {
       result.fault = "tokens found no quota";
     }
 
+    // The highest rank's tokens: split evenly, as planned, and with shared rows at home and filled.
+    double even = 0;
+    std::int64_t planned = 0;
+    std::int64_t home = 0;
+    std::int64_t filled = 0;
     ints const counts = fetch<std::int32_t>(counts_);
-    std::vector<double> even(static_cast<std::size_t>(self_.ranks), 0);
-    ints planned(even.size(), 0);
-    for (int slot = 0; slot < slots(); ++slot) {
-      auto const rank = static_cast<std::size_t>(rank_of(slot));
-      planned[rank] += quotas[static_cast<std::size_t>(slot)];
-      if (std::int32_t const e = plan_.map[static_cast<std::size_t>(slot)]; e >= 0) {
-        auto const expert = static_cast<std::size_t>(e);
-        even[rank] += static_cast<double>(counts[expert]) / plan_.copies[expert];
+    std::size_t at = 0;
+    for (int rank = 0; rank < self_.ranks; ++rank) {
+      double evenly = 0;
+      std::int64_t routed = 0;
+      for (int slot = first_slot(rank); slot < first_slot(rank + 1); ++slot) {
+        auto const s = static_cast<std::size_t>(slot);
+        if (arrived[at++] != quotas[s]) {
+          result.fault = "slots got other numbers of tokens than their quotas";
+        }
+        routed += quotas[s];
+        if (std::int32_t const e = plan_.map[s]; e >= 0) {
+          auto const expert = static_cast<std::size_t>(e);
+          evenly += static_cast<double>(counts[expert]) / plan_.copies[expert];
+        }
       }
+      even = std::max(even, evenly);
+      planned = std::max(planned, routed);
+      home = std::max(home, routed + tokens_of(o_, step, rank));
+      filled = std::max(filled, routed + arrived[at++]);
     }
-    double const total = static_cast<double>(o_.tokens) * o_.top_k * self_.ranks;
-    double const mean = total / self_.ranks;
-    result.even = *std::max_element(even.begin(), even.end()) / mean;
-    result.planned = *std::max_element(planned.begin(), planned.end()) / mean;
-    result.local = arrived.back() / total;
+    std::int64_t const copies = tokens * o_.top_k;
+    std::int64_t const mean = (copies + tokens + self_.ranks - 1) / self_.ranks;
+    std::int64_t const level = std::max(mean, planned);
+    if (filled != level || report.level != static_cast<double>(level)) {
+      result.fault = "the shared expert's rows fill ranks to another level";
+    }
+    if (moved != report.surplus || unplaced != 0) {
+      result.fault = "the shared expert's rows moved are not the surplus";
+    }
+
+    auto const over_mean = [&](auto peak, std::int64_t total) {
+      return static_cast<double>(peak) * self_.ranks / static_cast<double>(total);
+    };
+    result.even = over_mean(even, copies);
+    result.planned = over_mean(planned, copies);
+    result.local = static_cast<double>(stay) / static_cast<double>(copies);
+    result.home = over_mean(home, copies + tokens);
+    result.filled = over_mean(filled, copies + tokens);
+    result.moved = static_cast<double>(moved) / static_cast<double>(tokens);
     return result;
   }
 
@@ -170,9 +251,11 @@ class step_runner {
   array<std::int32_t> all_counts_;
   array<std::int32_t> source_quotas_;
   array<std::int32_t> chosen_;
+  array<std::int32_t> filled_;  ///< with a slot of the shared expert, one more on each rank
   array<plimsoll::routing_counters> routing_;
   array<plimsoll::dispatch_counters> dispatching_;
   plimsoll::lplb<typename Backend::policy_type> lplb_;
+  plimsoll::waterfill<typename Backend::policy_type> waterfill_;
 };
 
 /// Whether all steps went well. Rank 0 prints them.
@@ -181,18 +264,20 @@ bool run_steps(options const& o, process const& self, Backend& backend) {
   step_runner<Backend> runner(o, self, backend);
   bool const prints = self.rank == 0;
   if (prints) {
-    std::printf("%d ranks, %d experts and %d replicas, %d tokens a rank to %d experts each\n\n",
-                self.ranks, o.experts, o.replicas, o.tokens, o.top_k);
-    std::printf("      peak / mean\n");
-    std::printf("step    even    plan  stay local\n");
+    std::printf(
+        "%d ranks, %d experts and %d replicas, up to %d tokens a rank to %d experts each\n\n",
+        self.ranks, o.experts, o.replicas, o.tokens, o.top_k);
+    std::printf("      peak / mean               with the shared expert\n");
+    std::printf("step    even    plan  stay local    home  filled   moved\n");
   }
   bool good = true;
   for (int step = 1; step <= o.steps; ++step) {
     outcome const result = runner.run(step);
     good = good && result.fault == nullptr;
     if (prints) {
-      std::printf("%4d  %6.4f  %6.4f  %8.1f %%  %s\n", step, result.even, result.planned,
-                  100 * result.local, result.fault == nullptr ? "all ranks agree" : result.fault);
+      std::printf("%4d  %6.4f  %6.4f  %8.1f %%  %6.4f  %6.4f  %4.1f %%  %s\n", step, result.even,
+                  result.planned, 100 * result.local, result.home, result.filled,
+                  100 * result.moved, result.fault == nullptr ? "all ranks agree" : result.fault);
     }
   }
   return good;

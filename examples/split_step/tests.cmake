@@ -38,6 +38,6 @@ split_step_refuses(no_steps "--steps: Value 0 not in range 1 to 1000000" --steps
 split_step_refuses(words "--tokens: Value many " --tokens many)
 split_step_refuses(large_top_k "--top-k: more than --experts" --experts 4 --top-k 5)
 split_step_refuses(many_ids "--tokens: with --top-k and the ranks 2.31 ids or more"
-  --experts 4096 --tokens 1048576 --top-k 4096)
+  --experts 512 --tokens 16777216 --top-k 512)
 split_step_refuses(unknown_option ".*--step" --step 1)
 set_tests_properties(${tests} PROPERTIES ENVIRONMENT "${environment}" LABELS host TIMEOUT 60)

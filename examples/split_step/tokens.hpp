@@ -14,6 +14,15 @@ namespace split_step {
 
 inline std::uint64_t seed_of(options const& o) { return static_cast<std::uint64_t>(o.seed); }
 
+/// How many tokens a rank has in a step, as where attention is data parallel: half of the most up
+/// to all of them.
+inline int tokens_of(options const& o, int step, int rank) {
+  auto const bits = plimsoll::random::bits(seed_of(o), ~static_cast<std::uint64_t>(step),
+                                           static_cast<std::uint64_t>(rank));
+  int const least = (o.tokens + 1) / 2;
+  return least + static_cast<int>(bits % static_cast<std::uint64_t>(o.tokens - least + 1));
+}
+
 /// How popular every expert is with one rank's tokens in one step: a few are with all, and
 /// popularity drifts from step to step and differs from rank to rank. Step 0 is history.
 inline std::vector<std::int64_t> popularity(options const& o, int step, int rank) {
@@ -41,7 +50,8 @@ inline std::vector<std::int32_t> route(options const& o, int step, int rank) {
   std::vector<std::int32_t> ids;
   auto const stream =
       (static_cast<std::uint64_t>(step) << 32 | static_cast<std::uint64_t>(rank)) ^ ~0ull;
-  for (int token = 0; token < o.tokens; ++token) {
+  int const tokens = tokens_of(o, step, rank);
+  for (int token = 0; token < tokens; ++token) {
     std::vector<std::int64_t> left = weights;
     std::int64_t sum = total;
     for (int i = 0; i < o.top_k; ++i) {
