@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 namespace plimsoll_bench {
@@ -61,6 +62,57 @@ inline std::vector<float> router_logits(index_t tokens, index_t experts) {
   }
   return logits;
 }
+
+/// One rank's tokens of a step in which all ranks have the same: 16384 tokens, the 8 best of 256
+/// slots by `router_logits`, 16 slots a rank.
+struct step_batch {
+  static constexpr index_t tokens = 16384;
+  static constexpr index_t k = 8;
+  static constexpr index_t slots = 256;
+  static constexpr index_t ranks = 16;
+
+  std::vector<std::int32_t> ids;    ///< [tokens, k]
+  std::vector<float> weights;       ///< [tokens, k]
+  std::vector<std::int64_t> loads;  ///< [2, ranks]: of all ranks together
+  index_t busiest = 0;
+  index_t idlest = 0;
+
+  static step_batch const& one() {
+    static step_batch const batch;
+    return batch;
+  }
+  [[nodiscard]] plimsoll::matrix_ref<std::int32_t const> ids_view() const {
+    return {ids.data(), tokens, k};
+  }
+  [[nodiscard]] plimsoll::matrix_ref<float const> weights_view() const {
+    return {weights.data(), tokens, k};
+  }
+  [[nodiscard]] plimsoll::matrix_ref<std::int64_t const> loads_view() const {
+    return {loads.data(), 2, ranks};
+  }
+
+ private:
+  step_batch() : loads(2 * ranks, 0) {
+    std::vector<float> const logits = router_logits(tokens, slots);
+    std::vector<std::int32_t> order(slots);
+    for (index_t t = 0; t < tokens; ++t) {
+      float const* const row = logits.data() + t * slots;
+      std::iota(order.begin(), order.end(), 0);
+      std::partial_sort(order.begin(), order.begin() + k, order.end(),
+                        [row](std::int32_t a, std::int32_t b) { return row[a] > row[b]; });
+      for (index_t j = 0; j < k; ++j) {
+        std::int32_t const slot = order[static_cast<std::size_t>(j)];
+        ids.push_back(slot);
+        weights.push_back(row[slot]);
+        loads[static_cast<std::size_t>(slot * ranks / slots)] += ranks;
+      }
+    }
+    auto const at_home = loads.begin() + ranks;
+    busiest = std::max_element(loads.begin(), at_home) - loads.begin();
+    idlest = std::min_element(loads.begin(), at_home) - loads.begin();
+    std::fill(at_home, loads.end(), tokens);
+  }
+};
 
 inline double percentile_99(std::vector<double> const& times) {
   std::vector<double> sorted = times;

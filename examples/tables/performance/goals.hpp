@@ -36,6 +36,10 @@ inline constexpr goal all_goals[] = {
      "mask 16384 tokens x 256 experts, top-8, capacity factor 1, from scores to kept pairs, one "
      "core",
      limit{2.5, "nth_element"}, limit{3, "one_read"}},
+    {"waterline",
+     "rows of the shared expert for 16384 tokens, top-8, on the busiest of 16 ranks, from counts "
+     "to ids and weights, one core",
+     limit{1, "waterfill_loop"}, limit{10}},
 };
 
 }  // namespace examples
