@@ -295,7 +295,7 @@ TEST_CASE("waterline: surplus against samples") {
       CAPTURE(sigma);
       std::array<double, 2> peak{};
       std::array<std::int64_t, 2> moved{};
-      for (std::uint64_t seed = 0; seed < cases_of(ranks == 8 ? 100 : 50); ++seed) {
+      for (std::uint64_t seed = 0; seed < cases_of(100); ++seed) {
         line_case c = popular_line(seed, ranks, sigma);
         for (std::size_t sampled = 0; sampled < 2; ++sampled) {
           c.options.rule = sampled != 0 ? pouring::sampled : pouring::surplus;
@@ -308,7 +308,7 @@ TEST_CASE("waterline: surplus against samples") {
           }
         }
       }
-      CHECK(peak[0] <= peak[1] * 1.0001);  // a row or two may find no place
+      CHECK(peak[0] <= peak[1] * (1 + 1e-12));  // sums of rounded shares
       CHECK(2 * moved[0] <= moved[1]);
     }
   }
@@ -392,7 +392,7 @@ inline void check_draws(index_t ranks, index_t nodes, reach candidates, double l
 
 TEST_CASE("waterline: rows are drawn in proportion to slack") {
   check_draws(8, 1, reach::visited, 1.1, 1);
-  check_draws(8, 2, reach::all, 1.1, 0.5);
+  check_draws(8, 2, reach::all, 1.1, 1.4);
   check_draws(40, 5, reach::visited, 1.5, 1.25);
   check_draws(100, 10, reach::visited, 1, 2);
   check_draws(100, 10, reach::all, 4, 1.5);
@@ -534,9 +534,9 @@ TEST_CASE("waterline: options that it refuses") {
         "min_tokens: expected 0 to 2147483647 tokens, got -1");
   CHECK(refused([](options& o) { o.min_tokens = index_t{1} << 31; }) ==
         "min_tokens: expected 0 to 2147483647 tokens, got 2147483648");
-  for (double const wrong : {0.0, 0x1p-17, -1.0, 16.5, nan}) {
+  for (double const wrong : {0.0, 0.99, -1.0, 16.5, nan}) {
     std::string const message =
-        "preference: expected a number from 2^-16 to 16, got " + plimsoll::detail::spell(wrong);
+        "preference: expected a number from 1 to 16, got " + plimsoll::detail::spell(wrong);
     CHECK(refused([=](options& o) { o.local_preference = wrong; }) == "local_" + message);
     CHECK(refused([=](options& o) { o.node_preference = wrong; }) == "node_" + message);
   }
@@ -737,7 +737,7 @@ class line_steps {
     fill.report = report;
     fill.seed = o.seed;
     fill.stream = c_.stream;
-    fill.rounds = rules.sampled ? 0 : fill.proposals + rules.any_rank;
+    fill.rounds = rules.sampled ? 0 : fill.most_rounds;
     // Steps add to the report: its bytes have to be put back before each run.
     auto bytes = std::as_writable_bytes(std::span(report_));
     auto const check_round = [&] {

@@ -69,8 +69,8 @@ struct waterline_options {
   /// what comes out of all experts.
   float weight = 1;
 
-  /// Of sampled rows: how much more slack counts at home, and on other ranks of the home's node;
-  /// 2^-16 to 16. Where no candidate has slack, a row leaves home for one whose load, times
+  /// Of sampled rows: how much more slack counts at home, and on other ranks of the home's node; 1
+  /// to 16. Where no candidate has slack, a row leaves home for one whose load, times
   /// local_preference, is less.
   double local_preference = 1.1;
   double node_preference = 1;
@@ -165,16 +165,13 @@ class waterline {
     proposals_ = memory.take<std::int32_t>(options.max_tokens);
     tile_memory_ = memory;
     index_t scratch = 0;
-    auto const reserve = [&](index_t problems, auto const& body) {
-      scratch = std::max(scratch, detail::launch_bytes(context_, problems, body));
+    auto const reserve = [&](auto const& body) {
+      scratch = std::max(scratch, detail::launch_bytes(context_, body.problems(), body));
     };
-    reserve(1, plan_body({}, 0));
-    auto const count =
-        count_body<std::int64_t>({nullptr, options.max_tokens, options.top_k}, 0, {});
-    reserve(count.problems(), count);
-    auto const fill =
-        fill_body<std::int64_t>({nullptr, options.max_tokens, options.top_k}, {}, {}, {});
-    reserve(fill.problems(), fill);
+    reserve(plan_body({}, 0));
+    matrix_ref<std::int64_t const> const largest(nullptr, options.max_tokens, options.top_k);
+    reserve(count_body(largest, 0, {}));
+    reserve(fill_body(largest, {}, {}, {}));
     scratch_ = {context_, scratch};
   }
 
@@ -218,15 +215,15 @@ class waterline {
     matrix_ref<std::int64_t const> const counts = detail::normalize<2>(loads);
     expect_loads(name, counts.extent(0), counts.extent(1));
     expect_source(name, source);
-    detail::launch(context_, 1, plan_body(counts, source), scratch_.data());
+    run(plan_body(counts, source));
   }
 
   /// @brief Places the rows of the batch for which `plan` was called last; once after each plan.
   ///
   /// Of a source with surplus, each row proposes to a rank that its token visits, the more often
   /// the more room the plan gave the source there, and the first in the order of tokens find place,
-  /// as many as have to leave; others propose once more. With `reach::all` those that are still to
-  /// leave go to any rank with room.
+  /// as many as have to leave; others propose again, three times in all. With `reach::all` the
+  /// third time those that are still to leave go to any rank with room.
   ///
   /// @param topk_ids `[tokens, top_k]` int32 or int64, as for `count`
   /// @param batch weights, and what sampled rows draw with
@@ -235,8 +232,7 @@ class waterline {
   /// @param[out] rows weights and ranks, where they are wanted
   /// @throws invalid_input for shapes
   /// @complexity O(tokens top_k + ranks tokens / 512); sampled from visited ranks O(tokens top_k^2)
-  /// @stream enqueues five kernels, seven with reach::all, one for sampled rows; neither allocates
-  ///   nor synchronises
+  /// @stream enqueues seven kernels, one for sampled rows; neither allocates nor synchronises
   /// @determinism the same bits under every policy
   template <detail::stored<2> Ids, class OutIds>
     requires output_of<OutIds, detail::normalized_value_t<Ids const, 2>, 2>
@@ -288,8 +284,8 @@ class waterline {
                            "tokens (below 2^31 ids)");
     detail::expect_between(class_name, "options.min_tokens", 0, 0x7fffffff, o.min_tokens, "tokens");
     auto const expect_preference = [](char const* argument, double preference) {
-      if (!(preference >= 0x1p-16 && preference <= 16)) {
-        detail::fail(class_name, argument, "a number from 2^-16 to 16", detail::spell(preference));
+      if (!(preference >= 1 && preference <= 16)) {
+        detail::fail(class_name, argument, "a number from 1 to 16", detail::spell(preference));
       }
     };
     expect_preference("options.local_preference", o.local_preference);
@@ -409,9 +405,7 @@ class waterline {
   [[nodiscard]] auto fill_body(matrix_ref<Id const> ids, waterline_batch const& batch,
                                matrix_ref<Id> out, filled_rows const& rows) const {
     using body = detail::fill_line<Id, waterline_report>;
-    int const rounds = options_.rule == pouring::sampled   ? 0
-                       : options_.candidates == reach::all ? body::proposals + 1
-                                                           : body::proposals;
+    int const rounds = options_.rule == pouring::sampled ? 0 : body::most_rounds;
     detail::scratch memory = tile_memory_;
     return body{ranks(),
                 rules(),
@@ -433,12 +427,8 @@ class waterline {
   }
 
   template <class Body>
-  void run(Body const& body, index_t problems) const {
-    detail::launch(context_, problems, body, scratch_.data());
-  }
-  template <class Body>
   void run(Body const& body) const {
-    run(body, body.problems());
+    detail::launch(context_, body.problems(), body, scratch_.data());
   }
 
   context context_;

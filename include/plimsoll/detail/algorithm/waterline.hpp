@@ -152,7 +152,7 @@ struct stretch {
 struct line_state {
   static constexpr int most_rounds = 3;
 
-  /// Rows of the surplus that are still at home before each round.
+  /// Rows of the surplus that are still at home before each round, and in the end.
   std::int64_t unmet[most_rounds + 1];
   std::int64_t drawn_from;  ///< weights of all ranks together
   index_t source;
@@ -201,7 +201,7 @@ struct line_rules {
   double margin;  ///< local_preference as it was given
 };
 
-/// One problem.
+/// Body of `waterline::plan`.
 template <class Report>
 struct plan_line {
   using device_team = block<128>;
@@ -213,6 +213,7 @@ struct plan_line {
   line_memory memory;
   vector_ref<Report> report;
 
+  [[nodiscard]] static index_t problems() { return 1; }
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
     index_t const nodes = ranks.where.nodes;
     return 4 * scratch_bytes_of<std::int64_t>(ranks.size()) +
@@ -568,12 +569,12 @@ struct scan_line {
 /// Body of `waterline::fill`, problem = tile of tokens. In the first round rows are written, and
 /// those that are sampled drawn. By the surplus rule rows of the source also propose to ranks; once
 /// the proposals of all tiles are added up, each rank takes the first of its rows, as many as there
-/// is room for, and rows that were not taken propose in the next round. In the third, if there is
-/// one, rows that are still at home go anywhere.
+/// is room for, and rows that were not taken propose in the next round. In the third and last, rows
+/// that may go anywhere do.
 template <class Id, class Report>
 struct fill_line {
   using device_team = block<128>;
-  static constexpr int proposals = 2;
+  static constexpr int most_rounds = line_state::most_rounds;
 
   waterline_ranks ranks;
   line_rules rules;
@@ -805,8 +806,8 @@ struct fill_line {
     return static_cast<std::int32_t>(best);
   }
 
-  [[nodiscard]] PLIMSOLL_HD static bool goes_anywhere(int in_round) {
-    return in_round == proposals;
+  [[nodiscard]] PLIMSOLL_HD bool goes_anywhere(int in_round) const {
+    return rules.any_rank && in_round == most_rounds - 1;
   }
   /// The column in which a row was counted.
   PLIMSOLL_HD std::int32_t column(index_t token, int in_round) const {
@@ -840,7 +841,7 @@ struct fill_line {
       return at_home;
     }
     // Multiples of the golden ratio lie evenly, whichever tokens in a row one takes.
-    auto const turn = static_cast<std::uint32_t>(token * proposals + round) * 0x9E3779B9u;
+    auto const turn = static_cast<std::uint32_t>(token * most_rounds + round) * 0x9E3779B9u;
     std::int64_t left = static_cast<std::int64_t>(turn >> 8) * places >> 24;
     // To the end in any case: where to stop is not to be foreseen.
     index_t chosen = 0;
@@ -864,20 +865,15 @@ struct fill_line {
     std::int32_t const* const room = memory.room_in(round - 1, n);
     auto* const limit = arrays.take<std::int32_t>(n);
     auto* const before = arrays.take<std::int64_t>(n);
-    // The source's own node comes first.
-    index_t const first = ranks.where.first_rank(ranks.where.node_of(memory.state->source));
-    auto const at = [=](index_t i) { return first + i < n ? first + i : first + i - n; };
     auto const wanted = [=, this](index_t r) {
       return std::int64_t{anywhere ? room[r] : minimum{}(room[r], tiles.totals[r])};
     };
-    std::int64_t const places = team.exclusive_scan(
-        n, [=](index_t i) { return wanted(at(i)); }, before);
+    std::int64_t const places = team.exclusive_scan(n, wanted, before);
     std::int64_t const willing = anywhere ? tiles.totals[0] : places;
     std::int64_t const moved = minimum{}(minimum{}(places, willing), unmet);
-    team.for_each(n, [=, this](index_t i) {
-      index_t const r = at(i);
+    team.for_each(n, [=, this](index_t r) {
       std::int64_t const taken =
-          minimum{}(maximum{}(moved - before[i], std::int64_t{0}), wanted(r));
+          minimum{}(maximum{}(moved - before[r], std::int64_t{0}), wanted(r));
       limit[r] = static_cast<std::int32_t>(taken);
       left[r] = room[r] - limit[r] + (round == 1 ? memory.more[r] : 0);
       if (tile == 0 && round < rounds) {
@@ -894,7 +890,7 @@ struct fill_line {
             proposal[token] = at_home;
             return;
           }
-          index_t const r = anywhere ? at(last_not_above(before, n, earlier)) : column;
+          index_t const r = anywhere ? last_not_above(before, n, earlier) : column;
           proposal[token] = anywhere && !rows.visits(token, r) ? moved_alone : moved_along;
           send(token, static_cast<std::int32_t>(r));
         });
