@@ -103,10 +103,19 @@ struct dealt_room {
       }
       return sum;
     };
-    // Between two times, the later of which comes behind these units.
-    std::int64_t low = 0;
-    std::int64_t reached = 0;
-    for (std::int64_t high = (std::int64_t{1} << 32) + 1; high - low > 1 && reached != units;) {
+    // Between two times, the later of which comes behind these units. Ranks give in proportion to
+    // time, to within half a unit each.
+    constexpr std::int64_t end = std::int64_t{1} << 32;
+    std::int64_t const all = units_before(end);
+    auto const time_of = [=](std::int64_t given) {
+      double const share = divide(static_cast<double>(given), static_cast<double>(all));
+      return static_cast<std::int64_t>(multiply(share, static_cast<double>(end)));
+    };
+    index_t const off = last - first + 1;
+    std::int64_t low = units > off ? time_of(units - off) : 0;
+    std::int64_t high = units + off < all ? time_of(units + off) + 1 : end + 1;
+    std::int64_t reached = units_before(low);
+    while (high - low > 1 && reached != units) {
       std::int64_t const middle = low + (high - low) / 2;
       std::int64_t const sum = units_before(middle);
       if (sum <= units) {
