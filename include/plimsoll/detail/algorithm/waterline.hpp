@@ -145,6 +145,7 @@ struct stretch {
   std::int64_t begin = 0;
   std::int64_t end = 0;
 
+  [[nodiscard]] PLIMSOLL_HD std::int64_t size() const { return end - begin; }
   /// This part of [0, all) on the scale of [0, whole), where all is below 2^31.
   [[nodiscard]] PLIMSOLL_HD stretch of(std::int64_t whole, std::int64_t all) const {
     return all == 0 ? stretch{} : stretch{scaled(begin, whole, all), scaled(end, whole, all)};
@@ -225,7 +226,7 @@ struct plan_line {
   [[nodiscard]] static index_t problems() { return 1; }
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
     index_t const nodes = ranks.where.nodes;
-    return 4 * scratch_bytes_of<std::int64_t>(ranks.size()) +
+    return 8 * scratch_bytes_of<std::int64_t>(ranks.size()) +
            2 * scratch_bytes_of<std::int64_t>(nodes) + scratch_bytes_of<dealt_room>(nodes) +
            scratch_bytes_of<dealt_room>(boundaries);
   }
@@ -365,7 +366,7 @@ struct plan_line {
       surplus[r] = maximum{}(-below, std::int64_t{0});
       relief[r] = 0;
     });
-    stretch const relieved = relieve(team, surplus, relief, rest, room, routed);
+    stretch const relieved = relieve(team, arrays, surplus, relief, routed);
     auto const moving = team.sum(n, [=](index_t r) { return surplus[r]; });
     team.for_each(n, [=, this](index_t r) { room[r] = minimum{}(memory.slack[r], moving); });
     team.for_each(nodes, [=](index_t node) {
@@ -399,14 +400,9 @@ struct plan_line {
     std::int64_t const outside = left_behind + before.begin - inside.begin;
     stretch const more = stretch{earlier, earlier + mine}.of(spare, moving);
     team.for_each(boundaries, [=](index_t i) {
-      std::int64_t const units[boundaries] = {inside.begin,
-                                              inside.end,
-                                              outside,
-                                              outside + mine - (inside.end - inside.begin),
-                                              leaving + more.begin,
-                                              leaving + more.end,
-                                              relieved.begin,
-                                              relieved.end};
+      std::int64_t const units[boundaries] = {
+          inside.begin,         inside.end,         outside,        outside + mine - inside.size(),
+          leaving + more.begin, leaving + more.end, relieved.begin, relieved.end};
       dealt[i] = i < 2   ? dealt_room::deal(room, first_of(own), first_of(own + 1), units[i])
                  : i < 6 ? dealt_room::deal(rest, 0, n, units[i])
                          : dealt_room::deal(relief, 0, n, units[i]);
@@ -425,7 +421,7 @@ struct plan_line {
     team.single([=, this] {
       report[0].level = ranks.time_at(level);
       report[0].surplus = moving + relieving;
-      memory.state->unmet[0] = mine + relieved.end - relieved.begin;
+      memory.state->unmet[0] = mine + relieved.size();
     });
   }
 
@@ -434,15 +430,16 @@ struct plan_line {
   /// to be stuck are taken off `surplus`, and added to that of ranks without slack, which get as
   /// much `relief` for them. Returns the source's stretch of that. How many are likely to be: as if
   /// tokens drew each of their ids by itself, and a sixteenth more, since not all that could find a
-  /// place do. `stuck` and `willing` are work space.
+  /// place do.
   template <class Team>
-  PLIMSOLL_HD stretch relieve(Team& team, std::int64_t* surplus, std::int64_t* relief,
-                              std::int64_t* stuck, std::int64_t* willing,
-                              std::int64_t routed) const {
+  PLIMSOLL_HD stretch relieve(Team& team, scratch arrays, std::int64_t* surplus,
+                              std::int64_t* relief, std::int64_t routed) const {
     if (rules.any_rank || routed == 0) {
       return {};
     }
     index_t const n = ranks.size();
+    auto* const stuck = arrays.take<std::int64_t>(n);
+    auto* const willing = arrays.take<std::int64_t>(n);
     auto const high = team.sum(
         n, [this](index_t r) { return memory.slack[r] == 0 ? routed_to(r) : std::int64_t{0}; });
     constexpr std::int64_t one = std::int64_t{1} << 31;
@@ -462,25 +459,27 @@ struct plan_line {
                        ? maximum{}(minimum{}(lucky - surplus[r], below_peak), std::int64_t{0})
                        : std::int64_t{0};
     });
-    auto const all_stuck = team.sum(n, [=](index_t r) { return stuck[r]; });
-    auto const all_willing = team.sum(n, [=](index_t r) { return willing[r]; });
+    auto* const stuck_before = arrays.take<std::int64_t>(n);
+    auto* const willing_before = arrays.take<std::int64_t>(n);
+    std::int64_t const all_stuck = team.exclusive_scan(
+        n, [=](index_t r) { return stuck[r]; }, stuck_before);
+    std::int64_t const all_willing = team.exclusive_scan(
+        n, [=](index_t r) { return willing[r]; }, willing_before);
     std::int64_t const total = minimum{}(all_stuck, all_willing);
-    auto const earlier = team.sum(source, [=](index_t r) { return stuck[r]; });
-    stretch const own = stretch{earlier, earlier + stuck[source]}.of(total, all_stuck);
-    team.single([=] {
-      std::int64_t stuck_before = 0;
-      std::int64_t willing_before = 0;
-      for (index_t r = 0; r < n; ++r) {
-        stretch const off = stretch{stuck_before, stuck_before + stuck[r]}.of(total, all_stuck);
-        stretch const on =
-            stretch{willing_before, willing_before + willing[r]}.of(total, all_willing);
-        stuck_before += stuck[r];
-        willing_before += willing[r];
-        relief[r] = on.end - on.begin;
-        surplus[r] += relief[r] - (off.end - off.begin);
-      }
+    if (total == 0) {
+      return {};
+    }
+    auto const off = [=](index_t r) {
+      return stretch{stuck_before[r], stuck_before[r] + stuck[r]}.of(total, all_stuck);
+    };
+    auto const on = [=](index_t r) {
+      return stretch{willing_before[r], willing_before[r] + willing[r]}.of(total, all_willing);
+    };
+    team.for_each(n, [=](index_t r) {
+      relief[r] = on(r).size();
+      surplus[r] += relief[r] - off(r).size();
     });
-    return own;
+    return off(source);
   }
 };
 
