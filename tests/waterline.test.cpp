@@ -295,7 +295,7 @@ TEST_CASE("waterline: surplus against samples") {
       CAPTURE(sigma);
       std::array<double, 2> peak{};
       std::array<std::int64_t, 2> moved{};
-      for (std::uint64_t seed = 0; seed < cases_of(100); ++seed) {
+      for (std::uint64_t seed = 0; seed < cases_of(cases_of(100)); ++seed) {
         line_case c = popular_line(seed, ranks, sigma);
         for (std::size_t sampled = 0; sampled < 2; ++sampled) {
           c.options.rule = sampled != 0 ? pouring::sampled : pouring::surplus;
