@@ -167,6 +167,17 @@ class heap_queue {
   index_t size_;
 };
 
+/// The last place where a rising array, such as a scan's, is at most x; 0 if none is.
+PLIMSOLL_HD inline index_t last_not_above(std::int64_t const* rising, index_t n, std::int64_t x) {
+  index_t low = 0;
+  for (index_t size = n; size > 1;) {
+    index_t const half = size / 2;
+    low += rising[low + half] <= x ? half : 0;
+    size -= half;
+  }
+  return low;
+}
+
 /// Adds one whatever other threads add; the order of additions cannot show.
 PLIMSOLL_HD inline void increment(std::int32_t* count) {
 #if defined(__CUDA_ARCH__)

@@ -537,14 +537,8 @@ struct dispatch_body {
     if (position >= total[e]) {
       return lists.slot[first + (position - total[e]) % slots];
     }
-    index_t low = first;
-    for (index_t n = slots; n > 1;) {
-      index_t const half = n / 2;
-      low += before[low + half] <= position ? half : 0;
-      n -= half;
-    }
     // An empty quota begins where the next one does.
-    return lists.slot[low];
+    return lists.slot[first + last_not_above(before + first, slots, position)];
   }
 };
 

@@ -907,17 +907,6 @@ struct fill_line {
     }
     return moved;
   }
-
-  /// The last place where a rising array that begins with 0 is at most x.
-  PLIMSOLL_HD static index_t last_not_above(std::int64_t const* rising, index_t n, std::int64_t x) {
-    index_t low = 0;
-    for (index_t size = n; size > 1;) {
-      index_t const half = size / 2;
-      low += rising[low + half] <= x ? half : 0;
-      size -= half;
-    }
-    return low;
-  }
 };
 
 }  // namespace plimsoll::inline PLIMSOLL_ABI::detail
