@@ -4,6 +4,7 @@
 
 #include <benchmark/benchmark.h>
 #include <plimsoll/detail/exact_math.hpp>
+#include <plimsoll/latency.hpp>
 #include <plimsoll/random.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
@@ -47,6 +48,41 @@ inline std::vector<std::int32_t> drifting_loads(index_t steps, index_t layers, i
   }
   return loads;
 }
+
+/// A short trace for ranks of unequal speed: 16 steps of `drifting_loads`, about 128 tokens per
+/// expert; curves of 20 us and 3 us per tile of 64 tokens, on ranks that are up to 12 % slower.
+struct gem_input {
+  static constexpr index_t steps = 16;
+
+  index_t layers;
+  index_t experts;
+  index_t ranks;
+  std::vector<std::int32_t> loads;
+  std::vector<std::int64_t> tokens;
+  std::vector<double> latency;
+  std::vector<double> speeds;
+
+  gem_input(index_t layer_count, index_t expert_count, index_t rank_count)
+      : layers(layer_count),
+        experts(expert_count),
+        ranks(rank_count),
+        loads(drifting_loads(steps, layers, experts)),
+        tokens(plimsoll::sampling_plan({.max_tokens = 1 << 16})) {
+    for (std::int32_t& load : loads) {
+      load /= 32;
+    }
+    for (std::int64_t const n : tokens) {
+      latency.push_back(20 + 3 * static_cast<double>((n + 63) / 64));
+    }
+    for (index_t r = 0; r < ranks; ++r) {
+      speeds.push_back(1 /
+                       (1 + 0.12 * plimsoll::random::uniform(5, 0, static_cast<std::uint64_t>(r))));
+    }
+  }
+  [[nodiscard]] plimsoll::latency_curves curves() const {
+    return {tokens, {latency.data(), 1, std::ssize(latency)}, 512, speeds};
+  }
+};
 
 /// `[tokens, experts]` logits of a router: for each a sum of four uniforms (roughly normal, with a
 /// standard deviation of 0.58), twice that, and the expert's popularity, from 0 to 1.

@@ -5,6 +5,7 @@
 # build that has a sanitizer of its own leaves these out.
 if(PLIMSOLL_CLANGXX AND NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize")
   set(libraries_plan_file -lyaml-cpp)
+  set(libraries_curves_file -lyaml-cpp)
   file(GLOB sources CONFIGURE_DEPENDS fuzz/*.fuzz.cpp)
   file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/fuzz)
   foreach(source IN LISTS sources)

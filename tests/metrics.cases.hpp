@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 #include <plimsoll/metrics.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "support/generators.hpp"
 #include "support/hash.hpp"
 #include "support/policies.hpp"
 #include "support/skewed_loads.hpp"
@@ -19,6 +21,14 @@ namespace plimsoll_test {
 
 using plimsoll::balance;
 using plimsoll::balance_summary;
+using plimsoll::expert_pair;
+using plimsoll::expert_use;
+using plimsoll::expert_use_options;
+
+using ints = std::vector<std::int32_t>;
+using longs = std::vector<std::int64_t>;
+using reals = std::vector<double>;
+using uses = std::vector<expert_use>;
 
 template <class P, class T>
 std::vector<balance> measured(std::vector<T> const& loads, index_t rows, index_t columns) {
@@ -132,6 +142,389 @@ TEST_CASE_TEMPLATE("metrics: bad values cannot be taken for a result", P, PLIMSO
                        plimsoll::invalid_input);
   CHECK_THROWS_WITH_AS(summarized<P>({}), "summarize: rows: expected at least 1 row, got 0",
                        plimsoll::invalid_input);
+}
+
+/// Recorded steps, on the host.
+struct steps_case {
+  index_t steps = 1;
+  index_t layers = 1;
+  index_t experts = 1;
+  longs loads = {};
+
+  [[nodiscard]] std::size_t at(index_t t, index_t layer, index_t e) const {
+    return static_cast<std::size_t>((t * layers + layer) * experts + e);
+  }
+  [[nodiscard]] index_t cells() const { return layers * experts; }
+
+  /// Pearson's correlation of two experts by definition; 0 where one never changes.
+  [[nodiscard]] double correlation(index_t layer, index_t a, index_t b) const {
+    auto const load = [&](index_t t, index_t e) {
+      return static_cast<long double>(loads[at(t, layer, e)]);
+    };
+    long double mean_a = 0;
+    long double mean_b = 0;
+    for (index_t t = 0; t < steps; ++t) {
+      mean_a += load(t, a) / static_cast<long double>(steps);
+      mean_b += load(t, b) / static_cast<long double>(steps);
+    }
+    long double together = 0;
+    long double square_a = 0;
+    long double square_b = 0;
+    bool a_changes = false;
+    bool b_changes = false;
+    for (index_t t = 0; t < steps; ++t) {
+      together += (load(t, a) - mean_a) * (load(t, b) - mean_b);
+      square_a += (load(t, a) - mean_a) * (load(t, a) - mean_a);
+      square_b += (load(t, b) - mean_b) * (load(t, b) - mean_b);
+      a_changes = a_changes || load(t, a) != load(0, a);
+      b_changes = b_changes || load(t, b) != load(0, b);
+    }
+    if (a == b) {
+      return 1;
+    }
+    return a_changes && b_changes ? static_cast<double>(together / std::sqrt(square_a * square_b))
+                                  : 0.0;
+  }
+
+  /// How an expert is used, by definition, in whole numbers: all options are in halves, parts in
+  /// tenths.
+  [[nodiscard]] expert_use use(index_t layer, index_t e, expert_use_options const& options) const {
+    std::int64_t with_load = 0;
+    std::int64_t busy_steps = 0;
+    std::int64_t busy_load = 0;
+    std::int64_t busy_total = 0;
+    for (index_t t = 0; t < steps; ++t) {
+      std::int64_t total = 0;
+      for (index_t other = 0; other < experts; ++other) {
+        total += loads[at(t, layer, other)];
+      }
+      with_load += total > 0;
+      std::int64_t const load = loads[at(t, layer, e)];
+      if (2 * load * experts > std::llround(2 * options.busy) * total) {
+        ++busy_steps;
+        busy_load += load;
+        busy_total += total;
+      }
+    }
+    if (busy_steps == 0) {
+      return expert_use::ordinary;
+    }
+    if (10 * busy_steps >= std::llround(10 * options.consistent_part) * with_load) {
+      return expert_use::consistent;
+    }
+    bool const surges = 2 * busy_load * experts >= std::llround(2 * options.surge) * busy_total;
+    return surges && 10 * busy_steps <= std::llround(10 * options.temporal_part) * with_load
+               ? expert_use::temporal
+               : expert_use::ordinary;
+  }
+};
+
+/// Skewed loads, experts that do not change, and steps without load. The numbers of experts are
+/// powers of two: what an expert would get of equal shares is exact.
+inline steps_case random_steps(std::uint64_t seed) {
+  generator random(seed);
+  steps_case c;
+  c.steps = random.between(1, 30);
+  c.layers = random.between(1, 3);
+  c.experts = index_t{1} << random.between(0, 5);
+  c.loads = random_integers(seed, c.steps * c.cells(), 0, seed % 2 == 0 ? 4 : 1000);
+  for (index_t i = 0; i < c.cells(); ++i) {
+    std::int64_t const kind = random.between(0, 5);
+    for (index_t t = 0; t < c.steps && kind < 2; ++t) {
+      c.loads[c.at(t, 0, i)] *= kind == 0 ? random.between(0, 4) / 4 * 16 : 0;
+    }
+  }
+  for (index_t t = 0; t < c.steps; ++t) {
+    if (random.between(0, 9) == 0) {
+      std::fill_n(c.loads.begin() + t * c.cells(), c.cells(), 0);
+    }
+  }
+  return c;
+}
+
+template <class P, class T>
+reals correlated(steps_case const& c, std::vector<T> const& loads) {
+  array_in<T, P> const in(loads);
+  array_in<double, P> out(c.cells() * c.experts, -7.0);
+  plimsoll::correlate(make_policy<P>(), in.view3(c.steps, c.layers, c.experts),
+                      out.view3(c.layers, c.experts, c.experts));
+  return out.values();
+}
+template <class P, class T = std::int32_t>
+uses classified(steps_case const& c, expert_use_options const& options = {}) {
+  array_in<T, P> const in(as<T>(c.loads));
+  array_in<expert_use, P> out(c.cells(), static_cast<expert_use>(-7));
+  plimsoll::classify_experts(make_policy<P>(), in.view3(c.steps, c.layers, c.experts), options,
+                             out.view2(c.layers, c.experts));
+  return out.values();
+}
+
+// Out of the typed cases, where every CHECK is compiled for each type.
+inline void check_correlated(steps_case const& c, reals const& got) {
+  REQUIRE(std::ssize(got) == c.cells() * c.experts);
+  for (index_t layer = 0; layer < c.layers; ++layer) {
+    auto const value = [&](index_t a, index_t b) {
+      return got[static_cast<std::size_t>((layer * c.experts + a) * c.experts + b)];
+    };
+    bool symmetric = true;
+    double worst = 0;
+    for (index_t a = 0; a < c.experts; ++a) {
+      for (index_t b = 0; b < c.experts; ++b) {
+        symmetric = symmetric && value(a, b) == value(b, a);
+        worst = std::fmax(worst, std::fabs(value(a, b) - c.correlation(layer, a, b)));
+        worst = std::fabs(value(a, b)) <= 1 ? worst : 9;
+      }
+      worst = value(a, a) == 1 ? worst : 9;
+    }
+    CHECK(symmetric);
+    CHECK(worst < 1e-12);
+  }
+}
+inline void check_values(reals const& got, reals const& expected) { CHECK(got == expected); }
+inline void check_uses(uses const& got, uses const& expected) { CHECK(got == expected); }
+inline void check_pairs(std::vector<expert_pair> const& got,
+                        std::vector<std::vector<double>> const& expected) {
+  std::vector<std::vector<double>> rows;
+  for (expert_pair const& pair : got) {
+    rows.push_back({static_cast<double>(pair.layer), static_cast<double>(pair.first),
+                    static_cast<double>(pair.second), pair.correlation});
+  }
+  CHECK(rows == expected);
+}
+
+TEST_CASE_TEMPLATE("metrics: correlation equals the definition, in every type", P,
+                   PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  reals all;
+  for (std::uint64_t seed = 0; seed < cases_of(40); ++seed) {
+    CAPTURE(seed);
+    steps_case const c = random_steps(seed);
+    reals const got = correlated<P>(c, as<double>(c.loads));
+    check_correlated(c, got);
+    for_each_load_type([&]<class T>(T) { check_values(correlated<P>(c, as<T>(c.loads)), got); });
+    all.insert(all.end(), got.begin(), got.end());
+  }
+  report_hash("metrics.correlation", all);
+}
+
+/// A load that is a product, which a compiler would fuse with the sum that it goes into.
+struct product_steps {
+  PLIMSOLL_HD double operator()(index_t t, index_t layer, index_t e) const {
+    return 0.1 * static_cast<double>(mix(static_cast<std::uint64_t>(64 * t + 8 * layer + e)) >> 54);
+  }
+};
+
+TEST_CASE_TEMPLATE("metrics: correlation by hand", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  SUBCASE("alike, opposite, unchanging, in between") {
+    steps_case const c{.steps = 3,
+                       .layers = 1,
+                       .experts = 5,              //
+                       .loads = {1, 3, 30, 7, 1,  //
+                                 2, 5, 20, 7, 3,  //
+                                 3, 7, 10, 7, 2}};
+    reals const got = correlated<P>(c, c.loads);
+    check_correlated(c, got);
+    CHECK(got[1] == 1);
+    CHECK(got[2] == -1);
+    CHECK(got[3] == 0);
+    CHECK(got[4] == doctest::Approx(0.5).epsilon(1e-15));
+    CHECK(got[3 * 5 + 3] == 1);
+  }
+  SUBCASE("what never changes, where its mean is rounded") {
+    check_values(correlated<P>({.steps = 3, .experts = 2}, reals{0.1, 0.7, 0.1, 0.7, 0.1, 0.7}),
+                 {1, 0, 0, 1});
+    check_values(correlated<P>({.steps = 3, .experts = 2}, reals{0.1, 1, 0.1, 2, 0.1, 4}),
+                 {1, 0, 0, 1});
+    // Alike to the bit is 1.
+    check_values(correlated<P>({.steps = 3, .experts = 2}, reals{0.1, 0.1, 0.3, 0.3, 0.9, 0.9}),
+                 {1, 1, 1, 1});
+  }
+  SUBCASE("one step, one expert, no layers") {
+    check_values(correlated<P>({.steps = 1, .experts = 2}, longs{4, 9}), {1, 0, 0, 1});
+    check_values(correlated<P>({.steps = 3}, longs{4, 9, 2}), {1});
+    check_values(correlated<P>({.steps = 3, .layers = 0, .experts = 9}, longs{}), {});
+  }
+  SUBCASE("loads and results in any layout, and generated ones") {
+    steps_case const c{.steps = 20, .layers = 2, .experts = 6};
+    reals stored;
+    for (index_t i = 0; i < 240; ++i) {
+      stored.push_back(product_steps{}(i / 12, i / 6 % 2, i % 6));
+    }
+    reals const expected = correlated<P>(c, stored);
+    array_in<double, P> out(2 * 72, -7.0);
+    auto spread = out.view3(2, 6, 6);
+    spread.strides[0] = 2;
+    spread.strides[1] = 4;
+    spread.strides[2] = 24;
+    plimsoll::correlate(make_policy<P>(), plimsoll::generate(product_steps{}, 20, 2, 6), spread);
+    reals const all = out.values();
+    reals got;
+    for (index_t i = 0; i < 72; ++i) {
+      got.push_back(all[static_cast<std::size_t>(2 * (i / 36) + 4 * (i / 6 % 6) + 24 * (i % 6))]);
+    }
+    check_values(got, expected);
+    CHECK(std::count(all.begin(), all.end(), -7.0) == 72);
+    report_hash("metrics.generated", got);
+
+    array_in<double, P> const in(stored);
+    auto half = in.view3(10, 2, 6);  // every second step
+    half.strides[0] = 24;
+    array_in<double, P> of_half(72);
+    plimsoll::correlate(make_policy<P>(), half, of_half.view3(2, 6, 6));
+    reals kept;
+    for (std::ptrdiff_t t = 0; t < 10; ++t) {
+      kept.insert(kept.end(), stored.begin() + 24 * t, stored.begin() + 24 * t + 12);
+    }
+    check_values(of_half.values(), correlated<P>({.steps = 10, .layers = 2, .experts = 6}, kept));
+  }
+}
+
+TEST_CASE_TEMPLATE("metrics: experts are classified by the definition, in every type", P,
+                   PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  uses all;
+  for (std::uint64_t seed = 100; seed < 100 + cases_of(80); ++seed) {
+    CAPTURE(seed);
+    steps_case const c = random_steps(seed);
+    generator random(seed);
+    expert_use_options options;
+    if (seed % 4 != 0) {
+      options.busy = 0.5 * static_cast<double>(random.between(0, 4));
+      options.consistent_part = static_cast<double>(random.between(0, 10)) / 10;
+      options.temporal_part = static_cast<double>(random.between(0, 10)) / 10;
+      options.surge = 0.5 * static_cast<double>(random.between(0, 8));
+    }
+    uses expected;
+    for (index_t i = 0; i < c.cells(); ++i) {
+      expected.push_back(c.use(i / c.experts, i % c.experts, options));
+    }
+    for_each_load_type([&]<class T>(T) { check_uses(classified<P, T>(c, options), expected); });
+    all.insert(all.end(), expected.begin(), expected.end());
+  }
+  report_hash("metrics.classes", all);
+  // Not all of a kind.
+  for (expert_use const one :
+       {expert_use::ordinary, expert_use::consistent, expert_use::temporal}) {
+    CHECK(std::count(all.begin(), all.end(), one) > 20);
+  }
+}
+
+TEST_CASE_TEMPLATE("metrics: experts on the lines between classes", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  // Of four experts with 16 tokens in each of ten steps: the class of the first if it has `load` in
+  // `steps` of them and its share, which is not busy, in the others.
+  auto const use = [](std::int64_t load, index_t steps, expert_use_options const& options = {}) {
+    steps_case c{.steps = 13, .experts = 4};
+    for (index_t t = 0; t < 10; ++t) {
+      std::int64_t const mine = t < steps ? load : 4;
+      longs const row{mine, 0, 16 - mine, 0};
+      c.loads.insert(c.loads.end(), row.begin(), row.end());
+    }
+    c.loads.resize(52, 0);  // steps without load do not count
+    return classified<P>(c, options)[0];
+  };
+  CHECK(use(5, 7) == expert_use::consistent);
+  CHECK(use(5, 6) == expert_use::ordinary);
+  CHECK(use(8, 6) == expert_use::ordinary);
+  CHECK(use(8, 3) == expert_use::temporal);
+  CHECK(use(8, 4) == expert_use::ordinary);
+  CHECK(use(7, 3) == expert_use::ordinary);
+  CHECK(use(4, 10) == expert_use::ordinary);
+  CHECK(use(6, 10, {.busy = 1.5}) == expert_use::ordinary);
+  CHECK(use(7, 10, {.busy = 1.5}) == expert_use::consistent);
+  // Both at once: consistent. Never busy: neither.
+  CHECK(use(8, 3, {.consistent_part = 0.3}) == expert_use::consistent);
+  CHECK(use(4, 10, {.consistent_part = 0, .temporal_part = 1, .surge = 0}) == expert_use::ordinary);
+  CHECK(use(16, 10, {.consistent_part = 1}) == expert_use::consistent);
+  CHECK(use(0, 0, {.busy = 0}) == expert_use::consistent);
+  CHECK(use(0, 10, {.busy = 0, .consistent_part = 0}) == expert_use::ordinary);
+
+  uses const nothing(4, expert_use::ordinary);
+  check_uses(classified<P>({.steps = 5, .experts = 4, .loads = longs(20, 0)}), nothing);
+  check_uses(classified<P>({.steps = 5, .experts = 4, .loads = longs(20, 3)}), nothing);
+  check_uses(classified<P>({.steps = 5, .layers = 0, .experts = 4}), {});
+}
+
+TEST_CASE_TEMPLATE("metrics: temporal experts that are busy together", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  SUBCASE("found in a trace, where an average shows nothing") {
+    steps_case c{.steps = 8, .experts = 8};
+    for (index_t t = 0; t < c.steps; ++t) {
+      std::int64_t const together = t == 5 ? 40 : 1;
+      longs const row{together, together, 30, t == 1 ? 40 : 1, 5, 5, 5, 5};
+      c.loads.insert(c.loads.end(), row.begin(), row.end());
+    }
+    uses const use = classified<P>(c);
+    constexpr auto none = expert_use::ordinary;
+    constexpr auto temporal = expert_use::temporal;
+    check_uses(use, {temporal, temporal, expert_use::consistent, temporal, none, none, none, none});
+    reals const matrix = correlated<P>(c, c.loads);
+    array_in<double, P> const correlation(matrix);
+    array_in<expert_use, P> const classes(use);
+    auto const pairs = [&](double least) {
+      return plimsoll::correlated_pairs(make_policy<P>(), correlation.view3(1, 8, 8),
+                                        classes.view2(1, 8), least);
+    };
+    check_pairs(pairs(0.8), {{0, 0, 1, matrix[1]}});
+    CHECK(matrix[1] == 1);
+    CHECK(matrix[3] == doctest::Approx(-1.0 / 7).epsilon(1e-12));
+    check_pairs(pairs(-1), {{0, 0, 1, matrix[1]}, {0, 0, 3, matrix[3]}, {0, 1, 3, matrix[3]}});
+  }
+  SUBCASE("the most alike first, then by layer and expert") {
+    reals const layers{1, 0.9, 0.8, 0.9,  //
+                       0.9, 1, 0.9, 0.5,  //
+                       0.8, 0.9, 1, 1,    //
+                       0.9, 0.5, 1, 1,    //
+                       //
+                       1, 0.9, 1, 1,    //
+                       0.9, 1, 1, 0.7,  //
+                       1, 1, 1, 1,      //
+                       1, 0.7, 1, 1};
+    constexpr auto yes = expert_use::temporal;
+    array_in<double, P> const correlation(layers);
+    array_in<expert_use, P> const use(
+        uses{yes, yes, yes, yes, yes, yes, expert_use::consistent, expert_use::ordinary});
+    auto const view = correlation.view3(2, 4, 4);
+    check_pairs(plimsoll::correlated_pairs(make_policy<P>(), view, use.view2(2, 4)),
+                {{0, 2, 3, 1},
+                 {0, 0, 1, 0.9},
+                 {0, 0, 3, 0.9},
+                 {0, 1, 2, 0.9},
+                 {1, 0, 1, 0.9},
+                 {0, 0, 2, 0.8}});
+    check_pairs(plimsoll::correlated_pairs(make_policy<P>(), view, use.view2(2, 4), 1),
+                {{0, 2, 3, 1}});
+    // Layers, rows and columns in other orders: the last three experts backwards.
+    auto backwards = correlation.view3(2, 3, 3);
+    backwards.data += 31;
+    backwards.strides[0] = -16;
+    backwards.strides[1] = -4;
+    backwards.strides[2] = -1;
+    array_in<expert_use, P> const all(8, yes);
+    auto every_second = all.view2(2, 3);
+    every_second.strides[0] = 1;
+    every_second.strides[1] = 2;
+    check_pairs(plimsoll::correlated_pairs(make_policy<P>(), backwards, every_second, 0.6),
+                {{0, 0, 1, 1}, {0, 1, 2, 1}, {1, 0, 1, 1}, {1, 1, 2, 0.9}, {0, 0, 2, 0.7}});
+  }
+  SUBCASE("none") {
+    array_in<double, P> const correlation(index_t{0});
+    array_in<expert_use, P> const use(index_t{0});
+    check_pairs(
+        plimsoll::correlated_pairs(make_policy<P>(), correlation.view3(0, 3, 3), use.view2(0, 3)),
+        {});
+  }
 }
 
 }  // namespace plimsoll_test

@@ -3,13 +3,17 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <numeric>
+#include <optional>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include <plimsoll/execution.hpp>
+#include <plimsoll/latency.hpp>
 #include <plimsoll/load_tensor.hpp>
 #include <plimsoll/metrics.hpp>
+#include <plimsoll/views.hpp>
 
 #include "loads.hpp"
 
@@ -50,9 +54,53 @@ struct row_measurer {
           .fifth_percentile = *fifth};
 }
 
+/// One step after the other: the latencies of all together may be too many.
+template <class Load>
+[[nodiscard]] latency_statistics measure_latency(npy::array<Load> const& loads, plan const& p,
+                                                 plimsoll::latency_curves const& curves) {
+  plimsoll::latency_table const table(plimsoll::seq, curves, p.ranks);
+  index_t const steps = loads.shape[0];
+  std::vector<double> of_step(static_cast<std::size_t>(p.layers * p.ranks));
+  std::vector<double> values;  // of the layers of one step after the other
+  latency_statistics result{.of_layers = std::vector<double>(static_cast<std::size_t>(p.layers)),
+                            .of_ranks = std::vector<double>(of_step.size())};
+  for (index_t step = 0; step < steps; ++step) {
+    auto const* const of_layers = loads.values.data() + p.layers * p.experts * step;
+    plimsoll::rank_latencies(plimsoll::seq,
+                             plimsoll::tensor_ref<Load const>(of_layers, 1, p.layers, p.experts),
+                             p.placement(), table.cost(),
+                             plimsoll::tensor_ref<double>(of_step.data(), 1, p.layers, p.ranks));
+    for (std::size_t i = 0; i < of_step.size(); ++i) {
+      result.of_ranks[i] += of_step[i];
+    }
+    for (auto rank = of_step.begin(); rank != of_step.end(); rank += p.ranks) {
+      values.push_back(*std::max_element(rank, rank + p.ranks));
+      result.of_layers[(values.size() - 1) % result.of_layers.size()] += values.back();
+    }
+  }
+  auto const divide_all = [](std::vector<double>& sums, std::size_t n) {
+    for (double& sum : sums) {
+      sum /= static_cast<double>(n);
+    }
+  };
+  divide_all(result.of_ranks, static_cast<std::size_t>(steps));
+  divide_all(result.of_layers, static_cast<std::size_t>(steps));
+  result.mean = std::accumulate(result.of_layers.begin(), result.of_layers.end(), 0.0) /
+                static_cast<double>(p.layers);
+  auto const worst = std::max_element(values.begin(), values.end());
+  result.worst = *worst;
+  result.worst_layer = p.layer_ids[static_cast<std::size_t>((worst - values.begin()) % p.layers)];
+  result.worst_step = (worst - values.begin()) / p.layers;
+  auto const at = values.end() - 1 - static_cast<std::ptrdiff_t>(values.size() / 20);
+  std::nth_element(values.begin(), at, values.end());
+  result.ninety_fifth_percentile = *at;
+  return result;
+}
+
 template <class Load>
 [[nodiscard]] measured_plan measure_plan(npy::array<Load> const& loads,
-                                         std::vector<Load> const& total, plan const& p) {
+                                         std::vector<Load> const& total, plan const& p,
+                                         std::optional<plimsoll::latency_curves> const& curves) {
   row_measurer measurer{p};
   measurer.measure(loads_ref<Load>(total.data(), p.layers, p.experts));
   measured_plan result;
@@ -72,21 +120,24 @@ template <class Load>
     }
     result.per_step = statistics(all, p);
   }
+  if (curves) {
+    result.latency = measure_latency(loads, p, *curves);
+  }
   return result;
 }
 
 }  // namespace
 
 comparison compare(std::string name, npy::any_array const& loads, plan const& before,
-                   plan const& after) {
+                   plan const& after, std::optional<plimsoll::latency_curves> const& curves) {
   return std::visit(
       [&](auto const& array) {
         auto const total = total_loads(array);
         return comparison{.loads = std::move(name),
                           .steps = array.shape[0],
                           .expert_loads = {total.begin(), total.end()},
-                          .before = measure_plan(array, total, before),
-                          .after = measure_plan(array, total, after)};
+                          .before = measure_plan(array, total, before, curves),
+                          .after = measure_plan(array, total, after, curves)};
       },
       loads);
 }

@@ -3,7 +3,10 @@
 /// Measures plans on loads.
 #pragma once
 
+#include <optional>
 #include <string>
+
+#include <plimsoll/latency.hpp>
 
 #include "npy.hpp"
 #include "outcome.hpp"
@@ -11,8 +14,10 @@
 
 namespace examples {
 
-/// Measures two plans on loads `[steps, layers, experts]` read from the file `name`.
+/// Measures two plans on loads `[steps, layers, experts]` read from the file `name`: their balance,
+/// and with curves, which are for the ranks of both plans, their latency.
 [[nodiscard]] comparison compare(std::string name, npy::any_array const& loads, plan const& before,
-                                 plan const& after);
+                                 plan const& after,
+                                 std::optional<plimsoll::latency_curves> const& curves = {});
 
 }  // namespace examples

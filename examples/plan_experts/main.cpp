@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // plan_experts: places the experts of every layer of a model on the ranks that serve it.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -16,9 +17,13 @@
 #ifdef _OPENMP
 #include <plimsoll/execution/omp.hpp>
 #endif
+#include <plimsoll/latency.hpp>
 #include <plimsoll/systems/craft.hpp>
+#include <plimsoll/systems/gem.hpp>
+#include <plimsoll/types.hpp>
 
 #include "command_line.hpp"
+#include "curves_file.hpp"
 #include "evaluation.hpp"
 #include "loads.hpp"
 #include "npy.hpp"
@@ -97,7 +102,8 @@ npy::any_array read_other_loads(options const& o, npy::any_array const& planned)
   return other;
 }
 
-/// Slots to plan: as asked, or as many as the plan in use has.
+/// Slots to plan: as asked, or as many as the plan in use has; without one, gem has a slot for
+/// every expert.
 index_t slots_to_plan(options const& o, index_t experts, index_t ranks,
                       std::optional<plan> const& in_use) {
   std::optional<index_t> slots = o.slots;
@@ -113,7 +119,7 @@ index_t slots_to_plan(options const& o, index_t experts, index_t ranks,
     }
     slots = sum;
   }
-  index_t const count = slots ? *slots : in_use.value().slots;
+  index_t const count = slots ? *slots : in_use ? in_use->slots : experts;
   auto const expect = [&](bool good, std::string const& expected) {
     if (!good) {
       throw usage_error("--slots", expected, std::to_string(count));
@@ -121,7 +127,8 @@ index_t slots_to_plan(options const& o, index_t experts, index_t ranks,
   };
   expect(count >= experts, "at least one for each of the " + std::to_string(experts) + " experts");
   expect(count >= ranks, "at least one for each of the " + std::to_string(ranks) + " ranks");
-  index_t const most = experts + plimsoll::rank_limit - 1;  // copies of one expert have a limit
+  index_t const copies = experts + plimsoll::rank_limit - 1;  // those of one expert have a limit
+  index_t const most = o.planner == "gem" ? std::min(copies, plimsoll::expert_limit) : copies;
   expect(count <= most,
          "at most " + std::to_string(most) + " for " + std::to_string(experts) + " experts");
   return count;
@@ -232,6 +239,50 @@ plan make_craft_plan(options const& o, npy::any_array const& loads, index_t rank
   return made;
 }
 
+/// The last steps of LOADS, which gem plans from.
+index_t trace_length_of(options const& o, index_t steps) {
+  if (steps == 1) {
+    throw usage_error("LOADS", "several steps, [steps, layers, experts], with --planner gem",
+                      "one in " + o.loads);
+  }
+  index_t const length = o.trace_length.value_or(std::min(usual_trace_length, steps));
+  if (length > steps) {
+    throw usage_error("--trace-length",
+                      "at most the " + std::to_string(steps) + " steps of " + o.loads,
+                      std::to_string(length));
+  }
+  return length;
+}
+
+/// Plans from the last steps and notes in `result` how.
+plan make_gem_plan(options const& o, npy::any_array const& loads, index_t ranks, index_t slots,
+                   outcome& result) {
+  auto const& shape = shape_of(loads);
+  plan made(shape[1], shape[2], ranks, slots);
+  gem_outcome found{.latency = o.latency,
+                    .curves = naming("--latency", [&] { return read_curves(o.latency, ranks); }),
+                    .trace_length = trace_length_of(o, shape[0]),
+                    .restarts = o.restarts};
+  plimsoll::gem_options how;
+  how.ranks = ranks;
+  how.restarts = o.restarts;
+  if (slots > made.experts) {
+    how.spare = plimsoll::spare_slots::hold_replicas;
+  }
+  auto const time = std::visit(
+      [&](auto const& array) {
+        auto trace = view_of(array);
+        trace.data += (shape[0] - found.trace_length) * made.layers * made.experts;
+        trace.extents[0] = found.trace_length;
+        return run_planner(o.policy, trace, how, found.curves.view(), made, found.layers);
+      },
+      loads);
+  result.milliseconds = time.milliseconds;
+  result.runs = time.runs;
+  result.gem = std::move(found);
+  return made;
+}
+
 void check_bytes(plan const& p, std::optional<std::int64_t> expert_bytes) {
   std::int64_t const largest = std::numeric_limits<std::int64_t>::max();
   if (expert_bytes && p.layers * p.slots > largest / *expert_bytes) {
@@ -266,10 +317,10 @@ outcome plan_loads(options const& o, npy::any_array const& loads, index_t rows) 
     result.after = std::move(*in_use);
     in_use.reset();
   } else {
-    result.after =
-        o.planner == "craft"
-            ? make_craft_plan(o, loads, ranks, result)
-            : make_eplb_plan(o, loads, ranks, slots_to_plan(o, shape[2], ranks, in_use), result);
+    auto const slots = [&] { return slots_to_plan(o, shape[2], ranks, in_use); };
+    result.after = o.planner == "craft" ? make_craft_plan(o, loads, ranks, result)
+                   : o.planner == "gem" ? make_gem_plan(o, loads, ranks, slots(), result)
+                                        : make_eplb_plan(o, loads, ranks, slots(), result);
     result.after.layer_ids = ids;
   }
   if (in_use) {
@@ -333,10 +384,16 @@ void run_program(options const& o) {
   outputs files(o);
   auto const [loads, rows] = read_rows("LOADS", o.loads, rows_to_plan(o));
   outcome result = plan_loads(o, loads, rows);
-  result.comparisons.push_back(compare(o.loads, loads, result.before, result.after));
+  auto const measure = [&](std::string const& name, npy::any_array const& on) {
+    std::optional<plimsoll::latency_curves> curves;
+    if (result.gem) {
+      curves = result.gem->curves.view();
+    }
+    result.comparisons.push_back(compare(name, on, result.before, result.after, curves));
+  };
+  measure(o.loads, loads);
   if (!o.evaluate.empty()) {
-    auto const other = read_other_loads(o, loads);
-    result.comparisons.push_back(compare(o.evaluate, other, result.before, result.after));
+    measure(o.evaluate, read_other_loads(o, loads));
   }
   files.write(o, result);
   // A table that nobody receives is a failure, and a failure writes nothing.

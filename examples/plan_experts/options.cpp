@@ -3,7 +3,10 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <initializer_list>
+#include <iterator>
 #include <numeric>
+#include <span>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -118,18 +121,43 @@ void check_budget(options const& o) {
   }
 }
 
+void expect_not_given(CLI::App const& app, std::initializer_list<char const*> names,
+                      std::string const& with) {
+  for (char const* name : names) {
+    if (app.count(name) > 0) {
+      throw usage_error(name, "no value with " + with,
+                        "'" + app.get_option(name)->results().front() + "'");
+    }
+  }
+}
+
 /// Without a planner nothing can be asked of it.
 void check_without_planner(CLI::App const& app, options const& o) {
   if (o.plan.empty()) {
     throw usage_error("--plan", "a file with the plan, since --planner is none", "no value");
   }
-  for (char const* name : {"--slots", "--replicas-per-rank", "--budget-bytes", "--nodes",
-                           "--groups", "--refine", "--apart", "--policy"}) {
-    if (app.count(name) > 0) {
-      throw usage_error(name, "no value with --planner none, which takes the plan as it is",
-                        "'" + app.get_option(name)->results().front() + "'");
+  expect_not_given(app,
+                   {"--slots", "--replicas-per-rank", "--budget-bytes", "--nodes", "--groups",
+                    "--refine", "--apart", "--latency", "--trace-length", "--restarts", "--policy"},
+                   "--planner none, which takes the plan as it is");
+}
+
+/// What only gem takes, and what it does not.
+void check_curves(CLI::App const& app, options const& o) {
+  if (o.planner != "gem") {
+    for (char const* name : {"--latency", "--trace-length", "--restarts"}) {
+      if (app.count(name) > 0) {
+        throw usage_error(name, "--planner gem with it", o.planner);
+      }
     }
+    return;
   }
+  if (o.latency.empty()) {
+    throw usage_error("--latency", "a file with latency curves, since --planner is gem",
+                      "no value");
+  }
+  expect_not_given(app, {"--nodes", "--groups", "--refine", "--apart"},
+                   "--planner gem, which goes by latency alone");
 }
 
 /// Options that would do nothing are mistakes.
@@ -161,10 +189,10 @@ void check_files(options const& o) {
     char const* argument;
     std::string const& file;
   };
-  named const files[] = {{"LOADS", o.loads}, {"--evaluate", o.evaluate},
-                         {"--plan", o.plan}, {"--output", o.output},
-                         {"--json", o.json}, {"--report", o.report}};
-  constexpr std::size_t first_output = 3;
+  named const files[] = {{"LOADS", o.loads},       {"--evaluate", o.evaluate}, {"--plan", o.plan},
+                         {"--latency", o.latency}, {"--output", o.output},     {"--json", o.json},
+                         {"--report", o.report}};
+  constexpr std::size_t first_output = 4;
   auto const same_file = [](std::string const& a, std::string const& b) {
     std::error_code ignored;
     auto const full = [&](std::string const& name) {
@@ -181,8 +209,14 @@ void check_files(options const& o) {
       }
     }
   }
-  if (o.loads == "-" && o.evaluate == "-") {
-    throw usage_error("--evaluate", "a file, since LOADS takes the standard input", "'-'");
+  named const* reader = nullptr;
+  for (named const& input : std::span(files).first<first_output>()) {
+    if (input.file == "-" && reader != nullptr) {
+      throw usage_error(
+          input.argument,
+          "a file, since " + std::string(reader->argument) + " takes the standard input", "'-'");
+    }
+    reader = input.file == "-" ? &input : reader;
   }
 }
 
@@ -223,6 +257,8 @@ void add_options(CLI::App& app, options& o) {
       "    --format sglang --output location.json\n"
       "  Replicas only where they pay, in at most 6 GB of each GPU:\n"
       "  plan_experts loads.npy --planner craft --ranks 64 --expert-bytes 44MB --budget-bytes 6GB\n"
+      "  GPUs that are not equally fast, as profile_ranks measured them:\n"
+      "  plan_experts loads.npy --planner gem --ranks 8 --latency curves.json --output plan.json\n"
       "  Is a plan from old loads better than the one in use, on new loads?\n"
       "  plan_experts old.npy --layer-ids 3: --plan location.json --ranks 64 --evaluate new.npy");
   add("LOADS", o.loads,
@@ -272,11 +308,25 @@ void add_options(CLI::App& app, options& o) {
 
   std::string const how = "How to plan";
   add("--planner", o.planner,
-      "eplb, craft for more replicas in layers where LOADS shows that they pay, or none to take "
-      "the "
-      "plan of --plan as it is")
-      ->check(one_of({"eplb", "craft", "none"}))
+      "eplb, craft for more replicas in layers where LOADS shows that they pay, gem for ranks of "
+      "unequal speed, or none to take the plan of --plan as it is")
+      ->check(one_of({"eplb", "craft", "gem", "none"}))
       ->type_name("NAME")
+      ->capture_default_str()
+      ->group(how);
+  add("--latency", o.latency,
+      "With --planner gem: how long ranks take for how many tokens, as profile_ranks measures it")
+      ->type_name("CURVES.json")
+      ->group(how);
+  add("--trace-length", o.trace_length,
+      "With --planner gem: plan from so many of the last steps of LOADS; 16, or all if there are "
+      "fewer, where not given")
+      ->check(whole_number(1, 0x7fffffff))
+      ->type_name("N")
+      ->group(how);
+  add("--restarts", o.restarts, "With --planner gem: searches of a layer, from different starts")
+      ->check(whole_number(1, 1 << 24))
+      ->type_name("N")
       ->capture_default_str()
       ->group(how);
   add("--nodes", o.nodes, "Nodes (servers) that the ranks are on, node after node")
@@ -349,6 +399,7 @@ void check_options(CLI::App const& app, options const& o) {
     throw usage_error("--slots", "a value, or one of --replicas-per-rank", "none");
   }
   check_budget(o);
+  check_curves(app, o);
   check_nodes(o);
   static_cast<void>(rows_to_plan(o));
   check_files(o);

@@ -26,6 +26,9 @@ struct row_range {
 /// What --replicas-per-rank auto stands for.
 inline constexpr index_t automatic_replicas = -1;
 
+/// Steps from which gem plans, where there are so many.
+inline constexpr index_t usual_trace_length = 16;
+
 struct options {
   std::string loads;
   std::string evaluate;
@@ -40,6 +43,9 @@ struct options {
   std::optional<index_t> slots;
   std::optional<index_t> replicas_per_rank;
   std::optional<std::int64_t> budget_bytes;
+  std::string latency;
+  std::optional<index_t> trace_length;  ///< at most `usual_trace_length` where not given
+  index_t restarts = 30;
   std::string layers;
   std::string layer_ids;
   std::optional<index_t> model_layers;

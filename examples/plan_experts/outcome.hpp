@@ -14,7 +14,9 @@
 #include <vector>
 
 #include <plimsoll/systems/craft.hpp>
+#include <plimsoll/types.hpp>
 
+#include "curves_file.hpp"
 #include "plan.hpp"
 
 namespace examples {
@@ -30,12 +32,25 @@ struct balance_statistics {
   double fifth_percentile = 1;
 };
 
+/// How long the layers of steps take by latency curves: as long as their last rank.
+struct latency_statistics {
+  double mean = 0;  ///< over layers and steps
+  double worst = 0;
+  index_t worst_layer = 0;  ///< the first with `worst`, as the model's layer id
+  index_t worst_step = 0;
+  /// The smallest value that at least nineteen of twenty do not exceed.
+  double ninety_fifth_percentile = 0;
+  std::vector<double> of_layers = {};  ///< [layers], mean over the steps
+  std::vector<double> of_ranks = {};   ///< [layers, ranks], mean over the steps of every rank's own
+};
+
 /// One plan on one file of loads, every replica taking an equal part of its expert's load.
 struct measured_plan {
-  std::vector<double> rank_loads;              ///< [layers, ranks], of the summed steps
-  std::vector<double> balancedness;            ///< [layers], of the summed steps
-  balance_statistics summed;                   ///< over the layers, of the summed steps
-  std::optional<balance_statistics> per_step;  ///< over layers and steps; where there are steps
+  std::vector<double> rank_loads;                  ///< [layers, ranks], of the summed steps
+  std::vector<double> balancedness;                ///< [layers], of the summed steps
+  balance_statistics summed;                       ///< over the layers, of the summed steps
+  std::optional<balance_statistics> per_step;      ///< over layers and steps; where there are steps
+  std::optional<latency_statistics> latency = {};  ///< where there are curves
 };
 
 /// The two plans on one file of loads.
@@ -66,9 +81,32 @@ struct craft_outcome {
   }
 };
 
+/// What gem was told, and what it found.
+struct gem_outcome {
+  std::string latency;       ///< the file of curves
+  curve_samples curves;      ///< in it
+  index_t trace_length = 0;  ///< steps that it planned from, the last ones of LOADS
+  index_t restarts = 0;
+  std::vector<plimsoll::certificate> layers = {};  ///< sums over the steps of the trace
+
+  /// Of a layer in a step of the trace.
+  [[nodiscard]] double mean() const { return mean_of(&plimsoll::certificate::value); }
+  /// No plan has less.
+  [[nodiscard]] double mean_bound() const { return mean_of(&plimsoll::certificate::lower_bound); }
+
+ private:
+  [[nodiscard]] double mean_of(double plimsoll::certificate::*member) const {
+    double sum = 0;
+    for (plimsoll::certificate const& layer : layers) {
+      sum += layer.*member;
+    }
+    return sum / static_cast<double>(trace_length) / static_cast<double>(layers.size());
+  }
+};
+
 /// Everything there is to print.
 struct outcome {
-  std::string planner;      ///< "eplb", "craft", "none" where the plan was only read
+  std::string planner;      ///< "eplb", "craft", "gem", "none" where the plan was only read
   std::string refinement;   ///< "none", "packing", "joint"
   std::string policy;       ///< "seq", "omp", "gpu"
   std::string before_name;  ///< "trivial", or the file of the plan before
@@ -79,6 +117,7 @@ struct outcome {
   std::optional<double> milliseconds = {};  ///< of one call of the planner; none where none ran
   int runs = 0;                             ///< calls whose median that is
   std::optional<craft_outcome> craft = {};  ///< where that is the planner
+  std::optional<gem_outcome> gem = {};      ///< where that is
   plan before = {};
   plan after = {};
   std::vector<comparison> comparisons = {};  ///< LOADS, then the file of --evaluate

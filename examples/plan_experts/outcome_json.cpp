@@ -2,6 +2,7 @@
 #include "outcome_json.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -37,6 +38,16 @@ template <class T>
           {"fifth_percentile", s.fifth_percentile}};
 }
 
+[[nodiscard]] json to_json(latency_statistics const& s) {
+  return {{"mean", s.mean},
+          {"ninety_fifth_percentile", s.ninety_fifth_percentile},
+          {"worst", s.worst},
+          {"worst_layer", s.worst_layer},
+          {"worst_step", s.worst_step},
+          {"of_layers", s.of_layers},
+          {"of_ranks", rows_of(s.of_ranks, static_cast<index_t>(s.of_layers.size()))}};
+}
+
 [[nodiscard]] json to_json(measured_plan const& m, index_t layers) {
   json per_step;
   if (m.per_step) {
@@ -45,7 +56,8 @@ template <class T>
   return {{"summed", to_json(m.summed, false)},
           {"per_step", per_step},
           {"balancedness", m.balancedness},
-          {"rank_loads", rows_of(m.rank_loads, layers)}};
+          {"rank_loads", rows_of(m.rank_loads, layers)},
+          {"latency_us", m.latency ? to_json(*m.latency) : json()}};
 }
 
 [[nodiscard]] json to_json(comparison const& c, index_t layers) {
@@ -82,6 +94,25 @@ template <class T>
           {"gain", rows_of(c.estimate.gain, layers)}};
 }
 
+[[nodiscard]] json to_json(gem_outcome const& g) {
+  std::vector<double> latency;
+  std::vector<double> bound;
+  std::vector<std::int64_t> swaps;
+  for (plimsoll::certificate const& layer : g.layers) {
+    latency.push_back(layer.value / static_cast<double>(g.trace_length));
+    bound.push_back(layer.lower_bound / static_cast<double>(g.trace_length));
+    swaps.push_back(layer.work);
+  }
+  return {{"latency", g.latency},
+          {"trace_length", g.trace_length},
+          {"restarts", g.restarts},
+          {"mean_us", g.mean()},
+          {"mean_bound_us", g.mean_bound()},
+          {"latency_us", latency},
+          {"lower_bound_us", bound},
+          {"swaps", swaps}};
+}
+
 }  // namespace
 
 void write_outcome(std::ostream& out, outcome const& result) {
@@ -107,6 +138,7 @@ void write_outcome(std::ostream& out, outcome const& result) {
                        {"before", to_json(result.before, result)},
                        {"after", to_json(p, result)},
                        {"craft", result.craft ? to_json(*result.craft) : json()},
+                       {"gem", result.gem ? to_json(*result.gem) : json()},
                        {"comparisons", comparisons}};
   // A key a line: a person can look at the head of the file.
   char const* separator = "{\n";

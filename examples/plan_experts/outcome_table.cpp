@@ -16,42 +16,86 @@
 namespace examples {
 namespace {
 
-/// One line of the table: a plan on one way of looking at the loads.
+/// One line of a table: a plan on one way of looking at the loads.
 struct row {
   std::string loads;  // empty under a row that says it
   std::string plan;
-  balance_statistics const& statistics;
-  std::string place;  // where the worst is
+  double mean;
+  double tail;  // a percentile
+  double worst;
+  std::string place;  // where that is
 };
 
-[[nodiscard]] std::string place_of(balance_statistics const& s, bool with_step) {
+template <class Statistics>
+[[nodiscard]] row row_of(std::string const& loads, char const* plan, Statistics const& s,
+                         double tail, bool with_step) {
   auto const layer = fmt::format("layer {}", s.worst_layer);
-  return with_step ? fmt::format("{}, step {}", layer, s.worst_step) : layer;
+  return {loads, plan,    s.mean,
+          tail,  s.worst, with_step ? fmt::format("{}, step {}", layer, s.worst_step) : layer};
 }
 
-[[nodiscard]] std::vector<row> rows_of(outcome const& result) {
+/// Names of the files of loads. Folders make lines long; they are told where nothing else tells two
+/// files apart.
+[[nodiscard]] std::vector<std::string> names_of(outcome const& result) {
+  std::vector<std::string> names;
+  for (comparison const& c : result.comparisons) {
+    names.push_back(std::filesystem::path(c.loads).filename().string());
+  }
+  if (names.size() > 1 && names.front() == names.back()) {
+    names = {result.comparisons.front().loads, result.comparisons.back().loads};
+  }
+  return names;
+}
+
+[[nodiscard]] std::vector<row> rows_of_balance(outcome const& result) {
   std::vector<row> rows;
   auto const add = [&](std::string const& loads, balance_statistics const& before,
                        balance_statistics const& after, bool with_step) {
-    rows.push_back({loads, "before", before, place_of(before, with_step)});
-    rows.push_back({"", "after", after, place_of(after, with_step)});
+    rows.push_back(row_of(loads, "before", before, before.fifth_percentile, with_step));
+    rows.push_back(row_of("", "after", after, after.fifth_percentile, with_step));
   };
-  // Folders make lines long; they are told where nothing else tells two files apart.
-  auto const base = [](comparison const& c) {
-    return std::filesystem::path(c.loads).filename().string();
-  };
-  bool const twins = result.comparisons.size() > 1 &&
-                     base(result.comparisons.front()) == base(result.comparisons.back());
-  for (comparison const& c : result.comparisons) {
-    std::string const name = twins ? c.loads : base(c);
+  auto const names = names_of(result);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    comparison const& c = result.comparisons[i];
     if (c.steps == 1) {
-      add(name, c.before.summed, c.after.summed, false);
+      add(names[i], c.before.summed, c.after.summed, false);
       continue;
     }
-    add(fmt::format("{}, sum of {} steps", name, c.steps), c.before.summed, c.after.summed, false);
-    add(fmt::format("{}, step by step", name), *c.before.per_step, *c.after.per_step, true);
+    add(fmt::format("{}, sum of {} steps", names[i], c.steps), c.before.summed, c.after.summed,
+        false);
+    add(fmt::format("{}, step by step", names[i]), *c.before.per_step, *c.after.per_step, true);
   }
   return rows;
+}
+
+[[nodiscard]] std::vector<row> rows_of_latency(outcome const& result) {
+  std::vector<row> rows;
+  auto const names = names_of(result);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    comparison const& c = result.comparisons[i];
+    if (c.before.latency && c.after.latency) {
+      rows.push_back(row_of(names[i], "before", *c.before.latency,
+                            c.before.latency->ninety_fifth_percentile, c.steps > 1));
+      rows.push_back(row_of("", "after", *c.after.latency, c.after.latency->ninety_fifth_percentile,
+                            c.steps > 1));
+    }
+  }
+  return rows;
+}
+
+/// Empty without rows.
+[[nodiscard]] std::string table_of(std::string const& title, std::string const& tail,
+                                   std::vector<row> const& rows, std::size_t width, int digits) {
+  if (rows.empty()) {
+    return "";
+  }
+  std::string text =
+      fmt::format("{:<{}}  {:<6}{:>9}{:>16}{:>9}\n", title, width, "", "mean", tail, "worst");
+  for (row const& r : rows) {
+    text += fmt::format("{0:<{1}}  {2:<6}{3:>9.{7}f}{4:>16.{7}f}{5:>9.{7}f}  in {6}\n", r.loads,
+                        width, r.plan, r.mean, r.tail, r.worst, r.place, digits);
+  }
+  return text + "\n";
 }
 
 /// "58 layers (3 to 60)", so that ids that are shifted are seen.
@@ -99,6 +143,13 @@ struct row {
 [[nodiscard]] std::string losses_of(outcome const& result) {
   std::string text;
   for (comparison const& c : result.comparisons) {
+    if (c.before.latency && c.after.latency) {  // what gem goes by
+      if (c.after.latency->mean > c.before.latency->mean) {
+        text += fmt::format("on {} the plan is slower than before: {:.2f} instead of {:.2f} us\n",
+                            c.loads, c.after.latency->mean, c.before.latency->mean);
+      }
+      continue;
+    }
     double const before = (c.before.per_step ? *c.before.per_step : c.before.summed).mean;
     double const after = (c.after.per_step ? *c.after.per_step : c.after.summed).mean;
     if (after < before) {
@@ -139,6 +190,19 @@ struct row {
       least == most ? fmt::format("{}", least) : fmt::format("{} to {}", least, most), layers,
       measured.per_step ? " step by step" : "", c.mean_base(), c.mean_expected(),
       (measured.per_step ? *measured.per_step : measured.summed).mean);
+}
+
+/// What gem went by, and how much there was to gain.
+[[nodiscard]] std::string gem_of(outcome const& result) {
+  if (!result.gem) {
+    return "";
+  }
+  gem_outcome const& g = *result.gem;
+  return fmt::format(
+      "planned from the last {} of {} steps, {} {} a layer: {:.2f} us in the mean; no plan comes "
+      "below {:.2f}\n\n",
+      g.trace_length, result.comparisons.front().steps, g.restarts,
+      g.restarts == 1 ? "search" : "searches", g.mean(), g.mean_bound());
 }
 
 [[nodiscard]] std::string planner_of(outcome const& result) {
@@ -184,22 +248,20 @@ std::string bytes_text(std::int64_t bytes) {
 }
 
 std::string table_of(outcome const& result) {
-  std::vector<row> const rows = rows_of(result);
-  std::string const title = "balancedness of the ranks";
-  std::size_t width = title.size();
-  for (row const& r : rows) {
-    width = std::max(width, r.loads.size());
+  auto const balance = rows_of_balance(result);
+  auto const latency = rows_of_latency(result);
+  std::string const balance_title = "balancedness of the ranks";
+  std::string const latency_title = "latency of a layer in a step, us";
+  std::size_t width = latency.empty() ? balance_title.size() : latency_title.size();
+  for (auto const* rows : {&balance, &latency}) {
+    for (row const& r : *rows) {
+      width = std::max(width, r.loads.size());
+    }
   }
-  std::string text = sizes_of(result) + "\n";
-  text += fmt::format("{:<{}}  {:<6}{:>9}{:>16}{:>9}\n", title, width, "", "mean", "5th percentile",
-                      "worst");
-  for (row const& r : rows) {
-    text +=
-        fmt::format("{:<{}}  {:<6}{:>9.4f}{:>16.4f}{:>9.4f}  in {}\n", r.loads, width, r.plan,
-                    r.statistics.mean, r.statistics.fifth_percentile, r.statistics.worst, r.place);
-  }
-  return text + "\n" + craft_of(result) + losses_of(result) + idle_layers_of(result) +
-         weights_of(result) + planner_of(result);
+  return sizes_of(result) + "\n" + table_of(balance_title, "5th percentile", balance, width, 4) +
+         table_of(latency_title, "95th percentile", latency, width, 2) + craft_of(result) +
+         gem_of(result) + losses_of(result) + idle_layers_of(result) + weights_of(result) +
+         planner_of(result);
 }
 
 }  // namespace examples

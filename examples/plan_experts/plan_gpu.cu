@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include <plimsoll/error.hpp>
 
@@ -108,6 +109,43 @@ planning_time plan_with(steps_ref<Load> loads, plimsoll::craft_options const& op
   return time;
 }
 
+template <class Load>
+planning_time plan_with(steps_ref<Load> loads, plimsoll::gem_options const& options,
+                        plimsoll::latency_curves const& curves, plan& result,
+                        std::vector<plimsoll::certificate>& found) {
+  stream const work;
+  index_t const samples = curves.tokens.extent(0);
+  index_t const rows = curves.latency.extent(0);
+  index_t const speeds = curves.speeds.extent(0);
+  device_array<Load> device_loads(loads.extent(0) * result.layers * result.experts);
+  device_array<std::int64_t> device_tokens(samples);
+  device_array<double> device_latency(rows * samples);
+  device_array<double> device_speeds(speeds);
+  device_array<std::int32_t> slots(result.layers * result.slots);
+  device_array<std::int32_t> replicas(result.layers * result.experts);
+  device_loads.copy_from(loads.data_handle());
+  device_tokens.copy_from(curves.tokens.data_handle());
+  device_latency.copy_from(curves.latency.data_handle());
+  plimsoll::latency_curves there{
+      {device_tokens.data(), samples}, {device_latency.data(), rows, samples}, curves.dense_until};
+  if (speeds > 0) {
+    device_speeds.copy_from(curves.speeds.data_handle());
+    there.speeds = {device_speeds.data(), speeds};
+  }
+  using matrix = plimsoll::matrix_ref<std::int32_t>;
+  planning_time const time = time_of([&] {
+    found = plimsoll::gem(
+        plimsoll::gpu(work.get()),
+        steps_ref<Load>(device_loads.data(), loads.extent(0), result.layers, result.experts), there,
+        options, matrix(slots.data(), result.layers, result.slots),
+        matrix(replicas.data(), result.layers, result.experts));
+    work.synchronize();
+  });
+  slots.copy_to(result.physical_to_logical.data());
+  replicas.copy_to(result.replica_count.data());
+  return time;
+}
+
 }  // namespace
 
 planning_time plan_on_gpu(loads_ref<std::int64_t> loads, plimsoll::eplb_options const& options,
@@ -125,6 +163,16 @@ planning_time plan_on_gpu(steps_ref<std::int64_t> loads, plimsoll::craft_options
 planning_time plan_on_gpu(steps_ref<double> loads, plimsoll::craft_options const& options,
                           plan& result, plimsoll::craft_plan& found) {
   return plan_with(loads, options, result, found);
+}
+planning_time plan_on_gpu(steps_ref<std::int64_t> loads, plimsoll::gem_options const& options,
+                          plimsoll::latency_curves const& curves, plan& result,
+                          std::vector<plimsoll::certificate>& found) {
+  return plan_with(loads, options, curves, result, found);
+}
+planning_time plan_on_gpu(steps_ref<double> loads, plimsoll::gem_options const& options,
+                          plimsoll::latency_curves const& curves, plan& result,
+                          std::vector<plimsoll::certificate>& found) {
+  return plan_with(loads, options, curves, result, found);
 }
 
 }  // namespace examples

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -19,18 +18,19 @@
 #include "file_tree.hpp"
 #include "npy.hpp"
 #include "plan_file.hpp"
+#include "tree_reader.hpp"
 
 namespace examples {
 namespace {
 
 using json = nlohmann::json;
 using std::to_string;
-using row = std::vector<std::int64_t>;
+using row = tree_reader::row;
 
-class plan_reader {
+class plan_reader : tree_reader {
  public:
   plan_reader(std::string const& file, plan_request const& request)
-      : file_(file), request_(request) {}
+      : tree_reader(file), request_(request) {}
 
   [[nodiscard]] plan from_json(json const& root) const {
     expect_object(root, "");
@@ -107,96 +107,6 @@ class plan_reader {
   static constexpr index_t layer_limit = 1 << 20;
   static constexpr index_t slot_limit = 1 << 20;  // as --slots
 
-  [[noreturn]] void fail(std::string const& expected, std::string const& got) const {
-    throw file_error(file_, expected, got);
-  }
-
-  // The parts of a tree. `path` says where a value is: "layer_list[3].device_list".
-
-  [[nodiscard]] static std::string in(std::string const& path) {
-    return path.empty() ? "" : " in " + path;
-  }
-
-  void expect_object(json const& value, std::string const& path) const {
-    if (!value.is_object()) {
-      fail("keys and values" + in(path), shown(value));
-    }
-  }
-
-  /// For files whose engine refuses other keys.
-  void expect_known_keys(json const& root, std::initializer_list<char const*> known) const {
-    for (auto const& item : root.items()) {
-      if (std::find(known.begin(), known.end(), item.key()) == known.end()) {
-        std::string list;
-        for (char const* const key : known) {
-          list += (list.empty() ? "" : ", ") + std::string(key);
-        }
-        fail("no other keys than " + list, in_quotes(item.key()));
-      }
-    }
-  }
-
-  [[nodiscard]] json const& member(json const& object, std::string const& path,
-                                   std::string const& key) const {
-    expect_object(object, path);
-    auto const found = object.find(key);
-    if (found == object.end()) {
-      fail("the key " + key + in(path), "none");
-    }
-    return *found;
-  }
-
-  std::int64_t whole(json const& value, std::string const& path, std::int64_t low,
-                     std::int64_t high) const {
-    if (!is_whole(value) || value.get<std::int64_t>() < low || value.get<std::int64_t>() > high) {
-      std::string const range =
-          low == high ? to_string(low)
-                      : "a whole number from " + to_string(low) + " to " + to_string(high);
-      fail(range + in(path), shown(value));
-    }
-    return value.get<std::int64_t>();
-  }
-
-  [[nodiscard]] json const& list(json const& value, std::string const& path,
-                                 std::optional<index_t> length = {}) const {
-    if (!value.is_array()) {
-      fail("a list" + in(path), shown(value));
-    }
-    if (length && static_cast<index_t>(value.size()) != *length) {
-      fail(to_string(*length) + " values" + in(path), to_string(value.size()));
-    }
-    return value;
-  }
-
-  [[nodiscard]] row values(json const& value, std::string const& path,
-                           std::optional<index_t> length = {}) const {
-    row result;
-    for (json const& element : list(value, path, length)) {
-      if (!is_whole(element)) {
-        fail("whole numbers below 2^63" + in(path),
-             shown(element) + " at place " + to_string(result.size()));
-      }
-      result.push_back(element.get<std::int64_t>());
-    }
-    return result;
-  }
-
-  [[nodiscard]] std::vector<row> matrix(json const& root, std::string const& key, index_t rows,
-                                        index_t columns) const {
-    std::vector<row> result;
-    for (json const& line : list(member(root, "", key), key, rows)) {
-      result.push_back(values(line, key + "[" + to_string(result.size()) + "]", columns));
-    }
-    return result;
-  }
-
-  [[nodiscard]] static bool is_whole(json const& value) {
-    constexpr auto largest = std::numeric_limits<std::int64_t>::max();
-    return value.is_number_integer() &&
-           (!value.is_number_unsigned() ||
-            value.get<std::uint64_t>() <= static_cast<std::uint64_t>(largest));
-  }
-
   // What was asked for.
 
   /// `ids`: the layers of the file.
@@ -220,7 +130,7 @@ class plan_reader {
   [[nodiscard]] index_t asked_ranks() const {
     if (!request_.ranks) {
       throw plan_error(
-          "--ranks", "a value, since " + file_ + " does not say how many ranks there are", "none");
+          "--ranks", "a value, since " + file() + " does not say how many ranks there are", "none");
     }
     return *request_.ranks;
   }
@@ -271,7 +181,7 @@ class plan_reader {
       fail("from 1 to " + to_string(slot_limit) + " slots in a layer", to_string(slots));
     }
     if (slots % ranks != 0) {
-      throw plan_error("--ranks", "a divisor of the " + to_string(slots) + " slots in " + file_,
+      throw plan_error("--ranks", "a divisor of the " + to_string(slots) + " slots in " + file(),
                        to_string(ranks));
     }
     plan p(static_cast<index_t>(rows.size()), request_.experts, ranks, slots);
@@ -425,7 +335,6 @@ class plan_reader {
     }
   }
 
-  std::string const& file_;
   plan_request const& request_;
 };
 

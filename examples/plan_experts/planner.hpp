@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Plans with EPLB or CRAFT, where the policy says.
+/// Plans with EPLB, CRAFT or GEM, where the policy says.
 #pragma once
 
 #include <algorithm>
@@ -10,6 +10,8 @@
 
 #include <plimsoll/systems/craft.hpp>
 #include <plimsoll/systems/eplb.hpp>
+#include <plimsoll/systems/gem.hpp>
+#include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
 #include "plan.hpp"
@@ -68,6 +70,20 @@ template <class Policy, class Load>
   });
 }
 
+/// Plans into `result`, whose slots the ranks share evenly.
+template <class Policy, class Load>
+[[nodiscard]] planning_time plan_on_host(Policy const& policy, steps_ref<Load> loads,
+                                         plimsoll::gem_options const& options,
+                                         plimsoll::latency_curves const& curves, plan& result,
+                                         std::vector<plimsoll::certificate>& found) {
+  using matrix = plimsoll::matrix_ref<std::int32_t>;
+  return time_of([&] {
+    found = plimsoll::gem(policy, loads, curves, options,
+                          matrix(result.physical_to_logical.data(), result.layers, result.slots),
+                          matrix(result.replica_count.data(), result.layers, result.experts));
+  });
+}
+
 /// The same on the first GPU. Defined in plan_gpu.cu, so only in builds with CUDA. Throws
 /// `plimsoll::cuda_error`, also where there is no GPU.
 planning_time plan_on_gpu(loads_ref<std::int64_t> loads, plimsoll::eplb_options const& options,
@@ -78,5 +94,11 @@ planning_time plan_on_gpu(steps_ref<std::int64_t> loads, plimsoll::craft_options
                           plan& result, plimsoll::craft_plan& found);
 planning_time plan_on_gpu(steps_ref<double> loads, plimsoll::craft_options const& options,
                           plan& result, plimsoll::craft_plan& found);
+planning_time plan_on_gpu(steps_ref<std::int64_t> loads, plimsoll::gem_options const& options,
+                          plimsoll::latency_curves const& curves, plan& result,
+                          std::vector<plimsoll::certificate>& found);
+planning_time plan_on_gpu(steps_ref<double> loads, plimsoll::gem_options const& options,
+                          plimsoll::latency_curves const& curves, plan& result,
+                          std::vector<plimsoll::certificate>& found);
 
 }  // namespace examples

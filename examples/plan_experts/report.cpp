@@ -16,6 +16,7 @@
 
 #include "outcome_table.hpp"
 #include "report_craft.hpp"
+#include "report_gem.hpp"
 #include "report_parts.hpp"
 #include "report_style.hpp"
 
@@ -92,10 +93,6 @@ using namespace report_parts;
 
 // ---- Numbers ----------------------------------------------------------------------------------
 
-constexpr std::array<std::string_view, 2> side_names{"before", "after"};
-constexpr std::array<std::size_t, 2> sides{0, 1};  // before, after
-constexpr std::array<char, 2> side_classes{'b', 'a'};
-
 /// A comparison with what all its charts need.
 struct chart_data {
   outcome const& whole;
@@ -153,18 +150,6 @@ constexpr double smallest_scale = 1.2;
 
 // ---- Charts -----------------------------------------------------------------------------------
 
-void key_of_sides(std::ostream& out, std::string_view rest = "") {
-  out << "<div class=\"key\">";
-  for (std::size_t const side : sides) {
-    fmt::print(
-        out,
-        "<span><svg xmlns=\"http://www.w3.org/2000/svg\" width=\"12\" height=\"12\" "
-        "aria-hidden=\"true\"><rect class=\"{}\" width=\"12\" height=\"12\"/></svg>{}</span>",
-        side_classes[side], side_names[side]);
-  }
-  out << rest << "</div>\n";
-}
-
 /// Two bars, for one number before and after.
 void figure_bars(std::ostream& out, std::array<double, 2> const& values, double whole,
                  std::string_view label) {
@@ -190,6 +175,13 @@ void tile(std::ostream& out, std::string_view title, std::array<double, 2> const
 void key_figures(std::ostream& out, chart_data const& d) {
   auto const& before = d.loads.before.summed;
   auto const& after = d.loads.after.summed;
+  auto const latency = [&](std::string_view title, comparison const& c, std::string_view note) {
+    if (c.before.latency && c.after.latency) {
+      double const was = c.before.latency->mean;
+      double const is = c.after.latency->mean;
+      tile(out, title, {was, is}, "", 2, note, is > was);
+    }
+  };
   auto const balancedness = [&](std::string_view title, double was, double is,
                                 std::string_view note) {
     tile(out, title, {was, is}, "", 3, note, is < was);
@@ -199,6 +191,7 @@ void key_figures(std::ostream& out, chart_data const& d) {
   out << (d.whole.comparisons.size() == 1 && !d.loads.after.per_step
               ? "<div class=\"tiles\">\n"
               : "<div class=\"tiles four\">\n");
+  latency("Mean latency of a layer", d.loads, "µs, of every layer in every step, by the curves");
   balancedness("Mean balancedness", before.mean, after.mean,
                loads + "mean of the layers; 1 is perfect");
   balancedness(
@@ -227,6 +220,8 @@ void key_figures(std::ostream& out, chart_data const& d) {
     balancedness("Mean on other loads", mean(other.before), mean(other.after),
                  fmt::format("of the same plans on {}{}", file_name(short_name(other.loads)),
                              stepped ? ", step by step" : ""));
+    latency("Mean latency on other loads", other,
+            "µs, of the same plans on " + file_name(short_name(other.loads)));
   }
   out << "</div>\n";
 }
@@ -306,6 +301,13 @@ void facts(std::ostream& out, chart_data const& d) {
     fact(out, "replicas on each rank",
          fmt::format("{} over all layers, {}", count_text(o.craft->replicas_per_rank),
                      choice_text(*o.craft)));
+  }
+  if (o.gem) {
+    fact(out, "latency curves", file_name(short_name(o.gem->latency)));
+    fact(out, "planned from",
+         fmt::format("the last {} of {} steps", count_text(o.gem->trace_length),
+                     count_text(d.loads.steps)));
+    fact(out, "searches of a layer", count_text(o.gem->restarts));
   }
   if (auto const bytes = bytes_of_fullest_rank(p, o.expert_bytes)) {
     fact(out, "weights of the fullest rank", bytes_text(*bytes));
@@ -399,75 +401,39 @@ void balance_chart(std::ostream& out, chart_data const& d) {
   out << "</svg></div>\n";
 }
 
-/// Places for bars in a layer's box: those before, a gap, those after.
-[[nodiscard]] index_t first_bar_after(index_t ranks) {
-  return ranks + std::max<index_t>(1, ranks / 12);
-}
-
-[[nodiscard]] index_t bars_across(index_t ranks) { return first_bar_after(ranks) + ranks; }
-
-/// The bars of a layer, before on the left and after on the right, and a line at the mean load.
-/// For a box of `bars_across` by 100 whose zero is at the lower edge.
+/// The bars of a layer, and a line at the mean load.
 void layer_bars(std::ostream& out, chart_data const& d, index_t row, double scale, bool titled) {
   double const mean = d.mean(row);
-  double const width = d.ranks <= 32 ? 0.84 : 1;  // narrow bars are told apart by their heights
-  double const inset = (1 - width) / 2;
-  out << "<g transform=\"scale(1 -1)\">\n";
-  for (std::size_t const side : sides) {
-    index_t const left = side == 0 ? 0 : first_bar_after(d.ranks);
-    for (index_t rank = 0; rank < d.ranks; ++rank) {
-      double const load = d.rank_load(side, row, rank);
-      double const share = relative(load, mean, 0);
-      fmt::print(out,
-                 "<rect class=\"{}\" x=\"{:.6g}\" width=\"{}\" height=\"{:.4f}\" data-layer=\"{}\" "
-                 "data-rank=\"{}\" data-load=\"{}\"",
-                 side_classes[side], static_cast<double>(left + rank) + inset, width,
-                 100 * share / scale, d.layer_id(row), rank, load);
-      if (titled) {
-        fmt::print(out, "><title>layer {}, rank {} {}: {}, {:.2f} × the mean</title></rect>\n",
-                   d.layer_id(row), rank, side_names[side], load_text(load), share);
-      } else {
-        out << "/>\n";
-      }
-    }
-  }
-  if (mean > 0) {
-    fmt::print(out, "<path class=\"m\" d=\"M0 {0:.4f}H{1}\"/>", 100 / scale, bars_across(d.ranks));
-  }
-  out << "</g>";
+  auto const bar = [&](std::size_t side, index_t rank) {
+    double const load = d.rank_load(side, row, rank);
+    double const share = relative(load, mean, 0);
+    return rank_bar{
+        load, 100 * share / scale,
+        titled ? fmt::format("{}, {:.2f} × the mean", load_text(load), share) : std::string()};
+  };
+  rank_bars(out, d.ranks, d.layer_id(row), "load", bar,
+            mean > 0 ? fmt::format("<path class=\"m\" d=\"M0 {0:.4f}H{1}\"/>", 100 / scale,
+                                   bars_across(d.ranks))
+                     : std::string());
 }
 
 /// One panel for every layer, all on one scale.
 void rank_load_panels(std::ostream& out, chart_data const& d) {
-  constexpr index_t most_titles = 20000;  // more would be most of the file
   double const scale = panel_scale(d);
-  bool const titled = 2 * d.layers * d.ranks <= most_titles;
   auto const height = static_cast<std::int64_t>(std::clamp(22 * scale, 96.0, 170.0));
-  index_t const width = std::clamp<index_t>(bars_across(d.ranks) * 5 / 2, 220, 1130);
-  key_of_sides(out,
-               "<span><svg xmlns=\"http://www.w3.org/2000/svg\" width=\"22\" height=\"12\" "
-               "aria-hidden=\"true\"><line class=\"m\" x2=\"22\" y1=\"6\" y2=\"6\"/></svg>"
-               "mean load</span>");
-  fmt::print(out,
-             "<div class=\"panels\" style=\"grid-template-columns:"
-             "repeat(auto-fill,minmax(min(100%,{}px),1fr))\">\n",
-             width);
-  for (index_t row = 0; row < d.layers; ++row) {
+  key_of_sides(out, key_of_line("mean load"));
+  panels(out, d.whole.after, [&](index_t row, bool titled) {
     double const mean = d.mean(row);
-    std::string const peaks = mean > 0 ? fmt::format("{:.2f}× → <b>{:.2f}×</b>",
-                                                     d.peak(0, row) / mean, d.peak(1, row) / mean)
-                                       : "no load";
-    fmt::print(out, "<figure><figcaption><b>layer {}</b><span>{}</span></figcaption>\n",
-               d.layer_id(row), peaks);
-    open_svg(out, height,
-             fmt::format("Load of every rank in layer {}, before and after", d.layer_id(row)),
-             fmt::format(" class=\"crisp\" viewBox=\"0 -100 {} 100\" preserveAspectRatio=\"none\" "
-                         "data-loads=\"{}\" data-layer=\"{}\" data-mean=\"{}\" data-scale=\"{}\"",
-                         bars_across(d.ranks), d.number, d.layer_id(row), mean, scale));
-    layer_bars(out, d, row, scale, titled);
-    out << "</svg></figure>\n";
-  }
-  out << "</div>\n";
+    return panel{.caption = mean > 0 ? fmt::format("{:.2f}× → <b>{:.2f}×</b>",
+                                                   d.peak(0, row) / mean, d.peak(1, row) / mean)
+                                     : "no load",
+                 .height = height,
+                 .what = "Load",
+                 .attributes = fmt::format("data-loads=\"{}\" data-layer=\"{}\" data-mean=\"{}\" "
+                                           "data-scale=\"{}\"",
+                                           d.number, d.layer_id(row), mean, scale),
+                 .bars = [&, row, titled] { layer_bars(out, d, row, scale, titled); }};
+  });
 }
 
 /// Between the classes of the heat map, in mean loads. Equal factors lie on both sides of 1.
@@ -624,6 +590,7 @@ void sections_of_loads(std::ostream& out, chart_data const& d) {
   if (d.whole.craft) {
     write_craft_sections(out, d.whole);
   }
+  write_latency_section(out, d.whole, d.number, "Latency of every rank");
   section(out, "heat-map-0", "Where the load is", heat_lead, [&] { heat_maps(out, d); });
   section(out, "hottest-experts-0", "The hottest experts",
           "Those of all layers whose load is the most times the layer’s mean load of an expert. "
@@ -642,6 +609,8 @@ void sections_of_other_loads(std::ostream& out, chart_data const& d) {
           "The same plans on " + file_name(short_name(d.loads.loads)),
           "Balancedness of the layers on the loads given by --evaluate.",
           [&] { balance_chart(out, d); });
+  write_latency_section(out, d.whole, d.number,
+                        "Latency of every rank on " + file_name(short_name(d.loads.loads)));
   section(out, fmt::format("heat-map-{}", d.number),
           "Where the load of " + file_name(short_name(d.loads.loads)) + " is", heat_lead,
           [&] { heat_maps(out, d); });

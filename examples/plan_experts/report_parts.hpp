@@ -7,6 +7,7 @@
 #include <fmt/ostream.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -70,6 +71,108 @@ inline void open_svg(std::ostream& out, std::int64_t height, std::string_view la
              "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"100%\" height=\"{}\" role=\"img\" "
              "aria-label=\"{}\"{}>\n",
              height, label, attributes);
+}
+
+// ---- Before and after -------------------------------------------------------------------------
+
+inline constexpr std::array<std::string_view, 2> side_names{"before", "after"};
+inline constexpr std::array<std::size_t, 2> sides{0, 1};  // before, after
+inline constexpr std::array<char, 2> side_classes{'b', 'a'};
+
+inline void key_of_sides(std::ostream& out, std::string_view rest = "") {
+  out << "<div class=\"key\">";
+  for (std::size_t const side : sides) {
+    fmt::print(
+        out,
+        "<span><svg xmlns=\"http://www.w3.org/2000/svg\" width=\"12\" height=\"12\" "
+        "aria-hidden=\"true\"><rect class=\"{}\" width=\"12\" height=\"12\"/></svg>{}</span>",
+        side_classes[side], side_names[side]);
+  }
+  out << rest << "</div>\n";
+}
+
+/// The rest of such a key where charts have a line.
+[[nodiscard]] inline std::string key_of_line(std::string_view name) {
+  return fmt::format(
+      "<span><svg xmlns=\"http://www.w3.org/2000/svg\" width=\"22\" height=\"12\" "
+      "aria-hidden=\"true\"><line class=\"m\" x2=\"22\" y1=\"6\" y2=\"6\"/></svg>{}</span>",
+      name);
+}
+
+/// Places for bars in a layer's box: those before, a gap, those after.
+[[nodiscard]] inline index_t first_bar_after(index_t ranks) {
+  return ranks + std::max<index_t>(1, ranks / 12);
+}
+
+[[nodiscard]] inline index_t bars_across(index_t ranks) { return first_bar_after(ranks) + ranks; }
+
+struct rank_bar {
+  double value = 0;
+  double height = 0;       ///< of 100
+  std::string title = {};  ///< what is said of it; empty: nothing
+};
+
+/// The bars of a layer, before on the left and after on the right, each `bar(side, rank)` with its
+/// value as the attribute data-`name`, and what is in front of them. For a box of `bars_across` by
+/// 100 whose zero is at the lower edge.
+template <class Bar>
+void rank_bars(std::ostream& out, index_t ranks, std::int64_t layer_id, std::string_view name,
+               Bar const& bar, std::string_view in_front) {
+  double const width = ranks <= 32 ? 0.84 : 1;  // narrow bars are told apart by their heights
+  double const inset = (1 - width) / 2;
+  out << "<g transform=\"scale(1 -1)\">\n";
+  for (std::size_t const side : sides) {
+    index_t const left = side == 0 ? 0 : first_bar_after(ranks);
+    for (index_t rank = 0; rank < ranks; ++rank) {
+      rank_bar const b = bar(side, rank);
+      fmt::print(out,
+                 "<rect class=\"{}\" x=\"{:.6g}\" width=\"{}\" height=\"{:.4f}\" data-layer=\"{}\" "
+                 "data-rank=\"{}\" data-{}=\"{}\"",
+                 side_classes[side], static_cast<double>(left + rank) + inset, width, b.height,
+                 layer_id, rank, name, b.value);
+      if (b.title.empty()) {
+        out << "/>\n";
+      } else {
+        fmt::print(out, "><title>layer {}, rank {} {}: {}</title></rect>\n", layer_id, rank,
+                   side_names[side], b.title);
+      }
+    }
+  }
+  out << in_front << "</g>";
+}
+
+/// One of many small charts of `rank_bars`.
+struct panel {
+  std::string caption;
+  std::int64_t height;
+  std::string_view what;  ///< "Load"
+  std::string attributes;
+  std::function<void()> bars;
+};
+
+/// One panel for every layer: `panel_of(row, titled)`, titled where bars are not too many for that.
+template <class PanelOf>
+void panels(std::ostream& out, plan const& p, PanelOf const& panel_of) {
+  constexpr index_t most_titles = 20000;  // more would be most of the file
+  bool const titled = 2 * p.layers * p.ranks <= most_titles;
+  fmt::print(out,
+             "<div class=\"panels\" style=\"grid-template-columns:"
+             "repeat(auto-fill,minmax(min(100%,{}px),1fr))\">\n",
+             std::clamp<index_t>(bars_across(p.ranks) * 5 / 2, 220, 1130));
+  for (index_t row = 0; row < p.layers; ++row) {
+    std::int64_t const layer_id = p.layer_ids[static_cast<std::size_t>(row)];
+    panel const shown = panel_of(row, titled);
+    fmt::print(out, "<figure><figcaption><b>layer {}</b><span>{}</span></figcaption>\n", layer_id,
+               shown.caption);
+    open_svg(
+        out, shown.height,
+        fmt::format("{} of every rank in layer {}, before and after", shown.what, layer_id),
+        fmt::format(" class=\"crisp\" viewBox=\"0 -100 {} 100\" preserveAspectRatio=\"none\" {}",
+                    bars_across(p.ranks), shown.attributes));
+    shown.bars();
+    out << "</svg></figure>\n";
+  }
+  out << "</div>\n";
 }
 
 }  // namespace examples::report_parts

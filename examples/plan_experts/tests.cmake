@@ -56,6 +56,7 @@ endfunction()
 foreach(case IN ITEMS table same_plan_from_any_file formats plan_in_use evaluate layers
                       nodes_and_refinement report report_in_browser readme progress no_load uneven_slots
                       craft craft_table craft_plan_in_use craft_formats
+                      gem gem_table gem_formats
                       no_output output_replaces full_output
                       all_or_nothing refusal_keeps_the_old_file help)
   plimsoll_accepts(plan_experts.${case} ${case})
@@ -169,7 +170,7 @@ plimsoll_refuses_options(apart_in_groups
   "--apart: expected none or rank where --groups keep to nodes, got 'node'"
   ${good} --apart node --nodes 2 --groups 2 ${out})
 plimsoll_refuses_options(unknown_planner
-  "--planner: expected eplb, craft or none, got 'elpb'. did you mean eplb\\?"
+  "--planner: expected eplb, craft, gem or none, got 'elpb'. did you mean eplb\\?"
   ${good} --planner elpb ${out})
 plimsoll_refuses_options(planner_like_craft
   "--planner: .*, got 'carft'. did you mean craft\\?" --planner carft --ranks 4 ${out})
@@ -214,6 +215,67 @@ plimsoll_refuses_options(no_bytes "--budget-bytes: expected .*, got '0'"
   ${craft} --expert-bytes 44MB --budget-bytes 0 ${out})
 plimsoll_refuses_options(negative_bytes "--budget-bytes: expected .*, got '-5'"
   ${craft} --expert-bytes 44MB --budget-bytes -5 ${out})
+plimsoll_refuses_options(planner_like_gem
+  "--planner: .*, got 'gen'. did you mean gem\\?" --planner gen --ranks 4 ${out})
+set(latency --latency ${inputs}/curves.json)
+plimsoll_refuses_options(latency_without_gem
+  "--latency: expected --planner gem with it, got eplb" ${good} ${latency} ${out})
+plimsoll_refuses_options(latency_without_planner
+  "--latency: expected no value with --planner none, .*, got '[^ ]*curves.json'"
+  --planner none --plan ${inputs}/plan.json --ranks 4 ${latency} ${out})
+plimsoll_refuses_options(trace_length_without_gem
+  "--trace-length: expected --planner gem with it, got craft" --planner craft --ranks 4 --trace-length 2 ${out})
+plimsoll_refuses_options(restarts_without_gem
+  "--restarts: expected --planner gem with it, got eplb" ${good} --restarts 2 ${out})
+plimsoll_refuses_options(gem_without_latency
+  "--latency: expected a file with latency curves, since --planner is gem, got no value"
+  --planner gem --ranks 4 ${out})
+plimsoll_refuses_options(gem_without_ranks "--ranks: expected a value, got none"
+  --planner gem ${latency} ${out})
+plimsoll_refuses_options(gem_refined
+  "--refine: expected no value with --planner gem, which goes by latency alone, got 'joint'"
+  --planner gem --ranks 4 ${latency} --refine joint ${out})
+plimsoll_refuses_options(gem_without_steps
+  "LOADS: expected several steps, \\[steps, layers, experts\\], with --planner gem, got one in [^ ]*loads.npy"
+  --planner gem --ranks 4 ${latency} ${out})
+plimsoll_refuses_options(output_over_curves "--output: expected another file than --latency, got "
+  --planner gem --ranks 4 --latency plan.json ${out})
+plimsoll_refuses_options(standard_input_for_curves
+  "--latency: expected a file, since --evaluate takes the standard input, got '-'"
+  --planner gem --ranks 4 --evaluate - --latency - ${out})
+
+# With steps: <name> <regex> <argument>...
+function(plimsoll_refuses_gem name regex)
+  plimsoll_refuses(plan_experts.refuses.${name} "^plan_experts: ${regex}"
+    plan_experts ${inputs}/steps.npy --planner gem ${ARGN} ${out})
+endfunction()
+plimsoll_refuses_gem(no_trace "--trace-length: expected a whole number from 1 to .*, got '0'"
+  --ranks 4 ${latency} --trace-length 0)
+plimsoll_refuses_gem(long_trace "--trace-length: expected at most the 3 steps of [^ ]*steps.npy, got 4"
+  --ranks 4 ${latency} --trace-length 4)
+plimsoll_refuses_gem(no_restarts "--restarts: expected a whole number from 1 to .*, got '0'"
+  --ranks 4 ${latency} --restarts 0)
+plimsoll_refuses_gem(gem_with_few_slots "--slots: expected at least one for each of the 6 experts, got 5"
+  --ranks 4 ${latency} --slots 5)
+plimsoll_refuses_gem(gem_with_few_experts "--slots: expected at least one for each of the 7 ranks, got 6"
+  --ranks 7 ${latency})
+# The curves: <name> <file> <regex>
+function(plimsoll_refuses_curves name file regex)
+  plimsoll_refuses_gem(curves.${name} "--latency: [^ ]*${file}: expected ${regex}"
+    --ranks 4 --latency ${inputs}/${file})
+endfunction()
+plimsoll_refuses_curves(missing none.json "a readable file, got No such file")
+plimsoll_refuses_curves(folder folder.npy "a readable file, got Is a directory")
+plimsoll_refuses_curves(text text_curves.json "JSON, got a mistake at line 1, column ")
+plimsoll_refuses_curves(no_key misnamed_curves.json "the key latency_us, got none. is it 'latencyus'\\?")
+plimsoll_refuses_curves(loads loads.json "latency curves, got loads or a plan .logical_count.")
+plimsoll_refuses_curves(ragged ragged_curves.json "4 values in latency_us.3., got 3")
+plimsoll_refuses_curves(one_sample one_sample.json "at least 2 samples in tokens, got 1")
+plimsoll_refuses_curves(falling falling_curves.json
+  ".* do not fall from sample to sample, got 31.5 after 32.0 in rank 3, sample 2 .24 tokens.")
+plimsoll_refuses_gem(curves.ranks
+  "--latency: [^ ]*curves.json: expected a row in latency_us for each of the 3 ranks, or one for all, got 4"
+  --ranks 3 ${latency})
 plimsoll_refuses_options(unknown_format
   "--format: expected plimsoll, .* or npy, got 'sgl'. did you mean sglang\\?"
   ${good} --format sgl ${out})

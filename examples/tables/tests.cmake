@@ -61,6 +61,7 @@ plimsoll_add_table(splits minmax_lp.md)
 target_compile_options(splits PRIVATE -ffp-contract=off)
 plimsoll_add_table(dropped_tokens token_drop.md)
 plimsoll_add_table(filled_ranks waterline.md)
+plimsoll_add_table(unequal_ranks gem.md)
 
 # --- support matrix -------------------------------------------------------------------------------
 # A row is a header with a typed test, unless all primitives stand on it; systems come last.
@@ -121,6 +122,9 @@ plimsoll_add_table_test(makers.dropped_tokens
   COMMAND ${tables}/tests/dropped_tokens.sh $<TARGET_FILE:dropped_tokens>)
 plimsoll_add_table_test(makers.filled_ranks
   COMMAND ${tables}/tests/filled_ranks.sh $<TARGET_FILE:filled_ranks>)
+plimsoll_add_table_test(makers.unequal_ranks
+  COMMAND ${tables}/tests/unequal_ranks.sh $<TARGET_FILE:unequal_ranks> $<TARGET_FILE:make_loads>
+          ${docs}/gem.md)
 
 # --- compile times: measured by hand, so update_tables leaves them alone ---------------------------
 plimsoll_add_table_test(compile_times

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How evenly loads are spread.
+/// How evenly loads are spread, and how experts are used over time.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -11,6 +13,8 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/metrics.hpp>
 #include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/rank_speeds.hpp>
+#include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/memory.hpp>
@@ -103,6 +107,141 @@ balance_summary summarize(P const& policy, Rows&& rows) {
   summary.mean_of_ratios = ratios / static_cast<double>(measured.size());
   summary.ratio_of_sums = peaks == 0 ? 1.0 : means / peaks;
   return summary;
+}
+
+/// How an expert is used over time.
+enum class expert_use : std::int32_t {
+  ordinary,
+  consistent,  ///< busy in most steps
+  temporal     ///< busy in few steps, and then very: an average hides it
+};
+
+/// What `classify_experts` calls busy, most, few and very. The paper draws no lines; its consistent
+/// experts are busy in 85 % of the steps, its temporal ones in 17 %, with three times the tokens.
+struct expert_use_options {
+  /// Busy: more load than so many times the mean of the experts in the step.
+  double busy = 1;
+  /// Consistent: busy in at least this part of the steps with load.
+  double consistent_part = 0.7;
+  /// Temporal: busy in at most this part of them,
+  double temporal_part = 0.3;
+  /// and then with so many times the mean.
+  double surge = 2;
+};
+
+/// Two experts of a layer, and how alike their loads are over time.
+struct expert_pair {
+  index_t layer = 0;
+  index_t first = 0;
+  index_t second = 0;
+  double correlation = 0;
+};
+
+/// @brief Pearson's correlation of the loads of each two experts over the steps.
+///
+/// Experts that are busy together should not share a rank (GEM, arXiv 2605.19945, section 3.2).
+///
+/// @param loads `[steps, layers, experts]`, in the policy's memory; at least one step; int32,
+///   uint32, int64, float, double or generated; of a size up to 2^47
+/// @param[out] correlation `[layers, experts, experts]` double, from -1 to 1; 1 for an expert with
+///   itself, 0 with one whose load never changes
+/// @throws invalid_input for shapes
+/// @complexity O(layers experts^2 steps)
+/// @workspace 8 bytes per step for each problem in flight
+/// @stream enqueues one kernel, does not synchronise
+/// @determinism the same bits under every policy; the matrix is symmetric to the bit
+template <execution_policy P, load_tensor_view Loads, output_of<double, 3> Out>
+void correlate(P const& policy, Loads const& loads, Out&& correlation) {
+  constexpr char const* name = "correlate";
+  auto const load = detail::normalize<3>(loads);
+  tensor_ref<double> const out = detail::normalize<3>(correlation);
+  index_t const experts = load.extent(2);
+  detail::expect_between(name, "loads", 1, 0x7fffffff, load.extent(0), "steps");
+  detail::expect_between(name, "loads", 1, expert_limit, experts, "experts");
+  detail::expect_extent(name, "correlation", load.extent(1), out.extent(0), "layers");
+  detail::expect_extent(name, "correlation", experts, out.extent(1), "experts");
+  detail::expect_extent(name, "correlation", experts, out.extent(2), "experts");
+  detail::launch(detail::resolve(policy), load.extent(1) * experts,
+                 detail::correlation_body<std::remove_const_t<decltype(load)>>{load, out});
+}
+
+/// @brief Tells experts that are always busy from those that are rarely busy, and then very.
+///
+/// @param loads `[steps, layers, experts]`, as for `correlate`; at least 0
+/// @param options where the lines are drawn
+/// @param[out] use `[layers, experts]` of `expert_use`
+/// @throws invalid_input for shapes and options
+/// @complexity O(layers experts steps)
+/// @workspace 8 bytes per step for each problem in flight
+/// @stream enqueues one kernel, does not synchronise
+/// @determinism the same bits under every policy
+template <execution_policy P, load_tensor_view Loads, output_of<expert_use, 2> Out>
+void classify_experts(P const& policy, Loads const& loads, expert_use_options const& options,
+                      Out&& use) {
+  constexpr char const* name = "classify_experts";
+  auto const load = detail::normalize<3>(loads);
+  matrix_ref<expert_use> const out = detail::normalize<2>(use);
+  detail::expect_between(name, "loads", 1, 0x7fffffff, load.extent(0), "steps");
+  detail::expect_between(name, "loads", 1, expert_limit, load.extent(2), "experts");
+  detail::expect_extent(name, "use", load.extent(1), out.extent(0), "layers");
+  detail::expect_extent(name, "use", load.extent(2), out.extent(1), "experts");
+  detail::expect_number(name, "options.busy", 0, 0x1p16, options.busy);
+  detail::expect_number(name, "options.consistent_part", 0, 1, options.consistent_part);
+  detail::expect_number(name, "options.temporal_part", 0, 1, options.temporal_part);
+  detail::expect_number(name, "options.surge", 0, 0x1p16, options.surge);
+  using body =
+      detail::classes_body<std::remove_const_t<decltype(load)>, expert_use_options, expert_use>;
+  detail::launch(detail::resolve(policy), load.extent(1), body{load, options, out});
+}
+
+/// @brief The pairs of temporal experts that are busy together, the most alike first: what an
+/// average of the loads leads to put on one rank.
+///
+/// @param correlation `[layers, experts, experts]`, in the policy's memory, as `correlate` writes
+/// it
+/// @param use `[layers, experts]`, as `classify_experts` writes it
+/// @param least the lowest correlation to list, -1 to 1
+/// @return pairs with first < second, by correlation falling, then layer and experts rising
+/// @throws invalid_input for shapes and `least`
+/// @complexity O(layers experts^2), on the calling thread
+/// @stream synchronises for each layer
+/// @determinism the same bits under every policy
+template <execution_policy P, view_of<double, 3> Correlation, view_of<expert_use, 2> Use>
+std::vector<expert_pair> correlated_pairs(P const& policy, Correlation&& correlation, Use&& use,
+                                          double least = 0.8) {
+  constexpr char const* name = "correlated_pairs";
+  tensor_ref<double const> const matrix = detail::normalize<3>(correlation);
+  matrix_ref<expert_use const> const classes = detail::normalize<2>(use);
+  index_t const layers = matrix.extent(0);
+  index_t const experts = matrix.extent(1);
+  detail::expect_extent(name, "correlation", experts, matrix.extent(2), "experts");
+  detail::expect_extent(name, "use", layers, classes.extent(0), "layers");
+  detail::expect_extent(name, "use", experts, classes.extent(1), "experts");
+  detail::expect_number(name, "least", -1, 1, least);
+  auto const context = detail::resolve(policy);
+  std::vector<expert_use> const uses = detail::rows_on_host(context, classes);
+  std::vector<expert_pair> pairs;
+  for (index_t l = 0; l < layers; ++l) {
+    matrix_ref<double const> of_layer(matrix.data + l * matrix.stride(0), experts, experts);
+    of_layer.strides[0] = matrix.stride(1);
+    of_layer.strides[1] = matrix.stride(2);
+    std::vector<double> const r = detail::rows_on_host(context, of_layer);
+    auto const is_temporal = [&](index_t e) {
+      return uses[static_cast<std::size_t>(l * experts + e)] == expert_use::temporal;
+    };
+    for (index_t a = 0; a < experts; ++a) {
+      for (index_t b = a + 1; b < experts; ++b) {
+        double const value = r[static_cast<std::size_t>(a * experts + b)];
+        if (value >= least && is_temporal(a) && is_temporal(b)) {
+          pairs.push_back({l, a, b, value});
+        }
+      }
+    }
+  }
+  std::stable_sort(pairs.begin(), pairs.end(), [](expert_pair const& x, expert_pair const& y) {
+    return x.correlation > y.correlation;
+  });
+  return pairs;
 }
 
 }  // namespace plimsoll

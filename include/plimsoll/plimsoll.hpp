@@ -8,6 +8,7 @@
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/knapsack.hpp>
+#include <plimsoll/latency.hpp>
 #include <plimsoll/load_tensor.hpp>
 #include <plimsoll/memory.hpp>
 #include <plimsoll/metrics.hpp>
@@ -20,8 +21,10 @@
 #include <plimsoll/replay.hpp>
 #include <plimsoll/replication.hpp>
 #include <plimsoll/slot_assignment.hpp>
+#include <plimsoll/swap_search.hpp>
 #include <plimsoll/systems/craft.hpp>
 #include <plimsoll/systems/eplb.hpp>
+#include <plimsoll/systems/gem.hpp>
 #include <plimsoll/systems/lplb.hpp>
 #include <plimsoll/systems/token_drop.hpp>
 #include <plimsoll/systems/waterfill.hpp>

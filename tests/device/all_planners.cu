@@ -5,6 +5,11 @@
 
 #include <cstdint>
 
+/// A cost of a user's own. Not in the unnamed namespace, which kernels cannot take types from.
+struct squared_cost {
+  PLIMSOLL_HD double operator()(plimsoll::index_t, double tokens) const { return tokens * tokens; }
+};
+
 namespace {
 
 using plimsoll::matrix_ref, plimsoll::tensor_ref, plimsoll::vector_ref;
@@ -36,6 +41,30 @@ using plimsoll::matrix_ref, plimsoll::tensor_ref, plimsoll::vector_ref;
   ballast.fill(matrix_ref<std::int32_t const>(), {}, ints);
   plimsoll::source_quotas(policy, {}, 1, vector_ref<std::int32_t const>(),
                           matrix_ref<std::int32_t const>(), ints);
+}
+
+[[maybe_unused]] void instantiate_latencies(plimsoll::gpu_policy const& policy,
+                                            tensor_ref<double const> const& steps,
+                                            plimsoll::latency_curves const& curves) {
+  tensor_ref<double> reals;
+  plimsoll::latency_table const table(policy, curves, 1);
+  plimsoll::rank_latencies(policy, steps, {}, table.cost(), reals);
+  plimsoll::step_latencies(policy, steps, {}, table.cost(), matrix_ref<double>());
+  plimsoll::correlate(policy, steps, reals);
+  plimsoll::classify_experts(policy, steps, {}, matrix_ref<plimsoll::expert_use>());
+}
+
+[[maybe_unused]] void instantiate_searches(plimsoll::gpu_policy const& policy,
+                                           tensor_ref<double const> const& steps,
+                                           plimsoll::latency_curves const& curves) {
+  matrix_ref<std::int32_t> ints;
+  matrix_ref<double> reals;
+  plimsoll::latency_table const table(policy, curves, 1);
+  plimsoll::swap_search(policy, steps, table.cost(), {.ranks = 1}, ints, reals);
+  plimsoll::swap_search(policy, steps, plimsoll::token_cost(), {.ranks = 1}, ints);
+  plimsoll::swap_search(policy, steps, squared_cost(), {.ranks = 1}, ints);
+  plimsoll::gem(policy, steps, curves, {.ranks = 1}, ints, ints);
+  plimsoll::trace_length_latencies(policy, steps, curves, {.ranks = 1}, 1, 1, {1}, reals);
 }
 
 [[maybe_unused]] void instantiate_maps(plimsoll::gpu_policy const& policy,

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <doctest/doctest.h>
+#include <plimsoll/latency.hpp>
 #include <plimsoll/placement.hpp>
 #include <plimsoll/refinement.hpp>
+#include <plimsoll/swap_search.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -83,14 +85,17 @@ class ratios {
     by_name_[c.name] = static_cast<double>(peak) / static_cast<double>(c.optimal_peak);
   }
   [[nodiscard]] double largest() const { return at_largest()->second; }
-  [[nodiscard]] std::string text() const {
+  [[nodiscard]] double mean() const {
     double sum = 0;
     for (auto const& [name, ratio] : by_name_) {
       sum += ratio;
     }
+    return sum / static_cast<double>(by_name_.size());
+  }
+  [[nodiscard]] std::string text() const {
     return "peak / optimum of " + std::to_string(by_name_.size()) + " cases: mean " +
-           std::to_string(sum / static_cast<double>(by_name_.size())) + ", largest " +
-           std::to_string(largest()) + " (" + at_largest()->first + ")";
+           std::to_string(mean()) + ", largest " + std::to_string(largest()) + " (" +
+           at_largest()->first + ")";
   }
 
  private:
@@ -135,6 +140,23 @@ packed refined(makespan_case const& c, std::vector<std::int32_t> const& start) {
   return {map.values(), counts.values(), certificates.at(0)};
 }
 
+/// `swap_search` over one step, where only tokens count.
+template <class P>
+packed searched(makespan_case const& c, index_t restarts) {
+  array_in<std::int32_t, P> const loads(c.weights);
+  array_in<std::int32_t, P> const offsets(c.offsets);
+  array_in<std::int32_t, P> map(c.slots(), -7);
+  auto const certificates =
+      plimsoll::swap_search(make_policy<P>(), loads.view3(1, 1, c.items()), plimsoll::token_cost{},
+                            {.ranks = c.ranks(),
+                             .rank_offsets = offsets.view2(1, c.ranks() + 1),
+                             .restarts = restarts,
+                             .min_gain = 0,
+                             .level_swaps = 8},
+                            map.view2(1, c.slots()));
+  return {map.values(), std::vector<std::int32_t>(c.weights.size(), 1), certificates.at(0)};
+}
+
 inline void check_certificate(makespan_case const& c, packed const& p, std::int64_t peak) {
   CHECK(peak >= c.optimal_peak);
   CHECK(p.certificate.value == static_cast<double>(peak));
@@ -149,6 +171,8 @@ TEST_SUITE("golden.makespan") {
     }
     ratios by_place;
     ratios by_refine;
+    ratios by_search;
+    ratios by_restarts;
     for (golden_case const& golden : golden_cases("makespan")) {
       makespan_case const c(golden);
       CAPTURE(c.name);
@@ -169,11 +193,24 @@ TEST_SUITE("golden.makespan") {
       packed const best = refined<P>(c, optimum);
       CHECK(c.peak(best.map) == c.optimal_peak);
       check_certificate(c, best, c.optimal_peak);
-      report_hash("golden.makespan." + c.name, greedy.map, better.map);
+
+      packed const one = searched<P>(c, 1);
+      std::int64_t const one_peak = c.peak(one.map);
+      check_certificate(c, one, one_peak);
+      by_search.add(c, one_peak);
+      packed const many = searched<P>(c, 30);
+      std::int64_t const many_peak = c.peak(many.map);
+      check_certificate(c, many, many_peak);
+      by_restarts.add(c, many_peak);
+      report_hash("golden.makespan." + c.name, greedy.map, better.map, one.map, many.map);
     }
     MESSAGE("place:  " << by_place.text());
     MESSAGE("refine: " << by_refine.text());
+    MESSAGE("swap_search: " << by_search.text());
     CHECK(by_refine.largest() < 1.003);
+    CHECK(by_search.mean() <= 1.001);
+    CHECK(by_search.largest() <= 1.003);
+    CHECK(by_restarts.largest() == 1);
   }
 }
 

@@ -39,6 +39,9 @@ class golden_case {
   [[nodiscard]] long integer(std::string const& key) const { return std::stol(text(key)); }
   [[nodiscard]] double real(std::string const& key) const { return std::stod(text(key)); }
 
+  [[nodiscard]] bool has(std::string const& name) const {
+    return std::filesystem::exists(folder_ / (name + ".npy"));
+  }
   /// Elements of `<name>.npy` as T, in C order.
   template <class T>
   [[nodiscard]] std::vector<T> array(std::string const& name) const {

@@ -166,6 +166,80 @@ case_craft_formats() {
   done
 }
 
+# Ranks of unequal speed: of eight the first is the slowest.
+curves() {
+  local speeds=${1-0.5,1,1,1,1,1,1,1}
+  echo "{\"tokens\": [64, 128, 192, 256, 4096], \"latency_us\": [[20, 23, 26, 29, 200]], " \
+    "\"dense_until\": 256, \"speeds\": [$speeds]}" >curves.json
+}
+
+# What the results say of one plan: mean_latency RESULT.json before|after [COMPARISON]
+mean_latency() {
+  local sides
+  sides=$(grep '^"comparisons"' "$1" | grep -o '"latency_us":{"mean":[0-9.e+]*' | cut -d: -f3)
+  sed -n "$((2 * ${3-0} + ($([[ $2 == after ]] && echo 2 || echo 1))))p" <<<"$sides"
+}
+
+case_gem() {
+  drifting loads.npy
+  curves
+  plan loads.npy --planner gem --latency curves.json --ranks 8 --evaluate loads.npy --output plan.json \
+    --json result.json --report report.html >printed
+  "$programs/check_plan" loads.npy plan.json 8 64 0.5
+  "$programs/check_report" report.html result.json
+  grep -Eq '^planned from the last 6 of 6 steps, 30 searches a layer: [0-9.]+ us in the mean; no plan' printed ||
+    fail "$(cat printed)"
+  grep -q '(gem, seq, ' printed || fail "$(cat printed)"
+  local eplb gem
+  gem=$(mean_latency result.json after)
+  [[ $gem == "$(mean_latency result.json after 1)" ]] || fail "expected the same on the same loads"
+  awk "BEGIN {exit !($gem < 0.9 * $(mean_latency result.json before))}" || fail "expected gem to gain"
+  # The same rank for all is no rank slow: another plan.
+  curves 1,1,1,1,1,1,1,1
+  plan loads.npy --planner gem --latency curves.json --ranks 8 --output alike.json >/dev/null
+  cmp -s plan.json alike.json && fail "expected speeds to count"
+  # EPLB knows nothing of speeds.
+  curves
+  plan loads.npy --ranks 8 --slots 64 --output eplb.json >/dev/null
+  plan loads.npy --planner gem --latency curves.json --plan eplb.json --ranks 8 --output same.json \
+    --json result.json --trace-length 6 --restarts 30 >/dev/null
+  same plan.json same.json
+  eplb=$(mean_latency result.json before)
+  awk "BEGIN {exit !($gem < $eplb)}" || fail "expected less than $eplb us of EPLB, got $gem"
+  # Fewer steps and searches are others; steps are the last ones.
+  plan loads.npy --planner gem --latency curves.json --ranks 8 --trace-length 2 --restarts 1 --output two.json >printed
+  grep -q '^planned from the last 2 of 6 steps, 1 search a layer: ' printed || fail "$(cat printed)"
+  plan - --planner gem --latency curves.json --ranks 8 --layers 1:3 --output some.json <loads.npy >/dev/null
+  plan loads.npy --planner gem --latency - --ranks 8 --layers 1:3 --output pipe.json <curves.json >/dev/null
+  same some.json pipe.json
+}
+
+case_gem_table() {
+  table "$inputs/steps.npy" --planner gem --latency "$inputs/curves.json" --ranks 4 --slots 8 --trace-length 2 \
+    --evaluate "$inputs/other.npy" --layer-ids 3:
+  diff "$expected/gem.expected" table
+  # One curve and speeds say nearly the same.
+  plan "$inputs/steps.npy" --planner gem --latency "$inputs/one_curve.json" --ranks 4 >/dev/null
+}
+
+# Spare slots hold replicas, and every format takes the plan that its engine can.
+case_gem_formats() {
+  drifting loads.npy
+  curves
+  plan loads.npy --planner gem --latency curves.json --ranks 8 --layer-ids 0: --output plan.json >/dev/null
+  round_trips plan.json loads.npy 8
+  plan loads.npy --planner gem --latency curves.json --ranks 8 --replicas-per-rank 2 --output plan.json \
+    --json result.json --report report.html >printed
+  grep -q '^5 layers (0 to 4) of 64 experts on 8 ranks of 10 slots: 16 extra replicas a layer' printed ||
+    fail "$(cat printed)"
+  "$programs/check_plan" loads.npy plan.json 8 80 0.5
+  "$programs/check_report" report.html result.json
+  round_trips plan.json loads.npy 8
+  # The slots of the plan in use.
+  plan loads.npy --planner gem --latency curves.json --plan plan.json --output same.json >/dev/null
+  same plan.json same.json
+}
+
 case_report() {
   drifting loads.npy
   plan loads.npy --layers 1: --ranks 8 --slots 80 --evaluate loads.npy --expert-bytes 1000 \
@@ -180,6 +254,10 @@ case_report_in_browser() {
   bash "$expected/browse.sh" report.html result.json "$programs/check_report"
   plan loads.npy --planner craft --ranks 8 --replicas-per-rank 2 --report report.html --json result.json \
     >/dev/null
+  bash "$expected/browse.sh" report.html result.json "$programs/check_report"
+  curves
+  plan loads.npy --planner gem --ranks 8 --latency curves.json --evaluate loads.npy --report report.html \
+    --json result.json >/dev/null
   bash "$expected/browse.sh" report.html result.json "$programs/check_report"
 }
 
@@ -259,12 +337,15 @@ case_refusal_keeps_the_old_file() {
 }
 
 case_help() {
-  plan --help | grep -q -- '--slots' || fail "expected the options of plan_experts"
-  loads --help | grep -q -- '--skew' || fail "expected the options of make_loads"
+  plan --help >help
+  grep -q -- '--slots' help || fail "expected the options of plan_experts"
+  loads --help >help
+  grep -q -- '--skew' help || fail "expected the options of make_loads"
 }
 
 case_omp() {
   drifting loads.npy
+  curves
   plan loads.npy --ranks 8 --slots 80 --policy seq --output seq.json
   for threads in 1 2 5; do
     OMP_NUM_THREADS=$threads plan loads.npy --ranks 8 --slots 80 --policy omp --output omp.json
@@ -272,6 +353,9 @@ case_omp() {
     OMP_NUM_THREADS=$threads plan loads.npy --planner craft --ranks 8 --policy omp --output craft_omp.json
     plan loads.npy --planner craft --ranks 8 --output craft.json
     same craft.json craft_omp.json
+    OMP_NUM_THREADS=$threads plan loads.npy --planner gem --latency curves.json --ranks 8 --policy omp --output gem_omp.json
+    plan loads.npy --planner gem --latency curves.json --ranks 8 --output gem.json
+    same gem.json gem_omp.json
   done
   "$programs/check_plan" loads.npy omp.json 8 80 0.95
 }
@@ -293,6 +377,12 @@ case_gpu() {
   plan loads.npy --planner craft --ranks 8 --policy seq --output seq.json
   plan loads.npy --planner craft --ranks 8 --policy gpu --output gpu.json
   same seq.json gpu.json
+  curves
+  for slots in 64 80; do
+    plan loads.npy --planner gem --latency curves.json --ranks 8 --slots $slots --output seq.json
+    plan loads.npy --planner gem --latency curves.json --ranks 8 --slots $slots --policy gpu --output gpu.json
+    same seq.json gpu.json
+  done
 }
 
 case_make_loads() {

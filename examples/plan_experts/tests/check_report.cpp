@@ -204,7 +204,7 @@ std::vector<pugi::xml_node> marks(pugi::xml_document const& page, std::string co
 void check_craft(pugi::xml_document const& page, json const& result) {
   json const& craft = result.at("craft");
   if (craft.is_null()) {
-    expect(page.select_nodes("//*[@data-chart]").empty(), "no chart about craft");
+    expect(page.select_nodes("//*[@data-chart!='latency']").empty(), "no chart about craft");
     return;
   }
   json const& ids = result.at("layer_ids");
@@ -263,6 +263,99 @@ void check_craft(pugi::xml_document const& page, json const& result) {
   }
 }
 
+/// The bars of the latencies in a comparison.
+std::map<place, double> latency_bars_of(json const& result, std::size_t comparison) {
+  std::map<place, double> bars;
+  json const& c = result.at("comparisons").at(comparison);
+  add(bars, "b", result.at("layer_ids"), c.at("before").at("latency_us").at("of_ranks"));
+  add(bars, "a", result.at("layer_ids"), c.at("after").at("latency_us").at("of_ranks"));
+  return bars;
+}
+
+void check_latency_numbers(pugi::xml_node line, json const& latency) {
+  auto const of_layers = latency.at("of_layers").get<row>();
+  expect(std::abs(latency.at("mean").get<double>() - mean(of_layers)) <=
+             1e-9 * latency.at("mean").get<double>(),
+         "the mean of the layers' latencies");
+  for (std::size_t layer = 0; layer < of_layers.size(); ++layer) {
+    auto const of_ranks = latency.at("of_ranks").at(layer).get<row>();
+    expect(of_layers[layer] * (1 + 1e-9) >= *std::max_element(of_ranks.begin(), of_ranks.end()),
+           "a layer that waits for its last rank");
+  }
+  std::map<std::string, double> cells;
+  for (pugi::xml_node const cell : line.children("td")) {
+    for (pugi::xml_attribute const attribute : cell.attributes()) {
+      cells[attribute.name()] = number(std::string_view(attribute.value()));
+    }
+  }
+  expect(cells.at("data-mean") == latency.at("mean"), "mean latency in the table");
+  expect(cells.at("data-ninety-fifth-percentile") == latency.at("ninety_fifth_percentile"),
+         "95th percentile of latency in the table");
+  expect(cells.at("data-worst") == latency.at("worst"), "worst latency in the table");
+  expect(cells.at("data-worst-layer") == latency.at("worst_layer"), "the layer of that");
+  expect(cells.at("data-worst-step") == latency.at("worst_step"), "the step of that");
+}
+
+/// What gem went by adds up, and the page shows it.
+void check_gem(pugi::xml_document const& page, json const& result) {
+  json const& gem = result.at("gem");
+  if (gem.is_null()) {
+    expect(page.select_nodes("//*[@data-chart='latency']").empty(), "no chart about latency");
+    return;
+  }
+  auto const planned = gem.at("latency_us").get<row>();
+  auto const bounds = gem.at("lower_bound_us").get<row>();
+  expect(planned.size() == result.at("layer_ids").size() && bounds.size() == planned.size(),
+         "a latency for every layer");
+  for (std::size_t layer = 0; layer < planned.size(); ++layer) {
+    expect(bounds[layer] <= planned[layer], "latencies above their bounds");
+  }
+  expect(std::abs(gem.at("mean_us").get<double>() - mean(planned)) <= 1e-9 * mean(planned),
+         "the mean of the trace");
+  for (std::size_t i = 0; i < result.at("comparisons").size(); ++i) {
+    json const& comparison = result["comparisons"][i];
+    auto const at = "//section[@id='latency-" + std::to_string(i) + "']";
+    auto expected = latency_bars_of(result, i);
+    std::map<place, double> lines;
+    for (std::string const side : {"before", "after"}) {
+      json const& latency = comparison.at(side).at("latency_us");
+      auto const query = at + "//tr[@data-rows='latency' and @class='" + side + "']";
+      check_latency_numbers(page.select_node(query.c_str()).node(), latency);
+      std::vector<row> column;
+      for (double const value : latency.at("of_layers")) {
+        column.push_back({value});
+      }
+      add(lines, side.substr(0, 1), result["layer_ids"], column);
+    }
+    double full = 0;
+    for (auto const& match_of : page.select_nodes((at + "//svg[@data-chart='latency']").c_str())) {
+      pugi::xml_node const panel = match_of.node();
+      expect(full == 0 || number(panel, "data-full") == full, "one scale for all panels");
+      full = number(panel, "data-full");
+      for (auto const& match_of_bar : panel.select_nodes(".//rect")) {
+        pugi::xml_node const bar = match_of_bar.node();
+        double const latency = number(bar, "data-latency");
+        match(expected,
+              {bar.attribute("class").value(), number(bar, "data-layer"), number(bar, "data-rank")},
+              latency);
+        expect(number(bar, "data-layer") == number(panel, "data-layer"), "a layer's bars");
+        expect(std::abs(number(bar, "height") - 100 * latency / full) < 1e-3, "a bar's height");
+      }
+      for (auto const& match_of_line : panel.select_nodes(".//path")) {
+        pugi::xml_node const line = match_of_line.node();
+        double const latency = number(line, "data-of-layer");
+        match(lines, {line.attribute("data-side").value(), number(panel, "data-layer"), 0},
+              latency);
+        std::string const d = line.attribute("d").value();
+        auto const y = d.substr(d.find(' ') + 1, d.find('h') - d.find(' ') - 1);
+        expect(std::abs(number(y) - 100 * latency / full) < 1e-3 && latency <= full,
+               "a line's height");
+      }
+    }
+    expect(expected.empty() && lines.empty(), "a bar and a line for every latency");
+  }
+}
+
 /// A screen shows half a pixel at best.
 void expect_pixels(double measured, double expected, std::string const& what) {
   expect(std::abs(measured - expected) <= std::max(0.5, 1e-3 * expected),
@@ -313,6 +406,26 @@ void check_drawn(pugi::xml_document const& page, json const& result, json const&
                   "a bar at " + text(where));
   }
   expect(expected.empty(), "a bar drawn for every value of rank_loads");
+
+  if (!result.at("gem").is_null()) {
+    std::vector<std::map<place, double>> of_comparisons;
+    for (std::size_t i = 0; i < result["comparisons"].size(); ++i) {
+      of_comparisons.push_back(latency_bars_of(result, i));
+    }
+    for (json const& bar : measured.at("latency_bars")) {
+      auto const value = [&](char const* key) { return number(bar.at(key).get<std::string>()); };
+      place const where{bar.at("side"), value("layer"), value("rank")};
+      match(of_comparisons.at(static_cast<std::size_t>(value("comparison"))), where,
+            value("latency"));
+      expect(bar.at("panel") > 80, "panels that can be seen");
+      expect_pixels(bar.at("height"),
+                    value("latency") / value("full") * bar.at("panel").get<double>(),
+                    "a latency at " + text(where));
+    }
+    for (auto const& bars : of_comparisons) {
+      expect(bars.empty(), "a bar drawn for every latency");
+    }
+  }
 }
 
 void check(int count, char const* const* arguments) {
@@ -324,6 +437,7 @@ void check(int count, char const* const* arguments) {
   check_balancedness(page, result);
   check_table(page, result);
   check_craft(page, result);
+  check_gem(page, result);
   if (count == 6) {
     check_drawn(page, result, read_json(arguments[3]), number(arguments[4]),
                 std::string_view(arguments[5]) == "dark");

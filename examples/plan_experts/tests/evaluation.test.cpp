@@ -129,6 +129,63 @@ void check_measured(measured_plan const& m, npy::array<std::int64_t> const& load
   }
 }
 
+/// Three ranks: steps up to 600 tokens, a line beyond; the second rank takes twice as long.
+curve_samples uneven_curves() {
+  return {{200, 400, 600, 1000}, {10, 15, 25, 45}, 600, {1, 0.5, 1}};
+}
+
+double latency_of(std::int64_t rank, double load) {
+  double const tokens = std::ceil(load - 1e-6);  // thirds do not add up
+  double const alone = tokens == 0     ? 0
+                       : tokens <= 200 ? 10
+                       : tokens <= 400 ? 15
+                       : tokens <= 600 ? 25
+                                       : 25 + (tokens - 600) / 400 * 20;
+  return rank == 1 ? 2 * alone : alone;
+}
+
+void check_latency(latency_statistics const& s, npy::array<std::int64_t> const& loads,
+                   plan const& p) {
+  auto const steps = loads.shape[0];
+  std::vector<double> values;
+  std::vector<double> of_layers(index(p.layers));
+  std::vector<double> of_ranks(index(p.layers * p.ranks));
+  for (std::int64_t step = 0; step < steps; ++step) {
+    for (std::int64_t layer = 0; layer < p.layers; ++layer) {
+      auto const* row = loads.values.data() + (step * p.layers + layer) * p.experts;
+      auto const carried = rank_loads(row, p, layer);
+      double last = 0;
+      for (std::int64_t rank = 0; rank < p.ranks; ++rank) {
+        double const latency = latency_of(rank, carried[index(rank)]);
+        of_ranks[index(layer * p.ranks + rank)] += latency / static_cast<double>(steps);
+        last = std::max(last, latency);
+      }
+      values.push_back(last);
+      of_layers[index(layer)] += last / static_cast<double>(steps);
+    }
+  }
+  REQUIRE(s.of_layers.size() == of_layers.size());
+  REQUIRE(s.of_ranks.size() == of_ranks.size());
+  for (std::size_t i = 0; i < of_layers.size(); ++i) {
+    CHECK(s.of_layers[i] == doctest::Approx(of_layers[i]));
+  }
+  for (std::size_t i = 0; i < of_ranks.size(); ++i) {
+    CHECK(s.of_ranks[i] == doctest::Approx(of_ranks[i]));
+  }
+  double const sum = std::accumulate(values.begin(), values.end(), 0.0);
+  CHECK(s.mean == doctest::Approx(sum / static_cast<double>(values.size())));
+  auto const worst = std::max_element(values.begin(), values.end()) - values.begin();
+  CHECK(s.worst == doctest::Approx(values[index(worst)]));
+  CHECK(s.worst_layer == p.layer_ids[index(worst % p.layers)]);
+  CHECK(s.worst_step == worst / p.layers);
+  std::sort(values.begin(), values.end());
+  std::size_t at = 0;  // the smallest that nineteen of twenty do not exceed
+  while (20 * (at + 1) < 19 * values.size()) {
+    ++at;
+  }
+  CHECK(s.ninety_fifth_percentile == doctest::Approx(values[at]));
+}
+
 outcome small_outcome() {
   outcome result{
       .planner = "eplb", .refinement = "none", .policy = "seq", .before_name = "trivial"};
@@ -150,6 +207,18 @@ craft_outcome small_craft() {
           .replicas_per_rank = 1,
           .estimate = {{1, 2}, {0.5, 0.25}, {0.125, 0.0625, 0.25, 0.5}},
           .allocation = {{0, 2}, {0, 0.5}, {0, 0.5, 0.625}, 1, 2, 2}};
+}
+
+/// Two layers, four steps.
+gem_outcome small_gem() {
+  gem_outcome result{.latency = "c.json", .curves = {}, .trace_length = 4, .restarts = 30};
+  result.layers.resize(2);
+  result.layers[0].value = 40;
+  result.layers[0].lower_bound = 32;
+  result.layers[0].work = 7;
+  result.layers[1].value = result.layers[1].lower_bound = 50;
+  result.layers[1].work = 9;
+  return result;
 }
 
 }  // namespace
@@ -182,6 +251,37 @@ TEST_CASE("evaluation: a layer without load is balanced") {
   CHECK(m.balancedness[1] == doctest::Approx(5.0 / 7));
   CHECK(m.summed.worst_layer == 1);
   CHECK(m.summed.fifth_percentile == m.balancedness[1]);
+}
+
+TEST_CASE("evaluation: latencies by their definition") {
+  curve_samples const curves = uneven_curves();
+  plan const p = uneven_plan();
+  for (std::int64_t const steps : {1, 2, 9, 10, 13, 20, 31}) {
+    CAPTURE(steps);
+    auto const loads = random_loads(steps, 2, 4, static_cast<std::uint32_t>(steps));
+    plan const trivial = trivial_plan(2, 4, 3, 7);
+    auto const compared = compare("x.npy", loads, trivial, p, curves.view());
+    REQUIRE(compared.before.latency.has_value());
+    REQUIRE(compared.after.latency.has_value());
+    check_latency(*compared.before.latency, loads, trivial);
+    check_latency(*compared.after.latency, loads, p);
+    check_measured(compared.after, loads, p);
+    CHECK_FALSE(compare("x.npy", loads, trivial, p).after.latency.has_value());
+  }
+  // A curve for every rank.
+  curve_samples const rows{
+      {200, 400, 600, 1000}, {10, 15, 25, 45, 20, 30, 50, 90, 10, 15, 25, 45}, 600};
+  auto const loads = random_loads(5, 2, 4, 1);
+  check_latency(compare("x.npy", loads, p, p, rows.view()).after.latency.value(), loads, p);
+}
+
+TEST_CASE("evaluation: without load nothing takes time") {
+  npy::array<std::int64_t> const loads{{2, 2, 4}, std::vector<std::int64_t>(16, 0)};
+  plan const p = uneven_plan();
+  auto const latency = compare("x", loads, p, p, uneven_curves().view()).after.latency.value();
+  check_latency(latency, loads, p);
+  CHECK(latency.mean == 0);
+  CHECK(latency.worst == 0);
 }
 
 TEST_CASE("outcome: the table") {
@@ -273,6 +373,38 @@ TEST_CASE("outcome: the table says what craft spends, where and what for") {
         "as asked; the knee is at 4");
 }
 
+TEST_CASE("outcome: the table says how long it takes, and what gem went by") {
+  outcome result = small_outcome();
+  result.planner = "gem";
+  result.gem = small_gem();
+  result.comparisons[0].before.latency = latency_statistics{.mean = 40.123,
+                                                            .worst = 60,
+                                                            .worst_layer = 1,
+                                                            .worst_step = 1,
+                                                            .ninety_fifth_percentile = 50};
+  result.comparisons[0].after.latency = latency_statistics{.mean = 30.456, .worst = 35};
+  result.comparisons[1].before.latency = latency_statistics{.mean = 10};
+  result.comparisons[1].after.latency = latency_statistics{.mean = 11, .worst_layer = 1};
+  // Balancedness that gem gives up for latency is no loss.
+  result.comparisons[0].after.per_step->mean = 0.5;
+  std::string const table = table_of(result);
+  CHECK(table.substr(table.find("latency of")) ==
+        R"(latency of a layer in a step, us             mean 95th percentile    worst
+a.npy                             before    40.12           50.00    60.00  in layer 1, step 1
+                                  after     30.46            0.00    35.00  in layer 0, step 0
+b.npy                             before    10.00            0.00     0.00  in layer 0
+                                  after     11.00            0.00     0.00  in layer 1
+
+planned from the last 4 of 2 steps, 30 searches a layer: 11.25 us in the mean; no plan comes below 10.25
+
+on b.npy the plan is slower than before: 11.00 instead of 10.00 us
+layers without load, which count as balanced: 1
+weights of the fullest rank: 6.00 MiB, of which replicas cost 2.00 MiB
+before: slot i holds expert i mod 4
+planned in 0.250 ms (gem, seq, median of 5)
+)");
+}
+
 TEST_CASE("outcome: a plan that is worse than the one before is called so") {
   outcome result = small_outcome();
   auto& other = result.comparisons[1];
@@ -350,6 +482,43 @@ TEST_CASE("outcome: the JSON file has all that craft found") {
                                   {"gain", {{0.125, 0.0625}, {0.25, 0.5}}}}));
   result.craft->budget_bytes = 6'000'000'000;
   CHECK(json().at("budget_bytes") == 6'000'000'000);
+}
+
+TEST_CASE("outcome: the JSON file has all that gem found") {
+  outcome result = small_outcome();
+  auto const json = [&] {
+    std::ostringstream out;
+    write_outcome(out, result);
+    return nlohmann::json::parse(out.str());
+  };
+  CHECK(json().at("gem").is_null());
+  CHECK(json().at("comparisons").at(1).at("after").at("latency_us").is_null());
+  result.gem = small_gem();
+  result.comparisons[1].after.latency = latency_statistics{
+      .mean = 11,
+      .worst = 12,
+      .worst_layer = 1,
+      .worst_step = 3,
+      .ninety_fifth_percentile = 11.5,
+      .of_layers = {10, 12},
+      .of_ranks = {10, 5, 6, 12},
+  };
+  CHECK(json().at("gem") == nlohmann::json({{"latency", "c.json"},
+                                            {"trace_length", 4},
+                                            {"restarts", 30},
+                                            {"mean_us", 11.25},
+                                            {"mean_bound_us", 10.25},
+                                            {"latency_us", {10.0, 12.5}},
+                                            {"lower_bound_us", {8.0, 12.5}},
+                                            {"swaps", {7, 9}}}));
+  CHECK(json().at("comparisons").at(1).at("after").at("latency_us") ==
+        nlohmann::json({{"mean", 11.0},
+                        {"ninety_fifth_percentile", 11.5},
+                        {"worst", 12.0},
+                        {"worst_layer", 1},
+                        {"worst_step", 3},
+                        {"of_layers", {10.0, 12.0}},
+                        {"of_ranks", {{10.0, 5.0}, {6.0, 12.0}}}}));
 }
 
 TEST_CASE("outcome: a name that is no UTF-8 does not spoil the JSON file") {

@@ -95,6 +95,20 @@ int main(int argc, char** argv) {
   save("no_key.json", R"({"counts": [[1,2,3]], "rank": 0})");
   save("loads.txt", "1,2\n");
 
+  // Four ranks, the last of which is slower.
+  std::string const alike = "[20, 26, 30, 50]";
+  std::string const curves = R"({"device": "none", "tokens": [8, 16, 24, 64], "latency_us": [)" +
+                             alike + ", " + alike + ", " + alike +
+                             R"(, [25, 32, 40, 62.5]], "dense_until": 24})";
+  save("curves.json", curves);
+  save("one_curve.json", R"({"tokens": [8, 16, 24, 64], "latency_us": [)" + alike +
+                             R"(], "dense_until": 24, "speeds": [1, 1, 1, 0.8]})");
+  save("falling_curves.json", replaced(curves, "[25, 32, 40,", "[25, 32, 31.5,"));
+  save("ragged_curves.json", replaced(curves, "[25, 32,", "[25,"));
+  save("misnamed_curves.json", replaced(curves, "latency_us", "latencyus"));
+  save("text_curves.json", "tokens: 1\n");
+  save("one_sample.json", R"({"tokens": [64], "latency_us": [[20]], "dense_until": 0})");
+
   std::filesystem::create_directory(folder / "folder.npy");
   static_cast<void>(::mkfifo((folder / "pipe.json").c_str(), 0600));  // again: it is there
   save("loads.pt", "PK");

@@ -32,6 +32,7 @@ addEventListener('load', () => {
 
   const panels = [...document.querySelectorAll('svg[data-scale]')];
   const bars = [...document.querySelectorAll('rect[data-load]')];
+  const latencies = [...document.querySelectorAll('rect[data-latency]')];
   const of_both_sides = [...document.querySelectorAll('.key rect')];
   const height = (element) => element.getBoundingClientRect().height;
   const line = (panel) => {
@@ -55,6 +56,10 @@ addEventListener('load', () => {
     bars: bars.map((b) => ({
       side: b.getAttribute('class'), layer: b.dataset.layer, rank: b.dataset.rank,
       load: b.dataset.load, height: height(b)})),
+    latency_bars: latencies.map((b) => ({
+      side: b.getAttribute('class'), layer: b.dataset.layer, rank: b.dataset.rank,
+      latency: b.dataset.latency, height: height(b), panel: height(b.ownerSVGElement),
+      full: b.ownerSVGElement.dataset.full, comparison: b.ownerSVGElement.dataset.comparison})),
   };
   const result = parent.document.createElement('pre');
   result.id = 'measured';

@@ -2,6 +2,7 @@
 #include "../report.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -134,6 +135,30 @@ outcome crafted() {
                           {0.5, 0.25, 0.75},
                           {0.125, 0.1875, 0.375, 0.25, 0.375, 0.5, 0, -0.125, 0.0625}},
              .allocation = {{4, 4, 0}, {0.375, 0.5, 0}, {0, 0.5, 0.875, 0.9375}, 2, 8, 8}};
+  return o;
+}
+
+/// The same with latencies, on two files of loads.
+outcome timed() {
+  outcome o = small();
+  o.planner = "gem";
+  o.gem = {.latency = "curves.json", .curves = {}, .trace_length = 16, .restarts = 30};
+  o.comparisons[0].steps = 40;
+  o.comparisons.push_back(compared("tuesday.npy", skewed(3, 8), o));
+  for (comparison& c : o.comparisons) {
+    c.before.latency = {.mean = 12,
+                        .worst = 16,
+                        .worst_layer = 2,
+                        .worst_step = 5,
+                        .ninety_fifth_percentile = 15,
+                        .of_layers = {8, 12, 16},
+                        .of_ranks = {8, 1, 2, 3, 4, 5, 6, 12, 7.125, 8, 9, 10}};
+    c.after.latency = {.mean = 9,
+                       .worst = 11,
+                       .ninety_fifth_percentile = 10,
+                       .of_layers = {8, 9, 10},
+                       .of_ranks = {7, 7, 7, 7, 8, 8, 8, 8, 9, 9, 9, 0}};
+  }
   return o;
 }
 
@@ -588,6 +613,66 @@ TEST_SUITE("report") {
     CHECK(page.select_node("//line[@data-chosen]").node().attribute("x1").value() ==
           std::string("100.000%"));
     CHECK(all(page, "//circle[@data-knee='1']").size() == 1);
+  }
+
+  TEST_CASE("how long ranks take has its panels") {
+    CHECK(count(report_of(small()), "//*[@data-chart='latency']") == 0);
+    outcome const o = timed();
+    std::string const text = report_of(o);
+    check_text(text);
+    check_bars(o);  // those of the loads are still there
+    check_heat_maps(o);
+    pugi::xml_document const page = parsed(text);
+    CHECK(contains(text_of(page), "the last 16 of 40 steps"));
+    CHECK(contains(text_of(page), "the mean over 40 steps of what a rank takes"));
+    CHECK(contains(text, "<b><i>12.00 →</i> 9.00</b>"));
+    CHECK(contains(text, "µs, of the same plans on <bdi>tuesday.npy</bdi>"));
+    auto const panels = all(page, "//section[@id='latency-0']//svg[@data-chart='latency']");
+    REQUIRE(panels.size() == 3);
+    double const full = 1.08 * 16;
+    auto const& c = o.comparisons[0];
+    for (std::size_t row = 0; row < 3; ++row) {
+      CHECK(number(panels[row], "data-layer") == static_cast<double>(row));
+      CHECK(number(panels[row], "data-full") == doctest::Approx(full));
+      auto const bars = all(panels[row], ".//rect");
+      REQUIRE(bars.size() == 8);
+      for (std::size_t i = 0; i < 8; ++i) {
+        auto const& side = i < 4 ? *c.before.latency : *c.after.latency;
+        CHECK(bars[i].attribute("class").value() == std::string(i < 4 ? "b" : "a"));
+        CHECK(number(bars[i], "data-rank") == static_cast<double>(i % 4));
+        double const value = side.of_ranks[4 * row + i % 4];
+        CHECK(number(bars[i], "data-latency") == value);
+        CHECK(number(bars[i], "height") == doctest::Approx(100 * value / full).epsilon(1e-4));
+      }
+      auto const lines = all(panels[row], ".//path");
+      REQUIRE(lines.size() == 2);
+      CHECK(number(lines[0], "data-of-layer") == c.before.latency->of_layers[row]);
+      CHECK(number(lines[1], "data-of-layer") == c.after.latency->of_layers[row]);
+      CHECK(lines[0].attribute("d").value() ==
+            fmt::format("M0 {:.4f}h4", 100 * c.before.latency->of_layers[row] / full));
+      CHECK(lines[1].attribute("d").value() ==
+            fmt::format("M5 {:.4f}h4", 100 * c.after.latency->of_layers[row] / full));
+    }
+    auto const rows = all(page, "//section[@id='latency-0']//tr[@data-rows='latency']");
+    REQUIRE(rows.size() == 2);
+    CHECK(text_of(rows[0]) == "before12.0015.0016.0025");
+    CHECK(number(rows[1].child("td"), "data-mean") == 9);
+    CHECK(all(page, "//section[@id='latency-1']//rect[@data-latency]").size() == 24);
+    CHECK(
+        contains(text_of(page.select_node("//section[@id='latency-1']/h2").node()), "tuesday.npy"));
+  }
+
+  TEST_CASE("a plan that takes longer does not look like a gain; no time at all") {
+    outcome o = timed();
+    std::swap(o.comparisons[0].before.latency, o.comparisons[0].after.latency);
+    pugi::xml_document const page = parsed(report_of(o));
+    auto const tile = all(page, "//div[@class='tile worse']").front();
+    CHECK(contains(text_of(tile), "Mean latency of a layer9.00 → 12.00"));
+    for (auto* const side : {&o.comparisons[0].before, &o.comparisons[0].after}) {
+      std::fill(side->latency->of_layers.begin(), side->latency->of_layers.end(), 0.0);
+      std::fill(side->latency->of_ranks.begin(), side->latency->of_ranks.end(), 0.0);
+    }
+    check_text(report_of(o));
   }
 
   TEST_CASE("craft without anything to gain") {

@@ -29,6 +29,11 @@ inline constexpr goal all_goals[] = {
      "estimate, allocate and place: 3000 steps x 58 layers x 256 experts, 64 ranks, 7 replica "
      "counts, two cores",
      limit{150000}, limit{3000}},
+    {"gem_small",
+     "place 48 layers x 16 experts on 4 ranks of unequal speed by 16 steps, 30 restarts, two cores",
+     limit{20000}, limit{2000}},
+    {"gem_large", "the same for 58 layers x 256 experts on 32 ranks", limit{2000000},
+     limit{100000}},
     {"minmax_lp", "split one layer of 256 experts, 64 ranks, 64 additional replicas, gap 1e-6",
      limit{3}, std::nullopt},
     {"minmax_lp_dense", "the same with 256 additional replicas", limit{60}, std::nullopt},

@@ -61,7 +61,8 @@ enum class fault : std::int32_t {
   tokens,             ///< loads of a layer that add up to more tokens than quotas hold
   share,              ///< a share that is negative, above its expert's load, or not a number; slot
   shares,             ///< shares that do not add up to the expert's load; got: the load
-  value               ///< a value that is not a number, or absurd; `where` class, `also` option
+  value,              ///< a value that is not a number, or absurd; `where` class, `also` option
+  cost  ///< a latency that is negative, falls, or is absurd; `where` rank, `also` step
 };
 
 /// One problem's outcome. `where` is the expert or rank that a fault is about, -1 for none of them;
@@ -84,6 +85,14 @@ inline std::string spell(double value) {
     return std::to_string(static_cast<long long>(value));
   }
   return std::to_string(value);
+}
+
+/// Throws unless `got` is a number in [low, high].
+inline void expect_number(std::string_view function, std::string_view argument, double low,
+                          double high, double got) {
+  if (!(got >= low && got <= high)) {
+    fail(function, argument, "a number from " + spell(low) + " to " + spell(high), spell(got));
+  }
 }
 
 /// `lists` is the argument that faults in lists of replicas are about.
@@ -212,6 +221,9 @@ inline std::string spell(double value) {
     case fault::value:
       fail(function, "values", "numbers below 2^960",
            spell(report.got) + in_problem + of_class + ", option " + also);
+    case fault::cost:
+      fail(function, "cost", "numbers from 0 to below 2^960 that do not fall as tokens rise",
+           got + rank + step);
     case fault::none:
       break;
   }

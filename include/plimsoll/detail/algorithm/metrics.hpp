@@ -68,4 +68,107 @@ struct metrics_body {
   }
 };
 
+/// Body of `correlate`. Problem = layer and expert: its row of the matrix.
+template <class Loads>
+struct correlation_body {
+  using device_team = warp;
+
+  Loads loads;  ///< `[steps, layers, experts]`
+  tensor_ref<double> out;
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    return scratch_bytes_of<double>(loads.extent(0));
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
+    index_t const experts = loads.extent(2);
+    index_t const steps = loads.extent(0);
+    index_t const layer = problem / experts;
+    index_t const e = problem % experts;
+    auto* const mine = memory.take<double>(steps);  // load - mean
+    double const mean = mean_of(layer, e);
+    team.for_each(steps, [=, this](index_t t) { mine[t] = add(value_of(t, layer, e), -mean); });
+    // Every sum runs over the steps in order, so that both halves of the matrix agree.
+    team.for_each(experts, [=, this](index_t other) {
+      double const others_mean = mean_of(layer, other);
+      double product = 0;
+      double square = 0;
+      double others_square = 0;
+      for (index_t t = 0; t < steps; ++t) {
+        double const theirs = add(value_of(t, layer, other), -others_mean);
+        product = mul_then_add(mine[t], theirs, product);
+        square = mul_then_add(mine[t], mine[t], square);
+        others_square = mul_then_add(theirs, theirs, others_square);
+      }
+      double const scale = square_root(multiply(square, others_square));
+      double const r = scale > 0 ? divide(product, scale) : 0.0;
+      out(layer, e, other) = e == other ? 1.0 : maximum{}(-1.0, minimum{}(r, 1.0));
+    });
+  }
+
+ private:
+  [[nodiscard]] PLIMSOLL_HD double value_of(index_t t, index_t layer, index_t e) const {
+    return static_cast<double>(loads(t, layer, e));
+  }
+  [[nodiscard]] PLIMSOLL_HD double mean_of(index_t layer, index_t e) const {
+    double const first = value_of(0, layer, e);
+    bool changes = false;
+    double sum = 0;
+    for (index_t t = 0; t < loads.extent(0); ++t) {
+      double const value = value_of(t, layer, e);
+      changes = changes || value != first;
+      sum = add(sum, value);
+    }
+    // The mean of equal numbers may be rounded to another.
+    return changes ? divide(sum, static_cast<double>(loads.extent(0))) : first;
+  }
+};
+
+/// Body of `classify_experts`. Problem = layer. `Options` and `Use` are the public types.
+template <class Loads, class Options, class Use>
+struct classes_body {
+  using device_team = block<128>;
+
+  Loads loads;  ///< `[steps, layers, experts]`
+  Options options;
+  matrix_ref<Use> out;
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    return scratch_bytes_of<double>(loads.extent(0));
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
+    index_t const experts = loads.extent(2);
+    index_t const steps = loads.extent(0);
+    auto* const fair = memory.take<double>(steps);  // what each expert would get of equal shares
+    for (index_t t = 0; t < steps; ++t) {
+      double const total = team.sum_ordered(
+          experts, [=, this](index_t e) { return static_cast<double>(loads(t, layer, e)); });
+      team.single([=] { fair[t] = divide(total, static_cast<double>(experts)); });
+    }
+    index_t const with_load = team.count(steps, [=](index_t t) { return fair[t] > 0; });
+    team.for_each(experts, [=, this](index_t e) {
+      index_t busy_steps = 0;
+      double busy = 0;
+      double busy_fair = 0;
+      for (index_t t = 0; t < steps; ++t) {
+        auto const load = static_cast<double>(loads(t, layer, e));
+        if (load > multiply(options.busy, fair[t])) {
+          ++busy_steps;
+          busy = add(busy, load);
+          busy_fair = add(busy_fair, fair[t]);
+        }
+      }
+      auto const part = divide(static_cast<double>(busy_steps),
+                               static_cast<double>(maximum{}(with_load, index_t{1})));
+      bool const surges = busy_steps > 0 && busy >= multiply(options.surge, busy_fair);
+      out(layer, e) = busy_steps > 0 && part >= options.consistent_part ? Use::consistent
+                      : surges && part <= options.temporal_part         ? Use::temporal
+                                                                        : Use::ordinary;
+    });
+  }
+};
+
 }  // namespace plimsoll::inline PLIMSOLL_ABI::detail

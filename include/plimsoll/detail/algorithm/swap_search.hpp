@@ -1,0 +1,986 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Bodies of `swap_search`: what the restarts of a layer share, one restart, and the best of them.
+///
+/// All decisions are integer ones. Tokens are multiples of a power of two (fixed_load.hpp), so that
+/// sums of them are exact in double; a latency becomes a whole number of units, of which all steps
+/// together have fewer than 2^61. Hence the order in which swaps are looked at cannot show, and
+/// those that cannot be the best may be passed over.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/fixed_load.hpp>
+#include <plimsoll/detail/algorithm/latency.hpp>
+#include <plimsoll/detail/algorithm/topology.hpp>
+#include <plimsoll/detail/exact_math.hpp>
+#include <plimsoll/detail/report.hpp>
+#include <plimsoll/detail/scratch.hpp>
+#include <plimsoll/detail/team.hpp>
+#include <plimsoll/random.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll::inline PLIMSOLL_ABI::detail {
+
+/// Makes one number of the latencies of all steps: their sum, or the lowest of them that at most
+/// `above` others exceed.
+struct step_objective {
+  bool is_sum;
+  index_t above;
+
+  template <class Team>
+  PLIMSOLL_HD std::int64_t of(Team& team, index_t steps, std::int64_t const* latency) const {
+    if (is_sum) {
+      return team.sum(steps, [=](index_t t) { return latency[t]; });
+    }
+    return team.min(steps, [=, limit = above](index_t t) {
+      index_t higher = 0;
+      for (index_t other = 0; other < steps; ++other) {
+        higher += static_cast<index_t>(latency[other] > latency[t]);
+      }
+      return higher <= limit ? latency[t] : highest<std::int64_t>;
+    });
+  }
+};
+
+/// What the restarts of a layer share.
+struct search_layer {
+  double top;          ///< no step of any rank costs more
+  double most_tokens;  ///< of a step
+  std::int32_t items;  ///< replicas
+  std::int32_t is_usable;
+  std::int32_t has_twins;  ///< an expert has several replicas
+  std::int32_t is_whole;   ///< every replica has whole tokens in every step
+};
+
+/// Costs as whole numbers of units, the same for all layers.
+struct search_units {
+  double top;
+  double per_cost;
+  std::int64_t tabulated;  ///< numbers of tokens, from 0, whose units stand in the table
+
+  PLIMSOLL_HD std::int64_t of(double cost) const {
+    return static_cast<std::int64_t>(multiply(cost < top ? cost : top, per_cost));
+  }
+};
+
+/// Units of cost(rank, tokens). Most questions are about few whole tokens: they stand in a table.
+template <class Cost>
+struct search_price {
+  Cost cost;
+  search_units const* units;
+  std::int64_t* table;  ///< `[ranks, width]`
+  index_t width;
+
+  struct view;
+  struct rank_view {
+    std::int64_t const* table;
+    std::int64_t tabulated;
+    view const* all;
+    index_t rank;
+
+    PLIMSOLL_HD std::int64_t operator()(double tokens) const {
+      auto const n = static_cast<std::int64_t>(tokens);
+      return n < tabulated ? table[n] : all->units.of(all->cost(rank, tokens));
+    }
+  };
+  struct view {
+    Cost cost;
+    search_units units;
+    std::int64_t const* table;
+    index_t width;
+    std::int64_t tabulated;
+
+    PLIMSOLL_HD std::int64_t operator()(index_t rank, double tokens) const {
+      return of_rank(rank)(tokens);
+    }
+    PLIMSOLL_HD rank_view of_rank(index_t rank) const {
+      return {table + rank * width, tabulated, this, rank};
+    }
+  };
+  PLIMSOLL_HD view in(search_layer const& layer) const {
+    return {cost, *units, table, width, layer.is_whole != 0 ? units->tabulated : 0};
+  }
+};
+
+/// The ranks that a search fills.
+struct search_ranks {
+  slot_ranges ranges;
+  vector_ref<std::uint8_t const> active;  ///< `[ranks]` or empty
+
+  PLIMSOLL_HD index_t begin(index_t layer, index_t rank) const { return ranges.begin(layer, rank); }
+  /// The end of the slots that may be used: none of a dead rank's.
+  PLIMSOLL_HD index_t end(index_t layer, index_t rank) const {
+    bool const lives = active.data == nullptr || active[rank];
+    return lives ? ranges.end(layer, rank) : ranges.begin(layer, rank);
+  }
+  PLIMSOLL_HD bool is_used(index_t layer, index_t rank) const {
+    return begin(layer, rank) < end(layer, rank);
+  }
+};
+
+/// Turns a layer's trace into what its restarts read. Problem = layer.
+template <class Loads, class Cost>
+struct search_input_body {
+  using device_team = block<256>;
+
+  Loads loads;                                   ///< `[steps, layers, experts]`
+  matrix_ref<std::int32_t const> replica_count;  ///< `[layers, experts]` or empty: one of each
+  search_ranks where;
+  Cost cost;
+  search_layer* layers;
+  double* shares;           ///< `[layers, experts + 1, steps]`: tokens of one copy; last row: none
+  std::uint64_t* use;       ///< `[layers, experts]`: of one copy in all steps, fixed
+  std::int32_t* expert_of;  ///< `[layers, slots]`: of every replica
+  double* totals;           ///< `[layers, steps]`
+  problem_report* reports;
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    return scratch_bytes_of<std::int64_t>(loads.extent(2));
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
+    index_t const steps = loads.extent(0);
+    index_t const experts = loads.extent(2);
+    auto* const first_item = memory.take<std::int64_t>(experts);
+    search_layer result{};
+    problem_report outcome = number_items(team, layer, first_item, result);
+    if (outcome.what == fault::none) {
+      auto const row = [=, this](index_t i) { return loads(i / experts, layer, i % experts); };
+      load_scale const scale = scale_loads(team, steps * experts, row);
+      outcome = scale.report();
+      if (outcome.what == fault::load) {
+        outcome.also = outcome.where / experts;
+        outcome.where %= experts;
+      } else if (outcome.what == fault::none) {
+        share_out(team, layer, scale.shift, first_item, result);
+        outcome = refuse_cost(team, layer, result);
+      }
+    }
+    result.is_usable = outcome.what == fault::none;
+    team.single([=, this] {
+      layers[layer] = result;
+      reports[layer] = outcome;
+    });
+  }
+
+ private:
+  [[nodiscard]] PLIMSOLL_HD std::int32_t copies_of(index_t layer, index_t e) const {
+    return replica_count.data == nullptr ? 1 : replica_count(layer, e);
+  }
+
+  /// Replicas are numbered expert by expert.
+  template <class Team>
+  PLIMSOLL_HD problem_report number_items(Team& team, index_t layer, std::int64_t* first_item,
+                                          search_layer& result) const {
+    index_t const ranks = where.ranges.ranks;
+    index_t const experts = loads.extent(2);
+    index_t const rank = where.ranges.first_fault(team, layer);
+    if (rank < ranks) {
+      return problem_report{certificate{}, fault::rank_offsets, rank,
+                            static_cast<double>(where.ranges.end(layer, rank))};
+    }
+    if (where.active.data != nullptr &&
+        !team.any(ranks, [this](index_t r) { return where.active[r] != 0; })) {
+      return problem_report{certificate{}, fault::no_rank};
+    }
+    index_t const bad = team.min(experts, [=, this](index_t e) {
+      std::int32_t const copies = copies_of(layer, e);
+      return copies >= 1 && copies <= rank_limit ? experts : e;
+    });
+    if (bad < experts) {
+      return problem_report{certificate{}, fault::copies, bad,
+                            static_cast<double>(copies_of(layer, bad))};
+    }
+    std::int64_t const items = team.exclusive_scan(
+        experts, [=, this](index_t e) { return std::int64_t{copies_of(layer, e)}; }, first_item);
+    index_t const places = team.sum(
+        ranks, [=, this](index_t r) { return where.end(layer, r) - where.begin(layer, r); });
+    if (items > places) {
+      return problem_report{certificate{}, fault::copies_total, -1, static_cast<double>(items)};
+    }
+    result.items = static_cast<std::int32_t>(items);
+    result.has_twins = items > experts;
+    return problem_report{};
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void share_out(Team& team, index_t layer, int shift, std::int64_t const* first_item,
+                             search_layer& result) const {
+    index_t const steps = loads.extent(0);
+    index_t const experts = loads.extent(2);
+    auto const part_of = [=, this](index_t t, index_t e) {
+      return share(to_fixed(loads(t, layer, e), shift), copies_of(layer, e));
+    };
+    team.for_each(experts + 1, [=, this](index_t e) {
+      double* const out = shares + (layer * (experts + 1) + e) * steps;
+      std::uint64_t sum = 0;
+      for (index_t t = 0; t < steps; ++t) {
+        fixed_load const part = e < experts ? part_of(t, e) : 0;
+        out[t] = from_fixed(part, shift);
+        sum += part;
+      }
+      if (e < experts) {
+        use[layer * experts + e] = sum;
+        for (std::int32_t copy = 0; copy < copies_of(layer, e); ++copy) {
+          expert_of[layer * where.ranges.slots + first_item[e] + copy] =
+              static_cast<std::int32_t>(e);
+        }
+      }
+    });
+    team.for_each(steps, [=, this](index_t t) {
+      fixed_load sum = 0;
+      for (index_t e = 0; e < experts; ++e) {
+        sum += to_fixed(loads(t, layer, e), shift);
+      }
+      totals[layer * steps + t] = from_fixed(sum, shift);
+    });
+    result.most_tokens =
+        team.max(steps, [=, this](index_t t) { return totals[layer * steps + t]; });
+    result.is_whole = !team.any(experts * steps, [=, this](index_t i) {
+      double const tokens = shares[layer * (experts + 1) * steps + i];
+      return whole_tokens(tokens) != tokens;
+    });
+  }
+
+  template <class Team>
+  PLIMSOLL_HD problem_report refuse_cost(Team& team, index_t layer, search_layer& result) const {
+    index_t const ranks = where.ranges.ranks;
+    index_t const steps = loads.extent(0);
+    auto const busy = [=, this](index_t i) {
+      return where.is_used(layer, i / steps) ? cost(i / steps, totals[layer * steps + i % steps])
+                                             : 0.0;
+    };
+    index_t const bad = team.min(ranks * steps, [=, this](index_t i) {
+      double const idle = where.is_used(layer, i / steps) ? cost(i / steps, 0.0) : 0.0;
+      return idle >= 0 && busy(i) >= idle && busy(i) < 0x1p960 ? ranks * steps : i;
+    });
+    if (bad < ranks * steps) {
+      return problem_report{certificate{}, fault::cost, bad / steps, busy(bad), bad % steps};
+    }
+    result.top = team.reduce(ranks * steps, busy, maximum{}, 0.0);
+    return problem_report{};
+  }
+};
+
+/// Units such that all steps together have fewer than 2^61. Problem = 0.
+struct search_units_body {
+  using device_team = warp;
+
+  search_layer const* layers;
+  index_t layer_count;
+  index_t steps;
+  index_t width;
+  search_units* units;
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch, index_t) const {
+    double const top = team.reduce(
+        layer_count, [this](index_t l) { return layers[l].top; }, maximum{}, 0.0);
+    double const tokens = team.reduce(
+        layer_count, [this](index_t l) { return layers[l].most_tokens; }, maximum{}, 0.0);
+    team.single([=, this] {
+      int const exponent =
+          top > 0 ? maximum{}(static_cast<int>(bits_of(top) >> 52) - 1022, -900) : 0;
+      int const room = 60 - bit_width(static_cast<std::uint64_t>(steps));
+      auto const limit = static_cast<double>(width - 1);
+      *units = {top, scale_by_power_of_two(1.0, room - exponent),
+                static_cast<std::int64_t>(tokens < limit ? tokens : limit) + 1};
+    });
+  }
+};
+
+/// Problem = rank and part of its table.
+template <class Cost>
+struct search_table_body {
+  using device_team = warp;
+  static constexpr index_t part = 1024;
+
+  search_price<Cost> price;
+
+  [[nodiscard]] PLIMSOLL_HD index_t parts() const { return (price.width + part - 1) / part; }
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch, index_t problem) const {
+    index_t const rank = problem / parts();
+    index_t const first = problem % parts() * part;
+    index_t const last = minimum{}(first + part, price.units->tabulated);
+    team.for_each(maximum{}(last - first, index_t{0}), [=, this](index_t i) {
+      index_t const n = first + i;
+      price.table[rank * price.width + n] =
+          price.units->of(price.cost(rank, static_cast<double>(n)));
+    });
+  }
+};
+
+/// What a step takes at least: as long as an idle rank, as the fastest with the heaviest replica,
+/// and until all ranks together are through, if tokens could be divided at will. Problem = layer
+/// and step.
+template <class Cost>
+struct search_bound_body {
+  using device_team = warp;
+  /// In which a step's tokens are divided, and by which a time may be too short.
+  static constexpr std::int32_t parts = 1 << 16;
+  static constexpr int precision = 14;
+
+  search_ranks where;
+  search_price<Cost> prices;
+  index_t experts;
+  index_t steps;
+  search_layer const* layers;
+  double const* shares;
+  double const* totals;
+  std::int64_t* bounds;  ///< `[layers, steps]`
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    return 3 * scratch_bytes_of<std::int32_t>(where.ranges.ranks);
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
+    index_t const layer = problem / steps;
+    index_t const step = problem % steps;
+    index_t const ranks = where.ranges.ranks;
+    if (layers[layer].is_usable == 0) {
+      return;
+    }
+    auto const price = prices.in(layers[layer]);
+    auto* const some = memory.take<std::int32_t>(ranks);    // parts that a rank is known to do
+    auto* const enough = memory.take<std::int32_t>(ranks);  // and known not to, by the time
+    auto* const now = memory.take<std::int32_t>(ranks);
+    double const total = totals[problem];
+    double const heaviest = team.max(experts, [=, this](index_t e) {
+      return shares[(layer * (experts + 1) + e) * steps + step];
+    });
+    auto const least = [=, this, &team](double tokens) {
+      return team.min(ranks, [=, this](index_t r) {
+        return where.is_used(layer, r) ? price(r, tokens) : highest<std::int64_t>;
+      });
+    };
+    std::int64_t const idle = team.max(ranks, [=, this](index_t r) {
+      return where.is_used(layer, r) ? price(r, 0.0) : std::int64_t{0};
+    });
+    std::int64_t low = maximum{}(idle, least(heaviest)) - 1;  // too short a time
+    std::int64_t high = maximum{}(idle, least(total));        // long enough
+    team.for_each(ranks, [=, this](index_t r) {
+      some[r] = 0;
+      enough[r] = where.is_used(layer, r) ? parts + 1 : 1;
+    });
+    double const part = multiply(total, 1.0 / parts);
+    bool const is_whole = layers[layer].is_whole != 0;
+    while (high - low > 1 + (high >> precision)) {
+      std::int64_t const time = low + (high - low) / 2;
+      index_t const done = team.sum(ranks, [=](index_t r) {
+        std::int32_t a = some[r];
+        for (std::int32_t b = enough[r]; b - a > 1;) {
+          std::int32_t const middle = a + (b - a) / 2;
+          double const tokens = multiply(part, static_cast<double>(middle));
+          (price(r, is_whole ? whole_tokens(tokens) : tokens) <= time ? a : b) = middle;
+        }
+        now[r] = a;
+        return index_t{a} + 1;  // less than one part more
+      });
+      bool const is_enough = done >= parts;
+      team.for_each(ranks, [=](index_t r) {
+        (is_enough ? enough[r] : some[r]) = now[r] + static_cast<std::int32_t>(is_enough);
+      });
+      (is_enough ? high : low) = time;
+    }
+    team.single([=, this] { bounds[problem] = low + 1; });
+  }
+};
+
+/// Problem = layer and restart.
+template <class Cost>
+struct swap_search_body {
+  using device_team = block<128>;
+
+  search_ranks where;
+  search_price<Cost> prices;
+  step_objective objective;
+  index_t experts;
+  index_t steps;
+  index_t restarts;
+  std::uint64_t seed;
+  double noise;
+  double min_gain;
+  index_t max_swaps;
+  index_t level_swaps;
+  search_layer const* layers;
+  double const* shares;
+  std::uint64_t const* use;
+  std::int32_t const* expert_of;
+  std::int32_t* found;  ///< `[layers, restarts, slots]`: the replica in every slot, or -1
+  matrix_ref<std::int64_t> scores;  ///< `[layers, restarts]`, in units
+  matrix_ref<std::int32_t> swaps;   ///< `[layers, restarts]`
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    index_t const ranks = where.ranges.ranks;
+    return scratch_bytes_of<double>(ranks * steps) + scratch_bytes_of<std::int64_t>(ranks * steps) +
+           5 * scratch_bytes_of<std::int64_t>(steps) + 3 * scratch_bytes_of<std::int32_t>(steps) +
+           scratch_bytes_of<std::uint64_t>(where.ranges.slots) +
+           3 * scratch_bytes_of<std::int64_t>(ranks) + scratch_bytes_of<std::uint64_t>(ranks) +
+           3 * scratch_bytes_of<std::int32_t>(ranks);
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
+    index_t const layer = problem / restarts;
+    index_t const restart = problem % restarts;
+    if (layers[layer].is_usable == 0) {
+      return;
+    }
+    state const s(*this, memory, layer, found + problem * where.ranges.slots);
+    start(team, s, restart);
+    std::int64_t score = rank_latencies(team, s);
+    index_t count = 0;
+    index_t level = 0;  // swaps since the score was last lowered
+    while (count < max_swaps) {
+      candidate best = best_swap(team, s, score, false);
+      if (best.gain == 0 && level < level_swaps) {
+        best = best_swap(team, s, score, true);
+        ++level;
+      } else {
+        level = 0;
+      }
+      if (best.gain == 0) {
+        break;
+      }
+      commit(team, s, best);
+      ++count;
+      std::int64_t const before = score;
+      score = rank_latencies(team, s);
+      double const drop = static_cast<double>(before - score);
+      if (level == 0 && drop < multiply(min_gain, static_cast<double>(before))) {
+        break;
+      }
+    }
+    team.single([&] {
+      scores(layer, restart) = score;
+      swaps(layer, restart) = static_cast<std::int32_t>(count);
+    });
+  }
+
+ private:
+  /// A swap of what two slots hold.
+  struct candidate {
+    std::int64_t gain = 0;
+    index_t rank_a = -1;
+    index_t rank_b = -1;
+    index_t slot_a = -1;
+    index_t slot_b = -1;
+  };
+
+  /// Where the search stands.
+  struct state {
+    typename search_price<Cost>::view price;
+    search_layer known;
+    index_t layer;
+    index_t ranks;
+    index_t steps;
+    double const* shares;           ///< `[experts + 1, steps]`
+    std::int32_t const* expert_of;  ///< `[items]`
+    std::int32_t* item_in;          ///< `[slots]`, -1 in an empty one
+    double* tokens;                 ///< `[ranks, steps]`
+    std::int64_t* latency;          ///< `[ranks, steps]`
+    std::int64_t* top[3];           ///< `[steps]`: the longest, second and third longest latency
+    std::int64_t* others;           ///< `[steps]`: what it takes whatever two ranks swap
+    std::int64_t* gap;              ///< `[steps]`: by how much a step is longer, in this order
+    std::int32_t* holder[2];        ///< `[steps]`: whose the longest and second longest are
+    std::int32_t* order;            ///< `[steps]`: first those in which one of the two is last
+    std::uint64_t* item_keys;       ///< `[slots]`
+    std::int64_t* sum;              ///< `[ranks]`
+    std::int64_t* relief;           ///< `[ranks]`: what a rank's absence would gain
+    std::int64_t* with;             ///< `[ranks]`: and that of another with it
+    std::uint64_t* rank_keys;       ///< `[ranks]`
+    std::int32_t* begin;            ///< `[ranks]`
+    std::int32_t* end;              ///< `[ranks]`
+    std::int32_t* mark;             ///< `[ranks]`
+
+    PLIMSOLL_HD state(swap_search_body const& b, scratch& memory, index_t in_layer,
+                      std::int32_t* result)
+        : price(b.prices.in(b.layers[in_layer])),
+          known(b.layers[in_layer]),
+          layer(in_layer),
+          ranks(b.where.ranges.ranks),
+          steps(b.steps),
+          shares(b.shares + in_layer * (b.experts + 1) * b.steps),
+          expert_of(b.expert_of + in_layer * b.where.ranges.slots),
+          item_in(result),
+          tokens(memory.take<double>(ranks * steps)),
+          latency(memory.take<std::int64_t>(ranks * steps)),
+          top{memory.take<std::int64_t>(steps), memory.take<std::int64_t>(steps),
+              memory.take<std::int64_t>(steps)},
+          others(memory.take<std::int64_t>(steps)),
+          gap(memory.take<std::int64_t>(steps)),
+          holder{memory.take<std::int32_t>(steps), memory.take<std::int32_t>(steps)},
+          order(memory.take<std::int32_t>(steps)),
+          item_keys(memory.take<std::uint64_t>(b.where.ranges.slots)),
+          sum(memory.take<std::int64_t>(ranks)),
+          relief(memory.take<std::int64_t>(ranks)),
+          with(memory.take<std::int64_t>(ranks)),
+          rank_keys(memory.take<std::uint64_t>(ranks)),
+          begin(memory.take<std::int32_t>(ranks)),
+          end(memory.take<std::int32_t>(ranks)),
+          mark(memory.take<std::int32_t>(ranks)) {}
+  };
+
+  /// The expert in a slot; `experts`, which has no tokens, in an empty one.
+  [[nodiscard]] PLIMSOLL_HD index_t expert_in(state const& s, index_t slot) const {
+    std::int32_t const item = s.item_in[slot];
+    return item < 0 ? experts : index_t{s.expert_of[item]};
+  }
+  [[nodiscard]] PLIMSOLL_HD double const* share_in(state const& s, index_t slot) const {
+    return s.shares + expert_in(s, slot) * steps;
+  }
+  [[nodiscard]] PLIMSOLL_HD bool holds(state const& s, index_t expert, index_t begin, index_t end,
+                                       index_t except) const {
+    for (index_t slot = begin; slot < end; ++slot) {
+      if (slot != except && expert_in(s, slot) == expert) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  /// Algorithm 2: puts replicas on ranks, the most used first, each where the score stays lowest;
+  /// where it does on several, where the rank itself is busy for the shortest time.
+  template <class Team>
+  PLIMSOLL_HD void start(Team& team, state const& s, index_t restart) const {
+    index_t const ranks = s.ranks;
+    std::int32_t* const next = s.mark;  // the first slot of a rank that is free
+    team.for_each(where.ranges.slots, [&](index_t slot) { s.item_in[slot] = -1; });
+    team.for_each(ranks, [&](index_t r) {
+      s.begin[r] = static_cast<std::int32_t>(where.begin(s.layer, r));
+      s.end[r] = static_cast<std::int32_t>(where.end(s.layer, r));
+      next[r] = s.begin[r];
+      std::int64_t const idle = s.begin[r] < s.end[r] ? s.price(r, 0.0) : 0;
+      for (index_t t = 0; t < s.steps; ++t) {
+        s.tokens[r * s.steps + t] = 0;
+        s.latency[r * s.steps + t] = idle;
+      }
+      s.sum[r] = idle * s.steps;
+    });
+    team.for_each(steps, [&](index_t t) {
+      s.top[0][t] = 0;
+      for (index_t r = 0; r < ranks; ++r) {
+        s.top[0][t] = maximum{}(s.top[0][t], s.latency[r * s.steps + t]);
+      }
+    });
+    team.for_each(s.known.items, [&](index_t item) {
+      s.item_keys[item] = heavier_first(noisy_use(s, restart, item), item);
+    });
+    team.sort(s.item_keys, s.known.items);
+    for (index_t i = 0; i < s.known.items; ++i) {
+      index_t const item = id_of(s.item_keys[i]);
+      index_t const rank = best_rank(team, s, next, s.expert_of[item]);
+      double const* const more = s.shares + index_t{s.expert_of[item]} * steps;
+      team.for_each(steps, [&](index_t t) {
+        index_t const at = rank * s.steps + t;
+        s.tokens[at] += more[t];
+        s.latency[at] = s.price(rank, s.tokens[at]);
+        s.top[0][t] = maximum{}(s.top[0][t], s.latency[at]);
+      });
+      team.single([&] {
+        s.sum[rank] = s.with[rank];
+        s.item_in[next[rank]++] = static_cast<std::int32_t>(item);
+      });
+    }
+  }
+
+  [[nodiscard]] PLIMSOLL_HD fixed_load noisy_use(state const& s, index_t restart,
+                                                 index_t item) const {
+    fixed_load const used = use[s.layer * experts + s.expert_of[item]];
+    if (restart == 0) {
+      return used;
+    }
+    double const draw = random::uniform(seed, static_cast<std::uint64_t>(s.layer),
+                                        static_cast<std::uint64_t>((restart << 32) + item));
+    double const factor = mul_then_add(mul_then_add(2.0, draw, -1.0), noise, 1.0);
+    return static_cast<fixed_load>(multiply(static_cast<double>(used), factor));
+  }
+
+  /// Leaves in `with` how long each candidate would be busy.
+  template <class Team>
+  PLIMSOLL_HD index_t best_rank(Team& team, state const& s, std::int32_t const* next,
+                                index_t expert) const {
+    double const* const more = s.shares + expert * steps;
+    auto const is_open = [&](index_t r) { return next[r] < s.end[r]; };
+    // Copies meet only where they cannot help it.
+    bool const apart = s.known.has_twins != 0 && team.any(s.ranks, [&](index_t r) {
+      return is_open(r) && !holds(s, expert, s.begin[r], next[r], -1);
+    });
+    auto const may_take = [&](index_t r) {
+      return is_open(r) && !(apart && holds(s, expert, s.begin[r], next[r], -1));
+    };
+    // Most often the one that is busy for the shortest time so far: the others need only be looked
+    // at until they are worse.
+    index_t const guess =
+        team.argmin(s.ranks,
+                    [&](index_t r) { return may_take(r) ? s.sum[r] : highest<std::int64_t>; })
+            .index;
+    auto const with_more = [&](index_t r, index_t t) {
+      return s.price(r, s.tokens[r * s.steps + t] + more[t]);
+    };
+    std::int64_t const limit =
+        team.sum(steps, [&](index_t t) { return rise_above(s.top[0][t], with_more(guess, t)); });
+    // Where the score stays, ranks that are busy for longer as they are have lost.
+    std::int64_t const longest =
+        limit > 0 ? highest<std::int64_t>
+                  : team.sum(steps, [&](index_t t) { return with_more(guess, t); });
+    team.for_each(s.ranks, [&](index_t r) {
+      bool const may_win = may_take(r) && s.sum[r] <= longest;
+      std::int64_t rise = may_win ? 0 : highest<std::int64_t>;
+      std::int64_t busy = 0;
+      for (index_t t = 0; t < s.steps && rise <= limit; ++t) {
+        std::int64_t const after = with_more(r, t);
+        rise += rise_above(s.top[0][t], after);
+        busy += after;
+      }
+      s.relief[r] = rise;
+      s.with[r] = busy;
+    });
+    std::int64_t const least = team.min(s.ranks, [&](index_t r) { return s.relief[r]; });
+    return team
+        .argmin(s.ranks,
+                [&](index_t r) { return s.relief[r] == least ? s.with[r] : highest<std::int64_t>; })
+        .index;
+  }
+  [[nodiscard]] PLIMSOLL_HD static std::int64_t rise_above(std::int64_t top, std::int64_t after) {
+    return maximum{}(after - top, std::int64_t{0});
+  }
+
+  /// The three longest latencies of every step. Returns the score.
+  template <class Team>
+  PLIMSOLL_HD std::int64_t rank_latencies(Team& team, state const& s) const {
+    team.for_each(steps, [&](index_t t) {
+      std::int64_t longest[3] = {-1, -1, -1};
+      std::int32_t whose[2] = {-1, -1};
+      for (index_t r = 0; r < s.ranks; ++r) {
+        std::int64_t const latency = s.latency[r * s.steps + t];
+        if (latency > longest[0]) {
+          longest[2] = longest[1];
+          longest[1] = longest[0];
+          longest[0] = latency;
+          whose[1] = whose[0];
+          whose[0] = static_cast<std::int32_t>(r);
+        } else if (latency > longest[1]) {
+          longest[2] = longest[1];
+          longest[1] = latency;
+          whose[1] = static_cast<std::int32_t>(r);
+        } else if (latency > longest[2]) {
+          longest[2] = latency;
+        }
+      }
+      for (int i = 0; i < 3; ++i) {
+        s.top[i][t] = maximum{}(longest[i], std::int64_t{0});
+      }
+      s.holder[0][t] = whose[0];
+      s.holder[1][t] = whose[1];
+    });
+    return objective.of(team, steps, s.top[0]);
+  }
+
+  /// The swap, or move into a free slot, that lowers the score most. Of several the first: by what
+  /// the absence of one rank would gain, then of the other with it, then by slots. With `level`:
+  /// one that keeps the score and shortens the longer latency of the two ranks most.
+  template <class Team>
+  PLIMSOLL_HD candidate best_swap(Team& team, state const& s, std::int64_t score,
+                                  bool level) const {
+    // In other steps than these, no swap can matter.
+    std::int64_t const counts = objective.is_sum ? 0 : score;
+    team.for_each(s.ranks, [&](index_t r) {
+      std::int64_t gain = -1;  // never the longest
+      for (index_t t = 0; t < s.steps; ++t) {
+        if (s.holder[0][t] == r && s.top[0][t] >= counts) {
+          gain =
+              maximum{}(gain, std::int64_t{0}) + (objective.is_sum ? s.top[0][t] - s.top[1][t] : 0);
+        }
+      }
+      s.relief[r] = gain;
+      s.mark[r] = 0;  // 1: all its swaps have been looked at
+    });
+    candidate best;
+    for (;;) {
+      auto const worst = team.argmax(
+          s.ranks, [&](index_t r) { return s.mark[r] == 0 ? s.relief[r] : std::int64_t{-1}; });
+      if (worst.key < 0) {
+        return best;
+      }
+      index_t const a = worst.index;
+      bound_pairs(team, s, a, score);
+      for (index_t i = 0; i < s.ranks; ++i) {
+        index_t const b = id_of(s.rank_keys[i]);
+        if (s.with[b] < 0 || (!level && bound_of(s.rank_keys[i]) <= best.gain)) {
+          break;
+        }
+        look_at_pair(team, s, a, b, score, level, best);
+      }
+      team.single([&] { s.mark[a] = 1; });
+    }
+  }
+
+  /// Orders the ranks by what can be gained at most by swaps between them and `a`.
+  template <class Team>
+  PLIMSOLL_HD void bound_pairs(Team& team, state const& s, index_t a, std::int64_t score) const {
+    team.for_each(s.ranks, [&](index_t r) {
+      bool const is_other = r != a && s.mark[r] == 0 && s.begin[r] < s.end[r];
+      std::int64_t const both = s.relief[a] + maximum{}(s.relief[r], std::int64_t{0});
+      s.with[r] = !is_other ? -1 : objective.is_sum ? both : score;
+    });
+    if (objective.is_sum) {
+      team.single([&] {
+        for (index_t t = 0; t < s.steps; ++t) {
+          bool const first = s.holder[0][t] == a;
+          std::int32_t const other = first ? s.holder[1][t] : s.holder[0][t];
+          if ((first || s.holder[1][t] == a) && other >= 0 && s.with[other] >= 0) {
+            s.with[other] += s.top[1][t] - s.top[2][t];
+          }
+        }
+      });
+    }
+    team.for_each(s.ranks, [&](index_t r) {
+      std::uint64_t const bound = (static_cast<std::uint64_t>(s.with[r]) >> key_shift) + 2;
+      s.rank_keys[r] = heavier_first(s.with[r] < 0 ? 0 : bound, r);
+    });
+    team.sort(s.rank_keys, s.ranks);
+  }
+  /// 2^61 units in the 48 bits of a key, rounded up.
+  static constexpr int key_shift = 14;
+  [[nodiscard]] PLIMSOLL_HD static std::int64_t bound_of(std::uint64_t key) {
+    return static_cast<std::int64_t>(heavy_load_of(key) - 1) << key_shift;
+  }
+
+  /// Two ranks of which swaps are looked at.
+  struct pair {
+    index_t a;
+    index_t b;
+    typename search_price<Cost>::rank_view price_a;
+    typename search_price<Cost>::rank_view price_b;
+    double const* tokens_a;
+    double const* tokens_b;
+    index_t of_a;       ///< steps in which a is the last: the first in `order`
+    index_t of_either;  ///< with those of b, which are next
+    std::int64_t most;  ///< what could be gained if both were as quick as possible
+
+    /// The longer latency of the two once so many tokens have gone from b to a.
+    [[nodiscard]] PLIMSOLL_HD std::int64_t latency(index_t t, double tokens) const {
+      return maximum{}(price_a(tokens_a[t] + tokens), price_b(tokens_b[t] - tokens));
+    }
+  };
+
+  template <class Team>
+  PLIMSOLL_HD pair pair_of(Team& team, state const& s, index_t a, index_t b) const {
+    pair p{
+        a, b, s.price.of_rank(a), s.price.of_rank(b), s.tokens + a * steps, s.tokens + b * steps, 0,
+        0, 0};
+    team.for_each(steps, [&](index_t t) {
+      std::int32_t const first = s.holder[0][t];
+      std::int32_t const second = s.holder[1][t];
+      if (first != a && first != b) {
+        s.others[t] = s.top[0][t];
+        return;
+      }
+      // However the two divide their tokens, one has at least half of them.
+      double const half = multiply(p.tokens_a[t] + p.tokens_b[t], 0.5);
+      std::int64_t const without = s.top[second == a || second == b ? 2 : 1][t];
+      s.others[t] = maximum{}(without, minimum{}(p.price_a(half), p.price_b(half)));
+    });
+    p.of_a = team.count(steps, [&](index_t t) { return s.holder[0][t] == a; });
+    p.of_either = p.of_a + team.count(steps, [&](index_t t) { return s.holder[0][t] == b; });
+    team.single([&] {
+      index_t place[] = {0, p.of_a, p.of_either};
+      for (index_t t = 0; t < s.steps; ++t) {
+        std::int32_t const last = s.holder[0][t];
+        index_t const i = place[last == a ? 0 : last == b ? 1 : 2]++;
+        s.order[i] = static_cast<std::int32_t>(t);
+        s.gap[i] = s.top[0][t] - s.others[t];
+      }
+    });
+    p.most = team.sum(p.of_either, [&](index_t i) { return s.gap[i]; });
+    return p;
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void look_at_pair(Team& team, state const& s, index_t a, index_t b,
+                                std::int64_t score, bool level, candidate& best) const {
+    pair const p = pair_of(team, s, a, b);
+    if (!level && objective.is_sum && p.most <= best.gain) {
+      return;
+    }
+    index_t const width = s.end[b] - s.begin[b];
+    divisor const by_width(width);
+    std::int64_t const least = best.gain;
+    auto const found_best = team.argmax((s.end[a] - s.begin[a]) * width, [&](index_t i) {
+      index_t const row = by_width.quotient(i);
+      index_t const slot_a = s.begin[a] + row;
+      index_t const slot_b = s.begin[b] + i - row * width;
+      double const* const from_a = share_in(s, slot_a);
+      double const* const from_b = share_in(s, slot_b);
+      std::int64_t const enough = level ? -1 : least;
+      std::int64_t const gain = objective.is_sum
+                                    ? total_gain(s, p, from_a, from_b, enough)
+                                    : quantile_gain(s, p, from_a, from_b, score, enough);
+      std::int64_t const value = !level ? gain : gain >= 0 ? shorter(s, p, from_a, from_b) : 0;
+      return value > least && !meets(s, a, b, slot_a, slot_b) ? value : std::int64_t{0};
+    });
+    if (found_best.key > best.gain) {
+      best = candidate{found_best.key, a, b, s.begin[a] + found_best.index / width,
+                       s.begin[b] + found_best.index % width};
+    }
+  }
+
+  /// Whether a swap would bring copies of an expert together.
+  [[nodiscard]] PLIMSOLL_HD bool meets(state const& s, index_t a, index_t b, index_t slot_a,
+                                       index_t slot_b) const {
+    if (s.known.has_twins == 0) {
+      return false;
+    }
+    index_t const from_a = expert_in(s, slot_a);
+    index_t const from_b = expert_in(s, slot_b);
+    return (from_a < experts && holds(s, from_a, s.begin[b], s.end[b], slot_b)) ||
+           (from_b < experts && holds(s, from_b, s.begin[a], s.end[a], slot_a));
+  }
+
+  /// What a swap lowers the sum by; anything up to `least` if it is not more than that.
+  [[nodiscard]] PLIMSOLL_HD std::int64_t total_gain(state const& s, pair const& p,
+                                                    double const* from_a, double const* from_b,
+                                                    std::int64_t least) const {
+    // A step that ends no earlier, since its last rank gets no fewer tokens, gains nothing.
+    std::int32_t const* const order = s.order;
+    std::int64_t const* const gap = s.gap;
+    auto const lost_for_sure = [=, of_a = p.of_a](index_t i) {
+      index_t const t = order[i];
+      bool const grows = i < of_a ? from_b[t] >= from_a[t] : from_a[t] >= from_b[t];
+      return grows ? gap[i] : 0;
+    };
+    std::int64_t left = p.most;
+    for (index_t i = 0; i < p.of_either; ++i) {
+      left -= lost_for_sure(i);
+    }
+    for (index_t i = 0; i < steps && left > least; ++i) {
+      index_t const t = order[i];
+      std::int64_t const latency = p.latency(t, from_b[t] - from_a[t]);
+      left -= maximum{}(latency - s.others[t], std::int64_t{0}) -
+              (i < p.of_either ? lost_for_sure(i) : 0);
+    }
+    return left;
+  }
+
+  /// What a swap lowers the quantile by; `least` if it is not more than that.
+  [[nodiscard]] PLIMSOLL_HD std::int64_t quantile_gain(state const& s, pair const& p,
+                                                       double const* from_a, double const* from_b,
+                                                       std::int64_t score,
+                                                       std::int64_t least) const {
+    auto const is_reached = [&](std::int64_t limit) {
+      index_t higher = 0;
+      for (index_t t = 0; t < steps && higher <= objective.above; ++t) {
+        bool const is_higher = s.others[t] > limit || p.latency(t, from_b[t] - from_a[t]) > limit;
+        higher += static_cast<index_t>(is_higher);
+      }
+      return higher <= objective.above;
+    };
+    std::int64_t high = score - least - 1;
+    if (high < 0 || !is_reached(high)) {
+      return least;
+    }
+    for (std::int64_t low = -1; high - low > 1;) {
+      std::int64_t const middle = low + (high - low) / 2;
+      (is_reached(middle) ? high : low) = middle;
+    }
+    return score - high;
+  }
+
+  /// What a swap shortens the longer latency of the two ranks by, over all steps.
+  [[nodiscard]] PLIMSOLL_HD std::int64_t shorter(state const& s, pair const& p,
+                                                 double const* from_a, double const* from_b) const {
+    std::int64_t sum = 0;
+    for (index_t t = 0; t < steps; ++t) {
+      sum += maximum{}(s.latency[p.a * s.steps + t], s.latency[p.b * s.steps + t]) -
+             p.latency(t, from_b[t] - from_a[t]);
+    }
+    return sum;
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void commit(Team& team, state const& s, candidate const& swap) const {
+    index_t const a = swap.rank_a;
+    index_t const b = swap.rank_b;
+    double const* const from_a = share_in(s, swap.slot_a);
+    double const* const from_b = share_in(s, swap.slot_b);
+    team.for_each(steps, [&](index_t t) {
+      double const change = from_b[t] - from_a[t];
+      index_t const at_a = a * s.steps + t;
+      index_t const at_b = b * s.steps + t;
+      s.tokens[at_a] += change;
+      s.tokens[at_b] -= change;
+      s.latency[at_a] = s.price(a, s.tokens[at_a]);
+      s.latency[at_b] = s.price(b, s.tokens[at_b]);
+    });
+    team.single([&] {
+      std::int32_t const item = s.item_in[swap.slot_a];
+      s.item_in[swap.slot_a] = s.item_in[swap.slot_b];
+      s.item_in[swap.slot_b] = item;
+    });
+  }
+};
+
+/// Takes the best restart of a layer, of several the first. Problem = layer.
+struct search_result_body {
+  using device_team = warp;
+
+  search_layer const* layers;
+  search_units const* units;
+  step_objective objective;
+  index_t steps;
+  std::int64_t const* bounds;
+  std::int32_t const* expert_of;
+  std::int32_t const* found;
+  matrix_ref<std::int64_t const> scores;
+  matrix_ref<std::int32_t const> swaps;
+  matrix_ref<std::int32_t> physical_to_logical;
+  matrix_ref<double> restart_scores;  ///< `[layers, restarts]` or empty
+  problem_report* reports;
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch, index_t layer) const {
+    if (layers[layer].is_usable == 0) {
+      return;
+    }
+    double const per_cost = units->per_cost;
+    index_t const restarts = scores.extent(1);
+    index_t const slots = physical_to_logical.extent(1);
+    auto const best = team.argmin(restarts, [=, this](index_t i) { return scores(layer, i); });
+    team.for_each(slots, [=, this](index_t slot) {
+      std::int32_t const item = found[(layer * restarts + best.index) * slots + slot];
+      physical_to_logical(layer, slot) = item < 0 ? -1 : expert_of[layer * slots + item];
+    });
+    if (restart_scores.data != nullptr) {
+      team.for_each(restarts, [=, this](index_t i) {
+        restart_scores(layer, i) = divide(static_cast<double>(scores(layer, i)), per_cost);
+      });
+    }
+    std::int64_t const bound = objective.of(team, steps, bounds + layer * steps);
+    std::int64_t const work =
+        team.sum(restarts, [=, this](index_t i) { return std::int64_t{swaps(layer, i)}; });
+    team.single([=, this] {
+      certificate& result = reports[layer].result;
+      result.value = divide(static_cast<double>(best.key), per_cost);
+      result.lower_bound = divide(static_cast<double>(bound), per_cost);
+      result.work = work;
+      result.status =
+          best.key == bound ? certificate_status::optimal : certificate_status::feasible;
+    });
+  }
+};
+
+}  // namespace plimsoll::inline PLIMSOLL_ABI::detail

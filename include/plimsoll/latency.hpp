@@ -1,0 +1,454 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// How long ranks work on their tokens: latency curves, and steps replayed under them.
+#pragma once
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/latency.hpp>
+#include <plimsoll/detail/algorithm/placement_maps.hpp>
+#include <plimsoll/detail/buffer.hpp>
+#include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/rank_speeds.hpp>
+#include <plimsoll/detail/report.hpp>
+#include <plimsoll/error.hpp>
+#include <plimsoll/execution.hpp>
+#include <plimsoll/placement.hpp>
+#include <plimsoll/placement_maps.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll::inline PLIMSOLL_ABI {
+
+/// @brief What measured samples say about the latency of any number of tokens on any rank.
+///
+/// A kernel works tile by tile, so its latency is a staircase; where a tile is a small part of the
+/// whole, a straight line does. Up to `dense_until` tokens take as long as the next sample that
+/// holds them; beyond, latencies lie on lines between neighbouring samples, and past the last
+/// sample on the line through the last two. Without a sample of 0, no tokens take no time, and all
+/// up to the first sample as long as that. A part of a token takes as long as a whole one. Any unit
+/// of time will do.
+///
+/// Callable as cost(rank, tokens), which looks for the sample: O(log samples). `latency_table`
+/// gives the same values faster. Source: GEM (arXiv 2605.19945), section 3.3.2; the ends of the
+/// curve are ours.
+struct latency_curves {
+  /// `[samples]`: numbers of tokens, rising, from 0; at least 2.
+  vector_ref<std::int64_t const> tokens;
+  /// `[ranks, samples]`, or `[1, samples]` where all ranks are alike but for their speed: at least
+  /// 0, not falling from sample to sample.
+  matrix_ref<double const> latency;
+  /// One of the samples, or at least the last of them (only steps), or 0 (only lines).
+  std::int64_t dense_until = 0;
+  /// `[ranks]`: by what a rank's latency is divided, 2^-64 to 2^64. Empty: 1.
+  vector_ref<double const> speeds = {};
+
+  PLIMSOLL_HD double operator()(index_t rank, double tokens_of_rank) const {
+    double const n = detail::whole_tokens(tokens_of_rank);
+    index_t first = 0;  // the first sample that holds n
+    for (index_t size = tokens.extent(0); size > 0;) {
+      index_t const half = size / 2;
+      bool const is_below = static_cast<double>(tokens[first + half]) < n;
+      first += is_below ? half + 1 : 0;
+      size = is_below ? size - half - 1 : half;
+    }
+    return n == 0 && tokens[0] > 0 ? 0.0 : detail::piece_of(*this, rank, first)(n);
+  }
+};
+
+/// Latency where only the number of tokens counts, over the rank's speed: the score of a search is
+/// then the sum over steps of the largest load.
+struct token_cost {
+  /// `[ranks]`: in any unit. Empty: 1.
+  vector_ref<double const> speeds = {};
+
+  [[nodiscard]] PLIMSOLL_HD constexpr index_t ranks() const { return speeds.extent(0); }
+  PLIMSOLL_HD double operator()(index_t rank, double tokens) const {
+    return speeds.data == nullptr ? tokens : detail::divide(tokens, speeds[rank]);
+  }
+};
+
+/// The cost model of LLEP (arXiv 2601.17111): a launch, then so much per token and per expert.
+struct moe_cost {
+  double launch = 0;
+  double per_token = 0;
+  double per_expert = 0;
+
+  /// Of a rank with so many tokens for so many experts; nothing to do takes no time.
+  [[nodiscard]] PLIMSOLL_HD double operator()(double tokens, index_t experts) const {
+    double const weights = detail::mul_then_add(per_expert, static_cast<double>(experts), launch);
+    return tokens > 0 ? detail::mul_then_add(per_token, tokens, weights) : 0.0;
+  }
+};
+
+namespace detail {
+
+inline constexpr std::size_t sample_limit = std::size_t{1} << 24;
+
+/// Curves for so many ranks have shapes that agree.
+inline void expect_curves(std::string_view function, std::string_view argument,
+                          latency_curves const& curves, index_t ranks) {
+  std::string const prefix(argument);
+  index_t const samples = curves.tokens.extent(0);
+  index_t const rows = curves.latency.extent(0);
+  expect_between(function, prefix + ".tokens", 2, sample_limit, samples, "samples");
+  expect_extent(function, prefix + ".latency", samples, curves.latency.extent(1), "samples");
+  if (rows != 1 && rows != ranks) {
+    fail(function, prefix + ".latency", std::to_string(ranks) + " ranks, or 1 for all",
+         std::to_string(rows));
+  }
+  if (curves.speeds.data != nullptr) {
+    expect_extent(function, prefix + ".speeds", ranks, curves.speeds.extent(0), "ranks");
+  }
+}
+
+}  // namespace detail
+
+/// Which numbers of tokens to measure.
+struct sampling_options {
+  /// Tokens of a tile of the kernel: latencies jump where another one begins.
+  std::int64_t tile = 64;
+  /// Multiples of `tile` are measured up to the first that is not below this.
+  std::int64_t dense_until = 512;
+  /// Beyond, so many tokens lie between samples.
+  std::int64_t sparse_step = 1024;
+  /// The most tokens that a rank can get in a step; the last sample is at least that.
+  std::int64_t max_tokens = 0;
+};
+
+/// @brief The numbers of tokens at which to measure a rank: tile by tile while a tile matters, then
+/// sparsely.
+///
+/// @return at least 2 rising numbers, the first `tile`. What becomes `latency_curves::dense_until`
+///   is `options.dense_until` rounded up to a tile
+/// @throws invalid_input for options that are not positive, and for more than 2^24 samples
+/// @complexity O(samples)
+inline std::vector<std::int64_t> sampling_plan(sampling_options const& options) {
+  constexpr char const* name = "sampling_plan";
+  constexpr std::int64_t limit = std::int64_t{1} << 32;
+  detail::expect_between(name, "options.tile", 1, limit, options.tile, "tokens");
+  detail::expect_between(name, "options.dense_until", 0, limit, options.dense_until, "tokens");
+  detail::expect_between(name, "options.sparse_step", 1, limit, options.sparse_step, "tokens");
+  detail::expect_between(name, "options.max_tokens", 1, limit, options.max_tokens, "tokens");
+  std::vector<std::int64_t> tokens{options.tile};
+  while (tokens.back() < options.max_tokens || tokens.size() < 2) {
+    if (tokens.size() == detail::sample_limit) {
+      detail::fail(name, "options.max_tokens", "at most 2^24 samples", "more");
+    }
+    bool const is_dense = tokens.back() < options.dense_until;
+    tokens.push_back(tokens.back() + (is_dense ? options.tile : options.sparse_step));
+  }
+  return tokens;
+}
+
+namespace detail {
+
+/// Latency curves cut into pieces that are found at once.
+struct latency_lookup {
+  index_t rank_count;
+  index_t pieces;              ///< of a rank, the first for no tokens
+  double const* ends;          ///< `[pieces]`: of all ranks
+  latency_piece const* piece;  ///< `[ranks, pieces]`
+  std::int32_t const* first;   ///< `[buckets + 1]`: the first piece that has tokens of a bucket
+  index_t buckets;
+  int shift;  ///< a bucket holds 2^shift numbers of tokens
+
+  [[nodiscard]] PLIMSOLL_HD index_t ranks() const { return rank_count; }
+
+  PLIMSOLL_HD double operator()(index_t rank, double tokens) const {
+    double const n = whole_tokens(tokens);
+    index_t const bucket = minimum{}(static_cast<index_t>(n) >> shift, buckets - 1);
+    index_t at = first[bucket];
+    for (index_t last = first[bucket + 1]; at < last;) {
+      index_t const middle = at + (last - at) / 2;
+      bool const is_past = ends[middle] < n;
+      at = is_past ? middle + 1 : at;
+      last = is_past ? last : middle;
+    }
+    return piece[rank * pieces + at](n);
+  }
+};
+
+}  // namespace detail
+
+namespace detail {
+
+/// Latency curves in the memory of a context, checked and cut into pieces.
+template <class Context>
+class latency_pieces {
+ public:
+  latency_pieces(char const* name, Context const& context, latency_curves const& curves,
+                 index_t ranks) {
+    expect_between(name, "ranks", 1, rank_limit, ranks, "ranks");
+    host_curves const read(name, context, curves, ranks);
+    fill(context, read.view, ranks);
+  }
+  [[nodiscard]] latency_lookup lookup() const { return lookup_; }
+
+ private:
+  /// A copy on the host.
+  struct host_curves {
+    std::vector<std::int64_t> tokens;
+    std::vector<double> latency;
+    std::vector<double> speeds;
+    latency_curves view;
+
+    host_curves(char const* name, Context const& from, latency_curves const& curves,
+                index_t ranks) {
+      index_t const samples = curves.tokens.extent(0);
+      index_t const rows = curves.latency.extent(0);
+      expect_curves(name, "curves", curves, ranks);
+      tokens = on_host(from, curves.tokens);
+      latency = rows_on_host(from, curves.latency);
+      if (curves.speeds.data != nullptr) {
+        speeds = on_host(from, curves.speeds);
+      }
+      view = {tokens, {latency.data(), rows, samples}, curves.dense_until, {}};
+      if (!speeds.empty()) {
+        view.speeds = speeds;
+      }
+      expect_samples(name);
+      expect_values(name);
+    }
+
+    void expect_samples(char const* name) const {
+      for (std::size_t i = 0; i < tokens.size(); ++i) {
+        if (tokens[i] < (i == 0 ? 0 : tokens[i - 1] + 1) || tokens[i] >= load_limit) {
+          fail(name, "curves.tokens", "rising numbers of tokens, from 0 to below 2^47",
+               std::to_string(tokens[i]) + ", sample " + std::to_string(i));
+        }
+      }
+      std::int64_t const dense = view.dense_until;
+      if (dense != 0 && dense < tokens.back() &&
+          !std::binary_search(tokens.begin(), tokens.end(), dense)) {
+        fail(name, "curves.dense_until", "0, a sample, or at least the last one",
+             std::to_string(dense));
+      }
+    }
+
+    void expect_values(char const* name) const {
+      index_t const samples = view.tokens.extent(0);
+      for (index_t i = 0; i < view.latency.extent(0) * samples; ++i) {
+        index_t const sample = i % samples;
+        double const value = view.latency(i / samples, sample);
+        double const least = sample == 0 ? 0.0 : view.latency(i / samples, sample - 1);
+        if (!(value >= least && value < 0x1p800)) {
+          fail(name, "curves.latency", "numbers from 0 that do not fall from sample to sample",
+               spell(value) + ", rank " + std::to_string(i / samples) + ", sample " +
+                   std::to_string(sample));
+        }
+      }
+      for (std::size_t r = 0; r < speeds.size(); ++r) {
+        if (!(speeds[r] >= 0x1p-64 && speeds[r] <= 0x1p64)) {
+          fail(name, "curves.speeds", "values from 2^-64 to 2^64",
+               spell(speeds[r]) + ", rank " + std::to_string(r));
+        }
+      }
+    }
+  };
+
+  void fill(Context const& context, latency_curves const& curves, index_t ranks) {
+    index_t const samples = curves.tokens.extent(0);
+    bool const has_idle = curves.tokens[0] == 0;
+    std::vector<double> ends;
+    if (!has_idle) {
+      ends.push_back(0);
+    }
+    std::int64_t least_gap = load_limit;
+    for (index_t i = 0; i < samples; ++i) {
+      ends.push_back(static_cast<double>(curves.tokens[i]));
+      if (curves.tokens[i] > 0) {
+        std::int64_t const before = i == 0 ? 0 : curves.tokens[i - 1];
+        least_gap = std::min(least_gap, curves.tokens[i] - before);
+      }
+    }
+    ends.push_back(highest<double>);
+    std::vector<latency_piece> pieces;
+    for (index_t r = 0; r < ranks; ++r) {
+      if (!has_idle) {
+        pieces.push_back({0, 0, 0, 0});
+      }
+      for (index_t i = 0; i <= samples; ++i) {
+        pieces.push_back(piece_of(curves, r, i));
+      }
+    }
+    std::int64_t const last = curves.tokens[samples - 1];
+    int shift = bit_width(static_cast<std::uint64_t>(least_gap)) - 1;
+    while ((last >> shift) >= (1 << 16)) {
+      ++shift;
+    }
+    std::vector<std::int32_t> first;
+    std::int32_t at = 0;
+    for (std::int64_t bucket = 0; bucket <= (last >> shift) + 1; ++bucket) {
+      while (ends[static_cast<std::size_t>(at)] < static_cast<double>(bucket << shift)) {
+        ++at;
+      }
+      first.push_back(at);
+    }
+    auto const buckets = static_cast<index_t>(first.size());
+    first.push_back(static_cast<std::int32_t>(ends.size()) - 1);
+    ends_ = {context, ends};
+    pieces_ = {context, pieces};
+    first_ = {context, first};
+    lookup_ = {ranks,         static_cast<index_t>(ends.size()),
+               ends_.data(),  pieces_.data(),
+               first_.data(), buckets,
+               shift};
+  }
+
+  buffer<double, Context> ends_;
+  buffer<latency_piece, Context> pieces_;
+  buffer<std::int32_t, Context> first_;
+  latency_lookup lookup_{};
+};
+
+}  // namespace detail
+
+/// @brief Latency curves, checked and prepared for many questions.
+///
+/// `cost()` is a callable cost(rank, tokens) with the values of the curves, to the bit, in nearly
+/// constant time: samples are found by the upper bits of the number of tokens. It points into the
+/// table, which must outlive it.
+template <execution_policy P>
+class latency_table {
+ public:
+  /// @brief Reads and checks the curves.
+  ///
+  /// @param policy where the table lies; its `cost()` may be called there
+  /// @param curves in the policy's memory
+  /// @param ranks how many ranks will be asked about; where the curves say how many they are for,
+  ///   that number
+  /// @throws invalid_input for shapes; for fewer than two samples; for tokens that do not rise,
+  ///   latencies that are not finite, negative or falling, and speeds, naming rank and sample
+  /// @complexity O(ranks samples)
+  /// @workspace keeps 32 bytes per rank and sample, and 4 per bucket of the smallest gap between
+  ///   samples, at most 2^16 of them
+  /// @stream synchronises once for each array of the curves
+  latency_table(P const& policy, latency_curves const& curves, index_t ranks)
+      : pieces_("latency_table", detail::resolve(policy), curves, ranks) {}
+
+  /// The curves as a callable, in the policy's memory.
+  [[nodiscard]] detail::latency_lookup cost() const { return pieces_.lookup(); }
+
+ private:
+  static_assert(detail::can_be_kept<P>,
+                "Plimsoll: a policy that dies with the call cannot be kept in a prepared object");
+
+  detail::latency_pieces<std::remove_const_t<detail::context_of<P>>> pieces_;
+};
+
+template <execution_policy P>
+latency_table(P const&, latency_curves const&, index_t) -> latency_table<P>;
+
+namespace detail {
+
+/// What can say how long a rank works on so many tokens.
+template <class Cost>
+concept latency_cost = requires(Cost const& cost, index_t rank, double tokens) {
+  { cost(rank, tokens) } -> std::convertible_to<double>;
+};
+
+/// Where a cost knows how many ranks it is for, these must be as many.
+template <class Cost>
+void expect_cost(std::string_view function, Cost const& cost, index_t ranks) {
+  if constexpr (std::same_as<Cost, latency_curves>) {
+    expect_curves(function, "cost", cost, ranks);
+  } else if constexpr (requires { cost.ranks(); }) {
+    if (cost.ranks() != 0) {
+      expect_extent(function, "cost", ranks, cost.ranks(), "ranks");
+    }
+  }
+}
+
+template <class Context, class Loads, class Cost>
+void latencies(char const* name, Context const& context, Loads const& load,
+               placement_ref const& placement, Cost const& cost, matrix_ref<double> of_step,
+               tensor_ref<double> of_rank) {
+  auto const& map = placement.physical_to_logical;
+  auto const& counts = placement.replica_count;
+  index_t const layers = load.extent(1);
+  index_t const experts = load.extent(2);
+  expect_between(name, "loads", 1, expert_limit, experts, "experts");
+  expect_extent(name, "placement.physical_to_logical", layers, map.extent(0), "layers");
+  ranked_source const source = expect_ranked(name, placement, experts);
+  expect_extent(name, "placement.replica_count", layers, counts.extent(0), "layers");
+  expect_extent(name, "placement.replica_count", experts, counts.extent(1), "experts");
+  expect_cost(name, cost, placement.ranks);
+
+  latencies_body<Loads, Cost> body{
+      load, map,     counts,  {placement.rank_offsets, map.extent(1), placement.ranks},
+      cost, of_step, of_rank, nullptr};
+  buffer<problem_report, Context> const reports(context, layers + body.problems());
+  body.reports = reports.data() + layers;
+  launch(context, layers, validation_body{source, counts, {}, 0, {}, reports.data()});
+  launch(context, body.problems(), body);
+  collect(name, reports, layers);
+}
+
+}  // namespace detail
+
+/// @brief How long each rank would have worked in recorded steps.
+///
+/// latencies(t, l, r) = cost(r, tokens of rank r in step t), where the copies of an expert share
+/// its load in the step evenly. A rank without slots counts as idle.
+///
+/// @param loads `[steps, layers, experts]`, in the policy's memory; int32, uint32, int64, float,
+///   double or generated; each at least 0, the total of a step below 2^47
+/// @param placement of every layer
+/// @param cost callable as cost(rank, tokens) -> double where the policy runs: `latency_curves`,
+///   `latency_table::cost()`, `token_cost` or any other; at least 0
+/// @param[out] latencies `[steps, layers, ranks]` double, in units of the cost
+/// @throws invalid_input for shapes; for a placement that `validate` refuses; for values, naming
+///   layer, step and expert or rank, in which case the output is unspecified
+/// @complexity O(steps layers (experts + slots + ranks cost))
+/// @workspace 64 bytes per layer and 8 steps, those of `validate`, and 8 bytes per expert and 16
+///   per rank for each problem in flight
+/// @stream synchronises once
+/// @determinism the same bits under every policy: tokens are added as integers
+template <execution_policy P, load_tensor_view Loads, detail::latency_cost Cost,
+          output_of<double, 3> Out>
+void rank_latencies(P const& policy, Loads const& loads, placement_ref const& placement,
+                    Cost const& cost, Out&& latencies) {
+  constexpr char const* name = "rank_latencies";
+  auto const load = detail::normalize<3>(loads);
+  tensor_ref<double> const out = detail::normalize<3>(latencies);
+  detail::expect_extent(name, "latencies", load.extent(0), out.extent(0), "steps");
+  detail::expect_extent(name, "latencies", load.extent(1), out.extent(1), "layers");
+  detail::expect_extent(name, "latencies", placement.ranks, out.extent(2), "ranks");
+  detail::latencies(name, detail::resolve(policy), load, placement, cost, {}, out);
+}
+
+/// @brief How long recorded steps would have taken: as long as their last rank.
+///
+/// The longest latency of `rank_latencies`. Their sum over steps is GEM's score of a layer's
+/// placement.
+///
+/// @param loads, placement, cost as `rank_latencies`
+/// @param[out] latencies `[steps, layers]` double, in units of the cost
+/// @throws invalid_input as `rank_latencies`
+/// @complexity as `rank_latencies`
+/// @workspace as `rank_latencies`
+/// @stream synchronises once
+/// @determinism the same bits under every policy
+template <execution_policy P, load_tensor_view Loads, detail::latency_cost Cost,
+          output_of<double, 2> Out>
+void step_latencies(P const& policy, Loads const& loads, placement_ref const& placement,
+                    Cost const& cost, Out&& latencies) {
+  constexpr char const* name = "step_latencies";
+  auto const load = detail::normalize<3>(loads);
+  matrix_ref<double> const out = detail::normalize<2>(latencies);
+  detail::expect_extent(name, "latencies", load.extent(0), out.extent(0), "steps");
+  detail::expect_extent(name, "latencies", load.extent(1), out.extent(1), "layers");
+  detail::latencies(name, detail::resolve(policy), load, placement, cost, out, {});
+}
+
+}  // namespace plimsoll

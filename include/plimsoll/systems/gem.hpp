@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// GEM: place experts so that ranks of unequal speed finish each step together.
+/// Source: GEM (arXiv 2605.19945).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/load_tensor.hpp>
+#include <plimsoll/latency.hpp>
+#include <plimsoll/placement.hpp>
+#include <plimsoll/replication.hpp>
+#include <plimsoll/swap_search.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll::inline PLIMSOLL_ABI {
+
+/// What becomes of slots beyond one for every expert.
+enum class spare_slots : std::int32_t {
+  stay_free,     ///< the search may move experts into them
+  hold_replicas  ///< `replicate` fills them, by the loads of all steps together
+};
+
+/// What GEM is told besides the trace and the curves. Arrays lie in the policy's memory.
+struct gem_options {
+  /// As in `swap_search_options`.
+  index_t ranks = 0;
+  matrix_ref<std::int32_t const> rank_offsets = {};
+  vector_ref<std::uint8_t const> active = {};
+  index_t restarts = 30;
+  double noise = 0.2;
+  std::uint64_t seed = 0;
+  double min_gain = 0.001;
+  search_score score = search_score::total;
+  double quantile = 0.95;
+  /// The paper has one slot for every expert.
+  spare_slots spare = spare_slots::stay_free;
+};
+
+namespace detail {
+
+inline swap_search_options search_options_of(gem_options const& options,
+                                             matrix_ref<std::int32_t const> replica_count) {
+  return {.ranks = options.ranks,
+          .rank_offsets = options.rank_offsets,
+          .active = options.active,
+          .replica_count = replica_count,
+          .restarts = options.restarts,
+          .noise = options.noise,
+          .seed = options.seed,
+          .min_gain = options.min_gain,
+          .score = options.score,
+          .quantile = options.quantile};
+}
+
+template <class Context, class Loads>
+std::vector<certificate> gem(std::string_view name, Context const& context, Loads const& load,
+                             latency_lookup const& cost, gem_options const& options,
+                             matrix_ref<std::int32_t> placement, matrix_ref<std::int32_t> counts) {
+  index_t const layers = load.extent(1);
+  index_t const experts = load.extent(2);
+  index_t const slots = placement.extent(1);
+  swap_search_options const search = search_options_of(options, counts);
+  expect_extent(name, "physical_to_logical", layers, placement.extent(0), "layers");
+  expect_extent(name, "replica_count", layers, counts.extent(0), "layers");
+  expect_extent(name, "replica_count", experts, counts.extent(1), "experts");
+  expect_searchable(name, load.extent(0), layers, experts, slots, search);
+
+  bool const replicates = options.spare == spare_slots::hold_replicas;
+  buffer<problem_report, Context> const reports(context, replicates ? 2 * layers : layers);
+  if (replicates) {
+    buffer<double, Context> const memory(context, layers * experts);
+    matrix_ref<double> const sums(memory.data(), layers, experts);
+    launch(context, layers * tiles_of(experts), sum_steps_body<Loads, double>{load, sums});
+    replication_options how;
+    how.where.ranks = options.ranks;
+    how.where.rank_offsets = options.rank_offsets;
+    how.where.active = options.active;
+    enqueue_replicate(context, matrix_ref<double const>(sums), slots, how, counts, reports.data());
+  } else {
+    buffer<std::int32_t, Context> const ones(
+        context, std::vector<std::int32_t>(static_cast<std::size_t>(layers * experts), 1));
+    launch(context, layers, copy_rows_body<std::int32_t>{{ones.data(), layers, experts}, counts});
+  }
+  enqueue_swap_search(context, load, cost, search, placement, {},
+                      reports.data() + (replicates ? layers : 0));
+  auto const all = collect(name, reports, layers);
+  return {all.end() - layers, all.end()};
+}
+
+/// Later steps of generated loads.
+template <class F>
+struct later_steps {
+  generated<F, 3> loads;
+  index_t first;
+
+  PLIMSOLL_HD auto operator()(index_t t, index_t l, index_t e) const {
+    return loads(first + t, l, e);
+  }
+};
+
+template <class T>
+tensor_ref<T> steps_of(tensor_ref<T> loads, index_t first, index_t count) {
+  loads.data += first * loads.strides[0];
+  loads.extents[0] = count;
+  return loads;
+}
+template <class F>
+auto steps_of(generated<F, 3> const& loads, index_t first, index_t count) {
+  return generate(later_steps<F>{loads, first}, count, loads.extent(1), loads.extent(2));
+}
+
+}  // namespace detail
+
+/// @brief Plans every layer as GEM does: `swap_search` over a short trace, priced by every rank's
+/// own latency curve.
+///
+/// @param loads `[steps, layers, experts]`: the trace, in the policy's memory; 16 steps are enough
+///   in the paper, `trace_length_latencies` tells for others; as for `swap_search`
+/// @param curves in the policy's memory
+/// @param options ranks, and how long to search
+/// @param[out] physical_to_logical `[layers, slots]` int32, the expert in every slot, -1 in empty
+///   ones; slots may be more than experts, see `gem_options::spare`
+/// @param[out] replica_count `[layers, experts]` int32
+/// @return per layer, the certificate of `swap_search`, in units of the curves
+/// @throws invalid_input as `latency_table`, `replicate` and `swap_search`
+/// @complexity as `swap_search`
+/// @workspace as `latency_table` and `swap_search`; 8 bytes per expert of every layer
+/// @stream synchronises once for each array of the curves, and once
+/// @determinism the same bits under every policy and number of threads, for a seed
+template <execution_policy P, load_tensor_view Loads, output_of<std::int32_t, 2> Placement,
+          output_of<std::int32_t, 2> Counts>
+std::vector<certificate> gem(P const& policy, Loads const& loads, latency_curves const& curves,
+                             gem_options const& options, Placement&& physical_to_logical,
+                             Counts&& replica_count) {
+  auto const context = detail::resolve(policy);
+  detail::latency_pieces<std::remove_const_t<decltype(context)>> const pieces(
+      "gem", context, curves, options.ranks);
+  return detail::gem("gem", context, detail::normalize<3>(loads), pieces.lookup(), options,
+                     detail::normalize<2>(physical_to_logical),
+                     detail::normalize<2>(replica_count));
+}
+
+/// @brief How long unseen steps would take under plans made from traces of several lengths: where
+/// more steps no longer help, a trace is long enough.
+///
+/// For each length n, `gem` plans on the n steps before `planned_until`, and all steps from there
+/// on are replayed.
+///
+/// @param loads `[steps, layers, experts]`, as for `gem`
+/// @param curves, options as for `gem`
+/// @param slots of every layer
+/// @param planned_until steps that plans may know, 1 to steps - 1
+/// @param lengths of traces, each 1 to planned_until
+/// @param[out] latencies `[lengths, layers]` double: mean latency of an unseen step, in units of
+///   the curves
+/// @throws invalid_input as `gem`; for steps that are not there
+/// @complexity a `gem` and a replay of the unseen steps for each length
+/// @workspace as `gem`; 8 bytes per unseen step and layer
+/// @stream synchronises for each length
+/// @determinism the same bits under every policy
+template <execution_policy P, load_tensor_view Loads, output_of<double, 2> Out>
+void trace_length_latencies(P const& policy, Loads const& loads, latency_curves const& curves,
+                            gem_options const& options, index_t slots, index_t planned_until,
+                            std::vector<index_t> const& lengths, Out&& latencies) {
+  constexpr char const* name = "trace_length_latencies";
+  auto const load = detail::normalize<3>(loads);
+  matrix_ref<double> const out = detail::normalize<2>(latencies);
+  index_t const layers = load.extent(1);
+  index_t const experts = load.extent(2);
+  index_t const unseen = load.extent(0) - planned_until;
+  detail::expect_between(name, "planned_until", 1, load.extent(0) - 1, planned_until,
+                         "steps (one must be left)");
+  detail::expect_extent(name, "latencies", static_cast<index_t>(lengths.size()), out.extent(0),
+                        "lengths");
+  detail::expect_extent(name, "latencies", layers, out.extent(1), "layers");
+  auto const context = detail::resolve(policy);
+  using kept = std::remove_const_t<decltype(context)>;
+  detail::latency_pieces<kept> const pieces(name, context, curves, options.ranks);
+  detail::buffer<std::int32_t, kept> const map(context, layers * slots);
+  detail::buffer<std::int32_t, kept> const copies(context, layers * experts);
+  detail::buffer<double, kept> const steps(context, unseen * layers);
+  matrix_ref<std::int32_t> const placement(map.data(), layers, slots);
+  matrix_ref<std::int32_t> const counts(copies.data(), layers, experts);
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    detail::expect_between(name, "lengths", 1, planned_until, lengths[i], "steps");
+    detail::gem(name, context, detail::steps_of(load, planned_until - lengths[i], lengths[i]),
+                pieces.lookup(), options, placement, counts);
+    detail::latencies(name, context, detail::steps_of(load, planned_until, unseen),
+                      {.physical_to_logical = placement,
+                       .replica_count = counts,
+                       .ranks = options.ranks,
+                       .rank_offsets = options.rank_offsets},
+                      pieces.lookup(), {steps.data(), unseen, layers}, {});
+    detail::launch(
+        context, layers,
+        detail::mean_steps_body{{steps.data(), unseen, layers}, static_cast<index_t>(i), out});
+  }
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <doctest/doctest.h>
+#include <plimsoll/latency.hpp>
+#include <plimsoll/replication.hpp>
+#include <plimsoll/swap_search.hpp>
+#include <plimsoll/systems/gem.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "support/generators.hpp"
+#include "support/hash.hpp"
+#include "support/policies.hpp"
+#include "support/print.hpp"
+#include "support/refusal.hpp"
+#include "support/search_case.hpp"
+
+namespace plimsoll_test {
+
+using plimsoll::search_score;
+using plimsoll::spare_slots;
+
+/// A trace, where its experts may go, and curves. `counts` and `cost` of the search are not used.
+struct gem_case {
+  search_case search;
+  spare_slots spare = spare_slots::stay_free;
+  longs tokens = {};
+  reals latency = {};  ///< [ranks or 1, samples]
+  std::int64_t dense_until = 0;
+  reals speeds = {};
+
+  [[nodiscard]] plimsoll::gem_options options() const {
+    auto const& o = search.options;
+    return {.ranks = o.ranks,
+            .restarts = o.restarts,
+            .noise = o.noise,
+            .seed = o.seed,
+            .min_gain = o.min_gain,
+            .score = o.score,
+            .quantile = o.quantile,
+            .spare = spare};
+  }
+};
+
+struct gem_outcome {
+  ints map;
+  ints counts;
+  std::vector<plimsoll::certificate> certificates;
+};
+using gem_fn = gem_outcome (*)(gem_case const&);
+/// trace_length_latencies: until which step, and lengths.
+using lengths_fn = reals (*)(gem_case const&, index_t, std::vector<index_t> const&);
+
+/// Curves and options in the memory of a policy.
+template <class P>
+class gem_in {
+ public:
+  explicit gem_in(gem_case const& c)
+      : offsets_(c.search.offsets),
+        active_(c.search.active),
+        tokens_(c.tokens),
+        latency_(c.latency),
+        speeds_(c.speeds),
+        options_(c.options()) {
+    if (!c.search.offsets.empty()) {
+      options_.rank_offsets = offsets_.view2(c.search.layers, c.search.ranks() + 1);
+    }
+    if (!c.search.active.empty()) {
+      options_.active = active_.view1();
+    }
+    index_t const samples = std::ssize(c.tokens);
+    curves_ = {tokens_.view1(), latency_.view2(std::ssize(c.latency) / samples, samples),
+               c.dense_until};
+    if (!c.speeds.empty()) {
+      curves_.speeds = speeds_.view1();
+    }
+  }
+  [[nodiscard]] plimsoll::gem_options const& options() const { return options_; }
+  [[nodiscard]] plimsoll::latency_curves const& curves() const { return curves_; }
+
+ private:
+  array_in<std::int32_t, P> offsets_;
+  array_in<std::uint8_t, P> active_;
+  array_in<std::int64_t, P> tokens_;
+  array_in<double, P> latency_;
+  array_in<double, P> speeds_;
+  plimsoll::gem_options options_;
+  plimsoll::latency_curves curves_;
+};
+
+template <class P>
+gem_outcome gem_of(gem_case const& c) {
+  search_case const& s = c.search;
+  gem_in<P> const in(c);
+  array_in<float, P> const loads(std::vector<float>(s.loads.begin(), s.loads.end()));
+  array_in<std::int32_t, P> map(s.layers * s.slots, -7);
+  array_in<std::int32_t, P> counts(s.layers * s.experts, -7);
+  auto const certificates =
+      plimsoll::gem(make_policy<P>(), loads.view3(s.steps, s.layers, s.experts), in.curves(),
+                    in.options(), map.view2(s.layers, s.slots), counts.view2(s.layers, s.experts));
+  return {map.values(), counts.values(), certificates};
+}
+
+template <class P>
+reals length_latencies_of(gem_case const& c, index_t planned_until,
+                          std::vector<index_t> const& lengths) {
+  search_case const& s = c.search;
+  gem_in<P> const in(c);
+  array_in<float, P> const loads(std::vector<float>(s.loads.begin(), s.loads.end()));
+  array_in<double, P> out(std::ssize(lengths) * s.layers, -7.0);
+  plimsoll::trace_length_latencies(make_policy<P>(), loads.view3(s.steps, s.layers, s.experts),
+                                   in.curves(), in.options(), s.slots, planned_until, lengths,
+                                   out.view2(std::ssize(lengths), s.layers));
+  return out.values();
+}
+
+/// Any search, with samples that end within the loads of ranks or far beyond.
+inline gem_case random_gem(std::uint64_t seed) {
+  generator random(seed);
+  gem_case c{.search = random_search(seed, 5, 9)};
+  c.search.counts.clear();
+  c.search.options.max_swaps = INT32_MAX;
+  c.search.options.level_swaps = 0;
+  c.spare = seed % 2 == 0 ? spare_slots::stay_free : spare_slots::hold_replicas;
+  std::int64_t const samples = random.between(2, 7);
+  for (std::int64_t i = 0; i < samples; ++i) {
+    std::int64_t const before = i == 0 ? -1 : c.tokens.back();
+    c.tokens.push_back(before + random.between(1, 300));
+  }
+  c.dense_until = random.between(0, 2) == 0
+                      ? 0
+                      : c.tokens[static_cast<std::size_t>(random.between(0, samples - 1))];
+  index_t const rows = random.between(0, 1) == 0 ? 1 : c.search.ranks();
+  for (index_t r = 0; r < rows; ++r) {
+    double last = 0;
+    for (std::int64_t i = 0; i < samples; ++i) {
+      last += 10 * random.unit();
+      c.latency.push_back(last);
+    }
+  }
+  if (random.between(0, 1) == 0) {
+    for (index_t r = 0; r < c.search.ranks(); ++r) {
+      c.speeds.push_back(0.5 + random.unit());
+    }
+  }
+  return c;
+}
+
+/// The same, put together of other calls.
+inline gem_outcome composed(gem_case const& c) {
+  search_case s = c.search;
+  if (c.spare == spare_slots::hold_replicas) {
+    reals sums(static_cast<std::size_t>(s.layers * s.experts), 0.0);
+    for (std::size_t i = 0; i < s.loads.size(); ++i) {
+      sums[i % sums.size()] += s.loads[i];
+    }
+    gem_in<plimsoll::seq_policy> const in(c);
+    plimsoll::replication_options how;
+    how.where.ranks = s.ranks();
+    how.where.rank_offsets = in.options().rank_offsets;
+    how.where.active = in.options().active;
+    s.counts.assign(sums.size(), -7);
+    plimsoll::replicate(
+        plimsoll::seq, plimsoll::matrix_ref<double const>(sums.data(), s.layers, s.experts),
+        s.slots, how, plimsoll::matrix_ref<std::int32_t>(s.counts.data(), s.layers, s.experts));
+  }
+  gem_in<plimsoll::seq_policy> const in(c);
+  plimsoll::latency_table const table(plimsoll::seq, in.curves(), s.ranks());
+  std::vector<float> const loads(s.loads.begin(), s.loads.end());
+  search_outcome const got = search_of<plimsoll::seq_policy>(
+      s, plimsoll::tensor_ref<float const>(loads.data(), s.steps, s.layers, s.experts),
+      table.cost());
+  return {got.map, s.all_copies(), got.certificates};
+}
+
+inline void check_gem(gem_fn gem) {
+  int replicated = 0;
+  ints all;
+  for (std::uint64_t seed = 0; seed < cases_of(80); ++seed) {
+    CAPTURE(seed);
+    gem_case const c = random_gem(seed);
+    gem_outcome const got = gem(c);
+    gem_outcome const expected = composed(c);
+    CHECK(got.map == expected.map);
+    CHECK(got.counts == expected.counts);
+    REQUIRE(got.certificates.size() == expected.certificates.size());
+    for (std::size_t layer = 0; layer < got.certificates.size(); ++layer) {
+      CHECK(got.certificates[layer].value == expected.certificates[layer].value);
+      CHECK(got.certificates[layer].lower_bound == expected.certificates[layer].lower_bound);
+      CHECK(got.certificates[layer].work == expected.certificates[layer].work);
+      CHECK(got.certificates[layer].status == expected.certificates[layer].status);
+    }
+    replicated += *std::max_element(got.counts.begin(), got.counts.end()) > 1;
+    if (seed < 20) {
+      all.insert(all.end(), got.map.begin(), got.map.end());
+      all.insert(all.end(), got.counts.begin(), got.counts.end());
+    }
+  }
+  CHECK(replicated > static_cast<int>(cases_of(12)));
+  report_hash("gem.random", all);
+
+  gem_case none{.search = {.layers = 0, .experts = 3, .slots = 4}, .tokens = {0, 9}};
+  none.latency = {1, 2};
+  CHECK(gem(none).certificates.empty());
+  none.spare = spare_slots::hold_replicas;
+  CHECK(gem(none).certificates.empty());
+}
+
+TEST_CASE_TEMPLATE("gem: a search under curves, of replicas where slots are spare", P,
+                   PLIMSOLL_POLICIES) {
+  if (backend_available<P>()) {
+    check_gem(gem_of<P>);
+  }
+}
+
+/// Steps of experts of which some are used in bursts.
+inline gem_case bursty_gem() {
+  gem_case c{.search = {.steps = 24, .layers = 2, .experts = 12, .slots = 14}};
+  c.search.options.ranks = 4;
+  c.search.options.restarts = 3;
+  generator random(12);
+  for (index_t i = 0; i < c.search.steps * 2 * 12; ++i) {
+    double const u = random.unit();
+    c.search.loads.push_back(std::floor(20 / (0.05 + u * u)));
+  }
+  c.tokens = {64, 128, 192, 256, 512, 1024};
+  c.latency = {23, 26, 29, 32, 44, 68};
+  c.dense_until = 256;
+  c.speeds = {1, 1, 1 / 1.12, 1};
+  return c;
+}
+
+/// What `trace_length_latencies` is documented to be.
+inline reals length_latencies_by_hand(gem_case const& c, index_t planned_until,
+                                      std::vector<index_t> const& lengths) {
+  search_case const& s = c.search;
+  index_t const width = s.layers * s.experts;
+  reals result;
+  for (index_t const length : lengths) {
+    gem_case known = c;
+    known.search.steps = length;
+    known.search.loads.assign(s.loads.begin() + (planned_until - length) * width,
+                              s.loads.begin() + planned_until * width);
+    gem_outcome const plan = composed(known);
+    index_t const unseen = s.steps - planned_until;
+    reals steps(static_cast<std::size_t>(unseen * s.layers));
+    gem_in<plimsoll::seq_policy> const in(c);
+    plimsoll::step_latencies(
+        plimsoll::seq,
+        plimsoll::tensor_ref<double const>(s.loads.data() + planned_until * width, unseen, s.layers,
+                                           s.experts),
+        {.physical_to_logical = {plan.map.data(), s.layers, s.slots},
+         .replica_count = {plan.counts.data(), s.layers, s.experts},
+         .ranks = s.ranks(),
+         .rank_offsets = in.options().rank_offsets},
+        in.curves(), plimsoll::matrix_ref<double>(steps.data(), unseen, s.layers));
+    for (index_t layer = 0; layer < s.layers; ++layer) {
+      double sum = 0;
+      for (index_t t = 0; t < unseen; ++t) {
+        sum += steps[static_cast<std::size_t>(t * s.layers + layer)];
+      }
+      result.push_back(sum / static_cast<double>(unseen));
+    }
+  }
+  return result;
+}
+
+inline void check_lengths(lengths_fn latencies) {
+  gem_case c = bursty_gem();
+  auto const check = [&](index_t planned_until, std::vector<index_t> const& lengths) {
+    reals const got = latencies(c, planned_until, lengths);
+    reals const expected = length_latencies_by_hand(c, planned_until, lengths);
+    REQUIRE(got.size() == expected.size());
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      CAPTURE(i);
+      CHECK(got[i] == doctest::Approx(expected[i]).epsilon(1e-12));
+    }
+    return got;
+  };
+  reals const first = check(16, {1, 2, 4, 8, 16});
+  reals const other = check(23, {23, 1, 1});
+  c.spare = spare_slots::hold_replicas;
+  c.search.offsets = {0, 2, 6, 10, 14, 0, 4, 8, 11, 13};
+  c.search.active = {1, 1, 1, 1};
+  c.search.options.score = search_score::quantile;
+  reals const copies = check(10, {10, 3});
+  CHECK(check(10, {}).empty());
+  report_hash("gem.lengths", first, other, copies);
+}
+
+TEST_CASE_TEMPLATE("gem: unseen steps after traces of several lengths", P, PLIMSOLL_POLICIES) {
+  if (backend_available<P>()) {
+    check_lengths(length_latencies_of<P>);
+  }
+}
+
+inline void check_gem_refusals(gem_fn gem, lengths_fn latencies) {
+  auto const plan = [&](auto change, std::string const& expected) {
+    gem_case c = bursty_gem();
+    change(c);
+    check_message(refusal_of([&] { gem(c); }), expected);
+  };
+  plan([](gem_case&) {}, "no error");
+  plan([](gem_case& c) { c.latency[3] = 28; },
+       "gem: curves.latency: expected numbers from 0 that do not fall from sample to sample, got "
+       "28, rank 0, sample 3");
+  plan([](gem_case& c) { c.tokens[1] = 64; },
+       "gem: curves.tokens: expected rising numbers of tokens, from 0 to below 2^47, got 64, "
+       "sample 1");
+  plan([](gem_case& c) { c.speeds[2] = 0; },
+       "gem: curves.speeds: expected values from 2^-64 to 2^64, got 0, rank 2");
+  plan([](gem_case& c) { c.speeds.pop_back(); }, "gem: curves.speeds: expected 4 ranks, got 3");
+  plan([](gem_case& c) { c.search.options.ranks = 0; },
+       "gem: ranks: expected 1 to 32767 ranks, got 0");
+  plan([](gem_case& c) { c.search.loads[12 * 2 * 3 + 12 + 4] = -1; },
+       "gem: loads: expected values from 0 to below 2^47, got -1 in layer 1, expert 4, step 3");
+  plan(
+      [](gem_case& c) {
+        c.search.loads[5] = -1;
+        c.spare = spare_slots::hold_replicas;
+      },
+      "gem: loads: expected values from 0 to below 2^47, got -1 in layer 0, expert 5, step 0");
+  plan(
+      [](gem_case& c) {
+        c.search.active = {0, 0, 0, 0};
+      },
+      "gem: options.active: expected at least 1 living rank, got 0");
+
+  auto const judge = [&](auto change, std::string const& expected, index_t planned_until = 20,
+                         std::vector<index_t> const& lengths = {4, 8}) {
+    gem_case c = bursty_gem();
+    change(c);
+    check_message(refusal_of([&] { latencies(c, planned_until, lengths); }),
+                  expected == "no error" ? expected : "trace_length_latencies: " + expected);
+  };
+  auto const nothing = [](gem_case&) {};
+  judge(nothing, "no error");
+  judge(nothing, "planned_until: expected 1 to 23 steps (one must be left), got 24", 24);
+  judge(nothing, "planned_until: expected 1 to 23 steps (one must be left), got 0", 0);
+  judge(nothing, "lengths: expected 1 to 20 steps, got 21", 20, {1, 21});
+  judge(nothing, "lengths: expected 1 to 20 steps, got 0", 20, {0});
+  judge([](gem_case& c) { c.search.loads[12 * 2 * 15 + 3] = -1; },
+        "loads: expected values from 0 to below 2^47, got -1 in layer 0, expert 3, step 3", 20,
+        {8});
+  judge([](gem_case& c) { c.search.loads[12 * 2 * 23 + 3] = -1; },
+        "loads: expected values from 0 to below 2^47, got -1 in layer 0, expert 3, step 3");
+  judge([](gem_case& c) { c.search.slots = 11; },
+        "physical_to_logical: expected 12 to 65535 slots (at least one per expert), got 11");
+  judge([](gem_case& c) { c.latency[3] = 28; },
+        "curves.latency: expected numbers from 0 that do not fall from sample to sample, got 28, "
+        "rank 0, sample 3");
+}
+
+TEST_CASE_TEMPLATE("gem: bad input is named", P, PLIMSOLL_POLICIES) {
+  if (backend_available<P>()) {
+    check_gem_refusals(gem_of<P>, length_latencies_of<P>);
+  }
+}
+
+}  // namespace plimsoll_test

@@ -1,0 +1,574 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <doctest/doctest.h>
+#include <plimsoll/latency.hpp>
+#include <plimsoll/placement_maps.hpp>
+#include <plimsoll/swap_search.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/generators.hpp"
+#include "support/hash.hpp"
+#include "support/policies.hpp"
+#include "support/print.hpp"
+#include "support/refusal.hpp"
+#include "support/search_case.hpp"
+
+namespace plimsoll_test {
+
+using plimsoll::certificate_status;
+using plimsoll::search_score;
+
+/// Scores of the layers of a plan by `step_latencies`, which counts ranks without slots as idle.
+inline reals replayed_scores(search_case const& c, ints const& map) {
+  search_options_in<plimsoll::seq_policy> const options(c);
+  ints const counts = c.all_copies();
+  plimsoll::placement_ref const placement{
+      plimsoll::matrix_ref<std::int32_t const>(map.data(), c.layers, c.slots),
+      plimsoll::matrix_ref<std::int32_t const>(counts.data(), c.layers, c.experts), c.ranks(),
+      (*options).rank_offsets};
+  plimsoll::validate(plimsoll::seq, placement, {.active = (*options).active});
+  reals latencies(static_cast<std::size_t>(c.steps * c.layers));
+  plimsoll::step_latencies(
+      plimsoll::seq,
+      plimsoll::tensor_ref<double const>(c.loads.data(), c.steps, c.layers, c.experts), placement,
+      c.cost, plimsoll::matrix_ref<double>(latencies.data(), c.steps, c.layers));
+  reals scores;
+  for (index_t layer = 0; layer < c.layers; ++layer) {
+    reals of_layer;
+    for (index_t t = 0; t < c.steps; ++t) {
+      of_layer.push_back(latencies[static_cast<std::size_t>(t * c.layers + layer)]);
+    }
+    std::sort(of_layer.begin(), of_layer.end());
+    double const rank = std::ceil(c.options.quantile * static_cast<double>(c.steps));
+    scores.push_back(c.options.score == search_score::quantile
+                         ? of_layer[static_cast<std::size_t>(rank) - 1]
+                         : std::accumulate(of_layer.begin(), of_layer.end(), 0.0));
+  }
+  return scores;
+}
+
+/// What holds of every result.
+inline void check_searched(search_case const& c, search_outcome const& got) {
+  REQUIRE(std::ssize(got.certificates) == c.layers);
+  reals const expected = replayed_scores(c, got.map);
+  for (index_t layer = 0; layer < c.layers; ++layer) {
+    CAPTURE(layer);
+    plimsoll::certificate const& result = got.certificates[static_cast<std::size_t>(layer)];
+    bool counts_all = true;
+    for (index_t r = 0; r < c.ranks(); ++r) {
+      counts_all = counts_all && (c.room(layer, r) > 0 || c.cost(r, 0) == 0);
+    }
+    double const replayed = expected[static_cast<std::size_t>(layer)];
+    CHECK((!counts_all || std::fabs(result.value - replayed) <= 1e-12 * replayed));
+    CHECK(result.lower_bound <= result.value);
+    CHECK(result.status == (result.lower_bound == result.value ? certificate_status::optimal
+                                                               : certificate_status::feasible));
+    auto const scores = got.scores.begin() + layer * c.options.restarts;
+    CHECK(*std::min_element(scores, scores + c.options.restarts) == result.value);
+  }
+}
+
+/// Shapes of every kind, and what a search by definition makes of them.
+struct known_search {
+  search_case c;
+  std::vector<slow_search::outcome> expected;  ///< of every layer
+
+  explicit known_search(search_case const& of) : c(of) {
+    for (index_t layer = 0; layer < c.layers; ++layer) {
+      expected.push_back(slow_search(c, layer).search());
+    }
+  }
+  void check(search_outcome const& got) const {
+    check_searched(c, got);
+    ints map;
+    reals scores;
+    for (index_t layer = 0; layer < c.layers; ++layer) {
+      auto const& of_layer = expected[static_cast<std::size_t>(layer)];
+      CHECK(got.certificates[static_cast<std::size_t>(layer)].work == of_layer.work);
+      map.insert(map.end(), of_layer.map.begin(), of_layer.map.end());
+      for (std::int64_t const score : of_layer.scores) {
+        scores.push_back(static_cast<double>(score) * c.cost.unit);
+      }
+    }
+    CHECK(got.map == map);
+    CHECK(got.scores == scores);
+  }
+};
+
+inline std::vector<known_search> const& known_searches() {
+  static std::vector<known_search> const all = [] {
+    std::vector<known_search> made;
+    for (std::uint64_t seed = 0; seed < cases_of(240); ++seed) {
+      made.emplace_back(random_search(seed, 5, 9));
+    }
+    search_case c = random_search(3, 3, 6);
+    c.steps = 70;  // more than a block has threads of one warp
+    c.loads = reals(static_cast<std::size_t>(c.steps * c.layers * c.experts));
+    generator random(9);
+    for (double& load : c.loads) {
+      load = static_cast<double>(random.between(0, 90));
+    }
+    made.emplace_back(c);
+    return made;
+  }();
+  return all;
+}
+
+inline void check_definition(search_fn search) {
+  ints maps;
+  for (std::size_t i = 0; i < known_searches().size(); ++i) {
+    CAPTURE(i);
+    search_outcome const got = search(known_searches()[i].c);
+    known_searches()[i].check(got);
+    if (i < 60) {
+      maps.insert(maps.end(), got.map.begin(), got.map.end());
+    }
+  }
+  report_hash("swap_search.random", maps);
+}
+
+TEST_CASE_TEMPLATE("swap_search: equals a search of every swap", P, PLIMSOLL_POLICIES) {
+  if (backend_available<P>()) {
+    check_definition(searched<P>);
+  }
+}
+
+inline void check_bounds(search_fn search) {
+  double excess = 0;
+  double sum_of_bounds = 0;
+  double sum_of_optima = 0;
+  int found = 0;
+  int tight = 0;
+  int layers = 0;
+  for (std::uint64_t seed = 1000; seed < 1000 + cases_of(160); ++seed) {
+    CAPTURE(seed);
+    search_case c = random_search(seed, 3, 4);
+    c.options.restarts = 4;
+    c.options.max_swaps = 1000;
+    index_t copies = 0;
+    for (std::int32_t const count : c.all_copies()) {
+      copies += count;
+    }
+    if (copies > 7 * c.layers) {
+      c.counts.clear();
+    }
+    search_outcome const got = search(c);
+    check_searched(c, got);
+    for (index_t layer = 0; layer < c.layers; ++layer) {
+      slow_search slow(c, layer);
+      auto const optimum = static_cast<double>(slow.optimum());
+      plimsoll::certificate const& result = got.certificates[static_cast<std::size_t>(layer)];
+      CHECK(result.value >= optimum);
+      CHECK(result.lower_bound <= optimum);
+      // The time is known to one part in 2^13, the tokens of each rank to one in 2^16.
+      CHECK(result.lower_bound <= static_cast<double>(slow.bound(1)));
+      CHECK(result.lower_bound >= static_cast<double>(slow.bound(1 - 0x1p-16 * 3)) * (1 - 0x1p-13));
+      excess = std::max(excess, optimum > 0 ? result.value / optimum : 1);
+      sum_of_bounds += result.lower_bound;
+      sum_of_optima += optimum;
+      found += result.value == optimum;
+      tight += result.lower_bound == optimum;
+      ++layers;
+    }
+  }
+  MESSAGE("optimal in " << found << " of " << layers << " layers, worst " << excess
+                        << " x; bound is tight in " << tight << ", mean "
+                        << sum_of_bounds / sum_of_optima);
+  CHECK(found * 10 > layers * 8);
+  CHECK(tight * 10 > layers);
+  CHECK(sum_of_bounds > 0.7 * sum_of_optima);
+}
+
+TEST_CASE_TEMPLATE("swap_search: between the bound and the optimum of small shapes", P,
+                   PLIMSOLL_POLICIES) {
+  if (backend_available<P>()) {
+    check_bounds(searched<P>);
+  }
+}
+
+/// Skewed whole loads of several layers, with room to search.
+inline search_case wide_search(std::uint64_t seed) {
+  generator random(seed);
+  search_case c{.steps = 6, .layers = 3, .experts = 20, .slots = 24};
+  c.options.ranks = 5;
+  c.options.restarts = 6;
+  for (index_t i = 0; i < c.steps * c.layers * c.experts; ++i) {
+    double const u = random.unit();
+    c.loads.push_back(std::floor(20 / (0.05 + u * u)));
+  }
+  c.cost.tile = 8;
+  for (index_t r = 0; r < stairs::kinds; ++r) {
+    c.cost.of_tile[r] = static_cast<double>(20 + r);
+    c.cost.of_token[r] = static_cast<double>(r % 2);
+  }
+  return c;
+}
+
+inline void check_restarts(search_fn search) {
+  search_case const c = wide_search(1);
+  search_outcome const all = search(c);
+  check_searched(c, all);
+  CHECK(search(c) == all);
+  report_hash("swap_search.restarts", all.map, all.scores);
+  auto const with = [&](auto change) {
+    search_case other = c;
+    change(other);
+    search_outcome got = search(other);
+    check_searched(other, got);
+    return got;
+  };
+
+  // Restarts neither know how many there are nor of each other.
+  search_outcome const one = with([](search_case& o) { o.options.restarts = 1; });
+  search_outcome const none = with([](search_case& o) { o.options.max_swaps = 0; });
+  for (index_t layer = 0; layer < c.layers; ++layer) {
+    auto const first = static_cast<std::size_t>(layer * c.options.restarts);
+    CHECK(one.scores[static_cast<std::size_t>(layer)] == all.scores[first]);
+    CHECK(all.certificates[static_cast<std::size_t>(layer)].work > 0);
+    CHECK(none.certificates[static_cast<std::size_t>(layer)].work == 0);
+    for (std::size_t i = first; i < first + static_cast<std::size_t>(c.options.restarts); ++i) {
+      CHECK(all.scores[i] <= none.scores[i]);  // never worse than the start
+    }
+  }
+  CHECK(all.scores != none.scores);
+
+  // The seed moves all starts but the first; without noise there is only that one.
+  search_outcome const seeded = with([](search_case& o) { o.options.seed = 77; });
+  search_outcome const quiet = with([](search_case& o) { o.options.noise = 0; });
+  int moved = 0;
+  for (std::size_t i = 0; i < all.scores.size(); ++i) {
+    bool const is_first = i % 6 == 0;
+    moved += seeded.scores[i] != all.scores[i];
+    CHECK((!is_first || seeded.scores[i] == all.scores[i]));
+    CHECK(quiet.scores[i] == all.scores[i / 6 * 6]);
+  }
+  CHECK(moved > 5);
+  bool differ = false;
+  for (std::size_t i = 1; i < 6; ++i) {
+    differ = differ || all.scores[i] != all.scores[0];
+  }
+  CHECK(differ);
+
+  // The first start does not know its layer.
+  search_outcome const turned = with([](search_case& o) {
+    o.options.restarts = 1;
+    index_t const width = o.layers * o.experts;
+    for (index_t t = 0; t < o.steps; ++t) {
+      auto const row = o.loads.begin() + t * width;
+      std::rotate(row, row + o.experts, row + width);
+    }
+  });
+  ints expected = one.map;
+  std::rotate(expected.begin(), expected.begin() + c.slots, expected.end());
+  CHECK(turned.map == expected);
+  CHECK(turned.certificates[0].value == one.certificates[1].value);
+  CHECK(turned.certificates[2].lower_bound == one.certificates[0].lower_bound);
+  CHECK(turned.certificates[1].work == one.certificates[2].work);
+}
+
+TEST_CASE_TEMPLATE("swap_search: restarts and seeds", P, PLIMSOLL_POLICIES) {
+  if (backend_available<P>()) {
+    check_restarts(searched<P>);
+  }
+}
+
+inline void check_when_it_stops(search_fn search) {
+  int gained = 0;   // by going on below 5 %
+  int way_out = 0;  // by swaps that keep the score
+  int of_tail = 0;  // by looking at the tail alone
+  for (std::uint64_t seed = 66; seed < 66 + cases_of(20); ++seed) {
+    CAPTURE(seed);
+    search_case c = wide_search(seed);
+    c.layers = 1;
+    if (seed % 2 == 0) {  // the largest load of a rank, which several may have
+      c.steps = 1;
+      c.experts = c.slots = 15;
+      c.cost = {.tile = 1};
+      for (double& load : c.loads) {
+        load = 20 + std::fmod(load, 30);
+      }
+    }
+    c.options.restarts = 1;
+    c.options.min_gain = 0;
+    search_outcome const full = search(c);
+    double last = std::numeric_limits<double>::infinity();
+    for (std::int64_t most = 0; most <= full.certificates[0].work + 1; ++most) {
+      c.options.max_swaps = most;
+      search_outcome const got = search(c);
+      CHECK(got.certificates[0].work == std::min(most, full.certificates[0].work));
+      CHECK((got.certificates[0].value < last || most > full.certificates[0].work));
+      last = got.certificates[0].value;
+    }
+    CHECK(last == full.certificates[0].value);
+    c.options.max_swaps = 1000;
+
+    c.options.min_gain = 0.05;
+    search_outcome const early = search(c);
+    CHECK(early.certificates[0].value >= last);
+    CHECK(early.certificates[0].work <= full.certificates[0].work);
+    gained += early.certificates[0].value > last;
+
+    c.options.min_gain = 1e-9;  // which swaps that keep the score need not reach
+    c.options.level_swaps = 8;
+    search_outcome const level = search(c);
+    check_searched(c, level);
+    CHECK(level.certificates[0].value <= last);
+    CHECK(level.certificates[0].work >= full.certificates[0].work);
+    way_out += level.certificates[0].value < last;
+
+    c.options.level_swaps = 0;
+    c.options.score = search_score::quantile;
+    c.options.quantile = 0.8;  // of six steps, the second longest
+    search_outcome const tail = search(c);
+    check_searched(c, tail);
+    search_case judge = c;
+    of_tail += tail.certificates[0].value < replayed_scores(judge, full.map)[0];
+  }
+  CHECK(gained > static_cast<int>(cases_of(4)));
+  CHECK(way_out > 0);
+  CHECK(of_tail > static_cast<int>(cases_of(4)));
+}
+
+TEST_CASE_TEMPLATE("swap_search: when it stops", P, PLIMSOLL_POLICIES) {
+  if (backend_available<P>()) {
+    check_when_it_stops(searched<P>);
+  }
+}
+
+inline void check_units(search_fn search) {
+  for (std::uint64_t seed = 100; seed < 100 + cases_of(24); ++seed) {
+    CAPTURE(seed);
+    search_case const c = random_search(seed, 5, 9);
+    search_outcome const expected = search(c);
+    auto const check_same = [&](search_case const& other, double unit) {
+      search_outcome const got = search(other);
+      CHECK(got.map == expected.map);
+      for (std::size_t i = 0; i < expected.scores.size(); ++i) {
+        CHECK(got.scores[i] == expected.scores[i] * unit);
+      }
+      for (std::size_t i = 0; i < expected.certificates.size(); ++i) {
+        CHECK(got.certificates[i].value == expected.certificates[i].value * unit);
+        CHECK(got.certificates[i].work == expected.certificates[i].work);
+        CHECK(got.certificates[i].lower_bound <= got.certificates[i].value);
+      }
+    };
+    // Tokens by the million, and eighths of them, stand in no table.
+    for (double const tokens_per_load : {0x1p-20, 8.0}) {
+      search_case other = c;
+      other.cost.tokens_per_load = tokens_per_load;
+      for (double& load : other.loads) {
+        load /= tokens_per_load;
+      }
+      check_same(other, 1);
+    }
+    for (double const unit : {0x1p-300, 0x1p-40, 0x1p40, 0x1p300}) {
+      search_case other = c;
+      other.cost.unit = unit;
+      check_same(other, unit);
+    }
+    for (double const unit : {1e-12, 1e12}) {
+      search_case other = c;
+      other.cost.unit = unit;
+      check_searched(other, search(other));
+    }
+  }
+  // Ranks that share no unit: what the slow one does counts, as exactly as 2^-50 of it.
+  search_case c{.steps = 2, .experts = 4, .slots = 4, .loads = {5, 6, 7, 8, 1, 2, 3, 4}};
+  c.options.ranks = 2;
+  c.options.min_gain = 0;
+  c.cost = {.tile = 1, .of_tile = {1e-12, 1e12}};
+  search_outcome const got = search(c);
+  CHECK(got.certificates[0].value == doctest::Approx(14e12).epsilon(1e-12));
+  CHECK(got.map == ints{3, 2, 1, 0});
+}
+
+TEST_CASE_TEMPLATE("swap_search: any number of tokens, any unit of time", P, PLIMSOLL_POLICIES) {
+  if (backend_available<P>()) {
+    check_units(searched<P>);
+  }
+}
+
+inline void check_search_edges(search_fn search) {
+  auto const one = [&](search_case const& c) {
+    search_outcome const got = search(c);
+    check_searched(c, got);
+    return got;
+  };
+  {
+    search_outcome const got = search({.layers = 0, .experts = 3, .slots = 3});
+    CHECK(got.certificates.empty());
+  }
+  {  // The fast rank takes it.
+    search_case c{.steps = 2, .slots = 2, .loads = {32, 64}};
+    c.options.ranks = 2;
+    c.cost.of_tile[0] = 3;
+    search_outcome const got = one(c);
+    CHECK(got.map == ints{-1, 0});
+    CHECK(got.certificates[0].value == 6);
+    CHECK(got.certificates[0].status == certificate_status::optimal);
+    CHECK(got.certificates[0].work == 0);
+  }
+  {
+    search_case c{.steps = 2, .experts = 3, .slots = 4, .loads = {16, 32, 16, 0, 0, 16}};
+    search_outcome const got = one(c);
+    CHECK(got.map == ints{1, 2, 0, -1});
+    CHECK(got.certificates[0].value == 5);
+  }
+  {  // Nothing to do, which takes its time.
+    search_case c{.steps = 3, .layers = 2, .experts = 3, .slots = 5, .loads = reals(18, 0.0)};
+    c.options.ranks = 2;
+    search_outcome const idle = one(c);
+    CHECK(idle.certificates[1].value == 0);
+    CHECK(idle.certificates[1].lower_bound == 0);
+    CHECK(idle.certificates[1].status == certificate_status::optimal);
+    CHECK(idle.map == ints{0, 1, 2, -1, -1, 0, 1, 2, -1, -1});
+    c.cost.idle[1] = 7;
+    search_outcome const busy = one(c);
+    CHECK(busy.certificates[0].value == 21);
+    CHECK(busy.certificates[0].status == certificate_status::optimal);
+    // A dead rank is not even idle.
+    c.active = {1, 0};
+    c.slots = 6;
+    search_outcome const dead = search(c);
+    CHECK(dead.certificates[0].value == 0);
+    CHECK(dead.map == ints{0, 1, 2, -1, -1, -1, 0, 1, 2, -1, -1, -1});
+  }
+  {  // Copies share the load, apart where there is room; a slot of no rank stays empty.
+    search_case c{.experts = 2, .slots = 6, .loads = {96, 16}};
+    c.options.ranks = 2;
+    c.counts = {3, 1};
+    c.offsets = {0, 4, 5};
+    search_outcome const got = one(c);
+    CHECK(std::count(got.map.begin(), got.map.end(), 0) == 3);
+    CHECK(got.map[4] == 0);
+    CHECK(got.map[5] == -1);
+    CHECK(got.certificates[0].value == 5);
+  }
+  {  // 4 + 3 + 2 against 4 + 3; one swap makes it 4 + 4 against 3 + 3 + 2.
+    search_case c{.experts = 5, .slots = 6, .loads = {64, 64, 48, 48, 32}};
+    c.options.ranks = 2;
+    c.options.restarts = 1;
+    search_outcome const got = one(c);
+    CHECK(got.map == ints{3, 2, 4, 1, 0, -1});
+    CHECK(got.certificates[0].value == 8);
+    CHECK(got.certificates[0].work == 1);
+  }
+  {  // More steps and ranks than shared memory holds.
+    generator random(5);
+    search_case c{.steps = 80, .layers = 2, .experts = 130, .slots = 140};
+    c.options.ranks = 48;
+    c.options.restarts = 2;
+    c.cost = wide_search(0).cost;
+    for (index_t i = 0; i < c.steps * c.layers * c.experts; ++i) {
+      double const u = random.unit();
+      c.loads.push_back(std::floor(20 / (0.05 + u * u)));
+    }
+    search_outcome const got = one(c);
+    CHECK(got.certificates[0].work > 0);
+    report_hash("swap_search.large", got.map, got.scores);
+  }
+}
+
+TEST_CASE_TEMPLATE("swap_search: edges", P, PLIMSOLL_POLICIES) {
+  if (backend_available<P>()) {
+    check_search_edges(searched<P>);
+  }
+}
+
+inline void check_bad_values(search_fn search) {
+  // Nothing is to be done in step 0, nor in layer 0.
+  search_case plain{.steps = 2, .layers = 2, .experts = 3, .slots = 4, .loads = reals(12, 0.0)};
+  plain.options.ranks = 2;
+  std::fill(plain.loads.begin() + 9, plain.loads.end(), 16.0);
+  auto const check = [&](auto change, std::string const& expected) {
+    search_case c = plain;
+    change(c);
+    check_message(refusal_of([&] { search(c); }), expected);
+  };
+  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  check([](search_case&) {}, "no error");
+
+  std::string const load = "swap_search: loads: expected values from 0 to below 2^47, got ";
+  check([](search_case& c) { c.loads[10] = -1; }, load + "-1 in layer 1, expert 1, step 1");
+  check([](search_case& c) { c.loads[2] = -3; }, load + "-3 in layer 0, expert 2, step 0");
+  check([](search_case& c) { c.loads[6] = nan; }, load + "NaN in layer 0, expert 0, step 1");
+  check([](search_case& c) { c.loads[5] = 0x1p47; },
+        load + "140737488355328 in layer 1, expert 2, step 0");
+  check(
+      [](search_case& c) { c.loads[3] = c.loads[10] = 0x1p46; },
+      "swap_search: loads: expected a total below 2^47 per layer, got 140737488355360 in layer 1");
+
+  std::string const cost =
+      "swap_search: cost: expected numbers from 0 to below 2^960 that do not fall as tokens rise, "
+      "got ";
+  check([](search_case& c) { c.cost.of_tile[1] = -2; }, cost + "-6 in layer 1, rank 1, step 1");
+  check(
+      [](search_case& c) {
+        c.cost.idle[0] = 5;
+        c.cost.of_token[0] = -0.0625;
+      },
+      // 5 + 3 tiles - 3 tokens' worth of them is no less.
+      "no error");
+  check(
+      [](search_case& c) {
+        c.cost.idle[0] = 50;
+        c.cost.of_token[0] = -0.5;
+      },
+      cost + "29 in layer 1, rank 0, step 1");
+  check([](search_case& c) { c.cost.idle[1] = -1; }, cost + "-1 in layer 0, rank 1, step 0");
+  check([](search_case& c) { c.cost.idle[0] = nan; }, cost + "NaN in layer 0, rank 0, step 0");
+  check([](search_case& c) { c.cost.unit = nan; }, cost + "NaN in layer 0, rank 0, step 0");
+  check([](search_case& c) { c.cost.idle[0] = infinity; }, cost + "inf in layer 0, rank 0, step 0");
+  check([](search_case& c) { c.cost.of_tile[0] = 0x1p960; },
+        cost + std::to_string(3 * 0x1p960) + " in layer 1, rank 0, step 1");
+  // Dead ranks are not asked.
+  check(
+      [](search_case& c) {
+        c.cost.idle[1] = nan;
+        c.active = {1, 0};
+        c.slots = 6;
+      },
+      "no error");
+
+  std::string const copies =
+      "swap_search: replica_count: expected 1 to 32767 copies of every expert, got ";
+  check([](search_case& c) { c.counts = {1, 1, 1, 1, 0, 1}; }, copies + "0 in layer 1, expert 1");
+  check([](search_case& c) { c.counts = {1, 1, -4, 1, 1, 1}; }, copies + "-4 in layer 0, expert 2");
+  check([](search_case& c) { c.counts = {1, 1, 1, 32768, 1, 1}; },
+        copies + "32768 in layer 1, expert 0");
+  std::string const total =
+      "swap_search: replica_count: expected a total of at most the slots, got ";
+  check([](search_case& c) { c.counts = {1, 1, 2, 1, 3, 1}; }, total + "5 in layer 1");
+  check([](search_case& c) { c.active = {1, 0}; }, total + "3 in layer 0");
+  check([](search_case& c) { c.offsets = {0, 2, 4, 1, 2, 2}; },
+        "swap_search: rank_offsets: expected offsets that rise from 0 to at most the number of "
+        "slots, got 2 in layer 1, rank 0");
+  check([](search_case& c) { c.offsets = {0, 2, 5, 0, 2, 4}; },
+        "swap_search: rank_offsets: expected offsets that rise from 0 to at most the number of "
+        "slots, got 5 in layer 0, rank 1");
+  check([](search_case& c) { c.offsets = {0, 2, 3, 0, 1, 2}; }, total + "3 in layer 1");
+  check(
+      [](search_case& c) {
+        c.active = {0, 0};
+      },
+      "swap_search: options.active: expected at least 1 living rank, got 0");
+}
+
+TEST_CASE_TEMPLATE("swap_search: bad values are named", P, PLIMSOLL_POLICIES) {
+  if (backend_available<P>()) {
+    check_bad_values(searched<P>);
+  }
+}
+
+}  // namespace plimsoll_test
