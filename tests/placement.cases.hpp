@@ -137,8 +137,8 @@ TEST_CASE_TEMPLATE("placement: the bound holds against every assignment", P, PLI
     auto const loads = skewed_loads(1, experts, 300 + seed);
     std::int64_t best = std::numeric_limits<std::int64_t>::max();
     for (int code = 0; code < 2187; ++code) {
-      std::array<std::int64_t, ranks> carried{};
-      std::array<int, ranks> used{};
+      std::array<std::int64_t, 3> carried{};
+      std::array<int, 3> used{};
       for (std::size_t e = 0, rest = static_cast<std::size_t>(code); e < experts; ++e, rest /= 3) {
         carried[rest % 3] += loads[e];
         ++used[rest % 3];

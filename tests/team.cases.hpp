@@ -56,7 +56,7 @@ void check_launch(index_t n, index_t problems, std::size_t more_scratch) {
   plimsoll::detail::launch(plimsoll::detail::resolve(policy), problems, body);
   check_equal({totals.values(), sums.values(), mapped.values(), scanned.values(),
                scanned_in_place.values(), sorted.values(), sorted_wide.values(), tops.values()},
-              oracle(in));
+              expected_results(in));
 }
 
 template <class P, class DeviceTeam>

@@ -31,7 +31,7 @@ TEST_CASE("team: serial_team against the standard library") {
     inputs const in = make_inputs(n, 3);
     results out = blank_results(n, 3);
     plimsoll_test::run_body(body_for(in, out), 3, plimsoll_test::serial, 0);
-    check_equal(out, oracle(in));
+    check_equal(out, expected_results(in));
     plimsoll_test::report_hash("team.every_call_" + std::to_string(n), out.totals, out.sums,
                                out.mapped, out.scanned, out.scanned_in_place, out.sorted,
                                out.sorted_wide, out.tops);
@@ -49,7 +49,7 @@ TEST_CASE("team: thread_team in all sizes against serial_team") {
     plimsoll_test::check_all_teams(body_for(in, out), 2, out.totals, out.sums, out.mapped,
                                    out.scanned, out.scanned_in_place, out.sorted, out.sorted_wide,
                                    out.tops);
-    check_equal(out, oracle(in));
+    check_equal(out, expected_results(in));
   }
 }
 
@@ -59,7 +59,7 @@ TEST_CASE("team: thread_team, 1000 elements") {
     CAPTURE(size);
     results out = blank_results(1000, 1);
     plimsoll_test::run_body(body_for(in, out), 1, size, 5);
-    check_equal(out, oracle(in));
+    check_equal(out, expected_results(in));
   }
 }
 

@@ -297,7 +297,7 @@ T ordered_sum_of(std::vector<T> const& values) {
 }
 
 /// What `every_call` must find, by std algorithms.
-inline results oracle(inputs const& in) {
+inline results expected_results(inputs const& in) {
   results out = blank_results(in.n, in.problems);
   for (index_t problem = 0; problem < in.problems; ++problem) {
     index_t const n = in.n;
