@@ -93,7 +93,7 @@ if(PLIMSOLL_BUILD_EXAMPLES)
   plimsoll_add_package_test(copy COMMAND ${PLIMSOLL_BASH} -c
     "rm -rf '${copy}' && cp -r '${PROJECT_SOURCE_DIR}/examples/plan_experts' '${copy}'")
   set_tests_properties(package.copy PROPERTIES FIXTURES_SETUP plimsoll_copy)
-  plimsoll_add_consumer(copy_of_plan_experts ${copy} OPTIONS ${found} -DCMAKE_BUILD_TYPE=Debug
+  plimsoll_add_consumer(copy_of_plan_experts ${copy} OPTIONS ${found} -DCMAKE_BUILD_TYPE=None
     RUN ./plan_experts ${CMAKE_CURRENT_BINARY_DIR}/loads.csv --ranks 3 --slots 3)
   set_tests_properties(package.copy_of_plan_experts PROPERTIES
     COST 100 FIXTURES_REQUIRED "plimsoll_prefix;plimsoll_copy")  # takes longest: starts first
