@@ -10,7 +10,6 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 #include <plimsoll/config.hpp>
@@ -248,7 +247,7 @@ class latency_pieces {
         }
       }
       for (std::size_t r = 0; r < speeds.size(); ++r) {
-        if (!(speeds[r] >= 0x1p-64 && speeds[r] <= 0x1p64)) {
+        if (!(speeds[r] >= topology::least_speed && speeds[r] <= topology::greatest_speed)) {
           fail(name, "curves.speeds", "values from 2^-64 to 2^64",
                spell(speeds[r]) + ", rank " + std::to_string(r));
         }

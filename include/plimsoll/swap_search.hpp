@@ -123,7 +123,7 @@ void enqueue_swap_search(Context const& context, Loads const& load, Cost const& 
   buffer<std::int32_t, Context> const swaps(context, layers * restarts);
   index_t const width = search_table_width(options.ranks);
   buffer<std::int64_t, Context> const table(context, options.ranks * width);
-  search_ranks const where{{options.rank_offsets, slots, options.ranks}, options.active};
+  topology const where{{options.rank_offsets, slots, options.ranks}, 1, options.active};
   step_objective const objective = objective_of(options, steps);
   search_price<Cost> const prices{cost, units.data(), table.data(), width};
 

@@ -106,22 +106,6 @@ struct search_price {
   }
 };
 
-/// The ranks that a search fills.
-struct search_ranks {
-  slot_ranges ranges;
-  vector_ref<std::uint8_t const> active;  ///< `[ranks]` or empty
-
-  PLIMSOLL_HD index_t begin(index_t layer, index_t rank) const { return ranges.begin(layer, rank); }
-  /// The end of the slots that may be used: none of a dead rank's.
-  PLIMSOLL_HD index_t end(index_t layer, index_t rank) const {
-    bool const lives = active.data == nullptr || active[rank];
-    return lives ? ranges.end(layer, rank) : ranges.begin(layer, rank);
-  }
-  PLIMSOLL_HD bool is_used(index_t layer, index_t rank) const {
-    return begin(layer, rank) < end(layer, rank);
-  }
-};
-
 /// Turns a layer's trace into what its restarts read. Problem = layer.
 template <class Loads, class Cost>
 struct search_input_body {
@@ -129,7 +113,7 @@ struct search_input_body {
 
   Loads loads;                                   ///< `[steps, layers, experts]`
   matrix_ref<std::int32_t const> replica_count;  ///< `[layers, experts]` or empty: one of each
-  search_ranks where;
+  topology where;
   Cost cost;
   search_layer* layers;
   double* shares;           ///< `[layers, experts + 1, steps]`: tokens of one copy; last row: none
@@ -177,7 +161,7 @@ struct search_input_body {
   template <class Team>
   PLIMSOLL_HD problem_report number_items(Team& team, index_t layer, std::int64_t* first_item,
                                           search_layer& result) const {
-    index_t const ranks = where.ranges.ranks;
+    index_t const ranks = where.ranks();
     index_t const experts = loads.extent(2);
     index_t const rank = where.ranges.first_fault(team, layer);
     if (rank < ranks) {
@@ -185,7 +169,7 @@ struct search_input_body {
                             static_cast<double>(where.ranges.end(layer, rank))};
     }
     if (where.active.data != nullptr &&
-        !team.any(ranks, [this](index_t r) { return where.active[r] != 0; })) {
+        !team.any(ranks, [this](index_t r) { return where.is_active(r); })) {
       return problem_report{certificate{}, fault::no_rank};
     }
     index_t const bad = team.min(experts, [=, this](index_t e) {
@@ -198,8 +182,8 @@ struct search_input_body {
     }
     std::int64_t const items = team.exclusive_scan(
         experts, [=, this](index_t e) { return std::int64_t{copies_of(layer, e)}; }, first_item);
-    index_t const places = team.sum(
-        ranks, [=, this](index_t r) { return where.end(layer, r) - where.begin(layer, r); });
+    index_t const places =
+        team.sum(ranks, [=, this](index_t r) { return where.slots_of(layer, r); });
     if (items > places) {
       return problem_report{certificate{}, fault::copies_total, -1, static_cast<double>(items)};
     }
@@ -249,14 +233,15 @@ struct search_input_body {
 
   template <class Team>
   PLIMSOLL_HD problem_report refuse_cost(Team& team, index_t layer, search_layer& result) const {
-    index_t const ranks = where.ranges.ranks;
+    index_t const ranks = where.ranks();
     index_t const steps = loads.extent(0);
     auto const busy = [=, this](index_t i) {
-      return where.is_used(layer, i / steps) ? cost(i / steps, totals[layer * steps + i % steps])
-                                             : 0.0;
+      return where.slots_of(layer, i / steps) > 0
+                 ? cost(i / steps, totals[layer * steps + i % steps])
+                 : 0.0;
     };
     index_t const bad = team.min(ranks * steps, [=, this](index_t i) {
-      double const idle = where.is_used(layer, i / steps) ? cost(i / steps, 0.0) : 0.0;
+      double const idle = where.slots_of(layer, i / steps) > 0 ? cost(i / steps, 0.0) : 0.0;
       return idle >= 0 && busy(i) >= idle && busy(i) < 0x1p960 ? ranks * steps : i;
     });
     if (bad < ranks * steps) {
@@ -330,7 +315,7 @@ struct search_bound_body {
   static constexpr std::int32_t parts = 1 << 16;
   static constexpr int precision = 14;
 
-  search_ranks where;
+  topology where;
   search_price<Cost> prices;
   index_t experts;
   index_t steps;
@@ -340,14 +325,14 @@ struct search_bound_body {
   std::int64_t* bounds;  ///< `[layers, steps]`
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return 3 * scratch_bytes_of<std::int32_t>(where.ranges.ranks);
+    return 3 * scratch_bytes_of<std::int32_t>(where.ranks());
   }
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
     index_t const layer = problem / steps;
     index_t const step = problem % steps;
-    index_t const ranks = where.ranges.ranks;
+    index_t const ranks = where.ranks();
     if (layers[layer].is_usable == 0) {
       return;
     }
@@ -361,17 +346,17 @@ struct search_bound_body {
     });
     auto const least = [=, this, &team](double tokens) {
       return team.min(ranks, [=, this](index_t r) {
-        return where.is_used(layer, r) ? price(r, tokens) : highest<std::int64_t>;
+        return where.slots_of(layer, r) > 0 ? price(r, tokens) : highest<std::int64_t>;
       });
     };
     std::int64_t const idle = team.max(ranks, [=, this](index_t r) {
-      return where.is_used(layer, r) ? price(r, 0.0) : std::int64_t{0};
+      return where.slots_of(layer, r) > 0 ? price(r, 0.0) : std::int64_t{0};
     });
     std::int64_t low = maximum{}(idle, least(heaviest)) - 1;  // too short a time
     std::int64_t high = maximum{}(idle, least(total));        // long enough
     team.for_each(ranks, [=, this](index_t r) {
       some[r] = 0;
-      enough[r] = where.is_used(layer, r) ? parts + 1 : 1;
+      enough[r] = where.slots_of(layer, r) > 0 ? parts + 1 : 1;
     });
     double const part = multiply(total, 1.0 / parts);
     bool const is_whole = layers[layer].is_whole != 0;
@@ -402,7 +387,7 @@ template <class Cost>
 struct swap_search_body {
   using device_team = block<128>;
 
-  search_ranks where;
+  topology where;
   search_price<Cost> prices;
   step_objective objective;
   index_t experts;
@@ -422,7 +407,7 @@ struct swap_search_body {
   matrix_ref<std::int32_t> swaps;   ///< `[layers, restarts]`
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    index_t const ranks = where.ranges.ranks;
+    index_t const ranks = where.ranks();
     return scratch_bytes_of<double>(ranks * steps) + scratch_bytes_of<std::int64_t>(ranks * steps) +
            5 * scratch_bytes_of<std::int64_t>(steps) + 3 * scratch_bytes_of<std::int32_t>(steps) +
            scratch_bytes_of<std::uint64_t>(where.ranges.slots) +
@@ -509,7 +494,7 @@ struct swap_search_body {
         : price(b.prices.in(b.layers[in_layer])),
           known(b.layers[in_layer]),
           layer(in_layer),
-          ranks(b.where.ranges.ranks),
+          ranks(b.where.ranks()),
           steps(b.steps),
           shares(b.shares + in_layer * (b.experts + 1) * b.steps),
           expert_of(b.expert_of + in_layer * b.where.ranges.slots),
