@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "support/draws.hpp"
 #include "support/generators.hpp"
 #include "support/hash.hpp"
 #include "support/policies.hpp"
@@ -439,17 +440,9 @@ inline masked mask_by_sorting(mask_case const& c) {
 // ----- random batches ----------------------------------------------------------------------------
 
 /// Draws for a case.
-class mask_draws {
+class mask_draws : public draws {
  public:
-  explicit mask_draws(std::uint64_t seed) : random_(seed) {}
-  std::int32_t among(std::int64_t low, std::int64_t high) {
-    return static_cast<std::int32_t>(random_.between(low, high));
-  }
-  bool one_in(std::int64_t n) { return among(1, n) == 1; }
-  template <class T>
-  T any(std::initializer_list<T> values) {
-    return values.begin()[among(0, static_cast<std::int64_t>(values.size()) - 1)];
-  }
+  using draws::draws;
   /// Few values, among them all that is odd.
   float score() {
     constexpr float infinity = std::numeric_limits<float>::infinity();
@@ -459,10 +452,6 @@ class mask_draws {
     }
     return static_cast<float>(among(-2, 8)) / 8;
   }
-  std::uint64_t bits() { return random_.bits(); }
-
- private:
-  generator random_;
 };
 
 /// Ids, most of few experts; one in `odd` is none's.

@@ -10,17 +10,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <initializer_list>
 #include <limits>
 #include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "support/draws.hpp"
 #include "support/generators.hpp"
 #include "support/hash.hpp"
 #include "support/policies.hpp"
 #include "support/refusal.hpp"
+#include "support/spread.hpp"
 
 namespace plimsoll_test {
 
@@ -38,9 +39,6 @@ template <class P>
 inline constexpr bool keeps = plimsoll::detail::can_be_kept<policy_of<P>>;
 
 inline std::size_t at(index_t i) { return static_cast<std::size_t>(i); }
-
-/// What stands in outputs before a call, and between their elements.
-inline constexpr std::int32_t untouched = -99;
 
 /// One step of all ranks. Views of the options are filled in from the arrays.
 struct line_case {
@@ -155,27 +153,6 @@ inline void add_to(fnv1a& hash, outcome const& all) {
   }
 }
 
-/// Rows of a strided view, and what lies between.
-template <class T>
-std::vector<T> spread_out(std::vector<T> const& values, index_t columns, index_t step) {
-  index_t const row = columns * step + step - 1;
-  std::vector<T> result(at(std::ssize(values) / columns * row), static_cast<T>(untouched));
-  for (index_t i = 0; i < std::ssize(values); ++i) {
-    result[at(i / columns * row + i % columns * step)] = values[at(i)];
-  }
-  return result;
-}
-template <class T>
-std::vector<T> gathered(std::vector<T> const& spread, index_t columns, index_t step) {
-  index_t const row = columns * step + step - 1;
-  std::vector<T> result(at(std::ssize(spread) / row * columns));
-  for (index_t i = 0; i < std::ssize(result); ++i) {
-    result[at(i)] = spread[at(i / columns * row + i % columns * step)];
-  }
-  REQUIRE(spread_out(result, columns, step) == spread);
-  return result;
-}
-
 inline float weight_of(index_t i) { return 0.25f + 0.125f * static_cast<float>(i % 64); }
 
 /// A step in the memory of a policy.
@@ -201,7 +178,7 @@ class line_in {
 
   [[nodiscard]] longs count(line const& l, index_t source) const {
     array_in<Id, P> const ids(ids_of(source));
-    array_in<std::int64_t, P> loads(spread(longs(at(2 * c_.ranks()), untouched), c_.ranks()));
+    array_in<std::int64_t, P> loads(spread(longs(at(2 * c_.ranks()), gap_value), c_.ranks()));
     l.count(matrix_in(ids, c_.tokens(source), c_.options.top_k), source,
             matrix_in(loads, 2, c_.ranks()));
     return gathered(loads.values(), c_.ranks(), c_.step);
@@ -216,9 +193,9 @@ class line_in {
     array_in<std::int64_t, P> const loads(spread(all_loads, c_.ranks()));
     array_in<Id, P> const ids(ids_of(source));
     array_in<float, P> const weights(spread(given, k));
-    array_in<Id, P> out_ids(spread(std::vector<Id>(at(tokens * (k + 1)), untouched), k + 1));
-    array_in<float, P> out_weights(spread(floats(at(tokens * (k + 1)), untouched), k + 1));
-    array_in<std::int32_t, P> out_ranks(spread(ints(at(tokens), untouched), 1));
+    array_in<Id, P> out_ids(spread(std::vector<Id>(at(tokens * (k + 1)), gap_value), k + 1));
+    array_in<float, P> out_weights(spread(floats(at(tokens * (k + 1)), gap_value), k + 1));
+    array_in<std::int32_t, P> out_ranks(spread(ints(at(tokens), gap_value), 1));
     l.plan(matrix_in(loads, 2, c_.ranks()), source);
     l.fill(matrix_in(ids, tokens, k), {matrix_in(weights, tokens, k), c_.stream},
            matrix_in(out_ids, tokens, k + 1),
@@ -254,20 +231,11 @@ class line_in {
   }
   template <class Array>
   [[nodiscard]] auto matrix_in(Array& array, index_t rows, index_t columns) const {
-    auto view = array.view2(rows, columns);
-    view.strides[0] = columns * c_.step + c_.step - 1;
-    view.strides[1] = c_.step;
-    return view;
+    return spread_matrix(array, rows, columns, c_.step);
   }
   template <class Array>
   [[nodiscard]] auto vector_in(Array& array, index_t n) const {
-    auto view = array.view1();
-    view.extents[0] = n;
-    view.strides[0] = 2 * c_.step - 1;
-    if (n == 0) {
-      view.data = nullptr;
-    }
-    return view;
+    return spread_vector(array, n, c_.step);
   }
 
   line_case c_;
@@ -564,24 +532,6 @@ inline void check_outcome(line_case const& c, outcome const& got, tally& happene
 }
 
 // ----- random steps ------------------------------------------------------------------------------
-
-class draws {
- public:
-  explicit draws(std::uint64_t seed) : random_(seed) {}
-  std::int32_t among(std::int64_t low, std::int64_t high) {
-    return static_cast<std::int32_t>(random_.between(low, high));
-  }
-  bool one_in(std::int64_t n) { return among(1, n) == 1; }
-  template <class T>
-  T any(std::initializer_list<T> values) {
-    return values.begin()[among(0, static_cast<std::int64_t>(values.size()) - 1)];
-  }
-  double unit() { return random_.unit(); }
-  std::uint64_t bits() { return random_.bits(); }
-
- private:
-  generator random_;
-};
 
 /// Tokens of all living ranks, up to `most` of each, whose ids are the more skewed the larger
 /// `skew`; one in `odd` is no slot, and of one in `odd` tokens none.

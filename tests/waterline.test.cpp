@@ -476,7 +476,7 @@ TEST_CASE("waterline: fill writes what is wanted") {
   ints const ids(c.ids[0].begin(), c.ids[0].end());
   plimsoll::matrix_ref<std::int32_t const> const topk_ids(ids.data(), 8, 1);
   plimsoll::matrix_ref<std::int32_t> const no_ids;
-  ints ranks(8, untouched);
+  ints ranks(8, gap_value);
   line.plan(counts, 0);
   line.fill(topk_ids, {}, no_ids, {.ranks = ranks});
   CHECK(ranks == expected.ranks);
@@ -484,7 +484,7 @@ TEST_CASE("waterline: fill writes what is wanted") {
   line.plan(counts, 0);
   line.fill(topk_ids, {}, no_ids, {});
   CHECK(numbers_in(line.report()[0]) == numbers_in(expected.report));
-  ints filled(16, untouched);
+  ints filled(16, gap_value);
   line.plan(counts, 0);
   line.fill(topk_ids, {}, plimsoll::matrix_ref<std::int32_t>(filled.data(), 8, 2), {});
   CHECK(longs(filled.begin(), filled.end()) == expected.ids);
@@ -682,7 +682,7 @@ class line_steps {
   void check(poured const& expected) {
     using namespace plimsoll::detail;
     waterline_options const& o = c_.options;
-    waterline_ranks ranks{};
+    rank_levels ranks{};
     ranks.where.ranges = {{}, o.slots, ranks_};
     ranks.where.nodes = o.nodes;
     ranks.living = std::count_if(speed_.begin(), speed_.end(), [](auto x) { return x > 0; });
@@ -703,7 +703,7 @@ class line_steps {
                              before_.data(), room_.data(),  more_.data()};
     plimsoll::vector_ref<waterline_report> const report(report_.data(), 1);
 
-    longs counts(at(2 * ranks_), untouched);
+    longs counts(at(2 * ranks_), gap_value);
     count_line<std::int32_t> count{};
     count.rows = rows;
     count.loads = {counts.data(), 2, ranks_};
@@ -781,19 +781,19 @@ class line_steps {
   ints speed_;
   floats weights_;
   std::vector<plimsoll::detail::line_state> state_ = std::vector<plimsoll::detail::line_state>(1);
-  longs slack_ = longs(at(ranks_), untouched);
+  longs slack_ = longs(at(ranks_), gap_value);
   longs load_ = slack_;
   longs weight_ = slack_;
   longs before_ = slack_;
-  ints room_ = ints(at(3 * ranks_), untouched);
-  ints more_ = ints(at(ranks_), untouched);
+  ints room_ = ints(at(3 * ranks_), gap_value);
+  ints more_ = ints(at(ranks_), gap_value);
   std::vector<waterline_report> report_ = std::vector<waterline_report>(1);
-  ints tiles_ = ints(at((tokens_ + 511) / 512 * (ranks_ + 1) + 1), untouched);
-  ints totals_ = ints(at(ranks_ + 1), untouched);
-  ints proposal_ = ints(at(tokens_), untouched);
-  ints out_ids_ = ints(pairs_, untouched);
-  floats out_weights_ = floats(pairs_, untouched);
-  ints out_ranks_ = ints(at(tokens_), untouched);
+  ints tiles_ = ints(at((tokens_ + 511) / 512 * (ranks_ + 1) + 1), gap_value);
+  ints totals_ = ints(at(ranks_ + 1), gap_value);
+  ints proposal_ = ints(at(tokens_), gap_value);
+  ints out_ids_ = ints(pairs_, gap_value);
+  floats out_weights_ = floats(pairs_, gap_value);
+  ints out_ranks_ = ints(at(tokens_), gap_value);
 };
 
 TEST_CASE("waterline: the same bits in every team") {

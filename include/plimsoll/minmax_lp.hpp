@@ -15,6 +15,7 @@
 #include <plimsoll/detail/algorithm/minmax_lp.hpp>
 #include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/host_slots.hpp>
 #include <plimsoll/detail/rank_speeds.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
@@ -344,47 +345,11 @@ class minmax_lp {
     arrays.even = speeds.even;
     speed_unit_ = speeds.unit;
 
-    auto const expert_of = detail::rows_on_host(context_, map);
-    std::vector<std::int32_t> offsets;
-    if (placement.rank_offsets.data != nullptr) {
-      offsets = detail::rows_on_host(context_, placement.rank_offsets);
-    } else {
-      detail::slot_ranges const even{{}, slots, ranks};
-      for (index_t layer = 0; layer < layers_; ++layer) {
-        for (index_t r = 0; r <= ranks; ++r) {
-          offsets.push_back(static_cast<std::int32_t>(even.begin(layer, r)));
-        }
-      }
-    }
+    auto const read = detail::read_slots(name, context_, placement, experts);
     for (index_t layer = 0; layer < layers_; ++layer) {
-      std::int32_t const* const row = expert_of.data() + layer * slots;
-      std::int32_t const* const begin = offsets.data() + layer * (ranks + 1);
-      expect_layer(name, layer, row, begin, slots, ranks, experts);
-      arrays.add_layer(row, slots, begin, experts);
+      arrays.add_layer(read.experts_of(layer), slots, read.begins_of(layer), experts);
     }
     keep(arrays, experts, slots);
-  }
-
-  static void expect_layer(char const* name, index_t layer, std::int32_t const* expert_of,
-                           std::int32_t const* begin, index_t slots, index_t ranks,
-                           index_t experts) {
-    using detail::fault;
-    detail::problem_report report;
-    for (index_t r = 0; r < ranks && report.what == fault::none; ++r) {
-      bool const rises = begin[r] <= begin[r + 1] && begin[r + 1] <= slots;
-      if (!rises || begin[0] != 0) {
-        report = {certificate{}, fault::rank_offsets, r, static_cast<double>(begin[r + 1])};
-      }
-      for (index_t slot = begin[r]; rises && slot < begin[r + 1]; ++slot) {
-        if (expert_of[slot] < -1 || expert_of[slot] >= experts) {
-          report = {certificate{}, fault::expert_id, slot, static_cast<double>(expert_of[slot]), r};
-          break;
-        }
-      }
-    }
-    if (report.what != fault::none) {
-      detail::fail(name, report, layer);
-    }
   }
 
   /// One array for all, in the policy's memory.

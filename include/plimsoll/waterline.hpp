@@ -369,7 +369,7 @@ class waterline {
     }
   }
 
-  [[nodiscard]] detail::waterline_ranks ranks() const {
+  [[nodiscard]] detail::rank_levels ranks() const {
     return {{.ranges = {{}, options_.slots, options_.ranks}, .nodes = options_.nodes},
             living_,
             speeds_.data(),

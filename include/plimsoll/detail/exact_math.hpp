@@ -171,6 +171,10 @@ PLIMSOLL_HD inline std::uint64_t fixed_point(double x, int exponent) {
   return shift <= -64 ? 0 : mantissa >> -shift;
 }
 
+/// The largest number that counts as x: 1.1 as a double is a little more than 1.1, which must not
+/// make a token more, and 0.29 a little less, which must not leave out an expert less.
+PLIMSOLL_HD inline double almost(double x) { return add(x, multiply(x, 0x1p-50)); }
+
 /// e^x to about one unit in the last place for -700 <= x <= 700 (clamped outside), NaN for NaN:
 /// x = k ln 2 + r, a polynomial in r, then an exact scaling by 2^k. Products and sums are rounded
 /// apart: where a host has no instruction for both, a call for each fma takes four times as long.

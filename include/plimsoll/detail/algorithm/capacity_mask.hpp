@@ -23,10 +23,6 @@
 
 namespace plimsoll::inline PLIMSOLL_ABI::detail {
 
-/// The largest number that counts as x: 1.1 as a double is a little more than 1.1, which must not
-/// make a token more, and 0.29 a little less, which must not leave out an expert less.
-PLIMSOLL_HD inline double almost(double x) { return add(x, multiply(x, 0x1p-50)); }
-
 /// How many tokens an expert may have.
 struct capacity_rule {
   double factor;

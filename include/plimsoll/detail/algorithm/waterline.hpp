@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/rank_levels.hpp>
 #include <plimsoll/detail/algorithm/tile_counts.hpp>
 #include <plimsoll/detail/algorithm/topology.hpp>
 #include <plimsoll/detail/exact_math.hpp>
@@ -18,67 +19,6 @@
 #include <plimsoll/views.hpp>
 
 namespace plimsoll::inline PLIMSOLL_ABI::detail {
-
-/// Ranks, their speeds, and how high loads stand on them.
-struct waterline_ranks {
-  topology where;  ///< ranks and nodes
-  index_t living;
-  std::int32_t const* speed;  ///< `[ranks]`, as `rank_speeds` has them
-  double unit;
-  bool even;
-
-  PLIMSOLL_HD index_t size() const { return where.ranks(); }
-  PLIMSOLL_HD bool lives(index_t r) const { return speed[r] > 0; }
-
-  /// A level is a time: in tokens where ranks are alike, else in 2^-16 of what a token takes the
-  /// fastest rank. What a rank has room for below a level, and the lowest level that has room for
-  /// so many tokens.
-  PLIMSOLL_HD std::int64_t room_below(std::int64_t level, index_t r) const {
-    if (even) {
-      return level * speed[r];
-    }
-    constexpr std::int64_t fraction = (std::int64_t{1} << 32) - 1;
-    return (level >> 32) * speed[r] + ((level & fraction) * speed[r] >> 32);
-  }
-  PLIMSOLL_HD std::int64_t level_of(std::int64_t tokens, index_t r) const {
-    return even ? tokens : ((tokens << 32) + speed[r] - 1) / speed[r];
-  }
-  /// In tokens of a rank of speed 1.
-  PLIMSOLL_HD double time_at(std::int64_t level) const {
-    return divide(scale_by_power_of_two(static_cast<double>(level), even ? 0 : -32), unit);
-  }
-  PLIMSOLL_HD double time_of(std::int64_t tokens, index_t r) const {
-    return lives(r)
-               ? divide(static_cast<double>(tokens), multiply(unit, static_cast<double>(speed[r])))
-               : 0.0;
-  }
-
-  /// The lowest level below which there is room for so many tokens.
-  template <class Team>
-  PLIMSOLL_HD std::int64_t level_for(Team& team, std::int64_t tokens) const {
-    auto const speeds = team.sum(size(), [this](index_t r) { return std::int64_t{speed[r]}; });
-    if (even) {
-      return (tokens + speeds - 1) / speeds;
-    }
-    // Rounding down takes less than a token of every rank.
-    auto const filled_by = [speeds](std::int64_t load) {
-      return static_cast<std::int64_t>((static_cast<std::uint64_t>(load) << 32) /
-                                       static_cast<std::uint64_t>(speeds));
-    };
-    std::int64_t low = filled_by(tokens);
-    std::int64_t high = filled_by(tokens + size()) + 1;
-    while (low < high) {
-      std::int64_t const middle = low + (high - low) / 2;
-      auto const room = team.sum(size(), [=, this](index_t r) { return room_below(middle, r); });
-      if (room >= tokens) {
-        high = middle;
-      } else {
-        low = middle + 1;
-      }
-    }
-    return low;
-  }
-};
 
 /// Units of room in an order in which every stretch has all ranks in proportion to their room: the
 /// j-th of a rank's n units comes at time (j + 1/2) / n, rounded down to a multiple of 2^-32; of
@@ -216,7 +156,7 @@ template <class Report>
 struct plan_line {
   using device_team = block<128>;
 
-  waterline_ranks ranks;
+  rank_levels ranks;
   line_rules rules;
   matrix_ref<std::int64_t const> loads;  ///< `[2, ranks]`: routed, and rows that are at home there
   index_t source;
@@ -584,7 +524,7 @@ struct fill_line {
   using device_team = block<128>;
   static constexpr int most_rounds = line_state::most_rounds;
 
-  waterline_ranks ranks;
+  rank_levels ranks;
   line_rules rules;
   line_memory memory;
   tile_counts tiles;       ///< of tokens; columns: ranks, and one of rows that do not propose

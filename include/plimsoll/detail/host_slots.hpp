@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// A placement's slots, read from a policy's memory and checked.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/topology.hpp>
+#include <plimsoll/detail/rank_speeds.hpp>
+#include <plimsoll/detail/report.hpp>
+#include <plimsoll/placement.hpp>
+#include <plimsoll/types.hpp>
+
+namespace plimsoll::inline PLIMSOLL_ABI::detail {
+
+struct host_slots {
+  index_t slots;
+  index_t ranks;
+  std::vector<std::int32_t> experts;  ///< `[layers, slots]`
+  std::vector<std::int32_t> begins;   ///< `[layers, ranks + 1]`
+
+  [[nodiscard]] std::int32_t const* experts_of(index_t layer) const {
+    return experts.data() + layer * slots;
+  }
+  [[nodiscard]] std::int32_t const* begins_of(index_t layer) const {
+    return begins.data() + layer * (ranks + 1);
+  }
+};
+
+/// Shapes are the caller's to check. Throws for offsets that do not rise, naming the rank, and for
+/// what is no expert, naming the slot.
+template <class Context>
+host_slots read_slots(std::string_view function, Context const& context,
+                      placement_ref const& placement, index_t experts) {
+  index_t const layers = placement.physical_to_logical.extent(0);
+  host_slots result{placement.physical_to_logical.extent(1),
+                    placement.ranks,
+                    rows_on_host(context, placement.physical_to_logical),
+                    {}};
+  if (placement.rank_offsets.data != nullptr) {
+    result.begins = rows_on_host(context, placement.rank_offsets);
+  } else {
+    slot_ranges const even{{}, result.slots, result.ranks};
+    for (index_t i = 0; i < layers * (result.ranks + 1); ++i) {
+      result.begins.push_back(static_cast<std::int32_t>(even.begin(0, i % (result.ranks + 1))));
+    }
+  }
+  for (index_t layer = 0; layer < layers; ++layer) {
+    std::int32_t const* const begin = result.begins_of(layer);
+    for (index_t r = 0; r < result.ranks; ++r) {
+      if (begin[0] != 0 || begin[r] > begin[r + 1] || begin[r + 1] > result.slots) {
+        double const end = begin[r + 1];
+        fail(function, {certificate{}, fault::rank_offsets, r, end}, layer);
+      }
+      for (index_t slot = begin[r]; slot < begin[r + 1]; ++slot) {
+        double const expert = result.experts_of(layer)[slot];
+        if (expert < -1 || expert >= static_cast<double>(experts)) {
+          fail(function, {certificate{}, fault::expert_id, slot, expert, r}, layer);
+        }
+      }
+    }
+  }
+  return result;
+}
+
+}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
