@@ -370,11 +370,11 @@ TEST_CASE("load_tensor: shapes and options of prepared objects are checked") {
   CHECK_REFUSED(average.reset(2), "load_decay::reset: layer: expected 0 to 1 as the layer, got 2");
   double const nan = std::numeric_limits<double>::quiet_NaN();
   CHECK_REFUSED(plimsoll::load_decay(seq, 0.0, 2, 3),
-                "load_decay: decay: expected a number above 0 and up to 1, got 0.000000");
+                "load_decay: decay: expected a number above 0 and up to 1, got 0");
   CHECK_REFUSED(plimsoll::load_decay(seq, 1.5, 2, 3),
                 "load_decay: decay: expected a number above 0 and up to 1, got 1.500000");
   CHECK_REFUSED(plimsoll::load_decay(seq, nan, 2, 3),
-                "load_decay: decay: expected a number above 0 and up to 1, got nan");
+                "load_decay: decay: expected a number above 0 and up to 1, got NaN");
   CHECK_REFUSED(plimsoll::load_decay(seq, 0.5, 0, 3),
                 "load_decay: layers: expected 1 to 2147483647 layers, got 0");
 }

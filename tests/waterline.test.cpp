@@ -536,7 +536,7 @@ TEST_CASE("waterline: options that it refuses") {
         "min_tokens: expected 0 to 2147483647 tokens, got 2147483648");
   for (double const wrong : {0.0, 0.99, -1.0, 16.5, nan}) {
     std::string const message =
-        "preference: expected a number from 1 to 16, got " + plimsoll::detail::spell(wrong);
+        "preference: expected a number from 1 to 16, got " + plimsoll::detail::text(wrong);
     CHECK(refused([=](options& o) { o.local_preference = wrong; }) == "local_" + message);
     CHECK(refused([=](options& o) { o.node_preference = wrong; }) == "node_" + message);
   }

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <limits>
 #include <numeric>
-#include <string>
 #include <string_view>
 #include <type_traits>
 #include <vector>
@@ -146,7 +145,7 @@ inline void expect_capacity_options(std::string_view name, capacity_options cons
   expect_between(name, "options.max_tokens", 0, 0x7fffffff / width, o.max_tokens,
                  "tokens (below 2^31 pairs)");
   if (!(o.factor >= 0)) {
-    fail(name, "options.factor", "at least 0", spell(o.factor));
+    fail(name, "options.factor", "at least 0", text(o.factor));
   }
   expect_between(name, "options.min_capacity", 0, 0x7fffffff, o.min_capacity, "tokens");
   expect_between(name, "options.max_capacity", o.min_capacity, 0x7fffffff, o.max_capacity,
@@ -160,10 +159,10 @@ inline void expect_capacity_options(std::string_view name, capacity_options cons
   expect_between(name, "options.classes", 1, 32768, o.classes, "classes");
   expect_between(name, "options.max_selected", 0, width, o.max_selected, "pairs");
   if (!(o.expert_drop >= 0 && o.expert_drop <= 1)) {
-    fail(name, "options.expert_drop", "a share from 0 to 1", spell(o.expert_drop));
+    fail(name, "options.expert_drop", "a share from 0 to 1", text(o.expert_drop));
   }
   if (o.sentinel >= 0 && o.sentinel < o.experts) {
-    fail(name, "options.sentinel", "no expert's id", std::to_string(o.sentinel));
+    fail(name, "options.sentinel", "no expert's id", text(o.sentinel));
   }
   if (o.pad == padding::to_capacity && o.ranks > 0) {
     fail(name, "options.pad", "no padding to a capacity that experts share", "to_capacity");
@@ -295,7 +294,7 @@ class capacity_mask {
     for (std::size_t e = 0; e < factors.size(); ++e) {
       if (!(factors[e] >= 0)) {
         detail::fail("capacity_mask", "options.factors", "at least 0",
-                     detail::spell(factors[e]) + " for expert " + std::to_string(e));
+                     detail::text(factors[e], " for expert ", e));
       }
     }
     largest_factor_ = *std::max_element(factors.begin(), factors.end());
@@ -316,8 +315,8 @@ class capacity_mask {
     for (std::size_t e = 0; e < ranks.size(); ++e) {
       if (ranks[e] < 0 || ranks[e] >= options_.ranks) {
         detail::fail("capacity_mask", "options.rank_of",
-                     "0 to " + std::to_string(options_.ranks - 1) + " as rank",
-                     std::to_string(ranks[e]) + " for expert " + std::to_string(e));
+                     detail::text("0 to ", options_.ranks - 1, " as rank"),
+                     detail::text(ranks[e], " for expert ", e));
       }
       ++begins[static_cast<std::size_t>(ranks[e]) + 1];
     }

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include <plimsoll/config.hpp>
 
@@ -28,21 +29,41 @@ class cuda_error : public std::runtime_error {
 
 namespace detail {
 
+/// The parts of a message in one string: text as it is, numbers in digits, whole ones without a
+/// fraction.
+template <class... Parts>
+[[nodiscard]] std::string text(Parts const&... parts) {
+  std::string result;
+  auto const append = [&result]<class Part>(Part const& part) {
+    if constexpr (std::is_convertible_v<Part const&, std::string_view>) {
+      result.append(part);
+    } else if constexpr (std::is_floating_point_v<Part>) {
+      if (part != part) {
+        result.append("NaN");  // to_string would show its sign, which differs between machines
+      } else if (part > -1e15 && part < 1e15 &&
+                 static_cast<Part>(static_cast<long long>(part)) == part) {
+        result.append(std::to_string(static_cast<long long>(part)));
+      } else {
+        result.append(std::to_string(part));
+      }
+    } else {
+      result.append(std::to_string(part));
+    }
+  };
+  (append(parts), ...);
+  return result;
+}
+
 [[noreturn]] inline void fail(std::string_view function, std::string_view argument,
                               std::string_view expected, std::string_view got) {
-  std::string message;
-  message.append(function).append(": ").append(argument).append(": expected ").append(expected);
-  message.append(", got ").append(got);
-  throw invalid_input(message);
+  throw invalid_input(text(function, ": ", argument, ": expected ", expected, ", got ", got));
 }
 
 /// Throws unless `got` lies in [low, high]; `what` names the quantity, as "ranks".
 inline void expect_between(std::string_view function, std::string_view argument, long long low,
                            long long high, long long got, std::string_view what) {
   if (got < low || got > high) {
-    fail(function, argument,
-         std::to_string(low) + " to " + std::to_string(high) + " " + std::string(what),
-         std::to_string(got));
+    fail(function, argument, text(low, " to ", high, " ", what), text(got));
   }
 }
 
@@ -50,8 +71,7 @@ inline void expect_between(std::string_view function, std::string_view argument,
 inline void expect_extent(std::string_view function, std::string_view argument, long long expected,
                           long long got, std::string_view what) {
   if (got != expected) {
-    fail(function, argument, std::to_string(expected) + " " + std::string(what),
-         std::to_string(got));
+    fail(function, argument, text(expected, " ", what), text(got));
   }
 }
 

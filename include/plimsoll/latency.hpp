@@ -99,14 +99,13 @@ inline void expect_curves(std::string_view function, std::string_view argument,
   std::string const prefix(argument);
   index_t const samples = curves.tokens.extent(0);
   index_t const rows = curves.latency.extent(0);
-  expect_between(function, prefix + ".tokens", 2, sample_limit, samples, "samples");
-  expect_extent(function, prefix + ".latency", samples, curves.latency.extent(1), "samples");
+  expect_between(function, text(prefix, ".tokens"), 2, sample_limit, samples, "samples");
+  expect_extent(function, text(prefix, ".latency"), samples, curves.latency.extent(1), "samples");
   if (rows != 1 && rows != ranks) {
-    fail(function, prefix + ".latency", std::to_string(ranks) + " ranks, or 1 for all",
-         std::to_string(rows));
+    fail(function, text(prefix, ".latency"), text(ranks, " ranks, or 1 for all"), text(rows));
   }
   if (curves.speeds.data != nullptr) {
-    expect_extent(function, prefix + ".speeds", ranks, curves.speeds.extent(0), "ranks");
+    expect_extent(function, text(prefix, ".speeds"), ranks, curves.speeds.extent(0), "ranks");
   }
 }
 
@@ -223,14 +222,13 @@ class latency_pieces {
       for (std::size_t i = 0; i < tokens.size(); ++i) {
         if (tokens[i] < (i == 0 ? 0 : tokens[i - 1] + 1) || tokens[i] >= load_limit) {
           fail(name, "curves.tokens", "rising numbers of tokens, from 0 to below 2^47",
-               std::to_string(tokens[i]) + ", sample " + std::to_string(i));
+               text(tokens[i], ", sample ", i));
         }
       }
       std::int64_t const dense = view.dense_until;
       if (dense != 0 && dense < tokens.back() &&
           !std::binary_search(tokens.begin(), tokens.end(), dense)) {
-        fail(name, "curves.dense_until", "0, a sample, or at least the last one",
-             std::to_string(dense));
+        fail(name, "curves.dense_until", "0, a sample, or at least the last one", text(dense));
       }
     }
 
@@ -242,14 +240,12 @@ class latency_pieces {
         double const least = sample == 0 ? 0.0 : view.latency(i / samples, sample - 1);
         if (!(value >= least && value < 0x1p800)) {
           fail(name, "curves.latency", "numbers from 0 that do not fall from sample to sample",
-               spell(value) + ", rank " + std::to_string(i / samples) + ", sample " +
-                   std::to_string(sample));
+               text(value, ", rank ", i / samples, ", sample ", sample));
         }
       }
       for (std::size_t r = 0; r < speeds.size(); ++r) {
         if (!(speeds[r] >= topology::least_speed && speeds[r] <= topology::greatest_speed)) {
-          fail(name, "curves.speeds", "values from 2^-64 to 2^64",
-               spell(speeds[r]) + ", rank " + std::to_string(r));
+          fail(name, "curves.speeds", "values from 2^-64 to 2^64", text(speeds[r], ", rank ", r));
         }
       }
     }

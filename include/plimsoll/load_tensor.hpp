@@ -96,8 +96,7 @@ void count(std::string_view name, P const& policy, count_options const& options,
   expect_extent(name, "counters", counting.ids.extent(0), counting.counters.extent(0),
                 "elements (one per layer)");
   if (ids > std::numeric_limits<Count>::max()) {
-    fail(name, "topk_ids", "at most 2147483647 ids per layer for int32 counts",
-         std::to_string(ids));
+    fail(name, "topk_ids", "at most 2147483647 ids per layer for int32 counts", text(ids));
   }
   auto const context = resolve(policy);
   if (options.mode == accumulation::overwrite) {
@@ -117,14 +116,13 @@ void expect_sources(std::string_view name, P const& policy, vector_ref<Offset co
     for (index_t source = 0; source < sources; ++source) {
       if (offsets[source] > offsets[source + 1]) {
         fail(name, "source_offsets",
-             "rising offsets, " + std::to_string(offsets[source]) + " or more at " +
-                 std::to_string(source + 1),
-             std::to_string(offsets[source + 1]));
+             text("rising offsets, ", offsets[source], " or more at ", source + 1),
+             text(offsets[source + 1]));
       }
     }
     if (offsets[0] != 0 || offsets[sources] != tokens) {
-      fail(name, "source_offsets", "offsets from 0 to " + std::to_string(tokens) + " (tokens)",
-           std::to_string(offsets[0]) + " to " + std::to_string(offsets[sources]));
+      fail(name, "source_offsets", text("offsets from 0 to ", tokens, " (tokens)"),
+           text(offsets[0], " to ", offsets[sources]));
     }
   }
 }
@@ -426,7 +424,7 @@ class load_window {
   }
   template <class View>
   void expect_shape(char const* call, char const* argument, View const& view) const {
-    std::string const name = std::string("load_window::") + call;
+    std::string const name = detail::text("load_window::", call);
     detail::expect_extent(name, argument, layers_, view.extent(0), "layers");
     detail::expect_extent(name, argument, experts_, view.extent(1), "experts");
   }
@@ -460,7 +458,7 @@ class load_decay {
       : context_(detail::resolve(policy)), decay_(decay), layers_(layers), experts_(experts) {
     constexpr char const* name = "load_decay";
     if (!(decay > 0 && decay <= 1)) {
-      detail::fail(name, "decay", "a number above 0 and up to 1", std::to_string(decay));
+      detail::fail(name, "decay", "a number above 0 and up to 1", detail::text(decay));
     }
     detail::expect_between(name, "layers", 1, 0x7fffffff, layers, "layers");
     detail::expect_between(name, "experts", 1, expert_limit, experts, "experts");

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstddef>
-#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -27,7 +26,7 @@ template <execution_policy P, class Elements>
 auto read(P const& policy, Elements&& elements) {
   auto const source = detail::normalize<1>(elements);
   if (source.extent(0) > 0 && source.stride(0) != 1) {
-    detail::fail("read", "elements", "stride 1", std::to_string(source.stride(0)));
+    detail::fail("read", "elements", "stride 1", detail::text(source.stride(0)));
   }
   std::vector<detail::view_value_t<std::remove_const_t<decltype(source)>>> result(
       static_cast<std::size_t>(source.extent(0)));

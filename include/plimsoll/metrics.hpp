@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -94,7 +93,7 @@ balance_summary summarize(P const& policy, Rows&& rows) {
     double const balancedness = measured[row].balancedness;
     if (!(balancedness >= 0)) {
       detail::fail("summarize", "rows", "rows measured from loads from 0 to below 2^47",
-                   "other loads in row " + std::to_string(row));
+                   detail::text("other loads in row ", row));
     }
     if (summary.worst_row < 0 || balancedness < summary.worst) {
       summary.worst = balancedness;

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -336,7 +335,7 @@ class minmax_lp {
                            "sweeps and paths");
     if (!(options_.tolerance >= 0 && options_.tolerance < 1)) {
       detail::fail(name, "options.tolerance", "a number from 0 to below 1",
-                   detail::spell(options_.tolerance));
+                   detail::text(options_.tolerance));
     }
     detail::split_graph_arrays arrays;
     auto const speeds =
@@ -390,7 +389,7 @@ void expect_solved(P const& policy, Certificates&& certificates) {
           "expect_solved", "loads",
           refused ? "values from 0 to below 2^47, in total below 2^47 per layer"
                   : "load only on experts with a slot of a living rank, and no base on dead ranks",
-          "other loads in layer " + std::to_string(layer));
+          detail::text("other loads in layer ", layer));
     }
     ++layer;
   }

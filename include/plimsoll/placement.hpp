@@ -73,35 +73,37 @@ inline void expect_placeable(std::string_view function, index_t layers, index_t 
                              index_t slots, placement_options const& options,
                              std::string const& argument = "options") {
   expect_between(function, "loads", 1, expert_limit, experts, "experts");
-  expect_between(function, argument + ".ranks", 1, rank_limit, options.ranks, "ranks");
+  expect_between(function, text(argument, ".ranks"), 1, rank_limit, options.ranks, "ranks");
   expect_between(function, "physical_to_logical", experts, 0x7fffffff, slots,
                  "slots (at least one per expert)");
-  expect_rank_offsets(function, argument + ".rank_offsets", options.rank_offsets, layers,
+  expect_rank_offsets(function, text(argument, ".rank_offsets"), options.rank_offsets, layers,
                       options.ranks);
-  expect_between(function, argument + ".nodes", 1, options.ranks, options.nodes,
+  expect_between(function, text(argument, ".nodes"), 1, options.ranks, options.nodes,
                  "nodes (at most one per rank)");
   if (options.active.data != nullptr) {
-    expect_extent(function, argument + ".active", options.ranks, options.active.extent(0), "ranks");
+    expect_extent(function, text(argument, ".active"), options.ranks, options.active.extent(0),
+                  "ranks");
   }
   if (options.speeds.data != nullptr) {
-    expect_extent(function, argument + ".speeds", options.ranks, options.speeds.extent(0), "ranks");
+    expect_extent(function, text(argument, ".speeds"), options.ranks, options.speeds.extent(0),
+                  "ranks");
   }
   bool const lists = options.node_experts.data != nullptr;
   if (lists != (options.node_offsets.data != nullptr)) {
-    fail(function, argument + ".node_experts", "node_experts and node_offsets, or neither",
+    fail(function, text(argument, ".node_experts"), "node_experts and node_offsets, or neither",
          lists ? "no node_offsets" : "no node_experts");
   }
   if (lists) {
-    expect_extent(function, argument + ".node_experts", layers, options.node_experts.extent(0),
+    expect_extent(function, text(argument, ".node_experts"), layers, options.node_experts.extent(0),
                   "layers");
-    expect_extent(function, argument + ".node_experts", experts, options.node_experts.extent(1),
-                  "experts");
-    expect_extent(function, argument + ".node_offsets", layers, options.node_offsets.extent(0),
+    expect_extent(function, text(argument, ".node_experts"), experts,
+                  options.node_experts.extent(1), "experts");
+    expect_extent(function, text(argument, ".node_offsets"), layers, options.node_offsets.extent(0),
                   "layers");
-    expect_extent(function, argument + ".node_offsets", options.nodes + 1,
+    expect_extent(function, text(argument, ".node_offsets"), options.nodes + 1,
                   options.node_offsets.extent(1), "offsets (nodes + 1)");
     if (options.replicas_meet == sharing::not_on_a_node) {
-      fail(function, argument + ".replicas_meet",
+      fail(function, text(argument, ".replicas_meet"),
            "allowed or not_on_a_rank, since lists keep an expert to one node", "not_on_a_node");
     }
   }
@@ -134,8 +136,7 @@ void enqueue_place(Context const& context, Loads const& loads,
 inline void expect_groups(std::string_view function, index_t experts, index_t groups) {
   expect_between(function, "groups", 1, experts, groups, "groups");
   if (experts % groups != 0) {
-    fail(function, "groups", "a number that divides " + std::to_string(experts) + " experts",
-         std::to_string(groups));
+    fail(function, "groups", text("a number that divides ", experts, " experts"), text(groups));
   }
 }
 

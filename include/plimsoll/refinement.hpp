@@ -35,10 +35,10 @@ namespace detail {
 inline void expect_refinable(std::string_view function, refinement_options const& options,
                              std::string const& argument = "options") {
   if (!(options.tolerance >= 0 && options.tolerance <= 1)) {
-    fail(function, argument + ".tolerance", "0 to 1", spell(options.tolerance));
+    fail(function, text(argument, ".tolerance"), "0 to 1", text(options.tolerance));
   }
   if (options.trials < 0) {
-    fail(function, argument + ".trials", "at least 0", std::to_string(options.trials));
+    fail(function, text(argument, ".trials"), "at least 0", text(options.trials));
   }
 }
 

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <string>
 #include <string_view>
 #include <type_traits>
 #include <vector>
@@ -84,10 +83,10 @@ inline void expect_searchable(std::string_view name, index_t steps, index_t laye
   expect_between(name, "options.level_swaps", 0, INT32_MAX, options.level_swaps, "swaps");
   expect_number(name, "options.min_gain", 0, 1, options.min_gain);
   if (!(options.noise >= 0 && options.noise < 1)) {
-    fail(name, "options.noise", "a number from 0 to below 1", spell(options.noise));
+    fail(name, "options.noise", "a number from 0 to below 1", text(options.noise));
   }
   if (!(options.quantile > 0 && options.quantile <= 1)) {
-    fail(name, "options.quantile", "a number above 0, to 1", spell(options.quantile));
+    fail(name, "options.quantile", "a number above 0, to 1", text(options.quantile));
   }
 }
 

@@ -5,7 +5,6 @@
 
 #include <concepts>
 #include <cstdint>
-#include <string>
 #include <string_view>
 #include <type_traits>
 
@@ -80,8 +79,7 @@ inline void expect_top_k(std::string_view name, top_k_options const& options, in
   expect_between(name, "options.k", 1, experts, options.k, "experts");
   expect_between(name, "options.groups", 1, experts, options.groups, "groups");
   if (experts % options.groups != 0) {
-    fail(name, "options.groups", "a divisor of " + std::to_string(experts) + " experts",
-         std::to_string(options.groups));
+    fail(name, "options.groups", text("a divisor of ", experts, " experts"), text(options.groups));
   }
   index_t const size = experts / options.groups;
   expect_between(name, "options.kept_groups", (options.k + size - 1) / size, options.groups,
@@ -93,7 +91,7 @@ inline void expect_top_k(std::string_view name, top_k_options const& options, in
     fail(name, "options.normalize", "none or to_one", "to_sum");
   }
   if (!(options.scale >= 0x1p-64 && options.scale <= 0x1p64)) {
-    fail(name, "options.scale", "a number from 2^-64 to 2^64", spell(options.scale));
+    fail(name, "options.scale", "a number from 2^-64 to 2^64", text(options.scale));
   }
   if (options.bias.data != nullptr) {
     expect_extent(name, "options.bias", experts, options.bias.extent(0), "experts");

@@ -285,13 +285,13 @@ class waterline {
     detail::expect_between(class_name, "options.min_tokens", 0, 0x7fffffff, o.min_tokens, "tokens");
     auto const expect_preference = [](char const* argument, double preference) {
       if (!(preference >= 1 && preference <= 16)) {
-        detail::fail(class_name, argument, "a number from 1 to 16", detail::spell(preference));
+        detail::fail(class_name, argument, "a number from 1 to 16", detail::text(preference));
       }
     };
     expect_preference("options.local_preference", o.local_preference);
     expect_preference("options.node_preference", o.node_preference);
     if (!std::isfinite(o.weight)) {
-      detail::fail(class_name, "options.weight", "a finite number", detail::spell(o.weight));
+      detail::fail(class_name, "options.weight", "a finite number", detail::text(o.weight));
     }
     if (o.literal && o.rule != pouring::sampled) {
       detail::fail(class_name, "options.literal", "pouring::sampled beside it", "surplus");
@@ -328,17 +328,17 @@ class waterline {
       auto const at = static_cast<std::size_t>(r);
       std::int32_t const begin = begins[at];
       std::int32_t const end = begins[at + 1];
-      std::string const of_rank = " for rank " + std::to_string(r);
+      std::string const of_rank = detail::text(" for rank ", r);
       if ((r == 0 && begin != 0) || begin > end || end > options_.slots) {
         detail::fail(class_name, "options.rank_offsets",
                      "offsets that rise from 0 to at most the number of slots",
-                     std::to_string(begin) + " and " + std::to_string(end) + of_rank);
+                     detail::text(begin, " and ", end, of_rank));
       }
       if (begin == end && speeds.units[at] > 0) {
         detail::fail(
             class_name,
             options_.rank_offsets.data != nullptr ? "options.rank_offsets" : "options.slots",
-            "at least 1 slot for every living rank", "0" + of_rank);
+            "at least 1 slot for every living rank", detail::text("0", of_rank));
       }
       std::fill(rank_of.begin() + begin, rank_of.begin() + end, static_cast<std::int32_t>(r));
       shared.push_back(end + static_cast<std::int32_t>(r));
@@ -461,15 +461,14 @@ void expect_filled(P const& policy, Report&& report) {
     if (one.what == detail::fault::none) {
       continue;
     }
-    std::string const got = detail::spell(one.got);
+    std::string const got = detail::text(one.got);
     if (one.what == detail::fault::tokens) {
       detail::fail("waterline::plan", "loads", "at most 2^31 - 1 tokens in all", got);
     }
-    detail::fail(
-        "waterline::plan", "loads",
-        one.what == detail::fault::load ? "values from 0 to 2^31 - 1"
-                                        : "0 of a rank that is not active",
-        got + " in row " + std::to_string(one.row) + ", rank " + std::to_string(one.where));
+    detail::fail("waterline::plan", "loads",
+                 one.what == detail::fault::load ? "values from 0 to 2^31 - 1"
+                                                 : "0 of a rank that is not active",
+                 detail::text(got, " in row ", one.row, ", rank ", one.where));
   }
 }
 

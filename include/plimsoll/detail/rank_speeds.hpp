@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <string_view>
 #include <type_traits>
 #include <vector>
@@ -70,7 +69,7 @@ rank_speeds read_speeds(std::string_view function, Context const& context, index
   for (std::size_t r = 0; r < n; ++r) {
     if (!(speed[r] >= topology::least_speed && speed[r] <= topology::greatest_speed)) {
       fail(function, "options.speeds", "values from 2^-64 to 2^64",
-           spell(speed[r]) + " for rank " + std::to_string(r));
+           text(speed[r], " for rank ", r));
     }
     if (lives[r] != 0) {
       fastest = std::max(fastest, speed[r]);

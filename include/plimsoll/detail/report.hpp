@@ -62,7 +62,8 @@ enum class fault : std::int32_t {
   share,              ///< a share that is negative, above its expert's load, or not a number; slot
   shares,             ///< shares that do not add up to the expert's load; got: the load
   value,              ///< a value that is not a number, or absurd; `where` class, `also` option
-  cost  ///< a latency that is negative, falls, or is absurd; `where` rank, `also` step
+  cost,   ///< a latency that is negative, falls, or is absurd; `where` rank, `also` step
+  counts  ///< tokens of all sources that are not the load that was planned; `where` expert
 };
 
 /// One problem's outcome. `where` is the expert or rank that a fault is about, -1 for none of them;
@@ -75,155 +76,147 @@ struct problem_report {
   index_t also = -1;
 };
 
-/// Shortest of the usual spellings: whole numbers without a fraction.
-inline std::string spell(double value) {
-  if (value != value) {
-    return "NaN";  // to_string would show its sign, which differs between machines
-  }
-  if (value > -1e15 && value < 1e15 &&
-      static_cast<double>(static_cast<long long>(value)) == value) {
-    return std::to_string(static_cast<long long>(value));
-  }
-  return std::to_string(value);
-}
-
 /// Throws unless `got` is a number in [low, high].
 inline void expect_number(std::string_view function, std::string_view argument, double low,
                           double high, double got) {
   if (!(got >= low && got <= high)) {
-    fail(function, argument, "a number from " + spell(low) + " to " + spell(high), spell(got));
+    fail(function, argument, text("a number from ", low, " to ", high), text(got));
   }
 }
 
 /// `lists` is the argument that faults in lists of replicas are about.
 [[noreturn]] inline void fail(std::string_view function, problem_report const& report,
                               index_t layer, std::string_view lists = {}) {
-  std::string const in_layer = " in layer " + std::to_string(layer);
-  std::string const got = spell(report.got) + in_layer;
-  std::string const expert = ", expert " + std::to_string(report.where);
-  std::string const rank = ", rank " + std::to_string(report.where);
-  std::string const node = report.where < 0 ? "" : ", node " + std::to_string(report.where);
-  std::string const slot = ", slot " + std::to_string(report.where);
-  std::string const also = std::to_string(report.also);
-  std::string const in_problem = " in problem " + std::to_string(layer);
-  std::string const step = report.also < 0 ? "" : ", step " + also;
-  std::string const of_class = ", class " + std::to_string(report.where);
+  std::string const in_layer = text(" in layer ", layer);
+  std::string const got = text(report.got, in_layer);
+  std::string const expert = text(", expert ", report.where);
+  std::string const rank = text(", rank ", report.where);
+  std::string const node = report.where < 0 ? "" : text(", node ", report.where);
+  std::string const slot = text(", slot ", report.where);
+  std::string const also = text(report.also);
+  std::string const in_problem = text(" in problem ", layer);
+  std::string const step = report.also < 0 ? "" : text(", step ", also);
+  std::string const of_class = text(", class ", report.where);
   switch (report.what) {
     case fault::load:
-      fail(function, "loads", "values from 0 to below 2^47", got + expert + step);
+      fail(function, "loads", "values from 0 to below 2^47", text(got, expert, step));
     case fault::total_load:
-      fail(function, "loads", "a total below 2^47 per layer", got + step);
+      fail(function, "loads", "a total below 2^47 per layer", text(got, step));
     case fault::tokens:
       fail(function, "loads", "at most 2^31 - 1 tokens per layer", got);
     case fault::share:
       fail(function, "split", "values from 0 to the load of the slot's expert, 0 where none is",
-           got + slot);
+           text(got, slot));
     case fault::shares:
-      fail(function, "split", "shares that add up to the expert's load, " + spell(report.got),
-           "others" + in_layer + expert);
+      fail(function, "split", text("shares that add up to the expert's load, ", report.got),
+           text("others", in_layer, expert));
     case fault::floor:
-      fail(function, "min_copies", "at least 1 for every expert", got + expert);
+      fail(function, "min_copies", "at least 1 for every expert", text(got, expert));
     case fault::cap_below_floor:
-      fail(function, "max_copies", "at least min_copies for every expert", got + expert);
+      fail(function, "max_copies", "at least min_copies for every expert", text(got, expert));
     case fault::floors:
-      fail(function, "min_copies", "a total of at most the slots", got + node);
+      fail(function, "min_copies", "a total of at most the slots", text(got, node));
     case fault::floors_apart:
       fail(function, "replicas_meet",
-           "slots for min_copies of every expert under the required rule", got + node);
+           "slots for min_copies of every expert under the required rule", text(got, node));
     case fault::caps:
-      fail(function, "max_copies", "a total of at least the slots", got + node);
+      fail(function, "max_copies", "a total of at least the slots", text(got, node));
     case fault::copies:
-      fail(function, "replica_count", "1 to 32767 copies of every expert", got + expert);
+      fail(function, "replica_count", "1 to 32767 copies of every expert", text(got, expert));
     case fault::copies_total:
-      fail(function, "replica_count", "a total of at most the slots", got + node);
+      fail(function, "replica_count", "a total of at most the slots", text(got, node));
     case fault::layer_slots:
       fail(function, "layer_slots", "at least 0 in every layer",
-           spell(report.got) + " in layer " + std::to_string(report.where));
+           text(report.got, " in layer ", report.where));
     case fault::no_rank:
       fail(function, "options.active", "at least 1 living rank", "0");
     case fault::no_room_apart:
       fail(function, "replicas_meet", "slots for all copies under the required rule",
-           spell(report.got) + " copies" + in_layer + expert);
+           text(report.got, " copies", in_layer, expert));
     case fault::group_places:
-      fail(function, "groups", "no more than the nodes' slots hold, " + spell(report.got),
-           "more" + in_layer);
+      fail(function, "groups", text("no more than the nodes' slots hold, ", report.got),
+           text("more", in_layer));
     case fault::speed:
-      fail(function, "speeds", "values from 2^-64 to 2^64", got + rank);
+      fail(function, "speeds", "values from 2^-64 to 2^64", text(got, rank));
     case fault::node_offsets:
       fail(function, "node_offsets", "offsets that rise from 0 to the number of experts",
-           got + node);
+           text(got, node));
     case fault::node_experts:
-      fail(function, "node_experts", "every expert once", "another list" + in_layer + expert);
+      fail(function, "node_experts", "every expert once", text("another list", in_layer, expert));
     case fault::unusable_slot:
-      fail(function, "physical_to_logical", "-1 in slots of dead ranks and of none", got + slot);
+      fail(function, "physical_to_logical", "-1 in slots of dead ranks and of none",
+           text(got, slot));
     case fault::off_node:
       fail(function, "physical_to_logical",
-           "replicas on the node that lists their expert, node " + spell(report.got),
-           "another node" + in_layer + expert);
+           text("replicas on the node that lists their expert, node ", report.got),
+           text("another node", in_layer, expert));
     case fault::rank_offsets:
       fail(function, "rank_offsets", "offsets that rise from 0 to at most the number of slots",
-           got + rank);
+           text(got, rank));
     case fault::expert_id:
       fail(function, "physical_to_logical", "-1 or an expert of the layer",
-           got + (report.also < 0 ? "" : ", rank " + also) + slot);
+           text(got, report.also < 0 ? "" : text(", rank ", also), slot));
     case fault::stray_slot:
-      fail(function, "physical_to_logical", "-1 in slots that belong to no rank", got + slot);
+      fail(function, "physical_to_logical", "-1 in slots that belong to no rank", text(got, slot));
     case fault::missing_expert:
-      fail(function, "physical_to_logical", "at least 1 slot of every expert", got + expert);
+      fail(function, "physical_to_logical", "at least 1 slot of every expert", text(got, expert));
     case fault::miscounted:
-      fail(function, "replica_count", also + " copies, as in physical_to_logical", got + expert);
+      fail(function, "replica_count", text(also, " copies, as in physical_to_logical"),
+           text(got, expert));
     case fault::shared_rank:
       fail(function, "physical_to_logical", "at most 1 replica of an expert on a rank",
-           got + ", rank " + also + expert);
+           text(got, ", rank ", also, expert));
     case fault::shared_node:
       fail(function, "physical_to_logical", "at most 1 replica of an expert on a node",
-           got + ", node " + also + expert);
+           text(got, ", node ", also, expert));
     case fault::dead_rank:
       fail(function, "physical_to_logical", "-1 in the slots of a rank that is not active",
-           got + ", rank " + also + slot);
+           text(got, ", rank ", also, slot));
     case fault::replica_offsets:
       fail(function, "replica_offsets", "offsets that rise from 0 to at most the number of slots",
-           got + ", offset " + std::to_string(report.where));
+           text(got, ", offset ", report.where));
     case fault::replica_gap:
       fail(function, lists, "-1 only behind all slots of an expert",
-           "slot " + spell(report.got) + " behind a -1" + in_layer + expert);
+           text("slot ", report.got, " behind a -1", in_layer, expert));
     case fault::replica_slot:
-      fail(function, lists, "slots from 0 to below the number of slots", got + expert);
+      fail(function, lists, "slots from 0 to below the number of slots", text(got, expert));
     case fault::replica_twice:
       fail(function, lists, "every slot once",
-           "slot " + spell(report.got) + " again" + in_layer + expert);
+           text("slot ", report.got, " again", in_layer, expert));
     case fault::replica_elsewhere:
       fail(function, lists, "slots that hold the expert",
-           "slot " + also + ", which holds " + got + expert);
+           text("slot ", also, ", which holds ", got, expert));
     case fault::replica_unlisted:
-      fail(function, lists, "every slot that holds the expert", "no slot " + got + expert);
+      fail(function, lists, "every slot that holds the expert", text("no slot ", got, expert));
     case fault::replica_width:
-      fail(function, "logical_to_physical", "room for " + also + " copies", got + expert);
+      fail(function, "logical_to_physical", text("room for ", also, " copies"), text(got, expert));
     case fault::rank_gap:
       fail(function, "rank_experts", "-1 only behind all experts of a rank",
-           "expert " + spell(report.got) + " behind a -1" + in_layer + rank);
+           text("expert ", report.got, " behind a -1", in_layer, rank));
     case fault::rank_entry:
-      fail(function, "rank_experts", "-1 or an expert", got + rank);
+      fail(function, "rank_experts", "-1 or an expert", text(got, rank));
     case fault::rank_width:
-      fail(function, "rank_experts", "room for " + also + " experts", got + rank);
+      fail(function, "rank_experts", text("room for ", also, " experts"), text(got, rank));
     case fault::rank_total:
-      fail(function, "physical_to_logical", "at least " + also + " slots", got);
+      fail(function, "physical_to_logical", text("at least ", also, " slots"), got);
     case fault::capacity:
       fail(function, "options.capacities",
-           "values from 0 to options.capacity, " + std::to_string(report.where),
-           spell(report.got) + in_problem);
+           text("values from 0 to options.capacity, ", report.where), text(report.got, in_problem));
     case fault::option_count:
-      fail(function, "options.option_count", "1 to " + also + " options of every class",
-           spell(report.got) + in_problem + of_class);
+      fail(function, "options.option_count", text("1 to ", also, " options of every class"),
+           text(report.got, in_problem, of_class));
     case fault::weight:
       fail(function, "weights", "at least 0",
-           spell(report.got) + in_problem + of_class + ", option " + also);
+           text(report.got, in_problem, of_class, ", option ", also));
     case fault::value:
       fail(function, "values", "numbers below 2^960",
-           spell(report.got) + in_problem + of_class + ", option " + also);
+           text(report.got, in_problem, of_class, ", option ", also));
     case fault::cost:
       fail(function, "cost", "numbers from 0 to below 2^960 that do not fall as tokens rise",
-           got + rank + step);
+           text(got, rank, step));
+    case fault::counts:
+      fail(function, "counts", text("the planned load, ", also, " tokens"),
+           text(report.got, expert));
     case fault::none:
       break;
   }

@@ -17,6 +17,7 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/load_tensor.hpp>
 #include <plimsoll/detail/exact_math.hpp>
+#include <plimsoll/error.hpp>
 #include <plimsoll/knapsack.hpp>
 #include <plimsoll/memory.hpp>
 #include <plimsoll/replay.hpp>
@@ -248,8 +249,8 @@ replica_allocation allocate_replicas(std::string_view name, Policy const& policy
   for (std::size_t i = 0; i < estimate.gain.size(); ++i) {
     if (!(estimate.gain[i] > -0x1p900 && estimate.gain[i] < 0x1p900)) {
       fail(name, "estimate.gain", "numbers below 2^900",
-           spell(estimate.gain[i]) + " in layer " + std::to_string(i / counts.size()) + " for " +
-               std::to_string(counts[i % counts.size()]) + " replicas");
+           text(estimate.gain[i], " in layer ", i / counts.size(), " for ",
+                counts[i % counts.size()], " replicas"));
     }
     weights.push_back(counts[i % counts.size()]);
     values.push_back(options.value == craft_value::gain ? estimate.gain[i]
@@ -286,7 +287,7 @@ replica_allocation allocate_replicas(std::string_view name, Policy const& policy
   if (found[0].status == certificate_status::infeasible ||
       (options.fill == filling::exactly && result.budget > capacity)) {
     fail(name, "options.budget", "a sum of replica counts, of which each layer takes at most one",
-         std::to_string(result.budget));
+         text(result.budget));
   }
   index_t layer = 0;
   for (std::int32_t const choice : chosen.read()) {

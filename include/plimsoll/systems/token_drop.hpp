@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include <plimsoll/capacity_mask.hpp>
@@ -141,7 +140,7 @@ class token_drop {
     }
     if (route.homes.data != nullptr) {
       detail::fail(name, "options.route.homes", "none, beside those of batches",
-                   std::to_string(route.homes.extent(0)) + " tokens");
+                   detail::text(route.homes.extent(0), " tokens"));
     }
     route.function = options.function;
     return route;
@@ -159,7 +158,7 @@ class token_drop {
         for (std::int32_t const e : read(policy, detail::row_of(local, home))) {
           if (e < -1 || e >= limit.experts) {
             detail::fail(name, "options.route.local_experts", "-1 or an expert",
-                         std::to_string(e) + " for home " + std::to_string(home));
+                         detail::text(e, " for home ", home));
           }
         }
       }

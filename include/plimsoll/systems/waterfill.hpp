@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/topology.hpp>

@@ -6,7 +6,6 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
-#include <string>
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/buffer.hpp>
@@ -17,7 +16,7 @@ namespace plimsoll::inline PLIMSOLL_ABI::detail {
 
 inline void check_cuda(cudaError_t code, char const* call) {
   if (code != cudaSuccess) {
-    throw cuda_error(static_cast<int>(code), std::string(call) + ": " + cudaGetErrorString(code));
+    throw cuda_error(static_cast<int>(code), text(call, ": ", cudaGetErrorString(code)));
   }
 }
 
