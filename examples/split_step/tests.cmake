@@ -10,11 +10,6 @@ foreach(target IN ITEMS split_step split_step_parts)
   target_compile_options(${target} PRIVATE ${plimsoll_test_optimization})
 endforeach()
 
-# All processes on this machine, also as root and in a container.
-set(environment
-  OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-  OMPI_MCA_plm=isolated OMPI_MCA_btl=self,vader OMPI_MCA_btl_vader_single_copy_mechanism=none
-  OMPI_MCA_hwloc_base_binding_policy=none)
 set(program $<TARGET_FILE:split_step>)
 set(print_as_expected ${CMAKE_COMMAND} -DEXPECTED=${CMAKE_CURRENT_SOURCE_DIR}/split_step.expected)
 add_test(NAME example.split_step.4
@@ -40,4 +35,4 @@ split_step_refuses(large_top_k "--top-k: more than --experts" --experts 4 --top-
 split_step_refuses(many_ids "--tokens: with --top-k and the ranks 2.31 ids or more"
   --experts 512 --tokens 16777216 --top-k 512)
 split_step_refuses(unknown_option ".*--step" --step 1)
-set_tests_properties(${tests} PROPERTIES ENVIRONMENT "${environment}" LABELS host TIMEOUT 60)
+set_tests_properties(${tests} PROPERTIES ENVIRONMENT "${mpi_environment}" LABELS host TIMEOUT 60)

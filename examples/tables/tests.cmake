@@ -62,6 +62,7 @@ target_compile_options(splits PRIVATE -ffp-contract=off)
 plimsoll_add_table(dropped_tokens token_drop.md)
 plimsoll_add_table(filled_ranks waterline.md)
 plimsoll_add_table(unequal_ranks gem.md)
+plimsoll_add_table(spilled_loads least_loaded.md)
 
 # --- support matrix -------------------------------------------------------------------------------
 # A row is a header with a typed test, unless all primitives stand on it; systems come last.
@@ -125,6 +126,9 @@ plimsoll_add_table_test(makers.filled_ranks
 plimsoll_add_table_test(makers.unequal_ranks
   COMMAND ${tables}/tests/unequal_ranks.sh $<TARGET_FILE:unequal_ranks> $<TARGET_FILE:make_loads>
           ${docs}/gem.md)
+plimsoll_add_table_test(makers.spilled_loads
+  COMMAND ${tables}/tests/spilled_loads.sh $<TARGET_FILE:spilled_loads> $<TARGET_FILE:make_loads>
+          ${docs}/least_loaded.md)
 
 # --- compile times: measured by hand, so update_tables leaves them alone ---------------------------
 plimsoll_add_table_test(compile_times

@@ -9,6 +9,7 @@
 #include <plimsoll/execution.hpp>
 #include <plimsoll/knapsack.hpp>
 #include <plimsoll/latency.hpp>
+#include <plimsoll/least_loaded.hpp>
 #include <plimsoll/load_tensor.hpp>
 #include <plimsoll/memory.hpp>
 #include <plimsoll/metrics.hpp>
@@ -25,6 +26,7 @@
 #include <plimsoll/systems/craft.hpp>
 #include <plimsoll/systems/eplb.hpp>
 #include <plimsoll/systems/gem.hpp>
+#include <plimsoll/systems/llep.hpp>
 #include <plimsoll/systems/lplb.hpp>
 #include <plimsoll/systems/token_drop.hpp>
 #include <plimsoll/systems/waterfill.hpp>

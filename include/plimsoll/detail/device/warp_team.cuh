@@ -190,7 +190,11 @@ class warp_team : public team_operations<warp_team> {
       value = op(value, static_cast<T>(f(i)));
     }
     __syncwarp();
-    return warp_reduce(value, op);
+    if constexpr (std::is_same_v<Op, minimum> && std::is_same_v<T, std::uint64_t>) {
+      return warp_min(value);
+    } else {
+      return warp_reduce(value, op);
+    }
   }
 
   template <class F>

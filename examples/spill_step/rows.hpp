@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tokens' rows on their way to the experts, and back.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <plimsoll/least_loaded.hpp>
+#include <plimsoll/views.hpp>
+#include <stdexcept>
+
+#include "command_line.hpp"
+#include "exchange.hpp"
+#include "tokens.hpp"
+
+namespace spill_step {
+
+class token_rows {
+ public:
+  explicit token_rows(options const& o)
+      : top_k_(static_cast<std::size_t>(o.top_k)), hidden_(static_cast<std::size_t>(o.hidden)) {}
+
+  /// Finds every token copy's way as the step was planned.
+  void plan(planner const& plan, plimsoll::matrix_ref<std::int32_t const> topk_ids) {
+    auto const copies = static_cast<std::size_t>(topk_ids.extent(0)) * top_k_;
+    ints destinations(copies);  // rows are ordered by them
+    sent_row_.resize(copies);
+    plimsoll::spill_counters counters[1];
+    auto const of_copies = [&](ints& values) {
+      return plimsoll::matrix_ref<std::int32_t>(values.data(), topk_ids.extent(0), top_k_);
+    };
+    plan.route(topk_ids, of_copies(destinations), of_copies(sent_row_), counters);
+    if (counters[0].unplanned != 0 || counters[0].out_of_range != 0) {
+      throw std::runtime_error("ids are no experts, or not those that were counted");
+    }
+    travel_ = all_to_all(fetch(plan.send_counts()), fetch(plan.receive_counts()));
+    computed_row_.resize(travel_.received());
+    plan.arrange(computed_row_);
+  }
+
+  /// Rows that this rank computes.
+  [[nodiscard]] std::size_t computed() const { return computed_row_.size(); }
+
+  /// @param tokens `[tokens, hidden]`: every copy of a token takes it along, times its factor
+  /// @param factors `[tokens, top_k]`
+  /// @return `[computed, hidden]`: expert by expert
+  [[nodiscard]] floats to_experts(floats const& tokens, floats const& factors) const {
+    floats sent(travel_.sent() * hidden_);
+    for_each_copy([&](std::size_t copy, std::size_t of_token, std::size_t of_row) {
+      sent[of_row] = factors[copy] * tokens[of_token];
+    });
+    floats const received = travel_.send(sent, static_cast<int>(hidden_));
+    floats rows(received.size());
+    for_each_received([&](std::size_t in, std::size_t computed) { rows[computed] = received[in]; });
+    return rows;
+  }
+
+  /// @param rows as from `to_experts`
+  /// @return `[tokens, hidden]`: of every token the rows of its copies, times factors, added up
+  [[nodiscard]] floats to_tokens(floats const& rows, floats const& factors) const {
+    floats received(rows.size());
+    for_each_received([&](std::size_t in, std::size_t computed) { received[in] = rows[computed]; });
+    floats const back = travel_.send_back(received, static_cast<int>(hidden_));
+    floats tokens(sent_row_.size() / top_k_ * hidden_, 0.0f);
+    for_each_copy([&](std::size_t copy, std::size_t of_token, std::size_t of_row) {
+      tokens[of_token] += factors[copy] * back[of_row];
+    });
+    return tokens;
+  }
+
+ private:
+  /// f(copy, element of its token, element of its row among those sent); not for padding.
+  template <class F>
+  void for_each_copy(F f) const {
+    for (std::size_t copy = 0; copy < sent_row_.size(); ++copy) {
+      auto const row = static_cast<std::size_t>(sent_row_[copy]);
+      for (std::size_t i = 0; i < hidden_ && sent_row_[copy] >= 0; ++i) {
+        f(copy, copy / top_k_ * hidden_ + i, row * hidden_ + i);
+      }
+    }
+  }
+  /// f(element of a row as it comes in, the same of the row as it is computed)
+  template <class F>
+  void for_each_received(F f) const {
+    for (std::size_t row = 0; row < computed_row_.size(); ++row) {
+      auto const computed = static_cast<std::size_t>(computed_row_[row]);
+      for (std::size_t i = 0; i < hidden_; ++i) {
+        f(row * hidden_ + i, computed * hidden_ + i);
+      }
+    }
+  }
+
+  std::size_t top_k_;
+  std::size_t hidden_;
+  ints sent_row_;      ///< [tokens, top_k]: a copy's row among those sent; -1: it is padding
+  ints computed_row_;  ///< of each row that comes in: its place among those computed
+  all_to_all travel_;
+};
+
+}  // namespace spill_step

@@ -1,0 +1,1174 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Bodies of `least_loaded`: which rank computes which tokens of an expert, how many of them every
+/// rank sends to every other, and where each token copy goes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/fixed_load.hpp>
+#include <plimsoll/detail/algorithm/rank_levels.hpp>
+#include <plimsoll/detail/algorithm/tile_counts.hpp>
+#include <plimsoll/detail/exact_math.hpp>
+#include <plimsoll/detail/report.hpp>
+#include <plimsoll/detail/scratch.hpp>
+#include <plimsoll/detail/team.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll::inline PLIMSOLL_ABI::detail {
+
+/// Which living ranks hold which experts: both lists of every pair.
+struct spill_homes {
+  index_t experts;
+  index_t pairs;
+  std::int32_t const* expert_begin;  ///< `[experts + 1]` into `rank`
+  std::int32_t const* rank;          ///< `[pairs]`: of every expert its ranks, rising
+  std::int32_t const* rank_begin;    ///< `[ranks + 1]` into `expert`
+  std::int32_t const* expert;        ///< `[pairs]`: of every rank its experts, rising
+  std::int32_t const* place;         ///< `[pairs]`: which of the expert's ranks this one is
+
+  [[nodiscard]] PLIMSOLL_HD index_t begin(index_t e) const { return expert_begin[e]; }
+  [[nodiscard]] PLIMSOLL_HD index_t end(index_t e) const { return expert_begin[e + 1]; }
+  [[nodiscard]] PLIMSOLL_HD index_t copies(index_t e) const { return end(e) - begin(e); }
+};
+
+/// What one of an expert's homes has of its tokens before anything is spilled.
+PLIMSOLL_HD constexpr std::int32_t home_share(std::int32_t tokens, index_t copies, index_t place) {
+  auto const n = static_cast<std::int32_t>(copies);
+  return n == 1 ? tokens : tokens / n + static_cast<std::int32_t>(place < tokens % n);
+}
+
+struct spill_rules {
+  /// Only tokens count: no speeds, nodes, limits, prices, nor experts of several homes. Then the
+  /// least loaded rank has the most room, and a rank that is full stays so: a queue will do.
+  bool plain;
+  double alpha;
+  double lambda;
+  bool by_expert;  ///< lambda is about loads of experts
+  bool round_up;
+  bool keep_excess;  ///< less than a chunk stays at home
+  bool limited;      ///< there are limits on imports or exports
+  std::int32_t min_chunk;
+  std::int32_t max_imports;
+  std::int32_t max_exports;
+  std::int64_t expert_bytes;
+  std::int64_t token_bytes;
+};
+
+/// What it costs to send an expert, and what a rank's work does.
+template <class Cost>
+struct spill_pricing {
+  static constexpr bool is_free = false;
+
+  Cost cost;
+  double within_node;    ///< time to send an expert
+  double between_nodes;  ///< the same to another node
+
+  /// How long a rank works on so many tokens of so many experts.
+  PLIMSOLL_HD double time(rank_levels const& ranks, index_t r, std::int32_t tokens,
+                          std::int32_t experts) const {
+    auto const n = static_cast<double>(tokens);
+    if constexpr (requires { cost.per_expert; }) {
+      double const fastest = cost(n, index_t{experts});
+      return ranks.even ? fastest
+                        : divide(multiply(fastest, 65536.0), static_cast<double>(ranks.speed[r]));
+    } else {
+      return cost(r, n);
+    }
+  }
+};
+
+/// Where weights move for nothing.
+template <>
+struct spill_pricing<void> {
+  static constexpr bool is_free = true;
+};
+
+struct spill_array_sizes {
+  index_t experts;
+  index_t ranks;
+  index_t segments;
+};
+
+/// Segments and transfers by expert, and what they add up to.
+template <class Segment, class Transfer, class Report>
+struct spill_plan_arrays {
+  std::int32_t* offsets;           ///< `[experts + 1]`
+  Segment* segments;               ///< `[segment_limit]`
+  std::int32_t* transfer_offsets;  ///< `[experts + 1]`
+  Transfer* transfers;             ///< `[segment_limit]`
+  std::int32_t* loads;             ///< `[ranks]`
+  std::int64_t* bytes_of_rank;     ///< `[ranks]`
+  Report* report;                  ///< `[1]`
+
+  static std::size_t bytes(spill_array_sizes const& n) {
+    return 2 * scratch_bytes_of<std::int32_t>(n.experts + 1) +
+           scratch_bytes_of<Segment>(n.segments) + scratch_bytes_of<Transfer>(n.segments) +
+           scratch_bytes_of<std::int32_t>(n.ranks) + scratch_bytes_of<std::int64_t>(n.ranks) +
+           scratch_bytes_of<Report>(1);
+  }
+  static spill_plan_arrays in(scratch& memory, spill_array_sizes const& n) {
+    spill_plan_arrays result{};
+    result.offsets = memory.take<std::int32_t>(n.experts + 1);
+    result.segments = memory.take<Segment>(n.segments);
+    result.transfer_offsets = memory.take<std::int32_t>(n.experts + 1);
+    result.transfers = memory.take<Transfer>(n.segments);
+    result.loads = memory.take<std::int32_t>(n.ranks);
+    result.bytes_of_rank = memory.take<std::int64_t>(n.ranks);
+    result.report = memory.take<Report>(1);
+    return result;
+  }
+
+  /// Every piece of an expert ends it, or fills a rank up, or lies on one of its homes. A rank that
+  /// is full stays so, unless an expert of several homes is levelled among them.
+  PLIMSOLL_HD static constexpr index_t segment_limit(index_t experts, index_t ranks,
+                                                     index_t pairs) {
+    return 2 * pairs + experts + ranks;
+  }
+};
+
+/// The memory of one plan in the making.
+struct spill_state {
+  static constexpr std::uint64_t none = ~std::uint64_t{0};
+  /// With a rank's number: the key in the queue of one without room.
+  static constexpr std::uint64_t full = std::uint64_t{1} << 63;
+  static constexpr std::int32_t unlisted = -1;
+  static constexpr std::int32_t listed = -2;
+
+  struct cursor {
+    std::int32_t pieces;  ///< of all experts so far
+    std::int32_t listed;  ///< experts to look at
+    std::int32_t forced;  ///< tokens that went to a rank without room
+    std::int32_t kept;    ///< tokens that stayed at home, which had none either
+  };
+
+  std::int32_t* load;      ///< `[ranks]`: assigned, and of experts not yet looked at
+  std::int32_t* capacity;  ///< `[ranks]`
+  std::uint64_t* key;      ///< `[ranks]`: load over speed, then rank; `none` for what cannot help
+  std::uint64_t* queue;    ///< `[ranks]`: all ranks that have room before those that do not
+  std::int32_t* imports;   ///< `[ranks]`
+  std::int32_t* exports;   ///< `[ranks]`
+  std::int32_t* working;   ///< `[ranks]`: experts with tokens there
+  double* busy;            ///< `[ranks]`: with sending and receiving weights
+  std::uint64_t* order;    ///< `[experts]`: those to look at, the heaviest first
+  std::int32_t* place;     ///< `[experts]`: sums over those before
+  std::int32_t* first;     ///< `[experts]`: its first piece, `unlisted` or `listed`
+  std::int32_t* count;     ///< `[experts]`: its pieces
+  std::int32_t* rank;      ///< `[segment_limit]`: a piece's rank
+  std::int32_t* tokens;    ///< `[segment_limit]`
+  std::int32_t* from;      ///< `[segment_limit]`: whose weights it needs, -1 for its own
+  cursor* now;
+
+  PLIMSOLL_HD static constexpr std::size_t bytes(index_t experts, index_t ranks, index_t pieces) {
+    return 5 * scratch_bytes_of<std::int32_t>(ranks) + 2 * scratch_bytes_of<std::uint64_t>(ranks) +
+           scratch_bytes_of<double>(ranks) + scratch_bytes_of<std::uint64_t>(experts) +
+           3 * scratch_bytes_of<std::int32_t>(experts) +
+           3 * scratch_bytes_of<std::int32_t>(pieces) + scratch_bytes_of<cursor>(1);
+  }
+  PLIMSOLL_HD static spill_state in(scratch& memory, index_t experts, index_t ranks,
+                                    index_t pieces) {
+    spill_state s{};
+    s.load = memory.take<std::int32_t>(ranks);
+    s.capacity = memory.take<std::int32_t>(ranks);
+    s.key = memory.take<std::uint64_t>(ranks);
+    s.queue = memory.take<std::uint64_t>(ranks);
+    s.imports = memory.take<std::int32_t>(ranks);
+    s.exports = memory.take<std::int32_t>(ranks);
+    s.working = memory.take<std::int32_t>(ranks);
+    s.busy = memory.take<double>(ranks);
+    s.order = memory.take<std::uint64_t>(experts);
+    s.place = memory.take<std::int32_t>(experts);
+    s.first = memory.take<std::int32_t>(experts);
+    s.count = memory.take<std::int32_t>(experts);
+    s.rank = memory.take<std::int32_t>(pieces);
+    s.tokens = memory.take<std::int32_t>(pieces);
+    s.from = memory.take<std::int32_t>(pieces);
+    s.now = memory.take<cursor>(1);
+    return s;
+  }
+};
+
+/// Body of `least_loaded::plan`. One problem.
+///
+/// A rank's load counts its own experts before they are looked at, too: LLEP's "pending" load. So
+/// an expert whose homes are below their capacity stays there whenever it is looked at, and only
+/// experts of overloaded ranks are.
+template <class Loads, class Cost, class Segment, class Transfer, class Report>
+struct spill_body {
+  using device_team = warp;
+  using arrays = spill_plan_arrays<Segment, Transfer, Report>;
+  static constexpr bool is_free = spill_pricing<Cost>::is_free;
+
+  Loads loads;  ///< `[experts]`, integers
+  spill_homes homes;
+  rank_levels ranks;
+  spill_rules rules;
+  spill_pricing<Cost> pricing;
+  arrays out;
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    return spill_state::bytes(homes.experts, ranks.size(), pieces());
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t) const {
+    spill_state const s = spill_state::in(memory, homes.experts, ranks.size(), pieces());
+    load_scale const scale =
+        scale_loads(team, homes.experts, [this](index_t e) { return loads(e); });
+    if (scale.what != fault::none) {
+      refuse(team, scale.what, scale.where, scale.got);
+      return;
+    }
+    auto const total =
+        team.sum(homes.experts, [this](index_t e) { return static_cast<std::int64_t>(loads(e)); });
+    if (total > highest<std::int32_t>) {
+      refuse(team, fault::tokens, -1, static_cast<double>(total));
+      return;
+    }
+    stay(team, s);
+    Report report{};
+    report.tokens = total;
+    std::int64_t const peak = peak_level(team, s);
+    report.home_peak = ranks.time_at(peak);
+    report.home_time = longest(team, s);
+    report.imbalance = imbalance(team, peak, total);
+    report.spills = ranks.living > 1 && total > 0 && report.imbalance >= rules.lambda ? 1 : 0;
+    set_capacities(team, s, total);
+    std::int64_t capacity = capacity_level(team, s);
+    report.capacity = ranks.time_at(capacity);
+    if (report.spills != 0) {
+      spill(team, s);
+      bool const is_held_up = rules.limited && s.now->forced + s.now->kept > 0;
+      if (is_free && is_held_up) {
+        capacity = raise_capacities(team, s, total, peak);
+      }
+    }
+    report.raised_capacity = ranks.time_at(capacity);
+    finish(team, s, report);
+  }
+
+ private:
+  [[nodiscard]] PLIMSOLL_HD index_t pieces() const {
+    return arrays::segment_limit(homes.experts, ranks.size(), homes.pairs);
+  }
+  [[nodiscard]] PLIMSOLL_HD std::int32_t load_of(index_t e) const {
+    return static_cast<std::int32_t>(loads(e));
+  }
+  [[nodiscard]] PLIMSOLL_HD std::int32_t share_of(index_t e, index_t place) const {
+    return home_share(load_of(e), homes.copies(e), place);
+  }
+  [[nodiscard]] PLIMSOLL_HD std::uint64_t key_of(spill_state const& s, index_t r) const {
+    auto const tokens = static_cast<std::uint64_t>(s.load[r]);
+    std::uint64_t const height =
+        ranks.even ? tokens : (tokens << 16) / static_cast<std::uint64_t>(ranks.speed[r]);
+    return height << 15 | static_cast<std::uint64_t>(r);
+  }
+  PLIMSOLL_HD static index_t rank_of(std::uint64_t key) {
+    return static_cast<index_t>(key & 0x7fff);
+  }
+
+  /// All tokens at home.
+  template <class Team>
+  PLIMSOLL_HD void stay(Team& team, spill_state const& s) const {
+    team.for_each(ranks.size(), [&](index_t r) {
+      std::int32_t sum = 0;
+      std::int32_t working = 0;
+      for (index_t i = homes.rank_begin[r]; i < homes.rank_begin[r + 1]; ++i) {
+        std::int32_t const part = share_of(homes.expert[i], homes.place[i]);
+        sum += part;
+        working += part > 0;
+      }
+      s.load[r] = sum;
+      s.working[r] = working;
+      s.imports[r] = 0;
+      s.exports[r] = 0;
+      s.busy[r] = 0;
+      s.key[r] = ranks.lives(r) ? key_of(s, r) : spill_state::none;
+    });
+    team.for_each(homes.experts, [&](index_t e) { s.first[e] = spill_state::unlisted; });
+    team.single([&] { *s.now = {}; });
+  }
+
+  template <class Team>
+  PLIMSOLL_HD std::int64_t peak_level(Team& team, spill_state const& s) const {
+    return team.max(ranks.size(), [&](index_t r) {
+      return ranks.lives(r) ? ranks.level_of(s.load[r], r) : std::int64_t{0};
+    });
+  }
+
+  /// The modelled time of the last rank.
+  template <class Team>
+  PLIMSOLL_HD double longest(Team& team, spill_state const& s) const {
+    if constexpr (is_free) {
+      return 0;
+    } else {
+      return team.max(ranks.size(), [&](index_t r) {
+        return ranks.lives(r) ? add(pricing.time(ranks, r, s.load[r], s.working[r]), s.busy[r])
+                              : 0.0;
+      });
+    }
+  }
+
+  /// Largest over mean; 1 without tokens.
+  template <class Team>
+  PLIMSOLL_HD double imbalance(Team& team, std::int64_t peak, std::int64_t total) const {
+    if (total == 0) {
+      return 1;
+    }
+    if (rules.by_expert) {
+      auto const most =
+          team.max(homes.experts, [this](index_t e) { return std::int64_t{load_of(e)}; });
+      return divide(static_cast<double>(most * homes.experts), static_cast<double>(total));
+    }
+    auto const speeds = static_cast<double>(ranks.total_speed(team));
+    return divide(multiply(static_cast<double>(peak), speeds),
+                  scale_by_power_of_two(static_cast<double>(total), ranks.even ? 0 : 32));
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void set_capacities(Team& team, spill_state const& s, std::int64_t total) const {
+    double const exact = multiply(rules.alpha, static_cast<double>(total));
+    auto whole = static_cast<std::int64_t>(rules.round_up ? exact : almost(exact));
+    whole += rules.round_up && almost(static_cast<double>(whole)) < exact;
+    if (rules.round_up) {
+      fill_to(team, s, total, ranks.level_for(team, whole));
+      return;
+    }
+    std::int64_t const speeds = ranks.total_speed(team);
+    team.for_each(ranks.size(), [&](index_t r) {
+      std::int64_t const least = ranks.lives(r) ? 1 : 0;
+      std::int64_t const part = maximum{}(whole * ranks.speed[r] / speeds, least);
+      s.capacity[r] = static_cast<std::int32_t>(minimum{}(part, total));
+    });
+  }
+  template <class Team>
+  PLIMSOLL_HD void fill_to(Team& team, spill_state const& s, std::int64_t total,
+                           std::int64_t level) const {
+    team.for_each(ranks.size(), [&](index_t r) {
+      s.capacity[r] = static_cast<std::int32_t>(minimum{}(ranks.room_below(level, r), total));
+    });
+  }
+  template <class Team>
+  PLIMSOLL_HD std::int64_t capacity_level(Team& team, spill_state const& s) const {
+    return team.max(ranks.size(), [&](index_t r) {
+      return ranks.lives(r) ? ranks.level_of(s.capacity[r], r) : std::int64_t{0};
+    });
+  }
+
+  /// Where limits keep a plan from its capacity, a higher one spreads tokens further than piling up
+  /// the rest does: looks for the lowest, to 1/128, that a plan keeps to, and returns its level. At
+  /// the peak of plain expert parallelism nothing is spilled.
+  template <class Team>
+  PLIMSOLL_HD std::int64_t raise_capacities(Team& team, spill_state const& s, std::int64_t total,
+                                            std::int64_t home_peak) const {
+    auto const plan_below = [&](std::int64_t level) {
+      fill_to(team, s, total, level);
+      stay(team, s);
+      spill(team, s);
+      return peak_level(team, s);
+    };
+    std::int64_t const peak = peak_level(team, s);
+    std::int64_t const capacity = capacity_level(team, s);
+    std::int64_t low = maximum{}(capacity, confined_level(team)) - 1;
+    std::int64_t high = home_peak;
+    while (high - low > maximum{}(high >> 7, std::int64_t{1})) {
+      std::int64_t const middle = low + (high - low) / 2;
+      if (plan_below(middle) <= middle) {
+        high = middle;
+      } else {
+        low = middle;
+      }
+    }
+    bool const is_better = plan_below(high) < peak;
+    set_capacities(team, s, total);
+    if (!is_better) {
+      stay(team, s);
+      spill(team, s);
+    }
+    return is_better ? high : capacity;
+  }
+
+  [[nodiscard]] PLIMSOLL_HD bool is_overloaded(spill_state const& s, index_t e) const {
+    for (index_t i = homes.begin(e); i < homes.end(e); ++i) {
+      if (s.load[homes.rank[i]] > s.capacity[homes.rank[i]]) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  /// Looks at the experts of overloaded ranks, from the heaviest on.
+  template <class Team>
+  PLIMSOLL_HD void spill(Team& team, spill_state const& s) const {
+    enlist(team, s, 0, [&](index_t e) { return is_overloaded(s, e); });
+    team.for_each(ranks.size(), [&](index_t r) { s.queue[r] = key_of_helper(s, r); });
+    auto helpers = team.queue(s.queue, ranks.size());
+    bool is_complete = false;
+    for (index_t i = 0; i < s.now->listed; ++i) {
+      index_t const e = id_of(s.order[i]);
+      if (!is_overloaded(s, e)) {
+        continue;
+      }
+      visit(team, s, helpers, e);
+      if (s.now->forced + s.now->kept > 0 && !is_complete) {
+        // That may have overloaded a rank whose experts are not listed.
+        std::uint64_t const at = s.order[i];
+        enlist(team, s, i + 1, [&](index_t x) { return order_of(x) > at; });
+        is_complete = true;
+      }
+    }
+  }
+  [[nodiscard]] PLIMSOLL_HD std::uint64_t order_of(index_t e) const {
+    return heavier_first(static_cast<fixed_load>(load_of(e)), e);
+  }
+
+  /// Adds experts to the list, which is sorted from a place on.
+  template <class Team, class Wanted>
+  PLIMSOLL_HD void enlist(Team& team, spill_state const& s, index_t from, Wanted wanted) const {
+    index_t const experts = homes.experts;
+    index_t const before = s.now->listed;
+    index_t const more = team.exclusive_scan(
+        experts,
+        [&](index_t e) {
+          bool const is_new = s.first[e] == spill_state::unlisted && load_of(e) > 0 && wanted(e);
+          return static_cast<std::int32_t>(is_new);
+        },
+        s.place);
+    team.for_each(experts, [&](index_t e) {
+      if ((e + 1 < experts ? s.place[e + 1] : more) > s.place[e]) {
+        s.order[before + s.place[e]] = order_of(e);
+        s.first[e] = spill_state::listed;
+      }
+    });
+    team.single([&] { s.now->listed = static_cast<std::int32_t>(before + more); });
+    team.sort(s.order + from, before + more - from);
+  }
+
+  /// Divides one expert anew: its homes take what they have room for, then other ranks do.
+  template <class Team, class Queue>
+  PLIMSOLL_HD void visit(Team& team, spill_state const& s, Queue& helpers, index_t e) const {
+    std::int32_t rest = team.broadcast([&] { return open(s, e); });
+    while (rest > 0) {
+      std::uint64_t to =
+          rules.plain ? least_loaded(s, helpers) : best_candidate(team, s, e, rest, false);
+      bool const forced = to == spill_state::none || !is_chunk(room_of(s, rank_of(to)), rest);
+      if (forced) {
+        to = best_candidate(team, s, e, rest, true);
+      }
+      rest = team.broadcast([&] {
+        if (to == spill_state::none) {
+          return keep(s, e, rest);
+        }
+        index_t const r = rank_of(to);
+        std::int32_t const tokens = forced ? rest : minimum{}(rest, room_of(s, r));
+        s.now->forced += forced ? tokens : 0;
+        give(s, e, r, tokens, source_of(s, e, r));
+        s.key[r] = key_of(s, r);
+        return rest - tokens;
+      });
+    }
+    team.single([&] {
+      for (index_t i = homes.begin(e); i < homes.end(e); ++i) {
+        s.key[homes.rank[i]] = key_of(s, homes.rank[i]);
+      }
+    });
+  }
+
+  [[nodiscard]] PLIMSOLL_HD std::int32_t room_of(spill_state const& s, index_t r) const {
+    return s.capacity[r] - s.load[r];
+  }
+  [[nodiscard]] PLIMSOLL_HD bool is_chunk(std::int32_t room, std::int32_t rest) const {
+    return room >= minimum{}(rest, rules.min_chunk);
+  }
+
+  /// Takes the expert's tokens off its homes and gives them what they have room for. Returns how
+  /// many are left. Homes help nobody until the visit is over.
+  PLIMSOLL_HD std::int32_t open(spill_state const& s, index_t e) const {
+    s.first[e] = s.now->pieces;
+    s.count[e] = 0;
+    index_t const begin = homes.begin(e);
+    for (index_t i = begin; i < homes.end(e); ++i) {
+      std::int32_t const part = share_of(e, i - begin);
+      s.load[homes.rank[i]] -= part;
+      s.working[homes.rank[i]] -= part > 0;
+      s.key[homes.rank[i]] = spill_state::none;
+    }
+    std::int32_t const rest = fill_homes(s, e, load_of(e), true);
+    return rest > 0 && rules.keep_excess && rest < rules.min_chunk ? keep(s, e, rest) : rest;
+  }
+  /// The rest stays at home, whatever the capacities. Returns what is left: nothing.
+  PLIMSOLL_HD std::int32_t keep(spill_state const& s, index_t e, std::int32_t rest) const {
+    s.now->kept += rest;
+    return fill_homes(s, e, rest, false);
+  }
+
+  /// Levels the expert's homes with so many tokens, up to their capacities or beyond. Returns how
+  /// many are left.
+  PLIMSOLL_HD std::int32_t fill_homes(spill_state const& s, index_t e, std::int32_t tokens,
+                                      bool within) const {
+    std::int64_t const level = level_at_home(s, e, tokens, within);
+    for (index_t i = homes.begin(e); i < homes.end(e); ++i) {
+      std::int32_t const part = part_at_home(s, homes.rank[i], level, tokens, within);
+      if (part > 0) {
+        give(s, e, homes.rank[i], part, -1);
+        tokens -= part;
+      }
+    }
+    return tokens;
+  }
+  [[nodiscard]] PLIMSOLL_HD std::int32_t part_at_home(spill_state const& s, index_t r,
+                                                      std::int64_t level, std::int32_t tokens,
+                                                      bool within) const {
+    std::int64_t const below = ranks.room_below(level, r);
+    std::int64_t const room =
+        (within ? minimum{}(below, std::int64_t{s.capacity[r]}) : below) - s.load[r];
+    return static_cast<std::int32_t>(
+        minimum{}(maximum{}(room, std::int64_t{0}), std::int64_t{tokens}));
+  }
+  /// The lowest level below which homes have room for so many tokens; within capacities at most the
+  /// highest of these.
+  [[nodiscard]] PLIMSOLL_HD std::int64_t level_at_home(spill_state const& s, index_t e,
+                                                       std::int32_t tokens, bool within) const {
+    std::int64_t high = 0;
+    for (index_t i = homes.begin(e); i < homes.end(e); ++i) {
+      index_t const r = homes.rank[i];
+      high = maximum{}(high, ranks.level_of(within ? s.capacity[r] : s.load[r] + tokens, r));
+    }
+    std::int64_t low = homes.copies(e) == 1 ? high : 0;
+    while (low < high) {
+      std::int64_t const middle = low + (high - low) / 2;
+      std::int64_t room = 0;
+      for (index_t i = homes.begin(e); i < homes.end(e); ++i) {
+        room += part_at_home(s, homes.rank[i], middle, tokens, within);
+      }
+      if (room >= tokens) {
+        high = middle;
+      } else {
+        low = middle + 1;
+      }
+    }
+    return low;
+  }
+
+  /// The piece of the expert at hand that a rank has; -1 without one.
+  [[nodiscard]] PLIMSOLL_HD index_t piece_of(spill_state const& s, index_t e, index_t r) const {
+    for (index_t i = s.first[e]; i < s.first[e] + s.count[e]; ++i) {
+      if (s.rank[i] == r) {
+        return i;
+      }
+    }
+    return -1;
+  }
+
+  PLIMSOLL_HD void give(spill_state const& s, index_t e, index_t r, std::int32_t tokens,
+                        index_t from) const {
+    s.load[r] += tokens;
+    if (index_t const piece = piece_of(s, e, r); piece >= 0) {
+      s.tokens[piece] += tokens;
+      return;
+    }
+    index_t const piece = s.now->pieces++;
+    ++s.count[e];
+    s.rank[piece] = static_cast<std::int32_t>(r);
+    s.tokens[piece] = tokens;
+    s.from[piece] = static_cast<std::int32_t>(from);
+    ++s.working[r];
+    if (from >= 0) {
+      ++s.imports[r];
+      ++s.exports[from];
+      if constexpr (!is_free) {
+        double const sending = sending_time(from, r);
+        s.busy[r] = add(s.busy[r], sending);
+        s.busy[from] = add(s.busy[from], sending);
+      }
+    }
+  }
+
+  [[nodiscard]] PLIMSOLL_HD bool share_node(index_t a, index_t b) const {
+    return ranks.where.nodes == 1 || ranks.where.node_of(a) == ranks.where.node_of(b);
+  }
+  [[nodiscard]] PLIMSOLL_HD double sending_time(index_t from, index_t to) const {
+    return share_node(from, to) ? pricing.within_node : pricing.between_nodes;
+  }
+
+  /// Which home sends a rank the expert's weights: one of its node, then the one that sends least.
+  /// -1 where all send as much as they may.
+  [[nodiscard]] PLIMSOLL_HD index_t source_of(spill_state const& s, index_t e, index_t r) const {
+    std::uint64_t best = spill_state::none;
+    for (index_t i = homes.begin(e); i < homes.end(e); ++i) {
+      index_t const from = homes.rank[i];
+      if (s.exports[from] < rules.max_exports) {
+        std::uint64_t const is_far = share_node(from, r) ? 0 : 1;
+        best = minimum{}(best, is_far << 62 | static_cast<std::uint64_t>(s.exports[from]) << 15 |
+                                   static_cast<std::uint64_t>(from));
+      }
+    }
+    return best == spill_state::none ? -1 : rank_of(best);
+  }
+
+  [[nodiscard]] PLIMSOLL_HD std::uint64_t key_of_helper(spill_state const& s, index_t r) const {
+    return room_of(s, r) > 0 ? s.key[r] : spill_state::full | static_cast<std::uint64_t>(r);
+  }
+  /// The top of the queue, once ranks that have got tokens are back in their places.
+  template <class Queue>
+  PLIMSOLL_HD std::uint64_t least_loaded(spill_state const& s, Queue& helpers) const {
+    while (helpers.top() < spill_state::full) {
+      std::uint64_t const key = key_of_helper(s, rank_of(helpers.top()));
+      if (key == helpers.top()) {
+        return key;
+      }
+      helpers.replace_top(key);
+    }
+    return spill_state::none;
+  }
+
+  template <class Team>
+  PLIMSOLL_HD std::uint64_t best_candidate(Team& team, spill_state const& s, index_t e,
+                                           std::int32_t rest, bool forced) const {
+    return team.min(ranks.size(), [&](index_t r) { return candidate(s, e, r, rest, forced); });
+  }
+  /// The lower, the better a rank is for the rest of the expert; `none` if it must not get any.
+  [[nodiscard]] PLIMSOLL_HD std::uint64_t candidate(spill_state const& s, index_t e, index_t r,
+                                                    std::int32_t rest, bool forced) const {
+    std::uint64_t const key = s.key[r];
+    if (rules.plain || key == spill_state::none) {
+      return key;
+    }
+    std::int32_t const room = room_of(s, r);
+    if (!forced && !is_chunk(room, rest)) {
+      return spill_state::none;
+    }
+    bool const is_new = piece_of(s, e, r) < 0;
+    index_t const from = is_new ? source_of(s, e, r) : -1;
+    if (is_new && (from < 0 || s.imports[r] >= rules.max_imports)) {
+      return spill_state::none;
+    }
+    if constexpr (!is_free) {
+      if (!pays(s, e, r, rest, forced ? rest : minimum{}(rest, room), from)) {
+        return spill_state::none;
+      }
+    }
+    std::uint64_t const is_far = !forced && is_new && !share_node(from, r) ? 1 : 0;
+    return is_far << 62 | key;
+  }
+
+  /// How long a rank works with so many tokens more, of an expert of its own or of another.
+  [[nodiscard]] PLIMSOLL_HD double time_with(spill_state const& s, index_t e, index_t r,
+                                             std::int32_t tokens) const {
+    bool const is_another = tokens > 0 && piece_of(s, e, r) < 0;
+    return add(pricing.time(ranks, r, s.load[r] + tokens, s.working[r] + is_another), s.busy[r]);
+  }
+  /// What one home would have of so many tokens if they stayed.
+  [[nodiscard]] PLIMSOLL_HD std::int32_t kept_by(spill_state const& s, index_t e, index_t home,
+                                                 std::int32_t tokens) const {
+    std::int64_t const level = level_at_home(s, e, tokens, false);
+    for (index_t i = homes.begin(e); homes.rank[i] != home; ++i) {
+      tokens -= part_at_home(s, homes.rank[i], level, tokens, false);
+    }
+    return part_at_home(s, home, level, tokens, false);
+  }
+  /// Whether the receiver and the sender, with what stays at home, are done earlier than the homes
+  /// with all the rest. Weights are sent before anything is computed.
+  [[nodiscard]] PLIMSOLL_HD bool pays(spill_state const& s, index_t e, index_t r, std::int32_t rest,
+                                      std::int32_t tokens, index_t from) const {
+    double without = 0;
+    for (index_t i = homes.begin(e); i < homes.end(e); ++i) {
+      index_t const home = homes.rank[i];
+      without = maximum{}(without, time_with(s, e, home, kept_by(s, e, home, rest)));
+    }
+    double const sending = from < 0 ? 0.0 : sending_time(from, r);
+    bool const sends_in_time =
+        from < 0 ||
+        add(time_with(s, e, from, kept_by(s, e, from, rest - tokens)), sending) < without;
+    return sends_in_time && add(time_with(s, e, r, tokens), sending) < without;
+  }
+
+  /// Writes the plan down, expert by expert.
+  template <class Team>
+  PLIMSOLL_HD void finish(Team& team, spill_state const& s, Report& report) const {
+    index_t const experts = homes.experts;
+    auto const segments = team.exclusive_scan(
+        experts,
+        [&](index_t e) {
+          return s.first[e] >= 0
+                     ? s.count[e]
+                     : minimum{}(load_of(e), static_cast<std::int32_t>(homes.copies(e)));
+        },
+        out.offsets);
+    auto const transfers = team.exclusive_scan(
+        experts,
+        [&](index_t e) {
+          std::int32_t sent = 0;
+          for (index_t i = 0; s.first[e] >= 0 && i < s.count[e]; ++i) {
+            sent += s.from[s.first[e] + i] >= 0;
+          }
+          return sent;
+        },
+        out.transfer_offsets);
+    team.for_each(experts, [&](index_t e) { write(s, e); });
+    team.for_each(ranks.size(), [&](index_t r) {
+      out.loads[r] = s.load[r];
+      index_t const held = homes.rank_begin[r + 1] - homes.rank_begin[r] + s.imports[r];
+      out.bytes_of_rank[r] = rules.token_bytes * s.load[r] + rules.expert_bytes * held;
+    });
+    report.segments = segments;
+    report.transfers = transfers;
+    report.forced = s.now->forced;
+    report.kept = s.now->kept;
+    report.overload = team.sum(ranks.size(), [&](index_t r) {
+      return std::int64_t{maximum{}(-room_of(s, r), std::int32_t{0})};
+    });
+    report.time = longest(team, s);
+    certify(team, s, report);
+    team.single([&] {
+      out.offsets[experts] = segments;
+      out.transfer_offsets[experts] = transfers;
+      *out.report = report;
+    });
+  }
+
+  PLIMSOLL_HD void write(spill_state const& s, index_t e) const {
+    Segment* segment = out.segments + out.offsets[e];
+    Transfer* transfer = out.transfers + out.transfer_offsets[e];
+    auto const expert = static_cast<std::int32_t>(e);
+    std::int32_t begin = 0;
+    auto const put = [&](std::int32_t rank, std::int32_t tokens) {
+      *segment++ = Segment{expert, rank, begin, begin + tokens};
+      begin += tokens;
+    };
+    if (s.first[e] < 0) {
+      for (index_t i = homes.begin(e); i < homes.end(e) && begin < load_of(e); ++i) {
+        put(homes.rank[i], share_of(e, i - homes.begin(e)));
+      }
+      return;
+    }
+    for (index_t i = s.first[e]; i < s.first[e] + s.count[e]; ++i) {
+      put(s.rank[i], s.tokens[i]);
+      if (s.from[i] >= 0) {
+        *transfer++ = Transfer{expert, s.from[i], s.rank[i], rules.expert_bytes};
+      }
+    }
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void certify(Team& team, spill_state const& s, Report& report) const {
+    std::int64_t const peak = peak_level(team, s);
+    std::int64_t const mean = ranks.level_for(team, report.tokens);
+    std::int64_t const confined = confined_level(team);
+    std::int64_t const bound = maximum{}(mean, confined);
+    std::int64_t const capacity = capacity_level(team, s);
+    report.result.value = ranks.time_at(peak);
+    report.result.lower_bound = ranks.time_at(bound);
+    report.result.work = s.now->pieces;
+    report.result.status = confined > capacity    ? certificate_status::infeasible
+                           : peak == bound        ? certificate_status::optimal
+                           : report.overload == 0 ? certificate_status::within_tolerance
+                                                  : certificate_status::feasible;
+  }
+
+  /// How high tokens of experts with a single home stand at least where ranks may only send so many
+  /// transfers: each takes no more than a whole expert, and reaches one more rank.
+  template <class Team>
+  PLIMSOLL_HD std::int64_t confined_level(Team& team) const {
+    if (!rules.limited) {
+      return 0;
+    }
+    std::int64_t const sent = rules.max_imports == 0 ? 0 : rules.max_exports;
+    auto const fastest =
+        team.max(ranks.size(), [this](index_t r) { return std::int64_t{ranks.speed[r]}; });
+    return team.max(ranks.size(), [&](index_t r) {
+      if (!ranks.lives(r)) {
+        return std::int64_t{0};
+      }
+      std::int64_t const own = heaviest_of(r, homes.experts);
+      std::int64_t const speed =
+          ranks.speed[r] + minimum{}(sent, std::int64_t{ranks.living - 1}) * fastest;
+      std::int64_t const shared = ranks.even ? (own + speed - 1) / speed : (own << 32) / speed;
+      return maximum{}(shared, ranks.level_of(own - heaviest_of(r, sent), r));
+    });
+  }
+  /// Tokens of the n heaviest of a rank's experts that have no other home.
+  [[nodiscard]] PLIMSOLL_HD std::int64_t heaviest_of(index_t r, std::int64_t n) const {
+    auto const sum_above = [&](std::int64_t least, std::int64_t& count) {
+      std::int64_t sum = 0;
+      count = 0;
+      for (index_t i = homes.rank_begin[r]; i < homes.rank_begin[r + 1]; ++i) {
+        std::int32_t const load = homes.copies(homes.expert[i]) == 1 ? load_of(homes.expert[i]) : 0;
+        sum += load > least ? load : 0;
+        count += load > least;
+      }
+      return sum;
+    };
+    // The lowest load that no more than n are above.
+    std::int64_t count = 0;
+    std::int64_t low = 0;
+    bool const is_all = n >= homes.rank_begin[r + 1] - homes.rank_begin[r];
+    for (std::int64_t high = is_all ? 0 : highest<std::int32_t>; low < high;) {
+      std::int64_t const middle = low + (high - low) / 2;
+      sum_above(middle, count);
+      high = count <= n ? middle : high;
+      low = count <= n ? low : middle + 1;
+    }
+    std::int64_t const sum = sum_above(low, count);
+    return sum + (n - count) * low;
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void refuse(Team& team, fault what, index_t where, double got) const {
+    team.for_each(homes.experts + 1, [this](index_t e) {
+      out.offsets[e] = 0;
+      out.transfer_offsets[e] = 0;
+    });
+    team.for_each(ranks.size(), [this](index_t r) {
+      out.loads[r] = 0;
+      out.bytes_of_rank[r] = 0;
+    });
+    team.single([=, this] {
+      Report report{};
+      report.what = what;
+      report.where = where;
+      report.got = got;
+      *out.report = report;
+    });
+  }
+};
+
+/// How a plan's tokens travel, as one rank needs it.
+template <class Segment>
+struct spill_routes {
+  index_t experts;
+  index_t ranks;
+  index_t rank;                 ///< whose tokens are routed and whose rows are arranged
+  std::int32_t const* offsets;  ///< `[experts + 1]`: of the plan
+  Segment const* segments;
+  std::int32_t* before;      ///< `[ranks + 1, experts]`: tokens of earlier sources
+  std::int64_t* totals;      ///< `[experts]`: tokens of all, or a count that is negative
+  std::uint64_t* by_rank;    ///< `[segment_limit]`: rank << 32 | segment, rising
+  std::int32_t* rank_begin;  ///< `[ranks + 1]` into `by_rank`
+  std::int32_t* sends;       ///< `[ranks, ranks]`: from every source to every rank
+  std::int32_t* receives;    ///< `[ranks]`: from every source to `rank`
+  std::int32_t* row;         ///< `[segment_limit]`: where a segment's tokens begin among those sent
+  std::int32_t* sums;        ///< `[segment_limit]`
+  Segment* groups;           ///< `[experts]`: the rank's segments as rows that it computes
+
+  static std::size_t bytes(spill_array_sizes const& n) {
+    return scratch_bytes_of<std::int32_t>((n.ranks + 1) * n.experts) +
+           scratch_bytes_of<std::int64_t>(n.experts) + scratch_bytes_of<std::uint64_t>(n.segments) +
+           scratch_bytes_of<std::int32_t>(n.ranks + 1) +
+           scratch_bytes_of<std::int32_t>(n.ranks * n.ranks) +
+           scratch_bytes_of<std::int32_t>(n.ranks) +
+           2 * scratch_bytes_of<std::int32_t>(n.segments) + scratch_bytes_of<Segment>(n.experts);
+  }
+  static spill_routes in(scratch& memory, spill_array_sizes const& n, std::int32_t const* offsets,
+                         Segment const* segments) {
+    spill_routes result{};
+    result.experts = n.experts;
+    result.ranks = n.ranks;
+    result.offsets = offsets;
+    result.segments = segments;
+    result.before = memory.take<std::int32_t>((n.ranks + 1) * n.experts);
+    result.totals = memory.take<std::int64_t>(n.experts);
+    result.by_rank = memory.take<std::uint64_t>(n.segments);
+    result.rank_begin = memory.take<std::int32_t>(n.ranks + 1);
+    result.sends = memory.take<std::int32_t>(n.ranks * n.ranks);
+    result.receives = memory.take<std::int32_t>(n.ranks);
+    result.row = memory.take<std::int32_t>(n.segments);
+    result.sums = memory.take<std::int32_t>(n.segments);
+    result.groups = memory.take<Segment>(n.experts);
+    return result;
+  }
+
+  [[nodiscard]] PLIMSOLL_HD index_t segment_at(index_t i) const {
+    return static_cast<index_t>(by_rank[i] & 0xffffffff);
+  }
+  /// Tokens of an expert that the plan knows of.
+  [[nodiscard]] PLIMSOLL_HD std::int32_t planned(index_t e) const {
+    return offsets[e] == offsets[e + 1] ? 0 : segments[offsets[e + 1] - 1].end;
+  }
+  /// Which of a segment's tokens come from a source.
+  struct interval {
+    std::int32_t begin;
+    std::int32_t end;
+    [[nodiscard]] PLIMSOLL_HD std::int32_t size() const { return end > begin ? end - begin : 0; }
+  };
+  [[nodiscard]] PLIMSOLL_HD interval part_of(index_t source, index_t segment) const {
+    Segment const& of = segments[segment];
+    return {maximum{}(of.begin, before[source * experts + of.expert]),
+            minimum{}(of.end, before[(source + 1) * experts + of.expert])};
+  }
+};
+
+/// Adds up the counts of sources. Problem = tile of experts.
+template <class Segment>
+struct count_sources_body {
+  using device_team = block<128>;
+  static constexpr index_t tile = 128;
+
+  matrix_ref<std::int32_t const> counts;  ///< `[ranks, experts]`
+  spill_routes<Segment> routes;
+
+  [[nodiscard]] index_t problems() const { return (routes.experts + tile - 1) / tile; }
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch, index_t problem) const {
+    index_t const first = problem * tile;
+    index_t const size = minimum{}(routes.experts - first, tile);
+    team.for_each(size, [=, this](index_t i) {
+      index_t const e = first + i;
+      std::int64_t sum = 0;
+      std::int32_t negative = 0;
+      for (index_t source = 0; source < routes.ranks; ++source) {
+        routes.before[source * routes.experts + e] = clamped(sum);
+        std::int32_t const count = counts(source, e);
+        sum += maximum{}(count, 0);
+        negative = minimum{}(count, negative);
+      }
+      routes.before[routes.ranks * routes.experts + e] = clamped(sum);
+      routes.totals[e] = negative < 0 ? negative : sum;
+    });
+  }
+
+ private:
+  PLIMSOLL_HD static std::int32_t clamped(std::int64_t sum) {
+    return static_cast<std::int32_t>(minimum{}(sum, std::int64_t{highest<std::int32_t>}));
+  }
+};
+
+/// Lists the segments of every rank. One problem.
+template <class Segment>
+struct list_spills_body {
+  using device_team = block<256>;
+
+  spill_routes<Segment> routes;
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch, index_t) const {
+    index_t const segments = routes.offsets[routes.experts];
+    team.for_each(segments, [this](index_t i) {
+      routes.by_rank[i] =
+          static_cast<std::uint64_t>(routes.segments[i].rank) << 32 | static_cast<std::uint64_t>(i);
+    });
+    team.sort(routes.by_rank, segments);
+    team.for_each(routes.ranks + 1, [=, this](index_t r) {
+      index_t low = 0;
+      for (index_t high = segments; low < high;) {
+        index_t const middle = low + (high - low) / 2;
+        bool const is_before = static_cast<index_t>(routes.by_rank[middle] >> 32) < r;
+        low = is_before ? middle + 1 : low;
+        high = is_before ? high : middle;
+      }
+      routes.rank_begin[r] = static_cast<std::int32_t>(low);
+    });
+  }
+};
+
+/// How many tokens each source sends to each rank, and where the rank's own begin. Problem =
+/// source.
+template <class Segment, class Report>
+struct exchange_body {
+  using device_team = block<128>;
+
+  spill_routes<Segment> routes;
+  Report* report;
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch, index_t source) const {
+    team.for_each(routes.ranks, [=, this](index_t r) {
+      std::int32_t sum = 0;
+      for (index_t i = routes.rank_begin[r]; i < routes.rank_begin[r + 1]; ++i) {
+        sum += routes.part_of(source, routes.segment_at(i)).size();
+      }
+      routes.sends[source * routes.ranks + r] = sum;
+      if (r == routes.rank) {
+        routes.receives[source] = sum;
+      }
+    });
+    if (source == routes.rank) {
+      lay_out(team);
+    }
+  }
+
+ private:
+  /// Rows are sent rank by rank, of each expert by expert, and computed expert by expert.
+  template <class Team>
+  PLIMSOLL_HD void lay_out(Team& team) const {
+    std::int32_t* const sum = routes.sums;
+    index_t const segments = routes.offsets[routes.experts];
+    std::int32_t const sent = team.exclusive_scan(
+        segments,
+        [this](index_t i) { return routes.part_of(routes.rank, routes.segment_at(i)).size(); },
+        sum);
+    team.for_each(segments, [=, this](index_t i) { routes.row[routes.segment_at(i)] = sum[i]; });
+    index_t const first = routes.rank_begin[routes.rank];
+    index_t const groups = routes.rank_begin[routes.rank + 1] - first;
+    auto const segment = [=, this](index_t i) {
+      return routes.segments[routes.segment_at(first + i)];
+    };
+    std::int32_t const received = team.exclusive_scan(
+        groups, [=](index_t i) { return segment(i).end - segment(i).begin; }, sum);
+    team.for_each(groups, [=, this](index_t i) {
+      Segment const of = segment(i);
+      routes.groups[i] = {of.expert, of.rank, sum[i], sum[i] + of.end - of.begin};
+    });
+    index_t const odd = team.min(routes.experts, [this](index_t e) {
+      return routes.totals[e] == routes.planned(e) ? routes.experts : e;
+    });
+    team.single([=, this] {
+      Report result{};
+      result.sent = sent;
+      result.received = received;
+      result.groups = static_cast<std::int32_t>(groups);
+      if (odd < routes.experts) {
+        result.what = fault::counts;
+        result.where = odd;
+        result.got = static_cast<double>(routes.totals[odd]);
+        result.planned = routes.planned(odd);
+      }
+      *report = result;
+    });
+  }
+};
+
+/// Where a rank's token copies go, in three launches: problem = tile of copies; problem = column of
+/// their counts; and, once the plan is there, problem = tile again.
+template <class Id, class Segment, class Counters>
+struct spill_tokens_body {
+  using device_team = block<128>;
+  enum class phase { count, scan, assign };
+
+  matrix_ref<Id const> ids;  ///< `[tokens, k]`
+  spill_routes<Segment> routes;
+  tile_counts tiles;                      ///< columns: experts, -1, other numbers
+  vector_ref<std::int32_t> counts;        ///< `[experts]`
+  matrix_ref<std::int32_t> destinations;  ///< `[tokens, k]`
+  matrix_ref<std::int32_t> rows;          ///< `[tokens, k]`
+  Counters* counters;
+  phase now;
+
+  [[nodiscard]] index_t problems() const {
+    return now == phase::scan ? tiles.columns : tiles.problems();
+  }
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    return now == phase::scan ? 0 : tiles.scratch_bytes();
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
+    auto const column_of = [this](index_t copy) {
+      std::int64_t const id = element(ids, copy);
+      bool const is_expert = id >= 0 && id < routes.experts;
+      return static_cast<std::int32_t>(is_expert ? id : routes.experts + (id != -1));
+    };
+    if (now == phase::count) {
+      tiles.count(team, memory, problem, column_of);
+    } else if (now == phase::scan) {
+      tiles.scan(team, problem);
+      if (problem < routes.experts) {
+        team.single([=, this] { counts[problem] = tiles.totals[problem]; });
+      }
+    } else {
+      if (problem == 0) {
+        report(team);
+      }
+      tiles.visit(
+          team, memory, problem, column_of,
+          [this](index_t copy, std::int32_t e, std::int32_t earlier) { send(copy, e, earlier); });
+    }
+  }
+
+ private:
+  PLIMSOLL_HD void send(index_t copy, std::int32_t e, std::int32_t earlier) const {
+    std::int32_t& destination = element(destinations, copy);
+    std::int32_t& row = element(rows, copy);
+    destination = -1;
+    row = -1;
+    if (e >= routes.experts) {
+      return;
+    }
+    std::int32_t const before = routes.before[routes.rank * routes.experts + e];
+    std::int64_t const position = std::int64_t{before} + earlier;
+    if (position >= routes.planned(e)) {
+      return;
+    }
+    index_t low = routes.offsets[e];
+    for (index_t size = routes.offsets[e + 1] - low; size > 1;) {
+      index_t const half = size / 2;
+      low += routes.segments[low + half].begin <= position ? half : 0;
+      size -= half;
+    }
+    destination = routes.segments[low].rank;
+    row = routes.row[low] +
+          static_cast<std::int32_t>(position - maximum{}(routes.segments[low].begin, before));
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void report(Team& team) const {
+    auto const room = [this](index_t e) {
+      std::int32_t const before = routes.before[routes.rank * routes.experts + e];
+      return minimum{}(std::int64_t{tiles.totals[e]},
+                       maximum{}(std::int64_t{routes.planned(e)} - before, std::int64_t{0}));
+    };
+    auto const routed = team.sum(routes.experts, room);
+    auto const all =
+        team.sum(routes.experts, [this](index_t e) { return std::int64_t{tiles.totals[e]}; });
+    team.single([=, this] {
+      Counters result{};
+      result.routed = routed;
+      result.unplanned = all - routed;
+      result.unrouted = tiles.totals[routes.experts];
+      result.out_of_range = tiles.totals[routes.experts + 1];
+      *counters = result;
+    });
+  }
+};
+
+/// Where each row that a rank receives stands among those it computes. Problem = source.
+template <class Segment>
+struct arrange_rows_body {
+  using device_team = block<128>;
+
+  spill_routes<Segment> routes;
+  vector_ref<std::int32_t> rows;
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    return scratch_bytes_of<std::int64_t>(routes.experts);
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t source) const {
+    auto* const first = memory.take<std::int64_t>(routes.experts);
+    index_t const begin = routes.rank_begin[routes.rank];
+    index_t const groups = routes.rank_begin[routes.rank + 1] - begin;
+    auto const earlier =
+        team.sum(source, [this](index_t s) { return std::int64_t{routes.receives[s]}; });
+    auto const size = team.exclusive_scan(
+        groups,
+        [=, this](index_t i) {
+          return std::int64_t{routes.part_of(source, routes.segment_at(begin + i)).size()};
+        },
+        first);
+    index_t const wanted = minimum{}(size, maximum{}(rows.extent(0) - earlier, std::int64_t{0}));
+    team.for_each(wanted, [=, this](index_t i) {
+      index_t const group = last_not_above(first, groups, i);
+      index_t const segment = routes.segment_at(begin + group);
+      rows[earlier + i] = static_cast<std::int32_t>(
+          routes.groups[group].begin + routes.part_of(source, segment).begin -
+          routes.segments[segment].begin + i - first[group]);
+    });
+    if (source == routes.ranks - 1) {
+      index_t const used = minimum{}(rows.extent(0), earlier + size);
+      team.for_each(rows.extent(0) - used, [=, this](index_t i) { rows[used + i] = -1; });
+    }
+  }
+};
+
+}  // namespace plimsoll::inline PLIMSOLL_ABI::detail

@@ -1,0 +1,875 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Which rank computes which tokens of a step, where overloaded ranks may send an expert's tokens,
+/// and its weights, to others.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/least_loaded.hpp>
+#include <plimsoll/detail/buffer.hpp>
+#include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/host_slots.hpp>
+#include <plimsoll/detail/rank_speeds.hpp>
+#include <plimsoll/detail/report.hpp>
+#include <plimsoll/detail/scratch.hpp>
+#include <plimsoll/error.hpp>
+#include <plimsoll/execution.hpp>
+#include <plimsoll/latency.hpp>
+#include <plimsoll/memory.hpp>
+#include <plimsoll/placement.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll::inline PLIMSOLL_ABI {
+
+/// Tokens of an expert that one rank computes: [begin, end) of its tokens in the order of source
+/// ranks, and of a source in the order of its tokens.
+struct spill_segment {
+  std::int32_t expert = 0;
+  std::int32_t rank = 0;
+  std::int32_t begin = 0;
+  std::int32_t end = 0;
+};
+
+/// Weights of an expert that a rank sends to one that does not hold them.
+struct spill_transfer {
+  std::int32_t expert = 0;
+  std::int32_t from = 0;
+  std::int32_t to = 0;
+  std::int64_t bytes = 0;
+};
+
+/// Whose imbalance decides whether a step is worth a plan.
+enum class spill_threshold : std::int32_t {
+  ranks,   ///< of ranks: hot experts that are spread evenly need nothing (LLEP's code)
+  experts  ///< of experts, as LLEP's paper has it
+};
+
+/// What becomes of an excess of fewer tokens than a chunk.
+enum class small_excess : std::int32_t {
+  helper,  ///< it goes to the least loaded rank (LLEP's algorithms)
+  native   ///< it stays, above capacity (LLEP's text)
+};
+
+/// Ranks, what they hold, and when and where tokens are spilled. Arrays lie in the policy's memory.
+struct least_loaded_options {
+  index_t experts = 0;  ///< 1 to 65535
+  index_t ranks = 0;    ///< 1 to 32767
+  /// 1 to ranks; ranks are numbered node by node. Chunks go to ranks of a node that has the weights
+  /// as long as one of them has room.
+  index_t nodes = 1;
+  /// `[experts]`: the rank that holds each expert. Empty: block by block, expert e on the rank
+  /// whose block of floor(r experts / ranks) onwards it lies in.
+  vector_ref<std::int32_t const> native = {};
+  /// Instead of `native`: slots of one layer, where an expert may have several homes, none of which
+  /// needs its weights sent. Of it `replica_count` is not looked at; `ranks` are the same.
+  placement_ref residents = {};
+  /// `[ranks]`: 0 for a rank that is dead. Empty: all live.
+  vector_ref<std::uint8_t const> active = {};
+  /// `[ranks]`: how fast each rank works, as in `minmax_lp_options`. Empty: all alike, speed 1.
+  vector_ref<double const> speeds = {};
+
+  /// A rank's capacity over its even share of all tokens: above it tokens are spilled, up to it
+  /// ranks take them in. Above 0, at most 32768.
+  double alpha = 1;
+  rounding round = rounding::up;  ///< to whole tokens; down to no less than 1
+  /// The fewest tokens that are worth a transfer unless they are all that is left, 1 to 2^31 - 1.
+  std::int64_t min_chunk = 1024;
+  /// The imbalance from which on tokens are spilled; 0: always.
+  double lambda = 1.3;
+  spill_threshold threshold = spill_threshold::ranks;
+  small_excess excess = small_excess::helper;
+
+  /// The most experts that a rank takes in.
+  index_t max_imports = expert_limit;
+  /// The same in bytes; needs expert_bytes.
+  std::int64_t max_import_bytes = std::numeric_limits<std::int64_t>::max();
+  /// The most transfers from a rank, each of one expert to one rank.
+  index_t max_exports = 0x7fffffff;
+
+  std::int64_t expert_bytes = 0;  ///< of an expert's weights, up to 2^46
+  std::int64_t token_bytes = 0;   ///< that a rank keeps for each of its tokens, up to 2^31 - 1
+
+  /// The most ids (tokens times k) of one `count` and `route`.
+  index_t max_ids = 0;
+};
+
+/// What a spill has to be worth: times are in the unit of `cost`.
+template <class Cost = void>
+struct spill_price {
+  /// `moe_cost`, or callable as cost(rank, tokens) -> double where the policy runs.
+  Cost cost;
+  /// Bytes that a rank sends or takes in per unit of time, within its node and beyond.
+  double within_node = 0;
+  double between_nodes = 0;
+};
+/// Weights move for nothing.
+template <>
+struct spill_price<void> {};
+template <class Cost>
+spill_price(Cost, double, double) -> spill_price<Cost>;
+
+/// What became of a step. Peaks and capacities are in tokens of a rank of speed 1.
+struct spill_report {
+  /// Peak and its lower bound; work is the pieces that experts of overloaded ranks came to. Status
+  /// infeasible where limits let no plan stay within the capacity, else optimal where no plan has a
+  /// lower peak, within_tolerance where no rank is above its capacity, feasible otherwise.
+  certificate result = {};
+  double capacity = 0;
+  /// The one that the plan was made with: higher where limits let none keep to `capacity`.
+  double raised_capacity = 0;
+  double imbalance = 0;  ///< largest over mean, of what the threshold is about
+  double home_peak = 0;  ///< with all tokens at home: plain expert parallelism
+  double time = 0;       ///< of the last rank, where spills have a price
+  double home_time = 0;  ///< the same with all tokens at home
+  std::int64_t tokens = 0;
+  std::int64_t overload = 0;  ///< tokens above the capacities of their ranks
+  std::int64_t forced = 0;    ///< tokens that went where there was no room
+  std::int64_t kept = 0;      ///< tokens that stayed at home without room there
+  std::int32_t spills = 0;    ///< 1 where the imbalance reaches the threshold, else 0: all stay
+  std::int32_t segments = 0;
+  std::int32_t transfers = 0;
+  /// None, or why nothing was planned; `expect_planned` turns that into an error.
+  detail::fault what = detail::fault::none;
+  std::int64_t where = -1;
+  double got = 0;
+};
+
+/// What `exchange` found for its rank.
+struct spill_exchange_report {
+  std::int32_t sent = 0;      ///< tokens, to itself too
+  std::int32_t received = 0;  ///< tokens, from itself too
+  std::int32_t groups = 0;    ///< experts that the rank computes
+  /// None, or counts that do not add up to the planned loads.
+  detail::fault what = detail::fault::none;
+  std::int64_t where = -1;
+  double got = 0;
+  std::int64_t planned = 0;
+};
+
+/// Where the ids of a batch went; all add up to their number.
+struct spill_counters {
+  std::int64_t routed = 0;        ///< to a rank
+  std::int64_t unplanned = 0;     ///< beyond what was planned for their expert; the rank is -1
+  std::int64_t unrouted = 0;      ///< -1; the rank is -1
+  std::int64_t out_of_range = 0;  ///< any other number; the rank is -1
+};
+
+/// A plan, wherever it comes from; arrays lie in one policy's memory.
+struct spill_plan_ref {
+  vector_ref<std::int32_t const> offsets;           ///< `[experts + 1]` into `segments`
+  vector_ref<spill_segment const> segments;         ///< by expert; of each from its first token on
+  vector_ref<std::int32_t const> transfer_offsets;  ///< `[experts + 1]` into `transfers`
+  vector_ref<spill_transfer const> transfers;       ///< by expert
+};
+
+namespace detail {
+
+/// The most experts that a rank takes in, by number and by bytes.
+inline index_t import_limit(least_loaded_options const& options) {
+  return options.expert_bytes == 0
+             ? options.max_imports
+             : std::min<index_t>(options.max_imports,
+                                 options.max_import_bytes / options.expert_bytes);
+}
+
+/// Experts' homes as `spill_homes` has them, on the host.
+struct spill_home_lists {
+  std::vector<std::int32_t> expert_begin = {0};
+  std::vector<std::int32_t> rank;
+  std::vector<std::int32_t> rank_begin;
+  std::vector<std::int32_t> expert;
+  std::vector<std::int32_t> place;
+
+  /// `ranks_of`: of every expert its living homes, rising.
+  spill_home_lists(std::vector<std::vector<std::int32_t>> const& ranks_of, index_t ranks)
+      : rank_begin(static_cast<std::size_t>(ranks) + 1, 0) {
+    for (auto const& homes : ranks_of) {
+      rank.insert(rank.end(), homes.begin(), homes.end());
+      expert_begin.push_back(static_cast<std::int32_t>(rank.size()));
+    }
+    for (std::int32_t const r : rank) {
+      ++rank_begin[static_cast<std::size_t>(r) + 1];
+    }
+    for (std::size_t r = 1; r < rank_begin.size(); ++r) {
+      rank_begin[r] += rank_begin[r - 1];
+    }
+    expert.resize(rank.size());
+    place.resize(rank.size());
+    std::vector<std::int32_t> next(rank_begin);
+    for (std::size_t e = 0; e < ranks_of.size(); ++e) {
+      for (std::size_t i = 0; i < ranks_of[e].size(); ++i) {
+        auto const at = static_cast<std::size_t>(next[static_cast<std::size_t>(ranks_of[e][i])]++);
+        expert[at] = static_cast<std::int32_t>(e);
+        place[at] = static_cast<std::int32_t>(i);
+      }
+    }
+  }
+};
+
+/// Reads where experts live. Throws for what is out of range, and for experts without a home.
+template <class Context>
+std::vector<std::vector<std::int32_t>> read_homes(char const* name, Context const& context,
+                                                  least_loaded_options const& options,
+                                                  std::vector<std::int32_t> const& speeds) {
+  auto const at = [](index_t i) { return static_cast<std::size_t>(i); };
+  std::vector<std::vector<std::int32_t>> homes(at(options.experts));
+  auto const add_home = [&](index_t e, index_t r) {
+    auto& of = homes[at(e)];
+    bool const is_new = of.empty() || of.back() != r;  // slots come rank by rank
+    if (is_new && speeds[at(r)] > 0) {
+      of.push_back(static_cast<std::int32_t>(r));
+    }
+  };
+  auto const& map = options.residents.physical_to_logical;
+  bool const has_slots = map.data != nullptr;
+  char const* argument = has_slots ? "options.residents" : "options.native";
+  if (has_slots && options.native.data != nullptr) {
+    fail(name, "options.native", "none beside options.residents", "both");
+  }
+  if (has_slots) {
+    expect_extent(name, "options.residents.physical_to_logical", 1, map.extent(0), "layers");
+    expect_between(name, "options.residents.physical_to_logical", 1, 0x7fffffff, map.extent(1),
+                   "slots");
+    expect_extent(name, "options.residents.ranks", options.ranks, options.residents.ranks,
+                  "ranks (options.ranks)");
+    expect_rank_offsets(name, "options.residents.rank_offsets", options.residents.rank_offsets, 1,
+                        options.ranks);
+    auto const slots = read_slots(name, context, options.residents, options.experts);
+    for (index_t r = 0; r < options.ranks; ++r) {
+      for (std::int32_t slot = slots.begins[at(r)]; slot < slots.begins[at(r + 1)]; ++slot) {
+        if (slots.experts[at(slot)] >= 0) {
+          add_home(slots.experts[at(slot)], r);
+        }
+      }
+    }
+  } else if (options.native.data != nullptr) {
+    expect_extent(name, argument, options.experts, options.native.extent(0), "experts");
+    std::vector<std::int32_t> const native = on_host(context, options.native);
+    for (std::size_t e = 0; e < native.size(); ++e) {
+      if (native[e] < 0 || native[e] >= options.ranks) {
+        fail(name, argument, text("ranks from 0 to ", options.ranks - 1),
+             text(native[e], " for expert ", e));
+      }
+      add_home(static_cast<index_t>(e), native[e]);
+    }
+  } else {
+    slot_ranges const blocks{{}, options.experts, options.ranks};
+    for (index_t r = 0; r < options.ranks; ++r) {
+      for (index_t e = blocks.begin(0, r); e < blocks.end(0, r); ++e) {
+        add_home(e, r);
+      }
+    }
+  }
+  for (std::size_t e = 0; e < homes.size(); ++e) {
+    if (homes[e].empty()) {
+      fail(name, argument, "a living rank that holds every expert", text("none for expert ", e));
+    }
+  }
+  return homes;
+}
+
+}  // namespace detail
+
+/// @brief Spills what overloaded ranks have above their capacity to the least loaded ones, with the
+/// weights that it takes.
+///
+/// LLEP's assignment (arXiv 2601.17111). Every rank has a capacity of `alpha` times its even share.
+/// Experts of overloaded ranks are looked at from the heaviest on: an expert's homes take what they
+/// have room for besides the experts that are still to come, and the rest goes, chunk by chunk, to
+/// the rank that is then the least loaded, as far as that has room. A chunk of fewer than
+/// `min_chunk` tokens is only given away if it is the last one. What finds no room goes to the
+/// least loaded rank whatever its capacity.
+///
+/// The peak is within the capacity, and with `alpha` 1 the smallest that there is, unless chunks,
+/// limits or prices stand in the way; the certificate says so. Where limits do, a higher capacity
+/// is looked for that they can keep to, so that tokens do not pile up on the last ranks allowed.
+/// Each rank has one segment at most of an expert. Ranks that know the same loads come to the same
+/// plan, to the bit, so that only counts need to be exchanged: `count`, an all-gather, `add_up`,
+/// `plan`, `exchange` and `route`.
+///
+/// The constructor allocates and synchronises; no other call but `expect_planned` does, so that all
+/// can be captured in a CUDA graph. One object works on one step of a layer at a time.
+///
+/// @tparam Cost what `price` is about; `void`: weights move for nothing
+template <execution_policy P, class Cost = void>
+class least_loaded {
+  static_assert(detail::can_be_kept<P>,
+                "Plimsoll: a prepared object outlives this policy; use gpu(stream) or "
+                "gpu(stream, resource)");
+
+ public:
+  /// @param options ranks, homes, rules
+  /// @param price makes a spill conditional: it is done only if the rank that takes the tokens in,
+  ///   and the one that they leave, are then done earlier than the latter with all the rest of the
+  ///   expert, sending and taking in weights before they compute
+  /// @throws invalid_input for options; for experts without a living home, ranks and slots out of
+  ///   range, and speeds, naming expert, rank or slot
+  /// @complexity O(slots + experts + ranks)
+  /// @workspace from the policy: 4 (ranks + 1) experts bytes, 4 ranks^2, about 70 per expert and
+  ///   home, 60 per rank, and for each 512 of options.max_ids 4 per expert; scratch of `plan` where
+  ///   it does not fit shared memory
+  /// @stream synchronises
+  least_loaded(P const& policy, least_loaded_options const& options,
+               spill_price<Cost> const& price = {})
+      : context_(detail::resolve(policy)), options_(options), pricing_(pricing_of(price)) {
+    expect_options();
+    read_ranks();
+    take_arrays();
+  }
+
+  [[nodiscard]] least_loaded_options const& options() const { return options_; }
+
+  /// @brief Counts a rank's token copies: a row of what `add_up` takes.
+  /// @param topk_ids `[tokens, k]` int32 or int64: experts, or -1; in the policy's memory
+  /// @param[out] counts `[experts]` int32: what is no expert's is left out (`route` reports it)
+  /// @throws invalid_input for shapes and more than options.max_ids
+  /// @complexity O(tokens k + experts tokens k / 512)
+  /// @stream enqueues two kernels; neither allocates nor synchronises
+  /// @determinism the same bits under every policy
+  template <detail::stored<2> Ids, output_of<std::int32_t, 1> Counts>
+  void count(Ids const& topk_ids, Counts&& counts) const {
+    auto const row = detail::normalize<1>(counts);
+    detail::expect_extent("least_loaded::count", "counts", options_.experts, row.extent(0),
+                          "experts");
+    auto body = tokens_body("least_loaded::count", topk_ids);
+    body.counts = row;
+    body.now = decltype(body)::phase::count;
+    run(body.problems(), body);
+    body.now = decltype(body)::phase::scan;
+    run(body.problems(), body);
+  }
+
+  /// @brief Plans a step.
+  /// @param loads `[experts]` int32, uint32 or int64: token copies of all ranks, at least 0 and at
+  ///   most 2^31 - 1 in all; in the policy's memory
+  /// @throws invalid_input for shapes; for values `expect_planned`
+  /// @complexity O(experts + homes + ranks), and for n experts of overloaded ranks, which come to c
+  ///   chunks, O(n log n + c log ranks); with limits, prices, nodes, speeds or several homes O(n
+  ///   log n + c ranks), and where limits stand in the way about ten times that
+  /// @stream enqueues one kernel; neither allocates nor synchronises
+  /// @determinism the same bits under every policy, and on every rank that has the same loads
+  template <detail::readable<1> Loads>
+  void plan(Loads const& loads) const {
+    auto const tokens = detail::normalize<1>(loads);
+    static_assert(std::is_integral_v<detail::normalized_value_t<Loads const, 1>>,
+                  "Plimsoll: whole tokens come as int32, uint32 or int64");
+    detail::expect_extent("least_loaded::plan", "loads", options_.experts, tokens.extent(0),
+                          "experts");
+    run(1, plan_body(tokens));
+  }
+
+  /// @brief Adds up the counts of all ranks, for `plan()` and `exchange`.
+  /// @param counts `[ranks, experts]` int32: token copies of every rank for every expert; in the
+  ///   policy's memory
+  /// @throws invalid_input for shapes; for values `expect_planned`
+  /// @complexity O(ranks experts)
+  /// @stream enqueues one kernel; neither allocates nor synchronises
+  /// @determinism the same bits under every policy
+  template <view_of<std::int32_t, 2> Counts>
+  void add_up(Counts const& counts) const {
+    constexpr char const* name = "least_loaded::add_up";
+    matrix_ref<std::int32_t const> const of_ranks = detail::normalize<2>(counts);
+    detail::expect_extent(name, "counts", options_.ranks, of_ranks.extent(0), "ranks");
+    detail::expect_extent(name, "counts", options_.experts, of_ranks.extent(1), "experts");
+    detail::count_sources_body<spill_segment> const body{of_ranks, routes_};
+    run(body.problems(), body);
+  }
+
+  /// @brief Plans a step whose counts `add_up` was given.
+  /// @complexity, stream and determinism as `plan(loads)`
+  void plan() const { run(1, plan_body(loads())); }
+
+  /// @brief Finds out how many tokens each rank sends to each, and how those of one rank travel.
+  ///
+  /// The counts that `add_up` was given must be those of the planned loads.
+  ///
+  /// @param rank for whom `route` and `arrange` are to work
+  /// @throws invalid_input for the rank; for values `expect_exchanged`
+  /// @complexity O(ranks (ranks + segments))
+  /// @stream enqueues two kernels; neither allocates nor synchronises
+  /// @determinism the same bits under every policy
+  void exchange(index_t rank) const {
+    detail::expect_between("least_loaded::exchange", "rank", 0, options_.ranks - 1, rank,
+                           "as rank");
+    routes const of_rank = routes_of(rank);
+    run(1, detail::list_spills_body<spill_segment>{of_rank});
+    run(options_.ranks,
+        detail::exchange_body<spill_segment, spill_exchange_report>{of_rank, exchange_report_});
+  }
+
+  /// @brief Chooses the rank of every token copy, and its row among those that are sent.
+  ///
+  /// Rows are sent rank by rank; those for one rank expert by expert; those of an expert in the
+  /// order of tokens.
+  ///
+  /// @param topk_ids those that this object's last `count` counted
+  /// @param rank that of the last `exchange`, whose tokens these are
+  /// @param[out] destinations `[tokens, k]` int32: the rank of every copy; -1 if no expert's
+  /// @param[out] rows `[tokens, k]` int32: its row, from 0 to `sent`; -1 without a rank
+  /// @param[out] counters `[1]`: what became of the ids; none is lost silently
+  /// @throws invalid_input for shapes and the rank
+  /// @complexity O(tokens k log(segments of an expert))
+  /// @stream enqueues one kernel; neither allocates nor synchronises
+  /// @determinism the same bits under every policy
+  template <detail::stored<2> Ids, output_of<std::int32_t, 2> Destinations,
+            output_of<std::int32_t, 2> Rows, output_of<spill_counters, 1> Counters>
+  void route(Ids const& topk_ids, index_t rank, Destinations&& destinations, Rows&& rows,
+             Counters&& counters) const {
+    constexpr char const* name = "least_loaded::route";
+    detail::expect_between(name, "rank", 0, options_.ranks - 1, rank, "as rank");
+    auto body = tokens_body(name, topk_ids);
+    body.routes = routes_of(rank);
+    body.destinations = detail::normalize<2>(destinations);
+    body.rows = detail::normalize<2>(rows);
+    auto const one = detail::normalize<1>(counters);
+    expect_pairs(name, "destinations", body.ids, body.destinations);
+    expect_pairs(name, "rows", body.ids, body.rows);
+    detail::expect_extent(name, "counters", 1, one.extent(0), "counters");
+    body.counters = one.data_handle();
+    body.now = decltype(body)::phase::assign;
+    run(body.problems(), body);
+  }
+
+  /// @brief Where rows that a rank receives, source by source, stand among those that it computes,
+  /// expert by expert, each in the order of the expert's tokens.
+  /// @param rank that of the last `exchange`
+  /// @param[out] rows int32, of at least as many elements as tokens are received; -1 past these
+  /// @throws invalid_input for the rank
+  /// @complexity O(ranks experts + received log(groups))
+  /// @stream enqueues one kernel; neither allocates nor synchronises
+  /// @determinism the same bits under every policy
+  template <output_of<std::int32_t, 1> Rows>
+  void arrange(index_t rank, Rows&& rows) const {
+    detail::expect_between("least_loaded::arrange", "rank", 0, options_.ranks - 1, rank, "as rank");
+    run(options_.ranks, arrange_body(rank, detail::normalize<1>(rows)));
+  }
+
+  /// What `add_up` found, in the policy's memory: `[experts]`.
+  [[nodiscard]] vector_ref<std::int64_t const> loads() const {
+    return {routes_.totals, options_.experts};
+  }
+
+  /// What `plan` made, in the policy's memory. Segments and transfers are those that offsets tell;
+  /// there is room for more behind.
+  [[nodiscard]] vector_ref<std::int32_t const> offsets() const {
+    return {plan_.offsets, options_.experts + 1};
+  }
+  [[nodiscard]] vector_ref<spill_segment const> segments() const {
+    return {plan_.segments, segments_};
+  }
+  [[nodiscard]] vector_ref<spill_transfer const> transfers() const {
+    return {plan_.transfers, segments_};
+  }
+  [[nodiscard]] vector_ref<std::int32_t const> transfer_offsets() const {
+    return {plan_.transfer_offsets, options_.experts + 1};
+  }
+  [[nodiscard]] spill_plan_ref plan_ref() const {
+    return {offsets(), segments(), transfer_offsets(), transfers()};
+  }
+  /// `[ranks]`: tokens, and modelled bytes: weights held and taken in, and tokens.
+  [[nodiscard]] vector_ref<std::int32_t const> rank_loads() const {
+    return {plan_.loads, options_.ranks};
+  }
+  [[nodiscard]] vector_ref<std::int64_t const> rank_bytes() const {
+    return {plan_.bytes_of_rank, options_.ranks};
+  }
+  [[nodiscard]] vector_ref<spill_report const> report() const { return {plan_.report, 1}; }
+
+  /// What `exchange` made: `[ranks, ranks]`, from every source (row) to every rank, and what its
+  /// rank receives from every source. `groups` are the rank's segments as rows that it computes, as
+  /// far as `exchange_report` counts them.
+  [[nodiscard]] matrix_ref<std::int32_t const> send_counts() const {
+    return {routes_.sends, options_.ranks, options_.ranks};
+  }
+  [[nodiscard]] vector_ref<std::int32_t const> receive_counts() const {
+    return {routes_.receives, options_.ranks};
+  }
+  [[nodiscard]] vector_ref<spill_segment const> groups() const {
+    return {routes_.groups, options_.experts};
+  }
+  [[nodiscard]] vector_ref<spill_exchange_report const> exchange_report() const {
+    return {exchange_report_, 1};
+  }
+
+  /// @brief Throws where `plan` refused its loads.
+  /// @throws invalid_input naming the expert
+  /// @stream synchronises once
+  void expect_planned(P const& policy) const {
+    for (spill_report const& of : read(policy, report())) {
+      if (of.what == detail::fault::tokens) {
+        detail::fail("least_loaded::plan", "loads", "at most 2^31 - 1 tokens",
+                     detail::text(of.got));
+      }
+      if (of.what != detail::fault::none) {
+        detail::fail("least_loaded::plan", {certificate{}, of.what, of.where, of.got}, 0);
+      }
+    }
+  }
+  /// @brief Throws where `exchange` had counts of another step than the plan.
+  /// @throws invalid_input naming the expert
+  /// @stream synchronises once
+  void expect_exchanged(P const& policy) const {
+    for (spill_exchange_report const& of : read(policy, exchange_report())) {
+      if (of.what != detail::fault::none) {
+        detail::fail("least_loaded::exchange",
+                     {certificate{}, of.what, of.where, of.got, of.planned}, 0);
+      }
+    }
+  }
+
+ private:
+  static constexpr char const* class_name = "least_loaded";
+  using context = detail::context_of<P>;
+  using routes = detail::spill_routes<spill_segment>;
+  using plan_arrays = detail::spill_plan_arrays<spill_segment, spill_transfer, spill_report>;
+
+  void expect_options() const {
+    least_loaded_options const& o = options_;
+    using detail::expect_between;
+    expect_between(class_name, "options.experts", 1, expert_limit, o.experts, "experts");
+    expect_between(class_name, "options.ranks", 1, rank_limit, o.ranks, "ranks");
+    expect_between(class_name, "options.nodes", 1, o.ranks, o.nodes,
+                   "nodes (at most one per rank)");
+    if (!(o.alpha > 0 && o.alpha <= 32768)) {
+      detail::fail(class_name, "options.alpha", "a number above 0, at most 32768",
+                   detail::text(o.alpha));
+    }
+    expect_between(class_name, "options.min_chunk", 1, 0x7fffffff, o.min_chunk, "tokens");
+    if (!(o.lambda >= 0)) {
+      detail::fail(class_name, "options.lambda", "a number from 0", detail::text(o.lambda));
+    }
+    expect_between(class_name, "options.max_imports", 0, expert_limit, o.max_imports, "experts");
+    expect_between(class_name, "options.max_exports", 0, 0x7fffffff, o.max_exports, "transfers");
+    expect_between(class_name, "options.expert_bytes", 0, std::int64_t{1} << 46, o.expert_bytes,
+                   "bytes");
+    expect_between(class_name, "options.token_bytes", 0, 0x7fffffff, o.token_bytes, "bytes");
+    expect_between(class_name, "options.max_import_bytes", 0, INT64_MAX, o.max_import_bytes,
+                   "bytes");
+    if (o.max_import_bytes != INT64_MAX && o.expert_bytes == 0) {
+      detail::fail(class_name, "options.expert_bytes", "bytes, beside options.max_import_bytes",
+                   "0");
+    }
+    expect_between(class_name, "options.max_ids", 0, 0x7fffffff, o.max_ids, "ids");
+  }
+
+  [[nodiscard]] detail::spill_pricing<Cost> pricing_of(spill_price<Cost> const& price) const {
+    if constexpr (std::is_void_v<Cost>) {
+      return {};
+    } else {
+      auto const time = [&](char const* argument, double bandwidth) {
+        if (!(bandwidth > 0 && bandwidth < 0x1p960)) {
+          detail::fail(class_name, argument, "a number of bytes above 0", detail::text(bandwidth));
+        }
+        return static_cast<double>(options_.expert_bytes) / bandwidth;
+      };
+      if constexpr (!std::same_as<Cost, moe_cost>) {
+        detail::expect_cost(class_name, price.cost, options_.ranks);
+      }
+      return {price.cost, time("price.within_node", price.within_node),
+              time("price.between_nodes", price.between_nodes)};
+    }
+  }
+
+  void read_ranks() {
+    index_t const experts = options_.experts;
+    index_t const ranks = options_.ranks;
+    auto const speeds =
+        detail::read_speeds(class_name, context_, ranks, options_.active, options_.speeds);
+    detail::spill_home_lists const lists(
+        detail::read_homes(class_name, context_, options_, speeds.units), ranks);
+    std::vector<std::int32_t> numbers;
+    for (auto const* list : {&speeds.units, &lists.expert_begin, &lists.rank, &lists.rank_begin,
+                             &lists.expert, &lists.place}) {
+      numbers.insert(numbers.end(), list->begin(), list->end());
+    }
+    numbers_ = {context_, numbers};
+    auto const pairs = static_cast<index_t>(lists.rank.size());
+    std::int32_t const* end = numbers_.data();
+    auto const next = [&end](index_t size) { return std::exchange(end, end + size); };
+    ranks_ = {{.ranges = {{}, experts, ranks}, .nodes = options_.nodes},
+              std::count_if(speeds.units.begin(), speeds.units.end(),
+                            [](std::int32_t unit) { return unit > 0; }),
+              next(ranks),
+              speeds.unit,
+              speeds.even};
+    homes_ = {experts,         pairs,       next(experts + 1), next(pairs),
+              next(ranks + 1), next(pairs), next(pairs)};
+  }
+
+  void take_arrays() {
+    index_t const experts = options_.experts;
+    index_t const ranks = options_.ranks;
+    segments_ = plan_arrays::segment_limit(experts, ranks, homes_.pairs);
+    detail::spill_array_sizes const sizes{experts, ranks, segments_};
+    bytes_ = {context_,
+              static_cast<index_t>(plan_arrays::bytes(sizes) + routes::bytes(sizes) +
+                                   detail::scratch_bytes_of<spill_exchange_report>(1) +
+                                   detail::tile_counts::bytes(options_.max_ids, experts + 2))};
+    detail::scratch memory(bytes_.data());
+    plan_ = plan_arrays::in(memory, sizes);
+    routes_ = routes::in(memory, sizes, plan_.offsets, plan_.segments);
+    exchange_report_ = memory.take<spill_exchange_report>(1);
+    tile_memory_ = memory;
+    index_t scratch = 0;
+    auto const reserve = [&](index_t problems, auto const& body) {
+      scratch = std::max(scratch, detail::launch_bytes(context_, problems, body));
+    };
+    reserve(1, plan_body(vector_ref<std::int64_t const>(nullptr, experts)));
+    reserve(ranks, arrange_body(0, {}));
+    auto const tokens =
+        tokens_body("", matrix_ref<std::int64_t const>(nullptr, options_.max_ids, 1));
+    reserve(tokens.problems(), tokens);
+    scratch_ = {context_, scratch};
+  }
+
+  [[nodiscard]] detail::spill_rules rules() const {
+    least_loaded_options const& o = options_;
+    auto const imports = static_cast<std::int32_t>(detail::import_limit(o));
+    // No rank takes in more experts, nor sends more transfers, than there are.
+    bool const limited = imports < o.experts || o.max_exports < o.experts * o.ranks;
+    bool const plain = std::is_void_v<Cost> && !limited && o.nodes == 1 && ranks_.even &&
+                       homes_.pairs == homes_.experts;
+    return {plain,
+            o.alpha,
+            o.lambda,
+            o.threshold == spill_threshold::experts,
+            o.round == rounding::up,
+            o.excess == small_excess::native,
+            limited,
+            static_cast<std::int32_t>(o.min_chunk),
+            imports,
+            static_cast<std::int32_t>(o.max_exports),
+            o.expert_bytes,
+            o.token_bytes};
+  }
+  template <class Loads>
+  [[nodiscard]] auto plan_body(Loads const& loads) const {
+    return detail::spill_body<Loads, Cost, spill_segment, spill_transfer, spill_report>{
+        loads, homes_, ranks_, rules(), pricing_, plan_};
+  }
+  [[nodiscard]] routes routes_of(index_t rank) const {
+    routes result = routes_;
+    result.rank = rank;
+    return result;
+  }
+  [[nodiscard]] auto arrange_body(index_t rank, vector_ref<std::int32_t> rows) const {
+    return detail::arrange_rows_body<spill_segment>{routes_of(rank), rows};
+  }
+  template <class Ids>
+  [[nodiscard]] auto tokens_body(char const* name, Ids const& topk_ids) const {
+    using id = detail::normalized_value_t<Ids const, 2>;
+    static_assert(std::is_same_v<id, std::int32_t> || std::is_same_v<id, std::int64_t>,
+                  "Plimsoll: topk_ids must be int32 or int64");
+    matrix_ref<id const> const ids = detail::normalize<2>(topk_ids);
+    detail::expect_between(name, "topk_ids", 1, 0x7fffffff, ids.extent(1), "ids per token");
+    detail::expect_between(name, "topk_ids", 0, options_.max_ids / ids.extent(1), ids.extent(0),
+                           "tokens (options.max_ids)");
+    detail::scratch memory = tile_memory_;
+    detail::spill_tokens_body<id, spill_segment, spill_counters> body{};
+    body.ids = ids;
+    body.routes = routes_;
+    body.tiles =
+        detail::tile_counts::in(memory, ids.extent(0) * ids.extent(1), options_.experts + 2);
+    return body;
+  }
+
+  template <class Ids>
+  static void expect_pairs(char const* name, char const* argument, Ids const& ids,
+                           matrix_ref<std::int32_t> const& out) {
+    detail::expect_extent(name, argument, ids.extent(0), out.extent(0), "tokens");
+    detail::expect_extent(name, argument, ids.extent(1), out.extent(1), "ids per token");
+  }
+
+  template <class Body>
+  void run(index_t problems, Body const& body) const {
+    detail::launch(context_, problems, body, scratch_.data());
+  }
+
+  context context_;
+  least_loaded_options options_;
+  detail::spill_pricing<Cost> pricing_;
+  detail::rank_levels ranks_{};
+  detail::spill_homes homes_{};
+  index_t segments_ = 0;
+  plan_arrays plan_{};
+  routes routes_{};
+  spill_exchange_report* exchange_report_ = nullptr;
+  detail::scratch tile_memory_{nullptr};
+  detail::buffer<std::int32_t, context> numbers_;
+  detail::buffer<std::byte, context> bytes_;
+  detail::buffer<std::byte, context> scratch_;
+};
+
+template <execution_policy P>
+least_loaded(P const&, least_loaded_options const&) -> least_loaded<P>;
+template <execution_policy P, class Cost>
+least_loaded(P const&, least_loaded_options const&, spill_price<Cost> const&)
+    -> least_loaded<P, Cost>;
+
+namespace detail {
+
+/// A plan on the host, and what it must obey.
+struct spill_check {
+  static constexpr char const* name = "validate";
+
+  least_loaded_options const& options;
+  std::vector<std::vector<std::int32_t>> homes;
+  std::vector<std::int64_t> loads;
+  std::vector<std::int32_t> speeds;
+  std::vector<std::int32_t> offsets;
+  std::vector<spill_segment> segments;
+  std::vector<std::int32_t> transfer_offsets;
+  std::vector<spill_transfer> transfers;
+
+  void run() const {
+    expect_offsets("plan.offsets", offsets, segments.size());
+    expect_offsets("plan.transfer_offsets", transfer_offsets, transfers.size());
+    std::vector<std::int64_t> imports(speeds.size(), 0);
+    std::vector<std::int64_t> exports(speeds.size(), 0);
+    for (std::size_t e = 0; e < homes.size(); ++e) {
+      std::vector<std::int32_t> const away = expect_segments(e);
+      expect_transfers(e, away, imports, exports);
+    }
+    index_t const most = import_limit(options);
+    for (std::size_t r = 0; r < speeds.size(); ++r) {
+      std::string const of_rank = text(" for rank ", r);
+      if (imports[r] > most) {
+        fail(name, "plan.transfers", text("at most ", most, " experts taken in"),
+             text(imports[r], of_rank));
+      }
+      if (exports[r] > options.max_exports) {
+        fail(name, "plan.transfers", text("at most ", options.max_exports, " transfers sent"),
+             text(exports[r], of_rank));
+      }
+    }
+  }
+
+ private:
+  void expect_offsets(char const* argument, std::vector<std::int32_t> const& list,
+                      std::size_t limit) const {
+    for (std::size_t e = 0; e + 1 < list.size(); ++e) {
+      bool const begins = e > 0 || list[0] == 0;
+      if (!begins || list[e] > list[e + 1] || static_cast<std::size_t>(list[e + 1]) > limit) {
+        fail(name, argument, text("offsets that rise from 0 to at most ", limit),
+             text(begins ? list[e + 1] : list[0], " for expert ", e));
+      }
+    }
+  }
+
+  /// Returns the ranks that need the expert's weights.
+  [[nodiscard]] std::vector<std::int32_t> expect_segments(std::size_t e) const {
+    std::vector<std::int32_t> seen;
+    std::vector<std::int32_t> away;
+    std::int64_t end = 0;
+    for (auto i = static_cast<std::size_t>(offsets[e]);
+         i < static_cast<std::size_t>(offsets[e + 1]); ++i) {
+      spill_segment const& s = segments[i];
+      std::string const where = text(" in segment ", i);
+      auto const expect = [&](bool holds, std::string const& expected, std::string const& got) {
+        if (!holds) {
+          fail(name, "plan.segments", expected, got + where);
+        }
+      };
+      expect(s.expert == static_cast<std::int32_t>(e), text("expert ", e),
+             text("expert ", s.expert));
+      expect(s.rank >= 0 && s.rank < options.ranks && speeds[static_cast<std::size_t>(s.rank)] > 0,
+             "a living rank", text("rank ", s.rank));
+      expect(std::find(seen.begin(), seen.end(), s.rank) == seen.end(),
+             "at most 1 segment of an expert on a rank", text("rank ", s.rank, " again"));
+      expect(s.begin == end && s.end > s.begin, text("tokens from ", end, " on"),
+             text("[", s.begin, ", ", s.end, ")"));
+      end = s.end;
+      seen.push_back(s.rank);
+      if (std::find(homes[e].begin(), homes[e].end(), s.rank) == homes[e].end()) {
+        away.push_back(s.rank);
+      }
+    }
+    if (end != loads[e]) {
+      fail(name, "plan.segments", text("all ", loads[e], " tokens once"),
+           text(end, " of expert ", e));
+    }
+    return away;
+  }
+
+  void expect_transfers(std::size_t e, std::vector<std::int32_t> away,
+                        std::vector<std::int64_t>& imports,
+                        std::vector<std::int64_t>& exports) const {
+    for (auto i = static_cast<std::size_t>(transfer_offsets[e]);
+         i < static_cast<std::size_t>(transfer_offsets[e + 1]); ++i) {
+      spill_transfer const& t = transfers[i];
+      std::string const where = text(" in transfer ", i);
+      auto const expect = [&](bool holds, std::string const& expected, std::string const& got) {
+        if (!holds) {
+          fail(name, "plan.transfers", expected, got + where);
+        }
+      };
+      expect(t.expert == static_cast<std::int32_t>(e), text("expert ", e),
+             text("expert ", t.expert));
+      expect(std::find(homes[e].begin(), homes[e].end(), t.from) != homes[e].end(),
+             "a rank that holds the expert", text("rank ", t.from));
+      auto const to = std::find(away.begin(), away.end(), t.to);
+      expect(to != away.end(), "each rank that needs the weights, once", text("rank ", t.to));
+      expect(t.bytes == options.expert_bytes, text(options.expert_bytes, " bytes"), text(t.bytes));
+      away.erase(to);
+      ++imports[static_cast<std::size_t>(t.to)];
+      ++exports[static_cast<std::size_t>(t.from)];
+    }
+    if (!away.empty()) {
+      fail(name, "plan.transfers", "each rank that needs the weights, once",
+           text("none of expert ", e, " to rank ", away.front()));
+    }
+  }
+};
+
+}  // namespace detail
+
+/// @brief Checks a plan thoroughly: every token once, segments that partition each load, a transfer
+/// to each rank that needs one from a rank that can send it, and limits kept.
+///
+/// @param plan in the policy's memory, of `least_loaded` or anyone else
+/// @param loads `[experts]` int32, uint32 or int64, in the policy's memory
+/// @param options the ranks, homes and limits that it is for
+/// @throws invalid_input for shapes and options, and for the first thing that is wrong
+/// @complexity O(segments + transfers + slots + ranks), on the calling thread
+/// @stream synchronises
+template <execution_policy P, detail::readable<1> Loads>
+  requires(!detail::is_generated<std::remove_cvref_t<Loads>>)
+void validate(P const& policy, spill_plan_ref const& plan, Loads const& loads,
+              least_loaded_options const& options) {
+  auto const context = detail::resolve(policy);
+  detail::expect_between("validate", "options.experts", 1, expert_limit, options.experts,
+                         "experts");
+  detail::expect_between("validate", "options.ranks", 1, rank_limit, options.ranks, "ranks");
+  auto const tokens = detail::normalize<1>(loads);
+  detail::expect_extent("validate", "loads", options.experts, tokens.extent(0), "experts");
+  detail::expect_extent("validate", "plan.offsets", options.experts + 1, plan.offsets.extent(0),
+                        "offsets (experts + 1)");
+  detail::expect_extent("validate", "plan.transfer_offsets", options.experts + 1,
+                        plan.transfer_offsets.extent(0), "offsets (experts + 1)");
+  auto const speeds =
+      detail::read_speeds("validate", context, options.ranks, options.active, options.speeds);
+  auto const whole = detail::on_host(context, tokens);
+  detail::spill_check{options,
+                      detail::read_homes("validate", context, options, speeds.units),
+                      {whole.begin(), whole.end()},
+                      speeds.units,
+                      detail::on_host(context, plan.offsets),
+                      detail::on_host(context, plan.segments),
+                      detail::on_host(context, plan.transfer_offsets),
+                      detail::on_host(context, plan.transfers)}
+      .run();
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// LLEP: per step, which rank computes which tokens, and which weights it needs for that.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/buffer.hpp>
+#include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/error.hpp>
+#include <plimsoll/execution.hpp>
+#include <plimsoll/least_loaded.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll::inline PLIMSOLL_ABI {
+
+struct llep_options {
+  index_t rank = 0;  ///< this one, whose tokens are counted and routed
+  /// Experts, ranks, rules and limits; with the paper's alpha, chunk and lambda.
+  least_loaded_options assignment;
+};
+
+/// @brief One rank's part of least-loaded expert parallelism (LLEP, arXiv 2601.17111).
+///
+/// `count` fills this rank's row of `counts`, which an engine all-gathers in place; `plan` then
+/// comes to the same plan on every rank, and `route` says where this rank's token copies go. Rows
+/// travel by one all-to-all, with `send_counts` and `receive_counts`; weights as `transfers` says;
+/// `arrange` puts the rows that come in into the order in which a grouped product computes them.
+/// In a backward pass gradients of weights go the way of the transfers back, and are added up where
+/// the weights are from.
+///
+/// All memory is taken in the constructor, so that all calls can be captured in a CUDA graph,
+/// together with the all-gather between them. One object works on one step of a layer at a time.
+template <execution_policy P, class Cost = void>
+class llep {
+ public:
+  /// @throws invalid_input as `least_loaded`, and for a rank that is not there
+  /// @workspace from the policy: that of `least_loaded`, and 4 bytes per rank and expert
+  /// @stream synchronises
+  llep(P const& policy, llep_options const& options, spill_price<Cost> const& price = {})
+      : rank_(options.rank),
+        assignment_(policy, options.assignment, price),
+        counts_(detail::resolve(policy), options.assignment.ranks * options.assignment.experts) {
+    detail::expect_between("llep", "options.rank", 0, options.assignment.ranks - 1, options.rank,
+                           "as rank");
+  }
+
+  /// @brief Counts this rank's token copies into its row of `counts`.
+  /// @param topk_ids `[tokens, k]` int32 or int64: experts, or -1; in the policy's memory
+  /// @throws invalid_input for shapes and more than options.assignment.max_ids
+  /// @complexity, stream and determinism as `least_loaded::count`
+  template <detail::stored<2> Ids>
+  void count(Ids const& topk_ids) const {
+    assignment_.count(topk_ids, vector_ref<std::int32_t>(&counts()(rank_, 0), experts()));
+  }
+
+  /// `[ranks, experts]` in the policy's memory: the counts of every rank.
+  [[nodiscard]] matrix_ref<std::int32_t> counts() const {
+    return {counts_.data(), assignment_.options().ranks, experts()};
+  }
+
+  /// @brief Plans the step of which all ranks' `counts` are there.
+  /// @throws nothing; for values `expect_planned`
+  /// @complexity that of `least_loaded::add_up`, `plan` and `exchange`
+  /// @stream enqueues four kernels; neither allocates nor synchronises
+  /// @determinism the same bits under every policy, and on every rank
+  void plan() const {
+    assignment_.add_up(counts());
+    assignment_.plan();
+    assignment_.exchange(rank_);
+  }
+
+  /// @brief Chooses the rank of every token copy, and its row among those that are sent.
+  /// @param topk_ids those that were counted; outputs as of `least_loaded::route`
+  /// @throws invalid_input for shapes
+  /// @complexity, stream and determinism as `least_loaded::route`
+  template <detail::stored<2> Ids, output_of<std::int32_t, 2> Destinations,
+            output_of<std::int32_t, 2> Rows, output_of<spill_counters, 1> Counters>
+  void route(Ids const& topk_ids, Destinations&& destinations, Rows&& rows,
+             Counters&& counters) const {
+    assignment_.route(topk_ids, rank_, destinations, rows, counters);
+  }
+
+  /// @brief Where each row that comes in stands among those that this rank computes.
+  /// @param[out] rows as of `least_loaded::arrange`
+  template <output_of<std::int32_t, 1> Rows>
+  void arrange(Rows&& rows) const {
+    assignment_.arrange(rank_, rows);
+  }
+
+  /// `[ranks]` in the policy's memory: tokens that this rank sends to each, and gets from each.
+  [[nodiscard]] vector_ref<std::int32_t const> send_counts() const {
+    return detail::row_of(assignment_.send_counts(), rank_);
+  }
+  [[nodiscard]] vector_ref<std::int32_t const> receive_counts() const {
+    return assignment_.receive_counts();
+  }
+  /// Segments, transfers, groups and reports.
+  [[nodiscard]] least_loaded<P, Cost> const& assignment() const { return assignment_; }
+
+  /// @brief Throws where counts cannot be planned.
+  /// @throws invalid_input naming the expert
+  /// @stream synchronises
+  void expect_planned(P const& policy) const { assignment_.expect_planned(policy); }
+
+ private:
+  using context = detail::context_of<P>;
+
+  [[nodiscard]] index_t experts() const { return assignment_.options().experts; }
+
+  index_t rank_;
+  least_loaded<P, Cost> assignment_;
+  detail::buffer<std::int32_t, context> counts_;
+};
+
+template <execution_policy P>
+llep(P const&, llep_options const&) -> llep<P>;
+template <execution_policy P, class Cost>
+llep(P const&, llep_options const&, spill_price<Cost> const&) -> llep<P, Cost>;
+
+}  // namespace plimsoll

@@ -1,0 +1,1110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "least_loaded.cases.hpp"
+
+#include "support/run_body.hpp"
+#include "support/temporaries.hpp"
+
+#include <span>
+
+namespace plimsoll_test {
+
+using seq = plimsoll::seq_policy;
+
+/// Of all prices.
+spilled plan_on_host(spill_case const& c) {
+  return c.price == pricing::tokens  ? plan_at<seq, plimsoll::token_cost>(c)
+         : c.price == pricing::tiled ? plan_at<seq, tiled_cost>(c)
+                                     : plan_with<seq>(c);
+}
+
+/// A random step that has a price of one kind or another.
+spill_case priced_spill(std::uint64_t seed) {
+  spill_case c = random_spill(seed);
+  draws draw(seed + 17);
+  c.price = draw.any({pricing::moe, pricing::tokens, pricing::tiled});
+  for (std::int32_t& pace : c.paces) {
+    pace = pace == 8 ? 8 : pace > 3 ? 4 : pace > 1 ? 2 : 1;
+  }
+  return c;
+}
+
+TEST_CASE("least_loaded: many random steps") {
+  fnv1a unused;
+  tally plain;
+  tally any;
+  tally priced;
+  for (std::uint64_t seed = 1000; seed < 1000 + cases_of(3000); ++seed) {
+    CAPTURE(seed);
+    for (auto [c, happened] : {std::pair(plain_spill(seed), &plain),
+                               {random_spill(seed), &any},
+                               {priced_spill(seed), &priced}}) {
+      check_spilled(c, plan_on_host(c), *happened, unused);
+    }
+  }
+  // All that there is to see was seen.
+  for (tally* const one : {&plain, &any, &priced}) {
+    CHECK(one->spills > 0);
+    CHECK(one->transfers > 0);
+    CHECK(one->forced > 0);
+    CHECK(one->kept > 0);
+    CHECK(one->status[certificate_status::optimal] > 0);
+    CHECK(one->status[certificate_status::within_tolerance] > 0);
+    CHECK(one->status[certificate_status::feasible] > 0);
+  }
+  CHECK(any.status[certificate_status::infeasible] > 0);
+  CHECK(priced.faster > 0);
+}
+
+TEST_CASE("least_loaded: many travels") {
+  fnv1a unused;
+  for (std::uint64_t seed = 1000; seed < 1000 + cases_of(100); ++seed) {
+    CAPTURE(seed);
+    spill_case const c = travelling(seed);
+    check_travelled(c, travel_with<seq>(c), unused);
+  }
+}
+
+// ----- the smallest peak -------------------------------------------------------------------------
+
+/// All ways to choose the ranks that compute each expert, within the limits, and the lowest peak of
+/// any of them.
+class every_plan {
+ public:
+  explicit every_plan(spill_case const& c) : c_(c), levels_(c), sets_(at(c.experts())) {
+    for (ints const& of : c.homes()) {
+      homes_.push_back(0);
+      for (std::int32_t const r : of) {
+        homes_.back() |= 1u << r;
+      }
+    }
+    for (index_t r = 0; r < c.ranks(); ++r) {
+      living_ |= c.lives(r) ? 1u << r : 0;
+    }
+    choose(0);
+  }
+  [[nodiscard]] double peak() const { return levels_.value(best_); }
+
+ private:
+  void choose(std::size_t e) {
+    if (e == sets_.size()) {
+      if (is_within_limits() && holds_all_below(best_ - 1)) {
+        std::int64_t low = -1;
+        while (best_ - low > 1) {
+          std::int64_t const middle = low + (best_ - low) / 2;
+          (holds_all_below(middle) ? best_ : low) = middle;
+        }
+      }
+      return;
+    }
+    for (unsigned set = 0; set <= living_; ++set) {
+      if ((set & ~living_) == 0 && (set & homes_[e]) == homes_[e]) {
+        sets_[e] = set;
+        choose(e + 1);
+      }
+    }
+  }
+  [[nodiscard]] bool is_within_limits() const {
+    for (index_t r = 0; r < c_.ranks(); ++r) {
+      std::int64_t imports = 0;
+      for (std::size_t e = 0; e < sets_.size(); ++e) {
+        imports += (sets_[e] & ~homes_[e]) >> r & 1;
+      }
+      if (imports > c_.most_imports()) {
+        return false;
+      }
+    }
+    // Senders for all transfers: by Hall's theorem, if there are enough for any set of experts.
+    return holds([this](std::size_t e) { return std::popcount(sets_[e] & ~homes_[e]); }, homes_,
+                 [this](index_t) { return std::int64_t{c_.options.max_exports}; });
+  }
+  [[nodiscard]] bool holds_all_below(std::int64_t level) const {
+    return holds([this](std::size_t e) { return c_.loads[e]; }, sets_,
+                 [this, level](index_t r) { return levels_.room_below(level, r); });
+  }
+  /// Whether what experts need has room on the ranks that each may use.
+  template <class Need, class Room>
+  [[nodiscard]] bool holds(Need need, std::vector<unsigned> const& ranks_of, Room room) const {
+    for (unsigned experts = 1; experts < 1u << sets_.size(); ++experts) {
+      std::int64_t needed = 0;
+      unsigned ranks = 0;
+      for (std::size_t e = 0; e < sets_.size(); ++e) {
+        if ((experts >> e & 1) != 0 && need(e) > 0) {
+          needed += need(e);
+          ranks |= ranks_of[e];
+        }
+      }
+      for (index_t r = 0; r < c_.ranks(); ++r) {
+        needed -= (ranks >> r & 1) != 0 ? room(r) : 0;
+      }
+      if (needed > 0) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  spill_case const& c_;
+  level_rule levels_;
+  unsigned living_ = 0;
+  std::vector<unsigned> homes_;
+  std::vector<unsigned> sets_;
+  std::int64_t best_ = c_.total() << 19;
+};
+
+TEST_CASE("least_loaded: certificates against all plans") {
+  std::map<certificate_status, int> seen;
+  int tight = 0;
+  int best_within_limits = 0;
+  for (std::uint64_t seed = 0; seed < cases_of(800); ++seed) {
+    CAPTURE(seed);
+    spill_case const c = random_spill(seed, sizes::tiny);
+    plimsoll::certificate const result = plan_on_host(c).report.result;
+    double const capacity = plan_on_host(c).report.capacity;
+    double const best = every_plan(c).peak();
+    REQUIRE(result.lower_bound <= best);
+    REQUIRE(result.value >= best);
+    if (result.status == certificate_status::optimal) {
+      REQUIRE(result.value == best);
+    } else if (result.status == certificate_status::infeasible) {
+      REQUIRE(best > capacity);
+    }
+    ++seen[result.status];
+    tight += c.is_limited() && result.lower_bound == best;
+    best_within_limits += c.is_limited() && result.value == best;
+  }
+  CHECK(seen.size() == 4);
+  CHECK(tight > 0);
+  CHECK(best_within_limits > 0);
+}
+
+TEST_CASE("least_loaded: alpha 1 is optimal without chunks, limits and prices") {
+  int spills = 0;
+  for (std::uint64_t seed = 0; seed < cases_of(400); ++seed) {
+    CAPTURE(seed);
+    spill_case c = random_spill(seed);
+    c.percent = 100;
+    c.price = pricing::none;
+    c.options.round = rounding::up;
+    c.options.min_chunk = 1;
+    c.options.lambda = 0;
+    c.options.max_imports = 65535;
+    c.options.max_exports = 0x7fffffff;
+    c.options.max_import_bytes = std::numeric_limits<std::int64_t>::max();
+    spill_report const report = plan_on_host(c).report;
+    REQUIRE((report.spills == 0 || report.result.status == certificate_status::optimal));
+    spills += report.spills;
+  }
+  CHECK(spills > 0);
+}
+
+// ----- rules, one by one -------------------------------------------------------------------------
+
+TEST_CASE("least_loaded: capacities are rounded up or down") {
+  auto const outcome = [](longs loads, std::int32_t percent, rounding round, ints paces = {}) {
+    spill_case c = spill_of(loads, std::ssize(loads));
+    c.percent = percent;
+    c.options.round = round;
+    c.paces = std::move(paces);
+    spilled const got = plan_on_host(c);
+    return std::pair(got.loads, got.report.capacity);
+  };
+  longs const ten{10, 0, 0};
+  CHECK(outcome(ten, 100, rounding::up) == std::pair(ints{4, 4, 2}, 4.0));
+  // A token is left, and forced on the least loaded of the others.
+  CHECK(outcome(ten, 100, rounding::down) == std::pair(ints{3, 4, 3}, 3.0));
+  CHECK(outcome(ten, 120, rounding::down) == std::pair(ints{4, 4, 2}, 4.0));
+  CHECK(outcome(ten, 121, rounding::up) == std::pair(ints{5, 5, 0}, 5.0));
+  // At least one.
+  CHECK(outcome(ten, 1, rounding::down) == std::pair(ints{1, 8, 1}, 1.0));
+  CHECK(outcome(ten, 1, rounding::up) == std::pair(ints{1, 8, 1}, 1.0));
+  // No capacity is above all tokens.
+  CHECK(outcome(ten, 400, rounding::up) == std::pair(ints{10, 0, 0}, 10.0));
+  // 0.29 as a double is a little less than that, 1.1 a little more: neither makes a difference.
+  CHECK(outcome({200, 0}, 29, rounding::down) == std::pair(ints{29, 171}, 29.0));
+  CHECK(outcome({100, 0}, 110, rounding::up) == std::pair(ints{55, 45}, 55.0));
+  // Twice as fast, twice as much: 10 tokens take ranks of speeds 0.5, 1 and 2 three units of time.
+  CHECK(outcome(ten, 100, rounding::up, {2, 4, 8}) == std::pair(ints{1, 3, 6}, 3.0));
+  // The slowest rank has no room at the level of 2 tokens; rounded down it has, where it lives.
+  CHECK(outcome({1, 1, 0}, 100, rounding::up, {1, 8, 8}) == std::pair(ints{0, 1, 1}, 0.5));
+  CHECK(outcome({1, 1, 0}, 100, rounding::down, {1, 8, 8}) == std::pair(ints{1, 1, 0}, 4.0));
+}
+
+TEST_CASE("least_loaded: lambda, of ranks or of experts") {
+  // Ranks: 12 of 7; experts: 10 of 3.5.
+  auto const spills = [](double lambda, spill_threshold threshold) {
+    spill_case c = spill_of({10, 2, 1, 1}, 2);
+    c.options.lambda = lambda;
+    c.options.threshold = threshold;
+    spill_report const report = plan_on_host(c).report;
+    CHECK(report.imbalance == (threshold == spill_threshold::ranks ? 24.0 / 14 : 40.0 / 14));
+    return report.spills;
+  };
+  for (spill_threshold const threshold : {spill_threshold::ranks, spill_threshold::experts}) {
+    double const imbalance = threshold == spill_threshold::ranks ? 24.0 / 14 : 40.0 / 14;
+    CHECK(spills(0, threshold) == 1);
+    CHECK(spills(imbalance, threshold) == 1);
+    CHECK(spills(std::nextafter(imbalance, 9.0), threshold) == 0);
+    CHECK(spills(std::numeric_limits<double>::infinity(), threshold) == 0);
+  }
+}
+
+TEST_CASE("least_loaded: chunks") {
+  // Loads and forced tokens.
+  auto const outcome = [](longs loads, std::int32_t percent, std::int64_t min_chunk,
+                          small_excess excess) {
+    spill_case c = spill_of(std::move(loads), 4, min_chunk);
+    c.percent = percent;
+    c.options.excess = excess;
+    spilled const got = plan_on_host(c);
+    longs result(got.loads.begin(), got.loads.end());
+    result.push_back(got.report.forced);
+    return result;
+  };
+  // All have a capacity of 15, so that rank 0 gives 18 away.
+  longs const loads{33, 10, 12, 5};
+  CHECK(outcome(loads, 100, 1, small_excess::helper) == longs{15, 15, 15, 15, 0});
+  CHECK(outcome(loads, 100, 5, small_excess::helper) == longs{15, 15, 15, 15, 0});
+  // Room for 10 at rank 3, for 5 at rank 1: 8 are forced there, of whose own then 3 leave.
+  CHECK(outcome(loads, 100, 6, small_excess::helper) == longs{15, 15, 15, 15, 8});
+  CHECK(outcome(loads, 100, 11, small_excess::helper) == longs{15, 15, 12, 18, 18});
+  CHECK(outcome(loads, 100, 18, small_excess::native) == longs{15, 10, 12, 23, 18});
+  CHECK(outcome(loads, 100, 19, small_excess::native) == longs{33, 10, 12, 5, 0});
+  // Two are left for ranks that have room for one.
+  CHECK(outcome({20, 9, 9, 2}, 100, 8, small_excess::helper) == longs{10, 10, 10, 10, 2});
+  // A forced rest joins what the rank already has of the expert.
+  spill_case c = spill_of({40, 0, 0, 0}, 4);
+  c.percent = 50;
+  spilled const got = plan_on_host(c);
+  CHECK(numbers_in(got.segments) == longs{0, 0, 0, 5, 0, 1, 5, 30, 0, 2, 30, 35, 0, 3, 35, 40});
+  CHECK(got.report.transfers == 3);
+  CHECK(got.report.forced == 20);
+}
+
+/// Loads, status, and what became of overflow.
+inline longs result_of(spill_case const& c) {
+  spilled const got = plan_on_host(c);
+  spill_report const& r = got.report;
+  longs result(got.loads.begin(), got.loads.end());
+  result.insert(result.end(), {static_cast<std::int64_t>(r.result.status), r.overload, r.forced,
+                               r.kept, r.transfers});
+  return result;
+}
+
+TEST_CASE("least_loaded: limits, also those that cannot be met") {
+  constexpr auto infeasible = static_cast<std::int64_t>(certificate_status::infeasible);
+  spill_case c = spill_of({800, 100, 50, 50, 40, 30, 20, 10}, 4);
+  c.options.expert_bytes = 10;
+  spill_case const free = c;
+  longs const unlimited{275, 275, 275, 275, 0, 0, 0, 0, 3};
+  CHECK(result_of(c) == unlimited);
+  // Two go out. At level x ranks 0, 2 and 3 hold 3 x - 200 of expert 0; what is above leaves rank
+  // 2 as its own experts, of 70 tokens.
+  c.options.max_exports = 2;
+  CHECK(result_of(c) == longs{310, 170, 310, 310, infeasible, 105, 70, 0, 4});
+  CHECK(plan_on_host(c).report.result.lower_bound == 300);
+  // One goes out, and one of rank 3: level 455 would do, and 1/128 more is found.
+  c.options.max_exports = 1;
+  CHECK(result_of(c) == longs{456, 100, 88, 456, infeasible, 362, 18, 0, 2});
+  CHECK(plan_on_host(c).report.result.lower_bound == 450);
+  CHECK(plan_on_host(c).report.capacity == 275);
+  CHECK(plan_on_host(c).report.raised_capacity == 456);
+  // Nothing can be done: what is there is the best.
+  longs const stuck{900, 100, 70, 30, infeasible, 625, 0, 725, 0};
+  c.options.max_exports = 0;
+  CHECK(result_of(c) == stuck);
+  CHECK(plan_on_host(c).report.result.lower_bound == 900);
+  c = free;
+  c.options.max_imports = 1;
+  CHECK(result_of(c) == unlimited);
+  c.options.max_imports = 0;
+  CHECK(result_of(c) == stuck);
+  c = free;
+  c.options.max_import_bytes = 9;
+  CHECK(result_of(c) == stuck);
+  c.options.max_import_bytes = 10;
+  CHECK(result_of(c) == unlimited);
+  // Rank 0 may not take in a second expert, however much room it has; no other capacity helps.
+  spill_case two = spill_of({0, 0, 30, 30, 30, 30}, 3);
+  two.native = {0, 0, 1, 1, 2, 2};
+  two.options.max_imports = 1;
+  constexpr auto feasible = static_cast<std::int64_t>(certificate_status::feasible);
+  CHECK(result_of(two) == longs{20, 60, 40, feasible, 20, 20, 0, 2});
+  // All but the heaviest of many experts have to stay.
+  spill_case many = spill_of({50, 40, 30, 20, 10, 0, 0, 0, 0, 0}, 2);
+  many.options.max_exports = 1;
+  CHECK(plan_on_host(many).report.result.lower_bound == 100);
+  CHECK(result_of(many) == longs{100, 50, infeasible, 25, 0, 80, 1});
+}
+
+TEST_CASE("least_loaded: nodes") {
+  // Ranks 0 to 2 and 3 to 5 share a node; those of the other node are less loaded.
+  spill_case c = spill_of({100, 40, 50, 10, 0, 0}, 6, 10);
+  c.percent = 180;  // 60
+  auto const takers = [&] {
+    ints result;
+    for (spill_transfer const& t : plan_on_host(c).transfers) {
+      result.push_back(t.to);
+    }
+    return result;
+  };
+  CHECK(takers() == ints{4});
+  c.options.nodes = 2;
+  CHECK(takers() == ints{1, 2, 4});
+  c.options.min_chunk = 11;  // no such chunk at rank 2
+  CHECK(takers() == ints{1, 4});
+  // The home of the node sends; of several homes the one that has sent least.
+  c = spill_of({120}, 6);
+  c.slots = {0, -1, -1, 0, -1, -1};
+  c.options.nodes = 2;
+  CHECK(numbers_in(plan_on_host(c).transfers) ==
+        longs{0, 0, 1, 0, 0, 0, 2, 0, 0, 3, 4, 0, 0, 3, 5, 0});
+  c.options.nodes = 1;
+  CHECK(numbers_in(plan_on_host(c).transfers) ==
+        longs{0, 0, 1, 0, 0, 3, 2, 0, 0, 0, 4, 0, 0, 3, 5, 0});
+}
+
+TEST_CASE("least_loaded: experts with several homes") {
+  // All tokens at home are spread evenly, the first homes taking what is left.
+  spill_case c = spill_of({11, 7}, 4);
+  c.slots = {0, -1, 0, 1, 1, -1, -1, -1};
+  c.options.lambda = 99;
+  spilled got = plan_on_host(c);
+  CHECK(numbers_in(got.segments) == longs{0, 0, 0, 6, 0, 1, 6, 11, 1, 1, 0, 4, 1, 2, 4, 7});
+  CHECK(got.transfers.empty());
+  CHECK(got.report.home_peak == 9);
+  // With a capacity of 8 they are levelled beside what is still to come; with 6 three leave.
+  c.options.lambda = 0;
+  c.percent = 175;
+  got = plan_on_host(c);
+  CHECK(got.loads == ints{8, 7, 3, 0});
+  CHECK(got.transfers.empty());
+  c.percent = 120;
+  CHECK(plan_on_host(c).loads == ints{6, 6, 3, 3});
+  // What is kept is levelled, too.
+  c = spill_of({400, 10}, 4);
+  c.slots = {0, 0, 1, -1};
+  c.options.max_imports = 0;
+  got = plan_on_host(c);
+  CHECK(got.loads == ints{200, 200, 10, 0});
+  CHECK(got.report.kept == 400 - 2 * 103);
+}
+
+// ----- prices ------------------------------------------------------------------------------------
+
+/// So fast that sending takes no time beside a token, or so slow that nothing pays.
+TEST_CASE("least_loaded: prices of transfers that cost nothing, or all") {
+  int same = 0;
+  int none = 0;
+  for (std::uint64_t seed = 0; seed < cases_of(400); ++seed) {
+    CAPTURE(seed);
+    spill_case free = random_spill(seed);
+    free.price = pricing::none;
+    free.paces.clear();
+    free.options.expert_bytes = 4096;
+    spilled const expected = plan_on_host(free);
+    spill_case c = free;
+    c.price = pricing::tokens;
+    c.within_node = c.between_nodes = 0x1p-200;
+    // A rank that has room for a chunk is done within the capacity, the only home with the rest is
+    // not. What is forced, or planned anew for limits, may find that nobody is done earlier.
+    bool const is_plain = expected.report.forced == 0 && expected.report.kept == 0 &&
+                          expected.report.raised_capacity == expected.report.capacity;
+    if (c.slots.empty() && is_plain) {
+      spilled const got = plan_on_host(c);
+      REQUIRE(numbers_in(got.segments) == numbers_in(expected.segments));
+      REQUIRE(numbers_in(got.transfers) == numbers_in(expected.transfers));
+      same += expected.report.transfers > 0;
+    }
+    c.within_node = c.between_nodes = 0x1p40;
+    spilled const got = plan_on_host(c);
+    REQUIRE(got.transfers.empty());
+    REQUIRE((!c.slots.empty() || numbers_in(got.segments) == numbers_in(segments_at_home(c))));
+    REQUIRE(got.report.forced == 0);
+    none += expected.report.transfers > 0;
+  }
+  CHECK(same > 10);
+  CHECK(none > 10);
+}
+
+TEST_CASE("least_loaded: a spill has to pay") {
+  // 40 of 60 tokens are above the capacity of rank 0, which sends the expert twice, if it is done
+  // before 60 after the first time, and before that after the second.
+  auto const times = [](double sending) {
+    spill_case c = spill_of({60, 0, 0}, 3);
+    c.options.expert_bytes = 4096;
+    c.price = pricing::tokens;
+    c.within_node = sending;
+    spill_report const report = plan_on_host(c).report;
+    CHECK(report.home_time == 60);
+    CHECK(report.tokens == 60);
+    return std::pair(report.transfers, report.time);
+  };
+  CHECK(times(1) == std::pair(2, 22.0));
+  CHECK(times(16) == std::pair(2, 52.0));
+  CHECK(times(19) == std::pair(2, 58.0));
+  CHECK(times(20) == std::pair(0, 60.0));
+  CHECK(times(64) == std::pair(0, 60.0));
+}
+
+// ----- loads of all types, and what is refused ---------------------------------------------------
+
+/// As a user may have them: computed, of any integer type.
+struct computed_loads {
+  PLIMSOLL_HD std::int32_t operator()(index_t e) const { return static_cast<std::int32_t>(e * e); }
+};
+
+TEST_CASE("least_loaded: loads of any integer type, stored or computed") {
+  spill_case c = spill_of({}, 4);
+  c.options.experts = 20;
+  for (std::int64_t e = 0; e < 20; ++e) {
+    c.loads.push_back(e * e);
+  }
+  spill_in<seq> const in(c);
+  auto const planner = in.make();
+  spilled const expected = in.plan(planner);
+  CHECK(expected.report.transfers > 0);
+  auto const check = [&](auto const& loads) {
+    in.only_plan(planner, longs(20, 0));
+    planner.plan(loads);
+    CHECK(difference(in.read_plan(planner), expected) == "");
+  };
+  check(std::vector<std::int32_t>(c.loads.begin(), c.loads.end()));
+  check(std::vector<std::uint32_t>(c.loads.begin(), c.loads.end()));
+  check(c.loads);
+  check(plimsoll::generate(computed_loads{}, 20));
+}
+
+/// What is refused without "least_loaded: ", with options for four ranks and eight experts.
+template <class Change>
+std::string refused(Change change) {
+  least_loaded_options o{.experts = 8, .ranks = 4};
+  change(o);
+  std::string const message =
+      refusal_of([&] { plimsoll::least_loaded const planner(plimsoll::seq, o); });
+  std::string const begin = "least_loaded: ";
+  return message.substr(0, begin.size()) == begin ? message.substr(begin.size()) : message;
+}
+
+TEST_CASE("least_loaded: numbers that it refuses") {
+  using options = least_loaded_options;
+  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+  constexpr std::int64_t above = std::int64_t{1} << 31;
+  auto const with = [](auto member, auto value) {
+    return refused([=](options& o) { o.*member = value; });
+  };
+  CHECK(refused([](options&) {}) == "no error");
+  CHECK(with(&options::experts, 0) == "options.experts: expected 1 to 65535 experts, got 0");
+  CHECK(with(&options::experts, 65536) ==
+        "options.experts: expected 1 to 65535 experts, got 65536");
+  CHECK(with(&options::ranks, 0) == "options.ranks: expected 1 to 32767 ranks, got 0");
+  CHECK(with(&options::ranks, 32768) == "options.ranks: expected 1 to 32767 ranks, got 32768");
+  std::string const nodes = "options.nodes: expected 1 to 4 nodes (at most one per rank), got ";
+  CHECK(with(&options::nodes, 0) == nodes + "0");
+  CHECK(with(&options::nodes, 5) == nodes + "5");
+  for (double const wrong : {0.0, -1.0, 32769.0, nan}) {
+    CHECK(with(&options::alpha, wrong) ==
+          "options.alpha: expected a number above 0, at most 32768, got " +
+              plimsoll::detail::text(wrong));
+  }
+  std::string const chunk = "options.min_chunk: expected 1 to 2147483647 tokens, got ";
+  CHECK(with(&options::min_chunk, 0) == chunk + "0");
+  CHECK(with(&options::min_chunk, above) == chunk + "2147483648");
+  CHECK(with(&options::lambda, -1.0) == "options.lambda: expected a number from 0, got -1");
+  CHECK(with(&options::lambda, nan) == "options.lambda: expected a number from 0, got NaN");
+  std::string const imports = "options.max_imports: expected 0 to 65535 experts, got ";
+  CHECK(with(&options::max_imports, -1) == imports + "-1");
+  CHECK(with(&options::max_imports, 65536) == imports + "65536");
+  std::string const exports = "options.max_exports: expected 0 to 2147483647 transfers, got ";
+  CHECK(with(&options::max_exports, -1) == exports + "-1");
+  CHECK(with(&options::max_exports, above) == exports + "2147483648");
+  std::string const weights = "options.expert_bytes: expected 0 to 70368744177664 bytes, got ";
+  CHECK(with(&options::expert_bytes, -1) == weights + "-1");
+  CHECK(with(&options::expert_bytes, 70368744177665) == weights + "70368744177665");
+  std::string const tokens = "options.token_bytes: expected 0 to 2147483647 bytes, got ";
+  CHECK(with(&options::token_bytes, -1) == tokens + "-1");
+  CHECK(with(&options::token_bytes, above) == tokens + "2147483648");
+  CHECK(with(&options::max_import_bytes, -1) ==
+        "options.max_import_bytes: expected 0 to 9223372036854775807 bytes, got -1");
+  CHECK(with(&options::max_import_bytes, 9) ==
+        "options.expert_bytes: expected bytes, beside options.max_import_bytes, got 0");
+  std::string const ids = "options.max_ids: expected 0 to 2147483647 ids, got ";
+  CHECK(with(&options::max_ids, -1) == ids + "-1");
+  CHECK(with(&options::max_ids, above) == ids + "2147483648");
+}
+
+TEST_CASE("least_loaded: homes and ranks that it refuses") {
+  using options = least_loaded_options;
+  auto const with_native = [&](ints const& native, std::vector<std::uint8_t> const& active = {}) {
+    return refused([&](options& o) {
+      o.native = native;
+      o.active = {active.empty() ? nullptr : active.data(), std::ssize(active)};
+    });
+  };
+  CHECK(with_native({0, 0, 1, 1, 2, 2, 3, 3}) == "no error");
+  CHECK(with_native({0, 0, 1, 1, 2, 2, 3}) == "options.native: expected 8 experts, got 7");
+  CHECK(with_native({0, 0, 1, 4, 2, 2, 3, 3}) ==
+        "options.native: expected ranks from 0 to 3, got 4 for expert 3");
+  CHECK(with_native({0, -1, 1, 4, 2, 2, 3, 3}) ==
+        "options.native: expected ranks from 0 to 3, got -1 for expert 1");
+  CHECK(with_native({0, 0, 1, 1, 2, 2, 3, 3}, {1, 1, 0, 1}) ==
+        "options.native: expected a living rank that holds every expert, got none for expert 4");
+  CHECK(with_native({0, 0, 1, 1, 3, 1, 3, 3}, {1, 1, 0, 1}) == "no error");
+  CHECK(with_native({0, 0, 1, 1, 2, 2, 3, 3}, {1, 1, 1}) ==
+        "options.active: expected 4 ranks, got 3");
+  CHECK(with_native({0, 0, 1, 1, 2, 2, 3, 3}, {0, 0, 0, 0}) ==
+        "options.active: expected at least 1 living rank, got 0");
+  CHECK(refused([](options& o) {
+          o.active = {std::vector<std::uint8_t>{1}.data(), 3};
+        }) == "options.active: expected 4 ranks, got 3");
+  reals speeds{1, 1, 0, 1};
+  CHECK(refused([&](options& o) { o.speeds = speeds; }) ==
+        "options.speeds: expected values from 2^-64 to 2^64, got 0 for rank 2");
+  speeds.pop_back();
+  CHECK(refused([&](options& o) { o.speeds = speeds; }) ==
+        "options.speeds: expected 4 ranks, got 3");
+
+  auto const with_slots = [](ints const& slots, index_t layers = 1, index_t ranks = 4,
+                             ints const& offsets = {}, ints const& native = {},
+                             std::vector<std::uint8_t> const& active = {}) {
+    return refused([&](options& o) {
+      o.experts = 3;
+      o.residents = {{slots.data(), layers, std::ssize(slots) / layers}, {}, ranks, {}};
+      if (!offsets.empty()) {
+        o.residents.rank_offsets = {offsets.data(), 1, std::ssize(offsets)};
+      }
+      o.native = {native.empty() ? nullptr : native.data(), std::ssize(native)};
+      o.active = {active.empty() ? nullptr : active.data(), std::ssize(active)};
+    });
+  };
+  std::string const map = "physical_to_logical: expected ";
+  CHECK(with_slots({0, 1, 2, -1}) == "no error");
+  CHECK(with_slots({0, 1, 2, -1}, 2) == "options.residents." + map + "1 layers, got 2");
+  CHECK(with_slots({0, 1, 2, -1}, 1, 3) ==
+        "options.residents.ranks: expected 4 ranks (options.ranks), got 3");
+  CHECK(with_slots({0, 1, 3, -1}) ==
+        map + "-1 or an expert of the layer, got 3 in layer 0, rank 2, slot 2");
+  CHECK(with_slots({0, 1, 2, -2}) ==
+        map + "-1 or an expert of the layer, got -2 in layer 0, rank 3, slot 3");
+  std::string const living =
+      "options.residents: expected a living rank that holds every expert, got none for expert ";
+  CHECK(with_slots({0, 1, 1, -1}) == living + "2");
+  CHECK(with_slots({0, 1, 2, 0}, 1, 4, {}, {}, {0, 1, 1, 1}) == "no error");
+  CHECK(with_slots({0, 1, 2, 0}, 1, 4, {}, {}, {0, 1, 1, 0}) == living + "0");
+  CHECK(with_slots({0, 1, 2}, 1, 4, {0, 3, 3, 3, 3}) == "no error");
+  CHECK(with_slots({0, 1, 2}, 1, 4, {0, 3, 3, 2, 3}) ==
+        "rank_offsets: expected offsets that rise from 0 to at most the number of slots, got 2 in "
+        "layer 0, rank 2");
+  CHECK(with_slots({0, 1, 2}, 1, 4, {0, 1, 2, 3}) ==
+        "options.residents.rank_offsets: expected 5 offsets (ranks + 1), got 4");
+  CHECK(with_slots({0, 1, 2, -1}, 1, 4, {}, {0, 1, 2}) ==
+        "options.native: expected none beside options.residents, got both");
+}
+
+TEST_CASE("least_loaded: prices that it refuses") {
+  auto const refused_price = [](auto const& price) {
+    return refusal_of([&] {
+      least_loaded_options const o{.experts = 8, .ranks = 4, .expert_bytes = 9};
+      plimsoll::least_loaded const planner(plimsoll::seq, o, price);
+    });
+  };
+  plimsoll::moe_cost const cost{1, 1, 1};
+  constexpr double inf = std::numeric_limits<double>::infinity();
+  CHECK(refused_price(spill_price{cost, 1, 1}) == "no error");
+  for (double const wrong : {0.0, -1.0, inf, std::nan("")}) {
+    std::string const end =
+        ": expected a number of bytes above 0, got " + plimsoll::detail::text(wrong);
+    CHECK(refused_price(spill_price{cost, wrong, 1}) == "least_loaded: price.within_node" + end);
+    CHECK(refused_price(spill_price{cost, 1, wrong}) == "least_loaded: price.between_nodes" + end);
+  }
+  reals const speeds{1, 1, 1};
+  CHECK(refused_price(spill_price{plimsoll::token_cost{speeds}, 1, 1}) ==
+        "least_loaded: cost: expected 4 ranks, got 3");
+}
+
+TEST_CASE("least_loaded: shapes that it refuses") {
+  plimsoll::least_loaded const planner(plimsoll::seq, {.experts = 3, .ranks = 2, .max_ids = 6});
+  CHECK(planner.options().max_ids == 6);
+  ints numbers(100, 0);
+  longs loads(10, 0);
+  std::vector<spill_counters> counters(2);
+  auto const ids = [&](index_t tokens, index_t k) {
+    return plimsoll::matrix_ref<std::int32_t const>(numbers.data(), tokens, k);
+  };
+  auto const pairs = [&](index_t tokens, index_t k) {
+    return plimsoll::matrix_ref<std::int32_t>(numbers.data() + 20, tokens, k);
+  };
+  auto const row = [&](index_t n) {
+    return plimsoll::vector_ref<std::int32_t>(numbers.data() + 40, n);
+  };
+  auto const counting = [&](index_t tokens, index_t k, index_t experts) {
+    return refusal_of([&] { planner.count(ids(tokens, k), row(experts)); });
+  };
+  std::string const count = "least_loaded::count: ";
+  CHECK(counting(3, 2, 3) == "no error");
+  CHECK(counting(0, 2, 3) == "no error");
+  CHECK(counting(4, 2, 3) == count + "topk_ids: expected 0 to 3 tokens (options.max_ids), got 4");
+  CHECK(counting(1, 0, 3) == count + "topk_ids: expected 1 to 2147483647 ids per token, got 0");
+  CHECK(counting(3, 2, 2) == count + "counts: expected 3 experts, got 2");
+  CHECK(refusal_of([&] {
+          planner.plan(plimsoll::vector_ref<std::int64_t const>(loads.data(), 4));
+        }) == "least_loaded::plan: loads: expected 3 experts, got 4");
+  std::string const add_up = "least_loaded::add_up: counts: expected ";
+  CHECK(refusal_of([&] { planner.add_up(ids(3, 3)); }) == add_up + "2 ranks, got 3");
+  CHECK(refusal_of([&] { planner.add_up(ids(2, 2)); }) == add_up + "3 experts, got 2");
+  for (index_t const rank : {-1, 2}) {
+    std::string const end = "rank: expected 0 to 1 as rank, got " + std::to_string(rank);
+    CHECK(refusal_of([&] { planner.exchange(rank); }) == "least_loaded::exchange: " + end);
+    CHECK(refusal_of([&] { planner.arrange(rank, row(3)); }) == "least_loaded::arrange: " + end);
+    CHECK(refusal_of([&] {
+            planner.route(ids(1, 2), rank, pairs(1, 2), pairs(1, 2),
+                          plimsoll::vector_ref<spill_counters>(counters.data(), 1));
+          }) == "least_loaded::route: " + end);
+  }
+  auto const routing = [&](index_t tokens, plimsoll::matrix_ref<std::int32_t> const& destinations,
+                           plimsoll::matrix_ref<std::int32_t> const& rows, index_t n) {
+    return refusal_of([&] {
+      planner.route(ids(tokens, 2), 1, destinations, rows,
+                    plimsoll::vector_ref<spill_counters>(counters.data(), n));
+    });
+  };
+  std::string const route = "least_loaded::route: ";
+  planner.count(ids(3, 2), row(3));
+  planner.plan(plimsoll::vector_ref<std::int64_t const>(loads.data(), 3));
+  planner.add_up(ids(2, 3));
+  planner.exchange(1);
+  CHECK(routing(3, pairs(3, 2), pairs(3, 2), 1) == "no error");
+  CHECK(routing(4, pairs(4, 2), pairs(4, 2), 1) ==
+        route + "topk_ids: expected 0 to 3 tokens (options.max_ids), got 4");
+  CHECK(routing(3, pairs(2, 2), pairs(3, 2), 1) ==
+        route + "destinations: expected 3 tokens, got 2");
+  CHECK(routing(3, pairs(3, 1), pairs(3, 2), 1) ==
+        route + "destinations: expected 2 ids per token, got 1");
+  CHECK(routing(3, pairs(3, 2), pairs(4, 2), 1) == route + "rows: expected 3 tokens, got 4");
+  CHECK(routing(3, pairs(3, 2), pairs(3, 3), 1) == route + "rows: expected 2 ids per token, got 3");
+  CHECK(routing(3, pairs(3, 2), pairs(3, 2), 2) == route + "counters: expected 1 counters, got 2");
+}
+
+TEST_CASE("least_loaded: arrange writes no more rows than there are") {
+  spill_case c = spill_of({0, 0}, 2);
+  c.ids = {{0, 1, 1, 1, 0}, {1, 1, 0}};
+  c.options.lambda = 9;
+  spill_in<seq> const in(c);
+  auto const planner = in.make();
+  travelled const all = in.travel(planner);
+  CHECK(all.arranged[1] == ints{0, 1, 2, 3, 4, -1, -1, -1});
+  planner.exchange(1);
+  for (index_t n = 0; n <= 8; ++n) {
+    CAPTURE(n);
+    ints rows(8, gap_value);
+    planner.arrange(1, plimsoll::vector_ref<std::int32_t>(rows.data(), n));
+    ints expected = all.arranged[1];
+    std::fill(expected.begin() + n, expected.end(), gap_value);
+    CHECK(rows == expected);
+  }
+}
+
+// ----- validate ----------------------------------------------------------------------------------
+
+TEST_CASE("least_loaded: validate refuses every kind of broken plan") {
+  // Expert 0 leaves rank 0 for ranks 3, 2 and 1.
+  spill_case c = spill_of({80, 10, 5, 5, 4, 3, 2, 1}, 4);
+  c.options.expert_bytes = 9;
+  spilled const good = plan_on_host(c);
+  CHECK(numbers_in(good.segments).size() == 4 * 11);
+  CHECK(numbers_in(good.transfers) == longs{0, 0, 3, 9, 0, 0, 2, 9, 0, 0, 1, 9});
+  std::vector<std::uint8_t> const active{1, 1, 1, 0};
+  auto const refusal = [&](auto change) {
+    spilled plan = good;
+    least_loaded_options o = c.options;
+    longs loads = c.loads;
+    change(plan, loads, o);
+    std::string const message =
+        refusal_of([&] { plimsoll::validate(plimsoll::seq, plan.view(), loads, o); });
+    std::string const begin = "validate: ";
+    return message.substr(0, begin.size()) == begin ? message.substr(begin.size()) : message;
+  };
+  using options = least_loaded_options;
+  auto const of_plan = [&](auto change) {
+    return refusal([=](spilled& plan, longs&, options&) { change(plan); });
+  };
+  auto const of_options = [&](auto change) {
+    return refusal([=](spilled&, longs&, options& o) { change(o); });
+  };
+  CHECK(of_plan([](spilled&) {}) == "no error");
+
+  // Shapes and options.
+  CHECK(refusal([](spilled&, longs& loads, options&) { loads.pop_back(); }) ==
+        "loads: expected 8 experts, got 7");
+  CHECK(of_plan([](spilled& p) { p.offsets.pop_back(); }) ==
+        "plan.offsets: expected 9 offsets (experts + 1), got 8");
+  CHECK(of_plan([](spilled& p) { p.transfer_offsets.push_back(3); }) ==
+        "plan.transfer_offsets: expected 9 offsets (experts + 1), got 10");
+  CHECK(of_options([](options& o) { o.experts = 0; }) ==
+        "options.experts: expected 1 to 65535 experts, got 0");
+  CHECK(of_options([](options& o) { o.ranks = 32768; }) ==
+        "options.ranks: expected 1 to 32767 ranks, got 32768");
+  ints const native{0, 0, 1, 1, 2, 2, 3, 4};
+  CHECK(of_options([&](options& o) { o.native = native; }) ==
+        "options.native: expected ranks from 0 to 3, got 4 for expert 7");
+  CHECK(of_options([&](options& o) {
+          o.active = {active.data(), 3};
+        }) == "options.active: expected 4 ranks, got 3");
+
+  // Offsets.
+  std::string const rise = ": expected offsets that rise from 0 to at most ";
+  CHECK(of_plan([](spilled& p) { p.offsets[0] = 1; }) ==
+        "plan.offsets" + rise + "11, got 1 for expert 0");
+  CHECK(of_plan([](spilled& p) { p.offsets[3] = 4; }) ==
+        "plan.offsets" + rise + "11, got 4 for expert 2");
+  CHECK(of_plan([](spilled& p) { p.offsets[8] = 12; }) ==
+        "plan.offsets" + rise + "11, got 12 for expert 7");
+  CHECK(of_plan([](spilled& p) { p.transfer_offsets[0] = -1; }) ==
+        "plan.transfer_offsets" + rise + "3, got -1 for expert 0");
+  CHECK(of_plan([](spilled& p) { p.transfer_offsets[8] = 2; }) ==
+        "plan.transfer_offsets" + rise + "3, got 2 for expert 7");
+
+  // Segments.
+  std::string const segments = "plan.segments: expected ";
+  auto const with_segment = [&](std::size_t i, spill_segment const& segment) {
+    return of_plan([=](spilled& p) { p.segments[i] = segment; });
+  };
+  REQUIRE(numbers_in({good.segments[1], good.segments[4]}) == longs{0, 3, 18, 43, 1, 0, 0, 10});
+  CHECK(with_segment(1, {1, 3, 18, 43}) == segments + "expert 0, got expert 1 in segment 1");
+  CHECK(with_segment(1, {0, 4, 18, 43}) == segments + "a living rank, got rank 4 in segment 1");
+  CHECK(with_segment(1, {0, -1, 18, 43}) == segments + "a living rank, got rank -1 in segment 1");
+  CHECK(with_segment(1, {0, 0, 18, 43}) ==
+        segments + "at most 1 segment of an expert on a rank, got rank 0 again in segment 1");
+  CHECK(with_segment(1, {0, 3, 17, 43}) ==
+        segments + "tokens from 18 on, got [17, 43) in segment 1");
+  CHECK(with_segment(1, {0, 3, 19, 43}) ==
+        segments + "tokens from 18 on, got [19, 43) in segment 1");
+  CHECK(with_segment(1, {0, 3, 18, 18}) ==
+        segments + "tokens from 18 on, got [18, 18) in segment 1");
+  CHECK(with_segment(4, {1, 0, 0, 9}) == segments + "all 10 tokens once, got 9 of expert 1");
+  CHECK(refusal([](spilled&, longs& loads, options&) { loads[7] = 0; }) ==
+        segments + "all 0 tokens once, got 1 of expert 7");
+  CHECK(of_plan([](spilled& p) {
+          for (std::size_t e = 1; e < 9; ++e) {
+            p.offsets[e] = 3;
+          }
+        }) == segments + "all 80 tokens once, got 64 of expert 0");
+  ints const alive{0, 0, 1, 1, 2, 2, 2, 2};
+  CHECK(of_options([&](options& o) {
+          o.active = active;
+          o.native = alive;
+        }) == segments + "a living rank, got rank 3 in segment 1");
+
+  // Transfers.
+  std::string const transfers = "plan.transfers: expected ";
+  auto const with_transfer = [&](spill_transfer const& transfer) {
+    return of_plan([=](spilled& p) { p.transfers[1] = transfer; });
+  };
+  std::string const once = transfers + "each rank that needs the weights, once, got ";
+  CHECK(with_transfer({1, 0, 2, 9}) == transfers + "expert 0, got expert 1 in transfer 1");
+  CHECK(with_transfer({0, 1, 2, 9}) ==
+        transfers + "a rank that holds the expert, got rank 1 in transfer 1");
+  CHECK(with_transfer({0, 0, 3, 9}) == once + "rank 3 in transfer 1");
+  CHECK(with_transfer({0, 0, 0, 9}) == once + "rank 0 in transfer 1");
+  CHECK(with_transfer({0, 0, 2, 8}) == transfers + "9 bytes, got 8 in transfer 1");
+  CHECK(of_plan([](spilled& p) {
+          std::fill(p.transfer_offsets.begin() + 1, p.transfer_offsets.end(), 2);
+        }) == once + "none of expert 0 to rank 1");
+
+  // Limits.
+  CHECK(of_options([](options& o) { o.max_exports = 2; }) ==
+        transfers + "at most 2 transfers sent, got 3 for rank 0");
+  CHECK(of_options([](options& o) { o.max_imports = 0; }) ==
+        transfers + "at most 0 experts taken in, got 1 for rank 1");
+  CHECK(of_options([](options& o) { o.max_import_bytes = 8; }) ==
+        transfers + "at most 0 experts taken in, got 1 for rank 1");
+  CHECK(of_options([](options& o) { o.max_import_bytes = 9; }) == "no error");
+  // Where experts live elsewhere, other transfers are due.
+  CHECK(of_options([&](options& o) { o.native = alive; }) == once + "none of expert 6 to rank 3");
+}
+
+// ----- teams and memory --------------------------------------------------------------------------
+
+/// Every step of a rank's exchange, as the public calls enqueue them, with its arrays in sight.
+class spill_steps {
+ public:
+  spill_steps(spill_case const& c, index_t source)
+      : c_(c), source_(source), lists_(c.homes(), c.ranks()), memory_(bytes(), std::byte{0x5A}) {
+    for (index_t r = 0; r < c.ranks(); ++r) {
+      speed_.push_back(static_cast<std::int32_t>(c.pace(r) * (c.is_even() ? 1 : 8192)));
+    }
+    plimsoll::detail::scratch memory(memory_.data());
+    plan_ = plan_arrays::in(memory, sizes());
+    routes_ = routes::in(memory, sizes(), plan_.offsets, plan_.segments);
+    routes_.rank = source;
+  }
+
+  /// Checks the plan in every team, and that it is the one that is expected.
+  void check_plan(spilled const& expected) {
+    if (c_.price == pricing::moe) {
+      plan(plimsoll::detail::spill_pricing<plimsoll::moe_cost>{c_.cost, c_.within_node,
+                                                               c_.between_nodes});
+    } else {
+      plan(plimsoll::detail::spill_pricing<void>{});
+    }
+    CHECK(numbers_in(std::vector(plan_.segments, plan_.segments + expected.segments.size())) ==
+          numbers_in(expected.segments));
+    CHECK(transfers() == numbers_in(expected.transfers));
+    CHECK(numbers_in(*plan_.report) == numbers_in(expected.report));
+    CHECK(reals_in(*plan_.report) == reals_in(expected.report));
+  }
+
+  /// The same of what follows.
+  void check_travel(travelled const& expected) {
+    using plimsoll::matrix_ref, plimsoll::vector_ref;
+    ints const ids(c_.ids[at(source_)].begin(), c_.ids[at(source_)].end());
+    index_t const pairs = std::ssize(ids);
+    index_t const columns = experts() + 2;
+    ints tiles(at((pairs + 511) / 512 * columns + 1), gap_value);
+    ints totals(at(columns), gap_value);
+    ints own(at(experts()), gap_value);
+    ints destinations(at(pairs), gap_value);
+    ints rows(at(pairs), gap_value);
+    std::vector<spill_counters> counters(1);
+    using tokens_body =
+        plimsoll::detail::spill_tokens_body<std::int32_t, spill_segment, spill_counters>;
+    tokens_body tokens{};
+    tokens.ids = {ids.data(), pairs / c_.k, c_.k};
+    tokens.routes = routes_;
+    tokens.tiles = {pairs, columns, tiles.data(), totals.data()};
+    tokens.counts = own;
+    tokens.destinations = {destinations.data(), pairs / c_.k, c_.k};
+    tokens.rows = {rows.data(), pairs / c_.k, c_.k};
+    tokens.counters = counters.data();
+    for (auto const now : {tokens_body::phase::count, tokens_body::phase::scan}) {
+      tokens.now = now;
+      check_step(tokens, tokens.problems(), tiles, totals, own);
+    }
+    CHECK(own == expected.counts[at(source_)]);
+
+    ints counts;
+    for (ints const& of_rank : expected.counts) {
+      counts.insert(counts.end(), of_rank.begin(), of_rank.end());
+    }
+    plimsoll::detail::count_sources_body<spill_segment> const add_up{
+        matrix_ref<std::int32_t const>(counts.data(), ranks(), experts()), routes_};
+    check_step(add_up, add_up.problems(), view(routes_.before, (ranks() + 1) * experts()),
+               view(routes_.totals, experts()));
+
+    index_t const segments = std::ssize(expected.plan.segments);
+    check_step(plimsoll::detail::list_spills_body<spill_segment>{routes_}, 1,
+               view(routes_.by_rank, segments), view(routes_.rank_begin, ranks() + 1));
+    spill_exchange_report report{};
+    plimsoll::detail::exchange_body<spill_segment, spill_exchange_report> const exchange{routes_,
+                                                                                         &report};
+    check_step(exchange, ranks(), view(routes_.sends, ranks() * ranks()),
+               view(routes_.receives, ranks()), view(routes_.row, segments),
+               view(routes_.groups, experts()), [&] { return numbers_in(report); });
+    CHECK(numbers_in(report) == numbers_in(expected.reports[at(source_)]));
+
+    tokens.now = tokens_body::phase::assign;
+    check_step(tokens, tokens.problems(), destinations, rows,
+               [&] { return numbers_in(counters[0]); });
+    CHECK(destinations == expected.destinations[at(source_)]);
+    CHECK(rows == expected.rows[at(source_)]);
+
+    ints arranged(expected.arranged[at(source_)].size(), gap_value);
+    check_step(plimsoll::detail::arrange_rows_body<spill_segment>{routes_, arranged}, ranks(),
+               arranged);
+    CHECK(arranged == expected.arranged[at(source_)]);
+  }
+
+ private:
+  using plan_arrays =
+      plimsoll::detail::spill_plan_arrays<spill_segment, spill_transfer, spill_report>;
+  using routes = plimsoll::detail::spill_routes<spill_segment>;
+
+  template <class Cost>
+  void plan(plimsoll::detail::spill_pricing<Cost> const& price) {
+    using loads = plimsoll::vector_ref<std::int64_t const>;
+    least_loaded_options const& o = c_.options;
+    plimsoll::detail::rank_levels levels{};
+    levels.where.ranges = {{}, experts(), ranks()};
+    levels.where.nodes = o.nodes;
+    levels.living = c_.living();
+    levels.speed = speed_.data();
+    levels.unit = c_.paces.empty() ? 1 : 2.0 / 65536;
+    levels.even = c_.is_even();
+    plimsoll::detail::spill_homes const homes{
+        experts(),          std::ssize(lists_.rank),  lists_.expert_begin.data(),
+        lists_.rank.data(), lists_.rank_begin.data(), lists_.expert.data(),
+        lists_.place.data()};
+    plimsoll::detail::spill_rules rules{};
+    rules.plain = std::is_void_v<Cost> && !c_.is_limited() && o.nodes == 1 && c_.is_even() &&
+                  homes.pairs == experts();
+    rules.alpha = c_.percent / 100.0;
+    rules.lambda = o.lambda;
+    rules.by_expert = o.threshold == spill_threshold::experts;
+    rules.round_up = o.round == rounding::up;
+    rules.keep_excess = o.excess == small_excess::native;
+    rules.limited = c_.is_limited();
+    rules.min_chunk = static_cast<std::int32_t>(o.min_chunk);
+    rules.max_imports = static_cast<std::int32_t>(c_.most_imports());
+    rules.max_exports = static_cast<std::int32_t>(o.max_exports);
+    rules.expert_bytes = o.expert_bytes;
+    rules.token_bytes = o.token_bytes;
+    plimsoll::detail::spill_body<loads, Cost, spill_segment, spill_transfer, spill_report> const
+        body{c_.loads, homes, levels, rules, price, plan_};
+    check_step(
+        body, 1, view(plan_.offsets, experts() + 1), view(plan_.segments, limit()),
+        view(plan_.transfer_offsets, experts() + 1), view(plan_.loads, ranks()),
+        view(plan_.bytes_of_rank, ranks()), [this] { return transfers(); },
+        [this] { return numbers_in(*plan_.report); }, [this] { return reals_in(*plan_.report); });
+  }
+  /// Later steps would follow what a wrong one left.
+  template <class Body, class... Outputs>
+  static void check_step(Body const& body, index_t problems, Outputs&&... outputs) {
+    REQUIRE(compare_all_teams(body, problems, outputs...) == "");
+  }
+  template <class T>
+  static std::span<T> view(T* first, index_t n) {
+    return {first, at(n)};
+  }
+
+  [[nodiscard]] index_t experts() const { return c_.experts(); }
+  [[nodiscard]] index_t ranks() const { return c_.ranks(); }
+  [[nodiscard]] index_t limit() const {
+    return plan_arrays::segment_limit(experts(), ranks(), std::ssize(lists_.rank));
+  }
+  [[nodiscard]] plimsoll::detail::spill_array_sizes sizes() const {
+    return {experts(), ranks(), limit()};
+  }
+  [[nodiscard]] std::size_t bytes() const {
+    return plan_arrays::bytes(sizes()) + routes::bytes(sizes());
+  }
+  /// Those that were written.
+  [[nodiscard]] longs transfers() const {
+    return numbers_in(
+        std::vector(plan_.transfers, plan_.transfers + plan_.transfer_offsets[experts()]));
+  }
+
+  spill_case const& c_;
+  index_t source_;
+  plimsoll::detail::spill_home_lists lists_;
+  ints speed_;
+  std::vector<std::byte> memory_;
+  plan_arrays plan_{};
+  routes routes_{};
+};
+
+TEST_CASE("least_loaded: the same plan in every team") {
+  auto const tried = [](spill_case const& c) {
+    spilled const expected = plan_on_host(c);
+    spill_steps(c, 0).check_plan(expected);
+    return expected.report;
+  };
+  spill_case const plain = large_spill(7, 30, 6);
+  CHECK(tried(plain).transfers > 2);
+  // With a chunk all is forced on ranks whose experts then leave; limits; several homes.
+  spill_case c = plain;
+  c.percent = 90;
+  c.options.min_chunk = 400;
+  CHECK(tried(c).forced > 0);
+  c.options.max_imports = 1;
+  c.options.nodes = 3;
+  spill_report const raised = tried(c);
+  CHECK(raised.raised_capacity > raised.capacity);
+  c.price = pricing::moe;
+  c.options.expert_bytes = 4096;
+  c.cost = {10, 2, 5};
+  c.within_node = 64;
+  c.between_nodes = 256;
+  CHECK(tried(c).transfers > 0);
+  int spills = 0;
+  for (std::uint64_t seed = 0; seed < cases_of(6); ++seed) {
+    CAPTURE(seed);
+    spills += tried(random_spill(seed)).spills;
+  }
+  CHECK(spills > 0);
+  // Refused, and nothing at all.
+  c.loads[3] = -1;
+  CHECK_THROWS(plan_on_host(c));
+  spilled refused{};
+  refused.report.what = plimsoll::detail::fault::load;
+  refused.report.where = 3;
+  refused.report.got = -1;
+  spill_steps(c, 0).check_plan(refused);
+  c.loads.assign(30, 0);
+  CHECK(tried(c).segments == 0);
+}
+
+TEST_CASE("least_loaded: tokens go to the same places in every team") {
+  // Two tiles, and no token.
+  spill_case c = spill_of(longs(30, 0), 4);
+  draws draw(2);
+  draw_ids(c, draw, 200, 6, 20);
+  c.ids[1] = {};
+  c.ids[2].resize(at(c.k * (600 / c.k + 1)), 3);
+  c.loads.assign(30, 0);
+  for (longs const& ids : c.ids) {
+    for (std::int64_t const id : ids) {
+      id >= 0 && id < 30 ? ++c.loads[at(id)] : 0;
+    }
+  }
+  travelled const expected = travel_with<seq>(c);
+  CHECK(expected.plan.report.transfers > 0);
+  for (index_t const source : {1, 2}) {
+    CAPTURE(source);
+    spill_steps steps(c, source);
+    steps.check_plan(expected.plan);
+    steps.check_travel(expected);
+  }
+}
+
+TEST_CASE("least_loaded: calls allocate nothing") {
+  spill_case c = travelling(201);
+  c.slots.clear();
+  c.slot_offsets.clear();
+  c.native.clear();
+  c.active.clear();
+  c.paces.clear();
+  fnv1a expected;
+  add_to(expected, travel_with<seq>(c));
+  auto const run = [&](auto& resource) {
+    spill_in<seq> const in(c);
+    auto const planner = in.make(plimsoll::seq(resource));
+    auto const before = resource.allocations();
+    fnv1a got;
+    add_to(got, in.travel(planner));
+    CHECK(got.value() == expected.value());
+    CHECK(resource.allocations() == before);
+  };
+  // Numbers of ranks and homes; what calls leave each other, and scratch memory.
+  check_temporaries(3, run);
+  // And copies of what is read of them.
+  c.active.assign(at(c.ranks()), 1);
+  c.paces.assign(at(c.ranks()), 8);
+  c.native.assign(at(c.experts()), 0);
+  add_to(expected = {}, travel_with<seq>(c));
+  check_temporaries(6, run);
+  c.native.clear();
+  for (std::int32_t e = 0; e < c.experts(); ++e) {
+    c.slots.push_back(e);
+  }
+  c.slot_offsets.assign(at(c.ranks() + 1), static_cast<std::int32_t>(c.experts()));
+  c.slot_offsets[0] = 0;
+  add_to(expected = {}, travel_with<seq>(c));
+  check_temporaries(7, run);
+}
+
+TEST_CASE("least_loaded: objects that move") {
+  spill_case const c = travelling(202);
+  spill_in<seq> const in(c);
+  auto first = in.make();
+  fnv1a expected;
+  add_to(expected, in.travel(first));
+  auto second = std::move(first);
+  fnv1a got;
+  add_to(got, in.travel(second));
+  CHECK(got.value() == expected.value());
+  first = in.make();
+  first = std::move(second);
+  add_to(got = {}, in.travel(first));
+  CHECK(got.value() == expected.value());
+}
+
+}  // namespace plimsoll_test

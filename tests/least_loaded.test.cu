@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "least_loaded.cases.hpp"
+
+#include "support/captured.cuh"
+
+namespace plimsoll_test {
+
+static_assert(keeps<gpu_kind> && keeps<thrust_host>);
+static_assert(!keeps<thrust_cuda_kind>, "its context refers to the policy");
+
+TEST_CASE("least_loaded: all calls can be captured in a CUDA graph and replayed") {
+  using P = gpu_resource_kind;
+  if (!backend_available<P>()) {
+    return;
+  }
+  constexpr index_t ranks = 6;
+  constexpr index_t experts = 40;
+  constexpr index_t tokens = 300;
+  constexpr index_t k = 4;
+  constexpr index_t rank = 2;
+  spill_case c = spill_of(longs(experts, 0), ranks, 16);
+  c.options.nodes = 2;
+  c.k = k;
+  c.ids.assign(ranks, longs(tokens * k));
+  spill_in<P> const in(c);
+  auto const planner = in.make();
+  array_in<std::int32_t, P> ids(tokens * k);
+  array_in<std::int32_t, P> counts(ranks * experts);
+  array_in<std::int32_t, P> destinations(tokens * k);
+  array_in<std::int32_t, P> rows(tokens * k);
+  array_in<std::int32_t, P> arranged(ranks * tokens * k);
+  array_in<spill_counters, P> counters(1);
+
+  // The counts of all other ranks stand there as an all-gather leaves them.
+  captured const graph([&] {
+    plimsoll::vector_ref<std::int32_t> const row(counts.data() + rank * experts, experts);
+    planner.count(ids.view2(tokens, k), row);
+    planner.add_up(counts.view2(ranks, experts));
+    planner.plan();
+    planner.exchange(rank);
+    planner.route(ids.view2(tokens, k), rank, destinations.view2(tokens, k), rows.view2(tokens, k),
+                  counters.view1());
+    planner.arrange(rank, arranged.view1());
+  });
+
+  for (std::uint64_t turn = 0; turn < 3; ++turn) {
+    CAPTURE(turn);
+    draws draw(turn);
+    ints gathered_counts;
+    c.loads.assign(experts, 0);
+    for (longs& of_rank : c.ids) {
+      ints counted(experts, 0);
+      for (std::int64_t& id : of_rank) {
+        id = draw.among(-1, draw.one_in(2) ? experts - 1 : 3);
+        if (id >= 0) {
+          ++counted[at(id)];
+          ++c.loads[at(id)];
+        }
+      }
+      gathered_counts.insert(gathered_counts.end(), counted.begin(), counted.end());
+    }
+    std::fill_n(gathered_counts.begin() + rank * experts, experts, gap_value);
+    counts.assign(gathered_counts);
+    ids.assign(ints(c.ids[rank].begin(), c.ids[rank].end()));
+    graph.replay();
+    travelled const expected = travel_with<thrust_host>(c);
+    CHECK(difference(in.read_plan(planner), expected.plan) == "");
+    CHECK(expected.plan.report.transfers > 0);
+    CHECK(destinations.values() == expected.destinations[rank]);
+    CHECK(rows.values() == expected.rows[rank]);
+    CHECK(numbers_in(counters.values()[0]) == numbers_in(expected.counters[rank]));
+    ints const received = arranged.values();
+    ints const& wanted = expected.arranged[rank];
+    CHECK(ints(received.begin(), received.begin() + std::ssize(wanted)) == wanted);
+    CHECK(std::all_of(received.begin() + std::ssize(wanted), received.end(),
+                      [](std::int32_t row) { return row == -1; }));
+    planner.expect_planned(make_policy<P>());
+    planner.expect_exchanged(make_policy<P>());
+  }
+}
+
+}  // namespace plimsoll_test

@@ -1,0 +1,843 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <doctest/doctest.h>
+#include <plimsoll/systems/llep.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/generators.hpp"
+#include "support/hash.hpp"
+#include "support/policies.hpp"
+#include "support/refusal.hpp"
+
+namespace plimsoll_test {
+
+using plimsoll::certificate_status;
+using plimsoll::least_loaded_options;
+using plimsoll::llep_options;
+using plimsoll::moe_cost;
+using plimsoll::spill_price;
+using plimsoll::spill_report;
+
+using ints = std::vector<std::int32_t>;
+using longs = std::vector<std::int64_t>;
+
+template <class P>
+inline constexpr bool keeps = plimsoll::detail::can_be_kept<policy_of<P>>;
+
+/// A step of a group of ranks, on the host.
+struct llep_case {
+  least_loaded_options options = {};  ///< without arrays
+  index_t k = 1;
+  ints slots = {};              ///< experts in the slots of all ranks; empty: blocks of experts
+  std::vector<ints> ids = {};   ///< of every rank, [tokens, k]
+  spill_price<moe_cost> price;  ///< where bytes move at a speed
+
+  [[nodiscard]] bool is_priced() const { return price.within_node > 0; }
+  [[nodiscard]] bool is_expert(std::int32_t id) const { return id >= 0 && id < options.experts; }
+  [[nodiscard]] bool is_home(index_t e, index_t r) const {
+    if (slots.empty()) {
+      return r * options.experts / options.ranks <= e &&
+             e < (r + 1) * options.experts / options.ranks;
+    }
+    auto const first = slots.begin() + r * std::ssize(slots) / options.ranks;
+    auto const last = slots.begin() + (r + 1) * std::ssize(slots) / options.ranks;
+    return std::find(first, last, static_cast<std::int32_t>(e)) != last;
+  }
+  /// [ranks, experts]
+  [[nodiscard]] ints counts() const {
+    ints result;
+    for (ints const& of_rank : ids) {
+      for (std::int32_t e = 0; e < options.experts; ++e) {
+        result.push_back(static_cast<std::int32_t>(std::count(of_rank.begin(), of_rank.end(), e)));
+      }
+    }
+    return result;
+  }
+};
+
+/// What all ranks find alike.
+struct plan_result {
+  ints counts;      ///< [ranks, experts]
+  ints offsets;     ///< [experts + 1]
+  ints segments;    ///< [segments, 4]: expert, rank, begin, end
+  longs transfers;  ///< [transfers, 4]: expert, from, to, bytes
+  longs loads;      ///< [2, ranks]: tokens, bytes
+  std::vector<double> report;
+
+  friend bool operator==(plan_result const&, plan_result const&) = default;
+};
+
+/// What one of them finds.
+struct rank_result {
+  plan_result plan;
+  spill_report report;
+  ints sends;         ///< [ranks]
+  ints receives;      ///< [ranks]
+  ints destinations;  ///< [tokens, k]
+  ints rows;          ///< [tokens, k]
+  ints arranged;      ///< [copies of all ranks]
+  ints groups;        ///< [groups, 4]: expert, rank, begin, end
+  longs counters;
+};
+
+/// "" or the first output that differs.
+inline std::string difference(rank_result const& a, rank_result const& b) {
+  return a.plan.counts != b.plan.counts         ? "counts"
+         : a.plan.segments != b.plan.segments   ? "segments"
+         : a.plan.transfers != b.plan.transfers ? "transfers"
+         : a.plan != b.plan                     ? "plan"
+         : a.sends != b.sends                   ? "sends"
+         : a.receives != b.receives             ? "receives"
+         : a.destinations != b.destinations     ? "destinations"
+         : a.rows != b.rows                     ? "rows"
+         : a.arranged != b.arranged             ? "arranged"
+         : a.groups != b.groups                 ? "groups"
+         : a.counters != b.counters             ? "counters"
+                                                : "";
+}
+
+inline std::vector<double> numbers_in(spill_report const& r) {
+  std::vector<double> result{
+      r.result.value, r.result.lower_bound, r.capacity, r.imbalance, r.home_peak,
+      r.time,         r.home_time,          r.got};
+  for (std::int64_t const x :
+       {r.result.work, static_cast<std::int64_t>(r.result.status), r.tokens, r.overload, r.forced,
+        r.kept, static_cast<std::int64_t>(r.spills), static_cast<std::int64_t>(r.segments),
+        static_cast<std::int64_t>(r.transfers), static_cast<std::int64_t>(r.what), r.where}) {
+    result.push_back(static_cast<double>(x));
+  }
+  return result;
+}
+
+inline ints numbers_in(std::vector<plimsoll::spill_segment> const& segments, std::int32_t count) {
+  ints result;
+  for (auto of = segments.begin(); of != segments.begin() + count; ++of) {
+    result.insert(result.end(), {of->expert, of->rank, of->begin, of->end});
+  }
+  return result;
+}
+
+/// Stands for the all-gather.
+struct copy_row {
+  using device_team = plimsoll::detail::block<128>;
+
+  std::int32_t const* from;
+  std::int32_t* to;
+  index_t size;
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, plimsoll::detail::scratch, index_t) const {
+    team.for_each(size, [*this](index_t i) { to[i] = from[i]; });
+  }
+};
+
+/// A case in the memory of a policy, and what its ranks make of it.
+template <class P, class Cost = void, class Id = std::int32_t>
+class llep_group {
+ public:
+  llep_group(llep_case const& c, spill_price<Cost> const& price)
+      : c_(c),
+        price_(price),
+        slots_(c.slots),
+        ids_(joined(c)),
+        destinations_(ids_.size(), -7),
+        rows_(ids_.size(), -7),
+        counters_(c.options.ranks),
+        arranged_(c.options.ranks * ids_.size(), -7) {
+    c_.options.max_ids = 0;
+    for (ints const& of_rank : c.ids) {
+      c_.options.max_ids = std::max<index_t>(c_.options.max_ids, std::ssize(of_rank));
+      first_.push_back(first_.back() + std::ssize(of_rank));
+    }
+    if (!c.slots.empty()) {
+      c_.options.residents.physical_to_logical = slots_.view2(1, slots_.size());
+      c_.options.residents.ranks = c.options.ranks;
+    }
+  }
+
+  /// As many ids.
+  void assign(llep_case const& c) {
+    c_.ids = c.ids;
+    ids_.assign(joined(c));
+  }
+  [[nodiscard]] least_loaded_options const& options() const { return c_.options; }
+
+  using rank_type = plimsoll::llep<policy_of<P>, Cost>;
+  [[nodiscard]] std::vector<rank_type> make_ranks() const {
+    std::vector<rank_type> made;
+    made.reserve(c_.ids.size());
+    for (index_t r = 0; r < c_.options.ranks; ++r) {
+      made.emplace_back(make_policy<P>(), llep_options{r, c_.options}, price_);
+    }
+    return made;
+  }
+  /// Writes a rank's counts where all ranks, or one of them, has them.
+  static void gather(std::int32_t const* row, index_t source, rank_type const& to) {
+    auto const counts = to.counts();
+    auto const policy = make_policy<P>();
+    plimsoll::detail::launch(plimsoll::detail::resolve(policy), 1,
+                             copy_row{row, &counts(source, 0), counts.extent(1)});
+  }
+
+  void step(std::vector<rank_type> const& ranks) {
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      ranks[r].count(ids(r));
+    }
+    for (std::size_t from = 0; from < ranks.size(); ++from) {
+      auto const source = static_cast<index_t>(from);
+      for (std::size_t to = 0; to < ranks.size(); ++to) {
+        if (to != from) {
+          gather(&ranks[from].counts()(source, 0), source, ranks[to]);
+        }
+      }
+    }
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      ranks[r].plan();
+      ranks[r].route(ids(r), part(destinations_, r), part(rows_, r), counters(r));
+      ranks[r].arrange(arranged(r));
+    }
+  }
+  [[nodiscard]] std::vector<rank_result> results(std::vector<rank_type> const& ranks) {
+    auto const policy = make_policy<P>();
+    std::vector<rank_result> all;
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      rank_type const& of = ranks[r];
+      of.expect_planned(policy);
+      all.push_back(result(of.assignment(), r));
+      auto const counts = of.counts();
+      all.back().plan.counts =
+          plimsoll::read(policy, plimsoll::vector_ref<std::int32_t const>(
+                                     counts.data, counts.extent(0) * counts.extent(1)));
+      all.back().sends = plimsoll::read(policy, of.send_counts());
+      all.back().receives = plimsoll::read(policy, of.receive_counts());
+    }
+    return all;
+  }
+  /// By `least_loaded` alone, from counts of the host.
+  [[nodiscard]] std::vector<rank_result> by_hand() {
+    auto const policy = make_policy<P>();
+    ints const counts = c_.counts();
+    index_t const experts = c_.options.experts;
+    array_in<std::int32_t, P> const table(counts);
+    array_in<std::int32_t, P> row(experts, -7);
+    plimsoll::least_loaded<policy_of<P>, Cost> const planner(policy, c_.options, price_);
+    std::vector<rank_result> all;
+    for (std::size_t r = 0; r < c_.ids.size(); ++r) {
+      auto const rank = static_cast<index_t>(r);
+      planner.count(ids(r), row.view1());
+      planner.add_up(table.view2(c_.options.ranks, experts));
+      planner.plan();
+      planner.exchange(rank);
+      planner.route(ids(r), rank, part(destinations_, r), part(rows_, r), counters(r));
+      planner.arrange(rank, arranged(r));
+      planner.expect_exchanged(policy);
+      plimsoll::validate(policy, planner.plan_ref(), planner.loads(), c_.options);
+      all.push_back(result(planner, r));
+      all.back().plan.counts = counts;
+      auto const sends = planner.send_counts();
+      all.back().sends = plimsoll::read(policy, plimsoll::detail::row_of(sends, rank));
+      all.back().receives = plimsoll::read(policy, planner.receive_counts());
+    }
+    return all;
+  }
+
+  [[nodiscard]] plimsoll::matrix_ref<Id const> ids(std::size_t r) const {
+    return {ids_.data() + first_[r], (first_[r + 1] - first_[r]) / c_.k, c_.k};
+  }
+  [[nodiscard]] plimsoll::vector_ref<std::int32_t> arranged(std::size_t r) {
+    return {arranged_.data() + static_cast<index_t>(r) * ids_.size(), ids_.size()};
+  }
+  [[nodiscard]] auto counters(std::size_t r) {
+    return plimsoll::vector_ref<plimsoll::spill_counters>(counters_.data() + r, 1);
+  }
+
+ private:
+  static std::vector<Id> joined(llep_case const& c) {
+    std::vector<Id> all;
+    for (ints const& of_rank : c.ids) {
+      all.insert(all.end(), of_rank.begin(), of_rank.end());
+    }
+    return all;
+  }
+  [[nodiscard]] plimsoll::matrix_ref<std::int32_t> part(array_in<std::int32_t, P>& all,
+                                                        std::size_t r) const {
+    return {all.data() + first_[r], (first_[r + 1] - first_[r]) / c_.k, c_.k};
+  }
+
+  template <class Planner>
+  [[nodiscard]] rank_result result(Planner const& planner, std::size_t r) {
+    auto const policy = make_policy<P>();
+    auto const slice = [&](auto const& all, index_t first, index_t last) {
+      ints const values = all.values();
+      return ints(values.begin() + first, values.begin() + last);
+    };
+    rank_result got{};
+    got.report = plimsoll::read(policy, planner.report())[0];
+    got.plan.report = numbers_in(got.report);
+    got.plan.offsets = plimsoll::read(policy, planner.offsets());
+    got.plan.segments = numbers_in(plimsoll::read(policy, planner.segments()), got.report.segments);
+    auto const transfers = plimsoll::read(policy, planner.transfers());
+    for (auto of = transfers.begin(); of != transfers.begin() + got.report.transfers; ++of) {
+      got.plan.transfers.insert(got.plan.transfers.end(),
+                                {of->expert, of->from, of->to, of->bytes});
+    }
+    auto const tokens = plimsoll::read(policy, planner.rank_loads());
+    auto const bytes = plimsoll::read(policy, planner.rank_bytes());
+    got.plan.loads.assign(tokens.begin(), tokens.end());
+    got.plan.loads.insert(got.plan.loads.end(), bytes.begin(), bytes.end());
+    got.destinations = slice(destinations_, first_[r], first_[r + 1]);
+    got.rows = slice(rows_, first_[r], first_[r + 1]);
+    auto const begin = static_cast<index_t>(r) * ids_.size();
+    got.arranged = slice(arranged_, begin, begin + ids_.size());
+    got.groups = numbers_in(plimsoll::read(policy, planner.groups()),
+                            plimsoll::read(policy, planner.exchange_report())[0].groups);
+    plimsoll::spill_counters const counted = counters_.values()[r];
+    got.counters = {counted.routed, counted.unplanned, counted.unrouted, counted.out_of_range};
+    return got;
+  }
+
+  llep_case c_;
+  spill_price<Cost> price_;
+  array_in<std::int32_t, P> slots_;
+  array_in<Id, P> ids_;
+  std::vector<index_t> first_ = {0};
+  array_in<std::int32_t, P> destinations_;
+  array_in<std::int32_t, P> rows_;
+  array_in<plimsoll::spill_counters, P> counters_;
+  array_in<std::int32_t, P> arranged_;
+};
+
+template <class P, class Cost, class Id>
+std::vector<rank_result> step_in(llep_case const& c, spill_price<Cost> const& price) {
+  llep_group<P, Cost, Id> group(c, price);
+  auto const ranks = group.make_ranks();
+  group.step(ranks);
+  return group.results(ranks);
+}
+template <class P, class Id = std::int32_t>
+std::vector<rank_result> step_of(llep_case const& c) {
+  return c.is_priced() ? step_in<P, moe_cost, Id>(c, c.price)
+                       : step_in<P, void, Id>(c, spill_price<void>{});
+}
+template <class P>
+std::vector<rank_result> by_hand_of(llep_case const& c) {
+  return c.is_priced() ? llep_group<P, moe_cost>(c, c.price).by_hand()
+                       : llep_group<P>(c, spill_price<void>{}).by_hand();
+}
+// What a case checks is compiled once, for all policies.
+using step_fn = std::vector<rank_result> (*)(llep_case const&);
+
+// ----- a layer of small experts ------------------------------------------------------------------
+
+using pair_of_longs = std::array<std::int64_t, 2>;
+using weights = std::array<std::int64_t, 4>;
+
+/// The same small number for the same arguments.
+inline std::int64_t small_number(std::uint64_t what, std::uint64_t a, std::uint64_t b) {
+  return static_cast<std::int64_t>(mix(mix(mix(what) ^ a) ^ b) % 19) - 9;
+}
+inline weights weights_of(index_t e) {
+  auto const at = static_cast<std::uint64_t>(e);
+  return {small_number(1, at, 0), small_number(1, at, 1), small_number(1, at, 2),
+          small_number(1, at, 3)};
+}
+/// A token copy on its way: what comes in, and what its output is to change by.
+struct token_row {
+  pair_of_longs input = {};
+  pair_of_longs gradient = {};
+};
+inline token_row row_of(std::size_t rank, std::size_t copy, std::size_t k) {
+  std::size_t const token = copy / k;
+  auto const gate = static_cast<std::int64_t>(copy % k) + 1;
+  return {{small_number(2, rank, token), small_number(3, rank, token)},
+          {gate * small_number(4, rank, token), gate * small_number(5, rank, token)}};
+}
+inline pair_of_longs product(weights const& w, token_row const& row) {
+  return {w[0] * row.input[0] + w[1] * row.input[1], w[2] * row.input[0] + w[3] * row.input[1]};
+}
+inline void add_gradient(weights& of, token_row const& row) {
+  for (std::size_t i = 0; i < 4; ++i) {
+    of[i] += row.gradient[i / 2] * row.input[i % 2];
+  }
+}
+
+/// Forward and backward.
+struct layer_result {
+  std::vector<std::vector<pair_of_longs>> outputs;  ///< [ranks][tokens]
+  std::vector<weights> gradients;                   ///< [experts]
+
+  explicit layer_result(llep_case const& c)
+      : gradients(static_cast<std::size_t>(c.options.experts), weights{}) {
+    for (ints const& ids : c.ids) {
+      outputs.emplace_back(ids.size() / static_cast<std::size_t>(c.k), pair_of_longs{});
+    }
+  }
+  void add(std::size_t rank, std::size_t copy, std::size_t k, pair_of_longs const& output) {
+    pair_of_longs& sum = outputs[rank][copy / k];
+    auto const gate = static_cast<std::int64_t>(copy % k) + 1;
+    sum[0] += gate * output[0];
+    sum[1] += gate * output[1];
+  }
+  friend bool operator==(layer_result const&, layer_result const&) = default;
+};
+
+/// Every token with every expert that it has.
+inline layer_result expected_layer(llep_case const& c) {
+  layer_result result(c);
+  auto const k = static_cast<std::size_t>(c.k);
+  for (std::size_t r = 0; r < c.ids.size(); ++r) {
+    for (std::size_t i = 0; i < c.ids[r].size(); ++i) {
+      std::int32_t const e = c.ids[r][i];
+      if (c.is_expert(e)) {
+        token_row const row = row_of(r, i, k);
+        result.add(r, i, k, product(weights_of(e), row));
+        add_gradient(result.gradients[static_cast<std::size_t>(e)], row);
+      }
+    }
+  }
+  return result;
+}
+
+/// The same by ranks that have their experts' weights and what is sent to them.
+inline layer_result moved_layer(llep_case const& c, std::vector<rank_result> const& of) {
+  layer_result result(c);
+  auto const k = static_cast<std::size_t>(c.k);
+  std::size_t const ranks = of.size();
+  using held = std::map<std::int64_t, weights>;
+  std::vector<held> weight(ranks);
+  std::vector<held> gradient(ranks);
+  for (std::size_t r = 0; r < ranks; ++r) {
+    for (index_t e = 0; e < c.options.experts; ++e) {
+      if (c.is_home(e, static_cast<index_t>(r))) {
+        weight[r][e] = weights_of(e);
+      }
+    }
+  }
+  longs const& transfers = of[0].plan.transfers;
+  for (std::size_t i = 0; i < transfers.size(); i += 4) {
+    auto const to = static_cast<std::size_t>(transfers[i + 2]);
+    weight[to][transfers[i]] = weight[static_cast<std::size_t>(transfers[i + 1])].at(transfers[i]);
+  }
+
+  // Rows go out rank by rank, and come in source by source.
+  std::vector<std::vector<token_row>> inbox(ranks);
+  std::vector<std::vector<pair_of_longs>> outbox(ranks);
+  for (std::size_t source = 0; source < ranks; ++source) {
+    std::vector<token_row> sent(static_cast<std::size_t>(
+        std::accumulate(of[source].sends.begin(), of[source].sends.end(), 0)));
+    for (std::size_t i = 0; i < c.ids[source].size(); ++i) {
+      CHECK((of[source].rows[i] >= 0) == c.is_expert(c.ids[source][i]));
+      if (of[source].rows[i] >= 0) {
+        sent.at(static_cast<std::size_t>(of[source].rows[i])) = row_of(source, i, k);
+      }
+    }
+    auto next = sent.begin();
+    for (std::size_t r = 0; r < ranks; ++r) {
+      CHECK(of[source].sends[r] == of[r].receives[source]);
+      inbox[r].insert(inbox[r].end(), next, next + of[source].sends[r]);
+      next += of[source].sends[r];
+    }
+    outbox[source].resize(sent.size());
+  }
+
+  std::vector<std::size_t> begin_at(ranks, 0);  // what a source has got back
+  for (std::size_t r = 0; r < ranks; ++r) {
+    std::vector<token_row> rows(inbox[r].size());
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      rows.at(static_cast<std::size_t>(of[r].arranged.at(i))) = inbox[r][i];
+    }
+    CHECK(std::count(of[r].arranged.begin(), of[r].arranged.end(), -1) ==
+          std::ssize(of[r].arranged) - std::ssize(rows));
+    std::vector<pair_of_longs> computed(rows.size());
+    ints const& groups = of[r].groups;
+    for (std::size_t g = 0; g < groups.size(); g += 4) {
+      CHECK(groups[g + 1] == static_cast<std::int32_t>(r));
+      for (auto i = static_cast<std::size_t>(groups[g + 2]);
+           i < static_cast<std::size_t>(groups[g + 3]); ++i) {
+        computed.at(i) = product(weight[r].at(groups[g]), rows[i]);
+        add_gradient(gradient[r][groups[g]], rows[i]);
+      }
+    }
+    std::size_t next = 0;
+    for (std::size_t source = 0; source < ranks; ++source) {
+      for (std::int32_t i = 0; i < of[r].receives[source]; ++i) {
+        outbox[source].at(begin_at[source]++) =
+            computed[static_cast<std::size_t>(of[r].arranged[next++])];
+      }
+    }
+  }
+  for (std::size_t source = 0; source < ranks; ++source) {
+    for (std::size_t i = 0; i < c.ids[source].size(); ++i) {
+      if (of[source].rows[i] >= 0) {
+        result.add(source, i, k, outbox[source][static_cast<std::size_t>(of[source].rows[i])]);
+      }
+    }
+  }
+  // Gradients go back the way that weights came.
+  for (std::size_t i = 0; i < transfers.size(); i += 4) {
+    auto const from = static_cast<std::size_t>(transfers[i + 1]);
+    auto const at = gradient[static_cast<std::size_t>(transfers[i + 2])].find(transfers[i]);
+    for (std::size_t j = 0; j < 4; ++j) {
+      gradient[from][transfers[i]][j] += at->second[j];
+    }
+    gradient[static_cast<std::size_t>(transfers[i + 2])].erase(at);
+  }
+  for (std::size_t r = 0; r < ranks; ++r) {
+    for (auto const& [e, sum] : gradient[r]) {
+      CHECK(c.is_home(e, static_cast<index_t>(r)));
+      for (std::size_t j = 0; j < 4; ++j) {
+        result.gradients[static_cast<std::size_t>(e)][j] += sum[j];
+      }
+    }
+  }
+  return result;
+}
+
+// ----- steps -------------------------------------------------------------------------------------
+
+/// Ids of which some are -1 and a few no expert's; `hot` ones come up more often.
+inline ints make_ids(generator& random, index_t count, index_t experts, std::int64_t hot) {
+  ints result;
+  for (index_t i = 0; i < count; ++i) {
+    std::int64_t const draw = random.between(0, 19);
+    result.push_back(static_cast<std::int32_t>(draw == 0   ? random.between(-2, experts)
+                                               : draw == 1 ? -1
+                                               : draw < 10 ? hot
+                                                           : random.between(0, experts - 1)));
+  }
+  return result;
+}
+
+inline llep_case make_llep_case(std::uint64_t seed) {
+  generator random(seed);
+  llep_case c;
+  least_loaded_options& o = c.options;
+  o.ranks = random.between(1, 6);
+  o.experts = random.between(1, 14);
+  o.nodes = random.between(1, o.ranks);
+  c.k = random.between(1, 3);
+  if (random.between(0, 1) == 0) {
+    // Every expert once, then some of them again.
+    index_t const per_rank = (o.experts + o.ranks - 1) / o.ranks + random.between(0, 2);
+    c.slots.assign(static_cast<std::size_t>(o.ranks * per_rank), -1);
+    for (index_t slot = 0; slot < std::ssize(c.slots); ++slot) {
+      index_t const e = slot % per_rank * o.ranks + slot / per_rank;
+      c.slots[static_cast<std::size_t>(slot)] =
+          static_cast<std::int32_t>(e < o.experts ? e : random.between(-1, o.experts - 1));
+    }
+  }
+  o.alpha = random.between(0, 2) == 0 ? 1.25 : 1.0;
+  o.round = random.between(0, 2) == 0 ? plimsoll::rounding::down : plimsoll::rounding::up;
+  o.excess =
+      random.between(0, 2) == 0 ? plimsoll::small_excess::native : plimsoll::small_excess::helper;
+  o.threshold = random.between(0, 2) == 0 ? plimsoll::spill_threshold::experts
+                                          : plimsoll::spill_threshold::ranks;
+  o.lambda = random.between(0, 2) == 0 ? 1.3 : 0.0;
+  o.min_chunk = random.between(1, 12);
+  o.max_imports = random.between(0, 3) == 0 ? random.between(0, 2) : o.experts;
+  o.expert_bytes = 1000;
+  o.token_bytes = 10;
+  if (random.between(0, 2) == 0) {
+    c.price = {{5, 1, 2}, 200, 50};
+  }
+  auto const hot = random.between(0, o.experts - 1);
+  for (index_t r = 0; r < o.ranks; ++r) {
+    index_t const tokens = random.between(0, 5) == 0 ? 0 : random.between(1, 60);
+    c.ids.push_back(make_ids(random, tokens * c.k, o.experts, hot));
+  }
+  return c;
+}
+
+/// How often steps went which way.
+struct llep_ways {
+  index_t spilled = 0;
+  index_t stayed = 0;
+  index_t moved = 0;  ///< of several homes
+  index_t priced = 0;
+  index_t forced = 0;
+
+  [[nodiscard]] longs counts() const { return {spilled, stayed, moved, priced, forced}; }
+};
+
+inline void check_steps(step_fn step_of, step_fn by_hand_of) {
+  fnv1a all;
+  llep_ways seen;
+  for (std::uint64_t seed = 0; seed < cases_of(200); ++seed) {
+    CAPTURE(seed);
+    llep_case const c = make_llep_case(seed);
+    auto const got = step_of(c);
+    auto const expected = by_hand_of(c);
+    for (std::size_t r = 0; r < got.size(); ++r) {
+      CAPTURE(r);
+      CHECK(got[r].plan == got[0].plan);
+      CHECK(difference(got[r], expected[r]) == "");
+      ints const& ids = c.ids[r];
+      auto const routed =
+          std::count_if(ids.begin(), ids.end(), [&c](std::int32_t id) { return c.is_expert(id); });
+      auto const unrouted = std::count(ids.begin(), ids.end(), -1);
+      CHECK(got[r].counters == longs{routed, 0, unrouted, std::ssize(ids) - routed - unrouted});
+      all.add(got[r].destinations);
+      all.add(got[r].rows);
+      all.add(got[r].arranged);
+    }
+    all.add(got[0].plan.segments);
+    all.add(got[0].plan.transfers);
+    CHECK(moved_layer(c, got) == expected_layer(c));
+    spill_report const& report = got[0].report;
+    bool const sends = report.transfers > 0;
+    ++(sends ? seen.spilled : seen.stayed);
+    seen.moved += sends && !c.slots.empty();
+    seen.priced += sends && c.is_priced();
+    seen.forced += report.forced > 0;
+  }
+  for (std::int64_t const way : seen.counts()) {
+    CHECK(way > static_cast<std::int64_t>(cases_of(16)));
+  }
+  report_hash("llep.steps", all.value());
+}
+
+TEST_CASE_TEMPLATE("llep: ranks plan alike, and compute what plain expert parallelism does", P,
+                   PLIMSOLL_POLICIES) {
+  if constexpr (keeps<P>) {
+    if (backend_available<P>()) {
+      check_steps(step_of<P>, by_hand_of<P>);
+    }
+  }
+}
+
+/// Four ranks of two experts each; of 60 tokens on each rank so many are for expert 6, the others
+/// for all in turn.
+inline llep_case make_even_case(index_t hot) {
+  llep_case c;
+  c.options.ranks = 4;
+  c.options.experts = 8;
+  c.options.min_chunk = 1;
+  c.options.expert_bytes = 1000;
+  for (index_t r = 0; r < 4; ++r) {
+    ints ids(static_cast<std::size_t>(hot), 6);
+    for (std::int32_t i = 0; std::ssize(ids) < 60; ++i) {
+      ids.push_back(i % 8);
+    }
+    c.ids.push_back(ids);
+  }
+  return c;
+}
+
+inline void check_threshold(step_fn step_of) {
+  auto const at_home = [](llep_case const& c, std::vector<rank_result> const& got) {
+    bool all = true;
+    for (std::size_t r = 0; r < got.size(); ++r) {
+      for (std::size_t i = 0; i < c.ids[r].size(); ++i) {
+        all = all && got[r].destinations[i] == c.ids[r][i] / 2;
+      }
+    }
+    return all;
+  };
+  // 9 tokens of a rank for expert 6, and 51 in turn: 84 for the last rank, 60 are its share.
+  llep_case c = make_even_case(9);
+  for (double const lambda : {1.3, 1.41, 1.4, 0.0}) {
+    CAPTURE(lambda);
+    c.options.lambda = lambda;
+    auto const got = step_of(c);
+    bool const spills = lambda <= 1.4;
+    CHECK(got[0].report.imbalance == 1.4);
+    CHECK((got[0].report.spills != 0) == spills);
+    CHECK(got[0].plan.transfers.empty() == !spills);
+    CHECK(at_home(c, got) == !spills);
+    CHECK(got[0].report.result.value == (spills ? 60 : 84));
+    CHECK(got[0].report.home_peak == 84);
+    CHECK(moved_layer(c, got) == expected_layer(c));
+  }
+  // The paper's imbalance is that of experts.
+  c.options.threshold = plimsoll::spill_threshold::experts;
+  c.options.lambda = 1.41;
+  auto const got = step_of(c);
+  CHECK(got[0].report.imbalance == 2);
+  CHECK(got[0].report.spills == 1);
+}
+
+TEST_CASE_TEMPLATE("llep: plain expert parallelism below lambda", P, PLIMSOLL_POLICIES) {
+  if constexpr (keeps<P>) {
+    if (backend_available<P>()) {
+      check_threshold(step_of<P>);
+    }
+  }
+}
+
+inline void check_price(step_fn step_of) {
+  llep_case c = make_even_case(30);
+  c.options.nodes = 2;
+  auto const free = step_of(c);
+  CHECK(free[0].report.transfers == 3);
+  CHECK(free[0].report.home_time == 0);
+  auto const check = [&](double within_node, double between_nodes) {
+    CAPTURE(between_nodes);
+    c.price = {{1, 1, 1}, within_node, between_nodes};
+    auto const got = step_of(c);
+    spill_report const& report = got[0].report;
+    // Everything at home: a launch, two experts, and the tokens.
+    CHECK(report.home_time == 3 + report.home_peak);
+    CHECK((report.time < report.home_time) == (report.transfers > 0));
+    CHECK(moved_layer(c, got) == expected_layer(c));
+    return got[0].plan;
+  };
+  CHECK(check(1e9, 1e9).segments == free[0].plan.segments);
+  longs const in_node = check(1e9, 20).transfers;
+  CHECK(!in_node.empty());
+  for (std::size_t i = 0; i < in_node.size(); i += 4) {
+    CHECK(in_node[i + 1] == 3);
+    CHECK(in_node[i + 2] == 2);
+  }
+  CHECK(check(20, 20).transfers.empty());
+}
+
+TEST_CASE_TEMPLATE("llep: weights move only where that pays", P, PLIMSOLL_POLICIES) {
+  if constexpr (keeps<P>) {
+    if (backend_available<P>()) {
+      check_price(step_of<P>);
+    }
+  }
+}
+
+// ----- bad input ---------------------------------------------------------------------------------
+
+struct refused_llep {
+  llep_options options;
+  std::string message;
+};
+
+inline std::vector<refused_llep> refusals() {
+  std::vector<refused_llep> all;
+  auto const next = [&](std::string message) -> llep_options& {
+    all.push_back({{1, make_even_case(30).options}, std::move(message)});
+    return all.back().options;
+  };
+  next("no error");
+  next("llep: options.rank: expected 0 to 3 as rank, got 4").rank = 4;
+  next("llep: options.rank: expected 0 to 3 as rank, got -1").rank = -1;
+  next("least_loaded: options.experts: expected 1 to 65535 experts, got 0").assignment.experts = 0;
+  next("least_loaded: options.ranks: expected 1 to 32767 ranks, got 0").assignment.ranks = 0;
+  next("least_loaded: options.alpha: expected a number above 0, at most 32768, got 0")
+      .assignment.alpha = 0;
+  next("least_loaded: options.min_chunk: expected 1 to 2147483647 tokens, got 0")
+      .assignment.min_chunk = 0;
+  next("least_loaded: options.lambda: expected a number from 0, got -1").assignment.lambda = -1;
+  return all;
+}
+
+/// Counts of one rank among others, and what a plan says of them.
+struct refused_counts {
+  ints row;  ///< of rank 2
+  std::string message;
+};
+inline std::vector<refused_counts> count_refusals() {
+  return {{{0, 0, 0, 0, 0, -3, 0, 0},
+           "least_loaded::plan: loads: expected values from 0 to below 2^47, got -3 in layer 0, "
+           "expert 5"},
+          {{0, 0, 0, 0x7fffffff, 0, 0, 0, 0},
+           "least_loaded::plan: loads: expected at most 2^31 - 1 tokens, got 2147483707"},
+          {{0, 0, 0, 0x7fffffff - 60, 0, 0, 0, 0}, "no error"},
+          {{0, 0, 0, 0, 0, 0, 0, 0}, "no error"}};
+}
+
+TEST_CASE_TEMPLATE("llep: what it refuses", P, PLIMSOLL_POLICIES) {
+  if constexpr (keeps<P>) {
+    if (!backend_available<P>()) {
+      return;
+    }
+    auto const policy = make_policy<P>();
+    for (refused_llep const& bad : refusals()) {
+      check_message(refusal_of([&] { plimsoll::llep const rank(policy, bad.options); }),
+                    bad.message);
+    }
+    llep_case c = make_even_case(30);
+    llep_options priced{0, c.options};
+    check_message(
+        refusal_of([&] {
+          plimsoll::llep const rank(policy, priced, spill_price<moe_cost>{{1, 1, 1}, 5, 0});
+        }),
+        "least_loaded: price.between_nodes: expected a number of bytes above 0, got 0");
+
+    llep_group<P> group(c, {});
+    llep_options const options{1, group.options()};
+    plimsoll::llep const rank(policy, options);
+    array_in<std::int32_t, P> const zeros(8);
+    for (index_t r = 0; r < 4; ++r) {
+      group.gather(zeros.data(), r, rank);
+    }
+    rank.count(group.ids(1));
+    for (refused_counts const& bad : count_refusals()) {
+      array_in<std::int32_t, P> const row(bad.row);
+      group.gather(row.data(), 2, rank);
+      rank.plan();
+      check_message(refusal_of([&] { rank.expect_planned(policy); }), bad.message);
+    }
+
+    array_in<std::int32_t, P> ids(200);
+    array_in<std::int32_t, P> out(200);
+    array_in<plimsoll::spill_counters, P> counters(2);
+    check_message(
+        refusal_of([&] { rank.count(ids.view2(31, 2)); }),
+        "least_loaded::count: topk_ids: expected 0 to 30 tokens (options.max_ids), got 31");
+    auto const routed = [&](index_t tokens, index_t columns, index_t count) {
+      return refusal_of([&] {
+        rank.route(ids.view2(30, 2), out.view2(30, 2), out.view2(tokens, columns),
+                   plimsoll::vector_ref<plimsoll::spill_counters>(counters.data(), count));
+      });
+    };
+    check_message(routed(30, 2, 1), "no error");
+    check_message(routed(29, 2, 1), "least_loaded::route: rows: expected 30 tokens, got 29");
+    check_message(routed(30, 1, 1), "least_loaded::route: rows: expected 2 ids per token, got 1");
+    check_message(routed(30, 2, 2), "least_loaded::route: counters: expected 1 counters, got 2");
+  }
+}
+
+inline void check_impossible(step_fn step_of) {
+  llep_case c = make_even_case(30);
+  c.options.max_imports = 0;
+  auto const got = step_of(c);
+  // No plan within the limits has a lower peak, but that is above the capacity.
+  CHECK(got[0].report.result.status == certificate_status::infeasible);
+  CHECK(got[0].report.result.lower_bound == got[0].report.home_peak);
+  CHECK(got[0].report.transfers == 0);
+  CHECK(got[0].report.result.value == got[0].report.home_peak);
+  CHECK(static_cast<double>(got[0].report.overload) == got[0].report.home_peak - 60);
+  CHECK(moved_layer(c, got) == expected_layer(c));
+  // One rank has nobody to send to; and nobody has a token.
+  llep_case alone = make_even_case(30);
+  alone.options.ranks = 1;
+  alone.ids.resize(1);
+  auto const by_one = step_of(alone);
+  CHECK(by_one[0].report.result.status == certificate_status::optimal);
+  CHECK(by_one[0].sends == ints{60});
+  CHECK(moved_layer(alone, by_one) == expected_layer(alone));
+  llep_case idle = make_even_case(30);
+  idle.ids.assign(4, ints{});
+  for (rank_result const& of : step_of(idle)) {
+    CHECK(of.plan.segments.empty());
+    CHECK(of.report.imbalance == 1);
+    CHECK(of.sends == ints{0, 0, 0, 0});
+    CHECK(of.groups.empty());
+  }
+}
+
+TEST_CASE_TEMPLATE("llep: limits that cannot be met, one rank, no tokens", P, PLIMSOLL_POLICIES) {
+  if constexpr (keeps<P>) {
+    if (backend_available<P>()) {
+      check_impossible(step_of<P>);
+    }
+  }
+}
+
+}  // namespace plimsoll_test

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "llep.cases.hpp"
+
+#include "support/captured.cuh"
+
+namespace plimsoll_test {
+
+static_assert(keeps<gpu_kind> && keeps<thrust_host>);
+static_assert(!keeps<thrust_cuda_kind>, "its context refers to the policy");
+
+TEST_CASE("llep: a step can be captured in a CUDA graph and replayed") {
+  using P = gpu_resource_kind;
+  if (!backend_available<P>()) {
+    return;
+  }
+  llep_case c = make_even_case(30);
+  llep_group<P> group(c, {});
+  auto const ranks = group.make_ranks();
+
+  captured const graph([&] { group.step(ranks); });
+
+  // With what is worth a plan, and what is not.
+  for (index_t const hot : {30, 1, 60, 9}) {
+    CAPTURE(hot);
+    c.ids = make_even_case(hot).ids;
+    group.assign(c);
+    graph.replay();
+    auto const got = group.results(ranks);
+    auto const expected = step_of<P>(c);
+    CHECK((got[0].report.spills != 0) == (hot > 1));
+    for (std::size_t r = 0; r < got.size(); ++r) {
+      CHECK(difference(got[r], expected[r]) == "");
+    }
+  }
+}
+
+}  // namespace plimsoll_test
