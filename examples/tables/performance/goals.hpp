@@ -45,6 +45,9 @@ inline constexpr goal all_goals[] = {
      "rows of the shared expert for 16384 tokens, top-8, on the busiest of 16 ranks, from counts "
      "to ids and weights, one core",
      limit{1, "waterfill_loop"}, limit{10}},
+    {"least_loaded",
+     "plan a step's spills: 256 experts, 64 ranks, from loads to segments, one core", limit{10},
+     limit{20}},
 };
 
 }  // namespace examples

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <benchmark/benchmark.h>
+#include <plimsoll/least_loaded.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "device_inputs.cuh"
+#include "inputs.hpp"
+
+namespace plimsoll_bench {
+namespace {
+
+plimsoll::least_loaded_options options_of(zipf_steps const& in) {
+  plimsoll::least_loaded_options options;
+  options.experts = in.experts;
+  options.ranks = in.ranks;
+  options.max_ids = zipf_steps::tokens * zipf_steps::k;
+  return options;
+}
+
+// From loads of all ranks to a plan, all in device memory.
+void plan(benchmark::State& state, zipf_steps const& in, index_t step) {
+  if (gpu_missing(state)) {
+    return;
+  }
+  stream const work;
+  device_array<std::int32_t> const loads(in.loads);
+  plimsoll::least_loaded const planner(plimsoll::gpu(work.get()), options_of(in));
+  replayed planned(work.get(), [&] {
+    planner.plan(
+        plimsoll::vector_ref<std::int32_t const>(loads.data() + step * in.experts, in.experts));
+  });
+  for (auto _ : state) {
+    state.SetIterationTime(planned.run());
+  }
+}
+
+// The steps in turn, one a run.
+void plan_in_turn(benchmark::State& state) {
+  static zipf_steps const in(256, 64);
+  static index_t run = 0;
+  plan(state, in, run++ % zipf_steps::steps);
+}
+BENCHMARK(plan_in_turn)
+    ->Name("goal/least_loaded")
+    ->Apply(as_goal_timed_by_itself<>)
+    ->UseManualTime();
+
+void plan_of_shape(benchmark::State& state) {
+  plan(state, zipf_steps(state.range(0), state.range(1)), 0);
+}
+BENCHMARK(plan_of_shape)
+    ->Name("least_loaded/plan")
+    ->Args({128, 8})
+    ->Args({384, 32})
+    ->Args({1024, 512})
+    ->UseManualTime()
+    ->Unit(benchmark::kMicrosecond);
+
+// All of one rank's part but the all-gather: counts, plan, exchange, routes and rows.
+void step(benchmark::State& state) {
+  if (gpu_missing(state)) {
+    return;
+  }
+  constexpr index_t rank = 5;
+  constexpr index_t tokens = zipf_steps::tokens;
+  constexpr index_t k = zipf_steps::k;
+  zipf_steps const in(256, 64);
+  stream const work;
+  device_array<std::int32_t> const ids(in.ids(0, rank));
+  device_array<std::int32_t> const counts(in.counts(0));
+  device_array<std::int32_t> const row(static_cast<std::size_t>(in.experts));
+  device_array<std::int32_t> const destinations(tokens * k);
+  device_array<std::int32_t> const rows(tokens * k);
+  device_array<std::int32_t> const arranged(2 * tokens * k);
+  device_array<plimsoll::spill_counters> const counters(1);
+  plimsoll::least_loaded const planner(plimsoll::gpu(work.get()), options_of(in));
+  plimsoll::matrix_ref<std::int32_t const> const of_tokens(ids.data(), tokens, k);
+  replayed all(work.get(), [&] {
+    planner.count(of_tokens, plimsoll::vector_ref<std::int32_t>(row.data(), in.experts));
+    planner.add_up(plimsoll::matrix_ref<std::int32_t const>(counts.data(), in.ranks, in.experts));
+    planner.plan();
+    planner.exchange(rank);
+    planner.route(of_tokens, rank,
+                  plimsoll::matrix_ref<std::int32_t>(destinations.data(), tokens, k),
+                  plimsoll::matrix_ref<std::int32_t>(rows.data(), tokens, k),
+                  plimsoll::vector_ref<plimsoll::spill_counters>(counters.data(), 1));
+    planner.arrange(rank, plimsoll::vector_ref<std::int32_t>(arranged.data(), 2 * tokens * k));
+  });
+  for (auto _ : state) {
+    state.SetIterationTime(all.run());
+  }
+}
+BENCHMARK(step)->Name("least_loaded/step")->UseManualTime()->Unit(benchmark::kMicrosecond);
+
+}  // namespace
+}  // namespace plimsoll_bench
