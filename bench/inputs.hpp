@@ -150,11 +150,11 @@ struct step_batch {
   }
 };
 
-/// Four steps of ranks that have 8192 tokens each, with 8 experts: in each step expert number n in
-/// an order of its own is as popular as 1 / (n + 8), n from 1 on. Of 256 experts the hottest has 8
+/// Steps of ranks that have 8192 tokens each, with 8 experts: in each step expert number n in an
+/// order of its own is as popular as 1 / (n + 8), n from 1 on. Of 256 experts the hottest has 8
 /// times the mean; of 64 ranks the fullest, with 4 experts each, 2.5 to 3 times.
 struct zipf_steps {
-  static constexpr index_t steps = 4;
+  static constexpr index_t steps = 500;  // more than a branch predictor learns by heart
   static constexpr index_t tokens = 8192;
   static constexpr index_t k = 8;
 

@@ -103,6 +103,56 @@ TEST_CASE("team: the generic sort, any length") {
   }
 }
 
+TEST_CASE("team: a host thread's sort, any length and any bits that differ") {
+  plimsoll::detail::serial_team team;
+  plimsoll_test::generator random(1);
+  // Loads of so many bits above ids that rise, or in any order, and keys that are anything.
+  enum class ids { rising, shuffled, none };
+  auto const keys_of = [&](index_t n, int bits, ids kind) {
+    std::vector<std::uint64_t> keys = plimsoll_test::unique_keys(random.bits(), n);
+    std::uint64_t const above = random.bits() << 48;
+    for (std::size_t i = 0; i < keys.size() && kind != ids::none; ++i) {
+      std::uint64_t const load = bits == 0 ? 0 : random.bits() >> (64 - bits);
+      keys[i] = above | load << 16 | i;
+    }
+    if (kind == ids::shuffled) {
+      for (std::size_t i = 1; i < keys.size(); ++i) {
+        auto const other = random.between(0, static_cast<std::int64_t>(i));
+        std::swap(keys[i], keys[static_cast<std::size_t>(other)]);
+      }
+    }
+    return keys;
+  };
+  std::vector<index_t> lengths = {255, 256, 257, 384, 511, 512, 1000, 1023, 1024, 1025, 3000};
+  for (index_t n = 0; n <= 130; ++n) {
+    lengths.push_back(n);
+  }
+  for (index_t const n : lengths) {
+    for (ids const kind : {ids::rising, ids::shuffled, ids::none}) {
+      for (int const bits : {0, 1, 7, 8, 9, 17, 32, 47}) {
+        CAPTURE(n);
+        CAPTURE(bits);
+        std::vector<std::uint64_t> keys = keys_of(n, bits, kind);
+        std::vector<std::uint64_t> expected = keys;
+        std::sort(expected.begin(), expected.end());
+        team.sort(keys.data(), n);
+        CHECK(keys == expected);
+      }
+    }
+  }
+  // One digit more than bytes: from the lowest bit to the highest.
+  std::vector<std::uint64_t> keys(100);
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    keys[i] = std::uint64_t{1} << (63 - i % 64) | (i < 64 ? 0 : 1);
+  }
+  std::sort(keys.begin(), keys.end());
+  keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
+  std::vector<std::uint64_t> const expected = keys;
+  std::reverse(keys.begin(), keys.end());
+  team.sort(keys.data(), static_cast<index_t>(keys.size()));
+  CHECK(keys == expected);
+}
+
 TEST_CASE("team: scratch hands out aligned, disjoint arrays of the stated sizes") {
   alignas(16) std::byte memory[256] = {};
   scratch some(memory);

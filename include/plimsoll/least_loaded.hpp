@@ -355,9 +355,9 @@ class least_loaded {
   /// @param loads `[experts]` int32, uint32 or int64: token copies of all ranks, at least 0 and at
   ///   most 2^31 - 1 in all; in the policy's memory
   /// @throws invalid_input for shapes; for values `expect_planned`
-  /// @complexity O(experts + homes + ranks), and for n experts of overloaded ranks, which come to c
-  ///   chunks, O(n log n + c log ranks); with limits, prices, nodes, speeds or several homes O(n
-  ///   log n + c ranks), and where limits stand in the way about ten times that
+  /// @complexity O(experts log experts + homes + ranks), and for experts of overloaded ranks that
+  ///   come to c chunks O(c log ranks); with limits, prices, nodes, speeds or several homes O(c
+  ///   ranks), and where limits stand in the way about ten times that
   /// @stream enqueues one kernel; neither allocates nor synchronises
   /// @determinism the same bits under every policy, and on every rank that has the same loads
   template <detail::readable<1> Loads>

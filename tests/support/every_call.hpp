@@ -48,7 +48,7 @@ struct pair_of_words {
   std::int64_t second;
 };
 
-inline constexpr index_t totals_count = 23;
+inline constexpr index_t totals_count = 25;
 inline constexpr index_t sums_count = 4;
 inline constexpr index_t bins_count = 7;
 
@@ -132,6 +132,8 @@ struct every_call {
     bool const any = team.any(n, [=](index_t i) { return x[i] == 7; });
     bool const none = team.any(n, [=](index_t) { return false; });
     index_t const hits = team.count(n, [=](index_t i) { return x[i] % 3 == 0; });
+    index_t const place = team.find(n / 3, n, [=](index_t i) { return x[i] == 7; });
+    index_t const nowhere = team.find(0, n, [=](index_t i) { return x[i] < 0; });
     std::uint64_t const bits = team.reduce(
         n, [=](index_t i) { return k[i]; }, bit_or{}, std::uint64_t{0});
     auto const lowest = team.argmin(n, [=](index_t i) { return tied(x[i]); });
@@ -201,6 +203,8 @@ struct every_call {
                                               any,
                                               none,
                                               hits,
+                                              place,
+                                              nowhere,
                                               static_cast<std::int64_t>(bits),
                                               lowest.key,
                                               lowest.index,
@@ -386,6 +390,8 @@ inline results expected_results(inputs const& in) {
         std::count(x.begin(), x.end(), 7) > 0,
         0,
         std::count_if(x.begin(), x.end(), [](std::int64_t v) { return v % 3 == 0; }),
+        std::find(x.begin() + static_cast<std::ptrdiff_t>(n / 3), x.end(), 7) - x.begin(),
+        n,
         static_cast<std::int64_t>(bits),
         n == 0 ? 0 : ties[at(lowest)],
         lowest,

@@ -362,6 +362,12 @@ class thread_team : public plimsoll::detail::team_operations<thread_team> {
   }
 
   template <class F>
+  index_t find(index_t from, index_t n, F f, call_site site = call_site::current()) {
+    outer const scope(*this, "find", site);
+    return base::find(from, n, f);
+  }
+
+  template <class F>
   void histogram(index_t n, F bin_of, std::int32_t* counts, index_t bins,
                  call_site site = call_site::current()) {
     outer const scope(*this, "histogram", site);

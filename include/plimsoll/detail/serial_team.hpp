@@ -3,10 +3,9 @@
 /// A team of one host thread.
 #pragma once
 
-#include <algorithm>
-
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/exact_math.hpp>
+#include <plimsoll/detail/host/sort.hpp>
 #include <plimsoll/detail/team.hpp>
 #include <plimsoll/types.hpp>
 
@@ -71,6 +70,14 @@ class serial_team : public team_operations<serial_team> {
   }
 
   template <class F>
+  PLIMSOLL_HD index_t find(index_t from, index_t n, F f) {
+    while (from < n && !f(from)) {
+      ++from;
+    }
+    return minimum{}(from, n);
+  }
+
+  template <class F>
   PLIMSOLL_HD void histogram(index_t n, F bin_of, std::int32_t* counts, index_t bins) {
     for (index_t b = 0; b < bins; ++b) {
       counts[b] = 0;
@@ -87,7 +94,7 @@ class serial_team : public team_operations<serial_team> {
 #endif
   template <class Key>
   PLIMSOLL_HD void sort(Key* keys, index_t n) {
-    std::sort(keys, keys + n);
+    sort_keys(keys, n);
   }
 };
 

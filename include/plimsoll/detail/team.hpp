@@ -14,10 +14,10 @@
 ///     sum min max any count          shorthands
 ///     sum_ordered(n, f)              floating sum, the same bits in every team
 ///     argmin argmax(n, key)          {key, index}; ties to the lowest index; n = 0: index -1
-///     exclusive_scan(n, f, out)      integers; returns the total
-///     histogram(n, f, counts, bins)  counts[b]: how many f(i) are b; none for a negative f(i)
-///     sort(keys, n)                  ascending; keys must be unique
-///     queue(keys, n)                 indexed min-queue: empty top replace_top pop
+///     find(from, n, f)               the first i in [from, n) with f(i), else n; may ask others,
+///     too exclusive_scan(n, f, out)      integers; returns the total histogram(n, f, counts, bins)
+///     counts[b]: how many f(i) are b; none for a negative f(i) sort(keys, n) ascending; keys must
+///     be unique queue(keys, n)                 indexed min-queue: empty top replace_top pop
 ///
 /// `serial_team` runs a body on one host thread, `warp_team` and `block_team` on a GPU.
 #pragma once
@@ -233,6 +233,20 @@ class team_operations {
   template <class F>
   PLIMSOLL_HD auto argmax(index_t n, F key) {
     return extreme_of<greater>(n, key);
+  }
+
+  /// A stretch at a time, as what is looked for is often close.
+  template <class F>
+  PLIMSOLL_HD index_t find(index_t from, index_t n, F f) {
+    constexpr index_t stretch = 64;
+    for (index_t first = from; first < n; first += stretch) {
+      index_t const size = minimum{}(stretch, n - first);
+      index_t const found = self().min(size, [&](index_t i) { return f(first + i) ? i : size; });
+      if (found < size) {
+        return first + found;
+      }
+    }
+    return n;
   }
 
   template <class F>

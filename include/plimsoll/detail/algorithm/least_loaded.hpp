@@ -136,38 +136,42 @@ struct spill_state {
   static constexpr std::uint64_t none = ~std::uint64_t{0};
   /// With a rank's number: the key in the queue of one without room.
   static constexpr std::uint64_t full = std::uint64_t{1} << 63;
-  static constexpr std::int32_t unlisted = -1;
-  static constexpr std::int32_t listed = -2;
 
   struct cursor {
-    std::int32_t pieces;  ///< of all experts so far
-    std::int32_t listed;  ///< experts to look at
-    std::int32_t forced;  ///< tokens that went to a rank without room
-    std::int32_t kept;    ///< tokens that stayed at home, which had none either
+    std::int32_t pieces;     ///< of all experts so far
+    std::int32_t transfers;  ///< the same
+    std::int32_t given;      ///< tokens of the expert at hand
+    std::int32_t forced;     ///< tokens that went to a rank without room
+    std::int32_t kept;       ///< tokens that stayed at home, which had none either
   };
 
-  std::int32_t* load;      ///< `[ranks]`: assigned, and of experts not yet looked at
-  std::int32_t* capacity;  ///< `[ranks]`
-  std::uint64_t* key;      ///< `[ranks]`: load over speed, then rank; `none` for what cannot help
-  std::uint64_t* queue;    ///< `[ranks]`: all ranks that have room before those that do not
-  std::int32_t* imports;   ///< `[ranks]`
-  std::int32_t* exports;   ///< `[ranks]`
-  std::int32_t* working;   ///< `[ranks]`: experts with tokens there
-  double* busy;            ///< `[ranks]`: with sending and receiving weights
-  std::uint64_t* order;    ///< `[experts]`: those to look at, the heaviest first
-  std::int32_t* place;     ///< `[experts]`: sums over those before
-  std::int32_t* first;     ///< `[experts]`: its first piece, `unlisted` or `listed`
-  std::int32_t* count;     ///< `[experts]`: its pieces
-  std::int32_t* rank;      ///< `[segment_limit]`: a piece's rank
-  std::int32_t* tokens;    ///< `[segment_limit]`
-  std::int32_t* from;      ///< `[segment_limit]`: whose weights it needs, -1 for its own
+  std::int32_t* load;        ///< `[ranks]`: assigned, and of experts not yet looked at
+  std::int32_t* capacity;    ///< `[ranks]`
+  std::uint64_t* key;        ///< `[ranks]`: load over speed, then rank; `none` for what cannot help
+  std::uint64_t* queue;      ///< `[ranks]`: all ranks that have room before those that do not
+  std::int32_t* imports;     ///< `[ranks]`
+  std::int32_t* exports;     ///< `[ranks]`
+  std::int32_t* working;     ///< `[ranks]`: experts with tokens there
+  std::int32_t* latest;      ///< `[ranks]`: the last piece that it was given, -1 without one
+  double* busy;              ///< `[ranks]`: with sending and receiving weights
+  std::uint64_t* order;      ///< `[experts]`: the heaviest first
+  std::int32_t* first;       ///< `[experts]`: its first piece, if it was looked at
+  std::int32_t* count;       ///< `[experts]`: its segments
+  std::int32_t* first_sent;  ///< `[experts]`: its first transfer, likewise
+  std::int32_t* sent;        ///< `[experts]`: its transfers
+  // One expert's after the other's, of those that were looked at.
+  std::int32_t* expert;  ///< `[segment_limit]`: a piece's
+  std::int32_t* rank;    ///< `[segment_limit]`
+  std::int32_t* end;     ///< `[segment_limit]`: in the expert's tokens; begins where the last ends
+  std::int32_t* piece;   ///< `[segment_limit]`: that a transfer is for
+  std::int32_t* from;    ///< `[segment_limit]`: its source
   cursor* now;
 
   PLIMSOLL_HD static constexpr std::size_t bytes(index_t experts, index_t ranks, index_t pieces) {
-    return 5 * scratch_bytes_of<std::int32_t>(ranks) + 2 * scratch_bytes_of<std::uint64_t>(ranks) +
+    return 6 * scratch_bytes_of<std::int32_t>(ranks) + 2 * scratch_bytes_of<std::uint64_t>(ranks) +
            scratch_bytes_of<double>(ranks) + scratch_bytes_of<std::uint64_t>(experts) +
-           3 * scratch_bytes_of<std::int32_t>(experts) +
-           3 * scratch_bytes_of<std::int32_t>(pieces) + scratch_bytes_of<cursor>(1);
+           4 * scratch_bytes_of<std::int32_t>(experts) +
+           5 * scratch_bytes_of<std::int32_t>(pieces) + scratch_bytes_of<cursor>(1);
   }
   PLIMSOLL_HD static spill_state in(scratch& memory, index_t experts, index_t ranks,
                                     index_t pieces) {
@@ -179,13 +183,17 @@ struct spill_state {
     s.imports = memory.take<std::int32_t>(ranks);
     s.exports = memory.take<std::int32_t>(ranks);
     s.working = memory.take<std::int32_t>(ranks);
+    s.latest = memory.take<std::int32_t>(ranks);
     s.busy = memory.take<double>(ranks);
     s.order = memory.take<std::uint64_t>(experts);
-    s.place = memory.take<std::int32_t>(experts);
     s.first = memory.take<std::int32_t>(experts);
     s.count = memory.take<std::int32_t>(experts);
+    s.first_sent = memory.take<std::int32_t>(experts);
+    s.sent = memory.take<std::int32_t>(experts);
+    s.expert = memory.take<std::int32_t>(pieces);
     s.rank = memory.take<std::int32_t>(pieces);
-    s.tokens = memory.take<std::int32_t>(pieces);
+    s.end = memory.take<std::int32_t>(pieces);
+    s.piece = memory.take<std::int32_t>(pieces);
     s.from = memory.take<std::int32_t>(pieces);
     s.now = memory.take<cursor>(1);
     return s;
@@ -286,10 +294,14 @@ struct spill_body {
       s.working[r] = working;
       s.imports[r] = 0;
       s.exports[r] = 0;
+      s.latest[r] = -1;
       s.busy[r] = 0;
       s.key[r] = ranks.lives(r) ? key_of(s, r) : spill_state::none;
     });
-    team.for_each(homes.experts, [&](index_t e) { s.first[e] = spill_state::unlisted; });
+    team.for_each(homes.experts, [&](index_t e) {
+      s.count[e] = minimum{}(load_of(e), static_cast<std::int32_t>(homes.copies(e)));
+      s.sent[e] = 0;
+    });
     team.single([&] { *s.now = {}; });
   }
 
@@ -393,59 +405,33 @@ struct spill_body {
   }
 
   [[nodiscard]] PLIMSOLL_HD bool is_overloaded(spill_state const& s, index_t e) const {
+    bool result = false;
     for (index_t i = homes.begin(e); i < homes.end(e); ++i) {
-      if (s.load[homes.rank[i]] > s.capacity[homes.rank[i]]) {
-        return true;
-      }
+      result |= s.load[homes.rank[i]] > s.capacity[homes.rank[i]];
     }
-    return false;
+    return result;
   }
 
-  /// Looks at the experts of overloaded ranks, from the heaviest on.
+  /// Looks at the experts of overloaded ranks, from the heaviest on. Which ranks these are changes
+  /// on the way: a rest that fits nowhere may overload one more.
   template <class Team>
   PLIMSOLL_HD void spill(Team& team, spill_state const& s) const {
-    enlist(team, s, 0, [&](index_t e) { return is_overloaded(s, e); });
+    index_t const experts = homes.experts;
+    team.for_each(experts, [&](index_t e) {
+      s.order[e] = heavier_first(static_cast<fixed_load>(load_of(e)), e);
+    });
+    team.sort(s.order, experts);
     team.for_each(ranks.size(), [&](index_t r) { s.queue[r] = key_of_helper(s, r); });
     auto helpers = team.queue(s.queue, ranks.size());
-    bool is_complete = false;
-    for (index_t i = 0; i < s.now->listed; ++i) {
-      index_t const e = id_of(s.order[i]);
-      if (!is_overloaded(s, e)) {
-        continue;
-      }
-      visit(team, s, helpers, e);
-      if (s.now->forced + s.now->kept > 0 && !is_complete) {
-        // That may have overloaded a rank whose experts are not listed.
-        std::uint64_t const at = s.order[i];
-        enlist(team, s, i + 1, [&](index_t x) { return order_of(x) > at; });
-        is_complete = true;
-      }
+    auto const next = [&](index_t from) {
+      return team.find(from, experts, [&](index_t i) {
+        index_t const e = id_of(s.order[i]);
+        return load_of(e) > 0 && is_overloaded(s, e);
+      });
+    };
+    for (index_t i = next(0); i < experts; i = next(i + 1)) {
+      visit(team, s, helpers, id_of(s.order[i]));
     }
-  }
-  [[nodiscard]] PLIMSOLL_HD std::uint64_t order_of(index_t e) const {
-    return heavier_first(static_cast<fixed_load>(load_of(e)), e);
-  }
-
-  /// Adds experts to the list, which is sorted from a place on.
-  template <class Team, class Wanted>
-  PLIMSOLL_HD void enlist(Team& team, spill_state const& s, index_t from, Wanted wanted) const {
-    index_t const experts = homes.experts;
-    index_t const before = s.now->listed;
-    index_t const more = team.exclusive_scan(
-        experts,
-        [&](index_t e) {
-          bool const is_new = s.first[e] == spill_state::unlisted && load_of(e) > 0 && wanted(e);
-          return static_cast<std::int32_t>(is_new);
-        },
-        s.place);
-    team.for_each(experts, [&](index_t e) {
-      if ((e + 1 < experts ? s.place[e + 1] : more) > s.place[e]) {
-        s.order[before + s.place[e]] = order_of(e);
-        s.first[e] = spill_state::listed;
-      }
-    });
-    team.single([&] { s.now->listed = static_cast<std::int32_t>(before + more); });
-    team.sort(s.order + from, before + more - from);
   }
 
   /// Divides one expert anew: its homes take what they have room for, then other ranks do.
@@ -489,7 +475,9 @@ struct spill_body {
   /// many are left. Homes help nobody until the visit is over.
   PLIMSOLL_HD std::int32_t open(spill_state const& s, index_t e) const {
     s.first[e] = s.now->pieces;
+    s.first_sent[e] = s.now->transfers;
     s.count[e] = 0;
+    s.now->given = 0;
     index_t const begin = homes.begin(e);
     for (index_t i = begin; i < homes.end(e); ++i) {
       std::int32_t const part = share_of(e, i - begin);
@@ -554,30 +542,34 @@ struct spill_body {
     return low;
   }
 
-  /// The piece of the expert at hand that a rank has; -1 without one.
+  /// The piece of the expert at hand that a rank has; -1 without one. The expert's pieces are the
+  /// last of all.
   [[nodiscard]] PLIMSOLL_HD index_t piece_of(spill_state const& s, index_t e, index_t r) const {
-    for (index_t i = s.first[e]; i < s.first[e] + s.count[e]; ++i) {
-      if (s.rank[i] == r) {
-        return i;
-      }
-    }
-    return -1;
+    return s.latest[r] >= s.first[e] ? s.latest[r] : -1;
   }
 
   PLIMSOLL_HD void give(spill_state const& s, index_t e, index_t r, std::int32_t tokens,
                         index_t from) const {
     s.load[r] += tokens;
+    s.now->given += tokens;
     if (index_t const piece = piece_of(s, e, r); piece >= 0) {
-      s.tokens[piece] += tokens;
+      for (index_t i = piece; i < s.now->pieces; ++i) {
+        s.end[i] += tokens;
+      }
       return;
     }
-    index_t const piece = s.now->pieces++;
-    ++s.count[e];
+    std::int32_t const piece = s.now->pieces++;
+    s.expert[piece] = static_cast<std::int32_t>(e);
     s.rank[piece] = static_cast<std::int32_t>(r);
-    s.tokens[piece] = tokens;
-    s.from[piece] = static_cast<std::int32_t>(from);
+    s.end[piece] = s.now->given;
+    s.latest[r] = piece;
+    ++s.count[e];
     ++s.working[r];
     if (from >= 0) {
+      std::int32_t const transfer = s.now->transfers++;
+      s.piece[transfer] = piece;
+      s.from[transfer] = static_cast<std::int32_t>(from);
+      ++s.sent[e];
       ++s.imports[r];
       ++s.exports[from];
       if constexpr (!is_free) {
@@ -610,8 +602,10 @@ struct spill_body {
     return best == spill_state::none ? -1 : rank_of(best);
   }
 
+  /// By masks, as branches on who has room cannot be foreseen.
   [[nodiscard]] PLIMSOLL_HD std::uint64_t key_of_helper(spill_state const& s, index_t r) const {
-    return room_of(s, r) > 0 ? s.key[r] : spill_state::full | static_cast<std::uint64_t>(r);
+    std::uint64_t const if_room = 0 - static_cast<std::uint64_t>(room_of(s, r) > 0);
+    return (s.key[r] & if_room) | (spill_state::full & ~if_room) | static_cast<std::uint64_t>(r);
   }
   /// The top of the queue, once ranks that have got tokens are back in their places.
   template <class Queue>
@@ -692,24 +686,23 @@ struct spill_body {
   PLIMSOLL_HD void finish(Team& team, spill_state const& s, Report& report) const {
     index_t const experts = homes.experts;
     auto const segments = team.exclusive_scan(
-        experts,
-        [&](index_t e) {
-          return s.first[e] >= 0
-                     ? s.count[e]
-                     : minimum{}(load_of(e), static_cast<std::int32_t>(homes.copies(e)));
-        },
-        out.offsets);
+        experts, [&](index_t e) { return s.count[e]; }, out.offsets);
     auto const transfers = team.exclusive_scan(
-        experts,
-        [&](index_t e) {
-          std::int32_t sent = 0;
-          for (index_t i = 0; s.first[e] >= 0 && i < s.count[e]; ++i) {
-            sent += s.from[s.first[e] + i] >= 0;
-          }
-          return sent;
-        },
-        out.transfer_offsets);
-    team.for_each(experts, [&](index_t e) { write(s, e); });
+        experts, [&](index_t e) { return s.sent[e]; }, out.transfer_offsets);
+    // All experts as if they stayed at home, then the pieces of those that do not: to ask which do
+    // takes longer, as nothing tells a processor the answer.
+    team.for_each(experts, [&](index_t e) { write_at_home(s, e); });
+    team.for_each(s.now->pieces, [&](index_t i) {
+      std::int32_t const e = s.expert[i];
+      std::int32_t const end_before = s.end[i - (i > 0)];
+      out.segments[out.offsets[e] + i - s.first[e]] =
+          Segment{e, s.rank[i], i == s.first[e] ? 0 : end_before, s.end[i]};
+    });
+    team.for_each(s.now->transfers, [&](index_t i) {
+      std::int32_t const e = s.expert[s.piece[i]];
+      out.transfers[out.transfer_offsets[e] + i - s.first_sent[e]] =
+          Transfer{e, s.from[i], s.rank[s.piece[i]], rules.expert_bytes};
+    });
     team.for_each(ranks.size(), [&](index_t r) {
       out.loads[r] = s.load[r];
       index_t const held = homes.rank_begin[r + 1] - homes.rank_begin[r] + s.imports[r];
@@ -731,26 +724,15 @@ struct spill_body {
     });
   }
 
-  PLIMSOLL_HD void write(spill_state const& s, index_t e) const {
-    Segment* segment = out.segments + out.offsets[e];
-    Transfer* transfer = out.transfers + out.transfer_offsets[e];
-    auto const expert = static_cast<std::int32_t>(e);
+  /// No more segments than the expert has, wherever they end up.
+  PLIMSOLL_HD void write_at_home(spill_state const& s, index_t e) const {
+    index_t const segments = minimum{}(homes.copies(e), index_t{s.count[e]});
     std::int32_t begin = 0;
-    auto const put = [&](std::int32_t rank, std::int32_t tokens) {
-      *segment++ = Segment{expert, rank, begin, begin + tokens};
-      begin += tokens;
-    };
-    if (s.first[e] < 0) {
-      for (index_t i = homes.begin(e); i < homes.end(e) && begin < load_of(e); ++i) {
-        put(homes.rank[i], share_of(e, i - homes.begin(e)));
-      }
-      return;
-    }
-    for (index_t i = s.first[e]; i < s.first[e] + s.count[e]; ++i) {
-      put(s.rank[i], s.tokens[i]);
-      if (s.from[i] >= 0) {
-        *transfer++ = Transfer{expert, s.from[i], s.rank[i], rules.expert_bytes};
-      }
+    for (index_t i = 0; i < segments; ++i) {
+      std::int32_t const end = begin + share_of(e, i);
+      out.segments[out.offsets[e] + i] =
+          Segment{static_cast<std::int32_t>(e), homes.rank[homes.begin(e) + i], begin, end};
+      begin = end;
     }
   }
 

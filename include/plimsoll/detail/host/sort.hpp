@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What a host thread sorts with.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <utility>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/types.hpp>
+
+namespace plimsoll::inline PLIMSOLL_ABI::detail {
+
+/// By digits, from the lowest on: no branch depends on a key, while std::sort on keys that nobody
+/// has seen before takes every other branch wrongly. A planner's keys are loads above ids of 16
+/// bits, listed by id: such bits are in order already, and those in which no keys differ as well.
+inline void sort_keys(std::uint64_t* keys, index_t n) {
+  constexpr index_t fewest = 48;  // below that, digits cost more than they save
+  constexpr index_t most = 1024;
+  if (n < fewest || n > most) {
+    std::sort(keys, keys + n);
+    return;
+  }
+  constexpr std::uint64_t id_bits = 0xffff;
+  constexpr int widest = 8;
+  std::uint64_t ones = 0;
+  std::uint64_t zeros = 0;
+  std::uint64_t id = 0;
+  bool ids_rise = true;
+  for (index_t i = 0; i < n; ++i) {
+    ones |= keys[i];
+    zeros |= ~keys[i];
+    ids_rise &= id <= (keys[i] & id_bits);
+    id = keys[i] & id_bits;
+  }
+  std::uint64_t const differ = ones & zeros & ~(ids_rise ? id_bits : 0);
+  if (differ == 0) {
+    return;
+  }
+  int const low = std::countr_zero(differ);
+  int const high = 64 - std::countl_zero(differ);
+  int const digits = (high - low + widest - 1) / widest;
+  int const width = (high - low + digits - 1) / digits;
+  std::uint64_t const mask = (std::uint64_t{1} << width) - 1;
+
+  std::uint64_t buffer[most];
+  std::uint64_t* from = keys;
+  std::uint64_t* to = buffer;
+  for (int shift = low; shift < high; shift += width) {
+    std::uint16_t place[1 << widest];
+    std::fill(place, place + mask + 1, std::uint16_t{0});
+    for (index_t i = 0; i < n; ++i) {
+      ++place[from[i] >> shift & mask];
+    }
+    std::uint16_t before = 0;
+    for (std::uint64_t digit = 0; digit <= mask; ++digit) {
+      before = static_cast<std::uint16_t>(before + std::exchange(place[digit], before));
+    }
+    for (index_t i = 0; i < n; ++i) {
+      to[place[from[i] >> shift & mask]++] = from[i];
+    }
+    std::swap(from, to);
+  }
+  if (from != keys) {
+    std::copy(from, from + n, keys);
+  }
+}
+
+/// Any other kind of key.
+template <class Key>
+void sort_keys(Key* keys, index_t n) {
+  std::sort(keys, keys + n);
+}
+
+}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
