@@ -35,12 +35,14 @@ struct outcome {
   std::int64_t transfers;
 };
 
-/// The steps in turn, one a run. Of all: the highest peak over the mean, and the mean of transfers.
+/// The steps in turn, one a run, so that every run is of a step that was not planned for long. Of
+/// the first 20: the highest peak over the mean, and the mean of transfers.
 template <class Plan, class Outcome>
 void plan_in_turn(benchmark::State& state, zipf_steps const& in, Plan plan, Outcome outcome_of) {
+  constexpr index_t looked_at = 20;
   double peak = 0;
   double transfers = 0;
-  for (index_t i = 0; i < zipf_steps::steps; ++i) {
+  for (index_t i = 0; i < looked_at; ++i) {
     plan(in.loads_of(i));
     outcome const of = outcome_of(in.loads_of(i));
     if (std::accumulate(of.loads.begin(), of.loads.end(), std::int64_t{0}) != in.copies()) {
@@ -52,10 +54,10 @@ void plan_in_turn(benchmark::State& state, zipf_steps const& in, Plan plan, Outc
   }
   state.counters["imbalance"] =
       peak * static_cast<double>(in.ranks) / static_cast<double>(in.copies());
-  state.counters["transfers"] = transfers / zipf_steps::steps;
+  state.counters["transfers"] = transfers / looked_at;
 
   static index_t step = 0;  // goals come here for every run
-  for (index_t i = 0; i < zipf_steps::steps; ++i) {
+  for (index_t i = 0; i < 8; ++i) {
     plan(in.loads_of(step++ % zipf_steps::steps));
   }
   for (auto _ : state) {
