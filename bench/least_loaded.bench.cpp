@@ -199,10 +199,10 @@ struct rank_step {
   void add_up() { planner.add_up(matrix(counts, in.ranks, in.experts)); }
   void exchange() { planner.exchange(rank); }
   void route() {
-    planner.route(ids(), rank, matrix(destinations, zipf_steps::tokens, zipf_steps::k),
+    planner.route(ids(), matrix(destinations, zipf_steps::tokens, zipf_steps::k),
                   matrix(rows, zipf_steps::tokens, zipf_steps::k), counters);
   }
-  void arrange() { planner.arrange(rank, arranged); }
+  void arrange() { planner.arrange(arranged); }
 };
 
 template <void (rank_step::*Part)()>

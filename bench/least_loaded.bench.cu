@@ -82,11 +82,10 @@ void step(benchmark::State& state) {
     planner.add_up(plimsoll::matrix_ref<std::int32_t const>(counts.data(), in.ranks, in.experts));
     planner.plan();
     planner.exchange(rank);
-    planner.route(of_tokens, rank,
-                  plimsoll::matrix_ref<std::int32_t>(destinations.data(), tokens, k),
+    planner.route(of_tokens, plimsoll::matrix_ref<std::int32_t>(destinations.data(), tokens, k),
                   plimsoll::matrix_ref<std::int32_t>(rows.data(), tokens, k),
                   plimsoll::vector_ref<plimsoll::spill_counters>(counters.data(), 1));
-    planner.arrange(rank, plimsoll::vector_ref<std::int32_t>(arranged.data(), 2 * tokens * k));
+    planner.arrange(plimsoll::vector_ref<std::int32_t>(arranged.data(), 2 * tokens * k));
   });
   for (auto _ : state) {
     state.SetIterationTime(all.run());

@@ -473,12 +473,12 @@ class spill_in {
     array_in<std::int32_t, P> unused(c_.experts());
     p.count(matrix_in(ids, tokens(r), c_.k), unused.view1());
     p.exchange(r);
-    p.route(matrix_in(ids, tokens(r), c_.k), r, matrix_in(destinations, tokens(r), c_.k),
+    p.route(matrix_in(ids, tokens(r), c_.k), matrix_in(destinations, tokens(r), c_.k),
             matrix_in(rows, tokens(r), c_.k), counters.view1());
     p.expect_exchanged(policy);
     spill_exchange_report const report = plimsoll::read(policy, p.exchange_report())[0];
     array_in<std::int32_t, P> arranged(spread(ints(at(report.received + 3), gap_value), 1));
-    p.arrange(r, vector_in(arranged, report.received + 3));
+    p.arrange(vector_in(arranged, report.received + 3));
     result.destinations.push_back(gathered(destinations.values(), c_.k, c_.step));
     result.rows.push_back(gathered(rows.values(), c_.k, c_.step));
     result.counters.push_back(counters.values()[0]);
@@ -1616,9 +1616,8 @@ TEST_CASE_TEMPLATE("least_loaded: counts of another step than the plan's", P, PL
       planner.count(ids.view2(4, 1), unused.view1());
       planner.add_up(counts.view2(2, 2));
       planner.exchange(1);
-      planner.route(ids.view2(4, 1), 1, destinations.view2(4, 1), rows.view2(4, 1),
-                    counters.view1());
-      planner.arrange(1, arranged.view1());
+      planner.route(ids.view2(4, 1), destinations.view2(4, 1), rows.view2(4, 1), counters.view1());
+      planner.arrange(arranged.view1());
       check_message(refusal_of([&] { planner.expect_exchanged(policy); }), odd.message);
       check_odd_counts(odd, counters.values()[0], destinations.values(), rows.values(),
                        arranged.values());

@@ -38,9 +38,9 @@ TEST_CASE("least_loaded: all calls can be captured in a CUDA graph and replayed"
     planner.add_up(counts.view2(ranks, experts));
     planner.plan();
     planner.exchange(rank);
-    planner.route(ids.view2(tokens, k), rank, destinations.view2(tokens, k), rows.view2(tokens, k),
+    planner.route(ids.view2(tokens, k), destinations.view2(tokens, k), rows.view2(tokens, k),
                   counters.view1());
-    planner.arrange(rank, arranged.view1());
+    planner.arrange(arranged.view1());
   });
 
   for (std::uint64_t turn = 0; turn < 3; ++turn) {

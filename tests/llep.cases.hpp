@@ -239,8 +239,8 @@ class llep_group {
       planner.add_up(table.view2(c_.options.ranks, experts));
       planner.plan();
       planner.exchange(rank);
-      planner.route(ids(r), rank, part(destinations_, r), part(rows_, r), counters(r));
-      planner.arrange(rank, arranged(r));
+      planner.route(ids(r), part(destinations_, r), part(rows_, r), counters(r));
+      planner.arrange(arranged(r));
       planner.expect_exchanged(policy);
       plimsoll::validate(policy, planner.plan_ref(), planner.loads(), c_.options);
       all.push_back(result(planner, r));

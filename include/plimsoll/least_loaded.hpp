@@ -395,7 +395,7 @@ class least_loaded {
   ///
   /// The counts that `add_up` was given must be those of the planned loads.
   ///
-  /// @param rank for whom `route` and `arrange` are to work
+  /// @param rank for whom `route` and `arrange` work from now on
   /// @throws invalid_input for the rank; for values `expect_exchanged`
   /// @complexity O(ranks (ranks + segments))
   /// @stream enqueues two kernels; neither allocates nor synchronises
@@ -403,34 +403,33 @@ class least_loaded {
   void exchange(index_t rank) const {
     detail::expect_between("least_loaded::exchange", "rank", 0, options_.ranks - 1, rank,
                            "as rank");
-    routes const of_rank = routes_of(rank);
-    run(1, detail::list_spills_body<spill_segment>{of_rank});
+    routes_.rank = rank;
+    run(1, detail::list_spills_body<spill_segment>{routes_});
     run(options_.ranks,
-        detail::exchange_body<spill_segment, spill_exchange_report>{of_rank, exchange_report_});
+        detail::exchange_body<spill_segment, spill_exchange_report>{routes_, exchange_report_});
   }
 
-  /// @brief Chooses the rank of every token copy, and its row among those that are sent.
+  /// @brief Chooses the rank of every token copy of the rank that `exchange` was told, and its row
+  /// among those that are sent.
   ///
   /// Rows are sent rank by rank; those for one rank expert by expert; those of an expert in the
   /// order of tokens.
   ///
   /// @param topk_ids those that this object's last `count` counted
-  /// @param rank that of the last `exchange`, whose tokens these are
   /// @param[out] destinations `[tokens, k]` int32: the rank of every copy; -1 if no expert's
   /// @param[out] rows `[tokens, k]` int32: its row, from 0 to `sent`; -1 without a rank
   /// @param[out] counters `[1]`: what became of the ids; none is lost silently
-  /// @throws invalid_input for shapes and the rank
+  /// @throws invalid_input for shapes, and before any `exchange`
   /// @complexity O(tokens k log(segments of an expert))
   /// @stream enqueues one kernel; neither allocates nor synchronises
   /// @determinism the same bits under every policy
   template <detail::stored<2> Ids, output_of<std::int32_t, 2> Destinations,
             output_of<std::int32_t, 2> Rows, output_of<spill_counters, 1> Counters>
-  void route(Ids const& topk_ids, index_t rank, Destinations&& destinations, Rows&& rows,
+  void route(Ids const& topk_ids, Destinations&& destinations, Rows&& rows,
              Counters&& counters) const {
     constexpr char const* name = "least_loaded::route";
-    detail::expect_between(name, "rank", 0, options_.ranks - 1, rank, "as rank");
+    expect_rank(name);
     auto body = tokens_body(name, topk_ids);
-    body.routes = routes_of(rank);
     body.destinations = detail::normalize<2>(destinations);
     body.rows = detail::normalize<2>(rows);
     auto const one = detail::normalize<1>(counters);
@@ -442,18 +441,17 @@ class least_loaded {
     run(body.problems(), body);
   }
 
-  /// @brief Where rows that a rank receives, source by source, stand among those that it computes,
-  /// expert by expert, each in the order of the expert's tokens.
-  /// @param rank that of the last `exchange`
+  /// @brief Where rows that the rank receives, source by source, stand among those that it
+  /// computes, expert by expert, each in the order of the expert's tokens.
   /// @param[out] rows int32, of at least as many elements as tokens are received; -1 past these
-  /// @throws invalid_input for the rank
+  /// @throws invalid_input before any `exchange`
   /// @complexity O(ranks experts + received log(groups))
   /// @stream enqueues one kernel; neither allocates nor synchronises
   /// @determinism the same bits under every policy
   template <output_of<std::int32_t, 1> Rows>
-  void arrange(index_t rank, Rows&& rows) const {
-    detail::expect_between("least_loaded::arrange", "rank", 0, options_.ranks - 1, rank, "as rank");
-    run(options_.ranks, arrange_body(rank, detail::normalize<1>(rows)));
+  void arrange(Rows&& rows) const {
+    expect_rank("least_loaded::arrange");
+    run(options_.ranks, arrange_body(detail::normalize<1>(rows)));
   }
 
   /// What `add_up` found, in the policy's memory: `[experts]`.
@@ -627,7 +625,7 @@ class least_loaded {
       scratch = std::max(scratch, detail::launch_bytes(context_, problems, body));
     };
     reserve(1, plan_body(vector_ref<std::int64_t const>(nullptr, experts)));
-    reserve(ranks, arrange_body(0, {}));
+    reserve(ranks, arrange_body({}));
     auto const tokens =
         tokens_body("", matrix_ref<std::int64_t const>(nullptr, options_.max_ids, 1));
     reserve(tokens.problems(), tokens);
@@ -659,13 +657,13 @@ class least_loaded {
     return detail::spill_body<Loads, Cost, spill_segment, spill_transfer, spill_report>{
         loads, homes_, ranks_, rules(), pricing_, plan_};
   }
-  [[nodiscard]] routes routes_of(index_t rank) const {
-    routes result = routes_;
-    result.rank = rank;
-    return result;
+  void expect_rank(char const* name) const {
+    if (routes_.rank < 0) {
+      detail::fail(name, "exchange", "to be called before", "no call");
+    }
   }
-  [[nodiscard]] auto arrange_body(index_t rank, vector_ref<std::int32_t> rows) const {
-    return detail::arrange_rows_body<spill_segment>{routes_of(rank), rows};
+  [[nodiscard]] auto arrange_body(vector_ref<std::int32_t> rows) const {
+    return detail::arrange_rows_body<spill_segment>{routes_, rows};
   }
   template <class Ids>
   [[nodiscard]] auto tokens_body(char const* name, Ids const& topk_ids) const {
@@ -704,7 +702,7 @@ class least_loaded {
   detail::spill_homes homes_{};
   index_t segments_ = 0;
   plan_arrays plan_{};
-  routes routes_{};
+  mutable routes routes_{};  // of the rank that `exchange` was told, -1 before
   spill_exchange_report* exchange_report_ = nullptr;
   detail::scratch tile_memory_{nullptr};
   detail::buffer<std::int32_t, context> numbers_;

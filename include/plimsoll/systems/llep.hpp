@@ -81,14 +81,14 @@ class llep {
             output_of<std::int32_t, 2> Rows, output_of<spill_counters, 1> Counters>
   void route(Ids const& topk_ids, Destinations&& destinations, Rows&& rows,
              Counters&& counters) const {
-    assignment_.route(topk_ids, rank_, destinations, rows, counters);
+    assignment_.route(topk_ids, destinations, rows, counters);
   }
 
   /// @brief Where each row that comes in stands among those that this rank computes.
   /// @param[out] rows as of `least_loaded::arrange`
   template <output_of<std::int32_t, 1> Rows>
   void arrange(Rows&& rows) const {
-    assignment_.arrange(rank_, rows);
+    assignment_.arrange(rows);
   }
 
   /// `[ranks]` in the policy's memory: tokens that this rank sends to each, and gets from each.

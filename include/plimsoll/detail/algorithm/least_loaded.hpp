@@ -850,6 +850,7 @@ struct spill_routes {
     spill_routes result{};
     result.experts = n.experts;
     result.ranks = n.ranks;
+    result.rank = -1;
     result.offsets = offsets;
     result.segments = segments;
     result.before = memory.take<std::int32_t>((n.ranks + 1) * n.experts);
