@@ -53,6 +53,7 @@ TEST_CASE("least_loaded: many random steps") {
   }
   CHECK(any.status[certificate_status::infeasible] > 0);
   CHECK(priced.faster > 0);
+  CHECK(priced.slower > 0);
 }
 
 TEST_CASE("least_loaded: many travels") {

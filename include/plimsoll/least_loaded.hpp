@@ -137,7 +137,9 @@ struct spill_report {
   std::int64_t overload = 0;  ///< tokens above the capacities of their ranks
   std::int64_t forced = 0;    ///< tokens that went where there was no room
   std::int64_t kept = 0;      ///< tokens that stayed at home without room there
-  std::int32_t spills = 0;    ///< 1 where the imbalance reaches the threshold, else 0: all stay
+  /// 1 where the imbalance reaches the threshold, and spills with a price are not slower than none;
+  /// else 0: all tokens stay at home.
+  std::int32_t spills = 0;
   std::int32_t segments = 0;
   std::int32_t transfers = 0;
   /// None, or why nothing was planned; `expect_planned` turns that into an error.

@@ -254,6 +254,11 @@ struct spill_body {
       if (is_free && is_held_up) {
         capacity = raise_capacities(team, s, total, peak);
       }
+      // Homes of one expert are levelled by tokens, which may take longer than what they had.
+      if (longest(team, s) > report.home_time) {
+        stay(team, s);
+        report.spills = 0;
+      }
     }
     report.raised_capacity = ranks.time_at(capacity);
     finish(team, s, report);
