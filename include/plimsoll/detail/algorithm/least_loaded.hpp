@@ -249,6 +249,10 @@ struct spill_body {
     std::int64_t capacity = capacity_level(team, s);
     report.capacity = ranks.time_at(capacity);
     if (report.spills != 0) {
+      team.for_each(homes.experts, [&](index_t e) {
+        s.order[e] = heavier_first(static_cast<fixed_load>(load_of(e)), e);
+      });
+      team.sort(s.order, homes.experts);
       spill(team, s);
       bool const is_held_up = rules.limited && s.now->forced + s.now->kept > 0;
       if (is_free && is_held_up) {
@@ -421,20 +425,15 @@ struct spill_body {
   /// on the way: a rest that fits nowhere may overload one more.
   template <class Team>
   PLIMSOLL_HD void spill(Team& team, spill_state const& s) const {
-    index_t const experts = homes.experts;
-    team.for_each(experts, [&](index_t e) {
-      s.order[e] = heavier_first(static_cast<fixed_load>(load_of(e)), e);
-    });
-    team.sort(s.order, experts);
     team.for_each(ranks.size(), [&](index_t r) { s.queue[r] = key_of_helper(s, r); });
     auto helpers = team.queue(s.queue, ranks.size());
     auto const next = [&](index_t from) {
-      return team.find(from, experts, [&](index_t i) {
+      return team.find(from, homes.experts, [&](index_t i) {
         index_t const e = id_of(s.order[i]);
         return load_of(e) > 0 && is_overloaded(s, e);
       });
     };
-    for (index_t i = next(0); i < experts; i = next(i + 1)) {
+    for (index_t i = next(0); i < homes.experts; i = next(i + 1)) {
       visit(team, s, helpers, id_of(s.order[i]));
     }
   }
