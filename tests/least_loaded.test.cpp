@@ -833,7 +833,9 @@ class spill_steps {
     }
     plimsoll::detail::scratch memory(memory_.data());
     plan_ = plan_arrays::in(memory, sizes());
-    routes_ = routes::in(memory, sizes(), plan_.offsets, plan_.segments);
+    routes_ = routes::in(memory, sizes());
+    routes_.offsets = plan_.offsets;
+    routes_.segments = plan_.segments;
     routes_.rank = source;
   }
 
@@ -973,7 +975,8 @@ class spill_steps {
     return {experts(), ranks(), limit()};
   }
   [[nodiscard]] std::size_t bytes() const {
-    return plan_arrays::bytes(sizes()) + routes::bytes(sizes());
+    return plimsoll::detail::bytes_taken_by<plan_arrays>(sizes()) +
+           plimsoll::detail::bytes_taken_by<routes>(sizes());
   }
   /// Those that were written.
   [[nodiscard]] longs transfers() const {

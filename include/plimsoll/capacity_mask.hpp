@@ -335,7 +335,7 @@ class capacity_mask {
 
   [[nodiscard]] std::size_t memory_bytes(index_t pairs) const {
     using detail::scratch_bytes_of;
-    return detail::tile_counts::bytes(pairs, columns()) +
+    return detail::bytes_taken_by<detail::tile_counts>(pairs, columns()) +
            scratch_bytes_of<std::int32_t>(columns() + 1) +
            3 * scratch_bytes_of<std::int32_t>(pairs) + scratch_bytes_of<std::uint64_t>(pairs) +
            scratch_bytes_of<std::uint8_t>(pairs) +

@@ -613,13 +613,16 @@ class least_loaded {
     index_t const ranks = options_.ranks;
     segments_ = plan_arrays::segment_limit(experts, ranks, homes_.pairs);
     detail::spill_array_sizes const sizes{experts, ranks, segments_};
-    bytes_ = {context_,
-              static_cast<index_t>(plan_arrays::bytes(sizes) + routes::bytes(sizes) +
-                                   detail::scratch_bytes_of<spill_exchange_report>(1) +
-                                   detail::tile_counts::bytes(options_.max_ids, experts + 2))};
+    bytes_ = {context_, static_cast<index_t>(detail::bytes_taken_by<plan_arrays>(sizes) +
+                                             detail::bytes_taken_by<routes>(sizes) +
+                                             detail::scratch_bytes_of<spill_exchange_report>(1) +
+                                             detail::bytes_taken_by<detail::tile_counts>(
+                                                 options_.max_ids, experts + 2))};
     detail::scratch memory(bytes_.data());
     plan_ = plan_arrays::in(memory, sizes);
-    routes_ = routes::in(memory, sizes, plan_.offsets, plan_.segments);
+    routes_ = routes::in(memory, sizes);
+    routes_.offsets = plan_.offsets;
+    routes_.segments = plan_.segments;
     exchange_report_ = memory.take<spill_exchange_report>(1);
     tile_memory_ = memory;
     index_t scratch = 0;

@@ -83,7 +83,7 @@ inline index_t dispatch_bytes(index_t ids, index_t experts, index_t slots) {
   return static_cast<index_t>(
       scratch_bytes_of<std::int64_t>(slots) + scratch_bytes_of<std::int64_t>(experts) +
       scratch_bytes_of<std::int32_t>(experts + 1) + scratch_bytes_of<std::int32_t>(slots) +
-      tile_counts::bytes(ids, experts + 2));
+      bytes_taken_by<tile_counts>(ids, experts + 2));
 }
 
 template <class Context, class Id>

@@ -155,10 +155,11 @@ class waterline {
     read_ranks();
     index_t const columns = options.ranks + 1;
     bytes_ = {context_,
-              static_cast<index_t>(detail::line_memory::bytes(options.ranks) +
-                                   detail::scratch_bytes_of<waterline_report>(1) +
-                                   detail::scratch_bytes_of<std::int32_t>(options.max_tokens) +
-                                   detail::tile_counts::bytes(options.max_tokens, columns))};
+              static_cast<index_t>(
+                  detail::bytes_taken_by<detail::line_memory>(options.ranks) +
+                  detail::scratch_bytes_of<waterline_report>(1) +
+                  detail::scratch_bytes_of<std::int32_t>(options.max_tokens) +
+                  detail::bytes_taken_by<detail::tile_counts>(options.max_tokens, columns))};
     detail::scratch memory(bytes_.data());
     line_ = detail::line_memory::in(memory, options.ranks);
     report_ = memory.take<waterline_report>(1);

@@ -32,9 +32,34 @@ class scratch {
     next_ += scratch_bytes_of<T>(n);
     return result;
   }
+  template <class T>
+  PLIMSOLL_HD void take(T*& array, index_t n) {
+    array = take<T>(n);
+  }
 
  private:
   std::byte* next_;
 };
+
+/// Stands for `scratch` where only the bytes are asked for, so that arrays are listed once.
+class scratch_count {
+ public:
+  template <class T>
+  PLIMSOLL_HD void take(T*&, index_t n) {
+    bytes_ += scratch_bytes_of<T>(n);
+  }
+  [[nodiscard]] PLIMSOLL_HD std::size_t bytes() const { return bytes_; }
+
+ private:
+  std::size_t bytes_ = 0;
+};
+
+/// Bytes that `Arrays::in(memory, sizes...)` takes.
+template <class Arrays, class... Sizes>
+[[nodiscard]] PLIMSOLL_HD std::size_t bytes_taken_by(Sizes const&... sizes) {
+  scratch_count count;
+  static_cast<void>(Arrays::in(count, sizes...));
+  return count.bytes();
+}
 
 }  // namespace plimsoll::inline PLIMSOLL_ABI::detail

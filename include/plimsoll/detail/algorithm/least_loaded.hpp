@@ -105,21 +105,16 @@ struct spill_plan_arrays {
   std::int64_t* bytes_of_rank;     ///< `[ranks]`
   Report* report;                  ///< `[1]`
 
-  static std::size_t bytes(spill_array_sizes const& n) {
-    return 2 * scratch_bytes_of<std::int32_t>(n.experts + 1) +
-           scratch_bytes_of<Segment>(n.segments) + scratch_bytes_of<Transfer>(n.segments) +
-           scratch_bytes_of<std::int32_t>(n.ranks) + scratch_bytes_of<std::int64_t>(n.ranks) +
-           scratch_bytes_of<Report>(1);
-  }
-  static spill_plan_arrays in(scratch& memory, spill_array_sizes const& n) {
+  template <class Memory>
+  PLIMSOLL_HD static spill_plan_arrays in(Memory& memory, spill_array_sizes const& n) {
     spill_plan_arrays result{};
-    result.offsets = memory.take<std::int32_t>(n.experts + 1);
-    result.segments = memory.take<Segment>(n.segments);
-    result.transfer_offsets = memory.take<std::int32_t>(n.experts + 1);
-    result.transfers = memory.take<Transfer>(n.segments);
-    result.loads = memory.take<std::int32_t>(n.ranks);
-    result.bytes_of_rank = memory.take<std::int64_t>(n.ranks);
-    result.report = memory.take<Report>(1);
+    memory.take(result.offsets, n.experts + 1);
+    memory.take(result.segments, n.segments);
+    memory.take(result.transfer_offsets, n.experts + 1);
+    memory.take(result.transfers, n.segments);
+    memory.take(result.loads, n.ranks);
+    memory.take(result.bytes_of_rank, n.ranks);
+    memory.take(result.report, 1);
     return result;
   }
 
@@ -167,35 +162,30 @@ struct spill_state {
   std::int32_t* from;    ///< `[segment_limit]`: its source
   cursor* now;
 
-  PLIMSOLL_HD static constexpr std::size_t bytes(index_t experts, index_t ranks, index_t pieces) {
-    return 6 * scratch_bytes_of<std::int32_t>(ranks) + 2 * scratch_bytes_of<std::uint64_t>(ranks) +
-           scratch_bytes_of<double>(ranks) + scratch_bytes_of<std::uint64_t>(experts) +
-           4 * scratch_bytes_of<std::int32_t>(experts) +
-           5 * scratch_bytes_of<std::int32_t>(pieces) + scratch_bytes_of<cursor>(1);
-  }
-  PLIMSOLL_HD static spill_state in(scratch& memory, index_t experts, index_t ranks,
+  template <class Memory>
+  PLIMSOLL_HD static spill_state in(Memory& memory, index_t experts, index_t ranks,
                                     index_t pieces) {
     spill_state s{};
-    s.load = memory.take<std::int32_t>(ranks);
-    s.capacity = memory.take<std::int32_t>(ranks);
-    s.key = memory.take<std::uint64_t>(ranks);
-    s.queue = memory.take<std::uint64_t>(ranks);
-    s.imports = memory.take<std::int32_t>(ranks);
-    s.exports = memory.take<std::int32_t>(ranks);
-    s.working = memory.take<std::int32_t>(ranks);
-    s.latest = memory.take<std::int32_t>(ranks);
-    s.busy = memory.take<double>(ranks);
-    s.order = memory.take<std::uint64_t>(experts);
-    s.first = memory.take<std::int32_t>(experts);
-    s.count = memory.take<std::int32_t>(experts);
-    s.first_sent = memory.take<std::int32_t>(experts);
-    s.sent = memory.take<std::int32_t>(experts);
-    s.expert = memory.take<std::int32_t>(pieces);
-    s.rank = memory.take<std::int32_t>(pieces);
-    s.end = memory.take<std::int32_t>(pieces);
-    s.piece = memory.take<std::int32_t>(pieces);
-    s.from = memory.take<std::int32_t>(pieces);
-    s.now = memory.take<cursor>(1);
+    memory.take(s.load, ranks);
+    memory.take(s.capacity, ranks);
+    memory.take(s.key, ranks);
+    memory.take(s.queue, ranks);
+    memory.take(s.imports, ranks);
+    memory.take(s.exports, ranks);
+    memory.take(s.working, ranks);
+    memory.take(s.latest, ranks);
+    memory.take(s.busy, ranks);
+    memory.take(s.order, experts);
+    memory.take(s.first, experts);
+    memory.take(s.count, experts);
+    memory.take(s.first_sent, experts);
+    memory.take(s.sent, experts);
+    memory.take(s.expert, pieces);
+    memory.take(s.rank, pieces);
+    memory.take(s.end, pieces);
+    memory.take(s.piece, pieces);
+    memory.take(s.from, pieces);
+    memory.take(s.now, 1);
     return s;
   }
 };
@@ -219,7 +209,7 @@ struct spill_body {
   arrays out;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return spill_state::bytes(homes.experts, ranks.size(), pieces());
+    return bytes_taken_by<spill_state>(homes.experts, ranks.size(), pieces());
   }
 
   template <class Team>
@@ -841,31 +831,21 @@ struct spill_routes {
   std::int32_t* sums;        ///< `[segment_limit]`
   Segment* groups;           ///< `[experts]`: the rank's segments as rows that it computes
 
-  static std::size_t bytes(spill_array_sizes const& n) {
-    return scratch_bytes_of<std::int32_t>((n.ranks + 1) * n.experts) +
-           scratch_bytes_of<std::int64_t>(n.experts) + scratch_bytes_of<std::uint64_t>(n.segments) +
-           scratch_bytes_of<std::int32_t>(n.ranks + 1) +
-           scratch_bytes_of<std::int32_t>(n.ranks * n.ranks) +
-           scratch_bytes_of<std::int32_t>(n.ranks) +
-           2 * scratch_bytes_of<std::int32_t>(n.segments) + scratch_bytes_of<Segment>(n.experts);
-  }
-  static spill_routes in(scratch& memory, spill_array_sizes const& n, std::int32_t const* offsets,
-                         Segment const* segments) {
+  template <class Memory>
+  PLIMSOLL_HD static spill_routes in(Memory& memory, spill_array_sizes const& n) {
     spill_routes result{};
     result.experts = n.experts;
     result.ranks = n.ranks;
     result.rank = -1;
-    result.offsets = offsets;
-    result.segments = segments;
-    result.before = memory.take<std::int32_t>((n.ranks + 1) * n.experts);
-    result.totals = memory.take<std::int64_t>(n.experts);
-    result.by_rank = memory.take<std::uint64_t>(n.segments);
-    result.rank_begin = memory.take<std::int32_t>(n.ranks + 1);
-    result.sends = memory.take<std::int32_t>(n.ranks * n.ranks);
-    result.receives = memory.take<std::int32_t>(n.ranks);
-    result.row = memory.take<std::int32_t>(n.segments);
-    result.sums = memory.take<std::int32_t>(n.segments);
-    result.groups = memory.take<Segment>(n.experts);
+    memory.take(result.before, (n.ranks + 1) * n.experts);
+    memory.take(result.totals, n.experts);
+    memory.take(result.by_rank, n.segments);
+    memory.take(result.rank_begin, n.ranks + 1);
+    memory.take(result.sends, n.ranks * n.ranks);
+    memory.take(result.receives, n.ranks);
+    memory.take(result.row, n.segments);
+    memory.take(result.sums, n.segments);
+    memory.take(result.groups, n.experts);
     return result;
   }
 

@@ -42,14 +42,12 @@ struct tile_counts {
     return minimum{}(items - first(problem), tile);
   }
 
-  /// Bytes of both arrays, and their places in `memory`.
-  [[nodiscard]] static std::size_t bytes(index_t items, index_t columns) {
-    return scratch_bytes_of<std::int32_t>(columns * tiles_of(items)) +
-           scratch_bytes_of<std::int32_t>(columns);
-  }
-  [[nodiscard]] static tile_counts in(scratch& memory, index_t items, index_t columns) {
-    auto* const counts = memory.take<std::int32_t>(columns * tiles_of(items));
-    return {items, columns, counts, memory.take<std::int32_t>(columns)};
+  template <class Memory>
+  [[nodiscard]] PLIMSOLL_HD static tile_counts in(Memory& memory, index_t items, index_t columns) {
+    tile_counts result{items, columns, nullptr, nullptr};
+    memory.take(result.counts, columns * tiles_of(items));
+    memory.take(result.totals, columns);
+    return result;
   }
 
   /// What `count` and `visit` take from the scratch of a problem.

@@ -122,19 +122,17 @@ struct line_memory {
   [[nodiscard]] PLIMSOLL_HD std::int32_t* room_in(int round, index_t ranks) const {
     return room + round * ranks;
   }
-  static line_memory in(scratch& memory, index_t ranks) {
-    return {memory.take<line_state>(1),
-            memory.take<std::int64_t>(ranks),
-            memory.take<std::int64_t>(ranks),
-            memory.take<std::int64_t>(ranks),
-            memory.take<std::int64_t>(ranks),
-            memory.take<std::int32_t>(line_state::most_rounds * ranks),
-            memory.take<std::int32_t>(ranks)};
-  }
-  [[nodiscard]] static std::size_t bytes(index_t ranks) {
-    return scratch_bytes_of<line_state>(1) + 4 * scratch_bytes_of<std::int64_t>(ranks) +
-           scratch_bytes_of<std::int32_t>(line_state::most_rounds * ranks) +
-           scratch_bytes_of<std::int32_t>(ranks);
+  template <class Memory>
+  PLIMSOLL_HD static line_memory in(Memory& memory, index_t ranks) {
+    line_memory result{};
+    memory.take(result.state, 1);
+    memory.take(result.slack, ranks);
+    memory.take(result.load, ranks);
+    memory.take(result.weight, ranks);
+    memory.take(result.before, ranks);
+    memory.take(result.room, line_state::most_rounds * ranks);
+    memory.take(result.more, ranks);
+    return result;
   }
 };
 
