@@ -20,11 +20,11 @@ void craft(benchmark::State& state) {
   constexpr index_t experts = 256;
   constexpr index_t ranks = 64;
   constexpr index_t slots = experts + ranks;
-  stream const work;
-  device_array<std::int32_t> const loads(drifting_loads(steps, layers, experts));
-  device_array<std::int32_t> const map(layers * slots);
-  device_array<std::int32_t> const offsets(layers * (ranks + 1));
-  device_array<std::int32_t> const counts(layers * experts);
+  static stream const work;
+  static device_array<std::int32_t> const loads(drifting_loads(steps, layers, experts));
+  static device_array<std::int32_t> const map(layers * slots);
+  static device_array<std::int32_t> const offsets(layers * (ranks + 1));
+  static device_array<std::int32_t> const counts(layers * experts);
   for (auto _ : state) {
     auto plan = plimsoll::craft(
         plimsoll::gpu(work.get()),

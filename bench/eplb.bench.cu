@@ -18,10 +18,10 @@ void eplb(benchmark::State& state) {
   constexpr index_t layers = 58;
   constexpr index_t experts = 256;
   constexpr index_t slots = 320;
-  stream const work;
-  device_array<std::int32_t> const loads(lognormal_loads(layers, experts));
-  device_array<std::int32_t> const map(layers * slots);
-  device_array<std::int32_t> const counts(layers * experts);
+  static stream const work;
+  static device_array<std::int32_t> const loads(lognormal_loads(layers, experts));
+  static device_array<std::int32_t> const map(layers * slots);
+  static device_array<std::int32_t> const counts(layers * experts);
   for (auto _ : state) {
     auto certificates =
         plimsoll::eplb(plimsoll::gpu(work.get()),

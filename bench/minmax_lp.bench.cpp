@@ -1,19 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <benchmark/benchmark.h>
-#include <plimsoll/detail/exact_math.hpp>
 #include <plimsoll/minmax_lp.hpp>
-#include <plimsoll/random.hpp>
-#include <plimsoll/systems/eplb.hpp>
 
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "../tests/support/split_instances.hpp"
-#include "inputs.hpp"
+#include "split_inputs.hpp"
 #ifdef PLIMSOLL_BENCH_CLP
 #include "peers/minmax_lp.hpp"
 #endif
@@ -21,57 +17,26 @@
 namespace plimsoll_bench {
 namespace {
 
-constexpr index_t experts = 256;
-constexpr index_t ranks = 64;
-
-/// EPLB's plan for the loads of yesterday, and two steps of today: every expert's popularity has
-/// drifted by a factor of its own, and from step to step by a smaller one.
-struct instance {
-  index_t slots;
-  std::vector<std::int32_t> map;
-  std::vector<std::int32_t> counts = std::vector<std::int32_t>(experts);
-  std::vector<std::int32_t> before;
-  std::vector<std::int32_t> now;
-
-  instance(index_t extra, std::uint64_t seed)
-      : slots(experts + extra), map(static_cast<std::size_t>(slots)) {
-    auto planned = lognormal_loads(1, experts, 100 + seed);
-    plimsoll::eplb(plimsoll::seq, matrix(planned, 1, experts), {.ranks = ranks},
-                   matrix(map, 1, slots), matrix(counts, 1, experts));
-    auto const drift = [&](std::uint64_t stream, std::size_t e, double width) {
-      return plimsoll::detail::exp(width * (plimsoll::random::uniform(seed, stream, e) - 0.5));
-    };
-    for (std::size_t e = 0; e < planned.size(); ++e) {
-      double const today = planned[e] * drift(10, e, 2.0);
-      before.push_back(static_cast<std::int32_t>(today));
-      now.push_back(static_cast<std::int32_t>(today * drift(11, e, 0.4)));
-    }
-  }
-  [[nodiscard]] plimsoll::placement_ref placement() const {
-    return {.physical_to_logical = {map.data(), 1, slots},
-            .replica_count = {counts.data(), 1, experts},
-            .ranks = ranks};
-  }
-};
+constexpr index_t experts = drifted_layer::experts;
 
 /// A goal's runs go through these, one each.
-std::vector<instance> const& instances(index_t extra) {
+std::vector<drifted_layer> const& instances(index_t extra) {
   static auto const make = [](index_t extra_slots) {
-    std::vector<instance> made;
+    std::vector<drifted_layer> made;
     for (std::uint64_t seed = 0; seed < 200; ++seed) {
       made.emplace_back(extra_slots, seed);
     }
     return made;
   };
-  static std::vector<instance> const few = make(64);
-  static std::vector<instance> const many = make(256);
+  static std::vector<drifted_layer> const few = make(64);
+  static std::vector<drifted_layer> const many = make(256);
   return extra == 64 ? few : many;
 }
 
 template <index_t Extra>
 void solve(benchmark::State& state) {
   static std::size_t run = 0;
-  instance const& in = instances(Extra)[run++ % 200];
+  drifted_layer const& in = instances(Extra)[run++ % 200];
   plimsoll::minmax_lp const lp(plimsoll::seq, in.placement());
   std::vector<double> split(static_cast<std::size_t>(in.slots));
   std::vector<plimsoll::certificate> certificates(1);
@@ -122,8 +87,8 @@ BENCHMARK(slowest_instance)
 template <index_t Extra>
 void clp(benchmark::State& state) {
   static std::size_t run = 0;
-  instance const& in = instances(Extra)[run++ % 200];
-  peers::clp_split model(in.map, in.before, ranks);
+  drifted_layer const& in = instances(Extra)[run++ % 200];
+  peers::clp_split model(in.map, in.before, drifted_layer::ranks);
   for (auto _ : state) {
     benchmark::DoNotOptimize(model.peak(in.now));
   }

@@ -2,65 +2,32 @@
 #include <benchmark/benchmark.h>
 #include <plimsoll/minmax_lp.hpp>
 #include <plimsoll/quota.hpp>
-#include <plimsoll/random.hpp>
-#include <plimsoll/systems/eplb.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
-#include "inputs.hpp"
+#include "split_inputs.hpp"
 
 namespace plimsoll_bench {
 namespace {
 
-constexpr index_t experts = 256;
-constexpr index_t ranks = 64;
-constexpr index_t tokens = 4096;
-constexpr index_t per_token = 8;
+constexpr index_t experts = routed_layer::experts;
+constexpr index_t tokens = routed_layer::tokens;
+constexpr index_t per_token = routed_layer::k;
 
-/// EPLB's plan for other loads than the step's, the step's tokens, and the optimal split.
-struct step {
-  index_t slots;
-  std::vector<std::int32_t> map;
-  std::vector<std::int32_t> counts = std::vector<std::int32_t>(experts);
-  std::vector<std::int32_t> ids;
-  std::vector<std::int32_t> loads = std::vector<std::int32_t>(experts);
+/// A step with its optimal split and quotas.
+struct step : routed_layer {
   std::vector<double> split;
   std::vector<std::int32_t> quotas;
   std::vector<plimsoll::quota_report> reports = std::vector<plimsoll::quota_report>(1);
 
-  explicit step(index_t extra) : slots(experts + extra), map(static_cast<std::size_t>(slots)) {
-    auto planned = lognormal_loads(1, experts, 7);
-    plimsoll::eplb(plimsoll::seq, matrix(planned, 1, experts), {.ranks = ranks},
-                   matrix(map, 1, slots), matrix(counts, 1, experts));
-    // Experts as popular as planned, each times 0.5 to 1.5.
-    std::vector<double> until;
-    for (std::size_t e = 0; e < planned.size(); ++e) {
-      until.push_back(planned[e] * (0.5 + plimsoll::random::uniform(1, 0, e)) +
-                      (e == 0 ? 0 : until.back()));
-    }
-    for (std::uint64_t i = 0; i < tokens * per_token; ++i) {
-      double const drawn = plimsoll::random::uniform(1, 1, i) * until.back();
-      auto const e = std::upper_bound(until.begin(), until.end() - 1, drawn) - until.begin();
-      ids.push_back(static_cast<std::int32_t>(e));
-      ++loads[static_cast<std::size_t>(e)];
-    }
-    split.resize(map.size());
-    quotas.resize(map.size());
+  explicit step(index_t extra) : routed_layer(extra), split(map.size()), quotas(map.size()) {
     std::vector<plimsoll::certificate> certificates(1);
     plimsoll::minmax_lp const lp(plimsoll::seq, placement());
     lp.solve(loads_view(), matrix(split, 1, slots), certificates);
     round();
-  }
-  [[nodiscard]] plimsoll::placement_ref placement() const {
-    return {.physical_to_logical = {map.data(), 1, slots},
-            .replica_count = {counts.data(), 1, experts},
-            .ranks = ranks};
-  }
-  [[nodiscard]] plimsoll::matrix_ref<std::int32_t const> loads_view() const {
-    return {loads.data(), 1, experts};
   }
   void round() {
     plimsoll::quota(plimsoll::seq, placement(), loads_view(), matrix(split, 1, slots),

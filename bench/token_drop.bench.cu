@@ -14,34 +14,43 @@ constexpr index_t tokens = 16384;
 constexpr index_t experts = 256;
 constexpr index_t k = 8;
 
+device_array<float> const& scores() {
+  static device_array<float> const made(router_logits(tokens, experts));
+  return made;
+}
+
 // Scores and everything that is written in device memory.
+struct masked_batch {
+  stream work;
+  device_array<std::int32_t> ids{tokens * k};
+  device_array<float> weights{tokens * k};
+  device_array<std::int32_t> positions{tokens * k};
+  device_array<std::int32_t> counts{experts};
+  device_array<std::int32_t> offsets{experts + 1};
+  device_array<plimsoll::capacity_report> report{1};
+  plimsoll::token_drop<plimsoll::gpu_policy> drop{
+      plimsoll::gpu(work.get()),
+      {.function = plimsoll::score_function::none,
+       .route = {.k = k},
+       .limit = {.experts = experts, .max_tokens = tokens}}};
+  replayed step{work.get(), [this] {
+                  drop.apply(plimsoll::matrix_ref<float const>(scores().data(), tokens, experts),
+                             {.ids = {ids.data(), tokens, k},
+                              .weights = {weights.data(), tokens, k},
+                              .positions = {positions.data(), tokens, k},
+                              .counts = {counts.data(), experts},
+                              .offsets = {offsets.data(), experts + 1},
+                              .report = {report.data(), 1}});
+                }};
+};
 void token_drop(benchmark::State& state) {
   if (gpu_missing(state)) {
     return;
   }
-  stream const work;
-  device_array<float> const scores(router_logits(tokens, experts));
-  device_array<std::int32_t> const ids(tokens * k);
-  device_array<float> const weights(tokens * k);
-  device_array<std::int32_t> const positions(tokens * k);
-  device_array<std::int32_t> const counts(experts);
-  device_array<std::int32_t> const offsets(experts + 1);
-  device_array<plimsoll::capacity_report> const report(1);
-  plimsoll::token_drop const drop(plimsoll::gpu(work.get()),
-                                  {.function = plimsoll::score_function::none,
-                                   .route = {.k = k},
-                                   .limit = {.experts = experts, .max_tokens = tokens}});
-  replayed step(work.get(), [&] {
-    drop.apply(plimsoll::matrix_ref<float const>(scores.data(), tokens, experts),
-               {.ids = {ids.data(), tokens, k},
-                .weights = {weights.data(), tokens, k},
-                .positions = {positions.data(), tokens, k},
-                .counts = {counts.data(), experts},
-                .offsets = {offsets.data(), experts + 1},
-                .report = {report.data(), 1}});
-  });
+  scores();
+  static masked_batch batch;
   for (auto _ : state) {
-    state.SetIterationTime(step.run());
+    state.SetIterationTime(batch.step.run());
   }
 }
 BENCHMARK(token_drop)->Name("goal/token_drop")->Apply(as_goal_timed_by_itself<>)->UseManualTime();
@@ -63,11 +72,11 @@ void one_read(benchmark::State& state) {
   if (gpu_missing(state)) {
     return;
   }
-  stream const work;
-  device_array<float> const scores(router_logits(tokens, experts));
-  device_array<float> const out(1);
-  replayed step(work.get(), [&] {
-    read_all<<<1056, 256, 0, work.get()>>>(reinterpret_cast<float4 const*>(scores.data()),
+  float const* const values = scores().data();
+  static stream const work;
+  static device_array<float> const out(1);
+  static replayed step(work.get(), [values] {
+    read_all<<<1056, 256, 0, work.get()>>>(reinterpret_cast<float4 const*>(values),
                                            tokens * experts / 4, out.data());
   });
   for (auto _ : state) {

@@ -19,9 +19,10 @@ using plimsoll::index_t;
 
 inline constexpr index_t sizes[] = {0, 1, 2, 31, 32, 33, 63, 64, 65, 100, 1000};
 
-/// Runs the body under the policy and compares with the oracle.
-template <class P, class DeviceTeam>
-void check_launch(index_t n, index_t problems, std::size_t more_scratch) {
+/// Launches the body under the policy, by a function that `run` is given, and compares with the
+/// oracle.
+template <class P, class DeviceTeam, class Run>
+void check_launch(index_t n, index_t problems, std::size_t more_scratch, Run run) {
   using namespace plimsoll_test;
   CAPTURE(n);
   CAPTURE(problems);
@@ -53,10 +54,15 @@ void check_launch(index_t n, index_t problems, std::size_t more_scratch) {
                                     sorted_wide.data(),
                                     tops.data()};
   auto const policy = make_policy<P>();
-  plimsoll::detail::launch(plimsoll::detail::resolve(policy), problems, body);
+  run([&] { plimsoll::detail::launch(plimsoll::detail::resolve(policy), problems, body); });
   check_equal({totals.values(), sums.values(), mapped.values(), scanned.values(),
                scanned_in_place.values(), sorted.values(), sorted_wide.values(), tops.values()},
               expected_results(in));
+}
+
+template <class P, class DeviceTeam>
+void check_launch(index_t n, index_t problems, std::size_t more_scratch) {
+  check_launch<P, DeviceTeam>(n, problems, more_scratch, [](auto const& launch) { launch(); });
 }
 
 template <class P, class DeviceTeam>

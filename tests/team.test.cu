@@ -1,6 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "team.cases.hpp"
 
+#include "support/captured.cuh"
+
+// script/gpu-check runs this before everything else: it takes a second, and without it nothing
+// works.
+TEST_CASE("team: smoke, a kernel of each team, and one captured in a CUDA graph") {
+  using P = plimsoll_test::gpu_kind;
+  if (!plimsoll_test::backend_available<P>()) {
+    return;
+  }
+  auto const replay = [](auto const& launch) {
+    plimsoll_test::captured const graph(launch);
+    graph.replay();
+  };
+  using plimsoll::detail::block;
+  team_cases::check_launch<P, plimsoll::detail::warp>(65, 6, 0);
+  team_cases::check_launch<P, block<128>>(65, 6, 0);
+  team_cases::check_launch<P, block<256>>(65, 6, 0);
+  team_cases::check_launch<P, block<512>>(65, 6, 0);
+  team_cases::check_launch<P, plimsoll::detail::warp>(65, 6, 0, replay);
+}
+
 // A body names one team, so each kind is a case of its own.
 TEST_CASE_TEMPLATE("team: launch, 128 threads a problem", P, PLIMSOLL_DEVICE_POLICIES) {
   if (plimsoll_test::backend_available<P>()) {

@@ -24,7 +24,7 @@ struct goal {
 // A goal enters with its benchmark.
 inline constexpr goal all_goals[] = {
     {"eplb", "rebalance 58 layers x 256 experts, 320 slots, 64 ranks, one core", limit{1500},
-     limit{200}},
+     limit{150}},
     {"craft",
      "estimate, allocate and place: 3000 steps x 58 layers x 256 experts, 64 ranks, 7 replica "
      "counts, two cores",
@@ -34,9 +34,16 @@ inline constexpr goal all_goals[] = {
      limit{20000}, limit{2000}},
     {"gem_large", "the same for 58 layers x 256 experts on 32 ranks", limit{2000000},
      limit{100000}},
-    {"minmax_lp", "split one layer of 256 experts, 64 ranks, 64 additional replicas, gap 1e-6",
-     limit{3}, std::nullopt},
-    {"minmax_lp_dense", "the same with 256 additional replicas", limit{60}, std::nullopt},
+    {"minmax_lp",
+     "split one layer of 256 experts, 64 ranks, 64 additional replicas, gap 1e-6; on a GPU 58 "
+     "layers in one launch",
+     limit{3}, limit{200}},
+    {"minmax_lp_coarse", "the same with gap 1e-3", std::nullopt, limit{100}},
+    {"minmax_lp_dense", "the same with 256 additional replicas, gap 1e-6", limit{60}, limit{500}},
+    {"lplb",
+     "from the counts of one layer to the slots of 4096 tokens, top-8: split, quotas, dispatch; 64 "
+     "ranks, 64 additional replicas",
+     std::nullopt, limit{40}},
     {"token_drop",
      "mask 16384 tokens x 256 experts, top-8, capacity factor 1, from scores to kept pairs, one "
      "core",
@@ -44,7 +51,7 @@ inline constexpr goal all_goals[] = {
     {"waterline",
      "rows of the shared expert for 16384 tokens, top-8, on the busiest of 16 ranks, from counts "
      "to ids and weights, one core",
-     limit{1, "waterfill_loop"}, limit{10}},
+     limit{1, "waterfill_loop"}, limit{12}},
     {"least_loaded",
      "plan a step's spills: 256 experts, 64 ranks, from loads to segments, one core", limit{10},
      limit{20}},

@@ -33,13 +33,13 @@ other='{"name": "metrics", "run_name": "metrics", "run_type": "iteration", "real
 
 # Nothing measured.
 prints '| `eplb` | host | - | 1.50 ms | not measured | - | - |'
-prints '| `eplb` | NVIDIA H200 | - | 200 µs | not measured | - | - |'
+prints '| `eplb` | NVIDIA H200 | - | 150 µs | not measured | - | - |'
 
 # A host: units, ratios on both sides of 1, a missed goal.
 raw "${ours[@]}" "$other" "${loops[@]}" "${heaps[@]}" >raw.json
 "$program" import raw.json --commit 0123456789abcdef-dirty --cpu 'Some CPU' >results/host.json
 prints '| `eplb` | Some CPU | 0.75 x as fast as `heaps`, 13 x as fast as `loops` | 1.50 ms | no | 2.00 ms * | 2.50 ms * |'
-prints '| `eplb` | NVIDIA H200 | - | 200 µs | not measured | - | - |'
+prints '| `eplb` | NVIDIA H200 | - | 150 µs | not measured | - | - |'
 grep -q '^- Some CPU: 2 cores, .*load average at the start 0.3, commit `0123456789ab` and uncommitted changes, 2001-02-03 (`host.json`)$' out ||
   fail "$(cat out)"
 
@@ -60,14 +60,14 @@ raw "${ours[@]}" >raw.json
 "$program" import raw.json --commit c --cpu 'Some CPU' >results/host.json
 
 # What script/gpu-check writes; of two results of a device the newer one counts.
-gpu_check() { # DATE GPU BENCHMARKS
+gpu_check() { # DATE GPU BENCHMARKS[,BENCHMARKS]...
   echo '{"gpu": "'"$2"'", "driver": "1.2", "commit": "c0ffee", "date": "'"$1"'", "finished": true, "steps": [
     {"kind": "test", "name": "a", "status": "passed", "seconds": 1, "log": ""},
     {"kind": "test", "name": "b", "status": "failed: exit 1", "seconds": 1, "log": ""},
     {"kind": "benchmark", "name": "c", "status": "done", "seconds": 1, "log": ""},
     {"kind": "memcheck", "name": "a", "status": "clean", "seconds": 1, "log": ""},
     {"kind": "racecheck", "name": "all", "status": "not run: no tool", "seconds": 1, "log": ""}
-  ], "benchmarks": '"$3"'}'
+  ], "benchmarks": ['"$3"']}'
 }
 gpu_check 2001-01-01 'NVIDIA H200' "$(raw "$(aggregate goal/eplb median 5 us)" "$(aggregate goal/eplb p99 6 us)")" >results/z.json
 gpu_check 2001-01-02 'NVIDIA H200' "$(raw "$(aggregate goal/eplb median 150 us)" "$(aggregate goal/eplb p99 160 us)")" >results/a.json
@@ -75,12 +75,22 @@ manual=${drop[0]/real_time\",/manual_time\",}
 gpu_check 2001-01-02 'Third GPU' "$(raw "$manual" "${drop[1]/real_time\",/manual_time\",}")" >results/d.json
 prints '| `token_drop` | Third GPU | - | - | - | 20.0 µs | 30.0 µs |'
 gpu_check 2001-01-02 'Other GPU' "$(raw "$(aggregate goal/eplb median 15 us)" "$(aggregate goal/eplb p99 16 us)")" >results/b.json
-prints '| `eplb` | NVIDIA H200 | - | 200 µs | yes | 150 µs | 160 µs |'
+prints '| `eplb` | NVIDIA H200 | - | 150 µs | yes | 150 µs | 160 µs |'
 prints '| `eplb` | Other GPU | - | - | - | 15.0 µs | 16.0 µs |'
 prints '- NVIDIA H200: driver 1.2, test programs passed 1 of 2, compute-sanitizer runs clean 1 of 2, commit `c0ffee`, 2001-01-02 (`a.json`)'
 ! grep -q '`eplb`.*not measured' out || fail "$(cat out)"
-gpu_check 2001-01-03 'NVIDIA H200' null >results/a.json
-prints '| `eplb` | NVIDIA H200 | - | 200 µs | not measured | - | - |'
+gpu_check 2001-01-03 'NVIDIA H200' '' >results/a.json
+prints '| `eplb` | NVIDIA H200 | - | 150 µs | not measured | - | - |'
+# Each process is measured or not by itself: the alternative is in another, or missing.
+broken='{"run_name": "goal/eplb/real_time", "error_occurred": true, "error_message": "out of memory"}'
+gpu_check 2001-01-03 'NVIDIA H200' "$(raw "$broken"),$(raw "$other"),$(raw "${drop[@]}"),$(raw)" >results/a.json
+prints '| `eplb` | NVIDIA H200 | - | 150 µs | not measured | - | - |'
+prints '| `token_drop` | NVIDIA H200 | - | 3.0 x `one_read` | - | 20.0 µs | 30.0 µs |'
+one_read="$(raw "$(aggregate goal/token_drop/vs:one_read median 10 us)" "$(aggregate goal/token_drop/vs:one_read p99 11 us)")"
+gpu_check 2001-01-03 'NVIDIA H200' "$(raw "${drop[@]}"),$one_read" >results/a.json
+prints '| `token_drop` | NVIDIA H200 | 0.50 x as fast as `one_read` | 3.0 x `one_read` | yes | 20.0 µs | 30.0 µs |'
+gpu_check 2001-01-03 'NVIDIA H200' "$one_read" >results/a.json
+prints '| `token_drop` | NVIDIA H200 | - | 3.0 x `one_read` | not measured | - | - |'
 
 # What is no result.
 raw "$other" >raw.json
