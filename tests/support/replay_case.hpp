@@ -99,6 +99,52 @@ struct replay_case {
   }
 };
 
+/// Plans with empty slots, several copies on a rank, ranks without slots, dead ranks and slots of
+/// none; steps and layers without load.
+inline replay_case random_replay(std::uint64_t seed) {
+  generator random(seed);
+  replay_case c;
+  constexpr index_t steps[] = {1, 2, 7, 8, 9, 15, 16, 17};
+  c.steps = steps[seed % 8];
+  c.layers = random.between(1, 4);
+  c.experts = random.between(0, 4) == 0 ? 1 : random.between(1, 40);
+  c.ranks = random.between(0, 4) == 0 ? 1 : random.between(1, 12);
+  c.plans = random.between(1, 4);
+  c.slots = 3 * c.experts + random.between(0, 20);
+  if (random.between(0, 1) == 0) {
+    for (index_t row = 0; row < c.rows(); ++row) {
+      ints ends{0, 0, static_cast<std::int32_t>(c.slots - random.between(0, c.experts))};
+      for (index_t r = 1; r < c.ranks; ++r) {
+        ends.push_back(static_cast<std::int32_t>(random.between(0, ends[2])));
+      }
+      std::sort(ends.begin(), ends.end());
+      c.offsets.insert(c.offsets.end(), ends.begin() + 1, ends.end());
+    }
+  }
+  if (random.between(0, 2) == 0) {
+    c.active.assign(static_cast<std::size_t>(c.ranks), 3);  // anything but 0 lives
+    c.active[static_cast<std::size_t>(random.between(0, c.ranks - 1))] = 0;
+    for (index_t row = 0; row < c.rows(); ++row) {
+      index_t usable = 0;
+      for (index_t r = 0; r < c.ranks; ++r) {
+        usable += c.lives(r) ? c.begin(row, r + 1) - c.begin(row, r) : 0;
+      }
+      if (usable < c.experts) {
+        c.active.clear();
+        break;
+      }
+    }
+  }
+  c.loads = random_loads<std::int64_t>(seed, c.steps * c.layers * c.experts);
+  for (index_t i = 0; i < c.steps * c.layers; ++i) {
+    if (random.between(0, 9) == 0 || (i % c.layers == 1 && seed % 3 == 0)) {
+      std::fill_n(c.loads.begin() + i * c.experts, c.experts, 0);
+    }
+  }
+  c.place(random);
+  return c;
+}
+
 /// A case in the memory of a policy.
 template <class P>
 class replay_in {
