@@ -93,7 +93,7 @@ TEST_CASE("latency: where to measure") {
   CHECK(refuse({.sparse_step = 0}) == name + "sparse_step: expected 1 to 4294967296 tokens, got 0");
   CHECK(refuse({.max_tokens = (1LL << 32) + 1}) ==
         name + "max_tokens: expected 1 to 4294967296 tokens, got 4294967297");
-#if !defined(PLIMSOLL_TEST_FEW_CASES)  // 2^24 samples take seconds under AddressSanitizer
+#if !defined(PLIMSOLL_TEST_FEW_CASES)  // 2^24 samples take seconds under ThreadSanitizer
   CHECK(refuse({.tile = 1, .sparse_step = 1, .max_tokens = (1 << 24) + 1}) ==
         name + "max_tokens: expected at most 2^24 samples, got more");
 #endif

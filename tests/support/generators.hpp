@@ -15,8 +15,8 @@ namespace plimsoll_test {
 
 using plimsoll::index_t;
 
-/// How many of `n` random cases to try: under AddressSanitizer, which makes them ten times as slow,
-/// a quarter; the others are for what is computed, not for how.
+/// How many of `n` random cases to try: a quarter under ThreadSanitizer, which makes them ten times
+/// as slow; the others are for what is computed, not for how.
 constexpr std::uint64_t cases_of(std::uint64_t n) {
 #if defined(PLIMSOLL_TEST_FEW_CASES)
   return n / 4;

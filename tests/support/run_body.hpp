@@ -33,7 +33,7 @@ namespace plimsoll_test {
 /// Stand for `serial_team`, and for the body's device team, where a team size is asked for.
 inline constexpr int serial = 0;
 inline constexpr int device = -1;
-#if defined(PLIMSOLL_TEST_FEW_CASES)
+#if defined(PLIMSOLL_TEST_FEW_TEAMS)
 inline constexpr int team_sizes[] = {3};
 inline constexpr std::uint64_t team_seeds[] = {1};
 #else
