@@ -560,6 +560,14 @@ TEST_CASE("least_loaded: homes and ranks that it refuses") {
   reals speeds{1, 1, 0, 1};
   CHECK(refused([&](options& o) { o.speeds = speeds; }) ==
         "options.speeds: expected values from 2^-64 to 2^64, got 0 for rank 2");
+  speeds[2] = 8;
+  speeds[3] = 1 << 20;
+  speeds[0] = speeds[1] = 1 << 10;
+  CHECK(refused([&](options& o) { o.speeds = speeds; }) ==
+        "options.speeds: expected speeds of living ranks from 2^-16 of the fastest to the fastest, "
+        "got 8 for rank 2, where the fastest has 1048576");
+  speeds[2] = 16;
+  CHECK(refused([&](options& o) { o.speeds = speeds; }) == "no error");
   speeds.pop_back();
   CHECK(refused([&](options& o) { o.speeds = speeds; }) ==
         "options.speeds: expected 4 ranks, got 3");
@@ -829,7 +837,7 @@ class spill_steps {
   spill_steps(spill_case const& c, index_t source)
       : c_(c), source_(source), lists_(c.homes(), c.ranks()), memory_(bytes(), std::byte{0x5A}) {
     for (index_t r = 0; r < c.ranks(); ++r) {
-      speed_.push_back(static_cast<std::int32_t>(c.pace(r) * (c.is_even() ? 1 : 8192)));
+      speed_.push_back(static_cast<double>(c.pace(r)) / (c.is_even() ? 1 : 4));
     }
     plimsoll::detail::scratch memory(memory_.data());
     plan_ = plan_arrays::in(memory, sizes());
@@ -927,9 +935,8 @@ class spill_steps {
     levels.where.ranges = {{}, experts(), ranks()};
     levels.where.nodes = o.nodes;
     levels.living = c_.living();
-    levels.speed = speed_.data();
-    levels.unit = c_.paces.empty() ? 1 : 2.0 / 65536;
-    levels.even = c_.is_even();
+    levels.speed = {speed_.data(), 0x1p43, c_.is_even()};
+    levels.fastest = c_.is_even() ? 1 : 2;
     plimsoll::detail::spill_homes const homes{
         experts(),          std::ssize(lists_.rank),  lists_.expert_begin.data(),
         lists_.rank.data(), lists_.rank_begin.data(), lists_.expert.data(),
@@ -987,7 +994,7 @@ class spill_steps {
   spill_case const& c_;
   index_t source_;
   plimsoll::detail::spill_home_lists lists_;
-  ints speed_;
+  std::vector<double> speed_;
   std::vector<std::byte> memory_;
   plan_arrays plan_{};
   routes routes_{};
@@ -1057,6 +1064,31 @@ TEST_CASE("least_loaded: tokens go to the same places in every team") {
   }
 }
 
+TEST_CASE("least_loaded: no rank is later than the certificate says") {
+  // Speeds that no unit divides, over the whole range.
+  for (double const slow : {0x1.0000001p-16, 0x1.66666p-16, 0x1.8p-16, 0.3}) {
+    CAPTURE(slow);
+    reals const speeds{1, slow};
+    for (double const lambda : {0.0, 1e9}) {
+      CAPTURE(lambda);
+      plimsoll::least_loaded planner(
+          plimsoll::seq,
+          {.experts = 2, .ranks = 2, .speeds = speeds, .min_chunk = 1, .lambda = lambda});
+      planner.plan(longs{0, 1 << 30});
+      auto const got = planner.report()[0].result;
+      auto const loads = planner.rank_loads();
+      double const peak = std::max(loads[0] / speeds[0], loads[1] / speeds[1]);
+      CHECK(got.value >= peak);
+      CHECK(got.value <= peak * (1 + 1e-6));
+      CHECK(got.lower_bound <= got.value);
+      if (lambda == 0) {
+        // Whole tokens, one of which is a long time of the slow rank.
+        CHECK(peak <= (1 << 30) / (1 + slow) + 1 / slow);
+      }
+    }
+  }
+}
+
 TEST_CASE("least_loaded: calls allocate nothing") {
   spill_case c = travelling(201);
   c.slots.clear();
@@ -1076,13 +1108,13 @@ TEST_CASE("least_loaded: calls allocate nothing") {
     CHECK(resource.allocations() == before);
   };
   // Numbers of ranks and homes; what calls leave each other, and scratch memory.
-  check_temporaries(3, run);
+  check_temporaries(4, run);
   // And copies of what is read of them.
   c.active.assign(at(c.ranks()), 1);
   c.paces.assign(at(c.ranks()), 8);
   c.native.assign(at(c.experts()), 0);
   add_to(expected = {}, travel_with<seq>(c));
-  check_temporaries(6, run);
+  check_temporaries(7, run);
   c.native.clear();
   for (std::int32_t e = 0; e < c.experts(); ++e) {
     c.slots.push_back(e);
@@ -1090,7 +1122,7 @@ TEST_CASE("least_loaded: calls allocate nothing") {
   c.slot_offsets.assign(at(c.ranks() + 1), static_cast<std::int32_t>(c.experts()));
   c.slot_offsets[0] = 0;
   add_to(expected = {}, travel_with<seq>(c));
-  check_temporaries(7, run);
+  check_temporaries(8, run);
 }
 
 TEST_CASE("least_loaded: objects that move") {

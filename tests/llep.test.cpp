@@ -29,7 +29,7 @@ TEST_CASE("llep: a step allocates nothing") {
   ints arranged(60);
   std::vector<plimsoll::spill_counters> counters(1);
   // Three of least_loaded, and counts.
-  check_temporaries(3 + 1, [&](auto& resource) {
+  check_temporaries(4 + 1, [&](auto& resource) {
     plimsoll::llep const rank(plimsoll::seq(resource), {0, group.options()});
     auto const before = resource.allocations();
     rank.count(group.ids(0));

@@ -19,7 +19,7 @@ TEST_CASE("lplb: planning and dispatching allocate nothing") {
     CHECK(resource.allocations() == before);
   };
   // Three of minmax_lp; what is planned, scratch, and what dispatching keeps.
-  check_temporaries(3 + 4 + 2, run);
+  check_temporaries(3 + 5 + 2, run);
 }
 
 }  // namespace plimsoll_test

@@ -61,6 +61,19 @@ struct split_case {
   [[nodiscard]] std::int64_t load(index_t layer, index_t e) const {
     return loads[at(layer, experts, e)];
   }
+  /// In which loads of the layer count: 2^-52 of the power of two above their total.
+  [[nodiscard]] double unit(index_t layer) const {
+    std::int64_t total = 0;
+    for (index_t e = 0; e < experts; ++e) {
+      total += load(layer, e);
+    }
+    for (index_t r = 0; r < ranks; ++r) {
+      total += base_of(layer, r);
+    }
+    int width = 0;
+    std::frexp(static_cast<double>(total), &width);
+    return std::ldexp(1.0, width - 52);
+  }
   /// Whether the expert may use the rank, for all experts: [experts][ranks].
   [[nodiscard]] std::vector<flags> targets(index_t layer) const {
     std::vector<flags> result(static_cast<std::size_t>(experts),
@@ -193,6 +206,7 @@ inline void check_split(split_case const& c, split_result const& got, double tol
     auto const at = static_cast<std::size_t>(layer);
     reals given(static_cast<std::size_t>(c.experts), 0);
     double peak = 0;
+    double slowest = std::numeric_limits<double>::infinity();
     bool sound = true;
     std::vector<flags> const may = c.targets(layer);
     for (index_t r = 0; r < c.ranks; ++r) {
@@ -215,6 +229,7 @@ inline void check_split(split_case const& c, split_result const& got, double tol
       }
       if (c.lives(r)) {
         peak = std::max(peak, carried / (static_cast<double>(c.speed(r)) / 4));
+        slowest = std::min(slowest, static_cast<double>(c.speed(r)) / 4);
       }
     }
     CHECK(sound);
@@ -233,7 +248,9 @@ inline void check_split(split_case const& c, split_result const& got, double tol
     CHECK(close(result.lower_bound, bound));
     CHECK(result.lower_bound <= result.value);
     if (result.status == certificate_status::optimal) {
-      CHECK(result.value == result.lower_bound);
+      // To the unit of load, and what doubles round.
+      double const rounding = result.value * 0x1p-51;
+      CHECK(result.value - result.lower_bound <= c.unit(layer) / slowest + rounding);
     } else {
       CHECK(result.status == certificate_status::within_tolerance);
       CHECK(result.gap() <= tolerance * (1 + 1e-9));
@@ -710,6 +727,88 @@ TEST_CASE_TEMPLATE("minmax_lp: what cannot be split, and work limits", P, PLIMSO
   }
 }
 
+/// Expert e on ranks e + first and e + first + 1; `first` ranks before have an expert each.
+inline split_case chain(index_t ranks, index_t first, longs const& loads) {
+  std::vector<ints> of_rank(static_cast<std::size_t>(ranks));
+  for (std::int32_t e = 0; e < std::ssize(loads); ++e) {
+    of_rank[static_cast<std::size_t>(e)].push_back(e);
+    if (e >= first) {
+      of_rank[static_cast<std::size_t>(e) + 1].push_back(e);
+    }
+  }
+  return one_layer(of_rank, loads);
+}
+
+TEST_CASE_TEMPLATE("minmax_lp: work limits are kept, and what they cut is not optimal", P,
+                   PLIMSOLL_POLICIES) {
+  if constexpr (keeps<P>) {
+    if (!backend_available<P>()) {
+      return;
+    }
+    // Many short paths at once. However long solving takes, it takes no step more than it may.
+    generator random(2);
+    longs loads;
+    for (index_t e = 0; e < 599; ++e) {
+      loads.push_back(random.between(0, 1000000));
+    }
+    split_case const many = chain(600, 0, loads);
+    for (leveling const goal : {leveling::peak, leveling::lexicographic}) {
+      std::int64_t const all =
+          split_in<P>(many).solve({.tolerance = 0, .goal = goal}).certificates[0].work;
+      for (std::int64_t const limit : {std::int64_t{5}, std::int64_t{6}, all - 1, all}) {
+        CAPTURE(limit);
+        auto const got =
+            split_in<P>(many).solve({.tolerance = 0, .work_limit = limit, .goal = goal});
+        CHECK(got.certificates[0].work == limit);
+        CHECK(got.certificates[0].status ==
+              (limit < all ? certificate_status::work_limit : certificate_status::optimal));
+      }
+    }
+    // The first rank is the peak from the start; the others are not as even as they can be.
+    longs falling{100000};
+    for (std::int64_t e = 1; e < 39; ++e) {
+      falling.push_back(50 * (40 - e));
+    }
+    split_case const below = chain(40, 1, falling);
+    for (index_t const limit : {1, 4, 5, 20}) {
+      CAPTURE(limit);
+      auto const cut = split_in<P>(below).solve(
+          {.tolerance = 0, .work_limit = limit, .goal = leveling::lexicographic});
+      CHECK(cut.certificates[0].status == certificate_status::work_limit);
+      CHECK(cut.certificates[0].value == 100000);
+      CHECK(cut.certificates[0].lower_bound == 100000);
+      CHECK(split_in<P>(below).solve({.work_limit = limit}).certificates[0].status ==
+            certificate_status::optimal);
+    }
+    CHECK(split_in<P>(below).solve({.goal = leveling::lexicographic}).certificates[0].status ==
+          certificate_status::optimal);
+  }
+}
+
+TEST_CASE_TEMPLATE("minmax_lp: speeds over the whole range", P, PLIMSOLL_POLICIES) {
+  if constexpr (keeps<P>) {
+    if (!backend_available<P>()) {
+      return;
+    }
+    // One expert on all ranks. Of a slow rank a unit of load is a long time; no bound is above
+    // 1 / (63 + 2^-18), the smallest peak.
+    split_case c = one_layer(std::vector<ints>(64, ints{0}), {1});
+    c.quarters.assign(64, 1 << 18);
+    c.quarters[0] = 4;
+    auto const got = split_in<P>(c).solve({.tolerance = 0});
+    check_split(c, got, 0);
+    CHECK(got.certificates[0].status == certificate_status::optimal);
+    CHECK(got.certificates[0].lower_bound * (63 * 65536 + 1) <= 1);
+    // 1.4 units of 2^-16 are neither one nor two.
+    split_case two = one_layer({{0}, {0}}, {1000000});
+    two.quarters = {10 << 16, 14};
+    auto const fine = split_in<P>(two).solve({.tolerance = 0});
+    check_split(two, fine, 0);
+    double const slow_share = 1000000.0 * 14 / ((10 << 16) + 14);
+    CHECK(std::fabs(fine.split[1] - slow_share) <= two.unit(0));
+  }
+}
+
 TEST_CASE_TEMPLATE("minmax_lp: errors", P, PLIMSOLL_POLICIES) {
   if constexpr (keeps<P>) {
     if (!backend_available<P>()) {
@@ -753,6 +852,17 @@ TEST_CASE_TEMPLATE("minmax_lp: errors", P, PLIMSOLL_POLICIES) {
     bad.quarters = {4, 0};
     CHECK(refusal(bad) ==
           "minmax_lp: options.speeds: expected values from 2^-64 to 2^64, got 0 for rank 1");
+    // Down to 2^-16 of the fastest living rank.
+    bad.quarters = {4 << 20, 4 << 4};
+    CHECK(refusal(bad) == "no error");
+    bad.quarters = {4 << 20, 4 << 3};
+    CHECK(refusal(bad) ==
+          "minmax_lp: options.speeds: expected speeds of living ranks from 2^-16 of the fastest to "
+          "the fastest, got 8 for rank 1, where the fastest has 1048576");
+    bad.active = {1, 0};
+    CHECK(refusal(bad) == "no error");
+    bad.active = {0, 1};
+    CHECK(refusal(bad) == "no error");
 
     split_in<P> const in(good);
     plimsoll::minmax_lp const lp(make_policy<P>(), in.placement());

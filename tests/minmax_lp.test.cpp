@@ -19,14 +19,17 @@ TEST_CASE("minmax_lp: the same bits in every team") {
     split_case const& c = cases[i];
     plimsoll::detail::split_graph_arrays arrays;
     for (index_t r = 0; r < c.ranks; ++r) {
-      arrays.speed.push_back(c.quarters.empty() ? c.lives(r) : static_cast<int>(c.speed(r)));
+      arrays.ranks.speed.push_back(c.quarters.empty() ? c.lives(r)
+                                                      : static_cast<double>(c.speed(r)));
+      arrays.ranks.fastest = std::max(arrays.ranks.fastest, arrays.ranks.speed.back());
     }
-    arrays.even = c.quarters.empty();
+    arrays.ranks.even = c.quarters.empty();
     for (index_t layer = 0; layer < c.layers; ++layer) {
       arrays.add_layer(c.map.data() + layer * c.slots, c.slots,
                        c.offsets.data() + layer * (c.ranks + 1), c.experts);
     }
     ints const numbers = arrays.flat();
+    reals const& speeds = arrays.ranks.speed;
     reals const base(c.base.begin(), c.base.end());
     for (bool const lexicographic : {false, true}) {
       reals split(static_cast<std::size_t>(c.layers * c.slots), -7);
@@ -34,7 +37,7 @@ TEST_CASE("minmax_lp: the same bits in every team") {
       flags tight(static_cast<std::size_t>(c.layers * c.ranks), 7);
       using loads = plimsoll::matrix_ref<std::int64_t const>;
       plimsoll::detail::minmax_lp_body<loads> body{};
-      body.graph = arrays.graph(numbers.data(), c.experts, c.slots);
+      body.graph = arrays.graph(numbers.data(), speeds.data(), c.experts, c.slots);
       body.loads = loads(c.loads.data(), c.layers, c.experts);
       if (!c.base.empty()) {
         body.base = plimsoll::matrix_ref<double const>(base.data(), c.layers, c.ranks);
@@ -72,8 +75,8 @@ TEST_CASE("minmax_lp: solving allocates nothing") {
     lp.solve(in.loads(), plimsoll::matrix_ref<double>(split.data(), 1, c.slots), certificates);
     CHECK(resource.live() == before);
   };
-  // The slots and offsets on their way to the host, the graph, and room for solving.
-  check_temporaries(4, run);
+  // The slots and offsets on their way to the host, the graph and its speeds, and room for solving.
+  check_temporaries(5, run);
 }
 
 }  // namespace plimsoll_test

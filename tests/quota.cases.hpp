@@ -406,6 +406,41 @@ TEST_CASE_TEMPLATE("quota: edges, strides", P, PLIMSOLL_POLICIES) {
   check_every_second(got, expected);
 }
 
+/// Shares may miss their load by 2^-20 of it and a unit for each slot: up to there, and no further.
+inline void check_tolerance(quotas_fn quotas_of) {
+  std::string const refused =
+      "quota: split: expected shares that add up to the expert's load, 1073741824, got others in "
+      "layer 0, expert 0";
+  constexpr std::int32_t load = 1 << 30;
+  constexpr double unit = 0x1p-21;
+  for (double const sign : {-1.0, 1.0}) {
+    CAPTURE(sign);
+    auto const miss = [&](double by) {
+      return quotas_of(one_layer({{0}}, {load}, {load + sign * by}));
+    };
+    for (double const by : {0.0, 1.5, 1024.0, 1024.0 + unit}) {
+      CAPTURE(by);
+      CHECK(miss(by).error == "");
+      CHECK(miss(by).quotas == ints{load});
+    }
+    CHECK(miss(1024.0 + 2 * unit).error == refused);
+    // Of two slots the larger takes what is missing.
+    auto const two = [&](double by) {
+      return quotas_of(one_layer({{0}, {0}}, {load}, {0, load + sign * by}));
+    };
+    CHECK(two(1024.0 + 2 * unit).quotas == ints{0, load});
+    CHECK(two(1024.0 + 3 * unit).error == refused);
+  }
+  // As a float rounds it.
+  CHECK(quotas_of(one_layer({{0}}, {1073741889}, {1073741952.0})).quotas == ints{1073741889});
+}
+
+TEST_CASE_TEMPLATE("quota: how far shares may be off", P, PLIMSOLL_POLICIES) {
+  if (backend_available<P>()) {
+    check_tolerance(quotas_of<P>);
+  }
+}
+
 struct refusal {
   quota_case bad;
   std::string message;

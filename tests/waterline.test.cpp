@@ -580,6 +580,15 @@ TEST_CASE("waterline: options that it refuses") {
   speeds[1] = nan;
   CHECK(with_arrays(pouring::surplus, false, true, true) ==
         "speeds: expected values from 2^-64 to 2^64, got NaN for rank 1");
+  auto const given = speeds;
+  speeds = {1 << 20, 1 << 10, 16, 16};
+  CHECK(with_arrays(pouring::surplus, false, true, true) == "no error");
+  speeds[3] = 8;
+  CHECK(
+      with_arrays(pouring::surplus, false, true, true) ==
+      "speeds: expected speeds of living ranks from 2^-16 of the fastest to the fastest, got 8 for "
+      "rank 3, where the fastest has 1048576");
+  speeds = given;
   speeds.push_back(1);
   CHECK(with_arrays(pouring::surplus, false, true, true) == "speeds: expected 4 ranks, got 5");
   active.assign(4, 0);
@@ -671,7 +680,7 @@ class line_steps {
       : c_(c), loads_(std::move(loads)), source_(source) {
     for (index_t r = 0; r < ranks_; ++r) {
       shared_.push_back(static_cast<std::int32_t>(c.begin(r + 1) + r));
-      speed_.push_back(static_cast<std::int32_t>(c.pace(r) * (c.paces.empty() ? 1 : 8192)));
+      speed_.push_back(static_cast<double>(c.pace(r)) / (c.paces.empty() ? 1 : 4));
     }
     for (index_t i = 0; i < tokens_ * c.options.top_k; ++i) {
       weights_.push_back(weight_of(i));
@@ -686,9 +695,8 @@ class line_steps {
     ranks.where.ranges = {{}, o.slots, ranks_};
     ranks.where.nodes = o.nodes;
     ranks.living = std::count_if(speed_.begin(), speed_.end(), [](auto x) { return x > 0; });
-    ranks.speed = speed_.data();
-    ranks.unit = c_.paces.empty() ? 1 : 2.0 / 65536;
-    ranks.even = c_.paces.empty();
+    ranks.speed = {speed_.data(), 0x1p43, c_.paces.empty()};
+    ranks.fastest = c_.paces.empty() ? 1 : 2;
     line_rules rules{};
     rules.sampled = o.rule == pouring::sampled;
     rules.literal = o.literal;
@@ -778,7 +786,7 @@ class line_steps {
   ints ids_ = ints(c_.ids[at(source_)].begin(), c_.ids[at(source_)].end());
   ints owners_ = c_.owners();
   ints shared_;
-  ints speed_;
+  std::vector<double> speed_;
   floats weights_;
   std::vector<plimsoll::detail::line_state> state_ = std::vector<plimsoll::detail::line_state>(1);
   longs slack_ = longs(at(ranks_), gap_value);

@@ -224,7 +224,7 @@ struct spill_home_lists {
 template <class Context>
 std::vector<std::vector<std::int32_t>> read_homes(char const* name, Context const& context,
                                                   least_loaded_options const& options,
-                                                  std::vector<std::int32_t> const& speeds) {
+                                                  std::vector<double> const& speeds) {
   auto const at = [](index_t i) { return static_cast<std::size_t>(i); };
   std::vector<std::vector<std::int32_t>> homes(at(options.experts));
   auto const add_home = [&](index_t e, index_t r) {
@@ -588,22 +588,21 @@ class least_loaded {
     auto const speeds =
         detail::read_speeds(class_name, context_, ranks, options_.active, options_.speeds);
     detail::spill_home_lists const lists(
-        detail::read_homes(class_name, context_, options_, speeds.units), ranks);
+        detail::read_homes(class_name, context_, options_, speeds.speed), ranks);
     std::vector<std::int32_t> numbers;
-    for (auto const* list : {&speeds.units, &lists.expert_begin, &lists.rank, &lists.rank_begin,
-                             &lists.expert, &lists.place}) {
+    for (auto const* list :
+         {&lists.expert_begin, &lists.rank, &lists.rank_begin, &lists.expert, &lists.place}) {
       numbers.insert(numbers.end(), list->begin(), list->end());
     }
     numbers_ = {context_, numbers};
+    speeds_ = {context_, speeds.speed};
     auto const pairs = static_cast<index_t>(lists.rank.size());
     std::int32_t const* end = numbers_.data();
     auto const next = [&end](index_t size) { return std::exchange(end, end + size); };
     ranks_ = {{.ranges = {{}, experts, ranks}, .nodes = options_.nodes},
-              std::count_if(speeds.units.begin(), speeds.units.end(),
-                            [](std::int32_t unit) { return unit > 0; }),
-              next(ranks),
-              speeds.unit,
-              speeds.even};
+              speeds.living(),
+              speeds.units(speeds_.data()),
+              speeds.fastest};
     homes_ = {experts,         pairs,       next(experts + 1), next(pairs),
               next(ranks + 1), next(pairs), next(pairs)};
   }
@@ -642,7 +641,7 @@ class least_loaded {
     auto const imports = static_cast<std::int32_t>(detail::import_limit(o));
     // No rank takes in more experts, nor sends more transfers, than there are.
     bool const limited = imports < o.experts || o.max_exports < o.experts * o.ranks;
-    bool const plain = std::is_void_v<Cost> && !limited && o.nodes == 1 && ranks_.even &&
+    bool const plain = std::is_void_v<Cost> && !limited && o.nodes == 1 && ranks_.speed.even &&
                        homes_.pairs == homes_.experts;
     return {plain,
             o.alpha,
@@ -711,6 +710,7 @@ class least_loaded {
   spill_exchange_report* exchange_report_ = nullptr;
   detail::scratch tile_memory_{nullptr};
   detail::buffer<std::int32_t, context> numbers_;
+  detail::buffer<double, context> speeds_;
   detail::buffer<std::byte, context> bytes_;
   detail::buffer<std::byte, context> scratch_;
 };
@@ -730,7 +730,7 @@ struct spill_check {
   least_loaded_options const& options;
   std::vector<std::vector<std::int32_t>> homes;
   std::vector<std::int64_t> loads;
-  std::vector<std::int32_t> speeds;
+  std::vector<double> speeds;
   std::vector<std::int32_t> offsets;
   std::vector<spill_segment> segments;
   std::vector<std::int32_t> transfer_offsets;
@@ -865,9 +865,9 @@ void validate(P const& policy, spill_plan_ref const& plan, Loads const& loads,
       detail::read_speeds("validate", context, options.ranks, options.active, options.speeds);
   auto const whole = detail::on_host(context, tokens);
   detail::spill_check{options,
-                      detail::read_homes("validate", context, options, speeds.units),
+                      detail::read_homes("validate", context, options, speeds.speed),
                       {whole.begin(), whole.end()},
-                      speeds.units,
+                      speeds.speed,
                       detail::on_host(context, plan.offsets),
                       detail::on_host(context, plan.segments),
                       detail::on_host(context, plan.transfer_offsets),

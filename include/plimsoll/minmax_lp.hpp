@@ -61,7 +61,7 @@ namespace detail {
 /// The arrays of a `split_graph`, made on the host.
 struct split_graph_arrays {
   using array = std::vector<std::int32_t>;
-  array speed = {};
+  rank_speeds ranks = {};
   array layer_shared = {0};
   array expert = {};
   array target_begin = {0};
@@ -79,24 +79,23 @@ struct split_graph_arrays {
   array slot_copies = {};
   index_t most_shared = 0;
   index_t most_targets = 0;
-  bool even = true;
 
-  /// All of them, one behind the other.
+  /// All lists, one behind the other.
   [[nodiscard]] array flat() const {
     array all;
     for_each([&](auto, array const& one) { all.insert(all.end(), one.begin(), one.end()); });
     return all;
   }
-  /// The graph, given where the elements of `flat` are.
-  [[nodiscard]] split_graph graph(std::int32_t const* numbers, index_t experts,
-                                  index_t slots) const {
+  /// The graph, given where the elements of `flat` and of `ranks.speed` are.
+  [[nodiscard]] split_graph graph(std::int32_t const* numbers, double const* speeds,
+                                  index_t experts, index_t slots) const {
     split_graph result{};
     result.experts = experts;
-    result.ranks = static_cast<index_t>(speed.size());
+    result.ranks = static_cast<index_t>(ranks.speed.size());
     result.slots = slots;
     result.most_shared = most_shared;
     result.most_targets = most_targets;
-    result.even = even;
+    result.speed = ranks.units(speeds);
     for_each([&](auto member, array const& one) {
       result.*member = numbers;
       numbers += one.size();
@@ -111,14 +110,14 @@ struct split_graph_arrays {
       std::int32_t rank;
       std::int32_t count;
     };
-    auto const ranks = static_cast<std::int32_t>(speed.size());
+    auto const n = static_cast<std::int32_t>(ranks.speed.size());
     auto const at = [](index_t i) { return static_cast<std::size_t>(i); };
     auto const size_of = [](auto const& from) { return static_cast<std::int32_t>(from.size()); };
     std::vector<std::vector<copies>> targets(at(experts));
     auto const for_slots = [&](auto&& visit) {
-      for (std::int32_t r = 0; r < ranks; ++r) {
+      for (std::int32_t r = 0; r < n; ++r) {
         for (std::int32_t slot = begin[r]; slot < begin[r + 1]; ++slot) {
-          if (expert_of[slot] >= 0 && speed[at(r)] > 0) {
+          if (expert_of[slot] >= 0 && ranks.speed[at(r)] > 0) {
             visit(r, slot, targets[at(expert_of[slot])]);
           }
         }
@@ -134,7 +133,7 @@ struct split_graph_arrays {
     // The lowest colour that none of an expert's ranks has seen.
     std::vector<array> colours;
     std::vector<std::vector<bool>> seen;
-    std::vector<array> homes(at(ranks));
+    std::vector<array> homes(at(n));
     for (std::int32_t e = 0; e < experts; ++e) {
       auto const& of = targets[at(e)];
       if (of.empty()) {
@@ -149,7 +148,7 @@ struct split_graph_arrays {
           ++colour;
         }
         if (colour == seen.size()) {
-          seen.emplace_back(at(ranks), false);
+          seen.emplace_back(at(n), false);
           colours.emplace_back();
         }
         for (copies const& c : of) {
@@ -162,7 +161,7 @@ struct split_graph_arrays {
 
     std::int32_t const first_target = size_of(target_rank);
     std::vector<std::int32_t> target_of(at(experts), -1);
-    std::vector<array> of_rank(at(ranks));
+    std::vector<array> of_rank(at(n));
     for (array const& colour : colours) {
       for (std::int32_t const e : colour) {
         target_of[at(e)] = size_of(target_rank);
@@ -180,7 +179,7 @@ struct split_graph_arrays {
     most_shared = std::max<index_t>(most_shared, size_of(expert) - layer_shared.back());
     most_targets = std::max<index_t>(most_targets, size_of(target_rank) - first_target);
     layer_shared.push_back(size_of(expert));
-    for (std::int32_t r = 0; r < ranks; ++r) {
+    for (std::int32_t r = 0; r < n; ++r) {
       rank_target.insert(rank_target.end(), of_rank[at(r)].begin(), of_rank[at(r)].end());
       rank_begin.push_back(size_of(rank_target));
       home.insert(home.end(), homes[at(r)].begin(), homes[at(r)].end());
@@ -205,7 +204,6 @@ struct split_graph_arrays {
  private:
   template <class Visit>
   void for_each(Visit visit) const {
-    visit(&split_graph::speed, speed);
     visit(&split_graph::layer_shared, layer_shared);
     visit(&split_graph::expert, expert);
     visit(&split_graph::target_begin, target_begin);
@@ -338,11 +336,8 @@ class minmax_lp {
                    detail::text(options_.tolerance));
     }
     detail::split_graph_arrays arrays;
-    auto const speeds =
-        detail::read_speeds(name, context_, ranks, options_.active, options_.speeds);
-    arrays.speed = speeds.units;
-    arrays.even = speeds.even;
-    speed_unit_ = speeds.unit;
+    arrays.ranks = detail::read_speeds(name, context_, ranks, options_.active, options_.speeds);
+    speed_unit_ = arrays.ranks.even ? arrays.ranks.fastest : 1;
 
     auto const read = detail::read_slots(name, context_, placement, experts);
     for (index_t layer = 0; layer < layers_; ++layer) {
@@ -354,7 +349,8 @@ class minmax_lp {
   /// One array for all, in the policy's memory.
   void keep(detail::split_graph_arrays const& arrays, index_t experts, index_t slots) {
     numbers_ = {context_, arrays.flat()};
-    graph_ = arrays.graph(numbers_.data(), experts, slots);
+    speeds_ = {context_, arrays.ranks.speed};
+    graph_ = arrays.graph(numbers_.data(), speeds_.data(), experts, slots);
     detail::minmax_lp_body<matrix_ref<double const>> body{};
     body.graph = graph_;
     memory_ = {context_, detail::launch_bytes(context_, layers_, body)};
@@ -366,6 +362,7 @@ class minmax_lp {
   double speed_unit_ = 1;
   detail::split_graph graph_{};
   detail::buffer<std::int32_t, context> numbers_;
+  detail::buffer<double, context> speeds_;
   detail::buffer<std::byte, context> memory_;
 };
 

@@ -138,8 +138,8 @@ void enqueue_dispatch(std::string_view name, Context const& context, matrix_ref<
 /// @param loads `[layers, experts]` int32, uint32 or int64, whole tokens, in the policy's memory;
 ///   at most 2^31 - 1 in all per layer
 /// @param split `[layers, slots]` double: the load of every slot, as `minmax_lp` gives it; 0 where
-///   no expert is. An expert's shares may miss its load by 2^-20 of it, which its largest then
-///   takes
+///   no expert is. An expert's shares, and each of them, may exceed its load by 2^-20 of it, and
+///   may fall short of it by as much; its largest share takes the difference
 /// @param[out] quotas `[layers, slots]` int32: whole tokens for every slot
 /// @param[out] reports `[layers]`, in the policy's memory: the peak before and after, or what was
 ///   refused; quotas are 0 then

@@ -304,14 +304,11 @@ class waterline {
     index_t const ranks = options_.ranks;
     auto const speeds =
         detail::read_speeds(class_name, context_, ranks, options_.active, options_.speeds);
-    living_ = std::count_if(speeds.units.begin(), speeds.units.end(),
-                            [](std::int32_t unit) { return unit > 0; });
-    if (options_.literal && !(speeds.even && living_ == ranks)) {
+    index_t const living = speeds.living();
+    if (options_.literal && !(speeds.even && living == ranks)) {
       detail::fail(class_name, "options.literal", "ranks that are alike beside it",
-                   living_ < ranks ? "dead ones" : "other speeds");
+                   living < ranks ? "dead ones" : "other speeds");
     }
-    even_ = speeds.even;
-    speed_unit_ = speeds.unit;
     std::vector<std::int32_t> begins;
     if (options_.rank_offsets.data != nullptr) {
       detail::expect_extent(class_name, "options.rank_offsets", ranks + 1,
@@ -335,7 +332,7 @@ class waterline {
                      "offsets that rise from 0 to at most the number of slots",
                      detail::text(begin, " and ", end, of_rank));
       }
-      if (begin == end && speeds.units[at] > 0) {
+      if (begin == end && speeds.speed[at] > 0) {
         detail::fail(
             class_name,
             options_.rank_offsets.data != nullptr ? "options.rank_offsets" : "options.slots",
@@ -344,7 +341,11 @@ class waterline {
       std::fill(rank_of.begin() + begin, rank_of.begin() + end, static_cast<std::int32_t>(r));
       shared.push_back(end + static_cast<std::int32_t>(r));
     }
-    speeds_ = {context_, speeds.units};
+    speeds_ = {context_, speeds.speed};
+    ranks_ = {{.ranges = {{}, options_.slots, options_.ranks}, .nodes = options_.nodes},
+              living,
+              speeds.units(speeds_.data()),
+              speeds.fastest};
     rank_of_ = {context_, rank_of};
     shared_slot_ = {context_, shared};
   }
@@ -370,13 +371,6 @@ class waterline {
     }
   }
 
-  [[nodiscard]] detail::rank_levels ranks() const {
-    return {{.ranges = {{}, options_.slots, options_.ranks}, .nodes = options_.nodes},
-            living_,
-            speeds_.data(),
-            speed_unit_,
-            even_};
-  }
   [[nodiscard]] detail::line_rules rules() const {
     auto const fixed = [](double x) { return static_cast<std::int64_t>(x * 65536 + 0.5); };
     return {options_.rule == pouring::sampled,
@@ -390,7 +384,7 @@ class waterline {
             options_.local_preference};
   }
   [[nodiscard]] auto plan_body(matrix_ref<std::int64_t const> loads, index_t source) const {
-    return detail::plan_line<waterline_report>{ranks(), rules(), loads, source, line_, report()};
+    return detail::plan_line<waterline_report>{ranks_, rules(), loads, source, line_, report()};
   }
   template <class Id>
   [[nodiscard]] detail::line_rows<Id> rows_of(matrix_ref<Id const> ids) const {
@@ -408,7 +402,7 @@ class waterline {
     using body = detail::fill_line<Id, waterline_report>;
     int const rounds = options_.rule == pouring::sampled ? 0 : body::most_rounds;
     detail::scratch memory = tile_memory_;
-    return body{ranks(),
+    return body{ranks_,
                 rules(),
                 line_,
                 detail::tile_counts::in(memory, ids.extent(0), options_.ranks + 1),
@@ -434,10 +428,8 @@ class waterline {
 
   context context_;
   waterline_options options_;
-  index_t living_ = 0;
-  double speed_unit_ = 1;
-  bool even_ = true;
-  detail::buffer<std::int32_t, context> speeds_;
+  detail::rank_levels ranks_{};
+  detail::buffer<double, context> speeds_;
   detail::buffer<std::int32_t, context> rank_of_;
   detail::buffer<std::int32_t, context> shared_slot_;
   detail::buffer<std::byte, context> bytes_;

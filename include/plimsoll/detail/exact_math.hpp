@@ -97,6 +97,18 @@ PLIMSOLL_HD inline double divide(double a, double b) {
 #endif
 }
 
+/// a / b rounded down, for finite a >= 0 and b > 0 with a normal quotient, or a = 0.
+PLIMSOLL_HD inline double divide_down(double a, double b) {
+  double const nearest = divide(a, b);
+  return mul_add(nearest, b, -a) > 0 ? double_of(bits_of(nearest) - 1) : nearest;
+}
+
+/// The same, rounded up.
+PLIMSOLL_HD inline double divide_up(double a, double b) {
+  double const nearest = divide(a, b);
+  return mul_add(nearest, b, -a) < 0 ? double_of(bits_of(nearest) + 1) : nearest;
+}
+
 PLIMSOLL_HD inline double square_root(double x) {
 #if defined(__CUDA_ARCH__)
   return __dsqrt_rn(x);
@@ -111,6 +123,20 @@ PLIMSOLL_HD inline double square_root(double x) {
 /// 1/(2b).
 PLIMSOLL_HD inline std::uint64_t divide_floor(std::uint64_t a, std::uint32_t b) {
   return static_cast<std::uint64_t>(divide(static_cast<double>(a), static_cast<double>(b)));
+}
+
+/// floor((a * b + extra) / c) for a, b >= 0 and c > extra >= 0 with a * b < 2^113, c <= 2^60 and a
+/// quotient below 2^63, where doubles hold a and b. An estimate in doubles leaves less than 2^63 of
+/// the product, which products modulo 2^64 tell exactly.
+PLIMSOLL_HD inline std::int64_t multiply_divide(std::int64_t a, std::int64_t b, std::int64_t c,
+                                                std::int64_t extra = 0) {
+  auto const whole = static_cast<std::int64_t>(
+      divide(multiply(static_cast<double>(a), static_cast<double>(b)), static_cast<double>(c)));
+  auto const rest =
+      static_cast<std::int64_t>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b) -
+                                static_cast<std::uint64_t>(whole) * static_cast<std::uint64_t>(c)) +
+      extra;
+  return whole + rest / c - (rest % c < 0);
 }
 
 /// floor(a * b / 2^64).
@@ -155,6 +181,20 @@ PLIMSOLL_HD inline double scale_by_power_of_two(double x, int exponent) {
     x = multiply(x, power(1000));
   }
   return multiply(x, power(exponent));
+}
+
+/// The same for x >= 0 and |exponent| <= 1200, rounded down: below the normal numbers, too.
+PLIMSOLL_HD inline double scale_rounded_down(double x, int exponent) {
+  double const nearest = scale_by_power_of_two(x, exponent);
+  bool const above = scale_by_power_of_two(nearest, -exponent) > x;
+  return above ? double_of(bits_of(nearest) - 1) : nearest;
+}
+
+/// The same, rounded up.
+PLIMSOLL_HD inline double scale_rounded_up(double x, int exponent) {
+  double const nearest = scale_by_power_of_two(x, exponent);
+  bool const below = scale_by_power_of_two(nearest, -exponent) < x;
+  return below ? double_of(bits_of(nearest) + 1) : nearest;
 }
 
 /// floor(x * 2^exponent) for finite x >= 0 whose result is below 2^63 and exponent <= 1137, in

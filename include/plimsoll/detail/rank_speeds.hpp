@@ -13,6 +13,7 @@
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/load_tensor.hpp>
+#include <plimsoll/detail/algorithm/rank_levels.hpp>
 #include <plimsoll/detail/algorithm/topology.hpp>
 #include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/detail/dispatch.hpp>
@@ -41,11 +42,19 @@ std::vector<std::remove_const_t<T>> on_host(Context const& context, vector_ref<T
   return rows_on_host(context, row);
 }
 
+/// Speeds of ranks on the host, checked.
 struct rank_speeds {
-  /// 1/65536 of the fastest living rank, at least 1; 1 where all are alike; 0 of dead ranks.
-  std::vector<std::int32_t> units;
-  double unit = 1;   ///< the speed that counts as 1
+  std::vector<double> speed;  ///< `[ranks]`, as given; 0 of dead ranks
+  double fastest = 1;
   bool even = true;  ///< living ranks are alike
+
+  /// Given where the elements of `speed` are.
+  [[nodiscard]] speed_units units(double const* at) const {
+    return {at, even ? 1.0 : std::ldexp(1.0, 44 - std::ilogb(fastest)), even};
+  }
+  [[nodiscard]] index_t living() const {
+    return std::count_if(speed.begin(), speed.end(), [](double one) { return one > 0; });
+  }
 };
 
 /// Reads options.active and options.speeds, `[ranks]` or empty.
@@ -55,7 +64,9 @@ rank_speeds read_speeds(std::string_view function, Context const& context, index
                         vector_ref<double const> const& speeds) {
   auto const n = static_cast<std::size_t>(ranks);
   std::vector<std::uint8_t> lives(n, 1);
-  std::vector<double> speed(n, 1.0);
+  rank_speeds result;
+  std::vector<double>& speed = result.speed;
+  speed.assign(n, 1.0);
   if (active.data != nullptr) {
     expect_extent(function, "options.active", ranks, active.extent(0), "ranks");
     lives = on_host(context, active);
@@ -64,27 +75,26 @@ rank_speeds read_speeds(std::string_view function, Context const& context, index
     expect_extent(function, "options.speeds", ranks, speeds.extent(0), "ranks");
     speed = on_host(context, speeds);
   }
-  double fastest = 0;
-  double slowest = topology::greatest_speed;
   for (std::size_t r = 0; r < n; ++r) {
     if (!(speed[r] >= topology::least_speed && speed[r] <= topology::greatest_speed)) {
       fail(function, "options.speeds", "values from 2^-64 to 2^64",
            text(speed[r], " for rank ", r));
     }
-    if (lives[r] != 0) {
-      fastest = std::max(fastest, speed[r]);
-      slowest = std::min(slowest, speed[r]);
+    if (lives[r] == 0) {
+      speed[r] = 0;
     }
   }
+  double const fastest = result.fastest = *std::max_element(speed.begin(), speed.end());
   if (fastest == 0) {
     fail(function, "options.active", "at least 1 living rank", "0");
   }
-  rank_speeds result;
-  result.even = fastest == slowest;
-  result.unit = result.even ? fastest : fastest / 65536;
   for (std::size_t r = 0; r < n; ++r) {
-    double const units = result.even ? 1.0 : std::floor(speed[r] / result.unit + 0.5);
-    result.units.push_back(lives[r] == 0 ? 0 : std::max(1, static_cast<std::int32_t>(units)));
+    if (speed[r] > 0 && speed[r] < fastest * topology::least_relative_speed) {
+      fail(function, "options.speeds",
+           "speeds of living ranks from 2^-16 of the fastest to the fastest",
+           text(speed[r], " for rank ", r, ", where the fastest has ", fastest));
+    }
+    result.even = result.even && (speed[r] == 0 || speed[r] == fastest);
   }
   return result;
 }

@@ -74,8 +74,8 @@ struct spill_pricing {
     auto const n = static_cast<double>(tokens);
     if constexpr (requires { cost.per_expert; }) {
       double const fastest = cost(n, index_t{experts});
-      return ranks.even ? fastest
-                        : divide(multiply(fastest, 65536.0), static_cast<double>(ranks.speed[r]));
+      return ranks.speed.even ? fastest
+                              : divide(multiply(fastest, ranks.fastest), ranks.speed.speed[r]);
     } else {
       return cost(r, n);
     }
@@ -269,9 +269,7 @@ struct spill_body {
     return home_share(load_of(e), homes.copies(e), place);
   }
   [[nodiscard]] PLIMSOLL_HD std::uint64_t key_of(spill_state const& s, index_t r) const {
-    auto const tokens = static_cast<std::uint64_t>(s.load[r]);
-    std::uint64_t const height =
-        ranks.even ? tokens : (tokens << 16) / static_cast<std::uint64_t>(ranks.speed[r]);
+    auto const height = static_cast<std::uint64_t>(ranks.height_of(s.load[r], r));
     return height << 15 | static_cast<std::uint64_t>(r);
   }
   PLIMSOLL_HD static index_t rank_of(std::uint64_t key) {
@@ -335,9 +333,7 @@ struct spill_body {
           team.max(homes.experts, [this](index_t e) { return std::int64_t{load_of(e)}; });
       return divide(static_cast<double>(most * homes.experts), static_cast<double>(total));
     }
-    auto const speeds = static_cast<double>(ranks.total_speed(team));
-    return divide(multiply(static_cast<double>(peak), speeds),
-                  scale_by_power_of_two(static_cast<double>(total), ranks.even ? 0 : 32));
+    return ranks.over_mean(peak, ranks.total_speed(team), total);
   }
 
   template <class Team>
@@ -352,7 +348,7 @@ struct spill_body {
     std::int64_t const speeds = ranks.total_speed(team);
     team.for_each(ranks.size(), [&](index_t r) {
       std::int64_t const least = ranks.lives(r) ? 1 : 0;
-      std::int64_t const part = maximum{}(whole * ranks.speed[r] / speeds, least);
+      std::int64_t const part = maximum{}(multiply_divide(whole, ranks.speed[r], speeds), least);
       s.capacity[r] = static_cast<std::int32_t>(minimum{}(part, total));
     });
   }
@@ -738,6 +734,12 @@ struct spill_body {
     std::int64_t const bound = maximum{}(mean, confined);
     std::int64_t const capacity = capacity_level(team, s);
     report.result.value = ranks.time_at(peak);
+    if (!ranks.speed.even) {
+      // Levels count speeds rounded up; no rank is later than the certificate says.
+      auto const last = team.max(
+          ranks.size(), [&](index_t r) { return ranks.time_of(std::int64_t{s.load[r]}, r); });
+      report.result.value = maximum{}(report.result.value, last);
+    }
     report.result.lower_bound = ranks.time_at(bound);
     report.result.work = s.now->pieces;
     report.result.status = confined > capacity    ? certificate_status::infeasible
@@ -754,8 +756,7 @@ struct spill_body {
       return 0;
     }
     std::int64_t const sent = rules.max_imports == 0 ? 0 : rules.max_exports;
-    auto const fastest =
-        team.max(ranks.size(), [this](index_t r) { return std::int64_t{ranks.speed[r]}; });
+    auto const fastest = team.max(ranks.size(), [this](index_t r) { return ranks.speed[r]; });
     return team.max(ranks.size(), [&](index_t r) {
       if (!ranks.lives(r)) {
         return std::int64_t{0};
@@ -763,8 +764,7 @@ struct spill_body {
       std::int64_t const own = heaviest_of(r, homes.experts);
       std::int64_t const speed =
           ranks.speed[r] + minimum{}(sent, std::int64_t{ranks.living - 1}) * fastest;
-      std::int64_t const shared = ranks.even ? (own + speed - 1) / speed : (own << 32) / speed;
-      return maximum{}(shared, ranks.level_of(own - heaviest_of(r, sent), r));
+      return maximum{}(ranks.mean_level(own, speed), ranks.level_of(own - heaviest_of(r, sent), r));
     });
   }
   /// Tokens of the n heaviest of a rank's experts that have no other home.

@@ -9,6 +9,7 @@
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/fixed_load.hpp>
+#include <plimsoll/detail/algorithm/rank_levels.hpp>
 #include <plimsoll/detail/exact_math.hpp>
 #include <plimsoll/detail/scratch.hpp>
 #include <plimsoll/detail/team.hpp>
@@ -26,8 +27,7 @@ struct split_graph {
   index_t slots;
   index_t most_shared;               ///< shared experts of a layer
   index_t most_targets;              ///< targets of those
-  bool even;                         ///< living ranks have speed 1
-  std::int32_t const* speed;         ///< `[ranks]`, 1 to 65536; 0: dead
+  speed_units speed;                 ///< `[ranks]`
   std::int32_t const* layer_shared;  ///< `[layers + 1]` into the shared experts
   std::int32_t const* expert;        ///< `[shared]`, one colour behind the other
   std::int32_t const* target_begin;  ///< `[shared + 1]` into the targets
@@ -65,30 +65,35 @@ struct split_state {
   std::int32_t* set;       ///< `[ranks]`: which tight set, from 1; 0: none yet
 
   PLIMSOLL_HD std::int64_t& share_of(index_t target) const { return share[target - first_target]; }
+  /// Load over speed, or the load where ranks are alike; 0 of a dead rank, which has none.
   PLIMSOLL_HD double level(index_t rank) const {
-    auto const whole = static_cast<double>(load[rank]);  // 0 on a dead rank
-    return graph.even || graph.speed[rank] == 0
-               ? whole
-               : divide(whole, static_cast<double>(graph.speed[rank]));
+    auto const whole = static_cast<double>(load[rank]);
+    return graph.speed.even || whole == 0 ? whole : divide(whole, graph.speed.speed[rank]);
+  }
+  PLIMSOLL_HD double level_rounded_up(index_t rank) const {
+    auto const whole = static_cast<double>(load[rank]);
+    return graph.speed.even || whole == 0 ? whole : divide_up(whole, graph.speed.speed[rank]);
   }
 };
 
 /// What a set of ranks must carry, and how fast it works: a bound for every peak.
 struct confinement {
   std::int64_t load = 0;
-  std::int64_t speed = 0;
+  std::int64_t speed = 0;  ///< in units; below 2^60
 
-  PLIMSOLL_HD double level() const {
-    return divide(static_cast<double>(load), static_cast<double>(speed));
+  /// As `split_state::level`, rounded down.
+  PLIMSOLL_HD double level(speed_units const& units) const {
+    auto const whole = static_cast<double>(speed);
+    bool const below = static_cast<std::int64_t>(whole) < speed;
+    double const at_least = below ? double_of(bits_of(whole) + 1) : whole;
+    return divide_down(static_cast<double>(load), divide(at_least, units.per_unit));
   }
   /// What a rank may carry at this level, rounded up; 2^53 stands for anything.
-  PLIMSOLL_HD std::int64_t capacity(std::int32_t of_rank) const {
-    constexpr std::int64_t anything = std::int64_t{1} << 53;
-    std::int64_t const whole = load / speed;
-    if (of_rank > 0 && whole >= anything / of_rank) {
-      return anything;
-    }
-    return whole * of_rank + (load % speed * of_rank + speed - 1) / speed;
+  PLIMSOLL_HD std::int64_t capacity(std::int64_t of_rank) const {
+    double const product = multiply(static_cast<double>(load), static_cast<double>(of_rank));
+    return divide(product, static_cast<double>(speed)) >= 0x1p53
+               ? std::int64_t{1} << 53
+               : multiply_divide(load, of_rank, speed, speed - 1);
   }
 };
 
@@ -99,7 +104,7 @@ PLIMSOLL_HD inline void fill(split_state const& s, index_t shared) {
   std::int64_t const demand = s.demand[shared - s.first_shared];
   index_t const first = g.target_begin[shared];
   index_t const last = g.target_begin[shared + 1];
-  if (g.even && last - first == 2) {
+  if (g.speed.even && last - first == 2) {
     std::int64_t* const share = &s.share_of(first);
     std::int64_t& a = s.load[g.target_rank[first]];
     std::int64_t& b = s.load[g.target_rank[first + 1]];
@@ -115,10 +120,11 @@ PLIMSOLL_HD inline void fill(split_state const& s, index_t shared) {
   for (index_t k = first; k < last; ++k) {
     s.load[g.target_rank[k]] -= s.share_of(k);
   }
-  if (!g.even) {
-    // In rounded numbers; what rounding leaves goes to the first.
+  if (!g.speed.even) {
+    // In rounded numbers; what rounding leaves goes to the first. Rounding may lift the level, too:
+    // a rank that has left must not come back, or there would be no end.
     double level = highest<double>;
-    index_t count = 0;
+    index_t count = last - first + 1;
     for (bool changed = true; changed;) {
       double sum = static_cast<double>(demand);
       double speed = 0;
@@ -126,18 +132,18 @@ PLIMSOLL_HD inline void fill(split_state const& s, index_t shared) {
       for (index_t k = first; k < last; ++k) {
         if (s.level(g.target_rank[k]) <= level) {
           sum = add(sum, static_cast<double>(s.load[g.target_rank[k]]));
-          speed = add(speed, static_cast<double>(g.speed[g.target_rank[k]]));
+          speed = add(speed, g.speed.speed[g.target_rank[k]]);
           ++below;
         }
       }
-      changed = below > 0 && below != count;
+      changed = below > 0 && below < count;
       count = below;
       level = changed ? divide(sum, speed) : level;
     }
     std::int64_t rest = demand;
     for (index_t k = first; k < last; ++k) {
       index_t const r = g.target_rank[k];
-      auto const up = static_cast<std::int64_t>(multiply(level, static_cast<double>(g.speed[r])));
+      auto const up = static_cast<std::int64_t>(multiply(level, g.speed.speed[r]));
       s.share_of(k) = minimum{}(maximum{}(up - s.load[r], std::int64_t{0}), rest);
       rest -= s.share_of(k);
     }
@@ -185,7 +191,7 @@ struct exact_finish {
   std::int32_t set_now = 1;
   std::int32_t nearest = -1;
 
-  /// `complete` tells whether the work limit left it time.
+  /// `complete` tells whether it came to its end before the work limit.
   PLIMSOLL_HD void run() {
     complete = false;
     while (!complete) {
@@ -294,7 +300,7 @@ struct exact_finish {
       s.next[r] = -1;
     }
     for (index_t r = 0; r < g.ranks; ++r) {
-      while (s.distance[r] == 0 && s.load[r] > s.capacity[r] && push_from(r)) {
+      while (work < work_limit && s.distance[r] == 0 && s.load[r] > s.capacity[r] && push_from(r)) {
       }
     }
   }
@@ -371,7 +377,7 @@ struct minmax_lp_body {
   double tolerance;
   std::int64_t work_limit;
   bool lexicographic;
-  double speed_unit;                     ///< the speed that the graph counts as 1
+  double speed_unit;                     ///< the speed of ranks that are alike, else 1
   matrix_ref<double> split;              ///< `[layers, slots]`
   vector_ref<certificate> certificates;  ///< `[layers]`
   matrix_ref<std::uint8_t> tight;        ///< `[layers, ranks]` or empty
@@ -401,7 +407,7 @@ struct minmax_lp_body {
     confinement bound{
         team.sum(ranks, [=](index_t r) { return s.load[r]; }) +
             team.sum(shared_end(layer) - s.first_shared, [=](index_t i) { return s.demand[i]; }),
-        team.sum(ranks, [=, this](index_t r) { return std::int64_t{graph.speed[r]}; })};
+        team.sum(ranks, [=, this](index_t r) { return graph.speed[r]; })};
     std::int64_t work = 0;
     bool closed = false;
     while (!closed && work < most_sweeps && work < work_limit) {
@@ -422,22 +428,23 @@ struct minmax_lp_body {
       work = finish->work;
       complete = finish->complete;
     }
-    double const peak = team.max(ranks, [&s](index_t r) { return s.level(r); });
-    // Of even ranks the peak tells; 64 divisions would take as long as a sweep.
-    complete = complete || (graph.even ? peak <= static_cast<double>(bound.capacity(1))
-                                       : !team.any(ranks, [&s, bound](index_t r) {
-                                           return s.load[r] > bound.capacity(s.graph.speed[r]);
-                                         }));
+    double const peak = team.max(ranks, [&s](index_t r) { return s.level_rounded_up(r); });
+    if (!lexicographic && !complete) {
+      // Of even ranks the peak tells; 64 divisions would take as long as a sweep.
+      complete = graph.speed.even ? peak <= static_cast<double>(bound.capacity(1))
+                                  : !team.any(ranks, [&s, bound](index_t r) {
+                                      return s.load[r] > bound.capacity(s.graph.speed[r]);
+                                    });
+    }
     write(team, s, shift, layer);
     team.single([=, this] {
-      // What is complete cannot be lowered by a whole unit.
-      double const least = complete ? peak : minimum{}(bound.level(), peak);
+      double const least = divide_down(bound.level(graph.speed), speed_unit);
+      double const value = scale_rounded_up(divide_up(peak, speed_unit), -shift);
       certificates[layer] =
-          certificate{divide(scale_by_power_of_two(peak, -shift), speed_unit),
-                      divide(scale_by_power_of_two(least, -shift), speed_unit), work,
-                      peak == least ? certificate_status::optimal
-                      : closed      ? certificate_status::within_tolerance
-                                    : certificate_status::work_limit};
+          certificate{value, minimum{}(scale_rounded_down(least, -shift), value), work,
+                      complete ? certificate_status::optimal
+                      : closed ? certificate_status::within_tolerance
+                               : certificate_status::work_limit};
     });
   }
 
@@ -538,8 +545,8 @@ struct minmax_lp_body {
   template <class Team>
   PLIMSOLL_HD bool is_within(Team& team, split_state const& s, confinement& bound) const {
     index_t const ranks = graph.ranks;
-    double const peak = team.max(ranks, [&s](index_t r) { return s.level(r); });
-    if (peak <= multiply(bound.level(), add(1.0, tolerance))) {
+    double const peak = team.max(ranks, [&s](index_t r) { return s.level_rounded_up(r); });
+    if (peak <= multiply(bound.level(graph.speed), add(1.0, tolerance))) {
       return true;
     }
     double const threshold = multiply(peak, add(1.0, -tolerance));
@@ -558,12 +565,12 @@ struct minmax_lp_body {
     });
     confinement const top{
         team.sum(ranks, [=](index_t r) { return s.load[r] * inside[r]; }) - movable,
-        team.sum(ranks, [=, this](index_t r) { return std::int64_t{graph.speed[r] * inside[r]}; })};
-    if (top.level() > bound.level()) {
+        team.sum(ranks, [=, this](index_t r) { return graph.speed[r] * inside[r]; })};
+    if (top.level(graph.speed) > bound.level(graph.speed)) {
       bound = top;
       team.for_each(ranks, [=](index_t r) { s.set[r] = inside[r]; });
     }
-    return peak <= multiply(bound.level(), add(1.0, tolerance));
+    return peak <= multiply(bound.level(graph.speed), add(1.0, tolerance));
   }
 
   template <class Team>

@@ -293,7 +293,9 @@ struct quota_body {
     if (e < -1 || e >= loads.extent(1)) {
       return false;
     }
-    double const most = e < 0 || rank < 0 ? 0.0 : static_cast<double>(loads(layer, e)) + 1.0;
+    // A little more than `settle` allows: it decides. Doubles hold these sums exactly.
+    double const load = e < 0 || rank < 0 ? -1.0 : static_cast<double>(loads(layer, e));
+    double const most = load < 0 ? 0.0 : add(add(load, multiply(load, 0x1p-20)), 1.0);
     return split(layer, slot) >= 0 && split(layer, slot) <= most;
   }
 

@@ -12,58 +12,89 @@
 
 namespace plimsoll::inline PLIMSOLL_ABI::detail {
 
+/// Speeds of ranks as integers: in units of a power of two that is at most 2^-44 of the fastest
+/// living rank's speed and more than 2^-46 of it, rounded up, so that no bound that is made of them
+/// is above one that is made of the speeds themselves. Sums over all ranks stay below 2^60.
+struct speed_units {
+  double const* speed;  ///< `[ranks]`, as given; 0: dead
+  double per_unit;      ///< a power of two: units in a speed of 1
+  bool even;            ///< living ranks are alike and count as 1
+
+  /// Units of a rank: 1 to 2^45; 0 of a dead one.
+  PLIMSOLL_HD std::int64_t operator[](index_t r) const {
+    if (even) {
+      return speed[r] > 0;
+    }
+    double const exact = multiply(speed[r], per_unit);
+    auto const whole = static_cast<std::int64_t>(exact);
+    return whole + (static_cast<double>(whole) < exact);
+  }
+};
+
 /// Ranks, their speeds, and how high loads stand on them.
 struct rank_levels {
   topology where;  ///< ranks and nodes
   index_t living;
-  std::int32_t const* speed;  ///< `[ranks]`, as `rank_speeds` has them
-  double unit;
-  bool even;
+  speed_units speed;  ///< `[ranks]`
+  double fastest;     ///< the highest speed of a living rank
 
   PLIMSOLL_HD index_t size() const { return where.ranks(); }
-  PLIMSOLL_HD bool lives(index_t r) const { return speed[r] > 0; }
+  PLIMSOLL_HD bool lives(index_t r) const { return speed.speed[r] > 0; }
 
-  /// A level is a time: in tokens where ranks are alike, else in 2^-16 of what a token takes the
-  /// fastest rank. What a rank has room for below a level, and the lowest level that has room for
-  /// so many tokens.
+  /// A level is a time: in tokens where ranks are alike, else in 2^-16 of what a token takes a rank
+  /// of 2^44 units, which is the fastest one's speed or down to half of it. What a rank has room
+  /// for below a level, and the lowest level that has room for so many tokens, at most 2^31 - 1.
   PLIMSOLL_HD std::int64_t room_below(std::int64_t level, index_t r) const {
-    if (even) {
-      return level * speed[r];
+    std::int64_t const units = speed[r];
+    if (speed.even) {
+      return level * units;
     }
-    constexpr std::int64_t fraction = (std::int64_t{1} << 32) - 1;
-    return (level >> 32) * speed[r] + ((level & fraction) * speed[r] >> 32);
+    std::uint64_t const low = static_cast<std::uint64_t>(level) * static_cast<std::uint64_t>(units);
+    std::uint64_t const high =
+        multiply_high(static_cast<std::uint64_t>(level), static_cast<std::uint64_t>(units));
+    return static_cast<std::int64_t>(high << (64 - level_bits) | low >> level_bits);
   }
   PLIMSOLL_HD std::int64_t level_of(std::int64_t tokens, index_t r) const {
-    return even ? tokens : ((tokens << 32) + speed[r] - 1) / speed[r];
+    return speed.even ? tokens : multiply_divide(tokens, one, speed[r], speed[r] - 1);
+  }
+  /// The same for ranks of so many units together, and rounded down where they differ.
+  PLIMSOLL_HD std::int64_t mean_level(std::int64_t tokens, std::int64_t units) const {
+    return speed.even ? (tokens + units - 1) / units : multiply_divide(tokens, one, units);
+  }
+  /// Tokens of a rank of 2^44 units that take as long, rounded down; tokens where ranks are alike.
+  PLIMSOLL_HD std::int64_t height_of(std::int64_t tokens, index_t r) const {
+    return speed.even ? tokens : multiply_divide(tokens, std::int64_t{1} << 44, speed[r]);
   }
   /// In tokens of a rank of speed 1.
   PLIMSOLL_HD double time_at(std::int64_t level) const {
-    return divide(scale_by_power_of_two(static_cast<double>(level), even ? 0 : -32), unit);
+    auto const whole = static_cast<double>(level);
+    return speed.even ? divide(whole, fastest)
+                      : multiply(scale_by_power_of_two(whole, -level_bits), speed.per_unit);
   }
   PLIMSOLL_HD double time_of(std::int64_t tokens, index_t r) const {
-    return lives(r)
-               ? divide(static_cast<double>(tokens), multiply(unit, static_cast<double>(speed[r])))
-               : 0.0;
+    return lives(r) ? divide(static_cast<double>(tokens), speed.speed[r]) : 0.0;
+  }
+  /// A time at a level over what so many units would take for these tokens.
+  PLIMSOLL_HD double over_mean(std::int64_t level, std::int64_t units, std::int64_t tokens) const {
+    return divide(multiply(static_cast<double>(level), static_cast<double>(units)),
+                  scale_by_power_of_two(static_cast<double>(tokens), speed.even ? 0 : level_bits));
   }
 
   template <class Team>
   PLIMSOLL_HD std::int64_t total_speed(Team& team) const {
-    return team.sum(size(), [this](index_t r) { return std::int64_t{speed[r]}; });
+    return team.sum(size(), [this](index_t r) { return speed[r]; });
   }
 
-  /// The lowest level below which there is room for so many tokens.
+  /// The lowest level below which there is room for so many tokens, fewer than 2^47.
   template <class Team>
   PLIMSOLL_HD std::int64_t level_for(Team& team, std::int64_t tokens) const {
-    std::int64_t const speeds = total_speed(team);
-    if (even) {
-      return (tokens + speeds - 1) / speeds;
+    std::int64_t const units = total_speed(team);
+    std::int64_t low = mean_level(tokens, units);
+    if (speed.even) {
+      return low;
     }
     // Rounding down takes less than a token of every rank.
-    auto const filled_by = [speeds](std::int64_t load) {
-      return ((load / speeds) << 32) + ((load % speeds) << 32) / speeds;
-    };
-    std::int64_t low = filled_by(tokens);
-    std::int64_t high = filled_by(tokens + size()) + 1;
+    std::int64_t high = mean_level(tokens + size(), units) + 1;
     while (low < high) {
       std::int64_t const middle = low + (high - low) / 2;
       auto const room = team.sum(size(), [=, this](index_t r) { return room_below(middle, r); });
@@ -75,6 +106,10 @@ struct rank_levels {
     }
     return low;
   }
+
+ private:
+  static constexpr int level_bits = 60;
+  static constexpr std::int64_t one = std::int64_t{1} << level_bits;
 };
 
 }  // namespace plimsoll::inline PLIMSOLL_ABI::detail

@@ -161,6 +161,8 @@ struct topology {
   /// Speeds beyond these are mistakes; within them no cost overflows.
   static constexpr double least_speed = 0x1p-64;
   static constexpr double greatest_speed = 0x1p64;
+  /// The slowest living rank's speed over the fastest one's is at least this.
+  static constexpr double least_relative_speed = 0x1p-16;
 };
 
 }  // namespace plimsoll::inline PLIMSOLL_ABI::detail

@@ -738,7 +738,7 @@ struct fill_line {
   PLIMSOLL_HD std::int32_t lightest(index_t token, line_state const& state) const {
     auto const height = [this](index_t r) {
       auto const load = static_cast<double>(memory.load[r]);
-      return ranks.even ? load : divide(load, static_cast<double>(ranks.speed[r]));
+      return ranks.speed.even ? load : divide(load, ranks.speed.speed[r]);
     };
     double const mine = rules.literal ? 11.0 : rules.margin;
     double const best_so_far = rules.literal ? 10.0 : 1.0;

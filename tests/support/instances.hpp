@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// How many random instances a property test tries.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+
+#include "generators.hpp"
+
+namespace plimsoll_test {
+
+/// PLIMSOLL_TEST_INSTANCES where the environment has it, else the usual number.
+inline std::int64_t instances(std::int64_t usual) {
+  char const* const wanted = std::getenv("PLIMSOLL_TEST_INSTANCES");
+  return wanted != nullptr ? std::strtoll(wanted, nullptr, 10)
+                           : static_cast<std::int64_t>(cases_of(static_cast<std::uint64_t>(usual)));
+}
+
+}  // namespace plimsoll_test
