@@ -28,7 +28,7 @@ TEST_CASE("llep: a step allocates nothing") {
   ints rows(60);
   ints arranged(60);
   std::vector<plimsoll::spill_counters> counters(1);
-  // Three of least_loaded, and counts.
+  // Four of least_loaded, and counts.
   check_temporaries(4 + 1, [&](auto& resource) {
     plimsoll::llep const rank(plimsoll::seq(resource), {0, group.options()});
     auto const before = resource.allocations();

@@ -37,13 +37,13 @@ struct minmax_lp_options {
   /// The gap between peak and bound, relative to the bound, at which a split is good enough. 0:
   /// optimal splits only.
   double tolerance = 1e-6;
-  /// Sweeps and augmenting paths of a layer, at least 1.
+  /// The most sweeps and augmenting paths of a layer, at least 1.
   index_t work_limit = index_t{1} << 20;
   leveling goal = leveling::peak;
   /// `[ranks]`: 0 for a rank that is dead; its slots get no load. Empty: all live.
   vector_ref<std::uint8_t const> active = {};
-  /// `[ranks]`: how fast each rank works, in any unit, 2^-64 to 2^64; rounded to 1/65536 of the
-  /// fastest living one. Empty: all alike, speed 1.
+  /// `[ranks]`: how fast each rank works, in any unit, 2^-64 to 2^64; of living ranks at least
+  /// 2^-16 of the fastest. Empty: all alike, speed 1.
   vector_ref<double const> speeds = {};
 };
 
@@ -242,7 +242,11 @@ struct split_graph_arrays {
 /// can be captured in a CUDA graph. One object solves one step at a time.
 ///
 /// Loads are kept in whole units, 2^52 of which are more than the load of a layer: the units in
-/// which a split is optimal. Sums of them are exact in double.
+/// which a split is optimal. Sums of them are exact in double. Integer loads are whole; what
+/// floating loads and bases have below a unit is left out, so that the peak of a split may exceed
+/// the certificate's value by a unit for the base and each expert of a rank. Where ranks differ in
+/// speed, the level of a set counts their speeds in a power of two that is at most 2^-44 of the
+/// fastest, rounded up, so that a bound is never too high.
 template <execution_policy P>
 class minmax_lp {
   static_assert(detail::can_be_kept<P>,
@@ -273,10 +277,14 @@ class minmax_lp {
   /// @param[out] split `[layers, slots]` double: the load of every slot, in the unit of the loads.
   ///   Copies on one rank share evenly, the first takes what does not divide; what slots of an
   ///   expert get adds up to its load, to the unit
-  /// @param[out] certificates `[layers]`: the peak, a lower bound, and work = sweeps and augmenting
-  ///   paths; status optimal, within_tolerance, work_limit (the best split so far), or infeasible,
-  ///   with a split of 0: value infinity where an expert has load but no living slot, or a dead
-  ///   rank a base; NaN where a load is refused. `expect_solved` turns these into an error
+  /// @param[out] certificates `[layers]`: the peak, rounded up; a lower bound for the peak of every
+  ///   split, fractions allowed, rounded down; and work = sweeps and augmenting paths, at most
+  ///   `work_limit`. Status optimal (no rank carries a whole unit more than the bound times its
+  ///   speed; with the lexicographic goal, this holds of all ranks and of their own levels),
+  ///   within_tolerance, work_limit (a split that is complete, but the goal was not reached), or
+  ///   infeasible, with a split of 0: value infinity where an expert has load but no living slot,
+  ///   or a dead rank a base; NaN where a load is refused. `expect_solved` turns these into an
+  ///   error
   /// @param extras what ranks carry besides, and the set of ranks that gives the bound
   /// @throws invalid_input for shapes
   /// @complexity O(copies) per sweep and O(copies) per augmenting path and layer

@@ -110,7 +110,7 @@ enum class padding : std::int32_t {
 
 /// What is known about a result.
 enum class certificate_status : std::int32_t {
-  optimal,           ///< value equals lower_bound: nothing better exists
+  optimal,           ///< nothing better exists, in the units that the primitive decides in
   within_tolerance,  ///< the gap is no larger than the tolerance asked for
   feasible,          ///< legal; the gap between value and lower_bound is what the method leaves
   work_limit,        ///< legal; stopped by the work limit with this gap
