@@ -623,14 +623,14 @@ class literal_llep {
     std::int64_t const home_peak = peak();
     spills = c_.living() > 1 && c_.total() > 0 && imbalance() >= c_.options.lambda;
     plan();
-    if (spills && c.is_limited() && c.price == pricing::none && forced + kept > 0) {
+    if (spills && c.is_limited() && forced + kept > 0) {
       raise_capacities(home_peak);
     }
     write();
-    if (rank_totals(c, segments, transfers).time(c) >
-        rank_totals(c, segments_at_home(c), {}).time(c)) {
+    if (time() > rank_totals(c, segments_at_home(c), {}).time(c)) {
       spills = false;
       was_slower = true;
+      raised = levels_.highest(capacities_of(c));
       plan();
       write();
     }
@@ -659,10 +659,13 @@ class literal_llep {
       visit(e);
     }
   }
-  /// Looks for the lowest level, to 1/128, that a plan keeps to, and takes it if that is better.
+  [[nodiscard]] double time() const { return rank_totals(c_, segments, transfers).time(c_); }
+  /// Looks for the lowest level, to 1/128, that a plan keeps to, and takes it if that is better: by
+  /// its time, then by its peak.
   void raise_capacities(std::int64_t home_peak) {
     longs const given = capacity;
-    std::int64_t const reached = peak();
+    write();
+    std::pair const reached(time(), peak());
     std::int64_t low = std::max(raised, confined) - 1;
     std::int64_t high = home_peak;
     auto const peak_below = [&](std::int64_t level) {
@@ -676,7 +679,9 @@ class literal_llep {
       std::int64_t const middle = low + (high - low) / 2;
       (peak_below(middle) <= middle ? high : low) = middle;
     }
-    bool const is_better = peak_below(high) < reached;
+    std::int64_t const new_peak = peak_below(high);
+    write();
+    bool const is_better = std::pair(time(), new_peak) < reached;
     raised = is_better ? high : raised;
     if (!is_better) {
       capacity = given;

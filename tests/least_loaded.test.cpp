@@ -619,15 +619,90 @@ TEST_CASE("least_loaded: prices that it refuses") {
   plimsoll::moe_cost const cost{1, 1, 1};
   constexpr double inf = std::numeric_limits<double>::infinity();
   CHECK(refused_price(spill_price{cost, 1, 1}) == "no error");
-  for (double const wrong : {0.0, -1.0, inf, std::nan("")}) {
-    std::string const end =
-        ": expected a number of bytes above 0, got " + plimsoll::detail::text(wrong);
+  for (double const wrong : {0.0, -1.0, 0x1p-901, 0x1p960, inf, std::nan("")}) {
+    std::string const end = ": expected a number of bytes from 2^-900 to below 2^960, got " +
+                            plimsoll::detail::text(wrong);
     CHECK(refused_price(spill_price{cost, wrong, 1}) == "least_loaded: price.within_node" + end);
     CHECK(refused_price(spill_price{cost, 1, wrong}) == "least_loaded: price.between_nodes" + end);
   }
   reals const speeds{1, 1, 1};
   CHECK(refused_price(spill_price{plimsoll::token_cost{speeds}, 1, 1}) ==
         "least_loaded: cost: expected 4 ranks, got 3");
+  for (double const wrong : {-1.0, 0x1p960, inf, -inf, std::nan("")}) {
+    std::string const end =
+        ": expected a number from 0 to below 2^960, got " + plimsoll::detail::text(wrong);
+    CHECK(refused_price(spill_price{plimsoll::moe_cost{wrong, 1, 1}, 1, 1}) ==
+          "least_loaded: price.cost.launch" + end);
+    CHECK(refused_price(spill_price{plimsoll::moe_cost{1, wrong, 1}, 1, 1}) ==
+          "least_loaded: price.cost.per_token" + end);
+    CHECK(refused_price(spill_price{plimsoll::moe_cost{1, 1, wrong}, 1, 1}) ==
+          "least_loaded: price.cost.per_expert" + end);
+  }
+  for (double const wrong : {0.0, -1.0, inf, -inf, std::nan("")}) {
+    reals const some{1, 1, wrong, 1};
+    CHECK(refused_price(spill_price{plimsoll::token_cost{some}, 1, 1}) ==
+          "least_loaded: price.cost.speeds: expected values from 2^-64 to 2^64, got " +
+              plimsoll::detail::text(wrong) + " for rank 2");
+  }
+}
+
+TEST_CASE("least_loaded: a cost that returns no time leaves all tokens at home") {
+  longs const loads{900, 10, 10, 10};
+  least_loaded_options const options{
+      .experts = 4, .ranks = 4, .min_chunk = 1, .lambda = 0, .expert_bytes = 100};
+  // Wrong for ranks in [first, last], from some tokens on.
+  auto const outcome = [&](double wrong, double from, index_t first, index_t last) {
+    auto const cost = [=](index_t r, double tokens) {
+      return r >= first && r <= last && tokens >= from ? wrong : tokens;
+    };
+    plimsoll::least_loaded const planner(plimsoll::seq, options, spill_price{cost, 100, 100});
+    planner.plan(loads);
+    plimsoll::validate(plimsoll::seq, planner.plan_ref(), loads, options);
+    spill_report const report = planner.report()[0];
+    CHECK(planner.rank_loads()[0] == 900);
+    CHECK(report.transfers == 0);
+    CHECK(report.spills == 0);
+    CHECK(report.time == 0);
+    CHECK(report.home_time == 0);
+    return refusal_of([&] { planner.expect_planned(plimsoll::seq); });
+  };
+  std::string const expected =
+      "least_loaded::plan: price.cost: expected numbers from 0 to below 2^960, got ";
+  constexpr double inf = std::numeric_limits<double>::infinity();
+  for (double const wrong : {-1.0, inf, -inf, std::nan("")}) {
+    std::string const got = expected + plimsoll::detail::text(wrong) + " for rank ";
+    CHECK(outcome(wrong, 0, 0, 3) == got + "0");
+    CHECK(outcome(wrong, 0, 2, 3) == got + "2");
+    // Only what a candidate would take shows it: at home rank 2 has 10 tokens.
+    CHECK(outcome(wrong, 11, 2, 2) == got + "2");
+    // What stays with the sender in the middle of a plan.
+    CHECK(outcome(wrong, 500, 0, 0) == got + "0");
+  }
+  CHECK(outcome(0x1p960, 0, 1, 1) == expected + plimsoll::detail::text(0x1p960) + " for rank 1");
+}
+
+TEST_CASE("least_loaded: limits raise the capacity beside a price, too") {
+  // Rank 0 may send twice, and every rank may take in one expert: at the capacity of 1088 the rest
+  // would be kept. Three ranks share 8100 tokens; without a price 79 more are forced on a fourth,
+  // which does not pay.
+  spill_case c = spill_of({8000, 100, 100, 100, 100, 100, 100, 100}, 8);
+  c.options.max_imports = 1;
+  c.options.max_exports = 2;
+  c.options.expert_bytes = 4096;
+  spilled const free = plan_on_host(c);
+  CHECK(free.report.raised_capacity == 2707);
+  CHECK(free.report.result.value == 2707);
+  c.price = pricing::tokens;
+  c.within_node = c.between_nodes = 0x1p-200;
+  spilled const got = plan_on_host(c);
+  CHECK(got.report.raised_capacity == 2749);
+  CHECK(got.loads == ints{2749, 2749, 2702, 100, 100, 100, 100, 100});
+  CHECK(got.report.time == 2749);
+  // Where sending takes longer than the tokens that it would save, all stay as they were.
+  c.within_node = c.between_nodes = 0x1p40;
+  spilled const dear = plan_on_host(c);
+  CHECK(dear.report.raised_capacity == dear.report.capacity);
+  CHECK(dear.report.transfers == 0);
 }
 
 TEST_CASE("least_loaded: shapes that it refuses") {
@@ -1022,7 +1097,9 @@ TEST_CASE("least_loaded: the same plan in every team") {
   c.cost = {10, 2, 5};
   c.within_node = 64;
   c.between_nodes = 256;
-  CHECK(tried(c).transfers > 0);
+  spill_report const priced = tried(c);
+  CHECK(priced.transfers > 0);
+  CHECK(priced.raised_capacity > priced.capacity);
   int spills = 0;
   for (std::uint64_t seed = 0; seed < cases_of(6); ++seed) {
     CAPTURE(seed);

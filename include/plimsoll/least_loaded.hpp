@@ -108,9 +108,12 @@ struct least_loaded_options {
 /// What a spill has to be worth: times are in the unit of `cost`.
 template <class Cost = void>
 struct spill_price {
-  /// `moe_cost`, or callable as cost(rank, tokens) -> double where the policy runs.
+  /// `moe_cost`, its constants from 0 to below 2^960, or callable as cost(rank, tokens) -> double
+  /// where the policy runs, with results in that range; speeds of `token_cost` and `latency_curves`
+  /// from 2^-64 to 2^64.
   Cost cost;
-  /// Bytes that a rank sends or takes in per unit of time, within its node and beyond.
+  /// Bytes that a rank sends or takes in per unit of time, within its node and beyond: 2^-900 to
+  /// below 2^960.
   double within_node = 0;
   double between_nodes = 0;
 };
@@ -142,7 +145,8 @@ struct spill_report {
   std::int32_t spills = 0;
   std::int32_t segments = 0;
   std::int32_t transfers = 0;
-  /// None, or why nothing was planned; `expect_planned` turns that into an error.
+  /// None, or why nothing was planned; `expect_planned` turns that into an error. After a cost that
+  /// is no time all tokens stay at home, and times are 0; after bad loads there is no plan at all.
   detail::fault what = detail::fault::none;
   std::int64_t where = -1;
   double got = 0;
@@ -316,8 +320,8 @@ class least_loaded {
   /// @param price makes a spill conditional: it is done only if the rank that takes the tokens in,
   ///   and the one that they leave, are then done earlier than the latter with all the rest of the
   ///   expert, sending and taking in weights before they compute
-  /// @throws invalid_input for options; for experts without a living home, ranks and slots out of
-  ///   range, and speeds, naming expert, rank or slot
+  /// @throws invalid_input for options and prices; for experts without a living home, ranks and
+  ///   slots out of range, and speeds, naming expert, rank or slot
   /// @complexity O(slots + experts + ranks)
   /// @workspace from the policy: 4 (ranks + 1) experts bytes, 4 ranks^2, about 70 per expert and
   ///   home, 60 per rank, and for each 512 of options.max_ids 4 per expert; scratch of `plan` where
@@ -356,7 +360,7 @@ class least_loaded {
   /// @brief Plans a step.
   /// @param loads `[experts]` int32, uint32 or int64: token copies of all ranks, at least 0 and at
   ///   most 2^31 - 1 in all; in the policy's memory
-  /// @throws invalid_input for shapes; for values `expect_planned`
+  /// @throws invalid_input for shapes; for values, and what a cost returns, `expect_planned`
   /// @complexity O(experts log experts + homes + ranks), and for experts of overloaded ranks that
   ///   come to c chunks O(c log ranks); with limits, prices, nodes, speeds or several homes O(c
   ///   ranks), and where limits stand in the way about ten times that
@@ -503,14 +507,18 @@ class least_loaded {
     return {exchange_report_, 1};
   }
 
-  /// @brief Throws where `plan` refused its loads.
-  /// @throws invalid_input naming the expert
+  /// @brief Throws where `plan` refused its loads, or a cost that is no time.
+  /// @throws invalid_input naming the expert, or the rank that the cost was asked about
   /// @stream synchronises once
   void expect_planned(P const& policy) const {
     for (spill_report const& of : read(policy, report())) {
       if (of.what == detail::fault::tokens) {
         detail::fail("least_loaded::plan", "loads", "at most 2^31 - 1 tokens",
                      detail::text(of.got));
+      }
+      if (of.what == detail::fault::cost) {
+        detail::fail("least_loaded::plan", "price.cost", "numbers from 0 to below 2^960",
+                     detail::text(of.got, " for rank ", of.where));
       }
       if (of.what != detail::fault::none) {
         detail::fail("least_loaded::plan", {certificate{}, of.what, of.where, of.got}, 0);
@@ -569,16 +577,41 @@ class least_loaded {
       return {};
     } else {
       auto const time = [&](char const* argument, double bandwidth) {
-        if (!(bandwidth > 0 && bandwidth < 0x1p960)) {
-          detail::fail(class_name, argument, "a number of bytes above 0", detail::text(bandwidth));
+        // So that no sum of such times overflows.
+        if (!(bandwidth >= 0x1p-900 && bandwidth < 0x1p960)) {
+          detail::fail(class_name, argument, "a number of bytes from 2^-900 to below 2^960",
+                       detail::text(bandwidth));
         }
         return static_cast<double>(options_.expert_bytes) / bandwidth;
       };
-      if constexpr (!std::same_as<Cost, moe_cost>) {
-        detail::expect_cost(class_name, price.cost, options_.ranks);
-      }
+      expect_cost(price.cost);
       return {price.cost, time("price.within_node", price.within_node),
               time("price.between_nodes", price.between_nodes)};
+    }
+  }
+
+  template <class Some>
+  void expect_cost(Some const& cost) const {
+    if constexpr (std::same_as<Some, moe_cost>) {
+      for (auto const& [argument, value] : {std::pair("price.cost.launch", cost.launch),
+                                            std::pair("price.cost.per_token", cost.per_token),
+                                            std::pair("price.cost.per_expert", cost.per_expert)}) {
+        if (!(value >= 0 && value < 0x1p960)) {
+          detail::fail(class_name, argument, "a number from 0 to below 2^960", detail::text(value));
+        }
+      }
+    } else {
+      detail::expect_cost(class_name, cost, options_.ranks);
+    }
+    if constexpr (std::same_as<Some, token_cost> || std::same_as<Some, latency_curves>) {
+      // Tokens over infinity are 0, a number like any other, so that `plan` would not notice.
+      std::vector<double> const speeds = detail::on_host(context_, cost.speeds);
+      for (std::size_t r = 0; r < speeds.size(); ++r) {
+        if (!(speeds[r] >= 0x1p-64 && speeds[r] <= 0x1p64)) {
+          detail::fail(class_name, "price.cost.speeds", "values from 2^-64 to 2^64",
+                       detail::text(speeds[r], " for rank ", r));
+        }
+      }
     }
   }
 

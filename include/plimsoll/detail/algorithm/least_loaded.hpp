@@ -140,15 +140,18 @@ struct spill_state {
     std::int32_t kept;       ///< tokens that stayed at home, which had none either
   };
 
-  std::int32_t* load;        ///< `[ranks]`: assigned, and of experts not yet looked at
-  std::int32_t* capacity;    ///< `[ranks]`
-  std::uint64_t* key;        ///< `[ranks]`: load over speed, then rank; `none` for what cannot help
-  std::uint64_t* queue;      ///< `[ranks]`: all ranks that have room before those that do not
-  std::int32_t* imports;     ///< `[ranks]`
-  std::int32_t* exports;     ///< `[ranks]`
-  std::int32_t* working;     ///< `[ranks]`: experts with tokens there
-  std::int32_t* latest;      ///< `[ranks]`: the last piece that it was given, -1 without one
-  double* busy;              ///< `[ranks]`: with sending and receiving weights
+  std::int32_t* load;      ///< `[ranks]`: assigned, and of experts not yet looked at
+  std::int32_t* capacity;  ///< `[ranks]`
+  std::uint64_t* key;      ///< `[ranks]`: load over speed, then rank; `none` for what cannot help
+  std::uint64_t* queue;    ///< `[ranks]`: all ranks that have room before those that do not
+  std::int32_t* imports;   ///< `[ranks]`
+  std::int32_t* exports;   ///< `[ranks]`
+  std::int32_t* working;   ///< `[ranks]`: experts with tokens there
+  std::int32_t* latest;    ///< `[ranks]`: the last piece that it was given, -1 without one
+  double* busy;            ///< `[ranks]`: with sending and receiving weights
+  // With a price only; both belong to the index that the team works at.
+  std::int32_t* bad_rank;    ///< `[ranks]`: whose cost was no time, -1 while all were
+  double* bad_cost;          ///< `[ranks]`: that cost
   std::uint64_t* order;      ///< `[experts]`: the heaviest first
   std::int32_t* first;       ///< `[experts]`: its first piece, if it was looked at
   std::int32_t* count;       ///< `[experts]`: its segments
@@ -163,8 +166,8 @@ struct spill_state {
   cursor* now;
 
   template <class Memory>
-  PLIMSOLL_HD static spill_state in(Memory& memory, index_t experts, index_t ranks,
-                                    index_t pieces) {
+  PLIMSOLL_HD static spill_state in(Memory& memory, index_t experts, index_t ranks, index_t pieces,
+                                    bool is_free) {
     spill_state s{};
     memory.take(s.load, ranks);
     memory.take(s.capacity, ranks);
@@ -175,6 +178,8 @@ struct spill_state {
     memory.take(s.working, ranks);
     memory.take(s.latest, ranks);
     memory.take(s.busy, ranks);
+    memory.take(s.bad_rank, is_free ? 0 : ranks);
+    memory.take(s.bad_cost, is_free ? 0 : ranks);
     memory.take(s.order, experts);
     memory.take(s.first, experts);
     memory.take(s.count, experts);
@@ -209,12 +214,12 @@ struct spill_body {
   arrays out;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return bytes_taken_by<spill_state>(homes.experts, ranks.size(), pieces());
+    return bytes_taken_by<spill_state>(homes.experts, ranks.size(), pieces(), is_free);
   }
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t) const {
-    spill_state const s = spill_state::in(memory, homes.experts, ranks.size(), pieces());
+    spill_state const s = spill_state::in(memory, homes.experts, ranks.size(), pieces(), is_free);
     load_scale const scale =
         scale_loads(team, homes.experts, [this](index_t e) { return loads(e); });
     if (scale.what != fault::none) {
@@ -226,6 +231,9 @@ struct spill_body {
     if (total > highest<std::int32_t>) {
       refuse(team, fault::tokens, -1, static_cast<double>(total));
       return;
+    }
+    if constexpr (!is_free) {
+      team.for_each(ranks.size(), [&](index_t r) { s.bad_rank[r] = -1; });
     }
     stay(team, s);
     Report report{};
@@ -244,17 +252,19 @@ struct spill_body {
       });
       team.sort(s.order, homes.experts);
       spill(team, s);
-      bool const is_held_up = rules.limited && s.now->forced + s.now->kept > 0;
-      if (is_free && is_held_up) {
+      if (rules.limited && s.now->forced + s.now->kept > 0) {
         capacity = raise_capacities(team, s, total, peak);
       }
       // Homes of one expert are levelled by tokens, which may take longer than what they had.
       if (longest(team, s) > report.home_time) {
         stay(team, s);
+        capacity = capacity_level(team, s);
         report.spills = 0;
       }
     }
     report.raised_capacity = ranks.time_at(capacity);
+    report.time = longest(team, s);
+    drop_if_cost_is_bad(team, s, report);
     finish(team, s, report);
   }
 
@@ -316,9 +326,39 @@ struct spill_body {
       return 0;
     } else {
       return team.max(ranks.size(), [&](index_t r) {
-        return ranks.lives(r) ? add(pricing.time(ranks, r, s.load[r], s.working[r]), s.busy[r])
-                              : 0.0;
+        return ranks.lives(r) ? add(time_of(s, r, r, s.load[r], s.working[r]), s.busy[r]) : 0.0;
       });
+    }
+  }
+  /// What the cost says, unless that is no time: then 0, so that all sums and maxima stay numbers,
+  /// and a note for `index`, which the team works at.
+  [[nodiscard]] PLIMSOLL_HD double time_of(spill_state const& s, index_t index, index_t r,
+                                           std::int32_t tokens, std::int32_t experts) const {
+    double const time = pricing.time(ranks, r, tokens, experts);
+    if (time >= 0 && time < 0x1p960) {
+      return time;
+    }
+    if (s.bad_rank[index] < 0) {
+      s.bad_rank[index] = static_cast<std::int32_t>(r);
+      s.bad_cost[index] = time;
+    }
+    return 0;
+  }
+  /// A plan that rests on a cost that is no time is worth nothing: all tokens stay at home.
+  template <class Team>
+  PLIMSOLL_HD void drop_if_cost_is_bad(Team& team, spill_state const& s, Report& report) const {
+    if constexpr (!is_free) {
+      index_t const bad = team.find(0, ranks.size(), [&](index_t r) { return s.bad_rank[r] >= 0; });
+      if (bad < ranks.size()) {
+        stay(team, s);
+        report.what = fault::cost;
+        report.where = s.bad_rank[bad];
+        report.got = s.bad_cost[bad];
+        report.raised_capacity = report.capacity;
+        report.spills = 0;
+        report.time = 0;
+        report.home_time = 0;
+      }
     }
   }
 
@@ -368,7 +408,8 @@ struct spill_body {
 
   /// Where limits keep a plan from its capacity, a higher one spreads tokens further than piling up
   /// the rest does: looks for the lowest, to 1/128, that a plan keeps to, and returns its level. At
-  /// the peak of plain expert parallelism nothing is spilled.
+  /// the peak of plain expert parallelism nothing is spilled. The plan made with it has to end
+  /// earlier, or, as without a price, at the same time with a lower peak.
   template <class Team>
   PLIMSOLL_HD std::int64_t raise_capacities(Team& team, spill_state const& s, std::int64_t total,
                                             std::int64_t home_peak) const {
@@ -379,6 +420,7 @@ struct spill_body {
       return peak_level(team, s);
     };
     std::int64_t const peak = peak_level(team, s);
+    double const time = longest(team, s);
     std::int64_t const capacity = capacity_level(team, s);
     std::int64_t low = maximum{}(capacity, confined_level(team)) - 1;
     std::int64_t high = home_peak;
@@ -390,7 +432,9 @@ struct spill_body {
         low = middle;
       }
     }
-    bool const is_better = plan_below(high) < peak;
+    bool const is_lower = plan_below(high) < peak;
+    double const new_time = longest(team, s);
+    bool const is_better = new_time < time || (new_time == time && is_lower);
     set_capacities(team, s, total);
     if (!is_better) {
       stay(team, s);
@@ -640,11 +684,12 @@ struct spill_body {
     return is_far << 62 | key;
   }
 
-  /// How long a rank works with so many tokens more, of an expert of its own or of another.
-  [[nodiscard]] PLIMSOLL_HD double time_with(spill_state const& s, index_t e, index_t r,
-                                             std::int32_t tokens) const {
+  /// How long a rank works with so many tokens more, of an expert of its own or of another; `index`
+  /// as for `time_of`.
+  [[nodiscard]] PLIMSOLL_HD double time_with(spill_state const& s, index_t index, index_t e,
+                                             index_t r, std::int32_t tokens) const {
     bool const is_another = tokens > 0 && piece_of(s, e, r) < 0;
-    return add(pricing.time(ranks, r, s.load[r] + tokens, s.working[r] + is_another), s.busy[r]);
+    return add(time_of(s, index, r, s.load[r] + tokens, s.working[r] + is_another), s.busy[r]);
   }
   /// What one home would have of so many tokens if they stayed.
   [[nodiscard]] PLIMSOLL_HD std::int32_t kept_by(spill_state const& s, index_t e, index_t home,
@@ -662,13 +707,13 @@ struct spill_body {
     double without = 0;
     for (index_t i = homes.begin(e); i < homes.end(e); ++i) {
       index_t const home = homes.rank[i];
-      without = maximum{}(without, time_with(s, e, home, kept_by(s, e, home, rest)));
+      without = maximum{}(without, time_with(s, r, e, home, kept_by(s, e, home, rest)));
     }
     double const sending = from < 0 ? 0.0 : sending_time(from, r);
     bool const sends_in_time =
         from < 0 ||
-        add(time_with(s, e, from, kept_by(s, e, from, rest - tokens)), sending) < without;
-    return sends_in_time && add(time_with(s, e, r, tokens), sending) < without;
+        add(time_with(s, r, e, from, kept_by(s, e, from, rest - tokens)), sending) < without;
+    return sends_in_time && add(time_with(s, r, e, r, tokens), sending) < without;
   }
 
   /// Writes the plan down, expert by expert.
@@ -705,7 +750,6 @@ struct spill_body {
     report.overload = team.sum(ranks.size(), [&](index_t r) {
       return std::int64_t{maximum{}(-room_of(s, r), std::int32_t{0})};
     });
-    report.time = longest(team, s);
     certify(team, s, report);
     team.single([&] {
       out.offsets[experts] = segments;
