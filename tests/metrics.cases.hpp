@@ -111,6 +111,95 @@ TEST_CASE_TEMPLATE("metrics: exact small cases", P, PLIMSOLL_POLICIES) {
   CHECK(idle.worst_row == 0);
 }
 
+/// Neither ratio passes 1, and rows of equal loads, which start the list, have exactly that.
+inline void check_ratios(std::vector<balance> const& rows, std::size_t equal) {
+  bool in_range = true;
+  for (balance const& row : rows) {
+    in_range = in_range && row.balancedness > 0 && row.balancedness <= 1 && row.imbalance >= 1 &&
+               row.mean <= row.peak;
+  }
+  CHECK(in_range);
+  for (std::size_t r = 0; r < equal; ++r) {
+    CHECK(members({rows[r]}) == reals{rows[r].peak, rows[r].peak, 1, 1, 0});
+  }
+}
+
+TEST_CASE_TEMPLATE("metrics: ratios of equal loads are 1, whatever the rounding", P,
+                   PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  constexpr index_t kinds = 30;
+  for (index_t const columns : {1, 2, 3, 7, 10, 33, 49, 300}) {
+    CAPTURE(columns);
+    reals equal;
+    reals nearly;  // but for one, which is the next number
+    longs whole;   // 47 bits: their sum has more than 53
+    for (index_t k = 1; k <= kinds; ++k) {
+      double const load = static_cast<double>(k) / 7;
+      equal.insert(equal.end(), static_cast<std::size_t>(columns), load);
+      nearly.insert(nearly.end(), static_cast<std::size_t>(columns), load);
+      nearly.back() = std::nextafter(load, 0.0);
+      whole.insert(whole.end(), static_cast<std::size_t>(columns), (1LL << 47) - k);
+    }
+    check_ratios(measured<P>(equal, kinds, columns), kinds);
+    check_ratios(measured<P>(std::vector<float>(equal.begin(), equal.end()), kinds, columns),
+                 kinds);
+    check_ratios(measured<P>(nearly, kinds, columns), 0);
+    check_ratios(measured<P>(whole, kinds, columns), kinds);
+    // Nobody is busy where all have the same.
+    array_in<double, P> const in(equal);
+    array_in<expert_use, P> use(columns);
+    plimsoll::classify_experts(make_policy<P>(), in.view3(kinds, 1, columns), {},
+                               use.view2(1, columns));
+    CHECK(use.values() == uses(static_cast<std::size_t>(columns), expert_use::ordinary));
+  }
+}
+
+TEST_CASE_TEMPLATE("metrics: ratios of loads at any scale are the same bits", P,
+                   PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  constexpr index_t columns = 5;
+  constexpr index_t rows = 4;
+  reals const loads{1, 3, 9, 2, 7, 5, 5, 5, 5, 6, 0, 1, 0, 0, 0, 3, 30, 300, 3000, 30000};
+  auto const scaled = [&](int exponent) {
+    reals result = loads;
+    for (double& load : result) {
+      load = std::ldexp(load, exponent);
+    }
+    return result;
+  };
+  auto const expected = measured<P>(loads, rows, columns);
+  array_in<double, P> out(columns * columns);
+  auto const correlations = [&](int exponent, int of_last) {
+    reals values = scaled(exponent);
+    for (index_t step = 0; step < rows; ++step) {
+      double& last = values[static_cast<std::size_t>(step * columns + columns - 1)];
+      last = std::ldexp(last, of_last - exponent);
+    }
+    array_in<double, P> const in(values);
+    plimsoll::correlate(make_policy<P>(), in.view3(rows, 1, columns),
+                        out.view3(1, columns, columns));
+    return out.values();
+  };
+  reals const together = correlations(0, 0);
+  CHECK(together[4] != 0);
+  // -1073: the lowest numbers that there are.
+  for (int const exponent : {30, -99, -101, -400, -402, -531, -565, -1000, -1073, -1074}) {
+    CAPTURE(exponent);
+    auto const got = measured<P>(scaled(exponent), rows, columns);
+    for (std::size_t r = 0; r < rows; ++r) {
+      CHECK(got[r].balancedness == expected[r].balancedness);
+      CHECK(got[r].imbalance == expected[r].imbalance);
+      CHECK(got[r].coefficient_of_variation == expected[r].coefficient_of_variation);
+    }
+    CHECK(correlations(exponent, exponent) == together);
+    CHECK(correlations(exponent, 20) == together);
+  }
+}
+
 TEST_CASE_TEMPLATE("metrics: no rows, strided rows", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;

@@ -29,7 +29,8 @@ struct balance {
   double peak = 0;
   /// mean / peak, in (0, 1]; 1 is perfect.
   double balancedness = 1;
-  /// peak / mean, from 1; the literature also calls it PAR. TensorRT-LLM's ratio is this minus 1.
+  /// peak / mean, from 1, which it is where all loads are equal; the literature also calls it PAR.
+  /// TensorRT-LLM's ratio is this minus 1.
   double imbalance = 1;
   /// Population standard deviation / mean.
   double coefficient_of_variation = 0;
@@ -57,7 +58,7 @@ struct balance_summary {
 /// @param[out] out `[rows]` of `balance`. A row with a load that is negative, NaN, or 2^47 and more
 ///   gets NaN everywhere, which `summarize` refuses
 /// @throws invalid_input for shapes
-/// @complexity O(rows * columns), four passes over a row
+/// @complexity O(rows * columns), five passes over a row
 /// @workspace none
 /// @stream enqueues one kernel, does not synchronise
 /// @determinism the same bits under every policy: sums are integers or in the order of

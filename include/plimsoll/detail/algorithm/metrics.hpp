@@ -17,6 +17,14 @@
 
 namespace plimsoll::inline PLIMSOLL_ABI::detail {
 
+/// total / n, but the loads themselves where all are equal: their rounded mean may be another.
+template <class Team, class F>
+PLIMSOLL_HD double mean_of_row(Team& team, index_t n, F load, double total) {
+  return team.any(n, [=](index_t i) { return load(i) != load(0); })
+             ? divide(total, static_cast<double>(n))
+             : static_cast<double>(load(0));
+}
+
 /// Problem = row. `Balance` is the public result type.
 template <class Loads, class Balance>
 struct metrics_body {
@@ -38,11 +46,15 @@ struct metrics_body {
       });
       return;
     }
-    double const total = sum(team, n, load);
-    double const mean = divide(total, static_cast<double>(n));
     double const peak = static_cast<double>(team.max(n, load));
+    // Lifts loads whose squares, or means, would underflow. A power of two changes no other bit.
+    double const unit = peak < 0x1p-400 ? 0x1p600 : 1.0;
+    auto const lifted = [=](index_t i) { return multiply(static_cast<double>(load(i)), unit); };
+    double const top = multiply(peak, unit);
+    // No mean is above the peak, but a rounded one may be.
+    double const mean = minimum{}(mean_of_row(team, n, lifted, sum(team, n, load, lifted)), top);
     double const squares = team.sum_ordered(n, [=](index_t i) {
-      double const difference = add(static_cast<double>(load(i)), -mean);
+      double const difference = add(lifted(i), -mean);
       return multiply(difference, difference);
     });
     team.single([=, this] {
@@ -50,17 +62,18 @@ struct metrics_body {
         out[row] = Balance{0, 0, 1, 1, 0};  // nothing to do is balanced
       } else {
         double const deviation = square_root(divide(squares, static_cast<double>(n)));
-        out[row] =
-            Balance{mean, peak, divide(mean, peak), divide(peak, mean), divide(deviation, mean)};
+        out[row] = Balance{divide(mean, unit), peak, divide(mean, top), divide(top, mean),
+                           divide(deviation, mean)};
       }
     });
   }
 
  private:
-  template <class Team, class F>
-  PLIMSOLL_HD static double sum(Team& team, index_t n, F load) {
+  /// Of what is lifted; integers need no lift.
+  template <class Team, class F, class G>
+  PLIMSOLL_HD static double sum(Team& team, index_t n, F load, G lifted) {
     if constexpr (std::floating_point<decltype(load(index_t{}))>) {
-      return team.sum_ordered(n, [=](index_t i) { return static_cast<double>(load(i)); });
+      return team.sum_ordered(n, lifted);
     } else {
       return static_cast<double>(
           team.sum(n, [=](index_t i) { return static_cast<std::int64_t>(load(i)); }));
@@ -87,16 +100,16 @@ struct correlation_body {
     index_t const layer = problem / experts;
     index_t const e = problem % experts;
     auto* const mine = memory.take<double>(steps);  // load - mean
-    double const mean = mean_of(layer, e);
-    team.for_each(steps, [=, this](index_t t) { mine[t] = add(value_of(t, layer, e), -mean); });
+    course const own = course_of(layer, e);
+    team.for_each(steps, [=, this](index_t t) { mine[t] = deviation(own, t, layer, e); });
     // Every sum runs over the steps in order, so that both halves of the matrix agree.
     team.for_each(experts, [=, this](index_t other) {
-      double const others_mean = mean_of(layer, other);
+      course const others = course_of(layer, other);
       double product = 0;
       double square = 0;
       double others_square = 0;
       for (index_t t = 0; t < steps; ++t) {
-        double const theirs = add(value_of(t, layer, other), -others_mean);
+        double const theirs = deviation(others, t, layer, other);
         product = mul_then_add(mine[t], theirs, product);
         square = mul_then_add(mine[t], mine[t], square);
         others_square = mul_then_add(theirs, theirs, others_square);
@@ -108,20 +121,40 @@ struct correlation_body {
   }
 
  private:
-  [[nodiscard]] PLIMSOLL_HD double value_of(index_t t, index_t layer, index_t e) const {
-    return static_cast<double>(loads(t, layer, e));
+  /// Loads of an expert over the steps, lifted by a power of two where products of four would
+  /// underflow. That changes no other bit, and correlations are the same at any scale.
+  struct course {
+    int lift;
+    double mean;
+  };
+
+  [[nodiscard]] PLIMSOLL_HD double value_of(index_t t, index_t layer, index_t e, int lift) const {
+    auto const value = static_cast<double>(loads(t, layer, e));
+    return lift == 0 ? value : scale_by_power_of_two(value, lift);
   }
-  [[nodiscard]] PLIMSOLL_HD double mean_of(index_t layer, index_t e) const {
-    double const first = value_of(0, layer, e);
+  [[nodiscard]] PLIMSOLL_HD double deviation(course const& of, index_t t, index_t layer,
+                                             index_t e) const {
+    return add(value_of(t, layer, e, of.lift), -of.mean);
+  }
+  [[nodiscard]] PLIMSOLL_HD course course_of(index_t layer, index_t e) const {
+    double const first = value_of(0, layer, e, 0);
     bool changes = false;
+    double largest = 0;
+    for (index_t t = 0; t < loads.extent(0); ++t) {
+      double const value = value_of(t, layer, e, 0);
+      changes = changes || value != first;
+      largest = maximum{}(largest, value < 0 ? -value : value);
+    }
+    if (!changes) {
+      return {0, first};  // the mean of equal numbers may be rounded to another
+    }
+    auto const exponent = static_cast<int>(bits_of(largest) >> 52) - 1023;
+    int const lift = exponent < -100 ? -exponent : 0;
     double sum = 0;
     for (index_t t = 0; t < loads.extent(0); ++t) {
-      double const value = value_of(t, layer, e);
-      changes = changes || value != first;
-      sum = add(sum, value);
+      sum = add(sum, value_of(t, layer, e, lift));
     }
-    // The mean of equal numbers may be rounded to another.
-    return changes ? divide(sum, static_cast<double>(loads.extent(0))) : first;
+    return {lift, divide(sum, static_cast<double>(loads.extent(0)))};
   }
 };
 
@@ -144,9 +177,9 @@ struct classes_body {
     index_t const steps = loads.extent(0);
     auto* const fair = memory.take<double>(steps);  // what each expert would get of equal shares
     for (index_t t = 0; t < steps; ++t) {
-      double const total = team.sum_ordered(
-          experts, [=, this](index_t e) { return static_cast<double>(loads(t, layer, e)); });
-      team.single([=] { fair[t] = divide(total, static_cast<double>(experts)); });
+      auto const load = [=, this](index_t e) { return static_cast<double>(loads(t, layer, e)); };
+      double const mean = mean_of_row(team, experts, load, team.sum_ordered(experts, load));
+      team.single([=] { fair[t] = mean; });
     }
     index_t const with_load = team.count(steps, [=](index_t t) { return fair[t] > 0; });
     team.for_each(experts, [=, this](index_t e) {
