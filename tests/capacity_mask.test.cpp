@@ -642,19 +642,36 @@ TEST_CASE("capacity_mask: the last bits of a factor decide nothing") {
 }
 
 TEST_CASE("capacity_mask: views with gaps of what the constructor reads") {
-  reals const factors(4, 1.0);
-  ints const ranks(4, 0);
-  auto const refused = [](capacity_options const& o) {
-    return refusal_of([&] { plimsoll::capacity_mask const mask(plimsoll::seq, o); });
+  // Eight tokens choose expert 0, and then 1.
+  ints const ids{0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1};
+  floats const scores(16, 1.0f);
+  auto const kept = [&](capacity_options const& o) {
+    ints counts(2);
+    capacity_report report;
+    plimsoll::capacity_mask(plimsoll::seq, o)
+        .apply(plimsoll::matrix_ref<std::int32_t const>(ids.data(), 16, 1),
+               plimsoll::matrix_ref<float const>(scores.data(), 16, 1),
+               {.counts = counts, .report = {&report, 1}});
+    return counts;
   };
-  capacity_options o{.experts = 2, .top_k = 1, .ranks = 1};
+  reals const factors{0.25, 9, 0.75, 9};
+  capacity_options o{.experts = 2, .top_k = 1, .max_tokens = 16};
   o.factors = {factors.data(), 2};
   o.factors.strides[0] = 2;
-  CHECK(refused(o) == "capacity_mask: options.factors: expected 1 as stride, got 2");
-  o.factors = {};
+  CHECK(kept(o) == ints{2, 6});
+  o.factors.data += 2;
+  o.factors.strides[0] = -2;
+  CHECK(kept(o) == ints{6, 2});
+  o.factors.strides[0] = 0;
+  CHECK(kept(o) == ints{6, 6});
+
+  // Both experts on rank 1 share its capacity, and the tokens of the first come first.
+  ints const ranks{1, 0, 1, 0};
+  o = {.experts = 2, .top_k = 1, .max_tokens = 16, .factor = 0.5, .ranks = 2};
   o.rank_of = {ranks.data(), 2};
+  CHECK(kept(o) == ints{4, 4});
   o.rank_of.strides[0] = 2;
-  CHECK(refused(o) == "capacity_mask: options.rank_of: expected 1 as stride, got 2");
+  CHECK(kept(o) == ints{8, 0});
 }
 
 TEST_CASE("capacity_mask: rows of a buffer are counted in 32 bits") {

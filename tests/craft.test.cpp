@@ -91,14 +91,22 @@ TEST_CASE("craft: shapes of outputs are checked") {
   ints map(100);
   ints offsets(100);
   ints counts(100);
-  auto const refusal = [&](shapes const& s) {
-    return craft_refusal([&] {
+  auto const refusal = [&](shapes const& s, plimsoll::craft_options const& options = {.ranks = 4}) {
+    for (ints* const out : {&map, &offsets, &counts}) {
+      out->assign(100, -7);
+    }
+    std::string const message = craft_refusal([&] {
       plimsoll::craft(
-          plimsoll::seq, plimsoll::tensor_ref<std::int64_t const>(loads.data(), 3, 2, 8),
-          {.ranks = 4}, plimsoll::matrix_ref<std::int32_t>(map.data(), s.map[0], s.map[1]),
+          plimsoll::seq, plimsoll::tensor_ref<std::int64_t const>(loads.data(), 3, 2, 8), options,
+          plimsoll::matrix_ref<std::int32_t>(map.data(), s.map[0], s.map[1]),
           plimsoll::matrix_ref<std::int32_t>(offsets.data(), s.offsets[0], s.offsets[1]),
           plimsoll::matrix_ref<std::int32_t>(counts.data(), s.counts[0], s.counts[1]));
     });
+    // What is refused writes nothing.
+    for (ints const* const out : {&map, &offsets, &counts}) {
+      CHECK((message == "no error") == (*out != ints(100, -7)));
+    }
+    return message;
   };
   CHECK(refusal({}) == "no error");
   CHECK(refusal({.map = {2, 20}}) == "no error");
@@ -111,6 +119,40 @@ TEST_CASE("craft: shapes of outputs are checked") {
         "craft: rank_offsets: expected 5 offsets (ranks + 1), got 4");
   CHECK(refusal({.counts = {1, 8}}) == "craft: replica_count: expected 2 layers, got 1");
   CHECK(refusal({.counts = {2, 9}}) == "craft: replica_count: expected 8 experts, got 9");
+  CHECK(refusal({.map = {2, 40000}}) ==
+        "craft: physical_to_logical: expected 8 to 32774 slots (at least one per expert), got "
+        "40000");
+  CHECK(refusal({}, {.ranks = 4, .budget = -2}) ==
+        "craft: options.budget: expected -1 to 9223372036854775807 replicas (-1: automatic), got "
+        "-2");
+  CHECK(refusal({}, {.ranks = 4, .groups = 3}) ==
+        "craft: groups: expected a number that divides 8 experts, got 3");
+}
+
+TEST_CASE("craft: a strided list of living ranks") {
+  craft_case c = craft_cases()[0];
+  c.options.budget = 11;
+  c.active = {1, 0, 1, 1, 0, 1};
+  crafted<plimsoll::seq_policy> const expected(c);
+  flags wide;
+  for (std::uint8_t const lives : c.active) {
+    wide.insert(wide.end(), {lives, static_cast<std::uint8_t>(1 - lives)});
+  }
+  plimsoll::craft_options options = c.options;
+  options.active = {wide.data(), 6};
+  options.active.strides[0] = 2;
+  ints map(expected.map.size());
+  ints offsets(expected.offsets.size());
+  ints counts(expected.counts.size());
+  plimsoll::craft(
+      plimsoll::seq,
+      plimsoll::tensor_ref<std::int64_t const>(c.loads.data(), c.steps, c.layers, c.experts),
+      options, plimsoll::matrix_ref<std::int32_t>(map.data(), c.layers, expected.slots),
+      plimsoll::matrix_ref<std::int32_t>(offsets.data(), c.layers, 7),
+      plimsoll::matrix_ref<std::int32_t>(counts.data(), c.layers, c.experts));
+  CHECK(map == expected.map);
+  CHECK(offsets == expected.offsets);
+  CHECK(counts == expected.counts);
 }
 
 TEST_CASE("craft: a budget from bytes") {

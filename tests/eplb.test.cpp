@@ -23,6 +23,36 @@ TEST_CASE("eplb: shapes are checked") {
                        plimsoll::invalid_input);
 }
 
+/// Says that it was asked.
+struct counted_loads {
+  int* calls;
+  std::int32_t operator()(index_t, index_t e) const {
+    ++*calls;
+    return static_cast<std::int32_t>(e);
+  }
+};
+
+TEST_CASE("eplb: options are checked before anything runs") {
+  int calls = 0;
+  ints map(8, -7);
+  ints counts(4, -7);
+  auto const run = [&](plimsoll::sharing replicas_meet) {
+    plimsoll::eplb(plimsoll::seq, plimsoll::generate(counted_loads{&calls}, 1, 4),
+                   {.ranks = 4, .nodes = 2, .groups = 2, .replicas_meet = replicas_meet},
+                   plimsoll::matrix_ref<std::int32_t>(map.data(), 1, 8),
+                   plimsoll::matrix_ref<std::int32_t>(counts.data(), 1, 4));
+  };
+  CHECK_THROWS_WITH_AS(run(plimsoll::sharing::not_on_a_node),
+                       "eplb: options.replicas_meet: expected allowed or not_on_a_rank, since "
+                       "lists keep an expert to one node, got not_on_a_node",
+                       plimsoll::invalid_input);
+  CHECK(calls == 0);
+  CHECK(map == ints(8, -7));
+  CHECK(counts == ints(4, -7));
+  run(plimsoll::sharing::not_on_a_rank);
+  CHECK(calls > 0);
+}
+
 TEST_CASE("eplb: any shape, with any options, gives a legal plan or says why not") {
   std::uint64_t planned_shapes = 0;
   std::uint64_t hierarchical = 0;

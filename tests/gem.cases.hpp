@@ -352,7 +352,7 @@ inline void check_gem_refusals(gem_fn gem, lengths_fn latencies) {
   judge([](gem_case& c) { c.search.loads[12 * 2 * 23 + 3] = -1; },
         "loads: expected values from 0 to below 2^47, got -1 in layer 0, expert 3, step 3");
   judge([](gem_case& c) { c.search.slots = 11; },
-        "physical_to_logical: expected 12 to 65535 slots (at least one per expert), got 11");
+        "slots: expected 12 to 65535 slots (at least one per expert), got 11");
   judge([](gem_case& c) { c.latency[3] = 28; },
         "curves.latency: expected numbers from 0 that do not fall from sample to sample, got 28, "
         "rank 0, sample 3");

@@ -119,6 +119,26 @@ TEST_CASE("gem: shapes and options are checked") {
                   expected);
   };
   judge({}, "no error");
+  // What is refused writes nothing, also where earlier lengths are right.
+  out.assign(4, -7);
+  auto const later = [&](index_t slots, std::vector<index_t> const& lengths,
+                         plimsoll::gem_options const& options, std::string const& expected) {
+    check_message(refusal_of([&] {
+                    plimsoll::trace_length_latencies(
+                        plimsoll::seq, plimsoll::tensor_ref<float const>(loads.data(), 24, 2, 12),
+                        in.curves(), options, slots, 16, lengths,
+                        plimsoll::matrix_ref<double>(out.data(), std::ssize(lengths), 2));
+                  }),
+                  "trace_length_latencies: " + expected);
+    CHECK(out == reals(4, -7));
+  };
+  later(14, {4, 17}, plain, "lengths: expected 1 to 16 steps, got 17");
+  later(14, {4, 0}, plain, "lengths: expected 1 to 16 steps, got 0");
+  later(-4, {4, 8}, plain, "slots: expected 12 to 65535 slots (at least one per expert), got -4");
+  later(11, {}, plain, "slots: expected 12 to 65535 slots (at least one per expert), got 11");
+  plimsoll::gem_options wrong = plain;
+  wrong.noise = 1;
+  later(14, {}, wrong, "options.noise: expected a number from 0 to below 1, got 1");
   judge({.out = {2, 1}}, "trace_length_latencies: latencies: expected 1 lengths, got 2");
   judge({.out = {1, 1}}, "trace_length_latencies: latencies: expected 2 layers, got 1");
 }

@@ -29,19 +29,28 @@ TEST_CASE_TEMPLATE("memory: read copies from the policy's memory", P, PLIMSOLL_P
   CHECK(plimsoll::read(policy, none.view1()).empty());
 }
 
-TEST_CASE_TEMPLATE("memory: read refuses strides", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("memory: read takes any stride", P, PLIMSOLL_POLICIES) {
   using namespace plimsoll_test;
   if (!backend_available<P>()) {
     return;
   }
   auto const policy = make_policy<P>();
-  array_in<std::int32_t, P> const elements(10);
-  plimsoll::vector_ref<std::int32_t const> view(elements.data(), 5);
-  view.strides[0] = 2;
-  CHECK_THROWS_WITH_AS(static_cast<void>(plimsoll::read(policy, view)),
-                       "read: elements: expected stride 1, got 2", plimsoll::invalid_input);
-  view.extents[0] = 0;
-  CHECK(plimsoll::read(policy, view).empty());
+  std::vector<std::int32_t> values(10);
+  std::iota(values.begin(), values.end(), 0);
+  array_in<std::int32_t, P> const elements(values);
+  auto const read_from = [&](index_t first, index_t n, index_t stride) {
+    plimsoll::vector_ref<std::int32_t const> view(elements.data() + first, n);
+    view.strides[0] = stride;
+    return plimsoll::read(policy, view);
+  };
+  using ints = std::vector<std::int32_t>;
+  CHECK(read_from(0, 5, 2) == ints{0, 2, 4, 6, 8});
+  CHECK(read_from(1, 3, 4) == ints{1, 5, 9});
+  CHECK(read_from(9, 4, -3) == ints{9, 6, 3, 0});
+  CHECK(read_from(3, 2, -1) == ints{3, 2});
+  CHECK(read_from(4, 3, 0) == ints{4, 4, 4});
+  CHECK(read_from(7, 1, -100) == ints{7});
+  CHECK(read_from(0, 0, 2).empty());
 }
 
 TEST_CASE_TEMPLATE("memory: buffers", P, PLIMSOLL_POLICIES) {

@@ -64,6 +64,17 @@ TEST_CASE("minmax_lp: the same bits in every team") {
   }
 }
 
+TEST_CASE("minmax_lp: certificates that lie apart") {
+  std::vector<certificate> certificates(4);
+  certificates[1].status = certificate_status::infeasible;
+  plimsoll::vector_ref<certificate> every_second(certificates.data(), 2);
+  every_second.strides[0] = 2;
+  CHECK_NOTHROW(plimsoll::expect_solved(plimsoll::seq, every_second));
+  certificates[2].status = certificate_status::infeasible;
+  CHECK_THROWS_WITH_AS(plimsoll::expect_solved(plimsoll::seq, every_second),
+                       doctest::Contains("in layer 1"), plimsoll::invalid_input);
+}
+
 TEST_CASE("minmax_lp: solving allocates nothing") {
   split_case const c = spread(2, 16, 64, 64, 1000);
   split_in<plimsoll::seq_policy> const in(c);

@@ -419,7 +419,29 @@ TEST_CASE_TEMPLATE("token_drop: logits of 16 bits, strides, one object", P, PLIM
     view.strides[0] = 2 * c.experts();
     view.strides[1] = 2;
     check_same(in.run(drop, view), expected);
+    // Lists of local experts, column by column.
+    token_drop_options turned = in.options();
+    auto const& lists = turned.route.local_experts;
+    ints columns;
+    for (index_t i = 0; i < lists.extent(1); ++i) {
+      for (index_t home = 0; home < lists.extent(0); ++home) {
+        columns.push_back(c.local[static_cast<std::size_t>(home * lists.extent(1) + i)]);
+      }
+    }
+    array_in<std::int32_t, P> const by_column(columns);
+    auto const homes = lists.extent(0);
+    turned.route.local_experts = by_column.view2(homes, lists.extent(1));
+    turned.route.local_experts.strides[0] = 1;
+    turned.route.local_experts.strides[1] = homes;
+    plimsoll::token_drop const drop_turned(make_policy<P>(), turned);
+    check_same(in.run(drop_turned, in.logits()), expected);
   }
+}
+
+/// The elements of a matrix one after another.
+inline plimsoll::vector_ref<std::int32_t const> elements_of(
+    plimsoll::matrix_ref<std::int32_t const> const& matrix) {
+  return {matrix.data, matrix.extent(0) * matrix.extent(1)};
 }
 
 struct refused_drop {
@@ -496,17 +518,26 @@ TEST_CASE_TEMPLATE("token_drop: what it refuses", P, PLIMSOLL_POLICIES) {
           "token_drop::apply: logits: expected 0 to 9 tokens (limit.max_tokens), got 10");
     CHECK(message(6, 7, {}, good) == "token_drop::apply: logits: expected 8 experts, got 7");
     CHECK(message(6, 8, {.homes = {numbers.data(), 5}}, good) ==
-          "token_drop::apply: options.homes: expected 6 tokens, got 5");
+          "token_drop::apply: batch.homes: expected 6 tokens, got 5");
     CHECK(message(6, 8, {.priorities = {numbers.data(), 7}}, good) ==
-          "capacity_mask::apply: batch.priorities: expected 6 tokens, got 7");
+          "token_drop::apply: batch.priorities: expected 6 tokens, got 7");
     kept_pairs narrow = good;
     narrow.ids.extents[1] = 2;
-    CHECK(message(6, 8, {}, narrow) ==
-          "capacity_mask::apply: kept.ids: expected 6 candidates, got 2");
+    CHECK(message(6, 8, {}, narrow) == "token_drop::apply: kept.ids: expected 6 candidates, got 2");
     kept_pairs none = good;
     none.report = {};
-    CHECK(message(6, 8, {}, none) ==
-          "capacity_mask::apply: kept.report: expected 1 reports, got 0");
+    CHECK(message(6, 8, {}, none) == "token_drop::apply: kept.report: expected 1 reports, got 0");
+    // What is refused leaves the routing of the last batch.
+    auto const routed = [&] { return plimsoll::read(policy, elements_of(drop.routed_ids(6))); };
+    array_in<float, P> const risen(floats{0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7,
+                                          0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7,
+                                          0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7});
+    drop.apply(logits.view2(6, 8), good);
+    ints const before = routed();
+    CHECK(refusal_of([&] { drop.apply(risen.view2(6, 8), narrow); }) != "no error");
+    CHECK(routed() == before);
+    drop.apply(risen.view2(6, 8), good);
+    CHECK(routed() != before);
     CHECK(refusal_of([&] { drop.apply(logits.view2(6, 8), good); }) == "no error");
   }
 }

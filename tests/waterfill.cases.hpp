@@ -777,13 +777,21 @@ TEST_CASE_TEMPLATE("waterfill: what it refuses", P, PLIMSOLL_POLICIES) {
       return refusal_of([&] { fill.fill(ids.view2(4, 3), {}, out.view2(tokens, columns), rows); });
     };
     check_message(filled(4, 4, {}), "no error");
-    check_message(filled(3, 4, {}), "waterline::fill: ids: expected 4 tokens, got 3");
-    check_message(filled(4, 3, {}), "waterline::fill: ids: expected 4 columns, got 3");
+    // What is refused leaves the last plan: new loads are not looked at.
+    array_in<std::int64_t, P> const none(std::vector<std::int64_t>(10, 0));
+    double const level = plimsoll::read(policy, fill.report())[0].level;
+    CHECK(level > 0);
+    plimsoll::detail::launch(
+        plimsoll::detail::resolve(policy), 2,
+        plimsoll::detail::copy_rows_body<std::int64_t>{none.view2(2, 5), fill.loads()});
+    check_message(filled(3, 4, {}), "waterfill::fill: ids: expected 4 tokens, got 3");
+    CHECK(plimsoll::read(policy, fill.report())[0].level == level);
+    check_message(filled(4, 3, {}), "waterfill::fill: ids: expected 4 columns, got 3");
     check_message(
         filled(4, 4, {weights.view2(4, 4), {}}),
-        "waterline::fill: batch.weights: expected weights, beside rows.weights, got none");
+        "waterfill::fill: batch.weights: expected weights, beside rows.weights, got none");
     check_message(filled(4, 4, {{}, {ids.data(), 3}}),
-                  "waterline::fill: rows.ranks: expected 4 tokens, got 3");
+                  "waterfill::fill: rows.ranks: expected 4 tokens, got 3");
   }
 }
 

@@ -254,7 +254,8 @@ class capacity_mask {
                   "Plimsoll: topk_ids must be int32 or int64");
     matrix_ref<id const> const ids = detail::normalize<2>(topk_ids);
     auto const scores = detail::normalize_scores(topk_scores);
-    expect_shapes(ids.extent(0), ids.extent(1), scores.extent(0), scores.extent(1), batch, kept);
+    expect_shapes("capacity_mask::apply", ids.extent(0), ids.extent(1), scores.extent(0),
+                  scores.extent(1), batch, kept);
     enqueue(ids, scores, batch, kept);
   }
   template <detail::stored<2> Ids, score_matrix_view Scores>
@@ -263,6 +264,9 @@ class capacity_mask {
   }
 
  private:
+  template <execution_policy>
+  friend class token_drop;
+
   using context = detail::context_of<P>;
   using pair_lists = detail::pair_lists;
 
@@ -288,8 +292,6 @@ class capacity_mask {
     }
     detail::expect_extent("capacity_mask", "options.factors", options_.experts,
                           options_.factors.extent(0), "experts");
-    detail::expect_extent("capacity_mask", "options.factors", 1, options_.factors.stride(0),
-                          "as stride");
     std::vector<double> const factors = read(policy, options_.factors);
     for (std::size_t e = 0; e < factors.size(); ++e) {
       if (!(factors[e] >= 0)) {
@@ -308,8 +310,6 @@ class capacity_mask {
     }
     detail::expect_extent("capacity_mask", "options.rank_of", options_.experts,
                           options_.rank_of.extent(0), "experts");
-    detail::expect_extent("capacity_mask", "options.rank_of", 1, options_.rank_of.stride(0),
-                          "as stride");
     std::vector<std::int32_t> const ranks = read(policy, options_.rank_of);
     std::vector<std::int32_t> begins(static_cast<std::size_t>(options_.ranks) + 1);
     for (std::size_t e = 0; e < ranks.size(); ++e) {
@@ -374,9 +374,9 @@ class capacity_mask {
             options_.top_k,        options_.experts,      tokens < options_.min_tokens};
   }
 
-  void expect_shapes(index_t tokens, index_t id_columns, index_t score_rows, index_t score_columns,
-                     capacity_batch const& batch, kept_pairs const& kept) const {
-    constexpr char const* name = "capacity_mask::apply";
+  void expect_shapes(char const* name, index_t tokens, index_t id_columns, index_t score_rows,
+                     index_t score_columns, capacity_batch const& batch,
+                     kept_pairs const& kept) const {
     auto const expect_matrix = [&](char const* argument, auto const& matrix) {
       if (matrix.data != nullptr) {
         detail::expect_extent(name, argument, tokens, matrix.extent(0), "tokens");

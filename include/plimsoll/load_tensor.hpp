@@ -382,7 +382,7 @@ class load_window {
   template <view_of<T, 2> Loads>
   void push(Loads const& loads) {
     auto const in = detail::normalize<2>(loads);
-    expect_shape("push", "loads", in);
+    expect_shape("load_window::push", "loads", in);
     detail::launch(context_, layers_,
                    detail::window_push_body<std::remove_const_t<decltype(in)>, T>{
                        in, ring(), {sums_.data(), layers_, experts_}, states_.data()});
@@ -396,7 +396,7 @@ class load_window {
   template <output_of<sum_type, 2> Out>
   void sum(Out&& out) const {
     matrix_ref<sum_type> const to = detail::normalize<2>(out);
-    expect_shape("sum", "out", to);
+    expect_shape("load_window::sum", "out", to);
     if constexpr (std::integral<T>) {
       detail::launch(context_, layers_,
                      detail::copy_rows_body<sum_type>{
@@ -423,8 +423,7 @@ class load_window {
     return got;
   }
   template <class View>
-  void expect_shape(char const* call, char const* argument, View const& view) const {
-    std::string const name = detail::text("load_window::", call);
+  void expect_shape(char const* name, char const* argument, View const& view) const {
     detail::expect_extent(name, argument, layers_, view.extent(0), "layers");
     detail::expect_extent(name, argument, experts_, view.extent(1), "experts");
   }

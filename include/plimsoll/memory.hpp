@@ -3,14 +3,15 @@
 /// Arrays in a policy's memory.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <type_traits>
 #include <vector>
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/dispatch.hpp>
-#include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
+#include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
 namespace plimsoll::inline PLIMSOLL_ABI {
@@ -18,21 +19,32 @@ namespace plimsoll::inline PLIMSOLL_ABI {
 /// Copies `elements` from the memory of `policy` (host memory, or device memory for `gpu`) to a
 /// vector, in order.
 ///
-/// @param elements a contiguous range or a rank-1 view with stride 1
+/// @param elements a contiguous range, or a rank-1 view of any stride
 /// @stream synchronises the policy's stream
-/// @throws invalid_input for a stride other than 1
 template <execution_policy P, class Elements>
   requires(detail::readable<Elements, 1> && !detail::is_generated<std::remove_cvref_t<Elements>>)
 auto read(P const& policy, Elements&& elements) {
   auto const source = detail::normalize<1>(elements);
-  if (source.extent(0) > 0 && source.stride(0) != 1) {
-    detail::fail("read", "elements", "stride 1", detail::text(source.stride(0)));
+  using value = detail::view_value_t<std::remove_const_t<decltype(source)>>;
+  index_t const n = source.extent(0);
+  index_t const step = source.stride(0);
+  std::vector<value> result(static_cast<std::size_t>(n));
+  using memory = detail::memory_of<detail::context_of<P>>;
+  auto const context = detail::resolve(policy);
+  if (n < 2 || step == 1) {
+    memory::to_host(context, source.data_handle(), result.data(), result.size() * sizeof(value));
+  } else if (step == 0) {
+    memory::to_host(context, source.data_handle(), result.data(), sizeof(value));
+    std::fill(result.begin() + 1, result.end(), result[0]);
+  } else {
+    // Copies of rows go upwards in memory.
+    memory::rows_to_host(context, step > 0 ? &source[0] : &source[n - 1],
+                         static_cast<std::size_t>(step > 0 ? step : -step) * sizeof(value),
+                         result.data(), sizeof(value), result.size());
+    if (step < 0) {
+      std::reverse(result.begin(), result.end());
+    }
   }
-  std::vector<detail::view_value_t<std::remove_const_t<decltype(source)>>> result(
-      static_cast<std::size_t>(source.extent(0)));
-  detail::memory_of<detail::context_of<P>>::to_host(detail::resolve(policy), source.data_handle(),
-                                                    result.data(),
-                                                    result.size() * sizeof(result[0]));
   return result;
 }
 

@@ -75,7 +75,7 @@ void measure(P const& policy, Loads const& loads, Out&& out) {
 
 /// @brief Both usual aggregates and the worst row of what `measure` wrote.
 ///
-/// @param rows contiguous `balance`s in the policy's memory, at least one
+/// @param rows what `measure` wrote, in the policy's memory, at least one
 /// @throws invalid_input for no rows, and for a row that `measure` could not measure
 /// @complexity O(rows), on the calling thread
 /// @stream synchronises once

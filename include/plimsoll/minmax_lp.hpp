@@ -381,7 +381,7 @@ minmax_lp(P const&, placement_ref const&) -> minmax_lp<P>;
 
 /// @brief Throws for the first layer that `minmax_lp::solve` could not split.
 ///
-/// @param certificates `[layers]`, contiguous, in the policy's memory
+/// @param certificates `[layers]`, in the policy's memory
 /// @throws invalid_input naming the layer
 /// @stream synchronises once
 template <execution_policy P, view_of<certificate, 1> Certificates>

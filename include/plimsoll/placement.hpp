@@ -68,6 +68,15 @@ inline void expect_rank_offsets(std::string_view function, std::string_view argu
   }
 }
 
+/// An expert's replicas cannot avoid each other's node where lists keep them to one.
+inline void expect_meetings_on_a_node(std::string_view function, std::string_view argument,
+                                      sharing replicas_meet) {
+  if (replicas_meet == sharing::not_on_a_node) {
+    fail(function, text(argument, ".replicas_meet"),
+         "allowed or not_on_a_rank, since lists keep an expert to one node", "not_on_a_node");
+  }
+}
+
 /// Checks what all that put experts on ranks share; `argument` tells the options.
 inline void expect_placeable(std::string_view function, index_t layers, index_t experts,
                              index_t slots, placement_options const& options,
@@ -102,10 +111,7 @@ inline void expect_placeable(std::string_view function, index_t layers, index_t 
                   "layers");
     expect_extent(function, text(argument, ".node_offsets"), options.nodes + 1,
                   options.node_offsets.extent(1), "offsets (nodes + 1)");
-    if (options.replicas_meet == sharing::not_on_a_node) {
-      fail(function, text(argument, ".replicas_meet"),
-           "allowed or not_on_a_rank, since lists keep an expert to one node", "not_on_a_node");
-    }
+    expect_meetings_on_a_node(function, argument, options.replicas_meet);
   }
 }
 

@@ -175,7 +175,7 @@ void quota(P const& policy, placement_ref const& placement, Loads const& loads, 
 
 /// @brief Throws for the first layer that `quota` refused.
 ///
-/// @param reports `[layers]`, contiguous, in the policy's memory
+/// @param reports `[layers]`, in the policy's memory
 /// @throws invalid_input naming the layer and the slot, expert or rank
 /// @stream synchronises once
 template <execution_policy P, view_of<quota_report, 1> Reports>

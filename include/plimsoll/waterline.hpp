@@ -239,20 +239,9 @@ class waterline {
     requires output_of<OutIds, detail::normalized_value_t<Ids const, 2>, 2>
   void fill(Ids const& topk_ids, waterline_batch const& batch, OutIds&& ids,
             filled_rows const& rows) const {
-    constexpr char const* name = "waterline::fill";
-    auto const in = detail::normalize<2>(topk_ids);
+    matrix_ref<id_of<Ids> const> const in = detail::normalize<2>(topk_ids);
     matrix_ref<id_of<Ids>> const out = detail::normalize<2>(ids);
-    index_t const tokens = in.extent(0);
-    expect_batch(name, tokens, in.extent(1));
-    expect_matrix(name, "batch.weights", batch.weights, tokens, options_.top_k);
-    expect_matrix(name, "ids", out, tokens, options_.top_k + 1);
-    expect_matrix(name, "rows.weights", rows.weights, tokens, options_.top_k + 1);
-    if (rows.weights.data != nullptr && batch.weights.data == nullptr && tokens > 0) {
-      detail::fail(name, "batch.weights", "weights, beside rows.weights", "none");
-    }
-    if (rows.ranks.data != nullptr) {
-      detail::expect_extent(name, "rows.ranks", tokens, rows.ranks.extent(0), "tokens");
-    }
+    expect_fill("waterline::fill", in, batch, out, rows);
     auto body = fill_body<id_of<Ids>>(in, batch, out, rows);
     run(body);
     for (body.round = 1; body.round <= body.rounds; ++body.round) {
@@ -269,6 +258,9 @@ class waterline {
   }
 
  private:
+  template <execution_policy>
+  friend class waterfill;
+
   static constexpr char const* class_name = "waterline";
   using context = detail::context_of<P>;
   template <class Ids>
@@ -361,6 +353,22 @@ class waterline {
   }
   void expect_source(char const* name, index_t source) const {
     detail::expect_between(name, "source", 0, options_.ranks - 1, source, "as rank");
+  }
+  template <class Id>
+  void expect_fill(char const* name, matrix_ref<Id const> const& topk_ids,
+                   waterline_batch const& batch, matrix_ref<Id> const& ids,
+                   filled_rows const& rows) const {
+    index_t const tokens = topk_ids.extent(0);
+    expect_batch(name, tokens, topk_ids.extent(1));
+    expect_matrix(name, "batch.weights", batch.weights, tokens, options_.top_k);
+    expect_matrix(name, "ids", ids, tokens, options_.top_k + 1);
+    expect_matrix(name, "rows.weights", rows.weights, tokens, options_.top_k + 1);
+    if (rows.weights.data != nullptr && batch.weights.data == nullptr && tokens > 0) {
+      detail::fail(name, "batch.weights", "weights, beside rows.weights", "none");
+    }
+    if (rows.ranks.data != nullptr) {
+      detail::expect_extent(name, "rows.ranks", tokens, rows.ranks.extent(0), "tokens");
+    }
   }
   template <class Matrix>
   static void expect_matrix(char const* name, char const* argument, Matrix const& matrix,

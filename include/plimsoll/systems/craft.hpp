@@ -115,6 +115,11 @@ index_t living_ranks(std::string_view name, Policy const& policy, craft_options 
   return options.ranks - dead;
 }
 
+inline void expect_budget(std::string_view name, craft_options const& options) {
+  expect_between(name, "options.budget", automatic_budget, INT64_MAX, options.budget,
+                 "replicas (-1: automatic)");
+}
+
 inline void expect_replica_counts(std::string_view name, std::string const& argument,
                                   std::vector<std::int32_t> const& counts) {
   std::int32_t least = 1;
@@ -197,7 +202,7 @@ gain_estimate estimate_gains(std::string_view name, Context const& context, Load
                                 .replica_count = {copies.data(), rows, experts},
                                 .ranks = options.ranks,
                                 .rank_offsets = rank_offsets};
-  enqueue_eplb(name, context, matrix_ref<double const>(sums.data(), rows, experts), how,
+  enqueue_eplb(context, matrix_ref<double const>(sums.data(), rows, experts), how,
                {map.data(), rows, slots}, {copies.data(), rows, experts}, reports.data() + replays);
   enqueue_replay(context, load, placement, options.active, {means.data(), plans, layers},
                  reports.data());
@@ -239,8 +244,7 @@ replica_allocation allocate_replicas(std::string_view name, Policy const& policy
   expect_replica_counts(name, "estimate.replica_counts", counts);
   expect_extent(name, "estimate.gain", layers * width, static_cast<index_t>(estimate.gain.size()),
                 "elements (layers * counts)");
-  expect_between(name, "options.budget", automatic_budget, INT64_MAX, options.budget,
-                 "replicas (-1: automatic)");
+  expect_budget(name, options);
 
   auto const context = resolve(policy);
   using context_type = std::remove_const_t<decltype(context)>;
@@ -402,15 +406,22 @@ craft_plan craft(P const& policy, Loads const& loads, craft_options const& optio
   auto const load = detail::normalize<3>(loads);
   matrix_ref<std::int32_t> const placement = detail::normalize<2>(physical_to_logical);
   matrix_ref<std::int32_t> const offsets = detail::normalize<2>(rank_offsets);
+  matrix_ref<std::int32_t> const counts = detail::normalize<2>(replica_count);
   index_t const layers = load.extent(1);
   index_t const experts = load.extent(2);
   auto const how = detail::checked(name, policy, options);
+  detail::expect_budget(name, how);
+  detail::expect_extent(name, "physical_to_logical", layers, placement.extent(0), "layers");
   detail::expect_between(name, "physical_to_logical", experts + how.replica_counts.back(),
                          0x7fffffff, placement.extent(1),
                          "slots (experts and the largest replica count)");
   detail::expect_extent(name, "rank_offsets", layers, offsets.extent(0), "layers");
   detail::expect_extent(name, "rank_offsets", how.ranks + 1, offsets.extent(1),
                         "offsets (ranks + 1)");
+  detail::expect_extent(name, "replica_count", layers, counts.extent(0), "layers");
+  detail::expect_extent(name, "replica_count", experts, counts.extent(1), "experts");
+  detail::expect_plannable(name, layers, experts, placement.extent(1),
+                           detail::eplb_options_of(how, offsets));
 
   auto const context = detail::resolve(policy);
   auto const sums = detail::make_load_sums(context, load, how);
@@ -426,9 +437,9 @@ craft_plan craft(P const& policy, Loads const& loads, craft_options const& optio
                                                                                          slots);
   slot_assignment(policy, vector_ref<std::int32_t const>(layer_slots.data(), layers),
                   {.ranks = how.ranks, .ties = how.ties, .active = how.active}, offsets);
-  plan.placement = detail::eplb(
-      name, policy, matrix_ref<double const>(sums.data(), layers, experts),
-      detail::eplb_options_of(how, offsets), placement, detail::normalize<2>(replica_count));
+  plan.placement =
+      detail::eplb(name, policy, matrix_ref<double const>(sums.data(), layers, experts),
+                   detail::eplb_options_of(how, offsets), placement, counts);
   return plan;
 }
 

@@ -79,6 +79,9 @@ inline void expect_plannable(std::string_view name, index_t layers, index_t expe
   if (options.policy != eplb_policy::global) {
     expect_groups(name, experts, options.groups);
   }
+  if (options.is_hierarchical()) {
+    expect_meetings_on_a_node(name, "options", options.replicas_meet);
+  }
 }
 
 /// Steps of EPLB, each of which reports on every layer.
@@ -88,9 +91,9 @@ inline index_t eplb_steps(eplb_options const& options) {
 
 /// Every step reports for itself. One whose input was refused reads what it finds, without harm.
 template <class Context, class Loads>
-void enqueue_eplb(std::string_view name, Context const& context, Loads const& load,
-                  eplb_options const& options, matrix_ref<std::int32_t> placement,
-                  matrix_ref<std::int32_t> counts, problem_report* reports) {
+void enqueue_eplb(Context const& context, Loads const& load, eplb_options const& options,
+                  matrix_ref<std::int32_t> placement, matrix_ref<std::int32_t> counts,
+                  problem_report* reports) {
   index_t const layers = load.extent(0);
   index_t const experts = load.extent(1);
   index_t const slots = placement.extent(1);
@@ -107,7 +110,6 @@ void enqueue_eplb(std::string_view name, Context const& context, Loads const& lo
                          next());
     where.node_experts = node_experts;
     where.node_offsets = node_offsets;
-    expect_placeable(name, layers, experts, slots, where);
   }
   enqueue_replicate(context, load, slots, {.where = where}, counts, next());
   enqueue_place(context, load, counts, where, placement, next());
@@ -139,7 +141,7 @@ std::vector<certificate> eplb(std::string_view name, Policy const& policy, Loads
   index_t const planned = layers * eplb_steps(options);
   buffer<problem_report, std::remove_const_t<decltype(context)>> const reports(
       context, planned + (inverse != nullptr ? layers : 0));
-  enqueue_eplb(name, context, load, options, placement, counts, reports.data());
+  enqueue_eplb(context, load, options, placement, counts, reports.data());
   if (inverse != nullptr) {
     map_body<slot_source> body{{placement, experts}, experts, {.logical_to_physical = *inverse}};
     body.reports = reports.data() + planned;

@@ -177,9 +177,16 @@ void trace_length_latencies(P const& policy, Loads const& loads, latency_curves 
   index_t const unseen = load.extent(0) - planned_until;
   detail::expect_between(name, "planned_until", 1, load.extent(0) - 1, planned_until,
                          "steps (one must be left)");
+  for (index_t const length : lengths) {
+    detail::expect_between(name, "lengths", 1, planned_until, length, "steps");
+  }
+  detail::expect_between(name, "slots", experts, expert_limit, slots,
+                         "slots (at least one per expert)");
   detail::expect_extent(name, "latencies", static_cast<index_t>(lengths.size()), out.extent(0),
                         "lengths");
   detail::expect_extent(name, "latencies", layers, out.extent(1), "layers");
+  detail::expect_searchable(name, planned_until, layers, experts, slots,
+                            detail::search_options_of(options, {}));
   auto const context = detail::resolve(policy);
   using kept = std::remove_const_t<decltype(context)>;
   detail::latency_pieces<kept> const pieces(name, context, curves, options.ranks);
@@ -189,7 +196,6 @@ void trace_length_latencies(P const& policy, Loads const& loads, latency_curves 
   matrix_ref<std::int32_t> const placement(map.data(), layers, slots);
   matrix_ref<std::int32_t> const counts(copies.data(), layers, experts);
   for (std::size_t i = 0; i < lengths.size(); ++i) {
-    detail::expect_between(name, "lengths", 1, planned_until, lengths[i], "steps");
     detail::gem(name, context, detail::steps_of(load, planned_until - lengths[i], lengths[i]),
                 pieces.lookup(), options, placement, counts);
     detail::latencies(name, context, detail::steps_of(load, planned_until, unseen),

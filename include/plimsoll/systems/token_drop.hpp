@@ -95,21 +95,24 @@ class token_drop {
   template <score_matrix_view Logits>
   void apply(Logits const& logits, token_drop_batch const& batch, kept_pairs const& kept) const {
     auto const scores = detail::normalize_scores(logits);
-    detail::expect_between("token_drop::apply", "logits", 0, max_tokens(), scores.extent(0),
-                           "tokens (limit.max_tokens)");
-    detail::expect_extent("token_drop::apply", "logits", mask_.options().experts, scores.extent(1),
-                          "experts");
+    constexpr char const* call = "token_drop::apply";
+    index_t const tokens = scores.extent(0);
+    detail::expect_between(call, "logits", 0, max_tokens(), tokens, "tokens (limit.max_tokens)");
+    detail::expect_extent(call, "logits", mask_.options().experts, scores.extent(1), "experts");
+    if (batch.homes.data != nullptr) {
+      detail::expect_extent(call, "batch.homes", tokens, batch.homes.extent(0), "tokens");
+    }
+    capacity_batch const masked{
+        .priorities = batch.priorities, .stream = batch.stream, .first_token = batch.first_token};
+    // Before the routing, which overwrites that of the last batch.
+    mask_.expect_shapes(call, tokens, width(), tokens, width(), masked, kept);
     top_k_options route = route_;
     route.homes = batch.homes;
-    matrix_ref<std::int32_t> const ids(ids_.data(), scores.extent(0), width());
-    matrix_ref<float> const weights(weights_.data(), scores.extent(0), width());
-    detail::enqueue_top_k("token_drop::apply",
-                          detail::prepared_context<context>{context_, scratch_.data()}, scores,
-                          route, ids, weights);
-    mask_.apply(
-        ids, weights,
-        {.priorities = batch.priorities, .stream = batch.stream, .first_token = batch.first_token},
-        kept);
+    matrix_ref<std::int32_t> const ids(ids_.data(), tokens, width());
+    matrix_ref<float> const weights(weights_.data(), tokens, width());
+    detail::enqueue_top_k(call, detail::prepared_context<context>{context_, scratch_.data()},
+                          scores, route, ids, weights);
+    mask_.apply(ids, weights, masked, kept);
   }
   template <score_matrix_view Logits>
   void apply(Logits const& logits, kept_pairs const& kept) const {

@@ -92,6 +92,10 @@ class waterfill {
     requires output_of<OutIds, detail::normalized_value_t<Ids const, 2>, 2>
   void fill(Ids const& topk_ids, waterline_batch const& batch, OutIds&& ids,
             filled_rows const& rows = {}) const {
+    using id = detail::normalized_value_t<Ids const, 2>;
+    // Before the plan, which overwrites the last one.
+    line_.template expect_fill<id>("waterfill::fill", detail::normalize<2>(topk_ids), batch,
+                                   detail::normalize<2>(ids), rows);
     line_.plan(loads(), rank_);
     line_.fill(topk_ids, batch, ids, rows);
   }

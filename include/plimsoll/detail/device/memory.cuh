@@ -55,6 +55,13 @@ struct memory_of<device_context> {
     }
     check_cuda(cudaStreamSynchronize(where.stream), "cudaStreamSynchronize");
   }
+  static void rows_to_host(device_context const& where, void const* source, std::size_t pitch,
+                           void* destination, std::size_t bytes, std::size_t rows) {
+    check_cuda(cudaMemcpy2DAsync(destination, bytes, source, pitch, bytes, rows,
+                                 cudaMemcpyDeviceToHost, where.stream),
+               "cudaMemcpy2DAsync");
+    check_cuda(cudaStreamSynchronize(where.stream), "cudaStreamSynchronize");
+  }
   static void zero(device_context const& where, void* destination, std::size_t bytes) {
     if (bytes > 0) {
       check_cuda(cudaMemsetAsync(destination, 0, bytes, where.stream), "cudaMemsetAsync");

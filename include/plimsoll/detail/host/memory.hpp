@@ -39,6 +39,14 @@ struct memory_of<host_context<Executor>> {
       std::memcpy(destination, source, bytes);
     }
   }
+  /// Packs rows of so many bytes that begin `pitch` bytes apart, at least their size.
+  static void rows_to_host(context const&, void const* source, std::size_t pitch, void* destination,
+                           std::size_t bytes, std::size_t rows) {
+    for (std::size_t row = 0; row < rows; ++row) {
+      std::memcpy(static_cast<std::byte*>(destination) + row * bytes,
+                  static_cast<std::byte const*>(source) + row * pitch, bytes);
+    }
+  }
   static void zero(context const&, void* destination, std::size_t bytes) {
     if (bytes > 0) {
       std::memset(destination, 0, bytes);
