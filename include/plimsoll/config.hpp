@@ -6,10 +6,18 @@
 
 #include <plimsoll/version.hpp>
 
-// Results are the same bits everywhere only while the compiler keeps IEEE semantics.
-#if (defined(__FAST_MATH__) || defined(__USE_FAST_MATH__)) && !defined(PLIMSOLL_ALLOW_FAST_MATH)
+// Results are the same bits everywhere only while the compiler keeps IEEE semantics. Parts of
+// fast-math are told apart where compilers tell: g++ by a macro for each, clang++ only that numbers
+// are finite. An x87 rounds to 64 bits of mantissa, then to 53 (FLT_EVAL_METHOD 2).
+#if !defined(PLIMSOLL_ALLOW_FAST_MATH)
+#if defined(__FAST_MATH__) || defined(__USE_FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) || \
+    defined(__RECIPROCAL_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ > 0)
 #error \
     "Plimsoll: fast-math breaks the promise of equal bits on every rank. Compile without it, or define PLIMSOLL_ALLOW_FAST_MATH to give the promise up."
+#elif defined(__FLT_EVAL_METHOD__) && (__FLT_EVAL_METHOD__ == 1 || __FLT_EVAL_METHOD__ == 2)
+#error \
+    "Plimsoll: this target computes in more bits than its types have (x87), which breaks the promise of equal bits on every rank. Compile for SSE2 (-mfpmath=sse), or define PLIMSOLL_ALLOW_FAST_MATH to give the promise up."
+#endif
 #endif
 
 #if defined(__CUDACC__)

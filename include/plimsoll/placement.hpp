@@ -23,9 +23,9 @@ namespace plimsoll::inline PLIMSOLL_ABI {
 /// A placement as other primitives read it. All parts lie in the policy's memory.
 struct placement_ref {
   /// `[layers, slots]`: the expert in every slot, slots ordered by rank; -1 in an empty one.
-  matrix_ref<std::int32_t const> physical_to_logical;
+  matrix_ref<std::int32_t const> physical_to_logical = {};
   /// `[layers, experts]`: copies of every expert.
-  matrix_ref<std::int32_t const> replica_count;
+  matrix_ref<std::int32_t const> replica_count = {};
   index_t ranks = 0;
   /// `[layers, ranks + 1]`: where each rank's slots begin, from 0 to slots. Empty: evenly spread,
   /// rank r begins at floor(r * slots / ranks).

@@ -43,8 +43,8 @@ struct array_ref {
   using value_type = std::remove_cv_t<T>;
 
   T* data = nullptr;
-  index_t extents[Rank] = {};
-  index_t strides[Rank] = {};
+  index_t extents[static_cast<std::size_t>(Rank)] = {};
+  index_t strides[static_cast<std::size_t>(Rank)] = {};
 
   array_ref() = default;
 
@@ -110,7 +110,7 @@ using tensor_ref = array_ref<T, 3>;
 template <class F, int Rank>
 struct generated {
   F function;
-  index_t extents[Rank] = {};
+  index_t extents[static_cast<std::size_t>(Rank)] = {};
 
   static constexpr int rank() { return Rank; }
   [[nodiscard]] PLIMSOLL_HD constexpr index_t extent(int i) const { return extents[i]; }

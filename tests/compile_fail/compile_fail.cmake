@@ -2,7 +2,14 @@
 # Wrong calls must be refused with a message that helps; see run.sh for what a case states.
 
 function(plimsoll_add_compile_fail source compiler_name)
+  file(STRINGS ${source} only REGEX "^// compiler: ")
+  if(only AND NOT only STREQUAL "// compiler: ${compiler_name}")
+    return()
+  endif()
   cmake_path(GET source STEM name)
+  if(name STREQUAL "x87" AND NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|i.86")
+    return()
+  endif()
   plimsoll_add_ctest(compile_fail.${name}.${compiler_name} LABELS compile_fail
     COMMAND ${PLIMSOLL_BASH} ${CMAKE_CURRENT_SOURCE_DIR}/compile_fail/run.sh
             ${source} ${ARGN} -std=c++20 -I${PROJECT_SOURCE_DIR}/include)

@@ -5,6 +5,7 @@
 #   // expect-success                   it compiles: the control that the others fail for their own reason
 #   // errors: <n>                      optional: exactly n lines with "error:", so the message is readable
 #   // flags: <flag>...                 optional: more compiler flags
+#   // compiler: <name>                 optional, for compile_fail.cmake: only with this one
 set -uo pipefail
 source=$1
 shift

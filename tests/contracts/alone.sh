@@ -6,7 +6,7 @@ cd "$1" || exit 1
 export compiler=$2
 shift 2
 check() {
-  "$compiler" -std=c++20 -fsyntax-only -fopenmp -I. -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror \
+  "$compiler" -std=c++20 -fsyntax-only -fopenmp -I. -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Werror \
     -x c++ - <<<"#include <$1>" || { echo "^ $1 does not compile alone"; exit 1; }
 }
 export -f check

@@ -30,7 +30,7 @@ PLIMSOLL_HD constexpr index_t replay_tiles(index_t steps) {
 /// Loads of a rank in neighbouring steps.
 template <index_t Width>
 struct lanes {
-  double value[Width] = {};
+  double value[static_cast<std::size_t>(Width)] = {};
 
   /// Adds one of so many copies' share of `load[0]`, `load[1]`, ... Neither a quotient nor what
   /// lies in memory is a product, which a compiler would fuse with the sum.
@@ -135,8 +135,8 @@ struct replay_body {
                                ? ranges.ranks
                                : team.count(ranges.ranks, [this](index_t r) { return active[r]; });
     team.for_each(groups, [=](index_t group) {
-      double total[width] = {};
-      double least[width] = {};
+      double total[static_cast<std::size_t>(width)] = {};
+      double least[static_cast<std::size_t>(width)] = {};
       for (index_t e = 0; e < experts; ++e) {
         double const* const w = load + e * pitch + group;
         for (index_t j = 0; j < width; ++j) {

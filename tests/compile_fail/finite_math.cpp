@@ -1,0 +1,4 @@
+// expect-error: fast-math
+// errors: 1
+// flags: -ffinite-math-only
+#include <plimsoll/config.hpp>
