@@ -900,7 +900,7 @@ inline std::vector<refused_options> refusals() {
   with("max_selected: expected 0 to 2 pairs, got -1").max_selected = -1;
   with("max_selected: expected 0 to 2 pairs, got 3").max_selected = 3;
   with("expert_drop: expected a share from 0 to 1, got -1").expert_drop = -1;
-  with("expert_drop: expected a share from 0 to 1, got 1.500000").expert_drop = 1.5;
+  with("expert_drop: expected a share from 0 to 1, got 1.5").expert_drop = 1.5;
   with("expert_drop: expected a share from 0 to 1, got NaN").expert_drop = nan;
   with("sentinel: expected no expert's id, got 0").sentinel = 0;
   with("sentinel: expected no expert's id, got 7").sentinel = 7;
@@ -914,7 +914,7 @@ inline std::vector<refused_options> refusals() {
   next("factors: expected 8 experts, got 7").factors = reals(7, 1.0);
   reals factors(8, 1.0);
   factors[3] = -0.5;
-  next("factors: expected at least 0, got -0.500000 for expert 3").factors = factors;
+  next("factors: expected at least 0, got -0.5 for expert 3").factors = factors;
   factors[3] = 2;
   factors[7] = nan;
   next("factors: expected at least 0, got NaN for expert 7").factors = factors;

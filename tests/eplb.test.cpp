@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "eplb.cases.hpp"
 
+#include <cstdlib>
+#include <numeric>
+
 #include "support/generators.hpp"
 
 namespace plimsoll_test {
@@ -21,6 +24,113 @@ TEST_CASE("eplb: shapes are checked") {
                        plimsoll::invalid_input);
   CHECK_THROWS_WITH_AS(run(2, 2, 2), "eplb: replica_count: expected 3 experts, got 2",
                        plimsoll::invalid_input);
+}
+
+/// DeepSeek's algorithm to the letter: shares and sums in float32, ties to the first. Beside it
+/// runs exact arithmetic, in 2520ths of a token: shares of up to 10 copies are whole.
+struct literal_eplb {
+  static constexpr std::int64_t unit = 2520;
+  ints map;
+  ints counts;
+  /// Some decision was between equal numbers, or such that float32 may take for equal. Ranks that
+  /// are all empty do not count: both take the first.
+  bool has_tie = false;
+
+  literal_eplb(ints const& loads, index_t ranks, index_t slots)
+      : map(static_cast<std::size_t>(slots)), counts(loads.size(), 1) {
+    ints expert_of(loads.size());
+    std::iota(expert_of.begin(), expert_of.end(), 0);
+    auto const share = [&](std::size_t e) {
+      return static_cast<float>(loads[e]) / static_cast<float>(counts[e]);
+    };
+    auto const exact = [&](std::size_t e) { return loads[e] * unit / counts[e]; };
+    while (std::ssize(expert_of) < slots) {
+      std::size_t best = 0;
+      for (std::size_t e = 1; e < loads.size(); ++e) {
+        best = share(e) > share(best) ? e : best;
+      }
+      for (std::size_t e = 0; e < loads.size(); ++e) {
+        has_tie = has_tie || (e != best && is_close(exact(e), exact(best)));
+      }
+      ++counts[best];
+      has_tie = has_tie || counts[best] > 10;
+      expert_of.push_back(static_cast<std::int32_t>(best));
+    }
+    if (slots == ranks) {
+      map = expert_of;  // it does not sort what needs no packing
+      return;
+    }
+    auto const at = [](std::int32_t e) { return static_cast<std::size_t>(e); };
+    std::stable_sort(expert_of.begin(), expert_of.end(),
+                     [&](std::int32_t a, std::int32_t b) { return share(at(a)) > share(at(b)); });
+    for (std::size_t a = 0; a < loads.size(); ++a) {
+      for (std::size_t b = 0; b < a; ++b) {
+        has_tie = has_tie || is_close(exact(a), exact(b));
+      }
+    }
+    auto const n = static_cast<std::size_t>(ranks);
+    auto const room = static_cast<std::size_t>(slots) / n;
+    std::vector<float> sum(n, 0);
+    std::vector<std::int64_t> exact_sum(n, 0);
+    std::vector<std::size_t> used(n, 0);
+    for (std::int32_t const e : expert_of) {
+      std::size_t best = n;
+      for (std::size_t r = 0; r < n; ++r) {
+        best = used[r] < room && (best == n || sum[r] < sum[best]) ? r : best;
+      }
+      for (std::size_t r = 0; r < n; ++r) {
+        has_tie = has_tie || (r != best && used[r] < room && used[r] + used[best] > 0 &&
+                              is_close(exact_sum[r], exact_sum[best]));
+      }
+      map[best * room + used[best]++] = e;
+      sum[best] += share(at(e));
+      exact_sum[best] += exact(at(e));
+    }
+  }
+
+ private:
+  /// To 1e-5, many times what so few roundings to float32 come to.
+  static bool is_close(std::int64_t a, std::int64_t b) {
+    return 100000 * std::abs(a - b) <= std::max(a, b);
+  }
+};
+
+TEST_CASE("eplb: DeepSeek's result, slot by slot, where nothing that is compared ties") {
+  std::int64_t compared = 0;
+  std::int64_t tied = 0;
+  for (std::uint64_t seed = 0; seed < cases_of(3000); ++seed) {
+    CAPTURE(seed);
+    generator draw(seed);
+    index_t const experts = draw.between(1, 12);
+    index_t const ranks = draw.between(1, 6);
+    index_t const room = (experts + ranks - 1) / ranks + draw.between(0, 3);
+    ints loads;
+    for (index_t e = 0; e < experts; ++e) {
+      loads.push_back(static_cast<std::int32_t>(draw.between(1, seed % 4 == 0 ? 30 : 100000)));
+    }
+    literal_eplb const expected(loads, ranks, ranks * room);
+    planned<plimsoll::seq_policy> const got(loads, 1, experts, {.ranks = ranks}, ranks * room);
+    if (expected.has_tie) {
+      ++tied;
+      continue;
+    }
+    ++compared;
+    REQUIRE(got.counts == expected.counts);
+    REQUIRE(got.map == expected.map);
+  }
+  CHECK(compared > cases_of(1000));
+  CHECK(tied > cases_of(100));
+}
+
+TEST_CASE("eplb: where rank sums tie, the reference's rounding decides otherwise") {
+  // Shares are 22/3, 8, 10, 5 and 26/3: all differ. Two ranks have 52/3 when expert 3's turn is.
+  ints const loads{22, 8, 10, 5, 26};
+  literal_eplb const reference(loads, 3, 9);
+  CHECK(reference.has_tie);
+  CHECK(reference.map == ints{2, 0, 0, 4, 4, 3, 4, 1, 0});
+  planned<plimsoll::seq_policy> const got(loads, 1, 5, {.ranks = 3}, 9);
+  CHECK(got.counts == reference.counts);
+  CHECK(got.map == ints{2, 0, 3, 4, 4, 0, 4, 1, 0});
 }
 
 /// Says that it was asked.

@@ -2,6 +2,8 @@
 #include <doctest/doctest.h>
 #include <plimsoll/error.hpp>
 
+#include <cmath>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -39,6 +41,21 @@ TEST_CASE("error: expect_extent takes the one value") {
                        plimsoll::invalid_input);
   CHECK_THROWS_WITH_AS(check(5), "f: out: expected 4 rows (layers of loads), got 5",
                        plimsoll::invalid_input);
+}
+
+TEST_CASE("error: numbers are short, and enough to tell them") {
+  using plimsoll::detail::text;
+  constexpr double inf = std::numeric_limits<double>::infinity();
+  CHECK(text(-1e-9) == "-1e-09");
+  CHECK(text(1e301) == "1e+301");
+  CHECK(text(-std::numeric_limits<double>::max()) == "-1.7976931348623157e+308");
+  CHECK(text(std::numeric_limits<double>::denorm_min()) == "5e-324");
+  CHECK(text(0.1, " ", 1.5, " ", 0.1f) == "0.1 1.5 0.1");
+  CHECK(text(0.1 + 0.2) == "0.30000000000000004");
+  CHECK(text(0.0, " ", -0.0, " ", 4.0, " ", -140737488355328.0) == "0 0 4 -140737488355328");
+  CHECK(text(0x1p64) == "1.8446744073709552e+19");
+  CHECK(text(inf, " ", -inf, " ", std::nan("")) == "inf -inf NaN");
+  CHECK(text("of ", -7, std::string(" to "), 8u) == "of -7 to 8");
 }
 
 TEST_CASE("error: cuda_error keeps the code") {

@@ -372,7 +372,7 @@ TEST_CASE("load_tensor: shapes and options of prepared objects are checked") {
   CHECK_REFUSED(plimsoll::load_decay(seq, 0.0, 2, 3),
                 "load_decay: decay: expected a number above 0 and up to 1, got 0");
   CHECK_REFUSED(plimsoll::load_decay(seq, 1.5, 2, 3),
-                "load_decay: decay: expected a number above 0 and up to 1, got 1.500000");
+                "load_decay: decay: expected a number above 0 and up to 1, got 1.5");
   CHECK_REFUSED(plimsoll::load_decay(seq, nan, 2, 3),
                 "load_decay: decay: expected a number above 0 and up to 1, got NaN");
   CHECK_REFUSED(plimsoll::load_decay(seq, 0.5, 0, 3),

@@ -117,9 +117,9 @@ TEST_CASE("metrics: shapes and options of correlation and classes are checked") 
   CHECK(classify({}, {.busy = -1}) ==
         name + "options.busy: expected a number from 0 to 65536, got -1");
   CHECK(classify({}, {.consistent_part = 1.5}) ==
-        name + "options.consistent_part: expected a number from 0 to 1, got 1.500000");
+        name + "options.consistent_part: expected a number from 0 to 1, got 1.5");
   CHECK(classify({}, {.temporal_part = -0.5}) ==
-        name + "options.temporal_part: expected a number from 0 to 1, got -0.500000");
+        name + "options.temporal_part: expected a number from 0 to 1, got -0.5");
   CHECK(classify({}, {.surge = nan}) ==
         name + "options.surge: expected a number from 0 to 65536, got NaN");
 

@@ -695,7 +695,7 @@ TEST_CASE_TEMPLATE("placement: bad values are named", P, PLIMSOLL_POLICIES) {
   CHECK(speed(infinite) == refused("inf"));
   CHECK(speed(-infinite) == refused("-inf"));
   CHECK(speed(1e300) == refused(std::to_string(1e300)));
-  CHECK(speed(0x1.8p64) == refused("27670116110564327424.000000"));
+  CHECK(speed(0x1.8p64) == refused("2.7670116110564327e+19"));
   CHECK(speed(0x1p64) == "no error");
   CHECK(speed(0x1p-64) == "no error");
 

@@ -287,7 +287,7 @@ TEST_CASE("swap_search: shapes and options are checked") {
   option([](options_type& o) { o.min_gain = 0; }, "no error");
   option([](options_type& o) { o.min_gain = 1; }, "no error");
   option([](options_type& o) { o.min_gain = -0.5; },
-         "options.min_gain: expected a number from 0 to 1, got -0.500000");
+         "options.min_gain: expected a number from 0 to 1, got -0.5");
   option([](options_type& o) { o.min_gain = 2; },
          "options.min_gain: expected a number from 0 to 1, got 2");
   option([](options_type& o) { o.min_gain = nan; },
@@ -296,14 +296,14 @@ TEST_CASE("swap_search: shapes and options are checked") {
   option([](options_type& o) { o.noise = 1; },
          "options.noise: expected a number from 0 to below 1, got 1");
   option([](options_type& o) { o.noise = -0.25; },
-         "options.noise: expected a number from 0 to below 1, got -0.250000");
+         "options.noise: expected a number from 0 to below 1, got -0.25");
   option([](options_type& o) { o.noise = nan; },
          "options.noise: expected a number from 0 to below 1, got NaN");
   option([](options_type& o) { o.quantile = 1; }, "no error");
   option([](options_type& o) { o.quantile = 0; },
          "options.quantile: expected a number above 0, to 1, got 0");
   option([](options_type& o) { o.quantile = 1.5; },
-         "options.quantile: expected a number above 0, to 1, got 1.500000");
+         "options.quantile: expected a number above 0, to 1, got 1.5");
   option([](options_type& o) { o.quantile = nan; },
          "options.quantile: expected a number above 0, to 1, got NaN");
   check(

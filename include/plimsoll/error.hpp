@@ -3,6 +3,7 @@
 /// Errors. Every message names the function, the argument, what was expected and what came.
 #pragma once
 
+#include <charconv>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -29,8 +30,8 @@ class cuda_error : public std::runtime_error {
 
 namespace detail {
 
-/// The parts of a message in one string: text as it is, numbers in digits, whole ones without a
-/// fraction.
+/// The parts of a message in one string: text as it is; numbers in the fewest digits that tell them
+/// from all others, whole ones below 10^15 without an exponent.
 template <class... Parts>
 [[nodiscard]] std::string text(Parts const&... parts) {
   std::string result;
@@ -39,12 +40,14 @@ template <class... Parts>
       result.append(part);
     } else if constexpr (std::is_floating_point_v<Part>) {
       if (part != part) {
-        result.append("NaN");  // to_string would show its sign, which differs between machines
+        result.append("NaN");  // to_chars would show its sign, which differs between machines
       } else if (part > -1e15 && part < 1e15 &&
                  static_cast<Part>(static_cast<long long>(part)) == part) {
         result.append(std::to_string(static_cast<long long>(part)));
       } else {
-        result.append(std::to_string(part));
+        char digits[64];  // the shortest that tell the number, at most 24 of a double
+        auto const end = std::to_chars(digits, digits + sizeof(digits), part).ptr;
+        result.append(digits, end);
       }
     } else {
       result.append(std::to_string(part));

@@ -157,10 +157,12 @@ std::vector<certificate> eplb(std::string_view name, Policy const& policy, Loads
 /// @brief Plans every layer as DeepSeek's EPLB does: `replicate`, then `place`; where groups of
 /// experts keep to nodes, `place_groups` before; where asked for, `refine` after.
 ///
-/// Where loads are distinct the result equals the reference's slot by slot, for every shape that
-/// the reference takes; it leaves ties to its sort, here first copies come before second ones, then
-/// the lowest id. Nothing has to divide anything but groups the experts: ranks and nodes that
-/// cannot be alike differ by one.
+/// The result equals the reference's slot by slot, for every shape that the reference takes, where
+/// all shares (load over copies) and all sums of ranks that are compared differ by more than
+/// float32's rounding: the reference rounds shares and sums to float32 and leaves ties to that and
+/// to its sort. Here they are compared in 47-bit fixed point, shares rounded down; in ties first
+/// copies come before second ones, then the lowest id, and the lowest rank. Nothing has to divide
+/// anything but groups the experts: ranks and nodes that cannot be alike differ by one.
 ///
 /// @param loads `[layers, experts]`, token copies, in the policy's memory; int32, uint32, int64,
 ///   float, double or generated; each at least 0, the total of a layer below 2^47
