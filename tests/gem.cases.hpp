@@ -316,6 +316,12 @@ inline void check_gem_refusals(gem_fn gem, lengths_fn latencies) {
        "sample 1");
   plan([](gem_case& c) { c.speeds[2] = 0; },
        "gem: curves.speeds: expected values from 2^-64 to 2^64, got 0, rank 2");
+  plan(
+      [](gem_case& c) {
+        c.speeds = {0x1p20, 0x1p20, 1, 0x1p20};
+      },
+      "gem: curves.speeds: expected speeds of living ranks from 2^-16 of the fastest to the "
+      "fastest, got 1 for rank 2, where the fastest has 1048576");
   plan([](gem_case& c) { c.speeds.pop_back(); }, "gem: curves.speeds: expected 4 ranks, got 3");
   plan([](gem_case& c) { c.search.options.ranks = 0; },
        "gem: ranks: expected 1 to 32767 ranks, got 0");

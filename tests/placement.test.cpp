@@ -191,8 +191,11 @@ TEST_CASE(
         }
         peak = std::max(peak, where.cost(r, carried));
       }
-      REQUIRE(got.certificates[0].value == peak / fixed_unit(loads));
-      REQUIRE(got.certificates[0].lower_bound <= got.certificates[0].value);
+      // More, by what weights leave out, only where the bound could not be told from it.
+      double const value = got.certificates[0].value;
+      REQUIRE(value >= peak / fixed_unit(loads));
+      REQUIRE(value <= peak / fixed_unit(loads) * (1 + 1e-12));
+      REQUIRE(got.certificates[0].lower_bound <= value);
     } catch (plimsoll::invalid_input const&) {
       ++refused;
       REQUIRE_FALSE(possible);
@@ -292,7 +295,8 @@ TEST_CASE("placement: groups on random shapes") {
         peak = std::max(peak, carried == 0 ? 0 : nodes.cost(n, carried));
       }
       double const unit = fixed_unit(loads);
-      REQUIRE(got.certificates[0].value == peak / unit);
+      REQUIRE(got.certificates[0].value >= peak / unit);
+      REQUIRE(got.certificates[0].value <= peak / unit * (1 + 1e-12));
       REQUIRE(got.certificates[0].work == groups);
       auto const totals = oracle::loads_of_groups(loads, static_cast<std::size_t>(groups));
       double const best =

@@ -343,9 +343,9 @@ TEST_CASE_TEMPLATE("refinement: never worse, and legal, over random plans", P, P
     scene greedy = s;
     auto const placed = place_greedily(greedy, twice.counts);
     for (std::size_t layer = 0; layer < once.certificates.size(); ++layer) {
-      CHECK(twice.certificates[layer].value <= once.certificates[layer].value);
+      CHECK(twice.certificates[layer].value <= once.certificates[layer].value * (1 + 1e-12));
       // Greedy placement may let replicas meet for a lower peak.
-      CHECK((preferred || twice.certificates[layer].value <= placed[layer].value));
+      CHECK((preferred || twice.certificates[layer].value <= placed[layer].value * (1 + 1e-12)));
     }
     ++plans;
     better += once.map != s.map;

@@ -69,12 +69,21 @@ inline void check_searched(search_case const& c, search_outcome const& got) {
       counts_all = counts_all && (c.room(layer, r) > 0 || c.cost(r, 0) == 0);
     }
     double const replayed = expected[static_cast<std::size_t>(layer)];
-    CHECK((!counts_all || std::fabs(result.value - replayed) <= 1e-12 * replayed));
+    bool const is_unproven =
+        !c.counts.empty() &&
+        *std::min_element(got.scores.begin() + layer * c.options.restarts,
+                          got.scores.begin() + (layer + 1) * c.options.restarts) ==
+            result.lower_bound;
+    CHECK((!counts_all || is_unproven || std::fabs(result.value - replayed) <= 1e-12 * replayed));
     CHECK(result.lower_bound <= result.value);
     CHECK(result.status == (result.lower_bound == result.value ? certificate_status::optimal
                                                                : certificate_status::feasible));
     auto const scores = got.scores.begin() + layer * c.options.restarts;
-    CHECK(*std::min_element(scores, scores + c.options.restarts) == result.value);
+    double const best = *std::min_element(scores, scores + c.options.restarts);
+    CHECK(best <= result.value);
+    // Only with copies, whose parts are rounded down, may a score equal a bound without proof.
+    CHECK(
+        (result.value <= best * (1 + 1e-12) || (!c.counts.empty() && best == result.lower_bound)));
   }
 }
 

@@ -155,6 +155,48 @@ TEST_CASE("swap_search: loads of any type, in any layout, or computed") {
   }
 }
 
+TEST_CASE("swap_search: costs beyond any number of units are refused, not converted") {
+  // Tables are filled before a cost is refused.
+  plimsoll::detail::search_units const units{4, 1, 0};
+  CHECK(units.of(-std::numeric_limits<double>::infinity()) == 0);
+  CHECK(units.of(-1e300) == 0);
+  CHECK(units.of(std::numeric_limits<double>::infinity()) == 4);
+  ints const loads{5, 3, 2};
+  constexpr double infinite = std::numeric_limits<double>::infinity();
+  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+  for (double const slope : {infinite, -infinite, nan, -1e300}) {
+    ints map(3);
+    auto const cost = [slope](index_t rank, double tokens) {
+      return rank == 1 ? (tokens > 0 ? slope : 0.0) : tokens;
+    };
+    std::string const got = refusal_of([&] {
+      plimsoll::swap_search(
+          plimsoll::seq, plimsoll::tensor_ref<std::int32_t const>(loads.data(), 1, 1, 3), cost,
+          {.ranks = 3, .restarts = 1}, plimsoll::matrix_ref<std::int32_t>(map.data(), 1, 3));
+    });
+    CHECK(got.find("swap_search: cost: expected numbers from 0 to below 2^960") == 0);
+  }
+}
+
+TEST_CASE("swap_search: a living rank may not be slower than 2^-16 of the fastest") {
+  ints const loads{5, 3, 2};
+  auto const message = [&](reals const& speeds, flags const& active) {
+    ints map(6);
+    return refusal_of([&] {
+      plimsoll::swap_search(plimsoll::seq,
+                            plimsoll::tensor_ref<std::int32_t const>(loads.data(), 1, 1, 3),
+                            plimsoll::token_cost{{speeds.data(), 3}},
+                            {.ranks = 3, .active = {active.data(), 3}, .restarts = 1},
+                            plimsoll::matrix_ref<std::int32_t>(map.data(), 1, 6));
+    });
+  };
+  CHECK(message({1, 0x1p-16, 1}, {1, 1, 1}) == "no error");
+  CHECK(message({1, 0.5, 0x1p20}, {1, 1, 1}) ==
+        "swap_search: speeds: expected speeds of living ranks from 2^-16 of the fastest to the "
+        "fastest, got 1 for rank 0, where the fastest has 1048576");
+  CHECK(message({1, 0x1p-40, 1}, {1, 0, 1}) == "no error");
+}
+
 TEST_CASE("swap_search: under the library's own costs") {
   using P = plimsoll::seq_policy;
   search_case c = wide_search(11);

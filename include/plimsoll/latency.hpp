@@ -48,7 +48,8 @@ struct latency_curves {
   matrix_ref<double const> latency;
   /// One of the samples, or at least the last of them (only steps), or 0 (only lines).
   std::int64_t dense_until = 0;
-  /// `[ranks]`: by what a rank's latency is divided, 2^-64 to 2^64. Empty: 1.
+  /// `[ranks]`: by what a rank's latency is divided, 2^-64 to 2^64; of living ranks at least 2^-16
+  /// of the fastest. Empty: 1.
   vector_ref<double const> speeds = {};
 
   PLIMSOLL_HD double operator()(index_t rank, double tokens_of_rank) const {
@@ -67,7 +68,8 @@ struct latency_curves {
 /// Latency where only the number of tokens counts, over the rank's speed: the score of a search is
 /// then the sum over steps of the largest load.
 struct token_cost {
-  /// `[ranks]`: in any unit. Empty: 1.
+  /// `[ranks]`: in any unit, 2^-64 to 2^64; of living ranks at least 2^-16 of the fastest. Empty:
+  /// 1.
   vector_ref<double const> speeds = {};
 
   [[nodiscard]] PLIMSOLL_HD constexpr index_t ranks() const { return speeds.extent(0); }
@@ -180,14 +182,18 @@ struct latency_lookup {
 
 namespace detail {
 
-/// Latency curves in the memory of a context, checked and cut into pieces.
+/// Latency curves in the memory of a context, checked and cut into pieces. With `active`, speeds
+/// are compared among living ranks only.
 template <class Context>
 class latency_pieces {
  public:
   latency_pieces(char const* name, Context const& context, latency_curves const& curves,
-                 index_t ranks) {
+                 index_t ranks, vector_ref<std::uint8_t const> active = {}) {
     expect_between(name, "ranks", 1, rank_limit, ranks, "ranks");
-    host_curves const read(name, context, curves, ranks);
+    if (active.data != nullptr) {
+      expect_extent(name, "options.active", ranks, active.extent(0), "ranks");
+    }
+    host_curves const read(name, context, curves, ranks, active);
     fill(context, read.view, ranks);
   }
   [[nodiscard]] latency_lookup lookup() const { return lookup_; }
@@ -200,8 +206,8 @@ class latency_pieces {
     std::vector<double> speeds;
     latency_curves view;
 
-    host_curves(char const* name, Context const& from, latency_curves const& curves,
-                index_t ranks) {
+    host_curves(char const* name, Context const& from, latency_curves const& curves, index_t ranks,
+                vector_ref<std::uint8_t const> active) {
       index_t const samples = curves.tokens.extent(0);
       index_t const rows = curves.latency.extent(0);
       expect_curves(name, "curves", curves, ranks);
@@ -216,6 +222,13 @@ class latency_pieces {
       }
       expect_samples(name);
       expect_values(name);
+      if (!speeds.empty()) {
+        std::vector<std::uint8_t> lives(speeds.size(), 1);
+        if (active.data != nullptr) {
+          lives = on_host(from, active);
+        }
+        expect_speeds(name, lives);
+      }
     }
 
     void expect_samples(char const* name) const {
@@ -243,9 +256,19 @@ class latency_pieces {
                text(value, ", rank ", i / samples, ", sample ", sample));
         }
       }
+    }
+
+    void expect_speeds(char const* name, std::vector<std::uint8_t> const& lives) const {
+      double fastest = 0;
       for (std::size_t r = 0; r < speeds.size(); ++r) {
         if (!(speeds[r] >= topology::least_speed && speeds[r] <= topology::greatest_speed)) {
           fail(name, "curves.speeds", "values from 2^-64 to 2^64", text(speeds[r], ", rank ", r));
+        }
+        fastest = lives[r] == 0 ? fastest : std::max(fastest, speeds[r]);
+      }
+      for (std::size_t r = 0; r < speeds.size(); ++r) {
+        if (lives[r] != 0 && speeds[r] < fastest * topology::least_relative_speed) {
+          fail_relative_speed(name, "curves.speeds", speeds[r], static_cast<index_t>(r), fastest);
         }
       }
     }

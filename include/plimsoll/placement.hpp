@@ -45,7 +45,8 @@ struct placement_options {
   index_t nodes = 1;
   /// `[ranks]`: 0 for a rank that is dead; its slots stay empty. Empty: all live.
   vector_ref<std::uint8_t const> active = {};
-  /// `[ranks]`: how fast each rank works, in any unit, 2^-64 to 2^64. Empty: all alike, speed 1.
+  /// `[ranks]`: how fast each rank works, in any unit, 2^-64 to 2^64; a living rank at least 2^-16
+  /// as fast as the fastest. Empty: all alike, speed 1.
   vector_ref<double const> speeds = {};
   /// Where two replicas of one expert should not meet.
   sharing replicas_meet = sharing::allowed;

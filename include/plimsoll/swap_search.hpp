@@ -156,18 +156,22 @@ void enqueue_swap_search(Context const& context, Loads const& load, Cost const& 
                                 {scores.data(), layers, restarts},
                                 {swaps.data(), layers, restarts}});
   launch(context, layers,
-         search_result_body{known.data(),
-                            units.data(),
-                            objective,
-                            steps,
-                            bounds.data(),
-                            expert_of.data(),
-                            found.data(),
-                            {scores.data(), layers, restarts},
-                            {swaps.data(), layers, restarts},
-                            placement,
-                            restart_scores,
-                            reports});
+         search_result_body<Cost>{where,
+                                  cost,
+                                  known.data(),
+                                  units.data(),
+                                  objective,
+                                  experts,
+                                  steps,
+                                  shares.data(),
+                                  bounds.data(),
+                                  expert_of.data(),
+                                  found.data(),
+                                  {scores.data(), layers, restarts},
+                                  {swaps.data(), layers, restarts},
+                                  placement,
+                                  restart_scores,
+                                  reports});
 }
 
 template <class P, class Loads, class Cost>

@@ -119,6 +119,13 @@ enum class certificate_status : std::int32_t {
 
 /// Proof of quality that every optimiser gives per problem. Value and bound are in units of load
 /// (or of load per speed where ranks have speeds); smaller is better.
+///
+/// Planning calls round loads down to multiples of 2^-47 of their total and an expert's load per
+/// copy likewise. Their lower_bound holds for the loads as given: it is rounded down. Their value
+/// is not below what the result attains where loads were rounded; where only loads per copy were,
+/// by at most one such multiple for each replica of a rank, over its speed. They report optimal
+/// only where that is proven for the loads as given; value and lower_bound are then the optimum,
+/// rounded.
 struct certificate {
   double value = 0;        ///< what the result attains
   double lower_bound = 0;  ///< what no result can go below

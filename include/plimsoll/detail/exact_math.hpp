@@ -109,6 +109,14 @@ PLIMSOLL_HD inline double divide_up(double a, double b) {
   return mul_add(nearest, b, -a) < 0 ? double_of(bits_of(nearest) + 1) : nearest;
 }
 
+/// Whether a * b <= c * d, exactly, for numbers whose products neither overflow nor underflow. The
+/// rounding of a product is monotone, and an fma tells what it left out.
+PLIMSOLL_HD inline bool product_at_most(double a, double b, double c, double d) {
+  double const left = multiply(a, b);
+  double const right = multiply(c, d);
+  return left < right || (left == right && mul_add(a, b, -left) <= mul_add(c, d, -right));
+}
+
 PLIMSOLL_HD inline double square_root(double x) {
 #if defined(__CUDA_ARCH__)
   return __dsqrt_rn(x);

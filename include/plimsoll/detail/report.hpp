@@ -50,6 +50,7 @@ enum class fault : std::int32_t {
   no_room_apart,      ///< copies that a required rule about sharing leaves without room
   group_places,       ///< nodes whose slots do not hold all groups; got: how many they hold
   speed,              ///< a rank's speed that is not positive, or absurd
+  relative_speed,     ///< a living rank far slower than the fastest, whose speed is the `value`
   node_offsets,       ///< offsets that do not rise from 0 to the number of experts
   node_experts,       ///< an expert that is not listed exactly once
   unusable_slot,      ///< a filled slot of a dead rank or of none; `where` slot
@@ -82,6 +83,13 @@ inline void expect_number(std::string_view function, std::string_view argument, 
   if (!(got >= low && got <= high)) {
     fail(function, argument, text("a number from ", low, " to ", high), text(got));
   }
+}
+
+/// Of a living rank that is far slower than the fastest.
+[[noreturn]] inline void fail_relative_speed(std::string_view function, std::string_view argument,
+                                             double speed, index_t rank, double fastest) {
+  fail(function, argument, "speeds of living ranks from 2^-16 of the fastest to the fastest",
+       text(speed, " for rank ", rank, ", where the fastest has ", fastest));
 }
 
 /// `lists` is the argument that faults in lists of replicas are about.
@@ -138,6 +146,8 @@ inline void expect_number(std::string_view function, std::string_view argument, 
            text("more", in_layer));
     case fault::speed:
       fail(function, "speeds", "values from 2^-64 to 2^64", text(got, rank));
+    case fault::relative_speed:
+      fail_relative_speed(function, "speeds", report.got, report.where, report.result.value);
     case fault::node_offsets:
       fail(function, "node_offsets", "offsets that rise from 0 to the number of experts",
            text(got, node));

@@ -141,7 +141,7 @@ std::vector<certificate> gem(P const& policy, Loads const& loads, latency_curves
                              Counts&& replica_count) {
   auto const context = detail::resolve(policy);
   detail::latency_pieces<std::remove_const_t<decltype(context)>> const pieces(
-      "gem", context, curves, options.ranks);
+      "gem", context, curves, options.ranks, options.active);
   return detail::gem("gem", context, detail::normalize<3>(loads), pieces.lookup(), options,
                      detail::normalize<2>(physical_to_logical),
                      detail::normalize<2>(replica_count));
@@ -189,7 +189,7 @@ void trace_length_latencies(P const& policy, Loads const& loads, latency_curves 
                             detail::search_options_of(options, {}));
   auto const context = detail::resolve(policy);
   using kept = std::remove_const_t<decltype(context)>;
-  detail::latency_pieces<kept> const pieces(name, context, curves, options.ranks);
+  detail::latency_pieces<kept> const pieces(name, context, curves, options.ranks, options.active);
   detail::buffer<std::int32_t, kept> const map(context, layers * slots);
   detail::buffer<std::int32_t, kept> const copies(context, layers * experts);
   detail::buffer<double, kept> const steps(context, unseen * layers);

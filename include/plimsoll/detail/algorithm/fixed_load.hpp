@@ -77,6 +77,17 @@ PLIMSOLL_HD fixed_load to_fixed(T value, int shift) {
   }
 }
 
+/// Whether fixed point holds less than the load.
+template <load_value T>
+PLIMSOLL_HD bool is_rounded(T value, int shift) {
+  if constexpr (std::floating_point<T>) {
+    return scale_by_power_of_two(static_cast<double>(to_fixed(value, shift)), -shift) !=
+           static_cast<double>(value);
+  } else {
+    return false;
+  }
+}
+
 /// The load of one of an expert's copies, rounded down.
 PLIMSOLL_HD inline fixed_load share(fixed_load load, std::int32_t copies) {
   return copies == 1 ? load : divide_floor(load, static_cast<std::uint32_t>(copies));

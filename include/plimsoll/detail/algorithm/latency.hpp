@@ -3,6 +3,7 @@
 /// How long a rank works on so many tokens, and how long recorded steps would have taken.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 
@@ -16,7 +17,12 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll::inline PLIMSOLL_ABI {
+
+struct latency_curves;
+struct token_cost;
+
+namespace detail {
 
 /// A straight piece of a latency curve.
 struct latency_piece {
@@ -57,6 +63,18 @@ PLIMSOLL_HD latency_piece piece_of(Curves const& curves, index_t rank, index_t i
           is_past ? highest<double> : at(i)};
 }
 
+/// Refuses speeds out of range of the costs that have any. A `latency_table` has checked its own.
+template <class Team, class Cost, class Lives>
+PLIMSOLL_HD problem_report refuse_cost_speeds(Team& team, Cost const& cost, index_t ranks,
+                                              Lives lives) {
+  if constexpr (std::same_as<Cost, token_cost> || std::same_as<Cost, latency_curves>) {
+    if (cost.speeds.data != nullptr) {
+      return topology::refuse_speeds(team, cost.speeds, ranks, lives);
+    }
+  }
+  return problem_report{};
+}
+
 /// Steps of one problem of `latencies_body`.
 inline constexpr index_t latency_steps = 8;
 
@@ -95,7 +113,14 @@ struct latencies_body {
       // Offsets and ids of a broken placement must not lead out of bounds.
       begin[r] = minimum{}(maximum{}(ranges.begin(layer, r), index_t{0}), ranges.slots);
     });
-    problem_report outcome;
+    // A rank that holds nothing may be dead.
+    problem_report outcome = refuse_cost_speeds(team, cost, ranges.ranks, [=, this](index_t r) {
+      bool holds = false;
+      for (index_t slot = begin[r]; slot < begin[r + 1] && !holds; ++slot) {
+        holds = physical_to_logical(layer, slot) >= 0;
+      }
+      return holds;
+    });
     for (index_t step = first; step < last && outcome.what == fault::none; ++step) {
       load_scale const scale =
           scale_loads(team, experts, [=, this](index_t e) { return loads(step, layer, e); });
@@ -151,4 +176,5 @@ struct mean_steps_body {
   }
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}  // namespace detail
+}  // namespace plimsoll::inline PLIMSOLL_ABI

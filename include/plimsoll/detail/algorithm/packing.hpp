@@ -25,11 +25,19 @@ struct sharing_rule {
   bool required = false;
 };
 
+/// What no placement goes below: `heaviest` on the fastest rank, and `total` over all ranks.
+struct load_bound {
+  fixed_load heaviest = 0;
+  fixed_load total = 0;
+  bool any_counts = false;  ///< of every placement of the experts, not of these replicas alone
+};
+
 /// One cell's packing. Costs are loads in fixed point, over the speed of a rank where there are
 /// any.
 struct packing_result {
   double peak = 0;
   double bound = 0;  ///< of every packing of the same replicas
+  load_bound least = {};
   index_t placed = 0;
   index_t stuck = -1;  ///< an expert whose copies a required rule leaves without room
 };
@@ -43,9 +51,15 @@ struct packing_problem {
   cell at;
   sharing_rule rule;
   vector_ref<std::int32_t> map;  ///< the expert of every slot; written for the cell's slots alone
+  fixed_load load_error = 0;     ///< what every load is less short than; 0: loads are exact
 
   PLIMSOLL_HD fixed_load weight(index_t expert) const {
     return share(load[expert], copies[expert]);
+  }
+  /// What a replica weighs less than more than its weight; 0: it weighs that exactly.
+  PLIMSOLL_HD fixed_load weight_error(index_t expert) const {
+    auto const n = static_cast<fixed_load>(copies[expert]);
+    return maximum{}(load_error, fixed_load{weight(expert) * n != load[expert]});
   }
   // Ranks of the cell count from 0.
   PLIMSOLL_HD index_t begin(index_t rank) const {
@@ -200,12 +214,13 @@ class packer {
     if (plain && result.placed == slots_ && open_ == slots_) {
       fixed_load const heaviest =
           team_.max(n, [this](index_t i) { return heavy_load_of(keys_[i]); });
-      result.peak = result.bound = static_cast<double>(n == 0 ? 0 : heaviest);
+      result.least.heaviest = n == 0 ? 0 : heaviest;
+      result.peak = result.bound = static_cast<double>(result.least.heaviest);
       place_in_order();
       return result;
     }
     team_.sort(keys_, n);
-    double const bound = lower_bound(result.placed);
+    double const bound = lower_bound(result.placed, result.least);
     if (plain) {
       result.peak = static_cast<double>(place_lightest_first());
     } else {
@@ -399,7 +414,7 @@ class packer {
   }
 
   /// What no packing of these replicas can go below. `keys_` are sorted, and all slots free.
-  PLIMSOLL_HD double lower_bound(index_t copies) {
+  PLIMSOLL_HD double lower_bound(index_t copies, load_bound& least) {
     index_t const n = p_.at.experts;
     index_t const ranks = p_.at.ranks;
     if (n == 0) {
@@ -428,8 +443,11 @@ class packer {
     }
     if (p_.where.speeds.data == nullptr) {
       auto const open = static_cast<fixed_load>(open_);
-      return static_cast<double>(maximum{}(heaviest, (total + open - 1) / open));
+      heaviest = maximum{}(heaviest, (total + open - 1) / open);
+      least = {heaviest, total};
+      return static_cast<double>(heaviest);
     }
+    least = {heaviest, total};
     auto const speed = [this](index_t r) {
       return free_slots(r) > 0 ? p_.where.speed(p_.at.first_rank + r) : 0.0;
     };
@@ -470,6 +488,175 @@ class packer {
   std::int32_t* end_;
   index_t open_ = 0;  ///< ranks with slots
   index_t slots_ = 0;
+};
+
+/// Turns a packing's peak and bound, which come from rounded loads and costs, into what holds for
+/// the loads as they were given. `bound` is at most the peak of every placement, and equals `peak`
+/// only where that is the proven optimum, rounded. `peak` is at least that of this placement where
+/// loads were rounded; where only replicas' parts of them were, it may be less by one unit of
+/// fixed point for each replica of the rank.
+template <class Team>
+class peak_proof {
+ public:
+  PLIMSOLL_HD peak_proof(Team& team, packing_problem const& problem)
+      : team_(team), p_(problem), has_speeds_(problem.where.speeds.data != nullptr) {}
+
+  PLIMSOLL_NOINLINE PLIMSOLL_HD void settle(packing_result& result) const {
+    load_bound const& least = result.least;
+    index_t const ranks = p_.at.ranks;
+    auto const open_speed = [this](index_t r) { return slots_of(r) > 0 ? speed(r) : 0.0; };
+    double const fastest = team_.max(ranks, open_speed);
+    if (!(fastest > 0)) {
+      return;
+    }
+    double together = team_.sum_ordered(ranks, open_speed);
+    if (has_speeds_) {
+      together = multiply(together, 1 + sum_error);
+    }
+    result.bound = maximum{}(divide_down(static_cast<double>(least.heaviest), fastest),
+                             divide_down(static_cast<double>(least.total), together));
+    if (multiply(result.peak, 1 - 2 * sum_error) <= result.bound &&
+        (all_within(least, fastest) || all_equal())) {
+      result.bound = result.peak;
+      return;
+    }
+    if (p_.load_error > 0 || result.peak <= result.bound) {
+      result.peak = team_.max(ranks, [this](index_t r) {
+        return slots_of(r) > 0 ? divide_up(static_cast<double>(load_of(r, true)), speed(r)) : 0.0;
+      });
+    }
+    if (result.peak <= result.bound) {
+      result.peak = double_of(bits_of(result.bound) + 1);
+    }
+  }
+
+ private:
+  /// By what part an ordered sum of positive numbers may be off: 2^15 numbers pass through fewer
+  /// than 2^11 additions each.
+  static constexpr double sum_error = 0x1p-42;
+
+  [[nodiscard]] PLIMSOLL_HD index_t slots_of(index_t rank) const {
+    return p_.end(rank) - p_.begin(rank);
+  }
+  [[nodiscard]] PLIMSOLL_HD double speed(index_t rank) const {
+    return p_.where.speed(p_.at.first_rank + rank);
+  }
+  /// The load of a rank, rounded down, or one that is at least as large as its own.
+  [[nodiscard]] PLIMSOLL_HD fixed_load load_of(index_t rank, bool up) const {
+    fixed_load sum = 0;
+    for (index_t slot = p_.begin(rank); slot < p_.end(rank); ++slot) {
+      std::int32_t const e = p_.map[slot];
+      sum += e < 0 ? 0 : p_.weight(e) + (up ? p_.weight_error(e) : 0);
+    }
+    return sum;
+  }
+  /// The only expert of a rank, else -1.
+  [[nodiscard]] PLIMSOLL_HD std::int32_t only_expert(index_t rank) const {
+    std::int32_t only = -1;
+    for (index_t slot = p_.begin(rank); slot < p_.end(rank); ++slot) {
+      if (p_.map[slot] >= 0) {
+        if (only >= 0) {
+          return -1;
+        }
+        only = p_.map[slot];
+      }
+    }
+    return only;
+  }
+
+  /// Whether no rank can cost more than the most loaded one of every placement: its load, rounded
+  /// up, is within the bound; or it is as fast as any and has a single replica, which some rank
+  /// must hold.
+  [[nodiscard]] PLIMSOLL_HD bool all_within(load_bound const& least, double fastest) const {
+    index_t const open = team_.count(p_.at.ranks, [this](index_t r) { return slots_of(r) > 0; });
+    if (open == 1) {
+      return true;  // it holds everything
+    }
+    fixed_load const total = team_.sum(
+        p_.at.experts, [this](index_t i) { return p_.load[p_.where.expert_of(p_.at, i)]; });
+    auto const is_within = [=, this](index_t r) {
+      fixed_load const load = load_of(r, true);
+      return product_at_most(static_cast<double>(load), fastest,
+                             static_cast<double>(least.heaviest), speed(r)) ||
+             (!has_speeds_ && load * static_cast<fixed_load>(open) <= total);
+    };
+    auto const is_single = [=, this](index_t r) {
+      return speed(r) == fastest && only_expert(r) >= 0;
+    };
+    if (team_.any(p_.at.ranks, [=](index_t r) { return !is_within(r) && !is_single(r); })) {
+      return false;
+    }
+    if (!least.any_counts) {
+      return true;
+    }
+    // The heaviest single replica, load / copies as a fraction, must be what slots allow.
+    auto const single_weight = [=, this](index_t r) {
+      return is_within(r) ? fixed_load{0} : p_.weight(only_expert(r)) + 1;
+    };
+    fixed_load const most = team_.max(p_.at.ranks, single_weight);
+    if (most == 0) {
+      return true;
+    }
+    auto const rest = team_.argmax(p_.at.ranks, [=, this](index_t r) {
+      return single_weight(r) == most ? rest_of(only_expert(r)) : std::int64_t{-1};
+    });
+    std::int32_t const e = only_expert(rest.index);
+    auto const copies = static_cast<fixed_load>(p_.copies[e]);
+    fixed_load const load = p_.load[e] + p_.load_error;
+    index_t const slots = team_.sum(p_.at.ranks, [this](index_t r) { return slots_of(r); });
+    // With these copies and not with fewer, all others would weigh less, too.
+    return team_.sum(p_.at.experts, [=, this](index_t i) {
+      fixed_load const n = p_.load[p_.where.expert_of(p_.at, i)] * copies / load;
+      return minimum{}(static_cast<index_t>(n), slots) + 1;
+    }) > slots;
+  }
+  /// What a weight leaves out of load / copies, in units of 2^-31, rounded down: enough to order
+  /// fractions with denominators below 2^15.
+  [[nodiscard]] PLIMSOLL_HD std::int64_t rest_of(std::int32_t e) const {
+    auto const copies = static_cast<fixed_load>(p_.copies[e]);
+    fixed_load const rest = p_.load[e] + p_.load_error - p_.weight(e) * copies;
+    return static_cast<std::int64_t>((rest << 31) / copies);
+  }
+
+  /// Whether all ranks cost exactly the same, and so no less than the mean: none has anything
+  /// rounded off, or all hold the same.
+  [[nodiscard]] PLIMSOLL_HD bool all_equal() const {
+    auto const first = team_.argmax(p_.at.ranks, [this](index_t r) { return slots_of(r); });
+    auto const load = static_cast<double>(load_of(first.index, false));
+    bool const differ = team_.any(p_.at.ranks, [=, this](index_t r) {
+      auto const mine = static_cast<double>(load_of(r, false));
+      return slots_of(r) > 0 && !(product_at_most(mine, speed(first.index), load, speed(r)) &&
+                                  product_at_most(load, speed(r), mine, speed(first.index)));
+    });
+    if (differ) {
+      return false;
+    }
+    bool const exact = !team_.any(
+        p_.at.ranks, [this](index_t r) { return load_of(r, false) != load_of(r, true); });
+    return exact || (!has_speeds_ && slots_of(first.index) <= most_compared && all_alike());
+  }
+  /// Whether every rank holds the same number of copies of every expert.
+  [[nodiscard]] PLIMSOLL_HD bool all_alike() const {
+    index_t const open = team_.count(p_.at.ranks, [this](index_t r) { return slots_of(r) > 0; });
+    return !team_.any(p_.at.ranks, [=, this](index_t r) {
+      for (index_t slot = p_.begin(r); slot < p_.end(r); ++slot) {
+        index_t copies = 0;
+        for (index_t other = p_.begin(r); other < p_.end(r); ++other) {
+          copies += static_cast<index_t>(p_.map[other] == p_.map[slot]);
+        }
+        if (p_.map[slot] >= 0 && copies * open != p_.copies[p_.map[slot]]) {
+          return true;
+        }
+      }
+      return false;
+    });
+  }
+  /// Slots of a rank up to which they are compared with each other: a square of steps.
+  static constexpr index_t most_compared = 1 << 10;
+
+  Team& team_;
+  packing_problem const& p_;
+  bool has_speeds_;
 };
 
 }  // namespace plimsoll::inline PLIMSOLL_ABI::detail

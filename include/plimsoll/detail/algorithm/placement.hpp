@@ -91,16 +91,20 @@ struct placement_body {
     team.for_each(experts,
                   [=, this](index_t e) { load[e] = to_fixed(loads(layer, e), scale.shift); });
 
+    bool const rounded = team.any(
+        experts, [=, this](index_t e) { return is_rounded(loads(layer, e), scale.shift); });
+    fixed_load const error = rounded ? 1 : 0;
     auto const map = row_of(physical_to_logical, layer);
     packing_result all;
     for (index_t position = 0; position < where.cells(); ++position) {
       packing_problem const problem{load, copies, where, where.cell_at(layer, position, experts),
-                                    rule, map};
-      packing_result const one = packer<Team>(team, memory, problem, experts).pack();
+                                    rule, map,    error};
+      packing_result one = packer<Team>(team, memory, problem, experts).pack();
       if (one.stuck >= 0) {
         all.stuck = one.stuck;
         break;
       }
+      peak_proof<Team>(team, problem).settle(one);
       all.peak = maximum{}(all.peak, one.peak);
       all.bound = maximum{}(all.bound, one.bound);
       all.placed += one.placed;
@@ -186,10 +190,17 @@ struct group_placement_body {
     }
 
     topology const nodes = nodes_as_ranks(offsets, alike ? nullptr : speeds, places);
-    packing_problem const problem{load,  vector_ref<std::int32_t const>(one, groups),
-                                  nodes, nodes.cell_at(0, 0, groups),
-                                  {},    vector_ref<std::int32_t>(map, places)};
-    packing_result const packed = packer<Team>(team, memory, problem, groups).pack();
+    bool const rounded = team.any(
+        experts, [=, this](index_t e) { return is_rounded(loads(layer, e), scale.shift); });
+    packing_problem const problem{load,
+                                  vector_ref<std::int32_t const>(one, groups),
+                                  nodes,
+                                  nodes.cell_at(0, 0, groups),
+                                  {},
+                                  vector_ref<std::int32_t>(map, places),
+                                  static_cast<fixed_load>(rounded ? size : 0)};
+    packing_result packed = packer<Team>(team, memory, problem, groups).pack();
+    peak_proof<Team>(team, problem).settle(packed);
 
     // Groups that each node holds, then the experts of them all in order.
     team.exclusive_scan(
@@ -214,9 +225,11 @@ struct group_placement_body {
     });
     // Per unit of speed of a node's ranks: nothing inside a node can do better.
     double const speed = alike ? fastest : 1.0;
+    bool const is_proven = packed.peak == packed.bound;
     team.single([=] {
-      *report = problem_report{certify(divide(packed.peak, speed), divide(packed.bound, speed),
-                                       packed.placed, scale.shift)};
+      double const peak = rounded ? divide_up(packed.peak, speed) : divide(packed.peak, speed);
+      double const bound = is_proven ? peak : divide_down(packed.bound, speed);
+      *report = problem_report{certify(peak, bound, packed.placed, scale.shift)};
     });
   }
 

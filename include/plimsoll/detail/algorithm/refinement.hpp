@@ -70,7 +70,9 @@ class refiner {
     trial.map = vector_ref<std::int32_t>(trial_map_, p_.map.extent(0));
     packing_result const greedy = pack(trial);
     bool const choose = trials > 0 && usable_slots() > p_.at.experts;
-    bound_ = choose ? bound_for_any_counts() : greedy.bound;
+    packing_result end{};
+    end.least = greedy.least;
+    bound_ = choose ? bound_for_any_counts(end.least) : greedy.bound;
     result.peak = descend(p_.map, result.work);
     if (greedy.stuck < 0 && greedy.peak < result.peak) {
       try_plan(trial.map, result);
@@ -80,7 +82,10 @@ class refiner {
     }
     result.work += tried;
     result.limited = choose && tried == trials && result.peak > target();
-    result.bound = minimum{}(bound_, result.peak);
+    end.peak = result.peak;
+    peak_proof<Team>(team_, p_).settle(end);
+    result.peak = end.peak;
+    result.bound = end.bound;
     return result;
   }
 
@@ -289,15 +294,17 @@ class refiner {
 
   /// What no plan can go below, whatever its counts: the mean, and the lightest heaviest replica
   /// that the slots allow.
-  PLIMSOLL_HD double bound_for_any_counts() {
+  PLIMSOLL_HD double bound_for_any_counts(load_bound& least) {
     index_t const n = p_.at.experts;
     index_t const ranks = p_.at.ranks;
     auto const open_speed = [this](index_t r) { return p_.end(r) > p_.begin(r) ? speed(r) : 0.0; };
+    least = {0, 0, true};
     if (n == 0) {
       return 0;
     }
     fixed_load const total =
         team_.sum(n, [this](index_t i) { return p_.load[p_.where.expert_of(p_.at, i)]; });
+    least.total = total;
     double const fastest = team_.max(ranks, open_speed);
     double const together = team_.sum_ordered(ranks, open_speed);
     double const mean = divide(static_cast<double>(total), together);
@@ -322,6 +329,7 @@ class refiner {
           low = middle + 1;
         }
       }
+      least.heaviest = low;
       return maximum{}(mean, divide(static_cast<double>(low), fastest));
     }
     return mean;
@@ -400,9 +408,15 @@ struct refinement_body {
                                   std::int32_t const* rank_of, std::int32_t* counts,
                                   int shift) const {
     index_t const experts = loads.extent(1);
-    packing_problem problem{load,  vector_ref<std::int32_t const>(counts, experts),
-                            where, {},
-                            rule,  row_of(physical_to_logical, layer)};
+    bool const rounded =
+        team.any(experts, [=, this](index_t e) { return is_rounded(loads(layer, e), shift); });
+    packing_problem problem{load,
+                            vector_ref<std::int32_t const>(counts, experts),
+                            where,
+                            {},
+                            rule,
+                            row_of(physical_to_logical, layer),
+                            fixed_load{rounded}};
     typename refiner<Team>::outcome all;
     for (index_t position = 0; position < where.cells(); ++position) {
       problem.at = where.cell_at(layer, position, experts);

@@ -133,10 +133,13 @@ struct replication_body {
       }
       if (outcome.what == fault::none) {
         team.for_each(experts, [=, this](index_t e) { replica_count(layer, e) = copies[e]; });
-        // No other counts do better: to relieve the heaviest expert, another would have to give up
-        // a copy that it got for being at least as heavy.
-        double const value = from_fixed(all.peak, scale.shift);
-        outcome.result = certificate{value, value, all.given, certificate_status::optimal};
+        bool const rounded = team.any(
+            experts, [=, this](index_t e) { return is_rounded(loads(layer, e), scale.shift); });
+        bool const proven = is_best(team, load, copies, all.peak, rounded ? 1 : 0);
+        double const bound = from_fixed(all.peak, scale.shift);
+        outcome.result = proven ? certificate{bound, bound, all.given, certificate_status::optimal}
+                                : certificate{from_fixed(all.peak + 1, scale.shift), bound,
+                                              all.given, certificate_status::feasible};
       }
     }
     team.single([=] { *report = outcome; });
@@ -211,6 +214,31 @@ struct replication_body {
     }
     all.given += given;
     return problem_report{};
+  }
+
+  /// Whether no other counts do better. To relieve the heaviest expert, another would have to give
+  /// up a copy that it got for being at least as heavy, in weights rounded down. Here load / copies
+  /// is compared exactly, with what the heaviest ones may weigh at most: the part of a unit that
+  /// goes beyond `peak`, in units of 2^-31, tells fractions apart whose denominators are below
+  /// 2^15. `error`: what a load is less short than.
+  template <class Team>
+  PLIMSOLL_HD bool is_best(Team& team, fixed_load const* load, std::int32_t const* copies,
+                           fixed_load peak, fixed_load error) const {
+    index_t const experts = loads.extent(1);
+    // Of experts in lighter cells, which cannot help: as much as can be.
+    auto const beyond = [=](fixed_load whole, std::int32_t parts) {
+      auto const n = static_cast<fixed_load>(parts);
+      fixed_load const more = whole < peak * n ? n : minimum{}(whole - peak * n, n);
+      return (more << 31) / n;
+    };
+    fixed_load const largest = team.max(experts, [=](index_t e) {
+      return share(load[e], copies[e]) == peak ? beyond(load[e] + error, copies[e]) : fixed_load{0};
+    });
+    return largest == 0 || !team.any(experts, [=, this](index_t e) {
+      std::int32_t const fewer = copies[e] - 1;
+      // At 2^31 or more than a unit beyond, any part of one is less.
+      return copies[e] > least(e) && beyond(load[e], fewer) < largest;
+    });
   }
 
   template <class Team>

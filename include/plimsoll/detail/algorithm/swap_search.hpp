@@ -48,9 +48,11 @@ struct step_objective {
 
 /// What the restarts of a layer share.
 struct search_layer {
-  double top;          ///< no step of any rank costs more
-  double most_tokens;  ///< of a step
-  std::int32_t items;  ///< replicas
+  double top;               ///< longer latencies need not be told apart
+  double most_tokens;       ///< of a step
+  double grain;             ///< a replica's tokens were rounded down by less; 0: not at all
+  std::int32_t is_rounded;  ///< loads were, and not only replicas' parts of them
+  std::int32_t items;       ///< replicas
   std::int32_t is_usable;
   std::int32_t has_twins;  ///< an expert has several replicas
   std::int32_t is_whole;   ///< every replica has whole tokens in every step
@@ -62,8 +64,22 @@ struct search_units {
   double per_cost;
   std::int64_t tabulated;  ///< numbers of tokens, from 0, whose units stand in the table
 
+  /// For any cost at all: the table is filled while layers may still be refused for theirs, and a
+  /// number beyond int64 has no conversion.
   PLIMSOLL_HD std::int64_t of(double cost) const {
-    return static_cast<std::int64_t>(multiply(cost < top ? cost : top, per_cost));
+    double const usable = cost > 0 ? cost : 0.0;
+    return static_cast<std::int64_t>(multiply(usable < top ? usable : top, per_cost));
+  }
+  /// The same, rounded up, for costs up to `top`.
+  PLIMSOLL_HD std::int64_t above(double cost) const {
+    std::int64_t const below = of(cost);
+    return below + static_cast<std::int64_t>(static_cast<double>(below) < multiply(cost, per_cost));
+  }
+  /// Units such that `steps` latencies up to `top` together have fewer than 2^61.
+  PLIMSOLL_HD static search_units up_to(double top, index_t steps) {
+    int const exponent = top > 0 ? maximum{}(static_cast<int>(bits_of(top) >> 52) - 1022, -900) : 0;
+    int const room = 60 - bit_width(static_cast<std::uint64_t>(steps));
+    return {top, scale_by_power_of_two(1.0, room - exponent), 0};
   }
 };
 
@@ -132,7 +148,11 @@ struct search_input_body {
     index_t const experts = loads.extent(2);
     auto* const first_item = memory.take<std::int64_t>(experts);
     search_layer result{};
-    problem_report outcome = number_items(team, layer, first_item, result);
+    problem_report outcome = refuse_cost_speeds(team, cost, where.ranks(),
+                                                [this](index_t r) { return where.is_active(r); });
+    if (outcome.what == fault::none) {
+      outcome = number_items(team, layer, first_item, result);
+    }
     if (outcome.what == fault::none) {
       auto const row = [=, this](index_t i) { return loads(i / experts, layer, i % experts); };
       load_scale const scale = scale_loads(team, steps * experts, row);
@@ -225,6 +245,16 @@ struct search_input_body {
     });
     result.most_tokens =
         team.max(steps, [=, this](index_t t) { return totals[layer * steps + t]; });
+    result.is_rounded = team.any(experts * steps, [=, this](index_t i) {
+      return is_rounded(loads(i % steps, layer, i / steps), shift);
+    });
+    bool const is_exact = result.is_rounded == 0 && !team.any(experts * steps, [=,
+                                                                                this](index_t i) {
+      fixed_load const load = to_fixed(loads(i % steps, layer, i / steps), shift);
+      return part_of(i % steps, i / steps) * static_cast<fixed_load>(copies_of(layer, i / steps)) !=
+             load;
+    });
+    result.grain = !is_exact ? scale_by_power_of_two(1.0, -shift) : 0.0;
     result.is_whole = !team.any(experts * steps, [=, this](index_t i) {
       double const tokens = shares[layer * (experts + 1) * steps + i];
       return whole_tokens(tokens) != tokens;
@@ -247,8 +277,44 @@ struct search_input_body {
     if (bad < ranks * steps) {
       return problem_report{certificate{}, fault::cost, bad / steps, busy(bad), bad % steps};
     }
-    result.top = team.reduce(ranks * steps, busy, maximum{}, 0.0);
+    result.top = longest_of_use(team, layer, result);
     return problem_report{};
+  }
+
+  /// The longest latency that there can be, but no more than 2^20 times as long as one that no step
+  /// exceeds if all replicas are put on the fastest ranks that have room for them: a single rank
+  /// that is far slower must not make the unit so large that the others' latencies vanish in it.
+  template <class Team>
+  PLIMSOLL_HD double longest_of_use(Team& team, index_t layer, search_layer const& known) const {
+    index_t const ranks = where.ranks();
+    auto const latency = [=, this, tokens = known.most_tokens](index_t r) {
+      return where.slots_of(layer, r) > 0 ? cost(r, tokens) : 0.0;
+    };
+    auto const idle = [=, this](index_t r) {
+      return where.slots_of(layer, r) > 0 ? cost(r, 0.0) : 0.0;
+    };
+    double const longest = team.reduce(ranks, latency, maximum{}, 0.0);
+    double const shortest = team.min(ranks, [=, this](index_t r) {
+      return where.slots_of(layer, r) > 0 ? latency(r) : highest<double>;
+    });
+    if (multiply(shortest, 0x1p20) >= longest) {
+      return longest;
+    }
+    // Numbers from 0 are ordered as their bits are.
+    std::uint64_t low = bits_of(shortest);
+    for (std::uint64_t high = bits_of(longest); low < high;) {
+      std::uint64_t const middle = low + (high - low) / 2;
+      index_t const room = team.sum(ranks, [=, this](index_t r) {
+        return latency(r) <= double_of(middle) ? where.slots_of(layer, r) : index_t{0};
+      });
+      if (room >= known.items) {
+        high = middle;
+      } else {
+        low = middle + 1;
+      }
+    }
+    double const enough = maximum{}(double_of(low), team.reduce(ranks, idle, maximum{}, 0.0));
+    return minimum{}(longest, multiply(enough, 0x1p20));
   }
 };
 
@@ -271,12 +337,9 @@ struct search_units_body {
     double const tokens = team.reduce(
         layer_count, [this](index_t l) { return layers[l].most_tokens; }, maximum{}, 0.0);
     team.single([=, this] {
-      int const exponent =
-          top > 0 ? maximum{}(static_cast<int>(bits_of(top) >> 52) - 1022, -900) : 0;
-      int const room = 60 - bit_width(static_cast<std::uint64_t>(steps));
       auto const limit = static_cast<double>(width - 1);
-      *units = {top, scale_by_power_of_two(1.0, room - exponent),
-                static_cast<std::int64_t>(tokens < limit ? tokens : limit) + 1};
+      *units = search_units::up_to(top, steps);
+      units->tabulated = static_cast<std::int64_t>(tokens < limit ? tokens : limit) + 1;
     });
   }
 };
@@ -358,7 +421,8 @@ struct search_bound_body {
       some[r] = 0;
       enough[r] = where.slots_of(layer, r) > 0 ? parts + 1 : 1;
     });
-    double const part = multiply(total, 1.0 / parts);
+    // Of the tokens, 37 bits, so that all multiples of a part are exact.
+    double const part = multiply(double_of(bits_of(total) >> 16 << 16), 1.0 / parts);
     bool const is_whole = layers[layer].is_whole != 0;
     while (high - low > 1 + (high >> precision)) {
       std::int64_t const time = low + (high - low) / 2;
@@ -918,13 +982,18 @@ struct swap_search_body {
 };
 
 /// Takes the best restart of a layer, of several the first. Problem = layer.
+template <class Cost>
 struct search_result_body {
   using device_team = warp;
 
+  topology where;
+  Cost cost;
   search_layer const* layers;
   search_units const* units;
   step_objective objective;
+  index_t experts;
   index_t steps;
+  double const* shares;
   std::int64_t const* bounds;
   std::int32_t const* expert_of;
   std::int32_t const* found;
@@ -934,10 +1003,12 @@ struct search_result_body {
   matrix_ref<double> restart_scores;  ///< `[layers, restarts]` or empty
   problem_report* reports;
 
-  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    return scratch_bytes_of<double>(steps) + scratch_bytes_of<std::int64_t>(steps);
+  }
 
   template <class Team>
-  PLIMSOLL_HD void operator()(Team& team, scratch, index_t layer) const {
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
     if (layers[layer].is_usable == 0) {
       return;
     }
@@ -957,14 +1028,60 @@ struct search_result_body {
     std::int64_t const bound = objective.of(team, steps, bounds + layer * steps);
     std::int64_t const work =
         team.sum(restarts, [=, this](index_t i) { return std::int64_t{swaps(layer, i)}; });
+    search_units exact = *units;
+    std::int64_t const score = score_of(team, memory, layer, exact);
     team.single([=, this] {
       certificate& result = reports[layer].result;
-      result.value = divide(static_cast<double>(best.key), per_cost);
-      result.lower_bound = divide(static_cast<double>(bound), per_cost);
+      bool const is_proven = score == bound && exact.top == units->top;
+      // A search's own score may be short of what was rounded off tokens, or off latencies that it
+      // did not tell apart, or of a unit for each step, where a double can show that.
+      bool const is_short = layers[layer].is_rounded != 0 || exact.top > units->top ||
+                            best.key == bound || best.key < std::int64_t{1} << 53;
+      result.value = is_proven || !is_short ? divide(static_cast<double>(best.key), per_cost)
+                                            : divide(at_least(score), exact.per_cost);
+      result.lower_bound = is_proven ? result.value : divide(at_most(bound), per_cost);
       result.work = work;
-      result.status =
-          best.key == bound ? certificate_status::optimal : certificate_status::feasible;
+      result.status = is_proven ? certificate_status::optimal : certificate_status::feasible;
     });
+  }
+
+ private:
+  /// The score of the placement, rounded up: tokens that were rounded down count as a grain more,
+  /// and latencies as whole units, which grow if the search did not tell such long ones apart.
+  template <class Team>
+  PLIMSOLL_HD std::int64_t score_of(Team& team, scratch memory, index_t layer,
+                                    search_units& exact) const {
+    auto* const latency = memory.take<double>(steps);
+    auto* const rounded = memory.take<std::int64_t>(steps);
+    double const grain = layers[layer].grain;
+    double const* const share = shares + layer * (experts + 1) * steps;
+    team.for_each(steps, [=, this](index_t t) {
+      double longest = 0;
+      for (index_t r = 0; r < where.ranks(); ++r) {
+        double tokens = 0;
+        for (index_t slot = where.begin(layer, r); slot < where.end(layer, r); ++slot) {
+          std::int32_t const e = physical_to_logical(layer, slot);
+          tokens += e < 0 ? 0.0 : share[e * steps + t] + grain;
+        }
+        longest = maximum{}(longest, where.slots_of(layer, r) > 0 ? cost(r, tokens) : 0.0);
+      }
+      latency[t] = longest;
+    });
+    double const top = team.max(steps, [=](index_t t) { return latency[t]; });
+    if (top > exact.top) {
+      exact = search_units::up_to(top, steps);
+    }
+    team.for_each(steps, [=](index_t t) { rounded[t] = exact.above(latency[t]); });
+    return objective.of(team, steps, rounded);
+  }
+  /// Numbers of 53 bits.
+  [[nodiscard]] PLIMSOLL_HD static double at_most(std::int64_t x) {
+    int const spare = maximum{}(bit_width(static_cast<std::uint64_t>(x)) - 53, 0);
+    return static_cast<double>(x >> spare << spare);
+  }
+  [[nodiscard]] PLIMSOLL_HD static double at_least(std::int64_t x) {
+    int const spare = maximum{}(bit_width(static_cast<std::uint64_t>(x)) - 53, 0);
+    return at_most(x + (std::int64_t{1} << spare) - 1);
   }
 };
 

@@ -126,11 +126,10 @@ struct topology {
                             static_cast<double>(ranges.end(layer, rank))};
     }
     if (speeds.data != nullptr) {
-      index_t const slow = team.min(ranks(), [this](index_t r) {
-        return speeds[r] >= least_speed && speeds[r] <= greatest_speed ? ranks() : r;
-      });
-      if (slow < ranks()) {
-        return problem_report{certificate{}, fault::speed, slow, speeds[slow]};
+      problem_report const refusal =
+          refuse_speeds(team, speeds, ranks(), [this](index_t r) { return is_active(r); });
+      if (refusal.what != fault::none) {
+        return refusal;
       }
     }
     if (node_experts.data != nullptr) {
@@ -161,8 +160,30 @@ struct topology {
   /// Speeds beyond these are mistakes; within them no cost overflows.
   static constexpr double least_speed = 0x1p-64;
   static constexpr double greatest_speed = 0x1p64;
-  /// The slowest living rank's speed over the fastest one's is at least this.
+  /// A living rank this much slower than the fastest is a mistake too: what is rounded off a load
+  /// would no longer be small in its latency.
   static constexpr double least_relative_speed = 0x1p-16;
+
+  /// Refuses the first speed out of range; of ranks for which `lives` holds, relative to the
+  /// fastest of them, too.
+  template <class Team, class Lives>
+  PLIMSOLL_HD static problem_report refuse_speeds(Team& team, vector_ref<double const> speed,
+                                                  index_t ranks, Lives lives) {
+    index_t const absurd = team.min(ranks, [=](index_t r) {
+      return speed[r] >= least_speed && speed[r] <= greatest_speed ? ranks : r;
+    });
+    if (absurd < ranks) {
+      return problem_report{certificate{}, fault::speed, absurd, speed[absurd]};
+    }
+    double const fastest = team.max(ranks, [=](index_t r) { return lives(r) ? speed[r] : 0.0; });
+    double const least = multiply(fastest, least_relative_speed);
+    index_t const slow =
+        team.min(ranks, [=](index_t r) { return !lives(r) || speed[r] >= least ? ranks : r; });
+    if (slow < ranks) {
+      return problem_report{certificate{fastest}, fault::relative_speed, slow, speed[slow]};
+    }
+    return problem_report{};
+  }
 };
 
 }  // namespace plimsoll::inline PLIMSOLL_ABI::detail
