@@ -80,6 +80,13 @@ struct certified_case {
                      lift + draw.among(0, width) / 2);
       loads.push_back(std::floor(load * 0x1p20) * 0x1p-20);
     }
+    if (draw.one_in(3)) {  // beside one load the others are less than a unit of fixed point
+      for (double& load : loads) {
+        load = static_cast<double>(draw.among(1, 1 << 18)) * 0x1p-20;
+      }
+      loads[static_cast<std::size_t>(draw.among(0, static_cast<std::int64_t>(experts) - 1))] =
+          0x1p45;
+    }
     has_speeds = draw.one_in(2);
     for (std::size_t r = 0; r < ranks; ++r) {
       speed.push_back(!has_speeds ? 1 << 16
