@@ -302,6 +302,19 @@ TEST_CASE("certificates: of replicate hold for the loads as given") {
   }
 }
 
+TEST_CASE("certificates: of replicate, where fixed point cannot tell which expert is heavier") {
+  // The copy goes to the lighter one. Half a token less would remain at the other.
+  reals const loads{0x1p45, 0x1p45 + 0.5};
+  ints counts(2);
+  auto const got =
+      plimsoll::replicate(plimsoll::seq, plimsoll::matrix_ref<double const>(loads.data(), 1, 2), 3,
+                          {}, plimsoll::matrix_ref<std::int32_t>(counts.data(), 1, 2))[0];
+  CHECK(counts == ints{2, 1});
+  CHECK(got.status == certificate_status::feasible);
+  CHECK(got.lower_bound <= 0x1p45);
+  CHECK(got.value >= 0x1p45 + 0.5);
+}
+
 /// Latency of a rank: a power of two per token, and for being there at all.
 struct steep_cost {
   int per_token[3];
