@@ -336,6 +336,30 @@ TEST_CASE("minmax_lp: certificates hold in exact arithmetic") {
   }
 }
 
+TEST_CASE("minmax_lp: products over a divisor, and levels rounded down") {
+  __extension__ using wide = unsigned __int128;
+  draws random(5);
+  for (std::int64_t i = 0; i < instances(20000); ++i) {
+    auto const a = static_cast<std::int64_t>(random.bits() >> random.among(11, 60));
+    auto const b = static_cast<std::int64_t>(random.bits() >> random.among(11, 60));
+    auto const c = static_cast<std::int64_t>(random.bits() >> random.among(4, 40)) + 1;
+    wide const product = static_cast<wide>(a) * static_cast<wide>(b);
+    wide const quotient = product / static_cast<wide>(c);
+    if ((quotient + 1) >> 63 == 0 && c <= std::int64_t{1} << 60) {
+      CAPTURE(i);
+      CHECK(plimsoll::detail::multiply_divide(a, b, c) == static_cast<std::int64_t>(quotient));
+      bool const rest = product % static_cast<wide>(c) != 0;
+      CHECK(plimsoll::detail::multiply_divide(a, b, c, c - 1) ==
+            static_cast<std::int64_t>(quotient + rest));
+    }
+    // Doubles do not hold the speed of many ranks together.
+    double const level = plimsoll::detail::confinement{a, c}.level({nullptr, 1, false});
+    wide_natural const speed = wide_natural(static_cast<double>(c >> 30), 30) +
+                               wide_natural(static_cast<double>(c % (1 << 30)), 0);
+    CHECK(exact_level(level) * speed <= wide_natural(static_cast<double>(a), level_bits));
+  }
+}
+
 TEST_CASE("wide_natural: products and sums of doubles") {
   wide_natural const three(3, 0);
   CHECK(three * wide_natural(0x1p-3, 400) == wide_natural(3, 397));
