@@ -195,8 +195,10 @@ struct exact_finish {
   PLIMSOLL_HD void run() {
     complete = false;
     while (!complete) {
+      std::int64_t const even = bound.capacity(1);
       for (index_t r = 0; r < s.graph.ranks; ++r) {
-        s.capacity[r] = bound.capacity(s.graph.speed[r]);
+        s.capacity[r] =
+            s.graph.speed.even ? s.graph.speed[r] * even : bound.capacity(s.graph.speed[r]);
       }
       index_t reached = find_levels();
       for (; nearest >= 0 && work < work_limit; reached = find_levels()) {
