@@ -102,6 +102,7 @@ struct replay_body {
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
     // Steps of one call of a function below.
     constexpr index_t width = Team::is_serial ? replay_steps : 1;
+    constexpr auto lanes_wide = static_cast<std::size_t>(width);  // g++ 12 fails on a cast below
     constexpr index_t groups = replay_steps / width;
     // Threads that write neighbouring rows use different banks.
     constexpr index_t pitch = Team::is_serial ? replay_steps : padded_steps;
@@ -135,8 +136,8 @@ struct replay_body {
                                ? ranges.ranks
                                : team.count(ranges.ranks, [this](index_t r) { return active[r]; });
     team.for_each(groups, [=](index_t group) {
-      double total[static_cast<std::size_t>(width)] = {};
-      double least[static_cast<std::size_t>(width)] = {};
+      double total[lanes_wide] = {};
+      double least[lanes_wide] = {};
       for (index_t e = 0; e < experts; ++e) {
         double const* const w = load + e * pitch + group;
         for (index_t j = 0; j < width; ++j) {
