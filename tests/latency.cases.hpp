@@ -655,7 +655,7 @@ TEST_CASE_TEMPLATE("latency: a bad curve is named", P, PLIMSOLL_POLICIES) {
     check({{4, 8}, {1, 2}, 0, {0, 1}}, speed + "0, rank 0");
     check({{4, 8}, {1, 2}, 0, {1, -1}}, speed + "-1, rank 1");
     check({{4, 8}, {1, 2}, 0, {1, nan}}, speed + "NaN, rank 1");
-    check({{4, 8}, {1, 2}, 0, {1, 0x1p65}}, speed + "3.6893488147419103e+19, rank 1");
+    check({{4, 8}, {1, 2}, 0, {1, 0x1p65}}, speed + "36893488147419103232, rank 1");
   }
 }
 

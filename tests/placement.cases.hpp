@@ -696,8 +696,8 @@ TEST_CASE_TEMPLATE("placement: bad values are named", P, PLIMSOLL_POLICIES) {
   CHECK(speed(std::numeric_limits<double>::quiet_NaN()) == refused("NaN"));
   CHECK(speed(infinite) == refused("inf"));
   CHECK(speed(-infinite) == refused("-inf"));
-  CHECK(speed(1e300) == refused(std::to_string(1e300)));
-  CHECK(speed(0x1.8p64) == refused("2.7670116110564327e+19"));
+  CHECK(speed(1e300) == refused("1e+300"));
+  CHECK(speed(0x1.8p64) == refused("27670116110564327424"));
   CHECK(speed(0x1p16) == "no error");
   CHECK(speed(0x1p-16) == "no error");
   std::string const relative =

@@ -555,7 +555,7 @@ inline std::vector<top_k_refusal> top_k_refusals() {
   std::string const scale = "scale: expected a number from 2^-64 to 2^64, got ";
   option(&how::scale, 0, scale + "0");
   option(&how::scale, -1, scale + "-1");
-  option(&how::scale, 0x1p65, scale + "3.6893488147419103e+19");
+  option(&how::scale, 0x1p65, scale + "36893488147419103232");
   option(&how::scale, std::numeric_limits<double>::quiet_NaN(), scale + "NaN");
   option(&how::bias, plimsoll::vector_ref<float const>(bias, 7), "bias: expected 8 experts, got 7");
   option(&how::homes, plimsoll::vector_ref<std::int32_t const>(homes, 4),
