@@ -214,12 +214,13 @@ struct spill_body {
   arrays out;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return bytes_taken_by<spill_state>(homes.experts, ranks.size(), pieces(), is_free);
+    return bytes_taken_by<spill_state>(homes.experts, ranks.size(), pieces(), bool{is_free});
   }
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t) const {
-    spill_state const s = spill_state::in(memory, homes.experts, ranks.size(), pieces(), is_free);
+    spill_state const s =
+        spill_state::in(memory, homes.experts, ranks.size(), pieces(), bool{is_free});
     load_scale const scale =
         scale_loads(team, homes.experts, [this](index_t e) { return loads(e); });
     if (scale.what != fault::none) {
