@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "knapsack.cases.hpp"
 
+#include "support/instances.hpp"
 #include "support/report_values.hpp"
 #include "support/run_body.hpp"
 #include "support/temporaries.hpp"
@@ -50,6 +51,23 @@ TEST_CASE("knapsack: the same bits in every team") {
                            (variant & 2) != 0, choices_out, curve_out,
                            reports.data()};
       check_all_teams(body, k.problems, choices, curve, [&] { return report_values(reports); });
+    }
+  }
+}
+
+// Values are integers in every other instance: then sums are exact, and `optimal` is proven.
+TEST_CASE("knapsack: certificates against every choice") {
+  std::int64_t const count = instances(4000);
+  for (std::int64_t i = 0; i < count; ++i) {
+    CAPTURE(i);
+    knapsacks const k = random_knapsacks(static_cast<std::uint64_t>(i) + 5000, i % 2 == 0);
+    filling const fill = i % 3 == 0 ? filling::exactly : filling::at_most;
+    choosing const choose = i % 5 < 2 ? choosing::at_most_one : choosing::one;
+    knapsack_result const got = knapsacks_in<plimsoll::seq_policy>(k).solve(fill, choose);
+    for (index_t problem = 0; problem < k.problems; ++problem) {
+      every_choice const expected(k, problem, fill, choose);
+      check_choice(k, problem, fill, choose, got,
+                   expected.curve[static_cast<std::size_t>(k.room(problem))]);
     }
   }
 }

@@ -107,9 +107,10 @@ std::vector<certificate> knapsack(std::string_view name, Policy const& policy, W
 /// @param options capacity, how it is filled, and what may be left out
 /// @param[out] choices `[problems, classes]` int32: the option of every class; -1 for none, and for
 ///   all classes of a problem that has no solution
-/// @return per problem: the sum of the values, added in the order of the classes, with bound equal
-///   to value and status optimal; 0 and status infeasible where no choice keeps to the capacity.
-///   work = cells of the table
+/// @return per problem: the sum of the values, with bound equal to value and status optimal; 0 and
+///   status infeasible where no choice keeps to the capacity. work = cells of the table. Sums are
+///   added in the order of the classes and rounded each time; `optimal` compares such sums, which
+///   are exact where doubles hold them, as those of integers below 2^53
 /// @throws invalid_input for shapes and options; for values, naming problem, class and option, in
 ///   which case `choices` is unspecified
 /// @complexity O(classes * capacity * options) per problem
