@@ -767,7 +767,8 @@ TEST_CASE_TEMPLATE("llep: what it refuses", P, PLIMSOLL_POLICIES) {
         refusal_of([&] {
           plimsoll::llep const rank(policy, priced, spill_price<moe_cost>{{1, 1, 1}, 5, 0});
         }),
-        "least_loaded: price.between_nodes: expected a number of bytes above 0, got 0");
+        "least_loaded: price.between_nodes: expected a number of bytes from 2^-900 to "
+        "below 2^960, got 0");
 
     llep_group<P> group(c, {});
     llep_options const options{1, group.options()};
