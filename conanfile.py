@@ -4,7 +4,6 @@ import re
 
 from conan import ConanFile
 from conan.errors import ConanInvalidConfiguration
-from conan.tools.build import check_min_cppstd
 from conan.tools.files import copy, load
 from conan.tools.layout import basic_layout
 from conan.tools.scm import Version
@@ -31,7 +30,7 @@ class PlimsollConan(ConanFile):
         basic_layout(self)
 
     def validate(self):
-        check_min_cppstd(self, 20)
+        # The profile's compiler.cppstd is that of the consumer's other packages; by default it is gnu17.
         compiler = self.settings.compiler
         minimum = {"gcc": "12", "clang": "14"}.get(str(compiler))
         if minimum and Version(compiler.version) < minimum:

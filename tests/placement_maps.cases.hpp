@@ -255,6 +255,7 @@ TEST_CASE_TEMPLATE("placement_maps: every form from every other", P, PLIMSOLL_PO
     CHECK(packed_offsets.values() == f.packed().second);
 
     CHECK_NOTHROW(plimsoll::validate(policy, in.placement()));
+    CHECK_NOTHROW(plimsoll::validate(policy, in.placement(), {}));
     CHECK_NOTHROW(plimsoll::validate(policy, in.placement(), any.replicas()));
     CHECK_NOTHROW(plimsoll::validate(policy, in.placement(), any.inverse()));
     if (seed < 4) {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "placement_maps.cases.hpp"
 
+#include <plimsoll/latency.hpp>
+#include <plimsoll/least_loaded.hpp>
+
 #include "support/report_values.hpp"
 #include "support/run_body.hpp"
 #include "support/temporaries.hpp"
@@ -12,6 +15,12 @@ using plimsoll::detail::padded_source;
 using plimsoll::detail::problem_report;
 using plimsoll::detail::replica_source;
 using plimsoll::detail::slot_source;
+
+// Members may be left out without a warning of -Wextra, and {} is the options of `validate`.
+static_assert(plimsoll::placement_ref{.ranks = 2}.replica_count.data == nullptr);
+static_assert(plimsoll::replica_lists_ref{.replica_slots = {}}.replica_offsets.data == nullptr);
+static_assert(plimsoll::spill_plan_ref{.transfers = {}}.offsets.data == nullptr);
+static_assert(plimsoll::latency_curves{.dense_until = 1}.latency.data == nullptr);
 
 template <class Body, class... Outputs>
 void check_teams(Body body, index_t layers, Outputs&... outputs) {

@@ -332,7 +332,8 @@ TEST_CASE_TEMPLATE("replication: bad values are named", P, PLIMSOLL_POLICIES) {
   CHECK(refusal<P>(ints{1, 2, 3}, 1, 3, 2) ==
         "replicate: slots: expected 3 to 32769 slots (at least one per expert), got 2");
   CHECK(refusal<P>(ints{1, 2, 3}, 1, 3, 7, {.min_copies = 3}) ==
-        "replicate: min_copies: expected a total of at most the slots, got 9 in layer 0");
+        "replicate: slots: expected at least 9 on living ranks, for all required copies, got 7 in "
+        "layer 0");
   CHECK(refusal<P>(ints{1, 2, 3}, 1, 3, 7, {.max_copies = 2}) ==
         "replicate: max_copies: expected a total of at least the slots, got 6 in layer 0");
   CHECK(refusal<P>(ints{1, 2, 3}, 1, 3, 7, {.min_copies = 0}) ==
@@ -361,12 +362,16 @@ TEST_CASE_TEMPLATE("replication: bad values are named", P, PLIMSOLL_POLICIES) {
         "replicate: options.where.nodes: expected 1 to 2 nodes (at most one per rank), got 3");
   CHECK(there(6, {.ranks = 2, .speeds = {1, 0}}) ==
         "replicate: speeds: expected values from 2^-64 to 2^64, got 0 in layer 0, rank 1");
-  std::string const floors = "replicate: min_copies: expected a total of at most the slots, got ";
-  CHECK(there(6, {.ranks = 3, .active = {0, 1, 0}}) == floors + "3 in layer 0");
-  CHECK(there(6, {.ranks = 2, .active = {0, 0}}) == floors + "3 in layer 0");
-  CHECK(there(6, {.ranks = 2, .active = {0, 1}}, {.min_copies = 2}) == floors + "6 in layer 0");
+  auto const floors = [](int copies, int slots) {
+    return "replicate: slots: expected at least " + std::to_string(copies) +
+           " on living ranks, for all required copies, got " + std::to_string(slots) +
+           " in layer 0";
+  };
+  CHECK(there(6, {.ranks = 3, .active = {0, 1, 0}}) == floors(3, 2));
+  CHECK(there(6, {.ranks = 2, .active = {0, 0}}) == floors(3, 0));
+  CHECK(there(6, {.ranks = 2, .active = {0, 1}}, {.min_copies = 2}) == floors(6, 3));
   host_options lists{.ranks = 2, .nodes = 2, .node_experts = {0, 1, 2}, .node_offsets = {0, 1, 3}};
-  CHECK(there(6, lists, {.min_copies = 2}) == floors + "4 in layer 0, node 1");
+  CHECK(there(6, lists, {.min_copies = 2}) == floors(4, 3) + ", node 1");
   CHECK(there(6, lists, {.max_copies = 2}) ==
         "replicate: max_copies: expected a total of at least the slots, got 2 in layer 0, node 0");
   lists.replicas_meet = sharing::not_on_a_rank;

@@ -42,10 +42,10 @@ namespace plimsoll::inline PLIMSOLL_ABI {
 /// curve are ours.
 struct latency_curves {
   /// `[samples]`: numbers of tokens, rising, from 0; at least 2.
-  vector_ref<std::int64_t const> tokens;
+  vector_ref<std::int64_t const> tokens = {};
   /// `[ranks, samples]`, or `[1, samples]` where all ranks are alike but for their speed: at least
   /// 0, not falling from sample to sample.
-  matrix_ref<double const> latency;
+  matrix_ref<double const> latency = {};
   /// One of the samples, or at least the last of them (only steps), or 0 (only lines).
   std::int64_t dense_until = 0;
   /// `[ranks]`: by what a rank's latency is divided, 2^-64 to 2^64; of living ranks at least 2^-16

@@ -174,10 +174,10 @@ struct spill_counters {
 
 /// A plan, wherever it comes from; arrays lie in one policy's memory.
 struct spill_plan_ref {
-  vector_ref<std::int32_t const> offsets;           ///< `[experts + 1]` into `segments`
-  vector_ref<spill_segment const> segments;         ///< by expert; of each from its first token on
-  vector_ref<std::int32_t const> transfer_offsets;  ///< `[experts + 1]` into `transfers`
-  vector_ref<spill_transfer const> transfers;       ///< by expert
+  vector_ref<std::int32_t const> offsets = {};    ///< `[experts + 1]` into `segments`
+  vector_ref<spill_segment const> segments = {};  ///< by expert; of each from its first token on
+  vector_ref<std::int32_t const> transfer_offsets = {};  ///< `[experts + 1]` into `transfers`
+  vector_ref<spill_transfer const> transfers = {};       ///< by expert
 };
 
 namespace detail {

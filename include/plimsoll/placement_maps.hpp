@@ -13,6 +13,7 @@
 /// Every call checks what it reads, so that a bad map cannot pass into another form.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <string_view>
 #include <type_traits>
@@ -32,10 +33,10 @@ namespace plimsoll::inline PLIMSOLL_ABI {
 /// The slots of every expert, list after list, in the policy's memory.
 struct replica_lists_ref {
   /// `[layers, experts + 1]`: where each expert's list begins, rising from 0 to at most slots.
-  matrix_ref<std::int32_t const> replica_offsets;
+  matrix_ref<std::int32_t const> replica_offsets = {};
   /// `[layers, slots]`: the lists. Written with rising slots, and -1 behind the last list; read in
   /// any order, and nothing behind the last list.
-  matrix_ref<std::int32_t const> replica_slots;
+  matrix_ref<std::int32_t const> replica_slots = {};
 };
 
 /// What a placement must obey besides being one.
@@ -365,8 +366,8 @@ void validate(P const& policy, placement_ref const& placement,
 ///   layer, from the policy
 /// @stream synchronises once
 /// @determinism the same fault under every policy
-template <execution_policy P>
-void validate(P const& policy, placement_ref const& placement, replica_lists_ref const& replicas) {
+template <execution_policy P, std::same_as<replica_lists_ref> Replicas>  // so that {} means options
+void validate(P const& policy, placement_ref const& placement, Replicas const& replicas) {
   detail::replica_source const source = detail::expect_replicas("validate", replicas);
   detail::expect_extent("validate", "replicas.replica_slots",
                         placement.physical_to_logical.extent(1), source.slots(), "slots");

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # conan.sh [COMPILER]      g++ by default
-# `conan create` of the checkout with its test_package, from an empty cache and with no remote. The
-# package must hold the headers and the licence and nothing else, and refuse what cannot compile it.
+# `conan create` of the checkout with its test_package, as docs/packages.md says: with a profile that
+# nobody has edited, from an empty cache and with no remote. The package must hold the headers and the
+# licence and nothing else, and refuse what cannot compile it.
 # Uses the Conan in PATH; without one, installs this version from PyPI, once, in the user's cache.
 set -euo pipefail
-version=2.34.0
+conan_version=2.34.0
 root=$(cd "$(dirname "$0")/../.." && pwd)
 export CXX=${1:-g++}
 unset CC # Conan would take it for the C++ compiler's family too
@@ -14,13 +15,13 @@ trap 'rm -rf "$folder"' EXIT
 
 conan=$(command -v conan || true)
 if [[ -z $conan ]]; then
-  venv=${XDG_CACHE_HOME:-$HOME/.cache}/plimsoll-conan-$version
+  venv=${XDG_CACHE_HOME:-$HOME/.cache}/plimsoll-conan-$conan_version
   conan=$venv/bin/conan
   mkdir -p "${venv%/*}"
   (
     flock 9 # two build folders may be tested at the same time
     "$conan" --version &>/dev/null ||
-      { python3 -m venv --clear "$venv" && "$venv/bin/pip" --quiet --disable-pip-version-check install "conan==$version"; }
+      { python3 -m venv --clear "$venv" && "$venv/bin/pip" --quiet --disable-pip-version-check install "conan==$conan_version"; }
   ) 9>"$venv.lock" || {
     missing="no conan in PATH, and none could be installed from PyPI (python3-venv is needed)"
     [[ ! ${CI-} ]] || { echo "conan.sh: $missing" >&2; exit 1; }
@@ -40,17 +41,22 @@ export CONAN_HOME=$folder/home
 "$conan" profile detect
 "$conan" remote remove '*'
 create() { # SETTING...
-  "$conan" create "$checkout" -c tools.cmake.cmaketoolchain:generator=Ninja "${@/#/--settings=}"
+  "$conan" create "$checkout" "${@/#/--settings=}"
 }
-create compiler.cppstd=20
+create
 
-# This id is the SHA-1 of nothing: that of a package which depends on no setting.
-plimsoll=plimsoll/$("$conan" inspect "$checkout" --format=json | python3 -c 'import json, sys; print(json.load(sys.stdin)["version"])')
-package=$("$conan" cache path "$plimsoll:da39a3ee5e6b4b0d3255bfef95601890afd80709")
+version=$("$conan" inspect "$checkout" --format=json | python3 -c 'import json, sys; print(json.load(sys.stdin)["version"])')
+plimsoll=plimsoll/$version
 files() { find "$@" -type f ! -name '.*' -printf '%P\n' | LC_ALL=C sort; }
-diff <(files "$root/include" | sed 's|^|include/|'; echo licenses/LICENSE) \
-     <(files "$package" | grep -v '^conan\(info\|manifest\)\.txt$') ||
-  { echo "conan.sh: the package (>) is not include/ and LICENSE (<)" >&2; exit 1; }
+check_package() {
+  local package
+  # This id is the SHA-1 of nothing: that of a package which depends on no setting.
+  package=$("$conan" cache path "$plimsoll:da39a3ee5e6b4b0d3255bfef95601890afd80709")
+  diff <(files "$root/include" | sed 's|^|include/|'; echo licenses/LICENSE) \
+       <(files "$package" | grep -v '^conan\(info\|manifest\)\.txt$') ||
+    { echo "conan.sh: the package (>) is not include/ and LICENSE (<)" >&2; exit 1; }
+}
+check_package
 
 refused() { # MESSAGE SETTING...
   local output
@@ -59,7 +65,18 @@ refused() { # MESSAGE SETTING...
     exit 1
   fi
 }
-refused "Current cppstd (17) is lower than the required C++ standard (20)" compiler.cppstd=17
-refused "plimsoll needs gcc 12, not 11" compiler.cppstd=20 compiler=gcc compiler.version=11
-refused "plimsoll needs clang 14, not 13" compiler.cppstd=20 compiler=clang compiler.version=13
-echo "conan: $plimsoll is complete, works with C++20, and refuses C++17 and older compilers"
+refused "plimsoll needs gcc 12, not 11" compiler=gcc compiler.version=11
+refused "plimsoll needs clang 14, not 13" compiler=clang compiler.version=13
+
+# The recipe for ConanCenter, of an archive of the checkout; its blanks are the release and its checksum.
+"$conan" remove "$plimsoll" --confirm
+central=$folder/central
+cp -r "$root/tests/packaging/conan/central/plimsoll" "$central"
+grep -q "^  \"$version\":" "$central/config.yml" "$central/all/conandata.yml"
+tar -C "$folder" -czf "$folder/release.tar.gz" checkout
+url=https://github.com/@OWNER@/plimsoll/archive/refs/tags/v$version.tar.gz
+grep -qF "$url" "$central/all/conandata.yml" || { echo "conan.sh: conandata.yml names another release" >&2; exit 1; }
+sed -i "s|$url|file://$folder/release.tar.gz|; s|@SHA256@|$(sha256sum "$folder/release.tar.gz" | cut -d' ' -f1)|" "$central/all/conandata.yml"
+"$conan" create "$central/all" --version "$version"
+check_package
+echo "conan: $plimsoll is complete, works with a fresh profile, and refuses older compilers"

@@ -1,19 +1,25 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # vcpkg.sh FOLDER COMPILER
-# Runs the steps of the overlay port in FOLDER, with vcpkg/stand_in.cmake in place of vcpkg, which is
-# not run. Then builds and runs a consumer of what they installed, and configures one that does as
-# the port's usage text says.
+# Runs the steps of the port for vcpkg's registry, then those of the overlay port, in FOLDER, with
+# vcpkg/stand_in.cmake in place of vcpkg, which is not run. Both must install the same. Then builds
+# and runs a consumer of it, and configures one that does as the port's usage text says.
 set -euo pipefail
 tests=$(cd "$(dirname "$0")/.." && pwd)
-port=$tests/packaging/vcpkg/ports/plimsoll
+ports=$tests/packaging/vcpkg
 compiler=$2
 rm -rf "$1"
 mkdir -p "$1"
 folder=$(cd "$1" && pwd)
 installed=$folder/installed
 
-cmake -DPORT_DIR="$port" -DROOT="$folder" -DCXX="$compiler" -P "$tests/packaging/vcpkg/stand_in.cmake"
+steps_of() { # PORT
+  cmake -DPORT_DIR="$ports/$1/plimsoll" -DROOT="$folder" -DCXX="$compiler" -DCHECKOUT="${tests%/*}" -P "$ports/stand_in.cmake"
+}
+steps_of central
+mv "$installed" "$folder/central"
+steps_of ports
+diff -r "$folder/central" "$installed" || { echo "vcpkg.sh: the two ports differ" >&2; exit 1; }
 
 diff -r --exclude='.*' "$tests/../include" "$installed/include" ||
   { echo "vcpkg.sh: the port does not install include/ as it is" >&2; exit 1; }
@@ -24,7 +30,7 @@ configure() { # PROJECT [OPTION...]
     { echo "vcpkg.sh: another plimsoll was found than that of the port" >&2; exit 1; }
 }
 cp -r "$tests/consumer" "$folder"
-version=$(sed -nE 's/^ *"version": "(.*)",$/\1/p' "$port/vcpkg.json")
+version=$(sed -nE 's/^ *"version": "(.*)",$/\1/p' "$ports/central/plimsoll/vcpkg.json")
 configure "$folder/consumer/find_package" -DPLIMSOLL_WANTED="$version"
 cmake --build "$folder/consumer/find_package/build"
 "$folder/consumer/find_package/build/consumer"

@@ -42,8 +42,12 @@ print(recipe.version)
 END
 )"
 
-port=tests/packaging/vcpkg/ports/plimsoll/vcpkg.json
+port=tests/packaging/vcpkg/central/plimsoll/vcpkg.json
 expect $port "$(sed -nE 's/^ *"version": "(.*)",$/\1/p' $port)"
+for file in config.yml all/conandata.yml; do
+  file=tests/packaging/conan/central/plimsoll/$file
+  expect $file "$(sed -nE 's/^  "(.*)":$/\1/p' $file)"
+done
 expect CHANGELOG.md "$(sed -nE '/^## /{s/^## ([^ ]+).*/\1/p;q}' CHANGELOG.md)"
 
 # What users are told to write: the minor version, since it decides whether a package fits.

@@ -123,7 +123,9 @@ inline void expect_number(std::string_view function, std::string_view argument, 
     case fault::cap_below_floor:
       fail(function, "max_copies", "at least min_copies for every expert", text(got, expert));
     case fault::floors:
-      fail(function, "min_copies", "a total of at most the slots", text(got, node));
+      fail(function, "slots",
+           text("at least ", report.got, " on living ranks, for all required copies"),
+           text(also, in_layer, node));
     case fault::floors_apart:
       fail(function, "replicas_meet",
            "slots for min_copies of every expert under the required rule", text(got, node));

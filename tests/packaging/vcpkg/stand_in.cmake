@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# cmake -DPORT_DIR=<port> -DROOT=<folder> -DCXX=<compiler> -P stand_in.cmake
+# cmake -DPORT_DIR=<port> -DROOT=<folder> -DCXX=<compiler> -DCHECKOUT=<folder> -P stand_in.cmake
 #
 # NOT vcpkg. It stands in for that tool where it cannot be had: it defines the functions that the
 # portfile calls, each with the effect that vcpkg's documentation gives it as far as a header-only
@@ -40,6 +40,16 @@ function(comes_from port)
     endif()
   endforeach()
   message(FATAL_ERROR "vcpkg.json lacks the host dependency ${port}")
+endfunction()
+
+# Downloads a release; here it is CHECKOUT, and the owner and the checksum are still blank.
+function(vcpkg_from_github)
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "OUT_SOURCE_PATH;REPO;REF;SHA512;HEAD_REF" "")
+  if(NOT "${arg_REPO} ${arg_REF} ${arg_SHA512} ${arg_HEAD_REF}" STREQUAL "@OWNER@/plimsoll v${VERSION} @SHA512@ main"
+      OR arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "vcpkg_from_github: ${ARGN}")
+  endif()
+  set(${arg_OUT_SOURCE_PATH} "${CHECKOUT}" PARENT_SCOPE)
 endfunction()
 
 function(vcpkg_cmake_configure)

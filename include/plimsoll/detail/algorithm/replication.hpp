@@ -177,7 +177,8 @@ struct replication_body {
     };
     index_t const fewest = total(least);
     if (fewest > places) {
-      return problem_report{certificate{}, fault::floors, node, static_cast<double>(fewest)};
+      return problem_report{certificate{}, fault::floors, node, static_cast<double>(fewest),
+                            places};
     }
     if (rule.required) {
       if (!apart.start(team, where, at, rule) || !reach_floors(team, at, apart, copies)) {

@@ -21,6 +21,8 @@ class PlimsollTestConan(ConanFile):
     def generate(self):
         toolchain = CMakeToolchain(self)
         toolchain.user_presets_path = False  # it would lie among the sources
+        toolchain.blocks.remove("cppstd")  # the profile's, by default gnu17
+        toolchain.variables["CMAKE_CXX_STANDARD"] = 20
         toolchain.variables["PLIMSOLL_WANTED"] = str(self.dependencies["plimsoll"].ref.version)
         toolchain.generate()
 
