@@ -252,7 +252,8 @@ class capacity_mask {
     using id = detail::normalized_value_t<Ids const, 2>;
     static_assert(std::is_same_v<id, std::int32_t> || std::is_same_v<id, std::int64_t>,
                   "Plimsoll: topk_ids must be int32 or int64");
-    matrix_ref<id const> const ids = detail::normalize<2>(topk_ids);
+    matrix_ref<id const> const ids =
+        detail::argument<2>("capacity_mask::apply", "topk_ids", topk_ids);
     auto const scores = detail::normalize_scores(topk_scores);
     expect_shapes("capacity_mask::apply", ids.extent(0), ids.extent(1), scores.extent(0),
                   scores.extent(1), batch, kept);

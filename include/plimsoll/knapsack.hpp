@@ -123,11 +123,12 @@ template <execution_policy P, weight_view<3> Weights, value_view<3> Values,
 std::vector<certificate> knapsack(P const& policy, Weights const& weights, Values const& values,
                                   knapsack_options const& options, Choices&& choices) {
   constexpr char const* name = "knapsack";
-  auto const weight = detail::normalize<3>(weights);
-  matrix_ref<std::int32_t> const chosen = detail::normalize<2>(choices);
+  auto const weight = detail::argument<3>(name, "weights", weights);
+  matrix_ref<std::int32_t> const chosen = detail::argument<2>(name, "choices", choices);
   detail::expect_extent(name, "choices", weight.extent(0), chosen.extent(0), "problems");
   detail::expect_extent(name, "choices", weight.extent(1), chosen.extent(1), "classes");
-  return detail::knapsack(name, policy, weight, detail::normalize<3>(values), options, chosen, {});
+  return detail::knapsack(name, policy, weight, detail::argument<3>(name, "values", values),
+                          options, chosen, {});
 }
 
 /// @brief The best value for every capacity up to `options.capacity`, from one table.
@@ -144,13 +145,14 @@ std::vector<certificate> knapsack_curve(P const& policy, Weights const& weights,
                                         Values const& values, knapsack_options const& options,
                                         Best&& best) {
   constexpr char const* name = "knapsack_curve";
-  auto const weight = detail::normalize<3>(weights);
-  matrix_ref<double> const curve = detail::normalize<2>(best);
+  auto const weight = detail::argument<3>(name, "weights", weights);
+  matrix_ref<double> const curve = detail::argument<2>(name, "best", best);
   detail::expect_capacity(name, options);  // the next lines count on it
   detail::expect_extent(name, "best", weight.extent(0), curve.extent(0), "problems");
   detail::expect_extent(name, "best", options.capacity + 1, curve.extent(1),
                         "capacities (options.capacity + 1)");
-  return detail::knapsack(name, policy, weight, detail::normalize<3>(values), options, {}, curve);
+  return detail::knapsack(name, policy, weight, detail::argument<3>(name, "values", values),
+                          options, {}, curve);
 }
 
 }  // namespace plimsoll

@@ -400,6 +400,7 @@ void latencies(char const* name, Context const& context, Loads const& load,
   ranked_source const source = expect_ranked(name, placement, experts);
   expect_extent(name, "placement.replica_count", layers, counts.extent(0), "layers");
   expect_extent(name, "placement.replica_count", experts, counts.extent(1), "experts");
+  expect_elements(name, "placement.replica_count", counts);
   expect_cost(name, cost, placement.ranks);
 
   latencies_body<Loads, Cost> body{
@@ -437,8 +438,8 @@ template <execution_policy P, load_tensor_view Loads, detail::latency_cost Cost,
 void rank_latencies(P const& policy, Loads const& loads, placement_ref const& placement,
                     Cost const& cost, Out&& latencies) {
   constexpr char const* name = "rank_latencies";
-  auto const load = detail::normalize<3>(loads);
-  tensor_ref<double> const out = detail::normalize<3>(latencies);
+  auto const load = detail::argument<3>(name, "loads", loads);
+  tensor_ref<double> const out = detail::argument<3>(name, "latencies", latencies);
   detail::expect_extent(name, "latencies", load.extent(0), out.extent(0), "steps");
   detail::expect_extent(name, "latencies", load.extent(1), out.extent(1), "layers");
   detail::expect_extent(name, "latencies", placement.ranks, out.extent(2), "ranks");
@@ -462,8 +463,8 @@ template <execution_policy P, load_tensor_view Loads, detail::latency_cost Cost,
 void step_latencies(P const& policy, Loads const& loads, placement_ref const& placement,
                     Cost const& cost, Out&& latencies) {
   constexpr char const* name = "step_latencies";
-  auto const load = detail::normalize<3>(loads);
-  matrix_ref<double> const out = detail::normalize<2>(latencies);
+  auto const load = detail::argument<3>(name, "loads", loads);
+  matrix_ref<double> const out = detail::argument<2>(name, "latencies", latencies);
   detail::expect_extent(name, "latencies", load.extent(0), out.extent(0), "steps");
   detail::expect_extent(name, "latencies", load.extent(1), out.extent(1), "layers");
   detail::latencies(name, detail::resolve(policy), load, placement, cost, out, {});

@@ -346,7 +346,7 @@ class least_loaded {
   /// @determinism the same bits under every policy
   template <detail::stored<2> Ids, output_of<std::int32_t, 1> Counts>
   void count(Ids const& topk_ids, Counts&& counts) const {
-    auto const row = detail::normalize<1>(counts);
+    auto const row = detail::argument<1>("least_loaded::count", "counts", counts);
     detail::expect_extent("least_loaded::count", "counts", options_.experts, row.extent(0),
                           "experts");
     auto body = tokens_body("least_loaded::count", topk_ids);
@@ -368,7 +368,7 @@ class least_loaded {
   /// @determinism the same bits under every policy, and on every rank that has the same loads
   template <detail::readable<1> Loads>
   void plan(Loads const& loads) const {
-    auto const tokens = detail::normalize<1>(loads);
+    auto const tokens = detail::argument<1>("least_loaded::plan", "loads", loads);
     static_assert(std::is_integral_v<detail::normalized_value_t<Loads const, 1>>,
                   "Plimsoll: whole tokens come as int32, uint32 or int64");
     detail::expect_extent("least_loaded::plan", "loads", options_.experts, tokens.extent(0),
@@ -386,7 +386,7 @@ class least_loaded {
   template <view_of<std::int32_t, 2> Counts>
   void add_up(Counts const& counts) const {
     constexpr char const* name = "least_loaded::add_up";
-    matrix_ref<std::int32_t const> const of_ranks = detail::normalize<2>(counts);
+    matrix_ref<std::int32_t const> const of_ranks = detail::argument<2>(name, "counts", counts);
     detail::expect_extent(name, "counts", options_.ranks, of_ranks.extent(0), "ranks");
     detail::expect_extent(name, "counts", options_.experts, of_ranks.extent(1), "experts");
     detail::count_sources_body<spill_segment> const body{of_ranks, routes_};
@@ -436,9 +436,9 @@ class least_loaded {
     constexpr char const* name = "least_loaded::route";
     expect_rank(name);
     auto body = tokens_body(name, topk_ids);
-    body.destinations = detail::normalize<2>(destinations);
-    body.rows = detail::normalize<2>(rows);
-    auto const one = detail::normalize<1>(counters);
+    body.destinations = detail::argument<2>(name, "destinations", destinations);
+    body.rows = detail::argument<2>(name, "rows", rows);
+    auto const one = detail::argument<1>(name, "counters", counters);
     expect_pairs(name, "destinations", body.ids, body.destinations);
     expect_pairs(name, "rows", body.ids, body.rows);
     detail::expect_extent(name, "counters", 1, one.extent(0), "counters");
@@ -457,7 +457,7 @@ class least_loaded {
   template <output_of<std::int32_t, 1> Rows>
   void arrange(Rows&& rows) const {
     expect_rank("least_loaded::arrange");
-    run(options_.ranks, arrange_body(detail::normalize<1>(rows)));
+    run(options_.ranks, arrange_body(detail::argument<1>("least_loaded::arrange", "rows", rows)));
   }
 
   /// What `add_up` found, in the policy's memory: `[experts]`.
@@ -707,7 +707,7 @@ class least_loaded {
     using id = detail::normalized_value_t<Ids const, 2>;
     static_assert(std::is_same_v<id, std::int32_t> || std::is_same_v<id, std::int64_t>,
                   "Plimsoll: topk_ids must be int32 or int64");
-    matrix_ref<id const> const ids = detail::normalize<2>(topk_ids);
+    matrix_ref<id const> const ids = detail::argument<2>(name, "topk_ids", topk_ids);
     detail::expect_between(name, "topk_ids", 1, 0x7fffffff, ids.extent(1), "ids per token");
     detail::expect_between(name, "topk_ids", 0, options_.max_ids / ids.extent(1), ids.extent(0),
                            "tokens (options.max_ids)");
@@ -888,7 +888,7 @@ void validate(P const& policy, spill_plan_ref const& plan, Loads const& loads,
   detail::expect_between("validate", "options.experts", 1, expert_limit, options.experts,
                          "experts");
   detail::expect_between("validate", "options.ranks", 1, rank_limit, options.ranks, "ranks");
-  auto const tokens = detail::normalize<1>(loads);
+  auto const tokens = detail::argument<1>("validate", "loads", loads);
   detail::expect_extent("validate", "loads", options.experts, tokens.extent(0), "experts");
   detail::expect_extent("validate", "plan.offsets", options.experts + 1, plan.offsets.extent(0),
                         "offsets (experts + 1)");

@@ -139,6 +139,8 @@ void rank_loads(P const& policy, Loads const& loads, placement_ref const& placem
                 "layers");
   expect_extent(name, "placement.replica_count", loads.extent(2), placement.replica_count.extent(1),
                 "experts");
+  expect_elements(name, "placement.physical_to_logical", map);
+  expect_elements(name, "placement.replica_count", placement.replica_count);
   expect_rank_offsets(name, "placement.rank_offsets", placement.rank_offsets, layers,
                       placement.ranks);
   expect_extent(name, "out", loads.extent(0), out.extent(0), "steps");
@@ -175,15 +177,16 @@ void count_tokens(P const& policy, Ids const& topk_ids, count_options const& opt
                   Counts&& counts, Counters&& counters) {
   using id = detail::normalized_value_t<Ids, 2>;
   using count = detail::normalized_value_t<Counts, 1>;
-  vector_ref<count> const row = detail::normalize<1>(counts);
+  vector_ref<count> const row = detail::argument<1>("count_tokens", "counts", counts);
   matrix_ref<count> rows(row.data, 1, row.extent(0));
   rows.strides[1] = row.stride(0);
-  detail::count("count_tokens", policy, options,
-                detail::token_counting<id, count, std::int32_t, routing_counters>{
-                    detail::as_tensor<id const>(detail::normalize<2>(topk_ids)),
-                    {},
-                    detail::as_tensor(rows),
-                    detail::normalize<1>(counters)});
+  detail::count(
+      "count_tokens", policy, options,
+      detail::token_counting<id, count, std::int32_t, routing_counters>{
+          detail::as_tensor<id const>(detail::argument<2>("count_tokens", "topk_ids", topk_ids)),
+          {},
+          detail::as_tensor(rows),
+          detail::argument<1>("count_tokens", "counters", counters)});
 }
 
 /// @overload For several layers at once: topk_ids `[layers, tokens, k]`, counts
@@ -195,12 +198,15 @@ void count_tokens(P const& policy, Ids const& topk_ids, count_options const& opt
                   Counts&& counts, Counters&& counters) {
   using id = detail::normalized_value_t<Ids, 3>;
   using count = detail::normalized_value_t<Counts, 2>;
-  matrix_ref<count> const rows = detail::normalize<2>(counts);
-  tensor_ref<id const> const ids = detail::normalize<3>(topk_ids);
+  matrix_ref<count> const rows = detail::argument<2>("count_tokens", "counts", counts);
+  tensor_ref<id const> const ids = detail::argument<3>("count_tokens", "topk_ids", topk_ids);
   detail::expect_extent("count_tokens", "counts", ids.extent(0), rows.extent(0), "layers");
   detail::count("count_tokens", policy, options,
                 detail::token_counting<id, count, std::int32_t, routing_counters>{
-                    ids, {}, detail::as_tensor(rows, 1), detail::normalize<1>(counters)});
+                    ids,
+                    {},
+                    detail::as_tensor(rows, 1),
+                    detail::argument<1>("count_tokens", "counters", counters)});
 }
 
 /// @brief Counts the tokens that each expert gets from each source rank.
@@ -232,9 +238,10 @@ void count_tokens_by_source(P const& policy, Ids const& topk_ids, Offsets const&
   using count = detail::normalized_value_t<Counts, 2>;
   static_assert(detail::is_token_integer<offset>,
                 "Plimsoll: source_offsets must be int32 or int64");
-  matrix_ref<id const> const ids = detail::normalize<2>(topk_ids);
-  vector_ref<offset const> const offsets = detail::normalize<1>(source_offsets);
-  matrix_ref<count> const rows = detail::normalize<2>(counts);
+  matrix_ref<id const> const ids = detail::argument<2>(name, "topk_ids", topk_ids);
+  vector_ref<offset const> const offsets =
+      detail::argument<1>(name, "source_offsets", source_offsets);
+  matrix_ref<count> const rows = detail::argument<2>(name, "counts", counts);
   detail::expect_between(name, "counts", 1, rank_limit, rows.extent(0), "sources");
   detail::expect_extent(name, "source_offsets", rows.extent(0) + 1, offsets.extent(0),
                         "offsets (sources + 1)");
@@ -242,7 +249,7 @@ void count_tokens_by_source(P const& policy, Ids const& topk_ids, Offsets const&
   detail::count(name, policy, options,
                 detail::token_counting<id, count, offset, routing_counters>{
                     detail::as_tensor(ids), offsets, detail::as_tensor(rows),
-                    detail::normalize<1>(counters)});
+                    detail::argument<1>(name, "counters", counters)});
 }
 
 /// @brief Turns tokens per slot, which engines count, into tokens per expert.
@@ -272,10 +279,11 @@ void scatter_to_logical(P const& policy, Counts const& physical_counts,
                 "Plimsoll: physical_counts must be int32, uint32 or int64");
   static_assert(std::same_as<sum, std::int64_t> || std::same_as<sum, count>,
                 "Plimsoll: logical must be int64 or of the type of physical_counts");
-  matrix_ref<count const> const in = detail::normalize<2>(physical_counts);
-  matrix_ref<std::int32_t const> const map = detail::normalize<2>(physical_to_logical);
-  matrix_ref<sum> const out = detail::normalize<2>(logical);
-  vector_ref<scatter_counters> const lost = detail::normalize<1>(counters);
+  matrix_ref<count const> const in = detail::argument<2>(name, "physical_counts", physical_counts);
+  matrix_ref<std::int32_t const> const map =
+      detail::argument<2>(name, "physical_to_logical", physical_to_logical);
+  matrix_ref<sum> const out = detail::argument<2>(name, "logical", logical);
+  vector_ref<scatter_counters> const lost = detail::argument<1>(name, "counters", counters);
   detail::expect_extent(name, "physical_to_logical", in.extent(0), map.extent(0), "layers");
   detail::expect_extent(name, "physical_to_logical", in.extent(1), map.extent(1), "slots");
   detail::expect_extent(name, "logical", in.extent(0), out.extent(0), "layers");
@@ -304,8 +312,8 @@ void sum_steps(P const& policy, Loads const& loads, Out&& out) {
   static_assert(
       std::same_as<detail::normalized_value_t<Out, 2>, sum>,
       "Plimsoll: the sum over steps is int64 for integer loads, double for floating ones");
-  auto const in = detail::normalize<3>(loads);
-  matrix_ref<sum> const to = detail::normalize<2>(out);
+  auto const in = detail::argument<3>("sum_steps", "loads", loads);
+  matrix_ref<sum> const to = detail::argument<2>("sum_steps", "out", out);
   detail::expect_extent("sum_steps", "out", in.extent(1), to.extent(0), "layers");
   detail::expect_extent("sum_steps", "out", in.extent(2), to.extent(1), "experts");
   detail::launch(detail::resolve(policy), in.extent(1) * detail::tiles_of(in.extent(2)),
@@ -332,14 +340,15 @@ void sum_steps(P const& policy, Loads const& loads, Out&& out) {
 /// @determinism the same bits under every policy
 template <execution_policy P, load_tensor_view Loads, output_of<double, 3> Out>
 void rank_loads(P const& policy, Loads const& loads, placement_ref const& placement, Out&& out) {
-  detail::rank_loads(policy, detail::normalize<3>(loads), placement, detail::normalize<3>(out));
+  detail::rank_loads(policy, detail::argument<3>("rank_loads", "loads", loads), placement,
+                     detail::argument<3>("rank_loads", "out", out));
 }
 
 /// @overload For one step: loads `[layers, experts]`, out `[layers, ranks]`.
 template <execution_policy P, load_matrix_view Loads, output_of<double, 2> Out>
 void rank_loads(P const& policy, Loads const& loads, placement_ref const& placement, Out&& out) {
-  detail::rank_loads(policy, detail::as_tensor(detail::normalize<2>(loads)), placement,
-                     detail::as_tensor(detail::normalize<2>(out)));
+  detail::rank_loads(policy, detail::as_tensor(detail::argument<2>("rank_loads", "loads", loads)),
+                     placement, detail::as_tensor(detail::argument<2>("rank_loads", "out", out)));
 }
 
 /// @brief The sum of the last `window` steps, kept up to date step by step.
@@ -381,7 +390,7 @@ class load_window {
   /// @complexity O(layers experts), whatever the window
   template <view_of<T, 2> Loads>
   void push(Loads const& loads) {
-    auto const in = detail::normalize<2>(loads);
+    auto const in = detail::argument<2>("load_window::push", "loads", loads);
     expect_shape("load_window::push", "loads", in);
     detail::launch(context_, layers_,
                    detail::window_push_body<std::remove_const_t<decltype(in)>, T>{
@@ -395,7 +404,7 @@ class load_window {
   /// @complexity O(layers experts); times the steps in the window for floating loads
   template <output_of<sum_type, 2> Out>
   void sum(Out&& out) const {
-    matrix_ref<sum_type> const to = detail::normalize<2>(out);
+    matrix_ref<sum_type> const to = detail::argument<2>("load_window::sum", "out", out);
     expect_shape("load_window::sum", "out", to);
     if constexpr (std::integral<T>) {
       detail::launch(context_, layers_,
@@ -470,7 +479,7 @@ class load_decay {
   /// @throws invalid_input for shapes
   template <load_matrix_view Loads>
   void update(Loads const& loads) {
-    auto const in = detail::normalize<2>(loads);
+    auto const in = detail::argument<2>("load_decay::update", "loads", loads);
     detail::expect_extent("load_decay::update", "loads", layers_, in.extent(0), "layers");
     detail::expect_extent("load_decay::update", "loads", experts_, in.extent(1), "experts");
     detail::launch(context_, layers_,

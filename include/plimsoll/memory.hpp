@@ -24,7 +24,7 @@ namespace plimsoll::inline PLIMSOLL_ABI {
 template <execution_policy P, class Elements>
   requires(detail::readable<Elements, 1> && !detail::is_generated<std::remove_cvref_t<Elements>>)
 auto read(P const& policy, Elements&& elements) {
-  auto const source = detail::normalize<1>(elements);
+  auto const source = detail::argument<1>("read", "elements", elements);
   using value = detail::view_value_t<std::remove_const_t<decltype(source)>>;
   index_t const n = source.extent(0);
   index_t const step = source.stride(0);

@@ -65,8 +65,8 @@ struct balance_summary {
 ///   `sum_ordered` (see determinism.md)
 template <execution_policy P, load_matrix_view Loads, output_of<balance, 1> Out>
 void measure(P const& policy, Loads const& loads, Out&& out) {
-  auto const load = detail::normalize<2>(loads);
-  vector_ref<balance> const results = detail::normalize<1>(out);
+  auto const load = detail::argument<2>("measure", "loads", loads);
+  vector_ref<balance> const results = detail::argument<1>("measure", "out", out);
   detail::expect_between("measure", "loads", 1, expert_limit, load.extent(1), "columns");
   detail::expect_extent("measure", "out", load.extent(0), results.extent(0), "rows");
   detail::launch(detail::resolve(policy), load.extent(0),
@@ -153,8 +153,8 @@ struct expert_pair {
 template <execution_policy P, load_tensor_view Loads, output_of<double, 3> Out>
 void correlate(P const& policy, Loads const& loads, Out&& correlation) {
   constexpr char const* name = "correlate";
-  auto const load = detail::normalize<3>(loads);
-  tensor_ref<double> const out = detail::normalize<3>(correlation);
+  auto const load = detail::argument<3>(name, "loads", loads);
+  tensor_ref<double> const out = detail::argument<3>(name, "correlation", correlation);
   index_t const experts = load.extent(2);
   detail::expect_between(name, "loads", 1, 0x7fffffff, load.extent(0), "steps");
   detail::expect_between(name, "loads", 1, expert_limit, experts, "experts");
@@ -179,8 +179,8 @@ template <execution_policy P, load_tensor_view Loads, output_of<expert_use, 2> O
 void classify_experts(P const& policy, Loads const& loads, expert_use_options const& options,
                       Out&& use) {
   constexpr char const* name = "classify_experts";
-  auto const load = detail::normalize<3>(loads);
-  matrix_ref<expert_use> const out = detail::normalize<2>(use);
+  auto const load = detail::argument<3>(name, "loads", loads);
+  matrix_ref<expert_use> const out = detail::argument<2>(name, "use", use);
   detail::expect_between(name, "loads", 1, 0x7fffffff, load.extent(0), "steps");
   detail::expect_between(name, "loads", 1, expert_limit, load.extent(2), "experts");
   detail::expect_extent(name, "use", load.extent(1), out.extent(0), "layers");
@@ -210,8 +210,8 @@ template <execution_policy P, view_of<double, 3> Correlation, view_of<expert_use
 std::vector<expert_pair> correlated_pairs(P const& policy, Correlation&& correlation, Use&& use,
                                           double least = 0.8) {
   constexpr char const* name = "correlated_pairs";
-  tensor_ref<double const> const matrix = detail::normalize<3>(correlation);
-  matrix_ref<expert_use const> const classes = detail::normalize<2>(use);
+  tensor_ref<double const> const matrix = detail::argument<3>(name, "correlation", correlation);
+  matrix_ref<expert_use const> const classes = detail::argument<2>(name, "use", use);
   index_t const layers = matrix.extent(0);
   index_t const experts = matrix.extent(1);
   detail::expect_extent(name, "correlation", experts, matrix.extent(2), "experts");

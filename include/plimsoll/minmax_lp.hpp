@@ -296,9 +296,9 @@ class minmax_lp {
   void solve(Loads const& loads, Split&& split, Certificates&& certificates,
              minmax_lp_extras const& extras = {}) const {
     constexpr char const* name = "minmax_lp::solve";
-    auto const load = detail::normalize<2>(loads);
-    matrix_ref<double> const parts = detail::normalize<2>(split);
-    vector_ref<certificate> const results = detail::normalize<1>(certificates);
+    auto const load = detail::argument<2>(name, "loads", loads);
+    matrix_ref<double> const parts = detail::argument<2>(name, "split", split);
+    vector_ref<certificate> const results = detail::argument<1>(name, "certificates", certificates);
     detail::expect_extent(name, "loads", layers_, load.extent(0), "layers");
     detail::expect_extent(name, "loads", graph_.experts, load.extent(1), "experts");
     detail::expect_extent(name, "split", layers_, parts.extent(0), "layers");
@@ -333,6 +333,7 @@ class minmax_lp {
     index_t const ranks = placement.ranks;
     index_t const experts = placement.replica_count.extent(1);
     detail::expect_between(name, "placement.physical_to_logical", 1, 0x7fffffff, slots, "slots");
+    detail::expect_elements(name, "placement.physical_to_logical", map);
     detail::expect_between(name, "placement.replica_count", 1, expert_limit, experts, "experts");
     detail::expect_between(name, "placement.ranks", 1, rank_limit, ranks, "ranks");
     detail::expect_rank_offsets(name, "placement.rank_offsets", placement.rank_offsets, layers_,

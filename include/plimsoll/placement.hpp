@@ -199,9 +199,11 @@ template <execution_policy P, load_matrix_view Loads, view_of<std::int32_t, 2> C
 std::vector<certificate> place(P const& policy, Loads const& loads, Counts const& replica_count,
                                placement_options const& options, Placement&& physical_to_logical) {
   constexpr char const* name = "place";
-  auto const load = detail::normalize<2>(loads);
-  matrix_ref<std::int32_t const> const counts = detail::normalize<2>(replica_count);
-  matrix_ref<std::int32_t> const placement = detail::normalize<2>(physical_to_logical);
+  auto const load = detail::argument<2>(name, "loads", loads);
+  matrix_ref<std::int32_t const> const counts =
+      detail::argument<2>(name, "replica_count", replica_count);
+  matrix_ref<std::int32_t> const placement =
+      detail::argument<2>(name, "physical_to_logical", physical_to_logical);
   index_t const layers = load.extent(0);
   detail::expect_placeable(name, layers, load.extent(1), placement.extent(1), options);
   detail::expect_extent(name, "replica_count", layers, counts.extent(0), "layers");
@@ -248,9 +250,10 @@ std::vector<certificate> place_groups(P const& policy, Loads const& loads, index
                                       index_t slots, placement_options const& options,
                                       NodeExperts&& node_experts, NodeOffsets&& node_offsets) {
   constexpr char const* name = "place_groups";
-  auto const load = detail::normalize<2>(loads);
-  matrix_ref<std::int32_t> const experts_of = detail::normalize<2>(node_experts);
-  matrix_ref<std::int32_t> const offsets = detail::normalize<2>(node_offsets);
+  auto const load = detail::argument<2>(name, "loads", loads);
+  matrix_ref<std::int32_t> const experts_of =
+      detail::argument<2>(name, "node_experts", node_experts);
+  matrix_ref<std::int32_t> const offsets = detail::argument<2>(name, "node_offsets", node_offsets);
   index_t const layers = load.extent(0);
   index_t const experts = load.extent(1);
   placement_options where = options;

@@ -70,6 +70,7 @@ index_t expect_slots(std::string_view name, std::string_view argument, index_t l
                      matrix_ref<T> const& map) {
   expect_extent(name, argument, layers, map.extent(0), "layers");
   expect_between(name, argument, 1, slot_limit, map.extent(1), "slots");
+  expect_elements(name, argument, map);
   return map.extent(1);
 }
 
@@ -77,6 +78,7 @@ inline replica_source expect_replicas(std::string_view name, replica_lists_ref c
   auto const& offsets = replicas.replica_offsets;
   expect_between(name, "replicas.replica_offsets", 2, expert_limit + 1, offsets.extent(1),
                  "offsets (experts + 1)");
+  expect_elements(name, "replicas.replica_offsets", offsets);
   expect_slots(name, "replicas.replica_slots", offsets.extent(0), replicas.replica_slots);
   return {offsets, replicas.replica_slots, offsets.extent(1) - 1};
 }
@@ -120,8 +122,9 @@ void validate_lists(P const& policy, placement_ref const& placement, index_t lay
 template <execution_policy P, view_of<std::int32_t, 2> Map, output_of<std::int32_t, 2> Counts>
 void count_replicas(P const& policy, Map const& physical_to_logical, Counts&& replica_count) {
   constexpr char const* name = "count_replicas";
-  matrix_ref<std::int32_t const> const map = detail::normalize<2>(physical_to_logical);
-  matrix_ref<std::int32_t> const counts = detail::normalize<2>(replica_count);
+  matrix_ref<std::int32_t const> const map =
+      detail::argument<2>(name, "physical_to_logical", physical_to_logical);
+  matrix_ref<std::int32_t> const counts = detail::argument<2>(name, "replica_count", replica_count);
   index_t const layers = map.extent(0);
   index_t const experts = counts.extent(1);
   detail::expect_slots(name, "physical_to_logical", layers, map);
@@ -149,9 +152,11 @@ template <execution_policy P, view_of<std::int32_t, 2> Map, output_of<std::int32
 void slots_to_replicas(P const& policy, Map const& physical_to_logical, Offsets&& replica_offsets,
                        Slots&& replica_slots) {
   constexpr char const* name = "slots_to_replicas";
-  matrix_ref<std::int32_t const> const map = detail::normalize<2>(physical_to_logical);
-  matrix_ref<std::int32_t> const offsets = detail::normalize<2>(replica_offsets);
-  matrix_ref<std::int32_t> const lists = detail::normalize<2>(replica_slots);
+  matrix_ref<std::int32_t const> const map =
+      detail::argument<2>(name, "physical_to_logical", physical_to_logical);
+  matrix_ref<std::int32_t> const offsets =
+      detail::argument<2>(name, "replica_offsets", replica_offsets);
+  matrix_ref<std::int32_t> const lists = detail::argument<2>(name, "replica_slots", replica_slots);
   index_t const layers = map.extent(0);
   index_t const slots = detail::expect_slots(name, "physical_to_logical", layers, map);
   detail::expect_extent(name, "replica_offsets", layers, offsets.extent(0), "layers");
@@ -183,7 +188,8 @@ void replicas_to_slots(P const& policy, replica_lists_ref const& replicas,
                        Map&& physical_to_logical) {
   constexpr char const* name = "replicas_to_slots";
   detail::replica_source const source = detail::expect_replicas(name, replicas);
-  matrix_ref<std::int32_t> const map = detail::normalize<2>(physical_to_logical);
+  matrix_ref<std::int32_t> const map =
+      detail::argument<2>(name, "physical_to_logical", physical_to_logical);
   index_t const layers = source.offsets.extent(0);
   detail::expect_extent(name, "physical_to_logical", layers, map.extent(0), "layers");
   detail::expect_extent(name, "physical_to_logical", source.slots(), map.extent(1), "slots");
@@ -209,7 +215,8 @@ void replicas_to_padded(P const& policy, replica_lists_ref const& replicas,
                         Padded&& logical_to_physical) {
   constexpr char const* name = "replicas_to_padded";
   detail::replica_source const source = detail::expect_replicas(name, replicas);
-  tensor_ref<std::int32_t> const padded = detail::normalize<3>(logical_to_physical);
+  tensor_ref<std::int32_t> const padded =
+      detail::argument<3>(name, "logical_to_physical", logical_to_physical);
   index_t const layers = source.offsets.extent(0);
   detail::expect_extent(name, "logical_to_physical", layers, padded.extent(0), "layers");
   detail::expect_extent(name, "logical_to_physical", source.experts, padded.extent(1), "experts");
@@ -240,9 +247,11 @@ template <execution_policy P, view_of<std::int32_t, 3> Padded, output_of<std::in
 void padded_to_replicas(P const& policy, Padded const& logical_to_physical,
                         Offsets&& replica_offsets, Slots&& replica_slots) {
   constexpr char const* name = "padded_to_replicas";
-  tensor_ref<std::int32_t const> const padded = detail::normalize<3>(logical_to_physical);
-  matrix_ref<std::int32_t> const offsets = detail::normalize<2>(replica_offsets);
-  matrix_ref<std::int32_t> const lists = detail::normalize<2>(replica_slots);
+  tensor_ref<std::int32_t const> const padded =
+      detail::argument<3>(name, "logical_to_physical", logical_to_physical);
+  matrix_ref<std::int32_t> const offsets =
+      detail::argument<2>(name, "replica_offsets", replica_offsets);
+  matrix_ref<std::int32_t> const lists = detail::argument<2>(name, "replica_slots", replica_slots);
   index_t const layers = padded.extent(0);
   index_t const experts = padded.extent(1);
   detail::expect_between(name, "logical_to_physical", 1, expert_limit, experts, "experts");
@@ -272,7 +281,7 @@ template <execution_policy P, output_of<std::int32_t, 3> Lists>
 void slots_to_ranks(P const& policy, placement_ref const& placement, Lists&& rank_experts) {
   constexpr char const* name = "slots_to_ranks";
   detail::ranked_source const source = detail::expect_ranked(name, placement, expert_limit);
-  tensor_ref<std::int32_t> const lists = detail::normalize<3>(rank_experts);
+  tensor_ref<std::int32_t> const lists = detail::argument<3>(name, "rank_experts", rank_experts);
   index_t const layers = placement.physical_to_logical.extent(0);
   detail::expect_extent(name, "rank_experts", layers, lists.extent(0), "layers");
   detail::expect_extent(name, "rank_experts", placement.ranks, lists.extent(1), "ranks");
@@ -297,9 +306,11 @@ template <execution_policy P, view_of<std::int32_t, 3> Lists, output_of<std::int
 void ranks_to_slots(P const& policy, Lists const& rank_experts, Map&& physical_to_logical,
                     Offsets&& rank_offsets) {
   constexpr char const* name = "ranks_to_slots";
-  tensor_ref<std::int32_t const> const lists = detail::normalize<3>(rank_experts);
-  matrix_ref<std::int32_t> const map = detail::normalize<2>(physical_to_logical);
-  matrix_ref<std::int32_t> const offsets = detail::normalize<2>(rank_offsets);
+  tensor_ref<std::int32_t const> const lists =
+      detail::argument<3>(name, "rank_experts", rank_experts);
+  matrix_ref<std::int32_t> const map =
+      detail::argument<2>(name, "physical_to_logical", physical_to_logical);
+  matrix_ref<std::int32_t> const offsets = detail::argument<2>(name, "rank_offsets", rank_offsets);
   index_t const layers = lists.extent(0);
   index_t const ranks = lists.extent(1);
   detail::expect_between(name, "rank_experts", 1, rank_limit, ranks, "ranks");
@@ -337,6 +348,7 @@ void validate(P const& policy, placement_ref const& placement,
   detail::expect_extent(name, "placement.replica_count", layers, counts.extent(0), "layers");
   detail::expect_between(name, "placement.replica_count", 1, expert_limit, counts.extent(1),
                          "experts");
+  detail::expect_elements(name, "placement.replica_count", counts);
   detail::expect_between(name, "options.nodes", 1, ranks, options.nodes, "nodes");
   if (options.active.data != nullptr) {
     detail::expect_extent(name, "options.active", ranks, options.active.extent(0), "ranks");
@@ -390,7 +402,8 @@ void validate(P const& policy, placement_ref const& placement, Replicas const& r
 /// @determinism the same fault under every policy
 template <execution_policy P, view_of<std::int32_t, 3> Padded>
 void validate(P const& policy, placement_ref const& placement, Padded const& logical_to_physical) {
-  tensor_ref<std::int32_t const> const padded = detail::normalize<3>(logical_to_physical);
+  tensor_ref<std::int32_t const> const padded =
+      detail::argument<3>("validate", "logical_to_physical", logical_to_physical);
   index_t const experts = padded.extent(1);
   detail::expect_between("validate", "logical_to_physical", 1, expert_limit, experts, "experts");
   index_t const slots =

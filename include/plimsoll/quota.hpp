@@ -154,13 +154,13 @@ template <execution_policy P, load_matrix_view Loads, view_of<double, 2> Split,
 void quota(P const& policy, placement_ref const& placement, Loads const& loads, Split const& split,
            Quotas&& quotas, Reports&& reports) {
   constexpr char const* name = "quota";
-  auto const load = detail::normalize<2>(loads);
+  auto const load = detail::argument<2>(name, "loads", loads);
   static_assert(std::is_integral_v<detail::normalized_value_t<Loads, 2>>,
                 "Plimsoll: whole tokens come as int32, uint32 or int64");
   index_t const layers = load.extent(0);
-  matrix_ref<double const> const parts = detail::normalize<2>(split);
-  matrix_ref<std::int32_t> const whole = detail::normalize<2>(quotas);
-  vector_ref<quota_report> const results = detail::normalize<1>(reports);
+  matrix_ref<double const> const parts = detail::argument<2>(name, "split", split);
+  matrix_ref<std::int32_t> const whole = detail::argument<2>(name, "quotas", quotas);
+  vector_ref<quota_report> const results = detail::argument<1>(name, "reports", reports);
   auto const ranges = detail::ranges_of(name, placement, layers);
   detail::expect_between(name, "loads", 1, expert_limit, load.extent(1), "experts");
   detail::expect_extent(name, "split", layers, parts.extent(0), "layers");
@@ -215,9 +215,9 @@ void source_quotas(P const& policy, placement_ref const& placement, index_t node
                    Quotas const& quotas, Counts const& counts, SourceQuotas&& source_quotas) {
   constexpr char const* name = "source_quotas";
   auto const ranges = detail::ranges_of(name, placement, 1);
-  vector_ref<std::int32_t const> const whole = detail::normalize<1>(quotas);
-  matrix_ref<std::int32_t const> const from = detail::normalize<2>(counts);
-  matrix_ref<std::int32_t> const out = detail::normalize<2>(source_quotas);
+  vector_ref<std::int32_t const> const whole = detail::argument<1>(name, "quotas", quotas);
+  matrix_ref<std::int32_t const> const from = detail::argument<2>(name, "counts", counts);
+  matrix_ref<std::int32_t> const out = detail::argument<2>(name, "source_quotas", source_quotas);
   index_t const experts = from.extent(1);
   detail::expect_between(name, "nodes", 1, placement.ranks, nodes, "nodes");
   detail::expect_extent(name, "quotas", ranges.slots, whole.extent(0), "slots");
@@ -273,9 +273,10 @@ void dispatch(P const& policy, Ids const& topk_ids, Map const& physical_to_logic
   using id = detail::normalized_value_t<Ids, 2>;
   static_assert(std::is_same_v<id, std::int32_t> || std::is_same_v<id, std::int64_t>,
                 "Plimsoll: topk_ids must be int32 or int64");
-  matrix_ref<id const> const ids = detail::normalize<2>(topk_ids);
-  vector_ref<std::int32_t const> const map = detail::normalize<1>(physical_to_logical);
-  vector_ref<std::int32_t const> const whole = detail::normalize<1>(quotas);
+  matrix_ref<id const> const ids = detail::argument<2>(name, "topk_ids", topk_ids);
+  vector_ref<std::int32_t const> const map =
+      detail::argument<1>(name, "physical_to_logical", physical_to_logical);
+  vector_ref<std::int32_t const> const whole = detail::argument<1>(name, "quotas", quotas);
   index_t const places = map.extent(0);
   detail::expect_between(name, "options.experts", 1, expert_limit, options.experts, "experts");
   detail::expect_between(name, "topk_ids", 1, 0x7fffffff, ids.extent(1), "ids per token");
@@ -286,8 +287,9 @@ void dispatch(P const& policy, Ids const& topk_ids, Map const& physical_to_logic
   auto const context = detail::resolve(policy);
   detail::buffer<std::byte, std::remove_const_t<decltype(context)>> const memory(
       context, detail::dispatch_bytes(ids.extent(0) * ids.extent(1), options.experts, places));
-  detail::enqueue_dispatch(name, context, ids, map, whole, options, detail::normalize<2>(slots),
-                           detail::normalize<1>(counters), memory.data());
+  detail::enqueue_dispatch(name, context, ids, map, whole, options,
+                           detail::argument<2>(name, "slots", slots),
+                           detail::argument<1>(name, "counters", counters), memory.data());
 }
 
 }  // namespace plimsoll

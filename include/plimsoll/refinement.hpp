@@ -90,9 +90,10 @@ std::vector<certificate> refine(P const& policy, Loads const& loads, placement_o
                                 refinement_options const& options, Placement&& physical_to_logical,
                                 Counts&& replica_count) {
   constexpr char const* name = "refine";
-  auto const load = detail::normalize<2>(loads);
-  matrix_ref<std::int32_t> const placement = detail::normalize<2>(physical_to_logical);
-  matrix_ref<std::int32_t> const counts = detail::normalize<2>(replica_count);
+  auto const load = detail::argument<2>(name, "loads", loads);
+  matrix_ref<std::int32_t> const placement =
+      detail::argument<2>(name, "physical_to_logical", physical_to_logical);
+  matrix_ref<std::int32_t> const counts = detail::argument<2>(name, "replica_count", replica_count);
   index_t const layers = load.extent(0);
   detail::expect_placeable(name, layers, load.extent(1), placement.extent(1), where, "where");
   detail::expect_refinable(name, options);

@@ -87,8 +87,8 @@ template <execution_policy P, load_tensor_view Loads, output_of<double, 2> Out>
 void replay(P const& policy, Loads const& loads, placement_ref const& placement,
             replay_options const& options, Out&& balancedness) {
   constexpr char const* name = "replay";
-  auto const load = detail::normalize<3>(loads);
-  matrix_ref<double> const out = detail::normalize<2>(balancedness);
+  auto const load = detail::argument<3>(name, "loads", loads);
+  matrix_ref<double> const out = detail::argument<2>(name, "balancedness", balancedness);
   index_t const steps = load.extent(0);
   index_t const layers = load.extent(1);
   index_t const rows = placement.physical_to_logical.extent(0);
@@ -103,6 +103,7 @@ void replay(P const& policy, Loads const& loads, placement_ref const& placement,
                         "rows (plans * layers)");
   detail::expect_extent(name, "placement.replica_count", load.extent(2), counts.extent(1),
                         "experts");
+  detail::expect_elements(name, "placement.replica_count", counts);
   if (options.active.data != nullptr) {
     detail::expect_extent(name, "options.active", placement.ranks, options.active.extent(0),
                           "ranks");

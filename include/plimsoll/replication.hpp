@@ -94,8 +94,8 @@ template <execution_policy P, load_matrix_view Loads, output_of<std::int32_t, 2>
 std::vector<certificate> replicate(P const& policy, Loads const& loads, index_t slots,
                                    replication_options const& options, Counts&& replica_count) {
   constexpr char const* name = "replicate";
-  auto const load = detail::normalize<2>(loads);
-  matrix_ref<std::int32_t> const counts = detail::normalize<2>(replica_count);
+  auto const load = detail::argument<2>(name, "loads", loads);
+  matrix_ref<std::int32_t> const counts = detail::argument<2>(name, "replica_count", replica_count);
   index_t const layers = load.extent(0);
   index_t const experts = load.extent(1);
   detail::expect_replicable(name, "slots", experts, slots);

@@ -58,8 +58,9 @@ template <execution_policy P, view_of<std::int32_t, 1> Slots, output_of<std::int
 void slot_assignment(P const& policy, Slots const& layer_slots,
                      slot_assignment_options const& options, Offsets&& rank_offsets) {
   constexpr char const* name = "slot_assignment";
-  vector_ref<std::int32_t const> const slots = detail::normalize<1>(layer_slots);
-  matrix_ref<std::int32_t> const offsets = detail::normalize<2>(rank_offsets);
+  vector_ref<std::int32_t const> const slots =
+      detail::argument<1>(name, "layer_slots", layer_slots);
+  matrix_ref<std::int32_t> const offsets = detail::argument<2>(name, "rank_offsets", rank_offsets);
   detail::expect_between(name, "options.ranks", 1, rank_limit, options.ranks, "ranks");
   if (options.active.data != nullptr) {
     detail::expect_extent(name, "options.active", options.ranks, options.active.extent(0), "ranks");

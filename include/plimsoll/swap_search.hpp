@@ -237,12 +237,13 @@ std::vector<certificate> swap_search(P const& policy, Loads const& loads, Cost c
                                      swap_search_options const& options,
                                      Placement&& physical_to_logical, Scores&& restart_scores) {
   constexpr char const* name = "swap_search";
-  auto const load = detail::normalize<3>(loads);
-  matrix_ref<double> const scores = detail::normalize<2>(restart_scores);
+  auto const load = detail::argument<3>(name, "loads", loads);
+  matrix_ref<double> const scores = detail::argument<2>(name, "restart_scores", restart_scores);
   detail::expect_extent(name, "restart_scores", load.extent(1), scores.extent(0), "layers");
   detail::expect_extent(name, "restart_scores", options.restarts, scores.extent(1), "restarts");
   return detail::swap_search(name, policy, load, cost, options,
-                             detail::normalize<2>(physical_to_logical), scores);
+                             detail::argument<2>(name, "physical_to_logical", physical_to_logical),
+                             scores);
 }
 
 template <execution_policy P, load_tensor_view Loads, detail::latency_cost Cost,
@@ -250,8 +251,9 @@ template <execution_policy P, load_tensor_view Loads, detail::latency_cost Cost,
 std::vector<certificate> swap_search(P const& policy, Loads const& loads, Cost const& cost,
                                      swap_search_options const& options,
                                      Placement&& physical_to_logical) {
-  return detail::swap_search("swap_search", policy, detail::normalize<3>(loads), cost, options,
-                             detail::normalize<2>(physical_to_logical), {});
+  return detail::swap_search(
+      "swap_search", policy, detail::argument<3>("swap_search", "loads", loads), cost, options,
+      detail::argument<2>("swap_search", "physical_to_logical", physical_to_logical), {});
 }
 
 }  // namespace plimsoll

@@ -110,6 +110,7 @@ void enqueue_top_k(std::string_view name, Context const& context, matrix_ref<Sco
                    top_k_options const& options, matrix_ref<std::int32_t> ids,
                    matrix_ref<float> weights) {
   expect_top_k(name, options, scores.extent(1));
+  expect_elements(name, "scores", scores);
   index_t const tokens = scores.extent(0);
   index_t const width =
       options.k + (options.local_experts.data != nullptr ? options.local_experts.extent(1) : 0);
@@ -163,7 +164,8 @@ template <execution_policy P, score_matrix_view Scores, output_of<std::int32_t, 
 void top_k(P const& policy, Scores const& scores, top_k_options const& options, Ids&& topk_ids,
            Weights&& topk_weights) {
   detail::enqueue_top_k("top_k", detail::resolve(policy), detail::normalize_scores(scores), options,
-                        detail::normalize<2>(topk_ids), detail::normalize<2>(topk_weights));
+                        detail::argument<2>("top_k", "topk_ids", topk_ids),
+                        detail::argument<2>("top_k", "topk_weights", topk_weights));
 }
 
 }  // namespace plimsoll

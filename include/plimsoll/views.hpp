@@ -10,10 +10,12 @@
 #include <concepts>
 #include <cstddef>
 #include <iterator>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
 #include <plimsoll/config.hpp>
+#include <plimsoll/error.hpp>
 #include <plimsoll/types.hpp>
 
 namespace plimsoll::inline PLIMSOLL_ABI {
@@ -148,6 +150,19 @@ inline constexpr bool is_generated = false;
 template <class F, int Rank>
 inline constexpr bool is_generated<generated<F, Rank>> = true;
 
+/// Throws for a null pointer where a view has elements.
+template <class T, int Rank>
+constexpr void expect_elements(std::string_view function, std::string_view argument,
+                               array_ref<T, Rank> const& view) {
+  bool any = true;
+  for (index_t const extent : view.extents) {
+    any = any && extent > 0;
+  }
+  if (any && view.data == nullptr) {
+    fail(function, argument, "a pointer to its elements", "a null pointer");
+  }
+}
+
 /// The POD that stands for `m` from here on.
 template <int Rank, class M>
 constexpr auto normalize(M&& m) {
@@ -169,6 +184,17 @@ constexpr auto normalize(M&& m) {
     using element = std::remove_pointer_t<std::remove_cvref_t<decltype(std::data(m))>>;
     return array_ref<element, 1>(std::data(m), static_cast<index_t>(std::size(m)));
   }
+}
+
+/// `normalize` of an argument whose elements are read or written: where it has any, a null pointer
+/// is refused.
+template <int Rank, class M>
+constexpr auto argument(std::string_view function, std::string_view name, M&& m) {
+  auto const view = normalize<Rank>(std::forward<M>(m));
+  if constexpr (!is_generated<std::remove_cvref_t<M>>) {
+    expect_elements(function, name, view);
+  }
+  return view;
 }
 
 template <class M, int Rank>

@@ -190,8 +190,8 @@ class waterline {
   template <detail::stored<2> Ids, output_of<std::int64_t, 2> Loads>
   void count(Ids const& topk_ids, index_t source, Loads&& loads) const {
     constexpr char const* name = "waterline::count";
-    auto const ids = detail::normalize<2>(topk_ids);
-    matrix_ref<std::int64_t> const counts = detail::normalize<2>(loads);
+    auto const ids = detail::argument<2>(name, "topk_ids", topk_ids);
+    matrix_ref<std::int64_t> const counts = detail::argument<2>(name, "loads", loads);
     expect_batch(name, ids.extent(0), ids.extent(1));
     expect_loads(name, counts.extent(0), counts.extent(1));
     expect_source(name, source);
@@ -213,7 +213,7 @@ class waterline {
   template <view_of<std::int64_t, 2> Loads>
   void plan(Loads const& loads, index_t source) const {
     constexpr char const* name = "waterline::plan";
-    matrix_ref<std::int64_t const> const counts = detail::normalize<2>(loads);
+    matrix_ref<std::int64_t const> const counts = detail::argument<2>(name, "loads", loads);
     expect_loads(name, counts.extent(0), counts.extent(1));
     expect_source(name, source);
     run(plan_body(counts, source));
@@ -239,8 +239,9 @@ class waterline {
     requires output_of<OutIds, detail::normalized_value_t<Ids const, 2>, 2>
   void fill(Ids const& topk_ids, waterline_batch const& batch, OutIds&& ids,
             filled_rows const& rows) const {
-    matrix_ref<id_of<Ids> const> const in = detail::normalize<2>(topk_ids);
-    matrix_ref<id_of<Ids>> const out = detail::normalize<2>(ids);
+    matrix_ref<id_of<Ids> const> const in =
+        detail::argument<2>("waterline::fill", "topk_ids", topk_ids);
+    matrix_ref<id_of<Ids>> const out = detail::argument<2>("waterline::fill", "ids", ids);
     expect_fill("waterline::fill", in, batch, out, rows);
     auto body = fill_body<id_of<Ids>>(in, batch, out, rows);
     run(body);

@@ -345,7 +345,7 @@ buffer<double, Context> make_load_sums(Context const& context, Loads const& load
 /// @determinism the same bits under every policy
 template <execution_policy P, load_tensor_view Loads>
 gain_estimate estimate_gains(P const& policy, Loads const& loads, craft_options const& options) {
-  auto const load = detail::normalize<3>(loads);
+  auto const load = detail::argument<3>("estimate_gains", "loads", loads);
   auto const how = detail::checked("estimate_gains", policy, options);
   auto const context = detail::resolve(policy);
   auto const sums = detail::make_load_sums(context, load, how);
@@ -403,10 +403,11 @@ template <execution_policy P, load_tensor_view Loads, output_of<std::int32_t, 2>
 craft_plan craft(P const& policy, Loads const& loads, craft_options const& options,
                  Placement&& physical_to_logical, Offsets&& rank_offsets, Counts&& replica_count) {
   constexpr char const* name = "craft";
-  auto const load = detail::normalize<3>(loads);
-  matrix_ref<std::int32_t> const placement = detail::normalize<2>(physical_to_logical);
-  matrix_ref<std::int32_t> const offsets = detail::normalize<2>(rank_offsets);
-  matrix_ref<std::int32_t> const counts = detail::normalize<2>(replica_count);
+  auto const load = detail::argument<3>(name, "loads", loads);
+  matrix_ref<std::int32_t> const placement =
+      detail::argument<2>(name, "physical_to_logical", physical_to_logical);
+  matrix_ref<std::int32_t> const offsets = detail::argument<2>(name, "rank_offsets", rank_offsets);
+  matrix_ref<std::int32_t> const counts = detail::argument<2>(name, "replica_count", replica_count);
   index_t const layers = load.extent(1);
   index_t const experts = load.extent(2);
   auto const how = detail::checked(name, policy, options);

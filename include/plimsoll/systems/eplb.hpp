@@ -185,9 +185,9 @@ template <execution_policy P, load_matrix_view Loads, output_of<std::int32_t, 2>
           output_of<std::int32_t, 2> Counts>
 std::vector<certificate> eplb(P const& policy, Loads const& loads, eplb_options const& options,
                               Placement&& physical_to_logical, Counts&& replica_count) {
-  return detail::eplb("eplb", policy, detail::normalize<2>(loads), options,
-                      detail::normalize<2>(physical_to_logical),
-                      detail::normalize<2>(replica_count));
+  return detail::eplb("eplb", policy, detail::argument<2>("eplb", "loads", loads), options,
+                      detail::argument<2>("eplb", "physical_to_logical", physical_to_logical),
+                      detail::argument<2>("eplb", "replica_count", replica_count));
 }
 
 /// @brief The reference's call, argument by argument: loads, replicas, groups, nodes and ranks
@@ -215,12 +215,14 @@ std::vector<certificate> rebalance_experts(P const& policy, Loads const& loads, 
                                            Placement&& physical_to_logical,
                                            Inverse&& logical_to_physical, Counts&& replica_count) {
   constexpr char const* name = "rebalance_experts";
-  matrix_ref<std::int32_t> const placement = detail::normalize<2>(physical_to_logical);
-  tensor_ref<std::int32_t> const inverse = detail::normalize<3>(logical_to_physical);
+  matrix_ref<std::int32_t> const placement =
+      detail::argument<2>(name, "physical_to_logical", physical_to_logical);
+  tensor_ref<std::int32_t> const inverse =
+      detail::argument<3>(name, "logical_to_physical", logical_to_physical);
   detail::expect_extent(name, "physical_to_logical", replicas, placement.extent(1), "replicas");
-  return detail::eplb(name, policy, detail::normalize<2>(loads),
+  return detail::eplb(name, policy, detail::argument<2>(name, "loads", loads),
                       {.ranks = ranks, .nodes = nodes, .groups = groups}, placement,
-                      detail::normalize<2>(replica_count), &inverse);
+                      detail::argument<2>(name, "replica_count", replica_count), &inverse);
 }
 
 }  // namespace plimsoll

@@ -142,9 +142,10 @@ std::vector<certificate> gem(P const& policy, Loads const& loads, latency_curves
   auto const context = detail::resolve(policy);
   detail::latency_pieces<std::remove_const_t<decltype(context)>> const pieces(
       "gem", context, curves, options.ranks, options.active);
-  return detail::gem("gem", context, detail::normalize<3>(loads), pieces.lookup(), options,
-                     detail::normalize<2>(physical_to_logical),
-                     detail::normalize<2>(replica_count));
+  return detail::gem("gem", context, detail::argument<3>("gem", "loads", loads), pieces.lookup(),
+                     options,
+                     detail::argument<2>("gem", "physical_to_logical", physical_to_logical),
+                     detail::argument<2>("gem", "replica_count", replica_count));
 }
 
 /// @brief How long unseen steps would take under plans made from traces of several lengths: where
@@ -170,8 +171,8 @@ void trace_length_latencies(P const& policy, Loads const& loads, latency_curves 
                             gem_options const& options, index_t slots, index_t planned_until,
                             std::vector<index_t> const& lengths, Out&& latencies) {
   constexpr char const* name = "trace_length_latencies";
-  auto const load = detail::normalize<3>(loads);
-  matrix_ref<double> const out = detail::normalize<2>(latencies);
+  auto const load = detail::argument<3>(name, "loads", loads);
+  matrix_ref<double> const out = detail::argument<2>(name, "latencies", latencies);
   index_t const layers = load.extent(1);
   index_t const experts = load.extent(2);
   index_t const unseen = load.extent(0) - planned_until;

@@ -81,7 +81,7 @@ class lplb {
   template <load_matrix_view Counts>
     requires std::is_integral_v<detail::normalized_value_t<Counts, 2>>
   void plan(Counts const& counts) const {
-    auto const loads = detail::normalize<2>(counts);
+    auto const loads = detail::argument<2>("lplb::plan", "counts", counts);
     lp_.solve(loads, split(), certificates());
     detail::launch(context_, loads.extent(0), quota_body(loads), scratch_.data());
   }
@@ -102,7 +102,7 @@ class lplb {
                 std::uint64_t stream = 0, std::uint64_t first_token = 0) const {
     constexpr char const* name = "lplb::dispatch";
     using id = detail::normalized_value_t<Ids, 2>;
-    auto const ids = detail::normalize<2>(topk_ids);
+    auto const ids = detail::argument<2>(name, "topk_ids", topk_ids);
     detail::expect_between(name, "layer", 0, placement_.physical_to_logical.extent(0) - 1, layer,
                            "as layer");
     detail::expect_between(name, "topk_ids", 0, options_.max_ids, ids.extent(0) * ids.extent(1),
@@ -112,7 +112,8 @@ class lplb {
         matrix_ref<id const>(ids), detail::row_of(placement_.physical_to_logical, layer),
         vector_ref<std::int32_t const>(detail::row_of(quotas(), layer)),
         dispatch_options{experts(), options_.rule, options_.seed, stream, first_token},
-        detail::normalize<2>(slots), detail::normalize<1>(counters), dispatch_memory_.data());
+        detail::argument<2>(name, "slots", slots), detail::argument<1>(name, "counters", counters),
+        dispatch_memory_.data());
   }
 
   /// What `plan` made, in the policy's memory: `[layers, slots]` and `[layers]`.

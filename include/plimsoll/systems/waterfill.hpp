@@ -94,8 +94,9 @@ class waterfill {
             filled_rows const& rows = {}) const {
     using id = detail::normalized_value_t<Ids const, 2>;
     // Before the plan, which overwrites the last one.
-    line_.template expect_fill<id>("waterfill::fill", detail::normalize<2>(topk_ids), batch,
-                                   detail::normalize<2>(ids), rows);
+    line_.template expect_fill<id>("waterfill::fill",
+                                   detail::argument<2>(name, "topk_ids", topk_ids), batch,
+                                   detail::argument<2>(name, "ids", ids), rows);
     line_.plan(loads(), rank_);
     line_.fill(topk_ids, batch, ids, rows);
   }
