@@ -275,11 +275,11 @@ TEST_CASE_TEMPLATE("lplb: what it refuses", P, PLIMSOLL_POLICIES) {
     CHECK(quotas()[0] + quotas()[2] == 5);
     CHECK(planned({5, 2, 1}) ==
           "expect_solved: loads: expected load only on experts with a slot of a living rank, and "
-          "no base on dead ranks, got other loads in layer 0");
+          "no base on dead ranks, got 1 for expert 2 in layer 0");
     CHECK(quotas() == ints{0, 0, 0, 0});
     CHECK(planned({5, -2, 0}) ==
           "expect_solved: loads: expected values from 0 to below 2^47, in total below 2^47 per "
-          "layer, got other loads in layer 0");
+          "layer, got -2 for expert 1 in layer 0");
     CHECK(planned({0x7fffffff, 1, 0}) ==
           "quota: loads: expected at most 2^31 - 1 tokens per layer, got 2147483648 in layer 0");
     CHECK(planned({0x7ffffffe, 1, 0}) == "no error");

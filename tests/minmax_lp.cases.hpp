@@ -684,14 +684,18 @@ TEST_CASE_TEMPLATE("minmax_lp: what cannot be split, and work limits", P, PLIMSO
     CHECK(
         message(lacking.certificates) ==
         "expect_solved: loads: expected load only on experts with a slot of a living rank, and no "
-        "base on dead ranks, got other loads in layer 0");
+        "base on dead ranks, got 1 for expert 1 in layer 0");
     split_case dead = one_layer({{0, 1}, {0}}, {4, 1});
     dead.active = {0, 1};
     CHECK(split_in<P>(dead).solve().certificates[0].status == certificate_status::infeasible);
     dead.loads = {4, 0};
     CHECK(split_in<P>(dead).solve().split == reals{0, 0, 4});
     dead.base = {1, 0};
-    CHECK(split_in<P>(dead).solve().certificates[0].status == certificate_status::infeasible);
+    auto const based = split_in<P>(dead).solve();
+    CHECK(based.certificates[0].status == certificate_status::infeasible);
+    CHECK(message(based.certificates) ==
+          "expect_solved: loads: expected load only on experts with a slot of a living rank, and "
+          "no base on dead ranks, got 1 as base of rank 0 in layer 0");
     for (double const bad : {-1.0, std::numeric_limits<double>::quiet_NaN(), 0x1p47}) {
       split_case const c = one_layer({{0}, {0}}, {4});
       split_in<P> const in(c);
@@ -705,8 +709,13 @@ TEST_CASE_TEMPLATE("minmax_lp: what cannot be split, and work limits", P, PLIMSO
       CHECK(split.values() == reals{0, 0});
       CHECK(message(result) ==
             "expect_solved: loads: expected values from 0 to below 2^47, in total below 2^47 per "
-            "layer, got other loads in layer 0");
+            "layer, got " +
+                plimsoll::detail::text(bad) + " for expert 0 in layer 0");
     }
+    auto const heavy = split_in<P>(one_layer({{0}, {1}}, {1LL << 46, 1LL << 46})).solve();
+    CHECK(message(heavy.certificates) ==
+          "expect_solved: loads: expected values from 0 to below 2^47, in total below 2^47 per "
+          "layer, got 140737488355328 in total in layer 0");
     // Little work: the best split so far, with what is known of it.
     std::vector<ints> chain(64);
     longs falling(63);

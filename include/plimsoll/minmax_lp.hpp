@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -283,8 +284,9 @@ class minmax_lp {
   ///   speed; with the lexicographic goal, this holds of all ranks and of their own levels),
   ///   within_tolerance, work_limit (a split that is complete, but the goal was not reached), or
   ///   infeasible, with a split of 0: value infinity where an expert has load but no living slot,
-  ///   or a dead rank a base; NaN where a load is refused. `expect_solved` turns these into an
-  ///   error
+  ///   or a dead rank a base; NaN where a load is refused. lower_bound is then the number that is
+  ///   refused, and work the first expert that has it, -2 - r for the base of rank r, or -1 for a
+  ///   total. `expect_solved` turns these into an error
   /// @param extras what ranks carry besides, and the set of ranks that gives the bound
   /// @throws invalid_input for shapes
   /// @complexity O(copies) per sweep and O(copies) per augmenting path and layer
@@ -383,7 +385,7 @@ minmax_lp(P const&, placement_ref const&) -> minmax_lp<P>;
 /// @brief Throws for the first layer that `minmax_lp::solve` could not split.
 ///
 /// @param certificates `[layers]`, in the policy's memory
-/// @throws invalid_input naming the layer
+/// @throws invalid_input naming the number that was refused, the expert or rank, and the layer
 /// @stream synchronises once
 template <execution_policy P, view_of<certificate, 1> Certificates>
 void expect_solved(P const& policy, Certificates&& certificates) {
@@ -391,11 +393,15 @@ void expect_solved(P const& policy, Certificates&& certificates) {
   for (certificate const& result : read(policy, certificates)) {
     if (result.status == certificate_status::infeasible) {
       bool const refused = result.value != result.value;
+      std::string const whose = result.work >= 0 ? detail::text(" for expert ", result.work)
+                                : result.work == -1
+                                    ? std::string(" in total")
+                                    : detail::text(" as base of rank ", -2 - result.work);
       detail::fail(
           "expect_solved", "loads",
           refused ? "values from 0 to below 2^47, in total below 2^47 per layer"
                   : "load only on experts with a slot of a living rank, and no base on dead ranks",
-          detail::text("other loads in layer ", layer));
+          detail::text(result.lower_bound, whose, " in layer ", layer));
     }
     ++layer;
   }

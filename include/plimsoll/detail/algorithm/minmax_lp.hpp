@@ -396,9 +396,13 @@ struct minmax_lp_body {
     split_state const s = take_state(memory, layer);
     auto* const finish = memory.take<exact_finish>(1);
     load_scale const scale = scale_of(team, layer);
-    bool const homeless = scale.what == fault::none && has_homeless_load(team, layer);
-    if (scale.what != fault::none || homeless) {
-      refuse(team, layer, double_of(homeless ? 0x7ff0000000000000u : 0x7ff8000000000000u));
+    if (scale.what != fault::none) {
+      refuse(team, layer, double_of(0x7ff8000000000000u), scale.got, scale.where);
+      return;
+    }
+    index_t const homeless = homeless_load(team, layer);
+    if (homeless >= 0) {
+      refuse(team, layer, double_of(0x7ff0000000000000u), load_at(layer, homeless), homeless);
       return;
     }
     // Five bits more than decisions about placements take: doubles hold every load exactly.
@@ -477,32 +481,45 @@ struct minmax_lp_body {
     if (base.data == nullptr) {
       return scale_loads(team, graph.experts, [this, layer](index_t e) { return loads(layer, e); });
     }
-    return scale_loads(team, graph.experts + graph.ranks, [this, layer](index_t i) {
-      return i < graph.experts ? static_cast<double>(loads(layer, i))
-                               : base(layer, i - graph.experts);
-    });
+    return scale_loads(team, graph.experts + graph.ranks,
+                       [this, layer](index_t i) { return load_at(layer, i); });
+  }
+  /// Of an expert, or, behind all experts, the base of a rank.
+  PLIMSOLL_HD double load_at(index_t layer, index_t i) const {
+    return i < graph.experts ? static_cast<double>(loads(layer, i))
+                             : base(layer, i - graph.experts);
   }
 
-  /// Whether an expert without a target has load, or a dead rank.
+  /// The first expert that has load but no target, else `experts` + the first dead rank that has a
+  /// base; -1 where there is none.
   template <class Team>
-  PLIMSOLL_HD bool has_homeless_load(Team& team, index_t layer) const {
+  PLIMSOLL_HD index_t homeless_load(Team& team, index_t layer) const {
+    index_t const none = graph.experts + graph.ranks;
     index_t const first = graph.layer_absent[layer];
-    bool const absent = team.any(graph.layer_absent[layer + 1] - first, [=, this](index_t i) {
-      return loads(layer, graph.absent[first + i]) > 0;
+    index_t found = team.min(graph.layer_absent[layer + 1] - first, [=, this](index_t i) {
+      index_t const e = graph.absent[first + i];
+      return loads(layer, e) > 0 ? e : none;
     });
-    return absent || (base.data != nullptr && team.any(graph.ranks, [=, this](index_t r) {
-             return graph.speed[r] == 0 && base(layer, r) > 0;
-           }));
+    // Of no experts the minimum is the largest number there is.
+    if (found >= none && base.data != nullptr) {
+      found = team.min(graph.ranks, [=, this](index_t r) {
+        return graph.speed[r] == 0 && base(layer, r) > 0 ? graph.experts + r : none;
+      });
+    }
+    return found < none ? found : index_t{-1};
   }
 
   template <class Team>
-  PLIMSOLL_HD void refuse(Team& team, index_t layer, double value) const {
+  PLIMSOLL_HD void refuse(Team& team, index_t layer, double value, double got,
+                          index_t where) const {
     team.for_each(graph.slots, [=, this](index_t slot) { split(layer, slot) = 0; });
     if (tight.data != nullptr) {
       team.for_each(graph.ranks, [=, this](index_t r) { tight(layer, r) = 0; });
     }
+    index_t const base_of = graph.experts - where;  // of a rank: 0, -1, ...
     team.single([=, this] {
-      certificates[layer] = certificate{value, value, 0, certificate_status::infeasible};
+      certificates[layer] = certificate{value, got, where < graph.experts ? where : base_of - 2,
+                                        certificate_status::infeasible};
     });
   }
 
