@@ -200,6 +200,33 @@ TEST_CASE_TEMPLATE("metrics: ratios of loads at any scale are the same bits", P,
   }
 }
 
+TEST_CASE_TEMPLATE("metrics: rows without load can be left out", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  // A recorder's ring: two filled steps of two ranks among empty ones.
+  auto const ring =
+      measured<P>(std::vector<std::int32_t>{0, 0, 1, 3, 0, 0, 4, 4, 0, 0, 0, 0}, 6, 2);
+  auto const summarized_with = [](std::vector<balance> const& rows, plimsoll::empty_steps empty) {
+    array_in<balance, P> const in(rows);
+    return plimsoll::summarize(make_policy<P>(), in.view1(), empty);
+  };
+  auto const skipped = summarized_with(ring, plimsoll::empty_steps::skip);
+  CHECK(skipped.mean_of_ratios == (2.0 / 3 + 1) / 2);
+  CHECK(skipped.ratio_of_sums == 6.0 / 7);
+  CHECK(skipped.worst == 2.0 / 3);
+  CHECK(skipped.worst_row == 1);
+  auto const counted = summarized_with(ring, plimsoll::empty_steps::count);
+  CHECK(counted.mean_of_ratios == doctest::Approx((2.0 / 3 + 5) / 6));
+  CHECK(counted.worst_row == 1);
+  CHECK(summarized<P>(ring).mean_of_ratios == counted.mean_of_ratios);  // the default
+  auto const none = summarized_with({ring[0], ring[2]}, plimsoll::empty_steps::skip);
+  CHECK(none.mean_of_ratios == 1);
+  CHECK(none.ratio_of_sums == 1);
+  CHECK(none.worst == 1);
+  CHECK(none.worst_row == -1);
+}
+
 TEST_CASE_TEMPLATE("metrics: no rows, strided rows", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;

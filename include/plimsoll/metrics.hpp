@@ -40,7 +40,7 @@ struct balance {
   [[nodiscard]] PLIMSOLL_HD constexpr double peak_to_mean() const { return imbalance; }
 };
 
-/// Balance over many rows. Rows without load count as balanced.
+/// Balance over many rows.
 struct balance_summary {
   /// Mean over rows of mean / peak (SGLang's aggregate).
   double mean_of_ratios = 1;
@@ -73,15 +73,24 @@ void measure(P const& policy, Loads const& loads, Out&& out) {
                  detail::metrics_body<std::remove_const_t<decltype(load)>, balance>{load, results});
 }
 
+/// How `summarize` takes rows without load: steps that a recorder has not filled yet, layers that
+/// were not served.
+enum class empty_steps : std::int32_t {
+  count,  ///< they count as balanced
+  skip    ///< they are left out of every figure
+};
+
 /// @brief Both usual aggregates and the worst row of what `measure` wrote.
 ///
 /// @param rows what `measure` wrote, in the policy's memory, at least one
+/// @param empty how rows without load enter; with `skip` and no row with load, the summary is that
+///   of no rows: 1, 1, 1 and worst row -1
 /// @throws invalid_input for no rows, and for a row that `measure` could not measure
 /// @complexity O(rows), on the calling thread
 /// @stream synchronises once
 /// @determinism the same bits under every policy
 template <execution_policy P, view_of<balance, 1> Rows>
-balance_summary summarize(P const& policy, Rows&& rows) {
+balance_summary summarize(P const& policy, Rows&& rows, empty_steps empty = empty_steps::count) {
   std::vector<balance> const measured = read(policy, rows);
   if (measured.empty()) {
     detail::fail("summarize", "rows", "at least 1 row", "0");
@@ -90,12 +99,17 @@ balance_summary summarize(P const& policy, Rows&& rows) {
   double ratios = 0;
   double means = 0;
   double peaks = 0;
+  std::size_t counted = 0;
   for (std::size_t row = 0; row < measured.size(); ++row) {
     double const balancedness = measured[row].balancedness;
     if (!(balancedness >= 0)) {
       detail::fail("summarize", "rows", "rows measured from loads from 0 to below 2^47",
                    detail::text("other loads in row ", row));
     }
+    if (empty == empty_steps::skip && measured[row].peak == 0) {
+      continue;
+    }
+    ++counted;
     if (summary.worst_row < 0 || balancedness < summary.worst) {
       summary.worst = balancedness;
       summary.worst_row = static_cast<index_t>(row);
@@ -104,7 +118,7 @@ balance_summary summarize(P const& policy, Rows&& rows) {
     means += measured[row].mean;
     peaks += measured[row].peak;
   }
-  summary.mean_of_ratios = ratios / static_cast<double>(measured.size());
+  summary.mean_of_ratios = counted == 0 ? 1.0 : ratios / static_cast<double>(counted);
   summary.ratio_of_sums = peaks == 0 ? 1.0 : means / peaks;
   return summary;
 }
