@@ -3,8 +3,9 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <numeric>
+#include <cstdint>
 #include <optional>
+#include <string>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -15,12 +16,12 @@
 #include <plimsoll/metrics.hpp>
 #include <plimsoll/views.hpp>
 
-#include "loads.hpp"
+#include "ranked_values.hpp"
 
 namespace examples {
 namespace {
 
-/// What one step after the other is measured with.
+/// Loads of the ranks of one step after the other, and how even they are.
 struct row_measurer {
   plan const& p;
   std::vector<double> rank_loads =
@@ -36,110 +37,190 @@ struct row_measurer {
   }
 };
 
-/// `rows` are the layers of one step after the other.
-[[nodiscard]] balance_statistics statistics(std::vector<plimsoll::balance> const& rows,
-                                            plan const& p) {
-  auto const summary = plimsoll::summarize(plimsoll::seq, rows);
-  std::vector<double> values;
-  for (auto const& row : rows) {
-    values.push_back(row.balancedness);
+/// Balancedness of the layers of any number of steps; those without load are left out.
+class balance_sums {
+ public:
+  balance_sums(plan const& p, std::string const& name) : plan_(p), values_(name) {
+    result_.worst_layer = p.layer_ids.front();
   }
-  auto const fifth = values.begin() + static_cast<std::ptrdiff_t>((values.size() + 19) / 20 - 1);
-  std::nth_element(values.begin(), fifth, values.end());
-  return {.mean = summary.mean_of_ratios,
-          .ratio_of_sums = summary.ratio_of_sums,
-          .worst = summary.worst,
-          .worst_layer = p.layer_ids[static_cast<std::size_t>(summary.worst_row % p.layers)],
-          .worst_step = summary.worst_row / p.layers,
-          .fifth_percentile = *fifth};
-}
 
-/// One step after the other: the latencies of all together may be too many.
-template <class Load>
-[[nodiscard]] latency_statistics measure_latency(npy::array<Load> const& loads, plan const& p,
-                                                 plimsoll::latency_curves const& curves) {
-  plimsoll::latency_table const table(plimsoll::seq, curves, p.ranks);
-  index_t const steps = loads.shape[0];
-  std::vector<double> of_step(static_cast<std::size_t>(p.layers * p.ranks));
-  std::vector<double> values;  // of the layers of one step after the other
-  latency_statistics result{.of_layers = std::vector<double>(static_cast<std::size_t>(p.layers)),
-                            .of_ranks = std::vector<double>(of_step.size())};
-  for (index_t step = 0; step < steps; ++step) {
-    auto const* const of_layers = loads.values.data() + p.layers * p.experts * step;
+  void add(index_t step, std::vector<plimsoll::balance> const& layers) {
+    for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+      plimsoll::balance const& row = layers[layer];
+      if (row.peak == 0) {
+        continue;
+      }
+      if (values_.count() == 0 || row.balancedness < result_.worst) {
+        result_.worst = row.balancedness;
+        result_.worst_layer = plan_.layer_ids[layer];
+        result_.worst_step = step;
+      }
+      ratios_ += row.balancedness;
+      means_ += row.mean;
+      peaks_ += row.peak;
+      values_.add(row.balancedness);
+    }
+  }
+
+  /// 1 throughout where there was no load.
+  [[nodiscard]] balance_statistics take() {
+    if (std::uint64_t const count = values_.count(); count > 0) {
+      result_.mean = ratios_ / static_cast<double>(count);
+      result_.ratio_of_sums = means_ / peaks_;
+      result_.fifth_percentile = values_.at((count + 19) / 20 - 1);
+    }
+    return result_;
+  }
+
+ private:
+  plan const& plan_;
+  ranked_values values_;
+  balance_statistics result_;
+  double ratios_ = 0;
+  double means_ = 0;
+  double peaks_ = 0;
+};
+
+/// Latencies of the layers of any number of steps; those without load are left out.
+class latency_sums {
+ public:
+  latency_sums(plan const& p, std::string const& name, plimsoll::latency_curves const& curves)
+      : plan_(p),
+        table_(plimsoll::seq, curves, p.ranks),
+        of_step_(static_cast<std::size_t>(p.layers * p.ranks)),
+        values_(name) {
+    result_.worst_layer = p.layer_ids.front();
+    result_.of_layers.resize(static_cast<std::size_t>(p.layers));
+    result_.of_ranks.resize(of_step_.size());
+  }
+
+  /// `layers` says which of them have load.
+  template <class Load>
+  void add(index_t step, loads_ref<Load> loads, std::vector<plimsoll::balance> const& layers) {
+    plan const& p = plan_;
     plimsoll::rank_latencies(plimsoll::seq,
-                             plimsoll::tensor_ref<Load const>(of_layers, 1, p.layers, p.experts),
-                             p.placement(), table.cost(),
-                             plimsoll::tensor_ref<double>(of_step.data(), 1, p.layers, p.ranks));
-    for (std::size_t i = 0; i < of_step.size(); ++i) {
-      result.of_ranks[i] += of_step[i];
-    }
-    for (auto rank = of_step.begin(); rank != of_step.end(); rank += p.ranks) {
-      values.push_back(*std::max_element(rank, rank + p.ranks));
-      result.of_layers[(values.size() - 1) % result.of_layers.size()] += values.back();
+                             plimsoll::tensor_ref<Load const>(loads.data, 1, p.layers, p.experts),
+                             p.placement(), table_.cost(),
+                             plimsoll::tensor_ref<double>(of_step_.data(), 1, p.layers, p.ranks));
+    for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+      if (layers[layer].peak == 0) {
+        continue;
+      }
+      auto const ranks = static_cast<std::size_t>(p.ranks);
+      auto const first = of_step_.begin() + static_cast<std::ptrdiff_t>(layer * ranks);
+      double const last = *std::max_element(first, first + p.ranks);
+      for (std::size_t rank = 0; rank < ranks; ++rank) {
+        result_.of_ranks[layer * ranks + rank] += of_step_[layer * ranks + rank];
+      }
+      result_.of_layers[layer] += last;
+      result_.mean += last;
+      if (values_.count() == 0 || last > result_.worst) {
+        result_.worst = last;
+        result_.worst_layer = p.layer_ids[layer];
+        result_.worst_step = step;
+      }
+      values_.add(last);
     }
   }
-  auto const divide_all = [](std::vector<double>& sums, std::size_t n) {
-    for (double& sum : sums) {
-      sum /= static_cast<double>(n);
-    }
-  };
-  divide_all(result.of_ranks, static_cast<std::size_t>(steps));
-  divide_all(result.of_layers, static_cast<std::size_t>(steps));
-  result.mean = std::accumulate(result.of_layers.begin(), result.of_layers.end(), 0.0) /
-                static_cast<double>(p.layers);
-  auto const worst = std::max_element(values.begin(), values.end());
-  result.worst = *worst;
-  result.worst_layer = p.layer_ids[static_cast<std::size_t>((worst - values.begin()) % p.layers)];
-  result.worst_step = (worst - values.begin()) / p.layers;
-  auto const at = values.end() - 1 - static_cast<std::ptrdiff_t>(values.size() / 20);
-  std::nth_element(values.begin(), at, values.end());
-  result.ninety_fifth_percentile = *at;
-  return result;
-}
 
-template <class Load>
-[[nodiscard]] measured_plan measure_plan(npy::array<Load> const& loads,
-                                         std::vector<Load> const& total, plan const& p,
-                                         std::optional<plimsoll::latency_curves> const& curves) {
-  row_measurer measurer{p};
-  measurer.measure(loads_ref<Load>(total.data(), p.layers, p.experts));
-  measured_plan result;
-  result.rank_loads = measurer.rank_loads;
-  for (auto const& row : measurer.rows) {
-    result.balancedness.push_back(row.balancedness);
-  }
-  result.summed = statistics(measurer.rows, p);
-
-  index_t const steps = loads.shape[0];
-  if (steps > 1) {
-    std::vector<plimsoll::balance> all;
-    for (index_t step = 0; step < steps; ++step) {
-      Load const* const first = loads.values.data() + step * p.layers * p.experts;
-      measurer.measure(loads_ref<Load>(first, p.layers, p.experts));
-      all.insert(all.end(), measurer.rows.begin(), measurer.rows.end());
+  /// `filled` are the steps with load of every layer.
+  [[nodiscard]] latency_statistics take(std::vector<index_t> const& filled) {
+    auto const ranks = static_cast<std::size_t>(plan_.ranks);
+    for (std::size_t layer = 0; layer < filled.size(); ++layer) {
+      auto const steps = static_cast<double>(std::max<index_t>(1, filled[layer]));
+      result_.of_layers[layer] /= steps;
+      for (std::size_t rank = 0; rank < ranks; ++rank) {
+        result_.of_ranks[layer * ranks + rank] /= steps;
+      }
     }
-    result.per_step = statistics(all, p);
+    if (std::uint64_t const count = values_.count(); count > 0) {
+      result_.mean /= static_cast<double>(count);
+      result_.ninety_fifth_percentile = values_.at(count - 1 - count / 20);
+    }
+    return std::move(result_);
   }
-  if (curves) {
-    result.latency = measure_latency(loads, p, *curves);
+
+ private:
+  plan const& plan_;
+  plimsoll::latency_table<plimsoll::seq_policy> const table_;
+  std::vector<double> of_step_;
+  ranked_values values_;
+  latency_statistics result_;
+};
+
+/// One of the two plans.
+class plan_measurer {
+ public:
+  plan_measurer(plan const& p, std::string const& name,
+                std::optional<plimsoll::latency_curves> const& curves)
+      : name_(name), rows_{p}, per_step_(p, name) {
+    if (curves) {
+      latency_.emplace(p, name, *curves);
+    }
   }
-  return result;
-}
+
+  template <class Load>
+  void add(index_t step, loads_ref<Load> loads) {
+    rows_.measure(loads);
+    per_step_.add(step, rows_.rows);
+    if (latency_) {
+      latency_->add(step, loads, rows_.rows);
+    }
+  }
+
+  template <class Load>
+  [[nodiscard]] measured_plan take(npy::array<Load> const& total,
+                                   std::vector<index_t> const& filled, bool has_steps) {
+    rows_.measure(loads_ref<Load>(total.values.data(), total.shape[0], total.shape[1]));
+    balance_sums summed(rows_.p, name_);
+    summed.add(0, rows_.rows);
+    measured_plan result;
+    result.rank_loads = rows_.rank_loads;
+    result.summed = summed.take();
+    for (auto const& row : rows_.rows) {
+      result.balancedness.push_back(row.balancedness);
+    }
+    if (has_steps) {
+      result.per_step = per_step_.take();
+    }
+    if (latency_) {
+      result.latency = latency_->take(filled);
+    }
+    return result;
+  }
+
+ private:
+  std::string const& name_;
+  row_measurer rows_;
+  balance_sums per_step_;
+  std::optional<latency_sums> latency_;
+};
 
 }  // namespace
 
-comparison compare(std::string name, npy::any_array const& loads, plan const& before,
-                   plan const& after, std::optional<plimsoll::latency_curves> const& curves) {
-  return std::visit(
-      [&](auto const& array) {
-        auto const total = total_loads(array);
-        return comparison{.loads = std::move(name),
-                          .steps = array.shape[0],
-                          .expert_loads = {total.begin(), total.end()},
-                          .before = measure_plan(array, total, before, curves),
-                          .after = measure_plan(array, total, after, curves)};
-      },
-      loads);
+comparison compare(load_file const& file, load_totals const& totals, plan const& before,
+                   plan const& after, std::optional<plimsoll::latency_curves> const& curves,
+                   reading_progress const& progress) {
+  return file.with_type([&]<class Load>(Load) {
+    plan_measurer first(before, file.name(), curves);
+    plan_measurer second(after, file.name(), curves);
+    bool const has_steps = file.steps() > 1;
+    if (has_steps || curves) {
+      file.for_each_step<Load>(
+          [&](index_t step, loads_ref<Load> loads) {
+            first.add(step, loads);
+            second.add(step, loads);
+          },
+          progress);
+    }
+    auto const& total = std::get<npy::array<Load>>(totals.loads);
+    return comparison{.loads = file.name(),
+                      .steps = file.steps(),
+                      .empty_steps = totals.empty_steps,
+                      .expert_loads = {total.values.begin(), total.values.end()},
+                      .before = first.take(total, totals.filled, has_steps),
+                      .after = second.take(total, totals.filled, has_steps)};
+  });
 }
 
 }  // namespace examples

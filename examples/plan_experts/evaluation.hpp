@@ -4,20 +4,21 @@
 #pragma once
 
 #include <optional>
-#include <string>
 
 #include <plimsoll/latency.hpp>
 
-#include "npy.hpp"
+#include "input_file.hpp"
+#include "loads.hpp"
 #include "outcome.hpp"
 #include "plan.hpp"
 
 namespace examples {
 
-/// Measures two plans on loads `[steps, layers, experts]` read from the file `name`: their balance,
-/// and with curves, which are for the ranks of both plans, their latency.
-[[nodiscard]] comparison compare(std::string name, npy::any_array const& loads, plan const& before,
-                                 plan const& after,
-                                 std::optional<plimsoll::latency_curves> const& curves = {});
+/// Measures two plans on the loads of a file, in one pass over it: their balance, and with curves,
+/// which are for the ranks of both plans, their latency. Layers of steps without load are left out.
+[[nodiscard]] comparison compare(load_file const& file, load_totals const& totals,
+                                 plan const& before, plan const& after,
+                                 std::optional<plimsoll::latency_curves> const& curves = {},
+                                 reading_progress const& progress = {});
 
 }  // namespace examples

@@ -3,24 +3,22 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <charconv>
 #include <cmath>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
+#include <numeric>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <system_error>
 #include <utility>
-#include <variant>
 #include <vector>
 
-#include <plimsoll/execution.hpp>
-#include <plimsoll/load_tensor.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
@@ -42,34 +40,57 @@ template <class Number>
   return {text.data(), end};
 }
 
-/// Checks every step: a sum of steps may hide a negative load, or overflow.
+/// Checks every step: a sum of steps may hide a negative load, or overflow. Adds the steps up.
 template <class Load>
-void check_values(plimsoll::tensor_ref<Load const> loads, std::string const& file) {
-  constexpr auto limit = static_cast<Load>(plimsoll::load_limit);
-  bool const has_steps = loads.extent(0) > 1;
-  std::vector<Load> totals(static_cast<std::size_t>(loads.extent(1)), Load{0});
-  for (index_t step = 0; step < loads.extent(0); ++step) {
-    for (index_t layer = 0; layer < loads.extent(1); ++layer) {
-      Load& total = totals[static_cast<std::size_t>(layer)];
-      for (index_t expert = 0; expert < loads.extent(2); ++expert) {
-        Load const load = loads(step, layer, expert);
+class value_check {
+ public:
+  explicit value_check(load_file const& file)
+      : file_(file),
+        totals_(static_cast<std::size_t>(file.shape()[1])),
+        sums_(static_cast<std::size_t>(file.shape()[1] * file.shape()[2])) {}
+
+  void add(index_t step, plimsoll::matrix_ref<Load const> loads) {
+    constexpr auto limit = static_cast<Load>(plimsoll::load_limit);
+    bool const has_steps = file_.steps() > 1;
+    auto sum = sums_.begin();
+    for (index_t layer = 0; layer < loads.extent(0); ++layer) {
+      Load& total = totals_[static_cast<std::size_t>(layer)];
+      for (index_t expert = 0; expert < loads.extent(1); ++expert, ++sum) {
+        Load const load = loads(layer, expert);
         if (!(load >= 0 && load < limit)) {  // true for NaN
-          throw file_error(file, "loads from 0 to below 2^47",
+          bool const id = std::integral<Load> && load == Load{-1};
+          throw file_error(file_.name(), "loads from 0 to below 2^47",
                            spell(load) + " in " +
                                (has_steps ? "step " + std::to_string(step) + ", " : "") + "layer " +
-                               std::to_string(layer) + ", expert " + std::to_string(expert));
+                               std::to_string(layer) + ", expert " + std::to_string(expert) +
+                               (id ? ", as top-k expert ids mark what is not routed; count how "
+                                     "often each expert occurs"
+                                   : ""));
         }
         total += load;
+        *sum += load;
         if (total >= limit) {
           throw file_error(
-              file,
+              file_.name(),
               std::string("a total below 2^47 per layer") + (has_steps ? " over all steps" : ""),
               "at least " + spell(total) + " in layer " + std::to_string(layer));
         }
       }
     }
   }
-}
+
+  /// `[layers, experts]`, of some of the layers.
+  [[nodiscard]] npy::array<Load> sums(index_t first, index_t last) const {
+    index_t const experts = file_.experts();
+    return {{last - first, experts},
+            {sums_.begin() + first * experts, sums_.begin() + last * experts}};
+  }
+
+ private:
+  load_file const& file_;
+  std::vector<Load> totals_;  ///< [layers]
+  std::vector<Load> sums_;
+};
 
 template <class Load>
 [[nodiscard]] bool nearly_equal(Load a, Load b) {
@@ -102,26 +123,28 @@ struct total_comparison {
 /// the columns are the layers. Rows of equal loads are a reason of their own for equal columns, and
 /// few rows or columns may be equal by chance.
 template <class Load>
-[[nodiscard]] bool looks_transposed(plimsoll::tensor_ref<Load const> loads) {
-  index_t const rows = loads.extent(1);
-  index_t const columns = loads.extent(2);
-  constexpr index_t least = 4;
-  // With more rows than there can be experts, sums of columns might overflow.
-  if (rows < least || columns < least || rows > plimsoll::expert_limit) {
-    return false;
-  }
-  bool result = false;
-  for (index_t step = 0; step < loads.extent(0); ++step) {
+class transposition_check {
+ public:
+  explicit transposition_check(std::array<index_t, 3> const& shape)
+      // With more rows than there can be experts, sums of columns might overflow.
+      : possible_(shape[1] >= least && shape[2] >= least && shape[1] <= plimsoll::expert_limit) {}
+
+  void add(plimsoll::matrix_ref<Load const> loads) {
+    if (!possible_) {
+      return;
+    }
+    index_t const rows = loads.extent(0);
+    index_t const columns = loads.extent(1);
     total_comparison<Load> of_rows;
     std::vector<Load> column_totals(static_cast<std::size_t>(columns), Load{0});
     bool rows_are_flat = true;
     for (index_t row = 0; row < rows; ++row) {
       Load total = 0;
       for (index_t column = 0; column < columns; ++column) {
-        Load const load = loads(step, row, column);
+        Load const load = loads(row, column);
         total += load;
         column_totals[static_cast<std::size_t>(column)] += load;
-        rows_are_flat = rows_are_flat && nearly_equal(load, loads(step, row, 0));
+        rows_are_flat = rows_are_flat && nearly_equal(load, loads(row, 0));
       }
       of_rows.add(total);
     }
@@ -129,72 +152,157 @@ template <class Load>
     for (Load const total : column_totals) {
       of_columns.add(total);
     }
-    if (!of_columns.equal) {
-      return false;
-    }
-    result = result || (of_columns.count >= least && !of_rows.equal && !rows_are_flat);
+    possible_ = of_columns.equal;
+    seen_ = seen_ || (of_columns.count >= least && !of_rows.equal && !rows_are_flat);
   }
-  return result;
-}
+
+  [[nodiscard]] bool found() const { return possible_ && seen_; }
+
+ private:
+  static constexpr index_t least = 4;
+  bool possible_;
+  bool seen_ = false;
+};
 
 /// Whether the first two dimensions are `[layers, steps]`: along the first no total changes, and
 /// along the second most differ. (Few may, where layers are of several kinds.)
 template <class Load>
-[[nodiscard]] bool looks_swapped(plimsoll::tensor_ref<Load const> loads) {
-  constexpr index_t least = 4;
-  if (loads.extent(0) < least || loads.extent(1) < least) {
-    return false;
-  }
-  std::vector<Load> totals;
-  for (index_t second = 0; second < loads.extent(1); ++second) {
-    total_comparison<Load> of_first;
-    for (index_t first = 0; first < loads.extent(0); ++first) {
+class swap_check {
+ public:
+  explicit swap_check(std::array<index_t, 3> const& shape)
+      : possible_(shape[0] >= least && shape[1] >= least),
+        along_first_(possible_ ? static_cast<std::size_t>(shape[1]) : 0) {}
+
+  void add(plimsoll::matrix_ref<Load const> loads) {
+    for (index_t second = 0; possible_ && second < loads.extent(0); ++second) {
       Load total = 0;
-      for (index_t expert = 0; expert < loads.extent(2); ++expert) {
-        total += loads(first, second, expert);
+      for (index_t expert = 0; expert < loads.extent(1); ++expert) {
+        total += loads(second, expert);
       }
+      auto& of_first = along_first_[static_cast<std::size_t>(second)];
       of_first.add(total);
+      possible_ = of_first.equal;
     }
-    if (!of_first.equal) {
-      return false;
-    }
-    totals.push_back(of_first.first);
   }
-  std::sort(totals.begin(), totals.end());
-  auto const distinct = std::unique(totals.begin(), totals.end(), nearly_equal<Load>);
-  return 2 * (distinct - totals.begin()) > loads.extent(1);
+
+  [[nodiscard]] bool found() const {
+    std::vector<Load> totals;
+    for (auto const& of_first : along_first_) {
+      totals.push_back(of_first.first);
+    }
+    std::sort(totals.begin(), totals.end());
+    auto const distinct = std::unique(totals.begin(), totals.end(), nearly_equal<Load>);
+    return possible_ && 2 * (distinct - totals.begin()) > static_cast<index_t>(totals.size());
+  }
+
+ private:
+  static constexpr index_t least = 4;
+  bool possible_;
+  std::vector<total_comparison<Load>> along_first_;
+};
+
+/// Whether the array holds the experts of every token, `[tokens, layers, k]`, instead of loads: no
+/// row has an expert twice, and where loads of a step have one total for all layers, ids have not.
+template <class Load>
+class id_check {
+ public:
+  explicit id_check(std::array<index_t, 3> const& shape)
+      : possible_(std::integral<Load> && shape[0] > 1 && shape[1] > 1 && shape[2] <= most_experts &&
+                  shape[0] >= (least_rows + shape[1] - 1) / shape[1]) {}
+
+  void add(plimsoll::matrix_ref<Load const> loads) {
+    if (!possible_) {
+      return;
+    }
+    total_comparison<Load> of_layers;
+    std::vector<Load> row(static_cast<std::size_t>(loads.extent(1)));
+    for (index_t layer = 0; possible_ && layer < loads.extent(0); ++layer) {
+      for (std::size_t i = 0; i < row.size(); ++i) {
+        row[i] = loads(layer, static_cast<index_t>(i));
+      }
+      std::sort(row.begin(), row.end());
+      possible_ = row.back() < Load{most_experts} &&
+                  std::adjacent_find(row.begin(), row.end()) == row.end();
+      of_layers.add(std::accumulate(row.begin(), row.end(), Load{0}));
+    }
+    ++steps_;
+    unequal_ += of_layers.equal ? 0 : 1;
+  }
+
+  [[nodiscard]] bool found() const { return possible_ && 2 * unequal_ > steps_; }
+
+ private:
+  static constexpr int most_experts = 1024;  // of a layer, in any model
+  static constexpr index_t least_rows = 32;  // few rows may repeat no load by chance
+  bool possible_;
+  index_t steps_ = 0;
+  index_t unequal_ = 0;
+};
+
+template <class Load>
+[[nodiscard]] bool has_load(plimsoll::matrix_ref<Load const> loads, index_t layer) {
+  for (index_t expert = 0; expert < loads.extent(1); ++expert) {
+    if (loads(layer, expert) != 0) {
+      return true;
+    }
+  }
+  return false;
 }
 
 template <class Load>
-[[nodiscard]] npy::array<Load> checked(npy::array<Load> loads, std::string const& file) {
-  if (loads.shape.size() == 2) {
-    loads.shape.insert(loads.shape.begin(), 1);
+[[nodiscard]] load_totals check(load_file const& file, index_t first, index_t last,
+                                reading_progress const& progress) {
+  auto const& shape = file.shape();
+  value_check<Load> values(file);
+  id_check<Load> ids(shape);
+  transposition_check<Load> transposed(shape);
+  swap_check<Load> swapped(shape);
+  load_totals result;
+  result.filled.resize(static_cast<std::size_t>(last - first));
+  file.for_each_step<Load>(
+      [&](index_t step, plimsoll::matrix_ref<Load const> loads) {
+        values.add(step, loads);
+        ids.add(loads);
+        transposed.add(loads);
+        swapped.add(loads);
+        bool empty = true;
+        for (index_t layer = first; layer < last; ++layer) {
+          if (has_load(loads, layer)) {
+            ++result.filled[static_cast<std::size_t>(layer - first)];
+            empty = false;
+          }
+        }
+        result.empty_steps += empty ? 1 : 0;
+      },
+      progress);
+  if (ids.found()) {
+    throw file_error(file.name(), "loads, shape (steps, layers, experts)",
+                     npy::to_string(shape) +
+                         ", whose layers have different totals in a step and whose rows repeat no "
+                         "number: they look like top-k expert ids (tokens, layers, k); count how "
+                         "often each expert occurs");
   }
-  if (loads.shape.size() != 3) {
-    throw file_error(file, "shape (layers, experts) or (steps, layers, experts)",
-                     npy::to_string(loads.shape));
+  if (transposed.found()) {
+    bool const has_steps = shape[0] > 1;
+    throw file_error(
+        file.name(), has_steps ? "shape (steps, layers, experts)" : "shape (layers, experts)",
+        npy::to_string(std::span(shape).subspan(has_steps ? 0 : 1)) +
+            ", whose columns and not rows have equal totals: " + "it looks transposed");
   }
-  auto const view = view_of(loads);
-  check_values(view, file);
-  if (looks_transposed(view)) {
-    bool const has_steps = loads.shape[0] > 1;
-    auto const shape = std::span(loads.shape).subspan(has_steps ? 0 : 1);
-    throw file_error(file, has_steps ? "shape (steps, layers, experts)" : "shape (layers, experts)",
-                     npy::to_string(shape) + ", whose columns and not rows have equal totals: " +
-                         "it looks transposed");
-  }
-  if (looks_swapped(view)) {
-    throw file_error(file, "shape (steps, layers, experts)",
-                     npy::to_string(loads.shape) +
+  if (swapped.found()) {
+    throw file_error(file.name(), "shape (steps, layers, experts)",
+                     npy::to_string(shape) +
                          ", whose layers and not steps have equal totals: steps and layers look "
                          "swapped");
   }
-  return loads;
+  result.loads = values.sums(first, last);
+  return result;
 }
 
 constexpr char const* torch_file =
     "a file of PyTorch; convert it in Python: numpy.save('loads.npy', torch.load(FILE, "
-    "weights_only=True)['logical_count'].cpu().numpy())";
+    "map_location='cpu', weights_only=True)['logical_count'].numpy()); a recording with the key "
+    "records needs the script in docs/plan_experts.md";
 
 enum class form { npy, json, csv, unknown };
 
@@ -224,31 +332,38 @@ enum class form { npy, json, csv, unknown };
                    extension.empty() ? "a name without extension" : in_quotes(extension));
 }
 
-[[nodiscard]] std::string_view without_byte_order_mark(std::string_view text) {
+/// How long the mark is that some programs put in front of a text.
+[[nodiscard]] std::size_t byte_order_mark(byte_store const& bytes) {
   constexpr std::string_view mark = "\xef\xbb\xbf";
-  return text.substr(0, mark.size()) == mark ? text.substr(mark.size()) : text;
+  return bytes.text(0, mark.size()) == mark ? mark.size() : 0;
 }
 
 /// What the bytes say.
-[[nodiscard]] form form_in(std::string_view bytes) {
-  if (bytes.substr(0, npy_magic.size()) == npy_magic) {
+[[nodiscard]] form form_in(byte_store const& bytes) {
+  if (bytes.text(0, npy_magic.size()) == npy_magic) {
     return form::npy;
   }
-  std::string_view const text = without_byte_order_mark(bytes);
-  std::size_t const first = text.find_first_not_of(" \t\r\n");
-  if (first == std::string_view::npos) {
-    return form::unknown;
+  byte_reader text(bytes, byte_order_mark(bytes), {});
+  constexpr std::string_view blanks = " \t\r\n";
+  while (text.peek() != byte_reader::end &&
+         blanks.find(static_cast<char>(text.peek())) != std::string_view::npos) {
+    text.next();
   }
-  return text[first] == '{' || text[first] == '[' ? form::json : form::csv;
+  int const first = text.peek();
+  return first == byte_reader::end      ? form::unknown
+         : first == '{' || first == '[' ? form::json
+                                        : form::csv;
 }
 
-[[nodiscard]] npy::any_array parse_as(form named, std::string_view bytes, std::string const& file) {
-  if (bytes.substr(0, 4) == "PK\x03\x04") {  // whatever it is called
+/// The form of a file called so with these bytes.
+[[nodiscard]] form checked_form(form named, byte_store const& bytes) {
+  std::string const& file = bytes.name();
+  if (bytes.text(0, 4) == "PK\x03\x04") {  // whatever it is called
     throw file_error(file, "loads as .npy, JSON or CSV",
                      std::string("an archive, perhaps ") + torch_file);
   }
   if (named == form::npy) {
-    return npy::parse(bytes, file);
+    return named;
   }
   form const found = form_in(bytes);
   char const* const expected = named == form::json  ? "JSON with loads"
@@ -263,77 +378,198 @@ enum class form { npy, json, csv, unknown };
   if (found == form::json && named == form::csv) {
     throw file_error(file, expected, "JSON");
   }
-  std::string_view const text = without_byte_order_mark(bytes);
-  switch (named == form::unknown ? found : named) {
-    case form::npy:
-      return npy::parse(bytes, file);
-    case form::json:
-      return parse_json_loads(text, file);
-    default:
-      return parse_csv_loads(text, file);
+  return named == form::unknown ? found : named;
+}
+
+/// The header of a .npy file, whatever its length.
+[[nodiscard]] npy::detail::located_header locate_values(byte_store const& bytes) {
+  for (std::size_t length = 1 << 12;; length *= 16) {
+    if (auto found =
+            npy::detail::locate_values(bytes.text(0, length), bytes.size(), bytes.name())) {
+      return *std::move(found);
+    }
   }
-}
-
-[[nodiscard]] npy::any_array checked(npy::any_array loads, std::string const& file) {
-  return std::visit([&](auto& array) -> npy::any_array { return checked(std::move(array), file); },
-                    loads);
-}
-
-/// Whether a regular file begins as .npy files do.
-[[nodiscard]] bool begins_as_npy(std::string const& file) {
-  std::error_code ignored;
-  std::array<char, npy_magic.size()> begin{};
-  return std::filesystem::is_regular_file(file, ignored) &&
-         std::ifstream(file, std::ios::binary).read(begin.data(), begin.size()) &&
-         std::string_view(begin.data(), begin.size()) == npy_magic;
 }
 
 }  // namespace
 
-npy::any_array read_loads(std::string const& file, reading_progress const& progress) {
-  form const named = form_of(file);  // before minutes of reading
-  if (named == form::npy && begins_as_npy(file)) {
-    return checked(npy::read(file, progress), file);
+load_file load_file::parse(byte_store bytes, std::string const& key,
+                           reading_progress const& progress) {
+  std::string const file = bytes.name();
+  form const found = checked_form(form_of(file), bytes);
+  if (found == form::npy) {
+    if (!key.empty()) {
+      throw file_error(file, "JSON or CSV, which have keys or columns", "a .npy file with --key");
+    }
+    auto head = locate_values(bytes);
+    load_file result(std::move(bytes));
+    result.set_shape(head.shape);
+    result.values_at_ = head.values_at;
+    result.fortran_order_ = head.fortran_order;
+    result.type_ = std::move(head.type);
+    result.whole_ = result.type_.kind != 'f';
+    return result;
   }
-  return checked(parse_as(named, read_bytes(file, progress), file), file);
+  auto numbers = found == form::json
+                     ? parse_json_loads(bytes, byte_order_mark(bytes), key, progress)
+                     : parse_csv_loads(bytes, byte_order_mark(bytes), key, progress);
+  load_file result(std::move(numbers.bytes));
+  result.set_shape(numbers.shape);
+  result.whole_ = !numbers.floats;
+  result.floats_from_ = numbers.floats ? numbers.floats_from : 0;
+  bool const big = std::endian::native == std::endian::big;
+  result.type_ = {"", numbers.floats ? 'f' : 'i', sizeof(double), big};
+  return result;
 }
 
-npy::any_array parse_loads(std::string_view bytes, std::string const& file) {
-  return checked(parse_as(form_of(file), bytes, file), file);
+load_file load_file::open(std::string const& file, std::string const& key,
+                          reading_progress const& progress) {
+  static_cast<void>(form_of(file));  // before minutes of reading
+  return parse(byte_store::of(file, progress), key, progress);
 }
 
-template <class Load>
-npy::array<Load> select_layers(npy::array<Load> const& loads, index_t first, index_t last) {
-  index_t const steps = loads.shape[0];
-  index_t const layers = loads.shape[1];
-  index_t const experts = loads.shape[2];
-  if (first < 0 || first >= last || last > layers) {
+load_file load_file::of_bytes(std::string_view bytes, std::string const& file,
+                              std::string const& key) {
+  byte_store store(file);
+  store.append(bytes);
+  return parse(std::move(store), key, {});
+}
+
+void load_file::set_shape(std::vector<std::int64_t> const& shape) {
+  if (shape.size() != 2 && shape.size() != 3) {
+    throw file_error(name(), "shape (layers, experts) or (steps, layers, experts)",
+                     npy::to_string(shape));
+  }
+  shape_ = {shape.size() == 3 ? shape[0] : 1, shape[shape.size() - 2], shape.back()};
+  select_layers(0, shape_[1]);
+}
+
+void load_file::select_layers(index_t first, index_t last) {
+  if (first < 0 || first >= last || last > shape_[1]) {
     throw std::out_of_range(
-        "select_layers: expected 0 <= first < last <= " + std::to_string(layers) + ", got " +
+        "select_layers: expected 0 <= first < last <= " + std::to_string(shape_[1]) + ", got " +
         std::to_string(first) + " and " + std::to_string(last));
   }
-  npy::array<Load> result{{steps, last - first, experts}, {}};
-  result.values.reserve(static_cast<std::size_t>(steps * (last - first) * experts));
-  for (index_t step = 0; step < steps; ++step) {
-    auto const rows = loads.values.begin() + step * layers * experts;
-    result.values.insert(result.values.end(), rows + first * experts, rows + last * experts);
+  first_layer_ = first;
+  last_layer_ = last;
+}
+
+index_t load_file::steps_at_once() const {
+  constexpr index_t most_values = index_t{1} << 22;  // 32 MiB
+  return std::max<index_t>(1, most_values / (layers() * experts()));
+}
+
+template <class Load, class Put>
+void load_file::decode(std::uint64_t first, std::uint64_t count, Put&& put) const {
+  constexpr std::size_t most_bytes = std::size_t{1} << 18;
+  std::string some;
+  while (count > 0) {
+    std::uint64_t n = std::min<std::uint64_t>(count, most_bytes / type_.size);
+    bool const whole = first < floats_from_;
+    if (whole) {
+      n = std::min(n, floats_from_ - first);
+    }
+    some.resize(static_cast<std::size_t>(n * type_.size));
+    bytes_.read(values_at_ + first * type_.size, some.data(), some.size());
+    if (whole) {
+      auto type = type_;
+      type.kind = 'i';
+      npy::detail::decode<std::int64_t>(some, type, name(),
+                                        [&](std::int64_t value) { put(static_cast<Load>(value)); });
+    } else {
+      npy::detail::decode<Load>(some, type_, name(), put);
+    }
+    first += n;
+    count -= n;
   }
-  return result;
 }
 
 template <class Load>
-std::vector<Load> total_loads(npy::array<Load> const& loads) {
-  index_t const layers = loads.shape[1];
-  index_t const experts = loads.shape[2];
-  std::vector<Load> result(static_cast<std::size_t>(layers * experts));
-  plimsoll::sum_steps(plimsoll::seq, view_of(loads),
-                      plimsoll::matrix_ref<Load>(result.data(), layers, experts));
-  return result;
+void load_file::read(index_t first, index_t count, Load* to) const {
+  auto const at = [](index_t i) { return static_cast<std::uint64_t>(i); };
+  auto const [steps, all_layers, all_experts] = shape_;
+  if (fortran_order_) {  // steps follow one another
+    for (index_t expert = 0; expert < all_experts; ++expert) {
+      for (index_t layer = first_layer_; layer < last_layer_; ++layer) {
+        Load* place = to + (layer - first_layer_) * all_experts + expert;
+        decode<Load>(at(first + steps * (layer + all_layers * expert)), at(count), [&](Load value) {
+          *place = value;
+          place += layers() * all_experts;
+        });
+      }
+    }
+    return;
+  }
+  auto const put = [&](Load value) { *to++ = value; };
+  if (layers() == all_layers) {
+    decode<Load>(at(first * all_layers * all_experts), at(count * all_layers * all_experts), put);
+    return;
+  }
+  for (index_t step = first; step < first + count; ++step) {
+    decode<Load>(at((step * all_layers + first_layer_) * all_experts), at(layers() * all_experts),
+                 put);
+  }
 }
 
-template npy::array<std::int64_t> select_layers(npy::array<std::int64_t> const&, index_t, index_t);
-template npy::array<double> select_layers(npy::array<double> const&, index_t, index_t);
-template std::vector<std::int64_t> total_loads(npy::array<std::int64_t> const&);
-template std::vector<double> total_loads(npy::array<double> const&);
+template void load_file::read(index_t, index_t, std::int64_t*) const;
+template void load_file::read(index_t, index_t, double*) const;
+
+index_t load_totals::filled_rows() const {
+  return std::accumulate(filled.begin(), filled.end(), index_t{0});
+}
+
+load_totals check_loads(load_file& file, index_t first, index_t last,
+                        reading_progress const& progress) {
+  auto totals =
+      file.with_type([&]<class Load>(Load) { return check<Load>(file, first, last, progress); });
+  file.select_layers(first, last);
+  return totals;
+}
+
+npy::any_array filled_steps(load_file const& file, load_totals const& totals) {
+  return file.with_type([&]<class Load>(Load) -> npy::any_array {
+    index_t const steps = std::max<index_t>(1, file.steps() - totals.empty_steps);
+    auto const of_step = static_cast<std::size_t>(file.layers() * file.experts());
+    npy::array<Load> result{{steps, file.layers(), file.experts()}, {}};
+    result.values.reserve(static_cast<std::size_t>(steps) * of_step);
+    file.for_each_step<Load>([&](index_t, plimsoll::matrix_ref<Load const> loads) {
+      if (std::any_of(loads.data, loads.data + of_step, [](Load load) { return load != 0; })) {
+        result.values.insert(result.values.end(), loads.data, loads.data + of_step);
+      }
+    });
+    result.values.resize(static_cast<std::size_t>(steps) * of_step);
+    return result;
+  });
+}
+
+npy::any_array last_filled_steps(load_file const& file, load_totals const& totals, index_t count) {
+  return file.with_type([&]<class Load>(Load) -> npy::any_array {
+    index_t const layers = file.layers();
+    index_t const experts = file.experts();
+    npy::array<Load> result{{count, layers, experts}, {}};
+    result.values.resize(static_cast<std::size_t>(count * layers * experts));
+    std::vector<index_t> missing;  // [layers]
+    for (index_t const filled : totals.filled) {
+      missing.push_back(std::min(filled, count));
+    }
+    index_t to_find = std::accumulate(missing.begin(), missing.end(), index_t{0});
+    std::vector<index_t> next(missing.size(), count);  // the place behind that of the next step
+    std::vector<Load> step_loads(static_cast<std::size_t>(layers * experts));
+    plimsoll::matrix_ref<Load const> const loads(step_loads.data(), layers, experts);
+    for (index_t step = file.steps(); to_find > 0; --step) {
+      file.read(step - 1, 1, step_loads.data());
+      for (index_t layer = 0; layer < layers; ++layer) {
+        auto const at = static_cast<std::size_t>(layer);
+        if (missing[at] > 0 && has_load(loads, layer)) {
+          --missing[at];
+          --to_find;
+          std::copy_n(step_loads.begin() + layer * experts, experts,
+                      result.values.begin() + ((--next[at]) * layers + layer) * experts);
+        }
+      }
+    }
+    return result;
+  });
+}
 
 }  // namespace examples

@@ -6,14 +6,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <type_traits>
 #include <vector>
 
 #include <plimsoll/types.hpp>
 
 #include "loads_text.hpp"
+#include "npy.hpp"
 
 namespace examples {
 namespace {
@@ -31,13 +34,24 @@ using plimsoll::index_t;
   return text.substr(first, text.find_last_not_of(blanks) - first + 1);
 }
 
-/// Calls `visit(i, field)` for every field of a line.
+/// Calls `visit(i, field)` for every field of a line. Quotes around a field are none of it.
 template <class Visit>
 void for_each_field(std::string_view line, Visit&& visit) {
   std::size_t i = 0;
   for (;;) {
-    std::size_t const end = line.find(',');
-    visit(i++, trimmed(line.substr(0, end)));
+    line = trimmed(line);
+    std::size_t end = line.find(',');
+    std::string_view field = trimmed(line.substr(0, end));
+    if (line.starts_with('"')) {
+      std::size_t const close = line.find('"', 1);
+      std::size_t const next = close == std::string_view::npos ? close : line.find(',', close);
+      if (close != std::string_view::npos &&
+          trimmed(line.substr(close + 1, next - close - 1)).empty()) {
+        field = trimmed(line.substr(1, close - 1));
+        end = next;
+      }
+    }
+    visit(i++, field);
     if (end == std::string_view::npos) {
       return;
     }
@@ -45,33 +59,83 @@ void for_each_field(std::string_view line, Visit&& visit) {
   }
 }
 
+/// Whether a column of that name counts the lines: programs write one in front of a table.
+[[nodiscard]] bool is_index_name(std::string_view name) {
+  return name.empty() || name == "index" || name == "Unnamed: 0";
+}
+
 class csv_reader {
  public:
-  csv_reader(std::string_view text, std::string const& file) : rest_(text), file_(file) {}
+  csv_reader(byte_store const& text, std::size_t skipped, std::string const& key,
+             reading_progress const& progress)
+      : text_(text, skipped, progress),
+        file_(text.name()),
+        key_(key),
+        known_{"step", "layer", "expert", key.empty() ? "load" : key},
+        numbers_(file_) {}
 
-  [[nodiscard]] npy::any_array read() {
+  [[nodiscard]] text_numbers read() {
     while (next_line() && line_.empty()) {
     }
+    bool const indexed = begins_with_index();
     bool names = false;
     for_each_field(line_, [&](std::size_t, std::string_view field) {
-      names = names || std::find(known.begin(), known.end(), field) != known.end();
+      names = names || std::find(known_.begin(), known_.end(), field) != known_.end();
     });
-    return names ? read_table() : read_matrices();
+    if (names && !indexed) {
+      return read_table();
+    }
+    if (!key_.empty()) {
+      throw file_error(file_, "a line of column names with " + in_quotes(key_) + ", as --key says",
+                       "other fields" + in_line());
+    }
+    return read_matrices(indexed);
   }
 
  private:
-  static constexpr std::array<std::string_view, 4> known = {"step", "layer", "expert", "load"};
   static constexpr std::size_t load_column = 3;
 
   /// Moves to the next line; false where there is none.
   bool next_line() {
-    if (rest_.empty()) {
+    if (!text_.line(bytes_)) {
       return false;
     }
-    std::size_t const end = std::min(rest_.find('\n'), rest_.size());
-    line_ = trimmed(rest_.substr(0, end));
-    rest_.remove_prefix(std::min(end + 1, rest_.size()));
+    line_ = trimmed(bytes_);
     ++line_number_;
+    return true;
+  }
+
+  /// Whether the current line names the experts, behind an empty name or that of the layers: then
+  /// the first field of every other line is no load.
+  [[nodiscard]] bool begins_with_index() const {
+    bool unnamed = false;
+    bool of_layers = false;
+    bool in_order = true;
+    bool numbers = true;
+    bool known = false;
+    std::size_t fields = 0;
+    for_each_field(line_, [&](std::size_t i, std::string_view field) {
+      fields = i + 1;
+      if (i == 0) {
+        unnamed = is_index_name(field);
+        of_layers = field == known_[1];
+        return;
+      }
+      std::size_t value = 0;
+      auto const* const end = field.data() + field.size();
+      bool const number = std::from_chars(field.data(), end, value).ptr == end && !field.empty();
+      numbers = numbers && number;
+      in_order = in_order && number && value + 1 == i;
+      known = known || std::find(known_.begin(), known_.end(), field) != known_.end();
+    });
+    if (fields < 2 || known || !(unnamed || (of_layers && numbers))) {
+      return false;
+    }
+    bool const names = !numbers;  // whatever the experts are called
+    if (!names && !in_order) {
+      throw file_error(file_, "the experts 0, 1, 2, ... in order as column names",
+                       in_quotes(line_) + in_line());
+    }
     return true;
   }
 
@@ -83,13 +147,19 @@ class csv_reader {
                      in_quotes(text) + in_line() + ", field " + std::to_string(i + 1));
   }
 
-  void add_number(std::string_view text, std::size_t field, char const* expected = "a number") {
+  /// A number of the file.
+  struct field_value {
+    std::optional<std::int64_t> whole;
+    double real = 0;  ///< where it is not whole
+  };
+
+  [[nodiscard]] field_value read_number(std::string_view text, std::size_t field,
+                                        char const* expected) const {
     char const* const end = text.data() + text.size();
     std::int64_t whole = 0;
     auto const as_whole = std::from_chars(text.data(), end, whole);
     if (as_whole.ptr == end && as_whole.ec == std::errc()) {
-      numbers_.add(whole);
-      return;
+      return {whole};
     }
     if (as_whole.ptr == end && as_whole.ec == std::errc::result_out_of_range) {
       fail_at_field(field, whole_numbers, text);
@@ -102,11 +172,14 @@ class csv_reader {
     if (as_float.ptr != end || as_float.ec != std::errc() || !std::isfinite(value)) {
       fail_at_field(field, expected, text);
     }
-    numbers_.add(value);
+    return {{}, value};
   }
 
   /// Lines of numbers, from the current one on: a line per layer, an empty line between steps.
-  [[nodiscard]] npy::any_array read_matrices() {
+  [[nodiscard]] text_numbers read_matrices(bool indexed) {
+    if (indexed && !next_line()) {
+      throw file_error(file_, "lines of loads after the column names", "none");
+    }
     std::size_t const first_line = line_number_;
     std::size_t experts = 0;
     index_t steps = 0;
@@ -131,11 +204,16 @@ class csv_reader {
       }
       std::size_t fields = 0;
       for_each_field(line_, [&](std::size_t i, std::string_view field) {
-        add_number(field, i,
-                   line_number_ == first_line
-                       ? "numbers with commas between, or the column names layer, expert and load"
-                       : "a number");
-        fields = i + 1;
+        if (indexed && i == 0) {
+          return;
+        }
+        auto const value = read_number(
+            field, i,
+            line_number_ == first_line
+                ? "numbers with commas between, or the column names layer, expert and load"
+                : "a number");
+        value.whole ? numbers_.add(*value.whole) : numbers_.add(value.real);
+        ++fields;
       });
       if (line_number_ == first_line) {
         experts = fields;
@@ -155,145 +233,209 @@ class csv_reader {
     return numbers_.take({steps, layers, static_cast<std::int64_t>(experts)});
   }
 
-  struct place {
-    std::size_t line;
-    std::array<index_t, 3> index;  ///< step, layer, expert
+  /// A line of a table.
+  struct record {
+    std::uint64_t line = 0;
+    std::array<std::int32_t, 3> index{};  ///< step, layer, expert
+    std::int64_t whole = 0;
+    double number = 0;
   };
 
-  /// The columns in the order of the file, as positions in `known`.
+  static constexpr std::size_t no_column = 4;
+
+  /// The columns in the order of the file, as positions in `known_`; `no_column` for those that do
+  /// not matter.
   [[nodiscard]] std::vector<std::size_t> read_names() const {
-    constexpr char const* expected =
-        "the column names layer, expert, load and perhaps step, each once";
+    std::string const expected =
+        "the column names layer, expert, " + known_[load_column] + " and perhaps step, each once";
     std::vector<std::size_t> columns;
-    for_each_field(line_, [&](std::size_t, std::string_view field) {
+    for_each_field(line_, [&](std::size_t i, std::string_view field) {
       auto const column =
-          static_cast<std::size_t>(std::find(known.begin(), known.end(), field) - known.begin());
-      if (column == known.size()) {
+          static_cast<std::size_t>(std::find(known_.begin(), known_.end(), field) - known_.begin());
+      // Who names the column of the loads has others.
+      bool const other = column == no_column && (!key_.empty() || (i == 0 && is_index_name(field)));
+      if (column == no_column && !other) {
         throw file_error(file_, expected, in_quotes(field) + in_line());
       }
-      if (std::find(columns.begin(), columns.end(), column) != columns.end()) {
+      if (!other && std::find(columns.begin(), columns.end(), column) != columns.end()) {
         throw file_error(file_, expected, in_quotes(field) + " twice" + in_line());
       }
       columns.push_back(column);
     });
-    for (std::size_t column = 1; column < known.size(); ++column) {
+    for (std::size_t column = 1; column < known_.size(); ++column) {
       if (std::find(columns.begin(), columns.end(), column) == columns.end()) {
-        throw file_error(file_, expected, "no '" + std::string(known[column]) + "'" + in_line());
+        throw file_error(file_, expected, "no " + in_quotes(known_[column]) + in_line());
       }
     }
     return columns;
   }
 
-  [[nodiscard]] index_t read_index(std::string_view text, std::size_t column) const {
-    constexpr index_t expert = plimsoll::expert_limit - 1;
-    constexpr index_t other = std::numeric_limits<std::int32_t>::max();
-    index_t const largest = known[column] == "expert" ? expert : other;
-    index_t value = 0;
+  [[nodiscard]] std::int32_t read_index(std::string_view text, std::size_t column) const {
+    constexpr std::int32_t expert = plimsoll::expert_limit - 1;
+    constexpr std::int32_t other = std::numeric_limits<std::int32_t>::max();
+    std::int32_t const largest = known_[column] == "expert" ? expert : other;
+    std::int32_t value = 0;
     char const* const end = text.data() + text.size();
     auto const result = std::from_chars(text.data(), end, value);
     if (result.ptr != end || result.ec != std::errc() || value < 0 || value > largest) {
-      throw file_error(file_,
-                       "a whole number from 0 to " + std::to_string(largest) + " as " +
-                           std::string(known[column]),
-                       in_quotes(text) + in_line());
+      throw file_error(
+          file_, "a whole number from 0 to " + std::to_string(largest) + " as " + known_[column],
+          in_quotes(text) + in_line());
     }
     return value;
   }
 
   /// Lines of a load each, behind the current one, which names the columns.
-  [[nodiscard]] npy::any_array read_table() {
+  [[nodiscard]] text_numbers read_table() {
     auto const columns = read_names();
     bool const has_steps = std::find(columns.begin(), columns.end(), 0) != columns.end();
-    std::vector<place> places;
+    byte_store records(file_);
+    std::array<std::int32_t, 3> largest{};
+    bool floats = false;
+    bool steps_in_order = true;
     while (next_line()) {
       if (line_.empty()) {
         continue;
       }
-      place at{line_number_, {}};
+      record at{.line = line_number_};
       std::size_t fields = 0;
       for_each_field(line_, [&](std::size_t i, std::string_view field) {
-        if (i < columns.size() && columns[i] != load_column) {
-          at.index[columns[i]] = read_index(field, columns[i]);
-        } else if (i < columns.size()) {
-          add_number(field, i);
-        }
         fields = i + 1;
+        if (i >= columns.size() || columns[i] == no_column) {
+          return;
+        }
+        if (columns[i] != load_column) {
+          at.index[columns[i]] = read_index(field, columns[i]);
+        } else if (auto const value = read_number(field, i, "a number"); value.whole) {
+          at.whole = *value.whole;
+          at.number = static_cast<double>(at.whole);
+        } else {
+          at.number = value.real;
+          floats = true;
+        }
       });
       if (fields != columns.size()) {
         throw file_error(file_,
                          "as many fields as column names (" + std::to_string(columns.size()) + ")",
                          std::to_string(fields) + in_line());
       }
-      places.push_back(at);
+      steps_in_order = steps_in_order && at.index[0] >= largest[0];
+      for (std::size_t i = 0; i < largest.size(); ++i) {
+        largest[i] = std::max(largest[i], at.index[i]);
+      }
+      detail::append(records, at);
     }
-    if (places.empty()) {
+    if (records.size() == 0) {
       throw file_error(file_, "lines of loads after the column names", "none");
     }
-    index_t const steps = extent_without_gaps(places, 0);
-    index_t const layers = extent_without_gaps(places, 1);
-    index_t experts = 0;
-    for (place const& at : places) {
-      experts = std::max(experts, at.index[2] + 1);
-    }
+    expect_no_gap(records, largest[0], 0);
+    expect_no_gap(records, largest[1], 1);
+    std::array<index_t, 3> const shape{index_t{largest[0]} + 1, index_t{largest[1]} + 1,
+                                       index_t{largest[2]} + 1};
     // Or a short file could ask for any amount of memory. A file that has a line for every layer of
     // every step passes with 1024 experts.
     constexpr index_t values_per_line = 1024;
-    if (layers > values_per_line * static_cast<index_t>(places.size()) / experts / steps) {
+    auto const lines = static_cast<index_t>(records.size() / sizeof(record));
+    if (shape[1] > values_per_line * lines / shape[2] / shape[0]) {
       throw file_error(file_, "at least one line for every 1024 loads",
-                       std::to_string(places.size()) + " for shape " +
-                           npy::to_string(std::array{steps, layers, experts}));
+                       std::to_string(lines) + " for shape " + npy::to_string(shape));
     }
-    return numbers_.take({steps, layers, experts}, [&](auto&& values) {
-      return arrange(values, places, steps * layers * experts, layers, experts, has_steps);
-    });
+    return floats ? arrange<double>(records, shape, has_steps, steps_in_order)
+                  : arrange<std::int64_t>(records, shape, has_steps, steps_in_order);
   }
 
-  /// One more than the largest index, each from 0 on having a line.
-  [[nodiscard]] index_t extent_without_gaps(std::vector<place> const& places,
-                                            std::size_t column) const {
-    index_t largest = 0;
+  /// Calls `visit(record, its number)` for the records from the `first` on, until it gives false.
+  template <class Visit>
+  static void for_each_record(byte_store const& records, std::uint64_t first, Visit&& visit) {
+    constexpr std::uint64_t at_once = 4096;
+    std::uint64_t const count = records.size() / sizeof(record);
+    std::vector<record> some;
+    for (; first < count; first += some.size()) {
+      some.resize(static_cast<std::size_t>(std::min(at_once, count - first)));
+      records.read(first * sizeof(record), reinterpret_cast<char*>(some.data()),
+                   some.size() * sizeof(record));
+      for (std::size_t i = 0; i < some.size(); ++i) {
+        if (!visit(some[i], first + i)) {
+          return;
+        }
+      }
+    }
+  }
+
+  /// Every index from 0 to the largest has a line.
+  void expect_no_gap(byte_store const& records, std::int32_t largest, std::size_t column) const {
     // One entry more than there can be different indices, so that the search ends.
-    std::vector<bool> present(places.size() + 1, false);
-    for (place const& at : places) {
+    auto const most = static_cast<std::size_t>(std::min<std::uint64_t>(
+        records.size() / sizeof(record) + 1, static_cast<std::uint64_t>(largest) + 1));
+    std::vector<bool> present(most, false);
+    for_each_record(records, 0, [&](record const& at, std::uint64_t) {
       auto const index = static_cast<std::size_t>(at.index[column]);
-      largest = std::max(largest, at.index[column]);
-      if (index < places.size()) {
+      if (index < present.size()) {
         present[index] = true;
       }
+      return true;
+    });
+    auto const missing = std::find(present.begin(), present.end(), false);
+    if (missing != present.end()) {
+      throw file_error(
+          file_, "a line for every " + known_[column] + " from 0 to " + std::to_string(largest),
+          "none for " + known_[column] + " " + std::to_string(missing - present.begin()));
     }
-    index_t const missing = std::find(present.begin(), present.end(), false) - present.begin();
-    if (missing <= largest) {
-      std::string const name(known[column]);
-      throw file_error(file_, "a line for every " + name + " from 0 to " + std::to_string(largest),
-                       "none for " + name + " " + std::to_string(missing));
-    }
-    return largest + 1;
   }
 
+  /// The loads in order, some steps at a time. Where lines are not in the order of the steps, all
+  /// are read for each of these times.
   template <class Load>
-  [[nodiscard]] std::vector<Load> arrange(std::vector<Load> const& values,
-                                          std::vector<place> const& places, index_t count,
-                                          index_t layers, index_t experts, bool has_steps) const {
-    std::vector<Load> result(static_cast<std::size_t>(count), Load{0});
-    std::vector<std::size_t> line_of(result.size(), 0);
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      auto const [step, layer, expert] = places[i].index;
-      auto const at = static_cast<std::size_t>((step * layers + layer) * experts + expert);
-      if (line_of[at] != 0) {
-        throw file_error(
-            file_,
-            "one line for " + (has_steps ? "step " + std::to_string(step) + ", " : "") + "layer " +
-                std::to_string(layer) + ", expert " + std::to_string(expert),
-            "line " + std::to_string(line_of[at]) + " and line " + std::to_string(places[i].line));
-      }
-      line_of[at] = places[i].line;
-      result[at] = values[i];
+  [[nodiscard]] text_numbers arrange(byte_store const& records, std::array<index_t, 3> const& shape,
+                                     bool has_steps, bool steps_in_order) const {
+    constexpr index_t most_loads = index_t{1} << 22;  // 64 MiB with their lines
+    auto const [steps, layers, experts] = shape;
+    index_t const steps_at_once = std::clamp<index_t>(most_loads / (layers * experts), 1, steps);
+    text_numbers result{byte_store(file_), {steps, layers, experts}, std::is_same_v<Load, double>};
+    std::uint64_t next_record = 0;
+    for (index_t first = 0; first < steps; first += steps_at_once) {
+      index_t const end = std::min(steps, first + steps_at_once);
+      auto const count = static_cast<std::size_t>((end - first) * layers * experts);
+      std::vector<Load> loads(count);
+      std::vector<std::uint64_t> line_of(count);
+      for_each_record(
+          records, steps_in_order ? next_record : 0, [&](record const& at, std::uint64_t i) {
+            auto const [step, layer, expert] = at.index;
+            if (step >= end) {
+              next_record = i;
+              return !steps_in_order;
+            }
+            if (step < first) {
+              return true;
+            }
+            auto const place =
+                static_cast<std::size_t>(((step - first) * layers + layer) * experts + expert);
+            if (line_of[place] != 0) {
+              throw file_error(
+                  file_,
+                  "one line for " + (has_steps ? "step " + std::to_string(step) + ", " : "") +
+                      "layer " + std::to_string(layer) + ", expert " + std::to_string(expert),
+                  "line " + std::to_string(line_of[place]) + " and line " +
+                      std::to_string(at.line));
+            }
+            line_of[place] = at.line;
+            if constexpr (std::is_same_v<Load, double>) {
+              loads[place] = at.number;
+            } else {
+              loads[place] = at.whole;
+            }
+            return true;
+          });
+      result.bytes.append({reinterpret_cast<char const*>(loads.data()), count * sizeof(Load)});
     }
     return result;
   }
 
-  std::string_view rest_;
+  byte_reader text_;
   std::string const& file_;
+  std::string const& key_;
+  std::array<std::string, 4> known_;
+  std::string bytes_;
   std::string_view line_;
   std::size_t line_number_ = 0;
   detail::number_list numbers_;
@@ -301,8 +443,9 @@ class csv_reader {
 
 }  // namespace
 
-npy::any_array parse_csv_loads(std::string_view text, std::string const& file) {
-  return csv_reader(text, file).read();
+text_numbers parse_csv_loads(byte_store const& text, std::size_t skipped, std::string const& key,
+                             reading_progress const& progress) {
+  return csv_reader(text, skipped, key, progress).read();
 }
 
 }  // namespace examples

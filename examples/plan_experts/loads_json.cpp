@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -21,14 +22,16 @@ using detail::whole_numbers;
 /// calls a function for everything that it comes across.
 class json_reader {
  public:
-  json_reader(std::string_view text, std::string const& file) : text_(text), file_(file) {}
+  json_reader(byte_store const& text, std::size_t skipped, std::string const& key)
+      : text_(text),
+        skipped_(skipped),
+        file_(text.name()),
+        key_(key.empty() ? "logical_count" : key),
+        numbers_(file_) {}
 
-  [[nodiscard]] npy::any_array read() {
-    // To nlohmann::json a NUL is the end, whatever comes after it.
-    if (std::size_t const nul = text_.find('\0'); nul != std::string_view::npos) {
-      fail_at(nul + 1, "valid JSON", "a NUL byte");
-    }
-    nlohmann::json::sax_parse(text_.begin(), text_.end(), this);
+  [[nodiscard]] text_numbers read(reading_progress const& progress) {
+    byte_reader bytes(text_, skipped_, progress);
+    nlohmann::json::sax_parse(byte_iterator(*this, bytes), byte_iterator(), this);
     if (!found_) {
       fail_without_key();
     }
@@ -70,9 +73,9 @@ class json_reader {
     if (depth_ > 1) {
       return true;
     }
-    if (name == "logical_count") {
+    if (name == key_) {
       if (found_) {
-        throw file_error(file_, "the key logical_count once", "it twice");
+        throw file_error(file_, "the key " + key_ + " once", "it twice");
       }
       found_ = reading_ = true;
     } else {
@@ -127,12 +130,57 @@ class json_reader {
     if (error.id == number_overflow) {
       fail_at(position, float_numbers, in_quotes(number));
     }
-    fail_at(
-        position, "valid JSON",
-        position > text_.size() ? "the end of the file" : in_quotes(text_.substr(position - 1)));
+    fail_at(position, "valid JSON",
+            position > text_.size() - skipped_
+                ? "the end of the file"
+                : in_quotes(text_.text(skipped_ + position - 1, 1 << 8)));
   }
 
  private:
+  /// Gives nlohmann::json one byte after the other.
+  class byte_iterator {
+   public:
+    using iterator_category = std::input_iterator_tag;
+    using value_type = char;
+    using difference_type = std::ptrdiff_t;
+    using pointer = char const*;
+    using reference = char;
+
+    byte_iterator() = default;
+    byte_iterator(json_reader const& owner, byte_reader& bytes) : owner_(&owner), bytes_(&bytes) {}
+
+    char operator*() const {
+      auto const byte = static_cast<char>(bytes_->peek());
+      if (byte == '\0') {  // to nlohmann::json the end, whatever comes after it
+        owner_->fail_at(static_cast<std::size_t>(position_) + 1, "valid JSON", "a NUL byte");
+      }
+      return byte;
+    }
+    byte_iterator& operator++() {
+      bytes_->next();
+      ++position_;
+      return *this;
+    }
+    byte_iterator operator++(int) {
+      auto const before = *this;
+      ++*this;
+      return before;
+    }
+    /// Whether both are at the end: there is no other way to be asked.
+    friend bool operator==(byte_iterator const& a, byte_iterator const& b) {
+      return a.at_end() == b.at_end();
+    }
+
+   private:
+    [[nodiscard]] bool at_end() const {
+      return bytes_ == nullptr || bytes_->peek() == byte_reader::end;
+    }
+
+    json_reader const* owner_ = nullptr;
+    byte_reader* bytes_ = nullptr;
+    std::uint64_t position_ = 0;
+  };
+
   template <class Number>
   bool number(Number value) {
     if (depth_ == 0) {
@@ -152,7 +200,7 @@ class json_reader {
   /// Anything that is no number; the array and object that the file may consist of aside.
   bool other(std::string const& what) const {
     if (depth_ == 0) {
-      throw file_error(file_, "a JSON object with the key logical_count", what);
+      throw file_error(file_, "a JSON object with the key " + key_, what);
     }
     if (reading_) {
       throw file_error(file_, "nothing but numbers and arrays", what + place());
@@ -163,7 +211,18 @@ class json_reader {
   /// `position` counts from 1.
   [[noreturn]] void fail_at(std::size_t position, std::string const& expected,
                             std::string const& got) const {
-    throw file_error(file_, expected, got + " in " + position_in(text_, position - 1));
+    std::uint64_t line = 1;
+    std::uint64_t column = 1;
+    byte_reader before(text_, skipped_, {});
+    for (std::size_t i = 1; i < position && before.peek() != byte_reader::end; ++i) {
+      bool const ends = before.peek() == '\n';
+      line += ends ? 1 : 0;
+      column = ends ? 1 : column + 1;
+      before.next();
+    }
+    throw file_error(
+        file_, expected,
+        got + " in line " + std::to_string(line) + ", column " + std::to_string(column));
   }
 
   void end_value() {
@@ -174,9 +233,9 @@ class json_reader {
     }
   }
 
-  /// Where in `logical_count` the next value is, or the one that just ended.
+  /// Where in the loads the next value is, or the one that just ended.
   [[nodiscard]] std::string place() const {
-    std::string text = " in logical_count";
+    std::string text = " in " + key_;
     for (std::int64_t const index : sizes_) {
       text += "[" + std::to_string(index) + "]";
     }
@@ -192,7 +251,7 @@ class json_reader {
     for (char const* const name :
          {"physical_to_logical_map", "physical_to_logical", "moe_layer_count"}) {
       if (std::find(keys_.begin(), keys_.end(), name) != keys_.end()) {
-        throw file_error(file_, "loads, as the key logical_count",
+        throw file_error(file_, "loads, as the key " + key_,
                          "a plan (" + std::string(name) + "), which --plan reads");
       }
     }
@@ -201,12 +260,13 @@ class json_reader {
     for (std::size_t i = 0; i < std::min(keys_.size(), most); ++i) {
       names += (i > 0 ? ", " : "") + in_quotes(keys_[i]);
     }
-    throw file_error(file_, "the key logical_count",
-                     names + (keys_.size() > most ? " and more" : ""));
+    throw file_error(file_, "the key " + key_, names + (keys_.size() > most ? " and more" : ""));
   }
 
-  std::string_view text_;
+  byte_store const& text_;
+  std::size_t skipped_;
   std::string const& file_;
+  std::string key_;
   std::size_t depth_ = 0;              ///< open objects and arrays
   bool found_ = false;                 ///< the key logical_count
   bool reading_ = false;               ///< its value
@@ -219,8 +279,9 @@ class json_reader {
 
 }  // namespace
 
-npy::any_array parse_json_loads(std::string_view text, std::string const& file) {
-  return json_reader(text, file).read();
+text_numbers parse_json_loads(byte_store const& text, std::size_t skipped, std::string const& key,
+                              reading_progress const& progress) {
+  return json_reader(text, skipped, key).read(progress);
 }
 
 }  // namespace examples

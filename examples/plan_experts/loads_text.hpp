@@ -7,61 +7,70 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <utility>
-#include <variant>
 #include <vector>
 
-#include "npy.hpp"
+#include "byte_store.hpp"
 
 namespace examples {
 
-[[nodiscard]] npy::any_array parse_json_loads(std::string_view text, std::string const& file);
-[[nodiscard]] npy::any_array parse_csv_loads(std::string_view text, std::string const& file);
+/// Numbers of 8 bytes in the machine's order: whole ones, or where there is a float, whole ones
+/// before `floats_from` and floats from there on.
+struct text_numbers {
+  byte_store bytes;
+  std::vector<std::int64_t> shape;
+  bool floats = false;
+  std::uint64_t floats_from = 0;
+};
+
+/// Both read the text behind the first `skipped` bytes; `key` names the loads where it is not
+/// empty.
+[[nodiscard]] text_numbers parse_json_loads(byte_store const& text, std::size_t skipped,
+                                            std::string const& key,
+                                            reading_progress const& progress);
+[[nodiscard]] text_numbers parse_csv_loads(byte_store const& text, std::size_t skipped,
+                                           std::string const& key,
+                                           reading_progress const& progress);
 
 namespace detail {
 
 inline constexpr char const* whole_numbers = "whole numbers below 2^63";
 inline constexpr char const* float_numbers = "numbers in the range of a double";
 
-/// Numbers in the order of the file: whole ones until one has a fraction or an exponent, which
-/// turns them all into floats.
+template <class T>
+void append(byte_store& to, T const& value) {
+  to.append({reinterpret_cast<char const*>(&value), sizeof value});
+}
+
+/// Numbers in the order of the file: one with a fraction or an exponent makes all floats.
 class number_list {
  public:
+  explicit number_list(std::string name) : bytes_(std::move(name)) {}
+
   void add(std::int64_t value) {
-    if (auto* const floats = std::get_if<doubles>(&values_)) {
-      floats->push_back(static_cast<double>(value));
+    if (floats_) {
+      append(bytes_, static_cast<double>(value));
     } else {
-      std::get<integers>(values_).push_back(value);
+      append(bytes_, value);
     }
   }
 
   void add(double value) {
-    if (auto const* const whole = std::get_if<integers>(&values_)) {
-      values_ = doubles(whole->begin(), whole->end());
+    if (!floats_) {
+      floats_ = true;
+      floats_from_ = bytes_.size() / sizeof value;
     }
-    std::get<doubles>(values_).push_back(value);
+    append(bytes_, value);
   }
 
-  /// The numbers as an array; `arrange` takes their vector and gives that of the array.
-  template <class Arrange>
-  [[nodiscard]] npy::any_array take(std::vector<std::int64_t> shape, Arrange&& arrange) {
-    return std::visit(
-        [&](auto& values) -> npy::any_array {
-          using value = typename std::remove_reference_t<decltype(values)>::value_type;
-          return npy::array<value>{std::move(shape), arrange(std::move(values))};
-        },
-        values_);
-  }
-  [[nodiscard]] npy::any_array take(std::vector<std::int64_t> shape) {
-    return take(std::move(shape), [](auto&& values) { return std::move(values); });
+  [[nodiscard]] text_numbers take(std::vector<std::int64_t> shape) {
+    return {std::move(bytes_), std::move(shape), floats_, floats_from_};
   }
 
  private:
-  using integers = std::vector<std::int64_t>;
-  using doubles = std::vector<double>;
-
-  std::variant<integers, doubles> values_;
+  byte_store bytes_;
+  bool floats_ = false;
+  std::uint64_t floats_from_ = 0;
 };
 
 }  // namespace detail

@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // plan_experts: places the experts of every layer of a model on the ranks that serve it.
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
+#include <ctime>
 #include <deque>
 #include <filesystem>
 #include <limits>
+#include <new>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -46,10 +52,6 @@ namespace {
 
 using namespace examples;
 
-std::vector<std::int64_t> const& shape_of(npy::any_array const& loads) {
-  return std::visit([](auto const& array) -> auto const& { return array.shape; }, loads);
-}
-
 /// Names the argument in front of what a file's reader says.
 template <class Read>
 auto naming(std::string const& argument, Read&& read) {
@@ -60,46 +62,58 @@ auto naming(std::string const& argument, Read&& read) {
   }
 }
 
-/// The rows to plan of a file of loads, and how many there were.
-struct planned_loads {
-  npy::any_array loads;
-  index_t rows = 0;
+/// A file of loads, of whose rows those to plan are selected.
+struct measured_loads {
+  load_file file;
+  load_totals totals;
+  index_t rows = 0;  ///< of the file
 };
 
-planned_loads read_rows(char const* argument, std::string const& file, row_range const& rows) {
-  auto all = naming(argument, [&] {
-    progress shown("reading " + file);
-    return read_loads(file, [&](std::uint64_t done, std::uint64_t total) { shown(done, total); });
+measured_loads read_rows(char const* argument, std::string const& name, options const& o) {
+  return naming(argument, [&] {
+    progress shown("reading " + name);
+    auto const watch = [&](std::uint64_t done, std::uint64_t total) { shown(done, total); };
+    load_file file = load_file::open(name, o.key, watch);
+    index_t const layers = file.layers();
+    row_range const rows = rows_to_plan(o);
+    index_t const last = rows.last.value_or(layers);
+    if (rows.first >= last || last > layers) {
+      throw usage_error("--layers", "some of the " + std::to_string(layers) + " layers of " + name,
+                        std::to_string(rows.first) + ":" +
+                            (rows.last ? std::to_string(*rows.last) : std::string()));
+    }
+    load_totals totals = check_loads(file, rows.first, last, watch);
+    return measured_loads{std::move(file), std::move(totals), layers};
   });
-  index_t const layers = shape_of(all)[1];
-  index_t const last = rows.last.value_or(layers);
-  if (rows.first >= last || last > layers) {
-    throw usage_error("--layers", "some of the " + std::to_string(layers) + " layers of " + file,
-                      std::to_string(rows.first) + ":" +
-                          (rows.last ? std::to_string(*rows.last) : std::string()));
-  }
-  if (last - rows.first == layers) {
-    return {std::move(all), layers};
-  }
-  return std::visit(
-      [&](auto const& array) {
-        return planned_loads{select_layers(array, rows.first, last), layers};
-      },
-      all);
 }
 
 /// Loads to measure plans on have the layers and experts of those that were planned.
-npy::any_array read_other_loads(options const& o, npy::any_array const& planned) {
-  auto other = read_rows("--evaluate", o.evaluate, rows_to_plan(o)).loads;
-  auto const sizes = [](npy::any_array const& loads) {
-    return std::to_string(shape_of(loads)[1]) + " layers of " + std::to_string(shape_of(loads)[2]) +
+measured_loads read_other_loads(options const& o, load_file const& planned) {
+  auto other = read_rows("--evaluate", o.evaluate, o);
+  auto const sizes = [](load_file const& loads) {
+    return std::to_string(loads.layers()) + " layers of " + std::to_string(loads.experts()) +
            " experts";
   };
-  if (sizes(other) != sizes(planned)) {
+  if (sizes(other.file) != sizes(planned)) {
     throw usage_error("--evaluate", sizes(planned) + ", as LOADS",
-                      sizes(other) + (o.layers.empty() ? "" : " after --layers " + o.layers));
+                      sizes(other.file) + (o.layers.empty() ? "" : " after --layers " + o.layers));
   }
   return other;
+}
+
+/// Calls `make`; where memory does not suffice, says how much a file's loads need, and what for.
+template <class Make>
+auto within_memory(load_file const& file, index_t steps, std::string const& what, Make&& make) {
+  try {
+    return make();
+  } catch (std::bad_alloc const&) {
+    constexpr index_t value_bytes = 8;
+    throw usage_error("LOADS",
+                      "memory for " + what + " of " + file.name() + ", " +
+                          bytes_text(value_bytes * steps * file.layers() * file.experts()) +
+                          " and more",
+                      "less");
+  }
 }
 
 /// Slots to plan: as asked, or as many as the plan in use has; without one, gem has a slot for
@@ -170,19 +184,16 @@ plimsoll::eplb_options eplb_options_of(options const& o, index_t experts, index_
 }
 
 /// Plans the sums of the steps and notes in `result` how.
-plan make_eplb_plan(options const& o, npy::any_array const& loads, index_t ranks, index_t slots,
+plan make_eplb_plan(options const& o, measured_loads const& loads, index_t ranks, index_t slots,
                     outcome& result) {
-  auto const& shape = shape_of(loads);
-  plan made(shape[1], shape[2], ranks, slots);
+  plan made(loads.file.layers(), loads.file.experts(), ranks, slots);
   auto const how = eplb_options_of(o, made.experts, ranks);
   auto const time = std::visit(
-      [&](auto const& array) {
-        auto const total = total_loads(array);
-        using load = typename std::remove_reference_t<decltype(total)>::value_type;
-        return run_planner(o.policy, loads_ref<load>(total.data(), made.layers, made.experts), how,
-                           made);
+      [&]<class Load>(npy::array<Load> const& total) {
+        return run_planner(
+            o.policy, loads_ref<Load>(total.values.data(), made.layers, made.experts), how, made);
       },
-      loads);
+      loads.totals.loads);
   result.milliseconds = time.milliseconds;
   result.runs = time.runs;
   result.hierarchical = how.is_hierarchical();
@@ -207,11 +218,10 @@ index_t craft_budget(options const& o, index_t layers, index_t ranks) {
   return on_each * ranks;
 }
 
-/// Plans from all steps and notes in `result` how.
-plan make_craft_plan(options const& o, npy::any_array const& loads, index_t ranks,
+/// Plans from all steps with load and notes in `result` how.
+plan make_craft_plan(options const& o, measured_loads const& loads, index_t ranks,
                      outcome& result) {
-  auto const& shape = shape_of(loads);
-  plan made(shape[1], shape[2], ranks, shape[2] + ranks);
+  plan made(loads.file.layers(), loads.file.experts(), ranks, loads.file.experts() + ranks);
   auto const eplb = eplb_options_of(o, made.experts, ranks);
   plimsoll::craft_options const how{.ranks = ranks,
                                     .budget = craft_budget(o, made.layers, ranks),
@@ -221,9 +231,15 @@ plan make_craft_plan(options const& o, npy::any_array const& loads, index_t rank
                                     .replicas_meet = eplb.replicas_meet,
                                     .meeting_rule = eplb.meeting_rule};
   plimsoll::craft_plan found;
-  auto const time = std::visit(
-      [&](auto const& array) { return run_planner(o.policy, view_of(array), how, made, found); },
-      loads);
+  index_t const steps = std::max<index_t>(1, loads.file.steps() - loads.totals.empty_steps);
+  auto const time =
+      within_memory(loads.file, steps, "all steps with load, which --planner craft holds,", [&] {
+        return std::visit(
+            [&](auto const& array) {
+              return run_planner(o.policy, view_of(array), how, made, found);
+            },
+            filled_steps(loads.file, loads.totals));
+      });
   trim(made);
   result.milliseconds = time.milliseconds;
   result.runs = time.runs;
@@ -234,49 +250,61 @@ plan make_craft_plan(options const& o, npy::any_array const& loads, index_t rank
                                              : "replicas_per_rank",
                   .budget_bytes = o.budget_bytes,
                   .replicas_per_rank = found.allocation.budget / ranks,
+                  .steps = steps,
+                  .filled = loads.totals.filled,
                   .estimate = std::move(found.estimate),
                   .allocation = std::move(found.allocation)};
+  leave_empty_steps_out(*result.craft);
   return made;
 }
 
-/// The last steps of LOADS, which gem plans from.
-index_t trace_length_of(options const& o, index_t steps) {
-  if (steps == 1) {
+/// The last steps of LOADS with load, which gem plans from.
+index_t trace_length_of(options const& o, measured_loads const& loads) {
+  if (loads.file.steps() == 1) {
     throw usage_error("LOADS", "several steps, [steps, layers, experts], with --planner gem",
                       "one in " + o.loads);
+  }
+  index_t const steps = loads.file.steps() - loads.totals.empty_steps;
+  if (steps == 0) {
+    throw usage_error("LOADS", "steps with load, with --planner gem", "none in " + o.loads);
   }
   index_t const length = o.trace_length.value_or(std::min(usual_trace_length, steps));
   if (length > steps) {
     throw usage_error("--trace-length",
-                      "at most the " + std::to_string(steps) + " steps of " + o.loads,
+                      "at most the " + std::to_string(steps) + " steps of " + o.loads +
+                          (loads.totals.empty_steps > 0 ? " that have load" : ""),
                       std::to_string(length));
   }
   return length;
 }
 
 /// Plans from the last steps and notes in `result` how.
-plan make_gem_plan(options const& o, npy::any_array const& loads, index_t ranks, index_t slots,
+plan make_gem_plan(options const& o, measured_loads const& loads, index_t ranks, index_t slots,
                    outcome& result) {
-  auto const& shape = shape_of(loads);
-  plan made(shape[1], shape[2], ranks, slots);
+  plan made(loads.file.layers(), loads.file.experts(), ranks, slots);
   gem_outcome found{.latency = o.latency,
                     .curves = naming("--latency", [&] { return read_curves(o.latency, ranks); }),
-                    .trace_length = trace_length_of(o, shape[0]),
+                    .trace_length = trace_length_of(o, loads),
                     .restarts = o.restarts};
+  for (index_t const filled : loads.totals.filled) {
+    found.steps.push_back(std::min(filled, found.trace_length));
+  }
   plimsoll::gem_options how;
   how.ranks = ranks;
   how.restarts = o.restarts;
   if (slots > made.experts) {
     how.spare = plimsoll::spare_slots::hold_replicas;
   }
-  auto const time = std::visit(
-      [&](auto const& array) {
-        auto trace = view_of(array);
-        trace.data += (shape[0] - found.trace_length) * made.layers * made.experts;
-        trace.extents[0] = found.trace_length;
-        return run_planner(o.policy, trace, how, found.curves.view(), made, found.layers);
-      },
-      loads);
+  auto const time =
+      within_memory(loads.file, found.trace_length,
+                    "the " + std::to_string(found.trace_length) + " last steps", [&] {
+                      return std::visit(
+                          [&](auto const& trace) {
+                            return run_planner(o.policy, view_of(trace), how, found.curves.view(),
+                                               made, found.layers);
+                          },
+                          last_filled_steps(loads.file, loads.totals, found.trace_length));
+                    });
   result.milliseconds = time.milliseconds;
   result.runs = time.runs;
   result.gem = std::move(found);
@@ -292,7 +320,7 @@ void check_bytes(plan const& p, std::optional<std::int64_t> expert_bytes) {
 }
 
 /// Both plans, before they are measured.
-outcome plan_loads(options const& o, npy::any_array const& loads, index_t rows) {
+outcome plan_loads(options const& o, measured_loads const& loads) {
   outcome result{.planner = o.planner,
                  .refinement = o.refinement,
                  .policy = o.policy,
@@ -300,16 +328,17 @@ outcome plan_loads(options const& o, npy::any_array const& loads, index_t rows) 
                  .nodes = o.nodes,
                  .groups = o.groups,
                  .expert_bytes = o.expert_bytes};
-  auto const& shape = shape_of(loads);
-  auto const ids = layer_ids_of(o, shape[1], rows);
+  index_t const layers = loads.file.layers();
+  index_t const experts = loads.file.experts();
+  auto const ids = layer_ids_of(o, layers, loads.rows);
   std::optional<plan> in_use;
   if (!o.plan.empty()) {
     in_use = naming("--plan", [&] {
       // Without --layer-ids, LOADS has a row for every layer of the model.
-      auto const model_layers = o.layer_ids.empty() ? rows : o.model_layers;
+      auto const model_layers = o.layer_ids.empty() ? loads.rows : o.model_layers;
       return read_plan(
           o.plan,
-          {.experts = shape[2], .layer_ids = ids, .ranks = o.ranks, .model_layers = model_layers});
+          {.experts = experts, .layer_ids = ids, .ranks = o.ranks, .model_layers = model_layers});
     });
   }
   index_t const ranks = o.ranks ? *o.ranks : in_use.value().ranks;
@@ -317,7 +346,7 @@ outcome plan_loads(options const& o, npy::any_array const& loads, index_t rows) 
     result.after = std::move(*in_use);
     in_use.reset();
   } else {
-    auto const slots = [&] { return slots_to_plan(o, shape[2], ranks, in_use); };
+    auto const slots = [&] { return slots_to_plan(o, experts, ranks, in_use); };
     result.after = o.planner == "craft" ? make_craft_plan(o, loads, ranks, result)
                    : o.planner == "gem" ? make_gem_plan(o, loads, ranks, slots(), result)
                                         : make_eplb_plan(o, loads, ranks, slots(), result);
@@ -330,7 +359,7 @@ outcome plan_loads(options const& o, npy::any_array const& loads, index_t rows) 
     // Without a plan, layers cannot have different slots.
     auto const slots = slots_of_layers(result.after);
     result.before =
-        trivial_plan(shape[1], shape[2], ranks, slots.least == slots.most ? slots.most : shape[2]);
+        trivial_plan(layers, experts, ranks, slots.least == slots.most ? slots.most : experts);
     result.before.layer_ids = ids;
   }
   check_bytes(result.before, o.expert_bytes);
@@ -380,20 +409,49 @@ class outputs {
   output_file* json_ = nullptr;
 };
 
-void run_program(options const& o) {
+/// "2026-11-22 23:00 UTC"; that of SOURCE_DATE_EPOCH where a build wants the same bytes again.
+std::string today() {
+  std::time_t now = std::time(nullptr);
+  if (char const* const fixed = std::getenv("SOURCE_DATE_EPOCH")) {
+    std::int64_t seconds = 0;
+    if (!detail::parses(fixed, seconds)) {
+      throw usage_error("SOURCE_DATE_EPOCH", "seconds since 1970", "'" + std::string(fixed) + "'");
+    }
+    now = static_cast<std::time_t>(seconds);
+  }
+  std::tm parts{};
+  ::gmtime_r(&now, &parts);
+  std::array<char, 32> text{};
+  return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M UTC", &parts)};
+}
+
+void run_program(options const& o, std::string command) {
   outputs files(o);
-  auto const [loads, rows] = read_rows("LOADS", o.loads, rows_to_plan(o));
-  outcome result = plan_loads(o, loads, rows);
-  auto const measure = [&](std::string const& name, npy::any_array const& on) {
+  auto const loads = read_rows("LOADS", o.loads, o);
+  auto const in_memory = [&](auto&& work) {  // the planners that need more steps say so
+    return within_memory(loads.file, 1, "a step and the plans", work);
+  };
+  outcome result = in_memory([&] { return plan_loads(o, loads); });
+  result.program = program_version();
+  result.date = today();
+  result.command = std::move(command);
+  result.output = o.output;
+  if (!o.output.empty()) {
+    result.format = plan_format_names()[static_cast<std::size_t>(output_format(o))];
+  }
+  auto const measure = [&](measured_loads const& on) {
     std::optional<plimsoll::latency_curves> curves;
     if (result.gem) {
       curves = result.gem->curves.view();
     }
-    result.comparisons.push_back(compare(name, on, result.before, result.after, curves));
+    progress shown("measuring " + on.file.name());
+    auto const watch = [&](std::uint64_t done, std::uint64_t total) { shown(done, total); };
+    result.comparisons.push_back(in_memory(
+        [&] { return compare(on.file, on.totals, result.before, result.after, curves, watch); }));
   };
-  measure(o.loads, loads);
+  measure(loads);
   if (!o.evaluate.empty()) {
-    measure(o.evaluate, read_other_loads(o, loads));
+    measure(read_other_loads(o, loads.file));
   }
   files.write(o, result);
   // A table that nobody receives is a failure, and a failure writes nothing.
@@ -408,6 +466,27 @@ void run_program(options const& o) {
   }
 }
 
+/// The arguments as a shell takes them.
+std::string command_line(int argc, char const* const* argv) {
+  std::string line = "plan_experts";
+  for (std::string_view const argument :
+       std::span(argv, static_cast<std::size_t>(argc)).subspan(1)) {
+    constexpr char const* plain =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./-_";
+    line += ' ';
+    if (!argument.empty() && argument.find_first_not_of(plain) == std::string_view::npos) {
+      line += argument;
+      continue;
+    }
+    line += '\'';
+    for (char const c : argument) {
+      line += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    }
+    line += '\'';
+  }
+  return line;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -417,6 +496,6 @@ int main(int argc, char** argv) {
   add_options(app, o);
   return run(app, argc, argv, [&] {
     check_options(app, o);
-    run_program(o);
+    run_program(o, command_line(argc, argv));
   });
 }

@@ -324,6 +324,86 @@ class header_parser {
   return static_cast<std::size_t>(count);
 }
 
+/// A header, and the values behind it.
+struct located_header : header {
+  std::size_t count = 0;      ///< of the values
+  std::size_t values_at = 0;  ///< the size of what precedes them
+};
+
+/// What is wrong with a file that has `size` bytes of values.
+[[nodiscard]] inline error wrong_size(located_header const& head, std::uint64_t size,
+                                      std::string const& file) {
+  return {file,
+          std::to_string(head.count) + " values of " + std::to_string(head.type.size) +
+              " bytes for shape " + to_string(head.shape),
+          std::to_string(size) + (size / head.type.size < head.count ? " bytes (truncated file)"
+                                                                     : " bytes (trailing bytes)")};
+}
+
+/// The header of a file of `size` bytes that begins with `bytes`; nothing where its end is still to
+/// come. Throws `error` where the file cannot hold the values that it says.
+[[nodiscard]] inline std::optional<located_header> locate_values(std::string_view bytes,
+                                                                 std::uint64_t size,
+                                                                 std::string const& file) {
+  constexpr std::string_view magic = "\x93NUMPY";
+  constexpr std::size_t prefix = 8;  // the magic, the major and the minor version
+  bool const last = bytes.size() >= size;
+  if (bytes.empty() && last) {
+    throw error(file, "a .npy file", "an empty file");
+  }
+  if (bytes.size() < prefix && !last) {
+    return {};
+  }
+  if (bytes.size() < prefix || bytes.substr(0, magic.size()) != magic) {
+    throw error(file, "a .npy file, which starts with \\x93NUMPY", "a file that does not");
+  }
+  int const major = static_cast<unsigned char>(bytes[6]);
+  int const minor = static_cast<unsigned char>(bytes[7]);
+  if (major < 1 || major > 3 || minor != 0) {
+    throw error(file, ".npy version 1.0, 2.0 or 3.0",
+                std::to_string(major) + "." + std::to_string(minor));
+  }
+  std::size_t const length_size = major == 1 ? 2 : 4;
+  if (bytes.size() < prefix + length_size) {
+    if (!last) {
+      return {};
+    }
+    throw error(file, "the header's length after the version", "the end of the file");
+  }
+  std::uint64_t const length = unsigned_at(bytes.data() + prefix, length_size, false);
+  std::string_view const rest = bytes.substr(prefix + length_size);
+  if (rest.size() < length) {
+    if (!last) {
+      return {};
+    }
+    throw error(file, "a header of " + std::to_string(length) + " bytes",
+                std::to_string(rest.size()) + " (truncated file)");
+  }
+  auto const head_size = static_cast<std::size_t>(length);
+  located_header found{header_parser(rest.substr(0, head_size), file).parse()};
+  found.values_at = prefix + length_size + head_size;
+  found.count = element_count(found, file);
+  std::uint64_t const values = size - found.values_at;
+  // Divided instead of multiplied: count * size may exceed 64 bits, size / size may not.
+  if (values / found.type.size != found.count || values % found.type.size != 0) {
+    throw wrong_size(found, values, file);
+  }
+  return found;
+}
+
+/// The numbers in values of a type, one after the other: `std::int64_t`, or `double` of floats.
+template <class T, class Put>
+void decode(std::string_view bytes, dtype const& type, std::string const& file, Put&& put) {
+  for (std::size_t at = 0; at + type.size <= bytes.size(); at += type.size) {
+    std::uint64_t const bits = unsigned_at(bytes.data() + at, type.size, type.big_endian);
+    if constexpr (std::is_same_v<T, double>) {
+      put(to_double(bits, type));
+    } else {
+      put(to_integer(bits, type, file));
+    }
+  }
+}
+
 /// Counts through the places in C order of the elements of a file.
 class element_order {
  public:
@@ -380,8 +460,8 @@ class piecewise_reader {
     if (!order_) {
       static_cast<void>(take(waiting_));  // throws, since no more will come
     }
-    if (decoded_ < count_ || !waiting_.empty()) {
-      throw wrong_size(size_ - values_at_);
+    if (decoded_ < head_.count || !waiting_.empty()) {
+      throw wrong_size(head_, size_ - head_.values_at, file_);
     }
     return std::move(result_);
   }
@@ -397,100 +477,40 @@ class piecewise_reader {
 
   /// 0 where the header's end is still to come.
   [[nodiscard]] std::size_t take_header(std::string_view bytes) {
-    constexpr std::string_view magic = "\x93NUMPY";
-    constexpr std::size_t prefix = 8;  // the magic, the major and the minor version
-    bool const last = bytes.size() >= size_;
-    if (bytes.empty() && last) {
-      throw error(file_, "a .npy file", "an empty file");
-    }
-    if (bytes.size() < prefix && !last) {
+    auto found = locate_values(bytes, size_, file_);
+    if (!found) {
       return 0;
     }
-    if (bytes.size() < prefix || bytes.substr(0, magic.size()) != magic) {
-      throw error(file_, "a .npy file, which starts with \\x93NUMPY", "a file that does not");
-    }
-    int const major = static_cast<unsigned char>(bytes[6]);
-    int const minor = static_cast<unsigned char>(bytes[7]);
-    if (major < 1 || major > 3 || minor != 0) {
-      throw error(file_, ".npy version 1.0, 2.0 or 3.0",
-                  std::to_string(major) + "." + std::to_string(minor));
-    }
-    std::size_t const length_size = major == 1 ? 2 : 4;
-    if (bytes.size() < prefix + length_size) {
-      if (!last) {
-        return 0;
-      }
-      throw error(file_, "the header's length after the version", "the end of the file");
-    }
-    std::uint64_t const length = unsigned_at(bytes.data() + prefix, length_size, false);
-    std::string_view const rest = bytes.substr(prefix + length_size);
-    if (rest.size() < length) {
-      if (!last) {
-        return 0;
-      }
-      throw error(file_, "a header of " + std::to_string(length) + " bytes",
-                  std::to_string(rest.size()) + " (truncated file)");
-    }
-    auto const head_size = static_cast<std::size_t>(length);
-    auto const head = header_parser(rest.substr(0, head_size), file_).parse();
-    values_at_ = prefix + length_size + head_size;
-    begin_values(head);
-    return values_at_;
-  }
-
-  void begin_values(header const& head) {
-    type_ = head.type;
-    shape_ = head.shape;
-    count_ = element_count(head, file_);
-    std::uint64_t const size = size_ - values_at_;
-    // Divided instead of multiplied: count * size may exceed 64 bits, size / size may not.
-    if (size / type_.size != count_ || size % type_.size != 0) {
-      throw wrong_size(size);
-    }
-    order_.emplace(head);
-    if (type_.kind == 'f') {
-      result_ = array<double>{shape_, std::vector<double>(count_)};
+    head_ = std::move(*found);
+    order_.emplace(head_);
+    if (head_.type.kind == 'f') {
+      result_ = array<double>{head_.shape, std::vector<double>(head_.count)};
     } else {
-      result_ = array<std::int64_t>{shape_, std::vector<std::int64_t>(count_)};
+      result_ = array<std::int64_t>{head_.shape, std::vector<std::int64_t>(head_.count)};
     }
-  }
-
-  [[nodiscard]] error wrong_size(std::uint64_t size) const {
-    return {file_,
-            std::to_string(count_) + " values of " + std::to_string(type_.size) +
-                " bytes for shape " + to_string(shape_),
-            std::to_string(size) + (size / type_.size < count_ ? " bytes (truncated file)"
-                                                               : " bytes (trailing bytes)")};
+    return head_.values_at;
   }
 
   [[nodiscard]] std::size_t take_values(std::string_view bytes) {
-    std::size_t const values = std::min(bytes.size() / type_.size, count_ - decoded_);
-    auto const decode = [&](auto& to, auto&& convert) {
-      for (std::size_t i = 0; i < values; ++i) {
-        char const* const value = bytes.data() + i * type_.size;
-        to.values[order_->next()] = convert(unsigned_at(value, type_.size, type_.big_endian));
-      }
-    };
-    if (auto* const floats = std::get_if<array<double>>(&result_)) {
-      decode(*floats, [&](std::uint64_t bits) { return to_double(bits, type_); });
-    } else {
-      decode(std::get<array<std::int64_t>>(result_),
-             [&](std::uint64_t bits) { return to_integer(bits, type_, file_); });
-    }
+    std::size_t const size = head_.type.size;
+    std::size_t const values = std::min(bytes.size() / size, head_.count - decoded_);
+    std::visit(
+        [&]<class T>(array<T>& to) {
+          decode<T>(bytes.substr(0, values * size), head_.type, file_,
+                    [&](T value) { to.values[order_->next()] = value; });
+        },
+        result_);
     decoded_ += values;
-    return values * type_.size;
+    return values * size;
   }
 
   std::string file_;
   std::uint64_t size_;
   std::string waiting_;  ///< the begin of what is not complete
   std::uint64_t taken_ = 0;
-  std::size_t values_at_ = 0;  ///< the size of the header
-  dtype type_;
-  std::vector<std::int64_t> shape_;
+  located_header head_;
   std::optional<element_order> order_;  ///< there after the header
   any_array result_;
-  std::size_t count_ = 0;
   std::size_t decoded_ = 0;
 };
 

@@ -15,6 +15,7 @@
 #include <plimsoll/version.hpp>
 
 #include "command_line.hpp"
+#include "output_file.hpp"
 
 #ifndef PLIMSOLL_EXAMPLES_CUDA
 #define PLIMSOLL_EXAMPLES_CUDA 0
@@ -53,13 +54,27 @@ constexpr std::int64_t most_bytes = std::int64_t{1} << 40;
   return range;
 }
 
-/// One of the parts of --layer-ids: a range, or one id.
-[[nodiscard]] row_range parse_ids(std::string const& text) {
+/// Ids from `first` on, before `last`, each `step` above the one before.
+struct id_range : row_range {
+  index_t step = 1;
+};
+
+/// One of the parts of --layer-ids: a range, perhaps with a step as in "1:48:2", or one id.
+[[nodiscard]] id_range parse_ids(std::string const& text) {
   index_t id = 0;
   if (detail::parses(text, id) && id >= 0 && id < most_layers) {
-    return {id, id + 1};
+    return {{id, id + 1}};
   }
-  return parse_range("--layer-ids", text);
+  std::size_t const second = text.find(':', std::min(text.find(':'), text.size() - 1) + 1);
+  if (second == std::string::npos) {
+    return {parse_range("--layer-ids", text)};
+  }
+  index_t step = 0;
+  if (!detail::parses(text.substr(second + 1), step) || step < 1 || step >= most_layers) {
+    throw usage_error("--layer-ids", "ids as first:end or first:end:step, such as 1:48:2",
+                      "'" + text + "'");
+  }
+  return {parse_range("--layer-ids", text.substr(0, second)), step};
 }
 
 void check_policy(options const& o) {
@@ -183,6 +198,17 @@ void check_nodes(options const& o) {
   }
 }
 
+/// An empty value would count as none.
+void expect_no_empty_value(CLI::App const& app) {
+  for (CLI::Option const* const option : app.get_options()) {
+    for (std::string const& value : option->results()) {
+      if (value.empty()) {
+        throw usage_error(option->get_name(), "a value", "an empty one");
+      }
+    }
+  }
+}
+
 /// A result must not take the place of an input, nor of another result.
 void check_files(options const& o) {
   struct named {
@@ -196,7 +222,8 @@ void check_files(options const& o) {
   auto const same_file = [](std::string const& a, std::string const& b) {
     std::error_code ignored;
     auto const full = [&](std::string const& name) {
-      return std::filesystem::weakly_canonical(std::filesystem::absolute(name, ignored), ignored);
+      return std::filesystem::weakly_canonical(
+          std::filesystem::absolute(behind_links(name), ignored), ignored);
     };
     return full(a) == full(b);
   };
@@ -237,12 +264,12 @@ void expect_end(char const* argument, std::string const& file, std::string const
   return text;
 }
 
-[[nodiscard]] std::string version() {
+}  // namespace
+
+std::string program_version() {
   return "plan_experts " + std::to_string(PLIMSOLL_VERSION_MAJOR) + "." +
          std::to_string(PLIMSOLL_VERSION_MINOR) + "." + std::to_string(PLIMSOLL_VERSION_PATCH);
 }
-
-}  // namespace
 
 void add_options(CLI::App& app, options& o) {
   auto const add = [&](char const* name, auto& value, std::string const& text) {
@@ -267,6 +294,11 @@ void add_options(CLI::App& app, options& o) {
       "input")
       ->required()
       ->type_name("FILE");
+
+  add("--key", o.key,
+      "The JSON key or the CSV column that holds the loads of LOADS and LOADS2; logical_count and "
+      "load where not given")
+      ->type_name("NAME");
 
   std::string const planning = "What to plan";
   add("--ranks", o.ranks, "Ranks (GPUs) that share the experts")
@@ -295,7 +327,8 @@ void add_options(CLI::App& app, options& o) {
       ->type_name("A:B")
       ->group(planning);
   add("--layer-ids", o.layer_ids,
-      "The model's layer of every planned row, such as 3: or 1,3,5:7; the row's place in LOADS "
+      "The model's layer of every planned row, such as 3:, 1,3,5:7 or 1:48:2; the row's place in "
+      "LOADS "
       "where not given")
       ->type_name("LIST")
       ->group(planning);
@@ -386,10 +419,11 @@ void add_options(CLI::App& app, options& o) {
   add("--json", o.json, "All that the page shows, for programs")
       ->type_name("FILE.json")
       ->group(files);
-  app.set_version_flag("--version", version(), "Prints the version");
+  app.set_version_flag("--version", program_version(), "Prints the version");
 }
 
 void check_options(CLI::App const& app, options const& o) {
+  expect_no_empty_value(app);
   check_policy(o);
   if (o.planner == "none") {
     check_without_planner(app, o);
@@ -433,8 +467,9 @@ std::vector<std::int64_t> layer_ids_of(options const& o, index_t planned, index_
   for (std::size_t at = 0; at <= o.layer_ids.size();) {
     std::size_t const comma = std::min(o.layer_ids.find(',', at), o.layer_ids.size());
     auto const range = parse_ids(o.layer_ids.substr(at, comma - at));
-    index_t const open_end = range.first + planned - static_cast<index_t>(ids.size());
-    for (index_t id = range.first; id < range.last.value_or(open_end); ++id) {
+    index_t const missing = planned - static_cast<index_t>(ids.size());
+    index_t const open_end = range.first + missing * range.step;
+    for (index_t id = range.first; id < range.last.value_or(open_end); id += range.step) {
       if (!ids.empty() && id <= ids.back()) {
         throw usage_error("--layer-ids", "ids that increase",
                           std::to_string(id) + " after " + std::to_string(ids.back()));

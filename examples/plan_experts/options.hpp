@@ -31,6 +31,7 @@ inline constexpr index_t usual_trace_length = 16;
 
 struct options {
   std::string loads;
+  std::string key;
   std::string evaluate;
   std::string plan;
   std::string planner = "eplb";
@@ -55,6 +56,9 @@ struct options {
   std::string report;
   std::string json;
 };
+
+/// "plan_experts 0.1.0".
+[[nodiscard]] std::string program_version();
 
 /// Declares the options; each checks its own form while the arguments are parsed.
 void add_options(CLI::App& app, options& o);

@@ -21,7 +21,7 @@
 
 namespace examples {
 
-/// Balancedness over several rows (layers, or layers of all steps).
+/// Balancedness over several rows (layers, or layers of all steps) with load.
 struct balance_statistics {
   double mean = 1;
   double ratio_of_sums = 1;  ///< the rows' mean loads over their largest, both summed
@@ -57,9 +57,20 @@ struct measured_plan {
 struct comparison {
   std::string loads;  ///< the file's name
   index_t steps = 1;
+  index_t empty_steps = 0;           ///< without load in any layer; left out of all figures
   std::vector<double> expert_loads;  ///< [layers, experts], of the summed steps
   measured_plan before;
   measured_plan after;
+
+  [[nodiscard]] index_t filled_steps() const { return steps - empty_steps; }
+  /// Which loads the figures are of that count in service.
+  [[nodiscard]] std::string per_step_text() const {
+    return loads + (before.per_step && after.per_step ? ", step by step" : "");
+  }
+  /// What counts in service: step by step where there are steps.
+  [[nodiscard]] static balance_statistics const& served(measured_plan const& m) {
+    return m.per_step ? *m.per_step : m.summed;
+  }
 };
 
 /// What craft was told, and what it found.
@@ -67,26 +78,63 @@ struct craft_outcome {
   std::string chosen;  ///< what set the budget: "automatic", "replicas_per_rank", "budget_bytes"
   std::optional<std::int64_t> budget_bytes = {};  ///< of each rank, where they were given
   index_t replicas_per_rank = 0;                  ///< over all layers, at most
+  index_t steps = 1;                              ///< that it planned from, all in memory
+  std::vector<index_t> filled = {};               ///< [layers]: those in which the layer has load
   plimsoll::gain_estimate estimate = {};
   plimsoll::replica_allocation allocation = {};
 
-  /// Balancedness without replicas, step by step, over all layers.
-  [[nodiscard]] double mean_base() const { return mean_of(estimate.base); }
+  /// Balancedness without replicas, step by step, over all layers with load.
+  [[nodiscard]] double mean_base() const {
+    double sum = 0;
+    for (std::size_t layer = 0; layer < filled.size(); ++layer) {
+      sum += estimate.base[layer] * static_cast<double>(filled[layer]);
+    }
+    return rows() > 0 ? sum / rows() : 1;
+  }
+  /// The same with gains that add up to so much, as those of `allocation.curve` do.
+  [[nodiscard]] double mean_with(double gains) const {
+    return mean_base() + (rows() > 0 ? gains * static_cast<double>(steps) / rows() : 0);
+  }
   /// The same with the replicas that layers got, by the estimate.
-  [[nodiscard]] double mean_expected() const { return mean_base() + mean_of(allocation.gain); }
+  [[nodiscard]] double mean_expected() const {
+    double sum = 0;
+    for (std::size_t layer = 0; layer < filled.size(); ++layer) {
+      sum += allocation.gain[layer] * static_cast<double>(filled[layer]);
+    }
+    return mean_base() + (rows() > 0 ? sum / rows() : 0);
+  }
 
  private:
-  [[nodiscard]] static double mean_of(std::vector<double> const& values) {
-    return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+  [[nodiscard]] double rows() const {
+    return static_cast<double>(std::accumulate(filled.begin(), filled.end(), index_t{0}));
   }
 };
+
+/// The library counts a layer without load as balanced in that step. Takes these steps out of the
+/// means of every layer; the curve stays a sum of means over all steps.
+inline void leave_empty_steps_out(craft_outcome& c) {
+  std::size_t const counts = c.estimate.replica_counts.size();
+  auto const steps = static_cast<double>(c.steps);
+  for (std::size_t layer = 0; layer < c.filled.size(); ++layer) {
+    auto const filled = static_cast<double>(c.filled[layer]);
+    if (c.filled[layer] == c.steps || c.filled[layer] == 0) {
+      continue;
+    }
+    c.estimate.base[layer] = (c.estimate.base[layer] * steps - (steps - filled)) / filled;
+    c.allocation.gain[layer] *= steps / filled;
+    for (std::size_t k = 0; k < counts; ++k) {
+      c.estimate.gain[layer * counts + k] *= steps / filled;
+    }
+  }
+}
 
 /// What gem was told, and what it found.
 struct gem_outcome {
   std::string latency;       ///< the file of curves
   curve_samples curves;      ///< in it
-  index_t trace_length = 0;  ///< steps that it planned from, the last ones of LOADS
+  index_t trace_length = 0;  ///< steps with load that it planned from, the last ones of LOADS
   index_t restarts = 0;
+  std::vector<index_t> steps = {};                 ///< [layers]: those in which the layer has load
   std::vector<plimsoll::certificate> layers = {};  ///< sums over the steps of the trace
 
   /// Of a layer in a step of the trace.
@@ -100,16 +148,22 @@ struct gem_outcome {
     for (plimsoll::certificate const& layer : layers) {
       sum += layer.*member;
     }
-    return sum / static_cast<double>(trace_length) / static_cast<double>(layers.size());
+    auto const rows = std::accumulate(steps.begin(), steps.end(), index_t{0});
+    return sum / static_cast<double>(std::max<index_t>(1, rows));
   }
 };
 
 /// Everything there is to print.
 struct outcome {
-  std::string planner;      ///< "eplb", "craft", "gem", "none" where the plan was only read
-  std::string refinement;   ///< "none", "packing", "joint"
-  std::string policy;       ///< "seq", "omp", "gpu"
-  std::string before_name;  ///< "trivial", or the file of the plan before
+  std::string planner;       ///< "eplb", "craft", "gem", "none" where the plan was only read
+  std::string refinement;    ///< "none", "packing", "joint"
+  std::string policy;        ///< "seq", "omp", "gpu"
+  std::string before_name;   ///< "trivial", or the file of the plan before
+  std::string program = {};  ///< its name and version
+  std::string date = {};     ///< when it ran
+  std::string command = {};  ///< the command line, as a shell takes it
+  std::string output = {};   ///< the file of the plan; empty where none is written
+  std::string format = {};   ///< of that file
   index_t nodes = 1;
   index_t groups = 1;
   bool hierarchical = false;                      ///< groups of experts kept to nodes

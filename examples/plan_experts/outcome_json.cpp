@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "outcome_json.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "outcome_table.hpp"
 
 namespace examples {
 namespace {
@@ -63,6 +66,7 @@ template <class T>
 [[nodiscard]] json to_json(comparison const& c, index_t layers) {
   return {{"loads", c.loads},
           {"steps", c.steps},
+          {"empty_steps", c.empty_steps},
           {"before", to_json(c.before, layers)},
           {"after", to_json(c.after, layers)},
           {"expert_loads", rows_of(c.expert_loads, layers)}};
@@ -81,6 +85,7 @@ template <class T>
   return {{"chosen", c.chosen},
           {"budget_bytes", or_null(c.budget_bytes)},
           {"replicas_per_rank", c.replicas_per_rank},
+          {"steps", c.steps},
           {"knee", c.allocation.knee},
           {"budget", c.allocation.budget},
           {"used", c.allocation.used},
@@ -98,10 +103,11 @@ template <class T>
   std::vector<double> latency;
   std::vector<double> bound;
   std::vector<std::int64_t> swaps;
-  for (plimsoll::certificate const& layer : g.layers) {
-    latency.push_back(layer.value / static_cast<double>(g.trace_length));
-    bound.push_back(layer.lower_bound / static_cast<double>(g.trace_length));
-    swaps.push_back(layer.work);
+  for (std::size_t i = 0; i < g.layers.size(); ++i) {
+    auto const steps = static_cast<double>(std::max<index_t>(1, g.steps[i]));
+    latency.push_back(g.layers[i].value / steps);
+    bound.push_back(g.layers[i].lower_bound / steps);
+    swaps.push_back(g.layers[i].work);
   }
   return {{"latency", g.latency},
           {"trace_length", g.trace_length},
@@ -123,6 +129,11 @@ void write_outcome(std::ostream& out, outcome const& result) {
   }
   json const object = {{"format", "plimsoll-result"},
                        {"version", 1},
+                       {"program", result.program},
+                       {"date", result.date},
+                       {"command", result.command},
+                       {"verdict", verdict_of(result)},
+                       {"warnings", warnings_of(result)},
                        {"planner", result.planner},
                        {"refine", result.refinement},
                        {"policy", result.policy},

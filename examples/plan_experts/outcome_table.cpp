@@ -61,8 +61,9 @@ template <class Statistics>
       add(names[i], c.before.summed, c.after.summed, false);
       continue;
     }
-    add(fmt::format("{}, sum of {} steps", names[i], c.steps), c.before.summed, c.after.summed,
-        false);
+    add(fmt::format("{}, sum of {} {}", names[i], c.filled_steps(),
+                    c.filled_steps() == 1 ? "step" : "steps"),
+        c.before.summed, c.after.summed, false);
     add(fmt::format("{}, step by step", names[i]), *c.before.per_step, *c.after.per_step, true);
   }
   return rows;
@@ -150,8 +151,8 @@ template <class Statistics>
       }
       continue;
     }
-    double const before = (c.before.per_step ? *c.before.per_step : c.before.summed).mean;
-    double const after = (c.after.per_step ? *c.after.per_step : c.after.summed).mean;
+    double const before = comparison::served(c.before).mean;
+    double const after = comparison::served(c.after).mean;
     if (after < before) {
       text += fmt::format("on {} the plan is worse than before: {:.4f} instead of {:.4f}\n",
                           c.loads, after, before);
@@ -160,9 +161,27 @@ template <class Statistics>
   return text;
 }
 
-[[nodiscard]] std::string idle_layers_of(outcome const& result) {
+/// What the figures leave out.
+[[nodiscard]] std::string empty_of(outcome const& result) {
+  std::string text;
+  auto const names = names_of(result);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    comparison const& c = result.comparisons[i];
+    if (c.empty_steps > 0 && c.steps > 1) {
+      text += fmt::format("{}: {} of {} steps have no load and are left out\n", names[i],
+                          c.empty_steps, c.steps);
+    }
+  }
   index_t const idle = idle_layers(result);
-  return idle == 0 ? "" : fmt::format("layers without load, which count as balanced: {}\n", idle);
+  return text + (idle == 0 ? "" : fmt::format("layers without load, left out: {}\n", idle));
+}
+
+[[nodiscard]] std::string warning_lines_of(outcome const& result) {
+  std::string text;
+  for (std::string const& warning : warnings_of(result)) {
+    text += "warning: " + warning + "\n";
+  }
+  return text;
 }
 
 /// What craft spends on replicas, where, and what for.
@@ -183,13 +202,17 @@ template <class Statistics>
       "replicas: {} on each rank over all layers ({}), {} in all, {} used\n"
       "slots of a rank over all layers: {}\n"
       "replicas of a layer: {}\n"
+      "planned from {}, all held in memory: {}\n"
       "mean balancedness{}: {:.4f} without replicas, {:.4f} expected with them, {:.4f} "
       "measured\n\n",
       c.replicas_per_rank, choice_text(c), c.allocation.budget,
       c.allocation.used == c.allocation.budget ? "all" : fmt::format("{}", c.allocation.used),
       least == most ? fmt::format("{}", least) : fmt::format("{} to {}", least, most), layers,
+      c.steps == 1 ? "1 step" : fmt::format("{} steps", c.steps),
+      bytes_text(c.steps * result.after.layers * result.after.experts *
+                 static_cast<index_t>(sizeof(double))),
       measured.per_step ? " step by step" : "", c.mean_base(), c.mean_expected(),
-      (measured.per_step ? *measured.per_step : measured.summed).mean);
+      comparison::served(measured).mean);
 }
 
 /// What gem went by, and how much there was to gain.
@@ -201,7 +224,7 @@ template <class Statistics>
   return fmt::format(
       "planned from the last {} of {} steps, {} {} a layer: {:.2f} us in the mean; no plan comes "
       "below {:.2f}\n\n",
-      g.trace_length, result.comparisons.front().steps, g.restarts,
+      g.trace_length, result.comparisons.front().filled_steps(), g.restarts,
       g.restarts == 1 ? "search" : "searches", g.mean(), g.mean_bound());
 }
 
@@ -224,7 +247,78 @@ template <class Statistics>
                      *result.milliseconds, how, result.policy, result.runs);
 }
 
+/// The options of an engine that serves the plan.
+[[nodiscard]] std::string engine_options_of(outcome const& result) {
+  plan const& p = result.after;
+  auto const [least, most] = slots_of_layers(p);
+  if (least != most || most % p.ranks != 0) {
+    return fmt::format("an EP size of {} and slots that differ between ranks or layers", p.ranks);
+  }
+  if (result.format == "trtllm") {
+    return fmt::format("TensorRT-LLM's moe_expert_parallel_size: {} and load_balancer: {}", p.ranks,
+                       result.output);
+  }
+  if (result.format == "vllm-ascend") {
+    return fmt::format("vLLM Ascend's --enable-expert-parallel on {} ranks and expert_map_path {}",
+                       p.ranks, result.output);
+  }
+  return fmt::format("SGLang's --ep-size {} --ep-num-redundant-experts {}{}", p.ranks,
+                     most - p.experts,
+                     result.format == "sglang" ? " --init-expert-location " + result.output : "");
+}
+
 }  // namespace
+
+std::vector<std::string> warnings_of(outcome const& result) {
+  plan const& p = result.after;
+  auto const useless = [&](std::int32_t copies) { return copies > p.ranks; };
+  auto const& counts = p.replica_count;
+  auto const found = std::find_if(counts.begin(), counts.end(), useless);
+  if (found == counts.end()) {
+    return {};
+  }
+  auto const at = found - counts.begin();
+  auto const others = std::count_if(counts.begin(), counts.end(), useless) - 1;
+  bool const has_option = result.planner == "eplb" || result.planner == "craft";
+  return {fmt::format(
+      "expert {} of layer {} has {} copies on {} ranks{}; a second copy on a rank takes no load "
+      "off "
+      "it{}",
+      at % p.experts, p.layer_ids[static_cast<std::size_t>(at / p.experts)], *found, p.ranks,
+      others == 0 ? ""
+                  : fmt::format(", and {} more {} too many", others,
+                                others == 1 ? "expert has" : "experts have"),
+      has_option ? ": plan with --apart rank or --refine joint" : "")};
+}
+
+std::string verdict_of(outcome const& result) {
+  comparison const& c = result.comparisons.back();
+  std::string const options = engine_options_of(result);
+  std::string const where = c.per_step_text();
+  if (c.before.latency && c.after.latency) {
+    double const before = c.before.latency->mean;
+    double const after = c.after.latency->mean;
+    return after < before
+               ? fmt::format(
+                     "Serve this plan, with {}: a layer takes {:.2f} us in the mean instead of "
+                     "{:.2f} us on {}",
+                     options, after, before, where)
+               : fmt::format(
+                     "Keep what is in use: with this plan a layer takes {:.2f} us in the mean, not "
+                     "less than the {:.2f} us before, on {}",
+                     after, before, where);
+  }
+  double const before = comparison::served(c.before).mean;
+  double const after = comparison::served(c.after).mean;
+  return after > before
+             ? fmt::format(
+                   "Serve this plan, with {}: mean balancedness rises from {:.4f} to {:.4f} on {}",
+                   options, before, after, where)
+             : fmt::format(
+                   "Keep what is in use: mean balancedness is {:.4f} with this plan, not more than "
+                   "the {:.4f} before, on {}",
+                   after, before, where);
+}
 
 std::string choice_text(craft_outcome const& c) {
   if (c.chosen == "automatic") {
@@ -260,8 +354,8 @@ std::string table_of(outcome const& result) {
   }
   return sizes_of(result) + "\n" + table_of(balance_title, "5th percentile", balance, width, 4) +
          table_of(latency_title, "95th percentile", latency, width, 2) + craft_of(result) +
-         gem_of(result) + losses_of(result) + idle_layers_of(result) + weights_of(result) +
-         planner_of(result);
+         gem_of(result) + losses_of(result) + warning_lines_of(result) + empty_of(result) +
+         weights_of(result) + planner_of(result);
 }
 
 }  // namespace examples

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "outcome.hpp"
 
@@ -12,6 +13,13 @@ namespace examples {
 
 /// The sizes, a table of balancedness and the planning time, as lines of text.
 [[nodiscard]] std::string table_of(outcome const& result);
+
+/// What a reader must know before the plan is used, a sentence each.
+[[nodiscard]] std::vector<std::string> warnings_of(outcome const& result);
+
+/// Whether to serve the plan, and with which options of the engine, in one sentence. It goes by the
+/// loads of --evaluate where there are any, and by single steps where there are steps.
+[[nodiscard]] std::string verdict_of(outcome const& result);
 
 /// How the replicas on each rank were chosen: "chosen at the knee".
 [[nodiscard]] std::string choice_text(craft_outcome const& c);

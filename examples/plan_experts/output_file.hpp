@@ -5,7 +5,11 @@
 
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
 #include <cerrno>
+#include <csignal>
+#include <cstddef>
 #include <filesystem>
 #include <fstream>
 #include <ostream>
@@ -16,25 +20,98 @@
 
 namespace examples {
 
+namespace detail {
+
+/// Removes the temporary files of a program that a signal ends. SIGKILL alone it cannot see.
+class files_to_remove {
+ public:
+  /// From here on a signal removes the file, which need not be there yet. `name` must stay until
+  /// `forget`.
+  static void add(char const* name) {
+    static bool const handled = handle_signals();
+    static_cast<void>(handled);
+    for (std::atomic<char const*>& place : names) {
+      char const* none = nullptr;
+      if (place.compare_exchange_strong(none, name)) {
+        return;
+      }
+    }
+    throw std::length_error("output_file: expected at most " + std::to_string(names.size()) +
+                            " files at a time, got another");
+  }
+
+  static void forget(char const* name) {
+    for (std::atomic<char const*>& place : names) {
+      char const* expected = name;
+      place.compare_exchange_strong(expected, nullptr);
+    }
+  }
+
+ private:
+  static bool handle_signals() {
+    for (int const signal : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE, SIGXCPU}) {
+      struct sigaction now {};
+      // What the parent wants to be ignored stays so.
+      if (::sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) {
+        now.sa_handler = remove_all;
+        now.sa_flags = static_cast<int>(SA_RESETHAND);
+        ::sigaction(signal, &now, nullptr);
+      }
+    }
+    return true;
+  }
+
+  /// Calls only what a signal handler may.
+  static void remove_all(int signal) {
+    for (std::atomic<char const*> const& place : names) {
+      if (char const* const name = place.load()) {
+        ::unlink(name);
+      }
+    }
+    ::raise(signal);  // ends the program, once this handler has returned
+  }
+
+  static_assert(std::atomic<char const*>::is_always_lock_free);
+  inline static std::array<std::atomic<char const*>, 8> names{};
+};
+
+}  // namespace detail
+
+/// The file that is written where `name` is: behind symbolic links, also where it is not there yet.
+/// Empty where links lead in a circle.
+[[nodiscard]] inline std::filesystem::path behind_links(std::filesystem::path name) {
+  constexpr int most = 40;  // as Linux follows
+  std::error_code ignored;
+  for (int links = 0; std::filesystem::is_symlink(name, ignored); ++links) {
+    if (links == most) {
+      return {};
+    }
+    // An absolute path replaces what is before it.
+    name = name.parent_path() / std::filesystem::read_symlink(name, ignored);
+  }
+  return name;
+}
+
 /// Writes beside the file asked for and takes its name in `commit`; without `commit` nothing
-/// stays. Who writes several files closes all before the first is committed: none or all appear.
-/// The constructor finds out whether the place can be written, before any work is done.
+/// stays, also where a signal ends the program. Who writes several files closes all before the
+/// first is committed: none or all appear. The constructor finds out whether the place can be
+/// written, before any work is done.
 class output_file {
  public:
   output_file(std::string argument, std::string const& name)
-      : argument_(std::move(argument)), name_(name) {
-    std::error_code ignored;
-    target_ = std::filesystem::weakly_canonical(name, ignored);  // keeps a symbolic link a link
+      : argument_(std::move(argument)), name_(name), target_(behind_links(name)) {
     if (target_.empty()) {
-      target_ = name;
+      fail(ELOOP);
     }
     refuse_what_a_rename_would_destroy();
-    temporary_ = target_;
-    temporary_ += ".tmp" + std::to_string(::getpid());
+    temporary_ = target_.string() + ".tmp" + std::to_string(::getpid());
     errno = 0;
+    detail::files_to_remove::add(temporary_.c_str());
     stream_.open(temporary_, std::ios::binary | std::ios::trunc);
     if (!stream_) {
-      fail(errno);
+      int const code = errno;
+      detail::files_to_remove::forget(temporary_.c_str());
+      fail(code);
     }
     opened_ = true;
   }
@@ -49,6 +126,7 @@ class output_file {
     stream_.close();
     std::error_code ignored;
     std::filesystem::remove(temporary_, ignored);
+    detail::files_to_remove::forget(temporary_.c_str());
   }
 
   [[nodiscard]] std::ostream& stream() { return stream_; }
@@ -69,6 +147,7 @@ class output_file {
     if (error) {
       fail(error.value());
     }
+    detail::files_to_remove::forget(temporary_.c_str());
     opened_ = false;
   }
 
@@ -103,7 +182,7 @@ class output_file {
   std::string argument_;
   std::string name_;
   std::filesystem::path target_;
-  std::filesystem::path temporary_;
+  std::string temporary_;
   std::ofstream stream_;
   bool opened_ = false;
 };

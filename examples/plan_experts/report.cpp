@@ -128,9 +128,10 @@ struct chart_data {
   return mean > 0 ? load / mean : otherwise;
 }
 
-/// Every layer waits for its busiest rank; so many times the mean load it carries, over all layers.
+/// Every layer of a step waits for its busiest rank; so many times the mean load it carries, over
+/// all layers, and steps where there are any.
 [[nodiscard]] double busiest(chart_data const& d, std::size_t side) {
-  return 1 / d.side(side).summed.ratio_of_sums;
+  return 1 / comparison::served(d.side(side)).ratio_of_sums;
 }
 
 /// What the full height of a panel stands for at least, in mean loads: the line at the mean stays
@@ -171,10 +172,17 @@ void tile(std::ostream& out, std::string_view title, std::array<double, 2> const
   fmt::print(out, "<small>{}</small></div>\n", note);
 }
 
-/// What a reader must see first: how much better it got.
+/// Where the worst is: "layer 3", or "layer 3, step 7".
+[[nodiscard]] std::string place_of(balance_statistics const& s, bool has_steps) {
+  return has_steps ? fmt::format("layer {}, step {}", s.worst_layer, s.worst_step)
+                   : fmt::format("layer {}", s.worst_layer);
+}
+
+/// What a reader must see first: how much better it got, step by step where there are steps.
 void key_figures(std::ostream& out, chart_data const& d) {
-  auto const& before = d.loads.before.summed;
-  auto const& after = d.loads.after.summed;
+  bool const stepped = d.loads.before.per_step && d.loads.after.per_step;
+  auto const& before = comparison::served(d.loads.before);
+  auto const& after = comparison::served(d.loads.after);
   auto const latency = [&](std::string_view title, comparison const& c, std::string_view note) {
     if (c.before.latency && c.after.latency) {
       double const was = c.before.latency->mean;
@@ -186,40 +194,37 @@ void key_figures(std::ostream& out, chart_data const& d) {
                                 std::string_view note) {
     tile(out, title, {was, is}, "", 3, note, is < was);
   };
-  std::string const loads =
-      d.loads.steps == 1 ? "" : fmt::format("sum of {} steps, ", count_text(d.loads.steps));
-  out << (d.whole.comparisons.size() == 1 && !d.loads.after.per_step
-              ? "<div class=\"tiles\">\n"
-              : "<div class=\"tiles four\">\n");
+  out << (d.whole.comparisons.size() == 1 && !stepped ? "<div class=\"tiles\">\n"
+                                                      : "<div class=\"tiles four\">\n");
   latency("Mean latency of a layer", d.loads, "µs, of every layer in every step, by the curves");
   balancedness("Mean balancedness", before.mean, after.mean,
-               loads + "mean of the layers; 1 is perfect");
-  balancedness(
-      "Worst layer’s balancedness", before.worst, after.worst,
-      before.worst_layer == after.worst_layer
-          ? fmt::format("layer {} before and after", after.worst_layer)
-          : fmt::format("layer {} before, layer {} after", before.worst_layer, after.worst_layer));
-  if (d.loads.before.per_step && d.loads.after.per_step) {
-    balancedness("Mean, step by step", d.loads.before.per_step->mean, d.loads.after.per_step->mean,
-                 "of every layer in every step, as it is served");
-  }
+               stepped ? "of every layer in every step, as it is served; 1 is perfect"
+                       : "mean of the layers; 1 is perfect");
+  std::string const place_before = place_of(before, stepped);
+  std::string const place_after = place_of(after, stepped);
+  balancedness(stepped ? "Worst layer of a step" : "Worst layer’s balancedness", before.worst,
+               after.worst,
+               place_before == place_after ? place_before + " before and after"
+                                           : place_before + " before, " + place_after + " after");
   std::array<double, 2> const peaks{busiest(d, 0), busiest(d, 1)};
   double const change = 100 * (peaks[1] / peaks[0] - 1);
   tile(out, "Load of the busiest rank", peaks, "×", 2,
-       "times the mean load, over all layers; " +
+       fmt::format("times the mean load, over all layers{}; ", stepped ? " of all steps" : "") +
            (std::abs(change) < 0.05 ? std::string("as much to wait for as before")
                                     : fmt::format("{:.1f} % {} to wait for", std::abs(change),
                                                   change < 0 ? "less" : "more")),
        peaks[1] > peaks[0]);
+  if (stepped) {
+    balancedness("Mean of the summed steps", d.loads.before.summed.mean, d.loads.after.summed.mean,
+                 fmt::format("what the plan evens out over {} steps; no step is served so",
+                             count_text(d.loads.filled_steps())));
+  }
   for (std::size_t i = 1; i < d.whole.comparisons.size(); ++i) {
     comparison const& other = d.whole.comparisons[i];
-    bool const stepped = other.before.per_step && other.after.per_step;
-    auto const mean = [&](measured_plan const& m) {
-      return stepped ? m.per_step->mean : m.summed.mean;
-    };
-    balancedness("Mean on other loads", mean(other.before), mean(other.after),
+    balancedness("Mean on other loads", comparison::served(other.before).mean,
+                 comparison::served(other.after).mean,
                  fmt::format("of the same plans on {}{}", file_name(short_name(other.loads)),
-                             stepped ? ", step by step" : ""));
+                             other.before.per_step ? ", step by step" : ""));
     latency("Mean latency on other loads", other,
             "µs, of the same plans on " + file_name(short_name(other.loads)));
   }
@@ -306,14 +311,21 @@ void facts(std::ostream& out, chart_data const& d) {
     fact(out, "latency curves", file_name(short_name(o.gem->latency)));
     fact(out, "planned from",
          fmt::format("the last {} of {} steps", count_text(o.gem->trace_length),
-                     count_text(d.loads.steps)));
+                     count_text(d.loads.filled_steps())));
     fact(out, "searches of a layer", count_text(o.gem->restarts));
   }
   if (auto const bytes = bytes_of_fullest_rank(p, o.expert_bytes)) {
     fact(out, "weights of the fullest rank", bytes_text(*bytes));
   }
   if (index_t const idle = idle_layers(o); idle > 0) {
-    fact(out, "layers without load", count_text(idle) + ", which count as balanced");
+    fact(out, "layers without load", count_text(idle) + ", left out");
+  }
+  for (comparison const& c : o.comparisons) {
+    if (c.empty_steps > 0 && c.steps > 1) {
+      fact(out, "steps without load",
+           fmt::format("{} of {} in {}, left out", count_text(c.empty_steps), count_text(c.steps),
+                       file_name(short_name(c.loads))));
+    }
   }
   out << "</dl>\n";
 }
@@ -343,7 +355,7 @@ void summary_table(std::ostream& out, outcome const& o) {
                                          stepped ? 4 : 2, file_name(c.loads));
     std::string const summed = fmt::format(
         "<th class=\"l\" rowspan=\"2\">{}</th>",
-        c.steps == 1 ? "the loads" : fmt::format("sum of {} steps", count_text(c.steps)));
+        c.steps == 1 ? "the loads" : fmt::format("sum of {} steps", count_text(c.filled_steps())));
     fmt::print(out, "<tbody data-loads=\"{}\">\n", i);
     statistics_row(out, file + summed, "summed", 0, c.before.summed, false);
     statistics_row(out, "", "summed", 1, c.after.summed, false);
@@ -361,7 +373,7 @@ void summary_table(std::ostream& out, outcome const& o) {
 void balance_chart(std::ostream& out, chart_data const& d) {
   constexpr int height = 220;
   key_of_sides(out);
-  out << "<div class=\"axes\">";
+  out << "<div class=\"axes titled\">";
   open_svg(
       out, height,
       "Balancedness of every layer on " + escaped(short_name(d.loads.loads)) + ", before and after",
@@ -398,6 +410,7 @@ void balance_chart(std::ostream& out, chart_data const& d) {
     fmt::print(out, "<text class=\"n\" x=\"{:.3f}%\" y=\"{}\">{}</text>\n",
                percent(2 * row + 1, 2 * d.layers), height + 18, d.layer_id(row));
   }
+  title_of_layers(out, height);
   out << "</svg></div>\n";
 }
 
@@ -527,13 +540,17 @@ struct hot_expert {
   double share;  ///< of the layer's mean load per expert
 };
 
+/// The hottest of those that have replicas before or after: of others there is nothing to compare.
 [[nodiscard]] std::vector<hot_expert> hottest(chart_data const& d, std::size_t count) {
   std::vector<hot_expert> all;
   for (index_t row = 0; row < d.layers; ++row) {
     double const mean = d.total(row) / static_cast<double>(d.experts);
     for (index_t expert = 0; expert < d.experts; ++expert) {
-      double const load = d.loads.expert_loads[static_cast<std::size_t>(row * d.experts + expert)];
-      if (load > 0) {
+      auto const at = static_cast<std::size_t>(row * d.experts + expert);
+      double const load = d.loads.expert_loads[at];
+      bool const single =
+          d.whole.before.replica_count[at] == 1 && d.whole.after.replica_count[at] == 1;
+      if (load > 0 && !single) {
         all.push_back({row, expert, load, load / mean});
       }
     }
@@ -547,7 +564,7 @@ struct hot_expert {
 void hot_experts(std::ostream& out, chart_data const& d) {
   std::vector<hot_expert> const experts = hottest(d, 16);
   if (experts.empty()) {
-    out << "<p>No expert has any load.</p>\n";
+    out << "<p>No expert with load has replicas, before or after.</p>\n";
     return;
   }
   out << "<div class=\"wide\"><table>\n<thead><tr><th>layer</th><th>expert</th><th>load</th>"
@@ -592,10 +609,12 @@ void sections_of_loads(std::ostream& out, chart_data const& d) {
   }
   write_latency_section(out, d.whole, d.number, "Latency of every rank");
   section(out, "heat-map-0", "Where the load is", heat_lead, [&] { heat_maps(out, d); });
-  section(out, "hottest-experts-0", "The hottest experts",
-          "Those of all layers whose load is the most times the layer’s mean load of an expert. "
-          "Grey is the expert’s load, the bar in it what one replica carries after.",
-          [&] { hot_experts(out, d); });
+  section(
+      out, "hottest-experts-0", "The hottest experts",
+      "Those of all layers whose load is the most times the layer’s mean load of an expert, among "
+      "the experts that have replicas before or after. "
+      "Grey is the expert’s load, the bar in it what one replica carries after.",
+      [&] { hot_experts(out, d); });
   section(out, "rank-loads-0", "Load of every rank",
           fmt::format("A bar for every rank, before on the left and after on the right, and a line "
                       "at the mean load. All panels have one scale, from 0 to {:.2f} times the "
@@ -628,6 +647,10 @@ void write_report(std::ostream& out, outcome const& o) {
              escaped(short_name(first.loads.loads)), report_style::palette, report_style::chart,
              report_style::page);
   fmt::print(out, "<h1>Expert placement for {}</h1>\n", file_name(short_name(first.loads.loads)));
+  fmt::print(out, "<p class=\"verdict\"><b>{}.</b></p>\n", escaped(verdict_of(o)));
+  for (std::string const& warning : warnings_of(o)) {
+    fmt::print(out, "<p class=\"warning\"><b>Warning:</b> {}.</p>\n", escaped(warning));
+  }
   key_figures(out, first);
   facts(out, first);
   summary_table(out, o);
@@ -635,7 +658,10 @@ void write_report(std::ostream& out, outcome const& o) {
   for (std::size_t i = 1; i < o.comparisons.size(); ++i) {
     sections_of_other_loads(out, {o, o.comparisons[i], static_cast<index_t>(i)});
   }
-  out << "<footer>Written by plan_experts of Plimsoll.</footer>\n</body>\n</html>\n";
+  fmt::print(out,
+             "<footer>Written by {} of Plimsoll on {} with:<br/><code>{}</code></footer>\n"
+             "</body>\n</html>\n",
+             escaped(o.program), escaped(o.date), escaped(o.command));
 }
 
 void write_layer_picture(std::ostream& out, outcome const& o, index_t row) {

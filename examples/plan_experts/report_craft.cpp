@@ -34,6 +34,7 @@ void labels_across(std::ostream& out, plan const& p, int height) {
     fmt::print(out, "<text class=\"n\" x=\"{:.3f}%\" y=\"{}\">{}</text>\n",
                percent(2 * static_cast<index_t>(i) + 1, 2 * p.layers), height + 18, p.layer_ids[i]);
   }
+  title_of_layers(out, height);
 }
 
 // ---- The curve --------------------------------------------------------------------------------
@@ -58,9 +59,7 @@ void curve_chart(std::ostream& out, outcome const& o) {
   // Of the layers' gains together.
   double const top = curve.back() > 0 ? curve.back() : 1;
   auto const y = [&](double gain) { return height * (1 - gain / top); };
-  auto const mean = [&](double gain) {
-    return c.mean_base() + gain / static_cast<double>(o.after.layers);
-  };
+  auto const mean = [&](double gain) { return c.mean_with(gain); };
 
   out << "<div class=\"axes marked\">";
   open_svg(out, height, "Expected mean balancedness by the replicas on each rank",
@@ -203,7 +202,7 @@ void bars_of_layers(std::ostream& out, outcome const& o, std::vector<T> const& v
   index_t const layers = o.after.layers;
   auto const largest = static_cast<double>(*std::max_element(values.begin(), values.end()));
   double const top = largest > 0 ? largest : 1;
-  fmt::print(out, "<h3>{}</h3>\n<div class=\"axes\">", what);
+  fmt::print(out, "<h3>{}</h3>\n<div class=\"axes titled\">", what);
   open_svg(out, height, fmt::format("{} of every layer", what),
            fmt::format(" data-chart=\"{}\"", name));
   for (int i = 0; i <= 2; ++i) {

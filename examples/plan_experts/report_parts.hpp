@@ -73,6 +73,11 @@ inline void open_svg(std::ostream& out, std::int64_t height, std::string_view la
              height, label, attributes);
 }
 
+/// What the axis below a chart of layers counts, under its labels.
+inline void title_of_layers(std::ostream& out, int height) {
+  fmt::print(out, "<text class=\"t\" x=\"50%\" y=\"{}\">layer of the model</text>\n", height + 36);
+}
+
 // ---- Before and after -------------------------------------------------------------------------
 
 inline constexpr std::array<std::string_view, 2> side_names{"before", "after"};

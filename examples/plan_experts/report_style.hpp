@@ -48,6 +48,8 @@ p{margin:0 0 14px;color:var(--soft);max-width:76ch}
 bdi,h1,h2{overflow-wrap:anywhere}
 figure,dl,dd{margin:0}
 svg{display:block;overflow:visible}
+.verdict,.warning{color:var(--ink)}.warning b{color:var(--c8)}
+code{overflow-wrap:anywhere}
 .tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,250px),1fr));gap:16px;
 margin:20px 0}
 .tile{background:var(--card);border-radius:8px;padding:14px 18px 16px}
@@ -72,7 +74,8 @@ td.bar{width:34%;min-width:120px;vertical-align:middle}
 td i{font-style:normal;font-weight:400;color:var(--soft)}
 .key{display:flex;flex-wrap:wrap;gap:4px 20px;font-size:13px;margin:0 0 12px}
 .key span{display:inline-flex;align-items:center;gap:7px}
-.axes{padding:8px 8px 24px 38px}
+.axes{padding:8px 8px 24px 38px}.titled{padding-bottom:44px}
+.t{text-anchor:middle}
 .k{fill:none;stroke:var(--after);stroke-width:2;vector-effect:non-scaling-stroke}
 .o{fill:var(--ink)}
 .axes+h3{margin-top:16px}

@@ -251,7 +251,7 @@ function(plimsoll_refuses_gem name regex)
 endfunction()
 plimsoll_refuses_gem(no_trace "--trace-length: expected a whole number from 1 to .*, got '0'"
   --ranks 4 ${latency} --trace-length 0)
-plimsoll_refuses_gem(long_trace "--trace-length: expected at most the 3 steps of [^ ]*steps.npy, got 4"
+plimsoll_refuses_gem(long_trace "--trace-length: expected at most the 2 steps of [^ ]*steps.npy that have load, got 4"
   --ranks 4 ${latency} --trace-length 4)
 plimsoll_refuses_gem(no_restarts "--restarts: expected a whole number from 1 to .*, got '0'"
   --ranks 4 ${latency} --restarts 0)

@@ -3,12 +3,15 @@
 // can be added up, or file_error.
 //
 // The first byte of an input says what the rest is: JSON, CSV, or for the reader to find out.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>
 #include <variant>
+#include <vector>
 
+#include "../../examples/plan_experts/byte_store.cpp"
 #include "../../examples/plan_experts/loads.cpp"
 #include "../../examples/plan_experts/loads_csv.cpp"
 #include "../../examples/plan_experts/loads_json.cpp"
@@ -21,28 +24,36 @@ void require(bool condition) {
   }
 }
 
-template <class Load>
-void use(examples::npy::array<Load> const& loads) {
-  require(loads.shape.size() == 3);
-  std::size_t elements = 1;
-  for (std::int64_t const extent : loads.shape) {
+void use(examples::load_file& file) {
+  auto const totals_of = [](examples::load_totals const& totals) {
+    return std::visit(
+        [](auto const& sums) {
+          return std::vector<double>(sums.values.begin(), sums.values.end());
+        },
+        totals.loads);
+  };
+  for (examples::index_t const extent : file.shape()) {
     require(extent > 0);
-    elements *= static_cast<std::size_t>(extent);
   }
-  require(loads.values.size() == elements);
-  auto const layers = loads.shape[1];
-  auto const experts = loads.shape[2];
-  auto const totals = examples::total_loads(loads);
+  auto const layers = file.layers();
+  auto const experts = file.experts();
+  auto const totals = totals_of(examples::check_loads(file));
   require(totals.size() == static_cast<std::size_t>(layers * experts));
-  for (Load const total : totals) {
-    require(total >= 0 && total < static_cast<Load>(plimsoll::load_limit));
+  for (double const total : totals) {
+    require(total >= 0 && total < static_cast<double>(plimsoll::load_limit));
   }
   // The last layer alone has the last of the sums.
-  auto const last = examples::select_layers(loads, layers - 1, layers);
-  require(last.shape[0] == loads.shape[0] && last.shape[1] == 1 && last.shape[2] == experts);
-  auto const last_totals = examples::total_loads(last);
-  require(last_totals.size() == static_cast<std::size_t>(experts));
-  require(std::equal(last_totals.begin(), last_totals.end(), totals.end() - experts));
+  file.select_layers(layers - 1, layers);
+  std::vector<double> last(static_cast<std::size_t>(experts));
+  file.with_type([&]<class Load>(Load) {
+    file.for_each_step<Load>([&](examples::index_t, plimsoll::matrix_ref<Load const> loads) {
+      require(loads.extent(0) == 1 && loads.extent(1) == experts);
+      for (examples::index_t e = 0; e < experts; ++e) {
+        last[static_cast<std::size_t>(e)] += static_cast<double>(loads(0, e));
+      }
+    });
+  });
+  require(std::equal(last.begin(), last.end(), totals.end() - experts));
 }
 
 }  // namespace
@@ -54,8 +65,8 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size
   }
   std::string_view const bytes(reinterpret_cast<char const*>(data) + 1, size - 1);
   try {
-    std::visit([](auto const& loads) { use(loads); },
-               examples::parse_loads(bytes, names[data[0] % 3]));
+    auto file = examples::load_file::of_bytes(bytes, names[data[0] % 3]);
+    use(file);
   } catch (examples::file_error const& error) {
     // One line, which a terminal can show.
     for (char const c : std::string_view(error.what())) {

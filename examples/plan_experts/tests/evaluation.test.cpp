@@ -17,8 +17,11 @@
 
 #include "../outcome_json.hpp"
 #include "../outcome_table.hpp"
+#include "../ranked_values.hpp"
+#include "loads_of.hpp"
 
 using namespace examples;
+using loads_tests::compare;
 
 namespace {
 
@@ -205,6 +208,8 @@ outcome small_outcome() {
 craft_outcome small_craft() {
   return {.chosen = "automatic",
           .replicas_per_rank = 1,
+          .steps = 2,
+          .filled = {2, 2},
           .estimate = {{1, 2}, {0.5, 0.25}, {0.125, 0.0625, 0.25, 0.5}},
           .allocation = {{0, 2}, {0, 0.5}, {0, 0.5, 0.625}, 1, 2, 2}};
 }
@@ -212,6 +217,7 @@ craft_outcome small_craft() {
 /// Two layers, four steps.
 gem_outcome small_gem() {
   gem_outcome result{.latency = "c.json", .curves = {}, .trace_length = 4, .restarts = 30};
+  result.steps = {4, 4};
   result.layers.resize(2);
   result.layers[0].value = 40;
   result.layers[0].lower_bound = 32;
@@ -243,14 +249,98 @@ TEST_CASE("evaluation: rank loads and statistics by their definitions") {
   check_measured(compare("x.npy", many, p, p).after, many, p);
 }
 
-TEST_CASE("evaluation: a layer without load is balanced") {
+TEST_CASE("evaluation: a layer without load is left out") {
   npy::array<double> const loads{{1, 2, 4}, {0, 0, 0, 0, 1, 2, 3, 4}};
   plan const p = trivial_plan(2, 4, 2, 4);
-  auto const m = compare("x", loads, p, p).after;
+  auto const m = compare("x.npy", loads, p, p).after;
   CHECK(m.balancedness[0] == 1);
   CHECK(m.balancedness[1] == doctest::Approx(5.0 / 7));
   CHECK(m.summed.worst_layer == 1);
   CHECK(m.summed.fifth_percentile == m.balancedness[1]);
+  CHECK(m.summed.mean == m.balancedness[1]);
+}
+
+namespace {
+
+/// `loads` as a recorder's ring of `size` steps holds them: zero where it is not filled, and the
+/// `turned` steps before the first ones at the front.
+npy::array<std::int64_t> ring_of(npy::array<std::int64_t> const& loads, std::int64_t size,
+                                 std::int64_t turned) {
+  auto const of_step = loads.shape[1] * loads.shape[2];
+  npy::array<std::int64_t> ring{{size, loads.shape[1], loads.shape[2]},
+                                std::vector<std::int64_t>(index(size * of_step), 0)};
+  for (std::int64_t step = 0; step < loads.shape[0]; ++step) {
+    std::copy_n(loads.values.begin() + step * of_step, of_step,
+                ring.values.begin() + (step + turned) % size * of_step);
+  }
+  return ring;
+}
+
+}  // namespace
+
+TEST_CASE("evaluation: a recorder's ring has the figures of its filled steps") {
+  plan const p = uneven_plan();
+  plan const trivial = trivial_plan(2, 4, 3, 7);
+  curve_samples const curves = uneven_curves();
+  auto const loads = random_loads(13, 2, 4, 5);
+  auto const alone = compare("x.npy", loads, trivial, p, curves.view());
+  struct {
+    std::int64_t size;
+    std::int64_t turned;
+  } const rings[] = {{1000, 0}, {13, 5}, {40, 33}};
+  for (auto const [size, turned] : rings) {
+    CAPTURE(size);
+    auto const ring = compare("x.npy", ring_of(loads, size, turned), trivial, p, curves.view());
+    CHECK(ring.steps == size);
+    CHECK(ring.empty_steps == size - 13);
+    CHECK(ring.filled_steps() == 13);
+    for (auto const side : {&comparison::before, &comparison::after}) {
+      measured_plan const& got = ring.*side;
+      measured_plan const& expected = alone.*side;
+      CHECK(got.summed.mean == expected.summed.mean);
+      CHECK(got.per_step->mean == doctest::Approx(expected.per_step->mean).epsilon(1e-14));
+      CHECK(got.per_step->ratio_of_sums ==
+            doctest::Approx(expected.per_step->ratio_of_sums).epsilon(1e-14));
+      CHECK(got.per_step->fifth_percentile == expected.per_step->fifth_percentile);
+      CHECK(got.per_step->worst == expected.per_step->worst);
+      CHECK(got.per_step->worst_layer == expected.per_step->worst_layer);
+      CHECK(got.per_step->worst_step == (expected.per_step->worst_step + turned) % size);
+      CHECK(got.latency->mean == doctest::Approx(expected.latency->mean).epsilon(1e-14));
+      CHECK(got.latency->ninety_fifth_percentile == expected.latency->ninety_fifth_percentile);
+      for (std::size_t i = 0; i < expected.latency->of_ranks.size(); ++i) {
+        CHECK(got.latency->of_ranks[i] ==
+              doctest::Approx(expected.latency->of_ranks[i]).epsilon(1e-14));
+      }
+    }
+  }
+}
+
+TEST_CASE("evaluation: a layer that some steps lack is measured in the others") {
+  // The second layer has load in the second step alone.
+  npy::array<std::int64_t> const loads{{2, 2, 4}, {8, 2, 2, 4, 0, 0, 0, 0, 0, 2, 2, 0, 9, 1, 1, 1}};
+  plan const p = trivial_plan(2, 4, 2, 4);
+  auto const m = compare("x.npy", loads, p, p).after;
+  CHECK(m.per_step->mean == doctest::Approx((0.8 + 1 + 0.6) / 3));
+  CHECK(m.per_step->worst_step == 1);
+  CHECK(m.per_step->worst_layer == 1);
+}
+
+TEST_CASE("evaluation: values by rank, also where they need a file") {
+  for (std::size_t const count : {1U, 2U, 1000U, 1200000U}) {  // 8 MiB hold 1048576
+    CAPTURE(count);
+    ranked_values values("x");
+    std::vector<double> expected;
+    std::mt19937 random(3);
+    for (std::size_t i = 0; i < count; ++i) {
+      expected.push_back(static_cast<double>(random() % 5000) / 7);
+      values.add(expected.back());
+    }
+    std::sort(expected.begin(), expected.end());
+    REQUIRE(values.count() == count);
+    for (std::size_t const rank : {std::size_t{0}, count / 20, count / 2, count - 1}) {
+      CHECK(values.at(rank) == expected[rank]);
+    }
+  }
 }
 
 TEST_CASE("evaluation: latencies by their definition") {
@@ -278,7 +368,7 @@ TEST_CASE("evaluation: latencies by their definition") {
 TEST_CASE("evaluation: without load nothing takes time") {
   npy::array<std::int64_t> const loads{{2, 2, 4}, std::vector<std::int64_t>(16, 0)};
   plan const p = uneven_plan();
-  auto const latency = compare("x", loads, p, p, uneven_curves().view()).after.latency.value();
+  auto const latency = compare("x.npy", loads, p, p, uneven_curves().view()).after.latency.value();
   check_latency(latency, loads, p);
   CHECK(latency.mean == 0);
   CHECK(latency.worst == 0);
@@ -293,12 +383,12 @@ TEST_CASE("outcome: the table") {
 balancedness of the ranks             mean  5th percentile    worst
 a.npy, sum of 2 steps      before   1.0000          1.0000   1.0000  in layer 0
                            after    1.0000          1.0000   1.0000  in layer 0
-a.npy, step by step        before   0.8889          0.6667   0.6667  in layer 0, step 1
-                           after    0.8889          0.6667   0.6667  in layer 0, step 1
+a.npy, step by step        before   0.7778          0.6667   0.6667  in layer 0, step 1
+                           after    0.7778          0.6667   0.6667  in layer 0, step 1
 b.npy                      before   1.0000          1.0000   1.0000  in layer 0
                            after    1.0000          1.0000   1.0000  in layer 0
 
-layers without load, which count as balanced: 1
+layers without load, left out: 1
 weights of the fullest rank: 6.00 MiB, of which replicas cost 2.00 MiB
 before: slot i holds expert i mod 4
 planned in 0.250 ms (eplb, seq, median of 5)
@@ -348,8 +438,9 @@ TEST_CASE("outcome: the table says what craft spends, where and what for") {
         "replicas: 1 on each rank over all layers (chosen at the knee), 2 in all, all used\n"
         "slots of a rank over all layers: 6\n"
         "replicas of a layer: 0 in 1 layer, 2 in 1\n"
+        "planned from 2 steps, all held in memory: 128 B\n"
         "mean balancedness step by step: 0.3750 without replicas, 0.6250 expected with them, "
-        "0.8889 measured\n");
+        "0.7778 measured\n");
   result.craft->chosen = "budget_bytes";
   result.craft->budget_bytes = 3 << 19;
   result.craft->replicas_per_rank = 2;
@@ -364,6 +455,7 @@ TEST_CASE("outcome: the table says what craft spends, where and what for") {
         "all, 2 used\n"
         "slots of a rank over all layers: 4 to 5\n"
         "replicas of a layer: 0 in 1 layer, 2 in 1\n"
+        "planned from 2 steps, all held in memory: 128 B\n"
         "mean balancedness: 0.3750 without replicas, 0.6250 expected with them, 1.0000 measured\n");
   CHECK(choice_text(
             {.chosen = "replicas_per_rank", .replicas_per_rank = 3, .allocation = {.knee = 3}}) ==
@@ -398,7 +490,7 @@ b.npy                             before    10.00            0.00     0.00  in l
 planned from the last 4 of 2 steps, 30 searches a layer: 11.25 us in the mean; no plan comes below 10.25
 
 on b.npy the plan is slower than before: 11.00 instead of 10.00 us
-layers without load, which count as balanced: 1
+layers without load, left out: 1
 weights of the fullest rank: 6.00 MiB, of which replicas cost 2.00 MiB
 before: slot i holds expert i mod 4
 planned in 0.250 ms (gem, seq, median of 5)
@@ -418,7 +510,7 @@ TEST_CASE("outcome: a plan that is worse than the one before is called so") {
   CHECK(table_of(result).find("on a.npy") == std::string::npos);
   first.after.per_step->mean = 0.5;
   CHECK(table_of(result).find(
-            "\non a.npy the plan is worse than before: 0.5000 instead of 0.8889\n") !=
+            "\non a.npy the plan is worse than before: 0.5000 instead of 0.7778\n") !=
         std::string::npos);
 }
 
@@ -469,6 +561,7 @@ TEST_CASE("outcome: the JSON file has all that craft found") {
   CHECK(json() == nlohmann::json({{"chosen", "automatic"},
                                   {"budget_bytes", nullptr},
                                   {"replicas_per_rank", 1},
+                                  {"steps", 2},
                                   {"knee", 1},
                                   {"budget", 2},
                                   {"used", 2},

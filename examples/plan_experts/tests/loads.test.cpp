@@ -18,6 +18,8 @@
 #include <variant>
 #include <vector>
 
+#include "loads_of.hpp"
+
 namespace npy = examples::npy;
 
 namespace {
@@ -25,18 +27,34 @@ namespace {
 using shape_t = std::vector<std::int64_t>;
 using integers = std::vector<std::int64_t>;
 using doubles = std::vector<double>;
+using examples::index_t;
+
+npy::any_array parse_loads(std::string_view bytes, std::string const& file,
+                           std::string const& key = {}) {
+  auto read = examples::load_file::of_bytes(bytes, file, key);
+  static_cast<void>(examples::check_loads(read));
+  return loads_tests::array_of(read);
+}
+
+npy::any_array read_loads(std::string const& file,
+                          examples::reading_progress const& progress = {}) {
+  auto read = examples::load_file::open(file, {}, progress);
+  static_cast<void>(examples::check_loads(read));
+  return loads_tests::array_of(read);
+}
 
 template <class T>
-npy::array<T> loads_in(std::string_view bytes, std::string const& file) {
-  auto const loads = examples::parse_loads(bytes, file);
+npy::array<T> loads_in(std::string_view bytes, std::string const& file,
+                       std::string const& key = {}) {
+  auto const loads = parse_loads(bytes, file, key);
   REQUIRE(std::holds_alternative<npy::array<T>>(loads));
   return std::get<npy::array<T>>(loads);
 }
 
 // What the reader says about a file that it must refuse.
-std::string refusal(std::string_view bytes, std::string const& file) {
+std::string refusal(std::string_view bytes, std::string const& file, std::string const& key = {}) {
   try {
-    static_cast<void>(examples::parse_loads(bytes, file));
+    static_cast<void>(parse_loads(bytes, file, key));
   } catch (examples::file_error const& e) {
     CHECK(e.file() == file);
     return "expected " + e.expected() + ", got " + e.got();
@@ -165,14 +183,16 @@ TEST_CASE("loads: other extensions") {
   CHECK(refusal("1", "f.npz") == expected + "'.npz'");
   CHECK(refusal("1", "a.csv/f") == expected + "a name without extension");
   for (char const* const name : {"f.pt", "f.pth", "f.PT"}) {
-    CHECK(refusal("1", name) ==
-          expected +
-              "a file of PyTorch; convert it in Python: numpy.save('loads.npy', "
-              "torch.load(FILE, weights_only=True)['logical_count'].cpu().numpy())");
+    CHECK(
+        refusal("1", name) ==
+        expected +
+            "a file of PyTorch; convert it in Python: numpy.save('loads.npy', "
+            "torch.load(FILE, map_location='cpu', weights_only=True)['logical_count'].numpy()); a "
+            "recording with the key records needs the script in docs/plan_experts.md");
   }
   CHECK(loads_in<std::int64_t>("1,2", "a.b/F.CSV").values == integers{1, 2});
   // The name alone is enough, so that no file is read for nothing.
-  CHECK_THROWS_WITH_AS(static_cast<void>(examples::read_loads("no such file.txt")),
+  CHECK_THROWS_WITH_AS(static_cast<void>(read_loads("no such file.txt")),
                        ("no such file.txt: " + expected + "'.txt'").c_str(), examples::file_error);
 }
 
@@ -309,7 +329,7 @@ TEST_CASE("loads: lines of a .csv file that are no table") {
   CHECK(csv_refusal("\nstep,expert,load\n0,0,1\n") == names + "no 'layer' in line 2");
   CHECK(csv_refusal("layer,expert,load,rank\n0,0,1,0\n") == names + "'rank' in line 1");
   CHECK(csv_refusal("layer,expert,load,load\n0,0,1,0\n") == names + "'load' twice in line 1");
-  CHECK(csv_refusal(",layer,expert,load\n0,0,0,1\n") == names + "'' in line 1");
+  CHECK(csv_refusal("layer,expert,load,\n0,0,1,0\n") == names + "'' in line 1");
   CHECK(csv_refusal("layer,expert,load\n\n") ==
         "expected lines of loads after the column names, got none");
   auto const table = [](std::string const& lines) {
@@ -484,20 +504,31 @@ TEST_CASE("loads: what only resembles a transposed file is accepted") {
   CHECK(npy_refusal<std::int64_t>({2, 4, 4}, steps) == "accepted");
 }
 
-TEST_CASE_TEMPLATE("loads: layers are selected in every step", T, std::int64_t, double) {
+TEST_CASE_TEMPLATE("loads: layers are selected in every step, and steps added up", T, std::int64_t,
+                   double) {
   // Load (s, l, e) of a [2, 3, 2] array is 6 s + 2 l + e.
   npy::array<T> const loads{{2, 3, 2}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}};
-  auto const middle = examples::select_layers(loads, 1, 2);
-  CHECK(middle.shape == shape_t{2, 1, 2});
-  CHECK(middle.values == std::vector<T>{2, 3, 8, 9});
-  auto const last = examples::select_layers(loads, 1, 3);
-  CHECK(last.shape == shape_t{2, 2, 2});
-  CHECK(last.values == std::vector<T>{2, 3, 4, 5, 8, 9, 10, 11});
-  auto const all = examples::select_layers(loads, 0, 3);
-  CHECK(all.shape == loads.shape);
-  CHECK(all.values == loads.values);
+  struct {
+    index_t first;
+    index_t last;
+    std::vector<T> expected;
+    std::vector<T> sums;
+  } const selections[] = {{1, 2, {2, 3, 8, 9}, {10, 12}},
+                          {1, 3, {2, 3, 4, 5, 8, 9, 10, 11}, {10, 12, 14, 16}},
+                          {0, 3, loads.values, {6, 8, 10, 12, 14, 16}}};
+  for (auto const& [first, last, expected, sums] : selections) {
+    auto file = loads_tests::file_of("x.npy", loads);
+    auto const totals = examples::check_loads(file, first, last);
+    auto const selected = std::get<npy::array<T>>(loads_tests::array_of(file));
+    CHECK(selected.shape == shape_t{2, last - first, 2});
+    CHECK(selected.values == expected);
+    auto const got = std::get<npy::array<T>>(totals.loads);
+    CHECK(got.shape == shape_t{last - first, 2});
+    CHECK(got.values == sums);
+  }
+  auto file = loads_tests::file_of("x.npy", loads);
   for (auto const& [first, end] : {std::pair{-1, 2}, {0, 4}, {2, 2}, {2, 1}, {3, 4}}) {
-    CHECK_THROWS_WITH_AS(static_cast<void>(examples::select_layers(loads, first, end)),
+    CHECK_THROWS_WITH_AS(file.select_layers(first, end),
                          ("select_layers: expected 0 <= first < last <= 3, got " +
                           std::to_string(first) + " and " + std::to_string(end))
                              .c_str(),
@@ -505,11 +536,168 @@ TEST_CASE_TEMPLATE("loads: layers are selected in every step", T, std::int64_t, 
   }
 }
 
-TEST_CASE_TEMPLATE("loads: steps are added up", T, std::int64_t, double) {
-  npy::array<T> const loads{{2, 3, 2}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}};
-  CHECK(examples::total_loads(loads) == std::vector<T>{6, 8, 10, 12, 14, 16});
-  npy::array<T> const one_step{{1, 2, 2}, {1, 2, 3, 4}};
-  CHECK(examples::total_loads(one_step) == one_step.values);
+TEST_CASE("loads: steps come the same from every form of file, some at a time") {
+  // More than is read at once, and more than stays in memory.
+  constexpr index_t steps = 350;
+  constexpr index_t layers = 12;
+  constexpr index_t experts = 1024;
+  npy::array<std::int64_t> loads{{steps, layers, experts}, {}};
+  std::uint32_t state = 7;
+  for (index_t i = 0; i < steps * layers * experts; ++i) {
+    state = state * 1664525U + 1013904223U;
+    loads.values.push_back(state >> 28U);
+  }
+  auto const same = [&](examples::load_file const& file) {
+    index_t next = 0;
+    bool equal = true;
+    file.for_each_step<std::int64_t>(
+        [&](index_t step, plimsoll::matrix_ref<std::int64_t const> found) {
+          equal = equal && step == next++ &&
+                  std::equal(found.data, found.data + layers * experts,
+                             loads.values.begin() + step * layers * experts);
+        });
+    return equal && next == steps;
+  };
+  CHECK(same(loads_tests::file_of("a.npy", loads)));
+  std::string text;
+  for (index_t row = 0; row < steps * layers; ++row) {
+    text += row > 0 && row % layers == 0 ? "\n" : "";
+    for (index_t e = 0; e < experts; ++e) {
+      text += (e > 0 ? "," : "") +
+              std::to_string(loads.values[static_cast<std::size_t>(row * experts + e)]);
+    }
+    text += '\n';
+  }
+  CHECK(same(examples::load_file::of_bytes(text, "a.csv")));
+  // Fortran order: the same bytes with the dimensions turned round.
+  npy::array<std::int64_t> turned{{experts, layers, steps}, loads.values};
+  for (index_t i = 0; i < steps * layers * experts; ++i) {
+    index_t const step = i / (layers * experts);
+    index_t const layer = i / experts % layers;
+    turned.values[static_cast<std::size_t>((i % experts * layers + layer) * steps + step)] =
+        loads.values[static_cast<std::size_t>(i)];
+  }
+  std::ostringstream out;
+  npy::write<std::int64_t>(out, turned.shape, turned.values);
+  std::string bytes = out.str();
+  bytes.replace(bytes.find("False"), 5, "True ");
+  bytes.replace(bytes.find("(1024, 12, 350)"), 15, "(350, 12, 1024)");
+  CHECK(same(examples::load_file::of_bytes(bytes, "a.npy")));
+}
+
+TEST_CASE("loads: lines of a table in any order of the steps, some steps at a time") {
+  constexpr int steps = 9;  // with 600 layers of 1024 experts, six steps at a time
+  std::string text = "load,step,layer,expert\n";
+  for (int layer = 0; layer < 600; ++layer) {
+    for (int step = 0; step < steps; ++step) {
+      text += std::to_string(1 + layer % 3 + step) + "," + std::to_string(step) + "," +
+              std::to_string(layer) + ",1023\n";
+    }
+  }
+  auto const loads = loads_in<std::int64_t>(text, "a.csv");
+  REQUIRE(loads.shape == shape_t{steps, 600, 1024});
+  for (std::size_t row = 0; row < steps * 600; ++row) {
+    CHECK(loads.values[row * 1024 + 1023] ==
+          static_cast<std::int64_t>(1 + row % 600 % 3 + row / 600));
+  }
+}
+
+TEST_CASE("loads: steps without load are found, and left out") {
+  // The second layer has load in the last step alone, the third never.
+  npy::array<std::int64_t> const loads{
+      {4, 3, 2}, {0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3, 4, 5, 6, 0, 0}};
+  auto file = loads_tests::file_of("x.npy", loads);
+  auto const totals = examples::check_loads(file);
+  CHECK(totals.empty_steps == 2);
+  CHECK(totals.filled == std::vector<index_t>{2, 1, 0});
+  auto const filled = std::get<npy::array<std::int64_t>>(examples::filled_steps(file, totals));
+  CHECK(filled.shape == shape_t{2, 3, 2});
+  CHECK(filled.values == integers{1, 2, 0, 0, 0, 0, 3, 4, 5, 6, 0, 0});
+  auto const last =
+      std::get<npy::array<std::int64_t>>(examples::last_filled_steps(file, totals, 2));
+  CHECK(last.shape == shape_t{2, 3, 2});
+  CHECK(last.values == integers{1, 2, 0, 0, 0, 0, 3, 4, 5, 6, 0, 0});
+  auto const one = std::get<npy::array<std::int64_t>>(examples::last_filled_steps(file, totals, 1));
+  CHECK(one.values == integers{3, 4, 5, 6, 0, 0});
+  auto without = loads_tests::file_of("x.npy", npy::array<std::int64_t>{{2, 1, 2}, {0, 0, 0, 0}});
+  auto const none = examples::check_loads(without);
+  CHECK(none.empty_steps == 2);
+  CHECK(std::get<npy::array<std::int64_t>>(examples::filled_steps(without, none)).values ==
+        integers{0, 0});
+}
+
+TEST_CASE("loads: top-k expert ids are no loads") {
+  // [tokens, layers, k]: k different experts of 64.
+  auto const ids = [](index_t tokens, index_t layers, index_t k) {
+    std::vector<std::int64_t> values;
+    for (index_t row = 0; row < tokens * layers; ++row) {
+      for (index_t i = 0; i < k; ++i) {
+        values.push_back((row * row * 7 + i * 11) % 64);
+      }
+    }
+    return values;
+  };
+  CHECK(npy_refusal<std::int64_t>({16, 26, 6}, ids(16, 26, 6)) ==
+        "expected loads, shape (steps, layers, experts), got (16, 26, 6), whose layers have "
+        "different totals in a step and whose rows repeat no number: they look like top-k expert "
+        "ids (tokens, layers, k); count how often each expert occurs");
+  auto padded = ids(16, 26, 6);
+  padded[3] = -1;
+  CHECK(npy_refusal<std::int64_t>({16, 26, 6}, padded) ==
+        "expected loads from 0 to below 2^47, got -1 in step 0, layer 0, expert 3, as top-k expert "
+        "ids mark what is not routed; count how often each expert occurs");
+  // Loads of as many tokens in every layer, none of which repeats in a row.
+  std::vector<std::int64_t> loads;
+  for (std::int64_t row = 0; row < 16 * 26; ++row) {
+    std::int64_t const shift = row % 5;
+    loads.insert(loads.end(), {10 + shift, 40 - shift, 90, 200 + shift, 300 - shift, 500});
+  }
+  CHECK(npy_refusal<std::int64_t>({16, 26, 6}, loads) == "accepted");
+  // Layers that lose different numbers of tokens, with loads that no expert's id can be.
+  for (std::size_t i = 5; i < loads.size(); i += 6) {
+    loads[i] = 5000 + static_cast<std::int64_t>(i % 7);
+  }
+  CHECK(npy_refusal<std::int64_t>({16, 26, 6}, loads) == "accepted");
+}
+
+TEST_CASE("loads: CSV as other programs write it: an index column, quotes") {
+  integers const expected{1, 2, 3, 4};
+  for (char const* const text :
+       {",0,1\n0,1,2\n1,3,4\n", "\"\",\"0\",\"1\"\n\"0\",\"1\",\"2\"\n\"1\",\"3\",\"4\"\n",
+        ",hot,cold\nfirst,1,2\nsecond,3,4\n", "layer,0,1\n0,1,2\n1,3,4\n",
+        "Unnamed: 0,0,1\n0,1,2\n1,3,4", "\"1\",2\n3,\" 4 \"\n",
+        ",layer,expert,load\n0,0,0,1\n1,0,1,2\n2,1,0,3\n3,1,1,4\n",
+        "index,\"layer\",\"expert\",\"load\"\n0,\"0\",\"0\",\"1\"\n1,0,1,2\n2,1,0,3\n3,1,1,4\n"}) {
+    CAPTURE(text);
+    auto const loads = loads_in<std::int64_t>(text, "f.csv");
+    CHECK(loads.shape == shape_t{1, 2, 2});
+    CHECK(loads.values == expected);
+  }
+  CHECK(csv_refusal(",1,0\n0,1,2\n") ==
+        "expected the experts 0, 1, 2, ... in order as column names, got ',1,0' in line 1");
+  CHECK(csv_refusal(",0,1\n") == "expected lines of loads after the column names, got none");
+  CHECK(csv_refusal("\"1,2\",3\n").find("got '1,2' in line 1, field 1") != std::string::npos);
+  CHECK(csv_refusal("\"1,2\n").find("got '\"1' in line 1, field 1") != std::string::npos);
+}
+
+TEST_CASE("loads: a key or column by another name") {
+  integers const expected{1, 2, 3, 4};
+  CHECK(loads_in<std::int64_t>(R"({"logical_count": [[9]], "counts": [[1, 2], [3, 4]]})", "f.json",
+                               "counts")
+            .values == expected);
+  CHECK(loads_in<std::int64_t>(
+            "layer,expert,load,decode,ms\n0,0,9,1,x\n0,1,9,2,\n1,0,9,3,\n1,1,9,4,\n", "f.csv",
+            "decode")
+            .values == expected);
+  CHECK(refusal(R"({"logical_count": [[9]]})", "f.json", "counts") ==
+        "expected the key counts, got 'logical_count'");
+  CHECK(refusal("layer,expert,load\n0,0,9\n", "f.csv", "decode") ==
+        "expected the column names layer, expert, decode and perhaps step, each once, got no "
+        "'decode' in line 1");
+  CHECK(refusal("1,2\n", "f.csv", "decode") ==
+        "expected a line of column names with 'decode', as --key says, got other fields in line 1");
+  CHECK(refusal(npy_file<std::int64_t>({1, 1}, {1}), "f.npy", "decode") ==
+        "expected JSON or CSV, which have keys or columns, got a .npy file with --key");
 }
 
 TEST_CASE("loads: files and the standard input are read") {
@@ -517,7 +705,7 @@ TEST_CASE("loads: files and the standard input are read") {
   std::ofstream(file, std::ios::binary) << "1,2\n3,4\n";
   std::uint64_t done = 0;
   std::uint64_t total = 0;
-  auto const loads = examples::read_loads(file, [&](std::uint64_t now, std::uint64_t all) {
+  auto const loads = read_loads(file, [&](std::uint64_t now, std::uint64_t all) {
     done = now;
     total = all;
   });
@@ -525,13 +713,13 @@ TEST_CASE("loads: files and the standard input are read") {
   CHECK(std::get<npy::array<std::int64_t>>(loads).values == integers{1, 2, 3, 4});
   CHECK(done == 8);
   CHECK(total == 8);
-  CHECK_THROWS_WITH_AS(static_cast<void>(examples::read_loads(file)),
+  CHECK_THROWS_WITH_AS(static_cast<void>(read_loads(file)),
                        (file + ": expected a readable file, got No such file or directory").c_str(),
                        examples::file_error);
 
   std::istringstream input(counts("[[5, 6]]"));
   auto* const before = std::cin.rdbuf(input.rdbuf());
-  auto const from_input = examples::read_loads("-");
+  auto const from_input = read_loads("-");
   std::cin.rdbuf(before);
   CHECK(std::get<npy::array<std::int64_t>>(from_input).values == integers{5, 6});
 }

@@ -131,6 +131,8 @@ outcome crafted() {
   o.planner = "craft";
   o.craft = {.chosen = "automatic",
              .replicas_per_rank = 2,
+             .steps = 1,
+             .filled = {1, 1, 1},
              .estimate = {{1, 2, 4},
                           {0.5, 0.25, 0.75},
                           {0.125, 0.1875, 0.375, 0.25, 0.375, 0.5, 0, -0.125, 0.0625}},
@@ -382,12 +384,12 @@ TEST_SUITE("report") {
 
   TEST_CASE("without load all is balanced and nothing is hot") {
     std::string const text = report_of(outcome_of({{0, 0}, {0, 0}}, 2, 2));
-    CHECK(contains(text, "No expert has any load."));
+    CHECK(contains(text, "No expert with load has replicas, before or after."));
     CHECK(contains(text, "<i>1.00× →</i> 1.00×"));
     CHECK(contains(text, "as much to wait for as before"));
     CHECK(contains(text, "no load"));
-    CHECK(contains(text, "2, which count as balanced"));
-    CHECK_FALSE(contains(report_of(small()), "which count as balanced"));
+    CHECK(contains(text, "2, left out"));
+    CHECK_FALSE(contains(report_of(small()), "left out"));
   }
 
   TEST_CASE("the heat map has the class of every rank") {
@@ -518,7 +520,7 @@ TEST_SUITE("report") {
     CHECK(classes() == " +++");
     o.comparisons[0].before.per_step = examples::balance_statistics{.mean = 0.5};
     o.comparisons[0].after.per_step = examples::balance_statistics{.mean = 0.25};
-    CHECK(classes() == " ++-+");
+    CHECK(classes() == " -+++");
   }
 
   TEST_CASE("what was planned is said") {
@@ -554,17 +556,111 @@ TEST_SUITE("report") {
     outcome const o = outcome_of({{100, 100, 130}, {1, 6, 2}}, 3, 4);
     pugi::xml_document const page = parsed(report_of(o));
     auto const hot = all(page, "//tr[@data-expert]");
-    REQUIRE(hot.size() == 6);
-    CHECK(number(hot[0], "data-layer") == 1);
-    CHECK(number(hot[0], "data-expert") == 1);
-    CHECK(number(hot[0], "data-load") == 6);
-    CHECK(contains(text_of(hot[0]), "2.0"));
-    CHECK(number(hot[1], "data-layer") == 0);
-    CHECK(number(hot[1], "data-expert") == 2);
+    // Those with one replica before and after are not there, however hot.
+    REQUIRE(hot.size() == 4);
+    CHECK(number(hot[0], "data-layer") == 0);
+    CHECK(number(hot[0], "data-expert") == 2);
+    CHECK(number(hot[0], "data-load") == 130);
+    CHECK(contains(text_of(hot[0]), "1.2"));
     // The extra slot goes to expert 0 before and to the last one after.
-    CHECK(contains(text_of(hot[1]), "1 → 2"));
-    CHECK(contains(text_of(hot[1]), "130 → 65"));
-    CHECK(count(report_of(outcome_of(skewed(4, 8), 4, 8)), "//tr[@data-expert]") == 16);
+    CHECK(contains(text_of(hot[0]), "1 → 2"));
+    CHECK(contains(text_of(hot[0]), "130 → 65"));
+    CHECK(number(hot[1], "data-expert") == 0);
+    CHECK(contains(text_of(hot[1]), "2 → 1"));
+    CHECK(number(hot[2], "data-layer") == 1);
+    CHECK(count(report_of(outcome_of(skewed(4, 8), 4, 16)), "//tr[@data-expert]") == 16);
+    CHECK(count(report_of(outcome_of(skewed(4, 8), 4, 8)), "//tr[@data-expert]") == 0);
+  }
+
+  TEST_CASE("the headline is of single steps, and says where the worst is") {
+    outcome o = small();
+    comparison& c = o.comparisons[0];
+    c.steps = 1000;
+    c.empty_steps = 984;
+    c.before.per_step = {.mean = 0.5,
+                         .ratio_of_sums = 0.25,
+                         .worst = 0.125,
+                         .worst_layer = 2,
+                         .worst_step = 4,
+                         .fifth_percentile = 0.25};
+    c.after.per_step = {.mean = 0.75,
+                        .ratio_of_sums = 0.5,
+                        .worst = 0.625,
+                        .worst_layer = 1,
+                        .worst_step = 3,
+                        .fifth_percentile = 0.7};
+    pugi::xml_document const page = parsed(report_of(o));
+    auto const tiles = all(page, "//div[starts-with(@class,'tile ') or @class='tile']");
+    REQUIRE(tiles.size() == 4);
+    CHECK(contains(text_of(tiles[0]), "0.500 → 0.750"));
+    CHECK(contains(text_of(tiles[1]), "0.125 → 0.625"));
+    CHECK(contains(text_of(tiles[1]), "layer 2, step 4 before, layer 1, step 3 after"));
+    CHECK(contains(text_of(tiles[2]), "4.00× → 2.00×"));
+    CHECK(contains(text_of(tiles[2]), "50.0 % less to wait for"));
+    CHECK(contains(text_of(tiles[3]), "over 16 steps"));
+    CHECK(contains(text_of(page), "984 of 1,000 in loads.npy, left out"));
+  }
+
+  TEST_CASE("the verdict names the engine's options, and says when not to serve the plan") {
+    outcome o = small();
+    o.before = o.after = examples::trivial_plan(3, 8, 4, 12);
+    auto& c = o.comparisons[0];
+    c.before.summed.mean = 0.5;
+    c.after.summed.mean = 0.75;
+    auto const verdict = [&] {
+      pugi::xml_document const page = parsed(report_of(o));
+      REQUIRE(all(page, "//p[@class='verdict']").size() == 1);
+      return text_of(all(page, "//p[@class='verdict']")[0]);
+    };
+    CHECK(verdict() ==
+          "Serve this plan, with SGLang's --ep-size 4 --ep-num-redundant-experts 4: mean "
+          "balancedness rises from 0.5000 to 0.7500 on loads.npy.");
+    o.output = "a.json";
+    o.format = "sglang";
+    CHECK(contains(verdict(), "--ep-num-redundant-experts 4 --init-expert-location a.json: mean"));
+    o.output = "a.yaml";
+    o.format = "trtllm";
+    CHECK(contains(verdict(),
+                   "TensorRT-LLM's moe_expert_parallel_size: 4 and load_balancer: a.yaml"));
+    // Other loads decide, and steps.
+    o.comparisons.push_back(c);
+    o.comparisons[1].loads = "later.npy";
+    o.comparisons[1].before.per_step = examples::balance_statistics{.mean = 0.625};
+    o.comparisons[1].after.per_step = examples::balance_statistics{.mean = 0.5};
+    CHECK(verdict() ==
+          "Keep what is in use: mean balancedness is 0.5000 with this plan, not more than the "
+          "0.6250 before, on later.npy, step by step.");
+    pugi::xml_document const timed_page = parsed(report_of(timed()));
+    CHECK(contains(text_of(all(timed_page, "//p[@class='verdict']")[0]),
+                   "a layer takes 9.00 us in the mean instead of 12.00 us on tuesday.npy"));
+  }
+
+  TEST_CASE("more copies than ranks are warned of, with the option that helps") {
+    outcome o = small();  // four ranks
+    CHECK(count(report_of(o), "//p[@class='warning']") == 0);
+    o.after.replica_count[9] = 5;
+    o.after.replica_count[10] = 7;
+    pugi::xml_document const page = parsed(report_of(o));
+    REQUIRE(all(page, "//p[@class='warning']").size() == 1);
+    CHECK(text_of(all(page, "//p[@class='warning']")[0]) ==
+          "Warning: expert 1 of layer 1 has 5 copies on 4 ranks, and 1 more expert has too many; a "
+          "second copy on a rank takes no load off it: plan with --apart rank or --refine joint.");
+    o.planner = "gem";  // has no such options
+    CHECK_FALSE(contains(report_of(o), "--apart"));
+    CHECK(contains(report_of(o), "has 5 copies on 4 ranks"));
+  }
+
+  TEST_CASE("the page says what wrote it, when and from what") {
+    outcome o = small();
+    o.program = "plan_experts 1.2.3";
+    o.date = "2026-11-22 23:00 UTC";
+    o.command = "plan_experts 'a&b.npy' --ranks 4";
+    pugi::xml_document const page = parsed(report_of(o));
+    CHECK(text_of(all(page, "//footer")[0]) ==
+          "Written by plan_experts 1.2.3 of Plimsoll on 2026-11-22 23:00 UTC with:plan_experts "
+          "'a&b.npy' --ranks 4");
+    CHECK(text_of(all(page, "//svg[@data-loads='0' and circle]/text[@class='t']")[0]) ==
+          "layer of the model");
   }
 
   TEST_CASE("what craft found has its charts") {
