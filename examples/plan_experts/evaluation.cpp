@@ -208,8 +208,11 @@ comparison compare(load_file const& file, load_totals const& totals, plan const&
     if (has_steps || curves) {
       file.for_each_step<Load>(
           [&](index_t step, loads_ref<Load> loads) {
-            first.add(step, loads);
-            second.add(step, loads);
+            auto const* const end = loads.data + loads.extent(0) * loads.extent(1);
+            if (std::any_of(loads.data, end, [](Load load) { return load != 0; })) {
+              first.add(step, loads);
+              second.add(step, loads);
+            }
           },
           progress);
     }

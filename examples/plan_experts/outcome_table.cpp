@@ -288,7 +288,9 @@ std::vector<std::string> warnings_of(outcome const& result) {
       others == 0 ? ""
                   : fmt::format(", and {} more {} too many", others,
                                 others == 1 ? "expert has" : "experts have"),
-      has_option ? ": plan with --apart rank or --refine joint" : "")};
+      !has_option                    ? ""
+      : result.refinement == "joint" ? ": plan with --apart rank"
+                                     : ": plan with --apart rank or --refine joint")};
 }
 
 std::string verdict_of(outcome const& result) {

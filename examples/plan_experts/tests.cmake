@@ -58,9 +58,16 @@ foreach(case IN ITEMS table same_plan_from_any_file formats plan_in_use evaluate
                       craft craft_table craft_plan_in_use craft_formats
                       gem gem_table gem_formats
                       no_output output_replaces full_output
+                      ring copies_beyond_ranks signals empty_names output_through_links
+                      layer_ids_with_steps key
                       all_or_nothing refusal_keeps_the_old_file help)
   plimsoll_accepts(plan_experts.${case} ${case})
 endforeach()
+# Sanitizers need memory of their own.
+if(NOT "${CMAKE_CXX_FLAGS} ${PLIMSOLL_SANITIZE}" MATCHES "sanitize")
+  plimsoll_accepts(plan_experts.memory memory)
+  plimsoll_accepts(plan_experts.out_of_memory out_of_memory)
+endif()
 # The browser takes by far the longest: what costs more starts sooner.
 set_tests_properties(plan_experts.report_in_browser PROPERTIES COST 100)
 plimsoll_accepts(make_loads make_loads)

@@ -336,6 +336,162 @@ case_refusal_keeps_the_old_file() {
   [[ $(cat plan.json) == old && $(ls -A) == plan.json ]] || fail "expected the old file alone"
 }
 
+# A recorder's ring: 1000 steps of which the first 16 are filled, or all of 16 from the middle on.
+# Both have the figures of the filled steps, and plans that are made from them.
+case_ring() {
+  loads --steps 16 --layers 5 --experts 64 --tokens 2048 --top-k 6 --skew 0.8 --drift 0.2 --seed 7 \
+    --output filled.npy >/dev/null
+  local of_step=$((5 * 64 * 4)) name
+  local header=$(($(stat -c %s filled.npy) - 16 * of_step))
+  # The header has room: its padding takes the longer number of steps.
+  { head -c $header filled.npy | sed -e 's/(16, 5, 64)/(1000, 5, 64)/' -e 's/  \n*$/\n/' | head -c $((header - 1))
+    echo
+    tail -c +$((header + 1)) filled.npy
+    head -c $((984 * of_step)) /dev/zero; } >ring.npy
+  { head -c $header filled.npy
+    tail -c +$((header + 1 + 5 * of_step)) filled.npy
+    head -c $((header + 5 * of_step)) filled.npy | tail -c $((5 * of_step)); } >wrapped.npy
+  curves
+  for name in filled ring wrapped; do
+    table $name.npy --ranks 8 --slots 80 --output $name.json
+    grep -v '^wrote\|no load' table | sed -e "s/$name.npy/LOADS/" -e 's/, step [0-9]*$//' \
+      -e 's/^ *after  /after/' -e 's/  */ /g' >$name.table
+    plan $name.npy --planner craft --ranks 8 --output $name.craft.json >/dev/null
+    same filled.json $name.json
+    same filled.craft.json $name.craft.json
+    diff filled.table $name.table || fail "expected the figures of the filled steps from $name"
+  done
+  table ring.npy --ranks 8 --slots 80
+  grep -Fxq 'ring.npy: 984 of 1000 steps have no load and are left out' table || fail "$(cat table)"
+  plan ring.npy --planner gem --latency curves.json --ranks 8 --output gem.json >printed
+  grep -Eq '^planned from the last 16 of 16 steps, .*: [1-9][0-9.]* us' printed || fail "$(cat printed)"
+  plan filled.npy --planner gem --latency curves.json --ranks 8 --output filled.gem.json >printed
+  same filled.gem.json gem.json
+}
+
+# One expert with nearly all load gets more copies than there are ranks.
+case_copies_beyond_ranks() {
+  { printf 999000; printf ',16%.0s' {1..63}; echo; } >hot.csv
+  plan hot.csv --ranks 16 --slots 128 >printed
+  grep -Eq '^warning: expert 0 of layer 0 has [0-9]+ copies on 16 ranks; .*: plan with --apart rank or --refine joint$' printed ||
+    fail "$(cat printed)"
+  grep -Eq '^ +after +0\.8' printed || fail "$(cat printed)"
+  plan hot.csv --ranks 16 --slots 128 --refine joint >printed
+  grep -Eq '^ +after +1\.0' printed || fail "$(cat printed)"
+  plan hot.csv --ranks 16 --slots 128 --apart rank >printed
+  grep -Eq '^ +after +1\.0' printed || fail "$(cat printed)"
+  ! grep -q '^warning' printed || fail "$(cat printed)"
+}
+
+# Whatever signal ends the program, nothing of its files stays.
+case_signals() {
+  local signal code
+  mkfifo loads.pipe
+  for signal in INT TERM HUP; do
+    # A job of a shell without job control ignores SIGINT; env gives it back.
+    env --default-signal=INT "$programs/plan_experts" - --ranks 4 --slots 8 --output plan.json --report a.html \
+      --json b.json <loads.pipe >/dev/null 2>&1 &
+    exec 3>loads.pipe
+    for _ in {1..200}; do
+      [[ $(ls -A | grep -c tmp) == 3 ]] && break
+      sleep 0.05
+    done
+    [[ $(ls -A | grep -c tmp) == 3 ]] || fail "expected three files to be written, got: $(ls -A)"
+    kill -s $signal $!
+    code=0
+    wait $! || code=$?
+    exec 3>&-
+    ((code == 128 + $(kill -l $signal))) || fail "expected the end by SIG$signal, got code $code"
+    [[ $(ls -A) == loads.pipe ]] || fail "expected no file after SIG$signal, got: $(ls -A)"
+  done
+}
+
+case_empty_names() {
+  local option code
+  for option in --output --report --json --plan --evaluate --layers --layer-ids --key; do
+    code=0
+    plan "$inputs/loads.npy" --ranks 4 --slots 8 $option "" >printed 2>message || code=$?
+    ((code == 2)) || fail "$option: expected exit code 2, got $code"
+    [[ $(cat message) == "plan_experts: $option: expected a value, got an empty one" ]] || fail "$(cat message)"
+  done
+}
+
+# A link to a file that is not there yet, and a link to that link.
+case_output_through_links() {
+  mkdir folder
+  ln -s folder/real.json link.json
+  ln -s "$PWD/link.json" folder/again.json
+  plan "$inputs/loads.npy" --ranks 4 --slots 8 --output folder/again.json >/dev/null
+  [[ -L link.json && -L folder/again.json && -f folder/real.json && ! -L folder/real.json ]] ||
+    fail "expected links to stay links: $(ls -l . folder)"
+  "$programs/check_plan" "$inputs/loads.npy" folder/real.json 4 8 0.9
+  ln -s circle.json circle.json
+  plan "$inputs/loads.npy" --ranks 4 --slots 8 --output circle.json 2>message && fail "expected a refusal"
+  grep -q "^plan_experts: --output: .*'circle.json': Too many levels of symbolic links" message || fail "$(cat message)"
+}
+
+case_layer_ids_with_steps() {
+  drifting loads.npy
+  plan loads.npy --ranks 8 --slots 80 --layer-ids 1:10:2 --output steps.json >printed
+  plan loads.npy --ranks 8 --slots 80 --layer-ids 1,3,5,7,9 --output list.json >/dev/null
+  plan loads.npy --ranks 8 --slots 80 --layer-ids 1::2 --output open.json >/dev/null
+  same steps.json list.json
+  same steps.json open.json
+  grep -q '^5 layers (1 to 9, not all)' printed || fail "$(cat printed)"
+}
+
+case_key() {
+  sed 's/logical_count/counts/' "$inputs/loads.json" >counts.json
+  plan "$inputs/loads.npy" --ranks 4 --slots 8 --output plan.json >/dev/null
+  plan counts.json --key counts --ranks 4 --slots 8 --output key.json >/dev/null
+  same plan.json key.json
+}
+
+# The most memory that the program held, in KiB: peak_of ARGUMENT...
+peak_of() {
+  python3 -c 'import resource, subprocess, sys
+subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)' "$programs/plan_experts" "$@"
+}
+
+# Loads that take 500 MB in memory, most of them without blocks on the disk: by both passes, and by a
+# copy of the standard input.
+case_memory() {
+  command -v python3 >/dev/null || { echo "skipped: no python3 to measure memory"; exit 0; }
+  python3 - <<'END'
+header = "{'descr': '|u1', 'fortran_order': False, 'shape': (4400, 58, 256), }"
+header = header.ljust(117) + "\n"
+with open("large.npy", "wb") as out:
+    out.write(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode())
+    start = out.tell()
+    for step in range(0, 4400, 100):  # the others are empty
+        out.seek(start + step * 58 * 256)
+        out.write(bytes((7 * i + step) % 251 for i in range(256)) * 58)
+    out.truncate(start + 4400 * 58 * 256)
+END
+  local peak
+  peak=$(peak_of large.npy --ranks 32 --slots 288)
+  ((peak < 256 * 1024)) || fail "expected less than 256 MiB for a file, got $peak KiB"
+  peak=$(peak_of - --ranks 32 --slots 288 <large.npy)
+  ((peak < 256 * 1024)) || fail "expected less than 256 MiB for the standard input, got $peak KiB"
+  # The steps with load fit, although all steps would not.
+  peak=$(peak_of large.npy --planner craft --ranks 32)
+  ((peak < 256 * 1024)) || fail "expected less than 256 MiB for 44 steps, got $peak KiB"
+}
+
+# What craft needs and the machine does not have.
+case_out_of_memory() {
+  loads --steps 400 --layers 20 --experts 256 --output loads.npy >/dev/null
+  local code=0
+  (
+    ulimit -v 40000
+    plan loads.npy --planner craft --ranks 8
+  ) >printed 2>message || code=$?
+  ((code == 2)) || fail "expected exit code 2, got $code: $(cat message)"
+  [[ $(cat message) == 'plan_experts: LOADS: expected memory for all steps with load, which --planner craft holds, of loads.npy, 15.62 MiB and more, got less' ]] ||
+    fail "$(cat message)"
+}
+
 case_help() {
   plan --help >help
   grep -q -- '--slots' help || fail "expected the options of plan_experts"

@@ -638,6 +638,7 @@ TEST_SUITE("report") {
   TEST_CASE("more copies than ranks are warned of, with the option that helps") {
     outcome o = small();  // four ranks
     CHECK(count(report_of(o), "//p[@class='warning']") == 0);
+    o.refinement = "none";
     o.after.replica_count[9] = 5;
     o.after.replica_count[10] = 7;
     pugi::xml_document const page = parsed(report_of(o));
@@ -645,6 +646,8 @@ TEST_SUITE("report") {
     CHECK(text_of(all(page, "//p[@class='warning']")[0]) ==
           "Warning: expert 1 of layer 1 has 5 copies on 4 ranks, and 1 more expert has too many; a "
           "second copy on a rank takes no load off it: plan with --apart rank or --refine joint.");
+    o.refinement = "joint";  // which did not help then
+    CHECK(contains(text_of(parsed(report_of(o))), "off it: plan with --apart rank."));
     o.planner = "gem";  // has no such options
     CHECK_FALSE(contains(report_of(o), "--apart"));
     CHECK(contains(report_of(o), "has 5 copies on 4 ranks"));
