@@ -487,7 +487,9 @@ void load_file::decode(std::uint64_t first, std::uint64_t count, Put&& put) cons
 template <class Load>
 void load_file::read(index_t first, index_t count, Load* to) const {
   auto const at = [](index_t i) { return static_cast<std::uint64_t>(i); };
-  auto const [steps, all_layers, all_experts] = shape_;
+  index_t const steps = shape_[0];
+  index_t const all_layers = shape_[1];
+  index_t const all_experts = shape_[2];
   if (fortran_order_) {  // steps follow one another
     for (index_t expert = 0; expert < all_experts; ++expert) {
       for (index_t layer = first_layer_; layer < last_layer_; ++layer) {

@@ -389,7 +389,9 @@ class csv_reader {
   [[nodiscard]] text_numbers arrange(byte_store const& records, std::array<index_t, 3> const& shape,
                                      bool has_steps, bool steps_in_order) const {
     constexpr index_t most_loads = index_t{1} << 22;  // 64 MiB with their lines
-    auto const [steps, layers, experts] = shape;
+    index_t const steps = shape[0];
+    index_t const layers = shape[1];
+    index_t const experts = shape[2];
     index_t const steps_at_once = std::clamp<index_t>(most_loads / (layers * experts), 1, steps);
     text_numbers result{byte_store(file_), {steps, layers, experts}, std::is_same_v<Load, double>};
     std::uint64_t next_record = 0;
@@ -400,7 +402,9 @@ class csv_reader {
       std::vector<std::uint64_t> line_of(count);
       for_each_record(
           records, steps_in_order ? next_record : 0, [&](record const& at, std::uint64_t i) {
-            auto const [step, layer, expert] = at.index;
+            index_t const step = at.index[0];
+            index_t const layer = at.index[1];
+            index_t const expert = at.index[2];
             if (step >= end) {
               next_record = i;
               return !steps_in_order;

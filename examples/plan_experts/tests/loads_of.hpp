@@ -43,8 +43,9 @@ template <class Load>
 [[nodiscard]] examples::comparison compare(
     std::string const& name, examples::npy::array<Load> const& loads, examples::plan const& before,
     examples::plan const& after, std::optional<plimsoll::latency_curves> const& curves = {}) {
-  auto const [steps, layers, experts] =
-      std::array<index_t, 3>{loads.shape[0], loads.shape[1], loads.shape[2]};
+  index_t const steps = loads.shape[0];
+  index_t const layers = loads.shape[1];
+  index_t const experts = loads.shape[2];
   examples::npy::array<Load> sums{{layers, experts}, {}};
   sums.values.resize(static_cast<std::size_t>(layers * experts));
   examples::load_totals totals{{}, std::vector<index_t>(static_cast<std::size_t>(layers)), 0};
