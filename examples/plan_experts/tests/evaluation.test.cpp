@@ -465,6 +465,23 @@ TEST_CASE("outcome: the table says what craft spends, where and what for") {
         "as asked; the knee is at 4");
 }
 
+TEST_CASE("outcome: what craft found leaves out steps in which a layer has no load") {
+  // The library counts them as balanced: the second layer has 0.5 in the one step with load.
+  craft_outcome c = small_craft();
+  c.steps = 4;
+  c.filled = {4, 1};
+  c.estimate.base = {0.5, (0.5 + 3) / 4};
+  c.estimate.gain = {0.125, 0.0625, 0.0625, 0.125};
+  c.allocation.gain = {0, 0.125};
+  leave_empty_steps_out(c);
+  CHECK(c.estimate.base == std::vector<double>{0.5, 0.5});
+  CHECK(c.estimate.gain == std::vector<double>{0.125, 0.0625, 0.25, 0.5});
+  CHECK(c.allocation.gain == std::vector<double>{0, 0.5});
+  CHECK(c.mean_base() == 0.5);
+  CHECK(c.mean_expected() == 0.6);
+  CHECK(c.mean_with(0.125) == 0.6);  // the sum of the layers' gains over all four steps
+}
+
 TEST_CASE("outcome: the table says how long it takes, and what gem went by") {
   outcome result = small_outcome();
   result.planner = "gem";
