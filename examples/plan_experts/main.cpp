@@ -428,10 +428,11 @@ std::string today() {
 void run_program(options const& o, std::string command) {
   outputs files(o);
   auto const loads = read_rows("LOADS", o.loads, o);
-  auto const in_memory = [&](auto&& work) {  // the planners that need more steps say so
-    return within_memory(loads.file, 1, "a step and the plans", work);
+  auto const in_memory = [](load_file const& file, auto&& work) {
+    return within_memory(file, 1, "a step and the plans", work);
   };
-  outcome result = in_memory([&] { return plan_loads(o, loads); });
+  // The planners that need more steps say so.
+  outcome result = in_memory(loads.file, [&] { return plan_loads(o, loads); });
   result.program = program_version();
   result.date = today();
   result.command = std::move(command);
@@ -446,8 +447,9 @@ void run_program(options const& o, std::string command) {
     }
     progress shown("measuring " + on.file.name());
     auto const watch = [&](std::uint64_t done, std::uint64_t total) { shown(done, total); };
-    result.comparisons.push_back(in_memory(
-        [&] { return compare(on.file, on.totals, result.before, result.after, curves, watch); }));
+    result.comparisons.push_back(in_memory(on.file, [&] {
+      return compare(on.file, on.totals, result.before, result.after, curves, watch);
+    }));
   };
   measure(loads);
   if (!o.evaluate.empty()) {

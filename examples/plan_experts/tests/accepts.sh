@@ -481,14 +481,14 @@ END
 
 # What craft needs and the machine does not have.
 case_out_of_memory() {
-  loads --steps 400 --layers 20 --experts 256 --output loads.npy >/dev/null
+  loads --steps 1600 --layers 20 --experts 256 --output loads.npy >/dev/null
   local code=0
   (
-    ulimit -v 40000
+    ulimit -v 100000
     plan loads.npy --planner craft --ranks 8
   ) >printed 2>message || code=$?
   ((code == 2)) || fail "expected exit code 2, got $code: $(cat message)"
-  [[ $(cat message) == 'plan_experts: LOADS: expected memory for all steps with load, which --planner craft holds, of loads.npy, 15.62 MiB and more, got less' ]] ||
+  [[ $(cat message) == 'plan_experts: LOADS: expected memory for all steps with load, which --planner craft holds, of loads.npy, 62.50 MiB and more, got less' ]] ||
     fail "$(cat message)"
 }
 
