@@ -28,8 +28,7 @@ class files_to_remove {
   /// From here on a signal removes the file, which need not be there yet. `name` must stay until
   /// `forget`.
   static void add(char const* name) {
-    static bool const handled = handle_signals();
-    static_cast<void>(handled);
+    handle_signals();
     for (std::atomic<char const*>& place : names) {
       char const* none = nullptr;
       if (place.compare_exchange_strong(none, name)) {
@@ -48,17 +47,16 @@ class files_to_remove {
   }
 
  private:
-  static bool handle_signals() {
+  static void handle_signals() {
     for (int const signal : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE, SIGXCPU}) {
       struct sigaction now {};
-      // What the parent wants to be ignored stays so.
+      // What the parent wants to be ignored stays so, and so does another handler.
       if (::sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) {
         now.sa_handler = remove_all;
         now.sa_flags = static_cast<int>(SA_RESETHAND);
         ::sigaction(signal, &now, nullptr);
       }
     }
-    return true;
   }
 
   /// Calls only what a signal handler may.
