@@ -288,7 +288,9 @@ TEST_CASE("evaluation: a recorder's ring has the figures of its filled steps") {
     std::int64_t size;
     std::int64_t turned;
   } const rings[] = {{1000, 0}, {13, 5}, {40, 33}};
-  for (auto const [size, turned] : rings) {
+  for (auto const& shape : rings) {
+    std::int64_t const size = shape.size;
+    std::int64_t const turned = shape.turned;
     CAPTURE(size);
     auto const ring = compare("x.npy", ring_of(loads, size, turned), trivial, p, curves.view());
     CHECK(ring.steps == size);
