@@ -583,16 +583,18 @@ inline std::vector<top_k_refusal> top_k_refusals() {
   return result;
 }
 
-// Views are of no memory: all is refused before any is read.
+// Views are of too little memory: all is refused before any is read.
 using top_k_call = void (*)(plimsoll::matrix_ref<float const>, top_k_options const&,
                             plimsoll::matrix_ref<std::int32_t>, plimsoll::matrix_ref<float>);
 
 inline void check_refusals(top_k_call call) {
+  float real = 0;
+  std::int32_t whole = 0;
   for (top_k_refusal const& bad : top_k_refusals()) {
     std::string got = "nothing";
     try {
-      call({nullptr, bad.tokens, bad.experts}, bad.how, {nullptr, bad.ids[0], bad.ids[1]},
-           {nullptr, bad.weights[0], bad.weights[1]});
+      call({&real, bad.tokens, bad.experts}, bad.how, {&whole, bad.ids[0], bad.ids[1]},
+           {&real, bad.weights[0], bad.weights[1]});
     } catch (plimsoll::invalid_input const& error) {
       got = error.what();
     }

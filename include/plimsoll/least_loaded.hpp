@@ -349,7 +349,8 @@ class least_loaded {
     auto const row = detail::argument<1>("least_loaded::count", "counts", counts);
     detail::expect_extent("least_loaded::count", "counts", options_.experts, row.extent(0),
                           "experts");
-    auto body = tokens_body("least_loaded::count", topk_ids);
+    auto body = tokens_body("least_loaded::count",
+                            detail::argument<2>("least_loaded::count", "topk_ids", topk_ids));
     body.counts = row;
     body.now = decltype(body)::phase::count;
     run(body.problems(), body);
@@ -435,7 +436,7 @@ class least_loaded {
              Counters&& counters) const {
     constexpr char const* name = "least_loaded::route";
     expect_rank(name);
-    auto body = tokens_body(name, topk_ids);
+    auto body = tokens_body(name, detail::argument<2>(name, "topk_ids", topk_ids));
     body.destinations = detail::argument<2>(name, "destinations", destinations);
     body.rows = detail::argument<2>(name, "rows", rows);
     auto const one = detail::argument<1>(name, "counters", counters);
@@ -707,7 +708,7 @@ class least_loaded {
     using id = detail::normalized_value_t<Ids const, 2>;
     static_assert(std::is_same_v<id, std::int32_t> || std::is_same_v<id, std::int64_t>,
                   "Plimsoll: topk_ids must be int32 or int64");
-    matrix_ref<id const> const ids = detail::argument<2>(name, "topk_ids", topk_ids);
+    matrix_ref<id const> const ids = detail::normalize<2>(topk_ids);
     detail::expect_between(name, "topk_ids", 1, 0x7fffffff, ids.extent(1), "ids per token");
     detail::expect_between(name, "topk_ids", 0, options_.max_ids / ids.extent(1), ids.extent(0),
                            "tokens (options.max_ids)");
