@@ -28,6 +28,9 @@ struct refinement_options {
   /// Plans with other replica counts to try, per layer and node with lists of its own; 0: the
   /// counts stay.
   std::int64_t trials = 256;
+  /// Randomly changed plans to try once no swap helps, per layer and node with lists of its own;
+  /// none in layers of more than 64 slots, and at most 2^19 / slots^2. 0: none.
+  std::int64_t perturbations = 1024;
 };
 
 namespace detail {
@@ -40,16 +43,20 @@ inline void expect_refinable(std::string_view function, refinement_options const
   if (options.trials < 0) {
     fail(function, text(argument, ".trials"), "at least 0", text(options.trials));
   }
+  if (options.perturbations < 0) {
+    fail(function, text(argument, ".perturbations"), "at least 0", text(options.perturbations));
+  }
 }
 
 template <class Context, class Loads>
 void enqueue_refine(Context const& context, Loads const& loads, placement_options const& where,
                     refinement_options const& options, matrix_ref<std::int32_t> physical_to_logical,
                     matrix_ref<std::int32_t> replica_count, problem_report* reports) {
-  launch(context, loads.extent(0),
-         refinement_body<Loads>{loads, topology_of(where, physical_to_logical.extent(1)),
-                                rule_of(where), options.tolerance, options.trials,
-                                physical_to_logical, replica_count, reports});
+  launch(
+      context, loads.extent(0),
+      refinement_body<Loads>{loads, topology_of(where, physical_to_logical.extent(1)),
+                             rule_of(where), options.tolerance, options.trials,
+                             options.perturbations, physical_to_logical, replica_count, reports});
 }
 
 }  // namespace detail
@@ -63,8 +70,10 @@ void enqueue_refine(Context const& context, Loads const& loads, placement_option
 /// one copy moved from one expert to another (or made for a free slot): greedy placement and swaps
 /// again; it takes the first that is better and goes on from there. Choosing counts and ranks
 /// jointly pays where ranks have few slots: a replica too heavy to have company wastes what is left
-/// of its rank. No slot becomes free. Node lists and a required rule are kept; where a rule is
-/// preferred, no more replicas meet than before.
+/// of its rank. At last, in layers of at most 64 slots, it changes a few slots at random and swaps
+/// again (iterated local search): no swap of two replicas makes up for an exchange of several, and
+/// where slots are few one replica is much of a rank. No slot becomes free. Node lists and a
+/// required rule are kept; where a rule is preferred, no more replicas meet than before.
 ///
 /// @param loads `[layers, experts]`, as for `replicate`
 /// @param where what `place` was told
@@ -74,12 +83,13 @@ void enqueue_refine(Context const& context, Loads const& loads, placement_option
 /// @return per layer: the load (over speed) of the most loaded rank; a bound for all placements,
 ///   with any counts where trials > 0: the mean over ranks with slots, and the lightest heaviest
 ///   replica that the slots allow; with these counts where trials = 0: that of `place`; status
-///   optimal, within_tolerance, work_limit where all trials were used, or feasible where no swap
-///   and no moved copy helps; work = swaps made and plans tried
+///   optimal, within_tolerance, work_limit where all trials were used, or feasible where no swap,
+///   no moved copy and no perturbation tried helps; work = swaps made and plans tried
 /// @throws invalid_input for shapes and options; for values, naming layer and expert, rank, node or
 ///   slot: also for a map that is not legal; the outputs are then unspecified
 /// @complexity O(slots) per swap and replica of the most loaded rank, and as `place` for each plan
-///   tried; swaps are not limited, but no plan comes twice
+///   tried; swaps are not limited, but no plan comes twice before perturbations, which take
+///   O(2^19) steps and the swaps' in all
 /// @workspace 36 bytes per expert, 16 per slot and 24 per rank for each problem in flight (more for
 ///   a rule, as `place`), and 64 bytes per layer, from the policy
 /// @stream synchronises once

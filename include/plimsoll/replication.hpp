@@ -70,7 +70,7 @@ void enqueue_replicate(Context const& context, Loads const& loads, index_t slots
 /// load / copies that is below its cap, ties to the lowest id (with node lists: to the first of the
 /// list). This is the rule of DeepSeek's EPLB and d'Hondt's apportionment. Under a required rule
 /// about sharing an expert is passed over once no more of its copies can be placed. The counts are
-/// optimal among those allowed, and the certificate says so.
+/// the best of those allowed, but for loads per copy that round to the same fixed-point number.
 ///
 /// @param loads `[layers, experts]`, token copies, in the policy's memory; int32, uint32, int64,
 ///   float, double or generated; each at least 0, the total of a layer below 2^47
@@ -78,7 +78,9 @@ void enqueue_replicate(Context const& context, Loads const& loads, index_t slots
 /// @param options floors and caps, and what the copies will be put on
 /// @param[out] replica_count `[layers, experts]` int32, adds up to `slots` per layer, or to what
 ///   `options.where` leaves of them
-/// @return per layer: the largest load per copy, with bound equal to value; work = copies given
+/// @return per layer: the largest load per copy; status optimal, with bound equal to value, where
+/// it
+///   is proven, else feasible, with value one unit of fixed point above bound; work = copies given
 ///   beyond the floors
 /// @throws invalid_input for shapes and options; for values, naming layer and expert, rank or node,
 ///   in which case `replica_count` is unspecified

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Body of `refine`: swaps replicas off the most loaded rank, and moves copies between experts.
+/// Body of `refine`: swaps replicas off the most loaded rank, moves copies between experts, and
+/// perturbs small plans.
 #pragma once
 
 #include <cstddef>
@@ -17,6 +18,7 @@
 #include <plimsoll/detail/scratch.hpp>
 #include <plimsoll/detail/serial_team.hpp>
 #include <plimsoll/detail/team.hpp>
+#include <plimsoll/random.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
@@ -60,7 +62,7 @@ class refiner {
            packing_scratch_bytes(experts, where, rule);
   }
 
-  PLIMSOLL_HD outcome improve(std::int64_t trials) {
+  PLIMSOLL_HD outcome improve(std::int64_t trials, std::int64_t perturbations) {
     outcome result;
     first_slot_ = p_.begin(0);
     slots_ = p_.where.ranges.begin(p_.at.layer, p_.at.first_rank + p_.at.ranks) - first_slot_;
@@ -80,6 +82,7 @@ class refiner {
     std::int64_t tried = 0;
     while (choose && result.peak > target() && exchange(trial, trials, tried, result)) {
     }
+    perturb(trial.map, choose, perturbations, result);
     result.work += tried;
     result.limited = choose && tried == trials && result.peak > target();
     end.peak = result.peak;
@@ -143,6 +146,91 @@ class refiner {
       }
     }
     return false;
+  }
+
+  /// Changes a few slots at random, swaps, and takes what is better: iterated local search. From a
+  /// plan that no swap of two replicas improves it finds exchanges of several. It walks on from
+  /// plans that are worse, for they lead to other ends, but returns to the best one now and then.
+  PLIMSOLL_HD void perturb(vector_ref<std::int32_t> map, bool choose, std::int64_t limit,
+                           outcome& result) {
+    constexpr std::int64_t walk = 64;  // plans until the best one is returned to
+    std::int64_t const attempts = minimum{}(limit, affordable_perturbations());
+    std::uint64_t* const best_counts = donors_;  // which `exchange` no longer needs
+    if (attempts == 0) {
+      return;
+    }
+    keep_counts(best_counts);
+    for (std::int64_t attempt = 0; attempt < attempts && result.peak > target(); ++attempt) {
+      if (attempt % walk == 0) {
+        team_.for_each(slots_,
+                       [=, this](index_t i) { map[first_slot_ + i] = p_.map[first_slot_ + i]; });
+        restore_counts(best_counts);
+      }
+      ++result.work;
+      team_.single([=, this] { shake(map, choose, static_cast<std::uint64_t>(attempt)); });
+      if (try_plan(map, result)) {
+        keep_counts(best_counts);
+      }
+    }
+    restore_counts(best_counts);
+  }
+  /// A perturbed plan takes about slots^2 steps. The limit goes by the slots of the whole layer, so
+  /// that many small cells are not given many times as long as a large one.
+  PLIMSOLL_HD std::int64_t affordable_perturbations() const {
+    index_t const slots = p_.map.extent(0);
+    return slots > 64 ? 0 : (std::int64_t{1} << 19) / maximum{}(slots * slots, index_t{1});
+  }
+  PLIMSOLL_HD void keep_counts(std::uint64_t* kept) {
+    team_.for_each(p_.at.experts, [=, this](index_t i) {
+      kept[i] = static_cast<std::uint64_t>(counts_[p_.where.expert_of(p_.at, i)]);
+    });
+  }
+  PLIMSOLL_HD void restore_counts(std::uint64_t const* kept) {
+    team_.for_each(p_.at.experts, [=, this](index_t i) {
+      counts_[p_.where.expert_of(p_.at, i)] = static_cast<std::int32_t>(kept[i]);
+    });
+  }
+
+  /// Makes one to three random changes, keeping the rules. For one thread.
+  PLIMSOLL_HD void shake(vector_ref<std::int32_t> map, bool choose, std::uint64_t attempt) const {
+    std::uint64_t left = 1 + random::bits(0, attempt, 0) % 3;
+    for (std::uint64_t k = 1; left > 0 && k < 16; ++k) {
+      left -= static_cast<std::uint64_t>(change(map, choose, random::bits(0, attempt, k)));
+    }
+  }
+  /// Swaps two replicas of different ranks or, where copies may change, half of the times gives a
+  /// slot to another expert. False where the slots drawn do not allow it.
+  PLIMSOLL_HD bool change(vector_ref<std::int32_t> map, bool choose, std::uint64_t bits) const {
+    auto const draw = [bits](int shift, index_t n) {
+      return static_cast<index_t>((bits >> shift & 0xffffff) % static_cast<std::uint64_t>(n));
+    };
+    index_t const a = first_slot_ + draw(0, slots_);
+    index_t const rank = rank_of_[a] - p_.at.first_rank;
+    if (rank < 0) {
+      return false;
+    }
+    if (choose && bits >> 63 != 0) {
+      auto const e = static_cast<std::int32_t>(p_.where.expert_of(p_.at, draw(24, p_.at.experts)));
+      if (e == map[a] || (map[a] >= 0 && counts_[map[a]] == 1) || counts_[e] == rank_limit ||
+          (p_.rule.apart != sharing::allowed && holds(map, rank, e, slots_end()))) {
+        return false;
+      }
+      if (map[a] >= 0) {
+        --counts_[map[a]];
+      }
+      ++counts_[e];
+      map[a] = e;
+      return true;
+    }
+    index_t const b = first_slot_ + draw(24, slots_);
+    index_t const other = rank_of_[b] - p_.at.first_rank;
+    if (other < 0 || other == rank || map[a] == map[b] || !may_swap(map, a, rank, b, other)) {
+      return false;
+    }
+    std::int32_t const e = map[a];
+    map[a] = map[b];
+    map[b] = e;
+    return true;
   }
 
   PLIMSOLL_HD void move_copy(index_t from, index_t to) {
@@ -362,7 +450,8 @@ struct refinement_body {
   topology where;
   sharing_rule rule;
   double tolerance;
-  std::int64_t trials;  ///< plans with other counts to try; 0: counts stay
+  std::int64_t trials;         ///< plans with other counts to try; 0: counts stay
+  std::int64_t perturbations;  ///< at most so many per small cell
   matrix_ref<std::int32_t> physical_to_logical;
   matrix_ref<std::int32_t> replica_count;
   problem_report* reports;
@@ -420,8 +509,8 @@ struct refinement_body {
     typename refiner<Team>::outcome all;
     for (index_t position = 0; position < where.cells(); ++position) {
       problem.at = where.cell_at(layer, position, experts);
-      auto const one =
-          refiner<Team>(team, memory, problem, rank_of, counts, experts, tolerance).improve(trials);
+      auto const one = refiner<Team>(team, memory, problem, rank_of, counts, experts, tolerance)
+                           .improve(trials, perturbations);
       all.peak = maximum{}(all.peak, one.peak);
       all.bound = maximum{}(all.bound, one.bound);
       all.work += one.work;
