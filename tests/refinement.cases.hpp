@@ -428,9 +428,11 @@ TEST_CASE_TEMPLATE("refinement: against every plan of small shapes", P, PLIMSOLL
       return c.value;
     };
     double const packed = lowest(given);
-    worst_packed = std::max(worst_packed, value({.tolerance = 0, .trials = 0}, packed) / packed);
-    value({.tolerance = 0, .trials = 1}, best);
-    worst_joint = std::max(worst_joint, value({.tolerance = 0}, best) / best_as_full);
+    worst_packed = std::max(
+        worst_packed, value({.tolerance = 0, .trials = 0, .perturbations = 128}, packed) / packed);
+    value({.tolerance = 0, .trials = 1, .perturbations = 8}, best);
+    worst_joint =
+        std::max(worst_joint, value({.tolerance = 0, .perturbations = 256}, best) / best_as_full);
   }
   MESSAGE("peak / optimum, worst: " << worst_packed << " with given counts, " << worst_joint
                                     << " with any; proven optimal: " << proven);
