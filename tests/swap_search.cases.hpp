@@ -354,6 +354,83 @@ TEST_CASE_TEMPLATE("swap_search: when it stops", P, PLIMSOLL_POLICIES) {
   }
 }
 
+/// Pairs of copies of an expert on one rank.
+inline int copies_together(search_case const& c, ints const& map) {
+  int pairs = 0;
+  for (index_t layer = 0; layer < c.layers; ++layer) {
+    std::int32_t const* const slots = map.data() + layer * c.slots;
+    for (index_t r = 0; r < c.ranks(); ++r) {
+      for (index_t i = c.offset(layer, r); i < c.offset(layer, r + 1); ++i) {
+        for (index_t j = c.offset(layer, r); j < i; ++j) {
+          pairs += slots[i] >= 0 && slots[i] == slots[j] ? 1 : 0;
+        }
+      }
+    }
+  }
+  return pairs;
+}
+
+inline void check_perturbed(search_fn search) {
+  fnv1a all;
+  int better = 0;
+  int still_optimal = 0;
+  for (std::uint64_t seed = 0; seed < cases_of(120); ++seed) {
+    CAPTURE(seed);
+    search_case c = random_search(seed, 5, 9);
+    c.options.level_swaps = 0;
+    search_outcome const plain = search(c);
+    c.options.max_perturbations = 6;
+    search_outcome const got = search(c);
+    check_searched(c, got);
+    CHECK(copies_together(c, got.map) <= copies_together(c, plain.map));
+    bool is_same = true;
+    for (index_t layer = 0; layer < c.layers; ++layer) {
+      auto const& before = plain.certificates[static_cast<std::size_t>(layer)];
+      auto const& after = got.certificates[static_cast<std::size_t>(layer)];
+      CHECK(after.value <= before.value);
+      CHECK(after.lower_bound == before.lower_bound);
+      CHECK(after.work >= before.work);
+      CHECK(after.work <= c.options.restarts * c.options.max_swaps);
+      better += after.value < before.value;
+      is_same = is_same && before.status == certificate_status::optimal;
+    }
+    if (is_same) {  // nothing to gain: nothing is tried
+      CHECK(got == plain);
+      ++still_optimal;
+    }
+    all.add(got.map);
+    all.add(got.scores);
+  }
+  CHECK(better > 10);
+  CHECK(still_optimal > 10);
+  report_hash("swap_search.perturbed", all.value());
+
+  // Beyond 64 slots a layer stays as it is.
+  search_case wide = wide_search(3);
+  wide.layers = 1;
+  wide.steps = 2;
+  wide.experts = 60;
+  wide.options.restarts = 2;
+  wide.loads = reals(120);
+  for (std::size_t i = 0; i < wide.loads.size(); ++i) {
+    wide.loads[i] = static_cast<double>(mix(i) % 700);
+  }
+  for (index_t const slots : {64, 65}) {
+    CAPTURE(slots);
+    wide.slots = slots;
+    wide.options.max_perturbations = 0;
+    search_outcome const plain = search(wide);
+    wide.options.max_perturbations = 2;
+    CHECK((search(wide) == plain) == (slots == 65));
+  }
+}
+
+TEST_CASE_TEMPLATE("swap_search: perturbations never make a plan worse", P, PLIMSOLL_POLICIES) {
+  if (backend_available<P>()) {
+    check_perturbed(searched<P>);
+  }
+}
+
 inline void check_units(search_fn search) {
   for (std::uint64_t seed = 100; seed < 100 + cases_of(24); ++seed) {
     CAPTURE(seed);

@@ -81,7 +81,7 @@ TEST_CASE("swap_search: the same bits in every team") {
         plimsoll::tensor_ref<float const>(loads.data(), of.steps, of.layers, of.experts), of.cost,
         *options, plimsoll::matrix_ref<std::int32_t>(out.map.data(), of.layers, of.slots),
         plimsoll::matrix_ref<double>(out.scores.data(), of.layers, 2), out.reports.data());
-    CHECK(out.launches >= 6);
+    CHECK(out.launches == (of.options.max_perturbations > 0 ? 7 : 6));
     CHECK(out.reports[1].what == fault::load);
     CHECK(out.map.back() == -7);
     search_case good = of;
@@ -97,6 +97,13 @@ TEST_CASE("swap_search: the same bits in every team") {
     c.options.score = search_score::quantile;
     c.options.quantile = 0.6;
     c.offsets = {0, 1, 4, 7, 0, 3, 6, 7};
+    c.counts = {2, 1, 1, 1, 1, 2, 1, 2};
+    check(c);
+  }
+  SUBCASE("perturbations, and copies") {
+    c.options.max_swaps = 8;
+    c.options.max_perturbations = 1;
+    c.offsets = {0, 2, 4, 7, 0, 3, 6, 7};
     c.counts = {2, 1, 1, 1, 1, 2, 1, 2};
     check(c);
   }
@@ -326,6 +333,10 @@ TEST_CASE("swap_search: shapes and options are checked") {
          "options.max_swaps: expected 0 to 2147483647 swaps, got -1");
   option([](options_type& o) { o.level_swaps = -1; },
          "options.level_swaps: expected 0 to 2147483647 swaps, got -1");
+  option([](options_type& o) { o.max_perturbations = -1; },
+         "options.max_perturbations: expected 0 to 16777216 perturbations, got -1");
+  option([](options_type& o) { o.max_perturbations = (1 << 24) + 1; },
+         "options.max_perturbations: expected 0 to 16777216 perturbations, got 16777217");
   option([](options_type& o) { o.min_gain = 0; }, "no error");
   option([](options_type& o) { o.min_gain = 1; }, "no error");
   option([](options_type& o) { o.min_gain = -0.5; },

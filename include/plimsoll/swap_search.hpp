@@ -50,11 +50,15 @@ struct swap_search_options {
   std::uint64_t seed = 0;
   /// A search ends with a swap that lowers the score by less than this part of it, 0 to 1.
   double min_gain = 0.001;
-  /// A search ends with so many swaps.
+  /// A search ends with so many swaps, those of its perturbations included.
   std::int64_t max_swaps = INT32_MAX;
   /// Swaps in a row that may keep the score, if they shorten the longer latency of the two ranks:
   /// a way out where several ranks are last. The paper has none.
   std::int64_t level_swaps = 0;
+  /// Rounds of iterated local search on the best search of every layer: a few random swaps, a new
+  /// descent, and back if the score has risen. They end at the lower bound, and are left out where
+  /// a layer has more than 64 slots. 0: none, as in the paper.
+  index_t max_perturbations = 64;
   search_score score = search_score::total;
   /// Of search_score::quantile: the part of steps that take no longer; above 0, to 1.
   double quantile = 0.95;
@@ -81,6 +85,8 @@ inline void expect_searchable(std::string_view name, index_t steps, index_t laye
   expect_between(name, "options.restarts", 1, 1 << 24, options.restarts, "restarts");
   expect_between(name, "options.max_swaps", 0, INT32_MAX, options.max_swaps, "swaps");
   expect_between(name, "options.level_swaps", 0, INT32_MAX, options.level_swaps, "swaps");
+  expect_between(name, "options.max_perturbations", 0, 1 << 24, options.max_perturbations,
+                 "perturbations");
   expect_number(name, "options.min_gain", 0, 1, options.min_gain);
   if (!(options.noise >= 0 && options.noise < 1)) {
     fail(name, "options.noise", "a number from 0 to below 1", text(options.noise));
@@ -136,25 +142,29 @@ void enqueue_swap_search(Context const& context, Loads const& load, Cost const& 
   launch(context, layers * steps,
          search_bound_body<Cost>{where, prices, experts, steps, known.data(), shares.data(),
                                  totals.data(), bounds.data()});
-  launch(context, layers * restarts,
-         swap_search_body<Cost>{where,
-                                prices,
-                                objective,
-                                experts,
-                                steps,
-                                restarts,
-                                options.seed,
-                                options.noise,
-                                options.min_gain,
-                                options.max_swaps,
-                                options.level_swaps,
-                                known.data(),
-                                shares.data(),
-                                use.data(),
-                                expert_of.data(),
-                                found.data(),
-                                {scores.data(), layers, restarts},
-                                {swaps.data(), layers, restarts}});
+  swap_search_body<Cost> const search{where,
+                                      prices,
+                                      objective,
+                                      experts,
+                                      steps,
+                                      restarts,
+                                      options.seed,
+                                      options.noise,
+                                      options.min_gain,
+                                      options.max_swaps,
+                                      options.level_swaps,
+                                      known.data(),
+                                      shares.data(),
+                                      use.data(),
+                                      expert_of.data(),
+                                      found.data(),
+                                      {scores.data(), layers, restarts},
+                                      {swaps.data(), layers, restarts}};
+  launch(context, layers * restarts, search);
+  if (options.max_perturbations > 0 && slots <= search_perturbation_body<Cost>::most_slots) {
+    launch(context, layers,
+           search_perturbation_body<Cost>{search, bounds.data(), options.max_perturbations});
+  }
   launch(context, layers,
          search_result_body<Cost>{where,
                                   cost,
@@ -202,6 +212,10 @@ std::vector<certificate> swap_search(std::string_view name, P const& policy, Loa
 /// moves into free slots, the one is made that lowers the score most, until none does or one lowers
 /// it by less than `min_gain`. Only swaps that can be the best are evaluated: those with a rank
 /// that is the last of some step, as long as its absence would gain more than the best one found.
+/// Last, the best placement of a layer of at most 64 slots is improved by `max_perturbations`
+/// rounds of iterated local search. Their descents go on to the last gain, however small, and when
+/// no swap lowers the score, they try every way to fill the slots of two ranks that have at
+/// most 12.
 ///
 /// Source: GEM (arXiv 2605.19945), algorithms 2 to 4. Beyond the paper: ranks with different
 /// numbers of slots, free slots, replicas, dead ranks, other scores, a lower bound. Copies of an
@@ -215,16 +229,19 @@ std::vector<certificate> swap_search(std::string_view name, P const& policy, Loa
 /// @param options ranks, and how long to search
 /// @param[out] physical_to_logical `[layers, slots]` int32, the expert in every slot, -1 in empty
 ///   ones; at most 65535 slots
-/// @param[out] restart_scores `[layers, restarts]` double, what every search came to; may be left
-///   out
+/// @param[out] restart_scores `[layers, restarts]` double, the score of every search; that of the
+///   best one after its perturbations; may be left out
 /// @return per layer: the score; what no placement can go below (in every step: the time of an idle
 ///   rank, of the heaviest replica on the fastest rank, and of all ranks together if tokens could
 ///   be divided at will); optimal where both are equal, else feasible; work = swaps of all searches
 /// @throws invalid_input for shapes and options; for values, naming layer, step and expert or rank;
 ///   the output is then unspecified
 /// @complexity a start O(slots ranks steps) costs; a swap O(steps (slots / ranks)^2) for each pair
-///   of ranks that is looked at, at most steps * ranks of them
-/// @workspace a table of costs, 8 bytes per rank and number of tokens, at most 16 MiB; 8 bytes per
+///   of ranks that is looked at, at most steps * ranks of them; in perturbations up to 924 steps
+///   costs for each pair of ranks with at most 12 slots
+/// @workspace a table of costs, 8 bytes per rank and number of tokens, at most 16 MiB; 1 KiB per
+/// step
+///   for each layer in flight that is perturbed; 8 bytes per
 ///   layer, expert and step; 4 per slot of every restart; for each problem in flight 16 per rank
 ///   and step, 52 per step, 8 per slot and 44 per rank, on a device only where that exceeds the
 ///   shared memory of a block (47 KiB)

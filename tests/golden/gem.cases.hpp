@@ -111,7 +111,7 @@ golden_plan golden_search(gem_golden const& g, index_t restarts, index_t max_swa
   array_in<std::int32_t, P> const trace(g.trace);
   array_in<std::int32_t, P> map(g.experts, -7);
   plimsoll::swap_search_options const options{
-      .ranks = g.ranks, .restarts = restarts, .max_swaps = max_swaps};
+      .ranks = g.ranks, .restarts = restarts, .max_swaps = max_swaps, .max_perturbations = 0};
   // gem itself, but for the number of swaps.
   auto const context = plimsoll::detail::resolve(policy);
   plimsoll::detail::latency_pieces<std::remove_const_t<decltype(context)>> const pieces(

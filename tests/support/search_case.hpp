@@ -57,7 +57,8 @@ struct search_case {
   index_t slots = 1;
   reals loads = {};  ///< [steps, layers, experts]
   stairs cost = {};
-  plimsoll::swap_search_options options = {.ranks = 1};
+  /// As the paper has it, with no perturbations.
+  plimsoll::swap_search_options options = {.ranks = 1, .max_perturbations = 0};
   ints offsets = {};  ///< [layers, ranks + 1]
   flags active = {};  ///< [ranks]
   ints counts = {};   ///< [layers, experts]

@@ -290,12 +290,13 @@ void print_quality() {
       auto const cell = [](quality const& q) {
         return text("%.4f", q.mean) + text(" (%.4f) | ", q.worst);
       };
-      quality const all = quality_of(steps, cost, {.ranks = s.ranks});
+      quality const all = quality_of(steps, cost, {.ranks = s.ranks, .max_perturbations = 0});
       std::cout << "| " << s.experts << " x " << s.ranks << " | " << name << " | " << s.layers
                 << " | "
                 << cell(quality_of(steps, cost, {.ranks = s.ranks, .restarts = 1, .max_swaps = 0}))
-                << cell(quality_of(steps, cost, {.ranks = s.ranks, .restarts = 1})) << cell(all)
-                << text("%.1f", all.swaps) << " |\n";
+                << cell(quality_of(steps, cost,
+                                   {.ranks = s.ranks, .restarts = 1, .max_perturbations = 0}))
+                << cell(all) << text("%.1f", all.swaps) << " |\n";
     };
     print("by tokens", plimsoll::token_cost{on.curves().speeds});
     print("by tiles", plimsoll::latency_table(plimsoll::seq, on.curves(), s.ranks).cost());

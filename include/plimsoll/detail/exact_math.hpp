@@ -29,6 +29,15 @@ PLIMSOLL_HD inline int bit_width(std::uint64_t x) {
 #endif
 }
 
+/// How many bits are set.
+PLIMSOLL_HD inline int bit_count(std::uint32_t x) {
+#if defined(__CUDA_ARCH__)
+  return __popc(x);
+#else
+  return __builtin_popcount(x);
+#endif
+}
+
 /// x as a rounded value: no compiler merges the operation that made it with the one that uses it.
 template <std::floating_point T>
 PLIMSOLL_HD inline T rounded(T x) {

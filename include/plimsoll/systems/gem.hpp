@@ -55,6 +55,7 @@ inline swap_search_options search_options_of(gem_options const& options,
           .noise = options.noise,
           .seed = options.seed,
           .min_gain = options.min_gain,
+          .max_perturbations = 0,
           .score = options.score,
           .quantile = options.quantile};
 }

@@ -492,9 +492,9 @@ struct swap_search_body {
     index_t count = 0;
     index_t level = 0;  // swaps since the score was last lowered
     while (count < max_swaps) {
-      candidate best = best_swap(team, s, score, false);
+      candidate best = best_swap(team, s, score, neighbourhood::swaps);
       if (best.gain == 0 && level < level_swaps) {
-        best = best_swap(team, s, score, true);
+        best = best_swap(team, s, score, neighbourhood::level_swaps);
         ++level;
       } else {
         level = 0;
@@ -517,14 +517,22 @@ struct swap_search_body {
     });
   }
 
- private:
-  /// A swap of what two slots hold.
+ protected:
+  /// What a descent chooses the best of.
+  enum class neighbourhood : std::int32_t {
+    swaps,        ///< those that lower the score
+    level_swaps,  ///< those that keep it and shorten the longer latency of the two ranks
+    partitions    ///< swaps, and all ways to fill the slots of two ranks that have few
+  };
+
+  /// A swap of what two slots hold, or all slots of two ranks filled anew.
   struct candidate {
     std::int64_t gain = 0;
     index_t rank_a = -1;
     index_t rank_b = -1;
     index_t slot_a = -1;
     index_t slot_b = -1;
+    std::uint32_t to_a = 0;  ///< slots of a, then of b, whose contents go to a; 0: a swap
   };
 
   /// Where the search stands.
@@ -552,6 +560,7 @@ struct swap_search_body {
     std::int32_t* begin;            ///< `[ranks]`
     std::int32_t* end;              ///< `[ranks]`
     std::int32_t* mark;             ///< `[ranks]`
+    double* moved = nullptr;        ///< `[partition_rows, steps]`, where partitions are looked at
 
     PLIMSOLL_HD state(swap_search_body const& b, scratch& memory, index_t in_layer,
                       std::int32_t* result)
@@ -738,11 +747,11 @@ struct swap_search_body {
   }
 
   /// The swap, or move into a free slot, that lowers the score most. Of several the first: by what
-  /// the absence of one rank would gain, then of the other with it, then by slots. With `level`:
-  /// one that keeps the score and shortens the longer latency of the two ranks most.
+  /// the absence of one rank would gain, then of the other with it, then by slots.
   template <class Team>
   PLIMSOLL_HD candidate best_swap(Team& team, state const& s, std::int64_t score,
-                                  bool level) const {
+                                  neighbourhood moves) const {
+    bool const level = moves == neighbourhood::level_swaps;
     // In other steps than these, no swap can matter.
     std::int64_t const counts = objective.is_sum ? 0 : score;
     team.for_each(s.ranks, [&](index_t r) {
@@ -770,7 +779,11 @@ struct swap_search_body {
         if (s.with[b] < 0 || (!level && bound_of(s.rank_keys[i]) <= best.gain)) {
           break;
         }
-        look_at_pair(team, s, a, b, score, level, best);
+        if (moves == neighbourhood::partitions && slots_of_pair(s, a, b) <= partition_slots) {
+          look_at_partitions(team, s, a, b, score, best);
+        } else {
+          look_at_pair(team, s, a, b, score, level, best);
+        }
       }
       team.single([&] { s.mark[a] = 1; });
     }
@@ -871,19 +884,110 @@ struct swap_search_body {
       index_t const row = by_width.quotient(i);
       index_t const slot_a = s.begin[a] + row;
       index_t const slot_b = s.begin[b] + i - row * width;
-      double const* const from_a = share_in(s, slot_a);
-      double const* const from_b = share_in(s, slot_b);
-      std::int64_t const enough = level ? -1 : least;
-      std::int64_t const gain = objective.is_sum
-                                    ? total_gain(s, p, from_a, from_b, enough)
-                                    : quantile_gain(s, p, from_a, from_b, score, enough);
-      std::int64_t const value = !level ? gain : gain >= 0 ? shorter(s, p, from_a, from_b) : 0;
+      auto const change = [from_a = share_in(s, slot_a), from_b = share_in(s, slot_b)](index_t t) {
+        return from_b[t] - from_a[t];
+      };
+      std::int64_t const gain = gain_of(s, p, change, score, level ? -1 : least);
+      std::int64_t const value = !level ? gain : gain >= 0 ? shorter(s, p, change) : 0;
       return value > least && !meets(s, a, b, slot_a, slot_b) ? value : std::int64_t{0};
     });
     if (found_best.key > best.gain) {
       best = candidate{found_best.key, a, b, s.begin[a] + found_best.index / width,
                        s.begin[b] + found_best.index % width};
     }
+  }
+
+  /// All ways to fill the slots of two ranks with what they hold: as many subsets of 12 slots as
+  /// there are make 924, which includes every swap, and two items for one.
+  static constexpr index_t partition_slots = 12;
+  static constexpr index_t partition_rows = 2 << (partition_slots / 2);
+  [[nodiscard]] PLIMSOLL_HD static index_t slots_of_pair(state const& s, index_t a, index_t b) {
+    return s.end[a] - s.begin[a] + s.end[b] - s.begin[b];
+  }
+  /// Slot `i` of those of a, and then of b.
+  [[nodiscard]] PLIMSOLL_HD static index_t slot_of_pair(state const& s, index_t a, index_t b,
+                                                        index_t i) {
+    index_t const width = s.end[a] - s.begin[a];
+    return i < width ? s.begin[a] + i : s.begin[b] + i - width;
+  }
+  /// What a gets from b if its slots' contents and b's are shared out by `to_a`, as the sum of two
+  /// rows: one of the first half of the slots, one of the others.
+  struct row_pair {
+    double const* first;
+    double const* second;
+
+    PLIMSOLL_HD double operator()(index_t t) const { return first[t] + second[t]; }
+  };
+  [[nodiscard]] PLIMSOLL_HD row_pair moved_by(state const& s, index_t slots,
+                                              std::uint32_t to_a) const {
+    std::uint32_t const rows = std::uint32_t{1} << slots / 2;
+    return {s.moved + to_a % rows * steps, s.moved + (rows + to_a / rows) * steps};
+  }
+  template <class Team>
+  PLIMSOLL_HD void tabulate_moved(Team& team, state const& s, index_t a, index_t b) const {
+    index_t const width = s.end[a] - s.begin[a];
+    index_t const slots = slots_of_pair(s, a, b);
+    index_t const half = slots / 2;
+    index_t const rows = index_t{1} << half;
+    team.for_each(rows + (index_t{1} << (slots - half)), [&](index_t row) {
+      double* const out = s.moved + row * steps;
+      for (index_t t = 0; t < steps; ++t) {
+        out[t] = 0;
+      }
+      index_t const first = row < rows ? 0 : half;
+      index_t const last = row < rows ? half : slots;
+      index_t const to_a = row < rows ? row : row - rows;
+      for (index_t i = first; i < last; ++i) {
+        bool const goes_to_a = (to_a >> (i - first) & 1) != 0;
+        double const* const tokens = share_in(s, slot_of_pair(s, a, b, i));
+        for (index_t t = 0; t < steps && goes_to_a != (i < width); ++t) {
+          out[t] += goes_to_a ? tokens[t] : -tokens[t];
+        }
+      }
+    });
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void look_at_partitions(Team& team, state const& s, index_t a, index_t b,
+                                      std::int64_t score, candidate& best) const {
+    pair const p = pair_of(team, s, a, b);
+    if (objective.is_sum && p.most <= best.gain) {
+      return;
+    }
+    tabulate_moved(team, s, a, b);
+    index_t const width = s.end[a] - s.begin[a];
+    index_t const slots = slots_of_pair(s, a, b);
+    std::int64_t const least = best.gain;
+    auto const found_best = team.argmax(index_t{1} << slots, [&](index_t i) {
+      auto const to_a = static_cast<std::uint32_t>(i);
+      if (bit_count(to_a) != width) {
+        return std::int64_t{0};
+      }
+      std::int64_t const gain = gain_of(s, p, moved_by(s, slots, to_a), score, least);
+      return gain > least && !meets(s, a, b, to_a) ? gain : std::int64_t{0};
+    });
+    if (found_best.key > best.gain) {
+      best = candidate{found_best.key, a, b, -1, -1, static_cast<std::uint32_t>(found_best.index)};
+    }
+  }
+
+  /// Whether copies of an expert would be on one of the two ranks.
+  [[nodiscard]] PLIMSOLL_HD bool meets(state const& s, index_t a, index_t b,
+                                       std::uint32_t to_a) const {
+    if (s.known.has_twins == 0) {
+      return false;
+    }
+    index_t const slots = slots_of_pair(s, a, b);
+    for (index_t i = 0; i < slots; ++i) {
+      index_t const expert = expert_in(s, slot_of_pair(s, a, b, i));
+      for (index_t j = 0; j < i && expert < experts; ++j) {
+        if ((to_a >> i & 1) == (to_a >> j & 1) &&
+            expert_in(s, slot_of_pair(s, a, b, j)) == expert) {
+          return true;
+        }
+      }
+    }
+    return false;
   }
 
   /// Whether a swap would bring copies of an expert together.
@@ -898,16 +1002,26 @@ struct swap_search_body {
            (from_b < experts && holds(s, from_b, s.begin[a], s.end[a], slot_a));
   }
 
-  /// What a swap lowers the sum by; anything up to `least` if it is not more than that.
+  /// What it lowers the score by that a gets `change(t)` tokens from b in step t; anything up to
+  /// `least` if it is not more than that.
+  template <class Change>
+  [[nodiscard]] PLIMSOLL_HD std::int64_t gain_of(state const& s, pair const& p,
+                                                 Change const& change, std::int64_t score,
+                                                 std::int64_t least) const {
+    return objective.is_sum ? total_gain(s, p, change, least)
+                            : quantile_gain(s, p, change, score, least);
+  }
+
+  template <class Change>
   [[nodiscard]] PLIMSOLL_HD std::int64_t total_gain(state const& s, pair const& p,
-                                                    double const* from_a, double const* from_b,
+                                                    Change const& change,
                                                     std::int64_t least) const {
     // A step that ends no earlier, since its last rank gets no fewer tokens, gains nothing.
     std::int32_t const* const order = s.order;
     std::int64_t const* const gap = s.gap;
     auto const lost_for_sure = [=, of_a = p.of_a](index_t i) {
-      index_t const t = order[i];
-      bool const grows = i < of_a ? from_b[t] >= from_a[t] : from_a[t] >= from_b[t];
+      double const more = change(order[i]);
+      bool const grows = i < of_a ? more >= 0 : more <= 0;
       return grows ? gap[i] : 0;
     };
     std::int64_t left = p.most;
@@ -916,22 +1030,21 @@ struct swap_search_body {
     }
     for (index_t i = 0; i < steps && left > least; ++i) {
       index_t const t = order[i];
-      std::int64_t const latency = p.latency(t, from_b[t] - from_a[t]);
+      std::int64_t const latency = p.latency(t, change(t));
       left -= maximum{}(latency - s.others[t], std::int64_t{0}) -
               (i < p.of_either ? lost_for_sure(i) : 0);
     }
     return left;
   }
 
-  /// What a swap lowers the quantile by; `least` if it is not more than that.
+  template <class Change>
   [[nodiscard]] PLIMSOLL_HD std::int64_t quantile_gain(state const& s, pair const& p,
-                                                       double const* from_a, double const* from_b,
-                                                       std::int64_t score,
+                                                       Change const& change, std::int64_t score,
                                                        std::int64_t least) const {
     auto const is_reached = [&](std::int64_t limit) {
       index_t higher = 0;
       for (index_t t = 0; t < steps && higher <= objective.above; ++t) {
-        bool const is_higher = s.others[t] > limit || p.latency(t, from_b[t] - from_a[t]) > limit;
+        bool const is_higher = s.others[t] > limit || p.latency(t, change(t)) > limit;
         higher += static_cast<index_t>(is_higher);
       }
       return higher <= objective.above;
@@ -948,12 +1061,13 @@ struct swap_search_body {
   }
 
   /// What a swap shortens the longer latency of the two ranks by, over all steps.
+  template <class Change>
   [[nodiscard]] PLIMSOLL_HD std::int64_t shorter(state const& s, pair const& p,
-                                                 double const* from_a, double const* from_b) const {
+                                                 Change const& change) const {
     std::int64_t sum = 0;
     for (index_t t = 0; t < steps; ++t) {
       sum += maximum{}(s.latency[p.a * s.steps + t], s.latency[p.b * s.steps + t]) -
-             p.latency(t, from_b[t] - from_a[t]);
+             p.latency(t, change(t));
     }
     return sum;
   }
@@ -962,10 +1076,14 @@ struct swap_search_body {
   PLIMSOLL_HD void commit(Team& team, state const& s, candidate const& swap) const {
     index_t const a = swap.rank_a;
     index_t const b = swap.rank_b;
-    double const* const from_a = share_in(s, swap.slot_a);
-    double const* const from_b = share_in(s, swap.slot_b);
+    index_t const slots = slots_of_pair(s, a, b);
+    if (swap.to_a != 0) {
+      tabulate_moved(team, s, a, b);  // others have been looked at since
+    }
     team.for_each(steps, [&](index_t t) {
-      double const change = from_b[t] - from_a[t];
+      double const change = swap.to_a != 0
+                                ? moved_by(s, slots, swap.to_a)(t)
+                                : share_in(s, swap.slot_b)[t] - share_in(s, swap.slot_a)[t];
       index_t const at_a = a * s.steps + t;
       index_t const at_b = b * s.steps + t;
       s.tokens[at_a] += change;
@@ -974,10 +1092,163 @@ struct swap_search_body {
       s.latency[at_b] = s.price(b, s.tokens[at_b]);
     });
     team.single([&] {
-      std::int32_t const item = s.item_in[swap.slot_a];
-      s.item_in[swap.slot_a] = s.item_in[swap.slot_b];
-      s.item_in[swap.slot_b] = item;
+      if (swap.to_a == 0) {
+        std::int32_t const item = s.item_in[swap.slot_a];
+        s.item_in[swap.slot_a] = s.item_in[swap.slot_b];
+        s.item_in[swap.slot_b] = item;
+        return;
+      }
+      std::int32_t items[partition_slots];
+      for (index_t i = 0; i < slots; ++i) {
+        items[i] = s.item_in[slot_of_pair(s, a, b, i)];
+      }
+      index_t next_a = s.begin[a];
+      index_t next_b = s.begin[b];
+      for (index_t i = 0; i < slots; ++i) {
+        s.item_in[(swap.to_a >> i & 1) != 0 ? next_a++ : next_b++] = items[i];
+      }
     });
+  }
+};
+
+/// Iterated local search: changes the best search of a layer a little, at random, descends again,
+/// and keeps what is no worse. Ends at the lower bound. Problem = layer.
+template <class Cost>
+struct search_perturbation_body : swap_search_body<Cost> {
+  using device_team = block<128>;
+  using base = swap_search_body<Cost>;
+  using candidate = typename base::candidate;
+  using neighbourhood = typename base::neighbourhood;
+  using state = typename base::state;
+  /// Layers of more slots are left as they are: they have swaps enough, and these take longer.
+  static constexpr index_t most_slots = 64;
+  static constexpr int perturbation_swaps = 4;
+  static constexpr int perturbation_draws = 2 * perturbation_swaps;  // some are no swaps
+
+  std::int64_t const* bounds;  ///< `[layers, steps]`
+  index_t max_perturbations;
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    return base::scratch_bytes() + 2 * scratch_bytes_of<std::int32_t>(this->where.ranges.slots) +
+           scratch_bytes_of<double>(base::partition_rows * this->steps);
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
+    if (this->layers[layer].is_usable == 0) {
+      return;
+    }
+    index_t const slots = this->where.ranges.slots;
+    std::int64_t const bound = this->objective.of(team, this->steps, bounds + layer * this->steps);
+    auto const first =
+        team.argmin(this->restarts, [&](index_t i) { return this->scores(layer, i); });
+    std::int64_t least = first.key;
+    index_t count = this->swaps(layer, first.index);
+    std::int32_t* const map = this->found + (layer * this->restarts + first.index) * slots;
+    state s(*this, memory, layer, map);
+    s.moved = memory.take<double>(base::partition_rows * this->steps);
+    auto* const kept = memory.take<std::int32_t>(slots);
+    auto* const best = memory.take<std::int32_t>(slots);
+    team.for_each(slots, [&](index_t i) { kept[i] = best[i] = map[i]; });
+    // Of one pair, the first descent sees all placements.
+    bool const is_exact = slots <= base::partition_slots && team.count(s.ranks, [&](index_t r) {
+      return this->where.slots_of(layer, r) > 0;
+    }) <= 2;
+    index_t const last = is_exact ? 0 : max_perturbations;
+    index_t draws = 0;
+    for (index_t i = 0; i <= last && least > bound && count < this->max_swaps; ++i) {
+      take_up(team, s);
+      if (i > 0) {
+        perturb(team, s, first.index, draws, count);
+      }
+      std::int64_t const score = descend(team, s, count);
+      // Equal placements lead on to others, but only a lower score replaces the result.
+      bool const is_kept = score <= least;
+      bool const is_best = score < least;
+      least = minimum{}(score, least);
+      team.for_each(slots, [&](index_t slot) {
+        kept[slot] = is_kept ? map[slot] : kept[slot];
+        best[slot] = is_best ? map[slot] : best[slot];
+        map[slot] = kept[slot];
+      });
+    }
+    team.for_each(slots, [&](index_t slot) { map[slot] = best[slot]; });
+    team.single([&] {
+      this->scores(layer, first.index) = least;
+      this->swaps(layer, first.index) = static_cast<std::int32_t>(count);
+    });
+  }
+
+ private:
+  /// Tokens and latencies of the ranks, from what is in their slots.
+  template <class Team>
+  PLIMSOLL_HD void take_up(Team& team, state const& s) const {
+    team.for_each(s.ranks, [&](index_t r) {
+      s.begin[r] = static_cast<std::int32_t>(this->where.begin(s.layer, r));
+      s.end[r] = static_cast<std::int32_t>(this->where.end(s.layer, r));
+      for (index_t t = 0; t < s.steps; ++t) {
+        double tokens = 0;
+        for (index_t slot = s.begin[r]; slot < s.end[r]; ++slot) {
+          tokens += this->share_in(s, slot)[t];
+        }
+        s.tokens[r * s.steps + t] = tokens;
+        s.latency[r * s.steps + t] = s.begin[r] < s.end[r] ? s.price(r, tokens) : 0;
+      }
+    });
+  }
+
+  /// A few swaps at random: fewer are soon undone, more are another start.
+  template <class Team>
+  PLIMSOLL_HD void perturb(Team& team, state const& s, index_t restart, index_t& draws,
+                           index_t& count) const {
+    auto const draw = [&] {
+      // Starts take the numbers below 2^31.
+      auto const at = (std::uint64_t{static_cast<std::uint32_t>(restart)} << 32) +
+                      (std::uint64_t{1} << 31) + static_cast<std::uint64_t>(draws++);
+      double const part = random::uniform(this->seed, static_cast<std::uint64_t>(s.layer), at);
+      return static_cast<index_t>(multiply(part, static_cast<double>(this->where.ranges.slots)));
+    };
+    auto const rank_of = [&](index_t slot) {
+      return team.max(s.ranks, [&](index_t r) {
+        return s.begin[r] <= slot && slot < s.end[r] ? r : index_t{-1};
+      });
+    };
+    index_t made = 0;
+    for (int i = 0; i < perturbation_draws && made < perturbation_swaps && count < this->max_swaps;
+         ++i) {
+      candidate swap;
+      swap.slot_a = draw();
+      swap.slot_b = draw();
+      swap.rank_a = rank_of(swap.slot_a);
+      swap.rank_b = rank_of(swap.slot_b);
+      bool const is_usable = swap.rank_a >= 0 && swap.rank_b >= 0 && swap.rank_a != swap.rank_b &&
+                             this->expert_in(s, swap.slot_a) != this->expert_in(s, swap.slot_b) &&
+                             !this->meets(s, swap.rank_a, swap.rank_b, swap.slot_a, swap.slot_b);
+      if (is_usable) {
+        this->commit(team, s, swap);
+        ++made;
+        ++count;
+      }
+    }
+  }
+
+  /// Until no swap and no other filling of two ranks' slots lowers the score. Returns it.
+  template <class Team>
+  PLIMSOLL_HD std::int64_t descend(Team& team, state const& s, index_t& count) const {
+    std::int64_t score = this->rank_latencies(team, s);
+    while (count < this->max_swaps) {
+      candidate best = this->best_swap(team, s, score, neighbourhood::swaps);
+      if (best.gain == 0) {
+        best = this->best_swap(team, s, score, neighbourhood::partitions);
+      }
+      if (best.gain == 0) {
+        break;
+      }
+      this->commit(team, s, best);
+      ++count;
+      score = this->rank_latencies(team, s);
+    }
+    return score;
   }
 };
 
