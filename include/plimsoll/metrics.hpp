@@ -73,8 +73,8 @@ void measure(P const& policy, Loads const& loads, Out&& out) {
                  detail::metrics_body<std::remove_const_t<decltype(load)>, balance>{load, results});
 }
 
-/// How `summarize` takes rows without load: steps that a recorder has not filled yet, layers that
-/// were not served.
+/// Treatment of rows without load in `summarize`: steps that a recorder has not filled yet, layers
+/// that were not served.
 enum class empty_steps : std::int32_t {
   count,  ///< they count as balanced
   skip    ///< they are left out of every figure

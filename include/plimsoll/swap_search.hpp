@@ -50,7 +50,7 @@ struct swap_search_options {
   std::uint64_t seed = 0;
   /// A search ends with a swap that lowers the score by less than this part of it, 0 to 1.
   double min_gain = 0.001;
-  /// A search ends with so many swaps, those of its perturbations included.
+  /// The most swaps of a search, those of its perturbations included.
   std::int64_t max_swaps = INT32_MAX;
   /// Swaps in a row that may keep the score, if they shorten the longer latency of the two ranks:
   /// a way out where several ranks are last. The paper has none.

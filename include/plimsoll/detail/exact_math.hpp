@@ -29,7 +29,7 @@ PLIMSOLL_HD inline int bit_width(std::uint64_t x) {
 #endif
 }
 
-/// How many bits are set.
+/// Number of set bits.
 PLIMSOLL_HD inline int bit_count(std::uint32_t x) {
 #if defined(__CUDA_ARCH__)
   return __popc(x);
@@ -118,7 +118,7 @@ PLIMSOLL_HD inline double divide_up(double a, double b) {
   return mul_add(nearest, b, -a) < 0 ? double_of(bits_of(nearest) + 1) : nearest;
 }
 
-/// Whether a * b <= c * d, exactly, for numbers whose products neither overflow nor underflow. The
+/// True if a * b <= c * d, exactly, for numbers whose products neither overflow nor underflow. The
 /// rounding of a product is monotone, and an fma tells what it left out.
 PLIMSOLL_HD inline bool product_at_most(double a, double b, double c, double d) {
   double const left = multiply(a, b);

@@ -77,7 +77,7 @@ PLIMSOLL_HD fixed_load to_fixed(T value, int shift) {
   }
 }
 
-/// Whether fixed point holds less than the load.
+/// True where fixed point holds less than the load.
 template <load_value T>
 PLIMSOLL_HD bool is_rounded(T value, int shift) {
   if constexpr (std::floating_point<T>) {

@@ -331,8 +331,8 @@ struct spill_body {
       });
     }
   }
-  /// What the cost says, unless that is no time: then 0, so that all sums and maxima stay numbers,
-  /// and a note for `index`, which the team works at.
+  /// The cost's value. Where that is no time, 0, so that all sums and maxima stay numbers, and the
+  /// fault is noted for `index`, which the team works at.
   [[nodiscard]] PLIMSOLL_HD double time_of(spill_state const& s, index_t index, index_t r,
                                            std::int32_t tokens, std::int32_t experts) const {
     double const time = pricing.time(ranks, r, tokens, experts);

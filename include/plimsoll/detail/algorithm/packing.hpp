@@ -25,7 +25,7 @@ struct sharing_rule {
   bool required = false;
 };
 
-/// What no placement goes below: `heaviest` on the fastest rank, and `total` over all ranks.
+/// Lower bound for every placement: `heaviest` on the fastest rank, and `total` over all ranks.
 struct load_bound {
   fixed_load heaviest = 0;
   fixed_load total = 0;
@@ -564,7 +564,7 @@ class peak_proof {
     return only;
   }
 
-  /// Whether no rank can cost more than the most loaded one of every placement: its load, rounded
+  /// True if no rank can cost more than the most loaded one of every placement: its load, rounded
   /// up, is within the bound; or it is as fast as any and has a single replica, which some rank
   /// must hold.
   [[nodiscard]] PLIMSOLL_HD bool all_within(load_bound const& least, double fastest) const {
@@ -610,15 +610,15 @@ class peak_proof {
       return minimum{}(static_cast<index_t>(n), slots) + 1;
     }) > slots;
   }
-  /// What a weight leaves out of load / copies, in units of 2^-31, rounded down: enough to order
-  /// fractions with denominators below 2^15.
+  /// The remainder of load / copies that a weight leaves out, in units of 2^-31, rounded down:
+  /// enough to order fractions with denominators below 2^15.
   [[nodiscard]] PLIMSOLL_HD std::int64_t rest_of(std::int32_t e) const {
     auto const copies = static_cast<fixed_load>(p_.copies[e]);
     fixed_load const rest = p_.load[e] + p_.load_error - p_.weight(e) * copies;
     return static_cast<std::int64_t>((rest << 31) / copies);
   }
 
-  /// Whether all ranks cost exactly the same, and so no less than the mean: none has anything
+  /// True if all ranks cost exactly the same, and so no less than the mean: none has anything
   /// rounded off, or all hold the same.
   [[nodiscard]] PLIMSOLL_HD bool all_equal() const {
     auto const first = team_.argmax(p_.at.ranks, [this](index_t r) { return slots_of(r); });
@@ -635,7 +635,7 @@ class peak_proof {
         p_.at.ranks, [this](index_t r) { return load_of(r, false) != load_of(r, true); });
     return exact || (!has_speeds_ && slots_of(first.index) <= most_compared && all_alike());
   }
-  /// Whether every rank holds the same number of copies of every expert.
+  /// True if every rank holds the same number of copies of every expert.
   [[nodiscard]] PLIMSOLL_HD bool all_alike() const {
     index_t const open = team_.count(p_.at.ranks, [this](index_t r) { return slots_of(r) > 0; });
     return !team_.any(p_.at.ranks, [=, this](index_t r) {

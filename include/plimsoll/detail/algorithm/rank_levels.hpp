@@ -43,7 +43,7 @@ struct rank_levels {
 
   /// A level is a time: in tokens where ranks are alike, else in 2^-16 of what a token takes a rank
   /// of 2^44 units, which is the fastest one's speed or down to half of it. What a rank has room
-  /// for below a level, and the lowest level that has room for so many tokens, at most 2^31 - 1.
+  /// for below a level, and the lowest level that has room for these tokens, at most 2^31 - 1.
   PLIMSOLL_HD std::int64_t room_below(std::int64_t level, index_t r) const {
     std::int64_t const units = speed[r];
     if (speed.even) {
@@ -57,7 +57,7 @@ struct rank_levels {
   PLIMSOLL_HD std::int64_t level_of(std::int64_t tokens, index_t r) const {
     return speed.even ? tokens : multiply_divide(tokens, one, speed[r], speed[r] - 1);
   }
-  /// The same for ranks of so many units together, and rounded down where they differ.
+  /// The same for ranks that have `units` together; rounded down where speeds differ.
   PLIMSOLL_HD std::int64_t mean_level(std::int64_t tokens, std::int64_t units) const {
     return speed.even ? (tokens + units - 1) / units : multiply_divide(tokens, one, units);
   }
@@ -74,7 +74,7 @@ struct rank_levels {
   PLIMSOLL_HD double time_of(std::int64_t tokens, index_t r) const {
     return lives(r) ? divide(static_cast<double>(tokens), speed.speed[r]) : 0.0;
   }
-  /// A time at a level over what so many units would take for these tokens.
+  /// A time at a level over the time in which `units` compute these tokens.
   PLIMSOLL_HD double over_mean(std::int64_t level, std::int64_t units, std::int64_t tokens) const {
     return divide(multiply(static_cast<double>(level), static_cast<double>(units)),
                   scale_by_power_of_two(static_cast<double>(tokens), speed.even ? 0 : level_bits));
@@ -85,7 +85,7 @@ struct rank_levels {
     return team.sum(size(), [this](index_t r) { return speed[r]; });
   }
 
-  /// The lowest level below which there is room for so many tokens, fewer than 2^47.
+  /// The lowest level below which all ranks have room for the tokens, fewer than 2^47.
   template <class Team>
   PLIMSOLL_HD std::int64_t level_for(Team& team, std::int64_t tokens) const {
     std::int64_t const units = total_speed(team);

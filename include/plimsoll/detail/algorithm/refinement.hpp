@@ -451,7 +451,7 @@ struct refinement_body {
   sharing_rule rule;
   double tolerance;
   std::int64_t trials;         ///< plans with other counts to try; 0: counts stay
-  std::int64_t perturbations;  ///< at most so many per small cell
+  std::int64_t perturbations;  ///< the most of a small cell
   matrix_ref<std::int32_t> physical_to_logical;
   matrix_ref<std::int32_t> replica_count;
   problem_report* reports;

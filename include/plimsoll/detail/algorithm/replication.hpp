@@ -217,7 +217,7 @@ struct replication_body {
     return problem_report{};
   }
 
-  /// Whether no other counts do better. To relieve the heaviest expert, another would have to give
+  /// True if no other counts do better. To relieve the heaviest expert, another would have to give
   /// up a copy that it got for being at least as heavy, in weights rounded down. Here load / copies
   /// is compared exactly, with what the heaviest ones may weigh at most: the part of a unit that
   /// goes beyond `peak`, in units of 2^-31, tells fractions apart whose denominators are below

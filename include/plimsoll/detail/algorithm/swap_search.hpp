@@ -518,7 +518,7 @@ struct swap_search_body {
   }
 
  protected:
-  /// What a descent chooses the best of.
+  /// The changes among which a descent chooses the best.
   enum class neighbourhood : std::int32_t {
     swaps,        ///< those that lower the score
     level_swaps,  ///< those that keep it and shorten the longer latency of the two ranks
@@ -910,8 +910,8 @@ struct swap_search_body {
     index_t const width = s.end[a] - s.begin[a];
     return i < width ? s.begin[a] + i : s.begin[b] + i - width;
   }
-  /// What a gets from b if its slots' contents and b's are shared out by `to_a`, as the sum of two
-  /// rows: one of the first half of the slots, one of the others.
+  /// Tokens that a gets from b if `to_a` divides the contents of both ranks' slots, as the sum of
+  /// two rows: one of the first half of the slots, one of the others.
   struct row_pair {
     double const* first;
     double const* second;
@@ -971,7 +971,7 @@ struct swap_search_body {
     }
   }
 
-  /// Whether copies of an expert would be on one of the two ranks.
+  /// True if copies of an expert would be on one of the two ranks.
   [[nodiscard]] PLIMSOLL_HD bool meets(state const& s, index_t a, index_t b,
                                        std::uint32_t to_a) const {
     if (s.known.has_twins == 0) {
@@ -1002,7 +1002,7 @@ struct swap_search_body {
            (from_b < experts && holds(s, from_b, s.begin[a], s.end[a], slot_a));
   }
 
-  /// What it lowers the score by that a gets `change(t)` tokens from b in step t; anything up to
+  /// By how much the score falls if a gets `change(t)` tokens from b in step t; anything up to
   /// `least` if it is not more than that.
   template <class Change>
   [[nodiscard]] PLIMSOLL_HD std::int64_t gain_of(state const& s, pair const& p,
