@@ -29,10 +29,20 @@ void* operator new(std::size_t bytes, std::align_val_t alignment) {
   }
   throw std::bad_alloc();
 }
-void operator delete(void* pointer) noexcept { std::free(pointer); }
-void operator delete(void* pointer, std::size_t) noexcept { std::free(pointer); }
-void operator delete(void* pointer, std::align_val_t) noexcept { std::free(pointer); }
-void operator delete(void* pointer, std::size_t, std::align_val_t) noexcept { std::free(pointer); }
+// The standard library's own buffers; AddressSanitizer would answer these itself.
+void* operator new(std::size_t bytes, std::nothrow_t const&) noexcept {
+  ++news;
+  return std::malloc(bytes);
+}
+// Inlined, g++ would see memory of operator new passed to free.
+PLIMSOLL_NOINLINE void operator delete(void* pointer) noexcept { std::free(pointer); }
+PLIMSOLL_NOINLINE void operator delete(void* pointer, std::size_t) noexcept { std::free(pointer); }
+PLIMSOLL_NOINLINE void operator delete(void* pointer, std::align_val_t) noexcept {
+  std::free(pointer);
+}
+PLIMSOLL_NOINLINE void operator delete(void* pointer, std::size_t, std::align_val_t) noexcept {
+  std::free(pointer);
+}
 
 namespace {
 

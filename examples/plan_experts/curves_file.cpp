@@ -126,6 +126,13 @@ class curves_reader : tree_reader {
         fail("speeds from 2^-64 to 2^64", text(result[rank]) + " in rank " + to_string(rank));
       }
     }
+    double const fastest = *std::max_element(result.begin(), result.end());
+    for (std::size_t rank = 0; rank < result.size(); ++rank) {
+      if (result[rank] < fastest * 0x1p-16) {
+        fail("speeds from 2^-16 of the fastest",
+             text(result[rank]) + " in rank " + to_string(rank));
+      }
+    }
     return result;
   }
 

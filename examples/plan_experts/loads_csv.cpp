@@ -177,10 +177,13 @@ class csv_reader {
 
   /// Lines of numbers, from the current one on: a line per layer, an empty line between steps.
   [[nodiscard]] text_numbers read_matrices(bool indexed) {
-    if (indexed && !next_line()) {
+    auto const refuse_names_alone = [&] {
       throw file_error(file_, "lines of loads after the column names", "none");
+    };
+    if (indexed && !next_line()) {
+      refuse_names_alone();
     }
-    std::size_t const first_line = line_number_;
+    std::size_t first_line = 0;  // that has loads
     std::size_t experts = 0;
     index_t steps = 0;
     index_t layers = 0;
@@ -202,6 +205,7 @@ class csv_reader {
         }
         continue;
       }
+      first_line = first_line == 0 ? line_number_ : first_line;
       std::size_t fields = 0;
       for_each_field(line_, [&](std::size_t i, std::string_view field) {
         if (indexed && i == 0) {
@@ -215,6 +219,9 @@ class csv_reader {
         value.whole ? numbers_.add(*value.whole) : numbers_.add(value.real);
         ++fields;
       });
+      if (fields == 0) {
+        throw file_error(file_, "loads after the number of the line", "none" + in_line());
+      }
       if (line_number_ == first_line) {
         experts = fields;
       }
@@ -229,6 +236,9 @@ class csv_reader {
     if (layer > 0) {
       ++line_number_;  // the step ends behind the last line
       end_step();
+    }
+    if (steps == 0) {
+      refuse_names_alone();
     }
     return numbers_.take({steps, layers, static_cast<std::int64_t>(experts)});
   }
