@@ -594,13 +594,14 @@ class least_loaded {
   template <class Some>
   void expect_cost(Some const& cost) const {
     if constexpr (std::same_as<Some, moe_cost>) {
-      for (auto const& [argument, value] : {std::pair("price.cost.launch", cost.launch),
-                                            std::pair("price.cost.per_token", cost.per_token),
-                                            std::pair("price.cost.per_expert", cost.per_expert)}) {
+      auto const expect_one = [](char const* argument, double value) {
         if (!(value >= 0 && value < 0x1p960)) {
           detail::fail(class_name, argument, "a number from 0 to below 2^960", detail::text(value));
         }
-      }
+      };
+      expect_one("price.cost.launch", cost.launch);
+      expect_one("price.cost.per_token", cost.per_token);
+      expect_one("price.cost.per_expert", cost.per_expert);
     } else {
       detail::expect_cost(class_name, cost, options_.ranks);
     }
