@@ -201,7 +201,7 @@ class swap_check {
   std::vector<total_comparison<Load>> along_first_;
 };
 
-/// Whether the array holds the experts of every token, `[tokens, layers, k]`, instead of loads: no
+/// True if the array holds the experts of every token, `[tokens, layers, k]`, instead of loads: no
 /// row has an expert twice, and where loads of a step have one total for all layers, ids have not.
 template <class Load>
 class id_check {
@@ -332,7 +332,7 @@ enum class form { npy, json, csv, unknown };
                    extension.empty() ? "a name without extension" : in_quotes(extension));
 }
 
-/// How long the mark is that some programs put in front of a text.
+/// Length of the byte order mark that some programs put in front of a text.
 [[nodiscard]] std::size_t byte_order_mark(byte_store const& bytes) {
   constexpr std::string_view mark = "\xef\xbb\xbf";
   return bytes.text(0, mark.size()) == mark ? mark.size() : 0;

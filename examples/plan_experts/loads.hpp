@@ -116,7 +116,7 @@ class load_file {
   index_t last_layer_ = 0;
 };
 
-/// What one pass over a file finds out of the selected layers.
+/// Result of one pass over a file, for the selected layers.
 struct load_totals {
   npy::any_array loads;              ///< `[layers, experts]`: sums over the steps
   std::vector<index_t> filled = {};  ///< `[layers]`: the steps in which the layer has load

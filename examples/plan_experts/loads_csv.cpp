@@ -59,7 +59,7 @@ void for_each_field(std::string_view line, Visit&& visit) {
   }
 }
 
-/// Whether a column of that name counts the lines: programs write one in front of a table.
+/// True if a column of that name counts the lines: programs write one in front of a table.
 [[nodiscard]] bool is_index_name(std::string_view name) {
   return name.empty() || name == "index" || name == "Unnamed: 0";
 }
@@ -105,7 +105,7 @@ class csv_reader {
     return true;
   }
 
-  /// Whether the current line names the experts, behind an empty name or that of the layers: then
+  /// True if the current line names the experts, behind an empty name or that of the layers: then
   /// the first field of every other line is no load.
   [[nodiscard]] bool begins_with_index() const {
     bool unnamed = false;

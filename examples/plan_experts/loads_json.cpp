@@ -166,7 +166,7 @@ class json_reader {
       ++*this;
       return before;
     }
-    /// Whether both are at the end: there is no other way to be asked.
+    /// True if both are at the end: there is no other way to be asked.
     friend bool operator==(byte_iterator const& a, byte_iterator const& b) {
       return a.at_end() == b.at_end();
     }
@@ -233,7 +233,7 @@ class json_reader {
     }
   }
 
-  /// Where in the loads the next value is, or the one that just ended.
+  /// Position in the loads of the next value, or of the one that just ended.
   [[nodiscard]] std::string place() const {
     std::string text = " in " + key_;
     for (std::int64_t const index : sizes_) {

@@ -330,7 +330,7 @@ struct located_header : header {
   std::size_t values_at = 0;  ///< the size of what precedes them
 };
 
-/// What is wrong with a file that has `size` bytes of values.
+/// Describes the fault of a file that has `size` bytes of values.
 [[nodiscard]] inline error wrong_size(located_header const& head, std::uint64_t size,
                                       std::string const& file) {
   return {file,

@@ -63,11 +63,11 @@ struct comparison {
   measured_plan after;
 
   [[nodiscard]] index_t filled_steps() const { return steps - empty_steps; }
-  /// Which loads the figures are of that count in service.
+  /// Names the loads whose figures count in service.
   [[nodiscard]] std::string per_step_text() const {
     return loads + (before.per_step && after.per_step ? ", step by step" : "");
   }
-  /// What counts in service: step by step where there are steps.
+  /// The figures that count in service: step by step where there are steps.
   [[nodiscard]] static balance_statistics const& served(measured_plan const& m) {
     return m.per_step ? *m.per_step : m.summed;
   }

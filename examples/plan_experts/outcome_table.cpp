@@ -161,7 +161,7 @@ template <class Statistics>
   return text;
 }
 
-/// What the figures leave out.
+/// Names the steps that the figures leave out.
 [[nodiscard]] std::string empty_of(outcome const& result) {
   std::string text;
   auto const names = names_of(result);

@@ -14,7 +14,7 @@ namespace examples {
 /// The sizes, a table of balancedness and the planning time, as lines of text.
 [[nodiscard]] std::string table_of(outcome const& result);
 
-/// What a reader must know before the plan is used, a sentence each.
+/// Lists warnings about the plan, a sentence each.
 [[nodiscard]] std::vector<std::string> warnings_of(outcome const& result);
 
 /// Whether to serve the plan, and with which options of the engine, in one sentence. It goes by the
