@@ -118,6 +118,11 @@ struct every_call {
       seen = 3 * seen + doubled[middle] + doubled[n - 1];
       seen += team.argmin(n, [=](index_t i) { return doubled[i] = -i; }).key;
       seen = 3 * seen + doubled[middle] + doubled[n - 1];
+      // Stores are seen by any thread in the next call; of two to one place the later one stays.
+      team.store(found, -1);
+      team.store(found, 5);
+      seen += team.sum(n, [=](index_t i) { return i + found[0]; });
+      seen = 3 * seen + found[0];
     }
     team.for_each(n, [=](index_t i) { doubled[i] = 2 * x[i] + i; });
     seen = n > 0 ? 3 * seen + doubled[n / 2] : seen;
@@ -371,6 +376,7 @@ inline results expected_results(inputs const& in) {
       seen = 3 * (seen + n * (n - 1) / 2) + 2 * middle + 2 * (n - 1);
       seen = 3 * (seen + n) + middle + (n - 1);  // exclusive_scan
       seen = 3 * (seen - (n - 1)) - middle - (n - 1);
+      seen = 3 * (seen + n * (n - 1) / 2 + 5 * n) + 5;  // store
       seen = 3 * seen + out.mapped[at(problem * n + middle)];
     }
 

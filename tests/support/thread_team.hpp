@@ -231,10 +231,22 @@ class thread_team : public plimsoll::detail::team_operations<thread_team> {
     enter({"broadcast", 0, 0, site});
     int const from = chosen();
     if (from == rank_) {
-      guarded([&] { store<T>(state_.at(from).slot, f()); });
+      guarded([&] { put<T>(state_.at(from).slot, f()); });
     }
     leave();
     return load<T>(state_.at(from).slot);
+  }
+
+  template <class T>
+  void store(T* place, std::type_identity_t<T> value, call_site site = call_site::current()) {
+    if (inside_) {
+      caught("nested call: a function passed to " + state_.at(rank_).record.text() + " called " +
+             call_record{"store", 0, 0, site}.text());
+    }
+    // The same thread until the next call, so that the last of several stores to a place wins.
+    if (chosen() == rank_) {
+      *place = value;
+    }
   }
 
   template <class F, class Op, class T>
@@ -244,7 +256,7 @@ class thread_team : public plimsoll::detail::team_operations<thread_team> {
     T partial = identity;
     own_indices(n,
                 [&](index_t i) { guarded([&] { partial = op(partial, static_cast<T>(f(i))); }); });
-    store<T>(state_.at(rank_).slot, partial);
+    put<T>(state_.at(rank_).slot, partial);
     leave();
     // Op is exact, so the order in which partial results meet must not show.
     std::uint64_t const order = call_seed(2);
@@ -267,7 +279,7 @@ class thread_team : public plimsoll::detail::team_operations<thread_team> {
       for (index_t i = j; i < n; i += 32) {
         guarded([&] { sum = plimsoll::detail::add(sum, f(i)); });
       }
-      store<T>(state_.accumulator(j), sum);
+      put<T>(state_.accumulator(j), sum);
     });
     leave();
     T partial[32];
@@ -305,7 +317,7 @@ class thread_team : public plimsoll::detail::team_operations<thread_team> {
       guarded([&] { values[static_cast<std::size_t>(i - first)] = static_cast<T>(f(i)); });
       sum = static_cast<T>(sum + values[static_cast<std::size_t>(i - first)]);
     }
-    store<T>(state_.at(rank_).slot, sum);
+    put<T>(state_.at(rank_).slot, sum);
     state_.wait();
     T before = 0;
     T total = 0;
@@ -425,7 +437,7 @@ class thread_team : public plimsoll::detail::team_operations<thread_team> {
   };
 
   template <class T>
-  static void store(std::byte* slot, T value) {
+  static void put(std::byte* slot, T value) {
     static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= team_state::slot_bytes);
     std::memcpy(slot, &value, sizeof(T));
   }

@@ -3,6 +3,8 @@
 /// A team of one host thread.
 #pragma once
 
+#include <type_traits>
+
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/exact_math.hpp>
 #include <plimsoll/detail/host/sort.hpp>
@@ -31,6 +33,11 @@ class serial_team : public team_operations<serial_team> {
   template <class F>
   PLIMSOLL_HD auto broadcast(F f) {
     return f();
+  }
+
+  template <class T>
+  PLIMSOLL_HD void store(T* place, std::type_identity_t<T> value) {
+    *place = value;
   }
 
   template <class F, class Op, class T>

@@ -2,22 +2,25 @@
 /// @file
 /// The team concept: what a body may ask of the threads that run it.
 ///
-/// A body solves one problem. It never sees a thread: it calls its team, every call is a barrier
-/// with memory visibility on entry and on exit, and the control flow around calls depends only on
-/// uniform values (parameters, results of team calls, memory written before the previous call).
-/// Functions passed in run in any order, write only what index i owns, and never call the team.
+/// A body solves one problem. It never sees a thread: it calls its team, every call but `store` and
+/// a queue's is a barrier with memory visibility on entry and on exit, and the control flow around
+/// calls depends only on uniform values (parameters, results of team calls, memory written before
+/// the previous call). Functions passed in run in any order, write only what index i owns, and
+/// never call the team.
 ///
-///     for_each(n, f)                 f(i) for every i in [0, n)
-///     single(f)                      f() once
-///     broadcast(f)                   f() once, its value to all; trivially copyable
-///     reduce(n, f, op, identity)     exact operations only; a floating sum is refused
-///     sum min max any count          shorthands
-///     sum_ordered(n, f)              floating sum, the same bits in every team
-///     argmin argmax(n, key)          {key, index}; ties to the lowest index; n = 0: index -1
-///     find(from, n, f)               the first i in [from, n) with f(i), else n; may ask others,
-///     too exclusive_scan(n, f, out)      integers; returns the total histogram(n, f, counts, bins)
-///     counts[b]: how many f(i) are b; none for a negative f(i) sort(keys, n) ascending; keys must
-///     be unique queue(keys, n)                 indexed min-queue: empty top replace_top pop
+///     for_each(n, f)                  f(i) for every i in [0, n)
+///     single(f)                       f() once
+///     broadcast(f)                    f() once, its value to all; trivially copyable
+///     store(place, value)             *place = value without a barrier: seen from the next call on
+///     reduce(n, f, op, identity)      exact operations only; a floating sum is refused
+///     sum min max any count           shorthands
+///     sum_ordered(n, f)               floating sum, the same bits in every team
+///     argmin argmax(n, key)           {key, index}; ties to the lowest index; n = 0: index -1
+///     find(from, n, f)                the first i in [from, n) with f(i), else n; may ask others
+///     exclusive_scan(n, f, out)       integers; returns the total
+///     histogram(n, f, counts, bins)   counts[b]: how many f(i) are b; none for a negative f(i)
+///     sort(keys, n)                   ascending; keys must be unique
+///     queue(keys, n)                  indexed min-queue: empty top replace_top pop
 ///
 /// `serial_team` runs a body on one host thread, `warp_team` and `block_team` on a GPU.
 #pragma once

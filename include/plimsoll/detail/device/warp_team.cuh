@@ -181,6 +181,13 @@ class warp_team : public team_operations<warp_team> {
     return shuffle_from(value, 0);
   }
 
+  template <class T>
+  __device__ void store(T* place, std::type_identity_t<T> value) {
+    if (lane_ == 0) {
+      *place = value;
+    }
+  }
+
   template <class F, class Op, class T>
   __device__ T reduce(index_t n, F f, Op op, T identity) {
     static_assert(is_exact<Op, T>, "use sum_ordered for floating sums");
