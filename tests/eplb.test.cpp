@@ -118,7 +118,7 @@ TEST_CASE("eplb: DeepSeek's result, slot by slot, where nothing that is compared
     REQUIRE(got.counts == expected.counts);
     REQUIRE(got.map == expected.map);
   }
-  CHECK(compared > cases_of(1000));
+  CHECK(compared > cases_of(900));
   CHECK(tied > cases_of(100));
 }
 

@@ -401,8 +401,8 @@ inline void check_perturbed(search_fn search) {
     all.add(got.map);
     all.add(got.scores);
   }
-  CHECK(better > 10);
-  CHECK(still_optimal > 10);
+  CHECK(better > static_cast<int>(cases_of(10)));
+  CHECK(still_optimal > static_cast<int>(cases_of(10)));
   report_hash("swap_search.perturbed", all.value());
 
   // Beyond 64 slots a layer stays as it is.
