@@ -94,23 +94,34 @@ struct nested_call : without_scratch {
   }
 };
 
-struct nested_sort : without_scratch {
+struct with_sort_storage {
+  [[nodiscard]] static index_t sort_room() {
+    return plimsoll::detail::sort_bytes<plimsoll::detail::warp, std::uint64_t>(4);
+  }
+  [[nodiscard]] std::size_t scratch_bytes() const {
+    return scratch_bytes_of<std::byte>(sort_room());
+  }
+};
+
+struct nested_sort : with_sort_storage {
   std::uint64_t* keys;
   template <class Team>
-  void operator()(Team& team, scratch, index_t) const {
+  void operator()(Team& team, scratch memory, index_t) const {
+    std::byte* const storage = memory.take<std::byte>(sort_room());
     team.sum(1, [&](index_t) {
-      team.sort(keys, 4);
+      team.sort(keys, 4, storage);
       return 1;
     });
   }
 };
 
-struct duplicate_sort_keys : without_scratch {
+struct duplicate_sort_keys : with_sort_storage {
   std::uint64_t* keys;
   template <class Team>
-  void operator()(Team& team, scratch, index_t) const {
+  void operator()(Team& team, scratch memory, index_t) const {
+    std::byte* const storage = memory.take<std::byte>(sort_room());
     team.single([&] { keys[3] = keys[0]; });
-    team.sort(keys, 4);
+    team.sort(keys, 4, storage);
   }
 };
 
@@ -218,13 +229,16 @@ struct race_same_value : without_scratch {
   }
 };
 
-struct control {
+struct control : with_sort_storage {
   std::uint64_t* keys;
   std::int64_t* out;
-  [[nodiscard]] std::size_t scratch_bytes() const { return scratch_bytes_of<std::int64_t>(100); }
+  [[nodiscard]] std::size_t scratch_bytes() const {
+    return scratch_bytes_of<std::int64_t>(100) + with_sort_storage::scratch_bytes();
+  }
   template <class Team>
   void operator()(Team& team, scratch memory, index_t problem) const {
     std::int64_t* const some = memory.take<std::int64_t>(100);
+    std::byte* const storage = memory.take<std::byte>(sort_room());
     team.for_each(100, [&](index_t i) { some[i] = (i * 37 + problem) % 101; });
     std::int64_t const sum = team.sum(100, [&](index_t i) { return some[i]; });
     std::int64_t const total = team.exclusive_scan(
@@ -234,7 +248,7 @@ struct control {
     auto const best = team.argmax(100, [&](index_t i) { return some[i] % 10; });
     int const seen = team.broadcast([&] { return static_cast<int>(some[7]); });
     std::uint64_t* const mine = keys + 4 * problem;
-    team.sort(mine, 4);
+    team.sort(mine, 4, storage);
     auto queue = team.queue(mine, 4);
     std::uint64_t popped = queue.top();
     queue.replace_top(popped + 1000);

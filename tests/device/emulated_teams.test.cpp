@@ -4,6 +4,11 @@
 #include <doctest/doctest.h>
 #include <plimsoll/detail/team.hpp>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
 #include "support/every_call.hpp"
 #include "support/run_body.hpp"
 
@@ -34,7 +39,46 @@ void check(index_t n, index_t problems) {
   check_equal(out, expected_results(in));
 }
 
+template <class DeviceTeam>
+struct sort_body {
+  using device_team = DeviceTeam;
+  index_t n;
+  std::uint64_t* keys;
+  [[nodiscard]] index_t room() const {
+    return plimsoll::detail::sort_bytes<DeviceTeam, std::uint64_t>(n);
+  }
+  [[nodiscard]] std::size_t scratch_bytes() const { return scratch_bytes_of<std::byte>(room()); }
+  template <class Team>
+  void operator()(Team& team, scratch memory, index_t) const {
+    team.sort(keys, n, memory.take<std::byte>(room()));
+  }
+};
+
+/// Around one tile, and runs of several tiles whose last is short, missing, or alone.
+template <class DeviceTeam>
+void check_sorts() {
+  constexpr index_t tile = plimsoll::detail::sort_tile<DeviceTeam>;
+  for (index_t const n :
+       {tile - 1, tile, tile + 1, 2 * tile, 2 * tile + 1, 3 * tile - 1, 5 * tile}) {
+    CAPTURE(n);
+    std::vector<std::uint64_t> keys = plimsoll_test::unique_keys(static_cast<std::uint64_t>(n), n);
+    keys[static_cast<std::size_t>(n / 2)] = ~std::uint64_t{0};  // equal to what fills a tile
+    std::vector<std::uint64_t> expected = keys;
+    std::sort(expected.begin(), expected.end());
+    plimsoll_test::run_body(sort_body<DeviceTeam>{n, keys.data()}, 1, plimsoll_test::device, 0);
+    CHECK(keys == expected);
+  }
+}
+
 }  // namespace
+
+TEST_CASE("device teams on host threads: a warp sorts several tiles") {
+  check_sorts<plimsoll::detail::warp>();
+}
+
+TEST_CASE("device teams on host threads: a block sorts several tiles") {
+  check_sorts<plimsoll::detail::block<128>>();
+}
 
 TEST_CASE("device teams on host threads: a warp") {
   for (index_t const n : {0, 1, 2, 31, 32, 33, 65, 100}) {

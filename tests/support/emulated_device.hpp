@@ -2,7 +2,8 @@
 // The device's teams, their own source, on host threads: one thread per lane. What CUDA leaves
 // unordered stays unordered: a shuffle passes a word and nothing else (relaxed atomics, which
 // ThreadSanitizer takes for no synchronisation), only __syncwarp and __syncthreads order memory.
-// Lanes run as freely as after Volta, where a warp has no lockstep.
+// Lanes run as freely as after Volta, where a warp has no lockstep. CUB's collectives are replaced
+// (emulated_cub.hpp); the seam that calls them, collectives.cuh, is the device's own.
 //
 // It shows what a team computes and whether its barriers suffice. It shows nothing about launches,
 // about hardware instructions behind __CUDA_ARCH__, or about speed.
@@ -16,6 +17,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <thread>
 #include <type_traits>
@@ -37,6 +39,7 @@ struct warp_state {
 struct lane_state {
   warp_state* warp = nullptr;
   std::barrier<>* block = nullptr;
+  int thread = 0;
   int lane = 0;
   std::uint64_t shuffles = 0;
 };
@@ -60,21 +63,36 @@ inline unsigned shuffle(unsigned word, int source) {
   return static_cast<unsigned>(slots[source].load(std::memory_order_relaxed));
 }
 
+template <class T>
+T shuffle_value(T value, int source) {
+  constexpr std::size_t words = (sizeof(T) + 3) / 4;
+  unsigned buffer[words] = {};
+  std::memcpy(buffer, &value, sizeof(T));
+  for (unsigned& word : buffer) {
+    word = shuffle(word, source);
+  }
+  std::memcpy(static_cast<void*>(&value), buffer, sizeof(T));
+  return value;
+}
+
+inline void warp_barrier() { here.warp->barrier.arrive_and_wait(); }
+inline void block_barrier() { here.block->arrive_and_wait(); }
+inline int lane_in_warp() { return here.lane; }
+inline int thread_in_block() { return here.thread; }
+
 }  // namespace plimsoll_test::emulated
+
+#include "emulated_cub.hpp"
 
 // NOLINTBEGIN: CUDA's own names
 #define __device__
-inline void __syncwarp() { plimsoll_test::emulated::here.warp->barrier.arrive_and_wait(); }
-inline void __syncthreads() { plimsoll_test::emulated::here.block->arrive_and_wait(); }
+inline void __syncwarp() { plimsoll_test::emulated::warp_barrier(); }
+inline void __syncthreads() { plimsoll_test::emulated::block_barrier(); }
 inline unsigned __shfl_sync(unsigned, unsigned word, int lane) {
   return plimsoll_test::emulated::shuffle(word, lane);
 }
 inline unsigned __shfl_xor_sync(unsigned, unsigned word, int mask) {
   return plimsoll_test::emulated::shuffle(word, plimsoll_test::emulated::here.lane ^ mask);
-}
-inline unsigned __shfl_up_sync(unsigned, unsigned word, int distance) {
-  int const lane = plimsoll_test::emulated::here.lane;
-  return plimsoll_test::emulated::shuffle(word, lane < distance ? lane : lane - distance);
 }
 // NOLINTEND
 
@@ -94,7 +112,7 @@ void run_block(int threads, F const& f) {
   std::vector<std::thread> workers;
   for (int thread = 0; thread < threads; ++thread) {
     workers.emplace_back([&, thread] {
-      here = {warps[static_cast<std::size_t>(thread / 32)].get(), &block, thread % 32, 0};
+      here = {warps[static_cast<std::size_t>(thread / 32)].get(), &block, thread, thread % 32, 0};
       f(thread);
     });
   }
@@ -108,7 +126,7 @@ void run_block(int threads, F const& f) {
 template <class Body>
 void run(plimsoll::detail::warp, Body const& body, index_t problems, std::byte* base) {
   run_block(32, [&](int lane) {
-    plimsoll::detail::warp_team team(lane);
+    plimsoll::detail::warp_team<plimsoll::detail::is_streaming<Body>> team(lane);
     for (index_t problem = 0; problem < problems; ++problem) {
       body(team, plimsoll::detail::scratch(base), problem);
       __syncwarp();
@@ -120,7 +138,8 @@ template <int Threads, class Body>
 void run(plimsoll::detail::block<Threads>, Body const& body, index_t problems, std::byte* base) {
   plimsoll::detail::block_exchange<Threads> exchange;
   run_block(Threads, [&](int thread) {
-    plimsoll::detail::block_team<Threads> team(thread, exchange);
+    plimsoll::detail::block_team<Threads, plimsoll::detail::is_streaming<Body>> team(thread,
+                                                                                     exchange);
     for (index_t problem = 0; problem < problems; ++problem) {
       body(team, plimsoll::detail::scratch(base), problem);
       __syncthreads();

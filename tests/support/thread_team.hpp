@@ -387,14 +387,16 @@ class thread_team : public plimsoll::detail::team_operations<thread_team> {
   }
 
   template <class Key>
-  void sort(Key* keys, index_t n, call_site site = call_site::current()) {
-    outer const scope(*this, "sort", site);
+  void sort(Key* keys, index_t n, std::byte* storage, call_site site = call_site::current()) {
     enter({"sort", n, address(keys), site});
     if (chosen() == rank_) {
       expect_unique(keys, n, "sort", site);
+      std::sort(keys, keys + n);
+      // Every device team may use that much at least.
+      using plimsoll::detail::warp, plimsoll::detail::sort_bytes;
+      std::memset(storage, 0xa5, static_cast<std::size_t>(sort_bytes<warp, Key>(n)));
     }
     leave();
-    base::sort(keys, n);
   }
 
   template <class Key>

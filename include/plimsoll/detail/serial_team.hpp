@@ -3,6 +3,7 @@
 /// A team of one host thread.
 #pragma once
 
+#include <cstddef>
 #include <type_traits>
 
 #include <plimsoll/config.hpp>
@@ -100,7 +101,7 @@ class serial_team : public team_operations<serial_team> {
 #pragma nv_exec_check_disable
 #endif
   template <class Key>
-  PLIMSOLL_HD void sort(Key* keys, index_t n) {
+  PLIMSOLL_HD void sort(Key* keys, index_t n, std::byte*) {
     sort_keys(keys, n);
   }
 };

@@ -19,13 +19,14 @@
 ///     find(from, n, f)                the first i in [from, n) with f(i), else n; may ask others
 ///     exclusive_scan(n, f, out)       integers; returns the total
 ///     histogram(n, f, counts, bins)   counts[b]: how many f(i) are b; none for a negative f(i)
-///     sort(keys, n)                   ascending; keys must be unique
+///     sort(keys, n, storage)          ascending; keys must be unique; storage: sort_bytes(n)
 ///     queue(keys, n)                  indexed min-queue: empty top replace_top pop
 ///
 /// `serial_team` runs a body on one host thread, `warp_team` and `block_team` on a GPU.
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <type_traits>
@@ -43,6 +44,25 @@ template <int Threads>
 struct block {
   static_assert(Threads == 128 || Threads == 256 || Threads == 512);
 };
+
+/// Keys that a device team sorts at once; longer arrays are sorted by tiles, which are then merged.
+template <class DeviceTeam>
+inline constexpr index_t sort_tile = 320;  // of a warp: the slots of DeepSeek-V3, ten keys a lane
+template <int Threads>
+inline constexpr index_t sort_tile<block<Threads>> = index_t{4} * Threads;
+
+/// Bytes of scratch that `sort` of up to `n` keys needs in the team of that kind.
+template <class DeviceTeam, class Key>
+[[nodiscard]] PLIMSOLL_HD constexpr index_t sort_bytes(index_t n) {
+  index_t const tile = sort_tile<DeviceTeam> + 1;  // CUB's merge keeps one key more
+  return (n < tile ? tile : n) * index_t{sizeof(Key)};
+}
+
+/// A body that streams through tokens or loads says `is_streaming`: its loops are unrolled as the
+/// compiler likes, so that loads overlap. Planners' loops are not: their kernels are large as they
+/// are, and their time goes into barriers.
+template <class Body>
+inline constexpr bool is_streaming = requires { requires Body::is_streaming; };
 
 struct plus {
   template <class T>
@@ -262,26 +282,6 @@ class team_operations {
     });
   }
 
-  /// Bitonic network in the form whose every comparison puts the smaller key first, so that places
-  /// past the end act as infinitely large keys and any n works.
-  template <class Key>
-  PLIMSOLL_HD void sort(Key* keys, index_t n) {
-    for (index_t width = 2; width / 2 < n; width *= 2) {
-      index_t const half = width / 2;
-      compare_exchange(keys, n, [half](index_t pair, index_t& a, index_t& b) {
-        index_t const base = pair / half * (2 * half);
-        a = base + pair % half;
-        b = base + 2 * half - 1 - pair % half;
-      });
-      for (index_t step = half / 2; step > 0; step /= 2) {
-        compare_exchange(keys, n, [step](index_t pair, index_t& a, index_t& b) {
-          a = pair / step * (2 * step) + pair % step;
-          b = a + step;
-        });
-      }
-    }
-  }
-
   /// Min-queue over unique keys; `keys` is its memory until the queue is done with.
   template <class Key>
   PLIMSOLL_HD auto queue(Key* keys, index_t n) {
@@ -301,24 +301,6 @@ class team_operations {
           return extreme<K>{key(i), i};
         },
         pick<Compare>{}, extreme<K>{K{}, -1});
-  }
-
-  template <class Key, class Pairing>
-  PLIMSOLL_HD void compare_exchange(Key* keys, index_t n, Pairing pairing) {
-    index_t pairs = 1;
-    while (2 * pairs < n) {
-      pairs *= 2;
-    }
-    self().for_each(pairs, [=](index_t pair) {
-      index_t a = 0;
-      index_t b = 0;
-      pairing(pair, a, b);
-      if (b < n && keys[b] < keys[a]) {
-        Key const smaller = keys[b];
-        keys[b] = keys[a];
-        keys[a] = smaller;
-      }
-    });
   }
 };
 

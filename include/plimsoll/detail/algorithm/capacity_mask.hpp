@@ -192,6 +192,7 @@ struct rank_experts {
 template <class Score>
 struct gather_pairs {
   using device_team = block<128>;
+  static constexpr bool is_streaming = true;
 
   pair_lists lists;
   matrix_ref<Score const> scores;  ///< `[tokens, width]`
@@ -305,6 +306,7 @@ PLIMSOLL_HD void number_expert(Team& team, pair_lists const& lists, index_t e, S
 /// Problem = pool: keeps its best pairs, as many as its experts' capacities add up to.
 struct select_pairs {
   using device_team = block<256>;
+  static constexpr bool is_streaming = true;
 
   pair_lists lists;
   capacity_rule rule;
@@ -363,6 +365,7 @@ struct select_pairs {
 template <class Id, class Score>
 struct keep_pairs {
   using device_team = block<128>;
+  static constexpr bool is_streaming = true;
   static constexpr index_t tile = 128;
 
   pair_lists lists;
@@ -464,6 +467,7 @@ struct keep_pairs {
 /// Problem = expert, where tokens cut pairs after pools had selected theirs.
 struct number_pairs {
   using device_team = block<128>;
+  static constexpr bool is_streaming = true;
 
   pair_lists lists;
   vector_ref<std::int32_t> counts;
@@ -483,6 +487,7 @@ struct number_pairs {
 template <class Report>
 struct report_pairs {
   using device_team = block<128>;
+  static constexpr bool is_streaming = true;
 
   pair_lists lists;
   capacity_rule rule;

@@ -153,6 +153,7 @@ struct spill_state {
   std::int32_t* bad_rank;    ///< `[ranks]`: whose cost was no time, -1 while all were
   double* bad_cost;          ///< `[ranks]`: that cost
   std::uint64_t* order;      ///< `[experts]`: the heaviest first
+  std::byte* sort_storage;   ///< of `order`
   std::int32_t* first;       ///< `[experts]`: its first piece, if it was looked at
   std::int32_t* count;       ///< `[experts]`: its segments
   std::int32_t* first_sent;  ///< `[experts]`: its first transfer, likewise
@@ -181,6 +182,7 @@ struct spill_state {
     memory.take(s.bad_rank, is_free ? 0 : ranks);
     memory.take(s.bad_cost, is_free ? 0 : ranks);
     memory.take(s.order, experts);
+    memory.take(s.sort_storage, sort_bytes<warp, std::uint64_t>(experts));
     memory.take(s.first, experts);
     memory.take(s.count, experts);
     memory.take(s.first_sent, experts);
@@ -251,7 +253,7 @@ struct spill_body {
       team.for_each(homes.experts, [&](index_t e) {
         s.order[e] = heavier_first(static_cast<fixed_load>(load_of(e)), e);
       });
-      team.sort(s.order, homes.experts);
+      team.sort(s.order, homes.experts, s.sort_storage);
       spill(team, s);
       if (rules.limited && s.now->forced + s.now->kept > 0) {
         capacity = raise_capacities(team, s, total, peak);
@@ -869,6 +871,7 @@ struct spill_routes {
   std::int32_t* before;      ///< `[ranks + 1, experts]`: tokens of earlier sources
   std::int64_t* totals;      ///< `[experts]`: tokens of all, or a count that is negative
   std::uint64_t* by_rank;    ///< `[segment_limit]`: rank << 32 | segment, rising
+  std::byte* sort_storage;   ///< of `by_rank`
   std::int32_t* rank_begin;  ///< `[ranks + 1]` into `by_rank`
   std::int32_t* sends;       ///< `[ranks, ranks]`: from every source to every rank
   std::int32_t* receives;    ///< `[ranks]`: from every source to `rank`
@@ -885,6 +888,7 @@ struct spill_routes {
     memory.take(result.before, (n.ranks + 1) * n.experts);
     memory.take(result.totals, n.experts);
     memory.take(result.by_rank, n.segments);
+    memory.take(result.sort_storage, sort_bytes<block<256>, std::uint64_t>(n.segments));
     memory.take(result.rank_begin, n.ranks + 1);
     memory.take(result.sends, n.ranks * n.ranks);
     memory.take(result.receives, n.ranks);
@@ -918,6 +922,7 @@ struct spill_routes {
 template <class Segment>
 struct count_sources_body {
   using device_team = block<128>;
+  static constexpr bool is_streaming = true;
   static constexpr index_t tile = 128;
 
   matrix_ref<std::int32_t const> counts;  ///< `[ranks, experts]`
@@ -967,7 +972,7 @@ struct list_spills_body {
       routes.by_rank[i] =
           static_cast<std::uint64_t>(routes.segments[i].rank) << 32 | static_cast<std::uint64_t>(i);
     });
-    team.sort(routes.by_rank, segments);
+    team.sort(routes.by_rank, segments, routes.sort_storage);
     team.for_each(routes.ranks + 1, [=, this](index_t r) {
       index_t low = 0;
       for (index_t high = segments; low < high;) {
@@ -1055,6 +1060,7 @@ struct exchange_body {
 template <class Id, class Segment, class Counters>
 struct spill_tokens_body {
   using device_team = block<128>;
+  static constexpr bool is_streaming = true;
   enum class phase { count, scan, assign };
 
   matrix_ref<Id const> ids;  ///< `[tokens, k]`
@@ -1147,6 +1153,7 @@ struct spill_tokens_body {
 template <class Segment>
 struct arrange_rows_body {
   using device_team = block<128>;
+  static constexpr bool is_streaming = true;
 
   spill_routes<Segment> routes;
   vector_ref<std::int32_t> rows;

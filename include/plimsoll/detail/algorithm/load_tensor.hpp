@@ -101,6 +101,7 @@ PLIMSOLL_HD void sum_rows(Team& team, index_t n, index_t steps, RowAt row_at, Pu
 template <class Loads, class Sum>
 struct sum_steps_body {
   using device_team = block<static_cast<int>(sum_tile)>;
+  static constexpr bool is_streaming = true;
 
   Loads loads;  ///< [steps, layers, experts]
   matrix_ref<Sum> out;
@@ -126,6 +127,7 @@ inline constexpr index_t rank_loads_steps = 8;
 template <class Loads>
 struct rank_loads_body {
   using device_team = warp;
+  static constexpr bool is_streaming = true;
 
   Loads loads;  ///< [steps, layers, experts]
   matrix_ref<std::int32_t const> physical_to_logical;
@@ -177,6 +179,7 @@ struct rank_loads_body {
 template <class Count, class Sum, class Counters>
 struct scatter_body {
   using device_team = warp;
+  static constexpr bool is_streaming = true;
 
   matrix_ref<Count const> physical_counts;
   matrix_ref<std::int32_t const> physical_to_logical;
@@ -231,6 +234,7 @@ struct window_state {
 template <class Loads, class T>
 struct window_push_body {
   using device_team = block<128>;
+  static constexpr bool is_streaming = true;
 
   Loads loads;                    ///< [layers, experts]
   tensor_ref<T> ring;             ///< [window, layers, experts]; zero where nothing was pushed yet
@@ -264,6 +268,7 @@ struct window_push_body {
 template <class T>
 struct window_sum_body {
   using device_team = block<static_cast<int>(sum_tile)>;
+  static constexpr bool is_streaming = true;
 
   tensor_ref<T> ring;
   window_state const* states;
@@ -293,6 +298,7 @@ struct window_sum_body {
 template <class T>
 struct copy_rows_body {
   using device_team = block<128>;
+  static constexpr bool is_streaming = true;
 
   matrix_ref<T const> from;
   matrix_ref<T> to;
@@ -309,6 +315,7 @@ struct copy_rows_body {
 template <class Loads>
 struct decay_body {
   using device_team = block<128>;
+  static constexpr bool is_streaming = true;
 
   Loads loads;  ///< [layers, experts]
   double decay;
@@ -340,6 +347,7 @@ struct token_counting {
 template <class Counting>
 struct clear_counts_body {
   using device_team = block<128>;
+  static constexpr bool is_streaming = true;
 
   Counting counting;
 

@@ -29,6 +29,7 @@ PLIMSOLL_HD double mean_of_row(Team& team, index_t n, F load, double total) {
 template <class Loads, class Balance>
 struct metrics_body {
   using device_team = warp;
+  static constexpr bool is_streaming = true;
 
   Loads loads;
   vector_ref<Balance> out;
@@ -85,6 +86,7 @@ struct metrics_body {
 template <class Loads>
 struct correlation_body {
   using device_team = warp;
+  static constexpr bool is_streaming = true;
 
   Loads loads;  ///< `[steps, layers, experts]`
   tensor_ref<double> out;

@@ -81,13 +81,20 @@ struct packing_problem {
   }
 };
 
+/// Bytes with which `pack` sorts experts, in a warp or a block of 128 threads.
+PLIMSOLL_HD inline index_t packing_sort_bytes(index_t experts) {
+  return maximum{}(sort_bytes<warp, std::uint64_t>(experts),
+                   sort_bytes<block<128>, std::uint64_t>(experts));
+}
+
 /// Scratch of `pack`: for the largest cell of a layer.
 PLIMSOLL_HD inline std::size_t packing_scratch_bytes(index_t experts, topology const& where,
                                                      sharing_rule rule) {
   index_t const ranks = where.ranks();
   std::size_t bytes = scratch_bytes_of<std::uint64_t>(experts) +
                       scratch_bytes_of<std::uint64_t>(ranks) +
-                      2 * scratch_bytes_of<std::int32_t>(ranks);
+                      2 * scratch_bytes_of<std::int32_t>(ranks) +
+                      scratch_bytes_of<std::byte>(packing_sort_bytes(experts));
   if (rule.apart != sharing::allowed) {
     bytes += 2 * scratch_bytes_of<std::int32_t>(ranks);
   }
@@ -190,6 +197,7 @@ class packer {
     carried_ = memory_.take<std::uint64_t>(p_.where.ranks());
     next_ = memory_.take<std::int32_t>(p_.where.ranks());
     end_ = memory_.take<std::int32_t>(p_.where.ranks());
+    sort_storage_ = memory_.take<std::byte>(packing_sort_bytes(experts));
   }
 
   /// All copies fit the cell's slots.
@@ -219,7 +227,7 @@ class packer {
       place_in_order();
       return result;
     }
-    team_.sort(keys_, n);
+    team_.sort(keys_, n, sort_storage_);
     double const bound = lower_bound(result.placed, result.least);
     if (plain) {
       result.peak = static_cast<double>(place_lightest_first());
@@ -486,6 +494,7 @@ class packer {
   std::uint64_t* carried_;  ///< load of every rank, or keys of the ranks
   std::int32_t* next_;      ///< free slot of each rank
   std::int32_t* end_;
+  std::byte* sort_storage_;
   index_t open_ = 0;  ///< ranks with slots
   index_t slots_ = 0;
 };

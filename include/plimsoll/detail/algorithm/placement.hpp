@@ -75,11 +75,12 @@ struct placement_body {
     problem_report* const report = reports + layer;
     load_scale const scale =
         scale_loads(team, experts, [this, layer](index_t e) { return loads(layer, e); });
+    auto* const found = scratch(memory).take<std::int32_t>(experts);  // before `load` is filled
     auto* const load = memory.take<fixed_load>(experts);
     auto const copies = row_of(replica_count, layer);
     problem_report refusal = scale.report();
     if (refusal.what == fault::none) {
-      refusal = where.refuse(team, layer, experts, load);  // whose memory is still free
+      refusal = where.refuse(team, layer, experts, found);
     }
     if (refusal.what == fault::none) {
       refusal = refuse_copies(team, copies, where, layer);
@@ -147,12 +148,13 @@ struct group_placement_body {
     index_t const experts = loads.extent(1);
     index_t const size = experts / groups;
     problem_report* const report = reports + layer;
+    auto* const found = scratch(memory).take<std::int32_t>(experts);  // before `keys` are filled
     auto* const keys = memory.take<std::uint64_t>(experts);
     load_scale const scale =
         scale_loads(team, experts, [this, layer](index_t e) { return loads(layer, e); });
     problem_report refusal = scale.report();
     if (refusal.what == fault::none) {
-      refusal = where.refuse(team, layer, experts, keys);
+      refusal = where.refuse(team, layer, experts, found);
     }
     if (refusal.what != fault::none) {
       team.single([=] { *report = refusal; });

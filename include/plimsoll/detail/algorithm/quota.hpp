@@ -439,6 +439,7 @@ struct source_quotas_body {
 template <class Id, class Counters>
 struct dispatch_body {
   using device_team = block<128>;
+  static constexpr bool is_streaming = true;
   enum class phase { count, scan, assign };
 
   matrix_ref<Id const> ids;  ///< `[tokens, k]`

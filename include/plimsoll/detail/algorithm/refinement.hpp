@@ -53,12 +53,14 @@ class refiner {
     trial_map_ = memory_.take<std::int32_t>(slots);
     donors_ = memory_.take<std::uint64_t>(experts);
     takers_ = memory_.take<std::uint64_t>(experts);
+    sort_storage_ = memory_.take<std::byte>(packing_sort_bytes(experts));
   }
   PLIMSOLL_HD static std::size_t scratch_bytes(index_t experts, topology const& where,
                                                sharing_rule rule) {
     index_t const slots = where.ranges.slots;
     return scratch_bytes_of<double>(slots) + scratch_bytes_of<double>(where.ranks()) +
            scratch_bytes_of<std::int32_t>(slots) + 2 * scratch_bytes_of<std::uint64_t>(experts) +
+           scratch_bytes_of<std::byte>(packing_sort_bytes(experts)) +
            packing_scratch_bytes(experts, where, rule);
   }
 
@@ -123,8 +125,8 @@ class refiner {
           e);
       takers_[i] = heavier_first(p_.weight(e), e);
     });
-    team_.sort(donors_, n);
-    team_.sort(takers_, n);
+    team_.sort(donors_, n, sort_storage_);
+    team_.sort(takers_, n, sort_storage_);
     for (index_t diagonal = 0; diagonal < givers + n - 1; ++diagonal) {
       for (index_t i = maximum{}(diagonal - n + 1, index_t{0});
            i <= minimum{}(diagonal, givers - 1); ++i) {
@@ -438,6 +440,7 @@ class refiner {
   std::int32_t* trial_map_;
   std::uint64_t* donors_;
   std::uint64_t* takers_;
+  std::byte* sort_storage_;
   scratch memory_;
 };
 
@@ -477,7 +480,7 @@ struct refinement_body {
         scale_loads(team, experts, [this, layer](index_t e) { return loads(layer, e); });
     problem_report outcome = scale.report();
     if (outcome.what == fault::none) {
-      outcome = where.refuse(team, layer, experts, load);  // whose memory is still free
+      outcome = where.refuse(team, layer, experts, counts);
     }
     if (outcome.what == fault::none) {
       outcome = read_plan(team, memory, layer, map, rank_of, counts);

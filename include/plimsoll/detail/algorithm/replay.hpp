@@ -82,6 +82,7 @@ struct lanes<8> {
 template <class Loads>
 struct replay_body {
   using device_team = block<128>;
+  static constexpr bool is_streaming = true;
 
   Loads loads;  ///< `[steps, layers, experts]`
   matrix_ref<std::int32_t const> physical_to_logical;

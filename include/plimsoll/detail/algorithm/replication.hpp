@@ -119,7 +119,7 @@ struct replication_body {
       outcome = refuse_limits(team, experts);
     }
     if (outcome.what == fault::none && where.ranks() > 0) {
-      outcome = where.refuse(team, layer, experts, keys);
+      outcome = where.refuse(team, layer, experts, copies);
     }
     if (outcome.what == fault::none) {
       team.for_each(experts, [=, this](index_t e) {

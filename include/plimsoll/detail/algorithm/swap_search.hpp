@@ -476,7 +476,11 @@ struct swap_search_body {
            5 * scratch_bytes_of<std::int64_t>(steps) + 3 * scratch_bytes_of<std::int32_t>(steps) +
            scratch_bytes_of<std::uint64_t>(where.ranges.slots) +
            3 * scratch_bytes_of<std::int64_t>(ranks) + scratch_bytes_of<std::uint64_t>(ranks) +
-           3 * scratch_bytes_of<std::int32_t>(ranks);
+           3 * scratch_bytes_of<std::int32_t>(ranks) +
+           scratch_bytes_of<std::byte>(most_sort_bytes());
+  }
+  [[nodiscard]] PLIMSOLL_HD index_t most_sort_bytes() const {
+    return sort_bytes<device_team, std::uint64_t>(maximum{}(where.ranges.slots, where.ranks()));
   }
 
   template <class Team>
@@ -560,6 +564,7 @@ struct swap_search_body {
     std::int32_t* begin;            ///< `[ranks]`
     std::int32_t* end;              ///< `[ranks]`
     std::int32_t* mark;             ///< `[ranks]`
+    std::byte* sort_storage;        ///< of item_keys or rank_keys
     double* moved = nullptr;        ///< `[partition_rows, steps]`, where partitions are looked at
 
     PLIMSOLL_HD state(swap_search_body const& b, scratch& memory, index_t in_layer,
@@ -587,7 +592,8 @@ struct swap_search_body {
           rank_keys(memory.take<std::uint64_t>(ranks)),
           begin(memory.take<std::int32_t>(ranks)),
           end(memory.take<std::int32_t>(ranks)),
-          mark(memory.take<std::int32_t>(ranks)) {}
+          mark(memory.take<std::int32_t>(ranks)),
+          sort_storage(memory.take<std::byte>(b.most_sort_bytes())) {}
   };
 
   /// The expert in a slot; `experts`, which has no tokens, in an empty one.
@@ -635,7 +641,7 @@ struct swap_search_body {
     team.for_each(s.known.items, [&](index_t item) {
       s.item_keys[item] = heavier_first(noisy_use(s, restart, item), item);
     });
-    team.sort(s.item_keys, s.known.items);
+    team.sort(s.item_keys, s.known.items, s.sort_storage);
     for (index_t i = 0; i < s.known.items; ++i) {
       index_t const item = id_of(s.item_keys[i]);
       index_t const rank = best_rank(team, s, next, s.expert_of[item]);
@@ -812,7 +818,7 @@ struct swap_search_body {
       std::uint64_t const bound = (static_cast<std::uint64_t>(s.with[r]) >> key_shift) + 2;
       s.rank_keys[r] = heavier_first(s.with[r] < 0 ? 0 : bound, r);
     });
-    team.sort(s.rank_keys, s.ranks);
+    team.sort(s.rank_keys, s.ranks, s.sort_storage);
   }
   /// 2^61 units in the 48 bits of a key, rounded up.
   static constexpr int key_shift = 14;

@@ -23,6 +23,7 @@ inline constexpr double least_weight_sum = 1e-20;
 template <class Score, class Options>
 struct top_k_body {
   using device_team = warp;
+  static constexpr bool is_streaming = true;
 
   matrix_ref<Score const> scores;  ///< `[tokens, experts]`
   Options options;

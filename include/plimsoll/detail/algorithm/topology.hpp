@@ -116,10 +116,10 @@ struct topology {
     team.for_each(ranges.slots - last, [=](index_t i) { map[last + i] = -1; });
   }
 
-  /// Looks for values that cannot be used. `keys` has room for all experts.
+  /// Looks for values that cannot be used. `found` has room for all experts.
   template <class Team>
   PLIMSOLL_HD problem_report refuse(Team& team, index_t layer, index_t experts,
-                                    std::uint64_t* keys) const {
+                                    std::int32_t* found) const {
     index_t const rank = ranges.first_fault(team, layer);
     if (rank < ranks()) {
       return problem_report{certificate{}, fault::rank_offsets, rank,
@@ -142,14 +142,15 @@ struct topology {
         return problem_report{certificate{}, fault::node_offsets, node,
                               static_cast<double>(node_offsets(layer, node + 1))};
       }
-      team.for_each(experts, [=, this](index_t i) {
-        auto const expert = static_cast<std::uint32_t>(node_experts(layer, i));
-        keys[i] = (std::uint64_t{expert} << 32) | static_cast<std::uint64_t>(i);
-      });
-      team.sort(keys, experts);
-      index_t const missing = team.min(experts, [=](index_t e) {
-        return static_cast<index_t>(keys[e] >> 32) == e ? experts : e;
-      });
+      team.histogram(
+          experts,
+          [=, this](index_t i) {
+            auto const expert = node_experts(layer, i);
+            return expert < experts ? expert : -1;
+          },
+          found, experts);
+      index_t const missing =
+          team.min(experts, [=](index_t e) { return found[e] == 0 ? e : experts; });
       if (missing < experts) {
         return problem_report{certificate{}, fault::node_experts, missing, 0};
       }

@@ -454,6 +454,7 @@ struct line_rows {
 template <class Id>
 struct count_line {
   using device_team = block<128>;
+  static constexpr bool is_streaming = true;
 
   line_rows<Id> rows;
   matrix_ref<std::int64_t> loads;  ///< `[2, ranks]`
@@ -496,6 +497,7 @@ struct count_line {
 /// Adds up over tiles what proposed in one round; problem = column.
 struct scan_line {
   using device_team = block<128>;
+  static constexpr bool is_streaming = true;
 
   line_state const* state;
   tile_counts tiles;
@@ -520,6 +522,7 @@ struct scan_line {
 template <class Id, class Report>
 struct fill_line {
   using device_team = block<128>;
+  static constexpr bool is_streaming = true;
   static constexpr int most_rounds = line_state::most_rounds;
 
   rank_levels ranks;

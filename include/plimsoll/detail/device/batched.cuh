@@ -30,18 +30,29 @@ struct scratch_plan {
   std::size_t stride = 0;
 };
 
-template <int Warps, class Body>
-PLIMSOLL_DETAIL_HIDDEN __global__ void __launch_bounds__(Warps* warp_size)
+/// Blocks that share a multiprocessor at least: one lets a planner have as many registers as it
+/// wants; of streaming bodies the compiler chooses.
+template <class Body>
+inline constexpr int least_blocks = is_streaming<Body> ? 0 : 1;
+
+/// Warps of a block where they share one.
+inline constexpr int warps_in_block = 4;
+
+template <class Body>
+PLIMSOLL_DETAIL_HIDDEN __global__ void __launch_bounds__(warps_in_block* warp_size,
+                                                         least_blocks<Body>)
     batched_warp_kernel(Body const body, index_t problems, scratch_plan plan) {
   extern __shared__ uint4 plimsoll_shared[];
+  int const warps = static_cast<int>(blockDim.x) / warp_size;
   int const warp_in_block = static_cast<int>(threadIdx.x) / warp_size;
-  index_t const slots = index_t{gridDim.x} * Warps;
-  index_t const slot = index_t{blockIdx.x} * Warps + warp_in_block;
+  index_t const slots = index_t{gridDim.x} * warps;
+  index_t const slot = index_t{blockIdx.x} * warps + warp_in_block;
   std::byte* const base = plan.global != nullptr
                               ? plan.global + static_cast<std::size_t>(slot) * plan.stride
                               : reinterpret_cast<std::byte*>(plimsoll_shared) +
                                     static_cast<std::size_t>(warp_in_block) * plan.stride;
-  warp_team team(static_cast<int>(threadIdx.x) % warp_size);
+  warp_team<is_streaming<Body>> team(static_cast<int>(threadIdx.x) % warp_size);
+#pragma unroll 1
   for (index_t problem = slot; problem < problems; problem += slots) {
     body(team, scratch(base), problem);
     __syncwarp();
@@ -49,14 +60,15 @@ PLIMSOLL_DETAIL_HIDDEN __global__ void __launch_bounds__(Warps* warp_size)
 }
 
 template <int Threads, class Body>
-PLIMSOLL_DETAIL_HIDDEN __global__ void __launch_bounds__(Threads)
+PLIMSOLL_DETAIL_HIDDEN __global__ void __launch_bounds__(Threads, least_blocks<Body>)
     batched_block_kernel(Body const body, index_t problems, scratch_plan plan) {
   extern __shared__ uint4 plimsoll_shared[];
   __shared__ block_exchange<Threads> exchange;
   std::byte* const base = plan.global != nullptr
                               ? plan.global + static_cast<std::size_t>(blockIdx.x) * plan.stride
                               : reinterpret_cast<std::byte*>(plimsoll_shared);
-  block_team<Threads> team(static_cast<int>(threadIdx.x), exchange);
+  block_team<Threads, is_streaming<Body>> team(static_cast<int>(threadIdx.x), exchange);
+#pragma unroll 1
   for (index_t problem = blockIdx.x; problem < problems; problem += gridDim.x) {
     body(team, scratch(base), problem);
     __syncthreads();
@@ -68,26 +80,16 @@ inline constexpr std::size_t shared_memory_for_scratch = 47 * 1024;
 /// Problems in flight when scratch lies in global memory: enough to fill any device.
 inline constexpr index_t problems_in_flight = 4096;
 
-template <int Warps, class Body>
-PLIMSOLL_DETAIL_HIDDEN void launch_warps(device_context const& context, index_t problems,
-                                         Body const& body, scratch_plan plan, std::size_t shared,
-                                         index_t limit) {
-  index_t const blocks = (std::min(problems, limit) + Warps - 1) / Warps;
-  batched_warp_kernel<Warps, Body>
-      <<<static_cast<unsigned>(blocks), Warps * warp_size, shared, context.stream>>>(body, problems,
-                                                                                     plan);
-}
-
 /// Warps share a block only while every one of them finds room for its scratch.
 template <class Body>
-void launch_team(warp, device_context const& context, index_t problems, Body const& body,
-                 scratch_plan plan, index_t limit) {
+PLIMSOLL_DETAIL_HIDDEN void launch_team(warp, device_context const& context, index_t problems,
+                                        Body const& body, scratch_plan plan, index_t limit) {
   std::size_t const shared = plan.global == nullptr ? plan.stride : 0;
-  if (4 * shared <= shared_memory_for_scratch) {
-    launch_warps<4>(context, problems, body, plan, 4 * shared, limit);
-  } else {
-    launch_warps<1>(context, problems, body, plan, shared, limit);
-  }
+  int const warps = warps_in_block * shared <= shared_memory_for_scratch ? warps_in_block : 1;
+  index_t const blocks = (std::min(problems, limit) + warps - 1) / warps;
+  batched_warp_kernel<Body>
+      <<<static_cast<unsigned>(blocks), static_cast<unsigned>(warps * warp_size),
+         static_cast<std::size_t>(warps) * shared, context.stream>>>(body, problems, plan);
 }
 
 template <int Threads, class Body>

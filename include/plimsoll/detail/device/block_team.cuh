@@ -1,40 +1,68 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A team of one block. Every call exchanges values through one raw shared buffer that the kernel
-/// owns, so that call sites do not add up in shared memory.
+/// A team of one block: values pass through one raw shared buffer that the kernel owns,
+/// `__syncthreads` is the barrier.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <type_traits>
 
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/device/collectives.cuh>
 #include <plimsoll/detail/device/warp_team.cuh>
 #include <plimsoll/detail/team.hpp>
 #include <plimsoll/types.hpp>
 
 namespace plimsoll::inline PLIMSOLL_ABI::detail {
 
-/// Room for one value of up to 16 bytes per warp.
+/// Min-queue of 64-bit keys, as of a warp: thread j owns places j, j + Threads, ... and keeps the
+/// smallest of them in a register.
 template <int Threads>
-struct block_exchange {
-  static constexpr int warps = Threads / warp_size;
-  alignas(16) std::byte bytes[16 * warps];
+class block_queue {
+ public:
+  __device__ block_queue(std::uint64_t* keys, index_t n, int thread,
+                         block_exchange<Threads>& exchange)
+      : own_(keys, n, thread), size_(n), thread_(thread), exchange_(exchange) {
+    find_top();
+  }
+  [[nodiscard]] __device__ bool empty() const { return size_ == 0; }
+  [[nodiscard]] __device__ std::uint64_t top() const { return top_; }
+  __device__ void replace_top(std::uint64_t key) {
+    own_.replace(top_, key);
+    find_top();
+  }
+  __device__ void pop() {
+    --size_;
+    replace_top(no_key);
+  }
+
+ private:
+  __device__ void find_top() {
+    __syncthreads();
+    top_ = block_min(own_.smallest(), thread_, exchange_);
+  }
+
+  owned_keys<Threads> own_;
+  index_t size_;
+  int thread_;
+  block_exchange<Threads>& exchange_;
+  std::uint64_t top_ = no_key;
 };
 
-template <int Threads>
-class block_team : public team_operations<block_team<Threads>> {
+/// One problem per block. Every call begins with a barrier, so that the exchange is free.
+template <int Threads, bool Streaming = false>
+class block_team : public team_operations<block_team<Threads, Streaming>> {
  public:
   static constexpr bool is_serial = false;
 
   __device__ block_team(int thread, block_exchange<Threads>& exchange)
-      : thread_(thread), exchange_(exchange.bytes) {}
+      : thread_(thread), exchange_(exchange) {}
 
   template <class F>
   __device__ void for_each(index_t n, F f) {
     __syncthreads();
-    for (index_t i = thread_; i < n; i += Threads) {
-      f(i);
-    }
+    strided<Streaming>(thread_, n, Threads, f);
     __syncthreads();
   }
 
@@ -50,12 +78,12 @@ class block_team : public team_operations<block_team<Threads>> {
   template <class F>
   __device__ auto broadcast(F f) {
     using T = std::remove_cvref_t<std::invoke_result_t<F&>>;
-    T* const slots = slots_of<T>();
+    T& result = exchange_.template result_as<T>();
     __syncthreads();
     if (thread_ == 0) {
-      slots[0] = f();
+      result = f();
     }
-    return read_after_barrier(slots, 0);
+    return read_after_barrier(result);
   }
 
   template <class T>
@@ -68,61 +96,43 @@ class block_team : public team_operations<block_team<Threads>> {
   template <class F, class Op, class T>
   __device__ T reduce(index_t n, F f, Op op, T identity) {
     static_assert(is_exact<Op, T>, "use sum_ordered for floating sums");
-    T* const slots = slots_of<T>();
     __syncthreads();
     T value = identity;
-    for (index_t i = thread_; i < n; i += Threads) {
-      value = op(value, static_cast<T>(f(i)));
+    strided<Streaming>(thread_, n, Threads,
+                       [&](index_t i) { value = op(value, static_cast<T>(f(i))); });
+    if constexpr (std::is_same_v<Op, minimum> && std::is_same_v<T, std::uint64_t>) {
+      value = block_min(value, thread_, exchange_);
+    } else {
+      value = block_reduce(value, op, thread_, exchange_);
     }
-    value = warp_reduce(value, op);
-    if (lane() == 0) {
-      slots[warp()] = value;
-    }
-    __syncthreads();
-    value = slots[0];
-    for (int i = 1; i < warps; ++i) {
-      value = op(value, slots[i]);
-    }
-    __syncthreads();
     return value;
   }
 
   template <class F>
   __device__ auto sum_ordered(index_t n, F f) {
     using T = result_at<F>;
-    T* const slots = slots_of<T>();
+    T& result = exchange_.template result_as<T>();
     __syncthreads();
-    if (warp() == 0) {
-      T const value = warp_sum_ordered(n, f, lane());
-      if (lane() == 0) {
-        slots[0] = value;
+    if (thread_ < warp_size) {
+      T const value = warp_sum_ordered<Streaming>(n, f, thread_);
+      if (thread_ == 0) {
+        result = value;
       }
     }
-    return read_after_barrier(slots, 0);
+    return read_after_barrier(result);
   }
 
   template <class F, class T>
   __device__ T exclusive_scan(index_t n, F f, T* out) {
     static_assert(std::is_integral_v<T>);
-    T* const slots = slots_of<T>();
     T before = 0;
+#pragma unroll 1
     for (index_t first = 0; first < n; first += Threads) {
       __syncthreads();
       index_t const i = first + thread_;
       T const value = i < n ? static_cast<T>(f(i)) : T{0};
-      T warp_total = 0;
-      T below = warp_exclusive_scan(value, lane(), warp_total);
-      if (lane() == 0) {
-        slots[warp()] = warp_total;
-      }
-      __syncthreads();
       T total = 0;
-      for (int w = 0; w < warps; ++w) {
-        if (w == warp()) {
-          below = static_cast<T>(below + total);
-        }
-        total = static_cast<T>(total + slots[w]);
-      }
+      T const below = block_exclusive_scan(value, total, exchange_);
       if (i < n) {
         out[i] = static_cast<T>(before + below);
       }
@@ -132,27 +142,25 @@ class block_team : public team_operations<block_team<Threads>> {
     return before;
   }
 
- private:
-  static constexpr int warps = Threads / warp_size;
-
-  [[nodiscard]] __device__ int lane() const { return thread_ % warp_size; }
-  [[nodiscard]] __device__ int warp() const { return thread_ / warp_size; }
-
-  template <class T>
-  __device__ T* slots_of() const {
-    static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 16 && alignof(T) <= 16);
-    return reinterpret_cast<T*>(exchange_);
+  template <class Key>
+  __device__ void sort(Key* keys, index_t n, std::byte* storage) {
+    team_sort<block<Threads>>(keys, n, storage, thread_);
   }
+
+  __device__ auto queue(std::uint64_t* keys, index_t n) {
+    __syncthreads();
+    return block_queue<Threads>(keys, n, thread_, exchange_);
+  }
+
+ private:
   template <class T>
-  __device__ T read_after_barrier(T const* slots, int i) const {
+  [[nodiscard]] __device__ static T read_after_barrier(T const& result) {
     __syncthreads();
-    T const value = slots[i];
-    __syncthreads();
-    return value;
+    return result;
   }
 
   int thread_;
-  std::byte* exchange_;
+  block_exchange<Threads>& exchange_;
 };
 
 }  // namespace plimsoll::inline PLIMSOLL_ABI::detail

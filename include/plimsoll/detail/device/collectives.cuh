@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The one seam to CUB: reductions, scans and sorts of a warp and of a block. Every function here
+/// is called by all threads of the team together; its barriers are those that CUB leaves to the
+/// caller. Storage may be used again after the next barrier.
+///
+/// Tests run this file on host threads, with collectives of the same interface in place of CUB's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#if defined(__CUDACC__)
+#include <cub/block/block_merge_sort.cuh>
+#include <cub/block/block_reduce.cuh>
+#include <cub/block/block_scan.cuh>
+#include <cub/warp/warp_merge_sort.cuh>
+#include <cub/warp/warp_reduce.cuh>
+#include <cub/warp/warp_scan.cuh>
+#include <cuda/functional>
+#include <cuda/std/functional>
+#endif
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/team.hpp>
+#include <plimsoll/types.hpp>
+
+namespace plimsoll::inline PLIMSOLL_ABI::detail {
+
+inline constexpr int warp_size = 32;
+inline constexpr unsigned full_warp = 0xffffffffu;
+
+/// The operator that CUB knows by type, so that it can use an instruction of the hardware.
+template <class Op>
+struct cub_operator {
+  using type = Op;
+};
+#if defined(__CUDACC__)
+namespace collectives = ::cub;
+template <>
+struct cub_operator<plus> {
+  using type = ::cuda::std::plus<>;
+};
+template <>
+struct cub_operator<minimum> {
+  using type = ::cuda::minimum<>;
+};
+template <>
+struct cub_operator<maximum> {
+  using type = ::cuda::maximum<>;
+};
+template <>
+struct cub_operator<bit_or> {
+  using type = ::cuda::std::bit_or<>;
+};
+#endif
+
+// --- shuffles
+// --------------------------------------------------------------------------------------
+
+/// `value` with every 32-bit word of it passed through `exchange`.
+template <class T, class Exchange>
+__device__ inline T exchange_words(T value, Exchange exchange) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  constexpr int words = (sizeof(T) + 3) / 4;
+  unsigned buffer[words] = {};
+  __builtin_memcpy(buffer, &value, sizeof(T));
+#pragma unroll
+  for (int i = 0; i < words; ++i) {
+    buffer[i] = exchange(buffer[i]);
+  }
+  __builtin_memcpy(&value, buffer, sizeof(T));
+  return value;
+}
+
+template <class T>
+__device__ inline T shuffle_xor(T value, int mask) {
+  return exchange_words(value, [mask](unsigned w) { return __shfl_xor_sync(full_warp, w, mask); });
+}
+template <class T>
+__device__ inline T shuffle_from(T value, int lane) {
+  return exchange_words(value, [lane](unsigned w) { return __shfl_sync(full_warp, w, lane); });
+}
+
+// --- a warp
+// ----------------------------------------------------------------------------------------
+
+/// op over the lanes' values, to every lane; exact operations only. CUB leaves the result in lane
+/// 0.
+template <class T, class Op>
+__device__ inline T warp_reduce(T value, Op) {
+  using collective = collectives::WarpReduce<T>;
+  typename collective::TempStorage storage;  // empty: whole warps reduce by shuffles
+  return shuffle_from(collective(storage).Reduce(value, typename cub_operator<Op>::type{}), 0);
+}
+
+/// The smallest of the lanes' 64-bit values. Ours: two hardware reductions of 32 bits, where CUB
+/// has five rounds of two shuffles.
+__device__ inline std::uint64_t warp_min(std::uint64_t value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  auto const high = static_cast<unsigned>(value >> 32);
+  unsigned const lowest_high = __reduce_min_sync(full_warp, high);
+  unsigned const low = high == lowest_high ? static_cast<unsigned>(value) : ~0u;
+  unsigned const lowest_low = __reduce_min_sync(full_warp, low);
+  return (static_cast<std::uint64_t>(lowest_high) << 32) | lowest_low;
+#else
+  return warp_reduce(value, minimum{});
+#endif
+}
+
+/// Sum of the values of lower lanes; `total` becomes the sum over all lanes.
+template <class T>
+__device__ inline T warp_exclusive_scan(T value, T& total) {
+  using collective = collectives::WarpScan<T>;
+  typename collective::TempStorage storage;  // empty, as above
+  T below{};
+  collective(storage).ExclusiveSum(value, below, total);
+  return below;
+}
+
+// --- a block
+// ---------------------------------------------------------------------------------------
+
+/// The raw memory of a block's collectives, which the kernel owns: call sites share it, where
+/// `__shared__` in a function template would add up.
+template <int Threads>
+struct block_exchange {
+  struct widest {
+    std::uint64_t words[2];
+  };
+  static constexpr std::size_t reduce_bytes =
+      sizeof(typename collectives::BlockReduce<widest, Threads>::TempStorage);
+  static constexpr std::size_t scan_bytes =
+      sizeof(typename collectives::BlockScan<std::int64_t, Threads,
+                                             collectives::BLOCK_SCAN_WARP_SCANS>::TempStorage);
+
+  alignas(16) std::byte storage[reduce_bytes < scan_bytes ? scan_bytes : reduce_bytes];
+  alignas(16) std::byte result[16];  ///< of one thread, for all
+
+  template <class TempStorage>
+  [[nodiscard]] __device__ TempStorage& as() {
+    static_assert(sizeof(TempStorage) <= sizeof(storage) && alignof(TempStorage) <= 16);
+    return *reinterpret_cast<TempStorage*>(storage);
+  }
+  template <class T>
+  [[nodiscard]] __device__ T& result_as() {
+    static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 16 && alignof(T) <= 16);
+    return *reinterpret_cast<T*>(result);
+  }
+};
+
+/// op over the threads' values, to every thread; exact operations only. CUB leaves the result in
+/// thread 0.
+template <int Threads, class T, class Op>
+__device__ inline T block_reduce(T value, Op, int thread, block_exchange<Threads>& exchange) {
+  using collective = collectives::BlockReduce<T, Threads>;
+  auto& storage = exchange.template as<typename collective::TempStorage>();
+  T const reduced = collective(storage).Reduce(value, typename cub_operator<Op>::type{});
+  T& result = exchange.template result_as<T>();
+  if (thread == 0) {
+    result = reduced;
+  }
+  __syncthreads();
+  return result;
+}
+
+/// The smallest of the threads' 64-bit values, by `warp_min`.
+template <int Threads>
+__device__ inline std::uint64_t block_min(std::uint64_t value, int thread,
+                                          block_exchange<Threads>& exchange) {
+  constexpr int warps = Threads / warp_size;
+  auto& of_warps = exchange.template as<std::uint64_t[warps]>();
+  value = warp_min(value);
+  if (thread % warp_size == 0) {
+    of_warps[thread / warp_size] = value;
+  }
+  __syncthreads();
+  value = of_warps[0];
+  for (int i = 1; i < warps; ++i) {
+    value = minimum{}(value, of_warps[i]);
+  }
+  return value;
+}
+
+/// Sum of the values of lower threads; `total` becomes the sum over all threads.
+template <int Threads, class T>
+__device__ inline T block_exclusive_scan(T value, T& total, block_exchange<Threads>& exchange) {
+  using collective = collectives::BlockScan<T, Threads, collectives::BLOCK_SCAN_WARP_SCANS>;
+  auto& storage = exchange.template as<typename collective::TempStorage>();
+  T below{};
+  collective(storage).ExclusiveSum(value, below, total);
+  return below;
+}
+
+// --- sorting
+// ---------------------------------------------------------------------------------------
+
+/// CUB's sort of one tile, and the barrier of its team.
+template <class DeviceTeam, class Key>
+struct tile_sort;
+
+template <class Key>
+struct tile_sort<warp, Key> {
+  static constexpr int threads = warp_size;
+  static constexpr int keys_each = static_cast<int>(sort_tile<warp>) / threads;
+  using collective = collectives::WarpMergeSort<Key, keys_each, warp_size>;
+  __device__ static void barrier() { __syncwarp(); }
+};
+
+template <int Threads, class Key>
+struct tile_sort<block<Threads>, Key> {
+  static constexpr int threads = Threads;
+  static constexpr int keys_each = static_cast<int>(sort_tile<block<Threads>>) / threads;
+  using collective = collectives::BlockMergeSort<Key, Threads, keys_each>;
+  __device__ static void barrier() { __syncthreads(); }
+};
+
+/// Sorts unique keys in ascending order. `storage` has `sort_bytes<DeviceTeam, Key>(n)`: of CUB's
+/// sort of one tile, or of a second array of keys. CUB sorts no more than a tile inside a kernel;
+/// the merge of sorted tiles is ours: a key's place in the union of two runs is its index in its
+/// own plus the number of smaller keys in the other.
+template <class DeviceTeam, class Key>
+__device__ void team_sort(Key* keys, index_t n, std::byte* storage, int thread) {
+  using tile = tile_sort<DeviceTeam, Key>;
+  using temp_storage = typename tile::collective::TempStorage;
+  static_assert(index_t{sizeof(temp_storage)} <= sort_bytes<DeviceTeam, Key>(1) &&
+                alignof(temp_storage) <= 16);
+  constexpr index_t size = sort_tile<DeviceTeam>;
+  constexpr Key last = static_cast<Key>(~Key{0});
+#pragma unroll 1
+  for (index_t first = 0; first < n; first += size) {
+    tile::barrier();  // of the caller, or of the tile before, which leaves storage in use
+    auto const valid = static_cast<int>(minimum{}(size, n - first));
+    Key mine[tile::keys_each];
+#pragma unroll
+    for (int i = 0; i < tile::keys_each; ++i) {
+      int const place = i * tile::threads + thread;  // any order will do, this one is read fastest
+      mine[i] = place < valid ? keys[first + place] : last;
+    }
+    typename tile::collective(*reinterpret_cast<temp_storage*>(storage)).Sort(mine, less{});
+#pragma unroll
+    for (int i = 0; i < tile::keys_each; ++i) {
+      int const place = thread * tile::keys_each + i;
+      if (place < valid) {
+        keys[first + place] = mine[i];
+      }
+    }
+  }
+  tile::barrier();
+  Key* from = keys;
+  Key* to = reinterpret_cast<Key*>(storage);
+#pragma unroll 1
+  for (index_t run = size; run < n; run *= 2) {
+#pragma unroll 1
+    for (index_t i = thread; i < n; i += tile::threads) {
+      index_t const own = i / run * run;
+      index_t const other = i / run % 2 == 0 ? own + run : own - run;
+      index_t low = minimum{}(other, n);
+#pragma unroll 1
+      for (index_t high = minimum{}(other + run, n); low < high;) {
+        index_t const middle = low + (high - low) / 2;
+        bool const is_smaller = from[middle] < from[i];
+        low = is_smaller ? middle + 1 : low;
+        high = is_smaller ? high : middle;
+      }
+      to[minimum{}(own, other) + (i - own) + (low - minimum{}(other, n))] = from[i];
+    }
+    tile::barrier();
+    Key* const sorted = to;
+    to = from;
+    from = sorted;
+  }
+  if (from != keys) {
+#pragma unroll 1
+    for (index_t i = thread; i < n; i += tile::threads) {
+      keys[i] = from[i];
+    }
+    tile::barrier();
+  }
+}
+
+}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
