@@ -5,8 +5,12 @@
 
 #include <thrust/execution_policy.h>
 
+#include <cstdint>
 #include <new>
 #include <type_traits>
+#include <vector>
+
+#include "support/captured.cuh"
 
 namespace {
 
@@ -32,6 +36,8 @@ static_assert(
 // The same policies as in host files, to the last byte.
 static_assert(sizeof(plimsoll::gpu_policy) == 4 * sizeof(void*));
 static_assert(std::is_trivially_copyable_v<plimsoll::gpu_policy>);
+
+__global__ void nothing() {}
 
 /// Counts, on the host, so that the adapter can be tried without a GPU.
 struct fake_allocator {
@@ -110,4 +116,54 @@ TEST_CASE("execution: scratch that does not fit shared memory comes from the res
   run(make_policy<gpu_kind>(), 20000);
   CHECK(device_memory().allocations() == before + 2);
   CHECK(device_memory().live() == 0);
+}
+
+TEST_CASE("execution: a launch neither reports nor clears an error that others left") {
+  using namespace plimsoll_test;
+  if (!backend_available<gpu_kind>()) {
+    return;
+  }
+  array_in<std::int32_t, gpu_kind> visits(5);
+  array_in<std::int32_t, gpu_kind> sums(5);
+  auto const context = plimsoll::detail::resolve(make_policy<gpu_kind>());
+  cudaError_t const left = cudaSetDevice(-1);
+  REQUIRE(left != cudaSuccess);
+  plimsoll::detail::launch(context, 5, execution_cases::visit{visits.data(), sums.data(), 100});
+  CHECK(cudaGetLastError() == left);
+  CHECK(visits.values() == std::vector<std::int32_t>(5, 1));
+
+  // Of a launch of our own that fails nothing is left.
+  auto const too_large = [&] { plimsoll::detail::launch_kernel(context, {1, 1 << 20}, nothing); };
+  CHECK_THROWS_AS(too_large(), plimsoll::cuda_error);
+  CHECK(cudaGetLastError() == cudaSuccess);
+}
+
+TEST_CASE("execution: work is done on the stream's device, whichever is current, captured too") {
+  using namespace plimsoll_test;
+  if (!backend_available<gpu_kind>()) {
+    return;
+  }
+  int devices = 0;
+  int device = -1;
+  plimsoll::detail::check_cuda(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+  plimsoll::detail::check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+  auto const policy = make_policy<gpu_kind>();
+  CHECK(plimsoll::detail::resolve(policy).device == device);
+  CHECK(plimsoll::detail::resolve(thrust::device).device == device);
+  array_in<std::int32_t, gpu_kind> visits(5);
+  array_in<std::int32_t, gpu_kind> sums(5);
+  int const other = (device + 1) % devices;  // the same one where there is one
+  plimsoll::detail::check_cuda(cudaSetDevice(other), "cudaSetDevice");
+  {
+    captured const graph([&] {
+      plimsoll::detail::launch(plimsoll::detail::resolve(policy), 5,
+                               execution_cases::visit{visits.data(), sums.data(), 100});
+    });
+    int now = -1;
+    CHECK(cudaGetDevice(&now) == cudaSuccess);
+    CHECK(now == other);
+    graph.replay();
+  }
+  plimsoll::detail::check_cuda(cudaSetDevice(device), "cudaSetDevice");
+  CHECK(visits.values() == std::vector<std::int32_t>(5, 1));
 }

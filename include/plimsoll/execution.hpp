@@ -104,6 +104,8 @@ struct host_context {
 struct device_context {
   stream_t stream = nullptr;
   resource_ref memory = {};
+  /// The stream's, which the library fills in; a default stream's is the one that is current then.
+  int device = -1;
 };
 
 /// Maps a policy to its context. Specialise it for your own policy type:

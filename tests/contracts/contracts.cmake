@@ -35,6 +35,16 @@ endforeach()
 # One program of two host files, and one that adds a file compiled by nvcc.
 plimsoll_add_test_program(odr contracts/odr.test.cpp contracts/odr_other.cpp)
 plimsoll_add_ctest(odr LABELS host COMMAND odr)
+
+# Calls of the CUDA runtime against one of our own: needs CUDA's headers, but no compiler and no GPU.
+find_path(PLIMSOLL_CUDA_HEADERS cuda_runtime_api.h HINTS ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES} /usr/local/cuda/include)
+mark_as_advanced(PLIMSOLL_CUDA_HEADERS)
+if(PLIMSOLL_CUDA_HEADERS)
+  plimsoll_add_test_program(cuda_calls contracts/cuda_calls.cpp)
+  target_include_directories(cuda_calls SYSTEM PRIVATE ${PLIMSOLL_CUDA_HEADERS})
+  plimsoll_add_ctest(cuda_calls LABELS host COMMAND cuda_calls)
+endif()
+
 if(plimsoll_with_cuda)
   plimsoll_add_test_program(odr_cu contracts/odr.test.cpp contracts/odr_other.cpp contracts/odr_nvcc.cu)
   target_compile_definitions(odr_cu PRIVATE PLIMSOLL_TEST_NVCC_TU)

@@ -13,7 +13,8 @@
 
 namespace plimsoll::inline PLIMSOLL_ABI::detail {
 
-/// allocate, deallocate, from_host, to_host, zero. Specialised in host/memory.hpp and
+/// allocate, deallocate, from_host, to_host, zero, synchronize. `from_host` returns once the source
+/// may go. Specialised in host/memory.hpp and
 /// device/memory.cuh.
 template <class Context>
 struct memory_of;
@@ -72,5 +73,12 @@ class buffer {
   index_t size_ = 0;
   T* data_ = nullptr;
 };
+
+/// Waits for the context's work so far. Constructors of prepared objects end with it, so that their
+/// memory is there for work on any stream, such as the replay of a graph.
+template <class Context>
+void synchronize(Context const& context) {
+  memory_of<Context>::synchronize(context);
+}
 
 }  // namespace plimsoll::inline PLIMSOLL_ABI::detail

@@ -18,8 +18,8 @@
 
 namespace plimsoll::inline PLIMSOLL_ABI::detail {
 
-/// The context of `policy`. A device policy in a host translation unit is refused here, and a host
-/// context returned instead, so that the refusal stays the only error.
+/// The context of `policy`, with its device. A device policy in a host translation unit is refused
+/// here, and a host context returned instead, so that the refusal stays the only error.
 template <class P>
 auto resolve(P const& policy) {
   using context = decltype(policy_traits<P>::resolve(policy));
@@ -28,7 +28,11 @@ auto resolve(P const& policy) {
                 "Plimsoll: a gpu policy was used in a translation unit that is not compiled by a "
                 "CUDA compiler; move the call to a .cu file");
   if constexpr (usable) {
-    return policy_traits<P>::resolve(policy);
+    context found = policy_traits<P>::resolve(policy);
+    if constexpr (std::same_as<context, device_context>) {
+      found.device = device_of(found.stream);
+    }
+    return found;
   } else {
     return host_context<inline_executor>{};
   }

@@ -13,6 +13,7 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/detail/device/block_team.cuh>
+#include <plimsoll/detail/device/launch.cuh>
 #include <plimsoll/detail/device/memory.cuh>
 #include <plimsoll/detail/device/warp_team.cuh>
 #include <plimsoll/detail/scratch.hpp>
@@ -87,9 +88,10 @@ PLIMSOLL_DETAIL_HIDDEN void launch_team(warp, device_context const& context, ind
   std::size_t const shared = plan.global == nullptr ? plan.stride : 0;
   int const warps = warps_in_block * shared <= shared_memory_for_scratch ? warps_in_block : 1;
   index_t const blocks = (std::min(problems, limit) + warps - 1) / warps;
-  batched_warp_kernel<Body>
-      <<<static_cast<unsigned>(blocks), static_cast<unsigned>(warps * warp_size),
-         static_cast<std::size_t>(warps) * shared, context.stream>>>(body, problems, plan);
+  launch_kernel(context,
+                {static_cast<unsigned>(blocks), static_cast<unsigned>(warps * warp_size),
+                 static_cast<std::size_t>(warps) * shared},
+                batched_warp_kernel<Body>, body, problems, plan);
 }
 
 template <int Threads, class Body>
@@ -97,9 +99,8 @@ PLIMSOLL_DETAIL_HIDDEN void launch_team(block<Threads>, device_context const& co
                                         index_t problems, Body const& body, scratch_plan plan,
                                         index_t limit) {
   std::size_t const shared = plan.global == nullptr ? plan.stride : 0;
-  batched_block_kernel<Threads, Body>
-      <<<static_cast<unsigned>(std::min(problems, limit)), Threads, shared, context.stream>>>(
-          body, problems, plan);
+  launch_kernel(context, {static_cast<unsigned>(std::min(problems, limit)), Threads, shared},
+                batched_block_kernel<Threads, Body>, body, problems, plan);
 }
 
 /// Runs body(team, scratch, problem) for every problem in [0, problems), by teams of the kind that
@@ -121,7 +122,6 @@ PLIMSOLL_DETAIL_HIDDEN void launch(device_context const& context, index_t proble
       context, in_shared ? 0 : (limit + 3) * static_cast<index_t>(plan.stride));
   plan.global = global.data();
   launch_team(typename Body::device_team{}, context, problems, body, plan, limit);
-  check_cuda(cudaGetLastError(), "kernel launch");
 }
 
 /// What a launch that does not allocate needs: nothing where scratch fits shared memory.
@@ -147,7 +147,6 @@ PLIMSOLL_DETAIL_HIDDEN void launch(device_context const& context, index_t proble
     plan.global = nullptr;
   }
   launch_team(typename Body::device_team{}, context, problems, body, plan, problems);
-  check_cuda(cudaGetLastError(), "kernel launch");
 }
 
 }  // namespace plimsoll::inline PLIMSOLL_ABI::detail

@@ -14,7 +14,7 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/load_tensor.hpp>
 #include <plimsoll/detail/device/batched.cuh>
-#include <plimsoll/detail/device/memory.cuh>
+#include <plimsoll/detail/device/launch.cuh>
 #include <plimsoll/detail/device/warp_team.cuh>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/types.hpp>
@@ -186,11 +186,12 @@ PLIMSOLL_DETAIL_HIDDEN void enqueue_count(
       std::max<index_t>(1, std::min(ids_per_row / ids_per_block + 1, most_blocks / rows));
   auto const blocks = static_cast<unsigned>(rows * chunks);
   if (in_shared) {
-    count_tokens_kernel<true><<<blocks, count_threads, bytes, context.stream>>>(counting, chunks);
+    launch_kernel(context, {blocks, count_threads, bytes},
+                  count_tokens_kernel<true, Id, Count, Offset, Counters>, counting, chunks);
   } else {
-    count_tokens_kernel<false><<<blocks, count_threads, 0, context.stream>>>(counting, chunks);
+    launch_kernel(context, {blocks, count_threads},
+                  count_tokens_kernel<false, Id, Count, Offset, Counters>, counting, chunks);
   }
-  check_cuda(cudaGetLastError(), "kernel launch");
 }
 
 }  // namespace plimsoll::inline PLIMSOLL_ABI::detail

@@ -52,6 +52,7 @@ struct memory_of<host_context<Executor>> {
       std::memset(destination, 0, bytes);
     }
   }
+  static void synchronize(context const&) {}
 };
 
 }  // namespace plimsoll::inline PLIMSOLL_ABI::detail
