@@ -219,6 +219,7 @@ class capacity_mask {
     report.lists = lists;
     reserve(1, report);
     scratch_ = {context_, scratch};
+    detail::synchronize(context_);
   }
 
   /// The options, with the number of candidates filled in.

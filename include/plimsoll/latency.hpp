@@ -350,7 +350,7 @@ class latency_table {
   /// @complexity O(ranks samples)
   /// @workspace keeps 32 bytes per rank and sample, and 4 per bucket of the smallest gap between
   ///   samples, at most 2^16 of them
-  /// @stream synchronises once for each array of the curves
+  /// @stream synchronises
   latency_table(P const& policy, latency_curves const& curves, index_t ranks)
       : pieces_("latency_table", detail::resolve(policy), curves, ranks) {}
 

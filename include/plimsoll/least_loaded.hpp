@@ -669,6 +669,7 @@ class least_loaded {
         tokens_body("", matrix_ref<std::int64_t const>(nullptr, options_.max_ids, 1));
     reserve(tokens.problems(), tokens);
     scratch_ = {context_, scratch};
+    detail::synchronize(context_);
   }
 
   [[nodiscard]] detail::spill_rules rules() const {

@@ -370,6 +370,7 @@ class load_window {
   /// An empty window.
   /// @throws invalid_input for a size outside its range
   /// @workspace (window * sizeof(T) + 8) bytes per layer and expert, from the policy
+  /// @stream synchronises
   load_window(P const& policy, index_t window, index_t layers, index_t experts)
       : context_(detail::resolve(policy)),
         window_(checked(window, "window", 0x7fffffff, "steps")),
@@ -381,6 +382,7 @@ class load_window {
     ring_.zero();
     sums_.zero();
     states_.zero();
+    detail::synchronize(context_);
   }
 
   /// Adds a step, in the place of the oldest one once the window is full.
@@ -461,7 +463,10 @@ class load_decay {
                 "gpu(stream, resource)");
 
  public:
-  /// All values 0. @throws invalid_input unless 0 < decay <= 1 @workspace 8 bytes per value
+  /// All values 0.
+  /// @throws invalid_input unless 0 < decay <= 1
+  /// @workspace 8 bytes per value, from the policy
+  /// @stream synchronises
   load_decay(P const& policy, double decay, index_t layers, index_t experts)
       : context_(detail::resolve(policy)), decay_(decay), layers_(layers), experts_(experts) {
     constexpr char const* name = "load_decay";
@@ -472,6 +477,7 @@ class load_decay {
     detail::expect_between(name, "experts", 1, expert_limit, experts, "experts");
     values_ = buffer(context_, layers * experts);
     reset();
+    detail::synchronize(context_);
   }
 
   /// Adds a step: value = value * decay + load.

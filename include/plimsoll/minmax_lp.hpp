@@ -365,6 +365,7 @@ class minmax_lp {
     detail::minmax_lp_body<matrix_ref<double const>> body{};
     body.graph = graph_;
     memory_ = {context_, detail::launch_bytes(context_, layers_, body)};
+    detail::synchronize(context_);
   }
 
   context context_;

@@ -174,6 +174,7 @@ class waterline {
     reserve(count_body(largest, 0, {}));
     reserve(fill_body(largest, {}, {}, {}));
     scratch_ = {context_, scratch};
+    detail::synchronize(context_);
   }
 
   [[nodiscard]] waterline_options const& options() const { return options_; }

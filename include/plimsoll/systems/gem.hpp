@@ -133,7 +133,7 @@ auto steps_of(generated<F, 3> const& loads, index_t first, index_t count) {
 /// @throws invalid_input as `latency_table`, `replicate` and `swap_search`
 /// @complexity as `swap_search`
 /// @workspace as `latency_table` and `swap_search`; 8 bytes per expert of every layer
-/// @stream synchronises once for each array of the curves, and once
+/// @stream synchronises
 /// @determinism the same bits under every policy and number of threads, for a seed
 template <execution_policy P, load_tensor_view Loads, output_of<std::int32_t, 2> Placement,
           output_of<std::int32_t, 2> Counts>
@@ -165,7 +165,7 @@ std::vector<certificate> gem(P const& policy, Loads const& loads, latency_curves
 /// @throws invalid_input as `gem`; for steps that are not there
 /// @complexity a `gem` and a replay of the unseen steps for each length
 /// @workspace as `gem`; 8 bytes per unseen step and layer
-/// @stream synchronises for each length
+/// @stream synchronises
 /// @determinism the same bits under every policy
 template <execution_policy P, load_tensor_view Loads, output_of<double, 2> Out>
 void trace_length_latencies(P const& policy, Loads const& loads, latency_curves const& curves,

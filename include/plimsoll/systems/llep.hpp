@@ -46,6 +46,7 @@ class llep {
         counts_(detail::resolve(policy), options.assignment.ranks * options.assignment.experts) {
     detail::expect_between("llep", "options.rank", 0, options.assignment.ranks - 1, options.rank,
                            "as rank");
+    detail::synchronize(detail::resolve(policy));
   }
 
   /// @brief Counts this rank's token copies into its row of `counts`.

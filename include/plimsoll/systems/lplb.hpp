@@ -69,6 +69,7 @@ class lplb {
     index_t const mapping = detail::launch_bytes(context_, body.problems(), body);
     scratch_ = {context_, rounding > mapping ? rounding : mapping};
     dispatch_memory_ = {context_, detail::dispatch_bytes(options.max_ids, experts(), slots)};
+    detail::synchronize(context_);
   }
 
   /// @brief Plans a step.

@@ -82,6 +82,7 @@ class token_drop {
     auto const body = detail::make_top_k_body(
         context_, matrix_ref<float const>(nullptr, tokens, options.limit.experts), route_, {}, {});
     scratch_ = {context_, detail::launch_bytes(context_, body.problems(), body)};
+    detail::synchronize(context_);
   }
 
   /// @brief Routes and masks one batch.

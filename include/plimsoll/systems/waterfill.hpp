@@ -61,6 +61,7 @@ class waterfill {
         line_(policy, line_of(placement, options)),
         loads_(context_, 2 * placement.ranks) {
     detail::expect_between(name, "options.rank", 0, placement.ranks - 1, options.rank, "as rank");
+    detail::synchronize(context_);
   }
 
   /// @brief Counts this rank's tokens into `loads`.
