@@ -97,6 +97,11 @@ class replayed {
     return 1e-3 * static_cast<double>(milliseconds) / replays;
   }
 
+  /// One replay on another stream.
+  void launch(cudaStream_t other) const {
+    plimsoll::detail::check_cuda(cudaGraphLaunch(graph_, other), "cudaGraphLaunch");
+  }
+
  private:
   cudaStream_t stream_;
   cudaGraphExec_t graph_ = nullptr;
