@@ -172,6 +172,8 @@ inline void expect_capacity_options(std::string_view name, capacity_options cons
 
 }  // namespace detail
 
+inline namespace PLIMSOLL_DEVICE_ABI {
+
 /// @brief Bounds the tokens of every expert: keeps the best pairs, and says where the rest was.
 ///
 /// Capacity-aware inference (He et al. 2025): an expert takes at most factor * tokens * top_k /
@@ -482,5 +484,7 @@ class capacity_mask {
 
 template <execution_policy P>
 capacity_mask(P const&, capacity_options const&) -> capacity_mask<P>;
+
+}  // namespace PLIMSOLL_DEVICE_ABI
 
 }  // namespace plimsoll

@@ -37,3 +37,19 @@
 #define PLIMSOLL_DETAIL_ABI(major, minor) PLIMSOLL_DETAIL_ABI_NAME(major, minor)
 /// Inline namespace that keeps two versions apart in one program.
 #define PLIMSOLL_ABI PLIMSOLL_DETAIL_ABI(PLIMSOLL_VERSION_MAJOR, PLIMSOLL_VERSION_MINOR)
+
+#define PLIMSOLL_DETAIL_ARCHES_NAME(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, ...) \
+  arch_##a##b##c##d##e##f##g##h##i##j##k##l##m##n##o##p
+#define PLIMSOLL_DETAIL_ARCHES(...) \
+  PLIMSOLL_DETAIL_ARCHES_NAME(__VA_ARGS__, , , , , , , , , , , , , , , , , )
+/// Inline namespace of all that takes a policy, and so may launch a kernel: it names the device
+/// architectures that the compiler builds for, as CCCL's does. Two shared objects built for
+/// different GPUs would share one copy of such a template otherwise, and with it kernels that one
+/// of the GPUs cannot run. Types that pass between host and CUDA translation units stay outside.
+#if !defined(__CUDACC__)
+#define PLIMSOLL_DEVICE_ABI host_only
+#elif defined(__CUDA_ARCH_LIST__)
+#define PLIMSOLL_DEVICE_ABI PLIMSOLL_DETAIL_ARCHES(__CUDA_ARCH_LIST__)
+#else
+#define PLIMSOLL_DEVICE_ABI arch_unknown
+#endif

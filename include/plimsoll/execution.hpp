@@ -100,6 +100,8 @@ struct host_context {
   resource_ref memory = {};
 };
 
+inline namespace PLIMSOLL_DEVICE_ABI {
+
 /// What a device policy comes down to.
 struct device_context {
   stream_t stream = nullptr;
@@ -112,6 +114,8 @@ struct device_context {
 /// `static host_context<my_executor> resolve(my_policy const&)`.
 template <class Policy>
 struct policy_traits;
+
+}  // namespace PLIMSOLL_DEVICE_ABI
 
 /// Anything that `policy_traits` can resolve.
 template <class P>

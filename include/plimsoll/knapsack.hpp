@@ -63,6 +63,8 @@ inline void expect_capacity(std::string_view name, knapsack_options const& optio
   expect_between(name, "options.capacity", 0, index_t{1} << 40, options.capacity, "as capacity");
 }
 
+inline namespace PLIMSOLL_DEVICE_ABI {
+
 template <class Policy, class Weights, class Values>
 std::vector<certificate> knapsack(std::string_view name, Policy const& policy, Weights weights,
                                   Values values, knapsack_options const& options,
@@ -92,7 +94,11 @@ std::vector<certificate> knapsack(std::string_view name, Policy const& policy, W
   return collect(name, reports);
 }
 
+}  // namespace PLIMSOLL_DEVICE_ABI
+
 }  // namespace detail
+
+inline namespace PLIMSOLL_DEVICE_ABI {
 
 /// @brief Solves multiple-choice knapsack problems: picks one option of every class so that the
 /// values add up to the most that the capacity allows.
@@ -154,5 +160,7 @@ std::vector<certificate> knapsack_curve(P const& policy, Weights const& weights,
   return detail::knapsack(name, policy, weight, detail::argument<3>(name, "values", values),
                           options, {}, curve);
 }
+
+}  // namespace PLIMSOLL_DEVICE_ABI
 
 }  // namespace plimsoll

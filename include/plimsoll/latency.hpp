@@ -331,6 +331,8 @@ class latency_pieces {
 
 }  // namespace detail
 
+inline namespace PLIMSOLL_DEVICE_ABI {
+
 /// @brief Latency curves, checked and prepared for many questions.
 ///
 /// `cost()` is a callable cost(rank, tokens) with the values of the curves, to the bit, in nearly
@@ -366,6 +368,8 @@ class latency_table {
 
 template <execution_policy P>
 latency_table(P const&, latency_curves const&, index_t) -> latency_table<P>;
+
+}  // namespace PLIMSOLL_DEVICE_ABI
 
 namespace detail {
 
@@ -414,6 +418,8 @@ void latencies(char const* name, Context const& context, Loads const& load,
 }
 
 }  // namespace detail
+
+inline namespace PLIMSOLL_DEVICE_ABI {
 
 /// @brief How long each rank would have worked in recorded steps.
 ///
@@ -469,5 +475,7 @@ void step_latencies(P const& policy, Loads const& loads, placement_ref const& pl
   detail::expect_extent(name, "latencies", load.extent(1), out.extent(1), "layers");
   detail::latencies(name, detail::resolve(policy), load, placement, cost, out, {});
 }
+
+}  // namespace PLIMSOLL_DEVICE_ABI
 
 }  // namespace plimsoll

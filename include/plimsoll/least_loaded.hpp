@@ -288,6 +288,8 @@ std::vector<std::vector<std::int32_t>> read_homes(char const* name, Context cons
 
 }  // namespace detail
 
+inline namespace PLIMSOLL_DEVICE_ABI {
+
 /// @brief Spills what overloaded ranks have above their capacity to the least loaded ones, with the
 /// weights that it takes.
 ///
@@ -757,6 +759,8 @@ template <execution_policy P, class Cost>
 least_loaded(P const&, least_loaded_options const&, spill_price<Cost> const&)
     -> least_loaded<P, Cost>;
 
+}  // namespace PLIMSOLL_DEVICE_ABI
+
 namespace detail {
 
 /// A plan on the host, and what it must obey.
@@ -874,6 +878,8 @@ struct spill_check {
 
 }  // namespace detail
 
+inline namespace PLIMSOLL_DEVICE_ABI {
+
 /// @brief Checks a plan thoroughly: every token once, segments that partition each load, a transfer
 /// to each rank that needs one from a rank that can send it, and limits kept.
 ///
@@ -910,5 +916,7 @@ void validate(P const& policy, spill_plan_ref const& plan, Loads const& loads,
                       detail::on_host(context, plan.transfers)}
       .run();
 }
+
+}  // namespace PLIMSOLL_DEVICE_ABI
 
 }  // namespace plimsoll

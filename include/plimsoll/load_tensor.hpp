@@ -85,6 +85,8 @@ template <class T>
 inline constexpr bool is_token_integer =
     std::same_as<T, std::int32_t> || std::same_as<T, std::int64_t>;
 
+inline namespace PLIMSOLL_DEVICE_ABI {
+
 template <class P, class Id, class Offset, class Count>
 void count(std::string_view name, P const& policy, count_options const& options,
            token_counting<Id, Count, Offset, routing_counters> const& counting) {
@@ -154,7 +156,11 @@ void rank_loads(P const& policy, Loads const& loads, placement_ref const& placem
   launch(resolve(policy), body.problems(), body);
 }
 
+}  // namespace PLIMSOLL_DEVICE_ABI
+
 }  // namespace detail
+
+inline namespace PLIMSOLL_DEVICE_ABI {
 
 /// @brief Counts the tokens that each expert gets.
 ///
@@ -519,5 +525,7 @@ class load_decay {
   index_t experts_;
   buffer values_;
 };
+
+}  // namespace PLIMSOLL_DEVICE_ABI
 
 }  // namespace plimsoll

@@ -16,6 +16,8 @@
 
 namespace plimsoll::inline PLIMSOLL_ABI {
 
+inline namespace PLIMSOLL_DEVICE_ABI {
+
 /// Copies `elements` from the memory of `policy` (host memory, or device memory for `gpu`) to a
 /// vector, in order.
 ///
@@ -47,5 +49,7 @@ auto read(P const& policy, Elements&& elements) {
   }
   return result;
 }
+
+}  // namespace PLIMSOLL_DEVICE_ABI
 
 }  // namespace plimsoll

@@ -51,6 +51,8 @@ struct balance_summary {
   index_t worst_row = -1;
 };
 
+inline namespace PLIMSOLL_DEVICE_ABI {
+
 /// @brief Mean, peak, balancedness, imbalance and coefficient of variation of every row.
 ///
 /// @param loads `[rows, columns]` in the policy's memory, 1 to 65535 columns; int32, uint32, int64,
@@ -73,12 +75,16 @@ void measure(P const& policy, Loads const& loads, Out&& out) {
                  detail::metrics_body<std::remove_const_t<decltype(load)>, balance>{load, results});
 }
 
+}  // namespace PLIMSOLL_DEVICE_ABI
+
 /// Treatment of rows without load in `summarize`: steps that a recorder has not filled yet, layers
 /// that were not served.
 enum class empty_steps : std::int32_t {
   count,  ///< they count as balanced
   skip    ///< they are left out of every figure
 };
+
+inline namespace PLIMSOLL_DEVICE_ABI {
 
 /// @brief Both usual aggregates and the worst row of what `measure` wrote.
 ///
@@ -123,6 +129,8 @@ balance_summary summarize(P const& policy, Rows&& rows, empty_steps empty = empt
   return summary;
 }
 
+}  // namespace PLIMSOLL_DEVICE_ABI
+
 /// How an expert is used over time.
 enum class expert_use : std::int32_t {
   ordinary,
@@ -150,6 +158,8 @@ struct expert_pair {
   index_t second = 0;
   double correlation = 0;
 };
+
+inline namespace PLIMSOLL_DEVICE_ABI {
 
 /// @brief Pearson's correlation of the loads of each two experts over the steps.
 ///
@@ -257,5 +267,7 @@ std::vector<expert_pair> correlated_pairs(P const& policy, Correlation&& correla
   });
   return pairs;
 }
+
+}  // namespace PLIMSOLL_DEVICE_ABI
 
 }  // namespace plimsoll

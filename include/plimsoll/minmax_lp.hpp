@@ -225,6 +225,8 @@ struct split_graph_arrays {
 
 }  // namespace detail
 
+inline namespace PLIMSOLL_DEVICE_ABI {
+
 /// @brief Splits a step's load over the replicas of every expert: the smallest peak that any split
 /// has, with a proof.
 ///
@@ -407,5 +409,7 @@ void expect_solved(P const& policy, Certificates&& certificates) {
     ++layer;
   }
 }
+
+}  // namespace PLIMSOLL_DEVICE_ABI
 
 }  // namespace plimsoll

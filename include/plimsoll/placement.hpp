@@ -158,6 +158,8 @@ void enqueue_place_groups(Context const& context, Loads const& loads, index_t gr
 
 }  // namespace detail
 
+inline namespace PLIMSOLL_DEVICE_ABI {
+
 /// @brief Puts every replica into a slot so that the most loaded rank carries as little as greedy
 /// placement can make it.
 ///
@@ -277,5 +279,7 @@ std::vector<certificate> place_groups(P const& policy, Loads const& loads, index
                                reports.data());
   return detail::collect(name, reports);
 }
+
+}  // namespace PLIMSOLL_DEVICE_ABI
 
 }  // namespace plimsoll

@@ -51,6 +51,8 @@ struct validation_options {
 
 namespace detail {
 
+inline namespace PLIMSOLL_DEVICE_ABI {
+
 /// Runs `body` on every layer and throws for the first layer that it refuses.
 template <class P, class Body>
 void run_map(std::string_view name, P const& policy, index_t layers, Body body,
@@ -61,6 +63,8 @@ void run_map(std::string_view name, P const& policy, index_t layers, Body body,
   launch(context, layers, body);
   collect(name, reports, lists);
 }
+
+}  // namespace PLIMSOLL_DEVICE_ABI
 
 inline constexpr index_t slot_limit = 0x7fffffff;
 
@@ -94,6 +98,8 @@ inline ranked_source expect_ranked(std::string_view name, placement_ref const& p
   return {{map, experts}, {placement.rank_offsets, slots, placement.ranks}};
 }
 
+inline namespace PLIMSOLL_DEVICE_ABI {
+
 /// Compares lists with the map of a placement.
 template <class P, class Source>
 void validate_lists(P const& policy, placement_ref const& placement, index_t layers,
@@ -106,7 +112,11 @@ void validate_lists(P const& policy, placement_ref const& placement, index_t lay
   run_map(name, policy, layers, map_body<Source>{source, experts, {.expected = map}}, lists);
 }
 
+}  // namespace PLIMSOLL_DEVICE_ABI
+
 }  // namespace detail
+
+inline namespace PLIMSOLL_DEVICE_ABI {
 
 /// @brief Counts the slots of every expert.
 ///
@@ -412,5 +422,7 @@ void validate(P const& policy, placement_ref const& placement, Padded const& log
   detail::validate_lists(policy, placement, padded.extent(0), experts,
                          detail::padded_source{padded, slots}, "logical_to_physical");
 }
+
+}  // namespace PLIMSOLL_DEVICE_ABI
 
 }  // namespace plimsoll

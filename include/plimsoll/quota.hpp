@@ -124,6 +124,8 @@ void enqueue_dispatch(std::string_view name, Context const& context, matrix_ref<
 
 }  // namespace detail
 
+inline namespace PLIMSOLL_DEVICE_ABI {
+
 /// @brief Rounds a split to whole tokens without a higher peak than rounding needs.
 ///
 /// Each slot's share is rounded up or down so that the shares of every expert still add up to its
@@ -291,5 +293,7 @@ void dispatch(P const& policy, Ids const& topk_ids, Map const& physical_to_logic
                            detail::argument<2>(name, "slots", slots),
                            detail::argument<1>(name, "counters", counters), memory.data());
 }
+
+}  // namespace PLIMSOLL_DEVICE_ABI
 
 }  // namespace plimsoll

@@ -61,6 +61,8 @@ void enqueue_refine(Context const& context, Loads const& loads, placement_option
 
 }  // namespace detail
 
+inline namespace PLIMSOLL_DEVICE_ABI {
+
 /// @brief Improves a placement in place until its peak is close to what any plan can reach; never
 /// makes it worse.
 ///
@@ -117,5 +119,7 @@ std::vector<certificate> refine(P const& policy, Loads const& loads, placement_o
   detail::enqueue_refine(context, load, where, options, placement, counts, reports.data());
   return detail::collect(name, reports);
 }
+
+}  // namespace PLIMSOLL_DEVICE_ABI
 
 }  // namespace plimsoll

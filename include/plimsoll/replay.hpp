@@ -59,6 +59,8 @@ void enqueue_replay(Context const& context, Loads const& loads, placement_ref co
 
 }  // namespace detail
 
+inline namespace PLIMSOLL_DEVICE_ABI {
+
 /// @brief Replays recorded steps under one or several plans and averages their balancedness.
 ///
 /// balancedness(p, l) = mean over the steps t of mean / peak of the ranks' loads in step t, where
@@ -120,5 +122,7 @@ void replay(P const& policy, Loads const& loads, placement_ref const& placement,
   detail::enqueue_replay(context, load, placement, options.active, out, reports.data() + rows);
   detail::collect(name, reports, layers);
 }
+
+}  // namespace PLIMSOLL_DEVICE_ABI
 
 }  // namespace plimsoll

@@ -63,6 +63,8 @@ void enqueue_replicate(Context const& context, Loads const& loads, index_t slots
 
 }  // namespace detail
 
+inline namespace PLIMSOLL_DEVICE_ABI {
+
 /// @brief Gives each layer's `slots` places to its experts so that the largest load per copy is as
 /// small as it can be.
 ///
@@ -123,5 +125,7 @@ std::vector<certificate> replicate(P const& policy, Loads const& loads, index_t 
   detail::enqueue_replicate(context, load, slots, options, counts, reports.data());
   return detail::collect(name, reports);
 }
+
+}  // namespace PLIMSOLL_DEVICE_ABI
 
 }  // namespace plimsoll

@@ -34,6 +34,8 @@ struct slot_assignment_options {
   vector_ref<std::uint8_t const> active = {};
 };
 
+inline namespace PLIMSOLL_DEVICE_ABI {
+
 /// @brief Divides each layer's slots among the ranks so that they stay even within a layer and over
 /// all layers.
 ///
@@ -78,5 +80,7 @@ void slot_assignment(P const& policy, Slots const& layer_slots,
                                    options.ties == spacing::endpoints, offsets, reports.data()});
   detail::collect(name, reports);
 }
+
+}  // namespace PLIMSOLL_DEVICE_ABI
 
 }  // namespace plimsoll

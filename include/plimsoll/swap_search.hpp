@@ -184,6 +184,8 @@ void enqueue_swap_search(Context const& context, Loads const& load, Cost const& 
                                   reports});
 }
 
+inline namespace PLIMSOLL_DEVICE_ABI {
+
 template <class P, class Loads, class Cost>
 std::vector<certificate> swap_search(std::string_view name, P const& policy, Loads const& load,
                                      Cost const& cost, swap_search_options const& options,
@@ -199,7 +201,11 @@ std::vector<certificate> swap_search(std::string_view name, P const& policy, Loa
   return collect(name, reports);
 }
 
+}  // namespace PLIMSOLL_DEVICE_ABI
+
 }  // namespace detail
+
+inline namespace PLIMSOLL_DEVICE_ABI {
 
 /// @brief Places the replicas of every layer so that recorded steps, replayed, end as early as
 /// possible: by swaps from a greedy start, and again from other starts.
@@ -272,5 +278,7 @@ std::vector<certificate> swap_search(P const& policy, Loads const& loads, Cost c
       "swap_search", policy, detail::argument<3>("swap_search", "loads", loads), cost, options,
       detail::argument<2>("swap_search", "physical_to_logical", physical_to_logical), {});
 }
+
+}  // namespace PLIMSOLL_DEVICE_ABI
 
 }  // namespace plimsoll

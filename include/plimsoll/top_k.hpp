@@ -134,6 +134,8 @@ template <class M>
 concept score_matrix_view =
     detail::stored<M, 2> && detail::score_value<detail::normalized_value_t<M const, 2>>;
 
+inline namespace PLIMSOLL_DEVICE_ABI {
+
 /// @brief The k best experts of every token, best first, and their weights.
 ///
 /// Experts are chosen by score plus bias, in float. Without a bias, and where groups add no scores
@@ -167,5 +169,7 @@ void top_k(P const& policy, Scores const& scores, top_k_options const& options, 
                         detail::argument<2>("top_k", "topk_ids", topk_ids),
                         detail::argument<2>("top_k", "topk_weights", topk_weights));
 }
+
+}  // namespace PLIMSOLL_DEVICE_ABI
 
 }  // namespace plimsoll

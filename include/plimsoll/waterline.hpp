@@ -117,6 +117,8 @@ struct filled_rows {
   vector_ref<std::int32_t> ranks = {};  ///< `[tokens]`: the rank of every row; -1 without one
 };
 
+inline namespace PLIMSOLL_DEVICE_ABI {
+
 /// @brief Uses the shared expert, which every token needs, as ballast: its rows fill the valleys
 /// that routed load leaves.
 ///
@@ -474,5 +476,7 @@ void expect_filled(P const& policy, Report&& report) {
                  detail::text(got, " in row ", one.row, ", rank ", one.where));
   }
 }
+
+}  // namespace PLIMSOLL_DEVICE_ABI
 
 }  // namespace plimsoll

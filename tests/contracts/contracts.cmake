@@ -61,4 +61,19 @@ if(plimsoll_with_cuda)
   target_include_directories(all_headers PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/generated)
   set_target_properties(all_headers PROPERTIES CUDA_ARCHITECTURES "80-real;90-real;120-virtual")
   add_dependencies(plimsoll_cuda all_headers)
+
+  # Shared objects for different GPUs in one program.
+  plimsoll_add_ctest(architectures.symbols LABELS device COMMAND ${PLIMSOLL_BASH}
+                     ${CMAKE_CURRENT_SOURCE_DIR}/contracts/architectures.sh ${CMAKE_NM}
+                     "$<TARGET_OBJECTS:all_headers>")
+  plimsoll_add_test_program(architectures contracts/architectures.test.cpp)
+  foreach(architecture IN ITEMS 80 90)
+    add_library(architectures_${architecture} SHARED contracts/architectures.cu)
+    target_link_libraries(architectures_${architecture} PRIVATE plimsoll_dev)
+    target_compile_definitions(architectures_${architecture} PRIVATE PLIMSOLL_TEST_ARCHITECTURE=sm_${architecture})
+    set_target_properties(architectures_${architecture} PROPERTIES CUDA_ARCHITECTURES ${architecture}-virtual)
+    target_link_libraries(architectures PRIVATE architectures_${architecture})
+  endforeach()
+  plimsoll_add_ctest(architectures LABELS device COMMAND architectures)
+  add_dependencies(plimsoll_cuda architectures)
 endif()

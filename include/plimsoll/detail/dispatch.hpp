@@ -18,6 +18,8 @@
 
 namespace plimsoll::inline PLIMSOLL_ABI::detail {
 
+inline namespace PLIMSOLL_DEVICE_ABI {
+
 /// The context of `policy`, with its device. A device policy in a host translation unit is refused
 /// here, and a host context returned instead, so that the refusal stays the only error.
 template <class P>
@@ -37,6 +39,8 @@ auto resolve(P const& policy) {
     return host_context<inline_executor>{};
   }
 }
+
+}  // namespace PLIMSOLL_DEVICE_ABI
 
 template <class P>
 using context_of = decltype(resolve(std::declval<P const&>()));

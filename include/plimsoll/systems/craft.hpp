@@ -102,6 +102,8 @@ struct craft_plan {
 
 namespace detail {
 
+inline namespace PLIMSOLL_DEVICE_ABI {
+
 template <class Policy>
 index_t living_ranks(std::string_view name, Policy const& policy, craft_options const& options) {
   expect_between(name, "options.ranks", 1, rank_limit, options.ranks, "ranks");
@@ -114,6 +116,8 @@ index_t living_ranks(std::string_view name, Policy const& policy, craft_options 
   expect_between(name, "options.active", 1, options.ranks, options.ranks - dead, "living ranks");
   return options.ranks - dead;
 }
+
+}  // namespace PLIMSOLL_DEVICE_ABI
 
 inline void expect_budget(std::string_view name, craft_options const& options) {
   expect_between(name, "options.budget", automatic_budget, INT64_MAX, options.budget,
@@ -233,6 +237,8 @@ inline index_t knee(std::vector<double> const& curve) {
   return static_cast<index_t>(best);
 }
 
+inline namespace PLIMSOLL_DEVICE_ABI {
+
 template <class Policy>
 replica_allocation allocate_replicas(std::string_view name, Policy const& policy,
                                      gain_estimate const& estimate, craft_options const& options) {
@@ -316,6 +322,8 @@ craft_options checked(std::string_view name, Policy const& policy, craft_options
   return options;
 }
 
+}  // namespace PLIMSOLL_DEVICE_ABI
+
 /// Room for the sums over the steps, once for each plan that is estimated.
 template <class Context, class Loads>
 buffer<double, Context> make_load_sums(Context const& context, Loads const& load,
@@ -325,6 +333,8 @@ buffer<double, Context> make_load_sums(Context const& context, Loads const& load
 }
 
 }  // namespace detail
+
+inline namespace PLIMSOLL_DEVICE_ABI {
 
 /// @brief Estimates what replicas are worth in every layer: CRAFT's algorithm 1.
 ///
@@ -443,5 +453,7 @@ craft_plan craft(P const& policy, Loads const& loads, craft_options const& optio
                    detail::eplb_options_of(how, offsets), placement, counts);
   return plan;
 }
+
+}  // namespace PLIMSOLL_DEVICE_ABI
 
 }  // namespace plimsoll

@@ -120,6 +120,8 @@ void enqueue_eplb(Context const& context, Loads const& load, eplb_options const&
   }
 }
 
+inline namespace PLIMSOLL_DEVICE_ABI {
+
 template <class Policy, class Loads>
 std::vector<certificate> eplb(std::string_view name, Policy const& policy, Loads const& load,
                               eplb_options const& options, matrix_ref<std::int32_t> placement,
@@ -152,7 +154,11 @@ std::vector<certificate> eplb(std::string_view name, Policy const& policy, Loads
   return {end - layers, end};
 }
 
+}  // namespace PLIMSOLL_DEVICE_ABI
+
 }  // namespace detail
+
+inline namespace PLIMSOLL_DEVICE_ABI {
 
 /// @brief Plans every layer as DeepSeek's EPLB does: `replicate`, then `place`; where groups of
 /// experts keep to nodes, `place_groups` before; where asked for, `refine` after.
@@ -224,5 +230,7 @@ std::vector<certificate> rebalance_experts(P const& policy, Loads const& loads, 
                       {.ranks = ranks, .nodes = nodes, .groups = groups}, placement,
                       detail::argument<2>(name, "replica_count", replica_count), &inverse);
 }
+
+}  // namespace PLIMSOLL_DEVICE_ABI
 
 }  // namespace plimsoll

@@ -119,6 +119,8 @@ auto steps_of(generated<F, 3> const& loads, index_t first, index_t count) {
 
 }  // namespace detail
 
+inline namespace PLIMSOLL_DEVICE_ABI {
+
 /// @brief Plans every layer as GEM does: `swap_search` over a short trace, priced by every rank's
 /// own latency curve.
 ///
@@ -211,5 +213,7 @@ void trace_length_latencies(P const& policy, Loads const& loads, latency_curves 
         detail::mean_steps_body{{steps.data(), unseen, layers}, static_cast<index_t>(i), out});
   }
 }
+
+}  // namespace PLIMSOLL_DEVICE_ABI
 
 }  // namespace plimsoll

@@ -23,6 +23,8 @@ struct llep_options {
   least_loaded_options assignment;
 };
 
+inline namespace PLIMSOLL_DEVICE_ABI {
+
 /// @brief One rank's part of least-loaded expert parallelism (LLEP, arXiv 2601.17111).
 ///
 /// `count` fills this rank's row of `counts`, which an engine all-gathers in place; `plan` then
@@ -121,5 +123,7 @@ template <execution_policy P>
 llep(P const&, llep_options const&) -> llep<P>;
 template <execution_policy P, class Cost>
 llep(P const&, llep_options const&, spill_price<Cost> const&) -> llep<P, Cost>;
+
+}  // namespace PLIMSOLL_DEVICE_ABI
 
 }  // namespace plimsoll

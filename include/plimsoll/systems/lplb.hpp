@@ -30,6 +30,8 @@ struct lplb_options {
   std::uint64_t seed = 0;
 };
 
+inline namespace PLIMSOLL_DEVICE_ABI {
+
 /// @brief Splits every step's tokens over the replicas of a placement: all ranks that put in the
 /// same counts get the same bits, so that nothing needs to be sent but the counts.
 ///
@@ -171,5 +173,7 @@ class lplb {
 
 template <execution_policy P>
 lplb(P const&, placement_ref const&, lplb_options const&) -> lplb<P>;
+
+}  // namespace PLIMSOLL_DEVICE_ABI
 
 }  // namespace plimsoll

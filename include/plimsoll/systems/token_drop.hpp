@@ -55,6 +55,8 @@ struct token_drop_batch {
   std::uint64_t first_token = 0;
 };
 
+inline namespace PLIMSOLL_DEVICE_ABI {
+
 /// @brief Capacity-aware inference (He et al. 2025): `top_k`, then `capacity_mask`.
 ///
 /// Token Drop bounds each expert's tokens to factor times the mean, or with limit.ranks those of
@@ -180,5 +182,7 @@ class token_drop {
 
 template <execution_policy P>
 token_drop(P const&, token_drop_options const&) -> token_drop<P>;
+
+}  // namespace PLIMSOLL_DEVICE_ABI
 
 }  // namespace plimsoll

@@ -37,6 +37,8 @@ inline waterline_options literal_waterfill(waterline_options line) {
   return line;
 }
 
+inline namespace PLIMSOLL_DEVICE_ABI {
+
 /// @brief One rank's part of SGLang's Waterfill: count, all-reduce, fill.
 ///
 /// The shared expert becomes one more column of top-k, and one more slot on every rank. `count`
@@ -142,5 +144,7 @@ class waterfill {
 
 template <execution_policy P>
 waterfill(P const&, placement_ref const&, waterfill_options const&) -> waterfill<P>;
+
+}  // namespace PLIMSOLL_DEVICE_ABI
 
 }  // namespace plimsoll
