@@ -11,8 +11,8 @@
 
 namespace plimsoll::inline PLIMSOLL_ABI::detail {
 
-/// Throws for a call that failed. Its own code decides: the last error of the thread may be another
-/// library's, so it is neither asked nor, unless our call set it, cleared.
+/// Throws for a call that failed. Its own code decides: the thread's last error may be another
+/// library's, so it is not asked, and cleared only where our call has set it.
 inline void check_cuda(cudaError_t code, char const* call, char const* hint = "") {
   if (code != cudaSuccess) {
     static_cast<void>(cudaGetLastError());
@@ -23,15 +23,11 @@ inline void check_cuda(cudaError_t code, char const* call, char const* hint = ""
 /// Finds the device of a stream; a default stream belongs to the device that is current.
 [[nodiscard]] inline int device_of(stream_t stream) {
   int device = 0;
-#if CUDART_VERSION >= 12080
-  if (stream != nullptr && stream != cudaStreamLegacy && stream != cudaStreamPerThread) {
+  if (stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread) {
+    check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+  } else {
     check_cuda(cudaStreamGetDevice(stream, &device), "cudaStreamGetDevice");
-    return device;
   }
-#else
-  static_cast<void>(stream);  // CUDA cannot say, so the caller must have made its device current
-#endif
-  check_cuda(cudaGetDevice(&device), "cudaGetDevice");
   return device;
 }
 
