@@ -1,22 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Opt-in: lets Thrust's policies be passed to Plimsoll. Needs a CUDA compiler and CCCL >= 3.0.
+/// Opt-in: lets Thrust's policies be passed to Plimsoll. Needs CCCL >= 3.0, which a CUDA compiler
+/// brings; a host compiler takes its headers from an include path.
 ///
 /// `thrust::host`, `thrust::seq` and `thrust::cpp::par` run on the calling thread,
-/// `thrust::omp::par` on OpenMP threads where OpenMP is on, `thrust::device`,
-/// `thrust::cuda::par...on(stream)` on that stream (without `.on`: the default stream).
-/// Calls that only fill device memory stay asynchronous even for `par`.
+/// `thrust::omp::par` on OpenMP threads where OpenMP is on, `thrust::cuda::par...on(stream)` on
+/// that stream (without `.on`: the default stream). `thrust::device` is the policy of Thrust's
+/// device system: CUDA, unless THRUST_DEVICE_SYSTEM says otherwise. Policies for CUDA need a CUDA
+/// compiler. Calls that only fill device memory stay asynchronous even for `par`.
 #pragma once
 
-#if !defined(__CUDACC__)
-#error "Plimsoll: <plimsoll/execution/thrust.cuh> needs a CUDA compiler; include it from a .cu file"
+#if !__has_include(<thrust/execution_policy.h>)
+#error \
+    "Plimsoll: <plimsoll/execution/thrust.cuh> needs Thrust; include it from a .cu file, or add CCCL's headers (include/cccl of the CUDA Toolkit) to the include path"
 #endif
 
 #include <thrust/execution_policy.h>
-#include <thrust/memory.h>
 #include <thrust/system/cpp/execution_policy.h>
-#include <thrust/system/cuda/execution_policy.h>
 #include <thrust/system/omp/execution_policy.h>
+#if defined(__CUDACC__)
+#include <thrust/memory.h>
+#include <thrust/system/cuda/execution_policy.h>
+#endif
 
 #include <concepts>
 #include <cstddef>
@@ -33,12 +38,10 @@ namespace plimsoll::inline PLIMSOLL_ABI {
 namespace detail {
 
 template <class P>
-concept thrust_cuda_policy = std::derived_from<P, thrust::cuda::execution_policy<P>>;
-template <class P>
 concept thrust_omp_policy = std::derived_from<P, thrust::omp::execution_policy<P>>;
 template <class P>
-concept thrust_host_policy = !thrust_cuda_policy<P> && !thrust_omp_policy<P> &&
-                             (std::derived_from<P, thrust::cpp::execution_policy<P>> ||
+concept thrust_host_policy =
+    !thrust_omp_policy<P> && (std::derived_from<P, thrust::cpp::execution_policy<P>> ||
                               std::same_as<P, std::remove_cvref_t<decltype(thrust::seq)>>);
 
 }  // namespace detail
@@ -54,6 +57,15 @@ struct policy_traits<P> {
   static host_context<omp_executor> resolve(P const&) { return {}; }
 };
 #endif
+
+#if defined(__CUDACC__)
+
+namespace detail {
+
+template <class P>
+concept thrust_cuda_policy = std::derived_from<P, thrust::cuda::execution_policy<P>>;
+
+}  // namespace detail
 
 /// The stream is the policy's; with `par(alloc)` or `par_nosync(alloc)` temporaries come from
 /// `alloc`, through Thrust's own hook.
@@ -89,5 +101,7 @@ struct policy_traits<P> {
                                     units(bytes));
   }
 };
+
+#endif
 
 }  // namespace plimsoll

@@ -1,0 +1,2 @@
+// expect-error: thrust.cuh> needs Thrust
+#include <plimsoll/execution/thrust.cuh>
