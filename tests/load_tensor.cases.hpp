@@ -2,6 +2,7 @@
 #pragma once
 
 #include <doctest/doctest.h>
+#include <plimsoll/detail/rows.hpp>
 #include <plimsoll/load_tensor.hpp>
 #include <plimsoll/memory.hpp>
 #include <plimsoll/random.hpp>
@@ -539,6 +540,78 @@ void check_window(index_t window) {
   report_hash("load_tensor.window." + std::string(std::is_integral_v<T> ? "integer" : "real") +
                   std::to_string(sizeof(T)) + "." + std::to_string(window),
               out.values());
+}
+
+TEST_CASE_TEMPLATE("load_tensor: rows of any layout are copied and read", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  struct layout {
+    index_t rows, columns, first, row_stride, column_stride;
+    std::size_t pitch;  // bytes, 0: CUDA's copies of rows do not take it
+  };
+  auto const policy = make_policy<P>();
+  auto const context = plimsoll::detail::resolve(policy);
+  std::vector<std::int32_t> numbers(60);
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    numbers[i] = static_cast<std::int32_t>(i + 1);
+  }
+  array_in<std::int32_t, P> const source(numbers);
+  for (layout const in : {layout{5, 7, 0, 7, 1, 28},
+                          {5, 7, 3, 11, 1, 44},
+                          {5, 7, 0, 1, 5, 0},
+                          {5, 7, 40, -10, 1, 0},
+                          {5, 7, 0, 6, 1, 0},
+                          {5, 7, 2, 0, 1, 0},
+                          {5, 4, 0, 12, 3, 0},
+                          {1, 7, 4, 0, 1, 28},
+                          {1, 7, 4, 3, 2, 0},
+                          {5, 1, 4, 3, 9, 12},
+                          {5, 1, 8, -2, 1, 0},
+                          {1, 1, 8, -2, -2, 4},
+                          {0, 7, 0, 7, 1, 0},
+                          {5, 0, 0, 3, 1, 0}}) {
+    CAPTURE(in.first);
+    CAPTURE(in.row_stride);
+    CAPTURE(in.column_stride);
+    plimsoll::matrix_ref<std::int32_t const> from(source.data() + in.first, in.rows, in.columns);
+    from.strides[0] = in.row_stride;
+    from.strides[1] = in.column_stride;
+    CHECK(plimsoll::detail::row_pitch(from) == in.pitch);
+    std::vector<std::int32_t> expected;
+    for (index_t row = 0; row < in.rows; ++row) {
+      for (index_t column = 0; column < in.columns; ++column) {
+        expected.push_back(numbers[static_cast<std::size_t>(in.first + row * in.row_stride +
+                                                            column * in.column_stride)]);
+      }
+    }
+    CHECK(plimsoll::detail::rows_on_host(context, from) == expected);
+    // Rows of the output are packed, padded, or columns.
+    for (bool const turned : {false, true}) {
+      for (index_t const padding : {0, 2}) {
+        CAPTURE(turned);
+        CAPTURE(padding);
+        index_t const stride = (turned ? in.rows : in.columns) + padding;
+        array_in<std::int32_t, P> copy(60, -1);
+        plimsoll::matrix_ref<std::int32_t> to(copy.data(), in.rows, in.columns);
+        to.strides[0] = turned ? 1 : stride;
+        to.strides[1] = turned ? stride : 1;
+        plimsoll::detail::copy_rows(context, from, to);
+        std::vector<std::int32_t> whole(60, -1);
+        for (index_t i = 0; i < in.rows * in.columns; ++i) {
+          index_t const at = i / in.columns * to.strides[0] + i % in.columns * to.strides[1];
+          whole[static_cast<std::size_t>(at)] = expected[static_cast<std::size_t>(i)];
+        }
+        CHECK(copy.values() == whole);
+      }
+    }
+  }
+  // Rows further apart than CUDA's copies allow.
+  plimsoll::matrix_ref<std::int32_t const> far(source.data(), 2, 7);
+  far.strides[0] = 0x1fffffff;
+  CHECK(plimsoll::detail::row_pitch(far) == 0x7ffffffc);
+  far.strides[0] = 0x20000000;
+  CHECK(plimsoll::detail::row_pitch(far) == 0);
 }
 
 TEST_CASE_TEMPLATE("load_tensor: the window holds the last steps", P, PLIMSOLL_POLICIES) {

@@ -17,6 +17,7 @@
 #include <plimsoll/detail/algorithm/load_tensor.hpp>
 #include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/rows.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/placement.hpp>
@@ -415,9 +416,7 @@ class load_window {
     matrix_ref<sum_type> const to = detail::argument<2>("load_window::sum", "out", out);
     expect_shape("load_window::sum", "out", to);
     if constexpr (std::integral<T>) {
-      detail::launch(context_, layers_,
-                     detail::copy_rows_body<sum_type>{
-                         matrix_ref<sum_type>(sums_.data(), layers_, experts_), to});
+      detail::copy_rows(context_, matrix_ref<sum_type const>(sums_.data(), layers_, experts_), to);
     } else {
       detail::launch(context_, layers_ * detail::tiles_of(experts_),
                      detail::window_sum_body<T>{ring(), states_.data(), to});

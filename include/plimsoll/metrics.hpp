@@ -12,8 +12,8 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/metrics.hpp>
 #include <plimsoll/detail/dispatch.hpp>
-#include <plimsoll/detail/rank_speeds.hpp>
 #include <plimsoll/detail/report.hpp>
+#include <plimsoll/detail/rows.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/memory.hpp>

@@ -10,8 +10,8 @@
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/topology.hpp>
-#include <plimsoll/detail/rank_speeds.hpp>
 #include <plimsoll/detail/report.hpp>
+#include <plimsoll/detail/rows.hpp>
 #include <plimsoll/placement.hpp>
 #include <plimsoll/types.hpp>
 

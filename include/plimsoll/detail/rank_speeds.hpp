@@ -12,35 +12,15 @@
 #include <vector>
 
 #include <plimsoll/config.hpp>
-#include <plimsoll/detail/algorithm/load_tensor.hpp>
 #include <plimsoll/detail/algorithm/rank_levels.hpp>
 #include <plimsoll/detail/algorithm/topology.hpp>
-#include <plimsoll/detail/buffer.hpp>
-#include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/report.hpp>
+#include <plimsoll/detail/rows.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
 namespace plimsoll::inline PLIMSOLL_ABI::detail {
-
-/// Elements of a matrix on the host, row by row.
-template <class Context, class T>
-std::vector<std::remove_const_t<T>> rows_on_host(Context const& context, matrix_ref<T> matrix) {
-  using value = std::remove_const_t<T>;
-  buffer<value, Context> const copy(context, matrix.extent(0) * matrix.extent(1));
-  matrix_ref<value> const to(copy.data(), matrix.extent(0), matrix.extent(1));
-  launch(context, matrix.extent(0), copy_rows_body<value>{matrix, to});
-  return copy.read();
-}
-
-/// The same of a vector.
-template <class Context, class T>
-std::vector<std::remove_const_t<T>> on_host(Context const& context, vector_ref<T> vector) {
-  matrix_ref<T> row(vector.data, 1, vector.extent(0));
-  row.strides[1] = vector.stride(0);
-  return rows_on_host(context, row);
-}
 
 /// Speeds of ranks on the host, checked.
 struct rank_speeds {

@@ -17,6 +17,7 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/load_tensor.hpp>
 #include <plimsoll/detail/exact_math.hpp>
+#include <plimsoll/detail/rows.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/knapsack.hpp>
 #include <plimsoll/memory.hpp>
@@ -183,7 +184,7 @@ gain_estimate estimate_gains(std::string_view name, Context const& context, Load
     slots_of.insert(slots_of.end(), static_cast<std::size_t>(layers),
                     static_cast<std::int32_t>(experts) + replicas);
     if (plan > 0) {
-      launch(context, layers, copy_rows_body<double>{rows_of(0), rows_of(plan)});
+      copy_rows(context, matrix_ref<double const>(rows_of(0)), rows_of(plan));
     }
   }
 

@@ -12,6 +12,7 @@
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/load_tensor.hpp>
+#include <plimsoll/detail/rows.hpp>
 #include <plimsoll/latency.hpp>
 #include <plimsoll/placement.hpp>
 #include <plimsoll/replication.hpp>
@@ -87,7 +88,7 @@ std::vector<certificate> gem(std::string_view name, Context const& context, Load
   } else {
     buffer<std::int32_t, Context> const ones(
         context, std::vector<std::int32_t>(static_cast<std::size_t>(layers * experts), 1));
-    launch(context, layers, copy_rows_body<std::int32_t>{{ones.data(), layers, experts}, counts});
+    copy_rows(context, matrix_ref<std::int32_t const>(ones.data(), layers, experts), counts);
   }
   enqueue_swap_search(context, load, cost, search, placement, {},
                       reports.data() + (replicates ? layers : 0));

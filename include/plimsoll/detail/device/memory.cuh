@@ -66,6 +66,14 @@ struct memory_of<device_context> {
                "cudaMemcpy2DAsync");
     synchronize(where);
   }
+  /// Addresses say on which side they are: outputs may be in managed or in page-locked memory.
+  static void copy_rows(device_context const& where, void const* source, std::size_t source_pitch,
+                        void* destination, std::size_t destination_pitch, std::size_t bytes,
+                        std::size_t rows) {
+    check_cuda(cudaMemcpy2DAsync(destination, destination_pitch, source, source_pitch, bytes, rows,
+                                 cudaMemcpyDefault, where.stream),
+               "cudaMemcpy2DAsync");
+  }
   static void zero(device_context const& where, void* destination, std::size_t bytes) {
     if (bytes > 0) {
       current_device const device(where);

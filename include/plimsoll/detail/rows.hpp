@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Copies rows of matrices within the memory of a context, and from there to the host.
+#pragma once
+
+#include <cstddef>
+#include <type_traits>
+#include <vector>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/load_tensor.hpp>
+#include <plimsoll/detail/buffer.hpp>
+#include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll::inline PLIMSOLL_ABI::detail {
+
+/// Bytes from one row to the next, where CUDA's copies of rows take the matrix: elements of a row
+/// side by side, rows upwards in memory and not empty. Else 0.
+template <class T>
+std::size_t row_pitch(matrix_ref<T> const& matrix) {
+  constexpr auto most = static_cast<index_t>(0x7fffffff / sizeof(T));  // cudaDevAttrMaxPitch
+  index_t const rows = matrix.extent(0);
+  index_t const columns = matrix.extent(1);
+  index_t const pitch = rows > 1 ? matrix.stride(0) : columns;
+  bool const packed = columns == 1 || matrix.stride(1) == 1;
+  return rows > 0 && columns > 0 && packed && pitch >= columns && pitch <= most
+             ? static_cast<std::size_t>(pitch) * sizeof(T)
+             : 0;
+}
+
+/// Copies rows to a matrix of the same shape that does not overlap. On a device the runtime copies
+/// them, unless strides need a kernel. Does not synchronise.
+template <class Context, class T>
+void copy_rows(Context const& context, matrix_ref<T const> from,
+               std::type_identity_t<matrix_ref<T>> to) {
+  if constexpr (runs_on_device<Context>) {
+    std::size_t const pitch = row_pitch(from);
+    std::size_t const to_pitch = row_pitch(to);
+    if (pitch > 0 && to_pitch > 0) {
+      memory_of<Context>::copy_rows(context, from.data, pitch, to.data, to_pitch,
+                                    static_cast<std::size_t>(from.extent(1)) * sizeof(T),
+                                    static_cast<std::size_t>(from.extent(0)));
+      return;
+    }
+  }
+  launch(context, from.extent(0), copy_rows_body<T>{from, to});
+}
+
+/// Elements of a matrix on the host, row by row, once the context's work so far is done.
+template <class Context, class T>
+std::vector<std::remove_const_t<T>> rows_on_host(Context const& context, matrix_ref<T> matrix) {
+  using value = std::remove_const_t<T>;
+  index_t const rows = matrix.extent(0);
+  index_t const columns = matrix.extent(1);
+  if constexpr (runs_on_device<Context>) {
+    if (std::size_t const pitch = row_pitch(matrix); pitch > 0) {
+      std::vector<value> result(static_cast<std::size_t>(rows * columns));
+      memory_of<Context>::rows_to_host(context, matrix.data, pitch, result.data(),
+                                       static_cast<std::size_t>(columns) * sizeof(value),
+                                       static_cast<std::size_t>(rows));
+      return result;
+    }
+  }
+  buffer<value, Context> const copy(context, rows * columns);
+  launch(context, rows, copy_rows_body<value>{matrix, {copy.data(), rows, columns}});
+  return copy.read();
+}
+
+/// The same of a vector.
+template <class Context, class T>
+std::vector<std::remove_const_t<T>> on_host(Context const& context, vector_ref<T> vector) {
+  matrix_ref<T> row(vector.data, 1, vector.extent(0));
+  row.strides[1] = vector.stride(0);
+  return rows_on_host(context, row);
+}
+
+}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
