@@ -924,17 +924,34 @@ class spill_steps {
 
   /// Checks the plan in every team, and that it is the one that is expected.
   void check_plan(spilled const& expected) {
-    if (c_.price == pricing::moe) {
-      plan(plimsoll::detail::spill_pricing<plimsoll::moe_cost>{c_.cost, c_.within_node,
-                                                               c_.between_nodes});
-    } else {
-      plan(plimsoll::detail::spill_pricing<void>{});
-    }
+    with_body([this](auto const& body) {
+      check_step(
+          body, 1, view(plan_.offsets, experts() + 1), view(plan_.segments, limit()),
+          view(plan_.transfer_offsets, experts() + 1), view(plan_.loads, ranks()),
+          view(plan_.bytes_of_rank, ranks()), [this] { return transfers(); },
+          [this] { return numbers_in(*plan_.report); }, [this] { return reals_in(*plan_.report); });
+    });
     CHECK(numbers_in(std::vector(plan_.segments, plan_.segments + expected.segments.size())) ==
           numbers_in(expected.segments));
     CHECK(transfers() == numbers_in(expected.transfers));
     CHECK(numbers_in(*plan_.report) == numbers_in(expected.report));
     CHECK(reals_in(*plan_.report) == reals_in(expected.report));
+  }
+
+  /// The serial plan's report. Checks that `threads` threads make that plan: by a list of visits
+  /// where one may be made, and, if that is not `listed`, without one.
+  spill_report check_forms(bool listed, int threads, std::uint64_t seed) {
+    with_body([&](auto body) {
+      auto const made_by = [&](int team) {
+        std::fill(memory_.begin(), memory_.end(), std::byte{0x5A});
+        run_body(body, 1, team, seed);
+        return written();
+      };
+      auto const expected = made_by(serial);
+      body.rules.listed = body.rules.listed && listed;
+      CHECK(made_by(threads) == expected);
+    });
+    return *plan_.report;
   }
 
   /// The same of what follows.
@@ -1002,8 +1019,17 @@ class spill_steps {
       plimsoll::detail::spill_plan_arrays<spill_segment, spill_transfer, spill_report>;
   using routes = plimsoll::detail::spill_routes<spill_segment>;
 
+  template <class Use>
+  void with_body(Use use) {
+    if (c_.price == pricing::moe) {
+      use(body_with(plimsoll::detail::spill_pricing<plimsoll::moe_cost>{c_.cost, c_.within_node,
+                                                                        c_.between_nodes}));
+    } else {
+      use(body_with(plimsoll::detail::spill_pricing<void>{}));
+    }
+  }
   template <class Cost>
-  void plan(plimsoll::detail::spill_pricing<Cost> const& price) {
+  auto body_with(plimsoll::detail::spill_pricing<Cost> const& price) {
     using loads = plimsoll::vector_ref<std::int64_t const>;
     least_loaded_options const& o = c_.options;
     plimsoll::detail::rank_levels levels{};
@@ -1019,6 +1045,7 @@ class spill_steps {
     plimsoll::detail::spill_rules rules{};
     rules.plain = std::is_void_v<Cost> && !c_.is_limited() && o.nodes == 1 && c_.is_even() &&
                   homes.pairs == experts();
+    rules.listed = rules.plain;
     rules.alpha = c_.percent / 100.0;
     rules.lambda = o.lambda;
     rules.by_expert = o.threshold == spill_threshold::experts;
@@ -1030,13 +1057,17 @@ class spill_steps {
     rules.max_exports = static_cast<std::int32_t>(o.max_exports);
     rules.expert_bytes = o.expert_bytes;
     rules.token_bytes = o.token_bytes;
-    plimsoll::detail::spill_body<loads, Cost, spill_segment, spill_transfer, spill_report> const
-        body{c_.loads, homes, levels, rules, price, plan_};
-    check_step(
-        body, 1, view(plan_.offsets, experts() + 1), view(plan_.segments, limit()),
-        view(plan_.transfer_offsets, experts() + 1), view(plan_.loads, ranks()),
-        view(plan_.bytes_of_rank, ranks()), [this] { return transfers(); },
-        [this] { return numbers_in(*plan_.report); }, [this] { return reals_in(*plan_.report); });
+    return plimsoll::detail::spill_body<loads, Cost, spill_segment, spill_transfer, spill_report>{
+        c_.loads, homes, levels, rules, price, plan_};
+  }
+  /// Everything that a plan writes.
+  [[nodiscard]] auto written() const {
+    auto const copy = [](auto const* first, index_t n) { return std::vector(first, first + n); };
+    return std::tuple(copy(plan_.offsets, experts() + 1),
+                      numbers_in(copy(plan_.segments, plan_.report->segments)),
+                      copy(plan_.transfer_offsets, experts() + 1), transfers(),
+                      copy(plan_.loads, ranks()), copy(plan_.bytes_of_rank, ranks()),
+                      numbers_in(*plan_.report), reals_in(*plan_.report));
   }
   /// Later steps would follow what a wrong one left.
   template <class Body, class... Outputs>
@@ -1116,6 +1147,47 @@ TEST_CASE("least_loaded: the same plan in every team") {
   spill_steps(c, 0).check_plan(refused);
   c.loads.assign(30, 0);
   CHECK(tried(c).segments == 0);
+}
+
+TEST_CASE("least_loaded: teams plan by a list of visits what one thread plans by a queue") {
+  std::int64_t forced = 0;
+  std::int64_t kept = 0;
+  auto const check = [&](spill_case const& c, std::uint64_t seed) {
+    spill_report const report = spill_steps(c, 0).check_forms(true, seed % 8 == 0 ? 3 : 1, seed);
+    forced += report.forced > 0 ? 1 : 0;
+    kept += report.kept > 0 ? 1 : 0;
+    return report;
+  };
+  std::uint64_t const cases = cases_of(2000);
+  for (std::uint64_t seed = 0; seed < cases; ++seed) {
+    CAPTURE(seed);
+    check(plain_spill(seed + 5000), seed);
+  }
+  // Small chunks, as many tokens as there is room for, and experts of all sizes: tokens are forced
+  // on ranks whose own experts are still to come.
+  for (std::uint64_t seed = 0; seed < cases; ++seed) {
+    CAPTURE(seed);
+    draws draw(seed);
+    spill_case c = large_spill(seed, draw.among(4, 70), draw.among(2, 12));
+    c.options.min_chunk = draw.any({2, 40, 300, 2000});
+    c.options.excess = draw.any({small_excess::helper, small_excess::native});
+    c.options.round = draw.any({rounding::up, rounding::down});
+    c.percent = draw.any({1, 80, 100, 100, 103});
+    c.options.lambda = 0;
+    check(c, seed);
+  }
+  CHECK(forced > static_cast<std::int64_t>(cases) / 4);
+  CHECK(kept > static_cast<std::int64_t>(cases) / 8);
+  // One thread a rank could be busy for long: the plan is made without a list.
+  for (std::uint64_t seed = 0; seed < cases_of(200); ++seed) {
+    CAPTURE(seed);
+    spill_steps(plain_spill(seed), 0).check_forms(false, 2, seed);
+  }
+  // Limits, nodes, speeds, several homes and prices never have one.
+  for (std::uint64_t seed = 0; seed < cases_of(400); ++seed) {
+    CAPTURE(seed);
+    spill_steps(random_spill(seed), 0).check_forms(true, seed % 8 == 0 ? 3 : 1, seed);
+  }
 }
 
 TEST_CASE("least_loaded: tokens go to the same places in every team") {

@@ -30,6 +30,14 @@
 #define PLIMSOLL_HD
 #endif
 
+#if defined(__CUDA_ARCH__)
+/// Before a loop that gains nothing from being unrolled: CUDA compilers would copy its body, team
+/// calls and all. Nothing on the host, whose compilers do not know the pragma.
+#define PLIMSOLL_NO_UNROLL _Pragma("unroll 1")
+#else
+#define PLIMSOLL_NO_UNROLL
+#endif
+
 /// For a large function with several callers: inlined, it would take CUDA compilers far longer.
 #define PLIMSOLL_NOINLINE __attribute__((noinline))
 

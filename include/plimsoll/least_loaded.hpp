@@ -640,6 +640,9 @@ class least_loaded {
               speeds.living(),
               speeds.units(speeds_.data()),
               speeds.fastest};
+    for (std::size_t r = 0; r + 1 < lists.rank_begin.size(); ++r) {
+      most_held_ = std::max<index_t>(most_held_, lists.rank_begin[r + 1] - lists.rank_begin[r]);
+    }
     homes_ = {experts,         pairs,       next(experts + 1), next(pairs),
               next(ranks + 1), next(pairs), next(pairs)};
   }
@@ -682,6 +685,7 @@ class least_loaded {
     bool const plain = std::is_void_v<Cost> && !limited && o.nodes == 1 && ranks_.speed.even &&
                        homes_.pairs == homes_.experts;
     return {plain,
+            plain && most_held_ <= detail::spill_rules::most_listed,
             o.alpha,
             o.lambda,
             o.threshold == spill_threshold::experts,
@@ -743,6 +747,7 @@ class least_loaded {
   detail::rank_levels ranks_{};
   detail::spill_homes homes_{};
   index_t segments_ = 0;
+  index_t most_held_ = 0;  // experts of one rank
   plan_arrays plan_{};
   mutable routes routes_{};  // of the rank that `exchange` was told, -1 before
   spill_exchange_report* exchange_report_ = nullptr;

@@ -46,6 +46,10 @@ struct spill_rules {
   /// Only tokens count: no speeds, nodes, limits, prices, nor experts of several homes. Then the
   /// least loaded rank has the most room, and a rank that is full stays so: a queue will do.
   bool plain;
+  /// Plain, and no rank holds more than `most_listed` experts, so that one thread can go through
+  /// them: visits are listed beforehand, except by a serial team.
+  bool listed;
+  static constexpr index_t most_listed = 64;
   double alpha;
   double lambda;
   bool by_expert;  ///< lambda is about loads of experts
@@ -131,6 +135,7 @@ struct spill_state {
   static constexpr std::uint64_t none = ~std::uint64_t{0};
   /// With a rank's number: the key in the queue of one without room.
   static constexpr std::uint64_t full = std::uint64_t{1} << 63;
+  static constexpr index_t word = 32;
 
   struct cursor {
     std::int32_t pieces;     ///< of all experts so far
@@ -165,10 +170,18 @@ struct spill_state {
   std::int32_t* piece;   ///< `[segment_limit]`: that a transfer is for
   std::int32_t* from;    ///< `[segment_limit]`: its source
   cursor* now;
+  // Of rules that are listed only.
+  std::int32_t* by_load;  ///< `[experts]`: of every rank its experts, the heaviest first
+  std::int32_t* excess;   ///< `[experts]`: tokens that its home has no room for; 0: no visit
+  std::int32_t* left;     ///< `[experts]`: its home's load after the visit
+  std::int32_t* place;    ///< `[experts]`: in the order
+  std::uint32_t* visits;  ///< `[ceil(experts / 32)]`: a bit for each place, 1 for a visit
+
+  PLIMSOLL_HD static constexpr index_t words_of(index_t bits) { return (bits + word - 1) / word; }
 
   template <class Memory>
   PLIMSOLL_HD static spill_state in(Memory& memory, index_t experts, index_t ranks, index_t pieces,
-                                    bool is_free) {
+                                    bool is_free, bool is_listed) {
     spill_state s{};
     memory.take(s.load, ranks);
     memory.take(s.capacity, ranks);
@@ -193,6 +206,12 @@ struct spill_state {
     memory.take(s.piece, pieces);
     memory.take(s.from, pieces);
     memory.take(s.now, 1);
+    index_t const listed = is_listed ? experts : 0;
+    memory.take(s.by_load, listed);
+    memory.take(s.excess, listed);
+    memory.take(s.left, listed);
+    memory.take(s.place, listed);
+    memory.take(s.visits, words_of(listed));
     return s;
   }
 };
@@ -216,13 +235,14 @@ struct spill_body {
   arrays out;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return bytes_taken_by<spill_state>(homes.experts, ranks.size(), pieces(), bool{is_free});
+    return bytes_taken_by<spill_state>(homes.experts, ranks.size(), pieces(), bool{is_free},
+                                       bool{rules.listed});
   }
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t) const {
     spill_state const s =
-        spill_state::in(memory, homes.experts, ranks.size(), pieces(), bool{is_free});
+        spill_state::in(memory, homes.experts, ranks.size(), pieces(), is_free, rules.listed);
     load_scale const scale =
         scale_loads(team, homes.experts, [this](index_t e) { return loads(e); });
     if (scale.what != fault::none) {
@@ -254,10 +274,7 @@ struct spill_body {
         s.order[e] = heavier_first(static_cast<fixed_load>(load_of(e)), e);
       });
       team.sort(s.order, homes.experts, s.sort_storage);
-      spill(team, s);
-      if (rules.limited && s.now->forced + s.now->kept > 0) {
-        capacity = raise_capacities(team, s, total, peak);
-      }
+      capacity = spill_within_limits(team, s, total, peak, capacity);
       // Homes of one expert are levelled by tokens, which may take longer than what they had.
       if (longest(team, s) > report.home_time) {
         stay(team, s);
@@ -295,6 +312,7 @@ struct spill_body {
     team.for_each(ranks.size(), [&](index_t r) {
       std::int32_t sum = 0;
       std::int32_t working = 0;
+      PLIMSOLL_NO_UNROLL
       for (index_t i = homes.rank_begin[r]; i < homes.rank_begin[r + 1]; ++i) {
         std::int32_t const part = share_of(homes.expert[i], homes.place[i]);
         sum += part;
@@ -312,7 +330,7 @@ struct spill_body {
       s.count[e] = minimum{}(load_of(e), static_cast<std::int32_t>(homes.copies(e)));
       s.sent[e] = 0;
     });
-    team.single([&] { *s.now = {}; });
+    team.store(s.now, {});
   }
 
   template <class Team>
@@ -409,45 +427,72 @@ struct spill_body {
     });
   }
 
+  /// Returns the level of the capacities that the plan was made with.
+  template <class Team>
+  PLIMSOLL_HD std::int64_t spill_within_limits(Team& team, spill_state const& s, std::int64_t total,
+                                               std::int64_t home_peak,
+                                               std::int64_t capacity) const {
+    // On the host `spill` is 1.2 to 2 times as fast as the list, the more the fewer the ranks.
+    if constexpr (is_free && !Team::is_serial) {
+      if (rules.listed) {
+        spill_by_list(team, s);
+        return capacity;
+      }
+    }
+    spill(team, s);
+    if (!rules.limited || s.now->forced + s.now->kept == 0) {
+      return capacity;
+    }
+    return raise_capacities(team, s, total, home_peak, capacity);
+  }
+
   /// Where limits keep a plan from its capacity, a higher one spreads tokens further than piling up
   /// the rest does: looks for the lowest, to 1/128, that a plan keeps to, and returns its level. At
   /// the peak of plain expert parallelism nothing is spilled. The plan made with it has to end
   /// earlier, or, as without a price, at the same time with a lower peak.
   template <class Team>
   PLIMSOLL_HD std::int64_t raise_capacities(Team& team, spill_state const& s, std::int64_t total,
-                                            std::int64_t home_peak) const {
-    auto const plan_below = [&](std::int64_t level) {
-      fill_to(team, s, total, level);
-      stay(team, s);
-      spill(team, s);
-      return peak_level(team, s);
-    };
-    std::int64_t const peak = peak_level(team, s);
-    double const time = longest(team, s);
-    std::int64_t const capacity = capacity_level(team, s);
+                                            std::int64_t home_peak, std::int64_t capacity) const {
+    std::int64_t const first_peak = peak_level(team, s);
+    double const first_time = longest(team, s);
     std::int64_t low = maximum{}(capacity, confined_level(team)) - 1;
     std::int64_t high = home_peak;
-    while (high - low > maximum{}(high >> 7, std::int64_t{1})) {
-      std::int64_t const middle = low + (high - low) / 2;
-      if (plan_below(middle) <= middle) {
-        high = middle;
-      } else {
-        low = middle;
+    // One call of `spill`, which is large, for the search, for the plan at the level that it found,
+    // and for the first plan once more where that one is no better.
+    enum class turn { search, found, first };
+    PLIMSOLL_NO_UNROLL
+    for (turn now = turn::search;;) {
+      if (now == turn::search && high - low <= maximum{}(high >> 7, std::int64_t{1})) {
+        now = turn::found;
       }
-    }
-    bool const is_lower = plan_below(high) < peak;
-    double const new_time = longest(team, s);
-    bool const is_better = new_time < time || (new_time == time && is_lower);
-    set_capacities(team, s, total);
-    if (!is_better) {
+      std::int64_t const level = now == turn::search ? low + (high - low) / 2 : high;
+      if (now == turn::first) {
+        set_capacities(team, s, total);
+      } else {
+        fill_to(team, s, total, level);
+      }
       stay(team, s);
       spill(team, s);
+      if (now == turn::first) {
+        return capacity;
+      }
+      std::int64_t const peak = peak_level(team, s);
+      if (now == turn::search) {
+        (peak <= level ? high : low) = level;
+      } else {
+        double const time = longest(team, s);
+        if (time < first_time || (time == first_time && peak < first_peak)) {
+          set_capacities(team, s, total);
+          return high;
+        }
+        now = turn::first;
+      }
     }
-    return is_better ? high : capacity;
   }
 
   [[nodiscard]] PLIMSOLL_HD bool is_overloaded(spill_state const& s, index_t e) const {
     bool result = false;
+    PLIMSOLL_NO_UNROLL
     for (index_t i = homes.begin(e); i < homes.end(e); ++i) {
       result |= s.load[homes.rank[i]] > s.capacity[homes.rank[i]];
     }
@@ -458,47 +503,224 @@ struct spill_body {
   /// on the way: a rest that fits nowhere may overload one more.
   template <class Team>
   PLIMSOLL_HD void spill(Team& team, spill_state const& s) const {
-    team.for_each(ranks.size(), [&](index_t r) { s.queue[r] = key_of_helper(s, r); });
-    auto helpers = team.queue(s.queue, ranks.size());
+    if constexpr (is_free && Team::is_serial) {
+      team.for_each(ranks.size(), [&](index_t r) { s.queue[r] = key_of_helper(s, r); });
+      auto helpers = team.queue(s.queue, ranks.size());
+      visit_overloaded(team, s, [&](index_t e, std::int32_t rest, bool forced) {
+        return rules.plain && !forced ? least_loaded(s, helpers)
+                                      : best_candidate(team, s, e, rest, forced);
+      });
+    } else {
+      visit_overloaded(team, s, [&](index_t e, std::int32_t rest, bool forced) {
+        return best_candidate(team, s, e, rest, forced);
+      });
+    }
+  }
+  template <class Team, class Helper>
+  PLIMSOLL_HD void visit_overloaded(Team& team, spill_state const& s, Helper helper) const {
     auto const next = [&](index_t from) {
       return team.find(from, homes.experts, [&](index_t i) {
         index_t const e = id_of(s.order[i]);
         return load_of(e) > 0 && is_overloaded(s, e);
       });
     };
-    for (index_t i = next(0); i < homes.experts; i = next(i + 1)) {
-      visit(team, s, helpers, id_of(s.order[i]));
+    index_t i = next(0);
+    PLIMSOLL_NO_UNROLL
+    while (i < homes.experts) {
+      visit(team, s, helper, id_of(s.order[i]));
+      i = next(i + 1);
     }
   }
 
   /// Divides one expert anew: its homes take what they have room for, then other ranks do.
-  template <class Team, class Queue>
-  PLIMSOLL_HD void visit(Team& team, spill_state const& s, Queue& helpers, index_t e) const {
-    std::int32_t rest = team.broadcast([&] { return open(s, e); });
+  /// `helper(e, rest, forced)` is the key of the rank to get the rest, `none` if none must.
+  template <class Team, class Helper>
+  PLIMSOLL_HD void visit(Team& team, spill_state const& s, Helper& helper, index_t e) const {
+    std::int32_t rest = team.broadcast([&] { return close(s, e, open(s, e)); });
+    bool forced = false;
+    PLIMSOLL_NO_UNROLL
     while (rest > 0) {
-      std::uint64_t to =
-          rules.plain ? least_loaded(s, helpers) : best_candidate(team, s, e, rest, false);
-      bool const forced = to == spill_state::none || !is_chunk(room_of(s, rank_of(to)), rest);
-      if (forced) {
-        to = best_candidate(team, s, e, rest, true);
+      std::uint64_t const to = helper(e, rest, forced);
+      if (!forced && (to == spill_state::none || !is_chunk(room_of(s, rank_of(to)), rest))) {
+        forced = true;
+        continue;
       }
       rest = team.broadcast([&] {
         if (to == spill_state::none) {
-          return keep(s, e, rest);
+          return close(s, e, keep(s, e, rest));
         }
         index_t const r = rank_of(to);
         std::int32_t const tokens = forced ? rest : minimum{}(rest, room_of(s, r));
         s.now->forced += forced ? tokens : 0;
         give(s, e, r, tokens, source_of(s, e, r));
         s.key[r] = key_of(s, r);
-        return rest - tokens;
+        return close(s, e, rest - tokens);
       });
     }
-    team.single([&] {
-      for (index_t i = homes.begin(e); i < homes.end(e); ++i) {
-        s.key[homes.rank[i]] = key_of(s, homes.rank[i]);
+  }
+
+  /// The same plan as `spill`'s in fewer calls, for rules that are listed. Each expert has one home
+  /// then, and an overloaded rank gets no tokens but those that are forced on it. So all visits are
+  /// known beforehand, until tokens are forced on a rank: its later ones are foreseen again. As a
+  /// helper's load is in its key, all threads follow the tokens and one writes them down; a chunk
+  /// takes one step of the queue.
+  template <class Team>
+  PLIMSOLL_HD void spill_by_list(Team& team, spill_state const& s) const {
+    index_t const experts = homes.experts;
+    team.for_each(experts, [&](index_t i) {
+      index_t const e = id_of(s.order[i]);
+      s.place[e] = static_cast<std::int32_t>(i);
+      index_t const begin = homes.rank_begin[home_of(e)];
+      index_t heavier = 0;
+      PLIMSOLL_NO_UNROLL
+      for (index_t other = begin; other < homes.rank_begin[home_of(e) + 1]; ++other) {
+        heavier += visit_key(homes.expert[other]) < s.order[i];
       }
+      s.by_load[begin + heavier] = static_cast<std::int32_t>(e);
     });
+    team.for_each(ranks.size(), [&](index_t r) {
+      s.queue[r] = key_of_helper(s, r);
+      foresee(s, r, s.load[r], -1);
+    });
+    team.for_each(spill_state::words_of(experts), [&](index_t word) {
+      index_t const begin = word * spill_state::word;
+      index_t const size = minimum{}(spill_state::word, experts - begin);
+      std::uint32_t bits = 0;
+      PLIMSOLL_NO_UNROLL
+      for (index_t bit = 0; bit < size; ++bit) {
+        bits |= std::uint32_t{s.excess[id_of(s.order[begin + bit])] > 0} << bit;
+      }
+      s.visits[word] = bits;
+    });
+    auto helpers = team.queue(s.queue, ranks.size());
+    typename spill_state::cursor now{};
+    PLIMSOLL_NO_UNROLL
+    for (index_t i = next_visit(s, 0); i < experts; i = next_visit(s, i + 1)) {
+      std::uint64_t const forced = visit_listed(team, s, helpers, now, id_of(s.order[i]));
+      if (forced != spill_state::none) {
+        team.single([&] { foresee_again(s, rank_of(forced), load_in(forced), i); });
+      }
+    }
+    team.store(s.now, now);
+    team.for_each(now.transfers, [&](index_t i) { increment(s.imports + s.rank[s.piece[i]]); });
+  }
+  [[nodiscard]] PLIMSOLL_HD index_t home_of(index_t e) const { return homes.rank[homes.begin(e)]; }
+  [[nodiscard]] PLIMSOLL_HD std::uint64_t visit_key(index_t e) const {
+    return heavier_first(static_cast<fixed_load>(load_of(e)), e);
+  }
+  /// Of `key_of`, where ranks are alike.
+  PLIMSOLL_HD static std::int32_t load_in(std::uint64_t key) {
+    return static_cast<std::int32_t>(key >> 15);
+  }
+
+  /// Foresees the visits of a rank's experts that come after a place in the order, from the load
+  /// that the rank has by then.
+  PLIMSOLL_HD void foresee(spill_state const& s, index_t r, std::int32_t load,
+                           index_t after) const {
+    PLIMSOLL_NO_UNROLL
+    for (index_t i = homes.rank_begin[r]; i < homes.rank_begin[r + 1]; ++i) {
+      index_t const e = s.by_load[i];
+      if (s.place[e] > after) {
+        std::int32_t const rest = minimum{}(load_of(e), load - s.capacity[r]);
+        s.excess[e] = maximum{}(rest, std::int32_t{0});
+        load -= rest > 0 && !stays(rest) ? rest : 0;
+        s.left[e] = load;
+      }
+    }
+  }
+  /// The same once the list of visits is made.
+  PLIMSOLL_HD void foresee_again(spill_state const& s, index_t r, std::int32_t load,
+                                 index_t after) const {
+    foresee(s, r, load, after);
+    PLIMSOLL_NO_UNROLL
+    for (index_t i = homes.rank_begin[r]; i < homes.rank_begin[r + 1]; ++i) {
+      index_t const place = s.place[homes.expert[i]];
+      if (place > after) {
+        std::uint32_t& bits = s.visits[place / spill_state::word];
+        std::uint32_t const bit = std::uint32_t{1} << place % spill_state::word;
+        bits = s.excess[homes.expert[i]] > 0 ? bits | bit : bits & ~bit;
+      }
+    }
+  }
+  /// The first place from `i` on whose expert is visited.
+  [[nodiscard]] PLIMSOLL_HD index_t next_visit(spill_state const& s, index_t i) const {
+    PLIMSOLL_NO_UNROLL
+    while (i < homes.experts) {
+      std::uint32_t const bits = s.visits[i / spill_state::word] >> i % spill_state::word;
+      if (bits != 0) {
+        return i + bit_width(bits & (~bits + 1)) - 1;
+      }
+      i += spill_state::word - i % spill_state::word;
+    }
+    return homes.experts;
+  }
+
+  /// Divides one expert anew. Returns the new key of the rank that the rest was forced on, `none`
+  /// without one.
+  template <class Team, class Queue>
+  PLIMSOLL_HD std::uint64_t visit_listed(Team& team, spill_state const& s, Queue& helpers,
+                                         typename spill_state::cursor& now, index_t e) const {
+    index_t const home = home_of(e);
+    std::int32_t const first = now.pieces;
+    std::int32_t const first_sent = now.transfers;
+    std::int32_t rest = s.excess[e];
+    std::uint64_t result = spill_state::none;
+    auto const add_piece = [&](index_t r, std::int32_t end) {
+      team.store(s.expert + now.pieces, static_cast<std::int32_t>(e));
+      team.store(s.rank + now.pieces, static_cast<std::int32_t>(r));
+      team.store(s.end + now.pieces, end);
+      ++now.pieces;
+    };
+    if (stays(rest)) {
+      now.kept += rest;
+      rest = 0;
+    }
+    if (rest < load_of(e)) {
+      add_piece(home, load_of(e) - rest);
+    }
+    PLIMSOLL_NO_UNROLL
+    while (rest > 0) {
+      std::uint64_t key = helpers.top();
+      bool const has_room = key < spill_state::full;
+      if (!has_room) {
+        key = team.min(ranks.size(), [&](index_t r) {
+          return ranks.lives(r) && r != home ? key_of(s, r) : spill_state::none;
+        });
+      }
+      index_t const r = rank_of(key);
+      std::int32_t const room = s.capacity[r] - load_in(key);
+      bool const is_forced = !is_chunk(room, rest);
+      std::int32_t const tokens = is_forced ? rest : minimum{}(rest, room);
+      rest -= tokens;
+      // Only a rank that is full may have a piece already.
+      index_t const piece =
+          has_room ? now.pieces
+                   : team.find(first, now.pieces, [&](index_t i) { return s.rank[i] == r; });
+      if (piece < now.pieces) {
+        team.for_each(now.pieces - piece, [&](index_t i) { s.end[piece + i] += tokens; });
+      } else {
+        team.store(s.piece + now.transfers, now.pieces);
+        team.store(s.from + now.transfers, static_cast<std::int32_t>(home));
+        ++now.transfers;
+        add_piece(r, load_of(e) - rest);
+      }
+      key += static_cast<std::uint64_t>(tokens) << 15;
+      team.store(s.load + r, load_in(key));
+      if (has_room) {
+        helpers.replace_top(tokens < room ? key
+                                          : spill_state::full | static_cast<std::uint64_t>(r));
+      }
+      if (is_forced) {
+        now.forced += tokens;
+        result = key;
+      }
+    }
+    team.store(s.load + home, s.left[e]);
+    team.store(s.first + e, first);
+    team.store(s.count + e, now.pieces - first);
+    team.store(s.first_sent + e, first_sent);
+    team.store(s.sent + e, now.transfers - first_sent);
+    return result;
   }
 
   [[nodiscard]] PLIMSOLL_HD std::int32_t room_of(spill_state const& s, index_t r) const {
@@ -506,6 +728,9 @@ struct spill_body {
   }
   [[nodiscard]] PLIMSOLL_HD bool is_chunk(std::int32_t room, std::int32_t rest) const {
     return room >= minimum{}(rest, rules.min_chunk);
+  }
+  [[nodiscard]] PLIMSOLL_HD bool stays(std::int32_t rest) const {
+    return rules.keep_excess && rest < rules.min_chunk;
   }
 
   /// Takes the expert's tokens off its homes and gives them what they have room for. Returns how
@@ -516,6 +741,7 @@ struct spill_body {
     s.count[e] = 0;
     s.now->given = 0;
     index_t const begin = homes.begin(e);
+    PLIMSOLL_NO_UNROLL
     for (index_t i = begin; i < homes.end(e); ++i) {
       std::int32_t const part = share_of(e, i - begin);
       s.load[homes.rank[i]] -= part;
@@ -523,7 +749,15 @@ struct spill_body {
       s.key[homes.rank[i]] = spill_state::none;
     }
     std::int32_t const rest = fill_homes(s, e, load_of(e), true);
-    return rest > 0 && rules.keep_excess && rest < rules.min_chunk ? keep(s, e, rest) : rest;
+    return rest > 0 && stays(rest) ? keep(s, e, rest) : rest;
+  }
+  /// Lets homes help others again if nothing is left. Returns what is.
+  PLIMSOLL_HD std::int32_t close(spill_state const& s, index_t e, std::int32_t rest) const {
+    PLIMSOLL_NO_UNROLL
+    for (index_t i = homes.begin(e); rest == 0 && i < homes.end(e); ++i) {
+      s.key[homes.rank[i]] = key_of(s, homes.rank[i]);
+    }
+    return rest;
   }
   /// The rest stays at home, whatever the capacities. Returns what is left: nothing.
   PLIMSOLL_HD std::int32_t keep(spill_state const& s, index_t e, std::int32_t rest) const {
@@ -536,6 +770,7 @@ struct spill_body {
   PLIMSOLL_HD std::int32_t fill_homes(spill_state const& s, index_t e, std::int32_t tokens,
                                       bool within) const {
     std::int64_t const level = level_at_home(s, e, tokens, within);
+    PLIMSOLL_NO_UNROLL
     for (index_t i = homes.begin(e); i < homes.end(e); ++i) {
       std::int32_t const part = part_at_home(s, homes.rank[i], level, tokens, within);
       if (part > 0) {
@@ -559,14 +794,17 @@ struct spill_body {
   [[nodiscard]] PLIMSOLL_HD std::int64_t level_at_home(spill_state const& s, index_t e,
                                                        std::int32_t tokens, bool within) const {
     std::int64_t high = 0;
+    PLIMSOLL_NO_UNROLL
     for (index_t i = homes.begin(e); i < homes.end(e); ++i) {
       index_t const r = homes.rank[i];
       high = maximum{}(high, ranks.level_of(within ? s.capacity[r] : s.load[r] + tokens, r));
     }
     std::int64_t low = homes.copies(e) == 1 ? high : 0;
+    PLIMSOLL_NO_UNROLL
     while (low < high) {
       std::int64_t const middle = low + (high - low) / 2;
       std::int64_t room = 0;
+      PLIMSOLL_NO_UNROLL
       for (index_t i = homes.begin(e); i < homes.end(e); ++i) {
         room += part_at_home(s, homes.rank[i], middle, tokens, within);
       }
@@ -590,6 +828,7 @@ struct spill_body {
     s.load[r] += tokens;
     s.now->given += tokens;
     if (index_t const piece = piece_of(s, e, r); piece >= 0) {
+      PLIMSOLL_NO_UNROLL
       for (index_t i = piece; i < s.now->pieces; ++i) {
         s.end[i] += tokens;
       }
@@ -628,6 +867,7 @@ struct spill_body {
   /// -1 where all send as much as they may.
   [[nodiscard]] PLIMSOLL_HD index_t source_of(spill_state const& s, index_t e, index_t r) const {
     std::uint64_t best = spill_state::none;
+    PLIMSOLL_NO_UNROLL
     for (index_t i = homes.begin(e); i < homes.end(e); ++i) {
       index_t const from = homes.rank[i];
       if (s.exports[from] < rules.max_exports) {
@@ -647,6 +887,7 @@ struct spill_body {
   /// The top of the queue, once ranks that have got tokens are back in their places.
   template <class Queue>
   PLIMSOLL_HD std::uint64_t least_loaded(spill_state const& s, Queue& helpers) const {
+    PLIMSOLL_NO_UNROLL
     while (helpers.top() < spill_state::full) {
       std::uint64_t const key = key_of_helper(s, rank_of(helpers.top()));
       if (key == helpers.top()) {
@@ -698,6 +939,7 @@ struct spill_body {
   [[nodiscard]] PLIMSOLL_HD std::int32_t kept_by(spill_state const& s, index_t e, index_t home,
                                                  std::int32_t tokens) const {
     std::int64_t const level = level_at_home(s, e, tokens, false);
+    PLIMSOLL_NO_UNROLL
     for (index_t i = homes.begin(e); homes.rank[i] != home; ++i) {
       tokens -= part_at_home(s, homes.rank[i], level, tokens, false);
     }
@@ -708,6 +950,7 @@ struct spill_body {
   [[nodiscard]] PLIMSOLL_HD bool pays(spill_state const& s, index_t e, index_t r, std::int32_t rest,
                                       std::int32_t tokens, index_t from) const {
     double without = 0;
+    PLIMSOLL_NO_UNROLL
     for (index_t i = homes.begin(e); i < homes.end(e); ++i) {
       index_t const home = homes.rank[i];
       without = maximum{}(without, time_with(s, r, e, home, kept_by(s, e, home, rest)));
@@ -754,17 +997,16 @@ struct spill_body {
       return std::int64_t{maximum{}(-room_of(s, r), std::int32_t{0})};
     });
     certify(team, s, report);
-    team.single([&] {
-      out.offsets[experts] = segments;
-      out.transfer_offsets[experts] = transfers;
-      *out.report = report;
-    });
+    team.store(out.offsets + experts, segments);
+    team.store(out.transfer_offsets + experts, transfers);
+    team.store(out.report, report);
   }
 
   /// No more segments than the expert has, wherever they end up.
   PLIMSOLL_HD void write_at_home(spill_state const& s, index_t e) const {
     index_t const segments = minimum{}(homes.copies(e), index_t{s.count[e]});
     std::int32_t begin = 0;
+    PLIMSOLL_NO_UNROLL
     for (index_t i = 0; i < segments; ++i) {
       std::int32_t const end = begin + share_of(e, i);
       out.segments[out.offsets[e] + i] =
@@ -819,6 +1061,7 @@ struct spill_body {
     auto const sum_above = [&](std::int64_t least, std::int64_t& count) {
       std::int64_t sum = 0;
       count = 0;
+      PLIMSOLL_NO_UNROLL
       for (index_t i = homes.rank_begin[r]; i < homes.rank_begin[r + 1]; ++i) {
         std::int32_t const load = homes.copies(homes.expert[i]) == 1 ? load_of(homes.expert[i]) : 0;
         sum += load > least ? load : 0;
@@ -830,6 +1073,7 @@ struct spill_body {
     std::int64_t count = 0;
     std::int64_t low = 0;
     bool const is_all = n >= homes.rank_begin[r + 1] - homes.rank_begin[r];
+    PLIMSOLL_NO_UNROLL
     for (std::int64_t high = is_all ? 0 : highest<std::int32_t>; low < high;) {
       std::int64_t const middle = low + (high - low) / 2;
       sum_above(middle, count);

@@ -82,7 +82,7 @@ struct rank_levels {
 
   template <class Team>
   PLIMSOLL_HD std::int64_t total_speed(Team& team) const {
-    return team.sum(size(), [this](index_t r) { return speed[r]; });
+    return speed.even ? living : team.sum(size(), [this](index_t r) { return speed[r]; });
   }
 
   /// The lowest level below which all ranks have room for the tokens, fewer than 2^47.
