@@ -5,7 +5,10 @@
 #include "support/temporaries.hpp"
 
 #include <array>
+#include <barrier>
+#include <cstddef>
 #include <span>
+#include <thread>
 
 namespace plimsoll_test {
 
@@ -734,6 +737,7 @@ class line_steps {
     fill.rules = rules;
     fill.memory = memory;
     fill.tiles = {tokens_, ranks_ + 1, tiles_.data(), totals_.data()};
+    fill.odd_counts = odd_tiles_.data();
     fill.proposal = proposal_.data();
     fill.rows = rows;
     fill.shared_slot = shared_.data();
@@ -748,22 +752,64 @@ class line_steps {
     fill.rounds = rules.sampled ? 0 : fill.most_rounds;
     // Steps add to the report: its bytes have to be put back before each run.
     auto bytes = std::as_writable_bytes(std::span(report_));
-    auto const check_round = [&] {
-      check_step(fill, fill.problems(), out_ids_, out_weights_, out_ranks_, proposal_, tiles_,
-                 state_, room_, bytes);
-    };
-    check_round();
-    for (fill.round = 1; fill.round <= fill.rounds; ++fill.round) {
-      scan_line const scan{state_.data(), fill.tiles, fill.round - 1};
-      check_step(scan, scan.problems(), tiles_, totals_);
-      check_round();
+    line_steps const planned = *this;
+    for (bool const one_launch : {false, true}) {
+      CAPTURE(one_launch);
+      fill.one_launch = one_launch;
+      for (int phase = 0; phase < fill.phases(); ++phase) {
+        check_step(one_phase<decltype(fill)>{fill, phase}, fill.problems(phase), out_ids_,
+                   out_weights_, out_ranks_, proposal_, tiles_, odd_tiles_, totals_, state_, room_,
+                   bytes);
+      }
+      check_filled(expected);
+      restore(planned);
     }
+    fill_at_once(fill);
+    check_filled(expected);
+  }
+
+ private:
+  void check_filled(poured const& expected) const {
     CHECK(difference({longs(out_ids_.begin(), out_ids_.end()), out_weights_, out_ranks_, report_[0],
                       slack_},
                      expected) == "");
   }
+  /// As before `fill`.
+  void restore(line_steps const& planned) {
+    auto const copy = [](auto const& from, auto& to) {
+      std::copy(from.begin(), from.end(), to.begin());
+    };
+    copy(planned.state_, state_);
+    copy(planned.room_, room_);
+    copy(planned.report_, report_);
+    copy(planned.out_ids_, out_ids_);
+    copy(planned.out_weights_, out_weights_);
+    copy(planned.out_ranks_, out_ranks_);
+  }
+  /// As a cooperative launch does it: all tiles at once, each on a thread.
+  template <class Body>
+  static void fill_at_once(Body const& body) {
+    auto const tiles = static_cast<std::ptrdiff_t>(body.problems(0));
+    std::barrier<> grid(tiles);
+    std::vector<std::thread> blocks;
+    for (std::ptrdiff_t tile = 0; tile < tiles; ++tile) {
+      blocks.emplace_back([&, tile] {
+        std::vector<std::byte> memory(body.scratch_bytes(0));
+        plimsoll::detail::serial_team team;
+        for (int phase = 0;; ++phase) {
+          body(team, plimsoll::detail::scratch(memory.data()), tile, phase);
+          if (phase + 1 == body.phases() || body.is_over(phase)) {
+            return;
+          }
+          grid.arrive_and_wait();
+        }
+      });
+    }
+    for (std::thread& block : blocks) {
+      block.join();
+    }
+  }
 
- private:
   /// Later steps would follow what a wrong one left.
   template <class Body, class... Outputs>
   static void check_step(Body const& body, index_t problems, Outputs&&... outputs) {
@@ -797,6 +843,7 @@ class line_steps {
   ints more_ = ints(at(ranks_), gap_value);
   std::vector<waterline_report> report_ = std::vector<waterline_report>(1);
   ints tiles_ = ints(at((tokens_ + 511) / 512 * (ranks_ + 1) + 1), gap_value);
+  ints odd_tiles_ = tiles_;
   ints totals_ = ints(at(ranks_ + 1), gap_value);
   ints proposal_ = ints(at(tokens_), gap_value);
   ints out_ids_ = ints(pairs_, gap_value);
@@ -857,6 +904,19 @@ TEST_CASE("waterline: the same bits in every team") {
             .moved > 0);
   CHECK(tried(90, [](line_case&) {}, {0, 900, -1, 0, 0, 0, 90, 0, 0, 0}).where == 2);
   CHECK(tried(0, [](line_case&) {}).rows == 0);
+}
+
+TEST_CASE("waterline: one launch while tiles read little for the others' counts") {
+  auto const fits = [](index_t tokens, index_t ranks) {
+    plimsoll::detail::fill_line<std::int32_t, waterline_report> fill{};
+    fill.tiles = {tokens, ranks + 1, nullptr, nullptr};
+    return fill.fits_one_launch();
+  };
+  CHECK(fits(0, 16));
+  CHECK(fits(16384, 16));
+  CHECK(fits(32768, 255));
+  CHECK(!fits(32769, 255));
+  CHECK(!fits(1, 32767));
 }
 
 TEST_CASE("waterline: calls allocate nothing") {

@@ -60,4 +60,27 @@ TEST_CASE("waterline: all calls can be captured in a CUDA graph and replayed") {
   }
 }
 
+TEST_CASE("waterline: in one launch, and in a launch for each phase") {
+  using P = gpu_resource_kind;
+  if (!backend_available<P>()) {
+    return;
+  }
+  // Tiles times columns: 16380, and 16445, which is too much for one launch.
+  for (index_t const tokens : {252 * 512, 252 * 512 + 1}) {
+    CAPTURE(tokens);
+    line_case c = large_line(17, 64, 4, 1, 0, 3);
+    constexpr index_t source = 5;
+    c.options.max_tokens = tokens;
+    draws draw(23);
+    for (index_t t = 0; t < tokens; ++t) {
+      c.ids[source].push_back(draw.one_in(2) ? draw.among(-1, 191) : 15);
+    }
+    outcome const expected = pour_all<thrust_host>(c);
+    CHECK(expected.of[source].report.moved > 0);
+    outcome const got = pour_all<P>(c);
+    CHECK(difference(got, expected) == "");
+    CHECK(difference(pour_all<P, std::int64_t>(c), expected) == "");
+  }
+}
+
 }  // namespace plimsoll_test

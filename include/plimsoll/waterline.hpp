@@ -148,7 +148,7 @@ class waterline {
 
  public:
   /// @throws invalid_input for options; for offsets and speeds, naming the rank
-  /// @workspace from the policy: 4 bytes per slot and token, 64 per rank, 4 per rank for each 512
+  /// @workspace from the policy: 4 bytes per slot and token, 64 per rank, 8 per rank for each 512
   ///   tokens, and scratch where it does not fit shared memory
   /// @stream synchronises
   waterline(P const& policy, waterline_options const& options)
@@ -161,7 +161,7 @@ class waterline {
                   detail::bytes_taken_by<detail::line_memory>(options.ranks) +
                   detail::scratch_bytes_of<waterline_report>(1) +
                   detail::scratch_bytes_of<std::int32_t>(options.max_tokens) +
-                  detail::bytes_taken_by<detail::tile_counts>(options.max_tokens, columns))};
+                  2 * detail::bytes_taken_by<detail::tile_counts>(options.max_tokens, columns))};
     detail::scratch memory(bytes_.data());
     line_ = detail::line_memory::in(memory, options.ranks);
     report_ = memory.take<waterline_report>(1);
@@ -174,7 +174,7 @@ class waterline {
     reserve(plan_body({}, 0));
     matrix_ref<std::int64_t const> const largest(nullptr, options.max_tokens, options.top_k);
     reserve(count_body(largest, 0, {}));
-    reserve(fill_body(largest, {}, {}, {}));
+    scratch = std::max(scratch, detail::phases_bytes(context_, fill_body(largest, {}, {}, {})));
     scratch_ = {context_, scratch};
     detail::synchronize(context_);
   }
@@ -236,7 +236,8 @@ class waterline {
   /// @param[out] rows weights and ranks, where they are wanted
   /// @throws invalid_input for shapes
   /// @complexity O(tokens top_k + ranks tokens / 512); sampled from visited ranks O(tokens top_k^2)
-  /// @stream enqueues seven kernels, one for sampled rows; neither allocates nor synchronises
+  /// @stream enqueues one kernel, a cooperative one for the surplus rule; seven where tiles of 512
+  ///   tokens are too many for that (docs/waterline.md). Neither allocates nor synchronises
   /// @determinism the same bits under every policy
   template <detail::stored<2> Ids, class OutIds>
     requires output_of<OutIds, detail::normalized_value_t<Ids const, 2>, 2>
@@ -246,12 +247,8 @@ class waterline {
         detail::argument<2>("waterline::fill", "topk_ids", topk_ids);
     matrix_ref<id_of<Ids>> const out = detail::argument<2>("waterline::fill", "ids", ids);
     expect_fill("waterline::fill", in, batch, out, rows);
-    auto body = fill_body<id_of<Ids>>(in, batch, out, rows);
-    run(body);
-    for (body.round = 1; body.round <= body.rounds; ++body.round) {
-      run(detail::scan_line{line_.state, body.tiles, body.round - 1});
-      run(body);
-    }
+    detail::launch_phases(context_, fill_body<id_of<Ids>>(in, batch, out, rows), scratch_.data(),
+                          resident_[sizeof(id_of<Ids>) / sizeof(std::int64_t)]);
   }
 
   /// What `plan` and `fill` made, in the policy's memory: `[1]`, and `[ranks]`: how far each rank
@@ -413,11 +410,15 @@ class waterline {
                                matrix_ref<Id> out, filled_rows const& rows) const {
     using body = detail::fill_line<Id, waterline_report>;
     int const rounds = options_.rule == pouring::sampled ? 0 : body::most_rounds;
+    index_t const tokens = ids.extent(0);
+    index_t const columns = options_.ranks + 1;
     detail::scratch memory = tile_memory_;
+    auto const tiles = detail::tile_counts::in(memory, tokens, columns);
     return body{ranks_,
                 rules(),
                 line_,
-                detail::tile_counts::in(memory, ids.extent(0), options_.ranks + 1),
+                tiles,
+                detail::tile_counts::in(memory, tokens, columns).counts,
                 proposals_,
                 rows_of(ids),
                 shared_slot_.data(),
@@ -430,7 +431,7 @@ class waterline {
                 options_.seed,
                 batch.stream,
                 rounds,
-                0};
+                false};
   }
 
   template <class Body>
@@ -450,6 +451,8 @@ class waterline {
   waterline_report* report_ = nullptr;
   std::int32_t* proposals_ = nullptr;
   detail::scratch tile_memory_{nullptr};
+  // Of `fill` with int32 and with int64 ids. One object works on one batch at a time.
+  mutable detail::resident_blocks resident_[2];
 };
 
 template <execution_policy P>

@@ -14,6 +14,7 @@
 #include <plimsoll/types.hpp>
 #if PLIMSOLL_HAS_CUDA_COMPILER
 #include <plimsoll/detail/device/batched.cuh>
+#include <plimsoll/detail/device/cooperative.cuh>
 #endif
 
 namespace plimsoll::inline PLIMSOLL_ABI::detail {

@@ -209,7 +209,15 @@ PLIMSOLL_HD inline void increment(std::int32_t* count) {
   __atomic_fetch_add(count, 1, __ATOMIC_RELAXED);
 #endif
 }
-/// The same with any number, among teams, too.
+/// The same with any number.
+PLIMSOLL_HD inline void add_to(std::int32_t* sum, std::int32_t more) {
+#if defined(__CUDA_ARCH__)
+  atomicAdd(sum, more);
+#else
+  __atomic_fetch_add(sum, more, __ATOMIC_RELAXED);
+#endif
+}
+/// The same, among teams, too.
 PLIMSOLL_HD inline void add_to(std::int64_t* sum, std::int64_t more) {
 #if defined(__CUDA_ARCH__)
   atomicAdd(reinterpret_cast<unsigned long long*>(sum), static_cast<unsigned long long>(more));

@@ -89,7 +89,8 @@ class waterfill {
   /// @param[out] rows weights and ranks, where they are wanted
   /// @throws invalid_input for shapes; for values `expect_filled`
   /// @complexity that of `waterline::plan` and `waterline::fill`
-  /// @stream enqueues eight kernels, two for sampled rows; neither allocates nor synchronises
+  /// @stream enqueues the kernels of `waterline::plan` and `waterline::fill`, mostly two; neither
+  ///   allocates nor synchronises
   /// @determinism the same bits under every policy
   template <detail::stored<2> Ids, class OutIds>
     requires output_of<OutIds, detail::normalized_value_t<Ids const, 2>, 2>

@@ -23,20 +23,30 @@ PLIMSOLL_HD T& element(matrix_ref<T> const& matrix, index_t i) {
   return dense ? matrix(0, i) : matrix(i / columns, i % columns);
 }
 
+/// Between `count` and `visit`, counts are added up by `scan`, in a launch of its own. Where
+/// launches cost more than counts, every tile adds up all of them by itself (`by_tile`).
 struct tile_counts {
   static constexpr index_t tile = 512;
 
   index_t items;
   index_t columns;
   std::int32_t* counts;  ///< `[columns, tiles]`; after `scan` those of earlier tiles
-  std::int32_t* totals;  ///< `[columns]`
+  std::int32_t* totals;  ///< `[columns]`, made by `scan`
+  bool by_tile = false;  ///< `counts` is `[tiles, columns]`, and there is no `scan`
+
+  /// Counts of a tile's columns: `before[c * stride]` in earlier tiles, `totals[c]` in all.
+  struct sums {
+    std::int32_t const* before;
+    index_t stride;
+    std::int32_t const* totals;
+  };
 
   [[nodiscard]] PLIMSOLL_HD static constexpr index_t tiles_of(index_t items) {
     return (items + tile - 1) / tile;
   }
   [[nodiscard]] PLIMSOLL_HD index_t tiles() const { return tiles_of(items); }
   /// Of a launch over tiles: one even where no tile is, since the first also does what all need.
-  [[nodiscard]] index_t problems() const { return maximum{}(tiles(), index_t{1}); }
+  [[nodiscard]] PLIMSOLL_HD index_t problems() const { return maximum{}(tiles(), index_t{1}); }
   [[nodiscard]] PLIMSOLL_HD index_t first(index_t problem) const { return problem * tile; }
   [[nodiscard]] PLIMSOLL_HD index_t size(index_t problem) const {
     return minimum{}(items - first(problem), tile);
@@ -44,16 +54,20 @@ struct tile_counts {
 
   template <class Memory>
   [[nodiscard]] PLIMSOLL_HD static tile_counts in(Memory& memory, index_t items, index_t columns) {
-    tile_counts result{items, columns, nullptr, nullptr};
+    tile_counts result{items, columns, nullptr, nullptr, false};
     memory.take(result.counts, columns * tiles_of(items));
     memory.take(result.totals, columns);
     return result;
   }
 
-  /// What `count` and `visit` take from the scratch of a problem.
+  /// What `count`, `add_up` and `visit` take from the scratch of a problem.
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return scratch_bytes_of<std::int32_t>(maximum{}(tile, columns));
+    return scratch_bytes_of<std::int32_t>(maximum{}(tile, columns)) +
+           (by_tile ? 2 * scratch_bytes_of<std::int32_t>(columns) : 0);
   }
+
+  /// Whether tiles that all add up all counts read no more than 128 bytes for each of their items.
+  [[nodiscard]] PLIMSOLL_HD bool are_few() const { return tiles() * columns <= 32 * tile; }
 
   /// Problem = tile: counts its items; column_of(i) is the column of item i.
   template <class Team, class ColumnOf>
@@ -63,9 +77,8 @@ struct tile_counts {
     team.histogram(
         size(problem), [=](index_t i) { return column_of(begin + i); }, seen, columns);
     // Without items there is one problem, but no tile.
-    index_t const stride = tiles();
-    team.for_each(stride > 0 ? columns : 0,
-                  [=, this](index_t c) { counts[c * stride + problem] = seen[c]; });
+    team.for_each(tiles() > 0 ? columns : 0,
+                  [=, this](index_t c) { counts[place(c, problem)] = seen[c]; });
   }
 
   /// Problem = column.
@@ -77,14 +90,48 @@ struct tile_counts {
     team.single([=, this] { totals[column] = total; });
   }
 
+  /// Problem = tile: counts over earlier tiles and over all, from `scan` or added up here.
+  template <class Team>
+  PLIMSOLL_HD sums add_up(Team& team, scratch& memory, index_t problem) const {
+    if (!by_tile) {
+      return {counts + problem, tiles(), totals};
+    }
+    auto* const before = memory.take<std::int32_t>(columns);
+    auto* const all = memory.take<std::int32_t>(columns);
+    team.for_each(columns, [=](index_t c) { before[c] = all[c] = 0; });
+    // Several indices share a column, so that no thread reads many counts one after another;
+    // neighbours read neighbouring counts.
+    constexpr index_t parts = 8;
+    team.for_each(parts * columns, [=, this](index_t i) {
+      index_t const part = i / columns;
+      index_t const c = i - part * columns;
+      std::int32_t earlier = 0;
+      std::int32_t sum = 0;
+      for (index_t t = part; t < tiles(); t += parts) {
+        std::int32_t const count = counts[place(c, t)];
+        earlier += t < problem ? count : 0;
+        sum += count;
+      }
+      add_to(before + c, earlier);
+      add_to(all + c, sum);
+    });
+    return {before, 1, all};
+  }
+
   /// Problem = tile: f(i, column, how many items of the column come before i).
   template <class Team, class ColumnOf, class F>
   PLIMSOLL_HD void visit(Team& team, scratch memory, index_t problem, ColumnOf column_of,
                          F f) const {
+    sums const all = add_up(team, memory, problem);
+    visit(team, memory, problem, all, column_of, f);
+  }
+  template <class Team, class ColumnOf, class F>
+  PLIMSOLL_HD void visit(Team& team, scratch memory, index_t problem, sums const& all,
+                         ColumnOf column_of, F f) const {
     index_t const begin = first(problem);
     index_t const n = size(problem);
-    std::int32_t const* const base = counts + problem;
-    index_t const stride = tiles();
+    std::int32_t const* const base = all.before;
+    index_t const stride = all.stride;
     if constexpr (Team::is_serial) {
       auto* const seen = memory.take<std::int32_t>(columns);
       team.for_each(columns, [=](index_t c) { seen[c] = base[c * stride]; });
@@ -103,6 +150,11 @@ struct tile_counts {
         f(begin + i, column[i], earlier);
       });
     }
+  }
+
+ private:
+  [[nodiscard]] PLIMSOLL_HD index_t place(index_t column, index_t problem) const {
+    return by_tile ? problem * columns + column : column * tiles() + problem;
   }
 };
 

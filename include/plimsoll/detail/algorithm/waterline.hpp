@@ -494,31 +494,14 @@ struct count_line {
   }
 };
 
-/// Adds up over tiles what proposed in one round; problem = column.
-struct scan_line {
-  using device_team = block<128>;
-  static constexpr bool is_streaming = true;
-
-  line_state const* state;
-  tile_counts tiles;
-  int round;
-
-  [[nodiscard]] index_t problems() const { return tiles.columns; }
-  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
-
-  template <class Team>
-  PLIMSOLL_HD void operator()(Team& team, scratch, index_t column) const {
-    if (state->unmet[round] > 0) {
-      tiles.scan(team, column);
-    }
-  }
-};
-
-/// Body of `waterline::fill`, problem = tile of tokens. In the first round rows are written, and
+/// Body of `waterline::fill`, problem = tile of tokens. In the opening round rows are written, and
 /// those that are sampled drawn. By the surplus rule rows of the source also propose to ranks; once
 /// the proposals of all tiles are added up, each rank takes the first of its rows, as many as there
 /// is room for, and rows that were not taken propose in the next round. In the third and last, rows
 /// that may go anywhere do.
+///
+/// Rounds are phases (detail/phases.hpp). In one launch every tile adds up all proposals by itself,
+/// which spares a barrier a round; else that is a phase between two rounds, problem = column.
 template <class Id, class Report>
 struct fill_line {
   using device_team = block<128>;
@@ -528,7 +511,9 @@ struct fill_line {
   rank_levels ranks;
   line_rules rules;
   line_memory memory;
-  tile_counts tiles;       ///< of tokens; columns: ranks, and one of rows that do not propose
+  tile_counts tiles;  ///< of tokens; columns: ranks, and one of rows that do not propose
+  std::int32_t*
+      odd_counts;          ///< counts of odd rounds, which are written while others read even ones
   std::int32_t* proposal;  ///< `[tokens]`
   line_rows<Id> rows;
   std::int32_t const* shared_slot;  ///< `[ranks]`
@@ -540,26 +525,57 @@ struct fill_line {
   vector_ref<Report> report;
   std::uint64_t seed;
   std::uint64_t stream;
-  int rounds;
-  int round;
+  int rounds;  ///< after the opening one
+  bool one_launch;
 
-  [[nodiscard]] index_t problems() const { return tiles.problems(); }
-  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return 2 * scratch_bytes_of<std::int32_t>(ranks.size()) +
-           scratch_bytes_of<std::int64_t>(ranks.size()) + tiles.scratch_bytes();
+  [[nodiscard]] bool fits_one_launch() const { return tiles.are_few(); }
+  [[nodiscard]] int phases() const { return one_launch ? rounds + 1 : 2 * rounds + 1; }
+  [[nodiscard]] PLIMSOLL_HD index_t problems(int phase) const {
+    return adds_up(phase) ? tiles.columns : tiles.problems();
+  }
+  [[nodiscard]] std::size_t scratch_bytes(int phase) const {
+    return adds_up(phase)
+               ? 0
+               : 2 * scratch_bytes_of<std::int32_t>(ranks.size()) +
+                     scratch_bytes_of<std::int64_t>(ranks.size()) + counted_in(0).scratch_bytes();
+  }
+  /// Without a row left to move before a round, none is left after it.
+  [[nodiscard]] PLIMSOLL_HD bool is_over(int round) const { return unmet_before(round) == 0; }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch arrays, index_t problem, int phase) const {
+    int const round = one_launch ? phase : phase / 2;
+    if (!adds_up(phase)) {
+      fill(team, arrays, problem, round);
+    } else if (memory.state->unmet[round] > 0) {
+      counted_in(round).scan(team, problem);
+    }
+  }
+
+ private:
+  [[nodiscard]] PLIMSOLL_HD bool adds_up(int phase) const { return !one_launch && phase % 2 == 1; }
+  /// Counts of a round.
+  [[nodiscard]] PLIMSOLL_HD tile_counts counted_in(int round) const {
+    tile_counts result = tiles;
+    result.counts = round % 2 == 0 ? tiles.counts : odd_counts;
+    result.by_tile = one_launch;
+    return result;
+  }
+  [[nodiscard]] PLIMSOLL_HD std::int64_t unmet_before(int round) const {
+    return memory.state->unmet[round == 0 ? 0 : round - 1];
   }
 
   template <class Team>
-  PLIMSOLL_HD void operator()(Team& team, scratch arrays, index_t tile) const {
+  PLIMSOLL_HD void fill(Team& team, scratch arrays, index_t tile, int round) const {
     index_t const n = ranks.size();
-    std::int64_t unmet = memory.state->unmet[round == 0 ? 0 : round - 1];
+    std::int64_t unmet = unmet_before(round);
     if (round == 0) {
       open(team, tile, unmet > 0 ? memory.room : nullptr);
     } else if (unmet == 0) {
       return;
     } else {
       auto* const left = arrays.take<std::int32_t>(n);
-      std::int64_t const moved = settle(team, arrays, tile, unmet, left);
+      std::int64_t const moved = settle(team, arrays, tile, round, unmet, left);
       unmet -= moved;
       if (tile == 0) {
         team.single([=, this] {
@@ -568,17 +584,17 @@ struct fill_line {
         });
       }
       if (round < rounds && unmet > 0) {
-        propose(team, tile, left);
+        propose(team, tile, round, left);
       }
     }
     if (round < rounds && unmet > 0) {
-      tiles.count(team, arrays, tile, [this](index_t token) { return column(token, round); });
+      counted_in(round).count(team, arrays, tile,
+                              [=, this](index_t token) { return column(token, round); });
     } else if (round == rounds && tile == 0) {
       team.single([=, this] { report[0].unplaced = unmet; });
     }
   }
 
- private:
   // What a row does, besides the rank that it proposes to.
   static constexpr std::int32_t at_home = -1;
   static constexpr std::int32_t no_row = -2;
@@ -671,7 +687,7 @@ struct fill_line {
                                                                        : moved_alone;
       send(token, r);
     } else {
-      proposal[token] = choose(token, places, room);
+      proposal[token] = choose(token, 0, places, room);
       send(token, home);
     }
     return seen;
@@ -767,7 +783,7 @@ struct fill_line {
 
   /// Rows that are still at home propose to a rank that their token visits.
   template <class Team>
-  PLIMSOLL_HD void propose(Team& team, index_t tile, std::int32_t const* room) const {
+  PLIMSOLL_HD void propose(Team& team, index_t tile, int round, std::int32_t const* room) const {
     if (goes_anywhere(round)) {
       return;
     }
@@ -778,13 +794,13 @@ struct fill_line {
         for (index_t j = 0; j < rows.ids.extent(1); ++j) {
           places += room_for(begin + i, j, room);
         }
-        proposal[begin + i] = choose(begin + i, places, room);
+        proposal[begin + i] = choose(begin + i, round, places, room);
       }
     });
   }
   /// One of the ranks that the token visits, which together have so many places; the more often
   /// the more it has of them.
-  PLIMSOLL_HD std::int32_t choose(index_t token, std::int64_t places,
+  PLIMSOLL_HD std::int32_t choose(index_t token, int round, std::int64_t places,
                                   std::int32_t const* room) const {
     if (places == 0) {
       return at_home;
@@ -807,18 +823,20 @@ struct fill_line {
 
   /// Decides about the proposals of the round before. Returns how many rows of all tiles move.
   template <class Team>
-  PLIMSOLL_HD std::int64_t settle(Team& team, scratch arrays, index_t tile, std::int64_t unmet,
-                                  std::int32_t* left) const {
+  PLIMSOLL_HD std::int64_t settle(Team& team, scratch arrays, index_t tile, int round,
+                                  std::int64_t unmet, std::int32_t* left) const {
     index_t const n = ranks.size();
+    tile_counts const proposed = counted_in(round - 1);
+    tile_counts::sums const counts = proposed.add_up(team, arrays, tile);
     bool const anywhere = goes_anywhere(round - 1);
     std::int32_t const* const room = memory.room_in(round - 1, n);
     auto* const limit = arrays.take<std::int32_t>(n);
     auto* const before = arrays.take<std::int64_t>(n);
     auto const wanted = [=, this](index_t r) {
-      return std::int64_t{anywhere ? room[r] : minimum{}(room[r], tiles.totals[r])};
+      return std::int64_t{anywhere ? room[r] : minimum{}(room[r], counts.totals[r])};
     };
     std::int64_t const places = team.exclusive_scan(n, wanted, before);
-    std::int64_t const willing = anywhere ? tiles.totals[0] : places;
+    std::int64_t const willing = anywhere ? counts.totals[0] : places;
     std::int64_t const moved = minimum{}(minimum{}(places, willing), unmet);
     team.for_each(n, [=, this](index_t r) {
       std::int64_t const taken =
@@ -829,8 +847,8 @@ struct fill_line {
         memory.room_in(round, n)[r] = left[r];
       }
     });
-    tiles.visit(
-        team, arrays, tile, [=, this](index_t token) { return column(token, round - 1); },
+    proposed.visit(
+        team, arrays, tile, counts, [=, this](index_t token) { return column(token, round - 1); },
         [=, this](index_t token, std::int32_t column, std::int32_t earlier) {
           if (column == n) {
             return;

@@ -4,6 +4,7 @@
 /// over the context's executor.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <exception>
@@ -11,6 +12,7 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/detail/host/memory.hpp>
+#include <plimsoll/detail/phases.hpp>
 #include <plimsoll/detail/scratch.hpp>
 #include <plimsoll/detail/serial_team.hpp>
 #include <plimsoll/execution.hpp>
@@ -91,6 +93,25 @@ void launch(host_context<Executor> const& context, index_t problems, Body const&
       body(team, scratch(memory + problem * stride), problem);
     }
   });
+}
+
+/// The phases of a body in order, each as such a launch; `memory` holds `phases_bytes(context,
+/// body)`.
+template <class Executor, class Body>
+void launch_phases(host_context<Executor> const& context, Body const& body, std::byte* memory,
+                   resident_blocks&) {
+  for (int phase = 0; phase < body.phases(); ++phase) {
+    launch(context, body.problems(phase), one_phase<Body>{body, phase}, memory);
+  }
+}
+template <class Executor, class Body>
+[[nodiscard]] index_t phases_bytes(host_context<Executor> const& context, Body const& body) {
+  index_t most = 0;
+  for (int phase = 0; phase < body.phases(); ++phase) {
+    most =
+        std::max(most, launch_bytes(context, body.problems(phase), one_phase<Body>{body, phase}));
+  }
+  return most;
 }
 
 }  // namespace plimsoll::inline PLIMSOLL_ABI::detail

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Runs a body of several phases (detail/phases.hpp) on the device: in one cooperative launch where
+/// all its blocks are resident at once, else in a launch for each phase.
+#pragma once
+
+#include <cooperative_groups.h>
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <type_traits>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/device/batched.cuh>
+#include <plimsoll/detail/device/block_team.cuh>
+#include <plimsoll/detail/device/memory.cuh>
+#include <plimsoll/detail/phases.hpp>
+#include <plimsoll/detail/scratch.hpp>
+#include <plimsoll/execution.hpp>
+#include <plimsoll/types.hpp>
+
+namespace plimsoll::inline PLIMSOLL_ABI::detail {
+
+/// Phases [first, last), a block per problem. More than one need a cooperative launch: nothing else
+/// promises that blocks which wait for each other run at the same time. The bound of 1 block per
+/// multiprocessor keeps ptxas from spilling registers for the sake of more.
+template <int Threads, class Body>
+PLIMSOLL_DETAIL_HIDDEN __global__ void __launch_bounds__(Threads, 1)
+    phased_kernel(Body const body, int first, int last, scratch_plan plan) {
+  extern __shared__ uint4 plimsoll_shared[];
+  __shared__ block_exchange<Threads> exchange;
+  std::byte* const base = plan.global != nullptr
+                              ? plan.global + static_cast<std::size_t>(blockIdx.x) * plan.stride
+                              : reinterpret_cast<std::byte*>(plimsoll_shared);
+  block_team<Threads> team(static_cast<int>(threadIdx.x), exchange);
+#pragma unroll 1
+  for (int phase = first;; ++phase) {
+    if (blockIdx.x < body.problems(phase)) {
+      body(team, scratch(base), blockIdx.x, phase);
+    }
+    if (phase + 1 == last || body.is_over(phase)) {
+      return;
+    }
+    cooperative_groups::this_grid().sync();
+  }
+}
+
+template <class Body>
+[[nodiscard]] index_t most_problems(Body const& body, int first, int last) {
+  index_t most = 0;
+  for (int phase = first; phase < last; ++phase) {
+    most = std::max(most, body.problems(phase));
+  }
+  return most;
+}
+
+/// Bytes of scratch for each problem during phases [first, last).
+template <class Body>
+[[nodiscard]] std::size_t scratch_stride(Body const& body, int first, int last) {
+  std::size_t most = 0;
+  for (int phase = first; phase < last; ++phase) {
+    most = std::max(most, body.scratch_bytes(phase));
+  }
+  return scratch_bytes_of<std::byte>(static_cast<index_t>(most));
+}
+
+/// Enqueues phases [first, last) as one kernel, which is cooperative if they are more than one.
+template <int Threads, class Body>
+PLIMSOLL_DETAIL_HIDDEN cudaError_t enqueue_phases(block<Threads>, device_context const& context,
+                                                  Body body, int first, int last,
+                                                  std::byte* memory) {
+  std::size_t const stride = scratch_stride(body, first, last);
+  bool const in_shared = stride <= shared_memory_for_scratch;
+  scratch_plan plan{in_shared ? nullptr : memory, stride};
+  cudaLaunchAttribute cooperative{};
+  cooperative.id = cudaLaunchAttributeCooperative;
+  cooperative.val.cooperative = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(most_problems(body, first, last)));
+  config.blockDim = dim3(Threads);
+  config.dynamicSmemBytes = in_shared ? stride : 0;
+  config.stream = context.stream;
+  config.attrs = &cooperative;
+  config.numAttrs = last - first > 1 ? 1 : 0;
+  void* arguments[] = {&body, &first, &last, &plan};
+  return cudaLaunchKernelExC(&config, reinterpret_cast<void const*>(&phased_kernel<Threads, Body>),
+                             arguments);
+}
+
+/// Blocks of the body's kernel that the current device runs at once; 0 where it has no cooperative
+/// launches.
+template <int Threads, class Body>
+PLIMSOLL_DETAIL_HIDDEN index_t count_resident(block<Threads>, Body const& body) {
+  std::size_t const stride = scratch_stride(body, 0, body.phases());
+  int device = 0;
+  int is_cooperative = 0;
+  int multiprocessors = 0;
+  int blocks = 0;
+  check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+  check_cuda(cudaDeviceGetAttribute(&is_cooperative, cudaDevAttrCooperativeLaunch, device),
+             "cudaDeviceGetAttribute");
+  check_cuda(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
+             "cudaDeviceGetAttribute");
+  check_cuda(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+                 &blocks, phased_kernel<Threads, Body>, Threads,
+                 stride <= shared_memory_for_scratch ? stride : 0),
+             "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
+  return is_cooperative != 0 ? index_t{multiprocessors} * blocks : 0;
+}
+
+/// Runs all phases in order, with scratch that does not fit shared memory in `memory`, which holds
+/// `phases_bytes(context, body)`. Neither allocates nor synchronises.
+///
+/// A partition of the device (a green context, MPS) may have fewer multiprocessors than it reports.
+/// The launch is refused there, and phases are launched one by one from then on.
+template <class Body>
+PLIMSOLL_DETAIL_HIDDEN void launch_phases(device_context const& context, Body body,
+                                          std::byte* memory, resident_blocks& resident) {
+  static_assert(std::is_trivially_copyable_v<Body>);
+  typename Body::device_team const team{};
+  auto const check = [](cudaError_t code) {
+    if (code != cudaSuccess) {
+      static_cast<void>(cudaGetLastError());
+    }
+    check_cuda(code, "kernel launch");
+  };
+  if (body.phases() > 1 && body.fits_one_launch()) {
+    body.one_launch = true;
+    if (resident.most == resident_blocks::unknown) {
+      resident.most = count_resident(team, body);
+    }
+    if (most_problems(body, 0, body.phases()) <= resident.most) {
+      cudaError_t const code = enqueue_phases(team, context, body, 0, body.phases(), memory);
+      if (code != cudaErrorCooperativeLaunchTooLarge) {
+        check(code);
+        return;
+      }
+      static_cast<void>(cudaGetLastError());
+      resident.most = 0;
+    }
+    body.one_launch = false;
+  }
+  for (int phase = 0; phase < body.phases(); ++phase) {
+    if (body.problems(phase) > 0) {
+      check(enqueue_phases(team, context, body, phase, phase + 1, memory));
+    }
+  }
+}
+
+/// Bytes that `launch_phases` wants of `memory`.
+template <class Body>
+[[nodiscard]] index_t phases_bytes(device_context const&, Body body) {
+  index_t most = 0;
+  auto const add = [&](int first, int last) {
+    auto const stride = scratch_stride(body, first, last);
+    if (stride > shared_memory_for_scratch) {
+      most = std::max(most, most_problems(body, first, last) * static_cast<index_t>(stride));
+    }
+  };
+  for (int phase = 0; phase < body.phases(); ++phase) {
+    add(phase, phase + 1);
+  }
+  body.one_launch = true;
+  if (body.fits_one_launch()) {
+    add(0, body.phases());
+  }
+  return most;
+}
+
+}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
