@@ -14,7 +14,8 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/device/batched.cuh>
 #include <plimsoll/detail/device/block_team.cuh>
-#include <plimsoll/detail/device/memory.cuh>
+#include <plimsoll/detail/device/launch.cuh>
+#include <plimsoll/detail/device/runtime.cuh>
 #include <plimsoll/detail/phases.hpp>
 #include <plimsoll/detail/scratch.hpp>
 #include <plimsoll/execution.hpp>
@@ -33,7 +34,7 @@ PLIMSOLL_DETAIL_HIDDEN __global__ void __launch_bounds__(Threads, 1)
   std::byte* const base = plan.global != nullptr
                               ? plan.global + static_cast<std::size_t>(blockIdx.x) * plan.stride
                               : reinterpret_cast<std::byte*>(plimsoll_shared);
-  block_team<Threads> team(static_cast<int>(threadIdx.x), exchange);
+  block_team<Threads, is_streaming<Body>> team(static_cast<int>(threadIdx.x), exchange);
 #pragma unroll 1
   for (int phase = first;; ++phase) {
     if (blockIdx.x < body.problems(phase)) {
@@ -73,25 +74,21 @@ PLIMSOLL_DETAIL_HIDDEN cudaError_t enqueue_phases(block<Threads>, device_context
   std::size_t const stride = scratch_stride(body, first, last);
   bool const in_shared = stride <= shared_memory_for_scratch;
   scratch_plan plan{in_shared ? nullptr : memory, stride};
-  cudaLaunchAttribute cooperative{};
-  cooperative.id = cudaLaunchAttributeCooperative;
-  cooperative.val.cooperative = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(most_problems(body, first, last)));
-  config.blockDim = dim3(Threads);
-  config.dynamicSmemBytes = in_shared ? stride : 0;
-  config.stream = context.stream;
-  config.attrs = &cooperative;
-  config.numAttrs = last - first > 1 ? 1 : 0;
-  void* arguments[] = {&body, &first, &last, &plan};
-  return cudaLaunchKernelExC(&config, reinterpret_cast<void const*>(&phased_kernel<Threads, Body>),
-                             arguments);
+  return try_launch_kernel(context,
+                           {.blocks = static_cast<unsigned>(most_problems(body, first, last)),
+                            .threads = Threads,
+                            .shared_bytes = in_shared ? stride : 0,
+                            .cooperative = last - first > 1},
+                           phased_kernel<Threads, Body>, body, first, last, plan);
 }
 
-/// Blocks of the body's kernel that the current device runs at once; 0 where it has no cooperative
+/// Blocks of the body's kernel that the context's device runs at once; 0 where it has no cooperative
 /// launches.
 template <int Threads, class Body>
-PLIMSOLL_DETAIL_HIDDEN index_t count_resident(block<Threads>, Body const& body) {
+PLIMSOLL_DETAIL_HIDDEN index_t count_resident(block<Threads>, device_context const& context,
+                                              Body const& body) {
+  current_device const current(context);
+  current.check();
   std::size_t const stride = scratch_stride(body, 0, body.phases());
   int device = 0;
   int is_cooperative = 0;
@@ -119,21 +116,15 @@ PLIMSOLL_DETAIL_HIDDEN void launch_phases(device_context const& context, Body bo
                                           std::byte* memory, resident_blocks& resident) {
   static_assert(std::is_trivially_copyable_v<Body>);
   typename Body::device_team const team{};
-  auto const check = [](cudaError_t code) {
-    if (code != cudaSuccess) {
-      static_cast<void>(cudaGetLastError());
-    }
-    check_cuda(code, "kernel launch");
-  };
   if (body.phases() > 1 && body.fits_one_launch()) {
     body.one_launch = true;
     if (resident.most == resident_blocks::unknown) {
-      resident.most = count_resident(team, body);
+      resident.most = count_resident(team, context, body);
     }
     if (most_problems(body, 0, body.phases()) <= resident.most) {
       cudaError_t const code = enqueue_phases(team, context, body, 0, body.phases(), memory);
       if (code != cudaErrorCooperativeLaunchTooLarge) {
-        check(code);
+        check_launch(code);
         return;
       }
       static_cast<void>(cudaGetLastError());
@@ -143,7 +134,7 @@ PLIMSOLL_DETAIL_HIDDEN void launch_phases(device_context const& context, Body bo
   }
   for (int phase = 0; phase < body.phases(); ++phase) {
     if (body.problems(phase) > 0) {
-      check(enqueue_phases(team, context, body, phase, phase + 1, memory));
+      check_launch(enqueue_phases(team, context, body, phase, phase + 1, memory));
     }
   }
 }

@@ -27,13 +27,12 @@ struct launch_config {
   bool programmatic = false;
 };
 
-/// Enqueues a kernel and does not synchronise. Only the code of the launch itself is looked at, so
-/// that an error that another library left behind is neither reported nor cleared; CUDA may still
-/// return what earlier work on the device ran into.
+/// Enqueues a kernel, does not synchronise, and returns the code of the launch.
 template <class... Parameters>
-void launch_kernel(device_context const& context, launch_config const& config,
-                   void (*kernel)(Parameters...),
-                   std::type_identity_t<Parameters> const&... arguments) {
+[[nodiscard]] cudaError_t try_launch_kernel(device_context const& context,
+                                            launch_config const& config,
+                                            void (*kernel)(Parameters...),
+                                            std::type_identity_t<Parameters> const&... arguments) {
   cudaLaunchAttribute attributes[2] = {};
   cudaLaunchConfig_t launch = {};
   launch.gridDim = dim3(config.blocks);
@@ -54,8 +53,21 @@ void launch_kernel(device_context const& context, launch_config const& config,
   void* values[] = {const_cast<void*>(static_cast<void const*>(&arguments))..., nullptr};
   current_device const device(context);
   device.check();
-  check_cuda(cudaLaunchKernelExC(&launch, reinterpret_cast<void const*>(kernel), values),
-             "kernel launch", " (this launch, or earlier work on the device)");
+  return cudaLaunchKernelExC(&launch, reinterpret_cast<void const*>(kernel), values);
+}
+
+inline void check_launch(cudaError_t code) {
+  check_cuda(code, "kernel launch", " (this launch, or earlier work on the device)");
+}
+
+/// Enqueues a kernel and does not synchronise. Only the code of the launch itself decides, so that
+/// an error that another library left behind is neither reported nor cleared; CUDA may still return
+/// what earlier work on the device ran into.
+template <class... Parameters>
+void launch_kernel(device_context const& context, launch_config const& config,
+                   void (*kernel)(Parameters...),
+                   std::type_identity_t<Parameters> const&... arguments) {
+  check_launch(try_launch_kernel(context, config, kernel, arguments...));
 }
 
 }  // namespace plimsoll::inline PLIMSOLL_ABI::detail
