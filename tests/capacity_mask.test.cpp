@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "capacity_mask.cases.hpp"
+// First, as it says.
+#include "support/device_forms.hpp"
 
+#include "capacity_mask.cases.hpp"
 #include "support/run_body.hpp"
 #include "support/temporaries.hpp"
 
@@ -264,10 +266,11 @@ TEST_CASE("capacity_mask: draws are even, and belong to tokens") {
   CHECK(mask_on_host(late).ids == expected_ids);
 }
 
-/// Every step of a batch, as `apply` enqueues them, with its arrays in sight.
+/// Every step of a batch, as `apply` enqueues them on a device (`adding`) or on a host, with its
+/// arrays in sight.
 class mask_steps {
  public:
-  explicit mask_steps(mask_case const& c) : c_(c) {
+  mask_steps(mask_case const& c, bool adding) : c_(c) {
     order_experts();
     lists_.experts = c.options.experts;
     lists_.width = c.width();
@@ -280,7 +283,11 @@ class mask_steps {
       lists_.experts_at = experts_at_.data();
       lists_.pool_begins = pool_begins_.data();
     }
-    lists_.tiles = {c.pairs(), std::ssize(totals_), counts_.data(), totals_.data()};
+    if (adding) {
+      std::fill(groups_.begin(), groups_.end(), 0);
+      std::fill(counts_.begin(), counts_.end() - 1, 0);
+    }
+    lists_.tiles = {c.pairs(), all_columns(), adding, groups_.data(), counts_.data()};
     lists_.first = first_.data();
     lists_.columns = columns_.data();
     lists_.keys = keys_.data();
@@ -289,7 +296,9 @@ class mask_steps {
     lists_.kept = kept_.data();
     lists_.left_out = c.options.expert_drop > 0 ? left_out_.data() : nullptr;
     lists_.kept_choices = kept_choices_.data();
-    lists_.odd = odd_.data();
+    lists_.begins = begins_.data();
+    lists_.not_numbers = odd_.data();
+    lists_.unknown_class = odd_.data() + 1;
   }
 
   /// Checks every step in every team, and what comes out.
@@ -304,9 +313,11 @@ class mask_steps {
     count_pairs<std::int32_t> count{};
     count.lists = lists_;
     count.ids = ids;
-    check_step(count, count.problems(), counts_, columns_, kept_, odd_);
-    count.scanning = true;
-    check_step(count, count.problems(), counts_, totals_);
+    check_step(count, count.problems(), counts_, groups_, columns_, kept_);
+    if (lists_.tiles.scanned()) {
+      scan_pairs const scan{lists_.tiles};
+      check_step(scan, scan.problems(), counts_, groups_);
+    }
 
     if (o.expert_drop > 0) {
       auto const fewest = static_cast<index_t>(o.expert_drop * static_cast<double>(o.experts));
@@ -349,15 +360,7 @@ class mask_steps {
     keep.kept_ids = {kept_ids_.data(), c_.tokens, c_.width()};
     keep.kept_weights = {weights_.data(), c_.tokens, c_.width()};
     keep.positions = select.positions;
-    check_step(keep, keep.problems(), kept_, kept_ids_, weights_, positions_);
-
-    if (cuts) {
-      number_pairs number{};
-      number.lists = lists_;
-      number.counts = select.counts;
-      number.positions = select.positions;
-      check_step(number, o.experts, ranks_, kept_counts_, positions_, kept_choices_);
-    }
+    keep.counts = select.counts;
 
     std::vector<capacity_report> report(1);
     report_pairs<capacity_report> sums{};
@@ -368,17 +371,35 @@ class mask_steps {
     sums.counts = select.counts;
     sums.offsets = {offsets_.data(), o.experts + 1};
     sums.reports = {report.data(), 1};
-    check_step(sums, 1, offsets_, [&] {
+    auto const reported = [&] {
       longs values = numbers_in(report[0]);
       words bits = bits_of(floats{static_cast<float>(report[0].dropped_fraction),
                                   static_cast<float>(report[0].overflow_fraction)});
       values.insert(values.end(), bits.begin(), bits.end());
       return values;
-    });
+    };
+    if (cuts) {
+      check_step(keep, keep.problems(), kept_, kept_ids_, weights_, positions_, kept_counts_,
+                 kept_choices_, counts_, groups_);
+      with_report<number_pairs, report_pairs<capacity_report>> const last{
+          {lists_, select.positions}, sums};
+      check_step(last, last.problems(), ranks_, positions_, offsets_, begins_, odd_, reported);
+    } else {
+      with_report<keep_pairs<std::int32_t, float>, report_pairs<capacity_report>> const last{keep,
+                                                                                             sums};
+      check_step(last, last.problems(), kept_, kept_ids_, weights_, positions_, counts_, groups_,
+                 offsets_, begins_, odd_, reported);
+    }
 
     check_same({kept_ids_, bits_of(weights_), positions_, kept_counts_, offsets_, report[0]},
                mask_by_sorting(c_));
     CHECK(counts_.back() == untouched);  // one more than there are
+    // Ready for the next batch.
+    CHECK(odd_ == ints{0, 0});
+    if (lists_.tiles.adding) {
+      CHECK(std::count(groups_.begin(), groups_.end(), 0) == std::ssize(groups_));
+      CHECK(std::count(counts_.begin(), counts_.end(), 0) == std::ssize(counts_) - 1);
+    }
   }
 
  private:
@@ -410,7 +431,7 @@ class mask_steps {
   ints places_ = ints(experts_);
   ints experts_at_;
   ints pool_begins_;
-  ints totals_ = ints(at(all_columns()), untouched);
+  ints groups_ = ints(at(all_columns()), untouched);
   ints counts_ = ints(at((c_.pairs() + 511) / 512 * all_columns() + 1), untouched);
   ints first_ = ints(at(all_columns() + 1), untouched);
   ints columns_ = ints(pairs_, untouched);
@@ -420,13 +441,19 @@ class mask_steps {
   std::vector<std::uint8_t> kept_ = std::vector<std::uint8_t>(pairs_, 7);
   std::vector<std::uint8_t> left_out_ = std::vector<std::uint8_t>(experts_, 7);
   ints kept_choices_ = ints(experts_, untouched);
-  ints odd_ = ints(2, untouched);
+  ints begins_ = ints(experts_, untouched);
+  ints odd_ = ints(2, 0);
   ints kept_ids_ = ints(pairs_, untouched);
   floats weights_ = floats(pairs_, 7);
   ints positions_ = ints(pairs_, untouched);
   ints kept_counts_ = ints(experts_, untouched);
   ints offsets_ = ints(experts_ + 1, untouched);
 };
+
+inline void check_steps(mask_case const& c) {
+  mask_steps(c, true).check();
+  mask_steps(c, false).check();
+}
 
 TEST_CASE("capacity_mask: the same bits in every team") {
   // Two tiles; a rank with all experts and one without; classes, offers besides, ties.
@@ -442,7 +469,7 @@ TEST_CASE("capacity_mask: the same bits in every team") {
   for (index_t t = 0; t < c.tokens; ++t) {
     c.priorities.push_back(draw.among(-1, 2));
   }
-  mask_steps(c).check();
+  check_steps(c);
   // Experts by themselves, of which one is left out; tokens cut.
   mask_case experts = large_mask(13, 60, 2, 1, 1);
   experts.options.factor = 0.4;
@@ -450,8 +477,41 @@ TEST_CASE("capacity_mask: the same bits in every team") {
   experts.options.max_selected = 1;
   experts.options.keep = keeping::random;
   experts.options.topk_first = false;
-  mask_steps(experts).check();
-  mask_steps(large_mask(14, 0, 1, 1, 0)).check();
+  check_steps(experts);
+  check_steps(large_mask(14, 0, 1, 1, 0));
+}
+
+/// The launches of a batch as on a device, which must leave the object ready for the next one.
+inline int launches_of(mask_case const& c) {
+  mask_in<plimsoll::seq_policy> const in(c);
+  plimsoll::capacity_mask const mask(device_forms{}, in.options());
+  masked const expected = mask_by_sorting(c);
+  check_same(in.run(mask), expected);
+  device_forms_context::launches = 0;
+  check_same(in.run(mask), expected);
+  return device_forms_context::launches;
+}
+
+TEST_CASE("capacity_mask: the launches of a device") {
+  for (std::uint64_t seed = 2000; seed < 2300; ++seed) {
+    CAPTURE(seed);
+    mask_case const c = random_mask(seed);
+    capacity_options const& o = c.options;
+    bool const left_out =
+        c.tokens >= o.min_tokens && o.expert_drop * static_cast<double>(o.experts) >= 1;
+    bool const cuts = o.max_selected > 0 && o.max_selected < c.width();
+    int const of_pairs = c.tokens > 0 ? 1 : 0;
+    CHECK(launches_of(c) == 3 + of_pairs + (left_out ? 1 : 0) + (cuts && of_pairs > 0 ? 1 : 0));
+  }
+  // Tiles of 512 pairs, groups of 16.
+  for (index_t const pairs : {1, 511, 512, 513, 8191, 8192, 8193, 20000}) {
+    CAPTURE(pairs);
+    CHECK(launches_of(large_mask(61, pairs, 9, 1, 0)) == 4);
+    CHECK(launches_of(large_mask(62, pairs / 3, 30, 2, 1)) == (pairs < 3 ? 3 : 4));
+  }
+  CHECK(launches_of(large_mask(63, 700, 3000, 6, 2)) == 4);
+  CHECK(launches_of(large_mask(64, 65536, 20, 6, 2)) == 4);
+  CHECK(launches_of(large_mask(65, 65537, 20, 6, 2)) == 5);
 }
 
 /// The largest keys of a row.

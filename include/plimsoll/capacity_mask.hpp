@@ -192,8 +192,9 @@ class capacity_mask {
 
  public:
   /// @throws invalid_input for options, and for a factor or rank out of range, naming its expert
-  /// @workspace from the policy: 21 bytes per pair, up to 37 per expert, 4 per expert for each 512
-  ///   pairs (8 with more candidates than top_k), and scratch where it does not fit shared memory
+  /// @workspace from the policy: 21 bytes per pair, up to 41 per expert, 4.25 per expert for each
+  ///   512 pairs (8.5 with more candidates than top_k), and scratch where it does not fit shared
+  ///   memory
   /// @stream synchronises
   capacity_mask(P const& policy, capacity_options const& options)
       : context_(detail::resolve(policy)), options_(options) {
@@ -201,25 +202,20 @@ class capacity_mask {
     options_.candidates = width();
     read_factors(policy);
     order_experts(policy);
-    index_t const pairs = options.max_tokens * width();
-    bytes_ = {context_, static_cast<index_t>(detail::scratch_bytes_of<std::byte>(
-                            static_cast<index_t>(memory_bytes(pairs))))};
-    pair_lists const lists = lists_for(pairs);
+    bytes_ = {context_, static_cast<index_t>(detail::bytes_taken_by<pair_lists>(
+                            options.max_tokens * width(), options.experts, columns(), false))};
+    bytes_.zero();
+    pair_lists const lists = lists_for(options.max_tokens);
     index_t scratch = 0;
     auto const reserve = [&](index_t problems, auto const& body) {
       scratch = std::max(scratch, detail::launch_bytes(context_, problems, body));
     };
-    detail::count_pairs<std::int64_t> count{};
-    count.lists = lists;
-    reserve(count.problems(), count);
+    detail::scan_pairs const scan{lists.tiles};
+    reserve(scan.problems(), scan);
     detail::gather_pairs<float> gather{};
     gather.lists = lists;
     reserve(gather.problems(), gather);
-    detail::select_pairs select{};
-    reserve(lists.pools, select);
-    detail::report_pairs<capacity_report> report{};
-    report.lists = lists;
-    reserve(1, report);
+    reserve(lists.pools, detail::select_pairs{});
     scratch_ = {context_, scratch};
     detail::synchronize(context_);
   }
@@ -246,8 +242,9 @@ class capacity_mask {
   /// @throws invalid_input for shapes; what is wrong with values is counted in the report
   /// @complexity O(pairs (candidates + digits) + ranked experts^2), with up to six 8-bit digits of
   ///   a key, looked at where a limit is exceeded
-  /// @stream enqueues six kernels, one more each for expert_drop and max_selected; neither
-  ///   allocates nor synchronises
+  /// @stream enqueues four kernels, one more each for expert_drop, for max_selected and for batches
+  ///   of more than 524288 pairs; neither allocates nor synchronises. After a `cuda_error` the
+  ///   object cannot be used again
   /// @determinism the same bits under every policy
   template <detail::stored<2> Ids, score_matrix_view Scores>
   void apply(Ids const& topk_ids, Scores const& topk_scores, capacity_batch const& batch,
@@ -337,19 +334,12 @@ class capacity_mask {
     pool_begins_ = {context_, begins};
   }
 
-  [[nodiscard]] std::size_t memory_bytes(index_t pairs) const {
-    using detail::scratch_bytes_of;
-    return detail::bytes_taken_by<detail::tile_counts>(pairs, columns()) +
-           scratch_bytes_of<std::int32_t>(columns() + 1) +
-           3 * scratch_bytes_of<std::int32_t>(pairs) + scratch_bytes_of<std::uint64_t>(pairs) +
-           scratch_bytes_of<std::uint8_t>(pairs) +
-           scratch_bytes_of<std::uint8_t>(options_.experts) +
-           scratch_bytes_of<std::int32_t>(options_.experts) + scratch_bytes_of<std::int32_t>(2);
-  }
-
-  [[nodiscard]] pair_lists lists_for(index_t pairs) const {
+  [[nodiscard]] pair_lists lists_for(index_t tokens) const {
     detail::scratch memory(bytes_.data());
-    pair_lists lists{};
+    // In the same places for all batches: on a device counts stay zero between them.
+    pair_lists lists = pair_lists::in(memory, options_.max_tokens * width(), options_.experts,
+                                      columns(), detail::runs_on_device<context>);
+    lists.tiles.items = tokens * width();
     lists.experts = options_.experts;
     lists.width = width();
     lists.by_width = detail::divisor(width());
@@ -359,16 +349,6 @@ class capacity_mask {
     lists.places = places_.data();
     lists.experts_at = experts_at_.data();
     lists.pool_begins = pool_begins_.data();
-    lists.tiles = detail::tile_counts::in(memory, pairs, columns());
-    lists.first = memory.take<std::int32_t>(columns() + 1);
-    lists.columns = memory.take<std::int32_t>(pairs);
-    lists.listed = memory.take<std::int32_t>(pairs);
-    lists.ranks = memory.take<std::int32_t>(pairs);
-    lists.keys = memory.take<std::uint64_t>(pairs);
-    lists.kept = memory.take<std::uint8_t>(pairs);
-    lists.left_out = memory.take<std::uint8_t>(options_.experts);
-    lists.kept_choices = memory.take<std::int32_t>(options_.experts);
-    lists.odd = memory.take<std::int32_t>(2);
     return lists;
   }
 
@@ -417,8 +397,16 @@ class capacity_mask {
   template <class Id, class Score>
   void enqueue(matrix_ref<Id const> ids, matrix_ref<Score const> scores,
                capacity_batch const& batch, kept_pairs const& kept) const {
+    pair_lists const lists = lists_for(ids.extent(0));
+    run(detail::count_pairs<Id>{lists, ids});
+    enqueue_counted(lists, ids, scores, batch, kept);
+  }
+
+  /// What follows once all pairs are counted.
+  template <class Id, class Score>
+  void enqueue_counted(pair_lists lists, matrix_ref<Id const> ids, matrix_ref<Score const> scores,
+                       capacity_batch const& batch, kept_pairs const& kept) const {
     index_t const tokens = ids.extent(0);
-    pair_lists lists = lists_for(tokens * width());
     index_t const experts_left_out = left_out(tokens);
     if (experts_left_out == 0) {
       lists.left_out = nullptr;
@@ -428,8 +416,8 @@ class capacity_mask {
     bool const choices_first = options_.topk_first && kinds() > 1;
     bool const cuts = options_.max_selected > 0 && options_.max_selected < width();
 
-    for (bool const scanning : {false, true}) {
-      run(detail::count_pairs<Id>{lists, ids, scanning});
+    if (lists.tiles.scanned()) {
+      run(detail::scan_pairs{lists.tiles});
     }
     if (experts_left_out > 0) {
       run(detail::rank_experts{lists, experts_left_out}, options_.experts);
@@ -447,15 +435,29 @@ class capacity_mask {
     run(gather);
     run(detail::select_pairs{lists, rule, gather.key_bits(), !cuts, kept.counts, kept.positions},
         lists.pools);
-    run(detail::keep_pairs<Id, Score>{
-        lists, ids, scores, batch.weights, cuts ? options_.max_selected : 0, choices_first,
-        options_.normalize, options_.sentinel, kept.ids, kept.weights, kept.positions});
+    using writing = detail::keep_pairs<Id, Score>;
+    writing const keep{lists,
+                       ids,
+                       scores,
+                       batch.weights,
+                       cuts ? options_.max_selected : 0,
+                       choices_first,
+                       options_.normalize,
+                       options_.sentinel,
+                       kept.ids,
+                       kept.weights,
+                       kept.positions,
+                       kept.counts};
+    using reporting = detail::report_pairs<capacity_report>;
+    reporting const report{lists,       rule,         options_.pad, options_.multiple,
+                           kept.counts, kept.offsets, kept.report};
+    // In one launch with the last of the others, whose results the report does not need.
     if (cuts) {
-      run(detail::number_pairs{lists, kept.counts, kept.positions}, options_.experts);
+      run(keep);
+      run(detail::with_report<detail::number_pairs, reporting>{{lists, kept.positions}, report});
+    } else {
+      run(detail::with_report<writing, reporting>{keep, report});
     }
-    run(detail::report_pairs<capacity_report>{lists, rule, options_.pad, options_.multiple,
-                                              kept.counts, kept.offsets, kept.report},
-        1);
   }
 
   [[nodiscard]] int class_bits() const {

@@ -98,17 +98,18 @@ inline void expect_top_k(std::string_view name, top_k_options const& options, in
   }
 }
 
-template <class Context, class Score>
+template <class Context, class Score, class Listener = no_listener>
 auto make_top_k_body(Context const&, matrix_ref<Score const> scores, top_k_options const& options,
-                     matrix_ref<std::int32_t> ids, matrix_ref<float> weights) {
-  return top_k_body<Score, top_k_options>{scores, options, ids, weights,
-                                          runs_on_device<Context> ? 1 : 64};
+                     matrix_ref<std::int32_t> ids, matrix_ref<float> weights,
+                     Listener const& listener = {}) {
+  return top_k_body<Score, top_k_options, Listener>{
+      scores, options, ids, weights, runs_on_device<Context> ? 1 : 64, listener};
 }
 
-template <class Context, class Score>
+template <class Context, class Score, class Listener = no_listener>
 void enqueue_top_k(std::string_view name, Context const& context, matrix_ref<Score const> scores,
                    top_k_options const& options, matrix_ref<std::int32_t> ids,
-                   matrix_ref<float> weights) {
+                   matrix_ref<float> weights, Listener const& listener = {}) {
   expect_top_k(name, options, scores.extent(1));
   expect_elements(name, "scores", scores);
   index_t const tokens = scores.extent(0);
@@ -122,7 +123,7 @@ void enqueue_top_k(std::string_view name, Context const& context, matrix_ref<Sco
   expect_extent(name, "topk_ids", width, ids.extent(1), "candidates");
   expect_extent(name, "topk_weights", tokens, weights.extent(0), "tokens");
   expect_extent(name, "topk_weights", width, weights.extent(1), "candidates");
-  auto const body = make_top_k_body(context, scores, options, ids, weights);
+  auto const body = make_top_k_body(context, scores, options, ids, weights, listener);
   launch(context, body.problems(), body);
 }
 

@@ -92,8 +92,9 @@ class token_drop {
   /// @param[out] kept what stays, `[tokens, k + local experts]`
   /// @throws invalid_input for shapes; what is wrong with values is counted in the report
   /// @complexity that of `top_k` and `capacity_mask::apply`
-  /// @stream enqueues one kernel more than `capacity_mask::apply`; neither allocates nor
-  ///   synchronises
+  /// @stream enqueues as many kernels as `capacity_mask::apply`: four, one more each for
+  ///   limit.expert_drop, for limit.max_selected and for batches of more than 524288 pairs; neither
+  ///   allocates nor synchronises. After a `cuda_error` the object cannot be used again
   /// @determinism the same bits under every policy
   template <score_matrix_view Logits>
   void apply(Logits const& logits, token_drop_batch const& batch, kept_pairs const& kept) const {
@@ -113,9 +114,18 @@ class token_drop {
     route.homes = batch.homes;
     matrix_ref<std::int32_t> const ids(ids_.data(), tokens, width());
     matrix_ref<float> const weights(weights_.data(), tokens, width());
-    detail::enqueue_top_k(call, detail::prepared_context<context>{context_, scratch_.data()},
-                          scores, route, ids, weights);
-    mask_.apply(ids, weights, masked, kept);
+    detail::prepared_context<context> const prepared{context_, scratch_.data()};
+    if constexpr (detail::runs_on_device<context>) {
+      // Counting while ids are made saves a launch; on a host it would need atomic additions.
+      auto const lists = mask_.lists_for(tokens);
+      detail::enqueue_top_k(call, prepared, scores, route, ids, weights,
+                            detail::count_chosen{lists});
+      mask_.enqueue_counted(lists, matrix_ref<std::int32_t const>(ids),
+                            matrix_ref<float const>(weights), masked, kept);
+    } else {
+      detail::enqueue_top_k(call, prepared, scores, route, ids, weights);
+      mask_.apply(ids, weights, masked, kept);
+    }
   }
   template <score_matrix_view Logits>
   void apply(Logits const& logits, kept_pairs const& kept) const {

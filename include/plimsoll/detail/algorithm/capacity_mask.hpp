@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which of the pairs of tokens and experts stay when experts, or pools of them, hold so many. The
-/// steps, each a launch: `count_pairs` by expert, `rank_experts` where some are left out,
-/// `gather_pairs` into lists with keys, `select_pairs` finds every pool's threshold, `keep_pairs`
-/// writes rows, `number_pairs` positions, `report_pairs` sums.
+/// Which of the pairs of tokens and experts stay when experts, or pools of them, have a capacity.
+/// The steps, each a launch: `count_pairs` by expert (or `count_chosen` while `top_k` makes them),
+/// `rank_experts` where some are left out, `gather_pairs` into lists with keys, `select_pairs`
+/// finds every pool's threshold and numbers what stays, `keep_pairs` writes rows. Where tokens cut
+/// pairs then, `number_pairs` numbers them in one launch more. `report_pairs` is one problem of the
+/// last launch.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/grouped_counts.hpp>
 #include <plimsoll/detail/algorithm/radix_select.hpp>
 #include <plimsoll/detail/algorithm/score_order.hpp>
 #include <plimsoll/detail/algorithm/tile_counts.hpp>
@@ -72,7 +75,7 @@ struct pair_lists {
   std::int32_t const* places;       ///< `[experts]` in the order of pools; null: as they are
   std::int32_t const* experts_at;   ///< `[experts]`: the reverse
   std::int32_t const* pool_begins;  ///< `[pools + 1]` places; null: spread evenly
-  tile_counts tiles;                ///< columns: for each place one or two kinds, then the rest
+  grouped_counts tiles;             ///< columns: for each place one or two kinds, then the rest
   std::int32_t* first;              ///< `[columns + 1]`: where the list of a column begins
   std::int32_t* columns;            ///< `[pairs]`
   std::uint64_t* keys;              ///< `[pairs]`, as listed; 0 is never kept
@@ -81,7 +84,30 @@ struct pair_lists {
   std::uint8_t* kept;               ///< `[pairs]`
   std::uint8_t* left_out;           ///< `[experts]` by expert drop, or null
   std::int32_t* kept_choices;       ///< `[experts]`
-  std::int32_t* odd;                ///< `[2]`: pairs with NaN, pairs of tokens of no class
+  std::int32_t* begins;             ///< `[experts]`: where the rows of an expert begin
+  /// `[1]` each: pairs with NaN, pairs of tokens of no class. Zero before a batch and after it.
+  std::int32_t* not_numbers;
+  std::int32_t* unknown_class;
+
+  /// The arrays of up to `pairs` pairs; `adding` as in `grouped_counts`.
+  template <class Memory>
+  [[nodiscard]] PLIMSOLL_HD static pair_lists in(Memory& memory, index_t pairs, index_t experts,
+                                                 index_t columns, bool adding) {
+    pair_lists result{};
+    result.tiles = grouped_counts::in(memory, pairs, columns, adding);
+    memory.take(result.not_numbers, 1);
+    memory.take(result.unknown_class, 1);
+    memory.take(result.first, columns + 1);
+    memory.take(result.columns, pairs);
+    memory.take(result.listed, pairs);
+    memory.take(result.ranks, pairs);
+    memory.take(result.keys, pairs);
+    memory.take(result.kept, pairs);
+    memory.take(result.left_out, experts);
+    memory.take(result.kept_choices, experts);
+    memory.take(result.begins, experts);
+    return result;
+  }
 
   [[nodiscard]] PLIMSOLL_HD index_t kinds() const { return choices < width ? 2 : 1; }
   /// The reverse of place * kinds + kind.
@@ -109,10 +135,20 @@ struct pair_lists {
     }
     return by_rank ? pool * experts / pools : pool;
   }
-  /// Choices of tokens for an expert.
-  [[nodiscard]] PLIMSOLL_HD std::int32_t load(index_t e) const {
-    return tiles.totals[place(e) * kinds()];
+  /// The column of a pair whose id is none of the earlier ones of its row.
+  template <class Id>
+  [[nodiscard]] PLIMSOLL_HD std::int32_t column_of(Id id, index_t j) const {
+    return static_cast<std::int32_t>(id < 0 || id >= static_cast<Id>(experts)
+                                         ? listed_columns() + (id != -1)
+                                         : place(id) * kinds() +
+                                               static_cast<index_t>(j >= choices));
   }
+  /// Pairs of a column, once `gather_pairs` has listed them.
+  [[nodiscard]] PLIMSOLL_HD std::int32_t size(index_t column) const {
+    return first[column + 1] - first[column];
+  }
+  /// Choices of tokens for an expert, likewise.
+  [[nodiscard]] PLIMSOLL_HD std::int32_t load(index_t e) const { return size(place(e) * kinds()); }
   [[nodiscard]] PLIMSOLL_HD index_t token_of(index_t pair) const { return by_width.quotient(pair); }
   [[nodiscard]] PLIMSOLL_HD bool is_listed(index_t pair) const {
     return columns[pair] < listed_columns();
@@ -126,25 +162,13 @@ struct count_pairs {
 
   pair_lists lists;
   matrix_ref<Id const> ids;  ///< `[tokens, width]`
-  bool scanning;             ///< in a second launch, problem = column
 
-  [[nodiscard]] index_t problems() const {
-    return scanning ? lists.tiles.columns : lists.tiles.problems();
-  }
-  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return scanning ? 0 : lists.tiles.scratch_bytes();
-  }
+  [[nodiscard]] index_t problems() const { return lists.tiles.tiles(); }
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
 
   template <class Team>
-  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
-    if (scanning) {
-      lists.tiles.scan(team, problem);
-      return;
-    }
-    if (problem == 0) {
-      team.for_each(2, [this](index_t i) { lists.odd[i] = 0; });
-    }
-    lists.tiles.count(team, memory, problem, [this](index_t pair) {
+  PLIMSOLL_HD void operator()(Team& team, scratch, index_t problem) const {
+    lists.tiles.count(team, problem, [this](index_t pair) {
       lists.kept[pair] = 0;
       return lists.columns[pair] = column_of(pair);
     });
@@ -154,18 +178,44 @@ struct count_pairs {
   PLIMSOLL_HD std::int32_t column_of(index_t pair) const {
     Id const* const at = &element(ids, pair);
     Id const id = *at;
-    if (id < 0 || id >= static_cast<Id>(lists.experts)) {
-      return static_cast<std::int32_t>(lists.listed_columns() + (id != -1));
-    }
     index_t const step = ids.stride(1);
     index_t const j = pair - lists.token_of(pair) * lists.width;
+    std::int32_t const column = lists.column_of(id, j);
+    if (column >= lists.listed_columns()) {
+      return column;
+    }
     bool again = false;
     for (index_t i = 1; i <= j; ++i) {
       again |= at[-i * step] == id;
     }
-    return static_cast<std::int32_t>(again ? lists.listed_columns() + 2
-                                           : lists.place(id) * lists.kinds() +
-                                                 static_cast<index_t>(j >= lists.choices));
+    return again ? static_cast<std::int32_t>(lists.listed_columns() + 2) : column;
+  }
+};
+
+/// Counts the pairs of a token as `top_k` makes them: no id twice in a row.
+struct count_chosen {
+  pair_lists lists;
+
+  PLIMSOLL_HD void operator()(index_t token, index_t j, std::int32_t id) const {
+    index_t const pair = token * lists.width + j;
+    lists.kept[pair] = 0;
+    lists.columns[pair] = lists.column_of(id, j);
+    lists.tiles.add(pair, lists.columns[pair]);
+  }
+};
+
+/// Problem = column: adds counts up, where the tiles that follow do not do so by themselves.
+struct scan_pairs {
+  using device_team = block<128>;
+
+  grouped_counts tiles;
+
+  [[nodiscard]] index_t problems() const { return tiles.columns; }
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return tiles.scan_bytes(); }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t column) const {
+    tiles.scan(team, memory, column);
   }
 };
 
@@ -180,18 +230,24 @@ struct rank_experts {
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch, index_t e) const {
-    std::int32_t const load = lists.load(e);
+    std::int32_t const load = load_of(e);
     index_t const lighter = team.count(lists.experts, [=, this](index_t other) {
-      return lists.load(other) < load || (lists.load(other) == load && other > e);
+      std::int32_t const its = load_of(other);
+      return its < load || (its == load && other > e);
     });
     team.single([=, this] { lists.left_out[e] = lighter < left_out; });
+  }
+
+ private:
+  [[nodiscard]] PLIMSOLL_HD std::int32_t load_of(index_t e) const {
+    return lists.tiles.total(lists.place(e) * lists.kinds());
   }
 };
 
 /// Problem = tile of pairs: puts them into lists, each with a key that rises with its rank.
 template <class Score>
 struct gather_pairs {
-  using device_team = block<128>;
+  using device_team = block<256>;
   static constexpr bool is_streaming = true;
 
   pair_lists lists;
@@ -207,7 +263,7 @@ struct gather_pairs {
 
   [[nodiscard]] index_t problems() const { return lists.tiles.problems(); }
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return scratch_bytes_of<std::int32_t>(lists.tiles.columns) + lists.tiles.scratch_bytes();
+    return 2 * scratch_bytes_of<std::int32_t>(lists.tiles.columns) + lists.tiles.visit_bytes();
   }
   [[nodiscard]] PLIMSOLL_HD int key_bits() const {
     return 32 + class_bits + static_cast<int>(choices_first);
@@ -216,15 +272,16 @@ struct gather_pairs {
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
     index_t const columns = lists.tiles.columns;
-    std::int32_t* const first = problem == 0 ? lists.first : memory.take<std::int32_t>(columns);
-    std::int32_t const* const totals = lists.tiles.totals;
+    auto* const own_first = memory.take<std::int32_t>(columns);
+    auto* const before = memory.take<std::int32_t>(columns);
+    std::int32_t* const first = problem == 0 ? lists.first : own_first;
     std::int32_t const all = team.exclusive_scan(
-        columns, [totals](index_t c) { return totals[c]; }, first);
+        columns, [=, this](index_t c) { return lists.tiles.total(c, problem, before[c]); }, first);
     if (problem == 0) {
-      team.single([=, this] { lists.first[columns] = all; });
+      team.store(lists.first + columns, all);
     }
     lists.tiles.visit(
-        team, memory, problem, [this](index_t pair) { return lists.columns[pair]; },
+        team, memory, problem, before, [this](index_t pair) { return lists.columns[pair]; },
         [=, this](index_t pair, std::int32_t column, std::int32_t earlier) {
           if (column < lists.listed_columns()) {
             index_t const at = first[column] + earlier;
@@ -241,7 +298,7 @@ struct gather_pairs {
     if (priorities.data != nullptr) {
       std::int32_t c = priorities[lists.token_of(pair)];
       if (c < 0 || c >= classes) {
-        increment(lists.odd + 1);
+        increment(lists.unknown_class);
         c = 0;
       }
       result |= static_cast<std::uint64_t>(c) << 32;
@@ -259,7 +316,7 @@ struct gather_pairs {
       case keeping::score: {
         std::uint32_t const result = key_of(static_cast<float>(element(scores, pair)));
         if (result == nan_key) {
-          increment(lists.odd);
+          increment(lists.not_numbers);
         }
         return result;
       }
@@ -277,30 +334,36 @@ struct gather_pairs {
   }
 };
 
-/// Numbers the kept pairs of an expert in the order of its list, and counts them. `stays` tells by
-/// place in all lists.
+/// The list of an expert: its choices, then the other pairs.
+struct expert_list {
+  index_t begin;
+  index_t choices;
+  index_t size;
+
+  PLIMSOLL_HD expert_list(pair_lists const& lists, index_t e) {
+    index_t const column = lists.place(e) * lists.kinds();
+    begin = lists.first[column];
+    choices = lists.size(column);
+    size = lists.first[column + lists.kinds()] - begin;
+  }
+};
+
+/// Numbers the kept pairs of an expert in the order of its list; returns how many they are. `stays`
+/// tells by place in all lists.
 template <class Team, class Stays>
-PLIMSOLL_HD void number_expert(Team& team, pair_lists const& lists, index_t e, Stays stays,
-                               vector_ref<std::int32_t> counts,
-                               matrix_ref<std::int32_t> positions) {
-  index_t const column = lists.place(e) * lists.kinds();
-  index_t const begin = lists.first[column];
-  index_t const choices = lists.first[column + 1] - begin;
-  index_t const n = lists.first[column + lists.kinds()] - begin;
+PLIMSOLL_HD std::int32_t number_expert(Team& team, pair_lists const& lists, expert_list const& list,
+                                       Stays stays, matrix_ref<std::int32_t> positions) {
+  index_t const begin = list.begin;
   std::int32_t const* const pairs = lists.listed;
   std::int32_t* const ranks = lists.ranks + begin;
   std::int32_t const total = team.exclusive_scan(
-      n, [=](index_t i) { return static_cast<std::int32_t>(stays(begin + i)); }, ranks);
+      list.size, [=](index_t i) { return static_cast<std::int32_t>(stays(begin + i)); }, ranks);
   if (positions.data != nullptr) {
-    team.for_each(n, [=](index_t i) {
+    team.for_each(list.size, [=](index_t i) {
       element(positions, pairs[begin + i]) = stays(begin + i) ? ranks[i] : -1;
     });
   }
-  std::int32_t* const kept_choices = lists.kept_choices;
-  team.single([=] {
-    counts[e] = total;
-    kept_choices[e] = choices < n ? ranks[choices] : total;
-  });
+  return total;
 }
 
 /// Problem = pool: keeps its best pairs, as many as its experts' capacities add up to.
@@ -353,15 +416,31 @@ struct select_pairs {
       kept[pairs[i]] = stays;
       keys[i] = stays;
     });
-    for (index_t i = from; numbering && i < to; ++i) {
-      number_expert(
-          team, lists, lists.expert_at(i),
-          [all = lists.keys](index_t place) { return all[place] != 0; }, counts, positions);
+    std::int32_t* const kept_choices = lists.kept_choices;
+    if (!numbering) {
+      // `keep_pairs` counts what tokens leave.
+      team.for_each(to - from, [=, this](index_t i) {
+        index_t const e = lists.expert_at(from + i);
+        counts[e] = 0;
+        kept_choices[e] = 0;
+      });
+      return;
+    }
+    for (index_t i = from; i < to; ++i) {
+      index_t const e = lists.expert_at(i);
+      expert_list const list(lists, e);
+      std::int32_t const total = number_expert(
+          team, lists, list, [all = lists.keys](index_t place) { return all[place] != 0; },
+          positions);
+      team.store(&counts[e], total);
+      std::int32_t const* const ranks = lists.ranks + list.begin;
+      team.store(kept_choices + e, list.choices < list.size ? ranks[list.choices] : total);
     }
   }
 };
 
-/// Problem = tile of tokens: cuts what a token may not keep, and writes its row.
+/// Problem = tile of tokens: cuts what a token may not keep, and writes its row. Where tokens cut
+/// pairs, it adds what stays to `counts`. Nothing after it reads counts of tiles: clears them.
 template <class Id, class Score>
 struct keep_pairs {
   using device_team = block<128>;
@@ -379,6 +458,7 @@ struct keep_pairs {
   matrix_ref<std::int32_t> kept_ids;   ///< the same, or null
   matrix_ref<float> kept_weights;      ///< the same, or null
   matrix_ref<std::int32_t> positions;  ///< the same, or null
+  vector_ref<std::int32_t> counts;     ///< `[experts]`
 
   [[nodiscard]] index_t problems() const { return (ids.extent(0) + tile - 1) / tile; }
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
@@ -388,6 +468,9 @@ struct keep_pairs {
     index_t const first = problem * tile;
     team.for_each(minimum{}(ids.extent(0) - first, tile),
                   [=, this](index_t i) { keep(first + i); });
+    if (lists.tiles.adding) {
+      lists.tiles.clear(team, problem, (ids.extent(0) + tile - 1) / tile);
+    }
   }
 
  private:
@@ -461,6 +544,16 @@ struct keep_pairs {
       }
       kept[worst] = 0;
     }
+    for (index_t j = 0; j < lists.width; ++j) {
+      if (kept[j] != 0) {
+        index_t const column = lists.columns[token * lists.width + j];
+        index_t const e = lists.expert_at(lists.place_of(column));
+        increment(&counts[e]);
+        if (lists.is_choice(column)) {
+          increment(lists.kept_choices + e);
+        }
+      }
+    }
   }
 };
 
@@ -470,16 +563,16 @@ struct number_pairs {
   static constexpr bool is_streaming = true;
 
   pair_lists lists;
-  vector_ref<std::int32_t> counts;
   matrix_ref<std::int32_t> positions;
 
+  [[nodiscard]] index_t problems() const { return positions.data != nullptr ? lists.experts : 0; }
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch, index_t e) const {
-    number_expert(
-        team, lists, e, [this](index_t place) { return lists.kept[lists.listed[place]] != 0; },
-        counts, positions);
+    static_cast<void>(number_expert(
+        team, lists, expert_list(lists, e),
+        [this](index_t place) { return lists.kept[lists.listed[place]] != 0; }, positions));
   }
 };
 
@@ -497,26 +590,23 @@ struct report_pairs {
   vector_ref<std::int32_t> offsets;  ///< `[experts + 1]` or null
   vector_ref<Report> reports;        ///< `[1]`
 
-  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return scratch_bytes_of<std::int64_t>(lists.experts);
-  }
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
 
   template <class Team>
-  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t) const {
-    std::int32_t const* const totals = lists.tiles.totals;
+  PLIMSOLL_HD void operator()(Team& team, scratch, index_t) const {
     index_t const listed = lists.listed_columns();
     Report report;
-    report.routed = team.sum(listed, [=](index_t c) { return std::int64_t{totals[c]}; });
+    report.routed = lists.first[listed];
     report.kept = team.sum(lists.experts, [this](index_t e) { return std::int64_t{counts[e]}; });
     report.choices =
         team.sum(lists.experts, [this](index_t e) { return std::int64_t{lists.load(e)}; });
     report.kept_choices =
         team.sum(lists.experts, [this](index_t e) { return std::int64_t{lists.kept_choices[e]}; });
-    report.unrouted = totals[listed];
-    report.out_of_range = totals[listed + 1];
-    report.duplicates = totals[listed + 2];
-    report.not_numbers = lists.odd[0];
-    report.unknown_class = lists.odd[1];
+    report.unrouted = lists.size(listed);
+    report.out_of_range = lists.size(listed + 1);
+    report.duplicates = lists.size(listed + 2);
+    report.not_numbers = *lists.not_numbers;
+    report.unknown_class = *lists.unknown_class;
     double const overflow =
         team.sum_ordered(lists.pools, [this](index_t pool) { return over(pool); });
     if (report.choices > 0) {
@@ -526,14 +616,18 @@ struct report_pairs {
       report.overflow_fraction = divide(overflow, all);
     }
     if (offsets.data != nullptr) {
-      auto* const begins = memory.take<std::int64_t>(lists.experts);
-      report.rows = team.exclusive_scan(
-          lists.experts, [this](index_t e) { return rows(e); }, begins);
-      team.for_each(lists.experts + 1, [=, this](index_t e) {
-        offsets[e] = static_cast<std::int32_t>(e < lists.experts ? begins[e] : report.rows);
-      });
+      std::int32_t* const begins = lists.begins;
+      std::int32_t const all = team.exclusive_scan(
+          lists.experts, [this](index_t e) { return static_cast<std::int32_t>(rows(e)); }, begins);
+      team.for_each(lists.experts + 1,
+                    [=, this](index_t e) { offsets[e] = e < lists.experts ? begins[e] : all; });
+      report.rows = all;
     }
-    team.single([=, this] { reports[0] = report; });
+    team.single([=, this] {
+      reports[0] = report;
+      *lists.not_numbers = 0;
+      *lists.unknown_class = 0;
+    });
   }
 
  private:
@@ -559,6 +653,27 @@ struct report_pairs {
         return (count + multiple - 1) / multiple * multiple;
       default:
         return count;
+    }
+  }
+};
+
+/// Problem 0 is the report, which other problems of the launch neither need nor touch.
+template <class Body, class Report>
+struct with_report {
+  using device_team = block<128>;
+
+  Body body;
+  Report report;
+
+  [[nodiscard]] index_t problems() const { return body.problems() + 1; }
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
+    if (problem == 0) {
+      report(team, memory, 0);
+    } else {
+      body(team, memory, problem - 1);
     }
   }
 };

@@ -19,8 +19,15 @@ namespace plimsoll::inline PLIMSOLL_ABI::detail {
 /// Sums of weights below this are taken for it, so that nothing is divided by 0.
 inline constexpr double least_weight_sum = 1e-20;
 
+/// Takes no notice of the ids that a token gets.
+struct no_listener {
+  PLIMSOLL_HD void operator()(index_t, index_t, std::int32_t) const {}
+};
+
 /// The kind of `top_k`'s options is a template argument because the public header defines it.
-template <class Score, class Options>
+/// `Listener` is told token, column and id of every pair, in any order, so that what follows need
+/// not read the ids once more.
+template <class Score, class Options, class Listener = no_listener>
 struct top_k_body {
   using device_team = warp;
   static constexpr bool is_streaming = true;
@@ -31,6 +38,7 @@ struct top_k_body {
   matrix_ref<float> weights;     ///< the same
   /// More than one where scratch memory of its own for each token would be much: on a host.
   index_t tokens_per_problem = 1;
+  Listener listener = {};
 
   /// Experts whose largest key is kept at hand.
   static constexpr index_t chunk = 16;
@@ -82,11 +90,15 @@ struct top_k_body {
       return one_nan(
           static_cast<float>(multiply(divide(score(row, token, e), sum), options.scale)));
     };
-    team.for_each(options.k, [=, this](index_t j) { weights(token, j) = weight(ids(token, j)); });
+    team.for_each(options.k, [=, this](index_t j) {
+      weights(token, j) = weight(ids(token, j));
+      listener(token, j, ids(token, j));
+    });
     team.for_each(ids.extent(1) - options.k, [=, this](index_t i) {
       std::int32_t const e = local_expert(token, i);
       ids(token, options.k + i) = e;
       weights(token, options.k + i) = e >= 0 && e < experts() ? weight(e) : 0.0f;
+      listener(token, options.k + i, e);
     });
   }
 
@@ -218,7 +230,7 @@ struct top_k_body {
       auto queue = team.queue(queued, n);
       for (index_t j = 0; j < options.k; ++j) {
         std::uint64_t const top = queue.top();
-        team.single([=] { best[j] = ~top; });
+        team.store(best + j, ~top);
         queue.pop();
       }
     }
