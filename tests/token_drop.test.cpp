@@ -20,6 +20,54 @@ TEST_CASE("token_drop: applying allocates nothing") {
   });
 }
 
+TEST_CASE("token_drop: pairs are counted while ids are made, the same bits in every team") {
+  // Three tiles of 512 pairs; offered experts, some chosen already, and none.
+  constexpr index_t tokens = 350;
+  constexpr index_t experts = 12;
+  constexpr index_t k = 2;
+  constexpr index_t width = 4;
+  drop_case const c = make_drop_case(51, tokens, experts, k, 0);
+  ints const local{3, -1};
+  ints ids(static_cast<std::size_t>(tokens * width), -7);
+  floats weights(ids.size(), -7);
+  ints columns(ids.size(), -7);
+  std::vector<std::uint8_t> kept(ids.size(), 7);
+  index_t const all = plimsoll::detail::pair_lists::columns_of(experts, 2);
+  ints counts(static_cast<std::size_t>(3 * all), 0);
+  ints groups(static_cast<std::size_t>(all), 0);
+
+  plimsoll::detail::pair_lists lists{};
+  lists.experts = experts;
+  lists.width = width;
+  lists.choices = k;
+  lists.tiles = {tokens * width, all, true, groups.data(), counts.data()};
+  lists.columns = columns.data();
+  lists.kept = kept.data();
+  using body_type =
+      plimsoll::detail::top_k_body<float, plimsoll::top_k_options, plimsoll::detail::count_chosen>;
+  body_type const body{{c.logits.data(), tokens, experts},
+                       {.k = k, .local_experts = {local.data(), 1, 2}},
+                       {ids.data(), tokens, width},
+                       {weights.data(), tokens, width},
+                       1,
+                       {lists}};
+  check_all_teams(body, body.problems(), ids, weights, columns, kept, counts, groups);
+
+  ints expected_counts(counts.size(), 0);
+  ints expected_groups(groups.size(), 0);
+  for (std::size_t pair = 0; pair < ids.size(); ++pair) {
+    bool const is_choice = pair % width < k;
+    auto const column =
+        static_cast<std::size_t>(ids[pair] < 0 ? 2 * experts : 2 * ids[pair] + (is_choice ? 0 : 1));
+    ++expected_counts[pair / 512 * static_cast<std::size_t>(all) + column];
+    ++expected_groups[column];
+  }
+  CHECK(counts == expected_counts);
+  CHECK(groups == expected_groups);
+  CHECK(groups[2 * experts] > tokens);  // expert 3 is chosen by some
+  CHECK(groups[7] > 0);                 // and offered to others
+}
+
 /// The launches of a batch as on a device, which must leave the object ready for the next batch.
 inline int launches_of(drop_case const& c) {
   drop_in<plimsoll::seq_policy> const in(c);

@@ -159,6 +159,7 @@ struct pair_lists {
 template <class Id>
 struct count_pairs {
   using device_team = block<128>;
+  static constexpr bool is_streaming = true;
 
   pair_lists lists;
   matrix_ref<Id const> ids;  ///< `[tokens, width]`
@@ -207,6 +208,7 @@ struct count_chosen {
 /// Problem = column: adds counts up, where the tiles that follow do not do so by themselves.
 struct scan_pairs {
   using device_team = block<128>;
+  static constexpr bool is_streaming = true;
 
   grouped_counts tiles;
 
@@ -263,7 +265,7 @@ struct gather_pairs {
 
   [[nodiscard]] index_t problems() const { return lists.tiles.problems(); }
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return 2 * scratch_bytes_of<std::int32_t>(lists.tiles.columns) + lists.tiles.visit_bytes();
+    return scratch_bytes_of<std::int32_t>(lists.tiles.columns) + lists.tiles.visit_bytes();
   }
   [[nodiscard]] PLIMSOLL_HD int key_bits() const {
     return 32 + class_bits + static_cast<int>(choices_first);
@@ -272,19 +274,18 @@ struct gather_pairs {
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
     index_t const columns = lists.tiles.columns;
-    auto* const own_first = memory.take<std::int32_t>(columns);
-    auto* const before = memory.take<std::int32_t>(columns);
-    std::int32_t* const first = problem == 0 ? lists.first : own_first;
-    std::int32_t const all = team.exclusive_scan(
-        columns, [=, this](index_t c) { return lists.tiles.total(c, problem, before[c]); }, first);
+    auto* const next = memory.take<std::int32_t>(columns);
+    std::int32_t const all = lists.tiles.scan_totals(team, next);
     if (problem == 0) {
+      team.for_each(columns, [=, this](index_t c) { lists.first[c] = next[c]; });
       team.store(lists.first + columns, all);
+    } else {
+      lists.tiles.add_earlier(team, problem, next);
     }
     lists.tiles.visit(
-        team, memory, problem, before, [this](index_t pair) { return lists.columns[pair]; },
-        [=, this](index_t pair, std::int32_t column, std::int32_t earlier) {
+        team, memory, problem, next, [this](index_t pair) { return lists.columns[pair]; },
+        [=, this](index_t pair, std::int32_t column, std::int32_t at) {
           if (column < lists.listed_columns()) {
-            index_t const at = first[column] + earlier;
             lists.listed[at] = static_cast<std::int32_t>(pair);
             lists.keys[at] = key(pair, column);
           }
@@ -580,7 +581,6 @@ struct number_pairs {
 template <class Report>
 struct report_pairs {
   using device_team = block<128>;
-  static constexpr bool is_streaming = true;
 
   pair_lists lists;
   capacity_rule rule;
@@ -661,6 +661,7 @@ struct report_pairs {
 template <class Body, class Report>
 struct with_report {
   using device_team = block<128>;
+  static constexpr bool is_streaming = true;
 
   Body body;
   Report report;

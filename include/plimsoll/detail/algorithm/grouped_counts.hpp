@@ -25,7 +25,8 @@ struct grouped_counts {
   /// Groups that each visit adds up by itself; where there are more, `scan` runs before the visits.
   static constexpr index_t most_groups = 64;
   /// Items whose order a visit finds by comparing them.
-  static constexpr index_t chunk = 32;
+  static constexpr int chunk_bits = 5;
+  static constexpr index_t chunks = index_t{1} << (tile_bits - chunk_bits);
   /// Columns up to which the counts of a tile's chunks fit shared memory.
   static constexpr index_t most_chunked_columns = 640;
 
@@ -115,62 +116,72 @@ struct grouped_counts {
   [[nodiscard]] PLIMSOLL_HD std::int32_t total(index_t column) const {
     return sum(groups, 0, group_rows(), column);
   }
-  /// The same; `before` becomes how many of them lie in tiles before `problem`.
-  [[nodiscard]] PLIMSOLL_HD std::int32_t total(index_t column, index_t problem,
-                                               std::int32_t& before) const {
+  /// Of every column, the items of lower columns. Returns the number of all items.
+  template <class Team>
+  PLIMSOLL_HD std::int32_t scan_totals(Team& team, std::int32_t* below) const {
+    std::int32_t const* const totals = groups;
+    return scanned() ? team.exclusive_scan(
+                           columns, [=](index_t c) { return totals[c]; }, below)
+                     : team.exclusive_scan(
+                           columns, [this](index_t c) { return total(c); }, below);
+  }
+  /// Adds the items of every column that lie in tiles before `problem`, which is one of `tiles()`.
+  template <class Team>
+  PLIMSOLL_HD void add_earlier(Team& team, index_t problem, std::int32_t* to) const {
     if (scanned()) {
-      before = problem < tiles() ? counts[problem * columns + column] : 0;
-      return groups[column];
+      std::int32_t const* const earlier = counts + problem * columns;
+      team.for_each(columns, [=](index_t c) { to[c] += earlier[c]; });
+      return;
     }
     index_t const group = problem / tiles_of_group;
-    std::int32_t const below = sum(groups, 0, group, column);
-    before = below + sum(counts, group * tiles_of_group, problem, column);
-    return below + sum(groups, group, group_rows(), column);
+    team.for_each(columns, [=, this](index_t c) {
+      to[c] += sum(groups, 0, group, c) + sum(counts, group * tiles_of_group, problem, c);
+    });
   }
 
   /// What `visit` takes from the scratch of a problem.
   [[nodiscard]] PLIMSOLL_HD std::size_t visit_bytes() const {
     return scratch_bytes_of<std::int32_t>(tile) +
-           (chunked() ? scratch_bytes_of<std::int32_t>(tile / chunk * columns) : 0);
+           (chunked() ? scratch_bytes_of<std::int32_t>(chunks * columns) : 0);
   }
-  /// Problem = tile: f(i, column, how many items of the column come before i). `before` has what
-  /// earlier tiles hold of every column, and is used up.
+  /// Problem = tile: f(i, column, next[column] + how many items of the column come before i in the
+  /// tile). `next` is used up.
   template <class Team, class ColumnOf, class F>
-  PLIMSOLL_HD void visit(Team& team, scratch memory, index_t problem, std::int32_t* before,
+  PLIMSOLL_HD void visit(Team& team, scratch memory, index_t problem, std::int32_t* next,
                          ColumnOf column_of, F f) const {
     index_t const begin = first(problem);
     index_t const n = size(problem);
     if constexpr (Team::is_serial) {
       team.for_each(n, [=](index_t i) {
         std::int32_t const c = column_of(begin + i);
-        f(begin + i, c, before[c]++);
+        f(begin + i, c, next[c]++);
       });
     } else {
       // An item is compared with the earlier ones of its chunk, and chunks are counted; where these
       // counts would not fit shared memory, the tile is one chunk, and items take up to 511 steps.
-      index_t const length = chunked() ? chunk : tile;
+      bool const chunked = this->chunked();
+      int const bits = chunked ? chunk_bits : tile_bits;
       index_t const width = columns;
       auto* const column = memory.take<std::int32_t>(tile);
-      auto* const of_chunk = memory.take<std::int32_t>(chunked() ? tile / chunk * width : 0);
-      if (chunked()) {
-        team.for_each(tile / chunk * width, [=](index_t i) { of_chunk[i] = 0; });
-      }
-      team.for_each(n, [=, counting = chunked()](index_t i) {
+      auto* const of_chunk = memory.take<std::int32_t>(chunked ? chunks * width : 0);
+      team.for_each(chunked ? chunks * width : 0, [=](index_t i) { of_chunk[i] = 0; });
+      team.for_each(n, [=](index_t i) {
         column[i] = column_of(begin + i);
-        if (counting) {
-          increment(of_chunk + i / length * width + column[i]);
+        if (chunked) {
+          increment(of_chunk + (i >> bits) * width + column[i]);
         }
       });
       team.for_each(n, [=](index_t i) {
         std::int32_t const c = column[i];
-        std::int32_t earlier = before[c];
-        for (index_t k = 0; k < i / length; ++k) {
-          earlier += of_chunk[k * width + c];
+        std::int32_t at = next[c];
+        index_t const chunk = i >> bits;
+        for (index_t k = 0; k < chunk; ++k) {
+          at += of_chunk[k * width + c];
         }
-        for (index_t j = i / length * length; j < i; ++j) {
-          earlier += column[j] == c;
+        for (index_t j = chunk << bits; j < i; ++j) {
+          at += column[j] == c;
         }
-        f(begin + i, c, earlier);
+        f(begin + i, c, at);
       });
     }
   }
