@@ -17,31 +17,181 @@ TEST_CASE("quota: a thousand instances, the smallest peak in whole tokens") {
   }
 }
 
+namespace {
+
+/// The body of `quota` for a case, with what it writes.
+class rounding {
+ public:
+  using loads = plimsoll::matrix_ref<std::int32_t const>;
+  using body_type = plimsoll::detail::quota_body<loads, quota_report>;
+
+  explicit rounding(quota_case const& c)
+      : c_(c),
+        in_(c),
+        quotas(c.map.size(), -7),
+        reports_(static_cast<std::size_t>(c.layers)),
+        first_(static_cast<std::size_t>(c.layers * (c.experts + 1))),
+        slot_(c.map.size()) {}
+
+  [[nodiscard]] body_type body() {
+    return {in_.loads(),
+            in_.placement().physical_to_logical,
+            {in_.placement().rank_offsets, c_.slots, c_.ranks},
+            in_.split(),
+            {quotas.data(), c_.layers, c_.slots},
+            {reports_.data(), c_.layers}};
+  }
+  /// With the slots of every expert listed beforehand.
+  [[nodiscard]] body_type body_with_lists() {
+    body_type result = body();
+    result.lists = {c_.experts, c_.slots, first_.data(), slot_.data()};
+    run_body(plimsoll::detail::list_slots_body{result.lists, result.physical_to_logical}, c_.layers,
+             serial, 0);
+    return result;
+  }
+  [[nodiscard]] std::vector<quota_report> const& reports() const { return reports_; }
+  [[nodiscard]] reals numbers() const {
+    reals values;
+    for (quota_report const& report : reports_) {
+      values.insert(
+          values.end(),
+          {static_cast<double>(report.peak), report.split_peak, static_cast<double>(report.moves),
+           static_cast<double>(report.what), static_cast<double>(report.where),
+           std::isnan(report.got) ? -0.5 : report.got});
+    }
+    return values;
+  }
+
+ private:
+  quota_case c_;
+  quota_in<plimsoll::seq_policy> in_;
+
+ public:
+  ints quotas;
+
+ private:
+  std::vector<quota_report> reports_;
+  ints first_;
+  ints slot_;
+};
+
+/// Experts with two to four copies on nearby ranks, so that fractions connect groups of ranks;
+/// ranks are renumbered, so that groups interleave. With `nearby` 1, a group is a path or a cycle.
+quota_case scattered_shares(std::uint64_t seed) {
+  generator random(seed);
+  auto const among = [&](std::int64_t low, std::int64_t high) {
+    return static_cast<std::int32_t>(random.between(low, high));
+  };
+  std::int32_t const ranks = among(1, 80);
+  std::int32_t const experts = among(1, 120);
+  std::int32_t const nearby = among(1, 3);
+  bool const tiny = among(0, 1) == 0;
+  ints number(static_cast<std::size_t>(ranks));
+  std::iota(number.begin(), number.end(), 0);
+  for (std::int32_t i = ranks - 1; i > 0; --i) {
+    std::swap(number[static_cast<std::size_t>(i)], number[static_cast<std::size_t>(among(0, i))]);
+  }
+  std::vector<ints> of_rank(number.size());
+  ints loads;
+  for (std::int32_t e = 0; e < experts; ++e) {
+    std::int32_t const home = among(0, ranks - 1);
+    for (std::int32_t copies = among(1, 1 + nearby); copies >= 0; --copies) {
+      auto const r = static_cast<std::size_t>((home + among(0, nearby)) % ranks);
+      of_rank[static_cast<std::size_t>(number[r])].push_back(e);
+    }
+    loads.push_back(among(0, 9) == 0 ? 0 : among(1, tiny ? 3 : 5000000));
+  }
+  quota_case c = one_layer(of_rank, loads, {});
+  std::vector<reals> weights(loads.size());
+  reals sums(loads.size(), 0);
+  for (std::int32_t const e : c.map) {
+    weights[static_cast<std::size_t>(e)].push_back(among(0, 7) == 0 ? 0 : random.unit() + 0.01);
+    sums[static_cast<std::size_t>(e)] += weights[static_cast<std::size_t>(e)].back();
+  }
+  ints seen(loads.size(), 0);
+  for (std::int32_t const expert : c.map) {
+    auto const e = static_cast<std::size_t>(expert);
+    auto const copy = static_cast<std::size_t>(seen[e]++);
+    c.split.push_back(sums[e] > 0 ? loads[e] * (weights[e][copy] / sums[e])
+                      : copy == 0 ? loads[e]
+                                  : 0);
+  }
+  return c;
+}
+
+/// One path through all ranks, which are numbered from its middle outwards to both sides in turn:
+/// the lowest label has the longest way.
+quota_case long_path(std::int32_t ranks) {
+  std::vector<ints> of_rank(static_cast<std::size_t>(ranks));
+  auto const number = [&](std::int32_t place) {
+    return static_cast<std::size_t>(place % 2 == 0 ? place / 2 : ranks - 1 - place / 2);
+  };
+  for (std::int32_t e = 0; e + 1 < ranks; ++e) {
+    of_rank[number(e)].push_back(e);
+    of_rank[number(e + 1)].push_back(e);
+  }
+  auto const experts = static_cast<std::size_t>(ranks) - 1;
+  return one_layer(of_rank, ints(experts, 1), reals(2 * experts, 0.5));
+}
+
+}  // namespace
+
 TEST_CASE("quota: rounding gives the same bits in every team") {
-  std::vector<quota_case> cases{random_shares(1), random_shares(2), random_shares(3),
-                                one_layer({{0}, {0}}, {4}, {1, 1})};
+  std::vector<quota_case> cases{random_shares(1),    random_shares(2),
+                                random_shares(3),    one_layer({{0}, {0}}, {4}, {1, 1}),
+                                scattered_shares(1), scattered_shares(2),
+                                long_path(40)};
+  for (refusal const& refused : refusals()) {
+    cases.push_back(refused.bad);
+  }
   for (quota_case const& c : cases) {
+    rounding run(c);
+    auto const numbers = [&] { return run.numbers(); };
+    check_all_teams(run.body(), c.layers, run.quotas, numbers);
+    check_all_teams(run.body_with_lists(), c.layers, run.quotas, numbers);
+  }
+}
+
+TEST_CASE("quota: groups of ranks that fractions connect round as one thread rounds all") {
+  std::int64_t several = 0;
+  for (std::uint64_t i = 0; i < 600; ++i) {
+    CAPTURE(i);
+    quota_case const c = i % 3 == 0 ? random_shares(100 + i) : scattered_shares(100 + i);
+    rounding one(c);
+    rounding parted(c);
+    run_body(one.body(), c.layers, serial, 0);
+    check_quotas(c, {one.quotas, one.reports(), ""});
+    run_body(i % 2 == 0 ? parted.body() : parted.body_with_lists(), c.layers, 1, i);
+    CHECK(parted.quotas == one.quotas);
+    CHECK(parted.numbers() == one.numbers());
+    several += one.reports()[0].moves > 8;
+  }
+  CHECK(several > 100);
+}
+
+TEST_CASE("quota: lists of slots are the same bits in every team") {
+  for (std::uint64_t const seed : {4, 5, 6}) {
+    quota_case const c = random_shares(seed);
     quota_in<plimsoll::seq_policy> const in(c);
-    ints quotas(c.map.size(), -7);
-    std::vector<quota_report> reports(static_cast<std::size_t>(c.layers));
-    using loads = plimsoll::matrix_ref<std::int32_t const>;
-    plimsoll::detail::quota_body<loads, quota_report> const body{
-        in.loads(),
-        in.placement().physical_to_logical,
-        {in.placement().rank_offsets, c.slots, c.ranks},
-        in.split(),
-        {quotas.data(), c.layers, c.slots},
-        {reports.data(), c.layers}};
-    check_all_teams(body, c.layers, quotas, [&] {
-      reals values;
-      for (quota_report const& report : reports) {
-        values.insert(
-            values.end(),
-            {static_cast<double>(report.peak), report.split_peak, static_cast<double>(report.moves),
-             static_cast<double>(report.what), static_cast<double>(report.where), report.got});
+    ints first(static_cast<std::size_t>(c.layers * (c.experts + 1)), -7);
+    ints slot(c.map.size(), -7);
+    plimsoll::detail::list_slots_body const body{{c.experts, c.slots, first.data(), slot.data()},
+                                                 in.placement().physical_to_logical};
+    check_all_teams(body, c.layers, first, slot);
+    for (index_t layer = 0; layer < c.layers; ++layer) {
+      for (std::int32_t e = 0; e < c.experts; ++e) {
+        ints expected;
+        for (std::int32_t s = 0; s < c.slots; ++s) {
+          if (c.map[at(layer, c.slots, s)] == e) {
+            expected.push_back(s);
+          }
+        }
+        auto const listed = [&](index_t which) {
+          return slot.begin() + layer * c.slots + first[at(layer, c.experts + 1, which)];
+        };
+        CHECK(ints(listed(e), listed(e + 1)) == expected);
       }
-      return values;
-    });
+    }
   }
 }
 
@@ -53,6 +203,7 @@ TEST_CASE("quota: sources get the same bits in every team") {
   ints slot(at_size(c.plan.slots), -7);
   ints rank(at_size(c.plan.slots), -7);
   ints room(at_size(c.plan.slots), -7);
+  std::vector<std::uint64_t> keys(at_size(c.plan.slots));
   ints out(at_size(c.plan.ranks * c.plan.slots), -7);
   plimsoll::detail::source_quotas_body body{
       {c.plan.experts, c.plan.slots, first.data(), slot.data()},
@@ -63,6 +214,7 @@ TEST_CASE("quota: sources get the same bits in every team") {
       {out.data(), c.plan.ranks, c.plan.slots},
       rank.data(),
       room.data(),
+      keys.data(),
       true};
   for (bool const listing : {true, false}) {
     body.listing = listing;
@@ -103,10 +255,14 @@ TEST_CASE("quota: tokens go to the same slots in every team") {
     ints totals(static_cast<std::size_t>(columns), -7);
     body.tiles = {std::ssize(ids), columns, counts.data(), totals.data()};
     CHECK(body.tiles.tiles() == 3);
+    // Sorting takes place in `before`, which is longer than the lists.
+    auto const listed = [&] {
+      return longs(before.begin(), before.begin() + std::max(first.back(), 0));
+    };
     using phase = body_type::phase;
     for (phase const now : {phase::count, phase::scan, phase::assign}) {
       body.now = now;
-      check_all_teams(body, body.problems(), counts, totals, counters, before, total, first, slot,
+      check_all_teams(body, body.problems(), counts, totals, counters, listed, total, first, slot,
                       chosen);
     }
     if (!sampled) {

@@ -82,8 +82,7 @@ inline slot_ranges ranges_of(std::string_view name, placement_ref const& placeme
 inline index_t dispatch_bytes(index_t ids, index_t experts, index_t slots) {
   return static_cast<index_t>(
       scratch_bytes_of<std::int64_t>(slots) + scratch_bytes_of<std::int64_t>(experts) +
-      scratch_bytes_of<std::int32_t>(experts + 1) + scratch_bytes_of<std::int32_t>(slots) +
-      bytes_taken_by<tile_counts>(ids, experts + 2));
+      bytes_taken_by<slot_lists>(experts, slots) + bytes_taken_by<tile_counts>(ids, experts + 2));
 }
 
 template <class Context, class Id>
@@ -106,10 +105,7 @@ void enqueue_dispatch(std::string_view name, Context const& context, matrix_ref<
   body.counters = counters;
   body.before = arrays.take<std::int64_t>(places);
   body.total = arrays.take<std::int64_t>(options.experts);
-  body.lists.experts = options.experts;
-  body.lists.slots = places;
-  body.lists.first = arrays.take<std::int32_t>(options.experts + 1);
-  body.lists.slot = arrays.take<std::int32_t>(places);
+  body.lists = slot_lists::in(arrays, options.experts, places);
   body.tiles = tile_counts::in(arrays, ids.extent(0) * ids.extent(1), options.experts + 2);
   body.sampled = options.rule == dispatching::sampled;
   body.seed = options.seed;
@@ -147,8 +143,9 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 ///   refused; quotas are 0 then
 /// @throws invalid_input for shapes
 /// @complexity O(slots + experts) and, for slots with a fraction, O(shared slots * walk) per layer,
-///   where a walk comes to each rank at most once
-/// @workspace 20 bytes per slot, 8 per expert and 20 per rank, for each layer in flight
+///   where a walk reaches each rank at most once; on a GPU one thread walks for each group of ranks
+///   that fractions connect
+/// @workspace 20 bytes per slot, 8 per expert and 28 per rank, for each layer in flight
 /// @stream enqueues one kernel, does not synchronise
 /// @determinism the same bits under every policy
 template <execution_policy P, load_matrix_view Loads, view_of<double, 2> Split,
@@ -208,7 +205,7 @@ void expect_quotas(P const& policy, Reports&& reports) {
 /// @param[out] source_quotas `[ranks, slots]` int32: row s holds the quotas for tokens of rank s
 /// @throws invalid_input for shapes
 /// @complexity O(ranks * slots)
-/// @workspace 12 bytes per slot and 4 per expert, from the policy
+/// @workspace 20 bytes per slot and 4 per expert, from the policy
 /// @stream enqueues two kernels, does not synchronise
 /// @determinism the same bits under every policy
 template <execution_policy P, view_of<std::int32_t, 1> Quotas, view_of<std::int32_t, 2> Counts,
@@ -228,19 +225,23 @@ void source_quotas(P const& policy, placement_ref const& placement, index_t node
   detail::expect_extent(name, "source_quotas", placement.ranks, out.extent(0), "ranks");
   detail::expect_extent(name, "source_quotas", ranges.slots, out.extent(1), "slots");
   auto const context = detail::resolve(policy);
-  detail::buffer<std::int32_t, std::remove_const_t<decltype(context)>> const memory(
-      context, experts + 1 + 3 * ranges.slots);
-  std::int32_t* const first = memory.data();
-  std::int32_t* const slot = first + experts + 1;
-  detail::source_quotas_body body{{experts, ranges.slots, first, slot},
-                                  detail::row_of(placement.physical_to_logical, 0),
-                                  {.ranges = ranges, .nodes = nodes},
-                                  whole,
-                                  from,
-                                  out,
-                                  slot + ranges.slots,
-                                  slot + 2 * ranges.slots,
-                                  true};
+  detail::buffer<std::byte, std::remove_const_t<decltype(context)>> const memory(
+      context,
+      static_cast<index_t>(detail::bytes_taken_by<detail::slot_lists>(experts, ranges.slots) +
+                           2 * detail::scratch_bytes_of<std::int32_t>(ranges.slots) +
+                           detail::scratch_bytes_of<std::uint64_t>(ranges.slots)));
+  detail::scratch arrays(memory.data());
+  detail::source_quotas_body body{};
+  body.lists = detail::slot_lists::in(arrays, experts, ranges.slots);
+  body.expert_of = detail::row_of(placement.physical_to_logical, 0);
+  body.where = {.ranges = ranges, .nodes = nodes};
+  body.quotas = whole;
+  body.counts = from;
+  body.source_quotas = out;
+  body.rank = arrays.take<std::int32_t>(ranges.slots);
+  body.room = arrays.take<std::int32_t>(ranges.slots);
+  body.keys = arrays.take<std::uint64_t>(ranges.slots);
+  body.listing = true;
   detail::launch(context, 1, body);
   body.listing = false;
   detail::launch(context, (experts + body.tile - 1) / body.tile, body);

@@ -24,7 +24,10 @@ namespace plimsoll::inline PLIMSOLL_ABI::detail {
 /// shares add up to whole tokens, so none has a single such slot; where a rank has a single one,
 /// rounding it either way rounds the rank's load. So fractions move along a cycle, or along a path
 /// between two such ranks, down in every other slot and up in those between, until one of them is
-/// gone: no other rank's load changes. One thread does it.
+/// gone: no other rank's load changes.
+///
+/// Every walk stays within a connected component, so components may be rounded side by side: a
+/// component gives the same bits whenever its own ranks take their turns in rising order.
 struct split_rounding {
   int bits;                      ///< of a share that are a fraction
   std::int64_t* share;           ///< `[slots]`, in units of 2^-bits
@@ -37,26 +40,100 @@ struct split_rounding {
   std::int32_t* expert_at;       ///< `[experts]`: position on the walk, -1 off it
   std::int32_t* rank_at;         ///< `[ranks]`
   std::int32_t* walk;            ///< slots from node to node: a rank, an expert, a rank, ...
+  std::uint64_t* members;        ///< `[ranks]`: component << 32 | rank; not used by a serial team
   index_t ranks;
+  index_t experts;
 
-  /// Returns how many times fractions moved.
-  PLIMSOLL_HD std::int64_t run() {
+  /// A walk reaches each rank of its component once and leaves it once.
+  [[nodiscard]] PLIMSOLL_HD static constexpr index_t walk_limit(index_t ranks) { return 2 * ranks; }
+
+  /// Rounds all shares. Returns how many times fractions moved.
+  template <class Team>
+  PLIMSOLL_HD std::int64_t run(Team& team) const {
+    if constexpr (Team::is_serial) {
+      forget_walks(team);
+      return team.sum(ranks, [this](index_t r) { return round(r); });
+    } else {
+      find_components(team);
+      forget_walks(team);
+      // The first member of a component takes the turns of all.
+      return team.sum(ranks, [this](index_t first) {
+        std::int64_t moves = 0;
+        if (first == 0 || component(first - 1) != component(first)) {
+          split_rounding own = *this;
+          own.walk += walk_limit(first);
+          for (index_t i = first; i < ranks && component(i) == component(first); ++i) {
+            moves += own.round(static_cast<std::uint32_t>(members[i]));
+          }
+        }
+        return moves;
+      });
+    }
+  }
+
+ private:
+  template <class Team>
+  PLIMSOLL_HD void forget_walks(Team& team) const {
+    team.for_each(experts, [this](index_t e) { expert_at[e] = -1; });
+    team.for_each(ranks, [this](index_t r) { rank_at[r] = -1; });
+  }
+
+  /// Sorts ranks by component, whose number is its lowest rank: the lowest label spreads along the
+  /// edges until none changes.
+  template <class Team>
+  PLIMSOLL_HD void find_components(Team& team) const {
+    std::int32_t* const rank_label = rank_at;
+    std::int32_t* const expert_label = expert_at;
+    team.for_each(ranks, [=](index_t r) { rank_label[r] = static_cast<std::int32_t>(r); });
+    bool changed = true;
+    while (changed) {
+      team.for_each(experts, [=, this](index_t e) {
+        std::int32_t label = highest<std::int32_t>;
+        for (std::int32_t slot = expert_first[e]; slot >= 0; slot = next[slot]) {
+          if (fraction(slot) != 0) {
+            label = minimum{}(label, rank_label[rank[slot]]);
+          }
+        }
+        // A label is a rank of the same component: its own label is at least as low.
+        while (label < ranks && rank_label[label] < label) {
+          label = rank_label[label];
+        }
+        expert_label[e] = label;
+      });
+      changed = team.any(ranks, [=, this](index_t r) {
+        std::int32_t label = rank_label[r];
+        for (index_t slot = rank_first[r]; slot < rank_end[r]; ++slot) {
+          if (fraction(slot) != 0) {
+            label = minimum{}(label, expert_label[expert[slot]]);
+          }
+        }
+        bool const lower = label < rank_label[r];
+        rank_label[r] = label;
+        return lower;
+      });
+    }
+    team.for_each(ranks, [=, this](index_t r) {
+      members[r] = static_cast<std::uint64_t>(rank_label[r]) << 32 | static_cast<std::uint64_t>(r);
+    });
+    team.sort(members, ranks);
+  }
+  [[nodiscard]] PLIMSOLL_HD std::uint64_t component(index_t i) const { return members[i] >> 32; }
+
+  /// Rounds all shares of a rank.
+  PLIMSOLL_HD std::int64_t round(index_t r) const {
     std::int64_t moves = 0;
-    for (index_t r = 0; r < ranks; ++r) {
-      while (slot_of_rank(r, -1) >= 0) {
-        moves += walk_from(r);
-      }
+    while (slot_of_rank(r, -1) >= 0) {
+      moves += walk_from(r);
     }
     return moves;
   }
 
- private:
   [[nodiscard]] PLIMSOLL_HD std::int64_t fraction(index_t slot) const {
     return share[slot] & ((std::int64_t{1} << bits) - 1);
   }
 
   /// A slot with a fraction, other than the one given; -1 where there is none.
-  PLIMSOLL_HD index_t slot_of_rank(index_t r, index_t besides) {
+  PLIMSOLL_HD index_t slot_of_rank(index_t r, index_t besides) const {
     std::int32_t& first = rank_first[r];
     while (first < rank_end[r] && fraction(first) == 0) {
       ++first;
@@ -68,7 +145,7 @@ struct split_rounding {
     }
     return -1;
   }
-  PLIMSOLL_HD index_t slot_of_expert(index_t e, index_t besides) {
+  PLIMSOLL_HD index_t slot_of_expert(index_t e, index_t besides) const {
     std::int32_t& first = expert_first[e];
     while (fraction(first) == 0) {
       first = next[first];
@@ -82,7 +159,7 @@ struct split_rounding {
 
   /// Moves fractions along every cycle that the walk closes, and along the walk once it joins two
   /// ranks that have a single slot with a fraction.
-  PLIMSOLL_HD std::int64_t walk_from(index_t start) {
+  PLIMSOLL_HD std::int64_t walk_from(index_t start) const {
     std::int64_t moves = 0;
     index_t length = 0;
     index_t at = start;
@@ -131,7 +208,7 @@ struct split_rounding {
 
   /// Moves fractions along the cycle of walk[first, length) and shortens the walk to where the
   /// cycle began, or to the rank before. Returns the walk's last rank.
-  PLIMSOLL_HD index_t close(index_t start, index_t first, index_t& length) {
+  PLIMSOLL_HD index_t close(index_t start, index_t first, index_t& length) const {
     move(first, length);
     index_t const kept = first / 2 * 2;
     leave(start, kept, length);
@@ -140,7 +217,7 @@ struct split_rounding {
   }
 
   /// Takes the nodes behind position `kept` off the walk; of a cycle the last is one that stays.
-  PLIMSOLL_HD void leave(index_t start, index_t kept, index_t length) {
+  PLIMSOLL_HD void leave(index_t start, index_t kept, index_t length) const {
     for (index_t i = kept; i < length; ++i) {
       if (i % 2 == 0) {
         expert_at[expert[walk[i]]] = -1;
@@ -153,7 +230,7 @@ struct split_rounding {
   }
 
   /// Down in the first slot of walk[first, last), up in the second, and so on, as far as all can.
-  PLIMSOLL_HD void move(index_t first, index_t last) {
+  PLIMSOLL_HD void move(index_t first, index_t last) const {
     std::int64_t amount = highest<std::int64_t>;
     for (index_t i = first; i < last; ++i) {
       std::int64_t const part = fraction(walk[i]);
@@ -162,6 +239,105 @@ struct split_rounding {
     for (index_t i = first; i < last; ++i) {
       share[walk[i]] += (i - first) % 2 == 0 ? -amount : amount;
     }
+  }
+};
+
+/// The slots of every expert, in rising order, one expert behind the other.
+struct slot_lists {
+  index_t experts;
+  index_t slots;
+  std::int32_t* first;  ///< `[experts + 1]` into `slot`, or `[layers, experts + 1]`
+  std::int32_t* slot;   ///< `[slots]`, or `[layers, slots]`
+
+  template <class Memory>
+  [[nodiscard]] PLIMSOLL_HD static slot_lists in(Memory& memory, index_t experts, index_t slots,
+                                                 index_t layers = 1) {
+    slot_lists result{experts, slots, nullptr, nullptr};
+    memory.take(result.first, layers * (experts + 1));
+    memory.take(result.slot, layers * slots);
+    return result;
+  }
+  [[nodiscard]] PLIMSOLL_HD slot_lists of_layer(index_t layer) const {
+    return {experts, slots, first + layer * (experts + 1), slot + layer * slots};
+  }
+  [[nodiscard]] PLIMSOLL_HD static std::uint64_t key(index_t expert, index_t slot) {
+    return static_cast<std::uint64_t>(expert) << 32 | static_cast<std::uint64_t>(slot);
+  }
+
+  /// Leaves out slots without an expert. `keys` is memory for `[slots]` that a parallel team sorts
+  /// in.
+  template <class Team>
+  PLIMSOLL_HD void fill(Team& team, vector_ref<std::int32_t const> const& expert_of,
+                        std::uint64_t* keys) const {
+    if constexpr (Team::is_serial) {
+      team.single([=, this] { fill_in_order(expert_of); });
+    } else {
+      team.for_each(slots, [=, this](index_t s) {
+        keys[s] = key(is_expert(expert_of[s]) ? expert_of[s] : experts, s);
+      });
+      team.sort(keys, slots);
+      team.for_each(experts + 1, [=, this](index_t e) {
+        first[e] = static_cast<std::int32_t>(keys_below(keys, key(e, 0)));
+      });
+      team.for_each(slots, [=, this](index_t i) {
+        if (keys[i] < key(experts, 0)) {
+          slot[i] = static_cast<std::int32_t>(keys[i]);
+        }
+      });
+    }
+  }
+  [[nodiscard]] PLIMSOLL_HD bool is_expert(std::int64_t id) const {
+    return id >= 0 && id < experts;
+  }
+
+ private:
+  PLIMSOLL_HD void fill_in_order(vector_ref<std::int32_t const> const& expert_of) const {
+    for (index_t e = 0; e <= experts; ++e) {
+      first[e] = 0;
+    }
+    for (index_t s = 0; s < slots; ++s) {
+      if (is_expert(expert_of[s])) {
+        ++first[expert_of[s]];
+      }
+    }
+    for (index_t e = 0; e < experts; ++e) {
+      first[e + 1] += first[e];
+    }
+    for (index_t s = slots - 1; s >= 0; --s) {
+      if (is_expert(expert_of[s])) {
+        slot[--first[expert_of[s]]] = static_cast<std::int32_t>(s);
+      }
+    }
+  }
+
+  PLIMSOLL_HD index_t keys_below(std::uint64_t const* keys, std::uint64_t limit) const {
+    index_t low = 0;
+    for (index_t high = slots; low < high;) {
+      index_t const middle = low + (high - low) / 2;
+      if (keys[middle] < limit) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    return low;
+  }
+};
+
+/// Lists the slots of every layer. Problem = layer.
+struct list_slots_body {
+  using device_team = block<128>;
+
+  slot_lists lists;
+  matrix_ref<std::int32_t const> physical_to_logical;
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    return scratch_bytes_of<std::uint64_t>(lists.slots);
+  }
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
+    lists.of_layer(layer).fill(team, row_of(physical_to_logical, layer),
+                               memory.take<std::uint64_t>(lists.slots));
   }
 };
 
@@ -176,13 +352,15 @@ struct quota_body {
   matrix_ref<double const> split;   ///< `[layers, slots]`
   matrix_ref<std::int32_t> quotas;  ///< `[layers, slots]`
   vector_ref<Report> reports;       ///< `[layers]`
+  slot_lists lists = {};            ///< of every layer, or none: then a parallel team sorts slots
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
     return scratch_bytes_of<std::int64_t>(ranges.slots) +
            3 * scratch_bytes_of<std::int32_t>(ranges.slots) +
            2 * scratch_bytes_of<std::int32_t>(loads.extent(1)) +
            3 * scratch_bytes_of<std::int32_t>(ranges.ranks) +
-           scratch_bytes_of<std::int32_t>(walk_limit()) + scratch_bytes_of<std::int64_t>(1);
+           scratch_bytes_of<std::int32_t>(split_rounding::walk_limit(ranges.ranks)) +
+           scratch_bytes_of<std::uint64_t>(ranges.ranks);
   }
 
   template <class Team>
@@ -198,8 +376,8 @@ struct quota_body {
     auto* const rank_first = memory.take<std::int32_t>(ranges.ranks);
     auto* const rank_end = memory.take<std::int32_t>(ranges.ranks);
     auto* const rank_at = memory.take<std::int32_t>(ranges.ranks);
-    auto* const walk = memory.take<std::int32_t>(walk_limit());
-    auto* const moves = memory.take<std::int64_t>(1);
+    auto* const walk = memory.take<std::int32_t>(split_rounding::walk_limit(ranges.ranks));
+    auto* const members = memory.take<std::uint64_t>(ranges.ranks);
 
     load_scale const scale =
         scale_loads(team, experts, [this, layer](index_t e) { return loads(layer, e); });
@@ -225,15 +403,11 @@ struct quota_body {
     team.for_each(ranges.ranks, [=, this](index_t r) {
       rank_first[r] = static_cast<std::int32_t>(ranges.begin(layer, r));
       rank_end[r] = static_cast<std::int32_t>(ranges.end(layer, r));
-      rank_at[r] = -1;
       for (index_t slot = rank_first[r]; slot < rank_end[r]; ++slot) {
         rank[slot] = static_cast<std::int32_t>(r);
       }
     });
-    team.for_each(experts, [=](index_t e) {
-      expert_first[e] = -1;
-      expert_at[e] = -1;
-    });
+    team.for_each(experts, [=](index_t e) { expert_first[e] = -1; });
     index_t const odd = team.min(slots, [=, this](index_t slot) {
       return is_usable(layer, slot, rank[slot]) ? slots : slot;
     });
@@ -246,15 +420,10 @@ struct quota_body {
     }
     team.for_each(slots, [=, this](index_t slot) {
       expert[slot] = rank[slot] < 0 ? -1 : physical_to_logical(layer, slot);
-      share[slot] = static_cast<std::int64_t>(fixed_point(split(layer, slot), bits));
     });
-    team.single([=] {
-      for (index_t slot = slots - 1; slot >= 0; --slot) {
-        if (expert[slot] >= 0) {
-          next[slot] = expert_first[expert[slot]];
-          expert_first[expert[slot]] = static_cast<std::int32_t>(slot);
-        }
-      }
+    link_slots(team, layer, expert, reinterpret_cast<std::uint64_t*>(share), next, expert_first);
+    team.for_each(slots, [=, this](index_t slot) {
+      share[slot] = static_cast<std::int64_t>(fixed_point(split(layer, slot), bits));
     });
     index_t const unmet = team.min(experts, [=, this](index_t e) {
       auto const load = static_cast<std::int64_t>(loads(layer, e)) << bits;
@@ -265,11 +434,10 @@ struct quota_body {
       return;
     }
     std::int64_t const split_peak = peak_of(team, layer, share);
-    team.single([=, this] {
-      *moves = split_rounding{bits,       share,    expert,    rank,    next, expert_first,
-                              rank_first, rank_end, expert_at, rank_at, walk, ranges.ranks}
-                   .run();
-    });
+    std::int64_t const moves =
+        split_rounding{bits,     share,     expert,  rank, next,    expert_first, rank_first,
+                       rank_end, expert_at, rank_at, walk, members, ranges.ranks, experts}
+            .run(team);
     std::int64_t const peak = peak_of(team, layer, share);
     team.for_each(slots, [=, this](index_t slot) {
       quotas(layer, slot) = static_cast<std::int32_t>(share[slot] >> bits);
@@ -278,14 +446,53 @@ struct quota_body {
       reports[layer] =
           Report{.peak = peak >> bits,
                  .split_peak = scale_by_power_of_two(static_cast<double>(split_peak), -bits),
-                 .moves = *moves};
+                 .moves = moves};
     });
   }
 
  private:
-  /// A walk comes to no rank and to no expert twice.
-  PLIMSOLL_HD index_t walk_limit() const {
-    return 2 * minimum{}(ranges.ranks, loads.extent(1)) + 2;
+  /// Links the slots of every expert in rising order. `keys` is memory for `[slots]`.
+  template <class Team>
+  PLIMSOLL_HD void link_slots(Team& team, index_t layer, std::int32_t const* expert,
+                              std::uint64_t* keys, std::int32_t* next,
+                              std::int32_t* expert_first) const {
+    index_t const slots = ranges.slots;
+    if constexpr (Team::is_serial) {
+      team.single([=] {
+        for (index_t slot = slots - 1; slot >= 0; --slot) {
+          if (expert[slot] >= 0) {
+            next[slot] = expert_first[expert[slot]];
+            expert_first[expert[slot]] = static_cast<std::int32_t>(slot);
+          }
+        }
+      });
+    } else {
+      // Slots behind the last rank come last in a list and name no expert here.
+      auto const link = [=](index_t i, index_t n, auto slot_at) {
+        std::int32_t const slot = slot_at(i);
+        std::int32_t const e = expert[slot];
+        if (e >= 0) {
+          next[slot] = i + 1 < n && expert[slot_at(i + 1)] == e ? slot_at(i + 1) : -1;
+          if (i == 0 || expert[slot_at(i - 1)] != e) {
+            expert_first[e] = slot;
+          }
+        }
+      };
+      if (lists.first != nullptr) {
+        slot_lists const own = lists.of_layer(layer);
+        index_t const n = own.first[own.experts];
+        team.for_each(n, [=](index_t i) { link(i, n, [=](index_t j) { return own.slot[j]; }); });
+      } else {
+        index_t const experts = loads.extent(1);
+        team.for_each(slots, [=](index_t slot) {
+          keys[slot] = slot_lists::key(expert[slot] < 0 ? experts : expert[slot], slot);
+        });
+        team.sort(keys, slots);
+        team.for_each(slots, [=](index_t i) {
+          link(i, slots, [=](index_t j) { return static_cast<std::int32_t>(keys[j]); });
+        });
+      }
+    }
   }
 
   PLIMSOLL_HD bool is_usable(index_t layer, index_t slot, std::int32_t rank) const {
@@ -337,37 +544,6 @@ struct quota_body {
   }
 };
 
-/// The slots of every expert, in rising order, one expert behind the other.
-struct slot_lists {
-  index_t experts;
-  index_t slots;
-  std::int32_t* first;  ///< `[experts + 1]` into `slot`
-  std::int32_t* slot;   ///< `[slots]`
-
-  /// One thread makes them. What holds no expert is left out.
-  PLIMSOLL_HD void fill(vector_ref<std::int32_t const> const& expert_of) const {
-    for (index_t e = 0; e <= experts; ++e) {
-      first[e] = 0;
-    }
-    for (index_t s = 0; s < slots; ++s) {
-      if (is_expert(expert_of[s])) {
-        ++first[expert_of[s]];
-      }
-    }
-    for (index_t e = 0; e < experts; ++e) {
-      first[e + 1] += first[e];
-    }
-    for (index_t s = slots - 1; s >= 0; --s) {
-      if (is_expert(expert_of[s])) {
-        slot[--first[expert_of[s]]] = static_cast<std::int32_t>(s);
-      }
-    }
-  }
-  [[nodiscard]] PLIMSOLL_HD bool is_expert(std::int64_t id) const {
-    return id >= 0 && id < experts;
-  }
-};
-
 /// Body of `source_quotas`, in two launches: one problem lists the slots, then problem = tile of
 /// experts.
 struct source_quotas_body {
@@ -382,6 +558,7 @@ struct source_quotas_body {
   matrix_ref<std::int32_t> source_quotas;  ///< `[ranks, slots]`
   std::int32_t* rank;                      ///< `[slots]`
   std::int32_t* room;                      ///< `[slots]`: quota that is not given yet
+  std::uint64_t* keys;                     ///< `[slots]`: memory for listing
   bool listing;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
@@ -402,7 +579,7 @@ struct source_quotas_body {
           room[s] = quotas[s];
         }
       });
-      team.single([=, this] { lists.fill(expert_of); });
+      lists.fill(team, expert_of, keys);
       return;
     }
     index_t const first = problem * tile;
@@ -490,7 +667,8 @@ struct dispatch_body {
  private:
   template <class Team>
   PLIMSOLL_HD void list(Team& team) const {
-    team.single([=, this] { lists.fill(expert_of); });
+    // `before` is filled later.
+    lists.fill(team, expert_of, reinterpret_cast<std::uint64_t*>(before));
     team.for_each(lists.experts, [=, this](index_t e) {
       total[e] = 0;
       for (index_t i = lists.first[e]; i < lists.first[e + 1]; ++i) {
