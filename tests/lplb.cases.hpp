@@ -314,9 +314,9 @@ TEST_CASE_TEMPLATE("lplb: what it refuses", P, PLIMSOLL_POLICIES) {
     CHECK(dispatched(0, 4, 4, counters.view1()) ==
           "lplb::dispatch: counters: expected 1 counters, got 2");
     CHECK(refusal_of([&] { planner.plan(counts.view2(1, 2)); }) ==
-          "minmax_lp::solve: loads: expected 3 experts, got 2");
+          "lplb::plan: counts: expected 3 experts, got 2");
     CHECK(refusal_of([&] { planner.plan(counts.view2(0, 3)); }) ==
-          "minmax_lp::solve: loads: expected 1 layers, got 0");
+          "lplb::plan: counts: expected 1 layers, got 0");
   }
 }
 

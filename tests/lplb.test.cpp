@@ -1,9 +1,74 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lplb.cases.hpp"
 
+#include "support/run_body.hpp"
 #include "support/temporaries.hpp"
 
 namespace plimsoll_test {
+
+TEST_CASE("lplb: a plan gives the same bits in every team") {
+  using c = lplb_case<plimsoll::seq_policy>;
+  c const in;
+  // Layers of which the first are planned; then a negative count, then more than a layer may have.
+  ints refused = in.counts;
+  refused[c::experts + 3] = -2;
+  refused[2 * c::experts] = 0x7fffffff;
+  plimsoll::detail::split_graph_arrays arrays;
+  arrays.ranks = {.speed = std::vector<double>(c::ranks, 1.0), .fastest = 1, .even = true};
+  ints begins;
+  for (std::int32_t r = 0; r <= c::ranks; ++r) {
+    begins.push_back(r * static_cast<std::int32_t>(c::slots / c::ranks));
+  }
+  for (index_t layer = 0; layer < c::layers; ++layer) {
+    arrays.add_layer(in.map_values.data() + layer * c::slots, c::slots, begins.data(), c::experts);
+  }
+  ints const numbers = arrays.flat();
+  ints first(c::layers * (c::experts + 1));
+  ints slot(c::layers * c::slots);
+  plimsoll::detail::slot_lists const lists{c::experts, c::slots, first.data(), slot.data()};
+  run_body(plimsoll::detail::list_slots_body{lists, in.placement.physical_to_logical}, c::layers,
+           serial, 0);
+  for (ints const& counts : {in.counts, refused}) {
+    using loads = plimsoll::matrix_ref<std::int32_t const>;
+    loads const load(counts.data(), c::layers, c::experts);
+    std::vector<double> split(c::layers * c::slots, -7);
+    std::vector<certificate> certificates(c::layers);
+    ints quotas(split.size(), -7);
+    std::vector<quota_report> reports(c::layers);
+    plimsoll::detail::minmax_lp_body<loads> solve{};
+    solve.graph = arrays.graph(numbers.data(), arrays.ranks.speed.data(), c::experts, c::slots);
+    solve.loads = load;
+    solve.work_limit = 1 << 20;
+    solve.speed_unit = 1;
+    solve.split = {split.data(), c::layers, c::slots};
+    solve.certificates = {certificates.data(), c::layers};
+    plimsoll::detail::quota_body<loads, quota_report> const round{
+        load,        in.placement.physical_to_logical,     {{}, c::slots, c::ranks},
+        solve.split, {quotas.data(), c::layers, c::slots}, {reports.data(), c::layers},
+        lists};
+    plimsoll::detail::lplb_plan_body<plimsoll::detail::minmax_lp_body<loads>,
+                                     plimsoll::detail::quota_body<loads, quota_report>> const body{
+        solve, round};
+    check_all_teams(body, c::layers, split, quotas, [&] {
+      std::vector<double> values;
+      for (std::size_t layer = 0; layer < c::layers; ++layer) {
+        values.insert(
+            values.end(),
+            {static_cast<double>(certificates[layer].work),
+             static_cast<double>(certificates[layer].status),
+             static_cast<double>(reports[layer].peak), reports[layer].split_peak,
+             static_cast<double>(reports[layer].moves), static_cast<double>(reports[layer].what)});
+      }
+      return values;
+    });
+    CHECK((reports[1].what == plimsoll::detail::fault::none) == (counts == in.counts));
+
+    plimsoll::lplb const planner(plimsoll::seq, in.placement, c::options());
+    planner.plan(load);
+    CHECK(std::equal(quotas.begin(), quotas.end(), planner.quotas().data));
+    CHECK(std::equal(split.begin(), split.end(), planner.split().data));
+  }
+}
 
 TEST_CASE("lplb: planning and dispatching allocate nothing") {
   using c = lplb_case<plimsoll::seq_policy>;
@@ -18,8 +83,9 @@ TEST_CASE("lplb: planning and dispatching allocate nothing") {
                      plimsoll::matrix_ref<std::int32_t>(slots.data(), c::tokens, c::k), counters);
     CHECK(resource.allocations() == before);
   };
-  // Four of minmax_lp; what is planned, scratch, and what dispatching keeps.
-  check_temporaries(4 + 4 + 2, run);
+  // Four of minmax_lp; what is planned, scratch, and what dispatching keeps; lists of slots, and
+  // scratch for making them.
+  check_temporaries(4 + 4 + 2 + 2, run);
 }
 
 }  // namespace plimsoll_test

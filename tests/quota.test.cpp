@@ -225,7 +225,13 @@ TEST_CASE("quota: sources get the same bits in every team") {
 
 TEST_CASE("quota: tokens go to the same slots in every team") {
   using plimsoll::vector_ref;
-  for (bool const sampled : {false, true}) {
+  struct form {
+    bool sampled;
+    bool listed;   // slots, beforehand
+    bool by_tile;  // tiles add up counts, as on a GPU for few of them
+  };
+  for (auto const [sampled, listed, by_tile] :
+       {form{false, false, false}, form{true, false, true}, form{false, true, true}}) {
     routing_case const c = random_routing(6, 211, 5);
     ints const ids(c.ids.begin(), c.ids.end());
     auto const places = std::ssize(c.map);
@@ -242,6 +248,7 @@ TEST_CASE("quota: tokens go to the same slots in every team") {
                    {chosen.data(), c.tokens, c.k},
                    {counters.data(), 1},
                    {c.options.experts, places, first.data(), slot.data()},
+                   listed,
                    before.data(),
                    total.data(),
                    {},
@@ -254,20 +261,32 @@ TEST_CASE("quota: tokens go to the same slots in every team") {
     ints counts(static_cast<std::size_t>(3 * columns), -7);
     ints totals(static_cast<std::size_t>(columns), -7);
     body.tiles = {std::ssize(ids), columns, counts.data(), totals.data()};
+    body.tiles.by_tile = by_tile;
     CHECK(body.tiles.tiles() == 3);
+    if (listed) {
+      run_body(plimsoll::detail::list_slots_body{body.lists, {c.map.data(), 1, places}}, 1, serial,
+               0);
+    }
     // Sorting takes place in `before`, which is longer than the lists.
-    auto const listed = [&] {
+    auto const quotas_before = [&] {
       return longs(before.begin(), before.begin() + std::max(first.back(), 0));
     };
     using phase = body_type::phase;
     for (phase const now : {phase::count, phase::scan, phase::assign}) {
-      body.now = now;
-      check_all_teams(body, body.problems(), counts, totals, counters, listed, total, first, slot,
-                      chosen);
+      if (now != phase::scan || !by_tile) {
+        body.now = now;
+        check_all_teams(body, body.problems(), counts, totals, counters, quotas_before, total,
+                        first, slot, chosen);
+      }
     }
-    if (!sampled) {
-      CHECK(chosen == route_in_order(c).slots);
-    }
+    routing_case drawn = c;
+    drawn.options.rule = dispatching::sampled;
+    drawn.options.seed = 3;
+    drawn.options.stream = 5;
+    drawn.options.first_token = 7;
+    routed const expected = sampled ? route<plimsoll::seq_policy>(drawn) : route_in_order(c);
+    CHECK(chosen == expected.slots);
+    CHECK(routed{chosen, counters[0]}.counts() == expected.counts());
   }
 }
 

@@ -310,17 +310,31 @@ class minmax_lp {
     detail::expect_extent(name, "certificates", layers_, results.extent(0), "layers");
     expect_ranks(name, "extras.base", extras.base);
     expect_ranks(name, "extras.tight", extras.tight);
-    using body = detail::minmax_lp_body<std::remove_const_t<decltype(load)>>;
-    detail::launch(
-        context_, layers_,
-        body{graph_, load, extras.base, options_.tolerance,
-             static_cast<std::int64_t>(options_.work_limit),
-             options_.goal == leveling::lexicographic, speed_unit_, parts, results, extras.tight},
-        memory_.data());
+    detail::launch(context_, layers_, body_of(load, parts, results, extras), memory_.data());
   }
 
  private:
   using context = detail::context_of<P>;
+
+  /// Rounds splits in the same launch.
+  template <execution_policy>
+  friend class lplb;
+
+  template <class Loads>
+  detail::minmax_lp_body<Loads> body_of(Loads const& load, matrix_ref<double> const& parts,
+                                        vector_ref<certificate> const& results,
+                                        minmax_lp_extras const& extras = {}) const {
+    return {graph_,
+            load,
+            extras.base,
+            options_.tolerance,
+            static_cast<std::int64_t>(options_.work_limit),
+            options_.goal == leveling::lexicographic,
+            speed_unit_,
+            parts,
+            results,
+            extras.tight};
+  }
 
   template <class Matrix>
   void expect_ranks(char const* name, char const* argument, Matrix const& matrix) const {

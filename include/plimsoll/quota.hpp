@@ -78,11 +78,18 @@ inline slot_ranges ranges_of(std::string_view name, placement_ref const& placeme
   return {placement.rank_offsets, slots, placement.ranks};
 }
 
-/// What `enqueue_dispatch` needs for up to so many ids.
+/// What `enqueue_dispatch` takes for up to `ids` ids.
 inline index_t dispatch_bytes(index_t ids, index_t experts, index_t slots) {
-  return static_cast<index_t>(
-      scratch_bytes_of<std::int64_t>(slots) + scratch_bytes_of<std::int64_t>(experts) +
-      bytes_taken_by<slot_lists>(experts, slots) + bytes_taken_by<tile_counts>(ids, experts + 2));
+  return static_cast<index_t>(scratch_bytes_of<std::int64_t>(slots) +
+                              scratch_bytes_of<std::int64_t>(experts) +
+                              bytes_taken_by<tile_counts>(ids, experts + 2));
+}
+
+/// Whether every tile adds up the counts of the tiles before it, which saves a GPU a launch. For 64
+/// tiles that is the faster way; on the host, where tiles run one after another, it never is.
+template <class Context>
+bool tiles_add_up(tile_counts const& tiles) {
+  return runs_on_device<Context> && tiles.tiles() <= 64 && tiles.columns <= 1026;
 }
 
 template <class Context, class Id>
@@ -90,13 +97,12 @@ void enqueue_dispatch(std::string_view name, Context const& context, matrix_ref<
                       vector_ref<std::int32_t const> expert_of,
                       vector_ref<std::int32_t const> quotas, dispatch_options const& options,
                       matrix_ref<std::int32_t> slots, vector_ref<dispatch_counters> counters,
-                      std::byte* memory) {
+                      slot_lists const& lists, bool listed, scratch arrays) {
   using body_type = dispatch_body<Id, dispatch_counters>;
   expect_extent(name, "slots", ids.extent(0), slots.extent(0), "tokens");
   expect_extent(name, "slots", ids.extent(1), slots.extent(1), "ids per token");
   expect_extent(name, "counters", 1, counters.extent(0), "counters");
   index_t const places = expert_of.extent(0);
-  scratch arrays(memory);
   body_type body{};
   body.ids = ids;
   body.expert_of = expert_of;
@@ -105,16 +111,20 @@ void enqueue_dispatch(std::string_view name, Context const& context, matrix_ref<
   body.counters = counters;
   body.before = arrays.take<std::int64_t>(places);
   body.total = arrays.take<std::int64_t>(options.experts);
-  body.lists = slot_lists::in(arrays, options.experts, places);
+  body.lists = lists;
+  body.listed = listed;
   body.tiles = tile_counts::in(arrays, ids.extent(0) * ids.extent(1), options.experts + 2);
+  body.tiles.by_tile = tiles_add_up<Context>(body.tiles);
   body.sampled = options.rule == dispatching::sampled;
   body.seed = options.seed;
   body.stream = options.stream;
   body.first_token = options.first_token;
   using phase = typename body_type::phase;
   for (phase const now : {phase::count, phase::scan, phase::assign}) {
-    body.now = now;
-    launch(context, body.problems(), body);
+    if (now != phase::scan || !body.tiles.by_tile) {
+      body.now = now;
+      launch(context, body.problems(), body);
+    }
   }
 }
 
@@ -264,7 +274,8 @@ void source_quotas(P const& policy, placement_ref const& placement, index_t node
 /// @complexity O(tokens k log(copies) + slots + experts)
 /// @workspace from the policy: 12 bytes per slot, 16 per expert, 4 per expert for each 512 copies,
 ///   and 2 KiB, or 4 bytes per expert where that is more, for each 512 copies in flight
-/// @stream enqueues three kernels, does not synchronise
+/// @stream enqueues two kernels, three for more than 2^15 copies or 1024 experts; does not
+///   synchronise
 /// @determinism the same bits under every policy
 template <execution_policy P, detail::stored<2> Ids, view_of<std::int32_t, 1> Map,
           view_of<std::int32_t, 1> Quotas, output_of<std::int32_t, 2> Slots,
@@ -289,10 +300,14 @@ void dispatch(P const& policy, Ids const& topk_ids, Map const& physical_to_logic
   detail::expect_extent(name, "quotas", places, whole.extent(0), "slots");
   auto const context = detail::resolve(policy);
   detail::buffer<std::byte, std::remove_const_t<decltype(context)>> const memory(
-      context, detail::dispatch_bytes(ids.extent(0) * ids.extent(1), options.experts, places));
+      context, detail::dispatch_bytes(ids.extent(0) * ids.extent(1), options.experts, places) +
+                   static_cast<index_t>(
+                       detail::bytes_taken_by<detail::slot_lists>(options.experts, places)));
+  detail::scratch arrays(memory.data());
+  auto const lists = detail::slot_lists::in(arrays, options.experts, places);
   detail::enqueue_dispatch(name, context, ids, map, whole, options,
                            detail::argument<2>(name, "slots", slots),
-                           detail::argument<1>(name, "counters", counters), memory.data());
+                           detail::argument<1>(name, "counters", counters), lists, false, arrays);
 }
 
 }  // namespace PLIMSOLL_DEVICE_ABI

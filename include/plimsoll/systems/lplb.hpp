@@ -8,8 +8,10 @@
 #include <type_traits>
 
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/lplb.hpp>
 #include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/scratch.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/minmax_lp.hpp>
@@ -48,9 +50,9 @@ class lplb {
   /// @param placement slots and ranks of every layer, in the policy's memory, which must outlive
   ///   this object
   /// @throws invalid_input as `minmax_lp`, and for options
-  /// @workspace from the policy: that of `minmax_lp` and `quota`, 12 bytes more per slot, and for
-  ///   each 512 of options.max_ids 4 bytes per expert, and where that does not fit shared memory 2
-  ///   KiB or again 4 bytes per expert
+  /// @workspace from the policy: that of `minmax_lp` and `quota`, 16 bytes more per slot and 4 per
+  ///   expert, and for each 512 of options.max_ids 4 bytes per expert, and where that does not fit
+  ///   shared memory 2 KiB or again 4 bytes per expert
   /// @stream synchronises
   lplb(P const& policy, placement_ref const& placement, lplb_options const& options)
       : context_(detail::resolve(policy)),
@@ -64,12 +66,18 @@ class lplb {
     quotas_ = {context_, layers * slots};
     certificates_ = {context_, layers};
     reports_ = {context_, layers};
+    lists_memory_ = {context_, static_cast<index_t>(detail::bytes_taken_by<detail::slot_lists>(
+                                   experts(), slots, layers))};
+    detail::scratch arrays(lists_memory_.data());
+    lists_ = detail::slot_lists::in(arrays, experts(), slots, layers);
+    detail::launch(context_, layers,
+                   detail::list_slots_body{lists_, placement.physical_to_logical});
     matrix_ref<std::int32_t const> const loads(nullptr, layers, experts());
-    index_t const rounding = detail::launch_bytes(context_, layers, quota_body(loads));
+    index_t const planning = detail::launch_bytes(context_, layers, plan_body(loads));
     detail::dispatch_body<std::int32_t, dispatch_counters> body{};
     body.tiles = {options.max_ids, experts() + 2, nullptr, nullptr};
     index_t const mapping = detail::launch_bytes(context_, body.problems(), body);
-    scratch_ = {context_, rounding > mapping ? rounding : mapping};
+    scratch_ = {context_, planning > mapping ? planning : mapping};
     dispatch_memory_ = {context_, detail::dispatch_bytes(options.max_ids, experts(), slots)};
     detail::synchronize(context_);
   }
@@ -79,14 +87,17 @@ class lplb {
   ///   policy's memory; at most 2^31 - 1 in all per layer
   /// @throws invalid_input for shapes; for values `expect_planned`
   /// @complexity that of `minmax_lp::solve` and `quota`
-  /// @stream enqueues two kernels; neither allocates nor synchronises
+  /// @stream enqueues one kernel; neither allocates nor synchronises
   /// @determinism the same bits under every policy
   template <load_matrix_view Counts>
     requires std::is_integral_v<detail::normalized_value_t<Counts, 2>>
   void plan(Counts const& counts) const {
-    auto const loads = detail::argument<2>("lplb::plan", "counts", counts);
-    lp_.solve(loads, split(), certificates());
-    detail::launch(context_, loads.extent(0), quota_body(loads), scratch_.data());
+    constexpr char const* name = "lplb::plan";
+    auto const loads = detail::argument<2>(name, "counts", counts);
+    detail::expect_extent(name, "counts", placement_.physical_to_logical.extent(0), loads.extent(0),
+                          "layers");
+    detail::expect_extent(name, "counts", experts(), loads.extent(1), "experts");
+    detail::launch(context_, loads.extent(0), plan_body(loads), scratch_.data());
   }
 
   /// @brief Chooses the slot of every token copy of a layer, as `plimsoll::dispatch` does.
@@ -97,7 +108,7 @@ class lplb {
   /// @param first_token for sampled tokens: the number of the first
   /// @throws invalid_input for shapes and more than options.max_ids
   /// @complexity that of `plimsoll::dispatch`
-  /// @stream enqueues three kernels; neither allocates nor synchronises
+  /// @stream enqueues as many kernels as that; neither allocates nor synchronises
   /// @determinism the same bits under every policy
   template <detail::stored<2> Ids, output_of<std::int32_t, 2> Slots,
             output_of<dispatch_counters, 1> Counters>
@@ -116,7 +127,7 @@ class lplb {
         vector_ref<std::int32_t const>(detail::row_of(quotas(), layer)),
         dispatch_options{experts(), options_.rule, options_.seed, stream, first_token},
         detail::argument<2>(name, "slots", slots), detail::argument<1>(name, "counters", counters),
-        dispatch_memory_.data());
+        lists_.of_layer(layer), true, detail::scratch(dispatch_memory_.data()));
   }
 
   /// What `plan` made, in the policy's memory: `[layers, slots]` and `[layers]`.
@@ -149,20 +160,26 @@ class lplb {
   }
 
   template <class Loads>
-  auto quota_body(Loads const& loads) const {
-    return detail::quota_body<Loads, quota_report>{
+  auto plan_body(Loads const& loads) const {
+    auto const solve = lp_.body_of(loads, split(), certificates());
+    detail::quota_body<Loads, quota_report> const round{
         loads,
         placement_.physical_to_logical,
         {placement_.rank_offsets, placement_.physical_to_logical.extent(1), placement_.ranks},
         split(),
         quotas(),
-        reports()};
+        reports(),
+        lists_};
+    return detail::lplb_plan_body<std::remove_const_t<decltype(solve)>,
+                                  std::remove_const_t<decltype(round)>>{solve, round};
   }
 
   context context_;
   lplb_options options_;
   placement_ref placement_;
   minmax_lp<P> lp_;
+  detail::slot_lists lists_{};  ///< of every layer, in `lists_memory_`
+  detail::buffer<std::byte, context> lists_memory_;
   detail::buffer<double, context> split_;
   detail::buffer<std::int32_t, context> quotas_;
   detail::buffer<certificate, context> certificates_;

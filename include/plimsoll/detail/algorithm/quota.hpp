@@ -611,8 +611,9 @@ struct source_quotas_body {
   }
 };
 
-/// Body of `dispatch`, in three launches: problem = tile of token copies; problem = column of their
-/// counts, and one more for the slots; problem = tile again.
+/// Body of `dispatch`. Problem = tile of token copies, and one more for the slots; then problem =
+/// column of their counts, which is left out where tiles add up counts by themselves; then problem
+/// = tile again.
 template <class Id, class Counters>
 struct dispatch_body {
   using device_team = block<128>;
@@ -625,6 +626,7 @@ struct dispatch_body {
   matrix_ref<std::int32_t> chosen;  ///< `[tokens, k]`
   vector_ref<Counters> counters;    ///< `[1]`
   slot_lists lists;
+  bool listed;           ///< whether the lists are made already
   std::int64_t* before;  ///< `[slots]`, as `lists.slot`: quotas of the expert's earlier slots
   std::int64_t* total;   ///< `[experts]`: quotas of all its slots
   tile_counts tiles;     ///< columns: experts, -1, other numbers
@@ -635,7 +637,7 @@ struct dispatch_body {
   phase now;
 
   [[nodiscard]] index_t problems() const {
-    return now == phase::scan ? tiles.columns + 1 : tiles.problems();
+    return now == phase::scan ? tiles.columns : tiles.problems() + (now == phase::count);
   }
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
     return now == phase::scan ? 0 : tiles.scratch_bytes();
@@ -647,17 +649,18 @@ struct dispatch_body {
       std::int64_t const id = element(ids, copy);
       return static_cast<std::int32_t>(lists.is_expert(id) ? id : lists.experts + (id != -1));
     };
-    if (now == phase::count) {
+    if (now == phase::count && problem == tiles.problems()) {
+      add_up_quotas(team);
+    } else if (now == phase::count) {
       tiles.count(team, memory, problem, column_of);
-    } else if (now == phase::scan && problem < tiles.columns) {
-      tiles.scan(team, problem);
     } else if (now == phase::scan) {
-      list(team);
+      tiles.scan(team, problem);
     } else {
+      tile_counts::sums const counts = tiles.add_up(team, memory, problem);
       if (problem == 0) {
-        report(team);
+        report(team, counts.totals);
       }
-      tiles.visit(team, memory, problem, column_of,
+      tiles.visit(team, memory, problem, counts, column_of,
                   [this](index_t copy, std::int32_t e, std::int32_t earlier) {
                     element(chosen, copy) = choose(e, earlier, copy);
                   });
@@ -666,9 +669,11 @@ struct dispatch_body {
 
  private:
   template <class Team>
-  PLIMSOLL_HD void list(Team& team) const {
-    // `before` is filled later.
-    lists.fill(team, expert_of, reinterpret_cast<std::uint64_t*>(before));
+  PLIMSOLL_HD void add_up_quotas(Team& team) const {
+    if (!listed) {
+      // `before` is filled later.
+      lists.fill(team, expert_of, reinterpret_cast<std::uint64_t*>(before));
+    }
     team.for_each(lists.experts, [=, this](index_t e) {
       total[e] = 0;
       for (index_t i = lists.first[e]; i < lists.first[e + 1]; ++i) {
@@ -679,9 +684,9 @@ struct dispatch_body {
   }
 
   template <class Team>
-  PLIMSOLL_HD void report(Team& team) const {
-    auto const copies = [this](index_t e, bool homed) {
-      return (lists.first[e] < lists.first[e + 1]) == homed ? std::int64_t{tiles.totals[e]} : 0;
+  PLIMSOLL_HD void report(Team& team, std::int32_t const* totals) const {
+    auto const copies = [=, this](index_t e, bool homed) {
+      return (lists.first[e] < lists.first[e + 1]) == homed ? std::int64_t{totals[e]} : 0;
     };
     auto const routed = team.sum(lists.experts, [=](index_t e) { return copies(e, true); });
     auto const homeless = team.sum(lists.experts, [=](index_t e) { return copies(e, false); });
@@ -692,8 +697,8 @@ struct dispatch_body {
       counters[0] = Counters{.routed = routed,
                              .beyond_quota = beyond,
                              .homeless = homeless,
-                             .unrouted = tiles.totals[lists.experts],
-                             .out_of_range = tiles.totals[lists.experts + 1]};
+                             .unrouted = totals[lists.experts],
+                             .out_of_range = totals[lists.experts + 1]};
     });
   }
 

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Body of `lplb::plan`: a layer's split and its quotas by one team, in one launch.
+#pragma once
+
+#include <cstddef>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/scratch.hpp>
+#include <plimsoll/detail/team.hpp>
+#include <plimsoll/types.hpp>
+
+namespace plimsoll::inline PLIMSOLL_ABI::detail {
+
+/// Runs the body of `minmax_lp` and then that of `quota`, which reads the split that the first has
+/// written. Problem = layer.
+template <class Split, class Round>
+struct lplb_plan_body {
+  using device_team = typename Split::device_team;
+
+  Split split;
+  Round round;
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    return maximum{}(split.scratch_bytes(), round.scratch_bytes());
+  }
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
+    split(team, memory, layer);
+    round(team, memory, layer);
+  }
+};
+
+}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
