@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/fixed_load.hpp>
@@ -63,6 +64,8 @@ struct split_state {
   std::int32_t* next;      ///< `[ranks]`: a target of the arc's expert, -1 before the first
   std::int32_t* path;      ///< `[ranks]`
   std::int32_t* set;       ///< `[ranks]`: which tight set, from 1; 0: none yet
+  std::int32_t* expert_level;  ///< `[shared experts of the layer]`
+  std::int32_t* receiver;      ///< `[shared experts of the layer]`: a target, or -1
 
   PLIMSOLL_HD std::int64_t& share_of(index_t target) const { return share[target - first_target]; }
   /// Load over speed, or the load where ranks are alike; 0 of a dead rank, which has none.
@@ -178,80 +181,40 @@ PLIMSOLL_HD inline void fill(split_state const& s, index_t shared) {
   }
 }
 
-/// Brings every load within its capacity at the level of a bound, by augmenting paths (Dinic's
-/// blocking flows) from ranks above to ranks below, over shares that can move. Where those that are
-/// left above reach none below, all that they reach must carry what it does: a better bound. One
-/// thread does it.
-struct exact_finish {
+/// Dinic's blocking flows through the residual graph of a layer, from ranks above their capacity to
+/// ranks below it: the levels of ranks, shortest paths by depth-first search, and what two forms of
+/// it have in common. Both find the same paths in the same order.
+struct blocking_flow {
   split_state s;
-  confinement bound;  ///< of the ranks in `set_now`
   std::int64_t work;
   std::int64_t work_limit;
-  bool complete = false;
   std::int32_t set_now = 1;
-  std::int32_t nearest = -1;
+  std::int32_t nearest = -1;  ///< the level of the first ranks below their capacity; -1: none
 
-  /// `complete` tells whether it came to its end before the work limit.
-  PLIMSOLL_HD void run() {
-    complete = false;
-    while (!complete) {
-      std::int64_t const even = bound.capacity(1);
-      for (index_t r = 0; r < s.graph.ranks; ++r) {
-        s.capacity[r] =
-            s.graph.speed.even ? s.graph.speed[r] * even : bound.capacity(s.graph.speed[r]);
-      }
-      index_t reached = find_levels();
-      for (; nearest >= 0 && work < work_limit; reached = find_levels()) {
-        push_all();
-      }
-      if (nearest >= 0) {
-        return;
-      }
-      complete = reached == 0;
-      if (!complete) {
-        take_set(reached);
-      }
-    }
-  }
+  static constexpr std::int32_t unseen = -1;
+  static constexpr std::int32_t dead_end = -3;  // no level follows on it
 
-  /// Goes on with the ranks below those that gave the bound, until loads are as even as they can
-  /// be.
-  PLIMSOLL_HD void level_rest() {
-    confinement const first = bound;
-    while (complete) {
-      ++set_now;
-      bound = confinement{};
-      for (index_t r = 0; r < s.graph.ranks; ++r) {
-        if (s.set[r] == 0) {
-          s.set[r] = set_now;
-          bound.load += s.load[r];
-          bound.speed += s.graph.speed[r];
-        }
-      }
-      if (bound.speed == 0) {
-        break;
-      }
-      run();
-    }
-    bound = first;
-  }
-
- private:
   [[nodiscard]] PLIMSOLL_HD bool is_settled(index_t r) const {
     return s.set[r] != 0 && s.set[r] != set_now;
   }
+  /// The level of a rank before the search: 0 of those that have load to give.
+  [[nodiscard]] PLIMSOLL_HD std::int32_t first_level(index_t r) const {
+    bool const above = !is_settled(r) && s.load[r] > s.capacity[r];
+    return above ? 0 : is_settled(r) ? dead_end : unseen;
+  }
+};
 
-  /// Levels of the residual graph, from the ranks above their capacity. Returns how many ranks it
-  /// reached; `nearest` is the level of the first below its capacity, or -1.
-  PLIMSOLL_HD index_t find_levels() {
+/// The form for one thread: a queue for the levels, and for each rank a cursor into its arcs.
+struct serial_flow : blocking_flow {
+  /// Finds the levels; says whether any rank is above its capacity.
+  PLIMSOLL_HD bool find_levels() {
     split_graph const& g = s.graph;
     index_t const row = s.layer * g.ranks;
     index_t tail = 0;
     nearest = -1;
     for (index_t r = 0; r < g.ranks; ++r) {
-      bool const above = !is_settled(r) && s.load[r] > s.capacity[r];
-      s.distance[r] = above ? 0 : is_settled(r) ? dead_end : unseen;
-      if (above) {
+      s.distance[r] = first_level(r);
+      if (s.distance[r] == 0) {
         s.queue[tail++] = static_cast<std::int32_t>(r);
       }
     }
@@ -278,23 +241,10 @@ struct exact_finish {
         }
       }
     }
-    return tail;
+    return tail > 0;
   }
 
-  /// What was reached becomes the set that gives the bound.
-  PLIMSOLL_HD void take_set(index_t reached) {
-    for (index_t r = 0; r < s.graph.ranks; ++r) {
-      s.set[r] = is_settled(r) ? s.set[r] : 0;
-    }
-    bound = confinement{};
-    for (index_t i = 0; i < reached; ++i) {
-      index_t const r = s.queue[i];
-      s.set[r] = set_now;
-      bound.load += s.load[r];
-      bound.speed += s.graph.speed[r];
-    }
-  }
-
+  /// Pushes until no path of this length is left, or the work limit is reached.
   PLIMSOLL_HD void push_all() {
     split_graph const& g = s.graph;
     for (index_t r = 0; r < g.ranks; ++r) {
@@ -307,6 +257,7 @@ struct exact_finish {
     }
   }
 
+ private:
   /// Finds one path and moves as much as it allows.
   PLIMSOLL_HD bool push_from(index_t source) {
     split_graph const& g = s.graph;
@@ -363,15 +314,317 @@ struct exact_finish {
     }
     return false;
   }
+};
 
-  static constexpr std::int32_t unseen = -1;
-  static constexpr std::int32_t dead_end = -3;  // no level follows on it
+/// The form for a team.
+///
+/// Ranks one level apart are linked by experts: an expert is on the level of the first rank that
+/// has a share of it to give, and every rank that holds the expert is on the next level at most. So
+/// a push can close a way between two levels but never opens one, and the next path is the first
+/// one in order that is open from end to end. Each expert keeps its first receiver that leads on,
+/// each rank its first arc that does, and walking along these finds the path without a search. The
+/// receivers and arcs are found from the last level to the first, which prunes every dead end, and
+/// mended where a push closes them.
+template <class Team>
+struct team_flow : blocking_flow {
+  Team& team;
+
+  PLIMSOLL_HD team_flow(Team& the_team, blocking_flow const& flow)
+      : blocking_flow(flow), team(the_team) {}
+
+  /// As in `serial_flow`; a level takes two calls.
+  PLIMSOLL_HD bool find_levels() {
+    index_t const experts = shared_experts();
+    nearest = -1;
+    bool const any = team.any(maximum{}(s.graph.ranks, experts), [this, experts](index_t i) {
+      if (i < experts) {
+        s.expert_level[i] = unseen;
+      }
+      return i < s.graph.ranks && (s.distance[i] = first_level(i)) == 0;
+    });
+    int found = any ? reached : 0;
+    for (std::int32_t level = 0; found != 0 && nearest < 0; ++level) {
+      team.for_each(experts, [this, level](index_t i) {
+        if (s.expert_level[i] == unseen && has_giver(i, level)) {
+          s.expert_level[i] = level;
+        }
+      });
+      found = team.reduce(
+          s.graph.ranks, [this, level](index_t r) { return reach(r, level); }, bit_or{}, 0);
+      nearest = (found & below) != 0 ? level + 1 : -1;
+    }
+    return any;
+  }
+
+  PLIMSOLL_HD void push_all() {
+    find_ways();
+    index_t source = 0;
+    while (work < work_limit && (source = next_source(source)) < s.graph.ranks) {
+      push_from(source);
+    }
+  }
+
+ private:
+  static constexpr int reached = 1;
+  static constexpr int below = 2;
+
+  [[nodiscard]] PLIMSOLL_HD index_t shared_experts() const {
+    return s.graph.layer_shared[s.layer + 1] - s.first_shared;
+  }
+  [[nodiscard]] PLIMSOLL_HD index_t arcs_begin(index_t r) const {
+    return s.graph.rank_begin[s.layer * s.graph.ranks + r];
+  }
+  [[nodiscard]] PLIMSOLL_HD index_t arcs_end(index_t r) const { return arcs_begin(r + 1); }
+  /// The shared expert of an arc, within the layer.
+  [[nodiscard]] PLIMSOLL_HD index_t expert_of(index_t arc) const {
+    return s.graph.target_owner[s.graph.rank_target[arc]] - s.first_shared;
+  }
+  [[nodiscard]] PLIMSOLL_HD std::int64_t& share_on(index_t arc) const {
+    return s.share_of(s.graph.rank_target[arc]);
+  }
+
+  /// Whether a rank of the level has a share of the expert.
+  [[nodiscard]] PLIMSOLL_HD bool has_giver(index_t expert, std::int32_t level) const {
+    split_graph const& g = s.graph;
+    index_t const end = g.target_begin[s.first_shared + expert + 1];
+    index_t k = g.target_begin[s.first_shared + expert];
+    while (k < end && (s.distance[g.target_rank[k]] != level || s.share_of(k) == 0)) {
+      ++k;
+    }
+    return k < end;
+  }
+  /// Puts a rank on the next level if an expert of this one reaches it.
+  [[nodiscard]] PLIMSOLL_HD int reach(index_t r, std::int32_t level) const {
+    if (s.distance[r] != unseen) {
+      return 0;
+    }
+    index_t const end = arcs_end(r);
+    index_t a = arcs_begin(r);
+    while (a < end && s.expert_level[expert_of(a)] != level) {
+      ++a;
+    }
+    if (a == end) {
+      return 0;
+    }
+    s.distance[r] = level + 1;
+    return s.load[r] < s.capacity[r] ? reached | below : reached;
+  }
+
+  /// The first target from k on that leads on from the expert; -1: none.
+  [[nodiscard]] PLIMSOLL_HD std::int32_t receiver_from(index_t k, index_t expert) const {
+    split_graph const& g = s.graph;
+    std::int32_t const level = s.expert_level[expert] + 1;
+    index_t const end = g.target_begin[s.first_shared + expert + 1];
+    for (; k < end; ++k) {
+      index_t const r = g.target_rank[k];
+      if (s.distance[r] == level && (level < nearest || s.load[r] < s.capacity[r])) {
+        return static_cast<std::int32_t>(k);
+      }
+    }
+    return -1;
+  }
+  /// Whether the arc of a rank on the level leads on.
+  [[nodiscard]] PLIMSOLL_HD bool is_open(index_t arc, std::int32_t level) const {
+    index_t const expert = expert_of(arc);
+    return s.expert_level[expert] == level && s.receiver[expert] >= 0 && share_on(arc) > 0;
+  }
+
+  /// Finds receivers and arcs, from the last level to the first; a rank without one is a dead end.
+  PLIMSOLL_HD void find_ways() {
+    for (std::int32_t level = nearest - 1; level >= 0; --level) {
+      team.for_each(shared_experts(), [this, level](index_t i) {
+        if (s.expert_level[i] == level) {
+          s.receiver[i] = receiver_from(s.graph.target_begin[s.first_shared + i], i);
+        }
+      });
+      team.for_each(s.graph.ranks, [this, level](index_t r) {
+        if (s.distance[r] == level) {
+          index_t const end = arcs_end(r);
+          index_t a = arcs_begin(r);
+          while (a < end && !is_open(a, level)) {
+            ++a;
+          }
+          s.arc[r] = static_cast<std::int32_t>(a);
+          s.distance[r] = a < end ? level : dead_end;
+        }
+      });
+    }
+  }
+
+  PLIMSOLL_HD index_t next_source(index_t from) {
+    return team.find(from, s.graph.ranks, [this](index_t r) {
+      return s.distance[r] == 0 && s.load[r] > s.capacity[r];
+    });
+  }
+
+  /// Pushes along one path after the other until the source is down to its capacity or a dead end.
+  /// After a push only what lies behind the first closed step of the path is walked again.
+  PLIMSOLL_HD void push_from(index_t source) {
+    std::int32_t depth = 0;
+    index_t at = source;
+    team.store(&s.path[0], static_cast<std::int32_t>(source));
+    for (;;) {
+      if (depth == nearest) {
+        depth = push(source, at);
+        if (work == work_limit || s.load[source] == s.capacity[source]) {
+          return;
+        }
+        at = s.path[depth];
+        continue;
+      }
+      index_t const arc = find_arc(at, depth);
+      if (arc < arcs_end(at)) {
+        at = s.graph.target_rank[s.receiver[expert_of(arc)]];
+        ++depth;
+        team.store(&s.path[depth], static_cast<std::int32_t>(at));
+        continue;
+      }
+      team.store(&s.distance[at], dead_end);
+      leave_out(at, depth);
+      if (depth == 0) {
+        return;
+      }
+      --depth;
+      at = s.path[depth];
+    }
+  }
+
+  /// The first arc of the rank that leads on; past its last if none does.
+  PLIMSOLL_HD index_t find_arc(index_t r, std::int32_t level) {
+    index_t const at_hand = s.arc[r];
+    if (is_open(at_hand, level)) {
+      return at_hand;
+    }
+    index_t const found = team.find(at_hand + 1, arcs_end(r), [this, level](index_t a) {
+      return is_open(a, level);
+    });
+    team.store(&s.arc[r], static_cast<std::int32_t>(found));
+    return found;
+  }
+
+  /// Experts that lead to a rank that no longer leads on take their next receiver.
+  PLIMSOLL_HD void leave_out(index_t r, std::int32_t level) {
+    index_t const first = arcs_begin(r);
+    team.for_each(arcs_end(r) - first, [=, this](index_t i) {
+      index_t const expert = expert_of(first + i);
+      if (s.expert_level[expert] == level - 1 &&
+          s.receiver[expert] == s.graph.rank_target[first + i]) {
+        s.receiver[expert] = receiver_from(s.receiver[expert] + 1, expert);
+      }
+    });
+  }
+
+  /// Moves as much as the path allows; returns its first step that this closes.
+  PLIMSOLL_HD std::int32_t push(index_t source, index_t sink) {
+    auto const least = team.argmin(nearest, [this](index_t i) { return share_on(s.arc[s.path[i]]); });
+    std::int64_t const amount =
+        minimum{}(least.key, minimum{}(s.load[source] - s.capacity[source],
+                                       s.capacity[sink] - s.load[sink]));
+    team.for_each(nearest, [=, this](index_t i) {
+      index_t const arc = s.arc[s.path[i]];
+      share_on(arc) -= amount;
+      s.share_of(s.receiver[expert_of(arc)]) += amount;
+      if (i == 0) {
+        s.load[source] -= amount;
+        s.load[sink] += amount;
+      }
+    });
+    ++work;
+    if (s.load[sink] == s.capacity[sink]) {
+      leave_out(sink, nearest);
+    }
+    return amount == least.key ? static_cast<std::int32_t>(least.index) : nearest - 1;
+  }
+};
+
+/// Brings every load within its capacity at the level of a bound, by blocking flows from ranks
+/// above to ranks below, over shares that can move. Where those that are left above reach none
+/// below, all that they reach must carry what it does: a better bound.
+template <class Team>
+struct exact_finish {
+  Team& team;
+  std::conditional_t<Team::is_serial, serial_flow, team_flow<Team>> flow;
+  confinement bound;      ///< of the ranks in the flow's set
+  bool complete = false;  ///< whether it came to its end before the work limit
+
+  PLIMSOLL_HD exact_finish(Team& the_team, blocking_flow const& start, confinement const& first)
+      : team(the_team), flow(flow_for(the_team, start)), bound(first) {}
+
+  PLIMSOLL_HD void run() {
+    split_state const& s = flow.s;
+    complete = false;
+    while (!complete) {
+      std::int64_t const even = bound.capacity(1);
+      team.for_each(s.graph.ranks, [=, this, &s](index_t r) {
+        s.capacity[r] =
+            s.graph.speed.even ? s.graph.speed[r] * even : bound.capacity(s.graph.speed[r]);
+      });
+      bool any_above = flow.find_levels();
+      for (; flow.nearest >= 0 && flow.work < flow.work_limit; any_above = flow.find_levels()) {
+        flow.push_all();
+      }
+      if (flow.nearest >= 0) {
+        return;
+      }
+      complete = !any_above;
+      if (!complete) {
+        take_set();
+      }
+    }
+  }
+
+  /// Goes on with the ranks below those that gave the bound, until loads are as even as they can
+  /// be.
+  PLIMSOLL_HD void level_rest() {
+    split_state const& s = flow.s;
+    confinement const first = bound;
+    while (complete) {
+      std::int32_t const now = ++flow.set_now;
+      team.for_each(s.graph.ranks, [=, &s](index_t r) {
+        s.set[r] = s.set[r] == 0 ? now : s.set[r];
+      });
+      find_bound();
+      if (bound.speed == 0) {
+        break;
+      }
+      run();
+    }
+    bound = first;
+  }
+
+ private:
+  PLIMSOLL_HD static auto flow_for(Team& team, blocking_flow const& start) {
+    if constexpr (Team::is_serial) {
+      return serial_flow{start};
+    } else {
+      return team_flow<Team>(team, start);
+    }
+  }
+
+  /// The ranks that were reached become the set that gives the bound.
+  PLIMSOLL_HD void take_set() {
+    split_state const& s = flow.s;
+    team.for_each(s.graph.ranks, [this, &s](index_t r) {
+      bool const is_reached = s.distance[r] >= 0;
+      s.set[r] = is_reached ? flow.set_now : flow.is_settled(r) ? s.set[r] : 0;
+    });
+    find_bound();
+  }
+
+  PLIMSOLL_HD void find_bound() {
+    split_state const& s = flow.s;
+    std::int32_t const now = flow.set_now;
+    bound.load = team.sum(
+        s.graph.ranks, [=, &s](index_t r) { return s.set[r] == now ? s.load[r] : 0; });
+    bound.speed = team.sum(
+        s.graph.ranks, [=, &s](index_t r) { return s.set[r] == now ? s.graph.speed[r] : 0; });
+  }
 };
 
 /// Problem = layer.
 template <class Loads>
 struct minmax_lp_body {
-  using device_team = block<128>;
+  using device_team = warp;
 
   split_graph graph;
   Loads loads;                    ///< `[layers, experts]`
@@ -388,13 +641,13 @@ struct minmax_lp_body {
     return 2 * scratch_bytes_of<std::int64_t>(graph.ranks) +
            scratch_bytes_of<std::int64_t>(graph.most_targets) +
            scratch_bytes_of<std::int64_t>(graph.most_shared) +
-           6 * scratch_bytes_of<std::int32_t>(graph.ranks) + scratch_bytes_of<exact_finish>(1);
+           6 * scratch_bytes_of<std::int32_t>(graph.ranks) +
+           2 * scratch_bytes_of<std::int32_t>(graph.most_shared);
   }
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
     split_state const s = take_state(memory, layer);
-    auto* const finish = memory.take<exact_finish>(1);
     load_scale const scale = scale_of(team, layer);
     if (scale.what != fault::none) {
       refuse(team, layer, double_of(0x7ff8000000000000u), scale.got, scale.where);
@@ -423,16 +676,14 @@ struct minmax_lp_body {
     }
     bool complete = false;
     if (!closed) {
-      team.single([=, this] {
-        *finish = exact_finish{s, bound, work, work_limit};
-        finish->run();
-        if (lexicographic) {
-          finish->level_rest();
-        }
-      });
-      bound = finish->bound;
-      work = finish->work;
-      complete = finish->complete;
+      exact_finish<Team> finish(team, {s, work, work_limit}, bound);
+      finish.run();
+      if (lexicographic) {
+        finish.level_rest();
+      }
+      bound = finish.bound;
+      work = finish.flow.work;
+      complete = finish.complete;
     }
     double const peak = team.max(ranks, [&s](index_t r) { return s.level_rounded_up(r); });
     if (!lexicographic && !complete) {
@@ -473,6 +724,8 @@ struct minmax_lp_body {
     for (std::int32_t** const array : {&s.distance, &s.queue, &s.arc, &s.next, &s.path, &s.set}) {
       *array = memory.take<std::int32_t>(graph.ranks);
     }
+    s.expert_level = memory.take<std::int32_t>(graph.most_shared);
+    s.receiver = memory.take<std::int32_t>(graph.most_shared);
     return s;
   }
 
