@@ -2,9 +2,110 @@
 #include "minmax_lp.cases.hpp"
 
 #include "support/run_body.hpp"
+#include "support/split_instances.hpp"
 #include "support/temporaries.hpp"
 
 namespace plimsoll_test {
+
+namespace {
+
+/// A case as the body takes it, and what the body writes.
+class split_body {
+ public:
+  explicit split_body(split_case const& c, std::int64_t work_limit = 1 << 20)
+      : c_(c), base_(c.base.begin(), c.base.end()) {
+    for (index_t r = 0; r < c.ranks; ++r) {
+      arrays_.ranks.speed.push_back(c.quarters.empty() ? c.lives(r)
+                                                       : static_cast<double>(c.speed(r)));
+      arrays_.ranks.fastest = std::max(arrays_.ranks.fastest, arrays_.ranks.speed.back());
+    }
+    arrays_.ranks.even = c.quarters.empty();
+    for (index_t layer = 0; layer < c.layers; ++layer) {
+      arrays_.add_layer(c.map.data() + layer * c.slots, c.slots,
+                        c.offsets.data() + layer * (c.ranks + 1), c.experts);
+    }
+    numbers_ = arrays_.flat();
+    body.graph = arrays_.graph(numbers_.data(), arrays_.ranks.speed.data(), c.experts, c.slots);
+    body.loads = {c_.loads.data(), c.layers, c.experts};
+    if (!c.base.empty()) {
+      body.base = {base_.data(), c.layers, c.ranks};
+    }
+    body.tolerance = 1e-6;
+    body.work_limit = work_limit;
+    body.speed_unit = 1;
+    body.split = {split.data(), c.layers, c.slots};
+    body.certificates = {certificates.data(), c.layers};
+    body.tight = {tight.data(), c.layers, c.ranks};
+  }
+  split_body(split_body const&) = delete;
+  split_body& operator=(split_body const&) = delete;
+
+  [[nodiscard]] reals certificate_values() const {
+    reals values;
+    for (certificate const& result : certificates) {
+      bool const number = result.value == result.value;  // NaN equals nothing
+      values.push_back(number ? result.value : -1);
+      values.push_back(number ? result.lower_bound : -1);
+      values.push_back(static_cast<double>(result.work));
+      values.push_back(static_cast<double>(result.status));
+    }
+    return values;
+  }
+  void check_all_teams() {
+    plimsoll_test::check_all_teams(body, c_.layers, split, tight,
+                                   [&] { return certificate_values(); });
+  }
+  /// Compares the form for one thread with the one for a team, on a team of one thread; returns
+  /// the work of the first layer.
+  std::int64_t check_both_forms() {
+    run_body(body, c_.layers, serial, 0);
+    reals const serial_split = split;
+    flags const serial_tight = tight;
+    reals const serial_values = certificate_values();
+    run_body(body, c_.layers, 1, 1);
+    CHECK(split == serial_split);
+    CHECK(tight == serial_tight);
+    CHECK(certificate_values() == serial_values);
+    return certificates[0].work;
+  }
+
+ private:
+  split_case c_;
+  reals base_;
+  plimsoll::detail::split_graph_arrays arrays_;
+  ints numbers_;
+
+ public:
+  reals split = reals(static_cast<std::size_t>(c_.layers * c_.slots), -7);
+  std::vector<certificate> certificates{static_cast<std::size_t>(c_.layers)};
+  flags tight = flags(static_cast<std::size_t>(c_.layers * c_.ranks), 7);
+  plimsoll::detail::minmax_lp_body<plimsoll::matrix_ref<std::int64_t const>> body{};
+};
+
+split_case case_of(split_instance const& in) {
+  split_case c;
+  c.experts = in.experts;
+  c.ranks = in.ranks;
+  c.slots = in.slots();
+  c.map = in.phy2log;
+  c.offsets = in.rank_offsets;
+  c.loads = in.loads;
+  return c;
+}
+
+/// EPLB's plan for 256 experts on 64 ranks with as many slots more, and loads that have drifted.
+split_case dense_split() { return case_of(make_split_instance(560)); }
+
+/// Load has to move along all of it.
+split_case long_chain(index_t ranks) {
+  longs falling;
+  for (index_t e = 0; e + 1 < ranks; ++e) {
+    falling.push_back(16 * (ranks - e));
+  }
+  return chain(ranks, 0, falling);
+}
+
+}  // namespace
 
 TEST_CASE("minmax_lp: the same bits in every team") {
   std::vector<split_case> cases;
@@ -16,50 +117,61 @@ TEST_CASE("minmax_lp: the same bits in every team") {
   cases.push_back(one_layer({{0}, {0}}, {-4}));
   for (std::size_t i = 0; i < cases.size(); ++i) {
     CAPTURE(i);
-    split_case const& c = cases[i];
-    plimsoll::detail::split_graph_arrays arrays;
-    for (index_t r = 0; r < c.ranks; ++r) {
-      arrays.ranks.speed.push_back(c.quarters.empty() ? c.lives(r)
-                                                      : static_cast<double>(c.speed(r)));
-      arrays.ranks.fastest = std::max(arrays.ranks.fastest, arrays.ranks.speed.back());
-    }
-    arrays.ranks.even = c.quarters.empty();
-    for (index_t layer = 0; layer < c.layers; ++layer) {
-      arrays.add_layer(c.map.data() + layer * c.slots, c.slots,
-                       c.offsets.data() + layer * (c.ranks + 1), c.experts);
-    }
-    ints const numbers = arrays.flat();
-    reals const& speeds = arrays.ranks.speed;
-    reals const base(c.base.begin(), c.base.end());
     for (bool const lexicographic : {false, true}) {
-      reals split(static_cast<std::size_t>(c.layers * c.slots), -7);
-      std::vector<certificate> certificates(static_cast<std::size_t>(c.layers));
-      flags tight(static_cast<std::size_t>(c.layers * c.ranks), 7);
-      using loads = plimsoll::matrix_ref<std::int64_t const>;
-      plimsoll::detail::minmax_lp_body<loads> body{};
-      body.graph = arrays.graph(numbers.data(), speeds.data(), c.experts, c.slots);
-      body.loads = loads(c.loads.data(), c.layers, c.experts);
-      if (!c.base.empty()) {
-        body.base = plimsoll::matrix_ref<double const>(base.data(), c.layers, c.ranks);
+      split_body run(cases[i]);
+      run.body.lexicographic = lexicographic;
+      run.check_all_teams();
+    }
+  }
+  split_body(dense_split()).check_all_teams();
+  split_body(long_chain(12)).check_all_teams();
+}
+
+TEST_CASE("minmax_lp: one thread and a team find the same paths") {
+  std::vector<split_case> cases;
+  for (std::uint64_t seed = 12; seed < 72; ++seed) {
+    cases.push_back(random_split(seed));
+  }
+  for (int i = 0; i < split_instance_count; i += 9) {
+    split_case c = case_of(make_split_instance(i));
+    if (c.ranks > 100) {
+      continue;  // a chain of so many ranks takes a team long
+    }
+    cases.push_back(c);
+    // The same with ranks that differ in speed, a dead one among them, and load already on them.
+    for (index_t r = 0; r < c.ranks; ++r) {
+      c.quarters.push_back(static_cast<std::int32_t>(1 + (5 * r + i) % 7));
+      c.base.push_back(r == i % c.ranks ? 0 : (37 * r + i) % 100);
+      c.active.push_back(r != i % c.ranks);
+    }
+    cases.push_back(c);
+    // No load.
+    c.loads.assign(c.loads.size(), 0);
+    cases.push_back(c);
+  }
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    CAPTURE(i);
+    for (bool const lexicographic : {false, true}) {
+      for (double const tolerance : {0.0, 1e-3}) {
+        split_body run(cases[i]);
+        run.body.lexicographic = lexicographic;
+        run.body.tolerance = tolerance;
+        run.check_both_forms();
       }
-      body.tolerance = 1e-6;
-      body.work_limit = 1 << 20;
-      body.lexicographic = lexicographic;
-      body.speed_unit = 1;
-      body.split = plimsoll::matrix_ref<double>(split.data(), c.layers, c.slots);
-      body.certificates = plimsoll::vector_ref<certificate>(certificates.data(), c.layers);
-      body.tight = plimsoll::matrix_ref<std::uint8_t>(tight.data(), c.layers, c.ranks);
-      check_all_teams(body, c.layers, split, tight, [&] {
-        reals values;
-        for (certificate const& result : certificates) {
-          bool const number = result.value == result.value;  // NaN equals nothing
-          values.push_back(number ? result.value : -1);
-          values.push_back(number ? result.lower_bound : -1);
-          values.push_back(static_cast<double>(result.work));
-          values.push_back(static_cast<double>(result.status));
-        }
-        return values;
-      });
+    }
+  }
+}
+
+TEST_CASE("minmax_lp: one thread and a team stop at the same path") {
+  for (split_case const& c : {dense_split(), long_chain(40), random_split(31)}) {
+    for (bool const lexicographic : {false, true}) {
+      std::int64_t work = 0;
+      for (std::int64_t limit = 1; work == limit - 1; ++limit) {
+        CAPTURE(limit);
+        split_body run(c, limit);
+        run.body.lexicographic = lexicographic;
+        work = run.check_both_forms();
+      }
     }
   }
 }

@@ -54,16 +54,16 @@ struct split_state {
   index_t layer;
   index_t first_shared;  ///< of the layer
   index_t first_target;
-  std::int64_t* load;      ///< `[ranks]`
-  std::int64_t* share;     ///< `[targets of the layer]`
-  std::int64_t* demand;    ///< `[shared experts of the layer]`
-  std::int64_t* capacity;  ///< `[ranks]`
-  std::int32_t* distance;  ///< `[ranks]`
-  std::int32_t* queue;     ///< `[ranks]`
-  std::int32_t* arc;       ///< `[ranks]`: a position in `rank_target`
-  std::int32_t* next;      ///< `[ranks]`: a target of the arc's expert, -1 before the first
-  std::int32_t* path;      ///< `[ranks]`
-  std::int32_t* set;       ///< `[ranks]`: which tight set, from 1; 0: none yet
+  std::int64_t* load;          ///< `[ranks]`
+  std::int64_t* share;         ///< `[targets of the layer]`
+  std::int64_t* demand;        ///< `[shared experts of the layer]`
+  std::int64_t* capacity;      ///< `[ranks]`
+  std::int32_t* distance;      ///< `[ranks]`
+  std::int32_t* queue;         ///< `[ranks]`
+  std::int32_t* arc;           ///< `[ranks]`: a position in `rank_target`
+  std::int32_t* next;          ///< `[ranks]`: a target of the arc's expert, -1 before the first
+  std::int32_t* path;          ///< `[ranks]`
+  std::int32_t* set;           ///< `[ranks]`: which tight set, from 1; 0: none yet
   std::int32_t* expert_level;  ///< `[shared experts of the layer]`
   std::int32_t* receiver;      ///< `[shared experts of the layer]`: a target, or -1
 
@@ -180,6 +180,76 @@ PLIMSOLL_HD inline void fill(split_state const& s, index_t shared) {
     other += up;
   }
 }
+
+/// The same as `fill` of ranks that are alike, for all experts of a colour with more than
+/// `most_alone` targets: an index is a target instead of an expert.
+///
+/// A target gets load if raising all lower ones to it takes no more than the demand. Its level and
+/// its place among those that share the rest then follow from the others that get some.
+struct fill_by_target {
+  /// `fill` goes over n targets n + 3 times at most: 54 steps of one thread.
+  static constexpr index_t most_alone = 6;
+
+  split_state s;
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, index_t first_target, index_t count) const {
+    // Ranks of a colour differ, so that their arrays of the exact finish are free to be used.
+    std::int32_t* const gets = s.distance;
+    std::int64_t* const share = s.capacity;
+    auto const for_targets = [&](auto step) {
+      team.for_each(count, [=, this](index_t i) {
+        index_t const k = first_target + i;
+        index_t const owner = s.graph.target_owner[k];
+        if (copies_of(owner) > most_alone) {
+          step(k, owner);
+        }
+      });
+    };
+    for_targets([=, this](index_t k, index_t owner) { gets[rank(k)] = is_lifted(k, owner); });
+    for_targets([=, this](index_t k, index_t owner) { share[rank(k)] = share_of(k, owner, gets); });
+    for_targets([=, this](index_t k, index_t) {
+      s.load[rank(k)] = other(k) + share[rank(k)];
+      s.share_of(k) = share[rank(k)];
+    });
+  }
+
+  [[nodiscard]] PLIMSOLL_HD index_t copies_of(index_t owner) const {
+    return s.graph.target_begin[owner + 1] - s.graph.target_begin[owner];
+  }
+
+ private:
+  [[nodiscard]] PLIMSOLL_HD index_t rank(index_t k) const { return s.graph.target_rank[k]; }
+  /// What the rank of a target carries of other experts.
+  [[nodiscard]] PLIMSOLL_HD std::int64_t other(index_t k) const {
+    return s.load[rank(k)] - s.share_of(k);
+  }
+  [[nodiscard]] PLIMSOLL_HD bool is_lifted(index_t k, index_t owner) const {
+    std::int64_t const mine = other(k);
+    std::int64_t left = s.demand[owner - s.first_shared];
+    for (index_t j = s.graph.target_begin[owner]; j < s.graph.target_begin[owner + 1] && left >= 0;
+         ++j) {
+      left -= maximum{}(mine - other(j), std::int64_t{0});
+    }
+    return left >= 0;
+  }
+  [[nodiscard]] PLIMSOLL_HD std::int64_t share_of(index_t k, index_t owner,
+                                                  std::int32_t const* gets) const {
+    if (gets[rank(k)] == 0) {
+      return 0;
+    }
+    std::int64_t sum = s.demand[owner - s.first_shared];
+    index_t count = 0;
+    index_t before = 0;
+    for (index_t j = s.graph.target_begin[owner]; j < s.graph.target_begin[owner + 1]; ++j) {
+      bool const is_one = gets[rank(j)] != 0;
+      sum += is_one ? other(j) : 0;
+      count += is_one;
+      before += is_one && j < k;
+    }
+    return sum / count - other(k) + (before < sum % count);
+  }
+};
 
 /// Dinic's blocking flows through the residual graph of a layer, from ranks above their capacity to
 /// ranks below it: the levels of ranks, shortest paths by depth-first search, and what two forms of
@@ -452,9 +522,8 @@ struct team_flow : blocking_flow {
   }
 
   PLIMSOLL_HD index_t next_source(index_t from) {
-    return team.find(from, s.graph.ranks, [this](index_t r) {
-      return s.distance[r] == 0 && s.load[r] > s.capacity[r];
-    });
+    return team.find(from, s.graph.ranks,
+                     [this](index_t r) { return s.distance[r] == 0 && s.load[r] > s.capacity[r]; });
   }
 
   /// Pushes along one path after the other until the source is down to its capacity or a dead end.
@@ -495,9 +564,8 @@ struct team_flow : blocking_flow {
     if (is_open(at_hand, level)) {
       return at_hand;
     }
-    index_t const found = team.find(at_hand + 1, arcs_end(r), [this, level](index_t a) {
-      return is_open(a, level);
-    });
+    index_t const found =
+        team.find(at_hand + 1, arcs_end(r), [this, level](index_t a) { return is_open(a, level); });
     team.store(&s.arc[r], static_cast<std::int32_t>(found));
     return found;
   }
@@ -516,10 +584,10 @@ struct team_flow : blocking_flow {
 
   /// Moves as much as the path allows; returns its first step that this closes.
   PLIMSOLL_HD std::int32_t push(index_t source, index_t sink) {
-    auto const least = team.argmin(nearest, [this](index_t i) { return share_on(s.arc[s.path[i]]); });
-    std::int64_t const amount =
-        minimum{}(least.key, minimum{}(s.load[source] - s.capacity[source],
-                                       s.capacity[sink] - s.load[sink]));
+    auto const least =
+        team.argmin(nearest, [this](index_t i) { return share_on(s.arc[s.path[i]]); });
+    std::int64_t const amount = minimum{}(
+        least.key, minimum{}(s.load[source] - s.capacity[source], s.capacity[sink] - s.load[sink]));
     team.for_each(nearest, [=, this](index_t i) {
       index_t const arc = s.arc[s.path[i]];
       share_on(arc) -= amount;
@@ -580,9 +648,8 @@ struct exact_finish {
     confinement const first = bound;
     while (complete) {
       std::int32_t const now = ++flow.set_now;
-      team.for_each(s.graph.ranks, [=, &s](index_t r) {
-        s.set[r] = s.set[r] == 0 ? now : s.set[r];
-      });
+      team.for_each(s.graph.ranks,
+                    [=, &s](index_t r) { s.set[r] = s.set[r] == 0 ? now : s.set[r]; });
       find_bound();
       if (bound.speed == 0) {
         break;
@@ -614,10 +681,10 @@ struct exact_finish {
   PLIMSOLL_HD void find_bound() {
     split_state const& s = flow.s;
     std::int32_t const now = flow.set_now;
-    bound.load = team.sum(
-        s.graph.ranks, [=, &s](index_t r) { return s.set[r] == now ? s.load[r] : 0; });
-    bound.speed = team.sum(
-        s.graph.ranks, [=, &s](index_t r) { return s.set[r] == now ? s.graph.speed[r] : 0; });
+    bound.load =
+        team.sum(s.graph.ranks, [=, &s](index_t r) { return s.set[r] == now ? s.load[r] : 0; });
+    bound.speed = team.sum(s.graph.ranks,
+                           [=, &s](index_t r) { return s.set[r] == now ? s.graph.speed[r] : 0; });
   }
 };
 
@@ -676,14 +743,7 @@ struct minmax_lp_body {
     }
     bool complete = false;
     if (!closed) {
-      exact_finish<Team> finish(team, {s, work, work_limit}, bound);
-      finish.run();
-      if (lexicographic) {
-        finish.level_rest();
-      }
-      bound = finish.bound;
-      work = finish.flow.work;
-      complete = finish.complete;
+      complete = finish(team, s, bound, work);
     }
     double const peak = team.max(ranks, [&s](index_t r) { return s.level_rounded_up(r); });
     if (!lexicographic && !complete) {
@@ -807,9 +867,38 @@ struct minmax_lp_body {
   PLIMSOLL_HD void sweep(Team& team, split_state const& s) const {
     for (index_t c = graph.layer_colour[s.layer]; c < graph.layer_colour[s.layer + 1]; ++c) {
       index_t const first = graph.colour_begin[c];
-      team.for_each(graph.colour_begin[c + 1] - first,
-                    [&s, first](index_t i) { fill(s, first + i); });
+      index_t const end = graph.colour_begin[c + 1];
+      if (Team::is_serial || !graph.speed.even) {
+        team.for_each(end - first, [&s, first](index_t i) { fill(s, first + i); });
+        continue;
+      }
+      fill_by_target const of_many{s};
+      bool const any_left = team.any(end - first, [=, &s](index_t i) {
+        bool const left = of_many.copies_of(first + i) > of_many.most_alone;
+        if (!left) {
+          fill(s, first + i);
+        }
+        return left;
+      });
+      if (any_left) {
+        index_t const first_target = graph.target_begin[first];
+        of_many(team, first_target, graph.target_begin[end] - first_target);
+      }
     }
+  }
+
+  /// Whether the goal is reached before the work limit.
+  template <class Team>
+  PLIMSOLL_HD bool finish(Team& team, split_state const& s, confinement& bound,
+                          std::int64_t& work) const {
+    exact_finish<Team> exact(team, {s, work, work_limit}, bound);
+    exact.run();
+    if (lexicographic) {
+      exact.level_rest();
+    }
+    bound = exact.bound;
+    work = exact.flow.work;
+    return exact.complete;
   }
 
   /// Whether the loads are within the tolerance of a bound: that of the most loaded ranks, less
