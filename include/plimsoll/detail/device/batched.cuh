@@ -32,9 +32,9 @@ struct scratch_plan {
 };
 
 /// Blocks that share a multiprocessor at least: one lets a planner have as many registers as it
-/// wants; of streaming bodies the compiler chooses.
-template <class Body>
-inline constexpr int least_blocks = is_streaming<Body> ? 0 : 1;
+/// wants, those of a streaming body may have 128 registers a thread.
+template <int Threads, class Body>
+inline constexpr int least_blocks = is_streaming<Body> ? 512 / Threads : 1;
 
 /// Warps of a block where they share one.
 inline constexpr int warps_in_block = 4;
@@ -61,7 +61,7 @@ PLIMSOLL_DETAIL_HIDDEN __global__ void __launch_bounds__(warps_in_block* warp_si
 }
 
 template <int Threads, class Body>
-PLIMSOLL_DETAIL_HIDDEN __global__ void __launch_bounds__(Threads, least_blocks<Body>)
+PLIMSOLL_DETAIL_HIDDEN __global__ void __launch_bounds__(Threads, least_blocks<Threads, Body>)
     batched_block_kernel(Body const body, index_t problems, scratch_plan plan) {
   extern __shared__ uint4 plimsoll_shared[];
   __shared__ block_exchange<Threads> exchange;

@@ -82,8 +82,8 @@ PLIMSOLL_DETAIL_HIDDEN cudaError_t enqueue_phases(block<Threads>, device_context
                            phased_kernel<Threads, Body>, body, first, last, plan);
 }
 
-/// Blocks of the body's kernel that the context's device runs at once; 0 where it has no cooperative
-/// launches.
+/// Blocks of the body's kernel that the context's device runs at once; 0 where it has no
+/// cooperative launches.
 template <int Threads, class Body>
 PLIMSOLL_DETAIL_HIDDEN index_t count_resident(block<Threads>, device_context const& context,
                                               Body const& body) {
