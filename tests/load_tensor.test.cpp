@@ -125,6 +125,20 @@ TEST_CASE("load_tensor: decay and copies of rows in every team") {
   check_all_teams(plimsoll::detail::decay_body<view>{view(loads.data(), 2, 70), 0.9,
                                                      matrix_ref<double>(values.data(), 2, 70)},
                   2, values);
+  // The form that CUB runs on a device, one index at a time.
+  std::vector<double> in_teams = values;
+  plimsoll::detail::decay_body<view> const whole{view(loads.data(), 2, 70), 0.9,
+                                                 matrix_ref<double>(values.data(), 2, 70)};
+  plimsoll::detail::serial_team team;
+  for (index_t layer = 0; layer < 2; ++layer) {
+    auto body = whole;
+    body.values.data = in_teams.data();
+    body(team, plimsoll::detail::scratch(nullptr), layer);
+  }
+  for (index_t i = 2 * 70; i-- > 0;) {
+    whole(i);
+  }
+  CHECK(values == in_teams);
   std::vector<double> copy(2 * 70);
   check_all_teams(plimsoll::detail::copy_rows_body<double>{matrix_ref<double>(values.data(), 2, 70),
                                                            matrix_ref<double>(copy.data(), 2, 70)},

@@ -26,6 +26,7 @@
 
 #include <plimsoll/detail/host/load_tensor.hpp>
 #if PLIMSOLL_HAS_CUDA_COMPILER
+#include <plimsoll/detail/device/for_each_index.cuh>
 #include <plimsoll/detail/device/load_tensor.cuh>
 #endif
 
@@ -127,6 +128,15 @@ void expect_sources(std::string_view name, P const& policy, vector_ref<Offset co
       fail(name, "source_offsets", text("offsets from 0 to ", tokens, " (tokens)"),
            text(offsets[0], " to ", offsets[sources]));
     }
+  }
+}
+
+template <class Context, class Body>
+void enqueue_decay(Context const& context, Body const& body) {
+  if constexpr (runs_on_device<Context>) {
+    for_each_index(context, body.values.extent(0) * body.values.extent(1), body);
+  } else {
+    launch(context, body.values.extent(0), body);
   }
 }
 
@@ -487,15 +497,16 @@ class load_decay {
 
   /// Adds a step: value = value * decay + load.
   /// @param loads `[layers, experts]`, in the policy's memory, as for `sum_steps`
-  /// @throws invalid_input for shapes
+  /// @throws invalid_input for shapes; on a device cuda_error, also for an error that earlier work
+  ///   left pending: CUB reports it, clears it, and enqueues nothing then
+  /// @stream enqueues one kernel, of cub::DeviceFor; does not synchronise
   template <load_matrix_view Loads>
   void update(Loads const& loads) {
     auto const in = detail::argument<2>("load_decay::update", "loads", loads);
     detail::expect_extent("load_decay::update", "loads", layers_, in.extent(0), "layers");
     detail::expect_extent("load_decay::update", "loads", experts_, in.extent(1), "experts");
-    detail::launch(context_, layers_,
-                   detail::decay_body<std::remove_const_t<decltype(in)>>{
-                       in, decay_, {values_.data(), layers_, experts_}});
+    detail::enqueue_decay(context_, detail::decay_body<std::remove_const_t<decltype(in)>>{
+                                        in, decay_, {values_.data(), layers_, experts_}});
   }
 
   /// `[layers, experts]`, in the policy's memory; valid as long as this object.

@@ -311,7 +311,7 @@ struct copy_rows_body {
   }
 };
 
-/// Body of `load_decay::update`. Problem = layer.
+/// Body of `load_decay::update`. Problem = layer. A device takes all layers as one array.
 template <class Loads>
 struct decay_body {
   using device_team = block<128>;
@@ -325,10 +325,17 @@ struct decay_body {
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch, index_t layer) const {
-    team.for_each(values.extent(1), [this, layer](index_t e) {
-      double& value = values(layer, e);
-      value = mul_then_add(value, decay, static_cast<double>(loads(layer, e)));
-    });
+    team.for_each(values.extent(1), [this, layer](index_t e) { update(layer, e); });
+  }
+
+  /// Element i of `[layers * experts]`.
+  PLIMSOLL_HD void operator()(index_t i) const {
+    update(i / values.extent(1), i % values.extent(1));
+  }
+
+  PLIMSOLL_HD void update(index_t layer, index_t e) const {
+    double& value = values(layer, e);
+    value = mul_then_add(value, decay, static_cast<double>(loads(layer, e)));
   }
 };
 

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// A loop over one large array on the device, by CUB.
+#pragma once
+
+#include <cub/device/device_for.cuh>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/device/batched.cuh>
+#include <plimsoll/detail/device/memory.cuh>
+#include <plimsoll/execution.hpp>
+#include <plimsoll/types.hpp>
+
+namespace plimsoll::inline PLIMSOLL_ABI::detail {
+
+/// Calls f(i) for i in [0, n), in any order. Long arrays fill the device, also where they have too
+/// few rows for one block a row to do so. Does not synchronise.
+///
+/// CUB reads and clears CUDA's last error before and after its launch (CCCL 3.0): what earlier work
+/// left pending is reported here, without a launch. So this is for calls that enqueue nothing else.
+template <class F>
+PLIMSOLL_DETAIL_HIDDEN void for_each_index(device_context const& context, index_t n, F const& f) {
+  check_cuda(cub::DeviceFor::Bulk(n, f, context.stream), "cub::DeviceFor::Bulk");
+}
+
+}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
