@@ -267,28 +267,39 @@ struct spill_body {
     report.imbalance = imbalance(team, peak, total);
     report.spills = ranks.living > 1 && total > 0 && report.imbalance >= rules.lambda ? 1 : 0;
     set_capacities(team, s, total);
-    std::int64_t capacity = capacity_level(team, s);
-    report.capacity = ranks.time_at(capacity);
+    levels const at{peak, capacity_level(team, s), confined_level(team)};
+    std::int64_t raised = at.capacity;
+    report.capacity = ranks.time_at(at.capacity);
+    report.time = report.home_time;
     if (report.spills != 0) {
       team.for_each(homes.experts, [&](index_t e) {
         s.order[e] = heavier_first(static_cast<fixed_load>(load_of(e)), e);
       });
       team.sort(s.order, homes.experts, s.sort_storage);
-      capacity = spill_within_limits(team, s, total, peak, capacity);
-      // Homes of one expert are levelled by tokens, which may take longer than what they had.
-      if (longest(team, s) > report.home_time) {
-        stay(team, s);
-        capacity = capacity_level(team, s);
-        report.spills = 0;
-      }
+      raised = spill_within_limits(team, s, total, at);
+      report.time = longest(team, s);
     }
-    report.raised_capacity = ranks.time_at(capacity);
-    report.time = longest(team, s);
-    drop_if_cost_is_bad(team, s, report);
-    finish(team, s, report);
+    report.raised_capacity = ranks.time_at(raised);
+    // Homes of one expert are levelled by tokens, which may take longer than what they had. And a
+    // plan that rests on a cost that is no time is worth nothing.
+    bool const is_bad = refuse_bad_cost(team, s, report);
+    if (is_bad || report.time > report.home_time) {
+      stay(team, s);
+      report.raised_capacity = report.capacity;
+      report.spills = 0;
+      report.home_time = is_bad ? 0 : report.home_time;
+      report.time = report.home_time;
+    }
+    finish(team, s, at, report);
   }
 
  private:
+  struct levels {
+    std::int64_t home_peak;  ///< with all tokens at home
+    std::int64_t capacity;   ///< the highest of all ranks, as asked for
+    std::int64_t confined;   ///< see `confined_level`
+  };
+
   [[nodiscard]] PLIMSOLL_HD index_t pieces() const {
     return arrays::segment_limit(homes.experts, ranks.size(), homes.pairs);
   }
@@ -365,21 +376,20 @@ struct spill_body {
     }
     return 0;
   }
-  /// A plan that rests on a cost that is no time is worth nothing: all tokens stay at home.
+  /// Reports a cost that is no time. Returns whether there is one.
   template <class Team>
-  PLIMSOLL_HD void drop_if_cost_is_bad(Team& team, spill_state const& s, Report& report) const {
-    if constexpr (!is_free) {
+  PLIMSOLL_HD bool refuse_bad_cost(Team& team, spill_state const& s, Report& report) const {
+    if constexpr (is_free) {
+      return false;
+    } else {
       index_t const bad = team.find(0, ranks.size(), [&](index_t r) { return s.bad_rank[r] >= 0; });
-      if (bad < ranks.size()) {
-        stay(team, s);
-        report.what = fault::cost;
-        report.where = s.bad_rank[bad];
-        report.got = s.bad_cost[bad];
-        report.raised_capacity = report.capacity;
-        report.spills = 0;
-        report.time = 0;
-        report.home_time = 0;
+      if (bad == ranks.size()) {
+        return false;
       }
+      report.what = fault::cost;
+      report.where = s.bad_rank[bad];
+      report.got = s.bad_cost[bad];
+      return true;
     }
   }
 
@@ -427,66 +437,62 @@ struct spill_body {
     });
   }
 
-  /// Returns the level of the capacities that the plan was made with.
+  /// Makes the plan. Where limits keep it from its capacity, a higher one spreads tokens further
+  /// than piling up the rest does: looks for the lowest, to 1/128, that a plan keeps to, and
+  /// returns its level. At the peak of plain expert parallelism nothing is spilled. The plan made
+  /// with it has to end earlier, or, as without a price, at the same time with a lower peak.
   template <class Team>
   PLIMSOLL_HD std::int64_t spill_within_limits(Team& team, spill_state const& s, std::int64_t total,
-                                               std::int64_t home_peak,
-                                               std::int64_t capacity) const {
+                                               levels const& at) const {
     // On the host `spill` is 1.2 to 2 times as fast as the list, the more the fewer the ranks.
     if constexpr (is_free && !Team::is_serial) {
       if (rules.listed) {
         spill_by_list(team, s);
-        return capacity;
+        return at.capacity;
       }
     }
-    spill(team, s);
-    if (!rules.limited || s.now->forced + s.now->kept == 0) {
-      return capacity;
-    }
-    return raise_capacities(team, s, total, home_peak, capacity);
-  }
-
-  /// Where limits keep a plan from its capacity, a higher one spreads tokens further than piling up
-  /// the rest does: looks for the lowest, to 1/128, that a plan keeps to, and returns its level. At
-  /// the peak of plain expert parallelism nothing is spilled. The plan made with it has to end
-  /// earlier, or, as without a price, at the same time with a lower peak.
-  template <class Team>
-  PLIMSOLL_HD std::int64_t raise_capacities(Team& team, spill_state const& s, std::int64_t total,
-                                            std::int64_t home_peak, std::int64_t capacity) const {
-    std::int64_t const first_peak = peak_level(team, s);
-    double const first_time = longest(team, s);
-    std::int64_t low = maximum{}(capacity, confined_level(team)) - 1;
-    std::int64_t high = home_peak;
-    // One call of `spill`, which is large, for the search, for the plan at the level that it found,
-    // and for the first plan once more where that one is no better.
-    enum class turn { search, found, first };
+    // One loop for all plans, as `spill` is large and compiled for each of its callers: the first,
+    // those of the search, the one at the level found, and the first again if that is no better.
+    enum class turn { first, search, found, again, end };
+    std::int64_t low = maximum{}(at.capacity, at.confined) - 1;
+    std::int64_t high = at.home_peak;
+    std::int64_t level = at.capacity;
+    std::int64_t first_peak = 0;
+    double first_time = 0;
     PLIMSOLL_NO_UNROLL
-    for (turn now = turn::search;;) {
-      if (now == turn::search && high - low <= maximum{}(high >> 7, std::int64_t{1})) {
-        now = turn::found;
-      }
-      std::int64_t const level = now == turn::search ? low + (high - low) / 2 : high;
-      if (now == turn::first) {
-        set_capacities(team, s, total);
-      } else {
+    for (turn now = turn::first;;) {
+      if (now == turn::search || now == turn::found) {
         fill_to(team, s, total, level);
+      } else if (now != turn::first) {
+        set_capacities(team, s, total);
       }
-      stay(team, s);
+      if (now == turn::end) {
+        return level;
+      }
+      if (now != turn::first) {
+        stay(team, s);
+      }
       spill(team, s);
-      if (now == turn::first) {
-        return capacity;
+      bool const is_limited = rules.limited && s.now->forced + s.now->kept > 0;
+      if (now == turn::again || (now == turn::first && !is_limited)) {
+        return at.capacity;
       }
       std::int64_t const peak = peak_level(team, s);
+      double const time = now == turn::search ? 0.0 : longest(team, s);
+      if (now == turn::found) {
+        bool const is_better = time < first_time || (time == first_time && peak < first_peak);
+        now = is_better ? turn::end : turn::again;
+        continue;
+      }
       if (now == turn::search) {
         (peak <= level ? high : low) = level;
       } else {
-        double const time = longest(team, s);
-        if (time < first_time || (time == first_time && peak < first_peak)) {
-          set_capacities(team, s, total);
-          return high;
-        }
-        now = turn::first;
+        first_peak = peak;
+        first_time = time;
       }
+      bool const is_found = high - low <= maximum{}(high >> 7, std::int64_t{1});
+      now = is_found ? turn::found : turn::search;
+      level = is_found ? high : low + (high - low) / 2;
     }
   }
 
@@ -537,24 +543,29 @@ struct spill_body {
   template <class Team, class Helper>
   PLIMSOLL_HD void visit(Team& team, spill_state const& s, Helper& helper, index_t e) const {
     std::int32_t rest = team.broadcast([&] { return close(s, e, open(s, e)); });
-    bool forced = false;
+    bool const is_kept = stays(rest);
+    bool forced = is_kept;
     PLIMSOLL_NO_UNROLL
     while (rest > 0) {
-      std::uint64_t const to = helper(e, rest, forced);
+      std::uint64_t const to = is_kept ? spill_state::none : helper(e, rest, forced);
       if (!forced && (to == spill_state::none || !is_chunk(room_of(s, rank_of(to)), rest))) {
         forced = true;
         continue;
       }
       rest = team.broadcast([&] {
+        std::int32_t left = 0;
         if (to == spill_state::none) {
-          return close(s, e, keep(s, e, rest));
+          s.now->kept += rest;
+          left = fill_homes(s, e, rest, false);
+        } else {
+          index_t const r = rank_of(to);
+          std::int32_t const tokens = forced ? rest : minimum{}(rest, room_of(s, r));
+          s.now->forced += forced ? tokens : 0;
+          give(s, e, r, tokens, source_of(s, e, r));
+          s.key[r] = key_of(s, r);
+          left = rest - tokens;
         }
-        index_t const r = rank_of(to);
-        std::int32_t const tokens = forced ? rest : minimum{}(rest, room_of(s, r));
-        s.now->forced += forced ? tokens : 0;
-        give(s, e, r, tokens, source_of(s, e, r));
-        s.key[r] = key_of(s, r);
-        return close(s, e, rest - tokens);
+        return close(s, e, left);
       });
     }
   }
@@ -661,6 +672,7 @@ struct spill_body {
   PLIMSOLL_HD std::uint64_t visit_listed(Team& team, spill_state const& s, Queue& helpers,
                                          typename spill_state::cursor& now, index_t e) const {
     index_t const home = home_of(e);
+    std::int32_t const load = load_of(e);
     std::int32_t const first = now.pieces;
     std::int32_t const first_sent = now.transfers;
     std::int32_t rest = s.excess[e];
@@ -675,8 +687,8 @@ struct spill_body {
       now.kept += rest;
       rest = 0;
     }
-    if (rest < load_of(e)) {
-      add_piece(home, load_of(e) - rest);
+    if (rest < load) {
+      add_piece(home, load - rest);
     }
     PLIMSOLL_NO_UNROLL
     while (rest > 0) {
@@ -702,7 +714,7 @@ struct spill_body {
         team.store(s.piece + now.transfers, now.pieces);
         team.store(s.from + now.transfers, static_cast<std::int32_t>(home));
         ++now.transfers;
-        add_piece(r, load_of(e) - rest);
+        add_piece(r, load - rest);
       }
       key += static_cast<std::uint64_t>(tokens) << 15;
       team.store(s.load + r, load_in(key));
@@ -748,8 +760,7 @@ struct spill_body {
       s.working[homes.rank[i]] -= part > 0;
       s.key[homes.rank[i]] = spill_state::none;
     }
-    std::int32_t const rest = fill_homes(s, e, load_of(e), true);
-    return rest > 0 && stays(rest) ? keep(s, e, rest) : rest;
+    return fill_homes(s, e, load_of(e), true);
   }
   /// Lets homes help others again if nothing is left. Returns what is.
   PLIMSOLL_HD std::int32_t close(spill_state const& s, index_t e, std::int32_t rest) const {
@@ -759,12 +770,6 @@ struct spill_body {
     }
     return rest;
   }
-  /// The rest stays at home, whatever the capacities. Returns what is left: nothing.
-  PLIMSOLL_HD std::int32_t keep(spill_state const& s, index_t e, std::int32_t rest) const {
-    s.now->kept += rest;
-    return fill_homes(s, e, rest, false);
-  }
-
   /// Levels the expert's homes with so many tokens, up to their capacities or beyond. Returns how
   /// many are left.
   PLIMSOLL_HD std::int32_t fill_homes(spill_state const& s, index_t e, std::int32_t tokens,
@@ -964,7 +969,8 @@ struct spill_body {
 
   /// Writes the plan down, expert by expert.
   template <class Team>
-  PLIMSOLL_HD void finish(Team& team, spill_state const& s, Report& report) const {
+  PLIMSOLL_HD void finish(Team& team, spill_state const& s, levels const& at,
+                          Report& report) const {
     index_t const experts = homes.experts;
     auto const segments = team.exclusive_scan(
         experts, [&](index_t e) { return s.count[e]; }, out.offsets);
@@ -996,7 +1002,7 @@ struct spill_body {
     report.overload = team.sum(ranks.size(), [&](index_t r) {
       return std::int64_t{maximum{}(-room_of(s, r), std::int32_t{0})};
     });
-    certify(team, s, report);
+    certify(team, s, at, report);
     team.store(out.offsets + experts, segments);
     team.store(out.transfer_offsets + experts, transfers);
     team.store(out.report, report);
@@ -1016,12 +1022,11 @@ struct spill_body {
   }
 
   template <class Team>
-  PLIMSOLL_HD void certify(Team& team, spill_state const& s, Report& report) const {
+  PLIMSOLL_HD void certify(Team& team, spill_state const& s, levels const& at,
+                           Report& report) const {
     std::int64_t const peak = peak_level(team, s);
     std::int64_t const mean = ranks.level_for(team, report.tokens);
-    std::int64_t const confined = confined_level(team);
-    std::int64_t const bound = maximum{}(mean, confined);
-    std::int64_t const capacity = capacity_level(team, s);
+    std::int64_t const bound = maximum{}(mean, at.confined);
     report.result.value = ranks.time_at(peak);
     if (!ranks.speed.even) {
       // Levels count speeds rounded up; no rank is later than the certificate says.
@@ -1031,10 +1036,10 @@ struct spill_body {
     }
     report.result.lower_bound = ranks.time_at(bound);
     report.result.work = s.now->pieces;
-    report.result.status = confined > capacity    ? certificate_status::infeasible
-                           : peak == bound        ? certificate_status::optimal
-                           : report.overload == 0 ? certificate_status::within_tolerance
-                                                  : certificate_status::feasible;
+    report.result.status = at.confined > at.capacity ? certificate_status::infeasible
+                           : peak == bound           ? certificate_status::optimal
+                           : report.overload == 0    ? certificate_status::within_tolerance
+                                                     : certificate_status::feasible;
   }
 
   /// How high tokens of experts with a single home stand at least where ranks may only send so many
