@@ -906,6 +906,63 @@ TEST_CASE("waterline: the same bits in every team") {
   CHECK(tried(0, [](line_case&) {}).rows == 0);
 }
 
+/// Finds places in `room`, [count, ranks], and tells how much of each rank's lies before.
+struct find_places {
+  using device_team = plimsoll::detail::block<128>;
+
+  longs const& room;
+  longs const& units;
+  index_t ranks;
+  std::int64_t* given;  ///< [count, ranks]
+
+  [[nodiscard]] index_t count() const { return std::ssize(units); }
+  [[nodiscard]] plimsoll::detail::place_searches searches() const { return {count()}; }
+  [[nodiscard]] std::size_t scratch_bytes() const {
+    return searches().scratch_bytes() +
+           plimsoll::detail::scratch_bytes_of<plimsoll::detail::dealt_room>(count());
+  }
+  template <class Team>
+  void operator()(Team& team, plimsoll::detail::scratch arrays, index_t) const {
+    using namespace plimsoll::detail;
+    auto* const place = arrays.take<dealt_room>(count());
+    searches().find(
+        team, arrays,
+        [this](index_t i) {
+          return place_search::of(room.data() + i * ranks, 0, ranks, units[at(i)]);
+        },
+        place);
+    team.for_each(count() * ranks,
+                  [=, this](index_t i) { given[i] = place[i / ranks].of(room[at(i)], i % ranks); });
+  }
+};
+
+TEST_CASE("waterline: every team finds the same places") {
+  for (std::uint64_t seed = 0; seed < 12; ++seed) {
+    CAPTURE(seed);
+    draws draw(seed);
+    index_t const ranks = draw.any<index_t>({1, 2, 7, 40});
+    index_t const count = draw.any<index_t>({1, 3, 8, 50});
+    longs room;
+    longs units;
+    for (index_t i = 0; i < count; ++i) {
+      std::int64_t const most = draw.any<std::int64_t>({0, 3, 500, 0x7fffffff / ranks});
+      bool const even = draw.one_in(3);  // all units come at the same times
+      std::int64_t all = 0;
+      for (index_t r = 0; r < ranks; ++r) {
+        room.push_back(even ? most : draw.among(0, most));
+        all += room.back();
+      }
+      units.push_back(draw.any<std::int64_t>({0, all, draw.among(0, all), draw.among(0, all)}));
+    }
+    longs given(room.size(), gap_value);
+    check_all_teams(find_places{room, units, ranks, given.data()}, 1, given);
+    for (index_t i = 0; i < count; ++i) {
+      auto const begin = given.begin() + i * ranks;
+      CHECK(std::accumulate(begin, begin + ranks, std::int64_t{0}) == units[at(i)]);
+    }
+  }
+}
+
 TEST_CASE("waterline: one launch while tiles read little for the others' counts") {
   auto const fits = [](index_t tokens, index_t ranks) {
     plimsoll::detail::fill_line<std::int32_t, waterline_report> fill{};

@@ -33,51 +33,120 @@ struct dealt_room {
     return before(room, rank < until ? time + 1 : time);
   }
 
-  /// The place behind so many units of ranks [first, last). One thread looks for it.
-  PLIMSOLL_HD static dealt_room deal(std::int64_t const* room, index_t first, index_t last,
-                                     std::int64_t units) {
-    auto const units_before = [=](std::int64_t moment) {
-      std::int64_t sum = 0;
-      for (index_t r = first; r < last; ++r) {
-        sum += before(room[r], moment);
-      }
-      return sum;
-    };
-    // Between two times, the later of which comes behind these units. Ranks give in proportion to
-    // time, to within half a unit each.
-    constexpr std::int64_t end = std::int64_t{1} << 32;
-    std::int64_t const all = units_before(end);
-    auto const time_of = [=](std::int64_t given) {
-      double const share = divide(static_cast<double>(given), static_cast<double>(all));
-      return static_cast<std::int64_t>(multiply(share, static_cast<double>(end)));
-    };
-    index_t const off = last - first + 1;
-    std::int64_t low = units > off ? time_of(units - off) : 0;
-    std::int64_t high = units + off < all ? time_of(units + off) + 1 : end + 1;
-    std::int64_t reached = units_before(low);
-    while (high - low > 1 && reached != units) {
-      std::int64_t const middle = low + (high - low) / 2;
-      std::int64_t const sum = units_before(middle);
-      if (sum <= units) {
-        low = middle;
-        reached = sum;
-      } else {
-        high = middle;
-      }
-    }
-    index_t until = first;
-    for (; reached < units && until < last; ++until) {
-      reached += before(room[until], low + 1) - before(room[until], low);
-    }
-    return {low, until};
-  }
-
- private:
   /// How many j there are with (j + 1/2) / n before that moment.
   [[nodiscard]] PLIMSOLL_HD static std::int64_t before(std::int64_t n, std::int64_t moment) {
     constexpr std::int64_t round_up = (std::int64_t{1} << 31) - 1;
     return (n * moment + round_up) >> 31 >> 1;
   }
+};
+
+/// The search for the place behind so many units of ranks [first, last).
+struct place_search {
+  std::int64_t const* room;
+  index_t first;
+  index_t last;
+  std::int64_t units;
+  // The place is in [low, high), and `reached` units come before `low`.
+  std::int64_t low;
+  std::int64_t high;
+  std::int64_t reached;
+
+  /// Between two times, the later of which comes behind these units. Ranks give in proportion to
+  /// time, to within half a unit each.
+  PLIMSOLL_HD static place_search of(std::int64_t const* room, index_t first, index_t last,
+                                     std::int64_t units) {
+    place_search result{room, first, last, units, 0, 0, 0};
+    constexpr std::int64_t end = std::int64_t{1} << 32;
+    std::int64_t const all = result.units_before(end);
+    auto const time_of = [=](std::int64_t given) {
+      double const share = divide(static_cast<double>(given), static_cast<double>(all));
+      return static_cast<std::int64_t>(multiply(share, static_cast<double>(end)));
+    };
+    index_t const off = last - first + 1;
+    result.low = units > off ? time_of(units - off) : 0;
+    result.high = units + off < all ? time_of(units + off) + 1 : end + 1;
+    result.reached = result.units_before(result.low);
+    return result;
+  }
+
+  [[nodiscard]] PLIMSOLL_HD bool is_open() const { return high - low > 1 && reached != units; }
+  [[nodiscard]] PLIMSOLL_HD std::int64_t units_before(std::int64_t moment) const {
+    std::int64_t sum = 0;
+    for (index_t r = first; r < last; ++r) {
+      sum += dealt_room::before(room[r], moment);
+    }
+    return sum;
+  }
+  /// Of `parts` equal parts of [low, high), where the i-th begins.
+  [[nodiscard]] PLIMSOLL_HD std::int64_t moment(index_t i, index_t parts) const {
+    return low + (high - low) * i / parts;
+  }
+  [[nodiscard]] PLIMSOLL_HD dealt_room place() const {
+    index_t until = first;
+    for (std::int64_t sum = reached; sum < units && until < last; ++until) {
+      sum += dealt_room::before(room[until], low + 1) - dealt_room::before(room[until], low);
+    }
+    return {low, until};
+  }
+};
+
+/// Several such searches at once. A serial team halves intervals; others cut each into many parts,
+/// so that threads have about one sum each and rounds are few.
+struct place_searches {
+  index_t count;
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    return scratch_bytes_of<place_search>(count) + scratch_bytes_of<std::int64_t>(count * parts());
+  }
+
+  /// place[i]: what search_of(i) finds.
+  template <class Team, class SearchOf>
+  PLIMSOLL_HD void find(Team& team, scratch arrays, SearchOf search_of, dealt_room* place) const {
+    if constexpr (Team::is_serial) {
+      team.for_each(count, [=](index_t i) {
+        place_search search = search_of(i);
+        while (search.is_open()) {
+          std::int64_t const middle = search.moment(1, 2);
+          std::int64_t const sum = search.units_before(middle);
+          if (sum <= search.units) {
+            search.low = middle;
+            search.reached = sum;
+          } else {
+            search.high = middle;
+          }
+        }
+        place[i] = search.place();
+      });
+    } else {
+      auto* const searches = arrays.take<place_search>(count);
+      auto* const sums = arrays.take<std::int64_t>(count * parts());
+      index_t const n = parts();
+      team.for_each(count, [=](index_t i) { searches[i] = search_of(i); });
+      auto const narrow = [=](index_t i) {
+        place_search& search = searches[i / n];
+        index_t const part = i % n;
+        // Sums rise, so that one part of a search writes and no other reads what it writes.
+        if (sums[i] > search.units || (part + 1 < n && sums[i + 1] <= search.units)) {
+          return false;
+        }
+        std::int64_t const low = search.moment(part, n);
+        search.high = part + 1 < n ? search.moment(part + 1, n) : search.high;
+        search.low = low;
+        search.reached = sums[i];
+        return search.is_open();
+      };
+      do {
+        team.for_each(n * count, [=](index_t i) {
+          place_search const& search = searches[i / n];
+          sums[i] = search.units_before(search.moment(i % n, n));
+        });
+      } while (team.any(n * count, narrow));
+      team.for_each(count, [=](index_t i) { place[i] = searches[i].place(); });
+    }
+  }
+
+ private:
+  [[nodiscard]] PLIMSOLL_HD index_t parts() const { return maximum{}(128 / count, index_t{4}); }
 };
 
 /// Numbers [begin, end).
@@ -166,7 +235,9 @@ struct plan_line {
     index_t const nodes = ranks.where.nodes;
     return 8 * scratch_bytes_of<std::int64_t>(ranks.size()) +
            2 * scratch_bytes_of<std::int64_t>(nodes) + scratch_bytes_of<dealt_room>(nodes) +
-           scratch_bytes_of<dealt_room>(boundaries);
+           scratch_bytes_of<std::int64_t>(boundaries) + scratch_bytes_of<dealt_room>(boundaries) +
+           maximum{}(place_searches{nodes}.scratch_bytes(),
+                     place_searches{boundaries}.scratch_bytes());
   }
 
   template <class Team>
@@ -287,6 +358,7 @@ struct plan_line {
     auto* const node_surplus = arrays.take<std::int64_t>(nodes);
     auto* const node_given = arrays.take<std::int64_t>(nodes);
     auto* const in_node = arrays.take<dealt_room>(nodes);
+    auto* const units = arrays.take<std::int64_t>(boundaries);
     auto* const dealt = arrays.take<dealt_room>(boundaries);
     auto const first_of = [this](index_t node) { return ranks.where.first_rank(node); };
 
@@ -316,9 +388,12 @@ struct plan_line {
       }
       node_surplus[node] = sum;
       node_given[node] = minimum{}(sum, places);
-      in_node[node] =
-          dealt_room::deal(room, first_of(node), first_of(node + 1), minimum{}(sum, places));
     });
+    auto const search_in = [=](index_t node, std::int64_t given) {
+      return place_search::of(room, first_of(node), first_of(node + 1), given);
+    };
+    place_searches{nodes}.find(
+        team, arrays, [=](index_t node) { return search_in(node, node_given[node]); }, in_node);
     team.for_each(n, [=, this](index_t r) {
       rest[r] = room[r] - in_node[ranks.where.node_of(r)].of(room[r], r);
     });
@@ -337,14 +412,21 @@ struct plan_line {
     stretch const inside = before.of(node_given[own], node_surplus[own]);
     std::int64_t const outside = left_behind + before.begin - inside.begin;
     stretch const more = stretch{earlier, earlier + mine}.of(spare, moving);
-    team.for_each(boundaries, [=](index_t i) {
-      std::int64_t const units[boundaries] = {
-          inside.begin,         inside.end,         outside,        outside + mine - inside.size(),
-          leaving + more.begin, leaving + more.end, relieved.begin, relieved.end};
-      dealt[i] = i < 2   ? dealt_room::deal(room, first_of(own), first_of(own + 1), units[i])
-                 : i < 6 ? dealt_room::deal(rest, 0, n, units[i])
-                         : dealt_room::deal(relief, 0, n, units[i]);
-    });
+    team.store(units + 0, inside.begin);
+    team.store(units + 1, inside.end);
+    team.store(units + 2, outside);
+    team.store(units + 3, outside + mine - inside.size());
+    team.store(units + 4, leaving + more.begin);
+    team.store(units + 5, leaving + more.end);
+    team.store(units + 6, relieved.begin);
+    team.store(units + 7, relieved.end);
+    place_searches{boundaries}.find(
+        team, arrays,
+        [=](index_t i) {
+          return i < 2 ? search_in(own, units[i])
+                       : place_search::of(i < 6 ? rest : relief, 0, n, units[i]);
+        },
+        dealt);
     team.for_each(n, [=, this](index_t r) {
       auto const between = [=](index_t i, std::int64_t const* of) {
         return static_cast<std::int32_t>(dealt[i + 1].of(of[r], r) - dealt[i].of(of[r], r));
