@@ -7,7 +7,7 @@
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/device/batched.cuh>
-#include <plimsoll/detail/device/memory.cuh>
+#include <plimsoll/detail/device/runtime.cuh>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/types.hpp>
 
@@ -20,6 +20,8 @@ namespace plimsoll::inline PLIMSOLL_ABI::detail {
 /// left pending is reported here, without a launch. So this is for calls that enqueue nothing else.
 template <class F>
 PLIMSOLL_DETAIL_HIDDEN void for_each_index(device_context const& context, index_t n, F const& f) {
+  current_device const device(context);
+  device.check();
   check_cuda(cub::DeviceFor::Bulk(n, f, context.stream), "cub::DeviceFor::Bulk");
 }
 
