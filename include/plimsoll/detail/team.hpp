@@ -58,6 +58,14 @@ template <class DeviceTeam, class Key>
   return (n < tile ? tile : n) * index_t{sizeof(Key)};
 }
 
+/// The same where a body runs in a warp or in a block of 128 threads.
+template <class Key>
+[[nodiscard]] PLIMSOLL_HD constexpr index_t most_sort_bytes(index_t n) {
+  index_t const of_warp = sort_bytes<warp, Key>(n);
+  index_t const of_block = sort_bytes<block<128>, Key>(n);
+  return of_warp < of_block ? of_block : of_warp;
+}
+
 /// A body that streams through tokens or loads says `is_streaming`: its loops are unrolled as the
 /// compiler likes, so that loads overlap. Planners' loops are not: their kernels are large as they
 /// are, and their time goes into barriers.

@@ -81,12 +81,6 @@ struct packing_problem {
   }
 };
 
-/// Bytes with which `pack` sorts experts, in a warp or a block of 128 threads.
-PLIMSOLL_HD inline index_t packing_sort_bytes(index_t experts) {
-  return maximum{}(sort_bytes<warp, std::uint64_t>(experts),
-                   sort_bytes<block<128>, std::uint64_t>(experts));
-}
-
 /// Scratch of `pack`: for the largest cell of a layer.
 PLIMSOLL_HD inline std::size_t packing_scratch_bytes(index_t experts, topology const& where,
                                                      sharing_rule rule) {
@@ -94,7 +88,7 @@ PLIMSOLL_HD inline std::size_t packing_scratch_bytes(index_t experts, topology c
   std::size_t bytes = scratch_bytes_of<std::uint64_t>(experts) +
                       scratch_bytes_of<std::uint64_t>(ranks) +
                       2 * scratch_bytes_of<std::int32_t>(ranks) +
-                      scratch_bytes_of<std::byte>(packing_sort_bytes(experts));
+                      scratch_bytes_of<std::byte>(most_sort_bytes<std::uint64_t>(experts));
   if (rule.apart != sharing::allowed) {
     bytes += 2 * scratch_bytes_of<std::int32_t>(ranks);
   }
@@ -197,7 +191,7 @@ class packer {
     carried_ = memory_.take<std::uint64_t>(p_.where.ranks());
     next_ = memory_.take<std::int32_t>(p_.where.ranks());
     end_ = memory_.take<std::int32_t>(p_.where.ranks());
-    sort_storage_ = memory_.take<std::byte>(packing_sort_bytes(experts));
+    sort_storage_ = memory_.take<std::byte>(most_sort_bytes<std::uint64_t>(experts));
   }
 
   /// All copies fit the cell's slots.

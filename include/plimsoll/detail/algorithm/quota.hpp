@@ -265,17 +265,17 @@ struct slot_lists {
   }
 
   /// Leaves out slots without an expert. `keys` is memory for `[slots]` that a parallel team sorts
-  /// in.
+  /// with `storage`.
   template <class Team>
   PLIMSOLL_HD void fill(Team& team, vector_ref<std::int32_t const> const& expert_of,
-                        std::uint64_t* keys) const {
+                        std::uint64_t* keys, std::byte* storage) const {
     if constexpr (Team::is_serial) {
       team.single([=, this] { fill_in_order(expert_of); });
     } else {
       team.for_each(slots, [=, this](index_t s) {
         keys[s] = key(is_expert(expert_of[s]) ? expert_of[s] : experts, s);
       });
-      team.sort(keys, slots);
+      team.sort(keys, slots, storage);
       team.for_each(experts + 1, [=, this](index_t e) {
         first[e] = static_cast<std::int32_t>(keys_below(keys, key(e, 0)));
       });
@@ -332,12 +332,16 @@ struct list_slots_body {
   matrix_ref<std::int32_t const> physical_to_logical;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return scratch_bytes_of<std::uint64_t>(lists.slots);
+    return scratch_bytes_of<std::uint64_t>(lists.slots) + scratch_bytes_of<std::byte>(sort_room());
+  }
+  [[nodiscard]] PLIMSOLL_HD index_t sort_room() const {
+    return sort_bytes<device_team, std::uint64_t>(lists.slots);
   }
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
-    lists.of_layer(layer).fill(team, row_of(physical_to_logical, layer),
-                               memory.take<std::uint64_t>(lists.slots));
+    auto* const keys = memory.take<std::uint64_t>(lists.slots);
+    lists.of_layer(layer).fill(team, row_of(physical_to_logical, layer), keys,
+                               memory.take<std::byte>(sort_room()));
   }
 };
 
@@ -360,7 +364,10 @@ struct quota_body {
            2 * scratch_bytes_of<std::int32_t>(loads.extent(1)) +
            3 * scratch_bytes_of<std::int32_t>(ranges.ranks) +
            scratch_bytes_of<std::int32_t>(split_rounding::walk_limit(ranges.ranks)) +
-           scratch_bytes_of<std::uint64_t>(ranges.ranks);
+           scratch_bytes_of<std::uint64_t>(ranges.ranks) + scratch_bytes_of<std::byte>(sort_room());
+  }
+  [[nodiscard]] PLIMSOLL_HD index_t sort_room() const {
+    return lists.first == nullptr ? most_sort_bytes<std::uint64_t>(ranges.slots) : 0;
   }
 
   template <class Team>
@@ -378,6 +385,7 @@ struct quota_body {
     auto* const rank_at = memory.take<std::int32_t>(ranges.ranks);
     auto* const walk = memory.take<std::int32_t>(split_rounding::walk_limit(ranges.ranks));
     auto* const members = memory.take<std::uint64_t>(ranges.ranks);
+    auto* const sort_storage = memory.take<std::byte>(sort_room());
 
     load_scale const scale =
         scale_loads(team, experts, [this, layer](index_t e) { return loads(layer, e); });
@@ -421,7 +429,8 @@ struct quota_body {
     team.for_each(slots, [=, this](index_t slot) {
       expert[slot] = rank[slot] < 0 ? -1 : physical_to_logical(layer, slot);
     });
-    link_slots(team, layer, expert, reinterpret_cast<std::uint64_t*>(share), next, expert_first);
+    link_slots(team, layer, expert, reinterpret_cast<std::uint64_t*>(share), sort_storage, next,
+               expert_first);
     team.for_each(slots, [=, this](index_t slot) {
       share[slot] = static_cast<std::int64_t>(fixed_point(split(layer, slot), bits));
     });
@@ -454,7 +463,7 @@ struct quota_body {
   /// Links the slots of every expert in rising order. `keys` is memory for `[slots]`.
   template <class Team>
   PLIMSOLL_HD void link_slots(Team& team, index_t layer, std::int32_t const* expert,
-                              std::uint64_t* keys, std::int32_t* next,
+                              std::uint64_t* keys, std::byte* sort_storage, std::int32_t* next,
                               std::int32_t* expert_first) const {
     index_t const slots = ranges.slots;
     if constexpr (Team::is_serial) {
@@ -487,7 +496,7 @@ struct quota_body {
         team.for_each(slots, [=](index_t slot) {
           keys[slot] = slot_lists::key(expert[slot] < 0 ? experts : expert[slot], slot);
         });
-        team.sort(keys, slots);
+        team.sort(keys, slots, sort_storage);
         team.for_each(slots, [=](index_t i) {
           link(i, slots, [=](index_t j) { return static_cast<std::int32_t>(keys[j]); });
         });
@@ -561,10 +570,15 @@ struct source_quotas_body {
   std::uint64_t* keys;                     ///< `[slots]`: memory for listing
   bool listing;
 
-  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    return scratch_bytes_of<std::byte>(sort_room());
+  }
+  [[nodiscard]] PLIMSOLL_HD index_t sort_room() const {
+    return listing ? sort_bytes<device_team, std::uint64_t>(lists.slots) : 0;
+  }
 
   template <class Team>
-  PLIMSOLL_HD void operator()(Team& team, scratch, index_t problem) const {
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
     if (listing) {
       team.for_each(lists.slots, [=, this](index_t s) {
         rank[s] = -1;
@@ -579,7 +593,7 @@ struct source_quotas_body {
           room[s] = quotas[s];
         }
       });
-      lists.fill(team, expert_of, keys);
+      lists.fill(team, expert_of, keys, memory.take<std::byte>(sort_room()));
       return;
     }
     index_t const first = problem * tile;

@@ -53,14 +53,14 @@ class refiner {
     trial_map_ = memory_.take<std::int32_t>(slots);
     donors_ = memory_.take<std::uint64_t>(experts);
     takers_ = memory_.take<std::uint64_t>(experts);
-    sort_storage_ = memory_.take<std::byte>(packing_sort_bytes(experts));
+    sort_storage_ = memory_.take<std::byte>(most_sort_bytes<std::uint64_t>(experts));
   }
   PLIMSOLL_HD static std::size_t scratch_bytes(index_t experts, topology const& where,
                                                sharing_rule rule) {
     index_t const slots = where.ranges.slots;
     return scratch_bytes_of<double>(slots) + scratch_bytes_of<double>(where.ranks()) +
            scratch_bytes_of<std::int32_t>(slots) + 2 * scratch_bytes_of<std::uint64_t>(experts) +
-           scratch_bytes_of<std::byte>(packing_sort_bytes(experts)) +
+           scratch_bytes_of<std::byte>(most_sort_bytes<std::uint64_t>(experts)) +
            packing_scratch_bytes(experts, where, rule);
   }
 
