@@ -136,7 +136,7 @@ struct group_placement_body {
   problem_report* reports;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return scratch_bytes_of<std::uint64_t>(loads.extent(1)) + scratch_bytes_of<fixed_load>(groups) +
+    return scratch_bytes_of<std::int32_t>(loads.extent(1)) + scratch_bytes_of<fixed_load>(groups) +
            scratch_bytes_of<std::int32_t>(groups) + scratch_bytes_of<double>(where.nodes) +
            2 * scratch_bytes_of<std::int32_t>(where.nodes + 1) +
            scratch_bytes_of<std::int32_t>(most_places()) +
@@ -148,8 +148,7 @@ struct group_placement_body {
     index_t const experts = loads.extent(1);
     index_t const size = experts / groups;
     problem_report* const report = reports + layer;
-    auto* const found = scratch(memory).take<std::int32_t>(experts);  // before `keys` are filled
-    auto* const keys = memory.take<std::uint64_t>(experts);
+    auto* const found = memory.take<std::int32_t>(experts);
     load_scale const scale =
         scale_loads(team, experts, [this, layer](index_t e) { return loads(layer, e); });
     problem_report refusal = scale.report();

@@ -41,6 +41,7 @@ struct split_rounding {
   std::int32_t* rank_at;         ///< `[ranks]`
   std::int32_t* walk;            ///< slots from node to node: a rank, an expert, a rank, ...
   std::uint64_t* members;        ///< `[ranks]`: component << 32 | rank; not used by a serial team
+  std::byte* sort_storage;       ///< of `members`
   index_t ranks;
   index_t experts;
 
@@ -115,7 +116,7 @@ struct split_rounding {
     team.for_each(ranks, [=, this](index_t r) {
       members[r] = static_cast<std::uint64_t>(rank_label[r]) << 32 | static_cast<std::uint64_t>(r);
     });
-    team.sort(members, ranks);
+    team.sort(members, ranks, sort_storage);
   }
   [[nodiscard]] PLIMSOLL_HD std::uint64_t component(index_t i) const { return members[i] >> 32; }
 
@@ -367,7 +368,8 @@ struct quota_body {
            scratch_bytes_of<std::uint64_t>(ranges.ranks) + scratch_bytes_of<std::byte>(sort_room());
   }
   [[nodiscard]] PLIMSOLL_HD index_t sort_room() const {
-    return lists.first == nullptr ? most_sort_bytes<std::uint64_t>(ranges.slots) : 0;
+    bool const listed = lists.first != nullptr;
+    return most_sort_bytes<std::uint64_t>(maximum{}(ranges.ranks, listed ? 0 : ranges.slots));
   }
 
   template <class Team>
@@ -444,8 +446,9 @@ struct quota_body {
     }
     std::int64_t const split_peak = peak_of(team, layer, share);
     std::int64_t const moves =
-        split_rounding{bits,     share,     expert,  rank, next,    expert_first, rank_first,
-                       rank_end, expert_at, rank_at, walk, members, ranges.ranks, experts}
+        split_rounding{bits,         share,      expert,       rank,         next,
+                       expert_first, rank_first, rank_end,     expert_at,    rank_at,
+                       walk,         members,    sort_storage, ranges.ranks, experts}
             .run(team);
     std::int64_t const peak = peak_of(team, layer, share);
     team.for_each(slots, [=, this](index_t slot) {
@@ -654,7 +657,13 @@ struct dispatch_body {
     return now == phase::scan ? tiles.columns : tiles.problems() + (now == phase::count);
   }
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return now == phase::scan ? 0 : tiles.scratch_bytes();
+    return now == phase::scan
+               ? 0
+               : maximum{}(tiles.scratch_bytes(), scratch_bytes_of<std::byte>(sort_room()));
+  }
+  [[nodiscard]] PLIMSOLL_HD index_t sort_room() const {
+    bool const lists_slots = now == phase::count && !listed;
+    return lists_slots ? sort_bytes<device_team, std::uint64_t>(lists.slots) : 0;
   }
 
   template <class Team>
@@ -664,7 +673,7 @@ struct dispatch_body {
       return static_cast<std::int32_t>(lists.is_expert(id) ? id : lists.experts + (id != -1));
     };
     if (now == phase::count && problem == tiles.problems()) {
-      add_up_quotas(team);
+      add_up_quotas(team, memory);
     } else if (now == phase::count) {
       tiles.count(team, memory, problem, column_of);
     } else if (now == phase::scan) {
@@ -683,10 +692,11 @@ struct dispatch_body {
 
  private:
   template <class Team>
-  PLIMSOLL_HD void add_up_quotas(Team& team) const {
+  PLIMSOLL_HD void add_up_quotas(Team& team, scratch memory) const {
     if (!listed) {
       // `before` is filled later.
-      lists.fill(team, expert_of, reinterpret_cast<std::uint64_t*>(before));
+      lists.fill(team, expert_of, reinterpret_cast<std::uint64_t*>(before),
+                 memory.take<std::byte>(sort_room()));
     }
     team.for_each(lists.experts, [=, this](index_t e) {
       total[e] = 0;
