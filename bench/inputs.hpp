@@ -2,7 +2,9 @@
 // Named inputs of the benchmarks, the same on every machine, and how goals are measured.
 #pragma once
 
+#if !defined(PLIMSOLL_BENCH_INPUTS_ONLY)
 #include <benchmark/benchmark.h>
+#endif
 #include <plimsoll/detail/exact_math.hpp>
 #include <plimsoll/latency.hpp>
 #include <plimsoll/random.hpp>
@@ -227,6 +229,7 @@ struct zipf_steps {
   }
 };
 
+#if !defined(PLIMSOLL_BENCH_INPUTS_ONLY)
 inline double percentile_99(std::vector<double> const& times) {
   std::vector<double> sorted = times;
   std::sort(sorted.begin(), sorted.end());
@@ -247,6 +250,7 @@ template <int Runs = 200>
 void as_goal(benchmark::internal::Benchmark* b) {
   b->Apply(as_goal_timed_by_itself<Runs>)->UseRealTime();
 }
+#endif
 
 template <class T>
 plimsoll::matrix_ref<T> matrix(std::vector<T>& elements, index_t rows, index_t columns) {

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+// A policy that runs every body on the host in the form that a device runs, and counts what a
+// device would do: launches, copies, team calls in series, work of a single thread.
+// Include it before the primitives, whose calls of `launch` then find the overloads below.
+#pragma once
+
+#include <cxxabi.h>
+#include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/host/sort.hpp>
+#include <plimsoll/detail/team.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <type_traits>
+#include <typeinfo>
+#include <vector>
+
+#include "steps.hpp"
+
+namespace device_costs {
+
+using plimsoll::index_t;
+
+/// What a launch costs. Calls and queue steps are those of the problem with the most of them.
+struct launch_cost {
+  std::string body;
+  std::string team;
+  index_t problems = 0;
+  index_t calls = 0;
+  index_t queue_steps = 0;
+  index_t steps = 1;  ///< the most that one function does alone
+  std::string steps_in = "-";
+  std::size_t scratch = 0;  ///< bytes of a problem
+
+  [[nodiscard]] index_t in_series() const { return calls + queue_steps; }
+  bool operator==(launch_cost const&) const = default;
+};
+
+/// What work costs, from a `clear` on.
+struct recorder {
+  std::vector<launch_cost> launches;
+  index_t copies = 0;  ///< between host and device
+  index_t memsets = 0;
+  std::size_t allocated = 0;  ///< bytes, of all allocations together
+
+  void clear() { *this = {}; }
+};
+
+/// Shared memory of a block without asking for more, as in detail/device/batched.cuh.
+inline constexpr std::size_t shared_memory = 47 * 1024;
+
+/// "minmax_lp_body" for plimsoll::...::minmax_lp_body<...>.
+inline std::string name_of(std::type_info const& type) {
+  char* const text = abi::__cxa_demangle(type.name(), nullptr, nullptr, nullptr);
+  std::string name = text == nullptr ? type.name() : text;
+  std::free(text);
+  name.resize(std::min(name.find('<'), name.size()));
+  return name.substr(name.rfind(':') + 1);
+}
+
+/// Runs on the calling thread. A loop that is no body is a kernel of its own on a device.
+struct counting_executor {
+  recorder* costs = nullptr;
+
+  template <class F>
+  void for_blocks(index_t n, F&& f) const {
+    if (n > 0) {
+      costs->launches.push_back({.body = "(own kernel)", .team = "-", .problems = n});
+      f(index_t{0}, n);
+    }
+  }
+};
+
+/// A team of one thread that counts. It is not serial, so bodies take the form of a device.
+class counting_team : public plimsoll::detail::team_operations<counting_team> {
+ public:
+  static constexpr bool is_serial = false;
+
+  explicit counting_team(launch_cost& cost) : cost_(cost) {}
+
+  template <class F>
+  void for_each(index_t n, F f) {
+    ++cost_.calls;
+    for (index_t i = 0; i < n; ++i) {
+      alone("for_each", [&] { f(i); });
+    }
+  }
+
+  template <class F>
+  void single(F f) {
+    ++cost_.calls;
+    alone("single", f);
+  }
+
+  template <class F>
+  auto broadcast(F f) {
+    ++cost_.calls;
+    return alone("broadcast", f);
+  }
+
+  template <class T>
+  void store(T* place, std::type_identity_t<T> value) {
+    *place = value;
+  }
+
+  template <class F, class Op, class T>
+  T reduce(index_t n, F f, Op op, T identity) {
+    ++cost_.calls;
+    T result = identity;
+    for (index_t i = 0; i < n; ++i) {
+      result = op(result, alone("reduce", [&] { return static_cast<T>(f(i)); }));
+    }
+    return result;
+  }
+
+  template <class F>
+  auto sum_ordered(index_t n, F f) {
+    ++cost_.calls;
+    plimsoll::detail::result_at<F> partial[32] = {};
+    for (index_t i = 0; i < n; ++i) {
+      partial[i % 32] =
+          plimsoll::detail::add(partial[i % 32], alone("sum_ordered", [&] { return f(i); }));
+    }
+    for (int width = 16; width > 0; width /= 2) {
+      for (int j = 0; j < width; ++j) {
+        partial[j] = plimsoll::detail::add(partial[j], partial[j + width]);
+      }
+    }
+    return partial[0];
+  }
+
+  template <class F, class T>
+  T exclusive_scan(index_t n, F f, T* out) {
+    ++cost_.calls;
+    T total = 0;
+    for (index_t i = 0; i < n; ++i) {
+      T const value = alone("exclusive_scan", [&] { return static_cast<T>(f(i)); });
+      out[i] = total;
+      total = static_cast<T>(total + value);
+    }
+    return total;
+  }
+
+  template <class Key>
+  void sort(Key* keys, index_t n) {
+    ++cost_.calls;
+    plimsoll::detail::sort_keys(keys, n);
+  }
+
+  template <class Key>
+  auto queue(Key* keys, index_t n) {
+    ++cost_.calls;
+    return counted_queue<Key>(cost_, keys, n);
+  }
+
+ private:
+  /// The serial heap, which gives the keys in the same order as a device's queue.
+  template <class Key>
+  class counted_queue {
+   public:
+    counted_queue(launch_cost& cost, Key* keys, index_t n) : cost_(cost), heap_(one_, keys, n) {}
+    [[nodiscard]] bool empty() const { return heap_.empty(); }
+    [[nodiscard]] Key top() const { return heap_.top(); }
+    void replace_top(Key key) {
+      ++cost_.queue_steps;
+      heap_.replace_top(key);
+    }
+    void pop() {
+      ++cost_.queue_steps;
+      heap_.pop();
+    }
+
+   private:
+    struct uncounted {
+      template <class F>
+      void single(F f) {
+        f();
+      }
+    };
+    launch_cost& cost_;
+    uncounted one_;
+    plimsoll::detail::heap_queue<uncounted, Key> heap_;
+  };
+
+  template <class F>
+  auto alone(char const* call, F const& f) {
+    struct count {
+      counting_team& team;
+      char const* call;
+      count(counting_team& t, char const* c) : team(t), call(c) { start_counting(); }
+      ~count() {
+        if (index_t const steps = stop_counting(); steps > team.cost_.steps) {
+          team.cost_.steps = steps;
+          team.cost_.steps_in = call;
+        }
+      }
+    } const counted(*this, call);
+    return f();
+  }
+
+  launch_cost& cost_;
+};
+
+}  // namespace device_costs
+
+namespace plimsoll::inline PLIMSOLL_ABI::detail {
+
+using counting_context = host_context<device_costs::counting_executor>;
+
+template <>
+inline constexpr bool runs_on_device<counting_context> = true;
+
+template <>
+struct memory_of<counting_context> : memory_of<host_context<inline_executor>> {
+  using context = counting_context;
+  using base = memory_of<host_context<inline_executor>>;
+
+  static void* allocate(context const& where, std::size_t bytes, std::size_t alignment) {
+    where.executor.costs->allocated += bytes;
+    return base::allocate({}, bytes, alignment);
+  }
+  static void deallocate(context const&, void* pointer, std::size_t bytes, std::size_t alignment) {
+    base::deallocate({}, pointer, bytes, alignment);
+  }
+  static void from_host(context const& where, void const* source, void* destination,
+                        std::size_t bytes) {
+    ++where.executor.costs->copies;
+    base::from_host({}, source, destination, bytes);
+  }
+  static void to_host(context const& where, void const* source, void* destination,
+                      std::size_t bytes) {
+    ++where.executor.costs->copies;
+    base::to_host({}, source, destination, bytes);
+  }
+  static void rows_to_host(context const& where, void const* source, std::size_t pitch,
+                           void* destination, std::size_t bytes, std::size_t rows) {
+    ++where.executor.costs->copies;
+    base::rows_to_host({}, source, pitch, destination, bytes, rows);
+  }
+  static void zero(context const& where, void* destination, std::size_t bytes) {
+    ++where.executor.costs->memsets;
+    base::zero({}, destination, bytes);
+  }
+};
+
+inline std::string team_name(warp) { return "warp"; }
+template <int Threads>
+std::string team_name(block<Threads>) {
+  return "block of " + std::to_string(Threads);
+}
+
+/// As on a device: nothing where a problem's scratch fits shared memory.
+template <class Body>
+[[nodiscard]] index_t launch_bytes(counting_context const&, index_t problems, Body const& body) {
+  index_t const stride = scratch_stride(body);
+  return static_cast<std::size_t>(stride) <= device_costs::shared_memory ? 0 : problems * stride;
+}
+
+template <class Body>
+void launch(counting_context const& context, index_t problems, Body const& body) {
+  if (problems <= 0) {
+    return;
+  }
+  device_costs::launch_cost worst{.body = device_costs::name_of(typeid(Body)),
+                                  .team = team_name(typename Body::device_team{}),
+                                  .problems = problems,
+                                  .scratch = static_cast<std::size_t>(scratch_stride(body))};
+  std::vector<std::byte> memory(worst.scratch + 64);
+  auto const base = reinterpret_cast<std::uintptr_t>(memory.data());
+  std::byte* const aligned = memory.data() + (64 - base % 64) % 64;
+  for (index_t problem = 0; problem < problems; ++problem) {
+    device_costs::launch_cost cost;
+    device_costs::counting_team team(cost);
+    body(team, scratch(aligned), problem);
+    if (cost.in_series() > worst.in_series()) {
+      worst.calls = cost.calls;
+      worst.queue_steps = cost.queue_steps;
+    }
+    if (cost.steps > worst.steps) {
+      worst.steps = cost.steps;
+      worst.steps_in = cost.steps_in;
+    }
+  }
+  context.executor.costs->launches.push_back(worst);
+}
+template <class Body>
+void launch(counting_context const& context, index_t problems, Body const& body, std::byte*) {
+  launch(context, problems, body);
+}
+
+}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+
+namespace device_costs {
+
+/// Costs are told to `costs`, which must outlive what is prepared with the policy.
+struct counting_policy {
+  recorder* costs;
+};
+
+}  // namespace device_costs
+
+template <>
+struct plimsoll::policy_traits<device_costs::counting_policy> {
+  static plimsoll::host_context<device_costs::counting_executor> resolve(
+      device_costs::counting_policy const& policy) {
+    return {device_costs::counting_executor{policy.costs}, {}};
+  }
+};

@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: Apache-2.0
+// Prints the tables of docs/device_costs.md: what every goal and every call of a system costs a
+// device, as far as that shows without one.
+#include <plimsoll/execution.hpp>
+
+#include "counting.hpp"
+// The inputs come after the overloads of `launch`.
+#include <plimsoll/plimsoll.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#define PLIMSOLL_BENCH_INPUTS_ONLY
+#include "../../../bench/inputs.hpp"
+#include "../../../bench/split_inputs.hpp"
+
+namespace device_costs {
+namespace {
+
+using plimsoll::matrix_ref, plimsoll::tensor_ref, plimsoll::vector_ref;
+using namespace plimsoll_bench;
+
+/// The most steps that a function may do alone on a goal's input.
+constexpr index_t step_limit = 64;
+
+/// A call, or calls that an engine makes in a row.
+struct measured {
+  std::string name;
+  index_t launch_limit = 0;   ///< 0: none
+  index_t series_limit = 0;   ///< of calls and queue steps on the longest problem; 0: none
+  std::size_t arguments = 0;  ///< bytes of inputs and outputs
+  std::size_t kept = 0;       ///< bytes that a prepared object keeps
+  recorder costs = {};
+
+  [[nodiscard]] index_t in_series() const {
+    index_t sum = 0;
+    for (launch_cost const& launch : costs.launches) {
+      sum += launch.in_series();
+    }
+    return sum;
+  }
+};
+
+std::vector<measured> all;
+
+template <class... T>
+std::size_t bytes_of(std::vector<T> const&... arrays) {
+  return (0 + ... + (arrays.size() * sizeof(T)));
+}
+
+/// Bytes that launches take for scratch where a problem's does not fit shared memory.
+std::size_t scratch_of(recorder const& costs) {
+  std::size_t bytes = 0;
+  for (launch_cost const& launch : costs.launches) {
+    if (launch.scratch > shared_memory) {
+      bytes += static_cast<std::size_t>(launch.problems) * launch.scratch;
+    }
+  }
+  return bytes;
+}
+
+template <class T>
+matrix_ref<T> rows_of(std::vector<T>& elements, index_t columns) {
+  return {elements.data(), std::ssize(elements) / columns, columns};
+}
+template <class T>
+vector_ref<T> row_of(std::vector<T>& elements) {
+  return {elements.data(), std::ssize(elements)};
+}
+template <class T>
+vector_ref<T const> row_of(std::vector<T> const& elements) {
+  return {elements.data(), std::ssize(elements)};
+}
+
+void measure_eplb() {
+  constexpr index_t layers = 58;
+  constexpr index_t experts = 256;
+  constexpr index_t slots = 320;
+  std::vector<std::int32_t> const loads = lognormal_loads(layers, experts);
+  std::vector<std::int32_t> map(layers * slots);
+  std::vector<std::int32_t> counts(layers * experts);
+  measured& m = all.emplace_back("eplb");
+  m.arguments = bytes_of(loads, map, counts);
+  plimsoll::eplb(counting_policy{&m.costs},
+                 matrix_ref<std::int32_t const>(loads.data(), layers, experts), {.ranks = 64},
+                 rows_of(map, slots), rows_of(counts, experts));
+}
+
+void measure_craft() {
+  constexpr index_t steps = 3000;
+  constexpr index_t layers = 58;
+  constexpr index_t experts = 256;
+  constexpr index_t ranks = 64;
+  std::vector<std::int32_t> const loads = drifting_loads(steps, layers, experts);
+  std::vector<std::int32_t> map(layers * (experts + ranks));
+  std::vector<std::int32_t> offsets(layers * (ranks + 1));
+  std::vector<std::int32_t> counts(layers * experts);
+  measured& m = all.emplace_back("craft");
+  m.arguments = bytes_of(loads, map, offsets, counts);
+  plimsoll::craft(counting_policy{&m.costs},
+                  tensor_ref<std::int32_t const>(loads.data(), steps, layers, experts),
+                  {.ranks = ranks, .budget = 8 * ranks}, rows_of(map, experts + ranks),
+                  rows_of(offsets, ranks + 1), rows_of(counts, experts));
+}
+
+void measure_gem(char const* name, index_t layers, index_t experts, index_t ranks) {
+  gem_input const in(layers, experts, ranks);
+  std::vector<std::int32_t> map(static_cast<std::size_t>(layers * experts));
+  std::vector<std::int32_t> counts(map.size());
+  measured& m = all.emplace_back(name);
+  m.arguments = bytes_of(in.loads, in.tokens, in.latency, in.speeds, map, counts);
+  plimsoll::gem(counting_policy{&m.costs},
+                tensor_ref<std::int32_t const>(in.loads.data(), gem_input::steps, layers, experts),
+                in.curves(), {.ranks = ranks}, rows_of(map, experts), rows_of(counts, experts));
+}
+
+void measure_minmax_lp(char const* name, index_t extra_slots, double tolerance) {
+  constexpr index_t layers = 58;
+  constexpr index_t experts = drifted_layer::experts;
+  index_t const slots = experts + extra_slots;
+  std::vector<std::int32_t> map;
+  std::vector<std::int32_t> loads;
+  for (std::uint64_t seed = 0; seed < layers; ++seed) {
+    drifted_layer const layer(extra_slots, seed);
+    map.insert(map.end(), layer.map.begin(), layer.map.end());
+    loads.insert(loads.end(), layer.now.begin(), layer.now.end());
+  }
+  std::vector<double> split(map.size());
+  std::vector<plimsoll::certificate> certificates(layers);
+  measured& m = all.emplace_back(name);
+  m.arguments = bytes_of(loads, split, certificates);
+  plimsoll::minmax_lp lp(counting_policy{&m.costs},
+                         {.physical_to_logical = rows_of(map, slots),
+                          .replica_count = {nullptr, layers, experts},
+                          .ranks = drifted_layer::ranks},
+                         {.tolerance = tolerance});
+  m.kept = m.costs.allocated;
+  m.costs.clear();
+  lp.solve(matrix_ref<std::int32_t const>(rows_of(loads, experts)), rows_of(split, slots),
+           row_of(certificates));
+}
+
+/// `repeats` times the benchmark's tokens.
+void measure_lplb(char const* name, index_t repeats, index_t launch_limit) {
+  routed_layer in(64);
+  std::vector<std::int32_t> ids;
+  for (index_t i = 0; i < repeats; ++i) {
+    ids.insert(ids.end(), in.ids.begin(), in.ids.end());
+  }
+  for (std::int32_t& load : in.loads) {
+    load *= static_cast<std::int32_t>(repeats);
+  }
+  std::vector<std::int32_t> slots(ids.size());
+  std::vector<plimsoll::dispatch_counters> counters(1);
+  measured& m = all.emplace_back(name);
+  m.launch_limit = launch_limit;
+  m.arguments = bytes_of(in.loads, ids, slots, counters);
+  plimsoll::placement_ref placement = in.placement();
+  placement.replica_count = {nullptr, 1, in.experts};
+  plimsoll::lplb const planner(counting_policy{&m.costs}, placement, {.max_ids = std::ssize(ids)});
+  m.kept = m.costs.allocated;
+  m.costs.clear();
+  planner.plan(in.loads_view());
+  planner.dispatch(0, matrix_ref<std::int32_t const>(rows_of(ids, in.k)), rows_of(slots, in.k),
+                   row_of(counters));
+}
+
+void measure_waterline(char const* name, plimsoll::reach candidates, plimsoll::pouring rule,
+                       index_t launch_limit) {
+  step_batch const& b = step_batch::one();
+  std::vector<std::int32_t> ids(b.tokens * (b.k + 1));
+  std::vector<float> weights(b.tokens * (b.k + 1));
+  measured& m = all.emplace_back(name);
+  m.launch_limit = launch_limit;
+  m.arguments = bytes_of(b.ids, b.weights, b.loads, ids, weights);
+  plimsoll::waterline const line(counting_policy{&m.costs}, {.ranks = step_batch::ranks,
+                                                             .slots = step_batch::slots,
+                                                             .top_k = step_batch::k,
+                                                             .max_tokens = step_batch::tokens,
+                                                             .rule = rule,
+                                                             .candidates = candidates});
+  m.kept = m.costs.allocated;
+  m.costs.clear();
+  line.plan(b.loads_view(), b.busiest);
+  line.fill(b.ids_view(), {.weights = b.weights_view()}, rows_of(ids, b.k + 1),
+            {.weights = rows_of(weights, b.k + 1)});
+}
+
+void measure_waterfill_count() {
+  step_batch const& b = step_batch::one();
+  std::vector<std::int32_t> map(step_batch::slots);
+  measured& m = all.emplace_back("waterfill: count");
+  plimsoll::placement_ref const placement{.physical_to_logical = rows_of(map, step_batch::slots),
+                                          .replica_count = {nullptr, 1, step_batch::slots},
+                                          .ranks = step_batch::ranks};
+  plimsoll::waterfill const ballast(
+      counting_policy{&m.costs}, placement,
+      {.line = {.top_k = step_batch::k, .max_tokens = step_batch::tokens}});
+  m.kept = m.costs.allocated;
+  m.costs.clear();
+  m.arguments = bytes_of(b.ids, b.loads);
+  ballast.count(b.ids_view());
+}
+
+void measure_token_drop(char const* name, double expert_drop, index_t max_selected,
+                        index_t launch_limit) {
+  constexpr index_t tokens = 16384;
+  constexpr index_t experts = 256;
+  constexpr index_t k = 8;
+  std::vector<float> const scores = router_logits(tokens, experts);
+  std::vector<std::int32_t> ids(tokens * k);
+  std::vector<float> weights(tokens * k);
+  std::vector<std::int32_t> positions(tokens * k);
+  std::vector<std::int32_t> counts(experts);
+  std::vector<std::int32_t> offsets(experts + 1);
+  std::vector<plimsoll::capacity_report> report(1);
+  measured& m = all.emplace_back(name);
+  m.launch_limit = launch_limit;
+  m.arguments = bytes_of(scores, ids, weights, positions, counts, offsets, report);
+  plimsoll::token_drop const drop(counting_policy{&m.costs},
+                                  {.function = plimsoll::score_function::none,
+                                   .route = {.k = k},
+                                   .limit = {.experts = experts,
+                                             .max_tokens = tokens,
+                                             .max_selected = max_selected,
+                                             .expert_drop = expert_drop}});
+  m.kept = m.costs.allocated;
+  m.costs.clear();
+  drop.apply(matrix_ref<float const>(scores.data(), tokens, experts),
+             {.ids = rows_of(ids, k),
+              .weights = rows_of(weights, k),
+              .positions = rows_of(positions, k),
+              .counts = row_of(counts),
+              .offsets = row_of(offsets),
+              .report = row_of(report)});
+}
+
+plimsoll::least_loaded_options spill_options(zipf_steps const& in) {
+  plimsoll::least_loaded_options options;
+  options.experts = in.experts;
+  options.ranks = in.ranks;
+  options.max_ids = zipf_steps::tokens * zipf_steps::k;
+  return options;
+}
+
+/// The step with the most calls in series, and the most steps alone of all.
+void measure_least_loaded() {
+  zipf_steps const in(256, 64);
+  recorder costs;
+  plimsoll::least_loaded<counting_policy> planner(counting_policy{&costs}, spill_options(in));
+  measured worst{.name = "least_loaded: plan", .series_limit = 130};
+  worst.kept = costs.allocated;
+  worst.arguments = static_cast<std::size_t>(in.experts) * sizeof(std::int32_t);
+  for (index_t step = 0; step < zipf_steps::steps; ++step) {
+    costs.clear();
+    planner.plan(in.loads_of(step));
+    measured now = worst;
+    now.costs = costs;
+    if (step == 0) {
+      worst = now;
+    }
+    for (std::size_t i = 0; i < costs.launches.size(); ++i) {
+      launch_cost& one = now.costs.launches[i];
+      launch_cost& other = worst.costs.launches[i];
+      if (other.steps > one.steps) {
+        one.steps = other.steps;
+        one.steps_in = other.steps_in;
+      }
+      other.steps = one.steps;
+      other.steps_in = one.steps_in;
+    }
+    if (now.in_series() > worst.in_series()) {
+      worst = now;
+    }
+  }
+  all.push_back(worst);
+}
+
+/// One rank's part of a step: its calls one after another.
+void measure_llep() {
+  constexpr index_t rank = 5;
+  constexpr index_t k = zipf_steps::k;
+  zipf_steps const in(256, 64);
+  std::vector<std::int32_t> ids = in.ids(0, rank);
+  std::vector<std::int32_t> const counts = in.counts(0);
+  std::vector<std::int32_t> destinations(ids.size());
+  std::vector<std::int32_t> rows(ids.size());
+  std::vector<std::int32_t> arranged(2 * ids.size());
+  std::vector<plimsoll::spill_counters> counters(1);
+  recorder costs;
+  plimsoll::llep const spills(counting_policy{&costs},
+                              {.rank = rank, .assignment = spill_options(in)});
+  std::size_t const kept = costs.allocated;
+  auto const measure = [&](char const* name, std::size_t arguments, auto const& call) {
+    costs.clear();
+    call();
+    all.push_back({.name = name, .arguments = arguments, .kept = kept, .costs = costs});
+  };
+  auto const of_tokens = matrix_ref<std::int32_t const>(rows_of(ids, k));
+  measure("llep: count", bytes_of(ids), [&] { spills.count(of_tokens); });
+  std::copy(counts.begin(), counts.end(), spills.counts().data);
+  measure("llep: plan", bytes_of(counts), [&] { spills.plan(); });
+  measure("llep: route", bytes_of(ids, destinations, rows, counters), [&] {
+    spills.route(of_tokens, rows_of(destinations, k), rows_of(rows, k), row_of(counters));
+  });
+  measure("llep: arrange", bytes_of(arranged), [&] { spills.arrange(row_of(arranged)); });
+}
+
+std::string bytes_text(std::size_t bytes) {
+  char text[40];
+  if (bytes < 1024) {
+    std::snprintf(text, sizeof text, "%zu B", bytes);
+  } else if (bytes < std::size_t{1024} * 1024) {
+    std::snprintf(text, sizeof text, "%.1f KiB", static_cast<double>(bytes) / 1024);
+  } else {
+    std::snprintf(text, sizeof text, "%.1f MiB", static_cast<double>(bytes) / (1024 * 1024));
+  }
+  return text;
+}
+
+/// "9 (over: 4)" for 9 where 4 is the limit.
+std::string limited(index_t value, index_t limit) {
+  std::string text = std::to_string(value);
+  if (limit > 0) {
+    text += (value > limit ? " (over: " : " (of ") + std::to_string(limit) + ")";
+  }
+  return text;
+}
+std::string steps_text(index_t steps) {
+  return steps > step_limit ? limited(steps, step_limit) : std::to_string(steps);
+}
+
+void print_calls() {
+  std::cout << "| call | launches | memsets, copies | in series | alone | inputs, outputs | "
+               "arrays | global scratch |\n"
+               "|---|---:|---:|---:|---:|---:|---:|---:|\n";
+  for (measured const& m : all) {
+    index_t steps = 1;
+    for (launch_cost const& launch : m.costs.launches) {
+      steps = std::max(steps, launch.steps);
+    }
+    std::size_t const scratch = m.kept > 0 ? 0 : scratch_of(m.costs);
+    std::cout << "| " << m.name << " | " << limited(std::ssize(m.costs.launches), m.launch_limit)
+              << " | " << m.costs.memsets << ", " << m.costs.copies << " | "
+              << limited(m.in_series(), m.series_limit) << " | " << steps_text(steps) << " | "
+              << bytes_text(m.arguments) << " | " << bytes_text(m.kept + m.costs.allocated) << " | "
+              << bytes_text(scratch) << " |\n";
+  }
+}
+
+void print_launches() {
+  std::cout << "| call | launch | problems | each by a | calls | queue steps | alone | in a | "
+               "scratch |\n"
+               "|---|---|---:|---|---:|---:|---:|---|---:|\n";
+  for (measured const& m : all) {
+    auto const& launches = m.costs.launches;
+    for (auto first = launches.begin(); first != launches.end();) {
+      launch_cost const& launch = *first;
+      auto const next = std::find_if(first, launches.end(),
+                                     [&](launch_cost const& other) { return other != launch; });
+      std::string const times = next - first > 1 ? std::to_string(next - first) + " x " : "";
+      first = next;
+      std::cout << "| " << m.name << " | " << times << "`" << launch.body << "` | "
+                << launch.problems << " | " << launch.team << " | " << launch.calls << " | "
+                << launch.queue_steps << " | " << steps_text(launch.steps) << " | "
+                << launch.steps_in << " | " << bytes_text(launch.scratch)
+                << (launch.scratch > shared_memory ? ", global" : "") << " |\n";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace device_costs
+
+int main() {
+  using namespace device_costs;
+  try {
+    measure_eplb();
+    measure_craft();
+    measure_gem("gem_small", 48, 16, 4);
+    measure_gem("gem_large", 58, 256, 32);
+    measure_minmax_lp("minmax_lp", 64, 1e-6);
+    measure_minmax_lp("minmax_lp_coarse", 64, 1e-3);
+    measure_minmax_lp("minmax_lp_dense", 256, 1e-6);
+    measure_lplb("lplb: plan, dispatch", 1, 3);
+    measure_lplb("lplb, 80 tiles", 5, 0);
+    measure_waterline("waterline: plan, fill", plimsoll::reach::visited, plimsoll::pouring::surplus,
+                      3);
+    measure_waterline("waterline, all ranks", plimsoll::reach::all, plimsoll::pouring::surplus, 3);
+    measure_waterline("waterline, sampled", plimsoll::reach::visited, plimsoll::pouring::sampled,
+                      3);
+    measure_waterfill_count();
+    measure_token_drop("token_drop", 0, 0, 4);
+    measure_token_drop("token_drop, expert_drop", 0.1, 0, 0);
+    measure_token_drop("token_drop, max_selected", 0, 4, 0);
+    measure_least_loaded();
+    measure_llep();
+    print_calls();
+    std::cout << "\n";
+    print_launches();
+  } catch (std::exception const& e) {
+    std::cerr << "device_costs: " << e.what() << "\n";
+    return 2;
+  }
+}
