@@ -65,16 +65,27 @@ plimsoll_add_table(unequal_ranks gem.md)
 plimsoll_add_table(spilled_loads least_loaded.md)
 
 # --- costs of the device --------------------------------------------------------------------------
-# g++ counts basic blocks in a way that clang++ does not have. Elements are steps only where accesses
-# to views are inlined, and no copy of a loop runs a part of its iterations.
+# g++ counts basic blocks in a way that clang++ does not have. A loop over the dimensions of a view has
+# to be unrolled, or else its iterations count as steps; any other loop must have no copies, each of
+# which would run a part of its iterations.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   plimsoll_add_table(device_costs device_costs.md)
   target_sources(device_costs PRIVATE ${tables}/device_costs/steps.cpp)
-  target_compile_options(device_costs PRIVATE -O3 -fno-thread-jumps)
+  target_compile_definitions(device_costs PRIVATE
+    "PLIMSOLL_KERNEL_COSTS=\"${tables}/device_costs/kernels.md\"")
+  target_compile_options(device_costs PRIVATE
+    -O3 -fno-thread-jumps --param=max-completely-peel-times=4)
   set_source_files_properties(${tables}/device_costs/main.cpp PROPERTIES
     COMPILE_OPTIONS -fsanitize-coverage=trace-pc)
   set_tests_properties(table.device_costs PROPERTIES TIMEOUT 300)
+  plimsoll_add_table_test(makers.device_costs
+    COMMAND ${tables}/tests/device_costs.sh $<TARGET_FILE:device_costs>)
 endif()
+# Compiling all kernels takes half an hour, so their rows are written by hand.
+plimsoll_add_table_test(kernel_costs
+  COMMAND ${tables}/kernel_costs --rows ${tables}/device_costs/kernels.md)
+plimsoll_add_table_test(makers.kernel_costs
+  COMMAND ${tables}/tests/kernel_costs.sh ${tables})
 
 # --- support matrix -------------------------------------------------------------------------------
 # A row is a header with a typed test, unless all primitives stand on it; systems come last.

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <exception>
-#include <functional>
+#include <fstream>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -193,20 +193,32 @@ void measure_waterline(char const* name, plimsoll::reach candidates, plimsoll::p
             {.weights = rows_of(weights, b.k + 1)});
 }
 
-void measure_waterfill_count() {
+void measure_waterfill() {
   step_batch const& b = step_batch::one();
   std::vector<std::int32_t> map(step_batch::slots);
-  measured& m = all.emplace_back("waterfill: count");
-  plimsoll::placement_ref const placement{.physical_to_logical = rows_of(map, step_batch::slots),
-                                          .replica_count = {nullptr, 1, step_batch::slots},
-                                          .ranks = step_batch::ranks};
+  std::vector<std::int32_t> ids(b.tokens * (b.k + 1));
+  recorder costs;
   plimsoll::waterfill const ballast(
-      counting_policy{&m.costs}, placement,
-      {.line = {.top_k = step_batch::k, .max_tokens = step_batch::tokens}});
-  m.kept = m.costs.allocated;
-  m.costs.clear();
-  m.arguments = bytes_of(b.ids, b.loads);
+      counting_policy{&costs},
+      {.physical_to_logical = rows_of(map, step_batch::slots),
+       .replica_count = {nullptr, 1, step_batch::slots},
+       .ranks = step_batch::ranks},
+      {.rank = b.busiest, .line = {.top_k = step_batch::k, .max_tokens = step_batch::tokens}});
+  std::size_t const kept = costs.allocated;
+  costs.clear();
   ballast.count(b.ids_view());
+  all.push_back({.name = "waterfill: count",
+                 .arguments = bytes_of(b.ids, b.loads),
+                 .kept = kept,
+                 .costs = costs});
+  std::copy(b.loads.begin(), b.loads.end(), ballast.loads().data);
+  costs.clear();
+  ballast.fill(b.ids_view(), {}, rows_of(ids, b.k + 1));
+  all.push_back({.name = "waterfill: fill",
+                 .launch_limit = 3,
+                 .arguments = bytes_of(b.ids, b.loads, ids),
+                 .kept = kept,
+                 .costs = costs});
 }
 
 void measure_token_drop(char const* name, double expert_drop, index_t max_selected,
@@ -313,6 +325,57 @@ void measure_llep() {
   measure("llep: arrange", bytes_of(arranged), [&] { spills.arrange(row_of(arranged)); });
 }
 
+/// A body whose costs are known, to test how they are counted.
+struct toy_body {
+  using device_team = plimsoll::detail::warp;
+
+  std::int64_t* out;
+
+  [[nodiscard]] std::size_t scratch_bytes() const {
+    return plimsoll::detail::scratch_bytes_of<std::uint64_t>(4);
+  }
+
+  template <class Team>
+  void operator()(Team& team, plimsoll::detail::scratch memory, index_t problem) const {
+    static_assert(!Team::is_serial);
+    auto* const keys = memory.take<std::uint64_t>(4);
+    team.for_each(4, [=](index_t i) { keys[i] = static_cast<std::uint64_t>(7 - i); });
+    for (index_t i = 0; i < problem; ++i) {
+      team.single([this] { ++*out; });
+    }
+    team.store(out, 1);
+    auto queue = team.queue(keys, 4);
+    queue.replace_top(9);
+    queue.pop();
+    // 42 iterations of the inner loop here, then up to 40, which no compiler turns into a formula.
+    team.single([this] {
+      for (index_t row = 0; row < 6; ++row) {
+        for (index_t i = 0; i < 7 * *out; ++i) {
+          *out = *out * 3 % 2;
+        }
+      }
+    });
+    team.sum(41, [this](index_t i) {
+      std::int64_t sum = 0;
+      for (index_t j = 0; j < i; ++j) {
+        sum ^= sum * 5 + out[0] + j;
+      }
+      return sum;
+    });
+  }
+};
+
+void measure_toy() {
+  std::int64_t out = 1;
+  measured& m = all.emplace_back("toy", 1, 5);
+  plimsoll::detail::buffer<std::int32_t, plimsoll::detail::counting_context> const array(
+      plimsoll::detail::resolve(counting_policy{&m.costs}), 12);
+  array.zero();
+  static_cast<void>(array.read());
+  plimsoll::detail::launch(plimsoll::detail::resolve(counting_policy{&m.costs}), 3, toy_body{&out});
+  plimsoll::detail::launch(plimsoll::detail::resolve(counting_policy{&m.costs}), 0, toy_body{&out});
+}
+
 std::string bytes_text(std::size_t bytes) {
   char text[40];
   if (bytes < 1024) {
@@ -376,35 +439,50 @@ void print_launches() {
   }
 }
 
+void measure_all() {
+  using plimsoll::pouring, plimsoll::reach;
+  measure_eplb();
+  measure_craft();
+  measure_gem("gem_small", 48, 16, 4);
+  measure_gem("gem_large", 58, 256, 32);
+  measure_minmax_lp("minmax_lp", 64, 1e-6);
+  measure_minmax_lp("minmax_lp_coarse", 64, 1e-3);
+  measure_minmax_lp("minmax_lp_dense", 256, 1e-6);
+  measure_lplb("lplb: plan, dispatch", 1, 3);
+  measure_lplb("lplb, 320 tiles", 5, 0);
+  measure_waterline("waterline: plan, fill", reach::visited, pouring::surplus, 3);
+  measure_waterline("waterline, all ranks", reach::all, pouring::surplus, 3);
+  measure_waterline("waterline, sampled", reach::visited, pouring::sampled, 3);
+  measure_waterfill();
+  measure_token_drop("token_drop", 0, 0, 4);
+  measure_token_drop("token_drop, expert_drop", 0.1, 0, 0);
+  measure_token_drop("token_drop, max_selected", 0, 4, 0);
+  measure_least_loaded();
+  measure_llep();
+}
+
 }  // namespace
 }  // namespace device_costs
 
-int main() {
+int main(int argc, char** argv) {
   using namespace device_costs;
+  if (argc != 2) {
+    std::cerr << "device_costs PAGE\n"
+                 "device_costs --toy    counts a body whose costs are known\n";
+    return 2;
+  }
   try {
-    measure_eplb();
-    measure_craft();
-    measure_gem("gem_small", 48, 16, 4);
-    measure_gem("gem_large", 58, 256, 32);
-    measure_minmax_lp("minmax_lp", 64, 1e-6);
-    measure_minmax_lp("minmax_lp_coarse", 64, 1e-3);
-    measure_minmax_lp("minmax_lp_dense", 256, 1e-6);
-    measure_lplb("lplb: plan, dispatch", 1, 3);
-    measure_lplb("lplb, 80 tiles", 5, 0);
-    measure_waterline("waterline: plan, fill", plimsoll::reach::visited, plimsoll::pouring::surplus,
-                      3);
-    measure_waterline("waterline, all ranks", plimsoll::reach::all, plimsoll::pouring::surplus, 3);
-    measure_waterline("waterline, sampled", plimsoll::reach::visited, plimsoll::pouring::sampled,
-                      3);
-    measure_waterfill_count();
-    measure_token_drop("token_drop", 0, 0, 4);
-    measure_token_drop("token_drop, expert_drop", 0.1, 0, 0);
-    measure_token_drop("token_drop, max_selected", 0, 4, 0);
-    measure_least_loaded();
-    measure_llep();
+    if (std::string(argv[1]) == "--toy") {
+      measure_toy();
+    } else {
+      measure_all();
+    }
     print_calls();
     std::cout << "\n";
     print_launches();
+    if (std::ifstream const kernels(PLIMSOLL_KERNEL_COSTS); kernels) {
+      std::cout << "\n" << kernels.rdbuf();
+    }
   } catch (std::exception const& e) {
     std::cerr << "device_costs: " << e.what() << "\n";
     return 2;
