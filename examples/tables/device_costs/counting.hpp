@@ -7,15 +7,18 @@
 #include <cxxabi.h>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/host/sort.hpp>
+#include <plimsoll/detail/phases.hpp>
 #include <plimsoll/detail/team.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <type_traits>
 #include <typeinfo>
+#include <utility>
 #include <vector>
 
 #include "steps.hpp"
@@ -145,7 +148,7 @@ class counting_team : public plimsoll::detail::team_operations<counting_team> {
   }
 
   template <class Key>
-  void sort(Key* keys, index_t n) {
+  void sort(Key* keys, index_t n, std::byte*) {
     ++cost_.calls;
     plimsoll::detail::sort_keys(keys, n);
   }
@@ -240,6 +243,15 @@ struct memory_of<counting_context> : memory_of<host_context<inline_executor>> {
     ++where.executor.costs->copies;
     base::rows_to_host({}, source, pitch, destination, bytes, rows);
   }
+  static void copy_rows(context const& where, void const* source, std::size_t source_pitch,
+                        void* destination, std::size_t pitch, std::size_t bytes, std::size_t rows) {
+    ++where.executor.costs->copies;
+    for (std::size_t row = 0; row < rows; ++row) {
+      std::memcpy(static_cast<std::byte*>(destination) + row * pitch,
+                  static_cast<std::byte const*>(source) + row * source_pitch, bytes);
+    }
+  }
+  static void synchronize(context const&) {}
   static void zero(context const& where, void* destination, std::size_t bytes) {
     ++where.executor.costs->memsets;
     base::zero({}, destination, bytes);
@@ -259,12 +271,10 @@ template <class Body>
   return static_cast<std::size_t>(stride) <= device_costs::shared_memory ? 0 : problems * stride;
 }
 
+/// What a launch of the body costs.
 template <class Body>
-void launch(counting_context const& context, index_t problems, Body const& body) {
-  if (problems <= 0) {
-    return;
-  }
-  device_costs::launch_cost worst{.body = device_costs::name_of(typeid(Body)),
+device_costs::launch_cost cost_of(index_t problems, Body const& body, std::string name) {
+  device_costs::launch_cost worst{.body = std::move(name),
                                   .team = team_name(typename Body::device_team{}),
                                   .problems = problems,
                                   .scratch = static_cast<std::size_t>(scratch_stride(body))};
@@ -284,7 +294,45 @@ void launch(counting_context const& context, index_t problems, Body const& body)
       worst.steps_in = cost.steps_in;
     }
   }
-  context.executor.costs->launches.push_back(worst);
+  return worst;
+}
+
+template <class Body>
+void launch(counting_context const& context, index_t problems, Body const& body) {
+  if (problems > 0) {
+    context.executor.costs->launches.push_back(
+        cost_of(problems, body, device_costs::name_of(typeid(Body))));
+  }
+}
+/// One cooperative launch where the body allows it: a device that has room for all blocks.
+template <class Body>
+void launch_phases(counting_context const& context, Body body, std::byte*, resident_blocks&) {
+  std::string const name = device_costs::name_of(typeid(Body));
+  body.one_launch = body.phases() > 1 && body.fits_one_launch();
+  device_costs::launch_cost all;
+  for (int phase = 0; phase < body.phases(); ++phase) {
+    device_costs::launch_cost const cost =
+        cost_of(body.problems(phase), one_phase<Body>{body, phase}, name);
+    if (!body.one_launch && cost.problems > 0) {
+      context.executor.costs->launches.push_back(cost);
+    }
+    all.body = cost.body;
+    all.team = cost.team;
+    all.problems = std::max(all.problems, cost.problems);
+    all.calls += cost.calls;
+    all.queue_steps += cost.queue_steps;
+    all.scratch = std::max(all.scratch, cost.scratch);
+    if (cost.steps > all.steps) {
+      all.steps = cost.steps;
+      all.steps_in = cost.steps_in;
+    }
+    if (body.one_launch && body.is_over(phase)) {
+      break;
+    }
+  }
+  if (body.one_launch) {
+    context.executor.costs->launches.push_back(all);
+  }
 }
 template <class Body>
 void launch(counting_context const& context, index_t problems, Body const& body, std::byte*) {

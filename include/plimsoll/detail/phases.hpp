@@ -10,10 +10,10 @@
 ///     phases()                               how many; may depend on `one_launch`
 ///     problems(phase) scratch_bytes(phase)   as those of a body
 ///     operator()(team, scratch, problem, phase)
-///     is_over(phase)                         no later phase does anything. Asked only in one
-///     launch,
-///                                            after the phase; all blocks must agree, so it reads
-///                                            what was written before that phase
+///     is_over(phase)                         no later phase does anything
+///
+/// `is_over` is only asked in one launch, after the phase. All blocks must agree, so it reads what
+/// was written before that phase.
 #pragma once
 
 #include <cstddef>
