@@ -1135,6 +1135,7 @@ TEST_CASE("least_loaded: the same plan in every team") {
   for (std::uint64_t seed = 0; seed < cases_of(6); ++seed) {
     CAPTURE(seed);
     spills += tried(random_spill(seed)).spills;
+    spills += tried(plain_spill(seed)).spills;
   }
   CHECK(spills > 0);
   // Refused, and nothing at all.

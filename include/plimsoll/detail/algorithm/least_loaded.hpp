@@ -300,8 +300,11 @@ struct spill_body {
     std::int64_t confined;   ///< see `confined_level`
   };
 
+  /// Of visited experts. Where they have one home each and a full rank stays so, one lies on the
+  /// home, one ends the expert, and the others fill a rank.
   [[nodiscard]] PLIMSOLL_HD index_t pieces() const {
-    return arrays::segment_limit(homes.experts, ranks.size(), homes.pairs);
+    index_t const limit = arrays::segment_limit(homes.experts, ranks.size(), homes.pairs);
+    return rules.listed ? limit - homes.pairs : limit;
   }
   [[nodiscard]] PLIMSOLL_HD std::int32_t load_of(index_t e) const {
     return static_cast<std::int32_t>(loads(e));
