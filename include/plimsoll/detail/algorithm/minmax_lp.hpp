@@ -569,7 +569,10 @@ struct team_flow : blocking_flow {
     }
     index_t const found =
         team.find(at_hand + 1, arcs_end(r), [this, level](index_t a) { return is_open(a, level); });
-    team.store(&s.arc[r], static_cast<std::int32_t>(found));
+    // No other thread reads the place any more: a search that finds something was a barrier.
+    if (found < arcs_end(r)) {
+      team.store(&s.arc[r], static_cast<std::int32_t>(found));
+    }
     return found;
   }
 
