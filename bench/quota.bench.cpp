@@ -46,6 +46,37 @@ void round(benchmark::State& state) {
 }
 BENCHMARK(round)->Name("quota/round")->Arg(64)->Arg(256)->Unit(benchmark::kMicrosecond);
 
+/// Runs the form of a body that is meant for many threads.
+struct one_of_many : plimsoll::detail::serial_team {
+  static constexpr bool is_serial = false;
+};
+
+/// The same by groups of ranks that fractions connect, as on a GPU.
+void round_by_groups(benchmark::State& state) {
+  step in(state.range(0));
+  using loads = plimsoll::matrix_ref<std::int32_t const>;
+  plimsoll::detail::quota_body<loads, plimsoll::quota_report> const body{
+      in.loads_view(),
+      in.placement().physical_to_logical,
+      {{}, in.slots, routed_layer::ranks},
+      matrix(in.split, 1, in.slots),
+      matrix(in.quotas, 1, in.slots),
+      {in.reports.data(), 1}};
+  std::vector<std::byte> memory(body.scratch_bytes());
+  for (auto _ : state) {
+    one_of_many team;
+    body(team, plimsoll::detail::scratch(memory.data()), 0);
+    benchmark::DoNotOptimize(in.quotas.data());
+    benchmark::ClobberMemory();
+  }
+  state.counters["moves"] = static_cast<double>(in.reports[0].moves);
+}
+BENCHMARK(round_by_groups)
+    ->Name("quota/round_by_groups")
+    ->Arg(64)
+    ->Arg(256)
+    ->Unit(benchmark::kMicrosecond);
+
 void dispatch(benchmark::State& state, plimsoll::dispatching rule) {
   step in(state.range(0));
   std::vector<std::int32_t> slots(in.ids.size());
