@@ -963,6 +963,52 @@ TEST_CASE("waterline: every team finds the same places") {
   }
 }
 
+/// Numbers the items of every column, tile by tile.
+struct number_items {
+  using device_team = plimsoll::detail::block<128>;
+
+  plimsoll::detail::tile_counts tiles;
+  ints const& column;
+  std::int32_t* number;  ///< `[items]`
+
+  [[nodiscard]] std::size_t scratch_bytes() const { return tiles.scratch_bytes(); }
+  template <class Team>
+  void operator()(Team& team, plimsoll::detail::scratch arrays, index_t tile) const {
+    tiles.visit(
+        team, arrays, tile, [this](index_t i) { return column[at(i)]; },
+        [this](index_t i, std::int32_t, std::int32_t earlier) { number[i] = earlier; });
+  }
+};
+
+TEST_CASE("waterline: tiles number items, however many columns there are") {
+  constexpr index_t items = 2 * 512 + 77;
+  for (index_t const columns : {1, 17, 258, 700, 5000}) {
+    CAPTURE(columns);
+    draws draw(static_cast<std::uint64_t>(columns));
+    ints column;
+    for (index_t i = 0; i < items; ++i) {
+      column.push_back(static_cast<std::int32_t>(
+          draw.among(0, draw.one_in(2) ? columns - 1 : std::min<index_t>(columns, 4) - 1)));
+    }
+    ints counts(at(3 * columns), 0);  // in earlier tiles
+    ints expected;
+    ints seen(at(columns), 0);
+    for (index_t i = 0; i < items; ++i) {
+      if (i % 512 == 0) {
+        for (index_t c = 0; c < columns; ++c) {
+          counts[at(3 * c + i / 512)] = seen[at(c)];
+        }
+      }
+      expected.push_back(seen[at(column[at(i)])]++);
+    }
+    ints number(at(items), gap_value);
+    check_all_teams(
+        number_items{{items, columns, counts.data(), seen.data()}, column, number.data()}, 3,
+        number);
+    CHECK(number == expected);
+  }
+}
+
 TEST_CASE("waterline: one launch while tiles read little for the others' counts") {
   auto const fits = [](index_t tokens, index_t ranks) {
     plimsoll::detail::fill_line<std::int32_t, waterline_report> fill{};

@@ -63,6 +63,7 @@ struct tile_counts {
   /// What `count`, `add_up` and `visit` take from the scratch of a problem.
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
     return scratch_bytes_of<std::int32_t>(maximum{}(tile, columns)) +
+           (chunks() > 1 ? scratch_bytes_of<std::int32_t>(chunks() * columns) : 0) +
            (by_tile ? 2 * scratch_bytes_of<std::int32_t>(columns) : 0);
   }
 
@@ -142,9 +143,31 @@ struct tile_counts {
     } else {
       auto* const column = memory.take<std::int32_t>(tile);
       team.for_each(n, [=](index_t i) { column[i] = column_of(begin + i); });
-      team.for_each(n, [=](index_t i) {
-        std::int32_t earlier = base[column[i] * stride];
-        for (index_t j = 0; j < i; ++j) {
+      // Items of earlier chunks are counted together, those of the same chunk one by one.
+      index_t const parts = chunks();
+      index_t const size_of_chunk = tile / parts;
+      std::int32_t const* earlier_in = base;  // `[parts, columns]`
+      index_t step = stride;
+      if (parts > 1) {
+        auto* const seen = memory.take<std::int32_t>(parts * columns);
+        team.for_each(parts * columns, [=](index_t i) { seen[i] = 0; });
+        team.for_each(
+            n, [=, this](index_t i) { increment(seen + i / size_of_chunk * columns + column[i]); });
+        team.for_each(columns, [=, this](index_t c) {
+          std::int32_t sum = base[c * stride];
+          for (index_t part = 0; part < parts; ++part) {
+            std::int32_t const more = seen[part * columns + c];
+            seen[part * columns + c] = sum;
+            sum += more;
+          }
+        });
+        earlier_in = seen;
+        step = 1;
+      }
+      team.for_each(n, [=, this](index_t i) {
+        index_t const part = i / size_of_chunk;
+        std::int32_t earlier = earlier_in[part * columns + column[i] * step];
+        for (index_t j = part * size_of_chunk; j < i; ++j) {
           earlier += column[j] == column[i];
         }
         f(begin + i, column[i], earlier);
@@ -153,6 +176,14 @@ struct tile_counts {
   }
 
  private:
+  /// Into which `visit` cuts a tile: as many as 16 KiB hold counts for.
+  [[nodiscard]] PLIMSOLL_HD index_t chunks() const {
+    index_t result = 16;
+    while (result > 1 && result * columns > 4096) {
+      result /= 2;
+    }
+    return result;
+  }
   [[nodiscard]] PLIMSOLL_HD index_t place(index_t column, index_t problem) const {
     return by_tile ? problem * columns + column : column * tiles() + problem;
   }
