@@ -40,8 +40,8 @@ inline constexpr int least_blocks = is_streaming<Body> ? 512 / Threads : 1;
 inline constexpr int warps_in_block = 4;
 
 template <class Body>
-PLIMSOLL_DETAIL_HIDDEN __global__ void __launch_bounds__(warps_in_block* warp_size,
-                                                         least_blocks<Body>)
+PLIMSOLL_DETAIL_HIDDEN __global__ void __launch_bounds__(
+    warps_in_block* warp_size, least_blocks<warps_in_block * warp_size, Body>)
     batched_warp_kernel(Body const body, index_t problems, scratch_plan plan) {
   extern __shared__ uint4 plimsoll_shared[];
   int const warps = static_cast<int>(blockDim.x) / warp_size;
