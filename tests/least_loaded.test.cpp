@@ -1170,10 +1170,10 @@ TEST_CASE("least_loaded: teams plan by a list of visits what one thread plans by
     CAPTURE(seed);
     draws draw(seed);
     spill_case c = large_spill(seed, draw.among(4, 70), draw.among(2, 12));
-    c.options.min_chunk = draw.any({2, 40, 300, 2000});
+    c.options.min_chunk = draw.any({2, 20, 40, 100, 300, 2000});
     c.options.excess = draw.any({small_excess::helper, small_excess::native});
     c.options.round = draw.any({rounding::up, rounding::down});
-    c.percent = draw.any({1, 80, 100, 100, 103});
+    c.percent = draw.any({1, 80, 90, 95, 98, 100, 103});
     c.options.lambda = 0;
     check(c, seed);
   }

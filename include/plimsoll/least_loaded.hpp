@@ -365,8 +365,9 @@ class least_loaded {
   ///   most 2^31 - 1 in all; in the policy's memory
   /// @throws invalid_input for shapes; for values, and what a cost returns, `expect_planned`
   /// @complexity O(experts log experts + homes + ranks), and for experts of overloaded ranks that
-  ///   come to c chunks O(c log ranks); with limits, prices, nodes, speeds or several homes O(c
-  ///   ranks), and where limits stand in the way about ten times that
+  ///   make c chunks O(c log ranks); with limits, prices, nodes, speeds or several homes, and on a
+  ///   GPU where a rank has more than 64 experts, O(c ranks); where limits raise the capacity about
+  ///   ten times that
   /// @stream enqueues one kernel; neither allocates nor synchronises
   /// @determinism the same bits under every policy, and on every rank that has the same loads
   template <detail::readable<1> Loads>
