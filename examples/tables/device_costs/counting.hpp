@@ -40,6 +40,18 @@ struct launch_cost {
 
   [[nodiscard]] index_t in_series() const { return calls + queue_steps; }
   bool operator==(launch_cost const&) const = default;
+
+  /// Phases of one launch, one after another.
+  void append(launch_cost const& next) {
+    problems = std::max(problems, next.problems);
+    calls += next.calls;
+    queue_steps += next.queue_steps;
+    if (next.steps > steps) {
+      steps = next.steps;
+      steps_in = next.steps_in;
+    }
+    scratch = std::max(scratch, next.scratch);
+  }
 };
 
 /// What work costs, from a `clear` on.
@@ -338,6 +350,37 @@ template <class Body>
 void launch(counting_context const& context, index_t problems, Body const& body, std::byte*) {
   launch(context, problems, body);
 }
+
+#if __has_include(<plimsoll/detail/phases.hpp>)
+/// All phases as one cooperative launch where the body allows it: every device has room for its
+/// blocks, which are few then.
+template <class Body>
+void launch_phases(counting_context const& context, Body const& body, std::byte* memory,
+                   resident_blocks&) {
+  Body phased = body;
+  phased.one_launch = body.phases() > 1 && body.fits_one_launch();
+  std::vector<device_costs::launch_cost>& launches = context.executor.costs->launches;
+  std::size_t const before = launches.size();
+  for (int phase = 0; phase < phased.phases(); ++phase) {
+    launch(context, phased.problems(phase), one_phase<Body>{phased, phase}, memory);
+    if (phased.one_launch && phased.is_over(phase)) {
+      break;
+    }
+  }
+  for (std::size_t i = before; i < launches.size(); ++i) {
+    launches[i].body = device_costs::name_of(typeid(Body));
+  }
+  if (phased.one_launch) {
+    device_costs::launch_cost all = launches[before];
+    all.team += ", cooperative";
+    for (std::size_t i = before + 1; i < launches.size(); ++i) {
+      all.append(launches[i]);
+    }
+    launches.resize(before);
+    launches.push_back(all);
+  }
+}
+#endif
 
 }  // namespace plimsoll::inline PLIMSOLL_ABI::detail
 

@@ -172,25 +172,37 @@ void measure_lplb(char const* name, index_t repeats, index_t launch_limit) {
                    row_of(counters));
 }
 
+/// `repeats` times the benchmark's tokens.
 void measure_waterline(char const* name, plimsoll::reach candidates, plimsoll::pouring rule,
-                       index_t launch_limit) {
+                       index_t repeats, index_t launch_limit) {
   step_batch const& b = step_batch::one();
-  std::vector<std::int32_t> ids(b.tokens * (b.k + 1));
-  std::vector<float> weights(b.tokens * (b.k + 1));
+  std::vector<std::int32_t> ids;
+  std::vector<float> weights;
+  for (index_t i = 0; i < repeats; ++i) {
+    ids.insert(ids.end(), b.ids.begin(), b.ids.end());
+    weights.insert(weights.end(), b.weights.begin(), b.weights.end());
+  }
+  std::vector<std::int64_t> loads = b.loads;
+  for (std::int64_t& load : loads) {
+    load *= repeats;
+  }
+  std::vector<std::int32_t> out_ids(ids.size() / b.k * (b.k + 1));
+  std::vector<float> out_weights(out_ids.size());
   measured& m = all.emplace_back(name);
   m.launch_limit = launch_limit;
-  m.arguments = bytes_of(b.ids, b.weights, b.loads, ids, weights);
-  plimsoll::waterline const line(counting_policy{&m.costs}, {.ranks = step_batch::ranks,
-                                                             .slots = step_batch::slots,
-                                                             .top_k = step_batch::k,
-                                                             .max_tokens = step_batch::tokens,
-                                                             .rule = rule,
-                                                             .candidates = candidates});
+  m.arguments = bytes_of(ids, weights, loads, out_ids, out_weights);
+  plimsoll::waterline const line(counting_policy{&m.costs},
+                                 {.ranks = step_batch::ranks,
+                                  .slots = step_batch::slots,
+                                  .top_k = step_batch::k,
+                                  .max_tokens = repeats * step_batch::tokens,
+                                  .rule = rule,
+                                  .candidates = candidates});
   m.kept = m.costs.allocated;
   m.costs.clear();
-  line.plan(b.loads_view(), b.busiest);
-  line.fill(b.ids_view(), {.weights = b.weights_view()}, rows_of(ids, b.k + 1),
-            {.weights = rows_of(weights, b.k + 1)});
+  line.plan(matrix_ref<std::int64_t const>(rows_of(loads, b.ranks)), b.busiest);
+  line.fill(matrix_ref<std::int32_t const>(rows_of(ids, b.k)), {.weights = rows_of(weights, b.k)},
+            rows_of(out_ids, b.k + 1), {.weights = rows_of(out_weights, b.k + 1)});
 }
 
 void measure_waterfill() {
@@ -450,9 +462,10 @@ void measure_all() {
   measure_minmax_lp("minmax_lp_dense", 256, 1e-6);
   measure_lplb("lplb: plan, dispatch", 1, 3);
   measure_lplb("lplb, 320 tiles", 5, 0);
-  measure_waterline("waterline: plan, fill", reach::visited, pouring::surplus, 3);
-  measure_waterline("waterline, all ranks", reach::all, pouring::surplus, 3);
-  measure_waterline("waterline, sampled", reach::visited, pouring::sampled, 3);
+  measure_waterline("waterline: plan, fill", reach::visited, pouring::surplus, 1, 3);
+  measure_waterline("waterline, all ranks", reach::all, pouring::surplus, 1, 3);
+  measure_waterline("waterline, 320 tiles", reach::visited, pouring::surplus, 10, 0);
+  measure_waterline("waterline, sampled", reach::visited, pouring::sampled, 1, 3);
   measure_waterfill();
   measure_token_drop("token_drop", 0, 0, 4);
   measure_token_drop("token_drop, expert_drop", 0.1, 0, 0);

@@ -8,14 +8,15 @@ trap 'rm -rf "$folder"' EXIT
 fail() { echo "kernel_costs.sh: $1"; exit 1; }
 printed() { grep -qxF -- "$1" "$folder/out" || fail "expected '$1' in: $(cat "$folder/out")"; }
 
-# A file with code in sections of known sizes, as a cubin has: 3000 bytes, 262145, 5, 9.
+# A file with code in sections of known sizes, as a cubin has: 3000 bytes, 5, 262145, 1, 9.
 detail=N8plimsoll4v0_16detail
 sort_body=_Z${detail}19batched_warp_kernelILi1ENS1_9sort_bodyIiEEEEvT0_lNS1_12scratch_planE
 sort_bodies=_Z${detail}19batched_warp_kernelILi4ENS1_9sort_bodyIlEEEEvT0_lNS1_12scratch_planE
 large_body=_Z${detail}20batched_block_kernelILi256ENS1_10large_bodyEEEvT0_lNS1_12scratch_planE
+phases=_Z${detail}13phased_kernelILi128ENS1_11phased_bodyEEEvT0_iiNS1_12scratch_planE
 own_kernel=_Z${detail}10own_kernelIiEEvT_
 {
-  for kernel in "$sort_body 3000" "$sort_bodies 5" "$large_body 262145" "$own_kernel 9"; do
+  for kernel in "$sort_body 3000" "$sort_bodies 5" "$large_body 262145" "$phases 1" "$own_kernel 9"; do
     echo ".section .text.${kernel% *},\"ax\",@progbits"
     echo ".zero ${kernel#* }"
   done
@@ -31,6 +32,7 @@ for arch in 80 90 120; do
   {
     report $arch "$sort_body" 0 0 0 32
     report $arch "$sort_bodies" 0 0 0 48
+    report $arch "$phases" 0 0 0 16
     report $arch "$large_body" $((arch == 80 ? 16 : 0)) 0 0 40
   } >"$folder/all_headers.sm_$arch.log"
   report $arch "$own_kernel" 24 $((arch == 120 ? 8 : 0)) $((arch == 120 ? 12 : 0)) 64 >"$folder/all_planners.sm_$arch.log"
@@ -42,6 +44,7 @@ CUDACXX=true "$tables/kernel_costs" "$folder" >"$folder/out"
 printed '| `sort_body` | 1 warp | 1 | 32 | 0, 0, 0 | 0, 0, 0 | 3 |'
 printed '| `sort_body` | 4 warps | 1 | 48 | 0, 0, 0 | 0, 0, 0 | 1 |'
 printed '| `large_body` | 256 threads | 1 | 40 | 16, 0, 0 | 0, 0, 0 | 257 (over: 256) |'
+printed '| `phased_body` | 128 threads, phases | 1 | 16 | 0, 0, 0 | 0, 0, 0 | 1 |'
 printed '| `own_kernel` | - | 1 | 64 | 24, 24, 24 | 0, 0, 20 (over: 0) | 1 |'
 
 # A body without a row, and a row without a body.
