@@ -18,7 +18,6 @@
 #include <string>
 #include <type_traits>
 #include <typeinfo>
-#include <utility>
 #include <vector>
 
 #include "steps.hpp"
@@ -283,10 +282,12 @@ template <class Body>
   return static_cast<std::size_t>(stride) <= device_costs::shared_memory ? 0 : problems * stride;
 }
 
-/// What a launch of the body costs.
 template <class Body>
-device_costs::launch_cost cost_of(index_t problems, Body const& body, std::string name) {
-  device_costs::launch_cost worst{.body = std::move(name),
+void launch(counting_context const& context, index_t problems, Body const& body) {
+  if (problems <= 0) {
+    return;
+  }
+  device_costs::launch_cost worst{.body = device_costs::name_of(typeid(Body)),
                                   .team = team_name(typename Body::device_team{}),
                                   .problems = problems,
                                   .scratch = static_cast<std::size_t>(scratch_stride(body))};
@@ -306,52 +307,13 @@ device_costs::launch_cost cost_of(index_t problems, Body const& body, std::strin
       worst.steps_in = cost.steps_in;
     }
   }
-  return worst;
-}
-
-template <class Body>
-void launch(counting_context const& context, index_t problems, Body const& body) {
-  if (problems > 0) {
-    context.executor.costs->launches.push_back(
-        cost_of(problems, body, device_costs::name_of(typeid(Body))));
-  }
-}
-/// One cooperative launch where the body allows it: a device that has room for all blocks.
-template <class Body>
-void launch_phases(counting_context const& context, Body body, std::byte*, resident_blocks&) {
-  std::string const name = device_costs::name_of(typeid(Body));
-  body.one_launch = body.phases() > 1 && body.fits_one_launch();
-  device_costs::launch_cost all;
-  for (int phase = 0; phase < body.phases(); ++phase) {
-    device_costs::launch_cost const cost =
-        cost_of(body.problems(phase), one_phase<Body>{body, phase}, name);
-    if (!body.one_launch && cost.problems > 0) {
-      context.executor.costs->launches.push_back(cost);
-    }
-    all.body = cost.body;
-    all.team = cost.team;
-    all.problems = std::max(all.problems, cost.problems);
-    all.calls += cost.calls;
-    all.queue_steps += cost.queue_steps;
-    all.scratch = std::max(all.scratch, cost.scratch);
-    if (cost.steps > all.steps) {
-      all.steps = cost.steps;
-      all.steps_in = cost.steps_in;
-    }
-    if (body.one_launch && body.is_over(phase)) {
-      break;
-    }
-  }
-  if (body.one_launch) {
-    context.executor.costs->launches.push_back(all);
-  }
+  context.executor.costs->launches.push_back(worst);
 }
 template <class Body>
 void launch(counting_context const& context, index_t problems, Body const& body, std::byte*) {
   launch(context, problems, body);
 }
 
-#if __has_include(<plimsoll/detail/phases.hpp>)
 /// All phases as one cooperative launch where the body allows it: every device has room for its
 /// blocks, which are few then.
 template <class Body>
@@ -380,7 +342,6 @@ void launch_phases(counting_context const& context, Body const& body, std::byte*
     launches.push_back(all);
   }
 }
-#endif
 
 }  // namespace plimsoll::inline PLIMSOLL_ABI::detail
 
