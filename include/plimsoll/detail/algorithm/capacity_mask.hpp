@@ -83,7 +83,7 @@ struct pair_lists {
   std::int32_t* ranks;              ///< `[pairs]`, as listed: how many kept ones come before
   std::uint8_t* kept;               ///< `[pairs]`
   std::uint8_t* left_out;           ///< `[experts]` by expert drop, or null
-  std::int32_t* kept_choices;       ///< `[experts]`
+  std::int32_t* kept_choices;       ///< `[experts]`; with one kind it is not needed
   std::int32_t* begins;             ///< `[experts]`: where the rows of an expert begin
   /// `[1]` each: pairs with NaN, pairs of tokens of no class. Zero before a batch and after it.
   std::int32_t* not_numbers;
@@ -550,7 +550,7 @@ struct keep_pairs {
         index_t const column = lists.columns[token * lists.width + j];
         index_t const e = lists.expert_at(lists.place_of(column));
         increment(&counts[e]);
-        if (lists.is_choice(column)) {
+        if (lists.kinds() > 1 && lists.is_choice(column)) {
           increment(lists.kept_choices + e);
         }
       }
@@ -601,7 +601,9 @@ struct report_pairs {
     report.choices =
         team.sum(lists.experts, [this](index_t e) { return std::int64_t{lists.load(e)}; });
     report.kept_choices =
-        team.sum(lists.experts, [this](index_t e) { return std::int64_t{lists.kept_choices[e]}; });
+        lists.kinds() == 1 ? report.kept : team.sum(lists.experts, [this](index_t e) {
+          return std::int64_t{lists.kept_choices[e]};
+        });
     report.unrouted = lists.size(listed);
     report.out_of_range = lists.size(listed + 1);
     report.duplicates = lists.size(listed + 2);
