@@ -351,7 +351,7 @@ int run(std::string const& name) {
   } else if (name == "control") {
     std::vector<std::int64_t> out(2);
     std::string const difference =
-        plimsoll_test::compare_all_teams(control{keys.data(), out.data()}, 2, keys, out);
+        plimsoll_test::compare_all_teams(control{{}, keys.data(), out.data()}, 2, keys, out);
     if (!difference.empty()) {
       plimsoll_test::caught(difference);
     }
