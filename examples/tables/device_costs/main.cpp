@@ -464,7 +464,7 @@ void measure_all() {
   measure_lplb("lplb, 320 tiles", 5, 0);
   measure_waterline("waterline: plan, fill", reach::visited, pouring::surplus, 1, 3);
   measure_waterline("waterline, all ranks", reach::all, pouring::surplus, 1, 3);
-  measure_waterline("waterline, 320 tiles", reach::visited, pouring::surplus, 10, 0);
+  measure_waterline("waterline, 1024 tiles", reach::visited, pouring::surplus, 32, 0);
   measure_waterline("waterline, sampled", reach::visited, pouring::sampled, 1, 3);
   measure_waterfill();
   measure_token_drop("token_drop", 0, 0, 4);
