@@ -204,6 +204,8 @@ TEST_CASE("quota: sources get the same bits in every team") {
   ints rank(at_size(c.plan.slots), -7);
   ints room(at_size(c.plan.slots), -7);
   std::vector<std::uint64_t> keys(at_size(c.plan.slots));
+  std::vector<std::byte> storage(at_size(
+      plimsoll::detail::sort_bytes<plimsoll::detail::block<128>, std::uint64_t>(c.plan.slots)));
   ints out(at_size(c.plan.ranks * c.plan.slots), -7);
   plimsoll::detail::source_quotas_body body{
       {c.plan.experts, c.plan.slots, first.data(), slot.data()},
@@ -215,6 +217,7 @@ TEST_CASE("quota: sources get the same bits in every team") {
       rank.data(),
       room.data(),
       keys.data(),
+      storage.data(),
       true};
   for (bool const listing : {true, false}) {
     body.listing = listing;

@@ -235,11 +235,14 @@ void source_quotas(P const& policy, placement_ref const& placement, index_t node
   detail::expect_extent(name, "source_quotas", placement.ranks, out.extent(0), "ranks");
   detail::expect_extent(name, "source_quotas", ranges.slots, out.extent(1), "slots");
   auto const context = detail::resolve(policy);
+  index_t const sort_room =
+      detail::sort_bytes<detail::source_quotas_body::device_team, std::uint64_t>(ranges.slots);
   detail::buffer<std::byte, std::remove_const_t<decltype(context)>> const memory(
       context,
       static_cast<index_t>(detail::bytes_taken_by<detail::slot_lists>(experts, ranges.slots) +
                            2 * detail::scratch_bytes_of<std::int32_t>(ranges.slots) +
-                           detail::scratch_bytes_of<std::uint64_t>(ranges.slots)));
+                           detail::scratch_bytes_of<std::uint64_t>(ranges.slots) +
+                           detail::scratch_bytes_of<std::byte>(sort_room)));
   detail::scratch arrays(memory.data());
   detail::source_quotas_body body{};
   body.lists = detail::slot_lists::in(arrays, experts, ranges.slots);
@@ -251,6 +254,7 @@ void source_quotas(P const& policy, placement_ref const& placement, index_t node
   body.rank = arrays.take<std::int32_t>(ranges.slots);
   body.room = arrays.take<std::int32_t>(ranges.slots);
   body.keys = arrays.take<std::uint64_t>(ranges.slots);
+  body.sort_storage = arrays.take<std::byte>(sort_room);
   body.listing = true;
   detail::launch(context, 1, body);
   body.listing = false;

@@ -34,6 +34,13 @@ using plimsoll::matrix_ref, plimsoll::tensor_ref, plimsoll::vector_ref;
   planner.plan(matrix_ref<std::int32_t const>());
   planner.dispatch(0, matrix_ref<std::int32_t const>(), ints,
                    vector_ref<plimsoll::dispatch_counters>());
+  plimsoll::minmax_lp const split(policy, plimsoll::placement_ref(), {});
+  split.solve(matrix_ref<std::int32_t const>(), matrix_ref<double>(),
+              vector_ref<plimsoll::certificate>());
+  plimsoll::quota(policy, {}, matrix_ref<std::int32_t const>(), matrix_ref<double const>(), ints,
+                  vector_ref<plimsoll::quota_report>());
+  plimsoll::capacity_mask const mask(policy, {});
+  mask.apply(matrix_ref<std::int32_t const>(), matrix_ref<float const>(), plimsoll::kept_pairs());
   plimsoll::token_drop const drop(policy, {});
   drop.apply(matrix_ref<float const>(), plimsoll::kept_pairs());
   plimsoll::waterfill const ballast(policy, plimsoll::placement_ref(), {});

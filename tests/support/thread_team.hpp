@@ -388,6 +388,7 @@ class thread_team : public plimsoll::detail::team_operations<thread_team> {
 
   template <class Key>
   void sort(Key* keys, index_t n, std::byte* storage, call_site site = call_site::current()) {
+    outer const scope(*this, "sort", site);
     enter({"sort", n, address(keys), site});
     if (chosen() == rank_) {
       expect_unique(keys, n, "sort", site);

@@ -560,9 +560,6 @@ struct keep_pairs {
 
 /// Problem = expert, where tokens cut pairs after pools had selected theirs.
 struct number_pairs {
-  using device_team = block<128>;
-  static constexpr bool is_streaming = true;
-
   pair_lists lists;
   matrix_ref<std::int32_t> positions;
 
@@ -580,8 +577,6 @@ struct number_pairs {
 /// One problem: what became of the batch, and where every expert's rows begin.
 template <class Report>
 struct report_pairs {
-  using device_team = block<128>;
-
   pair_lists lists;
   capacity_rule rule;
   padding pad;

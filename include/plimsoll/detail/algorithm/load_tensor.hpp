@@ -314,9 +314,6 @@ struct copy_rows_body {
 /// Body of `load_decay::update`. Problem = layer. A device takes all layers as one array.
 template <class Loads>
 struct decay_body {
-  using device_team = block<128>;
-  static constexpr bool is_streaming = true;
-
   Loads loads;  ///< [layers, experts]
   double decay;
   matrix_ref<double> values;

@@ -571,17 +571,13 @@ struct source_quotas_body {
   std::int32_t* rank;                      ///< `[slots]`
   std::int32_t* room;                      ///< `[slots]`: quota that is not given yet
   std::uint64_t* keys;                     ///< `[slots]`: memory for listing
+  std::byte* sort_storage;                 ///< of `keys`
   bool listing;
 
-  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return scratch_bytes_of<std::byte>(sort_room());
-  }
-  [[nodiscard]] PLIMSOLL_HD index_t sort_room() const {
-    return listing ? sort_bytes<device_team, std::uint64_t>(lists.slots) : 0;
-  }
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
 
   template <class Team>
-  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
+  PLIMSOLL_HD void operator()(Team& team, scratch, index_t problem) const {
     if (listing) {
       team.for_each(lists.slots, [=, this](index_t s) {
         rank[s] = -1;
@@ -596,7 +592,7 @@ struct source_quotas_body {
           room[s] = quotas[s];
         }
       });
-      lists.fill(team, expert_of, keys, memory.take<std::byte>(sort_room()));
+      lists.fill(team, expert_of, keys, sort_storage);
       return;
     }
     index_t const first = problem * tile;
