@@ -129,10 +129,12 @@ class merge_sort {
     Barrier();
     if (thread == 0) {
       std::sort(storage_.of, storage_.of + Threads * Items, less);
+      std::reverse(storage_.of, storage_.of + Threads * Items);
     }
     Barrier();
+    // As with CUB, a thread reads where another one writes the keys of its next sort.
     for (int i = 0; i < Items; ++i) {
-      Key& from = storage_.of[thread * Items + i];
+      Key& from = storage_.of[(Threads - thread) * Items - 1 - i];
       keys[i] = from;
       from = poison<Key>();
     }
