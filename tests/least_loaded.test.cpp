@@ -908,6 +908,58 @@ TEST_CASE("least_loaded: validate refuses every kind of broken plan") {
 
 /// Every step of a rank's exchange, as the public calls enqueue them, with its arrays in sight.
 class spill_steps {
+  // First, since their return types are deduced.
+  template <class Cost>
+  auto body_with(plimsoll::detail::spill_pricing<Cost> const& price) {
+    using loads = plimsoll::vector_ref<std::int64_t const>;
+    least_loaded_options const& o = c_.options;
+    plimsoll::detail::rank_levels levels{};
+    levels.where.ranges = {{}, experts(), ranks()};
+    levels.where.nodes = o.nodes;
+    levels.living = c_.living();
+    levels.speed = {speed_.data(), 0x1p43, c_.is_even()};
+    levels.fastest = c_.is_even() ? 1 : 2;
+    plimsoll::detail::spill_homes const homes{
+        experts(),          std::ssize(lists_.rank),  lists_.expert_begin.data(),
+        lists_.rank.data(), lists_.rank_begin.data(), lists_.expert.data(),
+        lists_.place.data()};
+    plimsoll::detail::spill_rules rules{};
+    rules.plain = std::is_void_v<Cost> && !c_.is_limited() && o.nodes == 1 && c_.is_even() &&
+                  homes.pairs == experts();
+    rules.listed = rules.plain;
+    rules.alpha = c_.percent / 100.0;
+    rules.lambda = o.lambda;
+    rules.by_expert = o.threshold == spill_threshold::experts;
+    rules.round_up = o.round == rounding::up;
+    rules.keep_excess = o.excess == small_excess::native;
+    rules.limited = c_.is_limited();
+    rules.min_chunk = static_cast<std::int32_t>(o.min_chunk);
+    rules.max_imports = static_cast<std::int32_t>(c_.most_imports());
+    rules.max_exports = static_cast<std::int32_t>(o.max_exports);
+    rules.expert_bytes = o.expert_bytes;
+    rules.token_bytes = o.token_bytes;
+    return plimsoll::detail::spill_body<loads, Cost, spill_segment, spill_transfer, spill_report>{
+        c_.loads, homes, levels, rules, price, plan_};
+  }
+  /// Everything that a plan writes.
+  [[nodiscard]] auto written() const {
+    auto const copy = [](auto const* first, index_t n) { return std::vector(first, first + n); };
+    return std::tuple(copy(plan_.offsets, experts() + 1),
+                      numbers_in(copy(plan_.segments, plan_.report->segments)),
+                      copy(plan_.transfer_offsets, experts() + 1), transfers(),
+                      copy(plan_.loads, ranks()), copy(plan_.bytes_of_rank, ranks()),
+                      numbers_in(*plan_.report), reals_in(*plan_.report));
+  }
+  template <class Use>
+  void with_body(Use use) {
+    if (c_.price == pricing::moe) {
+      use(body_with(plimsoll::detail::spill_pricing<plimsoll::moe_cost>{c_.cost, c_.within_node,
+                                                                        c_.between_nodes}));
+    } else {
+      use(body_with(plimsoll::detail::spill_pricing<void>{}));
+    }
+  }
+
  public:
   spill_steps(spill_case const& c, index_t source)
       : c_(c), source_(source), lists_(c.homes(), c.ranks()), memory_(bytes(), std::byte{0x5A}) {
@@ -1019,56 +1071,6 @@ class spill_steps {
       plimsoll::detail::spill_plan_arrays<spill_segment, spill_transfer, spill_report>;
   using routes = plimsoll::detail::spill_routes<spill_segment>;
 
-  template <class Use>
-  void with_body(Use use) {
-    if (c_.price == pricing::moe) {
-      use(body_with(plimsoll::detail::spill_pricing<plimsoll::moe_cost>{c_.cost, c_.within_node,
-                                                                        c_.between_nodes}));
-    } else {
-      use(body_with(plimsoll::detail::spill_pricing<void>{}));
-    }
-  }
-  template <class Cost>
-  auto body_with(plimsoll::detail::spill_pricing<Cost> const& price) {
-    using loads = plimsoll::vector_ref<std::int64_t const>;
-    least_loaded_options const& o = c_.options;
-    plimsoll::detail::rank_levels levels{};
-    levels.where.ranges = {{}, experts(), ranks()};
-    levels.where.nodes = o.nodes;
-    levels.living = c_.living();
-    levels.speed = {speed_.data(), 0x1p43, c_.is_even()};
-    levels.fastest = c_.is_even() ? 1 : 2;
-    plimsoll::detail::spill_homes const homes{
-        experts(),          std::ssize(lists_.rank),  lists_.expert_begin.data(),
-        lists_.rank.data(), lists_.rank_begin.data(), lists_.expert.data(),
-        lists_.place.data()};
-    plimsoll::detail::spill_rules rules{};
-    rules.plain = std::is_void_v<Cost> && !c_.is_limited() && o.nodes == 1 && c_.is_even() &&
-                  homes.pairs == experts();
-    rules.listed = rules.plain;
-    rules.alpha = c_.percent / 100.0;
-    rules.lambda = o.lambda;
-    rules.by_expert = o.threshold == spill_threshold::experts;
-    rules.round_up = o.round == rounding::up;
-    rules.keep_excess = o.excess == small_excess::native;
-    rules.limited = c_.is_limited();
-    rules.min_chunk = static_cast<std::int32_t>(o.min_chunk);
-    rules.max_imports = static_cast<std::int32_t>(c_.most_imports());
-    rules.max_exports = static_cast<std::int32_t>(o.max_exports);
-    rules.expert_bytes = o.expert_bytes;
-    rules.token_bytes = o.token_bytes;
-    return plimsoll::detail::spill_body<loads, Cost, spill_segment, spill_transfer, spill_report>{
-        c_.loads, homes, levels, rules, price, plan_};
-  }
-  /// Everything that a plan writes.
-  [[nodiscard]] auto written() const {
-    auto const copy = [](auto const* first, index_t n) { return std::vector(first, first + n); };
-    return std::tuple(copy(plan_.offsets, experts() + 1),
-                      numbers_in(copy(plan_.segments, plan_.report->segments)),
-                      copy(plan_.transfer_offsets, experts() + 1), transfers(),
-                      copy(plan_.loads, ranks()), copy(plan_.bytes_of_rank, ranks()),
-                      numbers_in(*plan_.report), reals_in(*plan_.report));
-  }
   /// Later steps would follow what a wrong one left.
   template <class Body, class... Outputs>
   static void check_step(Body const& body, index_t problems, Outputs&&... outputs) {

@@ -170,7 +170,7 @@ TEST_CASE("quota: groups of ranks that fractions connect round as one thread rou
 }
 
 TEST_CASE("quota: lists of slots are the same bits in every team") {
-  for (std::uint64_t const seed : {4, 5, 6}) {
+  for (std::uint64_t const seed : {4u, 5u, 6u}) {
     quota_case const c = random_shares(seed);
     quota_in<plimsoll::seq_policy> const in(c);
     ints first(static_cast<std::size_t>(c.layers * (c.experts + 1)), -7);

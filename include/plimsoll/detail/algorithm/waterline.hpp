@@ -914,7 +914,7 @@ struct fill_line {
     std::int32_t const* const room = memory.room_in(round - 1, n);
     auto* const limit = arrays.take<std::int32_t>(n);
     auto* const before = arrays.take<std::int64_t>(n);
-    auto const wanted = [=, this](index_t r) {
+    auto const wanted = [=](index_t r) {
       return std::int64_t{anywhere ? room[r] : minimum{}(room[r], counts.totals[r])};
     };
     std::int64_t const places = team.exclusive_scan(n, wanted, before);
