@@ -29,6 +29,13 @@ namespace plimsoll::inline PLIMSOLL_ABI::detail {
 struct scratch_plan {
   std::byte* global = nullptr;  ///< null: in dynamic shared memory
   std::size_t stride = 0;
+
+  /// Scratch of the problem in `slot`, which is number `in_block` of its block.
+  [[nodiscard]] __device__ scratch of(index_t slot, int in_block, uint4* shared) const {
+    std::byte* const memory = global != nullptr ? global : reinterpret_cast<std::byte*>(shared);
+    index_t const place = global != nullptr ? slot : in_block;
+    return scratch(memory + static_cast<std::size_t>(place) * stride);
+  }
 };
 
 /// Blocks that share a multiprocessor at least: one lets a planner have as many registers as it
@@ -48,14 +55,11 @@ PLIMSOLL_DETAIL_HIDDEN __global__ void __launch_bounds__(
   int const warp_in_block = static_cast<int>(threadIdx.x) / warp_size;
   index_t const slots = index_t{gridDim.x} * warps;
   index_t const slot = index_t{blockIdx.x} * warps + warp_in_block;
-  std::byte* const base = plan.global != nullptr
-                              ? plan.global + static_cast<std::size_t>(slot) * plan.stride
-                              : reinterpret_cast<std::byte*>(plimsoll_shared) +
-                                    static_cast<std::size_t>(warp_in_block) * plan.stride;
+  scratch const memory = plan.of(slot, warp_in_block, plimsoll_shared);
   warp_team<is_streaming<Body>> team(static_cast<int>(threadIdx.x) % warp_size);
 #pragma unroll 1
   for (index_t problem = slot; problem < problems; problem += slots) {
-    body(team, scratch(base), problem);
+    body(team, memory, problem);
     __syncwarp();
   }
 }
@@ -65,13 +69,11 @@ PLIMSOLL_DETAIL_HIDDEN __global__ void __launch_bounds__(Threads, least_blocks<T
     batched_block_kernel(Body const body, index_t problems, scratch_plan plan) {
   extern __shared__ uint4 plimsoll_shared[];
   __shared__ block_exchange<Threads> exchange;
-  std::byte* const base = plan.global != nullptr
-                              ? plan.global + static_cast<std::size_t>(blockIdx.x) * plan.stride
-                              : reinterpret_cast<std::byte*>(plimsoll_shared);
+  scratch const memory = plan.of(blockIdx.x, 0, plimsoll_shared);
   block_team<Threads, is_streaming<Body>> team(static_cast<int>(threadIdx.x), exchange);
 #pragma unroll 1
   for (index_t problem = blockIdx.x; problem < problems; problem += gridDim.x) {
-    body(team, scratch(base), problem);
+    body(team, memory, problem);
     __syncthreads();
   }
 }

@@ -31,14 +31,12 @@ PLIMSOLL_DETAIL_HIDDEN __global__ void __launch_bounds__(Threads, 1)
     phased_kernel(Body const body, int first, int last, scratch_plan plan) {
   extern __shared__ uint4 plimsoll_shared[];
   __shared__ block_exchange<Threads> exchange;
-  std::byte* const base = plan.global != nullptr
-                              ? plan.global + static_cast<std::size_t>(blockIdx.x) * plan.stride
-                              : reinterpret_cast<std::byte*>(plimsoll_shared);
+  scratch const memory = plan.of(blockIdx.x, 0, plimsoll_shared);
   block_team<Threads, is_streaming<Body>> team(static_cast<int>(threadIdx.x), exchange);
 #pragma unroll 1
   for (int phase = first;; ++phase) {
     if (blockIdx.x < body.problems(phase)) {
-      body(team, scratch(base), blockIdx.x, phase);
+      body(team, memory, blockIdx.x, phase);
     }
     if (phase + 1 == last || body.is_over(phase)) {
       return;
