@@ -402,7 +402,7 @@ class capacity_mask {
     enqueue_counted(lists, ids, scores, batch, kept);
   }
 
-  /// What follows once all pairs are counted.
+  /// Enqueues the steps that follow the counting of pairs.
   template <class Id, class Score>
   void enqueue_counted(pair_lists lists, matrix_ref<Id const> ids, matrix_ref<Score const> scores,
                        capacity_batch const& batch, kept_pairs const& kept) const {

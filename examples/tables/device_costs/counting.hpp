@@ -26,7 +26,7 @@ namespace device_costs {
 
 using plimsoll::index_t;
 
-/// What a launch costs. Calls and queue steps are those of the problem with the most of them.
+/// The cost of a launch. Calls and queue steps are those of the problem with the most of them.
 struct launch_cost {
   std::string body;
   std::string team;
@@ -53,7 +53,7 @@ struct launch_cost {
   }
 };
 
-/// What work costs, from a `clear` on.
+/// Records the cost of all work since the last `clear`.
 struct recorder {
   std::vector<launch_cost> launches;
   index_t copies = 0;  ///< between host and device

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cstdlib>
 
-// What the linker calls the ends of the program's code.
+// The linker's names for the ends of the program's code.
 extern "C" char __executable_start;
 extern "C" char etext;
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which of the pairs of tokens and experts stay when experts, or pools of them, have a capacity.
-/// The steps, each a launch: `count_pairs` by expert (or `count_chosen` while `top_k` makes them),
-/// `rank_experts` where some are left out, `gather_pairs` into lists with keys, `select_pairs`
-/// finds every pool's threshold and numbers what stays, `keep_pairs` writes rows. Where tokens cut
-/// pairs then, `number_pairs` numbers them in one launch more. `report_pairs` is one problem of the
-/// last launch.
+/// Selects the pairs of tokens and experts that stay when experts, or pools of them, have a
+/// capacity. The steps, each a launch: `count_pairs` by expert (or `count_chosen` while `top_k`
+/// makes them), `rank_experts` where some are left out, `gather_pairs` into lists with keys,
+/// `select_pairs` finds every pool's threshold and numbers what stays, `keep_pairs` writes rows.
+/// Where tokens cut pairs then, `number_pairs` numbers them in one launch more. `report_pairs` is
+/// one problem of the last launch.
 #pragma once
 
 #include <cstddef>

@@ -90,7 +90,7 @@ struct grouped_counts {
     }
   }
 
-  /// What `scan` takes from the scratch of a problem.
+  /// Bytes of scratch that `scan` takes.
   [[nodiscard]] PLIMSOLL_HD std::size_t scan_bytes() const {
     return scratch_bytes_of<std::int32_t>(scanned_at_once());
   }
@@ -139,7 +139,7 @@ struct grouped_counts {
     });
   }
 
-  /// What `visit` takes from the scratch of a problem.
+  /// Bytes of scratch that `visit` takes.
   [[nodiscard]] PLIMSOLL_HD std::size_t visit_bytes() const {
     return scratch_bytes_of<std::int32_t>(tile) +
            (chunked() ? scratch_bytes_of<std::int32_t>(chunks * columns) : 0);

@@ -222,7 +222,7 @@ struct fill_by_target {
 
  private:
   [[nodiscard]] PLIMSOLL_HD index_t rank(index_t k) const { return s.graph.target_rank[k]; }
-  /// What the rank of a target carries of other experts.
+  /// Load of other experts on the rank of a target.
   [[nodiscard]] PLIMSOLL_HD std::int64_t other(index_t k) const {
     return s.load[rank(k)] - s.share_of(k);
   }
@@ -456,7 +456,7 @@ struct team_flow : blocking_flow {
     return s.share_of(s.graph.rank_target[arc]);
   }
 
-  /// Whether a rank of the level has a share of the expert.
+  /// True if a rank of the level has a share of the expert.
   [[nodiscard]] PLIMSOLL_HD bool has_giver(index_t expert, std::int32_t level) const {
     split_graph const& g = s.graph;
     index_t const end = g.target_begin[s.first_shared + expert + 1];
@@ -496,7 +496,7 @@ struct team_flow : blocking_flow {
     }
     return -1;
   }
-  /// Whether the arc of a rank on the level leads on.
+  /// True if the arc of a rank on the level leads to the next level.
   [[nodiscard]] PLIMSOLL_HD bool is_open(index_t arc, std::int32_t level) const {
     index_t const expert = expert_of(arc);
     return s.expert_level[expert] == level && s.receiver[expert] >= 0 && share_on(arc) > 0;
@@ -894,7 +894,7 @@ struct minmax_lp_body {
     }
   }
 
-  /// Whether the goal is reached before the work limit.
+  /// Finishes exactly; returns true if it reached the goal within the work limit.
   template <class Team>
   PLIMSOLL_HD bool finish(Team& team, split_state const& s, confinement& bound,
                           std::int64_t& work) const {

@@ -134,25 +134,25 @@ struct split_rounding {
   }
 
   /// A slot with a fraction, other than the one given; -1 where there is none.
-  PLIMSOLL_HD index_t slot_of_rank(index_t r, index_t besides) const {
+  PLIMSOLL_HD index_t slot_of_rank(index_t r, index_t excluded) const {
     std::int32_t& first = rank_first[r];
     while (first < rank_end[r] && fraction(first) == 0) {
       ++first;
     }
     for (index_t slot = first; slot < rank_end[r]; ++slot) {
-      if (slot != besides && fraction(slot) != 0) {
+      if (slot != excluded && fraction(slot) != 0) {
         return slot;
       }
     }
     return -1;
   }
-  PLIMSOLL_HD index_t slot_of_expert(index_t e, index_t besides) const {
+  PLIMSOLL_HD index_t slot_of_expert(index_t e, index_t excluded) const {
     std::int32_t& first = expert_first[e];
     while (fraction(first) == 0) {
       first = next[first];
     }
     index_t slot = first;
-    while (slot == besides || fraction(slot) == 0) {
+    while (slot == excluded || fraction(slot) == 0) {
       slot = next[slot];
     }
     return slot;
