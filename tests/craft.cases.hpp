@@ -466,21 +466,21 @@ TEST_CASE_TEMPLATE("craft: algorithm 2 as coded, and as the text has it", P, PLI
   CHECK(allocated<P>(two, {.ranks = 6, .budget = 12}).replicas == ints{4, 4});
   CHECK_THROWS_WITH_AS(
       allocated<P>(two, {.ranks = 6, .budget = 12, .fill = filling::exactly}),
-      "allocate_replicas: options.budget: expected a sum of replica counts, of which each layer "
-      "takes at most one, got 12",
+      "allocate_replicas: options.budget: expected a sum of at most one replica count per layer, "
+      "got 12",
       plimsoll::invalid_input);
   constexpr index_t all = std::numeric_limits<index_t>::max();
   CHECK(allocated<P>(two, {.ranks = 6, .budget = all}).replicas == ints{4, 4});
   CHECK(allocated<P>(two, {.ranks = 6, .budget = all}).budget == all);
   CHECK_THROWS_WITH_AS(
       allocated<P>(two, {.ranks = 6, .budget = all, .fill = filling::exactly}),
-      "allocate_replicas: options.budget: expected a sum of replica counts, of which each layer "
-      "takes at most one, got 9223372036854775807",
+      "allocate_replicas: options.budget: expected a sum of at most one replica count per layer, "
+      "got 9223372036854775807",
       plimsoll::invalid_input);
   CHECK_THROWS_WITH_AS(
       allocated<P>(two, {.ranks = 6, .budget = 7, .fill = filling::exactly}),
-      "allocate_replicas: options.budget: expected a sum of replica counts, of which each layer "
-      "takes at most one, got 7",
+      "allocate_replicas: options.budget: expected a sum of at most one replica count per layer, "
+      "got 7",
       plimsoll::invalid_input);
   CHECK(allocated<P>(two, {.ranks = 6, .budget = 7}).used == 6);
 }

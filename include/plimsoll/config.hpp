@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What the compiler in use can do, and the macros that every other header relies on.
-/// None of them changes a function body or a class layout between translation units.
+/// Compiler checks, and the macros that every other header uses. No macro changes a function body
+/// or a class layout between translation units.
 #pragma once
 
 #include <plimsoll/version.hpp>
 
-// Results are the same bits everywhere only while the compiler keeps IEEE semantics. Parts of
-// fast-math are told apart where compilers tell: g++ by a macro for each, clang++ only that numbers
-// are finite. An x87 rounds to 64 bits of mantissa, then to 53 (FLT_EVAL_METHOD 2).
+// Results are the same bits everywhere only if the compiler keeps IEEE semantics. Parts of
+// fast-math are detected by the macros that compilers define: g++ defines one for each part,
+// clang++ only __FINITE_MATH_ONLY__. An x87 rounds to 64 bits of mantissa, then to 53
+// (FLT_EVAL_METHOD 2).
 #if !defined(PLIMSOLL_ALLOW_FAST_MATH)
 #if defined(__FAST_MATH__) || defined(__USE_FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) || \
     defined(__RECIPROCAL_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ > 0)
@@ -21,7 +22,7 @@
 #endif
 
 #if defined(__CUDACC__)
-/// 1 where the translation unit is compiled by a CUDA compiler, so that `gpu` policies can run.
+/// 1 if a CUDA compiler compiles the translation unit, so that `gpu` policies can run; else 0.
 #define PLIMSOLL_HAS_CUDA_COMPILER 1
 /// Marks a function that a body may call on the host and on the device.
 #define PLIMSOLL_HD __host__ __device__
@@ -31,29 +32,30 @@
 #endif
 
 #if defined(__CUDA_ARCH__)
-/// Before a loop that gains nothing from being unrolled: CUDA compilers would copy its body, team
-/// calls and all. Nothing on the host, whose compilers do not know the pragma.
+/// Prevents CUDA compilers from unrolling the next loop, which would copy its body with all team
+/// calls and gain nothing. Empty on the host, where compilers do not know the pragma.
 #define PLIMSOLL_NO_UNROLL _Pragma("unroll 1")
 #else
 #define PLIMSOLL_NO_UNROLL
 #endif
 
-/// For a large function with several callers: inlined, it would take CUDA compilers far longer.
+/// Marks a large function with several callers, which CUDA compilers compile far faster if it is
+/// not inlined.
 #define PLIMSOLL_NOINLINE __attribute__((noinline))
 
 #define PLIMSOLL_DETAIL_ABI_NAME(major, minor) v##major##_##minor
 #define PLIMSOLL_DETAIL_ABI(major, minor) PLIMSOLL_DETAIL_ABI_NAME(major, minor)
-/// Inline namespace that keeps two versions apart in one program.
+/// Inline namespace that keeps two versions of the library apart in one program.
 #define PLIMSOLL_ABI PLIMSOLL_DETAIL_ABI(PLIMSOLL_VERSION_MAJOR, PLIMSOLL_VERSION_MINOR)
 
 #define PLIMSOLL_DETAIL_ARCHES_NAME(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, ...) \
   arch_##a##b##c##d##e##f##g##h##i##j##k##l##m##n##o##p
 #define PLIMSOLL_DETAIL_ARCHES(...) \
   PLIMSOLL_DETAIL_ARCHES_NAME(__VA_ARGS__, , , , , , , , , , , , , , , , , )
-/// Inline namespace of all that takes a policy, and so may launch a kernel: it names the device
-/// architectures that the compiler builds for, as CCCL's does. Two shared objects built for
-/// different GPUs would share one copy of such a template otherwise, and with it kernels that one
-/// of the GPUs cannot run. Types that pass between host and CUDA translation units stay outside.
+/// Inline namespace of everything that takes a policy, and so may launch a kernel. As in CCCL, it
+/// names the device architectures that the compiler builds for. Otherwise two shared objects built
+/// for different GPUs would share one copy of such a template, and thus kernels that one of the
+/// GPUs cannot run. Types that pass between host and CUDA translation units are outside of it.
 #if !defined(__CUDACC__)
 #define PLIMSOLL_DEVICE_ABI host_only
 #elif defined(__CUDA_ARCH_LIST__)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Errors. Every message names the function, the argument, what was expected and what came.
+/// Exceptions. Every message names the function, the argument, the expected value and the value
+/// that was passed.
 #pragma once
 
 #include <charconv>
@@ -13,12 +14,12 @@
 
 namespace plimsoll::inline PLIMSOLL_ABI {
 
-/// A shape, an option or a value that the function cannot take.
+/// Thrown for a shape, an option or a value that the function does not accept.
 struct invalid_input : std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
 
-/// A CUDA call or launch that failed; `code()` is its `cudaError_t`.
+/// Thrown if a CUDA call or launch fails; `code()` is its `cudaError_t`.
 class cuda_error : public std::runtime_error {
  public:
   cuda_error(int code, std::string const& message) : std::runtime_error(message), code_(code) {}
@@ -30,8 +31,8 @@ class cuda_error : public std::runtime_error {
 
 namespace detail {
 
-/// The parts of a message in one string: text as it is; numbers in the fewest digits that tell them
-/// from all others, whole ones below 10^15 without an exponent.
+/// Concatenates the parts of a message. Floating-point numbers are printed with the fewest digits
+/// that identify them, and whole numbers below 10^15 without an exponent.
 template <class... Parts>
 [[nodiscard]] std::string text(Parts const&... parts) {
   std::string result;
@@ -40,12 +41,12 @@ template <class... Parts>
       result.append(part);
     } else if constexpr (std::is_floating_point_v<Part>) {
       if (part != part) {
-        result.append("NaN");  // to_chars would show its sign, which differs between machines
+        result.append("NaN");  // to_chars would print its sign, which differs between machines
       } else if (part > -1e15 && part < 1e15 &&
                  static_cast<Part>(static_cast<long long>(part)) == part) {
         result.append(std::to_string(static_cast<long long>(part)));
       } else {
-        char digits[64];  // the shortest that tell the number, at most 24 of a double
+        char digits[64];  // the shortest form of a double has at most 24 characters
         auto const end = std::to_chars(digits, digits + sizeof(digits), part).ptr;
         result.append(digits, end);
       }
@@ -62,7 +63,7 @@ template <class... Parts>
   throw invalid_input(text(function, ": ", argument, ": expected ", expected, ", got ", got));
 }
 
-/// Throws unless `got` lies in [low, high]; `what` names the quantity, as "ranks".
+/// Throws unless `got` is in [low, high]; `what` names the quantity, such as "ranks".
 inline void expect_between(std::string_view function, std::string_view argument, long long low,
                            long long high, long long got, std::string_view what) {
   if (got < low || got > high) {
@@ -70,7 +71,7 @@ inline void expect_between(std::string_view function, std::string_view argument,
   }
 }
 
-/// Throws unless `got` equals `expected`; `what` names the quantity, as "layers".
+/// Throws unless `got` equals `expected`; `what` names the quantity, such as "layers".
 inline void expect_extent(std::string_view function, std::string_view argument, long long expected,
                           long long got, std::string_view what) {
   if (got != expected) {

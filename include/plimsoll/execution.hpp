@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Execution policies: where a primitive runs and where its temporaries come from.
-/// A policy is always the first argument.
+/// Execution policies, which choose where a primitive runs and which memory its temporaries use.
+/// The policy is always the first argument.
 ///
 /// | policy | header | runs on |
 /// |---|---|---|
 /// | `plimsoll::seq` | this one | the calling thread |
 /// | `plimsoll::omp` | `<plimsoll/execution/omp.hpp>` | OpenMP threads |
 /// | `plimsoll::gpu(stream)` | this one; calls need a CUDA compiler | a CUDA stream |
-/// | Thrust's policies | `<plimsoll/execution/thrust.cuh>` | as they say |
-/// | your own pool | specialise `policy_traits` | your threads |
+/// | Thrust's policies | `<plimsoll/execution/thrust.cuh>` | the backend of the policy |
+/// | your thread pool | specialise `policy_traits` | your threads |
 #pragma once
 
 #include <concepts>
@@ -23,25 +23,25 @@ struct CUstream_st;
 
 namespace plimsoll::inline PLIMSOLL_ABI {
 
-/// A CUDA stream (`cudaStream_t`), nameable without CUDA's headers.
+/// CUDA stream (`cudaStream_t`), declared without CUDA's headers.
 using stream_t = CUstream_st*;
 
-/// Memory for host policies; `std::pmr::memory_resource` is one.
-/// May throw from `allocate`; `deallocate` must not throw.
+/// Memory resource for host policies, such as `std::pmr::memory_resource`. `allocate` may throw,
+/// `deallocate` must not.
 template <class R>
 concept host_resource = requires(R& r, void* p, std::size_t n) {
   { r.allocate(n, n) } -> std::same_as<void*>;
   r.deallocate(p, n, n);
 };
 
-/// Stream-ordered device memory for `gpu` policies.
+/// Stream-ordered device memory resource for `gpu` policies.
 template <class R>
 concept device_resource = requires(R& r, stream_t s, void* p, std::size_t n) {
   { r.allocate(s, n, n) } -> std::same_as<void*>;
   r.deallocate(s, p, n, n);
 };
 
-/// Non-owning reference to either kind of resource; empty means the default one
+/// Non-owning reference to a host or device resource. An empty reference means the default resource
 /// (operator new on the host, cudaMallocAsync on the device). The resource must outlive its use.
 class resource_ref {
  public:
@@ -52,7 +52,8 @@ class resource_ref {
 
   constexpr resource_ref() = default;
 
-  /// From the parts, for memory that is not an object with the two members.
+  /// Makes a reference from an object pointer and two functions, for memory that is not an object
+  /// with members `allocate` and `deallocate`.
   constexpr resource_ref(void* object, allocate_function acquire, deallocate_function release)
       : object_(object), allocate_(acquire), deallocate_(release) {}
 
@@ -91,9 +92,9 @@ class resource_ref {
   deallocate_function deallocate_ = nullptr;
 };
 
-/// What a host policy comes down to: who runs the work, and where temporaries come from.
-/// `executor.for_blocks(n, f)` must call f(first, last) so that the ranges cover [0, n) once,
-/// in any order and on any threads, and return when all calls have; f does not throw.
+/// Context of a host policy: the executor that runs the work, and the memory of temporaries.
+/// `executor.for_blocks(n, f)` must call f(first, last) for ranges that cover [0, n) once, in any
+/// order and on any threads, and return after all of these calls have returned; f does not throw.
 template <class Executor>
 struct host_context {
   Executor executor;
@@ -102,11 +103,12 @@ struct host_context {
 
 inline namespace PLIMSOLL_DEVICE_ABI {
 
-/// What a device policy comes down to.
+/// Context of a device policy.
 struct device_context {
   stream_t stream = nullptr;
   resource_ref memory = {};
-  /// The stream's, which the library fills in; a default stream's is the one that is current then.
+  /// Device of the stream, set by the library; for a default stream, the device that is current
+  /// at that time.
   int device = -1;
 };
 
@@ -117,13 +119,13 @@ struct policy_traits;
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-/// Anything that `policy_traits` can resolve.
+/// Policy that `policy_traits` can resolve to a context.
 template <class P>
 concept execution_policy = requires(std::remove_cvref_t<P> const& policy) {
   policy_traits<std::remove_cvref_t<P>>::resolve(policy);
 };
 
-/// Runs all work on the calling thread.
+/// Executor that runs all work on the calling thread.
 struct inline_executor {
   template <class F>
   void for_blocks(index_t n, F&& f) const {
@@ -136,13 +138,13 @@ struct inline_executor {
 /// Type of `plimsoll::seq`.
 struct seq_policy {
   resource_ref memory = {};
-  /// The same policy with temporaries from `resource`.
+  /// Returns the policy with temporaries from `resource`.
   template <host_resource R>
   [[nodiscard]] seq_policy operator()(R& resource) const {
     return seq_policy{resource_ref(resource)};
   }
 };
-/// Runs on the calling thread; `seq(resource)` takes temporaries from `resource`.
+/// Policy that runs on the calling thread; `seq(resource)` takes temporaries from `resource`.
 inline constexpr seq_policy seq{};
 
 template <>
@@ -152,8 +154,8 @@ struct policy_traits<seq_policy> {
   }
 };
 
-/// Type of `plimsoll::gpu(...)`. It can be held and passed in any translation unit; a primitive
-/// called with it must be compiled by a CUDA compiler.
+/// Type of `plimsoll::gpu(...)`. Any translation unit can hold and pass it, but a primitive called
+/// with it must be compiled by a CUDA compiler.
 class gpu_policy {
  public:
   explicit gpu_policy(stream_t stream, resource_ref memory = {})
@@ -166,9 +168,9 @@ class gpu_policy {
   resource_ref memory_;
 };
 
-/// Work is enqueued on `stream`; temporaries come from cudaMallocAsync.
+/// Returns a policy that enqueues work on `stream` and takes temporaries from cudaMallocAsync.
 inline gpu_policy gpu(stream_t stream) { return gpu_policy(stream); }
-/// Work is enqueued on `stream`; temporaries come from `resource`.
+/// Returns a policy that enqueues work on `stream` and takes temporaries from `resource`.
 template <device_resource R>
 gpu_policy gpu(stream_t stream, R& resource) {
   return gpu_policy(stream, resource_ref(resource));

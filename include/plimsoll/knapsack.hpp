@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// One option of every class, so that their values add up to the most that a capacity allows.
+/// Multiple-choice knapsack: picks one option of every class so that the total value is largest
+/// within a capacity.
 #pragma once
 
 #include <concepts>
@@ -20,38 +21,38 @@
 
 namespace plimsoll::inline PLIMSOLL_ABI {
 
-/// How much of the capacity the weights take.
+/// Use of the capacity: an upper limit, or an exact total.
 enum class filling : std::int32_t {
-  at_most,  ///< no more than it
-  exactly   ///< all of it
+  at_most,  ///< the chosen weights add up to at most the capacity
+  exactly   ///< the chosen weights add up to exactly the capacity
 };
 
-/// How many options of a class are chosen.
+/// Number of options chosen from a class.
 enum class choosing : std::int32_t {
-  one,         ///< one of every class
-  at_most_one  ///< one or none; none weighs nothing and is worth nothing
+  one,         ///< exactly one of every class
+  at_most_one  ///< one or none; none has weight 0 and value 0
 };
 
-/// What a knapsack may hold. Arrays lie in the policy's memory.
+/// Options of `knapsack` and `knapsack_curve`. Arrays are in the policy's memory.
 struct knapsack_options {
-  /// What the weights may add up to, 0 to 2^40; of all problems, or the largest of `capacities`.
+  /// Capacity of every problem, 0 to 2^40; with `capacities`, an upper limit on these.
   index_t capacity = 0;
   filling fill = filling::at_most;
   choosing choose = choosing::one;
-  /// `[problems]`: a capacity for each problem, 0 to `capacity`. Empty: `capacity`.
+  /// `[problems]`: a capacity for each problem, 0 to `capacity`. Empty: `capacity` for all.
   vector_ref<std::int64_t const> capacities = {};
-  /// `[problems, classes]`: how many options a class has, at least 1; what is behind them is not
-  /// read. Empty: all.
+  /// `[problems, classes]`: number of options of each class, at least 1. Options beyond it are not
+  /// read. Empty: all options.
   matrix_ref<std::int32_t const> option_count = {};
 };
 
-/// Weights of options: int32, int64 or generated.
+/// Weights of options: int32 or int64, stored or generated.
 template <class M, int Rank>
 concept weight_view =
     detail::readable<M, Rank> && (std::same_as<detail::normalized_value_t<M, Rank>, std::int32_t> ||
                                   std::same_as<detail::normalized_value_t<M, Rank>, std::int64_t>);
 
-/// Values of options: float, double or generated.
+/// Values of options: float or double, stored or generated.
 template <class M, int Rank>
 concept value_view =
     detail::readable<M, Rank> && (std::same_as<detail::normalized_value_t<M, Rank>, float> ||
@@ -101,29 +102,31 @@ std::vector<certificate> knapsack(std::string_view name, Policy const& policy, W
 inline namespace PLIMSOLL_DEVICE_ABI {
 
 /// @brief Solves multiple-choice knapsack problems: picks one option of every class so that the
-/// values add up to the most that the capacity allows.
+/// total value is largest within the capacity.
 ///
-/// Where several choices are best, classes are looked at from the last to the first, and each takes
-/// none if it may, or else its first option that leads to the best value. CRAFT shares replicas
-/// among layers this way (algorithm 2; a class is a layer, an option a number of replicas).
+/// Ties between best choices are broken from the last class to the first: each class takes none if
+/// that is allowed and leads to the best value, else its first option that does. CRAFT divides
+/// replicas among layers this way (algorithm 2): a class is a layer, and an option a number of
+/// replicas.
 ///
 /// @param weights `[problems, classes, options]` int32, int64 or generated, at least 0, in the
 ///   policy's memory
 /// @param values `[problems, classes, options]` float, double or generated, any sign, below 2^960
-/// @param options capacity, how it is filled, and what may be left out
-/// @param[out] choices `[problems, classes]` int32: the option of every class; -1 for none, and for
-///   all classes of a problem that has no solution
-/// @return per problem: the sum of the values, with bound equal to value and status optimal; 0 and
-///   status infeasible where no choice keeps to the capacity. work = cells of the table. Sums are
-///   added in the order of the classes and rounded each time; `optimal` compares such sums, which
-///   are exact where doubles hold them, as those of integers below 2^53
-/// @throws invalid_input for shapes and options; for values, naming problem, class and option, in
-///   which case `choices` is unspecified
+/// @param options capacity, how it is filled, and whether a class may take no option
+/// @param[out] choices `[problems, classes]` int32: the chosen option of every class; -1 for none,
+///   and for all classes of a problem without a solution
+/// @return one certificate per problem. Its value is the sum of the chosen values, its bound equals
+///   the value, and its status is optimal; or value 0 and status infeasible if no choice meets the
+///   capacity. work = cells of the table. Values are added in the order of the classes, and each
+///   sum is rounded; `optimal` is meant among such rounded sums. They are exact if doubles can
+///   represent them, such as integers below 2^53
+/// @throws invalid_input for wrong shapes and options; and for wrong weights, values, capacities
+///   and option counts, naming problem, class and option, in which case `choices` is unspecified
 /// @complexity O(classes * capacity * options) per problem
-/// @workspace 2 bytes per class and unit of capacity and 16 bytes per unit of capacity, for each
-///   problem in flight, and 64 bytes per problem, from the policy
+/// @workspace for each problem in flight, 2 bytes per class and unit of capacity and 16 bytes per
+///   unit of capacity; and 64 bytes per problem
 /// @stream synchronises once
-/// @determinism the same bits under every policy: every sum is made in the order of the classes
+/// @determinism the same bits under every policy: values are added in the order of the classes
 template <execution_policy P, weight_view<3> Weights, value_view<3> Values,
           output_of<std::int32_t, 2> Choices>
 std::vector<certificate> knapsack(P const& policy, Weights const& weights, Values const& values,
@@ -137,10 +140,11 @@ std::vector<certificate> knapsack(P const& policy, Weights const& weights, Value
                           options, chosen, {});
 }
 
-/// @brief The best value for every capacity up to `options.capacity`, from one table.
+/// @brief Computes the best value for every capacity up to `options.capacity`, from one table.
 ///
-/// @param[out] best `[problems, options.capacity + 1]` double: element c is what `knapsack` attains
-///   with capacity c; minus infinity where that has no solution, and beyond the problem's capacity
+/// @param[out] best `[problems, options.capacity + 1]` double: element c is the value that
+///   `knapsack` attains with capacity c; minus infinity if there is no solution, and beyond the
+///   problem's own capacity
 /// @return as `knapsack`, for the problems' capacities
 /// @workspace 16 bytes per unit of capacity for each problem in flight, and 64 bytes per problem
 ///
@@ -153,7 +157,7 @@ std::vector<certificate> knapsack_curve(P const& policy, Weights const& weights,
   constexpr char const* name = "knapsack_curve";
   auto const weight = detail::argument<3>(name, "weights", weights);
   matrix_ref<double> const curve = detail::argument<2>(name, "best", best);
-  detail::expect_capacity(name, options);  // the next lines count on it
+  detail::expect_capacity(name, options);  // so that options.capacity + 1 cannot overflow
   detail::expect_extent(name, "best", weight.extent(0), curve.extent(0), "problems");
   detail::expect_extent(name, "best", options.capacity + 1, curve.extent(1),
                         "capacities (options.capacity + 1)");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How long ranks work on their tokens: latency curves, and steps replayed under them.
+/// Latency of ranks: measured latency curves, and the latency of recorded steps under them.
 #pragma once
 
 #include <algorithm>
@@ -28,28 +28,31 @@
 
 namespace plimsoll::inline PLIMSOLL_ABI {
 
-/// @brief What measured samples say about the latency of any number of tokens on any rank.
+/// @brief Latency of every rank as a function of its number of tokens, interpolated from measured
+/// samples.
 ///
-/// A kernel works tile by tile, so its latency is a staircase; where a tile is a small part of the
-/// whole, a straight line does. Up to `dense_until` tokens take as long as the next sample that
-/// holds them; beyond, latencies lie on lines between neighbouring samples, and past the last
-/// sample on the line through the last two. Without a sample of 0, no tokens take no time, and all
-/// up to the first sample as long as that. A part of a token takes as long as a whole one. Any unit
-/// of time will do.
+/// A kernel works tile by tile, so its latency is a staircase; if a tile is a small part of the
+/// work, straight lines are close enough. Up to `dense_until` tokens the curve is a staircase: n
+/// tokens take as long as the first sample of at least n tokens. Above, latencies lie on lines
+/// between neighbouring samples, and past the last sample on the line through the last two. Without
+/// a sample at 0 tokens, 0 tokens take no time, and any number up to the first sample takes as long
+/// as that sample. A fraction of a token takes as long as a whole token. Latencies may be in any
+/// unit of time.
 ///
-/// Callable as cost(rank, tokens), which looks for the sample: O(log samples). `latency_table`
-/// gives the same values faster. Source: GEM (arXiv 2605.19945), section 3.3.2; the ends of the
-/// curve are ours.
+/// The curves are callable as cost(rank, tokens), which searches for the sample: O(log samples).
+/// `latency_table` gives the same values faster. Source: GEM (arXiv 2605.19945), section 3.3.2; the
+/// rules for both ends of the curve are ours.
 struct latency_curves {
-  /// `[samples]`: numbers of tokens, rising, from 0; at least 2.
+  /// `[samples]`: strictly rising numbers of tokens, from 0; at least 2 samples.
   vector_ref<std::int64_t const> tokens = {};
-  /// `[ranks, samples]`, or `[1, samples]` where all ranks are alike but for their speed: at least
-  /// 0, not falling from sample to sample.
+  /// `[ranks, samples]`, or `[1, samples]` if ranks differ only in speed: at least 0, not falling
+  /// from sample to sample.
   matrix_ref<double const> latency = {};
-  /// One of the samples, or at least the last of them (only steps), or 0 (only lines).
+  /// Last number of tokens of the staircase: one of the samples, or at least the last sample
+  /// (staircase only), or 0 (lines only).
   std::int64_t dense_until = 0;
-  /// `[ranks]`: by what a rank's latency is divided, 2^-64 to 2^64; of living ranks at least 2^-16
-  /// of the fastest. Empty: 1.
+  /// `[ranks]`: divisor of each rank's latency, 2^-64 to 2^64; of live ranks at least 2^-16 of the
+  /// fastest. Empty: 1 for all.
   vector_ref<double const> speeds = {};
 
   PLIMSOLL_HD double operator()(index_t rank, double tokens_of_rank) const {
@@ -65,11 +68,11 @@ struct latency_curves {
   }
 };
 
-/// Latency where only the number of tokens counts, over the rank's speed: the score of a search is
-/// then the sum over steps of the largest load.
+/// Cost equal to the number of tokens divided by the rank's speed. The objective of a search is
+/// then the sum over steps of the largest rank load.
 struct token_cost {
-  /// `[ranks]`: in any unit, 2^-64 to 2^64; of living ranks at least 2^-16 of the fastest. Empty:
-  /// 1.
+  /// `[ranks]`: speeds in any unit, 2^-64 to 2^64; of live ranks at least 2^-16 of the fastest.
+  /// Empty: 1 for all.
   vector_ref<double const> speeds = {};
 
   [[nodiscard]] PLIMSOLL_HD constexpr index_t ranks() const { return speeds.extent(0); }
@@ -78,13 +81,14 @@ struct token_cost {
   }
 };
 
-/// The cost model of LLEP (arXiv 2601.17111): a launch, then so much per token and per expert.
+/// The cost model of LLEP (arXiv 2601.17111): a launch, plus a cost per token and per expert.
 struct moe_cost {
   double launch = 0;
   double per_token = 0;
   double per_expert = 0;
 
-  /// Of a rank with so many tokens for so many experts; nothing to do takes no time.
+  /// Returns the cost of a rank that computes `tokens` tokens of `experts` experts; 0 without
+  /// tokens.
   [[nodiscard]] PLIMSOLL_HD double operator()(double tokens, index_t experts) const {
     double const weights = detail::mul_then_add(per_expert, static_cast<double>(experts), launch);
     return tokens > 0 ? detail::mul_then_add(per_token, tokens, weights) : 0.0;
@@ -95,7 +99,7 @@ namespace detail {
 
 inline constexpr std::size_t sample_limit = std::size_t{1} << 24;
 
-/// Curves for so many ranks have shapes that agree.
+/// Throws unless the shapes of `curves` agree with each other and with `ranks`.
 inline void expect_curves(std::string_view function, std::string_view argument,
                           latency_curves const& curves, index_t ranks) {
   std::string const prefix(argument);
@@ -113,24 +117,25 @@ inline void expect_curves(std::string_view function, std::string_view argument,
 
 }  // namespace detail
 
-/// Which numbers of tokens to measure.
+/// Options of `sampling_plan`.
 struct sampling_options {
-  /// Tokens of a tile of the kernel: latencies jump where another one begins.
+  /// Tokens per tile of the kernel. The latency jumps where a new tile begins.
   std::int64_t tile = 64;
-  /// Multiples of `tile` are measured up to the first that is not below this.
+  /// Every multiple of `tile` is measured, up to the first that is at least `dense_until` tokens.
   std::int64_t dense_until = 512;
-  /// Beyond, so many tokens lie between samples.
+  /// Tokens between samples above `dense_until`.
   std::int64_t sparse_step = 1024;
-  /// The most tokens that a rank can get in a step; the last sample is at least that.
+  /// Most tokens that a rank can get in a step. The last sample is at least this.
   std::int64_t max_tokens = 0;
 };
 
-/// @brief The numbers of tokens at which to measure a rank: tile by tile while a tile matters, then
-/// sparsely.
+/// @brief Returns the numbers of tokens at which to measure a rank: every tile up to `dense_until`,
+/// then every `sparse_step` tokens.
 ///
-/// @return at least 2 rising numbers, the first `tile`. What becomes `latency_curves::dense_until`
-///   is `options.dense_until` rounded up to a tile
-/// @throws invalid_input for options that are not positive, and for more than 2^24 samples
+/// @return at least 2 rising numbers, the first of which is `tile`. Set
+///   `latency_curves::dense_until` to `options.dense_until` rounded up to a multiple of `tile`
+/// @throws invalid_input for `tile`, `sparse_step` or `max_tokens` below 1, a negative
+///   `dense_until`, any of them above 2^32, and for more than 2^24 samples
 /// @complexity O(samples)
 inline std::vector<std::int64_t> sampling_plan(sampling_options const& options) {
   constexpr char const* name = "sampling_plan";
@@ -152,15 +157,15 @@ inline std::vector<std::int64_t> sampling_plan(sampling_options const& options) 
 
 namespace detail {
 
-/// Latency curves cut into pieces that are found at once.
+/// Latency curves cut into pieces, with an index from buckets of token counts to pieces.
 struct latency_lookup {
   index_t rank_count;
-  index_t pieces;              ///< of a rank, the first for no tokens
-  double const* ends;          ///< `[pieces]`: of all ranks
+  index_t pieces;              ///< pieces per rank; the first is for 0 tokens
+  double const* ends;          ///< `[pieces]`: last token count of each piece, alike for all ranks
   latency_piece const* piece;  ///< `[ranks, pieces]`
-  std::int32_t const* first;   ///< `[buckets + 1]`: the first piece that has tokens of a bucket
+  std::int32_t const* first;   ///< `[buckets + 1]`: the first piece with token counts of a bucket
   index_t buckets;
-  int shift;  ///< a bucket holds 2^shift numbers of tokens
+  int shift;  ///< a bucket covers 2^shift token counts
 
   [[nodiscard]] PLIMSOLL_HD index_t ranks() const { return rank_count; }
 
@@ -182,8 +187,8 @@ struct latency_lookup {
 
 namespace detail {
 
-/// Latency curves in the memory of a context, checked and cut into pieces. With `active`, speeds
-/// are compared among living ranks only.
+/// Latency curves in the memory of a context, checked and cut into pieces. With `active`, only the
+/// speeds of live ranks are compared.
 template <class Context>
 class latency_pieces {
  public:
@@ -199,7 +204,7 @@ class latency_pieces {
   [[nodiscard]] latency_lookup lookup() const { return lookup_; }
 
  private:
-  /// A copy on the host.
+  /// A checked copy of the curves on the host.
   struct host_curves {
     std::vector<std::int64_t> tokens;
     std::vector<double> latency;
@@ -333,30 +338,32 @@ class latency_pieces {
 
 inline namespace PLIMSOLL_DEVICE_ABI {
 
-/// @brief Latency curves, checked and prepared for many questions.
+/// @brief Latency curves that are checked once and prepared for fast lookup.
 ///
-/// `cost()` is a callable cost(rank, tokens) with the values of the curves, to the bit, in nearly
-/// constant time: samples are found by the upper bits of the number of tokens. It points into the
-/// table, which must outlive it.
+/// `cost()` returns a callable cost(rank, tokens) that gives the same bits as the curves in nearly
+/// constant time: it finds a sample by the upper bits of the number of tokens. The callable points
+/// into the table, which must outlive it.
 template <execution_policy P>
 class latency_table {
  public:
   /// @brief Reads and checks the curves.
   ///
-  /// @param policy where the table lies; its `cost()` may be called there
+  /// @param policy the table is in this policy's memory, and `cost()` may be called where the
+  ///   policy runs
   /// @param curves in the policy's memory
-  /// @param ranks how many ranks will be asked about; where the curves say how many they are for,
-  ///   that number
-  /// @throws invalid_input for shapes; for fewer than two samples; for tokens that do not rise,
-  ///   latencies that are not finite, negative or falling, and speeds, naming rank and sample
+  /// @param ranks number of ranks, 1 to 32767; must equal the number of rows of `curves.latency`,
+  ///   unless that is 1, and the number of `curves.speeds`
+  /// @throws invalid_input for wrong shapes; for fewer than two samples; and, naming rank and
+  ///   sample, for tokens that do not rise, latencies that are not finite, negative or falling, and
+  ///   speeds out of range
   /// @complexity O(ranks samples)
-  /// @workspace keeps 32 bytes per rank and sample, and 4 per bucket of the smallest gap between
-  ///   samples, at most 2^16 of them
+  /// @workspace keeps 32 bytes per rank and sample, and 4 bytes per bucket. A bucket is no wider
+  ///   than the smallest gap between samples, unless that would take more than 2^16 buckets
   /// @stream synchronises
   latency_table(P const& policy, latency_curves const& curves, index_t ranks)
       : pieces_("latency_table", detail::resolve(policy), curves, ranks) {}
 
-  /// The curves as a callable, in the policy's memory.
+  /// Returns the curves as a callable, which points to the policy's memory.
   [[nodiscard]] detail::latency_lookup cost() const { return pieces_.lookup(); }
 
  private:
@@ -373,13 +380,13 @@ latency_table(P const&, latency_curves const&, index_t) -> latency_table<P>;
 
 namespace detail {
 
-/// What can say how long a rank works on so many tokens.
+/// Callable as cost(rank, tokens), which returns the latency of a rank.
 template <class Cost>
 concept latency_cost = requires(Cost const& cost, index_t rank, double tokens) {
   { cost(rank, tokens) } -> std::convertible_to<double>;
 };
 
-/// Where a cost knows how many ranks it is for, these must be as many.
+/// Throws if the cost is for a fixed number of ranks other than `ranks`.
 template <class Cost>
 void expect_cost(std::string_view function, Cost const& cost, index_t ranks) {
   if constexpr (std::same_as<Cost, latency_curves>) {
@@ -421,22 +428,23 @@ void latencies(char const* name, Context const& context, Loads const& load,
 
 inline namespace PLIMSOLL_DEVICE_ABI {
 
-/// @brief How long each rank would have worked in recorded steps.
+/// @brief Computes the latency of every rank in recorded steps under a placement.
 ///
-/// latencies(t, l, r) = cost(r, tokens of rank r in step t), where the copies of an expert share
-/// its load in the step evenly. A rank without slots counts as idle.
+/// latencies(t, l, r) = cost(r, tokens of rank r in step t). The replicas of an expert share its
+/// load evenly. A rank without slots has 0 tokens.
 ///
 /// @param loads `[steps, layers, experts]`, in the policy's memory; int32, uint32, int64, float,
 ///   double or generated; each at least 0, the total of a step below 2^47
-/// @param placement of every layer
+/// @param placement one row per layer
 /// @param cost callable as cost(rank, tokens) -> double where the policy runs: `latency_curves`,
-///   `latency_table::cost()`, `token_cost` or any other; at least 0
+///   `latency_table::cost()`, `token_cost` or your own; it must return at least 0
 /// @param[out] latencies `[steps, layers, ranks]` double, in units of the cost
-/// @throws invalid_input for shapes; for a placement that `validate` refuses; for values, naming
-///   layer, step and expert or rank, in which case the output is unspecified
+/// @throws invalid_input for wrong shapes; for a placement that `validate` refuses; and for wrong
+///   loads and costs, naming layer, step and expert or rank, in which case the output is
+///   unspecified
 /// @complexity O(steps layers (experts + slots + ranks cost))
-/// @workspace 64 bytes per layer and 8 steps, those of `validate`, and 8 bytes per expert and 16
-///   per rank for each problem in flight
+/// @workspace 64 bytes per layer and 8 steps; the workspace of `validate`; and 8 bytes per expert
+///   and 16 bytes per rank for each problem in flight
 /// @stream synchronises once
 /// @determinism the same bits under every policy: tokens are added as integers
 template <execution_policy P, load_tensor_view Loads, detail::latency_cost Cost,
@@ -452,10 +460,10 @@ void rank_latencies(P const& policy, Loads const& loads, placement_ref const& pl
   detail::latencies(name, detail::resolve(policy), load, placement, cost, {}, out);
 }
 
-/// @brief How long recorded steps would have taken: as long as their last rank.
+/// @brief Computes the latency of recorded steps under a placement: that of the slowest rank.
 ///
-/// The longest latency of `rank_latencies`. Their sum over steps is GEM's score of a layer's
-/// placement.
+/// latencies(t, l) is the maximum over ranks of `rank_latencies`. Its sum over the steps is GEM's
+/// score of a layer's placement.
 ///
 /// @param loads, placement, cost as `rank_latencies`
 /// @param[out] latencies `[steps, layers]` double, in units of the cost

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Arrays in a policy's memory.
+/// Reading arrays that are in a policy's memory.
 #pragma once
 
 #include <algorithm>
@@ -18,10 +18,11 @@ namespace plimsoll::inline PLIMSOLL_ABI {
 
 inline namespace PLIMSOLL_DEVICE_ABI {
 
-/// Copies `elements` from the memory of `policy` (host memory, or device memory for `gpu`) to a
-/// vector, in order.
+/// @brief Copies `elements` from the policy's memory (host memory, or device memory for `gpu`) to a
+/// vector.
 ///
 /// @param elements a contiguous range, or a rank-1 view of any stride
+/// @return a `std::vector` of the elements, in order
 /// @stream synchronises the policy's stream
 template <execution_policy P, class Elements>
   requires(detail::readable<Elements, 1> && !detail::is_generated<std::remove_cvref_t<Elements>>)
@@ -39,7 +40,7 @@ auto read(P const& policy, Elements&& elements) {
     memory::to_host(context, source.data_handle(), result.data(), sizeof(value));
     std::fill(result.begin() + 1, result.end(), result[0]);
   } else {
-    // Copies of rows go upwards in memory.
+    // A copy of rows takes a positive pitch only.
     memory::rows_to_host(context, step > 0 ? &source[0] : &source[n - 1],
                          static_cast<std::size_t>(step > 0 ? step : -step) * sizeof(value),
                          result.data(), sizeof(value), result.size());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How evenly loads are spread, and how experts are used over time.
+/// Balance metrics of loads, and the use of experts over time.
 #pragma once
 
 #include <algorithm>
@@ -22,48 +22,48 @@
 
 namespace plimsoll::inline PLIMSOLL_ABI {
 
-/// How one row of loads (the ranks of a layer, the experts of a layer) is spread. A row without
-/// load counts as balanced.
+/// Balance of one row of loads: the ranks of a layer, or the experts of a layer. A row without load
+/// counts as balanced.
 struct balance {
   double mean = 0;
   double peak = 0;
   /// mean / peak, in (0, 1]; 1 is perfect.
   double balancedness = 1;
-  /// peak / mean, from 1, which it is where all loads are equal; the literature also calls it PAR.
-  /// TensorRT-LLM's ratio is this minus 1.
+  /// peak / mean, at least 1; 1 if all loads are equal. The literature also calls it PAR
+  /// (peak-to-average ratio). TensorRT-LLM's imbalance ratio is this minus 1.
   double imbalance = 1;
   /// Population standard deviation / mean.
   double coefficient_of_variation = 0;
 
-  /// Another name of `imbalance`, usual for the loads of experts: CRAFT calls a layer with more
-  /// than 10 highly skewed.
+  /// Returns `imbalance`, under the name that is usual for loads of experts: CRAFT calls a layer
+  /// with a ratio above 10 highly skewed.
   [[nodiscard]] PLIMSOLL_HD constexpr double peak_to_mean() const { return imbalance; }
 };
 
-/// Balance over many rows.
+/// Summary of the balance of many rows.
 struct balance_summary {
   /// Mean over rows of mean / peak (SGLang's aggregate).
   double mean_of_ratios = 1;
   /// Sum of means / sum of peaks (vLLM's aggregate).
   double ratio_of_sums = 1;
-  /// Lowest balancedness of a row, and the first row that has it.
+  /// Lowest balancedness of any row, and the first row that has it.
   double worst = 1;
   index_t worst_row = -1;
 };
 
 inline namespace PLIMSOLL_DEVICE_ABI {
 
-/// @brief Mean, peak, balancedness, imbalance and coefficient of variation of every row.
+/// @brief Measures mean, peak, balancedness, imbalance and coefficient of variation of every row.
 ///
 /// @param loads `[rows, columns]` in the policy's memory, 1 to 65535 columns; int32, uint32, int64,
 ///   float, double or generated
-/// @param[out] out `[rows]` of `balance`. A row with a load that is negative, NaN, or 2^47 and more
-///   gets NaN everywhere, which `summarize` refuses
-/// @throws invalid_input for shapes
+/// @param[out] out `[rows]` of `balance_stats`. A row with a load that is negative, NaN, or at
+///   least 2^47 gets NaN in every member, and `summarize` refuses it
+/// @throws invalid_input for wrong shapes
 /// @complexity O(rows * columns), five passes over a row
 /// @workspace none
 /// @stream enqueues one kernel, does not synchronise
-/// @determinism the same bits under every policy: sums are integers or in the order of
+/// @determinism the same bits under every policy: sums are of integers, or in the fixed order of
 ///   `sum_ordered` (see determinism.md)
 template <execution_policy P, load_matrix_view Loads, output_of<balance, 1> Out>
 void measure(P const& policy, Loads const& loads, Out&& out) {
@@ -77,21 +77,21 @@ void measure(P const& policy, Loads const& loads, Out&& out) {
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-/// Treatment of rows without load in `summarize`: steps that a recorder has not filled yet, layers
-/// that were not served.
+/// Treatment of rows without load in `summarize`, such as steps that a recorder has not filled yet
+/// or layers that were not served.
 enum class empty_steps : std::int32_t {
-  count,  ///< they count as balanced
-  skip    ///< they are left out of every figure
+  count,  ///< counted as balanced
+  skip    ///< left out of every figure
 };
 
 inline namespace PLIMSOLL_DEVICE_ABI {
 
-/// @brief Both usual aggregates and the worst row of what `measure` wrote.
+/// @brief Summarizes the output of `measure`: both usual aggregates, and the worst row.
 ///
-/// @param rows what `measure` wrote, in the policy's memory, at least one
-/// @param empty how rows without load enter; with `skip` and no row with load, the summary is that
-///   of no rows: 1, 1, 1 and worst row -1
-/// @throws invalid_input for no rows, and for a row that `measure` could not measure
+/// @param rows the output of `measure`, in the policy's memory, at least one row
+/// @param empty treatment of rows without load. With `skip`, if no row has load, the summary is 1,
+///   1, 1 and worst row -1
+/// @throws invalid_input for no rows, and for a row that `measure` filled with NaN
 /// @complexity O(rows), on the calling thread
 /// @stream synchronises once
 /// @determinism the same bits under every policy
@@ -131,27 +131,28 @@ balance_summary summarize(P const& policy, Rows&& rows, empty_steps empty = empt
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-/// How an expert is used over time.
+/// Use of an expert over time.
 enum class expert_use : std::int32_t {
   ordinary,
   consistent,  ///< busy in most steps
-  temporal     ///< busy in few steps, and then very: an average hides it
+  temporal     ///< busy in few steps, with a high load in these: an average hides it
 };
 
-/// What `classify_experts` calls busy, most, few and very. The paper draws no lines; its consistent
-/// experts are busy in 85 % of the steps, its temporal ones in 17 %, with three times the tokens.
+/// Thresholds of `classify_experts`. The paper gives none; its consistent experts are busy in 85 %
+/// of the steps, its temporal ones in 17 %, with three times the tokens.
 struct expert_use_options {
-  /// Busy: more load than so many times the mean of the experts in the step.
+  /// An expert is busy in a step if its load exceeds this multiple of the mean over the experts.
   double busy = 1;
-  /// Consistent: busy in at least this part of the steps with load.
+  /// An expert is consistent if it is busy in at least this fraction of the steps with load.
   double consistent_part = 0.7;
-  /// Temporal: busy in at most this part of them,
+  /// An expert is temporal if it is busy in at most this fraction of the steps with load, and its
+  /// load in these steps is at least `surge` times the mean over the experts.
   double temporal_part = 0.3;
-  /// and then with so many times the mean.
+  /// See `temporal_part`.
   double surge = 2;
 };
 
-/// Two experts of a layer, and how alike their loads are over time.
+/// Two experts of a layer, and the correlation of their loads over the steps.
 struct expert_pair {
   index_t layer = 0;
   index_t first = 0;
@@ -161,15 +162,16 @@ struct expert_pair {
 
 inline namespace PLIMSOLL_DEVICE_ABI {
 
-/// @brief Pearson's correlation of the loads of each two experts over the steps.
+/// @brief Computes Pearson's correlation, over the steps, of the loads of every two experts of a
+/// layer.
 ///
 /// Experts that are busy together should not share a rank (GEM, arXiv 2605.19945, section 3.2).
 ///
 /// @param loads `[steps, layers, experts]`, in the policy's memory; at least one step; int32,
-///   uint32, int64, float, double or generated; of a size up to 2^47
-/// @param[out] correlation `[layers, experts, experts]` double, from -1 to 1; 1 for an expert with
-///   itself, 0 with one whose load never changes
-/// @throws invalid_input for shapes
+///   uint32, int64, float, double or generated; magnitudes up to 2^47
+/// @param[out] correlation `[layers, experts, experts]` double, from -1 to 1; 1 of an expert with
+///   itself, 0 with an expert whose load never changes
+/// @throws invalid_input for wrong shapes
 /// @complexity O(layers experts^2 steps)
 /// @workspace 8 bytes per step for each problem in flight
 /// @stream enqueues one kernel, does not synchronise
@@ -189,12 +191,13 @@ void correlate(P const& policy, Loads const& loads, Out&& correlation) {
                  detail::correlation_body<std::remove_const_t<decltype(load)>>{load, out});
 }
 
-/// @brief Tells experts that are always busy from those that are rarely busy, and then very.
+/// @brief Classifies every expert as consistent (busy in most steps), temporal (busy in few steps,
+/// with a high load in these) or ordinary.
 ///
 /// @param loads `[steps, layers, experts]`, as for `correlate`; at least 0
-/// @param options where the lines are drawn
+/// @param options the thresholds
 /// @param[out] use `[layers, experts]` of `expert_use`
-/// @throws invalid_input for shapes and options
+/// @throws invalid_input for wrong shapes and options
 /// @complexity O(layers experts steps)
 /// @workspace 8 bytes per step for each problem in flight
 /// @stream enqueues one kernel, does not synchronise
@@ -218,15 +221,16 @@ void classify_experts(P const& policy, Loads const& loads, expert_use_options co
   detail::launch(detail::resolve(policy), load.extent(1), body{load, options, out});
 }
 
-/// @brief The pairs of temporal experts that are busy together, the most alike first: what an
-/// average of the loads leads to put on one rank.
+/// @brief Lists the pairs of temporal experts whose loads are correlated, highest correlation
+/// first. A plan from averaged loads may put both experts of such a pair on one rank.
 ///
 /// @param correlation `[layers, experts, experts]`, in the policy's memory, as `correlate` writes
-/// it
+///   it
 /// @param use `[layers, experts]`, as `classify_experts` writes it
 /// @param least the lowest correlation to list, -1 to 1
-/// @return pairs with first < second, by correlation falling, then layer and experts rising
-/// @throws invalid_input for shapes and `least`
+/// @return pairs with first < second, sorted by descending correlation, then by ascending layer and
+///   experts
+/// @throws invalid_input for wrong shapes and a wrong `least`
 /// @complexity O(layers experts^2), on the calling thread
 /// @stream synchronises for each layer
 /// @determinism the same bits under every policy

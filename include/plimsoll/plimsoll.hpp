@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Every public header that needs nothing but the standard library (and, under a CUDA compiler,
-/// the CUDA toolkit). Opt-in headers are in <plimsoll/execution/>.
+/// Includes every public header that needs only the standard library (and, under a CUDA compiler,
+/// the CUDA Toolkit). Opt-in headers are in <plimsoll/execution/>.
 #pragma once
 
 #include <plimsoll/capacity_mask.hpp>

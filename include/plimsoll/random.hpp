@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Counter-based random numbers: a value is a function of (seed, stream, index) and of nothing
-/// else, so that every thread, rank and backend draws the same ones without sharing state.
-/// The generator is Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
-/// SC 2011).
+/// Counter-based random numbers: a value depends on (seed, subsequence, index) only, so that every
+/// thread, rank and backend draws the same numbers without sharing state. The generator is
+/// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
 #pragma once
 
 #include <cstdint>
@@ -17,7 +16,8 @@ struct philox_block {
   std::uint32_t word[4];
 };
 
-/// Philox4x32-10 of a 128-bit counter and a 64-bit key. Constant time, no state.
+/// Computes Philox4x32-10 of a 128-bit counter and a 64-bit key, in constant time and without
+/// state.
 PLIMSOLL_HD constexpr philox_block philox(philox_block counter, std::uint32_t key0,
                                           std::uint32_t key1) {
   for (int round = 0; round < 10; ++round) {
@@ -33,7 +33,7 @@ PLIMSOLL_HD constexpr philox_block philox(philox_block counter, std::uint32_t ke
   return counter;
 }
 
-/// 64 uniform bits for (seed, stream, index).
+/// Returns 64 uniform bits for (seed, subsequence, index).
 PLIMSOLL_HD constexpr std::uint64_t bits(std::uint64_t seed, std::uint64_t stream,
                                          std::uint64_t index) {
   philox_block const block = philox(
@@ -43,7 +43,7 @@ PLIMSOLL_HD constexpr std::uint64_t bits(std::uint64_t seed, std::uint64_t strea
   return (static_cast<std::uint64_t>(block.word[1]) << 32) | block.word[0];
 }
 
-/// A multiple of 2^-53, uniform in [0, 1), for (seed, stream, index).
+/// Returns a multiple of 2^-53, uniform in [0, 1), for (seed, subsequence, index).
 PLIMSOLL_HD constexpr double uniform(std::uint64_t seed, std::uint64_t stream,
                                      std::uint64_t index) {
   return static_cast<double>(bits(seed, stream, index) >> 11) * 0x1p-53;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How balanced recorded steps would have been under other placements.
+/// Replay of recorded steps: their balancedness under other placements.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +21,10 @@
 
 namespace plimsoll::inline PLIMSOLL_ABI {
 
-/// What is known about the ranks of a replay.
+/// Options of `replay`.
 struct replay_options {
-  /// `[ranks]`, in the policy's memory: 0 for a rank that is dead, which the mean leaves out.
-  /// Empty: all live.
+  /// `[ranks]`, in the policy's memory: 0 for a dead rank, which does not count in the mean over
+  /// ranks. Empty: all ranks are live.
   vector_ref<std::uint8_t const> active = {};
 };
 
@@ -34,7 +34,7 @@ inline index_t replay_problems(index_t steps, index_t layers) {
   return replay_tiles(steps) * layers;
 }
 
-/// Takes one report of each of `replay_problems`.
+/// Enqueues a replay. `reports` must have `replay_problems` elements.
 template <class Context, class Loads>
 void enqueue_replay(Context const& context, Loads const& loads, placement_ref const& placement,
                     vector_ref<std::uint8_t const> active, matrix_ref<double> balancedness,
@@ -63,28 +63,31 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 
 /// @brief Replays recorded steps under one or several plans and averages their balancedness.
 ///
-/// balancedness(p, l) = mean over the steps t of mean / peak of the ranks' loads in step t, where
-/// the copies of an expert share its load in the step evenly, as in `rank_loads`; a step in which
-/// the layer has no load counts as 1. That is what decides how long steps take, unlike the
-/// balancedness of the summed loads, in which the peaks of different steps cancel out; `rank_loads`
-/// of the sums and `measure` give that one. CRAFT's algorithm 1 estimates with it what replicas are
-/// worth.
+/// balancedness(p, l) is the mean over the steps t of mean / peak of the rank loads in step t. The
+/// replicas of an expert share its load evenly, as in `rank_loads`. A step in which the layer has
+/// no load counts as 1.
+///
+/// This balancedness of single steps decides how long steps take. The balancedness of the summed
+/// loads does not: there the peaks of different steps cancel out. (To get the latter, call
+/// `rank_loads` on the sums and then `measure`.) CRAFT's algorithm 1 estimates the gain of replicas
+/// with `replay`.
 ///
 /// @param loads `[steps, layers, experts]`, in the policy's memory; at least one step; int32,
 ///   uint32, int64, float, double or generated; each at least 0, the total of a layer and step
-///   below 2^47. Read once, however many plans there are, and not copied
-/// @param placement `[plans * layers]` rows, those of plan p from p * layers on
-/// @param options which ranks live
+///   below 2^47. The loads are read once for all plans, and not copied
+/// @param placement `[plans * layers]` rows; the rows of plan p begin at p * layers
+/// @param options the live ranks
 /// @param[out] balancedness `[plans, layers]` double, in (0, 1]
-/// @throws invalid_input for shapes; for a placement that `validate` refuses, and for values,
-///   naming layer, step and expert, in which case `balancedness` is unspecified
+/// @throws invalid_input for wrong shapes; for a placement that `validate` refuses; and for wrong
+///   loads, naming layer, step and expert, in which case `balancedness` is unspecified
 /// @complexity O(steps layers (experts + plans slots))
-/// @workspace 8 bytes per row of the placement and 8 steps, 64 per layer and 8 steps, and those of
-///   `validate`; 72 bytes per expert, and 64 and 4 per rank for each plan, for each problem in
-///   flight, on a device only where that exceeds the shared memory of a block (47 KiB)
+/// @workspace for every 8 steps, 8 bytes per row of the placement and 64 bytes per layer; the
+///   workspace of `validate`; and for each problem in flight, 72 bytes per expert and, for each
+///   plan, 64 bytes and 4 bytes per rank (on a device only if this exceeds 47 KiB, the shared
+///   memory used per block)
 /// @stream synchronises once
 /// @determinism the same bits under every policy: each quotient and each sum is rounded once, in
-///   an order that depends on nothing but the shapes
+///   an order that depends only on the shapes
 template <execution_policy P, load_tensor_view Loads, output_of<double, 2> Out>
 void replay(P const& policy, Loads const& loads, placement_ref const& placement,
             replay_options const& options, Out&& balancedness) {

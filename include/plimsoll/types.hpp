@@ -11,16 +11,17 @@
 
 namespace plimsoll::inline PLIMSOLL_ABI {
 
-/// Extents, strides and positions.
+/// Type of extents, strides and indices.
 using index_t = std::int64_t;
 
-/// Element types in which loads may be given: token copies per expert, or any non-negative measure.
+/// Element types of loads: float, double, int32, int64 and uint32. A load is a number of token
+/// copies, or any other non-negative measure.
 template <class T>
 concept load_value = (std::floating_point<T> && sizeof(T) <= 8) ||
                      (std::signed_integral<T> && (sizeof(T) == 4 || sizeof(T) == 8)) ||
                      (std::unsigned_integral<T> && sizeof(T) == 4);
 
-/// The total load of one problem (a layer of a step) must stay below this.
+/// Upper limit, not included, of the total load of one problem (a layer of a step).
 inline constexpr std::int64_t load_limit = std::int64_t{1} << 47;
 /// Largest number of ranks, and of copies of one expert.
 inline constexpr index_t rank_limit = (index_t{1} << 15) - 1;
@@ -29,8 +30,8 @@ inline constexpr index_t expert_limit = (index_t{1} << 16) - 1;
 
 namespace detail {
 
-/// The number that `bits` hold as IEEE 754 interchange format with `Exponent` bits of exponent and
-/// `Fraction` of fraction. Every such number of 16 bits is a float.
+/// Converts a 16-bit IEEE 754 interchange format with `Exponent` exponent bits and `Fraction`
+/// fraction bits to float, exactly.
 template <int Exponent, int Fraction>
 PLIMSOLL_HD constexpr float widen(std::uint16_t bits) {
   constexpr int shift = 23 - Fraction;
@@ -40,7 +41,7 @@ PLIMSOLL_HD constexpr float widen(std::uint16_t bits) {
   std::uint32_t const exponent = (std::uint32_t{bits} >> Fraction) & top;
   std::uint32_t const fraction = bits & ((1u << Fraction) - 1);
   if (exponent == 0 && bias != 0) {
-    // A subnormal: fraction units of the smallest, which is 2^(bias + 1 - 127 - Fraction).
+    // Subnormal: `fraction` times the smallest subnormal, 2^(bias + 1 - 127 - Fraction).
     float const unit = __builtin_bit_cast(float, (bias + 1 - Fraction) << 23);
     float const size = static_cast<float>(fraction) * unit;
     return sign != 0 ? -size : size;
@@ -51,88 +52,89 @@ PLIMSOLL_HD constexpr float widen(std::uint16_t bits) {
 
 }  // namespace detail
 
-/// A half-precision number (IEEE 754 binary16) as engines store scores; with a CUDA compiler a view
-/// of `__half` is taken as one of these. Arithmetic is done in float.
+/// Half-precision storage type (IEEE 754 binary16) for router scores. Under a CUDA compiler, a view
+/// of `__half` is accepted as a view of `float16`. Arithmetic is done in float.
 struct float16 {
   std::uint16_t bits = 0;
   PLIMSOLL_HD constexpr operator float() const { return detail::widen<5, 10>(bits); }
 };
-/// The upper half of a float; a view of `__nv_bfloat16` is taken as one of these.
+/// bfloat16 storage type: the upper half of a float. Under a CUDA compiler, a view of
+/// `__nv_bfloat16` is accepted as a view of `bfloat16`.
 struct bfloat16 {
   std::uint16_t bits = 0;
   PLIMSOLL_HD constexpr operator float() const { return detail::widen<8, 7>(bits); }
 };
 
-/// Where two replicas of one expert should not meet.
+/// Anti-affinity of the replicas of one expert: the places that two replicas must not share.
 enum class sharing : std::int32_t {
-  allowed,        ///< they may meet anywhere, as in EPLB
-  not_on_a_rank,  ///< each on a rank of its own
-  not_on_a_node   ///< each on a node of its own
+  allowed,        ///< no restriction, as in EPLB
+  not_on_a_rank,  ///< at most one replica of an expert per rank
+  not_on_a_node   ///< at most one replica of an expert per node
 };
 
-/// What becomes of a rule that cannot be kept.
+/// Strength of a constraint: soft or hard.
 enum class strictness : std::int32_t {
-  preferred,  ///< broken for replicas that find no room otherwise
-  required    ///< invalid_input
+  preferred,  ///< soft: violated by replicas that fit in no other slot
+  required    ///< hard: throws invalid_input if it cannot be met
 };
 
-/// What becomes of a router's outputs before experts are weighed by them.
+/// Function that turns a router's outputs into scores.
 enum class score_function : std::int32_t {
-  none,     ///< they are scores already
-  softmax,  ///< over the experts of a token
-  sigmoid   ///< each by itself
+  none,     ///< the outputs are scores already
+  softmax,  ///< softmax over the experts of a token
+  sigmoid   ///< sigmoid of each output
 };
 
-/// What the weights of a token add up to.
+/// Normalization of the weights of a token.
 enum class normalization : std::int32_t {
-  none,    ///< whatever comes out
-  to_one,  ///< 1
-  to_sum   ///< what all its choices had together before some were dropped
+  none,    ///< weights stay as they are
+  to_one,  ///< they add up to 1
+  to_sum   ///< they add up to the weights of all of the token's choices, dropped ones included
 };
 
-/// To whole numbers.
+/// Direction of rounding to whole numbers.
 enum class rounding : std::int32_t { down, up };
 
-/// Which pairs stay where there are more than fit.
+/// Drop policy: which (token, expert) pairs an expert keeps if it gets more than its capacity.
 enum class keeping : std::int32_t {
-  score,          ///< those with the highest scores
-  order,          ///< those of the first tokens
-  reverse_order,  ///< those of the last tokens
-  random          ///< any, by the counter-based generator
+  score,          ///< keeps the pairs with the highest scores
+  order,          ///< keeps the pairs of the first tokens
+  reverse_order,  ///< keeps the pairs of the last tokens
+  random          ///< keeps pairs at random, by the counter-based generator
 };
 
-/// Rows of a buffer that each expert gets.
+/// Number of buffer rows that each expert gets.
 enum class padding : std::int32_t {
   none,         ///< as many as it has tokens
-  to_capacity,  ///< its capacity, whatever it has
-  to_multiple   ///< a multiple of so many
+  to_capacity,  ///< its capacity, even if it has fewer tokens
+  to_multiple   ///< its tokens, rounded up to a multiple
 };
 
-/// What is known about a result.
+/// Status of a result.
 enum class certificate_status : std::int32_t {
-  optimal,           ///< nothing better exists, in the units that the primitive decides in
-  within_tolerance,  ///< the gap is no larger than the tolerance asked for
-  feasible,          ///< legal; the gap between value and lower_bound is what the method leaves
-  work_limit,        ///< legal; stopped by the work limit with this gap
-  infeasible         ///< no legal result exists
+  optimal,           ///< no result is better, in the units in which the primitive decides
+  within_tolerance,  ///< the gap is at most the requested tolerance
+  feasible,          ///< valid; the method proves no smaller gap
+  work_limit,        ///< valid; stopped by the iteration limit before the gap was closed
+  infeasible         ///< no valid result exists
 };
 
-/// Proof of quality that every optimiser gives per problem. Value and bound are in units of load
-/// (or of load per speed where ranks have speeds); smaller is better.
+/// Proof of quality that every optimiser reports per problem. Value and bound are in units of load
+/// (or of load per speed if ranks have speeds); smaller is better.
 ///
-/// Planning calls round loads down to multiples of 2^-47 of their total and an expert's load per
-/// copy likewise. Their lower_bound holds for the loads as given: it is rounded down. Their value
-/// is not below what the result attains where loads were rounded; where only loads per copy were,
-/// by at most one such multiple for each replica of a rank, over its speed. They report optimal
-/// only where that is proven for the loads as given; value and lower_bound are then the optimum,
-/// rounded.
+/// Planning calls round loads, and an expert's load per replica, down to multiples of 2^-47 of
+/// their total. The lower_bound is rounded down, so that it holds for the loads as given. The value
+/// is not below what the result attains if loads were rounded. If only loads per replica were
+/// rounded, it may be lower, by at most one such multiple for each replica of a rank, over its
+/// speed. Planning calls report optimal only if that is proven for the loads as given; value and
+/// lower_bound are then the optimum, rounded.
 struct certificate {
-  double value = 0;        ///< what the result attains
-  double lower_bound = 0;  ///< what no result can go below
-  std::int64_t work = 0;   ///< steps done, in the unit that the primitive documents
+  double value = 0;        ///< value of the result
+  double lower_bound = 0;  ///< bound below which no result can be
+  std::int64_t work = 0;   ///< work done, in the unit that the primitive documents
   certificate_status status = certificate_status::feasible;
 
-  /// (value - lower_bound) / lower_bound; 0 where both are 0.
+  /// Returns (value - lower_bound) / lower_bound; 0 if both are equal.
   [[nodiscard]] constexpr double gap() const {
     return value == lower_bound ? 0.0 : (value - lower_bound) / lower_bound;
   }

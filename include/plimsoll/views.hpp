@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Views: how inputs and outputs are named without owning them.
+/// Views: non-owning references to input and output arrays.
 ///
-/// Public functions take anything that looks like an mdspan of the right rank, for rank 1 any
-/// contiguous range, and the PODs below. All are normalised to the PODs at once, so that the heavy
-/// code is instantiated for one type. Read-only loads may also be a function of the indices.
+/// Public functions take anything that looks like an mdspan of the right rank, any contiguous range
+/// for rank 1, and the PODs below. All are converted to the PODs at once, so that algorithms are
+/// instantiated for one type only. Read-only loads may also be a function of the indices.
 #pragma once
 
 #include <concepts>
@@ -28,7 +28,7 @@ concept contiguous = requires(R&& r) {
   { std::size(r) } -> std::convertible_to<std::size_t>;
 };
 
-/// Contiguous, and its elements can be looked at as `T`, which may add const.
+/// Contiguous range whose elements can be viewed as `T`, which may add const.
 template <class R, class T>
 concept contiguous_of =
     contiguous<R> &&
@@ -37,8 +37,8 @@ concept contiguous_of =
 
 }  // namespace detail
 
-/// A strided view of `Rank` dimensions: pointer, extents and strides (in elements).
-/// Trivially copyable, the same layout in every translation unit; copying never copies elements.
+/// Strided view of `Rank` dimensions: pointer, extents and strides (in elements). It is trivially
+/// copyable and has the same layout in every translation unit; a copy refers to the same elements.
 template <class T, int Rank>
 struct array_ref {
   using element_type = T;
@@ -50,7 +50,7 @@ struct array_ref {
 
   array_ref() = default;
 
-  /// Row-major view of contiguous elements, one extent per dimension.
+  /// Makes a row-major view of contiguous elements, with one extent per dimension.
   template <std::integral... Extents>
     requires(sizeof...(Extents) == Rank)
   PLIMSOLL_HD constexpr array_ref(T* elements, Extents... lengths)
@@ -62,13 +62,13 @@ struct array_ref {
     }
   }
 
-  /// A view of a contiguous range, such as a vector.
+  /// Makes a view of a contiguous range, such as a vector.
   template <class Range>
     requires(Rank == 1 && detail::contiguous_of<Range&, T>)
   constexpr array_ref(Range& range)
       : array_ref(std::data(range), static_cast<index_t>(std::size(range))) {}
 
-  /// A view of mutable elements converts to one of const elements.
+  /// Converts a view of mutable elements to a view of const elements.
   template <class U>
     requires(!std::is_const_v<U> && std::same_as<T, U const>)
   PLIMSOLL_HD constexpr array_ref(array_ref<U, Rank> const& other) : data(other.data) {
@@ -107,8 +107,8 @@ using matrix_ref = array_ref<T, 2>;
 template <class T>
 using tensor_ref = array_ref<T, 3>;
 
-/// Read-only elements computed by a function of the indices instead of stored ones.
-/// Under a `gpu` policy the function must be callable on the device.
+/// Read-only view whose elements are computed by a function of the indices. Under a `gpu` policy
+/// the function must be callable on the device.
 template <class F, int Rank>
 struct generated {
   F function;
@@ -123,7 +123,7 @@ struct generated {
   }
 };
 
-/// `generate(f, layers, experts)`: a view whose element (l, e) is f(l, e).
+/// Makes a view of computed elements: element (l, e) of `generate(f, layers, experts)` is f(l, e).
 template <class F, std::integral... Extents>
 constexpr auto generate(F function, Extents... extents) {
   return generated<F, static_cast<int>(sizeof...(Extents))>{function,
@@ -141,7 +141,7 @@ concept mdspan_like = requires(M const& m) {
   { m.stride(0) } -> std::convertible_to<index_t>;
 };
 
-/// A stored array of `Rank` dimensions: what has strides, unlike `generated`.
+/// Stored array of `Rank` dimensions, which has strides, unlike `generated`.
 template <class M, int Rank>
 concept stored = mdspan_like<std::remove_cvref_t<M>, Rank>;
 
@@ -163,7 +163,7 @@ constexpr void expect_elements(std::string_view function, std::string_view argum
   }
 }
 
-/// The POD that stands for `m` from here on.
+/// Converts an argument to `array_ref`; leaves `generated` as it is.
 template <int Rank, class M>
 constexpr auto normalize(M&& m) {
   using bare = std::remove_cvref_t<M>;
@@ -173,7 +173,7 @@ constexpr auto normalize(M&& m) {
     using element = std::remove_pointer_t<std::remove_cvref_t<decltype(m.data_handle())>>;
     array_ref<element, Rank> result;
     result.data = m.data_handle();
-    // Constants convert to whichever integer type the view asks for.
+    // Indices are constants, so that they convert to the index type of any view.
     [&]<int... D>(std::integer_sequence<int, D...>) {
       ((result.extents[D] = static_cast<index_t>(m.extent(D))), ...);
       ((result.strides[D] = static_cast<index_t>(m.stride(D))), ...);
@@ -186,8 +186,7 @@ constexpr auto normalize(M&& m) {
   }
 }
 
-/// `normalize` of an argument whose elements are read or written: where it has any, a null pointer
-/// is refused.
+/// Converts an argument by `normalize`; throws for a null pointer if the view has elements.
 template <int Rank, class M>
 constexpr auto argument(std::string_view function, std::string_view name, M&& m) {
   auto const view = normalize<Rank>(std::forward<M>(m));
@@ -235,11 +234,11 @@ using normalized_value_t = view_value_t<decltype(normalize<Rank>(std::declval<M&
 
 }  // namespace detail
 
-/// Anything that can be read as elements of type `T` in `Rank` dimensions.
+/// Readable view of elements of type `T` in `Rank` dimensions.
 template <class M, class T, int Rank>
 concept view_of = detail::readable<M, Rank> && std::same_as<detail::normalized_value_t<M, Rank>, T>;
 
-/// Anything that elements of type `T` can be written to in `Rank` dimensions.
+/// Writable view of elements of type `T` in `Rank` dimensions.
 template <class M, class T, int Rank>
 concept output_of =
     detail::writable<M, Rank> && std::same_as<detail::normalized_value_t<M, Rank>, T>;

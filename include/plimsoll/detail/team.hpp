@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The team concept: what a body may ask of the threads that run it.
+/// The team concept: the operations through which a body uses the threads that run it.
 ///
-/// A body solves one problem. It never sees a thread: it calls its team, every call but `store` and
-/// a queue's is a barrier with memory visibility on entry and on exit, and the control flow around
-/// calls depends only on uniform values (parameters, results of team calls, memory written before
-/// the previous call). Functions passed in run in any order, write only what index i owns, and
-/// never call the team.
+/// A body solves one problem. It never sees a thread: it calls its team. Every call, except `store`
+/// and the calls of a queue, is a barrier with memory visibility on entry and on exit. The control
+/// flow around calls depends only on uniform values (parameters, results of team calls, memory
+/// written before the previous call). The functions passed to a team run in any order, write only
+/// what index i owns, and never call the team.
 ///
-///     for_each(n, f)                  f(i) for every i in [0, n)
-///     single(f)                       f() once
-///     broadcast(f)                    f() once, its value to all; trivially copyable
-///     store(place, value)             *place = value without a barrier: seen from the next call on
-///     reduce(n, f, op, identity)      exact operations only; a floating sum is refused
-///     sum min max any count           shorthands
-///     sum_ordered(n, f)               floating sum, the same bits in every team
-///     argmin argmax(n, key)           {key, index}; ties to the lowest index; n = 0: index -1
-///     find(from, n, f)                the first i in [from, n) with f(i), else n; may ask others
-///     exclusive_scan(n, f, out)       integers; returns the total
-///     histogram(n, f, counts, bins)   counts[b]: how many f(i) are b; none for a negative f(i)
-///     sort(keys, n, storage)          ascending; keys must be unique; storage: sort_bytes(n)
-///     queue(keys, n)                  indexed min-queue: empty top replace_top pop
+///     for_each(n, f)                  calls f(i) for every i in [0, n)
+///     single(f)                       calls f() once
+///     broadcast(f)                    calls f() once; returns its trivially copyable value to all
+///     store(place, value)             *place = value without a barrier, visible at the next call
+///     reduce(n, f, op, identity)      reduces f(i); op must be exact: no floating-point sum
+///     sum min max any count           shorthands for reduce
+///     sum_ordered(n, f)               sums floating-point f(i): the same bits in every team
+///     argmin argmax(n, key)           return {key, index}; lowest index of a tie; -1 if n = 0
+///     find(from, n, f)                returns the first i in [from, n) with f(i), else n; may
+///                                     evaluate f at later indices too
+///     exclusive_scan(n, f, out)       scans integers f(i) into out; returns the total
+///     histogram(n, f, counts, bins)   counts[b] = number of i with f(i) = b; ignores f(i) < 0
+///     sort(keys, n, storage)          sorts unique keys ascending; storage: sort_bytes(n)
+///     queue(keys, n)                  min-queue of unique keys: empty top replace_top pop
 ///
 /// `serial_team` runs a body on one host thread, `warp_team` and `block_team` on a GPU.
 #pragma once
@@ -37,28 +38,31 @@
 
 namespace plimsoll::inline PLIMSOLL_ABI::detail {
 
-/// What a body names as its `device_team`: one problem per warp, several warps a block.
+/// Tag that a body names as its `device_team`: one problem per warp, several warps per block.
 struct warp {};
-/// One problem per block of `Threads` threads.
+/// Tag for one problem per block of `Threads` threads.
 template <int Threads>
 struct block {
   static_assert(Threads == 128 || Threads == 256 || Threads == 512);
 };
 
-/// Keys that a device team sorts at once; longer arrays are sorted by tiles, which are then merged.
+/// Number of keys that a device team sorts in one collective. Longer arrays are sorted tile by
+/// tile, and the tiles are merged.
 template <class DeviceTeam>
-inline constexpr index_t sort_tile = 320;  // of a warp: the slots of DeepSeek-V3, ten keys a lane
+inline constexpr index_t sort_tile = 320;  // a warp: the slots of DeepSeek-V3, ten keys per lane
 template <int Threads>
 inline constexpr index_t sort_tile<block<Threads>> = index_t{4} * Threads;
 
-/// Bytes of scratch that `sort` of up to `n` keys needs in the team of that kind.
+/// Returns the bytes of scratch that `sort` needs for up to `n` keys in a team of kind
+/// `DeviceTeam`.
 template <class DeviceTeam, class Key>
 [[nodiscard]] PLIMSOLL_HD constexpr index_t sort_bytes(index_t n) {
-  index_t const tile = sort_tile<DeviceTeam> + 1;  // CUB's merge keeps one key more
+  index_t const tile = sort_tile<DeviceTeam> + 1;  // CUB's merge sort stores one extra key
   return (n < tile ? tile : n) * index_t{sizeof(Key)};
 }
 
-/// The same where a body runs in a warp or in a block of 128 threads.
+/// Returns the larger `sort_bytes` of a warp and of a block of 128 threads, for bodies that run in
+/// either.
 template <class Key>
 [[nodiscard]] PLIMSOLL_HD constexpr index_t most_sort_bytes(index_t n) {
   index_t const of_warp = sort_bytes<warp, Key>(n);
@@ -66,9 +70,9 @@ template <class Key>
   return of_warp < of_block ? of_block : of_warp;
 }
 
-/// A body that streams through tokens or loads says `is_streaming`: its loops are unrolled as the
-/// compiler likes, so that loads overlap. Planners' loops are not: their kernels are large as they
-/// are, and their time goes into barriers.
+/// True for a body that streams through tokens or loads and therefore declares `is_streaming`: the
+/// compiler may unroll its team loops, so that memory accesses overlap. The loops of planning
+/// bodies are not unrolled: their kernels are large already, and their time goes into barriers.
 template <class Body>
 inline constexpr bool is_streaming = requires { requires Body::is_streaming; };
 
@@ -97,13 +101,14 @@ struct bit_or {
   }
 };
 
-/// A key and where it stands; index -1 means none.
+/// A key and its index; index -1 means none.
 template <class Key>
 struct extreme {
   Key key;
   index_t index;
 };
-/// Picks the lower (or higher) key, then the lower index.
+/// Returns the operand whose key comes first under `Compare`; of equal keys, the one with the lower
+/// index.
 template <class Compare>
 struct pick {
   template <class Key>
@@ -130,8 +135,8 @@ struct greater {
   }
 };
 
-/// Operations whose result does not depend on the order of evaluation. Of floating values that
-/// holds for minimum and maximum up to the sign of a zero, and without NaN.
+/// True for operations whose result does not depend on the order of evaluation. For floating-point
+/// values these are minimum and maximum, up to the sign of a zero and without NaN.
 template <class Op, class T>
 inline constexpr bool is_exact = false;
 template <class T>
@@ -145,7 +150,7 @@ inline constexpr bool is_exact<maximum, T> = true;
 template <class Compare, class Key>
 inline constexpr bool is_exact<pick<Compare>, extreme<Key>> = true;
 
-// std::numeric_limits has host functions only, as nvcc sees them.
+// nvcc treats the functions of std::numeric_limits as host functions; a constant works everywhere.
 template <class T>
 inline constexpr T highest = std::numeric_limits<T>::max();
 template <class T>
@@ -154,8 +159,8 @@ inline constexpr T lowest = std::numeric_limits<T>::lowest();
 template <class F>
 using result_at = std::remove_cvref_t<std::invoke_result_t<F&, index_t>>;
 
-/// Binary heap over `keys`, the smallest first. Each step is one `single` of the team; a serial
-/// team pays nothing for that.
+/// Binary min-heap over `keys`. Each operation is one `single` of the team, which costs a serial
+/// team nothing.
 template <class Team, class Key>
 class heap_queue {
  public:
@@ -198,7 +203,8 @@ class heap_queue {
   index_t size_;
 };
 
-/// The last place where a rising array, such as a scan's, is at most x; 0 if none is.
+/// Returns the last index at which a non-decreasing array, such as a scan's, is at most x; 0 if
+/// there is none.
 PLIMSOLL_HD inline index_t last_not_above(std::int64_t const* rising, index_t n, std::int64_t x) {
   index_t low = 0;
   for (index_t size = n; size > 1;) {
@@ -209,7 +215,7 @@ PLIMSOLL_HD inline index_t last_not_above(std::int64_t const* rising, index_t n,
   return low;
 }
 
-/// Adds one whatever other threads add; the order of additions cannot show.
+/// Adds 1 atomically. Integer sums do not depend on the order of additions.
 PLIMSOLL_HD inline void increment(std::int32_t* count) {
 #if defined(__CUDA_ARCH__)
   atomicAdd(count, 1);
@@ -217,7 +223,7 @@ PLIMSOLL_HD inline void increment(std::int32_t* count) {
   __atomic_fetch_add(count, 1, __ATOMIC_RELAXED);
 #endif
 }
-/// The same with any number.
+/// Adds `more` atomically.
 PLIMSOLL_HD inline void add_to(std::int32_t* sum, std::int32_t more) {
 #if defined(__CUDA_ARCH__)
   atomicAdd(sum, more);
@@ -225,7 +231,7 @@ PLIMSOLL_HD inline void add_to(std::int32_t* sum, std::int32_t more) {
   __atomic_fetch_add(sum, more, __ATOMIC_RELAXED);
 #endif
 }
-/// The same, among teams, too.
+/// Adds `more` atomically, also among teams.
 PLIMSOLL_HD inline void add_to(std::int64_t* sum, std::int64_t more) {
 #if defined(__CUDA_ARCH__)
   atomicAdd(reinterpret_cast<unsigned long long*>(sum), static_cast<unsigned long long>(more));
@@ -234,7 +240,7 @@ PLIMSOLL_HD inline void add_to(std::int64_t* sum, std::int64_t more) {
 #endif
 }
 
-/// The calls that every team builds from its own for_each, single and reduce.
+/// Base class that builds the other team calls from a team's own for_each, single and reduce.
 template <class Team>
 class team_operations {
  public:
@@ -274,7 +280,7 @@ class team_operations {
     return extreme_of<greater>(n, key);
   }
 
-  /// A stretch at a time, as what is looked for is often close.
+  /// Searches one stretch at a time, since the first match is often close to `from`.
   template <class F>
   PLIMSOLL_HD index_t find(index_t from, index_t n, F f) {
     constexpr index_t stretch = 64;
@@ -298,7 +304,7 @@ class team_operations {
     });
   }
 
-  /// Min-queue over unique keys; `keys` is its memory until the queue is done with.
+  /// Makes a min-queue over unique keys, which uses `keys` as its memory.
   template <class Key>
   PLIMSOLL_HD auto queue(Key* keys, index_t n) {
     return heap_queue<Team, Key>(self(), keys, n);

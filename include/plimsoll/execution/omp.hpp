@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Opt-in: the `plimsoll::omp` policy. Needs OpenMP switched on in the compiler.
+/// The `plimsoll::omp` policy (opt-in header). The compiler must have OpenMP enabled.
 #pragma once
 
 #if !defined(_OPENMP)
@@ -14,14 +14,14 @@
 
 namespace plimsoll::inline PLIMSOLL_ABI {
 
-/// Runs blocks on OpenMP threads; no process-wide OpenMP state is changed.
+/// Executor that runs blocks on OpenMP threads. It changes no process-wide OpenMP state.
 struct omp_executor {
-  int threads = 0;  ///< 0: OpenMP's own choice
+  int threads = 0;  ///< number of threads; 0: OpenMP's default
 
   template <class F>
   void for_blocks(index_t n, F&& f) const {
     int const workers = threads > 0 ? threads : omp_get_max_threads();
-    // Several blocks a thread, so that one slow block does not hold the others up.
+    // Several blocks per thread, so that one slow block does not delay the whole loop.
     index_t const wanted = index_t{4} * workers;
     index_t const blocks = n < wanted ? n : wanted;
 #pragma omp parallel for schedule(dynamic) num_threads(workers)
@@ -36,15 +36,15 @@ struct omp_policy {
   int threads = 0;
   resource_ref memory = {};
 
-  /// At most `count` threads.
+  /// Returns the policy with at most `count` threads.
   [[nodiscard]] omp_policy operator()(int count) const { return {count, memory}; }
-  /// Temporaries from `resource`, which must be safe to call from several threads.
+  /// Returns the policy with temporaries from `resource`, which must be thread-safe.
   template <host_resource R>
   [[nodiscard]] omp_policy operator()(R& resource) const {
     return {threads, resource_ref(resource)};
   }
 };
-/// Runs on OpenMP threads: `omp`, `omp(threads)`, `omp(resource)`.
+/// Policy that runs on OpenMP threads: `omp`, `omp(threads)`, `omp(resource)`.
 inline constexpr omp_policy omp{};
 
 template <>

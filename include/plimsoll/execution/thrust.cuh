@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Opt-in: lets Thrust's policies be passed to Plimsoll. Needs CCCL >= 3.0, which a CUDA compiler
-/// brings; a host compiler takes its headers from an include path.
+/// Adapter that lets Thrust's policies be passed to Plimsoll (opt-in header). It needs CCCL >= 3.0,
+/// which CUDA Toolkits contain; a host compiler needs CCCL's headers on its include path.
 ///
 /// `thrust::host`, `thrust::seq` and `thrust::cpp::par` run on the calling thread,
-/// `thrust::omp::par` on OpenMP threads where OpenMP is on, `thrust::cuda::par...on(stream)` on
-/// that stream (without `.on`: the default stream). `thrust::device` is the policy of Thrust's
-/// device system: CUDA, unless THRUST_DEVICE_SYSTEM says otherwise. Policies for CUDA need a CUDA
+/// `thrust::omp::par` on OpenMP threads if OpenMP is enabled, and `thrust::cuda::par...on(stream)`
+/// on that stream (without `.on`: the default stream). `thrust::device` is the policy of Thrust's
+/// device system: CUDA, unless THRUST_DEVICE_SYSTEM selects another. Policies for CUDA need a CUDA
 /// compiler. Calls that only fill device memory stay asynchronous even for `par`.
 #pragma once
 
@@ -67,20 +67,21 @@ concept thrust_cuda_policy = std::derived_from<P, thrust::cuda::execution_policy
 
 }  // namespace detail
 
-/// The stream is the policy's; with `par(alloc)` or `par_nosync(alloc)` temporaries come from
-/// `alloc`, through Thrust's own hook.
+/// Resolves a Thrust policy for CUDA to its stream. With `par(alloc)` or `par_nosync(alloc)`,
+/// temporaries come from `alloc`, through `thrust::get_temporary_buffer`.
 template <detail::thrust_cuda_policy P>
 struct policy_traits<P> {
-  /// The context refers to the policy, so prepared objects, which outlive the call, refuse it.
+  /// True because the context points to the policy object. Prepared objects outlive the call, and
+  /// so refuse such a policy.
   static constexpr bool transient = true;
 
   static device_context resolve(P const& policy) {
-    P copy = policy;  // Thrust's accessor wants a mutable policy
+    P copy = policy;  // Thrust's accessor takes a mutable policy
     return {get_stream(copy), resource_ref(const_cast<P*>(&policy), &allocate, &deallocate)};
   }
 
  private:
-  // Thrust's temporaries are typed; 16-byte units keep the alignment of any element.
+  // Thrust's temporaries are typed; units of 16 bytes are aligned for any element type.
   struct alignas(16) unit {
     std::byte bytes[16];
   };

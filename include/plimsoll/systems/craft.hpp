@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// CRAFT: as many replicas for each layer as recorded steps show to pay.
+/// CRAFT: gives each layer as many replicas as recorded steps show to be worth their memory.
 /// Source: CRAFT, cost-aware expert replica allocation with fine-grained layerwise estimations
 /// (algorithms 1 to 3).
 #pragma once
@@ -29,16 +29,17 @@
 
 namespace plimsoll::inline PLIMSOLL_ABI {
 
-/// What the replicas of all layers together are worth.
+/// Objective that the allocation of replicas maximises.
 enum class craft_value : std::int32_t {
-  gain,             ///< the sum of the layers' gains, as CRAFT's text has it
-  replicas_by_gain  ///< the sum of replicas times gain, as its algorithm 2 has it
+  gain,             ///< the sum of the layers' gains, as in CRAFT's text
+  replicas_by_gain  ///< the sum of replicas times gain, as in CRAFT's algorithm 2
 };
 
-/// Stands for the budget where more replicas stop to pay; see `allocate_replicas`.
+/// Budget value that lets `allocate_replicas` choose the budget from the gains.
 inline constexpr index_t automatic_budget = -1;
 
-/// The replicas that fit so many bytes on each of so many ranks: a budget for `craft_options`.
+/// Returns the number of replicas that fit in `bytes_per_rank` on every rank, for use as
+/// `craft_options::budget`.
 inline index_t replica_budget(std::int64_t bytes_per_rank, std::int64_t expert_bytes,
                               index_t ranks) {
   constexpr char const* name = "replica_budget";
@@ -48,22 +49,23 @@ inline index_t replica_budget(std::int64_t bytes_per_rank, std::int64_t expert_b
   return bytes_per_rank / expert_bytes * ranks;
 }
 
-/// What CRAFT is told besides the loads. Arrays lie in the policy's memory.
+/// Options of CRAFT. Arrays are in the policy's memory.
 struct craft_options {
-  /// Ranks, 1 to 32767.
+  /// Number of ranks, 1 to 32767.
   index_t ranks = 0;
-  /// Replicas over all layers, at least 0; R on each rank are R * ranks. It need not be a multiple
-  /// of the ranks, whose totals then differ by one.
+  /// Replicas of all layers together, at least 0, or `automatic_budget`. CRAFT's R replicas per
+  /// rank are R * ranks. It need not be a multiple of the ranks; the slots of the ranks over all
+  /// layers then differ by at most one.
   index_t budget = automatic_budget;
-  /// The numbers of replicas that a layer may get besides none, rising from at least 1. Empty:
-  /// powers of two below the living ranks, and as many as those.
+  /// Numbers of replicas that a layer may get, apart from 0: rising, from at least 1. Empty: the
+  /// powers of two below the number of live ranks, and that number.
   std::vector<std::int32_t> replica_counts = {};
   craft_value value = craft_value::gain;
-  /// Whether the budget is a limit, or, as in the table of algorithm 2, must be used up.
+  /// Use of the budget: as an upper limit, or exactly, as in the table of algorithm 2.
   filling fill = filling::at_most;
   /// As in `slot_assignment_options`.
   spacing ties = spacing::interleaved;
-  /// As in `eplb_options`. CRAFT itself knows none of them.
+  /// As in `eplb_options`. CRAFT's paper has none of these options.
   index_t nodes = 1;
   index_t groups = 1;
   eplb_policy policy = eplb_policy::automatic;
@@ -73,31 +75,31 @@ struct craft_options {
   strictness meeting_rule = strictness::preferred;
 };
 
-/// What replicas are worth, on the host. Balancedness is that of `replay`.
+/// Estimated gain in balancedness from replicas, on the host. Balancedness is that of `replay`.
 struct gain_estimate {
-  /// `[counts]`: as in the options, or the usual ones.
+  /// `[counts]`: those of the options, or the default counts.
   std::vector<std::int32_t> replica_counts = {};
   std::vector<double> base = {};  ///< `[layers]`: balancedness without replicas
-  std::vector<double> gain = {};  ///< `[layers, counts]`: balancedness with so many, less base
+  std::vector<double> gain = {};  ///< `[layers, counts]`: balancedness with replicas, minus base
 };
 
-/// How many replicas every layer gets, on the host.
+/// Number of replicas of every layer, on the host.
 struct replica_allocation {
   std::vector<std::int32_t> replicas = {};  ///< `[layers]`
-  std::vector<double> gain = {};            ///< `[layers]`: what the estimate says of them
-  /// Element R: the most that the layers' gains can add up to with R replicas on each living rank;
-  /// up to where every layer may have the largest count.
+  std::vector<double> gain = {};            ///< `[layers]`: estimated gain of these replicas
+  /// Element R is the largest sum of gains with R replicas on each live rank, up to the R at which
+  /// every layer may have the largest count.
   std::vector<double> curve = {};
-  index_t knee = 0;    ///< the R that the automatic budget takes
-  index_t budget = 0;  ///< that of the options, or the automatic one
+  index_t knee = 0;    ///< the R that the automatic budget chooses
+  index_t budget = 0;  ///< the budget of the options, or the automatic budget
   index_t used = 0;    ///< the sum of `replicas`
 };
 
-/// What `craft` did, on the host.
+/// Results of `craft`, on the host.
 struct craft_plan {
   gain_estimate estimate = {};
   replica_allocation allocation = {};
-  /// `[layers]`, as `eplb` returns it, on the summed loads.
+  /// `[layers]`: certificates of `eplb` on the summed loads.
   std::vector<certificate> placement = {};
 };
 
@@ -156,8 +158,9 @@ inline eplb_options eplb_options_of(craft_options const& options,
           .meeting_rule = options.meeting_rule};
 }
 
-/// Writes the sums over the steps to `sums`, once for each plan, so that `eplb` makes all of them
-/// at once. In double they are exact below 2^53, and nothing wraps that `eplb` would refuse.
+/// Estimates gains. Writes the sums over the steps to `sums`, once per plan, so that one batch of
+/// `eplb` makes all plans. Sums are doubles: exact below 2^53, and a sum that is too large does not
+/// wrap, so that `eplb` refuses it.
 template <class Context, class Loads>
 gain_estimate estimate_gains(std::string_view name, Context const& context, Loads const& load,
                              craft_options const& options, buffer<double, Context> const& sums) {
@@ -192,7 +195,7 @@ gain_estimate estimate_gains(std::string_view name, Context const& context, Load
   buffer<std::int32_t, Context> const map(context, rows * slots);
   buffer<std::int32_t, Context> const copies(context, rows * experts);
   buffer<double, Context> const means(context, rows);
-  // What is wrong with the loads, a replay can tell best.
+  // The reports of the replay come first: they name the step of a wrong load, too.
   index_t const replays = replay_problems(load.extent(0), layers);
   buffer<problem_report, Context> const reports(context, replays + rows * eplb_steps(how) + plans);
   launch(context, plans,
@@ -224,7 +227,7 @@ gain_estimate estimate_gains(std::string_view name, Context const& context, Load
   return result;
 }
 
-/// The number of replicas on each rank at which the curve lies furthest above the straight line
+/// Returns the number of replicas per rank at which the curve is furthest above the straight line
 /// from its first point to its last.
 inline index_t knee(std::vector<double> const& curve) {
   auto const last = static_cast<double>(curve.size() - 1);
@@ -288,7 +291,7 @@ replica_allocation allocate_replicas(std::string_view name, Policy const& policy
   result.knee = knee(result.curve);
   result.budget = options.budget == automatic_budget ? result.knee * ranks : options.budget;
 
-  // No choice weighs more than all layers with the largest count.
+  // No choice weighs more than the largest count in every layer.
   how.capacity = std::min(result.budget, capacity);
   how.fill = options.fill;
   buffer<double, context_type> const value(context, values);
@@ -297,7 +300,7 @@ replica_allocation allocate_replicas(std::string_view name, Policy const& policy
                               matrix_ref<std::int32_t>(chosen.data(), 1, layers));
   if (found[0].status == certificate_status::infeasible ||
       (options.fill == filling::exactly && result.budget > capacity)) {
-    fail(name, "options.budget", "a sum of replica counts, of which each layer takes at most one",
+    fail(name, "options.budget", "a sum of at most one replica count per layer",
          text(result.budget));
   }
   index_t layer = 0;
@@ -312,7 +315,7 @@ replica_allocation allocate_replicas(std::string_view name, Policy const& policy
   return result;
 }
 
-/// The options with replica counts.
+/// Checks the options and fills in the default replica counts.
 template <class Policy>
 craft_options checked(std::string_view name, Policy const& policy, craft_options options) {
   index_t const living = living_ranks(name, policy, options);
@@ -325,7 +328,7 @@ craft_options checked(std::string_view name, Policy const& policy, craft_options
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-/// Room for the sums over the steps, once for each plan that is estimated.
+/// Allocates memory for the sums over the steps, once per plan of the estimate.
 template <class Context, class Loads>
 buffer<double, Context> make_load_sums(Context const& context, Loads const& load,
                                        craft_options const& options) {
@@ -337,21 +340,22 @@ buffer<double, Context> make_load_sums(Context const& context, Loads const& load
 
 inline namespace PLIMSOLL_DEVICE_ABI {
 
-/// @brief Estimates what replicas are worth in every layer: CRAFT's algorithm 1.
+/// @brief Estimates the gain in balancedness from replicas in every layer: CRAFT's algorithm 1.
 ///
 /// For every count r, `slot_assignment` divides the E + r slots of every layer among the ranks,
 /// `eplb` with these options fills them for the loads summed over the steps, and `replay` averages
-/// the balancedness of the recorded steps; gain is what that is above the same with r = 0.
+/// the balancedness of the recorded steps. The gain is this average minus the one for r = 0.
 ///
 /// @param loads `[steps, layers, experts]`, in the policy's memory, as for `replay`; the total of a
 ///   layer over all steps below 2^47
-/// @param options ranks, replica counts and how replicas are placed; not the budget
-/// @return base and gains. A layer without load gains nothing
-/// @throws invalid_input for shapes and options; for values, naming layer, step and expert
+/// @param options ranks, replica counts and the options of placement; the budget is not used
+/// @return base and gains; a layer without load has gain 0
+/// @throws invalid_input for wrong shapes and options; and for wrong loads, naming layer, step and
+///   expert
 /// @complexity O(steps layers (experts + counts slots)), and `eplb` for each count; two passes over
 ///   the loads
-/// @workspace that of `replay` and `eplb` for counts + 1 times the layers, for each of which there
-///   are 4 bytes per slot, 12 per expert and 4 per rank. The loads are not copied
+/// @workspace that of `replay` and `eplb` for (counts + 1) times the layers; and for each of these,
+///   4 bytes per slot, 12 bytes per expert and 4 bytes per rank. The loads are not copied
 /// @stream synchronises
 /// @determinism the same bits under every policy
 template <execution_policy P, load_tensor_view Loads>
@@ -363,24 +367,24 @@ gain_estimate estimate_gains(P const& policy, Loads const& loads, craft_options 
   return detail::estimate_gains("estimate_gains", context, load, how, sums);
 }
 
-/// @brief Divides a budget of replicas among the layers: CRAFT's algorithm 2, and the choice of the
-/// budget.
+/// @brief Divides a budget of replicas among the layers (CRAFT's algorithm 2), and chooses the
+/// budget if it is automatic.
 ///
-/// `knapsack` finds the replicas that add up to the largest gain within the budget; where several
-/// do, later layers get fewer. No layer gets replicas that make it worse, unless the budget is to
-/// be used up.
+/// `knapsack` finds the replica counts with the largest total gain within the budget; of equal
+/// ones, those with fewer replicas in later layers. No layer gets replicas with a negative gain,
+/// unless the budget must be used up.
 ///
-/// The automatic budget is the knee of the curve of the largest gain against the replicas on each
-/// rank: where it lies furthest above the straight line between its ends, so that up to there a
-/// replica brings more than one does on average, and beyond it less. (CRAFT's own rule, the largest
-/// gain per replica, picks the least budget whenever replicas bring less and less.) The curve is
-/// always that of the gain.
+/// The automatic budget is the knee of the curve of largest gain over replicas per rank: the point
+/// furthest above the straight line between its ends. Up to there an additional replica gains more
+/// than the average replica, beyond it less. (CRAFT's own rule, the largest gain per replica, picks
+/// the smallest budget whenever additional replicas gain less and less.) The curve is always that
+/// of the gain, whatever the objective.
 ///
-/// @param estimate what `estimate_gains` returned, or numbers from elsewhere
-/// @param options ranks, the budget, what is maximised, and how the budget is filled
-/// @return replicas of every layer, what they gain, and the curve
-/// @throws invalid_input for shapes and options; for a gain that is not a number; for a budget that
-///   is to be used up and cannot be
+/// @param estimate the result of `estimate_gains`, or numbers from elsewhere
+/// @param options ranks, budget, objective, and use of the budget
+/// @return replicas of every layer, their gains, and the curve
+/// @throws invalid_input for wrong shapes and options; for a gain that is not a number; and for a
+///   budget that must be used up and cannot be
 /// @complexity O(layers counts C), where C is layers times the largest count
 /// @workspace as `knapsack` with a capacity of C
 /// @stream synchronises
@@ -392,21 +396,23 @@ replica_allocation allocate_replicas(P const& policy, gain_estimate const& estim
 }
 
 /// @brief Plans every layer as CRAFT does: `estimate_gains`, `allocate_replicas`, and then, for the
-/// replicas that each layer got, `slot_assignment` and `eplb` on the summed loads.
+/// replicas of each layer, `slot_assignment` and `eplb` on the summed loads.
 ///
-/// Layers get different numbers of slots. In a layer the ranks' slots differ by at most one, and so
-/// do their totals over all layers, which are equal where the ranks divide all slots together.
+/// Layers get different numbers of slots. Within a layer, the slots of two ranks differ by at most
+/// one, and so do their totals over all layers; the totals are equal if the number of ranks divides
+/// the number of all slots.
 ///
 /// @param loads `[steps, layers, experts]`, in the policy's memory, as for `estimate_gains`
-/// @param options ranks, budget, and what else is known
-/// @param[out] physical_to_logical `[layers, slots]` int32, slots at least the experts and the
-///   largest replica count: the expert in every slot, -1 behind those that the layer has
-/// @param[out] rank_offsets `[layers, ranks + 1]` int32, where each rank's slots begin
+/// @param options ranks, budget, and the options of placement
+/// @param[out] physical_to_logical `[layers, slots]` int32, where slots is at least the number of
+///   experts plus the largest replica count: the expert in every slot; -1 beyond the slots of the
+///   layer
+/// @param[out] rank_offsets `[layers, ranks + 1]` int32: the first slot of each rank
 /// @param[out] replica_count `[layers, experts]` int32
 /// @return the estimate, the allocation, and the certificates of the placement
 /// @throws invalid_input as `estimate_gains`, `allocate_replicas` and `eplb`
 /// @complexity as `estimate_gains` and `allocate_replicas`
-/// @workspace as these
+/// @workspace as `estimate_gains` and `allocate_replicas`
 /// @stream synchronises
 /// @determinism the same bits under every policy
 template <execution_policy P, load_tensor_view Loads, output_of<std::int32_t, 2> Placement,
