@@ -2,11 +2,11 @@
 /// @file
 /// The team concept: the operations through which a body uses the threads that run it.
 ///
-/// A body solves one problem. It never sees a thread: it calls its team. Every call, except `store`
-/// and the calls of a queue, is a barrier with memory visibility on entry and on exit. The control
-/// flow around calls depends only on uniform values (parameters, results of team calls, memory
-/// written before the previous call). The functions passed to a team run in any order, write only
-/// what index i owns, and never call the team.
+/// A body solves one problem. It never sees a thread: it calls its team. Every call is a barrier
+/// with memory visibility on entry and on exit, except `store`, the calls of a queue, and `find`
+/// over an empty range. The control flow around calls depends only on uniform values (parameters,
+/// results of team calls, memory written before the previous call). The functions passed to a team
+/// run in any order, write only what index i owns, and never call the team.
 ///
 ///     for_each(n, f)                  calls f(i) for every i in [0, n)
 ///     single(f)                       calls f() once
