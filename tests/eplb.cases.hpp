@@ -370,7 +370,7 @@ TEST_CASE_TEMPLATE("eplb: bad input is named", P, PLIMSOLL_POLICIES) {
   CHECK_THROWS_WITH_AS(
       plimsoll::rebalance_experts(make_policy<P>(), loads.view2(2, 12), 16, 4, 2, 8,
                                   map.view2(2, 16), inverse.view3(2, 12, 1), counts.view2(2, 12)),
-      "rebalance_experts: logical_to_physical: expected room for 2 copies, got 1 in layer 0, "
+      "rebalance_experts: logical_to_physical: expected at least 2 columns, got 1 in layer 0, "
       "expert 1",
       plimsoll::invalid_input);
   CHECK_THROWS_WITH_AS(

@@ -604,7 +604,7 @@ TEST_CASE_TEMPLATE("placement_maps: conversions refuse bad maps", P, PLIMSOLL_PO
           name + "replica_slots: expected every slot once, got slot 4 again in layer 1, expert 2");
   }
   CHECK(lists({0, 1, 3, 5, 0, 1, 1, 4}, slots, 2, true) ==
-        "replicas_to_padded: logical_to_physical: expected room for 3 copies, got 2 in layer 1, "
+        "replicas_to_padded: logical_to_physical: expected at least 3 columns, got 2 in layer 1, "
         "expert 2");
 
   auto const padded = [&](ints const& entries, index_t slot_count) {
@@ -672,7 +672,7 @@ TEST_CASE_TEMPLATE("placement_maps: conversions refuse bad maps", P, PLIMSOLL_PO
         "slots_to_ranks: physical_to_logical: expected -1 in slots that belong to no rank, got "
         "65534 in layer 1, slot 3");
   CHECK(to_ranks({0, 1, 2, 3, 0, 5, 2, -1}, {0, 2, 4, 0, 0, 3}, 2) ==
-        "slots_to_ranks: rank_experts: expected room for 3 experts, got 2 in layer 1, rank 1");
+        "slots_to_ranks: rank_experts: expected at least 3 columns, got 2 in layer 1, rank 1");
 
   auto const to_slots = [&](ints const& entries, index_t slot_count) {
     array_in<std::int32_t, P> const in(entries);

@@ -465,7 +465,7 @@ inline std::vector<refusal> refusals() {
     result.back().bad.offsets[i] = value;
   };
   std::string const share =
-      "split: expected values from 0 to the load of the slot's expert, 0 where none is, got ";
+      "split: expected values from 0 to the load of the slot's expert, 0 in empty slots, got ";
   slot(2, 0, std::numeric_limits<double>::quiet_NaN(), share + "NaN in layer 0, slot 2");
   slot(0, 0, -1, share + "-1 in layer 0, slot 0");
   slot(1, 1, 3, share + "3 in layer 0, slot 1");

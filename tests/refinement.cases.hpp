@@ -637,7 +637,7 @@ TEST_CASE_TEMPLATE("refinement: bad values are named", P, PLIMSOLL_POLICIES) {
         "refine: replica_count: expected 1 to 32767 copies of every expert, got 32768 in layer 0, "
         "expert 0");
   std::string const stray =
-      "refine: physical_to_logical: expected -1 in slots of dead ranks and of none, got ";
+      "refine: physical_to_logical: expected -1 in slots of dead ranks and of no rank, got ";
   CHECK(map({0, 1, -1, 1}, {.ranks = 2, .active = {1, 0}}) == stray + "1 in layer 0, slot 3");
   CHECK(map({0, 1, 0, -1}, {.ranks = 2, .rank_offsets = {0, 1, 2}}) ==
         stray + "0 in layer 0, slot 2");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Arrays in the memory of a context. `memory_of<Context>` is specialised per side.
+/// Arrays in the memory of a context. `memory_of<Context>` is specialised for host and device.
 #pragma once
 
 #include <cstddef>
@@ -13,13 +13,13 @@
 
 namespace plimsoll::inline PLIMSOLL_ABI::detail {
 
-/// allocate, deallocate, from_host, to_host, zero, synchronize. `from_host` returns once the source
-/// may go. Specialised in host/memory.hpp and
+/// Memory operations of a context: allocate, deallocate, from_host, to_host, zero, synchronize.
+/// `from_host` returns when the source may be freed. Specialised in host/memory.hpp and
 /// device/memory.cuh.
 template <class Context>
 struct memory_of;
 
-/// An array in the memory of a context, freed with it. Elements start undefined.
+/// Owning array in the memory of a context. Elements are not initialised.
 template <class T, class Context>
 class buffer {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -31,7 +31,7 @@ class buffer {
       data_ = static_cast<T*>(memory_of<Context>::allocate(context_, bytes(), alignment));
     }
   }
-  /// A copy of elements on the host.
+  /// Allocates an array and copies `elements` from the host.
   buffer(Context const& context, std::vector<T> const& elements)
       : buffer(context, static_cast<index_t>(elements.size())) {
     memory_of<Context>::from_host(context_, elements.data(), data_, bytes());
@@ -56,10 +56,10 @@ class buffer {
   [[nodiscard]] index_t size() const { return size_; }
   [[nodiscard]] std::size_t bytes() const { return static_cast<std::size_t>(size_) * sizeof(T); }
 
-  /// Sets every byte to zero, in the order of the context's work.
+  /// Sets every byte to zero, in stream order.
   void zero() const { memory_of<Context>::zero(context_, data_, bytes()); }
 
-  /// The elements, once the context's work so far is done.
+  /// Waits for the context's work so far and returns the elements.
   [[nodiscard]] std::vector<T> read() const {
     std::vector<T> result(static_cast<std::size_t>(size_));
     memory_of<Context>::to_host(context_, data_, result.data(), bytes());
@@ -74,8 +74,8 @@ class buffer {
   T* data_ = nullptr;
 };
 
-/// Waits for the context's work so far. Constructors of prepared objects end with it, so that their
-/// memory is there for work on any stream, such as the replay of a graph.
+/// Waits for the context's work so far. Constructors of prepared objects end with this call, so
+/// that work on any stream, such as a graph replay, can use their memory.
 template <class Context>
 void synchronize(Context const& context) {
   memory_of<Context>::synchronize(context);

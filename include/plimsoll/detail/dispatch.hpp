@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// From a policy to the launcher of its side. A public function resolves its policy once and then
-/// calls `launch(context, problems, body)`.
+/// Dispatch from a policy to the host or device launcher. A public function resolves its policy
+/// once and then calls `launch(context, problems, body)`.
 #pragma once
 
 #include <concepts>
@@ -21,8 +21,8 @@ namespace plimsoll::inline PLIMSOLL_ABI::detail {
 
 inline namespace PLIMSOLL_DEVICE_ABI {
 
-/// The context of `policy`, with its device. A device policy in a host translation unit is refused
-/// here, and a host context returned instead, so that the refusal stays the only error.
+/// Returns the context of `policy`, with its device. A device policy in a host translation unit
+/// fails a static_assert here; a host context is returned then, so that no other error follows.
 template <class P>
 auto resolve(P const& policy) {
   using context = decltype(policy_traits<P>::resolve(policy));
@@ -46,14 +46,14 @@ auto resolve(P const& policy) {
 template <class P>
 using context_of = decltype(resolve(std::declval<P const&>()));
 
-/// False for policies whose context dies with the call.
+/// False for policies whose context is valid during the call only.
 template <class P>
 inline constexpr bool can_be_kept = !requires { requires policy_traits<P>::transient; };
 
 template <class Context>
 inline constexpr bool runs_on_device = std::same_as<Context, device_context>;
 
-/// A context whose launches find their scratch in memory that is there already.
+/// Context whose launches take their scratch from memory that is allocated already.
 template <class Context>
 struct prepared_context {
   Context const& inner;

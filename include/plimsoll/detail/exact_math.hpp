@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Arithmetic that gives the same bits on every compiler, flag set and device: the only floating
-/// point that bodies may use besides single correctly rounded operations.
+/// Arithmetic that gives the same bits with every compiler, set of flags and device. Apart from
+/// single correctly rounded operations, bodies may use no other floating-point arithmetic.
 #pragma once
 
 #include <concepts>
@@ -12,7 +12,7 @@
 
 namespace plimsoll::inline PLIMSOLL_ABI::detail {
 
-// std::bit_cast is a host function to nvcc unless the user passes a flag.
+// For nvcc, std::bit_cast is a host function unless the user passes a flag.
 PLIMSOLL_HD constexpr std::uint64_t bits_of(double x) {
   return __builtin_bit_cast(std::uint64_t, x);
 }
@@ -20,7 +20,7 @@ PLIMSOLL_HD constexpr double double_of(std::uint64_t bits) {
   return __builtin_bit_cast(double, bits);
 }
 
-/// Position of the highest set bit plus one; 0 for 0.
+/// Returns the index of the highest set bit plus one; 0 for 0.
 PLIMSOLL_HD inline int bit_width(std::uint64_t x) {
 #if defined(__CUDA_ARCH__)
   return 64 - __clzll(static_cast<long long>(x));
@@ -29,7 +29,7 @@ PLIMSOLL_HD inline int bit_width(std::uint64_t x) {
 #endif
 }
 
-/// Number of set bits.
+/// Returns the number of set bits.
 PLIMSOLL_HD inline int bit_count(std::uint32_t x) {
 #if defined(__CUDA_ARCH__)
   return __popc(x);
@@ -38,7 +38,8 @@ PLIMSOLL_HD inline int bit_count(std::uint32_t x) {
 #endif
 }
 
-/// x as a rounded value: no compiler merges the operation that made it with the one that uses it.
+/// Returns x as a rounded value: no compiler contracts the operation that computed x with one that
+/// uses it.
 template <std::floating_point T>
 PLIMSOLL_HD inline T rounded(T x) {
 #if defined(__CUDA_ARCH__)
@@ -55,7 +56,7 @@ PLIMSOLL_HD inline T rounded(T x) {
 #endif
 }
 
-/// a + b, rounded once whatever made a and b.
+/// Returns a + b, rounded once: never contracted with the products that computed a or b.
 template <std::floating_point T>
 PLIMSOLL_HD inline T add(T a, T b) {
 #if defined(__CUDA_ARCH__)
@@ -69,7 +70,7 @@ PLIMSOLL_HD inline T add(T a, T b) {
 #endif
 }
 
-/// a * b, rounded once whatever uses it.
+/// Returns a * b, rounded once: never contracted with an addition that uses it.
 template <std::floating_point T>
 PLIMSOLL_HD inline T multiply(T a, T b) {
 #if defined(__CUDA_ARCH__)
@@ -83,7 +84,7 @@ PLIMSOLL_HD inline T multiply(T a, T b) {
 #endif
 }
 
-/// a * b + c, rounded once.
+/// Returns a * b + c, rounded once (fused).
 PLIMSOLL_HD inline double mul_add(double a, double b, double c) {
 #if defined(__CUDA_ARCH__)
   return __fma_rn(a, b, c);
@@ -92,7 +93,7 @@ PLIMSOLL_HD inline double mul_add(double a, double b, double c) {
 #endif
 }
 
-/// a * b + c, rounded after the product and after the sum.
+/// Returns a * b + c, rounded after the product and after the sum.
 template <std::floating_point T>
 PLIMSOLL_HD inline T mul_then_add(T a, T b, T c) {
   return add(multiply(a, b), c);
@@ -106,20 +107,20 @@ PLIMSOLL_HD inline double divide(double a, double b) {
 #endif
 }
 
-/// a / b rounded down, for finite a >= 0 and b > 0 with a normal quotient, or a = 0.
+/// Returns a / b rounded down, for finite a >= 0 and b > 0 with a normal quotient, or a = 0.
 PLIMSOLL_HD inline double divide_down(double a, double b) {
   double const nearest = divide(a, b);
   return mul_add(nearest, b, -a) > 0 ? double_of(bits_of(nearest) - 1) : nearest;
 }
 
-/// The same, rounded up.
+/// Returns a / b rounded up, with the same preconditions as `divide_down`.
 PLIMSOLL_HD inline double divide_up(double a, double b) {
   double const nearest = divide(a, b);
   return mul_add(nearest, b, -a) < 0 ? double_of(bits_of(nearest) + 1) : nearest;
 }
 
-/// True if a * b <= c * d, exactly, for numbers whose products neither overflow nor underflow. The
-/// rounding of a product is monotone, and an fma tells what it left out.
+/// Returns whether a * b <= c * d, exactly, for numbers whose products neither overflow nor
+/// underflow. The rounding of a product is monotone, and an fma computes its rounding error.
 PLIMSOLL_HD inline bool product_at_most(double a, double b, double c, double d) {
   double const left = multiply(a, b);
   double const right = multiply(c, d);
@@ -134,17 +135,18 @@ PLIMSOLL_HD inline double square_root(double x) {
 #endif
 }
 
-/// floor(a / b) for a < 2^53 and b < 2^21, by one double division, which is several times faster
-/// than a 64-bit integer one. The rounded quotient cannot reach the next integer: the true one is
-/// at least 1/b below it, and half a unit in the last place of a quotient below 2^53/b is at most
-/// 1/(2b).
+/// Returns floor(a / b) for a < 2^53 and b < 2^21, by one division of doubles, which is several
+/// times faster than a division of 64-bit integers. The rounded quotient cannot reach the next
+/// integer: the exact quotient is at least 1/b below it, and half a unit in the last place of a
+/// quotient below 2^53/b is at most 1/(2b).
 PLIMSOLL_HD inline std::uint64_t divide_floor(std::uint64_t a, std::uint32_t b) {
   return static_cast<std::uint64_t>(divide(static_cast<double>(a), static_cast<double>(b)));
 }
 
-/// floor((a * b + extra) / c) for a, b >= 0 and c > extra >= 0 with a * b < 2^113, c <= 2^60 and a
-/// quotient below 2^63, where doubles hold a and b. An estimate in doubles leaves less than 2^63 of
-/// the product, which products modulo 2^64 tell exactly.
+/// Returns floor((a * b + extra) / c) for a, b >= 0 that doubles represent exactly, c > extra >= 0,
+/// a * b < 2^113, c <= 2^60 and a quotient below 2^63. The quotient is estimated in doubles; the
+/// remainder of the product is then below 2^63 in magnitude, so arithmetic modulo 2^64 computes it
+/// exactly.
 PLIMSOLL_HD inline std::int64_t multiply_divide(std::int64_t a, std::int64_t b, std::int64_t c,
                                                 std::int64_t extra = 0) {
   auto const whole = static_cast<std::int64_t>(
@@ -156,7 +158,7 @@ PLIMSOLL_HD inline std::int64_t multiply_divide(std::int64_t a, std::int64_t b, 
   return whole + rest / c - (rest % c < 0);
 }
 
-/// floor(a * b / 2^64).
+/// Returns floor(a * b / 2^64).
 PLIMSOLL_HD inline std::uint64_t multiply_high(std::uint64_t a, std::uint64_t b) {
 #if defined(__CUDA_ARCH__)
   return __umul64hi(a, b);
@@ -166,9 +168,9 @@ PLIMSOLL_HD inline std::uint64_t multiply_high(std::uint64_t a, std::uint64_t b)
 #endif
 }
 
-/// Division of numbers below 2^32 by one that is known beforehand, several times as fast as the
-/// processor's: the upper half of a product with ceil(2^64 / divisor), whose error is too small for
-/// such a quotient to notice (Granlund and Montgomery 1994).
+/// Divides numbers below 2^32 by a divisor that is known beforehand, several times as fast as the
+/// processor's division: the quotient is the upper half of a product with ceil(2^64 / divisor),
+/// whose error is too small to change it (Granlund and Montgomery 1994).
 class divisor {
  public:
   divisor() = default;
@@ -188,7 +190,8 @@ class divisor {
   std::uint64_t reciprocal_ = 0;
 };
 
-/// x * 2^exponent for finite x and |exponent| <= 2000; rounded once where the result is normal.
+/// Returns x * 2^exponent for finite x and |exponent| <= 2000; rounded once if the result is
+/// normal.
 PLIMSOLL_HD inline double scale_by_power_of_two(double x, int exponent) {
   auto const power = [](int e) { return double_of(static_cast<std::uint64_t>(e + 1023) << 52); };
   for (; exponent < -1000; exponent += 1000) {
@@ -200,25 +203,26 @@ PLIMSOLL_HD inline double scale_by_power_of_two(double x, int exponent) {
   return multiply(x, power(exponent));
 }
 
-/// The same for x >= 0 and |exponent| <= 1200, rounded down: below the normal numbers, too.
+/// Returns x * 2^exponent rounded down, also if the result is subnormal, for x >= 0 and |exponent|
+/// <= 1200.
 PLIMSOLL_HD inline double scale_rounded_down(double x, int exponent) {
   double const nearest = scale_by_power_of_two(x, exponent);
   bool const above = scale_by_power_of_two(nearest, -exponent) > x;
   return above ? double_of(bits_of(nearest) - 1) : nearest;
 }
 
-/// The same, rounded up.
+/// Returns x * 2^exponent rounded up, with the same preconditions as `scale_rounded_down`.
 PLIMSOLL_HD inline double scale_rounded_up(double x, int exponent) {
   double const nearest = scale_by_power_of_two(x, exponent);
   bool const below = scale_by_power_of_two(nearest, -exponent) < x;
   return below ? double_of(bits_of(nearest) + 1) : nearest;
 }
 
-/// floor(x * 2^exponent) for finite x >= 0 whose result is below 2^63 and exponent <= 1137, in
-/// integers only.
+/// Returns floor(x * 2^exponent), computed in integers only, for finite x >= 0, exponent <= 1137
+/// and a result below 2^63.
 PLIMSOLL_HD inline std::uint64_t fixed_point(double x, int exponent) {
   std::uint64_t const bits = bits_of(x);
-  int const field = static_cast<int>(bits >> 52 & 0x7ff);  // zero may have a sign
+  int const field = static_cast<int>(bits >> 52 & 0x7ff);  // masked, since x may be -0
   std::uint64_t const fraction = bits & ((std::uint64_t{1} << 52) - 1);
   std::uint64_t const mantissa = field == 0 ? fraction : fraction | (std::uint64_t{1} << 52);
   int const shift = exponent + (field == 0 ? -1074 : field - 1075);
@@ -228,13 +232,15 @@ PLIMSOLL_HD inline std::uint64_t fixed_point(double x, int exponent) {
   return shift <= -64 ? 0 : mantissa >> -shift;
 }
 
-/// The largest number that counts as x: 1.1 as a double is a little more than 1.1, which must not
-/// make a token more, and 0.29 a little less, which must not leave out an expert less.
+/// Returns x plus a tolerance of x * 2^-50: comparing with it makes up for the rounding of decimal
+/// options. The double 1.1 is a little above 1.1, which must not add a token, and the double 0.29
+/// is a little below 0.29, which must not exclude an expert.
 PLIMSOLL_HD inline double almost(double x) { return add(x, multiply(x, 0x1p-50)); }
 
-/// e^x to about one unit in the last place for -700 <= x <= 700 (clamped outside), NaN for NaN:
-/// x = k ln 2 + r, a polynomial in r, then an exact scaling by 2^k. Products and sums are rounded
-/// apart: where a host has no instruction for both, a call for each fma takes four times as long.
+/// Returns e^x to about one unit in the last place for -700 <= x <= 700 (clamped outside), NaN for
+/// NaN: x = k ln 2 + r, a polynomial in r, then an exact scaling by 2^k. Products and sums are
+/// rounded separately: on a host without an fma instruction, a function call for each fma would
+/// take four times as long.
 PLIMSOLL_HD inline double exp(double x) {
   constexpr double log2_e = 1.4426950408889634;
   constexpr double ln2_high = 0.6931471803691238;  // k * ln2_high is exact
@@ -247,7 +253,7 @@ PLIMSOLL_HD inline double exp(double x) {
   double const k = add(mul_then_add(x, log2_e, round_to_integer), -round_to_integer);
   double r = mul_then_add(-k, ln2_high, x);
   r = mul_then_add(-k, ln2_low, r);
-  // 1/n! down from 13: the next term is below 2^-60 for |r| <= ln(2)/2.
+  // 1/n! for n = 13 down to 2: the next term is below 2^-60 for |r| <= ln(2)/2.
   constexpr double coefficients[] = {
       1.6059043836821613e-10, 2.08767569878681e-09, 2.505210838544172e-08, 2.7557319223985893e-07,
       2.7557319223985893e-06, 2.48015873015873e-05, 0.0001984126984126984, 0.001388888888888889,
@@ -260,8 +266,8 @@ PLIMSOLL_HD inline double exp(double x) {
   return scale_by_power_of_two(add(sum, 1.0), static_cast<int>(k));
 }
 
-/// log2(x) to a few units in the last place for finite x > 0:
-/// x = 2^k m with m in [sqrt(1/2), sqrt(2)), then the series of atanh((m - 1) / (m + 1)).
+/// Returns log2(x) to a few units in the last place for finite x > 0: x = 2^k m with m in
+/// [sqrt(1/2), sqrt(2)), then the series of atanh((m - 1) / (m + 1)).
 PLIMSOLL_HD inline double log2(double x) {
   constexpr double log2_e = 1.4426950408889634;
   int k = 0;

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Bodies of several phases. A phase is a batch of problems, and sees all that earlier phases
-/// wrote: phases are launches of their own, or parts of one cooperative launch with a barrier of
-/// the grid between them. `launch_phases(context, body, memory, resident)` chooses; a body of
-/// phases has
+/// Bodies of several phases. A phase is a batch of problems, and sees everything that earlier
+/// phases wrote: each phase is a separate launch, or all phases are one cooperative launch with a
+/// grid barrier between them. `launch_phases(context, body, memory, resident)` chooses. A body of
+/// several phases has these members:
 ///
 ///     one_launch                             set by the launcher: all phases are one launch
-///     fits_one_launch()                      whether the launcher may do that
-///     phases()                               how many; may depend on `one_launch`
-///     problems(phase) scratch_bytes(phase)   as those of a body
+///     fits_one_launch()                      returns whether the launcher may set `one_launch`
+///     phases()                               number of phases; may depend on `one_launch`
+///     problems(phase) scratch_bytes(phase)   as `problems` and `scratch_bytes` of a body
 ///     operator()(team, scratch, problem, phase)
-///     is_over(phase)                         no later phase does anything
+///     is_over(phase)                         returns whether no later phase does anything
 ///
-/// `is_over` is only asked in one launch, after the phase. All blocks must agree, so it reads what
-/// was written before that phase.
+/// `is_over` is called in a cooperative launch only, after the phase. All blocks must get the same
+/// result, so it reads only what was written before that phase.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@
 
 namespace plimsoll::inline PLIMSOLL_ABI::detail {
 
-/// One phase as a body.
+/// Adapts one phase to a body.
 template <class Body>
 struct one_phase {
   using device_team = typename Body::device_team;
@@ -41,8 +41,8 @@ struct one_phase {
   }
 };
 
-/// How many blocks of a body's kernel the device runs at once. Whoever launches the body again and
-/// again keeps it, one per type of body; the first launch asks the device.
+/// Number of blocks of a body's kernel that the device runs at once. A caller that launches the
+/// body repeatedly keeps one of these per type of body; the first launch queries the device.
 struct resident_blocks {
   static constexpr index_t unknown = -1;
   index_t most = unknown;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a planning body reports per problem, and how the report becomes certificates or an error.
-/// Bodies cannot throw and may run on a device, so faults in values travel with the certificate.
+/// Reports of bodies, one per problem, and their conversion to certificates or an exception. Bodies
+/// cannot throw and may run on a device, so a report contains a fault in addition to the
+/// certificate.
 #pragma once
 
 #include <string>
@@ -15,60 +16,61 @@
 
 namespace plimsoll::inline PLIMSOLL_ABI::detail {
 
-/// A value that a body found unusable.
+/// Invalid input that a body detects. The comments say what `where`, `also` and `got` of the report
+/// hold.
 enum class fault : std::int32_t {
   none,
   expert_id,          ///< a slot with neither -1 nor an expert; `where` slot, `also` rank or -1
   stray_slot,         ///< a filled slot that belongs to no rank; `where` slot
   missing_expert,     ///< an expert without a slot
-  miscounted,         ///< a replica count that is not the map's; `also` the map's
-  shared_rank,        ///< replicas of an expert on one rank; `where` expert, `also` rank
-  shared_node,        ///< the same on a node
+  miscounted,         ///< a replica count that differs from the map; `also` count in the map
+  shared_rank,        ///< two replicas of an expert on one rank; `where` expert, `also` rank
+  shared_node,        ///< two replicas of an expert on one node; `where` expert, `also` node
   dead_rank,          ///< an expert on a rank that is not active; `where` slot, `also` rank
-  replica_offsets,    ///< offsets that do not rise from 0 to at most the slots; `where` position
-  replica_gap,        ///< a slot behind a -1; `where` expert
+  replica_offsets,    ///< offsets that do not rise from 0 to at most the slots; `where` index
+  replica_gap,        ///< a slot after a -1; `where` expert
   replica_slot,       ///< a slot that does not exist; `where` expert
-  replica_twice,      ///< a slot listed again; `where` expert
-  replica_elsewhere,  ///< a slot that does not hold the expert; `where` expert, `also` slot
-  replica_unlisted,   ///< a slot of the expert that no list has; `where` expert
-  replica_width,      ///< more copies than a row holds; `where` expert, `also` copies
-  rank_gap,           ///< an expert behind a -1; `where` rank
-  rank_entry,         ///< a list with something else than experts; `where` rank
-  rank_width,         ///< more experts than a row holds; `where` rank, `also` experts
+  replica_twice,      ///< a slot that is listed twice; `where` expert
+  replica_elsewhere,  ///< a listed slot that holds another expert; `where` expert, `also` slot
+  replica_unlisted,   ///< a slot of the expert that is not listed; `where` expert
+  replica_width,      ///< more replicas than a row has columns; `where` expert, `also` replicas
+  rank_gap,           ///< an expert after a -1; `where` rank
+  rank_entry,         ///< a list element that is neither -1 nor an expert; `where` rank
+  rank_width,         ///< more experts than a row has columns; `where` rank, `also` experts
   rank_total,         ///< more experts than slots; `also` experts
-  load,               ///< a load that is negative, not a number, or 2^47 and more; `also` the step
-  total_load,         ///< loads of a problem that add up to 2^47 and more; `also` the step
-  floor,              ///< an expert's least copies below 1
-  cap_below_floor,    ///< an expert's most copies below its least
-  floors,             ///< least copies that do not fit the slots
-  floors_apart,       ///< least copies that a required rule about sharing leaves without room
-  caps,               ///< most copies that do not fill the slots
-  copies,             ///< an expert without a copy, or with too many
-  copies_total,       ///< more copies than slots
-  layer_slots,        ///< a layer with less than no slots; `where` is the layer
-  no_rank,            ///< all ranks dead
-  no_room_apart,      ///< copies that a required rule about sharing leaves without room
-  group_places,       ///< nodes whose slots do not hold all groups; got: how many they hold
-  speed,              ///< a rank's speed that is not positive, or absurd
-  relative_speed,     ///< a living rank far slower than the fastest, whose speed is the `value`
+  load,               ///< a load that is negative, not a number, or at least 2^47; `also` step
+  total_load,         ///< loads of a problem with a total of at least 2^47; `also` step
+  floor,              ///< an expert with min_copies below 1
+  cap_below_floor,    ///< an expert with max_copies below min_copies
+  floors,             ///< min_copies that exceed the slots
+  floors_apart,       ///< min_copies that do not fit under a required anti-affinity
+  caps,               ///< max_copies that cannot fill the slots
+  copies,             ///< an expert with no replica, or with too many
+  copies_total,       ///< more replicas than slots
+  layer_slots,        ///< a negative number of slots; `where` layer
+  no_rank,            ///< all ranks are dead
+  no_room_apart,      ///< replicas that do not fit under a required anti-affinity
+  group_places,       ///< nodes whose slots cannot hold all groups; `got` groups that fit
+  speed,              ///< a speed of a rank that is not positive or out of range
+  relative_speed,     ///< a live rank far slower than the fastest, whose speed is `result.value`
   node_offsets,       ///< offsets that do not rise from 0 to the number of experts
   node_experts,       ///< an expert that is not listed exactly once
-  unusable_slot,      ///< a filled slot of a dead rank or of none; `where` slot
-  off_node,           ///< a replica that is not on the node that lists its expert; got: the node
+  unusable_slot,      ///< a filled slot of a dead rank or of no rank; `where` slot
+  off_node,           ///< a replica on another node than the one that lists its expert; `got` node
   rank_offsets,       ///< offsets that do not rise from 0 to at most the number of slots
   capacity,           ///< a capacity that is negative or above the largest; `where` the largest
-  option_count,       ///< a class without options, or with too many; `where` class, `also` the most
+  option_count,       ///< a class with no option, or with too many; `where` class, `also` limit
   weight,             ///< a negative weight; `where` class, `also` option
-  tokens,             ///< loads of a layer that add up to more tokens than quotas hold
-  share,              ///< a share that is negative, above its expert's load, or not a number; slot
-  shares,             ///< shares that do not add up to the expert's load; got: the load
-  value,              ///< a value that is not a number, or absurd; `where` class, `also` option
-  cost,   ///< a latency that is negative, falls, or is absurd; `where` rank, `also` step
-  counts  ///< tokens of all sources that are not the load that was planned; `where` expert
+  tokens,             ///< loads of a layer with more tokens than quotas can hold
+  share,              ///< a share that is negative, above the load, or NaN; `where` slot
+  shares,             ///< shares that do not add up to the load of the expert; `got` load
+  value,              ///< a value that is NaN or out of range; `where` class, `also` option
+  cost,   ///< a latency that is negative, falls, or is out of range; `where` rank, `also` step
+  counts  ///< token counts of all sources that differ from the planned load; `where` expert
 };
 
-/// One problem's outcome. `where` is the expert or rank that a fault is about, -1 for none of them;
-/// `also` a second index where a fault needs one.
+/// Outcome of one problem. `where` is the index that the fault names, such as an expert or a rank,
+/// or -1; `also` is a second index for faults that need one.
 struct problem_report {
   certificate result;
   fault what = fault::none;
@@ -85,14 +87,14 @@ inline void expect_number(std::string_view function, std::string_view argument, 
   }
 }
 
-/// Of a living rank that is far slower than the fastest.
+/// Throws for a live rank that is far slower than the fastest rank.
 [[noreturn]] inline void fail_relative_speed(std::string_view function, std::string_view argument,
                                              double speed, index_t rank, double fastest) {
   fail(function, argument, "speeds of living ranks from 2^-16 of the fastest to the fastest",
        text(speed, " for rank ", rank, ", where the fastest has ", fastest));
 }
 
-/// `lists` is the argument that faults in lists of replicas are about.
+/// Throws the message of a report. `lists` is the name of the argument with lists of replicas.
 [[noreturn]] inline void fail(std::string_view function, problem_report const& report,
                               index_t layer, std::string_view lists = {}) {
   std::string const in_layer = text(" in layer ", layer);
@@ -113,7 +115,7 @@ inline void expect_number(std::string_view function, std::string_view argument, 
     case fault::tokens:
       fail(function, "loads", "at most 2^31 - 1 tokens per layer", got);
     case fault::share:
-      fail(function, "split", "values from 0 to the load of the slot's expert, 0 where none is",
+      fail(function, "split", "values from 0 to the load of the slot's expert, 0 in empty slots",
            text(got, slot));
     case fault::shares:
       fail(function, "split", text("shares that add up to the expert's load, ", report.got),
@@ -156,7 +158,7 @@ inline void expect_number(std::string_view function, std::string_view argument, 
     case fault::node_experts:
       fail(function, "node_experts", "every expert once", text("another list", in_layer, expert));
     case fault::unusable_slot:
-      fail(function, "physical_to_logical", "-1 in slots of dead ranks and of none",
+      fail(function, "physical_to_logical", "-1 in slots of dead ranks and of no rank",
            text(got, slot));
     case fault::off_node:
       fail(function, "physical_to_logical",
@@ -201,14 +203,14 @@ inline void expect_number(std::string_view function, std::string_view argument, 
     case fault::replica_unlisted:
       fail(function, lists, "every slot that holds the expert", text("no slot ", got, expert));
     case fault::replica_width:
-      fail(function, "logical_to_physical", text("room for ", also, " copies"), text(got, expert));
+      fail(function, "logical_to_physical", text("at least ", also, " columns"), text(got, expert));
     case fault::rank_gap:
       fail(function, "rank_experts", "-1 only behind all experts of a rank",
            text("expert ", report.got, " behind a -1", in_layer, rank));
     case fault::rank_entry:
       fail(function, "rank_experts", "-1 or an expert", text(got, rank));
     case fault::rank_width:
-      fail(function, "rank_experts", text("room for ", also, " experts"), text(got, rank));
+      fail(function, "rank_experts", text("at least ", also, " columns"), text(got, rank));
     case fault::rank_total:
       fail(function, "physical_to_logical", text("at least ", also, " slots"), got);
     case fault::capacity:
@@ -235,8 +237,9 @@ inline void expect_number(std::string_view function, std::string_view argument, 
   fail(function, "problem", "a known fault", got);
 }
 
-/// Waits for the reports of a call's steps: one per layer, step after step. Throws invalid_input
-/// for the first fault, else returns the certificates in order. `lists` as for `fail`.
+/// Waits for the reports of all steps of a call, each with one report per layer. Throws
+/// invalid_input for the first fault, else returns the certificates in order. `lists` as for
+/// `fail`.
 template <class Context>
 std::vector<certificate> collect(std::string_view function,
                                  buffer<problem_report, Context> const& reports, index_t layers,
@@ -252,7 +255,7 @@ std::vector<certificate> collect(std::string_view function,
   return certificates;
 }
 
-/// The same for a call of one step.
+/// Waits for the reports of a call with one step.
 template <class Context>
 std::vector<certificate> collect(std::string_view function,
                                  buffer<problem_report, Context> const& reports,

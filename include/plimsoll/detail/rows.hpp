@@ -16,8 +16,9 @@
 
 namespace plimsoll::inline PLIMSOLL_ABI::detail {
 
-/// Bytes from one row to the next, where CUDA's copies of rows take the matrix: elements of a row
-/// side by side, rows upwards in memory and not empty. Else 0.
+/// Returns the bytes from one row to the next if cudaMemcpy2D can copy the matrix, else 0. The
+/// matrix must not be empty, the elements of a row must be contiguous, and the rows must be in
+/// ascending order in memory.
 template <class T>
 std::size_t row_pitch(matrix_ref<T> const& matrix) {
   constexpr auto most = static_cast<index_t>(0x7fffffff / sizeof(T));  // cudaDevAttrMaxPitch
@@ -30,8 +31,8 @@ std::size_t row_pitch(matrix_ref<T> const& matrix) {
              : 0;
 }
 
-/// Copies rows to a matrix of the same shape that does not overlap. On a device the runtime copies
-/// them, unless strides need a kernel. Does not synchronise.
+/// Copies rows to a matrix of the same shape that does not overlap. On a device, cudaMemcpy2DAsync
+/// copies them, unless the strides need a kernel. Does not synchronise.
 template <class Context, class T>
 void copy_rows(Context const& context, matrix_ref<T const> from,
                std::type_identity_t<matrix_ref<T>> to) {
@@ -48,7 +49,7 @@ void copy_rows(Context const& context, matrix_ref<T const> from,
   launch(context, from.extent(0), copy_rows_body<T>{from, to});
 }
 
-/// Elements of a matrix on the host, row by row, once the context's work so far is done.
+/// Waits for the context's work so far and returns the elements of a matrix, row by row.
 template <class Context, class T>
 std::vector<std::remove_const_t<T>> rows_on_host(Context const& context, matrix_ref<T> matrix) {
   using value = std::remove_const_t<T>;
@@ -68,7 +69,7 @@ std::vector<std::remove_const_t<T>> rows_on_host(Context const& context, matrix_
   return copy.read();
 }
 
-/// The same of a vector.
+/// Waits for the context's work so far and returns the elements of a vector.
 template <class Context, class T>
 std::vector<std::remove_const_t<T>> on_host(Context const& context, vector_ref<T> vector) {
   matrix_ref<T> row(vector.data, 1, vector.extent(0));

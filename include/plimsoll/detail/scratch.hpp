@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Temporary memory of one problem: a bump allocator from one base pointer.
+/// Scratch memory of one problem: a bump allocator that starts at one base pointer.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace plimsoll::inline PLIMSOLL_ABI::detail {
 
-/// Bytes that `scratch.take<T>(n)` uses up; a body adds these up in `scratch_bytes()`.
+/// Returns the bytes that `scratch.take<T>(n)` takes. A body adds them up in `scratch_bytes()`.
 template <class T>
 PLIMSOLL_HD constexpr std::size_t scratch_bytes_of(index_t n) {
   constexpr std::size_t unit = 16;  // keeps every array aligned for 128-bit keys
@@ -19,8 +19,9 @@ PLIMSOLL_HD constexpr std::size_t scratch_bytes_of(index_t n) {
   return (static_cast<std::size_t>(n) * sizeof(T) + unit - 1) / unit * unit;
 }
 
-/// Hands out arrays of one problem's scratch memory. Taking is uniform: every thread of a team
-/// takes the same arrays in the same order and gets the same pointers. Elements start undefined.
+/// Allocates arrays from one problem's scratch memory. Allocation is uniform: every thread of a
+/// team takes the same arrays in the same order and gets the same pointers. Elements are not
+/// initialised.
 class scratch {
  public:
   PLIMSOLL_HD explicit scratch(std::byte* base) : next_(base) {}
@@ -41,7 +42,7 @@ class scratch {
   std::byte* next_;
 };
 
-/// Stands for `scratch` where only the bytes are asked for, so that arrays are listed once.
+/// Replaces `scratch` to count the bytes of a list of arrays, so that the list exists only once.
 class scratch_count {
  public:
   template <class T>
@@ -54,7 +55,7 @@ class scratch_count {
   std::size_t bytes_ = 0;
 };
 
-/// Bytes that `Arrays::in(memory, sizes...)` takes.
+/// Returns the bytes that `Arrays::in(memory, sizes...)` takes.
 template <class Arrays, class... Sizes>
 [[nodiscard]] PLIMSOLL_HD std::size_t bytes_taken_by(Sizes const&... sizes) {
   scratch_count count;

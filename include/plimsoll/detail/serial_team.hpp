@@ -14,7 +14,8 @@
 
 namespace plimsoll::inline PLIMSOLL_ABI::detail {
 
-/// Members are marked for the device too only because bodies are; nothing runs them there.
+/// Team of one host thread. Members are marked for the device only because bodies are; they never
+/// run there.
 class serial_team : public team_operations<serial_team> {
  public:
   static constexpr bool is_serial = true;

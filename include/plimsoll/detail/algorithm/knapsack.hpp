@@ -16,9 +16,9 @@
 
 namespace plimsoll::inline PLIMSOLL_ABI::detail {
 
-/// One problem: `best[c]` is the best value of the classes so far at weight c (or at most c), and
-/// every class makes it anew from that of the classes before. Values are added in the order of the
-/// classes, so every team gets the same bits.
+/// Body of `knapsack` and `knapsack_curve`. Invariant: after class l, `best[c]` is the best value of
+/// classes 0 to l with total weight c (or at most c); each class computes a new `best` from the
+/// previous one. Values are added in the order of the classes, so every team gets the same bits.
 template <class Weights, class Values>
 struct knapsack_body {
   using device_team = block<256>;
@@ -26,12 +26,12 @@ struct knapsack_body {
   Weights weights;                          ///< `[problems, classes, options]`
   Values values;                            ///< `[problems, classes, options]`
   matrix_ref<std::int32_t const> counts;    ///< `[problems, classes]` or empty: all options
-  vector_ref<std::int64_t const> capacity;  ///< `[problems]` or empty: the largest
+  vector_ref<std::int64_t const> capacity;  ///< `[problems]` or empty: largest_capacity for all
   index_t largest_capacity;
   bool exact;
   bool may_skip;
-  matrix_ref<std::int32_t> choices;  ///< `[problems, classes]` or empty: not wanted
-  matrix_ref<double> curve;          ///< `[problems, largest_capacity + 1]` or empty: not wanted
+  matrix_ref<std::int32_t> choices;  ///< `[problems, classes]` or empty: not written
+  matrix_ref<double> curve;          ///< `[problems, largest_capacity + 1]` or empty: not written
   problem_report* reports;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
@@ -62,7 +62,7 @@ struct knapsack_body {
         for (index_t k = 0; k < options; ++k) {
           auto const weight = static_cast<index_t>(weights(problem, l, k));
           if (weight <= c) {
-            // Nothing plus any value is rounded back to nothing.
+            // `nothing` plus any value is rounded to `nothing`.
             double const candidate =
                 add(best[c - weight], static_cast<double>(values(problem, l, k)));
             if (candidate > value) {
@@ -105,7 +105,7 @@ struct knapsack_body {
   }
 
  private:
-  /// Marks a weight that no choice has. No sum of values comes near it.
+  /// Marks a weight that no choice has. Sums of values are far above it.
   static constexpr double nothing = lowest<double>;
 
   [[nodiscard]] PLIMSOLL_HD index_t picks_size() const {
@@ -160,7 +160,8 @@ struct knapsack_body {
     return outcome;
   }
 
-  /// Sums of fewer than 2^40 of these stay far from the ends of double. False for NaN.
+  /// Returns whether a value is in range: sums of fewer than 2^40 such values are far from overflow.
+  /// False for NaN.
   template <class T>
   [[nodiscard]] PLIMSOLL_HD static bool is_value(T value) {
     auto const v = static_cast<double>(value);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How long a rank works on so many tokens, and how long recorded steps would have taken.
+/// Pieces of latency curves, and the bodies of `rank_latencies` and `step_latencies`.
 #pragma once
 
 #include <concepts>
@@ -24,26 +24,27 @@ struct token_cost;
 
 namespace detail {
 
-/// A straight piece of a latency curve.
+/// Straight piece of a latency curve.
 struct latency_piece {
   double begin;
   double latency;
   double slope;
-  double limit;  ///< at its end: what rounding may not take it past
+  double limit;  ///< latency at the end of the piece, which a rounded latency must not exceed
 
   PLIMSOLL_HD double operator()(double tokens) const {
     return minimum{}(mul_then_add(slope, add(tokens, -begin), latency), limit);
   }
 };
 
-/// A part of a token takes as long as a whole one. For 0 to below 2^53.
+/// Rounds tokens up: a fraction of a token takes as long as a whole token. For 0 to below 2^53.
 PLIMSOLL_HD inline double whole_tokens(double tokens) {
   auto const below = static_cast<double>(static_cast<std::int64_t>(tokens));
   return below < tokens ? below + 1 : below;
 }
 
-/// Piece i of `samples + 1` of a rank's curve: before the first sample, between sample i - 1 and i,
-/// past the last. A piece holds its right end.
+/// Returns piece i of the `samples + 1` pieces of a rank's curve: up to the first sample (i = 0),
+/// from sample i - 1 to sample i, or past the last sample (i = samples). A piece includes its right
+/// end.
 template <class Curves>
 PLIMSOLL_HD latency_piece piece_of(Curves const& curves, index_t rank, index_t i) {
   index_t const samples = curves.tokens.extent(0);
@@ -63,7 +64,7 @@ PLIMSOLL_HD latency_piece piece_of(Curves const& curves, index_t rank, index_t i
           is_past ? highest<double> : at(i)};
 }
 
-/// Refuses speeds out of range of the costs that have any. A `latency_table` has checked its own.
+/// Refuses speeds of a cost that are out of range. A `latency_table` has checked its speeds before.
 template <class Team, class Cost, class Lives>
 PLIMSOLL_HD problem_report refuse_cost_speeds(Team& team, Cost const& cost, index_t ranks,
                                               Lives lives) {
@@ -75,10 +76,11 @@ PLIMSOLL_HD problem_report refuse_cost_speeds(Team& team, Cost const& cost, inde
   return problem_report{};
 }
 
-/// Steps of one problem of `latencies_body`.
+/// Number of steps of one problem of `latencies_body`.
 inline constexpr index_t latency_steps = 8;
 
-/// Problem = tile of steps and layer. Both outputs may be empty.
+/// Body of `rank_latencies` and `step_latencies`. Problem = tile of steps and layer. Either output
+/// may be empty.
 template <class Loads, class Cost>
 struct latencies_body {
   using device_team = warp;
@@ -110,10 +112,10 @@ struct latencies_body {
     auto* const latency = memory.take<double>(ranges.ranks);
     auto* const begin = memory.take<index_t>(ranges.ranks + 1);
     team.for_each(ranges.ranks + 1, [=, this](index_t r) {
-      // Offsets and ids of a broken placement must not lead out of bounds.
+      // Invalid offsets of a placement must not lead out of bounds.
       begin[r] = minimum{}(maximum{}(ranges.begin(layer, r), index_t{0}), ranges.slots);
     });
-    // A rank that holds nothing may be dead.
+    // A rank without experts may be dead; its speed is not checked.
     problem_report outcome = refuse_cost_speeds(team, cost, ranges.ranks, [=, this](index_t r) {
       bool holds = false;
       for (index_t slot = begin[r]; slot < begin[r + 1] && !holds; ++slot) {
@@ -157,7 +159,7 @@ struct latencies_body {
   }
 };
 
-/// Mean of the steps of a layer, into a row. Problem = layer.
+/// Writes the mean over the steps of each layer to one row. Problem = layer.
 struct mean_steps_body {
   using device_team = warp;
 

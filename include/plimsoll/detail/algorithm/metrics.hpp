@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Body of `measure`: mean, peak and spread of one row of loads.
+/// Bodies of `measure`, `correlate` and `classify_experts`.
 #pragma once
 
 #include <concepts>
@@ -17,7 +17,8 @@
 
 namespace plimsoll::inline PLIMSOLL_ABI::detail {
 
-/// total / n, but the loads themselves where all are equal: their rounded mean may be another.
+/// Returns total / n; if all loads are equal, returns their value, from which the rounded mean may
+/// differ.
 template <class Team, class F>
 PLIMSOLL_HD double mean_of_row(Team& team, index_t n, F load, double total) {
   return team.any(n, [=](index_t i) { return load(i) != load(0); })
@@ -25,7 +26,7 @@ PLIMSOLL_HD double mean_of_row(Team& team, index_t n, F load, double total) {
              : static_cast<double>(load(0));
 }
 
-/// Problem = row. `Balance` is the public result type.
+/// Body of `measure`. Problem = row. `Balance` is the public result type.
 template <class Loads, class Balance>
 struct metrics_body {
   using device_team = warp;
@@ -48,11 +49,11 @@ struct metrics_body {
       return;
     }
     double const peak = static_cast<double>(team.max(n, load));
-    // Lifts loads whose squares, or means, would underflow. A power of two changes no other bit.
+    // Scales up loads whose squares or means would underflow. A power of two changes no other bit.
     double const unit = peak < 0x1p-400 ? 0x1p600 : 1.0;
     auto const lifted = [=](index_t i) { return multiply(static_cast<double>(load(i)), unit); };
     double const top = multiply(peak, unit);
-    // No mean is above the peak, but a rounded one may be.
+    // The exact mean is at most the peak, but the rounded mean may exceed it.
     double const mean = minimum{}(mean_of_row(team, n, lifted, sum(team, n, load, lifted)), top);
     double const squares = team.sum_ordered(n, [=](index_t i) {
       double const difference = add(lifted(i), -mean);
@@ -60,7 +61,7 @@ struct metrics_body {
     });
     team.single([=, this] {
       if (peak == 0) {
-        out[row] = Balance{0, 0, 1, 1, 0};  // nothing to do is balanced
+        out[row] = Balance{0, 0, 1, 1, 0};  // a row without load counts as balanced
       } else {
         double const deviation = square_root(divide(squares, static_cast<double>(n)));
         out[row] = Balance{divide(mean, unit), peak, divide(mean, top), divide(top, mean),
@@ -70,7 +71,7 @@ struct metrics_body {
   }
 
  private:
-  /// Of what is lifted; integers need no lift.
+  /// Returns the sum of the scaled loads. Integers need no scaling.
   template <class Team, class F, class G>
   PLIMSOLL_HD static double sum(Team& team, index_t n, F load, G lifted) {
     if constexpr (std::floating_point<decltype(load(index_t{}))>) {
@@ -82,7 +83,7 @@ struct metrics_body {
   }
 };
 
-/// Body of `correlate`. Problem = layer and expert: its row of the matrix.
+/// Body of `correlate`. Problem = one expert of one layer: a row of the matrix.
 template <class Loads>
 struct correlation_body {
   using device_team = warp;
@@ -104,7 +105,7 @@ struct correlation_body {
     auto* const mine = memory.take<double>(steps);  // load - mean
     course const own = course_of(layer, e);
     team.for_each(steps, [=, this](index_t t) { mine[t] = deviation(own, t, layer, e); });
-    // Every sum runs over the steps in order, so that both halves of the matrix agree.
+    // Every sum runs over the steps in order, so that the matrix is symmetric to the bit.
     team.for_each(experts, [=, this](index_t other) {
       course const others = course_of(layer, other);
       double product = 0;
@@ -123,8 +124,8 @@ struct correlation_body {
   }
 
  private:
-  /// Loads of an expert over the steps, lifted by a power of two where products of four would
-  /// underflow. That changes no other bit, and correlations are the same at any scale.
+  /// Mean of the loads of an expert over the steps, and the power of two by which loads are scaled
+  /// up if products of four would underflow. Scaling changes no other bit, and no correlation.
   struct course {
     int lift;
     double mean;
@@ -148,7 +149,7 @@ struct correlation_body {
       largest = maximum{}(largest, value < 0 ? -value : value);
     }
     if (!changes) {
-      return {0, first};  // the mean of equal numbers may be rounded to another
+      return {0, first};  // the rounded mean of equal numbers may differ from them
     }
     auto const exponent = static_cast<int>(bits_of(largest) >> 52) - 1023;
     int const lift = exponent < -100 ? -exponent : 0;
@@ -177,7 +178,7 @@ struct classes_body {
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
     index_t const experts = loads.extent(2);
     index_t const steps = loads.extent(0);
-    auto* const fair = memory.take<double>(steps);  // what each expert would get of equal shares
+    auto* const fair = memory.take<double>(steps);  // mean load of the experts in each step
     for (index_t t = 0; t < steps; ++t) {
       auto const load = [=, this](index_t e) { return static_cast<double>(loads(t, layer, e)); };
       double const mean = mean_of_row(team, experts, load, team.sum_ordered(experts, load));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Bodies of `replay`: how balanced each step is under several plans, a tile of steps at a time.
+/// Bodies of `replay`: the balancedness of each step under several plans, one tile of steps at a
+/// time.
 #pragma once
 
 #include <cstddef>
@@ -18,22 +19,22 @@
 
 namespace plimsoll::inline PLIMSOLL_ABI::detail {
 
-/// Steps of one problem. Their loads are turned into a tile `[experts, steps]`, where a rank's
-/// loads in neighbouring steps are sums of neighbours: one register of a core, the threads of a
-/// device.
+/// Number of steps of one problem. Their loads are transposed into a tile `[experts, steps]`, in
+/// which the loads of an expert in neighbouring steps are contiguous: a core adds them in vector
+/// registers, and a device with neighbouring threads.
 inline constexpr index_t replay_steps = 8;
 
 PLIMSOLL_HD constexpr index_t replay_tiles(index_t steps) {
   return (steps + replay_steps - 1) / replay_steps;
 }
 
-/// Loads of a rank in neighbouring steps.
+/// Loads of a rank in `Width` neighbouring steps.
 template <index_t Width>
 struct lanes {
   double value[static_cast<std::size_t>(Width)] = {};
 
-  /// Adds one of so many copies' share of `load[0]`, `load[1]`, ... Neither a quotient nor what
-  /// lies in memory is a product, which a compiler would fuse with the sum.
+  /// Adds load[i] / copies, the share of one replica, for every step i. Neither a quotient nor a
+  /// loaded value is a product, so the compiler cannot contract it with the addition.
   PLIMSOLL_HD void add_share(double const* load, std::int32_t copies) {
     for (index_t i = 0; i < Width; ++i) {
       value[i] += copies == 1 ? load[i] : divide(load[i], static_cast<double>(copies));
@@ -47,9 +48,9 @@ struct lanes {
   PLIMSOLL_HD double operator[](index_t i) const { return value[i]; }
 };
 
-#if !defined(__CUDACC__)  // nvcc takes no vectors in what might run on a device
-/// The same in four vector registers. g++ 12 leaves the array in scalars: 1.6 times the time of a
-/// replay.
+#if !defined(__CUDACC__)  // nvcc accepts no vector types in code that might run on a device
+/// Loads of a rank in eight neighbouring steps, in four vector registers. g++ 12 keeps an array of
+/// eight in scalars, with which a replay takes 1.6 times as long.
 template <>
 struct lanes<8> {
   using pair = double __attribute__((vector_size(16)));
@@ -77,8 +78,8 @@ struct lanes<8> {
 };
 #endif
 
-/// Problem = layer and tile of steps. Row `plan * layers + layer` of the placements is that layer's
-/// in one plan.
+/// Body that sums balancedness. Problem = layer and tile of steps. Row `plan * layers + layer` of
+/// the placements is that of one layer in one plan.
 template <class Loads>
 struct replay_body {
   using device_team = block<128>;
@@ -90,7 +91,7 @@ struct replay_body {
   slot_ranges ranges;
   vector_ref<std::uint8_t const> active;  ///< `[ranks]` or empty
   index_t plans;
-  matrix_ref<double> sums;  ///< `[plans * layers, tiles]`: balancedness, added over a tile's steps
+  matrix_ref<double> sums;  ///< `[plans * layers, tiles]`: sum of balancedness over a tile's steps
   problem_report* reports;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
@@ -101,11 +102,11 @@ struct replay_body {
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
-    // Steps of one call of a function below.
+    // Number of steps per call of a function below.
     constexpr index_t width = Team::is_serial ? replay_steps : 1;
     constexpr auto lanes_wide = static_cast<std::size_t>(width);  // g++ 12 fails on a cast below
     constexpr index_t groups = replay_steps / width;
-    // Threads that write neighbouring rows use different banks.
+    // Padded on a device, so that threads that write neighbouring rows use different banks.
     constexpr index_t pitch = Team::is_serial ? replay_steps : padded_steps;
     index_t const experts = loads.extent(2);
     index_t const layers = loads.extent(1);
@@ -121,13 +122,13 @@ struct replay_body {
 
     team.for_each(experts, [=, this](index_t e) {
       for (index_t step = 0; step < replay_steps; ++step) {
-        // A tile that is not full repeats its last step, which then counts once.
+        // A tile that is not full repeats its last step, whose repetitions are not counted below.
         load[e * pitch + step] = value_of(first + minimum{}(step, steps - 1), layer, e);
       }
     });
     team.for_each(ends, [=, this](index_t r) {
       for (index_t plan = 0; plan < plans; ++plan) {
-        // Offsets and ids of a broken placement must not lead out of bounds.
+        // Invalid offsets of a placement must not lead out of bounds.
         index_t const at = ranges.begin(plan * layers + layer, r);
         begin[plan * ends + r] =
             static_cast<std::int32_t>(minimum{}(maximum{}(at, index_t{0}), ranges.slots));
@@ -147,7 +148,7 @@ struct replay_body {
         }
       }
       for (index_t j = 0; j < width; ++j) {
-        // No total hides what is negative and not a number.
+        // The total alone would not show a negative load; NaN fails the comparison with the limit.
         bool const good = least[j] >= 0 && total[j] < 0x1p47;
         mean[group + j] = good ? divide(total[j], static_cast<double>(living)) : -1.0;
       }
@@ -177,7 +178,7 @@ struct replay_body {
         peak.raise_to(sum);
       }
       for (index_t j = 0; j < width; ++j) {
-        // Rounded otherwise than the sums, the mean may pass the largest of equal ones.
+        // If all sums are equal, the mean, rounded in another way, may exceed them.
         double const average = mean[group + j];
         double const largest = peak[j];
         ratio[plan * replay_steps + group + j] = average < largest ? divide(average, largest) : 1.0;
@@ -198,7 +199,7 @@ struct replay_body {
   [[nodiscard]] PLIMSOLL_HD double value_of(index_t step, index_t layer, index_t e) const {
     auto const value = static_cast<double>(loads(step, layer, e));
     if constexpr (is_generated<Loads>) {
-      return rounded(value);  // it may be a product
+      return rounded(value);  // a function may return a product, which must not be contracted
     } else {
       return value;
     }
@@ -217,7 +218,7 @@ struct replay_body {
     }
     auto const load = [=, this](index_t e) { return loads(first + bad, layer, e); };
     problem_report outcome = scale_loads(team, loads.extent(2), load).report();
-    if (outcome.what == fault::none) {  // a total that it rounds down
+    if (outcome.what == fault::none) {  // scale_loads rounds this total down to below the limit
       outcome.what = fault::total_load;
       outcome.got = 0x1p47;
     }
@@ -226,7 +227,7 @@ struct replay_body {
   }
 };
 
-/// The mean over all steps. Problem = row of a placement.
+/// Body that computes the mean over all steps. Problem = row of a placement.
 struct replay_mean_body {
   using device_team = warp;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A team of one block: values pass through one raw shared buffer that the kernel owns,
+/// Team of one block. Threads exchange values through one raw shared buffer of the kernel, and
 /// `__syncthreads` is the barrier.
 #pragma once
 
@@ -16,8 +16,8 @@
 
 namespace plimsoll::inline PLIMSOLL_ABI::detail {
 
-/// Min-queue of 64-bit keys, as of a warp: thread j owns places j, j + Threads, ... and keeps the
-/// smallest of them in a register.
+/// Min-queue of 64-bit keys, like `warp_queue`: thread j owns keys j, j + Threads, ... and keeps
+/// the smallest of them in a register.
 template <int Threads>
 class block_queue {
  public:
@@ -50,7 +50,8 @@ class block_queue {
   std::uint64_t top_ = no_key;
 };
 
-/// One problem per block. Every call begins with a barrier, so that the exchange is free.
+/// Team with one problem per block. Every call begins with a barrier, so that the exchange buffer
+/// can be reused.
 template <int Threads, bool Streaming = false>
 class block_team : public team_operations<block_team<Threads, Streaming>> {
  public:

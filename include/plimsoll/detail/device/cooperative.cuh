@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Runs a body of several phases (detail/phases.hpp) on the device: in one cooperative launch where
-/// all its blocks are resident at once, else in a launch for each phase.
+/// Device launcher for a body of several phases (detail/phases.hpp): one cooperative launch if all
+/// blocks can be resident at once, else one launch per phase.
 #pragma once
 
 #include <cooperative_groups.h>
@@ -23,9 +23,9 @@
 
 namespace plimsoll::inline PLIMSOLL_ABI::detail {
 
-/// Phases [first, last), a block per problem. More than one need a cooperative launch: nothing else
-/// promises that blocks which wait for each other run at the same time. The bound of 1 block per
-/// multiprocessor keeps ptxas from spilling registers for the sake of more.
+/// Runs phases [first, last), with one block per problem. More than one phase needs a cooperative
+/// launch: nothing else guarantees that blocks that wait for each other run at the same time. The
+/// bound of 1 block per multiprocessor keeps ptxas from spilling registers to fit more blocks.
 template <int Threads, class Body>
 PLIMSOLL_DETAIL_HIDDEN __global__ void __launch_bounds__(Threads, 1)
     phased_kernel(Body const body, int first, int last, scratch_plan plan) {
@@ -54,7 +54,7 @@ template <class Body>
   return most;
 }
 
-/// Bytes of scratch for each problem during phases [first, last).
+/// Returns the bytes of scratch per problem during phases [first, last).
 template <class Body>
 [[nodiscard]] std::size_t scratch_stride(Body const& body, int first, int last) {
   std::size_t most = 0;
@@ -64,7 +64,8 @@ template <class Body>
   return scratch_bytes_of<std::byte>(static_cast<index_t>(most));
 }
 
-/// Enqueues phases [first, last) as one kernel, which is cooperative if they are more than one.
+/// Enqueues phases [first, last) as one kernel, which is cooperative if there is more than one
+/// phase.
 template <int Threads, class Body>
 PLIMSOLL_DETAIL_HIDDEN cudaError_t enqueue_phases(block<Threads>, device_context const& context,
                                                   Body body, int first, int last,
@@ -80,8 +81,8 @@ PLIMSOLL_DETAIL_HIDDEN cudaError_t enqueue_phases(block<Threads>, device_context
                            phased_kernel<Threads, Body>, body, first, last, plan);
 }
 
-/// Blocks of the body's kernel that the context's device runs at once; 0 where it has no
-/// cooperative launches.
+/// Returns the number of blocks of the body's kernel that the device runs at once; 0 if it does not
+/// support cooperative launches.
 template <int Threads, class Body>
 PLIMSOLL_DETAIL_HIDDEN index_t count_resident(block<Threads>, device_context const& context,
                                               Body const& body) {
@@ -104,11 +105,11 @@ PLIMSOLL_DETAIL_HIDDEN index_t count_resident(block<Threads>, device_context con
   return is_cooperative != 0 ? index_t{multiprocessors} * blocks : 0;
 }
 
-/// Runs all phases in order, with scratch that does not fit shared memory in `memory`, which holds
-/// `phases_bytes(context, body)`. Neither allocates nor synchronises.
+/// Runs all phases in order. Scratch that does not fit in shared memory is in `memory`, which has
+/// `phases_bytes(context, body)` bytes. Neither allocates nor synchronises.
 ///
 /// A partition of the device (a green context, MPS) may have fewer multiprocessors than it reports.
-/// The launch is refused there, and phases are launched one by one from then on.
+/// CUDA then refuses the cooperative launch, and phases are launched one by one from then on.
 template <class Body>
 PLIMSOLL_DETAIL_HIDDEN void launch_phases(device_context const& context, Body body,
                                           std::byte* memory, resident_blocks& resident) {
@@ -137,7 +138,7 @@ PLIMSOLL_DETAIL_HIDDEN void launch_phases(device_context const& context, Body bo
   }
 }
 
-/// Bytes that `launch_phases` wants of `memory`.
+/// Returns the bytes of `memory` that `launch_phases` needs.
 template <class Body>
 [[nodiscard]] index_t phases_bytes(device_context const&, Body body) {
   index_t most = 0;

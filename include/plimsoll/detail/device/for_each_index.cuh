@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A loop over one large array on the device, by CUB.
+/// Loop over one large array on the device, by CUB.
 #pragma once
 
 #include <cub/device/device_for.cuh>
@@ -13,11 +13,12 @@
 
 namespace plimsoll::inline PLIMSOLL_ABI::detail {
 
-/// Calls f(i) for i in [0, n), in any order. Long arrays fill the device, also where they have too
-/// few rows for one block a row to do so. Does not synchronise.
+/// Calls f(i) for i in [0, n), in any order. A long array fills the device, also if it has too few
+/// rows to do so with one block per row. Does not synchronise.
 ///
-/// CUB reads and clears CUDA's last error before and after its launch (CCCL 3.0): what earlier work
-/// left pending is reported here, without a launch. So this is for calls that enqueue nothing else.
+/// CUB reads and clears CUDA's last error before and after its launch (CCCL 3.0): an error that
+/// earlier work left pending is reported here, without a launch. So only calls that enqueue nothing
+/// else use this function.
 template <class F>
 PLIMSOLL_DETAIL_HIDDEN void for_each_index(device_context const& context, index_t n, F const& f) {
   current_device const device(context);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Device side of `memory_of`.
+/// Memory operations of device contexts (`memory_of`).
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -26,7 +26,7 @@ struct memory_of<device_context> {
     check_cuda(cudaMallocAsync(&pointer, bytes, where.stream), "cudaMallocAsync");
     return pointer;
   }
-  // Runs in destructors: a failure here shows at the stream's next checked call.
+  // Runs in destructors: the next checked call on the stream reports a failure.
   static void deallocate(device_context const& where, void* pointer, std::size_t bytes,
                          std::size_t alignment) noexcept {
     current_device const device(where);
@@ -36,7 +36,7 @@ struct memory_of<device_context> {
       static_cast<void>(cudaFreeAsync(pointer, where.stream));
     }
   }
-  // CUDA does not promise that pageable memory has been read before the stream gets there.
+  // CUDA does not guarantee that pageable memory has been read when cudaMemcpyAsync returns.
   static void from_host(device_context const& where, void const* source, void* destination,
                         std::size_t bytes) {
     if (bytes > 0) {
@@ -66,7 +66,8 @@ struct memory_of<device_context> {
                "cudaMemcpy2DAsync");
     synchronize(where);
   }
-  /// Addresses say on which side they are: outputs may be in managed or in page-locked memory.
+  /// Copies rows between any two memories (cudaMemcpyDefault infers them from the addresses), since
+  /// outputs may be in managed or page-locked memory.
   static void copy_rows(device_context const& where, void const* source, std::size_t source_pitch,
                         void* destination, std::size_t destination_pitch, std::size_t bytes,
                         std::size_t rows) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The check behind every CUDA call, and the device that a call is for.
+/// Error checks of CUDA calls, and selection of the device of a call.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,8 +11,8 @@
 
 namespace plimsoll::inline PLIMSOLL_ABI::detail {
 
-/// Throws for a call that failed. Its own code decides: the thread's last error may be another
-/// library's, so it is not asked, and cleared only where our call has set it.
+/// Throws if a call returned an error. Only the return code counts: the thread's last error may be
+/// that of another library, so it is not read, and is cleared only after an error of this call.
 inline void check_cuda(cudaError_t code, char const* call, char const* hint = "") {
   if (code != cudaSuccess) {
     static_cast<void>(cudaGetLastError());
@@ -20,7 +20,7 @@ inline void check_cuda(cudaError_t code, char const* call, char const* hint = ""
   }
 }
 
-/// Finds the device of a stream; a default stream belongs to the device that is current.
+/// Returns the device of a stream; a default stream belongs to the current device.
 [[nodiscard]] inline int device_of(stream_t stream) {
   int device = 0;
   if (stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread) {
@@ -31,7 +31,7 @@ inline void check_cuda(cudaError_t code, char const* call, char const* hint = ""
   return device;
 }
 
-/// Makes the context's device current where another one is, and that one again at the end.
+/// Makes the context's device current, and restores the previous device in the destructor.
 class current_device {
  public:
   explicit current_device(device_context const& context) noexcept {
@@ -52,7 +52,7 @@ class current_device {
     }
   }
 
-  /// Throws where the device could not be made current.
+  /// Throws if the device could not be made current.
   void check() const { check_cuda(code_, "cudaSetDevice"); }
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A team of one warp: values pass by shuffles, `__syncwarp` is the barrier.
+/// Team of one warp. Lanes exchange values by shuffles, and `__syncwarp` is the barrier.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,7 @@ __device__ inline void strided(index_t first, index_t n, index_t step, F&& f) {
   }
 }
 
-/// The 32 accumulators of sum_ordered, one per lane.
+/// Computes `sum_ordered`: each lane is one of the 32 accumulators.
 template <bool Streaming, class F>
 __device__ inline auto warp_sum_ordered(index_t n, F f, int lane) {
   using T = result_at<F>;
@@ -46,8 +46,8 @@ __device__ inline auto warp_sum_ordered(index_t n, F f, int lane) {
 
 inline constexpr std::uint64_t no_key = ~std::uint64_t{0};
 
-/// One thread's share of a queue of 64-bit keys: places j, j + Threads, ..., the smallest of which
-/// is in a register. CUB has no queue.
+/// One thread's part of a queue of 64-bit keys: thread j owns keys j, j + Threads, ... and keeps
+/// the smallest of them in a register. CUB has no queue.
 template <int Threads>
 class owned_keys {
  public:
@@ -56,7 +56,7 @@ class owned_keys {
     rescan();
   }
   [[nodiscard]] __device__ std::uint64_t smallest() const { return smallest_; }
-  /// Keys are unique, so that one thread at most has `old`.
+  /// Replaces `old` if this thread owns it. Keys are unique, so at most one thread does.
   __device__ void replace(std::uint64_t old, std::uint64_t key) {
     if (smallest_ == old) {
       keys_[place_] = key;
@@ -83,7 +83,7 @@ class owned_keys {
   std::uint64_t smallest_ = no_key;
 };
 
-/// Min-queue of 64-bit keys: `top` is one warp reduction, and a replacement rescans the places of
+/// Min-queue of 64-bit keys: `top` takes one warp reduction, and a replacement rescans the keys of
 /// one lane.
 class warp_queue {
  public:
@@ -106,7 +106,7 @@ class warp_queue {
   std::uint64_t top_;
 };
 
-/// One problem per warp.
+/// Team with one problem per warp.
 template <bool Streaming = false>
 class warp_team : public team_operations<warp_team<Streaming>> {
  public:
@@ -138,7 +138,7 @@ class warp_team : public team_operations<warp_team<Streaming>> {
     if (lane_ == 0) {
       value = f();
     }
-    __syncwarp();  // shuffles order no memory
+    __syncwarp();  // shuffles do not order memory
     return shuffle_from(value, 0);
   }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Runs a body over a batch of problems on the host: one serial team per problem, problems spread
-/// over the context's executor.
+/// Host launcher: runs a body over a batch of problems, with one serial team per problem. The
+/// context's executor distributes the problems.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 
 namespace plimsoll::inline PLIMSOLL_ABI::detail {
 
-/// Keeps the first exception thrown on any thread, so that executors need not pass exceptions on.
+/// Keeps the first exception thrown on any thread, so that executors need not propagate exceptions.
 class exception_slot {
  public:
   template <class F>
@@ -53,14 +53,14 @@ void for_blocks(host_context<Executor> const& context, index_t n, F const& f) {
   failure.rethrow();
 }
 
-/// Bytes of one problem's scratch, with those that keep the next one's aligned.
+/// Returns the bytes of one problem's scratch, padded so that the next problem's is aligned.
 template <class Body>
 [[nodiscard]] index_t scratch_stride(Body const& body) {
   auto const bytes = static_cast<index_t>(body.scratch_bytes());
   return static_cast<index_t>(scratch_bytes_of<std::byte>(bytes));
 }
 
-/// What a launch that does not allocate needs.
+/// Returns the bytes of scratch that a launch with caller-provided memory needs.
 template <class Executor, class Body>
 [[nodiscard]] index_t launch_bytes(host_context<Executor> const&, index_t problems,
                                    Body const& body) {
@@ -81,8 +81,8 @@ void launch(host_context<Executor> const& context, index_t problems, Body const&
   });
 }
 
-/// The same without allocating: every problem has scratch of its own in `memory`, which holds
-/// `launch_bytes(context, problems, body)`.
+/// Runs body(team, scratch, problem) for every problem in [0, problems) without allocating. Every
+/// problem has its own scratch in `memory`, of `launch_bytes(context, problems, body)` bytes.
 template <class Executor, class Body>
 void launch(host_context<Executor> const& context, index_t problems, Body const& body,
             std::byte* memory) {
@@ -95,8 +95,8 @@ void launch(host_context<Executor> const& context, index_t problems, Body const&
   });
 }
 
-/// The phases of a body in order, each as such a launch; `memory` holds `phases_bytes(context,
-/// body)`.
+/// Runs the phases of a body in order, each as one launch without allocation. `memory` has
+/// `phases_bytes(context, body)` bytes.
 template <class Executor, class Body>
 void launch_phases(host_context<Executor> const& context, Body const& body, std::byte* memory,
                    resident_blocks&) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Host side of `memory_of`.
+/// Memory operations of host contexts (`memory_of`).
 #pragma once
 
 #include <cstddef>
@@ -39,7 +39,7 @@ struct memory_of<host_context<Executor>> {
       std::memcpy(destination, source, bytes);
     }
   }
-  /// Packs rows of `bytes` bytes that begin `pitch` bytes apart, at least their size.
+  /// Copies rows of `bytes` bytes that begin `pitch` >= `bytes` bytes apart to a packed array.
   static void rows_to_host(context const&, void const* source, std::size_t pitch, void* destination,
                            std::size_t bytes, std::size_t rows) {
     for (std::size_t row = 0; row < rows; ++row) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a host thread sorts with.
+/// Sorting of a serial team.
 #pragma once
 
 #include <algorithm>
@@ -13,11 +13,12 @@
 
 namespace plimsoll::inline PLIMSOLL_ABI::detail {
 
-/// By digits, from the lowest on: no branch depends on a key, while std::sort on keys that nobody
-/// has seen before takes every other branch wrongly. A planner's keys are loads above ids of 16
-/// bits, listed by id: such bits are in order already, and those in which no keys differ as well.
+/// Sorts 48 to 1024 keys by an LSD radix sort, others by std::sort. No branch of a radix sort
+/// depends on a key, while std::sort mispredicts every other comparison of new keys. The keys of
+/// planners are loads above 16-bit ids, listed by ascending id, so the passes skip the id bits, and
+/// leading and trailing bits that are the same in all keys.
 inline void sort_keys(std::uint64_t* keys, index_t n) {
-  constexpr index_t fewest = 48;  // below that, digits cost more than they save
+  constexpr index_t fewest = 48;  // below this, std::sort is faster
   constexpr index_t most = 1024;
   if (n < fewest || n > most) {
     std::sort(keys, keys + n);
@@ -68,7 +69,7 @@ inline void sort_keys(std::uint64_t* keys, index_t n) {
   }
 }
 
-/// Any other kind of key.
+/// Sorts keys of any other type.
 template <class Key>
 void sort_keys(Key* keys, index_t n) {
   std::sort(keys, keys + n);
