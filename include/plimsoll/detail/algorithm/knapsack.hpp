@@ -16,8 +16,8 @@
 
 namespace plimsoll::inline PLIMSOLL_ABI::detail {
 
-/// Body of `knapsack` and `knapsack_curve`. Invariant: after class l, `best[c]` is the best value of
-/// classes 0 to l with total weight c (or at most c); each class computes a new `best` from the
+/// Body of `knapsack` and `knapsack_curve`. Invariant: after class l, `best[c]` is the best value
+/// of classes 0 to l with total weight c (or at most c). Each class computes a new `best` from the
 /// previous one. Values are added in the order of the classes, so every team gets the same bits.
 template <class Weights, class Values>
 struct knapsack_body {
@@ -160,8 +160,8 @@ struct knapsack_body {
     return outcome;
   }
 
-  /// Returns whether a value is in range: sums of fewer than 2^40 such values are far from overflow.
-  /// False for NaN.
+  /// Returns whether a value is in range, so that sums of fewer than 2^40 such values are far from
+  /// overflow. False for NaN.
   template <class T>
   [[nodiscard]] PLIMSOLL_HD static bool is_value(T value) {
     auto const v = static_cast<double>(value);

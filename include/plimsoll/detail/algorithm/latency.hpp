@@ -115,7 +115,7 @@ struct latencies_body {
       // Invalid offsets of a placement must not lead out of bounds.
       begin[r] = minimum{}(maximum{}(ranges.begin(layer, r), index_t{0}), ranges.slots);
     });
-    // A rank without experts may be dead; its speed is not checked.
+    // A rank without experts may be dead, so its speed is not compared with the fastest.
     problem_report outcome = refuse_cost_speeds(team, cost, ranges.ranks, [=, this](index_t r) {
       bool holds = false;
       for (index_t slot = begin[r]; slot < begin[r + 1] && !holds; ++slot) {
