@@ -51,7 +51,7 @@ struct knapsacks {
   }
 };
 
-/// What a call returned, and `choices` or `best`.
+/// Certificates that a call returned, and its output `choices` or `best`.
 struct knapsack_result {
   ints choices;
   reals curve;
@@ -121,9 +121,9 @@ class knapsacks_in {
   array_in<std::int64_t, P> capacities_;
 };
 
-/// One problem by looking at every choice there is.
+/// Solution of one problem by exhaustive search.
 struct every_choice {
-  ints choice;  ///< the one that the rule for ties names, as long as sums are exact
+  ints choice;  ///< the choice by the rule for ties, if sums are exact
   reals curve;  ///< [capacity + 1]
 
   every_choice(knapsacks const& k, index_t problem, filling fill, choosing choose)
@@ -132,7 +132,7 @@ struct every_choice {
     std::int32_t const first = choose == choosing::one ? 0 : -1;
     index_t const room = k.room(problem);
     double best = -infinity;
-    // The first class turns fastest, so that the first of equal choices is the one by the rule.
+    // The first class changes fastest, so that the first of equal choices is the one by the rule.
     ints picks(choice.size(), first);
     for (bool more = true; more;) {
       std::int64_t weight = 0;
@@ -162,7 +162,8 @@ struct every_choice {
   }
 };
 
-/// Checks one problem's certificate, and that its choice is legal and worth what it says.
+/// Checks one problem's certificate, and that its choice is valid and has the value of the
+/// certificate.
 inline void check_choice(knapsacks const& k, index_t problem, filling fill, choosing choose,
                          knapsack_result const& got, double expected) {
   certificate const& c = got.certificates.at(static_cast<std::size_t>(problem));
@@ -199,7 +200,7 @@ inline knapsacks random_knapsacks(std::uint64_t seed, bool whole) {
   k.classes = random.between(0, 5);
   k.width = random.between(1, k.classes == 5 ? 3 : 4);
   k.capacity = random.between(0, seed % 7 == 0 ? 0 : 20);
-  std::int64_t const step = seed % 5 == 0 ? 3 : 1;  // totals in between are out of reach
+  std::int64_t const step = seed % 5 == 0 ? 3 : 1;  // with 3, no other totals can be reached
   std::int64_t const lightest = seed % 3 == 0 ? 1 : 0;
   index_t const ragged = random.between(0, 1);
   for (index_t i = 0; i < k.problems * k.classes; ++i) {
@@ -212,10 +213,10 @@ inline knapsacks random_knapsacks(std::uint64_t seed, bool whole) {
       if (!whole) {
         value = random.unit() - 0.4;
         for (std::int64_t decade = random.between(0, 17); decade > 0; --decade) {
-          value *= 10;  // so that another order of addition shows
+          value *= 10;  // so that sums depend on their order
         }
       }
-      // What lies behind the options would be refused.
+      // Elements beyond the options are invalid: they must not be read.
       k.weights.push_back(o < count ? step * random.between(lightest, 6) : -1);
       k.values.push_back(o < count ? value : std::nan(""));
     }
@@ -226,7 +227,7 @@ inline knapsacks random_knapsacks(std::uint64_t seed, bool whole) {
   return k;
 }
 
-TEST_CASE_TEMPLATE("knapsack: equals the best of every choice", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("knapsack: equals exhaustive search", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
@@ -276,7 +277,7 @@ TEST_CASE_TEMPLATE("knapsack: an example by hand", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
-  // Two layers that may get 0, 1, 2 or 4 replicas, and what they gain by them.
+  // Two layers that may get 0, 1, 2 or 4 replicas, and the gains.
   knapsacks const k{.problems = 1,
                     .classes = 2,
                     .width = 4,
@@ -290,7 +291,7 @@ TEST_CASE_TEMPLATE("knapsack: an example by hand", P, PLIMSOLL_POLICIES) {
   CHECK(in.curve(filling::at_most, choosing::one).curve == reals{0, 5, 7, 10, 11});
 }
 
-TEST_CASE_TEMPLATE("knapsack: equal choices", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("knapsack: ties between choices", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
@@ -305,7 +306,7 @@ TEST_CASE_TEMPLATE("knapsack: equal choices", P, PLIMSOLL_POLICIES) {
   SUBCASE("none before an option without value") {
     CHECK(chosen({0, 0}, {0, 0}, 5, filling::at_most, choosing::at_most_one) == ints{-1});
   }
-  SUBCASE("the last class has the first say") {
+  SUBCASE("the last class decides first") {
     CHECK(chosen({0, 1, 0, 1}, {0, 1, 0, 1}, 1, filling::at_most, choosing::one) == ints{1, 0});
     CHECK(chosen({0, 1, 0, 1}, {0, 1, 0, 1}, 1, filling::exactly, choosing::one) == ints{1, 0});
     CHECK(chosen({1, 2, 1, 2}, {1, 1, 1, 1}, 2, filling::exactly, choosing::at_most_one) ==
@@ -315,7 +316,7 @@ TEST_CASE_TEMPLATE("knapsack: equal choices", P, PLIMSOLL_POLICIES) {
   }
 }
 
-/// Weights and values that every type holds exactly.
+/// Weights and values that every type represents exactly.
 struct computed_weight {
   PLIMSOLL_HD std::int32_t operator()(index_t p, index_t l, index_t k) const {
     return static_cast<std::int32_t>((7 * p + 3 * l + 5 * k) % 8);
@@ -388,7 +389,7 @@ TEST_CASE_TEMPLATE("knapsack: every type and kind of view", P, PLIMSOLL_POLICIES
     same({choices.values(), {}, certificates}, {{}, best.values(), of_curve});
   }
   SUBCASE("strided") {
-    // Everything lies with its first index last, and two elements apart.
+    // The index of the problem varies fastest, and elements are two apart.
     auto const transposed = [](auto const& row_major, index_t rows) {
       auto result = row_major;
       result.assign(2 * row_major.size(), -7);
@@ -457,7 +458,7 @@ TEST_CASE_TEMPLATE("knapsack: a large table", P, PLIMSOLL_POLICIES) {
     knapsack_result const curve = in.curve(fill, choosing::one);
     CHECK(curve.proofs() == got.proofs());
     for (index_t problem = 0; problem < k.problems; ++problem) {
-      // The best value of every exact total; what at most holds is the best of all totals below.
+      // The best value of every exact total; at_most takes the best of all totals up to c.
       reals best(capacity + 1, -infinity);
       best[0] = 0;
       for (index_t l = 0; l < k.classes; ++l) {
@@ -489,7 +490,7 @@ TEST_CASE_TEMPLATE("knapsack: a large table", P, PLIMSOLL_POLICIES) {
   }
 }
 
-TEST_CASE_TEMPLATE("knapsack: a curve is as many separate problems", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("knapsack: a curve equals one problem per capacity", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
@@ -561,7 +562,7 @@ TEST_CASE_TEMPLATE("knapsack: edges", P, PLIMSOLL_POLICIES) {
     CHECK(got.choices == ints{-1, -1});
     CHECK(got.proofs() == reals{0, 0, 14, infeasible});
   }
-  SUBCASE("a solution of value 0 that is none at all") {
+  SUBCASE("a solution of value 0 that chooses no options") {
     knapsacks_in<P> const in({1, 2, 1, {3, 4}, {-1, -1}, 6});
     knapsack_result const got = in.solve(filling::at_most, choosing::at_most_one);
     CHECK(got.choices == ints{-1, -1});
@@ -582,7 +583,7 @@ TEST_CASE_TEMPLATE("knapsack: edges", P, PLIMSOLL_POLICIES) {
     CHECK(got.choices == ints{1, 0});
     CHECK(got.proofs() == reals{-2 * largest, -2 * largest, 8, optimal});
   }
-  SUBCASE("as many options as there may be") {
+  SUBCASE("the largest number of options") {
     knapsacks k{.problems = 1,
                 .classes = 1,
                 .width = plimsoll::expert_limit,
@@ -597,7 +598,8 @@ TEST_CASE_TEMPLATE("knapsack: edges", P, PLIMSOLL_POLICIES) {
   }
 }
 
-/// The message with which `knapsack` and `knapsack_curve` refuse their input, without their names.
+/// The message with which `knapsack` and `knapsack_curve` refuse their input, without the name of
+/// the function.
 template <class P>
 std::string refusal(knapsacks const& k) {
   std::string messages[2] = {"knapsack: no error", "knapsack_curve: no error"};
@@ -625,7 +627,7 @@ TEST_CASE_TEMPLATE("knapsack: bad values are named", P, PLIMSOLL_POLICIES) {
   SUBCASE("weights") {
     k.weights[7] = -3;
     CHECK(refusal<P>(k) == "weights: expected at least 0, got -3 in problem 1, class 1, option 1");
-    k.weights[6] = -4;  // the first of them
+    k.weights[6] = -4;  // the first one is reported
     CHECK(refusal<P>(k) == "weights: expected at least 0, got -4 in problem 1, class 1, option 0");
   }
   SUBCASE("values") {
@@ -649,7 +651,7 @@ TEST_CASE_TEMPLATE("knapsack: bad values are named", P, PLIMSOLL_POLICIES) {
           "options.option_count: expected 1 to 2 options of every class, got 3 in problem 1, "
           "class 0");
     k.counts = {2, -1, 1, 1};
-    k.weights[0] = -1;  // counts come first
+    k.weights[0] = -1;  // counts are checked first
     CHECK(refusal<P>(k) ==
           "options.option_count: expected 1 to 2 options of every class, got -1 in problem 0, "
           "class 1");

@@ -13,13 +13,13 @@ TEST_CASE("knapsack: the same bits in every team") {
   for (std::uint64_t const seed : {0u, 1u, 2u, 3u, 10u, 11u}) {
     inputs.push_back(random_knapsacks(seed, false));
   }
-  // More units of capacity than a team has threads.
+  // More units of capacity than threads of a team.
   knapsacks wide{
       .problems = 2, .classes = 3, .width = 40, .weights = {}, .values = {}, .capacity = 300};
   wide.weights = random_integers(1, 240, 0, 150);
   wide.values = random_reals(2, 240);
   inputs.push_back(wide);
-  // A bad weight, value, count and capacity, and one without fault.
+  // Problems with an invalid weight, value, count and capacity, and a valid one.
   inputs.push_back({5,
                     1,
                     2,
@@ -30,7 +30,7 @@ TEST_CASE("knapsack: the same bits in every team") {
                     {3, 3, 3, 4, 2}});
   for (knapsacks const& k : inputs) {
     knapsacks_in<plimsoll::seq_policy> const in(k);
-    // All kinds with both outputs, then one kind with either.
+    // All combinations of options with both outputs, then one combination with a single output.
     for (int const variant : {0, 1, 2, 3, 4, 11}) {
       auto const options = in.options(filling::at_most, choosing::one);
       ints choices(static_cast<std::size_t>(k.problems * k.classes), -7);
@@ -55,8 +55,8 @@ TEST_CASE("knapsack: the same bits in every team") {
   }
 }
 
-// Values are integers in every other instance: then sums are exact, and `optimal` is proven.
-TEST_CASE("knapsack: certificates against every choice") {
+// Values are integers in every other instance, so that sums are exact and `optimal` is proven.
+TEST_CASE("knapsack: certificates against exhaustive search") {
   std::int64_t const count = instances(4000);
   for (std::int64_t i = 0; i < count; ++i) {
     CAPTURE(i);
@@ -145,9 +145,9 @@ TEST_CASE("knapsack: shapes and options are checked") {
   both({.counts = {2, 4}}, "options.option_count: expected 3 classes, got 4");
   both({.width = 65536}, "weights: expected 1 to 65535 options, got 65536");
   both({.best = {2, 0}, .capacity = -1},
-       "options.capacity: expected 0 to 1099511627776 as capacity, got -1");
+       "options.capacity: expected 0 to 1099511627776 units of weight, got -1");
   both({.best = {2, 1099511627778}, .capacity = 1099511627777},
-       "options.capacity: expected 0 to 1099511627776 as capacity, got 1099511627777");
+       "options.capacity: expected 0 to 1099511627776 units of weight, got 1099511627777");
 }
 
 TEST_CASE("knapsack: temporaries come from the policy and go back, also when it throws") {
@@ -155,7 +155,7 @@ TEST_CASE("knapsack: temporaries come from the policy and go back, also when it 
   auto const options = in.options(filling::at_most, choosing::one);
   ints choices(2);
   reals best(4);
-  // The report and one scratch area.
+  // The report and the scratch of one problem.
   check_temporaries(2, [&](auto& resource) {
     plimsoll::knapsack(plimsoll::seq(resource), in.weights(), in.values(), options,
                        plimsoll::matrix_ref<std::int32_t>(choices.data(), 1, 2));
@@ -181,7 +181,7 @@ TEST_CASE("knapsack: scratch is what is documented") {
   CHECK(of_curve.largest() == 1024 * 16);
 }
 
-TEST_CASE("knapsack_curve: a capacity that is refused is named before the array it would size") {
+TEST_CASE("knapsack_curve: the capacity is checked before the shape that depends on it") {
   std::vector<std::int64_t> const weights{1, 2};
   std::vector<double> const values{3, 4};
   std::vector<double> best(4);
@@ -192,12 +192,12 @@ TEST_CASE("knapsack_curve: a capacity that is refused is named before the array 
         plimsoll::matrix_ref<double>(best.data(), 1, 4));
   };
   CHECK_THROWS_WITH_AS(run(-1),
-                       "knapsack_curve: options.capacity: expected 0 to 1099511627776 as capacity, "
-                       "got -1",
+                       "knapsack_curve: options.capacity: expected 0 to 1099511627776 units of "
+                       "weight, got -1",
                        plimsoll::invalid_input);
   CHECK_THROWS_WITH_AS(run(std::numeric_limits<index_t>::max()),
-                       "knapsack_curve: options.capacity: expected 0 to 1099511627776 as capacity, "
-                       "got 9223372036854775807",
+                       "knapsack_curve: options.capacity: expected 0 to 1099511627776 units of "
+                       "weight, got 9223372036854775807",
                        plimsoll::invalid_input);
 }
 

@@ -28,7 +28,7 @@ inline constexpr bool keeps = plimsoll::detail::can_be_kept<policy_of<P>>;
 
 inline std::size_t at(index_t i) { return static_cast<std::size_t>(i); }
 
-/// Samples on the host.
+/// Samples of latency curves, on the host.
 struct curve_case {
   longs tokens = {};
   reals latency = {};  ///< [1 or ranks, samples]
@@ -38,7 +38,7 @@ struct curve_case {
   [[nodiscard]] index_t samples() const { return std::ssize(tokens); }
   [[nodiscard]] index_t rows() const { return std::ssize(latency) / samples(); }
 
-  /// The definition, word for word.
+  /// Latency by definition.
   [[nodiscard]] long double of(index_t rank, double tokens_of_rank) const {
     long double const n = std::ceil(tokens_of_rank);
     auto const sample = [this](index_t i) { return static_cast<long double>(tokens[at(i)]); };
@@ -76,7 +76,7 @@ class curves_in {
     }
     return result;
   }
-  /// run(cost) with a table, or with the curves where the policy cannot keep one.
+  /// Returns run(cost) with a table, or with the curves if prepared objects refuse the policy.
   template <class Run>
   auto priced(index_t ranks, Run run) const {
     if constexpr (keeps<P>) {
@@ -94,8 +94,8 @@ class curves_in {
   array_in<double, P> speeds_;
 };
 
-/// What every rank costs with so many tokens, asked in the policy's memory: [tokens, ranks]. Rank r
-/// has nothing but expert r.
+/// Cost of every rank for every number of tokens, computed under the policy: [tokens, ranks]. Rank
+/// r holds expert r only.
 template <class P, class Cost>
 reals asked(Cost const& cost, index_t ranks, reals const& tokens) {
   index_t const steps = std::ssize(tokens);
@@ -116,7 +116,7 @@ reals asked(Cost const& cost, index_t ranks, reals const& tokens) {
   return out.values();
 }
 
-// Out of the typed cases, where every CHECK is compiled for each type.
+// Not in the typed cases, which would compile every CHECK for each type.
 inline void check_same(reals const& got, reals const& expected) {
   auto const [a, b] = std::mismatch(got.begin(), got.end(), expected.begin(), expected.end());
   std::ptrdiff_t const first = a - got.begin();
@@ -148,7 +148,7 @@ inline void check_curve(curve_case const& c, index_t ranks, reals const& tokens,
   CHECK(rising);
 }
 
-/// Curves of every kind; the gaps between samples are at most `gap`.
+/// Random curves; the gaps between samples are at most `gap`.
 inline curve_case random_curve(std::uint64_t seed, index_t ranks, std::int64_t gap = 40) {
   generator random(seed);
   curve_case c;
@@ -174,7 +174,7 @@ inline curve_case random_curve(std::uint64_t seed, index_t ranks, std::int64_t g
   return c;
 }
 
-TEST_CASE_TEMPLATE("latency: curves and tables say what the samples say", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("latency: curves and tables equal the definition", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
@@ -214,11 +214,11 @@ TEST_CASE_TEMPLATE("latency: a curve by hand", P, PLIMSOLL_POLICIES) {
   check_same(say(c, tokens), {0, 3, 3, 5, 5, 9, 9, 11});
   c.speeds = {0.5};
   check_same(say(c, tokens), {0, 6, 6, 10, 10, 18, 18, 22});
-  // The line ends at the sample, where it would be rounded to more.
+  // Without its limit, the line would be rounded to more than the sample at its end.
   c = {.tokens = {1, 4, 9},
        .latency = {0.05612329752074041, 0.9261334526973802, 0.9261334526973802}};
   check_same(say(c, {4, 5}), {0.9261334526973802, 0.9261334526973802});
-  // With a sample of what an idle rank takes.
+  // With a sample at 0 tokens, for an idle rank.
   c = {.tokens = {0, 4, 8}, .latency = {1, 3, 5}};
   check_same(say(c, tokens), {1, 1.5, 3, 3.5, 5, 5.5, 9, 11});
   c.dense_until = 4;
@@ -250,8 +250,9 @@ TEST_CASE_TEMPLATE("latency: samples in any layout", P, PLIMSOLL_POLICIES) {
   }
 }
 
-/// Recorded steps and one placement, with copies, empty slots, ranks without any, and slots of
-/// nobody. So few copies that their shares are far enough from whole tokens, or whole.
+/// Recorded steps and one placement with replicas, empty slots, ranks without slots, and slots of
+/// no rank. The replicas are so few that sums of shares are either whole or not close to a whole
+/// number.
 inline replay_case random_trace(std::uint64_t seed) {
   generator random(seed);
   replay_case c;
@@ -315,7 +316,7 @@ std::vector<long double> defined(replay_case const& c, Cost cost) {
   return result;
 }
 
-/// The longest of every row.
+/// Maximum over the ranks of every row.
 template <class T>
 std::vector<T> last_ranks(std::vector<T> const& of_ranks, index_t ranks) {
   std::vector<T> result;
@@ -325,7 +326,7 @@ std::vector<T> last_ranks(std::vector<T> const& of_ranks, index_t ranks) {
   return result;
 }
 
-/// What both functions say of a case, which must fit together: latencies of ranks.
+/// Latencies of ranks of a case; checks that `step_latencies` returns their maximum.
 template <class P, class Loads, class Cost>
 reals both(replay_case const& c, Loads const& loads, Cost const& cost) {
   replay_in<P> const in(c);
@@ -345,7 +346,7 @@ reals both_of(replay_case const& c, std::vector<T> const& loads, Cost const& cos
   return both<P>(c, in.view3(c.steps, c.layers, c.experts), cost);
 }
 
-TEST_CASE_TEMPLATE("latency: recorded steps take what the definition says, in every type", P,
+TEST_CASE_TEMPLATE("latency: recorded steps equal the definition, in every type", P,
                    PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
@@ -356,7 +357,7 @@ TEST_CASE_TEMPLATE("latency: recorded steps take what the definition says, in ev
     replay_case const c = random_trace(seed);
     curve_case const curve = random_curve(seed + 1000, c.ranks, 100);
     curves_in<P> const curves(curve);
-    // Shares are rounded: what is a whole token but for that is a whole token.
+    // Sums of rounded shares that would be whole without rounding count as whole.
     auto const expected = defined(c, [&](index_t r, double n) { return curve.of(r, n - 1e-9); });
     reals first;
     curves.priced(c.ranks, [&](auto cost) {
@@ -402,7 +403,7 @@ TEST_CASE_TEMPLATE("latency: tokens over speed", P, PLIMSOLL_POLICIES) {
   report_hash("latency.tokens", all);
 }
 
-/// A load that is a product, which a compiler would fuse with the sum that it goes into.
+/// A load that is a product, which a compiler would contract with the sum to which it is added.
 struct product_load {
   index_t layers;
   index_t experts;
@@ -430,7 +431,7 @@ TEST_CASE_TEMPLATE("latency: loads and results in any layout", P, PLIMSOLL_POLIC
     check_same(both_of<P>(c, stored, cost), got);
     report_hash("latency.generated", got);
 
-    // Every second step, into arrays that stand on end between other numbers.
+    // Every second step, into column-major arrays with other numbers between their elements.
     c.steps = 5;
     array_in<double, P> const in(stored);
     auto half = in.view3(c.steps, c.layers, c.experts);
@@ -468,7 +469,7 @@ TEST_CASE_TEMPLATE("latency: edges", P, PLIMSOLL_POLICIES) {
     return curves.priced(c.ranks,
                          [&](auto cost) { return both_of<P>(c, c.loads_as<double>(), cost); });
   };
-  SUBCASE("by hand: a rank without slots, copies, slots of nobody, a step without load") {
+  SUBCASE("by hand: a rank without slots, replicas, slots of no rank, a step without load") {
     replay_case c{.steps = 3, .layers = 1, .experts = 2, .slots = 5, .ranks = 3};
     c.loads = {6, 4, 0, 0, 1, 3};
     c.map = {0, 1, 1, -1, -1};
@@ -507,7 +508,7 @@ TEST_CASE_TEMPLATE("latency: edges", P, PLIMSOLL_POLICIES) {
   }
 }
 
-/// A cost that a rank can have only if it is wrong.
+/// A cost that is invalid for one rank from a number of tokens on.
 struct broken_cost {
   index_t rank;
   double from;
@@ -517,7 +518,7 @@ struct broken_cost {
   }
 };
 
-/// Two layers of three experts in nine steps, all alike.
+/// Two layers of three experts in nine equal steps.
 inline replay_case plain_trace() {
   replay_case c{.steps = 9, .layers = 2, .experts = 3, .slots = 4, .ranks = 2};
   c.loads.assign(54, 5);
@@ -537,7 +538,7 @@ TEST_CASE_TEMPLATE("latency: a bad value is named", P, PLIMSOLL_POLICIES) {
   auto const refuse = [&](replay_case const& given, reals const& loads, broken_cost const& cost) {
     return refusal_of([&] { both_of<P>(given, loads, cost); });
   };
-  // The load of an expert in a step and layer.
+  // Sets the load of an expert in a step and layer.
   auto const with = [&](reals loads, index_t step, index_t layer, index_t e, double value) {
     loads[at((step * 2 + layer) * 3 + e)] = value;
     return loads;

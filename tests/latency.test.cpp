@@ -29,7 +29,7 @@ TEST_CASE("latency: samples far apart, and tokens up to 2^47") {
     generator random(static_cast<std::uint64_t>(last));
     for (int i = 0; i < 400; ++i) {
       add(random.between(0, 2 * last));
-      // Where buckets may begin.
+      // Multiples of powers of two, at which buckets may begin.
       std::int64_t const power = std::int64_t{1} << random.between(0, 46);
       add(random.between(0, last) / power * power);
     }
@@ -48,7 +48,7 @@ TEST_CASE("latency: samples far apart, and tokens up to 2^47") {
   check({{1, 2, 1 << 30}, {1, 3, 1e6}}, 1);
   check({{1, 2, 3, 5, 8, 1 << 30}, {1, 3, 3, 3, 4, 1e6}, 8}, 1);
   check({{0, 1 << 20, 1 << 30}, {1, 3, 1e6}, 1 << 20, {1, 0.7}}, 2);
-  curve_case crowd{{0}, {0}};  // many samples in a bucket
+  curve_case crowd{{0}, {0}};  // many samples per bucket
   for (std::int64_t n = 1; n < 400; n += 1 + n / 3 % 5) {
     crowd.tokens.push_back(n);
     crowd.latency.push_back(0.1 * static_cast<double>(n + n % 5));
@@ -69,7 +69,7 @@ TEST_CASE("latency: samples far apart, and tokens up to 2^47") {
   }
 }
 
-TEST_CASE("latency: where to measure") {
+TEST_CASE("latency: sampling plans") {
   CHECK(sampling_plan({.tile = 64, .dense_until = 256, .sparse_step = 100, .max_tokens = 500}) ==
         longs{64, 128, 192, 256, 356, 456, 556});
   CHECK(sampling_plan({.tile = 64, .dense_until = 200, .sparse_step = 100, .max_tokens = 456}) ==
@@ -78,7 +78,7 @@ TEST_CASE("latency: where to measure") {
         longs{10, 17, 24, 31});
   CHECK(sampling_plan({.tile = 10, .dense_until = 99, .sparse_step = 7, .max_tokens = 25}) ==
         longs{10, 20, 30});
-  // Two at least, which a line takes.
+  // At least two samples, which define a line.
   CHECK(sampling_plan({.max_tokens = 5}) == longs{64, 128});
   CHECK(sampling_plan({.dense_until = 0, .max_tokens = 64}) == longs{64, 1088});
   CHECK(sampling_plan({.max_tokens = 1500}) == longs{64, 128, 192, 256, 320, 384, 448, 512, 1536});
@@ -99,7 +99,7 @@ TEST_CASE("latency: where to measure") {
 #endif
 }
 
-TEST_CASE("latency: a staircase measured by plan is the staircase") {
+TEST_CASE("latency: curves from a sampling plan reproduce the staircase") {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     CAPTURE(seed);
     generator random(seed);
@@ -140,7 +140,7 @@ TEST_CASE("latency: cost models") {
   CHECK(moe(6, 3) == 17);
   CHECK(moe(0.5, 3) == 14.25);
   CHECK(plimsoll::moe_cost{}(6, 3) == 0);
-  // Rounded after each operation.
+  // The result is rounded after each operation.
   CHECK(plimsoll::moe_cost{0.1, 0.3, 0.7}(3, 3) == doctest::Approx(0.1 + 0.9 + 2.1).epsilon(1e-15));
 
   CHECK(plimsoll::token_cost{}(7, 2.5) == 2.5);
@@ -172,7 +172,7 @@ void check_latency_teams(replay_case const& c, Loads const& loads, Cost const& c
   check_all_teams(body, body.problems(), of_step, of_rank, [&] {
     reals values = report_values(reports);
     for (double& value : values) {
-      value = value == value ? value : -1;  // NaN equals nothing
+      value = value == value ? value : -1;  // NaN compares unequal to itself
     }
     return values;
   });
@@ -183,7 +183,7 @@ TEST_CASE("latency: the same bits in every team") {
     check_latency_teams(
         c, plimsoll::tensor_ref<double const>(loads.data(), c.steps, c.layers, c.experts), cost);
   };
-  for (std::uint64_t const seed : {404u, 412u}) {  // nine steps: two problems for each layer
+  for (std::uint64_t const seed : {404u, 412u}) {  // nine steps: two problems per layer
     CAPTURE(seed);
     replay_case const c = random_trace(seed);
     reals loads = c.loads_as<double>();
@@ -197,7 +197,7 @@ TEST_CASE("latency: the same bits in every team") {
         c, plimsoll::generate(product_load{c.layers, c.experts}, c.steps, c.layers, c.experts),
         table.cost());
   }
-  // Loads and costs that are refused beside others, in two steps of a problem.
+  // Invalid loads and costs among valid ones, in two steps of a problem.
   replay_case const plain = plain_trace();
   reals loads = plain.loads_as<double>();
   broken_cost const fine{-1, 0, 0};
@@ -210,7 +210,7 @@ TEST_CASE("latency: the same bits in every team") {
   loads[20] = 40;
   stored(plain, loads, broken_cost{1, 20, -1});
   stored(plain, loads, broken_cost{0, 0, std::numeric_limits<double>::quiet_NaN()});
-  // Placements that `validate` refuses are read without harm before anyone knows.
+  // Placements that `validate` refuses must do no harm: they are read before they are refused.
   replay_case broken = plain;
   broken.map[1] = 1000000;
   broken.map[5] = -1000000;
@@ -277,7 +277,7 @@ TEST_CASE("latency: shapes are checked") {
       plimsoll::step_latencies(plimsoll::seq, in, placement, cost,
                                plimsoll::matrix_ref<double>(out.data(), s.out[0], s.out[1]));
     });
-    // Both say the same, each in its own name.
+    // Both messages are the same, except for the name of the function.
     if (s.out[2] == s.ranks && of_ranks != "no error") {
       CHECK(of_steps.substr(of_steps.find(':')) == of_ranks.substr(of_ranks.find(':')));
       CHECK(of_steps.substr(0, of_steps.find(':')) == "step_latencies");
@@ -308,7 +308,7 @@ TEST_CASE("latency: shapes are checked") {
         "rank_latencies: placement.rank_offsets: expected 3 offsets (ranks + 1), got 2");
   CHECK(refuse({.speeds = 3}) == "rank_latencies: cost: expected 2 ranks, got 3");
 
-  // Other costs that know for how many ranks they are.
+  // Other costs that are for a fixed number of ranks.
   replay_case const c = plain_trace();
   replay_in<plimsoll::seq_policy> const in(c);
   auto const with = [&](auto const& cost) {
@@ -339,13 +339,13 @@ TEST_CASE("latency: temporaries come from the policy and go back, also when it t
   replay_in<plimsoll::seq_policy> const in(c);
   seq_curves const curves({{1, 2, 9}, {1, 2, 4}, 2, {1, 0.5}});
   reals out(18);
-  // Reports, and the scratch areas of the check and of the replay.
+  // Reports, and the scratch of the check and of the replay.
   check_temporaries(3, [&](auto& resource) {
     plimsoll::step_latencies(
         plimsoll::seq(resource), plimsoll::tensor_ref<std::int64_t const>(c.loads.data(), 9, 2, 3),
         in.placement(), curves.view(), plimsoll::matrix_ref<double>(out.data(), 9, 2));
   });
-  // The tokens, latencies and speeds on their way to the host, and the three arrays of the table.
+  // Temporary copies of tokens, latencies and speeds, and the three arrays of the table.
   check_temporaries(6, [&](auto& resource) {
     plimsoll::latency_table const table(plimsoll::seq(resource), curves.view(), 2);
     CHECK(resource.live() == 3);
@@ -367,11 +367,11 @@ TEST_CASE("latency: memory is what is documented") {
     plimsoll::latency_table const table(plimsoll::seq(memory), in.view(), ranks);
     return static_cast<index_t>(memory.largest());
   };
-  // Buckets: 2^30 tokens with the smallest gap 1, but never more than 2^16 and two.
+  // Buckets: 2^30 tokens with a smallest gap of 1, but at most 2^16 + 2 buckets.
   index_t const far = largest({{1, 2, 1 << 30}, {1, 2, 3}}, 1);
   CHECK(far <= 4 * ((1 << 16) + 2));
   CHECK(far >= 4 * (1 << 15));
-  // Pieces: one before the first sample, one past the last, and no tokens.
+  // Pieces: one per gap, one before the first sample, one past the last, and one for 0 tokens.
   CHECK(largest({{64, 128, 192}, {1, 2, 3}}, 100) == 32 * 100 * 5);
   CHECK(largest({{0, 128, 192}, {1, 2, 3}}, 100) == 32 * 100 * 4);
 }

@@ -97,7 +97,7 @@ TEST_CASE_TEMPLATE("metrics: exact small cases", P, PLIMSOLL_POLICIES) {
       measured<P>(std::vector<std::int32_t>{1, 3, 2, 2, 4, 4, 4, 4, 0, 0, 0, 0, 8, 0, 0, 0}, 4, 4);
   CHECK(members({got[0]}) == std::vector<double>{2, 3, 2.0 / 3, 1.5, std::sqrt(0.5) / 2});
   CHECK(members({got[1]}) == std::vector<double>{4, 4, 1, 1, 0});
-  CHECK(members({got[2]}) == std::vector<double>{0, 0, 1, 1, 0});  // nothing to do is balanced
+  CHECK(members({got[2]}) == std::vector<double>{0, 0, 1, 1, 0});  // a row without load is balanced
   CHECK(members({got[3]}) == std::vector<double>{2, 8, 0.25, 4, std::sqrt(12.0) / 2});
 
   balance_summary const all = summarized<P>(got);
@@ -111,7 +111,8 @@ TEST_CASE_TEMPLATE("metrics: exact small cases", P, PLIMSOLL_POLICIES) {
   CHECK(idle.worst_row == 0);
 }
 
-/// Neither ratio passes 1, and rows of equal loads, which start the list, have exactly that.
+/// Checks that neither ratio passes 1, and that both are exactly 1 for rows of equal loads, which
+/// come first.
 inline void check_ratios(std::vector<balance> const& rows, std::size_t equal) {
   bool in_range = true;
   for (balance const& row : rows) {
@@ -133,8 +134,8 @@ TEST_CASE_TEMPLATE("metrics: ratios of equal loads are 1, whatever the rounding"
   for (index_t const columns : {1, 2, 3, 7, 10, 33, 49, 300}) {
     CAPTURE(columns);
     reals equal;
-    reals nearly;  // but for one, which is the next number
-    longs whole;   // 47 bits: their sum has more than 53
+    reals nearly;  // equal, except for one load that is the next double
+    longs whole;   // 47 bits each: their sum has more than 53
     for (index_t k = 1; k <= kinds; ++k) {
       double const load = static_cast<double>(k) / 7;
       equal.insert(equal.end(), static_cast<std::size_t>(columns), load);
@@ -147,7 +148,7 @@ TEST_CASE_TEMPLATE("metrics: ratios of equal loads are 1, whatever the rounding"
                  kinds);
     check_ratios(measured<P>(nearly, kinds, columns), 0);
     check_ratios(measured<P>(whole, kinds, columns), kinds);
-    // Nobody is busy where all have the same.
+    // No expert is busy if all loads are equal.
     array_in<double, P> const in(equal);
     array_in<expert_use, P> use(columns);
     plimsoll::classify_experts(make_policy<P>(), in.view3(kinds, 1, columns), {},
@@ -186,7 +187,7 @@ TEST_CASE_TEMPLATE("metrics: ratios of loads at any scale are the same bits", P,
   };
   reals const together = correlations(0, 0);
   CHECK(together[4] != 0);
-  // -1073: the lowest numbers that there are.
+  // From 2^-1074 on, loads are the smallest subnormal numbers.
   for (int const exponent : {30, -99, -101, -400, -402, -531, -565, -1000, -1073, -1074}) {
     CAPTURE(exponent);
     auto const got = measured<P>(scaled(exponent), rows, columns);
@@ -204,7 +205,7 @@ TEST_CASE_TEMPLATE("metrics: rows without load can be left out", P, PLIMSOLL_POL
   if (!backend_available<P>()) {
     return;
   }
-  // A recorder's ring: two filled steps of two ranks among empty ones.
+  // The ring buffer of a recorder: two filled steps of two ranks among empty steps.
   auto const ring =
       measured<P>(std::vector<std::int32_t>{0, 0, 1, 3, 0, 0, 4, 4, 0, 0, 0, 0}, 6, 2);
   auto const summarized_with = [](std::vector<balance> const& rows, plimsoll::empty_steps empty) {
@@ -242,7 +243,7 @@ TEST_CASE_TEMPLATE("metrics: no rows, strided rows", P, PLIMSOLL_POLICIES) {
   CHECK(out.values()[1].peak == 7);
 }
 
-TEST_CASE_TEMPLATE("metrics: bad values cannot be taken for a result", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("metrics: rows with invalid loads become NaN", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
@@ -272,7 +273,7 @@ struct steps_case {
   }
   [[nodiscard]] index_t cells() const { return layers * experts; }
 
-  /// Pearson's correlation of two experts by definition; 0 where one never changes.
+  /// Pearson's correlation of two experts by definition; 0 if the load of one never changes.
   [[nodiscard]] double correlation(index_t layer, index_t a, index_t b) const {
     auto const load = [&](index_t t, index_t e) {
       return static_cast<long double>(loads[at(t, layer, e)]);
@@ -302,8 +303,8 @@ struct steps_case {
                                   : 0.0;
   }
 
-  /// How an expert is used, by definition, in whole numbers: all options are in halves, parts in
-  /// tenths.
+  /// The use of an expert by definition, computed in integers: options are multiples of 1/2,
+  /// fractions of steps multiples of 1/10.
   [[nodiscard]] expert_use use(index_t layer, index_t e, expert_use_options const& options) const {
     std::int64_t with_load = 0;
     std::int64_t busy_steps = 0;
@@ -335,8 +336,8 @@ struct steps_case {
   }
 };
 
-/// Skewed loads, experts that do not change, and steps without load. The numbers of experts are
-/// powers of two: what an expert would get of equal shares is exact.
+/// Skewed loads, experts with constant loads, and steps without load. The numbers of experts are
+/// powers of two, so that the mean over the experts is exact.
 inline steps_case random_steps(std::uint64_t seed) {
   generator random(seed);
   steps_case c;
@@ -375,7 +376,7 @@ uses classified(steps_case const& c, expert_use_options const& options = {}) {
   return out.values();
 }
 
-// Out of the typed cases, where every CHECK is compiled for each type.
+// Not in the typed cases, which would compile every CHECK for each type.
 inline void check_correlated(steps_case const& c, reals const& got) {
   REQUIRE(std::ssize(got) == c.cells() * c.experts);
   for (index_t layer = 0; layer < c.layers; ++layer) {
@@ -425,7 +426,7 @@ TEST_CASE_TEMPLATE("metrics: correlation equals the definition, in every type", 
   report_hash("metrics.correlation", all);
 }
 
-/// A load that is a product, which a compiler would fuse with the sum that it goes into.
+/// A load that is a product, which a compiler would contract with the sum to which it is added.
 struct product_steps {
   PLIMSOLL_HD double operator()(index_t t, index_t layer, index_t e) const {
     return 0.1 * static_cast<double>(mix(static_cast<std::uint64_t>(64 * t + 8 * layer + e)) >> 54);
@@ -436,7 +437,7 @@ TEST_CASE_TEMPLATE("metrics: correlation by hand", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
-  SUBCASE("alike, opposite, unchanging, in between") {
+  SUBCASE("equal, opposite, constant and partly correlated loads") {
     steps_case const c{.steps = 3,
                        .layers = 1,
                        .experts = 5,              //
@@ -451,12 +452,12 @@ TEST_CASE_TEMPLATE("metrics: correlation by hand", P, PLIMSOLL_POLICIES) {
     CHECK(got[4] == doctest::Approx(0.5).epsilon(1e-15));
     CHECK(got[3 * 5 + 3] == 1);
   }
-  SUBCASE("what never changes, where its mean is rounded") {
+  SUBCASE("constant loads whose mean is rounded") {
     check_values(correlated<P>({.steps = 3, .experts = 2}, reals{0.1, 0.7, 0.1, 0.7, 0.1, 0.7}),
                  {1, 0, 0, 1});
     check_values(correlated<P>({.steps = 3, .experts = 2}, reals{0.1, 1, 0.1, 2, 0.1, 4}),
                  {1, 0, 0, 1});
-    // Alike to the bit is 1.
+    // Loads with the same bits have correlation 1.
     check_values(correlated<P>({.steps = 3, .experts = 2}, reals{0.1, 0.1, 0.3, 0.3, 0.9, 0.9}),
                  {1, 1, 1, 1});
   }
@@ -525,19 +526,19 @@ TEST_CASE_TEMPLATE("metrics: experts are classified by the definition, in every 
     all.insert(all.end(), expected.begin(), expected.end());
   }
   report_hash("metrics.classes", all);
-  // Not all of a kind.
+  // The trace has experts of several classes.
   for (expert_use const one :
        {expert_use::ordinary, expert_use::consistent, expert_use::temporal}) {
     CHECK(std::count(all.begin(), all.end(), one) > 20);
   }
 }
 
-TEST_CASE_TEMPLATE("metrics: experts on the lines between classes", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("metrics: experts at the thresholds between classes", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
-  // Of four experts with 16 tokens in each of ten steps: the class of the first if it has `load` in
-  // `steps` of them and its share, which is not busy, in the others.
+  // Four experts share 16 tokens in each of ten steps. Returns the class of the first expert if it
+  // has `load` in `steps` of them, and the mean, which is not busy, in the others.
   auto const use = [](std::int64_t load, index_t steps, expert_use_options const& options = {}) {
     steps_case c{.steps = 13, .experts = 4};
     for (index_t t = 0; t < 10; ++t) {
@@ -557,7 +558,7 @@ TEST_CASE_TEMPLATE("metrics: experts on the lines between classes", P, PLIMSOLL_
   CHECK(use(4, 10) == expert_use::ordinary);
   CHECK(use(6, 10, {.busy = 1.5}) == expert_use::ordinary);
   CHECK(use(7, 10, {.busy = 1.5}) == expert_use::consistent);
-  // Both at once: consistent. Never busy: neither.
+  // An expert that meets both conditions is consistent, one that is never busy meets neither.
   CHECK(use(8, 3, {.consistent_part = 0.3}) == expert_use::consistent);
   CHECK(use(4, 10, {.consistent_part = 0, .temporal_part = 1, .surge = 0}) == expert_use::ordinary);
   CHECK(use(16, 10, {.consistent_part = 1}) == expert_use::consistent);
@@ -574,7 +575,7 @@ TEST_CASE_TEMPLATE("metrics: temporal experts that are busy together", P, PLIMSO
   if (!backend_available<P>()) {
     return;
   }
-  SUBCASE("found in a trace, where an average shows nothing") {
+  SUBCASE("found in a trace whose averages do not show them") {
     steps_case c{.steps = 8, .experts = 8};
     for (index_t t = 0; t < c.steps; ++t) {
       std::int64_t const together = t == 5 ? 40 : 1;
@@ -597,7 +598,7 @@ TEST_CASE_TEMPLATE("metrics: temporal experts that are busy together", P, PLIMSO
     CHECK(matrix[3] == doctest::Approx(-1.0 / 7).epsilon(1e-12));
     check_pairs(pairs(-1), {{0, 0, 1, matrix[1]}, {0, 0, 3, matrix[3]}, {0, 1, 3, matrix[3]}});
   }
-  SUBCASE("the most alike first, then by layer and expert") {
+  SUBCASE("sorted by descending correlation, then by layer and expert") {
     reals const layers{1, 0.9, 0.8, 0.9,  //
                        0.9, 1, 0.9, 0.5,  //
                        0.8, 0.9, 1, 1,    //
@@ -621,7 +622,7 @@ TEST_CASE_TEMPLATE("metrics: temporal experts that are busy together", P, PLIMSO
                  {0, 0, 2, 0.8}});
     check_pairs(plimsoll::correlated_pairs(make_policy<P>(), view, use.view2(2, 4), 1),
                 {{0, 2, 3, 1}});
-    // Layers, rows and columns in other orders: the last three experts backwards.
+    // Strided layers, rows and columns: the last three experts in reverse order.
     auto backwards = correlation.view3(2, 3, 3);
     backwards.data += 31;
     backwards.strides[0] = -16;

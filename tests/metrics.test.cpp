@@ -66,7 +66,7 @@ TEST_CASE("metrics: correlation and classes have the same bits in every team") {
     steps_case const c = random_steps(seed);
     reals loads = as<double>(c.loads);
     for (double& load : loads) {
-      load *= 0.1;  // so that the order of sums shows
+      load *= 0.1;  // so that sums depend on their order
     }
     check(plimsoll::tensor_ref<double const>(loads.data(), c.steps, c.layers, c.experts));
   }
@@ -148,7 +148,7 @@ TEST_CASE("metrics: temporaries come from the policy and go back, also when it t
   check_temporaries(1, [&](auto& resource) {
     plimsoll::classify_experts(plimsoll::seq(resource), in, {}, classes);
   });
-  // The classes and each layer's matrix on their way to the host.
+  // Temporaries of the copies of the classes and of each layer's matrix to the host.
   check_temporaries(4, [&](auto& resource) {
     static_cast<void>(plimsoll::correlated_pairs(plimsoll::seq(resource), matrix, classes));
   });

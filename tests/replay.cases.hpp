@@ -52,7 +52,7 @@ TEST_CASE_TEMPLATE("replay: equals the definition, in every type", P, PLIMSOLL_P
   report_hash("replay.random", all);
 }
 
-TEST_CASE_TEMPLATE("replay: is the mean of what rank_loads and measure say", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("replay: equals the mean of rank_loads and measure", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
@@ -105,12 +105,12 @@ TEST_CASE_TEMPLATE("replay: by hand", P, PLIMSOLL_POLICIES) {
   c.map = {0, 1, 1, -1, 0, 1, 0, 1};
   c.counts = {1, 2, 2, 2};
   c.offsets = {0, 1, 3, 4, 0, 2, 3, 4};
-  // Steps of plan 0: 10 / 3 against 6, nothing, 1 against 3; of plan 1: 10 / 3 against 5, nothing,
-  // 1 against 1.5.
+  // Mean / peak of the steps of plan 0: 10 / 3 over 6, no load, 1 over 3; of plan 1: 10 / 3 over 5,
+  // no load, 1 over 1.5.
   reals const got = replayed<P>(c);
   CHECK(got[0] == doctest::Approx((10.0 / 18 + 1 + 1.0 / 3) / 3).epsilon(1e-15));
   CHECK(got[1] == doctest::Approx((10.0 / 15 + 1 + 2.0 / 3) / 3).epsilon(1e-15));
-  // The mean is over the ranks that live.
+  // The mean is over the live ranks.
   c.plans = 1;
   c.map.resize(4);
   c.counts.resize(2);
@@ -123,7 +123,7 @@ TEST_CASE_TEMPLATE("replay: edges", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
-  SUBCASE("perfect balance is 1, whatever thirds round to") {
+  SUBCASE("perfect balance is 1, also if thirds are rounded") {
     replay_case c{.layers = 60, .experts = 7, .slots = 21, .ranks = 3};
     for (std::int32_t i = 0; i < c.layers * 21; ++i) {
       c.map.push_back(i % 7);
@@ -160,7 +160,7 @@ TEST_CASE_TEMPLATE("replay: edges", P, PLIMSOLL_POLICIES) {
   }
   SUBCASE("no plans, no layers") {
     replay_case c{.steps = 2, .layers = 3, .experts = 2, .slots = 2, .plans = 0};
-    c.loads.assign(12, -1);  // nothing is read
+    c.loads.assign(12, -1);  // not read
     CHECK(replayed<P>(c).empty());
     c.layers = 0;
     c.plans = 5;
@@ -201,7 +201,7 @@ TEST_CASE_TEMPLATE("replay: loads and result in any layout", P, PLIMSOLL_POLICIE
   }
 }
 
-/// A load that is a product, which a compiler would fuse with the sum that it goes into.
+/// A load that is a product, which a compiler would contract with the sum to which it is added.
 struct product_load {
   index_t layers;
   index_t experts;
@@ -258,7 +258,7 @@ std::string replay_refusal(replay_case const& c, std::vector<T> const& loads) {
   return "no error";
 }
 
-/// Two layers of three experts in nine steps, all alike, under two plans.
+/// Two layers of three experts in nine equal steps, under two plans.
 inline replay_case plain_replay() {
   replay_case c{.steps = 9, .layers = 2, .experts = 3, .slots = 4, .ranks = 2, .plans = 2};
   c.loads.assign(54, 5);
@@ -274,7 +274,7 @@ TEST_CASE_TEMPLATE("replay: a bad load is named", P, PLIMSOLL_POLICIES) {
   replay_case const c = plain_replay();
   constexpr double nan = std::numeric_limits<double>::quiet_NaN();
   constexpr double limit = 0x1p47;
-  // The load of an expert in a step and layer.
+  // Sets the load of an expert in a step and layer.
   auto const with = [&]<class T>(std::vector<T> loads, index_t step, index_t layer, index_t e,
                                  double value) {
     loads[static_cast<std::size_t>((step * 2 + layer) * 3 + e)] = static_cast<T>(value);
@@ -292,7 +292,7 @@ TEST_CASE_TEMPLATE("replay: a bad load is named", P, PLIMSOLL_POLICIES) {
         range + "NaN in layer 1, expert 1, step 8");
   CHECK(replay_refusal<P>(c, with(real, 3, 0, 2, limit)) ==
         range + "140737488355328 in layer 0, expert 2, step 3");
-  // One fault does not hide behind another.
+  // A fault is reported even if another one could hide it.
   CHECK(replay_refusal<P>(c, with(with(real, 3, 0, 2, nan), 3, 0, 0, -limit)) ==
         range + "-140737488355328 in layer 0, expert 0, step 3");
   CHECK(replay_refusal<P>(c, with(with(real, 4, 0, 0, -1), 2, 0, 1, -2)) ==

@@ -40,19 +40,19 @@ TEST_CASE("replay: the same bits in every team") {
     replay_case const c = random_replay(seed);
     reals loads = c.loads_as<double>();
     for (double& load : loads) {
-      load *= 0.1;  // so that the order of sums shows
+      load *= 0.1;  // so that sums depend on their order
     }
     stored(c, loads);
     check_replay_teams(
         c, plimsoll::generate(product_load{c.layers, c.experts}, c.steps, c.layers, c.experts));
   }
-  // More tiles than a team has threads.
+  // More tiles than the threads of a team.
   replay_case many{.steps = 330, .experts = 3, .slots = 3, .ranks = 2};
   many.loads = random_loads<std::int64_t>(5, 990);
   many.map = {1, 0, 2};
   many.counts = {1, 1, 1};
   stored(many, many.loads_as<double>());
-  // Loads that are refused beside others, and ranks that are all dead.
+  // Steps with refused loads among valid ones, and ranks that are all dead.
   replay_case bad = plain_replay();
   reals loads = bad.loads_as<double>();
   loads[6] = -1;
@@ -60,7 +60,7 @@ TEST_CASE("replay: the same bits in every team") {
   stored(bad, loads);
   bad.active = {0, 0};
   stored(bad, loads);
-  // Placements that `validate` refuses are read without harm before anyone knows.
+  // Placements that `validate` refuses must do no harm: they are read before they are refused.
   replay_case broken = plain_replay();
   broken.map[1] = 1000000;
   broken.map[5] = -1000000;
@@ -69,11 +69,11 @@ TEST_CASE("replay: the same bits in every team") {
   stored(broken, broken.loads_as<double>());
 }
 
-TEST_CASE("replay: a total that only one order of additions takes to 2^47 is refused") {
+TEST_CASE("replay: a total that reaches 2^47 in one order of additions only is refused") {
   replay_case c{.experts = 3, .slots = 3, .ranks = 1};
   c.map = {0, 1, 2};
   c.counts = {1, 1, 1};
-  // Expert by expert, the first two make half a unit in the last place of the third.
+  // Added in order, the first two loads are half a unit in the last place of the third.
   reals const loads{0x1p-8, 0x1p-8, 0x1p47 - 0x1p-6};
   CHECK(replay_refusal<plimsoll::seq_policy>(c, loads) ==
         "replay: loads: expected a total below 2^47 per layer, got 140737488355328 in layer 0, "
@@ -165,7 +165,7 @@ TEST_CASE("replay: temporaries come from the policy and go back, also when it th
   replay_case const c = plain_replay();
   replay_in<plimsoll::seq_policy> const in(c);
   reals out(4);
-  // Reports, parts of the means, and the scratch areas of the check and of the replay.
+  // Reports, partial sums of the means, and the scratch of the check and of the replay.
   check_temporaries(4, [&](auto& resource) {
     plimsoll::replay(plimsoll::seq(resource),
                      plimsoll::tensor_ref<std::int64_t const>(c.loads.data(), 9, 2, 3),

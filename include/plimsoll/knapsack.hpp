@@ -61,7 +61,7 @@ concept value_view =
 namespace detail {
 
 inline void expect_capacity(std::string_view name, knapsack_options const& options) {
-  expect_between(name, "options.capacity", 0, index_t{1} << 40, options.capacity, "as capacity");
+  expect_between(name, "options.capacity", 0, index_t{1} << 40, options.capacity, "units of weight");
 }
 
 inline namespace PLIMSOLL_DEVICE_ABI {
