@@ -50,7 +50,7 @@ struct craft_case {
   }
 };
 
-/// Steps in which some experts are heavy in all, others in a few; layers differ in skew.
+/// Steps in which some experts are heavy in every step and others in a few; layers differ in skew.
 inline longs uneven_steps(std::uint64_t seed, index_t steps, index_t layers, index_t experts) {
   generator random(seed);
   longs loads;
@@ -66,7 +66,7 @@ inline longs uneven_steps(std::uint64_t seed, index_t steps, index_t layers, ind
   return loads;
 }
 
-/// The case's arrays in the memory of a policy, and its calls.
+/// Arrays of a case in the memory of a policy, and calls with them.
 template <class P, class T = double>
 class craft_in {
  public:
@@ -91,7 +91,7 @@ class craft_in {
   array_in<std::uint8_t, P> active_;
 };
 
-/// A plan with its arrays. Every one is checked for what any plan must keep to.
+/// A plan with its arrays. The constructor checks what holds for every plan.
 template <class P, class T = double>
 struct crafted {
   plimsoll::craft_plan plan;
@@ -137,7 +137,7 @@ struct crafted {
     }
   }
 
-  /// What an allocation says of itself.
+  /// Checks that the members of an allocation are consistent.
   static void check_allocation(craft_case const& c, gain_estimate const& estimate,
                                replica_allocation const& got) {
     auto const width = std::ssize(estimate.replica_counts);
@@ -167,8 +167,8 @@ inline double sum_of(reals const& values) {
 
 // ----- estimates ---------------------------------------------------------------------------------
 
-/// Balancedness of every layer with so many replicas: `slot_assignment`, `eplb`, `replay`, each for
-/// itself. `replay` must also say what its definition says.
+/// Balancedness of every layer with `replicas` replicas, by separate calls of `slot_assignment`,
+/// `eplb` and `replay`. Checks `replay` against its definition, too.
 template <class P>
 reals balancedness_with(craft_case const& c, std::int32_t replicas) {
   craft_in<P> const in(c);
@@ -213,7 +213,7 @@ reals balancedness_with(craft_case const& c, std::int32_t replicas) {
   return got;
 }
 
-/// Checks an estimate bit for bit, and returns its numbers.
+/// Checks an estimate bit for bit, and returns base and gains.
 template <class P>
 reals check_estimate(craft_case const& c) {
   gain_estimate const got = craft_in<P>(c).estimate();
@@ -237,7 +237,7 @@ reals check_estimate(craft_case const& c) {
   return numbers;
 }
 
-/// Cases with every option.
+/// Cases that cover every option.
 inline std::vector<craft_case> craft_cases() {
   using plimsoll::eplb_policy;
   using plimsoll::refinement;
@@ -305,7 +305,8 @@ inline std::vector<craft_case> craft_cases() {
   return cases;
 }
 
-TEST_CASE_TEMPLATE("craft: an estimate is what eplb and replay say", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("craft: an estimate equals separate calls of eplb and replay", P,
+                   PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
@@ -316,7 +317,7 @@ TEST_CASE_TEMPLATE("craft: an estimate is what eplb and replay say", P, PLIMSOLL
   }
 }
 
-TEST_CASE_TEMPLATE("craft: the usual replica counts", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("craft: default replica counts", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
@@ -331,7 +332,7 @@ TEST_CASE_TEMPLATE("craft: the usual replica counts", P, PLIMSOLL_POLICIES) {
   CHECK(counts(6) == ints{1, 2, 4, 6});
   CHECK(counts(8) == ints{1, 2, 4, 8});
   CHECK(counts(48) == ints{1, 2, 4, 8, 16, 32, 48});
-  CHECK(counts(8, {1, 1, 1, 0, 1, 0, 0, 1}) == ints{1, 2, 4, 5});  // of the living ranks
+  CHECK(counts(8, {1, 1, 1, 0, 1, 0, 0, 1}) == ints{1, 2, 4, 5});  // five live ranks
 }
 
 // ----- allocations -------------------------------------------------------------------------------
@@ -346,7 +347,7 @@ inline gain_estimate estimate_of(ints const& counts, reals const& gain) {
   return {counts, reals(gain.size() / counts.size(), 0.5), gain};
 }
 
-/// The best of all choices, by looking at every one.
+/// The best allocation, by exhaustive search.
 struct every_allocation {
   double best = -std::numeric_limits<double>::infinity();
 
@@ -377,7 +378,7 @@ struct every_allocation {
   [[nodiscard]] bool feasible() const { return best > -1e9; }
 };
 
-TEST_CASE_TEMPLATE("craft: the best of all allocations", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("craft: an allocation equals exhaustive search", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
@@ -418,7 +419,7 @@ TEST_CASE_TEMPLATE("craft: the best of all allocations", P, PLIMSOLL_POLICIES) {
           for (std::size_t layer = 0; layer < got.gain.size(); ++layer) {
             sum += got.gain[layer] * (value == craft_value::gain ? 1 : got.replicas[layer]);
             CHECK((fill == filling::exactly || got.gain[layer] >= 0));
-            // What gains nothing is left out.
+            // Replicas without gain are not chosen.
             CHECK((fill == filling::exactly || got.gain[layer] > 0 || got.replicas[layer] == 0));
           }
           CHECK(sum == oracle.best);
@@ -437,7 +438,7 @@ TEST_CASE_TEMPLATE("craft: the best of all allocations", P, PLIMSOLL_POLICIES) {
   report_hash("craft.allocations", all, curves);
 }
 
-TEST_CASE_TEMPLATE("craft: algorithm 2 as coded, and as the text has it", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("craft: algorithm 2 as printed, and as in the text", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
@@ -453,7 +454,7 @@ TEST_CASE_TEMPLATE("craft: algorithm 2 as coded, and as the text has it", P, PLI
       {.ranks = 4, .budget = 8, .value = craft_value::replicas_by_gain, .fill = filling::exactly});
   CHECK(coded.replicas == ints{4, 4, 0, 0});
   CHECK(coded.gain == reals{.33, .22, 0, 0});
-  // The curve is that of the gain in either case: 0, 4, 8, 12 and 16 replicas.
+  // In both cases the curve is that of the gain: with 0, 4, 8, 12 and 16 replicas.
   CHECK(coded.curve == text.curve);
   REQUIRE(text.curve.size() == 5);
   CHECK(text.curve[1] == doctest::Approx(.48));
@@ -461,7 +462,7 @@ TEST_CASE_TEMPLATE("craft: algorithm 2 as coded, and as the text has it", P, PLI
   CHECK(text.curve[3] == doctest::Approx(.65));
   CHECK(text.curve[4] == doctest::Approx(.66));
 
-  // A budget above all that layers may get: the code returns no replicas at all.
+  // A budget above the largest counts of all layers: algorithm 2 as printed returns no replicas.
   gain_estimate const two = estimate_of({1, 2, 4}, {.1, .2, .3, .1, .2, .3});
   CHECK(allocated<P>(two, {.ranks = 6, .budget = 12}).replicas == ints{4, 4});
   CHECK_THROWS_WITH_AS(
@@ -485,19 +486,19 @@ TEST_CASE_TEMPLATE("craft: algorithm 2 as coded, and as the text has it", P, PLI
   CHECK(allocated<P>(two, {.ranks = 6, .budget = 7}).used == 6);
 }
 
-TEST_CASE_TEMPLATE("craft: what does not pay is not chosen", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("craft: replicas without gain are not chosen", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
   gain_estimate const estimate = estimate_of({1, 2}, {-.1, -.3, .2, .1, 0, 0});
   CHECK(allocated<P>(estimate, {.ranks = 2, .budget = 6}).replicas == ints{0, 1, 0});
   CHECK(allocated<P>(estimate, {.ranks = 2, .budget = 0}).replicas == ints{0, 0, 0});
-  // Unless the budget must be used up.
+  // They are chosen if the budget must be used up.
   replica_allocation const full =
       allocated<P>(estimate, {.ranks = 2, .budget = 6, .fill = filling::exactly});
   CHECK(full.replicas == ints{2, 2, 2});
   CHECK(full.gain == reals{-.3, .1, 0});
-  // Among equal layers the first get replicas.
+  // Of equal layers, the first ones get replicas.
   CHECK(allocated<P>(estimate_of({2}, {.1, .1, .1}), {.ranks = 2, .budget = 4}).replicas ==
         ints{2, 2, 0});
 }
@@ -509,7 +510,7 @@ TEST_CASE_TEMPLATE("craft: the automatic budget is the knee", P, PLIMSOLL_POLICI
   auto const budget = [](ints const& counts, reals const& gain, index_t ranks) {
     return allocated<P>(estimate_of(counts, gain), {.ranks = ranks}).budget;
   };
-  // 0, .4, .7, .72, .73 lies .335 above the line at 2 replicas per rank.
+  // The curve 0, .4, .7, .72, .73 is .335 above the line at 2 replicas per rank.
   replica_allocation const got = allocated<P>(estimate_of({3}, {.02, .3, .4, .01}), {.ranks = 3});
   CHECK(got.knee == 2);
   CHECK(got.budget == 6);
@@ -521,9 +522,9 @@ TEST_CASE_TEMPLATE("craft: the automatic budget is the knee", P, PLIMSOLL_POLICI
   CHECK(budget({2}, {-.5, -.1, -.2}, 2) == 0);
   CHECK(budget({2}, {.25, .25, .25, .25}, 2) == 0);
   CHECK(budget({2}, {.5, 0, 0, 0}, 2) == 2);
-  // Of two points equally high the first: 0, .5, .75, 1, 1.
+  // Of two points at equal height, the first is the knee: 0, .5, .75, 1, 1.
   CHECK(budget({1}, {.5, .25, .25, 0}, 1) == 1);
-  // A budget counts by living ranks.
+  // The automatic budget is a multiple of the live ranks.
   array_in<std::uint8_t, P> const active(flags{1, 0, 1, 1});
   auto const alive =
       allocated<P>(estimate_of({3}, {.02, .3, .4, .01}), {.ranks = 4, .active = active.view1()});
@@ -541,14 +542,14 @@ TEST_CASE_TEMPLATE("craft: plans with every option", P, PLIMSOLL_POLICIES) {
   for (std::size_t i = 0; i < cases.size(); ++i) {
     CAPTURE(i);
     craft_case c = cases[i];
-    c.options.budget = 11;  // no multiple of the ranks
+    c.options.budget = 11;  // not a multiple of the ranks
     crafted<P> const got(c, static_cast<index_t>(i % 3));
     gain_estimate const estimate = craft_in<P>(c).estimate();
     CHECK(got.plan.estimate.base == estimate.base);
     CHECK(got.plan.estimate.gain == estimate.gain);
     CHECK(got.plan.allocation.replicas == allocated<P>(estimate, c.options).replicas);
 
-    // Where nothing keeps slots empty, all are filled.
+    // All slots are filled, unless an option keeps some empty.
     if (c.options.meeting_rule == plimsoll::strictness::preferred) {
       for (index_t layer = 0; layer < c.layers; ++layer) {
         auto const row = got.counts.begin() + layer * c.experts;
@@ -556,7 +557,7 @@ TEST_CASE_TEMPLATE("craft: plans with every option", P, PLIMSOLL_POLICIES) {
               c.experts + got.plan.allocation.replicas[static_cast<std::size_t>(layer)]);
       }
     }
-    // The placement is that of eplb, in those slots.
+    // The placement equals that of eplb in the same slots.
     craft_in<P> const in(c);
     array_in<double, P> const sums(c.summed());
     array_in<std::int32_t, P> const offsets(got.offsets);
@@ -620,13 +621,13 @@ TEST_CASE_TEMPLATE("craft: any budget", P, PLIMSOLL_POLICIES) {
   CHECK(automatic.plan.allocation.budget > 0);
   CHECK(automatic.plan.allocation.budget < 30);
   CHECK(sum_of(automatic.plan.allocation.gain) > last / 2);
-  // All of it, whether or not it pays.
+  // An exact budget is used up even without gain.
   c.options.fill = filling::exactly;
   for (index_t const budget : {0, 1, 17, 28, 30}) {
     c.options.budget = budget;
     CHECK(crafted<P>(c).plan.allocation.used == budget);
   }
-  // As many replicas for every layer are what was estimated: so much is then gained.
+  // If every layer gets the same count, the placement is that of the estimate, and so is the gain.
   crafted<P> const most(c);
   CHECK(most.plan.allocation.replicas == ints(5, 6));
   replay_case const recorded{.steps = c.steps,
@@ -755,7 +756,7 @@ TEST_CASE_TEMPLATE("craft: a bad load is named", P, PLIMSOLL_POLICIES) {
   CHECK(refusal({{59, -3}}) ==
         "estimate_gains: loads: expected values from 0 to below 2^47, got -3 in layer 1, expert 2, "
         "step 9");
-  // Neither a negative sum nor one that others hide.
+  // Neither a negative sum nor one that other loads hide is accepted.
   CHECK(refusal({{0, -1}, {6, 1000}}) ==
         "estimate_gains: loads: expected values from 0 to below 2^47, got -1 in layer 0, expert 0, "
         "step 0");
@@ -765,7 +766,7 @@ TEST_CASE_TEMPLATE("craft: a bad load is named", P, PLIMSOLL_POLICIES) {
   CHECK(refusal({{15, limit / 2}, {16, limit / 2}, {17, 0}}) ==
         "estimate_gains: loads: expected a total below 2^47 per layer, got 140737488355328 in "
         "layer 1, step 2");
-  // Every step is fine, their sum is not.
+  // Every step is valid, but their sum is not.
   CHECK(refusal({{3, limit / 2}, {9, limit / 2 - 28 * 5}}) ==
         "estimate_gains: loads: expected a total below 2^47 per layer, got 140737488355328 in "
         "layer 1");
@@ -819,7 +820,7 @@ TEST_CASE_TEMPLATE("craft: bad options are named", P, PLIMSOLL_POLICIES) {
         "estimate_gains: options.nodes: expected 1 to 4 nodes (at most one per rank), got 5");
   CHECK(refusal([](craft_case& c) { c.options.groups = 3; }) ==
         "estimate_gains: groups: expected a number that divides 8 experts, got 3");
-  // Groups that fit no node as long as there are no replicas.
+  // Groups that fit on no node without replicas.
   CHECK(refusal([](craft_case& c) {
           c.options.nodes = 2;
           c.options.groups = 2;

@@ -22,7 +22,7 @@ TEST_CASE("craft: loads of any type give the same plan") {
   }
 }
 
-/// Every second load is something else.
+/// Reads every second element of an array.
 struct every_second {
   double const* loads;
   index_t layers;
@@ -102,7 +102,7 @@ TEST_CASE("craft: shapes of outputs are checked") {
           plimsoll::matrix_ref<std::int32_t>(offsets.data(), s.offsets[0], s.offsets[1]),
           plimsoll::matrix_ref<std::int32_t>(counts.data(), s.counts[0], s.counts[1]));
     });
-    // What is refused writes nothing.
+    // A call that throws for shapes writes nothing.
     for (ints const* const out : {&map, &offsets, &counts}) {
       CHECK((message == "no error") == (*out != ints(100, -7)));
     }
@@ -129,7 +129,7 @@ TEST_CASE("craft: shapes of outputs are checked") {
         "craft: groups: expected a number that divides 8 experts, got 3");
 }
 
-TEST_CASE("craft: a strided list of living ranks") {
+TEST_CASE("craft: a strided mask of live ranks") {
   craft_case c = craft_cases()[0];
   c.options.budget = 11;
   c.active = {1, 0, 1, 1, 0, 1};
@@ -177,7 +177,7 @@ TEST_CASE("craft: a budget from bytes") {
   CHECK(refusal(1, 1, 32768) == "replica_budget: ranks: expected 1 to 32767 ranks, got 32768");
 }
 
-/// Counts what is live at once.
+/// Records the most bytes that are allocated at once.
 class peak_resource : public counting_resource {
  public:
   [[nodiscard]] std::size_t peak() const { return peak_; }
@@ -202,7 +202,7 @@ TEST_CASE("craft: the loads are not copied") {
   constexpr std::size_t layers = 8;
   constexpr std::size_t experts = 128;
   constexpr std::size_t ranks = 8;
-  constexpr std::size_t plans = 5;  // none, 1, 2, 4, 8 replicas
+  constexpr std::size_t plans = 5;  // 0, 1, 2, 4, 8 replicas
   constexpr std::size_t rows = plans * layers;
   ints map(layers * (experts + ranks));
   ints offsets(layers * (ranks + 1));
@@ -221,8 +221,8 @@ TEST_CASE("craft: the loads are not copied") {
     CHECK(memory.mismatches() == 0);
     return memory.peak();
   };
-  // What is documented: of the plans (slots, experts, ranks, reports of two steps, offsets of a
-  // layer's slots), of the replay (parts of means, reports), and one problem's scratch.
+  // The documented bytes: of the plans (slots, experts, ranks, reports of two steps, offsets of a
+  // layer's slots), of the replay (partial sums of means, reports), and scratch of one problem.
   auto const documented = [](std::size_t steps) {
     std::size_t const tiles = (steps + 7) / 8;
     return rows * (4 * (experts + ranks) + 12 * experts + 4 * (ranks + 1) + 8 + 4 + 2 * 64) +
@@ -231,7 +231,7 @@ TEST_CASE("craft: the loads are not copied") {
   };
   CHECK(peak(400) <= documented(400));
   CHECK(10 * peak(400) < 4 * 400 * layers * experts);
-  // Eight steps more cost what they are documented to.
+  // Eight more steps take the documented bytes.
   CHECK(peak(408) - peak(400) == 8 * rows + 64 * layers);
 }
 
