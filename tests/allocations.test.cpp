@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work calls of prepared objects allocate nothing at all, messages of checks that hold included:
-// resources only see what is taken from a policy, so this program counts every operator new.
+// Work calls of prepared objects allocate nothing at all, also not for the messages of checks that
+// pass. Resources count only the allocations of a policy, so this program counts every call of
+// operator new.
 #include <doctest/doctest.h>
 #include <plimsoll/plimsoll.hpp>
 
@@ -29,12 +30,12 @@ void* operator new(std::size_t bytes, std::align_val_t alignment) {
   }
   throw std::bad_alloc();
 }
-// The standard library's own buffers; AddressSanitizer would answer these itself.
+// Used by the standard library for its own buffers; AddressSanitizer would replace these itself.
 void* operator new(std::size_t bytes, std::nothrow_t const&) noexcept {
   ++news;
   return std::malloc(bytes);
 }
-// Inlined, g++ would see memory of operator new passed to free.
+// Not inlined, since g++ would then warn that memory of operator new is passed to free.
 PLIMSOLL_NOINLINE void operator delete(void* pointer) noexcept { std::free(pointer); }
 PLIMSOLL_NOINLINE void operator delete(void* pointer, std::size_t) noexcept { std::free(pointer); }
 PLIMSOLL_NOINLINE void operator delete(void* pointer, std::align_val_t) noexcept {
@@ -58,7 +59,7 @@ long news_in(Call call) {
   return news - before;
 }
 
-/// Two ranks with experts 0 to 3, the second of them with another copy of expert 0.
+/// Two ranks with experts 0 to 3; the second rank has another replica of expert 0.
 struct small_layer {
   ints map{0, 1, -1, 2, 3, 0};
   ints copies{2, 1, 1, 1};
@@ -74,7 +75,7 @@ struct small_layer {
 
 }  // namespace
 
-TEST_CASE("allocations: this program sees them") {
+TEST_CASE("allocations: this program counts them") {
   CHECK(news_in([] { longs const some(10); }) == 1);
 }
 

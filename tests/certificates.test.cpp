@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Certificates of planning calls against the best of all plans, in exact arithmetic. Loads are
-// multiples of 2^-20 and copies at most 5, so that weights are whole multiples of 2^-20 / 60.
+// Certificates of planning calls against an exhaustive search for the best plan, in exact
+// arithmetic. Loads are multiples of 2^-20 and experts have at most 5 replicas, so that weights are
+// whole multiples of 2^-20 / 60.
 #include <doctest/doctest.h>
 #include <plimsoll/placement.hpp>
 #include <plimsoll/refinement.hpp>
@@ -27,7 +28,7 @@ using ints = std::vector<std::int32_t>;
 using reals = std::vector<double>;
 __extension__ using wide = __int128;
 
-/// A cost: load in units of 2^-20 / 60, over a whole speed.
+/// Cost of a rank: load in units of 2^-20 / 60, over an integer speed.
 struct fraction {
   wide load = 0;
   wide speed = 1;
@@ -35,7 +36,7 @@ struct fraction {
   bool operator==(fraction const& other) const { return load * other.speed == other.load * speed; }
 };
 
-/// x times `factor`, rounded up or down to a whole number; |result| below 2^120.
+/// Returns x * factor, rounded up or down to a whole number; |result| must be below 2^120.
 wide scaled(double x, wide factor, bool up) {
   int exponent = 0;
   auto const mantissa = static_cast<wide>(std::ldexp(std::frexp(x, &exponent), 53)) * factor;
@@ -50,7 +51,7 @@ wide scaled(double x, wide factor, bool up) {
   return below + (up && (below << -exponent) != mantissa ? 1 : 0);
 }
 
-/// Speeds are given as whole multiples of 2^-16.
+/// Speeds are whole multiples of this unit.
 constexpr double speed_unit = 0x1p-16;
 bool at_most(double x, fraction const& y) {
   // x <= load * 2^-20 / 60 / (speed * 2^-16)
@@ -80,7 +81,7 @@ struct certified_case {
                      lift + draw.among(0, width) / 2);
       loads.push_back(std::floor(load * 0x1p20) * 0x1p-20);
     }
-    if (draw.one_in(3)) {  // beside one load the others are less than a unit of fixed point
+    if (draw.one_in(3)) {  // one load is so large that the others are below a fixed-point unit
       for (double& load : loads) {
         load = static_cast<double>(draw.among(1, 1 << 18)) * 0x1p-20;
       }
@@ -147,7 +148,7 @@ struct certified_case {
     }
     return peak;
   }
-  /// Of all placements of these copies.
+  /// Returns the lowest peak of all placements with these replica counts.
   [[nodiscard]] fraction best(ints const& counts) const {
     std::vector<wide> items;
     for (std::size_t e = 0; e < loads.size(); ++e) {
@@ -178,7 +179,7 @@ struct certified_case {
     put(0, {});
     return lowest;
   }
-  /// Of all placements of all copies up to 5 of an expert.
+  /// Returns the lowest peak of all placements with up to 5 replicas of an expert.
   [[nodiscard]] fraction best_of_any() const {
     fraction lowest{std::numeric_limits<std::int64_t>::max(), 1};
     lowest.load <<= 30;
@@ -201,7 +202,7 @@ struct certified_case {
     choose(0, places - std::ssize(loads));
     return lowest;
   }
-  /// What rounding may take off a value, as documented: for each replica of a rank a unit.
+  /// Returns how far rounding may lower a value, as documented: one unit per replica of a rank.
   [[nodiscard]] double rounding() const {
     double const total = std::accumulate(loads.begin(), loads.end(), 0.0);
     double const slowest = *std::min_element(speeds.begin(), speeds.end());
@@ -215,7 +216,7 @@ void check_certificate(certified_case const& c, certificate const& got, fraction
   if (got.status == certificate_status::optimal) {
     CHECK(got.lower_bound == got.value);
     CHECK(real == best);
-    // The optimum, rounded once.
+    // The value is the optimum, rounded once.
     CHECK(at_most(got.lower_bound * (1 - 0x1p-52), best));
   } else {
     CHECK(at_most(got.lower_bound, best));
@@ -226,7 +227,7 @@ void check_certificate(certified_case const& c, certificate const& got, fraction
   CHECK(scaled(high, real.speed * 60 * 16, false) + 1 >= real.load);
 }
 
-TEST_CASE("certificates: of place and refine hold for the loads as given") {
+TEST_CASE("certificates: those of place and refine hold for the loads as given") {
   std::int64_t proven = 0;
   for (std::int64_t seed = 0; seed < instances(3000); ++seed) {
     CAPTURE(seed);
@@ -264,7 +265,7 @@ TEST_CASE("certificates: of place and refine hold for the loads as given") {
   CHECK(proven > 0);
 }
 
-TEST_CASE("certificates: of replicate hold for the loads as given") {
+TEST_CASE("certificates: those of replicate hold for the loads as given") {
   for (std::int64_t seed = 0; seed < instances(3000); ++seed) {
     CAPTURE(seed);
     certified_case const c(static_cast<std::uint64_t>(seed));
@@ -302,8 +303,8 @@ TEST_CASE("certificates: of replicate hold for the loads as given") {
   }
 }
 
-TEST_CASE("certificates: of replicate, where fixed point cannot tell which expert is heavier") {
-  // The copy goes to the lighter one. Half a token less would remain at the other.
+TEST_CASE("certificates: replicate, if two loads differ by less than a unit of fixed point") {
+  // The replica goes to the lighter expert. The best peak is half a token below the value.
   reals const loads{0x1p45, 0x1p45 + 0.5};
   ints counts(2);
   auto const got =
@@ -315,7 +316,7 @@ TEST_CASE("certificates: of replicate, where fixed point cannot tell which exper
   CHECK(got.value >= 0x1p45 + 0.5);
 }
 
-/// Latency of a rank: a power of two per token, and for being there at all.
+/// Latency of a rank: a power of two per token, plus a constant for each rank.
 struct steep_cost {
   int per_token[3];
   double idle[3];
@@ -324,7 +325,7 @@ struct steep_cost {
   }
 };
 
-TEST_CASE("certificates: of swap_search hold under costs of any steepness") {
+TEST_CASE("certificates: those of swap_search hold under costs of any steepness") {
   for (std::int64_t seed = 0; seed < instances(1500); ++seed) {
     CAPTURE(seed);
     draws draw(static_cast<std::uint64_t>(seed) + 77);
@@ -398,13 +399,13 @@ TEST_CASE("certificates: of swap_search hold under costs of any steepness") {
     CHECK(scaled(got.lower_bound, 1, true) <= best);
     CHECK(scaled(got.value * (1 + 0x1p-50), 1, true) >= real);
     if (got.status == certificate_status::optimal) {
-      CHECK(real - best <= best >> 50);  // a cost is a double, too
+      CHECK(real - best <= best >> 50);  // costs are rounded to double
     }
   }
 }
 
-TEST_CASE("certificates: a plan of no use is not certified") {
-  // All but one of the ranks vanish beside the slow one's latency; the best is 93.
+TEST_CASE("certificates: bounds hold if one rank is far slower than the others") {
+  // The latencies of the other ranks are negligible next to the slow rank's; the optimum is 93.
   ints const loads{70, 50, 30, 20, 11, 5};
   ints map(9);
   auto const cost = [](plimsoll::index_t rank, double tokens) {

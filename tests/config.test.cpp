@@ -15,7 +15,7 @@ namespace {
 PLIMSOLL_HD constexpr int marked() { return 3; }
 static_assert(marked() == 3);
 
-// Names are in the namespace of the version, which users need not write.
+// Names are in the inline namespace of the version, which users need not write.
 static_assert(std::is_same_v<plimsoll::certificate, plimsoll::PLIMSOLL_ABI::certificate>);
 
 }  // namespace

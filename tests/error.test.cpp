@@ -15,11 +15,11 @@ static_assert(!std::is_base_of_v<std::logic_error, plimsoll::cuda_error>);
 TEST_CASE("error: the message names function, argument, expected and got") {
   CHECK_THROWS_WITH_AS(plimsoll::detail::fail("f", "ranks", "a positive number", "-3"),
                        "f: ranks: expected a positive number, got -3", plimsoll::invalid_input);
-  // As the standard exception that it is, too.
+  // It can also be caught as the standard exception.
   CHECK_THROWS_AS(plimsoll::detail::fail("f", "x", "y", "z"), std::invalid_argument);
 }
 
-TEST_CASE("error: expect_between takes both ends") {
+TEST_CASE("error: expect_between accepts both ends") {
   auto const check = [](long long got) {
     plimsoll::detail::expect_between("f", "k", -2, 5, got, "ranks");
   };
@@ -32,7 +32,7 @@ TEST_CASE("error: expect_between takes both ends") {
                        "f: k: expected 1 to 0 slots, got 1", plimsoll::invalid_input);
 }
 
-TEST_CASE("error: expect_extent takes the one value") {
+TEST_CASE("error: expect_extent accepts the expected value only") {
   auto const check = [](long long got) {
     plimsoll::detail::expect_extent("f", "out", 4, got, "rows (layers of loads)");
   };
@@ -43,7 +43,7 @@ TEST_CASE("error: expect_extent takes the one value") {
                        plimsoll::invalid_input);
 }
 
-TEST_CASE("error: numbers are short, and enough to tell them") {
+TEST_CASE("error: numbers have the fewest digits that identify them") {
   using plimsoll::detail::text;
   constexpr double inf = std::numeric_limits<double>::infinity();
   CHECK(text(-1e-9) == "-1e-09");

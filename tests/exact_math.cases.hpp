@@ -36,7 +36,7 @@ inline std::vector<double> operands(index_t count) {
 
 inline constexpr index_t results_per_pair = 16;
 
-/// Everything that exact_math offers, of two operands.
+/// Evaluates every function of exact_math on two operands.
 PLIMSOLL_HD inline void evaluate(double a, double b, std::uint64_t* out) {
   double const size = a < 0 ? -a : a;
   double const small = exact::double_of((exact::bits_of(a) & 0x800fffffffffffff) | 1030ull << 52);
@@ -112,6 +112,6 @@ TEST_CASE_TEMPLATE("exact_math: the same bits under every policy", P, PLIMSOLL_P
                      << " against " << expected[i]);
     }
   }
-  // Also the same as every other compiler and set of flags has found.
+  // The hash must also be that of every other compiler and set of flags.
   report_hash("exact_math.evaluate", got);
 }

@@ -18,7 +18,7 @@ double ulps(double got, long double exact_value) {
                              static_cast<long double>(unit));
 }
 
-// Kept from the optimiser, which may fold constants by another rounding.
+// Hides a constant from the optimiser, which may fold it with another rounding.
 double opaque(double x) {
   double volatile stored = x;
   return stored;
@@ -26,7 +26,7 @@ double opaque(double x) {
 
 }  // namespace
 
-// The comparisons below need more digits than a double has.
+// The comparisons below need more digits than those of a double.
 static_assert(LDBL_MANT_DIG > DBL_MANT_DIG);
 
 TEST_CASE("exact_math: divide_floor is integer division") {
@@ -36,8 +36,8 @@ TEST_CASE("exact_math: divide_floor is integer division") {
       FAIL(a << " / " << b << " gave " << exact::divide_floor(a, b));
     }
   };
-  // Around every multiple of b that is hard: the largest quotient, and quotients next to powers of
-  // two, where the distance of doubles changes.
+  // Around every hard multiple of b: the largest quotient, and quotients next to powers of two,
+  // where the distance of doubles changes.
   auto const check_divisor = [&](std::uint32_t b) {
     std::uint64_t const largest = (limit - 1) / b;
     for (std::uint64_t const quotient : {largest, largest - 1, largest / 2 + 1}) {
@@ -74,7 +74,7 @@ TEST_CASE("exact_math: divide_floor is integer division") {
   }
 }
 
-TEST_CASE("exact_math: exp within one unit in the last place or so") {
+TEST_CASE("exact_math: exp within about one unit in the last place") {
   double worst = 0;
   auto const look = [&](double x) {
     worst = std::max(worst, ulps(exact::exp(x), std::exp(static_cast<long double>(x))));
@@ -85,7 +85,7 @@ TEST_CASE("exact_math: exp within one unit in the last place or so") {
     look((random.unit() - 0.5) * 2);
     look((random.unit() - 0.5) * 1e-6);
   }
-  // Halfway between multiples of ln 2 the polynomial's argument is largest.
+  // The argument of the polynomial is largest halfway between multiples of ln 2.
   for (int k = -1000; k <= 1000; ++k) {
     double const middle = (k + 0.5) * 0.6931471805599453;
     look(middle);
@@ -113,13 +113,13 @@ TEST_CASE("exact_math: log2 within a few units in the last place") {
   }
   MESSAGE("worst error of log2: " << worst << " ulp");
   CHECK(worst < 4);
-  // Exact where it can be.
+  // Powers of two give exact results.
   for (int k = -1074; k <= 1023; ++k) {
     if (exact::log2(std::ldexp(1.0, k)) != k) {
       FAIL("log2 of 2^" << k);
     }
   }
-  // Next to 1 the result is small, but as many of its digits are right.
+  // Next to 1 the result is small, but its relative error is the same.
   double near = 0;
   for (double d = 0x1p-52; d < 0.4; d *= 1.01) {
     near = std::max(near,
@@ -136,13 +136,13 @@ TEST_CASE("exact_math: mul_add rounds once, mul_then_add twice") {
   double const b = opaque(1 - 0x1p-30);
   CHECK(exact::mul_add(a, b, opaque(-1.0)) == -0x1p-60);
   CHECK(exact::mul_then_add(a, b, opaque(-1.0)) == 0.0);
-  // Also where the compiler knows the values,
+  // It rounds twice also for values that the compiler knows,
   CHECK(exact::mul_then_add(1 + 0x1p-30, 1 - 0x1p-30, -1.0) == 0.0);
   // in single precision,
   auto const af = static_cast<float>(opaque(1 + 0x1p-13));
   auto const bf = static_cast<float>(opaque(1 - 0x1p-13));
   CHECK(exact::mul_then_add(af, bf, -1.0f) == 0.0f);
-  // and where it sees a product that is added by its caller.
+  // and for a product that the caller adds in the same expression.
   CHECK(exact::multiply(a, b) + opaque(-1.0) == 0.0);
   CHECK(exact::add(a * b, opaque(-1.0)) == 0.0);
 
@@ -173,12 +173,12 @@ TEST_CASE("exact_math: fixed_point is floor(x * 2^exponent)") {
   for (int i = 0; i < 200000; ++i) {
     std::uint64_t const fraction = random.bits() >> 12;
     auto const field = static_cast<int>(random.bits() % 2047);
-    // An exponent that brings the result somewhere below 2^63.
+    // An exponent with which the result is below 2^63.
     check(exact::double_of(fraction | static_cast<std::uint64_t>(field) << 52),
           static_cast<int>(random.between(-70, 62)) - (field - 1023));
     check(random.unit() * 1e6, static_cast<int>(random.between(-30, 42)));
   }
-  // Subnormals, zeros, and the last value that fits.
+  // Subnormals, zeros, and the largest result.
   for (double const x : {5e-324, 1e-310, 2.2250738585072009e-308, 2.2250738585072014e-308}) {
     for (int exponent = 900; exponent < 1137; ++exponent) {
       check(x, exponent);
@@ -202,7 +202,7 @@ TEST_CASE("exact_math: scale_by_power_of_two is ldexp") {
     double const x = exact::double_of((random.bits() >> 12) | (random.bits() % 2046 + 1) << 52);
     auto const exponent = static_cast<int>(random.between(-2000, 2000));
     double const expected = std::ldexp(x, exponent);
-    // Rounded more than once only below the normal range.
+    // The result is rounded more than once only if it is subnormal.
     if (expected >= DBL_MIN && exact::scale_by_power_of_two(x, exponent) != expected) {
       FAIL(x << " * 2^" << exponent);
     }

@@ -16,7 +16,7 @@ namespace execution_cases {
 
 using plimsoll::index_t;
 
-/// Counts the visits of each problem, through its scratch memory.
+/// Body that counts the visits of each problem, and computes a sum in scratch memory.
 struct visit {
   using device_team = plimsoll::detail::warp;
   std::int32_t* visits;

@@ -18,7 +18,7 @@
 using plimsoll::index_t;
 using namespace plimsoll_test;
 
-// What users may rely on: policies are small values with one layout.
+// Policies are small values with one layout, as documented.
 static_assert(std::is_trivially_copyable_v<plimsoll::resource_ref>);
 static_assert(sizeof(plimsoll::resource_ref) == 3 * sizeof(void*));
 static_assert(std::is_trivially_copyable_v<plimsoll::seq_policy>);
@@ -49,7 +49,7 @@ static_assert(plimsoll::device_resource<device_memory_archetype>);
 static_assert(!plimsoll::device_resource<std::pmr::memory_resource>);
 static_assert(!plimsoll::host_resource<std::allocator<char>>);
 
-// A primitive that takes temporaries on the host accepts no device memory, and the other way round.
+// A host policy refuses a device resource, and vice versa.
 static_assert(std::invocable<plimsoll::seq_policy const&, counting_resource&>);
 static_assert(!std::invocable<plimsoll::seq_policy const&, device_memory_archetype&>);
 static_assert(!std::invocable<plimsoll::seq_policy const&, counting_resource>);
@@ -80,7 +80,7 @@ TEST_CASE_TEMPLATE("execution: executors cover a range once", P, PLIMSOLL_HOST_P
   }
 }
 
-TEST_CASE("execution: a user's policy is really used") {
+TEST_CASE("execution: a user's policy runs the work") {
   std::vector<std::int32_t> visits(10);
   std::vector<std::int32_t> sums(10);
   long const calls = pool_counts.calls;
@@ -106,7 +106,7 @@ TEST_CASE("execution: seq runs one block on the calling thread") {
 }
 
 #if PLIMSOLL_TEST_OMP
-TEST_CASE("execution: omp(threads) uses at most so many and changes no global state") {
+TEST_CASE("execution: omp(threads) uses at most that many threads and changes no global state") {
   int const before = omp_get_max_threads();
   for (int const threads : {1, 2, 3, 5}) {
     CAPTURE(threads);
@@ -143,7 +143,7 @@ TEST_CASE("execution: seq(resource) takes scratch from it once") {
   CHECK(memory.live() == 0);
   CHECK(memory.mismatches() == 0);
 
-  // A body without scratch asks for nothing, nor does an empty batch.
+  // Neither a body without scratch nor an empty batch allocates.
   plimsoll::detail::launch(plimsoll::detail::resolve(plimsoll::seq(memory)), 7,
                            execution_cases::visit{visits.data(), sums.data(), 0});
   plimsoll::detail::launch(plimsoll::detail::resolve(plimsoll::seq(memory)), 0,
@@ -165,7 +165,7 @@ TEST_CASE_TEMPLATE("execution: scratch comes from the policy's resource", P,
   CHECK(visits == std::vector<std::int32_t>(40, 1));
 }
 
-TEST_CASE_TEMPLATE("execution: a throwing resource is passed on and leaks nothing", P,
+TEST_CASE_TEMPLATE("execution: the exception of a resource is rethrown and leaks nothing", P,
                    PLIMSOLL_HOST_POLICIES) {
   // With 40 problems every executor but seq allocates more than once, so that some blocks run.
   for (std::size_t const allowed : {std::size_t{0}, std::size_t{1}, std::size_t{3}}) {
@@ -185,7 +185,7 @@ TEST_CASE_TEMPLATE("execution: a throwing resource is passed on and leaks nothin
   }
 }
 
-TEST_CASE_TEMPLATE("execution: one of several exceptions gets out", P, PLIMSOLL_HOST_POLICIES) {
+TEST_CASE_TEMPLATE("execution: one of several exceptions is rethrown", P, PLIMSOLL_HOST_POLICIES) {
   std::atomic<int> blocks = 0;
   CHECK_THROWS_WITH_AS(plimsoll::detail::for_blocks(context_for(make_policy<P>()), 30,
                                                     [&](index_t, index_t) {
@@ -196,7 +196,7 @@ TEST_CASE_TEMPLATE("execution: one of several exceptions gets out", P, PLIMSOLL_
   CHECK(blocks >= 1);
 }
 
-TEST_CASE("execution: resource_ref passes on what it is asked") {
+TEST_CASE("execution: resource_ref forwards its arguments") {
   struct call {
     std::size_t bytes = 0;
     std::size_t alignment = 0;
@@ -245,7 +245,7 @@ TEST_CASE("execution: resource_ref passes on what it is asked") {
   CHECK(device.bytes == 0);
 }
 
-TEST_CASE("execution: a gpu policy can be made and asked in a host file") {
+TEST_CASE("execution: a gpu policy can be constructed and read in a host file") {
   int object = 0;
   device_memory_archetype memory;
   auto const stream = reinterpret_cast<plimsoll::stream_t>(&object);

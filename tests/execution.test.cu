@@ -33,13 +33,13 @@ static_assert(std::is_same_v<context<decltype(thrust::cuda::par)>, plimsoll::dev
 static_assert(
     std::is_same_v<context<decltype(thrust::cuda::par_nosync)>, plimsoll::device_context>);
 
-// The same policies as in host files, to the last byte.
+// Policies have the same layout as in host files.
 static_assert(sizeof(plimsoll::gpu_policy) == 4 * sizeof(void*));
 static_assert(std::is_trivially_copyable_v<plimsoll::gpu_policy>);
 
 __global__ void nothing() {}
 
-/// Counts, on the host, so that the adapter can be tried without a GPU.
+/// Counts allocations of host memory, so that the adapter can be tested without a GPU.
 struct fake_allocator {
   using value_type = char;
   long allocated = 0;
@@ -61,7 +61,7 @@ struct fake_allocator {
 
 }  // namespace
 
-// Thrust documents no way to ask a policy for its stream; this pins the one that is used.
+// Thrust documents no way to get the stream of a policy; this test pins the function that is used.
 TEST_CASE("execution: the stream of a Thrust policy") {
   int object = 0;
   auto const stream = reinterpret_cast<cudaStream_t>(&object);
@@ -118,7 +118,7 @@ TEST_CASE("execution: scratch that does not fit shared memory comes from the res
   CHECK(device_memory().live() == 0);
 }
 
-TEST_CASE("execution: a launch neither reports nor clears an error that others left") {
+TEST_CASE("execution: a launch neither reports nor clears an error of other code") {
   using namespace plimsoll_test;
   if (!backend_available<gpu_kind>()) {
     return;
@@ -132,13 +132,13 @@ TEST_CASE("execution: a launch neither reports nor clears an error that others l
   CHECK(cudaGetLastError() == left);
   CHECK(visits.values() == std::vector<std::int32_t>(5, 1));
 
-  // Of a launch of our own that fails nothing is left.
+  // A failed launch of the library leaves no error behind.
   auto const too_large = [&] { plimsoll::detail::launch_kernel(context, {1, 1 << 20}, nothing); };
   CHECK_THROWS_AS(too_large(), plimsoll::cuda_error);
   CHECK(cudaGetLastError() == cudaSuccess);
 }
 
-TEST_CASE("execution: work is done on the stream's device, whichever is current, captured too") {
+TEST_CASE("execution: work runs on the stream's device, whichever is current, also captured") {
   using namespace plimsoll_test;
   if (!backend_available<gpu_kind>()) {
     return;
@@ -152,7 +152,7 @@ TEST_CASE("execution: work is done on the stream's device, whichever is current,
   CHECK(plimsoll::detail::resolve(thrust::device).device == device);
   array_in<std::int32_t, gpu_kind> visits(5);
   array_in<std::int32_t, gpu_kind> sums(5);
-  int const other = (device + 1) % devices;  // the same one where there is one
+  int const other = (device + 1) % devices;  // the same device if there is only one
   plimsoll::detail::check_cuda(cudaSetDevice(other), "cudaSetDevice");
   {
     captured const graph([&] {

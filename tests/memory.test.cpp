@@ -16,7 +16,7 @@ TEST_CASE("memory: read takes every contiguous range") {
   CHECK(plimsoll::read(plimsoll::seq, plain) == std::vector<int>{6, 7});
 }
 
-TEST_CASE("memory: what a buffer takes it gives back") {
+TEST_CASE("memory: a buffer frees what it allocates") {
   using context = plimsoll::detail::context_of<plimsoll::seq_policy>;
   using buffer = plimsoll::detail::buffer<char, context>;
   static_assert(!std::is_copy_constructible_v<buffer>);

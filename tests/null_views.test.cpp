@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Views that have elements, but no pointer to them, are refused before anything is read or written.
+// Views with elements and a null pointer are refused before anything is read or written.
 #include <doctest/doctest.h>
 #include <plimsoll/plimsoll.hpp>
 
@@ -91,7 +91,7 @@ TEST_CASE("null_views: placements") {
         }) == std::string("minmax_lp: placement.physical_to_logical") + none);
 }
 
-TEST_CASE("null_views: nothing is wrong where there are no elements") {
+TEST_CASE("null_views: views without elements may have a null pointer") {
   std::vector<plimsoll::balance> balance;
   CHECK_NOTHROW(plimsoll::measure(seq, matrix_ref<std::int32_t>(nullptr, 0, 2), balance));
   CHECK(plimsoll::read(seq, vector_ref<double>()).empty());

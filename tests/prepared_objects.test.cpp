@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Constructors of prepared objects wait for what they enqueued, as their pages say. Host memory
-// needs no waiting, so this memory counts what a stream would still have to do.
+// Constructors of prepared objects wait for the work that they enqueued, as documented. Host memory
+// needs no waiting, so the memory of these tests counts the operations that a stream would still
+// have to do.
 #include <doctest/doctest.h>
 #include <plimsoll/plimsoll.hpp>
 
@@ -73,7 +74,7 @@ struct plimsoll::detail::memory_of<stream_context> {
 
 namespace {
 
-/// What a constructor leaves for its stream to do; -1 if it never waits.
+/// Returns the number of operations enqueued after a constructor's last wait; -1 if it never waits.
 template <class Make>
 long left_by(Make make) {
   enqueued = waits = 0;
@@ -81,7 +82,7 @@ long left_by(Make make) {
   return waits > 0 ? enqueued : -1;
 }
 
-/// Two ranks with experts 0 to 3, the second of them with another copy of expert 0.
+/// Two ranks with experts 0 to 3; the second rank has another replica of expert 0.
 struct small_layer {
   std::vector<std::int32_t> map{0, 1, -1, 2, 3, 0};
   std::vector<std::int32_t> copies{2, 1, 1, 1};

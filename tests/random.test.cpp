@@ -14,7 +14,7 @@ std::vector<std::uint32_t> words(philox_block const& block) {
   return {block.word[0], block.word[1], block.word[2], block.word[3]};
 }
 
-// It can be asked at compile time.
+// Random numbers can be computed at compile time.
 static_assert(plimsoll::random::bits(0, 0, 0) == 0xe169c58d6627e8d5u);
 static_assert(plimsoll::random::uniform(1, 2, 3) < 1.0);
 
@@ -32,8 +32,8 @@ TEST_CASE("random: known answers of Philox4x32-10") {
         std::vector<std::uint32_t>{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
 }
 
-TEST_CASE("random: every part of seed, stream and index counts") {
-  // The counter is index then stream, low word first; the key is the seed.
+TEST_CASE("random: every bit of seed, subsequence and index matters") {
+  // The counter is the index, then the subsequence, low word first; the key is the seed.
   CHECK(plimsoll::random::bits(0x299f31d0a4093822, 0x0370734413198a2e, 0x85a308d3243f6a88) ==
         0x94fdccebd16cfe09u);
   std::set<std::uint64_t> seen;
@@ -66,6 +66,6 @@ TEST_CASE("random: uniform is the upper 53 bits") {
   CHECK(highest < 1);
   CHECK(lowest < 1e-3);
   CHECK(highest > 1 - 1e-3);
-  // The mean of 100000 has a standard deviation of 0.0009: this is more than five of them.
+  // The mean of 100000 numbers has a standard deviation of 0.0009; the limit is more than five.
   CHECK(std::abs(sum / count - 0.5) < 0.005);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ids that name no expert, above all the number of experts itself, in maps that bodies read before
-// or beside `validate`: they count as an empty slot does, whatever is in memory after the arrays.
+// Ids that are not experts, such as the number of experts, in maps that bodies read before or while
+// `validate` checks them: they count as empty slots, whatever is in memory after the arrays.
 #include <doctest/doctest.h>
 #include <plimsoll/latency.hpp>
 #include <plimsoll/load_tensor.hpp>
@@ -20,7 +20,7 @@ namespace {
 
 using plimsoll::tensor_ref;
 
-/// The same case with strays in one slot of eight, and with those slots empty.
+/// A case with out-of-range ids in one slot of eight, and the same case with those slots empty.
 struct stray_case {
   replay_case stray;
   replay_case empty;
@@ -40,7 +40,7 @@ struct stray_case {
   }
 };
 
-/// What `results` gives for both must be the same, with either junk in the scratch memory.
+/// Checks that `results` returns the same for both cases, with either garbage in scratch memory.
 template <class Results>
 void check_strays(Results results) {
   for (std::uint64_t seed = 0; seed < cases_of(400); ++seed) {

@@ -19,8 +19,8 @@ using plimsoll::index_t;
 
 inline constexpr index_t sizes[] = {0, 1, 2, 31, 32, 33, 63, 64, 65, 100, 1000};
 
-/// Launches the body under the policy, by a function that `run` is given, and compares with the
-/// oracle.
+/// Passes `run` a function that launches the body under the policy, and compares the outputs with
+/// the oracle.
 template <class P, class DeviceTeam, class Run>
 void check_launch(index_t n, index_t problems, std::size_t more_scratch, Run run) {
   using namespace plimsoll_test;
@@ -70,17 +70,18 @@ void check_launches() {
   for (index_t const n : sizes) {
     check_launch<P, DeviceTeam>(n, 6, 0);
   }
-  // No multiple of the warps in a block, and more scratch than shared memory holds.
+  // A number of problems that is not a multiple of the warps in a block; then more scratch than
+  // shared memory holds.
   check_launch<P, DeviceTeam>(33, 41, 0);
   check_launch<P, DeviceTeam>(65, 9, 60000);
-  // Scratch for one warp of a block, not for four.
+  // Shared memory holds the scratch of one warp per block, but not of four.
   check_launch<P, DeviceTeam>(64, 7, 20000);
   check_launch<P, DeviceTeam>(3, 0, 0);
 }
 
 }  // namespace team_cases
 
-TEST_CASE_TEMPLATE("team: launch, a warp a problem", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("team: launch with one warp per problem", P, PLIMSOLL_POLICIES) {
   if (plimsoll_test::backend_available<P>()) {
     team_cases::check_launches<P, plimsoll::detail::warp>();
   }

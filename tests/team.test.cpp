@@ -41,7 +41,7 @@ TEST_CASE("team: serial_team against the standard library") {
 TEST_CASE("team: thread_team in all sizes against serial_team") {
   for (index_t const n : sizes) {
     if (n > 65) {
-      continue;  // thousands of queue steps, of two barriers each, on 33 threads
+      continue;  // would take thousands of queue operations with two barriers each on 33 threads
     }
     CAPTURE(n);
     inputs const in = make_inputs(n, 2);
@@ -63,10 +63,10 @@ TEST_CASE("team: thread_team, 1000 elements") {
   }
 }
 
-TEST_CASE("team: a host thread's sort, any length and any bits that differ") {
+TEST_CASE("team: sort of serial_team, any length and any differing bits") {
   plimsoll::detail::serial_team team;
   plimsoll_test::generator random(1);
-  // Loads of so many bits above ids that rise, or in any order, and keys that are anything.
+  // Keys are loads of `bits` bits above ids in rising or random order, or arbitrary numbers.
   enum class ids { rising, shuffled, none };
   auto const keys_of = [&](index_t n, int bits, ids kind) {
     std::vector<std::uint64_t> keys = plimsoll_test::unique_keys(random.bits(), n);
@@ -100,7 +100,7 @@ TEST_CASE("team: a host thread's sort, any length and any bits that differ") {
       }
     }
   }
-  // One digit more than bytes: from the lowest bit to the highest.
+  // Keys that differ in all 64 bits, which takes the most digits.
   std::vector<std::uint64_t> keys(100);
   for (std::size_t i = 0; i < keys.size(); ++i) {
     keys[i] = std::uint64_t{1} << (63 - i % 64) | (i < 64 ? 0 : 1);
@@ -113,7 +113,7 @@ TEST_CASE("team: a host thread's sort, any length and any bits that differ") {
   CHECK(keys == expected);
 }
 
-TEST_CASE("team: scratch hands out aligned, disjoint arrays of the stated sizes") {
+TEST_CASE("team: scratch returns aligned, disjoint arrays of the documented sizes") {
   alignas(16) std::byte memory[256] = {};
   scratch some(memory);
   char* const a = some.take<char>(3);

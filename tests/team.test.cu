@@ -3,8 +3,7 @@
 
 #include "support/captured.cuh"
 
-// script/gpu-check runs this before everything else: it takes a second, and without it nothing
-// works.
+// script/gpu-check runs this test first: it takes a second, and if it fails, nothing else works.
 TEST_CASE("team: smoke, a kernel of each team, and one captured in a CUDA graph") {
   using P = plimsoll_test::gpu_kind;
   if (!plimsoll_test::backend_available<P>()) {
@@ -22,18 +21,18 @@ TEST_CASE("team: smoke, a kernel of each team, and one captured in a CUDA graph"
   team_cases::check_launch<P, plimsoll::detail::warp>(65, 6, 0, replay);
 }
 
-// A body names one team, so each kind is a case of its own.
-TEST_CASE_TEMPLATE("team: launch, 128 threads a problem", P, PLIMSOLL_DEVICE_POLICIES) {
+// A body names one team, so there is one test case per team.
+TEST_CASE_TEMPLATE("team: launch with 128 threads per problem", P, PLIMSOLL_DEVICE_POLICIES) {
   if (plimsoll_test::backend_available<P>()) {
     team_cases::check_launches<P, plimsoll::detail::block<128>>();
   }
 }
-TEST_CASE_TEMPLATE("team: launch, 256 threads a problem", P, PLIMSOLL_DEVICE_POLICIES) {
+TEST_CASE_TEMPLATE("team: launch with 256 threads per problem", P, PLIMSOLL_DEVICE_POLICIES) {
   if (plimsoll_test::backend_available<P>()) {
     team_cases::check_launches<P, plimsoll::detail::block<256>>();
   }
 }
-TEST_CASE_TEMPLATE("team: launch, 512 threads a problem", P, PLIMSOLL_DEVICE_POLICIES) {
+TEST_CASE_TEMPLATE("team: launch with 512 threads per problem", P, PLIMSOLL_DEVICE_POLICIES) {
   if (plimsoll_test::backend_available<P>()) {
     team_cases::check_launches<P, plimsoll::detail::block<512>>();
   }

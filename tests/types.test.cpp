@@ -27,12 +27,12 @@ static_assert(!plimsoll::load_value<long double>);
 static_assert(!plimsoll::load_value<float*>);
 static_assert(!plimsoll::load_value<std::byte>);
 
-// Part of the stated range, on which packed sort keys rely: 47 + 16 bits are a positive int64.
+// The documented range, on which packed sort keys rely: 47 + 16 bits are a positive int64.
 static_assert(plimsoll::load_limit == 140737488355328);
 static_assert(plimsoll::rank_limit == 32767);
 static_assert(plimsoll::expert_limit == 65535);
 
-// It is written to memory of other devices and compared by value there.
+// Devices write certificates to their memory, so the layout is fixed.
 static_assert(std::is_trivially_copyable_v<plimsoll::certificate>);
 static_assert(std::is_standard_layout_v<plimsoll::certificate>);
 static_assert(sizeof(plimsoll::certificate) == 32);
@@ -47,13 +47,13 @@ static_assert(static_cast<int>(plimsoll::certificate_status::infeasible) == 4);
 
 static_assert(plimsoll::certificate{3, 2, 0}.gap() == 0.5);
 
-// Views of CUDA's types are taken for these.
+// Views of CUDA's types are accepted as views of these types.
 static_assert(sizeof(plimsoll::float16) == 2 && alignof(plimsoll::float16) == 2);
 static_assert(sizeof(plimsoll::bfloat16) == 2 && alignof(plimsoll::bfloat16) == 2);
 static_assert(float{plimsoll::float16{0xc500}} == -5.0f);
 static_assert(float{plimsoll::bfloat16{0xc0a0}} == -5.0f);
 
-/// The first of all 16-bit patterns for which `holds` is false; 65536 for none.
+/// Returns the first 16-bit pattern for which `holds` is false; 65536 if there is none.
 template <class F>
 std::uint32_t first_wrong(F holds) {
   std::uint32_t bits = 0;
@@ -76,7 +76,7 @@ TEST_CASE("types: gap of a certificate") {
   CHECK(plimsoll::certificate{}.status == plimsoll::certificate_status::feasible);
 }
 
-TEST_CASE("types: every float16 is the float of its fields") {
+TEST_CASE("types: every float16 converts to the float of its fields") {
   CHECK(first_wrong([](std::uint16_t bits) {
           float const got = plimsoll::float16{bits};
           int const exponent = bits >> 10 & 31;
@@ -95,7 +95,7 @@ TEST_CASE("types: every float16 is the float of its fields") {
         }) == 65536);
 }
 
-TEST_CASE("types: every bfloat16 is the upper half of a float") {
+TEST_CASE("types: every bfloat16 converts to the float of which it is the upper half") {
   CHECK(first_wrong([](std::uint16_t bits) {
           float const got = plimsoll::bfloat16{bits};
           return std::bit_cast<std::uint32_t>(got) == std::uint32_t{bits} << 16;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Alone: the version can be asked for before anything else is included.
+// Includes version.hpp only: the version must be available before anything else is included.
 #include <plimsoll/version.hpp>
 
 #if !defined(PLIMSOLL_VERSION_MAJOR) || !defined(PLIMSOLL_VERSION_MINOR) || \

@@ -18,7 +18,7 @@ using plimsoll::detail::normalize;
 using plimsoll::detail::readable;
 using plimsoll::detail::writable;
 
-/// The least that an mdspan offers, with its types: std::size_t for the dimension and back.
+/// Minimal interface of an mdspan, with its types: std::size_t for dimensions, extents and strides.
 template <class T, std::size_t Rank>
 struct mdspan_archetype {
   using index_type = std::size_t;
@@ -32,7 +32,7 @@ struct mdspan_archetype {
   [[nodiscard]] constexpr index_type stride(std::size_t r) const { return steps[r]; }
 };
 
-/// A view whose dimensions are counted in int.
+/// A view whose extents and strides are int.
 template <class T>
 struct int_matrix {
   T* elements;
@@ -43,7 +43,7 @@ struct int_matrix {
   [[nodiscard]] int stride(int i) const { return i == 0 ? columns : 1; }
 };
 
-/// No pointer to hand out.
+/// A view whose data handle is not a pointer.
 struct proxy_matrix {
   struct handle {
     float operator*() const { return 0; }
@@ -74,7 +74,7 @@ static_assert(!readable<std::vector<bool>&, 1>);
 static_assert(!readable<int*, 1>);
 static_assert(!readable<int, 1>);
 
-// The rank counts.
+// The rank must match.
 static_assert(!readable<std::vector<int>&, 2>);
 static_assert(!readable<plimsoll::vector_ref<int>, 2>);
 static_assert(readable<plimsoll::matrix_ref<int>, 2>);
@@ -90,7 +90,7 @@ static_assert(readable<generated_matrix, 2>);
 static_assert(!readable<generated_matrix, 1>);
 static_assert(!readable<generated_matrix, 3>);
 
-// Outputs are mutable elements in memory.
+// Outputs must be mutable and stored.
 static_assert(writable<std::vector<int>&, 1>);
 static_assert(!writable<std::vector<int> const&, 1>);
 static_assert(writable<std::span<int>, 1>);
@@ -165,7 +165,7 @@ TEST_CASE("views: row-major references") {
   CHECK(plimsoll::matrix_ref<int>().extent(1) == 0);
 }
 
-TEST_CASE("views: of ranges") {
+TEST_CASE("views: references to ranges") {
   using plimsoll::vector_ref;
   std::vector<int> values{1, 2, 3};
   std::vector<int> const fixed{4, 5};
@@ -178,7 +178,7 @@ TEST_CASE("views: of ranges") {
   CHECK(read[1] == 5);
   CHECK(vector_ref<int const>(values)[2] == 3);
   CHECK(vector_ref<int>(plain).extent(0) == 1);
-  // Neither what would lose const, nor other elements, nor what is gone at once.
+  // Conversions that drop const, other element types, and temporaries are refused.
   CHECK_FALSE(std::is_constructible_v<vector_ref<int>, std::vector<int> const&>);
   CHECK_FALSE(std::is_constructible_v<vector_ref<long>, std::vector<int>&>);
   CHECK_FALSE(std::is_constructible_v<vector_ref<int const>, std::list<int>&>);
