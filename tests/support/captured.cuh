@@ -9,7 +9,7 @@
 
 namespace plimsoll_test {
 
-/// What is enqueued on the tests' stream while `enqueue` runs, as a CUDA graph. It must not
+/// CUDA graph of the work that `enqueue` enqueues on the tests' stream. `enqueue` must not
 /// allocate.
 class captured {
  public:

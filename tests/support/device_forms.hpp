@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A policy whose launches are those of a device, run on the host: bodies take their device forms,
-// problems run from the last to the first, and launches are counted. Include it before the headers
-// of primitives, which look for `launch` where they are defined.
+// A policy that runs device launches on the host: bodies use their device forms, problems run from
+// the last to the first, and launches are counted. Include this file before the headers of
+// primitives, which look up `launch` at their definition.
 #pragma once
 
 #include <doctest/doctest.h>

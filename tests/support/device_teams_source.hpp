@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Part of emulated_device.hpp. A system header, because the pragmas of nvcc are unknown to a host
-// compiler, and g++ lets a file silence that in no other way.
+// Part of emulated_device.hpp. This is a system header because host compilers warn about nvcc's
+// pragmas, and g++ lets a file silence this warning in no other way.
 #pragma once
 #pragma GCC system_header
 

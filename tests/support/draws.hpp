@@ -8,7 +8,7 @@
 
 namespace plimsoll_test {
 
-/// Random numbers as random cases are made of.
+/// Random numbers of the kinds that random cases need.
 class draws {
  public:
   explicit draws(std::uint64_t seed) : random_(seed) {}

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUB's collectives for host threads, as device/collectives.cuh uses them. Each stores, waits once,
-// computes serially, and then makes its storage useless: what CUB leaves undefined is poison here,
-// and a caller that uses the storage again without a barrier destroys what others have yet to read.
+// CUB's collectives for host threads, as device/collectives.cuh uses them. Each stores its input,
+// waits once, computes serially, and then overwrites its storage. Values that CUB leaves undefined
+// are poison here, and a caller that reuses the storage without a barrier destroys values that
+// other threads have not read yet.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +11,7 @@
 
 namespace plimsoll_test::emulated {
 
-/// Bytes that no caller may take for a result.
+/// Returns a value that no test expects as a result.
 template <class T>
 T poison() {
   T value;
@@ -20,7 +21,7 @@ T poison() {
 
 namespace cub {
 
-/// The lanes' values, by shuffles, which order no memory.
+/// Values of all lanes, passed by shuffles, which do not order memory.
 template <class T>
 struct lane_values {
   T of[32];
@@ -114,7 +115,7 @@ class BlockScan {
   TempStorage& storage_;
 };
 
-/// Sorts `Threads * Items` keys; the last barrier comes before the keys are read.
+/// Sorts `Threads * Items` keys. After the last barrier, threads still read their keys.
 template <class Key, int Threads, int Items, void (*Barrier)(), int (*Thread)()>
 class merge_sort {
  public:
@@ -132,7 +133,7 @@ class merge_sort {
       std::reverse(storage_.of, storage_.of + Threads * Items);
     }
     Barrier();
-    // As with CUB, a thread reads where another one writes the keys of its next sort.
+    // As in CUB, a thread reads keys where another thread writes the keys of its next sort.
     for (int i = 0; i < Items; ++i) {
       Key& from = storage_.of[(Threads - thread) * Items - 1 - i];
       keys[i] = from;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The device's teams, their own source, on host threads: one thread per lane. What CUDA leaves
-// unordered stays unordered: a shuffle passes a word and nothing else (relaxed atomics, which
-// ThreadSanitizer takes for no synchronisation), only __syncwarp and __syncthreads order memory.
-// Lanes run as freely as after Volta, where a warp has no lockstep. CUB's collectives are replaced
-// (emulated_cub.hpp); the seam that calls them, collectives.cuh, is the device's own.
+// Runs the source of the device teams on host threads, one thread per lane. Memory is ordered as in
+// CUDA: a shuffle passes one word and orders nothing (it uses relaxed atomics, which do not
+// synchronise for ThreadSanitizer); only __syncwarp and __syncthreads order memory. Lanes run
+// independently, as on GPUs since Volta. CUB's collectives are replaced (emulated_cub.hpp), but
+// collectives.cuh, which calls them, is the header of the device.
 //
-// It shows what a team computes and whether its barriers suffice. It shows nothing about launches,
-// about hardware instructions behind __CUDA_ARCH__, or about speed.
+// The emulation tests what a team computes and whether its barriers suffice. It does not test
+// launches, hardware instructions behind __CUDA_ARCH__, or speed.
 #pragma once
 
 #include <plimsoll/detail/scratch.hpp>
@@ -45,8 +45,9 @@ struct lane_state {
 };
 inline thread_local lane_state here;
 
-/// Every lane publishes its word, waits for all others', and reads the one of `source`. A lane can
-/// be at most one shuffle ahead, so two sets of slots are enough.
+/// Passes a word between lanes: every lane publishes its word, waits for the words of all others,
+/// and reads that of `source`. A lane can be at most one shuffle ahead, so two sets of slots are
+/// enough.
 inline unsigned shuffle(unsigned word, int source) {
   std::uint64_t const sequence = ++here.shuffles;
   auto& slots = here.warp->slots[sequence % 2];
@@ -101,7 +102,7 @@ inline unsigned __shfl_xor_sync(unsigned, unsigned word, int mask) {
 
 namespace plimsoll_test::emulated {
 
-/// Calls f(thread) on `threads` threads, which make up warps and one block.
+/// Calls f(thread) on `threads` threads, which form warps and one block.
 template <class F>
 void run_block(int threads, F const& f) {
   std::barrier<> block(threads);

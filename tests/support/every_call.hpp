@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A body that makes every call of a team, and what the standard library says about its results.
+// A body that makes every call of a team, and its expected results by the standard library.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -27,14 +27,14 @@ using plimsoll::detail::scratch_bytes_of;
 
 __extension__ typedef unsigned __int128 uint128;
 
-/// Few values, so that ties are common.
+/// Reduces a value to few different values, so that ties are common.
 PLIMSOLL_HD inline std::int64_t tied(std::int64_t value) { return value % 5; }
-/// The 128-bit key that belongs to a 64-bit one; its order is not that of `key`.
+/// Returns a 128-bit key for a 64-bit key; the order of keys changes.
 PLIMSOLL_HD inline uint128 widen(std::uint64_t key) {
   return (static_cast<uint128>(key & 0x1f) << 100) | (static_cast<uint128>(key) << 3);
 }
-/// What replaces the top of a queue at step `step`, or 0 for a pop. New keys are unique, and some
-/// are smaller than the one that they replace.
+/// Returns the key that replaces the top of a queue at step `step`, or 0 for a pop. New keys are
+/// unique, and some are smaller than the key that they replace.
 PLIMSOLL_HD inline std::uint64_t replacement(std::uint64_t top, index_t step, index_t n) {
   std::uint64_t const random = mix(top ^ static_cast<std::uint64_t>(step));
   if (step >= 2 * n || random % 3 == 0) {
@@ -52,12 +52,12 @@ inline constexpr index_t totals_count = 25;
 inline constexpr index_t sums_count = 4;
 inline constexpr index_t bins_count = 7;
 
-/// Of a number from 0 on; none for multiples of four.
+/// Returns the bin of a non-negative number; -1 (no bin) for multiples of four.
 PLIMSOLL_HD inline std::int32_t bin_of(std::int64_t value) {
   return value % 4 == 0 ? -1 : static_cast<std::int32_t>(value % bins_count);
 }
 
-/// Row p of every array belongs to problem p.
+/// Body that makes every call. Row p of every array belongs to problem p.
 template <class DeviceTeam>
 struct every_call {
   using device_team = DeviceTeam;
@@ -68,8 +68,8 @@ struct every_call {
   double const* reals;
   std::uint64_t const* keys;
 
-  std::int64_t* totals;  ///< what calls returned
-  double* sums;          ///< the floating ones among them
+  std::int64_t* totals;  ///< integers that calls returned
+  double* sums;          ///< floating-point numbers that calls returned
   std::int64_t* mapped;
   std::int64_t* scanned;
   std::int32_t* scanned_in_place;
@@ -103,8 +103,8 @@ struct every_call {
     std::byte* const storage = memory.take<std::byte>(sort_room());
 
     std::int64_t* const doubled = mapped + problem * n;
-    // What a call's function writes can be read after it, by the body itself and by any thread in
-    // the next call; and what the body read before a call, the call may overwrite.
+    // Memory that the function of a call writes can be read after the call, by the body and by any
+    // thread in the next call. A call may overwrite memory that the body read before it.
     std::int64_t seen = 0;
     if (n > 0) {
       index_t const middle = n / 2;
@@ -124,14 +124,14 @@ struct every_call {
       seen = 3 * seen + doubled[middle] + doubled[n - 1];
       seen += team.argmin(n, [=](index_t i) { return doubled[i] = -i; }).key;
       seen = 3 * seen + doubled[middle] + doubled[n - 1];
-      // Stores are seen by any thread in the next call; of two to one place the later one stays.
+      // Any thread sees a store in the next call; the last of two stores to an element wins.
       team.store(found, -1);
       team.store(found, 5);
       seen += team.sum(n, [=](index_t) { return found[0] - 5; });
     }
     team.for_each(n, [=](index_t i) { doubled[i] = 2 * x[i] + i; });
     seen = n > 0 ? 3 * seen + doubled[n / 2] : seen;
-    // Reads what other threads wrote in the call before.
+    // Reads elements that other threads wrote in the previous call.
     std::int64_t const neighbours =
         team.sum(n, [=](index_t i) { return doubled[(i + 1) % count] - doubled[i]; });
 
@@ -278,7 +278,7 @@ struct results {
   std::vector<std::uint64_t> tops;
 };
 
-/// All that is written, everywhere filled with something else than the results.
+/// Outputs, filled with values that differ from the results.
 inline results blank_results(index_t n, index_t problems) {
   auto const of = [problems](index_t each) { return static_cast<std::size_t>(problems * each); };
   results result;
@@ -293,7 +293,7 @@ inline results blank_results(index_t n, index_t problems) {
   return result;
 }
 
-/// The definition, word for word: accumulator j adds f(j), f(j + 32), ..., then 16, 8, 4, 2, 1.
+/// `sum_ordered` by definition: accumulator j adds f(j), f(j + 32), ..., then 16, 8, 4, 2, 1.
 template <class T>
 T ordered_sum_of(std::vector<T> const& values) {
   std::vector<T> lanes(32, T{0});
@@ -310,7 +310,7 @@ T ordered_sum_of(std::vector<T> const& values) {
   return lanes[0];
 }
 
-/// What `every_call` must find, by std algorithms.
+/// Expected results of `every_call`, by algorithms of the standard library.
 inline results expected_results(inputs const& in) {
   results out = blank_results(in.n, in.problems);
   for (index_t problem = 0; problem < in.problems; ++problem) {

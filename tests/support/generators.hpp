@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test inputs: functions of a seed and nothing else, so that a failing case can be run again.
-// Not the library's generator, which has tests of its own.
+// Test inputs that depend on a seed only, so that a failing case can be run again. They do not use
+// the library's generator, which is itself under test.
 #pragma once
 
 #include <plimsoll/config.hpp>
@@ -15,8 +15,8 @@ namespace plimsoll_test {
 
 using plimsoll::index_t;
 
-/// How many of `n` random cases to try: a quarter under ThreadSanitizer, which makes them ten times
-/// as slow; the others are for what is computed, not for how.
+/// Returns how many of `n` random cases to run: a quarter under ThreadSanitizer, which makes them
+/// ten times as slow. The other cases test results, not synchronisation.
 constexpr std::uint64_t cases_of(std::uint64_t n) {
 #if defined(PLIMSOLL_TEST_FEW_CASES)
   return n / 4;
@@ -25,7 +25,7 @@ constexpr std::uint64_t cases_of(std::uint64_t n) {
 #endif
 }
 
-/// splitmix64's finaliser: a bijection that looks random.
+/// The finaliser of splitmix64: a bijection whose values look random.
 PLIMSOLL_HD constexpr std::uint64_t mix(std::uint64_t x) {
   x += 0x9e3779b97f4a7c15u;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -37,11 +37,11 @@ class generator {
  public:
   explicit generator(std::uint64_t seed) : state_(mix(seed)) {}
   std::uint64_t bits() { return mix(state_++); }
-  /// Uniform enough in [low, high] for tests.
+  /// Returns a number in [low, high], uniform enough for tests.
   std::int64_t between(std::int64_t low, std::int64_t high) {
     return low + static_cast<std::int64_t>(bits() % static_cast<std::uint64_t>(high - low + 1));
   }
-  /// In [0, 1).
+  /// Returns a number in [0, 1).
   double unit() { return static_cast<double>(bits() >> 11) * 0x1p-53; }
 
  private:
@@ -58,7 +58,7 @@ inline std::vector<std::int64_t> random_integers(std::uint64_t seed, index_t cou
   return result;
 }
 
-/// Over 40 orders of magnitude and of both signs, so that another order of addition shows.
+/// Numbers of both signs over 40 orders of magnitude, so that sums depend on their order.
 inline std::vector<double> random_reals(std::uint64_t seed, index_t count) {
   generator random(seed);
   std::vector<double> result(static_cast<std::size_t>(count));
@@ -71,12 +71,12 @@ inline std::vector<double> random_reals(std::uint64_t seed, index_t count) {
   return result;
 }
 
-/// Keys that differ in their low 20 bits, in random order; none is the largest possible one.
+/// Keys that differ in their low 20 bits, in random order; none is 2^64 - 1.
 inline std::vector<std::uint64_t> unique_keys(std::uint64_t seed, index_t count) {
   generator random(seed);
   std::vector<std::uint64_t> result(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < result.size(); ++i) {
-    // Few distinct high parts, so that the low ones often decide.
+    // Few different high parts, so that the low parts often decide.
     result[i] = ((random.bits() % 97) << 40) | i;
   }
   for (std::size_t i = result.size(); i > 1; --i) {
@@ -88,8 +88,8 @@ inline std::vector<std::uint64_t> unique_keys(std::uint64_t seed, index_t count)
   return result;
 }
 
-/// Skewed loads like those of routed experts, some of them zero; integers up to 100000, so that
-/// every load type holds them exactly.
+/// Skewed loads like those of routed experts, some of them zero; integers up to 100000, which every
+/// load type represents exactly.
 template <class T>
 std::vector<T> random_loads(std::uint64_t seed, index_t count) {
   generator random(seed);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cases with expected results: `<folder>/<family>/<case>/` holds `.npy` arrays and `scalars.txt`,
-// lines of a name and a value. A committed few are always run; PLIMSOLL_GOLDEN_DIR names a folder
-// with more.
+// Cases with expected results: `<folder>/<family>/<case>/` contains `.npy` arrays and `scalars.txt`
+// with a name and a value per line. A few committed cases always run; PLIMSOLL_GOLDEN_DIR names a
+// folder with more cases.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -21,7 +21,7 @@
 
 namespace plimsoll_test {
 
-/// One case. Whatever is missing or unreadable throws, and so fails the test.
+/// One case. A missing or unreadable file throws, and so fails the test.
 class golden_case {
  public:
   explicit golden_case(std::filesystem::path folder) : folder_(std::move(folder)) {
@@ -42,7 +42,7 @@ class golden_case {
   [[nodiscard]] bool has(std::string const& name) const {
     return std::filesystem::exists(folder_ / (name + ".npy"));
   }
-  /// Elements of `<name>.npy` as T, in C order.
+  /// Returns the elements of `<name>.npy` as T, in C order.
   template <class T>
   [[nodiscard]] std::vector<T> array(std::string const& name) const {
     return std::visit(
@@ -61,8 +61,8 @@ class golden_case {
   std::map<std::string, std::string> scalars_;
 };
 
-/// All cases of a family: the committed ones, then those of PLIMSOLL_GOLDEN_DIR. A folder that is
-/// there but holds no case fails the test that asks.
+/// Returns all cases of a family: the committed cases, then those of PLIMSOLL_GOLDEN_DIR. A folder
+/// that exists but has no case fails the test.
 inline std::vector<golden_case> golden_cases(std::string const& family) {
   namespace fs = std::filesystem;
   std::vector<fs::path> roots{fs::path(PLIMSOLL_TESTS_DIR) / "golden"};

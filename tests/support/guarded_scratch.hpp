@@ -11,8 +11,8 @@
 
 namespace plimsoll_test {
 
-/// Scratch memory of a body, between guards. `fill` gives every problem the same junk to start
-/// with, which depends on the seed, so that a result that depends on it shows.
+/// Scratch memory of a body, between guards. `fill` writes garbage that depends on the seed and is
+/// the same for every problem, so that a result that depends on it is detected.
 class guarded_scratch {
  public:
   guarded_scratch(std::size_t bytes, std::uint64_t seed)

@@ -29,7 +29,7 @@ class fnv1a {
     }
   }
 
-  /// A number or enumerator: only types without padding, so that equal values have equal bytes.
+  /// Adds a number or enumerator, of a type without padding: equal values have equal bytes.
   template <class T>
     requires(std::is_arithmetic_v<T> || std::is_enum_v<T>)
   void add(T value) {
@@ -38,7 +38,7 @@ class fnv1a {
   }
   void add(std::string const& text) { bytes(text.data(), text.size()); }
 
-  /// A range: its length and then its elements, so that {1}{2} and {1, 2}{} differ.
+  /// Adds a range: its length, then its elements, so that {1}{2} and {1, 2}{} differ.
   template <std::ranges::input_range R>
   void add(R const& range) {
     add(static_cast<std::uint64_t>(std::ranges::size(range)));
@@ -60,7 +60,7 @@ std::uint64_t hash_of(Results const&... results) {
   return hash.value();
 }
 
-/// The part of `report_hash` that keeps state, and so is no template.
+/// Part of `report_hash` that keeps state, and therefore is not a template.
 inline void report_hash_value(std::string const& name, std::uint64_t hash) {
   static std::map<std::string, std::uint64_t> reported;
   static std::mutex mutex;
@@ -74,9 +74,9 @@ inline void report_hash_value(std::string const& name, std::uint64_t hash) {
   CHECK(entry->second == hash);
 }
 
-/// Prints the hash of `results` (numbers or ranges of them) the first time that `name`, which is
-/// "<suite>.<case>", comes up in this process, and checks that it is the same every later time:
-/// call it once per policy, with the same name.
+/// Prints the hash of `results` (numbers, or ranges of numbers) at the first call with `name`, and
+/// checks that the hash is the same at every later call. `name` is "<suite>.<case>". Call it once
+/// per policy, with the same name.
 template <class... Results>
 void report_hash(std::string const& name, Results const&... results) {
   static_assert(sizeof...(Results) > 0);

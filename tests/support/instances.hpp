@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many random instances a property test tries.
+// Number of random instances of a property test.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace plimsoll_test {
 
-/// PLIMSOLL_TEST_INSTANCES where the environment has it, else the usual number.
+/// Returns the environment variable PLIMSOLL_TEST_INSTANCES if it is set, else the usual number.
 inline std::int64_t instances(std::int64_t usual) {
   char const* const wanted = std::getenv("PLIMSOLL_TEST_INSTANCES");
   return wanted != nullptr ? std::strtoll(wanted, nullptr, 10)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The policies that typed test cases run over, and memory of theirs, so that one case source serves
-// every backend:
+// The policies over which typed test cases run, and arrays in their memory, so that one source of a
+// case tests every backend:
 //
 //     TEST_CASE_TEMPLATE("sum: rows", P, PLIMSOLL_POLICIES) {
 //       if (!plimsoll_test::backend_available<P>()) return;
@@ -11,16 +11,16 @@
 //       CHECK(sums.values() == expected);
 //     }
 //
-// Cases stand in tests/<header>.cases.hpp, included by <header>.test.cpp and <header>.test.cu.
+// Cases are in tests/<header>.cases.hpp, which <header>.test.cpp and <header>.test.cu include.
 //
-//     PLIMSOLL_HOST_POLICIES         seq, omp where OpenMP is on, a user's pool
+//     PLIMSOLL_HOST_POLICIES         seq, omp if OpenMP is enabled, a user's pool
 //     PLIMSOLL_THRUST_HOST_POLICIES  thrust::host, thrust::omp::par (nvcc only)
 //     PLIMSOLL_DEVICE_POLICIES       gpu(stream), gpu(stream, resource), Thrust's (nvcc only)
-//     PLIMSOLL_POLICIES              what the file's compiler should run: the first list in host
-//                                    files, the other two under nvcc; in host files the policy
-//                                    that PLIMSOLL_TEST_POLICY names, where it is defined
+//     PLIMSOLL_POLICIES              the policies for the compiler of the file: the first list in
+//                                    host files, the other two under nvcc; in host files only the
+//                                    policy that PLIMSOLL_TEST_POLICY names, if it is defined
 //     PLIMSOLL_LOAD_TYPES            element types of loads: five in host files, two under nvcc;
-//                                    two and one with PLIMSOLL_TEST_FEW_TYPES
+//                                    with PLIMSOLL_TEST_FEW_TYPES two and one
 #pragma once
 
 #include <doctest/doctest.h>
@@ -54,20 +54,20 @@
 #include "print.hpp"
 #include "resources.hpp"
 
-// ----- a policy of a user's own ------------------------------------------------------------------
+// ----- a user's policy ---------------------------------------------------------------------------
 
 namespace plimsoll_test {
 
-/// Counts what the pool below is asked for, so that a test can tell that it really ran the work.
+/// Counts the work of the pool below, so that a test can check that the pool ran it.
 struct pool_statistics {
-  std::atomic<long> calls = 0;   ///< for_blocks
-  std::atomic<long> blocks = 0;  ///< ranges handed out
+  std::atomic<long> calls = 0;   ///< calls of for_blocks
+  std::atomic<long> blocks = 0;  ///< ranges of all calls
 };
 inline pool_statistics pool_counts;
 
-/// A user's thread pool, in its smallest form: what `host_context` asks of an executor is
-/// `for_blocks`. It hands ranges out from the back, in lengths 1, 2, 3, 1, ..., since a primitive
-/// must not rely on any order or length.
+/// A minimal thread pool of a user: `host_context` requires only `for_blocks` of an executor. The
+/// ranges start at the end and have lengths 1, 2, 3, 1, ..., since a primitive must not rely on any
+/// order or length.
 struct reversed_pool {
   int threads = 3;
 
@@ -99,7 +99,7 @@ struct reversed_pool {
   }
 };
 
-/// The policy type that names the pool.
+/// Policy that uses the pool.
 struct custom_policy {
   int threads = 3;
   plimsoll::resource_ref memory = {};
@@ -112,7 +112,7 @@ struct custom_policy {
 
 }  // namespace plimsoll_test
 
-/// All it takes to pass `custom_policy` to any function of the library.
+/// With this specialisation, every function of the library accepts `custom_policy`.
 template <>
 struct plimsoll::policy_traits<plimsoll_test::custom_policy> {
   static plimsoll::host_context<plimsoll_test::reversed_pool> resolve(
@@ -142,7 +142,7 @@ using thrust_host = std::remove_cvref_t<decltype(thrust::host)>;
 using thrust_omp = std::remove_cvref_t<decltype(thrust::omp::par)>;
 #endif
 
-// Two device policies share one type, so the lists name kinds; `make_policy` makes the policy.
+// Two device policies share one type, so the lists contain kinds; `make_policy` makes the policy.
 struct gpu_kind {};           // gpu(stream)
 struct gpu_resource_kind {};  // gpu(stream, resource)
 struct thrust_cuda_kind {};   // thrust::cuda::par_nosync(alloc).on(stream)
@@ -187,8 +187,8 @@ namespace plimsoll_test {
 using plimsoll::index_t;
 
 #if defined(__CUDACC__)
-/// Stream-ordered device memory that counts, as a user's resource for `gpu(stream, resource)` and,
-/// with the members that Thrust asks for, as an allocator for `par_nosync(allocator)`.
+/// Stream-ordered device memory that counts allocations: a user's resource for `gpu(stream,
+/// resource)`, and, with the members that Thrust needs, an allocator for `par_nosync(allocator)`.
 class counting_device_resource {
  public:
   using value_type = char;
@@ -218,7 +218,8 @@ inline counting_device_resource& device_memory() {
   return resource;
 }
 
-/// One stream per process; non-blocking, so that work on the wrong stream is not ordered by luck.
+/// Returns the one stream of the process. It is non-blocking, so that work on the wrong stream is
+/// not ordered by accident.
 inline plimsoll::stream_t device_stream() {
   static plimsoll::stream_t const stream = [] {
     plimsoll::stream_t made = nullptr;
@@ -229,7 +230,7 @@ inline plimsoll::stream_t device_stream() {
   return stream;
 }
 
-/// What `thrust::cuda::par_nosync(allocator)` wants of an allocator.
+/// Allocator for `thrust::cuda::par_nosync(allocator)`.
 struct thrust_allocator {
   using value_type = char;
   char* allocate(std::ptrdiff_t bytes) {
@@ -254,13 +255,13 @@ template <class... Types, class F>
 void call_with_each(F check) {
   (check(Types{}), ...);
 }
-/// check(T{}) for every element type of loads.
+/// Calls check(T{}) for every element type of loads.
 template <class F>
 void for_each_load_type(F check) {
   call_with_each<PLIMSOLL_LOAD_TYPES>(check);
 }
 
-/// The policy that an entry of the lists stands for. Device policies need a GPU to be made.
+/// Makes the policy of an element of the lists. Device policies need a GPU.
 template <class P>
 auto make_policy() {
 #if defined(__CUDACC__)
@@ -282,7 +283,8 @@ auto make_policy() {
 template <class P>
 using policy_of = decltype(make_policy<P>());
 
-/// False for device policies where there is no GPU: then the case returns, and one line says so.
+/// Returns false for device policies if there is no GPU; the case then returns, after one line that
+/// says so.
 template <class P>
 bool backend_available() {
 #if defined(__CUDACC__)
@@ -322,7 +324,7 @@ class array_in {
       host_ = values;
     }
   }
-  /// `size` elements that all hold `value`.
+  /// Makes an array of `size` elements equal to `value`.
   template <std::integral N>
   explicit array_in(N size, T value = T{})
       : array_in(std::vector<T>(static_cast<std::size_t>(size), value)) {}
@@ -342,7 +344,7 @@ class array_in {
   [[nodiscard]] T* data() { return pointer(); }
   [[nodiscard]] T const* data() const { return pointer(); }
 
-  /// Row-major views of the first elements.
+  /// Return row-major views of the first elements.
   [[nodiscard]] plimsoll::vector_ref<T> view1() { return {data(), size_}; }
   [[nodiscard]] plimsoll::vector_ref<T const> view1() const { return {data(), size_}; }
   [[nodiscard]] plimsoll::matrix_ref<T> view2(index_t rows, index_t columns) {
@@ -358,7 +360,7 @@ class array_in {
     return {data(), a, b, c};
   }
 
-  /// Replaces the elements; as many as there are.
+  /// Replaces all elements; `values` must have the same size.
   void assign(std::vector<T> const& values) {
     REQUIRE(static_cast<index_t>(values.size()) == size_);
     if constexpr (on_device) {
@@ -366,8 +368,8 @@ class array_in {
       if (size_ > 0) {
         plimsoll::detail::check_cuda(
             cudaMemcpy(device_, values.data(), bytes(), cudaMemcpyHostToDevice), "cudaMemcpy");
-        // From pageable memory the call may return before the device has the bytes, and the
-        // policy's stream does not wait for the default one.
+        // A copy from pageable memory may return before the device has the bytes, and the policy's
+        // stream does not wait for the default stream.
         plimsoll::detail::check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
       }
 #endif
@@ -376,7 +378,7 @@ class array_in {
     }
   }
 
-  /// The elements, after all work of the device so far.
+  /// Waits for all work of the device so far and returns the elements.
   [[nodiscard]] std::vector<T> values() const {
     if constexpr (on_device) {
       std::vector<T> result(static_cast<std::size_t>(size_));

@@ -8,7 +8,7 @@
 
 namespace plimsoll_test {
 
-/// What `invalid_input` says that the call throws.
+/// Returns the message of the `invalid_input` that the call throws.
 template <class Call>
 std::string refusal_of(Call&& call) {
   try {
@@ -19,7 +19,7 @@ std::string refusal_of(Call&& call) {
   return "no error";
 }
 
-// Not in the typed cases: every CHECK is compiled for each type.
+// Not in the typed cases, which would compile every CHECK for each type.
 inline void check_message(std::string const& got, std::string const& expected) {
   CHECK(got == expected);
 }

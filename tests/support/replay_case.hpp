@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recorded steps and plans for them on the host, and what `replay` says of them by its definition.
+// Recorded steps and plans on the host, and the result of `replay` by its definition.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -48,7 +48,8 @@ struct replay_case {
     return {loads.begin(), loads.end()};
   }
 
-  /// Fills slots of living ranks: every expert once, then any expert or none; and counts.
+  /// Fills the slots of live ranks with every expert once, then with random experts or none, and
+  /// sets the replica counts.
   void place(generator& random) {
     for (index_t row = 0; row < rows(); ++row) {
       std::vector<index_t> usable;
@@ -72,7 +73,7 @@ struct replay_case {
     }
   }
 
-  /// The definition, word for word.
+  /// Balancedness by definition.
   [[nodiscard]] double balancedness(index_t plan, index_t layer) const {
     index_t const row = plan * layers + layer;
     double sum = 0;
@@ -99,8 +100,8 @@ struct replay_case {
   }
 };
 
-/// Plans with empty slots, several copies on a rank, ranks without slots, dead ranks and slots of
-/// none; steps and layers without load.
+/// Plans with empty slots, several replicas of an expert on a rank, ranks without slots, dead ranks
+/// and slots of no rank; steps and layers without load.
 inline replay_case random_replay(std::uint64_t seed) {
   generator random(seed);
   replay_case c;
@@ -122,7 +123,7 @@ inline replay_case random_replay(std::uint64_t seed) {
     }
   }
   if (random.between(0, 2) == 0) {
-    c.active.assign(static_cast<std::size_t>(c.ranks), 3);  // anything but 0 lives
+    c.active.assign(static_cast<std::size_t>(c.ranks), 3);  // any value but 0 means live
     c.active[static_cast<std::size_t>(random.between(0, c.ranks - 1))] = 0;
     for (index_t row = 0; row < c.rows(); ++row) {
       index_t usable = 0;

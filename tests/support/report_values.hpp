@@ -7,7 +7,7 @@
 
 namespace plimsoll_test {
 
-/// The members of reports, without the padding between them.
+/// Copies the members of reports without the padding between them.
 inline std::vector<double> report_values(
     std::vector<plimsoll::detail::problem_report> const& reports) {
   std::vector<double> values;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host memory resources that watch their callers: they count, they remember what is live, they can
-// refuse, and they fill what they hand out, so that nothing relies on fresh memory being zero.
+// Host memory resources that check their callers: they count allocations, track live blocks, can
+// throw, and fill new memory with garbage, so that no test passes because new memory is zero.
 #pragma once
 
 #include <atomic>
@@ -13,8 +13,8 @@
 
 namespace plimsoll_test {
 
-/// Safe to use from several threads. A deallocation of unknown memory, or with another size or
-/// alignment than it was allocated with, is counted as a mismatch.
+/// Thread-safe resource that counts. A deallocation of unknown memory, or with another size or
+/// alignment than that of the allocation, counts as a mismatch.
 class counting_resource : public std::pmr::memory_resource {
  public:
   counting_resource() = default;
@@ -27,13 +27,13 @@ class counting_resource : public std::pmr::memory_resource {
   }
 
   [[nodiscard]] std::size_t allocations() const { return allocations_; }
-  /// Blocks handed out and not yet returned.
+  /// Returns the number of blocks that are allocated and not yet deallocated.
   [[nodiscard]] std::size_t live() const {
     std::lock_guard const lock(mutex_);
     return live_.size();
   }
   [[nodiscard]] std::size_t mismatches() const { return mismatches_; }
-  /// The largest number of bytes and the smallest alignment asked for.
+  /// Return the largest number of bytes and the smallest alignment requested.
   [[nodiscard]] std::size_t largest() const {
     std::lock_guard const lock(mutex_);
     return largest_;
@@ -86,7 +86,7 @@ class counting_resource : public std::pmr::memory_resource {
   std::atomic<std::size_t> mismatches_ = 0;
 };
 
-/// Throws std::bad_alloc from every allocation after the first `allowed`.
+/// Resource that throws std::bad_alloc from every allocation after the first `allowed`.
 class throwing_resource : public counting_resource {
  public:
   explicit throwing_resource(std::size_t allowed) : left_(static_cast<std::ptrdiff_t>(allowed)) {}

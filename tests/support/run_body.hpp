@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs bodies on the host: on `serial_team`, on `thread_team` in all its sizes, and on the body's
-// device team with a thread for each lane. All must give the same bits.
+// device team with one thread per lane. All must give the same bits.
 #pragma once
 
 #include <plimsoll/detail/scratch.hpp>
@@ -30,7 +30,7 @@
 
 namespace plimsoll_test {
 
-/// Stand for `serial_team`, and for the body's device team, where a team size is asked for.
+/// Team sizes that select `serial_team` and the body's device team.
 inline constexpr int serial = 0;
 inline constexpr int device = -1;
 #if defined(PLIMSOLL_TEST_FEW_TEAMS)
@@ -90,8 +90,8 @@ void run_body(Body const& body, index_t problems, int team_size, std::uint64_t s
 
 namespace run_body_detail {
 
-// An output of a body, in one of two forms. Elements: what stood there before the first run is put
-// back before each run, so that a team that leaves an element alone shows, and bytes are compared.
+// Output of a body given as a range: before each run, its elements are reset to their values before
+// the first run, so that a team that does not write an element is detected. Bytes are compared.
 template <class R>
 class range_output {
   using element = std::ranges::range_value_t<R>;
@@ -127,7 +127,7 @@ class range_output {
   std::vector<std::byte> expected_;
 };
 
-// A function without arguments whose value is compared by ==.
+// Output of a body given as a function without arguments, whose values are compared by ==.
 template <class F>
 class function_output {
  public:
@@ -174,7 +174,7 @@ std::string compare(Body const& body, index_t problems, Watched... watched) {
     (look(watched.difference()), ...);
     return found;
   };
-  // The other junk in the scratch memory first.
+  // First the serial team again, with other garbage in scratch memory.
   std::string found = run(serial, 1);
   for (int const size : team_sizes) {
     for (std::uint64_t const seed : team_seeds) {
@@ -196,12 +196,12 @@ std::string compare(Body const& body, index_t problems, Watched... watched) {
 }  // namespace run_body_detail
 
 /// Runs the body on `serial_team`, then on `thread_team` in all sizes and with several seeds, and
-/// on the device team that it names (emulated_device.hpp), and compares the outputs bit for bit
-/// with the serial ones: "" or what differs first. Serial results are left in place where nothing
-/// differs.
+/// on its device team (emulated_device.hpp), and compares the outputs bit for bit with those of
+/// `serial_team`. Returns "" or the first difference. If nothing differs, the outputs hold the
+/// results.
 ///
-/// Each output is a contiguous range that the body writes (its elements are reset before each run)
-/// or a function without arguments that returns a copy of what was written.
+/// Each output is a contiguous range that the body writes (its elements are reset before each run),
+/// or a function without arguments that returns a copy of the written values.
 template <class Body, class... Outputs>
 std::string compare_all_teams(Body const& body, index_t problems, Outputs&&... outputs) {
   static_assert(sizeof...(Outputs) > 0);
@@ -213,7 +213,7 @@ std::string compare_all_teams(Body const& body, index_t problems, Outputs&&... o
 #if defined(DOCTEST_LIBRARY_INCLUDED)
 namespace plimsoll_test {
 
-/// `compare_all_teams` as a check of the test case that runs.
+/// Checks that `compare_all_teams` finds no difference.
 template <class Body, class... Outputs>
 void check_all_teams(Body const& body, index_t problems, Outputs&&... outputs) {
   std::string const difference = compare_all_teams(body, problems, outputs...);
