@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Wrong bodies, each of which thread_team must catch with its own message.
+# Wrong bodies, each of which thread_team must detect with its own message.
 add_executable(thread_team_meta thread_team_meta.cpp)
 target_include_directories(thread_team_meta PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
 target_link_libraries(thread_team_meta PRIVATE plimsoll_dev)

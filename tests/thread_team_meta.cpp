@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// thread_team_meta CASE: runs one wrong body, which the team of threads must catch; the message and
-// exit status 86 are what ctest looks for. `control` is a body that uses every call rightly.
+// thread_team_meta CASE: runs one wrong body, which thread_team must detect; ctest checks the
+// message and exit status 86. `control` is a body that uses every call correctly.
 #include "support/run_body.hpp"
 
 #include <atomic>
@@ -22,7 +22,7 @@ struct without_scratch {
   [[nodiscard]] std::size_t scratch_bytes() const { return 0; }
 };
 
-/// What no body may have: a number that differs from thread to thread.
+/// Gives a wrong body a number that differs between threads.
 struct with_tickets : without_scratch {
   std::atomic<int>* next;
   [[nodiscard]] int ticket() const { return next->fetch_add(1); }
@@ -156,7 +156,7 @@ struct infinite_wait : without_scratch {
   template <class Team>
   void operator()(Team& team, scratch, index_t) const {
     std::atomic<int> met = 0;
-    // Waits for an index that no team need run at the same time.
+    // Waits for an index that a team need not run at the same time.
     team.for_each(64, [&](index_t) {
       ++met;
       while (met < 64) {
@@ -175,7 +175,7 @@ struct scratch_overrun : without_scratch {
   }
 };
 
-// The bodies from here on end, with results that depend on the team.
+// The following bodies terminate, with results that depend on the team.
 
 struct two_writers : without_scratch {
   int* out;
@@ -189,8 +189,7 @@ struct write_outside : without_scratch {
   int* out;
   template <class Team>
   void operator()(Team& team, scratch, index_t) const {
-    // A read-modify-write in small steps, so that it would be caught by its result alone even if
-    // the threads took turns.
+    // A read-modify-write in small steps, whose result is wrong even if threads rarely overlap.
     for (int k = 0; k < 100; ++k) {
       out[0] = out[0] + 1;
     }
@@ -220,7 +219,7 @@ struct forgotten_index : without_scratch {
   }
 };
 
-// Same value from all: no result shows it, ThreadSanitizer does.
+// All indices write the same value: the result is correct, but ThreadSanitizer reports the race.
 struct race_same_value : without_scratch {
   int* out;
   template <class Team>

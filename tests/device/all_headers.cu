@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every header as nvcc sees it, and with all_planners.cu every body instantiated for its device
-// team, so that device code is compiled for all architectures even where no GPU runs it.
+// Compiles every header with nvcc and, together with all_planners.cu, instantiates every body for
+// its device team, so that device code is compiled for all architectures even without a GPU.
 #include <every_header.hpp>
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace {
 
 using plimsoll::matrix_ref, plimsoll::tensor_ref, plimsoll::vector_ref;
 
-/// Nothing calls it: compiling it is the test.
+/// Never called: the test is that it compiles.
 template <class Load>
 [[maybe_unused]] void instantiate(plimsoll::gpu_policy const& policy,
                                   matrix_ref<Load const> const& loads,

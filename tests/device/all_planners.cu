@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bodies of planning calls, as in all_headers.cu. They are the largest, so one type of load has
-// to do here; their tests have more, for one architecture.
+// The bodies of planning calls, as in all_headers.cu. They are the largest bodies, so they are
+// compiled here for one type of loads only; their tests use more types, for one architecture.
 #include <every_header.hpp>
 
 #include <cstdint>
 
-/// A cost of a user's own. Not in the unnamed namespace, which kernels cannot take types from.
+/// A user's cost. It is not in the unnamed namespace, whose types kernels cannot use.
 struct squared_cost {
   PLIMSOLL_HD double operator()(plimsoll::index_t, double tokens) const { return tokens * tokens; }
 };
@@ -14,7 +14,7 @@ namespace {
 
 using plimsoll::matrix_ref, plimsoll::tensor_ref, plimsoll::vector_ref;
 
-/// Nothing calls these: compiling them is the test.
+/// Never called: the test is that they compile.
 [[maybe_unused]] void instantiate_planners(plimsoll::gpu_policy const& policy,
                                            matrix_ref<double const> const& loads,
                                            tensor_ref<double const> const& steps) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// warp_team and block_team on host threads: what they compute, and, under ThreadSanitizer, whether
+// warp_team and block_team on host threads: tests their results and, under ThreadSanitizer, whether
 // their barriers suffice.
 #include <doctest/doctest.h>
 #include <plimsoll/detail/team.hpp>
@@ -54,7 +54,7 @@ struct sort_body {
   }
 };
 
-/// Around one tile, and runs of several tiles whose last is short, missing, or alone.
+/// Lengths around one tile, and of several tiles of which the last run is short, missing, or alone.
 template <class DeviceTeam>
 void check_sorts() {
   constexpr index_t tile = plimsoll::detail::sort_tile<DeviceTeam>;
@@ -62,7 +62,7 @@ void check_sorts() {
        {tile - 1, tile, tile + 1, 2 * tile, 2 * tile + 1, 3 * tile - 1, 5 * tile}) {
     CAPTURE(n);
     std::vector<std::uint64_t> keys = plimsoll_test::unique_keys(static_cast<std::uint64_t>(n), n);
-    keys[static_cast<std::size_t>(n / 2)] = ~std::uint64_t{0};  // equal to what fills a tile
+    keys[static_cast<std::size_t>(n / 2)] = ~std::uint64_t{0};  // equals the padding of a tile
     std::vector<std::uint64_t> expected = keys;
     std::sort(expected.begin(), expected.end());
     plimsoll_test::run_body(sort_body<DeviceTeam>{n, keys.data()}, 1, plimsoll_test::device, 0);

@@ -29,7 +29,7 @@ class fnv1a {
     }
   }
 
-  /// Adds a number or enumerator, of a type without padding: equal values have equal bytes.
+  /// Adds a number or enumerator of a type without padding, so that equal values have equal bytes.
   template <class T>
     requires(std::is_arithmetic_v<T> || std::is_enum_v<T>)
   void add(T value) {

@@ -18,7 +18,7 @@ namespace plimsoll_test {
 
 enum class load_shape : std::uint8_t { zipf, long_tailed, few_heavy, near_equal, equal };
 
-/// The mean load of each expert, in tokens of a step.
+/// Mean load of each expert, in tokens per step.
 inline reals mean_loads(generator& random, load_shape shape, index_t experts) {
   reals means;
   double const size = static_cast<double>(random.between(20, 400));
@@ -47,8 +47,9 @@ inline reals mean_loads(generator& random, load_shape shape, index_t experts) {
   return means;
 }
 
-/// One layer, one copy of every expert: 2 to 4 ranks of 2 slots and more, 1 to 6 steps; tokens or
-/// tiles, ranks alike or not, with or without free slots and a dead rank.
+/// One layer with one replica of every expert, 2 to 4 ranks of at least 2 slots, and 1 to 6 steps.
+/// Costs count tokens or tiles, ranks are equal or not, and there may be free slots and a dead
+/// rank.
 inline search_case packed_search(std::uint64_t seed) {
   generator random(seed);
   auto const often = [&random](int percent) { return random.between(0, 99) < percent; };
@@ -58,7 +59,7 @@ inline search_case packed_search(std::uint64_t seed) {
   c.steps = random.between(1, 6);
   c.experts = random.between(2 * live, most_experts[live - 2]);
   index_t const spare = often(40) ? random.between(1, 3) : 0;
-  // Slots fall on ranks at random, or evenly.
+  // Slots are distributed over the ranks at random, or evenly.
   ints room(static_cast<std::size_t>(live), 2);
   bool const is_even = often(60);
   for (index_t more = 2 * live; more < c.experts + spare; ++more) {
@@ -95,7 +96,7 @@ inline search_case packed_search(std::uint64_t seed) {
   return c;
 }
 
-/// The lowest sum of latencies of all placements of the one layer.
+/// Finds the lowest sum of latencies of all placements of the layer, by branch and bound.
 class packing_optimum {
  public:
   explicit packing_optimum(search_case const& c) : steps_(static_cast<std::size_t>(c.steps)) {
@@ -131,7 +132,7 @@ class packing_optimum {
     }
   }
 
-  /// `enough`: a score that some placement has.
+  /// Returns the lowest score, given the score `enough` of some placement.
   [[nodiscard]] std::int64_t below(std::int64_t enough) {
     best_ = enough;
     place(0, floor_);
@@ -142,15 +143,15 @@ class packing_optimum {
   struct rank {
     index_t room;
     longs tokens;
-    longs price;  ///< of 0, 1, ... tokens
+    longs price;  ///< latency of 0, 1, ... tokens
   };
 
-  /// The time in which the ranks do so many tokens together.
+  /// Returns the lowest latency in which all ranks together can compute `tokens` tokens.
   [[nodiscard]] std::int64_t divided(std::int64_t tokens) const {
     std::int64_t low = -1;
     std::int64_t high = ranks_.front().price[static_cast<std::size_t>(tokens)];
     for (rank const& r : ranks_) {
-      low = std::max(low, r.price[0] - 1);  // an idle rank takes its time, too
+      low = std::max(low, r.price[0] - 1);  // the latency of an idle rank counts, too
     }
     high = std::max(high, low + 1);
     while (high - low > 1) {
@@ -164,7 +165,8 @@ class packing_optimum {
     return high;
   }
 
-  /// `least`: what each step takes at least with the experts placed so far.
+  /// Places `expert` and all later ones. `least` is a lower bound of the latency of each step with
+  /// the experts placed so far.
   void place(std::size_t expert, longs const& least) {
     if (std::accumulate(least.begin(), least.end(), std::int64_t{0}) >= best_) {
       return;
@@ -175,7 +177,7 @@ class packing_optimum {
     }
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
       rank& r = ranks_[i];
-      // Two ranks that are alike and hold the same: one of them is enough.
+      // Of ranks with the same costs, slots and tokens, it is enough to try one.
       bool const is_new = std::none_of(
           ranks_.begin(), ranks_.begin() + static_cast<long>(i), [&](rank const& other) {
             return other.room == r.room && other.tokens == r.tokens && other.price == r.price;
@@ -198,9 +200,9 @@ class packing_optimum {
   }
 
   std::size_t steps_;
-  std::vector<longs> loads_;  ///< of every expert in every step, the heaviest first
+  std::vector<longs> loads_;  ///< loads of every expert in every step, heaviest expert first
   std::vector<rank> ranks_;
-  longs floor_;  ///< of every step: no placement is quicker
+  longs floor_;  ///< lower bound of the latency of every step
   std::int64_t best_ = 0;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `placement_options` whose arrays are vectors on the host, for the calls and for the oracle.
+// `placement_options` with arrays in host vectors, for the calls and for the oracle.
 #pragma once
 
 #include <plimsoll/placement.hpp>
@@ -16,7 +16,7 @@ namespace plimsoll_test {
 
 using ints = std::vector<std::int32_t>;
 
-/// As `plimsoll::placement_options`; an empty vector leaves the option out.
+/// As `plimsoll::placement_options`; an empty vector means that the option is not set.
 struct host_options {
   index_t ranks = 1;
   ints rank_offsets = {};
@@ -78,12 +78,12 @@ inline ints even_offsets(index_t ranks, index_t slots) {
   return offsets;
 }
 
-/// Row `row` of a matrix with `columns` columns.
+/// Returns row `row` of a matrix with `columns` columns.
 inline oracle::vector wide_row(ints const& values, index_t row, index_t columns) {
   return {values.begin() + row * columns, values.begin() + (row + 1) * columns};
 }
 
-/// One layer of the options for the oracle.
+/// Returns the options of one layer for the oracle.
 inline oracle::site site_of(host_options const& given, index_t slots, index_t layer,
                             index_t experts) {
   ints const offsets =

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Replication and greedy placement the slow and obvious way, in the fixed point that the library
-// documents: argmin loops over plain vectors, and brute force for what can be reached at all. One
-// layer at a time, integer loads.
+// Replication and greedy placement in a slow and obvious way, in the fixed point that the library
+// documents: argmin loops over plain vectors, and exhaustive search for optima. One layer at a
+// time, with integer loads.
 #pragma once
 
 #include <algorithm>
@@ -18,10 +18,10 @@ namespace plimsoll_test::oracle {
 
 using vector = std::vector<std::int64_t>;
 
-/// Where two replicas of one expert should not meet.
+/// Places that two replicas of one expert should not share.
 enum class apart { nowhere, rank, node };
 
-/// What the experts of one layer are put on. Where something is empty, nothing is said about it.
+/// Slots, ranks and constraints of one layer. An empty vector means that the option is not set.
 struct site {
   vector offsets;  ///< [ranks + 1]
   std::size_t nodes = 1;
@@ -29,7 +29,7 @@ struct site {
   std::vector<double> speeds = {};
   apart rule = apart::nowhere;
   bool required = false;
-  std::vector<vector> lists = {};  ///< the experts of every node
+  std::vector<vector> lists = {};  ///< experts of every node
 
   [[nodiscard]] std::size_t ranks() const { return offsets.size() - 1; }
   [[nodiscard]] std::int64_t room(std::size_t rank) const {
@@ -47,7 +47,7 @@ struct site {
   }
 };
 
-/// Experts that go to certain ranks only.
+/// Experts that are confined to certain ranks.
 struct part {
   vector experts;
   std::vector<std::size_t> ranks;
@@ -76,7 +76,7 @@ inline std::vector<part> parts_of(site const& where, std::size_t experts) {
   return parts;
 }
 
-/// Slots of every rank, or node, whichever replicas keep apart by.
+/// Slots of every rank or node, whichever two replicas of an expert should not share.
 inline vector rooms_apart(part const& here, site const& where) {
   vector rooms(where.rule == apart::node ? where.nodes : where.ranks(), 0);
   for (std::size_t const r : here.ranks) {
@@ -85,8 +85,8 @@ inline vector rooms_apart(part const& here, site const& where) {
   return rooms;
 }
 
-/// Whether copies fit rooms when no two of an expert share one: tries all ways (which differ by
-/// more than the names of rooms).
+/// Returns whether all replicas fit if no two of an expert share a room (a rank or node). Tries all
+/// assignments, up to the order of the rooms.
 inline bool fits_apart(vector const& copies, vector const& rooms) {
   std::set<vector> states;
   states.insert(rooms);
@@ -122,7 +122,7 @@ inline vector copies_in(part const& here, vector const& copies) {
   return result;
 }
 
-/// Whether all copies have a slot, under the rule if it is required.
+/// Returns whether all replicas fit in slots, under the anti-affinity if it is required.
 inline bool fits(vector const& copies, site const& where) {
   for (part const& here : parts_of(where, copies.size())) {
     vector const mine = copies_in(here, copies);
@@ -136,7 +136,7 @@ inline bool fits(vector const& copies, site const& where) {
   return true;
 }
 
-/// Loads times the power of two that brings their total just below 2^47.
+/// Returns the loads times the power of two that brings their total just below 2^47.
 inline vector fixed(vector const& loads) {
   std::int64_t const total = std::accumulate(loads.begin(), loads.end(), std::int64_t{0});
   vector result = loads;
@@ -174,8 +174,8 @@ inline vector replicate(vector const& loads, std::int64_t slots, vector copies,
   return copies;
 }
 
-/// One more copy for the heaviest expert that may have one, as long as there is such an expert; of
-/// those that are equally heavy, for the first of the node's list.
+/// Gives one more replica to the heaviest expert that may have one, as long as there is one; of
+/// equally heavy experts, to the first in the node's list.
 inline vector replicate(vector const& loads, vector copies, vector const& most, site const& where) {
   vector const load = fixed(loads);
   for (;;) {
@@ -198,8 +198,8 @@ inline vector replicate(vector const& loads, vector copies, vector const& most, 
   }
 }
 
-/// The experts in the order in which their replicas are made: first copies, then each time one of
-/// the expert with the largest load per copy so far.
+/// Returns the experts in the order in which their replicas are made: the first replica of each,
+/// then always one of the expert with the largest load per replica so far.
 inline vector order_of_making(part const& here, vector const& load, vector const& copies) {
   vector order = here.experts;
   vector made(load.size(), 1);
@@ -221,9 +221,9 @@ inline vector order_of_making(part const& here, vector const& load, vector const
   return order;
 }
 
-/// The experts in the order in which their replicas are placed: by falling weight, then by
-/// position. `rounds`: of experts that weigh the same, first copies come before second ones and so
-/// on.
+/// Returns the experts in the order in which their replicas are placed: by descending weight, then
+/// by position. With `rounds`, all first replicas of experts with equal weight come before their
+/// second replicas, and so on.
 inline vector order_of_placing(part const& here, vector const& weight, vector const& copies,
                                bool rounds) {
   struct replica {
@@ -251,8 +251,8 @@ inline vector order_of_placing(part const& here, vector const& weight, vector co
   return order;
 }
 
-/// The expert of each of `slots` slots; nothing where a replica finds no slot, or none that a
-/// required rule allows (other placements may still have one).
+/// Returns the expert of each of `slots` slots, or nothing if a replica finds no slot, or none that
+/// a required anti-affinity allows (another placement may still exist).
 inline std::optional<vector> place(vector const& loads, vector const& copies, site const& where,
                                    std::size_t slots) {
   vector const weight = weights(loads, copies);
@@ -260,7 +260,7 @@ inline std::optional<vector> place(vector const& loads, vector const& copies, si
   vector carried(where.ranks(), 0);
   std::vector<vector> held(where.ranks());
   bool const plain = where.speeds.empty() && where.rule == apart::nowhere;
-  // How badly a copy would break the rule on a rank.
+  // How much a replica would violate the anti-affinity on a rank.
   auto const meets = [&](std::size_t rank, std::int64_t e) {
     int worst = 0;
     for (std::size_t r = 0; r < where.ranks(); ++r) {
@@ -307,12 +307,12 @@ inline std::optional<vector> place(vector const& loads, vector const& copies, si
   return result;
 }
 
-/// The same on living ranks that are all alike, with slots from 0 to `offsets[ranks]`.
+/// As above, on equal live ranks with slots from 0 to `offsets[ranks]`.
 inline vector place(vector const& loads, vector const& copies, vector const& offsets) {
   return *place(loads, copies, site{offsets}, static_cast<std::size_t>(offsets.back()));
 }
 
-/// The lowest peak of all placements, in fixed point over speed; infinite where there is none.
+/// Returns the lowest peak of all placements, in fixed point over speed; infinite if there is none.
 inline double lowest_peak(vector const& loads, vector const& copies, site const& where) {
   struct search {
     site const& where;
@@ -324,7 +324,7 @@ inline double lowest_peak(vector const& loads, vector const& copies, site const&
     std::vector<std::size_t> chosen = {};
     double best = std::numeric_limits<double>::infinity();
 
-    // Ranks of the copies of one expert rise, since copies are alike.
+    // The replicas of an expert are equal, so only ascending ranks need to be tried.
     void place(std::size_t i, double peak) {
       if (i == replicas.size()) {
         best = peak;
@@ -371,7 +371,7 @@ inline double lowest_peak(vector const& loads, vector const& copies, site const&
   return all.best;
 }
 
-/// Slots of every node.
+/// Returns the slots of every node.
 inline vector slots_of_nodes(site const& where) {
   vector slots(where.nodes, 0);
   for (std::size_t r = 0; r < where.ranks(); ++r) {
@@ -380,8 +380,9 @@ inline vector slots_of_nodes(site const& where) {
   return slots;
 }
 
-/// Groups of `size` experts that every node may take: its share by slots, rounded up; where those
-/// that fit do not suffice, what fits. Nothing where that does not suffice either.
+/// Returns how many groups of `size` experts every node may hold: its share by slots, rounded up,
+/// but no more than fit; if these shares do not suffice, as many as fit. Nothing if not all groups
+/// fit.
 inline std::optional<vector> places_of_groups(std::int64_t groups, std::int64_t size,
                                               site const& where) {
   vector const slots = slots_of_nodes(where);
@@ -409,7 +410,7 @@ inline vector loads_of_groups(vector const& load, std::size_t groups) {
   return sums;
 }
 
-/// Speeds of a node's living ranks together; where there are no speeds, their number.
+/// Returns the sum of the speeds of each node's live ranks; without speeds, their number.
 inline std::vector<double> speeds_of_nodes(site const& where) {
   std::vector<double> speeds(where.nodes, 0);
   for (std::size_t r = 0; r < where.ranks(); ++r) {
@@ -420,7 +421,7 @@ inline std::vector<double> speeds_of_nodes(site const& where) {
   return speeds;
 }
 
-/// The experts of every node, group by group; nothing where groups do not fit.
+/// Returns the experts of every node, group by group; nothing if the groups do not fit.
 inline std::optional<std::vector<vector>> place_groups(vector const& loads, std::size_t groups,
                                                        site const& where) {
   std::size_t const size = loads.size() / groups;
@@ -441,7 +442,8 @@ inline std::optional<std::vector<vector>> place_groups(vector const& loads, std:
     total += (*places)[n];
     most = std::max(most, (*places)[n]);
   }
-  // One place on every node that has any, and all alike: groups stay in order, as in EPLB.
+  // If every node in use holds one group, and all are equally fast, groups stay in order, as in
+  // EPLB.
   bool const in_order =
       kinds.size() == 1 && most == 1 && total == static_cast<std::int64_t>(groups);
   std::vector<std::size_t> order(groups);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small planning problems of every kind, for comparison with brute force.
+// Random small planning problems, for comparison with exhaustive search.
 #pragma once
 
 #include <plimsoll/placement.hpp>
@@ -17,7 +17,7 @@
 
 namespace plimsoll_test {
 
-/// A few experts, with speeds and so on each now and then.
+/// A problem with a few experts; speeds and other options are set in some of the problems.
 struct random_case {
   ints loads;
   ints counts;
@@ -50,7 +50,7 @@ struct random_case {
     }
     options.replicas_meet = static_cast<plimsoll::sharing>(among(0, 2));
     options.meeting_rule = static_cast<plimsoll::strictness>(among(0, 1));
-    // Often as many copies as there are living slots, now and then more.
+    // Often as many replicas as slots of live ranks, sometimes more.
     oracle::vector const rooms = oracle::slots_of_nodes(site_of(options, slots, 0, 1));
     auto const room = std::accumulate(rooms.begin(), rooms.end(), std::int64_t{0});
     auto const experts =
@@ -84,7 +84,7 @@ struct random_case {
 
 inline oracle::vector wide(ints const& values) { return {values.begin(), values.end()}; }
 
-/// What 1 is in the fixed point of these loads.
+/// Returns the fixed-point value of a load of 1.
 inline double fixed_unit(oracle::vector const& loads) {
   oracle::vector const load = oracle::fixed(loads);
   for (std::size_t e = 0; e < load.size(); ++e) {

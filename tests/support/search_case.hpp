@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Traces and where their replicas may go, what `swap_search` makes of them, and a slow search by
-// its definition: whole numbers, every swap.
+// Traces with options of `swap_search`, the result of the search, and a slow search by definition
+// that evaluates every swap in integers.
 #pragma once
 
 #include <plimsoll/detail/exact_math.hpp>
@@ -30,11 +30,11 @@ using flags = std::vector<std::uint8_t>;
 struct stairs {
   static constexpr index_t kinds = 8;
 
-  index_t rank_count = 0;  ///< that it is for; 0: any
+  index_t rank_count = 0;  ///< number of ranks that the cost is for; 0: any
   double tokens_per_load = 1;
   double unit = 1;
   std::int64_t tile = 16;
-  double idle[kinds] = {};  ///< of rank r: element r % kinds
+  double idle[kinds] = {};  ///< element r % kinds is that of rank r
   double of_tile[kinds] = {1, 1, 1, 1, 1, 1, 1, 1};
   double of_token[kinds] = {};
 
@@ -49,7 +49,7 @@ struct stairs {
   }
 };
 
-/// An empty vector leaves its option out.
+/// A trace and options. An empty vector means that the option is not set.
 struct search_case {
   index_t steps = 1;
   index_t layers = 1;
@@ -57,7 +57,7 @@ struct search_case {
   index_t slots = 1;
   reals loads = {};  ///< [steps, layers, experts]
   stairs cost = {};
-  /// As the paper has it, with no perturbations.
+  /// As in the paper, without perturbations.
   plimsoll::swap_search_options options = {.ranks = 1, .max_perturbations = 0};
   ints offsets = {};  ///< [layers, ranks + 1]
   flags active = {};  ///< [ranks]
@@ -71,7 +71,7 @@ struct search_case {
     return offsets.empty() ? r * slots / ranks()
                            : offsets[static_cast<std::size_t>(layer * (ranks() + 1) + r)];
   }
-  /// Slots of a rank that may hold something.
+  /// Returns the slots of a rank that may hold replicas.
   [[nodiscard]] index_t room(index_t layer, index_t r) const {
     return lives(r) ? offset(layer, r + 1) - offset(layer, r) : 0;
   }
@@ -145,7 +145,7 @@ search_outcome searched(search_case const& c) {
   return search_of<P>(c, loads.view3(c.steps, c.layers, c.experts), c.cost);
 }
 
-/// Searches one layer by definition. Costs must be whole.
+/// Searches one layer by definition. Costs must be whole numbers.
 class slow_search {
  public:
   slow_search(search_case const& c, index_t layer) : c_(c), layer_(layer) {
@@ -155,7 +155,7 @@ class slow_search {
         total += c.load(t, layer, e);
       }
     }
-    // Copies are as large as 47 bits for all loads allow, rounded down.
+    // Loads are scaled so that their total has 47 bits; loads per replica are rounded down.
     shift_ = total > 0 ? 47 - (std::ilogb(total) + 1) : 0;
     for (index_t e = 0; e < c.experts; ++e) {
       for (std::int32_t copy = 0; copy < c.copies(layer, e); ++copy) {
@@ -193,13 +193,13 @@ class slow_search {
     return best;
   }
 
-  /// The lowest score of all placements.
+  /// Returns the lowest score of all placements.
   [[nodiscard]] std::int64_t optimum() {
     item_in_.assign(static_cast<std::size_t>(c_.slots), -1);
     return lowest(0);
   }
 
-  /// What is documented as the lower bound, if there were only `part` of the tokens.
+  /// Returns the documented lower bound for a fraction `part` of the tokens.
   [[nodiscard]] std::int64_t bound(double part) const {
     longs of_step;
     for (index_t t = 0; t < c_.steps; ++t) {
@@ -275,7 +275,7 @@ class slow_search {
     return result;
   }
 
-  /// Of a rank in all steps.
+  /// Returns the latencies of a rank in all steps.
   [[nodiscard]] longs latencies(index_t r) const {
     longs tokens(static_cast<std::size_t>(c_.steps), 0);
     for (index_t s = 0; s < c_.room(layer_, r); ++s) {
@@ -289,7 +289,7 @@ class slow_search {
     }
     return tokens;
   }
-  /// The longest of every step, without some ranks.
+  /// Returns the longest latency of every step, without up to two ranks.
   [[nodiscard]] longs longest(index_t without = -1, index_t nor = -1) const {
     longs result(static_cast<std::size_t>(c_.steps), 0);
     for (index_t r = 0; r < c_.ranks(); ++r) {
@@ -311,7 +311,7 @@ class slow_search {
     }
     return false;
   }
-  /// The first free slot of a rank; -1: none.
+  /// Returns the first free slot of a rank; -1 if there is none.
   [[nodiscard]] index_t free_slot(index_t r) const {
     for (index_t s = 0; s < c_.room(layer_, r); ++s) {
       if (item_in_[static_cast<std::size_t>(c_.offset(layer_, r) + s)] < 0) {
@@ -341,7 +341,7 @@ class slow_search {
     }
     std::sort(order.begin(), order.end());
     for (auto const& [key, item] : order) {
-      // Whether it meets a copy, the score, the rank's own time, and the rank.
+      // Whether the rank holds a replica of the expert, the score, the rank's latency, the rank.
       std::tuple<bool, std::int64_t, std::int64_t, index_t> best{true, INT64_MAX, 0, -1};
       for (index_t r = 0; r < c_.ranks(); ++r) {
         index_t const slot = free_slot(r);
@@ -372,13 +372,13 @@ class slow_search {
            (from_b >= 0 && holds(a, expert(from_b), slot_a));
   }
 
-  /// Of equal ones the first: by what the absence of one rank would gain, then of the other with
-  /// it, then by rank and slot.
+  /// Returns the best swap. Ties go to the rank without which the score is lowest, then to the
+  /// second rank without which it is lowest, then to the lowest ranks and slots.
   [[nodiscard]] swap best_swap(bool level) {
     bool const is_total = c_.options.score == plimsoll::search_score::total;
     longs const top = longest();
     std::int64_t const before = objective(top);
-    flags is_last(static_cast<std::size_t>(c_.ranks()), 0);  // of a step that matters
+    flags is_last(static_cast<std::size_t>(c_.ranks()), 0);  // slowest rank of a step that counts
     for (std::size_t t = 0; t < top.size(); ++t) {
       index_t r = 0;
       while (latencies(r)[t] < top[t]) {
@@ -477,12 +477,12 @@ class slow_search {
   search_case const& c_;
   index_t layer_;
   int shift_ = 0;
-  std::vector<index_t> expert_of_;     ///< of every replica
-  std::vector<longs> part_;            ///< of every replica in every step
-  std::vector<index_t> item_in_ = {};  ///< of every slot, or -1
+  std::vector<index_t> expert_of_;     ///< expert of every replica
+  std::vector<longs> part_;            ///< load of every replica in every step
+  std::vector<index_t> item_in_ = {};  ///< replica in every slot, or -1
 };
 
-/// Any kind of search. `most` limits ranks and experts.
+/// A random search with at most `most_ranks` ranks and `most_experts` experts.
 inline search_case random_search(std::uint64_t seed, index_t most_ranks, index_t most_experts) {
   generator random(seed);
   auto const often = [&random](int percent) { return random.between(0, 99) < percent; };
@@ -500,7 +500,7 @@ inline search_case random_search(std::uint64_t seed, index_t most_ranks, index_t
     c.cost.of_tile[r] = static_cast<double>(random.between(often(50) ? 7 : 2, 9));
     c.cost.of_token[r] = static_cast<double>(often(30) ? random.between(0, 2) : 0);
   }
-  // Few different values make ties.
+  // Few different loads cause ties.
   std::int64_t const spread = often(30) ? 3 : 400;
   for (index_t i = 0; i < c.steps * c.layers * c.experts; ++i) {
     std::int64_t const load = random.between(0, spread);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads for planning tests, and small helpers to handle them.
+// Loads for planning tests, and helper functions.
 #pragma once
 
 #include <plimsoll/random.hpp>

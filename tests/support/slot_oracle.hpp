@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CRAFT's algorithm 3 as the paper writes it: totals of every rank, a cutoff from the sorted list,
-// and indices of the chosen ones. And what any such division must keep to.
+// CRAFT's algorithm 3 as in the paper: totals of every rank, a cutoff from the sorted list, and
+// indices of the chosen ranks. Also a check of the properties of any such division.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -14,7 +14,7 @@ namespace plimsoll_test::oracle {
 
 using slots_of_layers = std::vector<std::vector<std::int64_t>>;  // [layers][ranks]
 
-/// k of the given ranks, evenly spaced.
+/// Returns k of the given ranks, evenly spaced.
 inline std::vector<std::size_t> interleave_select(std::vector<std::size_t> const& from,
                                                   std::size_t k, bool endpoints) {
   std::size_t const n = from.size();
@@ -29,7 +29,7 @@ inline std::vector<std::size_t> interleave_select(std::vector<std::size_t> const
   return chosen;
 }
 
-/// `live[r]` is 0 for a rank that gets nothing.
+/// Returns the slots of every layer and rank. `live[r]` is 0 for a rank that gets no slots.
 inline slots_of_layers assign_slots(std::vector<std::int32_t> const& layer_slots,
                                     std::vector<std::uint8_t> const& live, bool endpoints) {
   std::vector<std::size_t> ranks;
@@ -78,7 +78,8 @@ inline slots_of_layers assign_slots(std::vector<std::int32_t> const& layer_slots
   return slots;
 }
 
-/// Slots of every rank, from rows of offsets, which must begin at 0 and rise to the layer's slots.
+/// Returns the slots of every rank from rows of offsets, which must begin at 0 and rise to the
+/// number of slots of the layer.
 inline slots_of_layers from_offsets(std::vector<std::int32_t> const& offsets,
                                     std::vector<std::int32_t> const& layer_slots,
                                     std::size_t ranks) {
@@ -96,8 +97,8 @@ inline slots_of_layers from_offsets(std::vector<std::int32_t> const& offsets,
   return slots;
 }
 
-/// Living ranks differ by one at most in every layer, and in their totals after every layer; dead
-/// ones have nothing.
+/// Checks that slots of live ranks differ by at most one in every layer, and so do their totals
+/// after every layer, and that dead ranks have no slots.
 inline void check_even(slots_of_layers const& slots, std::vector<std::uint8_t> const& live) {
   auto const spread = [&](std::vector<std::int64_t> const& values) {
     std::vector<std::int64_t> living;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A thousand placements with a step's loads to split over them, of several families. Each is a
-// function of its number and of nothing else.
+// A thousand placements of several families, each with the loads of a step. Each instance depends
+// on its number only.
 #pragma once
 
 #include <plimsoll/detail/exact_math.hpp>
@@ -58,7 +58,7 @@ inline std::size_t below(generator& random, std::size_t count) {
   return static_cast<std::size_t>(random.between(0, static_cast<std::int64_t>(count) - 1));
 }
 
-/// Copies on ranks that differ, from the first of `ranks` ranks on; at most `ranks` copies.
+/// Puts at most `ranks` replicas of an expert on different ranks of `first` to `first + ranks - 1`.
 inline void spread(generator& random, ranks_list& on_rank, std::size_t first, std::size_t ranks,
                    std::size_t copies, std::size_t expert) {
   std::size_t at = below(random, ranks);
@@ -68,7 +68,7 @@ inline void spread(generator& random, ranks_list& on_rank, std::size_t first, st
   }
 }
 
-/// EPLB's plan for popularities that have drifted since: exp(width * z) with z nearly normal.
+/// EPLB's plan for popularities exp(width * z), z nearly normal, that have drifted since.
 inline split_instance planned(generator& random, index_t experts, index_t ranks, index_t extra,
                               double width, double drift) {
   auto const factor = [&](double times) {
@@ -100,8 +100,8 @@ inline split_instance planned(generator& random, index_t experts, index_t ranks,
   return made;
 }
 
-/// Rank r shares an expert with rank r + 1. Every other chain is loaded at one end, so that load
-/// has to move along all of it.
+/// A chain: rank r shares an expert with rank r + 1. Every other chain is loaded at one end, so
+/// that load must move along the whole chain.
 inline split_instance chain(generator& random, int number) {
   auto const ranks = static_cast<std::size_t>(2 + number * number * 510 / (79 * 79));
   ranks_list on_rank(ranks);
@@ -115,7 +115,7 @@ inline split_instance chain(generator& random, int number) {
   return listed(on_rank, loads);
 }
 
-/// Of many experts one has a load. Copies may meet.
+/// Many experts of which only one has load. A rank may hold several of its replicas.
 inline split_instance one_hot(generator& random, int) {
   auto const ranks = 2 + below(random, 63);
   ranks_list on_rank(ranks);
@@ -131,7 +131,7 @@ inline split_instance one_hot(generator& random, int) {
   return listed(on_rank, loads);
 }
 
-/// Ranks in groups that have no expert in common, each as loaded as it likes.
+/// Groups of ranks that have no expert in common, with different loads.
 inline split_instance components(generator& random, int) {
   ranks_list on_rank;
   std::vector<std::int64_t> loads;
@@ -148,7 +148,7 @@ inline split_instance components(generator& random, int) {
   return listed(on_rank, loads);
 }
 
-/// Experts alike, with 2 to 8 copies each.
+/// Experts of equal load with 2 to 8 replicas each.
 inline split_instance ties(generator& random, int) {
   ranks_list on_rank(8 + below(random, 41));
   std::size_t const experts = 8 + below(random, 89);
@@ -159,7 +159,7 @@ inline split_instance ties(generator& random, int) {
   return listed(on_rank, loads);
 }
 
-/// Copies anywhere, also twice on a rank, and slots that stay empty.
+/// Replicas on any ranks, also two on one rank, and empty slots.
 inline split_instance uneven(generator& random, int) {
   ranks_list on_rank(2 + below(random, 39));
   index_t const experts = random.between(4, 160);

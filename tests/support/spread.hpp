@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elements of strided views, and what lies between them.
+// Strided views with guard values between their elements.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -12,15 +12,15 @@
 
 namespace plimsoll_test {
 
-/// What stands in outputs before a call, and between their elements.
+/// Guard value, written to outputs before a call, and between their elements.
 inline constexpr std::int32_t gap_value = -99;
 
-/// How far apart rows of so many columns lie whose elements are `step` apart.
+/// Returns the row stride of a matrix of `columns` columns whose elements are `step` apart.
 constexpr plimsoll::index_t spread_row(plimsoll::index_t columns, plimsoll::index_t step) {
   return columns * step + step - 1;
 }
 
-/// Rows of a strided view, and what lies between.
+/// Returns the memory of a strided view with these rows, with guard values between the elements.
 template <class T>
 std::vector<T> spread_out(std::vector<T> const& values, plimsoll::index_t columns,
                           plimsoll::index_t step) {
@@ -35,7 +35,7 @@ std::vector<T> spread_out(std::vector<T> const& values, plimsoll::index_t column
   return result;
 }
 
-/// The rows again; nothing may have been written between.
+/// Returns the rows of a strided view, and checks that the guard values are unchanged.
 template <class T>
 std::vector<T> gathered(std::vector<T> const& spread, plimsoll::index_t columns,
                         plimsoll::index_t step) {
@@ -51,7 +51,7 @@ std::vector<T> gathered(std::vector<T> const& spread, plimsoll::index_t columns,
   return result;
 }
 
-/// Views of an array whose elements were spread out.
+/// Returns a strided view of an array from `spread_out`.
 template <class Array>
 auto spread_matrix(Array& array, plimsoll::index_t rows, plimsoll::index_t columns,
                    plimsoll::index_t step) {
@@ -60,7 +60,7 @@ auto spread_matrix(Array& array, plimsoll::index_t rows, plimsoll::index_t colum
   view.strides[1] = step;
   return view;
 }
-/// Without elements it is the empty view.
+/// Returns a strided view of an array from `spread_out`; the empty view if there are no elements.
 template <class Array>
 auto spread_vector(Array& array, plimsoll::index_t n, plimsoll::index_t step) {
   auto view = array.view1();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Temporaries of a call: from the policy's resource, as many as expected, and all given back.
+// Temporaries of a call: they come from the policy's resource, their number is the expected one,
+// and all are freed.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -11,7 +12,8 @@
 
 namespace plimsoll_test {
 
-/// `run(resource)` makes the call with a policy that takes temporaries from `resource`.
+/// Checks the temporaries of a call, also when one of them cannot be allocated. `run(resource)`
+/// makes the call with a policy that takes temporaries from `resource`.
 template <class Run>
 void check_temporaries(std::size_t allocations, Run run) {
   counting_resource counting;

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// A team of host threads that does its worst within the team's contract, so that bodies can be
-// tried without a GPU: ThreadSanitizer sees every missing barrier and every shared word, and
-//  - indices go to threads, and run within a thread, in an order that changes with every call;
+// A team of host threads that is as adverse as the contract of teams allows, so that bodies can be
+// tested without a GPU. ThreadSanitizer detects every missing barrier and every data race, and
+//  - indices are assigned to threads, and run within a thread, in an order that changes with every
+//    call;
 //  - threads yield at random;
 //  - every call is compared over the threads (call site, operation, n), and so is the end of the
-//    body: control flow that is not uniform ends the process with both sites;
-//  - a function that calls its team, and keys that are not unique, end the process;
-//  - a watchdog ends the process when no thread gets to its next call.
-// "Ends the process" is a message on stderr and exit status 86: a team whose threads disagree
-// cannot be unwound.
+//    body: control flow that is not uniform terminates the process, naming both sites;
+//  - a function that calls its team, and keys that are not unique, terminate the process;
+//  - a watchdog terminates the process if no thread reaches its next call.
+// The process terminates with a message on stderr and exit status 86, since a team whose threads
+// disagree cannot be unwound.
 #pragma once
 
 #include <plimsoll/detail/exact_math.hpp>
@@ -43,7 +44,7 @@ inline constexpr int caught_exit_code = 86;
 
 [[noreturn]] inline void caught(std::string const& message) {
   static std::mutex once;
-  once.lock();  // never unlocked: the first thread to find something tells it alone
+  once.lock();  // never unlocked: only the first thread that detects an error reports it
   std::fflush(stdout);
   std::fprintf(stderr, "thread_team: %s\n", message.c_str());
   std::fflush(stderr);
@@ -53,7 +54,7 @@ inline constexpr int caught_exit_code = 86;
 #if defined(__cpp_lib_source_location)
 using call_site = std::source_location;
 #else
-/// std::source_location where the compiler has only the older builtins (clang before 16).
+/// Replaces std::source_location for compilers with the older builtins only (clang before 16).
 class call_site {
  public:
   static constexpr call_site current(char const* file = __builtin_FILE(),
@@ -80,11 +81,11 @@ class call_site {
 };
 #endif
 
-/// What one thread asked of its team.
+/// The call that one thread made of its team.
 struct call_record {
   char const* operation = "start of body";
   index_t n = 0;
-  std::uint64_t value = 0;  ///< what else must be uniform: a queue's key, an output's address
+  std::uint64_t value = 0;  ///< another uniform value: the key of a queue, the address of an output
   call_site site = {};
 
   [[nodiscard]] bool same_as(call_record const& other) const {
@@ -108,13 +109,13 @@ struct call_record {
   }
 };
 
-/// What the threads of a team share.
+/// State that the threads of a team share.
 class team_state {
  public:
   static constexpr std::size_t slot_bytes = 64;
 
   struct alignas(64) member {
-    std::mutex mutex;  ///< between the thread and the watchdog
+    std::mutex mutex;  ///< protects the record from the watchdog
     call_record record;
     alignas(16) std::byte slot[slot_bytes];
   };
@@ -131,7 +132,7 @@ class team_state {
   [[nodiscard]] std::byte* accumulator(index_t j) { return accumulators_ + 16 * j; }
   void wait() { barrier_.arrive_and_wait(); }
 
-  // Relaxed: a stronger order would tell ThreadSanitizer that calls are ordered by it.
+  // Relaxed: for ThreadSanitizer, a stronger order would order the calls of the threads.
   void advance() { progress_.fetch_add(1, std::memory_order_relaxed); }
   [[nodiscard]] std::uint64_t progress() const { return progress_.load(std::memory_order_relaxed); }
 
@@ -144,7 +145,7 @@ class team_state {
   std::atomic<std::uint64_t> progress_ = 0;
 };
 
-/// Ends the process when no thread of the team makes a call for `limit` seconds.
+/// Terminates the process if no thread of the team makes a call for `limit` seconds.
 class watchdog {
  public:
   watchdog(team_state& state, double limit)
@@ -196,7 +197,7 @@ class watchdog {
 template <class Key>
 class checked_queue;
 
-/// One thread's handle of the team: what a body gets.
+/// One thread's handle of the team, which is passed to a body.
 class thread_team : public plimsoll::detail::team_operations<thread_team> {
   using base = plimsoll::detail::team_operations<thread_team>;
 
@@ -205,7 +206,7 @@ class thread_team : public plimsoll::detail::team_operations<thread_team> {
 
   thread_team(team_state& state, int rank)
       : state_(state), rank_(rank), random_(mix(state.seed() ^ mix(static_cast<unsigned>(rank)))) {}
-  // A body that captures its team by value is about to call it from a function.
+  // Not copyable: a body that captures its team by value would call it from a function.
   thread_team(thread_team const&) = delete;
   thread_team& operator=(thread_team const&) = delete;
 
@@ -243,7 +244,7 @@ class thread_team : public plimsoll::detail::team_operations<thread_team> {
       caught("nested call: a function passed to " + state_.at(rank_).record.text() + " called " +
              call_record{"store", 0, 0, site}.text());
     }
-    // The same thread until the next call, so that the last of several stores to a place wins.
+    // The same thread until the next call, so that the last of several stores to an element wins.
     if (chosen() == rank_) {
       *place = value;
     }
@@ -258,7 +259,7 @@ class thread_team : public plimsoll::detail::team_operations<thread_team> {
                 [&](index_t i) { guarded([&] { partial = op(partial, static_cast<T>(f(i))); }); });
     put<T>(state_.at(rank_).slot, partial);
     leave();
-    // Op is exact, so the order in which partial results meet must not show.
+    // Op is exact, so the result must not depend on the order of the partial results.
     std::uint64_t const order = call_seed(2);
     T result = identity;
     for (int i = 0; i < state_.size(); ++i) {
@@ -298,7 +299,7 @@ class thread_team : public plimsoll::detail::team_operations<thread_team> {
   T exclusive_scan(index_t n, F f, T* out, call_site site = call_site::current()) {
     static_assert(std::is_integral_v<T>);
     enter({"exclusive_scan", n, address(out), site});
-    // Part p holds places [n p / size, n (p + 1) / size).
+    // Part p has indices [n p / size, n (p + 1) / size).
     int const size = state_.size();
     auto const owner = [&](int part) {
       return static_cast<int>((static_cast<std::uint64_t>(part) + call_seed(1)) %
@@ -335,7 +336,7 @@ class thread_team : public plimsoll::detail::team_operations<thread_team> {
     return total;
   }
 
-  // The rest is the generic form of every team; only the call site is this class's own affair.
+  // The other calls are the generic ones of every team; this class only adds the call site.
 
   template <class F>
   auto sum(index_t n, F f, call_site site = call_site::current()) {
@@ -393,7 +394,7 @@ class thread_team : public plimsoll::detail::team_operations<thread_team> {
     if (chosen() == rank_) {
       expect_unique(keys, n, "sort", site);
       std::sort(keys, keys + n);
-      // Every device team may use that much at least.
+      // Every device team may overwrite at least these bytes.
       using plimsoll::detail::warp, plimsoll::detail::sort_bytes;
       std::memset(storage, 0xa5, static_cast<std::size_t>(sort_bytes<warp, Key>(n)));
     }
@@ -406,7 +407,7 @@ class thread_team : public plimsoll::detail::team_operations<thread_team> {
     return checked_queue<Key>(*this, keys, n, site);
   }
 
-  /// Leaving the body counts as a call, which all threads must make together.
+  /// Marks the end of the body, which counts as a call that all threads must make together.
   void end_of_body() {
     enter({"end of body", 0, 0, call_site{}});
     leave();
@@ -416,12 +417,12 @@ class thread_team : public plimsoll::detail::team_operations<thread_team> {
   template <class Key>
   friend class checked_queue;
 
-  /// Calls made while one of these lives are told by its operation and call site.
+  /// Reports calls made during its lifetime under its own operation and call site.
   class outer {
    public:
     outer(thread_team& team, char const* operation, call_site site)
         : team_(team), operation_(operation), site_(site), before_(team.outer_) {
-      // A call from within a function is no step of the one under way, but the body's mistake.
+      // A call from a function of the body is not a step of the current call, but an error.
       if (before_ == nullptr || team_.inside_) {
         team_.outer_ = this;
       }
@@ -494,7 +495,7 @@ class thread_team : public plimsoll::detail::team_operations<thread_team> {
     state_.wait();
   }
 
-  /// Runs a function of the body, during which the team must not be called.
+  /// Runs a function of the body, which must not call the team.
   template <class F>
   void guarded(F const& f) {
     inside_ = true;
@@ -502,7 +503,7 @@ class thread_team : public plimsoll::detail::team_operations<thread_team> {
     inside_ = false;
   }
 
-  /// The same number on all threads, another one at every call.
+  /// Returns the same number on all threads, and a different one at every call.
   [[nodiscard]] std::uint64_t call_seed(std::uint64_t purpose) const {
     return mix(mix(state_.seed() + 0x100 * purpose) ^ calls_);
   }
@@ -510,8 +511,8 @@ class thread_team : public plimsoll::detail::team_operations<thread_team> {
     return static_cast<int>(call_seed(0) % static_cast<std::uint64_t>(state_.size()));
   }
 
-  /// Calls f(i) for this thread's share of [0, n): every k-th index or one range of them, forwards
-  /// or backwards, from a random one of them on.
+  /// Calls f(i) for this thread's part of [0, n): every k-th index or one range, forwards or
+  /// backwards, starting at a random index of the part.
   template <class F>
   void own_indices(index_t n, F f) {
     std::uint64_t const seed = call_seed(1);
@@ -546,7 +547,7 @@ class thread_team : public plimsoll::detail::team_operations<thread_team> {
   outer const* outer_ = nullptr;
 };
 
-/// The generic queue, with its keys checked.
+/// The generic queue, with checks of its keys.
 template <class Key>
 class checked_queue {
  public:
@@ -573,7 +574,7 @@ class checked_queue {
   }
 
  private:
-  /// Checks the keys before the heap takes them over.
+  /// Checks the keys before the heap uses their memory.
   static thread_team& checked(thread_team& team, Key* keys, index_t n, call_site site) {
     team.enter({"queue", n, thread_team::address(keys), site});
     if (team.chosen() == team.rank_) {
@@ -601,7 +602,7 @@ class checked_queue {
     team_.leave();
   }
 
-  // A warp's queue marks free places by the largest key.
+  // Device queues mark free elements by the largest key.
   static void expect_usable(Key key, char const* operation, index_t n, call_site site) {
     if constexpr (std::is_same_v<Key, std::uint64_t>) {
       if (key == std::numeric_limits<Key>::max()) {

@@ -13,7 +13,7 @@ namespace plimsoll_test {
 class wide_natural {
  public:
   wide_natural() = default;
-  /// x * 2^exponent, which is a whole number below 2^1024; x at least 0.
+  /// Makes x * 2^exponent, which must be a whole number below 2^1024, for x >= 0.
   wide_natural(double x, int exponent) {
     int width = 0;
     auto mantissa = static_cast<std::uint64_t>(std::ldexp(std::frexp(x, &width), 53));
@@ -63,7 +63,7 @@ class wide_natural {
 
  private:
   static constexpr int digit_bits = 32;
-  std::array<std::uint32_t, 32> digits_{};  ///< the lowest first
+  std::array<std::uint32_t, 32> digits_{};  ///< lowest digit first
 };
 
 }  // namespace plimsoll_test
