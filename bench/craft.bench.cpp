@@ -15,8 +15,8 @@
 namespace plimsoll_bench {
 namespace {
 
-// DeepSeek-V3's shape and CRAFT's profile: 3000 steps, 58 layers of 256 experts, 64 ranks, eight
-// replicas on each.
+// The shape of DeepSeek-V3 and the recording of CRAFT's paper: 3000 steps, 58 layers of 256
+// experts, 64 ranks, eight replicas per rank.
 constexpr index_t steps = 3000;
 constexpr index_t layers = 58;
 constexpr index_t experts = 256;

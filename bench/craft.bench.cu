@@ -10,7 +10,8 @@
 namespace plimsoll_bench {
 namespace {
 
-// From recorded loads in device memory to maps in device memory and the allocation on the host.
+// Recorded loads are in device memory, maps are written to device memory, the allocation to the
+// host.
 void craft(benchmark::State& state) {
   if (gpu_missing(state)) {
     return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device arrays, streams and graphs for the benchmarks. Google Benchmark calls the function of a
-// goal once for each of its 200 runs, so goals keep what they prepare in static variables.
+// goal once for each of its 200 runs, so goals keep their inputs and objects in static variables.
 #pragma once
 
 #include <benchmark/benchmark.h>
@@ -13,7 +13,7 @@
 
 namespace plimsoll_bench {
 
-/// Without a GPU a benchmark reports an error, never a time.
+/// Returns true if there is no GPU, after it made the benchmark report an error instead of a time.
 inline bool gpu_missing(benchmark::State& state) {
   int count = 0;
   cudaError_t const code = cudaGetDeviceCount(&count);
@@ -56,8 +56,8 @@ class device_array {
   T* data_ = nullptr;
 };
 
-/// Work on a stream, captured once and replayed, as an engine does in every step. Times are the
-/// device's own, without the host's way there and back.
+/// CUDA graph of the work that `enqueue` enqueues, captured once and replayed, as an engine does in
+/// every step. Times are measured on the device, without the latency of the host's calls.
 class replayed {
  public:
   template <class F>
@@ -82,8 +82,8 @@ class replayed {
     static_cast<void>(cudaGraphExecDestroy(graph_));
   }
 
-  /// Seconds of one replay: the mean of `replays` in a row between two events, which alone take a
-  /// microsecond or two.
+  /// Returns the seconds of one replay: the mean of `replays` consecutive replays between two
+  /// events, which themselves take one or two microseconds.
   double run(int replays = 20) {
     using plimsoll::detail::check_cuda;
     check_cuda(cudaEventRecord(begin_, stream_), "cudaEventRecord");
@@ -97,7 +97,7 @@ class replayed {
     return 1e-3 * static_cast<double>(milliseconds) / replays;
   }
 
-  /// One replay on another stream.
+  /// Launches one replay on another stream.
   void launch(cudaStream_t other) const {
     plimsoll::detail::check_cuda(cudaGraphLaunch(graph_, other), "cudaGraphLaunch");
   }

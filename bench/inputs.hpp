@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Named inputs of the benchmarks, the same on every machine, and how goals are measured.
+// Named inputs of the benchmarks, which are the same on every machine, and the settings of goals.
 #pragma once
 
 #if !defined(PLIMSOLL_BENCH_INPUTS_ONLY)
@@ -36,8 +36,8 @@ inline std::vector<std::int32_t> lognormal_loads(index_t layers, index_t experts
   return loads;
 }
 
-/// `[steps, layers, experts]`: every step those of `lognormal_loads`, each times a number from 0.5
-/// to 1.5 of its own.
+/// `[steps, layers, experts]`: in every step the loads of `lognormal_loads`, each multiplied by a
+/// random factor from 0.5 to 1.5.
 inline std::vector<std::int32_t> drifting_loads(index_t steps, index_t layers, index_t experts) {
   std::vector<std::int32_t> const base = lognormal_loads(layers, experts);
   std::vector<std::int32_t> loads;
@@ -86,8 +86,8 @@ struct gem_input {
   }
 };
 
-/// `[tokens, experts]` logits of a router: for each a sum of four uniforms (roughly normal, with a
-/// standard deviation of 0.58), twice that, and the expert's popularity, from 0 to 1.
+/// `[tokens, experts]` logits of a router: twice a sum of four uniforms (roughly normal, with a
+/// standard deviation of 0.58), plus the popularity of the expert, from 0 to 1.
 inline std::vector<float> router_logits(index_t tokens, index_t experts) {
   std::vector<float> logits;
   logits.reserve(static_cast<std::size_t>(tokens * experts));
@@ -101,8 +101,8 @@ inline std::vector<float> router_logits(index_t tokens, index_t experts) {
   return logits;
 }
 
-/// One rank's tokens of a step in which all ranks have the same: 16384 tokens, the 8 best of 256
-/// slots by `router_logits`, 16 slots a rank.
+/// The tokens of one rank in a step in which all ranks have the same tokens: 16384 tokens, each
+/// with the 8 best of 256 slots by `router_logits`, and 16 slots per rank.
 struct step_batch {
   static constexpr index_t tokens = 16384;
   static constexpr index_t k = 8;
@@ -111,7 +111,7 @@ struct step_batch {
 
   std::vector<std::int32_t> ids;    ///< [tokens, k]
   std::vector<float> weights;       ///< [tokens, k]
-  std::vector<std::int64_t> loads;  ///< [2, ranks]: of all ranks together
+  std::vector<std::int64_t> loads;  ///< [2, ranks]: sums over all ranks
   index_t busiest = 0;
   index_t idlest = 0;
 
@@ -152,17 +152,18 @@ struct step_batch {
   }
 };
 
-/// Steps of ranks that have 8192 tokens each, with 8 experts: in each step expert number n in an
-/// order of its own is as popular as 1 / (n + 8), n from 1 on. Of 256 experts the hottest has 8
-/// times the mean; of 64 ranks the fullest, with 4 experts each, 2.5 to 3 times.
+/// Steps of ranks with 8192 tokens each and 8 experts per token. Every step orders the experts
+/// anew; the popularity of expert n in this order is proportional to 1 / (n + 8), for n = 1, 2,
+/// .... Of 256 experts the hottest has 8 times the mean load; of 64 ranks with 4 experts each, the
+/// most loaded has 2.5 to 3 times the mean.
 struct zipf_steps {
-  static constexpr index_t steps = 500;  // more than a branch predictor learns by heart
+  static constexpr index_t steps = 500;  // more than a branch predictor memorises
   static constexpr index_t tokens = 8192;
   static constexpr index_t k = 8;
 
   index_t experts;
   index_t ranks;
-  std::vector<std::int32_t> loads;  ///< [steps, experts]: of all ranks
+  std::vector<std::int32_t> loads;  ///< [steps, experts]: sums over all ranks
 
   zipf_steps(index_t expert_count, index_t rank_count)
       : experts(expert_count),
@@ -187,7 +188,8 @@ struct zipf_steps {
   [[nodiscard]] plimsoll::vector_ref<std::int32_t const> loads_of(index_t step) const {
     return {loads.data() + step * experts, experts};
   }
-  /// `[ranks, experts]`: copies are dealt to the ranks in turn, expert by expert.
+  /// Returns the counts `[ranks, experts]` of a step: token copies are distributed to the ranks in
+  /// turn, expert by expert.
   [[nodiscard]] std::vector<std::int32_t> counts(index_t step) const {
     std::vector<std::int32_t> result(static_cast<std::size_t>(ranks * experts));
     index_t copy = 0;
@@ -198,7 +200,8 @@ struct zipf_steps {
     }
     return result;
   }
-  /// `[tokens, k]`: a rank's copies, dealt to its tokens so that no token has an expert twice.
+  /// Returns the ids `[tokens, k]` of a rank: its token copies are distributed to its tokens so
+  /// that no token has an expert twice.
   [[nodiscard]] std::vector<std::int32_t> ids(index_t step, index_t rank) const {
     std::vector<std::int32_t> const of_ranks = counts(step);
     std::vector<std::int32_t> const token = shuffled(tokens, step);
@@ -215,7 +218,7 @@ struct zipf_steps {
   }
 
  private:
-  /// 0 to n - 1, in an order of the step's own.
+  /// Returns 0 to n - 1 in an order that depends on the step.
   static std::vector<std::int32_t> shuffled(index_t n, index_t step) {
     std::vector<std::int32_t> order(static_cast<std::size_t>(n));
     std::iota(order.begin(), order.end(), 0);
@@ -236,8 +239,8 @@ inline double percentile_99(std::vector<double> const& times) {
   return sorted[(sorted.size() * 99 + 99) / 100 - 1];
 }
 
-/// A goal is the median of 200 single runs (fewer where one takes over 50 ms), with their 99th
-/// percentile beside it.
+/// Registers a goal: the median and the 99th percentile of 200 single runs (of fewer if a run takes
+/// over 50 ms).
 template <int Runs = 200>
 void as_goal_timed_by_itself(benchmark::internal::Benchmark* b) {
   b->Iterations(1)

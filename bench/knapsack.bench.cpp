@@ -11,7 +11,8 @@
 namespace plimsoll_bench {
 namespace {
 
-// Arguments: classes, capacity. As CRAFT asks: 1, 2, 4, ... 64 replicas for a layer, or none.
+// Arguments: classes, capacity. The options are those of CRAFT: 0, 1, 2, 4, ... 64 replicas per
+// layer.
 void knapsack(benchmark::State& state) {
   index_t const classes = state.range(0);
   index_t const capacity = state.range(1);

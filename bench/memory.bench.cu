@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The costs of device memory that docs/memory.md names: calls that take temporaries from a pool
-// that trims or keeps its memory, and prepared objects that are destroyed after replays on another
-// stream.
+// The costs of device memory that docs/memory.md describes: calls that take temporaries from a pool
+// that releases or keeps its memory, and prepared objects that are destroyed after replays on
+// another stream.
 #include <benchmark/benchmark.h>
 #include <cuda_runtime_api.h>
 #include <plimsoll/systems/eplb.hpp>
@@ -18,7 +18,7 @@ namespace {
 
 using plimsoll::detail::check_cuda;
 
-/// How many bytes the default pool keeps at a synchronisation, until this object goes.
+/// Sets the bytes that the default pool keeps at a synchronisation, until it is destroyed.
 class kept_bytes {
  public:
   explicit kept_bytes(std::uint64_t bytes) {
@@ -66,8 +66,8 @@ BENCHMARK_CAPTURE(plan, keeps, UINT64_MAX)
     ->Name("memory/eplb/pool_keeps")
     ->Unit(benchmark::kMicrosecond);
 
-// Built on one stream, replayed on another one, destroyed: the object's stream waits for the
-// replay, since memory is freed in its order alone.
+// Constructs an object on one stream, replays its work on another, and destroys it: the object's
+// stream waits for the replay, since memory is freed in the order of that stream only.
 void replace(benchmark::State& state, std::uint64_t kept) {
   if (gpu_missing(state)) {
     return;

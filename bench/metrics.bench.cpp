@@ -25,7 +25,7 @@ void measure(benchmark::State& state) {
 }
 BENCHMARK(measure)->Name("metrics/measure");
 
-// The balancedness alone, with the standard library.
+// Balancedness only, with the standard library.
 void accumulate(benchmark::State& state) {
   auto const loads = lognormal_loads(rows, columns);
   std::vector<double> out(rows);

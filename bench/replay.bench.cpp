@@ -77,7 +77,7 @@ BENCHMARK(replay)
     ->Arg(4)
     ->Unit(benchmark::kMicrosecond);
 
-// The same from two primitives, with the ranks' loads of all steps in between.
+// The same result from two primitives, with the rank loads of all steps as intermediate array.
 void rank_loads_and_measure(benchmark::State& state) {
   recording const in(state.range(0));
   std::vector<double> loads(static_cast<std::size_t>(steps * layers * ranks));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CRAFT as one would write it down with the standard library, for comparison: algorithm 1 plan by
-// plan and step by step, the layers on all cores, algorithm 2 as a table.
+// CRAFT in a straightforward form with the standard library, for comparison: algorithm 1 plan by
+// plan and step by step, with the layers on all cores, and algorithm 2 as a table.
 #pragma once
 
 #include <algorithm>
@@ -12,8 +12,8 @@
 
 namespace plimsoll_bench::peers {
 
-/// Replicas of every layer for `[steps, layers, experts]`; `counts` rise, `budget` is over all
-/// layers.
+/// Returns the replicas of every layer for loads `[steps, layers, experts]`. `counts` must rise,
+/// and `budget` is for all layers together.
 inline std::vector<std::int32_t> craft_loops(std::int32_t const* loads, std::size_t steps,
                                              std::size_t layers, std::size_t experts,
                                              std::size_t ranks,
