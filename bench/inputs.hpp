@@ -153,9 +153,9 @@ struct step_batch {
 };
 
 /// Steps of ranks with 8192 tokens each and 8 experts per token. Every step orders the experts
-/// anew; the popularity of expert n in this order is proportional to 1 / (n + 8), for n = 1, 2,
-/// .... Of 256 experts the hottest has 8 times the mean load; of 64 ranks with 4 experts each, the
-/// most loaded has 2.5 to 3 times the mean.
+/// anew; the popularity of the n-th expert is proportional to 1 / (n + 8). Of 256 experts the
+/// hottest has 8 times the mean load; of 64 ranks with 4 experts each, the most loaded has 2.5 to 3
+/// times the mean.
 struct zipf_steps {
   static constexpr index_t steps = 500;  // more than a branch predictor memorises
   static constexpr index_t tokens = 8192;

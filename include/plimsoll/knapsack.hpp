@@ -111,7 +111,8 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 ///
 /// @param weights `[problems, classes, options]` int32, int64 or generated, at least 0, in the
 ///   policy's memory
-/// @param values `[problems, classes, options]` float, double or generated, any sign, below 2^960
+/// @param values `[problems, classes, options]` float, double or generated, of any sign, magnitudes
+///   below 2^960
 /// @param options capacity, how it is filled, and whether a class may take no option
 /// @param[out] choices `[problems, classes]` int32: the chosen option of every class; -1 for none,
 ///   and for all classes of a problem without a solution
@@ -148,7 +149,7 @@ std::vector<certificate> knapsack(P const& policy, Weights const& weights, Value
 /// @return as `knapsack`, for the problems' capacities
 /// @workspace 16 bytes per unit of capacity for each problem in flight, and 64 bytes per problem
 ///
-/// Everything else as `knapsack`.
+/// Everything else is as for `knapsack`.
 template <execution_policy P, weight_view<3> Weights, value_view<3> Values,
           output_of<double, 2> Best>
 std::vector<certificate> knapsack_curve(P const& policy, Weights const& weights,

@@ -57,7 +57,7 @@ struct latency_curves {
 
   PLIMSOLL_HD double operator()(index_t rank, double tokens_of_rank) const {
     double const n = detail::whole_tokens(tokens_of_rank);
-    index_t first = 0;  // the first sample that holds n
+    index_t first = 0;  // the first sample of at least n tokens
     for (index_t size = tokens.extent(0); size > 0;) {
       index_t const half = size / 2;
       bool const is_below = static_cast<double>(tokens[first + half]) < n;

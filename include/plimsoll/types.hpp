@@ -23,7 +23,7 @@ concept load_value = (std::floating_point<T> && sizeof(T) <= 8) ||
 
 /// Upper limit, not included, of the total load of one problem (a layer of a step).
 inline constexpr std::int64_t load_limit = std::int64_t{1} << 47;
-/// Largest number of ranks, and of copies of one expert.
+/// Largest number of ranks, and of replicas of one expert.
 inline constexpr index_t rank_limit = (index_t{1} << 15) - 1;
 /// Largest number of experts in a layer.
 inline constexpr index_t expert_limit = (index_t{1} << 16) - 1;

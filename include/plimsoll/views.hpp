@@ -150,7 +150,7 @@ inline constexpr bool is_generated = false;
 template <class F, int Rank>
 inline constexpr bool is_generated<generated<F, Rank>> = true;
 
-/// Throws for a null pointer where a view has elements.
+/// Throws if a view has elements and a null pointer.
 template <class T, int Rank>
 constexpr void expect_elements(std::string_view function, std::string_view argument,
                                array_ref<T, Rank> const& view) {
