@@ -61,7 +61,8 @@ concept value_view =
 namespace detail {
 
 inline void expect_capacity(std::string_view name, knapsack_options const& options) {
-  expect_between(name, "options.capacity", 0, index_t{1} << 40, options.capacity, "units of weight");
+  expect_between(name, "options.capacity", 0, index_t{1} << 40, options.capacity,
+                 "units of weight");
 }
 
 inline namespace PLIMSOLL_DEVICE_ABI {
@@ -119,8 +120,8 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// @return one certificate per problem. Its value is the sum of the chosen values, its bound equals
 ///   the value, and its status is optimal; or value 0 and status infeasible if no choice meets the
 ///   capacity. work = cells of the table. Values are added in the order of the classes, and each
-///   sum is rounded; `optimal` is meant among such rounded sums. They are exact if doubles can
-///   represent them, such as integers below 2^53
+///   sum is rounded; `optimal` refers to these rounded sums. They are exact if doubles represent
+///   them, such as integers below 2^53
 /// @throws invalid_input for wrong shapes and options; and for wrong weights, values, capacities
 ///   and option counts, naming problem, class and option, in which case `choices` is unspecified
 /// @complexity O(classes * capacity * options) per problem
