@@ -1,5 +1,5 @@
 // expect-error: no matching function for call to .*eplb
-// Outputs are written, so their elements are not const.
+// Outputs are written, so their elements must not be const.
 #include <plimsoll/systems/eplb.hpp>
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // expect-success
-// The control: the same includes and flags as the other cases, used rightly.
+// The control: the same includes and flags as in the other cases, with correct calls.
 #include <plimsoll/plimsoll.hpp>
 
 #include <cstdint>

@@ -7,11 +7,11 @@
 #include <cstdint>
 #include <vector>
 
-// What each of the two shared objects has: one source, compiled for another GPU. Names hold types
-// of the library, which must be the same ones in host and CUDA translation units.
+// Functions of each of the two shared objects: one source, compiled for different GPUs. Their
+// signatures contain types of the library, which must be the same types in host and CUDA files.
 #define PLIMSOLL_TEST_DECLARE(architecture)                                                       \
   namespace architectures::architecture {                                                         \
-  /* Where this object finds templates of the library that launch kernels. */                     \
+  /* Returns the addresses of this object's templates that launch kernels. */                     \
   std::vector<std::uintptr_t> addresses();                                                        \
   void sum_steps(plimsoll::gpu_policy const& policy, plimsoll::tensor_ref<std::int32_t const> in, \
                  plimsoll::matrix_ref<std::int64_t> out);                                         \

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One program with two shared objects that were built for different GPUs, as with two extensions of
-// one Python process. The dynamic linker binds templates of one name to the first object's, whose
-// kernels the other's GPU may not run.
+// One program with two shared objects that were built for different GPUs, like two extensions of
+// one Python process. The dynamic linker binds templates of equal name to those of the first
+// object, whose kernels may not run on the GPU of the second.
 #include "architectures.hpp"
 
 #include <doctest/doctest.h>

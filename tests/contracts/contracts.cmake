@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What the headers promise to whoever includes them, whatever they compute.
+# Properties of the headers that every program which includes them relies on.
 
 function(plimsoll_add_contract name script)
   plimsoll_add_ctest(${name} LABELS contract COMMAND ${PLIMSOLL_BASH} ${CMAKE_CURRENT_SOURCE_DIR}/contracts/${script} ${ARGN})
@@ -18,7 +18,7 @@ plimsoll_add_contract(headers.listed listed.sh ${include_dir} ${CMAKE_CURRENT_BI
 plimsoll_add_contract(headers.macros macros.sh ${include_dir})
 plimsoll_add_contract(bodies.no_cmath no_cmath.sh ${include_dir}/plimsoll/detail/algorithm)
 foreach(compiler IN ITEMS GXX CLANGXX)
-  # Both have the same standard library: one of them looks at what users never include, too.
+  # Both use the same standard library, so only one of them compiles the internal headers, too.
   set(folders plimsoll)
   if(compiler STREQUAL GXX AND PLIMSOLL_CLANGXX)
     set(folders plimsoll/*.hpp plimsoll/systems plimsoll/execution)
@@ -32,11 +32,11 @@ foreach(compiler IN ITEMS GXX CLANGXX)
   endif()
 endforeach()
 
-# One program of two host files, and one that adds a file compiled by nvcc.
+# A program of two host files, and one that adds a file compiled by nvcc.
 plimsoll_add_test_program(odr contracts/odr.test.cpp contracts/odr_other.cpp)
 plimsoll_add_ctest(odr LABELS host COMMAND odr)
 
-# Calls of the CUDA runtime against one of our own: needs CUDA's headers, but no compiler and no GPU.
+# Calls of the CUDA runtime, replaced by our own: needs CUDA's headers, but no CUDA compiler and no GPU.
 find_path(PLIMSOLL_CUDA_HEADERS cuda_runtime_api.h HINTS ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES} /usr/local/cuda/include)
 mark_as_advanced(PLIMSOLL_CUDA_HEADERS)
 if(PLIMSOLL_CUDA_HEADERS)

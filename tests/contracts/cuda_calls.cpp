@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls of the CUDA runtime, checked without a GPU: this program is linked with no CUDA library and
-// brings its own runtime of two devices. It needs CUDA's headers only.
+// Tests calls of the CUDA runtime without a GPU: this program links no CUDA library and implements
+// its own runtime with two devices. It needs CUDA's headers only.
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 #include <plimsoll/detail/buffer.hpp>
@@ -22,19 +22,19 @@ namespace {
 /// Streams of the two devices.
 int stream_tags[2];
 cudaStream_t stream_on(int device) { return reinterpret_cast<cudaStream_t>(&stream_tags[device]); }
-void sum_kernel(int, std::int64_t) {}  // stands for a kernel; never called
+void sum_kernel(int, std::int64_t) {}  // used as a kernel, and never called
 
 struct runtime {
   int current = 0;
   cudaError_t last = cudaSuccess;
-  std::string failing;  ///< the call that fails next, with `code`
+  std::string failing;  ///< name of the call that fails, with `code`
   cudaError_t code = cudaErrorInvalidValue;
   std::vector<std::string> calls;
-  std::vector<int> devices;  ///< that was current at each piece of work
+  std::vector<int> devices;  ///< current device at each call that enqueues work
   std::vector<std::function<void()>> pending;
   cudaLaunchConfig_t launched = {};
   std::vector<cudaLaunchAttribute> attributes;
-  std::int64_t sum = 0;  ///< of the arguments of the last launch
+  std::int64_t sum = 0;  ///< sum of the arguments of the last launch
 
   cudaError_t call(char const* name) {
     calls.emplace_back(name);
@@ -92,7 +92,7 @@ cudaError_t cudaFreeAsync(void* pointer, cudaStream_t) {
   std::free(pointer);
   return cuda.work("cudaFreeAsync");
 }
-// As late as CUDA's contract allows.
+// Copies are delayed as long as CUDA's contract allows.
 cudaError_t cudaMemcpyAsync(void* to, void const* from, std::size_t bytes, cudaMemcpyKind,
                             cudaStream_t) {
   cuda.pending.emplace_back([=] { std::memcpy(to, from, bytes); });
@@ -134,7 +134,7 @@ void launch(device_context const& context,
   plimsoll::detail::launch_kernel(context, config, sum_kernel, 4, 5);
 }
 
-/// The error that `call` throws: its code, and its message.
+/// Returns the code and the message of the error that `call` throws.
 template <class Call>
 std::pair<int, std::string> error_of(Call call) {
   try {
@@ -168,7 +168,7 @@ TEST_CASE("cuda calls: a launch passes grid, stream, attributes and arguments") 
   CHECK(cuda.attributes[1].val.programmaticStreamSerializationAllowed == 1);
 }
 
-TEST_CASE("cuda calls: an error that others left is neither reported nor cleared") {
+TEST_CASE("cuda calls: an error of other code is neither reported nor cleared") {
   cuda = {};
   device_context const context = context_on(0);
   cuda.last = cudaErrorInvalidTexture;
@@ -192,7 +192,7 @@ TEST_CASE("cuda calls: a launch that fails is reported, and its error cleared on
   CHECK(message == "kernel launch: some error (this launch, or earlier work on the device)");
   CHECK(cuda.count("cudaGetLastError") == 1);
   CHECK(cuda.last == cudaSuccess);
-  CHECK(cuda.current == 0);  // the caller's device is back
+  CHECK(cuda.current == 0);  // the caller's device is restored
 }
 
 TEST_CASE("cuda calls: the device of a context is that of its stream") {
@@ -211,7 +211,7 @@ TEST_CASE("cuda calls: the device of a context is that of its stream") {
   CHECK(error.second == "cudaStreamGetDevice: some error");
 }
 
-TEST_CASE("cuda calls: work is done on the context's device, which is set only where it differs") {
+TEST_CASE("cuda calls: work runs on the context's device, which is set only if it differs") {
   cuda = {};
   device_context const here = context_on(0);
   device_context const there = context_on(1);
@@ -237,7 +237,7 @@ TEST_CASE("cuda calls: work is done on the context's device, which is set only w
   CHECK(cuda.devices == std::vector<int>(cuda.devices.size(), 1));
   CHECK(cuda.current == 0);
 
-  // A context that was not resolved leaves devices alone.
+  // A context that was not resolved does not change the device.
   cuda = {};
   launch({stream_on(1), {}});
   CHECK(cuda.count("cudaGetDevice") == 0);
@@ -263,7 +263,7 @@ TEST_CASE("cuda calls: a resource is called on the context's device") {
   CHECK(cuda.current == 0);
 }
 
-TEST_CASE("cuda calls: a device that cannot be set is an error, in destructors none") {
+TEST_CASE("cuda calls: a device that cannot be set is an error, except in destructors") {
   cuda = {};
   device_context const there = context_on(1);
   {

@@ -8,7 +8,7 @@
 
 namespace odr {
 
-/// A small plan, computed in whichever translation unit calls it.
+/// Computes a small plan in the translation unit that calls it.
 template <class Policy>
 std::vector<std::int32_t> plan_here(Policy const& policy) {
   constexpr std::int64_t layers = 3, experts = 10, slots = 16, ranks = 4;

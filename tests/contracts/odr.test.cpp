@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two host files include the whole library and are linked with each other and, where
-// PLIMSOLL_TEST_NVCC_TU says so, with one that nvcc compiled. All must plan alike.
+// Two host files include the whole library and are linked with each other and, if
+// PLIMSOLL_TEST_NVCC_TU is defined, with a file that nvcc compiled. All must compute the same plan.
 #include <doctest/doctest.h>
 #include <plimsoll/plimsoll.hpp>
 
