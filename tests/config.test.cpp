@@ -20,7 +20,7 @@ static_assert(std::is_same_v<plimsoll::certificate, plimsoll::PLIMSOLL_ABI::cert
 
 }  // namespace
 
-TEST_CASE("config: a host compiler") {
+TEST_CASE("config: macros of a host compiler") {
   CHECK(PLIMSOLL_HAS_CUDA_COMPILER == 0);
   CHECK(std::string(PLIMSOLL_TEST_TEXT(PLIMSOLL_HD)).empty());
 }

@@ -29,7 +29,7 @@ using plimsoll::filling;
 using plimsoll::gain_estimate;
 using plimsoll::replica_allocation;
 
-/// Recorded steps and options on the host; the options' `active` stays empty.
+/// Recorded steps and options on the host; `options.active` stays empty.
 struct craft_case {
   index_t steps = 1;
   index_t layers = 1;

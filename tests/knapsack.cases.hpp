@@ -57,7 +57,7 @@ struct knapsack_result {
   reals curve;
   std::vector<certificate> certificates;
 
-  /// The certificates as numbers.
+  /// Returns the members of the certificates as numbers.
   [[nodiscard]] reals proofs() const {
     reals numbers;
     for (certificate const& c : certificates) {
@@ -192,7 +192,7 @@ inline void check_choice(knapsacks const& k, index_t problem, filling fill, choo
   }
 }
 
-/// Small problems of every kind. With `whole` values, all sums are exact.
+/// Random small problems. With `whole` values, all sums are exact.
 inline knapsacks random_knapsacks(std::uint64_t seed, bool whole) {
   generator random(seed);
   knapsacks k;

@@ -166,7 +166,7 @@ TEST_CASE("knapsack: temporaries come from the policy and go back, also when it 
   });
 }
 
-TEST_CASE("knapsack: scratch is what is documented") {
+TEST_CASE("knapsack: scratch takes the documented bytes") {
   knapsacks_in<plimsoll::seq_policy> const in({1, 2, 2, {0, 1, 2, 1}, {0, 1, 2, 3}, 1023});
   auto const options = in.options(filling::at_most, choosing::one);
   ints choices(2);

@@ -353,7 +353,7 @@ TEST_CASE("latency: temporaries come from the policy and go back, also when it t
   });
 }
 
-TEST_CASE("latency: memory is what is documented") {
+TEST_CASE("latency: memory takes the documented bytes") {
   plimsoll::detail::latencies_body<plimsoll::tensor_ref<float const>, plimsoll::token_cost> body{};
   body.loads = {nullptr, 17, 3, 800};
   body.ranges.ranks = 700;

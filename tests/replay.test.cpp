@@ -80,7 +80,7 @@ TEST_CASE("replay: a total that reaches 2^47 in one order of additions only is r
         "step 0");
 }
 
-TEST_CASE("replay: a body without living ranks reports it") {
+TEST_CASE("replay: a body without live ranks reports the fault") {
   replay_case c = plain_replay();
   c.active = {0, 0};
   replay_in<plimsoll::seq_policy> const in(c);
@@ -173,7 +173,7 @@ TEST_CASE("replay: temporaries come from the policy and go back, also when it th
   });
 }
 
-TEST_CASE("replay: scratch is what is documented") {
+TEST_CASE("replay: scratch takes the documented bytes") {
   replay_case c{.steps = 3, .experts = 800, .slots = 800, .ranks = 15, .plans = 3};
   c.loads = random_loads<std::int64_t>(6, 2400);
   generator random(6);
@@ -184,7 +184,7 @@ TEST_CASE("replay: scratch is what is documented") {
   plimsoll::replay(plimsoll::seq(memory),
                    plimsoll::tensor_ref<std::int64_t const>(c.loads.data(), 3, 1, 800),
                    in.placement(), {}, plimsoll::matrix_ref<double>(out.data(), 3, 1));
-  // 64 more for the means of eight steps.
+  // 64 more bytes for the means of eight steps.
   CHECK(memory.largest() == 72 * 800 + 64 + 3 * (64 + 4 * 16));
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// FNV-1a 64 of results. Every case that computes something prints one line
+// FNV-1a 64 hashes of results. Every case that computes something prints one line
 //
 //     hash <suite>.<case> <16 hex digits>
 //
