@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Runs a body over a batch of problems on the device in one launch: a warp or a block per
-/// problem, scratch in shared memory where it fits, else in global memory.
+/// Device launcher: runs a body over a batch of problems in one launch, with one warp or block per
+/// problem. Scratch is in shared memory if it fits, else in global memory.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -25,12 +25,13 @@
 
 namespace plimsoll::inline PLIMSOLL_ABI::detail {
 
-/// `stride` bytes of scratch for each of `slots` problems in flight; problem p uses slot p % slots.
+/// Scratch of the problems in flight, `stride` bytes each: problem p uses slot p % slots, where
+/// slots is the number of problems in flight.
 struct scratch_plan {
-  std::byte* global = nullptr;  ///< null: in dynamic shared memory
+  std::byte* global = nullptr;  ///< global memory; null: scratch is in dynamic shared memory
   std::size_t stride = 0;
 
-  /// Scratch of the problem in `slot`, which is number `in_block` of its block.
+  /// Returns the scratch of the problem in `slot`, which has index `in_block` in its block.
   [[nodiscard]] __device__ scratch of(index_t slot, int in_block, uint4* shared) const {
     std::byte* const memory = global != nullptr ? global : reinterpret_cast<std::byte*>(shared);
     index_t const place = global != nullptr ? slot : in_block;
@@ -38,12 +39,12 @@ struct scratch_plan {
   }
 };
 
-/// Blocks that share a multiprocessor at least: one lets a planner have as many registers as it
-/// wants, those of a streaming body may have 128 registers a thread.
+/// Least number of blocks that must fit on a multiprocessor. One block leaves the registers of a
+/// planner unbounded; 512 threads bound those of a streaming body to 128 per thread.
 template <int Threads, class Body>
 inline constexpr int least_blocks = is_streaming<Body> ? 512 / Threads : 1;
 
-/// Warps of a block where they share one.
+/// Number of warps that share a block, if their scratch fits.
 inline constexpr int warps_in_block = 4;
 
 template <class Body>
@@ -80,7 +81,7 @@ PLIMSOLL_DETAIL_HIDDEN __global__ void __launch_bounds__(Threads, least_blocks<T
 
 /// What every device offers without asking, in bytes; leaves room for `block_exchange`.
 inline constexpr std::size_t shared_memory_for_scratch = 47 * 1024;
-/// Problems in flight when scratch lies in global memory: enough to fill any device.
+/// Number of problems in flight if scratch is in global memory: enough to fill any device.
 inline constexpr index_t problems_in_flight = 4096;
 
 /// Warps share a block only while every one of them finds room for its scratch.
@@ -105,7 +106,7 @@ PLIMSOLL_DETAIL_HIDDEN void launch_team(block<Threads>, device_context const& co
                 batched_block_kernel<Threads, Body>, body, problems, plan);
 }
 
-/// Runs body(team, scratch, problem) for every problem in [0, problems), by teams of the kind that
+/// Runs body(team, scratch, problem) for every problem in [0, problems), on teams of the kind that
 /// the body names. Enqueues one kernel and does not synchronise.
 template <class Body>
 PLIMSOLL_DETAIL_HIDDEN void launch(device_context const& context, index_t problems,
@@ -119,14 +120,15 @@ PLIMSOLL_DETAIL_HIDDEN void launch(device_context const& context, index_t proble
                     scratch_bytes_of<std::byte>(static_cast<index_t>(body.scratch_bytes()))};
   bool const in_shared = plan.stride <= shared_memory_for_scratch;
   index_t const limit = in_shared ? largest_grid : std::min(problems, problems_in_flight);
-  // A block of four warps may run past `limit` by three.
+  // The last block of four warps may exceed `limit` by three problems in flight.
   buffer<std::byte, device_context> const global(
       context, in_shared ? 0 : (limit + 3) * static_cast<index_t>(plan.stride));
   plan.global = global.data();
   launch_team(typename Body::device_team{}, context, problems, body, plan, limit);
 }
 
-/// What a launch that does not allocate needs: nothing where scratch fits shared memory.
+/// Returns the bytes that a launch with caller-provided memory needs: 0 if scratch fits in shared
+/// memory.
 template <class Body>
 [[nodiscard]] index_t launch_bytes(device_context const&, index_t problems, Body const& body) {
   auto const bytes = static_cast<index_t>(body.scratch_bytes());
@@ -134,8 +136,9 @@ template <class Body>
   return stride <= shared_memory_for_scratch ? 0 : problems * static_cast<index_t>(stride);
 }
 
-/// The same as `launch` without allocating: where scratch does not fit shared memory, every problem
-/// has its own in `memory`, which holds `launch_bytes(context, problems, body)`.
+/// Runs body(team, scratch, problem) for every problem in [0, problems) without allocating. If
+/// scratch does not fit in shared memory, every problem has its own in `memory`, of
+/// `launch_bytes(context, problems, body)` bytes.
 template <class Body>
 PLIMSOLL_DETAIL_HIDDEN void launch(device_context const& context, index_t problems,
                                    Body const& body, std::byte* memory) {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The one seam to CUB: reductions, scans and sorts of a warp and of a block. Every function here
-/// is called by all threads of the team together; its barriers are those that CUB leaves to the
-/// caller. Storage may be used again after the next barrier.
+/// Reductions, scans and sorts of a warp and of a block, by CUB; kernels call CUB nowhere else. All
+/// threads of the team must call a function of this file together; it contains the barriers that
+/// CUB leaves to the caller. Storage may be reused after the next barrier.
 ///
-/// Tests run this file on host threads, with collectives of the same interface in place of CUB's.
+/// Tests run this file on host threads, where other collectives with the same interface replace
+/// those of CUB.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +32,7 @@ namespace plimsoll::inline PLIMSOLL_ABI::detail {
 inline constexpr int warp_size = 32;
 inline constexpr unsigned full_warp = 0xffffffffu;
 
-/// The operator that CUB knows by type, so that it can use an instruction of the hardware.
+/// Operator type for which CUB uses a hardware instruction, in place of our own.
 template <class Op>
 struct cub_operator {
   using type = Op;
@@ -56,10 +57,9 @@ struct cub_operator<bit_or> {
 };
 #endif
 
-// --- shuffles
-// --------------------------------------------------------------------------------------
+// --- shuffles ------------------------------------------------------------------------------------
 
-/// `value` with every 32-bit word of it passed through `exchange`.
+/// Passes every 32-bit word of `value` through `exchange`.
 template <class T, class Exchange>
 __device__ inline T exchange_words(T value, Exchange exchange) {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -83,11 +83,10 @@ __device__ inline T shuffle_from(T value, int lane) {
   return exchange_words(value, [lane](unsigned w) { return __shfl_sync(full_warp, w, lane); });
 }
 
-// --- a warp
-// ----------------------------------------------------------------------------------------
+// --- a warp --------------------------------------------------------------------------------------
 
-/// op over the lanes' values, to every lane; exact operations only. CUB leaves the result in lane
-/// 0.
+/// Reduces the values of the lanes by an exact operation, and returns the result to every lane.
+/// CUB's result is in lane 0 only.
 template <class T, class Op>
 __device__ inline T warp_reduce(T value, Op) {
   using collective = collectives::WarpReduce<T>;
@@ -95,8 +94,8 @@ __device__ inline T warp_reduce(T value, Op) {
   return shuffle_from(collective(storage).Reduce(value, typename cub_operator<Op>::type{}), 0);
 }
 
-/// The smallest of the lanes' 64-bit values. Ours: two hardware reductions of 32 bits, where CUB
-/// has five rounds of two shuffles.
+/// Returns the smallest of the lanes' 64-bit values, by two 32-bit hardware reductions. CUB would
+/// take five rounds of two shuffles.
 __device__ inline std::uint64_t warp_min(std::uint64_t value) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   auto const high = static_cast<unsigned>(value >> 32);
@@ -109,7 +108,7 @@ __device__ inline std::uint64_t warp_min(std::uint64_t value) {
 #endif
 }
 
-/// Sum of the values of lower lanes; `total` becomes the sum over all lanes.
+/// Returns the sum of the values of lower lanes; sets `total` to the sum over all lanes.
 template <class T>
 __device__ inline T warp_exclusive_scan(T value, T& total) {
   using collective = collectives::WarpScan<T>;
@@ -119,11 +118,10 @@ __device__ inline T warp_exclusive_scan(T value, T& total) {
   return below;
 }
 
-// --- a block
-// ---------------------------------------------------------------------------------------
+// --- a block -------------------------------------------------------------------------------------
 
-/// The raw memory of a block's collectives, which the kernel owns: call sites share it, where
-/// `__shared__` in a function template would add up.
+/// Raw shared memory for the collectives of a block. The kernel owns it and all call sites share
+/// it; `__shared__` in function templates would take memory for every instantiation.
 template <int Threads>
 struct block_exchange {
   struct widest {
@@ -136,7 +134,7 @@ struct block_exchange {
                                              collectives::BLOCK_SCAN_WARP_SCANS>::TempStorage);
 
   alignas(16) std::byte storage[reduce_bytes < scan_bytes ? scan_bytes : reduce_bytes];
-  alignas(16) std::byte result[16];  ///< of one thread, for all
+  alignas(16) std::byte result[16];  ///< value that one thread passes to all
 
   template <class TempStorage>
   [[nodiscard]] __device__ TempStorage& as() {
@@ -150,8 +148,8 @@ struct block_exchange {
   }
 };
 
-/// op over the threads' values, to every thread; exact operations only. CUB leaves the result in
-/// thread 0.
+/// Reduces the values of the threads by an exact operation, and returns the result to every thread.
+/// CUB's result is in thread 0 only.
 template <int Threads, class T, class Op>
 __device__ inline T block_reduce(T value, Op, int thread, block_exchange<Threads>& exchange) {
   using collective = collectives::BlockReduce<T, Threads>;
@@ -161,11 +159,11 @@ __device__ inline T block_reduce(T value, Op, int thread, block_exchange<Threads
   if (thread == 0) {
     result = reduced;
   }
-  __syncthreads();  // thread 0 has the result
+  __syncthreads();  // after thread 0 has written the result
   return result;
 }
 
-/// The smallest of the threads' 64-bit values, by `warp_min`.
+/// Returns the smallest of the threads' 64-bit values, by `warp_min`.
 template <int Threads>
 __device__ inline std::uint64_t block_min(std::uint64_t value, int thread,
                                           block_exchange<Threads>& exchange) {
@@ -175,7 +173,7 @@ __device__ inline std::uint64_t block_min(std::uint64_t value, int thread,
   if (thread % warp_size == 0) {
     of_warps[thread / warp_size] = value;
   }
-  __syncthreads();  // every warp has its smallest
+  __syncthreads();  // after every warp has written its minimum
   value = of_warps[0];
   for (int i = 1; i < warps; ++i) {
     value = minimum{}(value, of_warps[i]);
@@ -183,7 +181,7 @@ __device__ inline std::uint64_t block_min(std::uint64_t value, int thread,
   return value;
 }
 
-/// Sum of the values of lower threads; `total` becomes the sum over all threads.
+/// Returns the sum of the values of lower threads; sets `total` to the sum over all threads.
 template <int Threads, class T>
 __device__ inline T block_exclusive_scan(T value, T& total, block_exchange<Threads>& exchange) {
   using collective = collectives::BlockScan<T, Threads, collectives::BLOCK_SCAN_WARP_SCANS>;
@@ -193,8 +191,7 @@ __device__ inline T block_exclusive_scan(T value, T& total, block_exchange<Threa
   return below;
 }
 
-// --- sorting
-// ---------------------------------------------------------------------------------------
+// --- sorting -------------------------------------------------------------------------------------
 
 /// CUB's sort of one tile, and the barrier of its team.
 template <class DeviceTeam, class Key>
@@ -216,10 +213,10 @@ struct tile_sort<block<Threads>, Key> {
   __device__ static void barrier() { __syncthreads(); }
 };
 
-/// Sorts unique keys in ascending order. `storage` has `sort_bytes<DeviceTeam, Key>(n)`: of CUB's
-/// sort of one tile, or of a second array of keys. CUB sorts no more than a tile inside a kernel;
-/// the merge of sorted tiles is ours: a key's place in the union of two runs is its index in its
-/// own plus the number of smaller keys in the other.
+/// Sorts unique keys in ascending order. `storage` has `sort_bytes<DeviceTeam, Key>(n)` bytes, for
+/// CUB's sort of one tile, or for a second array of keys. Inside a kernel, CUB sorts at most one
+/// tile; the merge of sorted tiles is ours. Merged, the index of a key is its index in its own run
+/// plus the number of smaller keys in the other run.
 template <class DeviceTeam, class Key>
 __device__ void team_sort(Key* keys, index_t n, std::byte* storage, int thread) {
   using tile = tile_sort<DeviceTeam, Key>;
@@ -230,12 +227,12 @@ __device__ void team_sort(Key* keys, index_t n, std::byte* storage, int thread) 
   constexpr Key last = static_cast<Key>(~Key{0});
 #pragma unroll 1
   for (index_t first = 0; first < n; first += size) {
-    tile::barrier();  // of the caller, or of the tile before, which leaves storage in use
+    tile::barrier();  // the caller, or the sort of the previous tile, may still use the storage
     auto const valid = static_cast<int>(minimum{}(size, n - first));
     Key mine[tile::keys_each];
 #pragma unroll
     for (int i = 0; i < tile::keys_each; ++i) {
-      int const place = i * tile::threads + thread;  // any order will do, this one is read fastest
+      int const place = i * tile::threads + thread;  // coalesced; the order is free
       mine[i] = place < valid ? keys[first + place] : last;
     }
     typename tile::collective(*reinterpret_cast<temp_storage*>(storage)).Sort(mine, less{});

@@ -14,16 +14,16 @@
 
 namespace plimsoll::inline PLIMSOLL_ABI::detail {
 
-/// The grid of a launch, and what is asked of it.
+/// Grid and attributes of a launch.
 struct launch_config {
   unsigned blocks;
   unsigned threads;
   std::size_t shared_bytes = 0;  ///< dynamic shared memory of a block
-  /// All blocks are resident at once, so that they may wait for each other; refused where they do
-  /// not fit.
+  /// All blocks are resident at once, so that they may wait for each other. CUDA refuses the launch
+  /// if they do not fit.
   bool cooperative = false;
-  /// Blocks may start before the kernel in front of this one on the stream has ended. Only for a
-  /// kernel that calls cudaGridDependencySynchronize before it reads or writes global memory.
+  /// Blocks may start before the previous kernel on the stream has ended. Only for kernels that
+  /// call cudaGridDependencySynchronize before they read or write global memory.
   bool programmatic = false;
 };
 
@@ -60,9 +60,9 @@ inline void check_launch(cudaError_t code) {
   check_cuda(code, "kernel launch", " (this launch, or earlier work on the device)");
 }
 
-/// Enqueues a kernel and does not synchronise. Only the code of the launch itself decides, so that
-/// an error that another library left behind is neither reported nor cleared; CUDA may still return
-/// what earlier work on the device ran into.
+/// Enqueues a kernel and does not synchronise. Only the return code of the launch is checked, so
+/// that an error of another library is neither reported nor cleared. CUDA may still return an error
+/// of earlier work on the device.
 template <class... Parameters>
 void launch_kernel(device_context const& context, launch_config const& config,
                    void (*kernel)(Parameters...),
