@@ -159,7 +159,7 @@ __device__ inline T block_reduce(T value, Op, int thread, block_exchange<Threads
   if (thread == 0) {
     result = reduced;
   }
-  __syncthreads();  // after thread 0 has written the result
+  __syncthreads();  // thread 0 has the result
   return result;
 }
 
@@ -173,7 +173,7 @@ __device__ inline std::uint64_t block_min(std::uint64_t value, int thread,
   if (thread % warp_size == 0) {
     of_warps[thread / warp_size] = value;
   }
-  __syncthreads();  // after every warp has written its minimum
+  __syncthreads();  // every warp has its smallest
   value = of_warps[0];
   for (int i = 1; i < warps; ++i) {
     value = minimum{}(value, of_warps[i]);
