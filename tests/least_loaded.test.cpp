@@ -527,7 +527,7 @@ TEST_CASE("least_loaded: numbers that it refuses") {
   CHECK(with(&options::max_import_bytes, -1) ==
         "options.max_import_bytes: expected 0 to 9223372036854775807 bytes, got -1");
   CHECK(with(&options::max_import_bytes, 9) ==
-        "options.expert_bytes: expected bytes, beside options.max_import_bytes, got 0");
+        "options.expert_bytes: expected a size above 0 if options.max_import_bytes is set, got 0");
   std::string const ids = "options.max_ids: expected 0 to 2147483647 ids, got ";
   CHECK(with(&options::max_ids, -1) == ids + "-1");
   CHECK(with(&options::max_ids, above) == ids + "2147483648");
@@ -606,7 +606,7 @@ TEST_CASE("least_loaded: homes and ranks that it refuses") {
   CHECK(with_slots({0, 1, 2}, 1, 4, {0, 1, 2, 3}) ==
         "options.residents.rank_offsets: expected 5 offsets (ranks + 1), got 4");
   CHECK(with_slots({0, 1, 2, -1}, 1, 4, {}, {0, 1, 2}) ==
-        "options.native: expected none beside options.residents, got both");
+        "options.native: expected none if options.residents is given, got both");
 }
 
 TEST_CASE("least_loaded: prices that it refuses") {
@@ -739,7 +739,7 @@ TEST_CASE("least_loaded: shapes that it refuses") {
     std::string const end = "rank: expected 0 to 1 as rank, got " + std::to_string(rank);
     CHECK(refusal_of([&] { planner.exchange(rank); }) == "least_loaded::exchange: " + end);
   }
-  std::string const order = "exchange: expected to be called before, got no call";
+  std::string const order = "exchange: expected a call before this one, got none";
   CHECK(refusal_of([&] { planner.arrange(row(3)); }) == "least_loaded::arrange: " + order);
   auto const routing = [&](index_t tokens, plimsoll::matrix_ref<std::int32_t> const& destinations,
                            plimsoll::matrix_ref<std::int32_t> const& rows, index_t n) {

@@ -683,8 +683,8 @@ TEST_CASE_TEMPLATE("minmax_lp: what cannot be split, and work limits", P, PLIMSO
     CHECK(lacking.tight == flags{0, 0});
     CHECK(
         message(lacking.certificates) ==
-        "expect_solved: loads: expected load only on experts with a slot of a living rank, and no "
-        "base on dead ranks, got 1 for expert 1 in layer 0");
+        "expect_solved: loads: expected load only on experts with a slot on a living rank, and no "
+        "base load on dead ranks, got 1 for expert 1 in layer 0");
     split_case dead = one_layer({{0, 1}, {0}}, {4, 1});
     dead.active = {0, 1};
     CHECK(split_in<P>(dead).solve().certificates[0].status == certificate_status::infeasible);
@@ -694,8 +694,8 @@ TEST_CASE_TEMPLATE("minmax_lp: what cannot be split, and work limits", P, PLIMSO
     auto const based = split_in<P>(dead).solve();
     CHECK(based.certificates[0].status == certificate_status::infeasible);
     CHECK(message(based.certificates) ==
-          "expect_solved: loads: expected load only on experts with a slot of a living rank, and "
-          "no base on dead ranks, got 1 as base of rank 0 in layer 0");
+          "expect_solved: loads: expected load only on experts with a slot on a living rank, and "
+          "no base load on dead ranks, got 1 as base load of rank 0 in layer 0");
     for (double const bad : {-1.0, std::numeric_limits<double>::quiet_NaN(), 0x1p47}) {
       split_case const c = one_layer({{0}, {0}}, {4});
       split_in<P> const in(c);
