@@ -260,7 +260,7 @@ class minmax_lp {
  public:
   /// @brief Prepares to solve steps of one placement.
   /// @param placement slots and ranks of every layer, in the policy's memory; experts without a
-  ///   slot must have no load; only the shape of `replica_count` is read
+  ///   slot must have no load; of `replica_count` only the shape is read
   /// @param options ranks, and when to stop
   /// @throws invalid_input for shapes and options; for values, naming the layer and the rank or
   ///   slot
@@ -289,10 +289,9 @@ class minmax_lp {
   ///   - within_tolerance;
   ///   - iteration_limit: the split is complete, but the objective was not reached;
   ///   - infeasible: the split is 0. value is infinity if an expert has load but no slot on a
-  ///   living
-  ///     rank, or a dead rank has a base load, and NaN if a load is refused. lower_bound is the
-  ///     offending number, and work its expert, -2 - r for the base load of rank r, or -1 for the
-  ///     total of the layer. `expect_solved` turns this into an error
+  ///     living rank, or if a dead rank has a base load, and NaN if a load is refused. lower_bound
+  ///     is the offending number, and work its expert, -2 - r for the base load of rank r, or -1
+  ///     for the total of the layer. `expect_solved` turns this into an error
   /// @param extras the load already on each rank, and the output of the bottleneck ranks
   /// @throws invalid_input for shapes
   /// @complexity O(copies) per sweep and O(copies) per augmenting path and layer
