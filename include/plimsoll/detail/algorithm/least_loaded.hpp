@@ -168,7 +168,7 @@ struct spill_state {
   // Pieces and transfers of visited experts, in the order of visits.
   std::int32_t* expert;  ///< `[segment_limit]`: the expert of a piece
   std::int32_t* rank;    ///< `[segment_limit]`: the rank of a piece
-  std::int32_t* end;     ///< `[segment_limit]`: end of a piece; it begins at the end of the last
+  std::int32_t* end;     ///< `[segment_limit]`: end of a piece, where the expert's next begins
   std::int32_t* piece;   ///< `[segment_limit]`: the piece that a transfer is for
   std::int32_t* from;    ///< `[segment_limit]`: the source of a transfer
   cursor* now;

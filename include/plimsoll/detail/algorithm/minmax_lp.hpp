@@ -106,8 +106,8 @@ struct confinement {
   }
 };
 
-/// Divides a shared expert's load among its targets by water-filling: targets that get load end
-/// equal, and the others were at least as high before.
+/// Divides a shared expert's load among its targets by water-filling: targets that get load end at
+/// the same level, to rounding, and the others were at or above it before.
 PLIMSOLL_HD inline void fill(split_state const& s, index_t shared) {
   split_graph const& g = s.graph;
   std::int64_t const demand = s.demand[shared - s.first_shared];
@@ -585,8 +585,7 @@ struct team_flow : blocking_flow {
     return found;
   }
 
-  /// Replaces rank r, which no longer leads on, by the next receiver of the experts that lead to
-  /// it.
+  /// Gives the experts whose receiver is rank r, which no longer leads on, their next receiver.
   PLIMSOLL_HD void leave_out(index_t r, std::int32_t level) {
     index_t const first = arcs_begin(r);
     team.for_each(arcs_end(r) - first, [=, this](index_t i) {

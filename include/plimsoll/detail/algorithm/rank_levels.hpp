@@ -35,8 +35,8 @@ struct speed_units {
 /// Ranks, their speeds, and the levels (completion times) of loads on them.
 ///
 /// A level is a time. If speeds are equal, it counts tokens; else it counts steps of 2^-16 of the
-/// time of a token on a rank of 2^44 units, which has the fastest rank's speed or down to half of
-/// it.
+/// time of a token on a rank of 2^44 units, whose speed is at least half of the fastest rank's and
+/// at most equal to it.
 struct rank_levels {
   topology where;  ///< ranks and nodes
   index_t living;
