@@ -119,8 +119,8 @@ quota_case scattered_shares(std::uint64_t seed) {
   return c;
 }
 
-/// Returns one path through all ranks. The numbers of neighbours lie far apart, so that the lowest
-/// label spreads slowly.
+/// Returns one path through all ranks, numbered from below and from above in turn. Rank 0 is at one
+/// end, so that the lowest label has the longest way.
 quota_case long_path(std::int32_t ranks) {
   std::vector<ints> of_rank(static_cast<std::size_t>(ranks));
   auto const number = [&](std::int32_t place) {
