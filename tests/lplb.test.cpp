@@ -9,7 +9,7 @@ namespace plimsoll_test {
 TEST_CASE("lplb: a plan gives the same bits in every team") {
   using c = lplb_case<plimsoll::seq_policy>;
   c const in;
-  // Layers of which the first are planned; then a negative count, then more than a layer may have.
+  // In `refused`, layer 1 has a negative count and layer 2 more tokens than a layer may have.
   ints refused = in.counts;
   refused[c::experts + 3] = -2;
   refused[2 * c::experts] = 0x7fffffff;
@@ -83,8 +83,8 @@ TEST_CASE("lplb: planning and dispatching allocate nothing") {
                      plimsoll::matrix_ref<std::int32_t>(slots.data(), c::tokens, c::k), counters);
     CHECK(resource.allocations() == before);
   };
-  // Four of minmax_lp; what is planned, scratch, and what dispatching keeps; lists of slots, and
-  // scratch for making them.
+  // Four allocations of minmax_lp; the four arrays of a plan; scratch and the memory of dispatch;
+  // the lists of slots, and the scratch for filling them.
   check_temporaries(4 + 4 + 2 + 2, run);
 }
 

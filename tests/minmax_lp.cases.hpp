@@ -803,7 +803,7 @@ TEST_CASE_TEMPLATE("minmax_lp: speeds over the whole range", P, PLIMSOLL_POLICIE
       return;
     }
     // One expert on all ranks. A unit of load takes long on a slow rank; no bound is above the
-    // smallest peak, 1 / (63 + 2^-18).
+    // smallest peak, 1 / (63 * 65536 + 1).
     split_case c = one_layer(std::vector<ints>(64, ints{0}), {1});
     c.quarters.assign(64, 1 << 18);
     c.quarters[0] = 4;
