@@ -19,7 +19,7 @@ namespace {
 
 constexpr index_t experts = drifted_layer::experts;
 
-/// A goal's runs go through these, one each.
+/// Returns 200 layers; each run of a goal solves the next one.
 std::vector<drifted_layer> const& instances(index_t extra) {
   static auto const make = [](index_t extra_slots) {
     std::vector<drifted_layer> made;
@@ -54,7 +54,8 @@ void solve(benchmark::State& state) {
 BENCHMARK(solve<64>)->Name("goal/minmax_lp")->Apply(as_goal<>);
 BENCHMARK(solve<256>)->Name("goal/minmax_lp_dense")->Apply(as_goal<>);
 
-/// Every one of the test's thousand instances, each at its fastest, to optimality: the slowest one.
+/// Measures the slowest of the thousand test instances, solved to optimality; the time of an
+/// instance is the best of five runs.
 void slowest_instance(benchmark::State& state) {
   double worst = 0;
   for (auto _ : state) {

@@ -46,12 +46,12 @@ void round(benchmark::State& state) {
 }
 BENCHMARK(round)->Name("quota/round")->Arg(64)->Arg(256)->Unit(benchmark::kMicrosecond);
 
-/// Runs the form of a body that is meant for many threads.
+/// A team of one thread that runs the parallel form of a body.
 struct one_of_many : plimsoll::detail::serial_team {
   static constexpr bool is_serial = false;
 };
 
-/// The same by groups of ranks that fractions connect, as on a GPU.
+/// Rounds by groups of ranks that fractions connect, as on a GPU.
 void round_by_groups(benchmark::State& state) {
   step in(state.range(0));
   using loads = plimsoll::matrix_ref<std::int32_t const>;
@@ -100,8 +100,8 @@ BENCHMARK_CAPTURE(dispatch, sampled, plimsoll::dispatching::sampled)
     ->Arg(256)
     ->Unit(benchmark::kMicrosecond);
 
-/// The alternative without quotas: each token draws a replica of its expert from the running sums
-/// of its shares, with whatever generator is at hand.
+/// Measures the alternative without quotas: each token draws a replica of its expert from the
+/// prefix sums of its shares, with a simple generator.
 void inverse_cdf(benchmark::State& state) {
   step in(state.range(0));
   std::vector<std::int32_t> chosen(in.ids.size());
