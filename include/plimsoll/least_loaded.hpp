@@ -83,7 +83,7 @@ struct least_loaded_options {
   vector_ref<double const> speeds = {};
 
   /// Capacity factor: a rank's capacity as a multiple of its even share of all tokens. Ranks spill
-  /// tokens above their capacity and take in tokens up to it. Above 0, at most 32768.
+  /// tokens above their capacity and accept tokens up to it. Above 0, at most 32768.
   double alpha = 1;
   rounding round = rounding::up;  ///< of capacities to whole tokens; `down` to no less than 1
   /// The fewest tokens that are worth a transfer, except the last tokens of an expert; 1 to
