@@ -553,7 +553,7 @@ TEST_CASE("least_loaded: invalid homes and ranks") {
   CHECK(with_native({0, -1, 1, 4, 2, 2, 3, 3}) ==
         "options.native: expected ranks from 0 to 3, got -1 for expert 1");
   CHECK(with_native({0, 0, 1, 1, 2, 2, 3, 3}, {1, 1, 0, 1}) ==
-        "options.native: expected a living rank that holds every expert, got none for expert 4");
+        "options.native: expected a living rank for every expert, got none for expert 4");
   CHECK(with_native({0, 0, 1, 1, 3, 1, 3, 3}, {1, 1, 0, 1}) == "no error");
   CHECK(with_native({0, 0, 1, 1, 2, 2, 3, 3}, {1, 1, 1}) ==
         "options.active: expected 4 ranks, got 3");
@@ -600,7 +600,7 @@ TEST_CASE("least_loaded: invalid homes and ranks") {
   CHECK(with_slots({0, 1, 2, -2}) ==
         map + "-1 or an expert of the layer, got -2 in layer 0, rank 3, slot 3");
   std::string const living =
-      "options.residents: expected a living rank that holds every expert, got none for expert ";
+      "options.residents: expected a living rank for every expert, got none for expert ";
   CHECK(with_slots({0, 1, 1, -1}) == living + "2");
   CHECK(with_slots({0, 1, 2, 0}, 1, 4, {}, {}, {0, 1, 1, 1}) == "no error");
   CHECK(with_slots({0, 1, 2, 0}, 1, 4, {}, {}, {0, 1, 1, 0}) == living + "0");
@@ -901,9 +901,9 @@ TEST_CASE("least_loaded: validate refuses every kind of broken plan") {
   CHECK(of_options([](options& o) { o.max_exports = 2; }) ==
         transfers + "at most 2 transfers sent, got 3 for rank 0");
   CHECK(of_options([](options& o) { o.max_imports = 0; }) ==
-        transfers + "at most 0 experts taken in, got 1 for rank 1");
+        transfers + "at most 0 experts received, got 1 for rank 1");
   CHECK(of_options([](options& o) { o.max_import_bytes = 8; }) ==
-        transfers + "at most 0 experts taken in, got 1 for rank 1");
+        transfers + "at most 0 experts received, got 1 for rank 1");
   CHECK(of_options([](options& o) { o.max_import_bytes = 9; }) == "no error");
   // Other homes need other transfers.
   CHECK(of_options([&](options& o) { o.native = alive; }) == once + "none of expert 6 to rank 3");

@@ -285,7 +285,7 @@ std::vector<std::vector<std::int32_t>> read_homes(char const* name, Context cons
   }
   for (std::size_t e = 0; e < homes.size(); ++e) {
     if (homes[e].empty()) {
-      fail(name, argument, "a living rank that holds every expert", text("none for expert ", e));
+      fail(name, argument, "a living rank for every expert", text("none for expert ", e));
     }
   }
   return homes;
@@ -808,7 +808,7 @@ struct spill_check {
     for (std::size_t r = 0; r < speeds.size(); ++r) {
       std::string const of_rank = text(" for rank ", r);
       if (imports[r] > most) {
-        fail(name, "plan.transfers", text("at most ", most, " experts taken in"),
+        fail(name, "plan.transfers", text("at most ", most, " experts received"),
              text(imports[r], of_rank));
       }
       if (exports[r] > options.max_exports) {
