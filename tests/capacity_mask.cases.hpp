@@ -905,7 +905,7 @@ inline std::vector<refused_options> refusals() {
   with("sentinel: expected no expert's id, got 0").sentinel = 0;
   with("sentinel: expected no expert's id, got 7").sentinel = 7;
   capacity_options& shared =
-      with("pad: expected no padding to a capacity that experts share, got to_capacity");
+      with("pad: expected none or to_multiple, as ranks share a capacity, got to_capacity");
   shared.ranks = 2;
   shared.pad = padding::to_capacity;
   with("multiple: expected 1 to 2147483647 rows, got 0").multiple = 0;
@@ -918,7 +918,7 @@ inline std::vector<refused_options> refusals() {
   factors[3] = 2;
   factors[7] = nan;
   next("factors: expected at least 0, got NaN for expert 7").factors = factors;
-  next("ranks: expected the number of ranks that rank_of tells of, got 0").rank_of = ints(8, 0);
+  next("ranks: expected the number of ranks in options.rank_of, got 0").rank_of = ints(8, 0);
   good.options.ranks = 3;
   next("rank_of: expected 8 experts, got 9").rank_of = ints(9, 0);
   next("rank_of: expected 0 to 2 as rank, got 3 for expert 2").rank_of = {0, 2, 3, 0, 1, 1, 1, 3};

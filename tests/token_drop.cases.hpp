@@ -468,7 +468,9 @@ inline std::vector<refused_drop> refusals() {
       .local[5] = 8;
   next("token_drop: options.route.local_experts: expected -1 or an expert, got -2 for home 0")
       .local[2] = -2;
-  next("token_drop: options.route.function: expected none, beside options.function, got sigmoid")
+  next(
+      "token_drop: options.route.function: expected none, as options.function applies, got "
+      "sigmoid")
       .options.route.function = plimsoll::score_function::sigmoid;
   next("capacity_mask: options.factor: expected at least 0, got -1").options.limit.factor = -1;
   next(
@@ -500,7 +502,7 @@ TEST_CASE_TEMPLATE("token_drop: what it refuses", P, PLIMSOLL_POLICIES) {
     token_drop_options placed = in.options();
     placed.route.homes = {numbers.data(), 6};
     CHECK(refusal_of([&] { plimsoll::token_drop const drop(policy, placed); }) ==
-          "token_drop: options.route.homes: expected none, beside those of batches, got 6 tokens");
+          "token_drop: options.route.homes: expected none, as batch.homes applies, got 6 tokens");
 
     // The function may be named twice.
     token_drop_options twice = in.options();

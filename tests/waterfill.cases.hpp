@@ -691,9 +691,9 @@ inline std::vector<refused_fill> refusals() {
   next("waterfill: options.layer: expected 0 to 2 as layer, got -1").options.layer = -1;
   next("waterfill: options.rank: expected 0 to 4 as rank, got 5").options.rank = 5;
   next("waterfill: options.rank: expected 0 to 4 as rank, got -1").options.rank = -1;
-  next("waterfill: options.line.ranks: expected none, beside the placement's, got another")
+  next("waterfill: options.line.ranks: expected none, as the placement's applies, got another")
       .options.line.ranks = 4;
-  next("waterfill: options.line.slots: expected none, beside the placement's, got another")
+  next("waterfill: options.line.slots: expected none, as the placement's applies, got another")
       .options.line.slots = 5;
   next("waterline: options.nodes: expected 1 to 5 nodes (at most one per rank), got 6")
       .options.line.nodes = 6;
@@ -707,8 +707,8 @@ inline std::vector<refused_fill> refusals() {
   fill_case& same = next("no error");
   same.options.line.ranks = 5;
   same.options.line.slots = 23;
-  fill_case& poured =
-      next("waterline: options.literal: expected pouring::sampled beside it, got surplus");
+  fill_case& poured = next(
+      "waterline: options.literal: expected false unless fill_method::sampled is set, got true");
   poured.options.line = plimsoll::literal_waterfill(poured.options.line);
   poured.options.line.rule = pouring::surplus;
   next("waterline::plan: loads: expected values from 0 to 2^31 - 1, got -3 in row 1, rank 2")
@@ -743,7 +743,8 @@ TEST_CASE_TEMPLATE("waterfill: what it refuses", P, PLIMSOLL_POLICIES) {
     twice.line.rank_offsets = {placement.rank_offsets.data, c.ranks + 1};
     check_message(
         made(placement, twice),
-        "waterfill: options.line.rank_offsets: expected none, beside the placement's, got another");
+        "waterfill: options.line.rank_offsets: expected none, as the placement's applies, got "
+        "another");
     plimsoll::placement_ref other = placement;
     other.rank_offsets.extents[0] = 2;
     check_message(made(other, c.options),
@@ -759,8 +760,8 @@ TEST_CASE_TEMPLATE("waterfill: what it refuses", P, PLIMSOLL_POLICIES) {
     literal.line = plimsoll::literal_waterfill(literal.line);
     literal.line.active = active.view1();
     check_message(made(placement, literal),
-                  "waterline: options.literal: expected ranks that are alike beside it, got dead "
-                  "ones");
+                  "waterline: options.literal: expected false unless all ranks are alive and "
+                  "equal, got true with a dead rank");
 
     plimsoll::waterfill const fill(policy, placement, c.options);
     array_in<std::int32_t, P> ids(40);
@@ -789,7 +790,7 @@ TEST_CASE_TEMPLATE("waterfill: what it refuses", P, PLIMSOLL_POLICIES) {
     check_message(filled(4, 3, {}), "waterfill::fill: ids: expected 4 columns, got 3");
     check_message(
         filled(4, 4, {weights.view2(4, 4), {}}),
-        "waterfill::fill: batch.weights: expected weights, beside rows.weights, got none");
+        "waterfill::fill: batch.weights: expected weights, as rows.weights is set, got none");
     check_message(filled(4, 4, {{}, {ids.data(), 3}}),
                   "waterfill::fill: rows.ranks: expected 4 tokens, got 3");
   }

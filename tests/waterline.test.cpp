@@ -548,7 +548,7 @@ TEST_CASE("waterline: options that it refuses") {
   CHECK(refused([](options& o) { o.weight = std::nanf(""); }) ==
         "weight: expected a finite number, got NaN");
   CHECK(refused([](options& o) { o.literal = true; }) ==
-        "literal: expected pouring::sampled beside it, got surplus");
+        "literal: expected false unless fill_method::sampled is set, got true");
 
   // Arrays.
   auto const with_offsets = [&](ints const& offsets) {
@@ -577,9 +577,10 @@ TEST_CASE("waterline: options that it refuses") {
   };
   CHECK(with_arrays(pouring::surplus, false, true, true) == "no error");
   CHECK(with_arrays(pouring::sampled, true, true, false) ==
-        "literal: expected ranks that are alike beside it, got dead ones");
+        "literal: expected false unless all ranks are alive and equal, got true with a dead rank");
   CHECK(with_arrays(pouring::sampled, true, false, true) ==
-        "literal: expected ranks that are alike beside it, got other speeds");
+        "literal: expected false unless all ranks are alive and equal, got true with unequal "
+        "speeds");
   speeds[1] = nan;
   CHECK(with_arrays(pouring::surplus, false, true, true) ==
         "speeds: expected values from 2^-64 to 2^64, got NaN for rank 1");
@@ -671,7 +672,7 @@ TEST_CASE("waterline: shapes that it refuses") {
         fill + "rows.weights: expected 3 columns, got 2");
   CHECK(filling([](shapes& x) { x.ranks = 4; }) == fill + "rows.ranks: expected 5 tokens, got 4");
   CHECK(filling([](shapes& x) { x.weighed = false; }) ==
-        fill + "batch.weights: expected weights, beside rows.weights, got none");
+        fill + "batch.weights: expected weights, as rows.weights is set, got none");
 }
 
 // ----- teams and memory --------------------------------------------------------------------------
