@@ -84,7 +84,7 @@ struct waterline_options {
 
 /// Result for one source's rows. Levels are in tokens of a rank of speed 1.
 struct waterline_report {
-  /// For the surplus rule, the peak if every surplus row is placed; for sampled rows, the mean.
+  /// For the surplus method, the peak if every surplus row is placed; for sampled rows, the mean.
   double level = 0;
   double home_peak = 0;  ///< the peak if all rows stayed at home
   /// Rows of all sources that are to leave home; with candidate_ranks::visited also the rows that
@@ -230,7 +230,7 @@ class waterline {
 
   /// @brief Places the rows of the source for which `plan` was last called; once after each plan.
   ///
-  /// With the surplus rule, each row of a source with surplus proposes to a rank that its token
+  /// With the surplus method, each row of a source with surplus proposes to a rank that its token
   /// visits, chosen in proportion to the slack that the plan gave the source there. Each rank
   /// accepts rows in token order, up to that slack, until the surplus is gone; the others propose
   /// again, in three rounds in all. With `candidate_ranks::all`, surplus rows that are left in the
@@ -243,7 +243,7 @@ class waterline {
   /// @param[out] rows weights and ranks; both are optional
   /// @throws invalid_input for shapes
   /// @complexity O(tokens top_k + ranks tokens / 512); sampled from visited ranks O(tokens top_k^2)
-  /// @stream enqueues one kernel, cooperative for the surplus rule, or seven where there are too
+  /// @stream enqueues one kernel, cooperative for the surplus method, or seven where there are too
   ///   many tiles of 512 tokens (docs/waterline.md). Neither allocates nor synchronises
   /// @determinism the same bits under every policy
   template <detail::stored<2> Ids, class OutIds>
@@ -261,7 +261,7 @@ class waterline {
   /// Report of the last `plan` and `fill`: `[1]`, in the policy's memory.
   [[nodiscard]] vector_ref<waterline_report> report() const { return {report_, 1}; }
   /// Tokens by which each rank is below the level before rows move: `[ranks]`, in the policy's
-  /// memory. The surplus rule counts a rank's rows at home as its load, sampling does not (with
+  /// memory. The surplus method counts a rank's rows at home as its load, sampling does not (with
   /// `literal` as SGLang does).
   [[nodiscard]] vector_ref<std::int64_t const> slack() const {
     return {line_.slack, options_.ranks};
