@@ -112,7 +112,7 @@ struct top_k_body {
     return static_cast<float>(scores(token, e));
   }
 
-  /// Returns e^(logit - highest), 0 far below; NaN for a logit that is NaN, or infinite and highest.
+  /// Returns e^(logit - highest), 0 far below; NaN if the logit is NaN, or highest and infinite.
   [[nodiscard]] PLIMSOLL_HD double exponential(softmax_row const& row, index_t token,
                                                index_t e) const {
     double const below =
