@@ -80,7 +80,7 @@ struct capacity_options {
   std::int32_t sentinel = -1;
   /// Padding of the rows per expert that `offsets` counts.
   padding pad = padding::none;
-  /// Multiple to which padding::to_multiple rounds up.
+  /// Multiple to which padding_mode::to_multiple rounds up.
   index_t multiple = 1;
 };
 

@@ -33,7 +33,7 @@
 
 namespace plimsoll::inline PLIMSOLL_ABI {
 
-/// Whether a call replaces the values of its outputs or adds to them.
+/// Treatment of the values that the outputs hold before a call.
 enum class accumulation : std::int32_t {
   overwrite,  ///< replaces them
   add         ///< adds to them

@@ -129,12 +129,12 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// routed loads would raise all ranks to the level H = ceil(sum (l_r + n_r) / ranks).
 ///
 /// `fill_method::surplus` moves only the rows above max(H, max l_r). That is the smallest peak that
-/// any assignment can have, and it is reached exactly if rows may go to all ranks. Every rank
+/// any assignment can have, and it is always reached if rows may go to all ranks. Every rank
 /// computes from the same counts the part of the other ranks' slack that its own rows may take;
 /// these parts do not overlap, so no rank rises above the level. With `candidate_ranks::visited`,
 /// some rows of a source that must give up nearly all its rows visit no rank with slack: ranks
-/// without slack then move a few more of their own rows and take in as many of these. A row stays
-/// at home and is counted if the ranks that its token visits have no slack left; no rank ever
+/// without slack then move a few more of their own rows and take in as many of such rows. A row
+/// stays at home and is counted if the ranks that its token visits have no slack left; no rank ever
 /// exceeds the peak with all rows at home.
 ///
 /// `fill_method::sampled` is SGLang's Waterfill: each row draws a candidate with probability in
