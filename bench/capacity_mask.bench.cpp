@@ -17,7 +17,7 @@ constexpr index_t tokens = 16384;
 constexpr index_t experts = 256;
 constexpr index_t k = 8;
 
-/// Pairs as an engine has them after its router.
+/// Pairs as they come from an engine's router.
 struct routed {
   std::vector<std::int32_t> ids = std::vector<std::int32_t>(tokens * k);
   std::vector<float> scores = std::vector<float>(tokens * k);

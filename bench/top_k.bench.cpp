@@ -48,7 +48,7 @@ BENCHMARK_CAPTURE(route, groups,
     ->Unit(benchmark::kMillisecond)
     ->Name("top_k/sigmoid_in_groups");
 
-/// As one would write it: the best k of pairs of score and expert.
+/// Selects the best k pairs of score and expert by std::partial_sort.
 void partial_sort(benchmark::State& state) {
   batch in;
   std::vector<std::pair<float, std::int32_t>> row(experts);

@@ -36,7 +36,7 @@ void waterline(benchmark::State& state, plimsoll::waterline_options const& optio
   state.counters["moved"] = static_cast<double>(line.report()[0].moved);
 }
 
-// Of the rank from which most rows have to leave: no other has more to do.
+// The rank that most rows must leave: no other has more work.
 void busiest(benchmark::State& state) {
   step_batch const& b = step_batch::one();
   waterline(state, options_of(b), b.busiest);

@@ -10,7 +10,7 @@
 namespace plimsoll_bench {
 namespace {
 
-// From counts that are reduced to the wider table, all in device memory.
+// From summed counts to the wider table, all in device memory.
 template <plimsoll::reach Candidates>
 void waterline(benchmark::State& state) {
   if (gpu_missing(state)) {

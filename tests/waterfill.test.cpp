@@ -14,7 +14,7 @@ TEST_CASE("waterfill: ids of 64 bits") {
   }
 }
 
-TEST_CASE("waterfill: a literal line keeps what it was given") {
+TEST_CASE("waterfill: literal_waterfill keeps the other options") {
   waterline_options given;
   given.top_k = 3;
   given.from_one = true;
@@ -36,7 +36,7 @@ TEST_CASE("waterfill: counting and filling allocate nothing") {
   fill_case c = make_small_case();
   c.options.line.candidates = reach::all;
   fill_result const expected = by_hand_of<P>(c);
-  // Speeds, slots' ranks, shared slots, lines, scratch memory, loads; and for a moment the offsets.
+  // Speeds, ranks of slots, shared slots, plans, scratch memory, loads; temporarily the offsets.
   check_temporaries(6 + 1, [&](auto& resource) {
     fill_in<P> in(c);
     plimsoll::waterfill const fill(plimsoll::seq(resource), in.placement(), c.options);

@@ -25,7 +25,7 @@ TEST_CASE("waterline: many random steps") {
     line_case const c = random_line(seed, seed % 5 == 0 ? pouring::sampled : pouring::surplus);
     check_outcome(c, pour_on_host(c), c.options.candidates == reach::all ? all : visited, unused);
   }
-  // All that there is to see was seen.
+  // Every kind of event occurred.
   CHECK(visited.moved > 0);
   CHECK(visited.unplaced > 0);
   CHECK(visited.relieved > 0);
@@ -46,7 +46,7 @@ TEST_CASE("waterline: 256 ranks") {
   }
 }
 
-/// Loads of all ranks, [2, ranks], some of them high.
+/// Draws loads of all ranks, [2, ranks], some of them high.
 inline longs drawn_loads(draws& draw, index_t ranks, std::int64_t routed, std::int64_t rows) {
   longs loads(at(2 * ranks));
   for (index_t r = 0; r < ranks; ++r) {
@@ -56,7 +56,7 @@ inline longs drawn_loads(draws& draw, index_t ranks, std::int64_t routed, std::i
   return loads;
 }
 
-/// One slot on every rank; every source's tokens are those that the loads tell of.
+/// Returns a case with one slot on every rank and the numbers of tokens given by `loads`.
 inline line_case plain_line(longs const& loads, index_t nodes, index_t k) {
   line_case c;
   index_t const n = std::ssize(loads) / 2;
@@ -68,10 +68,10 @@ inline line_case plain_line(longs const& loads, index_t nodes, index_t k) {
   return c;
 }
 
-/// Where rows of all sources go that visit one rank alone: as far as that rank's slack goes, and to
-/// sources as their surplus is. Where it has none, no further than the peak, though no row of its
-/// own leaves.
-TEST_CASE("waterline: slack is dealt out once, in proportion") {
+/// All rows visit the same single rank: together they take no more than its slack, and each source
+/// takes slack in proportion to its surplus. If that rank has no slack, its load does not exceed
+/// the peak, even though none of its own rows leaves.
+TEST_CASE("waterline: each unit of slack is assigned once, in proportion to surplus") {
   index_t contested = 0;
   std::int64_t relieved = 0;
   for (std::uint64_t seed = 0; seed < cases_of(200); ++seed) {
@@ -119,8 +119,8 @@ TEST_CASE("waterline: slack is dealt out once, in proportion") {
 }
 
 TEST_CASE("waterline: ranks without slack help, but not above the peak") {
-  // The level is 100, so that all rows of rank 0 have to leave; they visit rank 1 alone. That
-  // stands at 105, and would move rows of its own instead, but those visit no other rank.
+  // The level is 100, so all rows of rank 0 must leave; they visit rank 1 alone. That rank has a
+  // load of 105 and would move rows of its own instead, but they visit no other rank.
   longs const loads{100, 60, 50, 50, 10, 45, 0, 0};
   line_case c = plain_line(loads, 1, 1);
   c.ids[0].assign(10, 1);
@@ -131,7 +131,7 @@ TEST_CASE("waterline: ranks without slack help, but not above the peak") {
   CHECK(first.report.level == 100);
   CHECK(first.report.home_peak == 110);
   CHECK(first.report.moved == 5);
-  CHECK(first.report.surplus == 20);  // 10 and 5, and 5 more of rank 1
+  CHECK(first.report.surplus == 20);  // 10 and 5 above the level, and 5 of relief
   CHECK(in.pour(line, loads, 1).report.unplaced == 10);
 }
 
@@ -143,7 +143,7 @@ TEST_CASE("waterline: surplus stays in its node as far as it can") {
     draws draw(seed);
     longs loads = drawn_loads(draw, 8, 500, 900);
     for (index_t r = 0; r < 4 && seed % 2 == 0; ++r) {
-      loads[at(r)] += 1000;  // a node without much slack
+      loads[at(r)] += 1000;  // a node with little slack
     }
     line_case c = plain_line(loads, 2, 3);
     c.options.candidates = reach::all;
@@ -174,7 +174,7 @@ TEST_CASE("waterline: surplus stays in its node as far as it can") {
   CHECK(outside > 10);
 }
 
-TEST_CASE("waterline: as many tokens as there can be") {
+TEST_CASE("waterline: the largest number of tokens") {
   constexpr std::int64_t most = 0x7fffffff;
   for (ints const& paces : {ints{}, ints{8, 7, 5, 3}, ints{1, 8, 1, 1}}) {
     CAPTURE(paces);
@@ -199,8 +199,8 @@ TEST_CASE("waterline: as many tokens as there can be") {
   }
 }
 
-TEST_CASE("waterline: batches that are too small stay at home, and others know") {
-  // Ranks 0 and 1 stand at 100 + 40, rank 2 at 0; rows of rank 1 are one too few to move.
+TEST_CASE("waterline: rows of small batches stay at home, and other ranks plan for it") {
+  // Loads with rows at home are 140, 139 and 0; rank 1 has one row too few to move any.
   line_case c = plain_line({100, 100, 0, 40, 39, 0}, 1, 1);
   c.options.candidates = reach::all;
   c.options.min_tokens = 40;
@@ -214,7 +214,7 @@ TEST_CASE("waterline: batches that are too small stay at home, and others know")
   poured const small = in.pour(line, loads, 1);
   CHECK(small.ranks == ints(39, 1));
   CHECK(numbers_in(small.report) == longs{1, 39, 0, 0, 0, 0, 0, 0, 0, -1, -1});
-  // A row more, and the level falls.
+  // With a lower minimum its rows may leave, and the level falls.
   c.options.min_tokens = 39;
   host_line const free(c);
   auto const other = free.make();
@@ -223,8 +223,8 @@ TEST_CASE("waterline: batches that are too small stay at home, and others know")
   CHECK(free.pour(other, loads, 1).report.moved == 39);
 }
 
-/// Where only the source's counts are known, all ranks are taken to have the same.
-TEST_CASE("waterline: from one rank's counts") {
+/// If only the source's counts are known, all ranks are assumed to have the same.
+TEST_CASE("waterline: plans from the source's counts alone") {
   for (std::uint64_t seed = 0; seed < cases_of(100); ++seed) {
     CAPTURE(seed);
     line_case c = random_line(seed, seed % 3 == 0 ? pouring::sampled : pouring::surplus);
@@ -253,7 +253,7 @@ TEST_CASE("waterline: from one rank's counts") {
   }
 }
 
-/// 256 experts, of which tokens choose eight by a popularity whose logarithm is normal.
+/// Returns a case in which tokens choose eight of 256 experts, whose popularity is log-normal.
 inline line_case popular_line(std::uint64_t seed, index_t ranks, double sigma) {
   constexpr index_t experts = 256;
   constexpr index_t tokens = 512;
@@ -276,7 +276,7 @@ inline line_case popular_line(std::uint64_t seed, index_t ranks, double sigma) {
   line_case c;
   c.options = {.ranks = ranks, .slots = experts, .top_k = 8, .max_tokens = tokens};
   c.ids.resize(at(ranks));
-  longs token_of(at(experts), -1);  // that chose an expert last
+  longs token_of(at(experts), -1);  // last token that chose each expert
   for (index_t token = 0; token < ranks * tokens; ++token) {
     for (int chosen = 0; chosen < 8;) {
       std::int64_t const e = experts_at[draw.bits() % experts_at.size()];
@@ -290,8 +290,7 @@ inline line_case popular_line(std::uint64_t seed, index_t ranks, double sigma) {
   return c;
 }
 
-/// The same peak for fewer moves.
-TEST_CASE("waterline: surplus against samples") {
+TEST_CASE("waterline: the surplus method moves fewer rows than sampling, for no higher peak") {
   for (index_t const ranks : {8, 16}) {
     for (double const sigma : {0.5, 1.0}) {
       CAPTURE(ranks);
@@ -319,8 +318,8 @@ TEST_CASE("waterline: surplus against samples") {
 
 // ----- sampled rows ------------------------------------------------------------------------------
 
-/// How far a source's draws are from what slack and preferences say: squared standard deviations,
-/// added up over ranks. `drawn`: how often each rank was, in so many steps.
+/// Returns the distance of a source's draws from the expectation by slack and preferences, in
+/// squared standard deviations, summed over ranks. `drawn`: draws of each rank in `steps` steps.
 inline double distance(line_case const& c, index_t source, longs const& slack, longs const& drawn,
                        std::int64_t steps, double local, double node) {
   index_t const n = c.ranks();
@@ -360,7 +359,7 @@ inline void check_draws(index_t ranks, index_t nodes, reach candidates, double l
   draws draw(static_cast<std::uint64_t>(ranks));
   index_t const source = ranks / 2;
   longs loads = drawn_loads(draw, ranks, 3000, 900);
-  loads[at(source)] = 1000;  // there is slack at home
+  loads[at(source)] = 1000;  // home has slack
   line_case c = plain_line(loads, nodes, 4);
   c.options.max_tokens = tokens;
   c.options.rule = pouring::sampled;
@@ -385,7 +384,7 @@ inline void check_draws(index_t ranks, index_t nodes, reach candidates, double l
   auto const off = [&](double home, double near) {
     return distance(c, source, slack, drawn, steps, home, near);
   };
-  // As many degrees of freedom as ranks, and four standard deviations.
+  // One degree of freedom per rank, plus four standard deviations.
   auto const n = static_cast<double>(ranks);
   double const bound = n + 4 * std::sqrt(2 * n);
   CHECK(off(local, node) < bound);
@@ -405,7 +404,7 @@ TEST_CASE("waterline: draws differ between steps, seeds and sources") {
   line_case c = plain_line({0, 0, 0, 0, 64, 64, 64, 64}, 1, 1);
   c.options.rule = pouring::sampled;
   c.options.candidates = reach::all;
-  c.options.local_preference = 1;  // all sources draw from the same
+  c.options.local_preference = 1;  // all sources draw with the same weights
   auto const ranks = [](line_case const& of, index_t source) {
     return pour_on_host(of).of[at(source)].ranks;
   };
@@ -420,22 +419,23 @@ TEST_CASE("waterline: draws differ between steps, seeds and sources") {
   CHECK(ranks(other, 1) != first);
 }
 
-TEST_CASE("waterline: literal rows may go anywhere where no rank is above the level") {
-  // Ranks 0 and 1 stand at 4 and 2, with own rows counted; two more make the level 4.
+TEST_CASE("waterline: literal rows may go to any rank if no rank is above the level") {
+  // Ranks 0 and 1 have loads of 4 and 2, own rows included; two more tokens make the level 4.
   line_case c;
   c.options = {.ranks = 2, .slots = 2, .top_k = 2, .max_tokens = 2, .rule = pouring::sampled};
   c.options.min_tokens = 0;
   c.options.literal = true;
   c.ids = {{0, 0, 1, 1}, {}};
   CHECK(pour_on_host(c).of[0].ranks == ints{1, 1});
-  // A row more of rank 0 alone, and its tokens stay.
+  // With one more row on rank 0, tokens that visit rank 0 alone stay.
   c.options.max_tokens = 3;
   c.ids[0].insert(c.ids[0].end(), {0, -1});
   CHECK(pour_on_host(c).of[0].ranks == ints{0, 1, 0});
 }
 
-TEST_CASE("waterline: without slack rows go to a rank that is clearly lighter") {
-  // Tokens at rank 0 visit ranks 1 and 2; rank 3 makes all others stand above the level.
+TEST_CASE("waterline: without slack, rows go to a rank that is clearly lighter") {
+  // Tokens of rank 0 visit ranks 1 and 2; ranks 3 and 4 have no load, so the others are above the
+  // level.
   auto const goes_to = [](longs const& routed, double preference, ints const& paces = {}) {
     line_case c = plain_line({0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, 1, 2);
     c.ids[0] = {1, 2};
@@ -452,14 +452,14 @@ TEST_CASE("waterline: without slack rows go to a rank that is clearly lighter") 
   CHECK(goes_to({111, 100, 111, 0, 0}, 1.1) == 1);
   CHECK(goes_to({111, 111, 100, 0, 0}, 1.1) == 2);
   CHECK(goes_to({200, 100, 100, 0, 0}, 1.1) == 1);  // the lower of the two
-  CHECK(goes_to({200, 100, 95, 0, 0}, 1.1) == 1);   // not clearly lighter than that
+  CHECK(goes_to({200, 100, 95, 0, 0}, 1.1) == 1);   // 95 is not clearly less than 100
   CHECK(goes_to({200, 100, 90, 0, 0}, 1.1) == 2);
   CHECK(goes_to({200, 100, 90, 0, 0}, 2) == 2);
   CHECK(goes_to({180, 100, 95, 0, 0}, 2) == 0);
   CHECK(goes_to({80, 100, 95, 0, 0}, 1) == 0);
-  // What counts is time.
+  // Times are compared, not loads.
   CHECK(goes_to({100, 160, 100, 0, 0}, 1.1, {4, 8, 4, 4, 4}) == 1);
-  // Visited, but dead: a rank without load is no candidate all the same.
+  // A visited rank without load is not a candidate if it is dead.
   line_case dead = four_ranks({1});
   dead.active = {1, 0, 1, 1};
   dead.options.rule = pouring::sampled;
@@ -467,9 +467,9 @@ TEST_CASE("waterline: without slack rows go to a rank that is clearly lighter") 
   CHECK(in.pour(in.make(), {90, 0, 0, 0, 1, 0, 0, 0}, 0).ranks[0] == 0);
 }
 
-// ----- what is wanted of fill, and what is refused -----------------------------------------------
+// ----- optional outputs, refused inputs ----------------------------------------------------------
 
-TEST_CASE("waterline: fill writes what is wanted") {
+TEST_CASE("waterline: fill writes only the outputs that are given") {
   line_case c = four_ranks({0, 0, 0, 0, 1, 1, 2, 3});
   poured const expected = pour_on_host(c).of[0];
   host_line const in(c);
@@ -491,18 +491,18 @@ TEST_CASE("waterline: fill writes what is wanted") {
   line.plan(counts, 0);
   line.fill(topk_ids, {}, plimsoll::matrix_ref<std::int32_t>(filled.data(), 8, 2), {});
   CHECK(longs(filled.begin(), filled.end()) == expected.ids);
-  // No token at all.
+  // No tokens.
   line.plan(counts, 1);
   line.fill(plimsoll::matrix_ref<std::int32_t const>(nullptr, 0, 1), {}, no_ids, {});
   CHECK(numbers_in(line.report()[0]) == longs{8, 0, 0, 0, 0, 0, 0, 0, 0, -1, -1});
-  // Fewer tokens than were counted: those that come are placed.
+  // Fewer tokens than were counted: the given ones are placed.
   line.plan(counts, 0);
   line.fill(plimsoll::matrix_ref<std::int32_t const>(ids.data() + 4, 4, 1), {}, no_ids, {});
   CHECK(numbers_in(line.report()[0]) == longs{8, 4, 4, 4, 0, 0, 0, 0, 0, -1, -1});
   CHECK(line.options().slots == 4);
 }
 
-TEST_CASE("waterline: options that it refuses") {
+TEST_CASE("waterline: refuses invalid options") {
   constexpr double nan = std::numeric_limits<double>::quiet_NaN();
   auto const refused = [](auto change) {
     waterline_options o{.ranks = 4, .slots = 8, .top_k = 2, .max_tokens = 16};
@@ -548,7 +548,7 @@ TEST_CASE("waterline: options that it refuses") {
   CHECK(refused([](options& o) { o.weight = std::nanf(""); }) ==
         "weight: expected a finite number, got NaN");
   CHECK(refused([](options& o) { o.literal = true; }) ==
-        "literal: expected pouring::sampled beside it, got surplus");
+        "literal: expected false unless fill_method::sampled is set, got true");
 
   // Arrays.
   auto const with_offsets = [&](ints const& offsets) {
@@ -577,9 +577,10 @@ TEST_CASE("waterline: options that it refuses") {
   };
   CHECK(with_arrays(pouring::surplus, false, true, true) == "no error");
   CHECK(with_arrays(pouring::sampled, true, true, false) ==
-        "literal: expected ranks that are alike beside it, got dead ones");
+        "literal: expected false unless all ranks are alive and equal, got true with a dead rank");
   CHECK(with_arrays(pouring::sampled, true, false, true) ==
-        "literal: expected ranks that are alike beside it, got other speeds");
+        "literal: expected false unless all ranks are alive and equal, got true with unequal "
+        "speeds");
   speeds[1] = nan;
   CHECK(with_arrays(pouring::surplus, false, true, true) ==
         "speeds: expected values from 2^-64 to 2^64, got NaN for rank 1");
@@ -601,7 +602,7 @@ TEST_CASE("waterline: options that it refuses") {
   CHECK(with_arrays(pouring::surplus, false, true, false) == "active: expected 4 ranks, got 3");
 }
 
-TEST_CASE("waterline: shapes that it refuses") {
+TEST_CASE("waterline: refuses invalid shapes") {
   plimsoll::waterline const line(plimsoll::seq,
                                  {.ranks = 3, .slots = 3, .top_k = 2, .max_tokens = 5});
   ints numbers(100, 0);
@@ -671,12 +672,12 @@ TEST_CASE("waterline: shapes that it refuses") {
         fill + "rows.weights: expected 3 columns, got 2");
   CHECK(filling([](shapes& x) { x.ranks = 4; }) == fill + "rows.ranks: expected 5 tokens, got 4");
   CHECK(filling([](shapes& x) { x.weighed = false; }) ==
-        fill + "batch.weights: expected weights, beside rows.weights, got none");
+        fill + "batch.weights: expected weights, as rows.weights is set, got none");
 }
 
 // ----- teams and memory --------------------------------------------------------------------------
 
-/// Every step of one source's batch, as the public calls enqueue them, with its arrays in sight.
+/// All steps of one source's batch, as the public calls enqueue them, with access to their arrays.
 class line_steps {
  public:
   line_steps(line_case const& c, longs loads, index_t source)
@@ -690,7 +691,7 @@ class line_steps {
     }
   }
 
-  /// Checks every step in every team, and what comes out.
+  /// Checks every step in every team, and the outputs.
   void check(poured const& expected) {
     using namespace plimsoll::detail;
     waterline_options const& o = c_.options;
@@ -750,7 +751,7 @@ class line_steps {
     fill.seed = o.seed;
     fill.stream = c_.stream;
     fill.rounds = rules.sampled ? 0 : fill.most_rounds;
-    // Steps add to the report: its bytes have to be put back before each run.
+    // Steps add to the report, so its bytes are restored before each run.
     auto bytes = std::as_writable_bytes(std::span(report_));
     line_steps const planned = *this;
     for (bool const one_launch : {false, true}) {
@@ -774,7 +775,7 @@ class line_steps {
                       slack_},
                      expected) == "");
   }
-  /// As before `fill`.
+  /// Restores the state before `fill`.
   void restore(line_steps const& planned) {
     auto const copy = [](auto const& from, auto& to) {
       std::copy(from.begin(), from.end(), to.begin());
@@ -786,7 +787,7 @@ class line_steps {
     copy(planned.out_weights_, out_weights_);
     copy(planned.out_ranks_, out_ranks_);
   }
-  /// As a cooperative launch does it: all tiles at once, each on a thread.
+  /// Runs all tiles at once, one thread each, as a cooperative launch does.
   template <class Body>
   static void fill_at_once(Body const& body) {
     auto const tiles = static_cast<std::ptrdiff_t>(body.problems(0));
@@ -810,7 +811,7 @@ class line_steps {
     }
   }
 
-  /// Later steps would follow what a wrong one left.
+  /// Stops at the first wrong step, since later ones would be wrong too.
   template <class Body, class... Outputs>
   static void check_step(Body const& body, index_t problems, Outputs&&... outputs) {
     REQUIRE(compare_all_teams(body, problems, outputs...) == "");
@@ -852,7 +853,7 @@ class line_steps {
 };
 
 TEST_CASE("waterline: the same bits in every team") {
-  // Rank 1 has nearly all load, of which most has to leave, as far as it can.
+  // Rank 1 has nearly all load, and most of its rows must leave, as far as they can.
   auto const tried = [](index_t tokens, auto change, longs loads = {}) {
     draws draw(5);
     line_case c;
@@ -894,7 +895,7 @@ TEST_CASE("waterline: the same bits in every team") {
   CHECK(with_rule(reach::visited, true, false).moved > 0);
   CHECK(with_rule(reach::visited, true, true).moved > 0);
   CHECK(tried(90, [](line_case& c) { c.options.from_one = true; }).moved > 0);
-  // Ranks 0 and 3, at the level, help; a dead rank; loads that are refused; no token.
+  // Ranks 0 and 3, at the level, take in rows; a dead rank; refused loads; no tokens.
   CHECK(tried(90, [](line_case&) {}, {90, 160, 0, 90, 50, 70, 90, 9, 70, 8}).surplus > 90);
   CHECK(tried(90,
               [](line_case& c) {
@@ -906,7 +907,7 @@ TEST_CASE("waterline: the same bits in every team") {
   CHECK(tried(0, [](line_case&) {}).rows == 0);
 }
 
-/// Finds places in `room`, [count, ranks], and tells how much of each rank's lies before.
+/// Finds positions in `room`, [count, ranks], and writes how many units of each rank come before.
 struct find_places {
   using device_team = plimsoll::detail::block<128>;
 
@@ -936,7 +937,7 @@ struct find_places {
   }
 };
 
-TEST_CASE("waterline: every team finds the same places") {
+TEST_CASE("waterline: every team finds the same positions") {
   for (std::uint64_t seed = 0; seed < 12; ++seed) {
     CAPTURE(seed);
     draws draw(seed);
@@ -946,7 +947,7 @@ TEST_CASE("waterline: every team finds the same places") {
     longs units;
     for (index_t i = 0; i < count; ++i) {
       std::int64_t const most = draw.any<std::int64_t>({0, 3, 500, 0x7fffffff / ranks});
-      bool const even = draw.one_in(3);  // all units come at the same times
+      bool const even = draw.one_in(3);  // the units of all ranks come at the same times
       std::int64_t all = 0;
       for (index_t r = 0; r < ranks; ++r) {
         room.push_back(even ? most : draw.among(0, most));
@@ -980,7 +981,7 @@ struct number_items {
   }
 };
 
-TEST_CASE("waterline: tiles number items, however many columns there are") {
+TEST_CASE("waterline: tiles number items for any number of columns") {
   constexpr index_t items = 2 * 512 + 77;
   for (index_t const columns : {1, 17, 258, 700, 5000}) {
     CAPTURE(columns);
@@ -990,7 +991,7 @@ TEST_CASE("waterline: tiles number items, however many columns there are") {
       column.push_back(static_cast<std::int32_t>(
           draw.among(0, draw.one_in(2) ? columns - 1 : std::min<index_t>(columns, 4) - 1)));
     }
-    ints counts(at(3 * columns), 0);  // in earlier tiles
+    ints counts(at(3 * columns), 0);  // counts of earlier tiles
     ints expected;
     ints seen(at(columns), 0);
     for (index_t i = 0; i < items; ++i) {
@@ -1009,7 +1010,7 @@ TEST_CASE("waterline: tiles number items, however many columns there are") {
   }
 }
 
-TEST_CASE("waterline: one launch while tiles read little for the others' counts") {
+TEST_CASE("waterline: fill is one launch while tiles read few counts of other tiles") {
   auto const fits = [](index_t tokens, index_t ranks) {
     plimsoll::detail::fill_line<std::int32_t, waterline_report> fill{};
     fill.tiles = {tokens, ranks + 1, nullptr, nullptr};
@@ -1034,7 +1035,7 @@ TEST_CASE("waterline: calls allocate nothing") {
     CHECK(difference(in.run(line), expected) == "");
     CHECK(resource.allocations() == before);
   };
-  // Speeds, owners and shared slots; what plan and fill leave each other, and scratch memory.
+  // Speeds, ranks of slots, shared slots; state between plan and fill, and scratch memory.
   check_temporaries(5, run);
   c.offsets = {0, 1, 2, 3, 4, 5, 18};
   c.active.assign(6, 1);

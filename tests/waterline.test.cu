@@ -32,7 +32,7 @@ void check_replays(reach candidates, pouring rule) {
 
   for (std::uint64_t turn = 0; turn < 3; ++turn) {
     CAPTURE(turn);
-    // One source alone; all others have no tokens.
+    // Only one source has tokens.
     c.ids.assign(at(c.ranks()), {});
     draws draw(turn);
     for (index_t i = 0; i < tokens * k; ++i) {
@@ -60,12 +60,12 @@ TEST_CASE("waterline: all calls can be captured in a CUDA graph and replayed") {
   }
 }
 
-TEST_CASE("waterline: in one launch, and in a launch for each phase") {
+TEST_CASE("waterline: the same rows in one launch and in a launch per phase") {
   using P = gpu_resource_kind;
   if (!backend_available<P>()) {
     return;
   }
-  // Tiles times columns: 16380, and 16445, which is too much for one launch.
+  // Tiles times columns: 16380, and 16445, which is too many for one launch.
   for (index_t const tokens : {252 * 512, 252 * 512 + 1}) {
     CAPTURE(tokens);
     line_case c = large_line(17, 64, 4, 1, 0, 3);
