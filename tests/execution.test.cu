@@ -108,12 +108,13 @@ TEST_CASE("execution: scratch that does not fit shared memory comes from the res
   };
   long const before = device_memory().allocations();
   run(make_policy<gpu_resource_kind>(), 100);
+  run(make_policy<gpu_resource_kind>(), 20000);  // 80 kB: by opt-in
   CHECK(device_memory().allocations() == before);
-  run(make_policy<gpu_resource_kind>(), 20000);
+  run(make_policy<gpu_resource_kind>(), 100000);
   CHECK(device_memory().allocations() == before + 1);
-  run(make_policy<thrust_cuda_kind>(), 20000);
+  run(make_policy<thrust_cuda_kind>(), 100000);
   CHECK(device_memory().allocations() == before + 2);
-  run(make_policy<gpu_kind>(), 20000);
+  run(make_policy<gpu_kind>(), 100000);
   CHECK(device_memory().allocations() == before + 2);
   CHECK(device_memory().live() == 0);
 }

@@ -156,7 +156,7 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// @complexity on the host O(experts + k (experts / 16 + 16)) per token; on a device a warp's queue
 ///   of O(experts), k steps of O(experts / 32); with softmax one exponential per expert more
 /// @workspace 12.25 bytes per expert, 4 per group and 8 per choice for each token in flight, in
-///   shared memory where that is below 47 KiB
+///   shared memory where a block has that much
 /// @stream enqueues one kernel, does not synchronise
 /// @determinism the same bits under every policy
 ///
