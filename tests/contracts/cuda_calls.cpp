@@ -2,8 +2,8 @@
 // Calls of the CUDA runtime, checked without a GPU: this program is linked with no CUDA library and
 // brings its own runtime of two devices. It needs CUDA's headers only. Kernels are compiled for the
 // host, so that their launchers can be called, and never run.
-#include "../support/emulated_device.hpp"  // before CUDA's headers, which define the same macros
-// CUDA's
+#include "../support/emulated_device.hpp"
+// CUDA's headers define some of the same macros, where nobody has, so they come after.
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 #include <plimsoll/detail/buffer.hpp>
