@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "team_forms.hpp"
+// The primitives come after the overloads of `launch`.
 #include <benchmark/benchmark.h>
 #include <plimsoll/least_loaded.hpp>
 #include <plimsoll/systems/eplb.hpp>
@@ -66,11 +68,11 @@ void plan_in_turn(benchmark::State& state, zipf_steps const& in, Plan plan, Outc
   }
 }
 
-template <class Cost = void>
+template <class Cost = void, class Policy = plimsoll::seq_policy>
 void plan_steps(benchmark::State& state, zipf_steps const& in,
                 plimsoll::least_loaded_options const& options,
-                plimsoll::spill_price<Cost> const& price = {}) {
-  plimsoll::least_loaded<plimsoll::seq_policy, Cost> const planner(plimsoll::seq, options, price);
+                plimsoll::spill_price<Cost> const& price = {}, Policy const& policy = {}) {
+  plimsoll::least_loaded<Policy, Cost> const planner(policy, options, price);
   plan_in_turn(
       state, in, [&](auto const& loads) { planner.plan(loads); },
       [&](auto const& loads) -> outcome {
@@ -109,14 +111,23 @@ void ultra_ep(benchmark::State& state) {
 BENCHMARK(ultra_ep)->Name("goal/least_loaded/vs:ultraep")->Apply(as_goal<>);
 
 // Plans every step, even with balanced loads.
-void plan_of_shape(benchmark::State& state) {
+template <class Policy>
+void plan_of_shape(benchmark::State& state, Policy const& policy) {
   zipf_steps const in(state.range(0), state.range(1));
   auto options = options_of(in);
   options.lambda = 0;
-  plan_steps(state, in, options);
+  plan_steps(state, in, options, {}, policy);
 }
-BENCHMARK(plan_of_shape)
+BENCHMARK_CAPTURE(plan_of_shape, seq, plimsoll::seq)
     ->Name("least_loaded/plan")
+    ->Args({128, 8})
+    ->Args({256, 64})
+    ->Args({384, 32})
+    ->Args({1024, 512})
+    ->Unit(benchmark::kMicrosecond);
+// By the list of visits.
+BENCHMARK_CAPTURE(plan_of_shape, team, team_forms)
+    ->Name("least_loaded/plan/team_form")
     ->Args({128, 8})
     ->Args({256, 64})
     ->Args({384, 32})

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "team_forms.hpp"
+// The primitives come after the overloads of `launch`.
 #include <benchmark/benchmark.h>
 #include <plimsoll/load_tensor.hpp>
 #include <plimsoll/metrics.hpp>
@@ -60,18 +62,25 @@ struct recording {
   }
 };
 
-void replay(benchmark::State& state) {
+template <class Policy>
+void replay(benchmark::State& state, Policy const& policy) {
   recording const in(state.range(0));
   std::vector<double> balancedness(static_cast<std::size_t>(in.plans * layers));
   for (auto _ : state) {
-    plimsoll::replay(plimsoll::seq, in.view(), in.placement(0, in.plans), {},
+    plimsoll::replay(policy, in.view(), in.placement(0, in.plans), {},
                      matrix(balancedness, in.plans, layers));
     benchmark::DoNotOptimize(balancedness.data());
     benchmark::ClobberMemory();
   }
 }
-BENCHMARK(replay)
+BENCHMARK_CAPTURE(replay, seq, plimsoll::seq)
     ->Name("replay/replay")
+    ->ArgName("plans")
+    ->Arg(1)
+    ->Arg(4)
+    ->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(replay, team, team_forms)
+    ->Name("replay/replay/team_form")
     ->ArgName("plans")
     ->Arg(1)
     ->Arg(4)

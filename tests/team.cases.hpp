@@ -70,9 +70,11 @@ void check_launches() {
   for (index_t const n : sizes) {
     check_launch<P, DeviceTeam>(n, 6, 0);
   }
-  // No multiple of the warps in a block, and more scratch than shared memory holds.
+  // No multiple of the warps in a block; scratch for which a device is asked for more shared
+  // memory, and more than any device has.
   check_launch<P, DeviceTeam>(33, 41, 0);
   check_launch<P, DeviceTeam>(65, 9, 60000);
+  check_launch<P, DeviceTeam>(65, 9, 300000);
   // Scratch for one warp of a block, not for four.
   check_launch<P, DeviceTeam>(64, 7, 20000);
   check_launch<P, DeviceTeam>(3, 0, 0);

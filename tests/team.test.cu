@@ -20,6 +20,7 @@ TEST_CASE("team: smoke, a kernel of each team, and one captured in a CUDA graph"
   team_cases::check_launch<P, block<256>>(65, 6, 0);
   team_cases::check_launch<P, block<512>>(65, 6, 0);
   team_cases::check_launch<P, plimsoll::detail::warp>(65, 6, 0, replay);
+  team_cases::check_launch<P, block<256>>(65, 6, 60000, replay);  // shared memory by opt-in
 }
 
 // A body names one team, so each kind is a case of its own.

@@ -108,6 +108,8 @@ struct device_context {
   resource_ref memory = {};
   /// The stream's, which the library fills in; a default stream's is the one that is current then.
   int device = -1;
+  /// The most shared memory of a block on that device, in bytes; 0: not asked, 48 KiB are assumed.
+  int shared_memory = 0;
 };
 
 /// Maps a policy to its context. Specialise it for your own policy type:

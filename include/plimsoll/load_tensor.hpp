@@ -283,7 +283,7 @@ void count_tokens_by_source(P const& policy, Ids const& topk_ids, Offsets const&
 /// @throws invalid_input for shapes
 /// @complexity O(layers (slots + experts))
 /// @workspace 12 bytes per slot and 8 per expert for each problem in flight, from the policy;
-///   on a device only where that exceeds the shared memory of a block (47 KiB)
+///   on a device only where that exceeds the shared memory of a block
 /// @stream does not synchronise
 /// @determinism the same bits under every policy
 template <execution_policy P, detail::stored<2> Counts, view_of<std::int32_t, 2> Map,
@@ -355,7 +355,7 @@ void sum_steps(P const& policy, Loads const& loads, Out&& out) {
 /// @throws invalid_input for shapes
 /// @complexity O(steps layers (experts + slots))
 /// @workspace 8 bytes per expert and 16 per rank for each problem in flight, from the policy; on a
-///   device only where that exceeds the shared memory of a block (47 KiB)
+///   device only where that exceeds the shared memory of a block
 /// @stream does not synchronise
 /// @determinism the same bits under every policy
 template <execution_policy P, load_tensor_view Loads, output_of<double, 3> Out>

@@ -269,10 +269,11 @@ class minmax_lp {
   /// @workspace about 40 bytes per slot and 50 per rank of every layer, from the policy
   /// @stream synchronises
   minmax_lp(P const& policy, placement_ref const& placement, minmax_lp_options const& options = {})
-      : context_(detail::resolve(policy)),
-        options_(options),
-        layers_(placement.physical_to_logical.extent(0)) {
-    prepare(placement);
+      : minmax_lp(policy, placement, options, without_scratch{}) {
+    detail::minmax_lp_body<matrix_ref<double const>> body{};
+    body.graph = graph_;
+    scratch_ = {context_, detail::launch_bytes(context_, layers_, body)};
+    detail::synchronize(context_);
   }
 
   /// @brief Splits the loads of one step.
@@ -313,15 +314,26 @@ class minmax_lp {
     detail::expect_extent(name, "certificates", layers_, results.extent(0), "layers");
     expect_ranks(name, "extras.base", extras.base);
     expect_ranks(name, "extras.tight", extras.tight);
-    detail::launch(context_, layers_, body_of(load, parts, results, extras), memory_.data());
+    detail::launch(context_, layers_, body_of(load, parts, results, extras), scratch_.data());
   }
 
  private:
   using context = detail::context_of<P>;
 
-  // lplb rounds splits in the same launch.
+  // lplb rounds splits in the same launch, which has scratch of its own.
   template <execution_policy>
   friend class lplb;
+
+  struct without_scratch {};
+
+  /// For `lplb`: can make bodies, but not `solve`. Leaves it to the caller to synchronise.
+  minmax_lp(P const& policy, placement_ref const& placement, minmax_lp_options const& options,
+            without_scratch)
+      : context_(detail::resolve(policy)),
+        options_(options),
+        layers_(placement.physical_to_logical.extent(0)) {
+    prepare(placement);
+  }
 
   template <class Loads>
   detail::minmax_lp_body<Loads> body_of(Loads const& load, matrix_ref<double> const& parts,
@@ -381,10 +393,6 @@ class minmax_lp {
     numbers_ = {context_, arrays.flat()};
     speeds_ = {context_, arrays.ranks.speed};
     graph_ = arrays.graph(numbers_.data(), speeds_.data(), experts, slots);
-    detail::minmax_lp_body<matrix_ref<double const>> body{};
-    body.graph = graph_;
-    memory_ = {context_, detail::launch_bytes(context_, layers_, body)};
-    detail::synchronize(context_);
   }
 
   context context_;
@@ -394,7 +402,7 @@ class minmax_lp {
   detail::split_graph graph_{};
   detail::buffer<std::int32_t, context> numbers_;
   detail::buffer<double, context> speeds_;
-  detail::buffer<std::byte, context> memory_;
+  detail::buffer<std::byte, context> scratch_;
 };
 
 template <execution_policy P>

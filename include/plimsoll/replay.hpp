@@ -81,7 +81,7 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// @complexity O(steps layers (experts + plans slots))
 /// @workspace 8 bytes per row of the placement and 8 steps, 64 per layer and 8 steps, and those of
 ///   `validate`; 72 bytes per expert, and 64 and 4 per rank for each plan, for each problem in
-///   flight, on a device only where that exceeds the shared memory of a block (47 KiB)
+///   flight, on a device only where that exceeds the shared memory of a block
 /// @stream synchronises once
 /// @determinism the same bits under every policy: each quotient and each sum is rounded once, in
 ///   an order that depends on nothing but the shapes

@@ -250,7 +250,7 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 ///   for each layer in flight that is perturbed; 8 bytes per
 ///   layer, expert and step; 4 per slot of every restart; for each problem in flight 16 per rank
 ///   and step, 52 per step, 8 per slot and 44 per rank, on a device only where that exceeds the
-///   shared memory of a block (47 KiB)
+///   shared memory of a block
 /// @stream synchronises once
 /// @determinism the same bits under every policy and number of threads, for a seed; ties go to the
 ///   ranks whose absence would gain most, then to the lowest rank and slot

@@ -157,7 +157,7 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// @complexity per token, on the host O(experts + k (experts / 16 + 16)), on a device O(experts) to
 ///   build a warp's queue and k steps of O(experts / 32); with softmax one exponential per expert
 /// @workspace for each token in flight 12.25 bytes per expert, 4 per group and 8 per choice, in
-///   shared memory where that is below 47 KiB
+///   shared memory if a block has that much
 /// @stream enqueues one kernel, does not synchronise
 /// @determinism the same bits under every policy
 ///

@@ -63,8 +63,11 @@ struct recorder {
   void clear() { *this = {}; }
 };
 
-/// Shared memory of a block without asking for more, as in detail/device/batched.cuh.
-inline constexpr std::size_t shared_memory = 47 * 1024;
+/// Shared memory for a block's scratch on every device from sm_80 on: sm_86, sm_89 and sm_120 offer
+/// least, 99 KiB by opt-in, and 1 KiB is the kernel's (detail/device/launch.cuh).
+inline constexpr std::size_t shared_memory = 98 * 1024;
+/// What a block has of it without asking.
+inline constexpr std::size_t shared_memory_unasked = 47 * 1024;
 
 /// "minmax_lp_body" for plimsoll::...::minmax_lp_body<...>.
 inline std::string name_of(std::type_info const& type) {

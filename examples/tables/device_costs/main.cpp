@@ -446,7 +446,10 @@ void print_launches() {
                 << launch.problems << " | " << launch.team << " | " << launch.calls << " | "
                 << launch.queue_steps << " | " << steps_text(launch.steps) << " | "
                 << launch.steps_in << " | " << bytes_text(launch.scratch)
-                << (launch.scratch > shared_memory ? ", global" : "") << " |\n";
+                << (launch.scratch > shared_memory           ? ", global"
+                    : launch.scratch > shared_memory_unasked ? ", by opt-in"
+                                                             : "")
+                << " |\n";
     }
   }
 }

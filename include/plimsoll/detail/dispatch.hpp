@@ -31,11 +31,11 @@ auto resolve(P const& policy) {
                 "Plimsoll: a gpu policy was used in a translation unit that is not compiled by a "
                 "CUDA compiler; move the call to a .cu file");
   if constexpr (usable) {
-    context found = policy_traits<P>::resolve(policy);
     if constexpr (std::same_as<context, device_context>) {
-      found.device = device_of(found.stream);
+      return with_device(policy_traits<P>::resolve(policy));
+    } else {
+      return policy_traits<P>::resolve(policy);
     }
-    return found;
   } else {
     return host_context<inline_executor>{};
   }

@@ -51,15 +51,15 @@ class lplb {
   /// @param placement slots and ranks of every layer, in the policy's memory, which must outlive
   ///   this object
   /// @throws invalid_input as `minmax_lp`, and for options
-  /// @workspace from the policy: that of `minmax_lp` and `quota`; 16 bytes more per slot and 4 per
-  ///   expert; and for each 512 of options.max_ids 4 bytes per expert, and, if that does not fit in
-  ///   shared memory, another 2 KiB or 4 bytes per expert
+  /// @workspace from the policy: that of `minmax_lp` and `quota`, which share their scratch; 16
+  ///   bytes more per slot and 4 per expert; and for each 512 of options.max_ids 4 bytes per
+  ///   expert, and, if that does not fit in shared memory, another 2 KiB or 4 bytes per expert
   /// @stream synchronises
   lplb(P const& policy, placement_ref const& placement, lplb_options const& options)
       : context_(detail::resolve(policy)),
         options_(options),
         placement_(placement),
-        lp_(policy, placement, options.lp) {
+        lp_(policy, placement, options.lp, typename minmax_lp<P>::without_scratch{}) {
     detail::expect_between("lplb", "options.max_ids", 0, 0x7fffffff, options.max_ids, "ids");
     index_t const layers = placement.physical_to_logical.extent(0);
     index_t const slots = placement.physical_to_logical.extent(1);

@@ -450,7 +450,7 @@ struct spill_body {
   template <class Team>
   PLIMSOLL_HD std::int64_t spill_within_limits(Team& team, spill_state const& s, std::int64_t total,
                                                levels const& at) const {
-    // On the host `spill` is 1.2 to 2 times as fast as the list; most with few ranks.
+    // On the host `spill` is 1 to 2.1 times as fast as the list; most with few ranks.
     if constexpr (is_free && !Team::is_serial) {
       if (rules.listed) {
         spill_by_list(team, s);

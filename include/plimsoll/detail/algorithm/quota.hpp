@@ -358,7 +358,7 @@ struct quota_body {
   matrix_ref<double const> split;   ///< `[layers, slots]`
   matrix_ref<std::int32_t> quotas;  ///< `[layers, slots]`
   vector_ref<Report> reports;       ///< `[layers]`
-  slot_lists lists = {};            ///< of every layer; if empty, a parallel team sorts the slots
+  slot_lists lists = {};            ///< of every layer; if empty, the slots are sorted
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
     return scratch_bytes_of<std::int64_t>(ranges.slots) +
@@ -470,41 +470,30 @@ struct quota_body {
                               std::uint64_t* keys, std::byte* sort_storage, std::int32_t* next,
                               std::int32_t* expert_first) const {
     index_t const slots = ranges.slots;
-    if constexpr (Team::is_serial) {
-      team.single([=] {
-        for (index_t slot = slots - 1; slot >= 0; --slot) {
-          if (expert[slot] >= 0) {
-            next[slot] = expert_first[expert[slot]];
-            expert_first[expert[slot]] = static_cast<std::int32_t>(slot);
-          }
+    // Slots after the last rank's come last in a list, and `expert` is -1 for them.
+    auto const link = [=](index_t i, index_t n, auto slot_at) {
+      std::int32_t const slot = slot_at(i);
+      std::int32_t const e = expert[slot];
+      if (e >= 0) {
+        next[slot] = i + 1 < n && expert[slot_at(i + 1)] == e ? slot_at(i + 1) : -1;
+        if (i == 0 || expert[slot_at(i - 1)] != e) {
+          expert_first[e] = slot;
         }
-      });
-    } else {
-      // Slots after the last rank's come last in a list, and `expert` is -1 for them.
-      auto const link = [=](index_t i, index_t n, auto slot_at) {
-        std::int32_t const slot = slot_at(i);
-        std::int32_t const e = expert[slot];
-        if (e >= 0) {
-          next[slot] = i + 1 < n && expert[slot_at(i + 1)] == e ? slot_at(i + 1) : -1;
-          if (i == 0 || expert[slot_at(i - 1)] != e) {
-            expert_first[e] = slot;
-          }
-        }
-      };
-      if (lists.first != nullptr) {
-        slot_lists const own = lists.of_layer(layer);
-        index_t const n = own.first[own.experts];
-        team.for_each(n, [=](index_t i) { link(i, n, [=](index_t j) { return own.slot[j]; }); });
-      } else {
-        index_t const experts = loads.extent(1);
-        team.for_each(slots, [=](index_t slot) {
-          keys[slot] = slot_lists::key(expert[slot] < 0 ? experts : expert[slot], slot);
-        });
-        team.sort(keys, slots, sort_storage);
-        team.for_each(slots, [=](index_t i) {
-          link(i, slots, [=](index_t j) { return static_cast<std::int32_t>(keys[j]); });
-        });
       }
+    };
+    if (lists.first != nullptr) {
+      slot_lists const own = lists.of_layer(layer);
+      index_t const n = own.first[own.experts];
+      team.for_each(n, [=](index_t i) { link(i, n, [=](index_t j) { return own.slot[j]; }); });
+    } else {
+      index_t const experts = loads.extent(1);
+      team.for_each(slots, [=](index_t slot) {
+        keys[slot] = slot_lists::key(expert[slot] < 0 ? experts : expert[slot], slot);
+      });
+      team.sort(keys, slots, sort_storage);
+      team.for_each(slots, [=](index_t i) {
+        link(i, slots, [=](index_t j) { return static_cast<std::int32_t>(keys[j]); });
+      });
     }
   }
 

@@ -31,6 +31,15 @@ inline void check_cuda(cudaError_t code, char const* call, char const* hint = ""
   return device;
 }
 
+/// Fills in what a context keeps of its stream's device.
+[[nodiscard]] inline device_context with_device(device_context context) {
+  context.device = device_of(context.stream);
+  check_cuda(cudaDeviceGetAttribute(&context.shared_memory, cudaDevAttrMaxSharedMemoryPerBlockOptin,
+                                    context.device),
+             "cudaDeviceGetAttribute");
+  return context;
+}
+
 /// Makes the context's device current where another one is, and that one again at the end.
 class current_device {
  public:
