@@ -18,7 +18,7 @@ TEST_CASE("gem: means have the same bits in every team") {
   CHECK(means[4] == -7);
 }
 
-TEST_CASE("gem: loads in any layout, or computed") {
+TEST_CASE("gem: loads in any layout, or generated") {
   gem_case const c = bursty_gem();
   search_case const& s = c.search;
   gem_in<plimsoll::seq_policy> const in(c);
@@ -119,7 +119,7 @@ TEST_CASE("gem: shapes and options are checked") {
                   expected);
   };
   judge({}, "no error");
-  // What is refused writes nothing, also where earlier lengths are right.
+  // A refused call writes nothing, even if earlier lengths are valid.
   out.assign(4, -7);
   auto const later = [&](index_t slots, std::vector<index_t> const& lengths,
                          plimsoll::gem_options const& options, std::string const& expected) {
