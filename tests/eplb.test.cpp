@@ -156,7 +156,7 @@ TEST_CASE("eplb: options are checked before anything runs") {
   };
   CHECK_THROWS_WITH_AS(run(plimsoll::sharing::not_on_a_node),
                        "eplb: options.replicas_meet: expected allowed or not_on_a_rank, since "
-                       "lists keep an expert to one node, got not_on_a_node",
+                       "every expert stays on one node, got not_on_a_node",
                        plimsoll::invalid_input);
   CHECK(calls == 0);
   CHECK(map == ints(8, -7));

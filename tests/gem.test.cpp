@@ -95,7 +95,7 @@ TEST_CASE("gem: shapes and options are checked") {
   with([](options_type& o) { o.min_gain = -1; },
        "options.min_gain: expected a number from 0 to 1, got -1");
   with([](options_type& o) { o.quantile = 0; },
-       "options.quantile: expected a number above 0, to 1, got 0");
+       "options.quantile: expected a number above 0, at most 1, got 0");
   ints const offsets{0, 4, 8, 14};
   with(
       [&](options_type& o) {

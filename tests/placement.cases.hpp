@@ -732,8 +732,8 @@ TEST_CASE_TEMPLATE("placement: bad values are named", P, PLIMSOLL_POLICIES) {
   CHECK(lists({2, 0, 1}, {0, 3}) ==
         "place: options.node_offsets: expected 3 offsets (nodes + 1), got 2");
   CHECK(lists({2, 0, 1}, {0, 1, 3}, sharing::not_on_a_node) ==
-        "place: options.replicas_meet: expected allowed or not_on_a_rank, since lists keep an "
-        "expert to one node, got not_on_a_node");
+        "place: options.replicas_meet: expected allowed or not_on_a_rank, since every expert "
+        "stays on one node, got not_on_a_node");
   std::string const node_rises =
       "place: node_offsets: expected offsets that rise from 0 to the number of experts, got ";
   CHECK(lists({2, 0, 1}, {0, 4, 3}) == node_rises + "3 in layer 0, node 1");

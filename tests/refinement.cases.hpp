@@ -737,8 +737,8 @@ TEST_CASE_TEMPLATE("refinement: bad options are named", P, PLIMSOLL_POLICIES) {
                .replicas_meet = sharing::not_on_a_node,
                .node_experts = {0, 1},
                .node_offsets = {0, 2}}) ==
-        "refine: where.replicas_meet: expected allowed or not_on_a_rank, since lists keep an "
-        "expert to one node, got not_on_a_node");
+        "refine: where.replicas_meet: expected allowed or not_on_a_rank, since every expert "
+        "stays on one node, got not_on_a_node");
 }
 
 }  // namespace plimsoll_test

@@ -354,11 +354,11 @@ TEST_CASE("swap_search: shapes and options are checked") {
          "options.noise: expected a number from 0 to below 1, got NaN");
   option([](options_type& o) { o.quantile = 1; }, "no error");
   option([](options_type& o) { o.quantile = 0; },
-         "options.quantile: expected a number above 0, to 1, got 0");
+         "options.quantile: expected a number above 0, at most 1, got 0");
   option([](options_type& o) { o.quantile = 1.5; },
-         "options.quantile: expected a number above 0, to 1, got 1.5");
+         "options.quantile: expected a number above 0, at most 1, got 1.5");
   option([](options_type& o) { o.quantile = nan; },
-         "options.quantile: expected a number above 0, to 1, got NaN");
+         "options.quantile: expected a number above 0, at most 1, got NaN");
   check(
       {}, [](options_type&, stairs& cost) { cost.rank_count = 2; }, "no error");
   check(

@@ -76,7 +76,7 @@ inline void expect_meetings_on_a_node(std::string_view function, std::string_vie
                                       sharing replicas_meet) {
   if (replicas_meet == sharing::not_on_a_node) {
     fail(function, text(argument, ".replicas_meet"),
-         "allowed or not_on_a_rank, since lists keep an expert to one node", "not_on_a_node");
+         "allowed or not_on_a_rank, since every expert stays on one node", "not_on_a_node");
   }
 }
 

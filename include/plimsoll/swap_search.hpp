@@ -63,7 +63,7 @@ struct swap_search_options {
   /// the paper.
   index_t max_perturbations = 64;
   search_score score = search_score::total;
-  /// For latency_objective::quantile: the fraction of steps that take no longer; above 0, to 1.
+  /// For latency_objective::quantile: the fraction of steps that take no longer, above 0, at most 1.
   double quantile = 0.95;
 };
 
@@ -95,7 +95,7 @@ inline void expect_searchable(std::string_view name, index_t steps, index_t laye
     fail(name, "options.noise", "a number from 0 to below 1", text(options.noise));
   }
   if (!(options.quantile > 0 && options.quantile <= 1)) {
-    fail(name, "options.quantile", "a number above 0, to 1", text(options.quantile));
+    fail(name, "options.quantile", "a number above 0, at most 1", text(options.quantile));
   }
 }
 
