@@ -63,7 +63,7 @@ struct swap_search_options {
   /// the paper.
   index_t max_perturbations = 64;
   search_score score = search_score::total;
-  /// For latency_objective::quantile: the fraction of steps that take no longer, above 0, at most 1.
+  /// For latency_objective::quantile: fraction of steps that take no longer, above 0, at most 1.
   double quantile = 0.95;
 };
 

@@ -35,8 +35,8 @@ class refiner {
     bool limited = false;  ///< stopped by the limit on trials
   };
 
-  /// `problem.map` is the plan to improve and `problem.copies` its counts, of which `counts` is the
-  /// writable view. `rank_of` has the rank of every usable slot, -1 for other slots.
+  /// `problem.map` is the plan to improve and `problem.copies` its counts; `counts` is a writable
+  /// view of them. `rank_of` has the rank of every usable slot, -1 for other slots.
   PLIMSOLL_HD refiner(Team& team, scratch memory, packing_problem const& problem,
                       std::int32_t const* rank_of, std::int32_t* counts, index_t experts,
                       double tolerance)
