@@ -249,7 +249,7 @@ class refiner {
     });
   }
 
-  /// Improves `map` by swaps and replaces the plan by it if it is better then.
+  /// Improves `map` by swaps, and replaces the plan with it if it is then better.
   PLIMSOLL_HD bool try_plan(vector_ref<std::int32_t> map, outcome& result) {
     double const peak = descend(map, result.work);
     if (peak >= result.peak || meetings(map) > meetings_) {

@@ -675,8 +675,7 @@ struct swap_search_body {
     return static_cast<fixed_load>(multiply(static_cast<double>(used), factor));
   }
 
-  /// Returns the best rank for a replica. Leaves in `with` the total latency of each candidate with
-  /// it.
+  /// Returns the best rank for a replica. Leaves the total latency of each candidate in `with`.
   template <class Team>
   PLIMSOLL_HD index_t best_rank(Team& team, state const& s, std::int32_t const* next,
                                 index_t expert) const {
@@ -1164,7 +1163,8 @@ struct search_perturbation_body : swap_search_body<Cost> {
     auto* const kept = memory.take<std::int32_t>(slots);
     auto* const best = memory.take<std::int32_t>(slots);
     team.for_each(slots, [&](index_t i) { kept[i] = best[i] = map[i]; });
-    // If only two ranks have slots, the partitions of the first descent are all placements.
+    // With only two ranks and at most 12 slots, the partitions of the first descent are all
+    // placements.
     bool const is_exact = slots <= base::partition_slots && team.count(s.ranks, [&](index_t r) {
       return this->where.slots_of(layer, r) > 0;
     }) <= 2;
