@@ -30,7 +30,7 @@ void eplb(benchmark::State& state) {
 }
 BENCHMARK(eplb)->Name("goal/eplb")->Apply(as_goal<>);
 
-// DeepSeek-V3 as its authors place it: 8 groups on 4 nodes of 8 ranks, 32 replicas.
+// DeepSeek-V3 as its authors place it: 8 groups on 4 nodes of 8 ranks, 32 redundant experts.
 void hierarchical(benchmark::State& state) {
   constexpr index_t replicas = 288;
   auto loads = lognormal_loads(layers, experts);

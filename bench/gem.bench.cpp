@@ -46,7 +46,7 @@ BENCHMARK(large_on_all_cores)->Name("goal/gem_large")->Apply(as_goal<5>);
 void small_on_one_core(benchmark::State& state) { gem<plimsoll::seq>(state, small()); }
 BENCHMARK(small_on_one_core)->Name("gem_small/one_core")->Unit(benchmark::kMillisecond);
 
-// One core.
+// A plain implementation of GEM by nested loops, on one core, for comparison.
 void loops(benchmark::State& state) {
   gem_input const& in = small();
   for (auto _ : state) {

@@ -11,7 +11,7 @@
 namespace plimsoll_bench {
 namespace {
 
-// Arguments: experts, ranks. One layer, one copy of each expert, no slot to spare.
+// Places one layer with one copy of each expert and no spare slot. Arguments: experts, ranks.
 void place(benchmark::State& state) {
   index_t const experts = state.range(0);
   auto loads = lognormal_loads(1, experts);

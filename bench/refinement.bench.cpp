@@ -12,8 +12,8 @@
 namespace plimsoll_bench {
 namespace {
 
-// Arguments: layers, experts, slots, ranks. From EPLB's plan, to within a thousandth of the bound;
-// a copy of the plan is part of the time.
+// Refines EPLB's plan to within 0.1 % of the bound; the time includes a copy of the plan.
+// Arguments: layers, experts, slots, ranks.
 void refine(benchmark::State& state, plimsoll::refinement_options const& options) {
   index_t const layers = state.range(0);
   index_t const experts = state.range(1);

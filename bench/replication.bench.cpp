@@ -10,7 +10,7 @@
 namespace plimsoll_bench {
 namespace {
 
-// Arguments: experts, slots. One layer.
+// Replicates one layer. Arguments: experts, slots.
 void replicate(benchmark::State& state) {
   index_t const experts = state.range(0);
   auto loads = lognormal_loads(1, experts);
@@ -29,7 +29,7 @@ BENCHMARK(replicate)
     ->Args({256, 512})
     ->Args({4096, 8192});
 
-// Counts that 64 ranks can hold with the copies of each expert on ranks of their own.
+// Counts for required anti-affinity on 64 ranks: the copies of an expert are on different ranks.
 void replicate_apart(benchmark::State& state) {
   index_t const experts = state.range(0);
   auto loads = lognormal_loads(1, experts);

@@ -27,7 +27,7 @@ namespace plimsoll_test {
 using plimsoll::search_score;
 using plimsoll::spare_slots;
 
-/// A trace, where its experts may go, and curves. `counts` and `cost` of the search are not used.
+/// A trace, ranks with their slots, and curves. `counts` and `cost` of the search are not used.
 struct gem_case {
   search_case search;
   spare_slots spare = spare_slots::stay_free;
@@ -55,7 +55,7 @@ struct gem_outcome {
   std::vector<plimsoll::certificate> certificates;
 };
 using gem_fn = gem_outcome (*)(gem_case const&);
-/// trace_length_latencies: until which step, and lengths.
+/// Calls `trace_length_latencies` with `planned_until` and `lengths`.
 using lengths_fn = reals (*)(gem_case const&, index_t, std::vector<index_t> const&);
 
 /// Curves and options in the memory of a policy.
@@ -121,7 +121,7 @@ reals length_latencies_of(gem_case const& c, index_t planned_until,
   return out.values();
 }
 
-/// Any search, with samples that end within the loads of ranks or far beyond.
+/// A random search, with samples that end within the range of rank loads or far beyond.
 inline gem_case random_gem(std::uint64_t seed) {
   generator random(seed);
   gem_case c{.search = random_search(seed, 5, 9)};
@@ -153,7 +153,7 @@ inline gem_case random_gem(std::uint64_t seed) {
   return c;
 }
 
-/// The same, put together of other calls.
+/// Computes the result of `gem` from `replicate` and `swap_search`.
 inline gem_outcome composed(gem_case const& c) {
   search_case s = c.search;
   if (c.spare == spare_slots::hold_replicas) {
@@ -213,14 +213,14 @@ inline void check_gem(gem_fn gem) {
   CHECK(gem(none).certificates.empty());
 }
 
-TEST_CASE_TEMPLATE("gem: a search under curves, of replicas where slots are spare", P,
+TEST_CASE_TEMPLATE("gem: equals swap_search with curves, and with replicas in spare slots", P,
                    PLIMSOLL_POLICIES) {
   if (backend_available<P>()) {
     check_gem(gem_of<P>);
   }
 }
 
-/// Steps of experts of which some are used in bursts.
+/// A trace in which some experts are used in bursts.
 inline gem_case bursty_gem() {
   gem_case c{.search = {.steps = 24, .layers = 2, .experts = 12, .slots = 14}};
   c.search.options.ranks = 4;
@@ -237,7 +237,7 @@ inline gem_case bursty_gem() {
   return c;
 }
 
-/// What `trace_length_latencies` is documented to be.
+/// Computes the result of `trace_length_latencies` by its definition, from other calls.
 inline reals length_latencies_by_hand(gem_case const& c, index_t planned_until,
                                       std::vector<index_t> const& lengths) {
   search_case const& s = c.search;

@@ -7,8 +7,8 @@
 
 namespace plimsoll_test {
 
-/// Runs the body on all teams. The last two layers are refused: for an id that is no expert's, and
-/// for a load.
+/// Runs the body in all teams. The last two layers are refused, for an invalid expert id and for an
+/// invalid load.
 void check_teams(scene s, refinement_options const& options) {
   auto loads = as<float>(s.loads);
   loads.back() = -1;

@@ -22,7 +22,7 @@ using plimsoll::spacing;
 using ints = std::vector<std::int32_t>;
 using flags = std::vector<std::uint8_t>;
 
-/// Offsets as `slot_assignment` gives them; `active` may be empty.
+/// Offsets that `slot_assignment` writes; `active` may be empty.
 template <class P>
 ints assigned(ints const& layer_slots, index_t ranks, spacing ties = spacing::interleaved,
               flags const& active = {}) {
@@ -41,10 +41,11 @@ TEST_CASE_TEMPLATE("slot_assignment: figure 7 of CRAFT", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
-  // 4 GPUs on 2 nodes, 2 more than a multiple of 4 in each layer: GPUs 0 and 2, then 1 and 3.
+  // 4 GPUs on 2 nodes, and 2 slots more than a multiple of 4 in each layer. They go to GPUs 0 and
+  // 2, then to 1 and 3.
   CHECK(assigned<P>({6, 6}, 4) == ints{0, 2, 3, 5, 6, 0, 1, 3, 4, 6});
   CHECK(assigned<P>({2, 2, 2}, 4) == ints{0, 1, 1, 2, 2, 0, 0, 1, 1, 2, 0, 1, 1, 2, 2});
-  // As algorithm 3 is worded, with first and last: 0 and 3, then 1 and 2.
+  // By the text of algorithm 3, with endpoints, they go to GPUs 0 and 3, then to 1 and 2.
   CHECK(assigned<P>({6, 6}, 4, spacing::endpoints) == ints{0, 2, 3, 4, 6, 0, 1, 3, 5, 6});
 }
 
@@ -62,7 +63,7 @@ TEST_CASE_TEMPLATE("slot_assignment: equals algorithm 3 as written", P, PLIMSOLL
     for (std::uint8_t& alive : live) {
       alive = random.between(1, 10) > chance_of_death ? std::uint8_t{1} : std::uint8_t{0};
     }
-    live[static_cast<std::size_t>(random.between(0, ranks - 1))] = 2;  // anything but 0 lives
+    live[static_cast<std::size_t>(random.between(0, ranks - 1))] = 2;  // not 0: a live rank
     std::int64_t const most = random.between(0, 3 * ranks);
     ints layer_slots;
     for (index_t l = 0; l < layers; ++l) {
@@ -86,7 +87,7 @@ TEST_CASE_TEMPLATE("slot_assignment: the largest numbers", P, PLIMSOLL_POLICIES)
   }
   constexpr std::int32_t huge = std::numeric_limits<std::int32_t>::max();
   CHECK(assigned<P>({huge, huge}, 2) ==
-        ints{0, huge / 2 + 1, huge, 0, huge / 2, huge});  // the total is past int32
+        ints{0, huge / 2 + 1, huge, 0, huge / 2, huge});  // the total exceeds int32
   flags const live(static_cast<std::size_t>(plimsoll::rank_limit), 1);
   ints const layer_slots{32766, 32766, 16384, huge, 1};
   for (spacing const ties : {spacing::interleaved, spacing::endpoints}) {
@@ -108,7 +109,7 @@ TEST_CASE_TEMPLATE("slot_assignment: edges", P, PLIMSOLL_POLICIES) {
   SUBCASE("one rank") {
     CHECK(assigned<P>({3, 0, 5}, 1, spacing::endpoints) == ints{0, 3, 0, 0, 0, 5});
   }
-  SUBCASE("one slot a layer goes round") {
+  SUBCASE("one slot per layer goes to the ranks in turn") {
     CHECK(assigned<P>({1, 1, 1, 1}, 3) == ints{0, 1, 1, 1, 0, 0, 1, 1, 0, 0, 0, 1, 0, 1, 1, 1});
   }
   SUBCASE("dead ranks") {
@@ -146,7 +147,7 @@ TEST_CASE_TEMPLATE("slot_assignment: place takes the offsets", P, PLIMSOLL_POLIC
   CHECK(map.values() == ints{5, 4, 0, 1, 3, 2, 5, 4, 0, 3, 2, 1});
 }
 
-/// The message with which `slot_assignment` refuses its input.
+/// Message of the error that `slot_assignment` throws for this input, or "no error".
 template <class P>
 std::string refusal(ints const& layer_slots, index_t ranks, flags const& active = {}) {
   try {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What DeepSeek's EPLB computed, against ours.
+// Compares `eplb` with recorded results of DeepSeek's EPLB.
 #pragma once
 
 #include <doctest/doctest.h>

@@ -18,14 +18,15 @@
 
 namespace plimsoll::inline PLIMSOLL_ABI::detail {
 
-/// A certificate from costs in fixed point.
+/// Makes a certificate from costs in fixed point.
 PLIMSOLL_HD inline certificate certify(double peak, double bound, std::int64_t work, int shift) {
   return certificate{scale_by_power_of_two(peak, -shift), scale_by_power_of_two(bound, -shift),
                      work,
                      peak == bound ? certificate_status::optimal : certificate_status::feasible};
 }
 
-/// Refuses copies that cannot be placed: fewer than one, too many, or more than a cell's slots.
+/// Refuses replica counts below 1 or above the limit, and more replicas in a cell than it has
+/// slots.
 template <class Team>
 PLIMSOLL_HD problem_report refuse_copies(Team& team, vector_ref<std::int32_t const> copies,
                                          topology const& where, index_t layer) {
@@ -52,7 +53,7 @@ PLIMSOLL_HD problem_report refuse_copies(Team& team, vector_ref<std::int32_t con
   return problem_report{};
 }
 
-/// Problem = layer.
+/// Body of `place`. Problem = layer.
 template <class Loads>
 struct placement_body {
   using device_team = warp;
@@ -130,7 +131,7 @@ struct group_placement_body {
 
   Loads loads;
   index_t groups;
-  topology where;  ///< without lists: they are what is made
+  topology where;  ///< without node lists, which are the output
   matrix_ref<std::int32_t> node_experts;
   matrix_ref<std::int32_t> node_offsets;
   problem_report* reports;
@@ -203,7 +204,7 @@ struct group_placement_body {
     packing_result packed = packer<Team>(team, memory, problem, groups).pack();
     peak_proof<Team>(team, problem).settle(packed);
 
-    // Groups that each node holds, then the experts of them all in order.
+    // Count the groups on each node, then write their experts in order.
     team.exclusive_scan(
         where.nodes + 1,
         [=, this](index_t n) {
@@ -224,7 +225,7 @@ struct group_placement_body {
         }
       }
     });
-    // Per unit of speed of a node's ranks: nothing inside a node can do better.
+    // Loads per unit of speed of a node's ranks, which no placement inside a node can improve.
     double const speed = alike ? fastest : 1.0;
     bool const is_proven = packed.peak == packed.bound;
     team.single([=] {
@@ -260,8 +261,9 @@ struct group_placement_body {
     return speed;
   }
 
-  /// Gives every node places for groups: its share by slots, rounded up, or where those that fit do
-  /// not suffice, as many as fit. Returns how many there are.
+  /// Gives every node capacity for groups: its share in proportion to its slots, rounded up, but no
+  /// more than fit; if these capacities do not hold all groups, as many as fit. Returns the total
+  /// capacity.
   template <class Team>
   PLIMSOLL_HD index_t share_places(Team& team, index_t layer, index_t size,
                                    std::int32_t* offsets) const {
