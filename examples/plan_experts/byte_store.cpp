@@ -20,7 +20,7 @@ constexpr std::size_t block_size = std::size_t{1} << 18;
   return code != 0 ? std::generic_category().message(code) : "an error while reading";
 }
 
-/// A file that no folder lists.
+/// Opens a temporary file that has no name in any folder.
 [[nodiscard]] int open_unnamed(std::string const& folder) {
 #ifdef O_TMPFILE
   int const file = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
@@ -28,7 +28,7 @@ constexpr std::size_t block_size = std::size_t{1} << 18;
     return file;
   }
 #endif
-  std::string name = folder + "/plan_experts.XXXXXX";  // of a file system without such files
+  std::string name = folder + "/plan_experts.XXXXXX";  // without O_TMPFILE
   int const named = ::mkstemp(name.data());
   if (named >= 0) {
     ::unlink(name.c_str());

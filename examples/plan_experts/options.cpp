@@ -27,7 +27,7 @@ namespace {
 constexpr index_t most_layers = 1 << 20;
 constexpr std::int64_t most_bytes = std::int64_t{1} << 40;
 
-/// "3:61", "3:" or ":61".
+/// Parses "3:61", "3:" or ":61".
 [[nodiscard]] row_range parse_range(std::string const& argument, std::string const& text) {
   auto const fail = [&](std::string const& expected) {
     throw usage_error(argument, expected, "'" + text + "'");
@@ -54,12 +54,12 @@ constexpr std::int64_t most_bytes = std::int64_t{1} << 40;
   return range;
 }
 
-/// Ids from `first` on, before `last`, each `step` above the one before.
+/// Ids from `first` up to, but not including, `last`, `step` apart.
 struct id_range : row_range {
   index_t step = 1;
 };
 
-/// One of the parts of --layer-ids: a range, perhaps with a step as in "1:48:2", or one id.
+/// Parses one part of --layer-ids: a single id, or a range, with a step as in "1:48:2" or without.
 [[nodiscard]] id_range parse_ids(std::string const& text) {
   index_t id = 0;
   if (detail::parses(text, id) && id >= 0 && id < most_layers) {
@@ -78,7 +78,7 @@ struct id_range : row_range {
 }
 
 void check_policy(options const& o) {
-  // A policy that this build lacks is an error, never another policy in its place.
+  // A policy that this build lacks is an error; another one is never substituted.
 #ifndef _OPENMP
   if (o.policy == "omp") {
     throw usage_error("--policy", "a build with OpenMP for omp", "one without");
@@ -89,7 +89,7 @@ void check_policy(options const& o) {
   }
 }
 
-/// A number, or auto.
+/// Parses a number or "auto".
 [[nodiscard]] index_t parse_replicas(std::string const& text) {
   constexpr index_t most = 65535;
   index_t value = automatic_replicas;
@@ -100,7 +100,7 @@ void check_policy(options const& o) {
   return value;
 }
 
-/// What only craft takes, and what it does not.
+/// Checks the options that only craft takes, and those that it does not take.
 void check_budget(options const& o) {
   if (o.planner != "craft") {
     if (o.replicas_per_rank == automatic_replicas) {
@@ -146,7 +146,7 @@ void expect_not_given(CLI::App const& app, std::initializer_list<char const*> na
   }
 }
 
-/// Without a planner nothing can be asked of it.
+/// Refuses options of the planner with --planner none.
 void check_without_planner(CLI::App const& app, options const& o) {
   if (o.plan.empty()) {
     throw usage_error("--plan", "a file with the plan, since --planner is none", "no value");
@@ -157,7 +157,7 @@ void check_without_planner(CLI::App const& app, options const& o) {
                    "--planner none, which takes the plan as it is");
 }
 
-/// What only gem takes, and what it does not.
+/// Checks the options that only gem takes, and those that it does not take.
 void check_curves(CLI::App const& app, options const& o) {
   if (o.planner != "gem") {
     for (char const* name : {"--latency", "--trace-length", "--restarts"}) {
@@ -175,7 +175,7 @@ void check_curves(CLI::App const& app, options const& o) {
                    "--planner gem, which goes by latency alone");
 }
 
-/// Options that would do nothing are mistakes.
+/// Checks --nodes, --groups and --apart; an option without effect is an error.
 void check_nodes(options const& o) {
   bool const apart = o.apart == "node";
   if (o.ranks && o.nodes > *o.ranks) {
@@ -198,7 +198,7 @@ void check_nodes(options const& o) {
   }
 }
 
-/// An empty value would count as none.
+/// Refuses empty values, which would otherwise count as not given.
 void expect_no_empty_value(CLI::App const& app) {
   for (CLI::Option const* const option : app.get_options()) {
     for (std::string const& value : option->results()) {
@@ -209,7 +209,7 @@ void expect_no_empty_value(CLI::App const& app) {
   }
 }
 
-/// A result must not take the place of an input, nor of another result.
+/// Refuses an output file that is also an input or another output.
 void check_files(options const& o) {
   struct named {
     char const* argument;
@@ -253,7 +253,7 @@ void expect_end(char const* argument, std::string const& file, std::string const
   }
 }
 
-/// Breaks a description into lines that fit a terminal behind the names of the options.
+/// Breaks a description into lines that fit a terminal next to the names of the options.
 [[nodiscard]] std::string wrapped(std::string text) {
   constexpr std::size_t width = 68;
   for (std::size_t line = 0; text.size() - line > width;) {
@@ -453,7 +453,7 @@ row_range rows_to_plan(options const& o) {
 std::vector<std::int64_t> layer_ids_of(options const& o, index_t planned, index_t rows) {
   std::vector<std::int64_t> ids;
   if (o.layer_ids.empty()) {
-    // Which of its layers are dense only the user knows.
+    // Only the user knows which layers of the model are dense.
     if (o.model_layers && *o.model_layers != rows) {
       throw usage_error("--layer-ids",
                         "a value, since LOADS has " + std::to_string(rows) +

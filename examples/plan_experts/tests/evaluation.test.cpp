@@ -506,7 +506,7 @@ a.npy                             before    40.12           50.00    60.00  in l
 b.npy                             before    10.00            0.00     0.00  in layer 0
                                   after     11.00            0.00     0.00  in layer 1
 
-planned from the last 4 of 2 steps, 30 searches a layer: 11.25 us in the mean; no plan comes below 10.25
+planned from the last 4 of 2 steps, 30 searches a layer: mean latency 11.25 us, lower bound 10.25 us
 
 on b.npy the plan is slower than before: 11.00 instead of 10.00 us
 layers without load, left out: 1

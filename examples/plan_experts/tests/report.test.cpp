@@ -632,7 +632,7 @@ TEST_SUITE("report") {
           "0.6250 before, on later.npy, step by step.");
     pugi::xml_document const timed_page = parsed(report_of(timed()));
     CHECK(contains(text_of(all(timed_page, "//p[@class='verdict']")[0]),
-                   "a layer takes 9.00 us in the mean instead of 12.00 us on tuesday.npy"));
+                   "a layer takes 9.00 us on average instead of 12.00 us on tuesday.npy"));
   }
 
   TEST_CASE("more copies than ranks are warned of, with the option that helps") {
@@ -675,7 +675,7 @@ TEST_SUITE("report") {
       pugi::xml_document const page = parsed(text);
       CHECK(contains(text_of(page), "2 over all layers, chosen at the knee"));
       CHECK(contains(text_of(page), "The line marks R = 2, chosen at the knee. The knee is where"));
-      CHECK(contains(text_of(page), "8 of 8 replicas are used, 0 in 1 layer, 4 in 2 layers."));
+      CHECK(contains(text_of(page), "8 of 8 replicas are used: 0 in 1 layer, 4 in 2 layers."));
       CHECK(contains(text_of(page), "expected to rise from 0.5000 to 0.7917."));
       auto const dots = all(page, "//svg[@data-chart='curve']/circle");
       REQUIRE(dots.size() == 4);  // no ring
