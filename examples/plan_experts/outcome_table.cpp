@@ -326,8 +326,8 @@ std::string choice_text(craft_outcome const& c) {
   if (c.chosen == "automatic") {
     return "chosen at the knee";
   }
-  std::string const how =
-      c.budget_bytes ? "what " + bytes_text(*c.budget_bytes) + " hold" : std::string("as asked");
+  std::string const how = c.budget_bytes ? "as many as " + bytes_text(*c.budget_bytes) + " hold"
+                                         : std::string("as asked");
   return how + (c.allocation.knee == c.replicas_per_rank
                     ? ", which is the knee"
                     : fmt::format("; the knee is at {}", c.allocation.knee));
