@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // spilled_loads PAGE    prints the tables of the effect of spilling: for LLEP's settings, under
-// limits, for small batches, and for measured loads Rows of measured loads need the files under
-// PLIMSOLL_TRACE_DIR; without it they are copied from PAGE.
+// limits, for small batches, and for measured loads
+// Rows of measured loads need the files under PLIMSOLL_TRACE_DIR; without it they are copied from
+// PAGE.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // unequal_ranks PAGE    prints the tables of the latency of steps on ranks of which one is slow,
-// with GEM's plans and with others, and of the gap between the search and its lower bound Rows of
-// measured loads need the files under PLIMSOLL_TRACE_DIR; without it they are copied from PAGE.
+// with GEM's plans and with others, and of the gap between the search and its lower bound
+// Rows of measured loads need the files under PLIMSOLL_TRACE_DIR; without it they are copied from
+// PAGE.
 #include <algorithm>
 #include <array>
 #include <cstddef>
