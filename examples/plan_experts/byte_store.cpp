@@ -78,7 +78,7 @@ void byte_store::flush() {
   std::string const folder = std::filesystem::temp_directory_path(no_folder).string();
   auto const fail = [&](int code) {
     throw file_error(name_,
-                     "room for a copy of its loads in the temporary folder " + in_quotes(folder) +
+                     "space for a copy of its loads in the temporary folder " + in_quotes(folder) +
                          ", at least " + std::to_string(size()) + " bytes",
                      reason(code));
   };
@@ -120,7 +120,7 @@ void byte_store::read(std::uint64_t at, char* to, std::size_t count) const {
   }
   if (count > 0) {
     if (at < in_file_ || at - in_file_ + count > tail_.size()) {
-      throw file_error(name_, "a readable file", "its end");
+      throw file_error(name_, "a readable file", "the end of the file");
     }
     std::copy_n(tail_.data() + (at - in_file_), count, to);
   }

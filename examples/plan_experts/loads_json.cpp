@@ -90,10 +90,10 @@ class json_reader {
     }
     if (reading_) {
       if (sizes_.size() == 3) {
-        throw file_error(file_, "at most three arrays in each other", "a fourth" + place());
+        throw file_error(file_, "at most three nested arrays", "a fourth" + place());
       }
       if (sizes_.size() == leaf_) {
-        throw file_error(file_, "a number as in the places before", "an array" + place());
+        throw file_error(file_, "a number, as at earlier positions", "an array" + place());
       }
       sizes_.push_back(0);
     }
@@ -188,7 +188,7 @@ class json_reader {
     }
     if (reading_) {
       if (leaf_.value_or(sizes_.size()) != sizes_.size()) {
-        throw file_error(file_, "an array as in the places before", "a number" + place());
+        throw file_error(file_, "an array, as at earlier positions", "a number" + place());
       }
       leaf_ = sizes_.size();
       numbers_.add(value);

@@ -75,8 +75,8 @@ struct comparison {
 
 /// Settings and results of craft.
 struct craft_outcome {
-  std::string chosen;  ///< limit set by "automatic", "replicas_per_rank" or "budget_bytes"
-  std::optional<std::int64_t> budget_bytes = {};  ///< of each rank, if they were given
+  std::string chosen;  ///< origin of the limit: "automatic", "replicas_per_rank" or "budget_bytes"
+  std::optional<std::int64_t> budget_bytes = {};  ///< per rank, if given
   index_t replicas_per_rank = 0;                  ///< limit over all layers
   index_t steps = 1;                              ///< number of steps that it planned from
   std::vector<index_t> filled = {};               ///< [layers]: steps in which the layer has load

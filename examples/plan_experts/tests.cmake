@@ -240,7 +240,7 @@ plimsoll_refuses_options(gem_without_latency
 plimsoll_refuses_options(gem_without_ranks "--ranks: expected a value, got none"
   --planner gem ${latency} ${out})
 plimsoll_refuses_options(gem_refined
-  "--refine: expected no value with --planner gem, which goes by latency alone, got 'joint'"
+  "--refine: expected no value with --planner gem, which considers only latency, got 'joint'"
   --planner gem --ranks 4 ${latency} --refine joint ${out})
 plimsoll_refuses_options(gem_without_steps
   "LOADS: expected several steps, \\[steps, layers, experts\\], with --planner gem, got one in [^ ]*loads.npy"

@@ -262,7 +262,7 @@ TEST_CASE("loads: JSON arrays without two or three regular dimensions") {
   CHECK(counts_refusal("5") == shape + "()");
   CHECK(counts_refusal("[5, 6]") == shape + "(2,)");
   CHECK(counts_refusal("[[[[5]]]]") ==
-        "expected at most three arrays in each other, got a fourth in logical_count[0][0][0]");
+        "expected at most three nested arrays, got a fourth in logical_count[0][0][0]");
   CHECK(counts_refusal("[]") == "expected no empty array, got one in logical_count");
   CHECK(counts_refusal("[[1], []]") == "expected no empty array, got one in logical_count[1]");
   CHECK(counts_refusal("[[[]]]") == "expected no empty array, got one in logical_count[0][0]");
@@ -273,9 +273,9 @@ TEST_CASE("loads: JSON arrays without two or three regular dimensions") {
   CHECK(counts_refusal("[[[1], [2]], [[3, 4], [5]]]") ==
         "expected as many values as in the arrays before (1), got 2 in logical_count[1][0]");
   CHECK(counts_refusal("[[1, 2], [3, [4]]]") ==
-        "expected a number as in the places before, got an array in logical_count[1][1]");
+        "expected a number, as at earlier positions, got an array in logical_count[1][1]");
   CHECK(counts_refusal("[[1, 2], 3]") ==
-        "expected an array as in the places before, got a number in logical_count[1]");
+        "expected an array, as at earlier positions, got a number in logical_count[1]");
 }
 
 TEST_CASE("loads: JSON values that are not numbers, or too large") {
