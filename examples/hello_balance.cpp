@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Eight experts of one layer on four GPUs, three slots each: the busiest expert gets three copies.
+// Eight experts of one layer on four GPUs, three slots each: the busiest expert gets four copies.
 #include <cstdio>
 #include <plimsoll/plimsoll.hpp>
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# kernel_costs.sh TABLES: what the compiler reports is read right, from a report made up here.
+# kernel_costs.sh TABLES: tests how kernel_costs reads the report of the compiler, on a fake report.
 set -euo pipefail
 tables=$1
 folder=$(mktemp -d)
