@@ -16,6 +16,8 @@ namespace plimsoll::inline PLIMSOLL_ABI::detail {
 
 /// Members are marked for the device too only because bodies are; nothing runs them there.
 class serial_team : public team_operations<serial_team> {
+  using base = team_operations<serial_team>;
+
  public:
   static constexpr bool is_serial = true;
 
@@ -103,6 +105,23 @@ class serial_team : public team_operations<serial_team> {
   template <class Key>
   PLIMSOLL_HD void sort(Key* keys, index_t n, std::byte*) {
     sort_keys(keys, n);
+  }
+
+  /// Counts in `storage`, which does not grow with the number of bins.
+  template <class F>
+  PLIMSOLL_HD void match_ranks(index_t n, F bin_of, index_t bins, std::int32_t* ranks,
+                               std::byte* storage) {
+    if (bins > most_bins) {
+      base::match_ranks(n, bin_of, bins, ranks, storage);
+      return;
+    }
+    auto* const seen = reinterpret_cast<std::int32_t*>(storage);
+    for (index_t b = 0; b < bins; ++b) {
+      seen[b] = 0;
+    }
+    for (index_t i = 0; i < n; ++i) {
+      ranks[i] = seen[bin_of(i)]++;
+    }
   }
 };
 

@@ -53,6 +53,8 @@ class block_queue {
 /// One problem per block. Every call begins with a barrier, so that the exchange is free.
 template <int Threads, bool Streaming = false>
 class block_team : public team_operations<block_team<Threads, Streaming>> {
+  using base = team_operations<block_team<Threads, Streaming>>;
+
  public:
   static constexpr bool is_serial = false;
 
@@ -145,6 +147,16 @@ class block_team : public team_operations<block_team<Threads, Streaming>> {
   template <class Key>
   __device__ void sort(Key* keys, index_t n, std::byte* storage) {
     team_sort<block<Threads>>(keys, n, storage, thread_);
+  }
+
+  template <class F>
+  __device__ void match_ranks(index_t n, F bin_of, index_t bins, std::int32_t* ranks,
+                              std::byte* storage) {
+    if (bins <= most_bins) {
+      block_match_ranks<Threads>(n, bin_of, bins, ranks, storage, thread_);
+    } else {
+      base::match_ranks(n, bin_of, bins, ranks, storage);
+    }
   }
 
   __device__ auto queue(std::uint64_t* keys, index_t n) {
