@@ -103,7 +103,6 @@ inline inputs make_inputs() {
       for (int kind = n > 32 ? 0 : 3; kind < 4; ++kind) {
         result.cases.push_back({n, bins});
         for (index_t i = 0; i < tile; ++i) {
-          // The last bin is the one that fills a tile.
           index_t const bin = kind == 0   ? bins - 1
                               : kind == 1 ? (bins - 1) - i % bins
                               : kind == 2 ? random.between(0, bins - 1)

@@ -416,7 +416,7 @@ class thread_team : public plimsoll::detail::team_operations<thread_team> {
       caught("more than a tile: " + call_record{"match_ranks", n, 0, site}.text());
     }
     if (bins > plimsoll::detail::most_bins) {
-      base::match_ranks(n, checked_bin_of, bins, ranks, storage);
+      base::sorted_ranks(n, checked_bin_of, ranks, storage);
       return;
     }
     enter({"match_ranks", n, address(ranks), site});

@@ -16,8 +16,6 @@ namespace plimsoll::inline PLIMSOLL_ABI::detail {
 
 /// Members are marked for the device too only because bodies are; nothing runs them there.
 class serial_team : public team_operations<serial_team> {
-  using base = team_operations<serial_team>;
-
  public:
   static constexpr bool is_serial = true;
 
@@ -112,7 +110,7 @@ class serial_team : public team_operations<serial_team> {
   PLIMSOLL_HD void match_ranks(index_t n, F bin_of, index_t bins, std::int32_t* ranks,
                                std::byte* storage) {
     if (bins > most_bins) {
-      base::match_ranks(n, bin_of, bins, ranks, storage);
+      this->sorted_ranks(n, bin_of, ranks, storage);
       return;
     }
     auto* const seen = reinterpret_cast<std::int32_t*>(storage);

@@ -84,12 +84,16 @@ inline constexpr index_t most_bins = index_t{1} << most_bins_bits;
   return ((threads / 32 | 1) + 1) * index_t{4} * (index_t{1} << bits) + 8 * threads;
 }
 
+/// Bytes of ranks by a sort: of its keys and of its own.
+template <class DeviceTeam>
+inline constexpr index_t sorted_ranks_bytes =
+    match_tile * index_t{sizeof(std::uint64_t)} + sort_bytes<DeviceTeam, std::uint64_t>(match_tile);
+
 /// Bytes of scratch that `match_ranks` needs in the team of that kind.
 template <class DeviceTeam>
 struct match_storage {
   [[nodiscard]] PLIMSOLL_HD static constexpr index_t bytes(index_t) {
-    return match_tile * index_t{sizeof(std::uint64_t)} +
-           sort_bytes<DeviceTeam, std::uint64_t>(match_tile);
+    return sorted_ranks_bytes<DeviceTeam>;
   }
 };
 template <int Threads>
@@ -97,8 +101,7 @@ struct match_storage<block<Threads>> {
   [[nodiscard]] PLIMSOLL_HD static constexpr index_t bytes(index_t bins) {
     return bins <= few_bins    ? block_match_bytes(Threads, few_bins_bits)
            : bins <= most_bins ? block_match_bytes(Threads, most_bins_bits)
-                               : match_tile * index_t{sizeof(std::uint64_t)} +
-                                     sort_bytes<block<Threads>, std::uint64_t>(match_tile);
+                               : sorted_ranks_bytes<block<Threads>>;
   }
 };
 template <class DeviceTeam>
@@ -338,10 +341,19 @@ class team_operations {
     });
   }
 
-  /// Sorts items by bin, then by index: an item's rank is its distance from the first of its bin.
+  /// Min-queue over unique keys; `keys` is its memory until the queue is done with.
+  template <class Key>
+  PLIMSOLL_HD auto queue(Key* keys, index_t n) {
+    return heap_queue<Team, Key>(self(), keys, n);
+  }
+
+ protected:
+  PLIMSOLL_HD Team& self() { return static_cast<Team&>(*this); }
+
+  /// `match_ranks` for any number of bins: sorts items by bin, then by index, so that an item's
+  /// rank is its distance from the first of its bin. `storage` has `sorted_ranks_bytes`.
   template <class F>
-  PLIMSOLL_HD void match_ranks(index_t n, F bin_of, index_t, std::int32_t* ranks,
-                               std::byte* storage) {
+  PLIMSOLL_HD void sorted_ranks(index_t n, F bin_of, std::int32_t* ranks, std::byte* storage) {
     auto* const keys = reinterpret_cast<std::uint64_t*>(storage);
     self().for_each(n, [=](index_t i) {
       keys[i] =
@@ -361,15 +373,6 @@ class team_operations {
       ranks[item] = static_cast<std::int32_t>(place - first);
     });
   }
-
-  /// Min-queue over unique keys; `keys` is its memory until the queue is done with.
-  template <class Key>
-  PLIMSOLL_HD auto queue(Key* keys, index_t n) {
-    return heap_queue<Team, Key>(self(), keys, n);
-  }
-
- protected:
-  PLIMSOLL_HD Team& self() { return static_cast<Team&>(*this); }
 
  private:
   template <class Compare, class F>

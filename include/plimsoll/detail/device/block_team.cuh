@@ -53,8 +53,6 @@ class block_queue {
 /// One problem per block. Every call begins with a barrier, so that the exchange is free.
 template <int Threads, bool Streaming = false>
 class block_team : public team_operations<block_team<Threads, Streaming>> {
-  using base = team_operations<block_team<Threads, Streaming>>;
-
  public:
   static constexpr bool is_serial = false;
 
@@ -155,7 +153,7 @@ class block_team : public team_operations<block_team<Threads, Streaming>> {
     if (bins <= most_bins) {
       block_match_ranks<Threads>(n, bin_of, bins, ranks, storage, thread_);
     } else {
-      base::match_ranks(n, bin_of, bins, ranks, storage);
+      this->sorted_ranks(n, bin_of, ranks, storage);
     }
   }
 

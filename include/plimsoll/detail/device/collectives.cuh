@@ -329,8 +329,8 @@ __device__ inline void block_match_ranks(index_t n, F bin_of, index_t bins, std:
 #pragma unroll
   for (int k = 0; k < each; ++k) {
     int const i = own + k * warp_size;
-    // Past the end: the last bin, where they come after all items.
-    bin[k] = i < n ? static_cast<unsigned>(bin_of(i)) : ~0u;
+    // Past the end any bin will do: they come after all items.
+    bin[k] = i < n ? static_cast<unsigned>(bin_of(i)) : 0u;
   }
   if (bins <= few_bins) {
     block_bin_ranks<few_bins_bits, Threads>(bin, rank, storage, thread);
