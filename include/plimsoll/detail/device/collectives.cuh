@@ -343,7 +343,7 @@ __device__ inline void block_match_ranks(index_t n, F bin_of, index_t bins, std:
       ranks[i] = rank[k];
     }
   }
-  __syncthreads();
+  __syncthreads();  // every rank is written
 }
 
 }  // namespace plimsoll::inline PLIMSOLL_ABI::detail
