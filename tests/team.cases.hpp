@@ -10,6 +10,7 @@
 
 #include "support/every_call.hpp"
 #include "support/hash.hpp"
+#include "support/match_cases.hpp"
 #include "support/policies.hpp"
 
 namespace team_cases {
@@ -80,10 +81,30 @@ void check_launches() {
   check_launch<P, DeviceTeam>(3, 0, 0);
 }
 
+/// Ranks items in bins under the policy.
+template <class P, class DeviceTeam>
+void check_ranks() {
+  using namespace plimsoll_test;
+  match_cases::inputs const in = match_cases::make_inputs();
+  match_cases::results const blank = match_cases::blank_results(in);
+  match_cases::results const expected = match_cases::expected_results(in);
+  array_in<match_cases::match_case, P> const cases(in.cases);
+  array_in<std::int32_t, P> const bin(in.bin);
+  array_in<std::int32_t, P> ranks(blank.ranks);
+  array_in<std::int64_t, P> seen(blank.seen);
+  match_cases::rank_items<DeviceTeam> const body{cases.data(), bin.data(), ranks.data(),
+                                                 seen.data()};
+  plimsoll::detail::launch(plimsoll::detail::resolve(make_policy<P>()),
+                           static_cast<index_t>(in.cases.size()), body);
+  CHECK(ranks.values() == expected.ranks);
+  CHECK(seen.values() == expected.seen);
+}
+
 }  // namespace team_cases
 
 TEST_CASE_TEMPLATE("team: launch, a warp a problem", P, PLIMSOLL_POLICIES) {
   if (plimsoll_test::backend_available<P>()) {
     team_cases::check_launches<P, plimsoll::detail::warp>();
+    team_cases::check_ranks<P, plimsoll::detail::warp>();
   }
 }

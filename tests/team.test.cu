@@ -27,15 +27,18 @@ TEST_CASE("team: smoke, a kernel of each team, and one captured in a CUDA graph"
 TEST_CASE_TEMPLATE("team: launch, 128 threads a problem", P, PLIMSOLL_DEVICE_POLICIES) {
   if (plimsoll_test::backend_available<P>()) {
     team_cases::check_launches<P, plimsoll::detail::block<128>>();
+    team_cases::check_ranks<P, plimsoll::detail::block<128>>();
   }
 }
 TEST_CASE_TEMPLATE("team: launch, 256 threads a problem", P, PLIMSOLL_DEVICE_POLICIES) {
   if (plimsoll_test::backend_available<P>()) {
     team_cases::check_launches<P, plimsoll::detail::block<256>>();
+    team_cases::check_ranks<P, plimsoll::detail::block<256>>();
   }
 }
 TEST_CASE_TEMPLATE("team: launch, 512 threads a problem", P, PLIMSOLL_DEVICE_POLICIES) {
   if (plimsoll_test::backend_available<P>()) {
     team_cases::check_launches<P, plimsoll::detail::block<512>>();
+    team_cases::check_ranks<P, plimsoll::detail::block<512>>();
   }
 }

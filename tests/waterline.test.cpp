@@ -972,10 +972,10 @@ struct number_items {
   ints const& column;
   std::int32_t* number;  ///< `[items]`
 
-  [[nodiscard]] std::size_t scratch_bytes() const { return tiles.scratch_bytes(); }
+  [[nodiscard]] std::size_t scratch_bytes() const { return tiles.scratch_bytes<device_team>(); }
   template <class Team>
   void operator()(Team& team, plimsoll::detail::scratch arrays, index_t tile) const {
-    tiles.visit(
+    tiles.visit<device_team>(
         team, arrays, tile, [this](index_t i) { return column[at(i)]; },
         [this](index_t i, std::int32_t, std::int32_t earlier) { number[i] = earlier; });
   }

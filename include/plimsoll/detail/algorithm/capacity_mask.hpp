@@ -269,7 +269,8 @@ struct gather_pairs {
 
   [[nodiscard]] index_t problems() const { return lists.tiles.problems(); }
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return scratch_bytes_of<std::int32_t>(lists.tiles.columns) + lists.tiles.visit_bytes();
+    return scratch_bytes_of<std::int32_t>(lists.tiles.columns) +
+           lists.tiles.visit_bytes<device_team>();
   }
   [[nodiscard]] PLIMSOLL_HD int key_bits() const {
     return 32 + class_bits + static_cast<int>(choices_first);
@@ -286,7 +287,7 @@ struct gather_pairs {
     } else {
       lists.tiles.add_earlier(team, problem, next);
     }
-    lists.tiles.visit(
+    lists.tiles.visit<device_team>(
         team, memory, problem, next, [this](index_t pair) { return lists.columns[pair]; },
         [=, this](index_t pair, std::int32_t column, std::int32_t at) {
           if (column < lists.listed_columns()) {

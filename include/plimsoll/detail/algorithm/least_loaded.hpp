@@ -1334,7 +1334,7 @@ struct spill_tokens_body {
     return now == phase::scan ? tiles.columns : tiles.problems();
   }
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return now == phase::scan ? 0 : tiles.scratch_bytes();
+    return now == phase::scan ? 0 : tiles.scratch_bytes<device_team>();
   }
 
   template <class Team>
@@ -1355,7 +1355,7 @@ struct spill_tokens_body {
       if (problem == 0) {
         report(team);
       }
-      tiles.visit(
+      tiles.visit<device_team>(
           team, memory, problem, column_of,
           [this](index_t copy, std::int32_t e, std::int32_t earlier) { send(copy, e, earlier); });
     }

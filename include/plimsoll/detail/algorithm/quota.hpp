@@ -645,9 +645,9 @@ struct dispatch_body {
     return now == phase::scan ? tiles.columns : tiles.problems() + (now == phase::count);
   }
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return now == phase::scan
-               ? 0
-               : maximum{}(tiles.scratch_bytes(), scratch_bytes_of<std::byte>(sort_room()));
+    return now == phase::scan ? 0
+                              : maximum{}(tiles.scratch_bytes<device_team>(),
+                                          scratch_bytes_of<std::byte>(sort_room()));
   }
   [[nodiscard]] PLIMSOLL_HD index_t sort_room() const {
     bool const lists_slots = now == phase::count && !listed;
@@ -671,10 +671,10 @@ struct dispatch_body {
       if (problem == 0) {
         report(team, counts.totals);
       }
-      tiles.visit(team, memory, problem, counts, column_of,
-                  [this](index_t copy, std::int32_t e, std::int32_t earlier) {
-                    element(chosen, copy) = choose(e, earlier, copy);
-                  });
+      tiles.visit<device_team>(team, memory, problem, counts, column_of,
+                               [this](index_t copy, std::int32_t e, std::int32_t earlier) {
+                                 element(chosen, copy) = choose(e, earlier, copy);
+                               });
     }
   }
 

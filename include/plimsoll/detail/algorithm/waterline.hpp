@@ -616,10 +616,12 @@ struct fill_line {
     return adds_up(phase) ? tiles.columns : tiles.problems();
   }
   [[nodiscard]] std::size_t scratch_bytes(int phase) const {
-    return adds_up(phase)
-               ? 0
-               : 2 * scratch_bytes_of<std::int32_t>(ranks.size()) +
-                     scratch_bytes_of<std::int64_t>(ranks.size()) + counted_in(0).scratch_bytes();
+    if (adds_up(phase)) {
+      return 0;
+    }
+    tile_counts const counted = counted_in(0);
+    return 2 * scratch_bytes_of<std::int32_t>(ranks.size()) +
+           scratch_bytes_of<std::int64_t>(ranks.size()) + counted.scratch_bytes<device_team>();
   }
   /// If no surplus row is left before a round, none is left after it.
   [[nodiscard]] PLIMSOLL_HD bool is_over(int round) const { return unmet_before(round) == 0; }
@@ -929,7 +931,7 @@ struct fill_line {
         memory.room_in(round, n)[r] = left[r];
       }
     });
-    proposed.visit(
+    proposed.visit<device_team>(
         team, arrays, tile, counts, [=, this](index_t token) { return column(token, round - 1); },
         [=, this](index_t token, std::int32_t column, std::int32_t earlier) {
           if (column == n) {

@@ -147,6 +147,16 @@ class block_team : public team_operations<block_team<Threads, Streaming>> {
     team_sort<block<Threads>>(keys, n, storage, thread_);
   }
 
+  template <class F>
+  __device__ void match_ranks(index_t n, F bin_of, index_t bins, std::int32_t* ranks,
+                              std::byte* storage) {
+    if (bins <= most_bins) {
+      block_match_ranks<Threads>(n, bin_of, bins, ranks, storage, thread_);
+    } else {
+      this->sorted_ranks(n, bin_of, ranks, storage);
+    }
+  }
+
   __device__ auto queue(std::uint64_t* keys, index_t n) {
     __syncthreads();
     return block_queue<Threads>(keys, n, thread_, exchange_);

@@ -197,6 +197,12 @@ class warp_team : public team_operations<warp_team<Streaming>> {
     team_sort<warp>(keys, n, storage, lane_);
   }
 
+  template <class F>
+  __device__ void match_ranks(index_t n, F bin_of, index_t, std::int32_t* ranks,
+                              std::byte* storage) {
+    this->sorted_ranks(n, bin_of, ranks, storage);
+  }
+
   __device__ auto queue(std::uint64_t* keys, index_t n) {
     __syncwarp();
     return warp_queue(keys, n, lane_);
