@@ -549,7 +549,7 @@ struct refinement_body {
     index_t const experts = loads.extent(1);
     index_t const slots = where.ranges.slots;
     team.for_each(slots, [=](index_t slot) { rank_of[slot] = -1; });
-    team.for_each(where.ranks(), [=, this](index_t r) {
+    team.for_each(where.ranks(), [=](index_t r) {
       for (index_t slot = ranges.begin[r]; slot < ranges.end[r]; ++slot) {
         rank_of[slot] = static_cast<std::int32_t>(r);
       }
