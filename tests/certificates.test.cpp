@@ -264,6 +264,23 @@ TEST_CASE("certificates: of place and refine hold for the loads as given") {
   CHECK(proven > 0);
 }
 
+TEST_CASE("certificates: a plan far from its bound is not said to be lighter than it is") {
+  // Halves fall below fixed point, which has 47 bits for the total.
+  std::vector<double> loads{3, 3, 2, 2, 2};
+  for (double& load : loads) {
+    load = load * 0x1p43 + 0.5;
+  }
+  ints const counts(loads.size(), 1);
+  ints map(6);
+  auto const placed =
+      plimsoll::place(plimsoll::seq, plimsoll::matrix_ref<double const>(loads.data(), 1, 5),
+                      plimsoll::matrix_ref<std::int32_t const>(counts.data(), 1, 5), {.ranks = 2},
+                      plimsoll::matrix_ref<std::int32_t>(map.data(), 1, 6));
+  CHECK(placed[0].lower_bound <= 6 * 0x1p43 + 1.5);
+  CHECK(placed[0].value >= 7 * 0x1p43 + 1.5);
+  CHECK(placed[0].value <= 7 * 0x1p43 + 3);
+}
+
 TEST_CASE("certificates: of replicate hold for the loads as given") {
   for (std::int64_t seed = 0; seed < instances(3000); ++seed) {
     CAPTURE(seed);

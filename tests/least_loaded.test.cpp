@@ -919,8 +919,7 @@ class spill_steps {
     using loads = plimsoll::vector_ref<std::int64_t const>;
     least_loaded_options const& o = c_.options;
     plimsoll::detail::rank_levels levels{};
-    levels.where.ranges = {{}, experts(), ranks()};
-    levels.where.nodes = o.nodes;
+    levels.where = {.ranges = {{}, experts(), ranks()}, .nodes = o.nodes};
     levels.living = c_.living();
     levels.speed = {speed_.data(), 0x1p43, c_.is_even()};
     levels.fastest = c_.is_even() ? 1 : 2;

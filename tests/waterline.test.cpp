@@ -696,8 +696,7 @@ class line_steps {
     using namespace plimsoll::detail;
     waterline_options const& o = c_.options;
     rank_levels ranks{};
-    ranks.where.ranges = {{}, o.slots, ranks_};
-    ranks.where.nodes = o.nodes;
+    ranks.where = {.ranges = {{}, o.slots, ranks_}, .nodes = o.nodes};
     ranks.living = std::count_if(speed_.begin(), speed_.end(), [](auto x) { return x > 0; });
     ranks.speed = {speed_.data(), 0x1p43, c_.paces.empty()};
     ranks.fastest = c_.paces.empty() ? 1 : 2;

@@ -126,6 +126,7 @@ PLIMSOLL_HD inline void fill(split_state const& s, index_t shared) {
     b = other_b + share[1];
     return;
   }
+  PLIMSOLL_NO_UNROLL
   for (index_t k = first; k < last; ++k) {
     s.load[g.target_rank[k]] -= s.share_of(k);
   }
@@ -135,10 +136,12 @@ PLIMSOLL_HD inline void fill(split_state const& s, index_t shared) {
     // falls, as ranks that come back could make it endless.
     double level = highest<double>;
     index_t count = last - first + 1;
+    PLIMSOLL_NO_UNROLL
     for (bool changed = true; changed;) {
       double sum = static_cast<double>(demand);
       double speed = 0;
       index_t below = 0;
+      PLIMSOLL_NO_UNROLL
       for (index_t k = first; k < last; ++k) {
         if (s.level(g.target_rank[k]) <= level) {
           sum = add(sum, static_cast<double>(s.load[g.target_rank[k]]));
@@ -151,6 +154,7 @@ PLIMSOLL_HD inline void fill(split_state const& s, index_t shared) {
       level = changed ? divide(sum, speed) : level;
     }
     std::int64_t rest = demand;
+    PLIMSOLL_NO_UNROLL
     for (index_t k = first; k < last; ++k) {
       index_t const r = g.target_rank[k];
       auto const up = static_cast<std::int64_t>(multiply(level, g.speed.speed[r]));
@@ -158,6 +162,7 @@ PLIMSOLL_HD inline void fill(split_state const& s, index_t shared) {
       rest -= s.share_of(k);
     }
     s.share_of(first) += rest;
+    PLIMSOLL_NO_UNROLL
     for (index_t k = first; k < last; ++k) {
       s.load[g.target_rank[k]] += s.share_of(k);
     }
@@ -166,10 +171,12 @@ PLIMSOLL_HD inline void fill(split_state const& s, index_t shared) {
   std::int64_t level = highest<std::int64_t>;
   std::int64_t rest = 0;
   index_t count = 0;
+  PLIMSOLL_NO_UNROLL
   for (bool changed = true; changed;) {
     // Ranks above the level drop out. The level only falls, so none comes back.
     std::int64_t sum = demand;
     index_t below = 0;
+    PLIMSOLL_NO_UNROLL
     for (index_t k = first; k < last; ++k) {
       std::int64_t const other = s.load[g.target_rank[k]];
       sum += other <= level ? other : 0;
@@ -180,6 +187,7 @@ PLIMSOLL_HD inline void fill(split_state const& s, index_t shared) {
     level = sum / count;
     rest = sum % count;
   }
+  PLIMSOLL_NO_UNROLL
   for (index_t k = first; k < last; ++k) {
     std::int64_t& other = s.load[g.target_rank[k]];
     std::int64_t const up = other <= level ? level - other + (rest-- > 0) : 0;
@@ -236,6 +244,7 @@ struct fill_by_target {
   [[nodiscard]] PLIMSOLL_HD bool is_lifted(index_t k, index_t owner) const {
     std::int64_t const mine = other(k);
     std::int64_t left = s.demand[owner - s.first_shared];
+    PLIMSOLL_NO_UNROLL
     for (index_t j = s.graph.target_begin[owner]; j < s.graph.target_begin[owner + 1] && left >= 0;
          ++j) {
       left -= maximum{}(mine - other(j), std::int64_t{0});
@@ -250,6 +259,7 @@ struct fill_by_target {
     std::int64_t sum = s.demand[owner - s.first_shared];
     index_t count = 0;
     index_t before = 0;
+    PLIMSOLL_NO_UNROLL
     for (index_t j = s.graph.target_begin[owner]; j < s.graph.target_begin[owner + 1]; ++j) {
       bool const is_one = gets[rank(j)] != 0;
       sum += is_one ? other(j) : 0;
@@ -469,6 +479,7 @@ struct team_flow : blocking_flow {
     split_graph const& g = s.graph;
     index_t const end = g.target_begin[s.first_shared + expert + 1];
     index_t k = g.target_begin[s.first_shared + expert];
+    PLIMSOLL_NO_UNROLL
     while (k < end && (s.distance[g.target_rank[k]] != level || s.share_of(k) == 0)) {
       ++k;
     }
@@ -481,6 +492,7 @@ struct team_flow : blocking_flow {
     }
     index_t const end = arcs_end(r);
     index_t a = arcs_begin(r);
+    PLIMSOLL_NO_UNROLL
     while (a < end && s.expert_level[expert_of(a)] != level) {
       ++a;
     }
@@ -496,6 +508,7 @@ struct team_flow : blocking_flow {
     split_graph const& g = s.graph;
     std::int32_t const level = s.expert_level[expert] + 1;
     index_t const end = g.target_begin[s.first_shared + expert + 1];
+    PLIMSOLL_NO_UNROLL
     for (; k < end; ++k) {
       index_t const r = g.target_rank[k];
       if (s.distance[r] == level && (level < nearest || s.load[r] < s.capacity[r])) {
@@ -513,6 +526,7 @@ struct team_flow : blocking_flow {
   /// Finds receivers and arcs, from the last level to the first; a rank without an open arc becomes
   /// a dead end.
   PLIMSOLL_HD void find_ways() {
+    PLIMSOLL_NO_UNROLL
     for (std::int32_t level = nearest - 1; level >= 0; --level) {
       team.for_each(shared_experts(), [this, level](index_t i) {
         if (s.expert_level[i] == level) {
@@ -523,6 +537,7 @@ struct team_flow : blocking_flow {
         if (s.distance[r] == level) {
           index_t const end = arcs_end(r);
           index_t a = arcs_begin(r);
+          PLIMSOLL_NO_UNROLL
           while (a < end && !is_open(a, level)) {
             ++a;
           }
@@ -633,43 +648,28 @@ struct exact_finish {
   PLIMSOLL_HD exact_finish(Team& the_team, blocking_flow const& start, confinement const& first)
       : team(the_team), flow(flow_for(the_team, start)), bound(first) {}
 
-  PLIMSOLL_HD void run() {
+  /// Moves load until every rank is within the bound. With `all_levels` repeats with the ranks that
+  /// are in no bottleneck set yet, until the loads are lexicographically minimal.
+  PLIMSOLL_HD void run(bool all_levels) {
     split_state const& s = flow.s;
-    complete = false;
-    while (!complete) {
+    confinement first = bound;
+    for (bool more = true; more;) {
       std::int64_t const even = bound.capacity(1);
       team.for_each(s.graph.ranks, [=, this, &s](index_t r) {
         s.capacity[r] =
             s.graph.speed.even ? s.graph.speed[r] * even : bound.capacity(s.graph.speed[r]);
       });
-      bool any_above = flow.find_levels();
-      for (; flow.nearest >= 0 && flow.work < flow.work_limit; any_above = flow.find_levels()) {
-        flow.push_all();
+      bool any_above = false;
+      for (bool done = false; !done;) {
+        any_above = flow.find_levels();
+        done = flow.nearest < 0 || flow.work >= flow.work_limit;
+        if (!done) {
+          flow.push_all();
+        }
       }
-      if (flow.nearest >= 0) {
-        return;
-      }
-      complete = !any_above;
-      if (!complete) {
-        take_set();
-      }
-    }
-  }
-
-  /// Repeats with the ranks that are in no bottleneck set yet, until the loads are
-  /// lexicographically minimal.
-  PLIMSOLL_HD void level_rest() {
-    split_state const& s = flow.s;
-    confinement const first = bound;
-    while (complete) {
-      std::int32_t const now = ++flow.set_now;
-      team.for_each(s.graph.ranks,
-                    [=, &s](index_t r) { s.set[r] = s.set[r] == 0 ? now : s.set[r]; });
-      find_bound();
-      if (bound.speed == 0) {
-        break;
-      }
-      run();
+      complete = flow.nearest < 0 && !any_above;
+      first = flow.set_now == 1 ? bound : first;
+      more = flow.nearest < 0 && (any_above || all_levels) && take_set(any_above);
     }
     bound = first;
   }
@@ -683,23 +683,25 @@ struct exact_finish {
     }
   }
 
-  /// Makes the reached ranks the set that gives the bound.
-  PLIMSOLL_HD void take_set() {
+  /// Makes the reached ranks the set that gives the bound; if no rank is above its capacity, starts
+  /// the next set with all ranks that are in none yet. Returns false if that set is empty.
+  PLIMSOLL_HD bool take_set(bool any_above) {
     split_state const& s = flow.s;
-    team.for_each(s.graph.ranks, [this, &s](index_t r) {
-      bool const is_reached = s.distance[r] >= 0;
-      s.set[r] = is_reached ? flow.set_now : flow.is_settled(r) ? s.set[r] : 0;
-    });
-    find_bound();
-  }
-
-  PLIMSOLL_HD void find_bound() {
-    split_state const& s = flow.s;
+    flow.set_now += any_above ? 0 : 1;
     std::int32_t const now = flow.set_now;
+    team.for_each(s.graph.ranks, [=, this, &s](index_t r) {
+      if (any_above) {
+        bool const is_reached = s.distance[r] >= 0;
+        s.set[r] = is_reached ? now : flow.is_settled(r) ? s.set[r] : 0;
+      } else {
+        s.set[r] = s.set[r] == 0 ? now : s.set[r];
+      }
+    });
     bound.load =
         team.sum(s.graph.ranks, [=, &s](index_t r) { return s.set[r] == now ? s.load[r] : 0; });
     bound.speed = team.sum(s.graph.ranks,
                            [=, &s](index_t r) { return s.set[r] == now ? s.graph.speed[r] : 0; });
+    return bound.speed != 0;
   }
 };
 
@@ -866,6 +868,7 @@ struct minmax_lp_body {
     team.for_each(graph.ranks, [=, this](index_t r) {
       index_t const row = layer * graph.ranks + r;
       std::int64_t sum = base.data == nullptr ? 0 : fixed(base(layer, r), shift);
+      PLIMSOLL_NO_UNROLL
       for (index_t i = graph.home_begin[row]; i < graph.home_begin[row + 1]; ++i) {
         sum += fixed(loads(layer, graph.home[i]), shift);
       }
@@ -885,13 +888,10 @@ struct minmax_lp_body {
       index_t const first = graph.colour_begin[c];
       index_t const end = graph.colour_begin[c + 1];
       // For 8 to 64 copies, one thread is 3 to 30 times as fast by expert as by target.
-      if (Team::is_serial || !graph.speed.even) {
-        team.for_each(end - first, [&s, first](index_t i) { fill(s, first + i); });
-        continue;
-      }
+      bool const by_expert = Team::is_serial || !graph.speed.even;
       fill_by_target const of_many{s};
       bool const any_left = team.any(end - first, [=, &s](index_t i) {
-        bool const left = of_many.copies_of(first + i) > of_many.most_alone;
+        bool const left = !by_expert && of_many.copies_of(first + i) > of_many.most_alone;
         if (!left) {
           fill(s, first + i);
         }
@@ -909,10 +909,7 @@ struct minmax_lp_body {
   PLIMSOLL_HD bool finish(Team& team, split_state const& s, confinement& bound,
                           std::int64_t& work) const {
     exact_finish<Team> exact(team, {s, work, work_limit}, bound);
-    exact.run();
-    if (lexicographic) {
-      exact.level_rest();
-    }
+    exact.run(lexicographic);
     bound = exact.bound;
     work = exact.flow.work;
     return exact.complete;
@@ -935,6 +932,7 @@ struct minmax_lp_body {
     std::int64_t const movable = team.sum(shared_end(s.layer) - first, [=, this, &s](index_t i) {
       std::int64_t share = 0;
       std::int32_t all = 1;
+      PLIMSOLL_NO_UNROLL
       for (index_t k = graph.target_begin[first + i]; k < graph.target_begin[first + i + 1]; ++k) {
         std::int32_t const is_inside = inside[graph.target_rank[k]];
         share += s.share_of(k) * is_inside;

@@ -43,12 +43,20 @@ struct packing_result {
   index_t stuck = -1;  ///< an expert whose copies required anti-affinity leaves without a slot
 };
 
+/// First and last slot of each rank of a layer, computed once: packings read them often, and rank
+/// offsets may be strided or need a division.
+struct slot_table {
+  std::int32_t const* begin;  ///< `[ranks]`
+  std::int32_t const* end;    ///< `[ranks]`
+};
+
 /// Replicas of one cell and the ranks that may hold them. All arrays are indexed by expert or slot
 /// of the layer.
 struct packing_problem {
   fixed_load const* load;
   vector_ref<std::int32_t const> copies;
   topology const& where;
+  slot_table slots;
   cell at;
   sharing_rule rule;
   vector_ref<std::int32_t> map;  ///< expert of each slot; only the cell's slots are written
@@ -58,15 +66,13 @@ struct packing_problem {
     return share(load[expert], copies[expert]);
   }
   /// The exact weight of a replica exceeds `weight` by less than this; 0: `weight` is exact.
-  PLIMSOLL_HD fixed_load weight_error(index_t expert) const {
+  PLIMSOLL_HD fixed_load weight_error(index_t expert, fixed_load weight) const {
     auto const n = static_cast<fixed_load>(copies[expert]);
-    return maximum{}(load_error, fixed_load{weight(expert) * n != load[expert]});
+    return maximum{}(load_error, fixed_load{weight * n != load[expert]});
   }
   // Ranks of the cell count from 0.
-  PLIMSOLL_HD index_t begin(index_t rank) const {
-    return where.begin(at.layer, at.first_rank + rank);
-  }
-  PLIMSOLL_HD index_t end(index_t rank) const { return where.end(at.layer, at.first_rank + rank); }
+  PLIMSOLL_HD index_t begin(index_t rank) const { return slots.begin[at.first_rank + rank]; }
+  PLIMSOLL_HD index_t end(index_t rank) const { return slots.end[at.first_rank + rank]; }
   PLIMSOLL_HD double cost(index_t rank, fixed_load carried) const {
     return where.cost(at.first_rank + rank, carried);
   }
@@ -117,9 +123,11 @@ struct room_search {
   /// Returns false if there is no path. Called by one thread.
   PLIMSOLL_HD bool insert(index_t expert, index_t experts) const {
     index_t const domains = problem.domains();
+    PLIMSOLL_NO_UNROLL
     for (index_t d = 0; d < domains; ++d) {
       slot_in[d] = -2;
     }
+    PLIMSOLL_NO_UNROLL
     for (index_t e = 0; e < experts; ++e) {
       expanded[e] = 0;
     }
@@ -149,6 +157,7 @@ struct room_search {
  private:
   PLIMSOLL_HD bool holds(index_t domain, index_t expert) const {
     for (index_t r = problem.first_rank_of(domain); r < problem.first_rank_of(domain + 1); ++r) {
+      PLIMSOLL_NO_UNROLL
       for (index_t slot = problem.begin(r); slot < next[r]; ++slot) {
         if (problem.map[slot] == expert) {
           return true;
@@ -234,6 +243,7 @@ class packer {
     }
     result.bound = minimum{}(bound, result.peak);
     team_.for_each(ranks, [this](index_t r) {
+      PLIMSOLL_NO_UNROLL
       for (index_t slot = next_[r]; slot < end_[r]; ++slot) {
         p_.map[slot] = -1;
       }
@@ -311,24 +321,20 @@ class packer {
       auto const round = static_cast<std::int32_t>(i);
       std::int32_t left = p_.copies[e];
       for (; left > 0; --left) {
-        auto const least = [=, this](bool own_node, bool own_rank) {
-          return team_.argmin(ranks, [=, this](index_t r) {
+        // Apart by nodes, else by ranks, else wherever there is room.
+        bool own_node = nodes;
+        bool own_rank = apart;
+        extreme<double> best{highest<double>, -1};
+        for (bool again = true; again; own_rank = own_node, own_node = false) {
+          best = team_.argmin(ranks, [=, this](index_t r) {
             bool const taken = next_[r] == end_[r] || (own_rank && on_rank[r] == round) ||
                                (own_node && on_node[p_.where.node_of(r)] == round);
             return taken ? highest<double> : p_.cost(r, carried_[r] + weight);
           });
-        };
-        auto best = least(nodes, apart);
-        if (apart && best.key == highest<double>) {
-          if (p_.rule.required) {
-            break;
-          }
-          if (nodes) {
-            best = least(false, true);
-          }
-          if (best.key == highest<double>) {
-            best = least(false, false);
-          }
+          again = best.key == highest<double> && own_rank && !p_.rule.required;
+        }
+        if (best.key == highest<double> && p_.rule.required) {
+          break;
         }
         index_t const r = best.index;
         team_.single([=, this] {
@@ -372,6 +378,7 @@ class packer {
     });
     team_.for_each(p_.at.ranks, [this](index_t r) {
       fixed_load sum = 0;
+      PLIMSOLL_NO_UNROLL
       for (index_t slot = p_.begin(r); slot < next_[r]; ++slot) {
         sum += p_.weight(p_.map[slot]);
       }
@@ -430,6 +437,7 @@ class packer {
         team_.sum(n, [this](index_t i) { return heavy_load_of(keys_[i]) * copies_of(i); });
     // Pigeonhole: two of the `open_ + 1` heaviest replicas share a rank.
     fixed_load heaviest = heavy_load_of(keys_[0]);
+    PLIMSOLL_NO_UNROLL
     for (index_t i = 0, before = 0; i < n && before <= open_; ++i) {
       auto const after = before + static_cast<index_t>(copies_of(i));
       if (open_ < after) {
@@ -477,6 +485,7 @@ class packer {
   PLIMSOLL_HD fixed_load lightest(index_t count) const {
     fixed_load sum = 0;
     auto left = static_cast<fixed_load>(count);
+    PLIMSOLL_NO_UNROLL
     for (index_t i = p_.at.experts; i-- > 0 && left > 0;) {
       fixed_load const copies = minimum{}(copies_of(i), left);
       sum += copies * heavy_load_of(keys_[i]);
@@ -506,10 +515,15 @@ class packer {
 template <class Team>
 class peak_proof {
  public:
-  PLIMSOLL_HD peak_proof(Team& team, packing_problem const& problem)
-      : team_(team), p_(problem), has_speeds_(problem.where.speeds.data != nullptr) {}
+  /// `memory`: that of the packing, which it no longer needs.
+  PLIMSOLL_HD peak_proof(Team& team, scratch memory, packing_problem const& problem)
+      : team_(team),
+        p_(problem),
+        has_speeds_(problem.where.speeds.data != nullptr),
+        low_(memory.take<fixed_load>(problem.where.ranks())),
+        high_(memory.take<fixed_load>(problem.where.ranks())) {}
 
-  PLIMSOLL_NOINLINE PLIMSOLL_HD void settle(packing_result& result) const {
+  PLIMSOLL_HD void settle(packing_result& result) const {
     load_bound const& least = result.least;
     index_t const ranks = p_.at.ranks;
     auto const open_speed = [this](index_t r) { return slots_of(r) > 0 ? speed(r) : 0.0; };
@@ -523,14 +537,18 @@ class peak_proof {
     }
     result.bound = maximum{}(divide_down(static_cast<double>(least.heaviest), fastest),
                              divide_down(static_cast<double>(least.total), together));
-    if (multiply(result.peak, 1 - 2 * sum_error) <= result.bound &&
-        (all_within(least, fastest) || all_equal())) {
+    bool const is_close = multiply(result.peak, 1 - 2 * sum_error) <= result.bound;
+    if (!is_close && p_.load_error == 0) {
+      return;
+    }
+    add_up();
+    if (is_close && (all_within(least, fastest) || all_equal())) {
       result.bound = result.peak;
       return;
     }
     if (p_.load_error > 0 || result.peak <= result.bound) {
       result.peak = team_.max(ranks, [this](index_t r) {
-        return slots_of(r) > 0 ? divide_up(static_cast<double>(load_of(r, true)), speed(r)) : 0.0;
+        return slots_of(r) > 0 ? divide_up(static_cast<double>(high_[r]), speed(r)) : 0.0;
       });
     }
     if (result.peak <= result.bound) {
@@ -549,18 +567,28 @@ class peak_proof {
   [[nodiscard]] PLIMSOLL_HD double speed(index_t rank) const {
     return p_.where.speed(p_.at.first_rank + rank);
   }
-  /// Load of a rank, rounded down, or an upper bound of it if `up`.
-  [[nodiscard]] PLIMSOLL_HD fixed_load load_of(index_t rank, bool up) const {
-    fixed_load sum = 0;
-    for (index_t slot = p_.begin(rank); slot < p_.end(rank); ++slot) {
-      std::int32_t const e = p_.map[slot];
-      sum += e < 0 ? 0 : p_.weight(e) + (up ? p_.weight_error(e) : 0);
-    }
-    return sum;
+  /// Sums the load of each rank: rounded down in `low_`, an upper bound in `high_`.
+  PLIMSOLL_HD void add_up() const {
+    team_.for_each(p_.at.ranks, [this](index_t r) {
+      fixed_load low = 0;
+      fixed_load error = 0;
+      PLIMSOLL_NO_UNROLL
+      for (index_t slot = p_.begin(r); slot < p_.end(r); ++slot) {
+        std::int32_t const e = p_.map[slot];
+        if (e >= 0) {
+          fixed_load const weight = p_.weight(e);
+          low += weight;
+          error += p_.weight_error(e, weight);
+        }
+      }
+      low_[r] = low;
+      high_[r] = low + error;
+    });
   }
   /// The only expert on a rank, or -1 if the rank holds no replica or several.
   [[nodiscard]] PLIMSOLL_HD std::int32_t only_expert(index_t rank) const {
     std::int32_t only = -1;
+    PLIMSOLL_NO_UNROLL
     for (index_t slot = p_.begin(rank); slot < p_.end(rank); ++slot) {
       if (p_.map[slot] >= 0) {
         if (only >= 0) {
@@ -583,7 +611,7 @@ class peak_proof {
     fixed_load const total = team_.sum(
         p_.at.experts, [this](index_t i) { return p_.load[p_.where.expert_of(p_.at, i)]; });
     auto const is_within = [=, this](index_t r) {
-      fixed_load const load = load_of(r, true);
+      fixed_load const load = high_[r];
       return product_at_most(static_cast<double>(load), fastest,
                              static_cast<double>(least.heaviest), speed(r)) ||
              (!has_speeds_ && load * static_cast<fixed_load>(open) <= total);
@@ -631,17 +659,16 @@ class peak_proof {
   /// rounded, or all ranks hold the same replicas.
   [[nodiscard]] PLIMSOLL_HD bool all_equal() const {
     auto const first = team_.argmax(p_.at.ranks, [this](index_t r) { return slots_of(r); });
-    auto const load = static_cast<double>(load_of(first.index, false));
+    auto const load = static_cast<double>(low_[first.index]);
     bool const differ = team_.any(p_.at.ranks, [=, this](index_t r) {
-      auto const mine = static_cast<double>(load_of(r, false));
+      auto const mine = static_cast<double>(low_[r]);
       return slots_of(r) > 0 && !(product_at_most(mine, speed(first.index), load, speed(r)) &&
                                   product_at_most(load, speed(r), mine, speed(first.index)));
     });
     if (differ) {
       return false;
     }
-    bool const exact = !team_.any(
-        p_.at.ranks, [this](index_t r) { return load_of(r, false) != load_of(r, true); });
+    bool const exact = !team_.any(p_.at.ranks, [this](index_t r) { return low_[r] != high_[r]; });
     return exact || (!has_speeds_ && slots_of(first.index) <= most_compared && all_alike());
   }
   /// True if every rank holds the same number of copies of every expert.
@@ -650,6 +677,7 @@ class peak_proof {
     return !team_.any(p_.at.ranks, [=, this](index_t r) {
       for (index_t slot = p_.begin(r); slot < p_.end(r); ++slot) {
         index_t copies = 0;
+        PLIMSOLL_NO_UNROLL
         for (index_t other = p_.begin(r); other < p_.end(r); ++other) {
           copies += static_cast<index_t>(p_.map[other] == p_.map[slot]);
         }
@@ -666,6 +694,8 @@ class peak_proof {
   Team& team_;
   packing_problem const& p_;
   bool has_speeds_;
+  fixed_load* low_;   ///< load of every rank, rounded down
+  fixed_load* high_;  ///< at least as large as its own
 };
 
 }  // namespace plimsoll::inline PLIMSOLL_ABI::detail

@@ -87,15 +87,18 @@ struct split_rounding {
     std::int32_t* const expert_label = expert_at;
     team.for_each(ranks, [=](index_t r) { rank_label[r] = static_cast<std::int32_t>(r); });
     bool changed = true;
+    PLIMSOLL_NO_UNROLL
     while (changed) {
       team.for_each(experts, [=, this](index_t e) {
         std::int32_t label = highest<std::int32_t>;
+        PLIMSOLL_NO_UNROLL
         for (std::int32_t slot = expert_first[e]; slot >= 0; slot = next[slot]) {
           if (fraction(slot) != 0) {
             label = minimum{}(label, rank_label[rank[slot]]);
           }
         }
         // A label is a rank of the same component: its own label is at least as low.
+        PLIMSOLL_NO_UNROLL
         while (label < ranks && rank_label[label] < label) {
           label = rank_label[label];
         }
@@ -103,6 +106,7 @@ struct split_rounding {
       });
       changed = team.any(ranks, [=, this](index_t r) {
         std::int32_t label = rank_label[r];
+        PLIMSOLL_NO_UNROLL
         for (index_t slot = rank_first[r]; slot < rank_end[r]; ++slot) {
           if (fraction(slot) != 0) {
             label = minimum{}(label, expert_label[expert[slot]]);
@@ -123,6 +127,7 @@ struct split_rounding {
   /// Rounds all shares of a rank.
   PLIMSOLL_HD std::int64_t round(index_t r) const {
     std::int64_t moves = 0;
+    PLIMSOLL_NO_UNROLL
     while (slot_of_rank(r, -1) >= 0) {
       moves += walk_from(r);
     }
@@ -136,9 +141,11 @@ struct split_rounding {
   /// Returns a slot of the rank with a fraction, other than `excluded`; -1 if there is none.
   PLIMSOLL_HD index_t slot_of_rank(index_t r, index_t excluded) const {
     std::int32_t& first = rank_first[r];
+    PLIMSOLL_NO_UNROLL
     while (first < rank_end[r] && fraction(first) == 0) {
       ++first;
     }
+    PLIMSOLL_NO_UNROLL
     for (index_t slot = first; slot < rank_end[r]; ++slot) {
       if (slot != excluded && fraction(slot) != 0) {
         return slot;
@@ -148,10 +155,12 @@ struct split_rounding {
   }
   PLIMSOLL_HD index_t slot_of_expert(index_t e, index_t excluded) const {
     std::int32_t& first = expert_first[e];
+    PLIMSOLL_NO_UNROLL
     while (fraction(first) == 0) {
       first = next[first];
     }
     index_t slot = first;
+    PLIMSOLL_NO_UNROLL
     while (slot == excluded || fraction(slot) == 0) {
       slot = next[slot];
     }
@@ -165,6 +174,7 @@ struct split_rounding {
     index_t length = 0;
     index_t at = start;
     rank_at[start] = 0;
+    PLIMSOLL_NO_UNROLL
     while (true) {
       index_t const slot = slot_of_rank(at, length == 0 ? -1 : walk[length - 1]);
       if (slot < 0) {
@@ -219,6 +229,7 @@ struct split_rounding {
 
   /// Removes the nodes after position `kept` from the walk. The last node of a cycle stays on it.
   PLIMSOLL_HD void leave(index_t start, index_t kept, index_t length) const {
+    PLIMSOLL_NO_UNROLL
     for (index_t i = kept; i < length; ++i) {
       if (i % 2 == 0) {
         expert_at[expert[walk[i]]] = -1;
@@ -234,10 +245,12 @@ struct split_rounding {
   /// by the largest amount that all slots allow.
   PLIMSOLL_HD void move(index_t first, index_t last) const {
     std::int64_t amount = highest<std::int64_t>;
+    PLIMSOLL_NO_UNROLL
     for (index_t i = first; i < last; ++i) {
       std::int64_t const part = fraction(walk[i]);
       amount = minimum{}(amount, (i - first) % 2 == 0 ? part : (std::int64_t{1} << bits) - part);
     }
+    PLIMSOLL_NO_UNROLL
     for (index_t i = first; i < last; ++i) {
       share[walk[i]] += (i - first) % 2 == 0 ? -amount : amount;
     }
@@ -314,6 +327,7 @@ struct slot_lists {
 
   PLIMSOLL_HD index_t keys_below(std::uint64_t const* keys, std::uint64_t limit) const {
     index_t low = 0;
+    PLIMSOLL_NO_UNROLL
     for (index_t high = slots; low < high;) {
       index_t const middle = low + (high - low) / 2;
       if (keys[middle] < limit) {
@@ -414,6 +428,7 @@ struct quota_body {
     team.for_each(ranges.ranks, [=, this](index_t r) {
       rank_first[r] = static_cast<std::int32_t>(ranges.begin(layer, r));
       rank_end[r] = static_cast<std::int32_t>(ranges.end(layer, r));
+      PLIMSOLL_NO_UNROLL
       for (index_t slot = rank_first[r]; slot < rank_end[r]; ++slot) {
         rank[slot] = static_cast<std::int32_t>(r);
       }
@@ -512,6 +527,7 @@ struct quota_body {
   PLIMSOLL_HD std::int64_t peak_of(Team& team, index_t layer, std::int64_t const* share) const {
     return team.max(ranges.ranks, [=, this](index_t r) {
       std::int64_t sum = 0;
+      PLIMSOLL_NO_UNROLL
       for (index_t slot = ranges.begin(layer, r); slot < ranges.end(layer, r); ++slot) {
         sum += share[slot];
       }
@@ -530,6 +546,7 @@ struct quota_body {
     std::int64_t allowed = load >> 20;
     std::int32_t largest = first;
     // Stops long before the sum overflows.
+    PLIMSOLL_NO_UNROLL
     for (std::int32_t slot = first; slot >= 0 && missing > -(std::int64_t{1} << 53);
          slot = next[slot]) {
       missing -= share[slot];

@@ -88,7 +88,7 @@ class refiner {
     result.work += tried;
     result.limited = choose && tried == trials && result.peak > target();
     end.peak = result.peak;
-    peak_proof<Team>(team_, p_).settle(end);
+    peak_proof<Team>(team_, memory_, p_).settle(end);
     result.peak = end.peak;
     result.bound = end.bound;
     return result;
@@ -126,8 +126,10 @@ class refiner {
           e);
       takers_[i] = heavier_first(p_.weight(e), e);
     });
-    team_.sort(donors_, n, sort_storage_);
-    team_.sort(takers_, n, sort_storage_);
+    PLIMSOLL_NO_UNROLL
+    for (int k = 0; k < 2; ++k) {
+      team_.sort(k == 0 ? donors_ : takers_, n, sort_storage_);
+    }
     for (index_t diagonal = 0; diagonal < givers + n - 1; ++diagonal) {
       for (index_t i = maximum{}(diagonal - n + 1, index_t{0});
            i <= minimum{}(diagonal, givers - 1); ++i) {
@@ -414,20 +416,21 @@ class refiner {
         return 1 + (more < static_cast<double>(usable) ? static_cast<index_t>(more) : usable);
       });
     };
-    auto low = static_cast<fixed_load>(multiply(mean, fastest));
-    if (!fits(low)) {
-      for (fixed_load high = total; low < high;) {
-        fixed_load const middle = low + (high - low) / 2;
-        if (fits(middle)) {
-          high = middle;
-        } else {
-          low = middle + 1;
-        }
+    auto const part = static_cast<fixed_load>(multiply(mean, fastest));
+    fixed_load low = part;
+    fixed_load middle = low;
+    for (fixed_load high = total; low < high; middle = low + (high - low) / 2) {
+      if (fits(middle)) {
+        high = middle;
+      } else {
+        low = middle + 1;
       }
-      least.heaviest = low;
-      return maximum{}(mean, divide(static_cast<double>(low), fastest));
     }
-    return mean;
+    if (low == part) {
+      return mean;
+    }
+    least.heaviest = low;
+    return maximum{}(mean, divide(static_cast<double>(low), fastest));
   }
 
   Team& team_;
@@ -469,6 +472,7 @@ struct refinement_body {
     index_t const slots = where.ranges.slots;
     return scratch_bytes_of<fixed_load>(experts) + scratch_bytes_of<std::int32_t>(experts) +
            scratch_bytes_of<std::int32_t>(slots) +
+           2 * scratch_bytes_of<std::int32_t>(where.ranks()) +
            maximum{}(scratch_bytes_of<std::int32_t>(slots) + linked_slots::scratch_bytes(experts),
                      refiner<serial_team>::scratch_bytes(experts, where, rule));
   }
@@ -480,6 +484,8 @@ struct refinement_body {
     auto* const load = memory.take<fixed_load>(experts);
     auto* const counts = memory.take<std::int32_t>(experts);
     auto* const rank_of = memory.take<std::int32_t>(where.ranges.slots);
+    auto* const slot_begin = memory.take<std::int32_t>(where.ranks());
+    auto* const slot_end = memory.take<std::int32_t>(where.ranks());
     auto const map = row_of(physical_to_logical, layer);
     load_scale const scale =
         scale_loads(team, experts, [this, layer](index_t e) { return loads(layer, e); });
@@ -488,12 +494,17 @@ struct refinement_body {
       outcome = where.refuse(team, layer, experts, counts);
     }
     if (outcome.what == fault::none) {
-      outcome = read_plan(team, memory, layer, map, rank_of, counts);
+      team.for_each(where.ranks(), [=, this](index_t r) {
+        slot_begin[r] = static_cast<std::int32_t>(where.begin(layer, r));
+        slot_end[r] = static_cast<std::int32_t>(where.end(layer, r));
+      });
+      outcome = read_plan(team, memory, layer, map, {slot_begin, slot_end}, rank_of, counts);
     }
     if (outcome.what == fault::none) {
       team.for_each(experts,
                     [=, this](index_t e) { load[e] = to_fixed(loads(layer, e), scale.shift); });
-      outcome.result = improve(team, memory, layer, load, rank_of, counts, scale.shift);
+      outcome.result =
+          improve(team, memory, layer, load, {slot_begin, slot_end}, rank_of, counts, scale.shift);
       team.for_each(experts, [=, this](index_t e) { replica_count(layer, e) = counts[e]; });
     }
     team.single([=] { *report = outcome; });
@@ -502,14 +513,15 @@ struct refinement_body {
  private:
   template <class Team>
   PLIMSOLL_HD certificate improve(Team& team, scratch memory, index_t layer, fixed_load const* load,
-                                  std::int32_t const* rank_of, std::int32_t* counts,
-                                  int shift) const {
+                                  slot_table slots, std::int32_t const* rank_of,
+                                  std::int32_t* counts, int shift) const {
     index_t const experts = loads.extent(1);
     bool const rounded =
         team.any(experts, [=, this](index_t e) { return is_rounded(loads(layer, e), shift); });
     packing_problem problem{load,
                             vector_ref<std::int32_t const>(counts, experts),
                             where,
+                            slots,
                             {},
                             rule,
                             row_of(physical_to_logical, layer),
@@ -538,13 +550,13 @@ struct refinement_body {
   /// first fault of the plan, if any.
   template <class Team>
   PLIMSOLL_HD problem_report read_plan(Team& team, scratch memory, index_t layer,
-                                       vector_ref<std::int32_t> map, std::int32_t* rank_of,
-                                       std::int32_t* counts) const {
+                                       vector_ref<std::int32_t> map, slot_table ranges,
+                                       std::int32_t* rank_of, std::int32_t* counts) const {
     index_t const experts = loads.extent(1);
     index_t const slots = where.ranges.slots;
     team.for_each(slots, [=](index_t slot) { rank_of[slot] = -1; });
-    team.for_each(where.ranks(), [=, this](index_t r) {
-      for (index_t slot = where.begin(layer, r); slot < where.end(layer, r); ++slot) {
+    team.for_each(where.ranks(), [=](index_t r) {
+      for (index_t slot = ranges.begin[r]; slot < ranges.end[r]; ++slot) {
         rank_of[slot] = static_cast<std::int32_t>(r);
       }
     });

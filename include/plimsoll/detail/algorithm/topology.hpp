@@ -7,6 +7,7 @@
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/fixed_load.hpp>
+#include <plimsoll/detail/exact_math.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/detail/team.hpp>
 #include <plimsoll/types.hpp>
@@ -28,11 +29,12 @@ PLIMSOLL_HD vector_ref<T> row_of(matrix_ref<T> const& matrix, index_t row) {
 /// floor(r * slots / ranks). Slots past the last rank's end belong to no rank.
 struct slot_ranges {
   matrix_ref<std::int32_t const> offsets;  ///< `[layers, ranks + 1]` or empty
-  index_t slots;
-  index_t ranks;
+  index_t slots = 0;
+  index_t ranks = 0;
+  even_split even = {slots, ranks};  ///< follows from the two: they are set together, once
 
   PLIMSOLL_HD index_t begin(index_t layer, index_t rank) const {
-    return offsets.data == nullptr ? rank * slots / ranks : offsets(layer, rank);
+    return offsets.data == nullptr ? even.begin(rank) : offsets(layer, rank);
   }
   PLIMSOLL_HD index_t end(index_t layer, index_t rank) const { return begin(layer, rank + 1); }
 
@@ -65,10 +67,13 @@ struct topology {
   vector_ref<double const> speeds = {};              ///< `[ranks]` or empty
   matrix_ref<std::int32_t const> node_experts = {};  ///< `[layers, experts]` or empty
   matrix_ref<std::int32_t const> node_offsets = {};  ///< `[layers, nodes + 1]` or empty
+  even_split node_ranks = {ranges.ranks, nodes};     ///< follows from the two, likewise
 
   PLIMSOLL_HD index_t ranks() const { return ranges.ranks; }
-  PLIMSOLL_HD index_t first_rank(index_t node) const { return node * ranks() / nodes; }
-  PLIMSOLL_HD index_t node_of(index_t rank) const { return ((rank + 1) * nodes - 1) / ranks(); }
+  PLIMSOLL_HD index_t first_rank(index_t node) const { return node_ranks.begin(node); }
+  PLIMSOLL_HD index_t node_of(index_t rank) const {
+    return ranges.even.over_parts((rank + 1) * nodes - 1);
+  }
 
   PLIMSOLL_HD bool is_active(index_t rank) const { return active.data == nullptr || active[rank]; }
   PLIMSOLL_HD index_t begin(index_t layer, index_t rank) const { return ranges.begin(layer, rank); }

@@ -16,6 +16,13 @@
 
 namespace plimsoll::inline PLIMSOLL_ABI::detail {
 
+/// `block_reduce` as a function, for the same reason as `call_warp_reduce`.
+template <int Threads, class T, class Op>
+PLIMSOLL_NOINLINE __device__ T call_block_reduce(T value, Op op, int thread,
+                                                 block_exchange<Threads>& exchange) {
+  return block_reduce(value, op, thread, exchange);
+}
+
 /// Min-queue of 64-bit keys, as of a warp: thread j owns places j, j + Threads, ... and keeps the
 /// smallest of them in a register.
 template <int Threads>
@@ -102,6 +109,8 @@ class block_team : public team_operations<block_team<Threads, Streaming>> {
                        [&](index_t i) { value = op(value, static_cast<T>(f(i))); });
     if constexpr (std::is_same_v<Op, minimum> && std::is_same_v<T, std::uint64_t>) {
       value = block_min(value, thread_, exchange_);
+    } else if constexpr (!Streaming) {
+      value = call_block_reduce(value, op, thread_, exchange_);
     } else {
       value = block_reduce(value, op, thread_, exchange_);
     }

@@ -44,6 +44,13 @@ __device__ inline auto warp_sum_ordered(index_t n, F f, int lane) {
   return partial;
 }
 
+/// `warp_reduce` as a function: planners' kernels have tens of reductions of 64 bits and more, and
+/// a copy for each would be a seventh of their code.
+template <class T, class Op>
+PLIMSOLL_NOINLINE __device__ T call_warp_reduce(T value, Op op) {
+  return warp_reduce(value, op);
+}
+
 inline constexpr std::uint64_t no_key = ~std::uint64_t{0};
 
 /// One thread's share of a queue of 64-bit keys: places j, j + Threads, ..., the smallest of which
@@ -159,8 +166,10 @@ class warp_team : public team_operations<warp_team<Streaming>> {
     __syncwarp();
     if constexpr (std::is_same_v<Op, minimum> && std::is_same_v<T, std::uint64_t>) {
       return warp_min(value);
-    } else {
+    } else if constexpr (Streaming || sizeof(T) <= 4) {
       return warp_reduce(value, op);
+    } else {
+      return call_warp_reduce(value, op);
     }
   }
 
