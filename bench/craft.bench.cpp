@@ -12,8 +12,7 @@
 #include "inputs.hpp"
 #include "peers/craft.hpp"
 
-namespace plimsoll_bench {
-namespace {
+namespace plimsoll_bench { namespace {
 
 // DeepSeek-V3's shape and CRAFT's profile: 3000 steps, 58 layers of 256 experts, 64 ranks, eight
 // replicas on each.

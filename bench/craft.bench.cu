@@ -7,8 +7,7 @@
 #include "device_inputs.cuh"
 #include "inputs.hpp"
 
-namespace plimsoll_bench {
-namespace {
+namespace plimsoll_bench { namespace {
 
 // From recorded loads in device memory to maps in device memory and the allocation on the host.
 void craft(benchmark::State& state) {

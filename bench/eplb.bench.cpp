@@ -8,8 +8,7 @@
 #include "inputs.hpp"
 #include "peers/eplb.hpp"
 
-namespace plimsoll_bench {
-namespace {
+namespace plimsoll_bench { namespace {
 
 // DeepSeek-V3's shape: 58 layers of 256 experts, 320 slots on 64 ranks.
 constexpr index_t layers = 58;

@@ -11,8 +11,7 @@
 #include "inputs.hpp"
 #include "peers/gem.hpp"
 
-namespace plimsoll_bench {
-namespace {
+namespace plimsoll_bench { namespace {
 
 /// Llama-4-Scout's shape, which the paper maps in 8.8 s.
 gem_input const& small() {

@@ -8,8 +8,7 @@
 
 #include "inputs.hpp"
 
-namespace plimsoll_bench {
-namespace {
+namespace plimsoll_bench { namespace {
 
 // Arguments: classes, capacity. As CRAFT asks: 1, 2, 4, ... 64 replicas for a layer, or none.
 void knapsack(benchmark::State& state) {

@@ -14,8 +14,7 @@
 #include "inputs.hpp"
 #include "peers/least_loaded.hpp"
 
-namespace plimsoll_bench {
-namespace {
+namespace plimsoll_bench { namespace {
 
 /// Returns steps of DeepSeek-V3's experts on 64 ranks.
 zipf_steps const& deepseek() {

@@ -8,8 +8,7 @@
 #include "device_inputs.cuh"
 #include "inputs.hpp"
 
-namespace plimsoll_bench {
-namespace {
+namespace plimsoll_bench { namespace {
 
 plimsoll::least_loaded_options options_of(zipf_steps const& in) {
   plimsoll::least_loaded_options options;

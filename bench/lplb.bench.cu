@@ -7,8 +7,7 @@
 #include "device_inputs.cuh"
 #include "split_inputs.hpp"
 
-namespace plimsoll_bench {
-namespace {
+namespace plimsoll_bench { namespace {
 
 // Plans and dispatches one layer, from the counts that all ranks share to the slot of every token
 // copy, all in device memory.

@@ -16,8 +16,7 @@
 #include "peers/minmax_lp.hpp"
 #endif
 
-namespace plimsoll_bench {
-namespace {
+namespace plimsoll_bench { namespace {
 
 constexpr index_t experts = drifted_layer::experts;
 

@@ -9,8 +9,7 @@
 #include "device_inputs.cuh"
 #include "split_inputs.hpp"
 
-namespace plimsoll_bench {
-namespace {
+namespace plimsoll_bench { namespace {
 
 /// 58 different instances of `drifted_layer`, in device memory.
 struct drifted_model {

@@ -12,8 +12,7 @@
 
 #include "split_inputs.hpp"
 
-namespace plimsoll_bench {
-namespace {
+namespace plimsoll_bench { namespace {
 
 constexpr index_t experts = routed_layer::experts;
 constexpr index_t tokens = routed_layer::tokens;
@@ -86,7 +85,7 @@ BENCHMARK_CAPTURE(list_slots, team, team_forms)
     ->Unit(benchmark::kMicrosecond);
 
 template <class Policy = plimsoll::seq_policy>
-void dispatch(benchmark::State& state, plimsoll::dispatching rule, index_t of_tokens = tokens,
+void dispatch(benchmark::State& state, plimsoll::dispatch_method rule, index_t of_tokens = tokens,
               Policy const& policy = {}) {
   step in(state.range(0));
   std::vector<std::int32_t> slots(in.ids.size());
@@ -94,29 +93,29 @@ void dispatch(benchmark::State& state, plimsoll::dispatching rule, index_t of_to
   for (auto _ : state) {
     plimsoll::dispatch(
         policy, plimsoll::matrix_ref<std::int32_t const>(in.ids.data(), of_tokens, per_token),
-        in.map, in.quotas, {.experts = experts, .rule = rule},
+        in.map, in.quotas, {.experts = experts, .method = rule},
         plimsoll::matrix_ref<std::int32_t>(slots.data(), of_tokens, per_token), counters);
     benchmark::DoNotOptimize(slots.data());
     benchmark::ClobberMemory();
   }
 }
-BENCHMARK_CAPTURE(dispatch, in_order, plimsoll::dispatching::in_order)
+BENCHMARK_CAPTURE(dispatch, in_order, plimsoll::dispatch_method::in_order)
     ->Name("quota/dispatch_in_order")
     ->Arg(64)
     ->Arg(256)
     ->Unit(benchmark::kMicrosecond);
-BENCHMARK_CAPTURE(dispatch, sampled, plimsoll::dispatching::sampled)
+BENCHMARK_CAPTURE(dispatch, sampled, plimsoll::dispatch_method::sampled)
     ->Name("quota/dispatch_sampled")
     ->Arg(64)
     ->Arg(256)
     ->Unit(benchmark::kMicrosecond);
 // A step of decoding, in which listing the slots takes as long as dispatching.
-BENCHMARK_CAPTURE(dispatch, few, plimsoll::dispatching::in_order, 64)
+BENCHMARK_CAPTURE(dispatch, few, plimsoll::dispatch_method::in_order, 64)
     ->Name("quota/dispatch_few")
     ->Arg(64)
     ->Arg(256)
     ->Unit(benchmark::kMicrosecond);
-BENCHMARK_CAPTURE(dispatch, few_team, plimsoll::dispatching::in_order, 64, team_forms)
+BENCHMARK_CAPTURE(dispatch, few_team, plimsoll::dispatch_method::in_order, 64, team_forms)
     ->Name("quota/dispatch_few/team_form")
     ->Arg(64)
     ->Arg(256)

@@ -9,8 +9,7 @@
 
 #include "inputs.hpp"
 
-namespace plimsoll_bench {
-namespace {
+namespace plimsoll_bench { namespace {
 
 // Refines EPLB's plan to within 0.1 % of the bound; the time includes a copy of the plan.
 // Arguments: layers, experts, slots, ranks.
@@ -34,7 +33,7 @@ void refine(benchmark::State& state, plimsoll::refinement_options const& options
   }
 }
 
-void packing(benchmark::State& state) { refine(state, {.trials = 0}); }
+void packing(benchmark::State& state) { refine(state, {.max_trials = 0}); }
 void joint(benchmark::State& state) { refine(state, {}); }
 BENCHMARK(packing)
     ->Name("refinement/packing")

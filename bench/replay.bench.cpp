@@ -13,8 +13,7 @@
 
 #include "inputs.hpp"
 
-namespace plimsoll_bench {
-namespace {
+namespace plimsoll_bench { namespace {
 
 constexpr index_t steps = 400;
 constexpr index_t layers = 8;
@@ -90,7 +89,7 @@ BENCHMARK_CAPTURE(replay, team, team_forms)
 void rank_loads_and_measure(benchmark::State& state) {
   recording const in(state.range(0));
   std::vector<double> loads(static_cast<std::size_t>(steps * layers * ranks));
-  std::vector<plimsoll::balance> rows(static_cast<std::size_t>(steps * layers));
+  std::vector<plimsoll::balance_stats> rows(static_cast<std::size_t>(steps * layers));
   for (auto _ : state) {
     for (index_t plan = 0; plan < in.plans; ++plan) {
       plimsoll::rank_loads(plimsoll::seq, in.view(), in.placement(plan, 1),

@@ -8,8 +8,7 @@
 
 #include "inputs.hpp"
 
-namespace plimsoll_bench {
-namespace {
+namespace plimsoll_bench { namespace {
 
 // Layers of 256 experts with up to `ranks` additional copies. Arguments: layers, ranks.
 void slot_assignment(benchmark::State& state) {

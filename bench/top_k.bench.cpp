@@ -13,8 +13,7 @@
 
 #include "inputs.hpp"
 
-namespace plimsoll_bench {
-namespace {
+namespace plimsoll_bench { namespace {
 
 constexpr index_t tokens = 4096;
 constexpr index_t experts = 256;

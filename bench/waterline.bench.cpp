@@ -10,8 +10,7 @@
 #include "inputs.hpp"
 #include "peers/waterline.hpp"
 
-namespace plimsoll_bench {
-namespace {
+namespace plimsoll_bench { namespace {
 
 struct outputs {
   std::vector<std::int32_t> ids;
@@ -55,7 +54,7 @@ BENCHMARK(idlest)->Name("waterline/stays_home")->Unit(benchmark::kMicrosecond);
 void all_ranks(benchmark::State& state) {
   step_batch const& b = step_batch::one();
   auto options = options_of(b);
-  options.candidates = plimsoll::reach::all;
+  options.candidates = plimsoll::candidate_ranks::all;
   waterline(state, options, b.busiest);
 }
 BENCHMARK(all_ranks)->Name("waterline/all_ranks")->Unit(benchmark::kMicrosecond);
@@ -101,7 +100,7 @@ template <bool Literal>
 void sampled(benchmark::State& state) {
   step_batch const& b = step_batch::one();
   auto options = options_of(b);
-  options.rule = plimsoll::pouring::sampled;
+  options.rule = plimsoll::fill_method::sampled;
   options.literal = Literal;
   waterline(state, options, b.busiest);
 }

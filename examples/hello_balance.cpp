@@ -6,7 +6,7 @@
 int main() {
   int tokens[8] = {900, 300, 250, 200, 140, 110, 60, 40}, expert_of_slot[12], copies[8];
   double gpu_tokens[4];
-  plimsoll::balance balance[1];
+  plimsoll::balance_stats balance[1];
   plimsoll::matrix_ref<int> loads(tokens, 1, 8), map(expert_of_slot, 1, 12), counts(copies, 1, 8);
   plimsoll::matrix_ref<double> gpu_loads(gpu_tokens, 1, 4);
 

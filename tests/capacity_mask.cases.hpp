@@ -30,11 +30,11 @@ namespace plimsoll_test {
 using plimsoll::capacity_batch;
 using plimsoll::capacity_options;
 using plimsoll::capacity_report;
-using plimsoll::keeping;
+using plimsoll::drop_policy;
 using plimsoll::kept_pairs;
 using plimsoll::normalization;
-using plimsoll::padding;
-using plimsoll::rounding;
+using plimsoll::padding_mode;
+using plimsoll::rounding_mode;
 
 using ints = std::vector<std::int32_t>;
 using longs = std::vector<std::int64_t>;
@@ -213,7 +213,7 @@ inline std::int64_t capacity_of(mask_case const& c, index_t e) {
     return c.tokens;
   }
   double const exact = exact_capacity(c, e);
-  double const whole = o.round == rounding::up ? std::ceil(exact) : std::floor(exact);
+  double const whole = o.round == rounding_mode::up ? std::ceil(exact) : std::floor(exact);
   double const most = static_cast<double>(std::min(o.max_capacity, c.tokens));
   return static_cast<std::int64_t>(
       std::min(std::max(whole, static_cast<double>(o.min_capacity)), most));
@@ -289,11 +289,11 @@ inline standing standing_by_score(float score, bool is_choice, std::int32_t prio
 inline standing standing_of(mask_case const& c, candidate const& x) {
   bool const choice = c.options.topk_first && c.width() > c.options.top_k && x.is_choice;
   switch (c.options.keep) {
-    case keeping::score:
+    case drop_policy::score:
       return standing_by_score(c.scores[x.pair], choice, x.priority);
-    case keeping::reverse_order:
+    case drop_policy::reverse_order:
       return {choice, x.priority, true, static_cast<double>(x.token)};
-    case keeping::random: {
+    case drop_policy::random: {
       auto const experts = static_cast<std::uint64_t>(c.options.experts);
       std::uint64_t const index = (c.first_token + static_cast<std::uint64_t>(x.token)) * experts +
                                   static_cast<std::uint64_t>(x.expert);
@@ -339,7 +339,7 @@ inline masked mask_by_sorting(mask_case const& c) {
   for (candidate const& x : all) {
     load[at(x.expert)] += x.is_choice;
     routed[x.pair] = true;
-    result.report.not_numbers += o.keep == keeping::score && std::isnan(c.scores[x.pair]);
+    result.report.not_numbers += o.keep == drop_policy::score && std::isnan(c.scores[x.pair]);
   }
   // Expert Drop.
   std::vector<bool> skipped(at(o.experts), false);
@@ -414,8 +414,8 @@ inline masked mask_by_sorting(mask_case const& c) {
   for (index_t e = 0; e < o.experts; ++e) {
     result.offsets.push_back(static_cast<std::int32_t>(rows));
     std::int64_t const count = result.counts[at(e)];
-    std::int64_t padded = o.pad == padding::to_capacity ? capacity_of(c, e) : count;
-    while (o.pad == padding::to_multiple && padded % o.multiple != 0) {
+    std::int64_t padded = o.pad == padding_mode::to_capacity ? capacity_of(c, e) : count;
+    while (o.pad == padding_mode::to_multiple && padded % o.multiple != 0) {
       ++padded;
     }
     rows += padded;
@@ -484,7 +484,7 @@ inline mask_case random_mask(std::uint64_t seed) {
   for (index_t e = draw.one_in(4) ? 0 : o.experts; e < o.experts; ++e) {
     c.factors.push_back(factor());
   }
-  o.round = draw.any({rounding::down, rounding::up});
+  o.round = draw.any({rounding_mode::down, rounding_mode::up});
   o.min_capacity = draw.any({0, 0, 1, 1, 2, 5});
   if (draw.one_in(3)) {
     o.max_capacity = o.min_capacity + draw.among(0, 6);
@@ -496,8 +496,8 @@ inline mask_case random_mask(std::uint64_t seed) {
       c.rank_of.push_back(draw.among(0, o.ranks - 1));
     }
   }
-  o.keep = draw.any({keeping::score, keeping::score, keeping::score, keeping::order,
-                     keeping::reverse_order, keeping::random});
+  o.keep = draw.any({drop_policy::score, drop_policy::score, drop_policy::score, drop_policy::order,
+                     drop_policy::reverse_order, drop_policy::random});
   o.seed = draw.bits();
   c.stream = draw.bits();
   c.first_token = draw.one_in(2) ? draw.bits() : 0;
@@ -512,8 +512,8 @@ inline mask_case random_mask(std::uint64_t seed) {
   o.normalize = draw.any({normalization::none, normalization::to_one, normalization::to_sum});
   o.sentinel = draw.any<std::int32_t>(
       {-1, -7, static_cast<std::int32_t>(o.experts), std::numeric_limits<std::int32_t>::min()});
-  o.pad = draw.any(
-      {padding::none, padding::to_multiple, o.ranks > 0 ? padding::none : padding::to_capacity});
+  o.pad = draw.any({padding_mode::none, padding_mode::to_multiple,
+                    o.ranks > 0 ? padding_mode::none : padding_mode::to_capacity});
   o.multiple = draw.among(1, 9);
   c.sums_only = draw.one_in(12);
   draw_ids(c, draw, 10);
@@ -584,14 +584,14 @@ inline void check_by_hand(mask_fn mask_of) {
     return mask_of(other).ids;
   };
   capacity_options o = c.options;
-  o.keep = keeping::order;
+  o.keep = drop_policy::order;
   CHECK(kept_ids(o) == ints{0, 0, -1, 1});
-  o.keep = keeping::reverse_order;
+  o.keep = drop_policy::reverse_order;
   CHECK(kept_ids(o) == ints{-1, 0, 0, 1});
-  o.keep = keeping::score;
+  o.keep = drop_policy::score;
   o.factor = 0.9;  // 1.8
   CHECK(kept_ids(o) == ints{0, -1, 0, 1});
-  o.round = rounding::down;
+  o.round = rounding_mode::down;
   CHECK(kept_ids(o) == ints{-1, -1, 0, 1});
   o.factor = 0.4;
   CHECK(kept_ids(o) == ints{-1, -1, 0, 1});  // at least one
@@ -625,7 +625,7 @@ inline void check_by_hand(mask_fn mask_of) {
   mask_case wide;
   wide.options = {.experts = 3, .top_k = 2, .candidates = 3, .max_tokens = 4, .max_capacity = 2};
   wide.options.normalize = normalization::to_sum;
-  wide.options.pad = padding::to_multiple;
+  wide.options.pad = padding_mode::to_multiple;
   wide.options.multiple = 4;
   wide.tokens = 4;
   wide.ids = {0, 1, 2, 0, 0, 1, -1, 1, 0, 7, 1, 2};
@@ -673,7 +673,7 @@ inline void check_large(mask_fn mask_of) {
   fnv1a all;
   // Ties over twelve tiles; 128 tokens of four pairs fill exactly one tile.
   for (index_t const tokens : {1500, 128, 129}) {
-    for (keeping const keep : {keeping::score, keeping::order}) {
+    for (drop_policy const keep : {drop_policy::score, drop_policy::order}) {
       mask_case c = large_mask(1, tokens, 10, 4, 0);
       c.options.keep = keep;
       c.options.factor = 0.8;
@@ -704,7 +704,7 @@ inline void check_large(mask_fn mask_of) {
   check_mask(c, mask_of(c), all);
   // Many experts.
   mask_case many = large_mask(5, 300, 3000, 6, 2);
-  many.options.pad = padding::to_capacity;
+  many.options.pad = padding_mode::to_capacity;
   check_mask(many, mask_of(many), all);
   report_hash("capacity_mask.large", all.value());
 }
@@ -905,7 +905,7 @@ inline std::vector<refused_options> refusals() {
   capacity_options& shared =
       with("pad: expected none or to_multiple, as ranks share a capacity, got to_capacity");
   shared.ranks = 2;
-  shared.pad = padding::to_capacity;
+  shared.pad = padding_mode::to_capacity;
   with("multiple: expected 1 to 2147483647 rows, got 0").multiple = 0;
   with("multiple: expected 1 to 2147483647 rows, got 2147483648").multiple = std::int64_t{1} << 31;
 

@@ -20,7 +20,7 @@ TEST_CASE("capacity_mask: many random batches, against sorting") {
 }
 
 /// Draws a batch with binding capacities and without NaN.
-inline mask_case tight_mask(std::uint64_t seed, keeping keep) {
+inline mask_case tight_mask(std::uint64_t seed, drop_policy keep) {
   mask_case c = random_mask(seed);
   mask_draws draw(seed + 10000);
   capacity_options& o = c.options;
@@ -50,7 +50,7 @@ TEST_CASE("capacity_mask: capacities hold, and no pair is dropped needlessly") {
   index_t above_own = 0;
   for (std::uint64_t seed = 0; seed < 80; ++seed) {
     CAPTURE(seed);
-    for (keeping const keep : {keeping::score, keeping::random}) {
+    for (drop_policy const keep : {drop_policy::score, drop_policy::random}) {
       mask_case const c = tight_mask(seed, keep);
       masked const got = mask_on_host(c);
       longs held(at(pools_of(c)), 0);
@@ -70,7 +70,7 @@ TEST_CASE("capacity_mask: capacities hold, and no pair is dropped needlessly") {
       // One expert per rank is the same as no ranks.
       mask_case single = c;
       single.options.ranks = c.options.experts;
-      single.options.pad = padding::none;
+      single.options.pad = padding_mode::none;
       single.rank_of.clear();
       mask_case none = single;
       none.options.ranks = 0;
@@ -83,7 +83,7 @@ TEST_CASE("capacity_mask: capacities hold, and no pair is dropped needlessly") {
 TEST_CASE("capacity_mask: no other pairs within the capacities have a larger sum of scores") {
   index_t bound = 0;
   for (std::uint64_t seed = 0; seed < 150; ++seed) {
-    mask_case c = tight_mask(seed, keeping::score);
+    mask_case c = tight_mask(seed, drop_policy::score);
     c.options.topk_first = false;
     c.options.classes = 1;
     c.priorities.clear();
@@ -130,7 +130,7 @@ TEST_CASE("capacity_mask: expanded candidates displace no top-k pair") {
     mask_case c = random_mask(seed);
     c.sums_only = false;
     c.options.topk_first = true;
-    c.options.keep = seed % 2 == 0 ? keeping::score : keeping::random;
+    c.options.keep = seed % 2 == 0 ? drop_policy::score : drop_policy::random;
     mask_case alone = c;
     alone.options.candidates = 0;
     alone.options.max_selected = std::min(c.options.max_selected, c.options.top_k);
@@ -165,7 +165,7 @@ TEST_CASE("capacity_mask: priorities are strict") {
   index_t dropped = 0;
   for (std::uint64_t seed = 0; seed < 80; ++seed) {
     CAPTURE(seed);
-    mask_case c = tight_mask(seed, seed % 3 == 0 ? keeping::order : keeping::score);
+    mask_case c = tight_mask(seed, seed % 3 == 0 ? drop_policy::order : drop_policy::score);
     mask_draws draw(seed);
     c.options.classes = seed % 2 == 0 ? 3 : 32768;
     c.priorities.clear();
@@ -202,7 +202,7 @@ TEST_CASE("capacity_mask: draws are uniform, and depend on the token's number") 
   constexpr index_t room = 8;
   mask_case c;
   c.options = {.experts = 2, .top_k = 2, .max_tokens = 2 * tokens, .max_capacity = room};
-  c.options.keep = keeping::random;
+  c.options.keep = drop_policy::random;
   c.options.seed = 5;
   c.tokens = tokens;
   c.ids.assign(2 * tokens, 0);
@@ -463,7 +463,7 @@ TEST_CASE("capacity_mask: the same bits in every team") {
   c.options.classes = 3;
   c.options.factor = 0.5;
   c.options.normalize = normalization::to_one;
-  c.options.pad = padding::to_multiple;
+  c.options.pad = padding_mode::to_multiple;
   c.options.multiple = 4;
   mask_draws draw(12);
   for (index_t t = 0; t < c.tokens; ++t) {
@@ -475,7 +475,7 @@ TEST_CASE("capacity_mask: the same bits in every team") {
   experts.options.factor = 0.4;
   experts.options.expert_drop = 0.5;
   experts.options.max_selected = 1;
-  experts.options.keep = keeping::random;
+  experts.options.keep = drop_policy::random;
   experts.options.topk_first = false;
   check_steps(experts);
   check_steps(large_mask(14, 0, 1, 1, 0));
@@ -651,7 +651,7 @@ TEST_CASE("capacity_mask: capacity(tokens)") {
   CHECK(capacity(64) == 20);
   CHECK(capacity(3) == 1);
   CHECK(capacity(4) == 2);
-  o.round = rounding::down;
+  o.round = rounding_mode::down;
   CHECK(capacity(4) == 1);
   CHECK(capacity(65) == 20);
   o.min_capacity = 30;
@@ -752,7 +752,7 @@ TEST_CASE("capacity_mask: rows of a buffer are counted in 32 bits") {
     });
   };
   capacity_options o{.experts = 3, .top_k = 1, .max_tokens = 4};
-  o.pad = padding::to_multiple;
+  o.pad = padding_mode::to_multiple;
   o.multiple = 715827882;  // 3 (multiple - 1) is 2^31 - 5
   CHECK(message(o, 4) == "no error");
   o.multiple = 715827883;
@@ -760,7 +760,7 @@ TEST_CASE("capacity_mask: rows of a buffer are counted in 32 bits") {
         "capacity_mask::apply: kept.offsets: expected 0 to 2147483647 rows with "
         "padding, got 2147483648");
   o = {.experts = 8192, .top_k = 1, .max_tokens = 1 << 18, .factor = 8192};
-  o.pad = padding::to_capacity;
+  o.pad = padding_mode::to_capacity;
   CHECK(message(o, 1 << 18) ==
         "capacity_mask::apply: kept.offsets: expected 0 to 2147483647 rows with padding, got "
         "2147483648");

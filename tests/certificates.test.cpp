@@ -243,11 +243,11 @@ TEST_CASE("certificates: of place and refine hold for the loads as given") {
     auto const placed = plimsoll::place(plimsoll::seq, loads, count_view, c.options(), map_view);
     check_certificate(c, placed[0], c.peak_of(map), best);
     auto const packed = plimsoll::refine(plimsoll::seq, loads, c.options(),
-                                         {.tolerance = 0, .trials = 0}, map_view, count_view);
+                                         {.tolerance = 0, .max_trials = 0}, map_view, count_view);
     check_certificate(c, packed[0], c.peak_of(map), best);
     if (seed % 4 == 0) {
       auto const joint = plimsoll::refine(plimsoll::seq, loads, c.options(),
-                                          {.tolerance = 0, .trials = 32}, map_view, count_view);
+                                          {.tolerance = 0, .max_trials = 32}, map_view, count_view);
       if (*std::max_element(counts.begin(), counts.end()) <= 5) {
         std::int64_t const filled = c.slots - std::count(map.begin(), map.end(), -1);
         std::int64_t places = 0;

@@ -51,12 +51,13 @@ struct planned {
     }
     certificates = plimsoll::eplb(make_policy<P>(), in.view2(layers, experts), options,
                                   map_out.view2(layers, slots), counts_out.view2(layers, experts));
-    bool const required = options.meeting_rule == plimsoll::strictness::required;
+    bool const required = options.anti_affinity_strength == plimsoll::strictness::required;
     plimsoll::validate(
         make_policy<P>(),
         plimsoll::placement_ref{map_out.view2(layers, slots), counts_out.view2(layers, experts),
                                 options.ranks, options.rank_offsets},
-        {.replicas_meet = required ? options.replicas_meet : plimsoll::sharing::allowed,
+        {.replica_anti_affinity =
+             required ? options.replica_anti_affinity : plimsoll::anti_affinity::none,
          .nodes = options.nodes,
          .active = options.active});
     map = map_out.values();
@@ -154,10 +155,11 @@ TEST_CASE_TEMPLATE("eplb: a known plan and its refinement", P, PLIMSOLL_POLICIES
   // The eighth and ninth heaviest replicas weigh 112 each.
   CHECK(got.certificates[0].lower_bound == doctest::Approx(224).epsilon(1e-12));
 
-  planned<P> const packed(loads, 1, 8, {.ranks = 8, .refine = plimsoll::refinement::packing}, 16);
+  planned<P> const packed(loads, 1, 8, {.ranks = 8, .refine = plimsoll::eplb_refinement::packing},
+                          16);
   CHECK(packed.counts == got.counts);
   CHECK(packed.certificates[0].value <= got.certificates[0].value);
-  planned<P> const joint(loads, 1, 8, {.ranks = 8, .refine = plimsoll::refinement::joint}, 16);
+  planned<P> const joint(loads, 1, 8, {.ranks = 8, .refine = plimsoll::eplb_refinement::joint}, 16);
   CHECK(joint.certificates[0].value <= 590.0 / 3 * (1 + 1e-12));
   report_hash("eplb.refined", packed.map, joint.map, joint.counts);
 }
@@ -261,7 +263,7 @@ TEST_CASE_TEMPLATE("eplb: ranks with given numbers of slots", P, PLIMSOLL_POLICI
     }
     CHECK(groups_stay_together(node_of, 4));
   }
-  plimsoll::eplb_options refined{.ranks = ranks, .refine = plimsoll::refinement::joint};
+  plimsoll::eplb_options refined{.ranks = ranks, .refine = plimsoll::eplb_refinement::joint};
   CHECK(planned<P>(in, 2, experts, refined, slots, {}, {}, offsets).certificates[0].value <=
         got.certificates[0].value);
 
@@ -293,14 +295,14 @@ TEST_CASE_TEMPLATE("eplb: dead ranks, speeds and anti-affinity", P, PLIMSOLL_POL
   constexpr index_t slots = 48;
   auto const loads = as<std::int32_t>(skewed_loads(2, experts, 6));
   plimsoll::eplb_options options{.ranks = 8, .nodes = 2};
-  options.replicas_meet = plimsoll::sharing::not_on_a_rank;
-  options.meeting_rule = plimsoll::strictness::required;
+  options.replica_anti_affinity = plimsoll::anti_affinity::rank;
+  options.anti_affinity_strength = plimsoll::strictness::required;
   std::vector<std::uint8_t> const active{1, 0, 1, 1, 1, 1, 0, 1};
   planned<P> const apart(loads, 2, experts, options, slots, active);
   CHECK(std::count(apart.map.begin(), apart.map.end(), -1) == 2 * 2 * 6);
   CHECK(*std::max_element(apart.counts.begin(), apart.counts.end()) <= 6);
 
-  options.replicas_meet = plimsoll::sharing::not_on_a_node;
+  options.replica_anti_affinity = plimsoll::anti_affinity::node;
   planned<P> const nodes(loads, 2, experts, options, slots, active);
   CHECK(*std::max_element(nodes.counts.begin(), nodes.counts.end()) == 2);
 
@@ -326,7 +328,7 @@ TEST_CASE_TEMPLATE("eplb: bad input is named", P, PLIMSOLL_POLICIES) {
     }
     return "no error";
   };
-  using plimsoll::sharing;
+  using plimsoll::anti_affinity;
   using plimsoll::strictness;
   CHECK(message({1, 2, 3}, {.ranks = 2}, 4) == "no error");
   CHECK(message({1, 2, -3}, {.ranks = 2}, 4) ==
@@ -359,8 +361,8 @@ TEST_CASE_TEMPLATE("eplb: bad input is named", P, PLIMSOLL_POLICIES) {
   // Required anti-affinity leaves slots empty instead of failing.
   CHECK(message({1, 2},
                 {.ranks = 2,
-                 .replicas_meet = sharing::not_on_a_rank,
-                 .meeting_rule = strictness::required},
+                 .replica_anti_affinity = anti_affinity::rank,
+                 .anti_affinity_strength = strictness::required},
                 8) == "no error");
 
   array_in<std::int32_t, P> const loads(readme_loads());

@@ -148,20 +148,21 @@ TEST_CASE("eplb: options are checked before anything runs") {
   int calls = 0;
   ints map(8, -7);
   ints counts(4, -7);
-  auto const run = [&](plimsoll::sharing replicas_meet) {
-    plimsoll::eplb(plimsoll::seq, plimsoll::generate(counted_loads{&calls}, 1, 4),
-                   {.ranks = 4, .nodes = 2, .groups = 2, .replicas_meet = replicas_meet},
-                   plimsoll::matrix_ref<std::int32_t>(map.data(), 1, 8),
-                   plimsoll::matrix_ref<std::int32_t>(counts.data(), 1, 4));
+  auto const run = [&](plimsoll::anti_affinity replica_anti_affinity) {
+    plimsoll::eplb(
+        plimsoll::seq, plimsoll::generate(counted_loads{&calls}, 1, 4),
+        {.ranks = 4, .nodes = 2, .groups = 2, .replica_anti_affinity = replica_anti_affinity},
+        plimsoll::matrix_ref<std::int32_t>(map.data(), 1, 8),
+        plimsoll::matrix_ref<std::int32_t>(counts.data(), 1, 4));
   };
-  CHECK_THROWS_WITH_AS(run(plimsoll::sharing::not_on_a_node),
-                       "eplb: options.replicas_meet: expected allowed or not_on_a_rank, since "
-                       "every expert stays on one node, got not_on_a_node",
+  CHECK_THROWS_WITH_AS(run(plimsoll::anti_affinity::node),
+                       "eplb: options.replica_anti_affinity: expected none or rank, since "
+                       "every expert stays on one node, got node",
                        plimsoll::invalid_input);
   CHECK(calls == 0);
   CHECK(map == ints(8, -7));
   CHECK(counts == ints(4, -7));
-  run(plimsoll::sharing::not_on_a_rank);
+  run(plimsoll::anti_affinity::rank);
   CHECK(calls > 0);
 }
 
@@ -178,14 +179,14 @@ TEST_CASE("eplb: any shape with any options gives a valid plan or an error") {
     CAPTURE(seed);
     plimsoll::eplb_options options{.ranks = ranks, .nodes = nodes, .groups = groups};
     options.policy = static_cast<plimsoll::eplb_policy>(draw.between(0, 2));
-    options.refine = static_cast<plimsoll::refinement>(draw.between(0, 2));
-    options.replicas_meet = static_cast<plimsoll::sharing>(draw.between(0, 2));
-    options.meeting_rule = static_cast<plimsoll::strictness>(draw.between(0, 1));
+    options.refine = static_cast<plimsoll::eplb_refinement>(draw.between(0, 2));
+    options.replica_anti_affinity = static_cast<plimsoll::anti_affinity>(draw.between(0, 2));
+    options.anti_affinity_strength = static_cast<plimsoll::strictness>(draw.between(0, 1));
     bool const groups_on_nodes =
         options.policy == plimsoll::eplb_policy::hierarchical ||
         (options.policy == plimsoll::eplb_policy::automatic && groups > 1 && groups % nodes == 0);
-    if (groups_on_nodes && options.replicas_meet == plimsoll::sharing::not_on_a_node) {
-      options.replicas_meet = plimsoll::sharing::not_on_a_rank;
+    if (groups_on_nodes && options.replica_anti_affinity == plimsoll::anti_affinity::node) {
+      options.replica_anti_affinity = plimsoll::anti_affinity::rank;
     }
     std::vector<std::uint8_t> active;
     std::vector<double> speeds;
@@ -249,8 +250,8 @@ TEST_CASE("eplb: any shape with any options gives a valid plan or an error") {
               std::max(peak, load / (speeds.empty() ? 1.0 : speeds[static_cast<std::size_t>(r)]));
         }
         CHECK(c.value == doctest::Approx(peak).epsilon(1e-9));
-        if (options.meeting_rule == plimsoll::strictness::preferred ||
-            options.replicas_meet == plimsoll::sharing::allowed) {
+        if (options.anti_affinity_strength == plimsoll::strictness::preferred ||
+            options.replica_anti_affinity == plimsoll::anti_affinity::none) {
           index_t expected = usable;
           if (groups_on_nodes) {  // slots of a node without groups stay free
             ints const node_of = nodes_of(got.map, layer, experts, slots, ranks, nodes);
@@ -262,9 +263,9 @@ TEST_CASE("eplb: any shape with any options gives a valid plan or an error") {
           CHECK(filled == expected);
         }
       }
-      if (options.refine != plimsoll::refinement::none) {
+      if (options.refine != plimsoll::eplb_refinement::none) {
         plimsoll::eplb_options plain = options;
-        plain.refine = plimsoll::refinement::none;
+        plain.refine = plimsoll::eplb_refinement::none;
         planned<plimsoll::seq_policy> const before(loads, 2, experts, plain, slots, active, speeds);
         CHECK(got.certificates[0].value <= before.certificates[0].value);
         CHECK(got.certificates[1].value <= before.certificates[1].value);

@@ -24,13 +24,13 @@
 
 namespace plimsoll_test {
 
-using plimsoll::search_score;
-using plimsoll::spare_slots;
+using plimsoll::latency_objective;
+using plimsoll::spare_slot_use;
 
 /// A trace, ranks with their slots, and curves. `counts` and `cost` of the search are not used.
 struct gem_case {
   search_case search;
-  spare_slots spare = spare_slots::stay_free;
+  spare_slot_use spare = spare_slot_use::stay_free;
   longs tokens = {};
   reals latency = {};  ///< [ranks or 1, samples]
   std::int64_t dense_until = 0;
@@ -43,7 +43,7 @@ struct gem_case {
             .noise = o.noise,
             .seed = o.seed,
             .min_gain = o.min_gain,
-            .score = o.score,
+            .objective = o.objective,
             .quantile = o.quantile,
             .spare = spare};
   }
@@ -127,8 +127,8 @@ inline gem_case random_gem(std::uint64_t seed) {
   gem_case c{.search = random_search(seed, 5, 9)};
   c.search.counts.clear();
   c.search.options.max_swaps = INT32_MAX;
-  c.search.options.level_swaps = 0;
-  c.spare = seed % 2 == 0 ? spare_slots::stay_free : spare_slots::hold_replicas;
+  c.search.options.max_plateau_moves = 0;
+  c.spare = seed % 2 == 0 ? spare_slot_use::stay_free : spare_slot_use::hold_replicas;
   std::int64_t const samples = random.between(2, 7);
   for (std::int64_t i = 0; i < samples; ++i) {
     std::int64_t const before = i == 0 ? -1 : c.tokens.back();
@@ -156,7 +156,7 @@ inline gem_case random_gem(std::uint64_t seed) {
 /// Computes the result of `gem` from `replicate` and `swap_search`.
 inline gem_outcome composed(gem_case const& c) {
   search_case s = c.search;
-  if (c.spare == spare_slots::hold_replicas) {
+  if (c.spare == spare_slot_use::hold_replicas) {
     reals sums(static_cast<std::size_t>(s.layers * s.experts), 0.0);
     for (std::size_t i = 0; i < s.loads.size(); ++i) {
       sums[i % sums.size()] += s.loads[i];
@@ -209,7 +209,7 @@ inline void check_gem(gem_fn gem) {
   gem_case none{.search = {.layers = 0, .experts = 3, .slots = 4}, .tokens = {0, 9}};
   none.latency = {1, 2};
   CHECK(gem(none).certificates.empty());
-  none.spare = spare_slots::hold_replicas;
+  none.spare = spare_slot_use::hold_replicas;
   CHECK(gem(none).certificates.empty());
 }
 
@@ -286,10 +286,10 @@ inline void check_lengths(lengths_fn latencies) {
   };
   reals const first = check(16, {1, 2, 4, 8, 16});
   reals const other = check(23, {23, 1, 1});
-  c.spare = spare_slots::hold_replicas;
+  c.spare = spare_slot_use::hold_replicas;
   c.search.offsets = {0, 2, 6, 10, 14, 0, 4, 8, 11, 13};
   c.search.active = {1, 1, 1, 1};
-  c.search.options.score = search_score::quantile;
+  c.search.options.score = latency_objective::quantile;
   reals const copies = check(10, {10, 3});
   CHECK(check(10, {}).empty());
   report_hash("gem.lengths", first, other, copies);
@@ -330,7 +330,7 @@ inline void check_gem_refusals(gem_fn gem, lengths_fn latencies) {
   plan(
       [](gem_case& c) {
         c.search.loads[5] = -1;
-        c.spare = spare_slots::hold_replicas;
+        c.spare = spare_slot_use::hold_replicas;
       },
       "gem: loads: expected values from 0 to below 2^47, got -1 in layer 0, expert 5, step 0");
   plan(

@@ -145,7 +145,7 @@ TEST_CASE("gem: shapes and options are checked") {
 
 TEST_CASE("gem: temporaries come from the policy and go back, also when it throws") {
   gem_case c = bursty_gem();
-  c.spare = spare_slots::hold_replicas;
+  c.spare = spare_slot_use::hold_replicas;
   search_case const& s = c.search;
   gem_in<plimsoll::seq_policy> const in(c);
   std::vector<float> const loads(s.loads.begin(), s.loads.end());

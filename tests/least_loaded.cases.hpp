@@ -31,16 +31,16 @@ namespace plimsoll_test {
 
 using plimsoll::certificate_status;
 using plimsoll::least_loaded_options;
-using plimsoll::rounding;
-using plimsoll::small_excess;
+using plimsoll::rounding_mode;
+using plimsoll::small_excess_policy;
 using plimsoll::spill_counters;
 using plimsoll::spill_exchange_report;
 using plimsoll::spill_plan_ref;
 using plimsoll::spill_price;
 using plimsoll::spill_report;
 using plimsoll::spill_segment;
-using plimsoll::spill_threshold;
 using plimsoll::spill_transfer;
+using plimsoll::spill_trigger;
 
 using ints = std::vector<std::int32_t>;
 using longs = std::vector<std::int64_t>;
@@ -236,7 +236,7 @@ class level_rule {
 /// Returns the capacity of every rank, by alpha.
 inline longs capacities_of(spill_case const& c) {
   level_rule const levels(c);
-  bool const is_up = c.options.round == rounding::up;
+  bool const is_up = c.options.round == rounding_mode::up;
   std::int64_t const all = (c.percent * c.total() + (is_up ? 99 : 0)) / 100;
   std::int64_t const level = is_up ? levels.lowest(all) : 0;
   auto const paces = std::accumulate(levels.pace.begin(), levels.pace.end(), std::int64_t{0});
@@ -722,7 +722,7 @@ class literal_llep {
   }
 
   [[nodiscard]] double imbalance() const {
-    if (c_.options.threshold == spill_threshold::experts) {
+    if (c_.options.threshold == spill_trigger::expert_imbalance) {
       std::int64_t const most = *std::max_element(c_.loads.begin(), c_.loads.end());
       return static_cast<double>(most * c_.experts()) / static_cast<double>(c_.total());
     }
@@ -811,7 +811,8 @@ class literal_llep {
     }
     std::int64_t rest = c_.loads[at(e)];
     rest -= fill_homes(e, rest, &capacity);
-    if (rest > 0 && c_.options.excess == small_excess::native && rest < c_.options.min_chunk) {
+    if (rest > 0 && c_.options.excess == small_excess_policy::native &&
+        rest < c_.options.min_chunk) {
       rest = keep(e, rest);
     }
     while (rest > 0) {
@@ -1116,10 +1117,10 @@ inline spill_case plain_spill(std::uint64_t seed, sizes size = sizes::any) {
               : draw.one_in(6) ? draw.among(1, o.ranks)
                                : draw.among(1, 5 * o.ranks);
   c.percent = draw.any({50, 90, 100, 100, 100, 110, 125, 137, 200});
-  o.round = draw.any({rounding::up, rounding::down});
-  o.excess = draw.any({small_excess::helper, small_excess::native});
+  o.round = draw.any({rounding_mode::up, rounding_mode::down});
+  o.excess = draw.any({small_excess_policy::helper, small_excess_policy::native});
   o.min_chunk = draw.any({1, 1, 2, 7, 40, 300, 1024});
-  o.threshold = draw.any({spill_threshold::ranks, spill_threshold::experts});
+  o.threshold = draw.any({spill_trigger::rank_imbalance, spill_trigger::expert_imbalance});
   o.lambda = draw.any({0.0, 0.0, 1.0, 1.3, 2.0});
   if (draw.one_in(2)) {
     for (index_t e = 0; e < o.experts; ++e) {
@@ -1478,7 +1479,7 @@ inline void check_sizes(plan_fn plan) {
   // The largest number of tokens, on one expert and on two: rounding errors would be whole tokens.
   constexpr std::int64_t most = 0x7fffffff;
   for (std::int32_t const percent : {50, 100, 110, 200}) {
-    for (rounding const round : {rounding::up, rounding::down}) {
+    for (rounding_mode const round : {rounding_mode::up, rounding_mode::down}) {
       spill_case c = spill_of({0, most, 0, 0}, 4, 1024);
       c.percent = percent;
       c.options.round = round;

@@ -185,7 +185,7 @@ TEST_CASE("least_loaded: alpha 1 is optimal without chunks, limits and prices") 
     spill_case c = random_spill(seed);
     c.percent = 100;
     c.price = pricing::none;
-    c.options.round = rounding::up;
+    c.options.round = rounding_mode::up;
     c.options.min_chunk = 1;
     c.options.lambda = 0;
     c.options.max_imports = 65535;
@@ -201,7 +201,7 @@ TEST_CASE("least_loaded: alpha 1 is optimal without chunks, limits and prices") 
 // ----- rules, one by one -------------------------------------------------------------------------
 
 TEST_CASE("least_loaded: capacities are rounded up or down") {
-  auto const outcome = [](longs loads, std::int32_t percent, rounding round, ints paces = {}) {
+  auto const outcome = [](longs loads, std::int32_t percent, rounding_mode round, ints paces = {}) {
     spill_case c = spill_of(loads, std::ssize(loads));
     c.percent = percent;
     c.options.round = round;
@@ -210,41 +210,42 @@ TEST_CASE("least_loaded: capacities are rounded up or down") {
     return std::pair(got.loads, got.report.capacity);
   };
   longs const ten{10, 0, 0};
-  CHECK(outcome(ten, 100, rounding::up) == std::pair(ints{4, 4, 2}, 4.0));
+  CHECK(outcome(ten, 100, rounding_mode::up) == std::pair(ints{4, 4, 2}, 4.0));
   // One token is left and forced on the least loaded other rank.
-  CHECK(outcome(ten, 100, rounding::down) == std::pair(ints{3, 4, 3}, 3.0));
-  CHECK(outcome(ten, 120, rounding::down) == std::pair(ints{4, 4, 2}, 4.0));
-  CHECK(outcome(ten, 121, rounding::up) == std::pair(ints{5, 5, 0}, 5.0));
+  CHECK(outcome(ten, 100, rounding_mode::down) == std::pair(ints{3, 4, 3}, 3.0));
+  CHECK(outcome(ten, 120, rounding_mode::down) == std::pair(ints{4, 4, 2}, 4.0));
+  CHECK(outcome(ten, 121, rounding_mode::up) == std::pair(ints{5, 5, 0}, 5.0));
   // A capacity is at least 1.
-  CHECK(outcome(ten, 1, rounding::down) == std::pair(ints{1, 8, 1}, 1.0));
-  CHECK(outcome(ten, 1, rounding::up) == std::pair(ints{1, 8, 1}, 1.0));
+  CHECK(outcome(ten, 1, rounding_mode::down) == std::pair(ints{1, 8, 1}, 1.0));
+  CHECK(outcome(ten, 1, rounding_mode::up) == std::pair(ints{1, 8, 1}, 1.0));
   // No capacity exceeds the number of tokens.
-  CHECK(outcome(ten, 400, rounding::up) == std::pair(ints{10, 0, 0}, 10.0));
+  CHECK(outcome(ten, 400, rounding_mode::up) == std::pair(ints{10, 0, 0}, 10.0));
   // The double of 0.29 is slightly less than 0.29, that of 1.1 slightly more: the results are the
   // same as for the exact numbers.
-  CHECK(outcome({200, 0}, 29, rounding::down) == std::pair(ints{29, 171}, 29.0));
-  CHECK(outcome({100, 0}, 110, rounding::up) == std::pair(ints{55, 45}, 55.0));
+  CHECK(outcome({200, 0}, 29, rounding_mode::down) == std::pair(ints{29, 171}, 29.0));
+  CHECK(outcome({100, 0}, 110, rounding_mode::up) == std::pair(ints{55, 45}, 55.0));
   // Capacities are in proportion to speed: speeds 0.5, 1 and 2 compute 10 tokens in 3 units of
   // time.
-  CHECK(outcome(ten, 100, rounding::up, {2, 4, 8}) == std::pair(ints{1, 3, 6}, 3.0));
+  CHECK(outcome(ten, 100, rounding_mode::up, {2, 4, 8}) == std::pair(ints{1, 3, 6}, 3.0));
   // At the level of 2 tokens the slowest rank has a capacity of 0; rounded down, a living rank has
   // at least 1.
-  CHECK(outcome({1, 1, 0}, 100, rounding::up, {1, 8, 8}) == std::pair(ints{0, 1, 1}, 0.5));
-  CHECK(outcome({1, 1, 0}, 100, rounding::down, {1, 8, 8}) == std::pair(ints{1, 1, 0}, 4.0));
+  CHECK(outcome({1, 1, 0}, 100, rounding_mode::up, {1, 8, 8}) == std::pair(ints{0, 1, 1}, 0.5));
+  CHECK(outcome({1, 1, 0}, 100, rounding_mode::down, {1, 8, 8}) == std::pair(ints{1, 1, 0}, 4.0));
 }
 
 TEST_CASE("least_loaded: lambda limits the imbalance of ranks or of experts") {
   // Ranks: 12 over a mean of 7; experts: 10 over 3.5.
-  auto const spills = [](double lambda, spill_threshold threshold) {
+  auto const spills = [](double lambda, spill_trigger threshold) {
     spill_case c = spill_of({10, 2, 1, 1}, 2);
     c.options.lambda = lambda;
     c.options.threshold = threshold;
     spill_report const report = plan_on_host(c).report;
-    CHECK(report.imbalance == (threshold == spill_threshold::ranks ? 24.0 / 14 : 40.0 / 14));
+    CHECK(report.imbalance == (threshold == spill_trigger::rank_imbalance ? 24.0 / 14 : 40.0 / 14));
     return report.spills;
   };
-  for (spill_threshold const threshold : {spill_threshold::ranks, spill_threshold::experts}) {
-    double const imbalance = threshold == spill_threshold::ranks ? 24.0 / 14 : 40.0 / 14;
+  for (spill_trigger const threshold :
+       {spill_trigger::rank_imbalance, spill_trigger::expert_imbalance}) {
+    double const imbalance = threshold == spill_trigger::rank_imbalance ? 24.0 / 14 : 40.0 / 14;
     CHECK(spills(0, threshold) == 1);
     CHECK(spills(imbalance, threshold) == 1);
     CHECK(spills(std::nextafter(imbalance, 9.0), threshold) == 0);
@@ -255,7 +256,7 @@ TEST_CASE("least_loaded: lambda limits the imbalance of ranks or of experts") {
 TEST_CASE("least_loaded: chunks") {
   // Returns loads and forced tokens.
   auto const outcome = [](longs loads, std::int32_t percent, std::int64_t min_chunk,
-                          small_excess excess) {
+                          small_excess_policy excess) {
     spill_case c = spill_of(std::move(loads), 4, min_chunk);
     c.percent = percent;
     c.options.excess = excess;
@@ -266,15 +267,15 @@ TEST_CASE("least_loaded: chunks") {
   };
   // Every rank has a capacity of 15, so rank 0 gives 18 tokens away.
   longs const loads{33, 10, 12, 5};
-  CHECK(outcome(loads, 100, 1, small_excess::helper) == longs{15, 15, 15, 15, 0});
-  CHECK(outcome(loads, 100, 5, small_excess::helper) == longs{15, 15, 15, 15, 0});
+  CHECK(outcome(loads, 100, 1, small_excess_policy::helper) == longs{15, 15, 15, 15, 0});
+  CHECK(outcome(loads, 100, 5, small_excess_policy::helper) == longs{15, 15, 15, 15, 0});
   // Rank 3 can take 10 tokens, rank 1 only 5: 8 are forced on rank 1, and 3 of its own then leave.
-  CHECK(outcome(loads, 100, 6, small_excess::helper) == longs{15, 15, 15, 15, 8});
-  CHECK(outcome(loads, 100, 11, small_excess::helper) == longs{15, 15, 12, 18, 18});
-  CHECK(outcome(loads, 100, 18, small_excess::native) == longs{15, 10, 12, 23, 18});
-  CHECK(outcome(loads, 100, 19, small_excess::native) == longs{33, 10, 12, 5, 0});
+  CHECK(outcome(loads, 100, 6, small_excess_policy::helper) == longs{15, 15, 15, 15, 8});
+  CHECK(outcome(loads, 100, 11, small_excess_policy::helper) == longs{15, 15, 12, 18, 18});
+  CHECK(outcome(loads, 100, 18, small_excess_policy::native) == longs{15, 10, 12, 23, 18});
+  CHECK(outcome(loads, 100, 19, small_excess_policy::native) == longs{33, 10, 12, 5, 0});
   // Two tokens are left for ranks that can take one each.
-  CHECK(outcome({20, 9, 9, 2}, 100, 8, small_excess::helper) == longs{10, 10, 10, 10, 2});
+  CHECK(outcome({20, 9, 9, 2}, 100, 8, small_excess_policy::helper) == longs{10, 10, 10, 10, 2});
   // A forced rest extends the segment that the rank already has of the expert.
   spill_case c = spill_of({40, 0, 0, 0}, 4);
   c.percent = 50;
@@ -933,9 +934,9 @@ class spill_steps {
     rules.listed = rules.plain;
     rules.alpha = c_.percent / 100.0;
     rules.lambda = o.lambda;
-    rules.by_expert = o.threshold == spill_threshold::experts;
-    rules.round_up = o.round == rounding::up;
-    rules.keep_excess = o.excess == small_excess::native;
+    rules.by_expert = o.threshold == spill_trigger::expert_imbalance;
+    rules.round_up = o.round == rounding_mode::up;
+    rules.keep_excess = o.excess == small_excess_policy::native;
     rules.limited = c_.is_limited();
     rules.min_chunk = static_cast<std::int32_t>(o.min_chunk);
     rules.max_imports = static_cast<std::int32_t>(c_.most_imports());
@@ -1177,8 +1178,8 @@ TEST_CASE("least_loaded: the list of visits of a team gives the plan of one thre
     draws draw(seed);
     spill_case c = large_spill(seed, draw.among(4, 70), draw.among(2, 12));
     c.options.min_chunk = draw.any({2, 20, 40, 100, 300, 2000});
-    c.options.excess = draw.any({small_excess::helper, small_excess::native});
-    c.options.round = draw.any({rounding::up, rounding::down});
+    c.options.excess = draw.any({small_excess_policy::helper, small_excess_policy::native});
+    c.options.round = draw.any({rounding_mode::up, rounding_mode::down});
     c.percent = draw.any({1, 80, 90, 95, 98, 100, 103});
     c.options.lambda = 0;
     check(c, seed);

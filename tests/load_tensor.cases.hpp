@@ -19,7 +19,7 @@
 
 namespace plimsoll_test {
 
-using plimsoll::accumulation;
+using plimsoll::count_mode;
 using plimsoll::routing_counters;
 using plimsoll::scatter_counters;
 
@@ -92,7 +92,7 @@ std::vector<std::int64_t> wide(std::vector<T> const& values) {
 
 template <class P, class Count, class Id>
 count_result counted(std::vector<Id> const& ids, index_t k, index_t experts,
-                     accumulation mode = accumulation::overwrite) {
+                     count_mode mode = count_mode::overwrite) {
   array_in<Id, P> const in(ids);
   array_in<Count, P> counts(experts, Count{5});
   array_in<routing_counters, P> counters(1, routing_counters{7, 8, 9});
@@ -118,7 +118,7 @@ TEST_CASE_TEMPLATE("load_tensor: tokens per expert", P, PLIMSOLL_POLICIES) {
       count_result const got = counted<P, Count>(ids, s.k, s.experts);
       CHECK(got.counts == expected.counts);
       CHECK(got.counters == expected.counters);
-      count_result const added = counted<P, Count>(ids, s.k, s.experts, accumulation::add);
+      count_result const added = counted<P, Count>(ids, s.k, s.experts, count_mode::add);
       CHECK(added.counters == std::vector<std::int64_t>{expected.counters[0] + 7,
                                                         expected.counters[1] + 8,
                                                         expected.counters[2] + 9});

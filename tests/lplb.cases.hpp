@@ -22,7 +22,7 @@ namespace plimsoll_test {
 using plimsoll::certificate;
 using plimsoll::certificate_status;
 using plimsoll::dispatch_counters;
-using plimsoll::dispatching;
+using plimsoll::dispatch_method;
 using plimsoll::lplb_options;
 using plimsoll::quota_report;
 
@@ -114,7 +114,7 @@ struct lplb_case {
 
 inline std::vector<std::int64_t> numbers_in(std::vector<dispatch_counters> const& all) {
   dispatch_counters const& c = all.at(0);
-  return {c.routed, c.beyond_quota, c.homeless, c.unrouted, c.out_of_range};
+  return {c.routed, c.beyond_quota, c.without_slot, c.unrouted, c.out_of_range};
 }
 
 TEST_CASE_TEMPLATE("lplb: plans as minmax_lp and quota do", P, PLIMSOLL_POLICIES) {
@@ -194,7 +194,7 @@ TEST_CASE_TEMPLATE("lplb: dispatches as the free function does", P, PLIMSOLL_POL
     array_in<dispatch_counters, P> counters(1);
     array_in<dispatch_counters, P> expected_counters(1);
     auto out = chosen.view2(c::tokens, c::k);
-    for (dispatching const rule : {dispatching::in_order, dispatching::sampled}) {
+    for (dispatch_method const rule : {dispatch_method::in_order, dispatch_method::sampled}) {
       CAPTURE(static_cast<int>(rule));
       lplb_options options = c::options();
       options.rule = rule;
@@ -222,14 +222,14 @@ TEST_CASE_TEMPLATE("lplb: dispatches as the free function does", P, PLIMSOLL_POL
         CHECK(numbers_in(counters.values()) == numbers_in(expected_counters.values()));
         CHECK(numbers_in(counters.values())[1] == 0);
         ints const filled = in.tally(layer, whole);
-        if (rule == dispatching::in_order) {
+        if (rule == dispatch_method::in_order) {
           CHECK(filled ==
                 ints(quotas.begin() + layer * c::slots, quotas.begin() + (layer + 1) * c::slots));
         }
         report_hash(
             "lplb.dispatch" + std::to_string(static_cast<int>(rule)) + std::to_string(layer), whole,
             numbers_in(counters.values()));
-        if (rule == dispatching::sampled) {
+        if (rule == dispatch_method::sampled) {
           // A part of the tokens draws the same slots as in the whole batch.
           planner.dispatch(
               layer, plimsoll::matrix_ref<std::int32_t const>(ids.data() + 100 * c::k, 50, c::k),

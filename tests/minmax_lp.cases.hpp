@@ -21,8 +21,8 @@ namespace plimsoll_test {
 
 using plimsoll::certificate;
 using plimsoll::certificate_status;
-using plimsoll::leveling;
 using plimsoll::minmax_lp_options;
+using plimsoll::split_objective;
 
 using ints = std::vector<std::int32_t>;
 using longs = std::vector<std::int64_t>;
@@ -169,7 +169,7 @@ class split_in {
     array_in<certificate, P> certificates(c_.layers);
     array_in<std::uint8_t, P> tight(c_.layers * c_.ranks, 7);
     lp.solve(loads(), split.view2(c_.layers, c_.slots), certificates.view1(),
-             {.base = base(), .tight = tight.view2(c_.layers, c_.ranks)});
+             {.base_load = base(), .bottleneck = tight.view2(c_.layers, c_.ranks)});
     return {split.values(), certificates.values(), tight.values()};
   }
 
@@ -488,7 +488,7 @@ TEST_CASE_TEMPLATE("minmax_lp: lexicographically minimal loads", P, PLIMSOLL_POL
     for (std::uint64_t seed = 0; seed < 300; ++seed) {
       CAPTURE(seed);
       split_case const c = random_split(seed);
-      auto const got = split_in<P>(c).solve({.goal = leveling::lexicographic});
+      auto const got = split_in<P>(c).solve({.objective = split_objective::lexicographic});
       check_split(c, got, 0);
       for (index_t layer = 0; layer < c.layers; ++layer) {
         CAPTURE(layer);
@@ -728,8 +728,8 @@ TEST_CASE_TEMPLATE("minmax_lp: loads that cannot be split, and an iteration limi
       falling[static_cast<std::size_t>(e)] = 1000 - 15 * e;
     }
     split_case const c = one_layer(chain, falling);
-    auto const brief = split_in<P>(c).solve({.tolerance = 0, .work_limit = 1});
-    CHECK(brief.certificates[0].status == certificate_status::work_limit);
+    auto const brief = split_in<P>(c).solve({.tolerance = 0, .max_iterations = 1});
+    CHECK(brief.certificates[0].status == certificate_status::iteration_limit);
     CHECK(brief.certificates[0].work == 1);
     CHECK(brief.certificates[0].lower_bound < brief.certificates[0].value);
     CHECK(close(
@@ -764,16 +764,16 @@ TEST_CASE_TEMPLATE("minmax_lp: iteration limits hold, and splits cut short are n
       loads.push_back(random.between(0, 1000000));
     }
     split_case const many = chain(600, 0, loads);
-    for (leveling const goal : {leveling::peak, leveling::lexicographic}) {
+    for (split_objective const goal : {split_objective::min_peak, split_objective::lexicographic}) {
       std::int64_t const all =
-          split_in<P>(many).solve({.tolerance = 0, .goal = goal}).certificates[0].work;
+          split_in<P>(many).solve({.tolerance = 0, .objective = goal}).certificates[0].work;
       for (std::int64_t const limit : {std::int64_t{5}, std::int64_t{6}, all - 1, all}) {
         CAPTURE(limit);
         auto const got =
-            split_in<P>(many).solve({.tolerance = 0, .work_limit = limit, .goal = goal});
+            split_in<P>(many).solve({.tolerance = 0, .max_iterations = limit, .objective = goal});
         CHECK(got.certificates[0].work == limit);
         CHECK(got.certificates[0].status ==
-              (limit < all ? certificate_status::work_limit : certificate_status::optimal));
+              (limit < all ? certificate_status::iteration_limit : certificate_status::optimal));
       }
     }
     // The first rank has the peak from the start; only the other ranks can become more even.
@@ -785,15 +785,17 @@ TEST_CASE_TEMPLATE("minmax_lp: iteration limits hold, and splits cut short are n
     for (index_t const limit : {1, 4, 5, 20}) {
       CAPTURE(limit);
       auto const cut = split_in<P>(below).solve(
-          {.tolerance = 0, .work_limit = limit, .goal = leveling::lexicographic});
-      CHECK(cut.certificates[0].status == certificate_status::work_limit);
+          {.tolerance = 0, .max_iterations = limit, .objective = split_objective::lexicographic});
+      CHECK(cut.certificates[0].status == certificate_status::iteration_limit);
       CHECK(cut.certificates[0].value == 100000);
       CHECK(cut.certificates[0].lower_bound == 100000);
-      CHECK(split_in<P>(below).solve({.work_limit = limit}).certificates[0].status ==
+      CHECK(split_in<P>(below).solve({.max_iterations = limit}).certificates[0].status ==
             certificate_status::optimal);
     }
-    CHECK(split_in<P>(below).solve({.goal = leveling::lexicographic}).certificates[0].status ==
-          certificate_status::optimal);
+    CHECK(split_in<P>(below)
+              .solve({.objective = split_objective::lexicographic})
+              .certificates[0]
+              .status == certificate_status::optimal);
   }
 }
 
@@ -841,9 +843,9 @@ TEST_CASE_TEMPLATE("minmax_lp: errors", P, PLIMSOLL_POLICIES) {
           "minmax_lp: options.tolerance: expected a number from 0 to below 1, got -1");
     CHECK(refusal(good, {.tolerance = std::numeric_limits<double>::quiet_NaN()}) ==
           "minmax_lp: options.tolerance: expected a number from 0 to below 1, got NaN");
-    CHECK(
-        refusal(good, {.work_limit = 0}) ==
-        "minmax_lp: options.work_limit: expected 1 to 9223372036854775807 sweeps and paths, got 0");
+    CHECK(refusal(good, {.max_iterations = 0}) ==
+          "minmax_lp: options.max_iterations: expected 1 to 9223372036854775807 sweeps and paths, "
+          "got 0");
     split_case bad = good;
     bad.map[1] = 2;
     CHECK(
@@ -898,8 +900,8 @@ TEST_CASE_TEMPLATE("minmax_lp: errors", P, PLIMSOLL_POLICIES) {
           "minmax_lp::solve: certificates: expected 1 layers, got 2");
     CHECK(message([&] {
             lp.solve(loads.view2(1, 2), split.view2(1, 3), one,
-                     {.base = plimsoll::matrix_ref<double const>(split.data(), 1, 3)});
-          }) == "minmax_lp::solve: extras.base: expected 2 ranks, got 3");
+                     {.base_load = plimsoll::matrix_ref<double const>(split.data(), 1, 3)});
+          }) == "minmax_lp::solve: arrays.base_load: expected 2 ranks, got 3");
   }
 }
 

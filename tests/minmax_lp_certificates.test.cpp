@@ -13,12 +13,11 @@
 #include "support/instances.hpp"
 #include "support/wide_natural.hpp"
 
-namespace plimsoll_test {
-namespace {
+namespace plimsoll_test { namespace {
 
 using plimsoll::certificate;
 using plimsoll::certificate_status;
-using plimsoll::leveling;
+using plimsoll::split_objective;
 
 constexpr std::size_t n(index_t i) { return static_cast<std::size_t>(i); }
 
@@ -33,7 +32,7 @@ struct split_problem {
   std::vector<double> speeds = {};      ///< [ranks] or empty
   std::vector<std::uint8_t> active = {};
   double tolerance = 0;
-  leveling goal = leveling::peak;
+  split_objective goal = split_objective::min_peak;
   index_t work_limit = index_t{1} << 20;
 
   [[nodiscard]] bool lives(index_t r) const { return active.empty() || active[n(r)] != 0; }
@@ -87,24 +86,24 @@ solved_split solve(split_problem const& p) {
                                 .ranks = p.ranks,
                                 .rank_offsets = {offsets.data(), 1, p.ranks + 1}},
                                {.tolerance = p.tolerance,
-                                .work_limit = p.work_limit,
-                                .goal = p.goal,
+                                .max_iterations = p.work_limit,
+                                .objective = p.goal,
                                 .active = p.active,
                                 .speeds = p.speeds});
   std::vector<double> split(map.size());
   solved_split out{{}, {}};
   plimsoll::matrix_ref<double> const to(split.data(), 1, slots);
   plimsoll::vector_ref<certificate> const results(&out.result, 1);
-  plimsoll::minmax_lp_extras extras;
+  plimsoll::minmax_lp_arrays arrays;
   if (!p.base.empty()) {
-    extras.base = plimsoll::matrix_ref<double const>(p.base.data(), 1, p.ranks);
+    arrays.base = plimsoll::matrix_ref<double const>(p.base.data(), 1, p.ranks);
   }
   if (p.whole) {
     std::vector<std::int64_t> const loads(p.loads.begin(), p.loads.end());
     lp.solve(plimsoll::matrix_ref<std::int64_t const>(loads.data(), 1, p.experts), to, results,
-             extras);
+             arrays);
   } else {
-    lp.solve(plimsoll::matrix_ref<double const>(p.loads.data(), 1, p.experts), to, results, extras);
+    lp.solve(plimsoll::matrix_ref<double const>(p.loads.data(), 1, p.experts), to, results, arrays);
   }
   for (index_t r = 0; r < p.ranks; ++r) {
     out.share.emplace_back(n(p.experts), 0.0);
@@ -220,14 +219,14 @@ void check_certificate(split_problem const& p) {
       break;
     }
     case certificate_status::within_tolerance:
-      CHECK(p.goal == leveling::peak);
+      CHECK(p.goal == split_objective::min_peak);
       CHECK(result.value <= result.lower_bound * (1 + p.tolerance) * (1 + 1e-15));
       break;
     default:
-      CHECK(result.status == certificate_status::work_limit);
+      CHECK(result.status == certificate_status::iteration_limit);
       CHECK(result.work == p.work_limit);
   }
-  if (result.status == certificate_status::optimal && p.goal == leveling::lexicographic) {
+  if (result.status == certificate_status::optimal && p.goal == split_objective::lexicographic) {
     // In the most even split no part of a share can move to a lower rank. Each level below the
     // first may be off by a unit for every rank above it.
     bool even = true;
@@ -323,7 +322,7 @@ split_problem random_problem(std::uint64_t seed) {
     }
   }
   p.tolerance = random.any({0.0, 0.0, 1e-6, 1e-3});
-  p.goal = random.one_in(3) ? leveling::lexicographic : leveling::peak;
+  p.goal = random.one_in(3) ? split_objective::lexicographic : split_objective::min_peak;
   p.work_limit = random.one_in(2) ? random.among(1, 9) : index_t{1} << 20;
   return p;
 }

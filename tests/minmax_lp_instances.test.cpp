@@ -10,8 +10,7 @@
 
 #include "support/split_instances.hpp"
 
-namespace plimsoll_test {
-namespace {
+namespace plimsoll_test { namespace {
 
 using plimsoll::certificate;
 using plimsoll::certificate_status;
@@ -30,7 +29,7 @@ solved solve(split_instance const& in, double tolerance) {
   lp.solve(plimsoll::matrix_ref<std::int64_t const>(in.loads.data(), 1, in.experts),
            plimsoll::matrix_ref<double>(out.split.data(), 1, in.slots()),
            plimsoll::vector_ref<certificate>(&out.result, 1),
-           {.tight = plimsoll::matrix_ref<std::uint8_t>(out.tight.data(), 1, in.ranks)});
+           {.bottleneck = plimsoll::matrix_ref<std::uint8_t>(out.tight.data(), 1, in.ranks)});
   return out;
 }
 

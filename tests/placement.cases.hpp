@@ -23,9 +23,9 @@
 
 namespace plimsoll_test {
 
+using plimsoll::anti_affinity;
 using plimsoll::certificate;
 using plimsoll::certificate_status;
-using plimsoll::sharing;
 using plimsoll::strictness;
 
 template <class P>
@@ -224,8 +224,8 @@ TEST_CASE_TEMPLATE("placement: among experts of equal weight, first copies come 
   // With speeds or anti-affinity the copies of an expert are placed one after another.
   CHECK(placed<P>(loads, counts, 1, 6, {.ranks = 3, .speeds = {1, 1, 1}}).map ==
         ints{0, 1, 0, 1, 0, 2});
-  CHECK(placed<P>(loads, counts, 1, 6, {.ranks = 3, .replicas_meet = sharing::not_on_a_rank}).map ==
-        ints{0, 1, 0, 1, 0, 2});
+  CHECK(placed<P>(loads, counts, 1, 6, {.ranks = 3, .replica_anti_affinity = anti_affinity::rank})
+            .map == ints{0, 1, 0, 1, 0, 2});
   // Without any load only the order of ties matters.
   CHECK(placed<P>(ints{0, 0, 0}, {1, 4, 2}, 1, 8, {.ranks = 2, .rank_offsets = {0, 3, 8}}).map ==
         ints{0, 1, 2, 1, 2, 1, 1, -1});
@@ -320,36 +320,38 @@ TEST_CASE_TEMPLATE("placement: dead ranks and slots of no rank stay empty", P, P
                           {.ranks = 8,
                            .nodes = 3,
                            .active = {0, 1, 1, 1, 1, 0, 1, 1},
-                           .replicas_meet = sharing::not_on_a_node});
+                           .replica_anti_affinity = anti_affinity::node});
 }
 
 TEST_CASE_TEMPLATE("placement: anti-affinity of replicas", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
-  constexpr sharing rank = sharing::not_on_a_rank;
-  constexpr sharing node = sharing::not_on_a_node;
+  constexpr anti_affinity rank = anti_affinity::rank;
+  constexpr anti_affinity node = anti_affinity::node;
   constexpr strictness required = strictness::required;
   SUBCASE("equals the argmin loop") {
-    check_against_oracle<P>("apart", 3, 24, 40, 42, {.ranks = 6, .replicas_meet = rank});
+    check_against_oracle<P>("apart", 3, 24, 40, 42, {.ranks = 6, .replica_anti_affinity = rank});
     check_against_oracle<P>("apart_nodes", 3, 24, 40, 44,
-                            {.ranks = 8, .nodes = 3, .replicas_meet = node});
+                            {.ranks = 8, .nodes = 3, .replica_anti_affinity = node});
     check_against_oracle<P>(
         "apart_speeds", 3, 24, 40, 44,
-        {.ranks = 5, .nodes = 2, .speeds = {1, 1.7, 1, 0.6, 1}, .replicas_meet = node});
-    check_against_oracle<P>(
-        "apart_required", 3, 24, 40, 60,
-        {.ranks = 8, .nodes = 3, .replicas_meet = node, .meeting_rule = required});
+        {.ranks = 5, .nodes = 2, .speeds = {1, 1.7, 1, 0.6, 1}, .replica_anti_affinity = node});
+    check_against_oracle<P>("apart_required", 3, 24, 40, 60,
+                            {.ranks = 8,
+                             .nodes = 3,
+                             .replica_anti_affinity = node,
+                             .anti_affinity_strength = required});
   }
   SUBCASE("preferred gives way, first the node and then the rank") {
-    CHECK(placed<P>(ints{9, 4}, {3, 1}, 1, 4, {.ranks = 2, .replicas_meet = rank}).map ==
+    CHECK(placed<P>(ints{9, 4}, {3, 1}, 1, 4, {.ranks = 2, .replica_anti_affinity = rank}).map ==
           ints{1, 0, 0, 0});
+    CHECK(placed<P>(ints{15, 4}, {3, 1}, 1, 6,
+                    {.ranks = 3, .nodes = 2, .replica_anti_affinity = node})
+              .map == ints{0, 1, 0, -1, 0, -1});
     CHECK(
-        placed<P>(ints{15, 4}, {3, 1}, 1, 6, {.ranks = 3, .nodes = 2, .replicas_meet = node}).map ==
-        ints{0, 1, 0, -1, 0, -1});
-    CHECK(
-        placed<P>(ints{8, 1}, {4, 1}, 1, 6, {.ranks = 3, .nodes = 2, .replicas_meet = node}).map ==
-        ints{0, 0, 0, 1, 0, -1});
+        placed<P>(ints{8, 1}, {4, 1}, 1, 6, {.ranks = 3, .nodes = 2, .replica_anti_affinity = node})
+            .map == ints{0, 0, 0, 1, 0, -1});
   }
   SUBCASE("required anti-affinity moves other replicas if it must") {
     // The greedy choice finds no rank for the third copy of expert 1, since rank 1 is full. The
@@ -358,44 +360,47 @@ TEST_CASE_TEMPLATE("placement: anti-affinity of replicas", P, PLIMSOLL_POLICIES)
     placed<P> const two(ints{8, 1, 1}, {2, 3, 1}, 1, 6,
                         {.ranks = 3,
                          .rank_offsets = {0, 3, 4, 6},
-                         .replicas_meet = rank,
-                         .meeting_rule = required});
+                         .replica_anti_affinity = rank,
+                         .anti_affinity_strength = required});
     CHECK(two.map == ints{0, 1, 2, 1, 0, 1});
     CHECK(two.certificates[0].value == doctest::Approx(16.0 / 3).epsilon(1e-12));
     CHECK(two.certificates[0].work == 6);
     placed<P> const three(ints{7, 3, 3, 2}, {2, 1, 3, 4}, 1, 10,
                           {.ranks = 4,
                            .rank_offsets = {0, 2, 6, 9, 10},
-                           .replicas_meet = rank,
-                           .meeting_rule = required});
+                           .replica_anti_affinity = rank,
+                           .anti_affinity_strength = required});
     CHECK(three.map == ints{2, 3, 0, 3, 2, 1, 0, 2, 3, 3});
     placed<P> const nodes(ints{2, 3, 9}, {1, 3, 2}, 1, 6,
                           {.ranks = 4,
                            .rank_offsets = {0, 1, 4, 5, 6},
                            .nodes = 3,
-                           .replicas_meet = node,
-                           .meeting_rule = required});
+                           .replica_anti_affinity = node,
+                           .anti_affinity_strength = required});
     CHECK(nodes.map == ints{1, 2, 1, 0, 2, 1});
     report_hash("placement.chains", two.map, three.map, nodes.map);
   }
   SUBCASE("impossible anti-affinity is refused") {
     std::string const refusal =
-        "place: replicas_meet: expected slots for all copies under the required rule, got ";
-    CHECK(place_refusal<P>({1, 2, 3}, {1, 3, 1}, 6,
-                           {.ranks = 2, .replicas_meet = rank, .meeting_rule = required}) ==
+        "place: replica_anti_affinity: expected slots for all copies under the required rule, got ";
+    CHECK(place_refusal<P>(
+              {1, 2, 3}, {1, 3, 1}, 6,
+              {.ranks = 2, .replica_anti_affinity = rank, .anti_affinity_strength = required}) ==
           refusal + "3 copies in layer 0, expert 1");
-    CHECK(place_refusal<P>({1, 2, 3}, {1, 2, 1}, 6,
-                           {.ranks = 2, .replicas_meet = rank, .meeting_rule = required}) ==
+    CHECK(place_refusal<P>(
+              {1, 2, 3}, {1, 2, 1}, 6,
+              {.ranks = 2, .replica_anti_affinity = rank, .anti_affinity_strength = required}) ==
           "no error");
-    CHECK(place_refusal<P>({1, 2, 3}, {1, 2, 1}, 6,
-                           {.ranks = 2, .replicas_meet = node, .meeting_rule = required}) ==
+    CHECK(place_refusal<P>(
+              {1, 2, 3}, {1, 2, 1}, 6,
+              {.ranks = 2, .replica_anti_affinity = node, .anti_affinity_strength = required}) ==
           refusal + "2 copies in layer 0, expert 1");
     // Two ranks would suffice for expert 2 if expert 0 did not need its slots.
     CHECK(place_refusal<P>({4, 1, 1}, {2, 1, 2}, 5,
                            {.ranks = 2,
                             .rank_offsets = {0, 1, 5},
-                            .replicas_meet = rank,
-                            .meeting_rule = required}) ==
+                            .replica_anti_affinity = rank,
+                            .anti_affinity_strength = required}) ==
           refusal + "2 copies in layer 0, expert 2");
   }
 }
@@ -418,7 +423,7 @@ TEST_CASE_TEMPLATE("placement: experts stay on the node that lists them", P, PLI
   constexpr index_t slots = 49;
   host_options options = listed_nodes();
   check_against_oracle<P>("lists", 2, experts, 18, slots, options);
-  options.replicas_meet = sharing::not_on_a_rank;
+  options.replica_anti_affinity = anti_affinity::rank;
   check_against_oracle<P>("lists_apart", 2, experts, 18, slots, options);
   options.speeds = {1, 2, 3, 1, 2, 3, 4};
   check_against_oracle<P>("lists_speeds", 2, experts, 18, slots, options);
@@ -713,10 +718,10 @@ TEST_CASE_TEMPLATE("placement: bad values are named", P, PLIMSOLL_POLICIES) {
   CHECK(with(6, {.ranks = 2, .active = {1, 0}, .speeds = {1, 0x1p-64}}) == "no error");
 
   auto const lists = [&](ints const& experts, ints const& offsets,
-                         sharing rule = sharing::allowed) {
+                         anti_affinity rule = anti_affinity::none) {
     return with(6, {.ranks = 2,
                     .nodes = 2,
-                    .replicas_meet = rule,
+                    .replica_anti_affinity = rule,
                     .node_experts = experts,
                     .node_offsets = offsets});
   };
@@ -731,9 +736,9 @@ TEST_CASE_TEMPLATE("placement: bad values are named", P, PLIMSOLL_POLICIES) {
   CHECK(lists({2, 0}, {0, 1, 2}) == "place: options.node_experts: expected 3 experts, got 2");
   CHECK(lists({2, 0, 1}, {0, 3}) ==
         "place: options.node_offsets: expected 3 offsets (nodes + 1), got 2");
-  CHECK(lists({2, 0, 1}, {0, 1, 3}, sharing::not_on_a_node) ==
-        "place: options.replicas_meet: expected allowed or not_on_a_rank, since every expert "
-        "stays on one node, got not_on_a_node");
+  CHECK(lists({2, 0, 1}, {0, 1, 3}, anti_affinity::node) ==
+        "place: options.replica_anti_affinity: expected none or rank, since every expert "
+        "stays on one node, got node");
   std::string const node_rises =
       "place: node_offsets: expected offsets that rise from 0 to the number of experts, got ";
   CHECK(lists({2, 0, 1}, {0, 4, 3}) == node_rises + "3 in layer 0, node 1");

@@ -45,8 +45,8 @@ inline ints repeated(ints const& row) {
 }
 
 TEST_CASE("placement: the same bits in every team") {
-  constexpr sharing rank = sharing::not_on_a_rank;
-  constexpr sharing node = sharing::not_on_a_node;
+  constexpr anti_affinity rank = anti_affinity::rank;
+  constexpr anti_affinity node = anti_affinity::node;
   SUBCASE("plain") {
     check_place_in_teams(1, {1}, 1, {.ranks = 1});
     check_place_in_teams(40, {1}, 45, {.ranks = 7});
@@ -66,17 +66,20 @@ TEST_CASE("placement: the same bits in every team") {
     check_place_in_teams(12, {1}, 90, {.ranks = 2, .speeds = {1, 0}});
   }
   SUBCASE("anti-affinity") {
-    check_place_in_teams(12, {1, 2, 3}, 24, {.ranks = 4, .replicas_meet = rank});
-    check_place_in_teams(12, {1, 2, 5}, 34, {.ranks = 7, .nodes = 3, .replicas_meet = node});
-    check_place_in_teams(
-        12, {1, 2, 3}, 34,
-        {.ranks = 7, .nodes = 3, .replicas_meet = node, .meeting_rule = strictness::required});
+    check_place_in_teams(12, {1, 2, 3}, 24, {.ranks = 4, .replica_anti_affinity = rank});
+    check_place_in_teams(12, {1, 2, 5}, 34,
+                         {.ranks = 7, .nodes = 3, .replica_anti_affinity = node});
+    check_place_in_teams(12, {1, 2, 3}, 34,
+                         {.ranks = 7,
+                          .nodes = 3,
+                          .replica_anti_affinity = node,
+                          .anti_affinity_strength = strictness::required});
     // The first layers need augmenting paths.
     check_place_in_teams(6, {4, 4, 2, 2, 3, 1}, 16,
                          {.ranks = 4,
                           .rank_offsets = repeated({0, 6, 10, 14, 16}),
-                          .replicas_meet = rank,
-                          .meeting_rule = strictness::required});
+                          .replica_anti_affinity = rank,
+                          .anti_affinity_strength = strictness::required});
   }
   SUBCASE("node lists") {
     host_options options = listed_nodes();
@@ -86,8 +89,8 @@ TEST_CASE("placement: the same bits in every team") {
                                 options.node_offsets.end());
     check_place_in_teams(12, {1, 2}, 49, options);
     check_place_in_teams(12, {1, 2}, 28, options);  // layer 0 has too few slots
-    options.replicas_meet = rank;
-    options.meeting_rule = strictness::required;
+    options.replica_anti_affinity = rank;
+    options.anti_affinity_strength = strictness::required;
     options.speeds = {1, 2, 3, 4, 5, 6, 7};
     check_place_in_teams(12, {1, 2}, 49, options);
     options.node_experts[15] = 0;  // duplicate in layer 1

@@ -18,8 +18,8 @@
 
 namespace plimsoll_test::map_cases {
 
+using plimsoll::anti_affinity;
 using plimsoll::index_t;
-using plimsoll::sharing;
 using ints = std::vector<std::int32_t>;
 
 /// A sequence of random integers.
@@ -288,7 +288,7 @@ std::string at(index_t layer, Parts const&... parts) {
 using named = std::pair<char const*, index_t>;
 
 struct rules {
-  sharing replicas_meet = sharing::allowed;
+  anti_affinity replica_anti_affinity = anti_affinity::none;
   index_t nodes = 1;
   std::vector<std::uint8_t> active;
 };
@@ -346,8 +346,10 @@ inline std::string first_fault(forms const& f, rules const& r) {
                at(l, named{"expert", e});
       }
     }
-    bool const on_nodes = r.replicas_meet == sharing::not_on_a_node;
-    index_t const groups = r.replicas_meet == sharing::allowed ? 0 : on_nodes ? r.nodes : f.ranks;
+    bool const on_nodes = r.replica_anti_affinity == anti_affinity::node;
+    index_t const groups = r.replica_anti_affinity == anti_affinity::none ? 0
+                           : on_nodes                                     ? r.nodes
+                                                                          : f.ranks;
     for (index_t g = 0; g < groups; ++g) {
       index_t const first = begin(g * f.ranks / groups);
       index_t const last = begin((g + 1) * f.ranks / groups);
@@ -400,7 +402,7 @@ TEST_CASE_TEMPLATE("placement_maps: validate names the first fault", P, PLIMSOLL
       continue;
     }
     rules r;
-    r.replicas_meet = static_cast<sharing>(draw.between(0, 2));
+    r.replica_anti_affinity = static_cast<anti_affinity>(draw.between(0, 2));
     r.nodes = draw.between(1, f.ranks);
     if (draw.once_in(2)) {
       for (index_t rank = 0; rank < f.ranks; ++rank) {
@@ -440,7 +442,8 @@ TEST_CASE_TEMPLATE("placement_maps: validate names the first fault", P, PLIMSOLL
     }
     stored<P> const in(f);
     array_in<std::uint8_t, P> const active(r.active);
-    plimsoll::validation_options options{.replicas_meet = r.replicas_meet, .nodes = r.nodes};
+    plimsoll::validation_options options{.replica_anti_affinity = r.replica_anti_affinity,
+                                         .nodes = r.nodes};
     if (!r.active.empty()) {
       options.active = active.view1();
     }
@@ -748,7 +751,7 @@ TEST_CASE_TEMPLATE("placement_maps: edges", P, PLIMSOLL_POLICIES) {
     f.derive(0);
     stored<P> const in(f);
     CHECK_NOTHROW(
-        plimsoll::validate(policy, in.placement(), {.replicas_meet = sharing::not_on_a_node}));
+        plimsoll::validate(policy, in.placement(), {.replica_anti_affinity = anti_affinity::node}));
   }
   SUBCASE("all slots empty") {
     array_in<std::int32_t, P> const in(ints(4, -1));
@@ -771,10 +774,10 @@ TEST_CASE_TEMPLATE("placement_maps: edges", P, PLIMSOLL_POLICIES) {
     f.derive(0);
     stored<P> const in(f);
     CHECK_NOTHROW(
-        plimsoll::validate(policy, in.placement(), {.replicas_meet = sharing::not_on_a_rank}));
+        plimsoll::validate(policy, in.placement(), {.replica_anti_affinity = anti_affinity::rank}));
     CHECK(refusal_of([&] {
             plimsoll::validate(policy, in.placement(),
-                               {.replicas_meet = sharing::not_on_a_node, .nodes = 2});
+                               {.replica_anti_affinity = anti_affinity::node, .nodes = 2});
           }) ==
           "validate: physical_to_logical: expected at most 1 replica of an expert on a node, got 2 "
           "in layer 0, node 1, expert 0");

@@ -23,8 +23,8 @@
 namespace plimsoll_test {
 
 using plimsoll::dispatch_counters;
+using plimsoll::dispatch_method;
 using plimsoll::dispatch_options;
-using plimsoll::dispatching;
 using plimsoll::quota_report;
 
 using ints = std::vector<std::int32_t>;
@@ -198,7 +198,7 @@ inline quota_case optimal_case(int number, std::int64_t& ceiling) {
   lp.solve(plimsoll::matrix_ref<std::int64_t const>(in.loads.data(), 1, in.experts),
            plimsoll::matrix_ref<double>(c.split.data(), 1, c.slots),
            plimsoll::vector_ref<plimsoll::certificate>(&result, 1),
-           {.tight = plimsoll::matrix_ref<std::uint8_t>(tight.data(), 1, in.ranks)});
+           {.bottleneck = plimsoll::matrix_ref<std::uint8_t>(tight.data(), 1, in.ranks)});
   REQUIRE(result.status == plimsoll::certificate_status::optimal);
   // The load that only bottleneck ranks can take.
   std::vector<bool> confined(in.loads.size(), true);
@@ -708,7 +708,7 @@ struct routed {
   dispatch_counters counters;
 
   [[nodiscard]] longs counts() const {
-    return {counters.routed, counters.beyond_quota, counters.homeless, counters.unrouted,
+    return {counters.routed, counters.beyond_quota, counters.without_slot, counters.unrouted,
             counters.out_of_range};
   }
 };
@@ -745,7 +745,7 @@ inline routed route_in_order(routing_case const& c) {
       }
     }
     if (slots.empty()) {
-      ++result.counters.homeless;
+      ++result.counters.without_slot;
       continue;
     }
     ++result.counters.routed;
@@ -856,7 +856,7 @@ inline void check_draws(route_fn route) {
   }
   c.map = {0, 1, 0, 0, 1, 0, 1};
   c.quotas = {0, 5, 10, 30, 0, 60, 0};
-  c.options = {.experts = 2, .rule = dispatching::sampled, .seed = 7, .stream = 3};
+  c.options = {.experts = 2, .method = dispatch_method::sampled, .seed = 7, .subsequence = 3};
   routed const got = route(c);
   longs drawn(c.map.size(), 0);
   for (std::int32_t const slot : got.slots) {

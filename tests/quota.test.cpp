@@ -283,7 +283,7 @@ TEST_CASE("quota: tokens go to the same slots in every team") {
       }
     }
     routing_case drawn = c;
-    drawn.options.rule = dispatching::sampled;
+    drawn.options.rule = dispatch_method::sampled;
     drawn.options.seed = 3;
     drawn.options.stream = 5;
     drawn.options.first_token = 7;

@@ -25,10 +25,10 @@
 
 namespace plimsoll_test {
 
+using plimsoll::anti_affinity;
 using plimsoll::certificate;
 using plimsoll::certificate_status;
 using plimsoll::refinement_options;
-using plimsoll::sharing;
 using plimsoll::strictness;
 
 /// Result of `refine` for a map.
@@ -158,10 +158,10 @@ inline bool draw(scene& s, std::uint64_t seed) {
     }
   }
   if (often(50)) {
-    s.where.replicas_meet = often(50) ? sharing::not_on_a_rank : sharing::not_on_a_node;
-    s.where.meeting_rule = often(50) ? strictness::preferred : strictness::required;
+    s.where.replica_anti_affinity = often(50) ? anti_affinity::rank : anti_affinity::node;
+    s.where.anti_affinity_strength = often(50) ? strictness::preferred : strictness::required;
   }
-  if (often(30) && s.where.replicas_meet != sharing::not_on_a_node) {
+  if (often(30) && s.where.replica_anti_affinity != anti_affinity::node) {
     index_t groups = random.between(1, s.experts);
     while (s.experts % groups != 0) {
       --groups;
@@ -254,7 +254,7 @@ template <class P>
 void check_refined(scene const& s, ints const& before, refined<P> const& got,
                    refinement_options const& options) {
   options_in<plimsoll::seq_policy> const where(s.where, s.layers);
-  bool const required = s.where.meeting_rule == strictness::required;
+  bool const required = s.where.anti_affinity_strength == strictness::required;
   plimsoll::placement_ref const placement{
       plimsoll::matrix_ref<std::int32_t const>(got.map.data(), s.layers, s.slots),
       plimsoll::matrix_ref<std::int32_t const>(got.counts.data(), s.layers, s.experts),
@@ -263,7 +263,7 @@ void check_refined(scene const& s, ints const& before, refined<P> const& got,
   rules.nodes = s.where.nodes;
   rules.active = (*where).active;
   if (required) {
-    rules.replicas_meet = s.where.replicas_meet;
+    rules.replica_anti_affinity = s.where.replica_anti_affinity;
   }
   CHECK_NOTHROW(plimsoll::validate(plimsoll::seq, placement, rules));
   for (index_t layer = 0; layer < s.layers; ++layer) {
@@ -290,8 +290,8 @@ void check_refined(scene const& s, ints const& before, refined<P> const& got,
     } else if (options.trials == 0 || c.work < options.trials) {
       CHECK(c.status == certificate_status::feasible);
     } else {
-      CHECK(
-          (c.status == certificate_status::feasible || c.status == certificate_status::work_limit));
+      CHECK((c.status == certificate_status::feasible ||
+             c.status == certificate_status::iteration_limit));
     }
   }
 }
@@ -306,7 +306,7 @@ TEST_CASE_TEMPLATE("refinement: copies and ranks chosen together", P, PLIMSOLL_P
   REQUIRE(plan_greedily(s));
   CHECK(layer_facts(s, s.map, 0).peak == 232);
 
-  refined<P> const packed(s.loads, s.map, 1, s.where, {.trials = 0});
+  refined<P> const packed(s.loads, s.map, 1, s.where, {.max_trials = 0});
   CHECK(packed.counts == ints{5, 5, 1, 1, 1, 1, 1, 1});
   CHECK(packed.certificates[0].value == doctest::Approx(232));
   CHECK(packed.certificates[0].lower_bound == doctest::Approx(224));
@@ -342,8 +342,8 @@ TEST_CASE_TEMPLATE("refinement: random plans stay valid and never get worse", P,
     check_refined(s, s.map, once, options);
     refined<P> const twice(s.loads, once.map, s.layers, s.where, options);
     check_refined(s, once.map, twice, options);
-    bool const preferred =
-        s.where.replicas_meet != sharing::allowed && s.where.meeting_rule == strictness::preferred;
+    bool const preferred = s.where.replica_anti_affinity != anti_affinity::none &&
+                           s.where.anti_affinity_strength == strictness::preferred;
     scene greedy = s;
     auto const placed = place_greedily(greedy, twice.counts);
     for (std::size_t layer = 0; layer < once.certificates.size(); ++layer) {
@@ -383,8 +383,8 @@ TEST_CASE_TEMPLATE("refinement: small shapes against every plan", P, PLIMSOLL_PO
       s.where.speeds.resize(static_cast<std::size_t>(s.where.ranks));
     }
     if (random.between(0, 3) == 0) {
-      s.where.replicas_meet = sharing::not_on_a_rank;
-      s.where.meeting_rule = strictness::required;
+      s.where.replica_anti_affinity = anti_affinity::rank;
+      s.where.anti_affinity_strength = strictness::required;
     }
     if (!plan_greedily(s)) {
       continue;
@@ -431,10 +431,11 @@ TEST_CASE_TEMPLATE("refinement: small shapes against every plan", P, PLIMSOLL_PO
     };
     double const packed = lowest(given);
     worst_packed = std::max(
-        worst_packed, value({.tolerance = 0, .trials = 0, .perturbations = 128}, packed) / packed);
-    value({.tolerance = 0, .trials = 1, .perturbations = 8}, best);
-    worst_joint =
-        std::max(worst_joint, value({.tolerance = 0, .perturbations = 256}, best) / best_as_full);
+        worst_packed,
+        value({.tolerance = 0, .max_trials = 0, .max_perturbations = 128}, packed) / packed);
+    value({.tolerance = 0, .max_trials = 1, .max_perturbations = 8}, best);
+    worst_joint = std::max(worst_joint,
+                           value({.tolerance = 0, .max_perturbations = 256}, best) / best_as_full);
   }
   MESSAGE("peak / optimum, worst: " << worst_packed << " with given counts, " << worst_joint
                                     << " with any; proven optimal: " << proven);
@@ -456,26 +457,26 @@ TEST_CASE_TEMPLATE("refinement: stopping criteria", P, PLIMSOLL_POLICIES) {
     CHECK(got.certificates[0].status == certificate_status::within_tolerance);
   }
   SUBCASE("no moved copy helps any more") {
-    refined<P> const got(s.loads, s.map, 1, s.where, {.trials = 1000000});
+    refined<P> const got(s.loads, s.map, 1, s.where, {.max_trials = 1000000});
     CHECK(got.certificates[0].status == certificate_status::feasible);
-    refined<P> const again(s.loads, got.map, 1, s.where, {.trials = 1000000});
+    refined<P> const again(s.loads, got.map, 1, s.where, {.max_trials = 1000000});
     CHECK(again.map == got.map);
   }
   SUBCASE("all trials are used") {
     // With one slot per rank nothing can be swapped; two copies of expert 3 should go to others.
     ints const loads{10, 9, 8, 1};
     ints const start{0, 1, 2, 3, 3, 3};
-    refined<P> const none(loads, start, 1, {.ranks = 6}, {.trials = 0});
+    refined<P> const none(loads, start, 1, {.ranks = 6}, {.max_trials = 0});
     CHECK(none.map == start);
     CHECK(none.certificates[0].value == 10);
     CHECK(none.certificates[0].work == 0);
     CHECK(none.certificates[0].status == certificate_status::optimal);
-    refined<P> const one(loads, start, 1, {.ranks = 6}, {.trials = 1, .perturbations = 0});
+    refined<P> const one(loads, start, 1, {.ranks = 6}, {.max_trials = 1, .max_perturbations = 0});
     CHECK(one.counts == ints{2, 1, 1, 2});
     CHECK(one.certificates[0].value == 9);
     CHECK(one.certificates[0].work == 1);
-    CHECK(one.certificates[0].status == certificate_status::work_limit);
-    refined<P> const two(loads, start, 1, {.ranks = 6}, {.trials = 2, .perturbations = 0});
+    CHECK(one.certificates[0].status == certificate_status::iteration_limit);
+    refined<P> const two(loads, start, 1, {.ranks = 6}, {.max_trials = 2, .max_perturbations = 0});
     CHECK(two.counts == ints{2, 2, 1, 1});
     CHECK(two.certificates[0].value == 8);
     CHECK(two.certificates[0].lower_bound == 8);
@@ -491,12 +492,12 @@ TEST_CASE_TEMPLATE("refinement: stopping criteria", P, PLIMSOLL_POLICIES) {
                              .active = {1, 1, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0},
                              .node_experts = {0, 1, 2, 3, 4},
                              .node_offsets = {0, 4, 5}};
-    refinement_options const single{.trials = 1, .perturbations = 0};
+    refinement_options const single{.max_trials = 1, .max_perturbations = 0};
     certificate const one = refined<P>(loads, start, 1, where, single).certificates[0];
     CHECK(one.value == 9);
     CHECK(one.lower_bound == 8);
     CHECK(one.work == 1);
-    CHECK(one.status == certificate_status::work_limit);
+    CHECK(one.status == certificate_status::iteration_limit);
   }
   SUBCASE("at the bound of the heaviest replica on the fastest rank") {
     // The mean is 20 / 4.5, but one of the two experts has a single copy.
@@ -516,7 +517,7 @@ TEST_CASE_TEMPLATE("refinement: swaps", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
-  refinement_options const swaps_only{.tolerance = 0, .trials = 0};
+  refinement_options const swaps_only{.tolerance = 0, .max_trials = 0};
   SUBCASE("the pair that minimises the load of the worse rank") {
     // 9 + 7 against 1 + 3: swapping 7 and 1 gives 10 and 10.
     CHECK(refined<P>(ints{9, 7, 1, 3}, {0, 1, 2, 3}, 1, {.ranks = 2}, swaps_only).map ==
@@ -538,7 +539,7 @@ TEST_CASE_TEMPLATE("refinement: swaps", P, PLIMSOLL_POLICIES) {
     // Each rank holds a replica of 10, and one of 2, 1 or 1.
     ints const loads{30, 2, 1, 1};
     ints const start{0, 1, 0, 2, 0, 3};
-    host_options where{.ranks = 3, .replicas_meet = sharing::not_on_a_rank};
+    host_options where{.ranks = 3, .replica_anti_affinity = anti_affinity::rank};
     CHECK(refined<P>(loads, start, 1, where, swaps_only).map == start);
   }
   SUBCASE("node lists keep experts where they are") {
@@ -657,18 +658,18 @@ TEST_CASE_TEMPLATE("refinement: bad values are named", P, PLIMSOLL_POLICIES) {
 
   host_options apart{.ranks = 4,
                      .nodes = 2,
-                     .replicas_meet = sharing::not_on_a_rank,
-                     .meeting_rule = strictness::required};
+                     .replica_anti_affinity = anti_affinity::rank,
+                     .anti_affinity_strength = strictness::required};
   CHECK(map({0, 1, 0, 1, -1, -1, -1, -1}, apart) == "no error");
   CHECK(map({0, 1, 0, -1, 1, 1, -1, -1}, apart) ==
         "refine: physical_to_logical: expected at most 1 replica of an expert on a rank, got 2 in "
         "layer 0, rank 2, expert 1");
-  apart.replicas_meet = sharing::not_on_a_node;
+  apart.replica_anti_affinity = anti_affinity::node;
   CHECK(map({0, 1, -1, -1, 0, 1, -1, -1}, apart) == "no error");
   CHECK(map({0, -1, -1, -1, 0, 1, 1, -1}, apart) ==
         "refine: physical_to_logical: expected at most 1 replica of an expert on a node, got 2 in "
         "layer 0, node 1, expert 1");
-  apart.meeting_rule = strictness::preferred;
+  apart.anti_affinity_strength = strictness::preferred;
   CHECK(map({0, -1, -1, -1, 0, 1, 1, -1}, apart) == "no error");
 
   auto const loads = []<class T>(std::vector<T> const& values) {
@@ -711,10 +712,10 @@ TEST_CASE_TEMPLATE("refinement: bad options are named", P, PLIMSOLL_POLICIES) {
   CHECK(message({.tolerance = 1.5}) == tolerance + "1.5");
   CHECK(message({.tolerance = 0}) == "no error");
   CHECK(message({.tolerance = 1}) == "no error");
-  CHECK(message({.trials = -1}) == "refine: options.trials: expected at least 0, got -1");
-  CHECK(message({.perturbations = -1}) ==
-        "refine: options.perturbations: expected at least 0, got -1");
-  CHECK(message({.perturbations = 0}) == "no error");
+  CHECK(message({.max_trials = -1}) == "refine: options.max_trials: expected at least 0, got -1");
+  CHECK(message({.max_perturbations = -1}) ==
+        "refine: options.max_perturbations: expected at least 0, got -1");
+  CHECK(message({.max_perturbations = 0}) == "no error");
   auto const where = [](host_options const& options) {
     return refine_refusal<P>(ints{1, 2}, {0, 1, -1, -1}, 1, options);
   };
@@ -734,11 +735,11 @@ TEST_CASE_TEMPLATE("refinement: bad options are named", P, PLIMSOLL_POLICIES) {
   CHECK(where({.ranks = 2, .node_experts = {0, 1}, .node_offsets = {0, 1, 2}}) ==
         "refine: where.node_offsets: expected 2 offsets (nodes + 1), got 3");
   CHECK(where({.ranks = 2,
-               .replicas_meet = sharing::not_on_a_node,
+               .replica_anti_affinity = anti_affinity::node,
                .node_experts = {0, 1},
                .node_offsets = {0, 2}}) ==
-        "refine: where.replicas_meet: expected allowed or not_on_a_rank, since every expert "
-        "stays on one node, got not_on_a_node");
+        "refine: where.replica_anti_affinity: expected none or rank, since every expert "
+        "stays on one node, got node");
 }
 
 }  // namespace plimsoll_test

@@ -15,8 +15,7 @@
 
 #include "support/draws.hpp"
 
-namespace plimsoll_test {
-namespace {
+namespace plimsoll_test { namespace {
 
 using ints = std::vector<std::int32_t>;
 using wides = std::vector<std::int64_t>;
@@ -244,7 +243,7 @@ struct quality_case {
     }
     plimsoll::place(plimsoll::seq, load, count_view, where, map_view);
     auto const got = plimsoll::refine(plimsoll::seq, load, where,
-                                      {.tolerance = 0, .trials = trials}, map_view, count_view);
+                                      {.tolerance = 0, .max_trials = trials}, map_view, count_view);
     double const scale = static_cast<double>(unit) / 4;
     return {peak_of(map), got[0].value * scale, got[0].lower_bound * scale, got[0].status};
   }

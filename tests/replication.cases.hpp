@@ -21,10 +21,10 @@
 
 namespace plimsoll_test {
 
+using plimsoll::anti_affinity;
 using plimsoll::certificate;
 using plimsoll::certificate_status;
 using plimsoll::replication_options;
-using plimsoll::sharing;
 using plimsoll::strictness;
 
 template <class P>
@@ -211,27 +211,30 @@ TEST_CASE_TEMPLATE("replication: counts for required anti-affinity", P, PLIMSOLL
   }
   constexpr strictness required = strictness::required;
   // At most one copy on each of three ranks; the remaining slots stay free.
-  host_options ranks{.ranks = 3, .replicas_meet = sharing::not_on_a_rank, .meeting_rule = required};
+  host_options ranks{
+      .ranks = 3, .replica_anti_affinity = anti_affinity::rank, .anti_affinity_strength = required};
   replicated<P> const few = replicated_for<P>({100, 1}, 1, 9, ranks);
   CHECK(few.counts == ints{3, 3});
   CHECK(few.certificates[0].value == doctest::Approx(100.0 / 3).epsilon(1e-12));
   CHECK(few.certificates[0].status == certificate_status::optimal);
   CHECK(few.certificates[0].work == 4);
-  ranks.meeting_rule = strictness::preferred;
+  ranks.anti_affinity_strength = strictness::preferred;
   CHECK(replicated_for<P>({100, 1}, 1, 9, ranks).counts == ints{8, 1});
-  ranks.meeting_rule = required;
+  ranks.anti_affinity_strength = required;
   ranks.active = {1, 0, 1};
   CHECK(replicated_for<P>({100, 1}, 1, 9, ranks).counts == ints{2, 2});
   // Ranks of 1 and 4 slots: only one expert can have two copies.
   replicated<P> const narrow = replicated_for<P>({5, 9, 8}, 1, 5,
                                                  {.ranks = 2,
                                                   .rank_offsets = {0, 1, 5},
-                                                  .replicas_meet = sharing::not_on_a_rank,
-                                                  .meeting_rule = required});
+                                                  .replica_anti_affinity = anti_affinity::rank,
+                                                  .anti_affinity_strength = required});
   CHECK(narrow.counts == ints{1, 2, 1});
   CHECK(narrow.certificates[0].value == 8);
-  host_options nodes{
-      .ranks = 5, .nodes = 2, .replicas_meet = sharing::not_on_a_node, .meeting_rule = required};
+  host_options nodes{.ranks = 5,
+                     .nodes = 2,
+                     .replica_anti_affinity = anti_affinity::node,
+                     .anti_affinity_strength = required};
   CHECK(replicated_for<P>({100, 1, 1}, 1, 15, nodes).counts == ints{2, 2, 2});
   CHECK(replicated_for<P>({100, 1, 1}, 1, 5, nodes).counts == ints{2, 2, 1});
   // Maxima need not fill the slots then, and minima come first.
@@ -246,8 +249,8 @@ TEST_CASE_TEMPLATE("replication: counts for required anti-affinity", P, PLIMSOLL
   host_options const dead{.ranks = 8,
                           .nodes = 4,
                           .active = {1, 1, 0, 1, 0, 0, 1, 1},
-                          .replicas_meet = sharing::not_on_a_node,
-                          .meeting_rule = required};
+                          .replica_anti_affinity = anti_affinity::node,
+                          .anti_affinity_strength = required};
   replicated<P> const got = replicated_for<P>(loads, 2, 32, dead);
   ints expected;
   for (index_t l = 0; l < 2; ++l) {
@@ -374,10 +377,11 @@ TEST_CASE_TEMPLATE("replication: bad values are named", P, PLIMSOLL_POLICIES) {
   CHECK(there(6, lists, {.min_copies = 2}) == floors(4, 3) + ", node 1");
   CHECK(there(6, lists, {.max_copies = 2}) ==
         "replicate: max_copies: expected a total of at least the slots, got 2 in layer 0, node 0");
-  lists.replicas_meet = sharing::not_on_a_rank;
-  lists.meeting_rule = strictness::required;
+  lists.replica_anti_affinity = anti_affinity::rank;
+  lists.anti_affinity_strength = strictness::required;
   std::string const apart =
-      "replicate: replicas_meet: expected slots for min_copies of every expert under the required "
+      "replicate: replica_anti_affinity: expected slots for min_copies of every expert under the "
+      "required "
       "rule, got ";
   array_in<std::int32_t, P> const twice(ints{2, 1, 1});
   CHECK(there(6, lists, {.min_copies_each = twice.view1()}) == apart + "2 in layer 0, node 0");
@@ -388,8 +392,8 @@ TEST_CASE_TEMPLATE("replication: bad values are named", P, PLIMSOLL_POLICIES) {
         "1");
   CHECK(there(9,
               {.ranks = 2,
-               .replicas_meet = sharing::not_on_a_rank,
-               .meeting_rule = strictness::required},
+               .replica_anti_affinity = anti_affinity::rank,
+               .anti_affinity_strength = strictness::required},
               {.min_copies = 3}) == apart + "9 in layer 0");
 }
 

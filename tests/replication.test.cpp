@@ -36,21 +36,21 @@ TEST_CASE("replication: the same bits in every team") {
   check(70, 131, 1, 3, nowhere);
   host_options where{.ranks = 7, .nodes = 3, .active = {1, 1, 1, 0, 1, 1, 1}};
   check(24, 70, 1, 99, where);
-  where.replicas_meet = sharing::not_on_a_rank;
-  where.meeting_rule = strictness::required;
+  where.replica_anti_affinity = anti_affinity::rank;
+  where.anti_affinity_strength = strictness::required;
   check(24, 63, 1, 5, where);
   check(24, 63, 2, 5, where);
   check(24, 63, 3, 5, where);  // the minima do not fit
-  where.replicas_meet = sharing::not_on_a_node;
+  where.replica_anti_affinity = anti_affinity::node;
   check(20, 63, 2, 99, where);
   check(20, 63, 4, 99, where);  // more minimum copies than nodes
-  where.replicas_meet = sharing::not_on_a_rank;
+  where.replica_anti_affinity = anti_affinity::rank;
   for (int layer = 0; layer < 4; ++layer) {
     where.node_experts.insert(where.node_experts.end(), {5, 3, 1, 0, 2, 4, 6, 7});
     where.node_offsets.insert(where.node_offsets.end(), {0, 5, 5, 8});
   }
   check(8, 35, 1, 99, where);
-  where.meeting_rule = strictness::preferred;
+  where.anti_affinity_strength = strictness::preferred;
   check(8, 35, 1, 99, where);
 }
 

@@ -26,7 +26,7 @@
 namespace plimsoll_test {
 
 using plimsoll::certificate_status;
-using plimsoll::search_score;
+using plimsoll::latency_objective;
 
 /// Scores of a plan's layers by `step_latencies`, which counts ranks without slots as idle.
 inline reals replayed_scores(search_case const& c, ints const& map) {
@@ -50,7 +50,7 @@ inline reals replayed_scores(search_case const& c, ints const& map) {
     }
     std::sort(of_layer.begin(), of_layer.end());
     double const rank = std::ceil(c.options.quantile * static_cast<double>(c.steps));
-    scores.push_back(c.options.score == search_score::quantile
+    scores.push_back(c.options.score == latency_objective::quantile
                          ? of_layer[static_cast<std::size_t>(rank) - 1]
                          : std::accumulate(of_layer.begin(), of_layer.end(), 0.0));
   }
@@ -328,15 +328,15 @@ inline void check_when_it_stops(search_fn search) {
     gained += early.certificates[0].value > last;
 
     c.options.min_gain = 1e-9;  // does not apply to plateau moves
-    c.options.level_swaps = 8;
+    c.options.max_plateau_moves = 8;
     search_outcome const level = search(c);
     check_searched(c, level);
     CHECK(level.certificates[0].value <= last);
     CHECK(level.certificates[0].work >= full.certificates[0].work);
     way_out += level.certificates[0].value < last;
 
-    c.options.level_swaps = 0;
-    c.options.score = search_score::quantile;
+    c.options.max_plateau_moves = 0;
+    c.options.score = latency_objective::quantile;
     c.options.quantile = 0.8;  // the second longest of six steps
     search_outcome const tail = search(c);
     check_searched(c, tail);
@@ -377,7 +377,7 @@ inline void check_perturbed(search_fn search) {
   for (std::uint64_t seed = 0; seed < cases_of(120); ++seed) {
     CAPTURE(seed);
     search_case c = random_search(seed, 5, 9);
-    c.options.level_swaps = 0;
+    c.options.max_plateau_moves = 0;
     search_outcome const plain = search(c);
     c.options.max_perturbations = 6;
     search_outcome const got = search(c);

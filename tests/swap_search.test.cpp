@@ -59,7 +59,7 @@ TEST_CASE("swap_search: the same bits in every team") {
   c.options.restarts = 2;
   c.options.min_gain = 0;
   c.options.max_swaps = 2;
-  c.options.level_swaps = 1;
+  c.options.max_plateau_moves = 1;
   generator random(43);
   for (index_t i = 0; i < c.steps * c.layers * c.experts; ++i) {
     c.loads.push_back(static_cast<double>(random.between(0, 90)));
@@ -94,7 +94,7 @@ TEST_CASE("swap_search: the same bits in every team") {
   };
   SUBCASE("sum") { check(c); }
   SUBCASE("quantile, and copies") {
-    c.options.score = search_score::quantile;
+    c.options.score = latency_objective::quantile;
     c.options.quantile = 0.6;
     c.offsets = {0, 1, 4, 7, 0, 3, 6, 7};
     c.counts = {2, 1, 1, 1, 1, 2, 1, 2};
@@ -331,8 +331,8 @@ TEST_CASE("swap_search: shapes and options are checked") {
       "options.restarts: expected 1 to 16777216 restarts, got 0");
   option([](options_type& o) { o.max_swaps = -1; },
          "options.max_swaps: expected 0 to 2147483647 swaps, got -1");
-  option([](options_type& o) { o.level_swaps = -1; },
-         "options.level_swaps: expected 0 to 2147483647 swaps, got -1");
+  option([](options_type& o) { o.max_plateau_moves = -1; },
+         "options.max_plateau_moves: expected 0 to 2147483647 swaps, got -1");
   option([](options_type& o) { o.max_perturbations = -1; },
          "options.max_perturbations: expected 0 to 16777216 perturbations, got -1");
   option([](options_type& o) { o.max_perturbations = (1 << 24) + 1; },

@@ -9,8 +9,7 @@
 #include "support/hash.hpp"
 #include "support/packed_searches.hpp"
 
-namespace plimsoll_test {
-namespace {
+namespace plimsoll_test { namespace {
 
 /// Relative gap between searches of one kind and the optimum.
 struct excess {

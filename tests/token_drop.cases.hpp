@@ -218,7 +218,7 @@ inline drop_case make_drop_case(std::uint64_t seed, index_t tokens, index_t expe
 }
 
 inline void check_parts(drop_fn drop_of, drop_fn parts_of) {
-  using plimsoll::keeping;
+  using plimsoll::drop_policy;
   using plimsoll::normalization;
   std::vector<drop_case> cases;
   cases.push_back(make_drop_case(1, 50, 8, 2, 0));
@@ -242,7 +242,7 @@ inline void check_parts(drop_fn drop_of, drop_fn parts_of) {
   odd.options.route.normalize = normalization::to_one;
   odd.options.route.scale = 2.5;
   odd.options.route.groups = 2;
-  odd.options.limit.keep = keeping::random;
+  odd.options.limit.keep = drop_policy::random;
   odd.options.limit.seed = 9;
   odd.options.limit.normalize = normalization::to_sum;
   odd.stream = 4;

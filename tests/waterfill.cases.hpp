@@ -22,8 +22,8 @@
 
 namespace plimsoll_test {
 
-using plimsoll::pouring;
-using plimsoll::reach;
+using plimsoll::candidate_ranks;
+using plimsoll::fill_method;
 using plimsoll::waterfill_options;
 using plimsoll::waterline_options;
 using plimsoll::waterline_report;
@@ -255,7 +255,7 @@ inline sglang_output sglang_step(fill_case const& c, ways& seen) {
   auto const me = static_cast<std::size_t>(c.options.rank);
   auto const tokens = static_cast<std::size_t>(c.tokens());
   std::int64_t const experts_here = c.slots / c.ranks;
-  bool const is_static = c.options.line.from_one;
+  bool const is_static = c.options.line.local_counts_only;
   auto const rank_of = [&](std::int32_t id) {
     return static_cast<std::size_t>(std::clamp<std::int64_t>(id / experts_here, 0, c.ranks - 1));
   };
@@ -361,7 +361,7 @@ inline fill_case make_literal_case(std::uint64_t seed, index_t least_ranks, inde
   line.top_k = random.between(1, 8);
   line.max_tokens = 200;
   line.weight = 1 / 2.5f;
-  line.from_one = random.between(0, 3) == 0;
+  line.local_counts_only = random.between(0, 3) == 0;
   c.options.line = plimsoll::literal_waterfill(line);
   auto const tokens = random.between(0, 5) == 0 ? random.between(0, 63) : random.between(64, 200);
   c.ids = make_ids(random, tokens, line.top_k, c.slots);
@@ -378,7 +378,7 @@ inline fill_case make_literal_case(std::uint64_t seed, index_t least_ranks, inde
   for (index_t r = 0; r < c.ranks; ++r) {
     c.others.push_back(r == c.options.rank ? 0 : alike ? tokens : random.between(0, 300));
   }
-  if (line.from_one) {
+  if (line.local_counts_only) {
     c.others.assign(c.others.size(), 0);
   }
   return c;
@@ -407,7 +407,7 @@ inline void check_literal(fill_fn fill_of) {
   level.slots = 2;
   level.options.rank = 0;
   level.options.line.top_k = 1;
-  level.options.line.from_one = false;
+  level.options.line.local_counts_only = false;
   level.ids.assign(64, 0);
   level.others = {0, 0, 0, 64};
   check(level);
@@ -523,8 +523,9 @@ inline void check_placed(fill_fn fill_of, fill_fn by_hand_of) {
     c.offsets = even ? ints{} : make_placed_case().offsets;
     for (c.options.layer = 0; c.options.layer < c.layers; ++c.options.layer) {
       for (auto const& [rule, candidates] :
-           {std::pair(pouring::surplus, reach::all), std::pair(pouring::surplus, reach::visited),
-            std::pair(pouring::sampled, reach::visited)}) {
+           {std::pair(fill_method::surplus, candidate_ranks::all),
+            std::pair(fill_method::surplus, candidate_ranks::visited),
+            std::pair(fill_method::sampled, candidate_ranks::visited)}) {
         CAPTURE(even);
         CAPTURE(c.options.layer);
         c.options.line.rule = rule;
@@ -539,10 +540,10 @@ inline void check_placed(fill_fn fill_of, fill_fn by_hand_of) {
         }
         auto const [loads, routed] = loads_after(c, ids, got);
         CHECK(longs(got[0].loads.begin(), got[0].loads.begin() + c.ranks) == routed);
-        if (rule == pouring::surplus) {
+        if (rule == fill_method::surplus) {
           std::int64_t const lowest = std::max(mean_of(loads), highest_of(routed));
           CHECK(got[0].report.level == static_cast<double>(lowest));
-          if (candidates == reach::all) {
+          if (candidates == candidate_ranks::all) {
             CHECK(highest_of(loads) == lowest);
             ranks_of_layers.push_back(got[0].ranks);
           }
@@ -636,7 +637,7 @@ inline void check_after_lplb(split_fn split_of, fill_fn fill_of) {
     fill.slots = std::ssize(c.map);
     fill.options.line.top_k = c.k;
     fill.options.line.max_tokens = 400;
-    fill.options.line.candidates = reach::all;
+    fill.options.line.candidates = candidate_ranks::all;
     fill.options.line.min_tokens = 0;
     std::vector<ints> slots;
     auto next = split.slots.begin();
@@ -711,7 +712,7 @@ inline std::vector<refused_fill> refusals() {
   fill_case& poured = next(
       "waterline: options.literal: expected false unless fill_method::sampled is set, got true");
   poured.options.line = plimsoll::literal_waterfill(poured.options.line);
-  poured.options.line.rule = pouring::surplus;
+  poured.options.line.rule = fill_method::surplus;
   next("waterline::plan: loads: expected values from 0 to 2^31 - 1, got -3 in row 1, rank 2")
       .others = {0, 0, 0, 0, 0, 0, 0, -3, 0, 0};
   next("waterline::plan: loads: expected at most 2^31 - 1 tokens in all, got 2147483652").others = {

@@ -25,8 +25,8 @@
 
 namespace plimsoll_test {
 
-using plimsoll::pouring;
-using plimsoll::reach;
+using plimsoll::candidate_ranks;
+using plimsoll::fill_method;
 using plimsoll::waterline_options;
 using plimsoll::waterline_report;
 
@@ -214,7 +214,7 @@ class line_in {
     }
     longs const loads = sum_of(result.counts);
     for (index_t r = 0; r < c_.ranks(); ++r) {
-      result.of.push_back(pour(l, c_.options.from_one ? result.counts[at(r)] : loads, r));
+      result.of.push_back(pour(l, c_.options.local_counts_only ? result.counts[at(r)] : loads, r));
     }
     return result;
   }
@@ -297,8 +297,8 @@ inline void check_rows(line_case const& c, index_t source, ints const& owners, p
     }
     bool const moved = has_row && rank != source;
     allowed = allowed && (has_row ? rank >= 0 && rank < c.ranks() : rank == -1) &&
-              (!moved || (c.lives(rank) &&
-                          (visited || c.options.literal || c.options.candidates == reach::all)));
+              (!moved || (c.lives(rank) && (visited || c.options.literal ||
+                                            c.options.candidates == candidate_ranks::all)));
     ids.push_back(has_row ? c.begin(std::max(rank, 0) + 1) + rank : -1);
     weights.push_back(has_row ? c.options.weight : 0.0f);
     counts.rows += has_row;
@@ -418,7 +418,7 @@ inline void check_surplus(line_case const& c, outcome const& got, tally& happene
     REQUIRE(all.final[at(r)] <= room + one.unplaced);
     REQUIRE(static_cast<double>(all.final[at(r)]) <=
             all.home_peak * static_cast<double>(c.pace(r)) * (c.paces.empty() ? 1 : 0.25) + 1e-6);
-    if (c.options.candidates == reach::all) {
+    if (c.options.candidates == candidate_ranks::all) {
       REQUIRE(one.moved == need);
       REQUIRE(one.unplaced == 0);
     }
@@ -426,7 +426,7 @@ inline void check_surplus(line_case const& c, outcome const& got, tally& happene
     happened.unplaced += one.unplaced;
   }
   happened.relieved += surplus - above;
-  REQUIRE((surplus == above || c.options.candidates == reach::visited));
+  REQUIRE((surplus == above || c.options.candidates == candidate_ranks::visited));
   check_agreement(c, got, all.home_peak, time, surplus, slack);
 }
 
@@ -437,12 +437,12 @@ inline ints ranks_by_waterfill(line_case const& c, longs const& loads, index_t s
   index_t const n = c.ranks();
   longs load(loads.begin(), loads.begin() + n);
   std::int64_t const routed = std::accumulate(load.begin(), load.end(), std::int64_t{0});
-  for (index_t r = 0; r < n && !o.from_one; ++r) {
+  for (index_t r = 0; r < n && !o.local_counts_only; ++r) {
     load[at(r)] += loads[at(n + r)];
   }
   std::int64_t const total = std::accumulate(load.begin(), load.end(), routed / o.top_k);
   std::int64_t const level = (total + n - 1) / n;
-  bool const anywhere = o.from_one || *std::max_element(load.begin(), load.end()) <= level;
+  bool const anywhere = o.local_counts_only || *std::max_element(load.begin(), load.end()) <= level;
   ints result;
   for (index_t t = 0; t < c.tokens(source); ++t) {
     longs weights(at(n), 0);
@@ -505,7 +505,8 @@ inline void check_sampled(line_case const& c, outcome const& got, ints const& ow
                    ? std::max(most, slack[at(owners[at(id)])])
                    : most;
       }
-      most = o.candidates == reach::all ? *std::max_element(slack.begin(), slack.end()) : most;
+      most = o.candidates == candidate_ranks::all ? *std::max_element(slack.begin(), slack.end())
+                                                  : most;
       REQUIRE((rank < 0 || slack[at(rank)] > 0 || most == 0 || stays));
     }
   }
@@ -522,10 +523,11 @@ inline void check_outcome(line_case const& c, outcome const& got, tally& happene
     REQUIRE(got.of[at(r)].report.what == plimsoll::detail::fault::none);
     if (c.options.literal) {
       REQUIRE(got.of[at(r)].ranks ==
-              ranks_by_waterfill(c, c.options.from_one ? got.counts[at(r)] : loads, r, owners));
+              ranks_by_waterfill(c, c.options.local_counts_only ? got.counts[at(r)] : loads, r,
+                                 owners));
     }
   }
-  if (c.options.rule == pouring::surplus) {
+  if (c.options.rule == fill_method::surplus) {
     check_surplus(c, got, happened);
   } else if (!c.options.literal) {
     check_sampled(c, got, owners);
@@ -566,7 +568,7 @@ inline void draw_tokens(line_case& c, draws& draw, std::int64_t most, int skew, 
 }
 
 /// Draws a case with a random mix of all options.
-inline line_case random_line(std::uint64_t seed, pouring rule) {
+inline line_case random_line(std::uint64_t seed, fill_method rule) {
   draws draw(seed);
   line_case c;
   waterline_options& o = c.options;
@@ -574,15 +576,15 @@ inline line_case random_line(std::uint64_t seed, pouring rule) {
   o.ranks = draw.one_in(10) ? 1 : draw.one_in(6) ? draw.among(13, 40) : draw.among(2, 12);
   o.nodes = draw.one_in(2) ? 1 : draw.among(1, o.ranks);
   o.top_k = draw.among(1, 8);
-  o.candidates = draw.any({reach::visited, reach::all});
+  o.candidates = draw.any({candidate_ranks::visited, candidate_ranks::all});
   o.min_tokens = draw.one_in(3) ? draw.among(0, 90) : 0;
   o.weight = draw.any({1.0f, 0.4f, 0.0f, -1.0f});
   o.local_preference = draw.any({1.1, 1.0, 1.5, 16.0});
   o.node_preference = draw.any({1.0, 2.0});
   o.seed = draw.bits();
   c.stream = draw.bits();
-  o.literal = rule == pouring::sampled && draw.one_in(3);
-  o.from_one = o.literal && draw.one_in(2);
+  o.literal = rule == fill_method::sampled && draw.one_in(3);
+  o.local_counts_only = o.literal && draw.one_in(2);
   bool const all_alike = o.literal;
   if (!all_alike && draw.one_in(3)) {
     for (index_t r = 0; r < o.ranks; ++r) {
@@ -617,7 +619,8 @@ inline void check_random(pour_fn pour_all) {
   tally happened;
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     CAPTURE(seed);
-    line_case const c = random_line(seed, seed % 3 == 0 ? pouring::sampled : pouring::surplus);
+    line_case const c =
+        random_line(seed, seed % 3 == 0 ? fill_method::sampled : fill_method::surplus);
     check_outcome(c, pour_all(c), happened, hash);
   }
   report_hash("waterline.random", hash.value());
@@ -652,7 +655,7 @@ inline void check_by_hand(pour_fn pour_all) {
   CHECK(along.report.home_peak == 12);
   CHECK(along.slack == longs{0, 2, 3, 3});
   // With `all`, the other rows go to any rank, lower ranks first.
-  c.options.candidates = reach::all;
+  c.options.candidates = candidate_ranks::all;
   poured const alone = pour_all(c).of[0];
   CHECK(alone.ranks == ints{2, 2, 3, 3, 1, 1, 2, 3});
   CHECK(alone.ids == longs{0, 5, 0, 5, 0, 7, 0, 7, 2, 3, 2, 3, 4, 5, 6, 7});
@@ -665,7 +668,7 @@ inline void check_by_hand(pour_fn pour_all) {
   CHECK(difference(pour_all(c).of[0], alone) == "");
   // A rank of twice the speed takes twice the load: 8 of 16 tokens, 2 of them routed to it.
   c = four_ranks({0, 0, 0, 0, 1, 1, 2, 3});
-  c.options.candidates = reach::all;
+  c.options.candidates = candidate_ranks::all;
   c.paces = {4, 8, 4, 4};
   poured const fast = pour_all(c).of[0];
   CHECK(fast.slack == longs{0, 6, 3, 3});
@@ -706,18 +709,18 @@ inline line_case large_line(std::uint64_t seed, index_t ranks, index_t nodes, in
 inline void check_large(pour_fn pour_all) {
   fnv1a hash;
   tally happened;
-  auto const check = [&](line_case c, reach candidates, pouring rule) {
+  auto const check = [&](line_case c, candidate_ranks candidates, fill_method rule) {
     c.options.candidates = candidates;
     c.options.rule = rule;
     check_outcome(c, pour_all(c), happened, hash);
   };
   line_case const tiles = large_line(1, 3, 2, 3, 1600, 3);
-  check(tiles, reach::visited, pouring::surplus);
-  check(tiles, reach::all, pouring::surplus);
-  check(tiles, reach::visited, pouring::sampled);
+  check(tiles, candidate_ranks::visited, fill_method::surplus);
+  check(tiles, candidate_ranks::all, fill_method::surplus);
+  check(tiles, candidate_ranks::visited, fill_method::sampled);
   line_case const ranks = large_line(2, 66, 9, 8, 40, 6);
-  check(ranks, reach::visited, pouring::surplus);
-  check(ranks, reach::all, pouring::sampled);
+  check(ranks, candidate_ranks::visited, fill_method::surplus);
+  check(ranks, candidate_ranks::all, fill_method::sampled);
   report_hash("waterline.large", hash.value());
 }
 
@@ -732,7 +735,7 @@ TEST_CASE_TEMPLATE("waterline: many ranks, many tiles", P, PLIMSOLL_POLICIES) {
 inline void check_types_and_strides(pour_fn pour_all, pour_fn pour_longs) {
   for (std::uint64_t seed = 100; seed < 105; ++seed) {
     CAPTURE(seed);
-    line_case c = random_line(seed, seed % 2 == 0 ? pouring::sampled : pouring::surplus);
+    line_case c = random_line(seed, seed % 2 == 0 ? fill_method::sampled : fill_method::surplus);
     outcome const expected = pour_all(c);
     c.step = 3;
     CHECK(difference(pour_all(c), expected) == "");
@@ -787,11 +790,11 @@ TEST_CASE_TEMPLATE("waterline: refuses invalid loads", P, PLIMSOLL_POLICIES) {
       return;
     }
     auto const policy = make_policy<P>();
-    for (pouring const rule : {pouring::surplus, pouring::sampled}) {
+    for (fill_method const rule : {fill_method::surplus, fill_method::sampled}) {
       line_case c = four_ranks({0, 0, 0, 0, 2, 2, 2, 3});
       c.active = {1, 0, 1, 1};
       c.options.rule = rule;
-      c.options.candidates = reach::all;
+      c.options.candidates = candidate_ranks::all;
       line_in<P> const in(c);
       auto const line = in.make();
       for (refused_loads const& bad : refusals_of_loads()) {

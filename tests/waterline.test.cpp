@@ -22,8 +22,10 @@ TEST_CASE("waterline: many random steps") {
   tally all;
   for (std::uint64_t seed = 1000; seed < 1000 + cases_of(2000); ++seed) {
     CAPTURE(seed);
-    line_case const c = random_line(seed, seed % 5 == 0 ? pouring::sampled : pouring::surplus);
-    check_outcome(c, pour_on_host(c), c.options.candidates == reach::all ? all : visited, unused);
+    line_case const c =
+        random_line(seed, seed % 5 == 0 ? fill_method::sampled : fill_method::surplus);
+    check_outcome(c, pour_on_host(c), c.options.candidates == candidate_ranks::all ? all : visited,
+                  unused);
   }
   // Every kind of event occurred.
   CHECK(visited.moved > 0);
@@ -37,11 +39,11 @@ TEST_CASE("waterline: many random steps") {
 TEST_CASE("waterline: 256 ranks") {
   fnv1a unused;
   tally happened;
-  for (reach const candidates : {reach::visited, reach::all}) {
+  for (candidate_ranks const candidates : {candidate_ranks::visited, candidate_ranks::all}) {
     line_case c = large_line(3, 256, 32, 8, 30, 4);
     c.options.candidates = candidates;
     check_outcome(c, pour_on_host(c), happened, unused);
-    c.options.rule = pouring::sampled;
+    c.options.rule = fill_method::sampled;
     check_outcome(c, pour_on_host(c), happened, unused);
   }
 }
@@ -80,7 +82,7 @@ TEST_CASE("waterline: each unit of slack is assigned once, in proportion to surp
     index_t const n = draw.among(2, 9);
     longs const loads = drawn_loads(draw, n, draw.any({50, 300}), 200);
     line_case c = plain_line(loads, draw.any<index_t>({1, 1, 2, n}), 1);
-    c.options.candidates = seed % 2 == 0 ? reach::all : reach::visited;
+    c.options.candidates = seed % 2 == 0 ? candidate_ranks::all : candidate_ranks::visited;
     std::int64_t peak = 0;
     for (index_t r = 0; r < n; ++r) {
       peak = std::max(peak, loads[at(r)] + loads[at(n + r)]);
@@ -102,7 +104,8 @@ TEST_CASE("waterline: each unit of slack is assigned once, in proportion to surp
         slack = got.slack[at(to)];
         taken += here;
         sources += slack > 0 && mine > 0;
-        if (slack > 0 && mine > 0 && c.options.candidates == reach::all && c.options.nodes == 1) {
+        if (slack > 0 && mine > 0 && c.options.candidates == candidate_ranks::all &&
+            c.options.nodes == 1) {
           auto const all = static_cast<double>(got.report.surplus);
           double const share =
               std::min(static_cast<double>(slack), all) * static_cast<double>(mine) / all;
@@ -146,7 +149,7 @@ TEST_CASE("waterline: surplus stays in its node as far as it can") {
       loads[at(r)] += 1000;  // a node with little slack
     }
     line_case c = plain_line(loads, 2, 3);
-    c.options.candidates = reach::all;
+    c.options.candidates = candidate_ranks::all;
     for (longs& ids : c.ids) {
       for (std::int64_t& id : ids) {
         id = draw.among(0, 7);
@@ -180,7 +183,7 @@ TEST_CASE("waterline: the largest number of tokens") {
     CAPTURE(paces);
     line_case c = four_ranks({0, 1, 2, 3, 0, 1, 2, 3});
     c.paces = paces;
-    c.options.candidates = reach::all;
+    c.options.candidates = candidate_ranks::all;
     host_line const in(c);
     auto const line = in.make();
     for (longs const& loads : {longs{0, 0, 0, 0, most, 0, 0, 0}, longs{0, 0, 0, most, 0, 0, 0, 0},
@@ -202,7 +205,7 @@ TEST_CASE("waterline: the largest number of tokens") {
 TEST_CASE("waterline: rows of small batches stay at home, and other ranks plan for it") {
   // Loads with rows at home are 140, 139 and 0; rank 1 has one row too few to move any.
   line_case c = plain_line({100, 100, 0, 40, 39, 0}, 1, 1);
-  c.options.candidates = reach::all;
+  c.options.candidates = candidate_ranks::all;
   c.options.min_tokens = 40;
   host_line const in(c);
   auto const line = in.make();
@@ -227,13 +230,13 @@ TEST_CASE("waterline: rows of small batches stay at home, and other ranks plan f
 TEST_CASE("waterline: plans from the source's counts alone") {
   for (std::uint64_t seed = 0; seed < cases_of(100); ++seed) {
     CAPTURE(seed);
-    line_case c = random_line(seed, seed % 3 == 0 ? pouring::sampled : pouring::surplus);
+    line_case c = random_line(seed, seed % 3 == 0 ? fill_method::sampled : fill_method::surplus);
     c.options.literal = false;
-    c.options.from_one = true;
+    c.options.local_counts_only = true;
     host_line const in(c);
     auto const line = in.make();
     line_case others = c;
-    others.options.from_one = false;
+    others.options.local_counts_only = false;
     host_line const knowing(others);
     auto const knowing_line = knowing.make();
     std::int64_t living = 0;
@@ -300,7 +303,7 @@ TEST_CASE("waterline: the surplus method moves fewer rows than sampling, for no 
       for (std::uint64_t seed = 0; seed < cases_of(cases_of(100)); ++seed) {
         line_case c = popular_line(seed, ranks, sigma);
         for (std::size_t sampled = 0; sampled < 2; ++sampled) {
-          c.options.rule = sampled != 0 ? pouring::sampled : pouring::surplus;
+          c.options.rule = sampled != 0 ? fill_method::sampled : fill_method::surplus;
           outcome const got = pour_on_host(c);
           longs const loads = totals(c, got).final;
           peak[sampled] += static_cast<double>(*std::max_element(loads.begin(), loads.end())) /
@@ -327,7 +330,7 @@ inline double distance(line_case const& c, index_t source, longs const& slack, l
   reals mean(at(n), 0);
   reals variance(at(n), 0);
   for (index_t t = 0; t < c.tokens(source); ++t) {
-    std::vector<bool> is_candidate(at(n), c.options.candidates == reach::all);
+    std::vector<bool> is_candidate(at(n), c.options.candidates == candidate_ranks::all);
     is_candidate[at(source)] = true;
     for (index_t j = 0; j < c.options.top_k; ++j) {
       is_candidate[at(c.ids[at(source)][at(t * c.options.top_k + j)])] = true;
@@ -352,7 +355,8 @@ inline double distance(line_case const& c, index_t source, longs const& slack, l
   return result;
 }
 
-inline void check_draws(index_t ranks, index_t nodes, reach candidates, double local, double node) {
+inline void check_draws(index_t ranks, index_t nodes, candidate_ranks candidates, double local,
+                        double node) {
   CAPTURE(ranks);
   constexpr std::int64_t tokens = 2000;
   constexpr std::int64_t steps = 100;
@@ -362,7 +366,7 @@ inline void check_draws(index_t ranks, index_t nodes, reach candidates, double l
   loads[at(source)] = 1000;  // home has slack
   line_case c = plain_line(loads, nodes, 4);
   c.options.max_tokens = tokens;
-  c.options.rule = pouring::sampled;
+  c.options.rule = fill_method::sampled;
   c.options.candidates = candidates;
   c.options.local_preference = local;
   c.options.node_preference = node;
@@ -393,17 +397,17 @@ inline void check_draws(index_t ranks, index_t nodes, reach candidates, double l
 }
 
 TEST_CASE("waterline: rows are drawn in proportion to slack") {
-  check_draws(8, 1, reach::visited, 1.1, 1);
-  check_draws(8, 2, reach::all, 1.1, 1.4);
-  check_draws(40, 5, reach::visited, 1.5, 1.25);
-  check_draws(100, 10, reach::visited, 1, 2);
-  check_draws(100, 10, reach::all, 4, 1.5);
+  check_draws(8, 1, candidate_ranks::visited, 1.1, 1);
+  check_draws(8, 2, candidate_ranks::all, 1.1, 1.4);
+  check_draws(40, 5, candidate_ranks::visited, 1.5, 1.25);
+  check_draws(100, 10, candidate_ranks::visited, 1, 2);
+  check_draws(100, 10, candidate_ranks::all, 4, 1.5);
 }
 
 TEST_CASE("waterline: draws differ between steps, seeds and sources") {
   line_case c = plain_line({0, 0, 0, 0, 64, 64, 64, 64}, 1, 1);
-  c.options.rule = pouring::sampled;
-  c.options.candidates = reach::all;
+  c.options.rule = fill_method::sampled;
+  c.options.candidates = candidate_ranks::all;
   c.options.local_preference = 1;  // all sources draw with the same weights
   auto const ranks = [](line_case const& of, index_t source) {
     return pour_on_host(of).of[at(source)].ranks;
@@ -422,7 +426,7 @@ TEST_CASE("waterline: draws differ between steps, seeds and sources") {
 TEST_CASE("waterline: literal rows may go to any rank if no rank is above the level") {
   // Ranks 0 and 1 have loads of 4 and 2, own rows included; two more tokens make the level 4.
   line_case c;
-  c.options = {.ranks = 2, .slots = 2, .top_k = 2, .max_tokens = 2, .rule = pouring::sampled};
+  c.options = {.ranks = 2, .slots = 2, .top_k = 2, .max_tokens = 2, .method = fill_method::sampled};
   c.options.min_tokens = 0;
   c.options.literal = true;
   c.ids = {{0, 0, 1, 1}, {}};
@@ -440,7 +444,7 @@ TEST_CASE("waterline: without slack, rows go to a rank that is clearly lighter")
     line_case c = plain_line({0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, 1, 2);
     c.ids[0] = {1, 2};
     c.paces = paces;
-    c.options.rule = pouring::sampled;
+    c.options.rule = fill_method::sampled;
     c.options.local_preference = preference;
     host_line const in(c);
     longs loads = routed;
@@ -462,7 +466,7 @@ TEST_CASE("waterline: without slack, rows go to a rank that is clearly lighter")
   // A visited rank without load is not a candidate if it is dead.
   line_case dead = four_ranks({1});
   dead.active = {1, 0, 1, 1};
-  dead.options.rule = pouring::sampled;
+  dead.options.rule = fill_method::sampled;
   host_line const in(dead);
   CHECK(in.pour(in.make(), {90, 0, 0, 0, 1, 0, 0, 0}, 0).ranks[0] == 0);
 }
@@ -566,7 +570,7 @@ TEST_CASE("waterline: refuses invalid options") {
   std::vector<std::uint8_t> active{1, 1, 0, 1};
   reals speeds{1, 1, 2, 1};
   ints const offsets{0, 2, 4, 4, 8};
-  auto const with_arrays = [&](pouring rule, bool literal, bool are_active, bool are_fast) {
+  auto const with_arrays = [&](fill_method rule, bool literal, bool are_active, bool are_fast) {
     return refused([&](options& o) {
       o.rule = rule;
       o.literal = literal;
@@ -575,31 +579,31 @@ TEST_CASE("waterline: refuses invalid options") {
       o.speeds = {are_fast ? speeds.data() : nullptr, std::ssize(speeds)};
     });
   };
-  CHECK(with_arrays(pouring::surplus, false, true, true) == "no error");
-  CHECK(with_arrays(pouring::sampled, true, true, false) ==
+  CHECK(with_arrays(fill_method::surplus, false, true, true) == "no error");
+  CHECK(with_arrays(fill_method::sampled, true, true, false) ==
         "literal: expected false unless all ranks are alive and equal, got true with a dead rank");
-  CHECK(with_arrays(pouring::sampled, true, false, true) ==
+  CHECK(with_arrays(fill_method::sampled, true, false, true) ==
         "literal: expected false unless all ranks are alive and equal, got true with unequal "
         "speeds");
   speeds[1] = nan;
-  CHECK(with_arrays(pouring::surplus, false, true, true) ==
+  CHECK(with_arrays(fill_method::surplus, false, true, true) ==
         "speeds: expected values from 2^-64 to 2^64, got NaN for rank 1");
   auto const given = speeds;
   speeds = {1 << 20, 1 << 10, 16, 16};
-  CHECK(with_arrays(pouring::surplus, false, true, true) == "no error");
+  CHECK(with_arrays(fill_method::surplus, false, true, true) == "no error");
   speeds[3] = 8;
   CHECK(
-      with_arrays(pouring::surplus, false, true, true) ==
+      with_arrays(fill_method::surplus, false, true, true) ==
       "speeds: expected speeds of living ranks from 2^-16 of the fastest to the fastest, got 8 for "
       "rank 3, where the fastest has 1048576");
   speeds = given;
   speeds.push_back(1);
-  CHECK(with_arrays(pouring::surplus, false, true, true) == "speeds: expected 4 ranks, got 5");
+  CHECK(with_arrays(fill_method::surplus, false, true, true) == "speeds: expected 4 ranks, got 5");
   active.assign(4, 0);
-  CHECK(with_arrays(pouring::surplus, false, true, false) ==
+  CHECK(with_arrays(fill_method::surplus, false, true, false) ==
         "active: expected at least 1 living rank, got 0");
   active.pop_back();
-  CHECK(with_arrays(pouring::surplus, false, true, false) == "active: expected 4 ranks, got 3");
+  CHECK(with_arrays(fill_method::surplus, false, true, false) == "active: expected 4 ranks, got 3");
 }
 
 TEST_CASE("waterline: refuses invalid shapes") {
@@ -701,10 +705,10 @@ class line_steps {
     ranks.speed = {speed_.data(), 0x1p43, c_.paces.empty()};
     ranks.fastest = c_.paces.empty() ? 1 : 2;
     line_rules rules{};
-    rules.sampled = o.rule == pouring::sampled;
+    rules.sampled = o.rule == fill_method::sampled;
     rules.literal = o.literal;
-    rules.from_one = o.from_one;
-    rules.any_rank = o.candidates == reach::all;
+    rules.local_counts_only = o.local_counts_only;
+    rules.any_rank = o.candidates == candidate_ranks::all;
     rules.min_tokens = o.min_tokens;
     rules.top_k = o.top_k;
     rules.local_preference = rules.node_preference = 65536;
@@ -868,7 +872,7 @@ TEST_CASE("waterline: the same bits in every team") {
     if (loads.empty()) {
       ints const owners = c.owners();
       loads = counted(c, 1, owners);
-      loads = c.options.from_one ? loads : sum_of({loads, counted(c, 3, owners)});
+      loads = c.options.local_counts_only ? loads : sum_of({loads, counted(c, 3, owners)});
     }
     host_line const in(c);
     poured const expected = in.pour(in.make(), loads, 1);
@@ -878,22 +882,22 @@ TEST_CASE("waterline: the same bits in every team") {
   // Two tiles.
   CHECK(tried(530, [](line_case&) {}).unplaced > 0);
   CHECK(tried(530, [](line_case& c) {
-          c.options.candidates = reach::all;
+          c.options.candidates = candidate_ranks::all;
           c.paces = {1, 3, 8, 2, 5};
         }).new_destinations > 0);
-  auto const with_rule = [&](reach candidates, bool literal, bool from_one) {
+  auto const with_rule = [&](candidate_ranks candidates, bool literal, bool local_counts_only) {
     return tried(90, [=](line_case& c) {
-      c.options.rule = pouring::sampled;
+      c.options.rule = fill_method::sampled;
       c.options.candidates = candidates;
       c.options.literal = literal;
-      c.options.from_one = from_one;
+      c.options.local_counts_only = local_counts_only;
     });
   };
-  CHECK(with_rule(reach::visited, false, false).moved > 0);
-  CHECK(with_rule(reach::all, false, false).new_destinations > 0);
-  CHECK(with_rule(reach::visited, true, false).moved > 0);
-  CHECK(with_rule(reach::visited, true, true).moved > 0);
-  CHECK(tried(90, [](line_case& c) { c.options.from_one = true; }).moved > 0);
+  CHECK(with_rule(candidate_ranks::visited, false, false).moved > 0);
+  CHECK(with_rule(candidate_ranks::all, false, false).new_destinations > 0);
+  CHECK(with_rule(candidate_ranks::visited, true, false).moved > 0);
+  CHECK(with_rule(candidate_ranks::visited, true, true).moved > 0);
+  CHECK(tried(90, [](line_case& c) { c.options.local_counts_only = true; }).moved > 0);
   // Ranks 0 and 3, at the level, take in rows; a dead rank; refused loads; no tokens.
   CHECK(tried(90, [](line_case&) {}, {90, 160, 0, 90, 50, 70, 90, 9, 70, 8}).surplus > 90);
   CHECK(tried(90,
@@ -1024,7 +1028,7 @@ TEST_CASE("waterline: fill is one launch while tiles read few counts of other ti
 
 TEST_CASE("waterline: calls allocate nothing") {
   line_case c = large_line(31, 6, 2, 3, 600, 3);
-  c.options.candidates = reach::all;
+  c.options.candidates = candidate_ranks::all;
   c.options.min_tokens = 64;
   host_line const in(c);
   outcome const expected = in.run();

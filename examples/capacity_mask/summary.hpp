@@ -29,10 +29,10 @@ inline void print_loads(char const* title, options const& o, ids_ref ids) {
     }
   }
   auto const imbalance = [](std::vector<std::int64_t> const& loads) {
-    plimsoll::balance result;
+    plimsoll::balance_stats result;
     plimsoll::measure(plimsoll::seq,
                       plimsoll::matrix_ref<std::int64_t const>(loads.data(), 1, loads.size()),
-                      plimsoll::vector_ref<plimsoll::balance>(&result, 1));
+                      plimsoll::vector_ref<plimsoll::balance_stats>(&result, 1));
     return result.imbalance;
   };
   std::printf("%-14s %8.3f %7.3f  ", title, imbalance(experts), imbalance(ranks));

@@ -26,8 +26,8 @@ struct row_measurer {
   plan const& p;
   std::vector<double> rank_loads =
       std::vector<double>(static_cast<std::size_t>(p.layers * p.ranks));
-  std::vector<plimsoll::balance> rows =
-      std::vector<plimsoll::balance>(static_cast<std::size_t>(p.layers));
+  std::vector<plimsoll::balance_stats> rows =
+      std::vector<plimsoll::balance_stats>(static_cast<std::size_t>(p.layers));
 
   template <class Load>
   void measure(loads_ref<Load> loads) {
@@ -44,9 +44,9 @@ class balance_sums {
     result_.worst_layer = p.layer_ids.front();
   }
 
-  void add(index_t step, std::vector<plimsoll::balance> const& layers) {
+  void add(index_t step, std::vector<plimsoll::balance_stats> const& layers) {
     for (std::size_t layer = 0; layer < layers.size(); ++layer) {
-      plimsoll::balance const& row = layers[layer];
+      plimsoll::balance_stats const& row = layers[layer];
       if (row.peak == 0) {
         continue;
       }
@@ -96,7 +96,8 @@ class latency_sums {
 
   /// Adds a step; layers with a `peak` of 0 have no load.
   template <class Load>
-  void add(index_t step, loads_ref<Load> loads, std::vector<plimsoll::balance> const& layers) {
+  void add(index_t step, loads_ref<Load> loads,
+           std::vector<plimsoll::balance_stats> const& layers) {
     plan const& p = plan_;
     plimsoll::rank_latencies(plimsoll::seq,
                              plimsoll::tensor_ref<Load const>(loads.data, 1, p.layers, p.experts),

@@ -169,18 +169,18 @@ plimsoll::eplb_options eplb_options_of(options const& o, index_t experts, index_
     throw usage_error("--groups", "a divisor of the " + std::to_string(experts) + " experts",
                       std::to_string(o.groups));
   }
-  auto const refine = o.refinement == "joint"     ? plimsoll::refinement::joint
-                      : o.refinement == "packing" ? plimsoll::refinement::packing
-                                                  : plimsoll::refinement::none;
-  auto const apart = o.apart == "node"   ? plimsoll::sharing::not_on_a_node
-                     : o.apart == "rank" ? plimsoll::sharing::not_on_a_rank
-                                         : plimsoll::sharing::allowed;
+  auto const refine = o.refinement == "joint"     ? plimsoll::eplb_refinement::joint
+                      : o.refinement == "packing" ? plimsoll::eplb_refinement::packing
+                                                  : plimsoll::eplb_refinement::none;
+  auto const apart = o.apart == "node"   ? plimsoll::anti_affinity::node
+                     : o.apart == "rank" ? plimsoll::anti_affinity::rank
+                                         : plimsoll::anti_affinity::none;
   return {.ranks = ranks,
           .nodes = o.nodes,
           .groups = o.groups,
           .refine = refine,
-          .replicas_meet = apart,
-          .meeting_rule = plimsoll::strictness::required};
+          .replica_anti_affinity = apart,
+          .anti_affinity_strength = plimsoll::strictness::required};
 }
 
 /// Plans from the sum of the steps; records time and method in `result`.
@@ -228,8 +228,8 @@ plan make_craft_plan(options const& o, measured_loads const& loads, index_t rank
                                     .nodes = eplb.nodes,
                                     .groups = eplb.groups,
                                     .refine = eplb.refine,
-                                    .replicas_meet = eplb.replicas_meet,
-                                    .meeting_rule = eplb.meeting_rule};
+                                    .replica_anti_affinity = eplb.replica_anti_affinity,
+                                    .anti_affinity_strength = eplb.anti_affinity_strength};
   plimsoll::craft_plan found;
   index_t const steps = std::max<index_t>(1, loads.file.steps() - loads.totals.empty_steps);
   auto const time =
@@ -293,7 +293,7 @@ plan make_gem_plan(options const& o, measured_loads const& loads, index_t ranks,
   how.ranks = ranks;
   how.restarts = o.restarts;
   if (slots > made.experts) {
-    how.spare = plimsoll::spare_slots::hold_replicas;
+    how.spare = plimsoll::spare_slot_use::hold_replicas;
   }
   auto const time =
       within_memory(loads.file, found.trace_length,

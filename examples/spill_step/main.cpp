@@ -17,8 +17,7 @@
 #include "step.hpp"
 #include "tokens.hpp"
 
-namespace spill_step {
-namespace {
+namespace spill_step { namespace {
 
 results compute(layer& of, batch const& b) {
   of.plan(b.ids);

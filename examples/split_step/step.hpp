@@ -112,7 +112,7 @@ class step_runner {
   static plimsoll::waterline_options line(options const& o) {
     return {.top_k = o.top_k,
             .max_tokens = o.tokens,
-            .candidates = plimsoll::reach::all,
+            .candidates = plimsoll::candidate_ranks::all,
             .min_tokens = 0};
   }
   [[nodiscard]] plimsoll::placement_ref placement() const {

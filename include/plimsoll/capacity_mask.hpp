@@ -25,7 +25,7 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 /// Options of `capacity_mask`: the capacity, and the policy by which pairs are dropped. A *pair* is
 /// a token and one of its experts.
@@ -45,7 +45,7 @@ struct capacity_options {
   double factor = 1;
   /// `[experts]`: one factor per expert instead; in the policy's memory, read by the constructor.
   vector_ref<double const> factors = {};
-  rounding round = rounding::up;
+  rounding_mode round = rounding_mode::up;
   index_t min_capacity = 1;
   index_t max_capacity = 0x7fffffff;
   /// Batches with fewer tokens are not limited, and Expert Drop skips no expert in them: in a batch
@@ -59,7 +59,7 @@ struct capacity_options {
   /// experts are spread over ranks evenly and in order.
   vector_ref<std::int32_t const> rank_of = {};
 
-  keeping keep = keeping::score;
+  drop_policy drop_by = drop_policy::score;
   /// Key of the random number generator, for drop_policy::random.
   std::uint64_t seed = 0;
   /// Number of token priorities, 1 to 32768. Pairs of a higher priority outrank all pairs of a
@@ -79,7 +79,7 @@ struct capacity_options {
   /// Id written for a dropped pair; must not be an expert's id.
   std::int32_t sentinel = -1;
   /// Padding of the rows per expert that `offsets` counts.
-  padding pad = padding::none;
+  padding_mode pad = padding_mode::none;
   /// Multiple to which padding_mode::to_multiple rounds up.
   index_t multiple = 1;
 };
@@ -92,7 +92,7 @@ struct capacity_batch {
   matrix_ref<float const> weights = {};
   /// For drop_policy::random: the sub-sequence of random numbers, one per step and layer, and the
   /// number of the batch's first token.
-  std::uint64_t stream = 0;
+  std::uint64_t subsequence = 0;
   std::uint64_t first_token = 0;
 };
 
@@ -166,7 +166,7 @@ inline void expect_capacity_options(std::string_view name, capacity_options cons
   if (o.sentinel >= 0 && o.sentinel < o.experts) {
     fail(name, "options.sentinel", "no expert's id", text(o.sentinel));
   }
-  if (o.pad == padding::to_capacity && o.ranks > 0) {
+  if (o.pad == padding_mode::to_capacity && o.ranks > 0) {
     fail(name, "options.pad", "none or to_multiple, as ranks share a capacity", "to_capacity");
   }
   expect_between(name, "options.multiple", 1, 0x7fffffff, o.multiple, "rows");
@@ -388,9 +388,9 @@ class capacity_mask {
       detail::expect_extent(name, "kept.offsets", options_.experts + 1, kept.offsets.extent(0),
                             "offsets");
       index_t rows = tokens * width();
-      if (options_.pad == padding::to_capacity) {
+      if (options_.pad == padding_mode::to_capacity) {
         rows = capacity(tokens) * options_.experts;
-      } else if (options_.pad == padding::to_multiple) {
+      } else if (options_.pad == padding_mode::to_multiple) {
         rows += (options_.multiple - 1) * options_.experts;
       }
       detail::expect_between(name, "kept.offsets", 0, 0x7fffffff, rows, "rows with padding");
@@ -433,7 +433,7 @@ class capacity_mask {
                                              ranked ? class_bits() : 0,
                                              batch.priorities,
                                              options_.seed,
-                                             batch.stream,
+                                             batch.subsequence,
                                              batch.first_token};
     run(gather);
     run(detail::select_pairs{lists, rule, gather.key_bits(), !cuts, kept.counts, kept.positions},
@@ -492,4 +492,4 @@ capacity_mask(P const&, capacity_options const&) -> capacity_mask<P>;
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

@@ -11,7 +11,7 @@
 
 #include <plimsoll/config.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 /// A shape, an option or a value that the function cannot take.
 struct invalid_input : std::invalid_argument {
@@ -79,4 +79,4 @@ inline void expect_extent(std::string_view function, std::string_view argument, 
 }
 
 }  // namespace detail
-}  // namespace plimsoll
+}}  // namespace plimsoll

@@ -21,7 +21,7 @@
 
 struct CUstream_st;
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 /// A CUDA stream (`cudaStream_t`), nameable without CUDA's headers.
 using stream_t = CUstream_st*;
@@ -183,4 +183,4 @@ struct policy_traits<gpu_policy> {
   }
 };
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

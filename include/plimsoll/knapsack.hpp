@@ -18,16 +18,16 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 /// How much of the capacity the weights take.
-enum class filling : std::int32_t {
+enum class knapsack_fill : std::int32_t {
   at_most,  ///< no more than it
   exactly   ///< all of it
 };
 
 /// How many options of a class are chosen.
-enum class choosing : std::int32_t {
+enum class class_choice : std::int32_t {
   one,         ///< one of every class
   at_most_one  ///< one or none; none weighs nothing and is worth nothing
 };
@@ -36,8 +36,8 @@ enum class choosing : std::int32_t {
 struct knapsack_options {
   /// What the weights may add up to, 0 to 2^40; of all problems, or the largest of `capacities`.
   index_t capacity = 0;
-  filling fill = filling::at_most;
-  choosing choose = choosing::one;
+  knapsack_fill fill = knapsack_fill::at_most;
+  class_choice choice = class_choice::one;
   /// `[problems]`: a capacity for each problem, 0 to `capacity`. Empty: `capacity`.
   vector_ref<std::int64_t const> capacities = {};
   /// `[problems, classes]`: how many options a class has, at least 1; what is behind them is not
@@ -88,8 +88,8 @@ std::vector<certificate> knapsack(std::string_view name, Policy const& policy, W
   buffer<problem_report, std::remove_const_t<decltype(context)>> const reports(context, problems);
   launch(context, problems,
          knapsack_body<Weights, Values>{weights, values, options.option_count, options.capacities,
-                                        options.capacity, options.fill == filling::exactly,
-                                        options.choose == choosing::at_most_one, choices, curve,
+                                        options.capacity, options.fill == knapsack_fill::exactly,
+                                        options.choose == class_choice::at_most_one, choices, curve,
                                         reports.data()});
   return collect(name, reports);
 }
@@ -163,4 +163,4 @@ std::vector<certificate> knapsack_curve(P const& policy, Weights const& weights,
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

@@ -26,7 +26,7 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 /// @brief What measured samples say about the latency of any number of tokens on any rank.
 ///
@@ -114,7 +114,7 @@ inline void expect_curves(std::string_view function, std::string_view argument,
 }  // namespace detail
 
 /// Which numbers of tokens to measure.
-struct sampling_options {
+struct latency_sampling_options {
   /// Tokens of a tile of the kernel: latencies jump where another one begins.
   std::int64_t tile = 64;
   /// Multiples of `tile` are measured up to the first that is not below this.
@@ -132,7 +132,7 @@ struct sampling_options {
 ///   is `options.dense_until` rounded up to a tile
 /// @throws invalid_input for options that are not positive, and for more than 2^24 samples
 /// @complexity O(samples)
-inline std::vector<std::int64_t> sampling_plan(sampling_options const& options) {
+inline std::vector<std::int64_t> sampling_plan(latency_sampling_options const& options) {
   constexpr char const* name = "sampling_plan";
   constexpr std::int64_t limit = std::int64_t{1} << 32;
   detail::expect_between(name, "options.tile", 1, limit, options.tile, "tokens");
@@ -478,4 +478,4 @@ void step_latencies(P const& policy, Loads const& loads, placement_ref const& pl
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

@@ -31,7 +31,7 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 /// The tokens of an expert that one rank computes: the range [begin, end) of the expert's tokens,
 /// ordered by source rank and, within a source rank, by token.
@@ -51,13 +51,13 @@ struct spill_transfer {
 };
 
 /// The imbalance that is compared with `lambda` to decide whether a step spills tokens.
-enum class spill_threshold : std::int32_t {
-  ranks,   ///< of rank loads: hot experts spread evenly over ranks spill nothing (LLEP's code)
-  experts  ///< of expert loads (LLEP's paper)
+enum class spill_trigger : std::int32_t {
+  rank_imbalance,  ///< of rank loads: hot experts spread evenly over ranks spill nothing (LLEP's code)
+  expert_imbalance  ///< of expert loads (LLEP's paper)
 };
 
 /// The destination of an excess of fewer than `min_chunk` tokens.
-enum class small_excess : std::int32_t {
+enum class small_excess_policy : std::int32_t {
   helper,  ///< it goes to the least loaded rank (LLEP's algorithms)
   native   ///< it stays at home, above capacity (LLEP's text)
 };
@@ -85,14 +85,15 @@ struct least_loaded_options {
   /// Capacity factor: a rank's capacity as a multiple of its even share of all tokens. Ranks spill
   /// tokens above their capacity and accept tokens up to it. Above 0, at most 32768.
   double alpha = 1;
-  rounding round = rounding::up;  ///< of capacities to whole tokens; `down` to no less than 1
+  rounding_mode round =
+      rounding_mode::up;  ///< of capacities to whole tokens; `down` to no less than 1
   /// The fewest tokens that are worth a transfer, except the last tokens of an expert; 1 to
   /// 2^31 - 1.
   std::int64_t min_chunk = 1024;
   /// The least imbalance (max / mean) at which tokens are spilled; 0: always.
   double lambda = 1.3;
-  spill_threshold threshold = spill_threshold::ranks;
-  small_excess excess = small_excess::helper;
+  spill_trigger trigger = spill_trigger::rank_imbalance;
+  small_excess_policy small_excess = small_excess_policy::helper;
 
   /// The most experts that a rank receives.
   index_t max_imports = expert_limit;
@@ -178,8 +179,8 @@ struct spill_counters {
 
 /// A plan from any source. Arrays are in one policy's memory.
 struct spill_plan_ref {
-  vector_ref<std::int32_t const> offsets = {};    ///< `[experts + 1]` into `segments`
-  vector_ref<spill_segment const> segments = {};  ///< by expert, then by first token
+  vector_ref<std::int32_t const> offsets = {};           ///< `[experts + 1]` into `segments`
+  vector_ref<spill_segment const> segments = {};         ///< by expert, then by first token
   vector_ref<std::int32_t const> transfer_offsets = {};  ///< `[experts + 1]` into `transfers`
   vector_ref<spill_transfer const> transfers = {};       ///< by expert
 };
@@ -702,9 +703,9 @@ class least_loaded {
             plain && most_held_ <= detail::spill_rules::most_listed,
             o.alpha,
             o.lambda,
-            o.threshold == spill_threshold::experts,
-            o.round == rounding::up,
-            o.excess == small_excess::native,
+            o.threshold == spill_trigger::expert_imbalance,
+            o.round == rounding_mode::up,
+            o.excess == small_excess_policy::native,
             limited,
             static_cast<std::int32_t>(o.min_chunk),
             imports,
@@ -938,4 +939,4 @@ void validate(P const& policy, spill_plan_ref const& plan, Loads const& loads,
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

@@ -31,17 +31,17 @@
 #include <plimsoll/detail/device/load_tensor.cuh>
 #endif
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 /// Treatment of the values that the outputs hold before a call.
-enum class accumulation : std::int32_t {
+enum class count_mode : std::int32_t {
   overwrite,  ///< replaces them
   add         ///< adds to them
 };
 
 /// Options of `count_tokens` and `count_tokens_by_source`.
 struct count_options {
-  accumulation mode = accumulation::overwrite;
+  count_mode mode = count_mode::overwrite;
 };
 
 /// Counts of one layer's ids by validity; the three add up to the number of ids.
@@ -105,7 +105,7 @@ void count(std::string_view name, P const& policy, count_options const& options,
     fail(name, "topk_ids", "at most 2147483647 ids per layer for int32 counts", text(ids));
   }
   auto const context = resolve(policy);
-  if (options.mode == accumulation::overwrite) {
+  if (options.mode == count_mode::overwrite) {
     launch(context, counting.counts.extent(0) * counting.counts.extent(1),
            clear_counts_body<std::remove_cvref_t<decltype(counting)>>{counting});
   }
@@ -542,4 +542,4 @@ class load_decay {
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

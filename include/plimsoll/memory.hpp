@@ -14,9 +14,7 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
-
-inline namespace PLIMSOLL_DEVICE_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_DEVICE_ABI {
 
 /// Copies `elements` from the memory of `policy` (host memory, or device memory for `gpu`) to a
 /// vector, in order.
@@ -52,4 +50,4 @@ auto read(P const& policy, Elements&& elements) {
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

@@ -20,11 +20,11 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 /// How one row of loads (the ranks of a layer, the experts of a layer) is spread. A row without
 /// load counts as balanced.
-struct balance {
+struct balance_stats {
   double mean = 0;
   double peak = 0;
   /// mean / peak, in (0, 1]; 1 is perfect.
@@ -57,7 +57,7 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 ///
 /// @param loads `[rows, columns]` in the policy's memory, 1 to 65535 columns; int32, uint32, int64,
 ///   float, double or generated
-/// @param[out] out `[rows]` of `balance`. A row with a load that is negative, NaN, or 2^47 and more
+/// @param[out] out `[rows]` of `balance_stats`. A row with a load that is negative, NaN, or 2^47 and more
 ///   gets NaN everywhere, which `summarize` refuses
 /// @throws invalid_input for shapes
 /// @complexity O(rows * columns), five passes over a row
@@ -65,21 +65,22 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// @stream enqueues one kernel, does not synchronise
 /// @determinism the same bits under every policy: sums are integers or in the order of
 ///   `sum_ordered` (see determinism.md)
-template <execution_policy P, load_matrix_view Loads, output_of<balance, 1> Out>
+template <execution_policy P, load_matrix_view Loads, output_of<balance_stats, 1> Out>
 void measure(P const& policy, Loads const& loads, Out&& out) {
   auto const load = detail::argument<2>("measure", "loads", loads);
-  vector_ref<balance> const results = detail::argument<1>("measure", "out", out);
+  vector_ref<balance_stats> const results = detail::argument<1>("measure", "out", out);
   detail::expect_between("measure", "loads", 1, expert_limit, load.extent(1), "columns");
   detail::expect_extent("measure", "out", load.extent(0), results.extent(0), "rows");
-  detail::launch(detail::resolve(policy), load.extent(0),
-                 detail::metrics_body<std::remove_const_t<decltype(load)>, balance>{load, results});
+  detail::launch(
+      detail::resolve(policy), load.extent(0),
+      detail::metrics_body<std::remove_const_t<decltype(load)>, balance_stats>{load, results});
 }
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
 /// Treatment of rows without load in `summarize`: steps that a recorder has not filled yet, layers
 /// that were not served.
-enum class empty_steps : std::int32_t {
+enum class empty_step_policy : std::int32_t {
   count,  ///< they count as balanced
   skip    ///< they are left out of every figure
 };
@@ -95,9 +96,10 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// @complexity O(rows), on the calling thread
 /// @stream synchronises once
 /// @determinism the same bits under every policy
-template <execution_policy P, view_of<balance, 1> Rows>
-balance_summary summarize(P const& policy, Rows&& rows, empty_steps empty = empty_steps::count) {
-  std::vector<balance> const measured = read(policy, rows);
+template <execution_policy P, view_of<balance_stats, 1> Rows>
+balance_summary summarize(P const& policy, Rows&& rows,
+                          empty_step_policy empty = empty_step_policy::count) {
+  std::vector<balance_stats> const measured = read(policy, rows);
   if (measured.empty()) {
     detail::fail("summarize", "rows", "at least 1 row", "0");
   }
@@ -112,7 +114,7 @@ balance_summary summarize(P const& policy, Rows&& rows, empty_steps empty = empt
       detail::fail("summarize", "rows", "rows measured from loads from 0 to below 2^47",
                    detail::text("other loads in row ", row));
     }
-    if (empty == empty_steps::skip && measured[row].peak == 0) {
+    if (empty == empty_step_policy::skip && measured[row].peak == 0) {
       continue;
     }
     ++counted;
@@ -270,4 +272,4 @@ std::vector<expert_pair> correlated_pairs(P const& policy, Correlation&& correla
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

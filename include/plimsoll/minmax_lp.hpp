@@ -25,11 +25,11 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 /// The objective of a split.
-enum class leveling : std::int32_t {
-  peak,          ///< minimises the peak: the load of the most loaded rank
+enum class split_objective : std::int32_t {
+  min_peak,      ///< minimises the peak: the load of the most loaded rank
   lexicographic  ///< minimises the peak, then the next highest loads: the most even rank loads
 };
 
@@ -39,8 +39,8 @@ struct minmax_lp_options {
   /// enough. 0: optimal splits only.
   double tolerance = 1e-6;
   /// The most sweeps and augmenting paths of a layer, at least 1.
-  index_t work_limit = index_t{1} << 20;
-  leveling goal = leveling::peak;
+  index_t max_iterations = index_t{1} << 20;
+  split_objective objective = split_objective::min_peak;
   /// `[ranks]`: 0 for a dead rank, whose slots get no load. Empty: all ranks are alive.
   vector_ref<std::uint8_t const> active = {};
   /// `[ranks]`: the speed of each rank, in any unit, from 2^-64 to 2^64; for living ranks at least
@@ -49,12 +49,12 @@ struct minmax_lp_options {
 };
 
 /// Optional arrays of a step, in the policy's memory.
-struct minmax_lp_extras {
+struct minmax_lp_arrays {
   /// `[layers, ranks]`: the load already on each rank, in the unit of the loads. Empty: none.
-  matrix_ref<double const> base = {};
+  matrix_ref<double const> base_load = {};
   /// Output, `[layers, ranks]`: 1 for the bottleneck ranks, else 0. These ranks prove the lower
   /// bound: their load cannot move to any other rank. Empty: not written.
-  matrix_ref<std::uint8_t> tight = {};
+  matrix_ref<std::uint8_t> bottleneck = {};
 };
 
 namespace detail {
@@ -293,7 +293,7 @@ class minmax_lp {
   ///     living rank, or if a dead rank has a base load, and NaN if a load is refused. lower_bound
   ///     is the offending number, and work its expert, -2 - r for the base load of rank r, or -1
   ///     for the total of the layer. `expect_solved` turns this into an error
-  /// @param extras the load already on each rank, and the output of the bottleneck ranks
+  /// @param arrays the load already on each rank, and the output of the bottleneck ranks
   /// @throws invalid_input for shapes
   /// @complexity O(copies) per sweep and O(copies) per augmenting path and layer
   /// @workspace none
@@ -302,7 +302,7 @@ class minmax_lp {
   template <load_matrix_view Loads, output_of<double, 2> Split,
             output_of<certificate, 1> Certificates>
   void solve(Loads const& loads, Split&& split, Certificates&& certificates,
-             minmax_lp_extras const& extras = {}) const {
+             minmax_lp_arrays const& arrays = {}) const {
     constexpr char const* name = "minmax_lp::solve";
     auto const load = detail::argument<2>(name, "loads", loads);
     matrix_ref<double> const parts = detail::argument<2>(name, "split", split);
@@ -312,9 +312,9 @@ class minmax_lp {
     detail::expect_extent(name, "split", layers_, parts.extent(0), "layers");
     detail::expect_extent(name, "split", graph_.slots, parts.extent(1), "slots");
     detail::expect_extent(name, "certificates", layers_, results.extent(0), "layers");
-    expect_ranks(name, "extras.base", extras.base);
-    expect_ranks(name, "extras.tight", extras.tight);
-    detail::launch(context_, layers_, body_of(load, parts, results, extras), scratch_.data());
+    expect_ranks(name, "arrays.base_load", arrays.base);
+    expect_ranks(name, "arrays.bottleneck", arrays.tight);
+    detail::launch(context_, layers_, body_of(load, parts, results, arrays), scratch_.data());
   }
 
  private:
@@ -338,17 +338,17 @@ class minmax_lp {
   template <class Loads>
   detail::minmax_lp_body<Loads> body_of(Loads const& load, matrix_ref<double> const& parts,
                                         vector_ref<certificate> const& results,
-                                        minmax_lp_extras const& extras = {}) const {
+                                        minmax_lp_arrays const& arrays = {}) const {
     return {graph_,
             load,
-            extras.base,
+            arrays.base,
             options_.tolerance,
-            static_cast<std::int64_t>(options_.work_limit),
-            options_.goal == leveling::lexicographic,
+            static_cast<std::int64_t>(options_.iteration_limit),
+            options_.goal == split_objective::lexicographic,
             speed_unit_,
             parts,
             results,
-            extras.tight};
+            arrays.tight};
   }
 
   template <class Matrix>
@@ -371,7 +371,7 @@ class minmax_lp {
     detail::expect_between(name, "placement.ranks", 1, rank_limit, ranks, "ranks");
     detail::expect_rank_offsets(name, "placement.rank_offsets", placement.rank_offsets, layers_,
                                 ranks);
-    detail::expect_between(name, "options.work_limit", 1, INT64_MAX, options_.work_limit,
+    detail::expect_between(name, "options.max_iterations", 1, INT64_MAX, options_.iteration_limit,
                            "sweeps and paths");
     if (!(options_.tolerance >= 0 && options_.tolerance < 1)) {
       detail::fail(name, "options.tolerance", "a number from 0 to below 1",
@@ -438,4 +438,4 @@ void expect_solved(P const& policy, Certificates&& certificates) {
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

@@ -19,7 +19,7 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 /// Read-only view of a placement, the input of other primitives. Arrays are in the policy's memory.
 struct placement_ref {
@@ -50,9 +50,9 @@ struct placement_options {
   /// as fast as the fastest live one. Empty: every rank has speed 1.
   vector_ref<double const> speeds = {};
   /// Keeps replicas of one expert on different ranks or nodes.
-  sharing replicas_meet = sharing::allowed;
+  anti_affinity replica_anti_affinity = anti_affinity::none;
   /// Soft or hard constraint: `preferred` gives way if slots run out, `required` is an error then.
-  strictness meeting_rule = strictness::preferred;
+  strictness anti_affinity_strength = strictness::preferred;
   /// Node lists, `[layers, experts]` and `[layers, nodes + 1]`, as `place_groups` writes them: the
   /// experts of each node. Replicas of an expert stay on the ranks of its node. Empty: any rank may
   /// hold any expert.
@@ -73,10 +73,10 @@ inline void expect_rank_offsets(std::string_view function, std::string_view argu
 
 /// Refuses anti-affinity by node together with node lists, which keep an expert on one node.
 inline void expect_meetings_on_a_node(std::string_view function, std::string_view argument,
-                                      sharing replicas_meet) {
-  if (replicas_meet == sharing::not_on_a_node) {
-    fail(function, text(argument, ".replicas_meet"),
-         "allowed or not_on_a_rank, since every expert stays on one node", "not_on_a_node");
+                                      anti_affinity replica_anti_affinity) {
+  if (replica_anti_affinity == anti_affinity::node) {
+    fail(function, text(argument, ".replica_anti_affinity"),
+         "none or rank, since every expert stays on one node", "node");
   }
 }
 
@@ -114,7 +114,7 @@ inline void expect_placeable(std::string_view function, index_t layers, index_t 
                   "layers");
     expect_extent(function, text(argument, ".node_offsets"), options.nodes + 1,
                   options.node_offsets.extent(1), "offsets (nodes + 1)");
-    expect_meetings_on_a_node(function, argument, options.replicas_meet);
+    expect_meetings_on_a_node(function, argument, options.replica_anti_affinity);
   }
 }
 
@@ -128,8 +128,9 @@ inline topology topology_of(placement_options const& options, index_t slots) {
 }
 
 inline sharing_rule rule_of(placement_options const& options) {
-  return sharing_rule{options.replicas_meet, options.replicas_meet != sharing::allowed &&
-                                                 options.meeting_rule == strictness::required};
+  return sharing_rule{options.replica_anti_affinity,
+                      options.replica_anti_affinity != anti_affinity::none &&
+                          options.anti_affinity_strength == strictness::required};
 }
 
 template <class Context, class Loads>
@@ -284,4 +285,4 @@ std::vector<certificate> place_groups(P const& policy, Loads const& loads, index
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

@@ -28,7 +28,7 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 /// Slots of every expert as lists in CSR form, in the policy's memory.
 struct replica_lists_ref {
@@ -42,7 +42,7 @@ struct replica_lists_ref {
 /// Additional conditions that `validate` checks.
 struct validation_options {
   /// Requires that replicas of one expert are on different ranks or nodes.
-  sharing replicas_meet = sharing::allowed;
+  anti_affinity replica_anti_affinity = anti_affinity::none;
   /// Number of nodes. Ranks are numbered node by node: node n begins at rank
   /// floor(n * ranks / nodes).
   index_t nodes = 1;
@@ -367,10 +367,10 @@ void validate(P const& policy, placement_ref const& placement,
   if (options.active.data != nullptr) {
     detail::expect_extent(name, "options.active", ranks, options.active.extent(0), "ranks");
   }
-  bool const on_nodes = options.replicas_meet == sharing::not_on_a_node;
-  index_t const groups = options.replicas_meet == sharing::allowed ? 0
-                         : on_nodes                                ? options.nodes
-                                                                   : ranks;
+  bool const on_nodes = options.replica_anti_affinity == anti_affinity::node;
+  index_t const groups = options.replica_anti_affinity == anti_affinity::none ? 0
+                         : on_nodes                                           ? options.nodes
+                                                                              : ranks;
   detail::run_map(
       name, policy, layers,
       detail::validation_body{source, counts, options.active, groups,
@@ -432,4 +432,4 @@ void validate(P const& policy, placement_ref const& placement, Padded const& log
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

@@ -22,7 +22,7 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 /// The result of `quota` for one layer.
 struct quota_report {
@@ -36,7 +36,7 @@ struct quota_report {
 };
 
 /// The method by which `dispatch` chooses among an expert's replicas.
-enum class dispatching : std::int32_t {
+enum class dispatch_method : std::int32_t {
   in_order,  ///< the first tokens fill the quota of the first replica, the next that of the second
   sampled    ///< each token draws a replica with probability quota / load
 };
@@ -44,11 +44,11 @@ enum class dispatching : std::int32_t {
 struct dispatch_options {
   /// Experts of the layer, 1 to 65535.
   index_t experts = 0;
-  dispatching rule = dispatching::in_order;
+  dispatch_method method = dispatch_method::in_order;
   /// For `sampled`: the key of the random number generator.
   std::uint64_t seed = 0;
   /// For `sampled`: the subsequence of random numbers, different for each step and layer.
-  std::uint64_t stream = 0;
+  std::uint64_t subsequence = 0;
   /// For `sampled`: the number of the first token, if the batch is a part of a larger one.
   std::uint64_t first_token = 0;
 };
@@ -60,7 +60,7 @@ struct dispatch_counters {
   /// The routed ids that exceed the quotas of their expert. `in_order` assigns them to its slots
   /// in turn.
   std::int64_t beyond_quota = 0;
-  std::int64_t homeless = 0;      ///< the expert has no slot; the slot is -1
+  std::int64_t without_slot = 0;  ///< the expert has no slot; the slot is -1
   std::int64_t unrouted = 0;      ///< the id is -1; the slot is -1
   std::int64_t out_of_range = 0;  ///< the id is any other number; the slot is -1
 };
@@ -118,9 +118,9 @@ void enqueue_dispatch(std::string_view name, Context const& context, matrix_ref<
   body.listed = listed;
   body.tiles = tile_counts::in(arrays, ids.extent(0) * ids.extent(1), options.experts + 2);
   body.tiles.by_tile = tiles_add_up<Context>(body.tiles);
-  body.sampled = options.rule == dispatching::sampled;
+  body.sampled = options.rule == dispatch_method::sampled;
   body.seed = options.seed;
-  body.stream = options.stream;
+  body.subsequence = options.subsequence;
   body.first_token = options.first_token;
   using phase = typename body_type::phase;
   for (phase const now : {phase::count, phase::scan, phase::assign}) {
@@ -319,4 +319,4 @@ void dispatch(P const& policy, Ids const& topk_ids, Map const& physical_to_logic
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

@@ -20,7 +20,7 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 /// Stopping criteria of `refine`.
 struct refinement_options {
@@ -28,11 +28,11 @@ struct refinement_options {
   double tolerance = 1e-3;
   /// Largest number of plans with other replica counts to try, per layer (with node lists: per node
   /// of a layer). 0 keeps the counts.
-  std::int64_t trials = 256;
+  std::int64_t max_trials = 256;
   /// Largest number of randomly perturbed plans to try when no swap helps any more, per layer (with
   /// node lists: per node of a layer). Never more than 2^19 / slots^2, and none in layers of more
   /// than 64 slots.
-  std::int64_t perturbations = 1024;
+  std::int64_t max_perturbations = 1024;
 };
 
 namespace detail {
@@ -43,10 +43,10 @@ inline void expect_refinable(std::string_view function, refinement_options const
     fail(function, text(argument, ".tolerance"), "0 to 1", text(options.tolerance));
   }
   if (options.trials < 0) {
-    fail(function, text(argument, ".trials"), "at least 0", text(options.trials));
+    fail(function, text(argument, ".max_trials"), "at least 0", text(options.trials));
   }
   if (options.perturbations < 0) {
-    fail(function, text(argument, ".perturbations"), "at least 0", text(options.perturbations));
+    fail(function, text(argument, ".max_perturbations"), "at least 0", text(options.perturbations));
   }
 }
 
@@ -126,4 +126,4 @@ std::vector<certificate> refine(P const& policy, Loads const& loads, placement_o
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

@@ -18,7 +18,7 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 /// Limits on the number of copies of each expert, and the ranks that will hold them.
 struct replication_options {
@@ -128,4 +128,4 @@ std::vector<certificate> replicate(P const& policy, Loads const& loads, index_t 
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

@@ -15,10 +15,10 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 /// Spread of k remaining slots over n tied ranks: position, from 0, of the i-th rank that gets one.
-enum class spacing : std::int32_t {
+enum class remainder_spread : std::int32_t {
   interleaved,  ///< floor(i * n / k), as in CRAFT's figure 7
   endpoints     ///< floor(i * (n - 1) / (k - 1) + 1/2), which includes the first and the last rank,
                 ///< as in CRAFT's algorithm 3; the first rank if k = 1
@@ -28,7 +28,7 @@ enum class spacing : std::int32_t {
 struct slot_assignment_options {
   /// Number of ranks, 1 to 32767. Ranks of one node have consecutive numbers.
   index_t ranks = 0;
-  spacing ties = spacing::interleaved;
+  remainder_spread remainder = remainder_spread::interleaved;
   /// `[ranks]`, in the policy's memory: 0 marks a dead rank, which gets no slot. Empty: all ranks
   /// are live.
   vector_ref<std::uint8_t const> active = {};
@@ -74,13 +74,13 @@ void slot_assignment(P const& policy, Slots const& layer_slots,
   auto const context = detail::resolve(policy);
   detail::buffer<detail::problem_report, std::remove_const_t<decltype(context)>> const reports(
       context, 1);
-  detail::launch(
-      context, 1,
-      detail::slot_assignment_body{slots, slots.extent(0), options.active, options.ranks,
-                                   options.ties == spacing::endpoints, offsets, reports.data()});
+  detail::launch(context, 1,
+                 detail::slot_assignment_body{slots, slots.extent(0), options.active, options.ranks,
+                                              options.ties == remainder_spread::endpoints, offsets,
+                                              reports.data()});
   detail::collect(name, reports);
 }
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

@@ -23,10 +23,10 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 /// Statistic of the step latencies that a search minimises.
-enum class search_score : std::int32_t {
+enum class latency_objective : std::int32_t {
   total,    ///< their sum: mean latency
   quantile  ///< one of them: tail latency
 };
@@ -56,13 +56,13 @@ struct swap_search_options {
   /// Largest number of consecutive plateau moves: swaps that keep the score but shorten the longer
   /// latency of their two ranks. They help if several ranks are slowest in a step. The paper has
   /// none.
-  std::int64_t level_swaps = 0;
+  std::int64_t max_plateau_moves = 0;
   /// Largest number of rounds of iterated local search on the best search of each layer. A round
   /// makes a few random swaps and descends again; it is undone if the score has risen. The rounds
   /// end when the score reaches the lower bound; layers of more than 64 slots have none. 0 as in
   /// the paper.
   index_t max_perturbations = 64;
-  search_score score = search_score::total;
+  latency_objective objective = latency_objective::total;
   /// For latency_objective::quantile: fraction of steps that take no longer, above 0, at most 1.
   double quantile = 0.95;
 };
@@ -87,7 +87,8 @@ inline void expect_searchable(std::string_view name, index_t steps, index_t laye
   }
   expect_between(name, "options.restarts", 1, 1 << 24, options.restarts, "restarts");
   expect_between(name, "options.max_swaps", 0, INT32_MAX, options.max_swaps, "swaps");
-  expect_between(name, "options.level_swaps", 0, INT32_MAX, options.level_swaps, "swaps");
+  expect_between(name, "options.max_plateau_moves", 0, INT32_MAX, options.max_plateau_moves,
+                 "swaps");
   expect_between(name, "options.max_perturbations", 0, 1 << 24, options.max_perturbations,
                  "perturbations");
   expect_number(name, "options.min_gain", 0, 1, options.min_gain);
@@ -101,7 +102,7 @@ inline void expect_searchable(std::string_view name, index_t steps, index_t laye
 
 inline step_objective objective_of(swap_search_options const& options, index_t steps) {
   double const within = std::ceil(options.quantile * static_cast<double>(steps));
-  return {options.score == search_score::total, steps - static_cast<index_t>(within)};
+  return {options.score == latency_objective::total, steps - static_cast<index_t>(within)};
 }
 
 /// Number of token counts per rank whose costs are tabulated, for a table of at most 16 MiB.
@@ -155,7 +156,7 @@ void enqueue_swap_search(Context const& context, Loads const& load, Cost const& 
                                       options.noise,
                                       options.min_gain,
                                       options.max_swaps,
-                                      options.level_swaps,
+                                      options.max_plateau_moves,
                                       known.data(),
                                       shares.data(),
                                       use.data(),
@@ -284,4 +285,4 @@ std::vector<certificate> swap_search(P const& policy, Loads const& loads, Cost c
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

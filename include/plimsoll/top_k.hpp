@@ -21,7 +21,7 @@
 struct __half;
 struct __nv_bfloat16;
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 /// Options of `top_k`.
 struct top_k_options {
@@ -174,4 +174,4 @@ void top_k(P const& policy, Scores const& scores, top_k_options const& options, 
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

@@ -9,7 +9,7 @@
 
 #include <plimsoll/config.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 /// Extents, strides and positions.
 using index_t = std::int64_t;
@@ -64,10 +64,10 @@ struct bfloat16 {
 };
 
 /// Where two replicas of one expert should not meet.
-enum class sharing : std::int32_t {
-  allowed,        ///< they may meet anywhere, as in EPLB
-  not_on_a_rank,  ///< each on a rank of its own
-  not_on_a_node   ///< each on a node of its own
+enum class anti_affinity : std::int32_t {
+  none,  ///< they may meet anywhere, as in EPLB
+  rank,  ///< each on a rank of its own
+  node   ///< each on a node of its own
 };
 
 /// What becomes of a rule that cannot be kept.
@@ -91,10 +91,10 @@ enum class normalization : std::int32_t {
 };
 
 /// To whole numbers.
-enum class rounding : std::int32_t { down, up };
+enum class rounding_mode : std::int32_t { down, up };
 
 /// Which pairs stay where there are more than fit.
-enum class keeping : std::int32_t {
+enum class drop_policy : std::int32_t {
   score,          ///< those with the highest scores
   order,          ///< those of the first tokens
   reverse_order,  ///< those of the last tokens
@@ -102,7 +102,7 @@ enum class keeping : std::int32_t {
 };
 
 /// Rows of a buffer that each expert gets.
-enum class padding : std::int32_t {
+enum class padding_mode : std::int32_t {
   none,         ///< as many as it has tokens
   to_capacity,  ///< its capacity, whatever it has
   to_multiple   ///< a multiple of so many
@@ -113,7 +113,7 @@ enum class certificate_status : std::int32_t {
   optimal,           ///< nothing better exists, in the units that the primitive decides in
   within_tolerance,  ///< the gap is no larger than the tolerance asked for
   feasible,          ///< legal; the gap between value and lower_bound is what the method leaves
-  work_limit,        ///< legal; stopped by the work limit with this gap
+  iteration_limit,   ///< legal; stopped by the work limit with this gap
   infeasible         ///< no legal result exists
 };
 
@@ -138,4 +138,4 @@ struct certificate {
   }
 };
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

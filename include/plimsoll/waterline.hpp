@@ -25,11 +25,11 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 /// Method that assigns rows to ranks. A *row* is the shared expert's work for one token; its *home*
 /// is the rank that holds the token.
-enum class pouring : std::int32_t {
+enum class fill_method : std::int32_t {
   /// Moves only the rows above the level; all others stay at home.
   surplus,
   /// Draws a rank for every row, with probability in proportion to slack (SGLang's Waterfill).
@@ -37,7 +37,7 @@ enum class pouring : std::int32_t {
 };
 
 /// Ranks, other than its home, to which a row may go.
-enum class reach : std::int32_t {
+enum class candidate_ranks : std::int32_t {
   visited,  ///< ranks that the token visits for its routed experts: the token is not sent again
   all       ///< any rank
 };
@@ -60,11 +60,11 @@ struct waterline_options {
   index_t top_k = 0;       ///< ids per token, 1 to 512
   index_t max_tokens = 0;  ///< tokens of the largest batch, below 2^31 / top_k
 
-  pouring rule = pouring::surplus;
-  reach candidates = reach::visited;
+  fill_method method = fill_method::surplus;
+  candidate_ranks candidates = candidate_ranks::visited;
   /// Plans from the source's own counts and assumes that every rank has the same: ranks need not
   /// exchange counts.
-  bool from_one = false;
+  bool local_counts_only = false;
   /// A source with fewer rows than this keeps them all at home.
   index_t min_tokens = 64;
   /// Weight of the shared expert's output: 1 over the factor by which an engine scales the output
@@ -110,7 +110,7 @@ struct waterline_batch {
   matrix_ref<float const> weights = {};  ///< `[tokens, top_k]`
   /// Sub-sequence of the random numbers for sampled rows: one per step and layer. A CUDA graph
   /// replays the value of its capture.
-  std::uint64_t stream = 0;
+  std::uint64_t subsequence = 0;
 };
 
 /// Optional outputs of `waterline::fill`; null views are not written.
@@ -296,7 +296,7 @@ class waterline {
     if (!std::isfinite(o.weight)) {
       detail::fail(class_name, "options.weight", "a finite number", detail::text(o.weight));
     }
-    if (o.literal && o.rule != pouring::sampled) {
+    if (o.literal && o.rule != fill_method::sampled) {
       detail::fail(class_name, "options.literal", "false unless fill_method::sampled is set",
                    "true");
     }
@@ -393,10 +393,10 @@ class waterline {
 
   [[nodiscard]] detail::line_rules rules() const {
     auto const fixed = [](double x) { return static_cast<std::int64_t>(x * 65536 + 0.5); };
-    return {options_.rule == pouring::sampled,
+    return {options_.rule == fill_method::sampled,
             options_.literal,
-            options_.from_one,
-            options_.candidates == reach::all,
+            options_.local_counts_only,
+            options_.candidates == candidate_ranks::all,
             options_.min_tokens,
             options_.top_k,
             fixed(options_.local_preference),
@@ -420,7 +420,7 @@ class waterline {
   [[nodiscard]] auto fill_body(matrix_ref<Id const> ids, waterline_batch const& batch,
                                matrix_ref<Id> out, filled_rows const& rows) const {
     using body = detail::fill_line<Id, waterline_report>;
-    int const rounds = options_.rule == pouring::sampled ? 0 : body::most_rounds;
+    int const rounds = options_.rule == fill_method::sampled ? 0 : body::most_rounds;
     index_t const tokens = ids.extent(0);
     index_t const columns = options_.ranks + 1;
     detail::scratch memory = tile_memory_;
@@ -440,7 +440,7 @@ class waterline {
                 rows.ranks,
                 report(),
                 options_.seed,
-                batch.stream,
+                batch.subsequence,
                 rounds,
                 false};
   }
@@ -493,4 +493,4 @@ void expect_filled(P const& policy, Report&& report) {
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

@@ -119,16 +119,16 @@ inline void check_capacity(golden_case const& golden,
 
   struct column {
     std::string name;
-    plimsoll::keeping keep;
+    plimsoll::drop_policy keep;
     bool by_rank;
     std::int32_t home;
   };
   std::vector<column> columns;
   for (std::int32_t first : {-1, 0}) {
-    for (auto const& [rule, keep] : {std::pair("score", plimsoll::keeping::score),
-                                     std::pair("order", plimsoll::keeping::order),
-                                     std::pair("reverse", plimsoll::keeping::reverse_order),
-                                     std::pair("device", plimsoll::keeping::score)}) {
+    for (auto const& [rule, keep] : {std::pair("score", plimsoll::drop_policy::score),
+                                     std::pair("order", plimsoll::drop_policy::order),
+                                     std::pair("reverse", plimsoll::drop_policy::reverse_order),
+                                     std::pair("device", plimsoll::drop_policy::score)}) {
       for (std::int32_t home = first; home < (first < 0 ? 0 : homes); ++home) {
         columns.push_back({(home < 0 ? "td_" : "ed_") + std::string(rule) +
                                (home < 0 ? "" : "_h" + std::to_string(home)),

@@ -136,7 +136,7 @@ packed refined(makespan_case const& c, std::vector<std::int32_t> const& start) {
   auto const certificates = plimsoll::refine(
       make_policy<P>(), loads.view2(1, c.items()),
       {.ranks = c.ranks(), .rank_offsets = offsets.view2(1, c.ranks() + 1)},
-      {.tolerance = 0, .trials = 0}, map.view2(1, c.slots()), counts.view2(1, c.items()));
+      {.tolerance = 0, .max_trials = 0}, map.view2(1, c.slots()), counts.view2(1, c.items()));
   return {map.values(), counts.values(), certificates.at(0)};
 }
 
@@ -152,7 +152,7 @@ packed searched(makespan_case const& c, index_t restarts) {
                              .rank_offsets = offsets.view2(1, c.ranks() + 1),
                              .restarts = restarts,
                              .min_gain = 0,
-                             .level_swaps = 8},
+                             .max_plateau_moves = 8},
                             map.view2(1, c.slots()));
   return {map.values(), std::vector<std::int32_t>(c.weights.size(), 1), certificates.at(0)};
 }

@@ -130,7 +130,7 @@ class drawn_rows {
 inline plimsoll::waterline_options sampled_line(golden_case const& golden) {
   plimsoll::waterline_options line;
   line.ranks = golden.integer("params.ranks");
-  line.rule = plimsoll::pouring::sampled;
+  line.rule = plimsoll::fill_method::sampled;
   line.local_preference = 1;
   line.node_preference = 1;
   line.min_tokens = 0;
@@ -202,9 +202,10 @@ inline void check_waterfill_tokens(golden_case const& golden, waterfill_fn outco
     }
   }
 
-  for (plimsoll::reach const reach : {plimsoll::reach::visited, plimsoll::reach::all}) {
+  for (plimsoll::candidate_ranks const reach :
+       {plimsoll::candidate_ranks::visited, plimsoll::candidate_ranks::all}) {
     CAPTURE(static_cast<int>(reach));
-    bool const all = reach == plimsoll::reach::all;
+    bool const all = reach == plimsoll::candidate_ranks::all;
     auto const expected_load =
         golden.array<double>(all ? "expected_load_all_ranks" : "expected_load");
     drawn_rows drawn(line.ranks);
@@ -261,7 +262,7 @@ inline void check_waterfill_tokens(golden_case const& golden, waterfill_fn outco
     std::int64_t const lowest =
         std::max<std::int64_t>(waterline, *std::max_element(load.begin(), load.end()));
     for (waterfill_run& run : runs) {
-      run.line.rule = plimsoll::pouring::surplus;
+      run.line.rule = plimsoll::fill_method::surplus;
       run.copies = 1;
       run.streams = 1;
       waterfill_outcome const got = outcome_of(run);

@@ -21,8 +21,7 @@
 #include "../../../bench/inputs.hpp"
 #include "../../../bench/split_inputs.hpp"
 
-namespace device_costs {
-namespace {
+namespace device_costs { namespace {
 
 using plimsoll::matrix_ref, plimsoll::tensor_ref, plimsoll::vector_ref;
 using namespace plimsoll_bench;
@@ -173,8 +172,8 @@ void measure_lplb(char const* name, index_t repeats, index_t launch_limit) {
 }
 
 /// Uses `repeats` times the tokens of the benchmark.
-void measure_waterline(char const* name, plimsoll::reach candidates, plimsoll::pouring rule,
-                       index_t repeats, index_t launch_limit) {
+void measure_waterline(char const* name, plimsoll::candidate_ranks candidates,
+                       plimsoll::fill_method rule, index_t repeats, index_t launch_limit) {
   step_batch const& b = step_batch::one();
   std::vector<std::int32_t> ids;
   std::vector<float> weights;
@@ -196,7 +195,7 @@ void measure_waterline(char const* name, plimsoll::reach candidates, plimsoll::p
                                   .slots = step_batch::slots,
                                   .top_k = step_batch::k,
                                   .max_tokens = repeats * step_batch::tokens,
-                                  .rule = rule,
+                                  .method = rule,
                                   .candidates = candidates});
   m.kept = m.costs.allocated;
   m.costs.clear();
@@ -456,7 +455,7 @@ void print_launches() {
 }
 
 void measure_all() {
-  using plimsoll::pouring, plimsoll::reach;
+  using plimsoll::fill_method, plimsoll::candidate_ranks;
   measure_eplb();
   measure_craft();
   measure_gem("gem_small", 48, 16, 4);
@@ -466,10 +465,10 @@ void measure_all() {
   measure_minmax_lp("minmax_lp_dense", 256, 1e-6);
   measure_lplb("lplb: plan, dispatch", 1, 3);
   measure_lplb("lplb, 320 tiles", 5, 0);
-  measure_waterline("waterline: plan, fill", reach::visited, pouring::surplus, 1, 3);
-  measure_waterline("waterline, all ranks", reach::all, pouring::surplus, 1, 3);
-  measure_waterline("waterline, 1024 tiles", reach::visited, pouring::surplus, 32, 0);
-  measure_waterline("waterline, sampled", reach::visited, pouring::sampled, 1, 3);
+  measure_waterline("waterline: plan, fill", candidate_ranks::visited, fill_method::surplus, 1, 3);
+  measure_waterline("waterline, all ranks", candidate_ranks::all, fill_method::surplus, 1, 3);
+  measure_waterline("waterline, 1024 tiles", candidate_ranks::visited, fill_method::surplus, 32, 0);
+  measure_waterline("waterline, sampled", candidate_ranks::visited, fill_method::sampled, 1, 3);
   measure_waterfill();
   measure_token_drop("token_drop", 0, 0, 4);
   measure_token_drop("token_drop, expert_drop", 0.1, 0, 0);

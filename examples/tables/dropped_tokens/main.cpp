@@ -126,14 +126,14 @@ struct outcome {
 };
 
 /// Measures the balance of every row of expert loads, where `together` neighbours count as one.
-std::vector<plimsoll::balance> measured(std::vector<std::int32_t> const& loads, index_t columns,
-                                        index_t together = 1) {
+std::vector<plimsoll::balance_stats> measured(std::vector<std::int32_t> const& loads,
+                                              index_t columns, index_t together = 1) {
   std::vector<std::int64_t> sums(loads.size() / static_cast<std::size_t>(together));
   for (std::size_t i = 0; i < loads.size(); ++i) {
     sums[i / static_cast<std::size_t>(together)] += loads[i];
   }
   index_t const rows = static_cast<index_t>(loads.size()) / columns;
-  std::vector<plimsoll::balance> result(static_cast<std::size_t>(rows));
+  std::vector<plimsoll::balance_stats> result(static_cast<std::size_t>(rows));
   plimsoll::measure(plimsoll::seq,
                     plimsoll::matrix_ref<std::int64_t const>(sums.data(), rows, columns / together),
                     result);
@@ -163,10 +163,10 @@ outcome masked(recording const& r, plimsoll::capacity_options options) {
   auto const rows = static_cast<double>(r.batches() * r.layers());
   auto const choices = static_cast<double>(batch_tokens * r.top_k());
   outcome result{1 - static_cast<double>(kept) / (choices * rows), 0, 0, 0};
-  for (plimsoll::balance const& row : measured(loads, experts)) {
+  for (plimsoll::balance_stats const& row : measured(loads, experts)) {
     result.experts += row.peak_to_mean() / rows;
   }
-  for (plimsoll::balance const& row : measured(loads, experts, experts / ranks)) {
+  for (plimsoll::balance_stats const& row : measured(loads, experts, experts / ranks)) {
     result.ranks += row.peak_to_mean() / rows;
     result.busiest_rank += row.peak / (choices / ranks) / rows;
   }

@@ -184,13 +184,13 @@ struct outcome {
 };
 
 struct rule {
-  plimsoll::pouring pouring;
-  plimsoll::reach candidates;
+  plimsoll::fill_method method;
+  plimsoll::candidate_ranks candidates;
 };
-constexpr rule rules[] = {{plimsoll::pouring::surplus, plimsoll::reach::visited},
-                          {plimsoll::pouring::surplus, plimsoll::reach::all},
-                          {plimsoll::pouring::sampled, plimsoll::reach::visited},
-                          {plimsoll::pouring::sampled, plimsoll::reach::all}};
+constexpr rule rules[] = {{plimsoll::fill_method::surplus, plimsoll::candidate_ranks::visited},
+                          {plimsoll::fill_method::surplus, plimsoll::candidate_ranks::all},
+                          {plimsoll::fill_method::sampled, plimsoll::candidate_ranks::visited},
+                          {plimsoll::fill_method::sampled, plimsoll::candidate_ranks::all}};
 
 /// Runs all methods on the batches of one setting.
 class experiment {
@@ -208,7 +208,7 @@ class experiment {
       home_.add(at_home);
       least_.add_least(routed, at_home);
       for (std::size_t i = 0; i < by_rule_.size(); ++i) {
-        fill({.rule = rules[i].pouring, .candidates = rules[i].candidates}, b, routed, draw,
+        fill({.rule = rules[i].method, .candidates = rules[i].candidates}, b, routed, draw,
              by_rule_[i]);
       }
       if (sglang_can()) {
@@ -229,7 +229,7 @@ class experiment {
       std::cout << share(o.moved, o.rows);
     }
     for (std::size_t i = 0; i < by_rule_.size(); ++i) {
-      if (rules[i].candidates == plimsoll::reach::all) {
+      if (rules[i].candidates == plimsoll::candidate_ranks::all) {
         std::cout << share(by_rule_[i].new_destinations, by_rule_[i].rows);
       }
     }
@@ -258,7 +258,7 @@ class experiment {
     for (index_t source = 0; source < s_.ranks; ++source) {
       line.plan(b.loads(), source);
       index_t const tokens = b.ids(source).extent(0);
-      line.fill(b.ids(source), {.stream = draw}, plimsoll::matrix_ref<std::int32_t>{},
+      line.fill(b.ids(source), {.subsequence = draw}, plimsoll::matrix_ref<std::int32_t>{},
                 {.ranks = {row_ranks.data(), tokens}});
       plimsoll::expect_filled(plimsoll::seq, line.report());
       plimsoll::waterline_report const report = line.report()[0];

@@ -23,7 +23,7 @@ namespace {
 using examples::index_t;
 using examples::input;
 using examples::plan;
-using plimsoll::refinement;
+using plimsoll::eplb_refinement;
 
 struct candidate {
   char const* name;
@@ -32,7 +32,7 @@ struct candidate {
 };
 
 candidate by_eplb(char const* name, input const& in, index_t ranks, index_t slots,
-                  refinement refine) {
+                  eplb_refinement refine) {
   using matrix = plimsoll::matrix_ref<std::int32_t>;
   candidate result{name, plan(in.layers, in.experts, ranks, slots)};
   plan& p = result.made;
@@ -45,17 +45,17 @@ candidate by_eplb(char const* name, input const& in, index_t ranks, index_t slot
 /// Plans in the columns of the tables.
 std::vector<candidate> candidates(input const& in, index_t ranks, index_t slots) {
   return {{"trivial", examples::trivial_plan(in.layers, in.experts, ranks, slots)},
-          by_eplb("EPLB", in, ranks, slots, refinement::none),
-          by_eplb("EPLB + packing", in, ranks, slots, refinement::packing),
-          by_eplb("EPLB + joint", in, ranks, slots, refinement::joint)};
+          by_eplb("EPLB", in, ranks, slots, eplb_refinement::none),
+          by_eplb("EPLB + packing", in, ranks, slots, eplb_refinement::packing),
+          by_eplb("EPLB + joint", in, ranks, slots, eplb_refinement::joint)};
 }
 
 /// Measures every layer of the finished plan; replicas share their expert's load equally.
-std::vector<plimsoll::balance> measured(input const& in, plan const& p) {
+std::vector<plimsoll::balance_stats> measured(input const& in, plan const& p) {
   std::vector<double> loads(static_cast<std::size_t>(p.layers * p.ranks));
   plimsoll::matrix_ref<double> const per_rank(loads.data(), p.layers, p.ranks);
   plimsoll::rank_loads(plimsoll::seq, in.view(), p.placement(), per_rank);
-  std::vector<plimsoll::balance> rows(static_cast<std::size_t>(p.layers));
+  std::vector<plimsoll::balance_stats> rows(static_cast<std::size_t>(p.layers));
   plimsoll::measure(plimsoll::seq, per_rank, rows);
   return rows;
 }
@@ -71,7 +71,7 @@ void print_hand_made() {
   std::cout << "| plan | peak | lower bound | balancedness | copies of the experts |\n"
                "|---|---:|---:|---:|---|\n";
   for (candidate const& c : candidates(in, 8, 16)) {
-    plimsoll::balance const layer = measured(in, c.made).at(0);
+    plimsoll::balance_stats const layer = measured(in, c.made).at(0);
     std::cout << "| " << c.name << " | " << number(layer.peak, 2) << " | "
               << (c.certificates.empty() ? "-" : number(c.certificates[0].lower_bound, 2)) << " | "
               << number(layer.balancedness, 4) << " |";
@@ -107,14 +107,14 @@ std::string start_of(row const& r) {
 }
 
 /// Formats "mean (worst)" over the layers.
-std::string balancedness(std::vector<plimsoll::balance> const& layers) {
+std::string balancedness(std::vector<plimsoll::balance_stats> const& layers) {
   plimsoll::balance_summary const all = plimsoll::summarize(plimsoll::seq, layers);
   return number(all.mean_of_ratios, 4) + " (" + number(all.worst, 4) + ")";
 }
 
 /// Returns the mean balancedness of layers whose peaks would equal the certificates' lower bounds.
 double ceiling(input const& in, candidate const& c) {
-  std::vector<plimsoll::balance> const layers = measured(in, c.made);
+  std::vector<plimsoll::balance_stats> const layers = measured(in, c.made);
   double sum = 0;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     double const bound = c.certificates[i].lower_bound;

@@ -29,7 +29,7 @@ namespace {
 
 using examples::index_t;
 using examples::plan;
-using plimsoll::refinement;
+using plimsoll::eplb_refinement;
 using loads_ref = plimsoll::tensor_ref<std::int64_t const>;
 
 /// Recorded loads `[steps, layers, experts]`: plans are made from even steps, and measured on odd
@@ -91,7 +91,7 @@ recording measured(std::string const& file) {
   return {"GLM-5.2, 80 chunks", std::move(counts.shape), std::move(counts.values), 64};
 }
 
-plan by_eplb(recording const& r, index_t slots, refinement refine) {
+plan by_eplb(recording const& r, index_t slots, eplb_refinement refine) {
   using matrix = plimsoll::matrix_ref<std::int32_t>;
   plan p(r.layers(), r.experts(), r.ranks, slots);
   plimsoll::eplb(plimsoll::seq,
@@ -129,7 +129,7 @@ void expect_even(plan const& p) {
 
 /// Makes a plan; empty `counts` mean 1, 2, 4, ... and the number of ranks.
 plan by_craft(recording const& r, index_t budget, std::vector<std::int32_t> counts,
-              refinement refine, index_t& used_budget) {
+              eplb_refinement refine, index_t& used_budget) {
   using matrix = plimsoll::matrix_ref<std::int32_t>;
   plan p(r.layers(), r.experts(), r.ranks, r.experts() + r.ranks);
   auto const made = plimsoll::craft(
@@ -182,8 +182,8 @@ std::string text(char const* format, double value) {
 /// Prints a row for every plan, without and with refinement of the placement. The part of EPLB's
 /// gain that the plan keeps follows each number.
 void print_rows(recording const& r) {
-  judged const none = judge(r, by_eplb(r, r.experts(), refinement::none));
-  judged const eplb = judge(r, by_eplb(r, r.experts() + r.ranks, refinement::none));
+  judged const none = judge(r, by_eplb(r, r.experts(), eplb_refinement::none));
+  judged const eplb = judge(r, by_eplb(r, r.experts() + r.ranks, eplb_refinement::none));
   auto const cells = [&](plan const& p) {
     judged const j = judge(r, p);
     auto const cell = [](double value, double least, double most) {
@@ -191,29 +191,30 @@ void print_rows(recording const& r) {
     };
     return cell(j.steps, none.steps, eplb.steps) + " | " + cell(j.sum, none.sum, eplb.sum) + " |";
   };
-  auto const print = [&](std::string const& name, std::function<plan(refinement)> const& make) {
-    plan const plain = make(refinement::none);
+  auto const print = [&](std::string const& name,
+                         std::function<plan(eplb_refinement)> const& make) {
+    plan const plain = make(eplb_refinement::none);
     std::cout << "| " << r.name << " | " << name << " | " << replicas_of(plain) << " | "
-              << cells(plain) << " " << cells(make(refinement::packing)) << "\n";
+              << cells(plain) << " " << cells(make(eplb_refinement::packing)) << "\n";
   };
   index_t budget = 0;
   auto const craft = [&](index_t replicas, std::vector<std::int32_t> const& counts) {
-    return [&, replicas, counts](refinement refine) {
+    return [&, replicas, counts](eplb_refinement refine) {
       return by_craft(r, replicas, counts, refine, budget);
     };
   };
-  print("EPLB, no replicas", [&](refinement how) { return by_eplb(r, r.experts(), how); });
+  print("EPLB, no replicas", [&](eplb_refinement how) { return by_eplb(r, r.experts(), how); });
   for (index_t per_rank = 1; per_rank <= 64; per_rank *= 2) {
     print("CRAFT, R = " + std::to_string(per_rank), craft(per_rank * r.ranks, {}));
   }
   std::vector<std::int32_t> any(static_cast<std::size_t>(r.ranks));
   std::iota(any.begin(), any.end(), 1);
   print("CRAFT, R = 8, any count", craft(8 * r.ranks, any));
-  by_craft(r, plimsoll::automatic_budget, {}, refinement::none, budget);
+  by_craft(r, plimsoll::automatic_budget, {}, eplb_refinement::none, budget);
   print("CRAFT, automatic: R = " + std::to_string(budget / r.ranks),
         craft(plimsoll::automatic_budget, {}));
   print("EPLB, " + std::to_string(r.ranks) + " in each layer",
-        [&](refinement how) { return by_eplb(r, r.experts() + r.ranks, how); });
+        [&](eplb_refinement how) { return by_eplb(r, r.experts() + r.ranks, how); });
 }
 
 }  // namespace

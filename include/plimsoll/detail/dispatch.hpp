@@ -17,7 +17,7 @@
 #include <plimsoll/detail/device/cooperative.cuh>
 #endif
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 inline namespace PLIMSOLL_DEVICE_ABI {
 
@@ -68,4 +68,4 @@ void launch(prepared_context<Context> const& context, index_t problems, Body con
   launch(context.inner, problems, body, context.memory);
 }
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

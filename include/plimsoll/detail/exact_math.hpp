@@ -10,7 +10,7 @@
 
 #include <plimsoll/config.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 // std::bit_cast is a host function to nvcc unless the user passes a flag.
 PLIMSOLL_HD constexpr std::uint64_t bits_of(double x) {
@@ -312,4 +312,4 @@ PLIMSOLL_HD inline double log2(double x) {
   return mul_add(multiply(2.0, add(tail, z)), log2_e, k);
 }
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -15,7 +15,7 @@
 #include <plimsoll/placement.hpp>
 #include <plimsoll/types.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Slot map and rank offsets of a placement on the host.
 struct host_slots {
@@ -68,4 +68,4 @@ host_slots read_slots(std::string_view function, Context const& context,
   return result;
 }
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -20,7 +20,7 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Checked speeds of ranks on the host.
 struct rank_speeds {
@@ -79,4 +79,4 @@ rank_speeds read_speeds(std::string_view function, Context const& context, index
   return result;
 }
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -14,7 +14,7 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Bytes from one row to the next, where CUDA's copies of rows take the matrix: elements of a row
 /// side by side, rows upwards in memory and not empty. Else 0.
@@ -76,4 +76,4 @@ std::vector<std::remove_const_t<T>> on_host(Context const& context, vector_ref<T
   return rows_on_host(context, row);
 }
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -9,7 +9,7 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/types.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Bytes that `scratch.take<T>(n)` uses up; a body adds these up in `scratch_bytes()`.
 template <class T>
@@ -62,4 +62,4 @@ template <class Arrays, class... Sizes>
   return count.bytes();
 }
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

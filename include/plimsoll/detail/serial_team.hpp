@@ -12,7 +12,7 @@
 #include <plimsoll/detail/team.hpp>
 #include <plimsoll/types.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Members are marked for the device too only because bodies are; nothing runs them there.
 class serial_team : public team_operations<serial_team> {
@@ -123,4 +123,4 @@ class serial_team : public team_operations<serial_team> {
   }
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -12,7 +12,7 @@
 
 #include <plimsoll/execution.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 /// Runs blocks on OpenMP threads; no process-wide OpenMP state is changed.
 struct omp_executor {
@@ -54,4 +54,4 @@ struct policy_traits<omp_policy> {
   }
 };
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

@@ -18,7 +18,7 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 /// Hierarchical or global load balancing, in the terms of DeepSeek's EPLB.
 enum class eplb_policy : std::int32_t {
@@ -28,7 +28,7 @@ enum class eplb_policy : std::int32_t {
 };
 
 /// Part of the plan that `refine` improves after EPLB.
-enum class refinement : std::int32_t {
+enum class eplb_refinement : std::int32_t {
   none,     ///< nothing
   packing,  ///< the placement; replica counts stay
   joint     ///< placement and replica counts together
@@ -46,12 +46,12 @@ struct eplb_options {
   /// Number of expert groups, for group-limited routing; divides the number of experts.
   index_t groups = 1;
   eplb_policy policy = eplb_policy::automatic;
-  refinement refine = refinement::none;
+  eplb_refinement refine = eplb_refinement::none;
   /// As in `placement_options`; the reference has none of them.
   vector_ref<std::uint8_t const> active = {};
   vector_ref<double const> speeds = {};
-  sharing replicas_meet = sharing::allowed;
-  strictness meeting_rule = strictness::preferred;
+  anti_affinity replica_anti_affinity = anti_affinity::none;
+  strictness anti_affinity_strength = strictness::preferred;
 
   /// Returns whether these options keep each group of experts on one node.
   [[nodiscard]] constexpr bool is_hierarchical() const {
@@ -68,8 +68,8 @@ inline placement_options placement_options_of(eplb_options const& options) {
           .nodes = options.nodes,
           .active = options.active,
           .speeds = options.speeds,
-          .replicas_meet = options.replicas_meet,
-          .meeting_rule = options.meeting_rule};
+          .replica_anti_affinity = options.replica_anti_affinity,
+          .anti_affinity_strength = options.anti_affinity_strength};
 }
 
 inline void expect_plannable(std::string_view name, index_t layers, index_t experts, index_t slots,
@@ -80,13 +80,13 @@ inline void expect_plannable(std::string_view name, index_t layers, index_t expe
     expect_groups(name, experts, options.groups);
   }
   if (options.is_hierarchical()) {
-    expect_meetings_on_a_node(name, "options", options.replicas_meet);
+    expect_meetings_on_a_node(name, "options", options.replica_anti_affinity);
   }
 }
 
 /// Returns the number of steps of EPLB, each of which writes one report per layer.
 inline index_t eplb_steps(eplb_options const& options) {
-  return 2 + options.is_hierarchical() + (options.refine != refinement::none);
+  return 2 + options.is_hierarchical() + (options.refine != eplb_refinement::none);
 }
 
 /// Enqueues all steps without waiting for their reports. After a step has refused a layer, the
@@ -115,9 +115,9 @@ void enqueue_eplb(Context const& context, Loads const& load, eplb_options const&
   }
   enqueue_replicate(context, load, slots, {.where = where}, counts, next());
   enqueue_place(context, load, counts, where, placement, next());
-  if (options.refine != refinement::none) {
+  if (options.refine != eplb_refinement::none) {
     refinement_options how;
-    how.trials = options.refine == refinement::joint ? how.trials : 0;
+    how.trials = options.refine == eplb_refinement::joint ? how.trials : 0;
     enqueue_refine(context, load, where, how, placement, counts, next());
   }
 }
@@ -240,4 +240,4 @@ std::vector<certificate> rebalance_experts(P const& policy, Loads const& loads, 
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

@@ -20,10 +20,10 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 /// Use of the slots beyond one for every expert.
-enum class spare_slots : std::int32_t {
+enum class spare_slot_use : std::int32_t {
   stay_free,     ///< the search may move experts into them
   hold_replicas  ///< `replicate` fills them, by the loads summed over all steps
 };
@@ -38,10 +38,10 @@ struct gem_options {
   double noise = 0.2;
   std::uint64_t seed = 0;
   double min_gain = 0.001;
-  search_score score = search_score::total;
+  latency_objective objective = latency_objective::total;
   double quantile = 0.95;
   /// Use of spare slots. The paper has none: one slot for every expert.
-  spare_slots spare = spare_slots::stay_free;
+  spare_slot_use spare_slots = spare_slot_use::stay_free;
 };
 
 namespace detail {
@@ -57,7 +57,7 @@ inline swap_search_options search_options_of(gem_options const& options,
           .seed = options.seed,
           .min_gain = options.min_gain,
           .max_perturbations = 0,
-          .score = options.score,
+          .objective = options.objective,
           .quantile = options.quantile};
 }
 
@@ -74,7 +74,7 @@ std::vector<certificate> gem(std::string_view name, Context const& context, Load
   expect_extent(name, "replica_count", experts, counts.extent(1), "experts");
   expect_searchable(name, load.extent(0), layers, experts, slots, search);
 
-  bool const replicates = options.spare == spare_slots::hold_replicas;
+  bool const replicates = options.spare == spare_slot_use::hold_replicas;
   buffer<problem_report, Context> const reports(context, replicates ? 2 * layers : layers);
   if (replicates) {
     buffer<double, Context> const memory(context, layers * experts);
@@ -98,7 +98,7 @@ std::vector<certificate> gem(std::string_view name, Context const& context, Load
 
 /// Generated loads from step `first` on.
 template <class F>
-struct later_steps {
+struct steps_from {
   generated<F, 3> loads;
   index_t first;
 
@@ -115,7 +115,7 @@ tensor_ref<T> steps_of(tensor_ref<T> loads, index_t first, index_t count) {
 }
 template <class F>
 auto steps_of(generated<F, 3> const& loads, index_t first, index_t count) {
-  return generate(later_steps<F>{loads, first}, count, loads.extent(1), loads.extent(2));
+  return generate(steps_from<F>{loads, first}, count, loads.extent(1), loads.extent(2));
 }
 
 }  // namespace detail
@@ -219,4 +219,4 @@ void trace_length_latencies(P const& policy, Loads const& loads, latency_curves 
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

@@ -16,7 +16,7 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 struct llep_options {
   index_t rank = 0;  ///< the rank of this process
@@ -129,4 +129,4 @@ llep(P const&, llep_options const&, spill_price<Cost> const&) -> llep<P, Cost>;
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

@@ -20,14 +20,14 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 struct lplb_options {
   /// A tolerance of 0, so that splits are optimal and the peak in whole tokens is the smallest.
   minmax_lp_options lp = {.tolerance = 0};
   /// The most ids (tokens times k) of one `dispatch`.
   index_t max_ids = 0;
-  dispatching rule = dispatching::in_order;
+  dispatch_method method = dispatch_method::in_order;
   /// For `sampled`: the key of the random number generator.
   std::uint64_t seed = 0;
 };
@@ -106,7 +106,7 @@ class lplb {
   ///   part of them
   /// @param[out] slots `[tokens, k]` int32
   /// @param[out] counters `[1]`
-  /// @param stream for sampled tokens: the subsequence of random numbers, different for each step
+  /// @param subsequence for sampled tokens: the subsequence of random numbers, different for each step
   ///   and layer
   /// @param first_token for sampled tokens: the number of the first token
   /// @throws invalid_input for shapes and more than options.max_ids
@@ -116,7 +116,7 @@ class lplb {
   template <detail::stored<2> Ids, output_of<std::int32_t, 2> Slots,
             output_of<dispatch_counters, 1> Counters>
   void dispatch(index_t layer, Ids const& topk_ids, Slots&& slots, Counters&& counters,
-                std::uint64_t stream = 0, std::uint64_t first_token = 0) const {
+                std::uint64_t subsequence = 0, std::uint64_t first_token = 0) const {
     constexpr char const* name = "lplb::dispatch";
     using id = detail::normalized_value_t<Ids, 2>;
     auto const ids = detail::argument<2>(name, "topk_ids", topk_ids);
@@ -128,7 +128,7 @@ class lplb {
         name, detail::prepared_context<context>{context_, scratch_.data()},
         matrix_ref<id const>(ids), detail::row_of(placement_.physical_to_logical, layer),
         vector_ref<std::int32_t const>(detail::row_of(quotas(), layer)),
-        dispatch_options{experts(), options_.rule, options_.seed, stream, first_token},
+        dispatch_options{experts(), options_.rule, options_.seed, subsequence, first_token},
         detail::argument<2>(name, "slots", slots), detail::argument<1>(name, "counters", counters),
         lists_.of_layer(layer), true, detail::scratch(dispatch_memory_.data()));
   }
@@ -199,4 +199,4 @@ lplb(P const&, placement_ref const&, lplb_options const&) -> lplb<P>;
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

@@ -19,7 +19,7 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 /// Options of `token_drop`.
 struct token_drop_options {
@@ -39,7 +39,7 @@ struct token_drop_options {
 /// In the paper's text, expanded candidates change nothing at experts that overflow from top-k
 /// pairs alone; the default, `topk_first`, ensures that.
 inline capacity_options literal_token_drop(capacity_options limit) {
-  limit.round = rounding::down;
+  limit.round = rounding_mode::down;
   limit.min_capacity = 0;
   limit.topk_first = false;
   return limit;
@@ -51,7 +51,7 @@ struct token_drop_batch {
   vector_ref<std::int32_t const> homes = {};
   /// Priorities, sub-sequence and number of the first token, as in `capacity_batch`.
   vector_ref<std::int32_t const> priorities = {};
-  std::uint64_t stream = 0;
+  std::uint64_t subsequence = 0;
   std::uint64_t first_token = 0;
 };
 
@@ -106,8 +106,9 @@ class token_drop {
     if (batch.homes.data != nullptr) {
       detail::expect_extent(call, "batch.homes", tokens, batch.homes.extent(0), "tokens");
     }
-    capacity_batch const masked{
-        .priorities = batch.priorities, .stream = batch.stream, .first_token = batch.first_token};
+    capacity_batch const masked{.priorities = batch.priorities,
+                                .subsequence = batch.subsequence,
+                                .first_token = batch.first_token};
     // Checks first, since routing overwrites the ids of the last batch.
     mask_.expect_shapes(call, tokens, width(), tokens, width(), masked, kept);
     top_k_options route = route_;
@@ -195,4 +196,4 @@ token_drop(P const&, token_drop_options const&) -> token_drop<P>;
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

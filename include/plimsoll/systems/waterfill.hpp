@@ -16,7 +16,7 @@
 #include <plimsoll/views.hpp>
 #include <plimsoll/waterline.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 /// Options of `waterfill`.
 struct waterfill_options {
@@ -32,8 +32,9 @@ struct waterfill_options {
 ///
 /// With `local_counts_only` this is SGLang's static mode, which counts on one rank alone.
 inline waterline_options literal_waterfill(waterline_options line) {
-  line.rule = pouring::sampled;
-  line.candidates = reach::visited;  // with `literal`, `plan` opens all ranks where SGLang does
+  line.rule = fill_method::sampled;
+  line.candidates =
+      candidate_ranks::visited;  // with `literal`, `plan` opens all ranks where SGLang does
   line.literal = true;
   return line;
 }
@@ -149,4 +150,4 @@ waterfill(P const&, placement_ref const&, waterfill_options const&) -> waterfill
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

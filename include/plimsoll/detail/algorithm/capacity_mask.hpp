@@ -25,13 +25,13 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Capacity of an expert, in tokens.
 struct capacity_rule {
   double factor;
   double const* factors;  ///< `[experts]`, or null: `factor` for all
-  rounding round;
+  rounding_mode round;
   index_t least;
   index_t most;
   index_t tokens;
@@ -55,7 +55,7 @@ struct capacity_rule {
       return clamped(tokens);
     }
     auto const whole = static_cast<index_t>(x);
-    return clamped(whole + (round == rounding::up && almost(static_cast<double>(whole)) < x));
+    return clamped(whole + (round == rounding_mode::up && almost(static_cast<double>(whole)) < x));
   }
 
  private:
@@ -258,13 +258,13 @@ struct gather_pairs {
 
   pair_lists lists;
   matrix_ref<Score const> scores;  ///< `[tokens, width]`
-  keeping keep;
+  drop_policy drop_by;
   bool choices_first;
   index_t classes;
   int class_bits;
   vector_ref<std::int32_t const> priorities;  ///< `[tokens]`
   std::uint64_t seed;
-  std::uint64_t stream;
+  std::uint64_t subsequence;
   std::uint64_t first_token;
 
   [[nodiscard]] index_t problems() const { return lists.tiles.problems(); }
@@ -318,21 +318,21 @@ struct gather_pairs {
 
   /// Returns the part of the key that depends on the drop policy; never 0.
   PLIMSOLL_HD std::uint32_t score_key(index_t pair, index_t e) const {
-    switch (keep) {
-      case keeping::score: {
+    switch (drop_by) {
+      case drop_policy::score: {
         std::uint32_t const result = key_of(static_cast<float>(element(scores, pair)));
         if (result == nan_key) {
           increment(lists.not_numbers);
         }
         return result;
       }
-      case keeping::reverse_order:
+      case drop_policy::reverse_order:
         return static_cast<std::uint32_t>(lists.token_of(pair)) + 1;
-      case keeping::random: {
+      case drop_policy::random: {
         std::uint64_t const token = first_token + static_cast<std::uint64_t>(lists.token_of(pair));
         std::uint64_t const index =
             token * static_cast<std::uint64_t>(lists.experts) + static_cast<std::uint64_t>(e);
-        return static_cast<std::uint32_t>(random::bits(seed, stream, index) >> 32) | 1u;
+        return static_cast<std::uint32_t>(random::bits(seed, subsequence, index) >> 32) | 1u;
       }
       default:  // drop_policy::order: ties decide
         return 1;
@@ -586,7 +586,7 @@ template <class Report>
 struct report_pairs {
   pair_lists lists;
   capacity_rule rule;
-  padding pad;
+  padding_mode pad;
   index_t multiple;
   vector_ref<std::int32_t> counts;   ///< `[experts]`
   vector_ref<std::int32_t> offsets;  ///< `[experts + 1]` or null
@@ -652,9 +652,9 @@ struct report_pairs {
   PLIMSOLL_HD std::int64_t rows(index_t e) const {
     std::int64_t const count = counts[e];
     switch (pad) {
-      case padding::to_capacity:
+      case padding_mode::to_capacity:
         return rule.of(e);
-      case padding::to_multiple:
+      case padding_mode::to_multiple:
         return (count + multiple - 1) / multiple * multiple;
       default:
         return count;
@@ -685,4 +685,4 @@ struct with_report {
   }
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -16,7 +16,7 @@
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/types.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// A load (or a sum of loads) times 2^shift, rounded down.
 using fixed_load = std::uint64_t;
@@ -116,4 +116,4 @@ PLIMSOLL_HD constexpr fixed_load heavy_load_of(std::uint64_t key) {
   return load_mask - (key >> 16);
 }
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

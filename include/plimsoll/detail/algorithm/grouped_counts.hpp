@@ -13,7 +13,7 @@
 #include <plimsoll/detail/team.hpp>
 #include <plimsoll/types.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Whoever knows the column of an item counts it with `add`, in any order; so a kernel that makes
 /// columns counts them too, and no launch is needed between it and the visits. On a host, where
@@ -179,4 +179,4 @@ struct grouped_counts {
   }
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -11,7 +11,7 @@
 #include <plimsoll/detail/team.hpp>
 #include <plimsoll/types.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Bytes of scratch that `number_items` takes.
 template <class DeviceTeam>
@@ -40,4 +40,4 @@ PLIMSOLL_HD void number_items(Team& team, scratch memory, index_t n, index_t col
   }
 }
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

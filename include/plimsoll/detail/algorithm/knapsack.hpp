@@ -14,7 +14,7 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// One problem: `best[c]` is the best value of the classes so far at weight c (or at most c), and
 /// every class makes it anew from that of the classes before. Values are added in the order of the
@@ -168,4 +168,4 @@ struct knapsack_body {
   }
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

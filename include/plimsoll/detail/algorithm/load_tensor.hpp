@@ -17,7 +17,7 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Type of sums: int64 for integer loads, which is exact; double for floating-point loads, which
 /// are added in a fixed order.
@@ -371,4 +371,4 @@ struct clear_counts_body {
   }
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

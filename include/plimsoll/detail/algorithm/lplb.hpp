@@ -10,7 +10,7 @@
 #include <plimsoll/detail/team.hpp>
 #include <plimsoll/types.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Runs the body of `minmax_lp` and then that of `quota` on the split that the first wrote. Problem
 /// = layer.
@@ -31,4 +31,4 @@ struct lplb_plan_body {
   }
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -17,7 +17,7 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// The bipartite graph of experts and the ranks that may take their load, concatenated over layers;
 /// positions are absolute. A living rank with copies of an expert is one *target* of the expert,
@@ -276,7 +276,7 @@ struct fill_by_target {
 struct blocking_flow {
   split_state s;
   std::int64_t work;
-  std::int64_t work_limit;
+  std::int64_t max_iterations;
   std::int32_t set_now = 1;
   std::int32_t nearest = -1;  ///< the level of the nearest ranks below their capacity; -1: none
 
@@ -343,7 +343,8 @@ struct serial_flow : blocking_flow {
       s.next[r] = -1;
     }
     for (index_t r = 0; r < g.ranks; ++r) {
-      while (work < work_limit && s.distance[r] == 0 && s.load[r] > s.capacity[r] && push_from(r)) {
+      while (work < max_iterations && s.distance[r] == 0 && s.load[r] > s.capacity[r] &&
+             push_from(r)) {
       }
     }
   }
@@ -450,7 +451,7 @@ struct team_flow : blocking_flow {
   PLIMSOLL_HD void push_all() {
     find_ways();
     index_t source = 0;
-    while (work < work_limit && (source = next_source(source)) < s.graph.ranks) {
+    while (work < max_iterations && (source = next_source(source)) < s.graph.ranks) {
       push_from(source);
     }
   }
@@ -562,7 +563,7 @@ struct team_flow : blocking_flow {
     for (;;) {
       if (depth == nearest) {
         depth = push(source, at);
-        if (work == work_limit || s.load[source] == s.capacity[source]) {
+        if (work == max_iterations || s.load[source] == s.capacity[source]) {
           return;
         }
         at = s.path[depth];
@@ -662,7 +663,7 @@ struct exact_finish {
       bool any_above = false;
       for (bool done = false; !done;) {
         any_above = flow.find_levels();
-        done = flow.nearest < 0 || flow.work >= flow.work_limit;
+        done = flow.nearest < 0 || flow.work >= flow.max_iterations;
         if (!done) {
           flow.push_all();
         }
@@ -714,7 +715,7 @@ struct minmax_lp_body {
   Loads loads;                    ///< `[layers, experts]`
   matrix_ref<double const> base;  ///< `[layers, ranks]` or empty
   double tolerance;
-  std::int64_t work_limit;
+  std::int64_t max_iterations;
   bool lexicographic;
   double speed_unit;                     ///< the speed of living ranks if it is equal, else 1
   matrix_ref<double> split;              ///< `[layers, slots]`
@@ -737,9 +738,10 @@ struct minmax_lp_body {
       refuse(team, layer, double_of(0x7ff8000000000000u), scale.got, scale.where);
       return;
     }
-    index_t const homeless = homeless_load(team, layer);
-    if (homeless >= 0) {
-      refuse(team, layer, double_of(0x7ff0000000000000u), load_at(layer, homeless), homeless);
+    index_t const without_slot = homeless_load(team, layer);
+    if (without_slot >= 0) {
+      refuse(team, layer, double_of(0x7ff0000000000000u), load_at(layer, without_slot),
+             without_slot);
       return;
     }
     // Five bits more than `fixed_load`: doubles hold every load exactly.
@@ -753,7 +755,7 @@ struct minmax_lp_body {
         team.sum(ranks, [=, this](index_t r) { return graph.speed[r]; })};
     std::int64_t work = 0;
     bool closed = false;
-    while (!closed && work < most_sweeps && work < work_limit) {
+    while (!closed && work < most_sweeps && work < max_iterations) {
       sweep(team, s);
       closed = !lexicographic && is_within(team, s, bound);
       ++work;
@@ -778,7 +780,7 @@ struct minmax_lp_body {
           certificate{value, minimum{}(scale_rounded_down(least, -shift), value), work,
                       complete ? certificate_status::optimal
                       : closed ? certificate_status::within_tolerance
-                               : certificate_status::work_limit};
+                               : certificate_status::iteration_limit};
     });
   }
 
@@ -908,7 +910,7 @@ struct minmax_lp_body {
   template <class Team>
   PLIMSOLL_HD bool finish(Team& team, split_state const& s, confinement& bound,
                           std::int64_t& work) const {
-    exact_finish<Team> exact(team, {s, work, work_limit}, bound);
+    exact_finish<Team> exact(team, {s, work, max_iterations}, bound);
     exact.run(lexicographic);
     bound = exact.bound;
     work = exact.flow.work;
@@ -981,4 +983,4 @@ struct minmax_lp_body {
   }
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -17,11 +17,11 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Anti-affinity of replicas, as bodies take it.
 struct sharing_rule {
-  sharing apart = sharing::allowed;
+  anti_affinity apart = anti_affinity::none;
   bool required = false;
 };
 
@@ -79,13 +79,13 @@ struct packing_problem {
   /// Number of domains, which hold at most one replica of an expert: ranks, or nodes with
   /// anti-affinity by node, where a cell is always a whole layer.
   PLIMSOLL_HD index_t domains() const {
-    return rule.apart == sharing::not_on_a_node ? where.nodes : at.ranks;
+    return rule.apart == anti_affinity::node ? where.nodes : at.ranks;
   }
   PLIMSOLL_HD index_t domain_of(index_t rank) const {
-    return rule.apart == sharing::not_on_a_node ? where.node_of(rank) : rank;
+    return rule.apart == anti_affinity::node ? where.node_of(rank) : rank;
   }
   PLIMSOLL_HD index_t first_rank_of(index_t domain) const {
-    return rule.apart == sharing::not_on_a_node ? where.first_rank(domain) : domain;
+    return rule.apart == anti_affinity::node ? where.first_rank(domain) : domain;
   }
 };
 
@@ -97,7 +97,7 @@ PLIMSOLL_HD inline std::size_t packing_scratch_bytes(index_t experts, topology c
                       scratch_bytes_of<std::uint64_t>(ranks) +
                       2 * scratch_bytes_of<std::int32_t>(ranks) +
                       scratch_bytes_of<std::byte>(most_sort_bytes<std::uint64_t>(experts));
-  if (rule.apart != sharing::allowed) {
+  if (rule.apart != anti_affinity::none) {
     bytes += 2 * scratch_bytes_of<std::int32_t>(ranks);
   }
   if (rule.required) {
@@ -213,7 +213,7 @@ class packer {
     team_.for_each(n, [this](index_t i) {
       keys_[i] = heavier_first(p_.weight(p_.where.expert_of(p_.at, i)), i);
     });
-    bool const plain = p_.where.speeds.data == nullptr && p_.rule.apart == sharing::allowed;
+    bool const plain = p_.where.speeds.data == nullptr && p_.rule.apart == anti_affinity::none;
     team_.for_each(ranks, [=, this](index_t r) {
       next_[r] = static_cast<std::int32_t>(p_.begin(r));
       end_[r] = static_cast<std::int32_t>(p_.end(r));
@@ -299,8 +299,8 @@ class packer {
 
   /// Returns an expert that required anti-affinity leaves without a slot, or -1.
   PLIMSOLL_HD index_t place_by_cost() {
-    bool const apart = p_.rule.apart != sharing::allowed;
-    bool const nodes = p_.rule.apart == sharing::not_on_a_node;
+    bool const apart = p_.rule.apart != anti_affinity::none;
+    bool const nodes = p_.rule.apart == anti_affinity::node;
     index_t const n = p_.at.experts;
     index_t const ranks = p_.at.ranks;
     // The last expert (as its position in `keys_`) of which a rank, or a node, took a copy.
@@ -698,4 +698,4 @@ class peak_proof {
   fixed_load* high_;  ///< at least as large as its own
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -16,7 +16,7 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Makes a certificate from costs in fixed point.
 PLIMSOLL_HD inline certificate certify(double peak, double bound, std::int64_t work, int shift) {
@@ -289,4 +289,4 @@ struct group_placement_body {
   }
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

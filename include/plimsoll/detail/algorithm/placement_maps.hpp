@@ -19,7 +19,7 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Returns the lowest index in [0, n) for which `bad` holds, or n. Calls `bad` once per index.
 template <class Team, class F>
@@ -571,4 +571,4 @@ struct validation_body {
   }
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

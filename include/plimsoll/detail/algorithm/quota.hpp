@@ -18,7 +18,7 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Rounds a split on the graph of experts and ranks whose edges are the slots with a fraction of a
 /// token. An expert's shares add up to whole tokens, so no expert has a single such slot; if a rank
@@ -654,7 +654,7 @@ struct dispatch_body {
   tile_counts tiles;     ///< columns: experts, -1, other numbers
   bool sampled;
   std::uint64_t seed;
-  std::uint64_t stream;
+  std::uint64_t subsequence;
   std::uint64_t first_token;
   phase now;
 
@@ -718,14 +718,14 @@ struct dispatch_body {
       return (lists.first[e] < lists.first[e + 1]) == homed ? std::int64_t{totals[e]} : 0;
     };
     auto const routed = team.sum(lists.experts, [=](index_t e) { return copies(e, true); });
-    auto const homeless = team.sum(lists.experts, [=](index_t e) { return copies(e, false); });
+    auto const without_slot = team.sum(lists.experts, [=](index_t e) { return copies(e, false); });
     auto const beyond = team.sum(lists.experts, [=, this](index_t e) {
       return maximum{}(copies(e, true) - total[e], std::int64_t{0});
     });
     team.single([=, this] {
       counters[0] = Counters{.routed = routed,
                              .beyond_quota = beyond,
-                             .homeless = homeless,
+                             .without_slot = without_slot,
                              .unrouted = totals[lists.experts],
                              .out_of_range = totals[lists.experts + 1]};
     });
@@ -747,7 +747,7 @@ struct dispatch_body {
       // 2^-32.
       std::uint64_t const index = first_token * static_cast<std::uint64_t>(ids.extent(1)) +
                                   static_cast<std::uint64_t>(copy);
-      std::uint64_t const draw = random::bits(seed, stream, index) >> 32;
+      std::uint64_t const draw = random::bits(seed, subsequence, index) >> 32;
       position = static_cast<std::int64_t>(draw * static_cast<std::uint64_t>(total[e]) >> 32);
     }
     if (position >= total[e]) {
@@ -758,4 +758,4 @@ struct dispatch_body {
   }
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -11,7 +11,7 @@
 #include <plimsoll/detail/team.hpp>
 #include <plimsoll/types.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Threshold of the largest keys, which are those that `has` accepts. If not all keys at the
 /// threshold are among the largest, `taken` of them are.
@@ -71,4 +71,4 @@ PLIMSOLL_HD radix_threshold radix_select(Team& team, scratch memory, index_t n, 
   return result;
 }
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

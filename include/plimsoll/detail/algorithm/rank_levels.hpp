@@ -10,7 +10,7 @@
 #include <plimsoll/detail/exact_math.hpp>
 #include <plimsoll/types.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Speeds of ranks as integers. The unit is a power of two that is at most 2^-44 of the fastest
 /// living rank's speed and more than 2^-46 of it. Speeds are rounded up, so that a lower bound
@@ -119,4 +119,4 @@ struct rank_levels {
   static constexpr std::int64_t one = std::int64_t{1} << level_bits;
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

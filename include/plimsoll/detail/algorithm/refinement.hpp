@@ -22,7 +22,7 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Improves the placement of one cell by local search.
 template <class Team>
@@ -219,7 +219,7 @@ class refiner {
     if (choose && bits >> 63 != 0) {
       auto const e = static_cast<std::int32_t>(p_.where.expert_of(p_.at, draw(24, p_.at.experts)));
       if (e == map[a] || (map[a] >= 0 && counts_[map[a]] == 1) || counts_[e] == rank_limit ||
-          (p_.rule.apart != sharing::allowed && holds(map, rank, e, slots_end()))) {
+          (p_.rule.apart != anti_affinity::none && holds(map, rank, e, slots_end()))) {
         return false;
       }
       if (map[a] >= 0) {
@@ -355,7 +355,7 @@ class refiner {
   /// already holds its expert.
   PLIMSOLL_HD bool may_swap(vector_ref<std::int32_t> map, index_t slot_a, index_t a, index_t slot_b,
                             index_t b) const {
-    if (p_.rule.apart == sharing::allowed || p_.domain_of(a) == p_.domain_of(b)) {
+    if (p_.rule.apart == anti_affinity::none || p_.domain_of(a) == p_.domain_of(b)) {
       return true;
     }
     return !holds(map, b, map[slot_a], slots_end()) && !holds(map, a, map[slot_b], slots_end());
@@ -363,7 +363,7 @@ class refiner {
   /// Counts the violations of preferred anti-affinity: replicas on a rank (or node) where an
   /// earlier slot holds their expert.
   PLIMSOLL_HD index_t meetings(vector_ref<std::int32_t> map) {
-    if (p_.rule.apart == sharing::allowed || p_.rule.required) {
+    if (p_.rule.apart == anti_affinity::none || p_.rule.required) {
       return 0;
     }
     return team_.count(slots_, [=, this](index_t i) {
@@ -540,7 +540,7 @@ struct refinement_body {
     if (result.status != certificate_status::optimal) {
       result.status = all.peak <= multiply(all.bound, add(1.0, tolerance))
                           ? certificate_status::within_tolerance
-                      : all.limited ? certificate_status::work_limit
+                      : all.limited ? certificate_status::iteration_limit
                                     : certificate_status::feasible;
     }
     return result;
@@ -595,7 +595,7 @@ struct refinement_body {
     if (rule.required) {
       // An expert's slots are linked in rising order, so if any replicas share a domain,
       // consecutive ones do.
-      bool const nodes = rule.apart == sharing::not_on_a_node;
+      bool const nodes = rule.apart == anti_affinity::node;
       index_t const meeting = first_where(team, slots, [=, this](index_t slot) {
         if (of.next[slot] < 0) {
           return false;
@@ -613,4 +613,4 @@ struct refinement_body {
   }
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -16,7 +16,7 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Steps of one problem. Their loads are turned into a tile `[experts, steps]`, where a rank's
 /// loads in neighbouring steps are sums of neighbours: one register of a core, the threads of a
@@ -246,4 +246,4 @@ struct replay_mean_body {
   }
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -18,7 +18,7 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Limit on the number of copies, one for all experts or one for each.
 struct copy_limits {
@@ -43,7 +43,7 @@ struct sharing_limit {
   /// Starts with one copy of each of the cell's experts. Returns whether they fit.
   template <class Team>
   PLIMSOLL_HD bool start(Team& team, topology const& where, cell const& at, sharing_rule rule) {
-    bool const nodes = rule.apart == sharing::not_on_a_node;
+    bool const nodes = rule.apart == anti_affinity::node;
     index_t const domains = nodes ? where.nodes : at.ranks;
     auto const slots_of = [=, &where, &at](index_t d) {
       index_t const first = nodes ? where.first_rank(d) : at.first_rank + d;
@@ -278,4 +278,4 @@ struct replication_body {
   }
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -8,7 +8,7 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/types.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Key of NaN, which ranks below every number; 0, below it, is free to mean no score.
 inline constexpr std::uint32_t nan_key = 1;
@@ -42,4 +42,4 @@ PLIMSOLL_HD inline std::int32_t index_in(std::uint64_t packed) {
   return static_cast<std::int32_t>(~static_cast<std::uint32_t>(packed));
 }
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -14,7 +14,7 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Selects `chosen` of `tied` ranks, evenly spaced: the i-th at floor(i * tied / chosen), or, with
 /// `endpoints`, at floor(i * (tied - 1) / (chosen - 1) + 1/2).
@@ -123,4 +123,4 @@ struct slot_assignment_body {
   }
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -24,7 +24,7 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Score of the latencies of all steps: their sum, or a quantile, which is the lowest latency that
 /// at most `above` others exceed.
@@ -464,7 +464,7 @@ struct swap_search_body {
   double noise;
   double min_gain;
   index_t max_swaps;
-  index_t level_swaps;
+  index_t max_plateau_moves;
   search_layer const* layers;
   double const* shares;
   std::uint64_t const* use;
@@ -500,8 +500,8 @@ struct swap_search_body {
     index_t level = 0;  // plateau moves since the score was last lowered
     while (count < max_swaps) {
       candidate best = best_swap(team, s, score, neighbourhood::swaps);
-      if (best.gain == 0 && level < level_swaps) {
-        best = best_swap(team, s, score, neighbourhood::level_swaps);
+      if (best.gain == 0 && level < max_plateau_moves) {
+        best = best_swap(team, s, score, neighbourhood::plateau);
         ++level;
       } else {
         level = 0;
@@ -527,9 +527,9 @@ struct swap_search_body {
  protected:
   /// Changes among which a descent chooses the best.
   enum class neighbourhood : std::int32_t {
-    swaps,        ///< swaps that lower the score
-    level_swaps,  ///< swaps that keep it and shorten the longer latency of the two ranks
-    partitions    ///< swaps, and all ways to fill the slots of two ranks that have few slots
+    swaps,      ///< swaps that lower the score
+    plateau,    ///< swaps that keep it and shorten the longer latency of the two ranks
+    partitions  ///< swaps, and all ways to fill the slots of two ranks that have few slots
   };
 
   /// A swap of the contents of two slots, or a new division of the contents of two ranks.
@@ -762,7 +762,7 @@ struct swap_search_body {
   template <class Team>
   PLIMSOLL_HD candidate best_swap(Team& team, state const& s, std::int64_t score,
                                   neighbourhood moves) const {
-    bool const level = moves == neighbourhood::level_swaps;
+    bool const level = moves == neighbourhood::plateau;
     // Only steps at least this long affect the score.
     std::int64_t const counts = objective.is_sum ? 0 : score;
     team.for_each(s.ranks, [&](index_t r) {
@@ -1373,4 +1373,4 @@ struct search_result_body {
   }
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -14,7 +14,7 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Least sum that weights are divided by; smaller sums count as this, so none is 0.
 inline constexpr double least_weight_sum = 1e-20;
@@ -268,4 +268,4 @@ struct top_k_body {
   }
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -18,7 +18,7 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// A position in the weighted round-robin order of the units of slack of several ranks. Unit j of a
 /// rank with n units comes at time (j + 1/2) / n, rounded down to a multiple of 2^-32; of equal
@@ -209,7 +209,7 @@ struct line_memory {
 struct line_rules {
   bool sampled;
   bool literal;
-  bool from_one;  ///< loads are the source's own counts
+  bool local_counts_only;  ///< loads are the source's own counts
   bool any_rank;
   index_t min_tokens;
   index_t top_k;
@@ -284,10 +284,10 @@ struct plan_line {
   }
   /// If only the source's counts are known, assumes that all living ranks have the same.
   PLIMSOLL_HD std::int64_t routed_to(index_t r) const {
-    return loads(0, r) * (rules.from_one && !rules.literal ? ranks.living : 1);
+    return loads(0, r) * (rules.local_counts_only && !rules.literal ? ranks.living : 1);
   }
   PLIMSOLL_HD std::int64_t rows_of(index_t r) const {
-    return rules.from_one ? (ranks.lives(r) ? loads(1, source) : 0) : loads(1, r);
+    return rules.local_counts_only ? (ranks.lives(r) ? loads(1, source) : 0) : loads(1, r);
   }
 
   /// Rows at home on a rank that may leave it.
@@ -311,7 +311,7 @@ struct plan_line {
   template <class Team>
   PLIMSOLL_HD void weigh(Team& team, std::int64_t routed, std::int64_t rows) const {
     index_t const n = ranks.size();
-    bool const counts_home = rules.literal && !rules.from_one;
+    bool const counts_home = rules.literal && !rules.local_counts_only;
     std::int64_t const total =
         rules.literal ? routed + (counts_home ? rows : 0) + routed / rules.top_k : routed + rows;
     std::int64_t const level = ranks.level_for(team, total);
@@ -336,7 +336,7 @@ struct plan_line {
       report[0].level = ranks.time_at(level);
       memory.state->drawn_from = drawn_from;
       if (rules.literal) {
-        memory.state->any_rank = rules.from_one || highest_load <= level;
+        memory.state->any_rank = rules.local_counts_only || highest_load <= level;
       }
     });
   }
@@ -606,7 +606,7 @@ struct fill_line {
   vector_ref<std::int32_t> out_ranks;  ///< `[tokens]` or empty
   vector_ref<Report> report;
   std::uint64_t seed;
-  std::uint64_t stream;
+  std::uint64_t subsequence;
   int rounds;  ///< after the opening one
   bool one_launch;
 
@@ -833,7 +833,7 @@ struct fill_line {
       std::uint32_t const hash = (low ^ from * 0x9E3779B9u) * 1664525u + 1013904223u;
       return hash % total;
     }
-    std::uint64_t const bits = random::bits(seed, stream, std::uint64_t{from} << 32 | low);
+    std::uint64_t const bits = random::bits(seed, subsequence, std::uint64_t{from} << 32 | low);
     return static_cast<std::int64_t>(multiply_high(bits, static_cast<std::uint64_t>(total)));
   }
 
@@ -952,4 +952,4 @@ struct fill_line {
   }
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -23,7 +23,7 @@
 // Two shared objects built for different architectures must not share a launcher or a kernel.
 #define PLIMSOLL_DETAIL_HIDDEN __attribute__((visibility("hidden")))
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// `stride` bytes of scratch for each of `slots` problems in flight; problem p uses slot p % slots.
 struct scratch_plan {
@@ -155,4 +155,4 @@ PLIMSOLL_DETAIL_HIDDEN void launch(device_context const& context, index_t proble
   launch_team(typename Body::device_team{}, context, problems, body, plan, problems);
 }
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -14,7 +14,7 @@
 #include <plimsoll/detail/team.hpp>
 #include <plimsoll/types.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// `block_reduce` as a function, for the same reason as `call_warp_reduce`.
 template <int Threads, class T, class Op>
@@ -182,4 +182,4 @@ class block_team : public team_operations<block_team<Threads, Streaming>> {
   block_exchange<Threads>& exchange_;
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

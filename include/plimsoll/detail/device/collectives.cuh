@@ -28,7 +28,7 @@
 #include <plimsoll/detail/team.hpp>
 #include <plimsoll/types.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 inline constexpr int warp_size = 32;
 inline constexpr unsigned full_warp = 0xffffffffu;
@@ -58,8 +58,7 @@ struct cub_operator<bit_or> {
 };
 #endif
 
-// --- shuffles
-// --------------------------------------------------------------------------------------
+// --- shuffles ------------------------------------------------------------------------------------
 
 /// `value` with every 32-bit word of it passed through `exchange`.
 template <class T, class Exchange>
@@ -85,8 +84,7 @@ __device__ inline T shuffle_from(T value, int lane) {
   return exchange_words(value, [lane](unsigned w) { return __shfl_sync(full_warp, w, lane); });
 }
 
-// --- a warp
-// ----------------------------------------------------------------------------------------
+// --- a warp --------------------------------------------------------------------------------------
 
 /// op over the lanes' values, to every lane; exact operations only. CUB leaves the result in lane
 /// 0.
@@ -121,8 +119,7 @@ __device__ inline T warp_exclusive_scan(T value, T& total) {
   return below;
 }
 
-// --- a block
-// ---------------------------------------------------------------------------------------
+// --- a block -------------------------------------------------------------------------------------
 
 /// The raw memory of a block's collectives, which the kernel owns: call sites share it, where
 /// `__shared__` in a function template would add up.
@@ -195,8 +192,7 @@ __device__ inline T block_exclusive_scan(T value, T& total, block_exchange<Threa
   return below;
 }
 
-// --- sorting
-// ---------------------------------------------------------------------------------------
+// --- sorting -------------------------------------------------------------------------------------
 
 /// CUB's sort of one tile, and the barrier of its team.
 template <class DeviceTeam, class Key>
@@ -282,8 +278,7 @@ __device__ void team_sort(Key* keys, index_t n, std::byte* storage, int thread) 
   }
 }
 
-// --- ranking
-// ---------------------------------------------------------------------------------------
+// --- ranking -------------------------------------------------------------------------------------
 
 /// ranks[k] of a thread's items: how many items before item k, warp by warp and in each warp strip
 /// by strip, are of its bin, the lowest `Bits` bits of bins[k].
@@ -346,4 +341,4 @@ __device__ inline void block_match_ranks(index_t n, F bin_of, index_t bins, std:
   __syncthreads();  // every rank is written
 }
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -21,7 +21,7 @@
 #include <plimsoll/execution.hpp>
 #include <plimsoll/types.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Phases [first, last), a block per problem. More than one need a cooperative launch: nothing else
 /// promises that blocks which wait for each other run at the same time. The bound of 1 block per
@@ -158,4 +158,4 @@ template <class Body>
   return most;
 }
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -11,7 +11,7 @@
 #include <plimsoll/execution.hpp>
 #include <plimsoll/types.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Calls f(i) for i in [0, n), in any order. Long arrays fill the device, also where they have too
 /// few rows for one block a row to do so. Does not synchronise.
@@ -25,4 +25,4 @@ PLIMSOLL_DETAIL_HIDDEN void for_each_index(device_context const& context, index_
   check_cuda(cub::DeviceFor::Bulk(n, f, context.stream), "cub::DeviceFor::Bulk");
 }
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

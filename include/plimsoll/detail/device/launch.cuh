@@ -13,7 +13,7 @@
 #include <plimsoll/detail/device/runtime.cuh>
 #include <plimsoll/execution.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// The grid of a launch, and what is asked of it.
 struct launch_config {
@@ -99,4 +99,4 @@ void launch_kernel(device_context const& context, launch_config const& config,
   check_launch(try_launch_kernel(context, config, kernel, arguments...));
 }
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

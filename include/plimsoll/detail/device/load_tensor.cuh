@@ -20,7 +20,7 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 inline constexpr int count_threads = 256;
 /// Ids that a thread loads before it counts them, so that the loads overlap.
@@ -194,4 +194,4 @@ PLIMSOLL_DETAIL_HIDDEN void enqueue_count(
   }
 }
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

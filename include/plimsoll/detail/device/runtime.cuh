@@ -9,7 +9,7 @@
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Throws for a call that failed. Its own code decides: the thread's last error may be another
 /// library's, so it is not asked, and cleared only where our call has set it.
@@ -70,4 +70,4 @@ class current_device {
   bool switched_ = false;
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

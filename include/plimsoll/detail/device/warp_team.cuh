@@ -13,7 +13,7 @@
 #include <plimsoll/detail/team.hpp>
 #include <plimsoll/types.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Calls f(i) for i = first, first + step, ... below n.
 template <bool Streaming, class F>
@@ -221,4 +221,4 @@ class warp_team : public team_operations<warp_team<Streaming>> {
   int lane_;
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

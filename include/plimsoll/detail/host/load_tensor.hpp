@@ -17,7 +17,7 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Histograms of one block of tokens, used in turn: with only one, increments of a popular expert
 /// would wait for each other (half the speed at Zipf exponent 2). Bin 0 counts ids of -1, bin 1 + e
@@ -160,4 +160,4 @@ void enqueue_count(host_context<Executor> const& context, Counting const& counti
   });
 }
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -11,7 +11,7 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/types.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// By digits, from the lowest on: no branch depends on a key, while std::sort on keys that nobody
 /// has seen before takes every other branch wrongly. A planner's keys are loads above ids of 16
@@ -74,4 +74,4 @@ void sort_keys(Key* keys, index_t n) {
   std::sort(keys, keys + n);
 }
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail
