@@ -58,7 +58,7 @@ void mask(benchmark::State& state, plimsoll::capacity_options options) {
 BENCHMARK_CAPTURE(mask, score, plimsoll::capacity_options{})
     ->Name("capacity_mask/score")
     ->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(mask, order, plimsoll::capacity_options{.keep = plimsoll::drop_policy::order})
+BENCHMARK_CAPTURE(mask, order, plimsoll::capacity_options{.drop_by = plimsoll::drop_policy::order})
     ->Name("capacity_mask/order")
     ->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(mask, ranks, plimsoll::capacity_options{.ranks = 32})

@@ -100,7 +100,7 @@ template <bool Literal>
 void sampled(benchmark::State& state) {
   step_batch const& b = step_batch::one();
   auto options = options_of(b);
-  options.rule = plimsoll::fill_method::sampled;
+  options.method = plimsoll::fill_method::sampled;
   options.literal = Literal;
   waterline(state, options, b.busiest);
 }

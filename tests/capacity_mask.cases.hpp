@@ -288,7 +288,7 @@ inline standing standing_by_score(float score, bool is_choice, std::int32_t prio
 
 inline standing standing_of(mask_case const& c, candidate const& x) {
   bool const choice = c.options.topk_first && c.width() > c.options.top_k && x.is_choice;
-  switch (c.options.keep) {
+  switch (c.options.drop_by) {
     case drop_policy::score:
       return standing_by_score(c.scores[x.pair], choice, x.priority);
     case drop_policy::reverse_order:
@@ -339,7 +339,7 @@ inline masked mask_by_sorting(mask_case const& c) {
   for (candidate const& x : all) {
     load[at(x.expert)] += x.is_choice;
     routed[x.pair] = true;
-    result.report.not_numbers += o.keep == drop_policy::score && std::isnan(c.scores[x.pair]);
+    result.report.not_numbers += o.drop_by == drop_policy::score && std::isnan(c.scores[x.pair]);
   }
   // Expert Drop.
   std::vector<bool> skipped(at(o.experts), false);
@@ -496,8 +496,8 @@ inline mask_case random_mask(std::uint64_t seed) {
       c.rank_of.push_back(draw.among(0, o.ranks - 1));
     }
   }
-  o.keep = draw.any({drop_policy::score, drop_policy::score, drop_policy::score, drop_policy::order,
-                     drop_policy::reverse_order, drop_policy::random});
+  o.drop_by = draw.any({drop_policy::score, drop_policy::score, drop_policy::score,
+                        drop_policy::order, drop_policy::reverse_order, drop_policy::random});
   o.seed = draw.bits();
   c.stream = draw.bits();
   c.first_token = draw.one_in(2) ? draw.bits() : 0;
@@ -584,11 +584,11 @@ inline void check_by_hand(mask_fn mask_of) {
     return mask_of(other).ids;
   };
   capacity_options o = c.options;
-  o.keep = drop_policy::order;
+  o.drop_by = drop_policy::order;
   CHECK(kept_ids(o) == ints{0, 0, -1, 1});
-  o.keep = drop_policy::reverse_order;
+  o.drop_by = drop_policy::reverse_order;
   CHECK(kept_ids(o) == ints{-1, 0, 0, 1});
-  o.keep = drop_policy::score;
+  o.drop_by = drop_policy::score;
   o.factor = 0.9;  // 1.8
   CHECK(kept_ids(o) == ints{0, -1, 0, 1});
   o.round = rounding_mode::down;
@@ -675,7 +675,7 @@ inline void check_large(mask_fn mask_of) {
   for (index_t const tokens : {1500, 128, 129}) {
     for (drop_policy const keep : {drop_policy::score, drop_policy::order}) {
       mask_case c = large_mask(1, tokens, 10, 4, 0);
-      c.options.keep = keep;
+      c.options.drop_by = keep;
       c.options.factor = 0.8;
       check_mask(c, mask_of(c), all);
     }

@@ -26,7 +26,7 @@ inline mask_case tight_mask(std::uint64_t seed, drop_policy keep) {
   capacity_options& o = c.options;
   o.factor = draw.any({0.5, 0.75, 1.0});
   o.min_tokens = 0;
-  o.keep = keep;
+  o.drop_by = keep;
   o.max_selected = 0;
   o.expert_drop = 0;
   c.factors.clear();
@@ -130,7 +130,7 @@ TEST_CASE("capacity_mask: expanded candidates displace no top-k pair") {
     mask_case c = random_mask(seed);
     c.sums_only = false;
     c.options.topk_first = true;
-    c.options.keep = seed % 2 == 0 ? drop_policy::score : drop_policy::random;
+    c.options.drop_by = seed % 2 == 0 ? drop_policy::score : drop_policy::random;
     mask_case alone = c;
     alone.options.candidates = 0;
     alone.options.max_selected = std::min(c.options.max_selected, c.options.top_k);
@@ -202,7 +202,7 @@ TEST_CASE("capacity_mask: draws are uniform, and depend on the token's number") 
   constexpr index_t room = 8;
   mask_case c;
   c.options = {.experts = 2, .top_k = 2, .max_tokens = 2 * tokens, .max_capacity = room};
-  c.options.keep = drop_policy::random;
+  c.options.drop_by = drop_policy::random;
   c.options.seed = 5;
   c.tokens = tokens;
   c.ids.assign(2 * tokens, 0);
@@ -327,7 +327,7 @@ class mask_steps {
     gather_pairs<float> gather{};
     gather.lists = lists_;
     gather.scores = scores;
-    gather.keep = o.keep;
+    gather.drop_by = o.drop_by;
     gather.choices_first = o.topk_first && c_.width() > o.top_k;
     gather.classes = o.classes;
     if (!c_.priorities.empty()) {
@@ -335,7 +335,7 @@ class mask_steps {
       gather.priorities = {c_.priorities.data(), c_.tokens};
     }
     gather.seed = o.seed;
-    gather.stream = c_.stream;
+    gather.subsequence = c_.stream;
     gather.first_token = c_.first_token;
     check_step(gather, gather.problems(), first_, listed_, keys_, odd_);
 
@@ -475,7 +475,7 @@ TEST_CASE("capacity_mask: the same bits in every team") {
   experts.options.factor = 0.4;
   experts.options.expert_drop = 0.5;
   experts.options.max_selected = 1;
-  experts.options.keep = drop_policy::random;
+  experts.options.drop_by = drop_policy::random;
   experts.options.topk_first = false;
   check_steps(experts);
   check_steps(large_mask(14, 0, 1, 1, 0));

@@ -45,7 +45,7 @@ struct gem_case {
             .min_gain = o.min_gain,
             .objective = o.objective,
             .quantile = o.quantile,
-            .spare = spare};
+            .spare_slots = spare};
   }
 };
 
@@ -289,7 +289,7 @@ inline void check_lengths(lengths_fn latencies) {
   c.spare = spare_slot_use::hold_replicas;
   c.search.offsets = {0, 2, 6, 10, 14, 0, 4, 8, 11, 13};
   c.search.active = {1, 1, 1, 1};
-  c.search.options.score = latency_objective::quantile;
+  c.search.options.objective = latency_objective::quantile;
   reals const copies = check(10, {10, 3});
   CHECK(check(10, {}).empty());
   report_hash("gem.lengths", first, other, copies);

@@ -722,7 +722,7 @@ class literal_llep {
   }
 
   [[nodiscard]] double imbalance() const {
-    if (c_.options.threshold == spill_trigger::expert_imbalance) {
+    if (c_.options.trigger == spill_trigger::expert_imbalance) {
       std::int64_t const most = *std::max_element(c_.loads.begin(), c_.loads.end());
       return static_cast<double>(most * c_.experts()) / static_cast<double>(c_.total());
     }
@@ -811,7 +811,7 @@ class literal_llep {
     }
     std::int64_t rest = c_.loads[at(e)];
     rest -= fill_homes(e, rest, &capacity);
-    if (rest > 0 && c_.options.excess == small_excess_policy::native &&
+    if (rest > 0 && c_.options.small_excess == small_excess_policy::native &&
         rest < c_.options.min_chunk) {
       rest = keep(e, rest);
     }
@@ -1118,9 +1118,9 @@ inline spill_case plain_spill(std::uint64_t seed, sizes size = sizes::any) {
                                : draw.among(1, 5 * o.ranks);
   c.percent = draw.any({50, 90, 100, 100, 100, 110, 125, 137, 200});
   o.round = draw.any({rounding_mode::up, rounding_mode::down});
-  o.excess = draw.any({small_excess_policy::helper, small_excess_policy::native});
+  o.small_excess = draw.any({small_excess_policy::helper, small_excess_policy::native});
   o.min_chunk = draw.any({1, 1, 2, 7, 40, 300, 1024});
-  o.threshold = draw.any({spill_trigger::rank_imbalance, spill_trigger::expert_imbalance});
+  o.trigger = draw.any({spill_trigger::rank_imbalance, spill_trigger::expert_imbalance});
   o.lambda = draw.any({0.0, 0.0, 1.0, 1.3, 2.0});
   if (draw.one_in(2)) {
     for (index_t e = 0; e < o.experts; ++e) {

@@ -238,7 +238,7 @@ TEST_CASE("least_loaded: lambda limits the imbalance of ranks or of experts") {
   auto const spills = [](double lambda, spill_trigger threshold) {
     spill_case c = spill_of({10, 2, 1, 1}, 2);
     c.options.lambda = lambda;
-    c.options.threshold = threshold;
+    c.options.trigger = threshold;
     spill_report const report = plan_on_host(c).report;
     CHECK(report.imbalance == (threshold == spill_trigger::rank_imbalance ? 24.0 / 14 : 40.0 / 14));
     return report.spills;
@@ -259,7 +259,7 @@ TEST_CASE("least_loaded: chunks") {
                           small_excess_policy excess) {
     spill_case c = spill_of(std::move(loads), 4, min_chunk);
     c.percent = percent;
-    c.options.excess = excess;
+    c.options.small_excess = excess;
     spilled const got = plan_on_host(c);
     longs result(got.loads.begin(), got.loads.end());
     result.push_back(got.report.forced);
@@ -934,9 +934,9 @@ class spill_steps {
     rules.listed = rules.plain;
     rules.alpha = c_.percent / 100.0;
     rules.lambda = o.lambda;
-    rules.by_expert = o.threshold == spill_trigger::expert_imbalance;
+    rules.by_expert = o.trigger == spill_trigger::expert_imbalance;
     rules.round_up = o.round == rounding_mode::up;
-    rules.keep_excess = o.excess == small_excess_policy::native;
+    rules.keep_excess = o.small_excess == small_excess_policy::native;
     rules.limited = c_.is_limited();
     rules.min_chunk = static_cast<std::int32_t>(o.min_chunk);
     rules.max_imports = static_cast<std::int32_t>(c_.most_imports());
@@ -1178,7 +1178,7 @@ TEST_CASE("least_loaded: the list of visits of a team gives the plan of one thre
     draws draw(seed);
     spill_case c = large_spill(seed, draw.among(4, 70), draw.among(2, 12));
     c.options.min_chunk = draw.any({2, 20, 40, 100, 300, 2000});
-    c.options.excess = draw.any({small_excess_policy::helper, small_excess_policy::native});
+    c.options.small_excess = draw.any({small_excess_policy::helper, small_excess_policy::native});
     c.options.round = draw.any({rounding_mode::up, rounding_mode::down});
     c.percent = draw.any({1, 80, 90, 95, 98, 100, 103});
     c.options.lambda = 0;

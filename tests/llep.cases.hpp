@@ -540,10 +540,10 @@ inline llep_case make_llep_case(std::uint64_t seed) {
   }
   o.alpha = random.between(0, 2) == 0 ? 1.25 : 1.0;
   o.round = random.between(0, 2) == 0 ? plimsoll::rounding_mode::down : plimsoll::rounding_mode::up;
-  o.excess = random.between(0, 2) == 0 ? plimsoll::small_excess_policy::native
-                                       : plimsoll::small_excess_policy::helper;
-  o.threshold = random.between(0, 2) == 0 ? plimsoll::spill_trigger::expert_imbalance
-                                          : plimsoll::spill_trigger::rank_imbalance;
+  o.small_excess = random.between(0, 2) == 0 ? plimsoll::small_excess_policy::native
+                                             : plimsoll::small_excess_policy::helper;
+  o.trigger = random.between(0, 2) == 0 ? plimsoll::spill_trigger::expert_imbalance
+                                        : plimsoll::spill_trigger::rank_imbalance;
   o.lambda = random.between(0, 2) == 0 ? 1.3 : 0.0;
   o.min_chunk = random.between(1, 12);
   o.max_imports = random.between(0, 3) == 0 ? random.between(0, 2) : o.experts;
@@ -662,7 +662,7 @@ inline void check_threshold(step_fn step_of) {
     CHECK(moved_layer(c, got) == expected_layer(c));
   }
   // The paper uses the imbalance of experts.
-  c.options.threshold = plimsoll::spill_trigger::expert_imbalance;
+  c.options.trigger = plimsoll::spill_trigger::expert_imbalance;
   c.options.lambda = 1.41;
   auto const got = step_of(c);
   CHECK(got[0].report.imbalance == 2);

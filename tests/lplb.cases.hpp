@@ -197,7 +197,7 @@ TEST_CASE_TEMPLATE("lplb: dispatches as the free function does", P, PLIMSOLL_POL
     for (dispatch_method const rule : {dispatch_method::in_order, dispatch_method::sampled}) {
       CAPTURE(static_cast<int>(rule));
       lplb_options options = c::options();
-      options.rule = rule;
+      options.method = rule;
       options.seed = 5;
       plimsoll::lplb const planner(policy, in.placement, options);
       planner.plan(counts.view2(c::layers, c::experts));

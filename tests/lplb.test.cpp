@@ -38,7 +38,7 @@ TEST_CASE("lplb: a plan gives the same bits in every team") {
     plimsoll::detail::minmax_lp_body<loads> solve{};
     solve.graph = arrays.graph(numbers.data(), arrays.ranks.speed.data(), c::experts, c::slots);
     solve.loads = load;
-    solve.work_limit = 1 << 20;
+    solve.max_iterations = 1 << 20;
     solve.speed_unit = 1;
     solve.split = {split.data(), c::layers, c::slots};
     solve.certificates = {certificates.data(), c::layers};

@@ -31,7 +31,7 @@ class split_body {
       body.base = {base_.data(), c.layers, c.ranks};
     }
     body.tolerance = 1e-6;
-    body.work_limit = work_limit;
+    body.max_iterations = work_limit;
     body.speed_unit = 1;
     body.split = {split.data(), c.layers, c.slots};
     body.certificates = {certificates.data(), c.layers};

@@ -96,7 +96,7 @@ solved_split solve(split_problem const& p) {
   plimsoll::vector_ref<certificate> const results(&out.result, 1);
   plimsoll::minmax_lp_arrays arrays;
   if (!p.base.empty()) {
-    arrays.base = plimsoll::matrix_ref<double const>(p.base.data(), 1, p.ranks);
+    arrays.base_load = plimsoll::matrix_ref<double const>(p.base.data(), 1, p.ranks);
   }
   if (p.whole) {
     std::vector<std::int64_t> const loads(p.loads.begin(), p.loads.end());

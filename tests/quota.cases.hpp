@@ -896,7 +896,7 @@ inline void check_draws(route_fn route) {
     return differences;
   };
   routing_case other = c;
-  other.options.stream = 4;
+  other.options.subsequence = 4;
   CHECK(differing(other) > 4000);
   other = c;
   other.options.seed = 8;

@@ -283,9 +283,9 @@ TEST_CASE("quota: tokens go to the same slots in every team") {
       }
     }
     routing_case drawn = c;
-    drawn.options.rule = dispatch_method::sampled;
+    drawn.options.method = dispatch_method::sampled;
     drawn.options.seed = 3;
-    drawn.options.stream = 5;
+    drawn.options.subsequence = 5;
     drawn.options.first_token = 7;
     routed const expected = sampled ? route<plimsoll::seq_policy>(drawn) : route_in_order(c);
     CHECK(chosen == expected.slots);

@@ -273,7 +273,7 @@ void check_refined(scene const& s, ints const& before, refined<P> const& got,
     certificate const& c = got.certificates[static_cast<std::size_t>(layer)];
     CHECK(now.counts == wide_row(got.counts, layer, s.experts));
     CHECK(*std::min_element(now.counts.begin(), now.counts.end()) > 0);
-    CHECK((options.trials > 0 || now.counts == old.counts));
+    CHECK((options.max_trials > 0 || now.counts == old.counts));
     CHECK(std::accumulate(now.counts.begin(), now.counts.end(), std::int64_t{0}) >=
           std::accumulate(old.counts.begin(), old.counts.end(), std::int64_t{0}));
     CHECK(now.meetings <= (required ? 0 : old.meetings));
@@ -287,7 +287,7 @@ void check_refined(scene const& s, ints const& before, refined<P> const& got,
       CHECK(c.status == certificate_status::optimal);
     } else if (close) {
       CHECK(c.status == certificate_status::within_tolerance);
-    } else if (options.trials == 0 || c.work < options.trials) {
+    } else if (options.max_trials == 0 || c.work < options.max_trials) {
       CHECK(c.status == certificate_status::feasible);
     } else {
       CHECK((c.status == certificate_status::feasible ||

@@ -24,8 +24,8 @@ void check_teams(scene s, refinement_options const& options) {
       plimsoll::detail::topology_of(*where, s.slots),
       plimsoll::detail::rule_of(*where),
       options.tolerance,
-      options.trials,
-      options.perturbations,
+      options.max_trials,
+      options.max_perturbations,
       plimsoll::matrix_ref<std::int32_t>(map.data(), s.layers, s.slots),
       plimsoll::matrix_ref<std::int32_t>(counts.data(), s.layers, s.experts),
       reports.data()};

@@ -50,7 +50,7 @@ inline reals replayed_scores(search_case const& c, ints const& map) {
     }
     std::sort(of_layer.begin(), of_layer.end());
     double const rank = std::ceil(c.options.quantile * static_cast<double>(c.steps));
-    scores.push_back(c.options.score == latency_objective::quantile
+    scores.push_back(c.options.objective == latency_objective::quantile
                          ? of_layer[static_cast<std::size_t>(rank) - 1]
                          : std::accumulate(of_layer.begin(), of_layer.end(), 0.0));
   }
@@ -336,7 +336,7 @@ inline void check_when_it_stops(search_fn search) {
     way_out += level.certificates[0].value < last;
 
     c.options.max_plateau_moves = 0;
-    c.options.score = latency_objective::quantile;
+    c.options.objective = latency_objective::quantile;
     c.options.quantile = 0.8;  // the second longest of six steps
     search_outcome const tail = search(c);
     check_searched(c, tail);

@@ -94,7 +94,7 @@ TEST_CASE("swap_search: the same bits in every team") {
   };
   SUBCASE("sum") { check(c); }
   SUBCASE("quantile, and copies") {
-    c.options.score = latency_objective::quantile;
+    c.options.objective = latency_objective::quantile;
     c.options.quantile = 0.6;
     c.offsets = {0, 1, 4, 7, 0, 3, 6, 7};
     c.counts = {2, 1, 1, 1, 1, 2, 1, 2};

@@ -242,7 +242,7 @@ inline void check_parts(drop_fn drop_of, drop_fn parts_of) {
   odd.options.route.normalize = normalization::to_one;
   odd.options.route.scale = 2.5;
   odd.options.route.groups = 2;
-  odd.options.limit.keep = drop_policy::random;
+  odd.options.limit.drop_by = drop_policy::random;
   odd.options.limit.seed = 9;
   odd.options.limit.normalize = normalization::to_sum;
   odd.stream = 4;

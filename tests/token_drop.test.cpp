@@ -116,7 +116,7 @@ TEST_CASE("token_drop: the launches of a device, with options that need more") {
   c.options.limit.max_selected = 4;
   CHECK(launches_of(c) == 6);
   c.options.limit.ranks = 5;
-  c.options.limit.keep = plimsoll::drop_policy::random;
+  c.options.limit.drop_by = plimsoll::drop_policy::random;
   CHECK(launches_of(c) == 6);
   c.options.limit.expert_drop = 0;
   c.options.limit.topk_first = false;

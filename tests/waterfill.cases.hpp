@@ -528,9 +528,9 @@ inline void check_placed(fill_fn fill_of, fill_fn by_hand_of) {
             std::pair(fill_method::sampled, candidate_ranks::visited)}) {
         CAPTURE(even);
         CAPTURE(c.options.layer);
-        c.options.line.rule = rule;
+        c.options.line.method = rule;
         c.options.line.candidates = candidates;
-        CAPTURE(static_cast<int>(c.options.line.rule));
+        CAPTURE(static_cast<int>(c.options.line.method));
         auto const got = step_of(fill_of, c, ids);
         auto const expected = step_of(by_hand_of, c, ids);
         for (std::size_t r = 0; r < got.size(); ++r) {
@@ -712,7 +712,7 @@ inline std::vector<refused_fill> refusals() {
   fill_case& poured = next(
       "waterline: options.literal: expected false unless fill_method::sampled is set, got true");
   poured.options.line = plimsoll::literal_waterfill(poured.options.line);
-  poured.options.line.rule = fill_method::surplus;
+  poured.options.line.method = fill_method::surplus;
   next("waterline::plan: loads: expected values from 0 to 2^31 - 1, got -3 in row 1, rank 2")
       .others = {0, 0, 0, 0, 0, 0, 0, -3, 0, 0};
   next("waterline::plan: loads: expected at most 2^31 - 1 tokens in all, got 2147483652").others = {

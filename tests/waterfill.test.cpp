@@ -23,7 +23,7 @@ TEST_CASE("waterfill: literal_waterfill keeps the other options") {
   given.candidates = candidate_ranks::all;
   waterline_options const line = plimsoll::literal_waterfill(given);
   CHECK(line.literal);
-  CHECK(line.rule == fill_method::sampled);
+  CHECK(line.method == fill_method::sampled);
   CHECK(line.candidates == candidate_ranks::visited);
   CHECK(line.local_counts_only);
   CHECK(line.top_k == 3);

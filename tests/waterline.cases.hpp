@@ -527,7 +527,7 @@ inline void check_outcome(line_case const& c, outcome const& got, tally& happene
                                  owners));
     }
   }
-  if (c.options.rule == fill_method::surplus) {
+  if (c.options.method == fill_method::surplus) {
     check_surplus(c, got, happened);
   } else if (!c.options.literal) {
     check_sampled(c, got, owners);
@@ -572,7 +572,7 @@ inline line_case random_line(std::uint64_t seed, fill_method rule) {
   draws draw(seed);
   line_case c;
   waterline_options& o = c.options;
-  o.rule = rule;
+  o.method = rule;
   o.ranks = draw.one_in(10) ? 1 : draw.one_in(6) ? draw.among(13, 40) : draw.among(2, 12);
   o.nodes = draw.one_in(2) ? 1 : draw.among(1, o.ranks);
   o.top_k = draw.among(1, 8);
@@ -711,7 +711,7 @@ inline void check_large(pour_fn pour_all) {
   tally happened;
   auto const check = [&](line_case c, candidate_ranks candidates, fill_method rule) {
     c.options.candidates = candidates;
-    c.options.rule = rule;
+    c.options.method = rule;
     check_outcome(c, pour_all(c), happened, hash);
   };
   line_case const tiles = large_line(1, 3, 2, 3, 1600, 3);
@@ -793,7 +793,7 @@ TEST_CASE_TEMPLATE("waterline: refuses invalid loads", P, PLIMSOLL_POLICIES) {
     for (fill_method const rule : {fill_method::surplus, fill_method::sampled}) {
       line_case c = four_ranks({0, 0, 0, 0, 2, 2, 2, 3});
       c.active = {1, 0, 1, 1};
-      c.options.rule = rule;
+      c.options.method = rule;
       c.options.candidates = candidate_ranks::all;
       line_in<P> const in(c);
       auto const line = in.make();

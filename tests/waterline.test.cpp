@@ -43,7 +43,7 @@ TEST_CASE("waterline: 256 ranks") {
     line_case c = large_line(3, 256, 32, 8, 30, 4);
     c.options.candidates = candidates;
     check_outcome(c, pour_on_host(c), happened, unused);
-    c.options.rule = fill_method::sampled;
+    c.options.method = fill_method::sampled;
     check_outcome(c, pour_on_host(c), happened, unused);
   }
 }
@@ -303,7 +303,7 @@ TEST_CASE("waterline: the surplus method moves fewer rows than sampling, for no 
       for (std::uint64_t seed = 0; seed < cases_of(cases_of(100)); ++seed) {
         line_case c = popular_line(seed, ranks, sigma);
         for (std::size_t sampled = 0; sampled < 2; ++sampled) {
-          c.options.rule = sampled != 0 ? fill_method::sampled : fill_method::surplus;
+          c.options.method = sampled != 0 ? fill_method::sampled : fill_method::surplus;
           outcome const got = pour_on_host(c);
           longs const loads = totals(c, got).final;
           peak[sampled] += static_cast<double>(*std::max_element(loads.begin(), loads.end())) /
@@ -366,7 +366,7 @@ inline void check_draws(index_t ranks, index_t nodes, candidate_ranks candidates
   loads[at(source)] = 1000;  // home has slack
   line_case c = plain_line(loads, nodes, 4);
   c.options.max_tokens = tokens;
-  c.options.rule = fill_method::sampled;
+  c.options.method = fill_method::sampled;
   c.options.candidates = candidates;
   c.options.local_preference = local;
   c.options.node_preference = node;
@@ -406,7 +406,7 @@ TEST_CASE("waterline: rows are drawn in proportion to slack") {
 
 TEST_CASE("waterline: draws differ between steps, seeds and sources") {
   line_case c = plain_line({0, 0, 0, 0, 64, 64, 64, 64}, 1, 1);
-  c.options.rule = fill_method::sampled;
+  c.options.method = fill_method::sampled;
   c.options.candidates = candidate_ranks::all;
   c.options.local_preference = 1;  // all sources draw with the same weights
   auto const ranks = [](line_case const& of, index_t source) {
@@ -444,7 +444,7 @@ TEST_CASE("waterline: without slack, rows go to a rank that is clearly lighter")
     line_case c = plain_line({0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, 1, 2);
     c.ids[0] = {1, 2};
     c.paces = paces;
-    c.options.rule = fill_method::sampled;
+    c.options.method = fill_method::sampled;
     c.options.local_preference = preference;
     host_line const in(c);
     longs loads = routed;
@@ -466,7 +466,7 @@ TEST_CASE("waterline: without slack, rows go to a rank that is clearly lighter")
   // A visited rank without load is not a candidate if it is dead.
   line_case dead = four_ranks({1});
   dead.active = {1, 0, 1, 1};
-  dead.options.rule = fill_method::sampled;
+  dead.options.method = fill_method::sampled;
   host_line const in(dead);
   CHECK(in.pour(in.make(), {90, 0, 0, 0, 1, 0, 0, 0}, 0).ranks[0] == 0);
 }
@@ -572,7 +572,7 @@ TEST_CASE("waterline: refuses invalid options") {
   ints const offsets{0, 2, 4, 4, 8};
   auto const with_arrays = [&](fill_method rule, bool literal, bool are_active, bool are_fast) {
     return refused([&](options& o) {
-      o.rule = rule;
+      o.method = rule;
       o.literal = literal;
       o.rank_offsets = offsets;
       o.active = {are_active ? active.data() : nullptr, std::ssize(active)};
@@ -705,7 +705,7 @@ class line_steps {
     ranks.speed = {speed_.data(), 0x1p43, c_.paces.empty()};
     ranks.fastest = c_.paces.empty() ? 1 : 2;
     line_rules rules{};
-    rules.sampled = o.rule == fill_method::sampled;
+    rules.sampled = o.method == fill_method::sampled;
     rules.literal = o.literal;
     rules.local_counts_only = o.local_counts_only;
     rules.any_rank = o.candidates == candidate_ranks::all;
@@ -752,7 +752,7 @@ class line_steps {
     fill.out_ranks = {out_ranks_.data(), tokens_};
     fill.report = report;
     fill.seed = o.seed;
-    fill.stream = c_.stream;
+    fill.subsequence = c_.stream;
     fill.rounds = rules.sampled ? 0 : fill.most_rounds;
     // Steps add to the report, so its bytes are restored before each run.
     auto bytes = std::as_writable_bytes(std::span(report_));
@@ -887,7 +887,7 @@ TEST_CASE("waterline: the same bits in every team") {
         }).new_destinations > 0);
   auto const with_rule = [&](candidate_ranks candidates, bool literal, bool local_counts_only) {
     return tried(90, [=](line_case& c) {
-      c.options.rule = fill_method::sampled;
+      c.options.method = fill_method::sampled;
       c.options.candidates = candidates;
       c.options.literal = literal;
       c.options.local_counts_only = local_counts_only;

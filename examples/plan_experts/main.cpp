@@ -293,7 +293,7 @@ plan make_gem_plan(options const& o, measured_loads const& loads, index_t ranks,
   how.ranks = ranks;
   how.restarts = o.restarts;
   if (slots > made.experts) {
-    how.spare = plimsoll::spare_slot_use::hold_replicas;
+    how.spare_slots = plimsoll::spare_slot_use::hold_replicas;
   }
   auto const time =
       within_memory(loads.file, found.trace_length,

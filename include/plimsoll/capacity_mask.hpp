@@ -427,7 +427,7 @@ class capacity_mask {
     }
     detail::gather_pairs<Score> const gather{lists,
                                              scores,
-                                             options_.keep,
+                                             options_.drop_by,
                                              choices_first,
                                              options_.classes,
                                              ranked ? class_bits() : 0,

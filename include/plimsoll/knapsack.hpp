@@ -89,7 +89,7 @@ std::vector<certificate> knapsack(std::string_view name, Policy const& policy, W
   launch(context, problems,
          knapsack_body<Weights, Values>{weights, values, options.option_count, options.capacities,
                                         options.capacity, options.fill == knapsack_fill::exactly,
-                                        options.choose == class_choice::at_most_one, choices, curve,
+                                        options.choice == class_choice::at_most_one, choices, curve,
                                         reports.data()});
   return collect(name, reports);
 }

@@ -312,8 +312,8 @@ class minmax_lp {
     detail::expect_extent(name, "split", layers_, parts.extent(0), "layers");
     detail::expect_extent(name, "split", graph_.slots, parts.extent(1), "slots");
     detail::expect_extent(name, "certificates", layers_, results.extent(0), "layers");
-    expect_ranks(name, "arrays.base_load", arrays.base);
-    expect_ranks(name, "arrays.bottleneck", arrays.tight);
+    expect_ranks(name, "arrays.base_load", arrays.base_load);
+    expect_ranks(name, "arrays.bottleneck", arrays.bottleneck);
     detail::launch(context_, layers_, body_of(load, parts, results, arrays), scratch_.data());
   }
 
@@ -341,14 +341,14 @@ class minmax_lp {
                                         minmax_lp_arrays const& arrays = {}) const {
     return {graph_,
             load,
-            arrays.base,
+            arrays.base_load,
             options_.tolerance,
-            static_cast<std::int64_t>(options_.iteration_limit),
-            options_.goal == split_objective::lexicographic,
+            static_cast<std::int64_t>(options_.max_iterations),
+            options_.objective == split_objective::lexicographic,
             speed_unit_,
             parts,
             results,
-            arrays.tight};
+            arrays.bottleneck};
   }
 
   template <class Matrix>
@@ -371,7 +371,7 @@ class minmax_lp {
     detail::expect_between(name, "placement.ranks", 1, rank_limit, ranks, "ranks");
     detail::expect_rank_offsets(name, "placement.rank_offsets", placement.rank_offsets, layers_,
                                 ranks);
-    detail::expect_between(name, "options.max_iterations", 1, INT64_MAX, options_.iteration_limit,
+    detail::expect_between(name, "options.max_iterations", 1, INT64_MAX, options_.max_iterations,
                            "sweeps and paths");
     if (!(options_.tolerance >= 0 && options_.tolerance < 1)) {
       detail::fail(name, "options.tolerance", "a number from 0 to below 1",

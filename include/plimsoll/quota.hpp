@@ -118,7 +118,7 @@ void enqueue_dispatch(std::string_view name, Context const& context, matrix_ref<
   body.listed = listed;
   body.tiles = tile_counts::in(arrays, ids.extent(0) * ids.extent(1), options.experts + 2);
   body.tiles.by_tile = tiles_add_up<Context>(body.tiles);
-  body.sampled = options.rule == dispatch_method::sampled;
+  body.sampled = options.method == dispatch_method::sampled;
   body.seed = options.seed;
   body.subsequence = options.subsequence;
   body.first_token = options.first_token;

@@ -42,11 +42,12 @@ inline void expect_refinable(std::string_view function, refinement_options const
   if (!(options.tolerance >= 0 && options.tolerance <= 1)) {
     fail(function, text(argument, ".tolerance"), "0 to 1", text(options.tolerance));
   }
-  if (options.trials < 0) {
-    fail(function, text(argument, ".max_trials"), "at least 0", text(options.trials));
+  if (options.max_trials < 0) {
+    fail(function, text(argument, ".max_trials"), "at least 0", text(options.max_trials));
   }
-  if (options.perturbations < 0) {
-    fail(function, text(argument, ".max_perturbations"), "at least 0", text(options.perturbations));
+  if (options.max_perturbations < 0) {
+    fail(function, text(argument, ".max_perturbations"), "at least 0",
+         text(options.max_perturbations));
   }
 }
 
@@ -54,11 +55,11 @@ template <class Context, class Loads>
 void enqueue_refine(Context const& context, Loads const& loads, placement_options const& where,
                     refinement_options const& options, matrix_ref<std::int32_t> physical_to_logical,
                     matrix_ref<std::int32_t> replica_count, problem_report* reports) {
-  launch(
-      context, loads.extent(0),
-      refinement_body<Loads>{loads, topology_of(where, physical_to_logical.extent(1)),
-                             rule_of(where), options.tolerance, options.trials,
-                             options.perturbations, physical_to_logical, replica_count, reports});
+  launch(context, loads.extent(0),
+         refinement_body<Loads>{loads, topology_of(where, physical_to_logical.extent(1)),
+                                rule_of(where), options.tolerance, options.max_trials,
+                                options.max_perturbations, physical_to_logical, replica_count,
+                                reports});
 }
 
 }  // namespace detail

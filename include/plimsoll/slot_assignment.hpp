@@ -76,8 +76,8 @@ void slot_assignment(P const& policy, Slots const& layer_slots,
       context, 1);
   detail::launch(context, 1,
                  detail::slot_assignment_body{slots, slots.extent(0), options.active, options.ranks,
-                                              options.ties == remainder_spread::endpoints, offsets,
-                                              reports.data()});
+                                              options.remainder == remainder_spread::endpoints,
+                                              offsets, reports.data()});
   detail::collect(name, reports);
 }
 

@@ -102,7 +102,7 @@ inline void expect_searchable(std::string_view name, index_t steps, index_t laye
 
 inline step_objective objective_of(swap_search_options const& options, index_t steps) {
   double const within = std::ceil(options.quantile * static_cast<double>(steps));
-  return {options.score == latency_objective::total, steps - static_cast<index_t>(within)};
+  return {options.objective == latency_objective::total, steps - static_cast<index_t>(within)};
 }
 
 /// Number of token counts per rank whose costs are tabulated, for a table of at most 16 MiB.

@@ -296,7 +296,7 @@ class waterline {
     if (!std::isfinite(o.weight)) {
       detail::fail(class_name, "options.weight", "a finite number", detail::text(o.weight));
     }
-    if (o.literal && o.rule != fill_method::sampled) {
+    if (o.literal && o.method != fill_method::sampled) {
       detail::fail(class_name, "options.literal", "false unless fill_method::sampled is set",
                    "true");
     }
@@ -393,7 +393,7 @@ class waterline {
 
   [[nodiscard]] detail::line_rules rules() const {
     auto const fixed = [](double x) { return static_cast<std::int64_t>(x * 65536 + 0.5); };
-    return {options_.rule == fill_method::sampled,
+    return {options_.method == fill_method::sampled,
             options_.literal,
             options_.local_counts_only,
             options_.candidates == candidate_ranks::all,
@@ -420,7 +420,7 @@ class waterline {
   [[nodiscard]] auto fill_body(matrix_ref<Id const> ids, waterline_batch const& batch,
                                matrix_ref<Id> out, filled_rows const& rows) const {
     using body = detail::fill_line<Id, waterline_report>;
-    int const rounds = options_.rule == fill_method::sampled ? 0 : body::most_rounds;
+    int const rounds = options_.method == fill_method::sampled ? 0 : body::most_rounds;
     index_t const tokens = ids.extent(0);
     index_t const columns = options_.ranks + 1;
     detail::scratch memory = tile_memory_;

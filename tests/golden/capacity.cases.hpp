@@ -157,7 +157,7 @@ inline void check_capacity(golden_case const& golden,
       CAPTURE(gammas[i]);
       run.limit = plimsoll::literal_token_drop(
           {.experts = run.experts, .max_tokens = run.tokens, .factor = gammas[i]});
-      run.limit.keep = now.keep;
+      run.limit.drop_by = now.keep;
       run.limit.ranks = now.by_rank ? golden.integer("params.devices") : 0;
       auto const mask_begin = masks.begin() + offsets[at * (gammas.size() + 1) + i];
       auto const mask_end = masks.begin() + offsets[at * (gammas.size() + 1) + i + 1];

@@ -202,8 +202,8 @@ TEST_SUITE("golden.craft") {
         for (std::size_t q = 0; q < budgets.size(); ++q) {
           CAPTURE(budgets[q]);
           plimsoll::craft_options how{.ranks = c.ranks, .budget = budgets[q]};
-          how.value = by_gain ? plimsoll::craft_objective::gain
-                              : plimsoll::craft_objective::replicas_times_gain;
+          how.objective = by_gain ? plimsoll::craft_objective::gain
+                                  : plimsoll::craft_objective::replicas_times_gain;
           auto const got = plimsoll::allocate_replicas(make_policy<P>(), estimate, how);
           CHECK(c.near(value_of(got, by_gain), value[q]));
           CHECK(got.used <= budgets[q]);

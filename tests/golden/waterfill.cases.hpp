@@ -59,7 +59,7 @@ waterfill_outcome outcome_of(waterfill_run const& run) {
     plimsoll::filled_rows placed;
     placed.ranks = {ranks.data() + i * rows, rows};
     plimsoll::waterline_batch batch;
-    batch.stream = static_cast<std::uint64_t>(i);
+    batch.subsequence = static_cast<std::uint64_t>(i);
     line.fill(ids.view2(rows, k), batch, out.view2(rows, k + 1), placed);
   }
   plimsoll::expect_filled(policy, line.report());
@@ -130,7 +130,7 @@ class drawn_rows {
 inline plimsoll::waterline_options sampled_line(golden_case const& golden) {
   plimsoll::waterline_options line;
   line.ranks = golden.integer("params.ranks");
-  line.rule = plimsoll::fill_method::sampled;
+  line.method = plimsoll::fill_method::sampled;
   line.local_preference = 1;
   line.node_preference = 1;
   line.min_tokens = 0;
@@ -262,7 +262,7 @@ inline void check_waterfill_tokens(golden_case const& golden, waterfill_fn outco
     std::int64_t const lowest =
         std::max<std::int64_t>(waterline, *std::max_element(load.begin(), load.end()));
     for (waterfill_run& run : runs) {
-      run.line.rule = plimsoll::fill_method::surplus;
+      run.line.method = plimsoll::fill_method::surplus;
       run.copies = 1;
       run.streams = 1;
       waterfill_outcome const got = outcome_of(run);

@@ -260,7 +260,7 @@ class slow_search {
                                      c_.cost.unit);
   }
   [[nodiscard]] std::int64_t objective(longs of_step) const {
-    if (c_.options.score == plimsoll::latency_objective::quantile) {
+    if (c_.options.objective == plimsoll::latency_objective::quantile) {
       std::sort(of_step.begin(), of_step.end());
       double const within = std::ceil(c_.options.quantile * static_cast<double>(c_.steps));
       return of_step[static_cast<std::size_t>(within) - 1];
@@ -375,7 +375,7 @@ class slow_search {
   /// Of equal ones the first: by what the absence of one rank would gain, then of the other with
   /// it, then by rank and slot.
   [[nodiscard]] swap best_swap(bool level) {
-    bool const is_total = c_.options.score == plimsoll::latency_objective::total;
+    bool const is_total = c_.options.objective == plimsoll::latency_objective::total;
     longs const top = longest();
     std::int64_t const before = objective(top);
     flags is_last(static_cast<std::size_t>(c_.ranks()), 0);  // of a step that matters
@@ -552,7 +552,7 @@ inline search_case random_search(std::uint64_t seed, index_t most_ranks, index_t
   c.options.max_swaps = often(15) ? random.between(0, 2) : 1000;
   c.options.max_plateau_moves = often(30) ? random.between(1, 3) : 0;
   if (often(30)) {
-    c.options.score = plimsoll::latency_objective::quantile;
+    c.options.objective = plimsoll::latency_objective::quantile;
     c.options.quantile = quantiles[random.between(0, 3)];
   }
   return c;

@@ -208,7 +208,7 @@ class experiment {
       home_.add(at_home);
       least_.add_least(routed, at_home);
       for (std::size_t i = 0; i < by_rule_.size(); ++i) {
-        fill({.rule = rules[i].method, .candidates = rules[i].candidates}, b, routed, draw,
+        fill({.method = rules[i].method, .candidates = rules[i].candidates}, b, routed, draw,
              by_rule_[i]);
       }
       if (sglang_can()) {

@@ -200,7 +200,7 @@ gain_estimate estimate_gains(std::string_view name, Context const& context, Load
                               layers,
                               options.active,
                               options.ranks,
-                              options.ties == remainder_spread::endpoints,
+                              options.remainder == remainder_spread::endpoints,
                               rank_offsets,
                               reports.data() + replays + rows * eplb_steps(how)});
   placement_ref const placement{.physical_to_logical = {map.data(), rows, slots},
@@ -264,8 +264,9 @@ replica_allocation allocate_replicas(std::string_view name, Policy const& policy
                 counts[i % counts.size()], " replicas"));
     }
     weights.push_back(counts[i % counts.size()]);
-    values.push_back(options.value == craft_objective::gain ? estimate.gain[i]
-                                                            : weights.back() * estimate.gain[i]);
+    values.push_back(options.objective == craft_objective::gain
+                         ? estimate.gain[i]
+                         : weights.back() * estimate.gain[i]);
   }
   buffer<std::int32_t, context_type> const weight(context, weights);
   tensor_ref<std::int32_t const> const weight_of(weight.data(), 1, layers, width);

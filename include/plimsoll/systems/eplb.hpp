@@ -117,7 +117,7 @@ void enqueue_eplb(Context const& context, Loads const& load, eplb_options const&
   enqueue_place(context, load, counts, where, placement, next());
   if (options.refine != eplb_refinement::none) {
     refinement_options how;
-    how.trials = options.refine == eplb_refinement::joint ? how.trials : 0;
+    how.max_trials = options.refine == eplb_refinement::joint ? how.max_trials : 0;
     enqueue_refine(context, load, where, how, placement, counts, next());
   }
 }

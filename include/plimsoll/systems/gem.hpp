@@ -74,7 +74,7 @@ std::vector<certificate> gem(std::string_view name, Context const& context, Load
   expect_extent(name, "replica_count", experts, counts.extent(1), "experts");
   expect_searchable(name, load.extent(0), layers, experts, slots, search);
 
-  bool const replicates = options.spare == spare_slot_use::hold_replicas;
+  bool const replicates = options.spare_slots == spare_slot_use::hold_replicas;
   buffer<problem_report, Context> const reports(context, replicates ? 2 * layers : layers);
   if (replicates) {
     buffer<double, Context> const memory(context, layers * experts);

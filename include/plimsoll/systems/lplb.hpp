@@ -128,7 +128,7 @@ class lplb {
         name, detail::prepared_context<context>{context_, scratch_.data()},
         matrix_ref<id const>(ids), detail::row_of(placement_.physical_to_logical, layer),
         vector_ref<std::int32_t const>(detail::row_of(quotas(), layer)),
-        dispatch_options{experts(), options_.rule, options_.seed, subsequence, first_token},
+        dispatch_options{experts(), options_.method, options_.seed, subsequence, first_token},
         detail::argument<2>(name, "slots", slots), detail::argument<1>(name, "counters", counters),
         lists_.of_layer(layer), true, detail::scratch(dispatch_memory_.data()));
   }

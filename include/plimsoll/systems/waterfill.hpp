@@ -32,7 +32,7 @@ struct waterfill_options {
 ///
 /// With `local_counts_only` this is SGLang's static mode, which counts on one rank alone.
 inline waterline_options literal_waterfill(waterline_options line) {
-  line.rule = fill_method::sampled;
+  line.method = fill_method::sampled;
   line.candidates =
       candidate_ranks::visited;  // with `literal`, `plan` opens all ranks where SGLang does
   line.literal = true;
