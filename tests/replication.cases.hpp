@@ -381,8 +381,11 @@ TEST_CASE_TEMPLATE("replication: bad values are named", P, PLIMSOLL_POLICIES) {
   lists.anti_affinity_strength = strictness::required;
   std::string const apart =
       "replicate: replica_anti_affinity: expected slots for min_copies of every expert under the "
-      "required "
-      "rule, got ";
+      "required rule, got ";
+  CHECK(there(6, {.ranks = 0,
+                  .replica_anti_affinity = anti_affinity::rank,
+                  .anti_affinity_strength = strictness::required}) ==
+        "replicate: options.where.ranks: expected 1 to 32767 ranks, got 0");
   array_in<std::int32_t, P> const twice(ints{2, 1, 1});
   CHECK(there(6, lists, {.min_copies_each = twice.view1()}) == apart + "2 in layer 0, node 0");
   CHECK(there(6, lists, {.max_copies = 2}) == "no error");

@@ -103,7 +103,8 @@ std::vector<certificate> replicate(P const& policy, Loads const& loads, index_t 
   index_t const layers = load.extent(0);
   index_t const experts = load.extent(1);
   detail::expect_replicable(name, "slots", experts, slots);
-  if (options.where.ranks != 0) {
+  // Required anti-affinity limits the copies by the ranks, so that it needs them.
+  if (options.where.ranks != 0 || detail::rule_of(options.where).required) {
     detail::expect_placeable(name, layers, experts, slots, options.where, "options.where");
   }
   detail::expect_between(name, "options.min_copies", 1, rank_limit, options.min_copies, "copies");
