@@ -125,8 +125,8 @@ void plan(reader input) {
       }
     }
     plimsoll::refinement_options options;
-    options.trials = input.between(0, 8);
-    options.perturbations = input.between(0, 8);
+    options.max_trials = input.between(0, 8);
+    options.max_perturbations = input.between(0, 8);
     require_certified(plimsoll::refine(plimsoll::seq, loads, where, options, map_out, counts_out),
                       layers);
     require_legal(map, counts, layers, experts, slots);
