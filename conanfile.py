@@ -30,14 +30,14 @@ class PlimsollConan(ConanFile):
         basic_layout(self)
 
     def validate(self):
-        # The profile's compiler.cppstd is that of the consumer's other packages; by default it is gnu17.
+        # The standard is not checked: compiler.cppstd is for all packages of a consumer, by default gnu17.
         compiler = self.settings.compiler
         minimum = {"gcc": "12", "clang": "14"}.get(str(compiler))
         if minimum and Version(compiler.version) < minimum:
             raise ConanInvalidConfiguration(f"plimsoll needs {compiler} {minimum}, not {compiler.version}")
 
     def package_id(self):
-        self.info.clear()  # the same headers for every compiler
+        self.info.clear()  # one package for all compilers
 
     def package(self):
         copy(self, "LICENSE", self.source_folder, os.path.join(self.package_folder, "licenses"))

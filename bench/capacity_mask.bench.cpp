@@ -10,14 +10,13 @@
 #include "inputs.hpp"
 #include "peers/token_drop.hpp"
 
-namespace plimsoll_bench {
-namespace {
+namespace plimsoll_bench { namespace {
 
 constexpr index_t tokens = 16384;
 constexpr index_t experts = 256;
 constexpr index_t k = 8;
 
-/// Pairs as an engine has them after its router.
+/// Pairs as they come from an engine's router.
 struct routed {
   std::vector<std::int32_t> ids = std::vector<std::int32_t>(tokens * k);
   std::vector<float> scores = std::vector<float>(tokens * k);
@@ -59,7 +58,7 @@ void mask(benchmark::State& state, plimsoll::capacity_options options) {
 BENCHMARK_CAPTURE(mask, score, plimsoll::capacity_options{})
     ->Name("capacity_mask/score")
     ->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(mask, order, plimsoll::capacity_options{.keep = plimsoll::keeping::order})
+BENCHMARK_CAPTURE(mask, order, plimsoll::capacity_options{.drop_by = plimsoll::drop_policy::order})
     ->Name("capacity_mask/order")
     ->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(mask, ranks, plimsoll::capacity_options{.ranks = 32})

@@ -12,8 +12,7 @@
 #include "inputs.hpp"
 #include "peers/craft.hpp"
 
-namespace plimsoll_bench {
-namespace {
+namespace plimsoll_bench { namespace {
 
 // The shape of DeepSeek-V3 and the recording of CRAFT's paper: 3000 steps, 58 layers of 256
 // experts, 64 ranks, eight replicas per rank.

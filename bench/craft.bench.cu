@@ -7,8 +7,7 @@
 #include "device_inputs.cuh"
 #include "inputs.hpp"
 
-namespace plimsoll_bench {
-namespace {
+namespace plimsoll_bench { namespace {
 
 // Recorded loads are in device memory, maps are written to device memory, the allocation to the
 // host.

@@ -8,8 +8,7 @@
 #include "inputs.hpp"
 #include "peers/eplb.hpp"
 
-namespace plimsoll_bench {
-namespace {
+namespace plimsoll_bench { namespace {
 
 // DeepSeek-V3's shape: 58 layers of 256 experts, 320 slots on 64 ranks.
 constexpr index_t layers = 58;
@@ -30,7 +29,7 @@ void eplb(benchmark::State& state) {
 }
 BENCHMARK(eplb)->Name("goal/eplb")->Apply(as_goal<>);
 
-// DeepSeek-V3 as its authors place it: 8 groups on 4 nodes of 8 ranks, 32 replicas.
+// DeepSeek-V3 as its authors place it: 8 groups on 4 nodes of 8 ranks, 32 redundant experts.
 void hierarchical(benchmark::State& state) {
   constexpr index_t replicas = 288;
   auto loads = lognormal_loads(layers, experts);

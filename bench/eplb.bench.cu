@@ -7,8 +7,7 @@
 #include "device_inputs.cuh"
 #include "inputs.hpp"
 
-namespace plimsoll_bench {
-namespace {
+namespace plimsoll_bench { namespace {
 
 // From loads in device memory to maps in device memory and certificates on the host.
 void eplb(benchmark::State& state) {

@@ -11,8 +11,7 @@
 #include "inputs.hpp"
 #include "peers/gem.hpp"
 
-namespace plimsoll_bench {
-namespace {
+namespace plimsoll_bench { namespace {
 
 /// Llama-4-Scout's shape, which the paper maps in 8.8 s.
 gem_input const& small() {
@@ -46,7 +45,7 @@ BENCHMARK(large_on_all_cores)->Name("goal/gem_large")->Apply(as_goal<5>);
 void small_on_one_core(benchmark::State& state) { gem<plimsoll::seq>(state, small()); }
 BENCHMARK(small_on_one_core)->Name("gem_small/one_core")->Unit(benchmark::kMillisecond);
 
-// One core.
+// A plain implementation of GEM by nested loops, on one core, for comparison.
 void loops(benchmark::State& state) {
   gem_input const& in = small();
   for (auto _ : state) {

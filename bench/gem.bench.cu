@@ -7,8 +7,7 @@
 #include "device_inputs.cuh"
 #include "inputs.hpp"
 
-namespace plimsoll_bench {
-namespace {
+namespace plimsoll_bench { namespace {
 
 // From a trace and curves in device memory to a placement in device memory.
 template <index_t Layers, index_t Experts, index_t Ranks>

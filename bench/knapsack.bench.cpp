@@ -8,8 +8,7 @@
 
 #include "inputs.hpp"
 
-namespace plimsoll_bench {
-namespace {
+namespace plimsoll_bench { namespace {
 
 // Arguments: classes, capacity. The options are those of CRAFT: 0, 1, 2, 4, ... 64 replicas per
 // layer.

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "team_forms.hpp"
+// The primitives come after the overloads of `launch`.
 #include <benchmark/benchmark.h>
 #include <plimsoll/least_loaded.hpp>
 #include <plimsoll/systems/eplb.hpp>
@@ -12,10 +14,9 @@
 #include "inputs.hpp"
 #include "peers/least_loaded.hpp"
 
-namespace plimsoll_bench {
-namespace {
+namespace plimsoll_bench { namespace {
 
-/// DeepSeek-V3's experts on 64 ranks.
+/// Returns steps of DeepSeek-V3's experts on 64 ranks.
 zipf_steps const& deepseek() {
   static zipf_steps const steps(256, 64);
   return steps;
@@ -29,14 +30,14 @@ plimsoll::least_loaded_options options_of(zipf_steps const& in) {
   return options;
 }
 
-/// What became of a step.
+/// The loads and transfers of a planned step.
 struct outcome {
   std::vector<std::int64_t> loads;  ///< [ranks]
   std::int64_t transfers;
 };
 
-/// The steps in turn, one a run, so that every run is of a step that was not planned for long. Of
-/// the first 20: the highest peak over the mean, and the mean of transfers.
+/// Plans the steps in turn, one in each run, so that no run repeats a recent step. Reports the
+/// highest peak over the mean and the mean number of transfers of the first 20 steps.
 template <class Plan, class Outcome>
 void plan_in_turn(benchmark::State& state, zipf_steps const& in, Plan plan, Outcome outcome_of) {
   constexpr index_t looked_at = 20;
@@ -56,7 +57,7 @@ void plan_in_turn(benchmark::State& state, zipf_steps const& in, Plan plan, Outc
       peak * static_cast<double>(in.ranks) / static_cast<double>(in.copies());
   state.counters["transfers"] = transfers / looked_at;
 
-  static index_t step = 0;  // goals come here for every run
+  static index_t step = 0;  // a goal calls this function once for every run
   for (index_t i = 0; i < 8; ++i) {
     plan(in.loads_of(step++ % zipf_steps::steps));
   }
@@ -66,11 +67,11 @@ void plan_in_turn(benchmark::State& state, zipf_steps const& in, Plan plan, Outc
   }
 }
 
-template <class Cost = void>
+template <class Cost = void, class Policy = plimsoll::seq_policy>
 void plan_steps(benchmark::State& state, zipf_steps const& in,
                 plimsoll::least_loaded_options const& options,
-                plimsoll::spill_price<Cost> const& price = {}) {
-  plimsoll::least_loaded<plimsoll::seq_policy, Cost> const planner(plimsoll::seq, options, price);
+                plimsoll::spill_price<Cost> const& price = {}, Policy const& policy = {}) {
+  plimsoll::least_loaded<Policy, Cost> const planner(policy, options, price);
   plan_in_turn(
       state, in, [&](auto const& loads) { planner.plan(loads); },
       [&](auto const& loads) -> outcome {
@@ -108,15 +109,24 @@ void ultra_ep(benchmark::State& state) {
 }
 BENCHMARK(ultra_ep)->Name("goal/least_loaded/vs:ultraep")->Apply(as_goal<>);
 
-// However even the load is.
-void plan_of_shape(benchmark::State& state) {
+// Plans every step, even with balanced loads.
+template <class Policy>
+void plan_of_shape(benchmark::State& state, Policy const& policy) {
   zipf_steps const in(state.range(0), state.range(1));
   auto options = options_of(in);
   options.lambda = 0;
-  plan_steps(state, in, options);
+  plan_steps(state, in, options, {}, policy);
 }
-BENCHMARK(plan_of_shape)
+BENCHMARK_CAPTURE(plan_of_shape, seq, plimsoll::seq)
     ->Name("least_loaded/plan")
+    ->Args({128, 8})
+    ->Args({256, 64})
+    ->Args({384, 32})
+    ->Args({1024, 512})
+    ->Unit(benchmark::kMicrosecond);
+// By the list of visits.
+BENCHMARK_CAPTURE(plan_of_shape, team, team_forms)
+    ->Name("least_loaded/plan/team_form")
     ->Args({128, 8})
     ->Args({256, 64})
     ->Args({384, 32})
@@ -145,7 +155,7 @@ void nodes(benchmark::State& state) {
 }
 BENCHMARK(nodes)->Name("least_loaded/plan/nodes")->Unit(benchmark::kMicrosecond);
 
-// Those that were popular in the first step have a second home.
+// The experts that were popular in the first step have a second home.
 void several_homes(benchmark::State& state) {
   zipf_steps const& in = deepseek();
   index_t const slots = in.experts + in.ranks;
@@ -161,7 +171,8 @@ void several_homes(benchmark::State& state) {
 }
 BENCHMARK(several_homes)->Name("least_loaded/plan/several_homes")->Unit(benchmark::kMicrosecond);
 
-// In microseconds: an expert of 88 MB, 450 GB/s within a node of 8 ranks, 50 GB/s beyond.
+// Times in microseconds: an expert of 88 MB, 450 GB/s within a node of 8 ranks, 50 GB/s between
+// nodes.
 void priced(benchmark::State& state) {
   auto options = options_of(deepseek());
   options.nodes = 8;
@@ -172,7 +183,7 @@ void priced(benchmark::State& state) {
 }
 BENCHMARK(priced)->Name("least_loaded/plan/priced")->Unit(benchmark::kMicrosecond);
 
-/// One rank's part of a step.
+/// One rank's calls of a step.
 struct rank_step {
   static constexpr index_t rank = 5;
 

@@ -8,8 +8,7 @@
 #include "device_inputs.cuh"
 #include "inputs.hpp"
 
-namespace plimsoll_bench {
-namespace {
+namespace plimsoll_bench { namespace {
 
 plimsoll::least_loaded_options options_of(zipf_steps const& in) {
   plimsoll::least_loaded_options options;
@@ -19,7 +18,7 @@ plimsoll::least_loaded_options options_of(zipf_steps const& in) {
   return options;
 }
 
-// From loads of all ranks to a plan, all in device memory.
+// Plans from the loads of all ranks, all in device memory.
 struct planned_step {
   zipf_steps const& in;
   stream work;
@@ -31,7 +30,7 @@ struct planned_step {
 
   explicit planned_step(zipf_steps const& steps) : in(steps) {}
 
-  /// Seconds of planning step number `step`.
+  /// Returns the seconds of planning step number `step`.
   double run(index_t step) {
     plimsoll::detail::check_cuda(
         cudaMemcpyAsync(loads.data(), in.loads_of(step).data,
@@ -42,7 +41,7 @@ struct planned_step {
   }
 };
 
-// The steps in turn, one a run.
+// Plans the steps in turn, one in each run.
 void plan_in_turn(benchmark::State& state) {
   if (gpu_missing(state)) {
     return;
@@ -77,7 +76,7 @@ BENCHMARK(plan_of_shape)
     ->UseManualTime()
     ->Unit(benchmark::kMicrosecond);
 
-// All of one rank's part but the all-gather: counts, plan, exchange, routes and rows.
+// All calls of one rank without the all-gather: counts, plan, exchange, routes and rows.
 void step(benchmark::State& state) {
   if (gpu_missing(state)) {
     return;

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "team_forms.hpp"
+// The primitives come after the overloads of `launch`.
 #include <benchmark/benchmark.h>
 #include <plimsoll/load_tensor.hpp>
 
@@ -8,8 +10,7 @@
 
 #include "inputs.hpp"
 
-namespace plimsoll_bench {
-namespace {
+namespace plimsoll_bench { namespace {
 
 constexpr index_t experts = 256;
 
@@ -95,17 +96,23 @@ std::vector<float> load_tensor() {
   return {loads.begin(), loads.end()};
 }
 
-void sum_steps(benchmark::State& state) {
+template <class Policy>
+void sum_steps(benchmark::State& state, Policy const& policy) {
   auto const loads = load_tensor();
   std::vector<double> out(layers * experts);
   for (auto _ : state) {
-    plimsoll::sum_steps(plimsoll::seq,
+    plimsoll::sum_steps(policy,
                         plimsoll::tensor_ref<float const>(loads.data(), steps, layers, experts),
                         matrix(out, layers, experts));
     benchmark::DoNotOptimize(out.data());
   }
 }
-BENCHMARK(sum_steps)->Name("load_tensor/sum_steps")->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(sum_steps, seq, plimsoll::seq)
+    ->Name("load_tensor/sum_steps")
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(sum_steps, team, team_forms)
+    ->Name("load_tensor/sum_steps/team_form")
+    ->Unit(benchmark::kMillisecond);
 
 void sum_per_expert(benchmark::State& state) {
   auto const loads = load_tensor();

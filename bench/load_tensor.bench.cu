@@ -8,8 +8,7 @@
 #include "device_inputs.cuh"
 #include "inputs.hpp"
 
-namespace plimsoll_bench {
-namespace {
+namespace plimsoll_bench { namespace {
 
 constexpr index_t experts = 256;
 

@@ -7,11 +7,10 @@
 #include "device_inputs.cuh"
 #include "split_inputs.hpp"
 
-namespace plimsoll_bench {
-namespace {
+namespace plimsoll_bench { namespace {
 
-// One layer from the counts that all ranks share to the slot of every token copy, all in device
-// memory: split, quotas, dispatch.
+// Plans and dispatches one layer, from the counts that all ranks share to the slot of every token
+// copy, all in device memory.
 void lplb(benchmark::State& state) {
   if (gpu_missing(state)) {
     return;

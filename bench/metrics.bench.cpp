@@ -9,15 +9,14 @@
 
 #include "inputs.hpp"
 
-namespace plimsoll_bench {
-namespace {
+namespace plimsoll_bench { namespace {
 
 constexpr index_t rows = 58 * 16;
 constexpr index_t columns = 64;
 
 void measure(benchmark::State& state) {
   auto loads = lognormal_loads(rows, columns);
-  std::vector<plimsoll::balance> out(rows);
+  std::vector<plimsoll::balance_stats> out(rows);
   for (auto _ : state) {
     plimsoll::measure(plimsoll::seq, matrix(loads, rows, columns), out);
     benchmark::DoNotOptimize(out.data());

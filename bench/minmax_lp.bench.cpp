@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "team_forms.hpp"
+// The primitives come after the overloads of `launch`.
 #include <benchmark/benchmark.h>
 #include <plimsoll/minmax_lp.hpp>
 
@@ -14,12 +16,11 @@
 #include "peers/minmax_lp.hpp"
 #endif
 
-namespace plimsoll_bench {
-namespace {
+namespace plimsoll_bench { namespace {
 
 constexpr index_t experts = drifted_layer::experts;
 
-/// A goal's runs go through these, one each.
+/// Returns 200 layers; each run of a goal solves the next one.
 std::vector<drifted_layer> const& instances(index_t extra) {
   static auto const make = [](index_t extra_slots) {
     std::vector<drifted_layer> made;
@@ -54,7 +55,72 @@ void solve(benchmark::State& state) {
 BENCHMARK(solve<64>)->Name("goal/minmax_lp")->Apply(as_goal<>);
 BENCHMARK(solve<256>)->Name("goal/minmax_lp_dense")->Apply(as_goal<>);
 
-/// Every one of the test's thousand instances, each at its fastest, to optimality: the slowest one.
+/// Solves the goals' instances in turn to optimality, by sweeps and blocking flows.
+template <class Policy>
+void solve_in_turn(benchmark::State& state, Policy const& policy) {
+  std::vector<drifted_layer> const& in = instances(state.range(0));
+  std::vector<plimsoll::minmax_lp<Policy>> prepared;
+  for (drifted_layer const& layer : in) {
+    prepared.emplace_back(policy, layer.placement(), plimsoll::minmax_lp_options{.tolerance = 0});
+  }
+  std::vector<double> split(in[0].map.size());
+  std::vector<plimsoll::certificate> certificates(1);
+  std::size_t run = 0;
+  for (auto _ : state) {
+    std::size_t const i = run++ % in.size();
+    prepared[i].solve(plimsoll::matrix_ref<std::int32_t const>(in[i].now.data(), 1, experts),
+                      matrix(split, 1, in[i].slots), certificates);
+    benchmark::ClobberMemory();
+  }
+}
+BENCHMARK_CAPTURE(solve_in_turn, seq, plimsoll::seq)
+    ->Name("minmax_lp/solve")
+    ->Arg(64)
+    ->Arg(256)
+    ->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(solve_in_turn, team, team_forms)
+    ->Name("minmax_lp/solve/team_form")
+    ->Arg(64)
+    ->Arg(256)
+    ->Unit(benchmark::kMicrosecond);
+
+/// Splits experts that have a copy on each of range(0) ranks: sweeps do nearly all the work.
+template <class Policy>
+void solve_wide(benchmark::State& state, Policy const& policy) {
+  constexpr index_t wide = 16;
+  index_t const ranks = state.range(0);
+  std::vector<std::int32_t> map;
+  for (index_t slot = 0; slot < wide * ranks; ++slot) {
+    map.push_back(static_cast<std::int32_t>(slot % wide));
+  }
+  std::vector<std::int32_t> const loads = lognormal_loads(1, wide);
+  index_t const slots = wide * ranks;
+  plimsoll::minmax_lp const lp(policy, {.physical_to_logical = {map.data(), 1, slots},
+                                        .replica_count = {nullptr, 1, wide},
+                                        .ranks = ranks});
+  std::vector<double> split(map.size());
+  std::vector<plimsoll::certificate> certificates(1);
+  for (auto _ : state) {
+    lp.solve(plimsoll::matrix_ref<std::int32_t const>(loads.data(), 1, wide),
+             matrix(split, 1, slots), certificates);
+    benchmark::ClobberMemory();
+  }
+}
+BENCHMARK_CAPTURE(solve_wide, seq, plimsoll::seq)
+    ->Name("minmax_lp/solve_wide")
+    ->ArgName("ranks")
+    ->Arg(8)
+    ->Arg(64)
+    ->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(solve_wide, team, team_forms)
+    ->Name("minmax_lp/solve_wide/team_form")
+    ->ArgName("ranks")
+    ->Arg(8)
+    ->Arg(64)
+    ->Unit(benchmark::kMicrosecond);
+
+/// Measures the slowest of the thousand test instances, solved to optimality; the time of an
+/// instance is the best of five runs.
 void slowest_instance(benchmark::State& state) {
   double worst = 0;
   for (auto _ : state) {

@@ -9,10 +9,9 @@
 #include "device_inputs.cuh"
 #include "split_inputs.hpp"
 
-namespace plimsoll_bench {
-namespace {
+namespace plimsoll_bench { namespace {
 
-/// 58 layers, each a `drifted_layer` of its own, in device memory.
+/// 58 different instances of `drifted_layer`, in device memory.
 struct drifted_model {
   static constexpr index_t layers = 58;
   static constexpr index_t experts = drifted_layer::experts;
@@ -43,7 +42,8 @@ struct drifted_model {
   }
 };
 
-// All layers of a model in one launch, from loads to splits and certificates in device memory.
+// Solves all layers of a model in one launch, from loads to splits and certificates in device
+// memory.
 struct split_model {
   drifted_model const& in;
   double tolerance;

@@ -8,10 +8,9 @@
 
 #include "inputs.hpp"
 
-namespace plimsoll_bench {
-namespace {
+namespace plimsoll_bench { namespace {
 
-// Arguments: experts, ranks. One layer, one copy of each expert, no slot to spare.
+// Places one layer with one copy of each expert and no spare slot. Arguments: experts, ranks.
 void place(benchmark::State& state) {
   index_t const experts = state.range(0);
   auto loads = lognormal_loads(1, experts);
@@ -59,13 +58,12 @@ void place_speeds(benchmark::State& state) {
 }
 BENCHMARK(place_speeds)->Name("placement/place/speeds");
 
-void place_apart(benchmark::State& state, plimsoll::sharing rule) {
-  place_with(state, {.replicas_meet = rule, .meeting_rule = plimsoll::strictness::required});
+void place_apart(benchmark::State& state, plimsoll::anti_affinity rule) {
+  place_with(state, {.replica_anti_affinity = rule,
+                     .anti_affinity_strength = plimsoll::strictness::required});
 }
-BENCHMARK_CAPTURE(place_apart, rank, plimsoll::sharing::not_on_a_rank)
-    ->Name("placement/place/not_on_a_rank");
-BENCHMARK_CAPTURE(place_apart, node, plimsoll::sharing::not_on_a_node)
-    ->Name("placement/place/not_on_a_node");
+BENCHMARK_CAPTURE(place_apart, rank, plimsoll::anti_affinity::rank)->Name("placement/place/rank");
+BENCHMARK_CAPTURE(place_apart, node, plimsoll::anti_affinity::node)->Name("placement/place/node");
 
 void place_groups(benchmark::State& state) {
   auto loads = lognormal_loads(1, experts);

@@ -8,8 +8,7 @@
 
 #include "inputs.hpp"
 
-namespace plimsoll_bench {
-namespace {
+namespace plimsoll_bench { namespace {
 
 // The placement of the goal `eplb`: 58 layers, 256 experts, 320 slots, 64 ranks.
 struct maps {

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "team_forms.hpp"
+// The primitives come after the overloads of `launch`.
 #include <benchmark/benchmark.h>
 #include <plimsoll/minmax_lp.hpp>
 #include <plimsoll/quota.hpp>
@@ -10,8 +12,7 @@
 
 #include "split_inputs.hpp"
 
-namespace plimsoll_bench {
-namespace {
+namespace plimsoll_bench { namespace {
 
 constexpr index_t experts = routed_layer::experts;
 constexpr index_t tokens = routed_layer::tokens;
@@ -27,81 +28,101 @@ struct step : routed_layer {
     std::vector<plimsoll::certificate> certificates(1);
     plimsoll::minmax_lp const lp(plimsoll::seq, placement());
     lp.solve(loads_view(), matrix(split, 1, slots), certificates);
-    round();
+    round(plimsoll::seq);
   }
-  void round() {
-    plimsoll::quota(plimsoll::seq, placement(), loads_view(), matrix(split, 1, slots),
+  template <class Policy>
+  void round(Policy const& policy) {
+    plimsoll::quota(policy, placement(), loads_view(), matrix(split, 1, slots),
                     matrix(quotas, 1, slots), reports);
   }
 };
 
-void round(benchmark::State& state) {
+template <class Policy>
+void round(benchmark::State& state, Policy const& policy) {
   step in(state.range(0));
   for (auto _ : state) {
-    in.round();
+    in.round(policy);
     benchmark::DoNotOptimize(in.quotas.data());
     benchmark::ClobberMemory();
   }
   state.counters["moves"] = static_cast<double>(in.reports[0].moves);
 }
-BENCHMARK(round)->Name("quota/round")->Arg(64)->Arg(256)->Unit(benchmark::kMicrosecond);
-
-/// Runs the form of a body that is meant for many threads.
-struct one_of_many : plimsoll::detail::serial_team {
-  static constexpr bool is_serial = false;
-};
-
-/// The same by groups of ranks that fractions connect, as on a GPU.
-void round_by_groups(benchmark::State& state) {
-  step in(state.range(0));
-  using loads = plimsoll::matrix_ref<std::int32_t const>;
-  plimsoll::detail::quota_body<loads, plimsoll::quota_report> const body{
-      in.loads_view(),
-      in.placement().physical_to_logical,
-      {{}, in.slots, routed_layer::ranks},
-      matrix(in.split, 1, in.slots),
-      matrix(in.quotas, 1, in.slots),
-      {in.reports.data(), 1}};
-  std::vector<std::byte> memory(body.scratch_bytes());
-  for (auto _ : state) {
-    one_of_many team;
-    body(team, plimsoll::detail::scratch(memory.data()), 0);
-    benchmark::DoNotOptimize(in.quotas.data());
-    benchmark::ClobberMemory();
-  }
-  state.counters["moves"] = static_cast<double>(in.reports[0].moves);
-}
-BENCHMARK(round_by_groups)
-    ->Name("quota/round_by_groups")
+BENCHMARK_CAPTURE(round, seq, plimsoll::seq)
+    ->Name("quota/round")
+    ->Arg(64)
+    ->Arg(256)
+    ->Unit(benchmark::kMicrosecond);
+// By groups of ranks that fractions connect, over sorted slots.
+BENCHMARK_CAPTURE(round, team, team_forms)
+    ->Name("quota/round/team_form")
     ->Arg(64)
     ->Arg(256)
     ->Unit(benchmark::kMicrosecond);
 
-void dispatch(benchmark::State& state, plimsoll::dispatching rule) {
+/// What `lplb` prepares `dispatch` with.
+template <class Policy>
+void list_slots(benchmark::State& state, Policy const& policy) {
+  step const in(state.range(0));
+  std::vector<std::int32_t> first(experts + 1);
+  std::vector<std::int32_t> slot(in.map.size());
+  plimsoll::detail::list_slots_body const body{{experts, in.slots, first.data(), slot.data()},
+                                               in.placement().physical_to_logical};
+  for (auto _ : state) {
+    plimsoll::detail::launch(plimsoll::detail::resolve(policy), 1, body);
+    benchmark::DoNotOptimize(slot.data());
+    benchmark::ClobberMemory();
+  }
+}
+BENCHMARK_CAPTURE(list_slots, seq, plimsoll::seq)
+    ->Name("quota/list_slots")
+    ->Arg(64)
+    ->Arg(256)
+    ->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(list_slots, team, team_forms)
+    ->Name("quota/list_slots/team_form")
+    ->Arg(64)
+    ->Arg(256)
+    ->Unit(benchmark::kMicrosecond);
+
+template <class Policy = plimsoll::seq_policy>
+void dispatch(benchmark::State& state, plimsoll::dispatch_method rule, index_t of_tokens = tokens,
+              Policy const& policy = {}) {
   step in(state.range(0));
   std::vector<std::int32_t> slots(in.ids.size());
   std::vector<plimsoll::dispatch_counters> counters(1);
   for (auto _ : state) {
-    plimsoll::dispatch(plimsoll::seq, matrix(in.ids, tokens, per_token), in.map, in.quotas,
-                       {.experts = experts, .rule = rule}, matrix(slots, tokens, per_token),
-                       counters);
+    plimsoll::dispatch(
+        policy, plimsoll::matrix_ref<std::int32_t const>(in.ids.data(), of_tokens, per_token),
+        in.map, in.quotas, {.experts = experts, .method = rule},
+        plimsoll::matrix_ref<std::int32_t>(slots.data(), of_tokens, per_token), counters);
     benchmark::DoNotOptimize(slots.data());
     benchmark::ClobberMemory();
   }
 }
-BENCHMARK_CAPTURE(dispatch, in_order, plimsoll::dispatching::in_order)
+BENCHMARK_CAPTURE(dispatch, in_order, plimsoll::dispatch_method::in_order)
     ->Name("quota/dispatch_in_order")
     ->Arg(64)
     ->Arg(256)
     ->Unit(benchmark::kMicrosecond);
-BENCHMARK_CAPTURE(dispatch, sampled, plimsoll::dispatching::sampled)
+BENCHMARK_CAPTURE(dispatch, sampled, plimsoll::dispatch_method::sampled)
     ->Name("quota/dispatch_sampled")
     ->Arg(64)
     ->Arg(256)
     ->Unit(benchmark::kMicrosecond);
+// A step of decoding, in which listing the slots takes as long as dispatching.
+BENCHMARK_CAPTURE(dispatch, few, plimsoll::dispatch_method::in_order, 64)
+    ->Name("quota/dispatch_few")
+    ->Arg(64)
+    ->Arg(256)
+    ->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(dispatch, few_team, plimsoll::dispatch_method::in_order, 64, team_forms)
+    ->Name("quota/dispatch_few/team_form")
+    ->Arg(64)
+    ->Arg(256)
+    ->Unit(benchmark::kMicrosecond);
 
-/// The alternative without quotas: each token draws a replica of its expert from the running sums
-/// of its shares, with whatever generator is at hand.
+/// Measures the alternative without quotas: each token draws a replica of its expert from the
+/// prefix sums of its shares, with a simple generator.
 void inverse_cdf(benchmark::State& state) {
   step in(state.range(0));
   std::vector<std::int32_t> chosen(in.ids.size());

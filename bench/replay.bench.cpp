@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "team_forms.hpp"
+// The primitives come after the overloads of `launch`.
 #include <benchmark/benchmark.h>
 #include <plimsoll/load_tensor.hpp>
 #include <plimsoll/metrics.hpp>
@@ -11,8 +13,7 @@
 
 #include "inputs.hpp"
 
-namespace plimsoll_bench {
-namespace {
+namespace plimsoll_bench { namespace {
 
 constexpr index_t steps = 400;
 constexpr index_t layers = 8;
@@ -60,18 +61,25 @@ struct recording {
   }
 };
 
-void replay(benchmark::State& state) {
+template <class Policy>
+void replay(benchmark::State& state, Policy const& policy) {
   recording const in(state.range(0));
   std::vector<double> balancedness(static_cast<std::size_t>(in.plans * layers));
   for (auto _ : state) {
-    plimsoll::replay(plimsoll::seq, in.view(), in.placement(0, in.plans), {},
+    plimsoll::replay(policy, in.view(), in.placement(0, in.plans), {},
                      matrix(balancedness, in.plans, layers));
     benchmark::DoNotOptimize(balancedness.data());
     benchmark::ClobberMemory();
   }
 }
-BENCHMARK(replay)
+BENCHMARK_CAPTURE(replay, seq, plimsoll::seq)
     ->Name("replay/replay")
+    ->ArgName("plans")
+    ->Arg(1)
+    ->Arg(4)
+    ->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(replay, team, team_forms)
+    ->Name("replay/replay/team_form")
     ->ArgName("plans")
     ->Arg(1)
     ->Arg(4)
@@ -81,7 +89,7 @@ BENCHMARK(replay)
 void rank_loads_and_measure(benchmark::State& state) {
   recording const in(state.range(0));
   std::vector<double> loads(static_cast<std::size_t>(steps * layers * ranks));
-  std::vector<plimsoll::balance> rows(static_cast<std::size_t>(steps * layers));
+  std::vector<plimsoll::balance_stats> rows(static_cast<std::size_t>(steps * layers));
   for (auto _ : state) {
     for (index_t plan = 0; plan < in.plans; ++plan) {
       plimsoll::rank_loads(plimsoll::seq, in.view(), in.placement(plan, 1),

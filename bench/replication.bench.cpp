@@ -7,10 +7,9 @@
 
 #include "inputs.hpp"
 
-namespace plimsoll_bench {
-namespace {
+namespace plimsoll_bench { namespace {
 
-// Arguments: experts, slots. One layer.
+// Replicates one layer. Arguments: experts, slots.
 void replicate(benchmark::State& state) {
   index_t const experts = state.range(0);
   auto loads = lognormal_loads(1, experts);
@@ -29,7 +28,7 @@ BENCHMARK(replicate)
     ->Args({256, 512})
     ->Args({4096, 8192});
 
-// Counts that 64 ranks can hold with the copies of each expert on ranks of their own.
+// Counts for required anti-affinity on 64 ranks: the copies of an expert are on different ranks.
 void replicate_apart(benchmark::State& state) {
   index_t const experts = state.range(0);
   auto loads = lognormal_loads(1, experts);
@@ -38,14 +37,14 @@ void replicate_apart(benchmark::State& state) {
     auto certificates =
         plimsoll::replicate(plimsoll::seq, matrix(loads, 1, experts), state.range(1),
                             {.where = {.ranks = 64,
-                                       .replicas_meet = plimsoll::sharing::not_on_a_rank,
-                                       .meeting_rule = plimsoll::strictness::required}},
+                                       .replica_anti_affinity = plimsoll::anti_affinity::rank,
+                                       .anti_affinity_strength = plimsoll::strictness::required}},
                             matrix(counts, 1, experts));
     benchmark::DoNotOptimize(certificates.data());
   }
 }
 BENCHMARK(replicate_apart)
-    ->Name("replication/replicate/not_on_a_rank")
+    ->Name("replication/replicate/rank")
     ->ArgNames({"experts", "slots"})
     ->Args({256, 320})
     ->Args({256, 512});

@@ -8,10 +8,9 @@
 
 #include "inputs.hpp"
 
-namespace plimsoll_bench {
-namespace {
+namespace plimsoll_bench { namespace {
 
-// Arguments: layers, ranks. 256 experts, and up to `ranks` more copies in a layer.
+// Layers of 256 experts with up to `ranks` additional copies. Arguments: layers, ranks.
 void slot_assignment(benchmark::State& state) {
   index_t const layers = state.range(0);
   index_t const ranks = state.range(1);

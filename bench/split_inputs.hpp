@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Named inputs of what divides a step's load over replicas: DeepSeek-V3's 256 experts on 64 ranks.
+// Named inputs of minmax_lp, quota and lplb: DeepSeek-V3's 256 experts on 64 ranks.
 #pragma once
 
 #include <plimsoll/detail/exact_math.hpp>
@@ -16,13 +16,13 @@
 
 namespace plimsoll_bench {
 
-/// EPLB's plan of one layer, for loads that are not the step's.
+/// EPLB's placement of one layer, planned for other loads than the step's.
 struct planned_layer {
   static constexpr index_t experts = 256;
   static constexpr index_t ranks = 64;
 
   index_t slots;
-  std::vector<std::int32_t> planned;  ///< [experts]: the loads of the plan
+  std::vector<std::int32_t> planned;  ///< [experts]: the loads that the placement is planned for
   std::vector<std::int32_t> map;      ///< [slots]
   std::vector<std::int32_t> counts = std::vector<std::int32_t>(experts);
 
@@ -40,8 +40,8 @@ struct planned_layer {
   }
 };
 
-/// Two steps of the day after the plan: every expert's popularity has drifted by a factor of its
-/// own, and from step to step by a smaller one.
+/// Two steps after the placement was planned: the popularity of each expert has drifted by a random
+/// factor, and from step to step by a smaller one.
 struct drifted_layer : planned_layer {
   std::vector<std::int32_t> before;  ///< [experts]
   std::vector<std::int32_t> now;     ///< [experts]
@@ -58,7 +58,8 @@ struct drifted_layer : planned_layer {
   }
 };
 
-/// A step of 4096 tokens with 8 experts: experts as popular as planned, each times 0.5 to 1.5.
+/// A step of 4096 tokens with 8 experts each; the planned popularity of each expert is multiplied
+/// by 0.5 to 1.5.
 struct routed_layer : planned_layer {
   static constexpr index_t tokens = 4096;
   static constexpr index_t k = 8;

@@ -13,8 +13,7 @@
 
 #include "inputs.hpp"
 
-namespace plimsoll_bench {
-namespace {
+namespace plimsoll_bench { namespace {
 
 constexpr index_t tokens = 16384;
 constexpr index_t experts = 256;
@@ -26,7 +25,7 @@ std::vector<float> const& logits() {
 }
 plimsoll::matrix_ref<float const> logits_view() { return {logits().data(), tokens, experts}; }
 
-/// What a layer takes from the mask.
+/// Outputs of the mask that a layer uses.
 struct outputs {
   std::vector<std::int32_t> ids = std::vector<std::int32_t>(tokens * k);
   std::vector<float> weights = std::vector<float>(tokens * k);

@@ -7,8 +7,7 @@
 #include "device_inputs.cuh"
 #include "inputs.hpp"
 
-namespace plimsoll_bench {
-namespace {
+namespace plimsoll_bench { namespace {
 
 constexpr index_t tokens = 16384;
 constexpr index_t experts = 256;
@@ -19,7 +18,7 @@ device_array<float> const& scores() {
   return made;
 }
 
-// Scores and everything that is written in device memory.
+// Scores and all outputs, in device memory.
 struct masked_batch {
   stream work;
   device_array<std::int32_t> ids{tokens * k};
@@ -63,11 +62,11 @@ __global__ void read_all(float4 const* values, index_t n, float* unlikely) {
     sum += (v.x + v.y) + (v.z + v.w);
   }
   if (sum == -12345.0f) {
-    *unlikely = sum;  // or else nothing would need to be read
+    *unlikely = sum;  // so that the compiler cannot remove the reads
   }
 }
 
-// The least that anything has to do which looks at all scores.
+// The least work of any method that reads all scores.
 void one_read(benchmark::State& state) {
   if (gpu_missing(state)) {
     return;

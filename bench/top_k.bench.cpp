@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "team_forms.hpp"
+// The primitives come after the overloads of `launch`.
 #include <benchmark/benchmark.h>
 #include <plimsoll/top_k.hpp>
 
@@ -11,8 +13,7 @@
 
 #include "inputs.hpp"
 
-namespace plimsoll_bench {
-namespace {
+namespace plimsoll_bench { namespace {
 
 constexpr index_t tokens = 4096;
 constexpr index_t experts = 256;
@@ -23,10 +24,12 @@ struct batch {
   std::vector<float> weights = std::vector<float>(tokens * 8);
 };
 
-void route(benchmark::State& state, plimsoll::top_k_options const& options) {
+template <class Policy = plimsoll::seq_policy>
+void route(benchmark::State& state, plimsoll::top_k_options const& options,
+           Policy const& policy = {}) {
   batch in;
   for (auto _ : state) {
-    plimsoll::top_k(plimsoll::seq, matrix(in.logits, tokens, experts), options,
+    plimsoll::top_k(policy, matrix(in.logits, tokens, experts), options,
                     matrix(in.ids, tokens, options.k), matrix(in.weights, tokens, options.k));
     benchmark::ClobberMemory();
   }
@@ -34,6 +37,15 @@ void route(benchmark::State& state, plimsoll::top_k_options const& options) {
 BENCHMARK_CAPTURE(route, scores, plimsoll::top_k_options{.k = 8})
     ->Unit(benchmark::kMillisecond)
     ->Name("top_k/scores");
+BENCHMARK_CAPTURE(route, scores_team, plimsoll::top_k_options{.k = 8}, team_forms)
+    ->Unit(benchmark::kMillisecond)
+    ->Name("top_k/scores/team_form");
+BENCHMARK_CAPTURE(route, one, plimsoll::top_k_options{.k = 1})
+    ->Unit(benchmark::kMillisecond)
+    ->Name("top_k/one");
+BENCHMARK_CAPTURE(route, one_team, plimsoll::top_k_options{.k = 1}, team_forms)
+    ->Unit(benchmark::kMillisecond)
+    ->Name("top_k/one/team_form");
 BENCHMARK_CAPTURE(route, softmax,
                   plimsoll::top_k_options{.k = 8, .function = plimsoll::score_function::softmax})
     ->Unit(benchmark::kMillisecond)
@@ -48,7 +60,7 @@ BENCHMARK_CAPTURE(route, groups,
     ->Unit(benchmark::kMillisecond)
     ->Name("top_k/sigmoid_in_groups");
 
-/// As one would write it: the best k of pairs of score and expert.
+/// Selects the best k pairs of score and expert by std::partial_sort.
 void partial_sort(benchmark::State& state) {
   batch in;
   std::vector<std::pair<float, std::int32_t>> row(experts);

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "team_forms.hpp"
+// The primitives come after the overloads of `launch`.
 #include <benchmark/benchmark.h>
 #include <plimsoll/waterline.hpp>
 
@@ -8,8 +10,7 @@
 #include "inputs.hpp"
 #include "peers/waterline.hpp"
 
-namespace plimsoll_bench {
-namespace {
+namespace plimsoll_bench { namespace {
 
 struct outputs {
   std::vector<std::int32_t> ids;
@@ -22,11 +23,12 @@ plimsoll::waterline_options options_of(step_batch const& b) {
   return {.ranks = b.ranks, .slots = b.slots, .top_k = b.k, .max_tokens = b.tokens};
 }
 
-void waterline(benchmark::State& state, plimsoll::waterline_options const& options,
-               index_t source) {
+template <class Policy = plimsoll::seq_policy>
+void waterline(benchmark::State& state, plimsoll::waterline_options const& options, index_t source,
+               Policy const& policy = {}) {
   step_batch const& b = step_batch::one();
   outputs out(b);
-  plimsoll::waterline const line(plimsoll::seq, options);
+  plimsoll::waterline const line(policy, options);
   for (auto _ : state) {
     line.plan(b.loads_view(), source);
     line.fill(b.ids_view(), {.weights = b.weights_view()}, matrix(out.ids, b.tokens, b.k + 1),
@@ -36,7 +38,7 @@ void waterline(benchmark::State& state, plimsoll::waterline_options const& optio
   state.counters["moved"] = static_cast<double>(line.report()[0].moved);
 }
 
-// Of the rank from which most rows have to leave: no other has more to do.
+// The rank that most rows must leave: no other has more work.
 void busiest(benchmark::State& state) {
   step_batch const& b = step_batch::one();
   waterline(state, options_of(b), b.busiest);
@@ -52,16 +54,53 @@ BENCHMARK(idlest)->Name("waterline/stays_home")->Unit(benchmark::kMicrosecond);
 void all_ranks(benchmark::State& state) {
   step_batch const& b = step_batch::one();
   auto options = options_of(b);
-  options.candidates = plimsoll::reach::all;
+  options.candidates = plimsoll::candidate_ranks::all;
   waterline(state, options, b.busiest);
 }
 BENCHMARK(all_ranks)->Name("waterline/all_ranks")->Unit(benchmark::kMicrosecond);
+
+template <class Policy>
+void plan(benchmark::State& state, Policy const& policy) {
+  step_batch const& b = step_batch::one();
+  auto options = options_of(b);
+  options.nodes = state.range(0);
+  plimsoll::waterline const line(policy, options);
+  for (auto _ : state) {
+    line.plan(b.loads_view(), b.busiest);
+    benchmark::ClobberMemory();
+  }
+}
+BENCHMARK_CAPTURE(plan, seq, plimsoll::seq)
+    ->Name("waterline/plan")
+    ->ArgName("nodes")
+    ->Arg(1)
+    ->Arg(8)
+    ->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(plan, team, team_forms)
+    ->Name("waterline/plan/team_form")
+    ->ArgName("nodes")
+    ->Arg(1)
+    ->Arg(8)
+    ->Unit(benchmark::kMicrosecond);
+
+/// The whole step, of which only the plan and the ranks of rows within a tile differ.
+template <class Policy>
+void plan_and_fill(benchmark::State& state, Policy const& policy) {
+  step_batch const& b = step_batch::one();
+  waterline(state, options_of(b), b.busiest, policy);
+}
+BENCHMARK_CAPTURE(plan_and_fill, seq, plimsoll::seq)
+    ->Name("waterline/plan_and_fill")
+    ->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(plan_and_fill, team, team_forms)
+    ->Name("waterline/plan_and_fill/team_form")
+    ->Unit(benchmark::kMicrosecond);
 
 template <bool Literal>
 void sampled(benchmark::State& state) {
   step_batch const& b = step_batch::one();
   auto options = options_of(b);
-  options.rule = plimsoll::pouring::sampled;
+  options.method = plimsoll::fill_method::sampled;
   options.literal = Literal;
   waterline(state, options, b.busiest);
 }

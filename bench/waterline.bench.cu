@@ -7,11 +7,10 @@
 #include "device_inputs.cuh"
 #include "inputs.hpp"
 
-namespace plimsoll_bench {
-namespace {
+namespace plimsoll_bench { namespace {
 
-// From counts that are reduced to the wider table, all in device memory.
-template <plimsoll::reach Candidates>
+// From summed counts to the wider table, all in device memory.
+template <plimsoll::candidate_ranks Candidates>
 void waterline(benchmark::State& state) {
   if (gpu_missing(state)) {
     return;
@@ -40,11 +39,11 @@ void waterline(benchmark::State& state) {
     state.SetIterationTime(step.run());
   }
 }
-BENCHMARK(waterline<plimsoll::reach::visited>)
+BENCHMARK(waterline<plimsoll::candidate_ranks::visited>)
     ->Name("goal/waterline")
     ->Apply(as_goal_timed_by_itself<>)
     ->UseManualTime();
-BENCHMARK(waterline<plimsoll::reach::all>)
+BENCHMARK(waterline<plimsoll::candidate_ranks::all>)
     ->Name("waterline/all_ranks")
     ->UseManualTime()
     ->Unit(benchmark::kMicrosecond);

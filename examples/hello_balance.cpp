@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Eight experts of one layer on four GPUs, three slots each: the busiest expert gets three copies.
+// Eight experts of one layer on four GPUs, three slots each: the busiest expert gets four copies.
 #include <cstdio>
 #include <plimsoll/plimsoll.hpp>
 
 int main() {
   int tokens[8] = {900, 300, 250, 200, 140, 110, 60, 40}, expert_of_slot[12], copies[8];
   double gpu_tokens[4];
-  plimsoll::balance balance[1];
+  plimsoll::balance_stats balance[1];
   plimsoll::matrix_ref<int> loads(tokens, 1, 8), map(expert_of_slot, 1, 12), counts(copies, 1, 8);
   plimsoll::matrix_ref<double> gpu_loads(gpu_tokens, 1, 4);
 

@@ -30,11 +30,11 @@ namespace plimsoll_test {
 using plimsoll::capacity_batch;
 using plimsoll::capacity_options;
 using plimsoll::capacity_report;
-using plimsoll::keeping;
+using plimsoll::drop_policy;
 using plimsoll::kept_pairs;
 using plimsoll::normalization;
-using plimsoll::padding;
-using plimsoll::rounding;
+using plimsoll::padding_mode;
+using plimsoll::rounding_mode;
 
 using ints = std::vector<std::int32_t>;
 using longs = std::vector<std::int64_t>;
@@ -50,23 +50,23 @@ inline std::size_t at(index_t row, index_t columns, index_t column) {
 }
 inline std::size_t at(index_t i) { return static_cast<std::size_t>(i); }
 
-/// What stands in outputs before a call.
+/// Value of outputs before a call.
 inline constexpr std::int32_t untouched = -99;
 
-/// A batch on the host. Views of the options are filled in from the arrays.
+/// A batch on the host. The arrays fill in the views of the options.
 struct mask_case {
   capacity_options options = {};
   index_t tokens = 0;
   longs ids = {};                                ///< [tokens, width]
   floats scores = {};                            ///< the same
-  std::vector<std::uint16_t> short_scores = {};  ///< the same, for scores of 16 bits
+  std::vector<std::uint16_t> short_scores = {};  ///< the same, as scores of 16 bits
   floats weights = {};                           ///< the same, or empty
   ints priorities = {};                          ///< [tokens] or empty
   reals factors = {};                            ///< [experts] or empty
   ints rank_of = {};                             ///< the same
   std::uint64_t stream = 0;
   std::uint64_t first_token = 0;
-  bool sums_only = false;  ///< asks for counts and report alone
+  bool sums_only = false;  ///< requests only counts and report
 
   [[nodiscard]] index_t width() const { return std::max(options.candidates, options.top_k); }
   [[nodiscard]] index_t pairs() const { return tokens * width(); }
@@ -74,7 +74,7 @@ struct mask_case {
 
 struct masked {
   ints ids;
-  words weights;  ///< bits, all NaN alike
+  words weights;  ///< bits, with the same bits for all NaN
   ints positions;
   ints counts;
   ints offsets;
@@ -97,7 +97,7 @@ inline longs numbers_in(capacity_report const& r) {
           r.out_of_range, r.duplicates, r.not_numbers, r.unknown_class, r.rows};
 }
 
-/// "" or the first output that differs.
+/// Returns "" or the name of the first output that differs.
 inline std::string difference(masked const& got, masked const& expected) {
   auto const close = [](double a, double b) { return std::fabs(a - b) <= 1e-12; };
   return got.ids != expected.ids                                 ? "ids"
@@ -195,7 +195,7 @@ template <class P, class Id = std::int32_t, class Score = float>
 masked mask_of(mask_case const& c) {
   return mask_in<P, Id, Score>(c).run();
 }
-// What a case checks is compiled once, for all policies.
+// The checks of a case are compiled once for all policies.
 using mask_fn = masked (*)(mask_case const&);
 
 // ----- the oracle --------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ inline std::int64_t capacity_of(mask_case const& c, index_t e) {
     return c.tokens;
   }
   double const exact = exact_capacity(c, e);
-  double const whole = o.round == rounding::up ? std::ceil(exact) : std::floor(exact);
+  double const whole = o.round == rounding_mode::up ? std::ceil(exact) : std::floor(exact);
   double const most = static_cast<double>(std::min(o.max_capacity, c.tokens));
   return static_cast<std::int64_t>(
       std::min(std::max(whole, static_cast<double>(o.min_capacity)), most));
@@ -237,7 +237,7 @@ inline index_t pool_of(mask_case const& c, index_t e) {
   return rank;
 }
 
-/// A pair that is routed.
+/// A routed pair.
 struct candidate {
   std::size_t pair;
   index_t token;
@@ -246,7 +246,7 @@ struct candidate {
   std::int32_t priority;
 };
 
-/// The pairs that are routed, token by token; the others are counted.
+/// Returns the routed pairs, token by token, and counts the others.
 inline std::vector<candidate> candidates_in(mask_case const& c, capacity_report& report) {
   std::vector<candidate> result;
   for (index_t t = 0; t < c.tokens; ++t) {
@@ -277,10 +277,10 @@ inline std::vector<candidate> candidates_in(mask_case const& c, capacity_report&
   return result;
 }
 
-/// Pairs with a larger one stay before others.
+/// Rank of a pair: larger ones are kept first.
 using standing = std::tuple<bool, std::int32_t, bool, double>;
 
-/// By score: NaN below all numbers.
+/// Returns the rank by score, with NaN below all numbers.
 inline standing standing_by_score(float score, bool is_choice, std::int32_t priority) {
   bool const is_number = !std::isnan(score);
   return {is_choice, priority, is_number, is_number ? static_cast<double>(score) : 0.0};
@@ -288,16 +288,16 @@ inline standing standing_by_score(float score, bool is_choice, std::int32_t prio
 
 inline standing standing_of(mask_case const& c, candidate const& x) {
   bool const choice = c.options.topk_first && c.width() > c.options.top_k && x.is_choice;
-  switch (c.options.keep) {
-    case keeping::score:
+  switch (c.options.drop_by) {
+    case drop_policy::score:
       return standing_by_score(c.scores[x.pair], choice, x.priority);
-    case keeping::reverse_order:
+    case drop_policy::reverse_order:
       return {choice, x.priority, true, static_cast<double>(x.token)};
-    case keeping::random: {
+    case drop_policy::random: {
       auto const experts = static_cast<std::uint64_t>(c.options.experts);
       std::uint64_t const index = (c.first_token + static_cast<std::uint64_t>(x.token)) * experts +
                                   static_cast<std::uint64_t>(x.expert);
-      // 31 bits of the draw count.
+      // The key has 31 bits of the random number.
       return {choice, x.priority, true,
               static_cast<double>(plimsoll::random::bits(c.options.seed, c.stream, index) >> 33)};
     }
@@ -306,7 +306,7 @@ inline standing standing_of(mask_case const& c, candidate const& x) {
   }
 }
 
-/// Weights of one token, whose kept pairs are marked.
+/// Writes the weights of one token, given its kept pairs.
 inline void weigh(mask_case const& c, index_t token, std::vector<bool> const& kept,
                   std::vector<bool> const& routed, floats& out) {
   floats const& weights = c.weights.empty() ? c.scores : c.weights;
@@ -328,7 +328,7 @@ inline void weigh(mask_case const& c, index_t token, std::vector<bool> const& ke
   }
 }
 
-/// Sorts the pairs of every pool, and does what the options say, one after the other.
+/// Masks a case by sorting the pairs of every pool and applying one option after the other.
 inline masked mask_by_sorting(mask_case const& c) {
   capacity_options const& o = c.options;
   masked result{ints(at(c.pairs()), o.sentinel), {}, ints(at(c.pairs()), -1),
@@ -339,9 +339,9 @@ inline masked mask_by_sorting(mask_case const& c) {
   for (candidate const& x : all) {
     load[at(x.expert)] += x.is_choice;
     routed[x.pair] = true;
-    result.report.not_numbers += o.keep == keeping::score && std::isnan(c.scores[x.pair]);
+    result.report.not_numbers += o.drop_by == drop_policy::score && std::isnan(c.scores[x.pair]);
   }
-  // Experts with the fewest choices.
+  // Expert Drop.
   std::vector<bool> skipped(at(o.experts), false);
   if (c.tokens >= o.min_tokens) {
     ints order;
@@ -414,8 +414,8 @@ inline masked mask_by_sorting(mask_case const& c) {
   for (index_t e = 0; e < o.experts; ++e) {
     result.offsets.push_back(static_cast<std::int32_t>(rows));
     std::int64_t const count = result.counts[at(e)];
-    std::int64_t padded = o.pad == padding::to_capacity ? capacity_of(c, e) : count;
-    while (o.pad == padding::to_multiple && padded % o.multiple != 0) {
+    std::int64_t padded = o.pad == padding_mode::to_capacity ? capacity_of(c, e) : count;
+    while (o.pad == padding_mode::to_multiple && padded % o.multiple != 0) {
       ++padded;
     }
     rows += padded;
@@ -443,7 +443,7 @@ inline masked mask_by_sorting(mask_case const& c) {
 class mask_draws : public draws {
  public:
   using draws::draws;
-  /// Few values, among them all that is odd.
+  /// Draws one of few values, among them NaN, infinities, zeros and subnormals.
   float score() {
     constexpr float infinity = std::numeric_limits<float>::infinity();
     if (one_in(12)) {
@@ -454,7 +454,7 @@ class mask_draws : public draws {
   }
 };
 
-/// Ids, most of few experts; one in `odd` is none's.
+/// Draws ids, most of a few experts; one in `odd` is not an expert's.
 inline void draw_ids(mask_case& c, mask_draws& draw, std::int64_t odd) {
   auto const experts = static_cast<std::int64_t>(c.options.experts);
   std::int64_t const few = draw.among(1, experts);
@@ -466,7 +466,7 @@ inline void draw_ids(mask_case& c, mask_draws& draw, std::int64_t odd) {
   }
 }
 
-/// Something of everything.
+/// Draws a case with a random mix of all options.
 inline mask_case random_mask(std::uint64_t seed) {
   mask_draws draw(seed);
   mask_case c;
@@ -484,7 +484,7 @@ inline mask_case random_mask(std::uint64_t seed) {
   for (index_t e = draw.one_in(4) ? 0 : o.experts; e < o.experts; ++e) {
     c.factors.push_back(factor());
   }
-  o.round = draw.any({rounding::down, rounding::up});
+  o.round = draw.any({rounding_mode::down, rounding_mode::up});
   o.min_capacity = draw.any({0, 0, 1, 1, 2, 5});
   if (draw.one_in(3)) {
     o.max_capacity = o.min_capacity + draw.among(0, 6);
@@ -496,8 +496,8 @@ inline mask_case random_mask(std::uint64_t seed) {
       c.rank_of.push_back(draw.among(0, o.ranks - 1));
     }
   }
-  o.keep = draw.any({keeping::score, keeping::score, keeping::score, keeping::order,
-                     keeping::reverse_order, keeping::random});
+  o.drop_by = draw.any({drop_policy::score, drop_policy::score, drop_policy::score,
+                        drop_policy::order, drop_policy::reverse_order, drop_policy::random});
   o.seed = draw.bits();
   c.stream = draw.bits();
   c.first_token = draw.one_in(2) ? draw.bits() : 0;
@@ -512,8 +512,8 @@ inline mask_case random_mask(std::uint64_t seed) {
   o.normalize = draw.any({normalization::none, normalization::to_one, normalization::to_sum});
   o.sentinel = draw.any<std::int32_t>(
       {-1, -7, static_cast<std::int32_t>(o.experts), std::numeric_limits<std::int32_t>::min()});
-  o.pad = draw.any(
-      {padding::none, padding::to_multiple, o.ranks > 0 ? padding::none : padding::to_capacity});
+  o.pad = draw.any({padding_mode::none, padding_mode::to_multiple,
+                    o.ranks > 0 ? padding_mode::none : padding_mode::to_capacity});
   o.multiple = draw.among(1, 9);
   c.sums_only = draw.one_in(12);
   draw_ids(c, draw, 10);
@@ -526,7 +526,7 @@ inline mask_case random_mask(std::uint64_t seed) {
   return c;
 }
 
-/// Checks a case against the oracle; `all` takes up what was written, for a hash.
+/// Checks a case against the oracle and adds the outputs to the hash `all`.
 inline void check_mask(mask_case const& c, masked const& got, fnv1a& all) {
   masked const expected = mask_by_sorting(c);
   REQUIRE(difference(got, expected) == "");
@@ -550,7 +550,7 @@ inline void check_random(mask_fn mask_of) {
   report_hash("capacity_mask.random", all.value());
 }
 
-TEST_CASE_TEMPLATE("capacity_mask: random batches, as by sorting", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("capacity_mask: random batches, against sorting", P, PLIMSOLL_POLICIES) {
   if constexpr (keeps<P>) {
     if (backend_available<P>()) {
       check_random(mask_of<P>);
@@ -562,7 +562,7 @@ TEST_CASE_TEMPLATE("capacity_mask: random batches, as by sorting", P, PLIMSOLL_P
 
 inline void check_by_hand(mask_fn mask_of) {
   constexpr float nan = std::numeric_limits<float>::quiet_NaN();
-  // Two of the four stay at expert 0, which may have 4 * 1 / 2.
+  // Two of four tokens stay at expert 0, whose capacity is 4 * 1 / 2.
   mask_case c;
   c.options = {.experts = 2, .top_k = 1, .max_tokens = 4};
   c.tokens = 4;
@@ -584,14 +584,14 @@ inline void check_by_hand(mask_fn mask_of) {
     return mask_of(other).ids;
   };
   capacity_options o = c.options;
-  o.keep = keeping::order;
+  o.drop_by = drop_policy::order;
   CHECK(kept_ids(o) == ints{0, 0, -1, 1});
-  o.keep = keeping::reverse_order;
+  o.drop_by = drop_policy::reverse_order;
   CHECK(kept_ids(o) == ints{-1, 0, 0, 1});
-  o.keep = keeping::score;
+  o.drop_by = drop_policy::score;
   o.factor = 0.9;  // 1.8
   CHECK(kept_ids(o) == ints{0, -1, 0, 1});
-  o.round = rounding::down;
+  o.round = rounding_mode::down;
   CHECK(kept_ids(o) == ints{-1, -1, 0, 1});
   o.factor = 0.4;
   CHECK(kept_ids(o) == ints{-1, -1, 0, 1});  // at least one
@@ -605,27 +605,27 @@ inline void check_by_hand(mask_fn mask_of) {
   o.max_capacity = 1;
   o.sentinel = 2;
   CHECK(kept_ids(o) == ints{2, 2, 0, 1});
-  // Text before images, which the third token is of.
+  // Text has a higher priority than images; the third token is of an image.
   o = c.options;
   o.classes = 2;
   CHECK(kept_ids(o, {1, 1, 0, 0}) == ints{0, 0, -1, 1});
-  // A rank with both experts has room for four.
+  // A rank with both experts has a capacity of four.
   o = c.options;
   o.ranks = 1;
   CHECK(kept_ids(o) == ints{0, 0, 0, 1});
   o.factor = 0.5;
   CHECK(kept_ids(o) == ints{0, -1, 0, -1});
-  // The expert with the fewest choices gets none.
+  // Expert Drop: the expert that the fewest tokens chose gets none.
   o = c.options;
   o.expert_drop = 0.5;
   CHECK(kept_ids(o) == ints{0, -1, 0, -1});
 
-  // Two choices and one more. Ties go to the lower token, NaN is last, what is no expert's is
-  // counted, and positions of what was offered besides come after choices.
+  // Two choices and one expanded candidate. The lower token wins ties, NaN is last, invalid ids are
+  // counted, and positions of expanded candidates come after those of top-k pairs.
   mask_case wide;
   wide.options = {.experts = 3, .top_k = 2, .candidates = 3, .max_tokens = 4, .max_capacity = 2};
   wide.options.normalize = normalization::to_sum;
-  wide.options.pad = padding::to_multiple;
+  wide.options.pad = padding_mode::to_multiple;
   wide.options.multiple = 4;
   wide.tokens = 4;
   wide.ids = {0, 1, 2, 0, 0, 1, -1, 1, 0, 7, 1, 2};
@@ -671,21 +671,21 @@ inline mask_case large_mask(std::uint64_t seed, index_t tokens, index_t experts,
 
 inline void check_large(mask_fn mask_of) {
   fnv1a all;
-  // Ties over twelve tiles; 128 tokens of four pairs are one to the last pair.
+  // Ties over twelve tiles; 128 tokens of four pairs fill exactly one tile.
   for (index_t const tokens : {1500, 128, 129}) {
-    for (keeping const keep : {keeping::score, keeping::order}) {
+    for (drop_policy const keep : {drop_policy::score, drop_policy::order}) {
       mask_case c = large_mask(1, tokens, 10, 4, 0);
-      c.options.keep = keep;
+      c.options.drop_by = keep;
       c.options.factor = 0.8;
       check_mask(c, mask_of(c), all);
     }
   }
-  // Equal scores everywhere, as of a router that knows nothing.
+  // Equal scores everywhere, as of an untrained router.
   mask_case equal = large_mask(2, 1100, 4, 2, 2);
   equal.scores.assign(equal.scores.size(), 0.25f);
   equal.options.topk_first = false;
   check_mask(equal, mask_of(equal), all);
-  // Classes, offers besides, ranks.
+  // Priorities, expanded candidates, ranks.
   mask_case c = large_mask(3, 700, 60, 3, 3);
   c.options.classes = 300;
   c.options.factor = 0.6;
@@ -704,7 +704,7 @@ inline void check_large(mask_fn mask_of) {
   check_mask(c, mask_of(c), all);
   // Many experts.
   mask_case many = large_mask(5, 300, 3000, 6, 2);
-  many.options.pad = padding::to_capacity;
+  many.options.pad = padding_mode::to_capacity;
   check_mask(many, mask_of(many), all);
   report_hash("capacity_mask.large", all.value());
 }
@@ -717,10 +717,9 @@ TEST_CASE_TEMPLATE("capacity_mask: many tiles, many experts", P, PLIMSOLL_POLICI
   }
 }
 
-// ----- types, strides, in place, one object
-// -------------------------------------------------------
+// ----- types, strides, in place, one object ------------------------------------------------------
 
-/// Scores of 16 bits, any of them; `Score` says what they stand for.
+/// Draws arbitrary scores of 16 bits of type `Score`.
 template <class Score>
 mask_case short_scores(mask_case c) {
   generator random(17);
@@ -745,7 +744,7 @@ TEST_CASE_TEMPLATE("capacity_mask: types of ids and scores", P, PLIMSOLL_POLICIE
     for (std::uint64_t seed = 3; seed < 12; ++seed) {
       CAPTURE(seed);
       mask_case half = short_scores<plimsoll::float16>(random_mask(seed));
-      // No expert's id, though its lower half is.
+      // Not an expert's id, though its lower half is one.
       std::replace(half.ids.begin(), half.ids.end(), std::int64_t{-2}, std::int64_t{1} << 32);
       check_same(mask_of<P, std::int64_t, plimsoll::float16>(half), mask_by_sorting(half));
       mask_case const brief = short_scores<plimsoll::bfloat16>(random_mask(seed));
@@ -754,7 +753,7 @@ TEST_CASE_TEMPLATE("capacity_mask: types of ids and scores", P, PLIMSOLL_POLICIE
   }
 }
 
-/// Every second element of a wider array, rows `row` apart.
+/// Views every second element of a wider array whose rows are `row` elements apart.
 template <class T>
 std::vector<T> spread_out(std::vector<T> const& values, index_t columns, index_t row, T gap) {
   std::vector<T> result(at(std::ssize(values) / columns * row), gap);
@@ -819,7 +818,7 @@ TEST_CASE_TEMPLATE("capacity_mask: strides, in place, one object", P, PLIMSOLL_P
          spread_out(expected.positions, width, row, -7), spread_out(expected.counts, 1, 2, -7),
          spread_out(expected.offsets, 1, 2, -7), expected.report});
 
-    // Over ids and scores; a batch of another size before.
+    // Outputs overwrite ids and scores, after a batch of another size.
     mask_case small = c;
     small.tokens = 3;
     small.ids.resize(at(small.pairs()));
@@ -851,8 +850,7 @@ TEST_CASE_TEMPLATE("capacity_mask: strides, in place, one object", P, PLIMSOLL_P
   }
 }
 
-// ----- what is refused, and the capacity it tells
-// -------------------------------------------------
+// ----- refused input -----------------------------------------------------------------------------
 
 struct refused_options {
   mask_case c;  ///< options, factors and rank_of
@@ -905,9 +903,9 @@ inline std::vector<refused_options> refusals() {
   with("sentinel: expected no expert's id, got 0").sentinel = 0;
   with("sentinel: expected no expert's id, got 7").sentinel = 7;
   capacity_options& shared =
-      with("pad: expected no padding to a capacity that experts share, got to_capacity");
+      with("pad: expected none or to_multiple, as ranks share a capacity, got to_capacity");
   shared.ranks = 2;
-  shared.pad = padding::to_capacity;
+  shared.pad = padding_mode::to_capacity;
   with("multiple: expected 1 to 2147483647 rows, got 0").multiple = 0;
   with("multiple: expected 1 to 2147483647 rows, got 2147483648").multiple = std::int64_t{1} << 31;
 
@@ -918,7 +916,7 @@ inline std::vector<refused_options> refusals() {
   factors[3] = 2;
   factors[7] = nan;
   next("factors: expected at least 0, got NaN for expert 7").factors = factors;
-  next("ranks: expected the number of ranks that rank_of tells of, got 0").rank_of = ints(8, 0);
+  next("ranks: expected the number of ranks in options.rank_of, got 0").rank_of = ints(8, 0);
   good.options.ranks = 3;
   next("rank_of: expected 8 experts, got 9").rank_of = ints(9, 0);
   next("rank_of: expected 0 to 2 as rank, got 3 for expert 2").rank_of = {0, 2, 3, 0, 1, 1, 1, 3};
@@ -970,7 +968,7 @@ inline std::vector<refused_shapes> wrong_shapes() {
   return all;
 }
 
-TEST_CASE_TEMPLATE("capacity_mask: what it refuses", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("capacity_mask: refuses invalid input", P, PLIMSOLL_POLICIES) {
   if constexpr (keeps<P>) {
     if (!backend_available<P>()) {
       return;
@@ -1003,7 +1001,7 @@ TEST_CASE_TEMPLATE("capacity_mask: what it refuses", P, PLIMSOLL_POLICIES) {
       check_message(message(bad.x), bad.message);
     }
     CHECK(numbers.values() == ints(100, 1));
-    // Outputs that nobody asked for have no shape, but counts and report must be there.
+    // Optional outputs may be null; counts and report may not.
     CHECK(refusal_of([&] {
             mask.apply(numbers.view2(6, 3), values.view2(6, 3), {.report = {reports.data(), 1}});
           }) == "capacity_mask::apply: kept.counts: expected 4 experts, got 0");

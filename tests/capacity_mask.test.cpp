@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// First, as it says.
+// Must come first; the header says why.
 #include "support/device_forms.hpp"
 
 #include "capacity_mask.cases.hpp"
@@ -10,7 +10,7 @@ namespace plimsoll_test {
 
 masked mask_on_host(mask_case const& c) { return mask_of<plimsoll::seq_policy>(c); }
 
-TEST_CASE("capacity_mask: many random batches, as by sorting") {
+TEST_CASE("capacity_mask: many random batches, against sorting") {
   fnv1a unused;
   for (std::uint64_t seed = 1000; seed < 1600; ++seed) {
     CAPTURE(seed);
@@ -19,14 +19,14 @@ TEST_CASE("capacity_mask: many random batches, as by sorting") {
   }
 }
 
-/// Batches whose limits bind, of numbers only.
-inline mask_case tight_mask(std::uint64_t seed, keeping keep) {
+/// Draws a batch with binding capacities and without NaN.
+inline mask_case tight_mask(std::uint64_t seed, drop_policy keep) {
   mask_case c = random_mask(seed);
   mask_draws draw(seed + 10000);
   capacity_options& o = c.options;
   o.factor = draw.any({0.5, 0.75, 1.0});
   o.min_tokens = 0;
-  o.keep = keep;
+  o.drop_by = keep;
   o.max_selected = 0;
   o.expert_drop = 0;
   c.factors.clear();
@@ -45,12 +45,12 @@ inline std::int64_t pool_capacity(mask_case const& c, index_t pool) {
   return result;
 }
 
-/// No pool holds more than it may, and none less while it has pairs.
-TEST_CASE("capacity_mask: limits hold, and nothing goes without need") {
+/// No pool keeps more pairs than its capacity, and none drops pairs below it.
+TEST_CASE("capacity_mask: capacities hold, and no pair is dropped needlessly") {
   index_t above_own = 0;
   for (std::uint64_t seed = 0; seed < 80; ++seed) {
     CAPTURE(seed);
-    for (keeping const keep : {keeping::score, keeping::random}) {
+    for (drop_policy const keep : {drop_policy::score, drop_policy::random}) {
       mask_case const c = tight_mask(seed, keep);
       masked const got = mask_on_host(c);
       longs held(at(pools_of(c)), 0);
@@ -67,24 +67,23 @@ TEST_CASE("capacity_mask: limits hold, and nothing goes without need") {
       for (index_t pool = 0; pool < pools_of(c); ++pool) {
         CHECK(held[at(pool)] == std::min(wanted[at(pool)], pool_capacity(c, pool)));
       }
-      // A rank for every expert is no rank at all.
+      // One expert per rank is the same as no ranks.
       mask_case single = c;
       single.options.ranks = c.options.experts;
-      single.options.pad = padding::none;
+      single.options.pad = padding_mode::none;
       single.rank_of.clear();
       mask_case none = single;
       none.options.ranks = 0;
       CHECK(difference(mask_on_host(single), mask_on_host(none)) == "");
     }
   }
-  CHECK(above_own > 0);  // an expert may have what others of its rank leave
+  CHECK(above_own > 0);  // an expert may use capacity that others of its rank leave unused
 }
 
-/// No set of pairs within the limits has a larger sum of scores.
-TEST_CASE("capacity_mask: no other pairs have a larger sum of scores") {
+TEST_CASE("capacity_mask: no other pairs within the capacities have a larger sum of scores") {
   index_t bound = 0;
   for (std::uint64_t seed = 0; seed < 150; ++seed) {
-    mask_case c = tight_mask(seed, keeping::score);
+    mask_case c = tight_mask(seed, drop_policy::score);
     c.options.topk_first = false;
     c.options.classes = 1;
     c.priorities.clear();
@@ -123,15 +122,15 @@ TEST_CASE("capacity_mask: no other pairs have a larger sum of scores") {
   CHECK(bound > 30);
 }
 
-/// Choices that stay are those that stay where nothing is offered besides.
-TEST_CASE("capacity_mask: offers displace no choice") {
+/// The same top-k pairs are kept with and without expanded candidates.
+TEST_CASE("capacity_mask: expanded candidates displace no top-k pair") {
   index_t displaced = 0;
   for (std::uint64_t seed = 0; seed < 80; ++seed) {
     CAPTURE(seed);
     mask_case c = random_mask(seed);
     c.sums_only = false;
     c.options.topk_first = true;
-    c.options.keep = seed % 2 == 0 ? keeping::score : keeping::random;
+    c.options.drop_by = seed % 2 == 0 ? drop_policy::score : drop_policy::random;
     mask_case alone = c;
     alone.options.candidates = 0;
     alone.options.max_selected = std::min(c.options.max_selected, c.options.top_k);
@@ -161,12 +160,12 @@ TEST_CASE("capacity_mask: offers displace no choice") {
   CHECK(displaced > 0);
 }
 
-/// Where a pair stays, none of a higher class went: of its pool, and as much a choice.
-TEST_CASE("capacity_mask: classes are strict") {
+/// A pool that keeps a pair drops none of the same kind and a higher priority.
+TEST_CASE("capacity_mask: priorities are strict") {
   index_t dropped = 0;
   for (std::uint64_t seed = 0; seed < 80; ++seed) {
     CAPTURE(seed);
-    mask_case c = tight_mask(seed, seed % 3 == 0 ? keeping::order : keeping::score);
+    mask_case c = tight_mask(seed, seed % 3 == 0 ? drop_policy::order : drop_policy::score);
     mask_draws draw(seed);
     c.options.classes = seed % 2 == 0 ? 3 : 32768;
     c.priorities.clear();
@@ -197,13 +196,13 @@ TEST_CASE("capacity_mask: classes are strict") {
   CHECK(dropped > 0);
 }
 
-TEST_CASE("capacity_mask: draws are even, and belong to tokens") {
-  // Every token chooses both experts, which keep a quarter.
+TEST_CASE("capacity_mask: draws are uniform, and depend on the token's number") {
+  // Every token chooses both experts, which keep a quarter of the pairs.
   constexpr index_t tokens = 32;
   constexpr index_t room = 8;
   mask_case c;
   c.options = {.experts = 2, .top_k = 2, .max_tokens = 2 * tokens, .max_capacity = room};
-  c.options.keep = keeping::random;
+  c.options.drop_by = drop_policy::random;
   c.options.seed = 5;
   c.tokens = tokens;
   c.ids.assign(2 * tokens, 0);
@@ -226,7 +225,7 @@ TEST_CASE("capacity_mask: draws are even, and belong to tokens") {
   for (std::int64_t const n : stayed) {
     distance += (static_cast<double>(n) - expected) * (static_cast<double>(n) - expected);
   }
-  // Twice 31 degrees of freedom; of draws like these, one in a thousand is as far off.
+  // Chi-squared with twice 31 degrees of freedom exceeds the bound once in a thousand times.
   distance /= expected * (1 - room / static_cast<double>(tokens)) * tokens / (tokens - 1.0);
   CHECK(distance < 102.2);
 
@@ -243,9 +242,10 @@ TEST_CASE("capacity_mask: draws are even, and belong to tokens") {
   for (index_t t = 0; t < tokens; ++t) {
     both += first.stays(at(t, 2, 0)) && first.stays(at(t, 2, 1));
   }
-  CHECK(both < room);  // experts draw apart
+  CHECK(both < room);  // experts draw independently
 
-  // Draws belong to tokens: behind as many that go nowhere, and in another order of columns.
+  // A token's draws stay the same after as many tokens that are not routed, and in another order of
+  // columns.
   mask_case late = c;
   late.first_token = 1000;
   ints expected_ids = mask_on_host(late).ids;
@@ -266,8 +266,8 @@ TEST_CASE("capacity_mask: draws are even, and belong to tokens") {
   CHECK(mask_on_host(late).ids == expected_ids);
 }
 
-/// Every step of a batch, as `apply` enqueues them on a device (`adding`) or on a host, with its
-/// arrays in sight.
+/// All steps of a batch, as `apply` enqueues them on a device (`adding`) or on a host, with access
+/// to their arrays.
 class mask_steps {
  public:
   mask_steps(mask_case const& c, bool adding) : c_(c) {
@@ -301,7 +301,7 @@ class mask_steps {
     lists_.unknown_class = odd_.data() + 1;
   }
 
-  /// Checks every step in every team, and what comes out.
+  /// Checks every step in every team, and the outputs.
   void check() {
     using namespace plimsoll::detail;
     capacity_options const& o = c_.options;
@@ -327,7 +327,7 @@ class mask_steps {
     gather_pairs<float> gather{};
     gather.lists = lists_;
     gather.scores = scores;
-    gather.keep = o.keep;
+    gather.drop_by = o.drop_by;
     gather.choices_first = o.topk_first && c_.width() > o.top_k;
     gather.classes = o.classes;
     if (!c_.priorities.empty()) {
@@ -335,7 +335,7 @@ class mask_steps {
       gather.priorities = {c_.priorities.data(), c_.tokens};
     }
     gather.seed = o.seed;
-    gather.stream = c_.stream;
+    gather.subsequence = c_.stream;
     gather.first_token = c_.first_token;
     check_step(gather, gather.problems(), first_, listed_, keys_, odd_);
 
@@ -393,7 +393,7 @@ class mask_steps {
 
     check_same({kept_ids_, bits_of(weights_), positions_, kept_counts_, offsets_, report[0]},
                mask_by_sorting(c_));
-    CHECK(counts_.back() == untouched);  // one more than there are
+    CHECK(counts_.back() == untouched);  // after the last count
     // Ready for the next batch.
     CHECK(odd_ == ints{0, 0});
     if (lists_.tiles.adding) {
@@ -403,7 +403,7 @@ class mask_steps {
   }
 
  private:
-  /// Later steps would follow what a wrong one left.
+  /// Stops at the first wrong step, since later ones would be wrong too.
   template <class Body, class... Outputs>
   static void check_step(Body const& body, index_t problems, Outputs&&... outputs) {
     REQUIRE(compare_all_teams(body, problems, outputs...) == "");
@@ -456,32 +456,32 @@ inline void check_steps(mask_case const& c) {
 }
 
 TEST_CASE("capacity_mask: the same bits in every team") {
-  // Two tiles; a rank with all experts and one without; classes, offers besides, ties.
+  // Two tiles; a rank with all experts and one without; priorities, expanded candidates, ties.
   mask_case c = large_mask(11, 100, 2, 2, 4);
   c.options.ranks = 2;
   c.rank_of = {1, 1};
   c.options.classes = 3;
   c.options.factor = 0.5;
   c.options.normalize = normalization::to_one;
-  c.options.pad = padding::to_multiple;
+  c.options.pad = padding_mode::to_multiple;
   c.options.multiple = 4;
   mask_draws draw(12);
   for (index_t t = 0; t < c.tokens; ++t) {
     c.priorities.push_back(draw.among(-1, 2));
   }
   check_steps(c);
-  // Experts by themselves, of which one is left out; tokens cut.
+  // A capacity per expert; one expert is skipped; a limit per token.
   mask_case experts = large_mask(13, 60, 2, 1, 1);
   experts.options.factor = 0.4;
   experts.options.expert_drop = 0.5;
   experts.options.max_selected = 1;
-  experts.options.keep = keeping::random;
+  experts.options.drop_by = drop_policy::random;
   experts.options.topk_first = false;
   check_steps(experts);
   check_steps(large_mask(14, 0, 1, 1, 0));
 }
 
-/// The launches of a batch as on a device, which must leave the object ready for the next one.
+/// Counts the launches of a batch as on a device, which must leave the object ready for the next.
 inline int launches_of(mask_case const& c) {
   mask_in<plimsoll::seq_policy> const in(c);
   plimsoll::capacity_mask const mask(device_forms{}, in.options());
@@ -514,7 +514,7 @@ TEST_CASE("capacity_mask: the launches of a device") {
   CHECK(launches_of(large_mask(65, 65537, 20, 6, 2)) == 5);
 }
 
-/// The largest keys of a row.
+/// Selects the largest keys of a row.
 struct select_body {
   using device_team = plimsoll::detail::block<128>;
 
@@ -523,7 +523,7 @@ struct select_body {
   index_t wanted;
   std::uint64_t const* keys;     ///< [problems, n]
   std::uint8_t const* eligible;  ///< the same
-  std::uint8_t* taken;           ///< the same: 1 above the last, 2 for equal ones
+  std::uint8_t* taken;           ///< the same: 1 above the threshold, 2 at it
   std::uint64_t* numbers;        ///< [problems, 4]
 
   [[nodiscard]] std::size_t scratch_bytes() const { return plimsoll::detail::radix_select_bytes(); }
@@ -553,7 +553,7 @@ TEST_CASE("capacity_mask: radix_select finds the largest keys") {
   generator random(21);
   for (int const bits : {1, 5, 8, 9, 32, 33, 48, 64}) {
     for (index_t const n : {1, 2, 40}) {
-      // Rows whose keys differ in any digit, in the last ones, in the first ones, or hardly.
+      // Rows whose keys differ in any bit, in the last three, in the first two, or in one.
       constexpr index_t rows = 4;
       std::uint64_t const all = ~std::uint64_t{0} >> (64 - bits);
       std::uint64_t const masks[rows] = {all, 7, all - all / 4, std::uint64_t{1} << (bits / 2)};
@@ -604,7 +604,7 @@ TEST_CASE("capacity_mask: radix_select finds the largest keys") {
           CHECK(least_taken == sorted[at(wanted - 1)]);
           CHECK(above + some == wanted);
           CHECK((complete ? equal == some : equal > some));
-          // What is not complete is one key.
+          // If not all keys at the threshold are taken, they are one key.
           CHECK((complete || numbers[at(4 * r)] == least_taken));
           CHECK((complete || numbers[at(4 * r + 1)] == 0));
         }
@@ -628,7 +628,7 @@ TEST_CASE("capacity_mask: applying allocates nothing") {
     check_same(in.run(mask), expected);
     CHECK(resource.allocations() == before);
   };
-  // Factors; places, experts and begins of ranks; lists, and scratch memory.
+  // Factors; places, experts and first places of ranks; lists, and scratch memory.
   check_temporaries(6, run);
   c.rank_of.clear();
   c.factors.clear();
@@ -638,7 +638,7 @@ TEST_CASE("capacity_mask: applying allocates nothing") {
   });
 }
 
-TEST_CASE("capacity_mask: the capacity it tells") {
+TEST_CASE("capacity_mask: capacity(tokens)") {
   capacity_options o{.experts = 8, .top_k = 2, .max_tokens = 100};
   auto const capacity = [&](index_t tokens) {
     return plimsoll::capacity_mask(plimsoll::seq, o).capacity(tokens);
@@ -651,7 +651,7 @@ TEST_CASE("capacity_mask: the capacity it tells") {
   CHECK(capacity(64) == 20);
   CHECK(capacity(3) == 1);
   CHECK(capacity(4) == 2);
-  o.round = rounding::down;
+  o.round = rounding_mode::down;
   CHECK(capacity(4) == 1);
   CHECK(capacity(65) == 20);
   o.min_capacity = 30;
@@ -670,7 +670,7 @@ TEST_CASE("capacity_mask: the capacity it tells") {
   CHECK(capacity(100) == 100);
   o.factor = 0;
   CHECK(capacity(100) == 0);
-  // The largest of all.
+  // The largest of all experts.
   reals const factors{0, 0.5, 0, 2, 1, 0, 0, 0};
   o.factors = {factors.data(), 8};
   CHECK(capacity(64) == 32);
@@ -679,7 +679,7 @@ TEST_CASE("capacity_mask: the capacity it tells") {
   CHECK(mask.options().factors.data == factors.data());
 }
 
-TEST_CASE("capacity_mask: the last bits of a factor decide nothing") {
+TEST_CASE("capacity_mask: the last bits of a factor do not matter") {
   // In double 1.1 * 3000 / 100 is more than 33, and 0.29 * 100 less than 29.
   capacity_options o{.experts = 100, .top_k = 3, .max_tokens = 1000, .factor = 1.1};
   CHECK(plimsoll::capacity_mask(plimsoll::seq, o).capacity(1000) == 33);
@@ -701,8 +701,8 @@ TEST_CASE("capacity_mask: the last bits of a factor decide nothing") {
   CHECK(counts[71] == 0);
 }
 
-TEST_CASE("capacity_mask: views with gaps of what the constructor reads") {
-  // Eight tokens choose expert 0, and then 1.
+TEST_CASE("capacity_mask: the constructor reads views with strides") {
+  // Eight tokens choose expert 0, the next eight expert 1.
   ints const ids{0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1};
   floats const scores(16, 1.0f);
   auto const kept = [&](capacity_options const& o) {
@@ -725,7 +725,7 @@ TEST_CASE("capacity_mask: views with gaps of what the constructor reads") {
   o.factors.strides[0] = 0;
   CHECK(kept(o) == ints{6, 6});
 
-  // Both experts on rank 1 share its capacity, and the tokens of the first come first.
+  // Both experts on rank 1 share its capacity, and the tokens of expert 0 rank first.
   ints const ranks{1, 0, 1, 0};
   o = {.experts = 2, .top_k = 1, .max_tokens = 16, .factor = 0.5, .ranks = 2};
   o.rank_of = {ranks.data(), 2};
@@ -743,7 +743,7 @@ TEST_CASE("capacity_mask: rows of a buffer are counted in 32 bits") {
   auto const message = [&](capacity_options const& o, index_t tokens) {
     plimsoll::capacity_mask const mask(plimsoll::seq, o);
     return refusal_of([&] {
-      // Shapes are looked at before anything is read.
+      // Shapes are checked before anything is read.
       mask.apply(plimsoll::matrix_ref<std::int32_t const>(ids.data(), tokens, 1),
                  plimsoll::matrix_ref<float const>(scores.data(), tokens, 1),
                  {.counts = {counts.data(), o.experts},
@@ -752,15 +752,15 @@ TEST_CASE("capacity_mask: rows of a buffer are counted in 32 bits") {
     });
   };
   capacity_options o{.experts = 3, .top_k = 1, .max_tokens = 4};
-  o.pad = padding::to_multiple;
-  o.multiple = 715827882;  // three times one less is 2^31 - 5
+  o.pad = padding_mode::to_multiple;
+  o.multiple = 715827882;  // 3 (multiple - 1) is 2^31 - 5
   CHECK(message(o, 4) == "no error");
   o.multiple = 715827883;
   CHECK(message(o, 2) ==
         "capacity_mask::apply: kept.offsets: expected 0 to 2147483647 rows with "
         "padding, got 2147483648");
   o = {.experts = 8192, .top_k = 1, .max_tokens = 1 << 18, .factor = 8192};
-  o.pad = padding::to_capacity;
+  o.pad = padding_mode::to_capacity;
   CHECK(message(o, 1 << 18) ==
         "capacity_mask::apply: kept.offsets: expected 0 to 2147483647 rows with padding, got "
         "2147483648");

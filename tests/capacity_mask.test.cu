@@ -13,7 +13,7 @@ TEST_CASE("capacity_mask: applying can be captured in a CUDA graph and replayed"
   if (!backend_available<P>()) {
     return;
   }
-  // All kernels there are.
+  // Options that need all kernels.
   mask_case c = large_mask(41, 700, 12, 3, 2);
   c.options.expert_drop = 0.2;
   c.options.max_selected = 2;

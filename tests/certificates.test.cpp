@@ -244,11 +244,11 @@ TEST_CASE("certificates: those of place and refine hold for the loads as given")
     auto const placed = plimsoll::place(plimsoll::seq, loads, count_view, c.options(), map_view);
     check_certificate(c, placed[0], c.peak_of(map), best);
     auto const packed = plimsoll::refine(plimsoll::seq, loads, c.options(),
-                                         {.tolerance = 0, .trials = 0}, map_view, count_view);
+                                         {.tolerance = 0, .max_trials = 0}, map_view, count_view);
     check_certificate(c, packed[0], c.peak_of(map), best);
     if (seed % 4 == 0) {
       auto const joint = plimsoll::refine(plimsoll::seq, loads, c.options(),
-                                          {.tolerance = 0, .trials = 32}, map_view, count_view);
+                                          {.tolerance = 0, .max_trials = 32}, map_view, count_view);
       if (*std::max_element(counts.begin(), counts.end()) <= 5) {
         std::int64_t const filled = c.slots - std::count(map.begin(), map.end(), -1);
         std::int64_t places = 0;
@@ -263,6 +263,23 @@ TEST_CASE("certificates: those of place and refine hold for the loads as given")
     proven += packed[0].status == certificate_status::optimal;
   }
   CHECK(proven > 0);
+}
+
+TEST_CASE("certificates: the value of a plan far from its bound is not too low") {
+  // Halves are below the fixed-point unit, which has 47 bits for the total.
+  std::vector<double> loads{3, 3, 2, 2, 2};
+  for (double& load : loads) {
+    load = load * 0x1p43 + 0.5;
+  }
+  ints const counts(loads.size(), 1);
+  ints map(6);
+  auto const placed =
+      plimsoll::place(plimsoll::seq, plimsoll::matrix_ref<double const>(loads.data(), 1, 5),
+                      plimsoll::matrix_ref<std::int32_t const>(counts.data(), 1, 5), {.ranks = 2},
+                      plimsoll::matrix_ref<std::int32_t>(map.data(), 1, 6));
+  CHECK(placed[0].lower_bound <= 6 * 0x1p43 + 1.5);
+  CHECK(placed[0].value >= 7 * 0x1p43 + 1.5);
+  CHECK(placed[0].value <= 7 * 0x1p43 + 3);
 }
 
 TEST_CASE("certificates: those of replicate hold for the loads as given") {

@@ -23,10 +23,10 @@
 
 namespace plimsoll_test {
 
+using plimsoll::craft_objective;
 using plimsoll::craft_options;
-using plimsoll::craft_value;
-using plimsoll::filling;
 using plimsoll::gain_estimate;
+using plimsoll::knapsack_fill;
 using plimsoll::replica_allocation;
 
 /// Recorded steps and options on the host; `options.active` stays empty.
@@ -117,11 +117,12 @@ struct crafted {
     offsets = offsets_out.values();
     counts = counts_out.values();
 
-    bool const required = c.options.meeting_rule == plimsoll::strictness::required;
+    bool const required = c.options.anti_affinity_strength == plimsoll::strictness::required;
     plimsoll::validate(
         make_policy<P>(),
         plimsoll::placement_ref{map_view, counts_view, c.options.ranks, offsets_view},
-        {.replicas_meet = required ? c.options.replicas_meet : plimsoll::sharing::allowed,
+        {.replica_anti_affinity =
+             required ? c.options.replica_anti_affinity : plimsoll::anti_affinity::none,
          .nodes = c.options.nodes,
          .active = in.options().active});
     check_allocation(c, plan.estimate, plan.allocation);
@@ -154,7 +155,7 @@ struct crafted {
       used += n;
     }
     CHECK(got.used == used);
-    CHECK((c.options.fill == filling::exactly ? used == got.budget : used <= got.budget));
+    CHECK((c.options.fill == knapsack_fill::exactly ? used == got.budget : used <= got.budget));
     if (c.options.budget != plimsoll::automatic_budget) {
       CHECK(got.budget == c.options.budget);
     }
@@ -181,7 +182,7 @@ reals balancedness_with(craft_case const& c, std::int32_t replicas) {
   array_in<std::int32_t, P> map(c.layers * slots);
   array_in<std::int32_t, P> counts(c.layers * c.experts);
   plimsoll::slot_assignment(make_policy<P>(), layer_slots.view1(),
-                            {.ranks = how.ranks, .ties = how.ties, .active = how.active},
+                            {.ranks = how.ranks, .remainder = how.remainder, .active = how.active},
                             offsets.view2(c.layers, how.ranks + 1));
   plimsoll::eplb_options placing{.ranks = how.ranks,
                                  .rank_offsets = offsets.view2(c.layers, how.ranks + 1),
@@ -190,8 +191,8 @@ reals balancedness_with(craft_case const& c, std::int32_t replicas) {
                                  .policy = how.policy,
                                  .refine = how.refine,
                                  .active = how.active,
-                                 .replicas_meet = how.replicas_meet,
-                                 .meeting_rule = how.meeting_rule};
+                                 .replica_anti_affinity = how.replica_anti_affinity,
+                                 .anti_affinity_strength = how.anti_affinity_strength};
   plimsoll::eplb(make_policy<P>(), sums.view2(c.layers, c.experts), placing,
                  map.view2(c.layers, slots), counts.view2(c.layers, c.experts));
   replay_case const recorded{.steps = c.steps,
@@ -239,10 +240,10 @@ reals check_estimate(craft_case const& c) {
 
 /// Cases that cover every option.
 inline std::vector<craft_case> craft_cases() {
+  using plimsoll::anti_affinity;
   using plimsoll::eplb_policy;
-  using plimsoll::refinement;
-  using plimsoll::sharing;
-  using plimsoll::spacing;
+  using plimsoll::eplb_refinement;
+  using plimsoll::remainder_spread;
   using plimsoll::strictness;
   craft_case const plain{.steps = 13,
                          .layers = 5,
@@ -255,7 +256,7 @@ inline std::vector<craft_case> craft_cases() {
     change(cases.back());
   };
   with([](craft_case& c) { c.options.replica_counts = {1, 3, 7, 20}; });
-  with([](craft_case& c) { c.options.ties = spacing::endpoints; });
+  with([](craft_case& c) { c.options.remainder = remainder_spread::endpoints; });
   with([](craft_case& c) { c.active = {1, 1, 0, 1, 1, 1}; });
   with([](craft_case& c) {
     c.options.ranks = 8;
@@ -273,22 +274,22 @@ inline std::vector<craft_case> craft_cases() {
     c.options.groups = 8;
     c.options.policy = eplb_policy::hierarchical;
   });
-  with([](craft_case& c) { c.options.refine = refinement::packing; });
-  with([](craft_case& c) { c.options.refine = refinement::joint; });
+  with([](craft_case& c) { c.options.refine = eplb_refinement::packing; });
+  with([](craft_case& c) { c.options.refine = eplb_refinement::joint; });
   with([](craft_case& c) {
     c.options.replica_counts = {6, 40};
-    c.options.replicas_meet = sharing::not_on_a_rank;
-    c.options.meeting_rule = strictness::required;
+    c.options.replica_anti_affinity = anti_affinity::rank;
+    c.options.anti_affinity_strength = strictness::required;
   });
   with([](craft_case& c) {
     c.options.replica_counts = {6, 40};
     c.options.nodes = 3;
-    c.options.replicas_meet = sharing::not_on_a_node;
-    c.options.meeting_rule = strictness::required;
+    c.options.replica_anti_affinity = anti_affinity::node;
+    c.options.anti_affinity_strength = strictness::required;
   });
   with([](craft_case& c) {
     c.options.replica_counts = {6, 40};
-    c.options.replicas_meet = sharing::not_on_a_rank;
+    c.options.replica_anti_affinity = anti_affinity::rank;
   });
   with([](craft_case& c) {  // one step, and layers without load
     c.steps = 1;
@@ -351,7 +352,8 @@ inline gain_estimate estimate_of(ints const& counts, reals const& gain) {
 struct every_allocation {
   double best = -std::numeric_limits<double>::infinity();
 
-  every_allocation(gain_estimate const& estimate, index_t budget, filling fill, craft_value value) {
+  every_allocation(gain_estimate const& estimate, index_t budget, knapsack_fill fill,
+                   craft_objective value) {
     auto const width = estimate.replica_counts.size();
     ints choice(estimate.base.size(), -1);
     for (bool more = true; more;) {
@@ -362,10 +364,10 @@ struct every_allocation {
           auto const k = static_cast<std::size_t>(choice[layer]);
           std::int32_t const n = estimate.replica_counts[k];
           used += n;
-          sum += estimate.gain[layer * width + k] * (value == craft_value::gain ? 1 : n);
+          sum += estimate.gain[layer * width + k] * (value == craft_objective::gain ? 1 : n);
         }
       }
-      if (fill == filling::exactly ? used == budget : used <= budget) {
+      if (fill == knapsack_fill::exactly ? used == budget : used <= budget) {
         best = std::max(best, sum);
       }
       more = false;
@@ -403,11 +405,12 @@ TEST_CASE_TEMPLATE("craft: an allocation equals exhaustive search", P, PLIMSOLL_
     for (index_t const budget :
          {index_t{0}, random.between(0, most), random.between(0, most), most, most + ranks + 9}) {
       CAPTURE(budget);
-      for (filling const fill : {filling::at_most, filling::exactly}) {
-        for (craft_value const value : {craft_value::gain, craft_value::replicas_by_gain}) {
+      for (knapsack_fill const fill : {knapsack_fill::at_most, knapsack_fill::exactly}) {
+        for (craft_objective const value :
+             {craft_objective::gain, craft_objective::replicas_times_gain}) {
           craft_case const c{
               .layers = layers,
-              .options = {.ranks = ranks, .budget = budget, .value = value, .fill = fill}};
+              .options = {.ranks = ranks, .budget = budget, .objective = value, .fill = fill}};
           every_allocation const oracle(estimate, budget, fill, value);
           if (!oracle.feasible()) {
             CHECK_THROWS_AS(allocated<P>(estimate, c.options), plimsoll::invalid_input);
@@ -417,16 +420,17 @@ TEST_CASE_TEMPLATE("craft: an allocation equals exhaustive search", P, PLIMSOLL_
           crafted<P>::check_allocation(c, estimate, got);
           double sum = 0;
           for (std::size_t layer = 0; layer < got.gain.size(); ++layer) {
-            sum += got.gain[layer] * (value == craft_value::gain ? 1 : got.replicas[layer]);
-            CHECK((fill == filling::exactly || got.gain[layer] >= 0));
+            sum += got.gain[layer] * (value == craft_objective::gain ? 1 : got.replicas[layer]);
+            CHECK((fill == knapsack_fill::exactly || got.gain[layer] >= 0));
             // Replicas without gain are not chosen.
-            CHECK((fill == filling::exactly || got.gain[layer] > 0 || got.replicas[layer] == 0));
+            CHECK((fill == knapsack_fill::exactly || got.gain[layer] > 0 ||
+                   got.replicas[layer] == 0));
           }
           CHECK(sum == oracle.best);
           REQUIRE(std::ssize(got.curve) == (most + ranks - 1) / ranks + 1);
           for (std::size_t r = 0; r < got.curve.size(); ++r) {
             CHECK(got.curve[r] == every_allocation(estimate, static_cast<index_t>(r) * ranks,
-                                                   filling::at_most, craft_value::gain)
+                                                   knapsack_fill::at_most, craft_objective::gain)
                                       .best);
           }
           all.insert(all.end(), got.replicas.begin(), got.replicas.end());
@@ -449,9 +453,11 @@ TEST_CASE_TEMPLATE("craft: algorithm 2 as printed, and as in the text", P, PLIMS
   CHECK(text.gain == reals{.30, .22, .08, 0});
   CHECK(text.used == 8);
   CHECK(text.budget == 8);
-  replica_allocation const coded = allocated<P>(
-      estimate,
-      {.ranks = 4, .budget = 8, .value = craft_value::replicas_by_gain, .fill = filling::exactly});
+  replica_allocation const coded =
+      allocated<P>(estimate, {.ranks = 4,
+                              .budget = 8,
+                              .objective = craft_objective::replicas_times_gain,
+                              .fill = knapsack_fill::exactly});
   CHECK(coded.replicas == ints{4, 4, 0, 0});
   CHECK(coded.gain == reals{.33, .22, 0, 0});
   // In both cases the curve is that of the gain: with 0, 4, 8, 12 and 16 replicas.
@@ -466,7 +472,7 @@ TEST_CASE_TEMPLATE("craft: algorithm 2 as printed, and as in the text", P, PLIMS
   gain_estimate const two = estimate_of({1, 2, 4}, {.1, .2, .3, .1, .2, .3});
   CHECK(allocated<P>(two, {.ranks = 6, .budget = 12}).replicas == ints{4, 4});
   CHECK_THROWS_WITH_AS(
-      allocated<P>(two, {.ranks = 6, .budget = 12, .fill = filling::exactly}),
+      allocated<P>(two, {.ranks = 6, .budget = 12, .fill = knapsack_fill::exactly}),
       "allocate_replicas: options.budget: expected a sum of at most one replica count per layer, "
       "got 12",
       plimsoll::invalid_input);
@@ -474,12 +480,12 @@ TEST_CASE_TEMPLATE("craft: algorithm 2 as printed, and as in the text", P, PLIMS
   CHECK(allocated<P>(two, {.ranks = 6, .budget = all}).replicas == ints{4, 4});
   CHECK(allocated<P>(two, {.ranks = 6, .budget = all}).budget == all);
   CHECK_THROWS_WITH_AS(
-      allocated<P>(two, {.ranks = 6, .budget = all, .fill = filling::exactly}),
+      allocated<P>(two, {.ranks = 6, .budget = all, .fill = knapsack_fill::exactly}),
       "allocate_replicas: options.budget: expected a sum of at most one replica count per layer, "
       "got 9223372036854775807",
       plimsoll::invalid_input);
   CHECK_THROWS_WITH_AS(
-      allocated<P>(two, {.ranks = 6, .budget = 7, .fill = filling::exactly}),
+      allocated<P>(two, {.ranks = 6, .budget = 7, .fill = knapsack_fill::exactly}),
       "allocate_replicas: options.budget: expected a sum of at most one replica count per layer, "
       "got 7",
       plimsoll::invalid_input);
@@ -495,7 +501,7 @@ TEST_CASE_TEMPLATE("craft: replicas without gain are not chosen", P, PLIMSOLL_PO
   CHECK(allocated<P>(estimate, {.ranks = 2, .budget = 0}).replicas == ints{0, 0, 0});
   // They are chosen if the budget must be used up.
   replica_allocation const full =
-      allocated<P>(estimate, {.ranks = 2, .budget = 6, .fill = filling::exactly});
+      allocated<P>(estimate, {.ranks = 2, .budget = 6, .fill = knapsack_fill::exactly});
   CHECK(full.replicas == ints{2, 2, 2});
   CHECK(full.gain == reals{-.3, .1, 0});
   // Of equal layers, the first ones get replicas.
@@ -550,7 +556,7 @@ TEST_CASE_TEMPLATE("craft: plans with every option", P, PLIMSOLL_POLICIES) {
     CHECK(got.plan.allocation.replicas == allocated<P>(estimate, c.options).replicas);
 
     // All slots are filled, unless an option keeps some empty.
-    if (c.options.meeting_rule == plimsoll::strictness::preferred) {
+    if (c.options.anti_affinity_strength == plimsoll::strictness::preferred) {
       for (index_t layer = 0; layer < c.layers; ++layer) {
         auto const row = got.counts.begin() + layer * c.experts;
         CHECK(std::accumulate(row, row + c.experts, index_t{0}) ==
@@ -570,8 +576,8 @@ TEST_CASE_TEMPLATE("craft: plans with every option", P, PLIMSOLL_POLICIES) {
                                    .policy = c.options.policy,
                                    .refine = c.options.refine,
                                    .active = in.options().active,
-                                   .replicas_meet = c.options.replicas_meet,
-                                   .meeting_rule = c.options.meeting_rule};
+                                   .replica_anti_affinity = c.options.replica_anti_affinity,
+                                   .anti_affinity_strength = c.options.anti_affinity_strength};
     auto const place = [&] {
       return plimsoll::eplb(make_policy<P>(), sums.view2(c.layers, c.experts), placing,
                             map.view2(c.layers, got.slots), counts.view2(c.layers, c.experts));
@@ -579,7 +585,7 @@ TEST_CASE_TEMPLATE("craft: plans with every option", P, PLIMSOLL_POLICIES) {
     auto const proofs = place();
     CHECK(got.map == map.values());
     CHECK(got.counts == counts.values());
-    placing.refine = plimsoll::refinement::none;
+    placing.refine = plimsoll::eplb_refinement::none;
     auto const unrefined = place();
     for (std::size_t layer = 0; layer < proofs.size(); ++layer) {
       CHECK(got.plan.placement[layer].value == proofs[layer].value);
@@ -622,7 +628,7 @@ TEST_CASE_TEMPLATE("craft: any budget", P, PLIMSOLL_POLICIES) {
   CHECK(automatic.plan.allocation.budget < 30);
   CHECK(sum_of(automatic.plan.allocation.gain) > last / 2);
   // An exact budget is used up even without gain.
-  c.options.fill = filling::exactly;
+  c.options.fill = knapsack_fill::exactly;
   for (index_t const budget : {0, 1, 17, 28, 30}) {
     c.options.budget = budget;
     CHECK(crafted<P>(c).plan.allocation.used == budget);

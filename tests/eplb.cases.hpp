@@ -51,12 +51,13 @@ struct planned {
     }
     certificates = plimsoll::eplb(make_policy<P>(), in.view2(layers, experts), options,
                                   map_out.view2(layers, slots), counts_out.view2(layers, experts));
-    bool const required = options.meeting_rule == plimsoll::strictness::required;
+    bool const required = options.anti_affinity_strength == plimsoll::strictness::required;
     plimsoll::validate(
         make_policy<P>(),
         plimsoll::placement_ref{map_out.view2(layers, slots), counts_out.view2(layers, experts),
                                 options.ranks, options.rank_offsets},
-        {.replicas_meet = required ? options.replicas_meet : plimsoll::sharing::allowed,
+        {.replica_anti_affinity =
+             required ? options.replica_anti_affinity : plimsoll::anti_affinity::none,
          .nodes = options.nodes,
          .active = options.active});
     map = map_out.values();
@@ -64,14 +65,14 @@ struct planned {
   }
 };
 
-/// What DeepSeek's README plans: two layers of 12 experts in 4 groups, 16 replicas, 2 nodes, 8
-/// ranks.
+/// Loads of the example in DeepSeek's README: two layers of 12 experts in 4 groups, 16 replicas, 2
+/// nodes, 8 ranks.
 inline ints readme_loads() {
   return {90, 132, 40,  61, 104, 165, 39,  4,   73,  56, 183, 86,
           20, 107, 104, 64, 19,  197, 187, 157, 172, 86, 16,  27};
 }
 
-/// The node of every expert of a layer where each is on one; -1: on none, -2: on several.
+/// Node of every expert of a layer; -1: on no node, -2: on several nodes.
 inline ints nodes_of(ints const& map, index_t layer, index_t experts, index_t slots, index_t ranks,
                      index_t nodes) {
   ints result(static_cast<std::size_t>(experts), -1);
@@ -89,7 +90,7 @@ inline ints nodes_of(ints const& map, index_t layer, index_t experts, index_t sl
   return result;
 }
 
-/// Whether the experts of every group are on one node.
+/// Returns whether the experts of every group are on one node.
 inline bool groups_stay_together(ints const& node_of, index_t groups) {
   std::size_t const size = node_of.size() / static_cast<std::size_t>(groups);
   for (std::size_t e = 0; e < node_of.size(); ++e) {
@@ -142,27 +143,28 @@ TEST_CASE_TEMPLATE("eplb: replicates, then places, with any shape", P, PLIMSOLL_
   }
 }
 
-TEST_CASE_TEMPLATE("eplb: a known plan, and what refinement makes of it", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("eplb: a known plan and its refinement", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
   ints const loads{600, 560, 120, 120, 20, 10, 10, 10};
-  // EPLB's plan for these loads has its peak at 232, with two copies of expert 1 on one rank.
+  // EPLB's plan for these loads has a peak of 232, with two copies of expert 1 on one rank.
   planned<P> const got(loads, 1, 8, {.ranks = 8}, 16);
   CHECK(got.counts == ints{5, 5, 1, 1, 1, 1, 1, 1});
   CHECK(got.certificates[0].value == doctest::Approx(232).epsilon(1e-12));
   // The eighth and ninth heaviest replicas weigh 112 each.
   CHECK(got.certificates[0].lower_bound == doctest::Approx(224).epsilon(1e-12));
 
-  planned<P> const packed(loads, 1, 8, {.ranks = 8, .refine = plimsoll::refinement::packing}, 16);
+  planned<P> const packed(loads, 1, 8, {.ranks = 8, .refine = plimsoll::eplb_refinement::packing},
+                          16);
   CHECK(packed.counts == got.counts);
   CHECK(packed.certificates[0].value <= got.certificates[0].value);
-  planned<P> const joint(loads, 1, 8, {.ranks = 8, .refine = plimsoll::refinement::joint}, 16);
+  planned<P> const joint(loads, 1, 8, {.ranks = 8, .refine = plimsoll::eplb_refinement::joint}, 16);
   CHECK(joint.certificates[0].value <= 590.0 / 3 * (1 + 1e-12));
   report_hash("eplb.refined", packed.map, joint.map, joint.counts);
 }
 
-TEST_CASE_TEMPLATE("eplb: the reference's README", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("eplb: the example of the reference's README", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
@@ -180,7 +182,7 @@ TEST_CASE_TEMPLATE("eplb: the reference's README", P, PLIMSOLL_POLICIES) {
   CHECK(ints(lists.begin(), lists.begin() + 6) == ints{12, -1, 13, 15, 11, -1});
 }
 
-TEST_CASE_TEMPLATE("eplb: groups stay on a node where the policy says so", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("eplb: groups stay on a node if hierarchical", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
@@ -198,10 +200,10 @@ TEST_CASE_TEMPLATE("eplb: groups stay on a node where the policy says so", P, PL
   };
   ints const flat = planned<P>(loads, 2, experts, {.ranks = 8}, slots).map;
   CHECK(together(plan(8, 2, 4, eplb_policy::automatic), 8, 2, 4));
-  // Three groups on two nodes: the reference plans globally; forced, nodes get two and one.
+  // Three groups on two nodes: the reference plans globally. If forced, the nodes get two and one.
   CHECK(plan(8, 2, 3, eplb_policy::automatic).map == flat);
   CHECK(plan(8, 2, 4, eplb_policy::global).map == flat);
-  CHECK(plan(8, 2, 5, eplb_policy::global).map == flat);  // five do not divide the experts
+  CHECK(plan(8, 2, 5, eplb_policy::global).map == flat);  // 5 groups do not divide the experts
   CHECK(together(plan(8, 2, 3, eplb_policy::hierarchical), 8, 2, 3));
   // Nodes of two and three ranks.
   CHECK(together(plan(5, 2, 4, eplb_policy::automatic), 5, 2, 4));
@@ -211,7 +213,7 @@ TEST_CASE_TEMPLATE("eplb: groups stay on a node where the policy says so", P, PL
               plan(8, 2, 3, eplb_policy::hierarchical).map);
 }
 
-TEST_CASE_TEMPLATE("eplb: ranks with slots as they are told", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("eplb: ranks with given numbers of slots", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
@@ -220,7 +222,7 @@ TEST_CASE_TEMPLATE("eplb: ranks with slots as they are told", P, PLIMSOLL_POLICI
   constexpr index_t ranks = 4;
   auto const loads = skewed_loads(2, experts, 8);
   auto const in = as<std::int32_t>(loads);
-  // Ranks without slots, slots without a rank, another number of them in every layer.
+  // Ranks without slots, slots without a rank, and a different number of slots in every layer.
   ints const offsets{0, 3, 3, 30, 37, 0, 10, 12, 20, 22};
   planned<P> const got(in, 2, experts, {.ranks = ranks}, slots, {}, {}, offsets);
   ints map;
@@ -240,7 +242,7 @@ TEST_CASE_TEMPLATE("eplb: ranks with slots as they are told", P, PLIMSOLL_POLICI
   CHECK(got.counts == counts);
   report_hash("eplb.rank_offsets", got.map, got.counts);
 
-  // The offsets that it would have chosen.
+  // The offsets that `eplb` would have chosen.
   ints const even{0, 10, 20, 30, 40, 0, 10, 20, 30, 40};
   plimsoll::eplb_options const grouped{.ranks = ranks, .nodes = 2, .groups = 4};
   CHECK(planned<P>(in, 2, experts, grouped, slots, {}, {}, even).map ==
@@ -261,7 +263,7 @@ TEST_CASE_TEMPLATE("eplb: ranks with slots as they are told", P, PLIMSOLL_POLICI
     }
     CHECK(groups_stay_together(node_of, 4));
   }
-  plimsoll::eplb_options refined{.ranks = ranks, .refine = plimsoll::refinement::joint};
+  plimsoll::eplb_options refined{.ranks = ranks, .refine = plimsoll::eplb_refinement::joint};
   CHECK(planned<P>(in, 2, experts, refined, slots, {}, {}, offsets).certificates[0].value <=
         got.certificates[0].value);
 
@@ -285,7 +287,7 @@ TEST_CASE_TEMPLATE("eplb: ranks with slots as they are told", P, PLIMSOLL_POLICI
         "layer 1");
 }
 
-TEST_CASE_TEMPLATE("eplb: dead ranks, speeds and rules", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("eplb: dead ranks, speeds and anti-affinity", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
@@ -293,14 +295,14 @@ TEST_CASE_TEMPLATE("eplb: dead ranks, speeds and rules", P, PLIMSOLL_POLICIES) {
   constexpr index_t slots = 48;
   auto const loads = as<std::int32_t>(skewed_loads(2, experts, 6));
   plimsoll::eplb_options options{.ranks = 8, .nodes = 2};
-  options.replicas_meet = plimsoll::sharing::not_on_a_rank;
-  options.meeting_rule = plimsoll::strictness::required;
+  options.replica_anti_affinity = plimsoll::anti_affinity::rank;
+  options.anti_affinity_strength = plimsoll::strictness::required;
   std::vector<std::uint8_t> const active{1, 0, 1, 1, 1, 1, 0, 1};
   planned<P> const apart(loads, 2, experts, options, slots, active);
   CHECK(std::count(apart.map.begin(), apart.map.end(), -1) == 2 * 2 * 6);
   CHECK(*std::max_element(apart.counts.begin(), apart.counts.end()) <= 6);
 
-  options.replicas_meet = plimsoll::sharing::not_on_a_node;
+  options.replica_anti_affinity = plimsoll::anti_affinity::node;
   planned<P> const nodes(loads, 2, experts, options, slots, active);
   CHECK(*std::max_element(nodes.counts.begin(), nodes.counts.end()) == 2);
 
@@ -326,7 +328,7 @@ TEST_CASE_TEMPLATE("eplb: bad input is named", P, PLIMSOLL_POLICIES) {
     }
     return "no error";
   };
-  using plimsoll::sharing;
+  using plimsoll::anti_affinity;
   using plimsoll::strictness;
   CHECK(message({1, 2, 3}, {.ranks = 2}, 4) == "no error");
   CHECK(message({1, 2, -3}, {.ranks = 2}, 4) ==
@@ -346,7 +348,7 @@ TEST_CASE_TEMPLATE("eplb: bad input is named", P, PLIMSOLL_POLICIES) {
         "eplb: groups: expected a number that divides 3 experts, got 2");
   CHECK(message({1, 2, 3}, {.ranks = 2, .groups = 0}, 4) ==
         "eplb: groups: expected 1 to 3 groups, got 0");
-  // One group on each of three nodes of one rank, but the slots do not hold it.
+  // Three groups on three nodes of one rank, but the slots of live ranks hold only two groups.
   CHECK(message({1, 2, 3, 4, 5, 6}, {.ranks = 3, .nodes = 3, .groups = 3}, 7, {1, 0, 1}) ==
         "eplb: groups: expected no more than the nodes' slots hold, 2, got more in layer 0");
   CHECK(message({1, 2, 3}, {.ranks = 2}, 4, {0, 1}) ==
@@ -356,11 +358,11 @@ TEST_CASE_TEMPLATE("eplb: bad input is named", P, PLIMSOLL_POLICIES) {
         "eplb: options.active: expected 2 ranks, got 3");
   CHECK(message({1, 2, 3}, {.ranks = 2}, 4, {}, {1, 0}) ==
         "eplb: speeds: expected values from 2^-64 to 2^64, got 0 in layer 0, rank 1");
-  // A required rule leaves slots empty rather than be broken.
+  // Required anti-affinity leaves slots empty instead of failing.
   CHECK(message({1, 2},
                 {.ranks = 2,
-                 .replicas_meet = sharing::not_on_a_rank,
-                 .meeting_rule = strictness::required},
+                 .replica_anti_affinity = anti_affinity::rank,
+                 .anti_affinity_strength = strictness::required},
                 8) == "no error");
 
   array_in<std::int32_t, P> const loads(readme_loads());

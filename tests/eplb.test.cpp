@@ -26,14 +26,15 @@ TEST_CASE("eplb: shapes are checked") {
                        plimsoll::invalid_input);
 }
 
-/// DeepSeek's algorithm to the letter: shares and sums in float32, ties to the first. Beside it
-/// runs exact arithmetic, in 2520ths of a token: shares of up to 10 copies are whole.
+/// DeepSeek's algorithm, literally: load / copies and sums in float32, ties to the first. Exact
+/// arithmetic runs alongside, in units of 1/2520 token, so that load / copies is whole for up to 10
+/// copies.
 struct literal_eplb {
   static constexpr std::int64_t unit = 2520;
   ints map;
   ints counts;
-  /// Some decision was between equal numbers, or such that float32 may take for equal. Ranks that
-  /// are all empty do not count: both take the first.
+  /// True if some decision was between numbers that are equal, or that float32 may treat as equal.
+  /// Ties between empty ranks do not count: both algorithms take the first.
   bool has_tie = false;
 
   literal_eplb(ints const& loads, index_t ranks, index_t slots)
@@ -57,7 +58,7 @@ struct literal_eplb {
       expert_of.push_back(static_cast<std::int32_t>(best));
     }
     if (slots == ranks) {
-      map = expert_of;  // it does not sort what needs no packing
+      map = expert_of;  // the reference does not sort if each rank has one slot
       return;
     }
     auto const at = [](std::int32_t e) { return static_cast<std::size_t>(e); };
@@ -89,13 +90,13 @@ struct literal_eplb {
   }
 
  private:
-  /// To 1e-5, many times what so few roundings to float32 come to.
+  /// Relative difference of at most 1e-5, many times the error of so few roundings to float32.
   static bool is_close(std::int64_t a, std::int64_t b) {
     return 100000 * std::abs(a - b) <= std::max(a, b);
   }
 };
 
-TEST_CASE("eplb: DeepSeek's result, slot by slot, where nothing that is compared ties") {
+TEST_CASE("eplb: equals DeepSeek's result slot by slot if no comparison ties") {
   std::int64_t compared = 0;
   std::int64_t tied = 0;
   for (std::uint64_t seed = 0; seed < cases_of(3000); ++seed) {
@@ -122,8 +123,9 @@ TEST_CASE("eplb: DeepSeek's result, slot by slot, where nothing that is compared
   CHECK(tied > cases_of(100));
 }
 
-TEST_CASE("eplb: where rank sums tie, the reference's rounding decides otherwise") {
-  // Shares are 22/3, 8, 10, 5 and 26/3: all differ. Two ranks have 52/3 when expert 3's turn is.
+TEST_CASE("eplb: if rank sums tie, the reference's rounding decides differently") {
+  // Load / copies is 22/3, 8, 10, 5 and 26/3: all differ. Two ranks have 52/3 when expert 3 is
+  // placed.
   ints const loads{22, 8, 10, 5, 26};
   literal_eplb const reference(loads, 3, 9);
   CHECK(reference.has_tie);
@@ -133,7 +135,7 @@ TEST_CASE("eplb: where rank sums tie, the reference's rounding decides otherwise
   CHECK(got.map == ints{2, 0, 3, 4, 4, 0, 4, 1, 0});
 }
 
-/// Says that it was asked.
+/// Generated loads that count their calls.
 struct counted_loads {
   int* calls;
   std::int32_t operator()(index_t, index_t e) const {
@@ -146,24 +148,25 @@ TEST_CASE("eplb: options are checked before anything runs") {
   int calls = 0;
   ints map(8, -7);
   ints counts(4, -7);
-  auto const run = [&](plimsoll::sharing replicas_meet) {
-    plimsoll::eplb(plimsoll::seq, plimsoll::generate(counted_loads{&calls}, 1, 4),
-                   {.ranks = 4, .nodes = 2, .groups = 2, .replicas_meet = replicas_meet},
-                   plimsoll::matrix_ref<std::int32_t>(map.data(), 1, 8),
-                   plimsoll::matrix_ref<std::int32_t>(counts.data(), 1, 4));
+  auto const run = [&](plimsoll::anti_affinity replica_anti_affinity) {
+    plimsoll::eplb(
+        plimsoll::seq, plimsoll::generate(counted_loads{&calls}, 1, 4),
+        {.ranks = 4, .nodes = 2, .groups = 2, .replica_anti_affinity = replica_anti_affinity},
+        plimsoll::matrix_ref<std::int32_t>(map.data(), 1, 8),
+        plimsoll::matrix_ref<std::int32_t>(counts.data(), 1, 4));
   };
-  CHECK_THROWS_WITH_AS(run(plimsoll::sharing::not_on_a_node),
-                       "eplb: options.replicas_meet: expected allowed or not_on_a_rank, since "
-                       "lists keep an expert to one node, got not_on_a_node",
+  CHECK_THROWS_WITH_AS(run(plimsoll::anti_affinity::node),
+                       "eplb: options.replica_anti_affinity: expected none or rank, since "
+                       "every expert stays on one node, got node",
                        plimsoll::invalid_input);
   CHECK(calls == 0);
   CHECK(map == ints(8, -7));
   CHECK(counts == ints(4, -7));
-  run(plimsoll::sharing::not_on_a_rank);
+  run(plimsoll::anti_affinity::rank);
   CHECK(calls > 0);
 }
 
-TEST_CASE("eplb: any shape, with any options, gives a legal plan or says why not") {
+TEST_CASE("eplb: any shape with any options gives a valid plan or an error") {
   std::uint64_t planned_shapes = 0;
   std::uint64_t hierarchical = 0;
   for (std::uint64_t seed = 0; seed < cases_of(4000); ++seed) {
@@ -176,14 +179,14 @@ TEST_CASE("eplb: any shape, with any options, gives a legal plan or says why not
     CAPTURE(seed);
     plimsoll::eplb_options options{.ranks = ranks, .nodes = nodes, .groups = groups};
     options.policy = static_cast<plimsoll::eplb_policy>(draw.between(0, 2));
-    options.refine = static_cast<plimsoll::refinement>(draw.between(0, 2));
-    options.replicas_meet = static_cast<plimsoll::sharing>(draw.between(0, 2));
-    options.meeting_rule = static_cast<plimsoll::strictness>(draw.between(0, 1));
+    options.refine = static_cast<plimsoll::eplb_refinement>(draw.between(0, 2));
+    options.replica_anti_affinity = static_cast<plimsoll::anti_affinity>(draw.between(0, 2));
+    options.anti_affinity_strength = static_cast<plimsoll::strictness>(draw.between(0, 1));
     bool const groups_on_nodes =
         options.policy == plimsoll::eplb_policy::hierarchical ||
         (options.policy == plimsoll::eplb_policy::automatic && groups > 1 && groups % nodes == 0);
-    if (groups_on_nodes && options.replicas_meet == plimsoll::sharing::not_on_a_node) {
-      options.replicas_meet = plimsoll::sharing::not_on_a_rank;
+    if (groups_on_nodes && options.replica_anti_affinity == plimsoll::anti_affinity::node) {
+      options.replica_anti_affinity = plimsoll::anti_affinity::rank;
     }
     std::vector<std::uint8_t> active;
     std::vector<double> speeds;
@@ -202,7 +205,7 @@ TEST_CASE("eplb: any shape, with any options, gives a legal plan or says why not
       loads.assign(loads.size(), draw.between(0, 1) * 7);
     }
 
-    // The slots that each node's living ranks have.
+    // Number of slots of each node's live ranks.
     std::vector<index_t> on_node(static_cast<std::size_t>(nodes), 0);
     index_t usable = 0;
     for (index_t node = 0; node < nodes; ++node) {
@@ -247,8 +250,8 @@ TEST_CASE("eplb: any shape, with any options, gives a legal plan or says why not
               std::max(peak, load / (speeds.empty() ? 1.0 : speeds[static_cast<std::size_t>(r)]));
         }
         CHECK(c.value == doctest::Approx(peak).epsilon(1e-9));
-        if (options.meeting_rule == plimsoll::strictness::preferred ||
-            options.replicas_meet == plimsoll::sharing::allowed) {
+        if (options.anti_affinity_strength == plimsoll::strictness::preferred ||
+            options.replica_anti_affinity == plimsoll::anti_affinity::none) {
           index_t expected = usable;
           if (groups_on_nodes) {  // slots of a node without groups stay free
             ints const node_of = nodes_of(got.map, layer, experts, slots, ranks, nodes);
@@ -260,9 +263,9 @@ TEST_CASE("eplb: any shape, with any options, gives a legal plan or says why not
           CHECK(filled == expected);
         }
       }
-      if (options.refine != plimsoll::refinement::none) {
+      if (options.refine != plimsoll::eplb_refinement::none) {
         plimsoll::eplb_options plain = options;
-        plain.refine = plimsoll::refinement::none;
+        plain.refine = plimsoll::eplb_refinement::none;
         planned<plimsoll::seq_policy> const before(loads, 2, experts, plain, slots, active, speeds);
         CHECK(got.certificates[0].value <= before.certificates[0].value);
         CHECK(got.certificates[1].value <= before.certificates[1].value);
@@ -271,7 +274,7 @@ TEST_CASE("eplb: any shape, with any options, gives a legal plan or says why not
       refusal = error.what();
     }
     CAPTURE(refusal);
-    // Not even a required rule refuses: the counts are chosen so that it can be kept.
+    // Required anti-affinity is never refused: the counts are chosen so that it can be satisfied.
     CHECK(fits == refusal.empty());
   }
   CHECK(planned_shapes > cases_of(3000));

@@ -29,6 +29,34 @@ double opaque(double x) {
 // The comparisons below need more digits than those of a double.
 static_assert(LDBL_MANT_DIG > DBL_MANT_DIG);
 
+TEST_CASE("exact_math: an even split begins where whole numbers say") {
+  plimsoll_test::generator random(6);
+  auto const check = [&](std::int64_t n, std::int64_t parts) {
+    exact::even_split const split(n, parts);
+    for (std::int64_t i = 0; i <= parts; i += i < 64 ? 1 : random.between(1, 64)) {
+      if (split.begin(i) != i * n / parts) {
+        FAIL("part " << i << " of " << n << " / " << parts << " begins at " << split.begin(i));
+      }
+    }
+    CHECK(split.begin(parts) == n);
+    CHECK(split.over_parts((parts + 1) * parts - 1) == parts);
+  };
+  for (std::int64_t parts = 1; parts <= 48; ++parts) {
+    for (std::int64_t n = 0; n <= 200; ++n) {
+      check(n, parts);
+    }
+  }
+  for (std::int64_t const parts : {32767, 65534, 65535}) {
+    for (std::int64_t const n :
+         {parts - 1, parts, parts + 1, 2 * parts - 1, std::int64_t{0xffffffff}}) {
+      check(n, parts);
+    }
+  }
+  for (int i = 0; i < 2000; ++i) {
+    check(random.between(0, 0x7fffffff), random.between(1, 32767));
+  }
+}
+
 TEST_CASE("exact_math: divide_floor is integer division") {
   std::uint64_t const limit = std::uint64_t{1} << 53;
   auto const check = [&](std::uint64_t a, std::uint32_t b) {

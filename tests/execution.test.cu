@@ -108,14 +108,46 @@ TEST_CASE("execution: scratch that does not fit shared memory comes from the res
   };
   long const before = device_memory().allocations();
   run(make_policy<gpu_resource_kind>(), 100);
+  run(make_policy<gpu_resource_kind>(), 20000);  // 80 kB: by opt-in
   CHECK(device_memory().allocations() == before);
-  run(make_policy<gpu_resource_kind>(), 20000);
+  run(make_policy<gpu_resource_kind>(), 100000);
   CHECK(device_memory().allocations() == before + 1);
-  run(make_policy<thrust_cuda_kind>(), 20000);
+  run(make_policy<thrust_cuda_kind>(), 100000);
   CHECK(device_memory().allocations() == before + 2);
-  run(make_policy<gpu_kind>(), 20000);
+  run(make_policy<gpu_kind>(), 100000);
   CHECK(device_memory().allocations() == before + 2);
   CHECK(device_memory().live() == 0);
+}
+
+// Not in the unnamed namespace, whose types kernels cannot use.
+struct visit_by_block : execution_cases::visit {
+  using device_team = plimsoll::detail::block<512>;
+};
+
+TEST_CASE("execution: scratch may take all shared memory that a kernel leaves") {
+  using namespace plimsoll_test;
+  if (!backend_available<gpu_resource_kind>()) {
+    return;
+  }
+  auto const context = plimsoll::detail::resolve(make_policy<gpu_resource_kind>());
+  auto const largest = static_cast<plimsoll::index_t>(
+      plimsoll::detail::most_shared_memory(context) / sizeof(std::int32_t));
+  CHECK(largest * 4 >= 47 * 1024);
+  auto const taken = [&](auto body, plimsoll::index_t size) {
+    array_in<std::int32_t, gpu_kind> visits(5);
+    array_in<std::int32_t, gpu_kind> sums(5);
+    body.visits = visits.data();
+    body.sums = sums.data();
+    body.size = size;
+    long const before = device_memory().allocations();
+    plimsoll::detail::launch(context, 5, body);
+    CHECK(visits.values() == std::vector<std::int32_t>(5, 1));
+    return device_memory().allocations() - before;
+  };
+  CHECK(taken(execution_cases::visit{}, largest) == 0);
+  CHECK(taken(execution_cases::visit{}, largest + 4) == 1);
+  CHECK(taken(visit_by_block{}, largest) == 0);
+  CHECK(taken(visit_by_block{}, largest + 4) == 1);
 }
 
 TEST_CASE("execution: a launch neither reports nor clears an error of other code") {

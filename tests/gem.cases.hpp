@@ -24,13 +24,13 @@
 
 namespace plimsoll_test {
 
-using plimsoll::search_score;
-using plimsoll::spare_slots;
+using plimsoll::latency_objective;
+using plimsoll::spare_slot_use;
 
-/// A trace, where its experts may go, and curves. `counts` and `cost` of the search are not used.
+/// A trace, ranks with their slots, and curves. `counts` and `cost` of the search are not used.
 struct gem_case {
   search_case search;
-  spare_slots spare = spare_slots::stay_free;
+  spare_slot_use spare = spare_slot_use::stay_free;
   longs tokens = {};
   reals latency = {};  ///< [ranks or 1, samples]
   std::int64_t dense_until = 0;
@@ -43,9 +43,9 @@ struct gem_case {
             .noise = o.noise,
             .seed = o.seed,
             .min_gain = o.min_gain,
-            .score = o.score,
+            .objective = o.objective,
             .quantile = o.quantile,
-            .spare = spare};
+            .spare_slots = spare};
   }
 };
 
@@ -55,7 +55,7 @@ struct gem_outcome {
   std::vector<plimsoll::certificate> certificates;
 };
 using gem_fn = gem_outcome (*)(gem_case const&);
-/// trace_length_latencies: until which step, and lengths.
+/// Calls `trace_length_latencies` with `planned_until` and `lengths`.
 using lengths_fn = reals (*)(gem_case const&, index_t, std::vector<index_t> const&);
 
 /// Curves and options in the memory of a policy.
@@ -121,14 +121,14 @@ reals length_latencies_of(gem_case const& c, index_t planned_until,
   return out.values();
 }
 
-/// Any search, with samples that end within the loads of ranks or far beyond.
+/// A random search, with samples that end within the range of rank loads or far beyond.
 inline gem_case random_gem(std::uint64_t seed) {
   generator random(seed);
   gem_case c{.search = random_search(seed, 5, 9)};
   c.search.counts.clear();
   c.search.options.max_swaps = INT32_MAX;
-  c.search.options.level_swaps = 0;
-  c.spare = seed % 2 == 0 ? spare_slots::stay_free : spare_slots::hold_replicas;
+  c.search.options.max_plateau_moves = 0;
+  c.spare = seed % 2 == 0 ? spare_slot_use::stay_free : spare_slot_use::hold_replicas;
   std::int64_t const samples = random.between(2, 7);
   for (std::int64_t i = 0; i < samples; ++i) {
     std::int64_t const before = i == 0 ? -1 : c.tokens.back();
@@ -153,10 +153,10 @@ inline gem_case random_gem(std::uint64_t seed) {
   return c;
 }
 
-/// The same, put together of other calls.
+/// Computes the result of `gem` from `replicate` and `swap_search`.
 inline gem_outcome composed(gem_case const& c) {
   search_case s = c.search;
-  if (c.spare == spare_slots::hold_replicas) {
+  if (c.spare == spare_slot_use::hold_replicas) {
     reals sums(static_cast<std::size_t>(s.layers * s.experts), 0.0);
     for (std::size_t i = 0; i < s.loads.size(); ++i) {
       sums[i % sums.size()] += s.loads[i];
@@ -209,18 +209,18 @@ inline void check_gem(gem_fn gem) {
   gem_case none{.search = {.layers = 0, .experts = 3, .slots = 4}, .tokens = {0, 9}};
   none.latency = {1, 2};
   CHECK(gem(none).certificates.empty());
-  none.spare = spare_slots::hold_replicas;
+  none.spare = spare_slot_use::hold_replicas;
   CHECK(gem(none).certificates.empty());
 }
 
-TEST_CASE_TEMPLATE("gem: a search under curves, of replicas where slots are spare", P,
+TEST_CASE_TEMPLATE("gem: equals swap_search with curves, and with replicas in spare slots", P,
                    PLIMSOLL_POLICIES) {
   if (backend_available<P>()) {
     check_gem(gem_of<P>);
   }
 }
 
-/// Steps of experts of which some are used in bursts.
+/// A trace in which some experts are used in bursts.
 inline gem_case bursty_gem() {
   gem_case c{.search = {.steps = 24, .layers = 2, .experts = 12, .slots = 14}};
   c.search.options.ranks = 4;
@@ -237,7 +237,7 @@ inline gem_case bursty_gem() {
   return c;
 }
 
-/// What `trace_length_latencies` is documented to be.
+/// Computes the result of `trace_length_latencies` by its definition, from other calls.
 inline reals length_latencies_by_hand(gem_case const& c, index_t planned_until,
                                       std::vector<index_t> const& lengths) {
   search_case const& s = c.search;
@@ -286,10 +286,10 @@ inline void check_lengths(lengths_fn latencies) {
   };
   reals const first = check(16, {1, 2, 4, 8, 16});
   reals const other = check(23, {23, 1, 1});
-  c.spare = spare_slots::hold_replicas;
+  c.spare = spare_slot_use::hold_replicas;
   c.search.offsets = {0, 2, 6, 10, 14, 0, 4, 8, 11, 13};
   c.search.active = {1, 1, 1, 1};
-  c.search.options.score = search_score::quantile;
+  c.search.options.objective = latency_objective::quantile;
   reals const copies = check(10, {10, 3});
   CHECK(check(10, {}).empty());
   report_hash("gem.lengths", first, other, copies);
@@ -330,7 +330,7 @@ inline void check_gem_refusals(gem_fn gem, lengths_fn latencies) {
   plan(
       [](gem_case& c) {
         c.search.loads[5] = -1;
-        c.spare = spare_slots::hold_replicas;
+        c.spare = spare_slot_use::hold_replicas;
       },
       "gem: loads: expected values from 0 to below 2^47, got -1 in layer 0, expert 5, step 0");
   plan(

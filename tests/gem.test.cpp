@@ -18,7 +18,7 @@ TEST_CASE("gem: means have the same bits in every team") {
   CHECK(means[4] == -7);
 }
 
-TEST_CASE("gem: loads in any layout, or computed") {
+TEST_CASE("gem: loads in any layout, or generated") {
   gem_case const c = bursty_gem();
   search_case const& s = c.search;
   gem_in<plimsoll::seq_policy> const in(c);
@@ -95,7 +95,7 @@ TEST_CASE("gem: shapes and options are checked") {
   with([](options_type& o) { o.min_gain = -1; },
        "options.min_gain: expected a number from 0 to 1, got -1");
   with([](options_type& o) { o.quantile = 0; },
-       "options.quantile: expected a number above 0, to 1, got 0");
+       "options.quantile: expected a number above 0, at most 1, got 0");
   ints const offsets{0, 4, 8, 14};
   with(
       [&](options_type& o) {
@@ -119,7 +119,7 @@ TEST_CASE("gem: shapes and options are checked") {
                   expected);
   };
   judge({}, "no error");
-  // What is refused writes nothing, also where earlier lengths are right.
+  // A refused call writes nothing, even if earlier lengths are valid.
   out.assign(4, -7);
   auto const later = [&](index_t slots, std::vector<index_t> const& lengths,
                          plimsoll::gem_options const& options, std::string const& expected) {
@@ -145,7 +145,7 @@ TEST_CASE("gem: shapes and options are checked") {
 
 TEST_CASE("gem: temporaries come from the policy and go back, also when it throws") {
   gem_case c = bursty_gem();
-  c.spare = spare_slots::hold_replicas;
+  c.spare = spare_slot_use::hold_replicas;
   search_case const& s = c.search;
   gem_in<plimsoll::seq_policy> const in(c);
   std::vector<float> const loads(s.loads.begin(), s.loads.end());

@@ -21,8 +21,8 @@ namespace plimsoll_test {
 
 using plimsoll::certificate;
 using plimsoll::certificate_status;
-using plimsoll::choosing;
-using plimsoll::filling;
+using plimsoll::class_choice;
+using plimsoll::knapsack_fill;
 using ints = std::vector<std::int32_t>;
 using longs = std::vector<std::int64_t>;
 using reals = std::vector<double>;
@@ -79,8 +79,8 @@ class knapsacks_in {
         counts_(k.counts),
         capacities_(k.capacities) {}
 
-  [[nodiscard]] plimsoll::knapsack_options options(filling fill, choosing choose) const {
-    plimsoll::knapsack_options result{.capacity = shape_.capacity, .fill = fill, .choose = choose};
+  [[nodiscard]] plimsoll::knapsack_options options(knapsack_fill fill, class_choice choose) const {
+    plimsoll::knapsack_options result{.capacity = shape_.capacity, .fill = fill, .choice = choose};
     if (!shape_.counts.empty()) {
       result.option_count = counts_.view2(shape_.problems, shape_.classes);
     }
@@ -90,7 +90,7 @@ class knapsacks_in {
     return result;
   }
 
-  [[nodiscard]] knapsack_result solve(filling fill, choosing choose) const {
+  [[nodiscard]] knapsack_result solve(knapsack_fill fill, class_choice choose) const {
     array_in<std::int32_t, P> choices(shape_.problems * shape_.classes, -7);
     auto certificates =
         plimsoll::knapsack(make_policy<P>(), weights(), values(), options(fill, choose),
@@ -98,7 +98,7 @@ class knapsacks_in {
     return {choices.values(), {}, certificates};
   }
 
-  [[nodiscard]] knapsack_result curve(filling fill, choosing choose) const {
+  [[nodiscard]] knapsack_result curve(knapsack_fill fill, class_choice choose) const {
     array_in<double, P> best(shape_.problems * (shape_.capacity + 1), -7);
     auto certificates =
         plimsoll::knapsack_curve(make_policy<P>(), weights(), values(), options(fill, choose),
@@ -126,10 +126,10 @@ struct every_choice {
   ints choice;  ///< the choice by the rule for ties, if sums are exact
   reals curve;  ///< [capacity + 1]
 
-  every_choice(knapsacks const& k, index_t problem, filling fill, choosing choose)
+  every_choice(knapsacks const& k, index_t problem, knapsack_fill fill, class_choice choose)
       : choice(static_cast<std::size_t>(k.classes), -1),
         curve(static_cast<std::size_t>(k.capacity + 1), -infinity) {
-    std::int32_t const first = choose == choosing::one ? 0 : -1;
+    std::int32_t const first = choose == class_choice::one ? 0 : -1;
     index_t const room = k.room(problem);
     double best = -infinity;
     // The first class changes fastest, so that the first of equal choices is the one by the rule.
@@ -143,12 +143,12 @@ struct every_choice {
           value += k.values[k.at(problem, l, pick)];
         }
       }
-      for (index_t c = weight; c <= (fill == filling::exactly ? std::min(weight, room) : room);
-           ++c) {
+      for (index_t c = weight;
+           c <= (fill == knapsack_fill::exactly ? std::min(weight, room) : room); ++c) {
         double& there = curve[static_cast<std::size_t>(c)];
         there = std::max(there, value);
       }
-      if ((fill == filling::exactly ? weight == room : weight <= room) && value > best) {
+      if ((fill == knapsack_fill::exactly ? weight == room : weight <= room) && value > best) {
         best = value;
         choice = picks;
       }
@@ -164,8 +164,8 @@ struct every_choice {
 
 /// Checks one problem's certificate, and that its choice is valid and has the value of the
 /// certificate.
-inline void check_choice(knapsacks const& k, index_t problem, filling fill, choosing choose,
-                         knapsack_result const& got, double expected) {
+inline void check_choice(knapsacks const& k, index_t problem, knapsack_fill fill,
+                         class_choice choose, knapsack_result const& got, double expected) {
   certificate const& c = got.certificates.at(static_cast<std::size_t>(problem));
   index_t const room = k.room(problem);
   bool const feasible = expected != -infinity;
@@ -178,7 +178,7 @@ inline void check_choice(knapsacks const& k, index_t problem, filling fill, choo
   bool legal = true;
   for (index_t l = 0; l < k.classes; ++l) {
     std::int32_t const pick = got.choices.at(static_cast<std::size_t>(problem * k.classes + l));
-    bool const none = pick == -1 && (!feasible || choose == choosing::at_most_one);
+    bool const none = pick == -1 && (!feasible || choose == class_choice::at_most_one);
     legal = legal && (none || (feasible && pick >= 0 && pick < k.count(problem, l)));
     if (legal && !none) {
       weight += k.weights[k.at(problem, l, pick)];
@@ -188,7 +188,7 @@ inline void check_choice(knapsacks const& k, index_t problem, filling fill, choo
   CHECK(legal);
   if (feasible) {
     CHECK(value == expected);
-    CHECK((fill == filling::exactly ? weight == room : weight <= room));
+    CHECK((fill == knapsack_fill::exactly ? weight == room : weight <= room));
   }
 }
 
@@ -240,8 +240,8 @@ TEST_CASE_TEMPLATE("knapsack: equals exhaustive search", P, PLIMSOLL_POLICIES) {
     bool const whole = seed % 2 == 0;
     knapsacks const k = random_knapsacks(seed, whole);
     knapsacks_in<P> const in(k);
-    for (filling const fill : {filling::at_most, filling::exactly}) {
-      for (choosing const choose : {choosing::one, choosing::at_most_one}) {
+    for (knapsack_fill const fill : {knapsack_fill::at_most, knapsack_fill::exactly}) {
+      for (class_choice const choose : {class_choice::one, class_choice::at_most_one}) {
         CAPTURE(static_cast<int>(fill));
         CAPTURE(static_cast<int>(choose));
         knapsack_result const got = in.solve(fill, choose);
@@ -285,34 +285,36 @@ TEST_CASE_TEMPLATE("knapsack: an example by hand", P, PLIMSOLL_POLICIES) {
                     .values = {0, 5, 6, 9, 0, 2, 5, 6},
                     .capacity = 4};
   knapsacks_in<P> const in(k);
-  knapsack_result const got = in.solve(filling::at_most, choosing::one);
+  knapsack_result const got = in.solve(knapsack_fill::at_most, class_choice::one);
   CHECK(got.choices == ints{2, 2});  // 6 + 5
   CHECK(got.proofs() == reals{11, 11, 10, static_cast<double>(certificate_status::optimal)});
-  CHECK(in.curve(filling::at_most, choosing::one).curve == reals{0, 5, 7, 10, 11});
+  CHECK(in.curve(knapsack_fill::at_most, class_choice::one).curve == reals{0, 5, 7, 10, 11});
 }
 
 TEST_CASE_TEMPLATE("knapsack: ties between choices", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
-  auto const chosen = [](longs const& weights, reals const& values, index_t capacity, filling fill,
-                         choosing choose) {
+  auto const chosen = [](longs const& weights, reals const& values, index_t capacity,
+                         knapsack_fill fill, class_choice choose) {
     auto const classes = static_cast<index_t>(weights.size()) / 2;
     return knapsacks_in<P>({1, classes, 2, weights, values, capacity}).solve(fill, choose).choices;
   };
   SUBCASE("the first option, whatever it weighs") {
-    CHECK(chosen({3, 0}, {1, 1}, 5, filling::at_most, choosing::one) == ints{0});
+    CHECK(chosen({3, 0}, {1, 1}, 5, knapsack_fill::at_most, class_choice::one) == ints{0});
   }
   SUBCASE("none before an option without value") {
-    CHECK(chosen({0, 0}, {0, 0}, 5, filling::at_most, choosing::at_most_one) == ints{-1});
+    CHECK(chosen({0, 0}, {0, 0}, 5, knapsack_fill::at_most, class_choice::at_most_one) == ints{-1});
   }
   SUBCASE("the last class decides first") {
-    CHECK(chosen({0, 1, 0, 1}, {0, 1, 0, 1}, 1, filling::at_most, choosing::one) == ints{1, 0});
-    CHECK(chosen({0, 1, 0, 1}, {0, 1, 0, 1}, 1, filling::exactly, choosing::one) == ints{1, 0});
-    CHECK(chosen({1, 2, 1, 2}, {1, 1, 1, 1}, 2, filling::exactly, choosing::at_most_one) ==
-          ints{0, 0});
-    CHECK(chosen({1, 2, 1, 2}, {1, 1, 1, 1}, 1, filling::exactly, choosing::at_most_one) ==
-          ints{0, -1});
+    CHECK(chosen({0, 1, 0, 1}, {0, 1, 0, 1}, 1, knapsack_fill::at_most, class_choice::one) ==
+          ints{1, 0});
+    CHECK(chosen({0, 1, 0, 1}, {0, 1, 0, 1}, 1, knapsack_fill::exactly, class_choice::one) ==
+          ints{1, 0});
+    CHECK(chosen({1, 2, 1, 2}, {1, 1, 1, 1}, 2, knapsack_fill::exactly,
+                 class_choice::at_most_one) == ints{0, 0});
+    CHECK(chosen({1, 2, 1, 2}, {1, 1, 1, 1}, 1, knapsack_fill::exactly,
+                 class_choice::at_most_one) == ints{0, -1});
   }
 }
 
@@ -347,11 +349,11 @@ TEST_CASE_TEMPLATE("knapsack: every type and kind of view", P, PLIMSOLL_POLICIES
     }
   }
   knapsacks_in<P> const in(k);
-  knapsack_result const expected = in.solve(filling::at_most, choosing::one);
-  knapsack_result const expected_curve = in.curve(filling::at_most, choosing::one);
+  knapsack_result const expected = in.solve(knapsack_fill::at_most, class_choice::one);
+  knapsack_result const expected_curve = in.curve(knapsack_fill::at_most, class_choice::one);
   for (index_t p = 0; p < problems; ++p) {
-    every_choice const best(k, p, filling::at_most, choosing::one);
-    check_choice(k, p, filling::at_most, choosing::one, expected,
+    every_choice const best(k, p, knapsack_fill::at_most, class_choice::one);
+    check_choice(k, p, knapsack_fill::at_most, class_choice::one, expected,
                  best.curve[static_cast<std::size_t>(k.room(p))]);
   }
   auto const same = [&](knapsack_result const& got, knapsack_result const& curve) {
@@ -363,23 +365,23 @@ TEST_CASE_TEMPLATE("knapsack: every type and kind of view", P, PLIMSOLL_POLICIES
 
   SUBCASE("int32 and float") {
     knapsacks_in<P, std::int32_t, float> const other(k);
-    same(other.solve(filling::at_most, choosing::one),
-         other.curve(filling::at_most, choosing::one));
+    same(other.solve(knapsack_fill::at_most, class_choice::one),
+         other.curve(knapsack_fill::at_most, class_choice::one));
   }
   SUBCASE("int64 and float") {
     knapsacks_in<P, std::int64_t, float> const other(k);
-    same(other.solve(filling::at_most, choosing::one),
-         other.curve(filling::at_most, choosing::one));
+    same(other.solve(knapsack_fill::at_most, class_choice::one),
+         other.curve(knapsack_fill::at_most, class_choice::one));
   }
   SUBCASE("int32 and double") {
     knapsacks_in<P, std::int32_t, double> const other(k);
-    same(other.solve(filling::at_most, choosing::one),
-         other.curve(filling::at_most, choosing::one));
+    same(other.solve(knapsack_fill::at_most, class_choice::one),
+         other.curve(knapsack_fill::at_most, class_choice::one));
   }
   SUBCASE("generated") {
     auto const weights = plimsoll::generate(computed_weight{}, problems, classes, width);
     auto const values = plimsoll::generate(computed_value{}, problems, classes, width);
-    auto const options = in.options(filling::at_most, choosing::one);
+    auto const options = in.options(knapsack_fill::at_most, class_choice::one);
     array_in<std::int32_t, P> choices(problems * classes, -7);
     array_in<double, P> best(problems * (k.capacity + 1), -7);
     auto const certificates =
@@ -452,10 +454,10 @@ TEST_CASE_TEMPLATE("knapsack: a large table", P, PLIMSOLL_POLICIES) {
   }
   k.capacities = {capacity, 4321};
   knapsacks_in<P> const in(k);
-  for (filling const fill : {filling::at_most, filling::exactly}) {
+  for (knapsack_fill const fill : {knapsack_fill::at_most, knapsack_fill::exactly}) {
     CAPTURE(static_cast<int>(fill));
-    knapsack_result const got = in.solve(fill, choosing::one);
-    knapsack_result const curve = in.curve(fill, choosing::one);
+    knapsack_result const got = in.solve(fill, class_choice::one);
+    knapsack_result const curve = in.curve(fill, class_choice::one);
     CHECK(curve.proofs() == got.proofs());
     for (index_t problem = 0; problem < k.problems; ++problem) {
       // The best value of every exact total; at_most takes the best of all totals up to c.
@@ -477,16 +479,16 @@ TEST_CASE_TEMPLATE("knapsack: a large table", P, PLIMSOLL_POLICIES) {
       index_t const room = k.room(problem);
       std::fill(best.begin() + room + 1, best.end(), -infinity);
       for (auto c = static_cast<std::size_t>(1);
-           fill == filling::at_most && c <= static_cast<std::size_t>(room); ++c) {
+           fill == knapsack_fill::at_most && c <= static_cast<std::size_t>(room); ++c) {
         best[c] = std::max(best[c], best[c - 1]);
       }
       REQUIRE(best[static_cast<std::size_t>(room)] > 0);
       CHECK(reals(curve.curve.begin() + problem * (capacity + 1),
                   curve.curve.begin() + (problem + 1) * (capacity + 1)) == best);
-      check_choice(k, problem, fill, choosing::one, got, best[static_cast<std::size_t>(room)]);
+      check_choice(k, problem, fill, class_choice::one, got, best[static_cast<std::size_t>(room)]);
     }
-    report_hash(fill == filling::at_most ? "knapsack.large" : "knapsack.large_exactly", got.choices,
-                got.proofs(), curve.curve);
+    report_hash(fill == knapsack_fill::at_most ? "knapsack.large" : "knapsack.large_exactly",
+                got.choices, got.proofs(), curve.curve);
   }
 }
 
@@ -511,15 +513,15 @@ TEST_CASE_TEMPLATE("knapsack: a curve equals one problem per capacity", P, PLIMS
     each.weights.insert(each.weights.end(), one.weights.begin(), one.weights.end());
     each.values.insert(each.values.end(), one.values.begin(), one.values.end());
   }
-  for (filling const fill : {filling::at_most, filling::exactly}) {
-    for (choosing const choose : {choosing::one, choosing::at_most_one}) {
+  for (knapsack_fill const fill : {knapsack_fill::at_most, knapsack_fill::exactly}) {
+    for (class_choice const choose : {class_choice::one, class_choice::at_most_one}) {
       reals const curve = knapsacks_in<P>(one).curve(fill, choose).curve;
       auto const separate = knapsacks_in<P>(each).solve(fill, choose).certificates;
       for (std::size_t c = 0; c <= static_cast<std::size_t>(capacity); ++c) {
         bool const feasible = separate[c].status == certificate_status::optimal;
         CHECK(curve[c] == (feasible ? separate[c].value : -infinity));
       }
-      if (fill == filling::at_most) {
+      if (fill == knapsack_fill::at_most) {
         CHECK(std::is_sorted(curve.begin(), curve.end()));
       }
     }
@@ -534,43 +536,43 @@ TEST_CASE_TEMPLATE("knapsack: edges", P, PLIMSOLL_POLICIES) {
   constexpr auto infeasible = static_cast<double>(certificate_status::infeasible);
   SUBCASE("no problems") {
     knapsacks_in<P> const in({0, 3, 2, {}, {}, 4});
-    CHECK(in.solve(filling::at_most, choosing::one).certificates.empty());
-    CHECK(in.curve(filling::at_most, choosing::one).certificates.empty());
+    CHECK(in.solve(knapsack_fill::at_most, class_choice::one).certificates.empty());
+    CHECK(in.curve(knapsack_fill::at_most, class_choice::one).certificates.empty());
   }
   SUBCASE("no classes") {
     for (index_t const width : {index_t{2}, index_t{0}}) {
       knapsacks_in<P> const in({3, 0, width, {}, {}, 2, {}, {2, 0, 1}});
-      CHECK(in.solve(filling::at_most, choosing::one).proofs() ==
+      CHECK(in.solve(knapsack_fill::at_most, class_choice::one).proofs() ==
             reals{0, 0, 0, optimal, 0, 0, 0, optimal, 0, 0, 0, optimal});
-      CHECK(in.curve(filling::at_most, choosing::one).curve ==
+      CHECK(in.curve(knapsack_fill::at_most, class_choice::one).curve ==
             reals{0, 0, 0, 0, -infinity, -infinity, 0, 0, -infinity});
-      CHECK(in.solve(filling::exactly, choosing::at_most_one).proofs() ==
+      CHECK(in.solve(knapsack_fill::exactly, class_choice::at_most_one).proofs() ==
             reals{0, 0, 0, infeasible, 0, 0, 0, optimal, 0, 0, 0, infeasible});
-      CHECK(in.curve(filling::exactly, choosing::one).curve ==
+      CHECK(in.curve(knapsack_fill::exactly, class_choice::one).curve ==
             reals{0, -infinity, -infinity, 0, -infinity, -infinity, 0, -infinity, -infinity});
     }
   }
   SUBCASE("no capacity") {
     knapsacks_in<P> const in({1, 2, 2, {0, 1, 0, 0}, {-1, 5, 1, 2}, 0});
-    CHECK(in.solve(filling::exactly, choosing::one).choices == ints{0, 1});
-    CHECK(in.solve(filling::exactly, choosing::one).proofs() == reals{1, 1, 2, optimal});
-    CHECK(in.solve(filling::at_most, choosing::at_most_one).choices == ints{-1, 1});
+    CHECK(in.solve(knapsack_fill::exactly, class_choice::one).choices == ints{0, 1});
+    CHECK(in.solve(knapsack_fill::exactly, class_choice::one).proofs() == reals{1, 1, 2, optimal});
+    CHECK(in.solve(knapsack_fill::at_most, class_choice::at_most_one).choices == ints{-1, 1});
   }
   SUBCASE("no solution") {
     knapsacks_in<P> const in({1, 2, 1, {3, 4}, {1, 1}, 6});
-    knapsack_result const got = in.solve(filling::at_most, choosing::one);
+    knapsack_result const got = in.solve(knapsack_fill::at_most, class_choice::one);
     CHECK(got.choices == ints{-1, -1});
     CHECK(got.proofs() == reals{0, 0, 14, infeasible});
   }
   SUBCASE("a solution of value 0 that chooses no options") {
     knapsacks_in<P> const in({1, 2, 1, {3, 4}, {-1, -1}, 6});
-    knapsack_result const got = in.solve(filling::at_most, choosing::at_most_one);
+    knapsack_result const got = in.solve(knapsack_fill::at_most, class_choice::at_most_one);
     CHECK(got.choices == ints{-1, -1});
     CHECK(got.proofs() == reals{0, 0, 14, optimal});
   }
   SUBCASE("negative values only") {
     knapsacks_in<P> const in({1, 2, 2, {0, 2, 0, 2}, {-5, -3, -7, -4}, 2});
-    knapsack_result const got = in.solve(filling::at_most, choosing::one);
+    knapsack_result const got = in.solve(knapsack_fill::at_most, class_choice::one);
     CHECK(got.choices == ints{0, 1});
     CHECK(got.proofs() == reals{-9, -9, 6, optimal});
   }
@@ -579,7 +581,7 @@ TEST_CASE_TEMPLATE("knapsack: edges", P, PLIMSOLL_POLICIES) {
     constexpr std::int64_t heaviest = std::numeric_limits<std::int64_t>::max();
     knapsacks_in<P> const in(
         {1, 2, 2, {heaviest, 1, 0, heaviest}, {largest, -largest, -largest, largest}, 3});
-    knapsack_result const got = in.solve(filling::at_most, choosing::one);
+    knapsack_result const got = in.solve(knapsack_fill::at_most, class_choice::one);
     CHECK(got.choices == ints{1, 0});
     CHECK(got.proofs() == reals{-2 * largest, -2 * largest, 8, optimal});
   }
@@ -593,7 +595,7 @@ TEST_CASE_TEMPLATE("knapsack: edges", P, PLIMSOLL_POLICIES) {
     k.weights.assign(static_cast<std::size_t>(k.width), 1);
     k.values.assign(static_cast<std::size_t>(k.width), 1);
     k.values.back() = 2;
-    CHECK(knapsacks_in<P>(k).solve(filling::at_most, choosing::at_most_one).choices ==
+    CHECK(knapsacks_in<P>(k).solve(knapsack_fill::at_most, class_choice::at_most_one).choices ==
           ints{static_cast<std::int32_t>(plimsoll::expert_limit - 1)});
   }
 }
@@ -604,12 +606,12 @@ template <class P>
 std::string refusal(knapsacks const& k) {
   std::string messages[2] = {"knapsack: no error", "knapsack_curve: no error"};
   try {
-    static_cast<void>(knapsacks_in<P>(k).solve(filling::at_most, choosing::one));
+    static_cast<void>(knapsacks_in<P>(k).solve(knapsack_fill::at_most, class_choice::one));
   } catch (plimsoll::invalid_input const& error) {
     messages[0] = error.what();
   }
   try {
-    static_cast<void>(knapsacks_in<P>(k).curve(filling::at_most, choosing::one));
+    static_cast<void>(knapsacks_in<P>(k).curve(knapsack_fill::at_most, class_choice::one));
   } catch (plimsoll::invalid_input const& error) {
     messages[1] = error.what();
   }

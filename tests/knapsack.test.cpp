@@ -32,7 +32,7 @@ TEST_CASE("knapsack: the same bits in every team") {
     knapsacks_in<plimsoll::seq_policy> const in(k);
     // All combinations of options with both outputs, then one combination with a single output.
     for (int const variant : {0, 1, 2, 3, 4, 11}) {
-      auto const options = in.options(filling::at_most, choosing::one);
+      auto const options = in.options(knapsack_fill::at_most, class_choice::one);
       ints choices(static_cast<std::size_t>(k.problems * k.classes), -7);
       reals curve(static_cast<std::size_t>(k.problems * (k.capacity + 1)), -7);
       std::vector<plimsoll::detail::problem_report> reports(static_cast<std::size_t>(k.problems));
@@ -61,8 +61,8 @@ TEST_CASE("knapsack: certificates against exhaustive search") {
   for (std::int64_t i = 0; i < count; ++i) {
     CAPTURE(i);
     knapsacks const k = random_knapsacks(static_cast<std::uint64_t>(i) + 5000, i % 2 == 0);
-    filling const fill = i % 3 == 0 ? filling::exactly : filling::at_most;
-    choosing const choose = i % 5 < 2 ? choosing::at_most_one : choosing::one;
+    knapsack_fill const fill = i % 3 == 0 ? knapsack_fill::exactly : knapsack_fill::at_most;
+    class_choice const choose = i % 5 < 2 ? class_choice::at_most_one : class_choice::one;
     knapsack_result const got = knapsacks_in<plimsoll::seq_policy>(k).solve(fill, choose);
     for (index_t problem = 0; problem < k.problems; ++problem) {
       every_choice const expected(k, problem, fill, choose);
@@ -152,7 +152,7 @@ TEST_CASE("knapsack: shapes and options are checked") {
 
 TEST_CASE("knapsack: temporaries come from the policy and go back, also when it throws") {
   knapsacks_in<plimsoll::seq_policy> const in({1, 2, 2, {0, 1, 2, 1}, {0, 1, 2, 3}, 3});
-  auto const options = in.options(filling::at_most, choosing::one);
+  auto const options = in.options(knapsack_fill::at_most, class_choice::one);
   ints choices(2);
   reals best(4);
   // The report and the scratch of one problem.
@@ -168,7 +168,7 @@ TEST_CASE("knapsack: temporaries come from the policy and go back, also when it 
 
 TEST_CASE("knapsack: scratch takes the documented bytes") {
   knapsacks_in<plimsoll::seq_policy> const in({1, 2, 2, {0, 1, 2, 1}, {0, 1, 2, 3}, 1023});
-  auto const options = in.options(filling::at_most, choosing::one);
+  auto const options = in.options(knapsack_fill::at_most, class_choice::one);
   ints choices(2);
   reals best(1024);
   counting_resource of_choices;

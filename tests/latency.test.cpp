@@ -7,7 +7,7 @@
 
 namespace plimsoll_test {
 
-using plimsoll::sampling_options;
+using plimsoll::latency_sampling_options;
 using plimsoll::sampling_plan;
 using seq_curves = curves_in<plimsoll::seq_policy>;
 
@@ -82,7 +82,7 @@ TEST_CASE("latency: sampling plans") {
   CHECK(sampling_plan({.max_tokens = 5}) == longs{64, 128});
   CHECK(sampling_plan({.dense_until = 0, .max_tokens = 64}) == longs{64, 1088});
   CHECK(sampling_plan({.max_tokens = 1500}) == longs{64, 128, 192, 256, 320, 384, 448, 512, 1536});
-  auto const refuse = [](sampling_options const& options) {
+  auto const refuse = [](latency_sampling_options const& options) {
     return refusal_of([&] { static_cast<void>(sampling_plan(options)); });
   };
   std::string const name = "sampling_plan: options.";
@@ -103,7 +103,7 @@ TEST_CASE("latency: curves from a sampling plan reproduce the staircase") {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     CAPTURE(seed);
     generator random(seed);
-    sampling_options options;
+    latency_sampling_options options;
     options.tile = random.between(1, 70);
     options.dense_until = random.between(0, 600);
     options.max_tokens = random.between(100, 3000);

@@ -31,16 +31,16 @@ namespace plimsoll_test {
 
 using plimsoll::certificate_status;
 using plimsoll::least_loaded_options;
-using plimsoll::rounding;
-using plimsoll::small_excess;
+using plimsoll::rounding_mode;
+using plimsoll::small_excess_policy;
 using plimsoll::spill_counters;
 using plimsoll::spill_exchange_report;
 using plimsoll::spill_plan_ref;
 using plimsoll::spill_price;
 using plimsoll::spill_report;
 using plimsoll::spill_segment;
-using plimsoll::spill_threshold;
 using plimsoll::spill_transfer;
+using plimsoll::spill_trigger;
 
 using ints = std::vector<std::int32_t>;
 using longs = std::vector<std::int64_t>;
@@ -51,7 +51,7 @@ inline constexpr bool keeps = plimsoll::detail::can_be_kept<policy_of<P>>;
 
 inline std::size_t at(index_t i) { return static_cast<std::size_t>(i); }
 
-/// A cost of a user's own: tokens are computed 16 at a time, by some ranks faster than by others.
+/// A user-defined cost: ranks compute tokens 16 at a time, some faster than others.
 struct tiled_cost {
   PLIMSOLL_HD double operator()(index_t r, double tokens) const {
     auto const tiles = (static_cast<std::int64_t>(tokens) + 15) / 16;
@@ -61,7 +61,7 @@ struct tiled_cost {
 
 enum class pricing { none, moe, tokens, tiled };
 
-/// One step. Views of the options are filled in from the arrays.
+/// One step. The views of `options` are filled from the arrays below.
 struct spill_case {
   least_loaded_options options = {};
   std::int32_t percent = 100;             ///< alpha
@@ -69,8 +69,8 @@ struct spill_case {
   ints slots = {};                        ///< of one layer, instead of native; or empty
   ints slot_offsets = {};                 ///< [ranks + 1] or empty
   std::vector<std::uint8_t> active = {};  ///< [ranks] or empty
-  /// [ranks] or empty: four times the speeds. All alike, or 1 to 8 with an 8 among those that live,
-  /// so that 1/65536 of the fastest tells them exactly.
+  /// [ranks] or empty: four times the speeds. All equal, or 1 to 8 with an 8 among the living
+  /// ranks, so that they are multiples of 1/65536 of the fastest speed.
   ints paces = {};
   longs loads = {};  ///< [experts]
 
@@ -79,9 +79,9 @@ struct spill_case {
   double within_node = 1;  ///< time to send an expert: powers of two, so that all sums are exact
   double between_nodes = 1;
 
-  std::vector<longs> ids = {};  ///< of every rank's tokens, [tokens, k]
+  std::vector<longs> ids = {};  ///< the ids of every rank, [tokens, k]
   index_t k = 1;
-  index_t step = 1;  ///< how far apart the elements of all views lie
+  index_t step = 1;  ///< stride of the elements of all views
 
   [[nodiscard]] index_t ranks() const { return options.ranks; }
   [[nodiscard]] index_t experts() const { return options.experts; }
@@ -101,7 +101,7 @@ struct spill_case {
     return active.empty() ? ranks()
                           : std::count_if(active.begin(), active.end(), [](int is) { return is; });
   }
-  /// Living ranks are alike.
+  /// Returns true if all living ranks have the same speed.
   [[nodiscard]] bool is_even() const {
     std::int64_t fastest = 0;
     std::int64_t slowest = 8;
@@ -125,7 +125,7 @@ struct spill_case {
     return most_imports() < experts() || options.max_exports < experts() * ranks();
   }
 
-  /// Of every expert the living ranks that hold it.
+  /// Returns, for every expert, the living ranks that hold it.
   [[nodiscard]] std::vector<ints> homes() const {
     std::vector<ints> result(at(experts()));
     auto const add = [&](std::int64_t e, index_t r) {
@@ -153,12 +153,12 @@ struct spill_case {
     }
     return result;
   }
-  /// What one of an expert's homes has of its tokens before anything is spilled.
+  /// Returns a home's even share of an expert's tokens.
   [[nodiscard]] std::int64_t share(index_t e, index_t copies, index_t place) const {
     return loads[at(e)] / copies + (place < loads[at(e)] % copies ? 1 : 0);
   }
 
-  /// How long a rank computes, without sending.
+  /// Returns the time in which a rank computes, without transfers.
   [[nodiscard]] double time(index_t r, std::int64_t tokens, std::int64_t working) const {
     auto const n = static_cast<double>(tokens);
     double const pace_of_fastest = is_even() ? 1 : 8;
@@ -182,8 +182,8 @@ struct spill_case {
   }
 };
 
-/// How high tokens stand: in tokens where ranks are alike, else in 2^-19 of what a token takes a
-/// rank of pace 1, which is 2^-16 of what it takes the fastest.
+/// Converts between tokens and levels: levels are tokens if speeds are equal, else 2^-19 of the
+/// time of a token on a rank of pace 1, which is 2^-16 of its time on the fastest rank.
 class level_rule {
  public:
   explicit level_rule(spill_case const& c) : is_even(c.is_even()) {
@@ -198,7 +198,7 @@ class level_rule {
   [[nodiscard]] std::int64_t level_of(std::int64_t tokens, index_t r) const {
     return tokens == 0 ? 0 : (tokens * one() + pace[at(r)] - 1) / pace[at(r)];
   }
-  /// The lowest level below which there is room for so many tokens.
+  /// Returns the lowest level at which the ranks can take all tokens.
   [[nodiscard]] std::int64_t lowest(std::int64_t tokens) const {
     std::int64_t low = -1;
     std::int64_t high = tokens * one();
@@ -219,7 +219,7 @@ class level_rule {
     }
     return result;
   }
-  /// In tokens of a rank of speed 1.
+  /// Returns a level in tokens of a rank of speed 1.
   [[nodiscard]] double value(std::int64_t level) const {
     return is_even ? static_cast<double>(level) / unit_ : static_cast<double>(level) * 0x1p-17;
   }
@@ -233,10 +233,10 @@ class level_rule {
   double unit_ = 1;
 };
 
-/// Of every rank, by alpha.
+/// Returns the capacity of every rank, by alpha.
 inline longs capacities_of(spill_case const& c) {
   level_rule const levels(c);
-  bool const is_up = c.options.round == rounding::up;
+  bool const is_up = c.options.round == rounding_mode::up;
   std::int64_t const all = (c.percent * c.total() + (is_up ? 99 : 0)) / 100;
   std::int64_t const level = is_up ? levels.lowest(all) : 0;
   auto const paces = std::accumulate(levels.pace.begin(), levels.pace.end(), std::int64_t{0});
@@ -250,7 +250,7 @@ inline longs capacities_of(spill_case const& c) {
   return result;
 }
 
-/// What became of a step.
+/// The outputs of `plan`, on the host.
 struct spilled {
   ints offsets;
   std::vector<spill_segment> segments;
@@ -260,7 +260,7 @@ struct spilled {
   longs bytes;  ///< [ranks]
   spill_report report;
 
-  /// A plan on the host.
+  /// Returns views of the plan.
   [[nodiscard]] spill_plan_ref view() const {
     return {offsets, segments, transfer_offsets, transfers};
   }
@@ -300,7 +300,7 @@ inline longs numbers_in(spill_counters const& c) {
   return {c.routed, c.unplanned, c.unrouted, c.out_of_range};
 }
 
-/// "" or the first output that differs.
+/// Returns the first output that differs, or "".
 inline std::string difference(spilled const& got, spilled const& expected) {
   return got.offsets != expected.offsets                               ? "offsets"
          : numbers_in(got.segments) != numbers_in(expected.segments)   ? "segments"
@@ -324,19 +324,19 @@ inline void add_to(fnv1a& hash, spilled const& all) {
   hash.add(reals_in(all.report));
 }
 
-/// What became of every rank's tokens.
+/// The outputs of all calls for every rank's tokens, on the host.
 struct travelled {
-  std::vector<ints> counts;  ///< of every source, [experts]
+  std::vector<ints> counts;  ///< for every source, [experts]
   longs loads;
   spilled plan;
-  // Of every rank:
+  // For every rank:
   std::vector<ints> destinations;  ///< [tokens, k]
   std::vector<ints> rows;          ///< [tokens, k]
   std::vector<spill_counters> counters;
   std::vector<ints> sends;     ///< [ranks, ranks]
   std::vector<ints> receives;  ///< [ranks]
   std::vector<std::vector<spill_segment>> groups;
-  std::vector<ints> arranged;  ///< a few more than are received
+  std::vector<ints> arranged;  ///< with a few more elements than received rows
   std::vector<spill_exchange_report> reports;
 };
 
@@ -354,7 +354,7 @@ inline void add_to(fnv1a& hash, travelled const& all) {
   }
 }
 
-/// A step in the memory of a policy.
+/// A step, copied to the memory of a policy.
 template <class P, class Cost = void>
 class spill_in {
  public:
@@ -404,7 +404,7 @@ class spill_in {
   }
   [[nodiscard]] planner make() const { return make(make_policy<P>()); }
 
-  /// Without a look at what it makes.
+  /// Plans without reading the results.
   void only_plan(planner const& p, longs const& all_loads) const {
     array_in<std::int64_t, P> const loads(spread(all_loads, 1));
     p.plan(vector_in(loads, c_.experts()));
@@ -430,7 +430,7 @@ class spill_in {
     return result;
   }
 
-  /// What all ranks do, one after the other, with one object.
+  /// Runs the calls of all ranks, one after the other, on one object.
   template <class Id = std::int32_t>
   [[nodiscard]] travelled travel(planner const& p) const {
     auto const policy = make_policy<P>();
@@ -469,7 +469,7 @@ class spill_in {
     array_in<std::int32_t, P> destinations(spread(ints(at(pairs), gap_value), c_.k));
     array_in<std::int32_t, P> rows(spread(ints(at(pairs), gap_value), c_.k));
     array_in<spill_counters, P> counters(1);
-    // The copies of this rank are counted again, as `route` wants it.
+    // Counts the copies of this rank again: `route` uses the last `count`.
     array_in<std::int32_t, P> unused(c_.experts());
     p.count(matrix_in(ids, tokens(r), c_.k), unused.view1());
     p.exchange(r);
@@ -524,7 +524,7 @@ spilled plan_at(spill_case const& c) {
   auto const planner = in.make();
   return in.plan(planner);
 }
-/// Costs of a user's own are the host's.
+/// User-defined costs run on the host only.
 template <class P>
 spilled plan_with(spill_case const& c) {
   if (c.price == pricing::moe) {
@@ -538,14 +538,14 @@ travelled travel_with(spill_case const& c) {
   auto const planner = in.make();
   return in.template travel<Id>(planner);
 }
-// What a case checks is compiled once, for all policies.
+// The checks of a case are compiled once, for all policies.
 using plan_fn = spilled (*)(spill_case const&);
 using travel_fn = travelled (*)(spill_case const&);
 
-/// What segments and transfers come to, rank by rank.
+/// The totals of segments and transfers of every rank.
 struct rank_totals {
   longs tokens;
-  longs working;  ///< experts that have tokens there
+  longs working;  ///< the number of experts with tokens on the rank
   longs imports;
   longs exports;
   reals busy;
@@ -595,19 +595,19 @@ inline std::vector<spill_segment> segments_at_home(spill_case const& c) {
 
 // ----- the oracle --------------------------------------------------------------------------------
 
-/// LLEP's algorithms 2 and 3 to the letter: all experts are looked at, from the heaviest on, and
-/// ranks have assigned and pending loads. With what `least_loaded` adds: several homes, speeds,
-/// nodes, limits and prices.
+/// Implements LLEP's algorithms 2 and 3 literally: it visits all experts, the heaviest first, and
+/// ranks have assigned and pending loads. It adds the extensions of `least_loaded`: several homes,
+/// speeds, nodes, limits and prices.
 class literal_llep {
  public:
   bool spills = false;
-  bool was_slower = false;  ///< than all tokens at home, which then stay there
+  bool was_slower = false;  ///< the plan was slower than plain expert parallelism and was dropped
   std::int64_t forced = 0;
   std::int64_t kept = 0;
   std::int64_t work = 0;
-  std::int64_t confined = 0;  ///< where limits leave a rank's own tokens at least
-  longs capacity;             ///< of every rank, that the plan was made with
-  std::int64_t raised = 0;    ///< the level of these
+  std::int64_t confined = 0;  ///< lower bound for the peak from the limits
+  longs capacity;             ///< of every rank, as used by the plan
+  std::int64_t raised = 0;    ///< the level of these capacities
   std::vector<spill_segment> segments;
   std::vector<spill_transfer> transfers;
 
@@ -660,8 +660,8 @@ class literal_llep {
     }
   }
   [[nodiscard]] double time() const { return rank_totals(c_, segments, transfers).time(c_); }
-  /// Looks for the lowest level, to 1/128, that a plan keeps to, and takes it if that is better: by
-  /// its time, then by its peak.
+  /// Bisects for the lowest level, to 1/128, that a plan keeps, and uses that plan if it is better:
+  /// by time, then by peak.
   void raise_capacities(std::int64_t home_peak) {
     longs const given = capacity;
     write();
@@ -716,13 +716,13 @@ class literal_llep {
     }
     return result;
   }
-  /// Load over speed, in whole tokens of the fastest rank; then the rank.
+  /// Returns load over speed, in whole tokens of the fastest rank, and the rank.
   [[nodiscard]] std::pair<std::int64_t, index_t> height(index_t r) const {
     return {levels_.is_even ? load(r) : 8 * load(r) / c_.pace(r), r};
   }
 
   [[nodiscard]] double imbalance() const {
-    if (c_.options.threshold == spill_threshold::experts) {
+    if (c_.options.trigger == spill_trigger::expert_imbalance) {
       std::int64_t const most = *std::max_element(c_.loads.begin(), c_.loads.end());
       return static_cast<double>(most * c_.experts()) / static_cast<double>(c_.total());
     }
@@ -731,8 +731,8 @@ class literal_llep {
     return static_cast<double>(peak()) * paces /
            (static_cast<double>(c_.total()) * (levels_.is_even ? 1 : 1 << 19));
   }
-  /// Tokens of experts with one home: what a rank keeps if its heaviest leave, and what all come to
-  /// if they are spread over the ranks that it may send them to.
+  /// Returns the level of tokens of experts with one home: those that a rank keeps without its
+  /// heaviest experts, and all of them spread over the ranks that it may send to.
   [[nodiscard]] std::int64_t confined_level() const {
     std::int64_t const sent = c_.most_imports() == 0 ? 0 : c_.options.max_exports;
     longs const& pace = levels_.pace;
@@ -811,7 +811,8 @@ class literal_llep {
     }
     std::int64_t rest = c_.loads[at(e)];
     rest -= fill_homes(e, rest, &capacity);
-    if (rest > 0 && c_.options.excess == small_excess::native && rest < c_.options.min_chunk) {
+    if (rest > 0 && c_.options.small_excess == small_excess_policy::native &&
+        rest < c_.options.min_chunk) {
       rest = keep(e, rest);
     }
     while (rest > 0) {
@@ -820,7 +821,8 @@ class literal_llep {
     work += std::ssize(pieces_[at(e)]);
   }
 
-  /// What homes take of so many tokens, up to the lowest common level that has room for all.
+  /// Returns the homes' parts of `tokens` tokens, at the lowest common level that takes all of
+  /// them.
   [[nodiscard]] longs shares_at_home(index_t e, std::int64_t tokens, longs const* limit) const {
     ints const& homes = homes_[at(e)];
     longs shares(homes.size());
@@ -855,7 +857,7 @@ class literal_llep {
     return 0;
   }
 
-  /// One round of algorithm 3. Returns what is left.
+  /// Makes one round of algorithm 3. Returns the number of tokens left.
   std::int64_t spill(index_t e, std::int64_t rest) {
     ints const& homes = homes_[at(e)];
     using order = std::tuple<bool, std::pair<std::int64_t, index_t>>;
@@ -909,7 +911,7 @@ class literal_llep {
     return source;
   }
 
-  /// Whether receiver and sender are done earlier than the homes with all the rest.
+  /// Returns true if receiver and sender both end earlier than the homes with the whole rest.
   [[nodiscard]] bool pays(index_t e, index_t r, std::int64_t rest, std::int64_t chunk,
                           index_t from) {
     ints const& homes = homes_[at(e)];
@@ -952,18 +954,18 @@ ints offsets_of(spill_case const& c, List const& list) {
   return result;
 }
 
-/// How often things happened.
+/// Counts how often each outcome occurred.
 struct tally {
   std::int64_t spills = 0;
   std::int64_t transfers = 0;
   std::int64_t forced = 0;
   std::int64_t kept = 0;
   std::map<certificate_status, std::int64_t> status;
-  std::int64_t faster = 0;  ///< than all at home
-  std::int64_t slower = 0;  ///< so that all stayed
+  std::int64_t faster = 0;  ///< plans faster than plain expert parallelism
+  std::int64_t slower = 0;  ///< plans that were dropped as slower
 };
 
-/// What the plan itself comes to is what the report says.
+/// Checks the report against the totals of the plan itself.
 inline void check_report(spill_case const& c, spilled const& got) {
   spill_report const& report = got.report;
   level_rule const levels(c);
@@ -998,7 +1000,8 @@ inline void check_report(spill_case const& c, spilled const& got) {
   REQUIRE(report.home_time == home.time(c));
 }
 
-/// A plan against the oracle, and what must hold of it whatever that says; `hash` takes it up.
+/// Checks a plan against the oracle, and invariants that do not depend on the oracle; adds the plan
+/// to `hash`.
 inline void check_spilled(spill_case const& c, spilled const& got, tally& happened, fnv1a& hash) {
   check_report(c, got);
   literal_llep const expected(c);
@@ -1020,7 +1023,8 @@ inline void check_spilled(spill_case const& c, spilled const& got, tally& happen
   }
   REQUIRE((report.spills == 0 || above <= report.forced + report.kept));
   REQUIRE(report.time <= report.home_time);
-  // Of experts with a single home no spill makes any rank slower than the slowest at home.
+  // With a single home for each expert, no spill makes a rank slower than the slowest one was with
+  // all tokens at home.
   REQUIRE((!c.slots.empty() || !expected.was_slower));
 
   double const bound = report.result.lower_bound;
@@ -1044,7 +1048,7 @@ inline void check_spilled(spill_case const& c, spilled const& got, tally& happen
 
 // ----- random steps ------------------------------------------------------------------------------
 
-/// Homes of every kind: blocks, a rank for each expert, and slots, some of them empty.
+/// Draws homes of every kind: blocks, a rank for each expert, and slots, some of them empty.
 inline void draw_homes(spill_case& c, draws& draw) {
   index_t const n = c.ranks();
   auto const living_rank = [&] {
@@ -1059,7 +1063,7 @@ inline void draw_homes(spill_case& c, draws& draw) {
     for (std::int32_t e = 0; e < c.experts(); ++e) {
       of_rank[at(living_rank())].push_back(e);
       for (index_t copies = draw.among(1, most); copies > 1; --copies) {
-        of_rank[at(draw.among(0, n - 1))].push_back(e);  // also of dead ranks
+        of_rank[at(draw.among(0, n - 1))].push_back(e);  // dead ranks, too
       }
     }
     bool const is_even = draw.one_in(2);
@@ -1086,7 +1090,7 @@ inline void draw_homes(spill_case& c, draws& draw) {
   }
 }
 
-/// Loads of up to so many tokens, the more skewed the larger `skew`, some of them alike or none.
+/// Draws loads of up to `most` tokens, more skewed for a larger `skew`; some are equal or 0.
 inline void draw_loads(spill_case& c, draws& draw, double most, int skew) {
   for (index_t e = 0; e < c.experts(); ++e) {
     bool const again = e > 0 && draw.one_in(5);
@@ -1099,7 +1103,7 @@ inline void draw_loads(spill_case& c, draws& draw, double most, int skew) {
 
 enum class sizes { any, tiny };
 
-/// Plain LLEP: ranks that are alike, a home for each expert, no limits.
+/// Draws a step of plain LLEP: equal speeds, one home for each expert, no limits.
 inline spill_case plain_spill(std::uint64_t seed, sizes size = sizes::any) {
   draws draw(seed);
   spill_case c;
@@ -1113,10 +1117,10 @@ inline spill_case plain_spill(std::uint64_t seed, sizes size = sizes::any) {
               : draw.one_in(6) ? draw.among(1, o.ranks)
                                : draw.among(1, 5 * o.ranks);
   c.percent = draw.any({50, 90, 100, 100, 100, 110, 125, 137, 200});
-  o.round = draw.any({rounding::up, rounding::down});
-  o.excess = draw.any({small_excess::helper, small_excess::native});
+  o.round = draw.any({rounding_mode::up, rounding_mode::down});
+  o.small_excess = draw.any({small_excess_policy::helper, small_excess_policy::native});
   o.min_chunk = draw.any({1, 1, 2, 7, 40, 300, 1024});
-  o.threshold = draw.any({spill_threshold::ranks, spill_threshold::experts});
+  o.trigger = draw.any({spill_trigger::rank_imbalance, spill_trigger::expert_imbalance});
   o.lambda = draw.any({0.0, 0.0, 1.0, 1.3, 2.0});
   if (draw.one_in(2)) {
     for (index_t e = 0; e < o.experts; ++e) {
@@ -1129,7 +1133,7 @@ inline spill_case plain_spill(std::uint64_t seed, sizes size = sizes::any) {
   return c;
 }
 
-/// Something of everything.
+/// Draws a step with any combination of options.
 inline spill_case random_spill(std::uint64_t seed, sizes size = sizes::any) {
   spill_case c = plain_spill(seed, size);
   draws draw(~seed);
@@ -1166,7 +1170,7 @@ inline spill_case random_spill(std::uint64_t seed, sizes size = sizes::any) {
             static_cast<double>(draw.any({0, 5, 64}))};
   c.within_node = o.expert_bytes == 0 ? 0 : draw.any({1.0, 16.0, 256.0});
   c.between_nodes = c.within_node * draw.any({1, 4});
-  o.lambda = draw.any({0.0, 0.0, 1.2718});  // no ratio of small numbers
+  o.lambda = draw.any({0.0, 0.0, 1.2718});  // not a ratio of small integers
   return c;
 }
 
@@ -1218,7 +1222,7 @@ inline void check_by_hand(plan_fn plan) {
     CHECK(numbers_in(one.report) == longs{4, 0, 1100, 0, 0, 0, 1, 11, 3, 0, -1});
     CHECK(reals_in(one.report) == reals{275, 275, 275, 275, 900.0 * 4 / 1100, 900, 0, 0, 0});
   }
-  // The experts that are looked at first leave; two of them are enough.
+  // The experts that are visited first leave; two of them are enough.
   spilled const two = plan(spill_of({300, 300, 300, 300, 0, 0, 0, 0}, 2, 64));
   CHECK(numbers_in(two.segments) == longs{0, 1, 0, 300, 1, 1, 0, 300, 2, 0, 0, 300, 3, 0, 0, 300});
   CHECK(numbers_in(two.transfers) == longs{0, 0, 1, 0, 1, 0, 1, 0});
@@ -1227,7 +1231,7 @@ inline void check_by_hand(plan_fn plan) {
   report_hash("least_loaded.by_hand", numbers_in(two.segments), numbers_in(two.transfers));
 }
 
-TEST_CASE_TEMPLATE("least_loaded: by hand", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("least_loaded: plans computed by hand", P, PLIMSOLL_POLICIES) {
   if constexpr (keeps<P>) {
     if (backend_available<P>()) {
       check_by_hand(plan_with<P>);
@@ -1235,9 +1239,9 @@ TEST_CASE_TEMPLATE("least_loaded: by hand", P, PLIMSOLL_POLICIES) {
   }
 }
 
-// ----- where tokens go ---------------------------------------------------------------------------
+// ----- routing of tokens -------------------------------------------------------------------------
 
-/// Tokens of all ranks, up to `most` of each; one id in `odd` is no expert's.
+/// Draws tokens of all ranks, up to `most` for each; one id in `odd` is not an expert.
 inline void draw_ids(spill_case& c, draws& draw, std::int64_t most, int skew, std::int64_t odd) {
   c.k = draw.among(1, 8);
   for (index_t r = 0; r < c.ranks(); ++r) {
@@ -1262,16 +1266,16 @@ inline void draw_ids(spill_case& c, draws& draw, std::int64_t most, int skew, st
   }
 }
 
-/// One token copy on its way.
+/// A token copy.
 struct copy {
   std::int64_t expert = -1;
   std::int64_t source = -1;
-  std::int64_t place = -1;     ///< among the source's copies
-  std::int64_t position = -1;  ///< among all of the expert
+  std::int64_t place = -1;     ///< position among the source's copies
+  std::int64_t position = -1;  ///< position among the expert's copies
   auto operator<=>(copy const&) const = default;
 };
 
-/// Sends all copies along, and looks where they come out.
+/// Sends all copies by the planner's outputs, and checks where they arrive.
 inline void check_travelled(spill_case const& c, travelled const& got, fnv1a& hash) {
   index_t const n = c.ranks();
   REQUIRE(got.loads == c.loads);
@@ -1306,14 +1310,14 @@ inline void check_travelled(spill_case const& c, travelled const& got, fnv1a& ha
       REQUIRE(to < n);
       REQUIRE(row >= 0);
       REQUIRE(row < std::ssize(sent));
-      REQUIRE(sent[at(row)] == copy{});  // every row once
+      REQUIRE(sent[at(row)] == copy{});  // every row is used once
       sent[at(row)] = now;
       order.emplace_back(to, now);
       ++sends[at(source)][at(to)];
       first = std::min<std::int64_t>(first, row);
     }
     REQUIRE((order.empty() || first == 0));
-    // Rank by rank, of each expert by expert, of each in the order of tokens.
+    // Sorted by destination rank, then by expert, then by token.
     std::sort(order.begin(), order.end());
     for (std::size_t row = 0; row < order.size(); ++row) {
       REQUIRE(sent[row] == order[row].second);
@@ -1338,7 +1342,7 @@ inline void check_travelled(spill_case const& c, travelled const& got, fnv1a& ha
     for (index_t source = 0; source < n; ++source) {
       REQUIRE(got.receives[at(r)][at(source)] == sends[at(source)][at(r)]);
     }
-    // What comes in source by source is computed expert by expert.
+    // Rows are received by source and computed by expert.
     std::vector<copy> const& in = received[at(r)];
     ints const& arranged = got.arranged[at(r)];
     std::vector<copy> rows(in.size());
@@ -1394,7 +1398,7 @@ inline void check_travels(travel_fn travel) {
     spill_case const c = travelling(seed);
     check_travelled(c, travel(c), hash);
   }
-  // Several tiles.
+  // More copies than one tile.
   spill_case c = spill_of(longs(20, 0), 3);
   draws draw(5);
   draw_ids(c, draw, 900, 3, 60);
@@ -1424,7 +1428,7 @@ inline void check_types_and_strides(plan_fn plan, travel_fn travel, travel_fn tr
     add_to(dense, travel(c));
     c.step = 3;
     add_to(spread, travel(c));
-    // No expert's id, though its lower half is.
+    // Not an expert, although its lower 32 bits are one.
     for (longs& ids : c.ids) {
       std::replace(ids.begin(), ids.end(), std::int64_t{-2}, std::int64_t{1} << 32);
     }
@@ -1444,7 +1448,7 @@ TEST_CASE_TEMPLATE("least_loaded: types and strides", P, PLIMSOLL_POLICIES) {
 
 // ----- sizes -------------------------------------------------------------------------------------
 
-/// Loads of many experts, of which a few are hot.
+/// Draws loads of many experts, a few of them hot.
 inline spill_case large_spill(std::uint64_t seed, index_t experts, index_t ranks) {
   draws draw(seed);
   spill_case c = spill_of({}, ranks, 16);
@@ -1472,10 +1476,10 @@ inline void check_sizes(plan_fn plan) {
   spill_case many = large_spill(3, 65535, 5);
   many.loads[65534] = 1000000;
   check(many);
-  // As many tokens as there can be, on one expert and on two; a part of a percent is a token.
+  // The largest number of tokens, on one expert and on two: rounding errors would be whole tokens.
   constexpr std::int64_t most = 0x7fffffff;
   for (std::int32_t const percent : {50, 100, 110, 200}) {
-    for (rounding const round : {rounding::up, rounding::down}) {
+    for (rounding_mode const round : {rounding_mode::up, rounding_mode::down}) {
       spill_case c = spill_of({0, most, 0, 0}, 4, 1024);
       c.percent = percent;
       c.options.round = round;
@@ -1497,7 +1501,7 @@ TEST_CASE_TEMPLATE("least_loaded: sizes", P, PLIMSOLL_POLICIES) {
   }
 }
 
-// ----- what is refused ---------------------------------------------------------------------------
+// ----- invalid input -----------------------------------------------------------------------------
 
 struct refused_loads {
   longs loads;  ///< [3]
@@ -1518,7 +1522,7 @@ inline std::vector<refused_loads> refusals_of_loads() {
           {{0, 0, 0}, "no error"}};
 }
 
-TEST_CASE_TEMPLATE("least_loaded: loads that it refuses", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("least_loaded: invalid loads", P, PLIMSOLL_POLICIES) {
   if constexpr (keeps<P>) {
     if (!backend_available<P>()) {
       return;
@@ -1530,7 +1534,7 @@ TEST_CASE_TEMPLATE("least_loaded: loads that it refuses", P, PLIMSOLL_POLICIES) 
       in.only_plan(planner, {5, 6, 7});
       in.only_plan(planner, bad.loads);
       check_message(refusal_of([&] { planner.expect_planned(policy); }), bad.message);
-      // What is refused leaves an empty plan.
+      // Refused loads leave an empty plan.
       spilled const got = in.read_plan(planner);
       bool const is_empty = got.offsets == ints(4, 0) && got.transfer_offsets == ints(4, 0) &&
                             got.loads == ints(2, 0) && got.bytes == longs(2, 0) &&
@@ -1541,22 +1545,22 @@ TEST_CASE_TEMPLATE("least_loaded: loads that it refuses", P, PLIMSOLL_POLICIES) 
   }
 }
 
-/// What becomes of counts that the plan is not about.
+/// Counts that may differ from the planned loads, and the expected outputs.
 struct odd_counts {
   ints counts;          ///< [2, 2]: of both ranks
-  longs loads;          ///< that were planned
+  longs loads;          ///< the planned loads
   std::string message;  ///< of `expect_exchanged`
   longs counters;       ///< of rank 1
   ints destinations;    ///< of rank 1, whose ids are 0, 0, 1, 0
-  ints arranged;        ///< at rank 1
+  ints arranged;        ///< of rank 1
 };
 
-/// Two ranks and two experts, which stay at home.
+/// Cases of two ranks and two experts, with all tokens at home.
 inline std::vector<odd_counts> all_odd_counts() {
   constexpr std::int32_t most = 0x7fffffff;
   std::string const counts = "least_loaded::exchange: counts: expected the planned load, ";
   return {{{4, 0, 3, 1}, {7, 1}, "no error", {4, 0, 0, 0}, {0, 0, 1, 0}, {0, -1, -1}},
-          // More than was planned: the last ones have no place.
+          // More tokens than planned: the last ones get no rank.
           {{4, 0, 3, 1},
            {5, 1},
            counts + "5 tokens, got 7, expert 0",
@@ -1569,21 +1573,21 @@ inline std::vector<odd_counts> all_odd_counts() {
            {3, 1, 0, 0},
            {0, 0, -1, 0},
            {-1, -1, -1}},
-          // Fewer: some of its rows stay empty.
+          // Fewer tokens than planned: some rows stay empty.
           {{4, 0, 3, 1},
            {7, 3},
            counts + "3 tokens, got 1, expert 1",
            {4, 0, 0, 0},
            {0, 0, 1, 0},
            {0, -1, -1}},
-          // A count below 0 is none.
+          // A count below 0 counts as 0.
           {{-4, 0, 3, 1},
            {3, 1},
            counts + "3 tokens, got -4, expert 0",
            {4, 0, 0, 0},
            {0, 0, 1, 0},
            {0, -1, -1}},
-          // More than there can be.
+          // More tokens than a step may have.
           {{most, 0, 3, 1},
            {7, 1},
            counts + "7 tokens, got 2147483650, expert 0",
@@ -1603,7 +1607,7 @@ inline void check_odd_counts(odd_counts const& odd, spill_counters const& counte
   CAPTURE(odd.message);
   CHECK(numbers_in(counters) == odd.counters);
   CHECK(destinations == odd.destinations);
-  // Each row once, and none without a destination.
+  // Each row is used once, and only copies with a destination have one.
   ints expected(destinations.size(), -1);
   std::iota(expected.end() - counters.routed, expected.end(), 0);
   std::sort(rows.begin(), rows.end());

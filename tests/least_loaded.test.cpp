@@ -10,14 +10,14 @@ namespace plimsoll_test {
 
 using seq = plimsoll::seq_policy;
 
-/// Of all prices.
+/// Plans a step with the price of the case.
 spilled plan_on_host(spill_case const& c) {
   return c.price == pricing::tokens  ? plan_at<seq, plimsoll::token_cost>(c)
          : c.price == pricing::tiled ? plan_at<seq, tiled_cost>(c)
                                      : plan_with<seq>(c);
 }
 
-/// A random step that has a price of one kind or another.
+/// Draws a random step with a price.
 spill_case priced_spill(std::uint64_t seed) {
   spill_case c = random_spill(seed);
   draws draw(seed + 17);
@@ -41,7 +41,7 @@ TEST_CASE("least_loaded: many random steps") {
       check_spilled(c, plan_on_host(c), *happened, unused);
     }
   }
-  // All that there is to see was seen.
+  // The random steps cover all outcomes.
   for (tally* const one : {&plain, &any, &priced}) {
     CHECK(one->spills > 0);
     CHECK(one->transfers > 0);
@@ -56,7 +56,7 @@ TEST_CASE("least_loaded: many random steps") {
   CHECK(priced.slower > 0);
 }
 
-TEST_CASE("least_loaded: many travels") {
+TEST_CASE("least_loaded: every token copy arrives once, in many random steps") {
   fnv1a unused;
   for (std::uint64_t seed = 1000; seed < 1000 + cases_of(100); ++seed) {
     CAPTURE(seed);
@@ -67,8 +67,8 @@ TEST_CASE("least_loaded: many travels") {
 
 // ----- the smallest peak -------------------------------------------------------------------------
 
-/// All ways to choose the ranks that compute each expert, within the limits, and the lowest peak of
-/// any of them.
+/// Tries all choices of the ranks that compute each expert, within the limits, and finds the lowest
+/// peak.
 class every_plan {
  public:
   explicit every_plan(spill_case const& c) : c_(c), levels_(c), sets_(at(c.experts())) {
@@ -114,7 +114,7 @@ class every_plan {
         return false;
       }
     }
-    // Senders for all transfers: by Hall's theorem, if there are enough for any set of experts.
+    // By Hall's theorem all transfers have senders if every set of experts has enough of them.
     return holds([this](std::size_t e) { return std::popcount(sets_[e] & ~homes_[e]); }, homes_,
                  [this](index_t) { return std::int64_t{c_.options.max_exports}; });
   }
@@ -122,7 +122,7 @@ class every_plan {
     return holds([this](std::size_t e) { return c_.loads[e]; }, sets_,
                  [this, level](index_t r) { return levels_.room_below(level, r); });
   }
-  /// Whether what experts need has room on the ranks that each may use.
+  /// Returns true if the needs of all experts fit on the ranks that each may use (Hall's theorem).
   template <class Need, class Room>
   [[nodiscard]] bool holds(Need need, std::vector<unsigned> const& ranks_of, Room room) const {
     for (unsigned experts = 1; experts < 1u << sets_.size(); ++experts) {
@@ -152,7 +152,7 @@ class every_plan {
   std::int64_t best_ = c_.total() << 19;
 };
 
-TEST_CASE("least_loaded: certificates against all plans") {
+TEST_CASE("least_loaded: certificates hold against all possible plans") {
   std::map<certificate_status, int> seen;
   int tight = 0;
   int best_within_limits = 0;
@@ -185,7 +185,7 @@ TEST_CASE("least_loaded: alpha 1 is optimal without chunks, limits and prices") 
     spill_case c = random_spill(seed);
     c.percent = 100;
     c.price = pricing::none;
-    c.options.round = rounding::up;
+    c.options.round = rounding_mode::up;
     c.options.min_chunk = 1;
     c.options.lambda = 0;
     c.options.max_imports = 65535;
@@ -201,7 +201,7 @@ TEST_CASE("least_loaded: alpha 1 is optimal without chunks, limits and prices") 
 // ----- rules, one by one -------------------------------------------------------------------------
 
 TEST_CASE("least_loaded: capacities are rounded up or down") {
-  auto const outcome = [](longs loads, std::int32_t percent, rounding round, ints paces = {}) {
+  auto const outcome = [](longs loads, std::int32_t percent, rounding_mode round, ints paces = {}) {
     spill_case c = spill_of(loads, std::ssize(loads));
     c.percent = percent;
     c.options.round = round;
@@ -210,38 +210,42 @@ TEST_CASE("least_loaded: capacities are rounded up or down") {
     return std::pair(got.loads, got.report.capacity);
   };
   longs const ten{10, 0, 0};
-  CHECK(outcome(ten, 100, rounding::up) == std::pair(ints{4, 4, 2}, 4.0));
-  // A token is left, and forced on the least loaded of the others.
-  CHECK(outcome(ten, 100, rounding::down) == std::pair(ints{3, 4, 3}, 3.0));
-  CHECK(outcome(ten, 120, rounding::down) == std::pair(ints{4, 4, 2}, 4.0));
-  CHECK(outcome(ten, 121, rounding::up) == std::pair(ints{5, 5, 0}, 5.0));
-  // At least one.
-  CHECK(outcome(ten, 1, rounding::down) == std::pair(ints{1, 8, 1}, 1.0));
-  CHECK(outcome(ten, 1, rounding::up) == std::pair(ints{1, 8, 1}, 1.0));
-  // No capacity is above all tokens.
-  CHECK(outcome(ten, 400, rounding::up) == std::pair(ints{10, 0, 0}, 10.0));
-  // 0.29 as a double is a little less than that, 1.1 a little more: neither makes a difference.
-  CHECK(outcome({200, 0}, 29, rounding::down) == std::pair(ints{29, 171}, 29.0));
-  CHECK(outcome({100, 0}, 110, rounding::up) == std::pair(ints{55, 45}, 55.0));
-  // Twice as fast, twice as much: 10 tokens take ranks of speeds 0.5, 1 and 2 three units of time.
-  CHECK(outcome(ten, 100, rounding::up, {2, 4, 8}) == std::pair(ints{1, 3, 6}, 3.0));
-  // The slowest rank has no room at the level of 2 tokens; rounded down it has, where it lives.
-  CHECK(outcome({1, 1, 0}, 100, rounding::up, {1, 8, 8}) == std::pair(ints{0, 1, 1}, 0.5));
-  CHECK(outcome({1, 1, 0}, 100, rounding::down, {1, 8, 8}) == std::pair(ints{1, 1, 0}, 4.0));
+  CHECK(outcome(ten, 100, rounding_mode::up) == std::pair(ints{4, 4, 2}, 4.0));
+  // One token is left and forced on the least loaded other rank.
+  CHECK(outcome(ten, 100, rounding_mode::down) == std::pair(ints{3, 4, 3}, 3.0));
+  CHECK(outcome(ten, 120, rounding_mode::down) == std::pair(ints{4, 4, 2}, 4.0));
+  CHECK(outcome(ten, 121, rounding_mode::up) == std::pair(ints{5, 5, 0}, 5.0));
+  // A capacity is at least 1.
+  CHECK(outcome(ten, 1, rounding_mode::down) == std::pair(ints{1, 8, 1}, 1.0));
+  CHECK(outcome(ten, 1, rounding_mode::up) == std::pair(ints{1, 8, 1}, 1.0));
+  // No capacity exceeds the number of tokens.
+  CHECK(outcome(ten, 400, rounding_mode::up) == std::pair(ints{10, 0, 0}, 10.0));
+  // The double of 0.29 is slightly less than 0.29, that of 1.1 slightly more: the results are the
+  // same as for the exact numbers.
+  CHECK(outcome({200, 0}, 29, rounding_mode::down) == std::pair(ints{29, 171}, 29.0));
+  CHECK(outcome({100, 0}, 110, rounding_mode::up) == std::pair(ints{55, 45}, 55.0));
+  // Capacities are in proportion to speed: speeds 0.5, 1 and 2 compute 10 tokens in 3 units of
+  // time.
+  CHECK(outcome(ten, 100, rounding_mode::up, {2, 4, 8}) == std::pair(ints{1, 3, 6}, 3.0));
+  // At the level of 2 tokens the slowest rank has a capacity of 0; rounded down, a living rank has
+  // at least 1.
+  CHECK(outcome({1, 1, 0}, 100, rounding_mode::up, {1, 8, 8}) == std::pair(ints{0, 1, 1}, 0.5));
+  CHECK(outcome({1, 1, 0}, 100, rounding_mode::down, {1, 8, 8}) == std::pair(ints{1, 1, 0}, 4.0));
 }
 
-TEST_CASE("least_loaded: lambda, of ranks or of experts") {
-  // Ranks: 12 of 7; experts: 10 of 3.5.
-  auto const spills = [](double lambda, spill_threshold threshold) {
+TEST_CASE("least_loaded: lambda limits the imbalance of ranks or of experts") {
+  // Ranks: 12 over a mean of 7; experts: 10 over 3.5.
+  auto const spills = [](double lambda, spill_trigger threshold) {
     spill_case c = spill_of({10, 2, 1, 1}, 2);
     c.options.lambda = lambda;
-    c.options.threshold = threshold;
+    c.options.trigger = threshold;
     spill_report const report = plan_on_host(c).report;
-    CHECK(report.imbalance == (threshold == spill_threshold::ranks ? 24.0 / 14 : 40.0 / 14));
+    CHECK(report.imbalance == (threshold == spill_trigger::rank_imbalance ? 24.0 / 14 : 40.0 / 14));
     return report.spills;
   };
-  for (spill_threshold const threshold : {spill_threshold::ranks, spill_threshold::experts}) {
-    double const imbalance = threshold == spill_threshold::ranks ? 24.0 / 14 : 40.0 / 14;
+  for (spill_trigger const threshold :
+       {spill_trigger::rank_imbalance, spill_trigger::expert_imbalance}) {
+    double const imbalance = threshold == spill_trigger::rank_imbalance ? 24.0 / 14 : 40.0 / 14;
     CHECK(spills(0, threshold) == 1);
     CHECK(spills(imbalance, threshold) == 1);
     CHECK(spills(std::nextafter(imbalance, 9.0), threshold) == 0);
@@ -250,29 +254,29 @@ TEST_CASE("least_loaded: lambda, of ranks or of experts") {
 }
 
 TEST_CASE("least_loaded: chunks") {
-  // Loads and forced tokens.
+  // Returns loads and forced tokens.
   auto const outcome = [](longs loads, std::int32_t percent, std::int64_t min_chunk,
-                          small_excess excess) {
+                          small_excess_policy excess) {
     spill_case c = spill_of(std::move(loads), 4, min_chunk);
     c.percent = percent;
-    c.options.excess = excess;
+    c.options.small_excess = excess;
     spilled const got = plan_on_host(c);
     longs result(got.loads.begin(), got.loads.end());
     result.push_back(got.report.forced);
     return result;
   };
-  // All have a capacity of 15, so that rank 0 gives 18 away.
+  // Every rank has a capacity of 15, so rank 0 gives 18 tokens away.
   longs const loads{33, 10, 12, 5};
-  CHECK(outcome(loads, 100, 1, small_excess::helper) == longs{15, 15, 15, 15, 0});
-  CHECK(outcome(loads, 100, 5, small_excess::helper) == longs{15, 15, 15, 15, 0});
-  // Room for 10 at rank 3, for 5 at rank 1: 8 are forced there, of whose own then 3 leave.
-  CHECK(outcome(loads, 100, 6, small_excess::helper) == longs{15, 15, 15, 15, 8});
-  CHECK(outcome(loads, 100, 11, small_excess::helper) == longs{15, 15, 12, 18, 18});
-  CHECK(outcome(loads, 100, 18, small_excess::native) == longs{15, 10, 12, 23, 18});
-  CHECK(outcome(loads, 100, 19, small_excess::native) == longs{33, 10, 12, 5, 0});
-  // Two are left for ranks that have room for one.
-  CHECK(outcome({20, 9, 9, 2}, 100, 8, small_excess::helper) == longs{10, 10, 10, 10, 2});
-  // A forced rest joins what the rank already has of the expert.
+  CHECK(outcome(loads, 100, 1, small_excess_policy::helper) == longs{15, 15, 15, 15, 0});
+  CHECK(outcome(loads, 100, 5, small_excess_policy::helper) == longs{15, 15, 15, 15, 0});
+  // Rank 3 can take 10 tokens, rank 1 only 5: 8 are forced on rank 1, and 3 of its own then leave.
+  CHECK(outcome(loads, 100, 6, small_excess_policy::helper) == longs{15, 15, 15, 15, 8});
+  CHECK(outcome(loads, 100, 11, small_excess_policy::helper) == longs{15, 15, 12, 18, 18});
+  CHECK(outcome(loads, 100, 18, small_excess_policy::native) == longs{15, 10, 12, 23, 18});
+  CHECK(outcome(loads, 100, 19, small_excess_policy::native) == longs{33, 10, 12, 5, 0});
+  // Two tokens are left for ranks that can take one each.
+  CHECK(outcome({20, 9, 9, 2}, 100, 8, small_excess_policy::helper) == longs{10, 10, 10, 10, 2});
+  // A forced rest extends the segment that the rank already has of the expert.
   spill_case c = spill_of({40, 0, 0, 0}, 4);
   c.percent = 50;
   spilled const got = plan_on_host(c);
@@ -281,7 +285,7 @@ TEST_CASE("least_loaded: chunks") {
   CHECK(got.report.forced == 20);
 }
 
-/// Loads, status, and what became of overflow.
+/// Returns loads, status, overload, forced and kept tokens, and the number of transfers.
 inline longs result_of(spill_case const& c) {
   spilled const got = plan_on_host(c);
   spill_report const& r = got.report;
@@ -291,25 +295,25 @@ inline longs result_of(spill_case const& c) {
   return result;
 }
 
-TEST_CASE("least_loaded: limits, also those that cannot be met") {
+TEST_CASE("least_loaded: limits, including infeasible ones") {
   constexpr auto infeasible = static_cast<std::int64_t>(certificate_status::infeasible);
   spill_case c = spill_of({800, 100, 50, 50, 40, 30, 20, 10}, 4);
   c.options.expert_bytes = 10;
   spill_case const free = c;
   longs const unlimited{275, 275, 275, 275, 0, 0, 0, 0, 3};
   CHECK(result_of(c) == unlimited);
-  // Two go out. At level x ranks 0, 2 and 3 hold 3 x - 200 of expert 0; what is above leaves rank
-  // 2 as its own experts, of 70 tokens.
+  // Rank 0 makes two transfers. At level x, ranks 0, 2 and 3 take 3 x - 200 tokens of expert 0; the
+  // tokens above it leave rank 2 as its own experts, of 70 tokens.
   c.options.max_exports = 2;
   CHECK(result_of(c) == longs{310, 170, 310, 310, infeasible, 105, 70, 0, 4});
   CHECK(plan_on_host(c).report.result.lower_bound == 300);
-  // One goes out, and one of rank 3: level 455 would do, and 1/128 more is found.
+  // Ranks 0 and 3 make one transfer each: level 455 is possible, and the search finds it to 1/128.
   c.options.max_exports = 1;
   CHECK(result_of(c) == longs{456, 100, 88, 456, infeasible, 362, 18, 0, 2});
   CHECK(plan_on_host(c).report.result.lower_bound == 450);
   CHECK(plan_on_host(c).report.capacity == 275);
   CHECK(plan_on_host(c).report.raised_capacity == 456);
-  // Nothing can be done: what is there is the best.
+  // No transfer is possible: the loads at home are the best.
   longs const stuck{900, 100, 70, 30, infeasible, 625, 0, 725, 0};
   c.options.max_exports = 0;
   CHECK(result_of(c) == stuck);
@@ -324,13 +328,13 @@ TEST_CASE("least_loaded: limits, also those that cannot be met") {
   CHECK(result_of(c) == stuck);
   c.options.max_import_bytes = 10;
   CHECK(result_of(c) == unlimited);
-  // Rank 0 may not take in a second expert, however much room it has; no other capacity helps.
+  // Rank 0 may not receive a second expert, although it is below capacity; no other capacity helps.
   spill_case two = spill_of({0, 0, 30, 30, 30, 30}, 3);
   two.native = {0, 0, 1, 1, 2, 2};
   two.options.max_imports = 1;
   constexpr auto feasible = static_cast<std::int64_t>(certificate_status::feasible);
   CHECK(result_of(two) == longs{20, 60, 40, feasible, 20, 20, 0, 2});
-  // All but the heaviest of many experts have to stay.
+  // Only the heaviest expert may leave.
   spill_case many = spill_of({50, 40, 30, 20, 10, 0, 0, 0, 0, 0}, 2);
   many.options.max_exports = 1;
   CHECK(plan_on_host(many).report.result.lower_bound == 100);
@@ -338,7 +342,7 @@ TEST_CASE("least_loaded: limits, also those that cannot be met") {
 }
 
 TEST_CASE("least_loaded: nodes") {
-  // Ranks 0 to 2 and 3 to 5 share a node; those of the other node are less loaded.
+  // Ranks 0 to 2 are one node, 3 to 5 the other; the ranks of the second node are less loaded.
   spill_case c = spill_of({100, 40, 50, 10, 0, 0}, 6, 10);
   c.percent = 180;  // 60
   auto const takers = [&] {
@@ -351,9 +355,9 @@ TEST_CASE("least_loaded: nodes") {
   CHECK(takers() == ints{4});
   c.options.nodes = 2;
   CHECK(takers() == ints{1, 2, 4});
-  c.options.min_chunk = 11;  // no such chunk at rank 2
+  c.options.min_chunk = 11;  // rank 2 cannot take such a chunk
   CHECK(takers() == ints{1, 4});
-  // The home of the node sends; of several homes the one that has sent least.
+  // The home on the receiver's node sends; among several, the one with the fewest transfers.
   c = spill_of({120}, 6);
   c.slots = {0, -1, -1, 0, -1, -1};
   c.options.nodes = 2;
@@ -365,7 +369,7 @@ TEST_CASE("least_loaded: nodes") {
 }
 
 TEST_CASE("least_loaded: experts with several homes") {
-  // All tokens at home are spread evenly, the first homes taking what is left.
+  // Tokens at home are spread evenly, and the first homes take the remainder.
   spill_case c = spill_of({11, 7}, 4);
   c.slots = {0, -1, 0, 1, 1, -1, -1, -1};
   c.options.lambda = 99;
@@ -373,7 +377,8 @@ TEST_CASE("least_loaded: experts with several homes") {
   CHECK(numbers_in(got.segments) == longs{0, 0, 0, 6, 0, 1, 6, 11, 1, 1, 0, 4, 1, 2, 4, 7});
   CHECK(got.transfers.empty());
   CHECK(got.report.home_peak == 9);
-  // With a capacity of 8 they are levelled beside what is still to come; with 6 three leave.
+  // With a capacity of 8 the homes are levelled, counting pending experts; with 6 three tokens
+  // leave.
   c.options.lambda = 0;
   c.percent = 175;
   got = plan_on_host(c);
@@ -381,7 +386,7 @@ TEST_CASE("least_loaded: experts with several homes") {
   CHECK(got.transfers.empty());
   c.percent = 120;
   CHECK(plan_on_host(c).loads == ints{6, 6, 3, 3});
-  // What is kept is levelled, too.
+  // Kept tokens are levelled, too.
   c = spill_of({400, 10}, 4);
   c.slots = {0, 0, 1, -1};
   c.options.max_imports = 0;
@@ -392,8 +397,8 @@ TEST_CASE("least_loaded: experts with several homes") {
 
 // ----- prices ------------------------------------------------------------------------------------
 
-/// So fast that sending takes no time beside a token, or so slow that nothing pays.
-TEST_CASE("least_loaded: prices of transfers that cost nothing, or all") {
+/// Transfers take no time compared with a token, or so much that no spill saves time.
+TEST_CASE("least_loaded: transfers that take no time, or too much") {
   int same = 0;
   int none = 0;
   for (std::uint64_t seed = 0; seed < cases_of(400); ++seed) {
@@ -406,8 +411,8 @@ TEST_CASE("least_loaded: prices of transfers that cost nothing, or all") {
     spill_case c = free;
     c.price = pricing::tokens;
     c.within_node = c.between_nodes = 0x1p-200;
-    // A rank that has room for a chunk is done within the capacity, the only home with the rest is
-    // not. What is forced, or planned anew for limits, may find that nobody is done earlier.
+    // A rank that can take a chunk ends within the capacity; the only home with the rest does not.
+    // With forced tokens or a raised capacity, possibly no receiver ends earlier.
     bool const is_plain = expected.report.forced == 0 && expected.report.kept == 0 &&
                           expected.report.raised_capacity == expected.report.capacity;
     if (c.slots.empty() && is_plain) {
@@ -427,9 +432,9 @@ TEST_CASE("least_loaded: prices of transfers that cost nothing, or all") {
   CHECK(none > 10);
 }
 
-TEST_CASE("least_loaded: a spill has to pay") {
-  // 40 of 60 tokens are above the capacity of rank 0, which sends the expert twice, if it is done
-  // before 60 after the first time, and before that after the second.
+TEST_CASE("least_loaded: a spill must save time") {
+  // 40 of 60 tokens are above the capacity of rank 0. It sends the expert twice if the first
+  // transfer ends its work before 60 and the second one earlier still.
   auto const times = [](double sending) {
     spill_case c = spill_of({60, 0, 0}, 3);
     c.options.expert_bytes = 4096;
@@ -447,9 +452,9 @@ TEST_CASE("least_loaded: a spill has to pay") {
   CHECK(times(64) == std::pair(0, 60.0));
 }
 
-// ----- loads of all types, and what is refused ---------------------------------------------------
+// ----- loads of all types, and invalid input -----------------------------------------------------
 
-/// As a user may have them: computed, of any integer type.
+/// Loads that a user computes.
 struct computed_loads {
   PLIMSOLL_HD std::int32_t operator()(index_t e) const { return static_cast<std::int32_t>(e * e); }
 };
@@ -475,7 +480,8 @@ TEST_CASE("least_loaded: loads of any integer type, stored or computed") {
   check(plimsoll::generate(computed_loads{}, 20));
 }
 
-/// What is refused without "least_loaded: ", with options for four ranks and eight experts.
+/// Returns the error message for changed options of four ranks and eight experts, without
+/// "least_loaded: ".
 template <class Change>
 std::string refused(Change change) {
   least_loaded_options o{.experts = 8, .ranks = 4};
@@ -486,7 +492,7 @@ std::string refused(Change change) {
   return message.substr(0, begin.size()) == begin ? message.substr(begin.size()) : message;
 }
 
-TEST_CASE("least_loaded: numbers that it refuses") {
+TEST_CASE("least_loaded: options out of range") {
   using options = least_loaded_options;
   constexpr double nan = std::numeric_limits<double>::quiet_NaN();
   constexpr std::int64_t above = std::int64_t{1} << 31;
@@ -527,13 +533,13 @@ TEST_CASE("least_loaded: numbers that it refuses") {
   CHECK(with(&options::max_import_bytes, -1) ==
         "options.max_import_bytes: expected 0 to 9223372036854775807 bytes, got -1");
   CHECK(with(&options::max_import_bytes, 9) ==
-        "options.expert_bytes: expected bytes, beside options.max_import_bytes, got 0");
+        "options.expert_bytes: expected a size above 0 if options.max_import_bytes is set, got 0");
   std::string const ids = "options.max_ids: expected 0 to 2147483647 ids, got ";
   CHECK(with(&options::max_ids, -1) == ids + "-1");
   CHECK(with(&options::max_ids, above) == ids + "2147483648");
 }
 
-TEST_CASE("least_loaded: homes and ranks that it refuses") {
+TEST_CASE("least_loaded: invalid homes and ranks") {
   using options = least_loaded_options;
   auto const with_native = [&](ints const& native, std::vector<std::uint8_t> const& active = {}) {
     return refused([&](options& o) {
@@ -548,7 +554,7 @@ TEST_CASE("least_loaded: homes and ranks that it refuses") {
   CHECK(with_native({0, -1, 1, 4, 2, 2, 3, 3}) ==
         "options.native: expected ranks from 0 to 3, got -1 for expert 1");
   CHECK(with_native({0, 0, 1, 1, 2, 2, 3, 3}, {1, 1, 0, 1}) ==
-        "options.native: expected a living rank that holds every expert, got none for expert 4");
+        "options.native: expected a living rank for every expert, got none for expert 4");
   CHECK(with_native({0, 0, 1, 1, 3, 1, 3, 3}, {1, 1, 0, 1}) == "no error");
   CHECK(with_native({0, 0, 1, 1, 2, 2, 3, 3}, {1, 1, 1}) ==
         "options.active: expected 4 ranks, got 3");
@@ -595,7 +601,7 @@ TEST_CASE("least_loaded: homes and ranks that it refuses") {
   CHECK(with_slots({0, 1, 2, -2}) ==
         map + "-1 or an expert of the layer, got -2 in layer 0, rank 3, slot 3");
   std::string const living =
-      "options.residents: expected a living rank that holds every expert, got none for expert ";
+      "options.residents: expected a living rank for every expert, got none for expert ";
   CHECK(with_slots({0, 1, 1, -1}) == living + "2");
   CHECK(with_slots({0, 1, 2, 0}, 1, 4, {}, {}, {0, 1, 1, 1}) == "no error");
   CHECK(with_slots({0, 1, 2, 0}, 1, 4, {}, {}, {0, 1, 1, 0}) == living + "0");
@@ -606,10 +612,10 @@ TEST_CASE("least_loaded: homes and ranks that it refuses") {
   CHECK(with_slots({0, 1, 2}, 1, 4, {0, 1, 2, 3}) ==
         "options.residents.rank_offsets: expected 5 offsets (ranks + 1), got 4");
   CHECK(with_slots({0, 1, 2, -1}, 1, 4, {}, {0, 1, 2}) ==
-        "options.native: expected none beside options.residents, got both");
+        "options.native: expected none if options.residents is given, got both");
 }
 
-TEST_CASE("least_loaded: prices that it refuses") {
+TEST_CASE("least_loaded: invalid prices") {
   auto const refused_price = [](auto const& price) {
     return refusal_of([&] {
       least_loaded_options const o{.experts = 8, .ranks = 4, .expert_bytes = 9};
@@ -646,11 +652,11 @@ TEST_CASE("least_loaded: prices that it refuses") {
   }
 }
 
-TEST_CASE("least_loaded: a cost that returns no time leaves all tokens at home") {
+TEST_CASE("least_loaded: an invalid cost leaves all tokens at home") {
   longs const loads{900, 10, 10, 10};
   least_loaded_options const options{
       .experts = 4, .ranks = 4, .min_chunk = 1, .lambda = 0, .expert_bytes = 100};
-  // Wrong for ranks in [first, last], from some tokens on.
+  // The cost is wrong for ranks in [first, last] and at least `from` tokens.
   auto const outcome = [&](double wrong, double from, index_t first, index_t last) {
     auto const cost = [=](index_t r, double tokens) {
       return r >= first && r <= last && tokens >= from ? wrong : tokens;
@@ -673,18 +679,18 @@ TEST_CASE("least_loaded: a cost that returns no time leaves all tokens at home")
     std::string const got = expected + plimsoll::detail::text(wrong) + " for rank ";
     CHECK(outcome(wrong, 0, 0, 3) == got + "0");
     CHECK(outcome(wrong, 0, 2, 3) == got + "2");
-    // Only what a candidate would take shows it: at home rank 2 has 10 tokens.
+    // Only rank 2 as a candidate shows the fault: at home it has 10 tokens.
     CHECK(outcome(wrong, 11, 2, 2) == got + "2");
-    // What stays with the sender in the middle of a plan.
+    // The tokens that stay with the sender in the middle of a plan show the fault.
     CHECK(outcome(wrong, 500, 0, 0) == got + "0");
   }
   CHECK(outcome(0x1p960, 0, 1, 1) == expected + plimsoll::detail::text(0x1p960) + " for rank 1");
 }
 
-TEST_CASE("least_loaded: limits raise the capacity beside a price, too") {
-  // Rank 0 may send twice, and every rank may take in one expert: at the capacity of 1088 the rest
-  // would be kept. Three ranks share 8100 tokens; without a price 79 more are forced on a fourth,
-  // which does not pay.
+TEST_CASE("least_loaded: limits raise the capacity with a price, too") {
+  // Rank 0 may make two transfers, and every rank may receive one expert: at the capacity of 1088
+  // the rest would be kept. Three ranks share 8100 tokens; without a price 79 more are forced on a
+  // fourth rank, which would not save time.
   spill_case c = spill_of({8000, 100, 100, 100, 100, 100, 100, 100}, 8);
   c.options.max_imports = 1;
   c.options.max_exports = 2;
@@ -698,14 +704,14 @@ TEST_CASE("least_loaded: limits raise the capacity beside a price, too") {
   CHECK(got.report.raised_capacity == 2749);
   CHECK(got.loads == ints{2749, 2749, 2702, 100, 100, 100, 100, 100});
   CHECK(got.report.time == 2749);
-  // Where sending takes longer than the tokens that it would save, all stay as they were.
+  // If sending takes longer than it saves, all tokens stay at home.
   c.within_node = c.between_nodes = 0x1p40;
   spilled const dear = plan_on_host(c);
   CHECK(dear.report.raised_capacity == dear.report.capacity);
   CHECK(dear.report.transfers == 0);
 }
 
-TEST_CASE("least_loaded: shapes that it refuses") {
+TEST_CASE("least_loaded: invalid shapes") {
   plimsoll::least_loaded const planner(plimsoll::seq, {.experts = 3, .ranks = 2, .max_ids = 6});
   CHECK(planner.options().max_ids == 6);
   ints numbers(100, 0);
@@ -739,7 +745,7 @@ TEST_CASE("least_loaded: shapes that it refuses") {
     std::string const end = "rank: expected 0 to 1 as rank, got " + std::to_string(rank);
     CHECK(refusal_of([&] { planner.exchange(rank); }) == "least_loaded::exchange: " + end);
   }
-  std::string const order = "exchange: expected to be called before, got no call";
+  std::string const order = "exchange: expected a call before this one, got none";
   CHECK(refusal_of([&] { planner.arrange(row(3)); }) == "least_loaded::arrange: " + order);
   auto const routing = [&](index_t tokens, plimsoll::matrix_ref<std::int32_t> const& destinations,
                            plimsoll::matrix_ref<std::int32_t> const& rows, index_t n) {
@@ -766,7 +772,7 @@ TEST_CASE("least_loaded: shapes that it refuses") {
   CHECK(routing(3, pairs(3, 2), pairs(3, 2), 2) == route + "counters: expected 1 counters, got 2");
 }
 
-TEST_CASE("least_loaded: arrange writes no more rows than there are") {
+TEST_CASE("least_loaded: arrange writes no more rows than its output has") {
   spill_case c = spill_of({0, 0}, 2);
   c.ids = {{0, 1, 1, 1, 0}, {1, 1, 0}};
   c.options.lambda = 9;
@@ -896,26 +902,25 @@ TEST_CASE("least_loaded: validate refuses every kind of broken plan") {
   CHECK(of_options([](options& o) { o.max_exports = 2; }) ==
         transfers + "at most 2 transfers sent, got 3 for rank 0");
   CHECK(of_options([](options& o) { o.max_imports = 0; }) ==
-        transfers + "at most 0 experts taken in, got 1 for rank 1");
+        transfers + "at most 0 experts received, got 1 for rank 1");
   CHECK(of_options([](options& o) { o.max_import_bytes = 8; }) ==
-        transfers + "at most 0 experts taken in, got 1 for rank 1");
+        transfers + "at most 0 experts received, got 1 for rank 1");
   CHECK(of_options([](options& o) { o.max_import_bytes = 9; }) == "no error");
-  // Where experts live elsewhere, other transfers are due.
+  // Other homes need other transfers.
   CHECK(of_options([&](options& o) { o.native = alive; }) == once + "none of expert 6 to rank 3");
 }
 
 // ----- teams and memory --------------------------------------------------------------------------
 
-/// Every step of a rank's exchange, as the public calls enqueue them, with its arrays in sight.
+/// The bodies that the public calls enqueue for one rank, with access to their arrays.
 class spill_steps {
-  // First, since their return types are deduced.
+  // These come first, since their return types are deduced.
   template <class Cost>
   auto body_with(plimsoll::detail::spill_pricing<Cost> const& price) {
     using loads = plimsoll::vector_ref<std::int64_t const>;
     least_loaded_options const& o = c_.options;
     plimsoll::detail::rank_levels levels{};
-    levels.where.ranges = {{}, experts(), ranks()};
-    levels.where.nodes = o.nodes;
+    levels.where = {.ranges = {{}, experts(), ranks()}, .nodes = o.nodes};
     levels.living = c_.living();
     levels.speed = {speed_.data(), 0x1p43, c_.is_even()};
     levels.fastest = c_.is_even() ? 1 : 2;
@@ -929,9 +934,9 @@ class spill_steps {
     rules.listed = rules.plain;
     rules.alpha = c_.percent / 100.0;
     rules.lambda = o.lambda;
-    rules.by_expert = o.threshold == spill_threshold::experts;
-    rules.round_up = o.round == rounding::up;
-    rules.keep_excess = o.excess == small_excess::native;
+    rules.by_expert = o.trigger == spill_trigger::expert_imbalance;
+    rules.round_up = o.round == rounding_mode::up;
+    rules.keep_excess = o.small_excess == small_excess_policy::native;
     rules.limited = c_.is_limited();
     rules.min_chunk = static_cast<std::int32_t>(o.min_chunk);
     rules.max_imports = static_cast<std::int32_t>(c_.most_imports());
@@ -941,7 +946,7 @@ class spill_steps {
     return plimsoll::detail::spill_body<loads, Cost, spill_segment, spill_transfer, spill_report>{
         c_.loads, homes, levels, rules, price, plan_};
   }
-  /// Everything that a plan writes.
+  /// Returns all outputs of a plan.
   [[nodiscard]] auto written() const {
     auto const copy = [](auto const* first, index_t n) { return std::vector(first, first + n); };
     return std::tuple(copy(plan_.offsets, experts() + 1),
@@ -974,7 +979,7 @@ class spill_steps {
     routes_.rank = source;
   }
 
-  /// Checks the plan in every team, and that it is the one that is expected.
+  /// Checks that every team makes the expected plan.
   void check_plan(spilled const& expected) {
     with_body([this](auto const& body) {
       check_step(
@@ -990,8 +995,8 @@ class spill_steps {
     CHECK(reals_in(*plan_.report) == reals_in(expected.report));
   }
 
-  /// The serial plan's report. Checks that `threads` threads make that plan: by a list of visits
-  /// where one may be made, and, if that is not `listed`, without one.
+  /// Returns the report of the serial plan. Checks that `threads` threads make the same plan: by a
+  /// list of visits if the rules allow it and `listed` is true, else without one.
   spill_report check_forms(bool listed, int threads, std::uint64_t seed) {
     with_body([&](auto body) {
       auto const made_by = [&](int team) {
@@ -1006,7 +1011,7 @@ class spill_steps {
     return *plan_.report;
   }
 
-  /// The same of what follows.
+  /// Checks that every team computes the expected outputs of the other calls.
   void check_travel(travelled const& expected) {
     using plimsoll::matrix_ref, plimsoll::vector_ref;
     ints const ids(c_.ids[at(source_)].begin(), c_.ids[at(source_)].end());
@@ -1071,7 +1076,7 @@ class spill_steps {
       plimsoll::detail::spill_plan_arrays<spill_segment, spill_transfer, spill_report>;
   using routes = plimsoll::detail::spill_routes<spill_segment>;
 
-  /// Later steps would follow what a wrong one left.
+  /// Stops at the first difference, since later bodies read the outputs of earlier ones.
   template <class Body, class... Outputs>
   static void check_step(Body const& body, index_t problems, Outputs&&... outputs) {
     REQUIRE(compare_all_teams(body, problems, outputs...) == "");
@@ -1093,7 +1098,7 @@ class spill_steps {
     return plimsoll::detail::bytes_taken_by<plan_arrays>(sizes()) +
            plimsoll::detail::bytes_taken_by<routes>(sizes());
   }
-  /// Those that were written.
+  /// Returns the valid transfers.
   [[nodiscard]] longs transfers() const {
     return numbers_in(
         std::vector(plan_.transfers, plan_.transfers + plan_.transfer_offsets[experts()]));
@@ -1116,7 +1121,7 @@ TEST_CASE("least_loaded: the same plan in every team") {
   };
   spill_case const plain = large_spill(7, 30, 6);
   CHECK(tried(plain).transfers > 2);
-  // With a chunk all is forced on ranks whose experts then leave; limits; several homes.
+  // Large chunks force tokens on ranks whose own experts then leave; limits; a price.
   spill_case c = plain;
   c.percent = 90;
   c.options.min_chunk = 400;
@@ -1140,7 +1145,7 @@ TEST_CASE("least_loaded: the same plan in every team") {
     spills += tried(plain_spill(seed)).spills;
   }
   CHECK(spills > 0);
-  // Refused, and nothing at all.
+  // Refused loads, and no loads at all.
   c.loads[3] = -1;
   CHECK_THROWS(plan_on_host(c));
   spilled refused{};
@@ -1152,7 +1157,7 @@ TEST_CASE("least_loaded: the same plan in every team") {
   CHECK(tried(c).segments == 0);
 }
 
-TEST_CASE("least_loaded: teams plan by a list of visits what one thread plans by a queue") {
+TEST_CASE("least_loaded: the list of visits of a team gives the plan of one thread") {
   std::int64_t forced = 0;
   std::int64_t kept = 0;
   auto const check = [&](spill_case const& c, std::uint64_t seed) {
@@ -1166,27 +1171,27 @@ TEST_CASE("least_loaded: teams plan by a list of visits what one thread plans by
     CAPTURE(seed);
     check(plain_spill(seed + 5000), seed);
   }
-  // Small chunks, as many tokens as there is room for, and experts of all sizes: tokens are forced
-  // on ranks whose own experts are still to come.
+  // With small chunks, capacities close to the loads and experts of all sizes, tokens are forced on
+  // ranks whose own experts have not been visited yet.
   for (std::uint64_t seed = 0; seed < cases; ++seed) {
     CAPTURE(seed);
     draws draw(seed);
     spill_case c = large_spill(seed, draw.among(4, 70), draw.among(2, 12));
     c.options.min_chunk = draw.any({2, 20, 40, 100, 300, 2000});
-    c.options.excess = draw.any({small_excess::helper, small_excess::native});
-    c.options.round = draw.any({rounding::up, rounding::down});
+    c.options.small_excess = draw.any({small_excess_policy::helper, small_excess_policy::native});
+    c.options.round = draw.any({rounding_mode::up, rounding_mode::down});
     c.percent = draw.any({1, 80, 90, 95, 98, 100, 103});
     c.options.lambda = 0;
     check(c, seed);
   }
   CHECK(forced > static_cast<std::int64_t>(cases) / 4);
   CHECK(kept > static_cast<std::int64_t>(cases) / 8);
-  // One thread a rank could be busy for long: the plan is made without a list.
+  // One thread per rank could take long: the plan is made without a list.
   for (std::uint64_t seed = 0; seed < cases_of(200); ++seed) {
     CAPTURE(seed);
     spill_steps(plain_spill(seed), 0).check_forms(false, 2, seed);
   }
-  // Limits, nodes, speeds, several homes and prices never have one.
+  // With limits, nodes, speeds, several homes or prices there is never a list.
   for (std::uint64_t seed = 0; seed < cases_of(400); ++seed) {
     CAPTURE(seed);
     spill_steps(random_spill(seed), 0).check_forms(true, seed % 8 == 0 ? 3 : 1, seed);
@@ -1194,7 +1199,7 @@ TEST_CASE("least_loaded: teams plan by a list of visits what one thread plans by
 }
 
 TEST_CASE("least_loaded: tokens go to the same places in every team") {
-  // Two tiles, and no token.
+  // Source 2 has two tiles, source 1 no token.
   spill_case c = spill_of(longs(30, 0), 4);
   draws draw(2);
   draw_ids(c, draw, 200, 6, 20);
@@ -1216,8 +1221,8 @@ TEST_CASE("least_loaded: tokens go to the same places in every team") {
   }
 }
 
-TEST_CASE("least_loaded: no rank is later than the certificate says") {
-  // Speeds that no unit divides, over the whole range.
+TEST_CASE("least_loaded: no rank ends later than the certificate says") {
+  // Speeds that are no multiples of the unit, over the whole range.
   for (double const slow : {0x1.0000001p-16, 0x1.66666p-16, 0x1.8p-16, 0.3}) {
     CAPTURE(slow);
     reals const speeds{1, slow};
@@ -1234,7 +1239,7 @@ TEST_CASE("least_loaded: no rank is later than the certificate says") {
       CHECK(got.value <= peak * (1 + 1e-6));
       CHECK(got.lower_bound <= got.value);
       if (lambda == 0) {
-        // Whole tokens, one of which is a long time of the slow rank.
+        // The slow rank takes long for a whole token.
         CHECK(peak <= (1 << 30) / (1 + slow) + 1 / slow);
       }
     }
@@ -1259,9 +1264,9 @@ TEST_CASE("least_loaded: calls allocate nothing") {
     CHECK(got.value() == expected.value());
     CHECK(resource.allocations() == before);
   };
-  // Numbers of ranks and homes; what calls leave each other, and scratch memory.
+  // Speeds, numbers of homes, the arrays shared by calls, and scratch memory.
   check_temporaries(4, run);
-  // And copies of what is read of them.
+  // And the copies that are read on the host.
   c.active.assign(at(c.ranks()), 1);
   c.paces.assign(at(c.ranks()), 8);
   c.native.assign(at(c.experts()), 0);
@@ -1277,7 +1282,7 @@ TEST_CASE("least_loaded: calls allocate nothing") {
   check_temporaries(8, run);
 }
 
-TEST_CASE("least_loaded: objects that move") {
+TEST_CASE("least_loaded: moved objects") {
   spill_case const c = travelling(202);
   spill_in<seq> const in(c);
   auto first = in.make();

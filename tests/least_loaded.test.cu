@@ -31,7 +31,7 @@ TEST_CASE("least_loaded: all calls can be captured in a CUDA graph and replayed"
   array_in<std::int32_t, P> arranged(ranks * tokens * k);
   array_in<spill_counters, P> counters(1);
 
-  // The counts of all other ranks stand there as an all-gather leaves them.
+  // `counts` already has the rows of the other ranks, as after an all-gather.
   captured const graph([&] {
     plimsoll::vector_ref<std::int32_t> const row(counts.data() + rank * experts, experts);
     planner.count(ids.view2(tokens, k), row);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Certificates of least_loaded against the best of all plans within the limits, in whole numbers.
+// Checks certificates of least_loaded against the best of all plans within the limits, in integers.
 #include <doctest/doctest.h>
 #include <plimsoll/least_loaded.hpp>
 
@@ -19,19 +19,21 @@ using plimsoll::index_t;
 struct small_spill {
   plimsoll::least_loaded_options options;
   std::vector<std::int32_t> native;
-  std::vector<std::int64_t> units;  ///< speeds in 1/65536; the fastest rank has all
+  std::vector<std::int64_t> units;  ///< speeds in 1/65536; 65536 for the fastest rank
   std::vector<std::int64_t> loads;
 
   [[nodiscard]] bool is_even() const {
     return std::all_of(units.begin(), units.end(), [](auto u) { return u == 65536; });
   }
-  /// What the report calls tokens of a rank of speed 1, in 2^-16, rounded up as levels are.
+  /// Returns the level of the tokens in 2^-16 tokens of a rank of speed 1, rounded up as levels
+  /// are.
   [[nodiscard]] std::int64_t level(std::int64_t tokens, std::size_t r) const {
     return ((tokens << 32) + units[r] - 1) / units[r];
   }
 };
 
-/// The lowest peak of all plans: every expert's tokens over all ranks in all ways, within limits.
+/// Finds the lowest peak of all plans: it divides every expert's tokens over the ranks in all ways
+/// within the limits.
 class best_plan {
  public:
   explicit best_plan(small_spill const& c)
@@ -115,7 +117,7 @@ TEST_CASE("least_loaded: no plan within the limits is below the bound, nor below
     planner.expect_planned(plimsoll::seq);
     plimsoll::validate(plimsoll::seq, planner.plan_ref(), c.loads, c.options);
     plimsoll::certificate const got = planner.report()[0].result;
-    // Levels are below 2^53, so that these are exact.
+    // Levels are below 2^53, so that this conversion is exact.
     double const best = static_cast<double>(best_plan(c).peak) / 65536;
     REQUIRE(got.lower_bound <= best);
     REQUIRE(got.value >= best);

@@ -39,8 +39,8 @@ struct llep_case {
   least_loaded_options options = {};  ///< without arrays
   index_t k = 1;
   ints slots = {};              ///< experts in the slots of all ranks; empty: blocks of experts
-  std::vector<ints> ids = {};   ///< of every rank, [tokens, k]
-  spill_price<moe_cost> price;  ///< where bytes move at a speed
+  std::vector<ints> ids = {};   ///< the ids of every rank, [tokens, k]
+  spill_price<moe_cost> price;  ///< used if its bandwidths are above 0
 
   [[nodiscard]] bool is_priced() const { return price.within_node > 0; }
   [[nodiscard]] bool is_expert(std::int32_t id) const { return id >= 0 && id < options.experts; }
@@ -53,7 +53,7 @@ struct llep_case {
     auto const last = slots.begin() + (r + 1) * std::ssize(slots) / options.ranks;
     return std::find(first, last, static_cast<std::int32_t>(e)) != last;
   }
-  /// [ranks, experts]
+  /// Returns the counts [ranks, experts].
   [[nodiscard]] ints counts() const {
     ints result;
     for (ints const& of_rank : ids) {
@@ -65,7 +65,7 @@ struct llep_case {
   }
 };
 
-/// What all ranks find alike.
+/// The outputs that are the same on all ranks.
 struct plan_result {
   ints counts;      ///< [ranks, experts]
   ints offsets;     ///< [experts + 1]
@@ -77,7 +77,7 @@ struct plan_result {
   friend bool operator==(plan_result const&, plan_result const&) = default;
 };
 
-/// What one of them finds.
+/// The outputs of one rank.
 struct rank_result {
   plan_result plan;
   spill_report report;
@@ -90,7 +90,7 @@ struct rank_result {
   longs counters;
 };
 
-/// "" or the first output that differs.
+/// Returns the first output that differs, or "".
 inline std::string difference(rank_result const& a, rank_result const& b) {
   return a.plan.counts != b.plan.counts         ? "counts"
          : a.plan.segments != b.plan.segments   ? "segments"
@@ -127,7 +127,7 @@ inline ints numbers_in(std::vector<plimsoll::spill_segment> const& segments, std
   return result;
 }
 
-/// Stands for the all-gather.
+/// Replaces the all-gather.
 struct copy_row {
   using device_team = plimsoll::detail::block<128>;
 
@@ -142,7 +142,7 @@ struct copy_row {
   }
 };
 
-/// A case in the memory of a policy, and what its ranks make of it.
+/// A case, copied to the memory of a policy, with one planner for each rank.
 template <class P, class Cost = void, class Id = std::int32_t>
 class llep_group {
  public:
@@ -166,7 +166,7 @@ class llep_group {
     }
   }
 
-  /// As many ids.
+  /// Replaces the ids by those of another case, which has the same number.
   void assign(llep_case const& c) {
     c_.ids = c.ids;
     ids_.assign(joined(c));
@@ -182,7 +182,7 @@ class llep_group {
     }
     return made;
   }
-  /// Writes a rank's counts where all ranks, or one of them, has them.
+  /// Copies the counts of rank `source` to its row on another rank.
   static void gather(std::int32_t const* row, index_t source, rank_type const& to) {
     auto const counts = to.counts();
     auto const policy = make_policy<P>();
@@ -224,7 +224,7 @@ class llep_group {
     }
     return all;
   }
-  /// By `least_loaded` alone, from counts of the host.
+  /// Computes the results by `least_loaded` alone, from counts of the host.
   [[nodiscard]] std::vector<rank_result> by_hand() {
     auto const policy = make_policy<P>();
     ints const counts = c_.counts();
@@ -335,7 +335,7 @@ std::vector<rank_result> by_hand_of(llep_case const& c) {
   return c.is_priced() ? llep_group<P, moe_cost>(c, c.price).by_hand()
                        : llep_group<P>(c, spill_price<void>{}).by_hand();
 }
-// What a case checks is compiled once, for all policies.
+// The checks of a case are compiled once, for all policies.
 using step_fn = std::vector<rank_result> (*)(llep_case const&);
 
 // ----- a layer of small experts ------------------------------------------------------------------
@@ -343,7 +343,7 @@ using step_fn = std::vector<rank_result> (*)(llep_case const&);
 using pair_of_longs = std::array<std::int64_t, 2>;
 using weights = std::array<std::int64_t, 4>;
 
-/// The same small number for the same arguments.
+/// Returns a small pseudo-random number, the same for the same arguments.
 inline std::int64_t small_number(std::uint64_t what, std::uint64_t a, std::uint64_t b) {
   return static_cast<std::int64_t>(mix(mix(mix(what) ^ a) ^ b) % 19) - 9;
 }
@@ -352,7 +352,7 @@ inline weights weights_of(index_t e) {
   return {small_number(1, at, 0), small_number(1, at, 1), small_number(1, at, 2),
           small_number(1, at, 3)};
 }
-/// A token copy on its way: what comes in, and what its output is to change by.
+/// The row of a token copy: its input and the gradient of its output.
 struct token_row {
   pair_of_longs input = {};
   pair_of_longs gradient = {};
@@ -372,7 +372,7 @@ inline void add_gradient(weights& of, token_row const& row) {
   }
 }
 
-/// Forward and backward.
+/// The results of a forward and a backward pass.
 struct layer_result {
   std::vector<std::vector<pair_of_longs>> outputs;  ///< [ranks][tokens]
   std::vector<weights> gradients;                   ///< [experts]
@@ -392,7 +392,7 @@ struct layer_result {
   friend bool operator==(layer_result const&, layer_result const&) = default;
 };
 
-/// Every token with every expert that it has.
+/// Computes every token with each of its experts, without ranks.
 inline layer_result expected_layer(llep_case const& c) {
   layer_result result(c);
   auto const k = static_cast<std::size_t>(c.k);
@@ -409,7 +409,8 @@ inline layer_result expected_layer(llep_case const& c) {
   return result;
 }
 
-/// The same by ranks that have their experts' weights and what is sent to them.
+/// Computes the same results on ranks, which have their experts' weights and the rows and weights
+/// that are sent to them.
 inline layer_result moved_layer(llep_case const& c, std::vector<rank_result> const& of) {
   layer_result result(c);
   auto const k = static_cast<std::size_t>(c.k);
@@ -430,7 +431,7 @@ inline layer_result moved_layer(llep_case const& c, std::vector<rank_result> con
     weight[to][transfers[i]] = weight[static_cast<std::size_t>(transfers[i + 1])].at(transfers[i]);
   }
 
-  // Rows go out rank by rank, and come in source by source.
+  // Rows are sent by destination rank and received by source.
   std::vector<std::vector<token_row>> inbox(ranks);
   std::vector<std::vector<pair_of_longs>> outbox(ranks);
   for (std::size_t source = 0; source < ranks; ++source) {
@@ -451,7 +452,7 @@ inline layer_result moved_layer(llep_case const& c, std::vector<rank_result> con
     outbox[source].resize(sent.size());
   }
 
-  std::vector<std::size_t> begin_at(ranks, 0);  // what a source has got back
+  std::vector<std::size_t> begin_at(ranks, 0);  // the number of outputs that a source has back
   for (std::size_t r = 0; r < ranks; ++r) {
     std::vector<token_row> rows(inbox[r].size());
     for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -484,7 +485,7 @@ inline layer_result moved_layer(llep_case const& c, std::vector<rank_result> con
       }
     }
   }
-  // Gradients go back the way that weights came.
+  // Gradients of weights go back along the transfers.
   for (std::size_t i = 0; i < transfers.size(); i += 4) {
     auto const from = static_cast<std::size_t>(transfers[i + 1]);
     auto const at = gradient[static_cast<std::size_t>(transfers[i + 2])].find(transfers[i]);
@@ -506,7 +507,7 @@ inline layer_result moved_layer(llep_case const& c, std::vector<rank_result> con
 
 // ----- steps -------------------------------------------------------------------------------------
 
-/// Ids of which some are -1 and a few no expert's; `hot` ones come up more often.
+/// Draws ids, some -1 and a few out of range; expert `hot` is frequent.
 inline ints make_ids(generator& random, index_t count, index_t experts, std::int64_t hot) {
   ints result;
   for (index_t i = 0; i < count; ++i) {
@@ -538,11 +539,11 @@ inline llep_case make_llep_case(std::uint64_t seed) {
     }
   }
   o.alpha = random.between(0, 2) == 0 ? 1.25 : 1.0;
-  o.round = random.between(0, 2) == 0 ? plimsoll::rounding::down : plimsoll::rounding::up;
-  o.excess =
-      random.between(0, 2) == 0 ? plimsoll::small_excess::native : plimsoll::small_excess::helper;
-  o.threshold = random.between(0, 2) == 0 ? plimsoll::spill_threshold::experts
-                                          : plimsoll::spill_threshold::ranks;
+  o.round = random.between(0, 2) == 0 ? plimsoll::rounding_mode::down : plimsoll::rounding_mode::up;
+  o.small_excess = random.between(0, 2) == 0 ? plimsoll::small_excess_policy::native
+                                             : plimsoll::small_excess_policy::helper;
+  o.trigger = random.between(0, 2) == 0 ? plimsoll::spill_trigger::expert_imbalance
+                                        : plimsoll::spill_trigger::rank_imbalance;
   o.lambda = random.between(0, 2) == 0 ? 1.3 : 0.0;
   o.min_chunk = random.between(1, 12);
   o.max_imports = random.between(0, 3) == 0 ? random.between(0, 2) : o.experts;
@@ -559,11 +560,11 @@ inline llep_case make_llep_case(std::uint64_t seed) {
   return c;
 }
 
-/// How often steps went which way.
+/// Counts steps by outcome.
 struct llep_ways {
   index_t spilled = 0;
   index_t stayed = 0;
-  index_t moved = 0;  ///< of several homes
+  index_t moved = 0;  ///< with transfers, where experts may have several homes
   index_t priced = 0;
   index_t forced = 0;
 
@@ -607,7 +608,7 @@ inline void check_steps(step_fn step_of, step_fn by_hand_of) {
   report_hash("llep.steps", all.value());
 }
 
-TEST_CASE_TEMPLATE("llep: ranks plan alike, and compute what plain expert parallelism does", P,
+TEST_CASE_TEMPLATE("llep: all ranks make one plan with the results of plain expert parallelism", P,
                    PLIMSOLL_POLICIES) {
   if constexpr (keeps<P>) {
     if (backend_available<P>()) {
@@ -616,8 +617,8 @@ TEST_CASE_TEMPLATE("llep: ranks plan alike, and compute what plain expert parall
   }
 }
 
-/// Four ranks of two experts each; of 60 tokens on each rank so many are for expert 6, the others
-/// for all in turn.
+/// Returns a case of four ranks with two experts each. Of 60 tokens on each rank, `hot` are for
+/// expert 6, and the others for all experts in turn.
 inline llep_case make_even_case(index_t hot) {
   llep_case c;
   c.options.ranks = 4;
@@ -644,7 +645,8 @@ inline void check_threshold(step_fn step_of) {
     }
     return all;
   };
-  // 9 tokens of a rank for expert 6, and 51 in turn: 84 for the last rank, 60 are its share.
+  // Each rank has 9 tokens for expert 6, and 51 for all in turn: the last rank gets 84, its share
+  // is 60.
   llep_case c = make_even_case(9);
   for (double const lambda : {1.3, 1.41, 1.4, 0.0}) {
     CAPTURE(lambda);
@@ -659,8 +661,8 @@ inline void check_threshold(step_fn step_of) {
     CHECK(got[0].report.home_peak == 84);
     CHECK(moved_layer(c, got) == expected_layer(c));
   }
-  // The paper's imbalance is that of experts.
-  c.options.threshold = plimsoll::spill_threshold::experts;
+  // The paper uses the imbalance of experts.
+  c.options.trigger = plimsoll::spill_trigger::expert_imbalance;
   c.options.lambda = 1.41;
   auto const got = step_of(c);
   CHECK(got[0].report.imbalance == 2);
@@ -686,7 +688,7 @@ inline void check_price(step_fn step_of) {
     c.price = {{1, 1, 1}, within_node, between_nodes};
     auto const got = step_of(c);
     spill_report const& report = got[0].report;
-    // Everything at home: a launch, two experts, and the tokens.
+    // The time with all tokens at home is a launch, two experts, and the tokens.
     CHECK(report.home_time == 3 + report.home_peak);
     CHECK((report.time < report.home_time) == (report.transfers > 0));
     CHECK(moved_layer(c, got) == expected_layer(c));
@@ -702,7 +704,7 @@ inline void check_price(step_fn step_of) {
   CHECK(check(20, 20).transfers.empty());
 }
 
-TEST_CASE_TEMPLATE("llep: weights move only where that pays", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("llep: weights move only if that saves time", P, PLIMSOLL_POLICIES) {
   if constexpr (keeps<P>) {
     if (backend_available<P>()) {
       check_price(step_of<P>);
@@ -710,7 +712,7 @@ TEST_CASE_TEMPLATE("llep: weights move only where that pays", P, PLIMSOLL_POLICI
   }
 }
 
-// ----- bad input ---------------------------------------------------------------------------------
+// ----- invalid input -----------------------------------------------------------------------------
 
 struct refused_llep {
   llep_options options;
@@ -736,7 +738,7 @@ inline std::vector<refused_llep> refusals() {
   return all;
 }
 
-/// Counts of one rank among others, and what a plan says of them.
+/// Counts of one rank, and the message of `expect_planned`.
 struct refused_counts {
   ints row;  ///< of rank 2
   std::string message;
@@ -751,7 +753,7 @@ inline std::vector<refused_counts> count_refusals() {
           {{0, 0, 0, 0, 0, 0, 0, 0}, "no error"}};
 }
 
-TEST_CASE_TEMPLATE("llep: what it refuses", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("llep: invalid input", P, PLIMSOLL_POLICIES) {
   if constexpr (keeps<P>) {
     if (!backend_available<P>()) {
       return;
@@ -808,14 +810,14 @@ inline void check_impossible(step_fn step_of) {
   llep_case c = make_even_case(30);
   c.options.max_imports = 0;
   auto const got = step_of(c);
-  // No plan within the limits has a lower peak, but that is above the capacity.
+  // No plan within the limits has a lower peak, but the peak is above the capacity.
   CHECK(got[0].report.result.status == certificate_status::infeasible);
   CHECK(got[0].report.result.lower_bound == got[0].report.home_peak);
   CHECK(got[0].report.transfers == 0);
   CHECK(got[0].report.result.value == got[0].report.home_peak);
   CHECK(static_cast<double>(got[0].report.overload) == got[0].report.home_peak - 60);
   CHECK(moved_layer(c, got) == expected_layer(c));
-  // One rank has nobody to send to; and nobody has a token.
+  // A single rank cannot send; and a step without tokens.
   llep_case alone = make_even_case(30);
   alone.options.ranks = 1;
   alone.ids.resize(1);
@@ -833,7 +835,7 @@ inline void check_impossible(step_fn step_of) {
   }
 }
 
-TEST_CASE_TEMPLATE("llep: limits that cannot be met, one rank, no tokens", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("llep: infeasible limits, one rank, no tokens", P, PLIMSOLL_POLICIES) {
   if constexpr (keeps<P>) {
     if (backend_available<P>()) {
       check_impossible(step_of<P>);

@@ -28,7 +28,7 @@ TEST_CASE("llep: a step allocates nothing") {
   ints rows(60);
   ints arranged(60);
   std::vector<plimsoll::spill_counters> counters(1);
-  // Four of least_loaded, and counts.
+  // The four allocations of least_loaded, and the counts.
   check_temporaries(4 + 1, [&](auto& resource) {
     plimsoll::llep const rank(plimsoll::seq(resource), {0, group.options()});
     auto const before = resource.allocations();

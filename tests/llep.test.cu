@@ -19,7 +19,7 @@ TEST_CASE("llep: a step can be captured in a CUDA graph and replayed") {
 
   captured const graph([&] { group.step(ranks); });
 
-  // With what is worth a plan, and what is not.
+  // With loads that spill tokens, and with loads that do not.
   for (index_t const hot : {30, 1, 60, 9}) {
     CAPTURE(hot);
     c.ids = make_even_case(hot).ids;

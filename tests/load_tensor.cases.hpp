@@ -19,7 +19,7 @@
 
 namespace plimsoll_test {
 
-using plimsoll::accumulation;
+using plimsoll::count_mode;
 using plimsoll::routing_counters;
 using plimsoll::scatter_counters;
 
@@ -33,7 +33,7 @@ inline std::vector<std::int64_t> members(std::vector<routing_counters> const& co
   return result;
 }
 
-/// Ids of which one in eight is -1 and one in eight is out of range in one of several ways.
+/// Draws ids; one in eight is -1, one in eight out of range in one of several ways.
 template <class Id>
 std::vector<Id> random_ids(index_t n, index_t experts, std::uint64_t seed) {
   Id const odd[] = {-2, static_cast<Id>(experts), std::numeric_limits<Id>::min(),
@@ -60,7 +60,7 @@ struct count_result {
   bool operator==(count_result const&) const = default;
 };
 
-/// The definition, for one layer and one source.
+/// Counts by definition, for one layer and one source.
 template <class Id>
 void count_plainly(Id const* ids, index_t n, index_t experts, std::int64_t* counts,
                    std::int64_t* counters) {
@@ -92,7 +92,7 @@ std::vector<std::int64_t> wide(std::vector<T> const& values) {
 
 template <class P, class Count, class Id>
 count_result counted(std::vector<Id> const& ids, index_t k, index_t experts,
-                     accumulation mode = accumulation::overwrite) {
+                     count_mode mode = count_mode::overwrite) {
   array_in<Id, P> const in(ids);
   array_in<Count, P> counts(experts, Count{5});
   array_in<routing_counters, P> counters(1, routing_counters{7, 8, 9});
@@ -118,7 +118,7 @@ TEST_CASE_TEMPLATE("load_tensor: tokens per expert", P, PLIMSOLL_POLICIES) {
       count_result const got = counted<P, Count>(ids, s.k, s.experts);
       CHECK(got.counts == expected.counts);
       CHECK(got.counters == expected.counters);
-      count_result const added = counted<P, Count>(ids, s.k, s.experts, accumulation::add);
+      count_result const added = counted<P, Count>(ids, s.k, s.experts, count_mode::add);
       CHECK(added.counters == std::vector<std::int64_t>{expected.counters[0] + 7,
                                                         expected.counters[1] + 8,
                                                         expected.counters[2] + 9});
@@ -261,7 +261,7 @@ TEST_CASE_TEMPLATE("load_tensor: tokens per source and expert", P, PLIMSOLL_POLI
   check(std::vector<std::int64_t>{0, 0, 0, tokens}, false);
   if constexpr (is_device_kind<P>) {
     check(std::vector<std::int32_t>{10, 500, 3000}, true);
-    // Offsets that fall or lie outside: every id is still counted once.
+    // Falling or invalid offsets: every id is still counted once.
     array_in<std::int32_t, P> const wild(std::vector<std::int32_t>{-5, 900, 200, 99999, 7});
     array_in<std::int64_t, P> counts(4 * experts);
     array_in<routing_counters, P> counters(1);
@@ -317,7 +317,7 @@ TEST_CASE_TEMPLATE("load_tensor: tokens per slot to tokens per expert", P, PLIMS
   }
 }
 
-/// Loads whose sum depends on the order where T is floating.
+/// Draws loads; for a floating-point T their sum depends on the order of additions.
 template <class T>
 std::vector<T> rough_loads(index_t n, std::uint64_t seed) {
   std::vector<T> loads;
@@ -355,7 +355,7 @@ TEST_CASE_TEMPLATE("load_tensor: sum over steps", P, PLIMSOLL_POLICIES) {
                     std::to_string(experts),
                 expected);
 
-    // The same numbers as [layers, experts, steps] in memory, into a transposed output.
+    // The same numbers stored as [layers, experts, steps], into a transposed output.
     std::vector<T> turned(loads.size());
     for (index_t t = 0; t < steps; ++t) {
       for (index_t i = 0; i < layers * experts; ++i) {
@@ -393,7 +393,7 @@ TEST_CASE_TEMPLATE("load_tensor: sum over steps", P, PLIMSOLL_POLICIES) {
   }
 }
 
-/// A placement with empty slots: slot s of layer l holds expert (s * 7 + l) % experts, or nothing.
+/// A placement in which slot s of layer l holds expert (s * 7 + l) % experts or is empty.
 struct test_placement {
   index_t layers, experts, slots;
   std::vector<std::int32_t> map = {};
@@ -420,7 +420,7 @@ TEST_CASE_TEMPLATE("load_tensor: loads of ranks", P, PLIMSOLL_POLICIES) {
     return;
   }
   constexpr index_t layers = 3;
-  constexpr index_t steps = 9;  // more than a problem of the body takes on
+  constexpr index_t steps = 9;  // more than one problem of the body
   test_placement const placement(layers, 12, 31);
   array_in<std::int32_t, P> const map(placement.map);
   array_in<std::int32_t, P> const copies(placement.copies);
@@ -484,7 +484,7 @@ TEST_CASE_TEMPLATE("load_tensor: loads of ranks", P, PLIMSOLL_POLICIES) {
   check(float{}, 3, uneven);
 }
 
-TEST_CASE_TEMPLATE("load_tensor: a broken placement does no harm to loads of ranks", P,
+TEST_CASE_TEMPLATE("load_tensor: rank_loads stays in bounds for an invalid placement", P,
                    PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
@@ -503,7 +503,7 @@ TEST_CASE_TEMPLATE("load_tensor: a broken placement does no harm to loads of ran
 
 // ----- prepared objects --------------------------------------------------------------------------
 
-/// Thrust's CUDA policies end with the call, so nothing can be prepared for them.
+/// Thrust's CUDA policies end with the call, so objects cannot keep them.
 template <class P>
 inline constexpr bool can_prepare = plimsoll::detail::can_be_kept<policy_of<P>>;
 
@@ -548,7 +548,7 @@ TEST_CASE_TEMPLATE("load_tensor: rows of any layout are copied and read", P, PLI
   }
   struct layout {
     index_t rows, columns, first, row_stride, column_stride;
-    std::size_t pitch;  // bytes, 0: CUDA's copies of rows do not take it
+    std::size_t pitch;  // in bytes; 0 where CUDA cannot copy such rows
   };
   auto const policy = make_policy<P>();
   auto const context = plimsoll::detail::resolve(policy);
@@ -586,7 +586,7 @@ TEST_CASE_TEMPLATE("load_tensor: rows of any layout are copied and read", P, PLI
       }
     }
     CHECK(plimsoll::detail::rows_on_host(context, from) == expected);
-    // Rows of the output are packed, padded, or columns.
+    // Rows of the output are packed, padded, or stored as columns.
     for (bool const turned : {false, true}) {
       for (index_t const padding : {0, 2}) {
         CAPTURE(turned);
@@ -606,7 +606,7 @@ TEST_CASE_TEMPLATE("load_tensor: rows of any layout are copied and read", P, PLI
       }
     }
   }
-  // Rows further apart than CUDA's copies allow.
+  // Rows farther apart than CUDA can copy.
   plimsoll::matrix_ref<std::int32_t const> far(source.data(), 2, 7);
   far.strides[0] = 0x1fffffff;
   CHECK(plimsoll::detail::row_pitch(far) == 0x7ffffffc);

@@ -177,7 +177,7 @@ TEST_CASE_TEMPLATE("load_tensor: prepared objects allocate once", P, PLIMSOLL_HO
   CHECK(memory.mismatches() == 0);
 }
 
-TEST_CASE_TEMPLATE("load_tensor: memory that runs out leaks nothing", P, PLIMSOLL_HOST_POLICIES) {
+TEST_CASE_TEMPLATE("load_tensor: running out of memory leaks none", P, PLIMSOLL_HOST_POLICIES) {
   auto const ids = random_ids<std::int32_t>(40000, 50, 20);
   std::vector<std::int64_t> counts(50);
   std::vector<routing_counters> counters(1);
@@ -191,7 +191,7 @@ TEST_CASE_TEMPLATE("load_tensor: memory that runs out leaks nothing", P, PLIMSOL
     if (allowed == 0) {
       CHECK_THROWS_AS(count(), std::bad_alloc);
     } else {
-      try {  // how many blocks there are is the executor's choice
+      try {  // the executor chooses the number of blocks
         count();
       } catch (std::bad_alloc const&) {
       }

@@ -22,7 +22,7 @@ namespace plimsoll_test {
 using plimsoll::certificate;
 using plimsoll::certificate_status;
 using plimsoll::dispatch_counters;
-using plimsoll::dispatching;
+using plimsoll::dispatch_method;
 using plimsoll::lplb_options;
 using plimsoll::quota_report;
 
@@ -31,7 +31,8 @@ using ints = std::vector<std::int32_t>;
 template <class P>
 inline constexpr bool keeps = plimsoll::detail::can_be_kept<policy_of<P>>;
 
-/// Every layer's experts are dealt to the ranks in turn; then each rank gets copies of others.
+/// A placement that assigns every layer's experts to the ranks in turn; then each rank gets copies
+/// of other experts.
 template <class P>
 struct lplb_case {
   static constexpr index_t layers = 3;
@@ -45,7 +46,7 @@ struct lplb_case {
   array_in<std::int32_t, P> map{map_values};
   plimsoll::placement_ref placement{
       map.view2(layers, slots), {nullptr, layers, experts}, ranks, {}};
-  /// [layers][tokens * k], mostly of few experts.
+  /// [layers][tokens * k]: two experts are frequent.
   std::vector<ints> ids = made_ids();
   ints counts = counted();
 
@@ -55,7 +56,7 @@ struct lplb_case {
     return made;
   }
 
-  /// Slot by slot, how many were chosen, and what fault the choices have.
+  /// Returns the number of copies in every slot, and checks that slots hold the copies' experts.
   [[nodiscard]] ints tally(index_t layer, ints const& chosen) const {
     ints result(static_cast<std::size_t>(slots), 0);
     for (std::size_t i = 0; i < chosen.size(); ++i) {
@@ -113,7 +114,7 @@ struct lplb_case {
 
 inline std::vector<std::int64_t> numbers_in(std::vector<dispatch_counters> const& all) {
   dispatch_counters const& c = all.at(0);
-  return {c.routed, c.beyond_quota, c.homeless, c.unrouted, c.out_of_range};
+  return {c.routed, c.beyond_quota, c.without_slot, c.unrouted, c.out_of_range};
 }
 
 TEST_CASE_TEMPLATE("lplb: plans as minmax_lp and quota do", P, PLIMSOLL_POLICIES) {
@@ -154,7 +155,7 @@ TEST_CASE_TEMPLATE("lplb: plans as minmax_lp and quota do", P, PLIMSOLL_POLICIES
       auto const at = static_cast<std::size_t>(layer);
       CHECK(proofs[at].status == certificate_status::optimal);
       CHECK(proofs[at].value == certificates.values()[at].value);
-      // Whole tokens allow no less than the bound, rounded up.
+      // In whole tokens no peak is below the bound, rounded up.
       CHECK(static_cast<double>(rounded[at].peak) == std::ceil(proofs[at].lower_bound));
       std::int64_t peak = 0;
       ints given(static_cast<std::size_t>(c::experts), 0);
@@ -179,7 +180,7 @@ TEST_CASE_TEMPLATE("lplb: plans as minmax_lp and quota do", P, PLIMSOLL_POLICIES
   }
 }
 
-TEST_CASE_TEMPLATE("lplb: dispatches as dispatch does", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("lplb: dispatches as the free function does", P, PLIMSOLL_POLICIES) {
   if constexpr (keeps<P>) {
     if (!backend_available<P>()) {
       return;
@@ -193,10 +194,10 @@ TEST_CASE_TEMPLATE("lplb: dispatches as dispatch does", P, PLIMSOLL_POLICIES) {
     array_in<dispatch_counters, P> counters(1);
     array_in<dispatch_counters, P> expected_counters(1);
     auto out = chosen.view2(c::tokens, c::k);
-    for (dispatching const rule : {dispatching::in_order, dispatching::sampled}) {
+    for (dispatch_method const rule : {dispatch_method::in_order, dispatch_method::sampled}) {
       CAPTURE(static_cast<int>(rule));
       lplb_options options = c::options();
-      options.rule = rule;
+      options.method = rule;
       options.seed = 5;
       plimsoll::lplb const planner(policy, in.placement, options);
       planner.plan(counts.view2(c::layers, c::experts));
@@ -221,15 +222,15 @@ TEST_CASE_TEMPLATE("lplb: dispatches as dispatch does", P, PLIMSOLL_POLICIES) {
         CHECK(numbers_in(counters.values()) == numbers_in(expected_counters.values()));
         CHECK(numbers_in(counters.values())[1] == 0);
         ints const filled = in.tally(layer, whole);
-        if (rule == dispatching::in_order) {
+        if (rule == dispatch_method::in_order) {
           CHECK(filled ==
                 ints(quotas.begin() + layer * c::slots, quotas.begin() + (layer + 1) * c::slots));
         }
         report_hash(
             "lplb.dispatch" + std::to_string(static_cast<int>(rule)) + std::to_string(layer), whole,
             numbers_in(counters.values()));
-        if (rule == dispatching::sampled) {
-          // Any part of the tokens draws as it does among all.
+        if (rule == dispatch_method::sampled) {
+          // A part of the tokens draws the same slots as in the whole batch.
           planner.dispatch(
               layer, plimsoll::matrix_ref<std::int32_t const>(ids.data() + 100 * c::k, 50, c::k),
               plimsoll::matrix_ref<std::int32_t>(chosen.data(), 50, c::k), counters.view1(), stream,
@@ -243,13 +244,13 @@ TEST_CASE_TEMPLATE("lplb: dispatches as dispatch does", P, PLIMSOLL_POLICIES) {
   }
 }
 
-TEST_CASE_TEMPLATE("lplb: what it refuses", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("lplb: invalid input", P, PLIMSOLL_POLICIES) {
   if constexpr (keeps<P>) {
     if (!backend_available<P>()) {
       return;
     }
     auto const policy = make_policy<P>();
-    // Expert 0 on both ranks, expert 1 on the first; none on either holds expert 2.
+    // Expert 0 is on both ranks, expert 1 on the first; expert 2 has no slot.
     array_in<std::int32_t, P> const map(ints{0, 1, 0, -1});
     plimsoll::placement_ref const placement{map.view2(1, 4), {nullptr, 1, 3}, 2, {}};
     lplb_options options;
@@ -274,8 +275,8 @@ TEST_CASE_TEMPLATE("lplb: what it refuses", P, PLIMSOLL_POLICIES) {
     CHECK(quotas()[1] == 2);
     CHECK(quotas()[0] + quotas()[2] == 5);
     CHECK(planned({5, 2, 1}) ==
-          "expect_solved: loads: expected load only on experts with a slot of a living rank, and "
-          "no base on dead ranks, got 1 for expert 2 in layer 0");
+          "expect_solved: loads: expected load only on experts with a slot on a living rank, and "
+          "no base load on dead ranks, got 1 for expert 2 in layer 0");
     CHECK(quotas() == ints{0, 0, 0, 0});
     CHECK(planned({5, -2, 0}) ==
           "expect_solved: loads: expected values from 0 to below 2^47, in total below 2^47 per "

@@ -9,7 +9,7 @@ namespace plimsoll_test {
 TEST_CASE("lplb: a plan gives the same bits in every team") {
   using c = lplb_case<plimsoll::seq_policy>;
   c const in;
-  // Layers of which the first are planned; then a negative count, then more than a layer may have.
+  // In `refused`, layer 1 has a negative count and layer 2 more tokens than a layer may have.
   ints refused = in.counts;
   refused[c::experts + 3] = -2;
   refused[2 * c::experts] = 0x7fffffff;
@@ -38,7 +38,7 @@ TEST_CASE("lplb: a plan gives the same bits in every team") {
     plimsoll::detail::minmax_lp_body<loads> solve{};
     solve.graph = arrays.graph(numbers.data(), arrays.ranks.speed.data(), c::experts, c::slots);
     solve.loads = load;
-    solve.work_limit = 1 << 20;
+    solve.max_iterations = 1 << 20;
     solve.speed_unit = 1;
     solve.split = {split.data(), c::layers, c::slots};
     solve.certificates = {certificates.data(), c::layers};
@@ -83,9 +83,10 @@ TEST_CASE("lplb: planning and dispatching allocate nothing") {
                      plimsoll::matrix_ref<std::int32_t>(slots.data(), c::tokens, c::k), counters);
     CHECK(resource.allocations() == before);
   };
-  // Four of minmax_lp; what is planned, scratch, and what dispatching keeps; lists of slots, and
-  // scratch for making them.
-  check_temporaries(4 + 4 + 2 + 2, run);
+  // Three allocations of minmax_lp (slots on their way to the host, the graph, its speeds); the four
+  // arrays of a plan; scratch and the memory of dispatch; the lists of slots, and the scratch for
+  // filling them.
+  check_temporaries(3 + 4 + 2 + 2, run);
 }
 
 }  // namespace plimsoll_test

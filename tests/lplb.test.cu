@@ -28,7 +28,7 @@ TEST_CASE("lplb: planning and dispatching can be captured in a CUDA graph and re
 
   captured const graph(step);
 
-  // Layer 0 gets the tokens and counts of each layer in turn.
+  // Replays with the tokens and counts of each layer in turn as those of layer 0.
   for (std::size_t turn = 0; turn < in.ids.size(); ++turn) {
     CAPTURE(turn);
     ints now = in.counts;

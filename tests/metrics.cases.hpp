@@ -19,7 +19,7 @@
 
 namespace plimsoll_test {
 
-using plimsoll::balance;
+using plimsoll::balance_stats;
 using plimsoll::balance_summary;
 using plimsoll::expert_pair;
 using plimsoll::expert_use;
@@ -31,22 +31,22 @@ using reals = std::vector<double>;
 using uses = std::vector<expert_use>;
 
 template <class P, class T>
-std::vector<balance> measured(std::vector<T> const& loads, index_t rows, index_t columns) {
+std::vector<balance_stats> measured(std::vector<T> const& loads, index_t rows, index_t columns) {
   array_in<T, P> const in(loads);
-  array_in<balance, P> out(rows);
+  array_in<balance_stats, P> out(rows);
   plimsoll::measure(make_policy<P>(), in.view2(rows, columns), out.view1());
   return out.values();
 }
 
 template <class P>
-balance_summary summarized(std::vector<balance> const& rows) {
-  array_in<balance, P> const in(rows);
+balance_summary summarized(std::vector<balance_stats> const& rows) {
+  array_in<balance_stats, P> const in(rows);
   return plimsoll::summarize(make_policy<P>(), in.view1());
 }
 
-inline std::vector<double> members(std::vector<balance> const& rows) {
+inline std::vector<double> members(std::vector<balance_stats> const& rows) {
   std::vector<double> result;
-  for (balance const& row : rows) {
+  for (balance_stats const& row : rows) {
     result.insert(result.end(), {row.mean, row.peak, row.balancedness, row.imbalance,
                                  row.coefficient_of_variation});
   }
@@ -72,7 +72,7 @@ TEST_CASE_TEMPLATE("metrics: equals the definitions, in every type", P, PLIMSOLL
           peak = std::fmax(peak, static_cast<double>(load));
           square += static_cast<double>(load * load) / static_cast<double>(columns);
         }
-        balance const& b = got[static_cast<std::size_t>(r)];
+        balance_stats const& b = got[static_cast<std::size_t>(r)];
         CHECK(b.mean == doctest::Approx(mean).epsilon(1e-12));
         CHECK(b.peak == peak);
         if (peak > 0) {
@@ -113,9 +113,9 @@ TEST_CASE_TEMPLATE("metrics: exact small cases", P, PLIMSOLL_POLICIES) {
 
 /// Checks that neither ratio passes 1, and that both are exactly 1 for rows of equal loads, which
 /// come first.
-inline void check_ratios(std::vector<balance> const& rows, std::size_t equal) {
+inline void check_ratios(std::vector<balance_stats> const& rows, std::size_t equal) {
   bool in_range = true;
-  for (balance const& row : rows) {
+  for (balance_stats const& row : rows) {
     in_range = in_range && row.balancedness > 0 && row.balancedness <= 1 && row.imbalance >= 1 &&
                row.mean <= row.peak;
   }
@@ -208,20 +208,21 @@ TEST_CASE_TEMPLATE("metrics: rows without load can be left out", P, PLIMSOLL_POL
   // The ring buffer of a recorder: two filled steps of two ranks among empty steps.
   auto const ring =
       measured<P>(std::vector<std::int32_t>{0, 0, 1, 3, 0, 0, 4, 4, 0, 0, 0, 0}, 6, 2);
-  auto const summarized_with = [](std::vector<balance> const& rows, plimsoll::empty_steps empty) {
-    array_in<balance, P> const in(rows);
+  auto const summarized_with = [](std::vector<balance_stats> const& rows,
+                                  plimsoll::empty_step_policy empty) {
+    array_in<balance_stats, P> const in(rows);
     return plimsoll::summarize(make_policy<P>(), in.view1(), empty);
   };
-  auto const skipped = summarized_with(ring, plimsoll::empty_steps::skip);
+  auto const skipped = summarized_with(ring, plimsoll::empty_step_policy::skip);
   CHECK(skipped.mean_of_ratios == (2.0 / 3 + 1) / 2);
   CHECK(skipped.ratio_of_sums == 6.0 / 7);
   CHECK(skipped.worst == 2.0 / 3);
   CHECK(skipped.worst_row == 1);
-  auto const counted = summarized_with(ring, plimsoll::empty_steps::count);
+  auto const counted = summarized_with(ring, plimsoll::empty_step_policy::count);
   CHECK(counted.mean_of_ratios == doctest::Approx((2.0 / 3 + 5) / 6));
   CHECK(counted.worst_row == 1);
   CHECK(summarized<P>(ring).mean_of_ratios == counted.mean_of_ratios);  // the default
-  auto const none = summarized_with({ring[0], ring[2]}, plimsoll::empty_steps::skip);
+  auto const none = summarized_with({ring[0], ring[2]}, plimsoll::empty_step_policy::skip);
   CHECK(none.mean_of_ratios == 1);
   CHECK(none.ratio_of_sums == 1);
   CHECK(none.worst == 1);
@@ -237,7 +238,7 @@ TEST_CASE_TEMPLATE("metrics: no rows, strided rows", P, PLIMSOLL_POLICIES) {
   plimsoll::matrix_ref<float const> loads = in.view2(2, 2);
   loads.strides[0] = 4;
   loads.strides[1] = 2;
-  array_in<balance, P> out(2);
+  array_in<balance_stats, P> out(2);
   plimsoll::measure(make_policy<P>(), loads, out.view1());
   CHECK(out.values()[0].mean == 2);
   CHECK(out.values()[1].peak == 7);

@@ -21,16 +21,16 @@ namespace plimsoll_test {
 
 using plimsoll::certificate;
 using plimsoll::certificate_status;
-using plimsoll::leveling;
 using plimsoll::minmax_lp_options;
+using plimsoll::split_objective;
 
 using ints = std::vector<std::int32_t>;
 using longs = std::vector<std::int64_t>;
 using reals = std::vector<double>;
 using flags = std::vector<std::uint8_t>;
 
-/// A placement and the loads of a step, on the host. Speeds count in quarters, so that they are
-/// whole numbers here.
+/// A placement and the loads of a step, on the host. Speeds are multiples of 1/4, so that four
+/// times a speed is an integer.
 struct split_case {
   index_t layers = 1;
   index_t experts = 1;
@@ -61,7 +61,7 @@ struct split_case {
   [[nodiscard]] std::int64_t load(index_t layer, index_t e) const {
     return loads[at(layer, experts, e)];
   }
-  /// In which loads of the layer count: 2^-52 of the power of two above their total.
+  /// Returns the unit of the layer's loads: 2^-52 of the power of two above their total.
   [[nodiscard]] double unit(index_t layer) const {
     std::int64_t total = 0;
     for (index_t e = 0; e < experts; ++e) {
@@ -74,7 +74,7 @@ struct split_case {
     std::frexp(static_cast<double>(total), &width);
     return std::ldexp(1.0, width - 52);
   }
-  /// Whether the expert may use the rank, for all experts: [experts][ranks].
+  /// Returns the ranks that every expert may use, as flags [experts][ranks].
   [[nodiscard]] std::vector<flags> targets(index_t layer) const {
     std::vector<flags> result(static_cast<std::size_t>(experts),
                               flags(static_cast<std::size_t>(ranks), 0));
@@ -87,7 +87,7 @@ struct split_case {
     }
     return result;
   }
-  /// Load that only ranks of the set can take, over ranks of it; and their speed.
+  /// The load that only the ranks of a set can take, and four times their speed.
   struct bound {
     std::int64_t load = 0;
     std::int64_t speed = 0;
@@ -112,14 +112,14 @@ struct split_case {
   }
 };
 
-/// What `solve` wrote, on the host.
+/// The outputs of `solve`, on the host.
 struct split_result {
   reals split;
   std::vector<certificate> certificates;
   flags tight;
 };
 
-/// A case in the memory of a policy; `T` is the type of its loads.
+/// A case, copied to the memory of a policy; `T` is the type of its loads.
 template <class P, class T = std::int64_t>
 class split_in {
  public:
@@ -169,7 +169,7 @@ class split_in {
     array_in<certificate, P> certificates(c_.layers);
     array_in<std::uint8_t, P> tight(c_.layers * c_.ranks, 7);
     lp.solve(loads(), split.view2(c_.layers, c_.slots), certificates.view1(),
-             {.base = base(), .tight = tight.view2(c_.layers, c_.ranks)});
+             {.base_load = base(), .bottleneck = tight.view2(c_.layers, c_.ranks)});
     return {split.values(), certificates.values(), tight.values()};
   }
 
@@ -198,8 +198,8 @@ inline bool close(double a, double b) {
   return std::fabs(a - b) <= 1e-12 * (std::fabs(a) + std::fabs(b)) + 1e-300;
 }
 
-/// Everything that a split promises, from the case alone: loads are conserved, the peak is what the
-/// certificate says, and the set of tight ranks proves the bound.
+/// Checks all guarantees of a split from the case alone: loads are conserved, the certificate has
+/// the peak of the split, and the bottleneck ranks prove the bound.
 inline void check_split(split_case const& c, split_result const& got, double tolerance) {
   for (index_t layer = 0; layer < c.layers; ++layer) {
     CAPTURE(layer);
@@ -218,7 +218,7 @@ inline void check_split(split_case const& c, split_result const& got, double tol
         sound = sound && (e >= 0 && c.lives(r) ? part >= 0 : part == 0);
         if (e >= 0) {
           given[static_cast<std::size_t>(e)] += part;
-          // Copies on one rank share evenly, but for what does not divide.
+          // Copies on one rank share evenly, except for the remainder.
           for (auto const& [other, its] : seen) {
             double const odd = 1e-12 * static_cast<double>(c.load(layer, e));
             sound = sound && (other != e || std::fabs(its - part) <= odd);
@@ -248,7 +248,7 @@ inline void check_split(split_case const& c, split_result const& got, double tol
     CHECK(close(result.lower_bound, bound));
     CHECK(result.lower_bound <= result.value);
     if (result.status == certificate_status::optimal) {
-      // To the unit of load, and what doubles round.
+      // Up to a unit of load and the rounding of doubles.
       double const rounding = result.value * 0x1p-51;
       CHECK(result.value - result.lower_bound <= c.unit(layer) / slowest + rounding);
     } else {
@@ -258,7 +258,7 @@ inline void check_split(split_case const& c, split_result const& got, double tol
   }
 }
 
-/// The smallest peak by trying all sets of ranks.
+/// Returns the smallest peak, by trying all sets of ranks.
 inline double smallest_peak(split_case const& c, index_t layer) {
   double best = 0;
   for (unsigned mask = 1; mask < (1u << c.ranks); ++mask) {
@@ -274,8 +274,8 @@ inline double smallest_peak(split_case const& c, index_t layer) {
   return best;
 }
 
-/// Levels of all living ranks in the most even split: the largest set of the tightest ranks, then
-/// the same among the others, which the settled ones take nothing from.
+/// Returns the levels of all living ranks in the most even split: it settles the largest bottleneck
+/// set, then repeats with the other ranks and the experts that are left.
 inline reals even_levels(split_case const& c, index_t layer) {
   std::vector<flags> may = c.targets(layer);
   reals levels(static_cast<std::size_t>(c.ranks), 0);
@@ -310,7 +310,7 @@ inline reals even_levels(split_case const& c, index_t layer) {
         load = a;
         speed = b;
       } else if (a * speed == load * b) {
-        tight |= set;  // tight sets together are one
+        tight |= set;  // the union of bottleneck sets is one, too
       }
     }
     for (index_t r = 0; r < c.ranks; ++r) {
@@ -332,7 +332,8 @@ inline reals even_levels(split_case const& c, index_t layer) {
   return levels;
 }
 
-/// Few ranks, and something of everything. Every expert has a slot on a living rank.
+/// Draws a case with few ranks and any combination of features. Every expert has a slot on a living
+/// rank.
 inline split_case random_split(std::uint64_t seed) {
   generator random(seed);
   auto const among = [&](std::int64_t low, std::int64_t high) {
@@ -397,7 +398,7 @@ inline split_case random_split(std::uint64_t seed) {
   return c;
 }
 
-/// One layer; `of_rank[r]` are the experts on rank r.
+/// Returns a case of one layer; `of_rank[r]` are the experts on rank r.
 inline split_case one_layer(std::vector<ints> const& of_rank, longs const& loads) {
   split_case c;
   c.ranks = static_cast<index_t>(of_rank.size());
@@ -412,7 +413,7 @@ inline split_case one_layer(std::vector<ints> const& of_rank, longs const& loads
   return c;
 }
 
-TEST_CASE_TEMPLATE("minmax_lp: splits by hand", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("minmax_lp: splits computed by hand", P, PLIMSOLL_POLICIES) {
   if constexpr (keeps<P>) {
     if (!backend_available<P>()) {
       return;
@@ -423,18 +424,18 @@ TEST_CASE_TEMPLATE("minmax_lp: splits by hand", P, PLIMSOLL_POLICIES) {
     CHECK(two.certificates[0].value == 7);
     CHECK(two.certificates[0].status == certificate_status::optimal);
     CHECK(two.tight == flags{1, 1});
-    // A rank too loaded for any of expert 0; two copies of it share what the other rank gets.
+    // Rank 0 is too loaded for any of expert 0; the two copies on rank 1 share its load.
     auto const full = split_in<P>(one_layer({{0, 1}, {0, 0}}, {10, 40})).solve();
     CHECK(full.split == reals{0, 40, 5, 5});
     CHECK(full.certificates[0].value == 40);
     CHECK(full.tight == flags{1, 0});
-    // A chain, along which load moves.
+    // Load moves along a chain.
     auto const chain = split_in<P>(one_layer({{0, 3}, {0, 1}, {1, 2}, {2}}, {6, 6, 6, 12})).solve();
     CHECK(chain.split[0] == 0);
     CHECK(chain.split[2] == 6);
     CHECK(chain.certificates[0].value == 12);
     CHECK(chain.tight == flags{1, 0, 0, 0});
-    // Twice as fast, twice the load.
+    // A rank that is twice as fast gets twice the load.
     split_case fast = one_layer({{0}, {0}}, {9});
     fast.quarters = {8, 4};
     auto const shared = split_in<P>(fast).solve();
@@ -445,7 +446,7 @@ TEST_CASE_TEMPLATE("minmax_lp: splits by hand", P, PLIMSOLL_POLICIES) {
   }
 }
 
-TEST_CASE_TEMPLATE("minmax_lp: the smallest peak there is", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("minmax_lp: the smallest possible peak", P, PLIMSOLL_POLICIES) {
   if constexpr (keeps<P>) {
     if (!backend_available<P>()) {
       return;
@@ -478,7 +479,7 @@ TEST_CASE_TEMPLATE("minmax_lp: the smallest peak there is", P, PLIMSOLL_POLICIES
   }
 }
 
-TEST_CASE_TEMPLATE("minmax_lp: the most even loads", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("minmax_lp: lexicographically minimal loads", P, PLIMSOLL_POLICIES) {
   if constexpr (keeps<P>) {
     if (!backend_available<P>()) {
       return;
@@ -487,7 +488,7 @@ TEST_CASE_TEMPLATE("minmax_lp: the most even loads", P, PLIMSOLL_POLICIES) {
     for (std::uint64_t seed = 0; seed < 300; ++seed) {
       CAPTURE(seed);
       split_case const c = random_split(seed);
-      auto const got = split_in<P>(c).solve({.goal = leveling::lexicographic});
+      auto const got = split_in<P>(c).solve({.objective = split_objective::lexicographic});
       check_split(c, got, 0);
       for (index_t layer = 0; layer < c.layers; ++layer) {
         CAPTURE(layer);
@@ -511,7 +512,8 @@ TEST_CASE_TEMPLATE("minmax_lp: the most even loads", P, PLIMSOLL_POLICIES) {
   }
 }
 
-/// Experts 0 to experts - 1 each once, then `extra` copies of random experts, on ranks in turn.
+/// Puts each expert once on the ranks in turn, then `extra` copies of random experts on random
+/// ranks.
 inline split_case spread(std::uint64_t seed, index_t ranks, index_t experts, index_t extra,
                          std::int64_t most) {
   generator random(seed);
@@ -552,7 +554,7 @@ TEST_CASE_TEMPLATE("minmax_lp: many ranks", P, PLIMSOLL_POLICIES) {
     std::reverse(loads.begin(), loads.end());
     cases.push_back(one_layer(chain, loads));
     cases.push_back(one_layer(chain, longs(511, 1)));
-    // One expert on all ranks; two halves that share none.
+    // One expert on all ranks; two halves of the ranks without a common expert.
     cases.push_back(one_layer(std::vector<ints>(100, ints{0}), {12345}));
     std::vector<ints> halves(40, ints{0, 1});
     std::fill(halves.begin() + 20, halves.end(), ints{2, 3});
@@ -571,16 +573,16 @@ TEST_CASE_TEMPLATE("minmax_lp: many ranks", P, PLIMSOLL_POLICIES) {
   }
 }
 
-TEST_CASE_TEMPLATE("minmax_lp: edges", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("minmax_lp: edge cases", P, PLIMSOLL_POLICIES) {
   if constexpr (keeps<P>) {
     if (!backend_available<P>()) {
       return;
     }
-    // No layer.
+    // No layers.
     split_case none;
     none.layers = 0;
     CHECK(split_in<P>(none).solve().split.empty());
-    // No load at all, no shared expert, one rank, an expert without a slot and without load.
+    // No load; no shared expert; one rank, with an expert without a slot and without load.
     auto const idle = split_in<P>(one_layer({{0, 1}, {0}}, {0, 0})).solve();
     CHECK(idle.split == reals{0, 0, 0});
     CHECK(idle.certificates[0].status == certificate_status::optimal);
@@ -590,11 +592,11 @@ TEST_CASE_TEMPLATE("minmax_lp: edges", P, PLIMSOLL_POLICIES) {
     CHECK(fixed.certificates[0].value == 9);
     CHECK(fixed.tight == flags{0, 1, 0});
     CHECK(split_in<P>(one_layer({{0, 0, 1}}, {6, 1, 0})).solve().split == reals{3, 3, 1});
-    // The largest total, and one load that is all of it.
+    // One load that is the largest total.
     std::int64_t const most = plimsoll::load_limit - 1;
     auto const large = split_in<P>(one_layer({{0}, {0}}, {most})).solve();
     CHECK(large.split == reals{static_cast<double>(most) / 2, static_cast<double>(most) / 2});
-    // Loads below 1 keep their digits.
+    // Loads far below 1 keep their precision.
     split_case small = one_layer({{0, 1}, {0}}, {3, 1});
     array_in<double, P> const loads(reals{3e-30, 1e-30});
     split_in<P> const in(small);
@@ -612,7 +614,7 @@ TEST_CASE_TEMPLATE("minmax_lp: one object, many steps", P, PLIMSOLL_POLICIES) {
     if (!backend_available<P>()) {
       return;
     }
-    // What one step leaves behind must not show in the next.
+    // The state of one step must not affect the next.
     split_case const c = spread(3, 16, 64, 32, 1000);
     split_in<P> const in(c);
     plimsoll::minmax_lp const lp(make_policy<P>(), in.placement());
@@ -637,7 +639,7 @@ TEST_CASE_TEMPLATE("minmax_lp: every type of loads, and strides", P, PLIMSOLL_PO
       split_result const got = split_in<P, decltype(type)>(c).solve();
       CHECK(got.split == expected.split);
     });
-    // Every second expert of a wider matrix, and splits two apart.
+    // Every second expert of a wider matrix, and splits with a stride of two.
     longs wide(2 * c.loads.size(), -5);
     for (std::size_t e = 0; e < c.loads.size(); ++e) {
       wide[2 * e] = c.loads[e];
@@ -661,7 +663,8 @@ TEST_CASE_TEMPLATE("minmax_lp: every type of loads, and strides", P, PLIMSOLL_PO
   }
 }
 
-TEST_CASE_TEMPLATE("minmax_lp: what cannot be split, and work limits", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("minmax_lp: loads that cannot be split, and an iteration limit", P,
+                   PLIMSOLL_POLICIES) {
   if constexpr (keeps<P>) {
     if (!backend_available<P>()) {
       return;
@@ -675,7 +678,7 @@ TEST_CASE_TEMPLATE("minmax_lp: what cannot be split, and work limits", P, PLIMSO
       }
       return "solved";
     };
-    // Load on an expert without a slot, on one of a dead rank, a base there, and bad loads.
+    // Load on an expert without a slot, or only on a dead rank; a base load there; invalid loads.
     auto const lacking = split_in<P>(one_layer({{0}, {0}}, {4, 1})).solve();
     CHECK(lacking.certificates[0].status == certificate_status::infeasible);
     CHECK(lacking.certificates[0].value == std::numeric_limits<double>::infinity());
@@ -683,8 +686,8 @@ TEST_CASE_TEMPLATE("minmax_lp: what cannot be split, and work limits", P, PLIMSO
     CHECK(lacking.tight == flags{0, 0});
     CHECK(
         message(lacking.certificates) ==
-        "expect_solved: loads: expected load only on experts with a slot of a living rank, and no "
-        "base on dead ranks, got 1 for expert 1 in layer 0");
+        "expect_solved: loads: expected load only on experts with a slot on a living rank, and no "
+        "base load on dead ranks, got 1 for expert 1 in layer 0");
     split_case dead = one_layer({{0, 1}, {0}}, {4, 1});
     dead.active = {0, 1};
     CHECK(split_in<P>(dead).solve().certificates[0].status == certificate_status::infeasible);
@@ -694,8 +697,8 @@ TEST_CASE_TEMPLATE("minmax_lp: what cannot be split, and work limits", P, PLIMSO
     auto const based = split_in<P>(dead).solve();
     CHECK(based.certificates[0].status == certificate_status::infeasible);
     CHECK(message(based.certificates) ==
-          "expect_solved: loads: expected load only on experts with a slot of a living rank, and "
-          "no base on dead ranks, got 1 as base of rank 0 in layer 0");
+          "expect_solved: loads: expected load only on experts with a slot on a living rank, and "
+          "no base load on dead ranks, got 1 as base load of rank 0 in layer 0");
     for (double const bad : {-1.0, std::numeric_limits<double>::quiet_NaN(), 0x1p47}) {
       split_case const c = one_layer({{0}, {0}}, {4});
       split_in<P> const in(c);
@@ -716,7 +719,7 @@ TEST_CASE_TEMPLATE("minmax_lp: what cannot be split, and work limits", P, PLIMSO
     CHECK(message(heavy.certificates) ==
           "expect_solved: loads: expected values from 0 to below 2^47, in total below 2^47 per "
           "layer, got 140737488355328 in total in layer 0");
-    // Little work: the best split so far, with what is known of it.
+    // With a low iteration limit the split is complete, and the certificate has its gap.
     std::vector<ints> chain(64);
     longs falling(63);
     for (std::int32_t e = 0; e < 63; ++e) {
@@ -725,8 +728,8 @@ TEST_CASE_TEMPLATE("minmax_lp: what cannot be split, and work limits", P, PLIMSO
       falling[static_cast<std::size_t>(e)] = 1000 - 15 * e;
     }
     split_case const c = one_layer(chain, falling);
-    auto const brief = split_in<P>(c).solve({.tolerance = 0, .work_limit = 1});
-    CHECK(brief.certificates[0].status == certificate_status::work_limit);
+    auto const brief = split_in<P>(c).solve({.tolerance = 0, .max_iterations = 1});
+    CHECK(brief.certificates[0].status == certificate_status::iteration_limit);
     CHECK(brief.certificates[0].work == 1);
     CHECK(brief.certificates[0].lower_bound < brief.certificates[0].value);
     CHECK(close(
@@ -736,7 +739,7 @@ TEST_CASE_TEMPLATE("minmax_lp: what cannot be split, and work limits", P, PLIMSO
   }
 }
 
-/// Expert e on ranks e + first and e + first + 1; `first` ranks before have an expert each.
+/// Returns a chain of ranks: expert e is on rank e and, from expert `first` on, also on rank e + 1.
 inline split_case chain(index_t ranks, index_t first, longs const& loads) {
   std::vector<ints> of_rank(static_cast<std::size_t>(ranks));
   for (std::int32_t e = 0; e < std::ssize(loads); ++e) {
@@ -748,32 +751,32 @@ inline split_case chain(index_t ranks, index_t first, longs const& loads) {
   return one_layer(of_rank, loads);
 }
 
-TEST_CASE_TEMPLATE("minmax_lp: work limits are kept, and what they cut is not optimal", P,
+TEST_CASE_TEMPLATE("minmax_lp: iteration limits hold, and splits cut short are not optimal", P,
                    PLIMSOLL_POLICIES) {
   if constexpr (keeps<P>) {
     if (!backend_available<P>()) {
       return;
     }
-    // Many short paths at once. However long solving takes, it takes no step more than it may.
+    // Many short paths at once: the solver takes no step beyond the limit.
     generator random(2);
     longs loads;
     for (index_t e = 0; e < 599; ++e) {
       loads.push_back(random.between(0, 1000000));
     }
     split_case const many = chain(600, 0, loads);
-    for (leveling const goal : {leveling::peak, leveling::lexicographic}) {
+    for (split_objective const goal : {split_objective::min_peak, split_objective::lexicographic}) {
       std::int64_t const all =
-          split_in<P>(many).solve({.tolerance = 0, .goal = goal}).certificates[0].work;
+          split_in<P>(many).solve({.tolerance = 0, .objective = goal}).certificates[0].work;
       for (std::int64_t const limit : {std::int64_t{5}, std::int64_t{6}, all - 1, all}) {
         CAPTURE(limit);
         auto const got =
-            split_in<P>(many).solve({.tolerance = 0, .work_limit = limit, .goal = goal});
+            split_in<P>(many).solve({.tolerance = 0, .max_iterations = limit, .objective = goal});
         CHECK(got.certificates[0].work == limit);
         CHECK(got.certificates[0].status ==
-              (limit < all ? certificate_status::work_limit : certificate_status::optimal));
+              (limit < all ? certificate_status::iteration_limit : certificate_status::optimal));
       }
     }
-    // The first rank is the peak from the start; the others are not as even as they can be.
+    // The first rank has the peak from the start; only the other ranks can become more even.
     longs falling{100000};
     for (std::int64_t e = 1; e < 39; ++e) {
       falling.push_back(50 * (40 - e));
@@ -782,15 +785,17 @@ TEST_CASE_TEMPLATE("minmax_lp: work limits are kept, and what they cut is not op
     for (index_t const limit : {1, 4, 5, 20}) {
       CAPTURE(limit);
       auto const cut = split_in<P>(below).solve(
-          {.tolerance = 0, .work_limit = limit, .goal = leveling::lexicographic});
-      CHECK(cut.certificates[0].status == certificate_status::work_limit);
+          {.tolerance = 0, .max_iterations = limit, .objective = split_objective::lexicographic});
+      CHECK(cut.certificates[0].status == certificate_status::iteration_limit);
       CHECK(cut.certificates[0].value == 100000);
       CHECK(cut.certificates[0].lower_bound == 100000);
-      CHECK(split_in<P>(below).solve({.work_limit = limit}).certificates[0].status ==
+      CHECK(split_in<P>(below).solve({.max_iterations = limit}).certificates[0].status ==
             certificate_status::optimal);
     }
-    CHECK(split_in<P>(below).solve({.goal = leveling::lexicographic}).certificates[0].status ==
-          certificate_status::optimal);
+    CHECK(split_in<P>(below)
+              .solve({.objective = split_objective::lexicographic})
+              .certificates[0]
+              .status == certificate_status::optimal);
   }
 }
 
@@ -799,8 +804,8 @@ TEST_CASE_TEMPLATE("minmax_lp: speeds over the whole range", P, PLIMSOLL_POLICIE
     if (!backend_available<P>()) {
       return;
     }
-    // One expert on all ranks. Of a slow rank a unit of load is a long time; no bound is above
-    // 1 / (63 + 2^-18), the smallest peak.
+    // One expert on all ranks. A unit of load takes long on a slow rank; no bound is above the
+    // smallest peak, 1 / (63 * 65536 + 1).
     split_case c = one_layer(std::vector<ints>(64, ints{0}), {1});
     c.quarters.assign(64, 1 << 18);
     c.quarters[0] = 4;
@@ -808,7 +813,7 @@ TEST_CASE_TEMPLATE("minmax_lp: speeds over the whole range", P, PLIMSOLL_POLICIE
     check_split(c, got, 0);
     CHECK(got.certificates[0].status == certificate_status::optimal);
     CHECK(got.certificates[0].lower_bound * (63 * 65536 + 1) <= 1);
-    // 1.4 units of 2^-16 are neither one nor two.
+    // A speed of 1.4 units of 2^-16 must not be rounded to one or two units.
     split_case two = one_layer({{0}, {0}}, {1000000});
     two.quarters = {10 << 16, 14};
     auto const fine = split_in<P>(two).solve({.tolerance = 0});
@@ -838,9 +843,9 @@ TEST_CASE_TEMPLATE("minmax_lp: errors", P, PLIMSOLL_POLICIES) {
           "minmax_lp: options.tolerance: expected a number from 0 to below 1, got -1");
     CHECK(refusal(good, {.tolerance = std::numeric_limits<double>::quiet_NaN()}) ==
           "minmax_lp: options.tolerance: expected a number from 0 to below 1, got NaN");
-    CHECK(
-        refusal(good, {.work_limit = 0}) ==
-        "minmax_lp: options.work_limit: expected 1 to 9223372036854775807 sweeps and paths, got 0");
+    CHECK(refusal(good, {.max_iterations = 0}) ==
+          "minmax_lp: options.max_iterations: expected 1 to 9223372036854775807 sweeps and paths, "
+          "got 0");
     split_case bad = good;
     bad.map[1] = 2;
     CHECK(
@@ -861,7 +866,7 @@ TEST_CASE_TEMPLATE("minmax_lp: errors", P, PLIMSOLL_POLICIES) {
     bad.quarters = {4, 0};
     CHECK(refusal(bad) ==
           "minmax_lp: options.speeds: expected values from 2^-64 to 2^64, got 0 for rank 1");
-    // Down to 2^-16 of the fastest living rank.
+    // Speeds may be as low as 2^-16 of the fastest living rank's.
     bad.quarters = {4 << 20, 4 << 4};
     CHECK(refusal(bad) == "no error");
     bad.quarters = {4 << 20, 4 << 3};
@@ -895,8 +900,8 @@ TEST_CASE_TEMPLATE("minmax_lp: errors", P, PLIMSOLL_POLICIES) {
           "minmax_lp::solve: certificates: expected 1 layers, got 2");
     CHECK(message([&] {
             lp.solve(loads.view2(1, 2), split.view2(1, 3), one,
-                     {.base = plimsoll::matrix_ref<double const>(split.data(), 1, 3)});
-          }) == "minmax_lp::solve: extras.base: expected 2 ranks, got 3");
+                     {.base_load = plimsoll::matrix_ref<double const>(split.data(), 1, 3)});
+          }) == "minmax_lp::solve: arrays.base_load: expected 2 ranks, got 3");
   }
 }
 

@@ -9,7 +9,7 @@ namespace plimsoll_test {
 
 namespace {
 
-/// A case as the body takes it, and what the body writes.
+/// The body of `solve` for a case, with its inputs and outputs.
 class split_body {
  public:
   explicit split_body(split_case const& c, std::int64_t work_limit = 1 << 20)
@@ -31,7 +31,7 @@ class split_body {
       body.base = {base_.data(), c.layers, c.ranks};
     }
     body.tolerance = 1e-6;
-    body.work_limit = work_limit;
+    body.max_iterations = work_limit;
     body.speed_unit = 1;
     body.split = {split.data(), c.layers, c.slots};
     body.certificates = {certificates.data(), c.layers};
@@ -55,8 +55,8 @@ class split_body {
     plimsoll_test::check_all_teams(body, c_.layers, split, tight,
                                    [&] { return certificate_values(); });
   }
-  /// Compares the form for one thread with the one for a team, on a team of one thread; returns
-  /// the work of the first layer.
+  /// Compares the form for one thread with the one for a team, on a team of one thread. Returns the
+  /// work of the first layer.
   std::int64_t check_both_forms() {
     run_body(body, c_.layers, serial, 0);
     reals const serial_split = split;
@@ -93,10 +93,10 @@ split_case case_of(split_instance const& in) {
   return c;
 }
 
-/// EPLB's plan for 256 experts on 64 ranks with as many slots more, and loads that have drifted.
+/// Returns EPLB's placement of 256 experts with 256 redundant ones on 64 ranks, and drifted loads.
 split_case dense_split() { return case_of(make_split_instance(560)); }
 
-/// Load has to move along all of it.
+/// Returns a chain of ranks along all of which load has to move.
 split_case long_chain(index_t ranks) {
   longs falling;
   for (index_t e = 0; e + 1 < ranks; ++e) {
@@ -135,10 +135,10 @@ TEST_CASE("minmax_lp: one thread and a team find the same paths") {
   for (int i = 0; i < split_instance_count; i += 9) {
     split_case c = case_of(make_split_instance(i));
     if (c.ranks > 100) {
-      continue;  // a chain of so many ranks takes a team long
+      continue;  // a team takes too long on a long chain of ranks
     }
     cases.push_back(c);
-    // The same with ranks that differ in speed, a dead one among them, and load already on them.
+    // The same case with different speeds, a dead rank and base loads.
     for (index_t r = 0; r < c.ranks; ++r) {
       c.quarters.push_back(static_cast<std::int32_t>(1 + (5 * r + i) % 7));
       c.base.push_back(r == i % c.ranks ? 0 : (37 * r + i) % 100);
@@ -176,7 +176,7 @@ TEST_CASE("minmax_lp: one thread and a team stop at the same path") {
   }
 }
 
-TEST_CASE("minmax_lp: certificates that lie apart") {
+TEST_CASE("minmax_lp: strided certificates") {
   std::vector<certificate> certificates(4);
   certificates[1].status = certificate_status::infeasible;
   plimsoll::vector_ref<certificate> every_second(certificates.data(), 2);
@@ -198,7 +198,7 @@ TEST_CASE("minmax_lp: solving allocates nothing") {
     lp.solve(in.loads(), plimsoll::matrix_ref<double>(split.data(), 1, c.slots), certificates);
     CHECK(resource.live() == before);
   };
-  // The slots and offsets on their way to the host, the graph and its speeds, and room for solving.
+  // Copies of slots and offsets for the host, the graph and its speeds, and scratch for solving.
   check_temporaries(5, run);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Certificates of random splits against exact arithmetic, by trying all sets of ranks.
+// Checks certificates of random splits in exact arithmetic, by trying all sets of ranks.
 #include <doctest/doctest.h>
 #include <plimsoll/minmax_lp.hpp>
 
@@ -13,16 +13,15 @@
 #include "support/instances.hpp"
 #include "support/wide_natural.hpp"
 
-namespace plimsoll_test {
-namespace {
+namespace plimsoll_test { namespace {
 
 using plimsoll::certificate;
 using plimsoll::certificate_status;
-using plimsoll::leveling;
+using plimsoll::split_objective;
 
 constexpr std::size_t n(index_t i) { return static_cast<std::size_t>(i); }
 
-/// One layer with a slot for every pair of expert and rank in `holds`.
+/// A layer with a slot for every pair of expert and rank in `ranks_of`.
 struct split_problem {
   index_t experts;
   index_t ranks;
@@ -33,7 +32,7 @@ struct split_problem {
   std::vector<double> speeds = {};      ///< [ranks] or empty
   std::vector<std::uint8_t> active = {};
   double tolerance = 0;
-  leveling goal = leveling::peak;
+  split_objective goal = split_objective::min_peak;
   index_t work_limit = index_t{1} << 20;
 
   [[nodiscard]] bool lives(index_t r) const { return active.empty() || active[n(r)] != 0; }
@@ -48,7 +47,7 @@ struct split_problem {
     }
     return result;
   }
-  /// In which the library counts loads: 2^-52 of the power of two above their total.
+  /// Returns the unit of loads in the library: 2^-52 of the power of two above their total.
   [[nodiscard]] double unit() const {
     double total = 0;
     for (double const load : loads) {
@@ -87,24 +86,24 @@ solved_split solve(split_problem const& p) {
                                 .ranks = p.ranks,
                                 .rank_offsets = {offsets.data(), 1, p.ranks + 1}},
                                {.tolerance = p.tolerance,
-                                .work_limit = p.work_limit,
-                                .goal = p.goal,
+                                .max_iterations = p.work_limit,
+                                .objective = p.goal,
                                 .active = p.active,
                                 .speeds = p.speeds});
   std::vector<double> split(map.size());
   solved_split out{{}, {}};
   plimsoll::matrix_ref<double> const to(split.data(), 1, slots);
   plimsoll::vector_ref<certificate> const results(&out.result, 1);
-  plimsoll::minmax_lp_extras extras;
+  plimsoll::minmax_lp_arrays arrays;
   if (!p.base.empty()) {
-    extras.base = plimsoll::matrix_ref<double const>(p.base.data(), 1, p.ranks);
+    arrays.base_load = plimsoll::matrix_ref<double const>(p.base.data(), 1, p.ranks);
   }
   if (p.whole) {
     std::vector<std::int64_t> const loads(p.loads.begin(), p.loads.end());
     lp.solve(plimsoll::matrix_ref<std::int64_t const>(loads.data(), 1, p.experts), to, results,
-             extras);
+             arrays);
   } else {
-    lp.solve(plimsoll::matrix_ref<double const>(p.loads.data(), 1, p.experts), to, results, extras);
+    lp.solve(plimsoll::matrix_ref<double const>(p.loads.data(), 1, p.experts), to, results, arrays);
   }
   for (index_t r = 0; r < p.ranks; ++r) {
     out.share.emplace_back(n(p.experts), 0.0);
@@ -115,15 +114,15 @@ solved_split solve(split_problem const& p) {
   return out;
 }
 
-// Loads, speeds and their quotients as whole numbers: of products, exponents add up.
+// Scales of loads, speeds and their quotients as natural numbers: load = level * speed.
 constexpr int level_bits = 240;
 constexpr int speed_bits = 200;
 wide_natural exact_load(double load) { return {load, level_bits + speed_bits}; }
 wide_natural exact_speed(double speed) { return {speed, speed_bits}; }
 wide_natural exact_level(double level) { return {level, level_bits}; }
 
-/// The smallest peak that any split has, as a quotient: the highest level of a set of ranks with
-/// the load that only they can take.
+/// The smallest peak of all splits, as a quotient: the highest level of a set of ranks with the
+/// load that only they can take.
 struct exact_peak {
   wide_natural load;
   wide_natural speed;
@@ -155,8 +154,8 @@ exact_peak smallest_peak(split_problem const& p) {
   return best;
 }
 
-/// What was left out of a rank's load where loads count in whole units: less than one of each
-/// expert, and of the base.
+/// Returns a bound on the load of a rank that rounding to units leaves out: less than one unit for
+/// each expert and for the base load.
 double rounded_off(split_problem const& p) {
   return p.whole && p.base.empty() ? 0 : static_cast<double>(p.experts + 1) * p.unit();
 }
@@ -169,7 +168,7 @@ void check_certificate(split_problem const& p) {
   REQUIRE(result.status != certificate_status::infeasible);
   CHECK(result.work <= p.work_limit);
 
-  // Loads are conserved: whole ones to the bit.
+  // Loads are conserved; integer loads exactly.
   bool conserved = true;
   for (index_t e = 0; e < p.experts; ++e) {
     wide_natural given = exact_load(0);
@@ -185,7 +184,7 @@ void check_certificate(split_problem const& p) {
   // lower_bound <= the smallest peak.
   CHECK(exact_level(result.lower_bound) * least.speed <= least.load);
   CHECK(result.lower_bound <= result.value);
-  // The smallest peak <= that of the split <= value, which is no more than the next double.
+  // smallest peak <= peak of the split <= value, and value is the peak to rounding.
   bool reaches_least = false;
   bool below_value = true;
   bool reaches_value = false;
@@ -204,8 +203,8 @@ void check_certificate(split_problem const& p) {
     reaches_least = reaches_least || (load + slack) * least.speed >= least.load * speed;
     below_value = below_value && load <= exact_level(result.value) * speed + slack;
     reaches_value = reaches_value || load + slack >= exact_level(almost) * speed;
-    // Optimal: no rank carries a unit more than its speed times the smallest peak. Ranks of unequal
-    // speed count in 2^-44 of the fastest one's.
+    // Optimal: no rank carries a unit more than its speed times the smallest peak. Unequal speeds
+    // are rounded up to multiples of 2^-44 of the fastest one.
     wide_natural const counted =
         p.speeds.empty() ? speed : exact_speed(p.speed(r)) + exact_speed(p.fastest() * 0x1p-44);
     fits = fits &&
@@ -220,16 +219,16 @@ void check_certificate(split_problem const& p) {
       break;
     }
     case certificate_status::within_tolerance:
-      CHECK(p.goal == leveling::peak);
+      CHECK(p.goal == split_objective::min_peak);
       CHECK(result.value <= result.lower_bound * (1 + p.tolerance) * (1 + 1e-15));
       break;
     default:
-      CHECK(result.status == certificate_status::work_limit);
+      CHECK(result.status == certificate_status::iteration_limit);
       CHECK(result.work == p.work_limit);
   }
-  if (result.status == certificate_status::optimal && p.goal == leveling::lexicographic) {
-    // Of the most even loads no part of a share can move to a lower rank. Each level below the
-    // first may be a unit off for every rank above it.
+  if (result.status == certificate_status::optimal && p.goal == split_objective::lexicographic) {
+    // In the most even split no part of a share can move to a lower rank. Each level below the
+    // first may be off by a unit for every rank above it.
     bool even = true;
     std::vector<double> carried;
     for (index_t r = 0; r < p.ranks; ++r) {
@@ -281,7 +280,7 @@ split_problem random_problem(std::uint64_t seed) {
   p.ranks = random.one_in(8) ? random.among(8, 10) : random.among(1, 6);
   p.speeds = random_speeds(random, p.ranks);
   if (!p.speeds.empty()) {
-    // What rounds to just below the range is brought back into it.
+    // Values that rounding puts just below the range are clamped.
     double const fastest = *std::max_element(p.speeds.begin(), p.speeds.end());
     for (double& speed : p.speeds) {
       speed = std::max(speed, fastest * 0x1p-16);
@@ -323,7 +322,7 @@ split_problem random_problem(std::uint64_t seed) {
     }
   }
   p.tolerance = random.any({0.0, 0.0, 1e-6, 1e-3});
-  p.goal = random.one_in(3) ? leveling::lexicographic : leveling::peak;
+  p.goal = random.one_in(3) ? split_objective::lexicographic : split_objective::min_peak;
   p.work_limit = random.one_in(2) ? random.among(1, 9) : index_t{1} << 20;
   return p;
 }
@@ -352,7 +351,7 @@ TEST_CASE("minmax_lp: products over a divisor, and levels rounded down") {
       CHECK(plimsoll::detail::multiply_divide(a, b, c, c - 1) ==
             static_cast<std::int64_t>(quotient + rest));
     }
-    // Doubles do not hold the speed of many ranks together.
+    // A double cannot hold the exact sum of the speeds of many ranks.
     double const level = plimsoll::detail::confinement{a, c}.level({nullptr, 1, false});
     wide_natural const speed = wide_natural(static_cast<double>(c >> 30), 30) +
                                wide_natural(static_cast<double>(c % (1 << 30)), 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A thousand splits, checked from the placement and the loads alone.
+// Checks a thousand splits from the placement and the loads alone.
 #include <doctest/doctest.h>
 #include <plimsoll/minmax_lp.hpp>
 
@@ -10,8 +10,7 @@
 
 #include "support/split_instances.hpp"
 
-namespace plimsoll_test {
-namespace {
+namespace plimsoll_test { namespace {
 
 using plimsoll::certificate;
 using plimsoll::certificate_status;
@@ -30,13 +29,14 @@ solved solve(split_instance const& in, double tolerance) {
   lp.solve(plimsoll::matrix_ref<std::int64_t const>(in.loads.data(), 1, in.experts),
            plimsoll::matrix_ref<double>(out.split.data(), 1, in.slots()),
            plimsoll::vector_ref<certificate>(&out.result, 1),
-           {.tight = plimsoll::matrix_ref<std::uint8_t>(out.tight.data(), 1, in.ranks)});
+           {.bottleneck = plimsoll::matrix_ref<std::uint8_t>(out.tight.data(), 1, in.ranks)});
   return out;
 }
 
 bool close(double a, double b) { return std::fabs(a - b) <= 1e-12 * std::fabs(b); }
 
-/// What only tight ranks can take, over their number: no peak is below it.
+/// Returns the load that only bottleneck ranks can take, over their number: a lower bound for every
+/// peak.
 double proven_bound(split_instance const& in, std::vector<std::uint8_t> const& tight) {
   std::vector<bool> confined(in.loads.size(), true);
   std::int64_t count = 0;
@@ -55,8 +55,8 @@ double proven_bound(split_instance const& in, std::vector<std::uint8_t> const& t
   return count == 0 ? 0 : static_cast<double>(load) / static_cast<double>(count);
 }
 
-/// Loads are conserved, and the peak is what the certificate says: to the bit, but for what copies
-/// on one rank round off.
+/// Checks that loads are conserved and that the certificate has the peak of the split: to the bit,
+/// except for the rounding of several copies on one rank.
 void check_split(split_instance const& in, solved const& got) {
   std::vector<double> given(in.loads.size(), 0.0);
   std::vector<bool> divided(in.loads.size(), false);
@@ -87,7 +87,7 @@ void check_split(split_instance const& in, solved const& got) {
   }
   CHECK(sound);
   CHECK((any_divided ? close(got.result.value, peak) : got.result.value == peak));
-  // With a tolerance, too, the bound is that of the tight ranks.
+  // With a tolerance, too, the bound is that of the bottleneck ranks.
   CHECK(close(got.result.lower_bound, proven_bound(in, got.tight)));
   CHECK(got.result.value >= got.result.lower_bound);
 }
@@ -115,7 +115,7 @@ TEST_CASE("minmax_lp: a thousand instances, optimal") {
   }
 }
 
-TEST_CASE("split_instances: a thousand, as different as they say") {
+TEST_CASE("split_instances: a thousand different instances of all families") {
   CHECK_THROWS_AS(make_split_instance(split_instance_count), std::out_of_range);
   int next = 0;
   for (split_families::family const& family : split_families::all) {

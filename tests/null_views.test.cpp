@@ -9,8 +9,7 @@
 
 #include "support/refusal.hpp"
 
-namespace plimsoll_test {
-namespace {
+namespace plimsoll_test { namespace {
 
 using plimsoll::matrix_ref;
 using plimsoll::seq;
@@ -35,7 +34,7 @@ struct plan {
 
 TEST_CASE("null_views: inputs") {
   plan p;
-  std::vector<plimsoll::balance> balance(1);
+  std::vector<plimsoll::balance_stats> balance(1);
   CHECK(refusal_of([&] { plimsoll::measure(seq, p.no_loads, balance); }) ==
         std::string("measure: loads") + none);
   CHECK(refusal_of([&] {
@@ -62,7 +61,7 @@ TEST_CASE("null_views: outputs") {
           plimsoll::eplb(seq, p.loads_view, {.ranks = 2}, p.no_map, p.copies_view);
         }) == std::string("eplb: physical_to_logical") + none);
   CHECK(refusal_of([&] {
-          plimsoll::measure(seq, p.loads_view, vector_ref<plimsoll::balance>(nullptr, 1));
+          plimsoll::measure(seq, p.loads_view, vector_ref<plimsoll::balance_stats>(nullptr, 1));
         }) == std::string("measure: out") + none);
   plimsoll::minmax_lp const lp(seq, {p.map_view, p.copies_view, 2});
   CHECK(refusal_of([&] {
@@ -92,7 +91,7 @@ TEST_CASE("null_views: placements") {
 }
 
 TEST_CASE("null_views: views without elements may have a null pointer") {
-  std::vector<plimsoll::balance> balance;
+  std::vector<plimsoll::balance_stats> balance;
   CHECK_NOTHROW(plimsoll::measure(seq, matrix_ref<std::int32_t>(nullptr, 0, 2), balance));
   CHECK(plimsoll::read(seq, vector_ref<double>()).empty());
 }

@@ -23,9 +23,9 @@
 
 namespace plimsoll_test {
 
+using plimsoll::anti_affinity;
 using plimsoll::certificate;
 using plimsoll::certificate_status;
-using plimsoll::sharing;
 using plimsoll::strictness;
 
 template <class P>
@@ -48,7 +48,7 @@ struct placed {
   }
 };
 
-/// The message with which `place` refuses its input.
+/// Message of the error that `place` throws for this input, or "no error".
 template <class P>
 std::string place_refusal(ints const& loads, ints const& counts, index_t slots,
                           host_options const& options) {
@@ -60,7 +60,7 @@ std::string place_refusal(ints const& loads, ints const& counts, index_t slots,
   return "no error";
 }
 
-/// Load of every rank of one layer, in plain doubles.
+/// Load of every rank of one layer, computed in double.
 inline std::vector<double> loads_of_ranks(std::vector<std::int64_t> const& loads,
                                           ints const& counts, ints const& map,
                                           ints const& offsets) {
@@ -157,7 +157,7 @@ TEST_CASE_TEMPLATE("placement: the bound holds against every assignment", P, PLI
   }
 }
 
-TEST_CASE_TEMPLATE("placement: what the bound sees", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("placement: terms of the lower bound", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
@@ -167,23 +167,23 @@ TEST_CASE_TEMPLATE("placement: what the bound sees", P, PLIMSOLL_POLICIES) {
   placed<P> const heavy(ints{9, 1, 1}, {1, 1, 1}, 1, 4, {.ranks = 2});
   CHECK(heavy.certificates[0].lower_bound == 9);
   CHECK(heavy.certificates[0].value == 9);
-  // All slots are used: the heaviest replica has company, on the rank with the fewest slots two.
+  // All slots are used: the heaviest replica shares its rank with at least two others.
   placed<P> const company(ints{20, 4, 3, 1, 1, 1, 1}, {1, 1, 1, 1, 1, 1, 1}, 1, 7,
                           {.ranks = 2, .rank_offsets = {0, 3, 7}});
   CHECK(company.certificates[0].lower_bound == 22);
   CHECK(company.certificates[0].status == certificate_status::optimal);
-  // A free slot, and it might be alone.
+  // With a free slot the heaviest replica might be alone.
   placed<P> const alone(ints{20, 4, 3, 1, 1, 1, 1}, {1, 1, 1, 1, 1, 1, 1}, 1, 8,
                         {.ranks = 2, .rank_offsets = {0, 3, 8}});
   CHECK(alone.certificates[0].lower_bound == 20);
-  // Whatever rank 1 is given, it gets four; rank 2 has no slots.
+  // Rank 1 holds four replicas in every placement; rank 2 has no slots.
   placed<P> const full(ints{5, 4, 4, 4, 4}, {1, 1, 1, 1, 1}, 1, 5,
                        {.ranks = 3, .rank_offsets = {0, 1, 5, 5}});
   CHECK(full.certificates[0].lower_bound == 16);
   CHECK(full.certificates[0].status == certificate_status::optimal);
 }
 
-/// Equal loads, zeros and many copies: the order of equals shows.
+/// Compares with the oracle on skewed loads, whose zeros and ties also test the order of ties.
 template <class P>
 void check_against_oracle(std::string const& name, index_t layers, index_t experts, index_t copies,
                           index_t slots, host_options const& options) {
@@ -211,21 +211,22 @@ void check_against_oracle(std::string const& name, index_t layers, index_t exper
   report_hash("placement." + name, got.map);
 }
 
-TEST_CASE_TEMPLATE("placement: of experts that weigh the same, first copies come first", P,
+TEST_CASE_TEMPLATE("placement: among experts of equal weight, first copies come first", P,
                    PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
-  // All replicas weigh 4. Ranks fill in turn: 0 1 2, then 0 1 0 (expert 2 has one copy).
+  // All replicas weigh 4. Experts are placed in the order 0 1 2, then 0 1 0, since expert 2 has one
+  // copy.
   ints const loads{12, 8, 4};
   ints const counts{3, 2, 1};
   CHECK(placed<P>(loads, counts, 1, 6, {.ranks = 3}).map == ints{0, 0, 1, 1, 2, 0});
-  // With speeds or a rule each expert's copies come together.
+  // With speeds or anti-affinity the copies of an expert are placed one after another.
   CHECK(placed<P>(loads, counts, 1, 6, {.ranks = 3, .speeds = {1, 1, 1}}).map ==
         ints{0, 1, 0, 1, 0, 2});
-  CHECK(placed<P>(loads, counts, 1, 6, {.ranks = 3, .replicas_meet = sharing::not_on_a_rank}).map ==
-        ints{0, 1, 0, 1, 0, 2});
-  // Without any load only the order is left.
+  CHECK(placed<P>(loads, counts, 1, 6, {.ranks = 3, .replica_anti_affinity = anti_affinity::rank})
+            .map == ints{0, 1, 0, 1, 0, 2});
+  // Without any load only the order of ties matters.
   CHECK(placed<P>(ints{0, 0, 0}, {1, 4, 2}, 1, 8, {.ranks = 2, .rank_offsets = {0, 3, 8}}).map ==
         ints{0, 1, 2, 1, 2, 1, 1, -1});
 }
@@ -242,7 +243,7 @@ TEST_CASE_TEMPLATE("placement: speeds", P, PLIMSOLL_POLICIES) {
                              .rank_offsets = {0, 20, 20, 30, 0, 4, 29, 33},
                              .speeds = {0x1p-16, 1, 0x1p-12}});
   }
-  SUBCASE("all alike is as none where loads are distinct") {
+  SUBCASE("equal speeds change nothing if loads are distinct") {
     ints loads;
     for (std::int32_t e = 0; e < 40; ++e) {
       loads.push_back(1000 + 37 * e);
@@ -259,7 +260,7 @@ TEST_CASE_TEMPLATE("placement: speeds", P, PLIMSOLL_POLICIES) {
             doctest::Approx(without.certificates[0].lower_bound / speed).epsilon(1e-12));
     }
   }
-  SUBCASE("twice as fast carries about twice as much") {
+  SUBCASE("a rank twice as fast carries about twice as much") {
     ints const loads = as<std::int32_t>(random_integers(3, 300, 90, 110));
     ints const counts(300, 1);
     placed<P> const got(loads, counts, 1, 900,
@@ -284,7 +285,7 @@ TEST_CASE_TEMPLATE("placement: speeds", P, PLIMSOLL_POLICIES) {
     CHECK(pair.lower_bound >= 18 / 4.25 * (1 - 1e-12));
     CHECK(pair.value == 4.5);
     CHECK(pair.status == certificate_status::feasible);
-    // Neither the speed of a dead rank counts nor that of one without slots.
+    // The speeds of a dead rank and of a rank without slots do not count.
     certificate const dead = certificate_of(
         {6, 6}, 8,
         {.ranks = 3, .rank_offsets = {0, 4, 4, 8}, .active = {0, 1, 1}, .speeds = {9, 9, 2}});
@@ -304,7 +305,7 @@ TEST_CASE_TEMPLATE("placement: dead ranks and slots of no rank stay empty", P, P
   CHECK(
       placed<P>(loads, once, 1, 8, {.ranks = 3, .rank_offsets = {0, 3, 4, 7}, .active = {1, 0, 1}})
           .map == ints{0, 3, -1, -1, 1, 2, -1, -1});
-  // Living ranks with one slot each keep the order of making.
+  // On live ranks with one slot each, replicas keep their order.
   CHECK(placed<P>(ints{1, 2, 3, 9}, once, 1, 6, {.ranks = 6, .active = {0, 1, 1, 0, 1, 1}}).map ==
         ints{-1, 0, 1, -1, 2, 3});
   CHECK(placed<P>(ints{1, 2, 3, 9}, once, 1, 9, {.ranks = 2, .rank_offsets = {0, 2, 4}}).map ==
@@ -319,87 +320,93 @@ TEST_CASE_TEMPLATE("placement: dead ranks and slots of no rank stay empty", P, P
                           {.ranks = 8,
                            .nodes = 3,
                            .active = {0, 1, 1, 1, 1, 0, 1, 1},
-                           .replicas_meet = sharing::not_on_a_node});
+                           .replica_anti_affinity = anti_affinity::node});
 }
 
-TEST_CASE_TEMPLATE("placement: replicas keep apart", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("placement: anti-affinity of replicas", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
-  constexpr sharing rank = sharing::not_on_a_rank;
-  constexpr sharing node = sharing::not_on_a_node;
+  constexpr anti_affinity rank = anti_affinity::rank;
+  constexpr anti_affinity node = anti_affinity::node;
   constexpr strictness required = strictness::required;
   SUBCASE("equals the argmin loop") {
-    check_against_oracle<P>("apart", 3, 24, 40, 42, {.ranks = 6, .replicas_meet = rank});
+    check_against_oracle<P>("apart", 3, 24, 40, 42, {.ranks = 6, .replica_anti_affinity = rank});
     check_against_oracle<P>("apart_nodes", 3, 24, 40, 44,
-                            {.ranks = 8, .nodes = 3, .replicas_meet = node});
+                            {.ranks = 8, .nodes = 3, .replica_anti_affinity = node});
     check_against_oracle<P>(
         "apart_speeds", 3, 24, 40, 44,
-        {.ranks = 5, .nodes = 2, .speeds = {1, 1.7, 1, 0.6, 1}, .replicas_meet = node});
-    check_against_oracle<P>(
-        "apart_required", 3, 24, 40, 60,
-        {.ranks = 8, .nodes = 3, .replicas_meet = node, .meeting_rule = required});
+        {.ranks = 5, .nodes = 2, .speeds = {1, 1.7, 1, 0.6, 1}, .replica_anti_affinity = node});
+    check_against_oracle<P>("apart_required", 3, 24, 40, 60,
+                            {.ranks = 8,
+                             .nodes = 3,
+                             .replica_anti_affinity = node,
+                             .anti_affinity_strength = required});
   }
   SUBCASE("preferred gives way, first the node and then the rank") {
-    CHECK(placed<P>(ints{9, 4}, {3, 1}, 1, 4, {.ranks = 2, .replicas_meet = rank}).map ==
+    CHECK(placed<P>(ints{9, 4}, {3, 1}, 1, 4, {.ranks = 2, .replica_anti_affinity = rank}).map ==
           ints{1, 0, 0, 0});
+    CHECK(placed<P>(ints{15, 4}, {3, 1}, 1, 6,
+                    {.ranks = 3, .nodes = 2, .replica_anti_affinity = node})
+              .map == ints{0, 1, 0, -1, 0, -1});
     CHECK(
-        placed<P>(ints{15, 4}, {3, 1}, 1, 6, {.ranks = 3, .nodes = 2, .replicas_meet = node}).map ==
-        ints{0, 1, 0, -1, 0, -1});
-    CHECK(
-        placed<P>(ints{8, 1}, {4, 1}, 1, 6, {.ranks = 3, .nodes = 2, .replicas_meet = node}).map ==
-        ints{0, 0, 0, 1, 0, -1});
+        placed<P>(ints{8, 1}, {4, 1}, 1, 6, {.ranks = 3, .nodes = 2, .replica_anti_affinity = node})
+            .map == ints{0, 0, 0, 1, 0, -1});
   }
-  SUBCASE("a required rule moves replicas until there is room") {
-    // Greedy leaves the third copy of expert 1 without a rank: rank 1 is full. It goes there,
-    // expert 0 from there to rank 2, expert 2 from there to the free slot of rank 0.
+  SUBCASE("required anti-affinity moves other replicas if it must") {
+    // The greedy choice finds no rank for the third copy of expert 1, since rank 1 is full. The
+    // copy goes there, expert 0 moves from there to rank 2, and expert 2 from there to the free
+    // slot of rank 0.
     placed<P> const two(ints{8, 1, 1}, {2, 3, 1}, 1, 6,
                         {.ranks = 3,
                          .rank_offsets = {0, 3, 4, 6},
-                         .replicas_meet = rank,
-                         .meeting_rule = required});
+                         .replica_anti_affinity = rank,
+                         .anti_affinity_strength = required});
     CHECK(two.map == ints{0, 1, 2, 1, 0, 1});
     CHECK(two.certificates[0].value == doctest::Approx(16.0 / 3).epsilon(1e-12));
     CHECK(two.certificates[0].work == 6);
     placed<P> const three(ints{7, 3, 3, 2}, {2, 1, 3, 4}, 1, 10,
                           {.ranks = 4,
                            .rank_offsets = {0, 2, 6, 9, 10},
-                           .replicas_meet = rank,
-                           .meeting_rule = required});
+                           .replica_anti_affinity = rank,
+                           .anti_affinity_strength = required});
     CHECK(three.map == ints{2, 3, 0, 3, 2, 1, 0, 2, 3, 3});
     placed<P> const nodes(ints{2, 3, 9}, {1, 3, 2}, 1, 6,
                           {.ranks = 4,
                            .rank_offsets = {0, 1, 4, 5, 6},
                            .nodes = 3,
-                           .replicas_meet = node,
-                           .meeting_rule = required});
+                           .replica_anti_affinity = node,
+                           .anti_affinity_strength = required});
     CHECK(nodes.map == ints{1, 2, 1, 0, 2, 1});
     report_hash("placement.chains", two.map, three.map, nodes.map);
   }
-  SUBCASE("an impossible one is refused") {
+  SUBCASE("impossible anti-affinity is refused") {
     std::string const refusal =
-        "place: replicas_meet: expected slots for all copies under the required rule, got ";
-    CHECK(place_refusal<P>({1, 2, 3}, {1, 3, 1}, 6,
-                           {.ranks = 2, .replicas_meet = rank, .meeting_rule = required}) ==
+        "place: replica_anti_affinity: expected slots for all copies under the required rule, got ";
+    CHECK(place_refusal<P>(
+              {1, 2, 3}, {1, 3, 1}, 6,
+              {.ranks = 2, .replica_anti_affinity = rank, .anti_affinity_strength = required}) ==
           refusal + "3 copies in layer 0, expert 1");
-    CHECK(place_refusal<P>({1, 2, 3}, {1, 2, 1}, 6,
-                           {.ranks = 2, .replicas_meet = rank, .meeting_rule = required}) ==
+    CHECK(place_refusal<P>(
+              {1, 2, 3}, {1, 2, 1}, 6,
+              {.ranks = 2, .replica_anti_affinity = rank, .anti_affinity_strength = required}) ==
           "no error");
-    CHECK(place_refusal<P>({1, 2, 3}, {1, 2, 1}, 6,
-                           {.ranks = 2, .replicas_meet = node, .meeting_rule = required}) ==
+    CHECK(place_refusal<P>(
+              {1, 2, 3}, {1, 2, 1}, 6,
+              {.ranks = 2, .replica_anti_affinity = node, .anti_affinity_strength = required}) ==
           refusal + "2 copies in layer 0, expert 1");
-    // Expert 2 would do with two ranks, if expert 0 did not need its slots.
+    // Two ranks would suffice for expert 2 if expert 0 did not need its slots.
     CHECK(place_refusal<P>({4, 1, 1}, {2, 1, 2}, 5,
                            {.ranks = 2,
                             .rank_offsets = {0, 1, 5},
-                            .replicas_meet = rank,
-                            .meeting_rule = required}) ==
+                            .replica_anti_affinity = rank,
+                            .anti_affinity_strength = required}) ==
           refusal + "2 copies in layer 0, expert 2");
   }
 }
 
-/// Experts of two layers on three nodes of 2, 2 and 3 ranks, in no order; node 1 of layer 1 has
-/// none.
+/// Node lists of two layers, in arbitrary order, for three nodes of 2, 2 and 3 ranks; node 1 of
+/// layer 1 has no expert.
 inline host_options listed_nodes() {
   return {
       .ranks = 7,
@@ -408,7 +415,7 @@ inline host_options listed_nodes() {
       .node_offsets = {0, 3, 7, 12, 0, 6, 6, 12}};
 }
 
-TEST_CASE_TEMPLATE("placement: experts keep to the node that lists them", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("placement: experts stay on the node that lists them", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
@@ -416,14 +423,14 @@ TEST_CASE_TEMPLATE("placement: experts keep to the node that lists them", P, PLI
   constexpr index_t slots = 49;
   host_options options = listed_nodes();
   check_against_oracle<P>("lists", 2, experts, 18, slots, options);
-  options.replicas_meet = sharing::not_on_a_rank;
+  options.replica_anti_affinity = anti_affinity::rank;
   check_against_oracle<P>("lists_apart", 2, experts, 18, slots, options);
   options.speeds = {1, 2, 3, 1, 2, 3, 4};
   check_against_oracle<P>("lists_speeds", 2, experts, 18, slots, options);
   options.active = {1, 1, 1, 1, 0, 1, 1};
   check_against_oracle<P>("lists_dead", 2, experts, 14, slots, options);
 
-  // Of a node, equal experts go in the order of the list; what fills all slots, in that of making.
+  // On a node ties go in the order of the list; with one slot per rank, replicas keep their order.
   CHECK(placed<P>(ints{5, 5, 5, 5}, {1, 1, 1, 1}, 1, 6,
                   {.ranks = 3,
                    .rank_offsets = {0, 1, 2, 6},
@@ -434,7 +441,7 @@ TEST_CASE_TEMPLATE("placement: experts keep to the node that lists them", P, PLI
   CHECK(placed<P>(ints{1, 9, 2, 7}, {1, 2, 1, 1}, 1, 5,
                   {.ranks = 5, .nodes = 2, .node_experts = {2, 3, 0, 1}, .node_offsets = {0, 2, 4}})
             .map == ints{2, 3, 0, 1, 1});
-  // The fullest node sets the peak.
+  // The most loaded node determines the peak.
   placed<P> const peak(
       ints{3, 4, 50, 60}, {1, 1, 1, 1}, 1, 6,
       {.ranks = 2, .nodes = 2, .node_experts = {2, 3, 0, 1}, .node_offsets = {0, 2, 4}});
@@ -464,7 +471,7 @@ struct grouped {
   }
 };
 
-/// The message with which `place_groups` refuses its input.
+/// Message of the error that `place_groups` throws for this input, or "no error".
 template <class P>
 std::string group_refusal(ints const& loads, index_t groups, index_t slots,
                           host_options const& options) {
@@ -476,7 +483,7 @@ std::string group_refusal(ints const& loads, index_t groups, index_t slots,
   return "no error";
 }
 
-TEST_CASE_TEMPLATE("placement: groups go to nodes whole", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("placement: each group goes to one node", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
@@ -491,13 +498,14 @@ TEST_CASE_TEMPLATE("placement: groups go to nodes whole", P, PLIMSOLL_POLICIES) 
     CHECK(got.certificates[0].value == 587.0 / 4);  // per rank
     CHECK(got.certificates[0].work == 4);
     CHECK(got.certificates[1].value == 645.0 / 4);
-    CHECK(got.certificates[1].status == certificate_status::optimal);  // the heaviest has company
+    CHECK(got.certificates[1].status == certificate_status::optimal);  // bound: 516 + 129
     report_hash("placement.groups", got.experts, got.offsets);
   }
-  SUBCASE("nodes need not divide groups, nor ranks") {
-    // Nodes of two and three ranks with 4 and 6 slots: room for two groups and for three.
+  SUBCASE("nodes that divide neither groups nor ranks") {
+    // Nodes of two and three ranks with 4 and 6 slots have capacities of two and three groups.
     grouped<P> const got({9, 1, 8, 1, 3, 1, 2, 0, 1, 0}, 1, 5, 10, {.ranks = 5, .nodes = 2});
-    // Groups weigh 10 9 4 2 1; per rank, 9 leaves node 0 with 4.5 and 4 and 2 node 1 with 5.3.
+    // Groups weigh 10 9 4 2 1. Per rank, node 0 gets 9 + 1 and node 1 gets 10 + 4 + 2, which is
+    // 5.3.
     CHECK(got.offsets == ints{0, 4, 10});
     CHECK(got.experts == ints{2, 3, 8, 9, 0, 1, 4, 5, 6, 7});
     CHECK(got.certificates[0].value == doctest::Approx(16.0 / 3).epsilon(1e-12));
@@ -505,16 +513,16 @@ TEST_CASE_TEMPLATE("placement: groups go to nodes whole", P, PLIMSOLL_POLICIES) 
     CHECK(got.certificates[0].lower_bound >= 26.0 / 5 * (1 - 1e-12));
     CHECK(grouped<P>({5, 4, 3}, 1, 3, 4, {.ranks = 2, .nodes = 2}).experts == ints{0, 1, 2});
   }
-  SUBCASE("a dead node gets none, and counts for nothing") {
+  SUBCASE("a dead node gets no group and does not count in the mean") {
     host_options const dead{.ranks = 6, .nodes = 3, .active = {0, 0, 1, 1, 1, 1}};
     grouped<P> const got({1, 2, 3, 4}, 1, 4, 12, dead);
     CHECK(got.offsets == ints{0, 0, 2, 4});
     CHECK(got.experts == ints{3, 0, 2, 1});
     CHECK(got.certificates[0].value == 5.0 / 2);
     CHECK(got.certificates[0].status == certificate_status::optimal);
-    // One place on each living node: groups stay in order.
+    // Each live node has a capacity of one group: groups keep their order.
     CHECK(grouped<P>({1, 1, 9, 9}, 1, 2, 6, dead).experts == ints{0, 1, 2, 3});
-    // A node that lost a rank takes less, and has less room.
+    // A node with a dead rank takes less load and has a smaller capacity.
     host_options const weak{.ranks = 4, .nodes = 2, .active = {1, 0, 1, 1}};
     CHECK(grouped<P>({1, 1, 1, 1}, 1, 4, 8, weak).offsets == ints{0, 1, 4});
     CHECK(grouped<P>({1, 1, 1, 1, 1, 1}, 1, 6, 8, weak).offsets == ints{0, 2, 6});
@@ -522,10 +530,10 @@ TEST_CASE_TEMPLATE("placement: groups go to nodes whole", P, PLIMSOLL_POLICIES) 
   SUBCASE("speeds of a node's ranks add up") {
     grouped<P> const got({9, 9, 9, 9, 9, 9}, 1, 6, 24,
                          {.ranks = 4, .nodes = 2, .speeds = {1, 1, 0.5, 0.5}});
-    CHECK(got.offsets == ints{0, 3, 6});  // each has room for its share by slots, no more
+    CHECK(got.offsets == ints{0, 3, 6});  // capacity is the share by slots, whatever the speed
     CHECK(got.certificates[0].value == 27);
     grouped<P> const fast({9, 5, 4}, 1, 3, 24, {.ranks = 2, .nodes = 2, .speeds = {1, 4}});
-    CHECK(fast.experts == ints{2, 0, 1});  // two on each would fit: 9, 5 are on the fast one
+    CHECK(fast.experts == ints{2, 0, 1});  // loads 9 and 5 are on the fast node
     CHECK(fast.certificates[0].value == 4);
   }
   SUBCASE("one group, and one expert in each") {
@@ -538,8 +546,8 @@ TEST_CASE_TEMPLATE("placement: groups go to nodes whole", P, PLIMSOLL_POLICIES) 
     CHECK(each.certificates[0].value == 5);
     CHECK(each.certificates[0].status == certificate_status::optimal);
   }
-  SUBCASE("where shares do not fit, nodes take what they hold") {
-    // Only node 3 has room for a group of two; its share of three groups would be two.
+  SUBCASE("if shares do not fit, nodes take as many groups as they hold") {
+    // Only node 3 can hold a group of two experts; its share of three groups would be two.
     host_options const options{.ranks = 4, .rank_offsets = {0, 1, 2, 3, 9}, .nodes = 4};
     grouped<P> const got({1, 1, 1, 1, 1, 1}, 1, 3, 9, options);
     CHECK(got.offsets == ints{0, 0, 0, 0, 6});
@@ -578,7 +586,7 @@ TEST_CASE_TEMPLATE("placement: slots per rank and layer", P, PLIMSOLL_POLICIES) 
   constexpr index_t experts = 9;
   auto const loads = skewed_loads(2, experts, 41);
   ints const counts(2 * experts, 1);
-  // Rank 1 of layer 0 has no slot; layer 1 has one free slot in the end.
+  // Rank 1 of layer 0 has no slot; one slot of each layer stays free.
   ints const offsets{0, 4, 4, 10, 0, 3, 9, 10};
   placed<P> const got(as<std::int32_t>(loads), counts, 2, 10,
                       {.ranks = 3, .rank_offsets = offsets});
@@ -594,16 +602,16 @@ TEST_CASE_TEMPLATE("placement: slots per rank and layer", P, PLIMSOLL_POLICIES) 
   report_hash("placement.offsets", got.map);
 }
 
-TEST_CASE_TEMPLATE("placement: one slot per rank keeps the order of making", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("placement: one slot per rank keeps replicas in order", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
-  // Further copies are made at loads per copy 80 (expert 2), 40 (2), 30 (1), 26.7 (2).
+  // `replicate` adds further copies at loads per copy 80 (expert 2), 40 (2), 30 (1), 26.7 (2).
   placed<P> const got(ints{10, 30, 80, 5}, {1, 2, 4, 1}, 1, 8, {.ranks = 8});
   CHECK(got.map == ints{0, 1, 2, 3, 2, 2, 1, 2});
   CHECK(got.certificates[0].value == 20);
   CHECK(got.certificates[0].status == certificate_status::optimal);
-  // Given counts need not be those of `replicate`.
+  // The counts need not come from `replicate`.
   placed<P> const given(ints{10, 30, 80, 5}, {3, 1, 1, 1}, 1, 6, {.ranks = 6});
   CHECK(given.map == ints{0, 1, 2, 3, 0, 0});
 }
@@ -620,11 +628,11 @@ TEST_CASE_TEMPLATE("placement: edges", P, PLIMSOLL_POLICIES) {
     CHECK(got.map == ints{0, 1, 2, 3});
     CHECK(got.certificates[0].status == certificate_status::optimal);
   }
-  SUBCASE("equal loads go round the ranks by id") {
+  SUBCASE("equal loads go to the ranks in turn, by id") {
     CHECK(placed<P>(ints{5, 5, 5, 5, 5, 5}, {1, 1, 1, 1, 1, 1}, 1, 6, {.ranks = 3}).map ==
           ints{0, 3, 1, 4, 2, 5});
   }
-  SUBCASE("one rank takes all, heaviest first") {
+  SUBCASE("a single rank takes all experts, heaviest first") {
     placed<P> const got(ints{1, 7, 3}, {1, 2, 1}, 1, 5, {.ranks = 1});
     CHECK(got.map == ints{1, 1, 2, 0, -1});
     CHECK(got.certificates[0].value == 11);
@@ -706,14 +714,14 @@ TEST_CASE_TEMPLATE("placement: bad values are named", P, PLIMSOLL_POLICIES) {
   CHECK(speed(0x1p20) == relative + "1 for rank 0, where the fastest has 1048576");
   CHECK(speed(0x1.fp-17) ==
         relative + plimsoll::detail::text(0x1.fp-17) + " for rank 1, where the fastest has 1");
-  // What is dead is not compared.
+  // The speeds of dead ranks are not compared.
   CHECK(with(6, {.ranks = 2, .active = {1, 0}, .speeds = {1, 0x1p-64}}) == "no error");
 
   auto const lists = [&](ints const& experts, ints const& offsets,
-                         sharing rule = sharing::allowed) {
+                         anti_affinity rule = anti_affinity::none) {
     return with(6, {.ranks = 2,
                     .nodes = 2,
-                    .replicas_meet = rule,
+                    .replica_anti_affinity = rule,
                     .node_experts = experts,
                     .node_offsets = offsets});
   };
@@ -728,9 +736,9 @@ TEST_CASE_TEMPLATE("placement: bad values are named", P, PLIMSOLL_POLICIES) {
   CHECK(lists({2, 0}, {0, 1, 2}) == "place: options.node_experts: expected 3 experts, got 2");
   CHECK(lists({2, 0, 1}, {0, 3}) ==
         "place: options.node_offsets: expected 3 offsets (nodes + 1), got 2");
-  CHECK(lists({2, 0, 1}, {0, 1, 3}, sharing::not_on_a_node) ==
-        "place: options.replicas_meet: expected allowed or not_on_a_rank, since lists keep an "
-        "expert to one node, got not_on_a_node");
+  CHECK(lists({2, 0, 1}, {0, 1, 3}, anti_affinity::node) ==
+        "place: options.replica_anti_affinity: expected none or rank, since every expert "
+        "stays on one node, got node");
   std::string const node_rises =
       "place: node_offsets: expected offsets that rise from 0 to the number of experts, got ";
   CHECK(lists({2, 0, 1}, {0, 4, 3}) == node_rises + "3 in layer 0, node 1");

@@ -11,7 +11,7 @@
 
 namespace plimsoll_test {
 
-/// Four layers, of which the last has a bad load. `counts` repeats itself.
+/// Runs four layers, the last of which has an invalid load, in every team. `counts` is repeated.
 inline void check_place_in_teams(index_t experts, ints const& counts, index_t slots,
                                  host_options const& options) {
   CAPTURE(experts);
@@ -35,7 +35,7 @@ inline void check_place_in_teams(index_t experts, ints const& counts, index_t sl
   check_all_teams(body, 4, map, [&] { return report_values(reports); });
 }
 
-/// The same for four layers.
+/// Repeats a row for four layers.
 inline ints repeated(ints const& row) {
   ints all;
   for (int layer = 0; layer < 4; ++layer) {
@@ -45,8 +45,8 @@ inline ints repeated(ints const& row) {
 }
 
 TEST_CASE("placement: the same bits in every team") {
-  constexpr sharing rank = sharing::not_on_a_rank;
-  constexpr sharing node = sharing::not_on_a_node;
+  constexpr anti_affinity rank = anti_affinity::rank;
+  constexpr anti_affinity node = anti_affinity::node;
   SUBCASE("plain") {
     check_place_in_teams(1, {1}, 1, {.ranks = 1});
     check_place_in_teams(40, {1}, 45, {.ranks = 7});
@@ -65,18 +65,21 @@ TEST_CASE("placement: the same bits in every team") {
     check_place_in_teams(12, {1, 2, 3}, 30, {.ranks = 5, .speeds = {1, 2.5, 1, 0.1, 7}});
     check_place_in_teams(12, {1}, 90, {.ranks = 2, .speeds = {1, 0}});
   }
-  SUBCASE("rules") {
-    check_place_in_teams(12, {1, 2, 3}, 24, {.ranks = 4, .replicas_meet = rank});
-    check_place_in_teams(12, {1, 2, 5}, 34, {.ranks = 7, .nodes = 3, .replicas_meet = node});
-    check_place_in_teams(
-        12, {1, 2, 3}, 34,
-        {.ranks = 7, .nodes = 3, .replicas_meet = node, .meeting_rule = strictness::required});
-    // Chains in the first layers.
+  SUBCASE("anti-affinity") {
+    check_place_in_teams(12, {1, 2, 3}, 24, {.ranks = 4, .replica_anti_affinity = rank});
+    check_place_in_teams(12, {1, 2, 5}, 34,
+                         {.ranks = 7, .nodes = 3, .replica_anti_affinity = node});
+    check_place_in_teams(12, {1, 2, 3}, 34,
+                         {.ranks = 7,
+                          .nodes = 3,
+                          .replica_anti_affinity = node,
+                          .anti_affinity_strength = strictness::required});
+    // The first layers need augmenting paths.
     check_place_in_teams(6, {4, 4, 2, 2, 3, 1}, 16,
                          {.ranks = 4,
                           .rank_offsets = repeated({0, 6, 10, 14, 16}),
-                          .replicas_meet = rank,
-                          .meeting_rule = strictness::required});
+                          .replica_anti_affinity = rank,
+                          .anti_affinity_strength = strictness::required});
   }
   SUBCASE("node lists") {
     host_options options = listed_nodes();
@@ -85,18 +88,18 @@ TEST_CASE("placement: the same bits in every team") {
     options.node_offsets.insert(options.node_offsets.end(), options.node_offsets.begin(),
                                 options.node_offsets.end());
     check_place_in_teams(12, {1, 2}, 49, options);
-    check_place_in_teams(12, {1, 2}, 28, options);  // too few slots in layer 0
-    options.replicas_meet = rank;
-    options.meeting_rule = strictness::required;
+    check_place_in_teams(12, {1, 2}, 28, options);  // layer 0 has too few slots
+    options.replica_anti_affinity = rank;
+    options.anti_affinity_strength = strictness::required;
     options.speeds = {1, 2, 3, 4, 5, 6, 7};
     check_place_in_teams(12, {1, 2}, 49, options);
-    options.node_experts[15] = 0;  // twice in layer 1
+    options.node_experts[15] = 0;  // duplicate in layer 1
     options.node_offsets[10] = 13;
     check_place_in_teams(12, {1, 2}, 49, options);
   }
 }
 
-TEST_CASE("placement: groups come out the same in every team") {
+TEST_CASE("placement: groups get the same bits in every team") {
   auto const check = [](index_t experts, index_t groups, index_t slots,
                         host_options const& options) {
     CAPTURE(experts);
@@ -119,14 +122,14 @@ TEST_CASE("placement: groups come out the same in every team") {
   check(1, 1, 1, {});
   check(40, 8, 60, {.ranks = 9, .nodes = 4});
   check(36, 36, 60, {.ranks = 9, .nodes = 9, .active = {1, 1, 0, 1, 1, 1, 1, 1, 1}});
-  check(40, 4, 60, {.ranks = 4, .nodes = 4});  // one place each
+  check(40, 4, 60, {.ranks = 4, .nodes = 4});  // each node has a capacity of one group
   check(40, 40, 60, {.ranks = 4, .nodes = 3, .speeds = {1, 2, 3, 4.5}});
   check(8, 4, 12, {.ranks = 4, .rank_offsets = repeated({0, 1, 2, 3, 11}), .nodes = 4});
-  check(40, 2, 40, {.ranks = 5, .nodes = 5});  // no node holds a group
+  check(40, 2, 40, {.ranks = 5, .nodes = 5});  // no node has enough slots for a group
 }
 
-/// Whether a map holds these counts in slots that may be used; and under the rule if it is
-/// required.
+/// Returns whether a map holds the given counts in usable slots and satisfies required
+/// anti-affinity.
 bool is_legal(ints const& map, random_case const& given) {
   oracle::site const where = given.site();
   ints counts(given.counts.size(), 0);
@@ -157,7 +160,7 @@ bool is_legal(ints const& map, random_case const& given) {
 }
 
 TEST_CASE(
-    "placement: on random shapes the argmin loop, and a required rule wherever it can be kept") {
+    "placement: random shapes match the argmin loop, and satisfiable anti-affinity is satisfied") {
   std::uint64_t made = 0;
   std::uint64_t greedy_was_stuck = 0;
   std::uint64_t refused = 0;
@@ -191,7 +194,7 @@ TEST_CASE(
         }
         peak = std::max(peak, where.cost(r, carried));
       }
-      // More, by what weights leave out, only where the bound could not be told from it.
+      // The value may exceed the peak by the rounding of weights, to distinguish it from the bound.
       double const value = got.certificates[0].value;
       REQUIRE(value >= peak / fixed_unit(loads));
       REQUIRE(value <= peak / fixed_unit(loads) * (1 + 1e-12));
@@ -280,7 +283,7 @@ TEST_CASE("placement: groups on random shapes") {
       REQUIRE(std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end());
       REQUIRE(sorted.front() == 0);
 
-      // Nodes as ranks: the peak, and what no choice could go below.
+      // Solve the same problem with nodes as ranks, for the peak and the optimum.
       oracle::site nodes{{0}};
       nodes.speeds = oracle::speeds_of_nodes(where);
       auto const weight =
@@ -313,7 +316,7 @@ TEST_CASE("placement: groups on random shapes") {
 }
 
 TEST_CASE("placement: views may be strided, and there may be no layers") {
-  // One layer of four experts, of arrays with something between all elements.
+  // One layer of four experts, in arrays with a gap after each element.
   ints loads{1, 99, 5, 99, 3, 99, 4, 99};
   ints counts{1, 77, 1, 77, 1, 77, 1, 77};
   ints map(12, -7);

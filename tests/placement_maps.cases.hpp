@@ -18,11 +18,11 @@
 
 namespace plimsoll_test::map_cases {
 
+using plimsoll::anti_affinity;
 using plimsoll::index_t;
-using plimsoll::sharing;
 using ints = std::vector<std::int32_t>;
 
-/// A stream of random whole numbers.
+/// A sequence of random integers.
 class draws : public generator {
  public:
   using generator::generator;
@@ -36,7 +36,7 @@ class draws : public generator {
   }
 };
 
-/// One placement in all its forms, made without the library.
+/// One placement in all its forms, computed without the library.
 struct forms {
   index_t layers = 0;
   index_t experts = 0;
@@ -54,7 +54,7 @@ struct forms {
     return rank_offsets[static_cast<std::size_t>(layer * (ranks + 1) + rank)];
   }
 
-  /// Everything else from the map and the rank offsets.
+  /// Computes all other forms from the map and the rank offsets.
   void derive(index_t spare_width) {
     counts.clear(), replica_offsets.clear(), replica_slots.clear();
     padded.clear(), rank_experts.clear();
@@ -99,7 +99,7 @@ struct forms {
     }
   }
 
-  /// The map and the rank offsets without empty slots in the middle.
+  /// Returns the map and the rank offsets with all empty slots moved to the end.
   [[nodiscard]] std::pair<ints, ints> packed() const {
     ints packed_map, offsets;
     for (index_t l = 0; l < layers; ++l) {
@@ -118,7 +118,7 @@ struct forms {
   }
 };
 
-/// A legal placement: every expert somewhere, uneven ranks, empty slots, slots of no rank.
+/// A random valid placement, with uneven ranks, empty slots and slots of no rank.
 inline forms random_forms(std::uint64_t seed, index_t most_experts) {
   draws draw(seed);
   forms f;
@@ -151,7 +151,7 @@ inline forms random_forms(std::uint64_t seed, index_t most_experts) {
   return f;
 }
 
-/// The forms in the memory of a policy.
+/// All forms in the memory of a policy.
 template <class P>
 struct stored {
   forms f;
@@ -187,7 +187,7 @@ struct stored {
   }
 };
 
-TEST_CASE_TEMPLATE("placement_maps: every form from every other", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("placement_maps: conversions between the forms", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
@@ -275,7 +275,7 @@ std::string refusal_of(F call) {
   return "no error";
 }
 
-/// "got" and where it is.
+/// End of a message: layer and position of the fault.
 template <class... Parts>
 std::string at(index_t layer, Parts const&... parts) {
   std::string text = " in layer " + std::to_string(layer);
@@ -288,12 +288,12 @@ std::string at(index_t layer, Parts const&... parts) {
 using named = std::pair<char const*, index_t>;
 
 struct rules {
-  sharing replicas_meet = sharing::allowed;
+  anti_affinity replica_anti_affinity = anti_affinity::none;
   index_t nodes = 1;
   std::vector<std::uint8_t> active;
 };
 
-/// What `validate` must say, found by plain loops in the documented order.
+/// Expected message of `validate` for a placement, found by plain loops in the documented order.
 inline std::string first_fault(forms const& f, rules const& r) {
   std::string const map = "validate: physical_to_logical: expected ";
   for (index_t l = 0; l < f.layers; ++l) {
@@ -346,8 +346,10 @@ inline std::string first_fault(forms const& f, rules const& r) {
                at(l, named{"expert", e});
       }
     }
-    bool const on_nodes = r.replicas_meet == sharing::not_on_a_node;
-    index_t const groups = r.replicas_meet == sharing::allowed ? 0 : on_nodes ? r.nodes : f.ranks;
+    bool const on_nodes = r.replica_anti_affinity == anti_affinity::node;
+    index_t const groups = r.replica_anti_affinity == anti_affinity::none ? 0
+                           : on_nodes                                     ? r.nodes
+                                                                          : f.ranks;
     for (index_t g = 0; g < groups; ++g) {
       index_t const first = begin(g * f.ranks / groups);
       index_t const last = begin((g + 1) * f.ranks / groups);
@@ -373,7 +375,7 @@ inline std::string first_fault(forms const& f, rules const& r) {
   return "no error";
 }
 
-/// How many kinds of faults these messages tell: they differ in more than numbers.
+/// Number of kinds of faults among the messages: those that differ in more than numbers.
 inline std::size_t kinds_of(std::vector<std::string> const& messages) {
   std::set<std::string> kinds;
   for (std::string const& message : messages) {
@@ -400,7 +402,7 @@ TEST_CASE_TEMPLATE("placement_maps: validate names the first fault", P, PLIMSOLL
       continue;
     }
     rules r;
-    r.replicas_meet = static_cast<sharing>(draw.between(0, 2));
+    r.replica_anti_affinity = static_cast<anti_affinity>(draw.between(0, 2));
     r.nodes = draw.between(1, f.ranks);
     if (draw.once_in(2)) {
       for (index_t rank = 0; rank < f.ranks; ++rank) {
@@ -425,7 +427,7 @@ TEST_CASE_TEMPLATE("placement_maps: validate names the first fault", P, PLIMSOLL
         case 2:
           spoil(f.map, -1, f.experts - 1);
           if (readable) {
-            f.derive(0);  // the counts agree again
+            f.derive(0);  // makes the counts agree again
           }
           break;
         case 3:
@@ -440,7 +442,8 @@ TEST_CASE_TEMPLATE("placement_maps: validate names the first fault", P, PLIMSOLL
     }
     stored<P> const in(f);
     array_in<std::uint8_t, P> const active(r.active);
-    plimsoll::validation_options options{.replicas_meet = r.replicas_meet, .nodes = r.nodes};
+    plimsoll::validation_options options{.replica_anti_affinity = r.replica_anti_affinity,
+                                         .nodes = r.nodes};
     if (!r.active.empty()) {
       options.active = active.view1();
     }
@@ -448,11 +451,11 @@ TEST_CASE_TEMPLATE("placement_maps: validate names the first fault", P, PLIMSOLL
     CHECK(refusal_of([&] { plimsoll::validate(policy, in.placement(), options); }) == expected);
     messages.push_back(expected);
   }
-  CHECK(kinds_of(messages) == 9);  // no fault and eight
+  CHECK(kinds_of(messages) == 9);  // no fault and eight faults
   report_hash("placement_maps.faults", messages);
 }
 
-/// What `validate` must say about lists, in either form, found by plain loops.
+/// Expected message of `validate` for an inverse in either form, found by plain loops.
 inline std::string first_difference(forms const& f, bool padded) {
   std::string const lists = std::string("validate: ") +
                             (padded ? "logical_to_physical" : "replica_slots") + ": expected ";
@@ -554,7 +557,7 @@ TEST_CASE_TEMPLATE("placement_maps: validate finds every wrong entry of an inver
         static_cast<std::size_t>(draw.between(0, static_cast<index_t>(values.size()) - 1));
     auto const before = values[i];
     values[i] = static_cast<std::int32_t>(draw.between(-2, f.slots));
-    bool const in_lists = which != 2 || before != -1;  // behind the last list nothing is read
+    bool const in_lists = which != 2 || before != -1;  // nothing is read after the last list
     stored<P> const in(f);
     for (bool const padded : {false, true}) {
       std::string const expected = first_difference(f, padded);
@@ -567,7 +570,7 @@ TEST_CASE_TEMPLATE("placement_maps: validate finds every wrong entry of an inver
       messages.push_back(expected);
     }
   }
-  CHECK(kinds_of(messages) == 12);  // no fault, the offsets, the map, a gap, four in either form
+  CHECK(kinds_of(messages) == 12);  // no fault, offsets, map, gap, and four for each of two forms
 }
 
 TEST_CASE_TEMPLATE("placement_maps: conversions refuse bad maps", P, PLIMSOLL_POLICIES) {
@@ -700,7 +703,7 @@ TEST_CASE_TEMPLATE("placement_maps: edges", P, PLIMSOLL_POLICIES) {
   }
   auto const policy = make_policy<P>();
   SUBCASE("strided views in and out") {
-    // Two layers of three slots, the second above the first, every other element.
+    // Two layers of three slots, the second before the first, with a gap after each element.
     array_in<std::int32_t, P> const in(ints{1, 9, 0, 9, 1, 9, 0, 9, 0, 9, 1, 9});
     plimsoll::matrix_ref<std::int32_t const> map = in.view2(2, 3);
     map.data += 6;
@@ -748,7 +751,7 @@ TEST_CASE_TEMPLATE("placement_maps: edges", P, PLIMSOLL_POLICIES) {
     f.derive(0);
     stored<P> const in(f);
     CHECK_NOTHROW(
-        plimsoll::validate(policy, in.placement(), {.replicas_meet = sharing::not_on_a_node}));
+        plimsoll::validate(policy, in.placement(), {.replica_anti_affinity = anti_affinity::node}));
   }
   SUBCASE("all slots empty") {
     array_in<std::int32_t, P> const in(ints(4, -1));
@@ -771,10 +774,10 @@ TEST_CASE_TEMPLATE("placement_maps: edges", P, PLIMSOLL_POLICIES) {
     f.derive(0);
     stored<P> const in(f);
     CHECK_NOTHROW(
-        plimsoll::validate(policy, in.placement(), {.replicas_meet = sharing::not_on_a_rank}));
+        plimsoll::validate(policy, in.placement(), {.replica_anti_affinity = anti_affinity::rank}));
     CHECK(refusal_of([&] {
             plimsoll::validate(policy, in.placement(),
-                               {.replicas_meet = sharing::not_on_a_node, .nodes = 2});
+                               {.replica_anti_affinity = anti_affinity::node, .nodes = 2});
           }) ==
           "validate: physical_to_logical: expected at most 1 replica of an expert on a node, got 2 "
           "in layer 0, node 1, expert 0");

@@ -16,7 +16,7 @@ using plimsoll::detail::problem_report;
 using plimsoll::detail::replica_source;
 using plimsoll::detail::slot_source;
 
-// Members may be left out without a warning of -Wextra, and {} is the options of `validate`.
+// Members may be omitted without a warning from -Wextra, and `{}` means the options of `validate`.
 static_assert(plimsoll::placement_ref{.ranks = 2}.replica_count.data == nullptr);
 static_assert(plimsoll::replica_lists_ref{.replica_slots = {}}.replica_offsets.data == nullptr);
 static_assert(plimsoll::spill_plan_ref{.transfers = {}}.offsets.data == nullptr);

@@ -23,8 +23,8 @@
 namespace plimsoll_test {
 
 using plimsoll::dispatch_counters;
+using plimsoll::dispatch_method;
 using plimsoll::dispatch_options;
-using plimsoll::dispatching;
 using plimsoll::quota_report;
 
 using ints = std::vector<std::int32_t>;
@@ -58,7 +58,7 @@ struct quota_result {
   std::string error;  ///< of `expect_quotas`
 };
 
-/// A case in the memory of a policy.
+/// A case, copied to the memory of a policy.
 template <class P>
 class quota_in {
  public:
@@ -106,11 +106,11 @@ template <class P>
 quota_result quotas_of(quota_case const& c) {
   return quota_in<P>(c).run();
 }
-// What a case checks is compiled once, for all policies.
+// The checks of a case are compiled once, for all policies.
 using quotas_fn = quota_result (*)(quota_case const&);
 
-/// All that quotas promise, in whole units of which 2^52 are more than the load of a layer: what an
-/// expert's shares miss of its load, its first largest takes.
+/// Checks all guarantees of `quota`, in the same units: less than 2^52 of them in a layer. The
+/// first largest share of an expert absorbs the difference between its shares and its load.
 inline void check_quotas(quota_case const& c, quota_result const& got) {
   CHECK(got.error == "");
   for (index_t layer = 0; layer < c.layers; ++layer) {
@@ -180,8 +180,8 @@ inline void check_quotas(quota_case const& c, quota_result const& got) {
   }
 }
 
-/// An instance with its optimal split; `ceiling` is the smallest peak in whole tokens, of the set
-/// of ranks that proves the smallest peak.
+/// Returns an instance with its optimal split; `ceiling` is the smallest peak in whole tokens, from
+/// the ranks that prove the smallest peak.
 inline quota_case optimal_case(int number, std::int64_t& ceiling) {
   split_instance const in = make_split_instance(number);
   quota_case c;
@@ -198,9 +198,9 @@ inline quota_case optimal_case(int number, std::int64_t& ceiling) {
   lp.solve(plimsoll::matrix_ref<std::int64_t const>(in.loads.data(), 1, in.experts),
            plimsoll::matrix_ref<double>(c.split.data(), 1, c.slots),
            plimsoll::vector_ref<plimsoll::certificate>(&result, 1),
-           {.tight = plimsoll::matrix_ref<std::uint8_t>(tight.data(), 1, in.ranks)});
+           {.bottleneck = plimsoll::matrix_ref<std::uint8_t>(tight.data(), 1, in.ranks)});
   REQUIRE(result.status == plimsoll::certificate_status::optimal);
-  // What only tight ranks can take.
+  // The load that only bottleneck ranks can take.
   std::vector<bool> confined(in.loads.size(), true);
   std::int64_t count = 0;
   for (std::size_t r = 0; r < tight.size(); ++r) {
@@ -219,7 +219,7 @@ inline quota_case optimal_case(int number, std::int64_t& ceiling) {
   return c;
 }
 
-/// One layer; `of_rank[r]` are the experts on rank r.
+/// Returns a case of one layer; `of_rank[r]` are the experts on rank r.
 inline quota_case one_layer(std::vector<ints> const& of_rank, ints const& loads,
                             reals const& split) {
   quota_case c;
@@ -236,9 +236,9 @@ inline quota_case one_layer(std::vector<ints> const& of_rank, ints const& loads,
   return c;
 }
 
-/// Splits that nobody would make: any shares, which add up as doubles do. Copies of an expert on
-/// one rank, empty slots, experts without load, ranks without slots, and slots behind the last
-/// rank, of which some name an expert.
+/// Draws splits with any shares, which add up in double precision. They have copies of an expert on
+/// one rank, empty slots, experts without load, ranks without slots, and slots after the last rank,
+/// some of which name an expert.
 inline quota_case random_shares(std::uint64_t seed) {
   generator random(seed);
   auto const among = [&](std::int64_t low, std::int64_t high) {
@@ -283,7 +283,7 @@ inline quota_case random_shares(std::uint64_t seed) {
       bool const used_slot = map[slot] >= 0 && slot < used;
       double const all = used_slot ? sum[static_cast<std::size_t>(map[slot])] : 0;
       double const load = used_slot ? c.loads[at(layer, c.experts, map[slot])] : 0;
-      // Where no copy has a weight, the first takes all.
+      // If no copy has a weight, the first takes the whole load.
       bool const first = std::find(map.begin(), map.end(), map[slot]) - map.begin() ==
                          static_cast<std::ptrdiff_t>(slot);
       c.split.push_back(all > 0 ? load * (weight[slot] / all) : first ? load : 0);
@@ -300,13 +300,13 @@ inline void check_by_hand(quotas_fn quotas_of) {
   CHECK(even.reports[0].peak == 4);
   CHECK(even.reports[0].split_peak == 4);
   CHECK(std::accumulate(even.quotas.begin(), even.quotas.begin() + 8, 0) == 4);
-  // Whole shares stay as they are.
+  // Whole shares do not change.
   quota_case const whole = one_layer({{0, 1}, {0, 0}}, {10, 40}, {2, 40, 8, 0});
   auto const kept = quotas_of(whole);
   CHECK(kept.quotas == ints{2, 40, 8, 0});
   CHECK(kept.reports[0].moves == 0);
   CHECK(kept.reports[0].peak == 42);
-  // Two copies on one rank, and a path along which three ranks pass fractions on.
+  // Two copies on one rank, and a path of three ranks along which fractions move.
   quota_case const twins = one_layer({{0, 0}, {0}}, {3}, {0.75, 0.75, 1.5});
   auto const two = quotas_of(twins);
   check_quotas(twins, two);
@@ -318,7 +318,7 @@ inline void check_by_hand(quotas_fn quotas_of) {
   report_hash("quota.by_hand", even.quotas, kept.quotas, two.quotas, three.quotas);
 }
 
-TEST_CASE_TEMPLATE("quota: by hand", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("quota: quotas computed by hand", P, PLIMSOLL_POLICIES) {
   if (backend_available<P>()) {
     check_by_hand(quotas_of<P>);
   }
@@ -361,14 +361,14 @@ inline void check_every_second(ints const& got, ints const& expected) {
   }
 }
 
-TEST_CASE_TEMPLATE("quota: edges, strides", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("quota: edge cases and strides", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
   quota_case none;
   none.layers = 0;
   CHECK(quotas_of<P>(none).quotas.empty());
-  // No load; an expert without a slot and without load; all that a layer can have.
+  // No load; an expert without a slot and without load; the largest load of a layer.
   CHECK(quotas_of<P>(one_layer({{0}, {0, -1}}, {0, 0}, {0, 0, 0})).quotas == ints{0, 0, 0});
   std::int32_t const most = std::numeric_limits<std::int32_t>::max();
   quota_case const largest = one_layer({{0}, {0}}, {most}, {most / 2.0, most / 2.0});
@@ -406,7 +406,7 @@ TEST_CASE_TEMPLATE("quota: edges, strides", P, PLIMSOLL_POLICIES) {
   check_every_second(got, expected);
 }
 
-/// Shares may miss their load by 2^-20 of it and a unit for each slot: up to there, and no further.
+/// Checks that shares may differ from their load by up to 2^-20 of it and a unit for each slot.
 inline void check_tolerance(quotas_fn quotas_of) {
   std::string const refused =
       "quota: split: expected shares that add up to the expert's load, 1073741824, got others in "
@@ -424,18 +424,18 @@ inline void check_tolerance(quotas_fn quotas_of) {
       CHECK(miss(by).quotas == ints{load});
     }
     CHECK(miss(1024.0 + 2 * unit).error == refused);
-    // Of two slots the larger takes what is missing.
+    // The larger of two shares absorbs the difference.
     auto const two = [&](double by) {
       return quotas_of(one_layer({{0}, {0}}, {load}, {0, load + sign * by}));
     };
     CHECK(two(1024.0 + 2 * unit).quotas == ints{0, load});
     CHECK(two(1024.0 + 3 * unit).error == refused);
   }
-  // As a float rounds it.
+  // The share is rounded to float.
   CHECK(quotas_of(one_layer({{0}}, {1073741889}, {1073741952.0})).quotas == ints{1073741889});
 }
 
-TEST_CASE_TEMPLATE("quota: how far shares may be off", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("quota: tolerance of shares", P, PLIMSOLL_POLICIES) {
   if (backend_available<P>()) {
     check_tolerance(quotas_of<P>);
   }
@@ -450,7 +450,7 @@ inline std::vector<refusal> refusals() {
   using limits = std::numeric_limits<std::int32_t>;
   quota_case const good = one_layer({{0, 1}, {0, -1}}, {4, 1}, {1.5, 1, 2.5, 0});
   std::vector<refusal> result;
-  // What a slot holds, its share, and the message.
+  // Adds a case with another expert and share in a slot, and its message.
   auto const slot = [&](std::size_t i, std::int32_t expert, double share, std::string message) {
     result.push_back({good, std::move(message)});
     result.back().bad.map[i] = expert;
@@ -470,7 +470,7 @@ inline std::vector<refusal> refusals() {
   slot(0, 0, -1, share + "-1 in layer 0, slot 0");
   slot(1, 1, 3, share + "3 in layer 0, slot 1");
   slot(3, -1, 1, share + "1 in layer 0, slot 3");
-  // A slot behind the last rank has no share, whatever stands in it.
+  // A slot after the last rank has no share, even if it names an expert.
   slot(3, 1, 1, share + "1 in layer 0, slot 3");
   result.back().bad.offsets[2] = 3;
   std::string const shares = "split: expected shares that add up to the expert's load, ";
@@ -478,7 +478,7 @@ inline std::vector<refusal> refusals() {
   slot(0, 0, 1.50001, shares + "4, got others in layer 0, expert 0");
   load(1, 2, shares + "2, got others in layer 0, expert 1");
   slot(1, -1, 0, shares + "1, got others in layer 0, expert 1");
-  // So many shares that their sum would overflow, to what the load is.
+  // The sum of these shares would overflow to the load.
   result.push_back({one_layer({ints(4097, 0)}, {limits::max()}, reals(4097, limits::max() + 1.0)),
                     shares + "2147483647, got others in layer 0, expert 0"});
   result.back().bad.split[0] = limits::max();
@@ -500,7 +500,7 @@ inline void check_refusal(refusal const& expected, quota_result const& got) {
   CHECK(std::count(got.quotas.begin(), got.quotas.end(), 0) == std::ssize(got.quotas));
 }
 
-/// Layers of which the middle one is refused.
+/// Returns three layers, the middle one invalid.
 inline refusal middle_layer() {
   quota_case c = one_layer({{0}, {0}}, {3}, {1.5, 1.5});
   c.layers = 3;
@@ -527,16 +527,16 @@ inline void check_refusals(quotas_fn quotas_of) {
   check_middle_layer(middle, quotas_of(middle.bad));
 }
 
-TEST_CASE_TEMPLATE("quota: what is refused", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("quota: invalid input", P, PLIMSOLL_POLICIES) {
   if (backend_available<P>()) {
     check_refusals(quotas_of<P>);
   }
 }
 
-// ----- the sources of tokens ---------------------------------------------------------------------
+// ----- quotas of sources -------------------------------------------------------------------------
 
 struct source_case {
-  quota_case plan;  ///< one layer; the split is not looked at
+  quota_case plan;  ///< one layer; the split is not used
   index_t nodes = 1;
   ints quotas = {};  ///< [slots]
   ints counts = {};  ///< [ranks, experts]
@@ -556,7 +556,7 @@ ints sources_of(source_case const& c) {
 
 using sources_fn = ints (*)(source_case const&);
 
-/// Quotas and counts that agree, or nearly.
+/// Draws quotas and counts that agree if `excess` is 0, and nearly agree else.
 inline source_case random_sources(std::uint64_t seed, std::int64_t excess) {
   source_case c;
   c.plan = random_shares(seed);
@@ -577,8 +577,8 @@ inline source_case random_sources(std::uint64_t seed, std::int64_t excess) {
   return c;
 }
 
-/// Of every expert: as many tokens as their number and the quotas allow; of these as many as
-/// possible stay on their rank, of the rest as many as possible on their node.
+/// Checks for every expert that as many tokens get a quota as counts and quotas allow, that as many
+/// of these as possible stay on their rank, and as many of the others as possible on their node.
 inline void check_sources(source_case const& c, ints const& got) {
   index_t const ranks = c.plan.ranks;
   index_t const slots = c.plan.slots;
@@ -603,9 +603,9 @@ inline void check_sources(source_case const& c, ints const& got) {
   for (index_t e = 0; e < c.plan.experts; ++e) {
     CAPTURE(e);
     auto const per_rank = static_cast<std::size_t>(ranks);
-    longs room(per_rank, 0);       // on each rank
-    longs sent(per_rank, 0);       // by each rank
-    longs node_room(per_rank, 0);  // on each node, once its ranks kept what they can
+    longs room(per_rank, 0);       // quotas on each rank
+    longs sent(per_rank, 0);       // tokens of each rank with a quota
+    longs node_room(per_rank, 0);  // quotas on each node that its ranks cannot fill themselves
     longs node_left(per_rank, 0);
     std::int64_t kept = 0;
     std::int64_t on_node = 0;
@@ -649,7 +649,7 @@ inline void check_sources(source_case const& c, ints const& got) {
 }
 
 inline void check_kept(sources_fn sources_of) {
-  // Ranks 0 and 1 are a node. Rank 0 keeps 3 of its 5, rank 1 takes 1 more, rank 2 the last.
+  // Ranks 0 and 1 are a node. Rank 0 keeps 3 of its 5 tokens, rank 1 takes one, rank 2 the last.
   source_case by_hand;
   by_hand.plan = one_layer({{0}, {0}, {0}, {}}, {0}, {0, 0, 0});
   by_hand.nodes = 2;
@@ -657,7 +657,7 @@ inline void check_kept(sources_fn sources_of) {
   by_hand.counts = {5, 1, 0, 3};
   ints const hand = sources_of(by_hand);
   CHECK(hand == ints{3, 1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 3});
-  // A slot of no rank gets nothing.
+  // A slot on no rank gets no tokens.
   source_case stray = by_hand;
   stray.plan.offsets = {0, 1, 2, 2, 2};
   CHECK(sources_of(stray) == ints{3, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0});
@@ -686,13 +686,13 @@ inline void check_kept(sources_fn sources_of) {
   report_hash("quota.sources", hand, all);
 }
 
-TEST_CASE_TEMPLATE("quota: sources keep what they can", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("quota: sources keep as many tokens as possible", P, PLIMSOLL_POLICIES) {
   if (backend_available<P>()) {
     check_kept(sources_of<P>);
   }
 }
 
-// ----- tokens ------------------------------------------------------------------------------------
+// ----- dispatch ----------------------------------------------------------------------------------
 
 struct routing_case {
   index_t tokens = 0;
@@ -708,7 +708,7 @@ struct routed {
   dispatch_counters counters;
 
   [[nodiscard]] longs counts() const {
-    return {counters.routed, counters.beyond_quota, counters.homeless, counters.unrouted,
+    return {counters.routed, counters.beyond_quota, counters.without_slot, counters.unrouted,
             counters.out_of_range};
   }
 };
@@ -727,7 +727,7 @@ routed route(routing_case const& c) {
 
 using route_fn = routed (*)(routing_case const&);
 
-/// Token by token, with the number of tokens so far of every expert.
+/// Dispatches in order, token by token, counting the tokens of every expert.
 inline routed route_in_order(routing_case const& c) {
   routed result{ints(c.ids.size(), -1), {}};
   std::vector<std::int64_t> seen(static_cast<std::size_t>(c.options.experts), 0);
@@ -745,7 +745,7 @@ inline routed route_in_order(routing_case const& c) {
       }
     }
     if (slots.empty()) {
-      ++result.counters.homeless;
+      ++result.counters.without_slot;
       continue;
     }
     ++result.counters.routed;
@@ -764,7 +764,7 @@ inline routed route_in_order(routing_case const& c) {
   return result;
 }
 
-/// Ids of experts with slots, of some without, -1, and numbers that mean nothing.
+/// Draws ids of experts with and without slots, -1, and numbers out of range.
 inline routing_case random_routing(std::uint64_t seed, index_t tokens, index_t k) {
   generator random(seed);
   routing_case c;
@@ -799,7 +799,7 @@ inline void check_in_order(route_fn route) {
   };
   check(random_routing(1, 3000, 8));
   check(random_routing(2, 1031, 1));
-  check(random_routing(3, 64, 8));  // one tile to the last id
+  check(random_routing(3, 64, 8));  // exactly one tile
   check(random_routing(4, 0, 8));
   for (std::uint64_t seed = 10; seed < 30; ++seed) {
     CAPTURE(seed);
@@ -814,7 +814,7 @@ TEST_CASE_TEMPLATE("quota: dispatch in order", P, PLIMSOLL_POLICIES) {
     return;
   }
   check_in_order(route<P>);
-  // Ids of 64 bits, some of which are no expert's only in these; every second column, with a gap
+  // Ids of 64 bits, one with an expert in its lower 32 bits; every second column, with a gap
   // between tokens.
   routing_case wide = random_routing(7, 300, 4);
   wide.ids[5] = std::int64_t{1} << 32;
@@ -856,7 +856,7 @@ inline void check_draws(route_fn route) {
   }
   c.map = {0, 1, 0, 0, 1, 0, 1};
   c.quotas = {0, 5, 10, 30, 0, 60, 0};
-  c.options = {.experts = 2, .rule = dispatching::sampled, .seed = 7, .stream = 3};
+  c.options = {.experts = 2, .method = dispatch_method::sampled, .seed = 7, .subsequence = 3};
   routed const got = route(c);
   longs drawn(c.map.size(), 0);
   for (std::int32_t const slot : got.slots) {
@@ -872,9 +872,9 @@ inline void check_draws(route_fn route) {
     distance += (static_cast<double>(drawn[slot]) - expected) *
                 (static_cast<double>(drawn[slot]) - expected) / expected;
   }
-  CHECK(distance < 13.8);  // of draws like these, one in a thousand is as far off
+  CHECK(distance < 13.8);  // chi-squared: exceeded with a probability of 0.001
 
-  // A token draws the same wherever the batch is cut.
+  // A token draws the same slot wherever the batch is cut.
   auto const part = [&](index_t first, index_t last) {
     routing_case cut = c;
     cut.tokens = last - first;
@@ -896,13 +896,13 @@ inline void check_draws(route_fn route) {
     return differences;
   };
   routing_case other = c;
-  other.options.stream = 4;
+  other.options.subsequence = 4;
   CHECK(differing(other) > 4000);
   other = c;
   other.options.seed = 8;
   CHECK(differing(other) > 4000);
 
-  // Experts without a quota: in turn.
+  // Experts without a quota use their slots in turn.
   c.quotas[1] = 0;
   ints const turns = route(c).slots;
   CHECK(turns[1] == 1);
@@ -912,7 +912,7 @@ inline void check_draws(route_fn route) {
   report_hash("quota.sampled", got.slots, turns);
 }
 
-TEST_CASE_TEMPLATE("quota: dispatch by draws", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("quota: sampled dispatch", P, PLIMSOLL_POLICIES) {
   if (backend_available<P>()) {
     check_draws(route<P>);
   }
@@ -980,7 +980,7 @@ TEST_CASE_TEMPLATE("quota: every source dispatches its own tokens", P, PLIMSOLL_
   }
 }
 
-/// Extents for the calls, and what the calls say to them.
+/// Extents for a call, and its error message.
 struct wrong_shape {
   index_t extents[6];
   std::string message;
@@ -989,7 +989,7 @@ inline void check_message(std::string const& got, std::string const& expected) {
   CHECK(got == expected);
 }
 
-/// The layers and slots of split and quotas, and the ranks and slots of the placement.
+/// Extents: layers and slots of split and quotas, ranks and slots of the placement.
 inline std::vector<wrong_shape> quota_shapes() {
   return {
       {{2, 3, 1, 3, 2, 3}, "split: expected 1 layers, got 2"},
@@ -1001,7 +1001,7 @@ inline std::vector<wrong_shape> quota_shapes() {
       {{1, 3, 1, 3, 2, 0}, "placement.physical_to_logical: expected 1 to 2147483647 slots, got 0"},
       {{1, 3, 1, 3, 2, 3}, "reports: expected 1 layers, got 2"}};
 }
-/// Nodes, slots of quotas, ranks and experts of counts, ranks and slots of the result.
+/// Extents: nodes, slots of quotas, ranks and experts of counts, ranks and slots of the result.
 inline std::vector<wrong_shape> source_shapes() {
   return {{{0, 3, 2, 2, 2, 3}, "nodes: expected 1 to 2 nodes, got 0"},
           {{3, 3, 2, 2, 2, 3}, "nodes: expected 1 to 2 nodes, got 3"},
@@ -1011,7 +1011,8 @@ inline std::vector<wrong_shape> source_shapes() {
           {{1, 3, 2, 2, 1, 3}, "source_quotas: expected 2 ranks, got 1"},
           {{1, 3, 2, 2, 2, 2}, "source_quotas: expected 3 slots, got 2"}};
 }
-/// Tokens and ids per token, slots of the map and of quotas, experts, ids per token of the result.
+/// Extents: tokens and ids per token, slots of the map and of quotas, experts, ids per token of the
+/// result.
 inline std::vector<wrong_shape> dispatch_shapes() {
   index_t const many = index_t{1} << 30;
   return {{{5, 0, 3, 3, 2, 0}, "topk_ids: expected 1 to 2147483647 ids per token, got 0"},

@@ -19,7 +19,7 @@ TEST_CASE("quota: a thousand instances, the smallest peak in whole tokens") {
 
 namespace {
 
-/// The body of `quota` for a case, with what it writes.
+/// The body of `quota` for a case, with its outputs.
 class rounding {
  public:
   using loads = plimsoll::matrix_ref<std::int32_t const>;
@@ -41,7 +41,7 @@ class rounding {
             {quotas.data(), c_.layers, c_.slots},
             {reports_.data(), c_.layers}};
   }
-  /// With the slots of every expert listed beforehand.
+  /// Returns the body with the slots of every expert listed beforehand.
   [[nodiscard]] body_type body_with_lists() {
     body_type result = body();
     result.lists = {c_.experts, c_.slots, first_.data(), slot_.data()};
@@ -75,7 +75,7 @@ class rounding {
   ints slot_;
 };
 
-/// Experts with two to four copies on nearby ranks, so that fractions connect groups of ranks;
+/// Draws experts with several copies on nearby ranks, so that fractions connect groups of ranks;
 /// ranks are renumbered, so that groups interleave. With `nearby` 1, a group is a path or a cycle.
 quota_case scattered_shares(std::uint64_t seed) {
   generator random(seed);
@@ -119,8 +119,8 @@ quota_case scattered_shares(std::uint64_t seed) {
   return c;
 }
 
-/// One path through all ranks, which are numbered from its middle outwards to both sides in turn:
-/// the lowest label has the longest way.
+/// Returns one path through all ranks, numbered from below and from above in turn. Rank 0 is at one
+/// end, so that the lowest label has the longest way.
 quota_case long_path(std::int32_t ranks) {
   std::vector<ints> of_rank(static_cast<std::size_t>(ranks));
   auto const number = [&](std::int32_t place) {
@@ -152,7 +152,7 @@ TEST_CASE("quota: rounding gives the same bits in every team") {
   }
 }
 
-TEST_CASE("quota: groups of ranks that fractions connect round as one thread rounds all") {
+TEST_CASE("quota: rounding by groups of ranks gives the bits of one thread") {
   std::int64_t several = 0;
   for (std::uint64_t i = 0; i < 600; ++i) {
     CAPTURE(i);
@@ -169,7 +169,7 @@ TEST_CASE("quota: groups of ranks that fractions connect round as one thread rou
   CHECK(several > 100);
 }
 
-TEST_CASE("quota: lists of slots are the same bits in every team") {
+TEST_CASE("quota: lists of slots are the same in every team") {
   for (std::uint64_t const seed : {4u, 5u, 6u}) {
     quota_case const c = random_shares(seed);
     quota_in<plimsoll::seq_policy> const in(c);
@@ -230,8 +230,8 @@ TEST_CASE("quota: tokens go to the same slots in every team") {
   using plimsoll::vector_ref;
   struct form {
     bool sampled;
-    bool listed;   // slots, beforehand
-    bool by_tile;  // tiles add up counts, as on a GPU for few of them
+    bool listed;   // slots are listed beforehand
+    bool by_tile;  // tiles add up the counts before them, as on a GPU with few tiles
   };
   for (auto const [sampled, listed, by_tile] :
        {form{false, false, false}, form{true, false, true}, form{false, true, true}}) {
@@ -270,7 +270,7 @@ TEST_CASE("quota: tokens go to the same slots in every team") {
       run_body(plimsoll::detail::list_slots_body{body.lists, {c.map.data(), 1, places}}, 1, serial,
                0);
     }
-    // Sorting takes place in `before`, which is longer than the lists.
+    // `before` is longer than the lists, and sorting writes to all of it.
     auto const quotas_before = [&] {
       return longs(before.begin(), before.begin() + std::max(first.back(), 0));
     };
@@ -283,9 +283,9 @@ TEST_CASE("quota: tokens go to the same slots in every team") {
       }
     }
     routing_case drawn = c;
-    drawn.options.rule = dispatching::sampled;
+    drawn.options.method = dispatch_method::sampled;
     drawn.options.seed = 3;
-    drawn.options.stream = 5;
+    drawn.options.subsequence = 5;
     drawn.options.first_token = 7;
     routed const expected = sampled ? route<plimsoll::seq_policy>(drawn) : route_in_order(c);
     CHECK(chosen == expected.slots);
@@ -293,7 +293,7 @@ TEST_CASE("quota: tokens go to the same slots in every team") {
   }
 }
 
-TEST_CASE("quota: temporaries") {
+TEST_CASE("quota: temporary memory") {
   quota_case const plan = one_layer({{0, 1}, {0}}, {4, 1}, {1.5, 1, 2.5});
   quota_in<plimsoll::seq_policy> const in(plan);
   ints quotas(3);
@@ -306,13 +306,13 @@ TEST_CASE("quota: temporaries") {
     plimsoll::quota(plimsoll::seq(resource), in.placement(), in.loads(), in.split(),
                     plimsoll::matrix_ref<std::int32_t>(quotas.data(), 1, 3), reports);
   });
-  // The lists of slots; bodies need nothing.
+  // One allocation for the lists of slots; the bodies need no scratch.
   check_temporaries(1, [&](auto& resource) {
     plimsoll::source_quotas(plimsoll::seq(resource), in.placement(), 1, quotas,
                             plimsoll::matrix_ref<std::int32_t const>(counts.data(), 2, 2),
                             plimsoll::matrix_ref<std::int32_t>(numbers.data(), 2, 3));
   });
-  // What all tiles share, and scratch memory of the two launches over tiles.
+  // The arrays that all tiles share, and the scratch of the two launches over tiles.
   check_temporaries(3, [&](auto& resource) {
     plimsoll::dispatch(plimsoll::seq(resource),
                        plimsoll::matrix_ref<std::int32_t const>(ids.data(), 4, 1), plan.map, quotas,

@@ -25,13 +25,13 @@
 
 namespace plimsoll_test {
 
+using plimsoll::anti_affinity;
 using plimsoll::certificate;
 using plimsoll::certificate_status;
 using plimsoll::refinement_options;
-using plimsoll::sharing;
 using plimsoll::strictness;
 
-/// What `refine` makes of a map.
+/// Result of `refine` for a map.
 template <class P>
 struct refined {
   ints map;
@@ -54,7 +54,7 @@ struct refined {
   }
 };
 
-/// Loads, what they are put on, and a plan.
+/// Loads, the ranks that hold the experts, and a plan.
 struct scene {
   index_t layers = 1;
   index_t experts = 1;
@@ -68,7 +68,7 @@ struct scene {
   }
 };
 
-/// Places copies greedily.
+/// Places copies greedily; the plan of `s` is the result.
 inline std::vector<certificate> place_greedily(scene& s, ints const& counts) {
   s.map.assign(static_cast<std::size_t>(s.layers * s.slots), -7);
   options_in<plimsoll::seq_policy> const where(s.where, s.layers);
@@ -78,7 +78,7 @@ inline std::vector<certificate> place_greedily(scene& s, ints const& counts) {
       plimsoll::matrix_ref<std::int32_t>(s.map.data(), s.layers, s.slots));
 }
 
-/// Replicates and places greedily. False where that does not go.
+/// Replicates and places greedily. Returns false if the input is refused.
 inline bool plan_greedily(scene& s) {
   ints counts(s.loads.size());
   options_in<plimsoll::seq_policy> const where(s.where, s.layers);
@@ -94,8 +94,8 @@ inline bool plan_greedily(scene& s) {
   return true;
 }
 
-/// Makes the plan worse: takes copies out, and where no rule forbids it mixes the slots of every
-/// range of ranks that share experts.
+/// Makes the plan worse: removes copies and, without anti-affinity, shuffles the slots of each
+/// part, a range of ranks that share experts.
 inline void spoil(scene& s, generator& random) {
   for (index_t layer = 0; layer < s.layers; ++layer) {
     auto const where = s.site(layer);
@@ -121,7 +121,7 @@ inline void spoil(scene& s, generator& random) {
   }
 }
 
-/// Any shape with any options and any plan. False where it has no plan.
+/// Draws a random shape with random options and a random plan. Returns false if it has no plan.
 inline bool draw(scene& s, std::uint64_t seed) {
   generator random(seed);
   auto const often = [&random](int percent) { return random.between(0, 99) < percent; };
@@ -158,10 +158,10 @@ inline bool draw(scene& s, std::uint64_t seed) {
     }
   }
   if (often(50)) {
-    s.where.replicas_meet = often(50) ? sharing::not_on_a_rank : sharing::not_on_a_node;
-    s.where.meeting_rule = often(50) ? strictness::preferred : strictness::required;
+    s.where.replica_anti_affinity = often(50) ? anti_affinity::rank : anti_affinity::node;
+    s.where.anti_affinity_strength = often(50) ? strictness::preferred : strictness::required;
   }
-  if (often(30) && s.where.replicas_meet != sharing::not_on_a_node) {
+  if (often(30) && s.where.replica_anti_affinity != anti_affinity::node) {
     index_t groups = random.between(1, s.experts);
     while (s.experts % groups != 0) {
       --groups;
@@ -190,11 +190,12 @@ inline bool draw(scene& s, std::uint64_t seed) {
   return true;
 }
 
-/// What one layer of a map says. Fails where it is no plan for the scene.
+/// Counts, peak, mean and anti-affinity violations of one layer of a map. Fails if the map is not a
+/// valid plan for the scene.
 struct layer_facts {
   oracle::vector counts;
   double peak = 0;
-  double mean = 0;  ///< the largest of all ranges of ranks that share experts
+  double mean = 0;  ///< the largest mean of a part
   std::ptrdiff_t meetings = 0;
 
   layer_facts(scene const& s, ints const& all, index_t layer)
@@ -218,7 +219,7 @@ struct layer_facts {
         }
       }
     }
-    // No slot besides these holds anything.
+    // All other slots are empty.
     CHECK(map.size() - filled == static_cast<std::size_t>(std::count(map.begin(), map.end(), -1)));
     for (std::size_t r = 0; r < where.ranks(); ++r) {
       double sum = 0;
@@ -248,12 +249,12 @@ struct layer_facts {
   }
 };
 
-/// Checks a refined plan against the one that was given.
+/// Checks a refined plan against the given plan.
 template <class P>
 void check_refined(scene const& s, ints const& before, refined<P> const& got,
                    refinement_options const& options) {
   options_in<plimsoll::seq_policy> const where(s.where, s.layers);
-  bool const required = s.where.meeting_rule == strictness::required;
+  bool const required = s.where.anti_affinity_strength == strictness::required;
   plimsoll::placement_ref const placement{
       plimsoll::matrix_ref<std::int32_t const>(got.map.data(), s.layers, s.slots),
       plimsoll::matrix_ref<std::int32_t const>(got.counts.data(), s.layers, s.experts),
@@ -262,7 +263,7 @@ void check_refined(scene const& s, ints const& before, refined<P> const& got,
   rules.nodes = s.where.nodes;
   rules.active = (*where).active;
   if (required) {
-    rules.replicas_meet = s.where.replicas_meet;
+    rules.replica_anti_affinity = s.where.replica_anti_affinity;
   }
   CHECK_NOTHROW(plimsoll::validate(plimsoll::seq, placement, rules));
   for (index_t layer = 0; layer < s.layers; ++layer) {
@@ -272,7 +273,7 @@ void check_refined(scene const& s, ints const& before, refined<P> const& got,
     certificate const& c = got.certificates[static_cast<std::size_t>(layer)];
     CHECK(now.counts == wide_row(got.counts, layer, s.experts));
     CHECK(*std::min_element(now.counts.begin(), now.counts.end()) > 0);
-    CHECK((options.trials > 0 || now.counts == old.counts));
+    CHECK((options.max_trials > 0 || now.counts == old.counts));
     CHECK(std::accumulate(now.counts.begin(), now.counts.end(), std::int64_t{0}) >=
           std::accumulate(old.counts.begin(), old.counts.end(), std::int64_t{0}));
     CHECK(now.meetings <= (required ? 0 : old.meetings));
@@ -286,11 +287,11 @@ void check_refined(scene const& s, ints const& before, refined<P> const& got,
       CHECK(c.status == certificate_status::optimal);
     } else if (close) {
       CHECK(c.status == certificate_status::within_tolerance);
-    } else if (options.trials == 0 || c.work < options.trials) {
+    } else if (options.max_trials == 0 || c.work < options.max_trials) {
       CHECK(c.status == certificate_status::feasible);
     } else {
-      CHECK(
-          (c.status == certificate_status::feasible || c.status == certificate_status::work_limit));
+      CHECK((c.status == certificate_status::feasible ||
+             c.status == certificate_status::iteration_limit));
     }
   }
 }
@@ -300,12 +301,12 @@ TEST_CASE_TEMPLATE("refinement: copies and ranks chosen together", P, PLIMSOLL_P
     return;
   }
   // Greedy counts are 5 5 1 1 1 1 1 1: seven replicas of 120 and five of 112 on 8 ranks. Four ranks
-  // have two of them, so somewhere a 112 goes with a 120.
+  // hold two of them, so at least one rank holds a 112 and a 120.
   scene s{1, 8, 16, {.ranks = 8}, {600, 560, 120, 120, 20, 10, 10, 10}};
   REQUIRE(plan_greedily(s));
   CHECK(layer_facts(s, s.map, 0).peak == 232);
 
-  refined<P> const packed(s.loads, s.map, 1, s.where, {.trials = 0});
+  refined<P> const packed(s.loads, s.map, 1, s.where, {.max_trials = 0});
   CHECK(packed.counts == ints{5, 5, 1, 1, 1, 1, 1, 1});
   CHECK(packed.certificates[0].value == doctest::Approx(232));
   CHECK(packed.certificates[0].lower_bound == doctest::Approx(224));
@@ -318,7 +319,8 @@ TEST_CASE_TEMPLATE("refinement: copies and ranks chosen together", P, PLIMSOLL_P
   report_hash("refinement.joint", packed.map, joint.map, joint.counts);
 }
 
-TEST_CASE_TEMPLATE("refinement: never worse, and legal, over random plans", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("refinement: random plans stay valid and never get worse", P,
+                   PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
@@ -340,13 +342,13 @@ TEST_CASE_TEMPLATE("refinement: never worse, and legal, over random plans", P, P
     check_refined(s, s.map, once, options);
     refined<P> const twice(s.loads, once.map, s.layers, s.where, options);
     check_refined(s, once.map, twice, options);
-    bool const preferred =
-        s.where.replicas_meet != sharing::allowed && s.where.meeting_rule == strictness::preferred;
+    bool const preferred = s.where.replica_anti_affinity != anti_affinity::none &&
+                           s.where.anti_affinity_strength == strictness::preferred;
     scene greedy = s;
     auto const placed = place_greedily(greedy, twice.counts);
     for (std::size_t layer = 0; layer < once.certificates.size(); ++layer) {
       CHECK(twice.certificates[layer].value <= once.certificates[layer].value * (1 + 1e-12));
-      // Greedy placement may let replicas meet for a lower peak.
+      // With preferred anti-affinity greedy placement may have more violations and a lower peak.
       CHECK((preferred || twice.certificates[layer].value <= placed[layer].value * (1 + 1e-12)));
     }
     ++plans;
@@ -359,7 +361,7 @@ TEST_CASE_TEMPLATE("refinement: never worse, and legal, over random plans", P, P
   report_hash("refinement.random", results);
 }
 
-TEST_CASE_TEMPLATE("refinement: against every plan of small shapes", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("refinement: small shapes against every plan", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
@@ -381,8 +383,8 @@ TEST_CASE_TEMPLATE("refinement: against every plan of small shapes", P, PLIMSOLL
       s.where.speeds.resize(static_cast<std::size_t>(s.where.ranks));
     }
     if (random.between(0, 3) == 0) {
-      s.where.replicas_meet = sharing::not_on_a_rank;
-      s.where.meeting_rule = strictness::required;
+      s.where.replica_anti_affinity = anti_affinity::rank;
+      s.where.anti_affinity_strength = strictness::required;
     }
     if (!plan_greedily(s)) {
       continue;
@@ -390,7 +392,7 @@ TEST_CASE_TEMPLATE("refinement: against every plan of small shapes", P, PLIMSOLL
     if (random.between(0, 1) == 0) {
       spoil(s, random);
     }
-    // Loads are multiplied by the same power of two.
+    // Power of two by which the library multiplies the loads.
     double const unit =
         static_cast<double>(oracle::fixed(s.loads)[0]) / static_cast<double>(s.loads[0]);
     auto const where = s.site(0);
@@ -399,7 +401,7 @@ TEST_CASE_TEMPLATE("refinement: against every plan of small shapes", P, PLIMSOLL
     };
     oracle::vector const given = layer_facts(s, s.map, 0).counts;
     double best = std::numeric_limits<double>::infinity();
-    double best_as_full = best;  // without giving up slots, which it never does
+    double best_as_full = best;  // of plans with no more empty slots than the given one
     oracle::vector counts(s.loads.size(), 1);
     for (std::size_t e = 0; e < counts.size();) {
       auto const used = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
@@ -429,10 +431,11 @@ TEST_CASE_TEMPLATE("refinement: against every plan of small shapes", P, PLIMSOLL
     };
     double const packed = lowest(given);
     worst_packed = std::max(
-        worst_packed, value({.tolerance = 0, .trials = 0, .perturbations = 128}, packed) / packed);
-    value({.tolerance = 0, .trials = 1, .perturbations = 8}, best);
-    worst_joint =
-        std::max(worst_joint, value({.tolerance = 0, .perturbations = 256}, best) / best_as_full);
+        worst_packed,
+        value({.tolerance = 0, .max_trials = 0, .max_perturbations = 128}, packed) / packed);
+    value({.tolerance = 0, .max_trials = 1, .max_perturbations = 8}, best);
+    worst_joint = std::max(worst_joint,
+                           value({.tolerance = 0, .max_perturbations = 256}, best) / best_as_full);
   }
   MESSAGE("peak / optimum, worst: " << worst_packed << " with given counts, " << worst_joint
                                     << " with any; proven optimal: " << proven);
@@ -441,47 +444,47 @@ TEST_CASE_TEMPLATE("refinement: against every plan of small shapes", P, PLIMSOLL
   CHECK(proven > 300);
 }
 
-TEST_CASE_TEMPLATE("refinement: when it stops", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("refinement: stopping criteria", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
   scene s{1, 8, 16, {.ranks = 8}, {600, 560, 120, 120, 20, 10, 10, 10}};
   REQUIRE(plan_greedily(s));
-  SUBCASE("good enough") {
+  SUBCASE("within tolerance") {
     refined<P> const got(s.loads, s.map, 1, s.where, {.tolerance = 1});
     CHECK(got.map == s.map);
     CHECK(got.certificates[0].work == 0);
     CHECK(got.certificates[0].status == certificate_status::within_tolerance);
   }
   SUBCASE("no moved copy helps any more") {
-    refined<P> const got(s.loads, s.map, 1, s.where, {.trials = 1000000});
+    refined<P> const got(s.loads, s.map, 1, s.where, {.max_trials = 1000000});
     CHECK(got.certificates[0].status == certificate_status::feasible);
-    refined<P> const again(s.loads, got.map, 1, s.where, {.trials = 1000000});
+    refined<P> const again(s.loads, got.map, 1, s.where, {.max_trials = 1000000});
     CHECK(again.map == got.map);
   }
-  SUBCASE("no trial is left") {
-    // With one slot per rank nothing can be swapped; two copies of expert 3 should be others'.
+  SUBCASE("all trials are used") {
+    // With one slot per rank nothing can be swapped; two copies of expert 3 should go to others.
     ints const loads{10, 9, 8, 1};
     ints const start{0, 1, 2, 3, 3, 3};
-    refined<P> const none(loads, start, 1, {.ranks = 6}, {.trials = 0});
+    refined<P> const none(loads, start, 1, {.ranks = 6}, {.max_trials = 0});
     CHECK(none.map == start);
     CHECK(none.certificates[0].value == 10);
     CHECK(none.certificates[0].work == 0);
     CHECK(none.certificates[0].status == certificate_status::optimal);
-    refined<P> const one(loads, start, 1, {.ranks = 6}, {.trials = 1, .perturbations = 0});
+    refined<P> const one(loads, start, 1, {.ranks = 6}, {.max_trials = 1, .max_perturbations = 0});
     CHECK(one.counts == ints{2, 1, 1, 2});
     CHECK(one.certificates[0].value == 9);
     CHECK(one.certificates[0].work == 1);
-    CHECK(one.certificates[0].status == certificate_status::work_limit);
-    refined<P> const two(loads, start, 1, {.ranks = 6}, {.trials = 2, .perturbations = 0});
+    CHECK(one.certificates[0].status == certificate_status::iteration_limit);
+    refined<P> const two(loads, start, 1, {.ranks = 6}, {.max_trials = 2, .max_perturbations = 0});
     CHECK(two.counts == ints{2, 2, 1, 1});
     CHECK(two.certificates[0].value == 8);
     CHECK(two.certificates[0].lower_bound == 8);
     CHECK(two.certificates[0].work == 2);
     CHECK(two.certificates[0].status == certificate_status::optimal);
   }
-  SUBCASE("a node is out of trials") {
-    // Node 0 is the case above, node 1 has one living rank.
+  SUBCASE("all trials of a node are used") {
+    // Node 0 is the case above; node 1 has one live rank.
     ints const loads{10, 9, 8, 1, 1};
     ints const start{0, 1, 2, 3, 3, 3, -1, -1, -1, 4, -1, -1};
     host_options const where{.ranks = 12,
@@ -489,15 +492,15 @@ TEST_CASE_TEMPLATE("refinement: when it stops", P, PLIMSOLL_POLICIES) {
                              .active = {1, 1, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0},
                              .node_experts = {0, 1, 2, 3, 4},
                              .node_offsets = {0, 4, 5}};
-    refinement_options const single{.trials = 1, .perturbations = 0};
+    refinement_options const single{.max_trials = 1, .max_perturbations = 0};
     certificate const one = refined<P>(loads, start, 1, where, single).certificates[0];
     CHECK(one.value == 9);
     CHECK(one.lower_bound == 8);
     CHECK(one.work == 1);
-    CHECK(one.status == certificate_status::work_limit);
+    CHECK(one.status == certificate_status::iteration_limit);
   }
-  SUBCASE("the fastest rank with the heaviest replica") {
-    // The mean is 20 / 4.5; one of the two experts stays whole.
+  SUBCASE("at the bound of the heaviest replica on the fastest rank") {
+    // The mean is 20 / 4.5, but one of the two experts has a single copy.
     refined<P> const got(ints{10, 10}, {-1, 0, 1}, 1, {.ranks = 3, .speeds = {1, 2, 1.5}});
     CHECK(got.certificates[0].value == 5);
     CHECK(got.certificates[0].status == certificate_status::optimal);
@@ -514,29 +517,29 @@ TEST_CASE_TEMPLATE("refinement: swaps", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
-  refinement_options const swaps_only{.tolerance = 0, .trials = 0};
-  SUBCASE("the pair whose worse rank ends lightest") {
-    // 9 + 7 against 1 + 3: 7 and 1 make 10 + 10.
+  refinement_options const swaps_only{.tolerance = 0, .max_trials = 0};
+  SUBCASE("the pair that minimises the load of the worse rank") {
+    // 9 + 7 against 1 + 3: swapping 7 and 1 gives 10 and 10.
     CHECK(refined<P>(ints{9, 7, 1, 3}, {0, 1, 2, 3}, 1, {.ranks = 2}, swaps_only).map ==
           ints{0, 2, 1, 3});
   }
-  SUBCASE("into a free slot") {
+  SUBCASE("a move into a free slot") {
     CHECK(refined<P>(ints{5, 6}, {0, 1, -1, -1}, 1, {.ranks = 2}, swaps_only).map ==
           ints{-1, 1, 0, -1});
   }
   SUBCASE("a slower rank takes less") {
-    // Costs are 12 and 0; the lighter expert goes to the rank at half the speed.
+    // Costs are 12 and 0; the lighter expert goes to the slower rank.
     refined<P> const got(ints{8, 4}, {0, 1, -1, -1}, 1, {.ranks = 2, .speeds = {1, 0.5}},
                          swaps_only);
     CHECK(got.map == ints{0, -1, 1, -1});
     CHECK(got.certificates[0].value == 8);
     CHECK(got.certificates[0].status == certificate_status::optimal);
   }
-  SUBCASE("not to a rank that has the expert") {
-    // Replicas of 10, 10, 10 and one of 2, 1, 1: rank 0 would give expert 0 to any other.
+  SUBCASE("no swap to a rank that already holds the expert") {
+    // Each rank holds a replica of 10, and one of 2, 1 or 1.
     ints const loads{30, 2, 1, 1};
     ints const start{0, 1, 0, 2, 0, 3};
-    host_options where{.ranks = 3, .replicas_meet = sharing::not_on_a_rank};
+    host_options where{.ranks = 3, .replica_anti_affinity = anti_affinity::rank};
     CHECK(refined<P>(loads, start, 1, where, swaps_only).map == start);
   }
   SUBCASE("node lists keep experts where they are") {
@@ -606,7 +609,7 @@ TEST_CASE_TEMPLATE("refinement: edges", P, PLIMSOLL_POLICIES) {
   }
 }
 
-/// The message with which `refine` refuses its input.
+/// Message of the error that `refine` throws for this input, or "no error".
 template <class P, class T>
 std::string refine_refusal(std::vector<T> const& loads, ints const& start, index_t layers,
                            host_options const& where, refinement_options const& options = {}) {
@@ -655,18 +658,18 @@ TEST_CASE_TEMPLATE("refinement: bad values are named", P, PLIMSOLL_POLICIES) {
 
   host_options apart{.ranks = 4,
                      .nodes = 2,
-                     .replicas_meet = sharing::not_on_a_rank,
-                     .meeting_rule = strictness::required};
+                     .replica_anti_affinity = anti_affinity::rank,
+                     .anti_affinity_strength = strictness::required};
   CHECK(map({0, 1, 0, 1, -1, -1, -1, -1}, apart) == "no error");
   CHECK(map({0, 1, 0, -1, 1, 1, -1, -1}, apart) ==
         "refine: physical_to_logical: expected at most 1 replica of an expert on a rank, got 2 in "
         "layer 0, rank 2, expert 1");
-  apart.replicas_meet = sharing::not_on_a_node;
+  apart.replica_anti_affinity = anti_affinity::node;
   CHECK(map({0, 1, -1, -1, 0, 1, -1, -1}, apart) == "no error");
   CHECK(map({0, -1, -1, -1, 0, 1, 1, -1}, apart) ==
         "refine: physical_to_logical: expected at most 1 replica of an expert on a node, got 2 in "
         "layer 0, node 1, expert 1");
-  apart.meeting_rule = strictness::preferred;
+  apart.anti_affinity_strength = strictness::preferred;
   CHECK(map({0, -1, -1, -1, 0, 1, 1, -1}, apart) == "no error");
 
   auto const loads = []<class T>(std::vector<T> const& values) {
@@ -709,10 +712,10 @@ TEST_CASE_TEMPLATE("refinement: bad options are named", P, PLIMSOLL_POLICIES) {
   CHECK(message({.tolerance = 1.5}) == tolerance + "1.5");
   CHECK(message({.tolerance = 0}) == "no error");
   CHECK(message({.tolerance = 1}) == "no error");
-  CHECK(message({.trials = -1}) == "refine: options.trials: expected at least 0, got -1");
-  CHECK(message({.perturbations = -1}) ==
-        "refine: options.perturbations: expected at least 0, got -1");
-  CHECK(message({.perturbations = 0}) == "no error");
+  CHECK(message({.max_trials = -1}) == "refine: options.max_trials: expected at least 0, got -1");
+  CHECK(message({.max_perturbations = -1}) ==
+        "refine: options.max_perturbations: expected at least 0, got -1");
+  CHECK(message({.max_perturbations = 0}) == "no error");
   auto const where = [](host_options const& options) {
     return refine_refusal<P>(ints{1, 2}, {0, 1, -1, -1}, 1, options);
   };
@@ -732,11 +735,11 @@ TEST_CASE_TEMPLATE("refinement: bad options are named", P, PLIMSOLL_POLICIES) {
   CHECK(where({.ranks = 2, .node_experts = {0, 1}, .node_offsets = {0, 1, 2}}) ==
         "refine: where.node_offsets: expected 2 offsets (nodes + 1), got 3");
   CHECK(where({.ranks = 2,
-               .replicas_meet = sharing::not_on_a_node,
+               .replica_anti_affinity = anti_affinity::node,
                .node_experts = {0, 1},
                .node_offsets = {0, 2}}) ==
-        "refine: where.replicas_meet: expected allowed or not_on_a_rank, since lists keep an "
-        "expert to one node, got not_on_a_node");
+        "refine: where.replica_anti_affinity: expected none or rank, since every expert "
+        "stays on one node, got node");
 }
 
 }  // namespace plimsoll_test

@@ -7,8 +7,8 @@
 
 namespace plimsoll_test {
 
-/// Runs the body on all teams. The last two layers are refused: for an id that is no expert's, and
-/// for a load.
+/// Runs the body in all teams. The last two layers are refused, for an invalid expert id and for an
+/// invalid load.
 void check_teams(scene s, refinement_options const& options) {
   auto loads = as<float>(s.loads);
   loads.back() = -1;
@@ -24,8 +24,8 @@ void check_teams(scene s, refinement_options const& options) {
       plimsoll::detail::topology_of(*where, s.slots),
       plimsoll::detail::rule_of(*where),
       options.tolerance,
-      options.trials,
-      options.perturbations,
+      options.max_trials,
+      options.max_perturbations,
       plimsoll::matrix_ref<std::int32_t>(map.data(), s.layers, s.slots),
       plimsoll::matrix_ref<std::int32_t>(counts.data(), s.layers, s.experts),
       reports.data()};
@@ -45,18 +45,20 @@ TEST_CASE("refinement: the same bits in every team") {
     check_teams(s, options);
   };
   check(1, 2, {.ranks = 2}, {});
-  check(20, 30, {.ranks = 7}, {.tolerance = 0, .trials = 2, .perturbations = 4});
+  check(20, 30, {.ranks = 7}, {.tolerance = 0, .max_trials = 2, .max_perturbations = 4});
   check(20, 33,
         {.ranks = 4,
          .rank_offsets = {0, 9, 9, 20, 31, 0, 6, 13, 20, 33, 0, 9, 18, 27, 33},
          .active = {1, 1, 0, 1},
          .speeds = {1, 2, 1, 0.7}},
-        {.tolerance = 0, .trials = 2, .perturbations = 4});
+        {.tolerance = 0, .max_trials = 2, .max_perturbations = 4});
   check(12, 20,
-        {.ranks = 5, .replicas_meet = sharing::not_on_a_rank, .meeting_rule = strictness::required},
-        {.tolerance = 0, .trials = 2, .perturbations = 4});
-  check(12, 20, {.ranks = 6, .nodes = 3, .replicas_meet = sharing::not_on_a_node},
-        {.tolerance = 0, .trials = 2, .perturbations = 4});
+        {.ranks = 5,
+         .replica_anti_affinity = anti_affinity::rank,
+         .anti_affinity_strength = strictness::required},
+        {.tolerance = 0, .max_trials = 2, .max_perturbations = 4});
+  check(12, 20, {.ranks = 6, .nodes = 3, .replica_anti_affinity = anti_affinity::node},
+        {.tolerance = 0, .max_trials = 2, .max_perturbations = 4});
   ints lists;
   for (std::int32_t layer = 0; layer < 3; ++layer) {
     for (std::int32_t e = 0; e < 12; ++e) {
@@ -67,10 +69,10 @@ TEST_CASE("refinement: the same bits in every team") {
         {.ranks = 4,
          .nodes = 2,
          .speeds = {1, 2, 1, 1},
-         .replicas_meet = sharing::not_on_a_rank,
+         .replica_anti_affinity = anti_affinity::rank,
          .node_experts = lists,
          .node_offsets = {0, 7, 12, 0, 6, 12, 0, 4, 12}},
-        {.tolerance = 0, .trials = 2, .perturbations = 4});
+        {.tolerance = 0, .max_trials = 2, .max_perturbations = 4});
 }
 
 TEST_CASE("refinement: loads may be a function of the indices") {
@@ -121,7 +123,7 @@ TEST_CASE("refinement: temporaries come from the policy and go back, also when i
   auto const run = [&](auto& resource) {
     plimsoll::refine(plimsoll::seq(resource),
                      plimsoll::matrix_ref<std::int64_t>(s.loads.data(), 3, 20), {.ranks = 8},
-                     {.trials = 2, .perturbations = 4},
+                     {.max_trials = 2, .max_perturbations = 4},
                      plimsoll::matrix_ref<std::int32_t>(s.map.data(), 3, 28),
                      plimsoll::matrix_ref<std::int32_t>(counts.data(), 3, 20));
   };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far `refine` ends above the best of all plans, over a seeded family of small instances that
+// Measures the gap between `refine` and the optimum over a seeded family of small instances that
 // branch and bound solves exactly.
 #include <doctest/doctest.h>
 #include <plimsoll/placement.hpp>
@@ -15,8 +15,7 @@
 
 #include "support/draws.hpp"
 
-namespace plimsoll_test {
-namespace {
+namespace plimsoll_test { namespace {
 
 using ints = std::vector<std::int32_t>;
 using wides = std::vector<std::int64_t>;
@@ -24,8 +23,9 @@ using wides = std::vector<std::int64_t>;
 /// The search was developed on seeds below 10000.
 constexpr std::uint64_t first_seed = 100000;
 
-/// Loads are whole numbers and speeds are quarters, so that all costs are fractions of 64-bit
-/// integers: a replica weighs `unit` / copies times its load, with copies up to 5.
+/// Number of units per token. Loads are whole numbers and speeds are multiples of 1/4, so that all
+/// costs are fractions of 64-bit integers: a replica weighs load * (unit / copies), with copies up
+/// to 5.
 constexpr std::int64_t unit = 60;
 
 struct quality_case {
@@ -71,7 +71,7 @@ struct quality_case {
         case 1:  // log-normal, by the sum of four uniform numbers
           load = 1000 * std::exp(1.7 * (u + draw.unit() + draw.unit() + draw.unit() - 2));
           break;
-        case 2:  // few heavy
+        case 2:  // few heavy experts
           load = e < 2 ? 5000 + 5000 * u : 100 + 1900 * u;
           break;
         case 3:  // nearly equal
@@ -80,7 +80,7 @@ struct quality_case {
         case 4:  // uniform
           load = 1 + 9999 * u;
           break;
-        default:  // one of three
+        default:  // few distinct loads
           load = draw.any({700, 1100, 1300});
       }
       loads.push_back(static_cast<std::int32_t>(load));
@@ -101,7 +101,7 @@ struct quality_case {
   [[nodiscard]] std::int64_t weight(std::size_t e, std::int32_t of) const {
     return loads[e] * (unit / of);
   }
-  /// The largest cost of a rank: load in units over speed in quarters.
+  /// Largest cost of a rank: load in units divided by speed in quarters.
   [[nodiscard]] double peak_of(ints const& map) const {
     ints counts(loads.size(), 0);
     for (std::int32_t const e : map) {
@@ -123,7 +123,8 @@ struct quality_case {
     return peak;
   }
 
-  /// Lowers `best`, a cost that is known to be reached, to that of the best plan with these copies.
+  /// Branch and bound. Lowers `best`, a cost known to be reachable, to that of the best plan with
+  /// these copies.
   void solve(ints const& counts, double& best) const {
     wides items;
     for (std::size_t e = 0; e < loads.size(); ++e) {
@@ -136,7 +137,8 @@ struct quality_case {
     }
     wides carried(quarters.size(), 0);
     std::int64_t const total = std::accumulate(items.begin(), items.end(), std::int64_t{0});
-    // Less than `best`, and by more than what doubles round.
+    // Largest load of a rank that makes its cost less than `best`, by more than the rounding of
+    // doubles.
     auto const may_carry = [&](std::size_t r) {
       return static_cast<std::int64_t>(
                  std::ceil(best * (1 - 1e-12) * static_cast<double>(quarters[r]))) -
@@ -210,7 +212,8 @@ struct quality_case {
     double value;  ///< of the certificate, in the units of `peak`
     double bound;
     plimsoll::certificate_status status;
-    /// Against the lowest peak of all plans that the certificate is about.
+    /// Returns peak / best, where `best` is the lowest peak of all plans for which the certificate
+    /// holds, after checks of the certificate.
     [[nodiscard]] double over(double best) const {
       CHECK(value == doctest::Approx(peak).epsilon(1e-9));
       CHECK(bound <= best * (1 + 1e-9));
@@ -240,13 +243,13 @@ struct quality_case {
     }
     plimsoll::place(plimsoll::seq, load, count_view, where, map_view);
     auto const got = plimsoll::refine(plimsoll::seq, load, where,
-                                      {.tolerance = 0, .trials = trials}, map_view, count_view);
+                                      {.tolerance = 0, .max_trials = trials}, map_view, count_view);
     double const scale = static_cast<double>(unit) / 4;
     return {peak_of(map), got[0].value * scale, got[0].lower_bound * scale, got[0].status};
   }
 };
 
-/// Peak / optimum over a family.
+/// Statistics of peak / optimum over a family.
 struct quality {
   double worst = 1;
   double sum = 0;
@@ -269,7 +272,7 @@ struct quality {
   }
 };
 
-TEST_CASE("refinement quality: given copies, against the best of all placements") {
+TEST_CASE("refinement quality: given copies, compared with the best of all placements") {
   quality all;
   for (std::uint64_t seed = first_seed; seed < first_seed + cases_of(700); ++seed) {
     CAPTURE(seed);
@@ -283,7 +286,7 @@ TEST_CASE("refinement quality: given copies, against the best of all placements"
   CHECK(all.worst <= 1.005);
 }
 
-TEST_CASE("refinement quality: any copies, against the best of all plans") {
+TEST_CASE("refinement quality: any copies, compared with the best of all plans") {
   quality all;
   for (std::uint64_t seed = first_seed; seed < first_seed + cases_of(600); ++seed) {
     CAPTURE(seed);

@@ -64,7 +64,7 @@ TEST_CASE_TEMPLATE("replay: equals the mean of rank_loads and measure", P, PLIMS
     replay_in<P> const in(c);
     array_in<std::int32_t, P> const loads(c.loads_as<std::int32_t>());
     array_in<double, P> of_ranks(c.steps * c.layers * c.ranks);
-    array_in<plimsoll::balance, P> measured(c.steps * c.layers);
+    array_in<plimsoll::balance_stats, P> measured(c.steps * c.layers);
     for (index_t plan = 0; plan < c.plans; ++plan) {
       CAPTURE(plan);
       auto const whole = in.placement();

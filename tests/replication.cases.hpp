@@ -21,10 +21,10 @@
 
 namespace plimsoll_test {
 
+using plimsoll::anti_affinity;
 using plimsoll::certificate;
 using plimsoll::certificate_status;
 using plimsoll::replication_options;
-using plimsoll::sharing;
 using plimsoll::strictness;
 
 template <class P>
@@ -107,7 +107,7 @@ TEST_CASE_TEMPLATE("replication: no other counts have a smaller peak", P, PLIMSO
   }
 }
 
-TEST_CASE_TEMPLATE("replication: floors and caps", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("replication: minima and maxima", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
@@ -145,7 +145,7 @@ TEST_CASE_TEMPLATE("replication: floors and caps", P, PLIMSOLL_POLICIES) {
   report_hash("replication.limits", uniform.counts, each.counts);
 }
 
-/// Counts for what the copies will be put on.
+/// Counts for the given ranks.
 template <class P>
 replicated<P> replicated_for(ints const& loads, index_t layers, index_t slots,
                              host_options const& where, replication_options options = {}) {
@@ -154,7 +154,7 @@ replicated<P> replicated_for(ints const& loads, index_t layers, index_t slots,
   return replicated<P>(loads, layers, static_cast<index_t>(loads.size()) / layers, slots, options);
 }
 
-TEST_CASE_TEMPLATE("replication: fills the slots of living ranks", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("replication: fills the slots of live ranks", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
@@ -173,7 +173,7 @@ TEST_CASE_TEMPLATE("replication: fills the slots of living ranks", P, PLIMSOLL_P
   CHECK(got.counts == expected);
   CHECK(got.certificates[0].work == 8);
   CHECK(got.certificates[1].work == 17);
-  // Ranks alone change nothing.
+  // Ranks without other options change nothing.
   CHECK(replicated_for<P>(as<std::int32_t>(loads), 2, 30, {.ranks = 7, .nodes = 2}).counts ==
         replicated<P>(as<std::int32_t>(loads), 2, experts, 30).counts);
   report_hash("replication.living", got.counts);
@@ -183,7 +183,7 @@ TEST_CASE_TEMPLATE("replication: a node's slots go to its experts", P, PLIMSOLL_
   if (!backend_available<P>()) {
     return;
   }
-  // The example of DeepSeek's README, with the groups where `place_groups` puts them.
+  // The example of DeepSeek's README, with the node lists of `place_groups`.
   ints const loads{90, 132, 40,  61, 104, 165, 39,  4,   73,  56, 183, 86,
                    20, 107, 104, 64, 19,  197, 187, 157, 172, 86, 16,  27};
   host_options const where{
@@ -196,7 +196,7 @@ TEST_CASE_TEMPLATE("replication: a node's slots go to its experts", P, PLIMSOLL_
   CHECK(got.certificates[0].value == 183.0 / 2);
   CHECK(got.certificates[1].value == 157);
   CHECK(got.certificates[0].work == 4);
-  // Nodes without experts leave their slots free; ties go to the first of the list.
+  // The slots of nodes without experts stay free; ties go to the first expert in the list.
   replicated<P> const uneven = replicated_for<P>(
       {6, 6, 6}, 1, 9,
       {.ranks = 3, .nodes = 3, .node_experts = {2, 1, 0}, .node_offsets = {0, 2, 2, 3}});
@@ -205,36 +205,39 @@ TEST_CASE_TEMPLATE("replication: a node's slots go to its experts", P, PLIMSOLL_
   report_hash("replication.lists", got.counts, uneven.counts);
 }
 
-TEST_CASE_TEMPLATE("replication: counts that a required rule allows", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("replication: counts for required anti-affinity", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
   constexpr strictness required = strictness::required;
-  // At most one copy on each of three ranks; the rest stays free.
-  host_options ranks{.ranks = 3, .replicas_meet = sharing::not_on_a_rank, .meeting_rule = required};
+  // At most one copy on each of three ranks; the remaining slots stay free.
+  host_options ranks{
+      .ranks = 3, .replica_anti_affinity = anti_affinity::rank, .anti_affinity_strength = required};
   replicated<P> const few = replicated_for<P>({100, 1}, 1, 9, ranks);
   CHECK(few.counts == ints{3, 3});
   CHECK(few.certificates[0].value == doctest::Approx(100.0 / 3).epsilon(1e-12));
   CHECK(few.certificates[0].status == certificate_status::optimal);
   CHECK(few.certificates[0].work == 4);
-  ranks.meeting_rule = strictness::preferred;
+  ranks.anti_affinity_strength = strictness::preferred;
   CHECK(replicated_for<P>({100, 1}, 1, 9, ranks).counts == ints{8, 1});
-  ranks.meeting_rule = required;
+  ranks.anti_affinity_strength = required;
   ranks.active = {1, 0, 1};
   CHECK(replicated_for<P>({100, 1}, 1, 9, ranks).counts == ints{2, 2});
-  // Rooms of 1 and 4: only one expert can have two copies.
+  // Ranks of 1 and 4 slots: only one expert can have two copies.
   replicated<P> const narrow = replicated_for<P>({5, 9, 8}, 1, 5,
                                                  {.ranks = 2,
                                                   .rank_offsets = {0, 1, 5},
-                                                  .replicas_meet = sharing::not_on_a_rank,
-                                                  .meeting_rule = required});
+                                                  .replica_anti_affinity = anti_affinity::rank,
+                                                  .anti_affinity_strength = required});
   CHECK(narrow.counts == ints{1, 2, 1});
   CHECK(narrow.certificates[0].value == 8);
-  host_options nodes{
-      .ranks = 5, .nodes = 2, .replicas_meet = sharing::not_on_a_node, .meeting_rule = required};
+  host_options nodes{.ranks = 5,
+                     .nodes = 2,
+                     .replica_anti_affinity = anti_affinity::node,
+                     .anti_affinity_strength = required};
   CHECK(replicated_for<P>({100, 1, 1}, 1, 15, nodes).counts == ints{2, 2, 2});
   CHECK(replicated_for<P>({100, 1, 1}, 1, 5, nodes).counts == ints{2, 2, 1});
-  // Caps need not fill anything then, and floors come first.
+  // Maxima need not fill the slots then, and minima come first.
   CHECK(replicated_for<P>({100, 1, 1}, 1, 15, nodes, {.max_copies = 1}).counts == ints{1, 1, 1});
   array_in<std::int32_t, P> const floors(ints{1, 2, 1});
   CHECK(replicated_for<P>({100, 1, 1}, 1, 4, nodes, {.min_copies_each = floors.view1()}).counts ==
@@ -246,8 +249,8 @@ TEST_CASE_TEMPLATE("replication: counts that a required rule allows", P, PLIMSOL
   host_options const dead{.ranks = 8,
                           .nodes = 4,
                           .active = {1, 1, 0, 1, 0, 0, 1, 1},
-                          .replicas_meet = sharing::not_on_a_node,
-                          .meeting_rule = required};
+                          .replica_anti_affinity = anti_affinity::node,
+                          .anti_affinity_strength = required};
   replicated<P> const got = replicated_for<P>(loads, 2, 32, dead);
   ints expected;
   for (index_t l = 0; l < 2; ++l) {
@@ -301,7 +304,7 @@ TEST_CASE_TEMPLATE("replication: edges", P, PLIMSOLL_POLICIES) {
   }
 }
 
-/// The message with which `replicate` refuses its input.
+/// Message of the error that `replicate` throws for this input, or "no error".
 template <class P, class T>
 std::string refusal(std::vector<T> const& loads, index_t layers, index_t experts, index_t slots,
                     replication_options const& options = {}) {
@@ -374,11 +377,15 @@ TEST_CASE_TEMPLATE("replication: bad values are named", P, PLIMSOLL_POLICIES) {
   CHECK(there(6, lists, {.min_copies = 2}) == floors(4, 3) + ", node 1");
   CHECK(there(6, lists, {.max_copies = 2}) ==
         "replicate: max_copies: expected a total of at least the slots, got 2 in layer 0, node 0");
-  lists.replicas_meet = sharing::not_on_a_rank;
-  lists.meeting_rule = strictness::required;
+  lists.replica_anti_affinity = anti_affinity::rank;
+  lists.anti_affinity_strength = strictness::required;
   std::string const apart =
-      "replicate: replicas_meet: expected slots for min_copies of every expert under the required "
-      "rule, got ";
+      "replicate: replica_anti_affinity: expected slots for min_copies of every expert under the "
+      "required rule, got ";
+  CHECK(there(6, {.ranks = 0,
+                  .replica_anti_affinity = anti_affinity::rank,
+                  .anti_affinity_strength = strictness::required}) ==
+        "replicate: options.where.ranks: expected 1 to 32767 ranks, got 0");
   array_in<std::int32_t, P> const twice(ints{2, 1, 1});
   CHECK(there(6, lists, {.min_copies_each = twice.view1()}) == apart + "2 in layer 0, node 0");
   CHECK(there(6, lists, {.max_copies = 2}) == "no error");
@@ -388,8 +395,8 @@ TEST_CASE_TEMPLATE("replication: bad values are named", P, PLIMSOLL_POLICIES) {
         "1");
   CHECK(there(9,
               {.ranks = 2,
-               .replicas_meet = sharing::not_on_a_rank,
-               .meeting_rule = strictness::required},
+               .replica_anti_affinity = anti_affinity::rank,
+               .anti_affinity_strength = strictness::required},
               {.min_copies = 3}) == apart + "9 in layer 0");
 }
 

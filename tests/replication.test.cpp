@@ -13,7 +13,7 @@ TEST_CASE("replication: the same bits in every team") {
                         host_options const& options) {
     CAPTURE(experts);
     auto loads = as<float>(skewed_loads(4, experts, 9));
-    loads.back() = -1;  // the last layer is refused
+    loads.back() = -1;  // invalid load in the last layer
     std::vector<std::int32_t> counts(loads.size(), -7);
     std::vector<plimsoll::detail::problem_report> reports(4);
     options_in<plimsoll::seq_policy> const where(options, 4);
@@ -36,25 +36,26 @@ TEST_CASE("replication: the same bits in every team") {
   check(70, 131, 1, 3, nowhere);
   host_options where{.ranks = 7, .nodes = 3, .active = {1, 1, 1, 0, 1, 1, 1}};
   check(24, 70, 1, 99, where);
-  where.replicas_meet = sharing::not_on_a_rank;
-  where.meeting_rule = strictness::required;
+  where.replica_anti_affinity = anti_affinity::rank;
+  where.anti_affinity_strength = strictness::required;
   check(24, 63, 1, 5, where);
   check(24, 63, 2, 5, where);
-  check(24, 63, 3, 5, where);  // the floors do not fit
-  where.replicas_meet = sharing::not_on_a_node;
+  check(24, 63, 3, 5, where);  // the minima do not fit
+  where.replica_anti_affinity = anti_affinity::node;
   check(20, 63, 2, 99, where);
-  check(20, 63, 4, 99, where);  // more than there are nodes
-  where.replicas_meet = sharing::not_on_a_rank;
+  check(20, 63, 4, 99, where);  // more minimum copies than nodes
+  where.replica_anti_affinity = anti_affinity::rank;
   for (int layer = 0; layer < 4; ++layer) {
     where.node_experts.insert(where.node_experts.end(), {5, 3, 1, 0, 2, 4, 6, 7});
     where.node_offsets.insert(where.node_offsets.end(), {0, 5, 5, 8});
   }
   check(8, 35, 1, 99, where);
-  where.meeting_rule = strictness::preferred;
+  where.anti_affinity_strength = strictness::preferred;
   check(8, 35, 1, 99, where);
 }
 
-/// The smallest largest load per copy, in fixed point, of all counts from `counts` on that fit.
+/// Smallest possible largest load per copy, in fixed point, over all counts from `counts` up to
+/// `most` that fit.
 std::int64_t lowest_share(oracle::vector const& load, oracle::vector counts, std::int64_t most,
                           oracle::site const& where, std::size_t expert = 0) {
   if (expert == counts.size()) {
@@ -71,7 +72,7 @@ std::int64_t lowest_share(oracle::vector const& load, oracle::vector counts, std
   return best;
 }
 
-TEST_CASE("replication: counts for ranks can be placed, and none that can are better") {
+TEST_CASE("replication: counts for ranks can be placed, and no better counts can be placed") {
   std::uint64_t made = 0;
   std::uint64_t refused = 0;
   for (std::uint64_t seed = 0; seed < cases_of(3000); ++seed) {
@@ -82,7 +83,7 @@ TEST_CASE("replication: counts for ranks can be placed, and none that can are be
     oracle::site const where = given.site();
     auto const loads = wide(given.loads);
     auto const least = static_cast<std::int32_t>(random.between(1, 5) / 4 + 1);
-    // Where nothing is required caps must not keep slots free.
+    // Without required anti-affinity the maxima must fill the slots.
     auto const most = where.required ? static_cast<std::int32_t>(random.between(least, 6)) : 1000;
     oracle::vector const floors(experts, least);
     bool const possible = oracle::fits(floors, where);
@@ -114,7 +115,7 @@ TEST_CASE("replication: counts for ranks can be placed, and none that can are be
   CHECK(refused > cases_of(300));
 }
 
-TEST_CASE("replication: loads count to 47 bits of their total") {
+TEST_CASE("replication: loads count with a precision of 47 bits of their total") {
   replicated<plimsoll::seq_policy> const got(std::vector<double>{16, 16 + 0x1p-38, 1}, 1, 3, 4);
   CHECK(got.counts == std::vector<std::int32_t>{1, 2, 1});
 }

@@ -18,18 +18,18 @@
 
 namespace plimsoll_test {
 
-using plimsoll::spacing;
+using plimsoll::remainder_spread;
 using ints = std::vector<std::int32_t>;
 using flags = std::vector<std::uint8_t>;
 
-/// Offsets as `slot_assignment` gives them; `active` may be empty.
+/// Offsets that `slot_assignment` writes; `active` may be empty.
 template <class P>
-ints assigned(ints const& layer_slots, index_t ranks, spacing ties = spacing::interleaved,
-              flags const& active = {}) {
+ints assigned(ints const& layer_slots, index_t ranks,
+              remainder_spread ties = remainder_spread::interleaved, flags const& active = {}) {
   array_in<std::int32_t, P> const in(layer_slots);
   array_in<std::uint8_t, P> const active_in(active);
   array_in<std::int32_t, P> out(in.size() * (ranks + 1), -7);
-  plimsoll::slot_assignment_options options{.ranks = ranks, .ties = ties};
+  plimsoll::slot_assignment_options options{.ranks = ranks, .remainder = ties};
   if (!active.empty()) {
     options.active = active_in.view1();
   }
@@ -41,11 +41,12 @@ TEST_CASE_TEMPLATE("slot_assignment: figure 7 of CRAFT", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
-  // 4 GPUs on 2 nodes, 2 more than a multiple of 4 in each layer: GPUs 0 and 2, then 1 and 3.
+  // 4 GPUs on 2 nodes, and 2 slots more than a multiple of 4 in each layer. They go to GPUs 0 and
+  // 2, then to 1 and 3.
   CHECK(assigned<P>({6, 6}, 4) == ints{0, 2, 3, 5, 6, 0, 1, 3, 4, 6});
   CHECK(assigned<P>({2, 2, 2}, 4) == ints{0, 1, 1, 2, 2, 0, 0, 1, 1, 2, 0, 1, 1, 2, 2});
-  // As algorithm 3 is worded, with first and last: 0 and 3, then 1 and 2.
-  CHECK(assigned<P>({6, 6}, 4, spacing::endpoints) == ints{0, 2, 3, 4, 6, 0, 1, 3, 5, 6});
+  // By the text of algorithm 3, with endpoints, they go to GPUs 0 and 3, then to 1 and 2.
+  CHECK(assigned<P>({6, 6}, 4, remainder_spread::endpoints) == ints{0, 2, 3, 4, 6, 0, 1, 3, 5, 6});
 }
 
 TEST_CASE_TEMPLATE("slot_assignment: equals algorithm 3 as written", P, PLIMSOLL_POLICIES) {
@@ -62,17 +63,18 @@ TEST_CASE_TEMPLATE("slot_assignment: equals algorithm 3 as written", P, PLIMSOLL
     for (std::uint8_t& alive : live) {
       alive = random.between(1, 10) > chance_of_death ? std::uint8_t{1} : std::uint8_t{0};
     }
-    live[static_cast<std::size_t>(random.between(0, ranks - 1))] = 2;  // anything but 0 lives
+    live[static_cast<std::size_t>(random.between(0, ranks - 1))] = 2;  // not 0: a live rank
     std::int64_t const most = random.between(0, 3 * ranks);
     ints layer_slots;
     for (index_t l = 0; l < layers; ++l) {
       layer_slots.push_back(static_cast<std::int32_t>(random.between(0, most)));
     }
     CAPTURE(seed);
-    for (spacing const ties : {spacing::interleaved, spacing::endpoints}) {
+    for (remainder_spread const ties :
+         {remainder_spread::interleaved, remainder_spread::endpoints}) {
       ints const got = assigned<P>(layer_slots, ranks, ties, live);
       auto const slots = oracle::from_offsets(got, layer_slots, live.size());
-      CHECK(slots == oracle::assign_slots(layer_slots, live, ties == spacing::endpoints));
+      CHECK(slots == oracle::assign_slots(layer_slots, live, ties == remainder_spread::endpoints));
       oracle::check_even(slots, live);
       all.insert(all.end(), got.begin(), got.end());
     }
@@ -86,15 +88,15 @@ TEST_CASE_TEMPLATE("slot_assignment: the largest numbers", P, PLIMSOLL_POLICIES)
   }
   constexpr std::int32_t huge = std::numeric_limits<std::int32_t>::max();
   CHECK(assigned<P>({huge, huge}, 2) ==
-        ints{0, huge / 2 + 1, huge, 0, huge / 2, huge});  // the total is past int32
+        ints{0, huge / 2 + 1, huge, 0, huge / 2, huge});  // the total exceeds int32
   flags const live(static_cast<std::size_t>(plimsoll::rank_limit), 1);
   ints const layer_slots{32766, 32766, 16384, huge, 1};
-  for (spacing const ties : {spacing::interleaved, spacing::endpoints}) {
+  for (remainder_spread const ties : {remainder_spread::interleaved, remainder_spread::endpoints}) {
     ints const got = assigned<P>(layer_slots, plimsoll::rank_limit, ties);
     CHECK(oracle::from_offsets(got, layer_slots, live.size()) ==
-          oracle::assign_slots(layer_slots, live, ties == spacing::endpoints));
-    report_hash(ties == spacing::endpoints ? "slot_assignment.largest_endpoints"
-                                           : "slot_assignment.largest",
+          oracle::assign_slots(layer_slots, live, ties == remainder_spread::endpoints));
+    report_hash(ties == remainder_spread::endpoints ? "slot_assignment.largest_endpoints"
+                                                    : "slot_assignment.largest",
                 got);
   }
 }
@@ -106,13 +108,13 @@ TEST_CASE_TEMPLATE("slot_assignment: edges", P, PLIMSOLL_POLICIES) {
   SUBCASE("no layers") { CHECK(assigned<P>({}, 4).empty()); }
   SUBCASE("no slots") { CHECK(assigned<P>({0, 0}, 2) == ints(6, 0)); }
   SUBCASE("one rank") {
-    CHECK(assigned<P>({3, 0, 5}, 1, spacing::endpoints) == ints{0, 3, 0, 0, 0, 5});
+    CHECK(assigned<P>({3, 0, 5}, 1, remainder_spread::endpoints) == ints{0, 3, 0, 0, 0, 5});
   }
-  SUBCASE("one slot a layer goes round") {
+  SUBCASE("one slot per layer goes to the ranks in turn") {
     CHECK(assigned<P>({1, 1, 1, 1}, 3) == ints{0, 1, 1, 1, 0, 0, 1, 1, 0, 0, 0, 1, 0, 1, 1, 1});
   }
   SUBCASE("dead ranks") {
-    CHECK(assigned<P>({3, 3}, 4, spacing::interleaved, {0, 1, 0, 1}) ==
+    CHECK(assigned<P>({3, 3}, 4, remainder_spread::interleaved, {0, 1, 0, 1}) ==
           ints{0, 0, 2, 2, 3, 0, 0, 1, 1, 3});
   }
   SUBCASE("strided views") {
@@ -146,11 +148,11 @@ TEST_CASE_TEMPLATE("slot_assignment: place takes the offsets", P, PLIMSOLL_POLIC
   CHECK(map.values() == ints{5, 4, 0, 1, 3, 2, 5, 4, 0, 3, 2, 1});
 }
 
-/// The message with which `slot_assignment` refuses its input.
+/// Message of the error that `slot_assignment` throws for this input, or "no error".
 template <class P>
 std::string refusal(ints const& layer_slots, index_t ranks, flags const& active = {}) {
   try {
-    assigned<P>(layer_slots, ranks, spacing::interleaved, active);
+    assigned<P>(layer_slots, ranks, remainder_spread::interleaved, active);
   } catch (plimsoll::invalid_input const& error) {
     return error.what();
   }

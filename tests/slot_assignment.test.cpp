@@ -19,7 +19,7 @@ TEST_CASE("slot_assignment: the same bits in every team") {
        {input{{2, 2, 7, 5}, 4, {}}, input{{100, 3, 66, 40, 40, 67}, 70, some_dead},
         input{{1, 32, 31, 33}, 33, {}}, input{{5, -1}, 3, {}}, input{{5}, 2, {0, 0}}}) {
     for (bool const endpoints : {false, true}) {
-      // The same layers as two problems, of which the second starts anew.
+      // The same layers as two problems; the second starts again with zero totals.
       auto const layers = static_cast<index_t>(in.layer_slots.size());
       ints twice = in.layer_slots;
       twice.insert(twice.end(), in.layer_slots.begin(), in.layer_slots.end());
@@ -45,7 +45,7 @@ TEST_CASE("slot_assignment: the same bits in every team") {
   }
 }
 
-TEST_CASE("slot_assignment: any container of slots will do") {
+TEST_CASE("slot_assignment: any container of slots is accepted") {
   std::vector<std::int32_t> const slots{6, 6};
   ints offsets(6);
   plimsoll::slot_assignment(plimsoll::seq, slots, {.ranks = 2},

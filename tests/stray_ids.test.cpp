@@ -15,8 +15,7 @@
 #include "support/replay_case.hpp"
 #include "support/run_body.hpp"
 
-namespace plimsoll_test {
-namespace {
+namespace plimsoll_test { namespace {
 
 using plimsoll::tensor_ref;
 

@@ -26,9 +26,9 @@
 namespace plimsoll_test {
 
 using plimsoll::certificate_status;
-using plimsoll::search_score;
+using plimsoll::latency_objective;
 
-/// Scores of the layers of a plan by `step_latencies`, which counts ranks without slots as idle.
+/// Scores of a plan's layers by `step_latencies`, which counts ranks without slots as idle.
 inline reals replayed_scores(search_case const& c, ints const& map) {
   search_options_in<plimsoll::seq_policy> const options(c);
   ints const counts = c.all_copies();
@@ -50,14 +50,14 @@ inline reals replayed_scores(search_case const& c, ints const& map) {
     }
     std::sort(of_layer.begin(), of_layer.end());
     double const rank = std::ceil(c.options.quantile * static_cast<double>(c.steps));
-    scores.push_back(c.options.score == search_score::quantile
+    scores.push_back(c.options.objective == latency_objective::quantile
                          ? of_layer[static_cast<std::size_t>(rank) - 1]
                          : std::accumulate(of_layer.begin(), of_layer.end(), 0.0));
   }
   return scores;
 }
 
-/// What holds of every result.
+/// Checks properties that every result must have.
 inline void check_searched(search_case const& c, search_outcome const& got) {
   REQUIRE(std::ssize(got.certificates) == c.layers);
   reals const expected = replayed_scores(c, got.map);
@@ -81,16 +81,16 @@ inline void check_searched(search_case const& c, search_outcome const& got) {
     auto const scores = got.scores.begin() + layer * c.options.restarts;
     double const best = *std::min_element(scores, scores + c.options.restarts);
     CHECK(best <= result.value);
-    // Only with copies, whose parts are rounded down, may a score equal a bound without proof.
+    // A score may equal the bound without proof only with copies, whose shares are rounded down.
     CHECK(
         (result.value <= best * (1 + 1e-12) || (!c.counts.empty() && best == result.lower_bound)));
   }
 }
 
-/// Shapes of every kind, and what a search by definition makes of them.
+/// A search case and the results of the slow search by definition.
 struct known_search {
   search_case c;
-  std::vector<slow_search::outcome> expected;  ///< of every layer
+  std::vector<slow_search::outcome> expected;  ///< per layer
 
   explicit known_search(search_case const& of) : c(of) {
     for (index_t layer = 0; layer < c.layers; ++layer) {
@@ -121,7 +121,7 @@ inline std::vector<known_search> const& known_searches() {
       made.emplace_back(random_search(seed, 5, 9));
     }
     search_case c = random_search(3, 3, 6);
-    c.steps = 70;  // more than a block has threads of one warp
+    c.steps = 70;  // more than a warp has threads
     c.loads = reals(static_cast<std::size_t>(c.steps * c.layers * c.experts));
     generator random(9);
     for (double& load : c.loads) {
@@ -146,7 +146,7 @@ inline void check_definition(search_fn search) {
   report_hash("swap_search.random", maps);
 }
 
-TEST_CASE_TEMPLATE("swap_search: equals a search of every swap", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("swap_search: equals a search that evaluates every swap", P, PLIMSOLL_POLICIES) {
   if (backend_available<P>()) {
     check_definition(searched<P>);
   }
@@ -179,7 +179,7 @@ inline void check_bounds(search_fn search) {
       plimsoll::certificate const& result = got.certificates[static_cast<std::size_t>(layer)];
       CHECK(result.value >= optimum);
       CHECK(result.lower_bound <= optimum);
-      // The time is known to one part in 2^13, the tokens of each rank to one in 2^16.
+      // The bisection finds the time to one part in 2^13, the tokens of each rank to one in 2^16.
       CHECK(result.lower_bound <= static_cast<double>(slow.bound(1)));
       CHECK(result.lower_bound >= static_cast<double>(slow.bound(1 - 0x1p-16 * 3)) * (1 - 0x1p-13));
       excess = std::max(excess, optimum > 0 ? result.value / optimum : 1);
@@ -198,14 +198,14 @@ inline void check_bounds(search_fn search) {
   CHECK(sum_of_bounds > 0.7 * sum_of_optima);
 }
 
-TEST_CASE_TEMPLATE("swap_search: between the bound and the optimum of small shapes", P,
+TEST_CASE_TEMPLATE("swap_search: the optimum of small shapes lies between bound and score", P,
                    PLIMSOLL_POLICIES) {
   if (backend_available<P>()) {
     check_bounds(searched<P>);
   }
 }
 
-/// Skewed whole loads of several layers, with room to search.
+/// Skewed whole loads of several layers, large enough for several swaps.
 inline search_case wide_search(std::uint64_t seed) {
   generator random(seed);
   search_case c{.steps = 6, .layers = 3, .experts = 20, .slots = 24};
@@ -237,7 +237,7 @@ inline void check_restarts(search_fn search) {
     return got;
   };
 
-  // Restarts neither know how many there are nor of each other.
+  // The result of a restart does not depend on the number of restarts or on other restarts.
   search_outcome const one = with([](search_case& o) { o.options.restarts = 1; });
   search_outcome const none = with([](search_case& o) { o.options.max_swaps = 0; });
   for (index_t layer = 0; layer < c.layers; ++layer) {
@@ -251,7 +251,7 @@ inline void check_restarts(search_fn search) {
   }
   CHECK(all.scores != none.scores);
 
-  // The seed moves all starts but the first; without noise there is only that one.
+  // The seed changes all starts but the first; without noise all starts equal the first.
   search_outcome const seeded = with([](search_case& o) { o.options.seed = 77; });
   search_outcome const quiet = with([](search_case& o) { o.options.noise = 0; });
   int moved = 0;
@@ -268,7 +268,7 @@ inline void check_restarts(search_fn search) {
   }
   CHECK(differ);
 
-  // The first start does not know its layer.
+  // The first start does not depend on the layer's number.
   search_outcome const turned = with([](search_case& o) {
     o.options.restarts = 1;
     index_t const width = o.layers * o.experts;
@@ -292,14 +292,14 @@ TEST_CASE_TEMPLATE("swap_search: restarts and seeds", P, PLIMSOLL_POLICIES) {
 }
 
 inline void check_when_it_stops(search_fn search) {
-  int gained = 0;   // by going on below 5 %
-  int way_out = 0;  // by swaps that keep the score
-  int of_tail = 0;  // by looking at the tail alone
+  int gained = 0;   // cases that gain from swaps below 5 %
+  int way_out = 0;  // cases that gain from plateau moves
+  int of_tail = 0;  // cases that gain from the quantile as the objective
   for (std::uint64_t seed = 66; seed < 66 + cases_of(20); ++seed) {
     CAPTURE(seed);
     search_case c = wide_search(seed);
     c.layers = 1;
-    if (seed % 2 == 0) {  // the largest load of a rank, which several may have
+    if (seed % 2 == 0) {  // one step, where several ranks may tie for the largest load
       c.steps = 1;
       c.experts = c.slots = 15;
       c.cost = {.tile = 1};
@@ -327,17 +327,17 @@ inline void check_when_it_stops(search_fn search) {
     CHECK(early.certificates[0].work <= full.certificates[0].work);
     gained += early.certificates[0].value > last;
 
-    c.options.min_gain = 1e-9;  // which swaps that keep the score need not reach
-    c.options.level_swaps = 8;
+    c.options.min_gain = 1e-9;  // does not apply to plateau moves
+    c.options.max_plateau_moves = 8;
     search_outcome const level = search(c);
     check_searched(c, level);
     CHECK(level.certificates[0].value <= last);
     CHECK(level.certificates[0].work >= full.certificates[0].work);
     way_out += level.certificates[0].value < last;
 
-    c.options.level_swaps = 0;
-    c.options.score = search_score::quantile;
-    c.options.quantile = 0.8;  // of six steps, the second longest
+    c.options.max_plateau_moves = 0;
+    c.options.objective = latency_objective::quantile;
+    c.options.quantile = 0.8;  // the second longest of six steps
     search_outcome const tail = search(c);
     check_searched(c, tail);
     search_case judge = c;
@@ -348,13 +348,13 @@ inline void check_when_it_stops(search_fn search) {
   CHECK(of_tail > static_cast<int>(cases_of(4)));
 }
 
-TEST_CASE_TEMPLATE("swap_search: when it stops", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("swap_search: stopping criteria", P, PLIMSOLL_POLICIES) {
   if (backend_available<P>()) {
     check_when_it_stops(searched<P>);
   }
 }
 
-/// Pairs of copies of an expert on one rank.
+/// Number of pairs of copies of an expert on one rank.
 inline int copies_together(search_case const& c, ints const& map) {
   int pairs = 0;
   for (index_t layer = 0; layer < c.layers; ++layer) {
@@ -377,7 +377,7 @@ inline void check_perturbed(search_fn search) {
   for (std::uint64_t seed = 0; seed < cases_of(120); ++seed) {
     CAPTURE(seed);
     search_case c = random_search(seed, 5, 9);
-    c.options.level_swaps = 0;
+    c.options.max_plateau_moves = 0;
     search_outcome const plain = search(c);
     c.options.max_perturbations = 6;
     search_outcome const got = search(c);
@@ -394,7 +394,7 @@ inline void check_perturbed(search_fn search) {
       better += after.value < before.value;
       is_same = is_same && before.status == certificate_status::optimal;
     }
-    if (is_same) {  // nothing to gain: nothing is tried
+    if (is_same) {  // all layers are optimal already: nothing is tried
       CHECK(got == plain);
       ++still_optimal;
     }
@@ -405,7 +405,7 @@ inline void check_perturbed(search_fn search) {
   CHECK(still_optimal > static_cast<int>(cases_of(10)));
   report_hash("swap_search.perturbed", all.value());
 
-  // Beyond 64 slots a layer stays as it is.
+  // Layers of more than 64 slots are not perturbed.
   search_case wide = wide_search(3);
   wide.layers = 1;
   wide.steps = 2;
@@ -448,7 +448,7 @@ inline void check_units(search_fn search) {
         CHECK(got.certificates[i].lower_bound <= got.certificates[i].value);
       }
     };
-    // Tokens by the million, and eighths of them, stand in no table.
+    // Millions of tokens, and eighths of tokens, are not tabulated.
     for (double const tokens_per_load : {0x1p-20, 8.0}) {
       search_case other = c;
       other.cost.tokens_per_load = tokens_per_load;
@@ -468,7 +468,7 @@ inline void check_units(search_fn search) {
       check_searched(other, search(other));
     }
   }
-  // Ranks that share no unit: what the slow one does counts, as exactly as 2^-50 of it.
+  // Ranks too different for a common unit: the value counts the slow rank, to 2^-50 of its time.
   search_case c{.steps = 2, .experts = 4, .slots = 4, .loads = {5, 6, 7, 8, 1, 2, 3, 4}};
   c.options.ranks = 2;
   c.options.min_gain = 0;
@@ -494,7 +494,7 @@ inline void check_search_edges(search_fn search) {
     search_outcome const got = search({.layers = 0, .experts = 3, .slots = 3});
     CHECK(got.certificates.empty());
   }
-  {  // The fast rank takes it.
+  {  // The fast rank takes the only expert.
     search_case c{.steps = 2, .slots = 2, .loads = {32, 64}};
     c.options.ranks = 2;
     c.cost.of_tile[0] = 3;
@@ -510,7 +510,7 @@ inline void check_search_edges(search_fn search) {
     CHECK(got.map == ints{1, 2, 0, -1});
     CHECK(got.certificates[0].value == 5);
   }
-  {  // Nothing to do, which takes its time.
+  {  // Without tokens, idle ranks still take time.
     search_case c{.steps = 3, .layers = 2, .experts = 3, .slots = 5, .loads = reals(18, 0.0)};
     c.options.ranks = 2;
     search_outcome const idle = one(c);
@@ -522,14 +522,14 @@ inline void check_search_edges(search_fn search) {
     search_outcome const busy = one(c);
     CHECK(busy.certificates[0].value == 21);
     CHECK(busy.certificates[0].status == certificate_status::optimal);
-    // A dead rank is not even idle.
+    // A dead rank takes no time, not even idle time.
     c.active = {1, 0};
     c.slots = 6;
     search_outcome const dead = search(c);
     CHECK(dead.certificates[0].value == 0);
     CHECK(dead.map == ints{0, 1, 2, -1, -1, -1, 0, 1, 2, -1, -1, -1});
   }
-  {  // Copies share the load, apart where there is room; a slot of no rank stays empty.
+  {  // Copies share the load and go to different ranks if possible; a slot of no rank stays empty.
     search_case c{.experts = 2, .slots = 6, .loads = {96, 16}};
     c.options.ranks = 2;
     c.counts = {3, 1};
@@ -540,7 +540,7 @@ inline void check_search_edges(search_fn search) {
     CHECK(got.map[5] == -1);
     CHECK(got.certificates[0].value == 5);
   }
-  {  // 4 + 3 + 2 against 4 + 3; one swap makes it 4 + 4 against 3 + 3 + 2.
+  {  // 4 + 3 + 2 against 4 + 3; one swap gives 4 + 4 against 3 + 3 + 2.
     search_case c{.experts = 5, .slots = 6, .loads = {64, 64, 48, 48, 32}};
     c.options.ranks = 2;
     c.options.restarts = 1;
@@ -549,7 +549,7 @@ inline void check_search_edges(search_fn search) {
     CHECK(got.certificates[0].value == 8);
     CHECK(got.certificates[0].work == 1);
   }
-  {  // More steps and ranks than shared memory holds.
+  {  // More steps and ranks than fit into shared memory.
     generator random(5);
     search_case c{.steps = 80, .layers = 2, .experts = 130, .slots = 140};
     c.options.ranks = 48;
@@ -572,7 +572,7 @@ TEST_CASE_TEMPLATE("swap_search: edges", P, PLIMSOLL_POLICIES) {
 }
 
 inline void check_bad_values(search_fn search) {
-  // Nothing is to be done in step 0, nor in layer 0.
+  // There are no tokens in step 0 and in layer 0.
   search_case plain{.steps = 2, .layers = 2, .experts = 3, .slots = 4, .loads = reals(12, 0.0)};
   plain.options.ranks = 2;
   std::fill(plain.loads.begin() + 9, plain.loads.end(), 16.0);
@@ -604,7 +604,7 @@ inline void check_bad_values(search_fn search) {
         c.cost.idle[0] = 5;
         c.cost.of_token[0] = -0.0625;
       },
-      // 5 + 3 tiles - 3 tokens' worth of them is no less.
+      // 5 + 3 tiles - 48 tokens / 16 is not less than 5.
       "no error");
   check(
       [](search_case& c) {
@@ -618,7 +618,7 @@ inline void check_bad_values(search_fn search) {
   check([](search_case& c) { c.cost.idle[0] = infinity; }, cost + "inf in layer 0, rank 0, step 0");
   check([](search_case& c) { c.cost.of_tile[0] = 0x1p960; },
         cost + "2.9235942034199997e+289 in layer 1, rank 0, step 1");
-  // Dead ranks are not asked.
+  // The cost of dead ranks is not checked.
   check(
       [](search_case& c) {
         c.cost.idle[1] = nan;

@@ -7,12 +7,12 @@
 
 namespace plimsoll_test {
 
-/// The memory of a call whose launches are checked on every team.
+/// Memory of a call whose launches are checked in every team.
 struct checked_memory {
   std::vector<std::byte> bytes = std::vector<std::byte>(std::size_t{1} << 22, std::byte{0xA5});
   std::size_t used = 0;
 };
-/// A launch writes into buffers and into these.
+/// Outputs of a launch, in addition to its buffers.
 struct checked_outputs {
   checked_memory memory = {};
   ints map;
@@ -59,7 +59,7 @@ TEST_CASE("swap_search: the same bits in every team") {
   c.options.restarts = 2;
   c.options.min_gain = 0;
   c.options.max_swaps = 2;
-  c.options.level_swaps = 1;
+  c.options.max_plateau_moves = 1;
   generator random(43);
   for (index_t i = 0; i < c.steps * c.layers * c.experts; ++i) {
     c.loads.push_back(static_cast<double>(random.between(0, 90)));
@@ -92,9 +92,9 @@ TEST_CASE("swap_search: the same bits in every team") {
     CHECK(expected.certificates[0].work > 0);
     CHECK(expected.certificates[0].lower_bound == out.reports[0].result.lower_bound);
   };
-  SUBCASE("the sum") { check(c); }
-  SUBCASE("one of the latencies, and copies") {
-    c.options.score = search_score::quantile;
+  SUBCASE("sum") { check(c); }
+  SUBCASE("quantile, and copies") {
+    c.options.objective = latency_objective::quantile;
     c.options.quantile = 0.6;
     c.offsets = {0, 1, 4, 7, 0, 3, 6, 7};
     c.counts = {2, 1, 1, 1, 1, 2, 1, 2};
@@ -109,7 +109,7 @@ TEST_CASE("swap_search: the same bits in every team") {
   }
 }
 
-TEST_CASE("swap_search: loads of any type, in any layout, or computed") {
+TEST_CASE("swap_search: loads of any type, in any layout, or generated") {
   using P = plimsoll::seq_policy;
   search_case const c = wide_search(7);
   search_outcome const expected = searched<P>(c);
@@ -131,7 +131,7 @@ TEST_CASE("swap_search: loads of any type, in any layout, or computed") {
                                c.steps, c.layers, c.experts),
             c.cost) == expected);
 
-  // Outputs, and arrays of options, column by column; no scores.
+  // Column-major outputs and arrays of options; no scores.
   index_t const ranks = c.ranks();
   ints map(static_cast<std::size_t>(c.layers * c.slots), -7);
   plimsoll::matrix_ref<std::int32_t> out(map.data(), c.layers, c.slots);
@@ -162,8 +162,8 @@ TEST_CASE("swap_search: loads of any type, in any layout, or computed") {
   }
 }
 
-TEST_CASE("swap_search: costs beyond any number of units are refused, not converted") {
-  // Tables are filled before a cost is refused.
+TEST_CASE("swap_search: costs too large for units are refused, not converted") {
+  // Tables are filled before costs are checked.
   plimsoll::detail::search_units const units{4, 1, 0};
   CHECK(units.of(-std::numeric_limits<double>::infinity()) == 0);
   CHECK(units.of(-1e300) == 0);
@@ -185,7 +185,7 @@ TEST_CASE("swap_search: costs beyond any number of units are refused, not conver
   }
 }
 
-TEST_CASE("swap_search: a living rank may not be slower than 2^-16 of the fastest") {
+TEST_CASE("swap_search: a live rank slower than 2^-16 of the fastest is refused") {
   ints const loads{5, 3, 2};
   auto const message = [&](reals const& speeds, flags const& active) {
     ints map(6);
@@ -204,7 +204,7 @@ TEST_CASE("swap_search: a living rank may not be slower than 2^-16 of the fastes
   CHECK(message({1, 0x1p-40, 1}, {1, 0, 1}) == "no error");
 }
 
-TEST_CASE("swap_search: under the library's own costs") {
+TEST_CASE("swap_search: the library's own costs") {
   using P = plimsoll::seq_policy;
   search_case c = wide_search(11);
   std::vector<float> const loads(c.loads.begin(), c.loads.end());
@@ -251,8 +251,8 @@ TEST_CASE("swap_search: under the library's own costs") {
   }
 }
 
-TEST_CASE("swap_search: parts of tokens keep the bound a bound") {
-  // Three copies, each alone on a rank, with a third of the tokens.
+TEST_CASE("swap_search: the bound holds for fractions of tokens") {
+  // Three copies, each alone on a rank with a third of the tokens.
   search_case c{.slots = 3, .loads = {10}, .counts = {3}};
   c.options.ranks = 3;
   std::vector<float> const loads{10};
@@ -331,8 +331,8 @@ TEST_CASE("swap_search: shapes and options are checked") {
       "options.restarts: expected 1 to 16777216 restarts, got 0");
   option([](options_type& o) { o.max_swaps = -1; },
          "options.max_swaps: expected 0 to 2147483647 swaps, got -1");
-  option([](options_type& o) { o.level_swaps = -1; },
-         "options.level_swaps: expected 0 to 2147483647 swaps, got -1");
+  option([](options_type& o) { o.max_plateau_moves = -1; },
+         "options.max_plateau_moves: expected 0 to 2147483647 swaps, got -1");
   option([](options_type& o) { o.max_perturbations = -1; },
          "options.max_perturbations: expected 0 to 16777216 perturbations, got -1");
   option([](options_type& o) { o.max_perturbations = (1 << 24) + 1; },
@@ -354,11 +354,11 @@ TEST_CASE("swap_search: shapes and options are checked") {
          "options.noise: expected a number from 0 to below 1, got NaN");
   option([](options_type& o) { o.quantile = 1; }, "no error");
   option([](options_type& o) { o.quantile = 0; },
-         "options.quantile: expected a number above 0, to 1, got 0");
+         "options.quantile: expected a number above 0, at most 1, got 0");
   option([](options_type& o) { o.quantile = 1.5; },
-         "options.quantile: expected a number above 0, to 1, got 1.5");
+         "options.quantile: expected a number above 0, at most 1, got 1.5");
   option([](options_type& o) { o.quantile = nan; },
-         "options.quantile: expected a number above 0, to 1, got NaN");
+         "options.quantile: expected a number above 0, at most 1, got NaN");
   check(
       {}, [](options_type&, stairs& cost) { cost.rank_count = 2; }, "no error");
   check(

@@ -10,6 +10,7 @@
 
 #include "support/every_call.hpp"
 #include "support/hash.hpp"
+#include "support/match_cases.hpp"
 #include "support/policies.hpp"
 
 namespace team_cases {
@@ -70,13 +71,33 @@ void check_launches() {
   for (index_t const n : sizes) {
     check_launch<P, DeviceTeam>(n, 6, 0);
   }
-  // A number of problems that is not a multiple of the warps in a block; then more scratch than
-  // shared memory holds.
+  // A number of problems that is not a multiple of the warps in a block; then scratch for which a
+  // device must be asked for more shared memory, and scratch that exceeds that of any device.
   check_launch<P, DeviceTeam>(33, 41, 0);
   check_launch<P, DeviceTeam>(65, 9, 60000);
+  check_launch<P, DeviceTeam>(65, 9, 300000);
   // Shared memory holds the scratch of one warp per block, but not of four.
   check_launch<P, DeviceTeam>(64, 7, 20000);
   check_launch<P, DeviceTeam>(3, 0, 0);
+}
+
+/// Ranks items in bins under the policy.
+template <class P, class DeviceTeam>
+void check_ranks() {
+  using namespace plimsoll_test;
+  match_cases::inputs const in = match_cases::make_inputs();
+  match_cases::results const blank = match_cases::blank_results(in);
+  match_cases::results const expected = match_cases::expected_results(in);
+  array_in<match_cases::match_case, P> const cases(in.cases);
+  array_in<std::int32_t, P> const bin(in.bin);
+  array_in<std::int32_t, P> ranks(blank.ranks);
+  array_in<std::int64_t, P> seen(blank.seen);
+  match_cases::rank_items<DeviceTeam> const body{cases.data(), bin.data(), ranks.data(),
+                                                 seen.data()};
+  plimsoll::detail::launch(plimsoll::detail::resolve(make_policy<P>()),
+                           static_cast<index_t>(in.cases.size()), body);
+  CHECK(ranks.values() == expected.ranks);
+  CHECK(seen.values() == expected.seen);
 }
 
 }  // namespace team_cases
@@ -84,5 +105,6 @@ void check_launches() {
 TEST_CASE_TEMPLATE("team: launch with one warp per problem", P, PLIMSOLL_POLICIES) {
   if (plimsoll_test::backend_available<P>()) {
     team_cases::check_launches<P, plimsoll::detail::warp>();
+    team_cases::check_ranks<P, plimsoll::detail::warp>();
   }
 }

@@ -53,6 +53,22 @@ TEST_CASE("team: thread_team in all sizes against serial_team") {
   }
 }
 
+TEST_CASE("team: ranks in bins, serial_team and thread_team against a plain loop") {
+  namespace cases = plimsoll_test::match_cases;
+  cases::inputs const in = cases::make_inputs();
+  cases::results const expected = cases::expected_results(in);
+  auto const count = static_cast<index_t>(in.cases.size());
+  for (int const size : {plimsoll_test::serial, 1, 2, 3, 7}) {
+    CAPTURE(size);
+    cases::results out = cases::blank_results(in);
+    cases::rank_items<plimsoll::detail::block<128>> const body{in.cases.data(), in.bin.data(),
+                                                               out.ranks.data(), out.seen.data()};
+    plimsoll_test::run_body(body, count, size, 3);
+    CHECK(out.ranks == expected.ranks);
+    CHECK(out.seen == expected.seen);
+  }
+}
+
 TEST_CASE("team: thread_team, 1000 elements") {
   inputs const in = make_inputs(1000, 1);
   for (int const size : {1, 3}) {

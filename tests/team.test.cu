@@ -19,21 +19,25 @@ TEST_CASE("team: smoke, a kernel of each team, and one captured in a CUDA graph"
   team_cases::check_launch<P, block<256>>(65, 6, 0);
   team_cases::check_launch<P, block<512>>(65, 6, 0);
   team_cases::check_launch<P, plimsoll::detail::warp>(65, 6, 0, replay);
+  team_cases::check_launch<P, block<256>>(65, 6, 60000, replay);  // shared memory by opt-in
 }
 
 // A body names one team, so there is one test case per team.
 TEST_CASE_TEMPLATE("team: launch with 128 threads per problem", P, PLIMSOLL_DEVICE_POLICIES) {
   if (plimsoll_test::backend_available<P>()) {
     team_cases::check_launches<P, plimsoll::detail::block<128>>();
+    team_cases::check_ranks<P, plimsoll::detail::block<128>>();
   }
 }
 TEST_CASE_TEMPLATE("team: launch with 256 threads per problem", P, PLIMSOLL_DEVICE_POLICIES) {
   if (plimsoll_test::backend_available<P>()) {
     team_cases::check_launches<P, plimsoll::detail::block<256>>();
+    team_cases::check_ranks<P, plimsoll::detail::block<256>>();
   }
 }
 TEST_CASE_TEMPLATE("team: launch with 512 threads per problem", P, PLIMSOLL_DEVICE_POLICIES) {
   if (plimsoll_test::backend_available<P>()) {
     team_cases::check_launches<P, plimsoll::detail::block<512>>();
+    team_cases::check_ranks<P, plimsoll::detail::block<512>>();
   }
 }

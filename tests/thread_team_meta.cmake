@@ -21,6 +21,8 @@ plimsoll_add_meta_test(early_exit "${different}(single with n = 0 ${site}[^\n]*\
 plimsoll_add_meta_test(nested_call "nested call: a function passed to for_each with n = 8 ${site}[^\n]* called single with n = 0 ${site}")
 plimsoll_add_meta_test(nested_sort "nested call: a function passed to sum with n = 1 ${site}[^\n]* called sort with n = 4")
 plimsoll_add_meta_test(duplicate_sort_keys "duplicate keys: sort with n = 4 ${site}")
+plimsoll_add_meta_test(bin_out_of_range "no such bin: match_ranks with n = 5 ${site}")
+plimsoll_add_meta_test(more_than_a_tile "more than a tile: match_ranks with n = 513 ${site}")
 plimsoll_add_meta_test(duplicate_queue_keys "duplicate keys: queue with n = 4 ${site}")
 plimsoll_add_meta_test(duplicate_replacement "duplicate keys: queue.replace_top with n = 4, value = 9 ${site}")
 plimsoll_add_meta_test(reserved_key "reserved key: queue.replace_top with n = 4, value = ffffffffffffffff ${site}")

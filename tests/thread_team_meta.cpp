@@ -125,6 +125,32 @@ struct duplicate_sort_keys : with_sort_storage {
   }
 };
 
+struct with_match_storage {
+  std::int32_t* ranks;
+  [[nodiscard]] static index_t room() {
+    return plimsoll::detail::match_bytes<plimsoll::detail::warp>(4);
+  }
+  [[nodiscard]] std::size_t scratch_bytes() const { return scratch_bytes_of<std::byte>(room()); }
+};
+
+struct bin_out_of_range : with_match_storage {
+  template <class Team>
+  void operator()(Team& team, scratch memory, index_t) const {
+    team.match_ranks(
+        5, [](index_t i) { return static_cast<std::int32_t>(i); }, 4, ranks,
+        memory.take<std::byte>(room()));
+  }
+};
+
+struct more_than_a_tile : with_match_storage {
+  template <class Team>
+  void operator()(Team& team, scratch memory, index_t) const {
+    team.match_ranks(
+        plimsoll::detail::match_tile + 1, [](index_t) { return std::int32_t{0}; }, 4, ranks,
+        memory.take<std::byte>(room()));
+  }
+};
+
 struct duplicate_queue_keys : without_scratch {
   std::uint64_t* keys;
   template <class Team>
@@ -325,6 +351,10 @@ int run(std::string const& name) {
     run_on_threads(keyed<nested_sort>());
   } else if (name == "duplicate_sort_keys") {
     run_on_threads(keyed<duplicate_sort_keys>());
+  } else if (name == "bin_out_of_range") {
+    run_on_threads(bin_out_of_range{{numbers.data()}});
+  } else if (name == "more_than_a_tile") {
+    run_on_threads(more_than_a_tile{{numbers.data()}});
   } else if (name == "duplicate_queue_keys") {
     run_on_threads(keyed<duplicate_queue_keys>());
   } else if (name == "duplicate_replacement") {

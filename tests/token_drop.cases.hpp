@@ -36,7 +36,7 @@ inline constexpr bool keeps = plimsoll::detail::can_be_kept<policy_of<P>>;
 
 /// A batch on the host.
 struct drop_case {
-  token_drop_options options = {};  ///< views are filled in from the arrays
+  token_drop_options options = {};  ///< the arrays fill in the views
   index_t tokens = 0;
   floats logits = {};  ///< [tokens, experts]
   index_t local_width = 0;
@@ -66,7 +66,7 @@ inline longs numbers_in(capacity_report const& r) {
           r.out_of_range, r.duplicates, r.not_numbers, r.unknown_class, r.rows};
 }
 
-/// "" or the first output that differs.
+/// Returns "" or the name of the first output that differs.
 inline std::string difference(drop_result const& a, drop_result const& b) {
   auto const same_bits = [](floats const& x, floats const& y) {
     return x.size() == y.size() &&
@@ -143,7 +143,7 @@ class drop_in {
   [[nodiscard]] token_drop_batch batch() const {
     return {homes_.view1(), priorities_.view1(), c_.stream, c_.first_token};
   }
-  /// Of `token_drop`.
+  /// Runs `token_drop`.
   template <class Drop, class Logits>
   [[nodiscard]] drop_result run(Drop const& drop, Logits const& logits) const {
     drop_outputs<P> out(c_);
@@ -152,7 +152,7 @@ class drop_in {
         make_policy<P>(),
         plimsoll::vector_ref<std::int32_t const>(drop.routed_ids(c_.tokens).data, c_.pairs())));
   }
-  /// Of its two parts.
+  /// Runs `top_k`, then `capacity_mask`.
   [[nodiscard]] drop_result run_parts() const {
     auto const policy = make_policy<P>();
     plimsoll::top_k_options route = options().route;
@@ -190,10 +190,10 @@ template <class P>
 drop_result parts_of(drop_case const& c) {
   return drop_in<P>(c).run_parts();
 }
-// What a case checks is compiled once, for all policies.
+// The checks of a case are compiled once for all policies.
 using drop_fn = drop_result (*)(drop_case const&);
 
-/// With an expert that most tokens like. `ranks` have the experts in order.
+/// Draws a case in which one expert is popular; `ranks` hold the experts in order.
 inline drop_case make_drop_case(std::uint64_t seed, index_t tokens, index_t experts, index_t k,
                                 index_t ranks) {
   generator random(seed);
@@ -218,14 +218,14 @@ inline drop_case make_drop_case(std::uint64_t seed, index_t tokens, index_t expe
 }
 
 inline void check_parts(drop_fn drop_of, drop_fn parts_of) {
-  using plimsoll::keeping;
+  using plimsoll::drop_policy;
   using plimsoll::normalization;
   std::vector<drop_case> cases;
   cases.push_back(make_drop_case(1, 50, 8, 2, 0));
   cases.push_back(make_drop_case(2, 300, 16, 4, 4));
   cases.back().options.limit.factor = 0.75;
   cases.back().options.limit.normalize = normalization::to_one;
-  // Lists with a hole and one expert twice; tokens from anywhere, and from nowhere.
+  // Lists with a -1 and one expert twice; tokens of all homes and of invalid ones.
   drop_case odd = make_drop_case(3, 60, 8, 2, 2);
   odd.local = {0, -1, 2, 2, 7, 1, 4, 5};
   odd.homes[3] = -1;
@@ -242,13 +242,13 @@ inline void check_parts(drop_fn drop_of, drop_fn parts_of) {
   odd.options.route.normalize = normalization::to_one;
   odd.options.route.scale = 2.5;
   odd.options.route.groups = 2;
-  odd.options.limit.keep = keeping::random;
+  odd.options.limit.drop_by = drop_policy::random;
   odd.options.limit.seed = 9;
   odd.options.limit.normalize = normalization::to_sum;
   odd.stream = 4;
   odd.first_token = 1000;
   cases.push_back(odd);
-  // Without homes all are at the first.
+  // Without homes, all tokens are at the first.
   odd.homes.clear();
   cases.push_back(odd);
   cases.push_back(make_drop_case(5, 0, 8, 2, 2));
@@ -265,7 +265,7 @@ inline void check_parts(drop_fn drop_of, drop_fn parts_of) {
     all.add(numbers_in(got.report));
   }
   drop_result const got = drop_of(cases[2]);
-  CHECK(got.report.out_of_range == 2 * 4);  // of no home
+  CHECK(got.report.out_of_range == 2 * 4);  // two tokens of an invalid home
   CHECK(got.report.unrouted > 0);
   CHECK(got.report.unknown_class > 0);
   CHECK(got.report.kept > got.report.kept_choices);
@@ -281,7 +281,7 @@ TEST_CASE_TEMPLATE("token_drop: top_k, then capacity_mask", P, PLIMSOLL_POLICIES
   }
 }
 
-/// The paper's algorithms 1 and 2, column by column: which tokens every expert computes.
+/// Runs the paper's algorithms 1 and 2, column by column. Returns the tokens of every expert.
 inline std::vector<std::vector<bool>> as_in_the_paper(drop_case const& c) {
   auto const experts = static_cast<std::size_t>(c.experts());
   auto const tokens = static_cast<std::size_t>(c.tokens);
@@ -352,7 +352,7 @@ inline void check_literal(drop_fn drop_of) {
         }
         CHECK(weighed);
         CHECK((kept == as_in_the_paper(literal)));
-        // As the text has it, what is offered besides changes nothing for a token's own choices.
+        // By the paper's text, expanded candidates change nothing for a token's own choices.
         drop_case alone = c;
         alone.local.clear();
         alone.local_width = 0;
@@ -402,7 +402,7 @@ TEST_CASE_TEMPLATE("token_drop: logits of 16 bits, strides, one object", P, PLIM
     drop_result const expected = in.run(drop, in.logits());
     array_in<plimsoll::bfloat16, P> const shorter(brief);
     check_same(in.run(drop, shorter.view2(c.tokens, c.experts())), expected);
-    // A smaller batch leaves nothing behind.
+    // A smaller batch after a larger one.
     drop_case few = c;
     few.tokens = 5;
     few.logits.resize(40);
@@ -419,7 +419,7 @@ TEST_CASE_TEMPLATE("token_drop: logits of 16 bits, strides, one object", P, PLIM
     view.strides[0] = 2 * c.experts();
     view.strides[1] = 2;
     check_same(in.run(drop, view), expected);
-    // Lists of local experts, column by column.
+    // Lists of local experts in column-major order.
     token_drop_options turned = in.options();
     auto const& lists = turned.route.local_experts;
     ints columns;
@@ -438,7 +438,7 @@ TEST_CASE_TEMPLATE("token_drop: logits of 16 bits, strides, one object", P, PLIM
   }
 }
 
-/// The elements of a matrix one after another.
+/// Views the elements of a matrix as a vector.
 inline plimsoll::vector_ref<std::int32_t const> elements_of(
     plimsoll::matrix_ref<std::int32_t const> const& matrix) {
   return {matrix.data, matrix.extent(0) * matrix.extent(1)};
@@ -468,7 +468,9 @@ inline std::vector<refused_drop> refusals() {
       .local[5] = 8;
   next("token_drop: options.route.local_experts: expected -1 or an expert, got -2 for home 0")
       .local[2] = -2;
-  next("token_drop: options.route.function: expected none, beside options.function, got sigmoid")
+  next(
+      "token_drop: options.route.function: expected none, as options.function applies, got "
+      "sigmoid")
       .options.route.function = plimsoll::score_function::sigmoid;
   next("capacity_mask: options.factor: expected at least 0, got -1").options.limit.factor = -1;
   next(
@@ -478,7 +480,7 @@ inline std::vector<refused_drop> refusals() {
   return all;
 }
 
-TEST_CASE_TEMPLATE("token_drop: what it refuses", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("token_drop: refuses invalid input", P, PLIMSOLL_POLICIES) {
   if constexpr (keeps<P>) {
     if (!backend_available<P>()) {
       return;
@@ -500,9 +502,9 @@ TEST_CASE_TEMPLATE("token_drop: what it refuses", P, PLIMSOLL_POLICIES) {
     token_drop_options placed = in.options();
     placed.route.homes = {numbers.data(), 6};
     CHECK(refusal_of([&] { plimsoll::token_drop const drop(policy, placed); }) ==
-          "token_drop: options.route.homes: expected none, beside those of batches, got 6 tokens");
+          "token_drop: options.route.homes: expected none, as batch.homes applies, got 6 tokens");
 
-    // The function may be named twice.
+    // The function may be set twice to the same value.
     token_drop_options twice = in.options();
     twice.route.function = twice.function;
     plimsoll::token_drop const drop(policy, twice);
@@ -527,7 +529,7 @@ TEST_CASE_TEMPLATE("token_drop: what it refuses", P, PLIMSOLL_POLICIES) {
     kept_pairs none = good;
     none.report = {};
     CHECK(message(6, 8, {}, none) == "token_drop::apply: kept.report: expected 1 reports, got 0");
-    // What is refused leaves the routing of the last batch.
+    // A refused call keeps the routed ids of the last batch.
     auto const routed = [&] { return plimsoll::read(policy, elements_of(drop.routed_ids(6))); };
     array_in<float, P> const risen(floats{0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7,
                                           0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7,

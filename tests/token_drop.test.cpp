@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// First, as it says.
+// Must come first; the header says why.
 #include "support/device_forms.hpp"
 
 #include "support/temporaries.hpp"
@@ -11,7 +11,7 @@ TEST_CASE("token_drop: applying allocates nothing") {
   drop_case const c = make_drop_case(21, 40, 8, 2, 2);
   drop_in<plimsoll::seq_policy> const in(c);
   drop_result const expected = in.run_parts();
-  // Lists and scratch memory of the mask; what was routed, and scratch memory for that.
+  // Lists and scratch memory of the mask; ids, weights and scratch memory of routing.
   check_temporaries(2 + 3, [&](auto& resource) {
     plimsoll::token_drop const drop(plimsoll::seq(resource), in.options());
     auto const before = resource.allocations();
@@ -20,8 +20,8 @@ TEST_CASE("token_drop: applying allocates nothing") {
   });
 }
 
-TEST_CASE("token_drop: pairs are counted while ids are made, the same bits in every team") {
-  // Three tiles of 512 pairs; offered experts, some chosen already, and none.
+TEST_CASE("token_drop: pairs are counted while top_k selects them, the same bits in every team") {
+  // Three tiles of 512 pairs; local experts, some of them chosen already, and a -1.
   constexpr index_t tokens = 350;
   constexpr index_t experts = 12;
   constexpr index_t k = 2;
@@ -64,11 +64,11 @@ TEST_CASE("token_drop: pairs are counted while ids are made, the same bits in ev
   }
   CHECK(counts == expected_counts);
   CHECK(groups == expected_groups);
-  CHECK(groups[2 * experts] > tokens);  // expert 3 is chosen by some
-  CHECK(groups[7] > 0);                 // and offered to others
+  CHECK(groups[2 * experts] > tokens);  // some tokens choose expert 3
+  CHECK(groups[7] > 0);                 // it is offered to the others
 }
 
-/// The launches of a batch as on a device, which must leave the object ready for the next batch.
+/// Counts the launches of a batch as on a device, which must leave the object ready for the next.
 inline int launches_of(drop_case const& c) {
   drop_in<plimsoll::seq_policy> const in(c);
   plimsoll::token_drop const drop(device_forms{}, in.options());
@@ -90,13 +90,13 @@ inline int launches_of(drop_case const& c) {
 }
 
 TEST_CASE("token_drop: the launches of a device, at the edges of tiles and of groups") {
-  // Four pairs a token: 128 tokens are a tile, 2048 a group.
+  // With four pairs per token, 128 tokens are a tile and 2048 a group.
   for (index_t const tokens : {1, 127, 128, 129, 2047, 2048, 2049, 4500}) {
     CAPTURE(tokens);
     CHECK(launches_of(make_drop_case(41, tokens, 16, 4, 0)) == 4);
   }
-  CHECK(launches_of(make_drop_case(42, 0, 16, 4, 0)) == 3);  // no token to route
-  // Offered experts, a row that is no multiple of a tile; more experts than are counted by chunk.
+  CHECK(launches_of(make_drop_case(42, 0, 16, 4, 0)) == 3);  // no tokens
+  // Local experts, and rows that do not divide a tile; more experts than are counted by chunk.
   CHECK(launches_of(make_drop_case(43, 1500, 12, 3, 4)) == 4);
   CHECK(launches_of(make_drop_case(44, 200, 700, 8, 0)) == 4);
   CHECK(launches_of(make_drop_case(45, 130, 330, 5, 3)) == 4);
@@ -116,14 +116,14 @@ TEST_CASE("token_drop: the launches of a device, with options that need more") {
   c.options.limit.max_selected = 4;
   CHECK(launches_of(c) == 6);
   c.options.limit.ranks = 5;
-  c.options.limit.keep = plimsoll::keeping::random;
+  c.options.limit.drop_by = plimsoll::drop_policy::random;
   CHECK(launches_of(c) == 6);
   c.options.limit.expert_drop = 0;
   c.options.limit.topk_first = false;
   CHECK(launches_of(c) == 5);
 }
 
-TEST_CASE("token_drop: the launches of a device, more groups than a tile adds up") {
+TEST_CASE("token_drop: the launches of a device, with more groups than a tile sums") {
   // 65536 tokens of eight pairs are 64 groups.
   CHECK(launches_of(make_drop_case(47, 65536, 8, 8, 0)) == 4);
   CHECK(launches_of(make_drop_case(48, 65537, 8, 8, 0)) == 5);

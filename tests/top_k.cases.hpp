@@ -65,7 +65,7 @@ struct top_k_result {
 
 // ----- element types -----------------------------------------------------------------------------
 
-/// x as such a number, cut where it does not fit, and back.
+/// Converts a float to T, rounding towards 0, and back.
 template <class T>
 struct stored_as;
 template <>
@@ -100,7 +100,7 @@ struct stored_as<float16> {
 
 // ----- the call ----------------------------------------------------------------------------------
 
-/// Elements `step` apart.
+/// Puts elements `step` apart.
 template <class T>
 std::vector<T> spread(std::vector<T> const& values, index_t step, T between) {
   std::vector<T> result(values.size() * static_cast<std::size_t>(step), between);
@@ -109,7 +109,7 @@ std::vector<T> spread(std::vector<T> const& values, index_t step, T between) {
   }
   return result;
 }
-/// The reverse; nothing may have been written between them.
+/// Reverses `spread`; checks that nothing was written between the elements.
 template <class T>
 std::vector<T> gathered(std::vector<T> const& values, index_t step, T between) {
   std::vector<T> result;
@@ -125,7 +125,7 @@ std::vector<T> gathered(std::vector<T> const& values, index_t step, T between) {
   return result;
 }
 
-/// All arrays with their elements `step` apart.
+/// Runs a case with the elements of all arrays `step` apart.
 template <class P, class T>
 top_k_result top_k_of(top_k_case const& c, index_t step) {
   auto const apart = [step](auto view) {
@@ -158,12 +158,12 @@ top_k_result top_k_of(top_k_case const& c, index_t step) {
                   apart(ids.view2(c.tokens, c.width())), apart(weights.view2(c.tokens, c.width())));
   return {gathered(ids.values(), step, -7), gathered(weights.values(), step, -7.0f)};
 }
-// What a case checks is compiled once, for all policies.
+// The checks of a case are compiled once for all policies.
 using top_k_fn = top_k_result (*)(top_k_case const&, index_t);
 
-// ----- what is expected --------------------------------------------------------------------------
+// ----- the oracle --------------------------------------------------------------------------------
 
-/// Indices by falling value, NaN behind all numbers, lower indices first.
+/// Sorts indices by descending value, NaN after all numbers, of equal values the lower index first.
 inline std::vector<index_t> by_value(floats const& values) {
   std::vector<index_t> order(values.size());
   std::iota(order.begin(), order.end(), index_t{0});
@@ -180,7 +180,7 @@ struct expected_row {
   std::vector<double> weights;
 };
 
-/// One token, slowly.
+/// Computes the row of one token by sorting.
 inline expected_row expected_of(top_k_case const& c, index_t token) {
   top_k_options const& how = c.how;
   auto const n = static_cast<std::size_t>(c.experts);
@@ -206,7 +206,7 @@ inline expected_row expected_of(top_k_case const& c, index_t token) {
     }
   }
 
-  // Sums are of scores; else the order of scores is that of the router's outputs.
+  // Sums need scores; else experts are ranked by the router's outputs.
   floats choice = row;
   if (!c.bias.empty() || (how.groups > 1 && how.best_of_group > 1)) {
     for (std::size_t e = 0; e < n; ++e) {
@@ -259,7 +259,7 @@ inline expected_row expected_of(top_k_case const& c, index_t token) {
   return result;
 }
 
-/// NaN only of one kind: processors make it of different bits.
+/// Compares a weight; a NaN must have the bits of the one that the library writes.
 inline bool is_near(float got, double expected) {
   if (got != got && std::bit_cast<std::uint32_t>(got) != 0x7fc00000) {
     return false;
@@ -290,7 +290,8 @@ inline void check_top_k(top_k_case const& c, top_k_result const& got) {
 
 // ----- cases -------------------------------------------------------------------------------------
 
-/// Options of all kinds; scores without ties, with many, and with what is no ordinary number.
+/// Draws a case with random options; scores have no ties, many ties, or also NaN, infinities and
+/// zeros.
 inline top_k_case random_top_k(std::uint64_t seed) {
   generator random(seed);
   auto const among = [&](std::int64_t low, std::int64_t high) {
@@ -316,7 +317,7 @@ inline top_k_case random_top_k(std::uint64_t seed) {
   how.best_of_group = random.between(1, std::min(size, index_t{3}));
 
   int const kind = among(0, 2);
-  // What is added up should not cancel.
+  // Terms of a sum should not cancel.
   bool const positive = how.function == score_function::none && how.normalize != normalization{};
   auto const number = [&]() -> float {
     double const x = kind == 0 ? random.unit() * 16 - 8 : 0.5 * among(-8, 8);
@@ -355,7 +356,7 @@ inline top_k_case random_top_k(std::uint64_t seed) {
   return c;
 }
 
-/// A case of one token.
+/// Returns a case of one token.
 inline top_k_case one_token(floats const& scores, top_k_options const& how) {
   return {.experts = std::ssize(scores), .scores = scores, .how = how};
 }
@@ -373,14 +374,14 @@ inline void check_by_hand(top_k_fn top_k_of) {
     all_ids.insert(all_ids.end(), got.ids.begin(), got.ids.end());
     all_weights.insert(all_weights.end(), got.weights.begin(), got.weights.end());
   };
-  // Of equal ones the lower id; both zeros are equal; NaN behind all numbers, also behind -inf.
+  // Of equal scores the lower id; both zeros are equal; NaN after all numbers, also after -inf.
   check(one_token({5, 5, 5, 5}, {.k = 3}), {0, 1, 2}, {5, 5, 5});
   check(one_token({-0.0f, 0, -0.0f, 0}, {.k = 4}), {0, 1, 2, 3}, {0, 0, 0, 0});
   check(one_token({not_a_number, -infinity, 1, -not_a_number, infinity, 3}, {.k = 4}), {4, 5, 2, 1},
         {infinity, 3, 1, -infinity});
   check(one_token({not_a_number, -infinity, -not_a_number}, {.k = 3}), {1, 0, 2},
         {-infinity, not_a_number, not_a_number});
-  // One NaN does not spoil the others; -inf weighs nothing.
+  // A NaN does not change the weights of others; -inf has a weight of 0.
   top_k_options const softmax{.k = 4, .function = score_function::softmax};
   float const e = 2.7182818f;
   float const sum = 1 + e + e * e;
@@ -388,15 +389,15 @@ inline void check_by_hand(top_k_fn top_k_of) {
         {e * e / sum, e / sum, 1 / sum, 0});
   check(one_token({1, not_a_number, 2, 0}, softmax), {2, 0, 3, 1},
         {e * e / sum, e / sum, 1 / sum, not_a_number});
-  // Where the highest is infinite there are no weights.
+  // If the highest logit is infinite, all weights are NaN.
   floats const none(4, not_a_number);
   check(one_token({1, infinity, 2, not_a_number}, softmax), {1, 2, 0, 3}, none);
   check(one_token({not_a_number, -infinity, -infinity, -infinity}, softmax), {1, 2, 3, 0}, none);
-  // Far apart: no overflow, and the order is that of the logits where weights are all 0.
+  // Logits far apart: no overflow, and experts of weight 0 are in the order of logits.
   check(one_token({-3e38f, 3e38f, -1e38f, 0}, softmax), {1, 3, 2, 0}, {1, 0, 0, 0});
   check(one_token({0, 50, 100, -100}, {.k = 4, .function = score_function::sigmoid}), {2, 1, 0, 3},
         {1, 1, 0.5f, 3.783506e-44f});
-  // A bias chooses and does not weigh; it may forbid.
+  // A bias changes the selection, not the weights; it can exclude an expert.
   top_k_case biased = one_token({1, 2, 3, 4}, {.k = 3});
   biased.bias = {5, 0, 0, -infinity};
   check(biased, {0, 2, 1}, {1, 3, 2});
@@ -404,7 +405,7 @@ inline void check_by_hand(top_k_fn top_k_of) {
   biased.how.scale = 12;
   check(biased, {0, 2, 1}, {2, 6, 4});
   check(one_token({0, 0}, {.k = 2, .normalize = normalization::to_one}), {0, 1}, {0, 0});
-  // The best expert, or the best two together, decide about groups; of equal ones the lower stays.
+  // Groups rank by their best expert, or by their best two; of equal groups the lower is kept.
   top_k_options groups{.k = 2, .groups = 3, .kept_groups = 1, .best_of_group = 1};
   check(one_token({6, 1, 5, 5, 9, 0}, groups), {4, 5}, {9, 0});
   groups.best_of_group = 2;
@@ -414,9 +415,9 @@ inline void check_by_hand(top_k_fn top_k_of) {
         {9, -20});
   groups.kept_groups = 2;
   check(one_token({6, 1, 5, 5, 9, 0}, groups), {4, 2}, {9, 5});
-  // NaN and what is left of a group.
+  // NaN in groups.
   check(one_token({not_a_number, 9, 1, 1, not_a_number, 3}, groups), {1, 2}, {9, 1});
-  // Local experts behind the choices: some are there already, some are none.
+  // Local experts after the choices: some are chosen or listed already, some ids are invalid.
   top_k_case local{.tokens = 4,
                    .experts = 4,
                    .scores = {4, 7, 5, 6, 4, 7, 5, 6, 4, 7, 5, 6, 4, 7, 5, 6},
@@ -465,7 +466,7 @@ inline void check_all_kinds(top_k_fn top_k_of) {
     CAPTURE(seed);
     check(random_top_k(seed), seed % 5 == 0 ? 3 : 1);
   }
-  // Many tokens, many choices, and all experts that there can be.
+  // Many tokens, many choices, and the largest number of experts.
   for (auto const& shape :
        {std::array<index_t, 3>{1000, 16, 4}, {3, 3000, 700}, {2, plimsoll::expert_limit, 9}}) {
     top_k_case c;
@@ -482,13 +483,13 @@ inline void check_all_kinds(top_k_fn top_k_of) {
   report_hash("top_k.all_kinds", ids, weights);
 }
 
-TEST_CASE_TEMPLATE("top_k: options of all kinds", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("top_k: random options", P, PLIMSOLL_POLICIES) {
   if (backend_available<P>()) {
     check_all_kinds(top_k_of<P, float>);
   }
 }
 
-/// Scores of a type give what the same numbers give as floats.
+/// Checks that scores of a type give the same result as the same numbers as floats.
 template <class P, class T>
 void check_type() {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
@@ -513,7 +514,7 @@ TEST_CASE_TEMPLATE("top_k: no tokens, one expert", P, PLIMSOLL_POLICIES) {
     return;
   }
   CHECK(top_k_of<P, float>({.tokens = 0, .experts = 3, .how = {.k = 2}}, 1).ids.empty());
-  // Groups of one make no use of the default of two.
+  // One group of one expert: the default best_of_group, 2, does not matter.
   top_k_result const one = top_k_of<P, float>(
       one_token({-3}, {.k = 1, .function = score_function::softmax, .scale = 0.25}), 2);
   CHECK(one.ids == ints{0});
@@ -571,7 +572,7 @@ inline std::vector<top_k_refusal> top_k_refusals() {
   shape("topk_ids: expected 3 candidates, got 8").ids[1] = 8;
   shape("topk_weights: expected 5 tokens, got 6").weights[0] = 6;
   shape("topk_weights: expected 3 candidates, got 2").weights[1] = 2;
-  // Local experts count.
+  // Local experts count as candidates.
   top_k_refusal local{good, "top_k: topk_ids: expected 10 candidates, got 3"};
   local.how.local_experts = {homes, 0, 7};
   result.push_back(local);
@@ -583,7 +584,7 @@ inline std::vector<top_k_refusal> top_k_refusals() {
   return result;
 }
 
-// Views are of too little memory: all is refused before any is read.
+// Views have too little memory: every call is refused before it reads any.
 using top_k_call = void (*)(plimsoll::matrix_ref<float const>, top_k_options const&,
                             plimsoll::matrix_ref<std::int32_t>, plimsoll::matrix_ref<float>);
 
@@ -602,7 +603,7 @@ inline void check_refusals(top_k_call call) {
   }
 }
 
-TEST_CASE_TEMPLATE("top_k: bad input", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("top_k: refuses invalid input", P, PLIMSOLL_POLICIES) {
   if (backend_available<P>()) {
     check_refusals([](plimsoll::matrix_ref<float const> scores, top_k_options const& how,
                       plimsoll::matrix_ref<std::int32_t> ids, plimsoll::matrix_ref<float> weights) {

@@ -53,7 +53,7 @@ TEST_CASE("top_k: the same bits in every team") {
   check(c, 64);
 }
 
-TEST_CASE("top_k: temporaries") {
+TEST_CASE("top_k: releases its temporary memory") {
   floats const scores(12, 1);
   ints ids(4);
   floats weights(4);

@@ -6,7 +6,7 @@
 
 namespace plimsoll_test {
 
-// CUDA's own conversions, of which ours know nothing.
+// CUDA's own conversions, which are independent of Plimsoll's.
 template <>
 struct stored_as<__half> {
   static __half from(float x) { return __float2half(x); }

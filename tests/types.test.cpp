@@ -42,7 +42,7 @@ static_assert(offsetof(plimsoll::certificate, status) == 24);
 static_assert(static_cast<int>(plimsoll::certificate_status::optimal) == 0);
 static_assert(static_cast<int>(plimsoll::certificate_status::within_tolerance) == 1);
 static_assert(static_cast<int>(plimsoll::certificate_status::feasible) == 2);
-static_assert(static_cast<int>(plimsoll::certificate_status::work_limit) == 3);
+static_assert(static_cast<int>(plimsoll::certificate_status::iteration_limit) == 3);
 static_assert(static_cast<int>(plimsoll::certificate_status::infeasible) == 4);
 
 static_assert(plimsoll::certificate{3, 2, 0}.gap() == 0.5);

@@ -22,8 +22,8 @@
 
 namespace plimsoll_test {
 
-using plimsoll::pouring;
-using plimsoll::reach;
+using plimsoll::candidate_ranks;
+using plimsoll::fill_method;
 using plimsoll::waterfill_options;
 using plimsoll::waterline_options;
 using plimsoll::waterline_report;
@@ -35,7 +35,7 @@ using floats = std::vector<float>;
 template <class P>
 inline constexpr bool keeps = plimsoll::detail::can_be_kept<policy_of<P>>;
 
-/// What one rank does in a step, on the host.
+/// One rank's part of a step, on the host.
 struct fill_case {
   waterfill_options options = {};
   index_t layers = 1;
@@ -43,17 +43,17 @@ struct fill_case {
   index_t slots = 1;
   ints offsets = {};  ///< [layers, ranks + 1] or empty
   ints ids = {};      ///< [tokens, top_k]
-  longs others = {};  ///< [2, ranks]: what the other ranks count
+  longs others = {};  ///< [2, ranks]: sum of the other ranks' counts
   std::uint64_t stream = 0;
 
   [[nodiscard]] index_t k() const { return options.line.top_k; }
   [[nodiscard]] index_t tokens() const { return std::ssize(ids) / k(); }
-  /// Where the rank's slots begin, in the layer that is asked for.
+  /// Returns the first slot of a rank in the layer of the options.
   [[nodiscard]] std::int32_t begin(index_t r) const {
     return offsets.empty() ? static_cast<std::int32_t>(r * slots / ranks)
                            : offsets[static_cast<std::size_t>(options.layer * (ranks + 1) + r)];
   }
-  /// -1 of no rank's slot.
+  /// Returns the rank of a slot, -1 for a slot of no rank.
   [[nodiscard]] std::int32_t rank_of(std::int32_t slot) const {
     std::int32_t result = -1;
     for (index_t r = 0; r < ranks; ++r) {
@@ -69,8 +69,8 @@ struct fill_case {
 };
 
 struct fill_result {
-  longs counts;  ///< [2, ranks]: this rank's own
-  longs loads;   ///< all ranks'
+  longs counts;  ///< [2, ranks]: this rank's counts
+  longs loads;   ///< [2, ranks]: sum over all ranks
   longs slack;
   ints ids;
   floats weights;
@@ -87,7 +87,7 @@ inline std::vector<double> numbers_in(waterline_report const& r) {
   return result;
 }
 
-/// "" or the first output that differs.
+/// Returns "" or the name of the first output that differs.
 inline std::string difference(fill_result const& a, fill_result const& b) {
   return a.counts != b.counts                           ? "counts"
          : a.loads != b.loads                           ? "loads"
@@ -99,7 +99,7 @@ inline std::string difference(fill_result const& a, fill_result const& b) {
                                                         : "";
 }
 
-/// Stands for the all-reduce.
+/// Replaces the all-reduce.
 struct add_others {
   using device_team = plimsoll::detail::block<128>;
 
@@ -118,7 +118,7 @@ struct add_others {
   }
 };
 
-/// A case in the memory of a policy, and what comes out.
+/// A case and its outputs in the memory of a policy.
 template <class P, class Id = std::int32_t>
 class fill_in {
  public:
@@ -158,7 +158,7 @@ class fill_in {
   [[nodiscard]] fill_result result(Fill const& fill) const {
     return result(fill, {fill.loads().data, 2 * c_.ranks});
   }
-  /// By `waterline` alone.
+  /// Runs the step with `waterline` alone.
   [[nodiscard]] fill_result by_hand() {
     waterline_options options = c_.options.line;
     options.ranks = c_.ranks;
@@ -225,17 +225,17 @@ template <class P>
 fill_result by_hand_of(fill_case const& c) {
   return fill_in<P>(c).by_hand();
 }
-// What a case checks is compiled once, for all policies.
+// The checks of a case are compiled once for all policies.
 using fill_fn = fill_result (*)(fill_case const&);
 
 // ----- SGLang's procedure ------------------------------------------------------------------------
 
-/// Which of its ways a step went, in tokens or steps.
+/// Counts of the branches that steps or tokens took.
 struct ways {
   index_t small = 0;
   index_t open = 0;  ///< steps in which all ranks were candidates
   index_t drawn = 0;
-  index_t stayed = 0;  ///< of tokens without slack
+  index_t stayed = 0;  ///< tokens without slack that stay
   index_t left = 0;
   index_t empty = 0;
 
@@ -247,14 +247,15 @@ struct sglang_output {
   floats weights;
 };
 
-/// Its integers are 64 bits wide but for the hash; the line's quotient goes through a double.
+/// Runs SGLang's step. Integers have 64 bits except in the hash; the waterline's quotient is
+/// computed in double.
 inline sglang_output sglang_step(fill_case const& c, ways& seen) {
   auto const ranks = static_cast<std::size_t>(c.ranks);
   auto const k = static_cast<std::size_t>(c.k());
   auto const me = static_cast<std::size_t>(c.options.rank);
   auto const tokens = static_cast<std::size_t>(c.tokens());
   std::int64_t const experts_here = c.slots / c.ranks;
-  bool const is_static = c.options.line.from_one;
+  bool const is_static = c.options.line.local_counts_only;
   auto const rank_of = [&](std::int32_t id) {
     return static_cast<std::size_t>(std::clamp<std::int64_t>(id / experts_here, 0, c.ranks - 1));
   };
@@ -334,7 +335,7 @@ inline sglang_output sglang_step(fill_case const& c, ways& seen) {
   return out;
 }
 
-/// Ids of which some are -1, now and then a whole token's; `hot` ones come up more often.
+/// Draws ids, some of them -1 and for some tokens all; the slot `hot` is drawn more often.
 inline ints make_ids(generator& random, index_t tokens, index_t k, index_t slots) {
   ints result;
   auto const hot = random.between(0, slots - 1);
@@ -360,11 +361,11 @@ inline fill_case make_literal_case(std::uint64_t seed, index_t least_ranks, inde
   line.top_k = random.between(1, 8);
   line.max_tokens = 200;
   line.weight = 1 / 2.5f;
-  line.from_one = random.between(0, 3) == 0;
+  line.local_counts_only = random.between(0, 3) == 0;
   c.options.line = plimsoll::literal_waterfill(line);
   auto const tokens = random.between(0, 5) == 0 ? random.between(0, 63) : random.between(64, 200);
   c.ids = make_ids(random, tokens, line.top_k, c.slots);
-  // Loads may be much alike, anything, or high and low; batches alike or anything.
+  // Loads are similar, arbitrary, or either high or low; batches are equal or arbitrary.
   auto const kind = random.between(0, 2);
   auto const size = random.between(0, 1) == 0 ? 3000 : 1000000;
   for (index_t r = 0; r < c.ranks; ++r) {
@@ -377,7 +378,7 @@ inline fill_case make_literal_case(std::uint64_t seed, index_t least_ranks, inde
   for (index_t r = 0; r < c.ranks; ++r) {
     c.others.push_back(r == c.options.rank ? 0 : alike ? tokens : random.between(0, 300));
   }
-  if (line.from_one) {
+  if (line.local_counts_only) {
     c.others.assign(c.others.size(), 0);
   }
   return c;
@@ -401,16 +402,16 @@ inline void check_literal(fill_fn fill_of) {
   for (std::int64_t const way : seen.counts()) {
     CHECK(way > static_cast<std::int64_t>(cases_of(20)));
   }
-  // A rank at the line, but none above it: all are candidates.
+  // A rank at the level but none above it: all ranks are candidates.
   fill_case level = make_literal_case(0, 2, 2);
   level.slots = 2;
   level.options.rank = 0;
   level.options.line.top_k = 1;
-  level.options.line.from_one = false;
+  level.options.line.local_counts_only = false;
   level.ids.assign(64, 0);
   level.others = {0, 0, 0, 64};
   check(level);
-  // More ranks than its mask has bits.
+  // More ranks than SGLang's mask has bits.
   for (std::uint64_t seed = 0; seed < cases_of(20); ++seed) {
     CAPTURE(seed);
     check(make_literal_case(1000 + seed, 32, 200));
@@ -428,7 +429,7 @@ TEST_CASE_TEMPLATE("waterfill: SGLang's choices, id for id", P, PLIMSOLL_POLICIE
 
 // ----- placements --------------------------------------------------------------------------------
 
-/// A step of all ranks. `c` without ids and others.
+/// Runs a step of all ranks; `ids` replaces the ids of `c`, and the other ranks' counts are summed.
 inline std::vector<fill_result> step_of(fill_fn fill_of, fill_case c,
                                         std::vector<ints> const& ids) {
   std::vector<fill_result> results;
@@ -453,7 +454,7 @@ inline std::vector<fill_result> step_of(fill_fn fill_of, fill_case c,
   return results;
 }
 
-/// Checks ids, and returns the load that every rank ends with, and routed load before that.
+/// Checks ids, and returns the final load and the routed load of every rank.
 inline std::pair<longs, longs> loads_after(fill_case c, std::vector<ints> const& ids,
                                            std::vector<fill_result> const& results) {
   longs routed(static_cast<std::size_t>(c.ranks), 0);
@@ -494,7 +495,7 @@ inline std::int64_t mean_of(longs const& loads) {
   return (std::accumulate(loads.begin(), loads.end(), std::int64_t{0}) + ranks - 1) / ranks;
 }
 
-/// Three layers whose ranks have other slots in each; the last has one that is nobody's.
+/// Returns a case of three layers with different slots per rank; the last has a slot of no rank.
 inline fill_case make_placed_case() {
   fill_case c;
   c.layers = 3;
@@ -522,13 +523,14 @@ inline void check_placed(fill_fn fill_of, fill_fn by_hand_of) {
     c.offsets = even ? ints{} : make_placed_case().offsets;
     for (c.options.layer = 0; c.options.layer < c.layers; ++c.options.layer) {
       for (auto const& [rule, candidates] :
-           {std::pair(pouring::surplus, reach::all), std::pair(pouring::surplus, reach::visited),
-            std::pair(pouring::sampled, reach::visited)}) {
+           {std::pair(fill_method::surplus, candidate_ranks::all),
+            std::pair(fill_method::surplus, candidate_ranks::visited),
+            std::pair(fill_method::sampled, candidate_ranks::visited)}) {
         CAPTURE(even);
         CAPTURE(c.options.layer);
-        c.options.line.rule = rule;
+        c.options.line.method = rule;
         c.options.line.candidates = candidates;
-        CAPTURE(static_cast<int>(c.options.line.rule));
+        CAPTURE(static_cast<int>(c.options.line.method));
         auto const got = step_of(fill_of, c, ids);
         auto const expected = step_of(by_hand_of, c, ids);
         for (std::size_t r = 0; r < got.size(); ++r) {
@@ -538,10 +540,10 @@ inline void check_placed(fill_fn fill_of, fill_fn by_hand_of) {
         }
         auto const [loads, routed] = loads_after(c, ids, got);
         CHECK(longs(got[0].loads.begin(), got[0].loads.begin() + c.ranks) == routed);
-        if (rule == pouring::surplus) {
+        if (rule == fill_method::surplus) {
           std::int64_t const lowest = std::max(mean_of(loads), highest_of(routed));
           CHECK(got[0].report.level == static_cast<double>(lowest));
-          if (candidates == reach::all) {
+          if (candidates == candidate_ranks::all) {
             CHECK(highest_of(loads) == lowest);
             ranks_of_layers.push_back(got[0].ranks);
           }
@@ -549,14 +551,14 @@ inline void check_placed(fill_fn fill_of, fill_fn by_hand_of) {
       }
     }
   }
-  // Offsets are those of the layer; without them all layers are alike.
+  // Offsets are those of the layer; without them all layers are equal.
   CHECK(ranks_of_layers[0] != ranks_of_layers[1]);
   CHECK(ranks_of_layers[1] != ranks_of_layers[2]);
   CHECK(ranks_of_layers[3] == ranks_of_layers[5]);
   report_hash("waterfill.placed", all.value());
 }
 
-TEST_CASE_TEMPLATE("waterfill: a waterline for a layer's ranks", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("waterfill: the same as waterline for a layer's ranks", P, PLIMSOLL_POLICIES) {
   if constexpr (keeps<P>) {
     if (backend_available<P>()) {
       check_placed(fill_of<P>, by_hand_of<P>);
@@ -615,7 +617,7 @@ inline void check_after_lplb(split_fn split_of, fill_fn fill_of) {
   for (std::uint64_t seed = 0; seed < cases_of(24); ++seed) {
     CAPTURE(seed);
     generator random(seed);
-    // Tokens of rank after rank. One that is liked much may have a second replica.
+    // Tokens are ordered by rank. The popular expert may have a second replica.
     std::vector<index_t> tokens;
     for (index_t r = 0; r < c.ranks; ++r) {
       tokens.push_back(random.between(0, 3) == 0 ? 0 : random.between(1, 400));
@@ -635,7 +637,7 @@ inline void check_after_lplb(split_fn split_of, fill_fn fill_of) {
     fill.slots = std::ssize(c.map);
     fill.options.line.top_k = c.k;
     fill.options.line.max_tokens = 400;
-    fill.options.line.candidates = reach::all;
+    fill.options.line.candidates = candidate_ranks::all;
     fill.options.line.min_tokens = 0;
     std::vector<ints> slots;
     auto next = split.slots.begin();
@@ -645,7 +647,7 @@ inline void check_after_lplb(split_fn split_of, fill_fn fill_of) {
     }
     auto const results = step_of(fill_of, fill, slots);
     auto const [loads, routed] = loads_after(fill, slots, results);
-    // No split of routed tokens has a lower peak, and nothing lies below the mean.
+    // No split of routed tokens has a lower peak, and no peak is below the mean.
     CHECK(highest_of(routed) == split.peak);
     CHECK(highest_of(loads) == std::max(mean_of(loads), split.peak));
     ++higher_of[mean_of(loads) > split.peak ? 1 : 0];
@@ -659,7 +661,7 @@ inline void check_after_lplb(split_fn split_of, fill_fn fill_of) {
   report_hash("waterfill.after_lplb", all.value());
 }
 
-TEST_CASE_TEMPLATE("waterfill: after lplb no peak is lower", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("waterfill: after lplb, the lowest possible peak", P, PLIMSOLL_POLICIES) {
   if constexpr (keeps<P>) {
     if (backend_available<P>()) {
       check_after_lplb(split_of<P>, fill_of<P>);
@@ -691,13 +693,13 @@ inline std::vector<refused_fill> refusals() {
   next("waterfill: options.layer: expected 0 to 2 as layer, got -1").options.layer = -1;
   next("waterfill: options.rank: expected 0 to 4 as rank, got 5").options.rank = 5;
   next("waterfill: options.rank: expected 0 to 4 as rank, got -1").options.rank = -1;
-  next("waterfill: options.line.ranks: expected none, beside the placement's, got another")
+  next("waterfill: options.line.ranks: expected none, as the placement's applies, got another")
       .options.line.ranks = 4;
-  next("waterfill: options.line.slots: expected none, beside the placement's, got another")
+  next("waterfill: options.line.slots: expected none, as the placement's applies, got another")
       .options.line.slots = 5;
   next("waterline: options.nodes: expected 1 to 5 nodes (at most one per rank), got 6")
       .options.line.nodes = 6;
-  // Offsets of another layer are not looked at.
+  // Offsets of another layer are not read.
   fill_case& falling = next(
       "waterline: options.rank_offsets: expected offsets that rise from 0 to at most the number of "
       "slots, got 12 and 11 for rank 3");
@@ -707,10 +709,10 @@ inline std::vector<refused_fill> refusals() {
   fill_case& same = next("no error");
   same.options.line.ranks = 5;
   same.options.line.slots = 23;
-  fill_case& poured =
-      next("waterline: options.literal: expected pouring::sampled beside it, got surplus");
+  fill_case& poured = next(
+      "waterline: options.literal: expected false unless fill_method::sampled is set, got true");
   poured.options.line = plimsoll::literal_waterfill(poured.options.line);
-  poured.options.line.rule = pouring::surplus;
+  poured.options.line.method = fill_method::surplus;
   next("waterline::plan: loads: expected values from 0 to 2^31 - 1, got -3 in row 1, rank 2")
       .others = {0, 0, 0, 0, 0, 0, 0, -3, 0, 0};
   next("waterline::plan: loads: expected at most 2^31 - 1 tokens in all, got 2147483652").others = {
@@ -718,7 +720,7 @@ inline std::vector<refused_fill> refusals() {
   return all;
 }
 
-TEST_CASE_TEMPLATE("waterfill: what it refuses", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("waterfill: refuses invalid input", P, PLIMSOLL_POLICIES) {
   if constexpr (keeps<P>) {
     if (!backend_available<P>()) {
       return;
@@ -743,7 +745,8 @@ TEST_CASE_TEMPLATE("waterfill: what it refuses", P, PLIMSOLL_POLICIES) {
     twice.line.rank_offsets = {placement.rank_offsets.data, c.ranks + 1};
     check_message(
         made(placement, twice),
-        "waterfill: options.line.rank_offsets: expected none, beside the placement's, got another");
+        "waterfill: options.line.rank_offsets: expected none, as the placement's applies, got "
+        "another");
     plimsoll::placement_ref other = placement;
     other.rank_offsets.extents[0] = 2;
     check_message(made(other, c.options),
@@ -759,8 +762,8 @@ TEST_CASE_TEMPLATE("waterfill: what it refuses", P, PLIMSOLL_POLICIES) {
     literal.line = plimsoll::literal_waterfill(literal.line);
     literal.line.active = active.view1();
     check_message(made(placement, literal),
-                  "waterline: options.literal: expected ranks that are alike beside it, got dead "
-                  "ones");
+                  "waterline: options.literal: expected false unless all ranks are alive and "
+                  "equal, got true with a dead rank");
 
     plimsoll::waterfill const fill(policy, placement, c.options);
     array_in<std::int32_t, P> ids(40);
@@ -777,7 +780,7 @@ TEST_CASE_TEMPLATE("waterfill: what it refuses", P, PLIMSOLL_POLICIES) {
       return refusal_of([&] { fill.fill(ids.view2(4, 3), {}, out.view2(tokens, columns), rows); });
     };
     check_message(filled(4, 4, {}), "no error");
-    // What is refused leaves the last plan: new loads are not looked at.
+    // A refused call keeps the last plan and does not read new loads.
     array_in<std::int64_t, P> const none(std::vector<std::int64_t>(10, 0));
     double const level = plimsoll::read(policy, fill.report())[0].level;
     CHECK(level > 0);
@@ -789,7 +792,7 @@ TEST_CASE_TEMPLATE("waterfill: what it refuses", P, PLIMSOLL_POLICIES) {
     check_message(filled(4, 3, {}), "waterfill::fill: ids: expected 4 columns, got 3");
     check_message(
         filled(4, 4, {weights.view2(4, 4), {}}),
-        "waterfill::fill: batch.weights: expected weights, beside rows.weights, got none");
+        "waterfill::fill: batch.weights: expected weights, as rows.weights is set, got none");
     check_message(filled(4, 4, {{}, {ids.data(), 3}}),
                   "waterfill::fill: rows.ranks: expected 4 tokens, got 3");
   }

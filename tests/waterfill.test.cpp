@@ -14,18 +14,18 @@ TEST_CASE("waterfill: ids of 64 bits") {
   }
 }
 
-TEST_CASE("waterfill: a literal line keeps what it was given") {
+TEST_CASE("waterfill: literal_waterfill keeps the other options") {
   waterline_options given;
   given.top_k = 3;
-  given.from_one = true;
+  given.local_counts_only = true;
   given.min_tokens = 9;
   given.weight = 2;
-  given.candidates = reach::all;
+  given.candidates = candidate_ranks::all;
   waterline_options const line = plimsoll::literal_waterfill(given);
   CHECK(line.literal);
-  CHECK(line.rule == pouring::sampled);
-  CHECK(line.candidates == reach::visited);
-  CHECK(line.from_one);
+  CHECK(line.method == fill_method::sampled);
+  CHECK(line.candidates == candidate_ranks::visited);
+  CHECK(line.local_counts_only);
   CHECK(line.top_k == 3);
   CHECK(line.min_tokens == 9);
   CHECK(line.weight == 2);
@@ -34,9 +34,9 @@ TEST_CASE("waterfill: a literal line keeps what it was given") {
 TEST_CASE("waterfill: counting and filling allocate nothing") {
   using P = plimsoll::seq_policy;
   fill_case c = make_small_case();
-  c.options.line.candidates = reach::all;
+  c.options.line.candidates = candidate_ranks::all;
   fill_result const expected = by_hand_of<P>(c);
-  // Speeds, slots' ranks, shared slots, lines, scratch memory, loads; and for a moment the offsets.
+  // Speeds, ranks of slots, shared slots, plans, scratch memory, loads; temporarily the offsets.
   check_temporaries(6 + 1, [&](auto& resource) {
     fill_in<P> in(c);
     plimsoll::waterfill const fill(plimsoll::seq(resource), in.placement(), c.options);

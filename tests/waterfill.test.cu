@@ -17,7 +17,7 @@ TEST_CASE("waterfill: a step can be captured in a CUDA graph and replayed") {
     CAPTURE(literal);
     fill_case c = make_placed_case();
     c.options.rank = 1;
-    c.options.line.candidates = reach::all;
+    c.options.line.candidates = candidate_ranks::all;
     if (literal) {
       c.options.line = plimsoll::literal_waterfill(c.options.line);
     }

@@ -25,8 +25,8 @@
 
 namespace plimsoll_test {
 
-using plimsoll::pouring;
-using plimsoll::reach;
+using plimsoll::candidate_ranks;
+using plimsoll::fill_method;
 using plimsoll::waterline_options;
 using plimsoll::waterline_report;
 
@@ -40,17 +40,17 @@ inline constexpr bool keeps = plimsoll::detail::can_be_kept<policy_of<P>>;
 
 inline std::size_t at(index_t i) { return static_cast<std::size_t>(i); }
 
-/// One step of all ranks. Views of the options are filled in from the arrays.
+/// One step of all ranks. The arrays fill in the views of the options.
 struct line_case {
   waterline_options options = {};
-  std::vector<longs> ids = {};            ///< of every rank's tokens, [tokens, top_k]
+  std::vector<longs> ids = {};            ///< [tokens, top_k] for every rank
   ints offsets = {};                      ///< [ranks + 1] or empty
   std::vector<std::uint8_t> active = {};  ///< [ranks] or empty
-  /// [ranks] or empty: four times the speeds. All alike, or 1 to 8 with an 8 among them, so that
-  /// 1/65536 of the fastest tells them exactly.
+  /// [ranks] or empty: four times the speeds. All equal, or 1 to 8 with at least one 8, so that
+  /// they are multiples of 1/65536 of the fastest.
   ints paces = {};
   std::uint64_t stream = 0;
-  index_t step = 1;  ///< how far apart the elements of all views lie
+  index_t step = 1;  ///< stride between elements of all views
 
   [[nodiscard]] index_t ranks() const { return options.ranks; }
   [[nodiscard]] index_t tokens(index_t source) const {
@@ -70,7 +70,7 @@ struct line_case {
   [[nodiscard]] std::int64_t begin(index_t r) const {
     return offsets.empty() ? r * options.slots / ranks() : offsets[at(r)];
   }
-  /// Of every slot; -1 of those that are nobody's.
+  /// Returns the rank of every slot; -1 for a slot of no rank.
   [[nodiscard]] ints owners() const {
     ints result(at(options.slots), -1);
     for (index_t r = 0; r < ranks(); ++r) {
@@ -81,7 +81,7 @@ struct line_case {
   }
 };
 
-/// What became of one rank's rows.
+/// Outputs for one rank's rows.
 struct poured {
   longs ids;       ///< [tokens, top_k + 1]
   floats weights;  ///< the same
@@ -90,8 +90,8 @@ struct poured {
   longs slack;  ///< [ranks]
 };
 struct outcome {
-  std::vector<longs> counts;  ///< of every source, [2, ranks]
-  std::vector<poured> of;     ///< of every source
+  std::vector<longs> counts;  ///< [2, ranks] for every source
+  std::vector<poured> of;     ///< outputs of every source
 };
 
 inline longs sum_of(std::vector<longs> const& rows) {
@@ -116,7 +116,7 @@ inline longs numbers_in(waterline_report const& r) {
           r.row};
 }
 
-/// "" or the first output that differs.
+/// Returns "" or the name of the first output that differs.
 inline std::string difference(poured const& got, poured const& expected) {
   auto const reals_in = [](waterline_report const& r) {
     return reals{r.level, r.home_peak, r.got};
@@ -206,7 +206,7 @@ class line_in {
             gathered(out_ranks.values(), 1, c_.step), plimsoll::read(policy, l.report())[0],
             plimsoll::read(policy, l.slack())};
   }
-  /// What all ranks do, one after the other, with one object.
+  /// Runs the step of all ranks, one after the other, with one object.
   [[nodiscard]] outcome run(line const& l) const {
     outcome result;
     for (index_t r = 0; r < c_.ranks(); ++r) {
@@ -214,7 +214,7 @@ class line_in {
     }
     longs const loads = sum_of(result.counts);
     for (index_t r = 0; r < c_.ranks(); ++r) {
-      result.of.push_back(pour(l, c_.options.from_one ? result.counts[at(r)] : loads, r));
+      result.of.push_back(pour(l, c_.options.local_counts_only ? result.counts[at(r)] : loads, r));
     }
     return result;
   }
@@ -248,12 +248,12 @@ template <class P, class Id = std::int32_t>
 outcome pour_all(line_case const& c) {
   return line_in<P, Id>(c).run();
 }
-// What a case checks is compiled once, for all policies.
+// The checks of a case are compiled once for all policies.
 using pour_fn = outcome (*)(line_case const&);
 
 // ----- the oracle --------------------------------------------------------------------------------
 
-/// Routed load and rows of every rank, by a plain loop.
+/// Counts the routed load and rows of every rank in a plain loop.
 inline longs counted(line_case const& c, index_t source, ints const& owners) {
   longs result(at(2 * c.ranks()), 0);
   longs const& ids = c.ids[at(source)];
@@ -272,7 +272,7 @@ inline longs counted(line_case const& c, index_t source, ints const& owners) {
   return result;
 }
 
-/// Ids, weights and counters, given the ranks; and that rows went where they may.
+/// Checks ids, weights and counters, given the ranks; and that rows went to allowed ranks.
 inline void check_rows(line_case const& c, index_t source, ints const& owners, poured const& got) {
   index_t const k = c.options.top_k;
   longs ids;
@@ -297,8 +297,8 @@ inline void check_rows(line_case const& c, index_t source, ints const& owners, p
     }
     bool const moved = has_row && rank != source;
     allowed = allowed && (has_row ? rank >= 0 && rank < c.ranks() : rank == -1) &&
-              (!moved || (c.lives(rank) &&
-                          (visited || c.options.literal || c.options.candidates == reach::all)));
+              (!moved || (c.lives(rank) && (visited || c.options.literal ||
+                                            c.options.candidates == candidate_ranks::all)));
     ids.push_back(has_row ? c.begin(std::max(rank, 0) + 1) + rank : -1);
     weights.push_back(has_row ? c.options.weight : 0.0f);
     counts.rows += has_row;
@@ -310,13 +310,13 @@ inline void check_rows(line_case const& c, index_t source, ints const& owners, p
   REQUIRE(difference(got, {ids, weights, got.ranks, counts, got.slack}) == "");
 }
 
-/// Times are in 1/840 of what a token takes a rank of pace 1: all that tokens can take are whole.
+/// Units of time that a rank of pace 1 takes for a token; all paces, 1 to 8, take whole units.
 inline constexpr std::int64_t whole_time = 840;
 
 inline std::int64_t room_below(line_case const& c, std::int64_t time, index_t r) {
   return time * c.pace(r) / whole_time;
 }
-/// The earliest time at which all tokens can be done if at least `least` are done by every rank.
+/// Returns the earliest time by which ranks can compute all tokens, at least `least` on each.
 inline std::int64_t lowest_time(line_case const& c, std::int64_t tokens, longs const& least) {
   auto const suffices = [&](std::int64_t time) {
     std::int64_t room = 0;
@@ -336,14 +336,14 @@ inline std::int64_t lowest_time(line_case const& c, std::int64_t tokens, longs c
   return high;
 }
 
-/// What is known about all ranks together.
+/// Loads of all ranks.
 struct totals {
   longs routed;
   longs rows;
   longs home;   ///< load with all rows at home
-  longs final;  ///< load in the end
+  longs final;  ///< load after rows moved
   double home_peak = 0;
-  std::int64_t tokens = 0;  ///< routed load and rows
+  std::int64_t tokens = 0;  ///< routed load plus rows
 
   totals(line_case const& c, outcome const& got) {
     longs const loads = sum_of(got.counts);
@@ -366,7 +366,8 @@ struct totals {
   }
 };
 
-/// What every rank reports alike. Speeds are exact to 2^-16, and levels not below the lowest.
+/// Checks values that all ranks must report equally. Speeds are exact to 2^-16, and a level is not
+/// below the lowest one.
 inline void check_agreement(line_case const& c, outcome const& got, double home_peak,
                             std::int64_t time, std::int64_t surplus, longs const& slack) {
   double const level = static_cast<double>(time) / whole_time * (c.paces.empty() ? 1 : 4);
@@ -380,7 +381,7 @@ inline void check_agreement(line_case const& c, outcome const& got, double home_
   }
 }
 
-/// How often things happened.
+/// Counts of events in many cases.
 struct tally {
   std::int64_t moved = 0;
   std::int64_t unplaced = 0;
@@ -388,11 +389,11 @@ struct tally {
   std::int64_t raised = 0;    ///< levels above the mean
 };
 
-/// The surplus rule by its contract.
+/// Checks the contract of the surplus method.
 inline void check_surplus(line_case const& c, outcome const& got, tally& happened) {
   totals const all(c, got);
   index_t const n = c.ranks();
-  // Rows of tiny batches cannot leave.
+  // Rows of small batches cannot leave.
   longs least = all.routed;
   for (index_t r = 0; r < n; ++r) {
     least[at(r)] += all.rows[at(r)] < c.options.min_tokens ? all.rows[at(r)] : 0;
@@ -410,13 +411,14 @@ inline void check_surplus(line_case const& c, outcome const& got, tally& happene
     slack.push_back(std::max(room - all.home[at(r)], std::int64_t{0}));
     surplus += one.moved + one.unplaced;
     above += need;
-    // Ranks with slack move nothing; others what is above, and more if they took as much in.
+    // Ranks with slack move no rows; others move the rows above the level, and as many more as they
+    // take in.
     REQUIRE(one.moved + one.unplaced >= need);
     REQUIRE((slack.back() == 0 || one.moved == 0));
     REQUIRE(all.final[at(r)] <= room + one.unplaced);
     REQUIRE(static_cast<double>(all.final[at(r)]) <=
             all.home_peak * static_cast<double>(c.pace(r)) * (c.paces.empty() ? 1 : 0.25) + 1e-6);
-    if (c.options.candidates == reach::all) {
+    if (c.options.candidates == candidate_ranks::all) {
       REQUIRE(one.moved == need);
       REQUIRE(one.unplaced == 0);
     }
@@ -424,23 +426,23 @@ inline void check_surplus(line_case const& c, outcome const& got, tally& happene
     happened.unplaced += one.unplaced;
   }
   happened.relieved += surplus - above;
-  REQUIRE((surplus == above || c.options.candidates == reach::visited));
+  REQUIRE((surplus == above || c.options.candidates == candidate_ranks::visited));
   check_agreement(c, got, all.home_peak, time, surplus, slack);
 }
 
-/// SGLang's kernel for rows of one rank.
+/// Places the rows of one rank as SGLang's kernel does.
 inline ints ranks_by_waterfill(line_case const& c, longs const& loads, index_t source,
                                ints const& owners) {
   waterline_options const& o = c.options;
   index_t const n = c.ranks();
   longs load(loads.begin(), loads.begin() + n);
   std::int64_t const routed = std::accumulate(load.begin(), load.end(), std::int64_t{0});
-  for (index_t r = 0; r < n && !o.from_one; ++r) {
+  for (index_t r = 0; r < n && !o.local_counts_only; ++r) {
     load[at(r)] += loads[at(n + r)];
   }
   std::int64_t const total = std::accumulate(load.begin(), load.end(), routed / o.top_k);
   std::int64_t const level = (total + n - 1) / n;
-  bool const anywhere = o.from_one || *std::max_element(load.begin(), load.end()) <= level;
+  bool const anywhere = o.local_counts_only || *std::max_element(load.begin(), load.end()) <= level;
   ints result;
   for (index_t t = 0; t < c.tokens(source); ++t) {
     longs weights(at(n), 0);
@@ -479,7 +481,7 @@ inline ints ranks_by_waterfill(line_case const& c, longs const& loads, index_t s
   return result;
 }
 
-/// The sampled rule: who may be drawn. How often is another test's.
+/// Checks that sampled rows go to candidates with slack. Another test checks the probabilities.
 inline void check_sampled(line_case const& c, outcome const& got, ints const& owners) {
   waterline_options const& o = c.options;
   totals const all(c, got);
@@ -503,13 +505,14 @@ inline void check_sampled(line_case const& c, outcome const& got, ints const& ow
                    ? std::max(most, slack[at(owners[at(id)])])
                    : most;
       }
-      most = o.candidates == reach::all ? *std::max_element(slack.begin(), slack.end()) : most;
+      most = o.candidates == candidate_ranks::all ? *std::max_element(slack.begin(), slack.end())
+                                                  : most;
       REQUIRE((rank < 0 || slack[at(rank)] > 0 || most == 0 || stays));
     }
   }
 }
 
-/// A case against the oracle; `hash` takes up what was written.
+/// Checks a case against the oracle and adds the outputs to `hash`.
 inline void check_outcome(line_case const& c, outcome const& got, tally& happened, fnv1a& hash) {
   ints const owners = c.owners();
   longs const loads = sum_of(got.counts);
@@ -520,10 +523,11 @@ inline void check_outcome(line_case const& c, outcome const& got, tally& happene
     REQUIRE(got.of[at(r)].report.what == plimsoll::detail::fault::none);
     if (c.options.literal) {
       REQUIRE(got.of[at(r)].ranks ==
-              ranks_by_waterfill(c, c.options.from_one ? got.counts[at(r)] : loads, r, owners));
+              ranks_by_waterfill(c, c.options.local_counts_only ? got.counts[at(r)] : loads, r,
+                                 owners));
     }
   }
-  if (c.options.rule == pouring::surplus) {
+  if (c.options.method == fill_method::surplus) {
     check_surplus(c, got, happened);
   } else if (!c.options.literal) {
     check_sampled(c, got, owners);
@@ -533,8 +537,8 @@ inline void check_outcome(line_case const& c, outcome const& got, tally& happene
 
 // ----- random steps ------------------------------------------------------------------------------
 
-/// Tokens of all living ranks, up to `most` of each, whose ids are the more skewed the larger
-/// `skew`; one in `odd` is no slot, and of one in `odd` tokens none.
+/// Draws tokens of all living ranks, up to `most` of each. A larger `skew` skews the ids more; one
+/// id in `odd` is not a slot, and of one token in `odd` no id is.
 inline void draw_tokens(line_case& c, draws& draw, std::int64_t most, int skew, std::int64_t odd) {
   ints const owners = c.owners();
   reals sums;
@@ -563,24 +567,24 @@ inline void draw_tokens(line_case& c, draws& draw, std::int64_t most, int skew, 
   }
 }
 
-/// Something of everything.
-inline line_case random_line(std::uint64_t seed, pouring rule) {
+/// Draws a case with a random mix of all options.
+inline line_case random_line(std::uint64_t seed, fill_method rule) {
   draws draw(seed);
   line_case c;
   waterline_options& o = c.options;
-  o.rule = rule;
+  o.method = rule;
   o.ranks = draw.one_in(10) ? 1 : draw.one_in(6) ? draw.among(13, 40) : draw.among(2, 12);
   o.nodes = draw.one_in(2) ? 1 : draw.among(1, o.ranks);
   o.top_k = draw.among(1, 8);
-  o.candidates = draw.any({reach::visited, reach::all});
+  o.candidates = draw.any({candidate_ranks::visited, candidate_ranks::all});
   o.min_tokens = draw.one_in(3) ? draw.among(0, 90) : 0;
   o.weight = draw.any({1.0f, 0.4f, 0.0f, -1.0f});
   o.local_preference = draw.any({1.1, 1.0, 1.5, 16.0});
   o.node_preference = draw.any({1.0, 2.0});
   o.seed = draw.bits();
   c.stream = draw.bits();
-  o.literal = rule == pouring::sampled && draw.one_in(3);
-  o.from_one = o.literal && draw.one_in(2);
+  o.literal = rule == fill_method::sampled && draw.one_in(3);
+  o.local_counts_only = o.literal && draw.one_in(2);
   bool const all_alike = o.literal;
   if (!all_alike && draw.one_in(3)) {
     for (index_t r = 0; r < o.ranks; ++r) {
@@ -615,7 +619,8 @@ inline void check_random(pour_fn pour_all) {
   tally happened;
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     CAPTURE(seed);
-    line_case const c = random_line(seed, seed % 3 == 0 ? pouring::sampled : pouring::surplus);
+    line_case const c =
+        random_line(seed, seed % 3 == 0 ? fill_method::sampled : fill_method::surplus);
     check_outcome(c, pour_all(c), happened, hash);
   }
   report_hash("waterline.random", hash.value());
@@ -631,7 +636,7 @@ TEST_CASE_TEMPLATE("waterline: random steps", P, PLIMSOLL_POLICIES) {
 
 // ----- by hand -----------------------------------------------------------------------------------
 
-/// All tokens are at rank 0 of four, each of which has one slot.
+/// Returns a case of four ranks with one slot each, in which rank 0 holds all tokens.
 inline line_case four_ranks(longs ids) {
   line_case c;
   c.options = {.ranks = 4, .slots = 4, .top_k = 1, .max_tokens = 8, .min_tokens = 0};
@@ -640,7 +645,7 @@ inline line_case four_ranks(longs ids) {
 }
 
 inline void check_by_hand(pour_fn pour_all) {
-  // Rank 0 stands at 12, and the level is 4, where four rows have to stay: they visit rank 0 alone.
+  // Rank 0 has a load of 12, and the level is 4; four rows must stay, as they visit rank 0 alone.
   line_case c = four_ranks({0, 0, 0, 0, 1, 1, 2, 3});
   poured const along = pour_all(c).of[0];
   CHECK(along.ranks == ints{0, 0, 0, 0, 1, 1, 2, 3});
@@ -649,27 +654,27 @@ inline void check_by_hand(pour_fn pour_all) {
   CHECK(along.report.level == 4);
   CHECK(along.report.home_peak == 12);
   CHECK(along.slack == longs{0, 2, 3, 3});
-  // Others go anywhere, lower ranks first.
-  c.options.candidates = reach::all;
+  // With `all`, the other rows go to any rank, lower ranks first.
+  c.options.candidates = candidate_ranks::all;
   poured const alone = pour_all(c).of[0];
   CHECK(alone.ranks == ints{2, 2, 3, 3, 1, 1, 2, 3});
   CHECK(alone.ids == longs{0, 5, 0, 5, 0, 7, 0, 7, 2, 3, 2, 3, 4, 5, 6, 7});
   CHECK(numbers_in(alone.report) == longs{8, 8, 8, 0, 4, 0, 0, 0, 0, -1, -1});
-  // A batch that is too small, and one that is just large enough.
+  // A batch that is one row too small, and one that is just large enough.
   c.options.min_tokens = 9;
   CHECK(pour_all(c).of[0].ranks == ints(8, 0));
   CHECK(pour_all(c).of[0].report.level == 12);
   c.options.min_tokens = 8;
   CHECK(difference(pour_all(c).of[0], alone) == "");
-  // A rank twice as fast takes twice as much: 8 of 16, of which 2 are routed to it.
+  // A rank of twice the speed takes twice the load: 8 of 16 tokens, 2 of them routed to it.
   c = four_ranks({0, 0, 0, 0, 1, 1, 2, 3});
-  c.options.candidates = reach::all;
+  c.options.candidates = candidate_ranks::all;
   c.paces = {4, 8, 4, 4};
   poured const fast = pour_all(c).of[0];
   CHECK(fast.slack == longs{0, 6, 3, 3});
   CHECK(fast.report.level == 4);
   CHECK(fast.report.moved == 8);
-  // Nobody's slots and odd ids; a dead rank.
+  // Slots of no rank, invalid ids, and a dead rank.
   line_case odd = four_ranks({0, 5, -1, 2, -7, 0, 4, 2});
   odd.options.slots = 6;
   odd.offsets = {0, 2, 2, 3, 5};
@@ -704,18 +709,18 @@ inline line_case large_line(std::uint64_t seed, index_t ranks, index_t nodes, in
 inline void check_large(pour_fn pour_all) {
   fnv1a hash;
   tally happened;
-  auto const check = [&](line_case c, reach candidates, pouring rule) {
+  auto const check = [&](line_case c, candidate_ranks candidates, fill_method rule) {
     c.options.candidates = candidates;
-    c.options.rule = rule;
+    c.options.method = rule;
     check_outcome(c, pour_all(c), happened, hash);
   };
   line_case const tiles = large_line(1, 3, 2, 3, 1600, 3);
-  check(tiles, reach::visited, pouring::surplus);
-  check(tiles, reach::all, pouring::surplus);
-  check(tiles, reach::visited, pouring::sampled);
+  check(tiles, candidate_ranks::visited, fill_method::surplus);
+  check(tiles, candidate_ranks::all, fill_method::surplus);
+  check(tiles, candidate_ranks::visited, fill_method::sampled);
   line_case const ranks = large_line(2, 66, 9, 8, 40, 6);
-  check(ranks, reach::visited, pouring::surplus);
-  check(ranks, reach::all, pouring::sampled);
+  check(ranks, candidate_ranks::visited, fill_method::surplus);
+  check(ranks, candidate_ranks::all, fill_method::sampled);
   report_hash("waterline.large", hash.value());
 }
 
@@ -730,11 +735,11 @@ TEST_CASE_TEMPLATE("waterline: many ranks, many tiles", P, PLIMSOLL_POLICIES) {
 inline void check_types_and_strides(pour_fn pour_all, pour_fn pour_longs) {
   for (std::uint64_t seed = 100; seed < 105; ++seed) {
     CAPTURE(seed);
-    line_case c = random_line(seed, seed % 2 == 0 ? pouring::sampled : pouring::surplus);
+    line_case c = random_line(seed, seed % 2 == 0 ? fill_method::sampled : fill_method::surplus);
     outcome const expected = pour_all(c);
     c.step = 3;
     CHECK(difference(pour_all(c), expected) == "");
-    // No slot's id, though its lower half is.
+    // Not a slot's id, though its lower half is one.
     for (longs& ids : c.ids) {
       std::replace(ids.begin(), ids.end(), std::int64_t{-2}, std::int64_t{1} << 32);
     }
@@ -750,7 +755,7 @@ TEST_CASE_TEMPLATE("waterline: types and strides", P, PLIMSOLL_POLICIES) {
   }
 }
 
-// ----- loads that are refused --------------------------------------------------------------------
+// ----- refused loads -----------------------------------------------------------------------------
 
 struct refused_loads {
   longs loads;  ///< [2, 4]
@@ -779,17 +784,17 @@ inline std::vector<refused_loads> refusals_of_loads() {
           {{most - 8, 0, 0, 0, 8, 0, 0, 0}, "no error"}};
 }
 
-TEST_CASE_TEMPLATE("waterline: loads that it refuses", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("waterline: refuses invalid loads", P, PLIMSOLL_POLICIES) {
   if constexpr (keeps<P>) {
     if (!backend_available<P>()) {
       return;
     }
     auto const policy = make_policy<P>();
-    for (pouring const rule : {pouring::surplus, pouring::sampled}) {
+    for (fill_method const rule : {fill_method::surplus, fill_method::sampled}) {
       line_case c = four_ranks({0, 0, 0, 0, 2, 2, 2, 3});
       c.active = {1, 0, 1, 1};
-      c.options.rule = rule;
-      c.options.candidates = reach::all;
+      c.options.method = rule;
+      c.options.candidates = candidate_ranks::all;
       line_in<P> const in(c);
       auto const line = in.make();
       for (refused_loads const& bad : refusals_of_loads()) {

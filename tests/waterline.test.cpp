@@ -22,10 +22,12 @@ TEST_CASE("waterline: many random steps") {
   tally all;
   for (std::uint64_t seed = 1000; seed < 1000 + cases_of(2000); ++seed) {
     CAPTURE(seed);
-    line_case const c = random_line(seed, seed % 5 == 0 ? pouring::sampled : pouring::surplus);
-    check_outcome(c, pour_on_host(c), c.options.candidates == reach::all ? all : visited, unused);
+    line_case const c =
+        random_line(seed, seed % 5 == 0 ? fill_method::sampled : fill_method::surplus);
+    check_outcome(c, pour_on_host(c), c.options.candidates == candidate_ranks::all ? all : visited,
+                  unused);
   }
-  // All that there is to see was seen.
+  // Every kind of event occurred.
   CHECK(visited.moved > 0);
   CHECK(visited.unplaced > 0);
   CHECK(visited.relieved > 0);
@@ -37,16 +39,16 @@ TEST_CASE("waterline: many random steps") {
 TEST_CASE("waterline: 256 ranks") {
   fnv1a unused;
   tally happened;
-  for (reach const candidates : {reach::visited, reach::all}) {
+  for (candidate_ranks const candidates : {candidate_ranks::visited, candidate_ranks::all}) {
     line_case c = large_line(3, 256, 32, 8, 30, 4);
     c.options.candidates = candidates;
     check_outcome(c, pour_on_host(c), happened, unused);
-    c.options.rule = pouring::sampled;
+    c.options.method = fill_method::sampled;
     check_outcome(c, pour_on_host(c), happened, unused);
   }
 }
 
-/// Loads of all ranks, [2, ranks], some of them high.
+/// Draws loads of all ranks, [2, ranks], some of them high.
 inline longs drawn_loads(draws& draw, index_t ranks, std::int64_t routed, std::int64_t rows) {
   longs loads(at(2 * ranks));
   for (index_t r = 0; r < ranks; ++r) {
@@ -56,7 +58,7 @@ inline longs drawn_loads(draws& draw, index_t ranks, std::int64_t routed, std::i
   return loads;
 }
 
-/// One slot on every rank; every source's tokens are those that the loads tell of.
+/// Returns a case with one slot on every rank and the numbers of tokens given by `loads`.
 inline line_case plain_line(longs const& loads, index_t nodes, index_t k) {
   line_case c;
   index_t const n = std::ssize(loads) / 2;
@@ -68,10 +70,10 @@ inline line_case plain_line(longs const& loads, index_t nodes, index_t k) {
   return c;
 }
 
-/// Where rows of all sources go that visit one rank alone: as far as that rank's slack goes, and to
-/// sources as their surplus is. Where it has none, no further than the peak, though no row of its
-/// own leaves.
-TEST_CASE("waterline: slack is dealt out once, in proportion") {
+/// All rows visit the same single rank: together they take no more than its slack, and each source
+/// takes slack in proportion to its surplus. If that rank has no slack, its load does not exceed
+/// the peak, even though none of its own rows leaves.
+TEST_CASE("waterline: each unit of slack is assigned once, in proportion to surplus") {
   index_t contested = 0;
   std::int64_t relieved = 0;
   for (std::uint64_t seed = 0; seed < cases_of(200); ++seed) {
@@ -80,7 +82,7 @@ TEST_CASE("waterline: slack is dealt out once, in proportion") {
     index_t const n = draw.among(2, 9);
     longs const loads = drawn_loads(draw, n, draw.any({50, 300}), 200);
     line_case c = plain_line(loads, draw.any<index_t>({1, 1, 2, n}), 1);
-    c.options.candidates = seed % 2 == 0 ? reach::all : reach::visited;
+    c.options.candidates = seed % 2 == 0 ? candidate_ranks::all : candidate_ranks::visited;
     std::int64_t peak = 0;
     for (index_t r = 0; r < n; ++r) {
       peak = std::max(peak, loads[at(r)] + loads[at(n + r)]);
@@ -102,7 +104,8 @@ TEST_CASE("waterline: slack is dealt out once, in proportion") {
         slack = got.slack[at(to)];
         taken += here;
         sources += slack > 0 && mine > 0;
-        if (slack > 0 && mine > 0 && c.options.candidates == reach::all && c.options.nodes == 1) {
+        if (slack > 0 && mine > 0 && c.options.candidates == candidate_ranks::all &&
+            c.options.nodes == 1) {
           auto const all = static_cast<double>(got.report.surplus);
           double const share =
               std::min(static_cast<double>(slack), all) * static_cast<double>(mine) / all;
@@ -119,8 +122,8 @@ TEST_CASE("waterline: slack is dealt out once, in proportion") {
 }
 
 TEST_CASE("waterline: ranks without slack help, but not above the peak") {
-  // The level is 100, so that all rows of rank 0 have to leave; they visit rank 1 alone. That
-  // stands at 105, and would move rows of its own instead, but those visit no other rank.
+  // The level is 100, so all rows of rank 0 must leave; they visit rank 1 alone. That rank has a
+  // load of 105 and would move rows of its own instead, but they visit no other rank.
   longs const loads{100, 60, 50, 50, 10, 45, 0, 0};
   line_case c = plain_line(loads, 1, 1);
   c.ids[0].assign(10, 1);
@@ -131,7 +134,7 @@ TEST_CASE("waterline: ranks without slack help, but not above the peak") {
   CHECK(first.report.level == 100);
   CHECK(first.report.home_peak == 110);
   CHECK(first.report.moved == 5);
-  CHECK(first.report.surplus == 20);  // 10 and 5, and 5 more of rank 1
+  CHECK(first.report.surplus == 20);  // 10 and 5 above the level, and 5 of relief
   CHECK(in.pour(line, loads, 1).report.unplaced == 10);
 }
 
@@ -143,10 +146,10 @@ TEST_CASE("waterline: surplus stays in its node as far as it can") {
     draws draw(seed);
     longs loads = drawn_loads(draw, 8, 500, 900);
     for (index_t r = 0; r < 4 && seed % 2 == 0; ++r) {
-      loads[at(r)] += 1000;  // a node without much slack
+      loads[at(r)] += 1000;  // a node with little slack
     }
     line_case c = plain_line(loads, 2, 3);
-    c.options.candidates = reach::all;
+    c.options.candidates = candidate_ranks::all;
     for (longs& ids : c.ids) {
       for (std::int64_t& id : ids) {
         id = draw.among(0, 7);
@@ -174,13 +177,13 @@ TEST_CASE("waterline: surplus stays in its node as far as it can") {
   CHECK(outside > 10);
 }
 
-TEST_CASE("waterline: as many tokens as there can be") {
+TEST_CASE("waterline: the largest number of tokens") {
   constexpr std::int64_t most = 0x7fffffff;
   for (ints const& paces : {ints{}, ints{8, 7, 5, 3}, ints{1, 8, 1, 1}}) {
     CAPTURE(paces);
     line_case c = four_ranks({0, 1, 2, 3, 0, 1, 2, 3});
     c.paces = paces;
-    c.options.candidates = reach::all;
+    c.options.candidates = candidate_ranks::all;
     host_line const in(c);
     auto const line = in.make();
     for (longs const& loads : {longs{0, 0, 0, 0, most, 0, 0, 0}, longs{0, 0, 0, most, 0, 0, 0, 0},
@@ -199,10 +202,10 @@ TEST_CASE("waterline: as many tokens as there can be") {
   }
 }
 
-TEST_CASE("waterline: batches that are too small stay at home, and others know") {
-  // Ranks 0 and 1 stand at 100 + 40, rank 2 at 0; rows of rank 1 are one too few to move.
+TEST_CASE("waterline: rows of small batches stay at home, and other ranks plan for it") {
+  // Loads with rows at home are 140, 139 and 0; rank 1 has one row too few to move any.
   line_case c = plain_line({100, 100, 0, 40, 39, 0}, 1, 1);
-  c.options.candidates = reach::all;
+  c.options.candidates = candidate_ranks::all;
   c.options.min_tokens = 40;
   host_line const in(c);
   auto const line = in.make();
@@ -214,7 +217,7 @@ TEST_CASE("waterline: batches that are too small stay at home, and others know")
   poured const small = in.pour(line, loads, 1);
   CHECK(small.ranks == ints(39, 1));
   CHECK(numbers_in(small.report) == longs{1, 39, 0, 0, 0, 0, 0, 0, 0, -1, -1});
-  // A row more, and the level falls.
+  // With a lower minimum its rows may leave, and the level falls.
   c.options.min_tokens = 39;
   host_line const free(c);
   auto const other = free.make();
@@ -223,17 +226,17 @@ TEST_CASE("waterline: batches that are too small stay at home, and others know")
   CHECK(free.pour(other, loads, 1).report.moved == 39);
 }
 
-/// Where only the source's counts are known, all ranks are taken to have the same.
-TEST_CASE("waterline: from one rank's counts") {
+/// If only the source's counts are known, all ranks are assumed to have the same.
+TEST_CASE("waterline: plans from the source's counts alone") {
   for (std::uint64_t seed = 0; seed < cases_of(100); ++seed) {
     CAPTURE(seed);
-    line_case c = random_line(seed, seed % 3 == 0 ? pouring::sampled : pouring::surplus);
+    line_case c = random_line(seed, seed % 3 == 0 ? fill_method::sampled : fill_method::surplus);
     c.options.literal = false;
-    c.options.from_one = true;
+    c.options.local_counts_only = true;
     host_line const in(c);
     auto const line = in.make();
     line_case others = c;
-    others.options.from_one = false;
+    others.options.local_counts_only = false;
     host_line const knowing(others);
     auto const knowing_line = knowing.make();
     std::int64_t living = 0;
@@ -253,7 +256,7 @@ TEST_CASE("waterline: from one rank's counts") {
   }
 }
 
-/// 256 experts, of which tokens choose eight by a popularity whose logarithm is normal.
+/// Returns a case in which tokens choose eight of 256 experts, whose popularity is log-normal.
 inline line_case popular_line(std::uint64_t seed, index_t ranks, double sigma) {
   constexpr index_t experts = 256;
   constexpr index_t tokens = 512;
@@ -276,7 +279,7 @@ inline line_case popular_line(std::uint64_t seed, index_t ranks, double sigma) {
   line_case c;
   c.options = {.ranks = ranks, .slots = experts, .top_k = 8, .max_tokens = tokens};
   c.ids.resize(at(ranks));
-  longs token_of(at(experts), -1);  // that chose an expert last
+  longs token_of(at(experts), -1);  // last token that chose each expert
   for (index_t token = 0; token < ranks * tokens; ++token) {
     for (int chosen = 0; chosen < 8;) {
       std::int64_t const e = experts_at[draw.bits() % experts_at.size()];
@@ -290,8 +293,7 @@ inline line_case popular_line(std::uint64_t seed, index_t ranks, double sigma) {
   return c;
 }
 
-/// The same peak for fewer moves.
-TEST_CASE("waterline: surplus against samples") {
+TEST_CASE("waterline: the surplus method moves fewer rows than sampling, for no higher peak") {
   for (index_t const ranks : {8, 16}) {
     for (double const sigma : {0.5, 1.0}) {
       CAPTURE(ranks);
@@ -301,7 +303,7 @@ TEST_CASE("waterline: surplus against samples") {
       for (std::uint64_t seed = 0; seed < cases_of(cases_of(100)); ++seed) {
         line_case c = popular_line(seed, ranks, sigma);
         for (std::size_t sampled = 0; sampled < 2; ++sampled) {
-          c.options.rule = sampled != 0 ? pouring::sampled : pouring::surplus;
+          c.options.method = sampled != 0 ? fill_method::sampled : fill_method::surplus;
           outcome const got = pour_on_host(c);
           longs const loads = totals(c, got).final;
           peak[sampled] += static_cast<double>(*std::max_element(loads.begin(), loads.end())) /
@@ -319,8 +321,8 @@ TEST_CASE("waterline: surplus against samples") {
 
 // ----- sampled rows ------------------------------------------------------------------------------
 
-/// How far a source's draws are from what slack and preferences say: squared standard deviations,
-/// added up over ranks. `drawn`: how often each rank was, in so many steps.
+/// Returns the distance of a source's draws from the expectation by slack and preferences, in
+/// squared standard deviations, summed over ranks. `drawn`: draws of each rank in `steps` steps.
 inline double distance(line_case const& c, index_t source, longs const& slack, longs const& drawn,
                        std::int64_t steps, double local, double node) {
   index_t const n = c.ranks();
@@ -328,7 +330,7 @@ inline double distance(line_case const& c, index_t source, longs const& slack, l
   reals mean(at(n), 0);
   reals variance(at(n), 0);
   for (index_t t = 0; t < c.tokens(source); ++t) {
-    std::vector<bool> is_candidate(at(n), c.options.candidates == reach::all);
+    std::vector<bool> is_candidate(at(n), c.options.candidates == candidate_ranks::all);
     is_candidate[at(source)] = true;
     for (index_t j = 0; j < c.options.top_k; ++j) {
       is_candidate[at(c.ids[at(source)][at(t * c.options.top_k + j)])] = true;
@@ -353,17 +355,18 @@ inline double distance(line_case const& c, index_t source, longs const& slack, l
   return result;
 }
 
-inline void check_draws(index_t ranks, index_t nodes, reach candidates, double local, double node) {
+inline void check_draws(index_t ranks, index_t nodes, candidate_ranks candidates, double local,
+                        double node) {
   CAPTURE(ranks);
   constexpr std::int64_t tokens = 2000;
   constexpr std::int64_t steps = 100;
   draws draw(static_cast<std::uint64_t>(ranks));
   index_t const source = ranks / 2;
   longs loads = drawn_loads(draw, ranks, 3000, 900);
-  loads[at(source)] = 1000;  // there is slack at home
+  loads[at(source)] = 1000;  // home has slack
   line_case c = plain_line(loads, nodes, 4);
   c.options.max_tokens = tokens;
-  c.options.rule = pouring::sampled;
+  c.options.method = fill_method::sampled;
   c.options.candidates = candidates;
   c.options.local_preference = local;
   c.options.node_preference = node;
@@ -385,7 +388,7 @@ inline void check_draws(index_t ranks, index_t nodes, reach candidates, double l
   auto const off = [&](double home, double near) {
     return distance(c, source, slack, drawn, steps, home, near);
   };
-  // As many degrees of freedom as ranks, and four standard deviations.
+  // One degree of freedom per rank, plus four standard deviations.
   auto const n = static_cast<double>(ranks);
   double const bound = n + 4 * std::sqrt(2 * n);
   CHECK(off(local, node) < bound);
@@ -394,18 +397,18 @@ inline void check_draws(index_t ranks, index_t nodes, reach candidates, double l
 }
 
 TEST_CASE("waterline: rows are drawn in proportion to slack") {
-  check_draws(8, 1, reach::visited, 1.1, 1);
-  check_draws(8, 2, reach::all, 1.1, 1.4);
-  check_draws(40, 5, reach::visited, 1.5, 1.25);
-  check_draws(100, 10, reach::visited, 1, 2);
-  check_draws(100, 10, reach::all, 4, 1.5);
+  check_draws(8, 1, candidate_ranks::visited, 1.1, 1);
+  check_draws(8, 2, candidate_ranks::all, 1.1, 1.4);
+  check_draws(40, 5, candidate_ranks::visited, 1.5, 1.25);
+  check_draws(100, 10, candidate_ranks::visited, 1, 2);
+  check_draws(100, 10, candidate_ranks::all, 4, 1.5);
 }
 
 TEST_CASE("waterline: draws differ between steps, seeds and sources") {
   line_case c = plain_line({0, 0, 0, 0, 64, 64, 64, 64}, 1, 1);
-  c.options.rule = pouring::sampled;
-  c.options.candidates = reach::all;
-  c.options.local_preference = 1;  // all sources draw from the same
+  c.options.method = fill_method::sampled;
+  c.options.candidates = candidate_ranks::all;
+  c.options.local_preference = 1;  // all sources draw with the same weights
   auto const ranks = [](line_case const& of, index_t source) {
     return pour_on_host(of).of[at(source)].ranks;
   };
@@ -420,27 +423,28 @@ TEST_CASE("waterline: draws differ between steps, seeds and sources") {
   CHECK(ranks(other, 1) != first);
 }
 
-TEST_CASE("waterline: literal rows may go anywhere where no rank is above the level") {
-  // Ranks 0 and 1 stand at 4 and 2, with own rows counted; two more make the level 4.
+TEST_CASE("waterline: literal rows may go to any rank if no rank is above the level") {
+  // Ranks 0 and 1 have loads of 4 and 2, own rows included; two more tokens make the level 4.
   line_case c;
-  c.options = {.ranks = 2, .slots = 2, .top_k = 2, .max_tokens = 2, .rule = pouring::sampled};
+  c.options = {.ranks = 2, .slots = 2, .top_k = 2, .max_tokens = 2, .method = fill_method::sampled};
   c.options.min_tokens = 0;
   c.options.literal = true;
   c.ids = {{0, 0, 1, 1}, {}};
   CHECK(pour_on_host(c).of[0].ranks == ints{1, 1});
-  // A row more of rank 0 alone, and its tokens stay.
+  // With one more row on rank 0, tokens that visit rank 0 alone stay.
   c.options.max_tokens = 3;
   c.ids[0].insert(c.ids[0].end(), {0, -1});
   CHECK(pour_on_host(c).of[0].ranks == ints{0, 1, 0});
 }
 
-TEST_CASE("waterline: without slack rows go to a rank that is clearly lighter") {
-  // Tokens at rank 0 visit ranks 1 and 2; rank 3 makes all others stand above the level.
+TEST_CASE("waterline: without slack, rows go to a rank that is clearly lighter") {
+  // Tokens of rank 0 visit ranks 1 and 2; ranks 3 and 4 have no load, so the others are above the
+  // level.
   auto const goes_to = [](longs const& routed, double preference, ints const& paces = {}) {
     line_case c = plain_line({0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, 1, 2);
     c.ids[0] = {1, 2};
     c.paces = paces;
-    c.options.rule = pouring::sampled;
+    c.options.method = fill_method::sampled;
     c.options.local_preference = preference;
     host_line const in(c);
     longs loads = routed;
@@ -452,24 +456,24 @@ TEST_CASE("waterline: without slack rows go to a rank that is clearly lighter") 
   CHECK(goes_to({111, 100, 111, 0, 0}, 1.1) == 1);
   CHECK(goes_to({111, 111, 100, 0, 0}, 1.1) == 2);
   CHECK(goes_to({200, 100, 100, 0, 0}, 1.1) == 1);  // the lower of the two
-  CHECK(goes_to({200, 100, 95, 0, 0}, 1.1) == 1);   // not clearly lighter than that
+  CHECK(goes_to({200, 100, 95, 0, 0}, 1.1) == 1);   // 95 is not clearly less than 100
   CHECK(goes_to({200, 100, 90, 0, 0}, 1.1) == 2);
   CHECK(goes_to({200, 100, 90, 0, 0}, 2) == 2);
   CHECK(goes_to({180, 100, 95, 0, 0}, 2) == 0);
   CHECK(goes_to({80, 100, 95, 0, 0}, 1) == 0);
-  // What counts is time.
+  // Times are compared, not loads.
   CHECK(goes_to({100, 160, 100, 0, 0}, 1.1, {4, 8, 4, 4, 4}) == 1);
-  // Visited, but dead: a rank without load is no candidate all the same.
+  // A visited rank without load is not a candidate if it is dead.
   line_case dead = four_ranks({1});
   dead.active = {1, 0, 1, 1};
-  dead.options.rule = pouring::sampled;
+  dead.options.method = fill_method::sampled;
   host_line const in(dead);
   CHECK(in.pour(in.make(), {90, 0, 0, 0, 1, 0, 0, 0}, 0).ranks[0] == 0);
 }
 
-// ----- what is wanted of fill, and what is refused -----------------------------------------------
+// ----- optional outputs, refused inputs ----------------------------------------------------------
 
-TEST_CASE("waterline: fill writes what is wanted") {
+TEST_CASE("waterline: fill writes only the outputs that are given") {
   line_case c = four_ranks({0, 0, 0, 0, 1, 1, 2, 3});
   poured const expected = pour_on_host(c).of[0];
   host_line const in(c);
@@ -491,18 +495,18 @@ TEST_CASE("waterline: fill writes what is wanted") {
   line.plan(counts, 0);
   line.fill(topk_ids, {}, plimsoll::matrix_ref<std::int32_t>(filled.data(), 8, 2), {});
   CHECK(longs(filled.begin(), filled.end()) == expected.ids);
-  // No token at all.
+  // No tokens.
   line.plan(counts, 1);
   line.fill(plimsoll::matrix_ref<std::int32_t const>(nullptr, 0, 1), {}, no_ids, {});
   CHECK(numbers_in(line.report()[0]) == longs{8, 0, 0, 0, 0, 0, 0, 0, 0, -1, -1});
-  // Fewer tokens than were counted: those that come are placed.
+  // Fewer tokens than were counted: the given ones are placed.
   line.plan(counts, 0);
   line.fill(plimsoll::matrix_ref<std::int32_t const>(ids.data() + 4, 4, 1), {}, no_ids, {});
   CHECK(numbers_in(line.report()[0]) == longs{8, 4, 4, 4, 0, 0, 0, 0, 0, -1, -1});
   CHECK(line.options().slots == 4);
 }
 
-TEST_CASE("waterline: options that it refuses") {
+TEST_CASE("waterline: refuses invalid options") {
   constexpr double nan = std::numeric_limits<double>::quiet_NaN();
   auto const refused = [](auto change) {
     waterline_options o{.ranks = 4, .slots = 8, .top_k = 2, .max_tokens = 16};
@@ -548,7 +552,7 @@ TEST_CASE("waterline: options that it refuses") {
   CHECK(refused([](options& o) { o.weight = std::nanf(""); }) ==
         "weight: expected a finite number, got NaN");
   CHECK(refused([](options& o) { o.literal = true; }) ==
-        "literal: expected pouring::sampled beside it, got surplus");
+        "literal: expected false unless fill_method::sampled is set, got true");
 
   // Arrays.
   auto const with_offsets = [&](ints const& offsets) {
@@ -566,42 +570,43 @@ TEST_CASE("waterline: options that it refuses") {
   std::vector<std::uint8_t> active{1, 1, 0, 1};
   reals speeds{1, 1, 2, 1};
   ints const offsets{0, 2, 4, 4, 8};
-  auto const with_arrays = [&](pouring rule, bool literal, bool are_active, bool are_fast) {
+  auto const with_arrays = [&](fill_method rule, bool literal, bool are_active, bool are_fast) {
     return refused([&](options& o) {
-      o.rule = rule;
+      o.method = rule;
       o.literal = literal;
       o.rank_offsets = offsets;
       o.active = {are_active ? active.data() : nullptr, std::ssize(active)};
       o.speeds = {are_fast ? speeds.data() : nullptr, std::ssize(speeds)};
     });
   };
-  CHECK(with_arrays(pouring::surplus, false, true, true) == "no error");
-  CHECK(with_arrays(pouring::sampled, true, true, false) ==
-        "literal: expected ranks that are alike beside it, got dead ones");
-  CHECK(with_arrays(pouring::sampled, true, false, true) ==
-        "literal: expected ranks that are alike beside it, got other speeds");
+  CHECK(with_arrays(fill_method::surplus, false, true, true) == "no error");
+  CHECK(with_arrays(fill_method::sampled, true, true, false) ==
+        "literal: expected false unless all ranks are alive and equal, got true with a dead rank");
+  CHECK(with_arrays(fill_method::sampled, true, false, true) ==
+        "literal: expected false unless all ranks are alive and equal, got true with unequal "
+        "speeds");
   speeds[1] = nan;
-  CHECK(with_arrays(pouring::surplus, false, true, true) ==
+  CHECK(with_arrays(fill_method::surplus, false, true, true) ==
         "speeds: expected values from 2^-64 to 2^64, got NaN for rank 1");
   auto const given = speeds;
   speeds = {1 << 20, 1 << 10, 16, 16};
-  CHECK(with_arrays(pouring::surplus, false, true, true) == "no error");
+  CHECK(with_arrays(fill_method::surplus, false, true, true) == "no error");
   speeds[3] = 8;
   CHECK(
-      with_arrays(pouring::surplus, false, true, true) ==
+      with_arrays(fill_method::surplus, false, true, true) ==
       "speeds: expected speeds of living ranks from 2^-16 of the fastest to the fastest, got 8 for "
       "rank 3, where the fastest has 1048576");
   speeds = given;
   speeds.push_back(1);
-  CHECK(with_arrays(pouring::surplus, false, true, true) == "speeds: expected 4 ranks, got 5");
+  CHECK(with_arrays(fill_method::surplus, false, true, true) == "speeds: expected 4 ranks, got 5");
   active.assign(4, 0);
-  CHECK(with_arrays(pouring::surplus, false, true, false) ==
+  CHECK(with_arrays(fill_method::surplus, false, true, false) ==
         "active: expected at least 1 living rank, got 0");
   active.pop_back();
-  CHECK(with_arrays(pouring::surplus, false, true, false) == "active: expected 4 ranks, got 3");
+  CHECK(with_arrays(fill_method::surplus, false, true, false) == "active: expected 4 ranks, got 3");
 }
 
-TEST_CASE("waterline: shapes that it refuses") {
+TEST_CASE("waterline: refuses invalid shapes") {
   plimsoll::waterline const line(plimsoll::seq,
                                  {.ranks = 3, .slots = 3, .top_k = 2, .max_tokens = 5});
   ints numbers(100, 0);
@@ -671,12 +676,12 @@ TEST_CASE("waterline: shapes that it refuses") {
         fill + "rows.weights: expected 3 columns, got 2");
   CHECK(filling([](shapes& x) { x.ranks = 4; }) == fill + "rows.ranks: expected 5 tokens, got 4");
   CHECK(filling([](shapes& x) { x.weighed = false; }) ==
-        fill + "batch.weights: expected weights, beside rows.weights, got none");
+        fill + "batch.weights: expected weights, as rows.weights is set, got none");
 }
 
 // ----- teams and memory --------------------------------------------------------------------------
 
-/// Every step of one source's batch, as the public calls enqueue them, with its arrays in sight.
+/// All steps of one source's batch, as the public calls enqueue them, with access to their arrays.
 class line_steps {
  public:
   line_steps(line_case const& c, longs loads, index_t source)
@@ -690,21 +695,20 @@ class line_steps {
     }
   }
 
-  /// Checks every step in every team, and what comes out.
+  /// Checks every step in every team, and the outputs.
   void check(poured const& expected) {
     using namespace plimsoll::detail;
     waterline_options const& o = c_.options;
     rank_levels ranks{};
-    ranks.where.ranges = {{}, o.slots, ranks_};
-    ranks.where.nodes = o.nodes;
+    ranks.where = {.ranges = {{}, o.slots, ranks_}, .nodes = o.nodes};
     ranks.living = std::count_if(speed_.begin(), speed_.end(), [](auto x) { return x > 0; });
     ranks.speed = {speed_.data(), 0x1p43, c_.paces.empty()};
     ranks.fastest = c_.paces.empty() ? 1 : 2;
     line_rules rules{};
-    rules.sampled = o.rule == pouring::sampled;
+    rules.sampled = o.method == fill_method::sampled;
     rules.literal = o.literal;
-    rules.from_one = o.from_one;
-    rules.any_rank = o.candidates == reach::all;
+    rules.local_counts_only = o.local_counts_only;
+    rules.any_rank = o.candidates == candidate_ranks::all;
     rules.min_tokens = o.min_tokens;
     rules.top_k = o.top_k;
     rules.local_preference = rules.node_preference = 65536;
@@ -748,9 +752,9 @@ class line_steps {
     fill.out_ranks = {out_ranks_.data(), tokens_};
     fill.report = report;
     fill.seed = o.seed;
-    fill.stream = c_.stream;
+    fill.subsequence = c_.stream;
     fill.rounds = rules.sampled ? 0 : fill.most_rounds;
-    // Steps add to the report: its bytes have to be put back before each run.
+    // Steps add to the report, so its bytes are restored before each run.
     auto bytes = std::as_writable_bytes(std::span(report_));
     line_steps const planned = *this;
     for (bool const one_launch : {false, true}) {
@@ -774,7 +778,7 @@ class line_steps {
                       slack_},
                      expected) == "");
   }
-  /// As before `fill`.
+  /// Restores the state before `fill`.
   void restore(line_steps const& planned) {
     auto const copy = [](auto const& from, auto& to) {
       std::copy(from.begin(), from.end(), to.begin());
@@ -786,7 +790,7 @@ class line_steps {
     copy(planned.out_weights_, out_weights_);
     copy(planned.out_ranks_, out_ranks_);
   }
-  /// As a cooperative launch does it: all tiles at once, each on a thread.
+  /// Runs all tiles at once, one thread each, as a cooperative launch does.
   template <class Body>
   static void fill_at_once(Body const& body) {
     auto const tiles = static_cast<std::ptrdiff_t>(body.problems(0));
@@ -810,7 +814,7 @@ class line_steps {
     }
   }
 
-  /// Later steps would follow what a wrong one left.
+  /// Stops at the first wrong step, since later ones would be wrong too.
   template <class Body, class... Outputs>
   static void check_step(Body const& body, index_t problems, Outputs&&... outputs) {
     REQUIRE(compare_all_teams(body, problems, outputs...) == "");
@@ -852,7 +856,7 @@ class line_steps {
 };
 
 TEST_CASE("waterline: the same bits in every team") {
-  // Rank 1 has nearly all load, of which most has to leave, as far as it can.
+  // Rank 1 has nearly all load, and most of its rows must leave, as far as they can.
   auto const tried = [](index_t tokens, auto change, longs loads = {}) {
     draws draw(5);
     line_case c;
@@ -868,7 +872,7 @@ TEST_CASE("waterline: the same bits in every team") {
     if (loads.empty()) {
       ints const owners = c.owners();
       loads = counted(c, 1, owners);
-      loads = c.options.from_one ? loads : sum_of({loads, counted(c, 3, owners)});
+      loads = c.options.local_counts_only ? loads : sum_of({loads, counted(c, 3, owners)});
     }
     host_line const in(c);
     poured const expected = in.pour(in.make(), loads, 1);
@@ -878,23 +882,23 @@ TEST_CASE("waterline: the same bits in every team") {
   // Two tiles.
   CHECK(tried(530, [](line_case&) {}).unplaced > 0);
   CHECK(tried(530, [](line_case& c) {
-          c.options.candidates = reach::all;
+          c.options.candidates = candidate_ranks::all;
           c.paces = {1, 3, 8, 2, 5};
         }).new_destinations > 0);
-  auto const with_rule = [&](reach candidates, bool literal, bool from_one) {
+  auto const with_rule = [&](candidate_ranks candidates, bool literal, bool local_counts_only) {
     return tried(90, [=](line_case& c) {
-      c.options.rule = pouring::sampled;
+      c.options.method = fill_method::sampled;
       c.options.candidates = candidates;
       c.options.literal = literal;
-      c.options.from_one = from_one;
+      c.options.local_counts_only = local_counts_only;
     });
   };
-  CHECK(with_rule(reach::visited, false, false).moved > 0);
-  CHECK(with_rule(reach::all, false, false).new_destinations > 0);
-  CHECK(with_rule(reach::visited, true, false).moved > 0);
-  CHECK(with_rule(reach::visited, true, true).moved > 0);
-  CHECK(tried(90, [](line_case& c) { c.options.from_one = true; }).moved > 0);
-  // Ranks 0 and 3, at the level, help; a dead rank; loads that are refused; no token.
+  CHECK(with_rule(candidate_ranks::visited, false, false).moved > 0);
+  CHECK(with_rule(candidate_ranks::all, false, false).new_destinations > 0);
+  CHECK(with_rule(candidate_ranks::visited, true, false).moved > 0);
+  CHECK(with_rule(candidate_ranks::visited, true, true).moved > 0);
+  CHECK(tried(90, [](line_case& c) { c.options.local_counts_only = true; }).moved > 0);
+  // Ranks 0 and 3, at the level, take in rows; a dead rank; refused loads; no tokens.
   CHECK(tried(90, [](line_case&) {}, {90, 160, 0, 90, 50, 70, 90, 9, 70, 8}).surplus > 90);
   CHECK(tried(90,
               [](line_case& c) {
@@ -906,7 +910,7 @@ TEST_CASE("waterline: the same bits in every team") {
   CHECK(tried(0, [](line_case&) {}).rows == 0);
 }
 
-/// Finds places in `room`, [count, ranks], and tells how much of each rank's lies before.
+/// Finds positions in `room`, [count, ranks], and writes how many units of each rank come before.
 struct find_places {
   using device_team = plimsoll::detail::block<128>;
 
@@ -936,7 +940,7 @@ struct find_places {
   }
 };
 
-TEST_CASE("waterline: every team finds the same places") {
+TEST_CASE("waterline: every team finds the same positions") {
   for (std::uint64_t seed = 0; seed < 12; ++seed) {
     CAPTURE(seed);
     draws draw(seed);
@@ -946,7 +950,7 @@ TEST_CASE("waterline: every team finds the same places") {
     longs units;
     for (index_t i = 0; i < count; ++i) {
       std::int64_t const most = draw.any<std::int64_t>({0, 3, 500, 0x7fffffff / ranks});
-      bool const even = draw.one_in(3);  // all units come at the same times
+      bool const even = draw.one_in(3);  // the units of all ranks come at the same times
       std::int64_t all = 0;
       for (index_t r = 0; r < ranks; ++r) {
         room.push_back(even ? most : draw.among(0, most));
@@ -971,16 +975,16 @@ struct number_items {
   ints const& column;
   std::int32_t* number;  ///< `[items]`
 
-  [[nodiscard]] std::size_t scratch_bytes() const { return tiles.scratch_bytes(); }
+  [[nodiscard]] std::size_t scratch_bytes() const { return tiles.scratch_bytes<device_team>(); }
   template <class Team>
   void operator()(Team& team, plimsoll::detail::scratch arrays, index_t tile) const {
-    tiles.visit(
+    tiles.visit<device_team>(
         team, arrays, tile, [this](index_t i) { return column[at(i)]; },
         [this](index_t i, std::int32_t, std::int32_t earlier) { number[i] = earlier; });
   }
 };
 
-TEST_CASE("waterline: tiles number items, however many columns there are") {
+TEST_CASE("waterline: tiles number items for any number of columns") {
   constexpr index_t items = 2 * 512 + 77;
   for (index_t const columns : {1, 17, 258, 700, 5000}) {
     CAPTURE(columns);
@@ -990,7 +994,7 @@ TEST_CASE("waterline: tiles number items, however many columns there are") {
       column.push_back(static_cast<std::int32_t>(
           draw.among(0, draw.one_in(2) ? columns - 1 : std::min<index_t>(columns, 4) - 1)));
     }
-    ints counts(at(3 * columns), 0);  // in earlier tiles
+    ints counts(at(3 * columns), 0);  // counts of earlier tiles
     ints expected;
     ints seen(at(columns), 0);
     for (index_t i = 0; i < items; ++i) {
@@ -1009,7 +1013,7 @@ TEST_CASE("waterline: tiles number items, however many columns there are") {
   }
 }
 
-TEST_CASE("waterline: one launch while tiles read little for the others' counts") {
+TEST_CASE("waterline: fill is one launch while tiles read few counts of other tiles") {
   auto const fits = [](index_t tokens, index_t ranks) {
     plimsoll::detail::fill_line<std::int32_t, waterline_report> fill{};
     fill.tiles = {tokens, ranks + 1, nullptr, nullptr};
@@ -1024,7 +1028,7 @@ TEST_CASE("waterline: one launch while tiles read little for the others' counts"
 
 TEST_CASE("waterline: calls allocate nothing") {
   line_case c = large_line(31, 6, 2, 3, 600, 3);
-  c.options.candidates = reach::all;
+  c.options.candidates = candidate_ranks::all;
   c.options.min_tokens = 64;
   host_line const in(c);
   outcome const expected = in.run();
@@ -1034,7 +1038,7 @@ TEST_CASE("waterline: calls allocate nothing") {
     CHECK(difference(in.run(line), expected) == "");
     CHECK(resource.allocations() == before);
   };
-  // Speeds, owners and shared slots; what plan and fill leave each other, and scratch memory.
+  // Speeds, ranks of slots, shared slots; state between plan and fill, and scratch memory.
   check_temporaries(5, run);
   c.offsets = {0, 1, 2, 3, 4, 5, 18};
   c.active.assign(6, 1);

@@ -8,7 +8,7 @@ namespace plimsoll_test {
 static_assert(keeps<gpu_kind> && keeps<thrust_host>);
 static_assert(!keeps<thrust_cuda_kind>, "its context refers to the policy");
 
-void check_replays(reach candidates, pouring rule) {
+void check_replays(candidate_ranks candidates, fill_method rule) {
   using P = gpu_resource_kind;
   line_case c = large_line(41, 6, 2, 3, 900, 4);
   constexpr index_t source = 2;
@@ -16,7 +16,7 @@ void check_replays(reach candidates, pouring rule) {
   index_t const k = c.options.top_k;
   c.options.max_tokens = 900;
   c.options.candidates = candidates;
-  c.options.rule = rule;
+  c.options.method = rule;
   line_in<P> const in(c);
   auto const line = in.make();
   array_in<std::int32_t, P> ids(tokens * k);
@@ -32,7 +32,7 @@ void check_replays(reach candidates, pouring rule) {
 
   for (std::uint64_t turn = 0; turn < 3; ++turn) {
     CAPTURE(turn);
-    // One source alone; all others have no tokens.
+    // Only one source has tokens.
     c.ids.assign(at(c.ranks()), {});
     draws draw(turn);
     for (index_t i = 0; i < tokens * k; ++i) {
@@ -54,18 +54,18 @@ void check_replays(reach candidates, pouring rule) {
 
 TEST_CASE("waterline: all calls can be captured in a CUDA graph and replayed") {
   if (backend_available<gpu_resource_kind>()) {
-    check_replays(reach::all, pouring::surplus);
-    check_replays(reach::visited, pouring::surplus);
-    check_replays(reach::visited, pouring::sampled);
+    check_replays(candidate_ranks::all, fill_method::surplus);
+    check_replays(candidate_ranks::visited, fill_method::surplus);
+    check_replays(candidate_ranks::visited, fill_method::sampled);
   }
 }
 
-TEST_CASE("waterline: in one launch, and in a launch for each phase") {
+TEST_CASE("waterline: the same rows in one launch and in a launch per phase") {
   using P = gpu_resource_kind;
   if (!backend_available<P>()) {
     return;
   }
-  // Tiles times columns: 16380, and 16445, which is too much for one launch.
+  // Tiles times columns: 16380, and 16445, which is too many for one launch.
   for (index_t const tokens : {252 * 512, 252 * 512 + 1}) {
     CAPTURE(tokens);
     line_case c = large_line(17, 64, 4, 1, 0, 3);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What least_loaded::plan does, for comparison: LLEP's planner, with the lists and dictionaries of
-// the released one, and UltraEP's search for the lowest peak, without its GPU. Both in our own
-// code; experts live block by block.
+// Planners to compare with least_loaded::plan: LLEP's planner, with the lists and dictionaries of
+// the released code, and UltraEP's search for the lowest peak, on the host. Both are
+// reimplementations; experts are placed in contiguous blocks.
 #pragma once
 
 #include <algorithm>
@@ -26,14 +26,15 @@ struct weight_transfer {
   std::int64_t begin;
   std::int64_t end;
 };
-/// A dictionary of lists, one for every expert with tokens.
+/// A plan: a dictionary with a list of segments for every expert with tokens.
 struct spill_lists {
   std::map<std::size_t, std::vector<spill>> segments;
   std::vector<weight_transfer> transfers;
   std::vector<std::int64_t> loads;  ///< [ranks]
 };
 
-/// Numbers from 0 on, the largest value first (or the smallest); of equal ones the lower number.
+/// Returns the numbers 0 to n - 1 sorted by value, the largest (or the smallest) first; ties by
+/// number.
 template <class Value>
 std::vector<std::size_t> sorted_by(std::size_t n, bool largest_first, Value value) {
   std::vector<std::size_t> order(n);
@@ -44,7 +45,8 @@ std::vector<std::size_t> sorted_by(std::size_t n, bool largest_first, Value valu
   return order;
 }
 
-/// Helpers are sorted anew after every chunk; where all of an expert leaves its rank, once.
+/// LLEP's planner. It sorts the helpers again after every chunk, but only once if the whole expert
+/// leaves its rank.
 class llep_lists {
  public:
   llep_lists(std::int32_t const* loads, std::size_t experts, std::size_t ranks)
@@ -100,7 +102,7 @@ class llep_lists {
       result_.transfers.push_back({e, home(e), r, begin, end});
     }
   }
-  /// What a helper takes: nothing, where that is not worth a transfer.
+  /// Returns the number of tokens that a helper takes; 0 if they are not worth a transfer.
   [[nodiscard]] std::int64_t chunk(std::size_t r, std::int64_t rest) const {
     std::int64_t const tokens = std::min(rest, room_of(r));
     return tokens > 0 && (tokens == rest || tokens >= min_chunk_) ? tokens : 0;
@@ -137,13 +139,13 @@ class llep_lists {
   std::size_t ranks_;
   std::int64_t capacity_ = 0;
   std::int64_t min_chunk_ = 1;
-  std::vector<std::int64_t> pending_;  ///< [ranks]: of experts that are still to come
+  std::vector<std::int64_t> pending_;  ///< [ranks]: tokens of experts not yet divided
   spill_lists result_;
 };
 
-/// The lowest level, to a hundredth, below which every rank above it can export what it has too
-/// much to the ranks with the most room: these have so many slots for replicas, each worth a chunk,
-/// and every expert keeps a token at home.
+/// UltraEP's search for the lowest level, to 1 %, at which every rank above it can send its excess
+/// to the ranks with the most free capacity. A rank has `slots` slots for replicas, a replica takes
+/// at least a chunk, and every expert keeps a token at home.
 class ultra_ep_search {
  public:
   struct options {
@@ -151,7 +153,7 @@ class ultra_ep_search {
     std::int64_t min_chunk = 1024;
     double precision = 0.01;
   };
-  /// An expert's tokens that a rank computes.
+  /// A replica on a rank, and the tokens of the expert that it computes.
   struct replica {
     std::size_t expert;
     std::size_t rank;
@@ -212,7 +214,7 @@ class ultra_ep_search {
           if (to == ranks_) {
             break;
           }
-          // More than what is too much, rather than less than a chunk.
+          // Sends a chunk even if the excess is smaller.
           std::int64_t const wanted = std::max(tried.loads[r] - level, how_.min_chunk);
           std::int64_t const tokens =
               std::min({wanted, level - tried.loads[to], left[e] - std::int64_t{1}});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The linear program of minmax_lp as a general solver takes it: CLP, its model built and solved
-// once, so that a step changes the right-hand sides and starts from the last basis.
+// The linear program of minmax_lp for the general solver CLP. The model is built and solved once; a
+// step changes the right-hand sides and starts from the last basis.
 #pragma once
 
 #include <coin/ClpSimplex.hpp>
@@ -15,7 +15,7 @@ namespace plimsoll_bench::peers {
 
 class clp_split {
  public:
-  /// Slots are spread evenly over the ranks.
+  /// The slots of `map` are divided evenly over the ranks.
   clp_split(std::vector<std::int32_t> const& map, std::vector<std::int32_t> const& loads,
             std::size_t ranks)
       : ranks_(static_cast<int>(ranks)), experts_(static_cast<int>(loads.size())) {
@@ -27,7 +27,7 @@ class clp_split {
         of.push_back(r);
       }
     }
-    // Rows: what each expert has, then each rank's load below the peak, which is column 0.
+    // Rows: the load of each expert, then the bound of each rank's load by the peak, column 0.
     std::vector<int> row;
     std::vector<int> column;
     std::vector<double> element;

@@ -17,7 +17,7 @@ class token_drop_nth_element {
   token_drop_nth_element(std::size_t tokens, std::size_t experts, std::size_t k)
       : tokens_(tokens), experts_(experts), k_(k), row_(experts), columns_(experts) {}
 
-  /// The k best experts of every token, in any order.
+  /// Selects the k best experts of every token, in any order.
   void route(float const* scores, std::int32_t* ids, float* weights) {
     for (std::size_t t = 0; t < tokens_; ++t) {
       for (std::size_t e = 0; e < experts_; ++e) {
@@ -32,7 +32,7 @@ class token_drop_nth_element {
     }
   }
 
-  /// Drops all but the best `capacity` pairs of every column: -1 takes the place of their ids.
+  /// Drops all but the best `capacity` pairs of every column: replaces their ids by -1.
   void mask(std::int32_t* ids, float const* weights, std::size_t capacity) {
     for (auto& column : columns_) {
       column.clear();

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Token Drop and Expanded Drop as the paper's algorithms 1 and 2 have them, in PyTorch, for
-comparison (He et al. 2025): softmax, each token's k best experts, each expert's C best tokens, and
-what is in both. Our own code, written from the description.
+"""Token Drop and Expanded Drop in PyTorch, for comparison, by the paper's algorithms 1 and 2 (He et
+al. 2025): softmax, each token's k best experts, each expert's C best tokens, and the pairs that are
+in both. Our own code, written from the description.
 
     token_drop.py --tokens 16384 --experts 256 --top-k 8 --gamma 1.0 --device cuda --repeat 200
     token_drop.py --check FOLDER...        the masks of golden cases; exit code 1 where one differs
 
-On a GPU runs are queued one behind another, so that Python's share of the time hides behind the
-device's where it can: the best that eager PyTorch does. The output is one JSON object.
+On a GPU runs are queued one after the other, so that Python's time overlaps with the device's if
+possible: this is the best case of eager PyTorch. The output is one JSON object.
 """
 
 import argparse
@@ -21,11 +21,11 @@ import torch
 
 
 def token_drop(logits, k, gamma, local_experts=None):
-    """Scores and 0/1 map of what stays, both [tokens, experts]. With local_experts, ids that are
-    candidates of every token, it is Expanded Drop.
+    """Returns scores and a 0/1 map of kept pairs, both [tokens, experts]. With local_experts, ids
+    that are candidates of every token, it is Expanded Drop.
 
-    The capacity is rounded down. It is at most the number of tokens, where algorithm 1 would fail,
-    and 0 keeps nothing.
+    The capacity is rounded down. It is at most the number of tokens (algorithm 1 would fail above
+    that), and 0 keeps nothing.
     """
     tokens, experts = logits.shape
     scores = logits.softmax(dim=1)
@@ -35,13 +35,13 @@ def token_drop(logits, k, gamma, local_experts=None):
     candidate_scores = scores * candidates
     capacity = min(int(gamma * (tokens * k) / experts), tokens)
     best = candidate_scores.topk(capacity, dim=0).indices
-    # A column with fewer candidates than that has others among its best, of score 0.
+    # The best of a column with fewer candidates than the capacity include others, of score 0.
     kept = candidates * torch.zeros_like(scores).scatter_(0, best, 1)
     return candidate_scores * kept, kept
 
 
 def measure(run, repeat, on_gpu):
-    """Microseconds of `repeat` runs, in rising order."""
+    """Returns the microseconds of `repeat` runs in ascending order."""
     for _ in range(20):
         run()
     if on_gpu:
@@ -100,7 +100,7 @@ def benchmark(options):
 
 
 def check(folder, device):
-    """The number of masks of a golden case, and a line for each that comes out otherwise."""
+    """Returns the number of masks of a golden case, and a line for each that differs."""
     import numpy
 
     def load(name):

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What waterline::fill does, for comparison: the least that any such program does, and SGLang's
-// sampling as one writes it for a processor.
+// Alternatives to waterline::fill, for comparison: the least work that any such program does, and a
+// plain loop of SGLang's sampling.
 #pragma once
 
 #include <algorithm>
@@ -21,8 +21,8 @@ struct routed_batch {
   float const* weights;
 };
 
-/// One pass over the ids: every row copied to its place in the wider table, the shared expert of
-/// all tokens at home.
+/// Copies every row to the wider table in one pass over the ids; keeps the shared expert of all
+/// tokens at home.
 inline void stay_at_home(routed_batch const& batch, std::int32_t home, std::int32_t* ids,
                          float* weights) {
   for (std::size_t t = 0; t < batch.tokens; ++t) {
@@ -36,7 +36,7 @@ inline void stay_at_home(routed_batch const& batch, std::int32_t home, std::int3
   }
 }
 
-/// Waterfill's dynamic mode: routed load and tokens of all ranks are given.
+/// Waterfill's dynamic mode, given routed load and tokens of all ranks.
 class waterfill_loop {
  public:
   void run(routed_batch const& batch, std::int64_t const* routed, std::int64_t const* tokens,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arrays of a step, and inputs that stand in for a model, the same on every machine.
+// The arrays of a step, and inputs in place of a model's, the same on every machine.
 #pragma once
 
 #include <cstddef>
@@ -12,13 +12,13 @@
 
 namespace capacity_mask_example {
 
-/// In memory of `Allocator`, which the host can read and write.
+/// Arrays of a step in memory of `Allocator`, which the host can read and write.
 template <template <class> class Allocator>
 class step_arrays {
  public:
   explicit step_arrays(options const& o) : o_(o) {
     for (int rank = 0; rank < o.ranks; ++rank) {
-      // As experts are spread unless Plimsoll is told otherwise.
+      // Plimsoll's default: experts are spread over ranks evenly and in order.
       int const begin = rank * o.experts / o.ranks;
       int const end = (rank + 1) * o.experts / o.ranks;
       for (int i = 0; i < most_experts(o); ++i) {

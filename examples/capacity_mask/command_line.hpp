@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What both programs are told, and how they end.
+// Options and exit codes of both programs.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -27,18 +27,18 @@ inline void parse(CLI::App& app, int argc, char** argv, options& o) {
     app.add_option(name, value, text)->check(CLI::Range(low, high))->capture_default_str();
   };
   add("--steps", o.steps, 1, 1000000, "Steps to run");
-  add("--tokens", o.tokens, 1, 1 << 20, "Tokens of a step");
+  add("--tokens", o.tokens, 1, 1 << 20, "Tokens per step");
   add("--experts", o.experts, 1, 256, "Experts of the layer");
   add("--top-k", o.top_k, 1, 256, "Experts that a token chooses");
   add("--ranks", o.ranks, 1, 256, "Ranks that share experts and tokens evenly");
-  app.add_option("--gamma", o.gamma, "The most load of an expert or rank, over the mean")
+  app.add_option("--gamma", o.gamma, "Capacity factor: most load of an expert or rank, over mean")
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
-  app.add_option("--level", o.level, "Whose load is limited")
+  app.add_option("--level", o.level, "Unit whose load is limited")
       ->check(CLI::IsMember({"expert", "rank"}))
       ->capture_default_str();
   app.add_flag("--expanded", o.expanded, "Offer tokens all experts of their own rank");
-  app.add_flag("--priority", o.priority, "Drop image tokens first, which every other token is");
+  app.add_flag("--priority", o.priority, "Drop image tokens (every other token) first");
   add("--seed", o.seed, 0, 0x7fffffff, "Seed of all tokens");
   app.parse(argc, argv);
   if (!(o.gamma >= 0)) {
@@ -52,8 +52,8 @@ inline void parse(CLI::App& app, int argc, char** argv, options& o) {
   }
 }
 
-/// The frame of both programs: `body(options)` returns whether all went well. 0: it did; 1: it did
-/// not; 2: an option is no good.
+/// Parses options and calls `body(options)`, which returns true on success. Returns the exit code:
+/// 0 for success, 1 for failure, 2 for an invalid option.
 template <class Body>
 int run(char const* name, int argc, char** argv, Body body) {
   CLI::App app("Routes tokens to experts of limited capacity", name);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// capacity_mask: a layer whose experts take a limited number of tokens, on the host.
+// capacity_mask: a layer whose experts have a limited capacity, on the host.
 //
 //     capacity_mask --gamma 1.25 --level rank
 #include <memory>
@@ -17,7 +17,7 @@ int main(int argc, char** argv) {
     example::step_arrays<std::allocator> arrays(o);
     example::step_ref const step = arrays.view();
 
-    // Once: takes all memory.
+    // Once; takes all memory.
     plimsoll::token_drop const drop(plimsoll::seq,
                                     example::drop_options(o, arrays.local_experts()));
 

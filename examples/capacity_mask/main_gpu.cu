@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// capacity_mask_gpu: as capacity_mask, but on a CUDA stream. The mask and the kernels around it are
-// captured once, as a CUDA graph, and replayed for every step: Plimsoll neither allocates nor waits
-// in between, and no number of a batch is needed on the host.
+// capacity_mask_gpu: capacity_mask on a CUDA stream. The mask and the kernels around it are
+// captured once as a CUDA graph and replayed for every step: Plimsoll neither allocates nor
+// synchronises in between, and the host needs no value of a batch.
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
@@ -25,7 +25,7 @@ void check(cudaError_t code, char const* call) {
   }
 }
 
-/// Memory of both sides, so that the host can fill and print it. An engine's is the device's alone.
+/// Managed memory, so that the host can fill and print it. An engine uses device memory.
 template <class T>
 struct managed_allocator {
   using value_type = T;
@@ -49,7 +49,7 @@ __global__ void run_experts(example::step_ref step) {
 }
 __global__ void combine(example::step_ref step) { example::combine(step, blockIdx.x, threadIdx.x); }
 
-/// What is enqueued while `work` runs, to be run later.
+/// CUDA graph of the work that `work` enqueues, to be replayed later.
 class captured {
  public:
   template <class Work>
@@ -79,7 +79,7 @@ bool run_on(cudaStream_t stream, example::options const& o) {
   example::step_arrays<managed_allocator> arrays(o);
   example::step_ref const step = arrays.view();
 
-  // Once: takes all memory.
+  // Once; takes all memory.
   plimsoll::token_drop const drop(policy, example::drop_options(o, arrays.local_experts()));
   captured const graph(stream, [&] {
     auto const tokens = static_cast<unsigned>(o.tokens);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What both programs print. Nothing of this belongs into an engine.
+// Output of both programs; an engine needs none of this.
 #pragma once
 
 #include <cmath>
@@ -18,7 +18,7 @@ namespace capacity_mask_example {
 
 using ids_ref = plimsoll::matrix_ref<std::int32_t const>;
 
-/// Tokens of every expert, and how even that is for experts and for ranks.
+/// Prints the tokens of every expert, and the imbalance of experts and of ranks.
 inline void print_loads(char const* title, options const& o, ids_ref ids) {
   std::vector<std::int64_t> experts(static_cast<std::size_t>(o.experts));
   std::vector<std::int64_t> ranks(static_cast<std::size_t>(o.ranks));
@@ -29,10 +29,10 @@ inline void print_loads(char const* title, options const& o, ids_ref ids) {
     }
   }
   auto const imbalance = [](std::vector<std::int64_t> const& loads) {
-    plimsoll::balance result;
+    plimsoll::balance_stats result;
     plimsoll::measure(plimsoll::seq,
                       plimsoll::matrix_ref<std::int64_t const>(loads.data(), 1, loads.size()),
-                      plimsoll::vector_ref<plimsoll::balance>(&result, 1));
+                      plimsoll::vector_ref<plimsoll::balance_stats>(&result, 1));
     return result.imbalance;
   };
   std::printf("%-14s %8.3f %7.3f  ", title, imbalance(experts), imbalance(ranks));
@@ -42,7 +42,7 @@ inline void print_loads(char const* title, options const& o, ids_ref ids) {
   std::printf("\n");
 }
 
-/// Per cent of their choices that images' (0) or text's (1) tokens have lost.
+/// Returns the per cent of choices that image tokens (0) or text tokens (1) lost.
 inline double lost(step_ref const& step, options const& o, index_t kind) {
   double choices = 0;
   double gone = 0;
@@ -55,7 +55,7 @@ inline double lost(step_ref const& step, options const& o, index_t kind) {
   return choices == 0 ? 0 : 100 * gone / choices;
 }
 
-/// Whether every token got what the experts that kept it make of it, computed without rows.
+/// Tells whether every token has the outputs of the experts that kept it, computed without rows.
 inline bool is_right(step_ref const& step) {
   bool right = true;
   for (index_t token = 0; token < step.x.extent(0); ++token) {
@@ -84,7 +84,7 @@ inline void print_title(options const& o, index_t capacity) {
   std::printf("\n");
 }
 
-/// A step that is done. `routed`: what tokens chose, [tokens, top_k].
+/// Prints a finished step; returns whether outputs are right. `routed`: choices, [tokens, top_k].
 inline bool print_step(int number, step_ref const& step, options const& o, ids_ref routed) {
   char title[32];
   std::snprintf(title, sizeof title, "step %d before", number);
@@ -103,8 +103,8 @@ inline bool print_step(int number, step_ref const& step, options const& o, ids_r
   return right;
 }
 
-/// Runs and prints all steps: `work()` does one, and has done it when it returns. Returns whether
-/// all went well.
+/// Runs and prints all steps; `work()` completes one before it returns. Returns whether all outputs
+/// are right.
 template <class Policy, class Arrays, class Work>
 bool run_steps(options const& o, Policy const& policy, plimsoll::token_drop<Policy> const& drop,
                Arrays& arrays, Work work) {
@@ -118,7 +118,7 @@ bool run_steps(options const& o, Policy const& policy, plimsoll::token_drop<Poli
     auto const ids = plimsoll::read(
         policy, plimsoll::vector_ref<std::int32_t const>(routed.data, o.tokens * drop.width()));
     ids_ref choices(ids.data(), o.tokens, drop.width());
-    choices.extents[1] = o.top_k;  // without what was offered besides
+    choices.extents[1] = o.top_k;  // without expanded candidates
     good = print_step(number, step, o, choices) && good;
   }
   return good;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What capacity_mask prints; capacity_mask_gpu prints the same.
+# Checks the output of capacity_mask; capacity_mask_gpu prints the same.
 set(program $<TARGET_FILE:capacity_mask_example>)
 target_compile_options(capacity_mask_example PRIVATE ${plimsoll_test_optimization})
 set(print_as_expected ${CMAKE_COMMAND} -DEXPECTED=${CMAKE_CURRENT_SOURCE_DIR}/capacity_mask.expected)

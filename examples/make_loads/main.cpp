@@ -33,9 +33,9 @@ void add_options(CLI::App& app, options& o) {
   };
   add("--steps", o.steps, examples::whole_number(1, most), "Steps (batches)")->required();
   add("--layers", o.layers, examples::whole_number(1, most), "Layers")->required();
-  add("--experts", o.experts, examples::whole_number(1, 65535), "Experts of a layer")->required();
+  add("--experts", o.experts, examples::whole_number(1, 65535), "Experts per layer")->required();
   add("--tokens", o.tokens, examples::whole_number(1, std::numeric_limits<std::int32_t>::max()),
-      "Tokens of a step")
+      "Tokens per step")
       ->capture_default_str();
   add("--top-k", o.top_k, examples::whole_number(1, 65535), "Experts that a token visits")
       ->capture_default_str();
@@ -84,7 +84,7 @@ void write_loads(options const& o, std::ostream& out) {
       examples::count_tokens(layer.weights(), o.tokens * o.top_k, o.tokens, counts);
       examples::npy::write_values<std::int32_t>(out, counts);
     }
-    if (!out) {  // a full disk is reported by close, now rather than hours later
+    if (!out) {  // stops early on a full disk, which close reports
       return;
     }
   }

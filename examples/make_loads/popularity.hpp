@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Drifting Zipf popularity of experts, and whole token counts in proportion to it.
+/// Drifting Zipf popularity of experts, and integer token counts in proportion to it.
 ///
-/// Everything is computed in integers: a popularity is kept as its base-2 logarithm in units of
-/// 2^-16. So the same options give the same counts on every machine, which `std::pow` and
-/// `std::exp` do not promise.
+/// All arithmetic is in integers: a popularity is stored as its base-2 logarithm in units of 2^-16.
+/// The same options therefore give the same counts on every machine, which `std::pow` and
+/// `std::exp` do not guarantee.
 #pragma once
 
 #include <algorithm>
@@ -26,12 +26,13 @@ namespace examples {
 using log2_t = std::int64_t;
 inline constexpr int log2_bits = 16;
 
-/// Rounds to the nearest logarithm; both factors are exact powers of two or rounded once.
+/// Converts a number to a fixed-point logarithm, rounded to the nearest unit.
 [[nodiscard]] inline log2_t to_log2(double value) {
   return std::llround(std::ldexp(value, log2_bits));
 }
 
-/// log2(n) for n >= 1: squares the mantissa, one bit of the result for every square above 2.
+/// Returns log2(n) for n >= 1: squares the mantissa repeatedly; each square of at least 2 gives a
+/// bit.
 [[nodiscard]] constexpr log2_t log2_of(std::uint32_t n) {
   int const whole = static_cast<int>(std::bit_width(n)) - 1;
   std::uint64_t mantissa = std::uint64_t{n} << (31 - whole);  // [1, 2) in units of 2^-31
@@ -45,7 +46,8 @@ inline constexpr int log2_bits = 16;
   return result;
 }
 
-/// 2^(1/2), 2^(1/4), ... 2^(1/65536) in units of 2^-31, each the integer square root of the last.
+/// Returns 2^(1/2), 2^(1/4), ... 2^(1/65536) in units of 2^-31, each the integer square root of the
+/// one before.
 [[nodiscard]] constexpr std::array<std::uint64_t, log2_bits> binary_roots_of_two() {
   std::array<std::uint64_t, log2_bits> roots{};
   std::uint64_t last = std::uint64_t{1} << 32;
@@ -62,12 +64,13 @@ inline constexpr int log2_bits = 16;
   return roots;
 }
 
-/// Largest weight; counts are computed as total * weight / sum, which then fits in 64 bits.
+/// Bits of the largest weight; total * weight, from which counts are computed, then fits in 64
+/// bits.
 inline constexpr int weight_bits = 24;
 /// The total number of token copies must stay below 2^40 for the same reason.
 inline constexpr std::int64_t total_limit = std::int64_t{1} << (64 - weight_bits);
 
-/// 2^(exponent + weight_bits) for an exponent <= 0, and at least 1.
+/// Returns 2^(exponent + weight_bits) for an exponent <= 0, but at least 1.
 [[nodiscard]] constexpr std::uint64_t weight_of(log2_t exponent) {
   constexpr std::array<std::uint64_t, log2_bits> roots = binary_roots_of_two();
   log2_t const whole = exponent >> log2_bits;  // rounds down
@@ -84,7 +87,8 @@ inline constexpr std::int64_t total_limit = std::int64_t{1} << (64 - weight_bits
   return std::max<std::uint64_t>(mantissa >> (31 - weight_bits - whole), 1);
 }
 
-/// Nearly normal, mean 0 and variance 1 in units of 2^-16: the sum of twelve uniform numbers.
+/// Returns a nearly normal number with mean 0 and variance 1, in units of 2^-16: the sum of twelve
+/// uniform numbers.
 [[nodiscard]] inline log2_t normal(std::uint64_t seed, std::uint64_t stream, std::uint64_t index) {
   constexpr std::int64_t mean_of_twelve = 6 * 65535;
   std::int64_t sum = -mean_of_twelve;
@@ -100,7 +104,8 @@ inline constexpr std::int64_t total_limit = std::int64_t{1} << (64 - weight_bits
 /// The popularity of every expert of one layer.
 class layer_popularity {
  public:
-  /// Zipf: the expert of place k weighs (k + 1)^-skew; which expert has which place is random.
+  /// Starts with Zipf popularity: the expert at place k has weight (k + 1)^-skew, and places are
+  /// random.
   layer_popularity(std::uint64_t seed, std::uint64_t layer, std::size_t experts, double skew)
       : seed_(seed), layer_(layer), log2_(experts) {
     std::vector<std::pair<std::uint64_t, std::size_t>> order(experts);
@@ -115,7 +120,7 @@ class layer_popularity {
     }
   }
 
-  /// One step: every popularity is multiplied by exp(drift * z), z standard normal.
+  /// Advances one step: multiplies every popularity by exp(drift * z), z standard normal.
   void walk(double drift) {
     constexpr double log2_of_e = 1.4426950408889634;
     log2_t const scale = to_log2(drift * log2_of_e);
@@ -125,7 +130,7 @@ class layer_popularity {
     }
   }
 
-  /// Weights in proportion to the popularity; the largest is 2^24.
+  /// Returns weights in proportion to the popularity; the largest is 2^24.
   [[nodiscard]] std::vector<std::uint64_t> weights() const {
     log2_t const largest = *std::max_element(log2_.begin(), log2_.end());
     std::vector<std::uint64_t> result(log2_.size());
@@ -143,8 +148,8 @@ class layer_popularity {
 
 namespace detail {
 
-/// Splits `total` in proportion to the weights of `open`; the units that rounding down leaves go
-/// to the largest remainders. No result is above its exact share rounded up.
+/// Divides `total` over the experts in `open` in proportion to their weights, by largest
+/// remainders. No count exceeds its exact share rounded up.
 inline void apportion(std::span<std::uint64_t const> weights, std::span<std::size_t const> open,
                       std::uint64_t total, std::span<std::int32_t> counts) {
   std::uint64_t sum = 0;
@@ -167,9 +172,9 @@ inline void apportion(std::span<std::uint64_t const> weights, std::span<std::siz
 
 }  // namespace detail
 
-/// Counts in proportion to `weights` that sum to `total`, none above `cap`: a token visits an
-/// expert at most once. What the cap cuts off goes to the other experts, again in proportion.
-/// Needs cap * weights.size() >= total and total < total_limit.
+/// Computes counts in proportion to `weights` that sum to `total`, none above `cap`, since a token
+/// visits an expert at most once. Tokens above the cap go to the other experts, again in
+/// proportion. Needs cap * weights.size() >= total and total < total_limit.
 inline void count_tokens(std::span<std::uint64_t const> weights, std::int64_t total,
                          std::int64_t cap, std::span<std::int32_t> counts) {
   std::vector<std::size_t> open(weights.size());
@@ -181,7 +186,7 @@ inline void count_tokens(std::span<std::uint64_t const> weights, std::int64_t to
     for (std::size_t const e : open) {
       sum += weights[e];
     }
-    // Compared before anything is taken away, so that the order of the experts does not matter.
+    // All shares are compared before any is removed, so that the order of experts does not matter.
     auto const above = [&](std::size_t e) { return left * weights[e] / sum >= most; };
     auto const first =
         std::stable_partition(open.begin(), open.end(), [&](std::size_t e) { return !above(e); });

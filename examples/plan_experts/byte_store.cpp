@@ -20,7 +20,7 @@ constexpr std::size_t block_size = std::size_t{1} << 18;
   return code != 0 ? std::generic_category().message(code) : "an error while reading";
 }
 
-/// A file that no folder lists.
+/// Opens a temporary file that has no name in any folder.
 [[nodiscard]] int open_unnamed(std::string const& folder) {
 #ifdef O_TMPFILE
   int const file = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
@@ -28,7 +28,7 @@ constexpr std::size_t block_size = std::size_t{1} << 18;
     return file;
   }
 #endif
-  std::string name = folder + "/plan_experts.XXXXXX";  // of a file system without such files
+  std::string name = folder + "/plan_experts.XXXXXX";  // without O_TMPFILE
   int const named = ::mkstemp(name.data());
   if (named >= 0) {
     ::unlink(name.c_str());
@@ -78,7 +78,7 @@ void byte_store::flush() {
   std::string const folder = std::filesystem::temp_directory_path(no_folder).string();
   auto const fail = [&](int code) {
     throw file_error(name_,
-                     "room for a copy of its loads in the temporary folder " + in_quotes(folder) +
+                     "space for a copy of its loads in the temporary folder " + in_quotes(folder) +
                          ", at least " + std::to_string(size()) + " bytes",
                      reason(code));
   };
@@ -120,7 +120,7 @@ void byte_store::read(std::uint64_t at, char* to, std::size_t count) const {
   }
   if (count > 0) {
     if (at < in_file_ || at - in_file_ + count > tail_.size()) {
-      throw file_error(name_, "a readable file", "its end");
+      throw file_error(name_, "a readable file", "the end of the file");
     }
     std::copy_n(tail_.data() + (at - in_file_), count, to);
   }

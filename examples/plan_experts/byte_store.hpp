@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Bytes that can be read at any place and as often as needed, without being held in memory.
+/// Random access to the bytes of a file, any number of times, without holding them in memory.
 #pragma once
 
 #include <cstddef>
@@ -12,15 +12,16 @@
 
 namespace examples {
 
-/// The bytes of a named file, or bytes that are appended: the first 8 MiB of those stay in memory,
-/// more go to a temporary file that has no name, which ends with the process however it ends.
+/// The bytes of a named file, or bytes that are appended. The first 8 MiB of appended bytes stay in
+/// memory; more go to an unnamed temporary file, which disappears when the process ends, even by a
+/// signal.
 class byte_store {
  public:
-  /// Empty; `name` is for messages.
+  /// Makes an empty store; messages use `name`.
   explicit byte_store(std::string name) : name_(std::move(name)) {}
 
-  /// The bytes of `file`: in place where it is a regular file; else, and for the standard input
-  /// (`-`), a copy. Throws `file_error`.
+  /// Opens `file`: a regular file is read in place; any other file, and the standard input (`-`),
+  /// is copied. Throws `file_error`.
   [[nodiscard]] static byte_store of(std::string const& file,
                                      reading_progress const& progress = {});
 
@@ -31,13 +32,13 @@ class byte_store {
   [[nodiscard]] std::string const& name() const { return name_; }
   [[nodiscard]] std::uint64_t size() const { return in_file_ + tail_.size(); }
 
-  /// Throws `file_error` where the temporary file cannot take them.
+  /// Appends bytes. Throws `file_error` if the temporary file cannot hold them.
   void append(std::string_view bytes);
 
-  /// Reads `count` bytes from `at` on. Throws `file_error` where there are fewer.
+  /// Reads `count` bytes from `at` on. Throws `file_error` if there are fewer.
   void read(std::uint64_t at, char* to, std::size_t count) const;
 
-  /// The bytes from `at` on, at most `count`.
+  /// Returns at most `count` bytes from `at` on.
   [[nodiscard]] std::string text(std::uint64_t at, std::size_t count) const;
 
  private:
@@ -46,10 +47,10 @@ class byte_store {
   std::string name_;
   int file_ = -1;
   std::uint64_t in_file_ = 0;
-  std::string tail_;  ///< behind what is in the file
+  std::string tail_;  ///< the bytes after those in the file
 };
 
-/// Reads a store from its begin to its end.
+/// Reads the bytes of a store in order.
 class byte_reader {
  public:
   static constexpr int end = -1;
@@ -57,14 +58,14 @@ class byte_reader {
   byte_reader(byte_store const& store, std::uint64_t first, reading_progress progress)
       : store_(store), loaded_(first), progress_(std::move(progress)) {}
 
-  /// The next byte, or `end`.
+  /// Returns the next byte, or `end`, without consuming it.
   [[nodiscard]] int peek() {
     return at_ < block_.size() || load() ? static_cast<unsigned char>(block_[at_]) : end;
   }
   void next() { ++at_; }
 
-  /// Moves `to` to the next line without its end; false where there is none. Throws `file_error`
-  /// for a line longer than any loads need.
+  /// Reads the next line into `to`, without its line end; returns false if there is none. Throws
+  /// `file_error` for a line of more than 4 MiB.
   [[nodiscard]] bool line(std::string& to);
 
  private:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What the example programs share: options that say what they expect, one way to end in an error.
+/// Option parsing shared by the example programs: validators whose messages say what they expect,
+/// and one way to report errors.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -20,7 +21,7 @@
 
 namespace examples {
 
-/// The exit code of every refused input.
+/// Exit code for every refused input.
 inline constexpr int bad_input = 2;
 
 /// An option or a file that the program cannot use.
@@ -32,14 +33,14 @@ class usage_error : public std::runtime_error {
 
 namespace detail {
 
-// std::from_chars instead of a stream: no locale, no sign games, and overflow is seen.
+// std::from_chars instead of a stream: no locale, no leading plus sign, and overflow is an error.
 template <class T>
 [[nodiscard]] bool parses(std::string const& text, T& value) {
   auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc() && end == text.data() + text.size();
 }
 
-/// How many letters must be put in, taken out or replaced.
+/// Levenshtein distance: how many letters to insert, delete or replace.
 [[nodiscard]] inline std::size_t edit_distance(std::string const& a, std::string const& b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
@@ -81,8 +82,8 @@ template <class T>
       "");
 }
 
-/// The word of a list that is most like `text`, to be offered to who mistyped it; empty where none
-/// is like it.
+/// Returns the word of a list most similar to `text`, to suggest after a typing error; empty if
+/// none is similar.
 [[nodiscard]] inline std::string nearest(std::string const& text,
                                          std::vector<std::string> const& words) {
   std::string best;
@@ -100,7 +101,7 @@ template <class T>
   return best;
 }
 
-/// A list as a sentence has it: "seq, omp or gpu".
+/// Joins words as in a sentence: "seq, omp or gpu".
 [[nodiscard]] inline std::string sentence_of(std::vector<std::string> const& words) {
   std::string list;
   for (std::size_t i = 0; i < words.size(); ++i) {
@@ -128,7 +129,7 @@ template <class T>
 
 namespace detail {
 
-/// What to say about an argument that no option takes.
+/// Message for an argument that no option takes.
 [[nodiscard]] inline std::string what_is_extra(CLI::App const& app) {
   std::string const extra = app.remaining().front();
   if (!extra.starts_with("-")) {
@@ -157,7 +158,7 @@ int run(CLI::App& app, int argc, char const* const* argv, Body&& body) {
   try {
     app.parse(argc, argv);
     body();
-    // A table that nobody received is a failure too, for example on a full disk.
+    // Output that could not be written is a failure too, for example on a full disk.
     return std::fflush(stdout) == 0 ? 0 : refuse("output: expected it to be written, got an error");
   } catch (CLI::RequiredError const& e) {
     std::string const what = e.what();  // "--ranks is required"

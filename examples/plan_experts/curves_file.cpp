@@ -37,7 +37,7 @@ class curves_reader : tree_reader {
  private:
   static constexpr double most_latency = 0x1p800;
 
-  /// The shortest text that is read as the same number.
+  /// Returns the shortest text that parses to the same number.
   [[nodiscard]] static std::string text(double value) { return json(value).dump(); }
 
   void expect_no_plan(json const& root) const {
@@ -48,7 +48,7 @@ class curves_reader : tree_reader {
     }
   }
 
-  /// A key that is `key` but for a letter: nobody reads it, and that would be found out late.
+  /// Finds a key that differs from `key` by one letter: the optional key would be silently ignored.
   [[nodiscard]] static std::string misspelt(json const& root, std::string const& key) {
     for (auto const& item : root.items()) {
       if (item.key().size() <= key.size() + 1 && detail::edit_distance(item.key(), key) == 1) {
@@ -62,7 +62,7 @@ class curves_reader : tree_reader {
     if (!root.contains(key)) {
       std::vector<std::string> names;
       for (auto const& item : root.items()) {
-        if (item.key().size() <= 2 * key.size()) {  // no other is like it
+        if (item.key().size() <= 2 * key.size()) {  // longer names are never similar
           names.push_back(item.key());
         }
       }

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Latency curves of ranks in files, which `profile_ranks` writes: a JSON object.
+/// Reads files of latency curves, as `profile_ranks` writes them: a JSON object.
 ///
 /// | key | value |
 /// |---|---|
-/// | `tokens` | `[samples]`: rising whole numbers, at least 2 |
-/// | `latency_us` | `[ranks][samples]` or `[1][samples]`: from 0, not falling |
-/// | `dense_until` | 0, one of `tokens`, or more: steps up to there, lines beyond |
-/// | `speeds` | `[ranks]`, may be left out: what a rank's latencies are divided by |
+/// | `tokens` | `[samples]`: increasing whole numbers, at least 2 of them |
+/// | `latency_us` | `[ranks][samples]` or `[1][samples]`: at least 0, never falling |
+/// | `dense_until` | 0, one of `tokens`, or at least the last: a staircase up to there, linear
+///   beyond |
+/// | `speeds` | `[ranks]`, optional: the divisor of each rank's latencies |
 ///
-/// Other keys are for people. Whatever breaks this is a `file_error`.
+/// Other keys are ignored. A file that breaks these rules is a `file_error`.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +26,7 @@ namespace examples {
 
 using plimsoll::index_t;
 
-/// How long ranks take, measured at some numbers of tokens.
+/// Measured latencies of ranks at several numbers of tokens.
 struct curve_samples {
   std::vector<std::int64_t> tokens;  ///< [samples]
   std::vector<double> latency_us;    ///< [ranks, samples], or [1, samples] for all
@@ -43,10 +44,10 @@ struct curve_samples {
   }
 };
 
-/// Reads curves for so many ranks.
+/// Reads the latency curves of `ranks` ranks.
 [[nodiscard]] curve_samples read_curves(std::string const& file, index_t ranks);
 
-/// The same for the bytes of a file; `file` is its name.
+/// Parses the bytes of a file of curves; `file` is its name.
 [[nodiscard]] curve_samples parse_curves(std::string_view bytes, std::string const& file,
                                          index_t ranks);
 

@@ -21,13 +21,13 @@
 namespace examples {
 namespace {
 
-/// Loads of the ranks of one step after the other, and how even they are.
+/// Computes the rank loads of one step at a time, and their balance.
 struct row_measurer {
   plan const& p;
   std::vector<double> rank_loads =
       std::vector<double>(static_cast<std::size_t>(p.layers * p.ranks));
-  std::vector<plimsoll::balance> rows =
-      std::vector<plimsoll::balance>(static_cast<std::size_t>(p.layers));
+  std::vector<plimsoll::balance_stats> rows =
+      std::vector<plimsoll::balance_stats>(static_cast<std::size_t>(p.layers));
 
   template <class Load>
   void measure(loads_ref<Load> loads) {
@@ -37,16 +37,16 @@ struct row_measurer {
   }
 };
 
-/// Balancedness of the layers of any number of steps; those without load are left out.
+/// Accumulates the balancedness of layers over any number of steps; skips layers without load.
 class balance_sums {
  public:
   balance_sums(plan const& p, std::string const& name) : plan_(p), values_(name) {
     result_.worst_layer = p.layer_ids.front();
   }
 
-  void add(index_t step, std::vector<plimsoll::balance> const& layers) {
+  void add(index_t step, std::vector<plimsoll::balance_stats> const& layers) {
     for (std::size_t layer = 0; layer < layers.size(); ++layer) {
-      plimsoll::balance const& row = layers[layer];
+      plimsoll::balance_stats const& row = layers[layer];
       if (row.peak == 0) {
         continue;
       }
@@ -62,7 +62,7 @@ class balance_sums {
     }
   }
 
-  /// 1 throughout where there was no load.
+  /// Returns the statistics; all are 1 if there was no load.
   [[nodiscard]] balance_statistics take() {
     if (std::uint64_t const count = values_.count(); count > 0) {
       result_.mean = ratios_ / static_cast<double>(count);
@@ -81,7 +81,7 @@ class balance_sums {
   double peaks_ = 0;
 };
 
-/// Latencies of the layers of any number of steps; those without load are left out.
+/// Accumulates the latencies of layers over any number of steps; skips layers without load.
 class latency_sums {
  public:
   latency_sums(plan const& p, std::string const& name, plimsoll::latency_curves const& curves)
@@ -94,9 +94,10 @@ class latency_sums {
     result_.of_ranks.resize(of_step_.size());
   }
 
-  /// `layers` says which of them have load.
+  /// Adds a step; layers with a `peak` of 0 have no load.
   template <class Load>
-  void add(index_t step, loads_ref<Load> loads, std::vector<plimsoll::balance> const& layers) {
+  void add(index_t step, loads_ref<Load> loads,
+           std::vector<plimsoll::balance_stats> const& layers) {
     plan const& p = plan_;
     plimsoll::rank_latencies(plimsoll::seq,
                              plimsoll::tensor_ref<Load const>(loads.data, 1, p.layers, p.experts),
@@ -123,7 +124,7 @@ class latency_sums {
     }
   }
 
-  /// `filled` are the steps with load of every layer.
+  /// Returns the statistics; `filled` is the number of steps with load of every layer.
   [[nodiscard]] latency_statistics take(std::vector<index_t> const& filled) {
     auto const ranks = static_cast<std::size_t>(plan_.ranks);
     for (std::size_t layer = 0; layer < filled.size(); ++layer) {
@@ -148,7 +149,7 @@ class latency_sums {
   latency_statistics result_;
 };
 
-/// One of the two plans.
+/// Measures one of the two plans.
 class plan_measurer {
  public:
   plan_measurer(plan const& p, std::string const& name,

@@ -14,8 +14,9 @@
 
 namespace examples {
 
-/// Measures two plans on the loads of a file, in one pass over it: their balance, and with curves,
-/// which are for the ranks of both plans, their latency. Layers of steps without load are left out.
+/// Measures two plans on the loads of a file, in one pass: their balancedness, and with curves
+/// their latency. Curves are for the ranks of both plans. A layer without load in a step is left
+/// out.
 [[nodiscard]] comparison compare(load_file const& file, load_totals const& totals,
                                  plan const& before, plan const& after,
                                  std::optional<plimsoll::latency_curves> const& curves = {},

@@ -23,8 +23,8 @@ namespace {
 using json = nlohmann::json;
 using std::to_string;
 
-/// Built from the parser's events, where anchors (a small file that is a huge tree), duplicate keys
-/// and deep nesting can be refused in time.
+/// Builds the tree from the parser's events, so that anchors (a small file can expand to a huge
+/// tree), duplicate keys and deep nesting are refused in time.
 class yaml_tree : public YAML::EventHandler {
  public:
   explicit yaml_tree(std::string const& file) : file_(file) {}
@@ -79,7 +79,7 @@ class yaml_tree : public YAML::EventHandler {
  private:
   struct level {
     json value;
-    std::optional<std::string> key;  // that waits for its value
+    std::optional<std::string> key;  // a key that waits for its value
   };
 
   [[noreturn]] void fail(std::string const& expected, std::string const& got,
@@ -141,7 +141,7 @@ std::optional<std::int64_t> decimal(std::string const& text) {
 }
 
 json tree_of_json(std::string_view bytes, std::string const& file) {
-  std::vector<std::set<std::string>> keys;  // of the objects that are open
+  std::vector<std::set<std::string>> keys;  // keys of each open object
   auto const check_keys = [&](int, json::parse_event_t event, json& key) {
     if (event == json::parse_event_t::object_start) {
       keys.emplace_back();

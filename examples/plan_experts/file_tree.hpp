@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// JSON and YAML files as trees, both in the same form.
+/// Parses JSON and YAML files into trees of the same form.
 #pragma once
 
 #include <cstdint>
@@ -11,19 +11,19 @@
 
 namespace examples {
 
-/// Both throw `file_error` for what is no such file, and for a key that an object has twice, since
-/// programs differ in which of the values they take.
+/// Parses JSON. Throws `file_error` if the bytes are not JSON, and for a duplicate key in an
+/// object, since programs differ in which of the values they use.
 [[nodiscard]] nlohmann::json tree_of_json(std::string_view bytes, std::string const& file);
 
-/// Keys are texts. Values are integers where they are unquoted decimal numbers without ornament,
-/// and texts otherwise, so that what YAML 1.1 and 1.2 read differently (010, 1_0, 0x10) is no
-/// number. Anchors, deep nesting and a second document are refused.
+/// Parses YAML. Keys are strings. Unquoted plain decimal numbers are integers and all other values
+/// strings, so that numbers that YAML 1.1 and 1.2 read differently (010, 1_0, 0x10) stay strings.
+/// Throws `file_error` as `tree_of_json`, and for anchors, deep nesting and a second document.
 [[nodiscard]] nlohmann::json tree_of_yaml(std::string_view bytes, std::string const& file);
 
-/// The number that this is the only way to write: no plus, no zeros before it.
+/// Parses an integer in its canonical form: no plus sign, no leading zeros.
 [[nodiscard]] std::optional<std::int64_t> decimal(std::string const& text);
 
-/// A value in words, for messages; what has parts is only named.
+/// Describes a value for messages; of an object or a list it gives only the type.
 [[nodiscard]] std::string shown(nlohmann::json const& value);
 
 }  // namespace examples

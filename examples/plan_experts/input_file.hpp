@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What all readers of files share: the error that names a file, and the bytes of one.
+/// Shared by all file readers: an error that names the file, and reading of its bytes.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 
 namespace examples {
 
-/// A file that cannot be used: which one, what was expected and what was found.
+/// Error for a file that cannot be used: its name, what was expected and what was found.
 class file_error : public std::runtime_error {
  public:
   file_error(std::string file, std::string expected, std::string got)
@@ -39,7 +39,7 @@ class file_error : public std::runtime_error {
   std::string got_;
 };
 
-/// A text of a file, made safe to print: unprintable bytes become '?', the end is cut.
+/// Quotes a text from a file for messages: unprintable bytes become '?', a long text is cut.
 [[nodiscard]] inline std::string in_quotes(std::string_view text) {
   constexpr std::size_t longest = 40;
   std::string result = "'";
@@ -49,7 +49,7 @@ class file_error : public std::runtime_error {
   return result + (text.size() > longest ? "...'" : "'");
 }
 
-/// "line 3, column 7" of the byte at `at`, which counts from 0.
+/// Returns the position of the byte at index `at` as "line 3, column 7".
 [[nodiscard]] inline std::string position_in(std::string_view text, std::size_t at) {
   auto const before = text.substr(0, at);
   auto const line = std::count(before.begin(), before.end(), '\n') + 1;
@@ -58,11 +58,10 @@ class file_error : public std::runtime_error {
          std::to_string(before.size() - line_start + 1);
 }
 
-/// Told how many bytes were read, and of how many; 0 where nobody knows.
+/// Callback with the number of bytes read and their total; the total is 0 if it is unknown.
 using reading_progress = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
-/// Calls `consume(piece)` for one piece after the other of a file, or of the standard input where
-/// `file` is `-`.
+/// Calls `consume(piece)` for each piece of a file in order; `file` may be `-`, the standard input.
 template <class Consume>
 void read_pieces(std::string const& file, reading_progress const& progress, Consume&& consume) {
   errno = 0;
@@ -95,7 +94,7 @@ void read_pieces(std::string const& file, reading_progress const& progress, Cons
                    code != 0 ? std::generic_category().message(code) : "an error while reading");
 }
 
-/// All bytes of a file, or of the standard input where `file` is `-`.
+/// Returns all bytes of a file; `file` may be `-`, the standard input.
 [[nodiscard]] inline std::string read_bytes(std::string const& file,
                                             reading_progress const& progress = {}) {
   std::string bytes;

@@ -40,7 +40,8 @@ template <class Number>
   return {text.data(), end};
 }
 
-/// Checks every step: a sum of steps may hide a negative load, or overflow. Adds the steps up.
+/// Checks every step, since a sum of steps may hide a negative load or overflow, and adds up the
+/// steps.
 template <class Load>
 class value_check {
  public:
@@ -79,7 +80,8 @@ class value_check {
     }
   }
 
-  /// `[layers, experts]`, of some of the layers.
+  /// Returns the sums `[layers, experts]` of the layers from `first` up to, but not including,
+  /// `last`.
   [[nodiscard]] npy::array<Load> sums(index_t first, index_t last) const {
     index_t const experts = file_.experts();
     return {{last - first, experts},
@@ -101,8 +103,8 @@ template <class Load>
   }
 }
 
-/// Whether the totals of rows, or of columns, are equal. Those of 0 do not count: a layer without
-/// experts has no loads.
+/// Tells whether the totals of rows, or of columns, are equal. Totals of 0 do not count: a layer
+/// without experts has no load.
 template <class Load>
 struct total_comparison {
   Load first = 0;
@@ -118,15 +120,16 @@ struct total_comparison {
   }
 };
 
-/// Every token goes to the same number of experts in every layer, so in measured loads all layers
-/// of a step have one total. Where in every step all columns have one total, but the rows do not,
-/// the columns are the layers. Rows of equal loads are a reason of their own for equal columns, and
+/// Detects `[experts, layers]` in place of `[layers, experts]`. Every token goes to the same number
+/// of experts in every layer, so in measured loads all layers of a step have the same total. If in
+/// every step all columns have the same total, but the rows do not, the columns are the layers.
+/// Steps in which every row has equal loads prove nothing, since their columns are equal too, and a
 /// few rows or columns may be equal by chance.
 template <class Load>
 class transposition_check {
  public:
   explicit transposition_check(std::array<index_t, 3> const& shape)
-      // With more rows than there can be experts, sums of columns might overflow.
+      // With more rows than a layer can have experts, sums of columns might overflow.
       : possible_(shape[1] >= least && shape[2] >= least && shape[1] <= plimsoll::expert_limit) {}
 
   void add(plimsoll::matrix_ref<Load const> loads) {
@@ -164,8 +167,8 @@ class transposition_check {
   bool seen_ = false;
 };
 
-/// Whether the first two dimensions are `[layers, steps]`: along the first no total changes, and
-/// along the second most differ. (Few may, where layers are of several kinds.)
+/// Detects `[layers, steps]` as the first two dimensions: no total changes along the first, and
+/// most totals differ along the second. (A few may differ if layers are of several kinds.)
 template <class Load>
 class swap_check {
  public:
@@ -201,8 +204,8 @@ class swap_check {
   std::vector<total_comparison<Load>> along_first_;
 };
 
-/// True if the array holds the experts of every token, `[tokens, layers, k]`, instead of loads: no
-/// row has an expert twice, and where loads of a step have one total for all layers, ids have not.
+/// Detects the expert ids of every token, `[tokens, layers, k]`, in place of loads: no row has an
+/// expert twice, and the layers of a step have different totals, while those of loads are equal.
 template <class Load>
 class id_check {
  public:
@@ -233,7 +236,7 @@ class id_check {
 
  private:
   static constexpr int most_experts = 1024;  // of a layer, in any model
-  static constexpr index_t least_rows = 32;  // few rows may repeat no load by chance
+  static constexpr index_t least_rows = 32;  // a few rows may have distinct loads by chance
   bool possible_;
   index_t steps_ = 0;
   index_t unequal_ = 0;
@@ -306,7 +309,7 @@ constexpr char const* torch_file =
 
 enum class form { npy, json, csv, unknown };
 
-/// What the name says about the file; unknown for the standard input.
+/// Returns the form that the file's name implies; unknown for the standard input.
 [[nodiscard]] form form_of(std::string const& file) {
   if (file == "-") {
     return form::unknown;
@@ -332,13 +335,13 @@ enum class form { npy, json, csv, unknown };
                    extension.empty() ? "a name without extension" : in_quotes(extension));
 }
 
-/// Length of the byte order mark that some programs put in front of a text.
+/// Returns the length of the byte order mark with which some programs begin a text.
 [[nodiscard]] std::size_t byte_order_mark(byte_store const& bytes) {
   constexpr std::string_view mark = "\xef\xbb\xbf";
   return bytes.text(0, mark.size()) == mark ? mark.size() : 0;
 }
 
-/// What the bytes say.
+/// Returns the form that the bytes have.
 [[nodiscard]] form form_in(byte_store const& bytes) {
   if (bytes.text(0, npy_magic.size()) == npy_magic) {
     return form::npy;
@@ -355,10 +358,10 @@ enum class form { npy, json, csv, unknown };
                                         : form::csv;
 }
 
-/// The form of a file called so with these bytes.
+/// Returns the form of a file, given the form that its name implies; throws if the bytes differ.
 [[nodiscard]] form checked_form(form named, byte_store const& bytes) {
   std::string const& file = bytes.name();
-  if (bytes.text(0, 4) == "PK\x03\x04") {  // whatever it is called
+  if (bytes.text(0, 4) == "PK\x03\x04") {  // whatever its name
     throw file_error(file, "loads as .npy, JSON or CSV",
                      std::string("an archive, perhaps ") + torch_file);
   }
@@ -381,7 +384,7 @@ enum class form { npy, json, csv, unknown };
   return named == form::unknown ? found : named;
 }
 
-/// The header of a .npy file, whatever its length.
+/// Finds the header of a .npy file, whatever its length.
 [[nodiscard]] npy::detail::located_header locate_values(byte_store const& bytes) {
   for (std::size_t length = 1 << 12;; length *= 16) {
     if (auto found =
@@ -424,7 +427,7 @@ load_file load_file::parse(byte_store bytes, std::string const& key,
 
 load_file load_file::open(std::string const& file, std::string const& key,
                           reading_progress const& progress) {
-  static_cast<void>(form_of(file));  // before minutes of reading
+  static_cast<void>(form_of(file));  // refuse a bad name before minutes of reading
   return parse(byte_store::of(file, progress), key, progress);
 }
 
@@ -555,7 +558,7 @@ npy::any_array last_filled_steps(load_file const& file, load_totals const& total
       missing.push_back(std::min(filled, count));
     }
     index_t to_find = std::accumulate(missing.begin(), missing.end(), index_t{0});
-    std::vector<index_t> next(missing.size(), count);  // the place behind that of the next step
+    std::vector<index_t> next(missing.size(), count);  // one past the place of the next step
     std::vector<Load> step_loads(static_cast<std::size_t>(layers * experts));
     plimsoll::matrix_ref<Load const> const loads(step_loads.data(), layers, experts);
     for (index_t step = file.steps(); to_find > 0; --step) {

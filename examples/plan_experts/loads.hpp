@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Reads measured loads, how many tokens went to every expert of every layer, step by step, as
-/// often as needed: a file may be larger than the memory.
+/// Reads measured loads, the tokens of every expert of every layer, step by step and any number of
+/// times: a file may be larger than memory.
 ///
-/// | file | holds |
+/// | file | content |
 /// |---|---|
 /// | `.npy` | an array `[layers, experts]` or `[steps, layers, experts]` of any number dtype |
 /// | `.json` | an object whose key `logical_count` is such an array, as nested lists; other keys
-/// are
-///   ignored |
+///   are ignored |
 /// | `.csv` | without column names: a line per layer, a number per expert, an empty line between
 ///   steps |
-/// | | with the column names `layer`, `expert`, `load` and perhaps `step`, in any order: a line per
-///   load; loads without a line are 0, but every layer and step from 0 on has a line |
-/// | `-` | the standard input, any of these, told apart by the first bytes |
+/// | | with the column names `layer`, `expert`, `load` and optionally `step`, in any order: a line
+///   per load; loads without a line are 0, but every layer and step from 0 on has a line |
+/// | `-` | the standard input in any of these forms, recognised by the first bytes |
 ///
-/// Whatever the file, every load is a number from 0 to below 2^47, and so is the sum of a layer's
-/// loads over all steps; a file that breaks this, or any other rule, is a `file_error`.
+/// In every form each load is a number from 0 to below 2^47, and so is the sum of a layer's loads
+/// over all steps. A file that breaks this or any other rule is a `file_error`.
 #pragma once
 
 #include <array>
@@ -37,17 +36,17 @@ namespace examples {
 
 using plimsoll::index_t;
 
-/// Loads `[steps, layers, experts]` in a file, of which this holds a few steps at a time. A `.npy`
-/// file is read where it is; texts are turned into numbers once, and the standard input is copied,
-/// both in temporary files without a name. A file of two dimensions is one step.
+/// Loads `[steps, layers, experts]` in a file; only a few steps are in memory at a time. A `.npy`
+/// file is read in place. Text is converted to numbers once and the standard input is copied, both
+/// to unnamed temporary files. An array of two dimensions is one step.
 class load_file {
  public:
-  /// Opens a file and finds out its shape. `key` names the key or column of the loads where it is
-  /// not the usual one; a `.npy` file has none.
+  /// Opens a file and determines its shape. `key` names the key or column of the loads if it is not
+  /// the usual one; a `.npy` file has none.
   [[nodiscard]] static load_file open(std::string const& file, std::string const& key = {},
                                       reading_progress const& progress = {});
 
-  /// The same for the bytes of a file, whose name says what they are.
+  /// Parses the bytes of a file, whose name gives their form.
   [[nodiscard]] static load_file of_bytes(std::string_view bytes, std::string const& file,
                                           std::string const& key = {});
 
@@ -57,23 +56,23 @@ class load_file {
   [[nodiscard]] index_t experts() const { return shape_[2]; }
   [[nodiscard]] std::array<index_t, 3> const& shape() const { return shape_; }
 
-  /// Calls `visit` with an `std::int64_t` where all loads are whole numbers, else with a `double`:
-  /// the type to read them as.
+  /// Calls `visit` with a value of the type to read the loads as: `std::int64_t` if all loads are
+  /// integers, else `double`.
   template <class Visit>
   decltype(auto) with_type(Visit&& visit) const {
     return whole_ ? visit(std::int64_t{}) : visit(double{});
   }
 
-  /// From here on only the layers from `first` up to, not including, `last` are there. Throws
+  /// Restricts this object to the layers from `first` up to, but not including, `last`. Throws
   /// `std::out_of_range` unless 0 <= first < last <= layers.
   void select_layers(index_t first, index_t last);
 
-  /// Writes `count` steps from `first` on, `[count, layers, experts]`. `Load` is as `with_type`
-  /// says.
+  /// Reads `count` steps from `first` on into `[count, layers, experts]`. `Load` must be the type
+  /// that `with_type` selects.
   template <class Load>
   void read(index_t first, index_t count, Load* to) const;
 
-  /// Calls `visit(step, loads)` for every step, in order, with its `[layers, experts]`.
+  /// Calls `visit(step, loads)` for every step in order, with its loads `[layers, experts]`.
   template <class Load, class Visit>
   void for_each_step(Visit&& visit, reading_progress const& progress = {}) const {
     index_t const of_step = layers() * experts();
@@ -107,8 +106,8 @@ class load_file {
   byte_store bytes_;
   npy::detail::dtype type_;
   std::uint64_t values_at_ = 0;
-  std::uint64_t floats_from_ =
-      0;  ///< values before are whole numbers of 8 bytes, whatever the type
+  /// Values before this one are integers of 8 bytes, whatever `type_` is.
+  std::uint64_t floats_from_ = 0;
   bool fortran_order_ = false;
   bool whole_ = true;
   std::array<index_t, 3> shape_{};
@@ -116,32 +115,32 @@ class load_file {
   index_t last_layer_ = 0;
 };
 
-/// Result of one pass over a file, for the selected layers.
+/// Results of one pass over a file, for the selected layers.
 struct load_totals {
   npy::any_array loads;              ///< `[layers, experts]`: sums over the steps
-  std::vector<index_t> filled = {};  ///< `[layers]`: the steps in which the layer has load
-  index_t empty_steps = 0;           ///< steps in which no layer has
+  std::vector<index_t> filled = {};  ///< `[layers]`: number of steps in which the layer has load
+  index_t empty_steps = 0;           ///< number of steps without load in any layer
 
-  /// Of all layers.
+  /// Returns the sum of `filled` over all layers.
   [[nodiscard]] index_t filled_rows() const;
 };
 
-/// Reads all steps and checks every load of all layers, then selects the layers from `first` up to,
-/// not including, `last`, whose totals it gives. Throws `file_error`, also for arrays that are
-/// something else than loads or have their dimensions in another order.
+/// Reads all steps, checks every load of all layers, then selects the layers from `first` up to,
+/// but not including, `last` and returns their totals. Throws `file_error`, also for an array that
+/// holds something other than loads or has its dimensions in another order.
 [[nodiscard]] load_totals check_loads(load_file& file, index_t first, index_t last,
                                       reading_progress const& progress = {});
-/// The same for all layers.
+/// Checks and selects all layers.
 [[nodiscard]] inline load_totals check_loads(load_file& file) {
   return check_loads(file, 0, file.layers());
 }
 
-/// The steps with load in any layer, all in memory: `[steps, layers, experts]`. One step without
-/// load where there is no other. Throws `std::bad_alloc`.
+/// Reads all steps with load in any layer into memory: `[steps, layers, experts]`. Returns one step
+/// without load if there is no other. Throws `std::bad_alloc`.
 [[nodiscard]] npy::any_array filled_steps(load_file const& file, load_totals const& totals);
 
-/// The last `count` steps with load of every layer, each layer for itself; steps without load come
-/// first where a layer has fewer. Throws `std::bad_alloc`.
+/// Reads the last `count` steps with load of each layer, which may be other steps in each layer. A
+/// layer with fewer such steps begins with steps without load. Throws `std::bad_alloc`.
 [[nodiscard]] npy::any_array last_filled_steps(load_file const& file, load_totals const& totals,
                                                index_t count);
 

@@ -34,7 +34,7 @@ using plimsoll::index_t;
   return text.substr(first, text.find_last_not_of(blanks) - first + 1);
 }
 
-/// Calls `visit(i, field)` for every field of a line. Quotes around a field are none of it.
+/// Calls `visit(i, field)` for every field of a line; quotes around a field are removed.
 template <class Visit>
 void for_each_field(std::string_view line, Visit&& visit) {
   std::size_t i = 0;
@@ -59,7 +59,7 @@ void for_each_field(std::string_view line, Visit&& visit) {
   }
 }
 
-/// True if a column of that name counts the lines: programs write one in front of a table.
+/// Tells whether a column of that name numbers the lines, as some programs write before a table.
 [[nodiscard]] bool is_index_name(std::string_view name) {
   return name.empty() || name == "index" || name == "Unnamed: 0";
 }
@@ -95,7 +95,7 @@ class csv_reader {
  private:
   static constexpr std::size_t load_column = 3;
 
-  /// Moves to the next line; false where there is none.
+  /// Moves to the next line; returns false if there is none.
   bool next_line() {
     if (!text_.line(bytes_)) {
       return false;
@@ -105,8 +105,8 @@ class csv_reader {
     return true;
   }
 
-  /// True if the current line names the experts, behind an empty name or that of the layers: then
-  /// the first field of every other line is no load.
+  /// Tells whether the current line names the experts after an empty name or that of the layers.
+  /// The first field of every other line is then not a load.
   [[nodiscard]] bool begins_with_index() const {
     bool unnamed = false;
     bool of_layers = false;
@@ -147,10 +147,10 @@ class csv_reader {
                      in_quotes(text) + in_line() + ", field " + std::to_string(i + 1));
   }
 
-  /// A number of the file.
+  /// A number in the file.
   struct field_value {
     std::optional<std::int64_t> whole;
-    double real = 0;  ///< where it is not whole
+    double real = 0;  ///< if it is not an integer
   };
 
   [[nodiscard]] field_value read_number(std::string_view text, std::size_t field,
@@ -175,7 +175,7 @@ class csv_reader {
     return {{}, value};
   }
 
-  /// Lines of numbers, from the current one on: a line per layer, an empty line between steps.
+  /// Reads lines of numbers from the current one on: a line per layer, an empty line between steps.
   [[nodiscard]] text_numbers read_matrices(bool indexed) {
     auto const refuse_names_alone = [&] {
       throw file_error(file_, "lines of loads after the column names", "none");
@@ -183,7 +183,7 @@ class csv_reader {
     if (indexed && !next_line()) {
       refuse_names_alone();
     }
-    std::size_t first_line = 0;  // that has loads
+    std::size_t first_line = 0;  // the first line with loads
     std::size_t experts = 0;
     index_t steps = 0;
     index_t layers = 0;
@@ -234,7 +234,7 @@ class csv_reader {
       ++layer;
     } while (next_line());
     if (layer > 0) {
-      ++line_number_;  // the step ends behind the last line
+      ++line_number_;  // the step ends after the last line
       end_step();
     }
     if (steps == 0) {
@@ -253,8 +253,8 @@ class csv_reader {
 
   static constexpr std::size_t no_column = 4;
 
-  /// The columns in the order of the file, as positions in `known_`; `no_column` for those that do
-  /// not matter.
+  /// Returns the columns in the order of the file, as positions in `known_`; `no_column` for
+  /// ignored columns.
   [[nodiscard]] std::vector<std::size_t> read_names() const {
     std::string const expected =
         "the column names layer, expert, " + known_[load_column] + " and perhaps step, each once";
@@ -262,7 +262,7 @@ class csv_reader {
     for_each_field(line_, [&](std::size_t i, std::string_view field) {
       auto const column =
           static_cast<std::size_t>(std::find(known_.begin(), known_.end(), field) - known_.begin());
-      // Who names the column of the loads has others.
+      // With --key, other columns are ignored.
       bool const other = column == no_column && (!key_.empty() || (i == 0 && is_index_name(field)));
       if (column == no_column && !other) {
         throw file_error(file_, expected, in_quotes(field) + in_line());
@@ -295,7 +295,7 @@ class csv_reader {
     return value;
   }
 
-  /// Lines of a load each, behind the current one, which names the columns.
+  /// Reads a table with one load per line; the current line names the columns.
   [[nodiscard]] text_numbers read_table() {
     auto const columns = read_names();
     bool const has_steps = std::find(columns.begin(), columns.end(), 0) != columns.end();
@@ -342,8 +342,8 @@ class csv_reader {
     expect_no_gap(records, largest[1], 1);
     std::array<index_t, 3> const shape{index_t{largest[0]} + 1, index_t{largest[1]} + 1,
                                        index_t{largest[2]} + 1};
-    // Or a short file could ask for any amount of memory. A file that has a line for every layer of
-    // every step passes with 1024 experts.
+    // Without this limit a short file could demand any amount of memory. A file with only one line
+    // for every layer of every step passes with up to 1024 experts.
     constexpr index_t values_per_line = 1024;
     auto const lines = static_cast<index_t>(records.size() / sizeof(record));
     if (shape[1] > values_per_line * lines / shape[2] / shape[0]) {
@@ -354,7 +354,7 @@ class csv_reader {
                   : arrange<std::int64_t>(records, shape, has_steps, steps_in_order);
   }
 
-  /// Calls `visit(record, its number)` for the records from the `first` on, until it gives false.
+  /// Calls `visit(record, number)` for the records from `first` on, until it returns false.
   template <class Visit>
   static void for_each_record(byte_store const& records, std::uint64_t first, Visit&& visit) {
     constexpr std::uint64_t at_once = 4096;
@@ -372,9 +372,9 @@ class csv_reader {
     }
   }
 
-  /// Every index from 0 to the largest has a line.
+  /// Checks that every index from 0 to the largest has a line.
   void expect_no_gap(byte_store const& records, std::int32_t largest, std::size_t column) const {
-    // One entry more than there can be different indices, so that the search ends.
+    // One entry more than there can be different indices, so that a gap is always found.
     auto const most = static_cast<std::size_t>(std::min<std::uint64_t>(
         records.size() / sizeof(record) + 1, static_cast<std::uint64_t>(largest) + 1));
     std::vector<bool> present(most, false);
@@ -393,8 +393,8 @@ class csv_reader {
     }
   }
 
-  /// The loads in order, some steps at a time. Where lines are not in the order of the steps, all
-  /// are read for each of these times.
+  /// Puts the loads in order, a few steps at a time. If lines are not in the order of the steps,
+  /// each of these passes reads all lines.
   template <class Load>
   [[nodiscard]] text_numbers arrange(byte_store const& records, std::array<index_t, 3> const& shape,
                                      bool has_steps, bool steps_in_order) const {

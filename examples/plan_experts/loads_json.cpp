@@ -18,8 +18,8 @@ namespace {
 using detail::float_numbers;
 using detail::whole_numbers;
 
-/// Takes `logical_count` out of a JSON text, without a tree of the rest in memory: nlohmann::json
-/// calls a function for everything that it comes across.
+/// Extracts `logical_count` from a JSON text without building a tree of the rest: nlohmann::json
+/// calls a function of this class for everything that it parses (SAX).
 class json_reader {
  public:
   json_reader(byte_store const& text, std::size_t skipped, std::string const& key)
@@ -90,10 +90,10 @@ class json_reader {
     }
     if (reading_) {
       if (sizes_.size() == 3) {
-        throw file_error(file_, "at most three arrays in each other", "a fourth" + place());
+        throw file_error(file_, "at most three nested arrays", "a fourth" + place());
       }
       if (sizes_.size() == leaf_) {
-        throw file_error(file_, "a number as in the places before", "an array" + place());
+        throw file_error(file_, "a number, as at earlier positions", "an array" + place());
       }
       sizes_.push_back(0);
     }
@@ -137,7 +137,7 @@ class json_reader {
   }
 
  private:
-  /// Gives nlohmann::json one byte after the other.
+  /// Input iterator that passes the bytes to nlohmann::json.
   class byte_iterator {
    public:
     using iterator_category = std::input_iterator_tag;
@@ -151,7 +151,7 @@ class json_reader {
 
     char operator*() const {
       auto const byte = static_cast<char>(bytes_->peek());
-      if (byte == '\0') {  // to nlohmann::json the end, whatever comes after it
+      if (byte == '\0') {  // nlohmann::json would take it for the end
         owner_->fail_at(static_cast<std::size_t>(position_) + 1, "valid JSON", "a NUL byte");
       }
       return byte;
@@ -166,7 +166,7 @@ class json_reader {
       ++*this;
       return before;
     }
-    /// True if both are at the end: there is no other way to be asked.
+    /// Tells whether both are at the end; the parser makes no other comparison.
     friend bool operator==(byte_iterator const& a, byte_iterator const& b) {
       return a.at_end() == b.at_end();
     }
@@ -188,7 +188,7 @@ class json_reader {
     }
     if (reading_) {
       if (leaf_.value_or(sizes_.size()) != sizes_.size()) {
-        throw file_error(file_, "an array as in the places before", "a number" + place());
+        throw file_error(file_, "an array, as at earlier positions", "a number" + place());
       }
       leaf_ = sizes_.size();
       numbers_.add(value);
@@ -197,7 +197,7 @@ class json_reader {
     return true;
   }
 
-  /// Anything that is no number; the array and object that the file may consist of aside.
+  /// Handles any value that is not a number, except arrays and the outermost object.
   bool other(std::string const& what) const {
     if (depth_ == 0) {
       throw file_error(file_, "a JSON object with the key " + key_, what);
@@ -208,7 +208,7 @@ class json_reader {
     return true;
   }
 
-  /// `position` counts from 1.
+  /// Reports an error at a position, which counts from 1.
   [[noreturn]] void fail_at(std::size_t position, std::string const& expected,
                             std::string const& got) const {
     std::uint64_t line = 1;
@@ -233,7 +233,7 @@ class json_reader {
     }
   }
 
-  /// Position in the loads of the next value, or of the one that just ended.
+  /// Returns the position in the loads of the next value, or of the one that just ended.
   [[nodiscard]] std::string place() const {
     std::string text = " in " + key_;
     for (std::int64_t const index : sizes_) {
@@ -247,7 +247,7 @@ class json_reader {
   }
 
   [[noreturn]] void fail_without_key() const {
-    // Of SGLang, of plan_experts and of vllm-ascend.
+    // Keys of the plans of SGLang, of plan_experts and of vllm-ascend.
     for (char const* const name :
          {"physical_to_logical_map", "physical_to_logical", "moe_layer_count"}) {
       if (std::find(keys_.begin(), keys_.end(), name) != keys_.end()) {
@@ -268,11 +268,11 @@ class json_reader {
   std::string const& file_;
   std::string key_;
   std::size_t depth_ = 0;              ///< open objects and arrays
-  bool found_ = false;                 ///< the key logical_count
-  bool reading_ = false;               ///< its value
-  std::vector<std::int64_t> sizes_;    ///< so far, of the arrays of that value that are open
-  std::vector<std::int64_t> extents_;  ///< of those closed, by depth
-  std::optional<std::size_t> leaf_;    ///< how many arrays are around a number
+  bool found_ = false;                 ///< the key of the loads was found
+  bool reading_ = false;               ///< its value is being read
+  std::vector<std::int64_t> sizes_;    ///< sizes so far of the open arrays of that value
+  std::vector<std::int64_t> extents_;  ///< sizes of the closed arrays, by depth
+  std::optional<std::size_t> leaf_;    ///< number of arrays around a number
   detail::number_list numbers_;
   std::vector<std::string> keys_;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The two forms of loads that are text: what `loads.hpp` describes as JSON and CSV, before loads
-/// are checked.
+/// Parses the two text forms of loads, JSON and CSV as `loads.hpp` describes them. The loads are
+/// not checked here.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace examples {
 
-/// Numbers of 8 bytes in the machine's order: whole ones, or where there is a float, whole ones
-/// before `floats_from` and floats from there on.
+/// Parsed numbers of 8 bytes each in the machine's byte order: all are integers, or, if there is a
+/// float, integers before `floats_from` and doubles from there on.
 struct text_numbers {
   byte_store bytes;
   std::vector<std::int64_t> shape;
@@ -23,8 +23,8 @@ struct text_numbers {
   std::uint64_t floats_from = 0;
 };
 
-/// Both read the text behind the first `skipped` bytes; `key` names the loads where it is not
-/// empty.
+/// Both parse the text after the first `skipped` bytes. `key` names the loads; empty means the
+/// usual name.
 [[nodiscard]] text_numbers parse_json_loads(byte_store const& text, std::size_t skipped,
                                             std::string const& key,
                                             reading_progress const& progress);
@@ -42,7 +42,7 @@ void append(byte_store& to, T const& value) {
   to.append({reinterpret_cast<char const*>(&value), sizeof value});
 }
 
-/// Numbers in the order of the file: one with a fraction or an exponent makes all floats.
+/// Collects numbers in the order of the file; from the first float on, all are stored as doubles.
 class number_list {
  public:
   explicit number_list(std::string name) : bytes_(std::move(name)) {}

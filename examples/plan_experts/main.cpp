@@ -52,7 +52,7 @@ namespace {
 
 using namespace examples;
 
-/// Names the argument in front of what a file's reader says.
+/// Prepends the name of the argument to the message of a `file_error`.
 template <class Read>
 auto naming(std::string const& argument, Read&& read) {
   try {
@@ -62,11 +62,11 @@ auto naming(std::string const& argument, Read&& read) {
   }
 }
 
-/// A file of loads, of whose rows those to plan are selected.
+/// A file of loads in which the rows to plan are selected.
 struct measured_loads {
   load_file file;
   load_totals totals;
-  index_t rows = 0;  ///< of the file
+  index_t rows = 0;  ///< rows of the file, before the selection
 };
 
 measured_loads read_rows(char const* argument, std::string const& name, options const& o) {
@@ -87,7 +87,7 @@ measured_loads read_rows(char const* argument, std::string const& name, options 
   });
 }
 
-/// Loads to measure plans on have the layers and experts of those that were planned.
+/// Reads the loads of --evaluate, which must have as many layers and experts as the planned loads.
 measured_loads read_other_loads(options const& o, load_file const& planned) {
   auto other = read_rows("--evaluate", o.evaluate, o);
   auto const sizes = [](load_file const& loads) {
@@ -101,7 +101,7 @@ measured_loads read_other_loads(options const& o, load_file const& planned) {
   return other;
 }
 
-/// Calls `make`; where memory does not suffice, says how much a file's loads need, and what for.
+/// Calls `make`; if memory is not sufficient, reports how much the loads need, and for what.
 template <class Make>
 auto within_memory(load_file const& file, index_t steps, std::string const& what, Make&& make) {
   try {
@@ -116,8 +116,8 @@ auto within_memory(load_file const& file, index_t steps, std::string const& what
   }
 }
 
-/// Slots to plan: as asked, or as many as the plan in use has; without one, gem has a slot for
-/// every expert.
+/// Returns the number of slots to plan: the requested one, else that of the plan in use, else (for
+/// gem) one per expert.
 index_t slots_to_plan(options const& o, index_t experts, index_t ranks,
                       std::optional<plan> const& in_use) {
   std::optional<index_t> slots = o.slots;
@@ -141,14 +141,14 @@ index_t slots_to_plan(options const& o, index_t experts, index_t ranks,
   };
   expect(count >= experts, "at least one for each of the " + std::to_string(experts) + " experts");
   expect(count >= ranks, "at least one for each of the " + std::to_string(ranks) + " ranks");
-  index_t const copies = experts + plimsoll::rank_limit - 1;  // those of one expert have a limit
+  index_t const copies = experts + plimsoll::rank_limit - 1;  // replicas of one expert have a limit
   index_t const most = o.planner == "gem" ? std::min(copies, plimsoll::expert_limit) : copies;
   expect(count <= most,
          "at most " + std::to_string(most) + " for " + std::to_string(experts) + " experts");
   return count;
 }
 
-/// `plan_on_host` or `plan_on_gpu`, as `policy` says.
+/// Calls `plan_on_host` or `plan_on_gpu`, according to `policy`.
 template <class... Arguments>
 planning_time run_planner([[maybe_unused]] std::string const& policy, Arguments&&... arguments) {
 #ifdef _OPENMP
@@ -169,21 +169,21 @@ plimsoll::eplb_options eplb_options_of(options const& o, index_t experts, index_
     throw usage_error("--groups", "a divisor of the " + std::to_string(experts) + " experts",
                       std::to_string(o.groups));
   }
-  auto const refine = o.refinement == "joint"     ? plimsoll::refinement::joint
-                      : o.refinement == "packing" ? plimsoll::refinement::packing
-                                                  : plimsoll::refinement::none;
-  auto const apart = o.apart == "node"   ? plimsoll::sharing::not_on_a_node
-                     : o.apart == "rank" ? plimsoll::sharing::not_on_a_rank
-                                         : plimsoll::sharing::allowed;
+  auto const refine = o.refinement == "joint"     ? plimsoll::eplb_refinement::joint
+                      : o.refinement == "packing" ? plimsoll::eplb_refinement::packing
+                                                  : plimsoll::eplb_refinement::none;
+  auto const apart = o.apart == "node"   ? plimsoll::anti_affinity::node
+                     : o.apart == "rank" ? plimsoll::anti_affinity::rank
+                                         : plimsoll::anti_affinity::none;
   return {.ranks = ranks,
           .nodes = o.nodes,
           .groups = o.groups,
           .refine = refine,
-          .replicas_meet = apart,
-          .meeting_rule = plimsoll::strictness::required};
+          .replica_anti_affinity = apart,
+          .anti_affinity_strength = plimsoll::strictness::required};
 }
 
-/// Plans the sums of the steps and notes in `result` how.
+/// Plans from the sum of the steps; records time and method in `result`.
 plan make_eplb_plan(options const& o, measured_loads const& loads, index_t ranks, index_t slots,
                     outcome& result) {
   plan made(loads.file.layers(), loads.file.experts(), ranks, slots);
@@ -200,7 +200,7 @@ plan make_eplb_plan(options const& o, measured_loads const& loads, index_t ranks
   return made;
 }
 
-/// Replicas over all layers that craft may use.
+/// Returns the budget of craft: replicas over all layers.
 index_t craft_budget(options const& o, index_t layers, index_t ranks) {
   if (o.budget_bytes) {
     return plimsoll::replica_budget(*o.budget_bytes, o.expert_bytes.value(), ranks);
@@ -218,7 +218,7 @@ index_t craft_budget(options const& o, index_t layers, index_t ranks) {
   return on_each * ranks;
 }
 
-/// Plans from all steps with load and notes in `result` how.
+/// Plans from all steps with load; records time and results in `result`.
 plan make_craft_plan(options const& o, measured_loads const& loads, index_t ranks,
                      outcome& result) {
   plan made(loads.file.layers(), loads.file.experts(), ranks, loads.file.experts() + ranks);
@@ -228,8 +228,8 @@ plan make_craft_plan(options const& o, measured_loads const& loads, index_t rank
                                     .nodes = eplb.nodes,
                                     .groups = eplb.groups,
                                     .refine = eplb.refine,
-                                    .replicas_meet = eplb.replicas_meet,
-                                    .meeting_rule = eplb.meeting_rule};
+                                    .replica_anti_affinity = eplb.replica_anti_affinity,
+                                    .anti_affinity_strength = eplb.anti_affinity_strength};
   plimsoll::craft_plan found;
   index_t const steps = std::max<index_t>(1, loads.file.steps() - loads.totals.empty_steps);
   auto const time =
@@ -258,7 +258,7 @@ plan make_craft_plan(options const& o, measured_loads const& loads, index_t rank
   return made;
 }
 
-/// The last steps of LOADS with load, which gem plans from.
+/// Returns the number of last steps with load from which gem plans.
 index_t trace_length_of(options const& o, measured_loads const& loads) {
   if (loads.file.steps() == 1) {
     throw usage_error("LOADS", "several steps, [steps, layers, experts], with --planner gem",
@@ -278,7 +278,7 @@ index_t trace_length_of(options const& o, measured_loads const& loads) {
   return length;
 }
 
-/// Plans from the last steps and notes in `result` how.
+/// Plans from the last steps; records time and results in `result`.
 plan make_gem_plan(options const& o, measured_loads const& loads, index_t ranks, index_t slots,
                    outcome& result) {
   plan made(loads.file.layers(), loads.file.experts(), ranks, slots);
@@ -293,7 +293,7 @@ plan make_gem_plan(options const& o, measured_loads const& loads, index_t ranks,
   how.ranks = ranks;
   how.restarts = o.restarts;
   if (slots > made.experts) {
-    how.spare = plimsoll::spare_slots::hold_replicas;
+    how.spare_slots = plimsoll::spare_slot_use::hold_replicas;
   }
   auto const time =
       within_memory(loads.file, found.trace_length,
@@ -319,7 +319,7 @@ void check_bytes(plan const& p, std::optional<std::int64_t> expert_bytes) {
   }
 }
 
-/// Both plans, before they are measured.
+/// Makes both plans, without measuring them.
 outcome plan_loads(options const& o, measured_loads const& loads) {
   outcome result{.planner = o.planner,
                  .refinement = o.refinement,
@@ -356,7 +356,7 @@ outcome plan_loads(options const& o, measured_loads const& loads) {
     result.before = std::move(*in_use);
     result.before_name = o.plan;
   } else {
-    // Without a plan, layers cannot have different slots.
+    // An engine without a plan has the same number of slots in every layer.
     auto const slots = slots_of_layers(result.after);
     result.before =
         trivial_plan(layers, experts, ranks, slots.least == slots.most ? slots.most : experts);
@@ -367,7 +367,7 @@ outcome plan_loads(options const& o, measured_loads const& loads) {
   return result;
 }
 
-/// The files to write: opened before minutes of reading, named after all were written.
+/// The output files: opened before the loads are read, renamed after all are written.
 class outputs {
  public:
   explicit outputs(options const& o) {
@@ -376,7 +376,7 @@ class outputs {
     json_ = open("--json", o.json);
   }
 
-  /// Nothing has its name before `commit`.
+  /// Writes all files; they get their names only in `commit`.
   void write(options const& o, outcome const& result) {
     if (plan_ != nullptr) {
       write_plan(plan_->stream(), result.after, output_format(o), o.model_layers);
@@ -409,7 +409,8 @@ class outputs {
   output_file* json_ = nullptr;
 };
 
-/// "2026-11-22 23:00 UTC"; that of SOURCE_DATE_EPOCH where a build wants the same bytes again.
+/// Returns the date as "2026-11-22 23:00 UTC"; SOURCE_DATE_EPOCH overrides it, for reproducible
+/// output.
 std::string today() {
   std::time_t now = std::time(nullptr);
   if (char const* const fixed = std::getenv("SOURCE_DATE_EPOCH")) {
@@ -431,7 +432,7 @@ void run_program(options const& o, std::string command) {
   auto const in_memory = [](load_file const& file, auto&& work) {
     return within_memory(file, 1, "a step and the plans", work);
   };
-  // The planners that need more steps say so.
+  // Planners that hold more steps in memory report that themselves.
   outcome result = in_memory(loads.file, [&] { return plan_loads(o, loads); });
   result.program = program_version();
   result.date = today();
@@ -456,7 +457,7 @@ void run_program(options const& o, std::string command) {
     measure(read_other_loads(o, loads.file));
   }
   files.write(o, result);
-  // A table that nobody receives is a failure, and a failure writes nothing.
+  // A table that cannot be printed is an error, and after an error no file is written.
   if (std::fputs(table_of(result).c_str(), stdout) < 0 || std::fflush(stdout) != 0) {
     throw usage_error("the standard output", "it to be written", "an error");
   }
@@ -468,7 +469,7 @@ void run_program(options const& o, std::string command) {
   }
 }
 
-/// The arguments as a shell takes them.
+/// Returns the command line, quoted for a shell.
 std::string command_line(int argc, char const* const* argv) {
   std::string line = "plan_experts";
   for (std::string_view const argument :

@@ -3,9 +3,9 @@
 /// Reads and writes NumPy's `.npy` files: one array of booleans, integers or floats.
 ///
 /// Reads format versions 1, 2 and 3, little and big endian, C and Fortran order, any rank.
-/// Whatever the file, `read` gives the values in C order, as `std::int64_t` for booleans and
-/// integers and as `double` for floats, or throws `npy::error`. A length written in the file is
-/// compared with the size of the file before memory is asked for.
+/// `read` always returns the values in C order, booleans and integers as `std::int64_t` and floats
+/// as `double`, or throws `npy::error`. It compares the length that the header gives with the size
+/// of the file before it allocates memory.
 #pragma once
 
 #include <algorithm>
@@ -59,7 +59,7 @@ using any_array = std::variant<array<std::int64_t>, array<double>>;
 namespace detail {
 
 struct dtype {
-  std::string name;  // as the file spells it, '<i4'
+  std::string name;  // as in the file, such as '<i4'
   char kind = 'i';   // b, i, u or f
   std::size_t size = 1;
   bool big_endian = false;
@@ -78,7 +78,7 @@ struct header {
   if (text.size() == 3 && orders.find(text[0]) != std::string_view::npos) {
     for (std::string_view const name : known) {
       auto const size = static_cast<std::size_t>(name[1] - '0');
-      // '|' means that the byte order does not matter, which is so for single bytes alone.
+      // '|' means that the byte order does not matter, which holds only for single bytes.
       if (text.substr(1) != name || (text[0] == '|' && size > 1)) {
         continue;
       }
@@ -262,7 +262,7 @@ class header_parser {
   return value;
 }
 
-/// The IEEE half with these bits; exact, since every half is a double.
+/// Converts the bits of an IEEE half; exact, since a double represents every half.
 [[nodiscard]] inline double half_to_double(std::uint64_t bits) {
   int const exponent = static_cast<int>((bits >> 10) & 0x1f);
   auto const fraction = static_cast<double>(bits & 0x3ff);
@@ -304,14 +304,14 @@ class header_parser {
   return static_cast<std::int64_t>(bits << shift) >> shift;
 }
 
-/// The number of elements of a shape that has no empty dimension and fits in memory.
+/// Returns the number of elements; throws for an empty dimension or too many elements for memory.
 [[nodiscard]] inline std::size_t element_count(header const& head, std::string const& file) {
   for (std::int64_t const extent : head.shape) {
     if (extent == 0) {
       throw error(file, "no empty dimension", "shape " + to_string(head.shape));
     }
   }
-  // In units of 8 bytes, because that is what an element takes once it is read.
+  // In units of 8 bytes, the size of an element once it is read.
   constexpr std::uint64_t limit = std::numeric_limits<std::ptrdiff_t>::max() / 8;
   std::uint64_t count = 1;
   for (std::int64_t const extent : head.shape) {
@@ -324,13 +324,13 @@ class header_parser {
   return static_cast<std::size_t>(count);
 }
 
-/// A header, and the values behind it.
+/// A header, and the position of the values after it.
 struct located_header : header {
-  std::size_t count = 0;      ///< of the values
-  std::size_t values_at = 0;  ///< the size of what precedes them
+  std::size_t count = 0;      ///< number of values
+  std::size_t values_at = 0;  ///< offset of the first value in the file
 };
 
-/// Describes the fault of a file that has `size` bytes of values.
+/// Returns the error for a file that has `size` bytes of values.
 [[nodiscard]] inline error wrong_size(located_header const& head, std::uint64_t size,
                                       std::string const& file) {
   return {file,
@@ -340,8 +340,8 @@ struct located_header : header {
                                                                      : " bytes (trailing bytes)")};
 }
 
-/// The header of a file of `size` bytes that begins with `bytes`; nothing where its end is still to
-/// come. Throws `error` where the file cannot hold the values that it says.
+/// Parses the header of a file of `size` bytes that begins with `bytes`; returns nothing if `bytes`
+/// ends before the header does. Throws `error` if the size does not match the header.
 [[nodiscard]] inline std::optional<located_header> locate_values(std::string_view bytes,
                                                                  std::uint64_t size,
                                                                  std::string const& file) {
@@ -391,7 +391,8 @@ struct located_header : header {
   return found;
 }
 
-/// The numbers in values of a type, one after the other: `std::int64_t`, or `double` of floats.
+/// Decodes values of a type one by one and calls `put` with `std::int64_t`, or with `double` for
+/// floats.
 template <class T, class Put>
 void decode(std::string_view bytes, dtype const& type, std::string const& file, Put&& put) {
   for (std::size_t at = 0; at + type.size <= bytes.size(); at += type.size) {
@@ -404,7 +405,7 @@ void decode(std::string_view bytes, dtype const& type, std::string const& file, 
   }
 }
 
-/// Counts through the places in C order of the elements of a file.
+/// Iterates over the elements in the order of the file and returns their places in C order.
 class element_order {
  public:
   explicit element_order(header const& head)
@@ -440,8 +441,8 @@ class element_order {
   bool in_order_ = true;
 };
 
-/// Reads a file of `size` bytes that comes in pieces. Values are decoded as they come, so that
-/// little more than they is held.
+/// Reads a file of `size` bytes in pieces. Values are decoded as they arrive, so that it holds
+/// little more than the values in memory.
 class piecewise_reader {
  public:
   piecewise_reader(std::string file, std::uint64_t size) : file_(std::move(file)), size_(size) {}
@@ -458,7 +459,7 @@ class piecewise_reader {
   [[nodiscard]] any_array finish() {
     size_ = taken_ + waiting_.size();  // a file may change while it is read
     if (!order_) {
-      static_cast<void>(take(waiting_));  // throws, since no more will come
+      static_cast<void>(take(waiting_));  // throws, since no more bytes follow
     }
     if (decoded_ < head_.count || !waiting_.empty()) {
       throw wrong_size(head_, size_ - head_.values_at, file_);
@@ -467,7 +468,7 @@ class piecewise_reader {
   }
 
  private:
-  /// Reads as much of `bytes` as can be read and returns how much that is.
+  /// Reads as much of `bytes` as possible and returns the number of bytes read.
   [[nodiscard]] std::size_t take(std::string_view bytes) {
     std::size_t const of_header = order_ ? 0 : take_header(bytes);
     std::size_t const used = of_header + (order_ ? take_values(bytes.substr(of_header)) : 0);
@@ -475,7 +476,7 @@ class piecewise_reader {
     return used;
   }
 
-  /// 0 where the header's end is still to come.
+  /// Reads the header and returns its size; returns 0 if `bytes` ends before the header does.
   [[nodiscard]] std::size_t take_header(std::string_view bytes) {
     auto found = locate_values(bytes, size_, file_);
     if (!found) {
@@ -506,10 +507,10 @@ class piecewise_reader {
 
   std::string file_;
   std::uint64_t size_;
-  std::string waiting_;  ///< the begin of what is not complete
+  std::string waiting_;  ///< beginning of an incomplete header or value
   std::uint64_t taken_ = 0;
   located_header head_;
-  std::optional<element_order> order_;  ///< there after the header
+  std::optional<element_order> order_;  ///< set once the header is read
   any_array result_;
   std::size_t decoded_ = 0;
 };
@@ -523,12 +524,12 @@ class piecewise_reader {
   return reader.finish();
 }
 
-/// Reads a `.npy` file, of which it holds little more than the values.
+/// Reads a `.npy` file; holds little more than the values in memory.
 [[nodiscard]] inline any_array read(std::string const& file,
                                     reading_progress const& progress = {}) {
   std::error_code no_size;
   auto const size = std::filesystem::file_size(file, no_size);
-  if (no_size) {  // no regular file
+  if (no_size) {  // not a regular file
     return parse(read_bytes(file, progress), file);
   }
   detail::piecewise_reader reader(file, size);
@@ -541,8 +542,8 @@ template <class T>
 concept writable = std::is_same_v<T, std::int32_t> || std::is_same_v<T, std::int64_t> ||
                    std::is_same_v<T, float> || std::is_same_v<T, double>;
 
-/// Writes what precedes the values: version 1, C order, padded so that they start at a multiple of
-/// 64 bytes.
+/// Writes the header: version 1, C order, padded so that the values start at a multiple of 64
+/// bytes.
 template <writable T>
 void write_header(std::ostream& out, std::span<std::int64_t const> shape) {
   std::string text = "{'descr': '<";
@@ -563,7 +564,7 @@ void write_header(std::ostream& out, std::span<std::int64_t const> shape) {
   out << text;
 }
 
-/// Appends values, little endian on any machine.
+/// Appends values, little-endian on any machine.
 template <writable T>
 void write_values(std::ostream& out, std::span<T const> values) {
   using bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
@@ -578,8 +579,8 @@ void write_values(std::ostream& out, std::span<T const> values) {
   }
 }
 
-/// Writes a whole array; `values` holds the product of the shape, in C order. Throws
-/// `std::invalid_argument` where it does not.
+/// Writes a whole array; `values` is in C order. Throws `std::invalid_argument` if the number of
+/// values is not the product of the shape.
 template <writable T>
 void write(std::ostream& out, std::span<std::int64_t const> shape, std::span<T const> values) {
   std::size_t count = 1;

@@ -27,7 +27,7 @@ namespace {
 constexpr index_t most_layers = 1 << 20;
 constexpr std::int64_t most_bytes = std::int64_t{1} << 40;
 
-/// "3:61", "3:" or ":61".
+/// Parses "3:61", "3:" or ":61".
 [[nodiscard]] row_range parse_range(std::string const& argument, std::string const& text) {
   auto const fail = [&](std::string const& expected) {
     throw usage_error(argument, expected, "'" + text + "'");
@@ -54,12 +54,12 @@ constexpr std::int64_t most_bytes = std::int64_t{1} << 40;
   return range;
 }
 
-/// Ids from `first` on, before `last`, each `step` above the one before.
+/// Ids from `first` up to, but not including, `last`, `step` apart.
 struct id_range : row_range {
   index_t step = 1;
 };
 
-/// One of the parts of --layer-ids: a range, perhaps with a step as in "1:48:2", or one id.
+/// Parses one part of --layer-ids: a single id, or a range, with a step as in "1:48:2" or without.
 [[nodiscard]] id_range parse_ids(std::string const& text) {
   index_t id = 0;
   if (detail::parses(text, id) && id >= 0 && id < most_layers) {
@@ -78,7 +78,7 @@ struct id_range : row_range {
 }
 
 void check_policy(options const& o) {
-  // A policy that this build lacks is an error, never another policy in its place.
+  // A policy that this build lacks is an error; another one is never substituted.
 #ifndef _OPENMP
   if (o.policy == "omp") {
     throw usage_error("--policy", "a build with OpenMP for omp", "one without");
@@ -89,7 +89,7 @@ void check_policy(options const& o) {
   }
 }
 
-/// A number, or auto.
+/// Parses a number or "auto".
 [[nodiscard]] index_t parse_replicas(std::string const& text) {
   constexpr index_t most = 65535;
   index_t value = automatic_replicas;
@@ -100,7 +100,7 @@ void check_policy(options const& o) {
   return value;
 }
 
-/// What only craft takes, and what it does not.
+/// Checks the options that only craft takes, and those that it does not take.
 void check_budget(options const& o) {
   if (o.planner != "craft") {
     if (o.replicas_per_rank == automatic_replicas) {
@@ -126,8 +126,7 @@ void check_budget(options const& o) {
     throw usage_error("--budget-bytes", "no value with --replicas-per-rank", bytes);
   }
   if (!o.expert_bytes) {
-    throw usage_error("--expert-bytes", "a value, since --budget-bytes is for so many experts",
-                      "none");
+    throw usage_error("--expert-bytes", "a value, since --budget-bytes is divided by it", "none");
   }
   if (*o.budget_bytes < *o.expert_bytes) {
     throw usage_error("--budget-bytes",
@@ -146,7 +145,7 @@ void expect_not_given(CLI::App const& app, std::initializer_list<char const*> na
   }
 }
 
-/// Without a planner nothing can be asked of it.
+/// Refuses options of the planner with --planner none.
 void check_without_planner(CLI::App const& app, options const& o) {
   if (o.plan.empty()) {
     throw usage_error("--plan", "a file with the plan, since --planner is none", "no value");
@@ -157,7 +156,7 @@ void check_without_planner(CLI::App const& app, options const& o) {
                    "--planner none, which takes the plan as it is");
 }
 
-/// What only gem takes, and what it does not.
+/// Checks the options that only gem takes, and those that it does not take.
 void check_curves(CLI::App const& app, options const& o) {
   if (o.planner != "gem") {
     for (char const* name : {"--latency", "--trace-length", "--restarts"}) {
@@ -172,10 +171,10 @@ void check_curves(CLI::App const& app, options const& o) {
                       "no value");
   }
   expect_not_given(app, {"--nodes", "--groups", "--refine", "--apart"},
-                   "--planner gem, which goes by latency alone");
+                   "--planner gem, which considers only latency");
 }
 
-/// Options that would do nothing are mistakes.
+/// Checks --nodes, --groups and --apart; an option without effect is an error.
 void check_nodes(options const& o) {
   bool const apart = o.apart == "node";
   if (o.ranks && o.nodes > *o.ranks) {
@@ -198,7 +197,7 @@ void check_nodes(options const& o) {
   }
 }
 
-/// An empty value would count as none.
+/// Refuses empty values, which would otherwise count as not given.
 void expect_no_empty_value(CLI::App const& app) {
   for (CLI::Option const* const option : app.get_options()) {
     for (std::string const& value : option->results()) {
@@ -209,7 +208,7 @@ void expect_no_empty_value(CLI::App const& app) {
   }
 }
 
-/// A result must not take the place of an input, nor of another result.
+/// Refuses an output file that is also an input or another output.
 void check_files(options const& o) {
   struct named {
     char const* argument;
@@ -253,7 +252,7 @@ void expect_end(char const* argument, std::string const& file, std::string const
   }
 }
 
-/// Breaks a description into lines that fit a terminal behind the names of the options.
+/// Breaks a description into lines that fit a terminal next to the names of the options.
 [[nodiscard]] std::string wrapped(std::string text) {
   constexpr std::size_t width = 68;
   for (std::size_t line = 0; text.size() - line > width;) {
@@ -279,12 +278,12 @@ void add_options(CLI::App& app, options& o) {
   app.footer(
       "Examples:\n"
       "  plan_experts loads.npy --ranks 64 --slots 320 --output plan.json\n"
-      "  Of a model with 61 layers, the first three dense, 58 were measured; for SGLang:\n"
+      "  A model with 61 layers, of which the first three are dense; for SGLang:\n"
       "  plan_experts loads.npy --layer-ids 3: --model-layers 61 --ranks 64 --slots 320 \\\n"
       "    --format sglang --output location.json\n"
       "  Replicas only where they pay, in at most 6 GB of each GPU:\n"
       "  plan_experts loads.npy --planner craft --ranks 64 --expert-bytes 44MB --budget-bytes 6GB\n"
-      "  GPUs that are not equally fast, as profile_ranks measured them:\n"
+      "  GPUs of unequal speed, as measured by profile_ranks:\n"
       "  plan_experts loads.npy --planner gem --ranks 8 --latency curves.json --output plan.json\n"
       "  Is a plan from old loads better than the one in use, on new loads?\n"
       "  plan_experts old.npy --layer-ids 3: --plan location.json --ranks 64 --evaluate new.npy");
@@ -297,7 +296,7 @@ void add_options(CLI::App& app, options& o) {
 
   add("--key", o.key,
       "The JSON key or the CSV column that holds the loads of LOADS and LOADS2; logical_count and "
-      "load where not given")
+      "load by default")
       ->type_name("NAME");
 
   std::string const planning = "What to plan";
@@ -305,7 +304,7 @@ void add_options(CLI::App& app, options& o) {
       ->check(count(1))
       ->type_name("N")
       ->group(planning);
-  add("--slots", o.slots, "Places for experts on all ranks together, in a layer")
+  add("--slots", o.slots, "Slots of a layer, over all ranks")
       ->check(whole_number(1, 1 << 20))
       ->type_name("P")
       ->group(planning);
@@ -313,7 +312,7 @@ void add_options(CLI::App& app, options& o) {
          "--replicas-per-rank",
          [&o](std::string const& text) { o.replicas_per_rank = parse_replicas(text); },
          wrapped("The same as --slots experts + R x ranks; with --planner craft, replicas on each "
-                 "rank over all layers together, or auto (the default there) for as many as pay"))
+                 "rank over all layers together, or auto (its default) for as many as pay"))
       ->type_name("R")
       ->group(planning);
   add("--budget-bytes", o.budget_bytes,
@@ -323,18 +322,17 @@ void add_options(CLI::App& app, options& o) {
       ->type_name("N")
       ->group(planning);
   add("--layers", o.layers,
-      "Rows of LOADS to plan, such as 3: to leave out the first three; all where not given")
+      "Rows of LOADS to plan, such as 3: to leave out the first three; all by default")
       ->type_name("A:B")
       ->group(planning);
   add("--layer-ids", o.layer_ids,
-      "The model's layer of every planned row, such as 3:, 1,3,5:7 or 1:48:2; the row's place in "
-      "LOADS "
-      "where not given")
+      "The model's layer id of every planned row, such as 3:, 1,3,5:7 or 1:48:2; by default the "
+      "row's number in LOADS")
       ->type_name("LIST")
       ->group(planning);
   add("--model-layers", o.model_layers,
-      "All layers of the model; formats that list all get the identity for those "
-      "without a plan")
+      "Number of layers of the model; in formats that list all of them, slot i of a layer without "
+      "a plan holds expert i mod experts")
       ->check(whole_number(1, most_layers))
       ->type_name("N")
       ->group(planning);
@@ -342,49 +340,50 @@ void add_options(CLI::App& app, options& o) {
   std::string const how = "How to plan";
   add("--planner", o.planner,
       "eplb, craft for more replicas in layers where LOADS shows that they pay, gem for ranks of "
-      "unequal speed, or none to take the plan of --plan as it is")
+      "unequal speed, or none to keep the plan of --plan")
       ->check(one_of({"eplb", "craft", "gem", "none"}))
       ->type_name("NAME")
       ->capture_default_str()
       ->group(how);
   add("--latency", o.latency,
-      "With --planner gem: how long ranks take for how many tokens, as profile_ranks measures it")
+      "With --planner gem: the latency curves of the ranks, as profile_ranks writes them")
       ->type_name("CURVES.json")
       ->group(how);
   add("--trace-length", o.trace_length,
-      "With --planner gem: plan from so many of the last steps of LOADS; 16, or all if there are "
-      "fewer, where not given")
+      "With --planner gem: number of last steps of LOADS to plan from; by default 16, or all if "
+      "there are fewer")
       ->check(whole_number(1, 0x7fffffff))
       ->type_name("N")
       ->group(how);
-  add("--restarts", o.restarts, "With --planner gem: searches of a layer, from different starts")
+  add("--restarts", o.restarts, "With --planner gem: searches per layer, from different starts")
       ->check(whole_number(1, 1 << 24))
       ->type_name("N")
       ->capture_default_str()
       ->group(how);
-  add("--nodes", o.nodes, "Nodes (servers) that the ranks are on, node after node")
+  add("--nodes", o.nodes, "Number of nodes (servers); ranks are numbered node by node")
       ->check(count(1))
       ->type_name("N")
       ->capture_default_str()
       ->group(how);
-  add("--groups", o.groups, "Groups of experts that keep to nodes, a multiple of the nodes")
+  add("--groups", o.groups,
+      "Groups of experts, each of which stays on one node; a multiple of the nodes")
       ->check(whole_number(1, plimsoll::expert_limit))
       ->type_name("N")
       ->capture_default_str()
       ->group(how);
   add("--refine", o.refinement,
-      "What to improve after the planner: none, packing or joint (packing and counts)")
+      "Improvement after the planner: none, packing (moves replicas) or joint (and counts)")
       ->check(one_of({"none", "packing", "joint"}))
       ->type_name("NAME")
       ->capture_default_str()
       ->group(how);
   add("--apart", o.apart,
-      "Where replicas of one expert must not meet: none, rank or node; vllm-ascend needs rank")
+      "No two replicas of an expert on one rank, or on one node; vllm-ascend needs rank")
       ->check(one_of({"none", "rank", "node"}))
       ->type_name("NAME")
       ->capture_default_str()
       ->group(how);
-  add("--policy", o.policy, "Where to plan: seq, omp or gpu")
+  add("--policy", o.policy, "Where the planner runs: seq, omp or gpu")
       ->check(one_of({"seq", "omp", "gpu"}))
       ->type_name("NAME")
       ->capture_default_str()
@@ -392,14 +391,15 @@ void add_options(CLI::App& app, options& o) {
 
   std::string const compare = "What to compare";
   add("--plan", o.plan,
-      "The plan in use, in any format of --format: it is what 'before' shows ('after' with "
-      "--planner none), and its ranks and slots are taken where not given")
+      "The plan in use, in any format of --format: 'before' shows it ('after' with --planner "
+      "none), and ranks and slots that are not given are taken from it")
       ->type_name("FILE")
       ->group(compare);
   add("--evaluate", o.evaluate, "Other loads to measure the plan on")
       ->type_name("LOADS2")
       ->group(compare);
-  add("--expert-bytes", o.expert_bytes, "Weights of one expert in one layer, such as 44MB or 42MiB")
+  add("--expert-bytes", o.expert_bytes,
+      "Size of the weights of one expert in one layer, such as 44MB or 42MiB")
       ->transform(CLI::AsSizeValue(true))
       ->check(whole_number(1, most_bytes))
       ->type_name("N")
@@ -409,14 +409,14 @@ void add_options(CLI::App& app, options& o) {
   add("--output", o.output, "The plan")->type_name("FILE")->group(files);
   add("--format", o.format,
       sentence_of(plan_format_names()) +
-          "; where not given, .json is plimsoll, .yaml is trtllm, .npy is npy")
+          "; by default .json is plimsoll, .yaml is trtllm, .npy is npy")
       ->check(one_of(plan_format_names()))
       ->type_name("NAME")
       ->group(files);
-  add("--report", o.report, "A page with pictures of the loads before and after")
+  add("--report", o.report, "A page with charts of the loads before and after")
       ->type_name("FILE.html")
       ->group(files);
-  add("--json", o.json, "All that the page shows, for programs")
+  add("--json", o.json, "All figures of the report, for programs")
       ->type_name("FILE.json")
       ->group(files);
   app.set_version_flag("--version", program_version(), "Prints the version");
@@ -453,7 +453,7 @@ row_range rows_to_plan(options const& o) {
 std::vector<std::int64_t> layer_ids_of(options const& o, index_t planned, index_t rows) {
   std::vector<std::int64_t> ids;
   if (o.layer_ids.empty()) {
-    // Which of its layers are dense only the user knows.
+    // Only the user knows which layers of the model are dense.
     if (o.model_layers && *o.model_layers != rows) {
       throw usage_error("--layer-ids",
                         "a value, since LOADS has " + std::to_string(rows) +

@@ -17,16 +17,16 @@ class App;
 
 namespace examples {
 
-/// Rows from `first` up to, not including, `last`; the end where it is not said.
+/// Rows from `first` up to, but not including, `last`; without `last`, up to the end.
 struct row_range {
   index_t first = 0;
   std::optional<index_t> last;
 };
 
-/// What --replicas-per-rank auto stands for.
+/// Value of `replicas_per_rank` for --replicas-per-rank auto.
 inline constexpr index_t automatic_replicas = -1;
 
-/// Steps from which gem plans, where there are so many.
+/// Default trace length of gem, if LOADS has as many steps with load.
 inline constexpr index_t usual_trace_length = 16;
 
 struct options {
@@ -45,7 +45,7 @@ struct options {
   std::optional<index_t> replicas_per_rank;
   std::optional<std::int64_t> budget_bytes;
   std::string latency;
-  std::optional<index_t> trace_length;  ///< at most `usual_trace_length` where not given
+  std::optional<index_t> trace_length;  ///< by default at most `usual_trace_length`
   index_t restarts = 30;
   std::string layers;
   std::string layer_ids;
@@ -57,24 +57,24 @@ struct options {
   std::string json;
 };
 
-/// "plan_experts 0.1.0".
+/// Returns the program's name and version, such as "plan_experts 0.1.0".
 [[nodiscard]] std::string program_version();
 
-/// Declares the options; each checks its own form while the arguments are parsed.
+/// Declares the options; each value is checked on its own while the arguments are parsed.
 void add_options(CLI::App& app, options& o);
 
-/// Checks what one option says against the others, before any file is read.
+/// Checks the options against each other, before any file is read.
 void check_options(CLI::App const& app, options const& o);
 
-/// The rows of LOADS to plan: all, or those of --layers.
+/// Returns the rows of LOADS to plan: all, or those of --layers.
 [[nodiscard]] row_range rows_to_plan(options const& o);
 
-/// The model's layer of each of the `planned` rows: --layer-ids, or the rows' places among the
-/// `rows` of LOADS.
+/// Returns the model's layer id of each of the `planned` rows: from --layer-ids, or the rows'
+/// numbers among the `rows` of LOADS.
 [[nodiscard]] std::vector<std::int64_t> layer_ids_of(options const& o, index_t planned,
                                                      index_t rows);
 
-/// The format of --output: --format, or what the name's end says.
+/// Returns the format of --output: that of --format, or that of the file name's extension.
 [[nodiscard]] plan_format output_format(options const& o);
 
 }  // namespace examples

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What plan_experts found out: the plans before and after, and how balanced each is on each file
-/// of loads. The table, the JSON file and the report all print this and nothing else.
+/// The results of plan_experts: the plans before and after, and the balance of each on each file of
+/// loads. The table, the JSON file and the report all print these results and nothing else.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ namespace examples {
 /// Balancedness over several rows (layers, or layers of all steps) with load.
 struct balance_statistics {
   double mean = 1;
-  double ratio_of_sums = 1;  ///< the rows' mean loads over their largest, both summed
+  double ratio_of_sums = 1;  ///< sum of mean loads / sum of largest loads
   double worst = 1;
   index_t worst_layer = 0;  ///< the first with `worst`, as the model's layer id
   index_t worst_step = 0;
@@ -32,58 +32,58 @@ struct balance_statistics {
   double fifth_percentile = 1;
 };
 
-/// How long the layers of steps take by latency curves: as long as their last rank.
+/// Latencies of layers in steps by the latency curves: those of the slowest rank.
 struct latency_statistics {
   double mean = 0;  ///< over layers and steps
   double worst = 0;
   index_t worst_layer = 0;  ///< the first with `worst`, as the model's layer id
   index_t worst_step = 0;
-  /// The smallest value that at least nineteen of twenty do not exceed.
+  /// The smallest value that at least nineteen of twenty values do not exceed.
   double ninety_fifth_percentile = 0;
   std::vector<double> of_layers = {};  ///< [layers], mean over the steps
-  std::vector<double> of_ranks = {};   ///< [layers, ranks], mean over the steps of every rank's own
+  std::vector<double> of_ranks = {};   ///< [layers, ranks], mean over the steps
 };
 
-/// One plan on one file of loads, every replica taking an equal part of its expert's load.
+/// Measurements of one plan on one file of loads; replicas of an expert share its load equally.
 struct measured_plan {
   std::vector<double> rank_loads;                  ///< [layers, ranks], of the summed steps
   std::vector<double> balancedness;                ///< [layers], of the summed steps
   balance_statistics summed;                       ///< over the layers, of the summed steps
-  std::optional<balance_statistics> per_step;      ///< over layers and steps; where there are steps
-  std::optional<latency_statistics> latency = {};  ///< where there are curves
+  std::optional<balance_statistics> per_step;      ///< over layers and steps, if several
+  std::optional<latency_statistics> latency = {};  ///< with curves
 };
 
-/// The two plans on one file of loads.
+/// Measurements of both plans on one file of loads.
 struct comparison {
   std::string loads;  ///< the file's name
   index_t steps = 1;
-  index_t empty_steps = 0;           ///< without load in any layer; left out of all figures
+  index_t empty_steps = 0;           ///< steps without load in any layer, left out of all figures
   std::vector<double> expert_loads;  ///< [layers, experts], of the summed steps
   measured_plan before;
   measured_plan after;
 
   [[nodiscard]] index_t filled_steps() const { return steps - empty_steps; }
-  /// Names the loads whose figures count in service.
+  /// Names the loads behind the figures that count in service.
   [[nodiscard]] std::string per_step_text() const {
     return loads + (before.per_step && after.per_step ? ", step by step" : "");
   }
-  /// The figures that count in service: step by step where there are steps.
+  /// Returns the figures that count in service: step by step if there are several steps.
   [[nodiscard]] static balance_statistics const& served(measured_plan const& m) {
     return m.per_step ? *m.per_step : m.summed;
   }
 };
 
-/// What craft was told, and what it found.
+/// Settings and results of craft.
 struct craft_outcome {
-  std::string chosen;  ///< what set the budget: "automatic", "replicas_per_rank", "budget_bytes"
-  std::optional<std::int64_t> budget_bytes = {};  ///< of each rank, where they were given
-  index_t replicas_per_rank = 0;                  ///< over all layers, at most
-  index_t steps = 1;                              ///< that it planned from, all in memory
-  std::vector<index_t> filled = {};               ///< [layers]: those in which the layer has load
+  std::string chosen;  ///< origin of the limit: "automatic", "replicas_per_rank" or "budget_bytes"
+  std::optional<std::int64_t> budget_bytes = {};  ///< per rank, if given
+  index_t replicas_per_rank = 0;                  ///< limit over all layers
+  index_t steps = 1;                              ///< number of steps that it planned from
+  std::vector<index_t> filled = {};               ///< [layers]: steps in which the layer has load
   plimsoll::gain_estimate estimate = {};
   plimsoll::replica_allocation allocation = {};
 
-  /// Balancedness without replicas, step by step, over all layers with load.
+  /// Returns the mean step-by-step balancedness without replicas, over all layers with load.
   [[nodiscard]] double mean_base() const {
     double sum = 0;
     for (std::size_t layer = 0; layer < filled.size(); ++layer) {
@@ -91,11 +91,11 @@ struct craft_outcome {
     }
     return rows() > 0 ? sum / rows() : 1;
   }
-  /// The same with gains that add up to so much, as those of `allocation.curve` do.
+  /// Returns the mean with replicas whose gains sum to `gains`, in the unit of `allocation.curve`.
   [[nodiscard]] double mean_with(double gains) const {
     return mean_base() + (rows() > 0 ? gains * static_cast<double>(steps) / rows() : 0);
   }
-  /// The same with the replicas that layers got, by the estimate.
+  /// Returns the estimated mean with the replicas that the layers got.
   [[nodiscard]] double mean_expected() const {
     double sum = 0;
     for (std::size_t layer = 0; layer < filled.size(); ++layer) {
@@ -110,8 +110,8 @@ struct craft_outcome {
   }
 };
 
-/// The library counts a layer without load as balanced in that step. Takes these steps out of the
-/// means of every layer; the curve stays a sum of means over all steps.
+/// Removes steps without load from the means of every layer: the library counts a layer without
+/// load as balanced in that step. The curve remains a sum of means over all steps.
 inline void leave_empty_steps_out(craft_outcome& c) {
   std::size_t const counts = c.estimate.replica_counts.size();
   auto const steps = static_cast<double>(c.steps);
@@ -128,18 +128,18 @@ inline void leave_empty_steps_out(craft_outcome& c) {
   }
 }
 
-/// What gem was told, and what it found.
+/// Settings and results of gem.
 struct gem_outcome {
-  std::string latency;       ///< the file of curves
-  curve_samples curves;      ///< in it
-  index_t trace_length = 0;  ///< steps with load that it planned from, the last ones of LOADS
+  std::string latency;       ///< the file with the curves
+  curve_samples curves;      ///< its content
+  index_t trace_length = 0;  ///< last steps with load of LOADS that it used
   index_t restarts = 0;
-  std::vector<index_t> steps = {};                 ///< [layers]: those in which the layer has load
+  std::vector<index_t> steps = {};                 ///< [layers]: steps in which the layer has load
   std::vector<plimsoll::certificate> layers = {};  ///< sums over the steps of the trace
 
-  /// Of a layer in a step of the trace.
+  /// Returns the mean latency of a layer in a step of the trace.
   [[nodiscard]] double mean() const { return mean_of(&plimsoll::certificate::value); }
-  /// No plan has less.
+  /// Returns the lower bound of that mean for any plan.
   [[nodiscard]] double mean_bound() const { return mean_of(&plimsoll::certificate::lower_bound); }
 
  private:
@@ -153,31 +153,31 @@ struct gem_outcome {
   }
 };
 
-/// Everything there is to print.
+/// All results to print.
 struct outcome {
-  std::string planner;       ///< "eplb", "craft", "gem", "none" where the plan was only read
+  std::string planner;       ///< "eplb", "craft", "gem", or "none" if the plan was only read
   std::string refinement;    ///< "none", "packing", "joint"
   std::string policy;        ///< "seq", "omp", "gpu"
-  std::string before_name;   ///< "trivial", or the file of the plan before
+  std::string before_name;   ///< "trivial", or the file of the plan in use
   std::string program = {};  ///< its name and version
   std::string date = {};     ///< when it ran
-  std::string command = {};  ///< the command line, as a shell takes it
-  std::string output = {};   ///< the file of the plan; empty where none is written
-  std::string format = {};   ///< of that file
+  std::string command = {};  ///< the command line, quoted for a shell
+  std::string output = {};   ///< the file of the plan; empty if none is written
+  std::string format = {};   ///< format of that file
   index_t nodes = 1;
   index_t groups = 1;
-  bool hierarchical = false;                      ///< groups of experts kept to nodes
+  bool hierarchical = false;                      ///< each group of experts stays on a node
   std::optional<std::int64_t> expert_bytes = {};  ///< the weights of one expert in one layer
-  std::optional<double> milliseconds = {};  ///< of one call of the planner; none where none ran
-  int runs = 0;                             ///< calls whose median that is
-  std::optional<craft_outcome> craft = {};  ///< where that is the planner
-  std::optional<gem_outcome> gem = {};      ///< where that is
+  std::optional<double> milliseconds = {};        ///< time of one call of the planner, if one ran
+  int runs = 0;                                   ///< number of calls; the time is their median
+  std::optional<craft_outcome> craft = {};        ///< if craft planned
+  std::optional<gem_outcome> gem = {};            ///< if gem planned
   plan before = {};
   plan after = {};
   std::vector<comparison> comparisons = {};  ///< LOADS, then the file of --evaluate
 };
 
-/// How many layers got so many replicas.
+/// Counts the layers that got each number of replicas.
 [[nodiscard]] inline std::map<std::int32_t, index_t> layers_by_replicas(craft_outcome const& c) {
   std::map<std::int32_t, index_t> layers;
   for (std::int32_t const replicas : c.allocation.replicas) {
@@ -186,7 +186,7 @@ struct outcome {
   return layers;
 }
 
-/// Replicas besides the experts, `[layers]`.
+/// Returns the extra replicas of every layer, `[layers]`.
 [[nodiscard]] inline std::vector<std::int64_t> extra_replicas(plan const& p) {
   std::vector<std::int64_t> extra;
   for (auto row = p.replica_count.begin(); row != p.replica_count.end(); row += p.experts) {
@@ -195,7 +195,7 @@ struct outcome {
   return extra;
 }
 
-/// Layers that have no load in LOADS.
+/// Counts the layers that have no load in LOADS.
 [[nodiscard]] inline index_t idle_layers(outcome const& result) {
   auto const& loads = result.comparisons.front().expert_loads;
   index_t idle = 0;
@@ -205,7 +205,7 @@ struct outcome {
   return idle;
 }
 
-/// Bytes of weights on the rank that holds most, where the bytes of one expert are known.
+/// Returns the bytes of weights on the rank that holds most, if the bytes of an expert are known.
 [[nodiscard]] inline std::optional<std::int64_t> bytes_of_fullest_rank(
     plan const& p, std::optional<std::int64_t> expert_bytes) {
   if (!expert_bytes) {

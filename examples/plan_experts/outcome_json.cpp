@@ -151,10 +151,10 @@ void write_outcome(std::ostream& out, outcome const& result) {
                        {"craft", result.craft ? to_json(*result.craft) : json()},
                        {"gem", result.gem ? to_json(*result.gem) : json()},
                        {"comparisons", comparisons}};
-  // A key a line: a person can look at the head of the file.
+  // One key per line, so that a person can read the head of the file.
   char const* separator = "{\n";
   for (auto const& [key, value] : object.items()) {
-    // File names are whatever the user's system takes; JSON is UTF-8.
+    // File names may be any bytes, but JSON is UTF-8.
     out << separator << json(key) << ": "
         << value.dump(-1, ' ', false, json::error_handler_t::replace);
     separator = ",\n";

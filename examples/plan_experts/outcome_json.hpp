@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The file of results that docs/plan_experts.md describes.
+/// Writes the JSON file of results that docs/plan_experts.md describes.
 #pragma once
 
 #include <ostream>
@@ -9,7 +9,7 @@
 
 namespace examples {
 
-/// Writes all that the report shows, to be read by programs.
+/// Writes all figures of the report, for programs.
 void write_outcome(std::ostream& out, outcome const& result);
 
 }  // namespace examples

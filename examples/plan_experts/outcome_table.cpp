@@ -16,14 +16,14 @@
 namespace examples {
 namespace {
 
-/// One line of a table: a plan on one way of looking at the loads.
+/// One line of a table: the figures of one plan, summed or step by step.
 struct row {
-  std::string loads;  // empty under a row that says it
+  std::string loads;  // empty below the row that names them
   std::string plan;
   double mean;
   double tail;  // a percentile
   double worst;
-  std::string place;  // where that is
+  std::string place;  // layer, and step, of the worst
 };
 
 template <class Statistics>
@@ -34,8 +34,7 @@ template <class Statistics>
           tail,  s.worst, with_step ? fmt::format("{}, step {}", layer, s.worst_step) : layer};
 }
 
-/// Names of the files of loads. Folders make lines long; they are told where nothing else tells two
-/// files apart.
+/// Returns the names of the files of loads, without folders unless two names would be the same.
 [[nodiscard]] std::vector<std::string> names_of(outcome const& result) {
   std::vector<std::string> names;
   for (comparison const& c : result.comparisons) {
@@ -84,7 +83,7 @@ template <class Statistics>
   return rows;
 }
 
-/// Empty without rows.
+/// Formats a table; empty without rows.
 [[nodiscard]] std::string table_of(std::string const& title, std::string const& tail,
                                    std::vector<row> const& rows, std::size_t width, int digits) {
   if (rows.empty()) {
@@ -99,14 +98,14 @@ template <class Statistics>
   return text + "\n";
 }
 
-/// "58 layers (3 to 60)", so that ids that are shifted are seen.
+/// Formats the layers as "58 layers (3 to 60)", so that the reader notices wrong ids.
 [[nodiscard]] std::string layers_of(plan const& p) {
   bool const in_a_row = p.layer_ids.back() - p.layer_ids.front() == p.layers - 1;
   return fmt::format("{} {} ({} to {}{})", p.layers, p.layers == 1 ? "layer" : "layers",
                      p.layer_ids.front(), p.layer_ids.back(), in_a_row ? "" : ", not all");
 }
 
-/// "of 5 slots", or what there is to say where ranks or layers differ.
+/// Formats the slots as "of 5 slots", or in other words if ranks or layers differ.
 [[nodiscard]] std::string slots_of(plan const& p) {
   auto const [least, most] = slots_of_layers(p);
   if (least != most) {
@@ -133,18 +132,19 @@ template <class Statistics>
   if (!after) {
     return "";
   }
-  // What the experts alone would take, spread evenly: no rank can do with less than this.
+  // The weights of the experts without replicas, spread evenly: the least that the fullest rank
+  // has.
   auto const experts = result.after.layers * result.after.experts;
   auto const bare = (experts + result.after.ranks - 1) / result.after.ranks * *result.expert_bytes;
   return fmt::format("weights of the fullest rank: {}, of which replicas cost {}\n",
                      bytes_text(*after), bytes_text(*after - bare));
 }
 
-/// Says so where a plan is worse than what there was, which figures alone may hide.
+/// Reports a plan that is worse than the one before; figures alone may hide it.
 [[nodiscard]] std::string losses_of(outcome const& result) {
   std::string text;
   for (comparison const& c : result.comparisons) {
-    if (c.before.latency && c.after.latency) {  // what gem goes by
+    if (c.before.latency && c.after.latency) {  // gem minimises latency
       if (c.after.latency->mean > c.before.latency->mean) {
         text += fmt::format("on {} the plan is slower than before: {:.2f} instead of {:.2f} us\n",
                             c.loads, c.after.latency->mean, c.before.latency->mean);
@@ -184,7 +184,7 @@ template <class Statistics>
   return text;
 }
 
-/// What craft spends on replicas, where, and what for.
+/// Describes the replicas of craft: their number, the layers, and the gain.
 [[nodiscard]] std::string craft_of(outcome const& result) {
   if (!result.craft) {
     return "";
@@ -215,15 +215,15 @@ template <class Statistics>
       comparison::served(measured).mean);
 }
 
-/// What gem went by, and how much there was to gain.
+/// Describes the trace of gem, and its result with the lower bound.
 [[nodiscard]] std::string gem_of(outcome const& result) {
   if (!result.gem) {
     return "";
   }
   gem_outcome const& g = *result.gem;
   return fmt::format(
-      "planned from the last {} of {} steps, {} {} a layer: {:.2f} us in the mean; no plan comes "
-      "below {:.2f}\n\n",
+      "planned from the last {} of {} steps, {} {} a layer: mean latency {:.2f} us, lower bound "
+      "{:.2f} us\n\n",
       g.trace_length, result.comparisons.front().filled_steps(), g.restarts,
       g.restarts == 1 ? "search" : "searches", g.mean(), g.mean_bound());
 }
@@ -247,7 +247,7 @@ template <class Statistics>
                      *result.milliseconds, how, result.policy, result.runs);
 }
 
-/// The options of an engine that serves the plan.
+/// Returns the options of an engine that serves the plan.
 [[nodiscard]] std::string engine_options_of(outcome const& result) {
   plan const& p = result.after;
   auto const [least, most] = slots_of_layers(p);
@@ -302,11 +302,11 @@ std::string verdict_of(outcome const& result) {
     double const after = c.after.latency->mean;
     return after < before
                ? fmt::format(
-                     "Serve this plan, with {}: a layer takes {:.2f} us in the mean instead of "
+                     "Serve this plan, with {}: a layer takes {:.2f} us on average instead of "
                      "{:.2f} us on {}",
                      options, after, before, where)
                : fmt::format(
-                     "Keep what is in use: with this plan a layer takes {:.2f} us in the mean, not "
+                     "Keep what is in use: with this plan a layer takes {:.2f} us on average, not "
                      "less than the {:.2f} us before, on {}",
                      after, before, where);
   }
@@ -326,8 +326,8 @@ std::string choice_text(craft_outcome const& c) {
   if (c.chosen == "automatic") {
     return "chosen at the knee";
   }
-  std::string const how =
-      c.budget_bytes ? "what " + bytes_text(*c.budget_bytes) + " hold" : std::string("as asked");
+  std::string const how = c.budget_bytes ? "as many as " + bytes_text(*c.budget_bytes) + " hold"
+                                         : std::string("as asked");
   return how + (c.allocation.knee == c.replicas_per_rank
                     ? ", which is the knee"
                     : fmt::format("; the knee is at {}", c.allocation.knee));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A file that appears whole or not at all.
+/// Output files that appear complete or not at all.
 #pragma once
 
 #include <unistd.h>
@@ -22,11 +22,11 @@ namespace examples {
 
 namespace detail {
 
-/// Removes the temporary files of a program that a signal ends. SIGKILL alone it cannot see.
+/// Removes the temporary files of a program when a signal ends it (any but SIGKILL).
 class files_to_remove {
  public:
-  /// From here on a signal removes the file, which need not be there yet. `name` must stay until
-  /// `forget`.
+  /// Registers a file, which need not exist yet, for removal by a signal. `name` must stay valid
+  /// until `forget`.
   static void add(char const* name) {
     handle_signals();
     for (std::atomic<char const*>& place : names) {
@@ -50,7 +50,7 @@ class files_to_remove {
   static void handle_signals() {
     for (int const signal : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE, SIGXCPU}) {
       struct sigaction now {};
-      // What the parent wants to be ignored stays so, and so does another handler.
+      // Signals that the parent ignores stay ignored, and other handlers stay in place.
       if (::sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) {
         now.sa_handler = remove_all;
         now.sa_flags = static_cast<int>(SA_RESETHAND);
@@ -59,7 +59,7 @@ class files_to_remove {
     }
   }
 
-  /// Calls only what a signal handler may.
+  /// Signal handler; calls only async-signal-safe functions.
   static void remove_all(int signal) {
     for (std::atomic<char const*> const& place : names) {
       if (char const* const name = place.load()) {
@@ -75,25 +75,25 @@ class files_to_remove {
 
 }  // namespace detail
 
-/// The file that is written where `name` is: behind symbolic links, also where it is not there yet.
-/// Empty where links lead in a circle.
+/// Follows symbolic links from `name` to the file that is written, even if it does not exist yet.
+/// Returns an empty path if the links form a cycle.
 [[nodiscard]] inline std::filesystem::path behind_links(std::filesystem::path name) {
-  constexpr int most = 40;  // as Linux follows
+  constexpr int most = 40;  // the limit of Linux
   std::error_code ignored;
   for (int links = 0; std::filesystem::is_symlink(name, ignored); ++links) {
     if (links == most) {
       return {};
     }
-    // An absolute path replaces what is before it.
+    // An absolute path on the right replaces the left one.
     name = name.parent_path() / std::filesystem::read_symlink(name, ignored);
   }
   return name;
 }
 
-/// Writes beside the file asked for and takes its name in `commit`; without `commit` nothing
-/// stays, also where a signal ends the program. Who writes several files closes all before the
-/// first is committed: none or all appear. The constructor finds out whether the place can be
-/// written, before any work is done.
+/// Writes a temporary file next to the target and renames it in `commit`. Without `commit` it
+/// leaves nothing behind, even if a signal ends the program. To write several files, close all
+/// before committing the first: then all of them appear, or none. The constructor checks that the
+/// target can be written, before any work is done.
 class output_file {
  public:
   output_file(std::string argument, std::string const& name)
@@ -129,7 +129,7 @@ class output_file {
 
   [[nodiscard]] std::ostream& stream() { return stream_; }
 
-  /// Ends the writing. Throws where a write has failed, for example on a full disk.
+  /// Closes the temporary file. Throws if a write has failed, for example on a full disk.
   void close() {
     errno = 0;
     stream_.close();
@@ -138,7 +138,7 @@ class output_file {
     }
   }
 
-  /// Gives the file, once closed, its name.
+  /// Renames the closed temporary file to its final name.
   void commit() {
     std::error_code error;
     std::filesystem::rename(temporary_, target_, error);

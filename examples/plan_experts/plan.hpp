@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A placement with its sizes.
+/// Placements of all planned layers, with their dimensions.
 #pragma once
 
 #include <algorithm>
@@ -20,23 +20,22 @@ using plimsoll::index_t;
 template <class Load>
 using loads_ref = plimsoll::matrix_ref<Load const>;
 
-/// Which expert every slot of every layer holds. Layers are those with experts, in order;
-/// `layer_ids` says which of the model's layers each one is.
+/// The expert in every slot of every planned layer. `layer_ids` gives the model's layer id of each.
 struct plan {
   index_t layers = 0;
   index_t experts = 0;
   index_t ranks = 0;
-  index_t slots = 0;                         ///< of one layer, on all ranks
+  index_t slots = 0;                         ///< of one layer, over all ranks
   std::vector<std::int64_t> layer_ids = {};  ///< [layers], increasing; 0, 1, ... unless changed
   /// [layers, slots], slots ordered by rank, -1 in an empty slot
   std::vector<std::int32_t> physical_to_logical = {};
-  /// [layers, ranks + 1]: rank r has the slots from the r-th up to, not including, the next
+  /// [layers, ranks + 1]: rank r has the slots from offset r up to, but not including, offset r + 1
   std::vector<std::int32_t> rank_offsets = {};
   std::vector<std::int32_t> replica_count = {};  ///< [layers, experts]
 
   plan() = default;
 
-  /// A plan to be filled, whose ranks share the slots evenly: rank r begins at
+  /// Makes an empty plan whose slots are divided evenly over the ranks: rank r begins at
   /// floor(r * slots / ranks).
   plan(index_t layer_count, index_t expert_count, index_t rank_count, index_t slot_count)
       : layers(layer_count),
@@ -61,7 +60,7 @@ struct plan {
             .rank_offsets = {rank_offsets.data(), layers, ranks + 1}};
   }
 
-  /// The slots that a layer has.
+  /// Returns the number of slots of a layer.
   [[nodiscard]] index_t slots_of(index_t layer) const {
     return rank_offsets[static_cast<std::size_t>((layer + 1) * (ranks + 1) - 1)];
   }
@@ -69,13 +68,13 @@ struct plan {
   friend bool operator==(plan const&, plan const&) = default;
 };
 
-/// Fewest and most slots.
+/// Smallest and largest number of slots.
 struct slot_range {
   index_t least = 0;
   index_t most = 0;
 };
 
-/// Of a layer.
+/// Returns the range of the number of slots of a layer.
 [[nodiscard]] inline slot_range slots_of_layers(plan const& p) {
   slot_range range{p.slots_of(0), p.slots_of(0)};
   for (index_t layer = 1; layer < p.layers; ++layer) {
@@ -85,7 +84,7 @@ struct slot_range {
   return range;
 }
 
-/// Of a rank, over all layers.
+/// Returns the range of the number of slots of a rank, summed over all layers.
 [[nodiscard]] inline slot_range slots_of_ranks(plan const& p) {
   slot_range range{p.layers * p.slots, 0};
   for (index_t rank = 0; rank < p.ranks; ++rank) {
@@ -100,7 +99,7 @@ struct slot_range {
   return range;
 }
 
-/// Takes away the slots at the rows' ends that no layer has.
+/// Removes slots at the ends of the rows that no layer uses.
 inline void trim(plan& p) {
   index_t const most = slots_of_layers(p).most;
   auto to = p.physical_to_logical.begin();
@@ -112,7 +111,7 @@ inline void trim(plan& p) {
   p.slots = most;
 }
 
-/// What an engine does without a plan: slot i holds expert i mod experts.
+/// Makes the placement of an engine without a plan: slot i holds expert i mod experts.
 [[nodiscard]] inline plan trivial_plan(index_t layers, index_t experts, index_t ranks,
                                        index_t slots) {
   plan result(layers, experts, ranks, slots);

@@ -46,7 +46,7 @@ constexpr std::array formats = {
   return p.layer_ids[static_cast<std::size_t>(layer)];
 }
 
-/// The slots of one rank.
+/// Returns the slots of one rank.
 [[nodiscard]] std::span<std::int32_t const> slots_of(plan const& p, index_t layer, index_t rank) {
   auto const offsets = row_of(p.rank_offsets, p.ranks + 1, layer);
   auto const first = static_cast<std::size_t>(offsets[static_cast<std::size_t>(rank)]);
@@ -99,7 +99,7 @@ void expect_at_most(std::string const& argument, index_t limit, index_t count, c
   }
 }
 
-/// Throws where a file of `format` would mean something else than `p`.
+/// Throws if a file of `format` cannot express `p`.
 void expect_expressible(plan const& p, plan_format format, std::optional<index_t> model_layers) {
   std::string const argument = "--format " + std::string(facts_of(format).name);
   if (model_layers && p.layer_ids.back() >= *model_layers) {
@@ -126,7 +126,7 @@ void expect_expressible(plan const& p, plan_format format, std::optional<index_t
     }
   }
   if (format == plan_format::trtllm) {
-    // The sizes of the arrays in its routing kernels, whose slot ids are int16.
+    // Array sizes of the routing kernels of TensorRT-LLM, whose slot ids are int16.
     expect_at_most(argument, 1024, p.experts, "experts");
     expect_at_most(argument, 32768, p.slots, "slots");
   }
@@ -149,7 +149,7 @@ void write_list(std::ostream& out, std::span<T const> values) {
   out << ']';
 }
 
-/// One row a line, so that a person can find a layer and compare two plans.
+/// Writes one row per line, so that a person can find a layer and compare two plans.
 void write_matrix(std::ostream& out, char const* key, std::vector<std::int32_t> const& values,
                   index_t columns) {
   out << ",\n\"" << key << "\": [";
@@ -193,14 +193,14 @@ void write_trtllm(std::ostream& out, plan const& p) {
     yaml << YAML::Key << id_of(p, layer) << YAML::Value << YAML::Flow
          << std::vector<std::int32_t>(slots.begin(), slots.end());
   }
-  // 0: the engine keeps this placement instead of moving experts as it serves.
+  // 0: the engine keeps this placement and does not move experts while it serves.
   yaml << YAML::EndMap << YAML::Key << "layer_updates_per_iter" << YAML::Value << 0;
   yaml << YAML::EndMap << YAML::Newline;
 }
 
 void write_vllm_ascend(std::ostream& out, plan const& p) {
   out << "{\"moe_layer_count\": " << p.layers << ", \"layer_list\": [";
-  // Layers are numbered among those with experts: the engine takes them by their order.
+  // Numbers count only layers with experts: the engine matches layers by their order.
   for_each_rank(p, [&](index_t layer, index_t rank) {
     if (rank == 0) {
       out << (layer == 0 ? "\n" : ",\n") << "{\"layer_id\": " << layer

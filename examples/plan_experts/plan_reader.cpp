@@ -107,9 +107,9 @@ class plan_reader : tree_reader {
   static constexpr index_t layer_limit = 1 << 20;
   static constexpr index_t slot_limit = 1 << 20;  // as --slots
 
-  // What was asked for.
+  // Checks against the request.
 
-  /// `ids`: the layers of the file.
+  /// Reports that the file has no plan of layer `id`; `ids` are the layers of the file.
   [[noreturn]] void fail_without(std::int64_t id, row const& ids) const {
     std::string got = "no layers";
     if (!ids.empty()) {
@@ -119,7 +119,7 @@ class plan_reader : tree_reader {
     fail("a plan of layer " + to_string(id), got + "; --layer-ids says which layers the loads are");
   }
 
-  /// For files that do not name their layers.
+  /// Checks the number of layers of a file that does not contain layer ids.
   void expect_layer_count(index_t layers) const {
     std::size_t const planned = request_.layer_ids.size();
     if (layers != static_cast<index_t>(planned)) {
@@ -143,7 +143,7 @@ class plan_reader : tree_reader {
 
   // Plans.
 
-  /// Puts one layer into the plan, and checks it. `lowest`: -1 where slots may be empty.
+  /// Stores and checks one layer of the plan. `lowest` is -1 if slots may be empty, else 0.
   void fill(plan& p, std::size_t layer, row const& slots, std::int64_t lowest) const {
     std::string const in_layer = " in layer " + to_string(p.layer_ids[layer]);
     auto const experts = static_cast<std::size_t>(p.experts);
@@ -167,7 +167,7 @@ class plan_reader : tree_reader {
     }
   }
 
-  /// A plan whose ranks have equally many slots.
+  /// Makes a plan whose ranks all have the same number of slots.
   [[nodiscard]] plan even_plan(std::vector<row> const& rows, index_t ranks,
                                std::int64_t lowest) const {
     auto const slots = static_cast<index_t>(rows.front().size());
@@ -220,7 +220,7 @@ class plan_reader : tree_reader {
     expect_layer_count(layer_count);
     index_t ranks = 0;
     std::vector<row> rows;
-    // The engine goes by positions, so numbers that say otherwise are a mistake.
+    // The engine uses positions, so ids that differ from positions are an error.
     for (index_t layer = 0; layer < layer_count; ++layer) {
       std::string const path = "layer_list[" + to_string(layer) + "]";
       json const& entry = layers[static_cast<std::size_t>(layer)];
@@ -238,7 +238,7 @@ class plan_reader : tree_reader {
     return p;
   }
 
-  /// The experts of all devices of a layer, one device behind the other.
+  /// Returns the experts of all devices of a layer, in the order of devices.
   [[nodiscard]] row devices(json const& value, std::string const& path, index_t ranks) const {
     row result;
     std::optional<index_t> share;
@@ -364,7 +364,7 @@ plan parse_plan(std::string_view bytes, std::string const& file, plan_request co
 
 plan read_plan(std::string const& file, plan_request const& request) {
   if (!format_of(file)) {
-    return parse_plan({}, file, request);  // says so, without a look at the file
+    return parse_plan({}, file, request);  // reports the bad name without reading the file
   }
   return parse_plan(read_bytes(file), file, request);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Plans with EPLB, CRAFT or GEM, where the policy says.
+/// Runs EPLB, CRAFT or GEM under a policy and measures the planning time.
 #pragma once
 
 #include <algorithm>
@@ -22,14 +22,14 @@ namespace examples {
 template <class Load>
 using steps_ref = plimsoll::tensor_ref<Load const>;
 
-/// How long one call took: the median of so many.
+/// Time of one call: the median of `runs` calls.
 struct planning_time {
   double milliseconds = 0;
   int runs = 0;
 };
 
-/// Calls `once` up to five times, no longer than about a second: what only the first call pays for
-/// (pages, caches, loading of kernels) is not planning time.
+/// Calls `once` up to five times within about a second and returns the median time, which excludes
+/// costs of the first call only (pages, caches, loading of kernels).
 template <class Once>
 [[nodiscard]] planning_time time_of(Once&& once) {
   using clock = std::chrono::steady_clock;
@@ -44,7 +44,7 @@ template <class Once>
   return {times[times.size() / 2], static_cast<int>(times.size())};
 }
 
-/// Plans into `result`, whose slots the ranks share evenly.
+/// Plans into `result`, whose slots are divided evenly over the ranks.
 template <class Policy, class Load>
 [[nodiscard]] planning_time plan_on_host(Policy const& policy, loads_ref<Load> loads,
                                          plimsoll::eplb_options const& options, plan& result) {
@@ -56,7 +56,7 @@ template <class Policy, class Load>
   });
 }
 
-/// Plans into `result`, whose slots are at least the experts and the largest replica count.
+/// Plans into `result`, which has at least as many slots as experts plus the largest replica count.
 template <class Policy, class Load>
 [[nodiscard]] planning_time plan_on_host(Policy const& policy, steps_ref<Load> loads,
                                          plimsoll::craft_options const& options, plan& result,
@@ -70,7 +70,7 @@ template <class Policy, class Load>
   });
 }
 
-/// Plans into `result`, whose slots the ranks share evenly.
+/// Plans into `result`, whose slots are divided evenly over the ranks.
 template <class Policy, class Load>
 [[nodiscard]] planning_time plan_on_host(Policy const& policy, steps_ref<Load> loads,
                                          plimsoll::gem_options const& options,
@@ -84,8 +84,8 @@ template <class Policy, class Load>
   });
 }
 
-/// The same on the first GPU. Defined in plan_gpu.cu, so only in builds with CUDA. Throws
-/// `plimsoll::cuda_error`, also where there is no GPU.
+/// Plans on the first GPU. Defined in plan_gpu.cu, so only in builds with CUDA. Throws
+/// `plimsoll::cuda_error`, also if there is no GPU.
 planning_time plan_on_gpu(loads_ref<std::int64_t> loads, plimsoll::eplb_options const& options,
                           plan& result);
 planning_time plan_on_gpu(loads_ref<double> loads, plimsoll::eplb_options const& options,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// One line on a terminal that says how far the program is; nothing where nobody watches.
+/// Shows progress in one line on a terminal; prints nothing if stderr is not a terminal.
 #pragma once
 
 #include <unistd.h>
@@ -13,8 +13,8 @@
 
 namespace examples {
 
-/// Lets something through at most five times a second, and not in the first fifth: what is done by
-/// then needs no announcement.
+/// Limits updates to five a second, with none in the first fifth of a second: a task that is done
+/// by then needs no progress line.
 class throttle {
  public:
   using clock = std::chrono::steady_clock;
@@ -34,7 +34,7 @@ class throttle {
   clock::time_point next_;
 };
 
-/// Shows one task on stderr while it lasts, and wipes the line at its end.
+/// Shows one task on stderr while it runs, and clears the line at its end.
 class progress {
  public:
   explicit progress(std::string task)
@@ -49,7 +49,7 @@ class progress {
     }
   }
 
-  /// `total` is 0 where nobody knows.
+  /// Updates the line; `total` is 0 if it is unknown.
   void operator()(std::uint64_t done, std::uint64_t total) {
     if (!watched_ || !throttle_.passes(throttle::clock::now())) {
       return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Any number of values, of which one is wanted by its place among the sorted ones.
+/// Selects the k-th smallest of any number of values, without holding them in memory.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace examples {
 
-/// Values from 0 on, most of which need no memory.
+/// Non-negative values in a `byte_store`.
 class ranked_values {
  public:
   explicit ranked_values(std::string name) : store_(std::move(name)) {}
@@ -26,8 +26,9 @@ class ranked_values {
 
   [[nodiscard]] std::uint64_t count() const { return store_.size() / sizeof(std::uint64_t); }
 
-  /// The value that `rank` of the others precede; below `count()`. Bits of numbers from 0 on sort
-  /// as the numbers do, so sixteen bits a pass, from the top, are found by counting.
+  /// Returns the value at index `rank` of the sorted values; `rank` is below `count()`. This is a
+  /// radix selection: the bits of non-negative doubles sort as the doubles do, so each pass counts
+  /// sixteen bits, from the top.
   [[nodiscard]] double at(std::uint64_t rank) const {
     std::uint64_t prefix = 0;
     for (int shift = 48; shift >= 0; shift -= 16) {

@@ -27,7 +27,7 @@ using namespace report_parts;
 
 // ---- Text -------------------------------------------------------------------------------------
 
-/// The length of the UTF-8 sequence that `text` begins with; 0 where there is none that XML allows.
+/// Returns the length of the UTF-8 sequence at the start of `text`; 0 if XML does not allow it.
 [[nodiscard]] std::size_t character_length(std::string_view text) {
   auto const byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   unsigned const first = byte(0);
@@ -50,7 +50,7 @@ using namespace report_parts;
   return code >= least[length] && code <= 0x10ffff && !excluded ? length : 0;
 }
 
-/// `text` of a user, for an element or an attribute. What XML cannot hold becomes U+FFFD.
+/// Escapes a text for an element or an attribute; characters that XML cannot hold become U+FFFD.
 [[nodiscard]] std::string escaped(std::string_view text) {
   std::string result;
   while (!text.empty()) {
@@ -76,28 +76,28 @@ using namespace report_parts;
   return result;
 }
 
-/// The name of a file of loads without its folders.
+/// Returns the name of a file of loads without its folders.
 [[nodiscard]] std::string_view short_name(std::string_view file) {
   return file == "-" ? "the standard input" : file.substr(file.find_last_of('/') + 1);
 }
 
-/// A file's name in text. Isolated, so that right-to-left names leave what follows in place.
+/// Formats a file's name, isolated so that a right-to-left name does not reorder the text after it.
 [[nodiscard]] std::string file_name(std::string_view name) {
   return "<bdi>" + escaped(name) + "</bdi>";
 }
 
-/// A load, to read: whole where it is large.
+/// Formats a load, without decimals if it is large.
 [[nodiscard]] std::string load_text(double load) {
   return grouped(fmt::format("{:.{}f}", load, load < 100 && load != std::floor(load) ? 2 : 0));
 }
 
 // ---- Numbers ----------------------------------------------------------------------------------
 
-/// A comparison with what all its charts need.
+/// A comparison, with the values that its charts need.
 struct chart_data {
   outcome const& whole;
   comparison const& loads;
-  index_t number;  ///< of the comparison
+  index_t number;  ///< number of the comparison
   index_t layers = whole.after.layers;
   index_t experts = whole.after.experts;
   index_t ranks = whole.after.ranks;
@@ -112,7 +112,7 @@ struct chart_data {
     auto const first = loads.expert_loads.begin() + row * experts;
     return std::accumulate(first, first + experts, 0.0);
   }
-  /// Mean load of the ranks, the same before and after.
+  /// Returns the mean load of the ranks, which is the same before and after.
   [[nodiscard]] double mean(index_t row) const { return total(row) / static_cast<double>(ranks); }
   [[nodiscard]] double rank_load(std::size_t i, index_t row, index_t rank) const {
     return side(i).rank_loads[static_cast<std::size_t>(row * ranks + rank)];
@@ -123,22 +123,22 @@ struct chart_data {
   }
 };
 
-/// load / mean, and `otherwise` where there is no load.
+/// Returns load / mean, or `otherwise` if there is no load.
 [[nodiscard]] double relative(double load, double mean, double otherwise) {
   return mean > 0 ? load / mean : otherwise;
 }
 
-/// Every layer of a step waits for its busiest rank; so many times the mean load it carries, over
-/// all layers, and steps where there are any.
+/// Returns the load of the busiest rank, for which a layer waits, divided by the mean load, over
+/// all layers, and over steps if there are several.
 [[nodiscard]] double busiest(chart_data const& d, std::size_t side) {
   return 1 / comparison::served(d.side(side)).ratio_of_sums;
 }
 
-/// What the full height of a panel stands for at least, in mean loads: the line at the mean stays
+/// Smallest load at the full height of a panel, in mean loads, so that the line at the mean stays
 /// below the edge.
 constexpr double smallest_scale = 1.2;
 
-/// What the full height of every panel stands for.
+/// Returns the load at the full height of every panel, in mean loads.
 [[nodiscard]] double panel_scale(chart_data const& d) {
   double result = smallest_scale;
   for (index_t row = 0; row < d.layers; ++row) {
@@ -151,7 +151,7 @@ constexpr double smallest_scale = 1.2;
 
 // ---- Charts -----------------------------------------------------------------------------------
 
-/// Two bars, for one number before and after.
+/// Writes two bars for one number, before and after.
 void figure_bars(std::ostream& out, std::array<double, 2> const& values, double whole,
                  std::string_view label) {
   open_svg(out, 16, label);
@@ -172,13 +172,13 @@ void tile(std::ostream& out, std::string_view title, std::array<double, 2> const
   fmt::print(out, "<small>{}</small></div>\n", note);
 }
 
-/// Where the worst is: "layer 3", or "layer 3, step 7".
+/// Formats the place of the worst row: "layer 3", or "layer 3, step 7".
 [[nodiscard]] std::string place_of(balance_statistics const& s, bool has_steps) {
   return has_steps ? fmt::format("layer {}, step {}", s.worst_layer, s.worst_step)
                    : fmt::format("layer {}", s.worst_layer);
 }
 
-/// What a reader must see first: how much better it got, step by step where there are steps.
+/// Writes the main figures: the improvement, step by step if there are several steps.
 void key_figures(std::ostream& out, chart_data const& d) {
   bool const stepped = d.loads.before.per_step && d.loads.after.per_step;
   auto const& before = comparison::served(d.loads.before);
@@ -198,7 +198,7 @@ void key_figures(std::ostream& out, chart_data const& d) {
                                                       : "<div class=\"tiles four\">\n");
   latency("Mean latency of a layer", d.loads, "µs, of every layer in every step, by the curves");
   balancedness("Mean balancedness", before.mean, after.mean,
-               stepped ? "of every layer in every step, as it is served; 1 is perfect"
+               stepped ? "of every layer in every step, as served; 1 is perfect"
                        : "mean of the layers; 1 is perfect");
   std::string const place_before = place_of(before, stepped);
   std::string const place_after = place_of(after, stepped);
@@ -216,7 +216,7 @@ void key_figures(std::ostream& out, chart_data const& d) {
        peaks[1] > peaks[0]);
   if (stepped) {
     balancedness("Mean of the summed steps", d.loads.before.summed.mean, d.loads.after.summed.mean,
-                 fmt::format("what the plan evens out over {} steps; no step is served so",
+                 fmt::format("of the sum of {} steps, which evens out their differences",
                              count_text(d.loads.filled_steps())));
   }
   for (std::size_t i = 1; i < d.whole.comparisons.size(); ++i) {
@@ -235,12 +235,12 @@ void fact(std::ostream& out, std::string_view name, std::string_view value) {
   fmt::print(out, "<div><dt>{}</dt><dd>{}</dd></div>\n", name, value);
 }
 
-/// "5", or "5 to 6".
+/// Formats a range: "5", or "5 to 6".
 [[nodiscard]] std::string range_text(std::int64_t low, std::int64_t high) {
   return low == high ? count_text(low) : count_text(low) + " to " + count_text(high);
 }
 
-/// "320 (5 a rank)", or "80 (11 to 12 a rank)" where ranks or layers differ.
+/// Formats slots: "320 (5 a rank)", or "80 (11 to 12 a rank)" if ranks or layers differ.
 [[nodiscard]] std::string slots_text(plan const& p) {
   std::int64_t low = p.slots;
   std::int64_t high = 0;
@@ -274,7 +274,7 @@ void fact(std::ostream& out, std::string_view name, std::string_view value) {
              : count_text(std::accumulate(extra.begin(), extra.end(), index_t{0})) + " in all";
 }
 
-/// What was planned, and how.
+/// Writes what was planned, and how.
 void facts(std::ostream& out, chart_data const& d) {
   outcome const& o = d.whole;
   plan const& p = o.after;
@@ -343,7 +343,7 @@ void statistics_row(std::ostream& out, std::string_view lead, std::string_view r
                     : "<td></td></tr>\n");
 }
 
-/// What the program prints, for every file of loads.
+/// Writes the table that the program prints, for every file of loads.
 void summary_table(std::ostream& out, outcome const& o) {
   out << "<div class=\"wide\"><table>\n<thead><tr><th class=\"l\">loads</th>"
          "<th class=\"l\">balancedness of</th><th class=\"l\">plan</th><th>mean</th>"
@@ -369,7 +369,7 @@ void summary_table(std::ostream& out, outcome const& o) {
   out << "</table></div>\n";
 }
 
-/// Balancedness over the layers: a dot before, a dot after, and the way between.
+/// Writes the balancedness of every layer: a dot before, a dot after, and a line between them.
 void balance_chart(std::ostream& out, chart_data const& d) {
   constexpr int height = 220;
   key_of_sides(out);
@@ -414,7 +414,7 @@ void balance_chart(std::ostream& out, chart_data const& d) {
   out << "</svg></div>\n";
 }
 
-/// The bars of a layer, and a line at the mean load.
+/// Writes the bars of a layer, and a line at the mean load.
 void layer_bars(std::ostream& out, chart_data const& d, index_t row, double scale, bool titled) {
   double const mean = d.mean(row);
   auto const bar = [&](std::size_t side, index_t rank) {
@@ -430,7 +430,7 @@ void layer_bars(std::ostream& out, chart_data const& d, index_t row, double scal
                      : std::string());
 }
 
-/// One panel for every layer, all on one scale.
+/// Writes one panel for every layer, all on the same scale.
 void rank_load_panels(std::ostream& out, chart_data const& d) {
   double const scale = panel_scale(d);
   auto const height = static_cast<std::int64_t>(std::clamp(22 * scale, 96.0, 170.0));
@@ -449,10 +449,10 @@ void rank_load_panels(std::ostream& out, chart_data const& d) {
   });
 }
 
-/// Between the classes of the heat map, in mean loads. Equal factors lie on both sides of 1.
+/// Edges between the classes of the heat map, in mean loads; equal factors lie on both sides of 1.
 constexpr std::array<double, 8> heat_edges{0.25, 0.5, 0.8, 0.95, 1.05, 1.25, 2, 4};
 
-/// The class of a load; one on an edge belongs to the class nearer to the mean.
+/// Returns the class of a load; a load on an edge belongs to the class nearer to the mean.
 [[nodiscard]] std::size_t heat_class(double share) {
   auto const below = [&](double edge) { return edge < 1 ? edge <= share : edge < share; };
   return static_cast<std::size_t>(std::count_if(heat_edges.begin(), heat_edges.end(), below));
@@ -473,7 +473,7 @@ void heat_scale(std::ostream& out) {
   out << "</svg></div>\n";
 }
 
-/// One path for every class, which keeps the file small: runs of equal cells are one rectangle.
+/// Writes one path for every class; runs of equal cells are one rectangle, to keep the file small.
 void heat_cells(std::ostream& out, chart_data const& d, std::size_t side) {
   std::array<std::string, heat_edges.size() + 1> paths;
   for (index_t row = 0; row < d.layers; ++row) {
@@ -537,10 +537,10 @@ struct hot_expert {
   index_t row;
   index_t expert;
   double load;
-  double share;  ///< of the layer's mean load per expert
+  double share;  ///< load / mean load of the layer's experts
 };
 
-/// The hottest of those that have replicas before or after: of others there is nothing to compare.
+/// Returns the hottest experts that have replicas before or after; others show no difference.
 [[nodiscard]] std::vector<hot_expert> hottest(chart_data const& d, std::size_t count) {
   std::vector<hot_expert> all;
   for (index_t row = 0; row < d.layers; ++row) {
@@ -595,11 +595,11 @@ void hot_experts(std::ostream& out, chart_data const& d) {
 // ---- Sections ---------------------------------------------------------------------------------
 
 constexpr std::string_view balance_lead =
-    "Mean load of the ranks over the largest, by layer; 1 is perfect. Every layer waits for its "
-    "busiest rank, so a layer at 0.5 takes twice the time it needs.";
+    "Mean rank load divided by the largest, by layer; 1 is perfect. Every layer waits for its "
+    "busiest rank, so a layer at 0.5 takes twice as long as a balanced one.";
 constexpr std::string_view heat_lead =
-    "Load over the layer’s mean load, ranks across and layers down. Blue ranks wait, orange ranks "
-    "are waited for; between the two colours is what lies within 5 % of the mean.";
+    "Rank load divided by the layer’s mean load, ranks across and layers down. Blue ranks wait for "
+    "orange ranks; the colour between them marks loads within 5 % of the mean.";
 
 void sections_of_loads(std::ostream& out, chart_data const& d) {
   section(out, "balancedness-0", "Balancedness of the layers", balance_lead,
@@ -608,17 +608,17 @@ void sections_of_loads(std::ostream& out, chart_data const& d) {
     write_craft_sections(out, d.whole);
   }
   write_latency_section(out, d.whole, d.number, "Latency of every rank");
-  section(out, "heat-map-0", "Where the load is", heat_lead, [&] { heat_maps(out, d); });
+  section(out, "heat-map-0", "Load by layer and rank", heat_lead, [&] { heat_maps(out, d); });
   section(
       out, "hottest-experts-0", "The hottest experts",
-      "Those of all layers whose load is the most times the layer’s mean load of an expert, among "
-      "the experts that have replicas before or after. "
-      "Grey is the expert’s load, the bar in it what one replica carries after.",
+      "The experts of all layers with the highest load relative to the mean load of the layer’s "
+      "experts, among those that have replicas before or after. The grey bar is the expert’s load, "
+      "and the bar inside it the load of one replica after.",
       [&] { hot_experts(out, d); });
   section(out, "rank-loads-0", "Load of every rank",
           fmt::format("A bar for every rank, before on the left and after on the right, and a line "
-                      "at the mean load. All panels have one scale, from 0 to {:.2f} times the "
-                      "layer’s mean; the figures are those of the busiest rank.",
+                      "at the mean load. All panels have the same scale, from 0 to {:.2f} times "
+                      "the layer’s mean; the figures are those of the busiest rank.",
                       panel_scale(d)),
           [&] { rank_load_panels(out, d); });
 }
@@ -631,7 +631,7 @@ void sections_of_other_loads(std::ostream& out, chart_data const& d) {
   write_latency_section(out, d.whole, d.number,
                         "Latency of every rank on " + file_name(short_name(d.loads.loads)));
   section(out, fmt::format("heat-map-{}", d.number),
-          "Where the load of " + file_name(short_name(d.loads.loads)) + " is", heat_lead,
+          "The load of " + file_name(short_name(d.loads.loads)) + ", by layer and rank", heat_lead,
           [&] { heat_maps(out, d); });
 }
 
@@ -670,7 +670,7 @@ void write_layer_picture(std::ostream& out, outcome const& o, index_t row) {
   constexpr int width = 860;
   constexpr int height = 300;
   constexpr int left = 24;
-  constexpr int right = width - 92;  // leaves room for the name of the line
+  constexpr int right = width - 92;  // leaves space for the label of the line
   constexpr int top = 88;
   constexpr int bottom = height - 24;
   double const mean = d.mean(row);
@@ -684,7 +684,7 @@ void write_layer_picture(std::ostream& out, outcome const& o, index_t row) {
       "before and after\">\n<style>{3}{4}.h{{font-size:17px;font-weight:600;fill:var(--ink)}}"
       "</style>\n<rect width=\"{0}\" height=\"{1}\" rx=\"8\" style=\"fill:var(--bg)\"/>\n",
       width, height, d.layer_id(row), report_style::palette, report_style::chart);
-  // Where the bars of each side begin, in pixels.
+  // Positions of the bars of each side, in pixels.
   double const bar = static_cast<double>(right - left) / static_cast<double>(bars_across(d.ranks));
   for (std::size_t const side : sides) {
     fmt::print(

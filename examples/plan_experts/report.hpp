@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The report of plan_experts: one HTML file that shows how balanced the ranks were and are.
+/// The report of plan_experts: one HTML file that shows the balance of the ranks before and after.
 #pragma once
 
 #include <ostream>
@@ -9,12 +9,12 @@
 
 namespace examples {
 
-/// Writes a page that needs nothing else, neither another file nor a script, and is well-formed XML
-/// as well. Both plans and all comparisons, at least one, have the same layers, experts and ranks.
+/// Writes a self-contained page, without scripts, that is also well-formed XML. Both plans and all
+/// comparisons, at least one, must have the same layers, experts and ranks.
 void write_report(std::ostream& out, outcome const& o);
 
-/// Writes an SVG file of what the ranks carry in one layer, before and after. `row` counts the
-/// layers that the first comparison has, from 0.
+/// Writes an SVG file of the rank loads of one layer, before and after. `row` is the layer's row in
+/// the first comparison.
 void write_layer_picture(std::ostream& out, outcome const& o, index_t row);
 
 }  // namespace examples

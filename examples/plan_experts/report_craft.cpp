@@ -21,7 +21,7 @@ namespace {
 
 using namespace report_parts;
 
-/// The line at a value of a chart, with its label on the left.
+/// Writes the line at a value of a chart, with its label on the left.
 void axis_line(std::ostream& out, double y, std::string_view style, std::string const& label) {
   fmt::print(out,
              "<line class=\"{0}\" x2=\"100%\" y1=\"{1:.3f}\" y2=\"{1:.3f}\"/>"
@@ -41,12 +41,10 @@ void labels_across(std::ostream& out, plan const& p, int height) {
 
 [[nodiscard]] std::string curve_lead(craft_outcome const& c) {
   return fmt::format(
-      "Expected mean balancedness with R replicas on each rank over all layers together, which go "
-      "where they gain most. The line marks R = {}, {}. The knee{} is where the curve lies "
-      "furthest "
-      "above the straight line between its ends: up to there a replica brings more than one does "
-      "on "
-      "average, beyond it less.",
+      "Expected mean balancedness with R replicas on each rank over all layers together, placed "
+      "where they gain most. The line marks R = {}, {}. The knee{} is the point of the curve "
+      "furthest above the straight line between its ends: up to the knee a replica gains more than "
+      "the average replica does, beyond it less.",
       count_text(c.replicas_per_rank), choice_text(c),
       c.allocation.knee == c.replicas_per_rank ? "" : " (the ring)");
 }
@@ -56,7 +54,7 @@ void curve_chart(std::ostream& out, outcome const& o) {
   craft_outcome const& c = *o.craft;
   auto const& curve = c.allocation.curve;
   auto const last = static_cast<index_t>(curve.size()) - 1;
-  // Of the layers' gains together.
+  // The largest sum of the layers' gains.
   double const top = curve.back() > 0 ? curve.back() : 1;
   auto const y = [&](double gain) { return height * (1 - gain / top); };
   auto const mean = [&](double gain) { return c.mean_with(gain); };
@@ -106,7 +104,7 @@ void curve_chart(std::ostream& out, outcome const& o) {
 
 // ---- The gains --------------------------------------------------------------------------------
 
-/// The largest gain or loss, which has the full colour.
+/// Returns the largest gain or loss, which gets the full colour.
 [[nodiscard]] double largest_gain(craft_outcome const& c) {
   double largest = 0;
   for (double const gain : c.estimate.gain) {
@@ -132,7 +130,8 @@ void gain_scale(std::ostream& out, double largest, bool with_losses) {
   out << "</svg></div>\n";
 }
 
-/// A row for every layer: a bar for its base, and a cell for every count; its own has a dot.
+/// Writes a row for every layer: a bar for its base and a cell for every count; a dot marks the
+/// chosen count.
 void gain_map(std::ostream& out, outcome const& o) {
   craft_outcome const& c = *o.craft;
   auto const& counts = c.estimate.replica_counts;
@@ -147,8 +146,8 @@ void gain_map(std::ostream& out, outcome const& o) {
                          [](double gain) { return gain < 0; }));
   out << "<div class=\"axes marked\">";
   open_svg(out, height,
-           "Balancedness of every layer (down) without replicas, and what it gains from so many "
-           "(across)",
+           "Balancedness of every layer (down) without replicas, and its gain from each number of "
+           "replicas (across)",
            " data-chart=\"gains\"");
   double const radius = static_cast<double>(std::min<index_t>(row_height, 8) - 2) / 2;
   for (index_t row = 0; row < layers; ++row) {
@@ -194,7 +193,7 @@ void gain_map(std::ostream& out, outcome const& o) {
 
 // ---- The layers -------------------------------------------------------------------------------
 
-/// A bar for every layer; `values` are written as the attribute `name`.
+/// Writes a bar for every layer; each value is also in the attribute data-`name`.
 template <class T>
 void bars_of_layers(std::ostream& out, outcome const& o, std::vector<T> const& values,
                     std::string_view name, std::string_view what, int digits) {
@@ -230,10 +229,9 @@ void bars_of_layers(std::ostream& out, outcome const& o, std::vector<T> const& v
                           count_text(count), count == 1 ? "layer" : "layers");
   }
   return fmt::format(
-      "Replicas of a layer on all ranks together, and the balancedness they are expected to add: "
-      "{} "
-      "of {} replicas are used, {}. Over all layers, also those without replicas, balancedness is "
-      "expected to rise from {:.4f} to {:.4f}.",
+      "Replicas of a layer on all ranks together, and their expected gain in balancedness. {} of "
+      "{} replicas are used: {}. Over all layers, including those without replicas, balancedness "
+      "is expected to rise from {:.4f} to {:.4f}.",
       count_text(c.allocation.used), count_text(c.allocation.budget), layers, c.mean_base(),
       c.mean_expected());
 }
@@ -242,12 +240,12 @@ void bars_of_layers(std::ostream& out, outcome const& o, std::vector<T> const& v
 
 void write_craft_sections(std::ostream& out, outcome const& o) {
   craft_outcome const& c = *o.craft;
-  section(out, "replica-curve", "What replicas gain", curve_lead(c), [&] { curve_chart(out, o); });
+  section(out, "replica-curve", "Gain from replicas", curve_lead(c), [&] { curve_chart(out, o); });
   section(
-      out, "replica-gains", "Where replicas gain",
-      "A row for every layer: in grey its balancedness without replicas, from 0 to 1, and then "
-      "what it gains, over the steps of the loads, with so many replicas. A dot is at the number "
-      "that it got; a layer without a dot got none.",
+      out, "replica-gains", "Gain of each layer",
+      "A row for every layer: in grey its balancedness without replicas, from 0 to 1, then its "
+      "gain from each number of replicas, over the steps of the loads. A dot marks the number of "
+      "replicas that the layer got; a layer without a dot got none.",
       [&] { gain_map(out, o); });
   section(out, "replicas-of-layers", "Replicas of every layer", layers_lead(o), [&] {
     bars_of_layers(out, o, c.allocation.replicas, "replicas", "Replicas", 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The part of the report that is about craft.
+/// The sections of the report for craft.
 #pragma once
 
 #include <ostream>
@@ -9,7 +9,8 @@
 
 namespace examples {
 
-/// What replicas gain by how many there are, by layer, and how many every layer got.
+/// Writes the gain as a function of the number of replicas, for each layer, and the replicas that
+/// every layer got.
 void write_craft_sections(std::ostream& out, outcome const& o);
 
 }  // namespace examples

@@ -18,10 +18,10 @@ namespace {
 
 using namespace report_parts;
 
-/// Of both plans on the same loads.
+/// Latencies of both plans on the same loads.
 using latency_pair = std::array<latency_statistics const*, 2>;
 
-/// What the full height of every panel stands for: lines stay below the edge.
+/// Returns the latency at the full height of every panel, such that lines stay below the edge.
 [[nodiscard]] double full_height(latency_pair const& latency) {
   double longest = 0;
   for (latency_statistics const* const side : latency) {
@@ -49,7 +49,7 @@ void statistics_table(std::ostream& out, latency_pair const& latency) {
   out << "</tbody></table></div>\n";
 }
 
-/// A line over the bars of each side, at the mean of what the last rank of every step takes.
+/// Returns a line over the bars of each side, at the mean latency of the slowest rank of each step.
 [[nodiscard]] std::string lines_of(latency_pair const& latency, std::size_t row, index_t ranks,
                                    double full) {
   std::string lines;
@@ -66,7 +66,7 @@ void latency_panels(std::ostream& out, plan const& p, latency_pair const& latenc
                     index_t comparison) {
   constexpr std::int64_t height = 110;
   double const full = full_height(latency);
-  key_of_sides(out, key_of_line("mean of the step’s last rank"));
+  key_of_sides(out, key_of_line("mean of each step’s slowest rank"));
   panels(out, p, [&](index_t row, bool titled) {
     auto const at = static_cast<std::size_t>(row);
     auto const bar = [&, row, titled](std::size_t side, index_t rank) {
@@ -100,10 +100,10 @@ void write_latency_section(std::ostream& out, outcome const& o, index_t comparis
   latency_pair const latency{&*c.before.latency, &*c.after.latency};
   section(
       out, fmt::format("latency-{}", comparison), title,
-      fmt::format("By the latency curves, the mean over {} of what a rank takes: a bar for "
-                  "every rank, before on the left and after on the right. A layer is through "
-                  "when its last rank is; the lines and figures are the mean of that, the "
-                  "table is of every layer in every step. All panels have one scale, from 0 "
+      fmt::format("Mean latency of each rank over {}, by the latency curves: a bar for every "
+                  "rank, before on the left and after on the right. A layer ends when its slowest "
+                  "rank does; lines and figures show the mean of that rank’s latency, and the "
+                  "table is over every layer in every step. All panels have the same scale, from 0 "
                   "to {:.2f} µs.",
                   c.steps == 1 ? "one step" : count_text(c.steps) + " steps", full_height(latency)),
       [&] {

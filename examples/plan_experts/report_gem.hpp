@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The part of the report that is about gem.
+/// The section of the report for gem.
 #pragma once
 
 #include <ostream>
@@ -10,7 +10,7 @@
 
 namespace examples {
 
-/// How long every rank takes on the loads of a comparison; nothing where no curves say it.
+/// Writes the latency of every rank on the loads of a comparison; nothing without curves.
 void write_latency_section(std::ostream& out, outcome const& o, index_t comparison,
                            std::string_view title);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What the charts of the report share.
+/// Building blocks shared by the charts of the report.
 #pragma once
 
 #include <fmt/format.h>
@@ -20,7 +20,7 @@
 
 namespace examples::report_parts {
 
-/// 1234567 as 1,234,567.
+/// Formats 1234567 as 1,234,567.
 [[nodiscard]] inline std::string grouped(std::string digits) {
   std::size_t const end = std::min(digits.find('.'), digits.size());
   for (std::size_t i = end; i > 3; i -= 3) {
@@ -33,8 +33,8 @@ namespace examples::report_parts {
   return grouped(fmt::format("{}", n));
 }
 
-/// Where an axis of `ids` has labels: few enough for a narrow window, and at round ids where all
-/// ids follow one another.
+/// Returns the indices of `ids` that get a label on an axis: few enough for a narrow window, and at
+/// round ids if the ids are consecutive.
 [[nodiscard]] inline std::vector<std::size_t> ticks(std::vector<std::int64_t> const& ids) {
   auto const count = static_cast<std::int64_t>(ids.size());
   std::int64_t step = 1;
@@ -51,12 +51,13 @@ namespace examples::report_parts {
   return result;
 }
 
-/// Widths are per cent, heights pixels: charts follow the window, and text keeps its size.
+/// Returns a width in per cent. Widths are in per cent and heights in pixels, so that charts fit
+/// the window and text keeps its size.
 [[nodiscard]] inline double percent(index_t i, index_t count) {
   return 100.0 * static_cast<double>(i) / static_cast<double>(count);
 }
 
-/// A section of the page: `body` writes what follows the lead.
+/// Writes a section of the page; `body` writes the content after the lead.
 inline void section(std::ostream& out, std::string_view id, std::string_view title,
                     std::string_view lead, std::function<void()> const& body) {
   fmt::print(out, "<section id=\"{}\">\n<h2>{}</h2>\n<p>{}</p>\n", id, title, lead);
@@ -64,7 +65,7 @@ inline void section(std::ostream& out, std::string_view id, std::string_view tit
   out << "</section>\n";
 }
 
-/// The begin of a chart as wide as its place and `height` pixels high.
+/// Opens a chart that is as wide as its container and `height` pixels high.
 inline void open_svg(std::ostream& out, std::int64_t height, std::string_view label,
                      std::string_view attributes = "") {
   fmt::print(out,
@@ -73,7 +74,7 @@ inline void open_svg(std::ostream& out, std::int64_t height, std::string_view la
              height, label, attributes);
 }
 
-/// What the axis below a chart of layers counts, under its labels.
+/// Writes the title of the layer axis, below its labels.
 inline void title_of_layers(std::ostream& out, int height) {
   fmt::print(out, "<text class=\"t\" x=\"50%\" y=\"{}\">layer of the model</text>\n", height + 36);
 }
@@ -96,7 +97,7 @@ inline void key_of_sides(std::ostream& out, std::string_view rest = "") {
   out << rest << "</div>\n";
 }
 
-/// The rest of such a key where charts have a line.
+/// Returns the entry of the key for a line in the charts.
 [[nodiscard]] inline std::string key_of_line(std::string_view name) {
   return fmt::format(
       "<span><svg xmlns=\"http://www.w3.org/2000/svg\" width=\"22\" height=\"12\" "
@@ -104,7 +105,7 @@ inline void key_of_sides(std::ostream& out, std::string_view rest = "") {
       name);
 }
 
-/// Places for bars in a layer's box: those before, a gap, those after.
+/// Returns the position of the first bar of the plan after; a gap separates it from those before.
 [[nodiscard]] inline index_t first_bar_after(index_t ranks) {
   return ranks + std::max<index_t>(1, ranks / 12);
 }
@@ -114,16 +115,16 @@ inline void key_of_sides(std::ostream& out, std::string_view rest = "") {
 struct rank_bar {
   double value = 0;
   double height = 0;       ///< of 100
-  std::string title = {};  ///< what is said of it; empty: nothing
+  std::string title = {};  ///< tooltip; none if empty
 };
 
-/// The bars of a layer, before on the left and after on the right, each `bar(side, rank)` with its
-/// value as the attribute data-`name`, and what is in front of them. For a box of `bars_across` by
-/// 100 whose zero is at the lower edge.
+/// Writes the bars of a layer, before on the left and after on the right, and then `in_front`. Each
+/// bar is `bar(side, rank)`, with its value in the attribute data-`name`. The box is `bars_across`
+/// by 100, with zero at the lower edge.
 template <class Bar>
 void rank_bars(std::ostream& out, index_t ranks, std::int64_t layer_id, std::string_view name,
                Bar const& bar, std::string_view in_front) {
-  double const width = ranks <= 32 ? 0.84 : 1;  // narrow bars are told apart by their heights
+  double const width = ranks <= 32 ? 0.84 : 1;  // narrow bars need no gap
   double const inset = (1 - width) / 2;
   out << "<g transform=\"scale(1 -1)\">\n";
   for (std::size_t const side : sides) {
@@ -146,7 +147,7 @@ void rank_bars(std::ostream& out, index_t ranks, std::int64_t layer_id, std::str
   out << in_front << "</g>";
 }
 
-/// One of many small charts of `rank_bars`.
+/// A small chart of `rank_bars`, one of many.
 struct panel {
   std::string caption;
   std::int64_t height;
@@ -155,7 +156,8 @@ struct panel {
   std::function<void()> bars;
 };
 
-/// One panel for every layer: `panel_of(row, titled)`, titled where bars are not too many for that.
+/// Writes one panel `panel_of(row, titled)` for every layer, with tooltips if bars are not too
+/// many.
 template <class PanelOf>
 void panels(std::ostream& out, plan const& p, PanelOf const& panel_of) {
   constexpr index_t most_titles = 20000;  // more would be most of the file

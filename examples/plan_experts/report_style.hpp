@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How the report and its pictures look.
+/// Style sheets of the report and its charts.
 #pragma once
 
 #include <string_view>
 
 namespace examples::report_style {
 
-/// Colours of the page and of pictures. Paper is white whatever the screen is. c0 to c8 are the
-/// classes of the heat map, from far below the mean (blue) to far above (orange): a pair that all
-/// kinds of colour blindness tell apart.
+/// Colours of the page and of charts. Print is always on white. c0 to c8 are the classes of the
+/// heat map, from far below the mean (blue) to far above (orange), two colours that people with any
+/// kind of colour blindness can distinguish.
 inline constexpr std::string_view palette = R"(
 :root{color-scheme:light dark;
 --bg:#fff;--card:#f5f7f8;--ink:#1b2126;--soft:#56616b;--rule:#dde2e6;
@@ -23,7 +23,8 @@ inline constexpr std::string_view palette = R"(
 --c5:#553820;--c6:#9c5a17;--c7:#e58c2f;--c8:#ffc988}}
 )";
 
-/// What is inside an <svg>. Bars are many, so their classes are one letter: b before, a after.
+/// Styles inside an <svg>. Class names of bars are one letter, since bars are many: b is before, a
+/// is after.
 inline constexpr std::string_view chart = R"(
 text{font:12px system-ui,sans-serif;fill:var(--soft);font-variant-numeric:tabular-nums}
 .b{fill:var(--before)}.a{fill:var(--after)}.crisp{shape-rendering:crispEdges}
@@ -34,7 +35,7 @@ text{font:12px system-ui,sans-serif;fill:var(--soft);font-variant-numeric:tabula
 .c5{fill:var(--c5)}.c6{fill:var(--c6)}.c7{fill:var(--c7)}.c8{fill:var(--c8)}
 )";
 
-/// The page around the charts.
+/// Styles of the page around the charts.
 inline constexpr std::string_view page = R"(
 *{box-sizing:border-box}
 html{-webkit-text-size-adjust:100%;text-size-adjust:100%}

@@ -5,7 +5,7 @@ set(inputs ${CMAKE_CURRENT_BINARY_DIR}/plan_experts_inputs)
 
 find_package(pugixml REQUIRED)
 
-# The parts of the program: tests/<part>.test.cpp -> ctest plan_experts.part.<part>
+# Parts of the program: tests/<part>.test.cpp is the ctest plan_experts.part.<part>.
 file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.test.cpp)
 add_executable(plan_experts_tests ${sources})
 target_link_libraries(plan_experts_tests PRIVATE plan_experts_parts plimsoll_test_main pugixml::pugixml)
@@ -63,12 +63,12 @@ foreach(case IN ITEMS table same_plan_from_any_file formats plan_in_use evaluate
                       all_or_nothing refusal_keeps_the_old_file help)
   plimsoll_accepts(plan_experts.${case} ${case})
 endforeach()
-# Sanitizers need memory of their own.
+# Sanitizers need additional memory.
 if(NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize")
   plimsoll_accepts(plan_experts.memory memory)
   plimsoll_accepts(plan_experts.out_of_memory out_of_memory)
 endif()
-# The browser takes by far the longest: what costs more starts sooner.
+# The test in a browser takes the longest; ctest starts tests with a higher cost first.
 set_tests_properties(plan_experts.report_in_browser PROPERTIES COST 100)
 plimsoll_accepts(make_loads make_loads)
 plimsoll_accepts(make_loads.extremes make_loads_extremes)
@@ -87,7 +87,7 @@ else()
     plan_experts ${inputs}/loads.npy --ranks 2 --slots 8 --policy gpu --output plan.json)
 endif()
 
-# The file of loads: every test also asks for an output, which must not appear.
+# Refused files of loads. Every test also requests an output, which must not appear.
 # plimsoll_refuses_loads(<file> <regex>)
 function(plimsoll_refuses_loads file regex)
   string(REGEX REPLACE "\\.npy$" "" name ${file})
@@ -124,7 +124,7 @@ plimsoll_refuses_loads(infinite.npy "${range} inf in layer 0, expert 1")
 plimsoll_refuses_loads(above_range_float.npy "${range} 1.* in layer 0, expert 1")
 plimsoll_refuses_loads(above_range.npy
   "a total below 2\\^47 per layer, got at least 140737488355328 in layer 0")
-# In the sum of the steps these would pass or overflow.
+# Faults that the sum of the steps would hide, or in which it would overflow.
 plimsoll_refuses_loads(negative_step.npy "${range} -4 in step 1, layer 0, expert 1")
 plimsoll_refuses_loads(nan_step.npy "${range} NaN in step 1, layer 0, expert 0")
 plimsoll_refuses_loads(overflow.npy "${range} 9223372036854775807 in step 0, layer 0, expert 0")
@@ -240,7 +240,7 @@ plimsoll_refuses_options(gem_without_latency
 plimsoll_refuses_options(gem_without_ranks "--ranks: expected a value, got none"
   --planner gem ${latency} ${out})
 plimsoll_refuses_options(gem_refined
-  "--refine: expected no value with --planner gem, which goes by latency alone, got 'joint'"
+  "--refine: expected no value with --planner gem, which considers only latency, got 'joint'"
   --planner gem --ranks 4 ${latency} --refine joint ${out})
 plimsoll_refuses_options(gem_without_steps
   "LOADS: expected several steps, \\[steps, layers, experts\\], with --planner gem, got one in [^ ]*loads.npy"
@@ -365,7 +365,7 @@ plimsoll_refuses_options(no_planner_no_plan "--plan: expected a file .*, got no 
 plimsoll_refuses_options(no_planner_but_slots "--slots: expected no value with --planner none, which takes the plan as it is, got '8'"
   --planner none --plan ${inputs}/plan.json ${good} ${out})
 
-# What is written.
+# Output files.
 plimsoll_refuses_options(output_in_no_folder
   "--output: expected .*, got 'no/plan.json': No such file" ${good} --output no/plan.json)
 plimsoll_refuses_options(report_in_no_folder
@@ -392,7 +392,7 @@ plimsoll_refuses_options(two_outputs
 plimsoll_refuses_options(output_over_input "--output: expected another file than LOADS, got "
   ${good} --format npy --output ${inputs}/loads.npy)
 
-# make_loads: <name> <regex> <argument>...; complete but for what the arguments add.
+# make_loads: <name> <regex> <argument>...; the arguments follow a complete command line.
 function(plimsoll_refuses_to_make name regex)
   plimsoll_refuses(make_loads.refuses.${name} "^make_loads: ${regex}"
     make_loads --layers 2 --experts 8 ${ARGN} --output loads.npy)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Takes values out of the tree of a file.
+/// Reads values from the tree of a file, with checks.
 #pragma once
 
 #include <algorithm>
@@ -22,8 +22,8 @@ namespace examples {
 
 using plimsoll::index_t;
 
-/// What is not as it must be is a `file_error`. `path` says where a value is:
-/// "layer_list[3].device_list".
+/// Every function throws `file_error` for a value that is not as required. `path` is the position
+/// of the value for messages, such as "layer_list[3].device_list".
 class tree_reader {
  public:
   using json = nlohmann::json;
@@ -45,7 +45,7 @@ class tree_reader {
     }
   }
 
-  /// For files whose engine refuses other keys.
+  /// Refuses unknown keys, for files whose engine refuses them.
   void expect_known_keys(json const& root, std::initializer_list<char const*> known) const {
     for (auto const& item : root.items()) {
       if (std::find(known.begin(), known.end(), item.key()) == known.end()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// profile_ranks: how long the GEMMs of a rank's experts take, by the number of tokens, on every GPU
-// of this machine; for plan_experts --planner gem --latency.
+// profile_ranks: measures the time of the GEMMs of a rank's experts for several numbers of tokens,
+// on every GPU of this machine, for plan_experts --planner gem --latency.
 //
 //     profile_ranks --hidden 7168 --intermediate 2048 --experts 4 --output curves.json
 #include <cublas_v2.h>
@@ -35,7 +35,8 @@ void check(cublasStatus_t code, char const* call) {
   }
 }
 
-/// Without pattern, from -scale to scale: what multiplies zeros takes less power, and less time.
+/// Fills with irregular values from -scale to scale; products of zeros would take less power and
+/// time.
 __global__ void fill(__nv_bfloat16* values, std::size_t size, float scale) {
   std::size_t const stride = std::size_t{gridDim.x} * blockDim.x;
   for (std::size_t i = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < size; i += stride) {
@@ -65,7 +66,7 @@ class device_array {
   void* data_ = nullptr;
 };
 
-/// So many bfloat16 values.
+/// Returns an array of `rows` times `columns` bfloat16 values.
 device_array filled(std::int64_t rows, std::int64_t columns, double scale, cudaStream_t stream) {
   std::size_t const size = static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns);
   device_array result(size * sizeof(__nv_bfloat16));
@@ -117,7 +118,8 @@ class cublas {
   cublas& operator=(cublas const&) = delete;
   ~cublas() { static_cast<void>(cublasDestroy(handle_)); }
 
-  /// y = x w^T, all by rows: x is [tokens, inputs] with rows `row_of_x` apart, w [outputs, inputs].
+  /// Computes y = x w^T, all row-major: x is [tokens, inputs] with rows `row_of_x` apart, w is
+  /// [outputs, inputs].
   void project(void const* x, std::int64_t row_of_x, device_array const& w, void* y,
                std::int64_t tokens, std::int64_t inputs, std::int64_t outputs) const {
     float const one = 1;
@@ -142,7 +144,7 @@ class rank_experts {
         between_(filled(most_tokens, 2 * o.intermediate, 1, stream_.get())),
         y_(filled(most_tokens, o.hidden, 1, stream_.get())),
         cold_(2 * cache_bytes()) {
-    // Sums of so many products stay near 1.
+    // With these scales the sums of products stay near 1.
     double const scale = std::sqrt(3.0 / static_cast<double>(o.hidden));
     double const scale_down = std::sqrt(3.0 / static_cast<double>(o.intermediate));
     for (std::int64_t e = 0; e < o.experts; ++e) {
@@ -152,15 +154,15 @@ class rank_experts {
     check(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
   }
 
-  /// Microseconds of each of so many launches, behind some that do not count.
+  /// Returns the microseconds of each launch, after some warm-up launches.
   [[nodiscard]] std::vector<double> time(std::int64_t tokens, std::int64_t launches) {
     constexpr std::int64_t warm_up = 10;
     auto const share = example::tokens_of_experts(tokens, o_.experts);
     std::vector<event> begin(static_cast<std::size_t>(launches));
     std::vector<event> end(begin.size());
     for (std::int64_t i = -warm_up; i < launches; ++i) {
-      // Layers between are as good as this: weights come from memory. It also keeps the GPU busy
-      // until all of the launch is in its queue.
+      // Clears the L2 cache, as other layers do in service, so that weights come from memory. This
+      // also keeps the GPU busy until the whole launch is in its queue.
       check(cudaMemsetAsync(cold_.data(), 0, cold_.bytes(), stream_.get()), "cudaMemsetAsync");
       if (i >= 0) {
         begin[static_cast<std::size_t>(i)].record(stream_.get());
@@ -179,7 +181,8 @@ class rank_experts {
   }
 
  private:
-  /// What an expert does, but for the activation, which takes the gates with it.
+  /// Runs the GEMMs of every expert. There is no activation, so the down projection reads only one
+  /// half of the first product.
   void launch(std::vector<std::int64_t> const& share) const {
     std::int64_t first = 0;
     for (std::size_t e = 0; e < share.size(); ++e) {

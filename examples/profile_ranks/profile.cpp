@@ -74,14 +74,13 @@ void print_profile(std::ostream& out, profile const& p) {
   for (std::size_t i = 0; i < p.ranks.size(); ++i) {
     rank_profile const& rank = p.ranks[i];
     char text[240];
-    std::snprintf(text, sizeof text, "%zu samples, %.2f us of %lld tokens to %.2f us of %lld",
+    std::snprintf(text, sizeof text, "%zu samples, %.2f us for %lld tokens to %.2f us for %lld",
                   p.tokens.size(), rank.latency_us.front(),
                   static_cast<long long>(p.tokens.front()), rank.latency_us.back(),
                   static_cast<long long>(p.tokens.back()));
     out << "rank " << i << " (" << rank.device << "): " << text;
     if (rank.raised.samples > 0) {
-      std::snprintf(text, sizeof text,
-                    "; raised to the one before: %zu, at most by %.2f us (%lld tokens)",
+      std::snprintf(text, sizeof text, "; samples raised: %zu, by at most %.2f us (at %lld tokens)",
                     rank.raised.samples, rank.raised.largest_us,
                     static_cast<long long>(rank.raised.largest_at));
       out << text;

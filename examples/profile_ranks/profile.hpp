@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What profile_ranks does without a GPU: which numbers of tokens to measure, what the times say,
-// and the file for plan_experts.
+// The parts of profile_ranks that need no GPU: choose numbers of tokens, turn times into curves,
+// and write the file for plan_experts.
 #pragma once
 
 #include <cstddef>
@@ -15,56 +15,57 @@
 
 namespace profile_ranks_example {
 
-/// What was changed so that no sample takes less than one of fewer tokens, as a curve must be.
+/// Corrections that make a curve rising: no sample may take less time than one with fewer tokens.
 struct corrections {
-  std::size_t samples = 0;  ///< how many were raised
+  std::size_t samples = 0;  ///< number of raised samples
   double largest_us = 0;
-  std::int64_t largest_at = 0;  ///< tokens of that sample
+  std::int64_t largest_at = 0;  ///< tokens of the sample with the largest correction
 };
 
 /// The curve of a rank.
 struct rank_profile {
-  std::string device;              ///< its name
+  std::string device;              ///< name of the GPU
   std::vector<double> latency_us;  ///< [samples]
   corrections raised;
 };
 
 struct profile {
   std::vector<std::int64_t> tokens;  ///< [samples]
-  std::int64_t dense_until = 0;      ///< steps up to here, lines beyond
+  std::int64_t dense_until = 0;      ///< staircase up to here, linear beyond
   std::vector<rank_profile> ranks;
 };
 
-/// Times `launches` of a rank with so many tokens, in microseconds each.
+/// Callback that times `launches` launches of a rank with `tokens` tokens, in microseconds each.
 using launch_timer = std::function<std::vector<double>(std::int64_t tokens, std::int64_t launches)>;
 
-/// The tokens of each of the rank's experts, which share `tokens` as evenly as they can.
+/// Divides `tokens` over the rank's experts as evenly as possible; returns the tokens of each
+/// expert.
 [[nodiscard]] std::vector<std::int64_t> tokens_of_experts(std::int64_t tokens,
                                                           std::int64_t experts);
 
-/// Of at least one time; of an even number, the lower of the two in the middle.
+/// Returns the median of at least one time; for an even number, the lower of the two in the middle.
 [[nodiscard]] double median(std::vector<double> times);
 
-/// Raises what is below an earlier sample to that.
+/// Raises each sample that is below an earlier one to that value.
 corrections make_rising(std::vector<std::int64_t> const& tokens, std::vector<double>& latency_us);
 
-/// The samples to measure, and no rank.
+/// Returns a profile with the samples to measure, and no rank yet.
 [[nodiscard]] profile plan_profile(options const& o);
 
-/// Measures the samples of `p` and adds a rank. Throws `std::runtime_error` for times that are not
-/// numbers above 0.
+/// Measures the samples of `p` on one more rank. Throws `std::runtime_error` for a time that is not
+/// a finite number above 0.
 void measure_rank(profile& p, options const& o, std::string device, launch_timer const& time);
 
-/// A line for every rank.
+/// Prints a line for every rank.
 void print_profile(std::ostream& out, profile const& p);
 
-/// JSON as plan_experts --latency reads it, a key a line.
+/// Writes JSON as plan_experts --latency reads it, one key per line.
 void write_profile(std::ostream& out, profile const& p, options const& o);
 
-/// A file that has its name only once it is complete; an older one stays until then.
+/// Output file that gets its name only when it is complete; an older file stays until then.
 class curves_file {
  public:
-  /// Throws `bad_option` where no file can be written, before anything is measured.
+  /// Opens the file before anything is measured. Throws `bad_option` if it cannot be written.
   explicit curves_file(std::string name);
   curves_file(curves_file const&) = delete;
   curves_file& operator=(curves_file const&) = delete;

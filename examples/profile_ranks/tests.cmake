@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# profile_ranks: what it does on the host, and where there is a GPU, the program.
+# Tests of profile_ranks: the host parts, and the program if there is a GPU.
 set(folder ${CMAKE_CURRENT_LIST_DIR}/tests)
 add_executable(profile_ranks_tests ${folder}/profile_ranks.test.cpp)
 target_link_libraries(profile_ranks_tests PRIVATE profile_ranks_parts plan_experts_parts plimsoll_test_main)

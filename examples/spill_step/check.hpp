@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks find out together about a step. Nothing of this belongs into an engine.
+// Checks of a step by all ranks together. An engine needs nothing of this file.
 #pragma once
 
 #include <mpi.h>
@@ -31,15 +31,15 @@ inline double over_ranks(double value, MPI_Op op) {
   return value;
 }
 
-/// What a step comes to.
+/// The results of a step on one rank.
 struct results {
   floats outputs;
   floats input_gradients;
   floats weight_gradients;
 };
 
-/// A rank's tokens computed where they are, with every expert there: no rows and no weights travel.
-/// Without gradients of weights.
+/// Computes a rank's tokens on the rank itself, with all experts, so that no rows or weights are
+/// sent. Leaves out the gradients of weights.
 inline results computed_in_place(options const& o, batch const& b) {
   results result{floats(b.inputs.size()), floats(b.inputs.size()), {}};
   auto const hidden = static_cast<std::size_t>(o.hidden);
@@ -69,7 +69,8 @@ inline results computed_in_place(options const& o, batch const& b) {
   return result;
 }
 
-/// The largest difference of two arrays over the largest number; 0: not a bit differs.
+/// Returns the largest difference of two arrays over the largest number; 0 if they are equal to the
+/// bit.
 inline double difference(floats const& got, floats const& expected) {
   using limits = std::numeric_limits<double>;
   double apart = 0;
@@ -91,7 +92,7 @@ inline double difference(results const& got, results const& expected) {
                    difference(got.weight_gradients, expected.weight_gradients)});
 }
 
-/// Whether all ranks made the same plan, to the bit.
+/// Returns true if all ranks made the same plan, to the bit.
 inline bool all_planned_alike(layer const& of) {
   auto const& plan = of.assignment();
   std::vector<std::int64_t> own;
@@ -115,7 +116,7 @@ inline bool all_planned_alike(layer const& of) {
   return over_ranks(std::int64_t{own == of_first}, MPI_MIN) != 0;
 }
 
-/// Whether every rank computed as many token copies as were planned for it.
+/// Returns true if every rank computed the planned number of token copies.
 inline bool all_computed_as_planned(layer const& of, int rank) {
   bool const own = of.computed() == of.assignment().rank_loads()[rank];
   return over_ranks(std::int64_t{own}, MPI_MIN) != 0;

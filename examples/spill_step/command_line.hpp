@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the program is told, and how it ends. Only rank 0 speaks.
+// Options and exit codes of the program. Only rank 0 prints.
 #pragma once
 
 #include <mpi.h>
@@ -32,11 +32,11 @@ struct options {
   bool times = false;
 
   [[nodiscard]] bool exact() const { return numbers == "integers"; }
-  /// Floats of an expert's weights.
+  /// Returns the number of an expert's weights.
   [[nodiscard]] int expert_size() const { return 2 * hidden * width; }
 };
 
-/// This process among the others.
+/// The rank of this process, and the number of ranks.
 struct process {
   int rank = 0;
   int ranks = 1;
@@ -54,16 +54,16 @@ inline void parse(CLI::App& app, int argc, char** argv, int ranks, options& o) {
   add("--hidden", o.hidden, 1, 16384, "Numbers of a token");
   add("--width", o.width, 1, 16384, "Neurons of an expert");
   add("--seed", o.seed, 0, any, "Seed of all tokens and weights");
-  add("--alpha", o.alpha, 1e-3, 32768.0, "A rank's capacity over its even share of tokens");
+  add("--alpha", o.alpha, 1e-3, 32768.0, "A rank's capacity as a multiple of its even share");
   add("--min-chunk", o.min_chunk, 1, any, "The fewest tokens that are worth a transfer");
-  add("--lambda", o.lambda, 0.0, 1e9, "The imbalance from which on tokens are spilled");
-  add("--max-imports", o.max_imports, 0, 65535, "The most experts that a rank takes in");
+  add("--lambda", o.lambda, 0.0, 1e9, "The least imbalance at which tokens are spilled");
+  add("--max-imports", o.max_imports, 0, 65535, "The most experts that a rank receives");
   add("--max-exports", o.max_exports, 0, any, "The most transfers from a rank");
-  add("--nodes", o.nodes, 1, any, "Nodes of the ranks, which help themselves first");
-  app.add_option("--numbers", o.numbers, "Tokens and weights: sums of integers are exact")
+  add("--nodes", o.nodes, 1, any, "Nodes; ranks of the same node help first");
+  app.add_option("--numbers", o.numbers, "Kind of tokens and weights; sums of integers are exact")
       ->check(CLI::IsMember({"integers", "reals"}))
       ->capture_default_str();
-  app.add_flag("--times", o.times, "Print what the slowest rank took");
+  app.add_flag("--times", o.times, "Print the times of the slowest rank");
   app.parse(argc, argv);
   if (std::isnan(o.alpha) || std::isnan(o.lambda)) {
     throw CLI::ValidationError(std::isnan(o.alpha) ? "--alpha" : "--lambda", "not a number");
@@ -76,18 +76,18 @@ inline void parse(CLI::App& app, int argc, char** argv, int ranks, options& o) {
   }
   std::int64_t const tokens = std::int64_t{o.tokens} * ranks;
   if (tokens * o.top_k > any) {
-    throw CLI::ValidationError("--tokens", "with --top-k and the ranks 2^31 ids or more");
+    throw CLI::ValidationError("--tokens", "gives 2^31 ids or more with --top-k and the ranks");
   }
-  // What the largest sums of a step may come to, see tokens.hpp: a gradient of a weight over all
-  // tokens, one of a token over all neurons.
+  // A bound for the largest sums of a step (see tokens.hpp): the gradient of a weight over all
+  // tokens, and that of a token over all neurons.
   std::int64_t const sums = std::max(tokens, std::int64_t{o.width} * o.top_k) * o.hidden * 2;
   if (o.exact() && sums > 1 << 24) {
     throw CLI::ValidationError("--numbers", "sums of integers may pass 2^24, float's exact ones");
   }
 }
 
-/// `body(options, process)` returns whether all went well. 0: it did; 1: it did not; 2: an option
-/// is no good.
+/// Runs `body(options, process)`, which returns true on success. Returns the exit code: 0 on
+/// success, 1 on failure, 2 for an invalid option.
 template <class Body>
 int run(char const* name, int argc, char** argv, Body body) {
   MPI_Init(&argc, &argv);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How rows and weights travel: by all-to-all.
+// The all-to-all that exchanges rows and weights.
 #pragma once
 
 #include <mpi.h>
@@ -18,28 +18,28 @@ namespace spill_step {
 
 using planner = plimsoll::llep<plimsoll::seq_policy>;
 
-/// What the planner wrote, as a vector.
+/// Copies an output of the planner to a vector.
 template <class View>
 auto fetch(View const& view) {
   return plimsoll::read(plimsoll::seq, view);
 }
 
-/// Items of one size that ranks send each other, and the way back.
+/// Exchanges items of one size among ranks, and back.
 class all_to_all {
  public:
   all_to_all() = default;
-  /// `[ranks]`: how many items this rank sends to each, and gets from each.
+  /// @param sent, received `[ranks]`: the items that this rank sends to each rank, and receives
   all_to_all(ints sent, ints received) : here_(std::move(sent)), there_(std::move(received)) {}
 
   [[nodiscard]] std::size_t sent() const { return here_.total; }
   [[nodiscard]] std::size_t received() const { return there_.total; }
 
-  /// Items of `size` floats, ordered by the rank that gets them; returned by the one that sent
-  /// them.
+  /// Sends items of `size` floats, sorted by receiver. Returns the received items, sorted by
+  /// sender.
   [[nodiscard]] floats send(floats const& items, int size) const {
     return exchange(items, size, here_, there_);
   }
-  /// As many items as were received, in that order; returned as `send` took them.
+  /// Sends an item back for each received one, in their order. Returns them in the order of `send`.
   [[nodiscard]] floats send_back(floats const& items, int size) const {
     return exchange(items, size, there_, here_);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small expert, second(relu(first(token))), on the CPU: kernels of yours go here. Each row is
-// computed for itself, so that its bits do not depend on the rows beside it.
+// A small expert, second(relu(first(token))), on the CPU: replace it by your kernels. Each row is
+// computed on its own, so that its bits do not depend on the other rows.
 #pragma once
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 
 namespace spill_step {
 
-/// Weights of all experts have this shape: of each neuron `hidden` weights from the token, and as
-/// many to the output.
+/// The shape and the products of an expert: each neuron has `hidden` weights from the token and
+/// `hidden` weights to the output.
 class expert {
  public:
   expert(int hidden, int width)
@@ -26,7 +26,7 @@ class expert {
     }
   }
 
-  /// `in_gradients` are written, those of the weights added up.
+  /// Writes the gradients of the inputs, and adds those of the weights to `weight_gradients`.
   void backward(float const* weights, std::size_t rows, float const* in, float const* out_gradients,
                 float* in_gradients, float* weight_gradients) const {
     for (std::size_t row = 0; row < rows;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // spill_step: every process is one rank of expert parallelism. Each step is computed twice, forward
-// and backward: with the tokens of overloaded ranks spilled, and with all at home.
+// and backward: with the excess tokens of overloaded ranks spilled, and with all tokens at home.
 //
 //     mpirun -n 4 spill_step
 #include <mpi.h>
@@ -17,8 +17,7 @@
 #include "step.hpp"
 #include "tokens.hpp"
 
-namespace spill_step {
-namespace {
+namespace spill_step { namespace {
 
 results compute(layer& of, batch const& b) {
   of.plan(b.ids);
@@ -27,14 +26,14 @@ results compute(layer& of, batch const& b) {
   return {std::move(outputs), std::move(input_gradients), of.weights().gradients()};
 }
 
-/// What rank 0 prints of a step.
+/// The numbers of a step that rank 0 prints.
 struct outcome {
-  double plain = 1;    ///< the most token copies of a rank over the mean, all at home
-  double spilled = 1;  ///< the same as planned
+  double plain = 1;    ///< peak over mean of token copies, with all at home
+  double spilled = 1;  ///< peak over mean of token copies, as planned
   int transfers = 0;
   std::int64_t bytes = 0;  ///< of weights
   double share = 0;        ///< of token copies that were spilled
-  double apart = 0;        ///< results of both ways
+  double apart = 0;        ///< relative difference of the two results
   char const* fault = nullptr;
 };
 
@@ -65,7 +64,7 @@ class comparison {
     auto const& plan = spilled_.assignment();
     plimsoll::validate(plimsoll::seq, plan.plan_ref(), plan.loads(), plan.options());
     if (!all_computed_as_planned(spilled_, self_.rank)) {
-      result.fault = "ranks computed other numbers of tokens than planned";
+      result.fault = "a rank computed another number of tokens than planned";
     }
     if (!all_planned_alike(spilled_)) {
       result.fault = "ranks made different plans";
@@ -98,8 +97,8 @@ class comparison {
   }
 
  private:
-  /// Gradients of weights are sums over tokens, in another order where tokens were spilled: of n
-  /// terms they differ by about sqrt(n) 6e-8 of the largest.
+  /// Gradients of weights are sums over tokens, in another order if tokens were spilled. Sums of n
+  /// terms differ by about sqrt(n) 6e-8 of the largest.
   static constexpr double rounding = 1e-5;
 
   options o_;
@@ -108,7 +107,7 @@ class comparison {
   layer spilled_;
 };
 
-/// Whether all steps went well. Rank 0 prints them.
+/// Runs all steps; rank 0 prints them. Returns true if no step has a fault.
 bool run_steps(options const& o, process const& self) {
   comparison both(o, self);
   bool const prints = self.rank == 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tokens' rows on their way to the experts, and back.
+// Sends token rows to the ranks that compute them, and back.
 #pragma once
 
 #include <cstddef>
@@ -19,10 +19,10 @@ class token_rows {
   explicit token_rows(options const& o)
       : top_k_(static_cast<std::size_t>(o.top_k)), hidden_(static_cast<std::size_t>(o.hidden)) {}
 
-  /// Finds every token copy's way as the step was planned.
+  /// Routes every token copy by the plan of the step.
   void plan(planner const& plan, plimsoll::matrix_ref<std::int32_t const> topk_ids) {
     auto const copies = static_cast<std::size_t>(topk_ids.extent(0)) * top_k_;
-    ints destinations(copies);  // rows are ordered by them
+    ints destinations(copies);  // not needed: rows are sorted by destination
     sent_row_.resize(copies);
     plimsoll::spill_counters counters[1];
     auto const of_copies = [&](ints& values) {
@@ -30,19 +30,20 @@ class token_rows {
     };
     plan.route(topk_ids, of_copies(destinations), of_copies(sent_row_), counters);
     if (counters[0].unplanned != 0 || counters[0].out_of_range != 0) {
-      throw std::runtime_error("ids are no experts, or not those that were counted");
+      throw std::runtime_error("ids are not experts, or were not counted");
     }
     travel_ = all_to_all(fetch(plan.send_counts()), fetch(plan.receive_counts()));
     computed_row_.resize(travel_.received());
     plan.arrange(computed_row_);
   }
 
-  /// Rows that this rank computes.
+  /// Returns the number of rows that this rank computes.
   [[nodiscard]] std::size_t computed() const { return computed_row_.size(); }
 
-  /// @param tokens `[tokens, hidden]`: every copy of a token takes it along, times its factor
+  /// Sends the rows of all token copies to the ranks that compute them.
+  /// @param tokens `[tokens, hidden]`: the row of a copy is its token times its factor
   /// @param factors `[tokens, top_k]`
-  /// @return `[computed, hidden]`: expert by expert
+  /// @return `[computed, hidden]`: the rows that this rank computes, by expert
   [[nodiscard]] floats to_experts(floats const& tokens, floats const& factors) const {
     floats sent(travel_.sent() * hidden_);
     for_each_copy([&](std::size_t copy, std::size_t of_token, std::size_t of_row) {
@@ -54,8 +55,9 @@ class token_rows {
     return rows;
   }
 
-  /// @param rows as from `to_experts`
-  /// @return `[tokens, hidden]`: of every token the rows of its copies, times factors, added up
+  /// Sends computed rows back to their tokens.
+  /// @param rows in the order of `to_experts`
+  /// @return `[tokens, hidden]`: for every token the sum of its copies' rows times their factors
   [[nodiscard]] floats to_tokens(floats const& rows, floats const& factors) const {
     floats received(rows.size());
     for_each_received([&](std::size_t in, std::size_t computed) { received[in] = rows[computed]; });
@@ -68,7 +70,7 @@ class token_rows {
   }
 
  private:
-  /// f(copy, element of its token, element of its row among those sent); not for padding.
+  /// Calls f(copy, element of its token, element of its sent row) for all copies except padding.
   template <class F>
   void for_each_copy(F f) const {
     for (std::size_t copy = 0; copy < sent_row_.size(); ++copy) {
@@ -78,7 +80,7 @@ class token_rows {
       }
     }
   }
-  /// f(element of a row as it comes in, the same of the row as it is computed)
+  /// Calls f(element of a received row, element of its computed row) for all received rows.
   template <class F>
   void for_each_received(F f) const {
     for (std::size_t row = 0; row < computed_row_.size(); ++row) {
@@ -91,8 +93,8 @@ class token_rows {
 
   std::size_t top_k_;
   std::size_t hidden_;
-  ints sent_row_;      ///< [tokens, top_k]: a copy's row among those sent; -1: it is padding
-  ints computed_row_;  ///< of each row that comes in: its place among those computed
+  ints sent_row_;      ///< [tokens, top_k]: the sent row of a copy; -1: padding
+  ints computed_row_;  ///< [received]: the computed row of each received row
   all_to_all travel_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One layer's step on one rank: count, exchange counts, plan; then rows and weights travel, experts
-// are computed, and rows go back.
+// A layer's step on one rank: counts tokens, exchanges the counts and plans; then sends rows and
+// weights, computes experts, and returns the rows.
 #pragma once
 
 #include <mpi.h>
@@ -25,12 +25,12 @@ namespace spill_step {
 /// Seconds that a rank spent on a step.
 struct seconds {
   double compute = 0;
-  double exchange = 0;  ///< of rows and weights, waiting for others included
+  double exchange = 0;  ///< of rows and weights, including waiting for other ranks
 };
 
 class layer {
  public:
-  /// @param lambda the imbalance from which on tokens are spilled
+  /// @param lambda the least imbalance at which tokens are spilled
   layer(options const& o, process const& self, double lambda)
       : o_(o),
         planner_(plimsoll::seq, {.rank = self.rank, .assignment = rules(o, self, lambda)}),
@@ -38,16 +38,16 @@ class layer {
         weights_(o, self),
         rows_(o) {}
 
-  /// Which rank computes which tokens of the step.
+  /// Assigns the tokens of the step to ranks.
   /// @param ids `[tokens, top_k]`
   void plan(ints const& ids) {
     plimsoll::matrix_ref<std::int32_t const> const topk_ids(
         ids.data(), ids.size() / static_cast<std::size_t>(o_.top_k), o_.top_k);
-    // Ranks tell each other how many of their tokens go to each expert.
+    // Ranks exchange how many of their tokens go to each expert.
     planner_.count(topk_ids);
     MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, planner_.counts().data, o_.experts,
                   MPI_INT32_T, MPI_COMM_WORLD);
-    // Every rank plans by itself and comes to the same plan.
+    // Every rank plans by itself and makes the same plan.
     planner_.plan();
     // An engine on a GPU leaves this out: it waits for the device.
     planner_.expect_planned(plimsoll::seq);
@@ -61,7 +61,7 @@ class layer {
     took_ = {};
   }
 
-  /// `[tokens, hidden]`: the experts' outputs, each times its share, added up.
+  /// Returns `[tokens, hidden]`: the sum of the experts' outputs times their shares.
   floats forward(batch const& b) {
     stopwatch watch;
     weights_.send();
@@ -77,8 +77,8 @@ class layer {
     return result;
   }
 
-  /// `[tokens, hidden]`: the gradients of the inputs of the last `forward`. Those of weights are
-  /// then in `weights`, which were kept.
+  /// Returns `[tokens, hidden]`: the gradients of the inputs of the last `forward`. The gradients
+  /// of weights are then in `weights()`.
   floats backward(batch const& b) {
     stopwatch watch;
     floats const gradients = rows_.to_experts(b.gradients, b.shares);
@@ -101,10 +101,11 @@ class layer {
   }
   [[nodiscard]] expert_weights const& weights() const { return weights_; }
   [[nodiscard]] seconds const& took() const { return took_; }
-  /// Token copies that this rank computed, and those of other ranks' experts among them.
+  /// Returns the number of token copies that this rank computed.
   [[nodiscard]] std::int64_t computed() const {
     return static_cast<std::int64_t>(rows_.computed());
   }
+  /// Returns the number of computed token copies whose experts are at home on other ranks.
   [[nodiscard]] std::int64_t taken_in() const {
     std::int64_t copies = 0;
     for (plimsoll::spill_segment const& group : groups_) {
@@ -139,7 +140,7 @@ class layer {
             .max_ids = std::int64_t{o.tokens} * o.top_k};
   }
 
-  /// f(expert, rows, where their numbers begin)
+  /// Calls f(expert, number of rows, first element of the rows) for all groups.
   template <class F>
   void for_each_group(F f) const {
     for (plimsoll::spill_segment const& group : groups_) {

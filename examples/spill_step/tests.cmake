@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What spill_step prints; with other numbers of processes, that it finds nothing wrong.
+# Compares the output of spill_step; other numbers of processes and options must exit with code 0.
 set(program $<TARGET_FILE:spill_step>)
 target_compile_options(spill_step PRIVATE ${plimsoll_test_optimization})
 add_test(NAME example.spill_step.4
@@ -34,7 +34,7 @@ spill_step_refuses(nan_lambda "--lambda: not a number" --lambda nan)
 spill_step_refuses(unknown_numbers "--numbers: floats not in " --numbers floats)
 spill_step_refuses(large_top_k "--top-k: more than --experts" --experts 4 --top-k 5)
 spill_step_refuses(many_nodes "--nodes: more than ranks" --nodes 2)
-spill_step_refuses(many_ids "--tokens: with --top-k and the ranks 2.31 ids or more"
+spill_step_refuses(many_ids "--tokens: gives 2.31 ids or more with --top-k and the ranks"
   --experts 512 --tokens 16777216 --top-k 512)
 spill_step_refuses(large_sums "--numbers: sums of integers may pass 2.24" --tokens 600000)
 spill_step_refuses(unknown_option ".*--step" --step 1)

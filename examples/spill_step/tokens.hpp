@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stands in for a model: tokens, what a router would choose for them, and weights of experts.
+// A substitute for a model: tokens, the experts that a router would choose, and experts' weights.
 #pragma once
 
 #include <algorithm>
@@ -23,10 +23,10 @@ struct batch {
   floats gradients;  ///< [tokens, hidden]: of the outputs
 };
 
-/// What random numbers are for.
+/// The purpose of random numbers; each purpose has its own subsequences.
 enum class purpose : std::uint64_t { sizes, popularity, ids, shares, inputs, gradients, weights };
 
-/// Numbers for one purpose, and for one rank's step or for one expert.
+/// Random numbers for one purpose, and for one rank's step or for one expert.
 class source {
  public:
   source(options const& o, purpose what, int step, int rank)
@@ -38,12 +38,12 @@ class source {
   [[nodiscard]] std::uint64_t below(std::uint64_t limit, std::size_t i) const {
     return plimsoll::random::bits(seed_, stream_, i) % limit;
   }
-  /// From -1 to 1: whole or real.
+  /// Returns a number from -1 to 1: an integer or a real.
   [[nodiscard]] float signed_number(std::size_t i) const {
     return exact_ ? static_cast<float>(below(3, i)) - 1
                   : static_cast<float>(below(1 << 24, i)) * 0x1p-23f - 1;
   }
-  /// Above 0: 1 or 2, or real up to 1.
+  /// Returns a number above 0: 1 or 2, or a real up to 1.
   [[nodiscard]] float positive_number(std::size_t i) const {
     return exact_ ? static_cast<float>(below(2, i)) + 1
                   : static_cast<float>(below(1 << 24, i) + 1) * 0x1p-24f;
@@ -62,14 +62,14 @@ class source {
   bool exact_;
 };
 
-/// How many tokens a rank has in a step, in eighths of the most: none to all of them.
+/// Returns the number of a rank's tokens in a step, in eighths of the maximum, from 0 to 8 of them.
 inline int tokens_of(options const& o, int step, int rank) {
   auto const eighths = source(o, purpose::sizes, step, rank).below(9, 0);
   return static_cast<int>(static_cast<std::uint64_t>(o.tokens) * eighths / 8);
 }
 
-/// How popular experts up to each are with one rank's tokens in one step. A few neighbours, which
-/// live on the same rank, are hot; from step to step others are.
+/// Returns the prefix sums of the experts' popularity for one rank's tokens in one step. A few
+/// neighbours, which are at home on the same rank, are hot; each step has other hot experts.
 inline std::vector<std::uint64_t> popularity(options const& o, int step, int rank) {
   auto const experts = static_cast<std::uint64_t>(o.experts);
   auto const hottest = source(o, purpose::popularity, step, 0).below(experts, experts);
@@ -84,8 +84,8 @@ inline std::vector<std::uint64_t> popularity(options const& o, int step, int ran
   return result;
 }
 
-/// `[tokens, top_k]`: different experts for every token, by their popularity. Every 16th token is
-/// padding.
+/// Returns ids `[tokens, top_k]`: different experts for every token, drawn by popularity. Every
+/// 16th token is padding.
 inline ints route(options const& o, int step, int rank) {
   auto const up_to = popularity(o, step, rank);
   source const draw(o, purpose::ids, step, rank);
@@ -123,7 +123,7 @@ inline batch make_batch(options const& o, int step, int rank) {
   return result;
 }
 
-/// The weights that an expert has before the first step.
+/// Returns the initial weights of an expert.
 inline floats weights_of(options const& o, int expert) {
   return source(o, purpose::weights, 0, expert)
       .signed_numbers(static_cast<std::size_t>(o.expert_size()));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Experts' weights on their way to the ranks that help, and gradients on their way back.
+// Sends experts' weights to the ranks that help, and gradients back.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +15,8 @@
 
 namespace spill_step {
 
-/// Weights of the experts that live on this rank, block by block; during a step those that it takes
-/// in stand behind.
+/// The weights of the experts at home on this rank, followed during a step by those that it
+/// receives.
 class expert_weights {
  public:
   expert_weights(options const& o, process const& self)
@@ -28,7 +28,8 @@ class expert_weights {
     home_size_ = weights_.size();
   }
 
-  /// Which weights travel in a step. Both sides list them by rank, then by expert.
+  /// Lists the weights to send and to receive in a step. Both sides sort them by rank, then by
+  /// expert.
   void plan(planner const& plan) {
     ints sent(static_cast<std::size_t>(self_.ranks), 0);
     ints received(sent.size(), 0);
@@ -60,7 +61,7 @@ class expert_weights {
     }
   }
 
-  /// Sends this rank's experts where they help, and takes others in.
+  /// Sends the planned weights, and receives those of other ranks.
   void send() {
     floats given;
     for (auto const& [to, e] : given_) {
@@ -70,8 +71,8 @@ class expert_weights {
     weights_.resize(home_size_);
     weights_.insert(weights_.end(), taken_in.begin(), taken_in.end());
   }
-  /// Gradients go back to where the weights are from, and are added up in a fixed order: the home's
-  /// own part, then those of other ranks in their order.
+  /// Sends gradients of received weights back to their homes, which add them up in a fixed order:
+  /// the home's own part, then those of the other ranks by rank.
   void send_gradients_back() {
     floats const taken_in(gradients_.begin() + static_cast<std::ptrdiff_t>(home_size_),
                           gradients_.end());
@@ -84,12 +85,12 @@ class expert_weights {
     }
   }
 
-  /// An expert that lives here or was taken in.
+  /// Returns the weights of an expert that is at home here or was received.
   [[nodiscard]] float const* of(int e) const { return weights_.data() + offset(e); }
   [[nodiscard]] bool is_home(int e) const { return offset(e) < home_size_; }
   [[nodiscard]] float* gradients_of(int e) { return gradients_.data() + offset(e); }
   void clear_gradients() { gradients_.assign(weights_.size(), 0.0f); }
-  /// Of all experts that live here, once others' parts are back.
+  /// Returns the gradients of all experts at home here, after `send_gradients_back`.
   [[nodiscard]] floats const& gradients() const { return gradients_; }
 
  private:
@@ -106,7 +107,7 @@ class expert_weights {
   std::size_t home_size_ = 0;
   floats weights_;
   floats gradients_;
-  ints place_;                              ///< [experts]: in `weights_`; -1: not here
+  ints place_;                              ///< [experts]: position in `weights_`; -1: not here
   std::vector<std::pair<int, int>> given_;  ///< (rank, expert)
   all_to_all travel_;
 };

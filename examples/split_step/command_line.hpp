@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What both programs are told, and how they end. Only rank 0 speaks.
+// Options and exit codes of both programs. Only rank 0 prints.
 #pragma once
 
 #include <mpi.h>
@@ -21,7 +21,7 @@ struct options {
   int seed = 0;
 };
 
-/// This process among the others.
+/// The rank of this process, and the number of ranks.
 struct process {
   int rank = 0;
   int ranks = 1;
@@ -33,7 +33,7 @@ inline void parse(CLI::App& app, int argc, char** argv, int ranks, options& o) {
   };
   add("--steps", o.steps, 1, 1000000, "Steps to run");
   add("--experts", o.experts, 1, 4096, "Experts of the layer");
-  add("--replicas", o.replicas, 0, 4096, "Slots besides one for each expert");
+  add("--replicas", o.replicas, 0, 4096, "Slots in addition to one for each expert");
   add("--tokens", o.tokens, 1, 1 << 24, "The most tokens of a rank in a step");
   add("--top-k", o.top_k, 1, 512, "Experts that a token visits");
   add("--seed", o.seed, 0, 0x7fffffff, "Seed of all tokens");
@@ -42,12 +42,12 @@ inline void parse(CLI::App& app, int argc, char** argv, int ranks, options& o) {
     throw CLI::ValidationError("--top-k", "more than --experts");
   }
   if (std::int64_t{o.tokens} * (o.top_k + 1) * ranks > 0x7fffffff) {
-    throw CLI::ValidationError("--tokens", "with --top-k and the ranks 2^31 ids or more");
+    throw CLI::ValidationError("--tokens", "gives 2^31 ids or more with --top-k and the ranks");
   }
 }
 
-/// The frame of both programs: `body(options, process)` returns whether all went well. 0: it did;
-/// 1: it did not; 2: an option is no good.
+/// Runs `body(options, process)` of a program, which returns true on success. Returns the exit
+/// code: 0 on success, 1 on failure, 2 for an invalid option.
 template <class Body>
 int run(char const* name, int argc, char** argv, Body body) {
   MPI_Init(&argc, &argv);
@@ -55,7 +55,7 @@ int run(char const* name, int argc, char** argv, Body body) {
   MPI_Comm_rank(MPI_COMM_WORLD, &self.rank);
   MPI_Comm_size(MPI_COMM_WORLD, &self.ranks);
   int code = 1;
-  CLI::App app("Splits steps of tokens over replicas and fills ranks with the shared expert's",
+  CLI::App app("Splits steps of tokens over replicas and fills ranks with the shared expert's rows",
                name);
   options o;
   try {

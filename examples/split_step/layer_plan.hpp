@@ -10,7 +10,7 @@ namespace split_step {
 
 using ints = std::vector<std::int32_t>;
 
-/// Which expert every slot holds. All ranks plan from the same history, so they plan the same.
+/// The placement of a layer. All ranks plan it from the same history, so they get the same one.
 struct layer_plan {
   ints map;     ///< [experts + replicas]
   ints copies;  ///< [experts]

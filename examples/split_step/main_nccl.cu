@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// split_step_nccl: as split_step, but counts, plans and slots stay on the device, one for every
-// process of a node, and NCCL exchanges the counts on the stream that everything runs on.
+// split_step_nccl: like split_step, but counts, plans and slots stay on a device. Every process of
+// a node uses its own device, and NCCL exchanges the counts on the stream of all kernels.
 //
 //     mpirun -n 4 split_step_nccl
 #include <cuda_runtime_api.h>
@@ -52,7 +52,7 @@ class device_array {
   std::size_t size_;
 };
 
-/// The device that this process takes: as many as there are on its node, in turn.
+/// Returns the device of this process: the processes of a node use its devices in turn.
 int device_of_process() {
   MPI_Comm node = MPI_COMM_NULL;
   MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
@@ -95,7 +95,7 @@ class nccl_backend {
     check(cudaMemcpyAsync(result.data(), values.data(), values.size() * sizeof(std::int32_t),
                           cudaMemcpyHostToDevice, stream_),
           "cudaMemcpyAsync");
-    check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");  // `values` may go now
+    check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");  // `values` may end
     return result;
   }
   template <class T = std::int32_t>

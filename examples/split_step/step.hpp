@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One layer's step on one rank: count, exchange counts, plan, choose a slot for every token; then
-// the same once more for the shared expert. A `Backend` says where arrays lie and how they travel:
-// main.cpp and main_nccl.cu have one each.
+// A layer's step on one rank: counts tokens, exchanges the counts, plans, and chooses a slot for
+// every token; then does the same for the shared expert. A `Backend` holds arrays and exchanges
+// them: main.cpp and main_nccl.cu have one each.
 #pragma once
 
 #include <mpi.h>
@@ -25,14 +25,14 @@
 
 namespace split_step {
 
-/// What rank 0 prints of a step.
+/// The numbers of a step that rank 0 prints.
 struct outcome {
-  double even = 0;     ///< peak over mean where every copy of an expert gets as much
+  double even = 0;     ///< peak over mean if an expert's copies share its tokens evenly
   double planned = 0;  ///< peak over mean of the plan
   double local = 0;    ///< share of token copies that stay on their rank
   double home = 0;     ///< peak over mean of the plan and the shared expert's rows, all at home
-  double filled = 0;   ///< the same where they fill ranks
-  double moved = 0;    ///< share of those rows that leave home
+  double filled = 0;   ///< peak over mean of the plan and the shared expert's rows, as placed
+  double moved = 0;    ///< share of the shared expert's rows that leave home
   char const* fault = nullptr;
 };
 
@@ -64,18 +64,19 @@ class step_runner {
     plimsoll::matrix_ref<std::int32_t> const chosen(chosen_.data(), tokens, o_.top_k);
     auto const& policy = backend_.policy();
 
-    // Ranks tell each other how many of their tokens go to each expert.
+    // Ranks exchange how many of their tokens go to each expert.
     plimsoll::count_tokens(policy, topk_ids, {}, vector(own_counts_),
                            plimsoll::vector_ref<plimsoll::routing_counters>(routing_.data(), 1));
     backend_.all_reduce(own_counts_, counts_);
     backend_.all_gather(own_counts_, all_counts_);
 
-    // Every rank plans by itself and comes to the same quotas.
+    // Every rank plans by itself and computes the same quotas.
     lplb_.plan(plimsoll::matrix_ref<std::int32_t const>(counts_.data(), 1, o_.experts));
     // An engine leaves this out: it waits for the device.
     lplb_.expect_planned(policy);
 
-    // Which tokens fill the quotas: as many as possible where they are. Then this rank's own.
+    // Divides the quotas among the ranks so that as many tokens as possible stay on their rank, and
+    // dispatches this rank's tokens by its part.
     plimsoll::vector_ref<std::int32_t const> const quotas(lplb_.quotas().data, slots());
     plimsoll::source_quotas(
         policy, placement(), 1, quotas,
@@ -88,8 +89,8 @@ class step_runner {
                        {.experts = o_.experts}, chosen,
                        plimsoll::vector_ref<plimsoll::dispatch_counters>(dispatching_.data(), 1));
 
-    // The shared expert is on all ranks. They tell each other how many tokens they send to each,
-    // and how many they have; then every rank knows which of its rows are to leave, and where to.
+    // The shared expert is on all ranks. Ranks exchange how many tokens they send to each rank and
+    // how many they have; then every rank knows which of its rows leave, and their destinations.
     waterfill_.count(chosen);
     backend_.all_reduce(waterfill_.loads());
     waterfill_.fill(chosen, {},
@@ -105,13 +106,13 @@ class step_runner {
 
   [[nodiscard]] int slots() const { return o_.experts + o_.replicas; }
   [[nodiscard]] int first_slot(int rank) const { return rank * slots() / self_.ranks; }
-  /// Rows go to all ranks, so that the peak is known beforehand, whatever tokens there are; `check`
-  /// needs that. With `reach::visited` no copy of a token would be sent more, but some rows that
-  /// are to leave may have to stay.
+  /// Lets rows go to all ranks, so that the peak does not depend on the tokens, as `check`
+  /// requires. With `candidate_ranks::visited` rows would only go where their tokens are sent
+  /// anyway, but some surplus rows might have to stay.
   static plimsoll::waterline_options line(options const& o) {
     return {.top_k = o.top_k,
             .max_tokens = o.tokens,
-            .candidates = plimsoll::reach::all,
+            .candidates = plimsoll::candidate_ranks::all,
             .min_tokens = 0};
   }
   [[nodiscard]] plimsoll::placement_ref placement() const {
@@ -129,7 +130,7 @@ class step_runner {
         plimsoll::vector_ref<T const>(a.data(), static_cast<plimsoll::index_t>(a.size())));
   }
 
-  /// Whether all ranks have these numbers.
+  /// Returns true if all ranks have the same numbers.
   template <class T>
   static bool all_agree(std::vector<T> const& values) {
     std::uint64_t hash[2] = {0xcbf29ce484222325u, 0};
@@ -155,8 +156,9 @@ class step_runner {
     return all_agree(line);
   }
 
-  /// Nothing of this belongs into an engine: do all ranks have the same plans, do as many tokens
-  /// arrive at every slot, and does the shared expert fill ranks up to the level and no higher?
+  /// Checks that all ranks have the same plans, that the tokens that arrive at every slot are its
+  /// quota, and that the shared expert fills ranks exactly to the level. An engine does not need
+  /// this.
   outcome check(int step, ints const& quotas) const {
     outcome result;
     auto const& policy = backend_.policy();
@@ -168,8 +170,8 @@ class step_runner {
       result.fault = "ranks filled to different levels";
     }
 
-    // Of all ranks: what arrives at their slots, and how many tokens there are, of which so many
-    // found no quota, so many copies stay, and so many shared rows left home or could not.
+    // Sums over all ranks: tokens that arrive at each slot; tokens, ranks with tokens without a
+    // quota, copies that stay on their rank, and shared rows that left home or could not leave.
     int const own = tokens_of(o_, step, self_.rank);
     std::vector<std::int64_t> arrived(static_cast<std::size_t>(slots() + self_.ranks), 0);
     plimsoll::vector_ref<std::int32_t const> const sent(filled_.data(), own * (o_.top_k + 1));
@@ -189,10 +191,10 @@ class step_runner {
     add_up(arrived.data(), arrived.size());
     auto const [tokens, strays, stay, moved, unplaced] = sums;
     if (strays != 0) {
-      result.fault = "tokens found no quota";
+      result.fault = "some tokens have no quota";
     }
 
-    // The highest rank's tokens: split evenly, as planned, and with shared rows at home and filled.
+    // The peaks: split evenly, as planned, and with shared rows at home and as placed.
     double even = 0;
     std::int64_t planned = 0;
     std::int64_t home = 0;
@@ -205,7 +207,7 @@ class step_runner {
       for (int slot = first_slot(rank); slot < first_slot(rank + 1); ++slot) {
         auto const s = static_cast<std::size_t>(slot);
         if (arrived[at++] != quotas[s]) {
-          result.fault = "slots got other numbers of tokens than their quotas";
+          result.fault = "a slot got another number of tokens than its quota";
         }
         routed += quotas[s];
         if (std::int32_t const e = plan_.map[s]; e >= 0) {
@@ -225,7 +227,7 @@ class step_runner {
       result.fault = "the shared expert's rows fill ranks to another level";
     }
     if (moved != report.surplus || unplaced != 0) {
-      result.fault = "the shared expert's rows moved are not the surplus";
+      result.fault = "the number of moved rows of the shared expert is not the surplus";
     }
 
     auto const over_mean = [&](auto peak, std::int64_t total) {
@@ -251,14 +253,14 @@ class step_runner {
   array<std::int32_t> all_counts_;
   array<std::int32_t> source_quotas_;
   array<std::int32_t> chosen_;
-  array<std::int32_t> filled_;  ///< with a slot of the shared expert, one more on each rank
+  array<std::int32_t> filled_;  ///< slots, with one more on each rank for the shared expert
   array<plimsoll::routing_counters> routing_;
   array<plimsoll::dispatch_counters> dispatching_;
   plimsoll::lplb<typename Backend::policy_type> lplb_;
   plimsoll::waterfill<typename Backend::policy_type> waterfill_;
 };
 
-/// Whether all steps went well. Rank 0 prints them.
+/// Runs all steps; rank 0 prints them. Returns true if no step has a fault.
 template <class Backend>
 bool run_steps(options const& o, process const& self, Backend& backend) {
   step_runner<Backend> runner(o, self, backend);

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# What split_step prints, with any number of processes. split_step_nccl needs a GPU for every process
-# and is only compiled here.
+# Compares the output of split_step for any number of processes. split_step_nccl needs a GPU for
+# every process and is only compiled here.
 if(TARGET split_step_nccl)
   set_target_properties(split_step_nccl PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
   add_dependencies(plimsoll_cuda split_step_nccl)
@@ -32,7 +32,7 @@ endfunction()
 split_step_refuses(no_steps "--steps: Value 0 not in range 1 to 1000000" --steps 0)
 split_step_refuses(words "--tokens: Value many " --tokens many)
 split_step_refuses(large_top_k "--top-k: more than --experts" --experts 4 --top-k 5)
-split_step_refuses(many_ids "--tokens: with --top-k and the ranks 2.31 ids or more"
+split_step_refuses(many_ids "--tokens: gives 2.31 ids or more with --top-k and the ranks"
   --experts 512 --tokens 16777216 --top-k 512)
 split_step_refuses(unknown_option ".*--step" --step 1)
 set_tests_properties(${tests} PROPERTIES ENVIRONMENT "${mpi_environment}" LABELS host TIMEOUT 60)

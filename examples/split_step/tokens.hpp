@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stands in for a model: tokens and the experts that a router would choose for them. Whole numbers
-// only, so that every machine makes the same.
+// A substitute for a model: tokens and the experts that a router would choose. It uses integers
+// only, so that every machine makes the same tokens.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@ namespace split_step {
 
 inline std::uint64_t seed_of(options const& o) { return static_cast<std::uint64_t>(o.seed); }
 
-/// How many tokens a rank has in a step, as where attention is data parallel: half of the most up
-/// to all of them.
+/// Returns the number of a rank's tokens in a step, as with data-parallel attention: from half of
+/// the maximum up to the maximum.
 inline int tokens_of(options const& o, int step, int rank) {
   auto const bits = plimsoll::random::bits(seed_of(o), ~static_cast<std::uint64_t>(step),
                                            static_cast<std::uint64_t>(rank));
@@ -23,8 +23,9 @@ inline int tokens_of(options const& o, int step, int rank) {
   return least + static_cast<int>(bits % static_cast<std::uint64_t>(o.tokens - least + 1));
 }
 
-/// How popular every expert is with one rank's tokens in one step: a few are with all, and
-/// popularity drifts from step to step and differs from rank to rank. Step 0 is history.
+/// Returns the popularity of every expert for one rank's tokens in one step. A few experts are
+/// popular on all ranks; popularity drifts from step to step and differs from rank to rank. Step 0
+/// is the history that the placement is planned from.
 inline std::vector<std::int64_t> popularity(options const& o, int step, int rank) {
   std::vector<std::int64_t> result;
   auto const draw = [&](std::uint64_t stream, int expert) {
@@ -40,7 +41,7 @@ inline std::vector<std::int64_t> popularity(options const& o, int step, int rank
   return result;
 }
 
-/// `[tokens, top_k]`: different experts for every token, by their popularity.
+/// Returns ids `[tokens, top_k]`: different experts for every token, drawn by popularity.
 inline std::vector<std::int32_t> route(options const& o, int step, int rank) {
   std::vector<std::int64_t> const weights = popularity(o, step, rank);
   std::int64_t total = 0;

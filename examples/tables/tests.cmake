@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# The tables of the documentation: ctest table.<name> makes one again and compares it with its page,
-# the build target update_tables writes them anew.
+# The tables of the documentation: ctest table.<name> generates one and compares it with its page; the
+# build target update_tables rewrites all of them.
 option(PLIMSOLL_TEST_TABLES "Make the tables again in the tests" ON)
 mark_as_advanced(PLIMSOLL_TEST_TABLES)
 if(NOT PLIMSOLL_TEST_TABLES)
@@ -22,9 +22,9 @@ endfunction()
 # --- performance ----------------------------------------------------------------------------------
 add_executable(performance ${tables}/performance/main.cpp)
 target_link_libraries(performance PRIVATE plimsoll_dev CLI11::CLI11 nlohmann_json::nlohmann_json)
-# It reads a few kilobytes; with optimization it takes twice as long to compile.
+# The program reads a few kilobytes; optimization would only double its compile time.
 target_compile_options(performance PRIVATE -O0)
-# The import records how the benchmarks were compiled.
+# `performance import` records the compiler and the flags of the benchmarks.
 set(flags "unknown")
 if(PLIMSOLL_BUILD_BENCH)
   string(TOUPPER "${CMAKE_BUILD_TYPE}" type)
@@ -41,8 +41,8 @@ add_custom_command(TARGET update_tables POST_BUILD VERBATIM
   COMMAND ${PLIMSOLL_BASH} ${tables}/page --update ${docs}/performance.md ${make_table})
 add_dependencies(update_tables performance)
 
-# --- what programs compute ------------------------------------------------------------------------
-# plimsoll_add_table(<name> <page>): the program tables/<name>, told the page, prints its tables.
+# --- tables that programs compute ----------------------------------------------------------------
+# plimsoll_add_table(<name> <page>): the program tables/<name> gets the page and prints its tables.
 function(plimsoll_add_table name page)
   add_executable(${name} ${tables}/${name}/main.cpp)
   target_link_libraries(${name} PRIVATE plimsoll_dev)
@@ -57,7 +57,7 @@ endfunction()
 plimsoll_add_table(quality quality.md)
 plimsoll_add_table(replicas craft.md)
 plimsoll_add_table(splits minmax_lp.md)
-# Single precision shows whether products and sums are rounded apart.
+# In single precision, a fused multiply-add would change the results.
 target_compile_options(splits PRIVATE -ffp-contract=off)
 plimsoll_add_table(dropped_tokens token_drop.md)
 plimsoll_add_table(filled_ranks waterline.md)
@@ -65,9 +65,9 @@ plimsoll_add_table(unequal_ranks gem.md)
 plimsoll_add_table(spilled_loads least_loaded.md)
 
 # --- costs of the device --------------------------------------------------------------------------
-# g++ counts basic blocks in a way that clang++ does not have. A loop over the dimensions of a view has
-# to be unrolled, or else its iterations count as steps; any other loop must have no copies, each of
-# which would run a part of its iterations.
+# Only g++ can report basic blocks in this way. A loop over the dimensions of a view must be unrolled, or
+# its iterations would count as steps. Other loops must not be duplicated, since each copy would run only
+# some of the iterations.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   plimsoll_add_table(device_costs device_costs.md)
   target_sources(device_costs PRIVATE ${tables}/device_costs/steps.cpp)
@@ -81,14 +81,14 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   plimsoll_add_table_test(makers.device_costs
     COMMAND ${tables}/tests/device_costs.sh $<TARGET_FILE:device_costs>)
 endif()
-# Compiling all kernels takes half an hour, so their rows are written by hand.
+# Compiling all kernels takes half an hour, so update_tables does not generate their rows.
 plimsoll_add_table_test(kernel_costs
   COMMAND ${tables}/kernel_costs --rows ${tables}/device_costs/kernels.md)
 plimsoll_add_table_test(makers.kernel_costs
   COMMAND ${tables}/tests/kernel_costs.sh ${tables})
 
 # --- support matrix -------------------------------------------------------------------------------
-# A row is a header with a typed test, unless all primitives stand on it; systems come last.
+# Rows are headers with a typed test, except those on which all primitives depend; systems come last.
 set(rows)
 foreach(folder IN ITEMS "" systems/)
   file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/plimsoll/${folder}*.hpp)
@@ -130,7 +130,7 @@ add_custom_command(TARGET update_tables POST_BUILD VERBATIM
   COMMAND ${PLIMSOLL_BASH} ${tables}/page --update ${docs}/support_matrix.md
           ${make_table} ${host_programs} ${cuda_programs})
 
-# --- that the tables' makers are right ------------------------------------------------------------
+# --- tests of the programs that generate tables ---------------------------------------------------
 plimsoll_add_table_test(makers.support_matrix COMMAND ${tables}/tests/support_matrix.sh ${tables})
 plimsoll_add_table_test(makers.performance
   COMMAND ${tables}/tests/performance.sh $<TARGET_FILE:performance>)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Measured loads, which are not part of the repository: rows made from them stay in the page as
-/// they are where the files are not at hand.
+/// Reads measured loads, which are not part of the repository. Without these files a program copies
+/// the rows that need them from the existing page.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@
 
 namespace examples {
 
-/// The folder that PLIMSOLL_TRACE_DIR names; empty, with a message that `program` takes such rows
-/// from `page`, where it names none.
+/// Returns the folder that PLIMSOLL_TRACE_DIR names. If it names none, returns an empty string and
+/// reports that `program` copies the rows from `page`.
 [[nodiscard]] inline std::string trace_folder(std::string const& program, std::string const& page) {
   char const* const set = std::getenv("PLIMSOLL_TRACE_DIR");
   if (set != nullptr && std::filesystem::is_directory(set)) {
@@ -32,7 +32,7 @@ namespace examples {
   return "";
 }
 
-/// The rows of the page that start so.
+/// Returns the rows of the page that begin with `start`.
 [[nodiscard]] inline std::vector<std::string> rows_of_page(std::string const& page,
                                                            std::string const& start) {
   std::ifstream file(page);
@@ -48,7 +48,7 @@ namespace examples {
   return rows;
 }
 
-/// Recorded counts `[parts, layers, experts]` of a file, at least `least` parts of them.
+/// Reads recorded counts `[parts, layers, experts]` of a file with at least `least` parts.
 [[nodiscard]] inline npy::array<std::int64_t> measured_counts(std::string const& file, int least) {
   npy::any_array read = npy::read(file);
   auto* const counts = std::get_if<npy::array<std::int64_t>>(&read);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// thrust_pipeline: loads in Thrust's vectors, planned and split by Plimsoll, on OpenMP threads.
+// thrust_pipeline: Plimsoll plans and splits loads in Thrust's vectors, on OpenMP threads.
 #include <thrust/system/omp/execution_policy.h>
 
 #include <cstdio>

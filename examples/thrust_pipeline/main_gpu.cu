@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// thrust_pipeline_gpu: as thrust_pipeline, but on a CUDA stream, with temporaries from its memory
-// pool. par_nosync lets Thrust return before the device is done, as Plimsoll does.
+// thrust_pipeline_gpu: like thrust_pipeline, but on a CUDA stream, with temporaries from its memory
+// pool. With par_nosync, Thrust returns before the device has finished, as Plimsoll does.
 #include <cuda_runtime_api.h>
 #include <thrust/system/cuda/execution_policy.h>
 
@@ -21,7 +21,7 @@ void check(cudaError_t code, char const* call) {
   }
 }
 
-/// Memory in the order of a stream, as Thrust asks for it.
+/// Allocator for Thrust with stream-ordered memory.
 struct stream_allocator {
   using value_type = char;
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps of an engine that keeps its arrays in Thrust's vectors. Thrust routes tokens, fades loads
-// and counts what ranks got; Plimsoll counts loads, plans a placement and sends every token copy to
-// a slot. Nothing here knows where it runs: thrust::device_vector is the memory of Thrust's device
-// system, which is OpenMP in main.cpp and CUDA in main_gpu.cu, and every call takes the policy.
+// Steps of an engine that keeps its arrays in Thrust's vectors. Thrust routes tokens, decays loads
+// and counts the token copies of each rank; Plimsoll counts loads, plans a placement and assigns
+// every token copy to a slot. This code is independent of where it runs: thrust::device_vector is
+// in the memory of Thrust's device system, OpenMP in main.cpp and CUDA in main_gpu.cu, and every
+// call takes the policy.
 #pragma once
 
 #include <thrust/adjacent_difference.h>
@@ -38,15 +39,15 @@ constexpr index_t experts = 16, ranks = 4, slots = 20;
 template <class T>
 using array = thrust::device_vector<T>;
 
-/// A row-major view of the elements from `first` on.
+/// Returns a row-major view of the elements from `first` on.
 template <class T, class... Extents>
 auto view(array<T>& values, index_t first, Extents... extents) {
   return plimsoll::array_ref<T, sizeof...(Extents)>(thrust::raw_pointer_cast(values.data()) + first,
                                                     extents...);
 }
 
-/// A stand-in for a router: expert of copy i of a step, `[layers, tokens, top_k]`. A few experts
-/// are popular, each layer has its own, and they change slowly.
+/// Synthetic router: returns the expert of copy i of a step, `[layers, tokens, top_k]`. A few
+/// experts are popular; they differ between layers and change slowly.
 struct router {
   index_t step;
 
@@ -63,27 +64,27 @@ struct router {
   }
 };
 
-/// Every step counts half as much as the one after it.
+/// Exponential decay: every step counts half as much as the next one.
 struct fade {
   PLIMSOLL_HD double operator()(double weighted, std::int32_t load) const {
     return weighted / 2 + load;
   }
 };
 
-/// Rank and layer, as one number, of what lies in a slot: copy i of a step, in slot `slot`.
+/// Returns layer and rank, as one number, of copy i of a step in slot `slot`.
 struct rank_of_copy {
   PLIMSOLL_HD std::int32_t operator()(index_t i, std::int32_t slot) const {
     return static_cast<std::int32_t>(i / (tokens * top_k) * ranks + slot / (slots / ranks));
   }
 };
-/// The same of expert i, `[layers, experts]`, where each rank has as many experts as any other.
+/// Returns layer and rank, as one number, of expert i of `[layers, experts]` without replicas.
 struct home_of_expert {
   PLIMSOLL_HD index_t operator()(index_t i) const { return i / (experts / ranks); }
 };
 
-/// Plans from `steps` steps, runs one more, and prints how even it was. `policy` is one of
-/// Thrust's; `prepared_policy`, which runs in the same place and order, is for objects that outlive
-/// a call. Returns whether ranks got what Plimsoll promised.
+/// Plans from `steps` steps, runs one more, and prints its balance. `policy` is one of Thrust's;
+/// `prepared_policy`, which runs in the same place and order, is for objects that outlive a call.
+/// Returns true if the peaks of the ranks are those that Plimsoll reported.
 template <class Policy, class PreparedPolicy>
 bool run(Policy const& policy, PreparedPolicy const& prepared_policy) {
   constexpr index_t copies_of_layer = tokens * top_k;
@@ -107,7 +108,7 @@ bool run(Policy const& policy, PreparedPolicy const& prepared_policy) {
                       fade{});
   }
 
-  // Rarely: a placement from what the last steps had.
+  // Rarely: plan a placement from the loads of the last steps.
   plimsoll::eplb(policy, view(weighted, 0, layers, experts), {.ranks = ranks},
                  view(map, 0, layers, slots), view(replicas, 0, layers, experts));
   plimsoll::lplb const split(prepared_policy,
@@ -115,7 +116,7 @@ bool run(Policy const& policy, PreparedPolicy const& prepared_policy) {
                                                      view(replicas, 0, layers, experts), ranks},
                              {.max_ids = copies_of_layer});
 
-  // Every step: the replica of every token copy. Nothing waits for the device.
+  // Every step: choose the replica of every token copy. No call waits for the device.
   route(steps);
   split.plan(view(loads, 0, layers, experts));
   for (index_t layer = 0; layer < layers; ++layer) {
@@ -124,14 +125,14 @@ bool run(Policy const& policy, PreparedPolicy const& prepared_policy) {
                    view(dispatched, layer, 1));
   }
 
-  // Copies of every rank, as they were sent: sorted, a rank's end where the next one begins.
+  // Count the copies of every rank: sort them by rank, then find where each rank ends.
   thrust::transform(policy, from_zero, from_zero + layers * copies_of_layer, chosen.begin(),
                     rank_of.begin(), rank_of_copy{});
   thrust::sort(policy, rank_of.begin(), rank_of.end());
   thrust::upper_bound(policy, rank_of.begin(), rank_of.end(), from_zero, from_zero + layers * ranks,
                       after.begin());
   thrust::adjacent_difference(policy, after.begin(), after.end(), after.begin());
-  // And without replicas, each expert on its home rank.
+  // Count them without replicas, too, with each expert on its home rank.
   auto const homes = thrust::make_transform_iterator(from_zero, home_of_expert{});
   thrust::reduce_by_key(policy, homes, homes + layers * experts, loads.begin(),
                         thrust::make_discard_iterator(), before.begin());

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What thrust_pipeline prints on any number of threads; thrust_pipeline_gpu prints the same.
+# thrust_pipeline prints the same on any number of threads, and so does thrust_pipeline_gpu.
 target_compile_options(thrust_pipeline PRIVATE ${plimsoll_test_optimization})
 set(print_as_expected ${CMAKE_COMMAND} -DEXPECTED=${CMAKE_CURRENT_SOURCE_DIR}/thrust_pipeline.expected)
 foreach(threads IN ITEMS 1 3)

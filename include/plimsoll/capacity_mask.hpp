@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which token copies stay when experts have a capacity.
+/// Limits the token copies that each expert gets to its capacity and drops the rest.
 #pragma once
 
 #include <algorithm>
@@ -25,109 +25,111 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
-/// What a limit is, and what stays under it. A *pair* is a token and one of its experts.
+/// Options of `capacity_mask`: the capacity, and the policy by which pairs are dropped. A *pair* is
+/// a token and one of its experts.
 struct capacity_options {
   /// Experts of the layer, 1 to 65535.
   index_t experts = 0;
-  /// Choices per token, K: the first columns of a batch.
+  /// Experts that each token chooses: the first columns of a batch.
   index_t top_k = 0;
-  /// Columns of a batch: more than top_k where experts are offered to tokens besides their choices
-  /// (Expanded Drop); 0: top_k.
+  /// Columns of a batch; 0: top_k. Columns after the first top_k hold *expanded candidates*, which
+  /// are offered to a token in addition to its choices (Expanded Drop).
   index_t candidates = 0;
-  /// The most tokens of a batch.
+  /// Tokens of the largest batch.
   index_t max_tokens = 0;
 
-  /// The capacity of an expert is factor * tokens * top_k / experts, rounded, then at least
-  /// min_capacity, at most max_capacity, and at most the tokens of the batch. At least 0.
+  /// Capacity factor, at least 0. The capacity of an expert is factor * tokens * top_k / experts,
+  /// rounded, then at least min_capacity, at most max_capacity, and at most the batch's tokens.
   double factor = 1;
-  /// `[experts]`: a factor for each instead; in the policy's memory, read by the constructor.
+  /// `[experts]`: one factor per expert instead; in the policy's memory, read by the constructor.
   vector_ref<double const> factors = {};
-  rounding round = rounding::up;
+  rounding_mode round = rounding_mode::up;
   index_t min_capacity = 1;
   index_t max_capacity = 0x7fffffff;
-  /// Smaller batches are not limited, and no expert is skipped in them: in a batch of a few tokens
-  /// one expert easily has all.
+  /// Batches with fewer tokens are not limited, and Expert Drop skips no expert in them: in a batch
+  /// of a few tokens, all of them easily choose the same expert.
   index_t min_tokens = 0;
 
-  /// 0: every expert has its own limit. Else the experts of a rank share theirs: together they keep
-  /// as many pairs as their capacities add up to.
+  /// 0: every expert has its own capacity. Else the experts of a rank share theirs: together they
+  /// keep as many pairs as the sum of their capacities.
   index_t ranks = 0;
-  /// `[experts]`: the rank of every expert, in the policy's memory, read by the constructor; null:
+  /// `[experts]`: rank of each expert, in the policy's memory, read by the constructor; null:
   /// experts are spread over ranks evenly and in order.
   vector_ref<std::int32_t const> rank_of = {};
 
-  keeping keep = keeping::score;
-  /// Of `random`: the generator's key.
+  drop_policy drop_by = drop_policy::score;
+  /// Key of the random number generator, for drop_policy::random.
   std::uint64_t seed = 0;
-  /// Priorities that tokens may have, 1 to 32768. A pair of a higher one stays before any of a
+  /// Number of token priorities, 1 to 32768. Pairs of a higher priority outrank all pairs of a
   /// lower one.
   index_t classes = 1;
-  /// Choices of tokens stay before all pairs that were offered besides. As the paper's algorithm 2
-  /// stands, they compete by score alone.
+  /// Top-k pairs outrank expanded candidates. False: both compete on equal terms, as in the paper's
+  /// algorithm 2.
   bool topk_first = true;
-  /// The most pairs that a token keeps, the best by score; 0: all.
+  /// Pairs that a token keeps at most, the best by score; 0: no limit.
   index_t max_selected = 0;
-  /// The share of experts, those with the fewest choices and of equal ones the higher ids, that get
-  /// no token at all (Expert Drop); rounded down. 0 to 1.
+  /// Share of the experts that get no token at all (Expert Drop), 0 to 1; their number is rounded
+  /// down. Experts that the fewest tokens chose are skipped, of equal ones the higher id.
   double expert_drop = 0;
 
-  /// What the kept weights of a token are made to add up to.
+  /// Sum to which the kept weights of a token are scaled.
   normalization normalize = normalization::none;
-  /// The id that takes the place of a pair that goes; no expert's.
+  /// Id written for a dropped pair; must not be an expert's id.
   std::int32_t sentinel = -1;
-  /// Rows per expert that `offsets` counts.
-  padding pad = padding::none;
-  /// Of `to_multiple`.
+  /// Padding of the rows per expert that `offsets` counts.
+  padding_mode pad = padding_mode::none;
+  /// Multiple to which padding_mode::to_multiple rounds up.
   index_t multiple = 1;
 };
 
-/// What one batch has besides ids and scores.
+/// Optional inputs of one batch.
 struct capacity_batch {
-  /// `[tokens]`: 0 to classes - 1; null: 0 for all. To drop image tokens first, give text 1.
+  /// `[tokens]`: 0 to classes - 1; null: 0 for all. To drop image tokens first, give text tokens 1.
   vector_ref<std::int32_t const> priorities = {};
-  /// `[tokens, candidates]`: weights to put out for the kept pairs; null: their scores.
+  /// `[tokens, candidates]`: weights to write for the kept pairs; null: their scores.
   matrix_ref<float const> weights = {};
-  /// Of `random`: a number for the step and the layer, and that of the batch's first token.
-  std::uint64_t stream = 0;
+  /// For drop_policy::random: the sub-sequence of random numbers, one per step and layer, and the
+  /// number of the batch's first token.
+  std::uint64_t subsequence = 0;
   std::uint64_t first_token = 0;
 };
 
-/// What became of a batch; kept + dropped pairs are `routed`, and routed, unrouted, out_of_range
-/// and duplicates add up to the number of ids.
+/// Counts of one batch: routed - kept pairs were dropped; routed, unrouted, out_of_range and
+/// duplicates add up to the number of ids.
 struct capacity_report {
   std::int64_t routed = 0;         ///< pairs of a token and an expert
-  std::int64_t kept = 0;           ///< of these
-  std::int64_t choices = 0;        ///< routed pairs that a token chose, without what was offered
-  std::int64_t kept_choices = 0;   ///< of these
+  std::int64_t kept = 0;           ///< routed pairs that are kept
+  std::int64_t choices = 0;        ///< routed top-k pairs, without expanded candidates
+  std::int64_t kept_choices = 0;   ///< top-k pairs that are kept
   std::int64_t unrouted = 0;       ///< ids of -1
-  std::int64_t out_of_range = 0;   ///< other ids that are no expert's
-  std::int64_t duplicates = 0;     ///< ids that the token has already; the first one counts
+  std::int64_t out_of_range = 0;   ///< other ids that are not an expert's
+  std::int64_t duplicates = 0;     ///< repeated ids in a token's row; the first one counts
   std::int64_t not_numbers = 0;    ///< routed pairs whose score is NaN, which rank last (by score)
-  std::int64_t unknown_class = 0;  ///< routed pairs of tokens of no class, taken for class 0
+  std::int64_t unknown_class = 0;  ///< routed pairs of an invalid priority, which counts as 0
   std::int64_t rows = 0;           ///< of all experts, padding included; 0 without `offsets`
   /// (choices - kept_choices) / choices.
   double dropped_fraction = 0;
-  /// The paper's equation 11: choices above the capacity before rounding and other limits, of each
-  /// expert (or of each rank), over choices.
+  /// The paper's equation 11: top-k pairs of each expert (or rank) above its capacity before
+  /// rounding and other limits, summed, over `choices`.
   double overflow_fraction = 0;
 };
 
-/// Where `capacity_mask` writes, in the policy's memory. Only counts and report are required.
+/// Outputs of `capacity_mask`, in the policy's memory. Only counts and report are required.
 struct kept_pairs {
-  /// `[tokens, candidates]`: the ids that stay, in their places; else the sentinel. May be the
-  /// batch's own.
+  /// `[tokens, candidates]`: ids of kept pairs in their columns, else the sentinel. May be the
+  /// batch's own array.
   matrix_ref<std::int32_t> ids = {};
-  /// `[tokens, candidates]`: weights of pairs that stay, 0 elsewhere. May be the batch's own.
+  /// `[tokens, candidates]`: weights of kept pairs, else 0. May be the batch's own array.
   matrix_ref<float> weights = {};
-  /// `[tokens, candidates]`: each kept pair's number among those of its expert, from 0: choices in
-  /// the order of tokens, then what was offered besides; -1 elsewhere.
+  /// `[tokens, candidates]`: number of each kept pair within its expert, from 0: top-k pairs in
+  /// token order, then expanded candidates in token order; -1 elsewhere.
   matrix_ref<std::int32_t> positions = {};
-  /// `[experts]`: pairs that stay.
+  /// `[experts]`: kept pairs.
   vector_ref<std::int32_t> counts = {};
-  /// `[experts + 1]`: where each expert's rows begin in a buffer of all kept pairs, padding as
-  /// options.pad says; position + offset is the row of a pair.
+  /// `[experts + 1]`: first row of each expert in a buffer of all kept pairs, padded as options.pad
+  /// says; the row of a pair is its expert's offset plus its position.
   vector_ref<std::int32_t> offsets = {};
   /// `[1]`.
   vector_ref<capacity_report> report = {};
@@ -154,7 +156,7 @@ inline void expect_capacity_options(std::string_view name, capacity_options cons
                  "tokens");
   expect_between(name, "options.ranks", 0, rank_limit, o.ranks, "ranks");
   if (o.rank_of.data != nullptr && o.ranks == 0) {
-    fail(name, "options.ranks", "the number of ranks that rank_of tells of", "0");
+    fail(name, "options.ranks", "the number of ranks in options.rank_of", "0");
   }
   expect_between(name, "options.classes", 1, 32768, o.classes, "classes");
   expect_between(name, "options.max_selected", 0, width, o.max_selected, "pairs");
@@ -164,8 +166,8 @@ inline void expect_capacity_options(std::string_view name, capacity_options cons
   if (o.sentinel >= 0 && o.sentinel < o.experts) {
     fail(name, "options.sentinel", "no expert's id", text(o.sentinel));
   }
-  if (o.pad == padding::to_capacity && o.ranks > 0) {
-    fail(name, "options.pad", "no padding to a capacity that experts share", "to_capacity");
+  if (o.pad == padding_mode::to_capacity && o.ranks > 0) {
+    fail(name, "options.pad", "none or to_multiple, as ranks share a capacity", "to_capacity");
   }
   expect_between(name, "options.multiple", 1, 0x7fffffff, o.multiple, "rows");
 }
@@ -174,16 +176,17 @@ inline void expect_capacity_options(std::string_view name, capacity_options cons
 
 inline namespace PLIMSOLL_DEVICE_ABI {
 
-/// @brief Bounds the tokens of every expert: keeps the best pairs, and says where the rest was.
+/// @brief Limits the tokens of every expert to its capacity: keeps the best pairs, drops the others
+/// and counts them.
 ///
-/// Capacity-aware inference (He et al. 2025): an expert takes at most factor * tokens * top_k /
-/// experts tokens of a batch, so that no rank waits for a straggler. Limits per expert, or one for
-/// all experts of a rank; kept by score, order, reverse order or at random; classes of tokens;
-/// candidates besides a token's choices. Megatron-LM's, DeepSpeed's and Tutel's capacities are the
-/// same with other options (docs/capacity_mask.md).
+/// In capacity-aware inference (He et al. 2025), an expert takes at most factor * tokens * top_k /
+/// experts tokens of a batch, so that no rank waits for a straggler. The capacity holds per expert,
+/// or for all experts of a rank together. Pairs are kept by score, by token order, by reverse order
+/// or at random; tokens may have priorities, and expanded candidates in addition to their choices.
+/// Other options give the capacities of Megatron-LM, DeepSpeed and Tutel (docs/capacity_mask.md).
 ///
-/// All memory is taken in the constructor, so that `apply` can be captured in a CUDA graph. One
-/// object works on one batch at a time.
+/// The constructor takes all memory, so that `apply` can be captured in a CUDA graph. An object
+/// works on one batch at a time.
 template <execution_policy P>
 class capacity_mask {
   static_assert(detail::can_be_kept<P>,
@@ -191,7 +194,7 @@ class capacity_mask {
                 "call");
 
  public:
-  /// @throws invalid_input for options, and for a factor or rank out of range, naming its expert
+  /// @throws invalid_input for options; for a factor or rank out of range, naming its expert
   /// @workspace from the policy: 21 bytes per pair, up to 41 per expert, 4.25 per expert for each
   ///   512 pairs (8.5 with more candidates than top_k), and scratch where it does not fit shared
   ///   memory
@@ -220,10 +223,10 @@ class capacity_mask {
     detail::synchronize(context_);
   }
 
-  /// The options, with the number of candidates filled in.
+  /// Options of the constructor, with `candidates` set where it was 0.
   [[nodiscard]] capacity_options const& options() const { return options_; }
 
-  /// @brief The capacity of the experts in a batch of so many tokens, the largest where they have
+  /// @brief Capacity of an expert in a batch of `tokens` tokens; the largest one if experts have
   /// factors of their own.
   [[nodiscard]] index_t capacity(index_t tokens) const {
     detail::capacity_rule rule = rule_for(tokens);
@@ -234,14 +237,14 @@ class capacity_mask {
 
   /// @brief Masks one batch.
   /// @param topk_ids `[tokens, candidates]` int32 or int64: experts, or -1; in the policy's memory
-  /// @param topk_scores `[tokens, candidates]` float, float16 or bfloat16: what `keeping::score`
-  ///   and max_selected go by, of any sign; NaN ranks last
-  /// @param batch what else there is
-  /// @param[out] kept what stays. Of equal keys the lower token comes first, in one row the earlier
-  ///   column
-  /// @throws invalid_input for shapes; what is wrong with values is counted in the report
-  /// @complexity O(pairs (candidates + digits) + ranked experts^2), with up to six 8-bit digits of
-  ///   a key, looked at where a limit is exceeded
+  /// @param topk_scores `[tokens, candidates]` float, float16 or bfloat16, of any sign:
+  ///   `drop_policy::score` and max_selected rank pairs by them; NaN ranks last
+  /// @param batch optional inputs
+  /// @param[out] kept pairs that stay. Of equal keys the lower token ranks first, in one row the
+  ///   earlier column
+  /// @throws invalid_input for shapes; the report counts invalid values
+  /// @complexity O(pairs (candidates + digits)), for up to six 8-bit digits of a key, which are
+  ///   read only where a capacity is exceeded; with expert_drop also O(experts^2)
   /// @stream enqueues four kernels, one more each for expert_drop, for max_selected and for batches
   ///   of more than 524288 pairs; neither allocates nor synchronises. After a `cuda_error` the
   ///   object cannot be used again
@@ -304,7 +307,7 @@ class capacity_mask {
     factors_ = {context_, factors};
   }
 
-  /// Experts rank by rank, where a caller says which is whose.
+  /// Sorts experts by rank if options.rank_of is given.
   void order_experts(P const& policy) {
     if (options_.rank_of.data == nullptr) {
       return;
@@ -336,7 +339,7 @@ class capacity_mask {
 
   [[nodiscard]] pair_lists lists_for(index_t tokens) const {
     detail::scratch memory(bytes_.data());
-    // In the same places for all batches: on a device counts stay zero between them.
+    // Arrays have the same addresses for all batches: on a device, counts stay zero between them.
     pair_lists lists = pair_lists::in(memory, options_.max_tokens * width(), options_.experts,
                                       columns(), detail::runs_on_device<context>);
     lists.tiles.items = tokens * width();
@@ -385,9 +388,9 @@ class capacity_mask {
       detail::expect_extent(name, "kept.offsets", options_.experts + 1, kept.offsets.extent(0),
                             "offsets");
       index_t rows = tokens * width();
-      if (options_.pad == padding::to_capacity) {
+      if (options_.pad == padding_mode::to_capacity) {
         rows = capacity(tokens) * options_.experts;
-      } else if (options_.pad == padding::to_multiple) {
+      } else if (options_.pad == padding_mode::to_multiple) {
         rows += (options_.multiple - 1) * options_.experts;
       }
       detail::expect_between(name, "kept.offsets", 0, 0x7fffffff, rows, "rows with padding");
@@ -424,13 +427,13 @@ class capacity_mask {
     }
     detail::gather_pairs<Score> const gather{lists,
                                              scores,
-                                             options_.keep,
+                                             options_.drop_by,
                                              choices_first,
                                              options_.classes,
                                              ranked ? class_bits() : 0,
                                              batch.priorities,
                                              options_.seed,
-                                             batch.stream,
+                                             batch.subsequence,
                                              batch.first_token};
     run(gather);
     run(detail::select_pairs{lists, rule, gather.key_bits(), !cuts, kept.counts, kept.positions},
@@ -451,7 +454,7 @@ class capacity_mask {
     using reporting = detail::report_pairs<capacity_report>;
     reporting const report{lists,       rule,         options_.pad, options_.multiple,
                            kept.counts, kept.offsets, kept.report};
-    // In one launch with the last of the others, whose results the report does not need.
+    // The report shares the last launch, since it does not need the results of that launch's body.
     if (cuts) {
       run(keep);
       run(detail::with_report<detail::number_pairs, reporting>{{lists, kept.positions}, report});
@@ -489,4 +492,4 @@ capacity_mask(P const&, capacity_options const&) -> capacity_mask<P>;
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

@@ -12,7 +12,7 @@
 
 #include <plimsoll/config.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 /// Thrown for a shape, an option or a value that the function does not accept.
 struct invalid_input : std::invalid_argument {
@@ -80,4 +80,4 @@ inline void expect_extent(std::string_view function, std::string_view argument, 
 }
 
 }  // namespace detail
-}  // namespace plimsoll
+}}  // namespace plimsoll

@@ -21,7 +21,7 @@
 
 struct CUstream_st;
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 /// CUDA stream (`cudaStream_t`), declared without CUDA's headers.
 using stream_t = CUstream_st*;
@@ -110,6 +110,8 @@ struct device_context {
   /// Device of the stream, set by the library; for a default stream, the device that is current
   /// at that time.
   int device = -1;
+  /// The most shared memory of a block on that device, in bytes; 0: not asked, 48 KiB are assumed.
+  int shared_memory = 0;
 };
 
 /// Maps a policy to its context. Specialise it for your own policy type:
@@ -183,4 +185,4 @@ struct policy_traits<gpu_policy> {
   }
 };
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

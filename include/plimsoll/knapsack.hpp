@@ -19,16 +19,16 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 /// Use of the capacity: an upper limit, or an exact total.
-enum class filling : std::int32_t {
+enum class knapsack_fill : std::int32_t {
   at_most,  ///< the chosen weights add up to at most the capacity
   exactly   ///< the chosen weights add up to exactly the capacity
 };
 
 /// Number of options chosen from a class.
-enum class choosing : std::int32_t {
+enum class class_choice : std::int32_t {
   one,         ///< exactly one of every class
   at_most_one  ///< one or none; none has weight 0 and value 0
 };
@@ -37,8 +37,8 @@ enum class choosing : std::int32_t {
 struct knapsack_options {
   /// Capacity of every problem, 0 to 2^40; with `capacities`, an upper limit on these.
   index_t capacity = 0;
-  filling fill = filling::at_most;
-  choosing choose = choosing::one;
+  knapsack_fill fill = knapsack_fill::at_most;
+  class_choice choice = class_choice::one;
   /// `[problems]`: a capacity for each problem, 0 to `capacity`. Empty: `capacity` for all.
   vector_ref<std::int64_t const> capacities = {};
   /// `[problems, classes]`: number of options of each class, at least 1. Options beyond it are not
@@ -90,8 +90,8 @@ std::vector<certificate> knapsack(std::string_view name, Policy const& policy, W
   buffer<problem_report, std::remove_const_t<decltype(context)>> const reports(context, problems);
   launch(context, problems,
          knapsack_body<Weights, Values>{weights, values, options.option_count, options.capacities,
-                                        options.capacity, options.fill == filling::exactly,
-                                        options.choose == choosing::at_most_one, choices, curve,
+                                        options.capacity, options.fill == knapsack_fill::exactly,
+                                        options.choice == class_choice::at_most_one, choices, curve,
                                         reports.data()});
   return collect(name, reports);
 }
@@ -169,4 +169,4 @@ std::vector<certificate> knapsack_curve(P const& policy, Weights const& weights,
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

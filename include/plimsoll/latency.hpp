@@ -26,7 +26,7 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 /// @brief Latency of every rank as a function of its number of tokens, interpolated from measured
 /// samples.
@@ -118,7 +118,7 @@ inline void expect_curves(std::string_view function, std::string_view argument,
 }  // namespace detail
 
 /// Options of `sampling_plan`.
-struct sampling_options {
+struct latency_sampling_options {
   /// Tokens per tile of the kernel. The latency jumps where a new tile begins.
   std::int64_t tile = 64;
   /// Every multiple of `tile` is measured, up to the first that is at least `dense_until` tokens.
@@ -137,7 +137,7 @@ struct sampling_options {
 /// @throws invalid_input for `tile`, `sparse_step` or `max_tokens` below 1, a negative
 ///   `dense_until`, any of them above 2^32, and for more than 2^24 samples
 /// @complexity O(samples)
-inline std::vector<std::int64_t> sampling_plan(sampling_options const& options) {
+inline std::vector<std::int64_t> sampling_plan(latency_sampling_options const& options) {
   constexpr char const* name = "sampling_plan";
   constexpr std::int64_t limit = std::int64_t{1} << 32;
   detail::expect_between(name, "options.tile", 1, limit, options.tile, "tokens");
@@ -486,4 +486,4 @@ void step_latencies(P const& policy, Loads const& loads, placement_ref const& pl
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

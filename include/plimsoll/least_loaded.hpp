@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which rank computes which tokens of a step, where overloaded ranks may send an expert's tokens,
-/// and its weights, to others.
+/// Assigns a step's tokens to ranks: overloaded ranks send the excess tokens of an expert, with its
+/// weights, to the least loaded ranks.
 #pragma once
 
 #include <algorithm>
@@ -31,10 +31,10 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
-/// Tokens of an expert that one rank computes: [begin, end) of its tokens in the order of source
-/// ranks, and of a source in the order of its tokens.
+/// The tokens of an expert that one rank computes: the range [begin, end) of the expert's tokens,
+/// ordered by source rank and, within a source rank, by token.
 struct spill_segment {
   std::int32_t expert = 0;
   std::int32_t rank = 0;
@@ -42,7 +42,7 @@ struct spill_segment {
   std::int32_t end = 0;
 };
 
-/// Weights of an expert that a rank sends to one that does not hold them.
+/// The transfer of an expert's weights to a rank that does not hold them.
 struct spill_transfer {
   std::int32_t expert = 0;
   std::int32_t from = 0;
@@ -50,139 +50,144 @@ struct spill_transfer {
   std::int64_t bytes = 0;
 };
 
-/// Whose imbalance decides whether a step is worth a plan.
-enum class spill_threshold : std::int32_t {
-  ranks,   ///< of ranks: hot experts that are spread evenly need nothing (LLEP's code)
-  experts  ///< of experts, as LLEP's paper has it
+/// The imbalance that is compared with `lambda` to decide whether a step spills tokens.
+enum class spill_trigger : std::int32_t {
+  rank_imbalance,  ///< of rank loads: hot experts spread evenly over ranks spill nothing (LLEP's code)
+  expert_imbalance  ///< of expert loads (LLEP's paper)
 };
 
-/// What becomes of an excess of fewer tokens than a chunk.
-enum class small_excess : std::int32_t {
+/// The destination of an excess of fewer than `min_chunk` tokens.
+enum class small_excess_policy : std::int32_t {
   helper,  ///< it goes to the least loaded rank (LLEP's algorithms)
-  native   ///< it stays, above capacity (LLEP's text)
+  native   ///< it stays at home, above capacity (LLEP's text)
 };
 
-/// Ranks, what they hold, and when and where tokens are spilled. Arrays lie in the policy's memory.
+/// The ranks, the experts that they hold, and the rules for spilling. Arrays are in the policy's
+/// memory.
 struct least_loaded_options {
   index_t experts = 0;  ///< 1 to 65535
   index_t ranks = 0;    ///< 1 to 32767
-  /// 1 to ranks; ranks are numbered node by node. Chunks go to ranks of a node that has the weights
-  /// as long as one of them has room.
+  /// 1 to ranks; ranks are numbered node by node. Ranks on a node that holds the expert's weights
+  /// are preferred as long as one of them can take a chunk.
   index_t nodes = 1;
-  /// `[experts]`: the rank that holds each expert. Empty: block by block, expert e on the rank
-  /// whose block of floor(r experts / ranks) onwards it lies in.
+  /// `[experts]`: the rank that holds each expert. Empty: experts are held in contiguous blocks,
+  /// and the block of rank r begins at expert floor(r experts / ranks).
   vector_ref<std::int32_t const> native = {};
-  /// Instead of `native`: slots of one layer, where an expert may have several homes, none of which
-  /// needs its weights sent. Of it `replica_count` is not looked at; `ranks` are the same.
+  /// The slots of one layer, instead of `native`: an expert may be held by several ranks (its
+  /// homes), and none of them needs its weights sent. `residents.ranks` must equal `ranks`;
+  /// `residents.replica_count` is not read.
   placement_ref residents = {};
-  /// `[ranks]`: 0 for a rank that is dead. Empty: all live.
+  /// `[ranks]`: 0 for a dead rank. Empty: all ranks are alive.
   vector_ref<std::uint8_t const> active = {};
-  /// `[ranks]`: how fast each rank works, as in `minmax_lp_options`. Empty: all alike, speed 1.
+  /// `[ranks]`: the speed of each rank, as in `minmax_lp_options`. Empty: speed 1 for all.
   vector_ref<double const> speeds = {};
 
-  /// A rank's capacity over its even share of all tokens: above it tokens are spilled, up to it
-  /// ranks take them in. Above 0, at most 32768.
+  /// Capacity factor: a rank's capacity as a multiple of its even share of all tokens. Ranks spill
+  /// tokens above their capacity and accept tokens up to it. Above 0, at most 32768.
   double alpha = 1;
-  rounding round = rounding::up;  ///< to whole tokens; down to no less than 1
-  /// The fewest tokens that are worth a transfer unless they are all that is left, 1 to 2^31 - 1.
+  rounding_mode round =
+      rounding_mode::up;  ///< of capacities to whole tokens; `down` to no less than 1
+  /// The fewest tokens that are worth a transfer, except the last tokens of an expert; 1 to
+  /// 2^31 - 1.
   std::int64_t min_chunk = 1024;
-  /// The imbalance from which on tokens are spilled; 0: always.
+  /// The least imbalance (max / mean) at which tokens are spilled; 0: always.
   double lambda = 1.3;
-  spill_threshold threshold = spill_threshold::ranks;
-  small_excess excess = small_excess::helper;
+  spill_trigger trigger = spill_trigger::rank_imbalance;
+  small_excess_policy small_excess = small_excess_policy::helper;
 
-  /// The most experts that a rank takes in.
+  /// The most experts that a rank receives.
   index_t max_imports = expert_limit;
-  /// The same in bytes; needs expert_bytes.
+  /// The same limit in bytes; requires expert_bytes.
   std::int64_t max_import_bytes = std::numeric_limits<std::int64_t>::max();
   /// The most transfers from a rank, each of one expert to one rank.
   index_t max_exports = 0x7fffffff;
 
   std::int64_t expert_bytes = 0;  ///< of an expert's weights, up to 2^46
-  std::int64_t token_bytes = 0;   ///< that a rank keeps for each of its tokens, up to 2^31 - 1
+  std::int64_t token_bytes = 0;   ///< that a rank stores for each of its tokens, up to 2^31 - 1
 
-  /// The most ids (tokens times k) of one `count` and `route`.
+  /// The most ids (tokens times k) of one call of `count` or `route`.
   index_t max_ids = 0;
 };
 
-/// What a spill has to be worth: times are in the unit of `cost`.
+/// The cost model that decides whether a spill saves time. Times are in the unit of `cost`.
 template <class Cost = void>
 struct spill_price {
-  /// `moe_cost`, its constants from 0 to below 2^960, or callable as cost(rank, tokens) -> double
-  /// where the policy runs, with results in that range; speeds of `token_cost` and `latency_curves`
-  /// from 2^-64 to 2^64.
+  /// `moe_cost` with constants from 0 to below 2^960, or a callable cost(rank, tokens) -> double
+  /// that runs where the policy runs and returns values in that range. The speeds of `token_cost`
+  /// and `latency_curves` are from 2^-64 to 2^64.
   Cost cost;
-  /// Bytes that a rank sends or takes in per unit of time, within its node and beyond: 2^-900 to
-  /// below 2^960.
+  /// Bytes that a rank sends or receives per unit of time, within its node and between nodes:
+  /// 2^-900 to below 2^960.
   double within_node = 0;
   double between_nodes = 0;
 };
-/// Weights move for nothing.
+/// Without a cost model, transfers of weights take no time.
 template <>
 struct spill_price<void> {};
 template <class Cost>
 spill_price(Cost, double, double) -> spill_price<Cost>;
 
-/// What became of a step. Peaks and capacities are in tokens of a rank of speed 1.
+/// The outcome of a step. Peaks and capacities are in tokens of a rank of speed 1.
 struct spill_report {
-  /// Peak and its lower bound; work is the pieces that experts of overloaded ranks came to. Status
-  /// infeasible where limits let no plan stay within the capacity, else optimal where no plan has a
-  /// lower peak, within_tolerance where no rank is above its capacity, feasible otherwise.
+  /// The peak, its lower bound, and work: the number of segments of the experts that the plan
+  /// divided. Status: infeasible if the limits let no plan keep to the capacity; else optimal if no
+  /// plan has a lower peak; else within_tolerance if no rank is above its capacity; else feasible.
   certificate result = {};
   double capacity = 0;
-  /// The one that the plan was made with: higher where limits let none keep to `capacity`.
+  /// The capacity that the plan was made with: above `capacity` if the limits prevent that one.
   double raised_capacity = 0;
-  double imbalance = 0;  ///< largest over mean, of what the threshold is about
+  double imbalance = 0;  ///< max / mean, of ranks or of experts as the options choose
   double home_peak = 0;  ///< with all tokens at home: plain expert parallelism
-  double time = 0;       ///< of the last rank, where spills have a price
+  double time = 0;       ///< modelled time of the slowest rank; 0 without a price
   double home_time = 0;  ///< the same with all tokens at home
   std::int64_t tokens = 0;
   std::int64_t overload = 0;  ///< tokens above the capacities of their ranks
-  std::int64_t forced = 0;    ///< tokens that went where there was no room
-  std::int64_t kept = 0;      ///< tokens that stayed at home without room there
-  /// 1 where the imbalance reaches the threshold, and spills with a price are not slower than none;
-  /// else 0: all tokens stay at home.
+  std::int64_t forced = 0;    ///< tokens that went to a rank without room for a chunk
+  std::int64_t kept = 0;      ///< tokens that stayed at home, above capacity
+  /// 1 if the imbalance reaches `lambda` and the plan is not slower by the price than plain expert
+  /// parallelism; else 0, and all tokens stay at home.
   std::int32_t spills = 0;
   std::int32_t segments = 0;
   std::int32_t transfers = 0;
-  /// None, or why nothing was planned; `expect_planned` turns that into an error. After a cost that
-  /// is no time all tokens stay at home, and times are 0; after bad loads there is no plan at all.
+  /// None, or why nothing was planned; `expect_planned` turns that into an error. If a cost is not
+  /// a valid time, all tokens stay at home and times are 0; if loads are invalid, the plan is
+  /// empty.
   detail::fault what = detail::fault::none;
   std::int64_t where = -1;
   double got = 0;
 };
 
-/// What `exchange` found for its rank.
+/// The result of `exchange` for its rank.
 struct spill_exchange_report {
-  std::int32_t sent = 0;      ///< tokens, to itself too
-  std::int32_t received = 0;  ///< tokens, from itself too
+  std::int32_t sent = 0;      ///< tokens, including those that stay on the rank
+  std::int32_t received = 0;  ///< tokens, including those that stay on the rank
   std::int32_t groups = 0;    ///< experts that the rank computes
-  /// None, or counts that do not add up to the planned loads.
+  /// None, or the fault of counts that do not add up to the planned loads.
   detail::fault what = detail::fault::none;
   std::int64_t where = -1;
   double got = 0;
   std::int64_t planned = 0;
 };
 
-/// Where the ids of a batch went; all add up to their number.
+/// Counts the ids of a batch by outcome; the four counts add up to the number of ids.
 struct spill_counters {
-  std::int64_t routed = 0;        ///< to a rank
-  std::int64_t unplanned = 0;     ///< beyond what was planned for their expert; the rank is -1
-  std::int64_t unrouted = 0;      ///< -1; the rank is -1
-  std::int64_t out_of_range = 0;  ///< any other number; the rank is -1
+  std::int64_t routed = 0;        ///< assigned to a rank
+  std::int64_t unplanned = 0;     ///< beyond the planned tokens of their expert; the rank is -1
+  std::int64_t unrouted = 0;      ///< the id is -1; the rank is -1
+  std::int64_t out_of_range = 0;  ///< the id is any other number; the rank is -1
 };
 
-/// A plan, wherever it comes from; arrays lie in one policy's memory.
+/// A plan from any source. Arrays are in one policy's memory.
 struct spill_plan_ref {
-  vector_ref<std::int32_t const> offsets = {};    ///< `[experts + 1]` into `segments`
-  vector_ref<spill_segment const> segments = {};  ///< by expert; of each from its first token on
+  vector_ref<std::int32_t const> offsets = {};           ///< `[experts + 1]` into `segments`
+  vector_ref<spill_segment const> segments = {};         ///< by expert, then by first token
   vector_ref<std::int32_t const> transfer_offsets = {};  ///< `[experts + 1]` into `transfers`
   vector_ref<spill_transfer const> transfers = {};       ///< by expert
 };
 
 namespace detail {
 
-/// The most experts that a rank takes in, by number and by bytes.
+/// Returns the most experts that a rank may receive, by number and by bytes.
 inline index_t import_limit(least_loaded_options const& options) {
   return options.expert_bytes == 0
              ? options.max_imports
@@ -190,7 +195,7 @@ inline index_t import_limit(least_loaded_options const& options) {
                                  options.max_import_bytes / options.expert_bytes);
 }
 
-/// Experts' homes as `spill_homes` has them, on the host.
+/// The arrays of `spill_homes`, built on the host.
 struct spill_home_lists {
   std::vector<std::int32_t> expert_begin = {0};
   std::vector<std::int32_t> rank;
@@ -198,7 +203,7 @@ struct spill_home_lists {
   std::vector<std::int32_t> expert;
   std::vector<std::int32_t> place;
 
-  /// `ranks_of`: of every expert its living homes, rising.
+  /// `ranks_of`: the living homes of each expert, in rising order.
   spill_home_lists(std::vector<std::vector<std::int32_t>> const& ranks_of, index_t ranks)
       : rank_begin(static_cast<std::size_t>(ranks) + 1, 0) {
     for (auto const& homes : ranks_of) {
@@ -224,7 +229,8 @@ struct spill_home_lists {
   }
 };
 
-/// Reads where experts live. Throws for what is out of range, and for experts without a home.
+/// Reads the homes of all experts. Throws for ranks and slots out of range, and for experts without
+/// a living home.
 template <class Context>
 std::vector<std::vector<std::int32_t>> read_homes(char const* name, Context const& context,
                                                   least_loaded_options const& options,
@@ -242,7 +248,7 @@ std::vector<std::vector<std::int32_t>> read_homes(char const* name, Context cons
   bool const has_slots = map.data != nullptr;
   char const* argument = has_slots ? "options.residents" : "options.native";
   if (has_slots && options.native.data != nullptr) {
-    fail(name, "options.native", "none beside options.residents", "both");
+    fail(name, "options.native", "none if options.residents is given", "both");
   }
   if (has_slots) {
     expect_extent(name, "options.residents.physical_to_logical", 1, map.extent(0), "layers");
@@ -280,7 +286,7 @@ std::vector<std::vector<std::int32_t>> read_homes(char const* name, Context cons
   }
   for (std::size_t e = 0; e < homes.size(); ++e) {
     if (homes[e].empty()) {
-      fail(name, argument, "a living rank that holds every expert", text("none for expert ", e));
+      fail(name, argument, "a living rank for every expert", text("none for expert ", e));
     }
   }
   return homes;
@@ -290,27 +296,28 @@ std::vector<std::vector<std::int32_t>> read_homes(char const* name, Context cons
 
 inline namespace PLIMSOLL_DEVICE_ABI {
 
-/// @brief Spills what overloaded ranks have above their capacity to the least loaded ones, with the
-/// weights that it takes.
+/// @brief Spills the excess tokens of overloaded ranks to the least loaded ranks, and sends the
+/// experts' weights with them.
 ///
-/// LLEP's assignment (arXiv 2601.17111). Every rank has a capacity of `alpha` times its even share.
-/// Experts of overloaded ranks are looked at from the heaviest on: an expert's homes take what they
-/// have room for besides the experts that are still to come, and the rest goes, chunk by chunk, to
-/// the rank that is then the least loaded, as far as that has room. A chunk of fewer than
-/// `min_chunk` tokens is only given away if it is the last one. What finds no room goes to the
-/// least loaded rank whatever its capacity.
+/// This is LLEP's assignment (arXiv 2601.17111). Each rank has a capacity of `alpha` times its even
+/// share. The plan divides the experts of overloaded ranks, the heaviest expert first. An expert's
+/// homes keep as many of its tokens as fit in their capacities beside their experts that have not
+/// been divided yet. The rest goes to other ranks in chunks, each to the rank that is the least
+/// loaded by then, up to that rank's capacity. Only the last chunk of an expert may have fewer than
+/// `min_chunk` tokens. Tokens that fit nowhere go to the least loaded rank, above its capacity.
 ///
-/// The peak is within the capacity, and with `alpha` 1 the smallest that there is, unless chunks,
-/// limits or prices stand in the way; the certificate says so. Where limits do, a higher capacity
-/// is looked for that they can keep to, so that tokens do not pile up on the last ranks allowed.
-/// Each rank has one segment at most of an expert. Ranks that know the same loads come to the same
-/// plan, to the bit, so that only counts need to be exchanged: `count`, an all-gather, `add_up`,
-/// `plan`, `exchange` and `route`.
+/// Unless chunks, limits or prices prevent it, no rank exceeds its capacity, and with `alpha` 1 the
+/// peak is the smallest possible; the certificate says whether it is. If limits on transfers keep a
+/// plan from its capacity, the planner searches for a higher capacity that a plan can keep, so that
+/// tokens do not pile up on the last ranks allowed. A rank has at most one segment of an expert.
+/// Ranks that know the same loads make the same plan, to the bit, so that only counts need to be
+/// exchanged: `count`, an all-gather, `add_up`, `plan`, `exchange` and `route`.
 ///
-/// The constructor allocates and synchronises; no other call but `expect_planned` does, so that all
-/// can be captured in a CUDA graph. One object works on one step of a layer at a time.
+/// The constructor allocates and synchronises; of the other calls only `expect_planned` and
+/// `expect_exchanged` do, so that the rest can be captured in a CUDA graph. One object works on one
+/// step of a layer at a time.
 ///
-/// @tparam Cost what `price` is about; `void`: weights move for nothing
+/// @tparam Cost the cost model of `price`; `void`: transfers of weights take no time
 template <execution_policy P, class Cost = void>
 class least_loaded {
   static_assert(detail::can_be_kept<P>,
@@ -318,16 +325,16 @@ class least_loaded {
                 "gpu(stream, resource)");
 
  public:
-  /// @param options ranks, homes, rules
-  /// @param price makes a spill conditional: it is done only if the rank that takes the tokens in,
-  ///   and the one that they leave, are then done earlier than the latter with all the rest of the
-  ///   expert, sending and taking in weights before they compute
+  /// @param options ranks, homes and rules
+  /// @param price makes each spill conditional: the receiver with the tokens and the sender without
+  ///   them must both finish earlier than the homes would with the whole rest of the expert. Ranks
+  ///   transfer weights before they compute
   /// @throws invalid_input for options and prices; for experts without a living home, ranks and
-  ///   slots out of range, and speeds, naming expert, rank or slot
+  ///   slots out of range, and speeds, naming the expert, rank or slot
   /// @complexity O(slots + experts + ranks)
   /// @workspace from the policy: 4 (ranks + 1) experts bytes, 4 ranks^2, about 70 per expert and
-  ///   home, 60 per rank, and for each 512 of options.max_ids 4 per expert; scratch of `plan` where
-  ///   it does not fit shared memory
+  ///   home, 60 per rank, and 4 per expert for each 512 of options.max_ids; and the scratch of
+  ///   `plan` if it does not fit in shared memory
   /// @stream synchronises
   least_loaded(P const& policy, least_loaded_options const& options,
                spill_price<Cost> const& price = {})
@@ -339,9 +346,9 @@ class least_loaded {
 
   [[nodiscard]] least_loaded_options const& options() const { return options_; }
 
-  /// @brief Counts a rank's token copies: a row of what `add_up` takes.
+  /// @brief Counts a rank's token copies per expert: one row of the matrix that `add_up` takes.
   /// @param topk_ids `[tokens, k]` int32 or int64: experts, or -1; in the policy's memory
-  /// @param[out] counts `[experts]` int32: what is no expert's is left out (`route` reports it)
+  /// @param[out] counts `[experts]` int32: other ids are not counted here; `route` reports them
   /// @throws invalid_input for shapes and more than options.max_ids
   /// @complexity O(tokens k + experts tokens k / 512)
   /// @stream enqueues two kernels; neither allocates nor synchronises
@@ -363,11 +370,10 @@ class least_loaded {
   /// @brief Plans a step.
   /// @param loads `[experts]` int32, uint32 or int64: token copies of all ranks, at least 0 and at
   ///   most 2^31 - 1 in all; in the policy's memory
-  /// @throws invalid_input for shapes; for values, and what a cost returns, `expect_planned`
-  /// @complexity O(experts log experts + homes + ranks), and for experts of overloaded ranks that
-  ///   make c chunks O(c log ranks); with limits, prices, nodes, speeds or several homes, and on a
-  ///   GPU where a rank has more than 64 experts, O(c ranks); where limits raise the capacity about
-  ///   ten times that
+  /// @throws invalid_input for shapes; `expect_planned` throws for values and returned costs
+  /// @complexity O(experts log experts + homes + ranks), and O(c log ranks) for c chunks; O(c
+  ///   ranks) with limits, prices, nodes, speeds or several homes, and on a GPU where a rank holds
+  ///   more than 64 experts; about ten times that if limits raise the capacity
   /// @stream enqueues one kernel; neither allocates nor synchronises
   /// @determinism the same bits under every policy, and on every rank that has the same loads
   template <detail::readable<1> Loads>
@@ -383,7 +389,7 @@ class least_loaded {
   /// @brief Adds up the counts of all ranks, for `plan()` and `exchange`.
   /// @param counts `[ranks, experts]` int32: token copies of every rank for every expert; in the
   ///   policy's memory
-  /// @throws invalid_input for shapes; for values `expect_planned`
+  /// @throws invalid_input for shapes; `expect_planned` throws for values
   /// @complexity O(ranks experts)
   /// @stream enqueues one kernel; neither allocates nor synchronises
   /// @determinism the same bits under every policy
@@ -397,16 +403,17 @@ class least_loaded {
     run(body.problems(), body);
   }
 
-  /// @brief Plans a step whose counts `add_up` was given.
+  /// @brief Plans a step from the counts that `add_up` added up.
   /// @complexity, stream and determinism as `plan(loads)`
   void plan() const { run(1, plan_body(loads())); }
 
-  /// @brief Finds out how many tokens each rank sends to each, and how those of one rank travel.
+  /// @brief Computes how many tokens each rank sends to each other rank, and prepares `route` and
+  /// `arrange` for one rank.
   ///
-  /// The counts that `add_up` was given must be those of the planned loads.
+  /// The counts given to `add_up` must add up to the planned loads.
   ///
-  /// @param rank for whom `route` and `arrange` work from now on
-  /// @throws invalid_input for the rank; for values `expect_exchanged`
+  /// @param rank the rank for which `route` and `arrange` work from now on
+  /// @throws invalid_input for the rank; `expect_exchanged` throws for values
   /// @complexity O(ranks (ranks + segments))
   /// @stream enqueues two kernels; neither allocates nor synchronises
   /// @determinism the same bits under every policy
@@ -419,17 +426,18 @@ class least_loaded {
         detail::exchange_body<spill_segment, spill_exchange_report>{routes_, exchange_report_});
   }
 
-  /// @brief Chooses the rank of every token copy of the rank that `exchange` was told, and its row
-  /// among those that are sent.
+  /// @brief Chooses the destination rank of every token copy of the rank given to `exchange`, and
+  /// the copy's row in the send buffer.
   ///
-  /// Rows are sent rank by rank; those for one rank expert by expert; those of an expert in the
-  /// order of tokens.
+  /// Rows are ordered by destination rank, then by expert, then by token.
   ///
-  /// @param topk_ids those that this object's last `count` counted
-  /// @param[out] destinations `[tokens, k]` int32: the rank of every copy; -1 if no expert's
-  /// @param[out] rows `[tokens, k]` int32: its row, from 0 to `sent`; -1 without a rank
-  /// @param[out] counters `[1]`: what became of the ids; none is lost silently
-  /// @throws invalid_input for shapes, and before any `exchange`
+  /// @param topk_ids the ids of this object's last `count`
+  /// @param[out] destinations `[tokens, k]` int32: the rank of every copy; -1 for ids that are not
+  ///   routed
+  /// @param[out] rows `[tokens, k]` int32: the row of every copy, from 0 to below
+  ///   `spill_exchange_report::sent`; -1 without a rank
+  /// @param[out] counters `[1]`: the number of ids by outcome; none is lost silently
+  /// @throws invalid_input for shapes, and if `exchange` has not been called
   /// @complexity O(tokens k log(segments of an expert))
   /// @stream enqueues one kernel; neither allocates nor synchronises
   /// @determinism the same bits under every policy
@@ -451,10 +459,14 @@ class least_loaded {
     run(body.problems(), body);
   }
 
-  /// @brief Where rows that the rank receives, source by source, stand among those that it
-  /// computes, expert by expert, each in the order of the expert's tokens.
-  /// @param[out] rows int32, of at least as many elements as tokens are received; -1 past these
-  /// @throws invalid_input before any `exchange`
+  /// @brief Maps each received row to its row in the order of computation.
+  ///
+  /// Rows arrive by source rank, and are computed by expert, then in the order of the expert's
+  /// tokens.
+  ///
+  /// @param[out] rows int32, at least as many elements as received rows: the computed row of each
+  ///   received row; -1 past the last one
+  /// @throws invalid_input if `exchange` has not been called
   /// @complexity O(ranks experts + received log(groups))
   /// @stream enqueues one kernel; neither allocates nor synchronises
   /// @determinism the same bits under every policy
@@ -464,13 +476,13 @@ class least_loaded {
     run(options_.ranks, arrange_body(detail::argument<1>("least_loaded::arrange", "rows", rows)));
   }
 
-  /// What `add_up` found, in the policy's memory: `[experts]`.
+  /// `[experts]`, in the policy's memory: the sums that `add_up` computed.
   [[nodiscard]] vector_ref<std::int64_t const> loads() const {
     return {routes_.totals, options_.experts};
   }
 
-  /// What `plan` made, in the policy's memory. Segments and transfers are those that offsets tell;
-  /// there is room for more behind.
+  /// The plan that `plan` made, in the policy's memory. The arrays of segments and transfers are
+  /// allocated for the largest plan: the last offset is the number of valid elements.
   [[nodiscard]] vector_ref<std::int32_t const> offsets() const {
     return {plan_.offsets, options_.experts + 1};
   }
@@ -486,24 +498,26 @@ class least_loaded {
   [[nodiscard]] spill_plan_ref plan_ref() const {
     return {offsets(), segments(), transfer_offsets(), transfers()};
   }
-  /// `[ranks]`: tokens, and modelled bytes: weights held and taken in, and tokens.
+  /// `[ranks]`: tokens of each rank.
   [[nodiscard]] vector_ref<std::int32_t const> rank_loads() const {
     return {plan_.loads, options_.ranks};
   }
+  /// `[ranks]`: modelled bytes of each rank: weights held and received, and tokens.
   [[nodiscard]] vector_ref<std::int64_t const> rank_bytes() const {
     return {plan_.bytes_of_rank, options_.ranks};
   }
   [[nodiscard]] vector_ref<spill_report const> report() const { return {plan_.report, 1}; }
 
-  /// What `exchange` made: `[ranks, ranks]`, from every source (row) to every rank, and what its
-  /// rank receives from every source. `groups` are the rank's segments as rows that it computes, as
-  /// far as `exchange_report` counts them.
+  /// `[ranks, ranks]`: the tokens that each source (row) sends to each rank, after `exchange`.
   [[nodiscard]] matrix_ref<std::int32_t const> send_counts() const {
     return {routes_.sends, options_.ranks, options_.ranks};
   }
+  /// `[ranks]`: the tokens that the rank of `exchange` receives from each source.
   [[nodiscard]] vector_ref<std::int32_t const> receive_counts() const {
     return {routes_.receives, options_.ranks};
   }
+  /// `[experts]`: the rows that the rank of `exchange` computes, one segment for each expert; the
+  /// first `exchange_report()[0].groups` are valid.
   [[nodiscard]] vector_ref<spill_segment const> groups() const {
     return {routes_.groups, options_.experts};
   }
@@ -511,8 +525,8 @@ class least_loaded {
     return {exchange_report_, 1};
   }
 
-  /// @brief Throws where `plan` refused its loads, or a cost that is no time.
-  /// @throws invalid_input naming the expert, or the rank that the cost was asked about
+  /// @brief Throws if `plan` refused its loads or a returned cost.
+  /// @throws invalid_input naming the expert, or the rank of the cost
   /// @stream synchronises once
   void expect_planned(P const& policy) const {
     for (spill_report const& of : read(policy, report())) {
@@ -529,7 +543,7 @@ class least_loaded {
       }
     }
   }
-  /// @brief Throws where `exchange` had counts of another step than the plan.
+  /// @brief Throws if the counts of `exchange` do not add up to the planned loads.
   /// @throws invalid_input naming the expert
   /// @stream synchronises once
   void expect_exchanged(P const& policy) const {
@@ -570,8 +584,8 @@ class least_loaded {
     expect_between(class_name, "options.max_import_bytes", 0, INT64_MAX, o.max_import_bytes,
                    "bytes");
     if (o.max_import_bytes != INT64_MAX && o.expert_bytes == 0) {
-      detail::fail(class_name, "options.expert_bytes", "bytes, beside options.max_import_bytes",
-                   "0");
+      detail::fail(class_name, "options.expert_bytes",
+                   "a size above 0 if options.max_import_bytes is set", "0");
     }
     expect_between(class_name, "options.max_ids", 0, 0x7fffffff, o.max_ids, "ids");
   }
@@ -581,7 +595,7 @@ class least_loaded {
       return {};
     } else {
       auto const time = [&](char const* argument, double bandwidth) {
-        // So that no sum of such times overflows.
+        // Within this range no sum of transfer times overflows.
         if (!(bandwidth >= 0x1p-900 && bandwidth < 0x1p960)) {
           detail::fail(class_name, argument, "a number of bytes from 2^-900 to below 2^960",
                        detail::text(bandwidth));
@@ -609,7 +623,7 @@ class least_loaded {
       detail::expect_cost(class_name, cost, options_.ranks);
     }
     if constexpr (std::same_as<Some, token_cost> || std::same_as<Some, latency_curves>) {
-      // Tokens over infinity are 0, a number like any other, so that `plan` would not notice.
+      // An infinite speed gives a time of 0, a valid number, so that `plan` would not notice it.
       std::vector<double> const speeds = detail::on_host(context_, cost.speeds);
       for (std::size_t r = 0; r < speeds.size(); ++r) {
         if (!(speeds[r] >= 0x1p-64 && speeds[r] <= 0x1p64)) {
@@ -681,7 +695,7 @@ class least_loaded {
   [[nodiscard]] detail::spill_rules rules() const {
     least_loaded_options const& o = options_;
     auto const imports = static_cast<std::int32_t>(detail::import_limit(o));
-    // No rank takes in more experts, nor sends more transfers, than there are.
+    // A limit of `experts` imports or of `experts * ranks` exports cannot be exceeded.
     bool const limited = imports < o.experts || o.max_exports < o.experts * o.ranks;
     bool const plain = std::is_void_v<Cost> && !limited && o.nodes == 1 && ranks_.speed.even &&
                        homes_.pairs == homes_.experts;
@@ -689,9 +703,9 @@ class least_loaded {
             plain && most_held_ <= detail::spill_rules::most_listed,
             o.alpha,
             o.lambda,
-            o.threshold == spill_threshold::experts,
-            o.round == rounding::up,
-            o.excess == small_excess::native,
+            o.trigger == spill_trigger::expert_imbalance,
+            o.round == rounding_mode::up,
+            o.small_excess == small_excess_policy::native,
             limited,
             static_cast<std::int32_t>(o.min_chunk),
             imports,
@@ -706,7 +720,7 @@ class least_loaded {
   }
   void expect_rank(char const* name) const {
     if (routes_.rank < 0) {
-      detail::fail(name, "exchange", "to be called before", "no call");
+      detail::fail(name, "exchange", "a call before this one", "none");
     }
   }
   [[nodiscard]] auto arrange_body(vector_ref<std::int32_t> rows) const {
@@ -748,9 +762,9 @@ class least_loaded {
   detail::rank_levels ranks_{};
   detail::spill_homes homes_{};
   index_t segments_ = 0;
-  index_t most_held_ = 0;  // experts of one rank
+  index_t most_held_ = 0;  // the most experts that one rank holds
   plan_arrays plan_{};
-  mutable routes routes_{};  // of the rank that `exchange` was told, -1 before
+  mutable routes routes_{};  // of the rank given to `exchange`; its rank is -1 before
   spill_exchange_report* exchange_report_ = nullptr;
   detail::scratch tile_memory_{nullptr};
   detail::buffer<std::int32_t, context> numbers_;
@@ -769,7 +783,7 @@ least_loaded(P const&, least_loaded_options const&, spill_price<Cost> const&)
 
 namespace detail {
 
-/// A plan on the host, and what it must obey.
+/// Checks a plan, copied to the host, against its loads and options.
 struct spill_check {
   static constexpr char const* name = "validate";
 
@@ -795,7 +809,7 @@ struct spill_check {
     for (std::size_t r = 0; r < speeds.size(); ++r) {
       std::string const of_rank = text(" for rank ", r);
       if (imports[r] > most) {
-        fail(name, "plan.transfers", text("at most ", most, " experts taken in"),
+        fail(name, "plan.transfers", text("at most ", most, " experts received"),
              text(imports[r], of_rank));
       }
       if (exports[r] > options.max_exports) {
@@ -886,13 +900,13 @@ struct spill_check {
 
 inline namespace PLIMSOLL_DEVICE_ABI {
 
-/// @brief Checks a plan thoroughly: every token once, segments that partition each load, a transfer
-/// to each rank that needs one from a rank that can send it, and limits kept.
+/// @brief Checks a plan: segments partition each expert's load, each rank that needs an expert's
+/// weights receives them once from a rank that holds them, and the limits hold.
 ///
-/// @param plan in the policy's memory, of `least_loaded` or anyone else
+/// @param plan in the policy's memory, from `least_loaded` or any other planner
 /// @param loads `[experts]` int32, uint32 or int64, in the policy's memory
-/// @param options the ranks, homes and limits that it is for
-/// @throws invalid_input for shapes and options, and for the first thing that is wrong
+/// @param options the ranks, homes and limits of the plan
+/// @throws invalid_input for shapes and options, and for the first fault of the plan
 /// @complexity O(segments + transfers + slots + ranks), on the calling thread
 /// @stream synchronises
 template <execution_policy P, detail::readable<1> Loads>
@@ -925,4 +939,4 @@ void validate(P const& policy, spill_plan_ref const& plan, Loads const& loads,
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The load tensor: token copies per expert, counted, summed, averaged, and seen from the ranks.
+/// Load tensors: counts token copies per expert, sums and averages them over steps, and converts
+/// them to loads of ranks.
 ///
-/// Sums of integers are exact. Sums of floating loads run in double and in a stated order, so every
-/// function here gives the same bits under every policy and number of threads.
+/// Sums of integers are exact. Sums of floating-point loads are in double and in a documented
+/// order, so every function here gives the same bits under every policy and number of threads.
 #pragma once
 
 #include <concepts>
@@ -30,35 +31,36 @@
 #include <plimsoll/detail/device/load_tensor.cuh>
 #endif
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
-/// What becomes of the counts and counters that the outputs held before a call.
-enum class accumulation : std::int32_t {
-  overwrite,  ///< they are replaced
-  add         ///< the call adds to them
+/// Treatment of the values that the outputs hold before a call.
+enum class count_mode : std::int32_t {
+  overwrite,  ///< replaces them
+  add         ///< adds to them
 };
 
+/// Options of `count_tokens` and `count_tokens_by_source`.
 struct count_options {
-  accumulation mode = accumulation::overwrite;
+  count_mode mode = count_mode::overwrite;
 };
 
-/// Where the ids of one layer went; the three add up to the number of ids.
+/// Counts of one layer's ids by validity; the three add up to the number of ids.
 struct routing_counters {
-  std::int64_t routed = 0;        ///< in [0, experts): counted for an expert
-  std::int64_t unrouted = 0;      ///< -1
-  std::int64_t out_of_range = 0;  ///< any other id, and every id of a token of no source
+  std::int64_t routed = 0;        ///< ids in [0, experts), counted for an expert
+  std::int64_t unrouted = 0;      ///< ids of -1
+  std::int64_t out_of_range = 0;  ///< all other ids, and ids of tokens outside every source range
 };
 
-/// Where the tokens of one layer's slots went; the three add up to the sum over all slots.
+/// Counts of one layer's tokens by slot contents; the three add up to the sum over all slots.
 struct scatter_counters {
-  std::int64_t scattered = 0;     ///< counted for an expert
-  std::int64_t empty_slots = 0;   ///< in slots that hold -1
-  std::int64_t out_of_range = 0;  ///< in slots that hold any other number outside [0, experts)
+  std::int64_t scattered = 0;     ///< tokens counted for an expert
+  std::int64_t empty_slots = 0;   ///< tokens in slots that hold -1
+  std::int64_t out_of_range = 0;  ///< tokens in slots that hold another id outside [0, experts)
 };
 
 namespace detail {
 
-/// The view with an extent of 1 put before its dimensions, or after its first.
+/// Inserts a dimension of extent 1 into a view, before its dimension `dimension`.
 template <class T>
 constexpr array_ref<T, 3> as_tensor(array_ref<T, 2> const& view, int dimension = 0) {
   array_ref<T, 3> result;
@@ -103,14 +105,14 @@ void count(std::string_view name, P const& policy, count_options const& options,
     fail(name, "topk_ids", "at most 2147483647 ids per layer for int32 counts", text(ids));
   }
   auto const context = resolve(policy);
-  if (options.mode == accumulation::overwrite) {
+  if (options.mode == count_mode::overwrite) {
     launch(context, counting.counts.extent(0) * counting.counts.extent(1),
            clear_counts_body<std::remove_cvref_t<decltype(counting)>>{counting});
   }
   enqueue_count(context, counting);
 }
 
-/// Offsets in host memory are checked; on a device the kernel copes with any.
+/// Checks source offsets in host memory; on a device, the kernel handles any values.
 template <class P, class Offset>
 void expect_sources(std::string_view name, P const& policy, vector_ref<Offset const> offsets,
                     index_t tokens) {
@@ -175,14 +177,14 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 
 /// @brief Counts the tokens that each expert gets.
 ///
-/// counts(e) = number of ids equal to e. Id -1 means not routed. No id is lost silently: those that
-/// are no expert's are in `counters`.
+/// counts(e) = number of ids equal to e. Id -1 means not routed. `counters` also counts the ids
+/// that are not an expert's, so that none is lost silently.
 ///
 /// @param topk_ids `[tokens, k]` int32 or int64, in the policy's memory; k at least 1
-/// @param options whether the outputs are replaced or added to
+/// @param options whether to replace the outputs or add to them
 /// @param[out] counts `[experts]` int32 or int64, in tokens, in the policy's memory
 /// @param[out] counters `[1]`, in the policy's memory; `read(policy, counters)` fetches it
-/// @pre with accumulation::add the outputs hold numbers, and sums stay in the range of their type
+/// @pre with count_mode::add the outputs are initialised, and sums stay in the range of their type
 /// @throws invalid_input for shapes
 /// @complexity O(tokens k + experts); one pass over the ids
 /// @workspace host: 32 bytes per expert and block of tokens, from the policy; device: none
@@ -228,17 +230,17 @@ void count_tokens(P const& policy, Ids const& topk_ids, count_options const& opt
 
 /// @brief Counts the tokens that each expert gets from each source rank.
 ///
-/// Tokens stand in the order of their source: source s owns tokens
-/// [source_offsets(s), source_offsets(s + 1)). counts(s, e) = number of its ids equal to e.
+/// Tokens are ordered by source: source s owns tokens [source_offsets(s), source_offsets(s + 1)).
+/// counts(s, e) = number of its ids equal to e.
 ///
 /// @param topk_ids `[tokens, k]` int32 or int64, in the policy's memory; k at least 1
 /// @param source_offsets `[sources + 1]` int32 or int64, in the policy's memory
-/// @param options whether the outputs are replaced or added to
+/// @param options whether to replace the outputs or add to them
 /// @param[out] counts `[sources, experts]` int32 or int64, in tokens, in the policy's memory
 /// @param[out] counters `[1]`, in the policy's memory
-/// @pre source_offsets rises from 0 to tokens. Host policies check this. On a device, where values
-///   cannot be checked without waiting for them, an offset below an earlier one acts as the earlier
-///   one, and the ids of tokens before the first source or after the last count as out of range.
+/// @pre source_offsets rises from 0 to tokens. Host policies check this. On a device, checking
+///   values would mean to wait for them: there an offset below an earlier one acts as the earlier
+///   one, and ids of tokens before the first source or after the last count as out of range.
 /// @throws invalid_input for shapes, and for host-visible offsets
 /// @complexity O(tokens k + sources experts)
 /// @workspace host: 32 bytes per expert and block of tokens, from the policy; device: none
@@ -269,19 +271,19 @@ void count_tokens_by_source(P const& policy, Ids const& topk_ids, Offsets const&
                     detail::argument<1>(name, "counters", counters)});
 }
 
-/// @brief Turns tokens per slot, which engines count, into tokens per expert.
+/// @brief Converts tokens per slot, as engines count them, to tokens per expert.
 ///
 /// logical(l, e) = sum of physical_counts(l, s) over slots s that hold e.
 ///
 /// @param physical_counts `[layers, slots]` int32, uint32 or int64, tokens, in the policy's memory
 /// @param physical_to_logical `[layers, slots]` int32, in the policy's memory; -1 in an empty slot
 /// @param[out] logical `[layers, experts]` int64 or the type of physical_counts
-/// @param[out] counters `[layers]`: the tokens scattered, and those in slots that hold no expert
+/// @param[out] counters `[layers]`: tokens scattered, and tokens in slots that hold no expert
 /// @pre each sum fits its type
 /// @throws invalid_input for shapes
 /// @complexity O(layers (slots + experts))
 /// @workspace 12 bytes per slot and 8 per expert for each problem in flight, from the policy;
-///   on a device only where that exceeds the shared memory of a block (47 KiB)
+///   on a device only where that exceeds the shared memory of a block
 /// @stream does not synchronise
 /// @determinism the same bits under every policy
 template <execution_policy P, detail::stored<2> Counts, view_of<std::int32_t, 2> Map,
@@ -309,13 +311,14 @@ void scatter_to_logical(P const& policy, Counts const& physical_counts,
                  detail::scatter_body<count, sum, scatter_counters>{in, map, out, lost});
 }
 
-/// @brief Adds up the steps of a load tensor.
+/// @brief Sums a load tensor over its steps.
 ///
-/// out(l, e) = sum over t of loads(t, l, e); floating loads are added in double, in step order.
+/// out(l, e) = sum over t of loads(t, l, e); floating-point loads are added in double, in step
+/// order.
 ///
 /// @param loads `[steps, layers, experts]`, in the policy's memory; int32, uint32, int64, float,
 ///   double or generated; any unit
-/// @param[out] out `[layers, experts]` int64 for integer loads, double for floating ones
+/// @param[out] out `[layers, experts]` int64 for integer loads, double for floating-point ones
 /// @pre integer sums fit int64
 /// @throws invalid_input for shapes
 /// @complexity O(steps layers experts); one pass over the loads
@@ -337,22 +340,22 @@ void sum_steps(P const& policy, Loads const& loads, Out&& out) {
                  detail::sum_steps_body<std::remove_const_t<decltype(in)>, sum>{in, to});
 }
 
-/// @brief The load of every rank under a placement, in every step.
+/// @brief Computes the load of every rank under a placement, in every step.
 ///
 /// out(t, l, r) = sum over the slots of r that hold an expert e, in slot order, of
-/// loads(t, l, e) / replica_count(l, e): the copies of an expert share its load evenly. Each
+/// loads(t, l, e) / replica_count(l, e): the replicas of an expert share its load evenly. Each
 /// quotient and each sum is rounded once, to double.
 ///
 /// @param loads `[steps, layers, experts]`, in the policy's memory; int32, uint32, int64, float,
 ///   double or generated; any unit
-/// @param placement slots, copies and ranks of every layer, in the policy's memory
+/// @param placement slots, replica counts and ranks of every layer, in the policy's memory
 /// @param[out] out `[steps, layers, ranks]` double, in the unit of the loads
 /// @pre replica_count counts the slots of every expert, at least 1, and rank_offsets rises from 0
 ///   to slots; a slot that holds no expert of the layer adds nothing
 /// @throws invalid_input for shapes
 /// @complexity O(steps layers (experts + slots))
 /// @workspace 8 bytes per expert and 16 per rank for each problem in flight, from the policy; on a
-///   device only where that exceeds the shared memory of a block (47 KiB)
+///   device only where that exceeds the shared memory of a block
 /// @stream does not synchronise
 /// @determinism the same bits under every policy
 template <execution_policy P, load_tensor_view Loads, output_of<double, 3> Out>
@@ -368,11 +371,12 @@ void rank_loads(P const& policy, Loads const& loads, placement_ref const& placem
                      placement, detail::as_tensor(detail::argument<2>("rank_loads", "out", out)));
 }
 
-/// @brief The sum of the last `window` steps, kept up to date step by step.
+/// @brief Maintains the sum of the last `window` steps.
 ///
-/// A ring of steps, as vLLM, SGLang and vllm-ascend keep one, with the sum at hand. The constructor
-/// allocates; no call after it allocates, or synchronises except `size`. The position in the ring
-/// lies in the policy's memory, so `push` and `sum` can be captured in a CUDA graph and replayed.
+/// This is the ring buffer of steps of vLLM, SGLang and vllm-ascend; integer loads also have a
+/// running sum. Only the constructor allocates; after it only `size` synchronises. The position in
+/// the ring is in the policy's memory, so `push` and `sum` can be captured in a CUDA graph and
+/// replayed.
 ///
 /// @tparam T int32, uint32, int64, float or double
 template <load_value T, execution_policy P>
@@ -384,8 +388,8 @@ class load_window {
  public:
   using sum_type = detail::load_sum_t<T>;
 
-  /// An empty window.
-  /// @throws invalid_input for a size outside its range
+  /// Creates an empty window.
+  /// @throws invalid_input for a window, layers or experts out of range
   /// @workspace (window * sizeof(T) + 8) bytes per layer and expert, from the policy
   /// @stream synchronises
   load_window(P const& policy, index_t window, index_t layers, index_t experts)
@@ -402,11 +406,11 @@ class load_window {
     detail::synchronize(context_);
   }
 
-  /// Adds a step, in the place of the oldest one once the window is full.
+  /// Adds a step; once the window is full, the new step replaces the oldest one.
   /// @param loads `[layers, experts]` of type T, stored or generated, in the policy's memory
   /// @pre integer sums of a window fit int64
   /// @throws invalid_input for shapes
-  /// @complexity O(layers experts), whatever the window
+  /// @complexity O(layers experts), independent of the window
   template <view_of<T, 2> Loads>
   void push(Loads const& loads) {
     auto const in = detail::argument<2>("load_window::push", "loads", loads);
@@ -416,11 +420,11 @@ class load_window {
                        in, ring(), {sums_.data(), layers_, experts_}, states_.data()});
   }
 
-  /// Writes the sum over the steps in the window, 0 where it is empty. Floating loads are added
-  /// anew, in double, from the oldest step to the newest.
-  /// @param[out] out `[layers, experts]` int64 for integer loads, double for floating ones
+  /// Writes the sum over the steps in the window, 0 for an empty window. Floating-point loads are
+  /// summed anew by each call, in double, from the oldest step to the newest.
+  /// @param[out] out `[layers, experts]` int64 for integer loads, double for floating-point ones
   /// @throws invalid_input for shapes
-  /// @complexity O(layers experts); times the steps in the window for floating loads
+  /// @complexity O(layers experts); times the steps in the window for floating-point loads
   template <output_of<sum_type, 2> Out>
   void sum(Out&& out) const {
     matrix_ref<sum_type> const to = detail::argument<2>("load_window::sum", "out", out);
@@ -433,7 +437,7 @@ class load_window {
     }
   }
 
-  /// Steps that the window holds, at most `window`.
+  /// Returns the number of steps in the window, at most `window`.
   /// @stream synchronises
   [[nodiscard]] index_t size() const {
     detail::window_state state;
@@ -464,13 +468,13 @@ class load_window {
   detail::buffer<detail::window_state, context> states_;
 };
 
-/// @brief An average in which every step weighs `decay` times as much as the one after it.
+/// @brief Maintains an exponentially decaying sum of loads: each step weighs `decay` times as much
+/// as the step after it.
 ///
-/// The rule of TensorRT-LLM's load balancer, where decay is 0.9: in every step
-/// value = value * decay + tokens, in double, rounded after the product and after the sum; and
-/// value = 0 for a layer once it has got a new placement, which is what `reset` is for.
-/// The constructor allocates; no call after it allocates or synchronises, and all can be captured
-/// in a CUDA graph.
+/// This is the rule of TensorRT-LLM's load balancer, which has a decay of 0.9. Every step computes
+/// value = value * decay + load in double, rounded after the product and after the sum. A layer
+/// that gets a new placement starts again at 0: call `reset`. Only the constructor allocates and
+/// synchronises; all other calls can be captured in a CUDA graph.
 template <execution_policy P>
 class load_decay {
   static_assert(detail::can_be_kept<P>,
@@ -478,8 +482,8 @@ class load_decay {
                 "gpu(stream, resource)");
 
  public:
-  /// All values 0.
-  /// @throws invalid_input unless 0 < decay <= 1
+  /// Creates values of 0.
+  /// @throws invalid_input unless 0 < decay <= 1; for layers or experts out of range
   /// @workspace 8 bytes per value, from the policy
   /// @stream synchronises
   load_decay(P const& policy, double decay, index_t layers, index_t experts)
@@ -497,9 +501,9 @@ class load_decay {
 
   /// Adds a step: value = value * decay + load.
   /// @param loads `[layers, experts]`, in the policy's memory, as for `sum_steps`
-  /// @throws invalid_input for shapes; on a device cuda_error, also for an error that earlier work
-  ///   left pending: CUB reports it, clears it, and enqueues nothing then
-  /// @stream enqueues one kernel, of cub::DeviceFor; does not synchronise
+  /// @throws invalid_input for shapes; on a device cuda_error, also for a pending error of earlier
+  ///   work: CUB reports and clears it, and enqueues nothing
+  /// @stream enqueues one kernel of cub::DeviceFor; does not synchronise
   template <load_matrix_view Loads>
   void update(Loads const& loads) {
     auto const in = detail::argument<2>("load_decay::update", "loads", loads);
@@ -509,7 +513,7 @@ class load_decay {
                                         in, decay_, {values_.data(), layers_, experts_}});
   }
 
-  /// `[layers, experts]`, in the policy's memory; valid as long as this object.
+  /// Current values: `[layers, experts]`, in the policy's memory; valid as long as this object.
   [[nodiscard]] matrix_ref<double const> values() const {
     return {values_.data(), layers_, experts_};
   }
@@ -517,8 +521,8 @@ class load_decay {
   /// Sets all values to 0.
   void reset() { values_.zero(); }
 
-  /// Sets the values of one layer to 0: TensorRT-LLM's rule after that layer got a new placement.
-  /// @throws invalid_input for a layer that is none
+  /// Sets the values of one layer to 0, as TensorRT-LLM does when the layer gets a new placement.
+  /// @throws invalid_input for a layer out of range
   void reset(index_t layer) {
     detail::expect_between("load_decay::reset", "layer", 0, layers_ - 1, layer, "as the layer");
     detail::memory_of<context>::zero(context_, values_.data() + layer * experts_,
@@ -538,4 +542,4 @@ class load_decay {
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

@@ -14,9 +14,7 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
-
-inline namespace PLIMSOLL_DEVICE_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_DEVICE_ABI {
 
 /// @brief Copies `elements` from the policy's memory (host memory, or device memory for `gpu`) to a
 /// vector.
@@ -53,4 +51,4 @@ auto read(P const& policy, Elements&& elements) {
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

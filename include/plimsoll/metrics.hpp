@@ -20,11 +20,11 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 /// Balance of one row of loads: the ranks of a layer, or the experts of a layer. A row without load
 /// counts as balanced.
-struct balance {
+struct balance_stats {
   double mean = 0;
   double peak = 0;
   /// mean / peak, in (0, 1]; 1 is perfect.
@@ -65,21 +65,22 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// @stream enqueues one kernel, does not synchronise
 /// @determinism the same bits under every policy: sums are of integers, or in the fixed order of
 ///   `sum_ordered` (see determinism.md)
-template <execution_policy P, load_matrix_view Loads, output_of<balance, 1> Out>
+template <execution_policy P, load_matrix_view Loads, output_of<balance_stats, 1> Out>
 void measure(P const& policy, Loads const& loads, Out&& out) {
   auto const load = detail::argument<2>("measure", "loads", loads);
-  vector_ref<balance> const results = detail::argument<1>("measure", "out", out);
+  vector_ref<balance_stats> const results = detail::argument<1>("measure", "out", out);
   detail::expect_between("measure", "loads", 1, expert_limit, load.extent(1), "columns");
   detail::expect_extent("measure", "out", load.extent(0), results.extent(0), "rows");
-  detail::launch(detail::resolve(policy), load.extent(0),
-                 detail::metrics_body<std::remove_const_t<decltype(load)>, balance>{load, results});
+  detail::launch(
+      detail::resolve(policy), load.extent(0),
+      detail::metrics_body<std::remove_const_t<decltype(load)>, balance_stats>{load, results});
 }
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
 /// Treatment of rows without load in `summarize`, such as steps that a recorder has not filled yet
 /// or layers that were not served.
-enum class empty_steps : std::int32_t {
+enum class empty_step_policy : std::int32_t {
   count,  ///< counted as balanced
   skip    ///< left out of every figure
 };
@@ -95,9 +96,10 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// @complexity O(rows), on the calling thread
 /// @stream synchronises once
 /// @determinism the same bits under every policy
-template <execution_policy P, view_of<balance, 1> Rows>
-balance_summary summarize(P const& policy, Rows&& rows, empty_steps empty = empty_steps::count) {
-  std::vector<balance> const measured = read(policy, rows);
+template <execution_policy P, view_of<balance_stats, 1> Rows>
+balance_summary summarize(P const& policy, Rows&& rows,
+                          empty_step_policy empty = empty_step_policy::count) {
+  std::vector<balance_stats> const measured = read(policy, rows);
   if (measured.empty()) {
     detail::fail("summarize", "rows", "at least 1 row", "0");
   }
@@ -112,7 +114,7 @@ balance_summary summarize(P const& policy, Rows&& rows, empty_steps empty = empt
       detail::fail("summarize", "rows", "rows measured from loads from 0 to below 2^47",
                    detail::text("other loads in row ", row));
     }
-    if (empty == empty_steps::skip && measured[row].peak == 0) {
+    if (empty == empty_step_policy::skip && measured[row].peak == 0) {
       continue;
     }
     ++counted;
@@ -274,4 +276,4 @@ std::vector<expert_pair> correlated_pairs(P const& policy, Correlation&& correla
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How a step's load divides over the replicas of every expert so that the most loaded rank carries
-/// as little as possible.
+/// Splits each expert's load over its replicas so that the most loaded rank carries as little as
+/// possible.
 #pragma once
 
 #include <algorithm>
@@ -25,41 +25,41 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
-/// How far loads are evened out.
-enum class leveling : std::int32_t {
-  peak,          ///< until the most loaded rank cannot be relieved
-  lexicographic  ///< then the others, too: the most even loads that there are
+/// The objective of a split.
+enum class split_objective : std::int32_t {
+  min_peak,      ///< minimises the peak: the load of the most loaded rank
+  lexicographic  ///< minimises the peak, then the next highest loads: the most even rank loads
 };
 
-/// What the ranks are, and when solving stops. Arrays lie in the policy's memory.
+/// The ranks, and when solving stops. Arrays are in the policy's memory.
 struct minmax_lp_options {
-  /// The gap between peak and bound, relative to the bound, at which a split is good enough. 0:
-  /// optimal splits only.
+  /// The gap between the peak and its lower bound, relative to the bound, at which a split is good
+  /// enough. 0: optimal splits only.
   double tolerance = 1e-6;
   /// The most sweeps and augmenting paths of a layer, at least 1.
-  index_t work_limit = index_t{1} << 20;
-  leveling goal = leveling::peak;
-  /// `[ranks]`: 0 for a rank that is dead; its slots get no load. Empty: all live.
+  index_t max_iterations = index_t{1} << 20;
+  split_objective objective = split_objective::min_peak;
+  /// `[ranks]`: 0 for a dead rank, whose slots get no load. Empty: all ranks are alive.
   vector_ref<std::uint8_t const> active = {};
-  /// `[ranks]`: how fast each rank works, in any unit, 2^-64 to 2^64; of living ranks at least
-  /// 2^-16 of the fastest. Empty: all alike, speed 1.
+  /// `[ranks]`: the speed of each rank, in any unit, from 2^-64 to 2^64; for living ranks at least
+  /// 2^-16 of the fastest one's. Empty: speed 1 for all.
   vector_ref<double const> speeds = {};
 };
 
-/// What a step may have besides loads and splits. Arrays lie in the policy's memory.
-struct minmax_lp_extras {
-  /// `[layers, ranks]`: what ranks carry in any case, in the unit of the loads. Empty: nothing.
-  matrix_ref<double const> base = {};
-  /// Output, `[layers, ranks]`: 1 for the ranks of a set whose load cannot leave it and gives the
-  /// lower bound, else 0. Empty: not wanted.
-  matrix_ref<std::uint8_t> tight = {};
+/// Optional arrays of a step, in the policy's memory.
+struct minmax_lp_arrays {
+  /// `[layers, ranks]`: the load already on each rank, in the unit of the loads. Empty: none.
+  matrix_ref<double const> base_load = {};
+  /// Output, `[layers, ranks]`: 1 for the bottleneck ranks, else 0. These ranks prove the lower
+  /// bound: their load cannot move to any other rank. Empty: not written.
+  matrix_ref<std::uint8_t> bottleneck = {};
 };
 
 namespace detail {
 
-/// The arrays of a `split_graph`, made on the host.
+/// The arrays of a `split_graph`, built on the host.
 struct split_graph_arrays {
   using array = std::vector<std::int32_t>;
   rank_speeds ranks = {};
@@ -81,13 +81,13 @@ struct split_graph_arrays {
   index_t most_shared = 0;
   index_t most_targets = 0;
 
-  /// All lists, one behind the other.
+  /// Returns all lists in one array.
   [[nodiscard]] array flat() const {
     array all;
     for_each([&](auto, array const& one) { all.insert(all.end(), one.begin(), one.end()); });
     return all;
   }
-  /// The graph, given where the elements of `flat` and of `ranks.speed` are.
+  /// Returns the graph over copies of the elements of `flat` and of `ranks.speed`.
   [[nodiscard]] split_graph graph(std::int32_t const* numbers, double const* speeds,
                                   index_t experts, index_t slots) const {
     split_graph result{};
@@ -104,7 +104,8 @@ struct split_graph_arrays {
     return result;
   }
 
-  /// One more layer: the expert of every slot, and where each rank's slots begin.
+  /// Adds a layer. `expert_of` is the expert of every slot, and `begin` the first slot of every
+  /// rank.
   void add_layer(std::int32_t const* expert_of, index_t slots, std::int32_t const* begin,
                  index_t experts) {
     struct copies {
@@ -131,7 +132,7 @@ struct split_graph_arrays {
       ++of.back().count;
     });
 
-    // The lowest colour that none of an expert's ranks has seen.
+    // Greedy colouring: each expert gets the lowest colour that no other expert on its ranks has.
     std::vector<array> colours;
     std::vector<std::vector<bool>> seen;
     std::vector<array> homes(at(n));
@@ -227,29 +228,29 @@ struct split_graph_arrays {
 
 inline namespace PLIMSOLL_DEVICE_ABI {
 
-/// @brief Splits a step's load over the replicas of every expert: the smallest peak that any split
-/// has, with a proof.
+/// @brief Splits each expert's load over its replicas with the smallest possible peak, and proves
+/// that it is the smallest.
 ///
-/// Expert e may be split among the ranks that hold a copy, in any proportion. The peak is the
-/// largest (base + load) / speed of a rank. Of a set of ranks, the load that only they can take
-/// over their speed is a lower bound for every peak, and the largest such bound is the smallest
-/// peak: a maximum flow has found both once no load can move from the ranks above the bound to
-/// ranks below it. First come up to four sweeps in which each expert in turn levels its ranks,
-/// which are often enough; then augmenting paths finish exactly.
+/// The load of an expert may be split among the ranks that hold a copy, in any proportion. The peak
+/// is the largest (base_load + load) / speed of a rank. For any set of ranks, the load that only
+/// they can take, divided by the sum of their speeds, is a lower bound for every peak; the largest
+/// of these bounds equals the smallest peak (max-flow min-cut). Up to four water-filling sweeps, in
+/// which each expert in turn levels its ranks, are often enough. Otherwise Dinic's blocking flows
+/// move load from ranks above the bound to ranks below it until peak and bound are equal.
 ///
 /// LPLB (DeepSeek, SGLang) solves the same linear program by five steps of an interior-point method
-/// in single precision, for up to about 64 ranks and 64 additional replicas. Here nothing limits
-/// the shape, and the result is optimal.
+/// in single precision, for up to about 64 ranks and 64 redundant experts. This solver has no limit
+/// on the shape, and its result is optimal.
 ///
-/// The constructor looks at the placement, allocates, and synchronises; `solve` does neither, so it
-/// can be captured in a CUDA graph. One object solves one step at a time.
+/// The constructor reads the placement, allocates and synchronises; `solve` does not allocate or
+/// synchronise, so it can be captured in a CUDA graph. One object solves one step at a time.
 ///
-/// Loads are kept in whole units, 2^52 of which are more than the load of a layer: the units in
-/// which a split is optimal. Sums of them are exact in double. Integer loads are whole; what
-/// floating loads and bases have below a unit is left out, so that the peak of a split may exceed
-/// the certificate's value by a unit for the base and each expert of a rank. Where ranks differ in
-/// speed, the level of a set counts their speeds in a power of two that is at most 2^-44 of the
-/// fastest, rounded up, so that a bound is never too high.
+/// Loads are stored in units of a power of two: a layer's load is less than 2^52 units, so that
+/// their sums are exact in double. Splits are optimal among splits in whole units. Integer loads
+/// are exact; floating loads and base loads are rounded down to units, so that the peak of a split
+/// may exceed the certificate's value by one unit for the base load and one for each expert of a
+/// rank. If speeds differ, bounds use speeds rounded up to a multiple of a power of two that is at
+/// most 2^-44 of the fastest speed, so that a bound is never too high.
 template <execution_policy P>
 class minmax_lp {
   static_assert(detail::can_be_kept<P>,
@@ -257,39 +258,42 @@ class minmax_lp {
                 "gpu(stream, resource)");
 
  public:
-  /// Prepares for one placement.
+  /// @brief Prepares to solve steps of one placement.
   /// @param placement slots and ranks of every layer, in the policy's memory; experts without a
-  /// slot
-  ///   must get no load; of `replica_count` only the number of experts is looked at
+  ///   slot must have no load; of `replica_count` only the shape is read
   /// @param options ranks, and when to stop
-  /// @throws invalid_input for shapes and options; for values, naming layer and rank or slot
+  /// @throws invalid_input for shapes and options; for values, naming the layer and the rank or
+  ///   slot
   /// @complexity O(slots + experts colours) per layer, on the calling thread, where colours are at
   ///   most the shared experts of a rank and of those it shares experts with
   /// @workspace about 40 bytes per slot and 50 per rank of every layer, from the policy
   /// @stream synchronises
   minmax_lp(P const& policy, placement_ref const& placement, minmax_lp_options const& options = {})
-      : context_(detail::resolve(policy)),
-        options_(options),
-        layers_(placement.physical_to_logical.extent(0)) {
-    prepare(placement);
+      : minmax_lp(policy, placement, options, without_scratch{}) {
+    detail::minmax_lp_body<matrix_ref<double const>> body{};
+    body.graph = graph_;
+    scratch_ = {context_, detail::launch_bytes(context_, layers_, body)};
+    detail::synchronize(context_);
   }
 
-  /// @brief Splits one step.
+  /// @brief Splits the loads of one step.
   /// @param loads `[layers, experts]`, in the policy's memory; int32, uint32, int64, float, double
-  ///   or generated; each at least 0, the total of a layer (with its base) below 2^47
+  ///   or generated; each at least 0, the total of a layer (with its base load) below 2^47
   /// @param[out] split `[layers, slots]` double: the load of every slot, in the unit of the loads.
-  ///   Copies on one rank share evenly, the first takes what does not divide; what slots of an
-  ///   expert get adds up to its load, to the unit
+  ///   Copies on one rank share evenly, and the first takes the remainder; the slots of an expert
+  ///   add up to its load, exactly in units
   /// @param[out] certificates `[layers]`: the peak, rounded up; a lower bound for the peak of every
-  ///   split, fractions allowed, rounded down; and work = sweeps and augmenting paths, at most
-  ///   `work_limit`. Status optimal (no rank carries a whole unit more than the bound times its
-  ///   speed; with the lexicographic goal, this holds of all ranks and of their own levels),
-  ///   within_tolerance, work_limit (a split that is complete, but the goal was not reached), or
-  ///   infeasible, with a split of 0: value infinity where an expert has load but no living slot,
-  ///   or a dead rank a base; NaN where a load is refused. lower_bound is then the number that is
-  ///   refused, and work the first expert that has it, -2 - r for the base of rank r, or -1 for a
-  ///   total. `expect_solved` turns these into an error
-  /// @param extras what ranks carry besides, and the set of ranks that gives the bound
+  ///   split, fractions allowed, rounded down; and work: the number of sweeps and augmenting paths,
+  ///   at most `max_iterations`. The status is one of
+  ///   - optimal: no rank carries a whole unit more than the bound times its speed (with the
+  ///     lexicographic objective, each rank within the bound of its own level);
+  ///   - within_tolerance;
+  ///   - iteration_limit: the split is complete, but the objective was not reached;
+  ///   - infeasible: the split is 0. value is infinity if an expert has load but no slot on a
+  ///     living rank, or if a dead rank has a base load, and NaN if a load is refused. lower_bound
+  ///     is the offending number, and work its expert, -2 - r for the base load of rank r, or -1
+  ///     for the total of the layer. `expect_solved` turns this into an error
+  /// @param arrays the load already on each rank, and the output of the bottleneck ranks
   /// @throws invalid_input for shapes
   /// @complexity O(copies) per sweep and O(copies) per augmenting path and layer
   /// @workspace none
@@ -298,7 +302,7 @@ class minmax_lp {
   template <load_matrix_view Loads, output_of<double, 2> Split,
             output_of<certificate, 1> Certificates>
   void solve(Loads const& loads, Split&& split, Certificates&& certificates,
-             minmax_lp_extras const& extras = {}) const {
+             minmax_lp_arrays const& arrays = {}) const {
     constexpr char const* name = "minmax_lp::solve";
     auto const load = detail::argument<2>(name, "loads", loads);
     matrix_ref<double> const parts = detail::argument<2>(name, "split", split);
@@ -308,32 +312,43 @@ class minmax_lp {
     detail::expect_extent(name, "split", layers_, parts.extent(0), "layers");
     detail::expect_extent(name, "split", graph_.slots, parts.extent(1), "slots");
     detail::expect_extent(name, "certificates", layers_, results.extent(0), "layers");
-    expect_ranks(name, "extras.base", extras.base);
-    expect_ranks(name, "extras.tight", extras.tight);
-    detail::launch(context_, layers_, body_of(load, parts, results, extras), memory_.data());
+    expect_ranks(name, "arrays.base_load", arrays.base_load);
+    expect_ranks(name, "arrays.bottleneck", arrays.bottleneck);
+    detail::launch(context_, layers_, body_of(load, parts, results, arrays), scratch_.data());
   }
 
  private:
   using context = detail::context_of<P>;
 
-  /// Rounds splits in the same launch.
+  // lplb rounds splits in the same launch, which has scratch of its own.
   template <execution_policy>
   friend class lplb;
+
+  struct without_scratch {};
+
+  /// For `lplb`: can make bodies, but not `solve`. Leaves it to the caller to synchronise.
+  minmax_lp(P const& policy, placement_ref const& placement, minmax_lp_options const& options,
+            without_scratch)
+      : context_(detail::resolve(policy)),
+        options_(options),
+        layers_(placement.physical_to_logical.extent(0)) {
+    prepare(placement);
+  }
 
   template <class Loads>
   detail::minmax_lp_body<Loads> body_of(Loads const& load, matrix_ref<double> const& parts,
                                         vector_ref<certificate> const& results,
-                                        minmax_lp_extras const& extras = {}) const {
+                                        minmax_lp_arrays const& arrays = {}) const {
     return {graph_,
             load,
-            extras.base,
+            arrays.base_load,
             options_.tolerance,
-            static_cast<std::int64_t>(options_.work_limit),
-            options_.goal == leveling::lexicographic,
+            static_cast<std::int64_t>(options_.max_iterations),
+            options_.objective == split_objective::lexicographic,
             speed_unit_,
             parts,
             results,
-            extras.tight};
+            arrays.bottleneck};
   }
 
   template <class Matrix>
@@ -356,7 +371,7 @@ class minmax_lp {
     detail::expect_between(name, "placement.ranks", 1, rank_limit, ranks, "ranks");
     detail::expect_rank_offsets(name, "placement.rank_offsets", placement.rank_offsets, layers_,
                                 ranks);
-    detail::expect_between(name, "options.work_limit", 1, INT64_MAX, options_.work_limit,
+    detail::expect_between(name, "options.max_iterations", 1, INT64_MAX, options_.max_iterations,
                            "sweeps and paths");
     if (!(options_.tolerance >= 0 && options_.tolerance < 1)) {
       detail::fail(name, "options.tolerance", "a number from 0 to below 1",
@@ -373,15 +388,11 @@ class minmax_lp {
     keep(arrays, experts, slots);
   }
 
-  /// One array for all, in the policy's memory.
+  /// Copies all arrays of the graph into one array in the policy's memory.
   void keep(detail::split_graph_arrays const& arrays, index_t experts, index_t slots) {
     numbers_ = {context_, arrays.flat()};
     speeds_ = {context_, arrays.ranks.speed};
     graph_ = arrays.graph(numbers_.data(), speeds_.data(), experts, slots);
-    detail::minmax_lp_body<matrix_ref<double const>> body{};
-    body.graph = graph_;
-    memory_ = {context_, detail::launch_bytes(context_, layers_, body)};
-    detail::synchronize(context_);
   }
 
   context context_;
@@ -391,7 +402,7 @@ class minmax_lp {
   detail::split_graph graph_{};
   detail::buffer<std::int32_t, context> numbers_;
   detail::buffer<double, context> speeds_;
-  detail::buffer<std::byte, context> memory_;
+  detail::buffer<std::byte, context> scratch_;
 };
 
 template <execution_policy P>
@@ -402,7 +413,7 @@ minmax_lp(P const&, placement_ref const&) -> minmax_lp<P>;
 /// @brief Throws for the first layer that `minmax_lp::solve` could not split.
 ///
 /// @param certificates `[layers]`, in the policy's memory
-/// @throws invalid_input naming the number that was refused, the expert or rank, and the layer
+/// @throws invalid_input naming the refused number, its expert or rank, and the layer
 /// @stream synchronises once
 template <execution_policy P, view_of<certificate, 1> Certificates>
 void expect_solved(P const& policy, Certificates&& certificates) {
@@ -413,11 +424,12 @@ void expect_solved(P const& policy, Certificates&& certificates) {
       std::string const whose = result.work >= 0 ? detail::text(" for expert ", result.work)
                                 : result.work == -1
                                     ? std::string(" in total")
-                                    : detail::text(" as base of rank ", -2 - result.work);
+                                    : detail::text(" as base load of rank ", -2 - result.work);
       detail::fail(
           "expect_solved", "loads",
           refused ? "values from 0 to below 2^47, in total below 2^47 per layer"
-                  : "load only on experts with a slot of a living rank, and no base on dead ranks",
+                  : "load only on experts with a slot on a living rank, and no base load on dead "
+                    "ranks",
           detail::text(result.lower_bound, whose, " in layer ", layer));
     }
     ++layer;
@@ -426,4 +438,4 @@ void expect_solved(P const& policy, Certificates&& certificates) {
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which expert every slot holds.
+/// `place` assigns replicas of experts to the slots of ranks; `place_groups` assigns groups of
+/// experts to nodes.
 #pragma once
 
 #include <cstdint>
@@ -18,42 +19,43 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
-/// A placement as other primitives read it. All parts lie in the policy's memory.
+/// Read-only view of a placement, the input of other primitives. Arrays are in the policy's memory.
 struct placement_ref {
-  /// `[layers, slots]`: the expert in every slot, slots ordered by rank; -1 in an empty one.
+  /// `[layers, slots]`: expert in each slot, slots ordered by rank; -1 in empty slots.
   matrix_ref<std::int32_t const> physical_to_logical = {};
-  /// `[layers, experts]`: copies of every expert.
+  /// `[layers, experts]`: number of copies of each expert.
   matrix_ref<std::int32_t const> replica_count = {};
   index_t ranks = 0;
-  /// `[layers, ranks + 1]`: where each rank's slots begin, from 0 to slots. Empty: evenly spread,
-  /// rank r begins at floor(r * slots / ranks).
+  /// `[layers, ranks + 1]`: first slot of each rank, from 0 to slots. Empty: slots are spread
+  /// evenly, rank r begins at floor(r * slots / ranks).
   matrix_ref<std::int32_t const> rank_offsets = {};
 };
 
-/// What experts are put on, and under which rules. Arrays lie in the policy's memory.
+/// Ranks, nodes and constraints of a placement. Arrays are in the policy's memory.
 struct placement_options {
-  /// Ranks of every layer, 1 to 32767.
+  /// Number of ranks, 1 to 32767.
   index_t ranks = 0;
-  /// `[layers, ranks + 1]`: where each rank's slots begin, rising from 0 to at most slots; slots
-  /// past the last offset belong to no rank. Empty: evenly spread, rank r begins at floor(r * slots
-  /// / ranks).
+  /// `[layers, ranks + 1]`: first slot of each rank, rising from 0 to at most slots; slots past the
+  /// last offset belong to no rank. Empty: slots are spread evenly, rank r begins at
+  /// floor(r * slots / ranks).
   matrix_ref<std::int32_t const> rank_offsets = {};
-  /// Nodes, 1 to ranks. Ranks are numbered node by node: node n begins at rank
+  /// Number of nodes, 1 to ranks. Ranks are numbered node by node: node n begins at rank
   /// floor(n * ranks / nodes).
   index_t nodes = 1;
-  /// `[ranks]`: 0 for a rank that is dead; its slots stay empty. Empty: all live.
+  /// `[ranks]`: 0 marks a dead rank, whose slots stay empty. Empty: all ranks are live.
   vector_ref<std::uint8_t const> active = {};
-  /// `[ranks]`: how fast each rank works, in any unit, 2^-64 to 2^64; a living rank at least 2^-16
-  /// as fast as the fastest. Empty: all alike, speed 1.
+  /// `[ranks]`: speed of each rank, in any unit, 2^-64 to 2^64; a live rank must be at least 2^-16
+  /// as fast as the fastest live one. Empty: every rank has speed 1.
   vector_ref<double const> speeds = {};
-  /// Where two replicas of one expert should not meet.
-  sharing replicas_meet = sharing::allowed;
-  /// Whether that may be broken where there is no room.
-  strictness meeting_rule = strictness::preferred;
-  /// `[layers, experts]` and `[layers, nodes + 1]`, as `place_groups` makes them: the experts of
-  /// every node, to whose ranks their replicas keep. Empty: any rank may hold any expert.
+  /// Keeps replicas of one expert on different ranks or nodes.
+  anti_affinity replica_anti_affinity = anti_affinity::none;
+  /// Soft or hard constraint: `preferred` gives way if slots run out, `required` is an error then.
+  strictness anti_affinity_strength = strictness::preferred;
+  /// Node lists, `[layers, experts]` and `[layers, nodes + 1]`, as `place_groups` writes them: the
+  /// experts of each node. Replicas of an expert stay on the ranks of its node. Empty: any rank may
+  /// hold any expert.
   matrix_ref<std::int32_t const> node_experts = {};
   matrix_ref<std::int32_t const> node_offsets = {};
 };
@@ -69,16 +71,16 @@ inline void expect_rank_offsets(std::string_view function, std::string_view argu
   }
 }
 
-/// An expert's replicas cannot avoid each other's node where lists keep them to one.
+/// Refuses anti-affinity by node together with node lists, which keep an expert on one node.
 inline void expect_meetings_on_a_node(std::string_view function, std::string_view argument,
-                                      sharing replicas_meet) {
-  if (replicas_meet == sharing::not_on_a_node) {
-    fail(function, text(argument, ".replicas_meet"),
-         "allowed or not_on_a_rank, since lists keep an expert to one node", "not_on_a_node");
+                                      anti_affinity replica_anti_affinity) {
+  if (replica_anti_affinity == anti_affinity::node) {
+    fail(function, text(argument, ".replica_anti_affinity"),
+         "none or rank, since every expert stays on one node", "node");
   }
 }
 
-/// Checks what all that put experts on ranks share; `argument` tells the options.
+/// Checks the inputs common to all functions that place experts; `argument` names the options.
 inline void expect_placeable(std::string_view function, index_t layers, index_t experts,
                              index_t slots, placement_options const& options,
                              std::string const& argument = "options") {
@@ -112,7 +114,7 @@ inline void expect_placeable(std::string_view function, index_t layers, index_t 
                   "layers");
     expect_extent(function, text(argument, ".node_offsets"), options.nodes + 1,
                   options.node_offsets.extent(1), "offsets (nodes + 1)");
-    expect_meetings_on_a_node(function, argument, options.replicas_meet);
+    expect_meetings_on_a_node(function, argument, options.replica_anti_affinity);
   }
 }
 
@@ -126,8 +128,9 @@ inline topology topology_of(placement_options const& options, index_t slots) {
 }
 
 inline sharing_rule rule_of(placement_options const& options) {
-  return sharing_rule{options.replicas_meet, options.replicas_meet != sharing::allowed &&
-                                                 options.meeting_rule == strictness::required};
+  return sharing_rule{options.replica_anti_affinity,
+                      options.replica_anti_affinity != anti_affinity::none &&
+                          options.anti_affinity_strength == strictness::required};
 }
 
 template <class Context, class Loads>
@@ -160,42 +163,42 @@ void enqueue_place_groups(Context const& context, Loads const& loads, index_t gr
 
 inline namespace PLIMSOLL_DEVICE_ABI {
 
-/// @brief Puts every replica into a slot so that the most loaded rank carries as little as greedy
-/// placement can make it.
+/// @brief Assigns every replica to a slot greedily, heaviest first, to keep the load of the most
+/// loaded rank low.
 ///
-/// Each of an expert's replicas weighs load / copies. Replicas in the order of falling weight go to
-/// the rank with a free slot that they leave least loaded (then the lowest rank), as in DeepSeek's
-/// EPLB. Of experts that weigh the same, first copies come before second ones and so on, each time
-/// by rising expert (with node lists: in the order of the list). Where every rank has exactly one
-/// slot and all are used, replicas stay in the order of their making, as EPLB leaves them.
+/// Each replica of an expert weighs load / copies. Replicas are placed in order of falling weight,
+/// each on the rank with a free slot that is least loaded with it (ties: the lowest rank), as in
+/// DeepSeek's EPLB. Among replicas of equal weight, all first copies precede all second copies and
+/// so on, each time in order of rising expert (with node lists: in the order of the list). If every
+/// rank has exactly one slot and all are used, replicas keep the order in which `replicate` creates
+/// them, as in EPLB (not with speeds or anti-affinity).
 ///
-/// With speeds load is divided by the speed of its rank. A rule about replicas that meet narrows
-/// the choice of ranks first. With either, an expert's replicas come one after another. A required
-/// rule is kept whenever the counts can be placed under it at all: replicas that found no room then
-/// move others along the shortest chain that makes some.
+/// With speeds, the load of a rank is divided by its speed. Anti-affinity narrows the choice of
+/// ranks first. With either, all replicas of an expert are placed one after another. Required
+/// anti-affinity is satisfied whenever any placement of the counts satisfies it: a replica without
+/// an allowed free slot displaces others along the shortest augmenting path to a free slot.
 ///
 /// @param loads `[layers, experts]`, as for `replicate`
-/// @param replica_count `[layers, experts]` int32, 1 to 32767 each, together at most the slots of
-///   living ranks (with node lists: of every node)
-/// @param options ranks, their slots, nodes, speeds, and rules
+/// @param replica_count `[layers, experts]` int32, 1 to 32767 each; their sum is at most the number
+///   of slots of live ranks (with node lists: on each node)
+/// @param options ranks with their slots, nodes, speeds, and constraints
 /// @param[out] physical_to_logical `[layers, slots]` int32; -1 in slots left empty
-/// @return per layer: the load (over speed) of the most loaded rank; a bound for these replica
-///   counts: the largest of the mean over ranks with slots, the heaviest replica, the lightest pair
-///   of replicas that must share a rank, and, where all slots are filled, what the company of the
-///   heaviest replica and the rank with the most slots must carry; status optimal where they meet,
-///   else feasible; work = replicas placed
-/// @throws invalid_input for shapes and options; for values, naming layer and expert, rank or node,
-///   and for a required rule that the counts cannot be placed under; `physical_to_logical` is then
-///   unspecified
-/// @complexity O(experts log experts + slots log ranks) per layer; O(experts log experts +
-///   slots ranks) with speeds or a rule, and O(experts slots) more for each replica that has to
-///   make room
-/// @workspace 16 bytes per expert and 16 per rank for each problem in flight (a rule: up to 8 and
-/// 20
-///   more), and 64 bytes per layer, from the policy
+/// @return per layer: value = load (over speed) of the most loaded rank; lower_bound, for these
+///   replica counts = the largest of the mean over ranks with slots, the heaviest replica, the
+///   lightest pair of replicas that must share a rank, and, if all slots are filled, the least load
+///   of the rank with the heaviest replica and of the rank with the most slots; status optimal if
+///   value and bound are equal, else feasible; work = replicas placed
+/// @throws invalid_input for shapes and options; for values, naming layer and expert, rank or node;
+///   for required anti-affinity that no placement of the counts satisfies. `physical_to_logical` is
+///   then unspecified
+/// @complexity O(experts log experts + slots log ranks) per layer; with speeds or anti-affinity
+///   O(experts log experts + slots ranks), plus O(experts slots) for each replica that displaces
+///   others
+/// @workspace 16 bytes per expert and 16 per rank for each problem in flight (with anti-affinity up
+///   to 8 and 20 more), and 64 bytes per layer, from the policy
 /// @stream synchronises once
 /// @determinism the same bits under every policy; weights are 47-bit fixed point, load / copies
-///   rounded down, and costs one correctly rounded division by the speed
+///   rounded down; a cost is one correctly rounded division by the speed
 template <execution_policy P, load_matrix_view Loads, view_of<std::int32_t, 2> Counts,
           output_of<std::int32_t, 2> Placement>
 std::vector<certificate> place(P const& policy, Loads const& loads, Counts const& replica_count,
@@ -219,28 +222,28 @@ std::vector<certificate> place(P const& policy, Loads const& loads, Counts const
   return detail::collect(name, reports);
 }
 
-/// @brief Puts groups of experts on nodes, so that no token of a group crosses nodes: the first
-/// step of DeepSeek's hierarchical EPLB.
+/// @brief Assigns each group of experts to one node, so that tokens routed to a group cross to one
+/// node only: the first step of DeepSeek's hierarchical EPLB.
 ///
-/// Expert e belongs to group floor(e * groups / experts). Groups in the order of falling load (then
-/// the lowest) go to the node with room that they leave least loaded, per speed of its living
-/// ranks. Every node has room for its share of the groups by slots, rounded up; only where the
-/// shares that fit do not suffice, for as many as its slots hold. Where nodes are alike and have
-/// room for one group each, with none to spare, groups stay in order. `replicate`, `place` and
-/// `refine` take the lists.
+/// Expert e belongs to group floor(e * groups / experts). Groups are placed in order of falling
+/// load (ties: the lowest group), each on the node that is least loaded with it, per unit of speed
+/// of its live ranks with slots. The capacity of a node is its share of the groups in proportion to
+/// its slots, rounded up, but no more groups than its slots hold. If these capacities do not hold
+/// all groups, the capacity of each node is the number of groups that its slots hold. If all nodes
+/// have equal speed and a capacity of exactly one group, and no capacity is left over, groups keep
+/// their order. `replicate`, `place` and `refine` take the resulting lists as options.
 ///
 /// @param loads `[layers, experts]`, as for `replicate`
-/// @param groups divides the experts
+/// @param groups number of groups; divides the number of experts
 /// @param slots slots of every layer, at least one per expert
-/// @param options ranks, their slots, nodes, speeds; rules and lists are not looked at
-/// @param[out] node_experts `[layers, experts]` int32, the experts of every node, node by node; of
-/// a
-///   node, group by group in the order of placing
-/// @param[out] node_offsets `[layers, nodes + 1]` int32, where each node's experts begin
-/// @return per layer: the largest load per speed (per living rank where there are no speeds) of a
-///   node, a bound for it, and work = groups placed
-/// @throws invalid_input for shapes and options; for values, naming layer and expert or rank, and
-///   where the nodes' slots do not hold all groups; the outputs are then unspecified
+/// @param options ranks with their slots, nodes, speeds; anti-affinity and node lists are ignored
+/// @param[out] node_experts `[layers, experts]` int32: experts of each node, node by node; within a
+///   node group by group, in the order of placement
+/// @param[out] node_offsets `[layers, nodes + 1]` int32: start of each node's experts
+/// @return per layer: value = the largest load of a node per unit of speed (without speeds: per
+///   live rank with slots); lower_bound for it; work = groups placed
+/// @throws invalid_input for shapes and options; for values, naming layer and expert or rank; if
+///   the slots of the nodes do not hold all groups. The outputs are then unspecified
 /// @complexity O(experts + slots + groups log groups + groups nodes) per layer
 /// @workspace 8 bytes per expert, 24 per group, 36 per node and 4 for each group that the slots
 ///   could hold, for each problem in flight, and 64 bytes per layer, from the policy
@@ -282,4 +285,4 @@ std::vector<certificate> place_groups(P const& policy, Loads const& loads, index
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

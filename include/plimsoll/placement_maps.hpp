@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The forms of a placement: conversions between them, and `validate`.
+/// Converts a placement between its forms; `validate` checks one.
 ///
 /// | form | arrays, all int32 |
 /// |---|---|
@@ -10,7 +10,7 @@
 /// | lists per rank | `rank_experts[layers, ranks, width]`, padded with -1 |
 /// | counts | `replica_count[layers, experts]` |
 ///
-/// Every call checks what it reads, so that a bad map cannot pass into another form.
+/// Every conversion checks its input, so an invalid map never reaches another form.
 #pragma once
 
 #include <concepts>
@@ -28,24 +28,26 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
-/// The slots of every expert, list after list, in the policy's memory.
+/// Slots of every expert as lists in CSR form, in the policy's memory.
 struct replica_lists_ref {
-  /// `[layers, experts + 1]`: where each expert's list begins, rising from 0 to at most slots.
+  /// `[layers, experts + 1]`: start of each expert's list, rising from 0 to at most slots.
   matrix_ref<std::int32_t const> replica_offsets = {};
-  /// `[layers, slots]`: the lists. Written with rising slots, and -1 behind the last list; read in
-  /// any order, and nothing behind the last list.
+  /// `[layers, slots]`: the lists. Outputs have rising slots in each list and -1 after the last
+  /// list. Inputs may have any order; entries after the last list are not read.
   matrix_ref<std::int32_t const> replica_slots = {};
 };
 
-/// What a placement must obey besides being one.
+/// Additional conditions that `validate` checks.
 struct validation_options {
-  /// Where two replicas of one expert must not meet.
-  sharing replicas_meet = sharing::allowed;
-  /// Ranks are numbered node by node; node n begins at rank floor(n * ranks / nodes).
+  /// Requires that replicas of one expert are on different ranks or nodes.
+  anti_affinity replica_anti_affinity = anti_affinity::none;
+  /// Number of nodes. Ranks are numbered node by node: node n begins at rank
+  /// floor(n * ranks / nodes).
   index_t nodes = 1;
-  /// `[ranks]`, in the policy's memory: 0 for a rank that must hold no expert. Empty: all may.
+  /// `[ranks]`, in the policy's memory: 0 marks a rank that must hold no expert. Empty: every rank
+  /// may hold experts.
   vector_ref<std::uint8_t const> active = {};
 };
 
@@ -53,7 +55,7 @@ namespace detail {
 
 inline namespace PLIMSOLL_DEVICE_ABI {
 
-/// Runs `body` on every layer and throws for the first layer that it refuses.
+/// Runs `body` on every layer and throws for the first layer with a fault.
 template <class P, class Body>
 void run_map(std::string_view name, P const& policy, index_t layers, Body body,
              std::string_view lists = {}) {
@@ -68,7 +70,7 @@ void run_map(std::string_view name, P const& policy, index_t layers, Body body,
 
 inline constexpr index_t slot_limit = 0x7fffffff;
 
-/// Checks `[layers, slots]` and returns the slots.
+/// Checks the shape `[layers, slots]` and returns the number of slots.
 template <class T>
 index_t expect_slots(std::string_view name, std::string_view argument, index_t layers,
                      matrix_ref<T> const& map) {
@@ -100,7 +102,7 @@ inline ranked_source expect_ranked(std::string_view name, placement_ref const& p
 
 inline namespace PLIMSOLL_DEVICE_ABI {
 
-/// Compares lists with the map of a placement.
+/// Compares replica lists with the slot map of a placement.
 template <class P, class Source>
 void validate_lists(P const& policy, placement_ref const& placement, index_t layers,
                     index_t experts, Source const& source, std::string_view lists) {
@@ -118,9 +120,9 @@ void validate_lists(P const& policy, placement_ref const& placement, index_t lay
 
 inline namespace PLIMSOLL_DEVICE_ABI {
 
-/// @brief Counts the slots of every expert.
+/// @brief Counts the slots of every expert: slot map to counts.
 ///
-/// @param physical_to_logical `[layers, slots]` int32: -1 or an expert
+/// @param physical_to_logical `[layers, slots]` int32: an expert, or -1 for an empty slot
 /// @param[out] replica_count `[layers, experts]` int32
 /// @throws invalid_input for shapes; for an id that is neither -1 nor an expert, naming layer and
 ///   slot, in which case the output is unspecified
@@ -145,12 +147,12 @@ void count_replicas(P const& policy, Map const& physical_to_logical, Counts&& re
       detail::map_body<detail::slot_source>{{map, experts}, experts, {.replica_count = counts}});
 }
 
-/// @brief Lists the slots of every expert.
+/// @brief Lists the slots of every expert: slot map to replica lists.
 ///
-/// @param physical_to_logical `[layers, slots]` int32: -1 or an expert
-/// @param[out] replica_offsets `[layers, experts + 1]` int32: where each list begins
-/// @param[out] replica_slots `[layers, slots]` int32: the lists, slots rising in each; -1 behind
-///   the last
+/// @param physical_to_logical `[layers, slots]` int32: an expert, or -1 for an empty slot
+/// @param[out] replica_offsets `[layers, experts + 1]` int32: start of each list
+/// @param[out] replica_slots `[layers, slots]` int32: the lists, slots rising in each; -1 after the
+///   last list
 /// @throws invalid_input as `count_replicas`
 /// @complexity O(slots + experts) per layer
 /// @workspace 4 bytes per slot and 8 per expert for each problem in flight, and 64 bytes per layer,
@@ -181,13 +183,13 @@ void slots_to_replicas(P const& policy, Map const& physical_to_logical, Offsets&
           {map, experts}, experts, {.replica_offsets = offsets, .replica_slots = lists}});
 }
 
-/// @brief Finds the expert of every slot.
+/// @brief Finds the expert of every slot: replica lists to slot map.
 ///
-/// @param replicas the lists; their slots in any order
-/// @param[out] physical_to_logical `[layers, slots]` int32; -1 in slots that no list has
-/// @throws invalid_input for shapes; for offsets that do not rise from 0 to at most the slots, a
-///   slot that does not exist and one that is listed twice, naming layer and expert, in which case
-///   the output is unspecified
+/// @param replicas the lists, each in any order
+/// @param[out] physical_to_logical `[layers, slots]` int32; -1 in slots that no list contains
+/// @throws invalid_input for shapes; for offsets that do not rise from 0 to at most the number of
+///   slots, a slot that does not exist, or a slot that is listed twice, naming layer and expert, in
+///   which case the output is unspecified
 /// @complexity O(slots + experts) per layer
 /// @workspace 8 bytes per slot and 16 per expert for each problem in flight, and 64 bytes per
 ///   layer, from the policy
@@ -209,9 +211,9 @@ void replicas_to_slots(P const& policy, replica_lists_ref const& replicas,
                   "replica_slots");
 }
 
-/// @brief Pads the lists to one width, the form that engines use.
+/// @brief Pads the replica lists to one width, the form that engines use.
 ///
-/// @param replicas the lists; their slots in any order
+/// @param replicas the lists, each in any order
 /// @param[out] logical_to_physical `[layers, experts, width]` int32: each expert's slots, rising,
 ///   then -1
 /// @throws invalid_input as `replicas_to_slots`, and for an expert with more copies than `width`
@@ -238,14 +240,14 @@ void replicas_to_padded(P const& policy, replica_lists_ref const& replicas,
                   "replica_slots");
 }
 
-/// @brief Takes the padding out again.
+/// @brief Removes the padding: padded inverse to replica lists.
 ///
 /// @param logical_to_physical `[layers, experts, width]` int32: each expert's slots in any order,
 ///   then -1
-/// @param[out] replica_offsets `[layers, experts + 1]` int32: where each list begins
-/// @param[out] replica_slots `[layers, slots]` int32: the lists, slots rising in each; -1 behind
-///   the last
-/// @throws invalid_input for shapes; for a slot behind a -1, a slot that does not exist and one
+/// @param[out] replica_offsets `[layers, experts + 1]` int32: start of each list
+/// @param[out] replica_slots `[layers, slots]` int32: the lists, slots rising in each; -1 after the
+///   last list
+/// @throws invalid_input for shapes; for a slot after a -1, a slot that does not exist, or a slot
 ///   that is listed twice, naming layer and expert, in which case the outputs are unspecified
 /// @complexity O(slots + experts * width) per layer
 /// @workspace 8 bytes per slot and 16 per expert for each problem in flight, and 64 bytes per
@@ -276,13 +278,14 @@ void padded_to_replicas(P const& policy, Padded const& logical_to_physical,
       "logical_to_physical");
 }
 
-/// @brief Lists the experts of every rank, in the order of its slots. Empty slots are left out.
+/// @brief Lists the experts of every rank in the order of its slots, without the empty slots.
 ///
-/// @param placement the slot map, the ranks and their offsets; `replica_count` is not read
+/// @param placement the slot map, the number of ranks and the rank offsets; `replica_count` is not
+///   read
 /// @param[out] rank_experts `[layers, ranks, width]` int32: each rank's experts, then -1
-/// @throws invalid_input for shapes; for offsets that do not rise from 0 to at most the slots, an
-///   id that is no expert's, a filled slot that belongs to no rank, and a rank with more experts
-///   than `width`, naming layer, rank and slot, in which case the output is unspecified
+/// @throws invalid_input for shapes; for offsets that do not rise from 0 to at most the number of
+///   slots, an invalid expert id, a filled slot that belongs to no rank, or a rank with more
+///   experts than `width`, naming layer, rank and slot, in which case the output is unspecified
 /// @complexity O(slots + ranks * width) per layer
 /// @workspace 4 bytes per slot for each problem in flight, and 64 bytes per layer, from the policy
 /// @stream synchronises once
@@ -300,12 +303,13 @@ void slots_to_ranks(P const& policy, placement_ref const& placement, Lists&& ran
   detail::run_map(name, policy, layers, detail::slots_to_ranks_body{source, lists});
 }
 
-/// @brief Gives every rank as many slots as its list has experts, one rank behind the other.
+/// @brief Concatenates the ranks' lists into a slot map: every rank gets as many slots as its list
+/// has experts.
 ///
 /// @param rank_experts `[layers, ranks, width]` int32: each rank's experts, then -1
-/// @param[out] physical_to_logical `[layers, slots]` int32; -1 behind the last rank's slots
-/// @param[out] rank_offsets `[layers, ranks + 1]` int32: where each rank's slots begin
-/// @throws invalid_input for shapes; for an expert behind a -1, an id that is no expert's and more
+/// @param[out] physical_to_logical `[layers, slots]` int32; -1 after the last rank's slots
+/// @param[out] rank_offsets `[layers, ranks + 1]` int32: first slot of each rank
+/// @throws invalid_input for shapes; for an expert after a -1, an invalid expert id, or more
 ///   experts than slots, naming layer and rank, in which case the outputs are unspecified
 /// @complexity O(slots + ranks * width) per layer
 /// @workspace 8 bytes per rank for each problem in flight, and 64 bytes per layer, from the policy
@@ -330,16 +334,16 @@ void ranks_to_slots(P const& policy, Lists const& rank_experts, Map&& physical_t
   detail::run_map(name, policy, layers, detail::ranks_to_slots_body{lists, map, offsets});
 }
 
-/// @brief Throws for the first fault of a placement.
+/// @brief Checks a placement and throws for its first fault.
 ///
-/// Faults count by layer, then in the order of this list, then by rank, slot or expert: offsets
-/// that do not rise from 0 to at most the slots; an id that is neither -1 nor an expert; an expert
-/// in a slot that belongs to no rank; an expert without a slot; a replica count that is not the
-/// map's; replicas of one expert on one rank or node, where the options forbid it; an expert on a
-/// rank that is not active.
+/// Faults are ordered by layer, then as in this list, then by rank, slot or expert: offsets that do
+/// not rise from 0 to at most the number of slots; an id that is neither -1 nor an expert; an
+/// expert in a slot that belongs to no rank; an expert without a slot; a replica count that differs
+/// from the map; several replicas of one expert on one rank or node, if the options forbid it; an
+/// expert on a rank that is not active.
 ///
-/// @param placement all of it; the number of experts is that of `replica_count`
-/// @param options what else must hold
+/// @param placement the complete placement; `replica_count` gives the number of experts
+/// @param options additional conditions
 /// @throws invalid_input for shapes and options; for the first fault, naming layer and rank, node,
 ///   slot or expert
 /// @complexity O(slots + experts + ranks) per layer
@@ -363,24 +367,26 @@ void validate(P const& policy, placement_ref const& placement,
   if (options.active.data != nullptr) {
     detail::expect_extent(name, "options.active", ranks, options.active.extent(0), "ranks");
   }
-  bool const on_nodes = options.replicas_meet == sharing::not_on_a_node;
-  index_t const groups = options.replicas_meet == sharing::allowed ? 0
-                         : on_nodes                                ? options.nodes
-                                                                   : ranks;
+  bool const on_nodes = options.replica_anti_affinity == anti_affinity::node;
+  index_t const groups = options.replica_anti_affinity == anti_affinity::none ? 0
+                         : on_nodes                                           ? options.nodes
+                                                                              : ranks;
   detail::run_map(
       name, policy, layers,
       detail::validation_body{source, counts, options.active, groups,
                               on_nodes ? detail::fault::shared_node : detail::fault::shared_rank});
 }
 
-/// @brief Throws for the first difference between a placement's slot map and its inverse.
+/// @brief Compares a placement's slot map with its replica lists and throws for the first
+/// difference.
 ///
-/// Faults count by layer, then in the order of this list, then by expert or slot: offsets that do
-/// not rise from 0 to at most the slots; a listed slot that does not exist; one that is listed
-/// again; an id in the map that is neither -1 nor an expert; a listed slot that holds something
-/// else; a slot that no list has. The rest of the placement is for the other `validate`.
+/// Faults are ordered by layer, then as in this list, then by expert or slot: offsets that do not
+/// rise from 0 to at most the number of slots; a listed slot that does not exist; a slot that is
+/// listed twice; an id in the map that is neither -1 nor an expert; a listed slot that does not
+/// hold the expert; a filled slot that is not listed. This overload does not check the rest of the
+/// placement.
 ///
-/// @param placement its slot map is read, and the number of experts
+/// @param placement its slot map and number of experts are read
 /// @param replicas the inverse; slots of an expert in any order
 /// @throws invalid_input for shapes; for the first fault, naming layer, expert and slot
 /// @complexity O(slots + experts) per layer
@@ -397,11 +403,12 @@ void validate(P const& policy, placement_ref const& placement, Replicas const& r
                          "replica_slots");
 }
 
-/// @brief The same for the padded inverse.
+/// @brief Compares a placement's slot map with its padded inverse and throws for the first
+/// difference.
 ///
-/// A slot behind a -1 takes the place of the offsets in the list of faults.
+/// Faults are ordered as for replica lists, except that the first one is a slot after a -1.
 ///
-/// @param placement its slot map is read, and the number of experts
+/// @param placement its slot map and number of experts are read
 /// @param logical_to_physical `[layers, experts, width]` int32: each expert's slots in any order,
 ///   then -1
 /// @throws invalid_input for shapes; for the first fault, naming layer, expert and slot
@@ -425,4 +432,4 @@ void validate(P const& policy, placement_ref const& placement, Padded const& log
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A split in whole tokens, and the replica that every token goes to.
+/// Rounds the split of a step's load over replicas to whole tokens, and chooses the replica of
+/// every token.
 #pragma once
 
 #include <cstddef>
@@ -21,51 +22,52 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
-/// What became of one layer's split.
+/// The result of `quota` for one layer.
 struct quota_report {
   std::int64_t peak = 0;   ///< tokens of the most loaded rank: at most split_peak, rounded up
-  double split_peak = 0;   ///< its load before, a fraction included
-  std::int64_t moves = 0;  ///< how often fractions moved along a cycle or a path
+  double split_peak = 0;   ///< load of the most loaded rank in the split, with its fraction
+  std::int64_t moves = 0;  ///< the number of times fractions moved along a cycle or a path
   /// None, or why all quotas of the layer are 0; `expect_quotas` turns that into an error.
   detail::fault what = detail::fault::none;
   std::int64_t where = -1;
   double got = 0;
 };
 
-/// How `dispatch` chooses among an expert's replicas.
-enum class dispatching : std::int32_t {
-  in_order,  ///< the first tokens go to the first replica until its quota is full, and so on
+/// The method by which `dispatch` chooses among an expert's replicas.
+enum class dispatch_method : std::int32_t {
+  in_order,  ///< the first tokens fill the quota of the first replica, the next that of the second
   sampled    ///< each token draws a replica with probability quota / load
 };
 
 struct dispatch_options {
   /// Experts of the layer, 1 to 65535.
   index_t experts = 0;
-  dispatching rule = dispatching::in_order;
-  /// What sampled tokens draw with: the generator's key, and a number for the step and the layer.
+  dispatch_method method = dispatch_method::in_order;
+  /// For `sampled`: the key of the random number generator.
   std::uint64_t seed = 0;
-  std::uint64_t stream = 0;
-  /// The number of the first token, where a caller has a part of them: draws count from it.
+  /// For `sampled`: the subsequence of random numbers, different for each step and layer.
+  std::uint64_t subsequence = 0;
+  /// For `sampled`: the number of the first token, if the batch is a part of a larger one.
   std::uint64_t first_token = 0;
 };
 
-/// Where the ids of a batch went; routed, homeless, unrouted and out_of_range add up to their
-/// number.
+/// Counts the ids of a batch by outcome. The counts other than beyond_quota add up to the number of
+/// ids.
 struct dispatch_counters {
-  std::int64_t routed = 0;  ///< to a slot
-  /// Of these, ids for which their expert's quotas have no room. In order, its slots take turns
-  /// with them.
+  std::int64_t routed = 0;  ///< assigned to a slot
+  /// The routed ids that exceed the quotas of their expert. `in_order` assigns them to its slots
+  /// in turn.
   std::int64_t beyond_quota = 0;
-  std::int64_t homeless = 0;      ///< of experts without a slot; the slot is -1
-  std::int64_t unrouted = 0;      ///< -1; the slot is -1
-  std::int64_t out_of_range = 0;  ///< any other number; the slot is -1
+  std::int64_t without_slot = 0;  ///< the expert has no slot; the slot is -1
+  std::int64_t unrouted = 0;      ///< the id is -1; the slot is -1
+  std::int64_t out_of_range = 0;  ///< the id is any other number; the slot is -1
 };
 
 namespace detail {
 
-/// Checks what all three read of a placement.
+/// Checks the part of a placement that `quota`, `source_quotas` and `dispatch` share.
 inline slot_ranges ranges_of(std::string_view name, placement_ref const& placement,
                              index_t layers) {
   index_t const slots = placement.physical_to_logical.extent(1);
@@ -78,15 +80,16 @@ inline slot_ranges ranges_of(std::string_view name, placement_ref const& placeme
   return {placement.rank_offsets, slots, placement.ranks};
 }
 
-/// What `enqueue_dispatch` takes for up to `ids` ids.
+/// Returns the bytes of memory that `enqueue_dispatch` needs for up to `ids` ids.
 inline index_t dispatch_bytes(index_t ids, index_t experts, index_t slots) {
   return static_cast<index_t>(scratch_bytes_of<std::int64_t>(slots) +
                               scratch_bytes_of<std::int64_t>(experts) +
                               bytes_taken_by<tile_counts>(ids, experts + 2));
 }
 
-/// Whether every tile adds up the counts of the tiles before it, which saves a GPU a launch. For 64
-/// tiles that is the faster way; on the host, where tiles run one after another, it never is.
+/// Returns whether each tile itself adds up the counts of the tiles before it, which saves a
+/// launch. On a GPU this is faster up to 64 tiles; on the host, which runs tiles in sequence,
+/// never.
 template <class Context>
 bool tiles_add_up(tile_counts const& tiles) {
   return runs_on_device<Context> && tiles.tiles() <= 64 && tiles.columns <= 1026;
@@ -115,9 +118,9 @@ void enqueue_dispatch(std::string_view name, Context const& context, matrix_ref<
   body.listed = listed;
   body.tiles = tile_counts::in(arrays, ids.extent(0) * ids.extent(1), options.experts + 2);
   body.tiles.by_tile = tiles_add_up<Context>(body.tiles);
-  body.sampled = options.rule == dispatching::sampled;
+  body.sampled = options.method == dispatch_method::sampled;
   body.seed = options.seed;
-  body.stream = options.stream;
+  body.subsequence = options.subsequence;
   body.first_token = options.first_token;
   using phase = typename body_type::phase;
   for (phase const now : {phase::count, phase::scan, phase::assign}) {
@@ -132,29 +135,29 @@ void enqueue_dispatch(std::string_view name, Context const& context, matrix_ref<
 
 inline namespace PLIMSOLL_DEVICE_ABI {
 
-/// @brief Rounds a split to whole tokens without a higher peak than rounding needs.
+/// @brief Rounds a split to whole tokens, and raises its peak by less than one token.
 ///
 /// Each slot's share is rounded up or down so that the shares of every expert still add up to its
-/// load, and no rank gets more than its load in the split, rounded up, nor less than that rounded
-/// down (controlled rounding: Bacharach 1966, Cox 1987). From an optimal split of peak M the peak
-/// is therefore ceil(M), and no split in whole tokens has a lower one. Rounding each expert by
-/// largest remainders does not keep that bound: eight experts of one token each, all of them on the
-/// same two ranks, may come out as 8 and 0.
+/// load, and each rank's load is the one in the split, rounded up or down (controlled rounding:
+/// Bacharach 1966, Cox 1987). An optimal split with peak M thus becomes a split in whole tokens
+/// with peak ceil(M), which is optimal, too. Rounding each expert on its own by largest remainders
+/// does not keep that bound: eight experts of one token each, all on the same two ranks, may give
+/// loads of 8 and 0.
 ///
 /// @param placement slots and ranks of every layer, in the policy's memory; `replica_count` is not
-///   looked at
+///   read
 /// @param loads `[layers, experts]` int32, uint32 or int64, whole tokens, in the policy's memory;
 ///   at most 2^31 - 1 in all per layer
-/// @param split `[layers, slots]` double: the load of every slot, as `minmax_lp` gives it; 0 where
-///   no expert is. An expert's shares, and each of them, may exceed its load by 2^-20 of it, and
-///   may fall short of it by as much; its largest share takes the difference
+/// @param split `[layers, slots]` double: the load of every slot, as `minmax_lp` writes it; 0 for
+///   empty slots. The sum of an expert's shares may differ from its load by up to 2^-20 of it, and
+///   a single share may exceed it by as much; the largest share absorbs the difference
 /// @param[out] quotas `[layers, slots]` int32: whole tokens for every slot
-/// @param[out] reports `[layers]`, in the policy's memory: the peak before and after, or what was
-///   refused; quotas are 0 then
+/// @param[out] reports `[layers]`, in the policy's memory: the peak before and after rounding, or
+///   the refused value; the layer's quotas are then 0
 /// @throws invalid_input for shapes
-/// @complexity O(slots + experts) and, for slots with a fraction, O(shared slots * walk) per layer,
-///   where a walk reaches each rank at most once; on a GPU one thread walks for each group of ranks
-///   that fractions connect
+/// @complexity O(slots + experts) per layer, and O(slots with a fraction * ranks of a walk), where
+///   a walk reaches each rank at most once; on a GPU one thread walks for each group of ranks that
+///   fractions connect
 /// @workspace 20 bytes per slot, 8 per expert and 28 per rank, for each layer in flight
 /// @stream enqueues one kernel, does not synchronise
 /// @determinism the same bits under every policy
@@ -182,7 +185,7 @@ void quota(P const& policy, placement_ref const& placement, Loads const& loads, 
                      load, placement.physical_to_logical, ranges, parts, whole, results});
 }
 
-/// @brief Throws for the first layer that `quota` refused.
+/// @brief Throws for the first layer that `quota` could not round.
 ///
 /// @param reports `[layers]`, in the policy's memory
 /// @throws invalid_input naming the layer and the slot, expert or rank
@@ -198,20 +201,19 @@ void expect_quotas(P const& policy, Reports&& reports) {
   }
 }
 
-/// @brief Divides the quotas of one layer among the source ranks whose tokens fill them, so that as
-/// many tokens as possible stay where they are.
+/// @brief Divides the quotas of one layer among the source ranks, so that as many tokens as
+/// possible stay on their source rank.
 ///
-/// Of every expert, each source fills the quotas of its own slots first; then sources fill what is
-/// left on their node, then anywhere; each time in the order of sources and slots. Every rank that
-/// knows the counts of all comes to the same division, takes its row of it, and dispatches its own
-/// tokens by it.
+/// For every expert, each source rank first fills the quotas of the slots on the same rank; sources
+/// then fill the remaining quotas on their node, and finally those anywhere; each time in the order
+/// of sources and slots. Ranks that know the counts of all ranks compute the same division, and
+/// each dispatches its tokens by its own row.
 ///
 /// @param placement one layer's slots and ranks, in the policy's memory, as `quota` accepts them
 /// @param nodes 1 to ranks; ranks are numbered node by node
-/// @param quotas `[slots]` int32, at least 0, as `quota` gives them
+/// @param quotas `[slots]` int32, at least 0, as `quota` writes them
 /// @param counts `[ranks, experts]` int32, at least 0: tokens of every source for every expert;
-/// what
-///   exceeds an expert's quotas is left out
+///   tokens beyond an expert's quotas get no quota
 /// @param[out] source_quotas `[ranks, slots]` int32: row s holds the quotas for tokens of rank s
 /// @throws invalid_input for shapes
 /// @complexity O(ranks * slots)
@@ -263,17 +265,18 @@ void source_quotas(P const& policy, placement_ref const& placement, index_t node
 
 /// @brief Chooses the replica of every token copy.
 ///
-/// `in_order`: of the copies for an expert, in the order of tokens, the first go to its first slot
-/// until that slot's quota is full, then to the next: quotas come out exactly. Ranks that see the
-/// same tokens choose alike. `sampled`: copy (t, j) draws with number (first_token + t) k + j of
-/// the generator, whoever has the token and in whatever batch, and quotas come out on average.
+/// `in_order`: the copies of an expert, in the order of tokens, fill the quota of its first slot,
+/// then that of the next slot, so that quotas are met exactly. Ranks that see the same tokens
+/// choose the same slots. `sampled`: copy (t, j) draws its slot with random number (first_token +
+/// t) k + j, regardless of the rank and the batch that hold the token; quotas are met on average.
 ///
 /// @param topk_ids `[tokens, k]` int32 or int64: experts, or -1; in the policy's memory
 /// @param physical_to_logical `[slots]` int32: the expert in every slot, or -1
-/// @param quotas `[slots]` int32, at least 0, together below 2^31: of `quota`, or a row of
+/// @param quotas `[slots]` int32, at least 0, sum below 2^31: from `quota`, or a row of
 ///   `source_quotas`
-/// @param[out] slots `[tokens, k]` int32: the slot of every copy; -1 for ids that are no expert's
-/// @param[out] counters `[1]`: what became of the ids; none is lost silently
+/// @param[out] slots `[tokens, k]` int32: the slot of every copy; -1 if the id is no expert with a
+///   slot
+/// @param[out] counters `[1]`: the number of ids by outcome; none is lost silently
 /// @throws invalid_input for shapes and options
 /// @complexity O(tokens k log(copies) + slots + experts)
 /// @workspace from the policy: 12 bytes per slot, 16 per expert, 4 per expert for each 512 copies,
@@ -316,4 +319,4 @@ void dispatch(P const& policy, Ids const& topk_ids, Map const& physical_to_logic
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

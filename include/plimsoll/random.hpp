@@ -9,7 +9,7 @@
 
 #include <plimsoll/config.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::random {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace random {
 
 /// One block of four 32-bit words.
 struct philox_block {
@@ -34,19 +34,20 @@ PLIMSOLL_HD constexpr philox_block philox(philox_block counter, std::uint32_t ke
 }
 
 /// Returns 64 uniform bits for (seed, subsequence, index).
-PLIMSOLL_HD constexpr std::uint64_t bits(std::uint64_t seed, std::uint64_t stream,
+PLIMSOLL_HD constexpr std::uint64_t bits(std::uint64_t seed, std::uint64_t subsequence,
                                          std::uint64_t index) {
   philox_block const block = philox(
       philox_block{{static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32),
-                    static_cast<std::uint32_t>(stream), static_cast<std::uint32_t>(stream >> 32)}},
+                    static_cast<std::uint32_t>(subsequence),
+                    static_cast<std::uint32_t>(subsequence >> 32)}},
       static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32));
   return (static_cast<std::uint64_t>(block.word[1]) << 32) | block.word[0];
 }
 
 /// Returns a multiple of 2^-53, uniform in [0, 1), for (seed, subsequence, index).
-PLIMSOLL_HD constexpr double uniform(std::uint64_t seed, std::uint64_t stream,
+PLIMSOLL_HD constexpr double uniform(std::uint64_t seed, std::uint64_t subsequence,
                                      std::uint64_t index) {
-  return static_cast<double>(bits(seed, stream, index) >> 11) * 0x1p-53;
+  return static_cast<double>(bits(seed, subsequence, index) >> 11) * 0x1p-53;
 }
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::random
+}}}  // namespace plimsoll::random

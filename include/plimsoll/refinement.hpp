@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Makes a placement better: swaps of replicas, and copies moved from expert to expert.
+/// `refine` improves a placement by local search: it swaps replicas and moves copies between
+/// experts.
 #pragma once
 
 #include <cstdint>
@@ -19,18 +20,19 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
-/// When `refine` stops.
+/// Stopping criteria of `refine`.
 struct refinement_options {
-  /// Good enough: a peak within this part above the lower bound, 0 to 1.
+  /// Relative gap between peak and lower bound at which the search stops, 0 to 1.
   double tolerance = 1e-3;
-  /// Plans with other replica counts to try, per layer and node with lists of its own; 0: the
-  /// counts stay.
-  std::int64_t trials = 256;
-  /// Randomly changed plans to try once no swap helps, per layer and node with lists of its own;
-  /// none in layers of more than 64 slots, and at most 2^19 / slots^2. 0: none.
-  std::int64_t perturbations = 1024;
+  /// Largest number of plans with other replica counts to try, per layer (with node lists: per node
+  /// of a layer). 0 keeps the counts.
+  std::int64_t max_trials = 256;
+  /// Largest number of randomly perturbed plans to try when no swap helps any more, per layer (with
+  /// node lists: per node of a layer). Never more than 2^19 / slots^2, and none in layers of more
+  /// than 64 slots.
+  std::int64_t max_perturbations = 1024;
 };
 
 namespace detail {
@@ -40,11 +42,12 @@ inline void expect_refinable(std::string_view function, refinement_options const
   if (!(options.tolerance >= 0 && options.tolerance <= 1)) {
     fail(function, text(argument, ".tolerance"), "0 to 1", text(options.tolerance));
   }
-  if (options.trials < 0) {
-    fail(function, text(argument, ".trials"), "at least 0", text(options.trials));
+  if (options.max_trials < 0) {
+    fail(function, text(argument, ".max_trials"), "at least 0", text(options.max_trials));
   }
-  if (options.perturbations < 0) {
-    fail(function, text(argument, ".perturbations"), "at least 0", text(options.perturbations));
+  if (options.max_perturbations < 0) {
+    fail(function, text(argument, ".max_perturbations"), "at least 0",
+         text(options.max_perturbations));
   }
 }
 
@@ -52,48 +55,50 @@ template <class Context, class Loads>
 void enqueue_refine(Context const& context, Loads const& loads, placement_options const& where,
                     refinement_options const& options, matrix_ref<std::int32_t> physical_to_logical,
                     matrix_ref<std::int32_t> replica_count, problem_report* reports) {
-  launch(
-      context, loads.extent(0),
-      refinement_body<Loads>{loads, topology_of(where, physical_to_logical.extent(1)),
-                             rule_of(where), options.tolerance, options.trials,
-                             options.perturbations, physical_to_logical, replica_count, reports});
+  launch(context, loads.extent(0),
+         refinement_body<Loads>{loads, topology_of(where, physical_to_logical.extent(1)),
+                                rule_of(where), options.tolerance, options.max_trials,
+                                options.max_perturbations, physical_to_logical, replica_count,
+                                reports});
 }
 
 }  // namespace detail
 
 inline namespace PLIMSOLL_DEVICE_ABI {
 
-/// @brief Improves a placement in place until its peak is close to what any plan can reach; never
-/// makes it worse.
+/// @brief Improves a placement in place by local search until its peak, the load of the most loaded
+/// rank, is close to the lower bound. The peak never rises.
 ///
-/// First it swaps replicas of the most loaded rank with lighter ones, or with free slots, of other
-/// ranks, each time the pair whose worse rank ends lightest, as long as that helps; and does the
-/// same from the greedy placement of the same copies, if that is better. Then it tries plans with
-/// one copy moved from one expert to another (or made for a free slot): greedy placement and swaps
-/// again; it takes the first that is better and goes on from there. Choosing counts and ranks
-/// jointly pays where ranks have few slots: a replica too heavy to have company wastes what is left
-/// of its rank. At last, in layers of at most 64 slots, it changes a few slots at random and swaps
-/// again (iterated local search): no swap of two replicas makes up for an exchange of several, and
-/// where slots are few one replica is much of a rank. No slot becomes free. Node lists and a
-/// required rule are kept; where a rule is preferred, no more replicas meet than before.
+/// First, it swaps replicas of the most loaded rank with lighter ones, or with free slots, of other
+/// ranks, as long as that helps. Each swap is the one that minimises the load of the worse of its
+/// two ranks. If the greedy placement of the same copies is better than the result, it swaps from
+/// there, too. Second, it tries plans with one copy moved from one expert to another (or added in a
+/// free slot): each is placed greedily and improved by swaps, and the search goes on from the first
+/// one that is better. Choosing counts and placement jointly pays if ranks have few slots: a
+/// replica that is too heavy to share a rank wastes the rest of its rank. Third, in layers of at
+/// most 64 slots, it changes a few slots at random and swaps again (iterated local search). That
+/// finds exchanges of several replicas where no swap of two helps, as is common if one replica is a
+/// large part of a rank's load. No slot becomes free. Node lists and required anti-affinity are
+/// respected; with preferred anti-affinity the number of violations never rises.
 ///
 /// @param loads `[layers, experts]`, as for `replicate`
-/// @param where what `place` was told
-/// @param options when to stop
-/// @param[in,out] physical_to_logical `[layers, slots]` int32, as `place` makes it
+/// @param where the options that `place` was given
+/// @param options stopping criteria
+/// @param[in,out] physical_to_logical `[layers, slots]` int32, as `place` writes it
 /// @param[out] replica_count `[layers, experts]` int32, the copies of the result
-/// @return per layer: the load (over speed) of the most loaded rank; a bound for all placements,
-///   with any counts where trials > 0: the mean over ranks with slots, and the lightest heaviest
-///   replica that the slots allow; with these counts where trials = 0: that of `place`; status
-///   optimal, within_tolerance, work_limit where all trials were used, or feasible where no swap,
-///   no moved copy and no perturbation tried helps; work = swaps made and plans tried
+/// @return per layer: value = load (over speed) of the most loaded rank; lower_bound = a bound for
+///   placements with any counts if `max_trials > 0`: the mean over ranks with slots or, if larger,
+///   the smallest possible weight of the heaviest replica with these slots; otherwise the bound of
+///   `place` for the given counts; status optimal, within_tolerance, iteration_limit if all trials
+///   were used, or feasible if no swap, moved copy or tried perturbation helps; work = swaps made
+///   and plans tried
 /// @throws invalid_input for shapes and options; for values, naming layer and expert, rank, node or
-///   slot: also for a map that is not legal; the outputs are then unspecified
+///   slot, an invalid `physical_to_logical` included; the outputs are then unspecified
 /// @complexity O(slots) per swap and replica of the most loaded rank, and as `place` for each plan
-///   tried; swaps are not limited, but no plan comes twice before perturbations, which take
-///   O(2^19) steps and the swaps' in all
-/// @workspace 36 bytes per expert, 16 per slot and 24 per rank for each problem in flight (more for
-///   a rule, as `place`), and 64 bytes per layer, from the policy
+///   tried; the number of swaps is not limited, but no plan repeats before the perturbations, which
+///   take O(2^19) steps in all plus those of their swaps
+/// @workspace 36 bytes per expert, 16 per slot and 24 per rank for each problem in flight (more
+///   with anti-affinity, as `place`), and 64 bytes per layer, from the policy
 /// @stream synchronises once
 /// @determinism the same bits under every policy; ties go to the lowest slot and expert
 template <execution_policy P, load_matrix_view Loads, output_of<std::int32_t, 2> Placement,
@@ -122,4 +127,4 @@ std::vector<certificate> refine(P const& policy, Loads const& loads, placement_o
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

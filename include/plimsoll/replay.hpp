@@ -19,7 +19,7 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 /// Options of `replay`.
 struct replay_options {
@@ -83,8 +83,8 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// @complexity O(steps layers (experts + plans slots))
 /// @workspace for every 8 steps, 8 bytes per row of the placement and 64 bytes per layer; the
 ///   workspace of `validate`; and for each problem in flight, 72 bytes per expert and, for each
-///   plan, 64 bytes and 4 bytes per rank (on a device only if this exceeds 47 KiB, the shared
-///   memory used per block)
+///   plan, 64 bytes and 4 bytes per rank (on a device only if this exceeds the shared memory
+///   of a block)
 /// @stream synchronises once
 /// @determinism the same bits under every policy: each quotient and each sum is rounded once, in
 ///   an order that depends only on the shapes
@@ -128,4 +128,4 @@ void replay(P const& policy, Loads const& loads, placement_ref const& placement,
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

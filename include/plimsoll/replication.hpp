@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How many copies each expert gets.
+/// `replicate` chooses the number of copies of each expert.
 #pragma once
 
 #include <cstdint>
@@ -18,27 +18,29 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
-/// Limits on the copies of each expert.
+/// Limits on the number of copies of each expert, and the ranks that will hold them.
 struct replication_options {
-  /// Every expert gets at least this many; at least 1.
+  /// Least number of copies of every expert, at least 1.
   std::int32_t min_copies = 1;
-  /// No expert gets more; `ranks` allows at most one copy per rank.
+  /// Largest number of copies of any expert; the number of ranks allows at most one per rank.
   std::int32_t max_copies = static_cast<std::int32_t>(rank_limit);
-  /// `[experts]`, in the policy's memory: a floor for each expert instead of `min_copies`.
+  /// `[experts]`, in the policy's memory: minimum of each expert, instead of `min_copies`.
   vector_ref<std::int32_t const> min_copies_each = {};
-  /// `[experts]`, in the policy's memory: a cap for each expert instead of `max_copies`.
+  /// `[experts]`, in the policy's memory: maximum of each expert, instead of `max_copies`.
   vector_ref<std::int32_t const> max_copies_each = {};
-  /// What the copies will be put on. With ranks given, a layer has the slots of its living ranks,
-  /// and with node lists every node's slots go to the experts of that node; under a required rule
-  /// about sharing the counts are such that `place` can keep it, and slots may stay free.
+  /// Ranks that will hold the copies, as for `place`. With `where.ranks` given, only slots of live
+  /// ranks count, and with node lists the slots of each node go to the experts of that node. With
+  /// required anti-affinity the counts are such that `place` can satisfy it, and slots may stay
+  /// free.
   placement_options where = {};
 };
 
 namespace detail {
 
-/// Checks what `replicate` and the systems built on it share; `argument` tells the slots.
+/// Checks the inputs common to `replicate` and the systems built on it; `argument` is the argument
+/// that gives the number of slots.
 inline void expect_replicable(std::string_view function, std::string_view argument, index_t experts,
                               index_t slots) {
   expect_between(function, "loads", 1, expert_limit, experts, "experts");
@@ -65,32 +67,30 @@ void enqueue_replicate(Context const& context, Loads const& loads, index_t slots
 
 inline namespace PLIMSOLL_DEVICE_ABI {
 
-/// @brief Gives each layer's `slots` places to its experts so that the largest load per copy is as
-/// small as it can be.
+/// @brief Distributes each layer's slots among its experts to minimise the largest load per copy.
 ///
-/// Every expert starts with its floor; each further place goes to the expert with the largest
-/// load / copies that is below its cap, ties to the lowest id (with node lists: to the first of the
-/// list). This is the rule of DeepSeek's EPLB and d'Hondt's apportionment. Under a required rule
-/// about sharing an expert is passed over once no more of its copies can be placed. The counts are
-/// the best of those allowed, but for loads per copy that round to the same fixed-point number.
+/// Every expert starts with its minimum. Each further slot goes to the expert with the largest
+/// load / copies among those below their maximum; ties go to the lowest id (with node lists: to the
+/// first in the list). This is the rule of DeepSeek's EPLB and d'Hondt's apportionment. With
+/// required anti-affinity an expert is skipped once no further copy of it can be placed. The counts
+/// are optimal among those allowed, except that loads per copy which round to the same fixed-point
+/// number count as equal.
 ///
 /// @param loads `[layers, experts]`, token copies, in the policy's memory; int32, uint32, int64,
 ///   float, double or generated; each at least 0, the total of a layer below 2^47
-/// @param slots places per layer, from the number of experts on
-/// @param options floors and caps, and what the copies will be put on
-/// @param[out] replica_count `[layers, experts]` int32, adds up to `slots` per layer, or to what
-///   `options.where` leaves of them
-/// @return per layer: the largest load per copy; status optimal, with bound equal to value, where
-/// it
-///   is proven, else feasible, with value one unit of fixed point above bound; work = copies given
-///   beyond the floors
+/// @param slots slots per layer, at least one per expert
+/// @param options minima and maxima, and the ranks that will hold the copies
+/// @param[out] replica_count `[layers, experts]` int32; the sum of a layer is `slots`, or the
+///   number of slots that `options.where` makes usable
+/// @return per layer: value = the largest load per copy; status optimal, with lower_bound equal to
+///   value, if that is proven, else feasible, with value one unit of fixed point above lower_bound;
+///   work = copies beyond the minima
 /// @throws invalid_input for shapes and options; for values, naming layer and expert, rank or node,
 ///   in which case `replica_count` is unspecified
-/// @complexity O(experts + (slots - experts) log experts) per layer; O(experts (ranks + slots))
-/// under
-///   a required rule
-/// @workspace 20 bytes per expert and problem in flight (a required rule: 24), and 64 bytes per
-///   layer, from the policy
+/// @complexity O(experts + (slots - experts) log experts) per layer; with required anti-affinity
+///   O(experts (ranks + slots))
+/// @workspace 20 bytes per expert and problem in flight (with required anti-affinity 24), and 64
+///   bytes per layer, from the policy
 /// @stream synchronises once
 /// @determinism the same bits under every policy; a load per copy is compared in 47-bit fixed
 ///   point (units of 2^-47 of the layer's total at the coarsest)
@@ -103,7 +103,8 @@ std::vector<certificate> replicate(P const& policy, Loads const& loads, index_t 
   index_t const layers = load.extent(0);
   index_t const experts = load.extent(1);
   detail::expect_replicable(name, "slots", experts, slots);
-  if (options.where.ranks != 0) {
+  // Required anti-affinity limits the copies by the ranks, so that it needs them.
+  if (options.where.ranks != 0 || detail::rule_of(options.where).required) {
     detail::expect_placeable(name, layers, experts, slots, options.where, "options.where");
   }
   detail::expect_between(name, "options.min_copies", 1, rank_limit, options.min_copies, "copies");
@@ -128,4 +129,4 @@ std::vector<certificate> replicate(P const& policy, Loads const& loads, index_t 
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

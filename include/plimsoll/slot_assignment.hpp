@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How many slots every rank has in every layer.
+/// `slot_assignment` divides the slots of each layer among the ranks.
 #pragma once
 
 #include <cstdint>
@@ -15,41 +15,41 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
-/// Which k of n ranks that tie get a slot more; the i-th of them, from 0.
-enum class spacing : std::int32_t {
-  interleaved,  ///< the one at floor(i * n / k), as in CRAFT's figure 7
-  endpoints     ///< the one at floor(i * (n - 1) / (k - 1) + 1/2): first and last are among them,
-                ///< as in CRAFT's algorithm 3; the first where k = 1
+/// Spread of k remaining slots over n tied ranks: position, from 0, of the i-th rank that gets one.
+enum class remainder_spread : std::int32_t {
+  interleaved,  ///< floor(i * n / k), as in CRAFT's figure 7
+  endpoints     ///< floor(i * (n - 1) / (k - 1) + 1/2), which includes the first and the last rank,
+                ///< as in CRAFT's algorithm 3; the first rank if k = 1
 };
 
-/// The ranks among which slots are divided.
+/// Ranks among which the slots are divided.
 struct slot_assignment_options {
-  /// Ranks, 1 to 32767, those of one node next to each other.
+  /// Number of ranks, 1 to 32767. Ranks of one node have consecutive numbers.
   index_t ranks = 0;
-  spacing ties = spacing::interleaved;
-  /// `[ranks]`, in the policy's memory: 0 for a rank that is dead and gets no slot. Empty: all
-  /// live.
+  remainder_spread remainder = remainder_spread::interleaved;
+  /// `[ranks]`, in the policy's memory: 0 marks a dead rank, which gets no slot. Empty: all ranks
+  /// are live.
   vector_ref<std::uint8_t const> active = {};
 };
 
 inline namespace PLIMSOLL_DEVICE_ABI {
 
-/// @brief Divides each layer's slots among the ranks so that they stay even within a layer and over
-/// all layers.
+/// @brief Divides each layer's slots among the ranks evenly, both within the layer and over all
+/// layers.
 ///
-/// After every layer the living ranks' slots in it differ by at most one, and so do their totals
-/// over the layers so far. What remains after equal shares goes to the ranks with the lowest
-/// totals; where these tie, `options.ties` picks evenly spaced ones, which spreads them over the
-/// nodes. This is algorithm 3 of CRAFT, where slots are all copies of a layer, not only the
-/// additional ones. Where all slots together are no multiple of the living ranks, the totals end up
-/// one apart.
+/// In every layer the numbers of slots of live ranks differ by at most one, and so do their totals
+/// over the layers so far. The remainder after equal shares goes to the ranks with the lowest
+/// totals; if too many ranks tie for it, `options.remainder` selects evenly spaced ones, which
+/// spreads them over the nodes. This is algorithm 3 of CRAFT, applied to all copies of a layer
+/// instead of the additional ones only. If the slots of all layers together are not a multiple of
+/// the number of live ranks, the totals end up one apart.
 ///
 /// @param layer_slots `[layers]` int32, at least 0 each, in the policy's memory
-/// @param options ranks, and which of them live
-/// @param[out] rank_offsets `[layers, ranks + 1]` int32, as `place` takes it: where each rank's
-///   slots begin, from 0, rising to the layer's slots. A dead rank's range is empty
+/// @param options ranks, live ranks, and the spread of the remainder
+/// @param[out] rank_offsets `[layers, ranks + 1]` int32, as `place` takes it: first slot of each
+///   rank, rising from 0 to the number of slots of the layer. The range of a dead rank is empty
 /// @throws invalid_input for shapes and options; for values, naming the layer, in which case
 ///   `rank_offsets` is unspecified
 /// @complexity O(layers * ranks), the layers one after another
@@ -74,13 +74,13 @@ void slot_assignment(P const& policy, Slots const& layer_slots,
   auto const context = detail::resolve(policy);
   detail::buffer<detail::problem_report, std::remove_const_t<decltype(context)>> const reports(
       context, 1);
-  detail::launch(
-      context, 1,
-      detail::slot_assignment_body{slots, slots.extent(0), options.active, options.ranks,
-                                   options.ties == spacing::endpoints, offsets, reports.data()});
+  detail::launch(context, 1,
+                 detail::slot_assignment_body{slots, slots.extent(0), options.active, options.ranks,
+                                              options.remainder == remainder_spread::endpoints,
+                                              offsets, reports.data()});
   detail::collect(name, reports);
 }
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Places replicas so that recorded steps end early, each as soon as its last rank is through.
+/// `swap_search` places replicas to minimise the latencies of recorded steps, each that of its
+/// slowest rank.
 #pragma once
 
 #include <algorithm>
@@ -22,45 +23,47 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
-/// What a search makes of the latencies of all steps.
-enum class search_score : std::int32_t {
+/// Statistic of the step latencies that a search minimises.
+enum class latency_objective : std::int32_t {
   total,    ///< their sum: mean latency
   quantile  ///< one of them: tail latency
 };
 
-/// Where `swap_search` may put replicas, and how long it goes on. Arrays lie in the policy's
-/// memory.
+/// Ranks with their slots, replica counts, and search limits. Arrays are in the policy's memory.
 struct swap_search_options {
-  /// Ranks of every layer, 1 to 32767.
+  /// Number of ranks, 1 to 32767.
   index_t ranks = 0;
-  /// `[layers, ranks + 1]`: where each rank's slots begin, rising from 0 to at most slots. Empty:
-  /// evenly spread, rank r begins at floor(r * slots / ranks).
+  /// `[layers, ranks + 1]`: first slot of each rank, rising from 0 to at most slots. Empty: slots
+  /// are spread evenly, rank r begins at floor(r * slots / ranks).
   matrix_ref<std::int32_t const> rank_offsets = {};
-  /// `[ranks]`: 0 for a rank that is dead; its slots stay empty. Empty: all live.
+  /// `[ranks]`: 0 marks a dead rank, whose slots stay empty. Empty: all ranks are live.
   vector_ref<std::uint8_t const> active = {};
-  /// `[layers, experts]`: copies of every expert, which share its load evenly. Empty: one each.
+  /// `[layers, experts]`: number of copies of each expert, which share its load evenly. Empty: one
+  /// copy of each.
   matrix_ref<std::int32_t const> replica_count = {};
-  /// Searches from different starts, at least 1. The first start is that of the loads as they are.
+  /// Number of searches from different starts, at least 1. The first start uses the loads as given.
   index_t restarts = 30;
-  /// By how much of itself the use of a replica is changed at random in the other starts, from 0 to
-  /// below 1.
+  /// Largest relative change of a replica's total load in the other starts, which is random; from 0
+  /// to below 1.
   double noise = 0.2;
   std::uint64_t seed = 0;
-  /// A search ends with a swap that lowers the score by less than this part of it, 0 to 1.
+  /// A search ends after a swap that lowers the score by less than this fraction of it, 0 to 1.
   double min_gain = 0.001;
-  /// The most swaps of a search, those of its perturbations included.
+  /// Largest number of swaps of a search, including those of its perturbations.
   std::int64_t max_swaps = INT32_MAX;
-  /// Swaps in a row that may keep the score, if they shorten the longer latency of the two ranks:
-  /// a way out where several ranks are last. The paper has none.
-  std::int64_t level_swaps = 0;
-  /// Rounds of iterated local search on the best search of every layer: a few random swaps, a new
-  /// descent, and back if the score has risen. They end at the lower bound, and are left out where
-  /// a layer has more than 64 slots. 0: none, as in the paper.
+  /// Largest number of consecutive plateau moves: swaps that keep the score but shorten the longer
+  /// latency of their two ranks. They help if several ranks are slowest in a step. The paper has
+  /// none.
+  std::int64_t max_plateau_moves = 0;
+  /// Largest number of rounds of iterated local search on the best search of each layer. A round
+  /// makes a few random swaps and descends again; it is undone if the score has risen. The rounds
+  /// end when the score reaches the lower bound; layers of more than 64 slots have none. 0 as in
+  /// the paper.
   index_t max_perturbations = 64;
-  search_score score = search_score::total;
-  /// Of search_score::quantile: the part of steps that take no longer; above 0, to 1.
+  latency_objective objective = latency_objective::total;
+  /// For latency_objective::quantile: fraction of steps that take no longer, above 0, at most 1.
   double quantile = 0.95;
 };
 
@@ -84,7 +87,8 @@ inline void expect_searchable(std::string_view name, index_t steps, index_t laye
   }
   expect_between(name, "options.restarts", 1, 1 << 24, options.restarts, "restarts");
   expect_between(name, "options.max_swaps", 0, INT32_MAX, options.max_swaps, "swaps");
-  expect_between(name, "options.level_swaps", 0, INT32_MAX, options.level_swaps, "swaps");
+  expect_between(name, "options.max_plateau_moves", 0, INT32_MAX, options.max_plateau_moves,
+                 "swaps");
   expect_between(name, "options.max_perturbations", 0, 1 << 24, options.max_perturbations,
                  "perturbations");
   expect_number(name, "options.min_gain", 0, 1, options.min_gain);
@@ -92,21 +96,21 @@ inline void expect_searchable(std::string_view name, index_t steps, index_t laye
     fail(name, "options.noise", "a number from 0 to below 1", text(options.noise));
   }
   if (!(options.quantile > 0 && options.quantile <= 1)) {
-    fail(name, "options.quantile", "a number above 0, to 1", text(options.quantile));
+    fail(name, "options.quantile", "a number above 0, at most 1", text(options.quantile));
   }
 }
 
 inline step_objective objective_of(swap_search_options const& options, index_t steps) {
   double const within = std::ceil(options.quantile * static_cast<double>(steps));
-  return {options.score == search_score::total, steps - static_cast<index_t>(within)};
+  return {options.objective == latency_objective::total, steps - static_cast<index_t>(within)};
 }
 
-/// Numbers of tokens per rank whose costs are tabulated: 16 MiB at most.
+/// Number of token counts per rank whose costs are tabulated, for a table of at most 16 MiB.
 inline index_t search_table_width(index_t ranks) {
   return std::min(index_t{1} << 16, (index_t{1} << 21) / ranks);
 }
 
-/// Takes one report of each layer.
+/// Enqueues all kernels of a search. `reports` has one element per layer.
 template <class Context, class Loads, class Cost>
 void enqueue_swap_search(Context const& context, Loads const& load, Cost const& cost,
                          swap_search_options const& options, matrix_ref<std::int32_t> placement,
@@ -152,7 +156,7 @@ void enqueue_swap_search(Context const& context, Loads const& load, Cost const& 
                                       options.noise,
                                       options.min_gain,
                                       options.max_swaps,
-                                      options.level_swaps,
+                                      options.max_plateau_moves,
                                       known.data(),
                                       shares.data(),
                                       use.data(),
@@ -207,53 +211,53 @@ std::vector<certificate> swap_search(std::string_view name, P const& policy, Loa
 
 inline namespace PLIMSOLL_DEVICE_ABI {
 
-/// @brief Places the replicas of every layer so that recorded steps, replayed, end as early as
-/// possible: by swaps from a greedy start, and again from other starts.
+/// @brief Places the replicas of every layer to minimise the replayed latency of recorded steps:
+/// greedy start, swaps, and restarts from other starts.
 ///
-/// Score of a placement = sum over the steps of max over the ranks of cost(rank, tokens of the rank
-/// in the step). A start takes replicas by their use in all steps, the most used first, and puts
-/// each where the score of those placed so far stays lowest; of several such ranks, where the rank
-/// itself is busy for the shortest time. (For a quantile, too, a start minimises the sum.) Ranks
-/// without usable slots take no time. Then of all swaps of two replicas on different ranks, and
-/// moves into free slots, the one is made that lowers the score most, until none does or one lowers
-/// it by less than `min_gain`. Only swaps that can be the best are evaluated: those with a rank
-/// that is the last of some step, as long as its absence would gain more than the best one found.
-/// Last, the best placement of a layer of at most 64 slots is improved by `max_perturbations`
-/// rounds of iterated local search. Their descents go on to the last gain, however small, and when
-/// no swap lowers the score, they try every way to fill the slots of two ranks that have at
-/// most 12.
+/// The score of a placement is the sum over the steps of the largest cost(rank, tokens of the rank
+/// in the step) of any rank, or a quantile over the steps instead of the sum. A start takes the
+/// replicas in order of falling load, summed over all steps. Each goes to the rank where the score
+/// of the replicas placed so far stays lowest; among several such ranks, to the one with the
+/// shortest total time. (A start minimises the sum even if the score is a quantile.) Ranks without
+/// usable slots take no time. Then the search repeatedly makes the swap of two replicas on
+/// different ranks, or the move into a free slot, that lowers the score most. It ends when no swap
+/// lowers the score, or after a swap that lowers it by less than `min_gain`. It evaluates only
+/// swaps that can be the best: one of the two ranks is the slowest of some step, and removing both
+/// would gain more than the best swap found so far. Finally, if the layer has at most 64 slots, up
+/// to `max_perturbations` rounds of iterated local search improve its best placement. Their
+/// descents go on to the last gain, however small. When no swap lowers the score, they try every
+/// way to fill the slots of two ranks that together have at most 12.
 ///
-/// Source: GEM (arXiv 2605.19945), algorithms 2 to 4. Beyond the paper: ranks with different
-/// numbers of slots, free slots, replicas, dead ranks, other scores, a lower bound. Copies of an
-/// expert come together on a rank only where a start finds no other room.
+/// Source: GEM (arXiv 2605.19945), algorithms 2 to 4. Extensions: ranks with different numbers of
+/// slots, free slots, replicas, dead ranks, quantiles, a lower bound. Copies of an expert share a
+/// rank only if a start finds no other free slot.
 ///
 /// @param loads `[steps, layers, experts]`: the trace, in the policy's memory; at least one step;
-///   int32, uint32, int64, float, double or generated; each at least 0, all of a layer together
-///   below 2^47
+///   int32, uint32, int64, float, double or generated; each at least 0, the total of a layer over
+///   all steps below 2^47
 /// @param cost callable as cost(rank, tokens) -> double where the policy runs: `latency_curves`,
 ///   `latency_table::cost()`, `token_cost` or any other; at least 0, not falling as tokens rise
-/// @param options ranks, and how long to search
-/// @param[out] physical_to_logical `[layers, slots]` int32, the expert in every slot, -1 in empty
-///   ones; at most 65535 slots
-/// @param[out] restart_scores `[layers, restarts]` double, the score of every search; that of the
-///   best one after its perturbations; may be left out
-/// @return per layer: the score; what no placement can go below (in every step: the time of an idle
-///   rank, of the heaviest replica on the fastest rank, and of all ranks together if tokens could
-///   be divided at will); optimal where both are equal, else feasible; work = swaps of all searches
+/// @param options ranks with their slots, replica counts, and search limits
+/// @param[out] physical_to_logical `[layers, slots]` int32: expert in each slot, -1 in empty slots;
+///   at most 65535 slots
+/// @param[out] restart_scores `[layers, restarts]` double: the score of every search; for the best
+///   one, its score after the perturbations; optional
+/// @return per layer: value = the score; lower_bound = a bound for all placements of these
+///   replicas: each step takes at least the time of an idle rank, of the heaviest replica on the
+///   fastest rank, and of all ranks together if tokens could be divided at will; status optimal if
+///   both are equal, else feasible; work = swaps of all searches
 /// @throws invalid_input for shapes and options; for values, naming layer, step and expert or rank;
 ///   the output is then unspecified
-/// @complexity a start O(slots ranks steps) costs; a swap O(steps (slots / ranks)^2) for each pair
-///   of ranks that is looked at, at most steps * ranks of them; in perturbations up to 924 steps
-///   costs for each pair of ranks with at most 12 slots
+/// @complexity O(slots ranks steps) costs for a start; for a swap, O(steps (slots / ranks)^2) costs
+///   for each pair of ranks that is evaluated, at most steps * ranks pairs; in perturbations up to
+///   924 steps costs for each pair of ranks with at most 12 slots
 /// @workspace a table of costs, 8 bytes per rank and number of tokens, at most 16 MiB; 1 KiB per
-/// step
-///   for each layer in flight that is perturbed; 8 bytes per
-///   layer, expert and step; 4 per slot of every restart; for each problem in flight 16 per rank
-///   and step, 52 per step, 8 per slot and 44 per rank, on a device only where that exceeds the
-///   shared memory of a block (47 KiB)
+///   step for each layer in flight that is perturbed; 8 bytes per layer, expert and step; 4 per
+///   slot of every restart; for each problem in flight 16 per rank and step, 52 per step, 8 per
+///   slot and 44 per rank, on a device only if that exceeds the shared memory of a block
 /// @stream synchronises once
-/// @determinism the same bits under every policy and number of threads, for a seed; ties go to the
-///   ranks whose absence would gain most, then to the lowest rank and slot
+/// @determinism the same bits under every policy and number of threads, for a given seed; ties go
+///   to the ranks whose removal would gain most, then to the lowest rank and slot
 template <execution_policy P, load_tensor_view Loads, detail::latency_cost Cost,
           output_of<std::int32_t, 2> Placement, output_of<double, 2> Scores>
 std::vector<certificate> swap_search(P const& policy, Loads const& loads, Cost const& cost,
@@ -281,4 +285,4 @@ std::vector<certificate> swap_search(P const& policy, Loads const& loads, Cost c
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The experts that every token chooses.
+/// Selects the experts of every token from router scores.
 #pragma once
 
 #include <concepts>
@@ -17,39 +17,40 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-// CUDA's types, which need not be complete to be pointed to.
+// CUDA's types: a declaration is enough, since only pointers to them are used.
 struct __half;
 struct __nv_bfloat16;
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
+/// Options of `top_k`.
 struct top_k_options {
-  /// Experts per token, 1 to experts.
+  /// Experts per token: 1 to the number of experts.
   index_t k = 0;
   score_function function = score_function::none;
-  /// `[experts]`: added to scores for the choice alone (DeepSeek-V3's balancing without auxiliary
-  /// loss); in the policy's memory, or null.
+  /// `[experts]`: added to scores for the selection, but not in the weights (DeepSeek-V3's
+  /// balancing without auxiliary loss); in the policy's memory, or null.
   vector_ref<float const> bias = {};
-  /// Group-limited choice: of `groups` equal groups of experts, which must divide them, only the
-  /// best `kept_groups` are open to a token; a group's score is the sum of its `best_of_group` best
-  /// (2 in DeepSeek-V3, 1 in DeepSeek-V2).
+  /// Group-limited routing: experts form `groups` groups of equal size, and a token selects only
+  /// from the best `kept_groups`. A group's score is the sum of its `best_of_group` highest scores
+  /// (2 in DeepSeek-V3, 1 in DeepSeek-V2). `groups` must divide the number of experts.
   index_t groups = 1;
   index_t kept_groups = 1;
   index_t best_of_group = 2;
-  /// Of the weights: none or to_one.
+  /// Normalisation of a token's weights: none or to_one.
   normalization normalize = normalization::none;
-  /// Weights are multiplied by this, 2^-64 to 2^64.
+  /// Factor on the weights, 2^-64 to 2^64.
   double scale = 1;
-  /// `[homes, m]`: experts that are put behind a token's choices as further candidates (Expanded
-  /// Drop), -1 for none; in the policy's memory, or null.
+  /// `[homes, m]`: experts appended to a token's choices as expanded candidates (Expanded Drop), -1
+  /// for none; in the policy's memory, or null.
   matrix_ref<std::int32_t const> local_experts = {};
-  /// `[tokens]`: the row of local_experts for every token; null: row 0 for all.
+  /// `[tokens]`: row of local_experts for each token; null: row 0 for all.
   vector_ref<std::int32_t const> homes = {};
 };
 
 namespace detail {
 
-/// What scores of type `T` are stored as: CUDA's types as ours.
+/// Storage type of scores of type `T`: Plimsoll's type for CUDA's.
 template <class T>
 using score_storage =
     std::conditional_t<std::same_as<T, __half>, float16,
@@ -73,7 +74,7 @@ auto normalize_scores(M const& scores) {
   return result;
 }
 
-/// Checks of everything but the shapes of a batch.
+/// Checks the options; `enqueue_top_k` checks the shapes of a batch.
 inline void expect_top_k(std::string_view name, top_k_options const& options, index_t experts) {
   expect_between(name, "scores", 1, expert_limit, experts, "experts");
   expect_between(name, "options.k", 1, experts, options.k, "experts");
@@ -129,39 +130,39 @@ void enqueue_top_k(std::string_view name, Context const& context, matrix_ref<Sco
 
 }  // namespace detail
 
-/// Scores or logits of a router: float, float16 or bfloat16, with a CUDA compiler also `__half`
-/// and `__nv_bfloat16`.
+/// View of a router's scores or logits: float, float16 or bfloat16, with a CUDA compiler also
+/// `__half` and `__nv_bfloat16`.
 template <class M>
 concept score_matrix_view =
     detail::stored<M, 2> && detail::score_value<detail::normalized_value_t<M const, 2>>;
 
 inline namespace PLIMSOLL_DEVICE_ABI {
 
-/// @brief The k best experts of every token, best first, and their weights.
+/// @brief Selects the k best experts of every token, best first, and computes their weights.
 ///
-/// Experts are chosen by score plus bias, in float. Without a bias, and where groups add no scores
-/// up, they are chosen by the router's outputs themselves, which softmax and sigmoid leave in
-/// order. Of equal ones the lower id comes first. NaN ranks below every number: an expert with it
-/// is chosen only where numbers do not suffice. Weights are scores without bias, in double, rounded
-/// once to float; that of a NaN is NaN. With `to_one` they are meant to be at least 0: their sum
-/// counts as 1e-20 where it is below that.
+/// Experts are ranked by score plus bias, in float. Without a bias, and unless groups sum scores,
+/// they are ranked by the router's outputs themselves, whose order softmax and sigmoid preserve. Of
+/// equal experts the lower id comes first. NaN ranks below every number: an expert with NaN is
+/// selected only if there are fewer than k others. Weights are scores without bias, in double,
+/// rounded once to float; the weight of a NaN is NaN. `to_one` expects scores of at least 0: it
+/// divides by their sum, or by 1e-20 if the sum is less.
 ///
 /// @param scores `[tokens, experts]` of `score_matrix_view`, 1 to 65535 experts, in the policy's
 ///   memory
 /// @param[out] topk_ids `[tokens, k + m]` int32: the choices, then the token's m local experts (if
-///   any), where -1 stands for one that was chosen already or is listed twice. A local id that is
-///   no expert is passed on as it is, -2 for a home without a list: `capacity_mask` counts both
-/// @param[out] topk_weights `[tokens, k + m]` float, 0 beside what is no expert
+///   any), with -1 in place of a local expert that is among the choices or listed twice. A local id
+///   that is not an expert's is copied; a home without a list gives -2. `capacity_mask` counts both
+/// @param[out] topk_weights `[tokens, k + m]` float, 0 where the id is not an expert's
 /// @throws invalid_input for shapes and options
-/// @complexity on the host O(experts + k (experts / 16 + 16)) per token; on a device a warp's queue
-///   of O(experts), k steps of O(experts / 32); with softmax one exponential per expert more
-/// @workspace 12.25 bytes per expert, 4 per group and 8 per choice for each token in flight, in
-///   shared memory where that is below 47 KiB
+/// @complexity per token, on the host O(experts + k (experts / 16 + 16)), on a device O(experts) to
+///   build a warp's queue and k steps of O(experts / 32); with softmax one exponential per expert
+/// @workspace for each token in flight 12.25 bytes per expert, 4 per group and 8 per choice, in
+///   shared memory if a block has that much
 /// @stream enqueues one kernel, does not synchronise
 /// @determinism the same bits under every policy
 ///
-/// Group-limited choice as DeepSeek-V2 and V3; experts outside the kept groups are never chosen,
-/// whatever the sign of their scores.
+/// Group-limited routing is that of DeepSeek-V2 and V3: experts outside the kept groups are never
+/// selected, whatever the sign of their scores.
 template <execution_policy P, score_matrix_view Scores, output_of<std::int32_t, 2> Ids,
           output_of<float, 2> Weights>
 void top_k(P const& policy, Scores const& scores, top_k_options const& options, Ids&& topk_ids,
@@ -173,4 +174,4 @@ void top_k(P const& policy, Scores const& scores, top_k_options const& options, 
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

@@ -9,7 +9,7 @@
 
 #include <plimsoll/config.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 /// Type of extents, strides and indices.
 using index_t = std::int64_t;
@@ -66,10 +66,10 @@ struct bfloat16 {
 };
 
 /// Anti-affinity of the replicas of one expert: the places that two replicas must not share.
-enum class sharing : std::int32_t {
-  allowed,        ///< no restriction, as in EPLB
-  not_on_a_rank,  ///< at most one replica of an expert per rank
-  not_on_a_node   ///< at most one replica of an expert per node
+enum class anti_affinity : std::int32_t {
+  none,  ///< no restriction, as in EPLB
+  rank,  ///< at most one replica of an expert per rank
+  node   ///< at most one replica of an expert per node
 };
 
 /// Strength of a constraint: soft or hard.
@@ -93,10 +93,10 @@ enum class normalization : std::int32_t {
 };
 
 /// Direction of rounding to whole numbers.
-enum class rounding : std::int32_t { down, up };
+enum class rounding_mode : std::int32_t { down, up };
 
 /// Drop policy: which (token, expert) pairs an expert keeps if it gets more than its capacity.
-enum class keeping : std::int32_t {
+enum class drop_policy : std::int32_t {
   score,          ///< keeps the pairs with the highest scores
   order,          ///< keeps the pairs of the first tokens
   reverse_order,  ///< keeps the pairs of the last tokens
@@ -104,7 +104,7 @@ enum class keeping : std::int32_t {
 };
 
 /// Number of buffer rows that each expert gets.
-enum class padding : std::int32_t {
+enum class padding_mode : std::int32_t {
   none,         ///< as many as it has tokens
   to_capacity,  ///< its capacity, even if it has fewer tokens
   to_multiple   ///< its tokens, rounded up to a multiple
@@ -115,7 +115,7 @@ enum class certificate_status : std::int32_t {
   optimal,           ///< no result is better, in the units in which the primitive decides
   within_tolerance,  ///< the gap is at most the requested tolerance
   feasible,          ///< valid; the method proves no smaller gap
-  work_limit,        ///< valid; stopped by the iteration limit before the gap was closed
+  iteration_limit,        ///< valid; stopped by the iteration limit before the gap was closed
   infeasible         ///< no valid result exists
 };
 
@@ -140,4 +140,4 @@ struct certificate {
   }
 };
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

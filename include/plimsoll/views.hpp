@@ -18,7 +18,7 @@
 #include <plimsoll/error.hpp>
 #include <plimsoll/types.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 namespace detail {
 
@@ -251,4 +251,4 @@ concept load_matrix_view = detail::readable<M, 2> && load_value<detail::normaliz
 template <class M>
 concept load_tensor_view = detail::readable<M, 3> && load_value<detail::normalized_value_t<M, 3>>;
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which rank computes the shared expert of which token.
+/// Assigns the shared expert's work for each token to a rank.
 #pragma once
 
 #include <algorithm>
@@ -25,122 +25,126 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
-/// How rows of the shared expert find their ranks.
-enum class pouring : std::int32_t {
-  /// Rows stay where their tokens are, but for those that stand above the level.
+/// Method that assigns rows to ranks. A *row* is the shared expert's work for one token; its *home*
+/// is the rank that holds the token.
+enum class fill_method : std::int32_t {
+  /// Moves only the rows above the level; all others stay at home.
   surplus,
-  /// Every row draws a rank in proportion to slack (SGLang's Waterfill).
+  /// Draws a rank for every row, with probability in proportion to slack (SGLang's Waterfill).
   sampled
 };
 
-/// Where a row may go besides its home.
-enum class reach : std::int32_t {
-  visited,  ///< to ranks that its token visits anyway: no copy of the token is sent more
-  all       ///< to any rank
+/// Ranks, other than its home, to which a row may go.
+enum class candidate_ranks : std::int32_t {
+  visited,  ///< ranks that the token visits for its routed experts: the token is not sent again
+  all       ///< any rank
 };
 
-/// Ranks, rows, and the rule. Arrays lie in the policy's memory.
+/// Options of `waterline`. Arrays are in the policy's memory.
 struct waterline_options {
   index_t ranks = 0;  ///< 1 to 32767
-  /// Slots of routed experts, all ranks together; top-k ids name them.
+  /// Slots of routed experts, summed over ranks; top-k ids are slot numbers.
   index_t slots = 0;
-  /// `[ranks + 1]`: where each rank's slots begin, as in `placement_ref`. Empty: spread evenly.
+  /// `[ranks + 1]`: first slot of each rank, as in `placement_ref`. Empty: slots are spread evenly.
   vector_ref<std::int32_t const> rank_offsets = {};
-  /// 1 to ranks; ranks are numbered node by node. Surplus stays in its node as far as there is
-  /// slack and, with reach::visited, as its tokens visit that.
+  /// 1 to ranks; ranks are numbered node by node. Surplus rows stay in their node while it has
+  /// slack and, with candidate_ranks::visited, while their tokens visit ranks with that slack.
   index_t nodes = 1;
-  /// `[ranks]`: 0 for a rank that is dead, which gets no rows. Empty: all live.
+  /// `[ranks]`: 0 marks a dead rank, which gets no rows. Empty: all ranks are alive.
   vector_ref<std::uint8_t const> active = {};
-  /// `[ranks]`: how fast each rank works, as in `minmax_lp_options`. Empty: all alike, speed 1.
+  /// `[ranks]`: speed of each rank, as in `minmax_lp_options`. Empty: all ranks have speed 1.
   vector_ref<double const> speeds = {};
 
-  index_t top_k = 0;       ///< ids of a token, 1 to 512
-  index_t max_tokens = 0;  ///< the most tokens of a batch, below 2^31 / top_k
+  index_t top_k = 0;       ///< ids per token, 1 to 512
+  index_t max_tokens = 0;  ///< tokens of the largest batch, below 2^31 / top_k
 
-  pouring rule = pouring::surplus;
-  reach candidates = reach::visited;
-  /// Only the counts of the source are known, and stand for those of every rank: no exchange.
-  bool from_one = false;
-  /// Of a source with fewer rows than this all stay at home.
+  fill_method method = fill_method::surplus;
+  candidate_ranks candidates = candidate_ranks::visited;
+  /// Plans from the source's own counts and assumes that every rank has the same: ranks need not
+  /// exchange counts.
+  bool local_counts_only = false;
+  /// A source with fewer rows than this keeps them all at home.
   index_t min_tokens = 64;
-  /// What the shared expert's output is weighed with: 1 over the factor by which an engine scales
-  /// what comes out of all experts.
+  /// Weight of the shared expert's output: 1 over the factor by which an engine scales the output
+  /// of all experts.
   float weight = 1;
 
-  /// Of sampled rows: how much more slack counts at home, and on other ranks of the home's node; 1
-  /// to 16. Where no candidate has slack, a row leaves home for one whose load, times
-  /// local_preference, is less.
+  /// For sampled rows: factors on the slack of the home rank and of other ranks on its node; 1 to
+  /// 16. If no candidate has slack, a row leaves home only for a rank whose load, times
+  /// local_preference, is below that of its home.
   double local_preference = 1.1;
   double node_preference = 1;
-  /// SGLang's counts, integers and hash; only for sampled rows and ranks that are alike.
+  /// Reproduces SGLang's counts, integer arithmetic and hash; only for sampled rows, and only if
+  /// all ranks are alive and equally fast.
   bool literal = false;
   std::uint64_t seed = 0;
 };
 
-/// What became of one source's rows. Levels are in tokens of a rank of speed 1.
+/// Result for one source's rows. Levels are in tokens of a rank of speed 1.
 struct waterline_report {
-  /// By the surplus rule the peak that remains where every surplus row finds a place; for sampled
-  /// rows the mean.
+  /// For the surplus method, the peak if every surplus row is placed; for sampled rows, the mean.
   double level = 0;
   double home_peak = 0;  ///< the peak if all rows stayed at home
-  /// Rows of all sources that are to leave their home; with reach::visited also those that make
-  /// room for others.
+  /// Rows of all sources that are to leave home; with candidate_ranks::visited also the rows that
+  /// leave so that their rank can take in others.
   std::int64_t surplus = 0;
-  std::int64_t rows = 0;      ///< tokens of the batch with a valid expert; each has a row
-  std::int64_t moved = 0;     ///< of these, rows that leave home
-  std::int64_t unplaced = 0;  ///< surplus rows that stay, since no candidate had room
-  /// Of the moved, rows that go where nothing else of their token goes.
+  std::int64_t rows = 0;      ///< tokens of the batch with a valid expert; each has one row
+  std::int64_t moved = 0;     ///< rows that leave home
+  std::int64_t unplaced = 0;  ///< surplus rows that stay, as no candidate had slack left
+  /// Moved rows that go to a rank which their token does not visit otherwise.
   std::int64_t new_destinations = 0;
-  std::int64_t without_expert = 0;  ///< tokens without a valid expert: no row
+  std::int64_t without_expert = 0;  ///< tokens without a valid expert, which have no row
   std::int64_t unrouted = 0;        ///< ids of -1
-  std::int64_t out_of_range = 0;    ///< other ids that are no rank's slot
-  /// None, or why all rows stay at home; `expect_filled` turns that into an error.
+  std::int64_t out_of_range = 0;    ///< other ids that are not a slot of any rank
+  /// Reason why all rows stay at home, or none; `expect_filled` throws it as an error.
   detail::fault what = detail::fault::none;
   std::int64_t where = -1;  ///< rank
-  std::int64_t row = -1;    ///< of the loads
+  std::int64_t row = -1;    ///< row of the loads
   double got = 0;
 };
 
-/// What a batch has besides ids. Views that are null are not looked at.
+/// Optional inputs of one batch; a null view means that there are none.
 struct waterline_batch {
   matrix_ref<float const> weights = {};  ///< `[tokens, top_k]`
-  /// Of sampled rows: a number for the step and the layer. A CUDA graph keeps that of its capture.
-  std::uint64_t stream = 0;
+  /// Sub-sequence of the random numbers for sampled rows: one per step and layer. A CUDA graph
+  /// replays the value of its capture.
+  std::uint64_t subsequence = 0;
 };
 
-/// Where rows go, besides ids: what is wanted of it.
+/// Optional outputs of `waterline::fill`; null views are not written.
 struct filled_rows {
-  /// `[tokens, top_k + 1]`: those of the batch and that of the shared expert; 0 for an id of -1.
+  /// `[tokens, top_k + 1]`: the batch's weights, then the shared expert's; 0 where the id is -1.
   matrix_ref<float> weights = {};
-  vector_ref<std::int32_t> ranks = {};  ///< `[tokens]`: the rank of every row; -1 without one
+  vector_ref<std::int32_t> ranks = {};  ///< `[tokens]`: rank of each row; -1 without a row
 };
 
 inline namespace PLIMSOLL_DEVICE_ABI {
 
-/// @brief Uses the shared expert, which every token needs, as ballast: its rows fill the valleys
-/// that routed load leaves.
+/// @brief Assigns the rows of the shared expert, which every token needs, to ranks so that they
+/// even out the routed load.
 ///
-/// With routed load l_r and n_r tokens at home on rank r, a rank stands at l_r + n_r. Water poured
-/// over the routed loads would stand at H = ceil(sum (l_r + n_r) / ranks).
+/// Rank r, with routed load l_r and n_r rows at home, carries l_r + n_r. Water-filling over the
+/// routed loads would raise all ranks to the level H = ceil(sum (l_r + n_r) / ranks).
 ///
-/// `pouring::surplus` moves what stands above max(H, max l_r), and no more: the smallest peak that
-/// any choice of ranks has, reached exactly where rows may go to all ranks. Every rank computes
-/// from the same counts which part of whose slack its own rows may take; no two get the same part,
-/// so no rank rises above the level. With `reach::visited` ranks without slack move a few rows more
-/// and take in as many, for sources whose rows must nearly all leave: some of those visit no rank
-/// with slack. Rows for which their token's ranks have no room stay at home and are counted; no
-/// rank ever stands above the peak that there was with all rows at home.
+/// `fill_method::surplus` moves only the rows above max(H, max l_r). That is the smallest peak that
+/// any assignment can have, and it is always reached if rows may go to all ranks. Every rank
+/// computes from the same counts the part of the other ranks' slack that its own rows may take;
+/// these parts do not overlap, so no rank rises above the level. With `candidate_ranks::visited`,
+/// some rows of a source that must give up nearly all its rows visit no rank with slack: ranks
+/// without slack then move a few more of their own rows and take in as many of such rows. A row
+/// stays at home and is counted if the ranks that its token visits have no slack left; no rank ever
+/// exceeds the peak with all rows at home.
 ///
-/// `pouring::sampled` is SGLang's Waterfill: each row draws a candidate in proportion to slack
-/// max(H - l_r, 0). Loads come out right on average; most rows leave their home.
+/// `fill_method::sampled` is SGLang's Waterfill: each row draws a candidate with probability in
+/// proportion to its slack max(H - l_r, 0). Loads are even only on average; most rows leave home.
 ///
-/// Ids are physical slots (after `dispatch`, or an engine's map). The shared expert takes one more
-/// slot on each rank, behind that rank's own: ids that come out count these, too.
+/// Ids are physical slots (after `dispatch` or an engine's map). The shared expert adds one slot to
+/// each rank, after that rank's own slots; the ids that `fill` writes count these slots too.
 ///
-/// All memory is taken in the constructor, so that all calls can be captured in a CUDA graph. One
-/// object works on one batch at a time.
+/// The constructor takes all memory, so that every call can be captured in a CUDA graph. An object
+/// works on one batch at a time.
 template <execution_policy P>
 class waterline {
   static_assert(detail::can_be_kept<P>,
@@ -148,8 +152,8 @@ class waterline {
 
  public:
   /// @throws invalid_input for options; for offsets and speeds, naming the rank
-  /// @workspace from the policy: 4 bytes per slot and token, 64 per rank, 8 per rank for each 512
-  ///   tokens, and scratch where it does not fit shared memory
+  /// @workspace from the policy: 4 bytes per slot, 4 per token, 64 per rank, 8 per rank for each
+  ///   512 tokens, and scratch where it does not fit shared memory
   /// @stream synchronises
   waterline(P const& policy, waterline_options const& options)
       : context_(detail::resolve(policy)), options_(options) {
@@ -181,11 +185,13 @@ class waterline {
 
   [[nodiscard]] waterline_options const& options() const { return options_; }
 
-  /// @brief Counts one source's tokens: what an all-reduce of all ranks makes `plan`'s loads of.
+  /// @brief Counts one source's ids per rank and its tokens; `plan` needs the sum over all sources
+  /// (an all-reduce).
   /// @param topk_ids `[tokens, top_k]` int32 or int64: slots, or -1; in the policy's memory
   /// @param source the rank whose tokens these are
-  /// @param[out] loads `[2, ranks]` int64: ids for every rank's slots, and in row 1 the tokens that
-  ///   have any, at the source; what is no slot is left out (`fill` reports it)
+  /// @param[out] loads `[2, ranks]` int64: row 0 counts the ids in each rank's slots; row 1, at the
+  ///   source, the tokens with at least one such id (with `literal` all tokens), 0 elsewhere. Ids
+  ///   that are not a slot are left out (`fill` reports them)
   /// @throws invalid_input for shapes and the source
   /// @complexity O(tokens top_k + ranks tokens / 512)
   /// @stream enqueues two kernels; neither allocates nor synchronises
@@ -205,12 +211,12 @@ class waterline {
     run(body);
   }
 
-  /// @brief Finds the level, and what the source's rows may take of other ranks' slack.
-  /// @param loads `[2, ranks]` int64, at least 0, in the policy's memory: routed load, and tokens
-  ///   at home, of every rank; together at most 2^31 - 1. With `from_one` the source's own
-  /// @param source the rank whose rows `fill` is to place
-  /// @throws invalid_input for shapes and the source; for values `expect_filled`
-  /// @complexity O(ranks log(tokens)), times the digits of a level where ranks differ in speed
+  /// @brief Finds the level and the slack of other ranks that the source's rows may take.
+  /// @param loads `[2, ranks]` int64, at least 0, in the policy's memory: routed load and tokens at
+  ///   home of every rank; at most 2^31 - 1 in total. With `local_counts_only`, the source's counts
+  /// @param source the rank whose rows `fill` will place
+  /// @throws invalid_input for shapes and the source; `expect_filled` throws for values
+  /// @complexity O(ranks log(tokens)), times the bits of a level where ranks differ in speed
   /// @stream enqueues one kernel; neither allocates nor synchronises
   /// @determinism the same bits under every policy, and on every rank that has the same loads
   template <view_of<std::int64_t, 2> Loads>
@@ -222,22 +228,23 @@ class waterline {
     run(plan_body(counts, source));
   }
 
-  /// @brief Places the rows of the batch for which `plan` was called last; once after each plan.
+  /// @brief Places the rows of the source for which `plan` was last called; once after each plan.
   ///
-  /// Of a source with surplus, each row proposes to a rank that its token visits, the more often
-  /// the more room the plan gave the source there, and the first in the order of tokens find place,
-  /// as many as have to leave; others propose again, three times in all. With `reach::all` the
-  /// third time those that are still to leave go to any rank with room.
+  /// With the surplus method, each row of a source with surplus proposes to a rank that its token
+  /// visits, chosen in proportion to the slack that the plan gave the source there. Each rank
+  /// accepts rows in token order, up to that slack, until the surplus is gone; the others propose
+  /// again, in three rounds in all. With `candidate_ranks::all`, surplus rows that are left in the
+  /// third round go to any rank with slack.
   ///
   /// @param topk_ids `[tokens, top_k]` int32 or int64, as for `count`
-  /// @param batch weights, and what sampled rows draw with
+  /// @param batch weights and, for sampled rows, the sub-sequence of random numbers
   /// @param[out] ids `[tokens, top_k + 1]`, of the same type: id + r for a slot of rank r, then the
-  ///   shared expert's; -1 for what is no slot, and for the shared expert of a token without any
-  /// @param[out] rows weights and ranks, where they are wanted
+  ///   shared expert's slot; -1 for an id that is not a slot, and last for a token without a row
+  /// @param[out] rows weights and ranks; both are optional
   /// @throws invalid_input for shapes
   /// @complexity O(tokens top_k + ranks tokens / 512); sampled from visited ranks O(tokens top_k^2)
-  /// @stream enqueues one kernel, a cooperative one for the surplus rule; seven where tiles of 512
-  ///   tokens are too many for that (docs/waterline.md). Neither allocates nor synchronises
+  /// @stream enqueues one kernel, cooperative for the surplus method, or seven where there are too
+  ///   many tiles of 512 tokens (docs/waterline.md). Neither allocates nor synchronises
   /// @determinism the same bits under every policy
   template <detail::stored<2> Ids, class OutIds>
     requires output_of<OutIds, detail::normalized_value_t<Ids const, 2>, 2>
@@ -251,9 +258,11 @@ class waterline {
                           resident_[sizeof(id_of<Ids>) / sizeof(std::int64_t)]);
   }
 
-  /// What `plan` and `fill` made, in the policy's memory: `[1]`, and `[ranks]`: how far each rank
-  /// stands below the level before rows move, by the surplus rule with all rows at home.
+  /// Report of the last `plan` and `fill`: `[1]`, in the policy's memory.
   [[nodiscard]] vector_ref<waterline_report> report() const { return {report_, 1}; }
+  /// Tokens by which each rank is below the level before rows move: `[ranks]`, in the policy's
+  /// memory. The surplus method counts a rank's rows at home as its load, sampling does not (with
+  /// `literal` as SGLang does).
   [[nodiscard]] vector_ref<std::int64_t const> slack() const {
     return {line_.slack, options_.ranks};
   }
@@ -287,20 +296,22 @@ class waterline {
     if (!std::isfinite(o.weight)) {
       detail::fail(class_name, "options.weight", "a finite number", detail::text(o.weight));
     }
-    if (o.literal && o.rule != pouring::sampled) {
-      detail::fail(class_name, "options.literal", "pouring::sampled beside it", "surplus");
+    if (o.literal && o.method != fill_method::sampled) {
+      detail::fail(class_name, "options.literal", "false unless fill_method::sampled is set",
+                   "true");
     }
   }
 
-  /// Whose every slot is, and where the shared expert's are.
+  /// Reads speeds and offsets and builds the tables of each slot's rank and of the shared expert's
+  /// slot on each rank.
   void read_ranks() {
     index_t const ranks = options_.ranks;
     auto const speeds =
         detail::read_speeds(class_name, context_, ranks, options_.active, options_.speeds);
     index_t const living = speeds.living();
     if (options_.literal && !(speeds.even && living == ranks)) {
-      detail::fail(class_name, "options.literal", "ranks that are alike beside it",
-                   living < ranks ? "dead ones" : "other speeds");
+      detail::fail(class_name, "options.literal", "false unless all ranks are alive and equal",
+                   living < ranks ? "true with a dead rank" : "true with unequal speeds");
     }
     std::vector<std::int32_t> begins;
     if (options_.rank_offsets.data != nullptr) {
@@ -365,7 +376,7 @@ class waterline {
     expect_matrix(name, "ids", ids, tokens, options_.top_k + 1);
     expect_matrix(name, "rows.weights", rows.weights, tokens, options_.top_k + 1);
     if (rows.weights.data != nullptr && batch.weights.data == nullptr && tokens > 0) {
-      detail::fail(name, "batch.weights", "weights, beside rows.weights", "none");
+      detail::fail(name, "batch.weights", "weights, as rows.weights is set", "none");
     }
     if (rows.ranks.data != nullptr) {
       detail::expect_extent(name, "rows.ranks", tokens, rows.ranks.extent(0), "tokens");
@@ -382,10 +393,10 @@ class waterline {
 
   [[nodiscard]] detail::line_rules rules() const {
     auto const fixed = [](double x) { return static_cast<std::int64_t>(x * 65536 + 0.5); };
-    return {options_.rule == pouring::sampled,
+    return {options_.method == fill_method::sampled,
             options_.literal,
-            options_.from_one,
-            options_.candidates == reach::all,
+            options_.local_counts_only,
+            options_.candidates == candidate_ranks::all,
             options_.min_tokens,
             options_.top_k,
             fixed(options_.local_preference),
@@ -409,7 +420,7 @@ class waterline {
   [[nodiscard]] auto fill_body(matrix_ref<Id const> ids, waterline_batch const& batch,
                                matrix_ref<Id> out, filled_rows const& rows) const {
     using body = detail::fill_line<Id, waterline_report>;
-    int const rounds = options_.rule == pouring::sampled ? 0 : body::most_rounds;
+    int const rounds = options_.method == fill_method::sampled ? 0 : body::most_rounds;
     index_t const tokens = ids.extent(0);
     index_t const columns = options_.ranks + 1;
     detail::scratch memory = tile_memory_;
@@ -429,7 +440,7 @@ class waterline {
                 rows.ranks,
                 report(),
                 options_.seed,
-                batch.stream,
+                batch.subsequence,
                 rounds,
                 false};
   }
@@ -451,16 +462,16 @@ class waterline {
   waterline_report* report_ = nullptr;
   std::int32_t* proposals_ = nullptr;
   detail::scratch tile_memory_{nullptr};
-  // Of `fill` with int32 and with int64 ids. One object works on one batch at a time.
+  // For `fill` with int32 and with int64 ids. Mutable: an object works on one batch at a time.
   mutable detail::resident_blocks resident_[2];
 };
 
 template <execution_policy P>
 waterline(P const&, waterline_options const&) -> waterline<P>;
 
-/// @brief Throws where `waterline::plan` refused its loads.
+/// @brief Throws if `waterline::plan` refused its loads.
 ///
-/// @param report of a waterline, in the policy's memory
+/// @param report reports of `waterline` objects, in the policy's memory
 /// @throws invalid_input naming the row and the rank
 /// @stream synchronises once
 template <execution_policy P, view_of<waterline_report, 1> Report>
@@ -482,4 +493,4 @@ void expect_filled(P const& policy, Report&& report) {
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

@@ -20,8 +20,8 @@ template <class Load>
   matrix_ref<sum> sums;
   plimsoll::placement_ref const placement{ints, ints, 1, {}};
 
-  plimsoll::measure(policy, loads, vector_ref<plimsoll::balance>());
-  plimsoll::summarize(policy, vector_ref<plimsoll::balance>());
+  plimsoll::measure(policy, loads, vector_ref<plimsoll::balance_stats>());
+  plimsoll::summarize(policy, vector_ref<plimsoll::balance_stats>());
   plimsoll::sum_steps(policy, steps, sums);
   plimsoll::rank_loads(policy, steps, placement, tensor_ref<double>());
   plimsoll::rank_loads(policy, loads, placement, matrix_ref<double>());

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "support/every_call.hpp"
+#include "support/match_cases.hpp"
 #include "support/run_body.hpp"
 
 namespace {
@@ -70,7 +71,32 @@ void check_sorts() {
   }
 }
 
+template <class DeviceTeam>
+void check_ranks() {
+  namespace cases = plimsoll_test::match_cases;
+  cases::inputs const in = cases::make_inputs();
+  cases::results out = cases::blank_results(in);
+  cases::rank_items<DeviceTeam> const body{in.cases.data(), in.bin.data(), out.ranks.data(),
+                                           out.seen.data()};
+  plimsoll_test::run_body(body, static_cast<index_t>(in.cases.size()), plimsoll_test::device, 0);
+  cases::results const expected = cases::expected_results(in);
+  CHECK(out.ranks == expected.ranks);
+  CHECK(out.seen == expected.seen);
+}
+
 }  // namespace
+
+TEST_CASE("device teams on host threads: a warp ranks items in bins") {
+  check_ranks<plimsoll::detail::warp>();
+}
+
+TEST_CASE("device teams on host threads: a block ranks items in bins") {
+  check_ranks<plimsoll::detail::block<128>>();
+}
+
+TEST_CASE("device teams on host threads: a block of 256 ranks items in bins") {
+  check_ranks<plimsoll::detail::block<256>>();
+}
 
 TEST_CASE("device teams on host threads: a warp sorts several tiles") {
   check_sorts<plimsoll::detail::warp>();

@@ -93,8 +93,8 @@ void plan(reader input) {
                                                      : 1 + input.take<std::uint8_t>() % 4;
   }
   plimsoll::placement_options where{.ranks = ranks, .nodes = input.between(0, 4)};
-  where.replicas_meet = static_cast<plimsoll::sharing>(input.between(0, 2));
-  where.meeting_rule = static_cast<plimsoll::strictness>(input.between(0, 1));
+  where.replica_anti_affinity = static_cast<plimsoll::anti_affinity>(input.between(0, 2));
+  where.anti_affinity_strength = static_cast<plimsoll::strictness>(input.between(0, 1));
   if (input.between(0, 1) == 1) {
     where.active = {active.data(), static_cast<index_t>(active.size())};
   }
@@ -106,11 +106,11 @@ void plan(reader input) {
     plimsoll::eplb_options options{.ranks = ranks, .nodes = where.nodes};
     options.groups = input.between(0, 4);
     options.policy = static_cast<plimsoll::eplb_policy>(input.between(0, 2));
-    options.refine = static_cast<plimsoll::refinement>(input.between(0, 2));
+    options.refine = static_cast<plimsoll::eplb_refinement>(input.between(0, 2));
     options.active = where.active;
     options.speeds = where.speeds;
-    options.replicas_meet = where.replicas_meet;
-    options.meeting_rule = where.meeting_rule;
+    options.replica_anti_affinity = where.replica_anti_affinity;
+    options.anti_affinity_strength = where.anti_affinity_strength;
     auto const certificates = plimsoll::eplb(plimsoll::seq, loads, options, map_out, counts_out);
     require_certified(certificates, layers);
     require_legal(map, counts, layers, experts, slots);
@@ -125,8 +125,8 @@ void plan(reader input) {
       }
     }
     plimsoll::refinement_options options;
-    options.trials = input.between(0, 8);
-    options.perturbations = input.between(0, 8);
+    options.max_trials = input.between(0, 8);
+    options.max_perturbations = input.between(0, 8);
     require_certified(plimsoll::refine(plimsoll::seq, loads, where, options, map_out, counts_out),
                       layers);
     require_legal(map, counts, layers, experts, slots);
@@ -163,7 +163,7 @@ void plan(reader input) {
   } catch (plimsoll::invalid_input const&) {
   }
   try {
-    std::vector<plimsoll::balance> rows(static_cast<std::size_t>(layers));
+    std::vector<plimsoll::balance_stats> rows(static_cast<std::size_t>(layers));
     plimsoll::measure(plimsoll::seq, loads, rows);
     auto const summary = plimsoll::summarize(plimsoll::seq, rows);
     require(summary.worst >= 0 && summary.worst <= 1 && summary.worst_row < layers);

@@ -119,16 +119,16 @@ inline void check_capacity(golden_case const& golden,
 
   struct column {
     std::string name;
-    plimsoll::keeping keep;
+    plimsoll::drop_policy keep;
     bool by_rank;
     std::int32_t home;
   };
   std::vector<column> columns;
   for (std::int32_t first : {-1, 0}) {
-    for (auto const& [rule, keep] : {std::pair("score", plimsoll::keeping::score),
-                                     std::pair("order", plimsoll::keeping::order),
-                                     std::pair("reverse", plimsoll::keeping::reverse_order),
-                                     std::pair("device", plimsoll::keeping::score)}) {
+    for (auto const& [rule, keep] : {std::pair("score", plimsoll::drop_policy::score),
+                                     std::pair("order", plimsoll::drop_policy::order),
+                                     std::pair("reverse", plimsoll::drop_policy::reverse_order),
+                                     std::pair("device", plimsoll::drop_policy::score)}) {
       for (std::int32_t home = first; home < (first < 0 ? 0 : homes); ++home) {
         columns.push_back({(home < 0 ? "td_" : "ed_") + std::string(rule) +
                                (home < 0 ? "" : "_h" + std::to_string(home)),
@@ -157,7 +157,7 @@ inline void check_capacity(golden_case const& golden,
       CAPTURE(gammas[i]);
       run.limit = plimsoll::literal_token_drop(
           {.experts = run.experts, .max_tokens = run.tokens, .factor = gammas[i]});
-      run.limit.keep = now.keep;
+      run.limit.drop_by = now.keep;
       run.limit.ranks = now.by_rank ? golden.integer("params.devices") : 0;
       auto const mask_begin = masks.begin() + offsets[at * (gammas.size() + 1) + i];
       auto const mask_end = masks.begin() + offsets[at * (gammas.size() + 1) + i + 1];

@@ -119,9 +119,10 @@ TEST_SUITE("golden.craft") {
       array_in<std::int32_t, P> endpoints(layers * (ranks + 1));
       plimsoll::slot_assignment(make_policy<P>(), in.view1(), {.ranks = ranks},
                                 interleaved.view2(layers, ranks + 1));
-      plimsoll::slot_assignment(make_policy<P>(), in.view1(),
-                                {.ranks = ranks, .ties = plimsoll::spacing::endpoints},
-                                endpoints.view2(layers, ranks + 1));
+      plimsoll::slot_assignment(
+          make_policy<P>(), in.view1(),
+          {.ranks = ranks, .remainder = plimsoll::remainder_spread::endpoints},
+          endpoints.view2(layers, ranks + 1));
       auto const n = static_cast<std::size_t>(ranks);
       for (auto const* offsets : {&interleaved, &endpoints}) {
         oracle::check_even(oracle::from_offsets(offsets->values(), layer_slots, n),
@@ -151,9 +152,11 @@ TEST_SUITE("golden.craft") {
           c.replayed(golden.array<std::int32_t>("placed_expert"),
                      golden.array<std::int32_t>("placed_gpu"), (width + 1) * c.layers);
       // Ours, which by the rule of the endpoints have the same slots.
-      auto const estimate = plimsoll::estimate_gains(
-          make_policy<P>(), c.in.view3(c.steps, c.layers, c.experts),
-          {.ranks = c.ranks, .replica_counts = c.counts, .ties = plimsoll::spacing::endpoints});
+      auto const estimate =
+          plimsoll::estimate_gains(make_policy<P>(), c.in.view3(c.steps, c.layers, c.experts),
+                                   {.ranks = c.ranks,
+                                    .replica_counts = c.counts,
+                                    .remainder = plimsoll::remainder_spread::endpoints});
       for (index_t layer = 0; layer < c.layers; ++layer) {
         CAPTURE(layer);
         double const base = c.base[c.at(layer)];
@@ -199,8 +202,8 @@ TEST_SUITE("golden.craft") {
         for (std::size_t q = 0; q < budgets.size(); ++q) {
           CAPTURE(budgets[q]);
           plimsoll::craft_options how{.ranks = c.ranks, .budget = budgets[q]};
-          how.value =
-              by_gain ? plimsoll::craft_value::gain : plimsoll::craft_value::replicas_by_gain;
+          how.objective = by_gain ? plimsoll::craft_objective::gain
+                                  : plimsoll::craft_objective::replicas_times_gain;
           auto const got = plimsoll::allocate_replicas(make_policy<P>(), estimate, how);
           CHECK(c.near(value_of(got, by_gain), value[q]));
           CHECK(got.used <= budgets[q]);
@@ -211,7 +214,7 @@ TEST_SUITE("golden.craft") {
           chosen.insert(chosen.end(), got.replicas.begin(), got.replicas.end());
           curve = got.curve;
 
-          how.fill = plimsoll::filling::exactly;
+          how.fill = plimsoll::knapsack_fill::exactly;
           auto const full = plimsoll::allocate_replicas(make_policy<P>(), estimate, how);
           CHECK(c.near(value_of(full, by_gain), exact[q]));
           CHECK(full.used == budgets[q]);
@@ -255,7 +258,7 @@ TEST_SUITE("golden.craft") {
                           {.ranks = c.ranks,
                            .budget = budget,
                            .replica_counts = c.counts,
-                           .ties = plimsoll::spacing::endpoints},
+                           .remainder = plimsoll::remainder_spread::endpoints},
                           map.view2(c.layers, slots), offsets.view2(c.layers, c.ranks + 1),
                           copies.view2(c.layers, c.experts));
       auto const x = golden.array<std::int32_t>("x_T");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What DeepSeek's EPLB computed, against ours.
+// Compares `eplb` with recorded results of DeepSeek's EPLB.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -140,7 +140,7 @@ TEST_SUITE("golden.eplb") {
         CHECK(certificates[static_cast<std::size_t>(l)].value ==
               doctest::Approx(*std::max_element(ours.begin(), ours.end())).epsilon(1e-9));
       }
-      array_in<plimsoll::balance, P> balances(layers);
+      array_in<plimsoll::balance_stats, P> balances(layers);
       plimsoll::measure(policy, carried.view2(layers, ranks), balances.view1());
       auto const summary = plimsoll::summarize(policy, balances.view1());
       if (golden.text("params.ties") == "none") {

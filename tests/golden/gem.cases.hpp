@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scores of GEM, its greedy start, its swaps one by one, and optima of small shapes.
+// Compares with recorded results of GEM: scores, the greedy start, the swaps one by one, and the
+// optima of small shapes.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -59,7 +60,7 @@ struct golden_curves {
         curves{tokens.view1(), cost.view2(g.ranks, tokens.size()), g.dense_until} {}
 };
 
-/// Latencies `[mappings, steps]` of all mappings: each is a layer with the same loads.
+/// Latencies `[mappings, steps]` of all mappings, each replayed as a layer with the same loads.
 template <class P>
 std::vector<double> golden_latencies(gem_golden const& g) {
   golden_curves<P> const in(g);
@@ -100,7 +101,7 @@ std::vector<double> golden_latencies(gem_golden const& g) {
 }
 
 struct golden_plan {
-  std::vector<std::int32_t> rank_of;  ///< every expert's
+  std::vector<std::int32_t> rank_of;  ///< rank of each expert
   plimsoll::certificate certificate;
 };
 
@@ -112,7 +113,7 @@ golden_plan golden_search(gem_golden const& g, index_t restarts, index_t max_swa
   array_in<std::int32_t, P> map(g.experts, -7);
   plimsoll::swap_search_options const options{
       .ranks = g.ranks, .restarts = restarts, .max_swaps = max_swaps, .max_perturbations = 0};
-  // gem itself, but for the number of swaps.
+  // Equals `gem`, except for the limit on swaps.
   auto const context = plimsoll::detail::resolve(policy);
   plimsoll::detail::latency_pieces<std::remove_const_t<decltype(context)>> const pieces(
       "golden", context, in.curves, g.ranks);
@@ -123,7 +124,7 @@ golden_plan golden_search(gem_golden const& g, index_t restarts, index_t max_swa
                    certificates.at(0)};
   auto const slots = map.values();
   for (std::size_t slot = 0; slot < slots.size(); ++slot) {
-    // Ranks have as many slots each.
+    // All ranks have equally many slots.
     plan.rank_of.at(static_cast<std::size_t>(slots[slot])) =
         static_cast<std::int32_t>(static_cast<index_t>(slot) * g.ranks / g.experts);
   }
@@ -133,7 +134,7 @@ golden_plan golden_search(gem_golden const& g, index_t restarts, index_t max_swa
 using latencies_fn = std::vector<double> (*)(gem_golden const&);
 using golden_search_fn = golden_plan (*)(gem_golden const&, index_t restarts, index_t max_swaps);
 
-/// Whether all values are within a part of the expected ones.
+/// Returns whether all values are within a relative error `part` of the expected values.
 inline bool all_near(std::vector<double> const& got, std::vector<double> const& expected,
                      double part) {
   bool near = got.size() == expected.size();
@@ -164,7 +165,7 @@ inline void check_golden_search(golden_case const& golden, gem_golden const& g,
   auto const scores = golden.array<double>("scores");
   auto const count = static_cast<std::size_t>(golden.integer("expected.num_swaps"));
   REQUIRE(scores.size() == count + 1);
-  // npy files without elements are not read.
+  // npy files without elements cannot be read.
   auto const swaps = count > 0 ? golden.array<std::int32_t>("swaps") : std::vector<std::int32_t>();
   std::vector<std::int32_t> rank_of = initial;
   for (std::size_t k = 0; k <= count; ++k) {

@@ -108,7 +108,8 @@ TEST_SUITE("golden.knapsack") {
       for (bool const exactly : {false, true}) {
         CAPTURE(exactly);
         std::string const kind = exactly ? "exact" : "atmost";
-        auto const fill = exactly ? plimsoll::filling::exactly : plimsoll::filling::at_most;
+        auto const fill =
+            exactly ? plimsoll::knapsack_fill::exactly : plimsoll::knapsack_fill::at_most;
         auto const optimum = golden.array<double>("opt_" + kind);
         auto const feasible = golden.array<std::int32_t>("feasible_" + kind);
         CHECK(std::count(feasible.begin(), feasible.end(), 1) ==

@@ -99,8 +99,8 @@ inline void check_lla_threshold(golden_case const& golden, lla_plan_fn plan_of, 
   auto const home = golden.array<std::int64_t>("native_gpu_load");
   for (std::string const of : {"gpu", "expert"}) {
     CAPTURE(of);
-    run.options.threshold =
-        of == "gpu" ? plimsoll::spill_threshold::ranks : plimsoll::spill_threshold::experts;
+    run.options.trigger = of == "gpu" ? plimsoll::spill_trigger::rank_imbalance
+                                      : plimsoll::spill_trigger::expert_imbalance;
     lla_plan const got = plan_of(run);
     double const ratio = golden.real("expected.ratio_" + of);
     CHECK(std::fabs(got.report.imbalance - ratio) <= 1e-12 * ratio);
@@ -132,9 +132,9 @@ inline void check_lla(lla_plan_fn plan_of) {
     for (std::string const variant : {"floor", "ceil", "text"}) {
       CAPTURE(variant);
       bool const up = variant == "ceil";
-      run.options.round = up ? plimsoll::rounding::up : plimsoll::rounding::down;
-      run.options.excess =
-          variant == "text" ? plimsoll::small_excess::native : plimsoll::small_excess::helper;
+      run.options.round = up ? plimsoll::rounding_mode::up : plimsoll::rounding_mode::down;
+      run.options.small_excess = variant == "text" ? plimsoll::small_excess_policy::native
+                                                   : plimsoll::small_excess_policy::helper;
       lla_plan const got = plan_of(run);
       lla_plan const expected = expected_plan(golden, variant);
       CHECK(got.offsets == expected.offsets);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Items on ranks with different numbers of slots, where the lowest possible peak is known. An item
-// is an expert with one copy.
+// Packs items onto ranks with different numbers of slots and compares with the known lowest peak.
+// An item is an expert with one copy.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -48,7 +48,7 @@ struct makespan_case {
   [[nodiscard]] index_t ranks() const { return static_cast<index_t>(offsets.size()) - 1; }
   [[nodiscard]] index_t slots() const { return offsets.back(); }
 
-  /// The placement that puts every item on its rank.
+  /// Slot map for the given rank of every item.
   [[nodiscard]] std::vector<std::int32_t> map_of(std::vector<std::int32_t> const& ranks) const {
     std::vector<std::int32_t> map(static_cast<std::size_t>(slots()), -1);
     std::vector<std::int32_t> next = offsets;
@@ -59,7 +59,7 @@ struct makespan_case {
     return map;
   }
 
-  /// The largest load of a rank. Every item must be in one slot, and nothing else in any.
+  /// Largest load of a rank. Checks that every item is in exactly one slot.
   [[nodiscard]] std::int64_t peak(std::vector<std::int32_t> const& map) const {
     std::vector<int> seen(weights.size(), 0);
     std::int64_t largest = 0;
@@ -106,7 +106,7 @@ class ratios {
   std::map<std::string, double> by_name_;
 };
 
-/// What a call made of a case.
+/// Result of a call for a case.
 struct packed {
   std::vector<std::int32_t> map;
   std::vector<std::int32_t> counts;
@@ -126,7 +126,7 @@ packed placed(makespan_case const& c) {
   return {map.values(), counts.values(), certificates.at(0)};
 }
 
-/// `refine` with all counts left as they are.
+/// Runs `refine` with fixed counts.
 template <class P>
 packed refined(makespan_case const& c, std::vector<std::int32_t> const& start) {
   array_in<std::int32_t, P> const loads(c.weights);
@@ -136,11 +136,11 @@ packed refined(makespan_case const& c, std::vector<std::int32_t> const& start) {
   auto const certificates = plimsoll::refine(
       make_policy<P>(), loads.view2(1, c.items()),
       {.ranks = c.ranks(), .rank_offsets = offsets.view2(1, c.ranks() + 1)},
-      {.tolerance = 0, .trials = 0}, map.view2(1, c.slots()), counts.view2(1, c.items()));
+      {.tolerance = 0, .max_trials = 0}, map.view2(1, c.slots()), counts.view2(1, c.items()));
   return {map.values(), counts.values(), certificates.at(0)};
 }
 
-/// `swap_search` over one step, where only tokens count.
+/// Runs `swap_search` over one step, with tokens as the cost.
 template <class P>
 packed searched(makespan_case const& c, index_t restarts) {
   array_in<std::int32_t, P> const loads(c.weights);
@@ -152,7 +152,7 @@ packed searched(makespan_case const& c, index_t restarts) {
                              .rank_offsets = offsets.view2(1, c.ranks() + 1),
                              .restarts = restarts,
                              .min_gain = 0,
-                             .level_swaps = 8},
+                             .max_plateau_moves = 8},
                             map.view2(1, c.slots()));
   return {map.values(), std::vector<std::int32_t>(c.weights.size(), 1), certificates.at(0)};
 }

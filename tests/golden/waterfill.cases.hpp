@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Levels, slack and odds of SGLang's Waterfill, without a preference for home.
+// Levels, slack and probabilities of SGLang's Waterfill, without a preference for home.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -20,18 +20,18 @@
 
 namespace plimsoll_test {
 
-/// One source's tokens, placed several times: copies of them in a batch, one batch per stream.
+/// Several placements of one source's tokens: copies of them in a batch, one batch per subsequence.
 struct waterfill_run {
   plimsoll::waterline_options line;
   std::vector<std::int32_t> ids;    ///< [tokens, k]
-  std::vector<std::int64_t> loads;  ///< [2, ranks]: of all sources
+  std::vector<std::int64_t> loads;  ///< [2, ranks]: sum over all sources
   index_t source = 0;
   index_t copies = 1;
   index_t streams = 1;
 };
 
 struct waterfill_outcome {
-  std::vector<std::int64_t> counts;  ///< [2, ranks]: of this source
+  std::vector<std::int64_t> counts;  ///< [2, ranks]: this source's counts
   std::vector<std::int64_t> slack;
   plimsoll::waterline_report report;
   std::vector<std::int32_t> ranks;  ///< [streams, copies, tokens]
@@ -59,7 +59,7 @@ waterfill_outcome outcome_of(waterfill_run const& run) {
     plimsoll::filled_rows placed;
     placed.ranks = {ranks.data() + i * rows, rows};
     plimsoll::waterline_batch batch;
-    batch.stream = static_cast<std::uint64_t>(i);
+    batch.subsequence = static_cast<std::uint64_t>(i);
     line.fill(ids.view2(rows, k), batch, out.view2(rows, k + 1), placed);
   }
   plimsoll::expect_filled(policy, line.report());
@@ -68,7 +68,7 @@ waterfill_outcome outcome_of(waterfill_run const& run) {
 }
 using waterfill_fn = waterfill_outcome (*)(waterfill_run const&);
 
-/// How often something happened, against how often it should.
+/// Frequency of an event: the expected one and the one seen.
 struct frequency {
   double expected = 0;
   double variance = 0;
@@ -79,19 +79,19 @@ struct frequency {
     variance += probability * (1 - probability) * draws;
     seen += hits;
   }
-  /// Seeds are fixed, so that what is within bounds stays so.
+  /// Tells whether the event is within bounds. Seeds are fixed, so the result is always the same.
   [[nodiscard]] bool within(double deviations, double more = 0) const {
     return variance == 0 ? seen == expected
                          : std::fabs(seen - expected) <= deviations * std::sqrt(variance) + more;
   }
 };
 
-/// Rows over ranks, and how many draws each made.
+/// Draws of rows, by rank.
 class drawn_rows {
  public:
   explicit drawn_rows(index_t ranks) : of_rank_(static_cast<std::size_t>(ranks)) {}
 
-  /// @param hits how often the row went to every rank
+  /// @param hits how often a row went to each rank
   void add(std::vector<double> const& probability, std::vector<std::int64_t> const& hits,
            index_t home) {
     auto const draws =
@@ -130,7 +130,7 @@ class drawn_rows {
 inline plimsoll::waterline_options sampled_line(golden_case const& golden) {
   plimsoll::waterline_options line;
   line.ranks = golden.integer("params.ranks");
-  line.rule = plimsoll::pouring::sampled;
+  line.method = plimsoll::fill_method::sampled;
   line.local_preference = 1;
   line.node_preference = 1;
   line.min_tokens = 0;
@@ -138,7 +138,7 @@ inline plimsoll::waterline_options sampled_line(golden_case const& golden) {
   return line;
 }
 
-/// What the object says of slack, as odds of candidates; those of a fallback if there is one.
+/// Returns the probabilities of candidates by the slack of `waterline`, or those of a fallback.
 inline std::vector<double> odds(std::vector<std::int64_t> const& slack,
                                 std::vector<bool> const& is_candidate, std::int32_t fallback) {
   std::vector<double> result(slack.size(), 0.0);
@@ -185,7 +185,7 @@ inline void check_waterfill_tokens(golden_case const& golden, waterfill_fn outco
   line.top_k = static_cast<index_t>(k);
   line.max_tokens = 10 * golden.integer("params.tokens");
 
-  // Tokens of every source, by number.
+  // Numbers of the tokens of every source.
   std::vector<std::vector<std::size_t>> tokens(ranks);
   for (std::size_t t = 0; t < home.size(); ++t) {
     tokens[static_cast<std::size_t>(home[t])].push_back(t);
@@ -202,9 +202,10 @@ inline void check_waterfill_tokens(golden_case const& golden, waterfill_fn outco
     }
   }
 
-  for (plimsoll::reach const reach : {plimsoll::reach::visited, plimsoll::reach::all}) {
+  for (plimsoll::candidate_ranks const reach :
+       {plimsoll::candidate_ranks::visited, plimsoll::candidate_ranks::all}) {
     CAPTURE(static_cast<int>(reach));
-    bool const all = reach == plimsoll::reach::all;
+    bool const all = reach == plimsoll::candidate_ranks::all;
     auto const expected_load =
         golden.array<double>(all ? "expected_load_all_ranks" : "expected_load");
     drawn_rows drawn(line.ranks);
@@ -256,12 +257,12 @@ inline void check_waterfill_tokens(golden_case const& golden, waterfill_fn outco
       CHECK(std::fabs(sampled - expected_load[r]) <= 4 * drawn.deviation(r, 400) + 1e-9);
     }
 
-    // By our own rule the peak is not a matter of luck.
+    // The surplus method has a deterministic peak.
     std::vector<std::int64_t> final_load = load;
     std::int64_t const lowest =
         std::max<std::int64_t>(waterline, *std::max_element(load.begin(), load.end()));
     for (waterfill_run& run : runs) {
-      run.line.rule = plimsoll::pouring::surplus;
+      run.line.method = plimsoll::fill_method::surplus;
       run.copies = 1;
       run.streams = 1;
       waterfill_outcome const got = outcome_of(run);
@@ -286,7 +287,7 @@ inline void check_waterfill_loads(golden_case const& golden, waterfill_fn outcom
   auto const home = golden.array<std::int32_t>("local_rank");
   auto const fallback = golden.array<std::int32_t>("fallback_target");
   auto const probability = golden.array<double>("probability");
-  // One slot for every rank, and the same token over and over.
+  // One slot on every rank, and copies of the same token.
   waterfill_run run;
   run.line = sampled_line(golden);
   run.line.slots = run.line.ranks;
@@ -333,7 +334,7 @@ inline void check_waterfill_loads(golden_case const& golden, waterfill_fn outcom
   drawn.check();
 }
 
-// What a case checks is compiled once, for all policies.
+// The checks of a case are compiled once for all policies.
 inline void check_waterfill(waterfill_fn outcome_of) {
   for (golden_case const& golden : golden_cases("waterfill")) {
     std::string const name = golden.name();

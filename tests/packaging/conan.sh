@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # conan.sh [COMPILER]      g++ by default
-# `conan create` of the checkout with its test_package, as docs/packages.md says: with a profile that
-# nobody has edited, from an empty cache and with no remote. The package must hold the headers and the
-# licence and nothing else, and refuse what cannot compile it.
-# Uses the Conan in PATH; without one, installs this version from PyPI, once, in the user's cache.
+# Runs `conan create` on the checkout with its test_package, as docs/packages.md describes: with an
+# unedited default profile, from an empty cache and without a remote. The package must contain the headers
+# and the licence and nothing else, and refuse compilers that are too old.
+# Uses the Conan in PATH; without one, installs the version below from PyPI, once, in the user's cache.
 set -euo pipefail
 conan_version=2.34.0
 root=$(cd "$(dirname "$0")/../.." && pwd)
 export CXX=${1:-g++}
-unset CC # Conan would take it for the C++ compiler's family too
+unset CC # Conan would derive the family of the C++ compiler from it
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
@@ -30,7 +30,7 @@ if [[ -z $conan ]]; then
   }
 fi
 
-# Of a copy, since Conan and Python write beside the recipes. It has no more than the recipes need.
+# Works on a copy, since Conan and Python write next to the recipes. It has only the files that they need.
 checkout=$folder/checkout
 mkdir -p "$checkout/tests/packaging"
 cp -r "$root"/{conanfile.py,include,LICENSE} "$checkout"
@@ -50,7 +50,7 @@ plimsoll=plimsoll/$version
 files() { find "$@" -type f ! -name '.*' -printf '%P\n' | LC_ALL=C sort; }
 check_package() {
   local package
-  # This id is the SHA-1 of nothing: that of a package which depends on no setting.
+  # This id is the SHA-1 of the empty string: the package depends on no setting.
   package=$("$conan" cache path "$plimsoll:da39a3ee5e6b4b0d3255bfef95601890afd80709")
   diff <(files "$root/include" | sed 's|^|include/|'; echo licenses/LICENSE) \
        <(files "$package" | grep -v '^conan\(info\|manifest\)\.txt$') ||
@@ -68,7 +68,8 @@ refused() { # MESSAGE SETTING...
 refused "plimsoll needs gcc 12, not 11" compiler=gcc compiler.version=11
 refused "plimsoll needs clang 14, not 13" compiler=clang compiler.version=13
 
-# The recipe for ConanCenter, of an archive of the checkout; its blanks are the release and its checksum.
+# Runs the recipe for ConanCenter on an archive of the checkout; its placeholders are the release and its
+# checksum.
 "$conan" remove "$plimsoll" --confirm
 central=$folder/central
 cp -r "$root/tests/packaging/conan/central/plimsoll" "$central"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # every_header_counts.sh PREFIX CXX [NVCC]
-# An installed header that nobody would miss is one too many, and one that is missing must be noticed:
-# takes the headers of a copy of the install away one by one, and each time a consumer that includes
-# the whole library must no longer preprocess.
+# Checks that every installed header is needed, and that a missing one is noticed: removes the headers of a
+# copy of the install one at a time, and each time a consumer that includes the whole library must fail to
+# preprocess.
 set -euo pipefail
 prefix=$1 cxx=$2 nvcc=${3-}
 folder=$(mktemp -d)
@@ -27,7 +27,7 @@ check() { # FILE HEADER...
   for header in "${@:2}"; do
     mv "include/$header" away
     if preprocesses "$file"; then
-      echo "expected a consumer to miss $header"
+      echo "expected a consumer to fail without $header"
       exit 1
     fi
     grep -q "$header" messages || { cat messages; echo "expected a message that names $header"; exit 1; }

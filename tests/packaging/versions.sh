@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # versions.sh [COMPILER]      g++ by default
-# Every copy of the version must say what include/plimsoll/version.hpp says.
+# Checks that every copy of the version equals that of include/plimsoll/version.hpp.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 folder=$(mktemp -d)
@@ -22,7 +22,7 @@ expect "CMakeLists.txt, project()" "$(sed -n 's/^CMAKE_PROJECT_VERSION:STATIC=//
 expect "CMakeLists.txt, package" "$(sed -nE 's/^set\(PACKAGE_VERSION "(.*)"\)$/\1/p' "$folder/plimsoll-config-version.cmake")"
 expect "CMakeLists.txt, plimsoll.pc" "$(sed -n 's/^Version: //p' "$folder/plimsoll.pc")"
 
-# The recipe's own function, without Conan.
+# Calls the recipe's own function, without Conan.
 expect conanfile.py "$(
   python3 -B <<'END'
 import sys
@@ -50,7 +50,7 @@ for file in config.yml all/conandata.yml; do
 done
 expect CHANGELOG.md "$(sed -nE '/^## /{s/^## ([^ ]+).*/\1/p;q}' CHANGELOG.md)"
 
-# What users are told to write: the minor version, since it decides whether a package fits.
+# Documentation names the minor version, which decides whether an installed package is compatible.
 grep -q 'find_package(plimsoll [0-9]' README.md || { echo "README.md: no find_package(plimsoll <version>" >&2; bad=1; }
 while IFS=: read -r file text; do
   expect "$file" "${text##*[ /]}" "${version%.*}"

@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <utility>
 
 namespace plimsoll_test::emulated {
 
@@ -149,6 +151,73 @@ template <class Key, int Items, int>
 using WarpMergeSort = merge_sort<Key, 32, Items, warp_barrier, lane_in_warp>;
 template <class Key, int Threads, int Items>
 using BlockMergeSort = merge_sort<Key, Threads, Items, block_barrier, thread_in_block>;
+
+template <class Key>
+struct BFEDigitExtractor {
+  unsigned first;
+  unsigned bits;
+  BFEDigitExtractor(unsigned first_bit, unsigned of_bits) : first(first_bit), bits(of_bits) {}
+  [[nodiscard]] unsigned Digit(Key key) const { return key >> first & ((1u << bits) - 1); }
+};
+
+/// Ranks 512 items, warp by warp and in each warp strip by strip, as if they were sorted by digit;
+/// the last barrier comes before results are read.
+template <int Threads, int Bits, bool>
+class BlockRadixRankMatch {
+ public:
+  static constexpr int BINS_TRACKED_PER_THREAD = std::max(1, (1 << Bits) / Threads);
+  struct alignas(16) TempStorage {
+    std::uint16_t of[512];
+    std::uint16_t first[1 << Bits];
+  };
+  explicit BlockRadixRankMatch(TempStorage& storage) : storage_(storage) {}
+  template <int Items, class Digits>
+  void RankKeys(unsigned (&keys)[Items], int (&ranks)[Items], Digits digits,
+                int (&firsts)[BINS_TRACKED_PER_THREAD]) {
+    static_assert(Items * Threads == 512);
+    int const own = here.thread / 32 * 32 * Items + here.lane;
+    for (int k = 0; k < Items; ++k) {
+      storage_.of[own + 32 * k] = static_cast<std::uint16_t>(digits.Digit(keys[k]));
+    }
+    block_barrier();
+    if (here.thread == 0) {
+      rank();
+    }
+    block_barrier();
+    // As with CUB, a thread reads where another one writes in the next call.
+    for (int k = 0; k < Items; ++k) {
+      ranks[k] = take(storage_.of[511 - own - 32 * k]);
+    }
+    for (int i = 0; i < BINS_TRACKED_PER_THREAD; ++i) {
+      int const digit = here.thread * BINS_TRACKED_PER_THREAD + i;
+      firsts[i] = digit < 1 << Bits ? take(storage_.first[digit]) : poison<int>();
+    }
+  }
+
+ private:
+  static int take(std::uint16_t& from) {
+    int const value = from;
+    from = poison<std::uint16_t>();
+    return value;
+  }
+  void rank() {
+    TempStorage const in = storage_;
+    int counts[1 << Bits] = {};
+    for (std::uint16_t const digit : in.of) {
+      ++counts[digit];
+    }
+    int before = 0;
+    for (int digit = 0; digit < 1 << Bits; ++digit) {
+      storage_.first[digit] = static_cast<std::uint16_t>(before);
+      before += std::exchange(counts[digit], before);
+    }
+    for (int i = 0; i < 512; ++i) {
+      storage_.of[511 - i] = static_cast<std::uint16_t>(counts[in.of[i]]++);
+    }
+  }
+
+  TempStorage& storage_;
+};
 
 }  // namespace cub
 }  // namespace plimsoll_test::emulated

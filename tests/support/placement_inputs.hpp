@@ -23,8 +23,8 @@ struct host_options {
   index_t nodes = 1;
   std::vector<std::uint8_t> active = {};
   std::vector<double> speeds = {};
-  plimsoll::sharing replicas_meet = plimsoll::sharing::allowed;
-  plimsoll::strictness meeting_rule = plimsoll::strictness::preferred;
+  plimsoll::anti_affinity replica_anti_affinity = plimsoll::anti_affinity::none;
+  plimsoll::strictness anti_affinity_strength = plimsoll::strictness::preferred;
   ints node_experts = {};
   ints node_offsets = {};
 };
@@ -42,8 +42,8 @@ class options_in {
         options_{.ranks = given.ranks,
                  .rank_offsets = matrix(rank_offsets_, layers),
                  .nodes = given.nodes,
-                 .replicas_meet = given.replicas_meet,
-                 .meeting_rule = given.meeting_rule,
+                 .replica_anti_affinity = given.replica_anti_affinity,
+                 .anti_affinity_strength = given.anti_affinity_strength,
                  .node_experts = matrix(node_experts_, layers),
                  .node_offsets = matrix(node_offsets_, layers)} {
     if (!given.active.empty()) {
@@ -90,10 +90,10 @@ inline oracle::site site_of(host_options const& given, index_t slots, index_t la
       given.rank_offsets.empty() ? even_offsets(given.ranks, slots) : given.rank_offsets;
   oracle::site where{wide_row(offsets, given.rank_offsets.empty() ? 0 : layer, given.ranks + 1),
                      static_cast<std::size_t>(given.nodes), given.active, given.speeds};
-  if (given.replicas_meet != plimsoll::sharing::allowed) {
-    where.rule = given.replicas_meet == plimsoll::sharing::not_on_a_rank ? oracle::apart::rank
-                                                                         : oracle::apart::node;
-    where.required = given.meeting_rule == plimsoll::strictness::required;
+  if (given.replica_anti_affinity != plimsoll::anti_affinity::none) {
+    where.rule = given.replica_anti_affinity == plimsoll::anti_affinity::rank ? oracle::apart::rank
+                                                                              : oracle::apart::node;
+    where.required = given.anti_affinity_strength == plimsoll::strictness::required;
   }
   if (!given.node_experts.empty()) {
     auto const all = wide_row(given.node_experts, layer, experts);

@@ -48,8 +48,8 @@ struct random_case {
         options.speeds.push_back(0.5 * among(1, 6));
       }
     }
-    options.replicas_meet = static_cast<plimsoll::sharing>(among(0, 2));
-    options.meeting_rule = static_cast<plimsoll::strictness>(among(0, 1));
+    options.replica_anti_affinity = static_cast<plimsoll::anti_affinity>(among(0, 2));
+    options.anti_affinity_strength = static_cast<plimsoll::strictness>(among(0, 1));
     // Often as many replicas as slots of live ranks, sometimes more.
     oracle::vector const rooms = oracle::slots_of_nodes(site_of(options, slots, 0, 1));
     auto const room = std::accumulate(rooms.begin(), rooms.end(), std::int64_t{0});
@@ -65,7 +65,8 @@ struct random_case {
       std::int32_t& copies = counts[static_cast<std::size_t>(among(0, experts - 1))];
       copies += std::accumulate(counts.begin(), counts.end(), 0) < most ? 1 : 0;
     }
-    if (options.replicas_meet != plimsoll::sharing::not_on_a_node && random.between(0, 2) == 0) {
+    if (options.replica_anti_affinity != plimsoll::anti_affinity::node &&
+        random.between(0, 2) == 0) {
       options.node_offsets = {0};
       for (index_t n = 1; n < options.nodes; ++n) {
         options.node_offsets.push_back(among(options.node_offsets.back(), experts));

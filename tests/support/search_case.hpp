@@ -260,7 +260,7 @@ class slow_search {
                                      c_.cost.unit);
   }
   [[nodiscard]] std::int64_t objective(longs of_step) const {
-    if (c_.options.score == plimsoll::search_score::quantile) {
+    if (c_.options.objective == plimsoll::latency_objective::quantile) {
       std::sort(of_step.begin(), of_step.end());
       double const within = std::ceil(c_.options.quantile * static_cast<double>(c_.steps));
       return of_step[static_cast<std::size_t>(within) - 1];
@@ -375,7 +375,7 @@ class slow_search {
   /// Returns the best swap. Ties go to the rank without which the score is lowest, then to the
   /// second rank without which it is lowest, then to the lowest ranks and slots.
   [[nodiscard]] swap best_swap(bool level) {
-    bool const is_total = c_.options.score == plimsoll::search_score::total;
+    bool const is_total = c_.options.objective == plimsoll::latency_objective::total;
     longs const top = longest();
     std::int64_t const before = objective(top);
     flags is_last(static_cast<std::size_t>(c_.ranks()), 0);  // slowest rank of a step that counts
@@ -443,7 +443,7 @@ class slow_search {
         return swaps;
       }
       swap best = best_swap(false);
-      bool const is_level = best.gain == 0 && level < c_.options.level_swaps;
+      bool const is_level = best.gain == 0 && level < c_.options.max_plateau_moves;
       level = is_level ? level + 1 : 0;
       if (is_level) {
         best = best_swap(true);
@@ -550,9 +550,9 @@ inline search_case random_search(std::uint64_t seed, index_t most_ranks, index_t
   c.options.noise = often(50) ? 0.2 : 0.9;
   c.options.seed = seed / 2;
   c.options.max_swaps = often(15) ? random.between(0, 2) : 1000;
-  c.options.level_swaps = often(30) ? random.between(1, 3) : 0;
+  c.options.max_plateau_moves = often(30) ? random.between(1, 3) : 0;
   if (often(30)) {
-    c.options.score = plimsoll::search_score::quantile;
+    c.options.objective = plimsoll::latency_objective::quantile;
     c.options.quantile = quantiles[random.between(0, 3)];
   }
   return c;

@@ -401,6 +401,43 @@ class thread_team : public plimsoll::detail::team_operations<thread_team> {
     leave();
   }
 
+  template <class F>
+  void match_ranks(index_t n, F bin_of, index_t bins, std::int32_t* ranks, std::byte* storage,
+                   call_site site = call_site::current()) {
+    using plimsoll::detail::warp, plimsoll::detail::block, plimsoll::detail::match_bytes;
+    outer const scope(*this, "match_ranks", site);
+    auto const checked_bin_of = [=](index_t i) {
+      index_t const bin = bin_of(i);
+      if (bin < 0 || bin >= bins) {
+        caught("no such bin: " + call_record{"match_ranks", n, 0, site}.text());
+      }
+      return bin;
+    };
+    if (n > plimsoll::detail::match_tile) {
+      caught("more than a tile: " + call_record{"match_ranks", n, 0, site}.text());
+    }
+    if (bins > plimsoll::detail::most_bins) {
+      base::sorted_ranks(n, checked_bin_of, ranks, storage);
+      return;
+    }
+    enter({"match_ranks", n, address(ranks), site});
+    own_indices(n, [&](index_t i) {
+      guarded([&] { ranks[i] = static_cast<std::int32_t>(checked_bin_of(i)); });
+    });
+    state_.wait();
+    if (chosen() == rank_) {
+      std::vector<std::int32_t> seen(static_cast<std::size_t>(bins));
+      for (index_t i = 0; i < n; ++i) {
+        ranks[i] = seen[static_cast<std::size_t>(ranks[i])]++;
+      }
+      // Every device team may use that much at least.
+      std::memset(storage, 0xa5,
+                  static_cast<std::size_t>(
+                      std::min(match_bytes<warp>(bins), match_bytes<block<128>>(bins))));
+    }
+    leave();
+  }
+
   template <class Key>
   checked_queue<Key> queue(Key* keys, index_t n, call_site site = call_site::current()) {
     outer const scope(*this, "queue", site);

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # accepts.sh CASE PROGRAMS INPUTS EXPECTED
-# One case below per ctest entry. PROGRAMS is the folder of plan_experts, make_loads, check_plan;
-# INPUTS the one that make_inputs filled; EXPECTED the one with the tables to compare with.
+# Runs one of the cases below; each is a ctest entry. PROGRAMS is the folder of plan_experts, make_loads
+# and check_plan, INPUTS the folder that make_inputs filled, and EXPECTED the folder with the expected
+# tables.
 set -euo pipefail
 case=$1 programs=$2 inputs=$3 expected=$4
 folder=$(mktemp -d)
@@ -14,7 +15,7 @@ loads() { "$programs/make_loads" "$@"; }
 fail() { echo "accepts.sh: $1"; exit 1; }
 same() { cmp "$1" "$2" || fail "expected $1 and $2 to be equal"; }
 
-# The table, with the time left out.
+# Prints the table, without the time.
 table() {
   plan "$@" >printed
   sed -E "s/[0-9]+\.[0-9]+ ms/# ms/; s|$inputs/||g" printed >table
@@ -43,7 +44,7 @@ case_same_plan_from_any_file() {
   done
 }
 
-# The plan in $1, for loads $2 on $3 ranks: written in every format and read back, it is the same.
+# Writes the plan in $1, for loads $2 on $3 ranks, in every format, and reads the same plan back.
 round_trips() {
   local format name
   for format in plimsoll sglang trtllm vllm-ascend npy; do
@@ -66,7 +67,7 @@ case_formats() {
   grep -q '^  7: ' trtllm.yaml || fail "expected the model's layer 7"
 }
 
-# Neither ranks nor slots are told: they are those of the plan in use.
+# Without --ranks and --slots, those of the plan in use are taken.
 case_plan_in_use() {
   plan "$inputs/loads.npy" --ranks 4 --slots 8 --output old.json
   table "$inputs/loads.npy" --plan old.json --output new.json
@@ -83,7 +84,7 @@ case_evaluate() {
   diff "$expected/evaluate.expected" table
 }
 
-# The rows behind a dense layer: the plan names them as the model does.
+# Rows after a dense layer: the plan has the layer ids of the model.
 case_layers() {
   plan "$inputs/loads.npy" --layer-ids 1: --ranks 4 --slots 8 --output two.json
   plan "$inputs/dense.npy" --layers 1: --ranks 4 --slots 8 --output dense.json
@@ -105,7 +106,7 @@ case_nodes_and_refinement() {
   "$programs/check_plan" loads.npy joint.json 8 80 0.98
 }
 
-# Steps that change, on which replicas pay in some layers more than in others.
+# Loads that change from step to step, so that replicas pay more in some layers than in others.
 case_craft() {
   drifting loads.npy
   plan loads.npy --planner craft --ranks 8 --output auto.json --json result.json --report report.html >printed
@@ -116,13 +117,13 @@ case_craft() {
   same auto.json same.json
   plan loads.npy --planner craft --ranks 8 --replicas-per-rank 3 --output three.json >printed
   grep -q '^replicas: 3 on each rank over all layers (as asked.*), 24 in all, ' printed || fail "$(cat printed)"
-  # 3 and a half experts: 3 on each rank.
+  # The bytes of 3.5 experts allow 3 on each rank.
   plan loads.npy --planner craft --ranks 8 --expert-bytes 2MB --budget-bytes 7MB --output bytes.json >printed
-  grep -q '^replicas: 3 on each rank over all layers (what 6.68 MiB hold.*), 24 in all, ' printed || fail "$(cat printed)"
+  grep -q '^replicas: 3 on each rank over all layers (as many as 6.68 MiB hold.*), 24 in all, ' printed || fail "$(cat printed)"
   same three.json bytes.json
   plan loads.npy --planner craft --ranks 8 --replicas-per-rank 0 --output none.json >/dev/null
   "$programs/check_plan" loads.npy none.json 8 64 0
-  # One step, and layers of which one is planned.
+  # A single step, with only one of the layers planned.
   plan "$inputs/loads.npy" --planner craft --ranks 4 --layers :1 --output one.json >/dev/null
   plan - --planner craft --ranks 4 --layers :1 --output pipe.json <"$inputs/loads.csv" >/dev/null
   same one.json pipe.json
@@ -133,7 +134,7 @@ case_craft_table() {
   diff "$expected/craft.expected" table
 }
 
-# What craft plans is a plan like any other: in use, measured on other loads, on nodes, refined.
+# A plan of craft can be in use, be measured on other loads, keep to nodes, and be refined, like any other.
 case_craft_plan_in_use() {
   drifting loads.npy
   plan loads.npy --planner craft --ranks 7 --nodes 2 --apart node --refine joint --output old.json >/dev/null
@@ -149,7 +150,7 @@ case_craft_plan_in_use() {
   "$programs/check_report" report.html result.json
 }
 
-# Formats without room for different slots say where they are, and leave no file.
+# Formats that cannot express different numbers of slots name the place, and leave no file.
 case_craft_formats() {
   drifting loads.npy
   local format name ranks code
@@ -173,7 +174,7 @@ curves() {
     "\"dense_until\": 256, \"speeds\": [$speeds]}" >curves.json
 }
 
-# What the results say of one plan: mean_latency RESULT.json before|after [COMPARISON]
+# mean_latency RESULT.json before|after [COMPARISON]: prints the mean latency of one plan
 mean_latency() {
   local sides
   sides=$(grep '^"comparisons"' "$1" | grep -o '"latency_us":{"mean":[0-9.e+]*' | cut -d: -f3)
@@ -187,18 +188,18 @@ case_gem() {
     --json result.json --report report.html >printed
   "$programs/check_plan" loads.npy plan.json 8 64 0.5
   "$programs/check_report" report.html result.json
-  grep -Eq '^planned from the last 6 of 6 steps, 30 searches a layer: [0-9.]+ us in the mean; no plan' printed ||
+  grep -Eq '^planned from the last 6 of 6 steps, 30 searches a layer: mean latency [0-9.]+ us, lower bound' printed ||
     fail "$(cat printed)"
   grep -q '(gem, seq, ' printed || fail "$(cat printed)"
   local eplb gem
   gem=$(mean_latency result.json after)
   [[ $gem == "$(mean_latency result.json after 1)" ]] || fail "expected the same on the same loads"
   awk "BEGIN {exit !($gem < 0.9 * $(mean_latency result.json before))}" || fail "expected gem to gain"
-  # The same rank for all is no rank slow: another plan.
+  # Equal speeds give another plan.
   curves 1,1,1,1,1,1,1,1
   plan loads.npy --planner gem --latency curves.json --ranks 8 --output alike.json >/dev/null
   cmp -s plan.json alike.json && fail "expected speeds to count"
-  # EPLB knows nothing of speeds.
+  # EPLB ignores speeds.
   curves
   plan loads.npy --ranks 8 --slots 64 --output eplb.json >/dev/null
   plan loads.npy --planner gem --latency curves.json --plan eplb.json --ranks 8 --output same.json \
@@ -206,7 +207,7 @@ case_gem() {
   same plan.json same.json
   eplb=$(mean_latency result.json before)
   awk "BEGIN {exit !($gem < $eplb)}" || fail "expected less than $eplb us of EPLB, got $gem"
-  # Fewer steps and searches are others; steps are the last ones.
+  # Fewer steps and searches; the steps are the last ones.
   plan loads.npy --planner gem --latency curves.json --ranks 8 --trace-length 2 --restarts 1 --output two.json >printed
   grep -q '^planned from the last 2 of 6 steps, 1 search a layer: ' printed || fail "$(cat printed)"
   plan - --planner gem --latency curves.json --ranks 8 --layers 1:3 --output some.json <loads.npy >/dev/null
@@ -218,11 +219,11 @@ case_gem_table() {
   table "$inputs/steps.npy" --planner gem --latency "$inputs/curves.json" --ranks 4 --slots 8 --trace-length 2 \
     --evaluate "$inputs/other.npy" --layer-ids 3:
   diff "$expected/gem.expected" table
-  # One curve and speeds say nearly the same.
+  # One curve with speeds is nearly equivalent.
   plan "$inputs/steps.npy" --planner gem --latency "$inputs/one_curve.json" --ranks 4 >/dev/null
 }
 
-# Spare slots hold replicas, and every format takes the plan that its engine can.
+# Spare slots hold replicas, and every format round-trips.
 case_gem_formats() {
   drifting loads.npy
   curves
@@ -261,7 +262,7 @@ case_report_in_browser() {
   bash "$expected/browse.sh" report.html result.json "$programs/check_report"
 }
 
-# The README shows what its commands give.
+# The README shows the output of its commands.
 case_readme() {
   local root=$expected/../../..
   loads --steps 8 --layers 58 --experts 256 --seed 1 --output loads.npy >/dev/null
@@ -273,7 +274,7 @@ case_readme() {
   same rank_loads.svg "$root/docs/images/rank_loads.svg"
 }
 
-# A terminal sees how far a long reading is, and nothing of it when all is done.
+# A terminal shows the progress of a long reading, and clears it at the end.
 case_progress() {
   drifting loads.npy
   slow() { head -c 1000 loads.npy; sleep 0.5; tail -c +1001 loads.npy; }
@@ -286,7 +287,7 @@ case_progress() {
   [[ ! -s message ]] || fail "expected no progress without a terminal: $(cat message)"
 }
 
-# A table that nobody receives.
+# Standard output that cannot be written is an error.
 case_full_output() {
   local code=0
   plan "$inputs/loads.npy" --ranks 4 --slots 8 --output plan.json >/dev/full 2>message || code=$?
@@ -296,7 +297,7 @@ case_full_output() {
   [[ $(ls) == message ]] || fail "expected no file, got: $(ls)"
 }
 
-# What cannot be written last takes nothing else with it.
+# If one file cannot be written, none appears.
 case_all_or_nothing() {
   local code=0
   plan "$inputs/loads.npy" --ranks 3 --slots 8 --format sglang --output plan.json \
@@ -336,14 +337,14 @@ case_refusal_keeps_the_old_file() {
   [[ $(cat plan.json) == old && $(ls -A) == plan.json ]] || fail "expected the old file alone"
 }
 
-# A recorder's ring: 1000 steps of which the first 16 are filled, or all of 16 from the middle on.
-# Both have the figures of the filled steps, and plans that are made from them.
+# A recorder's ring buffer: 1000 steps of which the first 16 are filled, or a full one of 16 steps that
+# begins in the middle. Both give the figures and the plans of the filled steps.
 case_ring() {
   loads --steps 16 --layers 5 --experts 64 --tokens 2048 --top-k 6 --skew 0.8 --drift 0.2 --seed 7 \
     --output filled.npy >/dev/null
   local of_step=$((5 * 64 * 4)) name
   local header=$(($(stat -c %s filled.npy) - 16 * of_step))
-  # The header has room: its padding takes the longer number of steps.
+  # The padding of the header makes space for the longer number of steps.
   { head -c $header filled.npy | sed -e 's/(16, 5, 64)/(1000, 5, 64)/' -e 's/  \n*$/\n/' | head -c $((header - 1))
     echo
     tail -c +$((header + 1)) filled.npy
@@ -364,12 +365,12 @@ case_ring() {
   table ring.npy --ranks 8 --slots 80
   grep -Fxq 'ring.npy: 984 of 1000 steps have no load and are left out' table || fail "$(cat table)"
   plan ring.npy --planner gem --latency curves.json --ranks 8 --output gem.json >printed
-  grep -Eq '^planned from the last 16 of 16 steps, .*: [1-9][0-9.]* us' printed || fail "$(cat printed)"
+  grep -Eq '^planned from the last 16 of 16 steps, .*: mean latency [1-9][0-9.]* us' printed || fail "$(cat printed)"
   plan filled.npy --planner gem --latency curves.json --ranks 8 --output filled.gem.json >printed
   same filled.gem.json gem.json
 }
 
-# One expert with nearly all load gets more copies than there are ranks.
+# An expert with nearly all load gets more copies than there are ranks.
 case_copies_beyond_ranks() {
   { printf 999000; printf ',16%.0s' {1..63}; echo; } >hot.csv
   plan hot.csv --ranks 16 --slots 128 >printed
@@ -383,12 +384,12 @@ case_copies_beyond_ranks() {
   ! grep -q '^warning' printed || fail "$(cat printed)"
 }
 
-# Whatever signal ends the program, nothing of its files stays.
+# A signal that ends the program leaves none of its files behind.
 case_signals() {
   local signal code
   mkfifo loads.pipe
   for signal in INT TERM HUP; do
-    # A job of a shell without job control ignores SIGINT; env gives it back.
+    # A background job of a shell without job control ignores SIGINT; env restores the default.
     env --default-signal=INT "$programs/plan_experts" - --ranks 4 --slots 8 --output plan.json --report a.html \
       --json b.json <loads.pipe >/dev/null 2>&1 &
     exec 3>loads.pipe
@@ -416,7 +417,7 @@ case_empty_names() {
   done
 }
 
-# A link to a file that is not there yet, and a link to that link.
+# A link to a file that does not exist yet, and a link to that link.
 case_output_through_links() {
   mkdir folder
   ln -s folder/real.json link.json
@@ -447,15 +448,15 @@ case_key() {
   same plan.json key.json
 }
 
-# The most memory that the program held, in KiB: peak_of ARGUMENT...
+# peak_of ARGUMENT...: prints the peak memory of the program, in KiB
 peak_of() {
   python3 -c 'import resource, subprocess, sys
 subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True)
 print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)' "$programs/plan_experts" "$@"
 }
 
-# Loads that take 500 MB in memory, most of them without blocks on the disk: by both passes, and by a
-# copy of the standard input.
+# Loads that would take 500 MB in memory, in a sparse file: both passes over the file, and a copy of
+# the standard input, stay below 256 MiB.
 case_memory() {
   command -v python3 >/dev/null || { echo "skipped: no python3 to measure memory"; exit 0; }
   python3 - <<'END'
@@ -474,12 +475,12 @@ END
   ((peak < 256 * 1024)) || fail "expected less than 256 MiB for a file, got $peak KiB"
   peak=$(peak_of - --ranks 32 --slots 288 <large.npy)
   ((peak < 256 * 1024)) || fail "expected less than 256 MiB for the standard input, got $peak KiB"
-  # The steps with load fit, although all steps would not.
+  # The steps with load fit in memory; all steps would not.
   peak=$(peak_of large.npy --planner craft --ranks 32)
   ((peak < 256 * 1024)) || fail "expected less than 256 MiB for 44 steps, got $peak KiB"
 }
 
-# What craft needs and the machine does not have.
+# craft reports the memory that it needs if the machine has less.
 case_out_of_memory() {
   loads --steps 1600 --layers 20 --experts 256 --output loads.npy >/dev/null
   local code=0
@@ -516,7 +517,7 @@ case_omp() {
   "$programs/check_plan" loads.npy omp.json 8 80 0.95
 }
 
-# Without a GPU the program must say so; the case then counts as skipped, not as passed.
+# Without a GPU the program must report that; the case then counts as skipped, not as passed.
 case_gpu() {
   drifting loads.npy
   plan loads.npy --ranks 8 --slots 80 --policy seq --output seq.json
@@ -565,7 +566,7 @@ case_make_loads_extremes() {
   "$programs/check_loads" even.npy 2 1 10 10 3
 }
 
-# A file size limit stands in for a full disk: the write fails half way.
+# A file size limit simulates a full disk: the write fails half way.
 case_make_loads_full_disk() {
   local code=0
   (

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # browse.sh REPORT.html RESULT.json CHECK_REPORT [FOLDER]
-# Opens a report in Chromium, wide and narrow, light and dark, and has CHECK_REPORT compare what is
-# drawn with the results. FOLDER keeps screenshots, for a person to look at.
+# Opens a report in Chromium, wide and narrow, light and dark, and lets CHECK_REPORT compare the drawn
+# page with the results. Screenshots stay in FOLDER.
 set -euo pipefail
 report=$(realpath "$1") result=$(realpath "$2") check=$(realpath "$3")
 measure=$(dirname "$(realpath "$0")")/measure.js
@@ -21,7 +21,7 @@ cd "$folder"
 
 fail() { echo "browse.sh: $1" >&2; exit 1; }
 
-# Chromium alone: open_page FILE WIDTHxHEIGHT light|dark OPTION...
+# open_page FILE WIDTHxHEIGHT light|dark OPTION...: runs Chromium
 open_page() {
   local file=$1 size=$2 scheme=1
   [[ $3 == light ]] || scheme=0
@@ -32,12 +32,12 @@ open_page() {
   ! grep CONSOLE log >&2 || fail "expected no message of the page"
 }
 
-# As XML the page must be well-formed to the letter, which HTML never asks for.
+# As XML the page must be strictly well-formed, which HTML does not require.
 cp "$report" page.xhtml
 open_page page.xhtml 1280x900 light --dump-dom >dom
 grep -q '<body' dom && ! grep -q parsererror dom || fail "expected a page that is well-formed XML"
 
-# The browser refuses whatever the page asks for besides its own text, and says so.
+# This policy makes the browser refuse, and report, anything that the page loads from elsewhere.
 policy="default-src 'none'; style-src 'unsafe-inline'; script-src 'nonce-measure'"
 sed "s|<head>|&<meta http-equiv=\"Content-Security-Policy\" content=\"$policy\"/>|" "$report" >page.html
 grep -q Content-Security-Policy page.html || fail "expected a page with a head"
@@ -50,7 +50,7 @@ awk -v script="$measure" '
   { print }' page.html >measuring.html
 for view in 1280,light 1280,dark 400,light; do
   width=${view%,*} scheme=${view#*,}
-  # A frame can be narrower than the narrowest window.
+  # A frame can be narrower than the smallest window.
   echo "<!DOCTYPE html><meta name='color-scheme' content='light dark'><body>
 <iframe src='measuring.html' width='$width' height='900' style='border:0'></iframe>" >frame.html
   open_page frame.html 1400x1000 "$scheme" --allow-file-access-from-files --dump-dom >dom

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// check_loads LOADS.npy STEPS LAYERS EXPERTS TOKENS TOP_K: checks what make_loads promises.
+// check_loads LOADS.npy STEPS LAYERS EXPERTS TOKENS TOP_K: checks the guarantees of make_loads.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // check_plan LOADS.npy PLAN.json RANKS SLOTS|uneven LEAST_MEAN_BALANCEDNESS
-// uneven: layers may have different slots, which ranks share so that they differ by one at most, in
-// every layer and over all.
-// Checks a placement file against its description, and the balancedness by its definition. Uses
-// nothing of the library, so that it cannot share an error with it.
+// Checks a placement file against its description, and the balancedness by its definition. With
+// uneven, layers may have different numbers of slots, and the slots of ranks may differ by at most
+// one, in every layer and over all layers. Uses nothing of the library, so that it cannot share an
+// error with it.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // check_report REPORT.html RESULT.json [MEASURED.json WIDTH light|dark]
-// Checks that a report shows what the file of results says: as it is written and, with what
-// measure.js found in a browser, as it is drawn. Uses nothing of the library or the program.
+// Checks that a report shows the figures of the file of results: as written and, with the
+// measurements of measure.js in a browser, as drawn. Uses nothing of the library or the program.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -62,7 +62,7 @@ std::string text(place const& p) {
          std::to_string(std::get<2>(p));
 }
 
-/// What must be in the page for every value of `matrix[layer][rank]`.
+/// Adds the bars that the page must have, one for every value of `matrix[layer][rank]`.
 void add(std::map<place, double>& expected, std::string const& side, json const& layer_ids,
          std::vector<row> const& matrix) {
   expect(matrix.size() == layer_ids.size(), "a row of results for every layer");
@@ -73,7 +73,7 @@ void add(std::map<place, double>& expected, std::string const& side, json const&
   }
 }
 
-/// Removes what is found from what is expected, so that nothing may appear twice.
+/// Removes a found mark from the expected ones, so that none may appear twice.
 void match(std::map<place, double>& expected, place const& where, double value) {
   auto const found = expected.find(where);
   expect(found != expected.end(), "one mark for each value, got another at " + text(where));
@@ -183,7 +183,7 @@ void check_table(pugi::xml_document const& page, json const& result) {
   }
 }
 
-/// The marks of a chart about craft: one for each of `expected`, in order.
+/// Checks the marks of a chart for craft: one for each of `expected`, in order.
 std::vector<pugi::xml_node> marks(pugi::xml_document const& page, std::string const& chart,
                                   std::string const& query, char const* attribute,
                                   row const& expected) {
@@ -200,7 +200,7 @@ std::vector<pugi::xml_node> marks(pugi::xml_document const& page, std::string co
   return found;
 }
 
-/// What craft found adds up, and the page shows it.
+/// Checks that the results of craft are consistent, and that the page shows them.
 void check_craft(pugi::xml_document const& page, json const& result) {
   json const& craft = result.at("craft");
   if (craft.is_null()) {
@@ -263,7 +263,7 @@ void check_craft(pugi::xml_document const& page, json const& result) {
   }
 }
 
-/// The bars of the latencies in a comparison.
+/// Returns the latency bars of a comparison.
 std::map<place, double> latency_bars_of(json const& result, std::size_t comparison) {
   std::map<place, double> bars;
   json const& c = result.at("comparisons").at(comparison);
@@ -280,7 +280,7 @@ void check_latency_numbers(pugi::xml_node line, json const& latency) {
   for (std::size_t layer = 0; layer < of_layers.size(); ++layer) {
     auto const of_ranks = latency.at("of_ranks").at(layer).get<row>();
     expect(of_layers[layer] * (1 + 1e-9) >= *std::max_element(of_ranks.begin(), of_ranks.end()),
-           "a layer that waits for its last rank");
+           "a layer that waits for its slowest rank");
   }
   std::map<std::string, double> cells;
   for (pugi::xml_node const cell : line.children("td")) {
@@ -296,7 +296,7 @@ void check_latency_numbers(pugi::xml_node line, json const& latency) {
   expect(cells.at("data-worst-step") == latency.at("worst_step"), "the step of that");
 }
 
-/// What gem went by adds up, and the page shows it.
+/// Checks that the results of gem are consistent, and that the page shows them.
 void check_gem(pugi::xml_document const& page, json const& result) {
   json const& gem = result.at("gem");
   if (gem.is_null()) {
@@ -356,7 +356,7 @@ void check_gem(pugi::xml_document const& page, json const& result) {
   }
 }
 
-/// A screen shows half a pixel at best.
+/// Compares drawn lengths; a screen is precise to half a pixel at best.
 void expect_pixels(double measured, double expected, std::string const& what) {
   expect(std::abs(measured - expected) <= std::max(0.5, 1e-3 * expected),
          what + " of " + std::to_string(expected) + " pixels, got " + std::to_string(measured));

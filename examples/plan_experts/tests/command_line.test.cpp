@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the programs say to who mistypes a word or a number.
+// Messages of the programs for mistyped words and numbers.
 #include "../command_line.hpp"
 
 #include <doctest/doctest.h>

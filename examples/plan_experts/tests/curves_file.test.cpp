@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Latency curves in files: what is read, and every file that must be refused.
+// The reader of latency curves: valid files, and every file that must be refused.
 #include "../curves_file.hpp"
 
 #include <doctest/doctest.h>
@@ -24,7 +24,7 @@ using nlohmann::json;
 
 namespace {
 
-/// Of two ranks.
+/// A file of curves for two ranks.
 json good() {
   return {{"tokens", {64, 128, 256}},
           {"latency_us", {{10, 12.5, 12.5}, {11, 14, 20}}},
@@ -41,7 +41,7 @@ std::string refusal(std::string const& text, index_t ranks = 2) {
   return "";
 }
 
-/// What is said of the file whose `key` is `value`.
+/// Returns the message for a file in which `key` has `value`; empty if it is valid.
 std::string with(char const* key, json value, index_t ranks = 2) {
   json changed = good();
   changed[key] = std::move(value);
@@ -78,7 +78,7 @@ TEST_CASE("curves_file: curves for every rank, for all, and speeds") {
   CHECK(fast.view()(1, 64) == 20);
 }
 
-TEST_CASE("curves_file: the library takes what the reader lets through") {
+TEST_CASE("curves_file: the library accepts all curves that the reader accepts") {
   for (json value : {json{0, 1}, json{0, (std::int64_t{1} << 47) - 1}, json{7, 9}}) {
     json file{{"tokens", value}, {"latency_us", {{0, 0}, {0, 1e240}}}, {"dense_until", 0}};
     for (json const& until : {json(0), value[0], value[1]}) {
@@ -90,11 +90,11 @@ TEST_CASE("curves_file: the library takes what the reader lets through") {
       CHECK(table.cost().ranks() == 2);
     }
   }
-  CHECK(with("dense_until", 1000).empty());  // only steps
+  CHECK(with("dense_until", 1000).empty());  // only a staircase
   CHECK(with("dense_until", 256).empty());
 }
 
-TEST_CASE("curves_file: what is no such file") {
+TEST_CASE("curves_file: files that are not latency curves") {
   CHECK(refusal("") == "c.json: expected JSON, got a mistake at line 1, column 1");
   CHECK(refusal("{\n\"tokens\": [1,}") ==
         "c.json: expected JSON, got a mistake at line 2, column 14");
@@ -111,7 +111,7 @@ TEST_CASE("curves_file: what is no such file") {
   CHECK_THROWS_AS(static_cast<void>(examples::read_curves("no such file", 2)), file_error);
 }
 
-TEST_CASE("curves_file: keys that are not there, and what was meant") {
+TEST_CASE("curves_file: missing and misspelt keys") {
   CHECK(without("tokens") == "c.json: expected the key tokens, got none");
   CHECK(without("latency_us") == "c.json: expected the key latency_us, got none");
   CHECK(without("dense_until") == "c.json: expected the key dense_until, got none");
@@ -168,7 +168,7 @@ TEST_CASE("curves_file: latencies") {
   CHECK(latencies({{0, 0, 0}, {1, 1, 1}}).empty());
 }
 
-TEST_CASE("curves_file: where steps end, and speeds") {
+TEST_CASE("curves_file: dense_until and speeds") {
   std::string const until =
       "c.json: expected 0, one of tokens, or at least the last of them in dense_until, got ";
   CHECK(with("dense_until", 100) == until + "100");

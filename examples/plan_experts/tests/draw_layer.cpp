@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // draw_layer RESULT.json PICTURE.svg
-// Draws the layer that was worst before, from what plan_experts wrote with --json: the picture of
-// the README.
+// Draws the layer that was worst before, from the file of plan_experts --json: the picture of the
+// README.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>

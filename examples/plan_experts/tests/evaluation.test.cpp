@@ -27,7 +27,7 @@ namespace {
 
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-/// Every slot filled, every expert present, ranks of unequal size.
+/// Makes a plan with every slot filled, every expert present, and ranks of unequal size.
 plan uneven_plan() {
   plan p(2, 4, 3, 7);
   p.layer_ids = {3, 5};
@@ -47,7 +47,7 @@ npy::array<std::int64_t> random_loads(std::int64_t steps, std::int64_t layers, s
   return loads;
 }
 
-/// [ranks], of one layer, by the definition.
+/// Returns the rank loads of one layer, [ranks], by their definition.
 std::vector<double> rank_loads(std::int64_t const* loads, plan const& p, std::int64_t layer) {
   std::vector<double> result;
   for (std::int64_t rank = 0; rank < p.ranks; ++rank) {
@@ -65,7 +65,7 @@ std::vector<double> rank_loads(std::int64_t const* loads, plan const& p, std::in
   return result;
 }
 
-/// Balancedness of rows, and of their sums.
+/// Balancedness of rows, and of their sums, by the definition.
 struct measured_rows {
   std::vector<double> balancedness;
   double means = 0;
@@ -92,7 +92,7 @@ void check_statistics(balance_statistics const& s, std::vector<double> values, d
   CHECK(s.worst_layer == p.layer_ids[index(row % p.layers)]);
   CHECK(s.worst_step == row / p.layers);
   std::sort(values.begin(), values.end());
-  // As many as a twentieth are at or below it, and no smaller value has that.
+  // At least a twentieth of the values are at or below it, and no smaller value has this property.
   auto const below = std::count_if(values.begin(), values.end(), [&](double value) {
     return value < s.fifth_percentile - 1e-12;
   });
@@ -132,7 +132,8 @@ void check_measured(measured_plan const& m, npy::array<std::int64_t> const& load
   }
 }
 
-/// Three ranks: steps up to 600 tokens, a line beyond; the second rank takes twice as long.
+/// Curves of three ranks: a staircase up to 600 tokens, linear beyond; the second rank takes twice
+/// as long.
 curve_samples uneven_curves() {
   return {{200, 400, 600, 1000}, {10, 15, 25, 45}, 600, {1, 0.5, 1}};
 }
@@ -182,7 +183,7 @@ void check_latency(latency_statistics const& s, npy::array<std::int64_t> const& 
   CHECK(s.worst_layer == p.layer_ids[index(worst % p.layers)]);
   CHECK(s.worst_step == worst / p.layers);
   std::sort(values.begin(), values.end());
-  std::size_t at = 0;  // the smallest that nineteen of twenty do not exceed
+  std::size_t at = 0;  // the smallest value that nineteen of twenty do not exceed
   while (20 * (at + 1) < 19 * values.size()) {
     ++at;
   }
@@ -204,7 +205,7 @@ outcome small_outcome() {
   return result;
 }
 
-/// Two layers on two ranks; the second got replicas.
+/// Makes results for two layers on two ranks; the second layer has replicas.
 craft_outcome small_craft() {
   return {.chosen = "automatic",
           .replicas_per_rank = 1,
@@ -214,7 +215,7 @@ craft_outcome small_craft() {
           .allocation = {{0, 2}, {0, 0.5}, {0, 0.5, 0.625}, 1, 2, 2}};
 }
 
-/// Two layers, four steps.
+/// Makes results for two layers and four steps.
 gem_outcome small_gem() {
   gem_outcome result{.latency = "c.json", .curves = {}, .trace_length = 4, .restarts = 30};
   result.steps = {4, 4};
@@ -262,8 +263,8 @@ TEST_CASE("evaluation: a layer without load is left out") {
 
 namespace {
 
-/// `loads` as a recorder's ring of `size` steps holds them: zero where it is not filled, and the
-/// `turned` steps before the first ones at the front.
+/// Returns `loads` as a recorder's ring buffer of `size` steps holds them: unfilled steps are zero,
+/// and the last `turned` steps come first.
 npy::array<std::int64_t> ring_of(npy::array<std::int64_t> const& loads, std::int64_t size,
                                  std::int64_t turned) {
   auto const of_step = loads.shape[1] * loads.shape[2];
@@ -278,7 +279,7 @@ npy::array<std::int64_t> ring_of(npy::array<std::int64_t> const& loads, std::int
 
 }  // namespace
 
-TEST_CASE("evaluation: a recorder's ring has the figures of its filled steps") {
+TEST_CASE("evaluation: a recorder's ring buffer has the figures of its filled steps") {
   plan const p = uneven_plan();
   plan const trivial = trivial_plan(2, 4, 3, 7);
   curve_samples const curves = uneven_curves();
@@ -317,8 +318,8 @@ TEST_CASE("evaluation: a recorder's ring has the figures of its filled steps") {
   }
 }
 
-TEST_CASE("evaluation: a layer that some steps lack is measured in the others") {
-  // The second layer has load in the second step alone.
+TEST_CASE("evaluation: a layer without load in some steps is measured in the others") {
+  // The second layer has load only in the second step.
   npy::array<std::int64_t> const loads{{2, 2, 4}, {8, 2, 2, 4, 0, 0, 0, 0, 0, 2, 2, 0, 9, 1, 1, 1}};
   plan const p = trivial_plan(2, 4, 2, 4);
   auto const m = compare("x.npy", loads, p, p).after;
@@ -327,7 +328,7 @@ TEST_CASE("evaluation: a layer that some steps lack is measured in the others") 
   CHECK(m.per_step->worst_layer == 1);
 }
 
-TEST_CASE("evaluation: values by rank, also where they need a file") {
+TEST_CASE("evaluation: the k-th value, in memory and in a file") {
   for (std::size_t const count : {1U, 2U, 1000U, 1200000U}) {  // 8 MiB hold 1048576
     CAPTURE(count);
     ranked_values values("x");
@@ -367,7 +368,7 @@ TEST_CASE("evaluation: latencies by their definition") {
   check_latency(compare("x.npy", loads, p, p, rows.view()).after.latency.value(), loads, p);
 }
 
-TEST_CASE("evaluation: without load nothing takes time") {
+TEST_CASE("evaluation: latencies are 0 without load") {
   npy::array<std::int64_t> const loads{{2, 2, 4}, std::vector<std::int64_t>(16, 0)};
   plan const p = uneven_plan();
   auto const latency = compare("x.npy", loads, p, p, uneven_curves().view()).after.latency.value();
@@ -427,7 +428,7 @@ TEST_CASE("outcome: the table of a plan that was read, or refined on nodes") {
         "before: slot i holds expert i mod 4; after: the plan as it was read\n");
 }
 
-TEST_CASE("outcome: the table says what craft spends, where and what for") {
+TEST_CASE("outcome: the table describes the replicas of craft") {
   outcome result = small_outcome();
   result.planner = "craft";
   result.craft = small_craft();
@@ -453,8 +454,8 @@ TEST_CASE("outcome: the table says what craft spends, where and what for") {
   result.comparisons[0].after.per_step.reset();
   result.comparisons[0].steps = 1;
   CHECK(lines() ==
-        "replicas: 2 on each rank over all layers (what 1.50 MiB hold; the knee is at 1), 4 in "
-        "all, 2 used\n"
+        "replicas: 2 on each rank over all layers (as many as 1.50 MiB hold; the knee is at 1), "
+        "4 in all, 2 used\n"
         "slots of a rank over all layers: 4 to 5\n"
         "replicas of a layer: 0 in 1 layer, 2 in 1\n"
         "planned from 2 steps, all held in memory: 128 B\n"
@@ -467,7 +468,7 @@ TEST_CASE("outcome: the table says what craft spends, where and what for") {
         "as asked; the knee is at 4");
 }
 
-TEST_CASE("outcome: what craft found leaves out steps in which a layer has no load") {
+TEST_CASE("outcome: craft's figures leave out steps in which a layer has no load") {
   // The library counts them as balanced: the second layer has 0.5 in the one step with load.
   craft_outcome c = small_craft();
   c.steps = 4;
@@ -484,7 +485,7 @@ TEST_CASE("outcome: what craft found leaves out steps in which a layer has no lo
   CHECK(c.mean_with(0.125) == 0.6);  // the sum of the layers' gains over all four steps
 }
 
-TEST_CASE("outcome: the table says how long it takes, and what gem went by") {
+TEST_CASE("outcome: the table shows latencies and the trace of gem") {
   outcome result = small_outcome();
   result.planner = "gem";
   result.gem = small_gem();
@@ -496,7 +497,7 @@ TEST_CASE("outcome: the table says how long it takes, and what gem went by") {
   result.comparisons[0].after.latency = latency_statistics{.mean = 30.456, .worst = 35};
   result.comparisons[1].before.latency = latency_statistics{.mean = 10};
   result.comparisons[1].after.latency = latency_statistics{.mean = 11, .worst_layer = 1};
-  // Balancedness that gem gives up for latency is no loss.
+  // A lower balancedness is not reported as worse if gem planned by latency.
   result.comparisons[0].after.per_step->mean = 0.5;
   std::string const table = table_of(result);
   CHECK(table.substr(table.find("latency of")) ==
@@ -506,7 +507,7 @@ a.npy                             before    40.12           50.00    60.00  in l
 b.npy                             before    10.00            0.00     0.00  in layer 0
                                   after     11.00            0.00     0.00  in layer 1
 
-planned from the last 4 of 2 steps, 30 searches a layer: 11.25 us in the mean; no plan comes below 10.25
+planned from the last 4 of 2 steps, 30 searches a layer: mean latency 11.25 us, lower bound 10.25 us
 
 on b.npy the plan is slower than before: 11.00 instead of 10.00 us
 layers without load, left out: 1
@@ -516,14 +517,14 @@ planned in 0.250 ms (gem, seq, median of 5)
 )");
 }
 
-TEST_CASE("outcome: a plan that is worse than the one before is called so") {
+TEST_CASE("outcome: the table reports a plan that is worse than the one before") {
   outcome result = small_outcome();
   auto& other = result.comparisons[1];
   other.after.summed.mean = other.before.summed.mean - 0.25;
   CHECK(table_of(result).find(
             "\non b.npy the plan is worse than before: 0.7500 instead of 1.0000\n") !=
         std::string::npos);
-  // Step by step is how it is served: what the sum says does not count.
+  // Steps are served one by one, so their figures decide, not those of the sum.
   auto& first = result.comparisons[0];
   first.after.summed.mean = 0;
   CHECK(table_of(result).find("on a.npy") == std::string::npos);
@@ -533,7 +534,7 @@ TEST_CASE("outcome: a plan that is worse than the one before is called so") {
         std::string::npos);
 }
 
-TEST_CASE("outcome: the JSON file says what was measured") {
+TEST_CASE("outcome: the JSON file has all measurements") {
   outcome const result = small_outcome();
   std::ostringstream out;
   write_outcome(out, result);
@@ -568,7 +569,7 @@ TEST_CASE("outcome: the JSON file says what was measured") {
   }
 }
 
-TEST_CASE("outcome: the JSON file has all that craft found") {
+TEST_CASE("outcome: the JSON file has all results of craft") {
   outcome result = small_outcome();
   auto const json = [&] {
     std::ostringstream out;
@@ -596,7 +597,7 @@ TEST_CASE("outcome: the JSON file has all that craft found") {
   CHECK(json().at("budget_bytes") == 6'000'000'000);
 }
 
-TEST_CASE("outcome: the JSON file has all that gem found") {
+TEST_CASE("outcome: the JSON file has all results of gem") {
   outcome result = small_outcome();
   auto const json = [&] {
     std::ostringstream out;
@@ -633,7 +634,7 @@ TEST_CASE("outcome: the JSON file has all that gem found") {
                         {"of_ranks", {{10.0, 5.0}, {6.0, 12.0}}}}));
 }
 
-TEST_CASE("outcome: a name that is no UTF-8 does not spoil the JSON file") {
+TEST_CASE("outcome: the JSON file is valid although a file name is not UTF-8") {
   outcome result = small_outcome();
   result.comparisons[0].loads = "caf\xe9.npy";
   std::ostringstream out;

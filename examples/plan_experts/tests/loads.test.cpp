@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reader of measured loads: every form it takes, and every file it must refuse.
+// The reader of measured loads: every form that it accepts, and every file that it must refuse.
 #include "../loads.hpp"
 
 #include <doctest/doctest.h>
@@ -51,7 +51,7 @@ npy::array<T> loads_in(std::string_view bytes, std::string const& file,
   return std::get<npy::array<T>>(loads);
 }
 
-// What the reader says about a file that it must refuse.
+// Returns the message of the reader for a file that it must refuse.
 std::string refusal(std::string_view bytes, std::string const& file, std::string const& key = {}) {
   try {
     static_cast<void>(parse_loads(bytes, file, key));
@@ -102,7 +102,7 @@ TEST_CASE("loads: .json files") {
   CHECK(steps.shape == shape_t{3, 1, 2});
   CHECK(steps.values == integers{1, 2, 3, 4, 5, 6});
   CHECK(loads_in<std::int64_t>(counts("[[0]]"), "f.json").shape == shape_t{1, 1, 1});
-  // Beyond 2^24, and beyond what a float's fraction holds: whole numbers are read as they are.
+  // Integers with more bits than the fraction of a float are read exactly.
   CHECK(loads_in<std::int64_t>(counts("[[70368744177665]]"), "f.json").values ==
         integers{70368744177665});
 }
@@ -115,8 +115,8 @@ TEST_CASE("loads: one number with a fraction or an exponent makes all numbers fl
   CHECK(loads_in<double>("layer,expert,load\n0,1,7\n0,0,.5\n", "f.csv").values == doubles{0.5, 7});
 }
 
-TEST_CASE("loads: other keys of a .json file do not matter") {
-  // As SGLang's recorder writes it, in Python's spelling of JSON.
+TEST_CASE("loads: other keys of a .json file are ignored") {
+  // As SGLang's recorder writes it, in Python's form of JSON.
   auto const loads = loads_in<std::int64_t>(
       "{\"rank\": 0, \"records\": [{\"logical_count\": [[9]], \"pass\": [true, null, -1.5]}],\n"
       " \"logical_count\": [[1, 2]], \"average_utilization_rate_over_window\": null,\n"
@@ -136,7 +136,7 @@ TEST_CASE("loads: .csv files of a line per layer") {
   CHECK(loads_in<std::int64_t>("7", "f.csv").shape == shape_t{1, 1, 1});
 }
 
-TEST_CASE("loads: the spelling of a .csv file is free") {
+TEST_CASE("loads: spaces and line ends of a .csv file may vary") {
   for (std::string const& text : {
            std::string("1,2\n3,4\n\n5,6\n7,8"),
            std::string("1,2\r\n3,4\r\n\r\n5,6\r\n7,8\r\n"),
@@ -164,7 +164,7 @@ TEST_CASE("loads: .csv files of a line per load") {
   CHECK(loads_in<std::int64_t>("expert,layer,load\n0,0,0", "f.csv").shape == shape_t{1, 1, 1});
 }
 
-TEST_CASE("loads: the standard input is what its first bytes say") {
+TEST_CASE("loads: the form of the standard input is recognised by its first bytes") {
   CHECK(loads_in<std::int64_t>(npy_file<std::int32_t>({1, 2}, {1, 2}), "-").values ==
         integers{1, 2});
   CHECK(loads_in<std::int64_t>(" \n" + counts("[[1, 2]]"), "-").values == integers{1, 2});
@@ -196,7 +196,7 @@ TEST_CASE("loads: other extensions") {
                        ("no such file.txt: " + expected + "'.txt'").c_str(), examples::file_error);
 }
 
-TEST_CASE("loads: bytes that contradict the extension, or none") {
+TEST_CASE("loads: bytes that contradict the extension, and empty files") {
   std::string const array = npy_file<std::int32_t>({1, 2}, {1, 2});
   CHECK(json_refusal(array) == "expected JSON with loads, got a .npy file");
   CHECK(csv_refusal(array) == "expected CSV with loads, got a .npy file");
@@ -214,7 +214,7 @@ TEST_CASE("loads: bytes that contradict the extension, or none") {
   CHECK(refusal("", "f.npy") == "expected a .npy file, got an empty file");
 }
 
-TEST_CASE("loads: texts that are no JSON") {
+TEST_CASE("loads: text that is not JSON") {
   CHECK(counts_refusal("[[1, 2],\n [3 4]]") ==
         "expected valid JSON, got '4]]}' in line 2, column 5");
   CHECK(counts_refusal("[[1]") == "expected valid JSON, got '}' in line 1, column 23");
@@ -227,12 +227,12 @@ TEST_CASE("loads: texts that are no JSON") {
   CHECK(json_refusal("{\"a\nb\": 1}") == "expected valid JSON, got '?b\": 1}' in line 1, column 4");
   CHECK(json_refusal(byte_order_mark + "{\xff}") ==
         "expected valid JSON, got '?}' in line 1, column 2");
-  // To the library behind, a NUL is the end, whatever follows.
+  // The JSON library takes a NUL byte for the end of the text.
   CHECK(json_refusal(counts("[[1]]") + std::string(1, '\0') + "more") ==
         "expected valid JSON, got a NUL byte in line 1, column 25");
 }
 
-TEST_CASE("loads: JSON that is no object with logical_count") {
+TEST_CASE("loads: JSON that is not an object with logical_count") {
   char const* const expected = "expected a JSON object with the key logical_count, got ";
   CHECK(json_refusal("[[1, 2]]") == std::string(expected) + "an array");
   CHECK(json_refusal("1") == std::string(expected) + "a number");
@@ -257,12 +257,12 @@ TEST_CASE("loads: JSON that is no object with logical_count") {
         "expected the key logical_count once, got it twice");
 }
 
-TEST_CASE("loads: JSON arrays that are no array of two or three dimensions") {
+TEST_CASE("loads: JSON arrays without two or three regular dimensions") {
   std::string const shape = "expected shape (layers, experts) or (steps, layers, experts), got ";
   CHECK(counts_refusal("5") == shape + "()");
   CHECK(counts_refusal("[5, 6]") == shape + "(2,)");
   CHECK(counts_refusal("[[[[5]]]]") ==
-        "expected at most three arrays in each other, got a fourth in logical_count[0][0][0]");
+        "expected at most three nested arrays, got a fourth in logical_count[0][0][0]");
   CHECK(counts_refusal("[]") == "expected no empty array, got one in logical_count");
   CHECK(counts_refusal("[[1], []]") == "expected no empty array, got one in logical_count[1]");
   CHECK(counts_refusal("[[[]]]") == "expected no empty array, got one in logical_count[0][0]");
@@ -273,12 +273,12 @@ TEST_CASE("loads: JSON arrays that are no array of two or three dimensions") {
   CHECK(counts_refusal("[[[1], [2]], [[3, 4], [5]]]") ==
         "expected as many values as in the arrays before (1), got 2 in logical_count[1][0]");
   CHECK(counts_refusal("[[1, 2], [3, [4]]]") ==
-        "expected a number as in the places before, got an array in logical_count[1][1]");
+        "expected a number, as at earlier positions, got an array in logical_count[1][1]");
   CHECK(counts_refusal("[[1, 2], 3]") ==
-        "expected an array as in the places before, got a number in logical_count[1]");
+        "expected an array, as at earlier positions, got a number in logical_count[1]");
 }
 
-TEST_CASE("loads: JSON values that are no numbers, or too large") {
+TEST_CASE("loads: JSON values that are not numbers, or too large") {
   std::string const expected = "expected nothing but numbers and arrays, got ";
   CHECK(counts_refusal("[[1, \"2\"]]") == expected + "a string in logical_count[0][1]");
   CHECK(counts_refusal("[[1, null]]") == expected + "null in logical_count[0][1]");
@@ -293,7 +293,7 @@ TEST_CASE("loads: JSON values that are no numbers, or too large") {
         "expected numbers in the range of a double, got '1e999' in line 1, column 25");
 }
 
-TEST_CASE("loads: lines of a .csv file that are no matrix") {
+TEST_CASE("loads: lines of a .csv file that are not a matrix") {
   std::string const first =
       "expected numbers with commas between, or the column names layer, expert and load, got ";
   CHECK(csv_refusal("1;2;3\n") == first + "'1;2;3' in line 1, field 1");
@@ -321,7 +321,7 @@ TEST_CASE("loads: lines of a .csv file that are no matrix") {
         "expected as many lines as in step 0 (2), got 3 in step 2, before line 10");
 }
 
-TEST_CASE("loads: lines of a .csv file that are no table") {
+TEST_CASE("loads: lines of a .csv file that are not a table") {
   std::string const names =
       "expected the column names layer, expert, load and perhaps step, each once, got ";
   CHECK(csv_refusal("layer,expert\n0,0\n") == names + "no 'load' in line 1");
@@ -352,7 +352,7 @@ TEST_CASE("loads: lines of a .csv file that are no table") {
         "expected one line for layer 0, expert 0, got line 2 and line 4");
   CHECK(csv_refusal("layer,expert,load,step\n0,0,1,0\n\n0,0,1,0\n") ==
         "expected one line for step 0, layer 0, expert 0, got line 2 and line 4");
-  // As a model has them whose first three layers are dense.
+  // As in a model whose first three layers are dense.
   CHECK(table("3,0,1\n4,0,2\n") ==
         "expected a line for every layer from 0 to 4, got none for layer 0");
   CHECK(table("0,0,1\n2,0,2\n") ==
@@ -361,7 +361,7 @@ TEST_CASE("loads: lines of a .csv file that are no table") {
         "expected a line for every step from 0 to 2, got none for step 1");
 }
 
-TEST_CASE("loads: few lines ask for little memory") {
+TEST_CASE("loads: a short file cannot demand much memory") {
   auto const table = [](std::string const& lines) {
     return csv_refusal("step,layer,expert,load\n" + lines);
   };
@@ -430,7 +430,7 @@ TEST_CASE("loads: the total of a layer is checked, over all steps") {
         "expected a total below 2^47 per layer, got at least 140737488355328 in layer 0");
 }
 
-TEST_CASE("loads: what looks transposed is refused") {
+TEST_CASE("loads: arrays that look transposed are refused") {
   // Four experts, five layers of ten tokens.
   std::vector<std::int64_t> const transposed{4, 1, 7, 9, 2,  //
                                              3, 4, 0, 1, 2,  //
@@ -467,7 +467,7 @@ TEST_CASE("loads: what looks transposed is refused") {
         "equal totals: it looks transposed");
 }
 
-TEST_CASE("loads: what only resembles a transposed file is accepted") {
+TEST_CASE("loads: arrays that only resemble a transposed one are accepted") {
   // The right way round.
   CHECK(npy_refusal<std::int64_t>({5, 4}, {4, 3, 2, 1,  //
                                            1, 4, 3, 2,  //
@@ -481,10 +481,10 @@ TEST_CASE("loads: what only resembles a transposed file is accepted") {
         "accepted");
   CHECK(npy_refusal<double>({4, 4}, {.1, .1, .1, .1, .7, .7, .7, .7, 3, 3, 3, 3, 0, 0, 0, 0}) ==
         "accepted");
-  // Rows and columns of one total.
+  // Rows and columns all with the same total.
   CHECK(npy_refusal<std::int64_t>({4, 4}, {1, 2, 3, 4, 2, 3, 4, 1, 3, 4, 1, 2, 4, 1, 2, 3}) ==
         "accepted");
-  // The same, behind a dense layer.
+  // The same, after a dense layer.
   CHECK(npy_refusal<std::int64_t>({5, 4}, {0, 0, 0, 0,  //
                                            1, 2, 3, 4,  //
                                            2, 3, 4, 1,  //
@@ -498,7 +498,7 @@ TEST_CASE("loads: what only resembles a transposed file is accepted") {
   // One column is off by one token.
   CHECK(npy_refusal<std::int64_t>({4, 4}, {4, 1, 7, 9, 3, 4, 0, 1, 2, 3, 3, 0, 1, 1, 0, 0}) ==
         "accepted");
-  // One step of two has columns of one total.
+  // Only one of two steps has columns with the same total.
   integers steps{4, 1, 7, 9, 3, 4, 0, 1, 2, 3, 3, 0, 1, 2, 0, 0};
   steps.insert(steps.end(), {4, 3, 2, 1, 1, 4, 3, 2, 7, 0, 3, 0, 9, 1, 0, 0});
   CHECK(npy_refusal<std::int64_t>({2, 4, 4}, steps) == "accepted");
@@ -536,7 +536,7 @@ TEST_CASE_TEMPLATE("loads: layers are selected in every step, and steps added up
   }
 }
 
-TEST_CASE("loads: steps come the same from every form of file, some at a time") {
+TEST_CASE("loads: every form of file gives the same steps, a few at a time") {
   // More than is read at once, and more than stays in memory.
   constexpr index_t steps = 350;
   constexpr index_t layers = 12;
@@ -569,7 +569,7 @@ TEST_CASE("loads: steps come the same from every form of file, some at a time") 
     text += '\n';
   }
   CHECK(same(examples::load_file::of_bytes(text, "a.csv")));
-  // Fortran order: the same bytes with the dimensions turned round.
+  // Fortran order: the same bytes with the dimensions reversed.
   npy::array<std::int64_t> turned{{experts, layers, steps}, loads.values};
   for (index_t i = 0; i < steps * layers * experts; ++i) {
     index_t const step = i / (layers * experts);
@@ -603,7 +603,7 @@ TEST_CASE("loads: lines of a table in any order of the steps, some steps at a ti
 }
 
 TEST_CASE("loads: steps without load are found, and left out") {
-  // The second layer has load in the last step alone, the third never.
+  // The second layer has load only in the last step, the third in none.
   npy::array<std::int64_t> const loads{
       {4, 3, 2}, {0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3, 4, 5, 6, 0, 0}};
   auto file = loads_tests::file_of("x.npy", loads);
@@ -626,7 +626,7 @@ TEST_CASE("loads: steps without load are found, and left out") {
         integers{0, 0});
 }
 
-TEST_CASE("loads: top-k expert ids are no loads") {
+TEST_CASE("loads: top-k expert ids are refused") {
   // [tokens, layers, k]: k different experts of 64.
   auto const ids = [](index_t tokens, index_t layers, index_t k) {
     std::vector<std::int64_t> values;
@@ -646,14 +646,14 @@ TEST_CASE("loads: top-k expert ids are no loads") {
   CHECK(npy_refusal<std::int64_t>({16, 26, 6}, padded) ==
         "expected loads from 0 to below 2^47, got -1 in step 0, layer 0, expert 3, as top-k expert "
         "ids mark what is not routed; count how often each expert occurs");
-  // Loads of as many tokens in every layer, none of which repeats in a row.
+  // Loads with equal totals in every layer, and no repeated number in a row.
   std::vector<std::int64_t> loads;
   for (std::int64_t row = 0; row < 16 * 26; ++row) {
     std::int64_t const shift = row % 5;
     loads.insert(loads.end(), {10 + shift, 40 - shift, 90, 200 + shift, 300 - shift, 500});
   }
   CHECK(npy_refusal<std::int64_t>({16, 26, 6}, loads) == "accepted");
-  // Layers that lose different numbers of tokens, with loads that no expert's id can be.
+  // Layers with different totals, but with loads that are too large for expert ids.
   for (std::size_t i = 5; i < loads.size(); i += 6) {
     loads[i] = 5000 + static_cast<std::int64_t>(i % 7);
   }
@@ -757,7 +757,7 @@ TEST_CASE("loads: steps and layers that look swapped are refused") {
     }
   }
   CHECK(npy_refusal<std::int64_t>({5, 4, 2}, right) == "accepted");
-  // Steps of one size, in which one layer sees other tokens than the rest.
+  // Steps of equal size, in which one layer has another total than the rest.
   std::vector<std::int64_t> kinds;
   for (std::int64_t i = 0; i < 5 * 4; ++i) {
     kinds.push_back(i % 3);

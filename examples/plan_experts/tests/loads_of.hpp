@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Arrays in memory as files of loads, and back.
+/// Converts arrays in memory to files of loads, and back.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ template <class Load>
   return examples::load_file::of_bytes(bytes.str(), name);
 }
 
-/// All that a file has: `[steps, layers, experts]`.
+/// Reads all loads of a file: `[steps, layers, experts]`.
 [[nodiscard]] inline examples::npy::any_array array_of(examples::load_file const& file) {
   return file.with_type([&]<class Load>(Load) -> examples::npy::any_array {
     examples::npy::array<Load> result{{file.steps(), file.layers(), file.experts()}, {}};
@@ -38,7 +38,7 @@ template <class Load>
   });
 }
 
-/// `examples::compare` without the checks of loads, which are of real ones.
+/// Calls `examples::compare` without the checks of loads, which test data need not pass.
 template <class Load>
 [[nodiscard]] examples::comparison compare(
     std::string const& name, examples::npy::array<Load> const& loads, examples::plan const& before,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes the small load files, good and bad, that the tests of plan_experts read: make_inputs
-// FOLDER
+// make_inputs FOLDER: writes the small load files, valid and invalid, that the tests of
+// plan_experts read.
 #include <sys/stat.h>
 
 #include <array>
@@ -51,7 +51,7 @@ int main(int argc, char** argv) {
        R"({"logical_count": [[30,120,60,30,15,45], [50,50,50,50,50,50]], "rank": 0})");
   save("loads.csv", "30,120,60,30,15,45\n50,50,50,50,50,50\n");
   save("other.npy", array_file<std::int64_t>({2, 6}, {9, 9, 9, 9, 9, 9, 1, 0, 0, 0, 0, 0}));
-  // Loads of experts of layers 1 and 2, behind a dense layer.
+  // Loads of layers 1 and 2, after a dense layer.
   save("dense.npy", array_file<std::int64_t>({3, 6}, {0, 0, 0, 0, 0, 0, 30, 120, 60, 30, 15, 45, 50,
                                                       50, 50, 50, 50, 50}));
   std::vector<std::int32_t> steps;
@@ -84,7 +84,7 @@ int main(int argc, char** argv) {
   save("overflow.npy", array_file<std::int64_t>({2, 1, 2}, {largest, 1, largest, 1}));
   save("above_range_float.npy", array_file<double>({1, 2}, {1, 1e30}));
 
-  // Every column of the file has the same total, and rows differ.
+  // Every column has the same total, and the totals of rows differ.
   save("transposed.npy", array_file<std::int32_t>({6, 4}, {1, 2, 3, 4, 9, 8, 7, 6, 5, 5, 5, 5,  //
                                                            2, 1, 4, 3, 3, 2, 0, 0, 0, 2, 1, 2}));
   save("three_layers.npy", array_file<std::int32_t>({3, 6}, std::vector<std::int32_t>(18, 1)));
@@ -110,7 +110,7 @@ int main(int argc, char** argv) {
   save("one_sample.json", R"({"tokens": [64], "latency_us": [[20]], "dense_until": 0})");
 
   std::filesystem::create_directory(folder / "folder.npy");
-  static_cast<void>(::mkfifo((folder / "pipe.json").c_str(), 0600));  // again: it is there
+  static_cast<void>(::mkfifo((folder / "pipe.json").c_str(), 0600));  // fails if it already exists
   save("loads.pt", "PK");
   save("array.json", good);
   save("empty.json", "");

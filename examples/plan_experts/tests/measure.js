@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures the report as it is drawn, in a frame, and leaves the result as JSON in
-// <pre id="measured"> of the page around it.
+// Measures the report as drawn in a frame, and writes the result as JSON to <pre id="measured"> of the
+// surrounding page.
 addEventListener('load', () => {
   const elements = document.getElementsByTagName('*').length - 2;  // without this script and the policy
 

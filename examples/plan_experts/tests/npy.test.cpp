@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The .npy reader of the examples: every dtype and layout it takes, and every file it must refuse.
+// The .npy reader of the examples: every dtype and layout that it accepts, and every file that it
+// must refuse.
 #include "../npy.hpp"
 
 #include <doctest/doctest.h>
@@ -58,7 +59,7 @@ std::string array_of(std::string const& descr, std::string const& shape, std::st
                  data);
 }
 
-// A file that comes in pieces of `length` bytes; the last may be shorter.
+// Reads a file in pieces of `length` bytes; the last may be shorter.
 npy::any_array in_pieces(std::string const& bytes, std::size_t length) {
   npy::detail::piecewise_reader reader("f.npy", bytes.size());
   for (std::size_t at = 0; at < bytes.size(); at += length) {
@@ -69,7 +70,7 @@ npy::any_array in_pieces(std::string const& bytes, std::size_t length) {
 
 constexpr std::size_t one_piece = std::numeric_limits<std::size_t>::max() / 2;
 
-// The values, however the file comes.
+// Returns the values, which must not depend on the size of the pieces.
 template <class T>
 npy::array<T> values_in(std::string const& bytes) {
   auto const values = std::get<npy::array<T>>(npy::parse(bytes, "f.npy"));
@@ -91,7 +92,7 @@ npy::array<std::int64_t> integers_in(std::string const& bytes) {
 
 npy::array<double> doubles_in(std::string const& bytes) { return values_in<double>(bytes); }
 
-// What the reader says about a file that it must refuse, which comes in pieces.
+// Returns the message for a file that the reader must refuse, read in pieces.
 std::string refusal(std::string const& bytes, std::size_t length) {
   try {
     static_cast<void>(in_pieces(bytes, length));
@@ -103,7 +104,7 @@ std::string refusal(std::string const& bytes, std::size_t length) {
   return "accepted";
 }
 
-// The same however the file comes.
+// Returns that message, which must not depend on the size of the pieces.
 std::string refusal(std::string const& bytes) {
   std::string const message = refusal(bytes, one_piece);
   for (std::size_t const length : {std::size_t{1}, std::size_t{7}}) {
@@ -162,7 +163,7 @@ TEST_CASE("npy: floats of every width and byte order") {
   CHECK(extremes[0] == std::numeric_limits<double>::infinity());
   CHECK(extremes[1] == -std::numeric_limits<double>::infinity());
   CHECK(std::isnan(extremes[2]));
-  // Not a number is data to the reader; what loads may be is for the planner to say.
+  // The reader accepts NaN; the planner decides which loads are valid.
   CHECK(std::isnan(doubles_in(array_of("<f4", "(1,)", hex("0000c07f"))).values[0]));
 }
 
@@ -203,7 +204,7 @@ TEST_CASE("npy: any rank, also none") {
   CHECK(deep.values == integers{1, 2, 3, 4, 5, 6});
 }
 
-TEST_CASE("npy: the header is a dictionary, its spelling is free") {
+TEST_CASE("npy: the header may be any spelling of its dictionary") {
   for (char const* header : {
            "{'descr':'|i1','fortran_order':False,'shape':(2,3)}",
            "{'shape': (2, 3,), 'fortran_order': False, 'descr': '|i1', }\n",
@@ -219,7 +220,7 @@ TEST_CASE("npy: the header is a dictionary, its spelling is free") {
 
 TEST_CASE("npy: versions 2 and 3 have a four-byte header length") {
   std::string const header = "{'descr': '|i1', 'fortran_order': False, 'shape': (2, 3), }";
-  // Longer than version 1 can say.
+  // Longer than version 1 can express.
   std::string const padded = header + std::string(70000, ' ') + "\n";
   for (int const major : {2, 3}) {
     CHECK(integers_in(file_of(header + "\n", six_bytes, major)).shape == shape_t{2, 3});
@@ -227,7 +228,7 @@ TEST_CASE("npy: versions 2 and 3 have a four-byte header length") {
   }
 }
 
-TEST_CASE("npy: a file that is no .npy file") {
+TEST_CASE("npy: files that are not .npy files") {
   CHECK(refusal("") == "expected a .npy file, got an empty file");
   char const* const other =
       "expected a .npy file, which starts with \\x93NUMPY, "
@@ -263,7 +264,7 @@ TEST_CASE("npy: every truncation and every trailing byte is refused") {
                                       std::to_string(6 + whole.size()) + " bytes (trailing bytes)");
 }
 
-TEST_CASE("npy: a header length beyond the file asks for no memory") {
+TEST_CASE("npy: a header length beyond the file allocates no memory") {
   std::string bytes = "\x93NUMPY\x02";
   bytes += '\0';
   bytes += hex("ff ff ff ff");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Options that need no file to be checked.
+// Checks of options that need no file.
 #include "../options.hpp"
 
 #include <doctest/doctest.h>
@@ -14,7 +14,7 @@ namespace {
 
 using ids = std::vector<std::int64_t>;
 
-/// What the program says about arguments that follow those it needs; empty where it takes them.
+/// Returns the message for arguments after the required ones; empty if the program accepts them.
 std::string refusal(std::vector<std::string> arguments) {
   CLI::App app("", "plan_experts");
   examples::options o;
@@ -22,7 +22,7 @@ std::string refusal(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), {"loads.npy", "--ranks", "4", "--slots", "8"});
   std::vector<std::string> const reversed(arguments.rbegin(), arguments.rend());
   try {
-    auto copy = reversed;  // CLI11 takes them from the end
+    auto copy = reversed;  // CLI11 reads them from the end
     app.parse(copy);
     examples::check_options(app, o);
   } catch (std::exception const& e) {
@@ -39,7 +39,7 @@ ids layer_ids(std::string const& list, examples::index_t planned) {
 
 }  // namespace
 
-TEST_CASE("options: an empty value is none") {
+TEST_CASE("options: an empty value is refused") {
   CHECK(refusal({"--output", "plan.json"}).empty());
   for (std::string const option :
        {"--output", "--report", "--json", "--plan", "--evaluate", "--key"}) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that appear whole or not at all, whatever ends the program.
+// Output files appear complete or not at all, however the program ends.
 #include "../output_file.hpp"
 
 #include <doctest/doctest.h>
@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// An empty folder, and nothing of it behind.
+/// A temporary folder, which the destructor removes.
 struct folder {
   fs::path path =
       fs::temp_directory_path() / ("plimsoll output_file." + std::to_string(::getpid()));
@@ -47,7 +47,7 @@ void write(std::string const& name, char const* text) {
 
 }  // namespace
 
-TEST_CASE("output_file: a file that is not committed leaves what was there") {
+TEST_CASE("output_file: without commit the old file stays") {
   folder const here;
   write(here / "a", "old");
   {
@@ -60,7 +60,7 @@ TEST_CASE("output_file: a file that is not committed leaves what was there") {
   CHECK(here.files() == 1);
 }
 
-TEST_CASE("output_file: links are written through, also to what is not there yet") {
+TEST_CASE("output_file: links are followed, also to a file that does not exist yet") {
   folder const here;
   fs::create_directory(here.path / "in");
   fs::create_symlink("in/real", here.path / "link");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans in files: what every format looks like, byte for byte and key by key, what it cannot say,
-// and every file that must be refused.
+// Plan files: every format byte for byte and key by key, the plans that it cannot express, and
+// every file that must be refused.
 #include "../plan_file.hpp"
 
 #include <doctest/doctest.h>
@@ -46,7 +46,7 @@ using ids = std::vector<std::int64_t>;
 constexpr std::array all_formats = {plan_format::plimsoll, plan_format::sglang, plan_format::trtllm,
                                     plan_format::vllm_ascend, plan_format::npy};
 
-// Where rank r's slots begin is given for every layer, or left to the even split.
+// Makes a plan; rank offsets are given for every layer, or are those of an even split.
 plan plan_of(ids layer_ids, index_t experts, index_t ranks, std::vector<ints> const& rows,
              std::vector<ints> const& offsets = {}) {
   plan p(static_cast<index_t>(rows.size()), experts, ranks,
@@ -72,10 +72,11 @@ plan plan_of(ids layer_ids, index_t experts, index_t ranks, std::vector<ints> co
   return p;
 }
 
-// Two layers, the second and the fourth of the model.
+// A plan of two layers, the second and the fourth of the model.
 plan small_plan() { return plan_of({1, 3}, 3, 2, {{1, 0, 2, 1}, {2, 1, 1, 0}}); }
 
-// Shuffled experts. None is on a rank twice that has no more slots than there are experts.
+// A plan with shuffled experts. No rank holds an expert twice if it has at most as many slots as
+// there are experts.
 plan large_plan(ids layer_ids, index_t experts, index_t ranks, index_t slots) {
   std::mt19937 random(7);
   ints order(static_cast<std::size_t>(experts));
@@ -90,7 +91,8 @@ plan large_plan(ids layer_ids, index_t experts, index_t ranks, index_t slots) {
   return plan_of(std::move(layer_ids), experts, ranks, rows);
 }
 
-// Three slots on rank 0, two on rank 1; the other layer has the end unused and a hole.
+// A plan with three slots on rank 0 and two on rank 1; the other layer has an unused end and an
+// empty slot.
 plan uneven_plan() {
   return plan_of({0, 5}, 3, 2, {{0, 1, 2, 1, 0}, {0, -1, 1, 2, -1}}, {{0, 3, 5}, {0, 2, 4}});
 }
@@ -108,7 +110,7 @@ std::string file_name(plan_format format) {
   return "plan" + extension.substr(0, extension.find(' '));
 }
 
-// A text with one change.
+// Returns a text with one change.
 std::string changed(std::string text, std::string_view from, std::string_view to) {
   std::size_t const at = text.find(from);
   REQUIRE_MESSAGE(at != std::string::npos, "no '" << std::string(from) << "' in " << text);
@@ -164,7 +166,7 @@ std::string const vllm_ascend_text = R"({"moe_layer_count": 2, "layer_list": [
 ]}
 )";
 
-// Reading `bytes` for small_plan().
+// Reads `bytes` as a plan like small_plan().
 void refuse(std::string const& file, std::string const& bytes, std::string const& message) {
   CAPTURE(bytes.substr(0, 300));
   plan_request const request{3, {1, 3}, 2};
@@ -271,7 +273,7 @@ TEST_CASE("plan_file: what is written is read again") {
   CHECK(parse_plan(text_of(hole, plan_format::plimsoll), "plan.json", request_of(hole)) == hole);
 }
 
-TEST_CASE("plan: slots that no layer has are taken away") {
+TEST_CASE("plan: slots that no layer has are removed") {
   plan p =
       plan_of({0, 5}, 3, 2, {{0, 1, 2, 1, -1, -1}, {0, 1, 2, -1, -1, -1}}, {{0, 3, 4}, {0, 1, 3}});
   CHECK(examples::slots_of_layers(p).least == 3);
@@ -285,7 +287,7 @@ TEST_CASE("plan: slots that no layer has are taken away") {
   CHECK(p == trimmed);
 }
 
-TEST_CASE("plan_file: the number of ranks is only needed where the file does not say it") {
+TEST_CASE("plan_file: --ranks is required only if the file does not contain the number of ranks") {
   plan const p = small_plan();
   plan_request request = request_of(p);
   request.ranks.reset();
@@ -332,7 +334,7 @@ TEST_CASE("plan_file: layers are found by their ids") {
                    file_name(format) + ": expected a plan of layer 8, got " + got +
                        "; --layer-ids says which layers the loads are");
   }
-  // Where it is known how many layers the model has, another number of rows is a shift in disguise.
+  // If the number of layers of the model is known, another number of rows means shifted ids.
   std::string const rows = text_of(p, plan_format::sglang, 8);
   CHECK(parse_plan(rows, "a.json", {8, {3, 7}, 4, 8}) == some);
   refuse_request(
@@ -348,8 +350,8 @@ TEST_CASE("plan_file: layers are found by their ids") {
   }
 }
 
-// What SGLang demands: one key; a row of equal length for every layer of the model, each with all
-// experts; rank r's experts are the r-th block of a row.
+// Requirements of SGLang: one key; a row of equal length for every layer of the model, each with
+// all experts; rank r's experts are the r-th block of a row.
 TEST_CASE("plan_file: SGLang's keys, read without the reader") {
   plan const p = large_plan({3, 4, 6}, 16, 4, 24);
   json const root = json::parse(text_of(p, plan_format::sglang, 9));
@@ -372,8 +374,8 @@ TEST_CASE("plan_file: SGLang's keys, read without the reader") {
   }
 }
 
-// What TensorRT-LLM demands: no other keys (it forbids them), integers as layers, num_slots values
-// in each, experts only.
+// Requirements of TensorRT-LLM: no other keys, integers as layers, num_slots values in each, and
+// only ids of experts.
 TEST_CASE("plan_file: TensorRT-LLM's keys, read without the reader") {
   plan const p = large_plan({3, 4, 60}, 16, 4, 24);
   YAML::Node const root = YAML::Load(text_of(p, plan_format::trtllm));
@@ -385,7 +387,7 @@ TEST_CASE("plan_file: TensorRT-LLM's keys, read without the reader") {
   REQUIRE(assignments.IsMap());
   std::map<int, ints> rows;
   for (auto const& item : assignments) {
-    CHECK(item.first.Tag() == "?");  // a plain scalar, which a YAML reader takes for a number
+    CHECK(item.first.Tag() == "?");  // a plain scalar, which a YAML reader reads as a number
     rows[item.first.as<int>()] = item.second.as<ints>();
   }
   REQUIRE(rows.size() == 3);
@@ -397,8 +399,8 @@ TEST_CASE("plan_file: TensorRT-LLM's keys, read without the reader") {
   }
 }
 
-// What vllm-ascend demands: layers and devices by their position, equally many experts on every
-// device of a layer, none twice on one.
+// Requirements of vllm-ascend: layers and devices by their position, equally many experts on every
+// device of a layer, and none twice on a device.
 TEST_CASE("plan_file: vllm-ascend's keys, read without the reader") {
   plan const p = large_plan({3, 4, 60}, 16, 4, 24);
   json const root = json::parse(text_of(p, plan_format::vllm_ascend));
@@ -424,7 +426,7 @@ TEST_CASE("plan_file: vllm-ascend's keys, read without the reader") {
   }
 }
 
-TEST_CASE("plan_file: a format that cannot say it") {
+TEST_CASE("plan_file: plans that a format cannot express") {
   auto const refuses = [](plan const& p, plan_format format, std::optional<index_t> model_layers,
                           std::string const& message) {
     std::ostringstream out;
@@ -469,12 +471,12 @@ TEST_CASE("plan_file: a format that cannot say it") {
   refuses(plan_of({3, 4}, 3, 2, {{0, 1, 2, 0}, {0, 1, 2, 2}}), plan_format::vllm_ascend, {},
           "--format vllm-ascend: expected an expert at most once on a rank, "
           "got expert 2 twice on rank 1 in layer 4; --apart rank plans without that");
-  // Elsewhere that is no more than a waste.
+  // Other formats allow it; it only wastes a slot.
   CHECK_NOTHROW(
       static_cast<void>(text_of(plan_of({0}, 3, 2, {{0, 1, 2, 2}}), plan_format::trtllm)));
 }
 
-TEST_CASE("plan_file: names of files that are no plans") {
+TEST_CASE("plan_file: names of files that are not plans") {
   refuse("plan", "", "expected a .json, .yaml, .yml or .npy file, got another name");
   refuse("-", "", "expected a .json, .yaml, .yml or .npy file, got another name");
   refuse("plan.pt", "",
@@ -497,7 +499,7 @@ TEST_CASE("plan_file: reads from a file") {
   std::filesystem::remove(path);
 }
 
-TEST_CASE("plan_file: JSON that is no plan") {
+TEST_CASE("plan_file: JSON that is not a plan") {
   std::string const file = "a.json";
   refuse(file, "", "expected JSON, got a mistake at line 1, column 1");
   refuse(file, "{\n\"format\": plimsoll}", "expected JSON, got a mistake at line 2, column 11");
@@ -598,7 +600,7 @@ TEST_CASE("plan_file: Plimsoll's files that are wrong") {
   refuses("[1,2,1]", "[1,2,2]",
           "expected a replica_count of 1, as there are slots, got 2 for expert 2 in layer 1");
   refuses("[1,2,1]", "[1,2]", "expected 3 values in replica_count[0], got 2");
-  // What its sums say must hold in the layers that are asked for.
+  // The replica counts must be right only in the requested layers.
   CHECK(parse_plan(changed(plimsoll_text, "[1,2,1]", "[1,2,2]"), "a.json", {3, {3}, {}}).layers ==
         1);
 }
@@ -687,7 +689,7 @@ TEST_CASE("plan_file: TensorRT-LLM's files that are wrong") {
   refuses("num_slots: 4", "num_slots: &a 4", anchors + "1");
   refuses("layer_updates_per_iter: 0", "---\na: 1\n",
           "expected one document, got another in line 5");
-  // The other layers are not looked at, and a number of updates may be left out.
+  // Other layers are not checked, and layer_updates_per_iter is optional.
   CHECK(parse_plan(
             changed(changed(trtllm_text, "layer_updates_per_iter: 0\n", ""), "[1, 0, 2, 1]", "[]"),
             "a.yaml", {3, {3}, 2})
@@ -697,7 +699,7 @@ TEST_CASE("plan_file: TensorRT-LLM's files that are wrong") {
                    "a.yaml", {3, {1, 3}, 2}) == small_plan());
 }
 
-TEST_CASE("plan_file: YAML that would not end") {
+TEST_CASE("plan_file: YAML with anchors, aliases or deep nesting") {
   std::string const levels = "expected at most 8 levels, got more in line ";
   std::string flow;
   std::string maps;
@@ -710,7 +712,7 @@ TEST_CASE("plan_file: YAML that would not end") {
   refuse("a.yaml", flow + std::string(100000, ']'), levels + "9");
   refuse("a.yaml", maps + std::string(100000, '}'), levels + "9");
   refuse("a.yaml", block + "1", levels + "1");
-  // Brackets that do not close are read as a key.
+  // Brackets that are not closed are read as a key.
   refuse("a.yaml", flow, "expected a key, got a list or a map in line 1");
   refuse("a.yaml", std::string(1000000, '['), "expected a key, got a list or a map in line 1");
   std::string laughs = "a: &a [1, 1, 1, 1, 1, 1, 1, 1]\n";
@@ -762,7 +764,7 @@ TEST_CASE("plan_file: vllm-ascend's files that are wrong") {
   refuses("\"device_expert\": [1,0]},\n{\"device_id\": 1, \"device_expert\": [2,1]}",
           "\"device_expert\": [1,0,2]},\n{\"device_id\": 1, \"device_expert\": [2,1,0]}",
           "expected as many slots in every layer, 6, got 4 in layer 3");
-  // Keys that the engine does not look at are no mistake.
+  // Keys that the engine ignores are not an error.
   CHECK(parse_plan(changed(vllm_ascend_text, "{\"layer_id\": 0", "{\"note\": [], \"layer_id\": 0"),
                    "a.json", {3, {1, 3}, 2}) == small_plan());
 }
@@ -785,6 +787,6 @@ TEST_CASE("plan_file: .npy files") {
          "expected a slot for each of the 3 experts, got none for expert 0 in layer 3");
   refuse(file, npy_of({2, 1048578}, ids(2 * 1048578)),
          "expected from 1 to 1048576 slots in a layer, got 1048578");
-  // Any integers will do.
+  // Any integer type is accepted.
   CHECK(parse_plan(npy_of({2, 4}, {1, 0, 2, 1, 2, 1, 1, 0}), file, {3, {1, 3}, 2}) == small_plan());
 }

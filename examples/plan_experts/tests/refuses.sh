@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # refuses.sh REGEX PROGRAM [ARGUMENT...]
-# Passes where the program refuses its input as it should: exit code 2, one line on stderr that
-# matches the extended REGEX, nothing on stdout, and no file left in the folder it runs in.
+# Passes if the program refuses its input correctly: exit code 2, one line on stderr that matches the
+# extended REGEX, nothing on stdout, and no file left in its folder.
 set -uo pipefail
 regex=$1
 shift

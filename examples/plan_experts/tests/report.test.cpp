@@ -27,7 +27,7 @@ using examples::outcome;
 using examples::plan;
 using matrix = std::vector<std::vector<double>>;
 
-/// Rank loads by the definition.
+/// Returns the rank loads by their definition.
 std::vector<double> rank_loads(matrix const& loads, plan const& p) {
   std::vector<double> result;
   auto const placement = p.placement();
@@ -81,8 +81,8 @@ comparison compared(std::string name, matrix const& loads, outcome const& o) {
   return result;
 }
 
-/// Before is trivial; after, the experts go to the slots backwards, so that extra slots hold the
-/// last ones.
+/// Makes results whose plan before is trivial. In the plan after, experts go to the slots in
+/// reverse, so that extra slots hold the last experts.
 outcome outcome_of(matrix const& loads, index_t ranks, index_t slots,
                    std::string name = "loads.npy") {
   auto const layers = static_cast<index_t>(loads.size());
@@ -106,7 +106,7 @@ outcome outcome_of(matrix const& loads, index_t ranks, index_t slots,
   return o;
 }
 
-/// Loads without a pattern, and with digits behind the point.
+/// Returns irregular loads with decimals.
 matrix skewed(index_t layers, index_t experts) {
   matrix loads;
   std::uint32_t state = 1;
@@ -125,7 +125,7 @@ outcome const& small() {
   return o;
 }
 
-/// The same as if craft had planned it, with a loss and a layer without replicas.
+/// Makes results of craft, with a loss and with a layer without replicas.
 outcome crafted() {
   outcome o = small();
   o.planner = "craft";
@@ -140,7 +140,7 @@ outcome crafted() {
   return o;
 }
 
-/// The same with latencies, on two files of loads.
+/// Makes results with latencies, on two files of loads.
 outcome timed() {
   outcome o = small();
   o.planner = "gem";
@@ -195,13 +195,13 @@ std::vector<pugi::xml_node> all(pugi::xml_node page, std::string const& query) {
   return nodes;
 }
 
-std::vector<pugi::xml_node> all(pugi::xml_document&&, std::string const&) = delete;  // nodes die
+std::vector<pugi::xml_node> all(pugi::xml_document&&, std::string const&) = delete;  // dangling
 
 std::size_t count(std::string const& text, std::string const& query) {
   return parsed(text).select_nodes(query.c_str()).size();
 }
 
-/// All text of an element, in order.
+/// Returns all text of an element, in order.
 std::string text_of(pugi::xml_node node) {
   std::string text = node.value();
   for (pugi::xml_node const child : node.children()) {
@@ -214,7 +214,8 @@ bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
-/// One bar for each rank, layer and side, of the exact load and a height in proportion to it.
+/// Checks that each rank, layer and side has one bar, with the exact load and a proportional
+/// height.
 void check_bars(outcome const& o) {
   pugi::xml_document const page = parsed(report_of(o));
   plan const& p = o.after;
@@ -262,7 +263,7 @@ void check_bars(outcome const& o) {
   }
 }
 
-/// The class of every cell of a heat map, from its paths; -1 where none is drawn.
+/// Returns the class of every cell of a heat map, from its paths; -1 for a cell that is not drawn.
 std::vector<int> heat_classes(pugi::xml_node map, plan const& p) {
   std::vector<int> cells(static_cast<std::size_t>(p.layers * p.ranks), -1);
   for (pugi::xml_node const path : all(map, "./svg/path")) {
@@ -323,7 +324,7 @@ void check_heat_maps(outcome const& o) {
   }
 }
 
-/// What XML wants and the parser forgives, and that nothing is loaded from elsewhere.
+/// Checks rules of XML that the parser does not enforce, and that the page loads no other file.
 void check_text(std::string const& text) {
   for (char const c : text) {
     REQUIRE((static_cast<unsigned char>(c) >= ' ' || c == '\n'));
@@ -382,7 +383,7 @@ TEST_SUITE("report") {
     CHECK(contains(report_of(outcome_of(skewed(2, 5), 3, 7)), "7 (2 to 3 a rank)"));
   }
 
-  TEST_CASE("without load all is balanced and nothing is hot") {
+  TEST_CASE("without load every layer is balanced and no expert is hot") {
     std::string const text = report_of(outcome_of({{0, 0}, {0, 0}}, 2, 2));
     CHECK(contains(text, "No expert with load has replicas, before or after."));
     CHECK(contains(text, "<i>1.00× →</i> 1.00×"));
@@ -416,7 +417,7 @@ TEST_SUITE("report") {
     }
   }
 
-  TEST_CASE("bars stand side by side, before on the left") {
+  TEST_CASE("bars are side by side, before on the left") {
     for (outcome const& o : {small(), outcome_of(skewed(2, 70), 64, 70)}) {
       pugi::xml_document const page = parsed(report_of(o));
       for (pugi::xml_node const panel : all(page, "//svg[@data-scale]")) {
@@ -464,7 +465,7 @@ TEST_SUITE("report") {
     CHECK(labels({1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23}) == "1 5 9 13 17 21 ");
   }
 
-  TEST_CASE("the table has what the program prints") {
+  TEST_CASE("the table has the figures that the program prints") {
     outcome o = small();
     comparison& c = o.comparisons[0];
     c.steps = 5;
@@ -503,7 +504,7 @@ TEST_SUITE("report") {
     CHECK(contains(text, "layer 1 before, layer 0 after"));
   }
 
-  TEST_CASE("what got worse does not look like what got better") {
+  TEST_CASE("figures that got worse are marked") {
     outcome o = outcome_of({{6, 2}, {1, 1}}, 2, 3);
     auto const classes = [&] {
       std::string const text = report_of(o);
@@ -523,7 +524,7 @@ TEST_SUITE("report") {
     CHECK(classes() == " -+++");
   }
 
-  TEST_CASE("what was planned is said") {
+  TEST_CASE("the page states what was planned") {
     outcome o = outcome_of(skewed(2, 8), 4, 1200);
     o.nodes = 2;
     o.groups = 4;
@@ -538,7 +539,7 @@ TEST_SUITE("report") {
       CAPTURE(fact);
       CHECK(contains(text, fact));
     }
-    --o.after.replica_count[0];  // as in a plan that was read, whose layers may differ
+    --o.after.replica_count[0];  // as in a plan from a file, whose layers may differ
     o.planner = "none";
     o.milliseconds.reset();
     o.expert_bytes.reset();
@@ -556,7 +557,7 @@ TEST_SUITE("report") {
     outcome const o = outcome_of({{100, 100, 130}, {1, 6, 2}}, 3, 4);
     pugi::xml_document const page = parsed(report_of(o));
     auto const hot = all(page, "//tr[@data-expert]");
-    // Those with one replica before and after are not there, however hot.
+    // Experts with one replica before and after are not listed, however hot.
     REQUIRE(hot.size() == 4);
     CHECK(number(hot[0], "data-layer") == 0);
     CHECK(number(hot[0], "data-expert") == 2);
@@ -572,7 +573,7 @@ TEST_SUITE("report") {
     CHECK(count(report_of(outcome_of(skewed(4, 8), 4, 8)), "//tr[@data-expert]") == 0);
   }
 
-  TEST_CASE("the headline is of single steps, and says where the worst is") {
+  TEST_CASE("the main figures are those of single steps, with the place of the worst") {
     outcome o = small();
     comparison& c = o.comparisons[0];
     c.steps = 1000;
@@ -622,7 +623,7 @@ TEST_SUITE("report") {
     o.format = "trtllm";
     CHECK(contains(verdict(),
                    "TensorRT-LLM's moe_expert_parallel_size: 4 and load_balancer: a.yaml"));
-    // Other loads decide, and steps.
+    // The loads of --evaluate decide, and single steps.
     o.comparisons.push_back(c);
     o.comparisons[1].loads = "later.npy";
     o.comparisons[1].before.per_step = examples::balance_statistics{.mean = 0.625};
@@ -632,10 +633,10 @@ TEST_SUITE("report") {
           "0.6250 before, on later.npy, step by step.");
     pugi::xml_document const timed_page = parsed(report_of(timed()));
     CHECK(contains(text_of(all(timed_page, "//p[@class='verdict']")[0]),
-                   "a layer takes 9.00 us in the mean instead of 12.00 us on tuesday.npy"));
+                   "a layer takes 9.00 us on average instead of 12.00 us on tuesday.npy"));
   }
 
-  TEST_CASE("more copies than ranks are warned of, with the option that helps") {
+  TEST_CASE("a warning about more copies than ranks names the option that helps") {
     outcome o = small();  // four ranks
     CHECK(count(report_of(o), "//p[@class='warning']") == 0);
     o.refinement = "none";
@@ -653,7 +654,7 @@ TEST_SUITE("report") {
     CHECK(contains(report_of(o), "has 5 copies on 4 ranks"));
   }
 
-  TEST_CASE("the page says what wrote it, when and from what") {
+  TEST_CASE("the page states the program, the date and the command line") {
     outcome o = small();
     o.program = "plan_experts 1.2.3";
     o.date = "2026-11-22 23:00 UTC";
@@ -666,7 +667,7 @@ TEST_SUITE("report") {
           "layer of the model");
   }
 
-  TEST_CASE("what craft found has its charts") {
+  TEST_CASE("results of craft have their charts") {
     CHECK(count(report_of(small()), "//*[@data-chart]") == 0);
     outcome o = crafted();
     std::string text = report_of(o);
@@ -675,7 +676,7 @@ TEST_SUITE("report") {
       pugi::xml_document const page = parsed(text);
       CHECK(contains(text_of(page), "2 over all layers, chosen at the knee"));
       CHECK(contains(text_of(page), "The line marks R = 2, chosen at the knee. The knee is where"));
-      CHECK(contains(text_of(page), "8 of 8 replicas are used, 0 in 1 layer, 4 in 2 layers."));
+      CHECK(contains(text_of(page), "8 of 8 replicas are used: 0 in 1 layer, 4 in 2 layers."));
       CHECK(contains(text_of(page), "expected to rise from 0.5000 to 0.7917."));
       auto const dots = all(page, "//svg[@data-chart='curve']/circle");
       REQUIRE(dots.size() == 4);  // no ring
@@ -702,7 +703,7 @@ TEST_SUITE("report") {
       CHECK(number(bars[0], "height") == doctest::Approx(110 * 0.375 / 0.5));
       CHECK(number(bars[2], "height") == 0);
     }
-    // More than layers can use, and a knee elsewhere.
+    // A budget that layers cannot use up, and a knee at another number.
     o.craft->chosen = "replicas_per_rank";
     o.craft->replicas_per_rank = 200;
     o.craft->allocation.knee = 1;
@@ -714,7 +715,7 @@ TEST_SUITE("report") {
     CHECK(all(page, "//circle[@data-knee='1']").size() == 1);
   }
 
-  TEST_CASE("how long ranks take has its panels") {
+  TEST_CASE("latencies of ranks have their panels") {
     CHECK(count(report_of(small()), "//*[@data-chart='latency']") == 0);
     outcome const o = timed();
     std::string const text = report_of(o);
@@ -761,7 +762,7 @@ TEST_SUITE("report") {
         contains(text_of(page.select_node("//section[@id='latency-1']/h2").node()), "tuesday.npy"));
   }
 
-  TEST_CASE("a plan that takes longer does not look like a gain; no time at all") {
+  TEST_CASE("a slower plan is marked as worse; latencies of 0") {
     outcome o = timed();
     std::swap(o.comparisons[0].before.latency, o.comparisons[0].after.latency);
     pugi::xml_document const page = parsed(report_of(o));
@@ -774,7 +775,7 @@ TEST_SUITE("report") {
     check_text(report_of(o));
   }
 
-  TEST_CASE("craft without anything to gain") {
+  TEST_CASE("craft without any gain") {
     outcome o = outcome_of({{0.0}}, 1, 1);
     o.craft = {.chosen = "automatic",
                .estimate = {{1}, {1.0}, {0.0}},
@@ -808,7 +809,7 @@ TEST_SUITE("report") {
     CHECK(ids.size() == 6);
   }
 
-  TEST_CASE("names of files are text, whatever is in them") {
+  TEST_CASE("names of files are escaped") {
     auto const shown = [](std::string const& name) {
       std::string const text = report_of(outcome_of({{1, 2}}, 2, 2, name));
       check_text(text);
@@ -823,8 +824,9 @@ TEST_SUITE("report") {
     CHECK(shown(std::string("a\x01\n\t\x7f\0b", 7)) ==
           "a" + unknown + unknown + unknown + unknown + unknown + "b");
     CHECK(shown("ж é 中 🚢") == "ж é 中 🚢");
-    // No characters: a byte alone, a sequence cut short, an overlong one, half of a pair, one too
-    // large, one that XML forbids, a control character of two bytes.
+    // Invalid UTF-8 or XML: a lone continuation byte, a truncated sequence, an overlong one, a lone
+    // surrogate, a code point that is too large, one that XML forbids, a control character of two
+    // bytes.
     CHECK(shown("\xff.") == unknown + ".");
     CHECK(shown("\xe4\xb8.") == unknown + unknown + ".");
     CHECK(shown("\xe4\xb8") == unknown + unknown);
@@ -849,7 +851,7 @@ TEST_SUITE("report") {
     CHECK(contains(text_of(parsed(report_of(o))), "<b>&.json"));
   }
 
-  TEST_CASE("the page needs nothing else") { check_text(report_of(small())); }
+  TEST_CASE("the page is self-contained") { check_text(report_of(small())); }
 
   TEST_CASE("a large model stays below 3 MB, and has tooltips") {
     std::string const text = report_of(outcome_of(skewed(75, 256), 64, 320));
@@ -857,7 +859,7 @@ TEST_SUITE("report") {
     CHECK(count(text, "//rect[@data-load]/title") == 75 * 64 * 2);
   }
 
-  TEST_CASE("very many bars have no tooltips, but all bars") {
+  TEST_CASE("very many bars are all drawn, without tooltips") {
     outcome const o = outcome_of(skewed(11, 1000), 1000, 1000);
     CHECK(count(report_of(o), "//rect[@data-load]/title") == 0);
     check_bars(o);

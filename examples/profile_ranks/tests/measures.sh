@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # measures.sh PROGRAMS
-# Measures small experts on the first GPU and plans by their curves. PROGRAMS is the folder of
-# profile_ranks, plan_experts and make_loads. Ends with 77 where there is no GPU.
+# Measures small experts on the first GPU and plans with their curves. PROGRAMS is the folder of
+# profile_ranks, plan_experts and make_loads. Exits with 77 if there is no GPU.
 set -euo pipefail
 programs=$1
 folder=$(mktemp -d)
@@ -20,7 +20,7 @@ if ((code == 77)); then
   exit 77
 fi
 ((code == 0)) || fail "expected exit code 0, got $code"
-grep -Eq '^rank 0 \(.*\): 10 samples, [0-9.]+ us of 64 tokens to [0-9.]+ us of 2560' printed || fail "expected the samples"
+grep -Eq '^rank 0 \(.*\): 10 samples, [0-9.]+ us for 64 tokens to [0-9.]+ us for 2560' printed || fail "expected the samples"
 "$programs/make_loads" --steps 4 --layers 2 --experts 16 --tokens 1024 --top-k 2 --output loads.npy >/dev/null
 "$programs/plan_experts" loads.npy --planner gem --latency curves.json --ranks 8 >printed
 grep -q '^planned from the last 4 of 4 steps' printed || fail "$(cat printed)"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What profile_ranks does on the host, with a timer that makes up a staircase, and the file that
-// plan_experts reads back.
+// The host parts of profile_ranks, with a timer that returns a staircase, and the file that
+// plan_experts reads.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -40,7 +40,8 @@ options small_options() {
   return o;
 }
 
-/// 20 us and `step` for every tile of 32; an outlier on each side of the median of the launches.
+/// Returns a timer of 20 us plus `step` for every tile of 32 tokens, with an outlier on each side
+/// of the median.
 launch_timer staircase(double step) {
   return [=](std::int64_t tokens, std::int64_t launches) {
     doubles times(static_cast<std::size_t>(launches),
@@ -51,7 +52,7 @@ launch_timer staircase(double step) {
   };
 }
 
-/// What the command line makes of the arguments, or the exit code.
+/// Parses arguments; returns the options and the exit code.
 std::pair<options, int> told(std::vector<char const*> arguments) {
   arguments.insert(arguments.begin(), "profile_ranks");
   std::pair<options, int> result;
@@ -105,7 +106,7 @@ TEST_CASE("profile_ranks: options") {
   }
 }
 
-TEST_CASE("profile_ranks: how it ends") {
+TEST_CASE("profile_ranks: exit codes") {
   std::vector<char const*> const arguments{"profile_ranks", "--hidden", "1", "--intermediate", "1",
                                            "--output",      "c.json"};
   auto const code = [&](auto const& error) {
@@ -168,9 +169,9 @@ TEST_CASE("profile_ranks: every sample is measured, rank by rank") {
   std::ostringstream out;
   print_profile(out, p);
   CHECK(out.str() ==
-        "rank 0 (fast): 6 samples, 23.00 us of 32 tokens to 44.00 us of 256\n"
-        "rank 1 (odd): 6 samples, 31.50 us of 32 tokens to 31.50 us of 256; raised to the one "
-        "before: 2, at most by 11.50 us (192 tokens)\n");
+        "rank 0 (fast): 6 samples, 23.00 us for 32 tokens to 44.00 us for 256\n"
+        "rank 1 (odd): 6 samples, 31.50 us for 32 tokens to 31.50 us for 256; samples raised: 2, "
+        "by at most 11.50 us (at 192 tokens)\n");
   for (double const bad : {0.0, -1.0, std::numeric_limits<double>::quiet_NaN(),
                            std::numeric_limits<double>::infinity()}) {
     CHECK_THROWS_WITH(measure_rank(p, o, "",
@@ -183,7 +184,7 @@ TEST_CASE("profile_ranks: every sample is measured, rank by rank") {
   CHECK(p.ranks.size() == 2);
 }
 
-TEST_CASE("profile_ranks: plan_experts reads what is written") {
+TEST_CASE("profile_ranks: plan_experts reads the written file") {
   for (auto const& [dense_until, max_tokens] :
        {std::pair{100, 250}, {0, 250}, {100, 64}, {100, 1}, {0, 1}, {1000, 250}}) {
     options o = small_options();
@@ -203,7 +204,7 @@ TEST_CASE("profile_ranks: plan_experts reads what is written") {
     doubles both = p.ranks[0].latency_us;
     both.insert(both.end(), p.ranks[1].latency_us.begin(), p.ranks[1].latency_us.end());
     CHECK(read.latency_us == both);
-    // The staircase itself, wherever it is measured.
+    // The curve equals the staircase at every number of tokens.
     auto const curves = read.view();
     for (std::int64_t n = 1; n <= std::min(p.dense_until, p.tokens.back()); ++n) {
       CHECK(curves(0, static_cast<double>(n)) == 20 + 3 * std::ceil(static_cast<double>(n) / 32));
@@ -224,7 +225,7 @@ TEST_CASE("profile_ranks: plan_experts reads what is written") {
   }
 }
 
-TEST_CASE("profile_ranks: the file appears when it is complete") {
+TEST_CASE("profile_ranks: the file appears only when it is complete") {
   auto const folder = std::filesystem::temp_directory_path() / "plimsoll_profile_ranks_test";
   std::filesystem::remove_all(folder);
   std::filesystem::create_directory(folder);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A policy that runs every body on the host in the form that a device runs, and counts what a
-// device would do: launches, copies, team calls in series, work of a single thread.
-// Include it before the primitives, whose calls of `launch` then find the overloads below.
+// Policy that runs every body on the host in the form that a device runs, and counts the operations
+// of a device: launches, copies, team calls in series, work of a single thread.
+// Include this header before the primitives, so that their calls of `launch` find the overloads
+// below.
 #pragma once
 
 #include <cxxabi.h>
@@ -26,21 +27,21 @@ namespace device_costs {
 
 using plimsoll::index_t;
 
-/// The cost of a launch. Calls and queue steps are those of the problem with the most of them.
+/// Cost of a launch. Calls and queue steps are those of the problem with the largest sum.
 struct launch_cost {
   std::string body;
   std::string team;
   index_t problems = 0;
   index_t calls = 0;
   index_t queue_steps = 0;
-  index_t steps = 1;  ///< the most that one function does alone
+  index_t steps = 1;  ///< largest number of steps of one function
   std::string steps_in = "-";
-  std::size_t scratch = 0;  ///< bytes of a problem
+  std::size_t scratch = 0;  ///< bytes per problem
 
   [[nodiscard]] index_t in_series() const { return calls + queue_steps; }
   bool operator==(launch_cost const&) const = default;
 
-  /// Phases of one launch, one after another.
+  /// Adds the next phase of the same launch.
   void append(launch_cost const& next) {
     problems = std::max(problems, next.problems);
     calls += next.calls;
@@ -56,17 +57,20 @@ struct launch_cost {
 /// Records the cost of all work since the last `clear`.
 struct recorder {
   std::vector<launch_cost> launches;
-  index_t copies = 0;  ///< between host and device
+  index_t copies = 0;  ///< within the device, and to and from the host
   index_t memsets = 0;
-  std::size_t allocated = 0;  ///< bytes, of all allocations together
+  std::size_t allocated = 0;  ///< bytes of all allocations
 
   void clear() { *this = {}; }
 };
 
-/// Shared memory of a block without asking for more, as in detail/device/batched.cuh.
-inline constexpr std::size_t shared_memory = 47 * 1024;
+/// Shared memory for a block's scratch on every device from sm_80 on. sm_86, sm_89 and sm_120 offer
+/// least, 99 KiB by opt-in; 1 KiB of it is the kernel's (detail/device/launch.cuh).
+inline constexpr std::size_t shared_memory = 98 * 1024;
+/// Shared memory of a block without opting in to more.
+inline constexpr std::size_t shared_memory_unasked = 47 * 1024;
 
-/// "minmax_lp_body" for plimsoll::...::minmax_lp_body<...>.
+/// Returns the short name of a type: "minmax_lp_body" for plimsoll::...::minmax_lp_body<...>.
 inline std::string name_of(std::type_info const& type) {
   char* const text = abi::__cxa_demangle(type.name(), nullptr, nullptr, nullptr);
   std::string name = text == nullptr ? type.name() : text;
@@ -75,7 +79,7 @@ inline std::string name_of(std::type_info const& type) {
   return name.substr(name.rfind(':') + 1);
 }
 
-/// Runs on the calling thread. A loop that is no body is a kernel of its own on a device.
+/// Runs on the calling thread. A loop that is not a body counts as a kernel of its own.
 struct counting_executor {
   recorder* costs = nullptr;
 
@@ -88,7 +92,7 @@ struct counting_executor {
   }
 };
 
-/// A team of one thread that counts. It is not serial, so bodies take the form of a device.
+/// Team of one thread that counts. It is not serial, so bodies take the form for devices.
 class counting_team : public plimsoll::detail::team_operations<counting_team> {
  public:
   static constexpr bool is_serial = false;
@@ -164,6 +168,19 @@ class counting_team : public plimsoll::detail::team_operations<counting_team> {
     plimsoll::detail::sort_keys(keys, n);
   }
 
+  template <class F>
+  void match_ranks(index_t n, F bin_of, index_t bins, std::int32_t* ranks, std::byte* storage) {
+    if (bins > plimsoll::detail::most_bins) {
+      sorted_ranks(n, bin_of, ranks, storage);
+      return;
+    }
+    ++cost_.calls;
+    std::vector<std::int32_t> seen(static_cast<std::size_t>(bins));
+    for (index_t i = 0; i < n; ++i) {
+      ranks[i] = seen[static_cast<std::size_t>(alone("match_ranks", [&] { return bin_of(i); }))]++;
+    }
+  }
+
   template <class Key>
   auto queue(Key* keys, index_t n) {
     ++cost_.calls;
@@ -171,7 +188,7 @@ class counting_team : public plimsoll::detail::team_operations<counting_team> {
   }
 
  private:
-  /// The serial heap, which gives the keys in the same order as a device's queue.
+  /// Serial heap, which returns the keys in the same order as the queue of a device.
   template <class Key>
   class counted_queue {
    public:
@@ -275,7 +292,7 @@ std::string team_name(block<Threads>) {
   return "block of " + std::to_string(Threads);
 }
 
-/// As on a device: nothing where a problem's scratch fits shared memory.
+/// As on a device, needs no global scratch if the scratch of a problem fits in shared memory.
 template <class Body>
 [[nodiscard]] index_t launch_bytes(counting_context const&, index_t problems, Body const& body) {
   index_t const stride = scratch_stride(body);
@@ -314,8 +331,8 @@ void launch(counting_context const& context, index_t problems, Body const& body,
   launch(context, problems, body);
 }
 
-/// All phases as one cooperative launch where the body allows it: every device has room for its
-/// blocks, which are few then.
+/// Counts all phases as one cooperative launch if the body allows it. It allows it only for few
+/// blocks, which are resident together on every device.
 template <class Body>
 void launch_phases(counting_context const& context, Body const& body, std::byte* memory,
                    resident_blocks&) {
@@ -347,7 +364,8 @@ void launch_phases(counting_context const& context, Body const& body, std::byte*
 
 namespace device_costs {
 
-/// Costs are told to `costs`, which must outlive what is prepared with the policy.
+/// Execution policy that counts. `costs` receives the costs and must outlive objects prepared with
+/// the policy.
 struct counting_policy {
   recorder* costs;
 };

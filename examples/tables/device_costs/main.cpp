@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints the tables of docs/device_costs.md: what every goal and every call of a system costs a
-// device, as far as that shows without one.
+// Prints the tables of docs/device_costs.md: the costs of every goal and every call of a system on
+// a device, as far as they can be counted without one.
 #include <plimsoll/execution.hpp>
 
 #include "counting.hpp"
-// The inputs come after the overloads of `launch`.
+// The inputs must come after the overloads of `launch`.
 #include <plimsoll/plimsoll.hpp>
 
 #include <algorithm>
@@ -21,20 +21,19 @@
 #include "../../../bench/inputs.hpp"
 #include "../../../bench/split_inputs.hpp"
 
-namespace device_costs {
-namespace {
+namespace device_costs { namespace {
 
 using plimsoll::matrix_ref, plimsoll::tensor_ref, plimsoll::vector_ref;
 using namespace plimsoll_bench;
 
-/// The most steps that a function may do alone on a goal's input.
+/// Limit of steps of one function on a goal's input.
 constexpr index_t step_limit = 64;
 
-/// A call, or calls that an engine makes in a row.
+/// A call, or consecutive calls of an engine.
 struct measured {
   std::string name;
   index_t launch_limit = 0;   ///< 0: none
-  index_t series_limit = 0;   ///< of calls and queue steps on the longest problem; 0: none
+  index_t series_limit = 0;   ///< limit of calls and queue steps on the longest problem; 0: none
   std::size_t arguments = 0;  ///< bytes of inputs and outputs
   std::size_t kept = 0;       ///< bytes that a prepared object keeps
   recorder costs = {};
@@ -55,7 +54,7 @@ std::size_t bytes_of(std::vector<T> const&... arrays) {
   return (0 + ... + (arrays.size() * sizeof(T)));
 }
 
-/// Bytes that launches take for scratch where a problem's does not fit shared memory.
+/// Returns the bytes of global scratch of launches whose scratch does not fit in shared memory.
 std::size_t scratch_of(recorder const& costs) {
   std::size_t bytes = 0;
   for (launch_cost const& launch : costs.launches) {
@@ -147,7 +146,7 @@ void measure_minmax_lp(char const* name, index_t extra_slots, double tolerance) 
            row_of(certificates));
 }
 
-/// `repeats` times the benchmark's tokens.
+/// Uses `repeats` times the tokens of the benchmark.
 void measure_lplb(char const* name, index_t repeats, index_t launch_limit) {
   routed_layer in(64);
   std::vector<std::int32_t> ids;
@@ -172,9 +171,9 @@ void measure_lplb(char const* name, index_t repeats, index_t launch_limit) {
                    row_of(counters));
 }
 
-/// `repeats` times the benchmark's tokens.
-void measure_waterline(char const* name, plimsoll::reach candidates, plimsoll::pouring rule,
-                       index_t repeats, index_t launch_limit) {
+/// Uses `repeats` times the tokens of the benchmark.
+void measure_waterline(char const* name, plimsoll::candidate_ranks candidates,
+                       plimsoll::fill_method rule, index_t repeats, index_t launch_limit) {
   step_batch const& b = step_batch::one();
   std::vector<std::int32_t> ids;
   std::vector<float> weights;
@@ -196,7 +195,7 @@ void measure_waterline(char const* name, plimsoll::reach candidates, plimsoll::p
                                   .slots = step_batch::slots,
                                   .top_k = step_batch::k,
                                   .max_tokens = repeats * step_batch::tokens,
-                                  .rule = rule,
+                                  .method = rule,
                                   .candidates = candidates});
   m.kept = m.costs.allocated;
   m.costs.clear();
@@ -274,7 +273,7 @@ plimsoll::least_loaded_options spill_options(zipf_steps const& in) {
   return options;
 }
 
-/// The step with the most calls in series, and the most steps alone of all.
+/// Returns the costs of the step with the most calls in series, with the most steps alone of all.
 void measure_least_loaded() {
   zipf_steps const in(256, 64);
   recorder costs;
@@ -307,7 +306,7 @@ void measure_least_loaded() {
   all.push_back(worst);
 }
 
-/// One rank's part of a step: its calls one after another.
+/// Measures the calls of one rank in a step.
 void measure_llep() {
   constexpr index_t rank = 5;
   constexpr index_t k = zipf_steps::k;
@@ -337,7 +336,7 @@ void measure_llep() {
   measure("llep: arrange", bytes_of(arranged), [&] { spills.arrange(row_of(arranged)); });
 }
 
-/// A body whose costs are known, to test how they are counted.
+/// A body with known costs, to test the counting.
 struct toy_body {
   using device_team = plimsoll::detail::warp;
 
@@ -359,7 +358,8 @@ struct toy_body {
     auto queue = team.queue(keys, 4);
     queue.replace_top(9);
     queue.pop();
-    // 42 iterations of the inner loop here, then up to 40, which no compiler turns into a formula.
+    // 42 iterations of the inner loop, then up to 40; compilers cannot replace the loop by a
+    // formula.
     team.single([this] {
       for (index_t row = 0; row < 6; ++row) {
         for (index_t i = 0; i < 7 * *out; ++i) {
@@ -400,7 +400,7 @@ std::string bytes_text(std::size_t bytes) {
   return text;
 }
 
-/// "9 (over: 4)" for 9 where 4 is the limit.
+/// Formats a value with its limit, such as "9 (over: 4)".
 std::string limited(index_t value, index_t limit) {
   std::string text = std::to_string(value);
   if (limit > 0) {
@@ -446,13 +446,16 @@ void print_launches() {
                 << launch.problems << " | " << launch.team << " | " << launch.calls << " | "
                 << launch.queue_steps << " | " << steps_text(launch.steps) << " | "
                 << launch.steps_in << " | " << bytes_text(launch.scratch)
-                << (launch.scratch > shared_memory ? ", global" : "") << " |\n";
+                << (launch.scratch > shared_memory           ? ", global"
+                    : launch.scratch > shared_memory_unasked ? ", by opt-in"
+                                                             : "")
+                << " |\n";
     }
   }
 }
 
 void measure_all() {
-  using plimsoll::pouring, plimsoll::reach;
+  using plimsoll::fill_method, plimsoll::candidate_ranks;
   measure_eplb();
   measure_craft();
   measure_gem("gem_small", 48, 16, 4);
@@ -462,10 +465,10 @@ void measure_all() {
   measure_minmax_lp("minmax_lp_dense", 256, 1e-6);
   measure_lplb("lplb: plan, dispatch", 1, 3);
   measure_lplb("lplb, 320 tiles", 5, 0);
-  measure_waterline("waterline: plan, fill", reach::visited, pouring::surplus, 1, 3);
-  measure_waterline("waterline, all ranks", reach::all, pouring::surplus, 1, 3);
-  measure_waterline("waterline, 1024 tiles", reach::visited, pouring::surplus, 32, 0);
-  measure_waterline("waterline, sampled", reach::visited, pouring::sampled, 1, 3);
+  measure_waterline("waterline: plan, fill", candidate_ranks::visited, fill_method::surplus, 1, 3);
+  measure_waterline("waterline, all ranks", candidate_ranks::all, fill_method::surplus, 1, 3);
+  measure_waterline("waterline, 1024 tiles", candidate_ranks::visited, fill_method::surplus, 32, 0);
+  measure_waterline("waterline, sampled", candidate_ranks::visited, fill_method::sampled, 1, 3);
   measure_waterfill();
   measure_token_drop("token_drop", 0, 0, 4);
   measure_token_drop("token_drop, expert_drop", 0.1, 0, 0);

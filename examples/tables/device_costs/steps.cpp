@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiled without the instrumentation that calls it.
+// This file is compiled without the instrumentation that calls it.
 #include "steps.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 
-// The linker's names for the ends of the program's code.
+// Linker symbols of the begin and the end of the program's code.
 extern "C" char __executable_start;
 extern "C" char etext;
 
@@ -17,7 +17,7 @@ struct block_count {
   std::uint32_t times;
 };
 
-// One for each byte of code, so that no two blocks share one. calloc touches no page by itself.
+// One counter per byte of code, so that no two blocks share one. calloc touches no page by itself.
 std::size_t const code_bytes = static_cast<std::size_t>(&etext - &__executable_start);
 auto* const blocks = static_cast<block_count*>(std::calloc(code_bytes, sizeof(block_count)));
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// dropped_tokens PAGE    prints the tables of what a capacity drops of recorded choices, and how
-// even that makes experts and ranks
-// They need the files under PLIMSOLL_TRACE_DIR; without it rows are taken from PAGE as they stand
-// there.
+// dropped_tokens PAGE    prints the tables of recorded choices that a capacity drops, and of the
+// resulting balance of experts and ranks
+// The tables need the files under PLIMSOLL_TRACE_DIR; without it their rows are copied from PAGE.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -45,10 +44,10 @@ constexpr trace traces[] = {
      "deepseek-v2-lite-esft/topk_weights.npy", 64},
 };
 
-/// The half that is this number, which must be one and not negative.
+/// Returns the half-precision number equal to `value`, which must exist and not be negative.
 float16 half_of(double value) {
   int exponent = 0;
-  double const fraction = std::frexp(value, &exponent);  // from 1/2 to below 1, or 0
+  double const fraction = std::frexp(value, &exponent);  // in [1/2, 1), or 0
   float16 const half{static_cast<std::uint16_t>(
       value < 0x1p-14 ? value * 0x1p24 : (exponent + 14) * 1024 + (fraction * 2048 - 1024))};
   if (static_cast<double>(half) != value) {
@@ -113,12 +112,12 @@ std::string text(char const* format, double value) {
   return buffer;
 }
 
-/// What stays in every batch and layer, mean over these.
+/// Means over batches and layers, after the drop.
 struct outcome {
   double dropped;       ///< share of all choices
   double experts;       ///< peak over mean of the experts' loads
-  double ranks;         ///< the same of the ranks' loads
-  double busiest_rank;  ///< peak of the ranks' loads over their mean before
+  double ranks;         ///< peak over mean of the ranks' loads
+  double busiest_rank;  ///< peak of the ranks' loads over their mean before the drop
 
   [[nodiscard]] std::string cells() const {
     return text("%.2f %% | ", 100 * dropped) + text("%.3f | ", experts) + text("%.3f | ", ranks) +
@@ -126,15 +125,15 @@ struct outcome {
   }
 };
 
-/// Balance of every row of experts' loads, neighbours taken together.
-std::vector<plimsoll::balance> measured(std::vector<std::int32_t> const& loads, index_t columns,
-                                        index_t together = 1) {
+/// Measures the balance of every row of expert loads, where `together` neighbours count as one.
+std::vector<plimsoll::balance_stats> measured(std::vector<std::int32_t> const& loads,
+                                              index_t columns, index_t together = 1) {
   std::vector<std::int64_t> sums(loads.size() / static_cast<std::size_t>(together));
   for (std::size_t i = 0; i < loads.size(); ++i) {
     sums[i / static_cast<std::size_t>(together)] += loads[i];
   }
   index_t const rows = static_cast<index_t>(loads.size()) / columns;
-  std::vector<plimsoll::balance> result(static_cast<std::size_t>(rows));
+  std::vector<plimsoll::balance_stats> result(static_cast<std::size_t>(rows));
   plimsoll::measure(plimsoll::seq,
                     plimsoll::matrix_ref<std::int64_t const>(sums.data(), rows, columns / together),
                     result);
@@ -164,10 +163,10 @@ outcome masked(recording const& r, plimsoll::capacity_options options) {
   auto const rows = static_cast<double>(r.batches() * r.layers());
   auto const choices = static_cast<double>(batch_tokens * r.top_k());
   outcome result{1 - static_cast<double>(kept) / (choices * rows), 0, 0, 0};
-  for (plimsoll::balance const& row : measured(loads, experts)) {
+  for (plimsoll::balance_stats const& row : measured(loads, experts)) {
     result.experts += row.peak_to_mean() / rows;
   }
-  for (plimsoll::balance const& row : measured(loads, experts, experts / ranks)) {
+  for (plimsoll::balance_stats const& row : measured(loads, experts, experts / ranks)) {
     result.ranks += row.peak_to_mean() / rows;
     result.busiest_rank += row.peak / (choices / ranks) / rows;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// filled_ranks    prints the tables of how even ranks get by the shared expert's rows, and how many
-// rows move for it
+// filled_ranks    prints the tables of the balance of ranks with the shared expert's rows, and of
+// the number of rows that move
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -26,7 +26,7 @@ using counts = std::vector<std::int64_t>;  ///< `[ranks]`
 constexpr index_t experts = 256;
 constexpr index_t top_k = 8;
 constexpr index_t most_tokens = 1024;
-constexpr index_t most_ranks_of_sglang = 31;  // its kernel's mask of candidates has so many bits
+constexpr index_t most_ranks_of_sglang = 31;  // bits of its kernel's mask of candidates
 
 std::string text(char const* format, double value) {
   char buffer[40];
@@ -55,7 +55,7 @@ struct setting {
   }
 };
 
-/// Every rank's choices, and what an all-reduce of their counts gives.
+/// Choices of every rank, and the result of an all-reduce of their counts.
 class batch {
  public:
   batch(setting const& s, std::uint64_t draw)
@@ -87,7 +87,7 @@ class batch {
   }
 
  private:
-  /// Fills the deck with experts in proportion to popularity.
+  /// Fills the deck, from which experts are drawn, in proportion to popularity.
   void deal(std::vector<std::uint64_t> const& popularity) {
     constexpr std::int64_t cards = 1 << 16;
     std::vector<std::int32_t> copies(experts);
@@ -96,7 +96,7 @@ class batch {
       deck_.insert(deck_.end(), static_cast<std::size_t>(copies[static_cast<std::size_t>(e)]), e);
     }
   }
-  /// Different experts for every token: cards of an expert that it has already do not count.
+  /// Draws experts for every token; experts that the token already has are drawn again.
   [[nodiscard]] std::vector<std::int32_t> choose(index_t tokens, std::uint64_t stream) const {
     std::vector<std::int32_t> chosen;
     chosen.reserve(static_cast<std::size_t>(tokens * top_k));
@@ -117,8 +117,8 @@ class batch {
   counts loads_;
 };
 
-/// How long the ranks take, on average over draws: the peak over the mean that all would have if
-/// work could be cut at will.
+/// Averages the time of the ranks over draws: the peak divided by the mean of perfectly divided
+/// work.
 class peaks {
  public:
   explicit peaks(setting const& s) : s_(s) {}
@@ -131,7 +131,7 @@ class peaks {
     }
     add(time, loads);
   }
-  /// The lowest peak that there is: no rank can have less than what is routed to it.
+  /// Adds the lowest possible peak; no rank can have less than its routed load.
   void add_least(counts const& routed, counts const& at_home) {
     std::int64_t total = 0;
     for (std::int64_t const load : at_home) {
@@ -173,7 +173,7 @@ class peaks {
   double sum_ = 0;
 };
 
-/// What a rule did with all batches.
+/// Results of a method over all batches.
 struct outcome {
   peaks peak;
   std::int64_t rows = 0;
@@ -184,15 +184,15 @@ struct outcome {
 };
 
 struct rule {
-  plimsoll::pouring pouring;
-  plimsoll::reach candidates;
+  plimsoll::fill_method method;
+  plimsoll::candidate_ranks candidates;
 };
-constexpr rule rules[] = {{plimsoll::pouring::surplus, plimsoll::reach::visited},
-                          {plimsoll::pouring::surplus, plimsoll::reach::all},
-                          {plimsoll::pouring::sampled, plimsoll::reach::visited},
-                          {plimsoll::pouring::sampled, plimsoll::reach::all}};
+constexpr rule rules[] = {{plimsoll::fill_method::surplus, plimsoll::candidate_ranks::visited},
+                          {plimsoll::fill_method::surplus, plimsoll::candidate_ranks::all},
+                          {plimsoll::fill_method::sampled, plimsoll::candidate_ranks::visited},
+                          {plimsoll::fill_method::sampled, plimsoll::candidate_ranks::all}};
 
-/// All rules with the batches of one setting.
+/// Runs all methods on the batches of one setting.
 class experiment {
  public:
   explicit experiment(setting const& s)
@@ -208,7 +208,7 @@ class experiment {
       home_.add(at_home);
       least_.add_least(routed, at_home);
       for (std::size_t i = 0; i < by_rule_.size(); ++i) {
-        fill({.rule = rules[i].pouring, .candidates = rules[i].candidates}, b, routed, draw,
+        fill({.method = rules[i].method, .candidates = rules[i].candidates}, b, routed, draw,
              by_rule_[i]);
       }
       if (sglang_can()) {
@@ -229,7 +229,7 @@ class experiment {
       std::cout << share(o.moved, o.rows);
     }
     for (std::size_t i = 0; i < by_rule_.size(); ++i) {
-      if (rules[i].candidates == plimsoll::reach::all) {
+      if (rules[i].candidates == plimsoll::candidate_ranks::all) {
         std::cout << share(by_rule_[i].new_destinations, by_rule_[i].rows);
       }
     }
@@ -241,7 +241,7 @@ class experiment {
     return s_.ranks <= most_ranks_of_sglang && s_.what != unlike::speed;
   }
 
-  /// Places the rows of all ranks; `loads` are those that are routed.
+  /// Places the rows of all ranks; `loads` are the routed loads.
   void fill(plimsoll::waterline_options options, batch const& b, counts loads, std::uint64_t draw,
             outcome& o) const {
     std::vector<double> speeds;
@@ -258,7 +258,7 @@ class experiment {
     for (index_t source = 0; source < s_.ranks; ++source) {
       line.plan(b.loads(), source);
       index_t const tokens = b.ids(source).extent(0);
-      line.fill(b.ids(source), {.stream = draw}, plimsoll::matrix_ref<std::int32_t>{},
+      line.fill(b.ids(source), {.subsequence = draw}, plimsoll::matrix_ref<std::int32_t>{},
                 {.ranks = {row_ranks.data(), tokens}});
       plimsoll::expect_filled(plimsoll::seq, line.report());
       plimsoll::waterline_report const report = line.report()[0];
@@ -266,7 +266,7 @@ class experiment {
       o.moved += report.moved;
       o.new_destinations += report.new_destinations;
       o.unplaced += report.unplaced;
-      o.surplus += source == 0 ? report.surplus : 0;  // of all sources
+      o.surplus += source == 0 ? report.surplus : 0;  // the report counts all sources
       for (index_t i = 0; i < tokens; ++i) {
         ++loads[static_cast<std::size_t>(row_ranks[static_cast<std::size_t>(i)])];
       }
@@ -326,7 +326,7 @@ void print_unlike_ranks() {
 
 }  // namespace
 
-// Told its page as all such programs are, it needs nothing of it.
+// Receives its page like all table programs, but does not need it.
 int main() {
   try {
     print_even_ranks();

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The performance goals; the only copy of their limits.
+/// The performance goals, and the only definition of their limits.
 #pragma once
 
 #include <optional>
 
 namespace examples {
 
-/// Of a median: microseconds, or so many times the median of an alternative in the same run.
+/// Limit of a median, in microseconds or as a multiple of the median of an alternative in the same
+/// run.
 struct limit {
   double value;
   char const* times_alternative = nullptr;
@@ -21,7 +22,7 @@ struct goal {
   std::optional<limit> h200_limit;
 };
 
-// A goal enters with its benchmark.
+// Add a goal together with its benchmark.
 inline constexpr goal all_goals[] = {
     {"eplb", "rebalance 58 layers x 256 experts, 320 slots, 64 ranks, one core", limit{1500},
      limit{150}},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// performance table FOLDER           the table of goals, from the result files in FOLDER
-// performance import RAW --commit C  a host's result file, from Google Benchmark's JSON
+// performance table FOLDER           prints the table of goals, from the result files in FOLDER
+// performance import RAW --commit C  prints a host's result file, from Google Benchmark's JSON
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -23,7 +23,7 @@ using examples::json;
 using examples::measurement;
 using examples::result;
 
-/// Three digits or more, in the unit that suits.
+/// Formats a time with at least three digits, in a suitable unit.
 std::string time_text(double microseconds) {
   struct unit {
     double size;
@@ -60,8 +60,8 @@ std::string limit_text(std::optional<examples::limit> const& limit) {
              : ratio_text(limit->value) + " x `" + limit->times_alternative + "`";
 }
 
-/// Whether the median is within the limit: "yes", "no", or "-" without a limit, or where a GPU's
-/// result lacks the alternative, which had a process of its own.
+/// Returns "yes" if the median is within the limit, else "no". Returns "-" without a limit, or if
+/// the result of a GPU lacks the alternative, which ran in its own process.
 char const* met_text(goal const& g, result const& r, measurement const& times) {
   auto const limit = limit_on(g, r);
   if (!limit) {
@@ -82,7 +82,8 @@ char const* met_text(goal const& g, result const& r, measurement const& times) {
   return times.median <= most ? "yes" : "no";
 }
 
-/// "2.1 x as fast as `loops`, ...": the medians of one run, so the machine's speed cancels.
+/// Formats ratios such as "2.1 x as fast as `loops`"; both medians are of one run, so that the
+/// speed of the machine cancels.
 std::string alternatives_text(std::string const& name, result const& r) {
   std::string text;
   std::string const prefix = name + "/vs:";
@@ -110,7 +111,7 @@ void print_unmeasured(goal const& g, char const* device,
   }
 }
 
-/// A goal without a limit is a limit that someone forgot.
+/// Refuses a goal without a limit, which is missing in goals.hpp.
 void check_names(result const& r) {
   for (auto const& [name, times] : r.goals) {
     std::string const base = name.substr(0, name.find("/vs:"));
@@ -158,7 +159,7 @@ void print_table(std::string const& folder) {
   }
 }
 
-/// What /proc/cpuinfo calls the processor.
+/// Returns the name of the processor in /proc/cpuinfo.
 std::string processor() {
   std::ifstream info("/proc/cpuinfo");
   for (std::string line; std::getline(info, line);) {
@@ -169,7 +170,7 @@ std::string processor() {
   throw std::runtime_error("/proc/cpuinfo names no processor; give --cpu");
 }
 
-/// This program is built beside the benchmarks, so its compiler is theirs.
+/// Returns the compiler of this program, which is also that of the benchmarks.
 char const* compiler() {
 #if defined(__clang__)
   return "clang++ " __clang_version__;
@@ -178,7 +179,8 @@ char const* compiler() {
 #endif
 }
 
-/// On a busy machine long runs are interrupted more often than short ones, so even ratios lie.
+/// Refuses medians that include waiting: a busy machine interrupts long runs more often than short
+/// ones, which distorts even ratios.
 void check_idle(json const& raw) {
   for (json const& run : raw.at("benchmarks")) {
     double const ratio = run.value("real_time", 0.0) / run.value("cpu_time", 1.0);

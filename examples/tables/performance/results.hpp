@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Result files: what `performance import` writes of a host, and what script/gpu-check writes.
+/// Reads result files: those that `performance import` writes for hosts and script/gpu-check for
+/// GPUs.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +32,7 @@ struct result {
   bool gpu = false;
   std::string device;
   std::string date;
-  std::string details;                       ///< what else a reader should know, in Markdown
+  std::string details;                       ///< further notes for the reader, in Markdown
   std::map<std::string, measurement> goals;  ///< by name, without "goal/"
 };
 
@@ -45,7 +46,8 @@ inline double in_microseconds(double time, std::string const& unit) {
   return time * factor->second;
 }
 
-/// Google Benchmark appends how it ran: "goal/eplb/vs:loops/iterations:1/repeats:200/real_time".
+/// Removes the run parameters that Google Benchmark appends, as in
+/// "goal/eplb/vs:loops/iterations:1/repeats:200/real_time".
 inline std::string benchmark_name(std::string name) {
   auto const drop_last_part = [&] {
     std::string_view const last = std::string_view(name).substr(name.rfind('/') + 1);
@@ -61,7 +63,7 @@ inline std::string benchmark_name(std::string name) {
   return name;
 }
 
-/// The goals of Google Benchmark's JSON, as our `benchmarks` array.
+/// Converts the goals in Google Benchmark's JSON to our `benchmarks` array.
 inline json goals_of(json const& raw) {
   json goals = json::array();
   for (json const& run : raw.at("benchmarks")) {
@@ -110,7 +112,7 @@ inline std::map<std::string, measurement> measurements(json const& benchmarks) {
   return goals;
 }
 
-/// "3 of 4": the steps of script/gpu-check of these kinds that ended in `status`.
+/// Counts the steps of script/gpu-check of these kinds that ended with `status`, as "3 of 4".
 inline std::string share(json const& steps, std::set<std::string> const& kinds,
                          std::string_view status) {
   int total = 0;
@@ -135,7 +137,7 @@ inline void read_gpu_check(json const& file, result& r) {
   if (!file.at("finished").get<bool>()) {
     r.details += ", the check did not finish";
   }
-  // One output of Google Benchmark for each process; what failed is among the steps.
+  // One output of Google Benchmark for each process; failures are among the steps.
   for (json const& raw : file.at("benchmarks")) {
     if (!raw.at("benchmarks").empty() && !raw.at("benchmarks")[0].value("error_occurred", false)) {
       r.goals.merge(measurements(goals_of(raw)));
@@ -161,7 +163,7 @@ inline json parse_file(std::filesystem::path const& path) {
   return json::parse(in);
 }
 
-/// The newest result of every device in a folder, hosts first.
+/// Returns the newest result of every device in a folder, hosts first.
 inline std::vector<result> newest_results(std::filesystem::path const& folder) {
   std::map<std::pair<bool, std::string>, result> newest;
   for (auto const& entry : std::filesystem::directory_iterator(folder)) {

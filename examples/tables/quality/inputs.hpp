@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The named inputs of the quality tables.
+/// The inputs of the quality tables.
 #pragma once
 
 #include <cstddef>
@@ -25,13 +25,13 @@ struct input {
   [[nodiscard]] loads_ref<std::int64_t> view() const { return {loads.data(), layers, experts}; }
 };
 
-/// The loads for which EPLB's peak is far above the lowest.
+/// Returns loads for which EPLB's peak is far above the lowest possible.
 [[nodiscard]] inline input hand_made_loads() {
   return {1, 8, {600, 560, 120, 120, 20, 10, 10, 10}};
 }
 
-/// Popularities exp(z), z standard normal; 131072 tokens that visit 8 experts each. The loads of
-/// the second step of `make_loads --tokens 131072 --top-k 8 --skew 0 --drift 1`.
+/// Returns loads of popularities exp(z), z standard normal, and 131072 tokens that visit 8 experts
+/// each: those of the second step of `make_loads --tokens 131072 --top-k 8 --skew 0 --drift 1`.
 [[nodiscard]] inline input lognormal_loads(index_t layers, index_t experts) {
   constexpr std::uint64_t seed = 0;
   constexpr std::int64_t tokens = 131072;
@@ -47,7 +47,7 @@ struct input {
   return result;
 }
 
-/// Counts `[parts, layers, experts]` of a file, summed over the parts.
+/// Reads counts `[parts, layers, experts]` of a file and sums them over the parts.
 [[nodiscard]] inline input measured_loads(std::string const& file) {
   auto const counts = measured_counts(file, 1);
   input result{counts.shape[1], counts.shape[2], {}};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// quality PAGE    prints the tables of how balanced plans are
-// Rows of measured loads need the files under PLIMSOLL_TRACE_DIR; without it they are taken from
-// PAGE as they stand there.
+// quality PAGE    prints the tables of the balancedness of plans
+// Rows of measured loads need the files under PLIMSOLL_TRACE_DIR; without it they are copied from
+// PAGE.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -23,16 +23,16 @@ namespace {
 using examples::index_t;
 using examples::input;
 using examples::plan;
-using plimsoll::refinement;
+using plimsoll::eplb_refinement;
 
 struct candidate {
   char const* name;
   plan made;
-  std::vector<plimsoll::certificate> certificates = {};  ///< none of the trivial plan
+  std::vector<plimsoll::certificate> certificates = {};  ///< empty for the trivial plan
 };
 
 candidate by_eplb(char const* name, input const& in, index_t ranks, index_t slots,
-                  refinement refine) {
+                  eplb_refinement refine) {
   using matrix = plimsoll::matrix_ref<std::int32_t>;
   candidate result{name, plan(in.layers, in.experts, ranks, slots)};
   plan& p = result.made;
@@ -42,20 +42,20 @@ candidate by_eplb(char const* name, input const& in, index_t ranks, index_t slot
   return result;
 }
 
-/// The columns of the tables.
+/// Plans in the columns of the tables.
 std::vector<candidate> candidates(input const& in, index_t ranks, index_t slots) {
   return {{"trivial", examples::trivial_plan(in.layers, in.experts, ranks, slots)},
-          by_eplb("EPLB", in, ranks, slots, refinement::none),
-          by_eplb("EPLB + packing", in, ranks, slots, refinement::packing),
-          by_eplb("EPLB + joint", in, ranks, slots, refinement::joint)};
+          by_eplb("EPLB", in, ranks, slots, eplb_refinement::none),
+          by_eplb("EPLB + packing", in, ranks, slots, eplb_refinement::packing),
+          by_eplb("EPLB + joint", in, ranks, slots, eplb_refinement::joint)};
 }
 
-/// Every layer of the finished plan, every replica taking an equal part of its expert's load.
-std::vector<plimsoll::balance> measured(input const& in, plan const& p) {
+/// Measures every layer of the finished plan; replicas share their expert's load equally.
+std::vector<plimsoll::balance_stats> measured(input const& in, plan const& p) {
   std::vector<double> loads(static_cast<std::size_t>(p.layers * p.ranks));
   plimsoll::matrix_ref<double> const per_rank(loads.data(), p.layers, p.ranks);
   plimsoll::rank_loads(plimsoll::seq, in.view(), p.placement(), per_rank);
-  std::vector<plimsoll::balance> rows(static_cast<std::size_t>(p.layers));
+  std::vector<plimsoll::balance_stats> rows(static_cast<std::size_t>(p.layers));
   plimsoll::measure(plimsoll::seq, per_rank, rows);
   return rows;
 }
@@ -71,7 +71,7 @@ void print_hand_made() {
   std::cout << "| plan | peak | lower bound | balancedness | copies of the experts |\n"
                "|---|---:|---:|---:|---|\n";
   for (candidate const& c : candidates(in, 8, 16)) {
-    plimsoll::balance const layer = measured(in, c.made).at(0);
+    plimsoll::balance_stats const layer = measured(in, c.made).at(0);
     std::cout << "| " << c.name << " | " << number(layer.peak, 2) << " | "
               << (c.certificates.empty() ? "-" : number(c.certificates[0].lower_bound, 2)) << " | "
               << number(layer.balancedness, 4) << " |";
@@ -100,21 +100,21 @@ constexpr row rows[] = {
     {"DeepSeek-V2-Lite, four tasks", "deepseek-v2-lite-esft/counts_by_task.npy", 8, 72},
 };
 
-/// The first cells, which tell rows apart.
+/// Returns the first cells, which identify a row.
 std::string start_of(row const& r) {
   return "| " + std::string(r.name) + " | " + std::to_string(r.ranks) + " | " +
          std::to_string(r.slots) + " | ";
 }
 
-/// "mean (worst)" over the layers.
-std::string balancedness(std::vector<plimsoll::balance> const& layers) {
+/// Formats "mean (worst)" over the layers.
+std::string balancedness(std::vector<plimsoll::balance_stats> const& layers) {
   plimsoll::balance_summary const all = plimsoll::summarize(plimsoll::seq, layers);
   return number(all.mean_of_ratios, 4) + " (" + number(all.worst, 4) + ")";
 }
 
-/// The mean balancedness of layers whose peaks were the certificates' bounds.
+/// Returns the mean balancedness of layers whose peaks would equal the certificates' lower bounds.
 double ceiling(input const& in, candidate const& c) {
-  std::vector<plimsoll::balance> const layers = measured(in, c.made);
+  std::vector<plimsoll::balance_stats> const layers = measured(in, c.made);
   double sum = 0;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     double const bound = c.certificates[i].lower_bound;
@@ -130,7 +130,7 @@ std::string row_of(row const& r, input const& in) {
   for (candidate const& c : all) {
     text += balancedness(measured(in, c.made)) + " | ";
   }
-  // Only the last one's bound holds whatever the numbers of copies.
+  // Only the bound of the last plan holds for any replica counts.
   return text + number(ceiling(in, all.back()), 4) + " |";
 }
 

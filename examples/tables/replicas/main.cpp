@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// replicas PAGE    prints the table of what CRAFT's replicas keep of EPLB's gain
-// Rows of measured loads need the files under PLIMSOLL_TRACE_DIR; without it they are taken from
-// PAGE as they stand there.
+// replicas PAGE    prints the table of the part of EPLB's gain that CRAFT keeps with fewer replicas
+// Rows of measured loads need the files under PLIMSOLL_TRACE_DIR; without it they are copied from
+// PAGE.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -29,10 +29,11 @@ namespace {
 
 using examples::index_t;
 using examples::plan;
-using plimsoll::refinement;
+using plimsoll::eplb_refinement;
 using loads_ref = plimsoll::tensor_ref<std::int64_t const>;
 
-/// Recorded loads `[steps, layers, experts]`: every even step is planned for, every odd one judged.
+/// Recorded loads `[steps, layers, experts]`: plans are made from even steps, and measured on odd
+/// ones.
 struct recording {
   std::string name;
   std::vector<std::int64_t> shape;
@@ -49,7 +50,7 @@ struct recording {
   }
 };
 
-/// Loads summed over the steps.
+/// Returns the loads summed over the steps.
 struct summed {
   std::vector<std::int64_t> values;
 
@@ -61,8 +62,8 @@ struct summed {
   }
 };
 
-/// Layers of rising skew whose popularities drift: the first is nearly even, in the last one expert
-/// has most of the load.
+/// Returns loads of layers with increasing skew, whose popularities drift: the first layer is
+/// nearly uniform, and in the last one expert has most of the load.
 recording rising_skew() {
   constexpr index_t steps = 40;
   constexpr index_t layers = 24;
@@ -90,7 +91,7 @@ recording measured(std::string const& file) {
   return {"GLM-5.2, 80 chunks", std::move(counts.shape), std::move(counts.values), 64};
 }
 
-plan by_eplb(recording const& r, index_t slots, refinement refine) {
+plan by_eplb(recording const& r, index_t slots, eplb_refinement refine) {
   using matrix = plimsoll::matrix_ref<std::int32_t>;
   plan p(r.layers(), r.experts(), r.ranks, slots);
   plimsoll::eplb(plimsoll::seq,
@@ -102,7 +103,7 @@ plan by_eplb(recording const& r, index_t slots, refinement refine) {
   return p;
 }
 
-/// Throws where the plan is not what CRAFT promises.
+/// Throws if a plan breaks a guarantee of CRAFT.
 void expect_even(plan const& p) {
   auto const placement = p.placement();
   std::vector<std::int64_t> totals(static_cast<std::size_t>(p.ranks));
@@ -126,9 +127,9 @@ void expect_even(plan const& p) {
   }
 }
 
-/// `counts` empty: 1, 2, 4, ... and as many as ranks.
+/// Makes a plan; empty `counts` mean 1, 2, 4, ... and the number of ranks.
 plan by_craft(recording const& r, index_t budget, std::vector<std::int32_t> counts,
-              refinement refine, index_t& used_budget) {
+              eplb_refinement refine, index_t& used_budget) {
   using matrix = plimsoll::matrix_ref<std::int32_t>;
   plan p(r.layers(), r.experts(), r.ranks, r.experts() + r.ranks);
   auto const made = plimsoll::craft(
@@ -142,10 +143,10 @@ plan by_craft(recording const& r, index_t budget, std::vector<std::int32_t> coun
   return p;
 }
 
-/// Mean balancedness over the layers of what was not planned for.
+/// Mean balancedness over the layers, on the steps that were not used for planning.
 struct judged {
-  double steps;  ///< of each step, averaged
-  double sum;    ///< of the steps' sum
+  double steps;  ///< mean over the single steps
+  double sum;    ///< of the sum of the steps
 };
 
 judged judge(recording const& r, plan const& p) {
@@ -160,7 +161,7 @@ judged judge(recording const& r, plan const& p) {
   return {mean(r.half(1)), mean(loads_ref(total.values.data(), 1, p.layers, p.experts))};
 }
 
-/// "replicas | per layer"
+/// Formats the cells "replicas | per layer".
 std::string replicas_of(plan const& p) {
   std::vector<std::int64_t> per_layer;
   for (auto row = p.replica_count.begin(); row != p.replica_count.end(); row += p.experts) {
@@ -178,11 +179,11 @@ std::string text(char const* format, double value) {
   return buffer;
 }
 
-/// A row for every plan, made plainly and with its packing refined. What is kept of EPLB's gain
-/// stands behind each number.
+/// Prints a row for every plan, without and with refinement of the placement. The part of EPLB's
+/// gain that the plan keeps follows each number.
 void print_rows(recording const& r) {
-  judged const none = judge(r, by_eplb(r, r.experts(), refinement::none));
-  judged const eplb = judge(r, by_eplb(r, r.experts() + r.ranks, refinement::none));
+  judged const none = judge(r, by_eplb(r, r.experts(), eplb_refinement::none));
+  judged const eplb = judge(r, by_eplb(r, r.experts() + r.ranks, eplb_refinement::none));
   auto const cells = [&](plan const& p) {
     judged const j = judge(r, p);
     auto const cell = [](double value, double least, double most) {
@@ -190,29 +191,30 @@ void print_rows(recording const& r) {
     };
     return cell(j.steps, none.steps, eplb.steps) + " | " + cell(j.sum, none.sum, eplb.sum) + " |";
   };
-  auto const print = [&](std::string const& name, std::function<plan(refinement)> const& make) {
-    plan const plain = make(refinement::none);
+  auto const print = [&](std::string const& name,
+                         std::function<plan(eplb_refinement)> const& make) {
+    plan const plain = make(eplb_refinement::none);
     std::cout << "| " << r.name << " | " << name << " | " << replicas_of(plain) << " | "
-              << cells(plain) << " " << cells(make(refinement::packing)) << "\n";
+              << cells(plain) << " " << cells(make(eplb_refinement::packing)) << "\n";
   };
   index_t budget = 0;
   auto const craft = [&](index_t replicas, std::vector<std::int32_t> const& counts) {
-    return [&, replicas, counts](refinement refine) {
+    return [&, replicas, counts](eplb_refinement refine) {
       return by_craft(r, replicas, counts, refine, budget);
     };
   };
-  print("EPLB, no replicas", [&](refinement how) { return by_eplb(r, r.experts(), how); });
+  print("EPLB, no replicas", [&](eplb_refinement how) { return by_eplb(r, r.experts(), how); });
   for (index_t per_rank = 1; per_rank <= 64; per_rank *= 2) {
     print("CRAFT, R = " + std::to_string(per_rank), craft(per_rank * r.ranks, {}));
   }
   std::vector<std::int32_t> any(static_cast<std::size_t>(r.ranks));
   std::iota(any.begin(), any.end(), 1);
   print("CRAFT, R = 8, any count", craft(8 * r.ranks, any));
-  by_craft(r, plimsoll::automatic_budget, {}, refinement::none, budget);
+  by_craft(r, plimsoll::automatic_budget, {}, eplb_refinement::none, budget);
   print("CRAFT, automatic: R = " + std::to_string(budget / r.ranks),
         craft(plimsoll::automatic_budget, {}));
   print("EPLB, " + std::to_string(r.ranks) + " in each layer",
-        [&](refinement how) { return by_eplb(r, r.experts() + r.ranks, how); });
+        [&](eplb_refinement how) { return by_eplb(r, r.experts() + r.ranks, how); });
 }
 
 }  // namespace

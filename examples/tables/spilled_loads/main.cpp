@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// spilled_loads PAGE    prints the tables of what spilling does for LLEP's settings, under limits,
-// for small batches, and for measured loads
-// Rows of measured loads need the files under PLIMSOLL_TRACE_DIR; without it they are taken from
-// PAGE as they stand there.
+// spilled_loads PAGE    prints the tables of the effect of spilling: for LLEP's settings, under
+// limits, for small batches, and for measured loads
+// Rows of measured loads need the files under PLIMSOLL_TRACE_DIR; without it they are copied from
+// PAGE.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -43,12 +43,13 @@ struct model {
   index_t experts;
   index_t top_k;
   index_t hidden;
-  index_t width;   ///< of an expert
-  index_t tokens;  ///< of every rank
+  index_t width;   ///< width of an expert
+  index_t tokens;  ///< tokens of every rank
 
-  /// Of a gated expert's three matrices, in bf16.
+  /// Returns the bytes of the three matrices of a gated expert, in bf16.
   [[nodiscard]] std::int64_t expert_bytes() const { return 3 * hidden * width * 2; }
-  /// LLEP's model of memory: a token's row on its way in, and one of the expert's width.
+  /// Returns the bytes per token in LLEP's memory model: its input row, and a row of the expert's
+  /// width.
   [[nodiscard]] std::int64_t token_bytes() const { return (hidden + width) * 2; }
 };
 
@@ -56,11 +57,11 @@ constexpr model gpt_oss = {"gpt-oss-120b", 128, 4, 2880, 2880, 32768};
 constexpr model deepseek = {"DeepSeek-V3", 256, 8, 7168, 2048, 16384};
 constexpr model kimi = {"Kimi-K2", 384, 8, 7168, 2048, 16384};
 
-/// A part of the tokens goes to some experts only, all others to the rest.
+/// A share of the tokens goes only to the hot experts, all others to the rest.
 struct concentration {
   std::int64_t percent = 0;
   index_t hot = 0;
-  index_t distance = 1;  ///< between hot experts
+  index_t distance = 1;  ///< distance between hot experts
 
   [[nodiscard]] std::string name() const {
     return percent == 0 ? "balanced"
@@ -72,7 +73,8 @@ struct concentration {
 constexpr index_t hot_counts[] = {16, 4, 1};
 constexpr std::int64_t percents[] = {30, 50, 80, 95};
 
-/// Adds choices that go round so many experts, for each token from the next one on.
+/// Adds choices round robin over `experts` experts; each token begins one expert after the previous
+/// token.
 void go_round(index_t tokens, index_t top_k, std::int64_t* first, index_t experts) {
   for (index_t k = 0; k < top_k && tokens > 0; ++k) {
     for (index_t e = 0; e < experts; ++e) {
@@ -82,7 +84,7 @@ void go_round(index_t tokens, index_t top_k, std::int64_t* first, index_t expert
   }
 }
 
-/// Tokens of all ranks, as LLEP's tests make them.
+/// Makes the tokens of all ranks as LLEP's tests do.
 loads routed(model const& m, concentration const& c, index_t ranks) {
   loads result(static_cast<std::size_t>(m.experts), 0);
   index_t const hot_tokens = m.tokens * c.percent / 100;
@@ -94,7 +96,7 @@ loads routed(model const& m, concentration const& c, index_t ranks) {
   return result;
 }
 
-/// Data-sheet numbers of H200s, and two thirds of what their tensor cores can do; times in us.
+/// Data-sheet bandwidths of H200s, and two thirds of the peak of their tensor cores; times in us.
 plimsoll::spill_price<plimsoll::moe_cost> price_of(model const& m) {
   constexpr double flops = 600e6;
   constexpr double memory = 4.8e6;
@@ -110,18 +112,18 @@ double ratio(std::int64_t over, std::int64_t under) {
   return static_cast<double>(over) / static_cast<double>(under);
 }
 
-/// What a plan comes to.
+/// Results of a plan.
 struct outcome {
   spill_report report;
-  double mean = 0;                ///< load of a rank
-  std::int64_t bytes = 0;         ///< of the fullest rank
-  std::int64_t most_from = 0;     ///< transfers from one rank
-  std::int64_t most_into = 0;     ///< experts into one rank
-  std::int64_t across_nodes = 0;  ///< transfers
-  double time = 0;                ///< modelled, of the last rank
+  double mean = 0;                ///< mean load of a rank
+  std::int64_t bytes = 0;         ///< bytes on the fullest rank
+  std::int64_t most_from = 0;     ///< most transfers from one rank
+  std::int64_t most_into = 0;     ///< most experts sent to one rank
+  std::int64_t across_nodes = 0;  ///< transfers between nodes
+  double time = 0;                ///< modelled time of the slowest rank
 
   [[nodiscard]] double peak() const { return report.result.value; }
-  /// That of a plan; none is needed where all tokens stay.
+  /// Computes the results of a plan; without one, all tokens stay at home.
   [[nodiscard]] std::string status() const {
     if (report.spills == 0) {
       return "-";
@@ -139,7 +141,7 @@ struct outcome {
   }
 };
 
-/// Plans steps of a model on ranks that hold its experts block by block, and checks every plan.
+/// Plans steps of a model whose experts are on the ranks in blocks, and checks every plan.
 template <class Cost = void>
 class planner {
  public:
@@ -205,7 +207,8 @@ class planner {
   plimsoll::least_loaded<plimsoll::seq_policy, Cost> plan_;
 };
 
-/// A step planned as in LLEP's experiments, which are the defaults, and with all tokens at home.
+/// A step planned with the defaults, which are those of LLEP's experiments, and with all tokens at
+/// home.
 struct comparison {
   outcome plain;
   outcome spilled;
@@ -224,7 +227,7 @@ std::string gibibytes(std::int64_t bytes) {
   return text("%.2f", static_cast<double>(bytes) / 0x1p30);
 }
 
-/// LLEP's settings on its machine, and below them what it says of them.
+/// Prints LLEP's settings on its machine, and below them the figures of its paper.
 void print_settings() {
   constexpr index_t ranks = 8;
   std::cout << "| model | tokens | plain, peak / mean | spilled, peak / capacity | status | "
@@ -269,7 +272,7 @@ void print_settings() {
             << "| memory of the fullest rank, at most | 5 | " << text("%.2f |\n", most_memory);
 }
 
-/// The smallest and the largest of some numbers.
+/// The smallest and the largest of several numbers.
 class range {
  public:
   void add(std::int64_t value) {
@@ -320,7 +323,7 @@ void print_more_ranks() {
   }
 }
 
-/// What rules beyond LLEP's do, on four nodes.
+/// Prints the effect of rules that LLEP does not have, on four nodes.
 void print_rules() {
   constexpr index_t ranks = 32;
   constexpr index_t nodes = ranks / ranks_of_node;
@@ -354,7 +357,7 @@ void print_rules() {
   }
 }
 
-/// From which batch on a spill is worth its transfer.
+/// Prints the batch size from which a spill is worth its transfer.
 void print_batches() {
   constexpr index_t ranks = 8;
   std::cout << "\n| tokens of a rank | chunks of 1024: peak / mean | transfers | time | "
@@ -377,7 +380,7 @@ void print_batches() {
   }
 }
 
-/// Mean and worst of all steps and layers.
+/// Mean and worst over all steps and layers.
 class mean_and_worst {
  public:
   void add(double value) {
@@ -396,10 +399,10 @@ class mean_and_worst {
   std::int64_t count_ = 0;
 };
 
-/// Every fourth of the recorded steps.
+/// Plans every fourth recorded step.
 void print_measured(npy::array<std::int64_t> const& counts, index_t ranks, std::int64_t chunk) {
   index_t const experts = counts.shape[2];
-  model m = deepseek;  // neither bytes nor times are asked for
+  model m = deepseek;  // bytes and times are not printed
   m.experts = experts;
   planner const spill(m, {.ranks = ranks, .min_chunk = chunk});
   planner const near_home(

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The split that LPLB (DeepSeek, SGLang) computes: five steps of primal affine scaling in single
-/// precision, taken if they pass an acceptance test, and the even split otherwise.
+/// The split of LPLB (DeepSeek, SGLang): the result of five steps of primal affine scaling in
+/// single precision if it passes an acceptance test, and the even split otherwise.
 #pragma once
 
 #include <algorithm>
@@ -14,9 +14,9 @@
 
 namespace examples {
 
-/// The linear program of one layer. Rows: an equation for every expert with several copies, then
-/// one for every rank. Columns: those copies, a slack for every rank, the peak, and a helper that
-/// makes all ones feasible.
+/// Linear program of one layer. Its rows are an equation for every expert with several copies, then
+/// one for every rank. Its columns are those copies, a slack for every rank, the peak, and a helper
+/// column that makes the vector of ones feasible.
 class affine_scaling {
  public:
   /// `[slots]`, -1 for an empty slot, and `[ranks + 1]`.
@@ -56,7 +56,7 @@ class affine_scaling {
 
   struct result {
     bool accepted;
-    std::vector<double> shares;  ///< [slots]: which part of its expert's load a slot gets
+    std::vector<double> shares;  ///< [slots]: the share of its expert's load that a slot gets
   };
 
   [[nodiscard]] result solve(std::span<std::int64_t const> loads) const {
@@ -84,7 +84,7 @@ class affine_scaling {
   }
 
  private:
-  using column = std::vector<std::pair<std::size_t, float>>;  ///< rows, rising, and values
+  using column = std::vector<std::pair<std::size_t, float>>;  ///< increasing rows, and values
 
   static std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
   [[nodiscard]] std::size_t expert(std::size_t slot) const { return at(expert_of_[slot]); }
@@ -92,7 +92,7 @@ class affine_scaling {
     return expert_of_[slot] >= 0 && copies_[expert(slot)] > 1;
   }
 
-  /// In parts of the layer's load.
+  /// Returns the right-hand side, in fractions of the layer's load.
   [[nodiscard]] std::vector<float> right_side(std::span<std::int64_t const> loads) const {
     std::int64_t total = 0;
     for (std::int64_t const load : loads) {
@@ -123,7 +123,7 @@ class affine_scaling {
     return sum;
   }
 
-  /// Whether what the steps came to passes the test.
+  /// Takes the steps and tells whether their result passes the acceptance test.
   [[nodiscard]] bool take_steps(std::vector<float> const& b, std::vector<float>& x) const {
     std::size_t const n = rows();
     std::vector<column> a = columns_;
@@ -175,7 +175,8 @@ class affine_scaling {
     return largest < 0.1F && x.back() >= 0.0F && x.back() < 1e-4F && residual < 0.05F;
   }
 
-  /// Cholesky of the upper half, pivots of at least 1e-12, then both triangles.
+  /// Solves by Cholesky factorisation of the upper half, with pivots of at least 1e-12, then by
+  /// both triangular systems.
   static void solve_normal(std::vector<float>& m, std::vector<float>& v) {
     std::size_t const n = v.size();
     for (std::size_t k = 0; k < n; ++k) {
@@ -209,10 +210,10 @@ class affine_scaling {
   std::vector<std::int32_t> expert_of_;
   std::vector<std::size_t> rank_of_;  ///< [slots]
   std::vector<int> copies_;           ///< [experts]
-  std::vector<std::size_t> row_;      ///< [experts], of those with several copies
+  std::vector<std::size_t> row_;      ///< [experts]: row of an expert with several copies
   std::size_t ranks_;
   std::size_t shared_ = 0;
-  std::vector<column> columns_;  ///< all but the helper
+  std::vector<column> columns_;  ///< all columns except the helper
 };
 
 }  // namespace examples

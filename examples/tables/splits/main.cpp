@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// splits PAGE    prints the tables of how good splits over replicas are
-// Rows of measured loads need the files under PLIMSOLL_TRACE_DIR; without it they are taken from
-// PAGE as they stand there.
+// splits PAGE    prints the tables of the quality of splits over replicas
+// Rows of measured loads need the files under PLIMSOLL_TRACE_DIR; without it they are copied from
+// PAGE.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -53,13 +53,13 @@ struct mean_and_worst {
   }
 };
 
-/// One layer.
+/// Input of one layer.
 struct layer_view {
   std::span<std::int32_t const> expert_of;     ///< [slots]
   std::span<std::int32_t const> rank_offsets;  ///< [ranks + 1]
   std::span<std::int64_t const> loads;         ///< [experts]
 
-  /// `load_of(slot)`.
+  /// Returns the peak of the rank loads if each slot carries `load_of(slot)`.
   template <class Load>
   [[nodiscard]] double peak(Load load_of) const {
     double result = 0;
@@ -78,7 +78,7 @@ struct layer_view {
       return e < 0 ? 0.0 : shares[slot] * static_cast<double>(loads[static_cast<std::size_t>(e)]);
     });
   }
-  /// Each token draws a slot with the probability that the split gives it.
+  /// Returns the peak if each token draws a slot with the probabilities of the split.
   [[nodiscard]] double drawn_peak(std::span<double const> split, std::uint64_t stream) const {
     std::vector<double> drawn(split.begin(), split.end());
     std::vector<std::vector<std::size_t>> slots(loads.size());
@@ -127,9 +127,9 @@ plimsoll::certificate solve(split_instance const& in, double tolerance) {
   return result;
 }
 
-/// Peaks over the smallest one, by family.
+/// Prints peaks divided by the smallest one, by family of instances.
 void print_families() {
-  // More rows take too long.
+  // More instances would take too long.
   constexpr std::size_t most_rows = 400;
   std::cout << "| placements and loads | instances | even split | five steps | accepted | "
                "worst gap | optimal |\n"
@@ -165,7 +165,7 @@ void print_families() {
 /// Loads `[chunks, layers, experts]`.
 using recording = examples::npy::array<std::int64_t>;
 
-/// Every even chunk is planned for by EPLB, and the next one split: peak over mean of the ranks'
+/// Plans every even chunk with EPLB and splits the next one; prints peak over mean of the rank
 /// loads.
 void print_row(recording const& r, index_t ranks) {
   index_t const layers = r.shape[1];
@@ -215,7 +215,7 @@ void print_row(recording const& r, index_t ranks) {
       auto const parts = row(split, p.slots);
       double const peak = layer.peak([&](std::size_t slot) { return parts[slot]; });
       ours.add(peak / mean);
-      if (l % 8 == 0) {  // drawing takes long
+      if (l % 8 == 0) {  // sampling takes long
         auto const stream = static_cast<std::uint64_t>(chunk * layers + l);
         drawn.add(layer.drawn_peak(parts, stream) / peak);
       }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# compile_times.sh TABLES: compile_times, on headers and compilers that are not there.
+# compile_times.sh TABLES: tests compile_times with fake headers and compilers.
 set -euo pipefail
 tables=$1
 folder=$(mktemp -d)
@@ -58,7 +58,7 @@ cp bin/g++ bin/clang++
 cp bin/g++ bin/cuda
 export PATH=$folder/bin:$PATH CUDACXX=cuda SLOW='' BROKEN=''
 
-# Within the budgets; without a CUDA compiler the host's are checked.
+# Within the budgets; without a CUDA compiler only host compilers are checked.
 compile_times 0 --check
 for compiler in g++ clang++ nvcc; do printed "^compile_times: ${compiler//+/\\+}: at most [0-9]+ % "; done
 CUDACXX=absent compile_times 0 --check
@@ -69,14 +69,14 @@ printed '^compile_times: clang\+\+: at most'
 SLOW='clang++ *systems/b.hpp*' compile_times 1 --check
 printed '^compile_times: plimsoll/systems/b.hpp costs clang\+\+ [0-9]+\.[0-9] times an empty file, its budget is 10$'
 (($(grep -c costs out) == 1)) || fail "$(cat out)"
-# One that nvcc is not asked for does not count.
+# nvcc checks only headers with a budget for it.
 SLOW='cuda *systems/b.hpp*' compile_times 0 --check
 
-# What does not compile is no result.
+# A header that does not compile is an error.
 BROKEN='g++ *a.hpp*' compile_times 3 --check
 printed '^bin: does not compile$'
 
-# The table, with what the headers include of others as a row.
+# The table, with a row for the headers of other libraries that ours include.
 rm texts
 compile_times 0
 cell='[0-9]+\.[0-9]'

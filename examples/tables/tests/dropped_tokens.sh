@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# dropped_tokens.sh DROPPED_TOKENS: the rows, of choices that nobody recorded.
+# dropped_tokens.sh DROPPED_TOKENS: tests the rows, on synthetic choices.
 set -euo pipefail
 dropped_tokens=$1
 folder=$(mktemp -d)
@@ -9,7 +9,7 @@ cd "$folder"
 fail() { echo "dropped_tokens.sh: $1"; exit 1; }
 has() { grep -qxF -- "$1" out || fail "expected '$1' in: $(cat out)"; }
 
-# Without traces rows are the page's.
+# Without traces, rows are copied from the page.
 export PLIMSOLL_TRACE_DIR=
 old='| DeepSeek-V2-Lite | anything |'
 echo "$old" >page.md
@@ -17,15 +17,15 @@ echo "$old" >page.md
 has "$old"
 grep -q 'PLIMSOLL_TRACE_DIR names no folder' error || fail "$(cat error)"
 
-# npy FILE DTYPE TOKENS K: a file of (tokens, 1, k), values from stdin.
+# npy FILE DTYPE TOKENS K: writes a file of (tokens, 1, k), with values from stdin.
 npy() {
   local header="{'descr': '$2', 'fortran_order': False, 'shape': ($3, 1, $4), }"
   { printf "\\x93NUMPY\\1\\0\\x$(printf %02x ${#header})\\0%s" "$header"; cat; } >"$1"
 }
 repeated() { local i; for ((i = 0; i < $1; ++i)); do printf "$2"; done; }
 
-# One batch and a bit. All tokens choose the first experts; later tokens of the other model none of
-# them, which would show.
+# A little more than one batch. All tokens choose the first experts, except later tokens of the other
+# model, which would change the figures if they were counted.
 export PLIMSOLL_TRACE_DIR=traces
 mkdir -p traces/gpt-oss-20b-decode traces/deepseek-v2-lite-esft
 repeated 1030 '\0\1\2\3' | npy traces/gpt-oss-20b-decode/topk_ids_first32k.npy '|u1' 1030 4
@@ -50,7 +50,7 @@ has '| DeepSeek-V2-Lite | none | - | 0.00 % | 10.667 | 2.667 | 2.667 |'
 has '| DeepSeek-V2-Lite | each expert | 1 | 90.62 % | 10.667 | 2.667 | 0.250 |'
 has '| DeepSeek-V2-Lite | each rank | 2 | 16.67 % | 12.800 | 2.400 | 2.000 |'
 
-# A trace that is not there, or is of other numbers, is an error, not rows of the page.
+# A missing trace, or one of other dimensions, is an error; its rows are not copied from the page.
 refused() {
   local code=0
   "$dropped_tokens" page.md >out 2>error || code=$?

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# filled_ranks.sh FILLED_RANKS: what must hold of its tables, whatever the tokens.
+# filled_ranks.sh FILLED_RANKS: tests rules that its tables must keep for any tokens.
 set -euo pipefail
 filled_ranks=$1
 folder=$(mktemp -d)
@@ -8,7 +8,7 @@ trap 'rm -rf "$folder"' EXIT
 cd "$folder"
 fail() { echo "filled_ranks.sh: $1"; exit 1; }
 
-# Says what does not hold. Rounded numbers may differ by `last`, one in their last place.
+# Prints the rules that do not hold. Rounded numbers may differ by `last`, one in their last place.
 wrong() {
   awk -F ' *[|] *' '
     function must(what, holds) { if (!holds) print "line " NR ": " what }
@@ -40,7 +40,7 @@ wrong() {
 "$filled_ranks" page.md >out
 [[ -z $(wrong out) ]] || fail "$(wrong out; cat out)"
 
-# Other rules and other numbers of rows would be seen.
+# The rules detect other methods and other numbers of rows.
 seen() { [[ -n $(wrong altered) ]] || fail "expected to see $1 in: $(cat altered)"; }
 column() {  # column TO FROM TABLE...: what TO would be if it were done as FROM
   awk -F '|' -v OFS='|' -v to="$(($1 + 1))" -v from="$(($2 + 1))" -v tables=" ${*:3} " '

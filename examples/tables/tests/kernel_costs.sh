@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# kernel_costs.sh TABLES: what the compiler reports is read right, from a report made up here.
+# kernel_costs.sh TABLES: tests how kernel_costs reads the report of the compiler, on a fake report.
 set -euo pipefail
 tables=$1
 folder=$(mktemp -d)
@@ -9,7 +9,7 @@ fail() { echo "kernel_costs.sh: $1"; exit 1; }
 printed() { grep -qxF -- "$1" "$folder/out" || fail "expected '$1' in: $(cat "$folder/out")"; }
 
 # A file with code in sections of known sizes, as a cubin has: 3000 bytes, 5, 262145, 1, 9.
-detail=N8plimsoll4v0_16detail
+detail=N8plimsoll4v0_26detail
 sort_body=_Z${detail}19batched_warp_kernelINS1_9sort_bodyIiEEEEvT_lNS1_12scratch_planE
 sort_bodies=_Z${detail}19batched_warp_kernelINS1_9sort_bodyIlEEEEvT_lNS1_12scratch_planE
 large_body=_Z${detail}20batched_block_kernelILi256ENS1_10large_bodyEEEvT0_lNS1_12scratch_planE

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# performance.sh PROGRAM: import and table, on numbers that nobody measured.
+# performance.sh PROGRAM: tests import and table, on invented numbers.
 set -euo pipefail
 program=$1
 folder=$(mktemp -d)
@@ -59,7 +59,7 @@ refuses 'host.json: goal/token_drop: without goal/token_drop/vs:nth_element' tab
 raw "${ours[@]}" >raw.json
 "$program" import raw.json --commit c --cpu 'Some CPU' >results/host.json
 
-# What script/gpu-check writes; of two results of a device the newer one counts.
+# A result of script/gpu-check; of two results of a device the newer one counts.
 gpu_check() { # DATE GPU BENCHMARKS[,BENCHMARKS]...
   echo '{"gpu": "'"$2"'", "driver": "1.2", "commit": "c0ffee", "date": "'"$1"'", "finished": true, "steps": [
     {"kind": "test", "name": "a", "status": "passed", "seconds": 1, "log": ""},
@@ -81,7 +81,7 @@ prints '- NVIDIA H200: driver 1.2, test programs passed 1 of 2, compute-sanitize
 ! grep -q '`eplb`.*not measured' out || fail "$(cat out)"
 gpu_check 2001-01-03 'NVIDIA H200' '' >results/a.json
 prints '| `eplb` | NVIDIA H200 | - | 150 µs | not measured | - | - |'
-# Each process is measured or not by itself: the alternative is in another, or missing.
+# Each benchmark has its own process: the alternative is in another one, or missing.
 broken='{"run_name": "goal/eplb/real_time", "error_occurred": true, "error_message": "out of memory"}'
 gpu_check 2001-01-03 'NVIDIA H200' "$(raw "$broken"),$(raw "$other"),$(raw "${drop[@]}"),$(raw)" >results/a.json
 prints '| `eplb` | NVIDIA H200 | - | 150 µs | not measured | - | - |'
@@ -92,7 +92,7 @@ prints '| `token_drop` | NVIDIA H200 | 0.50 x as fast as `one_read` | 3.0 x `one
 gpu_check 2001-01-03 'NVIDIA H200' "$one_read" >results/a.json
 prints '| `token_drop` | NVIDIA H200 | - | 3.0 x `one_read` | not measured | - | - |'
 
-# What is no result.
+# Files that are not results.
 raw "$other" >raw.json
 refuses 'expected benchmarks goal/..., got none' import raw.json --commit c
 raw '{"run_name": "goal/eplb/real_time", "error_occurred": true, "error_message": "no GPU"}' >raw.json

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# quality.sh QUALITY MAKE_LOADS PLAN_EXPERTS: the rows of measured loads, on loads that nobody measured.
+# quality.sh QUALITY MAKE_LOADS PLAN_EXPERTS: tests the rows of measured loads, on synthetic loads.
 set -euo pipefail
 quality=$1 make_loads=$2 plan_experts=$3
 folder=$(mktemp -d)
@@ -9,7 +9,7 @@ cd "$folder"
 fail() { echo "quality.sh: $1"; exit 1; }
 printed() { grep -qF -- "$1" out || fail "expected '$1' in: $(cat out)"; }
 
-# Without traces these rows are the page's, and unknown where it has none.
+# Without traces, these rows are copied from the page, and are unknown if it has none.
 export PLIMSOLL_TRACE_DIR=
 old='| GLM-5.2, ten domains | 64 | 320 | anything |'
 echo "$old" >page.md
@@ -20,7 +20,7 @@ printed '| log-normal | 64 | 320 | 58 x 256 | 0.'
 grep -q 'PLIMSOLL_TRACE_DIR names no folder' error || fail "$(cat error)"
 cp out without
 
-# With traces they are made: parts are summed, as plan_experts sums steps.
+# With traces, they are generated: parts are summed, as plan_experts sums steps.
 export PLIMSOLL_TRACE_DIR=traces
 for file in glm-5.2-ten-domains/counts_by_domain gpt-oss-20b-decode/counts_by_dataset \
   olmoe-1b-7b-domains/counts deepseek-v2-lite-esft/counts_by_task; do
@@ -37,7 +37,7 @@ cells=$(sed -nE '/sum of/,+1s/.* (before|after) +([0-9.]+) +[0-9.]+ +([0-9.]+) .
 [[ $row == '| OLMoE-1B-7B, six domains | 16 | 72 | 2 x 40'"$cells | "* ]] ||
   fail "expected '$cells' in: $row"
 
-# A trace that is not there is an error, not a row of the page.
+# A missing trace is an error; its row is not copied from the page.
 rm -r traces/olmoe-1b-7b-domains
 code=0
 "$quality" page.md >out 2>error || code=$?

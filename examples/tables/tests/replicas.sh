@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# replicas.sh REPLICAS MAKE_LOADS: the rows of measured loads, on loads that nobody measured.
+# replicas.sh REPLICAS MAKE_LOADS: tests the rows of measured loads, on synthetic loads.
 set -euo pipefail
 replicas=$1 make_loads=$2
 folder=$(mktemp -d)
@@ -8,7 +8,7 @@ trap 'rm -rf "$folder"' EXIT
 cd "$folder"
 fail() { echo "replicas.sh: $1"; exit 1; }
 
-# Without traces these rows are the page's.
+# Without traces, these rows are copied from the page.
 export PLIMSOLL_TRACE_DIR=
 old='| GLM-5.2, 80 chunks | anything |'
 echo "$old" >page.md
@@ -22,7 +22,7 @@ grep -qE '^\| rising skew \| EPLB, 32 in each layer \| 768 \| 32 \| [0-9.]+ \(10
   fail "expected EPLB to keep all of its gain: $(cat out)"
 cp out without
 
-# With traces they are made.
+# With traces, they are generated.
 export PLIMSOLL_TRACE_DIR=traces
 mkdir -p traces/glm-5.2-ten-domains
 "$make_loads" --steps 4 --layers 2 --experts 80 --skew 1 --drift 0.2 \
@@ -32,7 +32,7 @@ mkdir -p traces/glm-5.2-ten-domains
 (($(grep -c '^| GLM-5.2, 80 chunks' out) == 11)) || fail "expected 11 rows: $(cat out)"
 diff <(grep '^| rising' without) <(grep '^| rising' out) || fail "expected the other rows as before"
 
-# A trace that is not there is an error, not rows of the page.
+# A missing trace is an error; its rows are not copied from the page.
 rm -r traces/glm-5.2-ten-domains
 code=0
 "$replicas" page.md >out 2>error || code=$?

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# spilled_loads.sh SPILLED_LOADS MAKE_LOADS PAGE: what must hold of its tables, those of measured
-# loads as they stand in PAGE, and on loads that nobody measured.
+# spilled_loads.sh SPILLED_LOADS MAKE_LOADS PAGE: tests rules that its tables must keep: those of
+# measured loads in PAGE, and those of synthetic loads.
 set -euo pipefail
 spilled_loads=$1 make_loads=$2 page=$(realpath "$3")
 folder=$(mktemp -d)
@@ -9,7 +9,7 @@ trap 'rm -rf "$folder"' EXIT
 cd "$folder"
 fail() { echo "spilled_loads.sh: $1"; exit 1; }
 
-# Says what does not hold. Rounded numbers may differ by `last`, one in their last place.
+# Prints the rules that do not hold. Rounded numbers may differ by `last`, one in their last place.
 wrong() {
   awk -F ' *[|] *' '
     function must(what, holds) { if (!holds) print "line " NR ": " what }
@@ -108,13 +108,13 @@ wrong() {
     }' "$1"
 }
 
-# Without traces the rows of measured loads are the page's.
+# Without traces, the rows of measured loads are copied from the page.
 export PLIMSOLL_TRACE_DIR=
 "$spilled_loads" "$page" >out 2>error
 grep -q 'PLIMSOLL_TRACE_DIR names no folder' error || fail "$(cat error)"
 [[ -z $(wrong out) ]] || fail "$(wrong out; cat out)"
 
-# Worse plans and other numbers of rows would be seen.
+# The rules detect worse plans and other numbers of rows.
 seen() { [[ -n $(wrong altered) ]] || fail "expected to see $1 in: $(cat altered)"; }
 column() {  # column TO FROM TABLE: what TO would be if it were FROM
   awk -F '|' -v OFS='|' -v to="$(($1 + 1))" -v from="$(($2 + 1))" -v number="$3" '
@@ -134,7 +134,7 @@ sed 's/\(| 4 from, 2 into a rank |.*|\) 4 | \([0-9]\) |/\1 5 | \2 |/' out >alter
 sed 's/^| time of a layer, at most | 6.1/| time of a layer, at most | 7.1/' out >altered && seen 'another figure of the paper'
 sed '/^| Kimi-K2 | 64 | 4 /d' out >altered && seen 'a row less'
 
-# With traces they are made.
+# With traces, they are generated.
 export PLIMSOLL_TRACE_DIR=traces
 file=traces/glm-5.2-ten-domains/counts_by_chunk.npy
 mkdir -p "${file%/*}"
@@ -145,14 +145,14 @@ cp out of_page
 [[ -z $(wrong out) ]] || fail "$(wrong out; cat out)"
 (($(grep -Fxvc -f of_page out) == 8)) || fail "expected rows to be made: $(cat out)"
 
-# Even loads stay where they are: 256 times 64 tokens on every number of ranks.
+# Even loads stay at home: 256 times 64 tokens on any number of ranks.
 "$make_loads" --steps 4 --layers 1 --experts 256 --tokens 2048 --top-k 8 --skew 0 --drift 0 \
   --output "$file" >made
 "$spilled_loads" "$page" >out
 (($(grep -c '| 1.000 / 1.000 | 0.0 % | 1.000 / 1.000 |' out) == 8)) ||
   fail "expected all to stay: $(cat out)"
 
-# A trace that is not there is an error, not rows of the page.
+# A missing trace is an error; its rows are not copied from the page.
 rm "$file"
 code=0
 "$spilled_loads" "$page" >out 2>error || code=$?

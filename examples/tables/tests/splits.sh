@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# splits.sh SPLITS MAKE_LOADS: the rows of measured loads, on loads that nobody measured.
+# splits.sh SPLITS MAKE_LOADS: tests the rows of measured loads, on synthetic loads.
 set -euo pipefail
 splits=$1 make_loads=$2
 folder=$(mktemp -d)
@@ -8,7 +8,7 @@ trap 'rm -rf "$folder"' EXIT
 cd "$folder"
 fail() { echo "splits.sh: $1"; exit 1; }
 
-# Without traces these rows are the page's.
+# Without traces, these rows are copied from the page.
 export PLIMSOLL_TRACE_DIR=
 old='| GLM-5.2, 80 chunks | anything |'
 echo "$old" >page.md
@@ -27,7 +27,7 @@ awk -F ' *[|] *' '
   }
   END { exit bad || rows != 13 || instances != 1000 }' out || fail "$(cat out)"
 
-# With traces they are made: the exact split has the lowest peaks.
+# With traces, they are generated: the exact split has the lowest peaks.
 export PLIMSOLL_TRACE_DIR=traces
 mkdir -p traces/glm-5.2-ten-domains
 "$make_loads" --steps 4 --layers 2 --experts 80 --skew 1 --drift 0.2 \
@@ -37,7 +37,7 @@ grep '^| GLM-5.2, 80 chunks' out >rows
 (($(wc -l <rows) == 4)) || fail "expected 4 rows: $(cat out)"
 awk -F ' *[|] *' '{ if ($7 < 1 || $7 > $6 || $7 >= $5) exit 1 }' rows || fail "$(cat rows)"
 
-# A trace that is not there is an error, not rows of the page.
+# A missing trace is an error; its rows are not copied from the page.
 rm -r traces/glm-5.2-ten-domains
 code=0
 "$splits" page.md >out 2>error || code=$?

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# support_matrix.sh TABLES: support_matrix and page, on programs that only list names.
+# support_matrix.sh TABLES: tests support_matrix and page, on programs that only list names.
 set -euo pipefail
 tables=$1
 folder=$(mktemp -d)
@@ -21,7 +21,7 @@ program fold_cu 'fold: a<thrust::host>' 'fold: a<gpu(stream)>' 'fold: b<gpu(stre
 program metrics_cu 'metrics: a<thrust::cuda::par_nosync(alloc).on(stream)>'
 printf 'text\n\n<!-- table: x -->\n<!-- end of table -->\n\nmore | text\n' >page.md
 
-# Without CUDA the cells of its columns are not known; with both compilers all are.
+# Without CUDA the cells of its columns are unknown; with both compilers all are known.
 page --update "${make[@]}" ./fold ./metrics
 grep -qxF '| `fold` | 2 | 1 | 1 | ? | ? | ? | ? | ? |' page.md || fail "$(cat page.md)"
 page --update "${make[@]}" ./fold ./metrics ./fold_cu ./metrics_cu
@@ -31,13 +31,13 @@ grep -qxF '| `metrics` | 1 | - | - | - | - | - | - | 1 |' page.md || fail "$(cat
 page --check "${make[@]}" ./fold ./metrics
 page --check "${make[@]}" ./fold_cu ./metrics_cu
 
-# A case less is seen, by the compiler that lost it and by no other.
+# A lost case is detected, by the compiler that lost it and by no other.
 program fold_cu 'fold: a<thrust::host>' 'fold: a<gpu(stream)>' 'fold: a<gpu(stream, resource)>'
 page --check "${make[@]}" ./fold ./metrics
 ! page --check "${make[@]}" ./fold_cu ./metrics_cu >diff 2>&1 || fail "a lost device case was not seen"
 program fold 'fold: a<seq>' 'fold: a<custom>' 'fold: b < c<seq>'
 ! page --check "${make[@]}" ./fold ./metrics >diff 2>&1 || fail "a lost case of omp was not seen"
-# Nor does a build without OpenMP compare what it cannot have.
+# A build without OpenMP does not compare the columns that it cannot have.
 page --check "$tables/support_matrix" --without-omp "${make[@]:1}" ./fold ./metrics
 
 ! page --check "${make[@]}" ./fold ./absent >diff 2>&1 || fail "a program that cannot run was not seen"

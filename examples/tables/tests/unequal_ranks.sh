@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# unequal_ranks.sh UNEQUAL_RANKS MAKE_LOADS PAGE: what must hold of its tables, those of measured
-# loads as they stand in PAGE, and on loads that nobody measured.
+# unequal_ranks.sh UNEQUAL_RANKS MAKE_LOADS PAGE: tests rules that its tables must keep: those of
+# measured loads in PAGE, and those of synthetic loads.
 set -euo pipefail
 unequal_ranks=$1 make_loads=$2 page=$(realpath "$3")
 folder=$(mktemp -d)
@@ -9,8 +9,8 @@ trap 'rm -rf "$folder"' EXIT
 cd "$folder"
 fail() { echo "unequal_ranks.sh: $1"; exit 1; }
 
-# wrong TABLES MEASURED: says what does not hold. Of loads at random (MEASURED 0) only what plans were
-# made from tells. Rounded numbers may differ by `last`, one in their last place.
+# wrong TABLES MEASURED: prints the rules that do not hold. For random loads (MEASURED 0) only the steps
+# that plans were made from are checked. Rounded numbers may differ by `last`, one in their last place.
 wrong() {
   awk -F ' *[|] *' -v measured="$2" '
     function must(what, holds) { if (!holds) print "line " NR ": " what }
@@ -62,13 +62,13 @@ wrong() {
     }' "$1"
 }
 
-# Without traces the rows of measured loads are the page's.
+# Without traces, the rows of measured loads are copied from the page.
 export PLIMSOLL_TRACE_DIR=
 "$unequal_ranks" "$page" >out 2>error
 grep -q 'PLIMSOLL_TRACE_DIR names no folder' error || fail "$(cat error)"
 [[ -z $(wrong out 1) ]] || fail "$(wrong out 1; cat out)"
 
-# Worse plans and other numbers of rows would be seen.
+# The rules detect worse plans and other numbers of rows.
 seen() { [[ -n $(wrong altered 1) ]] || fail "expected to see $1 in: $(cat altered)"; }
 column() {  # column TO FROM TABLE: what TO would be if it were FROM
   awk -F '|' -v OFS='|' -v to="$(($1 + 1))" -v from="$(($2 + 1))" -v number="$3" '
@@ -85,7 +85,7 @@ column 4 5 3 && seen 'searches without swaps'
 column 6 5 3 && seen 'searches from one start'
 sed '/^| trace of 8 /d' out >altered && seen 'a row less'
 
-# With traces they are made.
+# With traces, they are generated.
 export PLIMSOLL_TRACE_DIR=traces
 file=traces/gpt-oss-20b-decode/counts_by_decode_step.npy
 mkdir -p "${file%/*}"
@@ -103,7 +103,7 @@ cp out of_page
   (($(grep -c '^| GEM.* | 18 | 0.0 % | 0.0 % | 0.0 % | 0.0 % |$' out) == 2)) &&
   (($(grep -c '^| trace.* | 35.84 | 0.0 % |$' out) == 7)) || fail "expected 1.12 x 32 us: $(cat out)"
 
-# A trace that is not there, or too short, is an error, not rows of the page.
+# A missing or short trace is an error; its rows are not copied from the page.
 expect_error() {
   local code=0
   "$unequal_ranks" "$page" >out 2>error || code=$?

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// unequal_ranks PAGE    prints the tables of how long steps take where a rank is slow, by GEM's
-// plans and by others, and of how close to its bound the search comes
-// Rows of measured loads need the files under PLIMSOLL_TRACE_DIR; without it they are taken from
-// PAGE as they stand there.
+// unequal_ranks PAGE    prints the tables of the latency of steps on ranks of which one is slow,
+// with GEM's plans and with others, and of the gap between the search and its lower bound
+// Rows of measured loads need the files under PLIMSOLL_TRACE_DIR; without it they are copied from
+// PAGE.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -50,7 +50,7 @@ struct trace {
   }
 };
 
-/// Ranks that take 20 us and 3 us for every tile of 64 tokens; one of them 12 % longer.
+/// Ranks that take 20 us plus 3 us for every tile of 64 tokens; one of them takes 12 % longer.
 struct machine {
   std::string name;
   std::vector<std::int64_t> tokens;
@@ -103,7 +103,7 @@ double mean(std::vector<double> const& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-/// Mean latency of the steps of every layer.
+/// Returns the mean latency of the steps of every layer.
 std::vector<double> mean_latencies(loads_ref loads, plan const& p, machine const& on) {
   index_t const steps = loads.extent(0);
   plimsoll::latency_table const table(plimsoll::seq, on.curves(), p.ranks);
@@ -127,7 +127,7 @@ std::string text(char const* format, double value) {
 }
 std::string percent(double part) { return text("%.1f %%", 100 * part); }
 
-/// Of all layers and starts.
+/// Results over all layers and starts.
 struct outcome {
   std::vector<double> planned;
   std::vector<double> unseen;
@@ -138,7 +138,7 @@ constexpr char const* names[planners] = {"linear", "EPLB", "EPLB, knows the spee
 
 using outcomes = std::array<outcome, planners>;
 
-/// The part of all layers and starts where GEM takes less time than each of `others`.
+/// Returns the share of layers and starts for which GEM takes less time than each of `others`.
 double part_below(outcomes const& all, std::vector<planner> const& others) {
   std::size_t below = 0;
   std::size_t const count = all[with_gem].unseen.size();
@@ -150,7 +150,7 @@ double part_below(outcomes const& all, std::vector<planner> const& others) {
   return static_cast<double>(below) / static_cast<double>(count);
 }
 
-/// All plans for one machine.
+/// Makes all plans for one machine.
 class experiment {
  public:
   experiment(trace const& loads, index_t slow) : loads_(loads), on_(ranks, slow, most_tokens()) {
@@ -178,7 +178,7 @@ class experiment {
               << " | " << percent(part_below(all_, {linear, eplb})) << " | "
               << percent(part_below(all_, {eplb_with_speeds})) << " |\n";
   }
-  /// Whatever the length of their traces, plans are judged on the same steps.
+  /// Plans are measured on the same steps, whatever the length of their traces.
   void print_lengths(std::vector<index_t> const& lengths) const {
     index_t const longest = lengths.back();
     auto const layers = static_cast<std::size_t>(loads_.layers());
@@ -206,7 +206,7 @@ class experiment {
   }
 
  private:
-  /// Of all experts of a layer in a step.
+  /// Tokens of all experts of a layer in a step.
   [[nodiscard]] std::int64_t most_tokens() const {
     std::int64_t most = 1;
     index_t const experts = loads_.shape[2];
@@ -230,7 +230,7 @@ class experiment {
   outcomes all_;
 };
 
-/// Loads whose popularities are drawn at random and drift.
+/// Returns loads with random popularities that drift.
 trace random_loads(index_t layers, index_t experts) {
   trace made{{planned_steps, layers, experts}, {}};
   made.values.resize(static_cast<std::size_t>(planned_steps * layers * experts));
@@ -248,11 +248,11 @@ trace random_loads(index_t layers, index_t experts) {
   return made;
 }
 
-/// What searches of one kind come to, as parts of the layers' bounds.
+/// Results of searches of one kind, divided by the layers' lower bounds.
 struct quality {
   double mean;
   double worst;
-  double swaps;  ///< of a search
+  double swaps;  ///< swaps of a search
 };
 
 template <class Cost>

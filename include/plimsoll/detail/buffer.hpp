@@ -11,7 +11,7 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/types.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Memory operations of a context: allocate, deallocate, from_host, to_host, zero, synchronize.
 /// `from_host` returns when the source may be freed. Specialised in host/memory.hpp and
@@ -81,4 +81,4 @@ void synchronize(Context const& context) {
   memory_of<Context>::synchronize(context);
 }
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -17,7 +17,7 @@
 #include <plimsoll/detail/device/cooperative.cuh>
 #endif
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 inline namespace PLIMSOLL_DEVICE_ABI {
 
@@ -31,11 +31,11 @@ auto resolve(P const& policy) {
                 "Plimsoll: a gpu policy was used in a translation unit that is not compiled by a "
                 "CUDA compiler; move the call to a .cu file");
   if constexpr (usable) {
-    context found = policy_traits<P>::resolve(policy);
     if constexpr (std::same_as<context, device_context>) {
-      found.device = device_of(found.stream);
+      return with_device(policy_traits<P>::resolve(policy));
+    } else {
+      return policy_traits<P>::resolve(policy);
     }
-    return found;
   } else {
     return host_context<inline_executor>{};
   }
@@ -68,4 +68,4 @@ void launch(prepared_context<Context> const& context, index_t problems, Body con
   launch(context.inner, problems, body, context.memory);
 }
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A placement's slots, read from a policy's memory and checked.
+/// Copies the slot map and rank offsets of a placement to the host and checks them.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,9 @@
 #include <plimsoll/placement.hpp>
 #include <plimsoll/types.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
+/// Slot map and rank offsets of a placement on the host.
 struct host_slots {
   index_t slots;
   index_t ranks;
@@ -31,8 +32,8 @@ struct host_slots {
   }
 };
 
-/// Shapes are the caller's to check. Throws for offsets that do not rise, naming the rank, and for
-/// what is no expert, naming the slot.
+/// Reads and checks the slots of a placement whose shapes the caller has checked. Throws for
+/// offsets that do not rise, naming the rank, and for an invalid expert id, naming the slot.
 template <class Context>
 host_slots read_slots(std::string_view function, Context const& context,
                       placement_ref const& placement, index_t experts) {
@@ -67,4 +68,4 @@ host_slots read_slots(std::string_view function, Context const& context,
   return result;
 }
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -22,7 +22,7 @@
 #include <plimsoll/detail/scratch.hpp>
 #include <plimsoll/types.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Adapts one phase to a body.
 template <class Body>
@@ -48,4 +48,4 @@ struct resident_blocks {
   index_t most = unknown;
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What objects that are prepared for certain ranks read of them, on the host.
+/// Reads and normalises rank liveness and speeds on the host.
 #pragma once
 
 #include <algorithm>
@@ -20,15 +20,15 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// Speeds of ranks on the host, checked.
+/// Checked speeds of ranks on the host.
 struct rank_speeds {
-  std::vector<double> speed;  ///< `[ranks]`, as given; 0 of dead ranks
+  std::vector<double> speed;  ///< `[ranks]`, as given; 0 for dead ranks
   double fastest = 1;
-  bool even = true;  ///< living ranks are alike
+  bool even = true;  ///< all live ranks have the same speed
 
-  /// Given where the elements of `speed` are.
+  /// Returns the speeds in integer units; `at` is where the policy keeps the elements of `speed`.
   [[nodiscard]] speed_units units(double const* at) const {
     return {at, even ? 1.0 : std::ldexp(1.0, 44 - std::ilogb(fastest)), even};
   }
@@ -37,7 +37,7 @@ struct rank_speeds {
   }
 };
 
-/// Reads options.active and options.speeds, `[ranks]` or empty.
+/// Reads and checks `options.active` and `options.speeds`, `[ranks]` or empty.
 template <class Context>
 rank_speeds read_speeds(std::string_view function, Context const& context, index_t ranks,
                         vector_ref<std::uint8_t const> const& active,
@@ -79,4 +79,4 @@ rank_speeds read_speeds(std::string_view function, Context const& context, index
   return result;
 }
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

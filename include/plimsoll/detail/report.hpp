@@ -14,7 +14,7 @@
 #include <plimsoll/error.hpp>
 #include <plimsoll/types.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Invalid input that a body detects. The comments say what `where`, `also` and `got` of the report
 /// hold.
@@ -129,7 +129,7 @@ inline void expect_number(std::string_view function, std::string_view argument, 
            text("at least ", report.got, " on living ranks, for all required copies"),
            text(also, in_layer, node));
     case fault::floors_apart:
-      fail(function, "replicas_meet",
+      fail(function, "replica_anti_affinity",
            "slots for min_copies of every expert under the required rule", text(got, node));
     case fault::caps:
       fail(function, "max_copies", "a total of at least the slots", text(got, node));
@@ -143,7 +143,7 @@ inline void expect_number(std::string_view function, std::string_view argument, 
     case fault::no_rank:
       fail(function, "options.active", "at least 1 living rank", "0");
     case fault::no_room_apart:
-      fail(function, "replicas_meet", "slots for all copies under the required rule",
+      fail(function, "replica_anti_affinity", "slots for all copies under the required rule",
            text(report.got, " copies", in_layer, expert));
     case fault::group_places:
       fail(function, "groups", text("no more than the nodes' slots hold, ", report.got),
@@ -263,4 +263,4 @@ std::vector<certificate> collect(std::string_view function,
   return collect(function, reports, reports.size(), lists);
 }
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -14,7 +14,7 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Returns the bytes from one row to the next if cudaMemcpy2D can copy the matrix, else 0. The
 /// matrix must not be empty, the elements of a row must be contiguous, and the rows must be in
@@ -77,4 +77,4 @@ std::vector<std::remove_const_t<T>> on_host(Context const& context, vector_ref<T
   return rows_on_host(context, row);
 }
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -9,7 +9,7 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/types.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Returns the bytes that `scratch.take<T>(n)` takes. A body adds them up in `scratch_bytes()`.
 template <class T>
@@ -63,4 +63,4 @@ template <class Arrays, class... Sizes>
   return count.bytes();
 }
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

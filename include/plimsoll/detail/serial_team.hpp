@@ -12,7 +12,7 @@
 #include <plimsoll/detail/team.hpp>
 #include <plimsoll/types.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Team of one host thread. Members are marked for the device only because bodies are; they never
 /// run there.
@@ -105,6 +105,23 @@ class serial_team : public team_operations<serial_team> {
   PLIMSOLL_HD void sort(Key* keys, index_t n, std::byte*) {
     sort_keys(keys, n);
   }
+
+  /// Counts in `storage`, which does not grow with the number of bins.
+  template <class F>
+  PLIMSOLL_HD void match_ranks(index_t n, F bin_of, index_t bins, std::int32_t* ranks,
+                               std::byte* storage) {
+    if (bins > most_bins) {
+      this->sorted_ranks(n, bin_of, ranks, storage);
+      return;
+    }
+    auto* const seen = reinterpret_cast<std::int32_t*>(storage);
+    for (index_t b = 0; b < bins; ++b) {
+      seen[b] = 0;
+    }
+    for (index_t i = 0; i < n; ++i) {
+      ranks[i] = seen[bin_of(i)]++;
+    }
+  }
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

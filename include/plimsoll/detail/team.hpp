@@ -21,6 +21,9 @@
 ///     exclusive_scan(n, f, out)       scans integers f(i) into out; returns the total
 ///     histogram(n, f, counts, bins)   counts[b] = number of i with f(i) = b; ignores f(i) < 0
 ///     sort(keys, n, storage)          sorts unique keys ascending; storage: sort_bytes(n)
+///     match_ranks(n, f, bins, ranks, storage)
+///                                     ranks[i] = number of j < i with f(j) = f(i), for f(i) in
+///                                     [0, bins); n at most match_tile; storage: match_bytes(bins)
 ///     queue(keys, n)                  min-queue of unique keys: empty top replace_top pop
 ///
 /// `serial_team` runs a body on one host thread, `warp_team` and `block_team` on a GPU.
@@ -36,7 +39,7 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/types.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Tag that a body names as its `device_team`: one problem per warp, several warps per block.
 struct warp {};
@@ -68,6 +71,46 @@ template <class Key>
   index_t const of_warp = sort_bytes<warp, Key>(n);
   index_t const of_block = sort_bytes<block<128>, Key>(n);
   return of_warp < of_block ? of_block : of_warp;
+}
+
+/// Items that `match_ranks` ranks at most.
+inline constexpr int match_tile_bits = 9;
+inline constexpr index_t match_tile = index_t{1} << match_tile_bits;
+/// Bits of the bins that a block ranks by CUB: with few bins, and with as many as it ranks at all.
+inline constexpr int few_bins_bits = 5;
+inline constexpr int most_bins_bits = 9;
+inline constexpr index_t few_bins = index_t{1} << few_bins_bits;
+inline constexpr index_t most_bins = index_t{1} << most_bins_bits;
+
+/// Bytes of CUB's ranking of a block, a little above what CCCL 3.0 takes (hosts do not see CUB): a
+/// counter for every warp and bin, warps padded to an odd number, and a number for every bin.
+[[nodiscard]] PLIMSOLL_HD constexpr index_t block_match_bytes(index_t threads, int bits) {
+  return ((threads / 32 | 1) + 1) * index_t{4} * (index_t{1} << bits) + 8 * threads;
+}
+
+/// Bytes of ranks by a sort: of its keys and of its own.
+template <class DeviceTeam>
+inline constexpr index_t sorted_ranks_bytes =
+    match_tile * index_t{sizeof(std::uint64_t)} + sort_bytes<DeviceTeam, std::uint64_t>(match_tile);
+
+/// Bytes of scratch that `match_ranks` needs in the team of that kind.
+template <class DeviceTeam>
+struct match_storage {
+  [[nodiscard]] PLIMSOLL_HD static constexpr index_t bytes(index_t) {
+    return sorted_ranks_bytes<DeviceTeam>;
+  }
+};
+template <int Threads>
+struct match_storage<block<Threads>> {
+  [[nodiscard]] PLIMSOLL_HD static constexpr index_t bytes(index_t bins) {
+    return bins <= few_bins    ? block_match_bytes(Threads, few_bins_bits)
+           : bins <= most_bins ? block_match_bytes(Threads, most_bins_bits)
+                               : sorted_ranks_bytes<block<Threads>>;
+  }
+};
+template <class DeviceTeam>
+[[nodiscard]] PLIMSOLL_HD constexpr index_t match_bytes(index_t bins) {
+  return match_storage<DeviceTeam>::bytes(bins);
 }
 
 /// True for a body that streams through tokens or loads and therefore declares `is_streaming`: the
@@ -313,6 +356,30 @@ class team_operations {
  protected:
   PLIMSOLL_HD Team& self() { return static_cast<Team&>(*this); }
 
+  /// `match_ranks` for any number of bins: sorts items by bin, then by index, so that an item's
+  /// rank is its distance from the first of its bin. `storage` has `sorted_ranks_bytes`.
+  template <class F>
+  PLIMSOLL_HD void sorted_ranks(index_t n, F bin_of, std::int32_t* ranks, std::byte* storage) {
+    auto* const keys = reinterpret_cast<std::uint64_t*>(storage);
+    self().for_each(n, [=](index_t i) {
+      keys[i] =
+          static_cast<std::uint64_t>(bin_of(i)) << match_tile_bits | static_cast<std::uint64_t>(i);
+    });
+    self().sort(keys, n, storage + match_tile * index_t{sizeof(std::uint64_t)});
+    self().for_each(n, [=](index_t place) {
+      std::uint64_t const item = keys[place] % match_tile;
+      std::uint64_t const bin = keys[place] - item;
+      index_t first = 0;
+      for (index_t last = place; first < last;) {
+        index_t const middle = first + (last - first) / 2;
+        bool const is_lower = keys[middle] < bin;
+        first = is_lower ? middle + 1 : first;
+        last = is_lower ? last : middle;
+      }
+      ranks[item] = static_cast<std::int32_t>(place - first);
+    });
+  }
+
  private:
   template <class Compare, class F>
   PLIMSOLL_HD auto extreme_of(index_t n, F key) {
@@ -326,4 +393,4 @@ class team_operations {
   }
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

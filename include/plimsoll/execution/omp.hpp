@@ -12,7 +12,7 @@
 
 #include <plimsoll/execution.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 /// Executor that runs blocks on OpenMP threads. It changes no process-wide OpenMP state.
 struct omp_executor {
@@ -54,4 +54,4 @@ struct policy_traits<omp_policy> {
   }
 };
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

@@ -33,7 +33,7 @@
 #include <plimsoll/execution/omp.hpp>
 #endif
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 namespace detail {
 
@@ -105,4 +105,4 @@ struct policy_traits<P> {
 
 #endif
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

@@ -27,12 +27,12 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 /// Objective that the allocation of replicas maximises.
-enum class craft_value : std::int32_t {
+enum class craft_objective : std::int32_t {
   gain,             ///< the sum of the layers' gains, as in CRAFT's text
-  replicas_by_gain  ///< the sum of replicas times gain, as in CRAFT's algorithm 2
+  replicas_times_gain  ///< the sum of replicas times gain, as in CRAFT's algorithm 2
 };
 
 /// Budget value that lets `allocate_replicas` choose the budget from the gains.
@@ -60,19 +60,19 @@ struct craft_options {
   /// Numbers of replicas that a layer may get, apart from 0: rising, from at least 1. Empty: the
   /// powers of two below the number of live ranks, and that number.
   std::vector<std::int32_t> replica_counts = {};
-  craft_value value = craft_value::gain;
+  craft_objective objective = craft_objective::gain;
   /// Use of the budget: as an upper limit, or exactly, as in the table of algorithm 2.
-  filling fill = filling::at_most;
+  knapsack_fill fill = knapsack_fill::at_most;
   /// As in `slot_assignment_options`.
-  spacing ties = spacing::interleaved;
+  remainder_spread remainder = remainder_spread::interleaved;
   /// As in `eplb_options`. CRAFT's paper has none of these options.
   index_t nodes = 1;
   index_t groups = 1;
   eplb_policy policy = eplb_policy::automatic;
-  refinement refine = refinement::none;
+  eplb_refinement refine = eplb_refinement::none;
   vector_ref<std::uint8_t const> active = {};
-  sharing replicas_meet = sharing::allowed;
-  strictness meeting_rule = strictness::preferred;
+  anti_affinity replica_anti_affinity = anti_affinity::none;
+  strictness anti_affinity_strength = strictness::preferred;
 };
 
 /// Estimated gain in balancedness from replicas, on the host. Balancedness is that of `replay`.
@@ -154,8 +154,8 @@ inline eplb_options eplb_options_of(craft_options const& options,
           .policy = options.policy,
           .refine = options.refine,
           .active = options.active,
-          .replicas_meet = options.replicas_meet,
-          .meeting_rule = options.meeting_rule};
+          .replica_anti_affinity = options.replica_anti_affinity,
+          .anti_affinity_strength = options.anti_affinity_strength};
 }
 
 /// Estimates gains. Writes the sums over the steps to `sums`, once per plan, so that one batch of
@@ -203,7 +203,7 @@ gain_estimate estimate_gains(std::string_view name, Context const& context, Load
                               layers,
                               options.active,
                               options.ranks,
-                              options.ties == spacing::endpoints,
+                              options.remainder == remainder_spread::endpoints,
                               rank_offsets,
                               reports.data() + replays + rows * eplb_steps(how)});
   placement_ref const placement{.physical_to_logical = {map.data(), rows, slots},
@@ -267,8 +267,9 @@ replica_allocation allocate_replicas(std::string_view name, Policy const& policy
                 counts[i % counts.size()], " replicas"));
     }
     weights.push_back(counts[i % counts.size()]);
-    values.push_back(options.value == craft_value::gain ? estimate.gain[i]
-                                                        : weights.back() * estimate.gain[i]);
+    values.push_back(options.objective == craft_objective::gain
+                         ? estimate.gain[i]
+                         : weights.back() * estimate.gain[i]);
   }
   buffer<std::int32_t, context_type> const weight(context, weights);
   tensor_ref<std::int32_t const> const weight_of(weight.data(), 1, layers, width);
@@ -281,7 +282,7 @@ replica_allocation allocate_replicas(std::string_view name, Policy const& policy
   index_t const capacity = most * ranks;
   buffer<double, context_type> const gain(context, estimate.gain);
   buffer<double, context_type> const best(context, capacity + 1);
-  knapsack_options how{.capacity = capacity, .choose = choosing::at_most_one};
+  knapsack_options how{.capacity = capacity, .choice = class_choice::at_most_one};
   knapsack_curve(policy, weight_of, values_of(gain), how,
                  matrix_ref<double>(best.data(), 1, capacity + 1));
   auto const all = best.read();
@@ -299,7 +300,7 @@ replica_allocation allocate_replicas(std::string_view name, Policy const& policy
   auto const found = knapsack(policy, weight_of, values_of(value), how,
                               matrix_ref<std::int32_t>(chosen.data(), 1, layers));
   if (found[0].status == certificate_status::infeasible ||
-      (options.fill == filling::exactly && result.budget > capacity)) {
+      (options.fill == knapsack_fill::exactly && result.budget > capacity)) {
     fail(name, "options.budget", "a sum of at most one replica count per layer",
          text(result.budget));
   }
@@ -454,7 +455,7 @@ craft_plan craft(P const& policy, Loads const& loads, craft_options const& optio
   detail::buffer<std::int32_t, std::remove_const_t<decltype(context)>> const layer_slots(context,
                                                                                          slots);
   slot_assignment(policy, vector_ref<std::int32_t const>(layer_slots.data(), layers),
-                  {.ranks = how.ranks, .ties = how.ties, .active = how.active}, offsets);
+                  {.ranks = how.ranks, .remainder = how.remainder, .active = how.active}, offsets);
   plan.placement =
       detail::eplb(name, policy, matrix_ref<double const>(sums.data(), layers, experts),
                    detail::eplb_options_of(how, offsets), placement, counts);
@@ -463,4 +464,4 @@ craft_plan craft(P const& policy, Loads const& loads, craft_options const& optio
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// EPLB: replicate the heavy experts, then spread all replicas over the ranks.
+/// EPLB: replicates the heavy experts, then spreads all replicas over the ranks.
 /// Source: DeepSeek's EPLB (github.com/deepseek-ai/EPLB).
 #pragma once
 
@@ -18,42 +18,42 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
-/// Whether groups of experts stay on a node.
+/// Hierarchical or global load balancing, in the terms of DeepSeek's EPLB.
 enum class eplb_policy : std::int32_t {
-  automatic,     ///< hierarchical where the nodes divide the groups, as DeepSeek's EPLB chooses
+  automatic,     ///< hierarchical if the nodes divide the groups, as DeepSeek's EPLB chooses
   hierarchical,  ///< groups to nodes, then replicas to the ranks of each node
   global         ///< replicas to any rank; groups are ignored
 };
 
-/// What is improved after EPLB.
-enum class refinement : std::int32_t {
+/// Part of the plan that `refine` improves after EPLB.
+enum class eplb_refinement : std::int32_t {
   none,     ///< nothing
-  packing,  ///< where replicas are; their counts stay
-  joint     ///< both together
+  packing,  ///< the placement; replica counts stay
+  joint     ///< placement and replica counts together
 };
 
-/// What EPLB is told besides the loads. Arrays lie in the policy's memory.
+/// Ranks, nodes, groups and constraints of EPLB. Arrays are in the policy's memory.
 struct eplb_options {
-  /// Ranks, 1 to 32767.
+  /// Number of ranks, 1 to 32767.
   index_t ranks = 0;
-  /// `[layers, ranks + 1]`, as in `placement_options`: where each rank's slots begin. Empty: evenly
-  /// spread, rank r begins at floor(r * slots / ranks), as in the reference.
+  /// `[layers, ranks + 1]`, as in `placement_options`: first slot of each rank. Empty: slots are
+  /// spread evenly, rank r begins at floor(r * slots / ranks), as in the reference.
   matrix_ref<std::int32_t const> rank_offsets = {};
-  /// Nodes, 1 to ranks: node n begins at rank floor(n * ranks / nodes).
+  /// Number of nodes, 1 to ranks: node n begins at rank floor(n * ranks / nodes).
   index_t nodes = 1;
-  /// Groups of experts, which routers pick first; divides the experts.
+  /// Number of expert groups, for group-limited routing; divides the number of experts.
   index_t groups = 1;
   eplb_policy policy = eplb_policy::automatic;
-  refinement refine = refinement::none;
-  /// As in `placement_options`; the reference knows none of them.
+  eplb_refinement refine = eplb_refinement::none;
+  /// As in `placement_options`; the reference has none of them.
   vector_ref<std::uint8_t const> active = {};
   vector_ref<double const> speeds = {};
-  sharing replicas_meet = sharing::allowed;
-  strictness meeting_rule = strictness::preferred;
+  anti_affinity replica_anti_affinity = anti_affinity::none;
+  strictness anti_affinity_strength = strictness::preferred;
 
-  /// Whether these options keep groups of experts to nodes.
+  /// Returns whether these options keep each group of experts on one node.
   [[nodiscard]] constexpr bool is_hierarchical() const {
     return policy == eplb_policy::hierarchical ||
            (policy == eplb_policy::automatic && groups > 1 && groups % nodes == 0);
@@ -68,8 +68,8 @@ inline placement_options placement_options_of(eplb_options const& options) {
           .nodes = options.nodes,
           .active = options.active,
           .speeds = options.speeds,
-          .replicas_meet = options.replicas_meet,
-          .meeting_rule = options.meeting_rule};
+          .replica_anti_affinity = options.replica_anti_affinity,
+          .anti_affinity_strength = options.anti_affinity_strength};
 }
 
 inline void expect_plannable(std::string_view name, index_t layers, index_t experts, index_t slots,
@@ -80,16 +80,18 @@ inline void expect_plannable(std::string_view name, index_t layers, index_t expe
     expect_groups(name, experts, options.groups);
   }
   if (options.is_hierarchical()) {
-    expect_meetings_on_a_node(name, "options", options.replicas_meet);
+    expect_meetings_on_a_node(name, "options", options.replica_anti_affinity);
   }
 }
 
-/// Steps of EPLB, each of which reports on every layer.
+/// Returns the number of steps of EPLB, each of which writes one report per layer.
 inline index_t eplb_steps(eplb_options const& options) {
-  return 2 + options.is_hierarchical() + (options.refine != refinement::none);
+  return 2 + options.is_hierarchical() + (options.refine != eplb_refinement::none);
 }
 
-/// Every step reports for itself. One whose input was refused reads what it finds, without harm.
+/// Enqueues all steps without waiting for their reports. After a step has refused a layer, the
+/// later steps read that layer's unspecified arrays; they check what they read, so this is
+/// harmless.
 template <class Context, class Loads>
 void enqueue_eplb(Context const& context, Loads const& load, eplb_options const& options,
                   matrix_ref<std::int32_t> placement, matrix_ref<std::int32_t> counts,
@@ -113,9 +115,9 @@ void enqueue_eplb(Context const& context, Loads const& load, eplb_options const&
   }
   enqueue_replicate(context, load, slots, {.where = where}, counts, next());
   enqueue_place(context, load, counts, where, placement, next());
-  if (options.refine != refinement::none) {
+  if (options.refine != eplb_refinement::none) {
     refinement_options how;
-    how.trials = options.refine == refinement::joint ? how.trials : 0;
+    how.max_trials = options.refine == eplb_refinement::joint ? how.max_trials : 0;
     enqueue_refine(context, load, where, how, placement, counts, next());
   }
 }
@@ -160,29 +162,31 @@ std::vector<certificate> eplb(std::string_view name, Policy const& policy, Loads
 
 inline namespace PLIMSOLL_DEVICE_ABI {
 
-/// @brief Plans every layer as DeepSeek's EPLB does: `replicate`, then `place`; where groups of
-/// experts keep to nodes, `place_groups` before; where asked for, `refine` after.
+/// @brief Plans every layer as DeepSeek's EPLB does: `replicate`, then `place`; before them
+/// `place_groups` if the policy is hierarchical, after them `refine` if `options.refine` asks for
+/// it.
 ///
-/// The result equals the reference's slot by slot, for every shape that the reference takes, where
-/// all shares (load over copies) and all sums of ranks that are compared differ by more than
-/// float32's rounding: the reference rounds shares and sums to float32 and leaves ties to that and
-/// to its sort. Here they are compared in 47-bit fixed point, shares rounded down; in ties first
-/// copies come before second ones, then the lowest id, and the lowest rank. Nothing has to divide
-/// anything but groups the experts: ranks and nodes that cannot be alike differ by one.
+/// For every shape that the reference accepts, the result equals the reference's slot by slot,
+/// provided that all compared loads (load / copies of experts, and sums on ranks) differ by more
+/// than the rounding of float32. The reference rounds them to float32 and leaves the order of ties
+/// to that rounding and to its sort. Here they are compared in 47-bit fixed point, load / copies
+/// rounded down. Among ties, first copies precede second copies, then the lowest expert id and the
+/// lowest rank win. Only one divisibility is required: groups must divide the experts. Ranks that
+/// cannot have equally many slots differ by one slot, and nodes likewise by one rank.
 ///
 /// @param loads `[layers, experts]`, token copies, in the policy's memory; int32, uint32, int64,
 ///   float, double or generated; each at least 0, the total of a layer below 2^47
-/// @param options ranks, and what else is known about them
-/// @param[out] physical_to_logical `[layers, slots]` int32, the expert in every slot, -1 in empty
-///   ones (dead ranks', and what a required rule about sharing leaves)
+/// @param options ranks, nodes, groups and constraints
+/// @param[out] physical_to_logical `[layers, slots]` int32: expert in each slot, -1 in empty slots
+///   (those of dead ranks, and those that required anti-affinity leaves unused)
 /// @param[out] replica_count `[layers, experts]` int32
-/// @return per layer, the certificate of `place`: the load of the most loaded rank, and what no
-///   other placement of the same replicas (on the same nodes) can go below; with `refine`, that of
-///   `refine`
+/// @return per layer, the certificate of `place`: the load of the most loaded rank, and a lower
+///   bound for all placements of the same replicas (on the same nodes); with refinement, the
+///   certificate of `refine`
 /// @throws invalid_input for shapes and options; for values, naming layer and expert, rank or node;
-///   for slots that do not hold one of each expert where they must be
+///   if the allowed slots cannot hold one copy of each expert
 /// @complexity O(experts log experts + slots log ranks) per layer; as `place` and `refine` with
-///   speeds, rules or refinement
+///   speeds, anti-affinity or refinement
 /// @workspace as the steps; 64 bytes per layer and step; hierarchical: 4 bytes per expert and node
 ///   of every layer
 /// @stream synchronises once
@@ -196,20 +200,23 @@ std::vector<certificate> eplb(P const& policy, Loads const& loads, eplb_options 
                       detail::argument<2>("eplb", "replica_count", replica_count));
 }
 
-/// @brief The reference's call, argument by argument: loads, replicas, groups, nodes and ranks
-/// make three maps.
+/// @brief Computes the reference's three maps from the reference's arguments: loads, replicas,
+/// groups, nodes and ranks.
 ///
-/// As `eplb` with these options. The number of replicas is that of slots in `physical_to_logical`.
+/// Equals `eplb` with these options. The number of replicas is the number of slots in
+/// `physical_to_logical`.
 ///
 /// @param loads `[layers, experts]`, as for `eplb`
-/// @param replicas slots of every layer
-/// @param groups groups of experts; @param nodes nodes; @param ranks ranks
-/// @param[out] physical_to_logical `[layers, replicas]` int32, the expert in every slot
-/// @param[out] logical_to_physical `[layers, experts, width]` int32, each expert's slots, rising,
+/// @param replicas number of slots of every layer
+/// @param groups number of expert groups
+/// @param nodes number of nodes
+/// @param ranks number of ranks
+/// @param[out] physical_to_logical `[layers, replicas]` int32: expert in each slot
+/// @param[out] logical_to_physical `[layers, experts, width]` int32: each expert's slots, rising,
 ///   then -1; a width of replicas - experts + 1 holds any result
 /// @param[out] replica_count `[layers, experts]` int32
 /// @return as `eplb`
-/// @throws invalid_input as `eplb`; for an expert with more copies than `width`
+/// @throws invalid_input as `eplb`, and for an expert with more copies than `width`
 /// @complexity as `eplb`, and O(slots + experts width) per layer
 /// @workspace as `eplb`, and 4 bytes per slot and 8 per expert for each problem in flight
 /// @stream synchronises once
@@ -233,4 +240,4 @@ std::vector<certificate> rebalance_experts(P const& policy, Loads const& loads, 
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// GEM: place experts so that ranks of unequal speed finish each step together.
+/// GEM: places experts so that ranks of unequal speed finish each step at about the same time.
 /// Source: GEM (arXiv 2605.19945).
 #pragma once
 
@@ -20,15 +20,15 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
-/// What becomes of slots beyond one for every expert.
-enum class spare_slots : std::int32_t {
+/// Use of the slots beyond one for every expert.
+enum class spare_slot_use : std::int32_t {
   stay_free,     ///< the search may move experts into them
-  hold_replicas  ///< `replicate` fills them, by the loads of all steps together
+  hold_replicas  ///< `replicate` fills them, by the loads summed over all steps
 };
 
-/// What GEM is told besides the trace and the curves. Arrays lie in the policy's memory.
+/// Ranks with their slots, and search limits of GEM. Arrays are in the policy's memory.
 struct gem_options {
   /// As in `swap_search_options`.
   index_t ranks = 0;
@@ -38,10 +38,10 @@ struct gem_options {
   double noise = 0.2;
   std::uint64_t seed = 0;
   double min_gain = 0.001;
-  search_score score = search_score::total;
+  latency_objective objective = latency_objective::total;
   double quantile = 0.95;
-  /// The paper has one slot for every expert.
-  spare_slots spare = spare_slots::stay_free;
+  /// Use of spare slots. The paper has none: one slot for every expert.
+  spare_slot_use spare_slots = spare_slot_use::stay_free;
 };
 
 namespace detail {
@@ -57,7 +57,7 @@ inline swap_search_options search_options_of(gem_options const& options,
           .seed = options.seed,
           .min_gain = options.min_gain,
           .max_perturbations = 0,
-          .score = options.score,
+          .objective = options.objective,
           .quantile = options.quantile};
 }
 
@@ -74,7 +74,7 @@ std::vector<certificate> gem(std::string_view name, Context const& context, Load
   expect_extent(name, "replica_count", experts, counts.extent(1), "experts");
   expect_searchable(name, load.extent(0), layers, experts, slots, search);
 
-  bool const replicates = options.spare == spare_slots::hold_replicas;
+  bool const replicates = options.spare_slots == spare_slot_use::hold_replicas;
   buffer<problem_report, Context> const reports(context, replicates ? 2 * layers : layers);
   if (replicates) {
     buffer<double, Context> const memory(context, layers * experts);
@@ -96,9 +96,9 @@ std::vector<certificate> gem(std::string_view name, Context const& context, Load
   return {all.end() - layers, all.end()};
 }
 
-/// Later steps of generated loads.
+/// Generated loads from step `first` on.
 template <class F>
-struct later_steps {
+struct steps_from {
   generated<F, 3> loads;
   index_t first;
 
@@ -115,24 +115,25 @@ tensor_ref<T> steps_of(tensor_ref<T> loads, index_t first, index_t count) {
 }
 template <class F>
 auto steps_of(generated<F, 3> const& loads, index_t first, index_t count) {
-  return generate(later_steps<F>{loads, first}, count, loads.extent(1), loads.extent(2));
+  return generate(steps_from<F>{loads, first}, count, loads.extent(1), loads.extent(2));
 }
 
 }  // namespace detail
 
 inline namespace PLIMSOLL_DEVICE_ABI {
 
-/// @brief Plans every layer as GEM does: `swap_search` over a short trace, priced by every rank's
-/// own latency curve.
+/// @brief Plans every layer as GEM does: `swap_search` over a short trace, with each rank's own
+/// latency curve as the cost.
 ///
-/// @param loads `[steps, layers, experts]`: the trace, in the policy's memory; 16 steps are enough
-///   in the paper, `trace_length_latencies` tells for others; as for `swap_search`
-/// @param curves in the policy's memory
-/// @param options ranks, and how long to search
-/// @param[out] physical_to_logical `[layers, slots]` int32, the expert in every slot, -1 in empty
-///   ones; slots may be more than experts, see `gem_options::spare`
+/// @param loads `[steps, layers, experts]`: the trace, as for `swap_search`, in the policy's
+///   memory; 16 steps suffice in the paper, and `trace_length_latencies` measures how many suffice
+///   for other models
+/// @param curves latency curves of all ranks, in the policy's memory
+/// @param options ranks with their slots, and search limits
+/// @param[out] physical_to_logical `[layers, slots]` int32: expert in each slot, -1 in empty slots;
+///   there may be more slots than experts, see `gem_options::spare_slots`
 /// @param[out] replica_count `[layers, experts]` int32
-/// @return per layer, the certificate of `swap_search`, in units of the curves
+/// @return per layer, the certificate of `swap_search`, in the unit of the curves
 /// @throws invalid_input as `latency_table`, `replicate` and `swap_search`
 /// @complexity as `swap_search`
 /// @workspace as `latency_table` and `swap_search`; 8 bytes per expert of every layer
@@ -152,21 +153,22 @@ std::vector<certificate> gem(P const& policy, Loads const& loads, latency_curves
                      detail::argument<2>("gem", "replica_count", replica_count));
 }
 
-/// @brief How long unseen steps would take under plans made from traces of several lengths: where
-/// more steps no longer help, a trace is long enough.
+/// @brief Measures the latency of unseen steps under plans made from traces of several lengths; a
+/// trace is long enough when more steps no longer lower it.
 ///
-/// For each length n, `gem` plans on the n steps before `planned_until`, and all steps from there
-/// on are replayed.
+/// For each length n, plans with `gem` on the n steps before `planned_until`, and replays all steps
+/// from there on.
 ///
 /// @param loads `[steps, layers, experts]`, as for `gem`
-/// @param curves, options as for `gem`
-/// @param slots of every layer
-/// @param planned_until steps that plans may know, 1 to steps - 1
-/// @param lengths of traces, each 1 to planned_until
-/// @param[out] latencies `[lengths, layers]` double: mean latency of an unseen step, in units of
+/// @param curves as for `gem`
+/// @param options as for `gem`
+/// @param slots number of slots of every layer
+/// @param planned_until number of steps that plans may use, 1 to steps - 1
+/// @param lengths lengths of the traces, each 1 to planned_until
+/// @param[out] latencies `[lengths, layers]` double: mean latency of an unseen step, in the unit of
 ///   the curves
-/// @throws invalid_input as `gem`; for steps that are not there
-/// @complexity a `gem` and a replay of the unseen steps for each length
+/// @throws invalid_input as `gem`, and for steps outside the trace
+/// @complexity one `gem` and one replay of the unseen steps for each length
 /// @workspace as `gem`; 8 bytes per unseen step and layer
 /// @stream synchronises
 /// @determinism the same bits under every policy
@@ -217,4 +219,4 @@ void trace_length_latencies(P const& policy, Loads const& loads, latency_curves 
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// LLEP: per step, which rank computes which tokens, and which weights it needs for that.
+/// LLEP: least-loaded expert parallelism. Plans for each step the tokens that every rank computes
+/// and the experts' weights that it receives for them.
 #pragma once
 
 #include <cstddef>
@@ -15,32 +16,33 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 struct llep_options {
-  index_t rank = 0;  ///< this one, whose tokens are counted and routed
-  /// Experts, ranks, rules and limits; with the paper's alpha, chunk and lambda.
+  index_t rank = 0;  ///< the rank of this process
+  /// Experts, ranks, rules and limits. The defaults are the paper's alpha, chunk and lambda.
   least_loaded_options assignment;
 };
 
 inline namespace PLIMSOLL_DEVICE_ABI {
 
-/// @brief One rank's part of least-loaded expert parallelism (LLEP, arXiv 2601.17111).
+/// @brief Plans least-loaded expert parallelism (LLEP, arXiv 2601.17111) on one rank.
 ///
-/// `count` fills this rank's row of `counts`, which an engine all-gathers in place; `plan` then
-/// comes to the same plan on every rank, and `route` says where this rank's token copies go. Rows
-/// travel by one all-to-all, with `send_counts` and `receive_counts`; weights as `transfers` says;
-/// `arrange` puts the rows that come in into the order in which a grouped product computes them.
-/// In a backward pass gradients of weights go the way of the transfers back, and are added up where
-/// the weights are from.
+/// `count` fills this rank's row of `counts`, which the engine all-gathers in place; `plan` then
+/// makes the same plan on every rank, and `route` chooses the destinations of this rank's token
+/// copies. One all-to-all sends the rows, with `send_counts` and `receive_counts`; weights are sent
+/// as `transfers` lists; `arrange` gives the order in which a grouped GEMM computes the received
+/// rows. In a backward pass the gradients of received weights go back along the transfers, and the
+/// home adds them to its own.
 ///
-/// All memory is taken in the constructor, so that all calls can be captured in a CUDA graph,
-/// together with the all-gather between them. One object works on one step of a layer at a time.
+/// The constructor allocates all memory, so that all calls but `expect_planned` can be captured in
+/// a CUDA graph, together with the all-gather between them. One object works on one step of a layer
+/// at a time.
 template <execution_policy P, class Cost = void>
 class llep {
  public:
-  /// @throws invalid_input as `least_loaded`, and for a rank that is not there
-  /// @workspace from the policy: that of `least_loaded`, and 4 bytes per rank and expert
+  /// @throws invalid_input as `least_loaded`, and for a rank out of range
+  /// @workspace from the policy: that of `least_loaded`, and 4 bytes per pair of rank and expert
   /// @stream synchronises
   llep(P const& policy, llep_options const& options, spill_price<Cost> const& price = {})
       : rank_(options.rank),
@@ -51,7 +53,7 @@ class llep {
     detail::synchronize(detail::resolve(policy));
   }
 
-  /// @brief Counts this rank's token copies into its row of `counts`.
+  /// @brief Counts this rank's token copies per expert into its row of `counts`.
   /// @param topk_ids `[tokens, k]` int32 or int64: experts, or -1; in the policy's memory
   /// @throws invalid_input for shapes and more than options.assignment.max_ids
   /// @complexity, stream and determinism as `least_loaded::count`
@@ -60,13 +62,13 @@ class llep {
     assignment_.count(topk_ids, vector_ref<std::int32_t>(&counts()(rank_, 0), experts()));
   }
 
-  /// `[ranks, experts]` in the policy's memory: the counts of every rank.
+  /// `[ranks, experts]`, in the policy's memory: the counts of every rank.
   [[nodiscard]] matrix_ref<std::int32_t> counts() const {
     return {counts_.data(), assignment_.options().ranks, experts()};
   }
 
-  /// @brief Plans the step of which all ranks' `counts` are there.
-  /// @throws nothing; for values `expect_planned`
+  /// @brief Plans the step from the `counts` of all ranks, after the all-gather.
+  /// @throws nothing; `expect_planned` throws for values
   /// @complexity that of `least_loaded::add_up`, `plan` and `exchange`
   /// @stream enqueues four kernels; neither allocates nor synchronises
   /// @determinism the same bits under every policy, and on every rank
@@ -76,8 +78,8 @@ class llep {
     assignment_.exchange(rank_);
   }
 
-  /// @brief Chooses the rank of every token copy, and its row among those that are sent.
-  /// @param topk_ids those that were counted; outputs as of `least_loaded::route`
+  /// @brief Chooses the destination rank of every token copy, and its row in the send buffer.
+  /// @param topk_ids the ids given to `count`; outputs as of `least_loaded::route`
   /// @throws invalid_input for shapes
   /// @complexity, stream and determinism as `least_loaded::route`
   template <detail::stored<2> Ids, output_of<std::int32_t, 2> Destinations,
@@ -87,24 +89,25 @@ class llep {
     assignment_.route(topk_ids, destinations, rows, counters);
   }
 
-  /// @brief Where each row that comes in stands among those that this rank computes.
+  /// @brief Maps each received row to its row in the order of computation.
   /// @param[out] rows as of `least_loaded::arrange`
   template <output_of<std::int32_t, 1> Rows>
   void arrange(Rows&& rows) const {
     assignment_.arrange(rows);
   }
 
-  /// `[ranks]` in the policy's memory: tokens that this rank sends to each, and gets from each.
+  /// `[ranks]`, in the policy's memory: the tokens that this rank sends to each rank.
   [[nodiscard]] vector_ref<std::int32_t const> send_counts() const {
     return detail::row_of(assignment_.send_counts(), rank_);
   }
+  /// `[ranks]`, in the policy's memory: the tokens that this rank receives from each rank.
   [[nodiscard]] vector_ref<std::int32_t const> receive_counts() const {
     return assignment_.receive_counts();
   }
-  /// Segments, transfers, groups and reports.
+  /// Returns the planner, which holds the segments, transfers, groups and reports.
   [[nodiscard]] least_loaded<P, Cost> const& assignment() const { return assignment_; }
 
-  /// @brief Throws where counts cannot be planned.
+  /// @brief Throws if `plan` refused the counts.
   /// @throws invalid_input naming the expert
   /// @stream synchronises
   void expect_planned(P const& policy) const { assignment_.expect_planned(policy); }
@@ -126,4 +129,4 @@ llep(P const&, llep_options const&, spill_price<Cost> const&) -> llep<P, Cost>;
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// LPLB: per step, which replica every token goes to, from counts that all ranks share.
+/// LPLB: chooses in each step the replica of every token, from counts that all ranks share.
 #pragma once
 
 #include <cstddef>
@@ -20,45 +20,46 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 struct lplb_options {
-  /// Optimal splits only, so that the peak in whole tokens is the smallest, too.
+  /// A tolerance of 0, so that splits are optimal and the peak in whole tokens is the smallest.
   minmax_lp_options lp = {.tolerance = 0};
   /// The most ids (tokens times k) of one `dispatch`.
   index_t max_ids = 0;
-  dispatching rule = dispatching::in_order;
-  /// Of sampled tokens: the generator's key.
+  dispatch_method method = dispatch_method::in_order;
+  /// For `sampled`: the key of the random number generator.
   std::uint64_t seed = 0;
 };
 
 inline namespace PLIMSOLL_DEVICE_ABI {
 
-/// @brief Splits every step's tokens over the replicas of a placement: all ranks that put in the
-/// same counts get the same bits, so that nothing needs to be sent but the counts.
+/// @brief Splits every step's tokens over the replicas of a placement. Ranks with the same counts
+/// compute the same plan, to the bit, so that ranks exchange only counts.
 ///
-/// `plan` solves the linear program and rounds it to whole tokens; `dispatch` then maps tokens to
-/// slots. DeepSeek's LPLB and SGLang's solver take five steps of an interior-point method, and
-/// SGLang draws each token's replica at random; here the peak is the smallest that whole tokens can
-/// have, and the tokens of a replica are counted out, or drawn where `rule` says so.
+/// `plan` solves the linear program and rounds the split to whole tokens; `dispatch` then maps
+/// tokens to slots. DeepSeek's LPLB and SGLang's solver take five steps of an interior-point
+/// method, and SGLang draws each token's replica at random; here the peak is the smallest possible
+/// in whole tokens, and `method` chooses whether `dispatch` meets the quotas exactly or by draws.
 ///
-/// All memory is taken in the constructor, so that both calls can be captured in a CUDA graph. One
-/// object plans one step at a time; an engine that plans layer by layer makes one for each.
+/// The constructor allocates all memory, so that `plan` and `dispatch` can be captured in a CUDA
+/// graph. One object plans one step at a time; an engine that plans layer by layer makes one object
+/// for each layer.
 template <execution_policy P>
 class lplb {
  public:
   /// @param placement slots and ranks of every layer, in the policy's memory, which must outlive
   ///   this object
   /// @throws invalid_input as `minmax_lp`, and for options
-  /// @workspace from the policy: that of `minmax_lp` and `quota`, 16 bytes more per slot and 4 per
-  ///   expert, and for each 512 of options.max_ids 4 bytes per expert, and where that does not fit
-  ///   shared memory 2 KiB or again 4 bytes per expert
+  /// @workspace from the policy: that of `minmax_lp` and `quota`, which share their scratch; 16
+  ///   bytes more per slot and 4 per expert; and for each 512 of options.max_ids 4 bytes per
+  ///   expert, and, if that does not fit in shared memory, another 2 KiB or 4 bytes per expert
   /// @stream synchronises
   lplb(P const& policy, placement_ref const& placement, lplb_options const& options)
       : context_(detail::resolve(policy)),
         options_(options),
         placement_(placement),
-        lp_(policy, placement, options.lp) {
+        lp_(policy, placement, options.lp, typename minmax_lp<P>::without_scratch{}) {
     detail::expect_between("lplb", "options.max_ids", 0, 0x7fffffff, options.max_ids, "ids");
     index_t const layers = placement.physical_to_logical.extent(0);
     index_t const slots = placement.physical_to_logical.extent(1);
@@ -85,7 +86,7 @@ class lplb {
   /// @brief Plans a step.
   /// @param counts `[layers, experts]` int32, uint32 or int64: tokens of all ranks together, in the
   ///   policy's memory; at most 2^31 - 1 in all per layer
-  /// @throws invalid_input for shapes; for values `expect_planned`
+  /// @throws invalid_input for shapes; `expect_planned` throws for values
   /// @complexity that of `minmax_lp::solve` and `quota`
   /// @stream enqueues one kernel; neither allocates nor synchronises
   /// @determinism the same bits under every policy
@@ -101,19 +102,21 @@ class lplb {
   }
 
   /// @brief Chooses the slot of every token copy of a layer, as `plimsoll::dispatch` does.
-  /// @param topk_ids `[tokens, k]` int32 or int64, of all ranks or, sampled, of any part of them
+  /// @param topk_ids `[tokens, k]` int32 or int64: the tokens of all ranks, or, if sampled, any
+  ///   part of them
   /// @param[out] slots `[tokens, k]` int32
   /// @param[out] counters `[1]`
-  /// @param stream for sampled tokens: a number for the step
-  /// @param first_token for sampled tokens: the number of the first
+  /// @param subsequence for sampled tokens: the subsequence of random numbers, different for each step
+  ///   and layer
+  /// @param first_token for sampled tokens: the number of the first token
   /// @throws invalid_input for shapes and more than options.max_ids
   /// @complexity that of `plimsoll::dispatch`
-  /// @stream enqueues as many kernels as that; neither allocates nor synchronises
+  /// @stream enqueues as many kernels as `plimsoll::dispatch`; neither allocates nor synchronises
   /// @determinism the same bits under every policy
   template <detail::stored<2> Ids, output_of<std::int32_t, 2> Slots,
             output_of<dispatch_counters, 1> Counters>
   void dispatch(index_t layer, Ids const& topk_ids, Slots&& slots, Counters&& counters,
-                std::uint64_t stream = 0, std::uint64_t first_token = 0) const {
+                std::uint64_t subsequence = 0, std::uint64_t first_token = 0) const {
     constexpr char const* name = "lplb::dispatch";
     using id = detail::normalized_value_t<Ids, 2>;
     auto const ids = detail::argument<2>(name, "topk_ids", topk_ids);
@@ -125,17 +128,20 @@ class lplb {
         name, detail::prepared_context<context>{context_, scratch_.data()},
         matrix_ref<id const>(ids), detail::row_of(placement_.physical_to_logical, layer),
         vector_ref<std::int32_t const>(detail::row_of(quotas(), layer)),
-        dispatch_options{experts(), options_.rule, options_.seed, stream, first_token},
+        dispatch_options{experts(), options_.method, options_.seed, subsequence, first_token},
         detail::argument<2>(name, "slots", slots), detail::argument<1>(name, "counters", counters),
         lists_.of_layer(layer), true, detail::scratch(dispatch_memory_.data()));
   }
 
-  /// What `plan` made, in the policy's memory: `[layers, slots]` and `[layers]`.
+  /// `[layers, slots]`, in the policy's memory: the split of `plan` before rounding.
   [[nodiscard]] matrix_ref<double> split() const { return matrix(split_); }
+  /// `[layers, slots]`, in the policy's memory: the tokens of every slot.
   [[nodiscard]] matrix_ref<std::int32_t> quotas() const { return matrix(quotas_); }
+  /// `[layers]`, in the policy's memory: the results of `minmax_lp`.
   [[nodiscard]] vector_ref<certificate> certificates() const {
     return {certificates_.data(), certificates_.size()};
   }
+  /// `[layers]`, in the policy's memory: the results of `quota`.
   [[nodiscard]] vector_ref<quota_report> reports() const {
     return {reports_.data(), reports_.size()};
   }
@@ -193,4 +199,4 @@ lplb(P const&, placement_ref const&, lplb_options const&) -> lplb<P>;
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

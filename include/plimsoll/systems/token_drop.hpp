@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Token Drop and Expanded Drop: from router logits to the pairs that stay.
+/// Token Drop and Expanded Drop: routes tokens by router logits and limits the tokens of experts.
 #pragma once
 
 #include <cstddef>
@@ -19,60 +19,60 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
+/// Options of `token_drop`.
 struct token_drop_options {
-  /// What makes scores of logits.
+  /// Function that turns logits into scores.
   score_function function = score_function::softmax;
-  /// How tokens choose, but for the function; with local_experts, Expanded Drop instead of Token
-  /// Drop. homes belong to a batch, not here.
+  /// Options of `top_k`, except for the function and for homes, which belong to a batch. Setting
+  /// local_experts selects Expanded Drop instead of Token Drop.
   top_k_options route = {};
-  /// What stays: experts, max_tokens and the factor are to be set; top_k and candidates follow from
-  /// `route`.
+  /// Options of `capacity_mask`: set experts, max_tokens and the factor; top_k and candidates
+  /// follow from `route`.
   capacity_options limit = {};
 };
 
-/// @brief The options with which `token_drop` does what the paper's pseudo-code does: capacities
-/// are rounded down and may be 0, and a token's choices compete with what is offered besides by
-/// score alone.
+/// @brief Returns options with which `token_drop` follows the paper's pseudo-code: capacities are
+/// rounded down and may be 0, and top-k pairs compete with expanded candidates by score alone.
 ///
-/// By the paper's text, what is offered besides changes nothing at experts that overflow by choices
-/// alone; `topk_first`, the default, sees to that.
+/// In the paper's text, expanded candidates change nothing at experts that overflow from top-k
+/// pairs alone; the default, `topk_first`, ensures that.
 inline capacity_options literal_token_drop(capacity_options limit) {
-  limit.round = rounding::down;
+  limit.round = rounding_mode::down;
   limit.min_capacity = 0;
   limit.topk_first = false;
   return limit;
 }
 
-/// What one batch has besides logits.
+/// Optional inputs of one batch.
 struct token_drop_batch {
-  /// `[tokens]`: the row of route.local_experts for every token; null: row 0 for all.
+  /// `[tokens]`: row of route.local_experts for each token; null: row 0 for all.
   vector_ref<std::int32_t const> homes = {};
-  /// As in `capacity_batch`.
+  /// Priorities, sub-sequence and number of the first token, as in `capacity_batch`.
   vector_ref<std::int32_t const> priorities = {};
-  std::uint64_t stream = 0;
+  std::uint64_t subsequence = 0;
   std::uint64_t first_token = 0;
 };
 
 inline namespace PLIMSOLL_DEVICE_ABI {
 
-/// @brief Capacity-aware inference (He et al. 2025): `top_k`, then `capacity_mask`.
+/// @brief Runs capacity-aware inference (He et al. 2025): `top_k`, then `capacity_mask`.
 ///
-/// Token Drop bounds each expert's tokens to factor times the mean, or with limit.ranks those of
-/// each rank's experts together, keeping those with the highest scores. Expanded Drop also offers
-/// every token the experts of its own rank, which costs no traffic, so that experts with little
-/// load take up what others drop.
+/// Token Drop limits the tokens of each expert (with limit.ranks those of a rank's experts
+/// together) to factor times the mean and keeps the pairs with the highest scores. Expanded Drop
+/// also offers every token the experts of its own rank, which costs no traffic, so that experts
+/// with little load take tokens that others drop.
 ///
-/// All memory is taken in the constructor, so that `apply` can be captured in a CUDA graph. One
-/// object works on one batch at a time.
+/// The constructor takes all memory, so that `apply` can be captured in a CUDA graph. An object
+/// works on one batch at a time.
 template <execution_policy P>
 class token_drop {
  public:
-  /// @throws invalid_input as `top_k` and `capacity_mask`, and for local ids that are neither -1
-  ///   nor an expert's
-  /// @workspace from the policy: that of `capacity_mask`, 8 bytes per pair, and `top_k`'s where it
-  ///   does not fit shared memory
+  /// @throws invalid_input where `top_k` and `capacity_mask` do, and for local ids that are neither
+  ///   -1 nor an expert's
+  /// @workspace from the policy: that of `capacity_mask`, 8 bytes per pair, and that of `top_k`
+  ///   where it does not fit shared memory
   /// @stream synchronises
   token_drop(P const& policy, token_drop_options const& options)
       : context_(detail::resolve(policy)),
@@ -89,8 +89,8 @@ class token_drop {
 
   /// @brief Routes and masks one batch.
   /// @param logits `[tokens, experts]` float, float16 or bfloat16, in the policy's memory
-  /// @param[out] kept what stays, `[tokens, k + local experts]`
-  /// @throws invalid_input for shapes; what is wrong with values is counted in the report
+  /// @param[out] kept pairs that stay, `[tokens, k + local experts]`
+  /// @throws invalid_input for shapes; the report counts invalid values
   /// @complexity that of `top_k` and `capacity_mask::apply`
   /// @stream enqueues as many kernels as `capacity_mask::apply`: four, one more each for
   ///   limit.expert_drop, for limit.max_selected and for batches of more than 524288 pairs; neither
@@ -106,9 +106,10 @@ class token_drop {
     if (batch.homes.data != nullptr) {
       detail::expect_extent(call, "batch.homes", tokens, batch.homes.extent(0), "tokens");
     }
-    capacity_batch const masked{
-        .priorities = batch.priorities, .stream = batch.stream, .first_token = batch.first_token};
-    // Before the routing, which overwrites that of the last batch.
+    capacity_batch const masked{.priorities = batch.priorities,
+                                .subsequence = batch.subsequence,
+                                .first_token = batch.first_token};
+    // Checks first, since routing overwrites the ids of the last batch.
     mask_.expect_shapes(call, tokens, width(), tokens, width(), masked, kept);
     top_k_options route = route_;
     route.homes = batch.homes;
@@ -116,7 +117,7 @@ class token_drop {
     matrix_ref<float> const weights(weights_.data(), tokens, width());
     detail::prepared_context<context> const prepared{context_, scratch_.data()};
     if constexpr (detail::runs_on_device<context>) {
-      // Counting while ids are made saves a launch; on a host it would need atomic additions.
+      // Counting in the kernel that selects ids saves a launch; a host would need atomic additions.
       auto const lists = mask_.lists_for(tokens);
       detail::enqueue_top_k(call, prepared, scores, route, ids, weights,
                             detail::count_chosen{lists});
@@ -132,11 +133,11 @@ class token_drop {
     apply(logits, token_drop_batch{}, kept);
   }
 
-  /// Columns of a row: choices, then what is offered besides.
+  /// Columns of a row: choices, then expanded candidates.
   [[nodiscard]] index_t width() const { return mask_.options().candidates; }
-  /// As `capacity_mask::capacity`.
+  /// Capacity of an expert, as `capacity_mask::capacity`.
   [[nodiscard]] index_t capacity(index_t tokens) const { return mask_.capacity(tokens); }
-  /// What the last batch was routed to before the mask, in the policy's memory.
+  /// Ids of the last batch before the mask, `[tokens, width()]`, in the policy's memory.
   [[nodiscard]] matrix_ref<std::int32_t const> routed_ids(index_t tokens) const {
     return {ids_.data(), tokens, width()};
   }
@@ -151,11 +152,11 @@ class token_drop {
     top_k_options route = options.route;
     if (route.function != score_function::none && route.function != options.function) {
       constexpr char const* names[] = {"none", "softmax", "sigmoid"};
-      detail::fail(name, "options.route.function", "none, beside options.function",
+      detail::fail(name, "options.route.function", "none, as options.function applies",
                    names[static_cast<int>(route.function)]);
     }
     if (route.homes.data != nullptr) {
-      detail::fail(name, "options.route.homes", "none, beside those of batches",
+      detail::fail(name, "options.route.homes", "none, as batch.homes applies",
                    detail::text(route.homes.extent(0), " tokens"));
     }
     route.function = options.function;
@@ -195,4 +196,4 @@ token_drop(P const&, token_drop_options const&) -> token_drop<P>;
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

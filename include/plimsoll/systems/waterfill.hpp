@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Waterfill: the shared expert as a dispatched expert, whose rows fill what routed load leaves.
+/// Waterfill: dispatches the shared expert like a routed one, so that its rows even out rank loads.
 #pragma once
 
 #include <cstdint>
@@ -16,45 +16,47 @@
 #include <plimsoll/views.hpp>
 #include <plimsoll/waterline.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
+/// Options of `waterfill`.
 struct waterfill_options {
-  index_t rank = 0;   ///< that of this process
-  index_t layer = 0;  ///< of the placement
-  /// How rows are placed; ranks, slots and rank_offsets are those of the placement.
+  index_t rank = 0;   ///< rank of this process
+  index_t layer = 0;  ///< layer of the placement
+  /// Options of `waterline`; ranks, slots and rank_offsets come from the placement.
   waterline_options line = {};
 };
 
-/// @brief The options with which `waterfill` and `waterline` do what SGLang's kernels do: rows are
-/// sampled with a weak preference for home, by its integers and its hash; a rank's tokens count
-/// twice in the level, as routed tokens are counted that way.
+/// @brief Returns options with which `waterfill` and `waterline` do what SGLang's kernels do: they
+/// sample rows with a weak preference for home, with SGLang's integers and hash, and count a rank's
+/// own tokens twice in the level.
 ///
-/// With `from_one` that is SGLang's static mode, which counts on one rank alone.
+/// With `local_counts_only` this is SGLang's static mode, which counts on one rank alone.
 inline waterline_options literal_waterfill(waterline_options line) {
-  line.rule = pouring::sampled;
-  line.candidates = reach::visited;  // its kernels choose all ranks by themselves
+  line.method = fill_method::sampled;
+  line.candidates =
+      candidate_ranks::visited;  // with `literal`, `plan` opens all ranks where SGLang does
   line.literal = true;
   return line;
 }
 
 inline namespace PLIMSOLL_DEVICE_ABI {
 
-/// @brief One rank's part of SGLang's Waterfill: count, all-reduce, fill.
+/// @brief Runs one rank's part of SGLang's Waterfill: count, all-reduce, fill.
 ///
-/// The shared expert becomes one more column of top-k, and one more slot on every rank. `count`
-/// makes `loads`, which an engine adds up over all ranks in place, unless `from_one` is set; `fill`
-/// then plans and writes the column. After LPLB's `dispatch` the slots that it chose are the ids:
-/// with routed load split as evenly as can be, then filled with rows that may go anywhere, no other
-/// split and no other ranks have a smaller peak.
+/// The shared expert becomes one more column of top-k and one more slot on every rank. `count`
+/// writes `loads`, which the engine sums over all ranks in place unless `local_counts_only` is set;
+/// `fill` then plans and writes the column. After LPLB's `dispatch`, pass the slots that it chose
+/// as ids. If that split of routed load has the smallest peak and rows may go to any rank, no other
+/// split and no other ranks for the rows give a smaller peak.
 ///
-/// All memory is taken in the constructor, so that both calls can be captured in a CUDA graph,
-/// together with the all-reduce between them. One object works on one batch at a time.
+/// The constructor takes all memory, so that both calls can be captured in a CUDA graph, together
+/// with the all-reduce between them. An object works on one batch at a time.
 template <execution_policy P>
 class waterfill {
  public:
-  /// @param placement slots and ranks of every layer; only the number of slots, ranks and
-  ///   rank_offsets are looked at
-  /// @throws invalid_input as `waterline`, and for a layer or rank that is not there
+  /// @param placement slots and ranks of every layer; only ranks, rank_offsets and the number of
+  ///   slots are read
+  /// @throws invalid_input where `waterline` does, and for a layer or rank that does not exist
   /// @workspace from the policy: that of `waterline`, and 16 bytes per rank
   /// @stream synchronises
   waterfill(P const& policy, placement_ref const& placement, waterfill_options const& options)
@@ -77,19 +79,19 @@ class waterfill {
     line_.count(topk_ids, rank_, loads());
   }
 
-  /// `[2, ranks]` in the policy's memory: routed load, and tokens at home, of every rank.
+  /// Routed load and tokens at home of every rank: `[2, ranks]`, in the policy's memory.
   [[nodiscard]] matrix_ref<std::int64_t> loads() const {
     return {loads_.data(), 2, line_.options().ranks};
   }
 
   /// @brief Places this rank's rows of the shared expert, given the sums of all ranks' `loads`.
-  /// @param topk_ids those that were counted
-  /// @param batch their weights, and what sampled rows draw with
+  /// @param topk_ids the ids that `count` counted
+  /// @param batch their weights and, for sampled rows, the sub-sequence of random numbers
   /// @param[out] ids `[tokens, top_k + 1]`, of the type of topk_ids, as `waterline::fill` writes it
-  /// @param[out] rows weights and ranks, where they are wanted
-  /// @throws invalid_input for shapes; for values `expect_filled`
+  /// @param[out] rows weights and ranks; both are optional
+  /// @throws invalid_input for shapes; `expect_filled` throws for values
   /// @complexity that of `waterline::plan` and `waterline::fill`
-  /// @stream enqueues the kernels of `waterline::plan` and `waterline::fill`, mostly two; neither
+  /// @stream enqueues the kernels of `waterline::plan` and `waterline::fill`, usually two; neither
   ///   allocates nor synchronises
   /// @determinism the same bits under every policy
   template <detail::stored<2> Ids, class OutIds>
@@ -97,7 +99,7 @@ class waterfill {
   void fill(Ids const& topk_ids, waterline_batch const& batch, OutIds&& ids,
             filled_rows const& rows = {}) const {
     using id = detail::normalized_value_t<Ids const, 2>;
-    // Before the plan, which overwrites the last one.
+    // Checks first, since `plan` overwrites the last plan.
     line_.template expect_fill<id>("waterfill::fill",
                                    detail::argument<2>(name, "topk_ids", topk_ids), batch,
                                    detail::argument<2>(name, "ids", ids), rows);
@@ -105,7 +107,7 @@ class waterfill {
     line_.fill(topk_ids, batch, ids, rows);
   }
 
-  /// As those of `waterline`.
+  /// Report, slack and options of the `waterline` within.
   [[nodiscard]] vector_ref<waterline_report> report() const { return line_.report(); }
   [[nodiscard]] vector_ref<std::int64_t const> slack() const { return line_.slack(); }
   [[nodiscard]] waterline_options const& options() const { return line_.options(); }
@@ -121,7 +123,7 @@ class waterfill {
     detail::expect_between(name, "options.layer", 0, map.extent(0) - 1, options.layer, "as layer");
     auto const expect_unset = [](char const* argument, bool is_set) {
       if (is_set) {
-        detail::fail(name, argument, "none, beside the placement's", "another");
+        detail::fail(name, argument, "none, as the placement's applies", "another");
       }
     };
     expect_unset("options.line.ranks", line.ranks != 0 && line.ranks != placement.ranks);
@@ -148,4 +150,4 @@ waterfill(P const&, placement_ref const&, waterfill_options const&) -> waterfill
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-}  // namespace plimsoll
+}}  // namespace plimsoll

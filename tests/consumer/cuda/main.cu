@@ -3,6 +3,6 @@
 #include "../main.cpp"
 
 void measure_on(cudaStream_t stream, plimsoll::matrix_ref<float const> loads,
-                plimsoll::vector_ref<plimsoll::balance> out) {
+                plimsoll::vector_ref<plimsoll::balance_stats> out) {
   plimsoll::measure(plimsoll::gpu(stream), loads, out);
 }

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DPORT_DIR=<port> -DROOT=<folder> -DCXX=<compiler> -DCHECKOUT=<folder> -P stand_in.cmake
 #
-# NOT vcpkg. It stands in for that tool where it cannot be had: it defines the functions that the
-# portfile calls, each with the effect that vcpkg's documentation gives it as far as a header-only
-# port sees it, runs the portfile, and then applies vcpkg's checks of what was installed. It shows
-# that the port's steps fit this project; that vcpkg accepts the port, only vcpkg can show.
-# Leaves the installed tree in ROOT/installed.
+# This is NOT vcpkg, but replaces it where it is not available. It defines the functions that the portfile
+# calls, with their documented effects as far as they matter to a header-only port, runs the portfile, and
+# then applies vcpkg's checks to the installed files. It shows that the steps of the port fit this project;
+# only vcpkg itself can show that it accepts the port.
+# The installed tree is in ROOT/installed.
 cmake_minimum_required(VERSION 3.25)
 
-# --- what vcpkg gives to a portfile ----------------------------------------------------------------
+# --- variables and functions that vcpkg gives to a portfile ----------------------------------------
 file(READ "${PORT_DIR}/vcpkg.json" manifest)
 string(JSON PORT GET "${manifest}" name)
 string(JSON VERSION GET "${manifest}" version)
@@ -28,7 +28,7 @@ function(run)
   set(run_output "${output}" PARENT_SCOPE)
 endfunction()
 
-# The functions of another port are there only if the manifest names it, as a port for the host.
+# Checks that the manifest names the port of a function as a host dependency.
 function(comes_from port)
   string(JSON count LENGTH "${manifest}" dependencies)
   foreach(i RANGE 1 ${count})
@@ -42,7 +42,7 @@ function(comes_from port)
   message(FATAL_ERROR "vcpkg.json lacks the host dependency ${port}")
 endfunction()
 
-# Downloads a release; here it is CHECKOUT, and the owner and the checksum are still blank.
+# vcpkg downloads a release here; this returns CHECKOUT, and owner and checksum are still placeholders.
 function(vcpkg_from_github)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" "OUT_SOURCE_PATH;REPO;REF;SHA512;HEAD_REF" "")
   if(NOT "${arg_REPO} ${arg_REF} ${arg_SHA512} ${arg_HEAD_REF}" STREQUAL "@OWNER@/plimsoll v${VERSION} @SHA512@ main"
@@ -78,8 +78,8 @@ function(vcpkg_cmake_install)
   run(${CMAKE_COMMAND} --build ${CURRENT_BUILDTREES_DIR} --config Release --target install)
 endfunction()
 
-# Moves the package's CMake files to share/<port>, two folders below the prefix, removes the folder
-# above them if its name is cmake, and lets the files find the prefix from where they are now.
+# Moves the CMake files of the package to share/<port>, two folders below the prefix, removes their old
+# parent folder if its name is cmake, and adapts the files to find the prefix from the new place.
 function(vcpkg_cmake_config_fixup)
   comes_from(vcpkg-cmake-config)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" "CONFIG_PATH" "")
@@ -129,14 +129,14 @@ function(vcpkg_install_copyright)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" "" "FILE_LIST")
   list(LENGTH arg_FILE_LIST count)
   if(NOT count EQUAL 1)
-    message(FATAL_ERROR "vcpkg_install_copyright: the stand-in knows one file, not ${count}")
+    message(FATAL_ERROR "vcpkg_install_copyright: the stand-in accepts one file, got ${count}")
   endif()
   configure_file("${arg_FILE_LIST}" "${CURRENT_PACKAGES_DIR}/share/${PORT}/copyright" COPYONLY)
 endfunction()
 
 include("${PORT_DIR}/portfile.cmake")
 
-# --- vcpkg's checks after a build, and that a header-only port leaves nothing but headers ----------
+# --- vcpkg's checks after a build, and a check that a header-only port installs only headers --------
 set(wrong "")
 cmake_path(GET PORT_DIR FILENAME folder)
 if(NOT folder STREQUAL PORT)
@@ -171,7 +171,7 @@ foreach(entry IN LISTS entries)
   foreach(path IN ITEMS "${ROOT}" "${source_path}")
     string(FIND "${text}" "${path}" at)
     if(NOT at EQUAL -1)
-      list(APPEND wrong "${entry} names ${path}, which is on this machine only")
+      list(APPEND wrong "${entry} names ${path}, which exists only on this machine")
     endif()
   endforeach()
 endforeach()
@@ -180,7 +180,7 @@ if(wrong)
   message(FATAL_ERROR "the package of the port ${PORT}:\n  ${wrong}")
 endif()
 
-# Moved, not copied: nothing may lean on where it was built.
+# Moved, not copied, so that nothing can depend on the folder in which it was built.
 file(RENAME "${CURRENT_PACKAGES_DIR}" "${CURRENT_INSTALLED_DIR}")
 file(REMOVE_RECURSE "${CURRENT_BUILDTREES_DIR}")
 message(STATUS "The port's steps made ${PORT} ${VERSION} (vcpkg itself was not run)")

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Selects the pairs of tokens and experts that stay when experts, or pools of them, have a
-/// capacity. The steps, each a launch: `count_pairs` by expert (or `count_chosen` while `top_k`
-/// makes them), `rank_experts` where some are left out, `gather_pairs` into lists with keys,
-/// `select_pairs` finds every pool's threshold and numbers what stays, `keep_pairs` writes rows.
-/// Where tokens cut pairs then, `number_pairs` numbers them in one launch more. `report_pairs` is
-/// one problem of the last launch.
+/// Selects the pairs of tokens and experts to keep when experts, or pools of experts, have a
+/// capacity. Each step is a launch: `count_pairs` counts pairs by expert (or `count_chosen` does
+/// while `top_k` selects them); with Expert Drop, `rank_experts` marks the experts to leave out;
+/// `gather_pairs` writes lists of pairs with keys; `select_pairs` finds every pool's threshold and
+/// numbers the kept pairs; `keep_pairs` writes the tokens' rows. If that also limits the pairs per
+/// token, `number_pairs` numbers the pairs in one more launch. `report_pairs` is one problem of the
+/// last launch.
 #pragma once
 
 #include <cstddef>
@@ -24,13 +25,13 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// How many tokens an expert may have.
+/// Capacity of an expert, in tokens.
 struct capacity_rule {
   double factor;
-  double const* factors;  ///< `[experts]`, or null: the same for all
-  rounding round;
+  double const* factors;  ///< `[experts]`, or null: `factor` for all
+  rounding_mode round;
   index_t least;
   index_t most;
   index_t tokens;
@@ -54,7 +55,7 @@ struct capacity_rule {
       return clamped(tokens);
     }
     auto const whole = static_cast<index_t>(x);
-    return clamped(whole + (round == rounding::up && almost(static_cast<double>(whole)) < x));
+    return clamped(whole + (round == rounding_mode::up && almost(static_cast<double>(whole)) < x));
   }
 
  private:
@@ -63,33 +64,35 @@ struct capacity_rule {
   }
 };
 
-/// The pairs of a batch, listed expert by expert: experts in the order of their pools, of each the
-/// choices of tokens first, then what was offered to it besides, both in the order of tokens.
+/// Pairs of a batch, listed expert by expert: experts in the order of their pools; for each expert
+/// its top-k pairs, then its expanded candidates, both in token order. A *column* is a list of
+/// pairs of one expert and kind (top-k or expanded); the last three columns hold all other ids.
 struct pair_lists {
   index_t experts;
   index_t width;  ///< pairs of a token
   divisor by_width;
-  index_t choices;  ///< of these, the first ones are its choices
+  index_t choices;  ///< top-k pairs of a token: its first ones
   index_t pools;
   bool by_rank;                     ///< a pool is the experts of a rank, else one expert
-  std::int32_t const* places;       ///< `[experts]` in the order of pools; null: as they are
-  std::int32_t const* experts_at;   ///< `[experts]`: the reverse
+  std::int32_t const* places;       ///< `[experts]`: place in the order of pools; null: the id
+  std::int32_t const* experts_at;   ///< `[experts]`: the inverse
   std::int32_t const* pool_begins;  ///< `[pools + 1]` places; null: spread evenly
-  grouped_counts tiles;             ///< columns: for each place one or two kinds, then the rest
-  std::int32_t* first;              ///< `[columns + 1]`: where the list of a column begins
-  std::int32_t* columns;            ///< `[pairs]`
-  std::uint64_t* keys;              ///< `[pairs]`, as listed; 0 is never kept
-  std::int32_t* listed;             ///< `[pairs]`
-  std::int32_t* ranks;              ///< `[pairs]`, as listed: how many kept ones come before
+  grouped_counts tiles;             ///< counts by column: one or two per place, then three more
+  std::int32_t* first;              ///< `[columns + 1]`: start of each column's list
+  std::int32_t* columns;            ///< `[pairs]`: column of each pair
+  std::uint64_t* keys;              ///< `[pairs]`, in list order; 0 is never kept
+  std::int32_t* listed;             ///< `[pairs]`: pairs in list order
+  std::int32_t* ranks;              ///< `[pairs]`, in list order: kept pairs before this one
   std::uint8_t* kept;               ///< `[pairs]`
-  std::uint8_t* left_out;           ///< `[experts]` by expert drop, or null
-  std::int32_t* kept_choices;       ///< `[experts]`; with one kind it is not needed
-  std::int32_t* begins;             ///< `[experts]`: where the rows of an expert begin
-  /// `[1]` each: pairs with NaN, pairs of tokens of no class. Zero before a batch and after it.
+  std::uint8_t* left_out;           ///< `[experts]`: skipped by Expert Drop; or null
+  std::int32_t* kept_choices;       ///< `[experts]`; unused with one kind
+  std::int32_t* begins;             ///< `[experts]`: first row of each expert
+  /// `[1]` each: pairs with a score of NaN, pairs of tokens with an invalid priority. Zero before a
+  /// batch and after it.
   std::int32_t* not_numbers;
   std::int32_t* unknown_class;
 
-  /// The arrays of up to `pairs` pairs; `adding` as in `grouped_counts`.
+  /// Takes the arrays for up to `pairs` pairs; `adding` as in `grouped_counts`.
   template <class Memory>
   [[nodiscard]] PLIMSOLL_HD static pair_lists in(Memory& memory, index_t pairs, index_t experts,
                                                  index_t columns, bool adding) {
@@ -110,14 +113,14 @@ struct pair_lists {
   }
 
   [[nodiscard]] PLIMSOLL_HD index_t kinds() const { return choices < width ? 2 : 1; }
-  /// The reverse of place * kinds + kind.
+  /// Returns the place in a column number, which is place * kinds + kind.
   [[nodiscard]] PLIMSOLL_HD index_t place_of(index_t column) const {
     return column >> static_cast<int>(choices < width);
   }
   [[nodiscard]] PLIMSOLL_HD bool is_choice(index_t column) const {
     return (column & static_cast<index_t>(choices < width)) == 0;
   }
-  /// Columns from here on are no expert's: ids of -1, other ids, ids that the token has already.
+  /// Number of columns of experts. Three follow: ids of -1, other invalid ids, and repeated ids.
   [[nodiscard]] PLIMSOLL_HD index_t listed_columns() const { return experts * kinds(); }
   [[nodiscard]] PLIMSOLL_HD static index_t columns_of(index_t experts, index_t kinds) {
     return experts * kinds + 3;
@@ -135,7 +138,7 @@ struct pair_lists {
     }
     return by_rank ? pool * experts / pools : pool;
   }
-  /// The column of a pair whose id is none of the earlier ones of its row.
+  /// Returns the column of a pair whose id is not repeated in its row.
   template <class Id>
   [[nodiscard]] PLIMSOLL_HD std::int32_t column_of(Id id, index_t j) const {
     return static_cast<std::int32_t>(id < 0 || id >= static_cast<Id>(experts)
@@ -143,11 +146,11 @@ struct pair_lists {
                                          : place(id) * kinds() +
                                                static_cast<index_t>(j >= choices));
   }
-  /// Pairs of a column, once `gather_pairs` has listed them.
+  /// Number of pairs of a column, once `gather_pairs` has listed them.
   [[nodiscard]] PLIMSOLL_HD std::int32_t size(index_t column) const {
     return first[column + 1] - first[column];
   }
-  /// Choices of tokens for an expert, likewise.
+  /// Number of top-k pairs of an expert, likewise.
   [[nodiscard]] PLIMSOLL_HD std::int32_t load(index_t e) const { return size(place(e) * kinds()); }
   [[nodiscard]] PLIMSOLL_HD index_t token_of(index_t pair) const { return by_width.quotient(pair); }
   [[nodiscard]] PLIMSOLL_HD bool is_listed(index_t pair) const {
@@ -155,7 +158,7 @@ struct pair_lists {
   }
 };
 
-/// Problem = tile of pairs.
+/// Counts pairs by column. Problem = tile of pairs.
 template <class Id>
 struct count_pairs {
   using device_team = block<128>;
@@ -193,7 +196,7 @@ struct count_pairs {
   }
 };
 
-/// Counts the pairs of a token as `top_k` makes them: no id twice in a row.
+/// Counts the pairs of a token while `top_k` selects them; it never repeats an id in a row.
 struct count_chosen {
   pair_lists lists;
 
@@ -205,7 +208,7 @@ struct count_chosen {
   }
 };
 
-/// Problem = column: adds counts up, where the tiles that follow do not do so by themselves.
+/// Sums the counts of tiles if `gather_pairs` does not do so by itself. Problem = column.
 struct scan_pairs {
   using device_team = block<128>;
   static constexpr bool is_streaming = true;
@@ -221,7 +224,8 @@ struct scan_pairs {
   }
 };
 
-/// Problem = expert: marks those with the fewest choices; of equal ones the higher id goes first.
+/// Marks the `left_out` experts with the fewest top-k pairs, of equal ones those with higher ids.
+/// Problem = expert.
 struct rank_experts {
   using device_team = warp;
 
@@ -246,7 +250,7 @@ struct rank_experts {
   }
 };
 
-/// Problem = tile of pairs: puts them into lists, each with a key that rises with its rank.
+/// Lists pairs, each with a key: the larger, the better the pair ranks. Problem = tile of pairs.
 template <class Score>
 struct gather_pairs {
   using device_team = block<256>;
@@ -254,18 +258,19 @@ struct gather_pairs {
 
   pair_lists lists;
   matrix_ref<Score const> scores;  ///< `[tokens, width]`
-  keeping keep;
+  drop_policy drop_by;
   bool choices_first;
   index_t classes;
   int class_bits;
   vector_ref<std::int32_t const> priorities;  ///< `[tokens]`
   std::uint64_t seed;
-  std::uint64_t stream;
+  std::uint64_t subsequence;
   std::uint64_t first_token;
 
   [[nodiscard]] index_t problems() const { return lists.tiles.problems(); }
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return scratch_bytes_of<std::int32_t>(lists.tiles.columns) + lists.tiles.visit_bytes();
+    return scratch_bytes_of<std::int32_t>(lists.tiles.columns) +
+           lists.tiles.visit_bytes<device_team>();
   }
   [[nodiscard]] PLIMSOLL_HD int key_bits() const {
     return 32 + class_bits + static_cast<int>(choices_first);
@@ -282,7 +287,7 @@ struct gather_pairs {
     } else {
       lists.tiles.add_earlier(team, problem, next);
     }
-    lists.tiles.visit(
+    lists.tiles.visit<device_team>(
         team, memory, problem, next, [this](index_t pair) { return lists.columns[pair]; },
         [=, this](index_t pair, std::int32_t column, std::int32_t at) {
           if (column < lists.listed_columns()) {
@@ -311,31 +316,31 @@ struct gather_pairs {
     return result | static_cast<std::uint64_t>(is_first) << (32 + class_bits);
   }
 
-  /// Never 0.
+  /// Returns the part of the key that depends on the drop policy; never 0.
   PLIMSOLL_HD std::uint32_t score_key(index_t pair, index_t e) const {
-    switch (keep) {
-      case keeping::score: {
+    switch (drop_by) {
+      case drop_policy::score: {
         std::uint32_t const result = key_of(static_cast<float>(element(scores, pair)));
         if (result == nan_key) {
           increment(lists.not_numbers);
         }
         return result;
       }
-      case keeping::reverse_order:
+      case drop_policy::reverse_order:
         return static_cast<std::uint32_t>(lists.token_of(pair)) + 1;
-      case keeping::random: {
+      case drop_policy::random: {
         std::uint64_t const token = first_token + static_cast<std::uint64_t>(lists.token_of(pair));
         std::uint64_t const index =
             token * static_cast<std::uint64_t>(lists.experts) + static_cast<std::uint64_t>(e);
-        return static_cast<std::uint32_t>(random::bits(seed, stream, index) >> 32) | 1u;
+        return static_cast<std::uint32_t>(random::bits(seed, subsequence, index) >> 32) | 1u;
       }
-      default:  // in order: ties decide
+      default:  // drop_policy::order: ties decide
         return 1;
     }
   }
 };
 
-/// The list of an expert: its choices, then the other pairs.
+/// List of an expert: its top-k pairs, then its expanded candidates.
 struct expert_list {
   index_t begin;
   index_t choices;
@@ -349,8 +354,8 @@ struct expert_list {
   }
 };
 
-/// Numbers the kept pairs of an expert in the order of its list; returns how many they are. `stays`
-/// tells by place in all lists.
+/// Numbers the kept pairs of an expert in list order and returns their number. stays(i) tells
+/// whether the i-th of all listed pairs is kept.
 template <class Team, class Stays>
 PLIMSOLL_HD std::int32_t number_expert(Team& team, pair_lists const& lists, expert_list const& list,
                                        Stays stays, matrix_ref<std::int32_t> positions) {
@@ -367,7 +372,7 @@ PLIMSOLL_HD std::int32_t number_expert(Team& team, pair_lists const& lists, expe
   return total;
 }
 
-/// Problem = pool: keeps its best pairs, as many as its experts' capacities add up to.
+/// Keeps the best pairs of a pool, up to the sum of its experts' capacities. Problem = pool.
 struct select_pairs {
   using device_team = block<256>;
   static constexpr bool is_streaming = true;
@@ -375,7 +380,7 @@ struct select_pairs {
   pair_lists lists;
   capacity_rule rule;
   int key_bits;
-  bool numbering;  ///< tokens cut nothing afterwards
+  bool numbering;  ///< numbers the kept pairs, since no limit per token follows
   vector_ref<std::int32_t> counts;
   matrix_ref<std::int32_t> positions;
 
@@ -395,7 +400,7 @@ struct select_pairs {
     std::int32_t const* const pairs = lists.listed + begin;
     radix_threshold best;
     radix_threshold tie;
-    // Of equal keys the lower pair comes first: the lower token, then the earlier in its row.
+    // Of equal keys the lower pair ranks first: the lower token, then the earlier column.
     auto const early = [=](index_t i) {
       return std::uint64_t{0xffffffffu - static_cast<std::uint32_t>(pairs[i])};
     };
@@ -419,7 +424,7 @@ struct select_pairs {
     });
     std::int32_t* const kept_choices = lists.kept_choices;
     if (!numbering) {
-      // `keep_pairs` counts what tokens leave.
+      // `keep_pairs` counts the pairs that are left under the limit per token.
       team.for_each(to - from, [=, this](index_t i) {
         index_t const e = lists.expert_at(from + i);
         counts[e] = 0;
@@ -440,8 +445,9 @@ struct select_pairs {
   }
 };
 
-/// Problem = tile of tokens: cuts what a token may not keep, and writes its row. Where tokens cut
-/// pairs, it adds what stays to `counts`. Nothing after it reads counts of tiles: clears them.
+/// Drops the pairs of a token above `max_selected` and writes its row. Problem = tile of tokens.
+/// With that limit, also adds the kept pairs to `counts`. Clears the counts of tiles, which nothing
+/// reads afterwards.
 template <class Id, class Score>
 struct keep_pairs {
   using device_team = block<128>;
@@ -452,7 +458,7 @@ struct keep_pairs {
   matrix_ref<Id const> ids;         ///< `[tokens, width]`
   matrix_ref<Score const> scores;   ///< the same
   matrix_ref<float const> weights;  ///< the same, or null: scores
-  index_t max_selected;             ///< 0: as many as there are
+  index_t max_selected;             ///< 0: no limit
   bool choices_first;
   normalization normalize;
   std::int32_t sentinel;
@@ -482,7 +488,7 @@ struct keep_pairs {
     if (max_selected > 0) {
       cut(token, kept);
     }
-    // Weights first: they may take the place of scores, as ids that of ids.
+    // Weights first: they may overwrite scores, as kept ids may overwrite ids.
     if (kept_weights.data != nullptr && normalize == normalization::none) {
       for (index_t j = 0; j < width; ++j) {
         float const w = weight(token, j);
@@ -528,7 +534,8 @@ struct keep_pairs {
     return weights.data != nullptr ? weights(token, j) : static_cast<float>(scores(token, j));
   }
 
-  /// A token's best pairs by score, the earlier of equal ones; its choices first where they are.
+  /// Keeps a token's best `max_selected` pairs by score, of equal ones the earlier; with
+  /// `choices_first` its top-k pairs first.
   PLIMSOLL_HD void cut(index_t token, std::uint8_t* kept) const {
     auto const key = [=, this](index_t j) {
       return static_cast<std::uint64_t>(choices_first && j < lists.choices) << 32 |
@@ -558,7 +565,7 @@ struct keep_pairs {
   }
 };
 
-/// Problem = expert, where tokens cut pairs after pools had selected theirs.
+/// Numbers the kept pairs if tokens dropped some after pools had selected theirs. Problem = expert.
 struct number_pairs {
   pair_lists lists;
   matrix_ref<std::int32_t> positions;
@@ -574,12 +581,12 @@ struct number_pairs {
   }
 };
 
-/// One problem: what became of the batch, and where every expert's rows begin.
+/// Writes the report of the batch and the first row of every expert. One problem.
 template <class Report>
 struct report_pairs {
   pair_lists lists;
   capacity_rule rule;
-  padding pad;
+  padding_mode pad;
   index_t multiple;
   vector_ref<std::int32_t> counts;   ///< `[experts]`
   vector_ref<std::int32_t> offsets;  ///< `[experts + 1]` or null
@@ -628,7 +635,8 @@ struct report_pairs {
   }
 
  private:
-  /// Choices above the capacity of a pool before it was rounded (equation 11 of the paper).
+  /// Returns the top-k pairs of a pool above its capacity before rounding (equation 11 of the
+  /// paper).
   PLIMSOLL_HD double over(index_t pool) const {
     std::int64_t load = 0;
     double capacity = 0;
@@ -640,13 +648,13 @@ struct report_pairs {
     return maximum{}(add(static_cast<double>(load), -capacity), 0.0);
   }
 
-  /// Rows of an expert in a buffer of all kept pairs.
+  /// Returns the number of rows of an expert in a buffer of all kept pairs.
   PLIMSOLL_HD std::int64_t rows(index_t e) const {
     std::int64_t const count = counts[e];
     switch (pad) {
-      case padding::to_capacity:
+      case padding_mode::to_capacity:
         return rule.of(e);
-      case padding::to_multiple:
+      case padding_mode::to_multiple:
         return (count + multiple - 1) / multiple * multiple;
       default:
         return count;
@@ -654,7 +662,8 @@ struct report_pairs {
   }
 };
 
-/// Problem 0 is the report, which other problems of the launch neither need nor touch.
+/// Runs the report as problem 0 of the launch of `body`; the other problems neither read nor write
+/// what it uses.
 template <class Body, class Report>
 struct with_report {
   using device_team = block<128>;
@@ -676,4 +685,4 @@ struct with_report {
   }
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Loads as 47-bit fixed point, so that every decision about them is an integer one.
+/// Converts loads to 47-bit fixed point, so that every decision about them uses integers.
 ///
 /// A problem's loads are multiplied by the power of two that brings their total just below 2^47.
 /// Integers stay exact; a floating load keeps all bits that are worth at least 2^-47 of the total.
-/// The same values give the same fixed-point loads whatever type they come in.
+/// The same values give the same fixed-point loads in every type.
 #pragma once
 
 #include <concepts>
@@ -16,12 +16,12 @@
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/types.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// A load (or a sum of loads) times 2^shift, rounded down.
 using fixed_load = std::uint64_t;
 
-/// How one problem's loads become fixed point, or why they cannot.
+/// The scale of one problem's loads, or the fault that prevents a conversion.
 struct load_scale {
   int shift = 0;
   fault what = fault::none;
@@ -33,19 +33,19 @@ struct load_scale {
   }
 };
 
-/// Whether a value can be a load: at least 0 and below 2^47. Written so that NaN fails; the
-/// comparison with the limit is exact in every type.
+/// Returns true if a value can be a load: at least 0 and below 2^47. NaN fails; the comparison with
+/// the limit is exact in every type.
 template <load_value T>
 PLIMSOLL_HD bool is_load(T value) {
   return value >= T{0} && !(static_cast<double>(value) >= 0x1p47);
 }
 
-/// Looks at loads row(0), ..., row(n - 1).
+/// Checks the loads row(0), ..., row(n - 1) and returns their scale.
 template <class Team, class Row>
 PLIMSOLL_HD load_scale scale_loads(Team& team, index_t n, Row row) {
   using load = std::remove_cvref_t<decltype(row(index_t{}))>;
-  // One look is enough where all is well: what is no load counts as a total that is too large, and
-  // fewer than 2^16 values up to 2^47 each cannot overflow 63 bits.
+  // One pass is enough for valid loads: an invalid load counts as 2^47, which makes the total too
+  // large, and fewer than 2^16 values up to 2^47 each cannot overflow 63 bits.
   double total = 0;
   int width = 0;
   if constexpr (std::floating_point<load>) {
@@ -77,7 +77,7 @@ PLIMSOLL_HD fixed_load to_fixed(T value, int shift) {
   }
 }
 
-/// True where fixed point holds less than the load.
+/// Returns true if the fixed-point load is less than the load.
 template <load_value T>
 PLIMSOLL_HD bool is_rounded(T value, int shift) {
   if constexpr (std::floating_point<T>) {
@@ -88,18 +88,18 @@ PLIMSOLL_HD bool is_rounded(T value, int shift) {
   }
 }
 
-/// The load of one of an expert's copies, rounded down.
+/// Returns the load of one of an expert's copies, rounded down.
 PLIMSOLL_HD inline fixed_load share(fixed_load load, std::int32_t copies) {
   return copies == 1 ? load : divide_floor(load, static_cast<std::uint32_t>(copies));
 }
 
-/// Back in units of load.
+/// Returns a fixed-point load in units of load.
 PLIMSOLL_HD inline double from_fixed(fixed_load value, int shift) {
   return scale_by_power_of_two(static_cast<double>(value), -shift);
 }
 
-/// Keys that sort by load and then by id ascending. A load takes 48 bits: floating loads may add
-/// up to a few units past 2^47.
+/// Sort keys of a load and an id: by load, then by rising id. A load takes 48 bits: sums of
+/// floating loads may exceed 2^47 by a few units.
 inline constexpr std::uint64_t load_mask = (std::uint64_t{1} << 48) - 1;
 
 PLIMSOLL_HD constexpr std::uint64_t lighter_first(fixed_load load, index_t id) {
@@ -116,4 +116,4 @@ PLIMSOLL_HD constexpr fixed_load heavy_load_of(std::uint64_t key) {
   return load_mask - (key >> 16);
 }
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -8,27 +8,23 @@
 #include <cstdint>
 
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/item_numbers.hpp>
 #include <plimsoll/detail/scratch.hpp>
 #include <plimsoll/detail/team.hpp>
 #include <plimsoll/types.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Whoever knows the column of an item counts it with `add`, in any order; so a kernel that makes
 /// columns counts them too, and no launch is needed between it and the visits. On a host, where
 /// atomic additions cost more than a pass over the items, `count` writes a whole tile instead.
 struct grouped_counts {
-  static constexpr int tile_bits = 9;
+  static constexpr int tile_bits = match_tile_bits;
   static constexpr int group_bits = tile_bits + 4;
   static constexpr index_t tile = index_t{1} << tile_bits;
   static constexpr index_t tiles_of_group = index_t{1} << (group_bits - tile_bits);
   /// Groups that each visit adds up by itself; where there are more, `scan` runs before the visits.
   static constexpr index_t most_groups = 64;
-  /// Items whose order a visit finds by comparing them.
-  static constexpr int chunk_bits = 5;
-  static constexpr index_t chunks = index_t{1} << (tile_bits - chunk_bits);
-  /// Columns up to which the counts of a tile's chunks fit shared memory.
-  static constexpr index_t most_chunked_columns = 640;
 
   index_t items;
   index_t columns;
@@ -140,50 +136,19 @@ struct grouped_counts {
   }
 
   /// Bytes of scratch that `visit` takes.
+  template <class DeviceTeam>
   [[nodiscard]] PLIMSOLL_HD std::size_t visit_bytes() const {
-    return scratch_bytes_of<std::int32_t>(tile) +
-           (chunked() ? scratch_bytes_of<std::int32_t>(chunks * columns) : 0);
+    return number_items_bytes<DeviceTeam>(columns);
   }
   /// Problem = tile: f(i, column, next[column] + how many items of the column come before i in the
   /// tile). `next` is used up.
-  template <class Team, class ColumnOf, class F>
+  template <class DeviceTeam, class Team, class ColumnOf, class F>
   PLIMSOLL_HD void visit(Team& team, scratch memory, index_t problem, std::int32_t* next,
                          ColumnOf column_of, F f) const {
     index_t const begin = first(problem);
-    index_t const n = size(problem);
-    if constexpr (Team::is_serial) {
-      team.for_each(n, [=](index_t i) {
-        std::int32_t const c = column_of(begin + i);
-        f(begin + i, c, next[c]++);
-      });
-    } else {
-      // An item is compared with the earlier ones of its chunk, and chunks are counted; where these
-      // counts would not fit shared memory, the tile is one chunk, and items take up to 511 steps.
-      bool const chunked = this->chunked();
-      int const bits = chunked ? chunk_bits : tile_bits;
-      index_t const width = columns;
-      auto* const column = memory.take<std::int32_t>(tile);
-      auto* const of_chunk = memory.take<std::int32_t>(chunked ? chunks * width : 0);
-      team.for_each(chunked ? chunks * width : 0, [=](index_t i) { of_chunk[i] = 0; });
-      team.for_each(n, [=](index_t i) {
-        column[i] = column_of(begin + i);
-        if (chunked) {
-          increment(of_chunk + (i >> bits) * width + column[i]);
-        }
-      });
-      team.for_each(n, [=](index_t i) {
-        std::int32_t const c = column[i];
-        std::int32_t at = next[c];
-        index_t const chunk = i >> bits;
-        for (index_t k = 0; k < chunk; ++k) {
-          at += of_chunk[k * width + c];
-        }
-        for (index_t j = chunk << bits; j < i; ++j) {
-          at += column[j] == c;
-        }
-        f(begin + i, c, at);
-      });
-    }
+    number_items<DeviceTeam>(
+        team, memory, size(problem), columns, next, [=](index_t i) { return column_of(begin + i); },
+        [=](index_t i, std::int32_t c, std::int32_t at) { f(begin + i, c, at); });
   }
 
   /// Part `part` of `parts` of what leaves all counts zero, as `add` needs them.
@@ -212,10 +177,6 @@ struct grouped_counts {
     }
     return result;
   }
-
-  [[nodiscard]] PLIMSOLL_HD bool chunked() const {
-    return adding && columns <= most_chunked_columns;
-  }
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -14,7 +14,7 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Body of `knapsack` and `knapsack_curve`. Invariant: after class l, `best[c]` is the best value
 /// of classes 0 to l with total weight c (or at most c). Each class computes a new `best` from the
@@ -169,4 +169,4 @@ struct knapsack_body {
   }
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -17,7 +17,7 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 struct latency_curves;
 struct token_cost;
@@ -179,4 +179,4 @@ struct mean_steps_body {
 };
 
 }  // namespace detail
-}  // namespace plimsoll::inline PLIMSOLL_ABI
+}}  // namespace plimsoll

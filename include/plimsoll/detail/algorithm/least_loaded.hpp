@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Bodies of `least_loaded`: which rank computes which tokens of an expert, how many of them every
-/// rank sends to every other, and where each token copy goes.
+/// Bodies of `least_loaded`: they assign an expert's tokens to ranks, count the tokens that every
+/// rank sends to every other, and route each token copy.
 #pragma once
 
 #include <cstddef>
@@ -19,42 +19,43 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// Which living ranks hold which experts: both lists of every pair.
+/// The pairs of an expert and a living rank that holds it, listed by expert and by rank.
 struct spill_homes {
   index_t experts;
   index_t pairs;
   std::int32_t const* expert_begin;  ///< `[experts + 1]` into `rank`
-  std::int32_t const* rank;          ///< `[pairs]`: of every expert its ranks, rising
+  std::int32_t const* rank;          ///< `[pairs]`: the ranks of every expert, rising
   std::int32_t const* rank_begin;    ///< `[ranks + 1]` into `expert`
-  std::int32_t const* expert;        ///< `[pairs]`: of every rank its experts, rising
-  std::int32_t const* place;         ///< `[pairs]`: which of the expert's ranks this one is
+  std::int32_t const* expert;        ///< `[pairs]`: the experts of every rank, rising
+  std::int32_t const* place;         ///< `[pairs]`: the rank's position in the expert's list
 
   [[nodiscard]] PLIMSOLL_HD index_t begin(index_t e) const { return expert_begin[e]; }
   [[nodiscard]] PLIMSOLL_HD index_t end(index_t e) const { return expert_begin[e + 1]; }
   [[nodiscard]] PLIMSOLL_HD index_t copies(index_t e) const { return end(e) - begin(e); }
 };
 
-/// What one of an expert's homes has of its tokens before anything is spilled.
+/// Returns a home's even share of an expert's tokens, as in plain expert parallelism.
 PLIMSOLL_HD constexpr std::int32_t home_share(std::int32_t tokens, index_t copies, index_t place) {
   auto const n = static_cast<std::int32_t>(copies);
   return n == 1 ? tokens : tokens / n + static_cast<std::int32_t>(place < tokens % n);
 }
 
 struct spill_rules {
-  /// Only tokens count: no speeds, nodes, limits, prices, nor experts of several homes. Then the
-  /// least loaded rank has the most room, and a rank that is full stays so: a queue will do.
+  /// Only tokens count: there are no speeds, nodes, limits, prices or experts of several homes.
+  /// Then the least loaded rank has the most free capacity, and a full rank stays full, so that a
+  /// priority queue finds helpers.
   bool plain;
   /// Plain, and no rank holds more than `most_listed` experts, so that one thread can go through
-  /// them: visits are listed beforehand, except by a serial team.
+  /// the experts of a rank. A parallel team then lists all visits beforehand.
   bool listed;
   static constexpr index_t most_listed = 64;
   double alpha;
   double lambda;
-  bool by_expert;  ///< lambda is about loads of experts
+  bool by_expert;  ///< lambda limits the imbalance of experts, not of ranks
   bool round_up;
-  bool keep_excess;  ///< less than a chunk stays at home
+  bool keep_excess;  ///< an excess below a chunk stays at home
   bool limited;      ///< there are limits on imports or exports
   std::int32_t min_chunk;
   std::int32_t max_imports;
@@ -63,7 +64,7 @@ struct spill_rules {
   std::int64_t token_bytes;
 };
 
-/// What it costs to send an expert, and what a rank's work does.
+/// The modelled times of sending an expert and of a rank's work.
 template <class Cost>
 struct spill_pricing {
   static constexpr bool is_free = false;
@@ -72,7 +73,7 @@ struct spill_pricing {
   double within_node;    ///< time to send an expert
   double between_nodes;  ///< the same to another node
 
-  /// How long a rank works on so many tokens of so many experts.
+  /// Returns the time in which a rank computes `tokens` tokens of `experts` experts.
   PLIMSOLL_HD double time(rank_levels const& ranks, index_t r, std::int32_t tokens,
                           std::int32_t experts) const {
     auto const n = static_cast<double>(tokens);
@@ -86,7 +87,7 @@ struct spill_pricing {
   }
 };
 
-/// Where weights move for nothing.
+/// Without a price, transfers of weights take no time.
 template <>
 struct spill_pricing<void> {
   static constexpr bool is_free = true;
@@ -98,7 +99,7 @@ struct spill_array_sizes {
   index_t segments;
 };
 
-/// Segments and transfers by expert, and what they add up to.
+/// The arrays of a plan: segments and transfers by expert, and the totals of ranks.
 template <class Segment, class Transfer, class Report>
 struct spill_plan_arrays {
   std::int32_t* offsets;           ///< `[experts + 1]`
@@ -122,60 +123,61 @@ struct spill_plan_arrays {
     return result;
   }
 
-  /// Every piece of an expert ends it, or fills a rank up, or lies on one of its homes. A rank that
-  /// is full stays so, unless an expert of several homes is levelled among them.
+  /// Returns a bound on the number of segments. Each piece of an expert is its last one, or fills a
+  /// rank, or is on one of its homes. A full rank stays full, unless an expert of several homes is
+  /// levelled among them.
   PLIMSOLL_HD static constexpr index_t segment_limit(index_t experts, index_t ranks,
                                                      index_t pairs) {
     return 2 * pairs + experts + ranks;
   }
 };
 
-/// The memory of one plan in the making.
+/// The working memory of `spill_body`.
 struct spill_state {
   static constexpr std::uint64_t none = ~std::uint64_t{0};
-  /// With a rank's number: the key in the queue of one without room.
+  /// Combined with a rank's number: the queue key of a full rank.
   static constexpr std::uint64_t full = std::uint64_t{1} << 63;
   static constexpr index_t word = 32;
 
   struct cursor {
     std::int32_t pieces;     ///< of all experts so far
-    std::int32_t transfers;  ///< the same
-    std::int32_t given;      ///< tokens of the expert at hand
-    std::int32_t forced;     ///< tokens that went to a rank without room
-    std::int32_t kept;       ///< tokens that stayed at home, which had none either
+    std::int32_t transfers;  ///< of all experts so far
+    std::int32_t given;      ///< assigned tokens of the current expert
+    std::int32_t forced;     ///< tokens that went to a rank without room for a chunk
+    std::int32_t kept;       ///< tokens that stayed at home, above capacity
   };
 
-  std::int32_t* load;      ///< `[ranks]`: assigned, and of experts not yet looked at
+  std::int32_t* load;      ///< `[ranks]`: assigned tokens, and shares of experts not yet visited
   std::int32_t* capacity;  ///< `[ranks]`
-  std::uint64_t* key;      ///< `[ranks]`: load over speed, then rank; `none` for what cannot help
-  std::uint64_t* queue;    ///< `[ranks]`: all ranks that have room before those that do not
+  std::uint64_t* key;      ///< `[ranks]`: load over speed, then rank; `none` if it cannot help
+  std::uint64_t* queue;    ///< `[ranks]`: ranks with free capacity come before full ranks
   std::int32_t* imports;   ///< `[ranks]`
   std::int32_t* exports;   ///< `[ranks]`
-  std::int32_t* working;   ///< `[ranks]`: experts with tokens there
-  std::int32_t* latest;    ///< `[ranks]`: the last piece that it was given, -1 without one
-  double* busy;            ///< `[ranks]`: with sending and receiving weights
-  // With a price only; both belong to the index that the team works at.
-  std::int32_t* bad_rank;    ///< `[ranks]`: whose cost was no time, -1 while all were
+  std::int32_t* working;   ///< `[ranks]`: the number of experts with tokens on the rank
+  std::int32_t* latest;    ///< `[ranks]`: the rank's latest piece, -1 before the first
+  double* busy;            ///< `[ranks]`: time of sending and receiving weights
+  // Only with a price. Both belong to the index of the team's loop that evaluated the cost.
+  std::int32_t* bad_rank;    ///< `[ranks]`: the rank of the first invalid cost, -1 if none
   double* bad_cost;          ///< `[ranks]`: that cost
   std::uint64_t* order;      ///< `[experts]`: the heaviest first
   std::byte* sort_storage;   ///< of `order`
-  std::int32_t* first;       ///< `[experts]`: its first piece, if it was looked at
-  std::int32_t* count;       ///< `[experts]`: its segments
-  std::int32_t* first_sent;  ///< `[experts]`: its first transfer, likewise
-  std::int32_t* sent;        ///< `[experts]`: its transfers
-  // One expert's after the other's, of those that were looked at.
-  std::int32_t* expert;  ///< `[segment_limit]`: a piece's
-  std::int32_t* rank;    ///< `[segment_limit]`
-  std::int32_t* end;     ///< `[segment_limit]`: in the expert's tokens; begins where the last ends
-  std::int32_t* piece;   ///< `[segment_limit]`: that a transfer is for
-  std::int32_t* from;    ///< `[segment_limit]`: its source
+  std::int32_t* first;       ///< `[experts]`: the first piece of a visited expert
+  std::int32_t* count;       ///< `[experts]`: the number of segments
+  std::int32_t* first_sent;  ///< `[experts]`: the first transfer of a visited expert
+  std::int32_t* sent;        ///< `[experts]`: the number of transfers
+  // Pieces and transfers of visited experts, in the order of visits.
+  std::int32_t* expert;  ///< `[segment_limit]`: the expert of a piece
+  std::int32_t* rank;    ///< `[segment_limit]`: the rank of a piece
+  std::int32_t* end;     ///< `[segment_limit]`: end of a piece, where the expert's next begins
+  std::int32_t* piece;   ///< `[segment_limit]`: the piece that a transfer is for
+  std::int32_t* from;    ///< `[segment_limit]`: the source of a transfer
   cursor* now;
-  // Of rules that are listed only.
-  std::int32_t* by_load;  ///< `[experts]`: of every rank its experts, the heaviest first
-  std::int32_t* excess;   ///< `[experts]`: tokens that its home has no room for; 0: no visit
-  std::int32_t* left;     ///< `[experts]`: its home's load after the visit
-  std::int32_t* place;    ///< `[experts]`: in the order
-  std::uint32_t* visits;  ///< `[ceil(experts / 32)]`: a bit for each place, 1 for a visit
+  // Only with listed rules.
+  std::int32_t* by_load;  ///< `[experts]`: the experts of every rank, the heaviest first
+  std::int32_t* excess;   ///< `[experts]`: tokens that do not fit at home; 0: no visit
+  std::int32_t* left;     ///< `[experts]`: the home's load after the visit
+  std::int32_t* place;    ///< `[experts]`: position in `order`
+  std::uint32_t* visits;  ///< `[ceil(experts / 32)]`: one bit per position in `order`: 1: visit
 
   PLIMSOLL_HD static constexpr index_t words_of(index_t bits) { return (bits + word - 1) / word; }
 
@@ -218,9 +220,9 @@ struct spill_state {
 
 /// Body of `least_loaded::plan`. One problem.
 ///
-/// A rank's load counts its own experts before they are looked at, too: LLEP's "pending" load. So
-/// an expert whose homes are below their capacity stays there whenever it is looked at, and only
-/// experts of overloaded ranks are.
+/// A *visit* divides one expert anew. A rank's load includes its shares of experts that have not
+/// been visited yet (LLEP's "pending" load). So an expert whose homes are within their capacities
+/// would stay there, and only experts of overloaded ranks are visited.
 template <class Loads, class Cost, class Segment, class Transfer, class Report>
 struct spill_body {
   using device_team = warp;
@@ -280,8 +282,8 @@ struct spill_body {
       report.time = longest(team, s);
     }
     report.raised_capacity = ranks.time_at(raised);
-    // Homes of one expert are levelled by tokens, which may take longer than what they had. And a
-    // plan that rests on a cost that is no time is worth nothing.
+    // The homes of an expert are levelled by tokens, which may take longer than their even shares.
+    // A plan that used an invalid cost is discarded, too.
     bool const is_bad = refuse_bad_cost(team, s, report);
     if (is_bad || report.time > report.home_time) {
       stay(team, s);
@@ -296,12 +298,12 @@ struct spill_body {
  private:
   struct levels {
     std::int64_t home_peak;  ///< with all tokens at home
-    std::int64_t capacity;   ///< the highest of all ranks, as asked for
+    std::int64_t capacity;   ///< the highest capacity of a rank, by alpha
     std::int64_t confined;   ///< see `confined_level`
   };
 
-  /// Of visited experts. Where they have one home each and a full rank stays so, one lies on the
-  /// home, one ends the expert, and the others fill a rank.
+  /// Returns a bound on the pieces of visited experts. By listed rules an expert has one piece on
+  /// its home and a last piece, and each other piece fills a rank.
   [[nodiscard]] PLIMSOLL_HD index_t pieces() const {
     index_t const limit = arrays::segment_limit(homes.experts, ranks.size(), homes.pairs);
     return rules.listed ? limit - homes.pairs : limit;
@@ -320,7 +322,7 @@ struct spill_body {
     return static_cast<index_t>(key & 0x7fff);
   }
 
-  /// All tokens at home.
+  /// Resets the state to plain expert parallelism: all tokens at home.
   template <class Team>
   PLIMSOLL_HD void stay(Team& team, spill_state const& s) const {
     team.for_each(ranks.size(), [&](index_t r) {
@@ -354,7 +356,7 @@ struct spill_body {
     });
   }
 
-  /// The modelled time of the last rank.
+  /// Returns the modelled time of the slowest rank.
   template <class Team>
   PLIMSOLL_HD double longest(Team& team, spill_state const& s) const {
     if constexpr (is_free) {
@@ -365,8 +367,8 @@ struct spill_body {
       });
     }
   }
-  /// The cost's value. Where that is no time, 0, so that all sums and maxima stay numbers, and the
-  /// fault is noted for `index`, which the team works at.
+  /// Returns the cost, or 0 if it is not a valid time, so that all sums and maxima stay finite. It
+  /// then records the fault for `index`, the index of the team's loop.
   [[nodiscard]] PLIMSOLL_HD double time_of(spill_state const& s, index_t index, index_t r,
                                            std::int32_t tokens, std::int32_t experts) const {
     double const time = pricing.time(ranks, r, tokens, experts);
@@ -379,7 +381,7 @@ struct spill_body {
     }
     return 0;
   }
-  /// Reports a cost that is no time. Returns whether there is one.
+  /// Reports an invalid cost. Returns true if there is one.
   template <class Team>
   PLIMSOLL_HD bool refuse_bad_cost(Team& team, spill_state const& s, Report& report) const {
     if constexpr (is_free) {
@@ -396,7 +398,7 @@ struct spill_body {
     }
   }
 
-  /// Largest over mean; 1 without tokens.
+  /// Returns max / mean; 1 without tokens.
   template <class Team>
   PLIMSOLL_HD double imbalance(Team& team, std::int64_t peak, std::int64_t total) const {
     if (total == 0) {
@@ -440,22 +442,24 @@ struct spill_body {
     });
   }
 
-  /// Makes the plan. Where limits keep it from its capacity, a higher one spreads tokens further
-  /// than piling up the rest does: looks for the lowest, to 1/128, that a plan keeps to, and
-  /// returns its level. At the peak of plain expert parallelism nothing is spilled. The plan made
-  /// with it has to end earlier, or, as without a price, at the same time with a lower peak.
+  /// Makes the plan and returns the level of its capacity. If limits prevent a plan within the
+  /// capacity, a higher capacity spreads tokens over more ranks than forcing the rest on one does:
+  /// bisection finds the lowest capacity that a plan keeps, to 1/128. At the peak of plain expert
+  /// parallelism nothing is spilled. That plan is used if it ends earlier, or at the same time (as
+  /// all plans without a price) with a lower peak.
   template <class Team>
   PLIMSOLL_HD std::int64_t spill_within_limits(Team& team, spill_state const& s, std::int64_t total,
                                                levels const& at) const {
-    // On the host `spill` is 1.2 to 2 times as fast as the list, the more the fewer the ranks.
+    // On the host `spill` is 1 to 2.1 times as fast as the list; most with few ranks.
     if constexpr (is_free && !Team::is_serial) {
       if (rules.listed) {
         spill_by_list(team, s);
         return at.capacity;
       }
     }
-    // One loop for all plans, as `spill` is large and compiled for each of its callers: the first,
-    // those of the search, the one at the level found, and the first again if that is no better.
+    // One loop makes all plans, as `spill` is large and compiled for each of its callers: the first
+    // plan, those of the search, the one at the level found, and the first again if that is no
+    // better.
     enum class turn { first, search, found, again, end };
     std::int64_t low = maximum{}(at.capacity, at.confined) - 1;
     std::int64_t high = at.home_peak;
@@ -508,8 +512,8 @@ struct spill_body {
     return result;
   }
 
-  /// Looks at the experts of overloaded ranks, from the heaviest on. Which ranks these are changes
-  /// on the way: a rest that fits nowhere may overload one more.
+  /// Visits the experts of overloaded ranks, the heaviest first. Forced tokens may overload another
+  /// rank on the way.
   template <class Team>
   PLIMSOLL_HD void spill(Team& team, spill_state const& s) const {
     if constexpr (is_free && Team::is_serial) {
@@ -541,8 +545,8 @@ struct spill_body {
     }
   }
 
-  /// Divides one expert anew: its homes take what they have room for, then other ranks do.
-  /// `helper(e, rest, forced)` is the key of the rank to get the rest, `none` if none must.
+  /// Divides one expert anew: its homes take the tokens that fit, then other ranks do.
+  /// `helper(e, rest, forced)` is the key of the rank for the rest, `none` if no rank is allowed.
   template <class Team, class Helper>
   PLIMSOLL_HD void visit(Team& team, spill_state const& s, Helper& helper, index_t e) const {
     std::int32_t rest = team.broadcast([&] { return close(s, e, open(s, e)); });
@@ -573,11 +577,11 @@ struct spill_body {
     }
   }
 
-  /// The same plan as `spill`'s in fewer calls, for rules that are listed. Each expert has one home
-  /// then, and an overloaded rank gets no tokens but those that are forced on it. So all visits are
-  /// known beforehand, until tokens are forced on a rank: its later ones are foreseen again. As a
-  /// helper's load is in its key, all threads follow the tokens and one writes them down; a chunk
-  /// takes one step of the queue.
+  /// Makes the same plan as `spill` in fewer team calls, for listed rules. Each expert then has one
+  /// home, and an overloaded rank gets no tokens except forced ones. So all visits are known
+  /// beforehand; if tokens are forced on a rank, its later visits are predicted again. A helper's
+  /// load is in its key, so that all threads follow the assignment and one writes it; a chunk takes
+  /// one step of the queue.
   template <class Team>
   PLIMSOLL_HD void spill_by_list(Team& team, spill_state const& s) const {
     index_t const experts = homes.experts;
@@ -622,12 +626,12 @@ struct spill_body {
   [[nodiscard]] PLIMSOLL_HD std::uint64_t visit_key(index_t e) const {
     return heavier_first(static_cast<fixed_load>(load_of(e)), e);
   }
-  /// Of `key_of`, where ranks are alike.
+  /// Returns the load in a key of `key_of`, if speeds are equal.
   PLIMSOLL_HD static std::int32_t load_in(std::uint64_t key) {
     return static_cast<std::int32_t>(key >> 15);
   }
 
-  /// Foresees the visits of a rank's experts that come after a place in the order, from the load
+  /// Predicts the visits of a rank's experts after position `after` of the order, from the load
   /// that the rank has by then.
   PLIMSOLL_HD void foresee(spill_state const& s, index_t r, std::int32_t load,
                            index_t after) const {
@@ -642,7 +646,7 @@ struct spill_body {
       }
     }
   }
-  /// The same once the list of visits is made.
+  /// Predicts as `foresee` does, and updates the list of visits.
   PLIMSOLL_HD void foresee_again(spill_state const& s, index_t r, std::int32_t load,
                                  index_t after) const {
     foresee(s, r, load, after);
@@ -656,7 +660,7 @@ struct spill_body {
       }
     }
   }
-  /// The first place from `i` on whose expert is visited.
+  /// Returns the first position at or after `i` whose expert is visited.
   [[nodiscard]] PLIMSOLL_HD index_t next_visit(spill_state const& s, index_t i) const {
     PLIMSOLL_NO_UNROLL
     while (i < homes.experts) {
@@ -670,7 +674,7 @@ struct spill_body {
   }
 
   /// Divides one expert anew. Returns the new key of the rank that the rest was forced on, `none`
-  /// without one.
+  /// if nothing was forced.
   template <class Team, class Queue>
   PLIMSOLL_HD std::uint64_t visit_listed(Team& team, spill_state const& s, Queue& helpers,
                                          typename spill_state::cursor& now, index_t e) const {
@@ -707,7 +711,7 @@ struct spill_body {
       bool const is_forced = !is_chunk(room, rest);
       std::int32_t const tokens = is_forced ? rest : minimum{}(rest, room);
       rest -= tokens;
-      // Only a rank that is full may have a piece already.
+      // Only a full rank may have a piece of this expert already.
       index_t const piece =
           has_room ? now.pieces
                    : team.find(first, now.pieces, [&](index_t i) { return s.rank[i] == r; });
@@ -748,8 +752,8 @@ struct spill_body {
     return rules.keep_excess && rest < rules.min_chunk;
   }
 
-  /// Takes the expert's tokens off its homes and gives them what they have room for. Returns how
-  /// many are left. Homes help nobody until the visit is over.
+  /// Starts a visit: removes the expert's tokens from its homes and returns to them the tokens that
+  /// fit. Returns the number of tokens left. Homes are no helpers until the visit ends.
   PLIMSOLL_HD std::int32_t open(spill_state const& s, index_t e) const {
     s.first[e] = s.now->pieces;
     s.first_sent[e] = s.now->transfers;
@@ -765,7 +769,7 @@ struct spill_body {
     }
     return fill_homes(s, e, load_of(e), true);
   }
-  /// Lets homes help others again if nothing is left. Returns what is.
+  /// Ends a visit if no tokens are left: the homes may help others again. Returns `rest`.
   PLIMSOLL_HD std::int32_t close(spill_state const& s, index_t e, std::int32_t rest) const {
     PLIMSOLL_NO_UNROLL
     for (index_t i = homes.begin(e); rest == 0 && i < homes.end(e); ++i) {
@@ -773,8 +777,8 @@ struct spill_body {
     }
     return rest;
   }
-  /// Levels the expert's homes with so many tokens, up to their capacities or beyond. Returns how
-  /// many are left.
+  /// Fills the expert's homes to a common level with up to `tokens` tokens, `within` their
+  /// capacities or beyond. Returns the number of tokens left.
   PLIMSOLL_HD std::int32_t fill_homes(spill_state const& s, index_t e, std::int32_t tokens,
                                       bool within) const {
     std::int64_t const level = level_at_home(s, e, tokens, within);
@@ -797,8 +801,8 @@ struct spill_body {
     return static_cast<std::int32_t>(
         minimum{}(maximum{}(room, std::int64_t{0}), std::int64_t{tokens}));
   }
-  /// The lowest level below which homes have room for so many tokens; within capacities at most the
-  /// highest of these.
+  /// Returns the lowest level at which the homes can take all tokens; within capacities, at most
+  /// the level of the highest capacity.
   [[nodiscard]] PLIMSOLL_HD std::int64_t level_at_home(spill_state const& s, index_t e,
                                                        std::int32_t tokens, bool within) const {
     std::int64_t high = 0;
@@ -825,8 +829,8 @@ struct spill_body {
     return low;
   }
 
-  /// The piece of the expert at hand that a rank has; -1 without one. The expert's pieces are the
-  /// last of all.
+  /// Returns the rank's piece of the current expert, -1 without one. The pieces of the current
+  /// expert are the last ones.
   [[nodiscard]] PLIMSOLL_HD index_t piece_of(spill_state const& s, index_t e, index_t r) const {
     return s.latest[r] >= s.first[e] ? s.latest[r] : -1;
   }
@@ -871,8 +875,8 @@ struct spill_body {
     return share_node(from, to) ? pricing.within_node : pricing.between_nodes;
   }
 
-  /// Which home sends a rank the expert's weights: one of its node, then the one that sends least.
-  /// -1 where all send as much as they may.
+  /// Returns the home that sends the expert's weights to a rank: one on its node if there is one,
+  /// then the one with the fewest transfers; -1 if all homes have reached their limit.
   [[nodiscard]] PLIMSOLL_HD index_t source_of(spill_state const& s, index_t e, index_t r) const {
     std::uint64_t best = spill_state::none;
     PLIMSOLL_NO_UNROLL
@@ -887,12 +891,12 @@ struct spill_body {
     return best == spill_state::none ? -1 : rank_of(best);
   }
 
-  /// By masks, as branches on who has room cannot be foreseen.
+  /// Uses masks, as branches on free capacity would be mispredicted.
   [[nodiscard]] PLIMSOLL_HD std::uint64_t key_of_helper(spill_state const& s, index_t r) const {
     std::uint64_t const if_room = 0 - static_cast<std::uint64_t>(room_of(s, r) > 0);
     return (s.key[r] & if_room) | (spill_state::full & ~if_room) | static_cast<std::uint64_t>(r);
   }
-  /// The top of the queue, once ranks that have got tokens are back in their places.
+  /// Returns the top of the queue, after moving ranks with outdated keys to their places.
   template <class Queue>
   PLIMSOLL_HD std::uint64_t least_loaded(spill_state const& s, Queue& helpers) const {
     PLIMSOLL_NO_UNROLL
@@ -911,7 +915,8 @@ struct spill_body {
                                            std::int32_t rest, bool forced) const {
     return team.min(ranks.size(), [&](index_t r) { return candidate(s, e, r, rest, forced); });
   }
-  /// The lower, the better a rank is for the rest of the expert; `none` if it must not get any.
+  /// Returns the key of a rank as a receiver of the expert's rest: the lowest key is the best,
+  /// `none` is not allowed.
   [[nodiscard]] PLIMSOLL_HD std::uint64_t candidate(spill_state const& s, index_t e, index_t r,
                                                     std::int32_t rest, bool forced) const {
     std::uint64_t const key = s.key[r];
@@ -936,14 +941,13 @@ struct spill_body {
     return is_far << 62 | key;
   }
 
-  /// How long a rank works with so many tokens more, of an expert of its own or of another; `index`
-  /// as for `time_of`.
+  /// Returns the time of a rank with `tokens` more tokens of expert e; `index` as for `time_of`.
   [[nodiscard]] PLIMSOLL_HD double time_with(spill_state const& s, index_t index, index_t e,
                                              index_t r, std::int32_t tokens) const {
     bool const is_another = tokens > 0 && piece_of(s, e, r) < 0;
     return add(time_of(s, index, r, s.load[r] + tokens, s.working[r] + is_another), s.busy[r]);
   }
-  /// What one home would have of so many tokens if they stayed.
+  /// Returns the tokens of one home if `tokens` tokens stayed on the expert's homes.
   [[nodiscard]] PLIMSOLL_HD std::int32_t kept_by(spill_state const& s, index_t e, index_t home,
                                                  std::int32_t tokens) const {
     std::int64_t const level = level_at_home(s, e, tokens, false);
@@ -953,8 +957,8 @@ struct spill_body {
     }
     return part_at_home(s, home, level, tokens, false);
   }
-  /// Whether the receiver and the sender, with what stays at home, are done earlier than the homes
-  /// with all the rest. Weights are sent before anything is computed.
+  /// Returns true if the receiver with the tokens and the sender without them both end earlier than
+  /// the homes with the whole rest. Weights are sent before anything is computed.
   [[nodiscard]] PLIMSOLL_HD bool pays(spill_state const& s, index_t e, index_t r, std::int32_t rest,
                                       std::int32_t tokens, index_t from) const {
     double without = 0;
@@ -970,7 +974,7 @@ struct spill_body {
     return sends_in_time && add(time_with(s, r, e, r, tokens), sending) < without;
   }
 
-  /// Writes the plan down, expert by expert.
+  /// Writes the plan, expert by expert.
   template <class Team>
   PLIMSOLL_HD void finish(Team& team, spill_state const& s, levels const& at,
                           Report& report) const {
@@ -979,8 +983,8 @@ struct spill_body {
         experts, [&](index_t e) { return s.count[e]; }, out.offsets);
     auto const transfers = team.exclusive_scan(
         experts, [&](index_t e) { return s.sent[e]; }, out.transfer_offsets);
-    // All experts as if they stayed at home, then the pieces of those that do not: to ask which do
-    // takes longer, as nothing tells a processor the answer.
+    // Writes all experts as if they stayed at home, then overwrites the visited ones: a branch that
+    // tells them apart would be mispredicted and take longer.
     team.for_each(experts, [&](index_t e) { write_at_home(s, e); });
     team.for_each(s.now->pieces, [&](index_t i) {
       std::int32_t const e = s.expert[i];
@@ -1011,7 +1015,7 @@ struct spill_body {
     team.store(out.report, report);
   }
 
-  /// No more segments than the expert has, wherever they end up.
+  /// Writes the expert's segments at home, but no more segments than it has in the plan.
   PLIMSOLL_HD void write_at_home(spill_state const& s, index_t e) const {
     index_t const segments = minimum{}(homes.copies(e), index_t{s.count[e]});
     std::int32_t begin = 0;
@@ -1032,7 +1036,8 @@ struct spill_body {
     std::int64_t const bound = maximum{}(mean, at.confined);
     report.result.value = ranks.time_at(peak);
     if (!ranks.speed.even) {
-      // Levels count speeds rounded up; no rank is later than the certificate says.
+      // Levels use speeds rounded up, so compare with the times by the given speeds: no rank ends
+      // later than the certificate says.
       auto const last = team.max(
           ranks.size(), [&](index_t r) { return ranks.time_of(std::int64_t{s.load[r]}, r); });
       report.result.value = maximum{}(report.result.value, last);
@@ -1045,8 +1050,8 @@ struct spill_body {
                                                      : certificate_status::feasible;
   }
 
-  /// How high tokens of experts with a single home stand at least where ranks may only send so many
-  /// transfers: each takes no more than a whole expert, and reaches one more rank.
+  /// Returns a lower bound for the peak from the limits on transfers: each transfer of a rank moves
+  /// at most one of the experts that only it holds, to one more rank.
   template <class Team>
   PLIMSOLL_HD std::int64_t confined_level(Team& team) const {
     if (!rules.limited) {
@@ -1064,7 +1069,7 @@ struct spill_body {
       return maximum{}(ranks.mean_level(own, speed), ranks.level_of(own - heaviest_of(r, sent), r));
     });
   }
-  /// Tokens of the n heaviest of a rank's experts that have no other home.
+  /// Returns the tokens of the n heaviest among a rank's experts without another home.
   [[nodiscard]] PLIMSOLL_HD std::int64_t heaviest_of(index_t r, std::int64_t n) const {
     auto const sum_above = [&](std::int64_t least, std::int64_t& count) {
       std::int64_t sum = 0;
@@ -1077,7 +1082,7 @@ struct spill_body {
       }
       return sum;
     };
-    // The lowest load that no more than n are above.
+    // Bisects for the lowest load that at most n experts exceed.
     std::int64_t count = 0;
     std::int64_t low = 0;
     bool const is_all = n >= homes.rank_begin[r + 1] - homes.rank_begin[r];
@@ -1112,23 +1117,23 @@ struct spill_body {
   }
 };
 
-/// How a plan's tokens travel, as one rank needs it.
+/// The exchange of a plan's tokens, as one rank needs it.
 template <class Segment>
 struct spill_routes {
   index_t experts;
   index_t ranks;
-  index_t rank;                 ///< whose tokens are routed and whose rows are arranged
+  index_t rank;                 ///< the rank whose tokens are routed and whose rows are arranged
   std::int32_t const* offsets;  ///< `[experts + 1]`: of the plan
   Segment const* segments;
   std::int32_t* before;      ///< `[ranks + 1, experts]`: tokens of earlier sources
-  std::int64_t* totals;      ///< `[experts]`: tokens of all, or a count that is negative
+  std::int64_t* totals;      ///< `[experts]`: tokens of all sources, or a negative count
   std::uint64_t* by_rank;    ///< `[segment_limit]`: rank << 32 | segment, rising
   std::byte* sort_storage;   ///< of `by_rank`
   std::int32_t* rank_begin;  ///< `[ranks + 1]` into `by_rank`
   std::int32_t* sends;       ///< `[ranks, ranks]`: from every source to every rank
   std::int32_t* receives;    ///< `[ranks]`: from every source to `rank`
-  std::int32_t* row;         ///< `[segment_limit]`: where a segment's tokens begin among those sent
-  std::int32_t* sums;        ///< `[segment_limit]`
+  std::int32_t* row;         ///< `[segment_limit]`: the segment's first row in the send buffer
+  std::int32_t* sums;        ///< `[segment_limit]`: prefix sums of `lay_out`
   Segment* groups;           ///< `[experts]`: the rank's segments as rows that it computes
 
   template <class Memory>
@@ -1153,11 +1158,11 @@ struct spill_routes {
   [[nodiscard]] PLIMSOLL_HD index_t segment_at(index_t i) const {
     return static_cast<index_t>(by_rank[i] & 0xffffffff);
   }
-  /// Tokens of an expert that the plan knows of.
+  /// Returns the number of an expert's tokens in the plan.
   [[nodiscard]] PLIMSOLL_HD std::int32_t planned(index_t e) const {
     return offsets[e] == offsets[e + 1] ? 0 : segments[offsets[e + 1] - 1].end;
   }
-  /// Which of a segment's tokens come from a source.
+  /// The part of a segment's tokens that comes from one source.
   struct interval {
     std::int32_t begin;
     std::int32_t end;
@@ -1238,8 +1243,8 @@ struct list_spills_body {
   }
 };
 
-/// How many tokens each source sends to each rank, and where the rank's own begin. Problem =
-/// source.
+/// Counts the tokens that each source sends to each rank, and lays out the rows of the rank of
+/// `exchange`. Problem = source.
 template <class Segment, class Report>
 struct exchange_body {
   using device_team = block<128>;
@@ -1267,7 +1272,8 @@ struct exchange_body {
   }
 
  private:
-  /// Rows are sent rank by rank, of each expert by expert, and computed expert by expert.
+  /// Lays out the rank's rows: sent rows by destination rank, then by expert; computed rows by
+  /// expert.
   template <class Team>
   PLIMSOLL_HD void lay_out(Team& team) const {
     std::int32_t* const sum = routes.sums;
@@ -1307,8 +1313,8 @@ struct exchange_body {
   }
 };
 
-/// Where a rank's token copies go, in three launches: problem = tile of copies; problem = column of
-/// their counts; and, once the plan is there, problem = tile again.
+/// Counts and routes a rank's token copies, in three launches: problem = tile of copies; problem =
+/// column of the counts; and, after the plan, problem = tile again.
 template <class Id, class Segment, class Counters>
 struct spill_tokens_body {
   using device_team = block<128>;
@@ -1328,7 +1334,7 @@ struct spill_tokens_body {
     return now == phase::scan ? tiles.columns : tiles.problems();
   }
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return now == phase::scan ? 0 : tiles.scratch_bytes();
+    return now == phase::scan ? 0 : tiles.scratch_bytes<device_team>();
   }
 
   template <class Team>
@@ -1349,7 +1355,7 @@ struct spill_tokens_body {
       if (problem == 0) {
         report(team);
       }
-      tiles.visit(
+      tiles.visit<device_team>(
           team, memory, problem, column_of,
           [this](index_t copy, std::int32_t e, std::int32_t earlier) { send(copy, e, earlier); });
     }
@@ -1401,7 +1407,7 @@ struct spill_tokens_body {
   }
 };
 
-/// Where each row that a rank receives stands among those it computes. Problem = source.
+/// Maps each row that a rank receives to its row in the order of computation. Problem = source.
 template <class Segment>
 struct arrange_rows_body {
   using device_team = block<128>;
@@ -1442,4 +1448,4 @@ struct arrange_rows_body {
   }
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

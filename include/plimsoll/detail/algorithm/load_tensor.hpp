@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Bodies of the load tensor: sums over steps, maps between slots, experts and ranks, and what the
-/// window and the decaying average do in a step. Token ids are counted elsewhere, since that work
+/// Bodies of the load tensor: sums over steps, conversions between slots, experts and ranks, and
+/// one step of the window and of the decaying sum. Token ids are counted elsewhere, since that work
 /// is parallel over tokens: detail/host/load_tensor.hpp and detail/device/load_tensor.cuh.
 #pragma once
 
@@ -17,21 +17,22 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// Integer loads are summed in int64, which is exact; floating ones in double, in a fixed order.
+/// Type of sums: int64 for integer loads, which is exact; double for floating-point loads, which
+/// are added in a fixed order.
 template <class T>
 using load_sum_t = std::conditional_t<std::is_integral_v<T>, std::int64_t, double>;
 
-/// Experts of one problem where a sum runs over steps: an accumulator each in the first-level cache
-/// of a core, a thread each on a device.
+/// Experts of one problem in sums over steps: each has an accumulator in the first-level cache of a
+/// core, or a thread of a device.
 inline constexpr index_t sum_tile = 128;
 
 PLIMSOLL_HD constexpr index_t tiles_of(index_t experts) {
   return (experts + sum_tile - 1) / sum_tile;
 }
 
-/// Row (a, b) of a view from element `first` on.
+/// Returns row (a, b) of a view from element `first` on.
 template <class T>
 PLIMSOLL_HD vector_ref<T> row_from(tensor_ref<T> const& view, index_t a, index_t b, index_t first) {
   vector_ref<T> row;
@@ -50,15 +51,16 @@ inline constexpr bool is_stored = false;
 template <class T>
 inline constexpr bool is_stored<vector_ref<T>> = true;
 
-/// put(i, sum over steps of row_at(step)(i)), for i in [0, n), n <= sum_tile, steps in order.
+/// Calls put(i, sum over steps of row_at(step)(i)) for i in [0, n), n <= sum_tile; adds in step
+/// order.
 ///
-/// A serial team walks the steps outside and the experts inside, as they lie in memory: 1.5 times
-/// (g++ 12, which swaps some such loops by itself) to 5 times (clang++ 14) as fast as the other way
-/// round, in which the threads of a device read neighbouring elements. Both add in the same order.
+/// A serial team loops over steps outside and experts inside, in memory order. That is 1.5 times
+/// (g++ 12, which swaps some such loops by itself) to 5 times (clang++ 14) as fast as the other
+/// loop order, in which the threads of a device read adjacent elements. Both add in the same order.
 template <class Sum, class Team, class RowAt, class Put>
 PLIMSOLL_HD void sum_rows(Team& team, index_t n, index_t steps, RowAt row_at, Put put) {
-  // Stored values cannot be the open end of a product that a compiler would fuse with the sum, so
-  // they need no guard, and the loop may use vector instructions.
+  // Only a generated value can be a product that a compiler would fuse with the sum. Stored values
+  // need no guard against that, so their loop may use vector instructions.
   using row_type = decltype(row_at(index_t{}));
   auto const plus_element = [](Sum sum, auto element) {
     if constexpr (std::is_integral_v<Sum> || is_stored<row_type>) {
@@ -72,7 +74,7 @@ PLIMSOLL_HD void sum_rows(Team& team, index_t n, index_t steps, RowAt row_at, Pu
     for (index_t step = 0; step < steps; ++step) {
       auto const row = row_at(step);
       if constexpr (is_stored<row_type>) {
-        if (row.strides[0] == 1) {  // compilers use vector instructions for nothing else
+        if (row.strides[0] == 1) {  // compilers vectorise only this case
           for (index_t i = 0; i < n; ++i) {
             sums[i] = plus_element(sums[i], row.data[i]);
           }
@@ -120,7 +122,7 @@ struct sum_steps_body {
   }
 };
 
-/// Steps of one problem of `rank_loads`, which share the look-up of where ranks begin.
+/// Steps of one problem of `rank_loads`, which share the look-up of the ranks' first slots.
 inline constexpr index_t rank_loads_steps = 8;
 
 /// Body of `rank_loads`. Problem = layer and `rank_loads_steps` steps.
@@ -204,7 +206,7 @@ struct scatter_body {
       expert[slot] = physical_to_logical(layer, slot);
     });
     team.for_each(experts, [=](index_t e) { sum[e] = 0; });
-    // Copies of one expert lie in any slots, so one thread adds, from near memory.
+    // Replicas of one expert may be in any slots, so one thread adds, from fast memory.
     team.single([=] {
       for (index_t slot = 0; slot < slots; ++slot) {
         if (expert[slot] >= 0 && expert[slot] < experts) {
@@ -223,14 +225,14 @@ struct scatter_body {
   }
 };
 
-/// Where a layer's next step goes in the ring of a window, and how many it holds.
+/// Position of a layer's next step in the ring of a window, and the number of steps in it.
 struct window_state {
   index_t next;
   index_t size;
 };
 
-/// Body of `load_window::push`. Problem = layer. Every layer keeps a state of its own, so that
-/// problems need not wait for each other and a push is one launch.
+/// Body of `load_window::push`. Problem = layer. Every layer has its own state, so that problems
+/// need not wait for each other and a push is one launch.
 template <class Loads, class T>
 struct window_push_body {
   using device_team = block<128>;
@@ -238,7 +240,7 @@ struct window_push_body {
 
   Loads loads;                    ///< [layers, experts]
   tensor_ref<T> ring;             ///< [window, layers, experts]; zero where nothing was pushed yet
-  matrix_ref<std::int64_t> sums;  ///< of the ring over steps; integers only
+  matrix_ref<std::int64_t> sums;  ///< sums of the ring over steps; integers only
   window_state* states;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
@@ -263,8 +265,8 @@ struct window_push_body {
   }
 };
 
-/// Body of `load_window::sum` for floating loads, from the oldest step to the newest: what left the
-/// window leaves no rounding error behind. Problem = layer and tile of experts.
+/// Body of `load_window::sum` for floating-point loads. Adds from the oldest step to the newest, so
+/// that steps that left the window leave no rounding error. Problem = layer and tile of experts.
 template <class T>
 struct window_sum_body {
   using device_team = block<static_cast<int>(sum_tile)>;
@@ -311,7 +313,7 @@ struct copy_rows_body {
   }
 };
 
-/// Body of `load_decay::update`. Problem = layer. A device takes all layers as one array.
+/// Body of `load_decay::update`. Problem = layer; on a device, problem = element.
 template <class Loads>
 struct decay_body {
   Loads loads;  ///< [layers, experts]
@@ -325,7 +327,7 @@ struct decay_body {
     team.for_each(values.extent(1), [this, layer](index_t e) { update(layer, e); });
   }
 
-  /// Element i of `[layers * experts]`.
+  /// Updates element i of `[layers * experts]`.
   PLIMSOLL_HD void operator()(index_t i) const {
     update(i / values.extent(1), i % values.extent(1));
   }
@@ -336,7 +338,7 @@ struct decay_body {
   }
 };
 
-/// What `count_tokens` and `count_tokens_by_source` come down to.
+/// Arguments of `count_tokens` and `count_tokens_by_source`.
 template <class Id, class Count, class Offset, class Counters>
 struct token_counting {
   using counters_type = Counters;
@@ -347,7 +349,7 @@ struct token_counting {
   vector_ref<Counters> counters;     ///< [layers]
 };
 
-/// Sets the outputs of a counting to zero. Problem = layer and source.
+/// Sets the outputs of a count to zero. Problem = layer and source.
 template <class Counting>
 struct clear_counts_body {
   using device_team = block<128>;
@@ -369,4 +371,4 @@ struct clear_counts_body {
   }
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

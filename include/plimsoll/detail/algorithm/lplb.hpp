@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Body of `lplb::plan`: a layer's split and its quotas by one team, in one launch.
+/// Body of `lplb::plan`: one team splits and rounds a layer, in one launch.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,10 @@
 #include <plimsoll/detail/team.hpp>
 #include <plimsoll/types.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// Runs the body of `minmax_lp` and then that of `quota`, which reads the split that the first has
-/// written. Problem = layer.
+/// Runs the body of `minmax_lp` and then that of `quota` on the split that the first wrote. Problem
+/// = layer.
 template <class Split, class Round>
 struct lplb_plan_body {
   using device_team = typename Split::device_team;
@@ -31,4 +31,4 @@ struct lplb_plan_body {
   }
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

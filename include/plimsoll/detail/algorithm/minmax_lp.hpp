@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Body of `minmax_lp`: water-filling expert by expert, and, where that leaves a gap, an exact
-/// finish by maximum flow. Loads are whole units of fixed point throughout.
+/// Body of `minmax_lp`: water-filling expert by expert, and, if that leaves a gap, an exact finish
+/// by maximum flow (Dinic). All loads are integers in fixed-point units.
 #pragma once
 
 #include <cstddef>
@@ -17,26 +17,27 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// Which experts may put load on which ranks, all layers one behind the other; positions are
-/// absolute. A living rank with copies of an expert is one *target* of it, however many copies. An
-/// expert with several targets is *shared*; one with a single target is at *home* there.
+/// The bipartite graph of experts and the ranks that may take their load, concatenated over layers;
+/// positions are absolute. A living rank with copies of an expert is one *target* of the expert,
+/// however many copies it has. An expert with several targets is *shared*; one with a single target
+/// is at *home* there.
 struct split_graph {
   index_t experts;
   index_t ranks;
   index_t slots;
-  index_t most_shared;               ///< shared experts of a layer
-  index_t most_targets;              ///< targets of those
+  index_t most_shared;               ///< the most shared experts of a layer
+  index_t most_targets;              ///< the most targets of a layer's shared experts
   speed_units speed;                 ///< `[ranks]`
   std::int32_t const* layer_shared;  ///< `[layers + 1]` into the shared experts
-  std::int32_t const* expert;        ///< `[shared]`, one colour behind the other
+  std::int32_t const* expert;        ///< `[shared]`, by colour
   std::int32_t const* target_begin;  ///< `[shared + 1]` into the targets
   std::int32_t const* target_rank;   ///< `[targets]`, rising for each expert
   std::int32_t const* target_owner;  ///< `[targets]`: the shared expert
   std::int32_t const* layer_colour;  ///< `[layers + 1]` into the colours
-  std::int32_t const* colour_begin;  ///< `[colours + 1]` into the shared experts; those of one
-                                     ///< colour have no target in common
+  std::int32_t const* colour_begin;  ///< `[colours + 1]` into the shared experts; experts of one
+                                     ///< colour have no rank in common
   std::int32_t const* rank_begin;    ///< `[layers * ranks + 1]` into `rank_target`
   std::int32_t const* rank_target;   ///< `[targets]`, by rank
   std::int32_t const* home_begin;    ///< `[layers * ranks + 1]` into `home`
@@ -44,15 +45,16 @@ struct split_graph {
   std::int32_t const* layer_absent;  ///< `[layers + 1]` into `absent`
   std::int32_t const* absent;        ///< experts without a target
   std::int32_t const* slot_source;  ///< `[layers * slots]`: a target; -1: no load; -2 - e: all of e
-  std::int32_t const* slot_copies;  ///< `[layers * slots]`: copies that share what there is; less
-                                    ///< than 0 but for the first, which takes what does not divide
+  std::int32_t const* slot_copies;  ///< `[layers * slots]`: copies on the rank, which share its
+                                    ///< part; negative except for the first, which also takes the
+                                    ///< remainder
 };
 
-/// A layer while it is solved, in units of 2^-shift.
+/// The state of a layer during `solve`, in units of 2^-shift.
 struct split_state {
   split_graph graph;
   index_t layer;
-  index_t first_shared;  ///< of the layer
+  index_t first_shared;  ///< first shared expert of the layer
   index_t first_target;
   std::int64_t* load;      ///< `[ranks]`
   std::int64_t* share;     ///< `[targets of the layer]`
@@ -63,13 +65,14 @@ struct split_state {
   std::int32_t* arc;       ///< `[ranks]`: a position in `rank_target`
   std::int32_t* next;      ///< `[ranks]`: a target of the arc's expert, -1 before the first
   std::int32_t* path;      ///< `[ranks]`
-  std::int32_t* set;       ///< `[ranks]`: which tight set, from 1; 0: none yet
+  std::int32_t* set;       ///< `[ranks]`: number of the bottleneck set, from 1; 0: none yet
   // Of `team_flow`:
   std::int32_t* expert_level;  ///< `[shared experts of the layer]`
   std::int32_t* receiver;      ///< `[shared experts of the layer]`: a target, or -1
 
   PLIMSOLL_HD std::int64_t& share_of(index_t target) const { return share[target - first_target]; }
-  /// Load over speed, or the load where ranks are alike; 0 of a dead rank, which has none.
+  /// Returns load over speed, or the load if speeds are equal; 0 for a dead rank, which has no
+  /// load.
   PLIMSOLL_HD double level(index_t rank) const {
     auto const whole = static_cast<double>(load[rank]);
     return graph.speed.even || whole == 0 ? whole : divide(whole, graph.speed.speed[rank]);
@@ -80,19 +83,21 @@ struct split_state {
   }
 };
 
-/// What a set of ranks must carry, and how fast it works: a bound for every peak.
+/// The load that a set of ranks must carry, and the set's speed: load over speed is a lower bound
+/// for every peak.
 struct confinement {
   std::int64_t load = 0;
   std::int64_t speed = 0;  ///< in units; below 2^60
 
-  /// As `split_state::level`, rounded down.
+  /// Returns the bound in the unit of `split_state::level`, rounded down.
   PLIMSOLL_HD double level(speed_units const& units) const {
     auto const whole = static_cast<double>(speed);
     bool const below = static_cast<std::int64_t>(whole) < speed;
     double const at_least = below ? double_of(bits_of(whole) + 1) : whole;
     return divide_down(static_cast<double>(load), divide(at_least, units.per_unit));
   }
-  /// What a rank may carry at this level, rounded up; 2^53 stands for anything.
+  /// Returns the load of a rank at this level, rounded up, for a rank of speed `of_rank`; 2^53
+  /// means no limit.
   PLIMSOLL_HD std::int64_t capacity(std::int64_t of_rank) const {
     double const product = multiply(static_cast<double>(load), static_cast<double>(of_rank));
     return divide(product, static_cast<double>(speed)) >= 0x1p53
@@ -101,8 +106,8 @@ struct confinement {
   }
 };
 
-/// Divides a shared expert's load among its targets so that those that get some are level, and no
-/// lower one gets none.
+/// Divides a shared expert's load among its targets by water-filling: targets that get load end at
+/// the same level, to rounding, and the others were at or above it before.
 PLIMSOLL_HD inline void fill(split_state const& s, index_t shared) {
   split_graph const& g = s.graph;
   std::int64_t const demand = s.demand[shared - s.first_shared];
@@ -121,18 +126,22 @@ PLIMSOLL_HD inline void fill(split_state const& s, index_t shared) {
     b = other_b + share[1];
     return;
   }
+  PLIMSOLL_NO_UNROLL
   for (index_t k = first; k < last; ++k) {
     s.load[g.target_rank[k]] -= s.share_of(k);
   }
   if (!g.speed.even) {
-    // In rounded numbers; what rounding leaves goes to the first. Rounding may lift the level, too:
-    // a rank that has left must not come back, or there would be no end.
+    // Computes the level in floating point; the first target takes the rounding difference.
+    // Rounding may also raise the level: the loop ends when the number of ranks below it no longer
+    // falls, as ranks that come back could make it endless.
     double level = highest<double>;
     index_t count = last - first + 1;
+    PLIMSOLL_NO_UNROLL
     for (bool changed = true; changed;) {
       double sum = static_cast<double>(demand);
       double speed = 0;
       index_t below = 0;
+      PLIMSOLL_NO_UNROLL
       for (index_t k = first; k < last; ++k) {
         if (s.level(g.target_rank[k]) <= level) {
           sum = add(sum, static_cast<double>(s.load[g.target_rank[k]]));
@@ -145,6 +154,7 @@ PLIMSOLL_HD inline void fill(split_state const& s, index_t shared) {
       level = changed ? divide(sum, speed) : level;
     }
     std::int64_t rest = demand;
+    PLIMSOLL_NO_UNROLL
     for (index_t k = first; k < last; ++k) {
       index_t const r = g.target_rank[k];
       auto const up = static_cast<std::int64_t>(multiply(level, g.speed.speed[r]));
@@ -152,6 +162,7 @@ PLIMSOLL_HD inline void fill(split_state const& s, index_t shared) {
       rest -= s.share_of(k);
     }
     s.share_of(first) += rest;
+    PLIMSOLL_NO_UNROLL
     for (index_t k = first; k < last; ++k) {
       s.load[g.target_rank[k]] += s.share_of(k);
     }
@@ -160,10 +171,12 @@ PLIMSOLL_HD inline void fill(split_state const& s, index_t shared) {
   std::int64_t level = highest<std::int64_t>;
   std::int64_t rest = 0;
   index_t count = 0;
+  PLIMSOLL_NO_UNROLL
   for (bool changed = true; changed;) {
-    // Ranks above the level leave. It only sinks, so none comes back.
+    // Ranks above the level drop out. The level only falls, so none comes back.
     std::int64_t sum = demand;
     index_t below = 0;
+    PLIMSOLL_NO_UNROLL
     for (index_t k = first; k < last; ++k) {
       std::int64_t const other = s.load[g.target_rank[k]];
       sum += other <= level ? other : 0;
@@ -174,6 +187,7 @@ PLIMSOLL_HD inline void fill(split_state const& s, index_t shared) {
     level = sum / count;
     rest = sum % count;
   }
+  PLIMSOLL_NO_UNROLL
   for (index_t k = first; k < last; ++k) {
     std::int64_t& other = s.load[g.target_rank[k]];
     std::int64_t const up = other <= level ? level - other + (rest-- > 0) : 0;
@@ -182,20 +196,21 @@ PLIMSOLL_HD inline void fill(split_state const& s, index_t shared) {
   }
 }
 
-/// Does what `fill` does on ranks that are alike, with an index for each target instead of each
-/// expert; of a colour's experts it takes those with more than `most_alone` targets.
+/// Does the same as `fill` for ranks of equal speed, with one index per target instead of one per
+/// expert. It handles the experts of a colour with more than `most_alone` targets.
 ///
-/// A target gets load if raising all lower ones to it takes no more than the demand. Its level and
-/// its part of the remainder then follow from the targets that get some.
+/// A target gets load if raising all lower targets to its level takes at most the demand. The final
+/// level and the target's part of the remainder then follow from the targets that get load.
 struct fill_by_target {
-  /// `fill` goes over n targets up to n + 3 times, which are 54 steps of one thread here.
+  /// `fill` goes over n targets up to n + 3 times: 54 steps of one thread for 6 targets.
   static constexpr index_t most_alone = 6;
 
   split_state s;
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, index_t first_target, index_t count) const {
-    // Targets of a colour are on different ranks, and these arrays are free until the finish.
+    // Targets of a colour are on different ranks, and these arrays are unused until the exact
+    // finish.
     std::int32_t* const gets = s.distance;
     std::int64_t* const share = s.capacity;
     auto const for_targets = [&](auto step) {
@@ -222,13 +237,14 @@ struct fill_by_target {
 
  private:
   [[nodiscard]] PLIMSOLL_HD index_t rank(index_t k) const { return s.graph.target_rank[k]; }
-  /// Load of other experts on the rank of a target.
+  /// Returns the load of other experts on the rank of a target.
   [[nodiscard]] PLIMSOLL_HD std::int64_t other(index_t k) const {
     return s.load[rank(k)] - s.share_of(k);
   }
   [[nodiscard]] PLIMSOLL_HD bool is_lifted(index_t k, index_t owner) const {
     std::int64_t const mine = other(k);
     std::int64_t left = s.demand[owner - s.first_shared];
+    PLIMSOLL_NO_UNROLL
     for (index_t j = s.graph.target_begin[owner]; j < s.graph.target_begin[owner + 1] && left >= 0;
          ++j) {
       left -= maximum{}(mine - other(j), std::int64_t{0});
@@ -243,6 +259,7 @@ struct fill_by_target {
     std::int64_t sum = s.demand[owner - s.first_shared];
     index_t count = 0;
     index_t before = 0;
+    PLIMSOLL_NO_UNROLL
     for (index_t j = s.graph.target_begin[owner]; j < s.graph.target_begin[owner + 1]; ++j) {
       bool const is_one = gets[rank(j)] != 0;
       sum += is_one ? other(j) : 0;
@@ -254,33 +271,33 @@ struct fill_by_target {
 };
 
 /// Dinic's blocking flows through the residual graph of a layer, from ranks above their capacity to
-/// ranks below it: the levels of ranks, shortest paths by depth-first search, and what two forms of
-/// it have in common. Both find the same paths in the same order.
+/// ranks below it: breadth-first levels of ranks, then shortest paths by depth-first search. This
+/// is the common part of the serial and the team form, which find the same paths in the same order.
 struct blocking_flow {
   split_state s;
   std::int64_t work;
-  std::int64_t work_limit;
+  std::int64_t max_iterations;
   std::int32_t set_now = 1;
-  std::int32_t nearest = -1;  ///< the level of the first ranks below their capacity; -1: none
+  std::int32_t nearest = -1;  ///< the level of the nearest ranks below their capacity; -1: none
 
   static constexpr std::int32_t unseen = -1;
-  static constexpr std::int32_t dead_end = -3;  // no level follows on it
+  static constexpr std::int32_t dead_end = -3;  // dead_end + 1 is no level, so no path leads on
 
   [[nodiscard]] PLIMSOLL_HD bool is_settled(index_t r) const {
     return s.set[r] != 0 && s.set[r] != set_now;
   }
-  /// The level of a rank before the search: 0 of those that have load to give.
+  /// Returns the level of a rank before the search: 0 if the rank is above its capacity.
   [[nodiscard]] PLIMSOLL_HD std::int32_t first_level(index_t r) const {
     bool const above = !is_settled(r) && s.load[r] > s.capacity[r];
     return above ? 0 : is_settled(r) ? dead_end : unseen;
   }
 };
 
-/// The form for one thread: a queue for the levels, and for each rank a cursor into its arcs. One
-/// thread needs 1.3 times as long at the 99th percentile of EPLB's plans, and 28 times as long on a
-/// chain of 500 ranks, with the form for a team.
+/// The form for one thread: a queue for the levels, and a cursor into its arcs for each rank. With
+/// the team form, one thread takes 1.3 times as long at the 99th percentile of EPLB's placements,
+/// and 28 times as long on a chain of 500 ranks.
 struct serial_flow : blocking_flow {
-  /// Finds the levels; says whether any rank is above its capacity.
+  /// Finds the levels. Returns true if any rank is above its capacity.
   PLIMSOLL_HD bool find_levels() {
     split_graph const& g = s.graph;
     index_t const row = s.layer * g.ranks;
@@ -318,7 +335,7 @@ struct serial_flow : blocking_flow {
     return tail > 0;
   }
 
-  /// Pushes until no path of this length is left, or the work limit is reached.
+  /// Pushes load until no path of this length is left, or the iteration limit is reached.
   PLIMSOLL_HD void push_all() {
     split_graph const& g = s.graph;
     for (index_t r = 0; r < g.ranks; ++r) {
@@ -326,13 +343,14 @@ struct serial_flow : blocking_flow {
       s.next[r] = -1;
     }
     for (index_t r = 0; r < g.ranks; ++r) {
-      while (work < work_limit && s.distance[r] == 0 && s.load[r] > s.capacity[r] && push_from(r)) {
+      while (work < max_iterations && s.distance[r] == 0 && s.load[r] > s.capacity[r] &&
+             push_from(r)) {
       }
     }
   }
 
  private:
-  /// Finds one path and moves as much as it allows.
+  /// Finds one path and moves as much load as it allows.
   PLIMSOLL_HD bool push_from(index_t source) {
     split_graph const& g = s.graph;
     index_t depth = 0;
@@ -367,7 +385,8 @@ struct serial_flow : blocking_flow {
     return true;
   }
 
-  /// Moves on to a share of the rank that can go a level further.
+  /// Advances the rank's cursor to an arc that leads to the next level. Returns false if there is
+  /// none.
   PLIMSOLL_HD bool advance(index_t r) {
     split_graph const& g = s.graph;
     index_t const end = g.rank_begin[s.layer * g.ranks + r + 1];
@@ -392,12 +411,12 @@ struct serial_flow : blocking_flow {
 
 /// The form for a team.
 ///
-/// An expert is on the level of the first rank that has a share of it to give. No rank that holds
-/// the expert is beyond the next level, so that a push closes ways between two levels but never
+/// The level of an expert is the lowest level of a rank with a share of it. All ranks that hold the
+/// expert are at most one level further, so that a push may close arcs between two levels but never
 /// opens one: the next path in depth-first order is the first that is open from end to end. Each
-/// expert keeps its first receiver that leads on, and each rank its first such arc. Walking along
-/// them finds the path without a search. Receivers and arcs are found from the last level to the
-/// first, which prunes every dead end, and replaced where a push closes them.
+/// expert keeps its first receiver that leads on, and each rank its first arc that does. Following
+/// them gives the path without a search. Receivers and arcs are found from the last level to the
+/// first, which removes every dead end, and replaced when a push closes them.
 template <class Team>
 struct team_flow : blocking_flow {
   Team& team;
@@ -405,7 +424,7 @@ struct team_flow : blocking_flow {
   PLIMSOLL_HD team_flow(Team& the_team, blocking_flow const& flow)
       : blocking_flow(flow), team(the_team) {}
 
-  /// As in `serial_flow`; a level takes two calls.
+  /// Finds the levels, as in `serial_flow`; a level takes two team calls.
   PLIMSOLL_HD bool find_levels() {
     index_t const experts = shared_experts();
     nearest = -1;
@@ -432,7 +451,7 @@ struct team_flow : blocking_flow {
   PLIMSOLL_HD void push_all() {
     find_ways();
     index_t source = 0;
-    while (work < work_limit && (source = next_source(source)) < s.graph.ranks) {
+    while (work < max_iterations && (source = next_source(source)) < s.graph.ranks) {
       push_from(source);
     }
   }
@@ -448,7 +467,7 @@ struct team_flow : blocking_flow {
     return s.graph.rank_begin[s.layer * s.graph.ranks + r];
   }
   [[nodiscard]] PLIMSOLL_HD index_t arcs_end(index_t r) const { return arcs_begin(r + 1); }
-  /// The shared expert of an arc, within the layer.
+  /// Returns the shared expert of an arc, numbered within the layer.
   [[nodiscard]] PLIMSOLL_HD index_t expert_of(index_t arc) const {
     return s.graph.target_owner[s.graph.rank_target[arc]] - s.first_shared;
   }
@@ -456,23 +475,25 @@ struct team_flow : blocking_flow {
     return s.share_of(s.graph.rank_target[arc]);
   }
 
-  /// True if a rank of the level has a share of the expert.
+  /// Returns true if a rank of the level has a share of the expert.
   [[nodiscard]] PLIMSOLL_HD bool has_giver(index_t expert, std::int32_t level) const {
     split_graph const& g = s.graph;
     index_t const end = g.target_begin[s.first_shared + expert + 1];
     index_t k = g.target_begin[s.first_shared + expert];
+    PLIMSOLL_NO_UNROLL
     while (k < end && (s.distance[g.target_rank[k]] != level || s.share_of(k) == 0)) {
       ++k;
     }
     return k < end;
   }
-  /// Puts a rank on the next level if an expert of this one reaches it.
+  /// Puts a rank on the next level if an expert of this level reaches it.
   [[nodiscard]] PLIMSOLL_HD int reach(index_t r, std::int32_t level) const {
     if (s.distance[r] != unseen) {
       return 0;
     }
     index_t const end = arcs_end(r);
     index_t a = arcs_begin(r);
+    PLIMSOLL_NO_UNROLL
     while (a < end && s.expert_level[expert_of(a)] != level) {
       ++a;
     }
@@ -483,11 +504,12 @@ struct team_flow : blocking_flow {
     return s.load[r] < s.capacity[r] ? reached | below : reached;
   }
 
-  /// The first target from k on that leads on from the expert; -1: none.
+  /// Returns the first target at or after k that can receive the expert's load; -1: none.
   [[nodiscard]] PLIMSOLL_HD std::int32_t receiver_from(index_t k, index_t expert) const {
     split_graph const& g = s.graph;
     std::int32_t const level = s.expert_level[expert] + 1;
     index_t const end = g.target_begin[s.first_shared + expert + 1];
+    PLIMSOLL_NO_UNROLL
     for (; k < end; ++k) {
       index_t const r = g.target_rank[k];
       if (s.distance[r] == level && (level < nearest || s.load[r] < s.capacity[r])) {
@@ -496,14 +518,16 @@ struct team_flow : blocking_flow {
     }
     return -1;
   }
-  /// True if the arc of a rank on the level leads to the next level.
+  /// Returns true if the arc of a rank on the level leads to the next level.
   [[nodiscard]] PLIMSOLL_HD bool is_open(index_t arc, std::int32_t level) const {
     index_t const expert = expert_of(arc);
     return s.expert_level[expert] == level && s.receiver[expert] >= 0 && share_on(arc) > 0;
   }
 
-  /// Finds receivers and arcs, from the last level to the first; a rank without one is a dead end.
+  /// Finds receivers and arcs, from the last level to the first; a rank without an open arc becomes
+  /// a dead end.
   PLIMSOLL_HD void find_ways() {
+    PLIMSOLL_NO_UNROLL
     for (std::int32_t level = nearest - 1; level >= 0; --level) {
       team.for_each(shared_experts(), [this, level](index_t i) {
         if (s.expert_level[i] == level) {
@@ -514,6 +538,7 @@ struct team_flow : blocking_flow {
         if (s.distance[r] == level) {
           index_t const end = arcs_end(r);
           index_t a = arcs_begin(r);
+          PLIMSOLL_NO_UNROLL
           while (a < end && !is_open(a, level)) {
             ++a;
           }
@@ -529,8 +554,8 @@ struct team_flow : blocking_flow {
                      [this](index_t r) { return s.distance[r] == 0 && s.load[r] > s.capacity[r]; });
   }
 
-  /// Pushes along one path after the other until the source is down to its capacity or a dead end.
-  /// After a push only what lies behind the first closed step of the path is walked again.
+  /// Pushes along one path after the other until the source is at its capacity or becomes a dead
+  /// end. After a push only the part of the path from its first closed arc on is walked again.
   PLIMSOLL_HD void push_from(index_t source) {
     std::int32_t depth = 0;
     index_t at = source;
@@ -538,7 +563,7 @@ struct team_flow : blocking_flow {
     for (;;) {
       if (depth == nearest) {
         depth = push(source, at);
-        if (work == work_limit || s.load[source] == s.capacity[source]) {
+        if (work == max_iterations || s.load[source] == s.capacity[source]) {
           return;
         }
         at = s.path[depth];
@@ -561,7 +586,7 @@ struct team_flow : blocking_flow {
     }
   }
 
-  /// The first arc of the rank that leads on; past its last if none does.
+  /// Returns the rank's first arc that leads on, or the end of its arcs.
   PLIMSOLL_HD index_t find_arc(index_t r, std::int32_t level) {
     index_t const at_hand = s.arc[r];
     if (is_open(at_hand, level)) {
@@ -569,14 +594,14 @@ struct team_flow : blocking_flow {
     }
     index_t const found =
         team.find(at_hand + 1, arcs_end(r), [this, level](index_t a) { return is_open(a, level); });
-    // No other thread reads the place any more: a search that finds something was a barrier.
+    // No other thread still reads arc[r]: a search that finds something is also a barrier.
     if (found < arcs_end(r)) {
       team.store(&s.arc[r], static_cast<std::int32_t>(found));
     }
     return found;
   }
 
-  /// Experts that lead to a rank that no longer leads on take their next receiver.
+  /// Gives the experts whose receiver is rank r, which no longer leads on, their next receiver.
   PLIMSOLL_HD void leave_out(index_t r, std::int32_t level) {
     index_t const first = arcs_begin(r);
     team.for_each(arcs_end(r) - first, [=, this](index_t i) {
@@ -588,7 +613,7 @@ struct team_flow : blocking_flow {
     });
   }
 
-  /// Moves as much as the path allows; returns its first step that this closes.
+  /// Moves as much load as the path allows. Returns the first arc of the path that this closes.
   PLIMSOLL_HD std::int32_t push(index_t source, index_t sink) {
     auto const least =
         team.argmin(nearest, [this](index_t i) { return share_on(s.arc[s.path[i]]); });
@@ -611,56 +636,41 @@ struct team_flow : blocking_flow {
   }
 };
 
-/// Brings every load within its capacity at the level of a bound, by blocking flows from ranks
-/// above to ranks below, over shares that can move. Where those that are left above reach none
-/// below, all that they reach must carry what it does: a better bound.
+/// Brings every rank's load within its capacity at the level of a bound, by blocking flows from
+/// ranks above to ranks below. If the ranks that are still above reach none below, the load of the
+/// ranks that they reach cannot leave these ranks, which gives a better bound (a minimum cut).
 template <class Team>
 struct exact_finish {
   Team& team;
   std::conditional_t<Team::is_serial, serial_flow, team_flow<Team>> flow;
   confinement bound;      ///< of the ranks in the flow's set
-  bool complete = false;  ///< whether it came to its end before the work limit
+  bool complete = false;  ///< finished before the iteration limit
 
   PLIMSOLL_HD exact_finish(Team& the_team, blocking_flow const& start, confinement const& first)
       : team(the_team), flow(flow_for(the_team, start)), bound(first) {}
 
-  PLIMSOLL_HD void run() {
+  /// Moves load until every rank is within the bound. With `all_levels` repeats with the ranks that
+  /// are in no bottleneck set yet, until the loads are lexicographically minimal.
+  PLIMSOLL_HD void run(bool all_levels) {
     split_state const& s = flow.s;
-    complete = false;
-    while (!complete) {
+    confinement first = bound;
+    for (bool more = true; more;) {
       std::int64_t const even = bound.capacity(1);
       team.for_each(s.graph.ranks, [=, this, &s](index_t r) {
         s.capacity[r] =
             s.graph.speed.even ? s.graph.speed[r] * even : bound.capacity(s.graph.speed[r]);
       });
-      bool any_above = flow.find_levels();
-      for (; flow.nearest >= 0 && flow.work < flow.work_limit; any_above = flow.find_levels()) {
-        flow.push_all();
+      bool any_above = false;
+      for (bool done = false; !done;) {
+        any_above = flow.find_levels();
+        done = flow.nearest < 0 || flow.work >= flow.max_iterations;
+        if (!done) {
+          flow.push_all();
+        }
       }
-      if (flow.nearest >= 0) {
-        return;
-      }
-      complete = !any_above;
-      if (!complete) {
-        take_set();
-      }
-    }
-  }
-
-  /// Goes on with the ranks below those that gave the bound, until loads are as even as they can
-  /// be.
-  PLIMSOLL_HD void level_rest() {
-    split_state const& s = flow.s;
-    confinement const first = bound;
-    while (complete) {
-      std::int32_t const now = ++flow.set_now;
-      team.for_each(s.graph.ranks,
-                    [=, &s](index_t r) { s.set[r] = s.set[r] == 0 ? now : s.set[r]; });
-      find_bound();
-      if (bound.speed == 0) {
-        break;
-      }
-      run();
+      complete = flow.nearest < 0 && !any_above;
+      first = flow.set_now == 1 ? bound : first;
+      more = flow.nearest < 0 && (any_above || all_levels) && take_set(any_above);
     }
     bound = first;
   }
@@ -674,27 +684,29 @@ struct exact_finish {
     }
   }
 
-  /// The ranks that were reached become the set that gives the bound.
-  PLIMSOLL_HD void take_set() {
+  /// Makes the reached ranks the set that gives the bound; if no rank is above its capacity, starts
+  /// the next set with all ranks that are in none yet. Returns false if that set is empty.
+  PLIMSOLL_HD bool take_set(bool any_above) {
     split_state const& s = flow.s;
-    team.for_each(s.graph.ranks, [this, &s](index_t r) {
-      bool const is_reached = s.distance[r] >= 0;
-      s.set[r] = is_reached ? flow.set_now : flow.is_settled(r) ? s.set[r] : 0;
-    });
-    find_bound();
-  }
-
-  PLIMSOLL_HD void find_bound() {
-    split_state const& s = flow.s;
+    flow.set_now += any_above ? 0 : 1;
     std::int32_t const now = flow.set_now;
+    team.for_each(s.graph.ranks, [=, this, &s](index_t r) {
+      if (any_above) {
+        bool const is_reached = s.distance[r] >= 0;
+        s.set[r] = is_reached ? now : flow.is_settled(r) ? s.set[r] : 0;
+      } else {
+        s.set[r] = s.set[r] == 0 ? now : s.set[r];
+      }
+    });
     bound.load =
         team.sum(s.graph.ranks, [=, &s](index_t r) { return s.set[r] == now ? s.load[r] : 0; });
     bound.speed = team.sum(s.graph.ranks,
                            [=, &s](index_t r) { return s.set[r] == now ? s.graph.speed[r] : 0; });
+    return bound.speed != 0;
   }
 };
 
-/// Problem = layer.
+/// Body of `minmax_lp::solve`. Problem = layer.
 template <class Loads>
 struct minmax_lp_body {
   using device_team = warp;
@@ -703,9 +715,9 @@ struct minmax_lp_body {
   Loads loads;                    ///< `[layers, experts]`
   matrix_ref<double const> base;  ///< `[layers, ranks]` or empty
   double tolerance;
-  std::int64_t work_limit;
+  std::int64_t max_iterations;
   bool lexicographic;
-  double speed_unit;                     ///< the speed of ranks that are alike, else 1
+  double speed_unit;                     ///< the speed of living ranks if it is equal, else 1
   matrix_ref<double> split;              ///< `[layers, slots]`
   vector_ref<certificate> certificates;  ///< `[layers]`
   matrix_ref<std::uint8_t> tight;        ///< `[layers, ranks]` or empty
@@ -726,12 +738,13 @@ struct minmax_lp_body {
       refuse(team, layer, double_of(0x7ff8000000000000u), scale.got, scale.where);
       return;
     }
-    index_t const homeless = homeless_load(team, layer);
-    if (homeless >= 0) {
-      refuse(team, layer, double_of(0x7ff0000000000000u), load_at(layer, homeless), homeless);
+    index_t const without_slot = homeless_load(team, layer);
+    if (without_slot >= 0) {
+      refuse(team, layer, double_of(0x7ff0000000000000u), load_at(layer, without_slot),
+             without_slot);
       return;
     }
-    // Five bits more than decisions about placements take: doubles hold every load exactly.
+    // Five bits more than `fixed_load`: doubles hold every load exactly.
     int const shift = scale.shift + 5;
     start(team, s, shift);
 
@@ -742,7 +755,7 @@ struct minmax_lp_body {
         team.sum(ranks, [=, this](index_t r) { return graph.speed[r]; })};
     std::int64_t work = 0;
     bool closed = false;
-    while (!closed && work < most_sweeps && work < work_limit) {
+    while (!closed && work < most_sweeps && work < max_iterations) {
       sweep(team, s);
       closed = !lexicographic && is_within(team, s, bound);
       ++work;
@@ -753,7 +766,7 @@ struct minmax_lp_body {
     }
     double const peak = team.max(ranks, [&s](index_t r) { return s.level_rounded_up(r); });
     if (!lexicographic && !complete) {
-      // Of even ranks the peak tells; 64 divisions would take as long as a sweep.
+      // For equal speeds the peak decides: a division for each rank would take as long as a sweep.
       complete = graph.speed.even ? peak <= static_cast<double>(bound.capacity(1))
                                   : !team.any(ranks, [&s, bound](index_t r) {
                                       return s.load[r] > bound.capacity(s.graph.speed[r]);
@@ -767,12 +780,12 @@ struct minmax_lp_body {
           certificate{value, minimum{}(scale_rounded_down(least, -shift), value), work,
                       complete ? certificate_status::optimal
                       : closed ? certificate_status::within_tolerance
-                               : certificate_status::work_limit};
+                               : certificate_status::iteration_limit};
     });
   }
 
  private:
-  /// Beyond these the exact finish is faster.
+  /// After this number of sweeps the exact finish is faster.
   static constexpr std::int64_t most_sweeps = 4;
 
   PLIMSOLL_HD index_t shared_end(index_t layer) const { return graph.layer_shared[layer + 1]; }
@@ -803,14 +816,14 @@ struct minmax_lp_body {
     return scale_loads(team, graph.experts + graph.ranks,
                        [this, layer](index_t i) { return load_at(layer, i); });
   }
-  /// Of an expert, or, behind all experts, the base of a rank.
+  /// Returns the load of expert i, or, after all experts, the base load of rank i - experts.
   PLIMSOLL_HD double load_at(index_t layer, index_t i) const {
     return i < graph.experts ? static_cast<double>(loads(layer, i))
                              : base(layer, i - graph.experts);
   }
 
-  /// The first expert that has load but no target, else `experts` + the first dead rank that has a
-  /// base; -1 where there is none.
+  /// Returns the first expert that has load but no target, else `experts` + the first dead rank
+  /// that has a base load, else -1.
   template <class Team>
   PLIMSOLL_HD index_t homeless_load(Team& team, index_t layer) const {
     index_t const none = graph.experts + graph.ranks;
@@ -819,7 +832,7 @@ struct minmax_lp_body {
       index_t const e = graph.absent[first + i];
       return loads(layer, e) > 0 ? e : none;
     });
-    // Of no experts the minimum is the largest number there is.
+    // The minimum over no experts is the largest number, hence >=.
     if (found >= none && base.data != nullptr) {
       found = team.min(graph.ranks, [=, this](index_t r) {
         return graph.speed[r] == 0 && base(layer, r) > 0 ? graph.experts + r : none;
@@ -835,14 +848,15 @@ struct minmax_lp_body {
     if (tight.data != nullptr) {
       team.for_each(graph.ranks, [=, this](index_t r) { tight(layer, r) = 0; });
     }
-    index_t const base_of = graph.experts - where;  // of a rank: 0, -1, ...
+    index_t const base_of = graph.experts - where;  // minus the rank of a base load
     team.single([=, this] {
       certificates[layer] = certificate{value, got, where < graph.experts ? where : base_of - 2,
                                         certificate_status::infeasible};
     });
   }
 
-  /// Ranks with what is at home on them, shared experts with nothing given yet.
+  /// Starts with the base loads and the experts at home on the ranks; shared experts have no shares
+  /// yet.
   template <class Team>
   PLIMSOLL_HD void start(Team& team, split_state const& s, int shift) const {
     index_t const layer = s.layer;
@@ -856,6 +870,7 @@ struct minmax_lp_body {
     team.for_each(graph.ranks, [=, this](index_t r) {
       index_t const row = layer * graph.ranks + r;
       std::int64_t sum = base.data == nullptr ? 0 : fixed(base(layer, r), shift);
+      PLIMSOLL_NO_UNROLL
       for (index_t i = graph.home_begin[row]; i < graph.home_begin[row + 1]; ++i) {
         sum += fixed(loads(layer, graph.home[i]), shift);
       }
@@ -874,14 +889,11 @@ struct minmax_lp_body {
     for (index_t c = graph.layer_colour[s.layer]; c < graph.layer_colour[s.layer + 1]; ++c) {
       index_t const first = graph.colour_begin[c];
       index_t const end = graph.colour_begin[c + 1];
-      // One thread is 3 to 30 times as fast by expert as by target, for 8 to 64 copies.
-      if (Team::is_serial || !graph.speed.even) {
-        team.for_each(end - first, [&s, first](index_t i) { fill(s, first + i); });
-        continue;
-      }
+      // For 8 to 64 copies, one thread is 3 to 30 times as fast by expert as by target.
+      bool const by_expert = Team::is_serial || !graph.speed.even;
       fill_by_target const of_many{s};
       bool const any_left = team.any(end - first, [=, &s](index_t i) {
-        bool const left = of_many.copies_of(first + i) > of_many.most_alone;
+        bool const left = !by_expert && of_many.copies_of(first + i) > of_many.most_alone;
         if (!left) {
           fill(s, first + i);
         }
@@ -894,22 +906,20 @@ struct minmax_lp_body {
     }
   }
 
-  /// Finishes exactly; returns true if it reached the goal within the work limit.
+  /// Finishes exactly. Returns true if it reached the objective within the iteration limit.
   template <class Team>
   PLIMSOLL_HD bool finish(Team& team, split_state const& s, confinement& bound,
                           std::int64_t& work) const {
-    exact_finish<Team> exact(team, {s, work, work_limit}, bound);
-    exact.run();
-    if (lexicographic) {
-      exact.level_rest();
-    }
+    exact_finish<Team> exact(team, {s, work, max_iterations}, bound);
+    exact.run(lexicographic);
     bound = exact.bound;
     work = exact.flow.work;
     return exact.complete;
   }
 
-  /// Whether the loads are within the tolerance of a bound: that of the most loaded ranks, less
-  /// what shared experts could take from them, or the one there is.
+  /// Returns true if the loads are within the tolerance of a bound. It tries the given bound and
+  /// that of the most loaded ranks: their load without the load that shared experts could move
+  /// away. The better one stays in `bound`.
   template <class Team>
   PLIMSOLL_HD bool is_within(Team& team, split_state const& s, confinement& bound) const {
     index_t const ranks = graph.ranks;
@@ -924,6 +934,7 @@ struct minmax_lp_body {
     std::int64_t const movable = team.sum(shared_end(s.layer) - first, [=, this, &s](index_t i) {
       std::int64_t share = 0;
       std::int32_t all = 1;
+      PLIMSOLL_NO_UNROLL
       for (index_t k = graph.target_begin[first + i]; k < graph.target_begin[first + i + 1]; ++k) {
         std::int32_t const is_inside = inside[graph.target_rank[k]];
         share += s.share_of(k) * is_inside;
@@ -943,7 +954,7 @@ struct minmax_lp_body {
 
   template <class Team>
   PLIMSOLL_HD void write(Team& team, split_state const& s, int shift, index_t layer) const {
-    // Of the usual loads the unit is a normal number, and one product brings it back.
+    // For usual loads the unit is a normal number, and one product converts back.
     bool const usual = shift > -1000 && shift < 1000;
     double const unit = usual ? scale_by_power_of_two(1.0, -shift) : 1.0;
     team.for_each(graph.slots, [=, this](index_t slot) {
@@ -972,4 +983,4 @@ struct minmax_lp_body {
   }
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

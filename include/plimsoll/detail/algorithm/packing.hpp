@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The packing that placements are made of: the heaviest replica goes to the least loaded rank with
-/// a free slot.
+/// Greedy packing of replicas onto ranks, heaviest first, each on the least loaded rank with a free
+/// slot; and the proof of its certificate.
 #pragma once
 
 #include <cstddef>
@@ -17,71 +17,79 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// Where two replicas of one expert should not meet, as bodies see it.
+/// Anti-affinity of replicas, as bodies take it.
 struct sharing_rule {
-  sharing apart = sharing::allowed;
+  anti_affinity apart = anti_affinity::none;
   bool required = false;
 };
 
-/// Lower bound for every placement: `heaviest` on the fastest rank, and `total` over all ranks.
+/// Terms of a lower bound for every placement: `heaviest` on the fastest rank, `total` over all
+/// ranks.
 struct load_bound {
   fixed_load heaviest = 0;
   fixed_load total = 0;
-  bool any_counts = false;  ///< of every placement of the experts, not of these replicas alone
+  bool any_counts = false;  ///< holds for all replica counts, not only for the given ones
 };
 
-/// One cell's packing. Costs are loads in fixed point, over the speed of a rank where there are
-/// any.
+/// Packing of one cell. Costs are loads in fixed point, divided by the speed of the rank if speeds
+/// are given.
 struct packing_result {
   double peak = 0;
-  double bound = 0;  ///< of every packing of the same replicas
+  double bound = 0;  ///< lower bound for every packing of the same replicas
   load_bound least = {};
   index_t placed = 0;
-  index_t stuck = -1;  ///< an expert whose copies a required rule leaves without room
+  index_t stuck = -1;  ///< an expert whose copies required anti-affinity leaves without a slot
 };
 
-/// One cell's replicas and where they may go. All arrays are indexed by expert or slot of the
-/// layer.
+/// First and last slot of each rank of a layer, computed once: packings read them often, and rank
+/// offsets may be strided or need a division.
+struct slot_table {
+  std::int32_t const* begin;  ///< `[ranks]`
+  std::int32_t const* end;    ///< `[ranks]`
+};
+
+/// Replicas of one cell and the ranks that may hold them. All arrays are indexed by expert or slot
+/// of the layer.
 struct packing_problem {
   fixed_load const* load;
   vector_ref<std::int32_t const> copies;
   topology const& where;
+  slot_table slots;
   cell at;
   sharing_rule rule;
-  vector_ref<std::int32_t> map;  ///< the expert of every slot; written for the cell's slots alone
-  fixed_load load_error = 0;     ///< what every load is less short than; 0: loads are exact
+  vector_ref<std::int32_t> map;  ///< expert of each slot; only the cell's slots are written
+  fixed_load load_error = 0;     ///< every load was rounded down by less; 0: loads are exact
 
   PLIMSOLL_HD fixed_load weight(index_t expert) const {
     return share(load[expert], copies[expert]);
   }
-  /// What a replica weighs less than more than its weight; 0: it weighs that exactly.
-  PLIMSOLL_HD fixed_load weight_error(index_t expert) const {
+  /// The exact weight of a replica exceeds `weight` by less than this; 0: `weight` is exact.
+  PLIMSOLL_HD fixed_load weight_error(index_t expert, fixed_load weight) const {
     auto const n = static_cast<fixed_load>(copies[expert]);
-    return maximum{}(load_error, fixed_load{weight(expert) * n != load[expert]});
+    return maximum{}(load_error, fixed_load{weight * n != load[expert]});
   }
   // Ranks of the cell count from 0.
-  PLIMSOLL_HD index_t begin(index_t rank) const {
-    return where.begin(at.layer, at.first_rank + rank);
-  }
-  PLIMSOLL_HD index_t end(index_t rank) const { return where.end(at.layer, at.first_rank + rank); }
+  PLIMSOLL_HD index_t begin(index_t rank) const { return slots.begin[at.first_rank + rank]; }
+  PLIMSOLL_HD index_t end(index_t rank) const { return slots.end[at.first_rank + rank]; }
   PLIMSOLL_HD double cost(index_t rank, fixed_load carried) const {
     return where.cost(at.first_rank + rank, carried);
   }
-  /// Ranks or nodes, whichever replicas keep apart by; the node rule is for whole layers only.
+  /// Number of domains, which hold at most one replica of an expert: ranks, or nodes with
+  /// anti-affinity by node, where a cell is always a whole layer.
   PLIMSOLL_HD index_t domains() const {
-    return rule.apart == sharing::not_on_a_node ? where.nodes : at.ranks;
+    return rule.apart == anti_affinity::node ? where.nodes : at.ranks;
   }
   PLIMSOLL_HD index_t domain_of(index_t rank) const {
-    return rule.apart == sharing::not_on_a_node ? where.node_of(rank) : rank;
+    return rule.apart == anti_affinity::node ? where.node_of(rank) : rank;
   }
   PLIMSOLL_HD index_t first_rank_of(index_t domain) const {
-    return rule.apart == sharing::not_on_a_node ? where.first_rank(domain) : domain;
+    return rule.apart == anti_affinity::node ? where.first_rank(domain) : domain;
   }
 };
 
-/// Scratch of `pack`: for the largest cell of a layer.
+/// Scratch bytes of `pack` for the largest cell of a layer.
 PLIMSOLL_HD inline std::size_t packing_scratch_bytes(index_t experts, topology const& where,
                                                      sharing_rule rule) {
   index_t const ranks = where.ranks();
@@ -89,7 +97,7 @@ PLIMSOLL_HD inline std::size_t packing_scratch_bytes(index_t experts, topology c
                       scratch_bytes_of<std::uint64_t>(ranks) +
                       2 * scratch_bytes_of<std::int32_t>(ranks) +
                       scratch_bytes_of<std::byte>(most_sort_bytes<std::uint64_t>(experts));
-  if (rule.apart != sharing::allowed) {
+  if (rule.apart != anti_affinity::none) {
     bytes += 2 * scratch_bytes_of<std::int32_t>(ranks);
   }
   if (rule.required) {
@@ -99,24 +107,27 @@ PLIMSOLL_HD inline std::size_t packing_scratch_bytes(index_t experts, topology c
   return bytes;
 }
 
-/// Moves replicas along the shortest chain that makes room for another copy of an expert: it takes
-/// the slot of a replica that takes the slot of another, and so on up to a free slot, and none
-/// comes to a domain that holds its expert. Such a chain exists whenever the replicas placed so far
-/// and this one fit under the rule at all (augmenting paths of bipartite matching).
+/// Inserts another copy of an expert by moving replicas along the shortest augmenting path: the
+/// copy takes the slot of a replica, which takes the slot of another, and so on up to a free slot,
+/// and no replica moves to a domain that holds its expert. Such a path exists whenever any
+/// placement of the replicas placed so far and this one satisfies anti-affinity (bipartite matching
+/// between experts and domains). Breadth-first search finds the shortest.
 struct room_search {
   packing_problem const& problem;
   std::int32_t* next;      ///< [ranks] first free slot
-  std::int32_t* expanded;  ///< [experts] whether the expert's domains have been queued
+  std::int32_t* expanded;  ///< [experts] 1: the domains that the expert can move to are queued
   std::int32_t* queue;     ///< [domains]
-  std::int32_t* slot_in;  ///< [domains] slot whose replica comes here; -1: the new copy; -2: unseen
-  std::int32_t* from;     ///< [domains] where that slot is
+  std::int32_t* slot_in;   ///< [domains] slot whose replica moves here; -1: new copy; -2: unseen
+  std::int32_t* from;      ///< [domains] domain of that slot
 
-  /// For one thread.
+  /// Returns false if there is no path. Called by one thread.
   PLIMSOLL_HD bool insert(index_t expert, index_t experts) const {
     index_t const domains = problem.domains();
+    PLIMSOLL_NO_UNROLL
     for (index_t d = 0; d < domains; ++d) {
       slot_in[d] = -2;
     }
+    PLIMSOLL_NO_UNROLL
     for (index_t e = 0; e < experts; ++e) {
       expanded[e] = 0;
     }
@@ -146,6 +157,7 @@ struct room_search {
  private:
   PLIMSOLL_HD bool holds(index_t domain, index_t expert) const {
     for (index_t r = problem.first_rank_of(domain); r < problem.first_rank_of(domain + 1); ++r) {
+      PLIMSOLL_NO_UNROLL
       for (index_t slot = problem.begin(r); slot < next[r]; ++slot) {
         if (problem.map[slot] == expert) {
           return true;
@@ -154,7 +166,7 @@ struct room_search {
     }
     return false;
   }
-  /// Queues the domains that the replica in `slot` of domain `d` could move to.
+  /// Queues the unseen domains that the replica in `slot` of domain `d` can move to.
   PLIMSOLL_HD void expand(index_t expert, index_t slot, index_t d, index_t& tail) const {
     for (index_t to = 0; to < problem.domains(); ++to) {
       if (slot_in[to] == -2 && !holds(to, expert)) {
@@ -164,7 +176,7 @@ struct room_search {
       }
     }
   }
-  /// Fills `slot` of domain `d` and then each slot that thereby becomes free.
+  /// Fills `slot` of domain `d`, then each slot that this frees, back along the path.
   PLIMSOLL_HD void shift(index_t expert, index_t d, index_t slot) const {
     while (slot_in[d] >= 0) {
       index_t const source = slot_in[d];
@@ -176,12 +188,12 @@ struct room_search {
   }
 };
 
-/// Packs one cell: replicas by falling weight, then in the order of the cell's experts, each to the
-/// rank that it leaves least loaded among those with a free slot, then to the lowest. A rule about
-/// sharing narrows that choice first. Slots that stay free get -1.
+/// Packs one cell greedily: replicas in order of falling weight, then in the order of the cell's
+/// experts, each on the rank with a free slot that is least loaded with it, ties to the lowest
+/// rank. Anti-affinity narrows that choice first. Slots that stay free get -1.
 ///
-/// Where every rank has one slot and all are used, and there are neither speeds nor rules, the
-/// replicas keep the order of their making, as in EPLB.
+/// If every rank has one slot, all are used, and neither speeds nor anti-affinity are given, the
+/// replicas keep the order in which they were created, as in EPLB.
 template <class Team>
 class packer {
  public:
@@ -194,18 +206,18 @@ class packer {
     sort_storage_ = memory_.take<std::byte>(most_sort_bytes<std::uint64_t>(experts));
   }
 
-  /// All copies fit the cell's slots.
+  /// Requires that the cell has at least as many slots as copies.
   PLIMSOLL_HD packing_result pack() {
     index_t const n = p_.at.experts;
     index_t const ranks = p_.at.ranks;
     team_.for_each(n, [this](index_t i) {
       keys_[i] = heavier_first(p_.weight(p_.where.expert_of(p_.at, i)), i);
     });
-    bool const plain = p_.where.speeds.data == nullptr && p_.rule.apart == sharing::allowed;
+    bool const plain = p_.where.speeds.data == nullptr && p_.rule.apart == anti_affinity::none;
     team_.for_each(ranks, [=, this](index_t r) {
       next_[r] = static_cast<std::int32_t>(p_.begin(r));
       end_[r] = static_cast<std::int32_t>(p_.end(r));
-      // A rank without slots stays behind all others.
+      // The largest key keeps a rank without slots from being chosen.
       carried_[r] = plain ? lighter_first(free_slots(r) > 0 ? 0 : load_mask, r) : 0;
     });
     open_ = team_.count(ranks, [this](index_t r) { return free_slots(r) > 0; });
@@ -231,6 +243,7 @@ class packer {
     }
     result.bound = minimum{}(bound, result.peak);
     team_.for_each(ranks, [this](index_t r) {
+      PLIMSOLL_NO_UNROLL
       for (index_t slot = next_[r]; slot < end_[r]; ++slot) {
         p_.map[slot] = -1;
       }
@@ -266,7 +279,7 @@ class packer {
       while (i < p_.at.experts && heavy_load_of(keys_[i]) == weight) {
         ++i;
       }
-      // Of experts that weigh the same, first copies come first, then second ones.
+      // Among experts of equal weight, all first copies precede all second copies, and so on.
       std::int32_t round = 0;
       index_t left = i - first;  // experts with copies to place
       for (; left > 1; ++round) {
@@ -284,13 +297,13 @@ class packer {
     return peak;
   }
 
-  /// Returns an expert that a required rule leaves without room, or -1.
+  /// Returns an expert that required anti-affinity leaves without a slot, or -1.
   PLIMSOLL_HD index_t place_by_cost() {
-    bool const apart = p_.rule.apart != sharing::allowed;
-    bool const nodes = p_.rule.apart == sharing::not_on_a_node;
+    bool const apart = p_.rule.apart != anti_affinity::none;
+    bool const nodes = p_.rule.apart == anti_affinity::node;
     index_t const n = p_.at.experts;
     index_t const ranks = p_.at.ranks;
-    // The round in which a rank, and a node, last took a copy.
+    // The last expert (as its position in `keys_`) of which a rank, or a node, took a copy.
     std::int32_t* on_rank = nullptr;
     std::int32_t* on_node = nullptr;
     std::int32_t* missing = nullptr;
@@ -308,24 +321,20 @@ class packer {
       auto const round = static_cast<std::int32_t>(i);
       std::int32_t left = p_.copies[e];
       for (; left > 0; --left) {
-        auto const least = [=, this](bool own_node, bool own_rank) {
-          return team_.argmin(ranks, [=, this](index_t r) {
+        // Apart by nodes, else by ranks, else wherever there is room.
+        bool own_node = nodes;
+        bool own_rank = apart;
+        extreme<double> best{highest<double>, -1};
+        for (bool again = true; again; own_rank = own_node, own_node = false) {
+          best = team_.argmin(ranks, [=, this](index_t r) {
             bool const taken = next_[r] == end_[r] || (own_rank && on_rank[r] == round) ||
                                (own_node && on_node[p_.where.node_of(r)] == round);
             return taken ? highest<double> : p_.cost(r, carried_[r] + weight);
           });
-        };
-        auto best = least(nodes, apart);
-        if (apart && best.key == highest<double>) {
-          if (p_.rule.required) {
-            break;
-          }
-          if (nodes) {
-            best = least(false, true);
-          }
-          if (best.key == highest<double>) {
-            best = least(false, false);
-          }
+          again = best.key == highest<double> && own_rank && !p_.rule.required;
+        }
+        if (best.key == highest<double> && p_.rule.required) {
+          break;
         }
         index_t const r = best.index;
         team_.single([=, this] {
@@ -369,6 +378,7 @@ class packer {
     });
     team_.for_each(p_.at.ranks, [this](index_t r) {
       fixed_load sum = 0;
+      PLIMSOLL_NO_UNROLL
       for (index_t slot = p_.begin(r); slot < next_[r]; ++slot) {
         sum += p_.weight(p_.map[slot]);
       }
@@ -377,8 +387,8 @@ class packer {
     return stuck;
   }
 
-  /// With one replica per rank there is nothing to balance: first copies in the order of the cell's
-  /// experts, then further ones as `replicate` hands them out.
+  /// With one replica per rank there is nothing to balance: places first copies in the order of the
+  /// cell's experts, then further copies in the order in which `replicate` adds them.
   PLIMSOLL_HD void place_in_order() {
     index_t const n = p_.at.experts;
     auto* const slot_at = reinterpret_cast<std::int32_t*>(carried_);
@@ -415,7 +425,8 @@ class packer {
     }
   }
 
-  /// What no packing of these replicas can go below. `keys_` are sorted, and all slots free.
+  /// Returns a lower bound for every packing of these replicas. Requires sorted `keys_` and free
+  /// slots only.
   PLIMSOLL_HD double lower_bound(index_t copies, load_bound& least) {
     index_t const n = p_.at.experts;
     index_t const ranks = p_.at.ranks;
@@ -424,8 +435,9 @@ class packer {
     }
     fixed_load const total =
         team_.sum(n, [this](index_t i) { return heavy_load_of(keys_[i]) * copies_of(i); });
-    // Two of the `open_ + 1` heaviest replicas share a rank.
+    // Pigeonhole: two of the `open_ + 1` heaviest replicas share a rank.
     fixed_load heaviest = heavy_load_of(keys_[0]);
+    PLIMSOLL_NO_UNROLL
     for (index_t i = 0, before = 0; i < n && before <= open_; ++i) {
       auto const after = before + static_cast<index_t>(copies_of(i));
       if (open_ < after) {
@@ -436,7 +448,8 @@ class packer {
       before = after;
     }
     if (copies == slots_) {
-      // No slot stays free: the heaviest replica has company, and a rank with many slots fills up.
+      // No slot stays free: the heaviest replica shares its rank with at least `fewest - 1` others,
+      // and the rank with the most slots holds `most` replicas.
       index_t const most = team_.max(ranks, [this](index_t r) { return free_slots(r); });
       index_t const fewest = team_.min(
           ranks, [=, this](index_t r) { return free_slots(r) == 0 ? most : free_slots(r); });
@@ -459,7 +472,7 @@ class packer {
                      divide(static_cast<double>(total), together));
   }
 
-  /// Slots of a rank that are free still.
+  /// Number of slots of a rank that are still free.
   PLIMSOLL_HD index_t free_slots(index_t rank) const { return end_[rank] - next_[rank]; }
   /// The expert of the i-th key.
   PLIMSOLL_HD index_t expert_at(index_t i) const {
@@ -472,6 +485,7 @@ class packer {
   PLIMSOLL_HD fixed_load lightest(index_t count) const {
     fixed_load sum = 0;
     auto left = static_cast<fixed_load>(count);
+    PLIMSOLL_NO_UNROLL
     for (index_t i = p_.at.experts; i-- > 0 && left > 0;) {
       fixed_load const copies = minimum{}(copies_of(i), left);
       sum += copies * heavy_load_of(keys_[i]);
@@ -485,26 +499,31 @@ class packer {
   index_t experts_;
   scratch memory_;
   std::uint64_t* keys_;
-  std::uint64_t* carried_;  ///< load of every rank, or keys of the ranks
-  std::int32_t* next_;      ///< free slot of each rank
-  std::int32_t* end_;
+  std::uint64_t* carried_;  ///< load of each rank, or the ranks' keys in a queue
+  std::int32_t* next_;      ///< first free slot of each rank
+  std::int32_t* end_;       ///< end of each rank's slots
   std::byte* sort_storage_;
   index_t open_ = 0;  ///< ranks with slots
   index_t slots_ = 0;
 };
 
-/// Turns a packing's peak and bound, which come from rounded loads and costs, into what holds for
-/// the loads as they were given. `bound` is at most the peak of every placement, and equals `peak`
-/// only where that is the proven optimum, rounded. `peak` is at least that of this placement where
-/// loads were rounded; where only replicas' parts of them were, it may be less by one unit of
-/// fixed point for each replica of the rank.
+/// Converts the peak and bound of a packing, computed from rounded loads and costs, to values that
+/// hold for the loads as given. `bound` is at most the peak of every placement, and equals `peak`
+/// only if that is the proven optimum, rounded. If loads were rounded, `peak` is at least the true
+/// peak of this placement; if only load / copies was rounded, it may be lower by one unit of fixed
+/// point for each replica of the rank.
 template <class Team>
 class peak_proof {
  public:
-  PLIMSOLL_HD peak_proof(Team& team, packing_problem const& problem)
-      : team_(team), p_(problem), has_speeds_(problem.where.speeds.data != nullptr) {}
+  /// `memory`: that of the packing, which it no longer needs.
+  PLIMSOLL_HD peak_proof(Team& team, scratch memory, packing_problem const& problem)
+      : team_(team),
+        p_(problem),
+        has_speeds_(problem.where.speeds.data != nullptr),
+        low_(memory.take<fixed_load>(problem.where.ranks())),
+        high_(memory.take<fixed_load>(problem.where.ranks())) {}
 
-  PLIMSOLL_NOINLINE PLIMSOLL_HD void settle(packing_result& result) const {
+  PLIMSOLL_HD void settle(packing_result& result) const {
     load_bound const& least = result.least;
     index_t const ranks = p_.at.ranks;
     auto const open_speed = [this](index_t r) { return slots_of(r) > 0 ? speed(r) : 0.0; };
@@ -518,14 +537,18 @@ class peak_proof {
     }
     result.bound = maximum{}(divide_down(static_cast<double>(least.heaviest), fastest),
                              divide_down(static_cast<double>(least.total), together));
-    if (multiply(result.peak, 1 - 2 * sum_error) <= result.bound &&
-        (all_within(least, fastest) || all_equal())) {
+    bool const is_close = multiply(result.peak, 1 - 2 * sum_error) <= result.bound;
+    if (!is_close && p_.load_error == 0) {
+      return;
+    }
+    add_up();
+    if (is_close && (all_within(least, fastest) || all_equal())) {
       result.bound = result.peak;
       return;
     }
     if (p_.load_error > 0 || result.peak <= result.bound) {
       result.peak = team_.max(ranks, [this](index_t r) {
-        return slots_of(r) > 0 ? divide_up(static_cast<double>(load_of(r, true)), speed(r)) : 0.0;
+        return slots_of(r) > 0 ? divide_up(static_cast<double>(high_[r]), speed(r)) : 0.0;
       });
     }
     if (result.peak <= result.bound) {
@@ -534,8 +557,8 @@ class peak_proof {
   }
 
  private:
-  /// By what part an ordered sum of positive numbers may be off: 2^15 numbers pass through fewer
-  /// than 2^11 additions each.
+  /// Relative error of an ordered sum of up to 2^15 positive numbers, each of which passes through
+  /// fewer than 2^11 additions.
   static constexpr double sum_error = 0x1p-42;
 
   [[nodiscard]] PLIMSOLL_HD index_t slots_of(index_t rank) const {
@@ -544,18 +567,28 @@ class peak_proof {
   [[nodiscard]] PLIMSOLL_HD double speed(index_t rank) const {
     return p_.where.speed(p_.at.first_rank + rank);
   }
-  /// The load of a rank, rounded down, or one that is at least as large as its own.
-  [[nodiscard]] PLIMSOLL_HD fixed_load load_of(index_t rank, bool up) const {
-    fixed_load sum = 0;
-    for (index_t slot = p_.begin(rank); slot < p_.end(rank); ++slot) {
-      std::int32_t const e = p_.map[slot];
-      sum += e < 0 ? 0 : p_.weight(e) + (up ? p_.weight_error(e) : 0);
-    }
-    return sum;
+  /// Sums the load of each rank: rounded down in `low_`, an upper bound in `high_`.
+  PLIMSOLL_HD void add_up() const {
+    team_.for_each(p_.at.ranks, [this](index_t r) {
+      fixed_load low = 0;
+      fixed_load error = 0;
+      PLIMSOLL_NO_UNROLL
+      for (index_t slot = p_.begin(r); slot < p_.end(r); ++slot) {
+        std::int32_t const e = p_.map[slot];
+        if (e >= 0) {
+          fixed_load const weight = p_.weight(e);
+          low += weight;
+          error += p_.weight_error(e, weight);
+        }
+      }
+      low_[r] = low;
+      high_[r] = low + error;
+    });
   }
-  /// The only expert of a rank, else -1.
+  /// The only expert on a rank, or -1 if the rank holds no replica or several.
   [[nodiscard]] PLIMSOLL_HD std::int32_t only_expert(index_t rank) const {
     std::int32_t only = -1;
+    PLIMSOLL_NO_UNROLL
     for (index_t slot = p_.begin(rank); slot < p_.end(rank); ++slot) {
       if (p_.map[slot] >= 0) {
         if (only >= 0) {
@@ -567,18 +600,18 @@ class peak_proof {
     return only;
   }
 
-  /// True if no rank can cost more than the most loaded one of every placement: its load, rounded
-  /// up, is within the bound; or it is as fast as any and has a single replica, which some rank
-  /// must hold.
+  /// True if no rank can cost more than the peak of any placement. That holds for a rank whose
+  /// load, rounded up, is within the bound, and for one of the fastest ranks that has a single
+  /// replica, since some rank must hold that replica.
   [[nodiscard]] PLIMSOLL_HD bool all_within(load_bound const& least, double fastest) const {
     index_t const open = team_.count(p_.at.ranks, [this](index_t r) { return slots_of(r) > 0; });
     if (open == 1) {
-      return true;  // it holds everything
+      return true;  // this rank holds everything
     }
     fixed_load const total = team_.sum(
         p_.at.experts, [this](index_t i) { return p_.load[p_.where.expert_of(p_.at, i)]; });
     auto const is_within = [=, this](index_t r) {
-      fixed_load const load = load_of(r, true);
+      fixed_load const load = high_[r];
       return product_at_most(static_cast<double>(load), fastest,
                              static_cast<double>(least.heaviest), speed(r)) ||
              (!has_speeds_ && load * static_cast<fixed_load>(open) <= total);
@@ -592,7 +625,8 @@ class peak_proof {
     if (!least.any_counts) {
       return true;
     }
-    // The heaviest single replica, load / copies as a fraction, must be what slots allow.
+    // It remains to show that no other counts make the heaviest of these single replicas lighter;
+    // load / copies is compared as a fraction.
     auto const single_weight = [=, this](index_t r) {
       return is_within(r) ? fixed_load{0} : p_.weight(only_expert(r)) + 1;
     };
@@ -607,13 +641,13 @@ class peak_proof {
     auto const copies = static_cast<fixed_load>(p_.copies[e]);
     fixed_load const load = p_.load[e] + p_.load_error;
     index_t const slots = team_.sum(p_.at.ranks, [this](index_t r) { return slots_of(r); });
-    // With these copies and not with fewer, all others would weigh less, too.
+    // To make all replicas lighter than that one takes more slots than there are.
     return team_.sum(p_.at.experts, [=, this](index_t i) {
       fixed_load const n = p_.load[p_.where.expert_of(p_.at, i)] * copies / load;
       return minimum{}(static_cast<index_t>(n), slots) + 1;
     }) > slots;
   }
-  /// The remainder of load / copies that a weight leaves out, in units of 2^-31, rounded down:
+  /// Fraction of load / copies that the weight rounds off, in units of 2^-31, rounded down: precise
   /// enough to order fractions with denominators below 2^15.
   [[nodiscard]] PLIMSOLL_HD std::int64_t rest_of(std::int32_t e) const {
     auto const copies = static_cast<fixed_load>(p_.copies[e]);
@@ -621,21 +655,20 @@ class peak_proof {
     return static_cast<std::int64_t>((rest << 31) / copies);
   }
 
-  /// True if all ranks cost exactly the same, and so no less than the mean: none has anything
-  /// rounded off, or all hold the same.
+  /// True if all ranks cost exactly the same, so that the peak equals the mean: no load was
+  /// rounded, or all ranks hold the same replicas.
   [[nodiscard]] PLIMSOLL_HD bool all_equal() const {
     auto const first = team_.argmax(p_.at.ranks, [this](index_t r) { return slots_of(r); });
-    auto const load = static_cast<double>(load_of(first.index, false));
+    auto const load = static_cast<double>(low_[first.index]);
     bool const differ = team_.any(p_.at.ranks, [=, this](index_t r) {
-      auto const mine = static_cast<double>(load_of(r, false));
+      auto const mine = static_cast<double>(low_[r]);
       return slots_of(r) > 0 && !(product_at_most(mine, speed(first.index), load, speed(r)) &&
                                   product_at_most(load, speed(r), mine, speed(first.index)));
     });
     if (differ) {
       return false;
     }
-    bool const exact = !team_.any(
-        p_.at.ranks, [this](index_t r) { return load_of(r, false) != load_of(r, true); });
+    bool const exact = !team_.any(p_.at.ranks, [this](index_t r) { return low_[r] != high_[r]; });
     return exact || (!has_speeds_ && slots_of(first.index) <= most_compared && all_alike());
   }
   /// True if every rank holds the same number of copies of every expert.
@@ -644,6 +677,7 @@ class peak_proof {
     return !team_.any(p_.at.ranks, [=, this](index_t r) {
       for (index_t slot = p_.begin(r); slot < p_.end(r); ++slot) {
         index_t copies = 0;
+        PLIMSOLL_NO_UNROLL
         for (index_t other = p_.begin(r); other < p_.end(r); ++other) {
           copies += static_cast<index_t>(p_.map[other] == p_.map[slot]);
         }
@@ -654,12 +688,14 @@ class peak_proof {
       return false;
     });
   }
-  /// Slots of a rank up to which they are compared with each other: a square of steps.
+  /// Largest number of slots of a rank for `all_alike`, whose work is its square.
   static constexpr index_t most_compared = 1 << 10;
 
   Team& team_;
   packing_problem const& p_;
   bool has_speeds_;
+  fixed_load* low_;   ///< load of every rank, rounded down
+  fixed_load* high_;  ///< at least as large as its own
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

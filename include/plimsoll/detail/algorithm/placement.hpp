@@ -16,16 +16,17 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// A certificate from costs in fixed point.
+/// Makes a certificate from costs in fixed point.
 PLIMSOLL_HD inline certificate certify(double peak, double bound, std::int64_t work, int shift) {
   return certificate{scale_by_power_of_two(peak, -shift), scale_by_power_of_two(bound, -shift),
                      work,
                      peak == bound ? certificate_status::optimal : certificate_status::feasible};
 }
 
-/// Refuses copies that cannot be placed: fewer than one, too many, or more than a cell's slots.
+/// Refuses replica counts below 1 or above the limit, and more replicas in a cell than it has
+/// slots.
 template <class Team>
 PLIMSOLL_HD problem_report refuse_copies(Team& team, vector_ref<std::int32_t const> copies,
                                          topology const& where, index_t layer) {
@@ -52,7 +53,7 @@ PLIMSOLL_HD problem_report refuse_copies(Team& team, vector_ref<std::int32_t con
   return problem_report{};
 }
 
-/// Problem = layer.
+/// Body of `place`. Problem = layer.
 template <class Loads>
 struct placement_body {
   using device_team = warp;
@@ -66,6 +67,7 @@ struct placement_body {
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
     return scratch_bytes_of<fixed_load>(loads.extent(1)) +
+           2 * scratch_bytes_of<std::int32_t>(where.ranks()) +
            packing_scratch_bytes(loads.extent(1), where, rule);
   }
 
@@ -89,8 +91,17 @@ struct placement_body {
       team.single([=] { *report = refusal; });
       return;
     }
-    team.for_each(experts,
-                  [=, this](index_t e) { load[e] = to_fixed(loads(layer, e), scale.shift); });
+    auto* const slot_begin = memory.take<std::int32_t>(where.ranks());
+    auto* const slot_end = memory.take<std::int32_t>(where.ranks());
+    team.for_each(maximum{}(experts, where.ranks()), [=, this](index_t i) {
+      if (i < experts) {
+        load[i] = to_fixed(loads(layer, i), scale.shift);
+      }
+      if (i < where.ranks()) {
+        slot_begin[i] = static_cast<std::int32_t>(where.begin(layer, i));
+        slot_end[i] = static_cast<std::int32_t>(where.end(layer, i));
+      }
+    });
 
     bool const rounded = team.any(
         experts, [=, this](index_t e) { return is_rounded(loads(layer, e), scale.shift); });
@@ -98,14 +109,15 @@ struct placement_body {
     auto const map = row_of(physical_to_logical, layer);
     packing_result all;
     for (index_t position = 0; position < where.cells(); ++position) {
-      packing_problem const problem{load, copies, where, where.cell_at(layer, position, experts),
-                                    rule, map,    error};
+      packing_problem const problem{
+          load, copies, where, {slot_begin, slot_end}, where.cell_at(layer, position, experts),
+          rule, map,    error};
       packing_result one = packer<Team>(team, memory, problem, experts).pack();
       if (one.stuck >= 0) {
         all.stuck = one.stuck;
         break;
       }
-      peak_proof<Team>(team, problem).settle(one);
+      peak_proof<Team>(team, memory, problem).settle(one);
       all.peak = maximum{}(all.peak, one.peak);
       all.bound = maximum{}(all.bound, one.bound);
       all.placed += one.placed;
@@ -130,7 +142,7 @@ struct group_placement_body {
 
   Loads loads;
   index_t groups;
-  topology where;  ///< without lists: they are what is made
+  topology where;  ///< without node lists, which are the output
   matrix_ref<std::int32_t> node_experts;
   matrix_ref<std::int32_t> node_offsets;
   problem_report* reports;
@@ -140,7 +152,7 @@ struct group_placement_body {
            scratch_bytes_of<std::int32_t>(groups) + scratch_bytes_of<double>(where.nodes) +
            2 * scratch_bytes_of<std::int32_t>(where.nodes + 1) +
            scratch_bytes_of<std::int32_t>(most_places()) +
-           packing_scratch_bytes(groups, nodes_as_ranks(nullptr, nullptr, 0), {});
+           packing_scratch_bytes(groups, nodes_as_ranks(nullptr), {});
   }
 
   template <class Team>
@@ -174,14 +186,26 @@ struct group_placement_body {
       load[g] = sum;
       one[g] = 1;
     });
-    double const fastest =
-        team.max(where.nodes, [this, layer](index_t n) { return node_speed(layer, n); });
+    auto* const node_slots = held;  // until groups are counted
     team.for_each(where.nodes, [=, this](index_t n) {
-      double const speed = node_speed(layer, n);
-      speeds[n] = speed > 0 ? speed : fastest;  // a node without slots gets no group anyway
+      index_t slots = 0;
+      double speed = 0;
+      for (index_t r = where.first_rank(n); r < where.first_rank(n + 1); ++r) {
+        index_t const more = where.slots_of(layer, r);
+        slots += more;
+        speed = add(speed, more > 0 ? where.speed(r) : 0.0);
+      }
+      node_slots[n] = static_cast<std::int32_t>(slots);
+      speeds[n] = speed;
     });
-    bool const alike = !team.any(where.nodes, [=](index_t n) { return speeds[n] != fastest; });
-    index_t const places = share_places(team, layer, size, offsets);
+    double const fastest = team.max(where.nodes, [=](index_t n) { return speeds[n]; });
+    bool const alike = !team.any(where.nodes, [=](index_t n) {
+      if (speeds[n] == 0) {
+        speeds[n] = fastest;  // a node without slots gets no group anyway
+      }
+      return speeds[n] != fastest;
+    });
+    index_t const places = share_places(team, node_slots, size, offsets);
     if (places < groups) {
       team.single([=] {
         *report =
@@ -190,20 +214,21 @@ struct group_placement_body {
       return;
     }
 
-    topology const nodes = nodes_as_ranks(offsets, alike ? nullptr : speeds, places);
+    topology const nodes = nodes_as_ranks(alike ? nullptr : speeds);
     bool const rounded = team.any(
         experts, [=, this](index_t e) { return is_rounded(loads(layer, e), scale.shift); });
     packing_problem const problem{load,
                                   vector_ref<std::int32_t const>(one, groups),
                                   nodes,
+                                  {offsets, offsets + 1},
                                   nodes.cell_at(0, 0, groups),
                                   {},
                                   vector_ref<std::int32_t>(map, places),
                                   static_cast<fixed_load>(rounded ? size : 0)};
     packing_result packed = packer<Team>(team, memory, problem, groups).pack();
-    peak_proof<Team>(team, problem).settle(packed);
+    peak_proof<Team>(team, memory, problem).settle(packed);
 
-    // Groups that each node holds, then the experts of them all in order.
+    // Count the groups on each node, then write their experts in order.
     team.exclusive_scan(
         where.nodes + 1,
         [=, this](index_t n) {
@@ -224,7 +249,7 @@ struct group_placement_body {
         }
       }
     });
-    // Per unit of speed of a node's ranks: nothing inside a node can do better.
+    // Loads per unit of speed of a node's ranks, which no placement inside a node can improve.
     double const speed = alike ? fastest : 1.0;
     bool const is_proven = packed.peak == packed.bound;
     team.single([=] {
@@ -238,38 +263,22 @@ struct group_placement_body {
   PLIMSOLL_HD index_t most_places() const {
     return groups + where.nodes + where.ranges.slots / (loads.extent(1) / groups);
   }
-  PLIMSOLL_HD topology nodes_as_ranks(std::int32_t const* offsets, double const* speeds,
-                                      index_t places) const {
-    topology nodes{
-        {matrix_ref<std::int32_t const>(offsets, 1, where.nodes + 1), places, where.nodes}};
+  PLIMSOLL_HD topology nodes_as_ranks(double const* speeds) const {
+    topology nodes{{{}, 0, where.nodes}};
     nodes.speeds = vector_ref<double const>(speeds, where.nodes);
     return nodes;
   }
-  PLIMSOLL_HD index_t node_slots(index_t layer, index_t node) const {
-    index_t slots = 0;
-    for (index_t r = where.first_rank(node); r < where.first_rank(node + 1); ++r) {
-      slots += where.slots_of(layer, r);
-    }
-    return slots;
-  }
-  PLIMSOLL_HD double node_speed(index_t layer, index_t node) const {
-    double speed = 0;
-    for (index_t r = where.first_rank(node); r < where.first_rank(node + 1); ++r) {
-      speed = add(speed, where.slots_of(layer, r) > 0 ? where.speed(r) : 0.0);
-    }
-    return speed;
-  }
 
-  /// Gives every node places for groups: its share by slots, rounded up, or where those that fit do
-  /// not suffice, as many as fit. Returns how many there are.
+  /// Gives every node capacity for groups: its share in proportion to its slots, rounded up, but no
+  /// more than fit; if these capacities do not hold all groups, as many as fit. Returns the total
+  /// capacity.
   template <class Team>
-  PLIMSOLL_HD index_t share_places(Team& team, index_t layer, index_t size,
+  PLIMSOLL_HD index_t share_places(Team& team, std::int32_t const* node_slots, index_t size,
                                    std::int32_t* offsets) const {
-    index_t const slots =
-        team.sum(where.nodes, [this, layer](index_t n) { return node_slots(layer, n); });
-    auto const fit = [=, this](index_t n) { return node_slots(layer, n) / size; };
+    index_t const slots = team.sum(where.nodes, [=](index_t n) { return index_t{node_slots[n]}; });
+    auto const fit = [=](index_t n) { return node_slots[n] / size; };
     auto const share = [=, this](index_t n) {
-      index_t const even = (groups * node_slots(layer, n) + slots - 1) / (slots > 0 ? slots : 1);
+      index_t const even = (groups * node_slots[n] + slots - 1) / (slots > 0 ? slots : 1);
       return minimum{}(even, fit(n));
     };
     bool const even = team.sum(where.nodes, share) >= groups;
@@ -280,4 +289,4 @@ struct group_placement_body {
   }
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -2,10 +2,10 @@
 /// @file
 /// Bodies of the conversions between the forms of a placement, and of `validate`.
 ///
-/// Whatever form comes in becomes a slot map in scratch memory first. From it an expert's slots
-/// are linked, in rising order, by a walk over all slots. That walk, and the one that finds a slot
-/// listed twice, are one thread's work, a short step per slot: a warp that sorts 320 slots instead
-/// takes as many steps, and the host many more. All else is done by the whole team.
+/// Every input form is first converted to a slot map in scratch memory. From it each expert's slots
+/// are linked in rising order by a walk over all slots. One thread does that walk, and the one that
+/// finds a slot listed twice, in one short step per slot: a warp that sorts 320 slots instead takes
+/// as many steps, and the host takes many more. The whole team does the rest.
 #pragma once
 
 #include <cstddef>
@@ -19,9 +19,9 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// Lowest index in [0, n) for which `bad` holds, else n. Asks every index once.
+/// Returns the lowest index in [0, n) for which `bad` holds, or n. Calls `bad` once per index.
 template <class Team, class F>
 PLIMSOLL_HD index_t first_where(Team& team, index_t n, F bad) {
   return minimum{}(n, team.min(n, [=](index_t i) { return bad(i) ? i : n; }));
@@ -34,11 +34,10 @@ PLIMSOLL_HD inline problem_report refusal(fault what, index_t where, index_t got
 
 // ----- lists padded with -1 ----------------------------------------------------------------------
 
-/// Row `row` of a layer's lists: entries before the first -1, and the place of the next entry
-/// behind it, or the width.
+/// One row of padded lists.
 struct padded_row {
-  index_t length;
-  index_t stray;
+  index_t length;  ///< number of entries before the first -1
+  index_t stray;   ///< position of the first entry after that -1, or the width
 };
 PLIMSOLL_HD inline padded_row measure_row(tensor_ref<std::int32_t const> const& lists,
                                           index_t layer, index_t row) {
@@ -54,8 +53,8 @@ PLIMSOLL_HD inline padded_row measure_row(tensor_ref<std::int32_t const> const& 
   return result;
 }
 
-/// Where each row's entries begin if all are put in one line; `begin` has one place more than there
-/// are rows. Refuses entries behind a -1.
+/// Computes the CSR offsets `begin` `[rows + 1]` of a layer's padded lists. Refuses entries after a
+/// -1.
 template <class Team>
 PLIMSOLL_HD problem_report line_up(Team& team, tensor_ref<std::int32_t const> const& lists,
                                    index_t layer, fault gap, index_t* begin) {
@@ -75,7 +74,7 @@ PLIMSOLL_HD problem_report line_up(Team& team, tensor_ref<std::int32_t const> co
 
 // ----- slot maps ---------------------------------------------------------------------------------
 
-/// A slot map as it comes in.
+/// Input form: slot map.
 struct slot_source {
   matrix_ref<std::int32_t const> map;
   index_t experts;
@@ -83,7 +82,7 @@ struct slot_source {
   PLIMSOLL_HD index_t slots() const { return map.extent(1); }
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
 
-  /// Copies the layer's map to `owner`.
+  /// Copies the layer's map to `owner` and refuses invalid ids.
   template <class Team>
   PLIMSOLL_HD problem_report read(Team& team, scratch&, index_t layer, std::int32_t* owner) const {
     index_t const unknown = first_where(team, slots(), [=, this](index_t s) {
@@ -95,8 +94,9 @@ struct slot_source {
   }
 };
 
-/// Lists of every expert's slots. Entries of expert e stand at places [begin[e], begin[e + 1]) of
-/// one line, and `slot_at(e, i)` is the i-th of them. Notes in `owner` which expert has a slot.
+/// Writes to `owner` the expert of every slot, from lists of every expert's slots. The entries of
+/// expert e have positions [begin[e], begin[e + 1]) in `line`, and `slot_at(e, i)` is the i-th of
+/// them. Refuses slots that do not exist or are listed twice.
 template <class Team, class F>
 PLIMSOLL_HD problem_report claim_slots(Team& team, index_t const* begin, index_t experts,
                                        index_t slots, F slot_at, std::int32_t* line,
@@ -107,7 +107,7 @@ PLIMSOLL_HD problem_report claim_slots(Team& team, index_t const* begin, index_t
     for (index_t place = begin[e]; place < begin[e + 1]; ++place) {
       std::int32_t const slot = slot_at(e, place - begin[e]);
       bad = bad || !exists(slot);
-      if (place <= slots) {  // of so many entries two are equal
+      if (place <= slots) {  // slots + 1 entries already contain a duplicate
         line[place] = slot;
       }
     }
@@ -137,7 +137,7 @@ PLIMSOLL_HD problem_report claim_slots(Team& team, index_t const* begin, index_t
                           : problem_report{};
 }
 
-/// Replica lists in CSR form as they come in.
+/// Input form: replica lists in CSR form.
 struct replica_source {
   matrix_ref<std::int32_t const> offsets;
   matrix_ref<std::int32_t const> listed;
@@ -166,7 +166,7 @@ struct replica_source {
   }
 };
 
-/// Replica lists padded with -1 as they come in.
+/// Input form: replica lists padded with -1.
 struct padded_source {
   tensor_ref<std::int32_t const> lists;
   index_t slot_count;
@@ -195,7 +195,7 @@ struct padded_source {
 
 // ----- from a slot map to an expert's slots ------------------------------------------------------
 
-/// Every expert's slots in rising order: first[e], next[first[e]], ..., -1.
+/// Linked lists of every expert's slots in rising order: first[e], next[first[e]], ..., -1.
 struct linked_slots {
   std::int32_t* first;   ///< `[experts]`
   std::int32_t* copies;  ///< `[experts + 1]`
@@ -206,7 +206,7 @@ struct linked_slots {
   }
 };
 
-/// The slot map `owner` becomes `next`.
+/// Links the slots of every expert. Overwrites the slot map `owner`, which becomes `next`.
 template <class Team>
 PLIMSOLL_HD linked_slots link_slots(Team& team, scratch& memory, std::int32_t* owner, index_t slots,
                                     index_t experts) {
@@ -229,17 +229,17 @@ PLIMSOLL_HD linked_slots link_slots(Team& team, scratch& memory, std::int32_t* o
   return linked_slots{first, copies, owner};
 }
 
-/// What to make of a slot map; what is empty is not asked for.
+/// Outputs to write from a slot map; empty ones are not written.
 struct map_outputs {
   matrix_ref<std::int32_t> physical_to_logical = {};
   matrix_ref<std::int32_t> replica_count = {};
   matrix_ref<std::int32_t> replica_offsets = {};
-  matrix_ref<std::int32_t> replica_slots = {};  ///< with the offsets
+  matrix_ref<std::int32_t> replica_slots = {};  ///< written together with `replica_offsets`
   tensor_ref<std::int32_t> logical_to_physical = {};
-  matrix_ref<std::int32_t const> expected = {};  ///< a slot map that it must equal
+  matrix_ref<std::int32_t const> expected = {};  ///< slot map to compare with, instead of outputs
 };
 
-/// Problem = layer. Reads one form and writes others.
+/// Converts one form to others, or compares it with a slot map. Problem = layer.
 template <class Source>
 struct map_body {
   using device_team = warp;
@@ -336,7 +336,7 @@ struct map_body {
 
 // ----- ranks -------------------------------------------------------------------------------------
 
-/// A slot map whose slots belong to ranks.
+/// Input form: slot map with the slot ranges of ranks.
 struct ranked_source {
   slot_source source;
   slot_ranges ranges;
@@ -365,7 +365,7 @@ struct ranked_source {
   }
 };
 
-/// Problem = layer.
+/// Body of `slots_to_ranks`. Problem = layer.
 struct slots_to_ranks_body {
   using device_team = warp;
 
@@ -419,7 +419,7 @@ struct slots_to_ranks_body {
   }
 };
 
-/// Problem = layer.
+/// Body of `ranks_to_slots`. Problem = layer.
 struct ranks_to_slots_body {
   using device_team = warp;
 
@@ -448,7 +448,7 @@ struct ranks_to_slots_body {
     if (torn.what != fault::none) {
       return torn;
     }
-    /// Place of the first entry that is no expert's id, or the length.
+    // Position of the first invalid expert id in a rank's list, or the length of the list.
     auto const unknown_of = [=, this](index_t r) {
       index_t i = 0;
       while (begin[r] + i < begin[r + 1] && rank_experts(layer, r, i) >= 0 &&
@@ -480,15 +480,15 @@ struct ranks_to_slots_body {
 
 // ----- validate ----------------------------------------------------------------------------------
 
-/// Problem = layer.
+/// Body of `validate` for a placement. Problem = layer.
 struct validation_body {
   using device_team = warp;
 
   ranked_source source;
   matrix_ref<std::int32_t const> replica_count;
   vector_ref<std::uint8_t const> active;  ///< `[ranks]` or empty
-  index_t groups;  ///< of ranks that hold at most one replica of an expert; 0: any number
-  fault shared;    ///< what it is if they hold more
+  index_t groups;  ///< number of groups of ranks with at most one replica of an expert; 0: no limit
+  fault shared;    ///< fault of a group with more
   problem_report* reports = nullptr;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
@@ -531,7 +531,7 @@ struct validation_body {
                      of.copies[miscounted]);
     }
 
-    // An expert's slots are linked in rising order, so replicas of one group follow each other.
+    // An expert's slots are linked in rising order, so its replicas in one group are consecutive.
     auto const shared_in = [=, this](index_t group) {
       index_t const end = begin_of(layer, group + 1);
       index_t slot = begin_of(layer, group);
@@ -571,4 +571,4 @@ struct validation_body {
   }
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

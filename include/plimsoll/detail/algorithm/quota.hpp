@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Bodies of `quota`, `source_quotas` and `dispatch`: controlled rounding of a split, and which
-/// token goes to which replica.
+/// Bodies of `quota`, `source_quotas` and `dispatch`: they round a split to whole tokens
+/// (controlled rounding), divide quotas among source ranks, and choose the replica of every token.
 #pragma once
 
 #include <cstddef>
@@ -18,28 +18,28 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// The graph of experts and ranks whose edges are the slots with a fraction of a token. An expert's
-/// shares add up to whole tokens, so none has a single such slot; where a rank has a single one,
-/// rounding it either way rounds the rank's load. So fractions move along a cycle, or along a path
-/// between two such ranks, down in every other slot and up in those between, until one of them is
-/// gone: no other rank's load changes.
+/// Rounds a split on the graph of experts and ranks whose edges are the slots with a fraction of a
+/// token. An expert's shares add up to whole tokens, so no expert has a single such slot; if a rank
+/// has a single one, rounding it either way rounds the rank's load. So fractions move along a
+/// cycle, or along a path between two such ranks, down in every other slot and up in the slots
+/// between, until one fraction is 0. No other rank's load changes.
 ///
-/// Every walk stays within a connected component, so components may be rounded side by side: a
-/// component gives the same bits whenever its own ranks take their turns in rising order.
+/// Every walk stays within a connected component, so components can be rounded in parallel: the
+/// result of a component does not depend on the others if its ranks start walks in rising order.
 struct split_rounding {
-  int bits;                      ///< of a share that are a fraction
+  int bits;                      ///< fraction bits of a share
   std::int64_t* share;           ///< `[slots]`, in units of 2^-bits
   std::int32_t const* expert;    ///< `[slots]`
   std::int32_t const* rank;      ///< `[slots]`
   std::int32_t const* next;      ///< `[slots]`: another slot of the expert, -1 after the last
-  std::int32_t* expert_first;    ///< `[experts]`: none of the expert's slots before has a fraction
-  std::int32_t* rank_first;      ///< `[ranks]`: the same of the rank's slots
+  std::int32_t* expert_first;    ///< `[experts]`: a slot; earlier ones of the expert are whole
+  std::int32_t* rank_first;      ///< `[ranks]`: a slot; earlier ones of the rank are whole
   std::int32_t const* rank_end;  ///< `[ranks]`
   std::int32_t* expert_at;       ///< `[experts]`: position on the walk, -1 off it
   std::int32_t* rank_at;         ///< `[ranks]`
-  std::int32_t* walk;            ///< slots from node to node: a rank, an expert, a rank, ...
+  std::int32_t* walk;            ///< the slots of a walk from a rank to an expert, to a rank, ...
   std::uint64_t* members;        ///< `[ranks]`: component << 32 | rank; not used by a serial team
   std::byte* sort_storage;       ///< of `members`
   index_t ranks;
@@ -48,7 +48,7 @@ struct split_rounding {
   /// A walk reaches each rank of its component once and leaves it once.
   [[nodiscard]] PLIMSOLL_HD static constexpr index_t walk_limit(index_t ranks) { return 2 * ranks; }
 
-  /// Rounds all shares. Returns how many times fractions moved.
+  /// Rounds all shares. Returns the number of times fractions moved.
   template <class Team>
   PLIMSOLL_HD std::int64_t run(Team& team) const {
     if constexpr (Team::is_serial) {
@@ -57,7 +57,7 @@ struct split_rounding {
     } else {
       find_components(team);
       forget_walks(team);
-      // The first member of a component takes the turns of all.
+      // The thread of a component's first member walks for all its members.
       return team.sum(ranks, [this](index_t first) {
         std::int64_t moves = 0;
         if (first == 0 || component(first - 1) != component(first)) {
@@ -79,23 +79,26 @@ struct split_rounding {
     team.for_each(ranks, [this](index_t r) { rank_at[r] = -1; });
   }
 
-  /// Sorts ranks by component, whose number is its lowest rank: the lowest label spreads along the
-  /// edges until none changes.
+  /// Sorts ranks by component (label propagation): the lowest rank number of a component spreads
+  /// along the edges until no label changes.
   template <class Team>
   PLIMSOLL_HD void find_components(Team& team) const {
     std::int32_t* const rank_label = rank_at;
     std::int32_t* const expert_label = expert_at;
     team.for_each(ranks, [=](index_t r) { rank_label[r] = static_cast<std::int32_t>(r); });
     bool changed = true;
+    PLIMSOLL_NO_UNROLL
     while (changed) {
       team.for_each(experts, [=, this](index_t e) {
         std::int32_t label = highest<std::int32_t>;
+        PLIMSOLL_NO_UNROLL
         for (std::int32_t slot = expert_first[e]; slot >= 0; slot = next[slot]) {
           if (fraction(slot) != 0) {
             label = minimum{}(label, rank_label[rank[slot]]);
           }
         }
         // A label is a rank of the same component: its own label is at least as low.
+        PLIMSOLL_NO_UNROLL
         while (label < ranks && rank_label[label] < label) {
           label = rank_label[label];
         }
@@ -103,6 +106,7 @@ struct split_rounding {
       });
       changed = team.any(ranks, [=, this](index_t r) {
         std::int32_t label = rank_label[r];
+        PLIMSOLL_NO_UNROLL
         for (index_t slot = rank_first[r]; slot < rank_end[r]; ++slot) {
           if (fraction(slot) != 0) {
             label = minimum{}(label, expert_label[expert[slot]]);
@@ -123,6 +127,7 @@ struct split_rounding {
   /// Rounds all shares of a rank.
   PLIMSOLL_HD std::int64_t round(index_t r) const {
     std::int64_t moves = 0;
+    PLIMSOLL_NO_UNROLL
     while (slot_of_rank(r, -1) >= 0) {
       moves += walk_from(r);
     }
@@ -133,12 +138,14 @@ struct split_rounding {
     return share[slot] & ((std::int64_t{1} << bits) - 1);
   }
 
-  /// A slot with a fraction, other than the one given; -1 where there is none.
+  /// Returns a slot of the rank with a fraction, other than `excluded`; -1 if there is none.
   PLIMSOLL_HD index_t slot_of_rank(index_t r, index_t excluded) const {
     std::int32_t& first = rank_first[r];
+    PLIMSOLL_NO_UNROLL
     while (first < rank_end[r] && fraction(first) == 0) {
       ++first;
     }
+    PLIMSOLL_NO_UNROLL
     for (index_t slot = first; slot < rank_end[r]; ++slot) {
       if (slot != excluded && fraction(slot) != 0) {
         return slot;
@@ -148,10 +155,12 @@ struct split_rounding {
   }
   PLIMSOLL_HD index_t slot_of_expert(index_t e, index_t excluded) const {
     std::int32_t& first = expert_first[e];
+    PLIMSOLL_NO_UNROLL
     while (fraction(first) == 0) {
       first = next[first];
     }
     index_t slot = first;
+    PLIMSOLL_NO_UNROLL
     while (slot == excluded || fraction(slot) == 0) {
       slot = next[slot];
     }
@@ -165,12 +174,13 @@ struct split_rounding {
     index_t length = 0;
     index_t at = start;
     rank_at[start] = 0;
+    PLIMSOLL_NO_UNROLL
     while (true) {
       index_t const slot = slot_of_rank(at, length == 0 ? -1 : walk[length - 1]);
       if (slot < 0) {
         if (length == 0) {
           rank_at[start] = -1;
-          return moves;  // cycles took all
+          return moves;  // cycles rounded all of the rank's fractions
         }
         bool const from_end = slot_of_rank(start, walk[0]) < 0;
         if (from_end) {
@@ -182,7 +192,7 @@ struct split_rounding {
         if (from_end) {
           return moves;
         }
-        start = at;  // from here it joins two ends, if no cycle comes first
+        start = at;  // a path from here joins two ends, unless a cycle closes first
         rank_at[start] = 0;
         length = 0;
         continue;
@@ -207,8 +217,8 @@ struct split_rounding {
     }
   }
 
-  /// Moves fractions along the cycle of walk[first, length) and shortens the walk to where the
-  /// cycle began, or to the rank before. Returns the walk's last rank.
+  /// Moves fractions along the cycle of walk[first, length), and shortens the walk to the node
+  /// where the cycle began, or to the rank before it. Returns the walk's last rank.
   PLIMSOLL_HD index_t close(index_t start, index_t first, index_t& length) const {
     move(first, length);
     index_t const kept = first / 2 * 2;
@@ -217,8 +227,9 @@ struct split_rounding {
     return kept == 0 ? start : index_t{rank[walk[kept - 1]]};
   }
 
-  /// Takes the nodes behind position `kept` off the walk; of a cycle the last is one that stays.
+  /// Removes the nodes after position `kept` from the walk. The last node of a cycle stays on it.
   PLIMSOLL_HD void leave(index_t start, index_t kept, index_t length) const {
+    PLIMSOLL_NO_UNROLL
     for (index_t i = kept; i < length; ++i) {
       if (i % 2 == 0) {
         expert_at[expert[walk[i]]] = -1;
@@ -230,20 +241,23 @@ struct split_rounding {
     rank_at[last] = static_cast<std::int32_t>(kept);
   }
 
-  /// Down in the first slot of walk[first, last), up in the second, and so on, as far as all can.
+  /// Moves fractions along walk[first, last): down in the first slot, up in the second, and so on,
+  /// by the largest amount that all slots allow.
   PLIMSOLL_HD void move(index_t first, index_t last) const {
     std::int64_t amount = highest<std::int64_t>;
+    PLIMSOLL_NO_UNROLL
     for (index_t i = first; i < last; ++i) {
       std::int64_t const part = fraction(walk[i]);
       amount = minimum{}(amount, (i - first) % 2 == 0 ? part : (std::int64_t{1} << bits) - part);
     }
+    PLIMSOLL_NO_UNROLL
     for (index_t i = first; i < last; ++i) {
       share[walk[i]] += (i - first) % 2 == 0 ? -amount : amount;
     }
   }
 };
 
-/// The slots of every expert, in rising order, one expert behind the other.
+/// The slots of every expert, in rising order, concatenated by expert.
 struct slot_lists {
   index_t experts;
   index_t slots;
@@ -265,8 +279,8 @@ struct slot_lists {
     return static_cast<std::uint64_t>(expert) << 32 | static_cast<std::uint64_t>(slot);
   }
 
-  /// Leaves out slots without an expert. `keys` is memory for `[slots]` that a parallel team sorts
-  /// with `storage`.
+  /// Lists the slots of `expert_of`, without empty ones. A parallel team sorts in the memory of
+  /// `keys`, `[slots]`, with `storage`.
   template <class Team>
   PLIMSOLL_HD void fill(Team& team, vector_ref<std::int32_t const> const& expert_of,
                         std::uint64_t* keys, std::byte* storage) const {
@@ -313,6 +327,7 @@ struct slot_lists {
 
   PLIMSOLL_HD index_t keys_below(std::uint64_t const* keys, std::uint64_t limit) const {
     index_t low = 0;
+    PLIMSOLL_NO_UNROLL
     for (index_t high = slots; low < high;) {
       index_t const middle = low + (high - low) / 2;
       if (keys[middle] < limit) {
@@ -357,7 +372,7 @@ struct quota_body {
   matrix_ref<double const> split;   ///< `[layers, slots]`
   matrix_ref<std::int32_t> quotas;  ///< `[layers, slots]`
   vector_ref<Report> reports;       ///< `[layers]`
-  slot_lists lists = {};            ///< of every layer, or none: then a parallel team sorts slots
+  slot_lists lists = {};            ///< of every layer; if empty, the slots are sorted
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
     return scratch_bytes_of<std::int64_t>(ranges.slots) +
@@ -407,12 +422,13 @@ struct quota_body {
              static_cast<double>(ranges.end(layer, bad_rank)));
       return;
     }
-    // The units in which `minmax_lp` splits such loads.
+    // `minmax_lp` splits integer loads in the same units.
     int const bits = 52 - bit_width(static_cast<std::uint64_t>(total));
     team.for_each(slots, [=](index_t slot) { rank[slot] = -1; });
     team.for_each(ranges.ranks, [=, this](index_t r) {
       rank_first[r] = static_cast<std::int32_t>(ranges.begin(layer, r));
       rank_end[r] = static_cast<std::int32_t>(ranges.end(layer, r));
+      PLIMSOLL_NO_UNROLL
       for (index_t slot = rank_first[r]; slot < rank_end[r]; ++slot) {
         rank[slot] = static_cast<std::int32_t>(r);
       }
@@ -469,41 +485,30 @@ struct quota_body {
                               std::uint64_t* keys, std::byte* sort_storage, std::int32_t* next,
                               std::int32_t* expert_first) const {
     index_t const slots = ranges.slots;
-    if constexpr (Team::is_serial) {
-      team.single([=] {
-        for (index_t slot = slots - 1; slot >= 0; --slot) {
-          if (expert[slot] >= 0) {
-            next[slot] = expert_first[expert[slot]];
-            expert_first[expert[slot]] = static_cast<std::int32_t>(slot);
-          }
+    // Slots after the last rank's come last in a list, and `expert` is -1 for them.
+    auto const link = [=](index_t i, index_t n, auto slot_at) {
+      std::int32_t const slot = slot_at(i);
+      std::int32_t const e = expert[slot];
+      if (e >= 0) {
+        next[slot] = i + 1 < n && expert[slot_at(i + 1)] == e ? slot_at(i + 1) : -1;
+        if (i == 0 || expert[slot_at(i - 1)] != e) {
+          expert_first[e] = slot;
         }
-      });
-    } else {
-      // Slots behind the last rank come last in a list and name no expert here.
-      auto const link = [=](index_t i, index_t n, auto slot_at) {
-        std::int32_t const slot = slot_at(i);
-        std::int32_t const e = expert[slot];
-        if (e >= 0) {
-          next[slot] = i + 1 < n && expert[slot_at(i + 1)] == e ? slot_at(i + 1) : -1;
-          if (i == 0 || expert[slot_at(i - 1)] != e) {
-            expert_first[e] = slot;
-          }
-        }
-      };
-      if (lists.first != nullptr) {
-        slot_lists const own = lists.of_layer(layer);
-        index_t const n = own.first[own.experts];
-        team.for_each(n, [=](index_t i) { link(i, n, [=](index_t j) { return own.slot[j]; }); });
-      } else {
-        index_t const experts = loads.extent(1);
-        team.for_each(slots, [=](index_t slot) {
-          keys[slot] = slot_lists::key(expert[slot] < 0 ? experts : expert[slot], slot);
-        });
-        team.sort(keys, slots, sort_storage);
-        team.for_each(slots, [=](index_t i) {
-          link(i, slots, [=](index_t j) { return static_cast<std::int32_t>(keys[j]); });
-        });
       }
+    };
+    if (lists.first != nullptr) {
+      slot_lists const own = lists.of_layer(layer);
+      index_t const n = own.first[own.experts];
+      team.for_each(n, [=](index_t i) { link(i, n, [=](index_t j) { return own.slot[j]; }); });
+    } else {
+      index_t const experts = loads.extent(1);
+      team.for_each(slots, [=](index_t slot) {
+        keys[slot] = slot_lists::key(expert[slot] < 0 ? experts : expert[slot], slot);
+      });
+      team.sort(keys, slots, sort_storage);
+      team.for_each(slots, [=](index_t i) {
+        link(i, slots, [=](index_t j) { return static_cast<std::int32_t>(keys[j]); });
+      });
     }
   }
 
@@ -512,7 +517,7 @@ struct quota_body {
     if (e < -1 || e >= loads.extent(1)) {
       return false;
     }
-    // A little more than `settle` allows: it decides. Doubles hold these sums exactly.
+    // Allows slightly more than `settle`, which decides. Doubles hold these sums exactly.
     double const load = e < 0 || rank < 0 ? -1.0 : static_cast<double>(loads(layer, e));
     double const most = load < 0 ? 0.0 : add(add(load, multiply(load, 0x1p-20)), 1.0);
     return split(layer, slot) >= 0 && split(layer, slot) <= most;
@@ -522,6 +527,7 @@ struct quota_body {
   PLIMSOLL_HD std::int64_t peak_of(Team& team, index_t layer, std::int64_t const* share) const {
     return team.max(ranges.ranks, [=, this](index_t r) {
       std::int64_t sum = 0;
+      PLIMSOLL_NO_UNROLL
       for (index_t slot = ranges.begin(layer, r); slot < ranges.end(layer, r); ++slot) {
         sum += share[slot];
       }
@@ -529,7 +535,8 @@ struct quota_body {
     });
   }
 
-  /// Whether an expert's shares are its load up to 2^-20 of it. The largest takes what is missing.
+  /// Adds the difference of an expert's load and its shares to the largest share. Returns false if
+  /// the difference exceeds 2^-20 of the load and a unit for each share.
   PLIMSOLL_HD static bool settle(std::int64_t* share, std::int32_t const* next, std::int32_t first,
                                  std::int64_t load) {
     if (first < 0) {
@@ -538,11 +545,12 @@ struct quota_body {
     std::int64_t missing = load;
     std::int64_t allowed = load >> 20;
     std::int32_t largest = first;
-    // Stops long before such a sum overflows.
+    // Stops long before the sum overflows.
+    PLIMSOLL_NO_UNROLL
     for (std::int32_t slot = first; slot >= 0 && missing > -(std::int64_t{1} << 53);
          slot = next[slot]) {
       missing -= share[slot];
-      ++allowed;  // each may have been rounded
+      ++allowed;  // each share may have been rounded down
       largest = share[slot] > share[largest] ? slot : largest;
     }
     share[largest] += missing;
@@ -569,7 +577,7 @@ struct source_quotas_body {
   matrix_ref<std::int32_t const> counts;   ///< `[ranks, experts]`
   matrix_ref<std::int32_t> source_quotas;  ///< `[ranks, slots]`
   std::int32_t* rank;                      ///< `[slots]`
-  std::int32_t* room;                      ///< `[slots]`: quota that is not given yet
+  std::int32_t* room;                      ///< `[slots]`: quota that no source has yet
   std::uint64_t* keys;                     ///< `[slots]`: memory for listing
   std::byte* sort_storage;                 ///< of `keys`
   bool listing;
@@ -601,7 +609,8 @@ struct source_quotas_body {
   }
 
  private:
-  /// Each source's tokens go to its own slots first, then to those of its node, then to any.
+  /// Divides an expert's quotas: each source fills the slots on its own rank, then on its node,
+  /// then any.
   PLIMSOLL_HD void share_out(index_t e) const {
     for (int distance = 0; distance < 3; ++distance) {
       for (index_t source = 0; source < where.ranks(); ++source) {
@@ -624,9 +633,9 @@ struct source_quotas_body {
   }
 };
 
-/// Body of `dispatch`. Problem = tile of token copies, and one more for the slots; then problem =
-/// column of their counts, which is left out where tiles add up counts by themselves; then problem
-/// = tile again.
+/// Body of `dispatch`, in up to three launches. Count: problem = tile of token copies, and one more
+/// problem for the slots. Scan: problem = column of the counts; left out if tiles add up the counts
+/// themselves. Assign: problem = tile of token copies.
 template <class Id, class Counters>
 struct dispatch_body {
   using device_team = block<128>;
@@ -639,13 +648,13 @@ struct dispatch_body {
   matrix_ref<std::int32_t> chosen;  ///< `[tokens, k]`
   vector_ref<Counters> counters;    ///< `[1]`
   slot_lists lists;
-  bool listed;           ///< whether the lists are made already
+  bool listed;           ///< the lists are already filled
   std::int64_t* before;  ///< `[slots]`, as `lists.slot`: quotas of the expert's earlier slots
-  std::int64_t* total;   ///< `[experts]`: quotas of all its slots
+  std::int64_t* total;   ///< `[experts]`: quotas of all slots of the expert
   tile_counts tiles;     ///< columns: experts, -1, other numbers
   bool sampled;
   std::uint64_t seed;
-  std::uint64_t stream;
+  std::uint64_t subsequence;
   std::uint64_t first_token;
   phase now;
 
@@ -653,9 +662,9 @@ struct dispatch_body {
     return now == phase::scan ? tiles.columns : tiles.problems() + (now == phase::count);
   }
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return now == phase::scan
-               ? 0
-               : maximum{}(tiles.scratch_bytes(), scratch_bytes_of<std::byte>(sort_room()));
+    return now == phase::scan ? 0
+                              : maximum{}(tiles.scratch_bytes<device_team>(),
+                                          scratch_bytes_of<std::byte>(sort_room()));
   }
   [[nodiscard]] PLIMSOLL_HD index_t sort_room() const {
     bool const lists_slots = now == phase::count && !listed;
@@ -679,10 +688,10 @@ struct dispatch_body {
       if (problem == 0) {
         report(team, counts.totals);
       }
-      tiles.visit(team, memory, problem, counts, column_of,
-                  [this](index_t copy, std::int32_t e, std::int32_t earlier) {
-                    element(chosen, copy) = choose(e, earlier, copy);
-                  });
+      tiles.visit<device_team>(team, memory, problem, counts, column_of,
+                               [this](index_t copy, std::int32_t e, std::int32_t earlier) {
+                                 element(chosen, copy) = choose(e, earlier, copy);
+                               });
     }
   }
 
@@ -690,7 +699,7 @@ struct dispatch_body {
   template <class Team>
   PLIMSOLL_HD void add_up_quotas(Team& team, scratch memory) const {
     if (!listed) {
-      // `before` is filled later.
+      // `before` serves as memory for keys until the quotas are added up below.
       lists.fill(team, expert_of, reinterpret_cast<std::uint64_t*>(before),
                  memory.take<std::byte>(sort_room()));
     }
@@ -709,20 +718,20 @@ struct dispatch_body {
       return (lists.first[e] < lists.first[e + 1]) == homed ? std::int64_t{totals[e]} : 0;
     };
     auto const routed = team.sum(lists.experts, [=](index_t e) { return copies(e, true); });
-    auto const homeless = team.sum(lists.experts, [=](index_t e) { return copies(e, false); });
+    auto const without_slot = team.sum(lists.experts, [=](index_t e) { return copies(e, false); });
     auto const beyond = team.sum(lists.experts, [=, this](index_t e) {
       return maximum{}(copies(e, true) - total[e], std::int64_t{0});
     });
     team.single([=, this] {
       counters[0] = Counters{.routed = routed,
                              .beyond_quota = beyond,
-                             .homeless = homeless,
+                             .without_slot = without_slot,
                              .unrouted = totals[lists.experts],
                              .out_of_range = totals[lists.experts + 1]};
     });
   }
 
-  /// The slot of a token copy that `earlier` copies for its expert precede.
+  /// Returns the slot of a token copy. `earlier` is the number of copies of its expert before it.
   PLIMSOLL_HD std::int32_t choose(std::int32_t e, std::int64_t earlier, index_t copy) const {
     if (e >= lists.experts) {
       return -1;
@@ -734,18 +743,19 @@ struct dispatch_body {
     }
     std::int64_t position = earlier;
     if (sampled && total[e] > 0) {
-      // Of 32 random bits and a total below 2^31: no slot's share is off by more than 2^-32.
+      // With 32 random bits and a total below 2^31, no slot's probability is off by more than
+      // 2^-32.
       std::uint64_t const index = first_token * static_cast<std::uint64_t>(ids.extent(1)) +
                                   static_cast<std::uint64_t>(copy);
-      std::uint64_t const draw = random::bits(seed, stream, index) >> 32;
+      std::uint64_t const draw = random::bits(seed, subsequence, index) >> 32;
       position = static_cast<std::int64_t>(draw * static_cast<std::uint64_t>(total[e]) >> 32);
     }
     if (position >= total[e]) {
       return lists.slot[first + (position - total[e]) % slots];
     }
-    // An empty quota begins where the next one does.
+    // The last slot that begins at or before the position: slots with quota 0 are never chosen.
     return lists.slot[first + last_not_above(before + first, slots, position)];
   }
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The threshold above which the largest keys lie, digit by digit, without sorting.
+/// Radix selection: finds the threshold of the largest keys digit by digit, without sorting.
 #pragma once
 
 #include <cstddef>
@@ -11,15 +11,15 @@
 #include <plimsoll/detail/team.hpp>
 #include <plimsoll/types.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// The largest keys are those that `has` accepts. Where keys that are equal to the last of them
-/// did not all fit, `taken` says how many of them belong to it.
+/// Threshold of the largest keys, which are those that `has` accepts. If not all keys at the
+/// threshold are among the largest, `taken` of them are.
 struct radix_threshold {
   std::uint64_t prefix = 0;
   int shift = 64;        ///< bits below the prefix; 64: every key is accepted
-  index_t taken = 0;     ///< of the keys that are equal to `prefix`
-  bool complete = true;  ///< all of those are taken
+  index_t taken = 0;     ///< how many of the keys with this prefix are among the largest
+  bool complete = true;  ///< all of those are
 
   [[nodiscard]] PLIMSOLL_HD bool has(std::uint64_t key) const {
     return shift >= 64 || key >> shift >= prefix;
@@ -36,8 +36,8 @@ PLIMSOLL_HD inline std::size_t radix_select_bytes() {
   return 2 * scratch_bytes_of<std::int32_t>(radix_bins);
 }
 
-/// The threshold of the `wanted` largest of n keys, 0 < wanted <= how many are eligible.
-/// key_of(i) is below 2^bits; eligible(i) tells which ones count.
+/// Finds the threshold of the `wanted` largest of those of n keys for which eligible(i) is true;
+/// 0 < wanted <= the number of eligible keys. key_of(i) is below 2^bits.
 template <class Team, class KeyOf, class Eligible>
 PLIMSOLL_HD radix_threshold radix_select(Team& team, scratch memory, index_t n, index_t wanted,
                                          int bits, KeyOf key_of, Eligible eligible) {
@@ -51,7 +51,7 @@ PLIMSOLL_HD radix_threshold radix_select(Team& team, scratch memory, index_t n, 
         n,
         [=](index_t i) {
           std::uint64_t const key = key_of(i) >> shift;
-          // With a prefix of no digits all keys are eligible, and the shift is below 64.
+          // An empty prefix matches all keys; the shift is below 64.
           return eligible(i) && key >> radix_bits == prefix
                      ? static_cast<std::int32_t>(key & (radix_bins - 1))
                      : -1;
@@ -71,4 +71,4 @@ PLIMSOLL_HD radix_threshold radix_select(Team& team, scratch memory, index_t n, 
   return result;
 }
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

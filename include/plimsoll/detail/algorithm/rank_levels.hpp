@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How high whole tokens stand on ranks of any speed, in integers.
+/// Converts between tokens and completion times of ranks of any speed, in integers.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,18 @@
 #include <plimsoll/detail/exact_math.hpp>
 #include <plimsoll/types.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// Speeds of ranks as integers: in units of a power of two that is at most 2^-44 of the fastest
-/// living rank's speed and more than 2^-46 of it, rounded up, so that no bound that is made of them
-/// is above one that is made of the speeds themselves. Sums over all ranks stay below 2^60.
+/// Speeds of ranks as integers. The unit is a power of two that is at most 2^-44 of the fastest
+/// living rank's speed and more than 2^-46 of it. Speeds are rounded up, so that a lower bound
+/// computed from them never exceeds the bound from the given speeds. Sums over all ranks stay below
+/// 2^60.
 struct speed_units {
   double const* speed;  ///< `[ranks]`, as given; 0: dead
   double per_unit;      ///< a power of two: units in a speed of 1
-  bool even;            ///< living ranks are alike and count as 1
+  bool even;            ///< living ranks have the same speed and count as 1
 
-  /// Units of a rank: 1 to 2^45; 0 of a dead one.
+  /// Returns the units of a rank: 1 to 2^45; 0 for a dead rank.
   PLIMSOLL_HD std::int64_t operator[](index_t r) const {
     if (even) {
       return speed[r] > 0;
@@ -31,7 +32,11 @@ struct speed_units {
   }
 };
 
-/// Ranks, their speeds, and how high loads stand on them.
+/// Ranks, their speeds, and the levels (completion times) of loads on them.
+///
+/// A level is a time. If speeds are equal, it counts tokens; else it counts steps of 2^-16 of the
+/// time of a token on a rank of 2^44 units, whose speed is at least half of the fastest rank's and
+/// at most equal to it.
 struct rank_levels {
   topology where;  ///< ranks and nodes
   index_t living;
@@ -41,9 +46,7 @@ struct rank_levels {
   PLIMSOLL_HD index_t size() const { return where.ranks(); }
   PLIMSOLL_HD bool lives(index_t r) const { return speed.speed[r] > 0; }
 
-  /// A level is a time: in tokens where ranks are alike, else in 2^-16 of what a token takes a rank
-  /// of 2^44 units, which is the fastest one's speed or down to half of it. What a rank has room
-  /// for below a level, and the lowest level that has room for these tokens, at most 2^31 - 1.
+  /// Returns the tokens that a rank can compute by a level.
   PLIMSOLL_HD std::int64_t room_below(std::int64_t level, index_t r) const {
     std::int64_t const units = speed[r];
     if (speed.even) {
@@ -54,27 +57,31 @@ struct rank_levels {
         multiply_high(static_cast<std::uint64_t>(level), static_cast<std::uint64_t>(units));
     return static_cast<std::int64_t>(high << (64 - level_bits) | low >> level_bits);
   }
+  /// Returns the lowest level by which a rank can compute the tokens, at most 2^31 - 1.
   PLIMSOLL_HD std::int64_t level_of(std::int64_t tokens, index_t r) const {
     return speed.even ? tokens : multiply_divide(tokens, one, speed[r], speed[r] - 1);
   }
-  /// The same for ranks that have `units` together; rounded down where speeds differ.
+  /// Returns the level of ranks with a total speed of `units`; rounded up if speeds are equal, else
+  /// down.
   PLIMSOLL_HD std::int64_t mean_level(std::int64_t tokens, std::int64_t units) const {
     return speed.even ? (tokens + units - 1) / units : multiply_divide(tokens, one, units);
   }
-  /// Tokens of a rank of 2^44 units that take as long, rounded down; tokens where ranks are alike.
+  /// Returns the tokens that a rank of 2^44 units computes in the same time, rounded down; `tokens`
+  /// if speeds are equal.
   PLIMSOLL_HD std::int64_t height_of(std::int64_t tokens, index_t r) const {
     return speed.even ? tokens : multiply_divide(tokens, std::int64_t{1} << 44, speed[r]);
   }
-  /// In tokens of a rank of speed 1.
+  /// Returns a level in tokens of a rank of speed 1.
   PLIMSOLL_HD double time_at(std::int64_t level) const {
     auto const whole = static_cast<double>(level);
     return speed.even ? divide(whole, fastest)
                       : multiply(scale_by_power_of_two(whole, -level_bits), speed.per_unit);
   }
+  /// Returns the time of a rank for the tokens, in tokens of a rank of speed 1; 0 for a dead rank.
   PLIMSOLL_HD double time_of(std::int64_t tokens, index_t r) const {
     return lives(r) ? divide(static_cast<double>(tokens), speed.speed[r]) : 0.0;
   }
-  /// A time at a level over the time in which `units` compute these tokens.
+  /// Returns a level divided by the time in which ranks of `units` together compute the tokens.
   PLIMSOLL_HD double over_mean(std::int64_t level, std::int64_t units, std::int64_t tokens) const {
     return divide(multiply(static_cast<double>(level), static_cast<double>(units)),
                   scale_by_power_of_two(static_cast<double>(tokens), speed.even ? 0 : level_bits));
@@ -85,7 +92,7 @@ struct rank_levels {
     return speed.even ? living : team.sum(size(), [this](index_t r) { return speed[r]; });
   }
 
-  /// The lowest level below which all ranks have room for the tokens, fewer than 2^47.
+  /// Returns the lowest level by which all ranks together can compute the tokens, fewer than 2^47.
   template <class Team>
   PLIMSOLL_HD std::int64_t level_for(Team& team, std::int64_t tokens) const {
     std::int64_t const units = total_speed(team);
@@ -93,7 +100,7 @@ struct rank_levels {
     if (speed.even) {
       return low;
     }
-    // Rounding down takes less than a token of every rank.
+    // Rounding down loses less than one token per rank.
     std::int64_t high = mean_level(tokens + size(), units) + 1;
     while (low < high) {
       std::int64_t const middle = low + (high - low) / 2;
@@ -112,4 +119,4 @@ struct rank_levels {
   static constexpr std::int64_t one = std::int64_t{1} << level_bits;
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -22,9 +22,9 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// Improves one cell.
+/// Improves the placement of one cell by local search.
 template <class Team>
 class refiner {
  public:
@@ -32,11 +32,11 @@ class refiner {
     double peak = 0;
     double bound = 0;
     std::int64_t work = 0;
-    bool limited = false;  ///< stopped by the number of trials
+    bool limited = false;  ///< stopped by the limit on trials
   };
 
-  /// `problem.map` is the plan to improve and `problem.copies` its counts, which change through
-  /// `counts`; `rank_of` tells the rank of every slot that may be used, -1 for the others.
+  /// `problem.map` is the plan to improve and `problem.copies` its counts; `counts` is a writable
+  /// view of them. `rank_of` has the rank of every usable slot, -1 for other slots.
   PLIMSOLL_HD refiner(Team& team, scratch memory, packing_problem const& problem,
                       std::int32_t const* rank_of, std::int32_t* counts, index_t experts,
                       double tolerance)
@@ -69,7 +69,7 @@ class refiner {
     first_slot_ = p_.begin(0);
     slots_ = p_.where.ranges.begin(p_.at.layer, p_.at.first_rank + p_.at.ranks) - first_slot_;
     meetings_ = meetings(p_.map);
-    // The greedy packing of the same counts may be better, and brings its bound.
+    // The greedy packing of the same counts may be better, and gives the bound for them.
     packing_problem trial = p_;
     trial.map = vector_ref<std::int32_t>(trial_map_, p_.map.extent(0));
     packing_result const greedy = pack(trial);
@@ -88,7 +88,7 @@ class refiner {
     result.work += tried;
     result.limited = choose && tried == trials && result.peak > target();
     end.peak = result.peak;
-    peak_proof<Team>(team_, p_).settle(end);
+    peak_proof<Team>(team_, memory_, p_).settle(end);
     result.peak = end.peak;
     result.bound = end.bound;
     return result;
@@ -105,15 +105,16 @@ class refiner {
     return packer<Team>(team_, memory_, problem, experts_).pack();
   }
 
-  /// Tries plans with one copy moved from one expert to another, or made for a free slot, and takes
-  /// the first that is better: greedy packing, then swaps. Givers that stay light and takers that
-  /// are heavy come first. Returns false where all have been tried.
+  /// Tries plans with one copy moved from one expert to another, or added in a free slot, each
+  /// packed greedily and improved by swaps, and takes the first that is better. Pairs are tried in
+  /// diagonal order: donors that stay light and takers with heavy replicas come first. Returns
+  /// false if no tried plan is better.
   PLIMSOLL_HD bool exchange(packing_problem const& trial, std::int64_t trials, std::int64_t& tried,
                             outcome& result) {
     index_t const n = p_.at.experts;
     index_t const used =
         team_.sum(n, [this](index_t i) { return index_t{counts_[p_.where.expert_of(p_.at, i)]}; });
-    index_t const free = used < usable_slots() ? 1 : 0;  // a giver that is no expert
+    index_t const free = used < usable_slots() ? 1 : 0;  // 1: a free slot acts as the first donor
     index_t const givers = free + team_.count(n, [this](index_t i) {
       return counts_[p_.where.expert_of(p_.at, i)] > 1;
     });
@@ -125,8 +126,10 @@ class refiner {
           e);
       takers_[i] = heavier_first(p_.weight(e), e);
     });
-    team_.sort(donors_, n, sort_storage_);
-    team_.sort(takers_, n, sort_storage_);
+    PLIMSOLL_NO_UNROLL
+    for (int k = 0; k < 2; ++k) {
+      team_.sort(k == 0 ? donors_ : takers_, n, sort_storage_);
+    }
     for (index_t diagonal = 0; diagonal < givers + n - 1; ++diagonal) {
       for (index_t i = maximum{}(diagonal - n + 1, index_t{0});
            i <= minimum{}(diagonal, givers - 1); ++i) {
@@ -150,14 +153,15 @@ class refiner {
     return false;
   }
 
-  /// Changes a few slots at random, swaps, and takes what is better: iterated local search. From a
-  /// plan that no swap of two replicas improves it finds exchanges of several. It walks on from
-  /// plans that are worse, for they lead to other ends, but returns to the best one now and then.
+  /// Iterated local search: changes a few slots at random, swaps again, and takes the plan if it is
+  /// better. From a plan that no swap of two replicas improves, this finds exchanges of several. It
+  /// continues from worse plans, which lead to other local optima, but returns to the best plan
+  /// after every `walk` perturbations.
   PLIMSOLL_HD void perturb(vector_ref<std::int32_t> map, bool choose, std::int64_t limit,
                            outcome& result) {
-    constexpr std::int64_t walk = 64;  // plans until the best one is returned to
+    constexpr std::int64_t walk = 64;  // perturbations before it returns to the best plan
     std::int64_t const attempts = minimum{}(limit, affordable_perturbations());
-    std::uint64_t* const best_counts = donors_;  // which `exchange` no longer needs
+    std::uint64_t* const best_counts = donors_;  // reused: `exchange` no longer needs it
     if (attempts == 0) {
       return;
     }
@@ -176,8 +180,9 @@ class refiner {
     }
     restore_counts(best_counts);
   }
-  /// A perturbed plan takes about slots^2 steps. The limit goes by the slots of the whole layer, so
-  /// that many small cells are not given many times as long as a large one.
+  /// Limits the perturbations by their work: a perturbed plan takes about slots^2 steps. The limit
+  /// depends on the slots of the whole layer, so that many small cells do not take many times as
+  /// long as one large cell.
   PLIMSOLL_HD std::int64_t affordable_perturbations() const {
     index_t const slots = p_.map.extent(0);
     return slots > 64 ? 0 : (std::int64_t{1} << 19) / maximum{}(slots * slots, index_t{1});
@@ -193,15 +198,15 @@ class refiner {
     });
   }
 
-  /// Makes one to three random changes, keeping the rules. For one thread.
+  /// Makes one to three random changes that respect the constraints. Called by one thread.
   PLIMSOLL_HD void shake(vector_ref<std::int32_t> map, bool choose, std::uint64_t attempt) const {
     std::uint64_t left = 1 + random::bits(0, attempt, 0) % 3;
     for (std::uint64_t k = 1; left > 0 && k < 16; ++k) {
       left -= static_cast<std::uint64_t>(change(map, choose, random::bits(0, attempt, k)));
     }
   }
-  /// Swaps two replicas of different ranks or, where copies may change, half of the times gives a
-  /// slot to another expert. False where the slots drawn do not allow it.
+  /// Swaps two replicas of different ranks or, if counts may change, with probability 1/2 gives a
+  /// slot to another expert. Returns false if the drawn slots do not allow it.
   PLIMSOLL_HD bool change(vector_ref<std::int32_t> map, bool choose, std::uint64_t bits) const {
     auto const draw = [bits](int shift, index_t n) {
       return static_cast<index_t>((bits >> shift & 0xffffff) % static_cast<std::uint64_t>(n));
@@ -214,7 +219,7 @@ class refiner {
     if (choose && bits >> 63 != 0) {
       auto const e = static_cast<std::int32_t>(p_.where.expert_of(p_.at, draw(24, p_.at.experts)));
       if (e == map[a] || (map[a] >= 0 && counts_[map[a]] == 1) || counts_[e] == rank_limit ||
-          (p_.rule.apart != sharing::allowed && holds(map, rank, e, slots_end()))) {
+          (p_.rule.apart != anti_affinity::none && holds(map, rank, e, slots_end()))) {
         return false;
       }
       if (map[a] >= 0) {
@@ -246,7 +251,7 @@ class refiner {
     });
   }
 
-  /// Swaps, and takes the plan if it is better then.
+  /// Improves `map` by swaps, and replaces the plan with it if it is then better.
   PLIMSOLL_HD bool try_plan(vector_ref<std::int32_t> map, outcome& result) {
     double const peak = descend(map, result.work);
     if (peak >= result.peak || meetings(map) > meetings_) {
@@ -261,13 +266,13 @@ class refiner {
     return true;
   }
 
-  /// Swaps a replica of the most loaded rank with a lighter one, or a free slot, of another rank,
-  /// as long as that helps; each time so that the worse of the two gets as light as it can. Returns
-  /// the peak.
+  /// Steepest descent: swaps a replica of the most loaded rank with a lighter one, or a free slot,
+  /// of another rank, as long as that helps. Each swap minimises the cost of the worse of the two
+  /// ranks. Returns the peak.
   ///
-  /// Of two ranks that swap, both then cost less than the peak, and no other rank changes; so
-  /// either the peak falls or fewer ranks have it, and no plan comes twice. That holds for rounded
-  /// costs too, since they are functions of exact loads.
+  /// After a swap both ranks cost less than the peak, and no other rank changes. So either the peak
+  /// falls or fewer ranks have it, and no plan repeats. That holds for rounded costs too, since
+  /// they are functions of exact loads.
   PLIMSOLL_NOINLINE PLIMSOLL_HD double descend(vector_ref<std::int32_t> map, std::int64_t& swaps) {
     team_.for_each(p_.at.ranks, [=, this](index_t r) {
       double sum = 0;
@@ -316,8 +321,8 @@ class refiner {
     double cost;
     double carried;
   };
-  /// The slot of `from` to swap with slot `in`, and what the worse rank costs then; index -1 where
-  /// none helps.
+  /// Returns the slot of `from` to swap with slot `in`, and the cost of the worse rank after the
+  /// swap; index -1 if no swap helps.
   PLIMSOLL_HD extreme<double> best_swap(vector_ref<std::int32_t> map, giver const& from,
                                         index_t in) const {
     extreme<double> best{highest<double>, -1};
@@ -329,7 +334,7 @@ class refiner {
     double const room = add(multiply(from.cost, speed(r)), -carried_[r]);
     for (index_t out = from.begin; out < from.end; ++out) {
       double const less = add(weight_[out], -light);
-      if (less > 0 && less < room) {  // most others end here
+      if (less > 0 && less < room) {  // most pairs fail this test
         double const after =
             maximum{}(cost(from.rank, add(from.carried, -less)), cost(r, add(carried_[r], less)));
         if (after < minimum{}(from.cost, best.key) && may_swap(map, out, from.rank, in, r)) {
@@ -341,22 +346,24 @@ class refiner {
   }
 
   PLIMSOLL_HD double speed(index_t rank) const { return p_.where.speed(p_.at.first_rank + rank); }
-  /// Loads are whole numbers below 2^53 here, so their sums are exact.
+  /// Cost of a load on a rank. Loads are whole numbers below 2^53, so their sums are exact.
   PLIMSOLL_HD double cost(index_t rank, double carried) const {
     return p_.where.speeds.data == nullptr ? carried : divide(carried, speed(rank));
   }
 
-  /// Whether neither replica would come to a rank (or node) that holds its expert already.
+  /// Returns whether a swap respects anti-affinity: neither replica moves to a rank (or node) that
+  /// already holds its expert.
   PLIMSOLL_HD bool may_swap(vector_ref<std::int32_t> map, index_t slot_a, index_t a, index_t slot_b,
                             index_t b) const {
-    if (p_.rule.apart == sharing::allowed || p_.domain_of(a) == p_.domain_of(b)) {
+    if (p_.rule.apart == anti_affinity::none || p_.domain_of(a) == p_.domain_of(b)) {
       return true;
     }
     return !holds(map, b, map[slot_a], slots_end()) && !holds(map, a, map[slot_b], slots_end());
   }
-  /// Replicas on a rank (or node) where an earlier slot holds their expert, against the rule.
+  /// Counts the violations of preferred anti-affinity: replicas on a rank (or node) where an
+  /// earlier slot holds their expert.
   PLIMSOLL_HD index_t meetings(vector_ref<std::int32_t> map) {
-    if (p_.rule.apart == sharing::allowed || p_.rule.required) {
+    if (p_.rule.apart == anti_affinity::none || p_.rule.required) {
       return 0;
     }
     return team_.count(slots_, [=, this](index_t i) {
@@ -365,7 +372,7 @@ class refiner {
       return r >= 0 && holds(map, r, map[slot], slot);
     });
   }
-  /// Whether the rank (or its node) has the expert in a slot before `end`.
+  /// Returns whether the rank (or its node) holds the expert in a slot before `end`.
   PLIMSOLL_HD bool holds(vector_ref<std::int32_t> map, index_t rank, std::int32_t expert,
                          index_t end) const {
     index_t const domain = p_.domain_of(rank);
@@ -382,8 +389,8 @@ class refiner {
   }
   PLIMSOLL_HD index_t slots_end() const { return first_slot_ + slots_; }
 
-  /// What no plan can go below, whatever its counts: the mean, and the lightest heaviest replica
-  /// that the slots allow.
+  /// Returns a lower bound for plans with any counts: the mean, and the smallest possible weight of
+  /// the heaviest replica with these slots.
   PLIMSOLL_HD double bound_for_any_counts(load_bound& least) {
     index_t const n = p_.at.experts;
     index_t const ranks = p_.at.ranks;
@@ -398,31 +405,32 @@ class refiner {
     double const fastest = team_.max(ranks, open_speed);
     double const together = team_.sum_ordered(ranks, open_speed);
     double const mean = divide(static_cast<double>(total), together);
-    // The lightest weight to which all experts can be split within the slots, where it is more than
-    // the fastest rank's part of the mean.
+    // Bisection for the smallest weight to which all experts can be split within the slots. It
+    // matters only if it exceeds the fastest rank's part of the mean.
     index_t const usable = usable_slots();
     auto const fits = [=, this](fixed_load weight) {
       return usable >= team_.sum(n, [=, this](index_t i) {
         auto const load = static_cast<double>(p_.load[p_.where.expert_of(p_.at, i)]);
-        // Copies so that load / copies, rounded down, is at most `weight`.
+        // Smallest number of copies with load / copies, rounded down, at most `weight`.
         double const more = divide(load, static_cast<double>(weight + 1));
         return 1 + (more < static_cast<double>(usable) ? static_cast<index_t>(more) : usable);
       });
     };
-    auto low = static_cast<fixed_load>(multiply(mean, fastest));
-    if (!fits(low)) {
-      for (fixed_load high = total; low < high;) {
-        fixed_load const middle = low + (high - low) / 2;
-        if (fits(middle)) {
-          high = middle;
-        } else {
-          low = middle + 1;
-        }
+    auto const part = static_cast<fixed_load>(multiply(mean, fastest));
+    fixed_load low = part;
+    fixed_load middle = low;
+    for (fixed_load high = total; low < high; middle = low + (high - low) / 2) {
+      if (fits(middle)) {
+        high = middle;
+      } else {
+        low = middle + 1;
       }
-      least.heaviest = low;
-      return maximum{}(mean, divide(static_cast<double>(low), fastest));
     }
-    return mean;
+    if (low == part) {
+      return mean;
+    }
+    least.heaviest = low;
+    return maximum{}(mean, divide(static_cast<double>(low), fastest));
   }
 
   Team& team_;
@@ -433,10 +441,10 @@ class refiner {
   double tolerance_;
   double bound_ = 0;
   index_t first_slot_ = 0;
-  index_t slots_ = 0;     ///< of the cell, dead ranks' included
-  index_t meetings_ = 0;  ///< that the given plan has
-  double* weight_;        ///< of the replica in every slot
-  double* carried_;       ///< of every rank
+  index_t slots_ = 0;     ///< slots of the cell, including those of dead ranks
+  index_t meetings_ = 0;  ///< anti-affinity violations of the given plan
+  double* weight_;        ///< weight of the replica in each slot
+  double* carried_;       ///< load of each rank
   std::int32_t* trial_map_;
   std::uint64_t* donors_;
   std::uint64_t* takers_;
@@ -444,7 +452,7 @@ class refiner {
   scratch memory_;
 };
 
-/// Problem = layer.
+/// Body of `refine`. Problem = layer.
 template <class Loads>
 struct refinement_body {
   using device_team = block<128>;
@@ -453,8 +461,8 @@ struct refinement_body {
   topology where;
   sharing_rule rule;
   double tolerance;
-  std::int64_t trials;         ///< plans with other counts to try; 0: counts stay
-  std::int64_t perturbations;  ///< the most of a small cell
+  std::int64_t trials;         ///< limit on plans with other counts; 0: counts stay
+  std::int64_t perturbations;  ///< limit on perturbed plans of a cell
   matrix_ref<std::int32_t> physical_to_logical;
   matrix_ref<std::int32_t> replica_count;
   problem_report* reports;
@@ -464,6 +472,7 @@ struct refinement_body {
     index_t const slots = where.ranges.slots;
     return scratch_bytes_of<fixed_load>(experts) + scratch_bytes_of<std::int32_t>(experts) +
            scratch_bytes_of<std::int32_t>(slots) +
+           2 * scratch_bytes_of<std::int32_t>(where.ranks()) +
            maximum{}(scratch_bytes_of<std::int32_t>(slots) + linked_slots::scratch_bytes(experts),
                      refiner<serial_team>::scratch_bytes(experts, where, rule));
   }
@@ -475,6 +484,8 @@ struct refinement_body {
     auto* const load = memory.take<fixed_load>(experts);
     auto* const counts = memory.take<std::int32_t>(experts);
     auto* const rank_of = memory.take<std::int32_t>(where.ranges.slots);
+    auto* const slot_begin = memory.take<std::int32_t>(where.ranks());
+    auto* const slot_end = memory.take<std::int32_t>(where.ranks());
     auto const map = row_of(physical_to_logical, layer);
     load_scale const scale =
         scale_loads(team, experts, [this, layer](index_t e) { return loads(layer, e); });
@@ -483,12 +494,17 @@ struct refinement_body {
       outcome = where.refuse(team, layer, experts, counts);
     }
     if (outcome.what == fault::none) {
-      outcome = read_plan(team, memory, layer, map, rank_of, counts);
+      team.for_each(where.ranks(), [=, this](index_t r) {
+        slot_begin[r] = static_cast<std::int32_t>(where.begin(layer, r));
+        slot_end[r] = static_cast<std::int32_t>(where.end(layer, r));
+      });
+      outcome = read_plan(team, memory, layer, map, {slot_begin, slot_end}, rank_of, counts);
     }
     if (outcome.what == fault::none) {
       team.for_each(experts,
                     [=, this](index_t e) { load[e] = to_fixed(loads(layer, e), scale.shift); });
-      outcome.result = improve(team, memory, layer, load, rank_of, counts, scale.shift);
+      outcome.result =
+          improve(team, memory, layer, load, {slot_begin, slot_end}, rank_of, counts, scale.shift);
       team.for_each(experts, [=, this](index_t e) { replica_count(layer, e) = counts[e]; });
     }
     team.single([=] { *report = outcome; });
@@ -497,14 +513,15 @@ struct refinement_body {
  private:
   template <class Team>
   PLIMSOLL_HD certificate improve(Team& team, scratch memory, index_t layer, fixed_load const* load,
-                                  std::int32_t const* rank_of, std::int32_t* counts,
-                                  int shift) const {
+                                  slot_table slots, std::int32_t const* rank_of,
+                                  std::int32_t* counts, int shift) const {
     index_t const experts = loads.extent(1);
     bool const rounded =
         team.any(experts, [=, this](index_t e) { return is_rounded(loads(layer, e), shift); });
     packing_problem problem{load,
                             vector_ref<std::int32_t const>(counts, experts),
                             where,
+                            slots,
                             {},
                             rule,
                             row_of(physical_to_logical, layer),
@@ -523,22 +540,23 @@ struct refinement_body {
     if (result.status != certificate_status::optimal) {
       result.status = all.peak <= multiply(all.bound, add(1.0, tolerance))
                           ? certificate_status::within_tolerance
-                      : all.limited ? certificate_status::work_limit
+                      : all.limited ? certificate_status::iteration_limit
                                     : certificate_status::feasible;
     }
     return result;
   }
 
-  /// Finds the rank of every slot and counts the replicas of every expert; or what is wrong.
+  /// Finds the rank of every slot and counts the replicas of every expert. Returns a report of the
+  /// first fault of the plan, if any.
   template <class Team>
   PLIMSOLL_HD problem_report read_plan(Team& team, scratch memory, index_t layer,
-                                       vector_ref<std::int32_t> map, std::int32_t* rank_of,
-                                       std::int32_t* counts) const {
+                                       vector_ref<std::int32_t> map, slot_table ranges,
+                                       std::int32_t* rank_of, std::int32_t* counts) const {
     index_t const experts = loads.extent(1);
     index_t const slots = where.ranges.slots;
     team.for_each(slots, [=](index_t slot) { rank_of[slot] = -1; });
-    team.for_each(where.ranks(), [=, this](index_t r) {
-      for (index_t slot = where.begin(layer, r); slot < where.end(layer, r); ++slot) {
+    team.for_each(where.ranks(), [=](index_t r) {
+      for (index_t slot = ranges.begin[r]; slot < ranges.end[r]; ++slot) {
         rank_of[slot] = static_cast<std::int32_t>(r);
       }
     });
@@ -575,8 +593,9 @@ struct refinement_body {
       }
     }
     if (rule.required) {
-      // An expert's slots are linked in rising order, so neighbours meet if any do.
-      bool const nodes = rule.apart == sharing::not_on_a_node;
+      // An expert's slots are linked in rising order, so if any replicas share a domain,
+      // consecutive ones do.
+      bool const nodes = rule.apart == anti_affinity::node;
       index_t const meeting = first_where(team, slots, [=, this](index_t slot) {
         if (of.next[slot] < 0) {
           return false;
@@ -594,4 +613,4 @@ struct refinement_body {
   }
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

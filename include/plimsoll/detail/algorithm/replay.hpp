@@ -17,7 +17,7 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Number of steps of one problem. Their loads are transposed into a tile `[experts, steps]`, in
 /// which the loads of an expert in neighbouring steps are contiguous: a core adds them in vector
@@ -247,4 +247,4 @@ struct replay_mean_body {
   }
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

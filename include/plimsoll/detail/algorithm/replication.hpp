@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Body of `replicate`: the next copy goes to the expert with the largest load per copy.
+/// Body of `replicate`: d'Hondt apportionment, where the next copy goes to the expert with the
+/// largest load per copy.
 #pragma once
 
 #include <cstddef>
@@ -17,9 +18,9 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// One number for every expert, or one each.
+/// Limit on the number of copies, one for all experts or one for each.
 struct copy_limits {
   std::int32_t uniform;
   vector_ref<std::int32_t const> each;  ///< empty: uniform
@@ -29,19 +30,20 @@ struct copy_limits {
   }
 };
 
-/// How far copies may go under a required rule about sharing: those of an expert go to domains
-/// (ranks or nodes) of their own, and a domain takes no more than its slots.
+/// Limit on the replica counts that required anti-affinity allows: the replicas of an expert are in
+/// different domains (ranks or nodes), and a domain holds at most as many replicas as it has slots.
 ///
-/// Counts c can be placed so exactly if the j largest of them add up to at most
-/// sum over domains of min(slots, j), for every j (Gale and Ryser). `slack[j]` is what remains.
+/// Counts c can be placed in this way exactly if, for every j, the j largest of them add up to at
+/// most the sum over domains of min(slots, j) (the Gale-Ryser theorem). `slack[j]` is the
+/// difference.
 struct sharing_limit {
   std::int32_t* slack;         ///< [experts + 1]
   std::int32_t const* copies;  ///< [experts of the layer]
 
-  /// All of the cell's experts have one copy. Returns whether they fit.
+  /// Starts with one copy of each of the cell's experts. Returns whether they fit.
   template <class Team>
   PLIMSOLL_HD bool start(Team& team, topology const& where, cell const& at, sharing_rule rule) {
-    bool const nodes = rule.apart == sharing::not_on_a_node;
+    bool const nodes = rule.apart == anti_affinity::node;
     index_t const domains = nodes ? where.nodes : at.ranks;
     auto const slots_of = [=, &where, &at](index_t d) {
       index_t const first = nodes ? where.first_rank(d) : at.first_rank + d;
@@ -65,7 +67,7 @@ struct sharing_limit {
     return left[at.experts] >= 0;
   }
 
-  /// Whether an expert of the cell may have one more; if so, counts it.
+  /// Returns whether an expert of the cell may get one more copy; if so, updates the slack for it.
   template <class Team>
   PLIMSOLL_HD bool grant(Team& team, topology const& where, cell const& at, index_t expert) {
     auto const* const c = copies;
@@ -73,7 +75,8 @@ struct sharing_limit {
     std::int32_t const mine = c[expert];
     index_t const larger = team.count(
         at.experts, [=, &where, &at](index_t i) { return c[where.expert_of(at, i)] > mine; });
-    // It becomes the first of those that have as many, so only longer prefixes grow.
+    // The expert becomes the first among those with equally many copies, so only the sums of more
+    // than `larger` counts grow.
     if (team.any(at.experts - larger, [=](index_t i) { return left[larger + 1 + i] < 1; })) {
       return false;
     }
@@ -82,15 +85,15 @@ struct sharing_limit {
   }
 };
 
-/// Problem = layer. Without a topology the layer has `slots` places, with one each cell has the
-/// slots of its ranks.
+/// Body of `replicate`. Problem = layer. Without a topology the layer has `slots` slots; with one
+/// each cell has the slots of its ranks.
 template <class Loads>
 struct replication_body {
   using device_team = warp;
 
   Loads loads;
   index_t slots;
-  topology where;  ///< no ranks: none
+  topology where;  ///< 0 ranks: no topology
   sharing_rule rule;
   copy_limits least;
   copy_limits most;
@@ -164,7 +167,7 @@ struct replication_body {
     });
   }
 
-  /// Copies of one cell's experts.
+  /// Chooses the copies of one cell's experts.
   template <class Team>
   PLIMSOLL_HD problem_report replicate(Team& team, cell const& at, fixed_load const* load,
                                        std::uint64_t* keys, sharing_limit apart,
@@ -200,7 +203,7 @@ struct replication_body {
       index_t const i = id_of(key);
       index_t const e = where.expert_of(at, i);
       std::int32_t const more = copies[e] + 1;
-      // Who is refused once has no room later either.
+      // An expert refused once can be dropped: the slack only shrinks.
       if (more > most(e) || (rule.required && !apart.grant(team, where, at, e))) {
         all.peak = maximum{}(all.peak, heavy_load_of(key));
         heaviest.pop();
@@ -217,16 +220,17 @@ struct replication_body {
     return problem_report{};
   }
 
-  /// True if no other counts do better. To relieve the heaviest expert, another would have to give
-  /// up a copy that it got for being at least as heavy, in weights rounded down. Here load / copies
-  /// is compared exactly, with what the heaviest ones may weigh at most: the part of a unit that
-  /// goes beyond `peak`, in units of 2^-31, tells fractions apart whose denominators are below
-  /// 2^15. `error`: what a load is less short than.
+  /// True if the counts are proven optimal for the loads as given. To relieve the heaviest expert,
+  /// another would have to give up a copy that it got for being at least as heavy, by weights
+  /// rounded down. Here load / copies is compared exactly, with the most that the heaviest experts
+  /// may weigh. The part above `peak`, in units of 2^-31, distinguishes fractions with denominators
+  /// below 2^15. `error`: every load was rounded down by less.
   template <class Team>
   PLIMSOLL_HD bool is_best(Team& team, fixed_load const* load, std::int32_t const* copies,
                            fixed_load peak, fixed_load error) const {
     index_t const experts = loads.extent(1);
-    // Of experts in lighter cells, which cannot help: as much as can be.
+    // The part of whole / parts above `peak`, capped at one unit. Experts of lighter cells count as
+    // one unit: a copy that they give up does not help the heaviest cell.
     auto const beyond = [=](fixed_load whole, std::int32_t parts) {
       auto const n = static_cast<fixed_load>(parts);
       fixed_load const more = whole < peak * n ? n : minimum{}(whole - peak * n, n);
@@ -237,7 +241,7 @@ struct replication_body {
     });
     return largest == 0 || !team.any(experts, [=, this](index_t e) {
       std::int32_t const fewer = copies[e] - 1;
-      // At 2^31 or more than a unit beyond, any part of one is less.
+      // A result of 2^31, one unit or more above `peak`, is never below `largest`.
       return copies[e] > least(e) && beyond(load[e], fewer) < largest;
     });
   }
@@ -274,4 +278,4 @@ struct replication_body {
   }
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

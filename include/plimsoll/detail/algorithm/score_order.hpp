@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Scores as integers in the same order.
+/// Maps scores to integers in the same order.
 #pragma once
 
 #include <cstdint>
@@ -8,32 +8,33 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/types.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// Stands for NaN, which ranks below every number; below it, 0 is free to mean none at all.
+/// Key of NaN, which ranks below every number; 0, below it, is free to mean no score.
 inline constexpr std::uint32_t nan_key = 1;
 
-/// The same NaN for all: processors make them of different bits.
+/// Replaces any NaN by the same one, since processors produce different bits.
 PLIMSOLL_HD inline float one_nan(float x) { return x == x ? x : __builtin_nanf(""); }
 
-/// Rises with the score; both zeros are one. Without branches, so that loops of it are vectorized.
+/// Returns a key that rises with the score; both zeros have the same key. It has no branches, so
+/// that compilers vectorise loops over it.
 PLIMSOLL_HD inline std::uint32_t key_of(float score) {
-  // Integers throughout: a compiler may be told to round small numbers to 0 or to forget signs of
-  // 0.
+  // Integers throughout: compiler options may round subnormal floats to 0 or ignore signs of 0.
   auto const given = __builtin_bit_cast(std::uint32_t, score);
   std::uint32_t const bits = given == 0x80000000u ? 0 : given;
   std::uint32_t const flip = (bits >> 31) * 0x7fffffffu | 0x80000000u;
   return (bits & 0x7fffffffu) <= 0x7f800000u ? bits ^ flip : nan_key;
 }
 
-/// The score that has this key.
+/// Returns the score of a key.
 PLIMSOLL_HD inline float score_of(std::uint32_t key) {
   constexpr std::uint32_t sign = 0x80000000u;
   return key == nan_key ? __builtin_nanf("")
                         : __builtin_bit_cast(float, (key & sign) != 0 ? key & ~sign : ~key);
 }
 
-/// A key and, for equal ones, the lower index first: the largest is the first.
+/// Packs a key and an index so that the largest packed number has the largest key and, of equal
+/// keys, the lowest index.
 PLIMSOLL_HD inline std::uint64_t with_index(std::uint32_t key, index_t i) {
   return std::uint64_t{key} << 32 | ~static_cast<std::uint32_t>(i);
 }
@@ -41,4 +42,4 @@ PLIMSOLL_HD inline std::int32_t index_in(std::uint64_t packed) {
   return static_cast<std::int32_t>(~static_cast<std::uint32_t>(packed));
 }
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Body of `slot_assignment`: CRAFT's algorithm 3, with the ranks' running totals kept as two
-/// levels.
+/// Body of `slot_assignment`: CRAFT's algorithm 3. Running totals differ by at most one, so each
+/// rank stores only whether its total is the lower or the upper one.
 #pragma once
 
 #include <cstddef>
@@ -14,17 +14,17 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// Picks `chosen` of `tied` ranks evenly: the i-th at floor(i * tied / chosen), or, where both ends
-/// are to be among them, at floor(i * (tied - 1) / (chosen - 1) + 1/2).
+/// Selects `chosen` of `tied` ranks, evenly spaced: the i-th at floor(i * tied / chosen), or, with
+/// `endpoints`, at floor(i * (tied - 1) / (chosen - 1) + 1/2).
 struct even_choice {
   std::uint32_t tied;
   std::uint32_t chosen;
   bool endpoints;
 
-  /// How many of the chosen stand before `place`, 0 to tied: the least i whose place is not before
-  /// it. Ranks number less than 2^15, so 32 bits hold the products.
+  /// Number of selected ranks before position `place`, 0 to tied: the least i whose position is not
+  /// before `place`. There are fewer than 2^15 ranks, so 32 bits hold the products.
   PLIMSOLL_HD std::int32_t before(std::int32_t place) const {
     auto const p = static_cast<std::uint32_t>(place);
     std::uint32_t count = minimum{}(p, chosen);
@@ -38,13 +38,13 @@ struct even_choice {
   }
 };
 
-/// Problem = `layers` rows, which follow one another.
+/// Problem = `layers` consecutive rows.
 ///
-/// In each layer every living rank gets floor(slots / living), so only the remainder tells them
-/// apart. It goes to ranks with the lowest running totals; these differ by one at most, so it is
-/// enough to know who is on the upper level.
+/// In each layer every live rank gets floor(slots / living), so ranks differ only by the remainder.
+/// It goes to the ranks with the lowest running totals. These differ by at most one, so the level
+/// of a rank, lower or upper, suffices.
 struct slot_assignment_body {
-  using device_team = warp;  // two short calls per layer, one after another: cheap barriers count
+  using device_team = warp;  // two short calls per layer, in sequence: barriers must be cheap
 
   vector_ref<std::int32_t const> layer_slots;  ///< `[problems * layers]`
   index_t layers;
@@ -60,7 +60,7 @@ struct slot_assignment_body {
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
-    // One element more than there are ranks, nobody's, for the end of the last rank.
+    // One element more than ranks, for the end of the last rank.
     auto* const standings = memory.take<standing>(ranks + 1);
     auto* const living_before = memory.take<std::int32_t>(ranks + 1);
     auto* const tied_before = memory.take<std::int32_t>(ranks + 1);
@@ -85,11 +85,11 @@ struct slot_assignment_body {
     team.for_each(ranks + 1, [=, this](index_t r) {
       standings[r] = lives(r) ? standing::lower : standing::none;
     });
-    std::int32_t low = living;  // ranks on the lower level
+    std::int32_t low = living;  // number of ranks on the lower level
     for (index_t layer = first; layer < first + layers; ++layer) {
       std::int32_t const base = layer_slots[layer] / living;
       std::int32_t const extra = layer_slots[layer] % living;
-      // Either some of the lower level, or all of it and some of the upper one.
+      // The remainder goes to a part of the lower level, or to all of it and a part of the upper.
       bool const all_low = extra >= low;
       standing const level = all_low ? standing::upper : standing::lower;
       std::int32_t const tied = all_low ? living - low : low;
@@ -105,7 +105,8 @@ struct slot_assignment_body {
         std::int32_t const chosen_before = choice.before(before);
         rank_offsets(layer, r) = base * living_before[r] + low_before + chosen_before;
         if (standings[r] == level) {
-          // Where all of the lower level rises, it meets those of the upper one that stay.
+          // If the whole lower level rises, it and the unchosen ranks of the upper level become the
+          // new lower level.
           bool const is_chosen = choice.before(before + 1) > chosen_before;
           standings[r] = is_chosen ? standing::upper : standing::lower;
         }
@@ -122,4 +123,4 @@ struct slot_assignment_body {
   }
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

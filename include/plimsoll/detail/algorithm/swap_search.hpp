@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Bodies of `swap_search`: what the restarts of a layer share, one restart, and the best of them.
+/// Bodies of `swap_search`: the data that all restarts of a layer share, one restart, the
+/// perturbations, and the choice of the best.
 ///
-/// All decisions are integer ones. Tokens are multiples of a power of two (fixed_load.hpp), so that
-/// sums of them are exact in double; a latency becomes a whole number of units, of which all steps
-/// together have fewer than 2^61. Hence the order in which swaps are looked at cannot show, and
-/// those that cannot be the best may be passed over.
+/// All decisions compare integers. Tokens are multiples of a power of two (fixed_load.hpp), so that
+/// sums of them are exact in double. A latency is converted to a whole number of units, chosen so
+/// that all steps together have fewer than 2^61. Hence the order in which swaps are evaluated
+/// cannot affect the result, and swaps that cannot be the best may be skipped.
 #pragma once
 
 #include <cstddef>
@@ -23,10 +24,10 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// Makes one number of the latencies of all steps: their sum, or the lowest of them that at most
-/// `above` others exceed.
+/// Score of the latencies of all steps: their sum, or a quantile, which is the lowest latency that
+/// at most `above` others exceed.
 struct step_objective {
   bool is_sum;
   index_t above;
@@ -46,36 +47,36 @@ struct step_objective {
   }
 };
 
-/// What the restarts of a layer share.
+/// Properties of a layer that all its restarts share.
 struct search_layer {
-  double top;               ///< longer latencies need not be told apart
-  double most_tokens;       ///< of a step
+  double top;               ///< longer latencies count as equal to this one
+  double most_tokens;       ///< largest number of tokens of a step
   double grain;             ///< a replica's tokens were rounded down by less; 0: not at all
-  std::int32_t is_rounded;  ///< loads were, and not only replicas' parts of them
-  std::int32_t items;       ///< replicas
+  std::int32_t is_rounded;  ///< loads were rounded, not only load / copies
+  std::int32_t items;       ///< number of replicas
   std::int32_t is_usable;
   std::int32_t has_twins;  ///< an expert has several replicas
   std::int32_t is_whole;   ///< every replica has whole tokens in every step
 };
 
-/// Costs as whole numbers of units, the same for all layers.
+/// Converts costs to whole numbers of units, the same for all layers.
 struct search_units {
   double top;
-  double per_cost;
-  std::int64_t tabulated;  ///< numbers of tokens, from 0, whose units stand in the table
+  double per_cost;         ///< units per cost, a power of two
+  std::int64_t tabulated;  ///< the table holds the units of token counts below this
 
-  /// For any cost at all: the table is filled while layers may still be refused for theirs, and a
-  /// number beyond int64 has no conversion.
+  /// Accepts any cost, even an invalid one: the table is filled before layers are refused for their
+  /// costs, and a double outside int64 must not be converted.
   PLIMSOLL_HD std::int64_t of(double cost) const {
     double const usable = cost > 0 ? cost : 0.0;
     return static_cast<std::int64_t>(multiply(usable < top ? usable : top, per_cost));
   }
-  /// The same, rounded up, for costs up to `top`.
+  /// Units of a cost up to `top`, rounded up.
   PLIMSOLL_HD std::int64_t above(double cost) const {
     std::int64_t const below = of(cost);
     return below + static_cast<std::int64_t>(static_cast<double>(below) < multiply(cost, per_cost));
   }
-  /// Units such that `steps` latencies up to `top` together have fewer than 2^61.
+  /// Chooses the unit so that `steps` latencies up to `top` together have fewer than 2^61 units.
   PLIMSOLL_HD static search_units up_to(double top, index_t steps) {
     int const exponent = top > 0 ? maximum{}(static_cast<int>(bits_of(top) >> 52) - 1022, -900) : 0;
     int const room = 60 - bit_width(static_cast<std::uint64_t>(steps));
@@ -83,7 +84,8 @@ struct search_units {
   }
 };
 
-/// Units of cost(rank, tokens). Most questions are about few whole tokens: they stand in a table.
+/// Units of cost(rank, tokens), from a table for small whole token counts, which are the most
+/// frequent.
 template <class Cost>
 struct search_price {
   Cost cost;
@@ -122,20 +124,20 @@ struct search_price {
   }
 };
 
-/// Turns a layer's trace into what its restarts read. Problem = layer.
+/// Prepares a layer's trace for its restarts: replicas, shares and totals. Problem = layer.
 template <class Loads, class Cost>
 struct search_input_body {
   using device_team = block<256>;
 
   Loads loads;                                   ///< `[steps, layers, experts]`
-  matrix_ref<std::int32_t const> replica_count;  ///< `[layers, experts]` or empty: one of each
+  matrix_ref<std::int32_t const> replica_count;  ///< `[layers, experts]` or empty: one copy each
   topology where;
   Cost cost;
   search_layer* layers;
-  double* shares;           ///< `[layers, experts + 1, steps]`: tokens of one copy; last row: none
-  std::uint64_t* use;       ///< `[layers, experts]`: of one copy in all steps, fixed
-  std::int32_t* expert_of;  ///< `[layers, slots]`: of every replica
-  double* totals;           ///< `[layers, steps]`
+  double* shares;           ///< `[layers, experts + 1, steps]`: tokens of one copy; last row: 0
+  std::uint64_t* use;       ///< `[layers, experts]`: tokens of one copy in all steps, fixed point
+  std::int32_t* expert_of;  ///< `[layers, slots]`: expert of each replica
+  double* totals;           ///< `[layers, steps]`: tokens of each step
   problem_report* reports;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
@@ -177,7 +179,7 @@ struct search_input_body {
     return replica_count.data == nullptr ? 1 : replica_count(layer, e);
   }
 
-  /// Replicas are numbered expert by expert.
+  /// Numbers the replicas expert by expert and checks offsets, liveness and counts.
   template <class Team>
   PLIMSOLL_HD problem_report number_items(Team& team, index_t layer, std::int64_t* first_item,
                                           search_layer& result) const {
@@ -281,9 +283,9 @@ struct search_input_body {
     return problem_report{};
   }
 
-  /// The longest latency that there can be, but no more than 2^20 times as long as one that no step
-  /// exceeds if all replicas are put on the fastest ranks that have room for them: a single rank
-  /// that is far slower must not make the unit so large that the others' latencies vanish in it.
+  /// Returns the longest possible latency, limited to 2^20 times the latency that no step exceeds
+  /// if all replicas are on the fastest ranks with enough slots for them. Without the limit a
+  /// single far slower rank would make the unit so large that the latencies of the others vanish.
   template <class Team>
   PLIMSOLL_HD double longest_of_use(Team& team, index_t layer, search_layer const& known) const {
     index_t const ranks = where.ranks();
@@ -300,7 +302,7 @@ struct search_input_body {
     if (multiply(shortest, 0x1p20) >= longest) {
       return longest;
     }
-    // Numbers from 0 are ordered as their bits are.
+    // Bisection over the bits, which order non-negative doubles like their values.
     std::uint64_t low = bits_of(shortest);
     for (std::uint64_t high = bits_of(longest); low < high;) {
       std::uint64_t const middle = low + (high - low) / 2;
@@ -318,7 +320,7 @@ struct search_input_body {
   }
 };
 
-/// Units such that all steps together have fewer than 2^61. Problem = 0.
+/// Chooses the unit so that all steps of a layer together have fewer than 2^61 units. Problem = 0.
 struct search_units_body {
   using device_team = warp;
 
@@ -344,7 +346,7 @@ struct search_units_body {
   }
 };
 
-/// Problem = rank and part of its table.
+/// Tabulates the costs of whole token counts. Problem = rank and part of its table.
 template <class Cost>
 struct search_table_body {
   using device_team = warp;
@@ -368,14 +370,15 @@ struct search_table_body {
   }
 };
 
-/// What a step takes at least: as long as an idle rank, as the fastest with the heaviest replica,
-/// and until all ranks together are through, if tokens could be divided at will. Problem = layer
-/// and step.
+/// Computes a lower bound of each step's latency: the largest of the time of an idle rank, of the
+/// heaviest replica on the fastest rank, and of all ranks together if tokens could be divided at
+/// will. The last one is a bisection over time. Problem = layer and step.
 template <class Cost>
 struct search_bound_body {
   using device_team = warp;
-  /// In which a step's tokens are divided, and by which a time may be too short.
+  /// Number of parts into which a step's tokens are divided.
   static constexpr std::int32_t parts = 1 << 16;
+  /// The bisection stops at a relative width of 2^-precision.
   static constexpr int precision = 14;
 
   topology where;
@@ -400,8 +403,8 @@ struct search_bound_body {
       return;
     }
     auto const price = prices.in(layers[layer]);
-    auto* const some = memory.take<std::int32_t>(ranks);    // parts that a rank is known to do
-    auto* const enough = memory.take<std::int32_t>(ranks);  // and known not to, by the time
+    auto* const some = memory.take<std::int32_t>(ranks);    // parts that a rank can do in time
+    auto* const enough = memory.take<std::int32_t>(ranks);  // parts that it cannot do in time
     auto* const now = memory.take<std::int32_t>(ranks);
     double const total = totals[problem];
     double const heaviest = team.max(experts, [=, this](index_t e) {
@@ -415,13 +418,13 @@ struct search_bound_body {
     std::int64_t const idle = team.max(ranks, [=, this](index_t r) {
       return where.slots_of(layer, r) > 0 ? price(r, 0.0) : std::int64_t{0};
     });
-    std::int64_t low = maximum{}(idle, least(heaviest)) - 1;  // too short a time
+    std::int64_t low = maximum{}(idle, least(heaviest)) - 1;  // too short
     std::int64_t high = maximum{}(idle, least(total));        // long enough
     team.for_each(ranks, [=, this](index_t r) {
       some[r] = 0;
       enough[r] = where.slots_of(layer, r) > 0 ? parts + 1 : 1;
     });
-    // Of the tokens, 37 bits, so that all multiples of a part are exact.
+    // Keeps 37 bits of the number of tokens, so that all multiples of a part are exact.
     double const part = multiply(double_of(bits_of(total) >> 16 << 16), 1.0 / parts);
     bool const is_whole = layers[layer].is_whole != 0;
     while (high - low > 1 + (high >> precision)) {
@@ -434,7 +437,7 @@ struct search_bound_body {
           (price(r, is_whole ? whole_tokens(tokens) : tokens) <= time ? a : b) = middle;
         }
         now[r] = a;
-        return index_t{a} + 1;  // less than one part more
+        return index_t{a} + 1;  // the rank can do less than this
       });
       bool const is_enough = done >= parts;
       team.for_each(ranks, [=](index_t r) {
@@ -446,7 +449,7 @@ struct search_bound_body {
   }
 };
 
-/// Problem = layer and restart.
+/// One search: a greedy start, then steepest descent by swaps. Problem = layer and restart.
 template <class Cost>
 struct swap_search_body {
   using device_team = block<128>;
@@ -461,12 +464,12 @@ struct swap_search_body {
   double noise;
   double min_gain;
   index_t max_swaps;
-  index_t level_swaps;
+  index_t max_plateau_moves;
   search_layer const* layers;
   double const* shares;
   std::uint64_t const* use;
   std::int32_t const* expert_of;
-  std::int32_t* found;  ///< `[layers, restarts, slots]`: the replica in every slot, or -1
+  std::int32_t* found;              ///< `[layers, restarts, slots]`: replica in each slot, or -1
   matrix_ref<std::int64_t> scores;  ///< `[layers, restarts]`, in units
   matrix_ref<std::int32_t> swaps;   ///< `[layers, restarts]`
 
@@ -494,11 +497,11 @@ struct swap_search_body {
     start(team, s, restart);
     std::int64_t score = rank_latencies(team, s);
     index_t count = 0;
-    index_t level = 0;  // swaps since the score was last lowered
+    index_t level = 0;  // plateau moves since the score was last lowered
     while (count < max_swaps) {
       candidate best = best_swap(team, s, score, neighbourhood::swaps);
-      if (best.gain == 0 && level < level_swaps) {
-        best = best_swap(team, s, score, neighbourhood::level_swaps);
+      if (best.gain == 0 && level < max_plateau_moves) {
+        best = best_swap(team, s, score, neighbourhood::plateau);
         ++level;
       } else {
         level = 0;
@@ -522,24 +525,24 @@ struct swap_search_body {
   }
 
  protected:
-  /// The changes among which a descent chooses the best.
+  /// Changes among which a descent chooses the best.
   enum class neighbourhood : std::int32_t {
-    swaps,        ///< those that lower the score
-    level_swaps,  ///< those that keep it and shorten the longer latency of the two ranks
-    partitions    ///< swaps, and all ways to fill the slots of two ranks that have few
+    swaps,      ///< swaps that lower the score
+    plateau,    ///< swaps that keep it and shorten the longer latency of the two ranks
+    partitions  ///< swaps, and all ways to fill the slots of two ranks that have few slots
   };
 
-  /// A swap of what two slots hold, or all slots of two ranks filled anew.
+  /// A swap of the contents of two slots, or a new division of the contents of two ranks.
   struct candidate {
     std::int64_t gain = 0;
     index_t rank_a = -1;
     index_t rank_b = -1;
     index_t slot_a = -1;
     index_t slot_b = -1;
-    std::uint32_t to_a = 0;  ///< slots of a, then of b, whose contents go to a; 0: a swap
+    std::uint32_t to_a = 0;  ///< bits of the slots of a, then b, whose contents go to a; 0: a swap
   };
 
-  /// Where the search stands.
+  /// Current state of a search.
   struct state {
     typename search_price<Cost>::view price;
     search_layer known;
@@ -551,21 +554,21 @@ struct swap_search_body {
     std::int32_t* item_in;          ///< `[slots]`, -1 in an empty one
     double* tokens;                 ///< `[ranks, steps]`
     std::int64_t* latency;          ///< `[ranks, steps]`
-    std::int64_t* top[3];           ///< `[steps]`: the longest, second and third longest latency
-    std::int64_t* others;           ///< `[steps]`: what it takes whatever two ranks swap
-    std::int64_t* gap;              ///< `[steps]`: by how much a step is longer, in this order
-    std::int32_t* holder[2];        ///< `[steps]`: whose the longest and second longest are
-    std::int32_t* order;            ///< `[steps]`: first those in which one of the two is last
+    std::int64_t* top[3];           ///< `[steps]`: longest, second and third longest latency
+    std::int64_t* others;           ///< `[steps]`: lower bound of the latency after any swap of a,b
+    std::int64_t* gap;              ///< `[steps]`: latency minus that bound, ordered as `order`
+    std::int32_t* holder[2];        ///< `[steps]`: ranks of the longest and second longest latency
+    std::int32_t* order;            ///< `[steps]`: steps in which a, then b, is slowest come first
     std::uint64_t* item_keys;       ///< `[slots]`
-    std::int64_t* sum;              ///< `[ranks]`
-    std::int64_t* relief;           ///< `[ranks]`: what a rank's absence would gain
-    std::int64_t* with;             ///< `[ranks]`: and that of another with it
+    std::int64_t* sum;              ///< `[ranks]`: total latency of each rank, for the start
+    std::int64_t* relief;           ///< `[ranks]`: gain if a rank were removed; start: score rise
+    std::int64_t* with;             ///< `[ranks]`: gain without it and rank a; start: total latency
     std::uint64_t* rank_keys;       ///< `[ranks]`
     std::int32_t* begin;            ///< `[ranks]`
     std::int32_t* end;              ///< `[ranks]`
     std::int32_t* mark;             ///< `[ranks]`
     std::byte* sort_storage;        ///< of item_keys or rank_keys
-    double* moved = nullptr;        ///< `[partition_rows, steps]`, where partitions are looked at
+    double* moved = nullptr;        ///< `[partition_rows, steps]`, if partitions are evaluated
 
     PLIMSOLL_HD state(swap_search_body const& b, scratch& memory, index_t in_layer,
                       std::int32_t* result)
@@ -596,7 +599,7 @@ struct swap_search_body {
           sort_storage(memory.take<std::byte>(b.most_sort_bytes())) {}
   };
 
-  /// The expert in a slot; `experts`, which has no tokens, in an empty one.
+  /// Expert in a slot; `experts`, a dummy without tokens, in an empty slot.
   [[nodiscard]] PLIMSOLL_HD index_t expert_in(state const& s, index_t slot) const {
     std::int32_t const item = s.item_in[slot];
     return item < 0 ? experts : index_t{s.expert_of[item]};
@@ -614,12 +617,13 @@ struct swap_search_body {
     return false;
   }
 
-  /// Algorithm 2: puts replicas on ranks, the most used first, each where the score stays lowest;
-  /// where it does on several, where the rank itself is busy for the shortest time.
+  /// Greedy start, algorithm 2 of GEM: places replicas in order of falling total load, each on the
+  /// rank where the sum of step latencies stays lowest; among several such ranks, on the one with
+  /// the shortest total latency.
   template <class Team>
   PLIMSOLL_HD void start(Team& team, state const& s, index_t restart) const {
     index_t const ranks = s.ranks;
-    std::int32_t* const next = s.mark;  // the first slot of a rank that is free
+    std::int32_t* const next = s.mark;  // first free slot of each rank
     team.for_each(where.ranges.slots, [&](index_t slot) { s.item_in[slot] = -1; });
     team.for_each(ranks, [&](index_t r) {
       s.begin[r] = static_cast<std::int32_t>(where.begin(s.layer, r));
@@ -671,21 +675,21 @@ struct swap_search_body {
     return static_cast<fixed_load>(multiply(static_cast<double>(used), factor));
   }
 
-  /// Leaves in `with` how long each candidate would be busy.
+  /// Returns the best rank for a replica. Leaves the total latency of each candidate in `with`.
   template <class Team>
   PLIMSOLL_HD index_t best_rank(Team& team, state const& s, std::int32_t const* next,
                                 index_t expert) const {
     double const* const more = s.shares + expert * steps;
     auto const is_open = [&](index_t r) { return next[r] < s.end[r]; };
-    // Copies meet only where they cannot help it.
+    // Copies of an expert share a rank only if no other rank has a free slot.
     bool const apart = s.known.has_twins != 0 && team.any(s.ranks, [&](index_t r) {
       return is_open(r) && !holds(s, expert, s.begin[r], next[r], -1);
     });
     auto const may_take = [&](index_t r) {
       return is_open(r) && !(apart && holds(s, expert, s.begin[r], next[r], -1));
     };
-    // Most often the one that is busy for the shortest time so far: the others need only be looked
-    // at until they are worse.
+    // The rank with the shortest total latency so far is usually the best: its result is a limit at
+    // which the evaluation of the others can stop.
     index_t const guess =
         team.argmin(s.ranks,
                     [&](index_t r) { return may_take(r) ? s.sum[r] : highest<std::int64_t>; })
@@ -695,7 +699,7 @@ struct swap_search_body {
     };
     std::int64_t const limit =
         team.sum(steps, [&](index_t t) { return rise_above(s.top[0][t], with_more(guess, t)); });
-    // Where the score stays, ranks that are busy for longer as they are have lost.
+    // If the guess keeps the score, a rank that already has a longer total latency cannot win.
     std::int64_t const longest =
         limit > 0 ? highest<std::int64_t>
                   : team.sum(steps, [&](index_t t) { return with_more(guess, t); });
@@ -721,7 +725,7 @@ struct swap_search_body {
     return maximum{}(after - top, std::int64_t{0});
   }
 
-  /// The three longest latencies of every step. Returns the score.
+  /// Finds the three longest latencies of every step. Returns the score.
   template <class Team>
   PLIMSOLL_HD std::int64_t rank_latencies(Team& team, state const& s) const {
     team.for_each(steps, [&](index_t t) {
@@ -752,16 +756,17 @@ struct swap_search_body {
     return objective.of(team, steps, s.top[0]);
   }
 
-  /// The swap, or move into a free slot, that lowers the score most. Of several the first: by what
-  /// the absence of one rank would gain, then of the other with it, then by slots.
+  /// Returns the swap, or move into a free slot, that lowers the score most. Branch and bound:
+  /// pairs of ranks come in order of the gain if both were removed, which bounds the gain of their
+  /// swaps. Ties go to the first: by the gain without one rank, then without both, then by slots.
   template <class Team>
   PLIMSOLL_HD candidate best_swap(Team& team, state const& s, std::int64_t score,
                                   neighbourhood moves) const {
-    bool const level = moves == neighbourhood::level_swaps;
-    // In other steps than these, no swap can matter.
+    bool const level = moves == neighbourhood::plateau;
+    // Only steps at least this long affect the score.
     std::int64_t const counts = objective.is_sum ? 0 : score;
     team.for_each(s.ranks, [&](index_t r) {
-      std::int64_t gain = -1;  // never the longest
+      std::int64_t gain = -1;  // -1: the rank is never the slowest
       for (index_t t = 0; t < s.steps; ++t) {
         if (s.holder[0][t] == r && s.top[0][t] >= counts) {
           gain =
@@ -769,7 +774,7 @@ struct swap_search_body {
         }
       }
       s.relief[r] = gain;
-      s.mark[r] = 0;  // 1: all its swaps have been looked at
+      s.mark[r] = 0;  // 1: all its swaps have been evaluated
     });
     candidate best;
     for (;;) {
@@ -795,7 +800,8 @@ struct swap_search_body {
     }
   }
 
-  /// Orders the ranks by what can be gained at most by swaps between them and `a`.
+  /// Orders the ranks by an upper bound for the gain of swaps between them and `a`: the gain if
+  /// both were removed.
   template <class Team>
   PLIMSOLL_HD void bound_pairs(Team& team, state const& s, index_t a, std::int64_t score) const {
     team.for_each(s.ranks, [&](index_t r) {
@@ -820,13 +826,13 @@ struct swap_search_body {
     });
     team.sort(s.rank_keys, s.ranks, s.sort_storage);
   }
-  /// 2^61 units in the 48 bits of a key, rounded up.
+  /// Shift that fits 2^61 units into the 48 bits of a key, rounded up.
   static constexpr int key_shift = 14;
   [[nodiscard]] PLIMSOLL_HD static std::int64_t bound_of(std::uint64_t key) {
     return static_cast<std::int64_t>(heavy_load_of(key) - 1) << key_shift;
   }
 
-  /// Two ranks of which swaps are looked at.
+  /// Two ranks whose swaps are evaluated.
   struct pair {
     index_t a;
     index_t b;
@@ -834,11 +840,11 @@ struct swap_search_body {
     typename search_price<Cost>::rank_view price_b;
     double const* tokens_a;
     double const* tokens_b;
-    index_t of_a;       ///< steps in which a is the last: the first in `order`
-    index_t of_either;  ///< with those of b, which are next
-    std::int64_t most;  ///< what could be gained if both were as quick as possible
+    index_t of_a;       ///< number of steps in which a is slowest, the first in `order`
+    index_t of_either;  ///< number of steps in which a or b is slowest; those of b come next
+    std::int64_t most;  ///< upper bound for the gain of a swap
 
-    /// The longer latency of the two once so many tokens have gone from b to a.
+    /// The longer latency of the two after `tokens` have moved from b to a.
     [[nodiscard]] PLIMSOLL_HD std::int64_t latency(index_t t, double tokens) const {
       return maximum{}(price_a(tokens_a[t] + tokens), price_b(tokens_b[t] - tokens));
     }
@@ -856,7 +862,7 @@ struct swap_search_body {
         s.others[t] = s.top[0][t];
         return;
       }
-      // However the two divide their tokens, one has at least half of them.
+      // However a swap divides the tokens of the pair, one rank has at least half of them.
       double const half = multiply(p.tokens_a[t] + p.tokens_b[t], 0.5);
       std::int64_t const without = s.top[second == a || second == b ? 2 : 1][t];
       s.others[t] = maximum{}(without, minimum{}(p.price_a(half), p.price_b(half)));
@@ -903,21 +909,21 @@ struct swap_search_body {
     }
   }
 
-  /// All ways to fill the slots of two ranks with what they hold: as many subsets of 12 slots as
-  /// there are make 924, which includes every swap, and two items for one.
+  /// Partitions are all ways to divide the contents of two ranks over their slots: at most 924 (12
+  /// choose 6) for 12 slots. They include every swap, and two items for one.
   static constexpr index_t partition_slots = 12;
   static constexpr index_t partition_rows = 2 << (partition_slots / 2);
   [[nodiscard]] PLIMSOLL_HD static index_t slots_of_pair(state const& s, index_t a, index_t b) {
     return s.end[a] - s.begin[a] + s.end[b] - s.begin[b];
   }
-  /// Slot `i` of those of a, and then of b.
+  /// The i-th slot of the pair: those of a first, then those of b.
   [[nodiscard]] PLIMSOLL_HD static index_t slot_of_pair(state const& s, index_t a, index_t b,
                                                         index_t i) {
     index_t const width = s.end[a] - s.begin[a];
     return i < width ? s.begin[a] + i : s.begin[b] + i - width;
   }
-  /// Tokens that a gets from b if `to_a` divides the contents of both ranks' slots, as the sum of
-  /// two rows: one of the first half of the slots, one of the others.
+  /// Tokens that a gets from b if the contents of the slots in `to_a` go to a, as the sum of two
+  /// tabulated rows: one for the first half of the slots, one for the second.
   struct row_pair {
     double const* first;
     double const* second;
@@ -977,7 +983,7 @@ struct swap_search_body {
     }
   }
 
-  /// True if copies of an expert would be on one of the two ranks.
+  /// Returns whether a partition would bring copies of an expert together on one of the two ranks.
   [[nodiscard]] PLIMSOLL_HD bool meets(state const& s, index_t a, index_t b,
                                        std::uint32_t to_a) const {
     if (s.known.has_twins == 0) {
@@ -996,7 +1002,7 @@ struct swap_search_body {
     return false;
   }
 
-  /// Whether a swap would bring copies of an expert together.
+  /// Returns whether a swap would bring copies of an expert together on one rank.
   [[nodiscard]] PLIMSOLL_HD bool meets(state const& s, index_t a, index_t b, index_t slot_a,
                                        index_t slot_b) const {
     if (s.known.has_twins == 0) {
@@ -1008,8 +1014,8 @@ struct swap_search_body {
            (from_b < experts && holds(s, from_b, s.begin[a], s.end[a], slot_a));
   }
 
-  /// By how much the score falls if a gets `change(t)` tokens from b in step t; anything up to
-  /// `least` if it is not more than that.
+  /// Returns the gain, the fall of the score, if a gets `change(t)` tokens from b in step t. If the
+  /// gain is not above `least`, returns any number up to `least`.
   template <class Change>
   [[nodiscard]] PLIMSOLL_HD std::int64_t gain_of(state const& s, pair const& p,
                                                  Change const& change, std::int64_t score,
@@ -1022,7 +1028,7 @@ struct swap_search_body {
   [[nodiscard]] PLIMSOLL_HD std::int64_t total_gain(state const& s, pair const& p,
                                                     Change const& change,
                                                     std::int64_t least) const {
-    // A step that ends no earlier, since its last rank gets no fewer tokens, gains nothing.
+    // A step gains nothing if its slowest rank does not lose tokens.
     std::int32_t const* const order = s.order;
     std::int64_t const* const gap = s.gap;
     auto const lost_for_sure = [=, of_a = p.of_a](index_t i) {
@@ -1066,7 +1072,7 @@ struct swap_search_body {
     return score - high;
   }
 
-  /// What a swap shortens the longer latency of the two ranks by, over all steps.
+  /// Returns by how much a swap shortens the longer latency of the two ranks, over all steps.
   template <class Change>
   [[nodiscard]] PLIMSOLL_HD std::int64_t shorter(state const& s, pair const& p,
                                                  Change const& change) const {
@@ -1084,7 +1090,7 @@ struct swap_search_body {
     index_t const b = swap.rank_b;
     index_t const slots = slots_of_pair(s, a, b);
     if (swap.to_a != 0) {
-      tabulate_moved(team, s, a, b);  // others have been looked at since
+      tabulate_moved(team, s, a, b);  // the table has been overwritten for other pairs since
     }
     team.for_each(steps, [&](index_t t) {
       double const change = swap.to_a != 0
@@ -1117,8 +1123,8 @@ struct swap_search_body {
   }
 };
 
-/// Iterated local search: changes the best search of a layer a little, at random, descends again,
-/// and keeps what is no worse. Ends at the lower bound. Problem = layer.
+/// Iterated local search on the best search of a layer: makes a few random swaps, descends again,
+/// and keeps the placement if it is no worse. Ends at the lower bound. Problem = layer.
 template <class Cost>
 struct search_perturbation_body : swap_search_body<Cost> {
   using device_team = block<128>;
@@ -1126,10 +1132,11 @@ struct search_perturbation_body : swap_search_body<Cost> {
   using candidate = typename base::candidate;
   using neighbourhood = typename base::neighbourhood;
   using state = typename base::state;
-  /// Layers of more slots are left as they are: they have swaps enough, and these take longer.
+  /// Layers of more slots are not perturbed: swaps alone come close there, and descents take
+  /// longer.
   static constexpr index_t most_slots = 64;
   static constexpr int perturbation_swaps = 4;
-  static constexpr int perturbation_draws = 2 * perturbation_swaps;  // some are no swaps
+  static constexpr int perturbation_draws = 2 * perturbation_swaps;  // not every draw is a swap
 
   std::int64_t const* bounds;  ///< `[layers, steps]`
   index_t max_perturbations;
@@ -1156,7 +1163,8 @@ struct search_perturbation_body : swap_search_body<Cost> {
     auto* const kept = memory.take<std::int32_t>(slots);
     auto* const best = memory.take<std::int32_t>(slots);
     team.for_each(slots, [&](index_t i) { kept[i] = best[i] = map[i]; });
-    // Of one pair, the first descent sees all placements.
+    // With only two ranks and at most 12 slots, the partitions of the first descent are all
+    // placements.
     bool const is_exact = slots <= base::partition_slots && team.count(s.ranks, [&](index_t r) {
       return this->where.slots_of(layer, r) > 0;
     }) <= 2;
@@ -1168,7 +1176,8 @@ struct search_perturbation_body : swap_search_body<Cost> {
         perturb(team, s, first.index, draws, count);
       }
       std::int64_t const score = descend(team, s, count);
-      // Equal placements lead on to others, but only a lower score replaces the result.
+      // Going on from a placement with equal score leads to others, but only a lower score replaces
+      // the result.
       bool const is_kept = score <= least;
       bool const is_best = score < least;
       least = minimum{}(score, least);
@@ -1186,7 +1195,7 @@ struct search_perturbation_body : swap_search_body<Cost> {
   }
 
  private:
-  /// Tokens and latencies of the ranks, from what is in their slots.
+  /// Computes tokens and latencies of the ranks from the contents of their slots.
   template <class Team>
   PLIMSOLL_HD void take_up(Team& team, state const& s) const {
     team.for_each(s.ranks, [&](index_t r) {
@@ -1203,12 +1212,12 @@ struct search_perturbation_body : swap_search_body<Cost> {
     });
   }
 
-  /// A few swaps at random: fewer are soon undone, more are another start.
+  /// Makes a few random swaps. Fewer are soon undone by the descent; more amount to a new start.
   template <class Team>
   PLIMSOLL_HD void perturb(Team& team, state const& s, index_t restart, index_t& draws,
                            index_t& count) const {
     auto const draw = [&] {
-      // Starts take the numbers below 2^31.
+      // Random numbers at positions below 2^31 belong to the starts.
       auto const at = (std::uint64_t{static_cast<std::uint32_t>(restart)} << 32) +
                       (std::uint64_t{1} << 31) + static_cast<std::uint64_t>(draws++);
       double const part = random::uniform(this->seed, static_cast<std::uint64_t>(s.layer), at);
@@ -1238,7 +1247,7 @@ struct search_perturbation_body : swap_search_body<Cost> {
     }
   }
 
-  /// Until no swap and no other filling of two ranks' slots lowers the score. Returns it.
+  /// Descends until no swap and no partition of two ranks lowers the score. Returns the score.
   template <class Team>
   PLIMSOLL_HD std::int64_t descend(Team& team, state const& s, index_t& count) const {
     std::int64_t score = this->rank_latencies(team, s);
@@ -1258,7 +1267,8 @@ struct search_perturbation_body : swap_search_body<Cost> {
   }
 };
 
-/// Takes the best restart of a layer, of several the first. Problem = layer.
+/// Writes the placement of the best restart of a layer, the first among equals, and its
+/// certificate. Problem = layer.
 template <class Cost>
 struct search_result_body {
   using device_team = warp;
@@ -1310,8 +1320,8 @@ struct search_result_body {
     team.single([=, this] {
       certificate& result = reports[layer].result;
       bool const is_proven = score == bound && exact.top == units->top;
-      // A search's own score may be short of what was rounded off tokens, or off latencies that it
-      // did not tell apart, or of a unit for each step, where a double can show that.
+      // The score of a search may be too low: tokens were rounded down, latencies above `top`
+      // counted as `top`, or each latency was rounded down to a unit, where a double can show that.
       bool const is_short = layers[layer].is_rounded != 0 || exact.top > units->top ||
                             best.key == bound || best.key < std::int64_t{1} << 53;
       result.value = is_proven || !is_short ? divide(static_cast<double>(best.key), per_cost)
@@ -1323,8 +1333,9 @@ struct search_result_body {
   }
 
  private:
-  /// The score of the placement, rounded up: tokens that were rounded down count as a grain more,
-  /// and latencies as whole units, which grow if the search did not tell such long ones apart.
+  /// Returns the score of the placement, rounded up: tokens that were rounded down count as a grain
+  /// more, and latencies are rounded up to whole units. If a latency exceeds `top`, `exact` gets
+  /// larger units.
   template <class Team>
   PLIMSOLL_HD std::int64_t score_of(Team& team, scratch memory, index_t layer,
                                     search_units& exact) const {
@@ -1351,7 +1362,7 @@ struct search_result_body {
     team.for_each(steps, [=](index_t t) { rounded[t] = exact.above(latency[t]); });
     return objective.of(team, steps, rounded);
   }
-  /// Numbers of 53 bits.
+  /// Largest double at most x, and in `at_least` the smallest double at least x.
   [[nodiscard]] PLIMSOLL_HD static double at_most(std::int64_t x) {
     int const spare = maximum{}(bit_width(static_cast<std::uint64_t>(x)) - 53, 0);
     return static_cast<double>(x >> spare << spare);
@@ -1362,4 +1373,4 @@ struct search_result_body {
   }
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -8,12 +8,13 @@
 #include <cstdint>
 
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/item_numbers.hpp>
 #include <plimsoll/detail/scratch.hpp>
 #include <plimsoll/detail/team.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Element `i` of a matrix in row-major order, without a division where no gaps are between rows.
 template <class T>
@@ -26,7 +27,7 @@ PLIMSOLL_HD T& element(matrix_ref<T> const& matrix, index_t i) {
 /// Between `count` and `visit`, counts are added up by `scan`, in a launch of its own. Where
 /// launches cost more than counts, every tile adds up all of them by itself (`by_tile`).
 struct tile_counts {
-  static constexpr index_t tile = 512;
+  static constexpr index_t tile = match_tile;
 
   index_t items;
   index_t columns;
@@ -34,10 +35,9 @@ struct tile_counts {
   std::int32_t* totals;  ///< `[columns]`, made by `scan`
   bool by_tile = false;  ///< `counts` is `[tiles, columns]`, and there is no `scan`
 
-  /// Counts of a tile's columns: `before[c * stride]` in earlier tiles, `totals[c]` in all.
+  /// Counts of a tile's columns: `before[c]` in earlier tiles, `totals[c]` in all.
   struct sums {
-    std::int32_t const* before;
-    index_t stride;
+    std::int32_t* before;
     std::int32_t const* totals;
   };
 
@@ -60,11 +60,11 @@ struct tile_counts {
     return result;
   }
 
-  /// What `count`, `add_up` and `visit` take from the scratch of a problem.
+  /// What `add_up` and `visit` take from the scratch of a problem; `count` takes less.
+  template <class DeviceTeam>
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return scratch_bytes_of<std::int32_t>(maximum{}(tile, columns)) +
-           (chunks() > 1 ? scratch_bytes_of<std::int32_t>(chunks() * columns) : 0) +
-           (by_tile ? 2 * scratch_bytes_of<std::int32_t>(columns) : 0);
+    return (by_tile ? 2 : 1) * scratch_bytes_of<std::int32_t>(columns) +
+           number_items_bytes<DeviceTeam>(columns);
   }
 
   /// Whether tiles that all add up all counts read no more than 128 bytes for each of their items.
@@ -94,10 +94,11 @@ struct tile_counts {
   /// Problem = tile: counts over earlier tiles and over all, from `scan` or added up here.
   template <class Team>
   PLIMSOLL_HD sums add_up(Team& team, scratch& memory, index_t problem) const {
-    if (!by_tile) {
-      return {counts + problem, tiles(), totals};
-    }
     auto* const before = memory.take<std::int32_t>(columns);
+    if (!by_tile) {
+      team.for_each(columns, [=, this](index_t c) { before[c] = counts[place(c, problem)]; });
+      return {before, totals};
+    }
     auto* const all = memory.take<std::int32_t>(columns);
     team.for_each(columns, [=](index_t c) { before[c] = all[c] = 0; });
     // Several indices share a column, so that no thread reads many counts one after another;
@@ -116,77 +117,31 @@ struct tile_counts {
       add_to(before + c, earlier);
       add_to(all + c, sum);
     });
-    return {before, 1, all};
+    return {before, all};
   }
 
   /// Problem = tile: f(i, column, how many items of the column come before i).
-  template <class Team, class ColumnOf, class F>
+  template <class DeviceTeam, class Team, class ColumnOf, class F>
   PLIMSOLL_HD void visit(Team& team, scratch memory, index_t problem, ColumnOf column_of,
                          F f) const {
     sums const all = add_up(team, memory, problem);
-    visit(team, memory, problem, all, column_of, f);
+    visit<DeviceTeam>(team, memory, problem, all, column_of, f);
   }
-  template <class Team, class ColumnOf, class F>
+  /// The same with what `add_up` returned, whose `before` is used up.
+  template <class DeviceTeam, class Team, class ColumnOf, class F>
   PLIMSOLL_HD void visit(Team& team, scratch memory, index_t problem, sums const& all,
                          ColumnOf column_of, F f) const {
     index_t const begin = first(problem);
-    index_t const n = size(problem);
-    std::int32_t const* const base = all.before;
-    index_t const stride = all.stride;
-    if constexpr (Team::is_serial) {
-      auto* const seen = memory.take<std::int32_t>(columns);
-      team.for_each(columns, [=](index_t c) { seen[c] = base[c * stride]; });
-      team.for_each(n, [=](index_t i) {
-        std::int32_t const c = column_of(begin + i);
-        f(begin + i, c, seen[c]++);
-      });
-    } else {
-      auto* const column = memory.take<std::int32_t>(tile);
-      team.for_each(n, [=](index_t i) { column[i] = column_of(begin + i); });
-      // Items of earlier chunks are counted together, those of the same chunk one by one.
-      index_t const parts = chunks();
-      index_t const size_of_chunk = tile / parts;
-      std::int32_t const* earlier_in = base;  // `[parts, columns]`
-      index_t step = stride;
-      if (parts > 1) {
-        auto* const seen = memory.take<std::int32_t>(parts * columns);
-        team.for_each(parts * columns, [=](index_t i) { seen[i] = 0; });
-        team.for_each(
-            n, [=, this](index_t i) { increment(seen + i / size_of_chunk * columns + column[i]); });
-        team.for_each(columns, [=, this](index_t c) {
-          std::int32_t sum = base[c * stride];
-          for (index_t part = 0; part < parts; ++part) {
-            std::int32_t const more = seen[part * columns + c];
-            seen[part * columns + c] = sum;
-            sum += more;
-          }
-        });
-        earlier_in = seen;
-        step = 1;
-      }
-      team.for_each(n, [=, this](index_t i) {
-        index_t const part = i / size_of_chunk;
-        std::int32_t earlier = earlier_in[part * columns + column[i] * step];
-        for (index_t j = part * size_of_chunk; j < i; ++j) {
-          earlier += column[j] == column[i];
-        }
-        f(begin + i, column[i], earlier);
-      });
-    }
+    number_items<DeviceTeam>(
+        team, memory, size(problem), columns, all.before,
+        [=](index_t i) { return column_of(begin + i); },
+        [=](index_t i, std::int32_t c, std::int32_t earlier) { f(begin + i, c, earlier); });
   }
 
  private:
-  /// Into which `visit` cuts a tile: as many as 16 KiB hold counts for.
-  [[nodiscard]] PLIMSOLL_HD index_t chunks() const {
-    index_t result = 16;
-    while (result > 1 && result * columns > 4096) {
-      result /= 2;
-    }
-    return result;
-  }
   [[nodiscard]] PLIMSOLL_HD index_t place(index_t column, index_t problem) const {
     return by_tile ? problem * columns + column : column * tiles() + problem;
   }
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

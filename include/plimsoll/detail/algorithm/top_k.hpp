@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Top-k of one token's router scores: a warp (or a host thread) for each token.
+/// Selects the top k of a token's router scores: one warp (or a host thread) per token.
 #pragma once
 
 #include <cstddef>
@@ -14,19 +14,19 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// Sums of weights below this are taken for it, so that nothing is divided by 0.
+/// Least sum that weights are divided by; smaller sums count as this, so none is 0.
 inline constexpr double least_weight_sum = 1e-20;
 
-/// Takes no notice of the ids that a token gets.
+/// Listener that ignores the ids of tokens.
 struct no_listener {
   PLIMSOLL_HD void operator()(index_t, index_t, std::int32_t) const {}
 };
 
-/// The kind of `top_k`'s options is a template argument because the public header defines it.
-/// `Listener` is told token, column and id of every pair, in any order, so that what follows need
-/// not read the ids once more.
+/// Body of `top_k`. The type of its options is a template argument because the public header
+/// defines it. `Listener` is called with token, column and id of every pair, in any order, so that
+/// later steps need not read the ids again.
 template <class Score, class Options, class Listener = no_listener>
 struct top_k_body {
   using device_team = warp;
@@ -36,11 +36,11 @@ struct top_k_body {
   Options options;
   matrix_ref<std::int32_t> ids;  ///< `[tokens, k + local experts]`
   matrix_ref<float> weights;     ///< the same
-  /// More than one where scratch memory of its own for each token would be much: on a host.
+  /// More than one on a host, where scratch memory for every token would be too much.
   index_t tokens_per_problem = 1;
   Listener listener = {};
 
-  /// Experts whose largest key is kept at hand.
+  /// Experts per chunk; a host keeps the largest key of every chunk.
   static constexpr index_t chunk = 16;
 
   [[nodiscard]] PLIMSOLL_HD index_t experts() const { return scores.extent(1); }
@@ -102,7 +102,7 @@ struct top_k_body {
     });
   }
 
-  /// What turns a token's logits into a softmax.
+  /// Highest logit and sum of exponentials of a token's softmax.
   struct softmax_row {
     float highest = 0;
     double sum = 1;
@@ -112,7 +112,7 @@ struct top_k_body {
     return static_cast<float>(scores(token, e));
   }
 
-  /// e^(logit - highest), 0 far below; NaN where a logit is NaN, or the highest.
+  /// Returns e^(logit - highest), 0 far below; NaN if the logit is NaN, or highest and infinite.
   [[nodiscard]] PLIMSOLL_HD double exponential(softmax_row const& row, index_t token,
                                                index_t e) const {
     double const below =
@@ -147,7 +147,8 @@ struct top_k_body {
     }
   }
 
-  /// What experts are chosen by. Logits rank as their scores do, so only sums need the scores.
+  /// Writes the keys by which experts are ranked. Logits rank as their scores do, so only a bias
+  /// and sums of groups need the scores.
   template <class Team>
   PLIMSOLL_HD void fill(Team& team, softmax_row const& row, index_t token,
                         std::uint32_t* keys) const {
@@ -167,7 +168,7 @@ struct top_k_body {
     }
   }
 
-  /// Leaves out the experts of all but the best groups.
+  /// Excludes the experts of all but the best groups.
   template <class Team>
   PLIMSOLL_HD void mask_groups(Team& team, std::uint32_t* keys, std::uint32_t* group_keys) const {
     index_t const size = experts() / options.groups;
@@ -198,13 +199,13 @@ struct top_k_body {
     });
   }
 
-  /// The k best keys with their experts, in falling order.
+  /// Finds the k best keys and their experts, in descending order.
   template <class Team>
   PLIMSOLL_HD void choose(Team& team, std::uint32_t* keys, std::uint32_t* highest,
                           std::uint64_t* queued, std::uint64_t* best) const {
     index_t const n = experts();
     if constexpr (Team::is_serial) {
-      // Instead of a queue, which takes several times as long to make.
+      // A queue would take several times as long to build.
       for (index_t e = n; e < chunks() * chunk; ++e) {
         keys[e] = 0;
       }
@@ -225,7 +226,7 @@ struct top_k_body {
         highest[c] = highest_of(keys + c * chunk);
       }
     } else {
-      // The smallest of the complements, which are unique.
+      // The queue yields the smallest; complements reverse the order, and all are different.
       team.for_each(n, [=](index_t e) { queued[e] = ~with_index(keys[e], e); });
       auto queue = team.queue(queued, n);
       for (index_t j = 0; j < options.k; ++j) {
@@ -236,7 +237,8 @@ struct top_k_body {
     }
   }
 
-  /// Of signed numbers, which all processors compare several of at once.
+  /// Returns the largest key. It compares signed numbers, which all processors can do by vector
+  /// instructions.
   PLIMSOLL_HD static std::uint32_t highest_of(std::uint32_t const* keys) {
     constexpr std::uint32_t sign = 0x80000000u;
     auto result = static_cast<std::int32_t>(sign);
@@ -247,8 +249,8 @@ struct top_k_body {
     return static_cast<std::uint32_t>(result) ^ sign;
   }
 
-  /// What stands in place `i` behind the choices of a token: -1 for an expert that is there
-  /// already, -2 where no list is.
+  /// Returns the i-th id after the choices of a token: -1 for an expert that precedes it in the row
+  /// or list, -2 if the token's home has no list.
   [[nodiscard]] PLIMSOLL_HD std::int32_t local_expert(index_t token, index_t i) const {
     std::int32_t const home = options.homes.data != nullptr ? options.homes[token] : 0;
     if (home < 0 || home >= options.local_experts.extent(0)) {
@@ -266,4 +268,4 @@ struct top_k_body {
   }
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

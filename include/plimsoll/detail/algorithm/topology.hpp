@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What experts are put on, as bodies see it: ranks with their slots, grouped into nodes.
+/// Ranks with their slots, speeds and liveness, grouped into nodes, as bodies take them.
 #pragma once
 
 #include <cstdint>
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/fixed_load.hpp>
+#include <plimsoll/detail/exact_math.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/detail/team.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// Row of a matrix.
+/// Returns one row of a matrix.
 template <class T>
 PLIMSOLL_HD vector_ref<T> row_of(matrix_ref<T> const& matrix, index_t row) {
   vector_ref<T> result;
@@ -24,19 +25,20 @@ PLIMSOLL_HD vector_ref<T> row_of(matrix_ref<T> const& matrix, index_t row) {
   return result;
 }
 
-/// Where each rank's slots begin. Without offsets they are spread evenly: rank r begins at
-/// floor(r * slots / ranks). Slots past the last rank's end belong to nobody.
+/// Range of slots of each rank. Without offsets slots are spread evenly: rank r begins at
+/// floor(r * slots / ranks). Slots past the last rank's end belong to no rank.
 struct slot_ranges {
   matrix_ref<std::int32_t const> offsets;  ///< `[layers, ranks + 1]` or empty
-  index_t slots;
-  index_t ranks;
+  index_t slots = 0;
+  index_t ranks = 0;
+  even_split even = {slots, ranks};  ///< follows from the two: they are set together, once
 
   PLIMSOLL_HD index_t begin(index_t layer, index_t rank) const {
-    return offsets.data == nullptr ? rank * slots / ranks : offsets(layer, rank);
+    return offsets.data == nullptr ? even.begin(rank) : offsets(layer, rank);
   }
   PLIMSOLL_HD index_t end(index_t layer, index_t rank) const { return begin(layer, rank + 1); }
 
-  /// First rank whose offsets do not rise within [0, slots]; `ranks` where all do.
+  /// Returns the first rank whose offsets do not rise within [0, slots], or `ranks`.
   template <class Team>
   PLIMSOLL_HD index_t first_fault(Team& team, index_t layer) const {
     return offsets.data == nullptr ? ranks : team.min(ranks, [this, layer](index_t r) {
@@ -46,17 +48,18 @@ struct slot_ranges {
   }
 };
 
-/// Experts that go to a range of ranks, independently of all others of the layer.
+/// A range of ranks and the experts that are placed on them, independently of the rest of the
+/// layer.
 struct cell {
   index_t layer;
   index_t first_rank;
   index_t ranks;
-  index_t first_expert;  ///< among the node's experts where there are lists
+  index_t first_expert;  ///< position in the layer's row of `node_experts`; 0 without node lists
   index_t experts;
 };
 
-/// Ranks are numbered node by node. With lists of the experts of every node each node is a cell;
-/// without them the whole layer is one.
+/// Ranks of a layer, numbered node by node. With node lists each node is a cell; without them the
+/// whole layer is one cell.
 struct topology {
   slot_ranges ranges;
   index_t nodes = 1;
@@ -64,14 +67,17 @@ struct topology {
   vector_ref<double const> speeds = {};              ///< `[ranks]` or empty
   matrix_ref<std::int32_t const> node_experts = {};  ///< `[layers, experts]` or empty
   matrix_ref<std::int32_t const> node_offsets = {};  ///< `[layers, nodes + 1]` or empty
+  even_split node_ranks = {ranges.ranks, nodes};     ///< follows from the two, likewise
 
   PLIMSOLL_HD index_t ranks() const { return ranges.ranks; }
-  PLIMSOLL_HD index_t first_rank(index_t node) const { return node * ranks() / nodes; }
-  PLIMSOLL_HD index_t node_of(index_t rank) const { return ((rank + 1) * nodes - 1) / ranks(); }
+  PLIMSOLL_HD index_t first_rank(index_t node) const { return node_ranks.begin(node); }
+  PLIMSOLL_HD index_t node_of(index_t rank) const {
+    return ranges.even.over_parts((rank + 1) * nodes - 1);
+  }
 
   PLIMSOLL_HD bool is_active(index_t rank) const { return active.data == nullptr || active[rank]; }
   PLIMSOLL_HD index_t begin(index_t layer, index_t rank) const { return ranges.begin(layer, rank); }
-  /// The end of the slots that may be used: none of a dead rank's.
+  /// End of the usable slots of a rank; a dead rank has none.
   PLIMSOLL_HD index_t end(index_t layer, index_t rank) const {
     return is_active(rank) ? ranges.end(layer, rank) : ranges.begin(layer, rank);
   }
@@ -82,7 +88,8 @@ struct topology {
   PLIMSOLL_HD double speed(index_t rank) const {
     return speeds.data == nullptr ? 1.0 : speeds[rank];
   }
-  /// What a load costs a rank. One correctly rounded division: the same everywhere.
+  /// Cost of a load on a rank: load / speed, one correctly rounded division, so it is the same on
+  /// every machine.
   PLIMSOLL_HD double cost(index_t rank, fixed_load load) const {
     auto const whole = static_cast<double>(load);
     return speeds.data == nullptr ? whole : divide(whole, speeds[rank]);
@@ -116,7 +123,7 @@ struct topology {
     team.for_each(ranges.slots - last, [=](index_t i) { map[last + i] = -1; });
   }
 
-  /// Looks for values that cannot be used. `found` has room for all experts.
+  /// Checks offsets, speeds and node lists of a layer. `found` is scratch for all experts.
   template <class Team>
   PLIMSOLL_HD problem_report refuse(Team& team, index_t layer, index_t experts,
                                     std::int32_t* found) const {
@@ -158,15 +165,15 @@ struct topology {
     return problem_report{};
   }
 
-  /// Speeds beyond these are mistakes; within them no cost overflows.
+  /// Speeds outside this range count as input errors; within it no cost overflows.
   static constexpr double least_speed = 0x1p-64;
   static constexpr double greatest_speed = 0x1p64;
-  /// A living rank this much slower than the fastest is a mistake too: what is rounded off a load
-  /// would no longer be small in its latency.
+  /// A live rank slower than this fraction of the fastest counts as an input error too: the
+  /// rounding of loads would no longer be negligible in its cost.
   static constexpr double least_relative_speed = 0x1p-16;
 
-  /// Refuses the first speed out of range; of ranks for which `lives` holds, relative to the
-  /// fastest of them, too.
+  /// Refuses the first speed out of range. Speeds of ranks for which `lives` holds must also be in
+  /// range relative to the fastest of these ranks.
   template <class Team, class Lives>
   PLIMSOLL_HD static problem_report refuse_speeds(Team& team, vector_ref<double const> speed,
                                                   index_t ranks, Lives lives) {
@@ -187,4 +194,4 @@ struct topology {
   }
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Bodies of `waterline`: the level, whose surplus goes to whose slack, and which row goes where.
+/// Bodies of `waterline`: find the level, assign slack to sources, and choose the rank of each row.
 #pragma once
 
 #include <cstddef>
@@ -18,41 +18,41 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// Units of room in an order in which every stretch has all ranks in proportion to their room: the
-/// j-th of a rank's n units comes at time (j + 1/2) / n, rounded down to a multiple of 2^-32; of
-/// those that come at once, lower ranks' come first. A place in that order is a time and, among the
-/// ranks whose units come just then, the first whose unit lies behind it.
+/// A position in the weighted round-robin order of the units of slack of several ranks. Unit j of a
+/// rank with n units comes at time (j + 1/2) / n, rounded down to a multiple of 2^-32; of equal
+/// times the lower rank's unit comes first. So every interval of the order has all ranks in
+/// proportion to their slack. At the position's time, units of ranks below `until` are before it.
 struct dealt_room {
   std::int64_t time;
   index_t until;
 
-  /// How many of a rank's units lie before.
+  /// Returns how many of the rank's `room` units are before the position.
   [[nodiscard]] PLIMSOLL_HD std::int64_t of(std::int64_t room, index_t rank) const {
     return before(room, rank < until ? time + 1 : time);
   }
 
-  /// How many j there are with (j + 1/2) / n before that moment.
+  /// Returns the number of j for which (j + 1/2) / n is before the moment.
   [[nodiscard]] PLIMSOLL_HD static std::int64_t before(std::int64_t n, std::int64_t moment) {
     constexpr std::int64_t round_up = (std::int64_t{1} << 31) - 1;
     return (n * moment + round_up) >> 31 >> 1;
   }
 };
 
-/// The search for the place behind so many units of ranks [first, last).
+/// Search for the position that is after exactly `units` units of ranks [first, last).
 struct place_search {
   std::int64_t const* room;
   index_t first;
   index_t last;
   std::int64_t units;
-  // The place is in [low, high), and `reached` units come before `low`.
+  // The time of the position is in [low, high), and `reached` units come before `low`.
   std::int64_t low;
   std::int64_t high;
   std::int64_t reached;
 
-  /// Between two times, the later of which comes behind these units. Ranks give in proportion to
-  /// time, to within half a unit each.
+  /// Starts from a narrow interval of times: the units of each rank that come before a time are in
+  /// proportion to it, to within half a unit, so the time is known to within a unit per rank.
   PLIMSOLL_HD static place_search of(std::int64_t const* room, index_t first, index_t last,
                                      std::int64_t units) {
     place_search result{room, first, last, units, 0, 0, 0};
@@ -77,7 +77,7 @@ struct place_search {
     }
     return sum;
   }
-  /// Of `parts` equal parts of [low, high), where the i-th begins.
+  /// Returns the beginning of the i-th of `parts` equal parts of [low, high).
   [[nodiscard]] PLIMSOLL_HD std::int64_t moment(index_t i, index_t parts) const {
     return low + (high - low) * i / parts;
   }
@@ -90,8 +90,8 @@ struct place_search {
   }
 };
 
-/// Several such searches at once. A serial team halves intervals; others cut each into many parts,
-/// so that threads have about one sum each and rounds are few.
+/// Runs several such searches at once. A serial team bisects intervals; other teams cut each one
+/// into many parts, so that every thread computes about one sum and few rounds are needed.
 struct place_searches {
   index_t count;
 
@@ -99,7 +99,7 @@ struct place_searches {
     return scratch_bytes_of<place_search>(count) + scratch_bytes_of<std::int64_t>(count * parts());
   }
 
-  /// place[i]: what search_of(i) finds.
+  /// Writes the result of search_of(i) to place[i].
   template <class Team, class SearchOf>
   PLIMSOLL_HD void find(Team& team, scratch arrays, SearchOf search_of, dealt_room* place) const {
     if constexpr (Team::is_serial) {
@@ -125,7 +125,7 @@ struct place_searches {
       auto const narrow = [=](index_t i) {
         place_search& search = searches[i / n];
         index_t const part = i % n;
-        // Sums rise, so that one part of a search writes and no other reads what it writes.
+        // Sums rise, so exactly one part of each search writes, and no other reads what it writes.
         if (sums[i] > search.units || (part + 1 < n && sums[i + 1] <= search.units)) {
           return false;
         }
@@ -149,13 +149,13 @@ struct place_searches {
   [[nodiscard]] PLIMSOLL_HD index_t parts() const { return maximum{}(128 / count, index_t{4}); }
 };
 
-/// Numbers [begin, end).
+/// Interval [begin, end) of integers.
 struct stretch {
   std::int64_t begin = 0;
   std::int64_t end = 0;
 
   [[nodiscard]] PLIMSOLL_HD std::int64_t size() const { return end - begin; }
-  /// This part of [0, all) on the scale of [0, whole), where all is below 2^31.
+  /// Scales this part of [0, all) to [0, whole); all is below 2^31.
   [[nodiscard]] PLIMSOLL_HD stretch of(std::int64_t whole, std::int64_t all) const {
     return all == 0 ? stretch{} : stretch{scaled(begin, whole, all), scaled(end, whole, all)};
   }
@@ -167,13 +167,13 @@ struct stretch {
   }
 };
 
-/// What `plan_line` leaves for `fill_line`, in the memory of the object.
+/// State that `plan_line` writes for `fill_line`, in the memory of the object.
 struct line_state {
   static constexpr int most_rounds = 3;
 
-  /// Rows of the surplus that are still at home before each round, and in the end.
+  /// Surplus rows that are still at home before each round, and after the last one.
   std::int64_t unmet[most_rounds + 1];
-  std::int64_t drawn_from;  ///< weights of all ranks together
+  std::int64_t drawn_from;  ///< sum of the weights of all ranks
   index_t source;
   std::int32_t any_rank;  ///< every rank is a candidate
   std::int32_t at_home;   ///< all rows stay at home
@@ -182,11 +182,11 @@ struct line_state {
 struct line_memory {
   line_state* state;
   std::int64_t* slack;   ///< `[ranks]`
-  std::int64_t* load;    ///< `[ranks]`: what slack is measured from
-  std::int64_t* weight;  ///< `[ranks]`: sampled rows go by it
-  std::int64_t* before;  ///< `[ranks]`: weights of earlier ranks
-  std::int32_t* room;    ///< `[rounds, ranks]`: what the source's rows may take of a rank's slack
-  std::int32_t* more;    ///< `[ranks]`: what they may take besides, from the second round on
+  std::int64_t* load;    ///< `[ranks]`: load that slack is measured from
+  std::int64_t* weight;  ///< `[ranks]`: weights by which sampled rows draw
+  std::int64_t* before;  ///< `[ranks]`: sum of the weights of lower ranks
+  std::int32_t* room;    ///< `[rounds, ranks]`: slack that the source's rows may take
+  std::int32_t* more;    ///< `[ranks]`: slack that they may take as well, from the second round on
 
   [[nodiscard]] PLIMSOLL_HD std::int32_t* room_in(int round, index_t ranks) const {
     return room + round * ranks;
@@ -205,17 +205,17 @@ struct line_memory {
   }
 };
 
-/// What both bodies go by.
+/// Options of both bodies.
 struct line_rules {
   bool sampled;
   bool literal;
-  bool from_one;  ///< loads are those of the source alone
+  bool local_counts_only;  ///< loads are the source's own counts
   bool any_rank;
   index_t min_tokens;
   index_t top_k;
   std::int64_t local_preference;  ///< in 1/65536
   std::int64_t node_preference;
-  double margin;  ///< local_preference as it was given
+  double margin;  ///< local_preference as given
 };
 
 /// Body of `waterline::plan`.
@@ -225,7 +225,7 @@ struct plan_line {
 
   rank_levels ranks;
   line_rules rules;
-  matrix_ref<std::int64_t const> loads;  ///< `[2, ranks]`: routed, and rows that are at home there
+  matrix_ref<std::int64_t const> loads;  ///< `[2, ranks]`: routed load, rows at home
   index_t source;
   line_memory memory;
   vector_ref<Report> report;
@@ -282,15 +282,15 @@ struct plan_line {
   PLIMSOLL_HD static bool is_count(std::int64_t load) {
     return load >= 0 && load <= highest<std::int32_t>;
   }
-  /// Where only the source's counts are known, all others are taken to have the same.
+  /// If only the source's counts are known, assumes that all living ranks have the same.
   PLIMSOLL_HD std::int64_t routed_to(index_t r) const {
-    return loads(0, r) * (rules.from_one && !rules.literal ? ranks.living : 1);
+    return loads(0, r) * (rules.local_counts_only && !rules.literal ? ranks.living : 1);
   }
   PLIMSOLL_HD std::int64_t rows_of(index_t r) const {
-    return rules.from_one ? (ranks.lives(r) ? loads(1, source) : 0) : loads(1, r);
+    return rules.local_counts_only ? (ranks.lives(r) ? loads(1, source) : 0) : loads(1, r);
   }
 
-  /// Of these, the ones that may leave.
+  /// Rows at home on a rank that may leave it.
   PLIMSOLL_HD std::int64_t movable(index_t r) const {
     return rows_of(r) < rules.min_tokens ? 0 : rows_of(r);
   }
@@ -307,11 +307,11 @@ struct plan_line {
     });
   }
 
-  /// For sampled rows: slack, and every rank's weight.
+  /// For sampled rows: computes the slack and the weight of every rank.
   template <class Team>
   PLIMSOLL_HD void weigh(Team& team, std::int64_t routed, std::int64_t rows) const {
     index_t const n = ranks.size();
-    bool const counts_home = rules.literal && !rules.from_one;
+    bool const counts_home = rules.literal && !rules.local_counts_only;
     std::int64_t const total =
         rules.literal ? routed + (counts_home ? rows : 0) + routed / rules.top_k : routed + rows;
     std::int64_t const level = ranks.level_for(team, total);
@@ -336,17 +336,17 @@ struct plan_line {
       report[0].level = ranks.time_at(level);
       memory.state->drawn_from = drawn_from;
       if (rules.literal) {
-        memory.state->any_rank = rules.from_one || highest_load <= level;
+        memory.state->any_rank = rules.local_counts_only || highest_load <= level;
       }
     });
   }
 
-  /// The surplus rule: how much of every rank's room the source's rows may take.
+  /// For the surplus method: computes how much of every rank's slack the source's rows may take.
   ///
-  /// Room is dealt out to surplus, first within each node, as much as there is of both; then what
-  /// is left of surplus over all ranks; then what is left of room, in proportion to surplus, since
-  /// rows that may not go everywhere want a choice. Each time sources take stretches of the same
-  /// order, one behind the other, so that nothing is given twice.
+  /// Slack is assigned to surplus first within each node, as far as both go; then to the surplus
+  /// that is left, over all ranks. The remaining slack is assigned in proportion to surplus, since
+  /// rows that cannot go everywhere need a choice of ranks. In each step, the sources take
+  /// consecutive intervals of the same weighted round-robin order, so no unit is assigned twice.
   template <class Team>
   PLIMSOLL_HD void deal(Team& team, scratch arrays, std::int64_t routed, std::int64_t rows) const {
     index_t const n = ranks.size();
@@ -362,7 +362,7 @@ struct plan_line {
     auto* const dealt = arrays.take<dealt_room>(boundaries);
     auto const first_of = [this](index_t node) { return ranks.where.first_rank(node); };
 
-    // No rank can end below what is routed to it: a level below that would move rows for nothing.
+    // No rank can end below its routed load, so a lower level would move rows for nothing.
     std::int64_t const mean = ranks.level_for(team, routed + rows);
     std::int64_t const level = maximum{}(mean, team.max(n, [this](index_t r) {
       std::int64_t const stays = rows_of(r) - movable(r);
@@ -401,7 +401,7 @@ struct plan_line {
         team.sum(nodes, [=](index_t node) { return node_surplus[node] - node_given[node]; });
     auto const spare = team.sum(n, [=](index_t r) { return rest[r]; }) - leaving;
 
-    // Where the source's stretches begin and end.
+    // Bounds of the source's intervals: in its node, over all ranks, of spare slack, of relief.
     index_t const own = ranks.where.node_of(source);
     std::int64_t const mine = surplus[source];
     auto const earlier = team.sum(source, [=](index_t r) { return surplus[r]; });
@@ -433,7 +433,7 @@ struct plan_line {
       };
       bool const is_near = ranks.where.node_of(r) == own;
       memory.room[r] = (is_near ? between(0, room) : 0) + between(2, rest);
-      // What has room in its own node need not leave that for a rank which its token visits.
+      // Rows that may go to any rank need not leave their node for spare slack.
       bool const is_offered = is_near || !rules.any_rank;
       memory.more[r] = (is_offered ? between(4, rest) : 0) + between(6, relief);
     });
@@ -445,12 +445,12 @@ struct plan_line {
     });
   }
 
-  /// Rows that have to leave but visit no rank with slack can only go to ranks that move rows of
-  /// their own instead. Of a source from which almost all rows have to leave, so many as are likely
-  /// to be stuck are taken off `surplus`, and added to that of ranks without slack, which get as
-  /// much `relief` for them. Returns the source's stretch of that. How many are likely to be: as if
-  /// tokens drew each of their ids by itself, and a sixteenth more, since not all that could find a
-  /// place do.
+  /// Relieves sources of rows that must leave but visit no rank with slack: such rows can only go
+  /// to ranks that move rows of their own instead. If almost all rows of a source must leave, the
+  /// estimated number of stuck rows is taken off its `surplus` and added to the surplus of ranks
+  /// without slack, which get as much `relief`. Returns the source's interval of all relief. The
+  /// estimate supposes that tokens draw their ids independently, and adds a sixteenth of the rows,
+  /// since not all rows that could find slack do.
   template <class Team>
   PLIMSOLL_HD stretch relieve(Team& team, scratch arrays, std::int64_t* surplus,
                               std::int64_t* relief, std::int64_t routed) const {
@@ -503,14 +503,14 @@ struct plan_line {
   }
 };
 
-/// The ids of a batch, and whose they are.
+/// Ids of a batch and the ranks of their slots.
 template <class Id>
 struct line_rows {
   matrix_ref<Id const> ids;     ///< `[tokens, k]`
-  std::int32_t const* rank_of;  ///< `[slots]`: -1 of slots that are nobody's
+  std::int32_t const* rank_of;  ///< `[slots]`: -1 for a slot of no rank
   index_t slots;
 
-  /// -1 of what is no rank's.
+  /// Returns the rank of an id, -1 if it is not a slot of any rank.
   PLIMSOLL_HD std::int32_t rank(Id id) const {
     auto const slot = static_cast<std::uint64_t>(id);
     return slot < static_cast<std::uint64_t>(slots) ? rank_of[slot] : -1;
@@ -532,7 +532,8 @@ struct line_rows {
   }
 };
 
-/// Body of `waterline::count`: one problem clears the counts, then problem = tile of tokens.
+/// Body of `waterline::count`. One launch clears the counts as a single problem; in the next,
+/// problem = tile of tokens.
 template <class Id>
 struct count_line {
   using device_team = block<128>;
@@ -541,7 +542,7 @@ struct count_line {
   line_rows<Id> rows;
   matrix_ref<std::int64_t> loads;  ///< `[2, ranks]`
   index_t source;
-  bool every_token;  ///< has a row
+  bool every_token;  ///< also counts tokens without a valid expert
   bool clearing;
 
   [[nodiscard]] index_t problems() const {
@@ -576,14 +577,14 @@ struct count_line {
   }
 };
 
-/// Body of `waterline::fill`, problem = tile of tokens. In the opening round rows are written, and
-/// those that are sampled drawn. By the surplus rule rows of the source also propose to ranks; once
-/// the proposals of all tiles are added up, each rank takes the first of its rows, as many as there
-/// is room for, and rows that were not taken propose in the next round. In the third and last, rows
-/// that may go anywhere do.
+/// Body of `waterline::fill`, problem = tile of tokens. The opening round writes rows and draws the
+/// ranks of sampled ones. With the surplus method, rows of the source also propose to ranks. Once
+/// the proposals of all tiles are summed, each rank accepts the first of its rows, as many as it
+/// has slack for, and the other rows propose in the next round. In the third and last round, rows
+/// that may go to any rank go to any slack that is left.
 ///
-/// Rounds are phases (detail/phases.hpp). In one launch every tile adds up all proposals by itself,
-/// which spares a barrier a round; else that is a phase between two rounds, problem = column.
+/// Rounds are phases (detail/phases.hpp). In one launch, every tile sums all proposals by itself,
+/// which saves a barrier per round; else the sum is a phase between two rounds, problem = column.
 template <class Id, class Report>
 struct fill_line {
   using device_team = block<128>;
@@ -593,10 +594,9 @@ struct fill_line {
   rank_levels ranks;
   line_rules rules;
   line_memory memory;
-  tile_counts tiles;  ///< of tokens; columns: ranks, and one of rows that do not propose
-  std::int32_t*
-      odd_counts;          ///< counts of odd rounds, which are written while others read even ones
-  std::int32_t* proposal;  ///< `[tokens]`
+  tile_counts tiles;  ///< tiles of tokens; columns: ranks, then one for rows that do not propose
+  std::int32_t* odd_counts;  ///< counts of odd rounds, written while others read even ones
+  std::int32_t* proposal;    ///< `[tokens]`
   line_rows<Id> rows;
   std::int32_t const* shared_slot;  ///< `[ranks]`
   float shared_weight;
@@ -606,7 +606,7 @@ struct fill_line {
   vector_ref<std::int32_t> out_ranks;  ///< `[tokens]` or empty
   vector_ref<Report> report;
   std::uint64_t seed;
-  std::uint64_t stream;
+  std::uint64_t subsequence;
   int rounds;  ///< after the opening one
   bool one_launch;
 
@@ -616,12 +616,14 @@ struct fill_line {
     return adds_up(phase) ? tiles.columns : tiles.problems();
   }
   [[nodiscard]] std::size_t scratch_bytes(int phase) const {
-    return adds_up(phase)
-               ? 0
-               : 2 * scratch_bytes_of<std::int32_t>(ranks.size()) +
-                     scratch_bytes_of<std::int64_t>(ranks.size()) + counted_in(0).scratch_bytes();
+    if (adds_up(phase)) {
+      return 0;
+    }
+    tile_counts const counted = counted_in(0);
+    return 2 * scratch_bytes_of<std::int32_t>(ranks.size()) +
+           scratch_bytes_of<std::int64_t>(ranks.size()) + counted.scratch_bytes<device_team>();
   }
-  /// Without a row left to move before a round, none is left after it.
+  /// If no surplus row is left before a round, none is left after it.
   [[nodiscard]] PLIMSOLL_HD bool is_over(int round) const { return unmet_before(round) == 0; }
 
   template <class Team>
@@ -636,7 +638,7 @@ struct fill_line {
 
  private:
   [[nodiscard]] PLIMSOLL_HD bool adds_up(int phase) const { return !one_launch && phase % 2 == 1; }
-  /// Counts of a round.
+  /// Counts of the proposals of a round.
   [[nodiscard]] PLIMSOLL_HD tile_counts counted_in(int round) const {
     tile_counts result = tiles;
     result.counts = round % 2 == 0 ? tiles.counts : odd_counts;
@@ -677,19 +679,19 @@ struct fill_line {
     }
   }
 
-  // What a row does, besides the rank that it proposes to.
+  // Values of `proposal` that are not the rank a row proposes to.
   static constexpr std::int32_t at_home = -1;
   static constexpr std::int32_t no_row = -2;
   static constexpr std::int32_t moved_along = -3;  ///< to a rank that its token visits
-  static constexpr std::int32_t moved_alone = -4;
+  static constexpr std::int32_t moved_alone = -4;  ///< to another rank
 
-  // Counts of a tile in one number: ids of -1, other ids that are no rank's, and rows.
+  // Counts of a tile, packed into one number: ids of -1, other ids without a rank, and rows.
   static constexpr int width = 20;
   static constexpr std::int64_t unrouted = 1;
   static constexpr std::int64_t stray = std::int64_t{1} << width;
   static constexpr std::int64_t row = stray << width;
 
-  /// `room`: what rows propose by, or null.
+  /// Opening round of a tile. `room`: slack by which rows propose, or null if they do not.
   template <class Team>
   PLIMSOLL_HD void open(Team& team, index_t tile, std::int32_t const* room) const {
     index_t const begin = tiles.first(tile);
@@ -722,7 +724,7 @@ struct fill_line {
     return alone;
   }
 
-  /// Writes a token's row and sends that of the shared expert home, or where it is drawn.
+  /// Writes the ids and weights of a token, and sends its row home or to the rank that it draws.
   template <bool Proposes>
   PLIMSOLL_HD std::int64_t open_row(index_t token, std::int32_t const* room) const {
     auto const begin = [token](auto const& matrix) {
@@ -787,7 +789,7 @@ struct fill_line {
     }
   }
 
-  /// The next rank behind `after` that a sampled row may go to; as many as there are if none.
+  /// Returns the next rank after `after` to which a sampled row may go, or the number of ranks.
   PLIMSOLL_HD index_t candidate(index_t token, index_t after, line_state const& state) const {
     if (state.any_rank != 0) {
       return after + 1;
@@ -813,7 +815,7 @@ struct fill_line {
     }
     std::int64_t const at = position(token, state.source, total);
     if (state.any_rank != 0) {
-      // Ranks without weight end where they begin.
+      // Ranks without weight have empty intervals, so they are never found.
       return static_cast<std::int32_t>(last_not_above(memory.before, n, at));
     }
     index_t r = candidate(token, -1, state);
@@ -823,7 +825,7 @@ struct fill_line {
     return static_cast<std::int32_t>(r);
   }
 
-  /// Uniform below `total`.
+  /// Returns a pseudo-random number in [0, total).
   PLIMSOLL_HD std::int64_t position(index_t token, index_t source, std::int64_t total) const {
     auto const low = static_cast<std::uint32_t>(token);
     auto const from = static_cast<std::uint32_t>(source);
@@ -831,11 +833,11 @@ struct fill_line {
       std::uint32_t const hash = (low ^ from * 0x9E3779B9u) * 1664525u + 1013904223u;
       return hash % total;
     }
-    std::uint64_t const bits = random::bits(seed, stream, std::uint64_t{from} << 32 | low);
+    std::uint64_t const bits = random::bits(seed, subsequence, std::uint64_t{from} << 32 | low);
     return static_cast<std::int64_t>(multiply_high(bits, static_cast<std::uint64_t>(total)));
   }
 
-  /// Where no candidate has slack: the source, unless another is clearly lighter.
+  /// Chooses a rank if no candidate has slack: the source, unless another is clearly lighter.
   PLIMSOLL_HD std::int32_t lightest(index_t token, line_state const& state) const {
     auto const height = [this](index_t r) {
       auto const load = static_cast<double>(memory.load[r]);
@@ -856,14 +858,14 @@ struct fill_line {
   [[nodiscard]] PLIMSOLL_HD bool goes_anywhere(int in_round) const {
     return rules.any_rank && in_round == most_rounds - 1;
   }
-  /// The column in which a row was counted.
+  /// Returns the column in which a row's proposal counts.
   PLIMSOLL_HD std::int32_t column(index_t token, int in_round) const {
     auto const none = static_cast<std::int32_t>(ranks.size());
     std::int32_t const r = proposal[token];
     return goes_anywhere(in_round) ? (r == at_home ? 0 : none) : (r >= 0 ? r : none);
   }
 
-  /// Rows that are still at home propose to a rank that their token visits.
+  /// Lets rows that are still at home propose to a rank that their token visits.
   template <class Team>
   PLIMSOLL_HD void propose(Team& team, index_t tile, int round, std::int32_t const* room) const {
     if (goes_anywhere(round)) {
@@ -880,17 +882,17 @@ struct fill_line {
       }
     });
   }
-  /// One of the ranks that the token visits, which together have so many places; the more often
-  /// the more it has of them.
+  /// Chooses one of the ranks that the token visits, in proportion to `room`; `places` is the sum
+  /// of `room` over the token's ids.
   PLIMSOLL_HD std::int32_t choose(index_t token, int round, std::int64_t places,
                                   std::int32_t const* room) const {
     if (places == 0) {
       return at_home;
     }
-    // Multiples of the golden ratio lie evenly, whichever tokens in a row one takes.
+    // Multiples of the golden ratio are spread evenly over any run of consecutive tokens.
     auto const turn = static_cast<std::uint32_t>(token * most_rounds + round) * 0x9E3779B9u;
     std::int64_t left = static_cast<std::int64_t>(turn >> 8) * places >> 24;
-    // To the end in any case: where to stop is not to be foreseen.
+    // No early exit: its branch would not be predictable.
     index_t chosen = 0;
     for (index_t j = 0; j < rows.ids.extent(1); ++j) {
       left -= room_for(token, j, room);
@@ -903,7 +905,7 @@ struct fill_line {
     return r < 0 ? 0 : room[r];
   }
 
-  /// Decides about the proposals of the round before. Returns how many rows of all tiles move.
+  /// Decides on the proposals of the previous round. Returns how many rows of all tiles move.
   template <class Team>
   PLIMSOLL_HD std::int64_t settle(Team& team, scratch arrays, index_t tile, int round,
                                   std::int64_t unmet, std::int32_t* left) const {
@@ -929,7 +931,7 @@ struct fill_line {
         memory.room_in(round, n)[r] = left[r];
       }
     });
-    proposed.visit(
+    proposed.visit<device_team>(
         team, arrays, tile, counts, [=, this](index_t token) { return column(token, round - 1); },
         [=, this](index_t token, std::int32_t column, std::int32_t earlier) {
           if (column == n) {
@@ -950,4 +952,4 @@ struct fill_line {
   }
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

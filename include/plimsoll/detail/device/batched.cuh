@@ -23,7 +23,7 @@
 // Two shared objects built for different architectures must not share a launcher or a kernel.
 #define PLIMSOLL_DETAIL_HIDDEN __attribute__((visibility("hidden")))
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Scratch of the problems in flight, `stride` bytes each: problem p uses slot p % slots, where
 /// slots is the number of problems in flight.
@@ -79,12 +79,15 @@ PLIMSOLL_DETAIL_HIDDEN __global__ void __launch_bounds__(Threads, least_blocks<T
   }
 }
 
-/// What every device offers without asking, in bytes; leaves room for `block_exchange`.
-inline constexpr std::size_t shared_memory_for_scratch = 47 * 1024;
+#if defined(__CUDACC__)  // the replacement of CUB on the host is larger
+static_assert(sizeof(block_exchange<512>) <= static_shared_memory);
+#endif
+
 /// Number of problems in flight if scratch is in global memory: enough to fill any device.
 inline constexpr index_t problems_in_flight = 4096;
 
-/// Warps share a block only while every one of them finds room for its scratch.
+/// Warps share a block only while every one of them finds room for its scratch, in what every
+/// device has: more for a block would leave fewer blocks to a multiprocessor.
 template <class Body>
 PLIMSOLL_DETAIL_HIDDEN void launch_team(warp, device_context const& context, index_t problems,
                                         Body const& body, scratch_plan plan, index_t limit) {
@@ -118,7 +121,7 @@ PLIMSOLL_DETAIL_HIDDEN void launch(device_context const& context, index_t proble
   constexpr index_t largest_grid = 0x7fffffff;
   scratch_plan plan{nullptr,
                     scratch_bytes_of<std::byte>(static_cast<index_t>(body.scratch_bytes()))};
-  bool const in_shared = plan.stride <= shared_memory_for_scratch;
+  bool const in_shared = plan.stride <= most_shared_memory(context);
   index_t const limit = in_shared ? largest_grid : std::min(problems, problems_in_flight);
   // The last block of four warps may exceed `limit` by three problems in flight.
   buffer<std::byte, device_context> const global(
@@ -130,10 +133,11 @@ PLIMSOLL_DETAIL_HIDDEN void launch(device_context const& context, index_t proble
 /// Returns the bytes that a launch with caller-provided memory needs: 0 if scratch fits in shared
 /// memory.
 template <class Body>
-[[nodiscard]] index_t launch_bytes(device_context const&, index_t problems, Body const& body) {
+[[nodiscard]] index_t launch_bytes(device_context const& context, index_t problems,
+                                   Body const& body) {
   auto const bytes = static_cast<index_t>(body.scratch_bytes());
   std::size_t const stride = scratch_bytes_of<std::byte>(bytes);
-  return stride <= shared_memory_for_scratch ? 0 : problems * static_cast<index_t>(stride);
+  return stride <= most_shared_memory(context) ? 0 : problems * static_cast<index_t>(stride);
 }
 
 /// Runs body(team, scratch, problem) for every problem in [0, problems) without allocating. If
@@ -148,10 +152,10 @@ PLIMSOLL_DETAIL_HIDDEN void launch(device_context const& context, index_t proble
   }
   scratch_plan plan{memory,
                     scratch_bytes_of<std::byte>(static_cast<index_t>(body.scratch_bytes()))};
-  if (plan.stride <= shared_memory_for_scratch) {
+  if (plan.stride <= most_shared_memory(context)) {
     plan.global = nullptr;
   }
   launch_team(typename Body::device_team{}, context, problems, body, plan, problems);
 }
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

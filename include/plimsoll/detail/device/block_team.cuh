@@ -14,7 +14,14 @@
 #include <plimsoll/detail/team.hpp>
 #include <plimsoll/types.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
+
+/// `block_reduce` as a function, for the same reason as `call_warp_reduce`.
+template <int Threads, class T, class Op>
+PLIMSOLL_NOINLINE __device__ T call_block_reduce(T value, Op op, int thread,
+                                                 block_exchange<Threads>& exchange) {
+  return block_reduce(value, op, thread, exchange);
+}
 
 /// Min-queue of 64-bit keys, like `warp_queue`: thread j owns keys j, j + Threads, ... and keeps
 /// the smallest of them in a register.
@@ -103,6 +110,8 @@ class block_team : public team_operations<block_team<Threads, Streaming>> {
                        [&](index_t i) { value = op(value, static_cast<T>(f(i))); });
     if constexpr (std::is_same_v<Op, minimum> && std::is_same_v<T, std::uint64_t>) {
       value = block_min(value, thread_, exchange_);
+    } else if constexpr (!Streaming) {
+      value = call_block_reduce(value, op, thread_, exchange_);
     } else {
       value = block_reduce(value, op, thread_, exchange_);
     }
@@ -148,6 +157,16 @@ class block_team : public team_operations<block_team<Threads, Streaming>> {
     team_sort<block<Threads>>(keys, n, storage, thread_);
   }
 
+  template <class F>
+  __device__ void match_ranks(index_t n, F bin_of, index_t bins, std::int32_t* ranks,
+                              std::byte* storage) {
+    if (bins <= most_bins) {
+      block_match_ranks<Threads>(n, bin_of, bins, ranks, storage, thread_);
+    } else {
+      this->sorted_ranks(n, bin_of, ranks, storage);
+    }
+  }
+
   __device__ auto queue(std::uint64_t* keys, index_t n) {
     __syncthreads();
     return block_queue<Threads>(keys, n, thread_, exchange_);
@@ -164,4 +183,4 @@ class block_team : public team_operations<block_team<Threads, Streaming>> {
   block_exchange<Threads>& exchange_;
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Reductions, scans and sorts of a warp and of a block, by CUB; kernels call CUB nowhere else. All
-/// threads of the team must call a function of this file together; it contains the barriers that
-/// CUB leaves to the caller. Storage may be reused after the next barrier.
+/// Reductions, scans and sorts of a warp and of a block, and a block's ranks of items within their
+/// bins, by CUB; kernels call CUB nowhere else. All threads of the team must call a function of
+/// this file together; it contains the barriers that CUB leaves to the caller. Storage may be
+/// reused after the next barrier.
 ///
 /// Tests run this file on host threads, where other collectives with the same interface replace
 /// those of CUB.
@@ -14,6 +15,7 @@
 
 #if defined(__CUDACC__)
 #include <cub/block/block_merge_sort.cuh>
+#include <cub/block/block_radix_rank.cuh>
 #include <cub/block/block_reduce.cuh>
 #include <cub/block/block_scan.cuh>
 #include <cub/warp/warp_merge_sort.cuh>
@@ -27,7 +29,7 @@
 #include <plimsoll/detail/team.hpp>
 #include <plimsoll/types.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 inline constexpr int warp_size = 32;
 inline constexpr unsigned full_warp = 0xffffffffu;
@@ -277,4 +279,67 @@ __device__ void team_sort(Key* keys, index_t n, std::byte* storage, int thread) 
   }
 }
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+// --- ranking -------------------------------------------------------------------------------------
+
+/// ranks[k] of a thread's items: how many items before item k, warp by warp and in each warp strip
+/// by strip, are of its bin, the lowest `Bits` bits of bins[k].
+template <int Bits, int Threads, int Items>
+__device__ inline void block_bin_ranks(unsigned (&bins)[Items], int (&ranks)[Items],
+                                       std::byte* storage, int thread) {
+  using collective = collectives::BlockRadixRankMatch<Threads, Bits, false>;
+  using temp_storage = typename collective::TempStorage;
+  constexpr int tracked = collective::BINS_TRACKED_PER_THREAD;
+  constexpr int all = 1 << Bits;
+  constexpr std::size_t own_bytes = all * sizeof(std::int32_t);
+  static_assert(index_t{sizeof(temp_storage) + own_bytes} <= block_match_bytes(Threads, Bits) &&
+                alignof(temp_storage) <= 16);
+  collectives::BFEDigitExtractor<unsigned> const digits(0, Bits);
+  int firsts[tracked];
+  collective(*reinterpret_cast<temp_storage*>(storage)).RankKeys(bins, ranks, digits, firsts);
+  // CUB ranks items among all: those of lower bins are taken off.
+  auto* const first = reinterpret_cast<std::int32_t*>(storage + sizeof(temp_storage));
+#pragma unroll
+  for (int i = 0; i < tracked; ++i) {
+    if (int const bin = thread * tracked + i; bin < all) {
+      first[bin] = firsts[i];
+    }
+  }
+  __syncthreads();  // every bin has its first rank
+#pragma unroll
+  for (int k = 0; k < Items; ++k) {
+    ranks[k] -= first[digits.Digit(bins[k])];
+  }
+}
+
+/// ranks[i]: how many items before i are of its bin; `bins` at most `most_bins`, n at most
+/// `match_tile`. `storage` has `match_bytes<block<Threads>>(bins)`.
+template <int Threads, class F>
+__device__ inline void block_match_ranks(index_t n, F bin_of, index_t bins, std::int32_t* ranks,
+                                         std::byte* storage, int thread) {
+  constexpr int each = static_cast<int>(match_tile) / Threads;
+  // A warp has items in a row, a strip of 32 at a time.
+  int const own = thread / warp_size * (each * warp_size) + thread % warp_size;
+  __syncthreads();  // the caller's writes are seen
+  unsigned bin[each];
+  int rank[each];
+#pragma unroll
+  for (int k = 0; k < each; ++k) {
+    int const i = own + k * warp_size;
+    // Past the end any bin will do: they come after all items.
+    bin[k] = i < n ? static_cast<unsigned>(bin_of(i)) : 0u;
+  }
+  if (bins <= few_bins) {
+    block_bin_ranks<few_bins_bits, Threads>(bin, rank, storage, thread);
+  } else {
+    block_bin_ranks<most_bins_bits, Threads>(bin, rank, storage, thread);
+  }
+#pragma unroll
+  for (int k = 0; k < each; ++k) {
+    if (int const i = own + k * warp_size; i < n) {
+      ranks[i] = rank[k];
+    }
+  }
+  __syncthreads();  // every rank is written
+}
+
+}}}  // namespace plimsoll::detail

@@ -21,7 +21,7 @@
 #include <plimsoll/execution.hpp>
 #include <plimsoll/types.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Runs phases [first, last), with one block per problem. More than one phase needs a cooperative
 /// launch: nothing else guarantees that blocks that wait for each other run at the same time. The
@@ -71,7 +71,7 @@ PLIMSOLL_DETAIL_HIDDEN cudaError_t enqueue_phases(block<Threads>, device_context
                                                   Body body, int first, int last,
                                                   std::byte* memory) {
   std::size_t const stride = scratch_stride(body, first, last);
-  bool const in_shared = stride <= shared_memory_for_scratch;
+  bool const in_shared = stride <= most_shared_memory(context);
   scratch_plan plan{in_shared ? nullptr : memory, stride};
   return try_launch_kernel(context,
                            {.blocks = static_cast<unsigned>(most_problems(body, first, last)),
@@ -89,6 +89,7 @@ PLIMSOLL_DETAIL_HIDDEN index_t count_resident(block<Threads>, device_context con
   current_device const current(context);
   current.check();
   std::size_t const stride = scratch_stride(body, 0, body.phases());
+  std::size_t const shared = stride <= most_shared_memory(context) ? stride : 0;
   int device = 0;
   int is_cooperative = 0;
   int multiprocessors = 0;
@@ -98,9 +99,9 @@ PLIMSOLL_DETAIL_HIDDEN index_t count_resident(block<Threads>, device_context con
              "cudaDeviceGetAttribute");
   check_cuda(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
              "cudaDeviceGetAttribute");
-  check_cuda(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-                 &blocks, phased_kernel<Threads, Body>, Threads,
-                 stride <= shared_memory_for_scratch ? stride : 0),
+  auto const* const kernel = reinterpret_cast<void const*>(&phased_kernel<Threads, Body>);
+  allow_shared_memory(context, kernel, shared);
+  check_cuda(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, Threads, shared),
              "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
   return is_cooperative != 0 ? index_t{multiprocessors} * blocks : 0;
 }
@@ -140,11 +141,11 @@ PLIMSOLL_DETAIL_HIDDEN void launch_phases(device_context const& context, Body bo
 
 /// Returns the bytes of `memory` that `launch_phases` needs.
 template <class Body>
-[[nodiscard]] index_t phases_bytes(device_context const&, Body body) {
+[[nodiscard]] index_t phases_bytes(device_context const& context, Body body) {
   index_t most = 0;
   auto const add = [&](int first, int last) {
     auto const stride = scratch_stride(body, first, last);
-    if (stride > shared_memory_for_scratch) {
+    if (stride > most_shared_memory(context)) {
       most = std::max(most, most_problems(body, first, last) * static_cast<index_t>(stride));
     }
   };
@@ -158,4 +159,4 @@ template <class Body>
   return most;
 }
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -11,7 +11,7 @@
 #include <plimsoll/execution.hpp>
 #include <plimsoll/types.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Calls f(i) for i in [0, n), in any order. A long array fills the device, also if it has too few
 /// rows to do so with one block per row. Does not synchronise.
@@ -26,4 +26,4 @@ PLIMSOLL_DETAIL_HIDDEN void for_each_index(device_context const& context, index_
   check_cuda(cub::DeviceFor::Bulk(n, f, context.stream), "cub::DeviceFor::Bulk");
 }
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -5,6 +5,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <type_traits>
 
@@ -12,7 +13,7 @@
 #include <plimsoll/detail/device/runtime.cuh>
 #include <plimsoll/execution.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Grid and attributes of a launch.
 struct launch_config {
@@ -26,6 +27,32 @@ struct launch_config {
   /// call cudaGridDependencySynchronize before they read or write global memory.
   bool programmatic = false;
 };
+
+/// Bytes of shared memory that a kernel may declare itself (`block_exchange`). A limit for all, so
+/// that where scratch lies does not depend on the kernel: a prepared object chooses for kernels
+/// that its caller has yet to instantiate.
+inline constexpr std::size_t static_shared_memory = 1024;
+
+/// Bytes of scratch that a block has in shared memory on every device.
+inline constexpr std::size_t shared_memory_for_scratch = 48 * 1024 - static_shared_memory;
+
+/// The most bytes of scratch that a block may have in shared memory on the context's device.
+[[nodiscard]] inline std::size_t most_shared_memory(device_context const& context) {
+  auto const offered = static_cast<std::size_t>(std::max(context.shared_memory, 0));
+  return std::max(shared_memory_for_scratch + static_shared_memory, offered) - static_shared_memory;
+}
+
+/// Lets blocks of a kernel have `bytes` of dynamic shared memory. CUDA refuses launches above 48
+/// KiB otherwise. The limit is always set to the same value, since another thread may launch the
+/// kernel with more scratch meanwhile. The context's device is current.
+inline void allow_shared_memory(device_context const& context, void const* kernel,
+                                std::size_t bytes) {
+  if (bytes > shared_memory_for_scratch) {
+    check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    static_cast<int>(most_shared_memory(context))),
+               "cudaFuncSetAttribute");
+  }
+}
 
 /// Enqueues a kernel, does not synchronise, and returns the code of the launch.
 template <class... Parameters>
@@ -53,7 +80,9 @@ template <class... Parameters>
   void* values[] = {const_cast<void*>(static_cast<void const*>(&arguments))..., nullptr};
   current_device const device(context);
   device.check();
-  return cudaLaunchKernelExC(&launch, reinterpret_cast<void const*>(kernel), values);
+  auto const* const entry = reinterpret_cast<void const*>(kernel);
+  allow_shared_memory(context, entry, config.shared_bytes);
+  return cudaLaunchKernelExC(&launch, entry, values);
 }
 
 inline void check_launch(cudaError_t code) {
@@ -70,4 +99,4 @@ void launch_kernel(device_context const& context, launch_config const& config,
   check_launch(try_launch_kernel(context, config, kernel, arguments...));
 }
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Counts token ids on the device: one launch, a histogram per block in shared memory where the
-/// experts fit, integer atomics throughout, so that the order of threads changes nothing.
+/// Counts token ids on the device in one launch, with a histogram per block in shared memory if the
+/// experts fit. All additions are integer atomics, so the order of threads changes nothing.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -20,13 +20,13 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 inline constexpr int count_threads = 256;
 /// Ids that a thread loads before it counts them, so that the loads overlap.
 inline constexpr int ids_in_flight = 4;
 
-/// CUDA's atomics know int and unsigned long long, not int64.
+/// Atomic additions: CUDA has them for int and unsigned long long, but not for int64.
 __device__ inline void atomic_add(std::int32_t* target, std::int64_t value) {
   atomicAdd(target, static_cast<std::int32_t>(value));
 }
@@ -34,7 +34,7 @@ __device__ inline void atomic_add(std::int64_t* target, std::int64_t value) {
   atomicAdd(reinterpret_cast<unsigned long long*>(target), static_cast<unsigned long long>(value));
 }
 
-/// What the threads of a block share besides the histogram.
+/// Values that the threads of a block share, in addition to the histogram.
 struct count_exchange {
   std::int64_t routed;
   std::int64_t unrouted;
@@ -44,8 +44,8 @@ struct count_exchange {
   long long covered;  ///< end of the last source
 };
 
-/// Finds the tokens of a source. A source ends where it or any source before it ends, so that
-/// offsets that fall, or lie outside, neither share out a token twice nor lead out of bounds.
+/// Finds the tokens of a source. A source ends at the highest end of itself and all sources before
+/// it, so that falling or invalid offsets neither count a token twice nor lead out of bounds.
 template <class Offset>
 __device__ void find_tokens(vector_ref<Offset const> const& offsets, index_t source, index_t tokens,
                             count_exchange& shared) {
@@ -178,7 +178,7 @@ PLIMSOLL_DETAIL_HIDDEN void enqueue_count(
   }
   std::size_t const bytes = static_cast<std::size_t>(experts) * sizeof(unsigned);
   bool const in_shared = bytes <= shared_memory_for_scratch;
-  // A block adds its whole histogram to the output, so it must have several ids for every bin.
+  // A block adds its whole histogram to the output; that pays only with several ids per bin.
   index_t const ids_per_block = std::max<index_t>(8 * count_threads, in_shared ? 4 * experts : 0);
   index_t const ids_per_row =
       counting.ids.extent(1) * counting.ids.extent(2) / counting.counts.extent(1);
@@ -194,4 +194,4 @@ PLIMSOLL_DETAIL_HIDDEN void enqueue_count(
   }
 }
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

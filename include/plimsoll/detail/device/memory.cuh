@@ -12,7 +12,7 @@
 #include <plimsoll/detail/device/runtime.cuh>
 #include <plimsoll/execution.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 template <>
 struct memory_of<device_context> {
@@ -89,4 +89,4 @@ struct memory_of<device_context> {
   }
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -9,7 +9,7 @@
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Throws if a call returned an error. Only the return code counts: the thread's last error may be
 /// that of another library, so it is not read, and is cleared only after an error of this call.
@@ -29,6 +29,15 @@ inline void check_cuda(cudaError_t code, char const* call, char const* hint = ""
     check_cuda(cudaStreamGetDevice(stream, &device), "cudaStreamGetDevice");
   }
   return device;
+}
+
+/// Returns the context with the device of its stream, and that device's shared memory.
+[[nodiscard]] inline device_context with_device(device_context context) {
+  context.device = device_of(context.stream);
+  check_cuda(cudaDeviceGetAttribute(&context.shared_memory, cudaDevAttrMaxSharedMemoryPerBlockOptin,
+                                    context.device),
+             "cudaDeviceGetAttribute");
+  return context;
 }
 
 /// Makes the context's device current, and restores the previous device in the destructor.
@@ -61,4 +70,4 @@ class current_device {
   bool switched_ = false;
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -13,7 +13,7 @@
 #include <plimsoll/detail/team.hpp>
 #include <plimsoll/types.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Calls f(i) for i = first, first + step, ... below n.
 template <bool Streaming, class F>
@@ -42,6 +42,13 @@ __device__ inline auto warp_sum_ordered(index_t n, F f, int lane) {
     partial = add(partial, shuffle_xor(partial, width));
   }
   return partial;
+}
+
+/// `warp_reduce` as a function: planners' kernels have tens of reductions of 64 bits and more, and
+/// a copy for each would be a seventh of their code.
+template <class T, class Op>
+PLIMSOLL_NOINLINE __device__ T call_warp_reduce(T value, Op op) {
+  return warp_reduce(value, op);
 }
 
 inline constexpr std::uint64_t no_key = ~std::uint64_t{0};
@@ -159,8 +166,10 @@ class warp_team : public team_operations<warp_team<Streaming>> {
     __syncwarp();
     if constexpr (std::is_same_v<Op, minimum> && std::is_same_v<T, std::uint64_t>) {
       return warp_min(value);
-    } else {
+    } else if constexpr (Streaming || sizeof(T) <= 4) {
       return warp_reduce(value, op);
+    } else {
+      return call_warp_reduce(value, op);
     }
   }
 
@@ -197,6 +206,12 @@ class warp_team : public team_operations<warp_team<Streaming>> {
     team_sort<warp>(keys, n, storage, lane_);
   }
 
+  template <class F>
+  __device__ void match_ranks(index_t n, F bin_of, index_t, std::int32_t* ranks,
+                              std::byte* storage) {
+    this->sorted_ranks(n, bin_of, ranks, storage);
+  }
+
   __device__ auto queue(std::uint64_t* keys, index_t n) {
     __syncwarp();
     return warp_queue(keys, n, lane_);
@@ -206,4 +221,4 @@ class warp_team : public team_operations<warp_team<Streaming>> {
   int lane_;
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

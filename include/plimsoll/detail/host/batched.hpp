@@ -18,7 +18,7 @@
 #include <plimsoll/execution.hpp>
 #include <plimsoll/types.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Keeps the first exception thrown on any thread, so that executors need not propagate exceptions.
 class exception_slot {
@@ -114,4 +114,4 @@ template <class Executor, class Body>
   return most;
 }
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Counts token ids on the host: every block of tokens into histograms of its own, which are then
-/// added to the output. Integers, so the blocks may come in any order.
+/// Counts token ids on the host: every block of tokens has its own histograms, which are then added
+/// to the output. They are integers, so blocks may be added in any order.
 #pragma once
 
 #include <algorithm>
@@ -17,11 +17,11 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// Histograms of one block of tokens, used in turn: with a single one, a popular expert makes every
-/// increment wait for the one before (half the speed at Zipf exponent 2).
-/// Bin 0 is id -1, bin 1 + e is expert e, the last one is all other ids.
+/// Histograms of one block of tokens, used in turn: with only one, increments of a popular expert
+/// would wait for each other (half the speed at Zipf exponent 2). Bin 0 counts ids of -1, bin 1 + e
+/// expert e, the last bin all other ids.
 class token_histogram {
  public:
   static constexpr index_t copies = 4;
@@ -32,7 +32,7 @@ class token_histogram {
     std::fill_n(bins_, copies * size_, std::int64_t{0});
   }
 
-  /// Counts the ids of tokens [first, last) of a layer, in whichever order they lie in memory.
+  /// Counts the ids of tokens [first, last) of a layer, in memory order.
   template <class Id>
   void count(tensor_ref<Id const> const& ids, index_t layer, index_t first, index_t last) {
     index_t const k = ids.extent(2);
@@ -84,10 +84,11 @@ class token_histogram {
   index_t size_;
 };
 
+/// Counts the ids of a range of tokens and adds the counts to the outputs.
 template <class Counting>
 class token_counter {
  public:
-  /// `alone`: no other thread adds to the same outputs.
+  /// `alone`: no other thread adds to the same outputs, so additions need not be atomic.
   token_counter(Counting const& counting, std::int64_t* bins, bool alone)
       : counting_(counting), histogram_(bins, counting.counts.extent(2)), alone_(alone) {}
 
@@ -159,4 +160,4 @@ void enqueue_count(host_context<Executor> const& context, Counting const& counti
   });
 }
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -11,7 +11,7 @@
 #include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/execution.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 template <class Executor>
 struct memory_of<host_context<Executor>> {
@@ -55,4 +55,4 @@ struct memory_of<host_context<Executor>> {
   static void synchronize(context const&) {}
 };
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -11,7 +11,7 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/types.hpp>
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Sorts 48 to 1024 keys by an LSD radix sort, others by std::sort. No branch of a radix sort
 /// depends on a key, while std::sort mispredicts every other comparison of new keys. The keys of
@@ -75,4 +75,4 @@ void sort_keys(Key* keys, index_t n) {
   std::sort(keys, keys + n);
 }
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

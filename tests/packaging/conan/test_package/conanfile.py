@@ -20,8 +20,8 @@ class PlimsollTestConan(ConanFile):
 
     def generate(self):
         toolchain = CMakeToolchain(self)
-        toolchain.user_presets_path = False  # it would lie among the sources
-        toolchain.blocks.remove("cppstd")  # the profile's, by default gnu17
+        toolchain.user_presets_path = False  # it would be among the sources
+        toolchain.blocks.remove("cppstd")  # that of the profile, gnu17 by default
         toolchain.variables["CMAKE_CXX_STANDARD"] = 20
         toolchain.variables["PLIMSOLL_WANTED"] = str(self.dependencies["plimsoll"].ref.version)
         toolchain.generate()
@@ -32,6 +32,6 @@ class PlimsollTestConan(ConanFile):
         cmake.build()
 
     def test(self):
-        load(self, os.path.join(self.generators_folder, "plimsoll.pc"))  # under this name
+        load(self, os.path.join(self.generators_folder, "plimsoll.pc"))  # must exist under this name
         if can_run(self):
             self.run(os.path.join(self.cpp.build.bindir, "consumer"), env="conanrun")
