@@ -110,7 +110,8 @@ struct device_context {
   /// Device of the stream, set by the library; for a default stream, the device that is current
   /// at that time.
   int device = -1;
-  /// The most shared memory of a block on that device, in bytes; 0: not asked, 48 KiB are assumed.
+  /// Bytes of shared memory that a block can have on that device, set by the library; 0: unknown,
+  /// in which case 48 KiB are assumed.
   int shared_memory = 0;
 };
 

@@ -190,9 +190,10 @@ class divisor {
   std::uint64_t reciprocal_ = 0;
 };
 
-/// Splits n places over ranges as evenly as whole numbers allow: range i begins at
-/// floor(i * n / parts). Prepared, since bodies ask often and a GPU takes a hundred instructions to
-/// divide 64 bits. For i and parts below 2^16 and n below 2^32; of no parts nothing is asked.
+/// Splits [0, n) into `parts` ranges as evenly as integers allow: range i begins at floor(i * n /
+/// parts). The divisions are prepared, since bodies call `begin` often and a GPU takes a hundred
+/// instructions for a 64-bit division. For i and parts below 2^16 and n below 2^32; with parts = 0,
+/// no member may be called.
 class even_split {
  public:
   even_split() = default;
@@ -205,7 +206,7 @@ class even_split {
     auto const part = static_cast<std::uint32_t>(i);
     return std::int64_t{part} * whole_ + by_parts_.quotient(part * rest_);
   }
-  /// x / parts, for x below 2^32.
+  /// Returns x / parts, for x below 2^32.
   [[nodiscard]] PLIMSOLL_HD std::int64_t over_parts(std::int64_t x) const {
     return by_parts_.quotient(x);
   }

@@ -73,27 +73,28 @@ template <class Key>
   return of_warp < of_block ? of_block : of_warp;
 }
 
-/// Items that `match_ranks` ranks at most.
+/// Most items of a call of `match_ranks`.
 inline constexpr int match_tile_bits = 9;
 inline constexpr index_t match_tile = index_t{1} << match_tile_bits;
-/// Bits of the bins that a block ranks by CUB: with few bins, and with as many as it ranks at all.
+/// Bits of the bin numbers that a block ranks with CUB: for few bins, and for the most bins.
 inline constexpr int few_bins_bits = 5;
 inline constexpr int most_bins_bits = 9;
 inline constexpr index_t few_bins = index_t{1} << few_bins_bits;
 inline constexpr index_t most_bins = index_t{1} << most_bins_bits;
 
-/// Bytes of CUB's ranking of a block, a little above what CCCL 3.0 takes (hosts do not see CUB): a
-/// counter for every warp and bin, warps padded to an odd number, and a number for every bin.
+/// Returns the bytes of storage of CUB's ranking of a block, slightly above those of CCCL 3.0 (host
+/// compilers do not see CUB): a counter per warp and bin, with the number of warps padded to an odd
+/// number, and one number per bin.
 [[nodiscard]] PLIMSOLL_HD constexpr index_t block_match_bytes(index_t threads, int bits) {
   return ((threads / 32 | 1) + 1) * index_t{4} * (index_t{1} << bits) + 8 * threads;
 }
 
-/// Bytes of ranks by a sort: of its keys and of its own.
+/// Bytes of storage of a ranking by a sort: its keys and the storage of the sort.
 template <class DeviceTeam>
 inline constexpr index_t sorted_ranks_bytes =
     match_tile * index_t{sizeof(std::uint64_t)} + sort_bytes<DeviceTeam, std::uint64_t>(match_tile);
 
-/// Bytes of scratch that `match_ranks` needs in the team of that kind.
+/// Bytes of scratch that `match_ranks` needs in a team of kind `DeviceTeam`.
 template <class DeviceTeam>
 struct match_storage {
   [[nodiscard]] PLIMSOLL_HD static constexpr index_t bytes(index_t) {

@@ -86,8 +86,9 @@ static_assert(sizeof(block_exchange<512>) <= static_shared_memory);
 /// Number of problems in flight if scratch is in global memory: enough to fill any device.
 inline constexpr index_t problems_in_flight = 4096;
 
-/// Warps share a block only while every one of them finds room for its scratch, in what every
-/// device has: more for a block would leave fewer blocks to a multiprocessor.
+/// Launches one warp per problem. Warps share a block only if the scratch of all fits in the shared
+/// memory of every device: with more shared memory per block, fewer blocks would fit on a
+/// multiprocessor.
 template <class Body>
 PLIMSOLL_DETAIL_HIDDEN void launch_team(warp, device_context const& context, index_t problems,
                                         Body const& body, scratch_plan plan, index_t limit) {

@@ -281,8 +281,8 @@ __device__ void team_sort(Key* keys, index_t n, std::byte* storage, int thread) 
 
 // --- ranking -------------------------------------------------------------------------------------
 
-/// ranks[k] of a thread's items: how many items before item k, warp by warp and in each warp strip
-/// by strip, are of its bin, the lowest `Bits` bits of bins[k].
+/// Ranks the items of a thread: ranks[k] is the number of earlier items in the bin of item k. Items
+/// are ordered by warp, and within a warp by strip; the bin is the lowest `Bits` bits of bins[k].
 template <int Bits, int Threads, int Items>
 __device__ inline void block_bin_ranks(unsigned (&bins)[Items], int (&ranks)[Items],
                                        std::byte* storage, int thread) {
@@ -296,7 +296,7 @@ __device__ inline void block_bin_ranks(unsigned (&bins)[Items], int (&ranks)[Ite
   collectives::BFEDigitExtractor<unsigned> const digits(0, Bits);
   int firsts[tracked];
   collective(*reinterpret_cast<temp_storage*>(storage)).RankKeys(bins, ranks, digits, firsts);
-  // CUB ranks items among all: those of lower bins are taken off.
+  // CUB ranks items among all bins, so the items of lower bins are subtracted.
   auto* const first = reinterpret_cast<std::int32_t*>(storage + sizeof(temp_storage));
 #pragma unroll
   for (int i = 0; i < tracked; ++i) {
@@ -311,13 +311,13 @@ __device__ inline void block_bin_ranks(unsigned (&bins)[Items], int (&ranks)[Ite
   }
 }
 
-/// ranks[i]: how many items before i are of its bin; `bins` at most `most_bins`, n at most
-/// `match_tile`. `storage` has `match_bytes<block<Threads>>(bins)`.
+/// Sets ranks[i] to the number of items before i in the bin of i, for at most `most_bins` bins and
+/// n at most `match_tile`. `storage` has `match_bytes<block<Threads>>(bins)` bytes.
 template <int Threads, class F>
 __device__ inline void block_match_ranks(index_t n, F bin_of, index_t bins, std::int32_t* ranks,
                                          std::byte* storage, int thread) {
   constexpr int each = static_cast<int>(match_tile) / Threads;
-  // A warp has items in a row, a strip of 32 at a time.
+  // A warp has consecutive items, in strips of 32.
   int const own = thread / warp_size * (each * warp_size) + thread % warp_size;
   __syncthreads();  // the caller's writes are seen
   unsigned bin[each];
@@ -325,7 +325,7 @@ __device__ inline void block_match_ranks(index_t n, F bin_of, index_t bins, std:
 #pragma unroll
   for (int k = 0; k < each; ++k) {
     int const i = own + k * warp_size;
-    // Past the end any bin will do: they come after all items.
+    // The bin of items past the end does not matter: they come after all items.
     bin[k] = i < n ? static_cast<unsigned>(bin_of(i)) : 0u;
   }
   if (bins <= few_bins) {

@@ -28,23 +28,24 @@ struct launch_config {
   bool programmatic = false;
 };
 
-/// Bytes of shared memory that a kernel may declare itself (`block_exchange`). A limit for all, so
-/// that where scratch lies does not depend on the kernel: a prepared object chooses for kernels
-/// that its caller has yet to instantiate.
+/// Most bytes of static shared memory of a kernel (`block_exchange`). One limit holds for all
+/// kernels, so that the placement of scratch does not depend on the kernel: a prepared object
+/// chooses for kernels that its caller instantiates later.
 inline constexpr std::size_t static_shared_memory = 1024;
 
-/// Bytes of scratch that a block has in shared memory on every device.
+/// Bytes of scratch in shared memory that a block can have on every device.
 inline constexpr std::size_t shared_memory_for_scratch = 48 * 1024 - static_shared_memory;
 
-/// The most bytes of scratch that a block may have in shared memory on the context's device.
+/// Returns the most bytes of scratch in shared memory that a block can have on the context's
+/// device.
 [[nodiscard]] inline std::size_t most_shared_memory(device_context const& context) {
   auto const offered = static_cast<std::size_t>(std::max(context.shared_memory, 0));
   return std::max(shared_memory_for_scratch + static_shared_memory, offered) - static_shared_memory;
 }
 
-/// Lets blocks of a kernel have `bytes` of dynamic shared memory. CUDA refuses launches above 48
-/// KiB otherwise. The limit is always set to the same value, since another thread may launch the
-/// kernel with more scratch meanwhile. The context's device is current.
+/// Allows blocks of a kernel to have `bytes` of dynamic shared memory; CUDA refuses launches above
+/// 48 KiB otherwise. The limit is always set to the same value, since another thread may launch the
+/// kernel with more scratch at the same time. The context's device must be current.
 inline void allow_shared_memory(device_context const& context, void const* kernel,
                                 std::size_t bytes) {
   if (bytes > shared_memory_for_scratch) {
