@@ -598,7 +598,7 @@ TEST_SUITE("report") {
     CHECK(contains(text_of(tiles[1]), "layer 2, step 4 before, layer 1, step 3 after"));
     CHECK(contains(text_of(tiles[2]), "4.00× → 2.00×"));
     CHECK(contains(text_of(tiles[2]), "50.0 % less to wait for"));
-    CHECK(contains(text_of(tiles[3]), "over 16 steps"));
+    CHECK(contains(text_of(tiles[3]), "of the sum of 16 steps"));
     CHECK(contains(text_of(page), "984 of 1,000 in loads.npy, left out"));
   }
 
@@ -675,7 +675,7 @@ TEST_SUITE("report") {
     {
       pugi::xml_document const page = parsed(text);
       CHECK(contains(text_of(page), "2 over all layers, chosen at the knee"));
-      CHECK(contains(text_of(page), "The line marks R = 2, chosen at the knee. The knee is where"));
+      CHECK(contains(text_of(page), "The line marks R = 2, chosen at the knee. The knee is the point"));
       CHECK(contains(text_of(page), "8 of 8 replicas are used: 0 in 1 layer, 4 in 2 layers."));
       CHECK(contains(text_of(page), "expected to rise from 0.5000 to 0.7917."));
       auto const dots = all(page, "//svg[@data-chart='curve']/circle");
@@ -724,7 +724,7 @@ TEST_SUITE("report") {
     check_heat_maps(o);
     pugi::xml_document const page = parsed(text);
     CHECK(contains(text_of(page), "the last 16 of 40 steps"));
-    CHECK(contains(text_of(page), "the mean over 40 steps of what a rank takes"));
+    CHECK(contains(text_of(page), "Mean latency of each rank over 40 steps"));
     CHECK(contains(text, "<b><i>12.00 →</i> 9.00</b>"));
     CHECK(contains(text, "µs, of the same plans on <bdi>tuesday.npy</bdi>"));
     auto const panels = all(page, "//section[@id='latency-0']//svg[@data-chart='latency']");
