@@ -115,7 +115,7 @@ enum class certificate_status : std::int32_t {
   optimal,           ///< no result is better, in the units in which the primitive decides
   within_tolerance,  ///< the gap is at most the requested tolerance
   feasible,          ///< valid; the method proves no smaller gap
-  iteration_limit,        ///< valid; stopped by the iteration limit before the gap was closed
+  iteration_limit,   ///< valid; stopped by the iteration limit before the gap was closed
   infeasible         ///< no valid result exists
 };
 

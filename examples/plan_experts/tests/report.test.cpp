@@ -675,7 +675,8 @@ TEST_SUITE("report") {
     {
       pugi::xml_document const page = parsed(text);
       CHECK(contains(text_of(page), "2 over all layers, chosen at the knee"));
-      CHECK(contains(text_of(page), "The line marks R = 2, chosen at the knee. The knee is the point"));
+      CHECK(contains(text_of(page),
+                     "The line marks R = 2, chosen at the knee. The knee is the point"));
       CHECK(contains(text_of(page), "8 of 8 replicas are used: 0 in 1 layer, 4 in 2 layers."));
       CHECK(contains(text_of(page), "expected to rise from 0.5000 to 0.7917."));
       auto const dots = all(page, "//svg[@data-chart='curve']/circle");

@@ -31,7 +31,7 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 /// Objective that the allocation of replicas maximises.
 enum class craft_objective : std::int32_t {
-  gain,             ///< the sum of the layers' gains, as in CRAFT's text
+  gain,                ///< the sum of the layers' gains, as in CRAFT's text
   replicas_times_gain  ///< the sum of replicas times gain, as in CRAFT's algorithm 2
 };
 
