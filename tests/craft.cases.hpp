@@ -38,7 +38,7 @@ struct craft_case {
   craft_options options = {};
   flags active = {};  ///< [ranks] or empty
 
-  [[nodiscard]] flags living() const {
+  [[nodiscard]] flags live() const {
     return active.empty() ? flags(static_cast<std::size_t>(options.ranks), 1) : active;
   }
   [[nodiscard]] reals summed() const {
@@ -130,8 +130,8 @@ struct crafted {
     for (std::int32_t& n : layer_slots) {
       n += static_cast<std::int32_t>(c.experts);
     }
-    flags const living = c.living();
-    oracle::check_even(oracle::from_offsets(offsets, layer_slots, living.size()), living);
+    flags const live = c.live();
+    oracle::check_even(oracle::from_offsets(offsets, layer_slots, live.size()), live);
     REQUIRE(std::ssize(plan.placement) == c.layers);
     for (plimsoll::certificate const& proof : plan.placement) {
       CHECK(proof.lower_bound <= proof.value);
@@ -821,7 +821,7 @@ TEST_CASE_TEMPLATE("craft: bad options are named", P, PLIMSOLL_POLICIES) {
         }) == "estimate_gains: options.active: expected 4 ranks, got 3");
   CHECK(refusal([](craft_case& c) {
           c.active = {0, 0, 0, 0};
-        }) == "estimate_gains: options.active: expected 1 to 4 living ranks, got 0");
+        }) == "estimate_gains: options.active: expected 1 to 4 live ranks, got 0");
   CHECK(refusal([](craft_case& c) { c.options.nodes = 5; }) ==
         "estimate_gains: options.nodes: expected 1 to 4 nodes (at most one per rank), got 5");
   CHECK(refusal([](craft_case& c) { c.options.groups = 3; }) ==

@@ -283,7 +283,7 @@ TEST_CASE_TEMPLATE("eplb: ranks with given numbers of slots", P, PLIMSOLL_POLICI
         "eplb: rank_offsets: expected offsets that rise from 0 to at most the number of slots, got "
         "41 in layer 0, rank 3");
   CHECK(message({0, 10, 20, 30, 40, 0, 5, 10, 15, 19}) ==
-        "eplb: slots: expected at least 20 on living ranks, for all required copies, got 19 in "
+        "eplb: slots: expected at least 20 on live ranks, for all required copies, got 19 in "
         "layer 1");
 }
 
@@ -352,7 +352,7 @@ TEST_CASE_TEMPLATE("eplb: bad input is named", P, PLIMSOLL_POLICIES) {
   CHECK(message({1, 2, 3, 4, 5, 6}, {.ranks = 3, .nodes = 3, .groups = 3}, 7, {1, 0, 1}) ==
         "eplb: groups: expected no more than the nodes' slots hold, 2, got more in layer 0");
   CHECK(message({1, 2, 3}, {.ranks = 2}, 4, {0, 1}) ==
-        "eplb: slots: expected at least 3 on living ranks, for all required copies, got 2 in layer "
+        "eplb: slots: expected at least 3 on live ranks, for all required copies, got 2 in layer "
         "0");
   CHECK(message({1, 2, 3}, {.ranks = 2}, 4, {1, 1, 1}) ==
         "eplb: options.active: expected 2 ranks, got 3");

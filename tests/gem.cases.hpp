@@ -320,7 +320,7 @@ inline void check_gem_refusals(gem_fn gem, lengths_fn latencies) {
       [](gem_case& c) {
         c.speeds = {0x1p20, 0x1p20, 1, 0x1p20};
       },
-      "gem: curves.speeds: expected speeds of living ranks from 2^-16 of the fastest to the "
+      "gem: curves.speeds: expected speeds of live ranks from 2^-16 of the fastest to the "
       "fastest, got 1 for rank 2, where the fastest has 1048576");
   plan([](gem_case& c) { c.speeds.pop_back(); }, "gem: curves.speeds: expected 4 ranks, got 3");
   plan([](gem_case& c) { c.search.options.ranks = 0; },
@@ -337,7 +337,7 @@ inline void check_gem_refusals(gem_fn gem, lengths_fn latencies) {
       [](gem_case& c) {
         c.search.active = {0, 0, 0, 0};
       },
-      "gem: options.active: expected at least 1 living rank, got 0");
+      "gem: options.active: expected at least 1 live rank, got 0");
 
   auto const judge = [&](auto change, std::string const& expected, index_t planned_until = 20,
                          std::vector<index_t> const& lengths = {4, 8}) {

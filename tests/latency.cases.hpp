@@ -615,10 +615,9 @@ TEST_CASE_TEMPLATE("latency: a bad curve is named", P, PLIMSOLL_POLICIES) {
     check({{0, 1}, {0, 0}}, "no error");
     check({{1, 2}, {1, 2, 3, 4}, 2, {0x1p-64, 0x1p-48}}, "no error");
     check({{1, 2}, {1, 2, 3, 4}, 2, {0x1p48, 0x1p64}}, "no error");
-    check(
-        {{1, 2}, {1, 2, 3, 4}, 2, {0.5, 0x1p17}},
-        "curves.speeds: expected speeds of living ranks from 2^-16 of the fastest to the fastest, "
-        "got 0.5 for rank 0, where the fastest has 131072");
+    check({{1, 2}, {1, 2, 3, 4}, 2, {0.5, 0x1p17}},
+          "curves.speeds: expected speeds of live ranks from 2^-16 of the fastest to the fastest, "
+          "got 0.5 for rank 0, where the fastest has 131072");
     check({{1, 2}, {1, 2}}, "ranks: expected 1 to 32767 ranks, got 0", 0);
     check({{1, 2}, {1, 2}}, "ranks: expected 1 to 32767 ranks, got 32768", 32768);
     check({{64}, {1, 2}}, "curves.tokens: expected 2 to 16777216 samples, got 1");

@@ -69,7 +69,7 @@ struct spill_case {
   ints slots = {};                        ///< of one layer, instead of native; or empty
   ints slot_offsets = {};                 ///< [ranks + 1] or empty
   std::vector<std::uint8_t> active = {};  ///< [ranks] or empty
-  /// [ranks] or empty: four times the speeds. All equal, or 1 to 8 with an 8 among the living
+  /// [ranks] or empty: four times the speeds. All equal, or 1 to 8 with an 8 among the live
   /// ranks, so that they are multiples of 1/65536 of the fastest speed.
   ints paces = {};
   longs loads = {};  ///< [experts]
@@ -97,11 +97,11 @@ struct spill_case {
     }
     return result;
   }
-  [[nodiscard]] index_t living() const {
+  [[nodiscard]] index_t live() const {
     return active.empty() ? ranks()
                           : std::count_if(active.begin(), active.end(), [](int is) { return is; });
   }
-  /// Returns true if all living ranks have the same speed.
+  /// Returns true if all live ranks have the same speed.
   [[nodiscard]] bool is_even() const {
     std::int64_t fastest = 0;
     std::int64_t slowest = 8;
@@ -125,7 +125,7 @@ struct spill_case {
     return most_imports() < experts() || options.max_exports < experts() * ranks();
   }
 
-  /// Returns, for every expert, the living ranks that hold it.
+  /// Returns, for every expert, the live ranks that hold it.
   [[nodiscard]] std::vector<ints> homes() const {
     std::vector<ints> result(at(experts()));
     auto const add = [&](std::int64_t e, index_t r) {
@@ -621,7 +621,7 @@ class literal_llep {
     raised = levels_.highest(capacity);
     start();
     std::int64_t const home_peak = peak();
-    spills = c_.living() > 1 && c_.total() > 0 && imbalance() >= c_.options.lambda;
+    spills = c_.live() > 1 && c_.total() > 0 && imbalance() >= c_.options.lambda;
     plan();
     if (spills && c.is_limited() && forced + kept > 0) {
       raise_capacities(home_peak);
@@ -752,7 +752,7 @@ class literal_llep {
         return std::accumulate(begin, loads.end(), std::int64_t{0});
       };
       std::int64_t const speed =
-          pace[at(r)] + std::min<std::int64_t>(sent, c_.living() - 1) * fastest;
+          pace[at(r)] + std::min<std::int64_t>(sent, c_.live() - 1) * fastest;
       if (c_.lives(r)) {
         result = std::max(
             {result, levels_.level_of(sum_from(sent), r),
@@ -1051,7 +1051,7 @@ inline void check_spilled(spill_case const& c, spilled const& got, tally& happen
 /// Draws homes of every kind: blocks, a rank for each expert, and slots, some of them empty.
 inline void draw_homes(spill_case& c, draws& draw) {
   index_t const n = c.ranks();
-  auto const living_rank = [&] {
+  auto const live_rank = [&] {
     index_t r = draw.among(0, n - 1);
     for (; !c.lives(r); r = (r + 1) % n) {
     }
@@ -1061,7 +1061,7 @@ inline void draw_homes(spill_case& c, draws& draw) {
     std::vector<ints> of_rank(at(n));
     index_t const most = draw.any<index_t>({1, 2, 3, n});
     for (std::int32_t e = 0; e < c.experts(); ++e) {
-      of_rank[at(living_rank())].push_back(e);
+      of_rank[at(live_rank())].push_back(e);
       for (index_t copies = draw.among(1, most); copies > 1; --copies) {
         of_rank[at(draw.among(0, n - 1))].push_back(e);  // dead ranks, too
       }
@@ -1083,9 +1083,9 @@ inline void draw_homes(spill_case& c, draws& draw) {
         c.slot_offsets.push_back(static_cast<std::int32_t>(c.slots.size()));
       }
     }
-  } else if (draw.one_in(2) || c.living() < n) {
+  } else if (draw.one_in(2) || c.live() < n) {
     for (index_t e = 0; e < c.experts(); ++e) {
-      c.native.push_back(living_rank());
+      c.native.push_back(live_rank());
     }
   }
 }

@@ -79,7 +79,7 @@ class every_plan {
       }
     }
     for (index_t r = 0; r < c.ranks(); ++r) {
-      living_ |= c.lives(r) ? 1u << r : 0;
+      live_ |= c.lives(r) ? 1u << r : 0;
     }
     choose(0);
   }
@@ -97,8 +97,8 @@ class every_plan {
       }
       return;
     }
-    for (unsigned set = 0; set <= living_; ++set) {
-      if ((set & ~living_) == 0 && (set & homes_[e]) == homes_[e]) {
+    for (unsigned set = 0; set <= live_; ++set) {
+      if ((set & ~live_) == 0 && (set & homes_[e]) == homes_[e]) {
         sets_[e] = set;
         choose(e + 1);
       }
@@ -146,7 +146,7 @@ class every_plan {
 
   spill_case const& c_;
   level_rule levels_;
-  unsigned living_ = 0;
+  unsigned live_ = 0;
   std::vector<unsigned> homes_;
   std::vector<unsigned> sets_;
   std::int64_t best_ = c_.total() << 19;
@@ -227,7 +227,7 @@ TEST_CASE("least_loaded: capacities are rounded up or down") {
   // Capacities are in proportion to speed: speeds 0.5, 1 and 2 compute 10 tokens in 3 units of
   // time.
   CHECK(outcome(ten, 100, rounding_mode::up, {2, 4, 8}) == std::pair(ints{1, 3, 6}, 3.0));
-  // At the level of 2 tokens the slowest rank has a capacity of 0; rounded down, a living rank has
+  // At the level of 2 tokens the slowest rank has a capacity of 0; rounded down, a live rank has
   // at least 1.
   CHECK(outcome({1, 1, 0}, 100, rounding_mode::up, {1, 8, 8}) == std::pair(ints{0, 1, 1}, 0.5));
   CHECK(outcome({1, 1, 0}, 100, rounding_mode::down, {1, 8, 8}) == std::pair(ints{1, 1, 0}, 4.0));
@@ -554,12 +554,12 @@ TEST_CASE("least_loaded: invalid homes and ranks") {
   CHECK(with_native({0, -1, 1, 4, 2, 2, 3, 3}) ==
         "options.native: expected ranks from 0 to 3, got -1 for expert 1");
   CHECK(with_native({0, 0, 1, 1, 2, 2, 3, 3}, {1, 1, 0, 1}) ==
-        "options.native: expected a living rank for every expert, got none for expert 4");
+        "options.native: expected a live rank for every expert, got none for expert 4");
   CHECK(with_native({0, 0, 1, 1, 3, 1, 3, 3}, {1, 1, 0, 1}) == "no error");
   CHECK(with_native({0, 0, 1, 1, 2, 2, 3, 3}, {1, 1, 1}) ==
         "options.active: expected 4 ranks, got 3");
   CHECK(with_native({0, 0, 1, 1, 2, 2, 3, 3}, {0, 0, 0, 0}) ==
-        "options.active: expected at least 1 living rank, got 0");
+        "options.active: expected at least 1 live rank, got 0");
   CHECK(refused([](options& o) {
           o.active = {std::vector<std::uint8_t>{1}.data(), 3};
         }) == "options.active: expected 4 ranks, got 3");
@@ -570,7 +570,7 @@ TEST_CASE("least_loaded: invalid homes and ranks") {
   speeds[3] = 1 << 20;
   speeds[0] = speeds[1] = 1 << 10;
   CHECK(refused([&](options& o) { o.speeds = speeds; }) ==
-        "options.speeds: expected speeds of living ranks from 2^-16 of the fastest to the fastest, "
+        "options.speeds: expected speeds of live ranks from 2^-16 of the fastest to the fastest, "
         "got 8 for rank 2, where the fastest has 1048576");
   speeds[2] = 16;
   CHECK(refused([&](options& o) { o.speeds = speeds; }) == "no error");
@@ -600,11 +600,11 @@ TEST_CASE("least_loaded: invalid homes and ranks") {
         map + "-1 or an expert of the layer, got 3 in layer 0, rank 2, slot 2");
   CHECK(with_slots({0, 1, 2, -2}) ==
         map + "-1 or an expert of the layer, got -2 in layer 0, rank 3, slot 3");
-  std::string const living =
-      "options.residents: expected a living rank for every expert, got none for expert ";
-  CHECK(with_slots({0, 1, 1, -1}) == living + "2");
+  std::string const live =
+      "options.residents: expected a live rank for every expert, got none for expert ";
+  CHECK(with_slots({0, 1, 1, -1}) == live + "2");
   CHECK(with_slots({0, 1, 2, 0}, 1, 4, {}, {}, {0, 1, 1, 1}) == "no error");
-  CHECK(with_slots({0, 1, 2, 0}, 1, 4, {}, {}, {0, 1, 1, 0}) == living + "0");
+  CHECK(with_slots({0, 1, 2, 0}, 1, 4, {}, {}, {0, 1, 1, 0}) == live + "0");
   CHECK(with_slots({0, 1, 2}, 1, 4, {0, 3, 3, 3, 3}) == "no error");
   CHECK(with_slots({0, 1, 2}, 1, 4, {0, 3, 3, 2, 3}) ==
         "rank_offsets: expected offsets that rise from 0 to at most the number of slots, got 2 in "
@@ -858,8 +858,8 @@ TEST_CASE("least_loaded: validate refuses every kind of broken plan") {
   };
   REQUIRE(numbers_in({good.segments[1], good.segments[4]}) == longs{0, 3, 18, 43, 1, 0, 0, 10});
   CHECK(with_segment(1, {1, 3, 18, 43}) == segments + "expert 0, got expert 1 in segment 1");
-  CHECK(with_segment(1, {0, 4, 18, 43}) == segments + "a living rank, got rank 4 in segment 1");
-  CHECK(with_segment(1, {0, -1, 18, 43}) == segments + "a living rank, got rank -1 in segment 1");
+  CHECK(with_segment(1, {0, 4, 18, 43}) == segments + "a live rank, got rank 4 in segment 1");
+  CHECK(with_segment(1, {0, -1, 18, 43}) == segments + "a live rank, got rank -1 in segment 1");
   CHECK(with_segment(1, {0, 0, 18, 43}) ==
         segments + "at most 1 segment of an expert on a rank, got rank 0 again in segment 1");
   CHECK(with_segment(1, {0, 3, 17, 43}) ==
@@ -880,7 +880,7 @@ TEST_CASE("least_loaded: validate refuses every kind of broken plan") {
   CHECK(of_options([&](options& o) {
           o.active = active;
           o.native = alive;
-        }) == segments + "a living rank, got rank 3 in segment 1");
+        }) == segments + "a live rank, got rank 3 in segment 1");
 
   // Transfers.
   std::string const transfers = "plan.transfers: expected ";
@@ -921,7 +921,7 @@ class spill_steps {
     least_loaded_options const& o = c_.options;
     plimsoll::detail::rank_levels levels{};
     levels.where = {.ranges = {{}, experts(), ranks()}, .nodes = o.nodes};
-    levels.living = c_.living();
+    levels.live = c_.live();
     levels.speed = {speed_.data(), 0x1p43, c_.is_even()};
     levels.fastest = c_.is_even() ? 1 : 2;
     plimsoll::detail::spill_homes const homes{

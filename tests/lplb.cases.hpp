@@ -275,7 +275,7 @@ TEST_CASE_TEMPLATE("lplb: invalid input", P, PLIMSOLL_POLICIES) {
     CHECK(quotas()[1] == 2);
     CHECK(quotas()[0] + quotas()[2] == 5);
     CHECK(planned({5, 2, 1}) ==
-          "expect_solved: loads: expected load only on experts with a slot on a living rank, and "
+          "expect_solved: loads: expected load only on experts with a slot on a live rank, and "
           "no base load on dead ranks, got 1 for expert 2 in layer 0");
     CHECK(quotas() == ints{0, 0, 0, 0});
     CHECK(planned({5, -2, 0}) ==

@@ -274,7 +274,7 @@ inline double smallest_peak(split_case const& c, index_t layer) {
   return best;
 }
 
-/// Returns the levels of all living ranks in the most even split: it settles the largest bottleneck
+/// Returns the levels of all live ranks in the most even split: it settles the largest bottleneck
 /// set, then repeats with the other ranks and the experts that are left.
 inline reals even_levels(split_case const& c, index_t layer) {
   std::vector<flags> may = c.targets(layer);
@@ -332,7 +332,7 @@ inline reals even_levels(split_case const& c, index_t layer) {
   return levels;
 }
 
-/// Draws a case with few ranks and any combination of features. Every expert has a slot on a living
+/// Draws a case with few ranks and any combination of features. Every expert has a slot on a live
 /// rank.
 inline split_case random_split(std::uint64_t seed) {
   generator random(seed);
@@ -684,10 +684,9 @@ TEST_CASE_TEMPLATE("minmax_lp: loads that cannot be split, and an iteration limi
     CHECK(lacking.certificates[0].value == std::numeric_limits<double>::infinity());
     CHECK(lacking.split == reals{0, 0});
     CHECK(lacking.tight == flags{0, 0});
-    CHECK(
-        message(lacking.certificates) ==
-        "expect_solved: loads: expected load only on experts with a slot on a living rank, and no "
-        "base load on dead ranks, got 1 for expert 1 in layer 0");
+    CHECK(message(lacking.certificates) ==
+          "expect_solved: loads: expected load only on experts with a slot on a live rank, and no "
+          "base load on dead ranks, got 1 for expert 1 in layer 0");
     split_case dead = one_layer({{0, 1}, {0}}, {4, 1});
     dead.active = {0, 1};
     CHECK(split_in<P>(dead).solve().certificates[0].status == certificate_status::infeasible);
@@ -697,7 +696,7 @@ TEST_CASE_TEMPLATE("minmax_lp: loads that cannot be split, and an iteration limi
     auto const based = split_in<P>(dead).solve();
     CHECK(based.certificates[0].status == certificate_status::infeasible);
     CHECK(message(based.certificates) ==
-          "expect_solved: loads: expected load only on experts with a slot on a living rank, and "
+          "expect_solved: loads: expected load only on experts with a slot on a live rank, and "
           "no base load on dead ranks, got 1 as base load of rank 0 in layer 0");
     for (double const bad : {-1.0, std::numeric_limits<double>::quiet_NaN(), 0x1p47}) {
       split_case const c = one_layer({{0}, {0}}, {4});
@@ -859,19 +858,19 @@ TEST_CASE_TEMPLATE("minmax_lp: errors", P, PLIMSOLL_POLICIES) {
           "slots, got 2 in layer 0, rank 1");
     bad = good;
     bad.active = {0, 0};
-    CHECK(refusal(bad) == "minmax_lp: options.active: expected at least 1 living rank, got 0");
+    CHECK(refusal(bad) == "minmax_lp: options.active: expected at least 1 live rank, got 0");
     bad.active = {1};
     CHECK(refusal(bad) == "minmax_lp: options.active: expected 2 ranks, got 1");
     bad = good;
     bad.quarters = {4, 0};
     CHECK(refusal(bad) ==
           "minmax_lp: options.speeds: expected values from 2^-64 to 2^64, got 0 for rank 1");
-    // Speeds may be as low as 2^-16 of the fastest living rank's.
+    // Speeds may be as low as 2^-16 of the fastest live rank's.
     bad.quarters = {4 << 20, 4 << 4};
     CHECK(refusal(bad) == "no error");
     bad.quarters = {4 << 20, 4 << 3};
     CHECK(refusal(bad) ==
-          "minmax_lp: options.speeds: expected speeds of living ranks from 2^-16 of the fastest to "
+          "minmax_lp: options.speeds: expected speeds of live ranks from 2^-16 of the fastest to "
           "the fastest, got 8 for rank 1, where the fastest has 1048576");
     bad.active = {1, 0};
     CHECK(refusal(bad) == "no error");

@@ -130,11 +130,11 @@ struct exact_peak {
 
 exact_peak smallest_peak(split_problem const& p) {
   exact_peak best{exact_load(0), exact_speed(1)};
-  std::uint32_t living = 0;
+  std::uint32_t live = 0;
   for (index_t r = 0; r < p.ranks; ++r) {
-    living |= p.lives(r) ? 1u << r : 0;
+    live |= p.lives(r) ? 1u << r : 0;
   }
-  for (std::uint32_t set = living; set != 0; set = (set - 1) & living) {
+  for (std::uint32_t set = live; set != 0; set = (set - 1) & live) {
     exact_peak one{exact_load(0), exact_speed(0)};
     for (index_t r = 0; r < p.ranks; ++r) {
       if ((set >> r & 1) != 0) {
@@ -143,7 +143,7 @@ exact_peak smallest_peak(split_problem const& p) {
       }
     }
     for (index_t e = 0; e < p.experts; ++e) {
-      if ((p.ranks_of[n(e)] & living & ~set) == 0) {
+      if ((p.ranks_of[n(e)] & live & ~set) == 0) {
         one.load = one.load + exact_load(p.loads[n(e)]);
       }
     }
@@ -305,13 +305,13 @@ split_problem random_problem(std::uint64_t seed) {
     p.loads.push_back(p.whole ? std::floor(load)
                               : (load + random.unit()) * std::min(scale, kind == 1 ? 1 : scale));
     std::uint32_t ranks_of = 0;
-    std::uint32_t living = 0;
+    std::uint32_t live = 0;
     for (index_t r = 0; r < p.ranks; ++r) {
       ranks_of |= random.one_in(random.any({2, 3, 5})) ? 1u << r : 0;
-      living |= p.lives(r) ? 1u << r : 0;
+      live |= p.lives(r) ? 1u << r : 0;
     }
-    if ((ranks_of & living) == 0) {
-      ranks_of |= living;
+    if ((ranks_of & live) == 0) {
+      ranks_of |= live;
     }
     p.ranks_of.push_back(ranks_of);
   }

@@ -709,7 +709,7 @@ TEST_CASE_TEMPLATE("placement: bad values are named", P, PLIMSOLL_POLICIES) {
   CHECK(speed(0x1p16) == "no error");
   CHECK(speed(0x1p-16) == "no error");
   std::string const relative =
-      "place: speeds: expected speeds of living ranks from 2^-16 of the fastest to the fastest, "
+      "place: speeds: expected speeds of live ranks from 2^-16 of the fastest to the fastest, "
       "got ";
   CHECK(speed(0x1p20) == relative + "1 for rank 0, where the fastest has 1048576");
   CHECK(speed(0x1.fp-17) ==

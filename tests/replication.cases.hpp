@@ -176,7 +176,7 @@ TEST_CASE_TEMPLATE("replication: fills the slots of live ranks", P, PLIMSOLL_POL
   // Ranks without other options change nothing.
   CHECK(replicated_for<P>(as<std::int32_t>(loads), 2, 30, {.ranks = 7, .nodes = 2}).counts ==
         replicated<P>(as<std::int32_t>(loads), 2, experts, 30).counts);
-  report_hash("replication.living", got.counts);
+  report_hash("replication.live", got.counts);
 }
 
 TEST_CASE_TEMPLATE("replication: a node's slots go to its experts", P, PLIMSOLL_POLICIES) {
@@ -335,7 +335,7 @@ TEST_CASE_TEMPLATE("replication: bad values are named", P, PLIMSOLL_POLICIES) {
   CHECK(refusal<P>(ints{1, 2, 3}, 1, 3, 2) ==
         "replicate: slots: expected 3 to 32769 slots (at least one per expert), got 2");
   CHECK(refusal<P>(ints{1, 2, 3}, 1, 3, 7, {.min_copies = 3}) ==
-        "replicate: slots: expected at least 9 on living ranks, for all required copies, got 7 in "
+        "replicate: slots: expected at least 9 on live ranks, for all required copies, got 7 in "
         "layer 0");
   CHECK(refusal<P>(ints{1, 2, 3}, 1, 3, 7, {.max_copies = 2}) ==
         "replicate: max_copies: expected a total of at least the slots, got 6 in layer 0");
@@ -367,8 +367,7 @@ TEST_CASE_TEMPLATE("replication: bad values are named", P, PLIMSOLL_POLICIES) {
         "replicate: speeds: expected values from 2^-64 to 2^64, got 0 in layer 0, rank 1");
   auto const floors = [](int copies, int slots) {
     return "replicate: slots: expected at least " + std::to_string(copies) +
-           " on living ranks, for all required copies, got " + std::to_string(slots) +
-           " in layer 0";
+           " on live ranks, for all required copies, got " + std::to_string(slots) + " in layer 0";
   };
   CHECK(there(6, {.ranks = 3, .active = {0, 1, 0}}) == floors(3, 2));
   CHECK(there(6, {.ranks = 2, .active = {0, 0}}) == floors(3, 0));

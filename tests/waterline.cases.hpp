@@ -537,7 +537,7 @@ inline void check_outcome(line_case const& c, outcome const& got, tally& happene
 
 // ----- random steps ------------------------------------------------------------------------------
 
-/// Draws tokens of all living ranks, up to `most` of each. A larger `skew` skews the ids more; one
+/// Draws tokens of all live ranks, up to `most` of each. A larger `skew` skews the ids more; one
 /// id in `odd` is not a slot, and of one token in `odd` no id is.
 inline void draw_tokens(line_case& c, draws& draw, std::int64_t most, int skew, std::int64_t odd) {
   ints const owners = c.owners();

@@ -239,15 +239,15 @@ TEST_CASE("waterline: plans from the source's counts alone") {
     others.options.local_counts_only = false;
     host_line const knowing(others);
     auto const knowing_line = knowing.make();
-    std::int64_t living = 0;
+    std::int64_t live = 0;
     for (index_t r = 0; r < c.ranks(); ++r) {
-      living += c.lives(r);
+      live += c.lives(r);
     }
     for (index_t source = 0; source < c.ranks(); ++source) {
       longs const own = in.count(line, source);
       longs loads = own;
       for (index_t r = 0; r < c.ranks(); ++r) {
-        loads[at(r)] *= living;
+        loads[at(r)] *= live;
         loads[at(c.ranks() + r)] = c.lives(r) ? own[at(c.ranks() + source)] : 0;
       }
       CHECK(difference(in.pour(line, own, source), knowing.pour(knowing_line, loads, source)) ==
@@ -524,7 +524,7 @@ TEST_CASE("waterline: refuses invalid options") {
   CHECK(refused([](options& o) { o.slots = 2147483644; }) ==
         "slots: expected 1 to 2147483643 slots, got 2147483644");
   CHECK(refused([](options& o) { o.slots = 3; }) ==
-        "slots: expected at least 1 slot for every living rank, got 0 for rank 0");
+        "slots: expected at least 1 slot for every live rank, got 0 for rank 0");
   CHECK(refused([](options& o) { o.nodes = 0; }) ==
         "nodes: expected 1 to 4 nodes (at most one per rank), got 0");
   CHECK(refused([](options& o) { o.nodes = 5; }) ==
@@ -566,7 +566,7 @@ TEST_CASE("waterline: refuses invalid options") {
   CHECK(with_offsets({0, 2, 1, 6, 8}) == rising + "2 and 1 for rank 1");
   CHECK(with_offsets({0, 2, 4, 6, 9}) == rising + "6 and 9 for rank 3");
   CHECK(with_offsets({0, 2, 4, 4, 8}) ==
-        "rank_offsets: expected at least 1 slot for every living rank, got 0 for rank 2");
+        "rank_offsets: expected at least 1 slot for every live rank, got 0 for rank 2");
   std::vector<std::uint8_t> active{1, 1, 0, 1};
   reals speeds{1, 1, 2, 1};
   ints const offsets{0, 2, 4, 4, 8};
@@ -592,16 +592,15 @@ TEST_CASE("waterline: refuses invalid options") {
   speeds = {1 << 20, 1 << 10, 16, 16};
   CHECK(with_arrays(fill_method::surplus, false, true, true) == "no error");
   speeds[3] = 8;
-  CHECK(
-      with_arrays(fill_method::surplus, false, true, true) ==
-      "speeds: expected speeds of living ranks from 2^-16 of the fastest to the fastest, got 8 for "
-      "rank 3, where the fastest has 1048576");
+  CHECK(with_arrays(fill_method::surplus, false, true, true) ==
+        "speeds: expected speeds of live ranks from 2^-16 of the fastest to the fastest, got 8 for "
+        "rank 3, where the fastest has 1048576");
   speeds = given;
   speeds.push_back(1);
   CHECK(with_arrays(fill_method::surplus, false, true, true) == "speeds: expected 4 ranks, got 5");
   active.assign(4, 0);
   CHECK(with_arrays(fill_method::surplus, false, true, false) ==
-        "active: expected at least 1 living rank, got 0");
+        "active: expected at least 1 live rank, got 0");
   active.pop_back();
   CHECK(with_arrays(fill_method::surplus, false, true, false) == "active: expected 4 ranks, got 3");
 }
@@ -701,7 +700,7 @@ class line_steps {
     waterline_options const& o = c_.options;
     rank_levels ranks{};
     ranks.where = {.ranges = {{}, o.slots, ranks_}, .nodes = o.nodes};
-    ranks.living = std::count_if(speed_.begin(), speed_.end(), [](auto x) { return x > 0; });
+    ranks.live = std::count_if(speed_.begin(), speed_.end(), [](auto x) { return x > 0; });
     ranks.speed = {speed_.data(), 0x1p43, c_.paces.empty()};
     ranks.fastest = c_.paces.empty() ? 1 : 2;
     line_rules rules{};

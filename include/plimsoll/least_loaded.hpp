@@ -203,7 +203,7 @@ struct spill_home_lists {
   std::vector<std::int32_t> expert;
   std::vector<std::int32_t> place;
 
-  /// `ranks_of`: the living homes of each expert, in rising order.
+  /// `ranks_of`: the live homes of each expert, in rising order.
   spill_home_lists(std::vector<std::vector<std::int32_t>> const& ranks_of, index_t ranks)
       : rank_begin(static_cast<std::size_t>(ranks) + 1, 0) {
     for (auto const& homes : ranks_of) {
@@ -230,7 +230,7 @@ struct spill_home_lists {
 };
 
 /// Reads the homes of all experts. Throws for ranks and slots out of range, and for experts without
-/// a living home.
+/// a live home.
 template <class Context>
 std::vector<std::vector<std::int32_t>> read_homes(char const* name, Context const& context,
                                                   least_loaded_options const& options,
@@ -286,7 +286,7 @@ std::vector<std::vector<std::int32_t>> read_homes(char const* name, Context cons
   }
   for (std::size_t e = 0; e < homes.size(); ++e) {
     if (homes[e].empty()) {
-      fail(name, argument, "a living rank for every expert", text("none for expert ", e));
+      fail(name, argument, "a live rank for every expert", text("none for expert ", e));
     }
   }
   return homes;
@@ -329,7 +329,7 @@ class least_loaded {
   /// @param price makes each spill conditional: the receiver with the tokens and the sender without
   ///   them must both finish earlier than the homes would with the whole rest of the expert. Ranks
   ///   transfer weights before they compute
-  /// @throws invalid_input for options and prices; for experts without a living home, ranks and
+  /// @throws invalid_input for options and prices; for experts without a live home, ranks and
   ///   slots out of range, and speeds, naming the expert, rank or slot
   /// @complexity O(slots + experts + ranks)
   /// @workspace from the policy: 4 (ranks + 1) experts bytes, 4 ranks^2, about 70 per expert and
@@ -652,7 +652,7 @@ class least_loaded {
     std::int32_t const* end = numbers_.data();
     auto const next = [&end](index_t size) { return std::exchange(end, end + size); };
     ranks_ = {{.ranges = {{}, experts, ranks}, .nodes = options_.nodes},
-              speeds.living(),
+              speeds.live(),
               speeds.units(speeds_.data()),
               speeds.fastest};
     for (std::size_t r = 0; r + 1 < lists.rank_begin.size(); ++r) {
@@ -848,7 +848,7 @@ struct spill_check {
       expect(s.expert == static_cast<std::int32_t>(e), text("expert ", e),
              text("expert ", s.expert));
       expect(s.rank >= 0 && s.rank < options.ranks && speeds[static_cast<std::size_t>(s.rank)] > 0,
-             "a living rank", text("rank ", s.rank));
+             "a live rank", text("rank ", s.rank));
       expect(std::find(seen.begin(), seen.end(), s.rank) == seen.end(),
              "at most 1 segment of an expert on a rank", text("rank ", s.rank, " again"));
       expect(s.begin == end && s.end > s.begin, text("tokens from ", end, " on"),

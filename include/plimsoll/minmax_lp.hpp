@@ -43,7 +43,7 @@ struct minmax_lp_options {
   split_objective objective = split_objective::min_peak;
   /// `[ranks]`: 0 for a dead rank, whose slots get no load. Empty: all ranks are alive.
   vector_ref<std::uint8_t const> active = {};
-  /// `[ranks]`: the speed of each rank, in any unit, from 2^-64 to 2^64; for living ranks at least
+  /// `[ranks]`: the speed of each rank, in any unit, from 2^-64 to 2^64; for live ranks at least
   /// 2^-16 of the fastest one's. Empty: speed 1 for all.
   vector_ref<double const> speeds = {};
 };
@@ -290,7 +290,7 @@ class minmax_lp {
   ///   - within_tolerance;
   ///   - iteration_limit: the split is complete, but the objective was not reached;
   ///   - infeasible: the split is 0. value is infinity if an expert has load but no slot on a
-  ///     living rank, or if a dead rank has a base load, and NaN if a load is refused. lower_bound
+  ///     live rank, or if a dead rank has a base load, and NaN if a load is refused. lower_bound
   ///     is the offending number, and work its expert, -2 - r for the base load of rank r, or -1
   ///     for the total of the layer. `expect_solved` turns this into an error
   /// @param arrays the load already on each rank, and the output of the bottleneck ranks
@@ -428,7 +428,7 @@ void expect_solved(P const& policy, Certificates&& certificates) {
       detail::fail(
           "expect_solved", "loads",
           refused ? "values from 0 to below 2^47, in total below 2^47 per layer"
-                  : "load only on experts with a slot on a living rank, and no base load on dead "
+                  : "load only on experts with a slot on a live rank, and no base load on dead "
                     "ranks",
           detail::text(result.lower_bound, whose, " in layer ", layer));
     }

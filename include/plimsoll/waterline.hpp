@@ -308,10 +308,10 @@ class waterline {
     index_t const ranks = options_.ranks;
     auto const speeds =
         detail::read_speeds(class_name, context_, ranks, options_.active, options_.speeds);
-    index_t const living = speeds.living();
-    if (options_.literal && !(speeds.even && living == ranks)) {
+    index_t const live = speeds.live();
+    if (options_.literal && !(speeds.even && live == ranks)) {
       detail::fail(class_name, "options.literal", "false unless all ranks are alive and equal",
-                   living < ranks ? "true with a dead rank" : "true with unequal speeds");
+                   live < ranks ? "true with a dead rank" : "true with unequal speeds");
     }
     std::vector<std::int32_t> begins;
     if (options_.rank_offsets.data != nullptr) {
@@ -340,14 +340,14 @@ class waterline {
         detail::fail(
             class_name,
             options_.rank_offsets.data != nullptr ? "options.rank_offsets" : "options.slots",
-            "at least 1 slot for every living rank", detail::text("0", of_rank));
+            "at least 1 slot for every live rank", detail::text("0", of_rank));
       }
       std::fill(rank_of.begin() + begin, rank_of.begin() + end, static_cast<std::int32_t>(r));
       shared.push_back(end + static_cast<std::int32_t>(r));
     }
     speeds_ = {context_, speeds.speed};
     ranks_ = {{.ranges = {{}, options_.slots, options_.ranks}, .nodes = options_.nodes},
-              living,
+              live,
               speeds.units(speeds_.data()),
               speeds.fastest};
     rank_of_ = {context_, rank_of};

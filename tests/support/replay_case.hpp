@@ -81,7 +81,7 @@ struct replay_case {
       auto const* const load = loads.data() + (step * layers + layer) * experts;
       double total = 0;
       double peak = 0;
-      double living = 0;
+      double live = 0;
       for (index_t r = 0; r < ranks; ++r) {
         double carried = 0;
         for (index_t s = begin(row, r); s < begin(row, r + 1); ++s) {
@@ -90,11 +90,11 @@ struct replay_case {
                 static_cast<double>(load[e]) / counts[static_cast<std::size_t>(row * experts + e)];
           }
         }
-        living += lives(r);
+        live += lives(r);
         total += carried;
         peak = std::max(peak, carried);
       }
-      sum += peak > 0 ? total / living / peak : 1;
+      sum += peak > 0 ? total / live / peak : 1;
     }
     return sum / static_cast<double>(steps);
   }

@@ -101,15 +101,15 @@ inline slots_of_layers from_offsets(std::vector<std::int32_t> const& offsets,
 /// after every layer, and that dead ranks have no slots.
 inline void check_even(slots_of_layers const& slots, std::vector<std::uint8_t> const& live) {
   auto const spread = [&](std::vector<std::int64_t> const& values) {
-    std::vector<std::int64_t> living;
+    std::vector<std::int64_t> of_live_ranks;
     for (std::size_t r = 0; r < live.size(); ++r) {
       if (live[r] != 0) {
-        living.push_back(values[r]);
+        of_live_ranks.push_back(values[r]);
       } else {
         CHECK(values[r] == 0);
       }
     }
-    auto const [least, most] = std::minmax_element(living.begin(), living.end());
+    auto const [least, most] = std::minmax_element(of_live_ranks.begin(), of_live_ranks.end());
     return *most - *least;
   };
   std::vector<std::int64_t> total(live.size(), 0);

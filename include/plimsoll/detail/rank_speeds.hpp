@@ -32,7 +32,7 @@ struct rank_speeds {
   [[nodiscard]] speed_units units(double const* at) const {
     return {at, even ? 1.0 : std::ldexp(1.0, 44 - std::ilogb(fastest)), even};
   }
-  [[nodiscard]] index_t living() const {
+  [[nodiscard]] index_t live() const {
     return std::count_if(speed.begin(), speed.end(), [](double one) { return one > 0; });
   }
 };
@@ -66,12 +66,12 @@ rank_speeds read_speeds(std::string_view function, Context const& context, index
   }
   double const fastest = result.fastest = *std::max_element(speed.begin(), speed.end());
   if (fastest == 0) {
-    fail(function, "options.active", "at least 1 living rank", "0");
+    fail(function, "options.active", "at least 1 live rank", "0");
   }
   for (std::size_t r = 0; r < n; ++r) {
     if (speed[r] > 0 && speed[r] < fastest * topology::least_relative_speed) {
       fail(function, "options.speeds",
-           "speeds of living ranks from 2^-16 of the fastest to the fastest",
+           "speeds of live ranks from 2^-16 of the fastest to the fastest",
            text(speed[r], " for rank ", r, ", where the fastest has ", fastest));
     }
     result.even = result.even && (speed[r] == 0 || speed[r] == fastest);

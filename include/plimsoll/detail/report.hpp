@@ -90,7 +90,7 @@ inline void expect_number(std::string_view function, std::string_view argument, 
 /// Throws for a live rank that is far slower than the fastest rank.
 [[noreturn]] inline void fail_relative_speed(std::string_view function, std::string_view argument,
                                              double speed, index_t rank, double fastest) {
-  fail(function, argument, "speeds of living ranks from 2^-16 of the fastest to the fastest",
+  fail(function, argument, "speeds of live ranks from 2^-16 of the fastest to the fastest",
        text(speed, " for rank ", rank, ", where the fastest has ", fastest));
 }
 
@@ -126,7 +126,7 @@ inline void expect_number(std::string_view function, std::string_view argument, 
       fail(function, "max_copies", "at least min_copies for every expert", text(got, expert));
     case fault::floors:
       fail(function, "slots",
-           text("at least ", report.got, " on living ranks, for all required copies"),
+           text("at least ", report.got, " on live ranks, for all required copies"),
            text(also, in_layer, node));
     case fault::floors_apart:
       fail(function, "replica_anti_affinity",
@@ -141,7 +141,7 @@ inline void expect_number(std::string_view function, std::string_view argument, 
       fail(function, "layer_slots", "at least 0 in every layer",
            text(report.got, " in layer ", report.where));
     case fault::no_rank:
-      fail(function, "options.active", "at least 1 living rank", "0");
+      fail(function, "options.active", "at least 1 live rank", "0");
     case fault::no_room_apart:
       fail(function, "replica_anti_affinity", "slots for all copies under the required rule",
            text(report.got, " copies", in_layer, expert));

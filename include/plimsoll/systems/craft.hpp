@@ -108,7 +108,7 @@ namespace detail {
 inline namespace PLIMSOLL_DEVICE_ABI {
 
 template <class Policy>
-index_t living_ranks(std::string_view name, Policy const& policy, craft_options const& options) {
+index_t live_ranks(std::string_view name, Policy const& policy, craft_options const& options) {
   expect_between(name, "options.ranks", 1, rank_limit, options.ranks, "ranks");
   if (options.active.data == nullptr) {
     return options.ranks;
@@ -116,7 +116,7 @@ index_t living_ranks(std::string_view name, Policy const& policy, craft_options 
   expect_extent(name, "options.active", options.ranks, options.active.extent(0), "ranks");
   auto const active = read(policy, options.active);
   auto const dead = std::count(active.begin(), active.end(), 0);
-  expect_between(name, "options.active", 1, options.ranks, options.ranks - dead, "living ranks");
+  expect_between(name, "options.active", 1, options.ranks, options.ranks - dead, "live ranks");
   return options.ranks - dead;
 }
 
@@ -247,7 +247,7 @@ template <class Policy>
 replica_allocation allocate_replicas(std::string_view name, Policy const& policy,
                                      gain_estimate const& estimate, craft_options const& options) {
   auto const& counts = estimate.replica_counts;
-  index_t const ranks = living_ranks(name, policy, options);
+  index_t const ranks = live_ranks(name, policy, options);
   auto const layers = static_cast<index_t>(estimate.base.size());
   auto const width = static_cast<index_t>(counts.size());
   expect_between(name, "estimate.replica_counts", 1, rank_limit - 1, width, "counts");
@@ -319,9 +319,9 @@ replica_allocation allocate_replicas(std::string_view name, Policy const& policy
 /// Checks the options and fills in the default replica counts.
 template <class Policy>
 craft_options checked(std::string_view name, Policy const& policy, craft_options options) {
-  index_t const living = living_ranks(name, policy, options);
+  index_t const live = live_ranks(name, policy, options);
   if (options.replica_counts.empty()) {
-    options.replica_counts = usual_replica_counts(living);
+    options.replica_counts = usual_replica_counts(live);
   }
   expect_replica_counts(name, "options.replica_counts", options.replica_counts);
   return options;

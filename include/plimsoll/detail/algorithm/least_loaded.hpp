@@ -21,7 +21,7 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// The pairs of an expert and a living rank that holds it, listed by expert and by rank.
+/// The pairs of an expert and a live rank that holds it, listed by expert and by rank.
 struct spill_homes {
   index_t experts;
   index_t pairs;
@@ -267,7 +267,7 @@ struct spill_body {
     report.home_peak = ranks.time_at(peak);
     report.home_time = longest(team, s);
     report.imbalance = imbalance(team, peak, total);
-    report.spills = ranks.living > 1 && total > 0 && report.imbalance >= rules.lambda ? 1 : 0;
+    report.spills = ranks.live > 1 && total > 0 && report.imbalance >= rules.lambda ? 1 : 0;
     set_capacities(team, s, total);
     levels const at{peak, capacity_level(team, s), confined_level(team)};
     std::int64_t raised = at.capacity;
@@ -1065,7 +1065,7 @@ struct spill_body {
       }
       std::int64_t const own = heaviest_of(r, homes.experts);
       std::int64_t const speed =
-          ranks.speed[r] + minimum{}(sent, std::int64_t{ranks.living - 1}) * fastest;
+          ranks.speed[r] + minimum{}(sent, std::int64_t{ranks.live - 1}) * fastest;
       return maximum{}(ranks.mean_level(own, speed), ranks.level_of(own - heaviest_of(r, sent), r));
     });
   }

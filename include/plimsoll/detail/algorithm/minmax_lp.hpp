@@ -20,7 +20,7 @@
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// The bipartite graph of experts and the ranks that may take their load, concatenated over layers;
-/// positions are absolute. A living rank with copies of an expert is one *target* of the expert,
+/// positions are absolute. A live rank with copies of an expert is one *target* of the expert,
 /// however many copies it has. An expert with several targets is *shared*; one with a single target
 /// is at *home* there.
 struct split_graph {
@@ -717,7 +717,7 @@ struct minmax_lp_body {
   double tolerance;
   std::int64_t max_iterations;
   bool lexicographic;
-  double speed_unit;                     ///< the speed of living ranks if it is equal, else 1
+  double speed_unit;                     ///< the speed of live ranks if it is equal, else 1
   matrix_ref<double> split;              ///< `[layers, slots]`
   vector_ref<certificate> certificates;  ///< `[layers]`
   matrix_ref<std::uint8_t> tight;        ///< `[layers, ranks]` or empty

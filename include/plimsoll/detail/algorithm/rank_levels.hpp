@@ -13,13 +13,13 @@
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Speeds of ranks as integers. The unit is a power of two that is at most 2^-44 of the fastest
-/// living rank's speed and more than 2^-46 of it. Speeds are rounded up, so that a lower bound
+/// live rank's speed and more than 2^-46 of it. Speeds are rounded up, so that a lower bound
 /// computed from them never exceeds the bound from the given speeds. Sums over all ranks stay below
 /// 2^60.
 struct speed_units {
   double const* speed;  ///< `[ranks]`, as given; 0: dead
   double per_unit;      ///< a power of two: units in a speed of 1
-  bool even;            ///< living ranks have the same speed and count as 1
+  bool even;            ///< live ranks have the same speed and count as 1
 
   /// Returns the units of a rank: 1 to 2^45; 0 for a dead rank.
   PLIMSOLL_HD std::int64_t operator[](index_t r) const {
@@ -39,9 +39,9 @@ struct speed_units {
 /// at most equal to it.
 struct rank_levels {
   topology where;  ///< ranks and nodes
-  index_t living;
+  index_t live;
   speed_units speed;  ///< `[ranks]`
-  double fastest;     ///< the highest speed of a living rank
+  double fastest;     ///< the highest speed of a live rank
 
   PLIMSOLL_HD index_t size() const { return where.ranks(); }
   PLIMSOLL_HD bool lives(index_t r) const { return speed.speed[r] > 0; }
@@ -89,7 +89,7 @@ struct rank_levels {
 
   template <class Team>
   PLIMSOLL_HD std::int64_t total_speed(Team& team) const {
-    return speed.even ? living : team.sum(size(), [this](index_t r) { return speed[r]; });
+    return speed.even ? live : team.sum(size(), [this](index_t r) { return speed[r]; });
   }
 
   /// Returns the lowest level by which all ranks together can compute the tokens, fewer than 2^47.

@@ -134,9 +134,9 @@ struct replay_body {
             static_cast<std::int32_t>(minimum{}(maximum{}(at, index_t{0}), ranges.slots));
       }
     });
-    index_t const living = active.data == nullptr
-                               ? ranges.ranks
-                               : team.count(ranges.ranks, [this](index_t r) { return active[r]; });
+    index_t const live = active.data == nullptr
+                             ? ranges.ranks
+                             : team.count(ranges.ranks, [this](index_t r) { return active[r]; });
     team.for_each(groups, [=](index_t group) {
       double total[lanes_wide] = {};
       double least[lanes_wide] = {};
@@ -150,10 +150,10 @@ struct replay_body {
       for (index_t j = 0; j < width; ++j) {
         // The total alone would not show a negative load; NaN fails the comparison with the limit.
         bool const good = least[j] >= 0 && total[j] < 0x1p47;
-        mean[group + j] = good ? divide(total[j], static_cast<double>(living)) : -1.0;
+        mean[group + j] = good ? divide(total[j], static_cast<double>(live)) : -1.0;
       }
     });
-    problem_report const outcome = refuse(team, mean, first, steps, layer, living);
+    problem_report const outcome = refuse(team, mean, first, steps, layer, live);
     team.single([=, this] { reports[problem] = outcome; });
     if (outcome.what != fault::none) {
       return;
@@ -207,8 +207,8 @@ struct replay_body {
 
   template <class Team>
   PLIMSOLL_HD problem_report refuse(Team& team, double const* mean, index_t first, index_t steps,
-                                    index_t layer, index_t living) const {
-    if (living == 0) {
+                                    index_t layer, index_t live) const {
+    if (live == 0) {
       return problem_report{certificate{}, fault::no_rank};
     }
     index_t const bad =

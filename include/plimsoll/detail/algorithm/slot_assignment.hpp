@@ -40,7 +40,7 @@ struct even_choice {
 
 /// Problem = `layers` consecutive rows.
 ///
-/// In each layer every live rank gets floor(slots / living), so ranks differ only by the remainder.
+/// In each layer every live rank gets floor(slots / live), so ranks differ only by the remainder.
 /// It goes to the ranks with the lowest running totals. These differ by at most one, so the level
 /// of a rank, lower or upper, suffices.
 struct slot_assignment_body {
@@ -62,16 +62,15 @@ struct slot_assignment_body {
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
     // One element more than ranks, for the end of the last rank.
     auto* const standings = memory.take<standing>(ranks + 1);
-    auto* const living_before = memory.take<std::int32_t>(ranks + 1);
+    auto* const live_before = memory.take<std::int32_t>(ranks + 1);
     auto* const tied_before = memory.take<std::int32_t>(ranks + 1);
-    std::int32_t const living = team.exclusive_scan(
-        ranks + 1, [this](index_t r) { return static_cast<std::int32_t>(lives(r)); },
-        living_before);
+    std::int32_t const live = team.exclusive_scan(
+        ranks + 1, [this](index_t r) { return static_cast<std::int32_t>(lives(r)); }, live_before);
     index_t const first = problem * layers;
     index_t const negative =
         team.min(layers, [=, this](index_t l) { return layer_slots[first + l] < 0 ? l : layers; });
     problem_report outcome;
-    if (living == 0) {
+    if (live == 0) {
       outcome.what = fault::no_rank;
     } else if (negative < layers) {
       outcome = {certificate{}, fault::layer_slots, negative,
@@ -85,14 +84,14 @@ struct slot_assignment_body {
     team.for_each(ranks + 1, [=, this](index_t r) {
       standings[r] = lives(r) ? standing::lower : standing::none;
     });
-    std::int32_t low = living;  // number of ranks on the lower level
+    std::int32_t low = live;  // number of ranks on the lower level
     for (index_t layer = first; layer < first + layers; ++layer) {
-      std::int32_t const base = layer_slots[layer] / living;
-      std::int32_t const extra = layer_slots[layer] % living;
+      std::int32_t const base = layer_slots[layer] / live;
+      std::int32_t const extra = layer_slots[layer] % live;
       // The remainder goes to a part of the lower level, or to all of it and a part of the upper.
       bool const all_low = extra >= low;
       standing const level = all_low ? standing::upper : standing::lower;
-      std::int32_t const tied = all_low ? living - low : low;
+      std::int32_t const tied = all_low ? live - low : low;
       std::int32_t const chosen = all_low ? extra - low : extra;
       even_choice const choice{static_cast<std::uint32_t>(tied), static_cast<std::uint32_t>(chosen),
                                endpoints};
@@ -101,9 +100,9 @@ struct slot_assignment_body {
           tied_before);
       team.for_each(ranks + 1, [=, this](index_t r) {
         std::int32_t const before = tied_before[r];
-        std::int32_t const low_before = all_low ? living_before[r] - before : 0;
+        std::int32_t const low_before = all_low ? live_before[r] - before : 0;
         std::int32_t const chosen_before = choice.before(before);
-        rank_offsets(layer, r) = base * living_before[r] + low_before + chosen_before;
+        rank_offsets(layer, r) = base * live_before[r] + low_before + chosen_before;
         if (standings[r] == level) {
           // If the whole lower level rises, it and the unchosen ranks of the upper level become the
           // new lower level.
@@ -111,7 +110,7 @@ struct slot_assignment_body {
           standings[r] = is_chosen ? standing::upper : standing::lower;
         }
       });
-      low = all_low ? living - chosen : low - chosen;
+      low = all_low ? live - chosen : low - chosen;
     }
   }
 

@@ -282,9 +282,9 @@ struct plan_line {
   PLIMSOLL_HD static bool is_count(std::int64_t load) {
     return load >= 0 && load <= highest<std::int32_t>;
   }
-  /// If only the source's counts are known, assumes that all living ranks have the same.
+  /// If only the source's counts are known, assumes that all live ranks have the same.
   PLIMSOLL_HD std::int64_t routed_to(index_t r) const {
-    return loads(0, r) * (rules.local_counts_only && !rules.literal ? ranks.living : 1);
+    return loads(0, r) * (rules.local_counts_only && !rules.literal ? ranks.live : 1);
   }
   PLIMSOLL_HD std::int64_t rows_of(index_t r) const {
     return rules.local_counts_only ? (ranks.lives(r) ? loads(1, source) : 0) : loads(1, r);
