@@ -54,8 +54,8 @@ class step_arrays {
     index_t const w = width(o_);
     return {.logits = {logits_.data(), n, o_.experts},
             .x = {x_.data(), n, hidden},
-            .besides = {.homes = {o_.expanded ? ranks_.data() : nullptr, n},
-                        .priorities = {o_.priority ? priorities_.data() : nullptr, n}},
+            .batch = {.homes = {o_.expanded ? ranks_.data() : nullptr, n},
+                      .priorities = {o_.priority ? priorities_.data() : nullptr, n}},
             .kept = {.ids = {ids_.data(), n, w},
                      .weights = {weights_.data(), n, w},
                      .positions = {positions_.data(), n, w},

@@ -18,7 +18,7 @@ constexpr int hidden = 8;  ///< features of a token
 struct step_ref {
   plimsoll::matrix_ref<float const> logits;  ///< [tokens, experts]: the router's output
   plimsoll::matrix_ref<float const> x;       ///< [tokens, hidden]: input
-  plimsoll::token_drop_batch besides;        ///< optional ranks and priorities of tokens
+  plimsoll::token_drop_batch batch;          ///< optional ranks and priorities of tokens
   plimsoll::kept_pairs kept;                 ///< outputs of Plimsoll
   plimsoll::matrix_ref<float> rows;          ///< [pairs, hidden]: kept pairs, expert by expert
   plimsoll::matrix_ref<float> y;             ///< [tokens, hidden]: output

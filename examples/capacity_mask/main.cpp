@@ -30,7 +30,7 @@ int main(int argc, char** argv) {
     };
     // Every step.
     return example::run_steps(o, plimsoll::seq, drop, arrays, [&] {
-      drop.apply(step.logits, step.besides, step.kept);
+      drop.apply(step.logits, step.batch, step.kept);
       for_all(o.tokens, [&](auto token, auto h) { example::permute(step, token, h); });
       for_all(o.experts, [&](auto expert, auto h) { example::run_expert(step, expert, h); });
       for_all(o.tokens, [&](auto token, auto h) { example::combine(step, token, h); });

@@ -84,7 +84,7 @@ bool run_on(cudaStream_t stream, example::options const& o) {
   captured const graph(stream, [&] {
     auto const tokens = static_cast<unsigned>(o.tokens);
     auto const experts = static_cast<unsigned>(o.experts);
-    drop.apply(step.logits, step.besides, step.kept);
+    drop.apply(step.logits, step.batch, step.kept);
     permute<<<tokens, example::hidden, 0, stream>>>(step);
     run_experts<<<experts, example::hidden, 0, stream>>>(step);
     combine<<<tokens, example::hidden, 0, stream>>>(step);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The place of every item among those of its column, in the order of items: items are counted per
-/// tile and per group of tiles, a tile adds up what lies before it, and visits its items once more.
+/// Numbers the items of each column in the order of items: counts them per tile and per group of
+/// tiles, then every tile sums the counts before it and visits its items again.
 #pragma once
 
 #include <cstddef>
@@ -15,21 +15,22 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// Whoever knows the column of an item counts it with `add`, in any order; so a kernel that makes
-/// columns counts them too, and no launch is needed between it and the visits. On a host, where
-/// atomic additions cost more than a pass over the items, `count` writes a whole tile instead.
+/// Counts of items per column, tile and group of tiles. The kernel that computes the column of an
+/// item counts it with `add`, in any order, so that no launch is needed between that kernel and the
+/// visits. On a host, where atomic additions cost more than a pass over the items, `count` counts a
+/// whole tile instead.
 struct grouped_counts {
   static constexpr int tile_bits = match_tile_bits;
   static constexpr int group_bits = tile_bits + 4;
   static constexpr index_t tile = index_t{1} << tile_bits;
   static constexpr index_t tiles_of_group = index_t{1} << (group_bits - tile_bits);
-  /// Groups that each visit adds up by itself; where there are more, `scan` runs before the visits.
+  /// Most groups that a visit sums itself; if there are more, `scan` runs before the visits.
   static constexpr index_t most_groups = 64;
 
   index_t items;
   index_t columns;
-  /// Counts are zero before a batch, `add` counts, and `clear` leaves them zero. Else `count`
-  /// writes them, and they are scanned.
+  /// True: counts are zero before a batch, `add` increments them, and `clear` sets them to zero
+  /// again. False: `count` writes them, and `scan` scans them.
   bool adding;
   std::int32_t* groups;  ///< `[groups, columns]`; scanned: in the first row, the totals
   std::int32_t* counts;  ///< `[tiles, columns]`; scanned: those of earlier tiles
@@ -47,14 +48,15 @@ struct grouped_counts {
   [[nodiscard]] PLIMSOLL_HD index_t group_rows() const {
     return scanned() ? index_t{1} : groups_of(items);
   }
-  /// Of a launch over tiles: one even where no tile is, since the first also does what all need.
+  /// Returns the number of problems of a launch over tiles: at least one, since the first problem
+  /// also does the work that is needed once.
   [[nodiscard]] index_t problems() const { return maximum{}(tiles(), index_t{1}); }
   [[nodiscard]] PLIMSOLL_HD index_t first(index_t problem) const { return problem * tile; }
   [[nodiscard]] PLIMSOLL_HD index_t size(index_t problem) const {
     return minimum{}(items - first(problem), tile);
   }
 
-  /// For up to `items` items, whose number may be changed afterwards.
+  /// Takes memory for up to `items` items; the member `items` may be lowered afterwards.
   template <class Memory>
   [[nodiscard]] PLIMSOLL_HD static grouped_counts in(Memory& memory, index_t items, index_t columns,
                                                      bool adding) {
@@ -65,7 +67,7 @@ struct grouped_counts {
     return result;
   }
 
-  /// Counts an item, from any problem.
+  /// Counts an item; any problem may call it.
   PLIMSOLL_HD void add(index_t item, std::int32_t column) const {
     increment(counts + (item >> tile_bits) * columns + column);
     if (!scanned()) {
@@ -73,7 +75,7 @@ struct grouped_counts {
     }
   }
 
-  /// Problem = tile: counts its items; column_of(i) is the column of item i.
+  /// Counts the items of a tile; column_of(i) is the column of item i. Problem = tile.
   template <class Team, class ColumnOf>
   PLIMSOLL_HD void count(Team& team, index_t problem, ColumnOf column_of) const {
     index_t const begin = first(problem);
@@ -86,11 +88,11 @@ struct grouped_counts {
     }
   }
 
-  /// Bytes of scratch that `scan` takes.
+  /// Returns the bytes of scratch that `scan` takes.
   [[nodiscard]] PLIMSOLL_HD std::size_t scan_bytes() const {
     return scratch_bytes_of<std::int32_t>(scanned_at_once());
   }
-  /// Problem = column; only where counts are `scanned()`.
+  /// Scans the counts of a column over the tiles, if counts are `scanned()`. Problem = column.
   template <class Team>
   PLIMSOLL_HD void scan(Team& team, scratch memory, index_t column) const {
     index_t const length = scanned_at_once();
@@ -108,11 +110,11 @@ struct grouped_counts {
     team.store(groups + column, total);
   }
 
-  /// Items of a column.
+  /// Returns the number of items of a column.
   [[nodiscard]] PLIMSOLL_HD std::int32_t total(index_t column) const {
     return sum(groups, 0, group_rows(), column);
   }
-  /// Of every column, the items of lower columns. Returns the number of all items.
+  /// Writes, for each column, the number of items in lower columns. Returns the number of all items.
   template <class Team>
   PLIMSOLL_HD std::int32_t scan_totals(Team& team, std::int32_t* below) const {
     std::int32_t const* const totals = groups;
@@ -121,7 +123,7 @@ struct grouped_counts {
                      : team.exclusive_scan(
                            columns, [this](index_t c) { return total(c); }, below);
   }
-  /// Adds the items of every column that lie in tiles before `problem`, which is one of `tiles()`.
+  /// Adds to each column its number of items in the tiles before tile `problem`.
   template <class Team>
   PLIMSOLL_HD void add_earlier(Team& team, index_t problem, std::int32_t* to) const {
     if (scanned()) {
@@ -135,13 +137,13 @@ struct grouped_counts {
     });
   }
 
-  /// Bytes of scratch that `visit` takes.
+  /// Returns the bytes of scratch that `visit` takes.
   template <class DeviceTeam>
   [[nodiscard]] PLIMSOLL_HD std::size_t visit_bytes() const {
     return number_items_bytes<DeviceTeam>(columns);
   }
-  /// Problem = tile: f(i, column, next[column] + how many items of the column come before i in the
-  /// tile). `next` is used up.
+  /// Calls f(i, column, next[column] + number of items of the column before i in the tile) for the
+  /// items of a tile; overwrites `next`. Problem = tile.
   template <class DeviceTeam, class Team, class ColumnOf, class F>
   PLIMSOLL_HD void visit(Team& team, scratch memory, index_t problem, std::int32_t* next,
                          ColumnOf column_of, F f) const {
@@ -151,7 +153,7 @@ struct grouped_counts {
         [=](index_t i, std::int32_t c, std::int32_t at) { f(begin + i, c, at); });
   }
 
-  /// Part `part` of `parts` of what leaves all counts zero, as `add` needs them.
+  /// Sets part `part` of `parts` equal parts of all counts to zero, as `add` needs them.
   template <class Team>
   PLIMSOLL_HD void clear(Team& team, index_t part, index_t parts) const {
     index_t const of_groups = group_rows() * columns;
@@ -164,11 +166,11 @@ struct grouped_counts {
   }
 
  private:
-  /// Tiles.
+  /// Returns the number of tiles that `scan` scans at a time.
   [[nodiscard]] PLIMSOLL_HD index_t scanned_at_once() const {
     return minimum{}(tiles(), index_t{128});
   }
-  /// Of a column, over rows from `from` to before `to`.
+  /// Sums a column over the rows in [from, to).
   [[nodiscard]] PLIMSOLL_HD std::int32_t sum(std::int32_t const* rows, index_t from, index_t to,
                                              index_t column) const {
     std::int32_t result = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The number of every item of a tile among those of its column, in the order of items.
+/// Numbers the items of a tile within their columns, in the order of items.
 #pragma once
 
 #include <cstddef>
@@ -13,15 +13,15 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// Bytes of scratch that `number_items` takes.
+/// Returns the bytes of scratch that `number_items` takes.
 template <class DeviceTeam>
 [[nodiscard]] PLIMSOLL_HD std::size_t number_items_bytes(index_t columns) {
   return 2 * scratch_bytes_of<std::int32_t>(match_tile) +
          scratch_bytes_of<std::byte>(match_bytes<DeviceTeam>(columns));
 }
 
-/// Calls f(i, column, next[column] + how many items of the column come before i) for every item of
-/// [0, n), n at most `match_tile`; column_of(i) is the column of item i. `next` is used up.
+/// Calls f(i, column, next[column] + number of items of the column before i) for every item i in
+/// [0, n), n at most `match_tile`; column_of(i) is the column of item i. Overwrites `next`.
 template <class DeviceTeam, class Team, class ColumnOf, class F>
 PLIMSOLL_HD void number_items(Team& team, scratch memory, index_t n, index_t columns,
                               std::int32_t* next, ColumnOf column_of, F f) {

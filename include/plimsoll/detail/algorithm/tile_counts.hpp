@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Where every item stands among those of its column, in the order of items: tiles of items are
-/// counted, the counts of every column added up over tiles, and tiles looked at once more.
+/// Numbers the items of each column in the order of items: counts the items of every tile, scans the
+/// counts of each column over the tiles, then visits every tile again.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// Element `i` of a matrix in row-major order, without a division where no gaps are between rows.
+/// Returns element `i` of a matrix in row-major order, without a division if rows have no gaps.
 template <class T>
 PLIMSOLL_HD T& element(matrix_ref<T> const& matrix, index_t i) {
   index_t const columns = matrix.extent(1);
@@ -24,8 +24,9 @@ PLIMSOLL_HD T& element(matrix_ref<T> const& matrix, index_t i) {
   return dense ? matrix(0, i) : matrix(i / columns, i % columns);
 }
 
-/// Between `count` and `visit`, counts are added up by `scan`, in a launch of its own. Where
-/// launches cost more than counts, every tile adds up all of them by itself (`by_tile`).
+/// Counts of items per tile and column. Between `count` and `visit`, `scan` sums the counts in a
+/// launch of its own. If launches cost more than reading counts, every tile sums all counts itself
+/// instead (`by_tile`).
 struct tile_counts {
   static constexpr index_t tile = match_tile;
 
@@ -45,7 +46,8 @@ struct tile_counts {
     return (items + tile - 1) / tile;
   }
   [[nodiscard]] PLIMSOLL_HD index_t tiles() const { return tiles_of(items); }
-  /// Of a launch over tiles: one even where no tile is, since the first also does what all need.
+  /// Returns the number of problems of a launch over tiles: at least one, since the first problem
+  /// also does the work that is needed once.
   [[nodiscard]] PLIMSOLL_HD index_t problems() const { return maximum{}(tiles(), index_t{1}); }
   [[nodiscard]] PLIMSOLL_HD index_t first(index_t problem) const { return problem * tile; }
   [[nodiscard]] PLIMSOLL_HD index_t size(index_t problem) const {
@@ -60,29 +62,29 @@ struct tile_counts {
     return result;
   }
 
-  /// What `add_up` and `visit` take from the scratch of a problem; `count` takes less.
+  /// Returns the bytes of scratch that `add_up` and `visit` take; `count` takes less.
   template <class DeviceTeam>
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
     return (by_tile ? 2 : 1) * scratch_bytes_of<std::int32_t>(columns) +
            number_items_bytes<DeviceTeam>(columns);
   }
 
-  /// Whether tiles that all add up all counts read no more than 128 bytes for each of their items.
+  /// Returns whether tiles that sum all counts themselves read at most 128 bytes per item.
   [[nodiscard]] PLIMSOLL_HD bool are_few() const { return tiles() * columns <= 32 * tile; }
 
-  /// Problem = tile: counts its items; column_of(i) is the column of item i.
+  /// Counts the items of a tile; column_of(i) is the column of item i. Problem = tile.
   template <class Team, class ColumnOf>
   PLIMSOLL_HD void count(Team& team, scratch memory, index_t problem, ColumnOf column_of) const {
     auto* const seen = memory.take<std::int32_t>(columns);
     index_t const begin = first(problem);
     team.histogram(
         size(problem), [=](index_t i) { return column_of(begin + i); }, seen, columns);
-    // Without items there is one problem, but no tile.
+    // Without items there is one problem but no tile.
     team.for_each(tiles() > 0 ? columns : 0,
                   [=, this](index_t c) { counts[place(c, problem)] = seen[c]; });
   }
 
-  /// Problem = column.
+  /// Scans the counts of a column over the tiles. Problem = column.
   template <class Team>
   PLIMSOLL_HD void scan(Team& team, index_t column) const {
     std::int32_t* const row = counts + column * tiles();
@@ -91,7 +93,8 @@ struct tile_counts {
     team.single([=, this] { totals[column] = total; });
   }
 
-  /// Problem = tile: counts over earlier tiles and over all, from `scan` or added up here.
+  /// Returns the sums of each column over the earlier tiles and over all tiles, from `scan` or
+  /// summed here. Problem = tile.
   template <class Team>
   PLIMSOLL_HD sums add_up(Team& team, scratch& memory, index_t problem) const {
     auto* const before = memory.take<std::int32_t>(columns);
@@ -120,14 +123,15 @@ struct tile_counts {
     return {before, all};
   }
 
-  /// Problem = tile: f(i, column, how many items of the column come before i).
+  /// Calls f(i, column, number of items of the column before i) for the items of a tile. Problem =
+  /// tile.
   template <class DeviceTeam, class Team, class ColumnOf, class F>
   PLIMSOLL_HD void visit(Team& team, scratch memory, index_t problem, ColumnOf column_of,
                          F f) const {
     sums const all = add_up(team, memory, problem);
     visit<DeviceTeam>(team, memory, problem, all, column_of, f);
   }
-  /// The same with what `add_up` returned, whose `before` is used up.
+  /// Does the same with the sums that `add_up` returned; overwrites `before`.
   template <class DeviceTeam, class Team, class ColumnOf, class F>
   PLIMSOLL_HD void visit(Team& team, scratch memory, index_t problem, sums const& all,
                          ColumnOf column_of, F f) const {
