@@ -114,7 +114,8 @@ struct grouped_counts {
   [[nodiscard]] PLIMSOLL_HD std::int32_t total(index_t column) const {
     return sum(groups, 0, group_rows(), column);
   }
-  /// Writes, for each column, the number of items in lower columns. Returns the number of all items.
+  /// Writes, for each column, the number of items in lower columns. Returns the number of all
+  /// items.
   template <class Team>
   PLIMSOLL_HD std::int32_t scan_totals(Team& team, std::int32_t* below) const {
     std::int32_t const* const totals = groups;

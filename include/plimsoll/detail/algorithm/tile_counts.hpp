@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Numbers the items of each column in the order of items: counts the items of every tile, scans the
-/// counts of each column over the tiles, then visits every tile again.
+/// Numbers the items of each column in the order of items: counts the items of every tile, scans
+/// the counts of each column over the tiles, then visits every tile again.
 #pragma once
 
 #include <cstddef>
