@@ -52,7 +52,7 @@ struct spill_transfer {
 
 /// The imbalance that is compared with `lambda` to decide whether a step spills tokens.
 enum class spill_trigger : std::int32_t {
-  rank_imbalance,  ///< of rank loads: hot experts spread evenly over ranks spill nothing (LLEP's code)
+  rank_imbalance,   ///< of rank loads: evenly spread hot experts spill nothing (LLEP's code)
   expert_imbalance  ///< of expert loads (LLEP's paper)
 };
 

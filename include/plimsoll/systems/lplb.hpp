@@ -106,8 +106,8 @@ class lplb {
   ///   part of them
   /// @param[out] slots `[tokens, k]` int32
   /// @param[out] counters `[1]`
-  /// @param subsequence for sampled tokens: the subsequence of random numbers, different for each step
-  ///   and layer
+  /// @param subsequence for sampled tokens: the subsequence of random numbers, different for each
+  ///   step and layer
   /// @param first_token for sampled tokens: the number of the first token
   /// @throws invalid_input for shapes and more than options.max_ids
   /// @complexity that of `plimsoll::dispatch`
