@@ -28,14 +28,14 @@ class split_body {
     body.graph = arrays_.graph(numbers_.data(), arrays_.ranks.speed.data(), c.experts, c.slots);
     body.loads = {c_.loads.data(), c.layers, c.experts};
     if (!c.base.empty()) {
-      body.base = {base_.data(), c.layers, c.ranks};
+      body.base_load = {base_.data(), c.layers, c.ranks};
     }
     body.tolerance = 1e-6;
     body.max_iterations = work_limit;
     body.speed_unit = 1;
     body.split = {split.data(), c.layers, c.slots};
     body.certificates = {certificates.data(), c.layers};
-    body.tight = {tight.data(), c.layers, c.ranks};
+    body.bottleneck = {tight.data(), c.layers, c.ranks};
   }
   split_body(split_body const&) = delete;
   split_body& operator=(split_body const&) = delete;

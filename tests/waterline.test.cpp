@@ -922,12 +922,12 @@ struct find_places {
   [[nodiscard]] plimsoll::detail::place_searches searches() const { return {count()}; }
   [[nodiscard]] std::size_t scratch_bytes() const {
     return searches().scratch_bytes() +
-           plimsoll::detail::scratch_bytes_of<plimsoll::detail::dealt_room>(count());
+           plimsoll::detail::scratch_bytes_of<plimsoll::detail::round_robin_position>(count());
   }
   template <class Team>
   void operator()(Team& team, plimsoll::detail::scratch arrays, index_t) const {
     using namespace plimsoll::detail;
-    auto* const place = arrays.take<dealt_room>(count());
+    auto* const place = arrays.take<round_robin_position>(count());
     searches().find(
         team, arrays,
         [this](index_t i) {

@@ -254,7 +254,7 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// @workspace a table of costs, 8 bytes per rank and number of tokens, at most 16 MiB; 1 KiB per
 ///   step for each layer in flight that is perturbed; 8 bytes per layer, expert and step; 4 per
 ///   slot of every restart; for each problem in flight 16 per rank and step, 52 per step, 8 per
-///   slot and 44 per rank, on a device only if that exceeds the shared memory of a block
+///   slot and 60 per rank, on a device only if that exceeds the shared memory of a block
 /// @stream synchronises once
 /// @determinism the same bits under every policy and number of threads, for a given seed; ties go
 ///   to the ranks whose removal would gain most, then to the lowest rank and slot

@@ -712,15 +712,15 @@ struct minmax_lp_body {
   using device_team = warp;
 
   split_graph graph;
-  Loads loads;                    ///< `[layers, experts]`
-  matrix_ref<double const> base;  ///< `[layers, ranks]` or empty
+  Loads loads;                         ///< `[layers, experts]`
+  matrix_ref<double const> base_load;  ///< `[layers, ranks]` or empty
   double tolerance;
   std::int64_t max_iterations;
   bool lexicographic;
   double speed_unit;                     ///< the speed of live ranks if it is equal, else 1
   matrix_ref<double> split;              ///< `[layers, slots]`
   vector_ref<certificate> certificates;  ///< `[layers]`
-  matrix_ref<std::uint8_t> tight;        ///< `[layers, ranks]` or empty
+  matrix_ref<std::uint8_t> bottleneck;   ///< `[layers, ranks]` or empty
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
     return 2 * scratch_bytes_of<std::int64_t>(graph.ranks) +
@@ -810,7 +810,7 @@ struct minmax_lp_body {
 
   template <class Team>
   PLIMSOLL_HD load_scale scale_of(Team& team, index_t layer) const {
-    if (base.data == nullptr) {
+    if (base_load.data == nullptr) {
       return scale_loads(team, graph.experts, [this, layer](index_t e) { return loads(layer, e); });
     }
     return scale_loads(team, graph.experts + graph.ranks,
@@ -819,7 +819,7 @@ struct minmax_lp_body {
   /// Returns the load of expert i, or, after all experts, the base load of rank i - experts.
   PLIMSOLL_HD double load_at(index_t layer, index_t i) const {
     return i < graph.experts ? static_cast<double>(loads(layer, i))
-                             : base(layer, i - graph.experts);
+                             : base_load(layer, i - graph.experts);
   }
 
   /// Returns the first expert that has load but no target, else `experts` + the first dead rank
@@ -833,9 +833,9 @@ struct minmax_lp_body {
       return loads(layer, e) > 0 ? e : none;
     });
     // The minimum over no experts is the largest number, hence >=.
-    if (found >= none && base.data != nullptr) {
+    if (found >= none && base_load.data != nullptr) {
       found = team.min(graph.ranks, [=, this](index_t r) {
-        return graph.speed[r] == 0 && base(layer, r) > 0 ? graph.experts + r : none;
+        return graph.speed[r] == 0 && base_load(layer, r) > 0 ? graph.experts + r : none;
       });
     }
     return found < none ? found : index_t{-1};
@@ -845,8 +845,8 @@ struct minmax_lp_body {
   PLIMSOLL_HD void refuse(Team& team, index_t layer, double value, double got,
                           index_t where) const {
     team.for_each(graph.slots, [=, this](index_t slot) { split(layer, slot) = 0; });
-    if (tight.data != nullptr) {
-      team.for_each(graph.ranks, [=, this](index_t r) { tight(layer, r) = 0; });
+    if (bottleneck.data != nullptr) {
+      team.for_each(graph.ranks, [=, this](index_t r) { bottleneck(layer, r) = 0; });
     }
     index_t const base_of = graph.experts - where;  // minus the rank of a base load
     team.single([=, this] {
@@ -869,7 +869,7 @@ struct minmax_lp_body {
     });
     team.for_each(graph.ranks, [=, this](index_t r) {
       index_t const row = layer * graph.ranks + r;
-      std::int64_t sum = base.data == nullptr ? 0 : fixed(base(layer, r), shift);
+      std::int64_t sum = base_load.data == nullptr ? 0 : fixed(base_load(layer, r), shift);
       PLIMSOLL_NO_UNROLL
       for (index_t i = graph.home_begin[row]; i < graph.home_begin[row + 1]; ++i) {
         sum += fixed(loads(layer, graph.home[i]), shift);
@@ -975,9 +975,9 @@ struct minmax_lp_body {
       double const value = multiply(static_cast<double>(units), unit);
       split(layer, slot) = usual ? value : scale_by_power_of_two(value, -shift);
     });
-    if (tight.data != nullptr) {
+    if (bottleneck.data != nullptr) {
       team.for_each(graph.ranks, [=, this](index_t r) {
-        tight(layer, r) = s.set[r] == 1 && graph.speed[r] > 0;
+        bottleneck(layer, r) = s.set[r] == 1 && graph.speed[r] > 0;
       });
     }
   }

@@ -478,7 +478,7 @@ struct swap_search_body {
     return scratch_bytes_of<double>(ranks * steps) + scratch_bytes_of<std::int64_t>(ranks * steps) +
            5 * scratch_bytes_of<std::int64_t>(steps) + 3 * scratch_bytes_of<std::int32_t>(steps) +
            scratch_bytes_of<std::uint64_t>(where.ranges.slots) +
-           3 * scratch_bytes_of<std::int64_t>(ranks) + scratch_bytes_of<std::uint64_t>(ranks) +
+           5 * scratch_bytes_of<std::int64_t>(ranks) + scratch_bytes_of<std::uint64_t>(ranks) +
            3 * scratch_bytes_of<std::int32_t>(ranks) +
            scratch_bytes_of<std::byte>(most_sort_bytes());
   }
@@ -560,15 +560,17 @@ struct swap_search_body {
     std::int32_t* holder[2];        ///< `[steps]`: ranks of the longest and second longest latency
     std::int32_t* order;            ///< `[steps]`: steps in which a, then b, is slowest come first
     std::uint64_t* item_keys;       ///< `[slots]`
-    std::int64_t* sum;              ///< `[ranks]`: total latency of each rank, for the start
-    std::int64_t* relief;           ///< `[ranks]`: gain if a rank were removed; start: score rise
-    std::int64_t* with;             ///< `[ranks]`: gain without it and rank a; start: total latency
-    std::uint64_t* rank_keys;       ///< `[ranks]`
-    std::int32_t* begin;            ///< `[ranks]`
-    std::int32_t* end;              ///< `[ranks]`
-    std::int32_t* mark;             ///< `[ranks]`
-    std::byte* sort_storage;        ///< of item_keys or rank_keys
-    double* moved = nullptr;        ///< `[partition_rows, steps]`, if partitions are evaluated
+    std::int64_t* sum;              ///< `[ranks]`, of a start: total latency of each rank
+    std::int64_t* sum_with;         ///< `[ranks]`, of a start: the same with one more replica
+    std::int64_t* score_rise;       ///< `[ranks]`, of a start: rise of the score by that replica
+    std::int64_t* gain_without_rank;  ///< `[ranks]`: gain if the rank were removed
+    std::int64_t* pair_gain;          ///< `[ranks]`: gain if the rank and rank a were removed
+    std::uint64_t* rank_keys;         ///< `[ranks]`
+    std::int32_t* begin;              ///< `[ranks]`
+    std::int32_t* end;                ///< `[ranks]`
+    std::int32_t* mark;               ///< `[ranks]`
+    std::byte* sort_storage;          ///< of item_keys or rank_keys
+    double* moved = nullptr;          ///< `[partition_rows, steps]`, if partitions are evaluated
 
     PLIMSOLL_HD state(swap_search_body const& b, scratch& memory, index_t in_layer,
                       std::int32_t* result)
@@ -590,8 +592,10 @@ struct swap_search_body {
           order(memory.take<std::int32_t>(steps)),
           item_keys(memory.take<std::uint64_t>(b.where.ranges.slots)),
           sum(memory.take<std::int64_t>(ranks)),
-          relief(memory.take<std::int64_t>(ranks)),
-          with(memory.take<std::int64_t>(ranks)),
+          sum_with(memory.take<std::int64_t>(ranks)),
+          score_rise(memory.take<std::int64_t>(ranks)),
+          gain_without_rank(memory.take<std::int64_t>(ranks)),
+          pair_gain(memory.take<std::int64_t>(ranks)),
           rank_keys(memory.take<std::uint64_t>(ranks)),
           begin(memory.take<std::int32_t>(ranks)),
           end(memory.take<std::int32_t>(ranks)),
@@ -657,7 +661,7 @@ struct swap_search_body {
         s.top[0][t] = maximum{}(s.top[0][t], s.latency[at]);
       });
       team.single([&] {
-        s.sum[rank] = s.with[rank];
+        s.sum[rank] = s.sum_with[rank];
         s.item_in[next[rank]++] = static_cast<std::int32_t>(item);
       });
     }
@@ -675,7 +679,7 @@ struct swap_search_body {
     return static_cast<fixed_load>(multiply(static_cast<double>(used), factor));
   }
 
-  /// Returns the best rank for a replica. Leaves the total latency of each candidate in `with`.
+  /// Returns the best rank for a replica. Leaves the total latency of each candidate in `sum_with`.
   template <class Team>
   PLIMSOLL_HD index_t best_rank(Team& team, state const& s, std::int32_t const* next,
                                 index_t expert) const {
@@ -712,13 +716,15 @@ struct swap_search_body {
         rise += rise_above(s.top[0][t], after);
         busy += after;
       }
-      s.relief[r] = rise;
-      s.with[r] = busy;
+      s.score_rise[r] = rise;
+      s.sum_with[r] = busy;
     });
-    std::int64_t const least = team.min(s.ranks, [&](index_t r) { return s.relief[r]; });
+    std::int64_t const least = team.min(s.ranks, [&](index_t r) { return s.score_rise[r]; });
     return team
         .argmin(s.ranks,
-                [&](index_t r) { return s.relief[r] == least ? s.with[r] : highest<std::int64_t>; })
+                [&](index_t r) {
+                  return s.score_rise[r] == least ? s.sum_with[r] : highest<std::int64_t>;
+                })
         .index;
   }
   [[nodiscard]] PLIMSOLL_HD static std::int64_t rise_above(std::int64_t top, std::int64_t after) {
@@ -773,13 +779,14 @@ struct swap_search_body {
               maximum{}(gain, std::int64_t{0}) + (objective.is_sum ? s.top[0][t] - s.top[1][t] : 0);
         }
       }
-      s.relief[r] = gain;
+      s.gain_without_rank[r] = gain;
       s.mark[r] = 0;  // 1: all its swaps have been evaluated
     });
     candidate best;
     for (;;) {
-      auto const worst = team.argmax(
-          s.ranks, [&](index_t r) { return s.mark[r] == 0 ? s.relief[r] : std::int64_t{-1}; });
+      auto const worst = team.argmax(s.ranks, [&](index_t r) {
+        return s.mark[r] == 0 ? s.gain_without_rank[r] : std::int64_t{-1};
+      });
       if (worst.key < 0) {
         return best;
       }
@@ -787,13 +794,13 @@ struct swap_search_body {
       bound_pairs(team, s, a, score);
       for (index_t i = 0; i < s.ranks; ++i) {
         index_t const b = id_of(s.rank_keys[i]);
-        if (s.with[b] < 0 || (!level && bound_of(s.rank_keys[i]) <= best.gain)) {
+        if (s.pair_gain[b] < 0 || (!level && bound_of(s.rank_keys[i]) <= best.gain)) {
           break;
         }
         if (moves == neighbourhood::partitions && slots_of_pair(s, a, b) <= partition_slots) {
-          look_at_partitions(team, s, a, b, score, best);
+          evaluate_partitions(team, s, a, b, score, best);
         } else {
-          look_at_pair(team, s, a, b, score, level, best);
+          evaluate_pair(team, s, a, b, score, level, best);
         }
       }
       team.single([&] { s.mark[a] = 1; });
@@ -806,23 +813,24 @@ struct swap_search_body {
   PLIMSOLL_HD void bound_pairs(Team& team, state const& s, index_t a, std::int64_t score) const {
     team.for_each(s.ranks, [&](index_t r) {
       bool const is_other = r != a && s.mark[r] == 0 && s.begin[r] < s.end[r];
-      std::int64_t const both = s.relief[a] + maximum{}(s.relief[r], std::int64_t{0});
-      s.with[r] = !is_other ? -1 : objective.is_sum ? both : score;
+      std::int64_t const both =
+          s.gain_without_rank[a] + maximum{}(s.gain_without_rank[r], std::int64_t{0});
+      s.pair_gain[r] = !is_other ? -1 : objective.is_sum ? both : score;
     });
     if (objective.is_sum) {
       team.single([&] {
         for (index_t t = 0; t < s.steps; ++t) {
           bool const first = s.holder[0][t] == a;
           std::int32_t const other = first ? s.holder[1][t] : s.holder[0][t];
-          if ((first || s.holder[1][t] == a) && other >= 0 && s.with[other] >= 0) {
-            s.with[other] += s.top[1][t] - s.top[2][t];
+          if ((first || s.holder[1][t] == a) && other >= 0 && s.pair_gain[other] >= 0) {
+            s.pair_gain[other] += s.top[1][t] - s.top[2][t];
           }
         }
       });
     }
     team.for_each(s.ranks, [&](index_t r) {
-      std::uint64_t const bound = (static_cast<std::uint64_t>(s.with[r]) >> key_shift) + 2;
-      s.rank_keys[r] = heavier_first(s.with[r] < 0 ? 0 : bound, r);
+      std::uint64_t const bound = (static_cast<std::uint64_t>(s.pair_gain[r]) >> key_shift) + 2;
+      s.rank_keys[r] = heavier_first(s.pair_gain[r] < 0 ? 0 : bound, r);
     });
     team.sort(s.rank_keys, s.ranks, s.sort_storage);
   }
@@ -883,8 +891,8 @@ struct swap_search_body {
   }
 
   template <class Team>
-  PLIMSOLL_HD void look_at_pair(Team& team, state const& s, index_t a, index_t b,
-                                std::int64_t score, bool level, candidate& best) const {
+  PLIMSOLL_HD void evaluate_pair(Team& team, state const& s, index_t a, index_t b,
+                                 std::int64_t score, bool level, candidate& best) const {
     pair const p = pair_of(team, s, a, b);
     if (!level && objective.is_sum && p.most <= best.gain) {
       return;
@@ -960,8 +968,8 @@ struct swap_search_body {
   }
 
   template <class Team>
-  PLIMSOLL_HD void look_at_partitions(Team& team, state const& s, index_t a, index_t b,
-                                      std::int64_t score, candidate& best) const {
+  PLIMSOLL_HD void evaluate_partitions(Team& team, state const& s, index_t a, index_t b,
+                                       std::int64_t score, candidate& best) const {
     pair const p = pair_of(team, s, a, b);
     if (objective.is_sum && p.most <= best.gain) {
       return;

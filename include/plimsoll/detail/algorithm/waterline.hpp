@@ -24,7 +24,7 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 /// rank with n units comes at time (j + 1/2) / n, rounded down to a multiple of 2^-32; of equal
 /// times the lower rank's unit comes first. So every interval of the order has all ranks in
 /// proportion to their slack. At the position's time, units of ranks below `until` are before it.
-struct dealt_room {
+struct round_robin_position {
   std::int64_t time;
   index_t until;
 
@@ -73,7 +73,7 @@ struct place_search {
   [[nodiscard]] PLIMSOLL_HD std::int64_t units_before(std::int64_t moment) const {
     std::int64_t sum = 0;
     for (index_t r = first; r < last; ++r) {
-      sum += dealt_room::before(room[r], moment);
+      sum += round_robin_position::before(room[r], moment);
     }
     return sum;
   }
@@ -81,10 +81,11 @@ struct place_search {
   [[nodiscard]] PLIMSOLL_HD std::int64_t moment(index_t i, index_t parts) const {
     return low + (high - low) * i / parts;
   }
-  [[nodiscard]] PLIMSOLL_HD dealt_room place() const {
+  [[nodiscard]] PLIMSOLL_HD round_robin_position place() const {
     index_t until = first;
     for (std::int64_t sum = reached; sum < units && until < last; ++until) {
-      sum += dealt_room::before(room[until], low + 1) - dealt_room::before(room[until], low);
+      sum += round_robin_position::before(room[until], low + 1) -
+             round_robin_position::before(room[until], low);
     }
     return {low, until};
   }
@@ -101,7 +102,8 @@ struct place_searches {
 
   /// Writes the result of search_of(i) to place[i].
   template <class Team, class SearchOf>
-  PLIMSOLL_HD void find(Team& team, scratch arrays, SearchOf search_of, dealt_room* place) const {
+  PLIMSOLL_HD void find(Team& team, scratch arrays, SearchOf search_of,
+                        round_robin_position* place) const {
     if constexpr (Team::is_serial) {
       team.for_each(count, [=](index_t i) {
         place_search search = search_of(i);
@@ -234,8 +236,10 @@ struct plan_line {
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
     index_t const nodes = ranks.where.nodes;
     return 8 * scratch_bytes_of<std::int64_t>(ranks.size()) +
-           2 * scratch_bytes_of<std::int64_t>(nodes) + scratch_bytes_of<dealt_room>(nodes) +
-           scratch_bytes_of<std::int64_t>(boundaries) + scratch_bytes_of<dealt_room>(boundaries) +
+           2 * scratch_bytes_of<std::int64_t>(nodes) +
+           scratch_bytes_of<round_robin_position>(nodes) +
+           scratch_bytes_of<std::int64_t>(boundaries) +
+           scratch_bytes_of<round_robin_position>(boundaries) +
            maximum{}(place_searches{nodes}.scratch_bytes(),
                      place_searches{boundaries}.scratch_bytes());
   }
@@ -357,9 +361,9 @@ struct plan_line {
     auto* const relief = arrays.take<std::int64_t>(n);
     auto* const node_surplus = arrays.take<std::int64_t>(nodes);
     auto* const node_given = arrays.take<std::int64_t>(nodes);
-    auto* const in_node = arrays.take<dealt_room>(nodes);
+    auto* const in_node = arrays.take<round_robin_position>(nodes);
     auto* const units = arrays.take<std::int64_t>(boundaries);
-    auto* const dealt = arrays.take<dealt_room>(boundaries);
+    auto* const positions = arrays.take<round_robin_position>(boundaries);
     auto const first_of = [this](index_t node) { return ranks.where.first_rank(node); };
 
     // No rank can end below its routed load, so a lower level would move rows for nothing.
@@ -426,10 +430,10 @@ struct plan_line {
           return i < 2 ? search_in(own, units[i])
                        : place_search::of(i < 6 ? rest : relief, 0, n, units[i]);
         },
-        dealt);
+        positions);
     team.for_each(n, [=, this](index_t r) {
       auto const between = [=](index_t i, std::int64_t const* of) {
-        return static_cast<std::int32_t>(dealt[i + 1].of(of[r], r) - dealt[i].of(of[r], r));
+        return static_cast<std::int32_t>(positions[i + 1].of(of[r], r) - positions[i].of(of[r], r));
       };
       bool const is_near = ranks.where.node_of(r) == own;
       memory.room[r] = (is_near ? between(0, room) : 0) + between(2, rest);
