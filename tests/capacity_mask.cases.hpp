@@ -278,19 +278,19 @@ inline std::vector<candidate> candidates_in(mask_case const& c, capacity_report&
 }
 
 /// Rank of a pair: larger ones are kept first.
-using standing = std::tuple<bool, std::int32_t, bool, double>;
+using order_key = std::tuple<bool, std::int32_t, bool, double>;
 
 /// Returns the rank by score, with NaN below all numbers.
-inline standing standing_by_score(float score, bool is_choice, std::int32_t priority) {
+inline order_key key_by_score(float score, bool is_choice, std::int32_t priority) {
   bool const is_number = !std::isnan(score);
   return {is_choice, priority, is_number, is_number ? static_cast<double>(score) : 0.0};
 }
 
-inline standing standing_of(mask_case const& c, candidate const& x) {
+inline order_key key_of(mask_case const& c, candidate const& x) {
   bool const choice = c.options.topk_first && c.width() > c.options.top_k && x.is_choice;
   switch (c.options.drop_by) {
     case drop_policy::score:
-      return standing_by_score(c.scores[x.pair], choice, x.priority);
+      return key_by_score(c.scores[x.pair], choice, x.priority);
     case drop_policy::reverse_order:
       return {choice, x.priority, true, static_cast<double>(x.token)};
     case drop_policy::random: {
@@ -369,10 +369,10 @@ inline masked mask_by_sorting(mask_case const& c) {
       }
     }
     overflow += over > 0 ? over : 0;
-    std::vector<std::pair<standing, candidate>> here;
+    std::vector<std::pair<order_key, candidate>> here;
     for (candidate const& x : all) {
       if (pool_of(c, x.expert) == pool && !skipped[at(x.expert)]) {
-        here.emplace_back(standing_of(c, x), x);
+        here.emplace_back(key_of(c, x), x);
       }
     }
     std::stable_sort(here.begin(), here.end(),
@@ -385,10 +385,10 @@ inline masked mask_by_sorting(mask_case const& c) {
   // Tokens.
   floats weights(at(c.pairs()), 0);
   for (index_t t = 0; t < c.tokens; ++t) {
-    std::vector<std::pair<standing, std::size_t>> row;
+    std::vector<std::pair<order_key, std::size_t>> row;
     for (index_t j = 0; j < c.width(); ++j) {
       if (std::size_t const pair = at(t, c.width(), j); kept[pair]) {
-        row.emplace_back(standing_by_score(c.scores[pair], o.topk_first && j < o.top_k, 0), pair);
+        row.emplace_back(key_by_score(c.scores[pair], o.topk_first && j < o.top_k, 0), pair);
       }
     }
     std::stable_sort(row.begin(), row.end(),

@@ -72,8 +72,8 @@ inline void expect_rank_offsets(std::string_view function, std::string_view argu
 }
 
 /// Refuses anti-affinity by node together with node lists, which keep an expert on one node.
-inline void expect_meetings_on_a_node(std::string_view function, std::string_view argument,
-                                      anti_affinity replica_anti_affinity) {
+inline void expect_anti_affinity_on_a_node(std::string_view function, std::string_view argument,
+                                           anti_affinity replica_anti_affinity) {
   if (replica_anti_affinity == anti_affinity::node) {
     fail(function, text(argument, ".replica_anti_affinity"),
          "none or rank, since every expert stays on one node", "node");
@@ -114,7 +114,7 @@ inline void expect_placeable(std::string_view function, index_t layers, index_t 
                   "layers");
     expect_extent(function, text(argument, ".node_offsets"), options.nodes + 1,
                   options.node_offsets.extent(1), "offsets (nodes + 1)");
-    expect_meetings_on_a_node(function, argument, options.replica_anti_affinity);
+    expect_anti_affinity_on_a_node(function, argument, options.replica_anti_affinity);
   }
 }
 

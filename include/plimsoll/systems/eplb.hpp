@@ -80,7 +80,7 @@ inline void expect_plannable(std::string_view name, index_t layers, index_t expe
     expect_groups(name, experts, options.groups);
   }
   if (options.is_hierarchical()) {
-    expect_meetings_on_a_node(name, "options", options.replica_anti_affinity);
+    expect_anti_affinity_on_a_node(name, "options", options.replica_anti_affinity);
   }
 }
 

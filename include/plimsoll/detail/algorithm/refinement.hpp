@@ -68,7 +68,7 @@ class refiner {
     outcome result;
     first_slot_ = p_.begin(0);
     slots_ = p_.where.ranges.begin(p_.at.layer, p_.at.first_rank + p_.at.ranks) - first_slot_;
-    meetings_ = meetings(p_.map);
+    violations_ = violations(p_.map);
     // The greedy packing of the same counts may be better, and gives the bound for them.
     packing_problem trial = p_;
     trial.map = vector_ref<std::int32_t>(trial_map_, p_.map.extent(0));
@@ -254,7 +254,7 @@ class refiner {
   /// Improves `map` by swaps, and replaces the plan with it if it is then better.
   PLIMSOLL_HD bool try_plan(vector_ref<std::int32_t> map, outcome& result) {
     double const peak = descend(map, result.work);
-    if (peak >= result.peak || meetings(map) > meetings_) {
+    if (peak >= result.peak || violations(map) > violations_) {
       return false;
     }
     team_.for_each(slots_, [=, this](index_t i) {
@@ -362,7 +362,7 @@ class refiner {
   }
   /// Counts the violations of preferred anti-affinity: replicas on a rank (or node) where an
   /// earlier slot holds their expert.
-  PLIMSOLL_HD index_t meetings(vector_ref<std::int32_t> map) {
+  PLIMSOLL_HD index_t violations(vector_ref<std::int32_t> map) {
     if (p_.rule.apart == anti_affinity::none || p_.rule.required) {
       return 0;
     }
@@ -441,10 +441,10 @@ class refiner {
   double tolerance_;
   double bound_ = 0;
   index_t first_slot_ = 0;
-  index_t slots_ = 0;     ///< slots of the cell, including those of dead ranks
-  index_t meetings_ = 0;  ///< anti-affinity violations of the given plan
-  double* weight_;        ///< weight of the replica in each slot
-  double* carried_;       ///< load of each rank
+  index_t slots_ = 0;       ///< slots of the cell, including those of dead ranks
+  index_t violations_ = 0;  ///< anti-affinity violations of the given plan
+  double* weight_;          ///< weight of the replica in each slot
+  double* carried_;         ///< load of each rank
   std::int32_t* trial_map_;
   std::uint64_t* donors_;
   std::uint64_t* takers_;
@@ -596,7 +596,7 @@ struct refinement_body {
       // An expert's slots are linked in rising order, so if any replicas share a domain,
       // consecutive ones do.
       bool const nodes = rule.apart == anti_affinity::node;
-      index_t const meeting = first_where(team, slots, [=, this](index_t slot) {
+      index_t const shared = first_where(team, slots, [=, this](index_t slot) {
         if (of.next[slot] < 0) {
           return false;
         }
@@ -604,9 +604,9 @@ struct refinement_body {
         index_t const b = rank_of[of.next[slot]];
         return a == b || (nodes && where.node_of(a) == where.node_of(b));
       });
-      if (meeting < slots) {
-        return refusal(nodes ? fault::shared_node : fault::shared_rank, map[meeting], 2,
-                       nodes ? where.node_of(rank_of[meeting]) : rank_of[meeting]);
+      if (shared < slots) {
+        return refusal(nodes ? fault::shared_node : fault::shared_rank, map[shared], 2,
+                       nodes ? where.node_of(rank_of[shared]) : rank_of[shared]);
       }
     }
     return problem_report{};

@@ -55,13 +55,13 @@ struct slot_assignment_body {
   problem_report* reports;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return scratch_bytes_of<standing>(ranks + 1) + 2 * scratch_bytes_of<std::int32_t>(ranks + 1);
+    return scratch_bytes_of<slot_level>(ranks + 1) + 2 * scratch_bytes_of<std::int32_t>(ranks + 1);
   }
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
     // One element more than ranks, for the end of the last rank.
-    auto* const standings = memory.take<standing>(ranks + 1);
+    auto* const levels = memory.take<slot_level>(ranks + 1);
     auto* const live_before = memory.take<std::int32_t>(ranks + 1);
     auto* const tied_before = memory.take<std::int32_t>(ranks + 1);
     std::int32_t const live = team.exclusive_scan(
@@ -82,7 +82,7 @@ struct slot_assignment_body {
     }
 
     team.for_each(ranks + 1, [=, this](index_t r) {
-      standings[r] = lives(r) ? standing::lower : standing::none;
+      levels[r] = lives(r) ? slot_level::lower : slot_level::none;
     });
     std::int32_t low = live;  // number of ranks on the lower level
     for (index_t layer = first; layer < first + layers; ++layer) {
@@ -90,24 +90,24 @@ struct slot_assignment_body {
       std::int32_t const extra = layer_slots[layer] % live;
       // The remainder goes to a part of the lower level, or to all of it and a part of the upper.
       bool const all_low = extra >= low;
-      standing const level = all_low ? standing::upper : standing::lower;
+      slot_level const level = all_low ? slot_level::upper : slot_level::lower;
       std::int32_t const tied = all_low ? live - low : low;
       std::int32_t const chosen = all_low ? extra - low : extra;
       even_choice const choice{static_cast<std::uint32_t>(tied), static_cast<std::uint32_t>(chosen),
                                endpoints};
       team.exclusive_scan(
-          ranks + 1, [=](index_t r) { return static_cast<std::int32_t>(standings[r] == level); },
+          ranks + 1, [=](index_t r) { return static_cast<std::int32_t>(levels[r] == level); },
           tied_before);
       team.for_each(ranks + 1, [=, this](index_t r) {
         std::int32_t const before = tied_before[r];
         std::int32_t const low_before = all_low ? live_before[r] - before : 0;
         std::int32_t const chosen_before = choice.before(before);
         rank_offsets(layer, r) = base * live_before[r] + low_before + chosen_before;
-        if (standings[r] == level) {
+        if (levels[r] == level) {
           // If the whole lower level rises, it and the unchosen ranks of the upper level become the
           // new lower level.
           bool const is_chosen = choice.before(before + 1) > chosen_before;
-          standings[r] = is_chosen ? standing::upper : standing::lower;
+          levels[r] = is_chosen ? slot_level::upper : slot_level::lower;
         }
       });
       low = all_low ? live - chosen : low - chosen;
@@ -115,7 +115,7 @@ struct slot_assignment_body {
   }
 
  private:
-  enum class standing : std::uint8_t { lower, upper, none };
+  enum class slot_level : std::uint8_t { lower, upper, none };
 
   PLIMSOLL_HD bool lives(index_t rank) const {
     return rank < ranks && (active.data == nullptr || active[rank] != 0);

@@ -909,7 +909,8 @@ struct swap_search_body {
       };
       std::int64_t const gain = gain_of(s, p, change, score, level ? -1 : least);
       std::int64_t const value = !level ? gain : gain >= 0 ? shorter(s, p, change) : 0;
-      return value > least && !meets(s, a, b, slot_a, slot_b) ? value : std::int64_t{0};
+      return value > least && !violates_anti_affinity(s, a, b, slot_a, slot_b) ? value
+                                                                               : std::int64_t{0};
     });
     if (found_best.key > best.gain) {
       best = candidate{found_best.key, a, b, s.begin[a] + found_best.index / width,
@@ -984,7 +985,7 @@ struct swap_search_body {
         return std::int64_t{0};
       }
       std::int64_t const gain = gain_of(s, p, moved_by(s, slots, to_a), score, least);
-      return gain > least && !meets(s, a, b, to_a) ? gain : std::int64_t{0};
+      return gain > least && !violates_anti_affinity(s, a, b, to_a) ? gain : std::int64_t{0};
     });
     if (found_best.key > best.gain) {
       best = candidate{found_best.key, a, b, -1, -1, static_cast<std::uint32_t>(found_best.index)};
@@ -992,8 +993,8 @@ struct swap_search_body {
   }
 
   /// Returns whether a partition would bring copies of an expert together on one of the two ranks.
-  [[nodiscard]] PLIMSOLL_HD bool meets(state const& s, index_t a, index_t b,
-                                       std::uint32_t to_a) const {
+  [[nodiscard]] PLIMSOLL_HD bool violates_anti_affinity(state const& s, index_t a, index_t b,
+                                                        std::uint32_t to_a) const {
     if (s.known.has_twins == 0) {
       return false;
     }
@@ -1011,8 +1012,8 @@ struct swap_search_body {
   }
 
   /// Returns whether a swap would bring copies of an expert together on one rank.
-  [[nodiscard]] PLIMSOLL_HD bool meets(state const& s, index_t a, index_t b, index_t slot_a,
-                                       index_t slot_b) const {
+  [[nodiscard]] PLIMSOLL_HD bool violates_anti_affinity(state const& s, index_t a, index_t b,
+                                                        index_t slot_a, index_t slot_b) const {
     if (s.known.has_twins == 0) {
       return false;
     }
@@ -1244,9 +1245,10 @@ struct search_perturbation_body : swap_search_body<Cost> {
       swap.slot_b = draw();
       swap.rank_a = rank_of(swap.slot_a);
       swap.rank_b = rank_of(swap.slot_b);
-      bool const is_usable = swap.rank_a >= 0 && swap.rank_b >= 0 && swap.rank_a != swap.rank_b &&
-                             this->expert_in(s, swap.slot_a) != this->expert_in(s, swap.slot_b) &&
-                             !this->meets(s, swap.rank_a, swap.rank_b, swap.slot_a, swap.slot_b);
+      bool const is_usable =
+          swap.rank_a >= 0 && swap.rank_b >= 0 && swap.rank_a != swap.rank_b &&
+          this->expert_in(s, swap.slot_a) != this->expert_in(s, swap.slot_b) &&
+          !this->violates_anti_affinity(s, swap.rank_a, swap.rank_b, swap.slot_a, swap.slot_b);
       if (is_usable) {
         this->commit(team, s, swap);
         ++made;
