@@ -1023,6 +1023,11 @@ TEST_CASE("waterline: fill is one launch while tiles read few counts of other ti
   CHECK(fits(32768, 255));
   CHECK(!fits(32769, 255));
   CHECK(!fits(1, 32767));
+  // Scratch is reserved for the largest batch; a smaller one may add up counts in its tiles.
+  plimsoll::detail::tile_counts tiles{600, 2500, nullptr, nullptr};
+  auto const reserved = tiles.scratch_bytes<plimsoll::detail::block<128>>();
+  tiles.by_tile = true;
+  CHECK(tiles.scratch_bytes<plimsoll::detail::block<128>>() == reserved);
 }
 
 TEST_CASE("waterline: calls allocate nothing") {

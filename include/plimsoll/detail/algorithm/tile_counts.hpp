@@ -62,11 +62,12 @@ struct tile_counts {
     return result;
   }
 
-  /// Returns the bytes of scratch that `add_up` and `visit` take; `count` takes less.
+  /// Returns the bytes of scratch that `add_up` and `visit` take at most; `count` takes less. They
+  /// do not depend on `by_tile`: scratch is reserved for the largest batch, and only smaller ones
+  /// may be `by_tile`.
   template <class DeviceTeam>
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return (by_tile ? 2 : 1) * scratch_bytes_of<std::int32_t>(columns) +
-           number_items_bytes<DeviceTeam>(columns);
+    return 2 * scratch_bytes_of<std::int32_t>(columns) + number_items_bytes<DeviceTeam>(columns);
   }
 
   /// Returns whether tiles that sum all counts themselves read at most 128 bytes per item.
