@@ -90,7 +90,7 @@ struct capacity_batch {
   vector_ref<std::int32_t const> priorities = {};
   /// `[tokens, candidates]`: weights to write for the kept pairs; null: their scores.
   matrix_ref<float const> weights = {};
-  /// For drop_policy::random: the sub-sequence of random numbers, one per step and layer, and the
+  /// For drop_policy::random: the subsequence of random numbers, one per step and layer, and the
   /// number of the batch's first token.
   std::uint64_t subsequence = 0;
   std::uint64_t first_token = 0;

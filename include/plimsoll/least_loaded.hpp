@@ -77,7 +77,7 @@ struct least_loaded_options {
   /// homes), and none of them needs its weights sent. `residents.ranks` must equal `ranks`;
   /// `residents.replica_count` is not read.
   placement_ref residents = {};
-  /// `[ranks]`: 0 for a dead rank. Empty: all ranks are alive.
+  /// `[ranks]`: 0 for a dead rank. Empty: all ranks are live.
   vector_ref<std::uint8_t const> active = {};
   /// `[ranks]`: the speed of each rank, as in `minmax_lp_options`. Empty: speed 1 for all.
   vector_ref<double const> speeds = {};

@@ -351,7 +351,7 @@ void sum_steps(P const& policy, Loads const& loads, Out&& out) {
 /// @param placement slots, replica counts and ranks of every layer, in the policy's memory
 /// @param[out] out `[steps, layers, ranks]` double, in the unit of the loads
 /// @pre replica_count counts the slots of every expert, at least 1, and rank_offsets rises from 0
-///   to slots; a slot that holds no expert of the layer adds nothing
+///   to at most slots; a slot that holds no expert of the layer adds nothing
 /// @throws invalid_input for shapes
 /// @complexity O(steps layers (experts + slots))
 /// @workspace 8 bytes per expert and 16 per rank for each problem in flight, from the policy; on a

@@ -41,7 +41,7 @@ struct minmax_lp_options {
   /// The most sweeps and augmenting paths of a layer, at least 1.
   index_t max_iterations = index_t{1} << 20;
   split_objective objective = split_objective::min_peak;
-  /// `[ranks]`: 0 for a dead rank, whose slots get no load. Empty: all ranks are alive.
+  /// `[ranks]`: 0 for a dead rank, whose slots get no load. Empty: all ranks are live.
   vector_ref<std::uint8_t const> active = {};
   /// `[ranks]`: the speed of each rank, in any unit, from 2^-64 to 2^64; for live ranks at least
   /// 2^-16 of the fastest one's. Empty: speed 1 for all.

@@ -28,8 +28,9 @@ struct placement_ref {
   /// `[layers, experts]`: number of copies of each expert.
   matrix_ref<std::int32_t const> replica_count = {};
   index_t ranks = 0;
-  /// `[layers, ranks + 1]`: first slot of each rank, from 0 to slots. Empty: slots are spread
-  /// evenly, rank r begins at floor(r * slots / ranks).
+  /// `[layers, ranks + 1]`: first slot of each rank, rising from 0 to at most slots; slots past the
+  /// last offset belong to no rank. Empty: slots are spread evenly, rank r begins at
+  /// floor(r * slots / ranks).
   matrix_ref<std::int32_t const> rank_offsets = {};
 };
 
@@ -194,7 +195,7 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// @complexity O(experts log experts + slots log ranks) per layer; with speeds or anti-affinity
 ///   O(experts log experts + slots ranks), plus O(experts slots) for each replica that displaces
 ///   others
-/// @workspace 16 bytes per expert and 16 per rank for each problem in flight (with anti-affinity up
+/// @workspace 16 bytes per expert and 24 per rank for each problem in flight (with anti-affinity up
 ///   to 8 and 20 more), and 64 bytes per layer, from the policy
 /// @stream synchronises once
 /// @determinism the same bits under every policy; weights are 47-bit fixed point, load / copies
@@ -245,7 +246,7 @@ std::vector<certificate> place(P const& policy, Loads const& loads, Counts const
 /// @throws invalid_input for shapes and options; for values, naming layer and expert or rank; if
 ///   the slots of the nodes do not hold all groups. The outputs are then unspecified
 /// @complexity O(experts + slots + groups log groups + groups nodes) per layer
-/// @workspace 8 bytes per expert, 24 per group, 36 per node and 4 for each group that the slots
+/// @workspace 4 bytes per expert, 20 per group, 32 per node and 4 for each group that the slots
 ///   could hold, for each problem in flight, and 64 bytes per layer, from the policy
 /// @stream synchronises once
 /// @determinism the same bits under every policy

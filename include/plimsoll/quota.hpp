@@ -274,6 +274,7 @@ void source_quotas(P const& policy, placement_ref const& placement, index_t node
 /// @param physical_to_logical `[slots]` int32: the expert in every slot, or -1
 /// @param quotas `[slots]` int32, at least 0, sum below 2^31: from `quota`, or a row of
 ///   `source_quotas`
+/// @param options number of experts, method, and random numbers
 /// @param[out] slots `[tokens, k]` int32: the slot of every copy; -1 if the id is no expert with a
 ///   slot
 /// @param[out] counters `[1]`: the number of ids by outcome; none is lost silently

@@ -97,7 +97,7 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// @complexity O(slots) per swap and replica of the most loaded rank, and as `place` for each plan
 ///   tried; the number of swaps is not limited, but no plan repeats before the perturbations, which
 ///   take O(2^19) steps in all plus those of their swaps
-/// @workspace 36 bytes per expert, 16 per slot and 24 per rank for each problem in flight (more
+/// @workspace 36 bytes per expert, 16 per slot and 32 per rank for each problem in flight (more
 ///   with anti-affinity, as `place`), and 64 bytes per layer, from the policy
 /// @stream synchronises once
 /// @determinism the same bits under every policy; ties go to the lowest slot and expert

@@ -93,7 +93,7 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 ///   bytes per layer, from the policy
 /// @stream synchronises once
 /// @determinism the same bits under every policy; a load per copy is compared in 47-bit fixed
-///   point (units of 2^-47 of the layer's total at the coarsest)
+///   point (units of at most 2^-46 of the layer's total)
 template <execution_policy P, load_matrix_view Loads, output_of<std::int32_t, 2> Counts>
 std::vector<certificate> replicate(P const& policy, Loads const& loads, index_t slots,
                                    replication_options const& options, Counts&& replica_count) {

@@ -149,6 +149,7 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 ///
 /// @param scores `[tokens, experts]` of `score_matrix_view`, 1 to 65535 experts, in the policy's
 ///   memory
+/// @param options number of choices, function, groups, weights, and local experts
 /// @param[out] topk_ids `[tokens, k + m]` int32: the choices, then the token's m local experts (if
 ///   any), with -1 in place of a local expert that is among the choices or listed twice. A local id
 ///   that is not an expert's is copied; a home without a list gives -2. `capacity_mask` counts both

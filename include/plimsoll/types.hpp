@@ -122,12 +122,12 @@ enum class certificate_status : std::int32_t {
 /// Proof of quality that every optimiser reports per problem. Value and bound are in units of load
 /// (or of load per speed if ranks have speeds); smaller is better.
 ///
-/// Planning calls round loads, and an expert's load per replica, down to multiples of 2^-47 of
-/// their total. The lower_bound is rounded down, so that it holds for the loads as given. The value
-/// is not below what the result attains if loads were rounded. If only loads per replica were
-/// rounded, it may be lower, by at most one such multiple for each replica of a rank, over its
-/// speed. Planning calls report optimal only if that is proven for the loads as given; value and
-/// lower_bound are then the optimum, rounded.
+/// Planning calls round loads, and an expert's load per replica, down to multiples of 2^-47 of the
+/// lowest power of two above their total. The lower_bound is rounded down, so that it holds for the
+/// loads as given. The value is not below what the result attains if loads were rounded. If only
+/// loads per replica were rounded, it may be lower, by at most one such multiple for each replica
+/// of a rank, over its speed. Planning calls report optimal only if that is proven for the loads as
+/// given; value and lower_bound are then the optimum, rounded.
 struct certificate {
   double value = 0;        ///< value of the result
   double lower_bound = 0;  ///< bound below which no result can be

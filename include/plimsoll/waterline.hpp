@@ -52,7 +52,7 @@ struct waterline_options {
   /// 1 to ranks; ranks are numbered node by node. Surplus rows stay in their node while it has
   /// slack and, with candidate_ranks::visited, while their tokens visit ranks with that slack.
   index_t nodes = 1;
-  /// `[ranks]`: 0 marks a dead rank, which gets no rows. Empty: all ranks are alive.
+  /// `[ranks]`: 0 marks a dead rank, which gets no rows. Empty: all ranks are live.
   vector_ref<std::uint8_t const> active = {};
   /// `[ranks]`: speed of each rank, as in `minmax_lp_options`. Empty: all ranks have speed 1.
   vector_ref<double const> speeds = {};
@@ -77,7 +77,7 @@ struct waterline_options {
   double local_preference = 1.1;
   double node_preference = 1;
   /// Reproduces SGLang's counts, integer arithmetic and hash; only for sampled rows, and only if
-  /// all ranks are alive and equally fast.
+  /// all ranks are live and equally fast.
   bool literal = false;
   std::uint64_t seed = 0;
 };
@@ -108,7 +108,7 @@ struct waterline_report {
 /// Optional inputs of one batch; a null view means that there are none.
 struct waterline_batch {
   matrix_ref<float const> weights = {};  ///< `[tokens, top_k]`
-  /// Sub-sequence of the random numbers for sampled rows: one per step and layer. A CUDA graph
+  /// Subsequence of the random numbers for sampled rows: one per step and layer. A CUDA graph
   /// replays the value of its capture.
   std::uint64_t subsequence = 0;
 };
@@ -152,7 +152,7 @@ class waterline {
 
  public:
   /// @throws invalid_input for options; for offsets and speeds, naming the rank
-  /// @workspace from the policy: 4 bytes per slot, 4 per token, 64 per rank, 8 per rank for each
+  /// @workspace from the policy: 4 bytes per slot, 4 per token, 60 per rank, 8 per rank for each
   ///   512 tokens, and scratch where it does not fit shared memory
   /// @stream synchronises
   waterline(P const& policy, waterline_options const& options)
@@ -237,7 +237,7 @@ class waterline {
   /// third round go to any rank with slack.
   ///
   /// @param topk_ids `[tokens, top_k]` int32 or int64, as for `count`
-  /// @param batch weights and, for sampled rows, the sub-sequence of random numbers
+  /// @param batch weights and, for sampled rows, the subsequence of random numbers
   /// @param[out] ids `[tokens, top_k + 1]`, of the same type: id + r for a slot of rank r, then the
   ///   shared expert's slot; -1 for an id that is not a slot, and last for a token without a row
   /// @param[out] rows weights and ranks; both are optional

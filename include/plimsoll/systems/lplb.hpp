@@ -50,6 +50,7 @@ class lplb {
  public:
   /// @param placement slots and ranks of every layer, in the policy's memory, which must outlive
   ///   this object
+  /// @param options options of the split and of `dispatch`
   /// @throws invalid_input as `minmax_lp`, and for options
   /// @workspace from the policy: that of `minmax_lp` and `quota`, which share their scratch; 16
   ///   bytes more per slot and 4 per expert; and for each 512 of options.max_ids 4 bytes per
@@ -102,6 +103,7 @@ class lplb {
   }
 
   /// @brief Chooses the slot of every token copy of a layer, as `plimsoll::dispatch` does.
+  /// @param layer row of the placement
   /// @param topk_ids `[tokens, k]` int32 or int64: the tokens of all ranks, or, if sampled, any
   ///   part of them
   /// @param[out] slots `[tokens, k]` int32

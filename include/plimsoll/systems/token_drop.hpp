@@ -49,7 +49,7 @@ inline capacity_options literal_token_drop(capacity_options limit) {
 struct token_drop_batch {
   /// `[tokens]`: row of route.local_experts for each token; null: row 0 for all.
   vector_ref<std::int32_t const> homes = {};
-  /// Priorities, sub-sequence and number of the first token, as in `capacity_batch`.
+  /// Priorities, subsequence and number of the first token, as in `capacity_batch`.
   vector_ref<std::int32_t const> priorities = {};
   std::uint64_t subsequence = 0;
   std::uint64_t first_token = 0;
@@ -89,6 +89,7 @@ class token_drop {
 
   /// @brief Routes and masks one batch.
   /// @param logits `[tokens, experts]` float, float16 or bfloat16, in the policy's memory
+  /// @param batch optional inputs
   /// @param[out] kept pairs that stay, `[tokens, k + local experts]`
   /// @throws invalid_input for shapes; the report counts invalid values
   /// @complexity that of `top_k` and `capacity_mask::apply`

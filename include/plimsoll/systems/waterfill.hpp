@@ -56,6 +56,7 @@ class waterfill {
  public:
   /// @param placement slots and ranks of every layer; only ranks, rank_offsets and the number of
   ///   slots are read
+  /// @param options rank, layer of the placement, and the options of `waterline`
   /// @throws invalid_input where `waterline` does, and for a layer or rank that does not exist
   /// @workspace from the policy: that of `waterline`, and 16 bytes per rank
   /// @stream synchronises
@@ -86,7 +87,7 @@ class waterfill {
 
   /// @brief Places this rank's rows of the shared expert, given the sums of all ranks' `loads`.
   /// @param topk_ids the ids that `count` counted
-  /// @param batch their weights and, for sampled rows, the sub-sequence of random numbers
+  /// @param batch their weights and, for sampled rows, the subsequence of random numbers
   /// @param[out] ids `[tokens, top_k + 1]`, of the type of topk_ids, as `waterline::fill` writes it
   /// @param[out] rows weights and ranks; both are optional
   /// @throws invalid_input for shapes; `expect_filled` throws for values
