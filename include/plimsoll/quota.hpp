@@ -281,7 +281,8 @@ void source_quotas(P const& policy, placement_ref const& placement, index_t node
 /// @throws invalid_input for shapes and options
 /// @complexity O(tokens k log(copies) + slots + experts)
 /// @workspace from the policy: 12 bytes per slot, 16 per expert, 4 per expert for each 512 copies,
-///   and 2 KiB, or 4 bytes per expert where that is more, for each 512 copies in flight
+///   and, unless it fits in shared memory, up to 17 KiB and 8 bytes per expert for each 512 copies
+///   in flight
 /// @stream enqueues two kernels, three for more than 2^15 copies or 1024 experts; does not
 ///   synchronise
 /// @determinism the same bits under every policy

@@ -54,7 +54,7 @@ class lplb {
   /// @throws invalid_input as `minmax_lp`, and for options
   /// @workspace from the policy: that of `minmax_lp` and `quota`, which share their scratch; 16
   ///   bytes more per slot and 4 per expert; and for each 512 of options.max_ids 4 bytes per
-  ///   expert, and, if that does not fit in shared memory, another 2 KiB or 4 bytes per expert
+  ///   expert, and, unless it fits in shared memory, up to 17 KiB and 8 bytes per expert
   /// @stream synchronises
   lplb(P const& policy, placement_ref const& placement, lplb_options const& options)
       : context_(detail::resolve(policy)),
