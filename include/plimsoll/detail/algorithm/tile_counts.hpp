@@ -100,7 +100,9 @@ struct tile_counts {
   PLIMSOLL_HD sums add_up(Team& team, scratch& memory, index_t problem) const {
     auto* const before = memory.take<std::int32_t>(columns);
     if (!by_tile) {
-      team.for_each(columns, [=, this](index_t c) { before[c] = counts[place(c, problem)]; });
+      // Without items there is one problem but no tile, and `before` is not read.
+      team.for_each(tiles() > 0 ? columns : 0,
+                    [=, this](index_t c) { before[c] = counts[place(c, problem)]; });
       return {before, totals};
     }
     auto* const all = memory.take<std::int32_t>(columns);

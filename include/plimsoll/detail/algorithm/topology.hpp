@@ -32,6 +32,7 @@ struct slot_ranges {
   index_t slots = 0;
   index_t ranks = 0;
   even_split even = {slots, ranks};  ///< follows from the two: they are set together, once
+  static_assert(rank_limit < 65536, "even_split is exact for fewer than 2^16 parts");
 
   PLIMSOLL_HD index_t begin(index_t layer, index_t rank) const {
     return offsets.data == nullptr ? even.begin(rank) : offsets(layer, rank);
