@@ -116,7 +116,7 @@ struct split_case {
 struct split_result {
   reals split;
   std::vector<certificate> certificates;
-  flags tight;
+  flags bottleneck;
 };
 
 /// A case, copied to the memory of a policy; `T` is the type of its loads.
@@ -167,10 +167,10 @@ class split_in {
   [[nodiscard]] split_result solve(Lp const& lp) const {
     array_in<double, P> split(c_.layers * c_.slots, -7.0);
     array_in<certificate, P> certificates(c_.layers);
-    array_in<std::uint8_t, P> tight(c_.layers * c_.ranks, 7);
+    array_in<std::uint8_t, P> bottleneck(c_.layers * c_.ranks, 7);
     lp.solve(loads(), split.view2(c_.layers, c_.slots), certificates.view1(),
-             {.base_load = base(), .bottleneck = tight.view2(c_.layers, c_.ranks)});
-    return {split.values(), certificates.values(), tight.values()};
+             {.base_load = base(), .bottleneck = bottleneck.view2(c_.layers, c_.ranks)});
+    return {split.values(), certificates.values(), bottleneck.values()};
   }
 
  private:
@@ -241,7 +241,8 @@ inline void check_split(split_case const& c, split_result const& got, double tol
     }
     certificate const& result = got.certificates[at];
     CHECK(close(result.value, peak));
-    flags set(got.tight.begin() + layer * c.ranks, got.tight.begin() + (layer + 1) * c.ranks);
+    flags set(got.bottleneck.begin() + layer * c.ranks,
+              got.bottleneck.begin() + (layer + 1) * c.ranks);
     auto const proven = c.confined(layer, set);
     REQUIRE(proven.speed > 0);
     double const bound = static_cast<double>(proven.load) / (static_cast<double>(proven.speed) / 4);
@@ -285,7 +286,7 @@ inline reals even_levels(split_case const& c, index_t layer) {
   }
   std::vector<bool> settled(static_cast<std::size_t>(c.experts), false);
   while (left != 0) {
-    unsigned tight = 0;
+    unsigned bottleneck = 0;
     std::int64_t load = -1;
     std::int64_t speed = 1;
     for (unsigned set = left; set != 0; set = (set - 1) & left) {
@@ -306,15 +307,15 @@ inline reals even_levels(split_case const& c, index_t layer) {
         a += inside && where != 0 ? c.load(layer, e) : 0;
       }
       if (a * speed > load * b) {
-        tight = set;
+        bottleneck = set;
         load = a;
         speed = b;
       } else if (a * speed == load * b) {
-        tight |= set;  // the union of bottleneck sets is one, too
+        bottleneck |= set;  // the union of bottleneck sets is one, too
       }
     }
     for (index_t r = 0; r < c.ranks; ++r) {
-      if (((tight >> r) & 1) != 0) {
+      if (((bottleneck >> r) & 1) != 0) {
         levels[static_cast<std::size_t>(r)] =
             static_cast<double>(load) / (static_cast<double>(speed) / 4);
       }
@@ -323,11 +324,11 @@ inline reals even_levels(split_case const& c, index_t layer) {
       bool outside = false;
       for (index_t r = 0; r < c.ranks; ++r) {
         outside = outside || (may[static_cast<std::size_t>(e)][static_cast<std::size_t>(r)] != 0 &&
-                              (((left & ~tight) >> r) & 1) != 0);
+                              (((left & ~bottleneck) >> r) & 1) != 0);
       }
       settled[static_cast<std::size_t>(e)] = settled[static_cast<std::size_t>(e)] || !outside;
     }
-    left &= ~tight;
+    left &= ~bottleneck;
   }
   return levels;
 }
@@ -423,18 +424,18 @@ TEST_CASE_TEMPLATE("minmax_lp: splits computed by hand", P, PLIMSOLL_POLICIES) {
     CHECK(two.split == reals{3, 4, 7});
     CHECK(two.certificates[0].value == 7);
     CHECK(two.certificates[0].status == certificate_status::optimal);
-    CHECK(two.tight == flags{1, 1});
+    CHECK(two.bottleneck == flags{1, 1});
     // Rank 0 is too loaded for any of expert 0; the two copies on rank 1 share its load.
     auto const full = split_in<P>(one_layer({{0, 1}, {0, 0}}, {10, 40})).solve();
     CHECK(full.split == reals{0, 40, 5, 5});
     CHECK(full.certificates[0].value == 40);
-    CHECK(full.tight == flags{1, 0});
+    CHECK(full.bottleneck == flags{1, 0});
     // Load moves along a chain.
     auto const chain = split_in<P>(one_layer({{0, 3}, {0, 1}, {1, 2}, {2}}, {6, 6, 6, 12})).solve();
     CHECK(chain.split[0] == 0);
     CHECK(chain.split[2] == 6);
     CHECK(chain.certificates[0].value == 12);
-    CHECK(chain.tight == flags{1, 0, 0, 0});
+    CHECK(chain.bottleneck == flags{1, 0, 0, 0});
     // A rank that is twice as fast gets twice the load.
     split_case fast = one_layer({{0}, {0}}, {9});
     fast.quarters = {8, 4};
@@ -590,7 +591,7 @@ TEST_CASE_TEMPLATE("minmax_lp: edge cases", P, PLIMSOLL_POLICIES) {
     auto const fixed = split_in<P>(one_layer({{0}, {1}, {2}}, {5, 9, 1})).solve({.tolerance = 0});
     CHECK(fixed.split == reals{5, 9, 1});
     CHECK(fixed.certificates[0].value == 9);
-    CHECK(fixed.tight == flags{0, 1, 0});
+    CHECK(fixed.bottleneck == flags{0, 1, 0});
     CHECK(split_in<P>(one_layer({{0, 0, 1}}, {6, 1, 0})).solve().split == reals{3, 3, 1});
     // One load that is the largest total.
     std::int64_t const most = plimsoll::load_limit - 1;
@@ -624,7 +625,7 @@ TEST_CASE_TEMPLATE("minmax_lp: one object, many steps", P, PLIMSOLL_POLICIES) {
     check_split(other, split_in<P>(other).solve(lp), 1e-6);
     split_result const again = in.solve(lp);
     CHECK(again.split == first.split);
-    CHECK(again.tight == first.tight);
+    CHECK(again.bottleneck == first.bottleneck);
   }
 }
 
@@ -683,7 +684,7 @@ TEST_CASE_TEMPLATE("minmax_lp: loads that cannot be split, and an iteration limi
     CHECK(lacking.certificates[0].status == certificate_status::infeasible);
     CHECK(lacking.certificates[0].value == std::numeric_limits<double>::infinity());
     CHECK(lacking.split == reals{0, 0});
-    CHECK(lacking.tight == flags{0, 0});
+    CHECK(lacking.bottleneck == flags{0, 0});
     CHECK(message(lacking.certificates) ==
           "expect_solved: loads: expected load only on experts with a slot on a live rank, and no "
           "base load on dead ranks, got 1 for expert 1 in layer 0");

@@ -12,7 +12,7 @@ namespace {
 /// The body of `solve` for a case, with its inputs and outputs.
 class split_body {
  public:
-  explicit split_body(split_case const& c, std::int64_t work_limit = 1 << 20)
+  explicit split_body(split_case const& c, std::int64_t max_iterations = 1 << 20)
       : c_(c), base_(c.base.begin(), c.base.end()) {
     for (index_t r = 0; r < c.ranks; ++r) {
       arrays_.ranks.speed.push_back(c.quarters.empty() ? c.lives(r)
@@ -31,11 +31,11 @@ class split_body {
       body.base_load = {base_.data(), c.layers, c.ranks};
     }
     body.tolerance = 1e-6;
-    body.max_iterations = work_limit;
+    body.max_iterations = max_iterations;
     body.speed_unit = 1;
     body.split = {split.data(), c.layers, c.slots};
     body.certificates = {certificates.data(), c.layers};
-    body.bottleneck = {tight.data(), c.layers, c.ranks};
+    body.bottleneck = {bottleneck.data(), c.layers, c.ranks};
   }
   split_body(split_body const&) = delete;
   split_body& operator=(split_body const&) = delete;
@@ -52,7 +52,7 @@ class split_body {
     return values;
   }
   void check_all_teams() {
-    plimsoll_test::check_all_teams(body, c_.layers, split, tight,
+    plimsoll_test::check_all_teams(body, c_.layers, split, bottleneck,
                                    [&] { return certificate_values(); });
   }
   /// Compares the form for one thread with the one for a team, on a team of one thread. Returns the
@@ -60,11 +60,11 @@ class split_body {
   std::int64_t check_both_forms() {
     run_body(body, c_.layers, serial, 0);
     reals const serial_split = split;
-    flags const serial_tight = tight;
+    flags const serial_tight = bottleneck;
     reals const serial_values = certificate_values();
     run_body(body, c_.layers, 1, 1);
     CHECK(split == serial_split);
-    CHECK(tight == serial_tight);
+    CHECK(bottleneck == serial_tight);
     CHECK(certificate_values() == serial_values);
     return certificates[0].work;
   }
@@ -78,7 +78,7 @@ class split_body {
  public:
   reals split = reals(static_cast<std::size_t>(c_.layers * c_.slots), -7);
   std::vector<certificate> certificates{static_cast<std::size_t>(c_.layers)};
-  flags tight = flags(static_cast<std::size_t>(c_.layers * c_.ranks), 7);
+  flags bottleneck = flags(static_cast<std::size_t>(c_.layers * c_.ranks), 7);
   plimsoll::detail::minmax_lp_body<plimsoll::matrix_ref<std::int64_t const>> body{};
 };
 

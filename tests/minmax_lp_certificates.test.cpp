@@ -33,7 +33,7 @@ struct split_problem {
   std::vector<std::uint8_t> active = {};
   double tolerance = 0;
   split_objective goal = split_objective::min_peak;
-  index_t work_limit = index_t{1} << 20;
+  index_t max_iterations = index_t{1} << 20;
 
   [[nodiscard]] bool lives(index_t r) const { return active.empty() || active[n(r)] != 0; }
   [[nodiscard]] double speed(index_t r) const {
@@ -86,7 +86,7 @@ solved_split solve(split_problem const& p) {
                                 .ranks = p.ranks,
                                 .rank_offsets = {offsets.data(), 1, p.ranks + 1}},
                                {.tolerance = p.tolerance,
-                                .max_iterations = p.work_limit,
+                                .max_iterations = p.max_iterations,
                                 .objective = p.goal,
                                 .active = p.active,
                                 .speeds = p.speeds});
@@ -166,7 +166,7 @@ void check_certificate(split_problem const& p) {
   exact_peak const least = smallest_peak(p);
   double const unit = p.unit();
   REQUIRE(result.status != certificate_status::infeasible);
-  CHECK(result.work <= p.work_limit);
+  CHECK(result.work <= p.max_iterations);
 
   // Loads are conserved; integer loads exactly.
   bool conserved = true;
@@ -224,7 +224,7 @@ void check_certificate(split_problem const& p) {
       break;
     default:
       CHECK(result.status == certificate_status::iteration_limit);
-      CHECK(result.work == p.work_limit);
+      CHECK(result.work == p.max_iterations);
   }
   if (result.status == certificate_status::optimal && p.goal == split_objective::lexicographic) {
     // In the most even split no part of a share can move to a lower rank. Each level below the
@@ -323,7 +323,7 @@ split_problem random_problem(std::uint64_t seed) {
   }
   p.tolerance = random.any({0.0, 0.0, 1e-6, 1e-3});
   p.goal = random.one_in(3) ? split_objective::lexicographic : split_objective::min_peak;
-  p.work_limit = random.one_in(2) ? random.among(1, 9) : index_t{1} << 20;
+  p.max_iterations = random.one_in(2) ? random.among(1, 9) : index_t{1} << 20;
   return p;
 }
 

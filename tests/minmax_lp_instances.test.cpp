@@ -17,7 +17,7 @@ using plimsoll::certificate_status;
 
 struct solved {
   std::vector<double> split;
-  std::vector<std::uint8_t> tight;
+  std::vector<std::uint8_t> bottleneck;
   certificate result;
 };
 
@@ -29,7 +29,7 @@ solved solve(split_instance const& in, double tolerance) {
   lp.solve(plimsoll::matrix_ref<std::int64_t const>(in.loads.data(), 1, in.experts),
            plimsoll::matrix_ref<double>(out.split.data(), 1, in.slots()),
            plimsoll::vector_ref<certificate>(&out.result, 1),
-           {.bottleneck = plimsoll::matrix_ref<std::uint8_t>(out.tight.data(), 1, in.ranks)});
+           {.bottleneck = plimsoll::matrix_ref<std::uint8_t>(out.bottleneck.data(), 1, in.ranks)});
   return out;
 }
 
@@ -37,13 +37,14 @@ bool close(double a, double b) { return std::fabs(a - b) <= 1e-12 * std::fabs(b)
 
 /// Returns the load that only bottleneck ranks can take, over their number: a lower bound for every
 /// peak.
-double proven_bound(split_instance const& in, std::vector<std::uint8_t> const& tight) {
+double proven_bound(split_instance const& in, std::vector<std::uint8_t> const& bottleneck) {
   std::vector<bool> confined(in.loads.size(), true);
   std::int64_t count = 0;
-  for (std::size_t r = 0; r < tight.size(); ++r) {
-    count += tight[r];
+  for (std::size_t r = 0; r < bottleneck.size(); ++r) {
+    count += bottleneck[r];
     for (std::int32_t slot = in.rank_offsets[r]; slot < in.rank_offsets[r + 1]; ++slot) {
-      if (std::int32_t const e = in.phy2log[static_cast<std::size_t>(slot)]; e >= 0 && !tight[r]) {
+      if (std::int32_t const e = in.phy2log[static_cast<std::size_t>(slot)];
+          e >= 0 && !bottleneck[r]) {
         confined[static_cast<std::size_t>(e)] = false;
       }
     }
@@ -88,7 +89,7 @@ void check_split(split_instance const& in, solved const& got) {
   CHECK(sound);
   CHECK((any_divided ? close(got.result.value, peak) : got.result.value == peak));
   // With a tolerance, too, the bound is that of the bottleneck ranks.
-  CHECK(close(got.result.lower_bound, proven_bound(in, got.tight)));
+  CHECK(close(got.result.lower_bound, proven_bound(in, got.bottleneck)));
   CHECK(got.result.value >= got.result.lower_bound);
 }
 
@@ -110,7 +111,7 @@ TEST_CASE("minmax_lp: a thousand instances, optimal") {
     split_instance const in = make_split_instance(i);
     solved const got = solve(in, 0);
     CHECK(got.result.status == certificate_status::optimal);
-    CHECK(close(got.result.value, proven_bound(in, got.tight)));
+    CHECK(close(got.result.value, proven_bound(in, got.bottleneck)));
     check_split(in, got);
   }
 }

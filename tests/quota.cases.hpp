@@ -192,21 +192,22 @@ inline quota_case optimal_case(int number, std::int64_t& ceiling) {
   c.offsets = in.rank_offsets;
   c.loads.assign(in.loads.begin(), in.loads.end());
   c.split.resize(in.phy2log.size());
-  std::vector<std::uint8_t> tight(static_cast<std::size_t>(in.ranks));
+  std::vector<std::uint8_t> bottleneck(static_cast<std::size_t>(in.ranks));
   plimsoll::certificate result;
   plimsoll::minmax_lp const lp(plimsoll::seq, in.placement(), {.tolerance = 0});
   lp.solve(plimsoll::matrix_ref<std::int64_t const>(in.loads.data(), 1, in.experts),
            plimsoll::matrix_ref<double>(c.split.data(), 1, c.slots),
            plimsoll::vector_ref<plimsoll::certificate>(&result, 1),
-           {.bottleneck = plimsoll::matrix_ref<std::uint8_t>(tight.data(), 1, in.ranks)});
+           {.bottleneck = plimsoll::matrix_ref<std::uint8_t>(bottleneck.data(), 1, in.ranks)});
   REQUIRE(result.status == plimsoll::certificate_status::optimal);
   // The load that only bottleneck ranks can take.
   std::vector<bool> confined(in.loads.size(), true);
   std::int64_t count = 0;
-  for (std::size_t r = 0; r < tight.size(); ++r) {
-    count += tight[r];
+  for (std::size_t r = 0; r < bottleneck.size(); ++r) {
+    count += bottleneck[r];
     for (std::int32_t slot = c.offsets[r]; slot < c.offsets[r + 1]; ++slot) {
-      if (std::int32_t const e = c.map[static_cast<std::size_t>(slot)]; e >= 0 && tight[r] == 0) {
+      if (std::int32_t const e = c.map[static_cast<std::size_t>(slot)];
+          e >= 0 && bottleneck[r] == 0) {
         confined[static_cast<std::size_t>(e)] = false;
       }
     }

@@ -762,7 +762,7 @@ TEST_CASE_TEMPLATE("waterfill: refuses invalid input", P, PLIMSOLL_POLICIES) {
     literal.line = plimsoll::literal_waterfill(literal.line);
     literal.line.active = active.view1();
     check_message(made(placement, literal),
-                  "waterline: options.literal: expected false unless all ranks are alive and "
+                  "waterline: options.literal: expected false unless all ranks are live and "
                   "equal, got true with a dead rank");
 
     plimsoll::waterfill const fill(policy, placement, c.options);

@@ -581,9 +581,9 @@ TEST_CASE("waterline: refuses invalid options") {
   };
   CHECK(with_arrays(fill_method::surplus, false, true, true) == "no error");
   CHECK(with_arrays(fill_method::sampled, true, true, false) ==
-        "literal: expected false unless all ranks are alive and equal, got true with a dead rank");
+        "literal: expected false unless all ranks are live and equal, got true with a dead rank");
   CHECK(with_arrays(fill_method::sampled, true, false, true) ==
-        "literal: expected false unless all ranks are alive and equal, got true with unequal "
+        "literal: expected false unless all ranks are live and equal, got true with unequal "
         "speeds");
   speeds[1] = nan;
   CHECK(with_arrays(fill_method::surplus, false, true, true) ==

@@ -464,16 +464,17 @@ class least_loaded {
   /// Rows arrive by source rank, and are computed by expert, then in the order of the expert's
   /// tokens.
   ///
-  /// @param[out] rows int32, at least as many elements as received rows: the computed row of each
-  ///   received row; -1 past the last one
+  /// @param[out] arranged int32, at least as many elements as received rows: the computed row of
+  ///   each received row; -1 past the last one
   /// @throws invalid_input if `exchange` has not been called
   /// @complexity O(ranks experts + received log(groups))
   /// @stream enqueues one kernel; neither allocates nor synchronises
   /// @determinism the same bits under every policy
   template <output_of<std::int32_t, 1> Rows>
-  void arrange(Rows&& rows) const {
+  void arrange(Rows&& arranged) const {
     expect_rank("least_loaded::arrange");
-    run(options_.ranks, arrange_body(detail::argument<1>("least_loaded::arrange", "rows", rows)));
+    run(options_.ranks,
+        arrange_body(detail::argument<1>("least_loaded::arrange", "arranged", arranged)));
   }
 
   /// `[experts]`, in the policy's memory: the sums that `add_up` computed.

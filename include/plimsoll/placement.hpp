@@ -128,10 +128,10 @@ inline topology topology_of(placement_options const& options, index_t slots) {
                   options.node_offsets};
 }
 
-inline sharing_rule rule_of(placement_options const& options) {
-  return sharing_rule{options.replica_anti_affinity,
-                      options.replica_anti_affinity != anti_affinity::none &&
-                          options.anti_affinity_strength == strictness::required};
+inline anti_affinity_rule rule_of(placement_options const& options) {
+  return anti_affinity_rule{options.replica_anti_affinity,
+                            options.replica_anti_affinity != anti_affinity::none &&
+                                options.anti_affinity_strength == strictness::required};
 }
 
 template <class Context, class Loads>

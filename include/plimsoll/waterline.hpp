@@ -310,7 +310,7 @@ class waterline {
         detail::read_speeds(class_name, context_, ranks, options_.active, options_.speeds);
     index_t const live = speeds.live();
     if (options_.literal && !(speeds.even && live == ranks)) {
-      detail::fail(class_name, "options.literal", "false unless all ranks are alive and equal",
+      detail::fail(class_name, "options.literal", "false unless all ranks are live and equal",
                    live < ranks ? "true with a dead rank" : "true with unequal speeds");
     }
     std::vector<std::int32_t> begins;

@@ -90,10 +90,10 @@ class llep {
   }
 
   /// @brief Maps each received row to its row in the order of computation.
-  /// @param[out] rows as of `least_loaded::arrange`
+  /// @param[out] arranged as of `least_loaded::arrange`
   template <output_of<std::int32_t, 1> Rows>
-  void arrange(Rows&& rows) const {
-    assignment_.arrange(rows);
+  void arrange(Rows&& arranged) const {
+    assignment_.arrange(arranged);
   }
 
   /// `[ranks]`, in the policy's memory: the tokens that this rank sends to each rank.

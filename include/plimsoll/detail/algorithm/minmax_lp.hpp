@@ -738,7 +738,7 @@ struct minmax_lp_body {
       refuse(team, layer, double_of(0x7ff8000000000000u), scale.got, scale.where);
       return;
     }
-    index_t const without_slot = homeless_load(team, layer);
+    index_t const without_slot = load_without_slot(team, layer);
     if (without_slot >= 0) {
       refuse(team, layer, double_of(0x7ff0000000000000u), load_at(layer, without_slot),
              without_slot);
@@ -825,7 +825,7 @@ struct minmax_lp_body {
   /// Returns the first expert that has load but no target, else `experts` + the first dead rank
   /// that has a base load, else -1.
   template <class Team>
-  PLIMSOLL_HD index_t homeless_load(Team& team, index_t layer) const {
+  PLIMSOLL_HD index_t load_without_slot(Team& team, index_t layer) const {
     index_t const none = graph.experts + graph.ranks;
     index_t const first = graph.layer_absent[layer];
     index_t found = team.min(graph.layer_absent[layer + 1] - first, [=, this](index_t i) {

@@ -20,7 +20,7 @@
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Anti-affinity of replicas, as bodies take it.
-struct sharing_rule {
+struct anti_affinity_rule {
   anti_affinity apart = anti_affinity::none;
   bool required = false;
 };
@@ -58,7 +58,7 @@ struct packing_problem {
   topology const& where;
   slot_table slots;
   cell at;
-  sharing_rule rule;
+  anti_affinity_rule rule;
   vector_ref<std::int32_t> map;  ///< expert of each slot; only the cell's slots are written
   fixed_load load_error = 0;     ///< every load was rounded down by less; 0: loads are exact
 
@@ -91,7 +91,7 @@ struct packing_problem {
 
 /// Scratch bytes of `pack` for the largest cell of a layer.
 PLIMSOLL_HD inline std::size_t packing_scratch_bytes(index_t experts, topology const& where,
-                                                     sharing_rule rule) {
+                                                     anti_affinity_rule rule) {
   index_t const ranks = where.ranks();
   std::size_t bytes = scratch_bytes_of<std::uint64_t>(experts) +
                       scratch_bytes_of<std::uint64_t>(ranks) +

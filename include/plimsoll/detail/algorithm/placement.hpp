@@ -61,7 +61,7 @@ struct placement_body {
   Loads loads;
   matrix_ref<std::int32_t const> replica_count;
   topology where;
-  sharing_rule rule;
+  anti_affinity_rule rule;
   matrix_ref<std::int32_t> physical_to_logical;
   problem_report* reports;
 

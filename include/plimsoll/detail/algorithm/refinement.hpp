@@ -56,7 +56,7 @@ class refiner {
     sort_storage_ = memory_.take<std::byte>(most_sort_bytes<std::uint64_t>(experts));
   }
   PLIMSOLL_HD static std::size_t scratch_bytes(index_t experts, topology const& where,
-                                               sharing_rule rule) {
+                                               anti_affinity_rule rule) {
     index_t const slots = where.ranges.slots;
     return scratch_bytes_of<double>(slots) + scratch_bytes_of<double>(where.ranks()) +
            scratch_bytes_of<std::int32_t>(slots) + 2 * scratch_bytes_of<std::uint64_t>(experts) +
@@ -459,7 +459,7 @@ struct refinement_body {
 
   Loads loads;
   topology where;
-  sharing_rule rule;
+  anti_affinity_rule rule;
   double tolerance;
   std::int64_t trials;         ///< limit on plans with other counts; 0: counts stay
   std::int64_t perturbations;  ///< limit on perturbed plans of a cell

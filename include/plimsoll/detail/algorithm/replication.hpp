@@ -42,7 +42,8 @@ struct sharing_limit {
 
   /// Starts with one copy of each of the cell's experts. Returns whether they fit.
   template <class Team>
-  PLIMSOLL_HD bool start(Team& team, topology const& where, cell const& at, sharing_rule rule) {
+  PLIMSOLL_HD bool start(Team& team, topology const& where, cell const& at,
+                         anti_affinity_rule rule) {
     bool const nodes = rule.apart == anti_affinity::node;
     index_t const domains = nodes ? where.nodes : at.ranks;
     auto const slots_of = [=, &where, &at](index_t d) {
@@ -94,7 +95,7 @@ struct replication_body {
   Loads loads;
   index_t slots;
   topology where;  ///< 0 ranks: no topology
-  sharing_rule rule;
+  anti_affinity_rule rule;
   copy_limits least;
   copy_limits most;
   matrix_ref<std::int32_t> replica_count;
