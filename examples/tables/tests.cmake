@@ -81,7 +81,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   plimsoll_add_table_test(makers.device_costs
     COMMAND ${tables}/tests/device_costs.sh $<TARGET_FILE:device_costs>)
 endif()
-# Compiling all kernels takes half an hour, so update_tables does not generate their rows.
+# Compiling all kernels takes minutes, so update_tables does not generate their rows.
 plimsoll_add_table_test(kernel_costs
   COMMAND ${tables}/kernel_costs --rows ${tables}/device_costs/kernels.md)
 plimsoll_add_table_test(makers.kernel_costs
