@@ -105,7 +105,7 @@ struct waterline_report {
   double got = 0;
 };
 
-/// Optional inputs of one batch; a null view means that there are none.
+/// Optional inputs of one batch. A null view leaves an input out.
 struct waterline_batch {
   matrix_ref<float const> weights = {};  ///< `[tokens, top_k]`
   /// Subsequence of the random numbers for sampled rows: one per step and layer. A CUDA graph
