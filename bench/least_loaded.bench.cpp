@@ -117,21 +117,16 @@ void plan_of_shape(benchmark::State& state, Policy const& policy) {
   options.lambda = 0;
   plan_steps(state, in, options, {}, policy);
 }
-BENCHMARK_CAPTURE(plan_of_shape, seq, plimsoll::seq)
-    ->Name("least_loaded/plan")
-    ->Args({128, 8})
-    ->Args({256, 64})
-    ->Args({384, 32})
-    ->Args({1024, 512})
-    ->Unit(benchmark::kMicrosecond);
 // By the list of visits.
-BENCHMARK_CAPTURE(plan_of_shape, team, team_forms)
-    ->Name("least_loaded/plan/team_form")
-    ->Args({128, 8})
-    ->Args({256, 64})
-    ->Args({384, 32})
-    ->Args({1024, 512})
-    ->Unit(benchmark::kMicrosecond);
+int const plan_of_shape_forms = register_forms(
+    "least_loaded/plan", [](auto& state, auto const& policy) { plan_of_shape(state, policy); },
+    [](auto* both) {
+      both->Args({128, 8})
+          ->Args({256, 64})
+          ->Args({384, 32})
+          ->Args({1024, 512})
+          ->Unit(benchmark::kMicrosecond);
+    });
 
 void stays_home(benchmark::State& state) {
   auto options = options_of(deepseek());

@@ -107,12 +107,9 @@ void sum_steps(benchmark::State& state, Policy const& policy) {
     benchmark::DoNotOptimize(out.data());
   }
 }
-BENCHMARK_CAPTURE(sum_steps, seq, plimsoll::seq)
-    ->Name("load_tensor/sum_steps")
-    ->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(sum_steps, team, team_forms)
-    ->Name("load_tensor/sum_steps/team_form")
-    ->Unit(benchmark::kMillisecond);
+int const sum_steps_forms = register_forms(
+    "load_tensor/sum_steps", [](auto& state, auto const& policy) { sum_steps(state, policy); },
+    [](auto* both) { both->Unit(benchmark::kMillisecond); });
 
 void sum_per_expert(benchmark::State& state) {
   auto const loads = load_tensor();

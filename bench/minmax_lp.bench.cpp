@@ -73,16 +73,9 @@ void solve_in_turn(benchmark::State& state, Policy const& policy) {
     benchmark::ClobberMemory();
   }
 }
-BENCHMARK_CAPTURE(solve_in_turn, seq, plimsoll::seq)
-    ->Name("minmax_lp/solve")
-    ->Arg(64)
-    ->Arg(256)
-    ->Unit(benchmark::kMicrosecond);
-BENCHMARK_CAPTURE(solve_in_turn, team, team_forms)
-    ->Name("minmax_lp/solve/team_form")
-    ->Arg(64)
-    ->Arg(256)
-    ->Unit(benchmark::kMicrosecond);
+int const solve_in_turn_forms = register_forms(
+    "minmax_lp/solve", [](auto& state, auto const& policy) { solve_in_turn(state, policy); },
+    [](auto* both) { both->Arg(64)->Arg(256)->Unit(benchmark::kMicrosecond); });
 
 /// Splits experts that have a copy on each of range(0) ranks: sweeps do nearly all the work.
 template <class Policy>
@@ -106,18 +99,9 @@ void solve_wide(benchmark::State& state, Policy const& policy) {
     benchmark::ClobberMemory();
   }
 }
-BENCHMARK_CAPTURE(solve_wide, seq, plimsoll::seq)
-    ->Name("minmax_lp/solve_wide")
-    ->ArgName("ranks")
-    ->Arg(8)
-    ->Arg(64)
-    ->Unit(benchmark::kMicrosecond);
-BENCHMARK_CAPTURE(solve_wide, team, team_forms)
-    ->Name("minmax_lp/solve_wide/team_form")
-    ->ArgName("ranks")
-    ->Arg(8)
-    ->Arg(64)
-    ->Unit(benchmark::kMicrosecond);
+int const solve_wide_forms = register_forms(
+    "minmax_lp/solve_wide", [](auto& state, auto const& policy) { solve_wide(state, policy); },
+    [](auto* both) { both->ArgName("ranks")->Arg(8)->Arg(64)->Unit(benchmark::kMicrosecond); });
 
 /// Measures the slowest of the thousand test instances, solved to optimality; the time of an
 /// instance is the best of five runs.

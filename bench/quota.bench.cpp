@@ -47,17 +47,10 @@ void round(benchmark::State& state, Policy const& policy) {
   }
   state.counters["moves"] = static_cast<double>(in.reports[0].moves);
 }
-BENCHMARK_CAPTURE(round, seq, plimsoll::seq)
-    ->Name("quota/round")
-    ->Arg(64)
-    ->Arg(256)
-    ->Unit(benchmark::kMicrosecond);
-// By groups of ranks that fractions connect, over sorted slots.
-BENCHMARK_CAPTURE(round, team, team_forms)
-    ->Name("quota/round/team_form")
-    ->Arg(64)
-    ->Arg(256)
-    ->Unit(benchmark::kMicrosecond);
+// The team form rounds by groups of ranks that fractions connect, over sorted slots.
+int const round_forms = register_forms(
+    "quota/round", [](auto& state, auto const& policy) { round(state, policy); },
+    [](auto* both) { both->Arg(64)->Arg(256)->Unit(benchmark::kMicrosecond); });
 
 /// What `lplb` prepares `dispatch` with.
 template <class Policy>
@@ -73,16 +66,9 @@ void list_slots(benchmark::State& state, Policy const& policy) {
     benchmark::ClobberMemory();
   }
 }
-BENCHMARK_CAPTURE(list_slots, seq, plimsoll::seq)
-    ->Name("quota/list_slots")
-    ->Arg(64)
-    ->Arg(256)
-    ->Unit(benchmark::kMicrosecond);
-BENCHMARK_CAPTURE(list_slots, team, team_forms)
-    ->Name("quota/list_slots/team_form")
-    ->Arg(64)
-    ->Arg(256)
-    ->Unit(benchmark::kMicrosecond);
+int const list_slots_forms = register_forms(
+    "quota/list_slots", [](auto& state, auto const& policy) { list_slots(state, policy); },
+    [](auto* both) { both->Arg(64)->Arg(256)->Unit(benchmark::kMicrosecond); });
 
 template <class Policy = plimsoll::seq_policy>
 void dispatch(benchmark::State& state, plimsoll::dispatch_method rule, index_t of_tokens = tokens,

@@ -72,18 +72,9 @@ void replay(benchmark::State& state, Policy const& policy) {
     benchmark::ClobberMemory();
   }
 }
-BENCHMARK_CAPTURE(replay, seq, plimsoll::seq)
-    ->Name("replay/replay")
-    ->ArgName("plans")
-    ->Arg(1)
-    ->Arg(4)
-    ->Unit(benchmark::kMicrosecond);
-BENCHMARK_CAPTURE(replay, team, team_forms)
-    ->Name("replay/replay/team_form")
-    ->ArgName("plans")
-    ->Arg(1)
-    ->Arg(4)
-    ->Unit(benchmark::kMicrosecond);
+int const replay_forms = register_forms(
+    "replay/replay", [](auto& state, auto const& policy) { replay(state, policy); },
+    [](auto* both) { both->ArgName("plans")->Arg(1)->Arg(4)->Unit(benchmark::kMicrosecond); });
 
 // The same result from two primitives, with the rank loads of all steps as intermediate array.
 void rank_loads_and_measure(benchmark::State& state) {

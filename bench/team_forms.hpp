@@ -4,6 +4,8 @@
 // as fast. Include it before the primitives, whose calls of `launch` then find the overloads below.
 #pragma once
 
+#include <benchmark/benchmark.h>
+
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/scratch.hpp>
 #include <plimsoll/detail/serial_team.hpp>
@@ -11,6 +13,7 @@
 #include <plimsoll/types.hpp>
 
 #include <cstddef>
+#include <string>
 
 namespace plimsoll_bench {
 
@@ -23,6 +26,17 @@ struct team_forms_executor : plimsoll::inline_executor {};
 struct team_forms_policy {};
 inline constexpr team_forms_policy team_forms{};
 
+/// Registers run(state, policy) for both forms: `name` with the serial one, `name`/team_form with
+/// the other; set(benchmark) adds arguments and the unit to both.
+template <class Run, class Set>
+int register_forms(std::string const& name, Run run, Set set) {
+  set(benchmark::RegisterBenchmark(name.c_str(),
+                                   [run](benchmark::State& state) { run(state, plimsoll::seq); }));
+  set(benchmark::RegisterBenchmark((name + "/team_form").c_str(),
+                                   [run](benchmark::State& state) { run(state, team_forms); }));
+  return 0;
+}
+
 }  // namespace plimsoll_bench
 
 template <>
@@ -33,7 +47,7 @@ struct plimsoll::policy_traits<plimsoll_bench::team_forms_policy> {
   }
 };
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 using team_forms_context = host_context<plimsoll_bench::team_forms_executor>;
 
@@ -57,4 +71,4 @@ void launch(team_forms_context const& context, index_t problems, Body const& bod
   }
 }
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

@@ -70,18 +70,9 @@ void plan(benchmark::State& state, Policy const& policy) {
     benchmark::ClobberMemory();
   }
 }
-BENCHMARK_CAPTURE(plan, seq, plimsoll::seq)
-    ->Name("waterline/plan")
-    ->ArgName("nodes")
-    ->Arg(1)
-    ->Arg(8)
-    ->Unit(benchmark::kMicrosecond);
-BENCHMARK_CAPTURE(plan, team, team_forms)
-    ->Name("waterline/plan/team_form")
-    ->ArgName("nodes")
-    ->Arg(1)
-    ->Arg(8)
-    ->Unit(benchmark::kMicrosecond);
+int const plan_forms = register_forms(
+    "waterline/plan", [](auto& state, auto const& policy) { plan(state, policy); },
+    [](auto* both) { both->ArgName("nodes")->Arg(1)->Arg(8)->Unit(benchmark::kMicrosecond); });
 
 /// The whole step, of which only the plan and the ranks of rows within a tile differ.
 template <class Policy>
@@ -89,12 +80,10 @@ void plan_and_fill(benchmark::State& state, Policy const& policy) {
   step_batch const& b = step_batch::one();
   waterline(state, options_of(b), b.busiest, policy);
 }
-BENCHMARK_CAPTURE(plan_and_fill, seq, plimsoll::seq)
-    ->Name("waterline/plan_and_fill")
-    ->Unit(benchmark::kMicrosecond);
-BENCHMARK_CAPTURE(plan_and_fill, team, team_forms)
-    ->Name("waterline/plan_and_fill/team_form")
-    ->Unit(benchmark::kMicrosecond);
+int const plan_and_fill_forms = register_forms(
+    "waterline/plan_and_fill",
+    [](auto& state, auto const& policy) { plan_and_fill(state, policy); },
+    [](auto* both) { both->Unit(benchmark::kMicrosecond); });
 
 template <bool Literal>
 void sampled(benchmark::State& state) {
