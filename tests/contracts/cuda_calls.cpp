@@ -32,9 +32,9 @@ struct grid_group {
 };
 inline grid_group this_grid() { return {}; }
 }  // namespace cooperative_groups
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 uint4 plimsoll_shared[1];
-}
+}}}
 
 #include "launchers_source.hpp"
 

@@ -38,7 +38,7 @@ struct plimsoll::policy_traits<plimsoll_test::device_forms> {
   static plimsoll_test::device_forms_context resolve(plimsoll_test::device_forms) { return {}; }
 };
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 template <>
 inline constexpr bool runs_on_device<plimsoll_test::device_forms_context> = true;
@@ -61,4 +61,4 @@ void launch(plimsoll_test::device_forms_context const&, index_t problems, Body c
   }
 }
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail

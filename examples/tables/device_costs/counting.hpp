@@ -237,7 +237,7 @@ class counting_team : public plimsoll::detail::team_operations<counting_team> {
 
 }  // namespace device_costs
 
-namespace plimsoll::inline PLIMSOLL_ABI::detail {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 using counting_context = host_context<device_costs::counting_executor>;
 
@@ -360,7 +360,7 @@ void launch_phases(counting_context const& context, Body const& body, std::byte*
   }
 }
 
-}  // namespace plimsoll::inline PLIMSOLL_ABI::detail
+}}}  // namespace plimsoll::detail
 
 namespace device_costs {
 
