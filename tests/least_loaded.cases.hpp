@@ -281,20 +281,22 @@ inline longs numbers_in(std::vector<spill_transfer> const& transfers) {
   return result;
 }
 inline longs numbers_in(spill_report const& r) {
-  return {r.result.work, static_cast<std::int64_t>(r.result.status),
-          r.tokens,      r.overload,
-          r.forced,      r.kept,
-          r.spills,      r.segments,
-          r.transfers,   static_cast<std::int64_t>(r.what),
-          r.where};
+  return {r.result.work,  static_cast<std::int64_t>(r.result.status),
+          r.tokens,       r.overload,
+          r.forced,       r.kept,
+          r.spills,       r.segments,
+          r.transfers,    static_cast<std::int64_t>(r.refused.kind),
+          r.refused.where};
 }
 inline reals reals_in(spill_report const& r) {
   return {r.result.value, r.result.lower_bound, r.capacity, r.raised_capacity,
           r.imbalance,    r.home_peak,          r.time,     r.home_time,
-          r.got};
+          r.refused.got};
 }
 inline longs numbers_in(spill_exchange_report const& r) {
-  return {r.sent, r.received, r.groups, static_cast<std::int64_t>(r.what), r.where, r.planned};
+  return {r.sent,          r.received,
+          r.groups,        static_cast<std::int64_t>(r.refused.kind),
+          r.refused.where, r.refused ? r.refused.also : 0};
 }
 inline longs numbers_in(spill_counters const& c) {
   return {c.routed, c.unplanned, c.unrouted, c.out_of_range};
@@ -988,7 +990,7 @@ inline void check_report(spill_case const& c, spilled const& got) {
   }
   REQUIRE(longs(got.loads.begin(), got.loads.end()) == totals.tokens);
   REQUIRE(got.bytes == bytes);
-  REQUIRE(report.what == plimsoll::detail::fault::none);
+  REQUIRE(!report.refused);
   REQUIRE(report.tokens == c.total());
   REQUIRE(report.segments == std::ssize(got.segments));
   REQUIRE(report.transfers == std::ssize(got.transfers));

@@ -107,13 +107,14 @@ inline std::string difference(rank_result const& a, rank_result const& b) {
 }
 
 inline std::vector<double> numbers_in(spill_report const& r) {
-  std::vector<double> result{
-      r.result.value, r.result.lower_bound, r.capacity, r.imbalance, r.home_peak,
-      r.time,         r.home_time,          r.got};
+  std::vector<double> result{r.result.value, r.result.lower_bound, r.capacity,
+                             r.imbalance,    r.home_peak,          r.time,
+                             r.home_time,    r.refused.got};
   for (std::int64_t const x :
        {r.result.work, static_cast<std::int64_t>(r.result.status), r.tokens, r.overload, r.forced,
         r.kept, static_cast<std::int64_t>(r.spills), static_cast<std::int64_t>(r.segments),
-        static_cast<std::int64_t>(r.transfers), static_cast<std::int64_t>(r.what), r.where}) {
+        static_cast<std::int64_t>(r.transfers), static_cast<std::int64_t>(r.refused.kind),
+        r.refused.where}) {
     result.push_back(static_cast<double>(x));
   }
   return result;

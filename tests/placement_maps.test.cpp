@@ -90,7 +90,7 @@ TEST_CASE("placement_maps: the same bits in every team") {
                                                       in.counts.view2(f.layers, f.experts),
                                                       {},
                                                       groups,
-                                                      plimsoll::detail::fault::shared_rank},
+                                                      plimsoll::fault_kind::shared_rank},
                     f.layers);
       }
       std::vector<std::uint8_t> active(static_cast<std::size_t>(f.ranks), 1);
@@ -98,7 +98,7 @@ TEST_CASE("placement_maps: the same bits in every team") {
       check_teams(plimsoll::detail::validation_body{ranked, in.counts.view2(f.layers, f.experts),
                                                     plimsoll::vector_ref<std::uint8_t const>(
                                                         active.data(), f.ranks),
-                                                    0, plimsoll::detail::fault::none},
+                                                    0, plimsoll::fault_kind::none},
                   f.layers);
     }
   }

@@ -56,8 +56,8 @@ class rounding {
       values.insert(
           values.end(),
           {static_cast<double>(report.peak), report.split_peak, static_cast<double>(report.moves),
-           static_cast<double>(report.what), static_cast<double>(report.where),
-           std::isnan(report.got) ? -0.5 : report.got});
+           static_cast<double>(report.refused.kind), static_cast<double>(report.refused.where),
+           std::isnan(report.refused.got) ? -0.5 : report.refused.got});
     }
     return values;
   }

@@ -30,9 +30,9 @@ void check_teams(scene s, refinement_options const& options) {
       plimsoll::matrix_ref<std::int32_t>(counts.data(), s.layers, s.experts),
       reports.data()};
   check_all_teams(body, s.layers, map, counts, [&] { return report_values(reports); });
-  CHECK(reports.front().what == plimsoll::detail::fault::none);
-  CHECK(reports[reports.size() - 2].what == plimsoll::detail::fault::expert_id);
-  CHECK(reports.back().what == plimsoll::detail::fault::load);
+  CHECK(!reports.front().refused);
+  CHECK(reports[reports.size() - 2].refused.kind == plimsoll::fault_kind::expert_id);
+  CHECK(reports.back().refused.kind == plimsoll::fault_kind::load);
 }
 
 TEST_CASE("refinement: the same bits in every team") {

@@ -95,7 +95,7 @@ TEST_CASE("replay: a body without live ranks reports the fault") {
                        {sums.data(), 4, 2},     reports.data()};
   run_body(body, std::ssize(reports), serial, 0);
   for (auto const& report : reports) {
-    CHECK(report.what == plimsoll::detail::fault::no_rank);
+    CHECK(report.refused.kind == plimsoll::fault_kind::no_rank);
   }
 }
 

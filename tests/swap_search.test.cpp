@@ -82,7 +82,7 @@ TEST_CASE("swap_search: the same bits in every team") {
         *options, plimsoll::matrix_ref<std::int32_t>(out.map.data(), of.layers, of.slots),
         plimsoll::matrix_ref<double>(out.scores.data(), of.layers, 2), out.reports.data());
     CHECK(out.launches == (of.options.max_perturbations > 0 ? 7 : 6));
-    CHECK(out.reports[1].what == fault::load);
+    CHECK(out.reports[1].refused.kind == plimsoll::fault_kind::load);
     CHECK(out.map.back() == -7);
     search_case good = of;
     good.loads.back() = 1;

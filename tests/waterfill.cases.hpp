@@ -79,9 +79,11 @@ struct fill_result {
 };
 
 inline std::vector<double> numbers_in(waterline_report const& r) {
-  std::vector<double> result{r.level, r.home_peak, static_cast<double>(r.what), r.got};
-  for (std::int64_t const x : {r.surplus, r.rows, r.moved, r.unplaced, r.new_destinations,
-                               r.without_expert, r.unrouted, r.out_of_range, r.where, r.row}) {
+  std::vector<double> result{r.level, r.home_peak, static_cast<double>(r.refused.kind),
+                             r.refused.got};
+  for (std::int64_t const x :
+       {r.surplus, r.rows, r.moved, r.unplaced, r.new_destinations, r.without_expert, r.unrouted,
+        r.out_of_range, r.refused.where, r.refused.also}) {
     result.push_back(static_cast<double>(x));
   }
   return result;

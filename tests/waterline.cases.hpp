@@ -111,15 +111,15 @@ inline longs numbers_in(waterline_report const& r) {
           r.without_expert,
           r.unrouted,
           r.out_of_range,
-          static_cast<std::int64_t>(r.what),
-          r.where,
-          r.row};
+          static_cast<std::int64_t>(r.refused.kind),
+          r.refused.where,
+          r.refused.also};
 }
 
 /// Returns "" or the name of the first output that differs.
 inline std::string difference(poured const& got, poured const& expected) {
   auto const reals_in = [](waterline_report const& r) {
-    return reals{r.level, r.home_peak, r.got};
+    return reals{r.level, r.home_peak, r.refused.got};
   };
   return got.ids != expected.ids                                 ? "ids"
          : got.weights != expected.weights                       ? "weights"
@@ -145,7 +145,7 @@ inline void add_to(fnv1a& hash, outcome const& all) {
     hash.add(one.weights);
     hash.add(one.ranks);
     hash.add(numbers_in(one.report));
-    hash.add(reals{one.report.level, one.report.home_peak, one.report.got});
+    hash.add(reals{one.report.level, one.report.home_peak, one.report.refused.got});
     hash.add(one.slack);
   }
   for (longs const& counts : all.counts) {
@@ -520,7 +520,7 @@ inline void check_outcome(line_case const& c, outcome const& got, tally& happene
     CAPTURE(r);
     REQUIRE(got.counts[at(r)] == counted(c, r, owners));
     check_rows(c, r, owners, got.of[at(r)]);
-    REQUIRE(got.of[at(r)].report.what == plimsoll::detail::fault::none);
+    REQUIRE(!got.of[at(r)].report.refused);
     if (c.options.literal) {
       REQUIRE(got.of[at(r)].ranks ==
               ranks_by_waterfill(c, c.options.local_counts_only ? got.counts[at(r)] : loads, r,

@@ -819,7 +819,7 @@ class line_steps {
     REQUIRE(compare_all_teams(body, problems, outputs...) == "");
   }
   static reals levels_and_numbers(waterline_report const& r) {
-    reals result{r.level, r.home_peak, r.got};
+    reals result{r.level, r.home_peak, r.refused.got};
     for (std::int64_t const number : numbers_in(r)) {
       result.push_back(static_cast<double>(number));
     }
@@ -905,7 +905,7 @@ TEST_CASE("waterline: the same bits in every team") {
               },
               {0, 160, 0, 0, 0, 0, 90, 0, 0, 0})
             .moved > 0);
-  CHECK(tried(90, [](line_case&) {}, {0, 900, -1, 0, 0, 0, 90, 0, 0, 0}).where == 2);
+  CHECK(tried(90, [](line_case&) {}, {0, 900, -1, 0, 0, 0, 90, 0, 0, 0}).refused.where == 2);
   CHECK(tried(0, [](line_case&) {}).rows == 0);
 }
 

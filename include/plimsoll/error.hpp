@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Exceptions. Every message names the function, the argument, the expected value and the value
-/// that was passed.
+/// Exceptions, and faults that calls report without throwing. Every message names the function, the
+/// argument, the expected value and the value that was passed.
 #pragma once
 
 #include <charconv>
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -27,6 +28,71 @@ class cuda_error : public std::runtime_error {
 
  private:
   int code_;
+};
+
+/// Kind of a refused value. The comments say what the members of `fault` hold; where they do not,
+/// `where` is an expert, a rank or a node, and `got` the value.
+enum class fault_kind : std::int32_t {
+  none,
+  expert_id,          ///< a slot with neither -1 nor an expert; `where` slot, `also` rank or -1
+  stray_slot,         ///< a filled slot that belongs to no rank; `where` slot
+  missing_expert,     ///< an expert without a slot
+  miscounted,         ///< a replica count that differs from the map; `also` count in the map
+  shared_rank,        ///< two replicas of an expert on one rank; `where` expert, `also` rank
+  shared_node,        ///< two replicas of an expert on one node; `where` expert, `also` node
+  dead_rank,          ///< an expert on a rank that is not active; `where` slot, `also` rank
+  replica_offsets,    ///< offsets that do not rise from 0 to at most the slots; `where` index
+  replica_gap,        ///< a slot after a -1; `where` expert
+  replica_slot,       ///< a slot that does not exist; `where` expert
+  replica_twice,      ///< a slot that is listed twice; `where` expert
+  replica_elsewhere,  ///< a listed slot that holds another expert; `where` expert, `also` slot
+  replica_unlisted,   ///< a slot of the expert that is not listed; `where` expert
+  replica_width,      ///< more replicas than a row has columns; `where` expert, `also` replicas
+  rank_gap,           ///< an expert after a -1; `where` rank
+  rank_entry,         ///< a list element that is neither -1 nor an expert; `where` rank
+  rank_width,         ///< more experts than a row has columns; `where` rank, `also` experts
+  rank_total,         ///< more experts than slots; `also` experts
+  load,               ///< a load that is negative, not a number, or at least 2^47; `also` step
+  total_load,         ///< loads of a problem with a total of at least 2^47; `also` step
+  floor,              ///< an expert with min_copies below 1
+  cap_below_floor,    ///< an expert with max_copies below min_copies
+  floors,             ///< min_copies that exceed the slots
+  floors_apart,       ///< min_copies that do not fit under a required anti-affinity
+  caps,               ///< max_copies that cannot fill the slots
+  copies,             ///< an expert with no replica, or with too many
+  copies_total,       ///< more replicas than slots
+  layer_slots,        ///< a negative number of slots; `where` layer
+  no_rank,            ///< all ranks are dead
+  no_room_apart,      ///< replicas that do not fit under a required anti-affinity
+  group_places,       ///< nodes whose slots cannot hold all groups; `got` groups that fit
+  speed,              ///< a speed of a rank that is not positive or out of range
+  relative_speed,     ///< a live rank far slower than the fastest
+  node_offsets,       ///< offsets that do not rise from 0 to the number of experts
+  node_experts,       ///< an expert that is not listed exactly once
+  unusable_slot,      ///< a filled slot of a dead rank or of no rank; `where` slot
+  off_node,           ///< a replica on another node than the one that lists its expert; `got` node
+  rank_offsets,       ///< offsets that do not rise from 0 to at most the number of slots
+  capacity,           ///< a capacity that is negative or above the largest; `where` the largest
+  option_count,       ///< a class with no option, or with too many; `where` class, `also` limit
+  weight,             ///< a negative weight; `where` class, `also` option
+  tokens,             ///< loads of a layer with more tokens than quotas can hold
+  share,              ///< a share that is negative, above the load, or NaN; `where` slot
+  shares,             ///< shares that do not add up to the load of the expert; `got` load
+  value,              ///< a value that is NaN or out of range; `where` class, `also` option
+  cost,   ///< a latency that is negative, falls, or is out of range; `where` rank, `also` step
+  counts  ///< token counts of all sources that differ from the planned load; `where` expert
+};
+
+/// A value that a call refused after its checks of shapes and options, while it ran; calls that
+/// cannot throw at that time report it.
+struct fault {
+  fault_kind kind = fault_kind::none;
+  std::int64_t where = -1;  ///< index that the kind names, or -1
+  double got = 0;           ///< the refused value
+  std::int64_t also = -1;   ///< second index or number that the kind names, or -1
+
+  /// Returns true if a value was refused.
+  PLIMSOLL_HD constexpr explicit operator bool() const { return kind != fault_kind::none; }
 };
 
 namespace detail {
@@ -68,6 +134,14 @@ inline void expect_between(std::string_view function, std::string_view argument,
                            long long high, long long got, std::string_view what) {
   if (got < low || got > high) {
     fail(function, argument, text(low, " to ", high, " ", what), text(got));
+  }
+}
+
+/// Throws unless `got` is a number in [low, high].
+inline void expect_number(std::string_view function, std::string_view argument, double low,
+                          double high, double got) {
+  if (!(got >= low && got <= high)) {
+    fail(function, argument, text("a number from ", low, " to ", high), text(got));
   }
 }
 

@@ -13,6 +13,7 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/knapsack.hpp>
 #include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/host/knapsack.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
@@ -93,7 +94,7 @@ std::vector<certificate> knapsack(std::string_view name, Policy const& policy, W
                                         options.capacity, options.fill == knapsack_fill::exactly,
                                         options.choice == class_choice::at_most_one, choices, curve,
                                         reports.data()});
-  return collect(name, reports);
+  return collect(name, reports, problems, throw_knapsack_fault);
 }
 
 }  // namespace PLIMSOLL_DEVICE_ABI

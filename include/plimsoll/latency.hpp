@@ -17,12 +17,13 @@
 #include <plimsoll/detail/algorithm/placement_maps.hpp>
 #include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/detail/dispatch.hpp>
-#include <plimsoll/detail/rank_speeds.hpp>
+#include <plimsoll/detail/host/latency.hpp>
+#include <plimsoll/detail/host/rank_speeds.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
-#include <plimsoll/placement.hpp>
 #include <plimsoll/placement_maps.hpp>
+#include <plimsoll/placement_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
@@ -421,7 +422,7 @@ void latencies(char const* name, Context const& context, Loads const& load,
   body.reports = reports.data() + layers;
   launch(context, layers, validation_body{source, counts, {}, 0, {}, reports.data()});
   launch(context, body.problems(), body);
-  collect(name, reports, layers);
+  collect(name, reports, layers, throw_latency_fault);
 }
 
 }  // namespace detail

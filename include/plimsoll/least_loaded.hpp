@@ -19,15 +19,17 @@
 #include <plimsoll/detail/algorithm/least_loaded.hpp>
 #include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/detail/dispatch.hpp>
-#include <plimsoll/detail/host_slots.hpp>
-#include <plimsoll/detail/rank_speeds.hpp>
+#include <plimsoll/detail/host/least_loaded.hpp>
+#include <plimsoll/detail/host/placement.hpp>
+#include <plimsoll/detail/host/rank_speeds.hpp>
+#include <plimsoll/detail/host/slots.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/detail/scratch.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/latency.hpp>
 #include <plimsoll/memory.hpp>
-#include <plimsoll/placement.hpp>
+#include <plimsoll/placement_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
@@ -152,9 +154,7 @@ struct spill_report {
   /// None, or why nothing was planned; `expect_planned` turns that into an error. If a cost is not
   /// a valid time, all tokens stay at home and times are 0; if loads are invalid, the plan is
   /// empty.
-  detail::fault what = detail::fault::none;
-  std::int64_t where = -1;
-  double got = 0;
+  fault refused = {};
 };
 
 /// The result of `exchange` for its rank.
@@ -162,11 +162,8 @@ struct spill_exchange_report {
   std::int32_t sent = 0;      ///< tokens, including those that stay on the rank
   std::int32_t received = 0;  ///< tokens, including those that stay on the rank
   std::int32_t groups = 0;    ///< experts that the rank computes
-  /// None, or the fault of counts that do not add up to the planned loads.
-  detail::fault what = detail::fault::none;
-  std::int64_t where = -1;
-  double got = 0;
-  std::int64_t planned = 0;
+  /// None, or an expert whose counts do not add up to its planned load, `also`.
+  fault refused = {};
 };
 
 /// Counts the ids of a batch by outcome; the four counts add up to the number of ids.
@@ -531,17 +528,7 @@ class least_loaded {
   /// @stream synchronises once
   void expect_planned(P const& policy) const {
     for (spill_report const& of : read(policy, report())) {
-      if (of.what == detail::fault::tokens) {
-        detail::fail("least_loaded::plan", "loads", "at most 2^31 - 1 tokens",
-                     detail::text(of.got));
-      }
-      if (of.what == detail::fault::cost) {
-        detail::fail("least_loaded::plan", "price.cost", "numbers from 0 to below 2^960",
-                     detail::text(of.got, " for rank ", of.where));
-      }
-      if (of.what != detail::fault::none) {
-        detail::fail("least_loaded::plan", {certificate{}, of.what, of.where, of.got}, 0);
-      }
+      detail::throw_spill_fault({"least_loaded::plan", {certificate{}, of.refused}});
     }
   }
   /// @brief Throws if the counts of `exchange` do not add up to the planned loads.
@@ -549,10 +536,7 @@ class least_loaded {
   /// @stream synchronises once
   void expect_exchanged(P const& policy) const {
     for (spill_exchange_report const& of : read(policy, exchange_report())) {
-      if (of.what != detail::fault::none) {
-        detail::fail("least_loaded::exchange",
-                     {certificate{}, of.what, of.where, of.got, of.planned}, 0);
-      }
+      detail::throw_spill_fault({"least_loaded::exchange", {certificate{}, of.refused}});
     }
   }
 

@@ -15,13 +15,14 @@
 #include <plimsoll/detail/algorithm/minmax_lp.hpp>
 #include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/detail/dispatch.hpp>
-#include <plimsoll/detail/host_slots.hpp>
-#include <plimsoll/detail/rank_speeds.hpp>
+#include <plimsoll/detail/host/placement.hpp>
+#include <plimsoll/detail/host/rank_speeds.hpp>
+#include <plimsoll/detail/host/slots.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/memory.hpp>
-#include <plimsoll/placement.hpp>
+#include <plimsoll/placement_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 

@@ -11,158 +11,18 @@
 #include <vector>
 
 #include <plimsoll/config.hpp>
-#include <plimsoll/detail/algorithm/placement.hpp>
 #include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/host/placement.hpp>
+#include <plimsoll/detail/pipeline/placement.hpp>
+#include <plimsoll/detail/pipeline/planning.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
+#include <plimsoll/placement_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll { inline namespace PLIMSOLL_ABI {
-
-/// Read-only view of a placement, the input of other primitives. Arrays are in the policy's memory.
-struct placement_ref {
-  /// `[layers, slots]`: expert in each slot, slots ordered by rank; -1 in empty slots.
-  matrix_ref<std::int32_t const> physical_to_logical = {};
-  /// `[layers, experts]`: number of copies of each expert.
-  matrix_ref<std::int32_t const> replica_count = {};
-  index_t ranks = 0;
-  /// `[layers, ranks + 1]`: first slot of each rank, rising from 0 to at most slots; slots past the
-  /// last offset belong to no rank. Empty: slots are spread evenly, rank r begins at
-  /// floor(r * slots / ranks).
-  matrix_ref<std::int32_t const> rank_offsets = {};
-};
-
-/// Ranks, nodes and constraints of a placement. Arrays are in the policy's memory.
-struct placement_options {
-  /// Number of ranks, 1 to 32767.
-  index_t ranks = 0;
-  /// `[layers, ranks + 1]`: first slot of each rank, rising from 0 to at most slots; slots past the
-  /// last offset belong to no rank. Empty: slots are spread evenly, rank r begins at
-  /// floor(r * slots / ranks).
-  matrix_ref<std::int32_t const> rank_offsets = {};
-  /// Number of nodes, 1 to ranks. Ranks are numbered node by node: node n begins at rank
-  /// floor(n * ranks / nodes).
-  index_t nodes = 1;
-  /// `[ranks]`: 0 marks a dead rank, whose slots stay empty. Empty: all ranks are live.
-  vector_ref<std::uint8_t const> active = {};
-  /// `[ranks]`: speed of each rank, in any unit, 2^-64 to 2^64; a live rank must be at least 2^-16
-  /// as fast as the fastest live one. Empty: every rank has speed 1.
-  vector_ref<double const> speeds = {};
-  /// Keeps replicas of one expert on different ranks or nodes.
-  anti_affinity replica_anti_affinity = anti_affinity::none;
-  /// Soft or hard constraint: `preferred` gives way if slots run out, `required` is an error then.
-  strictness anti_affinity_strength = strictness::preferred;
-  /// Node lists, `[layers, experts]` and `[layers, nodes + 1]`, as `place_groups` writes them: the
-  /// experts of each node. Replicas of an expert stay on the ranks of its node. Empty: any rank may
-  /// hold any expert.
-  matrix_ref<std::int32_t const> node_experts = {};
-  matrix_ref<std::int32_t const> node_offsets = {};
-};
-
-namespace detail {
-
-inline void expect_rank_offsets(std::string_view function, std::string_view argument,
-                                matrix_ref<std::int32_t const> const& offsets, index_t layers,
-                                index_t ranks) {
-  if (offsets.data != nullptr) {
-    expect_extent(function, argument, layers, offsets.extent(0), "layers");
-    expect_extent(function, argument, ranks + 1, offsets.extent(1), "offsets (ranks + 1)");
-  }
-}
-
-/// Refuses anti-affinity by node together with node lists, which keep an expert on one node.
-inline void expect_anti_affinity_on_a_node(std::string_view function, std::string_view argument,
-                                           anti_affinity replica_anti_affinity) {
-  if (replica_anti_affinity == anti_affinity::node) {
-    fail(function, text(argument, ".replica_anti_affinity"),
-         "none or rank, since every expert stays on one node", "node");
-  }
-}
-
-/// Checks the inputs common to all functions that place experts; `argument` names the options.
-inline void expect_placeable(std::string_view function, index_t layers, index_t experts,
-                             index_t slots, placement_options const& options,
-                             std::string const& argument = "options") {
-  expect_between(function, "loads", 1, expert_limit, experts, "experts");
-  expect_between(function, text(argument, ".ranks"), 1, rank_limit, options.ranks, "ranks");
-  expect_between(function, "physical_to_logical", experts, 0x7fffffff, slots,
-                 "slots (at least one per expert)");
-  expect_rank_offsets(function, text(argument, ".rank_offsets"), options.rank_offsets, layers,
-                      options.ranks);
-  expect_between(function, text(argument, ".nodes"), 1, options.ranks, options.nodes,
-                 "nodes (at most one per rank)");
-  if (options.active.data != nullptr) {
-    expect_extent(function, text(argument, ".active"), options.ranks, options.active.extent(0),
-                  "ranks");
-  }
-  if (options.speeds.data != nullptr) {
-    expect_extent(function, text(argument, ".speeds"), options.ranks, options.speeds.extent(0),
-                  "ranks");
-  }
-  bool const lists = options.node_experts.data != nullptr;
-  if (lists != (options.node_offsets.data != nullptr)) {
-    fail(function, text(argument, ".node_experts"), "node_experts and node_offsets, or neither",
-         lists ? "no node_offsets" : "no node_experts");
-  }
-  if (lists) {
-    expect_extent(function, text(argument, ".node_experts"), layers, options.node_experts.extent(0),
-                  "layers");
-    expect_extent(function, text(argument, ".node_experts"), experts,
-                  options.node_experts.extent(1), "experts");
-    expect_extent(function, text(argument, ".node_offsets"), layers, options.node_offsets.extent(0),
-                  "layers");
-    expect_extent(function, text(argument, ".node_offsets"), options.nodes + 1,
-                  options.node_offsets.extent(1), "offsets (nodes + 1)");
-    expect_anti_affinity_on_a_node(function, argument, options.replica_anti_affinity);
-  }
-}
-
-inline topology topology_of(placement_options const& options, index_t slots) {
-  return topology{{options.rank_offsets, slots, options.ranks},
-                  options.nodes,
-                  options.active,
-                  options.speeds,
-                  options.node_experts,
-                  options.node_offsets};
-}
-
-inline anti_affinity_rule rule_of(placement_options const& options) {
-  return anti_affinity_rule{options.replica_anti_affinity,
-                            options.replica_anti_affinity != anti_affinity::none &&
-                                options.anti_affinity_strength == strictness::required};
-}
-
-template <class Context, class Loads>
-void enqueue_place(Context const& context, Loads const& loads,
-                   matrix_ref<std::int32_t const> replica_count, placement_options const& options,
-                   matrix_ref<std::int32_t> physical_to_logical, problem_report* reports) {
-  launch(context, loads.extent(0),
-         placement_body<Loads>{loads, replica_count,
-                               topology_of(options, physical_to_logical.extent(1)),
-                               rule_of(options), physical_to_logical, reports});
-}
-
-inline void expect_groups(std::string_view function, index_t experts, index_t groups) {
-  expect_between(function, "groups", 1, experts, groups, "groups");
-  if (experts % groups != 0) {
-    fail(function, "groups", text("a number that divides ", experts, " experts"), text(groups));
-  }
-}
-
-template <class Context, class Loads>
-void enqueue_place_groups(Context const& context, Loads const& loads, index_t groups, index_t slots,
-                          placement_options const& options, matrix_ref<std::int32_t> node_experts,
-                          matrix_ref<std::int32_t> node_offsets, problem_report* reports) {
-  launch(context, loads.extent(0),
-         group_placement_body<Loads>{loads, groups, topology_of(options, slots), node_experts,
-                                     node_offsets, reports});
-}
-
-}  // namespace detail
-
-inline namespace PLIMSOLL_DEVICE_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_DEVICE_ABI {
 
 /// @brief Assigns every replica to a slot greedily, heaviest first, to keep the load of the most
 /// loaded rank low.
@@ -217,10 +77,11 @@ std::vector<certificate> place(P const& policy, Loads const& loads, Counts const
   detail::expect_extent(name, "physical_to_logical", layers, placement.extent(0), "layers");
 
   auto const context = detail::resolve(policy);
-  detail::buffer<detail::problem_report, std::remove_const_t<decltype(context)>> const reports(
-      context, layers);
-  detail::enqueue_place(context, load, counts, options, placement, reports.data());
-  return detail::collect(name, reports);
+  return detail::run_planning(name, context, layers, 1, detail::throw_placement_fault,
+                              [&](detail::problem_report* reports) {
+                                detail::enqueue_place(context, load, counts, options, placement,
+                                                      reports);
+                              });
 }
 
 /// @brief Assigns each group of experts to one node, so that tokens routed to a group cross to one
@@ -277,11 +138,11 @@ std::vector<certificate> place_groups(P const& policy, Loads const& loads, index
                         "offsets (nodes + 1)");
 
   auto const context = detail::resolve(policy);
-  detail::buffer<detail::problem_report, std::remove_const_t<decltype(context)>> const reports(
-      context, layers);
-  detail::enqueue_place_groups(context, load, groups, slots, where, experts_of, offsets,
-                               reports.data());
-  return detail::collect(name, reports);
+  return detail::run_planning(name, context, layers, 1, detail::throw_placement_fault,
+                              [&](detail::problem_report* reports) {
+                                detail::enqueue_place_groups(context, load, groups, slots, where,
+                                                             experts_of, offsets, reports);
+                              });
 }
 
 }  // namespace PLIMSOLL_DEVICE_ABI

@@ -21,10 +21,12 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/placement_maps.hpp>
 #include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/host/placement.hpp>
+#include <plimsoll/detail/host/placement_maps.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
-#include <plimsoll/placement.hpp>
+#include <plimsoll/placement_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
@@ -63,7 +65,7 @@ void run_map(std::string_view name, P const& policy, index_t layers, Body body,
   buffer<problem_report, std::remove_const_t<decltype(context)>> const reports(context, layers);
   body.reports = reports.data();
   launch(context, layers, body);
-  collect(name, reports, lists);
+  collect(name, reports, layers, [=](refused_value const& of) { throw_map_fault(of, lists); });
 }
 
 }  // namespace PLIMSOLL_DEVICE_ABI
@@ -374,7 +376,7 @@ void validate(P const& policy, placement_ref const& placement,
   detail::run_map(
       name, policy, layers,
       detail::validation_body{source, counts, options.active, groups,
-                              on_nodes ? detail::fault::shared_node : detail::fault::shared_rank});
+                              on_nodes ? fault_kind::shared_node : fault_kind::shared_rank});
 }
 
 /// @brief Compares a placement's slot map with its replica lists and throws for the first

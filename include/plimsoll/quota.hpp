@@ -13,12 +13,14 @@
 #include <plimsoll/detail/algorithm/quota.hpp>
 #include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/host/placement.hpp>
+#include <plimsoll/detail/host/quota.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/detail/scratch.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/memory.hpp>
-#include <plimsoll/placement.hpp>
+#include <plimsoll/placement_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
@@ -29,10 +31,9 @@ struct quota_report {
   std::int64_t peak = 0;   ///< tokens of the most loaded rank: at most split_peak, rounded up
   double split_peak = 0;   ///< load of the most loaded rank in the split, with its fraction
   std::int64_t moves = 0;  ///< the number of times fractions moved along a cycle or a path
-  /// None, or why all quotas of the layer are 0; `expect_quotas` turns that into an error.
-  detail::fault what = detail::fault::none;
-  std::int64_t where = -1;
-  double got = 0;
+  /// None, or the value for which all quotas of the layer are 0; `expect_quotas` turns that into an
+  /// error.
+  fault refused = {};
 };
 
 /// The method by which `dispatch` chooses among an expert's replicas.
@@ -194,8 +195,8 @@ template <execution_policy P, view_of<quota_report, 1> Reports>
 void expect_quotas(P const& policy, Reports&& reports) {
   index_t layer = 0;
   for (quota_report const& report : read(policy, reports)) {
-    if (report.what != detail::fault::none) {
-      detail::fail("quota", {certificate{}, report.what, report.where, report.got}, layer);
+    if (report.refused) {
+      detail::throw_quota_fault({"quota", {certificate{}, report.refused}, layer});
     }
     ++layer;
   }

@@ -13,10 +13,13 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/refinement.hpp>
 #include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/host/placement.hpp>
+#include <plimsoll/detail/host/refinement.hpp>
+#include <plimsoll/detail/pipeline/placement.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
-#include <plimsoll/placement.hpp>
+#include <plimsoll/placement_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
@@ -122,7 +125,7 @@ std::vector<certificate> refine(P const& policy, Loads const& loads, placement_o
   detail::buffer<detail::problem_report, std::remove_const_t<decltype(context)>> const reports(
       context, layers);
   detail::enqueue_refine(context, load, where, options, placement, counts, reports.data());
-  return detail::collect(name, reports);
+  return detail::collect(name, reports, layers, detail::throw_refinement_fault);
 }
 
 }  // namespace PLIMSOLL_DEVICE_ABI

@@ -11,11 +11,12 @@
 #include <plimsoll/detail/algorithm/placement_maps.hpp>
 #include <plimsoll/detail/algorithm/replay.hpp>
 #include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/host/placement.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
-#include <plimsoll/placement.hpp>
 #include <plimsoll/placement_maps.hpp>
+#include <plimsoll/placement_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
@@ -123,7 +124,7 @@ void replay(P const& policy, Loads const& loads, placement_ref const& placement,
   detail::validation_body validation{source, counts, options.active, 0, {}, reports.data()};
   detail::launch(context, rows, validation);
   detail::enqueue_replay(context, load, placement, options.active, out, reports.data() + rows);
-  detail::collect(name, reports, layers);
+  detail::collect(name, reports, layers, detail::throw_placement_fault);
 }
 
 }  // namespace PLIMSOLL_DEVICE_ABI

@@ -11,10 +11,13 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/replication.hpp>
 #include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/host/placement.hpp>
+#include <plimsoll/detail/host/replication.hpp>
+#include <plimsoll/detail/pipeline/placement.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
-#include <plimsoll/placement.hpp>
+#include <plimsoll/placement_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
@@ -124,7 +127,7 @@ std::vector<certificate> replicate(P const& policy, Loads const& loads, index_t 
   detail::buffer<detail::problem_report, std::remove_const_t<decltype(context)>> const reports(
       context, layers);
   detail::enqueue_replicate(context, load, slots, options, counts, reports.data());
-  return detail::collect(name, reports);
+  return detail::collect(name, reports, layers, detail::throw_replication_fault);
 }
 
 }  // namespace PLIMSOLL_DEVICE_ABI

@@ -9,6 +9,7 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/slot_assignment.hpp>
 #include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/host/slot_assignment.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
@@ -78,7 +79,7 @@ void slot_assignment(P const& policy, Slots const& layer_slots,
                  detail::slot_assignment_body{slots, slots.extent(0), options.active, options.ranks,
                                               options.remainder == remainder_spread::endpoints,
                                               offsets, reports.data()});
-  detail::collect(name, reports);
+  detail::collect(name, reports, 1, detail::throw_slot_assignment_fault);
 }
 
 }  // namespace PLIMSOLL_DEVICE_ABI

@@ -15,11 +15,13 @@
 #include <plimsoll/detail/algorithm/swap_search.hpp>
 #include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/host/latency.hpp>
+#include <plimsoll/detail/host/placement.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/latency.hpp>
-#include <plimsoll/placement.hpp>
+#include <plimsoll/placement_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
@@ -202,7 +204,7 @@ std::vector<certificate> swap_search(std::string_view name, P const& policy, Loa
   auto const context = resolve(policy);
   buffer<problem_report, std::remove_const_t<decltype(context)>> const reports(context, layers);
   enqueue_swap_search(context, load, cost, options, placement, restart_scores, reports.data());
-  return collect(name, reports);
+  return collect(name, reports, layers, throw_latency_fault);
 }
 
 }  // namespace PLIMSOLL_DEVICE_ABI

@@ -12,11 +12,11 @@
 #include <vector>
 
 #include <plimsoll/config.hpp>
-#include <plimsoll/detail/algorithm/topology.hpp>
 #include <plimsoll/detail/algorithm/waterline.hpp>
 #include <plimsoll/detail/buffer.hpp>
+#include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/dispatch.hpp>
-#include <plimsoll/detail/rank_speeds.hpp>
+#include <plimsoll/detail/host/rank_speeds.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/detail/scratch.hpp>
 #include <plimsoll/error.hpp>
@@ -98,11 +98,9 @@ struct waterline_report {
   std::int64_t without_expert = 0;  ///< tokens without a valid expert, which have no row
   std::int64_t unrouted = 0;        ///< ids of -1
   std::int64_t out_of_range = 0;    ///< other ids that are not a slot of any rank
-  /// Reason why all rows stay at home, or none; `expect_filled` throws it as an error.
-  detail::fault what = detail::fault::none;
-  std::int64_t where = -1;  ///< rank
-  std::int64_t row = -1;    ///< row of the loads
-  double got = 0;
+  /// None, or the load for which all rows stay at home: `where` is its rank, `also` its row.
+  /// `expect_filled` turns that into an error.
+  fault refused = {};
 };
 
 /// Optional inputs of one batch. A null view leaves an input out.
@@ -477,17 +475,18 @@ waterline(P const&, waterline_options const&) -> waterline<P>;
 template <execution_policy P, view_of<waterline_report, 1> Report>
 void expect_filled(P const& policy, Report&& report) {
   for (waterline_report const& one : read(policy, report)) {
-    if (one.what == detail::fault::none) {
+    if (!one.refused) {
       continue;
     }
-    std::string const got = detail::text(one.got);
-    if (one.what == detail::fault::tokens) {
-      detail::fail("waterline::plan", "loads", "at most 2^31 - 1 tokens in all", got);
+    fault const& found = one.refused;
+    if (found.kind == fault_kind::tokens) {
+      detail::fail("waterline::plan", "loads", "at most 2^31 - 1 tokens in all",
+                   detail::text(found.got));
     }
     detail::fail("waterline::plan", "loads",
-                 one.what == detail::fault::load ? "values from 0 to 2^31 - 1"
-                                                 : "0 of a rank that is not active",
-                 detail::text(got, " in row ", one.row, ", rank ", one.where));
+                 found.kind == fault_kind::load ? "values from 0 to 2^31 - 1"
+                                                : "0 of a rank that is not active",
+                 detail::text(found.got, " in row ", found.also, ", rank ", found.where));
   }
 }
 

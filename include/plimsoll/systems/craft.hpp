@@ -17,6 +17,7 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/load_tensor.hpp>
 #include <plimsoll/detail/exact_math.hpp>
+#include <plimsoll/detail/host/craft.hpp>
 #include <plimsoll/detail/rows.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/knapsack.hpp>
@@ -214,7 +215,7 @@ gain_estimate estimate_gains(std::string_view name, Context const& context, Load
                {map.data(), rows, slots}, {copies.data(), rows, experts}, reports.data() + replays);
   enqueue_replay(context, load, placement, options.active, {means.data(), plans, layers},
                  reports.data());
-  collect(name, reports, layers);
+  collect(name, reports, layers, throw_craft_fault);
 
   gain_estimate result{.replica_counts = counts, .base = means.read(), .gain = {}};
   for (index_t layer = 0; layer < layers; ++layer) {

@@ -11,6 +11,7 @@
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/placement_maps.hpp>
+#include <plimsoll/detail/host/eplb.hpp>
 #include <plimsoll/placement.hpp>
 #include <plimsoll/placement_maps.hpp>
 #include <plimsoll/refinement.hpp>
@@ -151,7 +152,7 @@ std::vector<certificate> eplb(std::string_view name, Policy const& policy, Loads
     body.reports = reports.data() + planned;
     launch(context, layers, body);
   }
-  auto const all = collect(name, reports, layers, "logical_to_physical");
+  auto const all = collect(name, reports, layers, throw_eplb_fault);
   auto const end = all.begin() + planned;
   return {end - layers, end};
 }

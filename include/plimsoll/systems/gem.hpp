@@ -12,6 +12,7 @@
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/load_tensor.hpp>
+#include <plimsoll/detail/host/gem.hpp>
 #include <plimsoll/detail/rows.hpp>
 #include <plimsoll/latency.hpp>
 #include <plimsoll/placement.hpp>
@@ -92,7 +93,7 @@ std::vector<certificate> gem(std::string_view name, Context const& context, Load
   }
   enqueue_swap_search(context, load, cost, search, placement, {},
                       reports.data() + (replicates ? layers : 0));
-  auto const all = collect(name, reports, layers);
+  auto const all = collect(name, reports, layers, throw_gem_fault);
   return {all.end() - layers, all.end()};
 }
 

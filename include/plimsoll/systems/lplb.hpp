@@ -15,7 +15,7 @@
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/minmax_lp.hpp>
-#include <plimsoll/placement.hpp>
+#include <plimsoll/placement_types.hpp>
 #include <plimsoll/quota.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>

@@ -9,8 +9,8 @@
 
 #include <plimsoll/capacity_mask.hpp>
 #include <plimsoll/config.hpp>
-#include <plimsoll/detail/algorithm/topology.hpp>
 #include <plimsoll/detail/buffer.hpp>
+#include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>

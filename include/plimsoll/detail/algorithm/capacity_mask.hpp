@@ -13,11 +13,11 @@
 #include <cstdint>
 
 #include <plimsoll/config.hpp>
-#include <plimsoll/detail/algorithm/grouped_counts.hpp>
-#include <plimsoll/detail/algorithm/radix_select.hpp>
-#include <plimsoll/detail/algorithm/score_order.hpp>
-#include <plimsoll/detail/algorithm/tile_counts.hpp>
 #include <plimsoll/detail/algorithm/top_k.hpp>
+#include <plimsoll/detail/common/grouped_counts.hpp>
+#include <plimsoll/detail/common/radix_select.hpp>
+#include <plimsoll/detail/common/score_order.hpp>
+#include <plimsoll/detail/common/tile_counts.hpp>
 #include <plimsoll/detail/exact_math.hpp>
 #include <plimsoll/detail/scratch.hpp>
 #include <plimsoll/detail/team.hpp>

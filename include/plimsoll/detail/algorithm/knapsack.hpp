@@ -46,7 +46,7 @@ struct knapsack_body {
     auto* const picks = memory.take<std::uint16_t>(picks_size());
     index_t const classes = weights.extent(1);
     problem_report outcome = refuse(team, problem);
-    if (outcome.what != fault::none) {
+    if (outcome.refused) {
       team.single([=, this] { reports[problem] = outcome; });
       return;
     }
@@ -120,13 +120,9 @@ struct knapsack_body {
 
   template <class Team>
   PLIMSOLL_HD problem_report refuse(Team& team, index_t problem) const {
-    problem_report outcome;
     index_t const room = capacity_of(problem);
     if (room < 0 || room > largest_capacity) {
-      outcome.what = fault::capacity;
-      outcome.got = static_cast<double>(room);
-      outcome.where = largest_capacity;
-      return outcome;
+      return refusal(fault_kind::capacity, largest_capacity, room);
     }
     index_t const classes = weights.extent(1);
     index_t const width = weights.extent(2);
@@ -135,11 +131,7 @@ struct knapsack_body {
       return options < 1 || options > width ? l : classes;
     });
     if (empty < classes) {
-      outcome.what = fault::option_count;
-      outcome.got = static_cast<double>(options_of(problem, empty));
-      outcome.where = empty;
-      outcome.also = width;
-      return outcome;
+      return refusal(fault_kind::option_count, empty, options_of(problem, empty), width);
     }
     index_t const cells = classes * width;
     index_t const bad = team.min(cells, [=, this](index_t i) {
@@ -150,14 +142,12 @@ struct knapsack_body {
       return good ? cells : i;
     });
     if (bad < cells) {
-      outcome.where = bad / width;
-      outcome.also = bad % width;
-      auto const weight = weights(problem, outcome.where, outcome.also);
-      outcome.what = weight < 0 ? fault::weight : fault::value;
-      outcome.got = weight < 0 ? static_cast<double>(weight)
-                               : static_cast<double>(values(problem, outcome.where, outcome.also));
+      index_t const l = bad / width;
+      index_t const k = bad % width;
+      return weights(problem, l, k) < 0 ? refusal(fault_kind::weight, l, weights(problem, l, k), k)
+                                        : refusal(fault_kind::value, l, values(problem, l, k), k);
     }
-    return outcome;
+    return problem_report{};
   }
 
   /// Returns whether a value is in range, so that sums of fewer than 2^40 such values are far from

@@ -8,8 +8,8 @@
 #include <cstdint>
 
 #include <plimsoll/config.hpp>
-#include <plimsoll/detail/algorithm/fixed_load.hpp>
-#include <plimsoll/detail/algorithm/topology.hpp>
+#include <plimsoll/detail/common/fixed_load.hpp>
+#include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/exact_math.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/detail/scratch.hpp>
@@ -123,11 +123,11 @@ struct latencies_body {
       }
       return holds;
     });
-    for (index_t step = first; step < last && outcome.what == fault::none; ++step) {
+    for (index_t step = first; step < last && !outcome.refused; ++step) {
       load_scale const scale =
           scale_loads(team, experts, [=, this](index_t e) { return loads(step, layer, e); });
       outcome = scale.report();
-      if (outcome.what == fault::none) {
+      if (!outcome.refused) {
         team.for_each(experts, [=, this](index_t e) {
           part[e] = share(to_fixed(loads(step, layer, e), scale.shift),
                           maximum{}(replica_count(layer, e), std::int32_t{1}));
@@ -147,13 +147,13 @@ struct latencies_body {
           return latency[r] >= 0 && latency[r] < 0x1p960 ? ranges.ranks : r;
         });
         if (bad < ranges.ranks) {
-          outcome = problem_report{certificate{}, fault::cost, bad, latency[bad]};
+          outcome = refusal(fault_kind::cost, bad, latency[bad]);
         } else if (of_step.data != nullptr) {
           double const longest = team.max(ranges.ranks, [=](index_t r) { return latency[r]; });
           team.single([=, this] { of_step(step, layer) = longest; });
         }
       }
-      outcome.also = step;
+      outcome.refused.also = step;
     }
     team.single([=, this] { reports[problem] = outcome; });
   }

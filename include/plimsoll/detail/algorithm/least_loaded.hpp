@@ -9,9 +9,9 @@
 #include <type_traits>
 
 #include <plimsoll/config.hpp>
-#include <plimsoll/detail/algorithm/fixed_load.hpp>
-#include <plimsoll/detail/algorithm/rank_levels.hpp>
-#include <plimsoll/detail/algorithm/tile_counts.hpp>
+#include <plimsoll/detail/common/fixed_load.hpp>
+#include <plimsoll/detail/common/rank_levels.hpp>
+#include <plimsoll/detail/common/tile_counts.hpp>
 #include <plimsoll/detail/exact_math.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/detail/scratch.hpp>
@@ -247,14 +247,14 @@ struct spill_body {
         spill_state::in(memory, homes.experts, ranks.size(), pieces(), is_free, rules.listed);
     load_scale const scale =
         scale_loads(team, homes.experts, [this](index_t e) { return loads(e); });
-    if (scale.what != fault::none) {
-      refuse(team, scale.what, scale.where, scale.got);
+    if (scale.refused) {
+      refuse(team, scale.refused);
       return;
     }
     auto const total =
         team.sum(homes.experts, [this](index_t e) { return static_cast<std::int64_t>(loads(e)); });
     if (total > highest<std::int32_t>) {
-      refuse(team, fault::tokens, -1, static_cast<double>(total));
+      refuse(team, {fault_kind::tokens, -1, static_cast<double>(total)});
       return;
     }
     if constexpr (!is_free) {
@@ -391,9 +391,7 @@ struct spill_body {
       if (bad == ranks.size()) {
         return false;
       }
-      report.what = fault::cost;
-      report.where = s.bad_rank[bad];
-      report.got = s.bad_cost[bad];
+      report.refused = {fault_kind::cost, s.bad_rank[bad], s.bad_cost[bad]};
       return true;
     }
   }
@@ -1098,7 +1096,7 @@ struct spill_body {
   }
 
   template <class Team>
-  PLIMSOLL_HD void refuse(Team& team, fault what, index_t where, double got) const {
+  PLIMSOLL_HD void refuse(Team& team, fault const& found) const {
     team.for_each(homes.experts + 1, [this](index_t e) {
       out.offsets[e] = 0;
       out.transfer_offsets[e] = 0;
@@ -1109,9 +1107,7 @@ struct spill_body {
     });
     team.single([=, this] {
       Report report{};
-      report.what = what;
-      report.where = where;
-      report.got = got;
+      report.refused = found;
       *out.report = report;
     });
   }
@@ -1303,10 +1299,8 @@ struct exchange_body {
       result.received = received;
       result.groups = static_cast<std::int32_t>(groups);
       if (odd < routes.experts) {
-        result.what = fault::counts;
-        result.where = odd;
-        result.got = static_cast<double>(routes.totals[odd]);
-        result.planned = routes.planned(odd);
+        result.refused = {fault_kind::counts, odd, static_cast<double>(routes.totals[odd]),
+                          routes.planned(odd)};
       }
       *report = result;
     });

@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include <plimsoll/config.hpp>
-#include <plimsoll/detail/algorithm/fixed_load.hpp>
+#include <plimsoll/detail/common/fixed_load.hpp>
 #include <plimsoll/detail/exact_math.hpp>
 #include <plimsoll/detail/scratch.hpp>
 #include <plimsoll/detail/team.hpp>

@@ -9,8 +9,8 @@
 #include <type_traits>
 
 #include <plimsoll/config.hpp>
-#include <plimsoll/detail/algorithm/fixed_load.hpp>
-#include <plimsoll/detail/algorithm/rank_levels.hpp>
+#include <plimsoll/detail/common/fixed_load.hpp>
+#include <plimsoll/detail/common/rank_levels.hpp>
 #include <plimsoll/detail/exact_math.hpp>
 #include <plimsoll/detail/scratch.hpp>
 #include <plimsoll/detail/team.hpp>
@@ -734,8 +734,8 @@ struct minmax_lp_body {
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
     split_state const s = take_state(memory, layer);
     load_scale const scale = scale_of(team, layer);
-    if (scale.what != fault::none) {
-      refuse(team, layer, double_of(0x7ff8000000000000u), scale.got, scale.where);
+    if (scale.refused) {
+      refuse(team, layer, double_of(0x7ff8000000000000u), scale.refused.got, scale.refused.where);
       return;
     }
     index_t const without_slot = load_without_slot(team, layer);

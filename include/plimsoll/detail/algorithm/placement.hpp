@@ -7,9 +7,9 @@
 #include <cstdint>
 
 #include <plimsoll/config.hpp>
-#include <plimsoll/detail/algorithm/fixed_load.hpp>
-#include <plimsoll/detail/algorithm/packing.hpp>
-#include <plimsoll/detail/algorithm/topology.hpp>
+#include <plimsoll/detail/common/fixed_load.hpp>
+#include <plimsoll/detail/common/packing.hpp>
+#include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/detail/scratch.hpp>
 #include <plimsoll/detail/team.hpp>
@@ -34,8 +34,7 @@ PLIMSOLL_HD problem_report refuse_copies(Team& team, vector_ref<std::int32_t con
   index_t const unusable = team.min(
       experts, [=](index_t e) { return copies[e] >= 1 && copies[e] <= rank_limit ? experts : e; });
   if (unusable < experts) {
-    return problem_report{certificate{}, fault::copies, unusable,
-                          static_cast<double>(copies[unusable])};
+    return refusal(fault_kind::copies, unusable, copies[unusable]);
   }
   for (index_t position = 0; position < where.cells(); ++position) {
     cell const at = where.cell_at(layer, position, experts);
@@ -45,9 +44,7 @@ PLIMSOLL_HD problem_report refuse_copies(Team& team, vector_ref<std::int32_t con
     index_t const slots = team.sum(
         at.ranks, [&where, at](index_t r) { return where.slots_of(at.layer, at.first_rank + r); });
     if (total > slots) {
-      return problem_report{certificate{}, fault::copies_total,
-                            where.cells() == 1 ? index_t{-1} : position,
-                            static_cast<double>(total)};
+      return refusal(fault_kind::copies_total, where.cells() == 1 ? index_t{-1} : position, total);
     }
   }
   return problem_report{};
@@ -80,15 +77,15 @@ struct placement_body {
     auto* const found = scratch(memory).take<std::int32_t>(experts);  // before `load` is filled
     auto* const load = memory.take<fixed_load>(experts);
     auto const copies = row_of(replica_count, layer);
-    problem_report refusal = scale.report();
-    if (refusal.what == fault::none) {
-      refusal = where.refuse(team, layer, experts, found);
+    problem_report outcome = scale.report();
+    if (!outcome.refused) {
+      outcome = where.refuse(team, layer, experts, found);
     }
-    if (refusal.what == fault::none) {
-      refusal = refuse_copies(team, copies, where, layer);
+    if (!outcome.refused) {
+      outcome = refuse_copies(team, copies, where, layer);
     }
-    if (refusal.what != fault::none) {
-      team.single([=] { *report = refusal; });
+    if (outcome.refused) {
+      team.single([=] { *report = outcome; });
       return;
     }
     auto* const slot_begin = memory.take<std::int32_t>(where.ranks());
@@ -123,10 +120,8 @@ struct placement_body {
       all.placed += one.placed;
     }
     if (all.stuck >= 0) {
-      team.single([=] {
-        *report = problem_report{certificate{}, fault::no_room_apart, all.stuck,
-                                 static_cast<double>(copies[all.stuck])};
-      });
+      team.single(
+          [=] { *report = refusal(fault_kind::no_room_apart, all.stuck, copies[all.stuck]); });
       return;
     }
     where.clear_unusable(team, layer, map);
@@ -163,12 +158,12 @@ struct group_placement_body {
     auto* const found = memory.take<std::int32_t>(experts);
     load_scale const scale =
         scale_loads(team, experts, [this, layer](index_t e) { return loads(layer, e); });
-    problem_report refusal = scale.report();
-    if (refusal.what == fault::none) {
-      refusal = where.refuse(team, layer, experts, found);
+    problem_report outcome = scale.report();
+    if (!outcome.refused) {
+      outcome = where.refuse(team, layer, experts, found);
     }
-    if (refusal.what != fault::none) {
-      team.single([=] { *report = refusal; });
+    if (outcome.refused) {
+      team.single([=] { *report = outcome; });
       return;
     }
 
@@ -207,10 +202,7 @@ struct group_placement_body {
     });
     index_t const places = share_places(team, node_slots, size, offsets);
     if (places < groups) {
-      team.single([=] {
-        *report =
-            problem_report{certificate{}, fault::group_places, -1, static_cast<double>(places)};
-      });
+      team.single([=] { *report = refusal(fault_kind::group_places, -1, places); });
       return;
     }
 

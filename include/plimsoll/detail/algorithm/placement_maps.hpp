@@ -12,7 +12,7 @@
 #include <cstdint>
 
 #include <plimsoll/config.hpp>
-#include <plimsoll/detail/algorithm/topology.hpp>
+#include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/detail/scratch.hpp>
 #include <plimsoll/detail/team.hpp>
@@ -25,11 +25,6 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 template <class Team, class F>
 PLIMSOLL_HD index_t first_where(Team& team, index_t n, F bad) {
   return minimum{}(n, team.min(n, [=](index_t i) { return bad(i) ? i : n; }));
-}
-
-PLIMSOLL_HD inline problem_report refusal(fault what, index_t where, index_t got,
-                                          index_t also = -1) {
-  return problem_report{certificate{}, what, where, static_cast<double>(got), also};
 }
 
 // ----- lists padded with -1 ----------------------------------------------------------------------
@@ -57,7 +52,7 @@ PLIMSOLL_HD inline padded_row measure_row(tensor_ref<std::int32_t const> const& 
 /// -1.
 template <class Team>
 PLIMSOLL_HD problem_report line_up(Team& team, tensor_ref<std::int32_t const> const& lists,
-                                   index_t layer, fault gap, index_t* begin) {
+                                   index_t layer, fault_kind gap, index_t* begin) {
   index_t const rows = lists.extent(1);
   index_t const torn = first_where(team, rows, [=](index_t row) {
     padded_row const measured = measure_row(lists, layer, row);
@@ -89,7 +84,7 @@ struct slot_source {
       owner[s] = map(layer, s);
       return owner[s] < -1 || owner[s] >= experts;
     });
-    return unknown < slots() ? refusal(fault::expert_id, unknown, owner[unknown])
+    return unknown < slots() ? refusal(fault_kind::expert_id, unknown, owner[unknown])
                              : problem_report{};
   }
 };
@@ -118,7 +113,7 @@ PLIMSOLL_HD problem_report claim_slots(Team& team, index_t const* begin, index_t
     while (exists(slot_at(astray, i))) {
       ++i;
     }
-    return refusal(fault::replica_slot, astray, slot_at(astray, i));
+    return refusal(fault_kind::replica_slot, astray, slot_at(astray, i));
   }
   team.for_each(slots, [=](index_t s) { owner[s] = -1; });
   auto const twice = team.broadcast([=] {
@@ -133,7 +128,7 @@ PLIMSOLL_HD problem_report claim_slots(Team& team, index_t const* begin, index_t
     }
     return extreme<index_t>{0, -1};
   });
-  return twice.index >= 0 ? refusal(fault::replica_twice, twice.index, twice.key)
+  return twice.index >= 0 ? refusal(fault_kind::replica_twice, twice.index, twice.key)
                           : problem_report{};
 }
 
@@ -158,7 +153,7 @@ struct replica_source {
       return e == 0 ? begin[e] != 0 : begin[e] < begin[e - 1] || begin[e] > slots();
     });
     if (falling <= experts) {
-      return refusal(fault::replica_offsets, falling, begin[falling]);
+      return refusal(fault_kind::replica_offsets, falling, begin[falling]);
     }
     return claim_slots(
         team, begin, experts, slots(),
@@ -183,8 +178,8 @@ struct padded_source {
     index_t const experts = lists.extent(1);
     auto* const begin = memory.take<index_t>(experts + 1);
     auto* const line = memory.take<std::int32_t>(slot_count + 1);
-    problem_report const torn = line_up(team, lists, layer, fault::replica_gap, begin);
-    if (torn.what != fault::none) {
+    problem_report const torn = line_up(team, lists, layer, fault_kind::replica_gap, begin);
+    if (torn.refused) {
       return torn;
     }
     return claim_slots(
@@ -258,7 +253,7 @@ struct map_body {
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
     auto* const owner = memory.take<std::int32_t>(source.slots());
     problem_report outcome = source.read(team, memory, layer, owner);
-    if (outcome.what == fault::none) {
+    if (!outcome.refused) {
       outcome = out.expected.data == nullptr ? write(team, memory, layer, owner)
                                              : compare(team, layer, owner);
     }
@@ -273,16 +268,16 @@ struct map_body {
     index_t const unknown = first_where(
         team, slots, [=, this](index_t s) { return held(s) < -1 || held(s) >= experts; });
     if (unknown < slots) {
-      return refusal(fault::expert_id, unknown, held(unknown));
+      return refusal(fault_kind::expert_id, unknown, held(unknown));
     }
     index_t const elsewhere =
         first_where(team, slots, [=](index_t s) { return owner[s] >= 0 && owner[s] != held(s); });
     if (elsewhere < slots) {
-      return refusal(fault::replica_elsewhere, owner[elsewhere], held(elsewhere), elsewhere);
+      return refusal(fault_kind::replica_elsewhere, owner[elsewhere], held(elsewhere), elsewhere);
     }
     index_t const unlisted =
         first_where(team, slots, [=](index_t s) { return owner[s] != held(s); });
-    return unlisted < slots ? refusal(fault::replica_unlisted, held(unlisted), unlisted)
+    return unlisted < slots ? refusal(fault_kind::replica_unlisted, held(unlisted), unlisted)
                             : problem_report{};
   }
 
@@ -303,7 +298,7 @@ struct map_body {
       index_t const wide =
           first_where(team, experts, [=](index_t e) { return of.copies[e] > width; });
       if (wide < experts) {
-        return refusal(fault::replica_width, wide, width, of.copies[wide]);
+        return refusal(fault_kind::replica_width, wide, width, of.copies[wide]);
       }
       team.for_each(experts, [=, this](index_t e) {
         index_t i = 0;
@@ -349,19 +344,21 @@ struct ranked_source {
     index_t const ranks = ranges.ranks;
     index_t const falling = ranges.first_fault(team, layer);
     if (falling < ranks) {
-      return refusal(fault::rank_offsets, falling, ranges.end(layer, falling));
+      return refusal(fault_kind::rank_offsets, falling, ranges.end(layer, falling));
     }
     problem_report unknown = source.read(team, memory, layer, owner);
-    if (unknown.what != fault::none) {
-      index_t const rank = first_where(
-          team, ranks, [=, this](index_t r) { return ranges.end(layer, r) > unknown.where; });
-      unknown.also = rank < ranks ? rank : -1;
+    if (unknown.refused) {
+      index_t const rank = first_where(team, ranks, [=, this](index_t r) {
+        return ranges.end(layer, r) > unknown.refused.where;
+      });
+      unknown.refused.also = rank < ranks ? rank : -1;
       return unknown;
     }
     index_t const last = ranges.end(layer, ranks - 1);
     index_t const stray =
         last + first_where(team, slots() - last, [=](index_t i) { return owner[last + i] >= 0; });
-    return stray < slots() ? refusal(fault::stray_slot, stray, owner[stray]) : problem_report{};
+    return stray < slots() ? refusal(fault_kind::stray_slot, stray, owner[stray])
+                           : problem_report{};
   }
 };
 
@@ -381,7 +378,7 @@ struct slots_to_ranks_body {
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
     auto* const owner = memory.take<std::int32_t>(source.slots());
     problem_report outcome = source.read(team, memory, layer, owner);
-    if (outcome.what == fault::none) {
+    if (!outcome.refused) {
       outcome = write(team, layer, owner);
     }
     team.single([=, this] { reports[layer] = outcome; });
@@ -402,7 +399,7 @@ struct slots_to_ranks_body {
     index_t const wide =
         first_where(team, ranges.ranks, [=](index_t r) { return held(r) > width; });
     if (wide < ranges.ranks) {
-      return refusal(fault::rank_width, wide, width, held(wide));
+      return refusal(fault_kind::rank_width, wide, width, held(wide));
     }
     team.for_each(ranges.ranks, [=, this](index_t r) {
       index_t i = 0;
@@ -444,8 +441,8 @@ struct ranks_to_slots_body {
   PLIMSOLL_HD problem_report convert(Team& team, index_t layer, index_t* begin) const {
     index_t const ranks = rank_experts.extent(1);
     index_t const slots = physical_to_logical.extent(1);
-    problem_report const torn = line_up(team, rank_experts, layer, fault::rank_gap, begin);
-    if (torn.what != fault::none) {
+    problem_report const torn = line_up(team, rank_experts, layer, fault_kind::rank_gap, begin);
+    if (torn.refused) {
       return torn;
     }
     // Position of the first invalid expert id in a rank's list, or the length of the list.
@@ -460,11 +457,12 @@ struct ranks_to_slots_body {
     index_t const unknown = first_where(
         team, ranks, [=](index_t r) { return begin[r] + unknown_of(r) < begin[r + 1]; });
     if (unknown < ranks) {
-      return refusal(fault::rank_entry, unknown, rank_experts(layer, unknown, unknown_of(unknown)));
+      return refusal(fault_kind::rank_entry, unknown,
+                     rank_experts(layer, unknown, unknown_of(unknown)));
     }
     index_t const total = begin[ranks];
     if (total > slots) {
-      return refusal(fault::rank_total, -1, slots, total);
+      return refusal(fault_kind::rank_total, -1, slots, total);
     }
     team.for_each(ranks + 1, [=, this](index_t r) {
       rank_offsets(layer, r) = static_cast<std::int32_t>(begin[r]);
@@ -488,7 +486,7 @@ struct validation_body {
   matrix_ref<std::int32_t const> replica_count;
   vector_ref<std::uint8_t const> active;  ///< `[ranks]` or empty
   index_t groups;  ///< number of groups of ranks with at most one replica of an expert; 0: no limit
-  fault shared;    ///< fault of a group with more
+  fault_kind shared;  ///< fault of a group with more
   problem_report* reports = nullptr;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
@@ -500,7 +498,7 @@ struct validation_body {
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
     auto* const owner = memory.take<std::int32_t>(source.slots());
     problem_report outcome = source.read(team, memory, layer, owner);
-    if (outcome.what == fault::none) {
+    if (!outcome.refused) {
       outcome = examine(team, memory, layer, owner);
     }
     team.single([=, this] { reports[layer] = outcome; });
@@ -522,12 +520,12 @@ struct validation_body {
     index_t const missing =
         first_where(team, experts, [=](index_t e) { return of.copies[e] == 0; });
     if (missing < experts) {
-      return refusal(fault::missing_expert, missing, 0);
+      return refusal(fault_kind::missing_expert, missing, 0);
     }
     index_t const miscounted = first_where(
         team, experts, [=, this](index_t e) { return of.copies[e] != replica_count(layer, e); });
     if (miscounted < experts) {
-      return refusal(fault::miscounted, miscounted, replica_count(layer, miscounted),
+      return refusal(fault_kind::miscounted, miscounted, replica_count(layer, miscounted),
                      of.copies[miscounted]);
     }
 
@@ -564,7 +562,7 @@ struct validation_body {
       });
       if (dead < ranges.ranks) {
         index_t const slot = filled_in(dead);
-        return refusal(fault::dead_rank, slot, source.source.map(layer, slot), dead);
+        return refusal(fault_kind::dead_rank, slot, source.source.map(layer, slot), dead);
       }
     }
     return problem_report{};

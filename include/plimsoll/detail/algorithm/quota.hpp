@@ -8,9 +8,9 @@
 #include <cstdint>
 
 #include <plimsoll/config.hpp>
-#include <plimsoll/detail/algorithm/fixed_load.hpp>
-#include <plimsoll/detail/algorithm/tile_counts.hpp>
-#include <plimsoll/detail/algorithm/topology.hpp>
+#include <plimsoll/detail/common/fixed_load.hpp>
+#include <plimsoll/detail/common/tile_counts.hpp>
+#include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/exact_math.hpp>
 #include <plimsoll/detail/scratch.hpp>
 #include <plimsoll/detail/team.hpp>
@@ -406,20 +406,21 @@ struct quota_body {
 
     load_scale const scale =
         scale_loads(team, experts, [this, layer](index_t e) { return loads(layer, e); });
-    if (scale.what != fault::none) {
-      refuse(team, layer, scale.what, scale.where, scale.got);
+    if (scale.refused) {
+      refuse(team, layer, scale.refused);
       return;
     }
     auto const total =
         team.sum(experts, [this, layer](index_t e) { return std::int64_t{loads(layer, e)}; });
     if (total > highest<std::int32_t>) {
-      refuse(team, layer, fault::tokens, -1, static_cast<double>(total));
+      refuse(team, layer, {fault_kind::tokens, -1, static_cast<double>(total)});
       return;
     }
     index_t const bad_rank = ranges.first_fault(team, layer);
     if (bad_rank < ranges.ranks) {
-      refuse(team, layer, fault::rank_offsets, bad_rank,
-             static_cast<double>(ranges.end(layer, bad_rank)));
+      refuse(
+          team, layer,
+          {fault_kind::rank_offsets, bad_rank, static_cast<double>(ranges.end(layer, bad_rank))});
       return;
     }
     // `minmax_lp` splits integer loads in the same units.
@@ -440,8 +441,9 @@ struct quota_body {
     if (odd < slots) {
       std::int32_t const e = physical_to_logical(layer, odd);
       bool const no_expert = e < -1 || e >= experts;
-      refuse(team, layer, no_expert ? fault::expert_id : fault::share, odd,
-             no_expert ? e : split(layer, odd));
+      refuse(team, layer,
+             {no_expert ? fault_kind::expert_id : fault_kind::share, odd,
+              no_expert ? e : split(layer, odd)});
       return;
     }
     team.for_each(slots, [=, this](index_t slot) {
@@ -457,7 +459,7 @@ struct quota_body {
       return settle(share, next, expert_first[e], load) ? experts : e;
     });
     if (unmet < experts) {
-      refuse(team, layer, fault::shares, unmet, static_cast<double>(loads(layer, unmet)));
+      refuse(team, layer, {fault_kind::shares, unmet, static_cast<double>(loads(layer, unmet))});
       return;
     }
     std::int64_t const split_peak = peak_of(team, layer, share);
@@ -558,9 +560,9 @@ struct quota_body {
   }
 
   template <class Team>
-  PLIMSOLL_HD void refuse(Team& team, index_t layer, fault what, index_t where, double got) const {
+  PLIMSOLL_HD void refuse(Team& team, index_t layer, fault const& found) const {
     team.for_each(ranges.slots, [=, this](index_t slot) { quotas(layer, slot) = 0; });
-    team.single([=, this] { reports[layer] = Report{.what = what, .where = where, .got = got}; });
+    team.single([=, this] { reports[layer] = Report{.refused = found}; });
   }
 };
 

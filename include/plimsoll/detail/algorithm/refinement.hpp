@@ -8,11 +8,11 @@
 #include <cstdint>
 
 #include <plimsoll/config.hpp>
-#include <plimsoll/detail/algorithm/fixed_load.hpp>
-#include <plimsoll/detail/algorithm/packing.hpp>
 #include <plimsoll/detail/algorithm/placement.hpp>
 #include <plimsoll/detail/algorithm/placement_maps.hpp>
-#include <plimsoll/detail/algorithm/topology.hpp>
+#include <plimsoll/detail/common/fixed_load.hpp>
+#include <plimsoll/detail/common/packing.hpp>
+#include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/exact_math.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/detail/scratch.hpp>
@@ -490,17 +490,17 @@ struct refinement_body {
     load_scale const scale =
         scale_loads(team, experts, [this, layer](index_t e) { return loads(layer, e); });
     problem_report outcome = scale.report();
-    if (outcome.what == fault::none) {
+    if (!outcome.refused) {
       outcome = where.refuse(team, layer, experts, counts);
     }
-    if (outcome.what == fault::none) {
+    if (!outcome.refused) {
       team.for_each(where.ranks(), [=, this](index_t r) {
         slot_begin[r] = static_cast<std::int32_t>(where.begin(layer, r));
         slot_end[r] = static_cast<std::int32_t>(where.end(layer, r));
       });
       outcome = read_plan(team, memory, layer, map, {slot_begin, slot_end}, rank_of, counts);
     }
-    if (outcome.what == fault::none) {
+    if (!outcome.refused) {
       team.for_each(experts,
                     [=, this](index_t e) { load[e] = to_fixed(loads(layer, e), scale.shift); });
       outcome.result =
@@ -566,7 +566,7 @@ struct refinement_body {
     });
     if (bad < slots) {
       bool const known = map[bad] >= -1 && map[bad] < experts;
-      return refusal(known ? fault::unusable_slot : fault::expert_id, bad, map[bad]);
+      return refusal(known ? fault_kind::unusable_slot : fault_kind::expert_id, bad, map[bad]);
     }
     auto* const owner = memory.take<std::int32_t>(slots);
     team.for_each(slots, [=](index_t slot) { owner[slot] = map[slot]; });
@@ -574,7 +574,7 @@ struct refinement_body {
     index_t const unusable = first_where(
         team, experts, [=](index_t e) { return of.copies[e] < 1 || of.copies[e] > rank_limit; });
     if (unusable < experts) {
-      return refusal(fault::copies, unusable, of.copies[unusable]);
+      return refusal(fault_kind::copies, unusable, of.copies[unusable]);
     }
     team.for_each(experts, [=](index_t e) { counts[e] = of.copies[e]; });
     for (index_t c = 0; c < where.cells(); ++c) {
@@ -589,7 +589,7 @@ struct refinement_body {
         return slot >= 0;
       });
       if (stray < at.experts) {
-        return refusal(fault::off_node, where.expert_of(at, stray), c);
+        return refusal(fault_kind::off_node, where.expert_of(at, stray), c);
       }
     }
     if (rule.required) {
@@ -605,7 +605,7 @@ struct refinement_body {
         return a == b || (nodes && where.node_of(a) == where.node_of(b));
       });
       if (shared < slots) {
-        return refusal(nodes ? fault::shared_node : fault::shared_rank, map[shared], 2,
+        return refusal(nodes ? fault_kind::shared_node : fault_kind::shared_rank, map[shared], 2,
                        nodes ? where.node_of(rank_of[shared]) : rank_of[shared]);
       }
     }

@@ -8,8 +8,8 @@
 #include <cstdint>
 
 #include <plimsoll/config.hpp>
-#include <plimsoll/detail/algorithm/fixed_load.hpp>
-#include <plimsoll/detail/algorithm/topology.hpp>
+#include <plimsoll/detail/common/fixed_load.hpp>
+#include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/exact_math.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/detail/scratch.hpp>
@@ -155,7 +155,7 @@ struct replay_body {
     });
     problem_report const outcome = refuse(team, mean, first, steps, layer, live);
     team.single([=, this] { reports[problem] = outcome; });
-    if (outcome.what != fault::none) {
+    if (outcome.refused) {
       return;
     }
 
@@ -209,7 +209,7 @@ struct replay_body {
   PLIMSOLL_HD problem_report refuse(Team& team, double const* mean, index_t first, index_t steps,
                                     index_t layer, index_t live) const {
     if (live == 0) {
-      return problem_report{certificate{}, fault::no_rank};
+      return refusal(fault_kind::no_rank);
     }
     index_t const bad =
         team.min(steps, [=](index_t step) { return mean[step] >= 0 ? steps : step; });
@@ -218,11 +218,10 @@ struct replay_body {
     }
     auto const load = [=, this](index_t e) { return loads(first + bad, layer, e); };
     problem_report outcome = scale_loads(team, loads.extent(2), load).report();
-    if (outcome.what == fault::none) {  // scale_loads rounds this total down to below the limit
-      outcome.what = fault::total_load;
-      outcome.got = 0x1p47;
+    if (!outcome.refused) {  // scale_loads rounds this total down to below the limit
+      outcome = refusal(fault_kind::total_load, -1, 0x1p47);
     }
-    outcome.also = first + bad;
+    outcome.refused.also = first + bad;
     return outcome;
   }
 };

@@ -8,9 +8,9 @@
 #include <cstdint>
 
 #include <plimsoll/config.hpp>
-#include <plimsoll/detail/algorithm/fixed_load.hpp>
-#include <plimsoll/detail/algorithm/packing.hpp>
-#include <plimsoll/detail/algorithm/topology.hpp>
+#include <plimsoll/detail/common/fixed_load.hpp>
+#include <plimsoll/detail/common/packing.hpp>
+#include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/exact_math.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/detail/scratch.hpp>
@@ -119,23 +119,23 @@ struct replication_body {
     load_scale const scale =
         scale_loads(team, experts, [this, layer](index_t e) { return loads(layer, e); });
     problem_report outcome = scale.report();
-    if (outcome.what == fault::none) {
+    if (!outcome.refused) {
       outcome = refuse_limits(team, experts);
     }
-    if (outcome.what == fault::none && where.ranks() > 0) {
+    if (!outcome.refused && where.ranks() > 0) {
       outcome = where.refuse(team, layer, experts, copies);
     }
-    if (outcome.what == fault::none) {
+    if (!outcome.refused) {
       team.for_each(experts, [=, this](index_t e) {
         load[e] = to_fixed(loads(layer, e), scale.shift);
         copies[e] = rule.required ? 1 : least(e);
       });
       packing_counts all;
-      for (index_t position = 0; position < cells() && outcome.what == fault::none; ++position) {
+      for (index_t position = 0; position < cells() && !outcome.refused; ++position) {
         outcome =
             replicate(team, cell_at(layer, position), load, keys, {slack, copies}, copies, all);
       }
-      if (outcome.what == fault::none) {
+      if (!outcome.refused) {
         team.for_each(experts, [=, this](index_t e) { replica_count(layer, e) = copies[e]; });
         bool const rounded = team.any(
             experts, [=, this](index_t e) { return is_rounded(loads(layer, e), scale.shift); });
@@ -181,17 +181,15 @@ struct replication_body {
     };
     index_t const fewest = total(least);
     if (fewest > places) {
-      return problem_report{certificate{}, fault::floors, node, static_cast<double>(fewest),
-                            places};
+      return refusal(fault_kind::floors, node, fewest, places);
     }
     if (rule.required) {
       if (!apart.start(team, where, at, rule) || !reach_floors(team, at, apart, copies)) {
-        return problem_report{certificate{}, fault::floors_apart, node,
-                              static_cast<double>(fewest)};
+        return refusal(fault_kind::floors_apart, node, fewest);
       }
     } else if (index_t const greatest = total(most); n > 0 && greatest < places) {
       // Slots of a node without experts stay free.
-      return problem_report{certificate{}, fault::caps, node, static_cast<double>(greatest)};
+      return refusal(fault_kind::caps, node, greatest);
     }
     team.for_each(n, [=, this, &at](index_t i) {
       index_t const e = where.expert_of(at, i);
@@ -267,13 +265,12 @@ struct replication_body {
     index_t const low =
         team.min(experts, [=, this](index_t e) { return least(e) < 1 ? e : experts; });
     if (low < experts) {
-      return problem_report{certificate{}, fault::floor, low, static_cast<double>(least(low))};
+      return refusal(fault_kind::floor, low, least(low));
     }
     index_t const crossed =
         team.min(experts, [=, this](index_t e) { return most(e) < least(e) ? e : experts; });
     if (crossed < experts) {
-      return problem_report{certificate{}, fault::cap_below_floor, crossed,
-                            static_cast<double>(most(crossed))};
+      return refusal(fault_kind::cap_below_floor, crossed, most(crossed));
     }
     return problem_report{};
   }

@@ -71,13 +71,12 @@ struct slot_assignment_body {
         team.min(layers, [=, this](index_t l) { return layer_slots[first + l] < 0 ? l : layers; });
     problem_report outcome;
     if (live == 0) {
-      outcome.what = fault::no_rank;
+      outcome = refusal(fault_kind::no_rank);
     } else if (negative < layers) {
-      outcome = {certificate{}, fault::layer_slots, negative,
-                 static_cast<double>(layer_slots[first + negative])};
+      outcome = refusal(fault_kind::layer_slots, negative, layer_slots[first + negative]);
     }
     team.single([=, this] { reports[problem] = outcome; });
-    if (outcome.what != fault::none) {
+    if (outcome.refused) {
       return;
     }
 

@@ -13,9 +13,9 @@
 #include <cstdint>
 
 #include <plimsoll/config.hpp>
-#include <plimsoll/detail/algorithm/fixed_load.hpp>
 #include <plimsoll/detail/algorithm/latency.hpp>
-#include <plimsoll/detail/algorithm/topology.hpp>
+#include <plimsoll/detail/common/fixed_load.hpp>
+#include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/exact_math.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/detail/scratch.hpp>
@@ -152,22 +152,22 @@ struct search_input_body {
     search_layer result{};
     problem_report outcome = refuse_cost_speeds(team, cost, where.ranks(),
                                                 [this](index_t r) { return where.is_active(r); });
-    if (outcome.what == fault::none) {
+    if (!outcome.refused) {
       outcome = number_items(team, layer, first_item, result);
     }
-    if (outcome.what == fault::none) {
+    if (!outcome.refused) {
       auto const row = [=, this](index_t i) { return loads(i / experts, layer, i % experts); };
       load_scale const scale = scale_loads(team, steps * experts, row);
       outcome = scale.report();
-      if (outcome.what == fault::load) {
-        outcome.also = outcome.where / experts;
-        outcome.where %= experts;
-      } else if (outcome.what == fault::none) {
+      if (outcome.refused.kind == fault_kind::load) {
+        outcome.refused.also = outcome.refused.where / experts;
+        outcome.refused.where %= experts;
+      } else if (!outcome.refused) {
         share_out(team, layer, scale.shift, first_item, result);
         outcome = refuse_cost(team, layer, result);
       }
     }
-    result.is_usable = outcome.what == fault::none;
+    result.is_usable = !outcome.refused;
     team.single([=, this] {
       layers[layer] = result;
       reports[layer] = outcome;
@@ -187,27 +187,25 @@ struct search_input_body {
     index_t const experts = loads.extent(2);
     index_t const rank = where.ranges.first_fault(team, layer);
     if (rank < ranks) {
-      return problem_report{certificate{}, fault::rank_offsets, rank,
-                            static_cast<double>(where.ranges.end(layer, rank))};
+      return refusal(fault_kind::rank_offsets, rank, where.ranges.end(layer, rank));
     }
     if (where.active.data != nullptr &&
         !team.any(ranks, [this](index_t r) { return where.is_active(r); })) {
-      return problem_report{certificate{}, fault::no_rank};
+      return refusal(fault_kind::no_rank);
     }
     index_t const bad = team.min(experts, [=, this](index_t e) {
       std::int32_t const copies = copies_of(layer, e);
       return copies >= 1 && copies <= rank_limit ? experts : e;
     });
     if (bad < experts) {
-      return problem_report{certificate{}, fault::copies, bad,
-                            static_cast<double>(copies_of(layer, bad))};
+      return refusal(fault_kind::copies, bad, copies_of(layer, bad));
     }
     std::int64_t const items = team.exclusive_scan(
         experts, [=, this](index_t e) { return std::int64_t{copies_of(layer, e)}; }, first_item);
     index_t const places =
         team.sum(ranks, [=, this](index_t r) { return where.slots_of(layer, r); });
     if (items > places) {
-      return problem_report{certificate{}, fault::copies_total, -1, static_cast<double>(items)};
+      return refusal(fault_kind::copies_total, -1, items);
     }
     result.items = static_cast<std::int32_t>(items);
     result.has_twins = items > experts;
@@ -277,7 +275,7 @@ struct search_input_body {
       return idle >= 0 && busy(i) >= idle && busy(i) < 0x1p960 ? ranks * steps : i;
     });
     if (bad < ranks * steps) {
-      return problem_report{certificate{}, fault::cost, bad / steps, busy(bad), bad % steps};
+      return refusal(fault_kind::cost, bad / steps, busy(bad), bad % steps);
     }
     result.top = longest_of_use(team, layer, result);
     return problem_report{};

@@ -7,9 +7,9 @@
 #include <cstdint>
 
 #include <plimsoll/config.hpp>
-#include <plimsoll/detail/algorithm/rank_levels.hpp>
-#include <plimsoll/detail/algorithm/tile_counts.hpp>
-#include <plimsoll/detail/algorithm/topology.hpp>
+#include <plimsoll/detail/common/rank_levels.hpp>
+#include <plimsoll/detail/common/tile_counts.hpp>
+#include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/exact_math.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/detail/scratch.hpp>
@@ -258,13 +258,14 @@ struct plan_line {
     });
     if (bad < 2 * n) {
       std::int64_t const load = loads(bad / n, bad % n);
-      refuse(team, is_count(load) ? fault::dead_rank : fault::load, bad % n, load, bad / n);
+      refuse(team, is_count(load) ? fault_kind::dead_rank : fault_kind::load, bad % n, load,
+             bad / n);
       return;
     }
     auto const routed = team.sum(n, [this](index_t r) { return routed_to(r); });
     auto const rows = team.sum(n, [this](index_t r) { return rows_of(r); });
     if (!is_count(routed + rows)) {
-      refuse(team, fault::tokens, -1, routed + rows);
+      refuse(team, fault_kind::tokens, -1, routed + rows);
       return;
     }
     if (rules.sampled) {
@@ -300,15 +301,10 @@ struct plan_line {
   }
 
   template <class Team>
-  PLIMSOLL_HD void refuse(Team& team, fault what, index_t where, std::int64_t got,
+  PLIMSOLL_HD void refuse(Team& team, fault_kind kind, index_t where, std::int64_t got,
                           index_t row = -1) const {
     team.for_each(ranks.size(), [this](index_t r) { memory.slack[r] = 0; });
-    team.single([=, this] {
-      report[0].what = what;
-      report[0].where = where;
-      report[0].row = row;
-      report[0].got = static_cast<double>(got);
-    });
+    team.single([=, this] { report[0].refused = {kind, where, static_cast<double>(got), row}; });
   }
 
   /// For sampled rows: computes the slack and the weight of every rank.

@@ -24,13 +24,9 @@ using fixed_load = std::uint64_t;
 /// The scale of one problem's loads, or the fault that prevents a conversion.
 struct load_scale {
   int shift = 0;
-  fault what = fault::none;
-  index_t where = -1;
-  double got = 0;
+  fault refused = {};
 
-  [[nodiscard]] PLIMSOLL_HD problem_report report() const {
-    return problem_report{certificate{}, what, where, got};
-  }
+  [[nodiscard]] PLIMSOLL_HD problem_report report() const { return {certificate{}, refused}; }
 };
 
 /// Returns true if a value can be a load: at least 0 and below 2^47. NaN fails; the comparison with
@@ -62,8 +58,8 @@ PLIMSOLL_HD load_scale scale_loads(Team& team, index_t n, Row row) {
   }
   if (width > 47) {
     index_t const bad = team.min(n, [=](index_t i) { return is_load(row(i)) ? n : i; });
-    return bad < n ? load_scale{0, fault::load, bad, static_cast<double>(row(bad))}
-                   : load_scale{0, fault::total_load, -1, total};
+    return bad < n ? load_scale{0, {fault_kind::load, bad, static_cast<double>(row(bad))}}
+                   : load_scale{0, {fault_kind::total_load, -1, total}};
   }
   return load_scale{total > 0 ? 47 - width : 0};
 }

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include <plimsoll/config.hpp>
-#include <plimsoll/detail/algorithm/fixed_load.hpp>
+#include <plimsoll/detail/common/fixed_load.hpp>
 #include <plimsoll/detail/exact_math.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/detail/team.hpp>
@@ -130,14 +130,13 @@ struct topology {
                                     std::int32_t* found) const {
     index_t const rank = ranges.first_fault(team, layer);
     if (rank < ranks()) {
-      return problem_report{certificate{}, fault::rank_offsets, rank,
-                            static_cast<double>(ranges.end(layer, rank))};
+      return refusal(fault_kind::rank_offsets, rank, ranges.end(layer, rank));
     }
     if (speeds.data != nullptr) {
-      problem_report const refusal =
+      problem_report const outcome =
           refuse_speeds(team, speeds, ranks(), [this](index_t r) { return is_active(r); });
-      if (refusal.what != fault::none) {
-        return refusal;
+      if (outcome.refused) {
+        return outcome;
       }
     }
     if (node_experts.data != nullptr) {
@@ -147,8 +146,7 @@ struct topology {
         return first && last && node_offsets(layer, n) <= node_offsets(layer, n + 1) ? nodes : n;
       });
       if (node < nodes) {
-        return problem_report{certificate{}, fault::node_offsets, node,
-                              static_cast<double>(node_offsets(layer, node + 1))};
+        return refusal(fault_kind::node_offsets, node, node_offsets(layer, node + 1));
       }
       team.histogram(
           experts,
@@ -160,7 +158,7 @@ struct topology {
       index_t const missing =
           team.min(experts, [=](index_t e) { return found[e] == 0 ? e : experts; });
       if (missing < experts) {
-        return problem_report{certificate{}, fault::node_experts, missing, 0};
+        return refusal(fault_kind::node_experts, missing, 0);
       }
     }
     return problem_report{};
@@ -182,14 +180,14 @@ struct topology {
       return speed[r] >= least_speed && speed[r] <= greatest_speed ? ranks : r;
     });
     if (absurd < ranks) {
-      return problem_report{certificate{}, fault::speed, absurd, speed[absurd]};
+      return refusal(fault_kind::speed, absurd, speed[absurd]);
     }
     double const fastest = team.max(ranks, [=](index_t r) { return lives(r) ? speed[r] : 0.0; });
     double const least = multiply(fastest, least_relative_speed);
     index_t const slow =
         team.min(ranks, [=](index_t r) { return !lives(r) || speed[r] >= least ? ranks : r; });
     if (slow < ranks) {
-      return problem_report{certificate{fastest}, fault::relative_speed, slow, speed[slow]};
+      return problem_report{certificate{fastest}, {fault_kind::relative_speed, slow, speed[slow]}};
     }
     return problem_report{};
   }

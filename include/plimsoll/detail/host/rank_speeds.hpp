@@ -12,9 +12,9 @@
 #include <vector>
 
 #include <plimsoll/config.hpp>
-#include <plimsoll/detail/algorithm/rank_levels.hpp>
-#include <plimsoll/detail/algorithm/topology.hpp>
-#include <plimsoll/detail/report.hpp>
+#include <plimsoll/detail/common/rank_levels.hpp>
+#include <plimsoll/detail/common/topology.hpp>
+#include <plimsoll/detail/host/topology.hpp>
 #include <plimsoll/detail/rows.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/types.hpp>

@@ -9,10 +9,12 @@
 #include <vector>
 
 #include <plimsoll/config.hpp>
-#include <plimsoll/detail/algorithm/topology.hpp>
+#include <plimsoll/detail/common/topology.hpp>
+#include <plimsoll/detail/host/placement_maps.hpp>
+#include <plimsoll/detail/host/topology.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/detail/rows.hpp>
-#include <plimsoll/placement.hpp>
+#include <plimsoll/placement_types.hpp>
 #include <plimsoll/types.hpp>
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
@@ -55,12 +57,12 @@ host_slots read_slots(std::string_view function, Context const& context,
     for (index_t r = 0; r < result.ranks; ++r) {
       if (begin[0] != 0 || begin[r] > begin[r + 1] || begin[r + 1] > result.slots) {
         double const end = begin[r + 1];
-        fail(function, {certificate{}, fault::rank_offsets, r, end}, layer);
+        throw_topology_fault({function, refusal(fault_kind::rank_offsets, r, end), layer});
       }
       for (index_t slot = begin[r]; slot < begin[r + 1]; ++slot) {
         double const expert = result.experts_of(layer)[slot];
         if (expert < -1 || expert >= static_cast<double>(experts)) {
-          fail(function, {certificate{}, fault::expert_id, slot, expert, r}, layer);
+          throw_map_fault({function, refusal(fault_kind::expert_id, slot, expert, r), layer});
         }
       }
     }

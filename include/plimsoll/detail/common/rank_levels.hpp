@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include <plimsoll/config.hpp>
-#include <plimsoll/detail/algorithm/topology.hpp>
+#include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/exact_math.hpp>
 #include <plimsoll/types.hpp>
 

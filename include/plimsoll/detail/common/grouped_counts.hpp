@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include <plimsoll/config.hpp>
-#include <plimsoll/detail/algorithm/item_numbers.hpp>
+#include <plimsoll/detail/common/item_numbers.hpp>
 #include <plimsoll/detail/scratch.hpp>
 #include <plimsoll/detail/team.hpp>
 #include <plimsoll/types.hpp>

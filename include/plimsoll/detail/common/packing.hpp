@@ -8,8 +8,8 @@
 #include <cstdint>
 
 #include <plimsoll/config.hpp>
-#include <plimsoll/detail/algorithm/fixed_load.hpp>
-#include <plimsoll/detail/algorithm/topology.hpp>
+#include <plimsoll/detail/common/fixed_load.hpp>
+#include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/exact_math.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/detail/scratch.hpp>

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Messages about refused ranks and nodes.
+#pragma once
+
+#include <string_view>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/report.hpp>
+#include <plimsoll/error.hpp>
+#include <plimsoll/types.hpp>
+
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
+
+/// Throws for a live rank that is far slower than the fastest rank.
+[[noreturn]] inline void fail_relative_speed(std::string_view function, std::string_view argument,
+                                             double speed, index_t rank, double fastest) {
+  fail(function, argument, "speeds of live ranks from 2^-16 of the fastest to the fastest",
+       text(speed, " for rank ", rank, ", where the fastest has ", fastest));
+}
+
+inline void throw_topology_fault(refused_value const& of) {
+  switch (of.found().kind) {
+    case fault_kind::no_rank:
+      of.fail("options.active", "at least 1 live rank", "0");
+    case fault_kind::rank_offsets:
+      of.fail("rank_offsets", "offsets that rise from 0 to at most the number of slots",
+              of.got() + of.where("rank"));
+    case fault_kind::speed:
+      of.fail("speeds", "values from 2^-64 to 2^64", of.got() + of.where("rank"));
+    case fault_kind::node_offsets:
+      of.fail("node_offsets", "offsets that rise from 0 to the number of experts",
+              of.got() + of.where("node"));
+    case fault_kind::node_experts:
+      of.fail("node_experts", "every expert once",
+              text("another list", of.in_layer(), of.where("expert")));
+    case fault_kind::relative_speed:
+      fail_relative_speed(of.function, "speeds", of.found().got, of.found().where,
+                          of.report.result.value);
+    default:
+      break;
+  }
+}
+
+}}}  // namespace plimsoll::detail

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The launches of `place` and `place_groups`.
+#pragma once
+
+#include <cstdint>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/placement.hpp>
+#include <plimsoll/detail/common/packing.hpp>
+#include <plimsoll/detail/common/topology.hpp>
+#include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/report.hpp>
+#include <plimsoll/placement_types.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
+
+inline topology topology_of(placement_options const& options, index_t slots) {
+  return topology{{options.rank_offsets, slots, options.ranks},
+                  options.nodes,
+                  options.active,
+                  options.speeds,
+                  options.node_experts,
+                  options.node_offsets};
+}
+
+inline anti_affinity_rule rule_of(placement_options const& options) {
+  return anti_affinity_rule{options.replica_anti_affinity,
+                            options.replica_anti_affinity != anti_affinity::none &&
+                                options.anti_affinity_strength == strictness::required};
+}
+
+template <class Context, class Loads>
+void enqueue_place(Context const& context, Loads const& loads,
+                   matrix_ref<std::int32_t const> replica_count, placement_options const& options,
+                   matrix_ref<std::int32_t> physical_to_logical, problem_report* reports) {
+  launch(context, loads.extent(0),
+         placement_body<Loads>{loads, replica_count,
+                               topology_of(options, physical_to_logical.extent(1)),
+                               rule_of(options), physical_to_logical, reports});
+}
+
+template <class Context, class Loads>
+void enqueue_place_groups(Context const& context, Loads const& loads, index_t groups, index_t slots,
+                          placement_options const& options, matrix_ref<std::int32_t> node_experts,
+                          matrix_ref<std::int32_t> node_offsets, problem_report* reports) {
+  launch(context, loads.extent(0),
+         group_placement_body<Loads>{loads, groups, topology_of(options, slots), node_experts,
+                                     node_offsets, reports});
+}
+
+}}}  // namespace plimsoll::detail
