@@ -458,8 +458,8 @@ craft_plan craft(P const& policy, Loads const& loads, craft_options const& optio
   slot_assignment(policy, vector_ref<std::int32_t const>(layer_slots.data(), layers),
                   {.ranks = how.ranks, .remainder = how.remainder, .active = how.active}, offsets);
   plan.placement =
-      detail::eplb(name, policy, matrix_ref<double const>(sums.data(), layers, experts),
-                   detail::eplb_options_of(how, offsets), placement, counts);
+      detail::run_eplb(name, context, matrix_ref<double const>(sums.data(), layers, experts),
+                       detail::eplb_options_of(how, offsets), placement, counts);
   return plan;
 }
 
