@@ -37,6 +37,11 @@ inline void expect_anti_affinity_on_a_node(std::string_view function, std::strin
   }
 }
 
+inline bool requires_anti_affinity(placement_options const& options) {
+  return options.replica_anti_affinity != anti_affinity::none &&
+         options.anti_affinity_strength == strictness::required;
+}
+
 /// Checks the inputs common to all functions that place experts; `argument` names the options.
 inline void expect_placeable(std::string_view function, index_t layers, index_t experts,
                              index_t slots, placement_options const& options,

@@ -16,7 +16,7 @@
 #include <plimsoll/detail/host/knapsack.hpp>
 #include <plimsoll/detail/pipeline/eplb.hpp>
 #include <plimsoll/detail/pipeline/knapsack.hpp>
-#include <plimsoll/detail/pipeline/load_tensor.hpp>
+#include <plimsoll/detail/algorithm/load_tensor.hpp>
 #include <plimsoll/detail/pipeline/planning.hpp>
 #include <plimsoll/detail/pipeline/replay.hpp>
 #include <plimsoll/detail/pipeline/slot_assignment.hpp>
