@@ -16,6 +16,7 @@
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/detail/scratch.hpp>
 #include <plimsoll/detail/team.hpp>
+#include <plimsoll/placement_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
@@ -361,6 +362,11 @@ struct ranked_source {
                            : problem_report{};
   }
 };
+
+inline ranked_source ranked_source_of(placement_ref const& placement, index_t experts) {
+  auto const& map = placement.physical_to_logical;
+  return {{map, experts}, {placement.rank_offsets, map.extent(1), placement.ranks}};
+}
 
 /// Body of `slots_to_ranks`. Problem = layer.
 struct slots_to_ranks_body {
