@@ -85,8 +85,7 @@ gain_estimate estimate_gains(P const& policy, Loads const& loads, craft_options 
 template <execution_policy P>
 replica_allocation allocate_replicas(P const& policy, gain_estimate const& estimate,
                                      craft_options const& options) {
-  return detail::allocate_replicas("allocate_replicas", detail::resolve(policy), estimate,
-                                   options);
+  return detail::allocate_replicas("allocate_replicas", detail::resolve(policy), estimate, options);
 }
 
 /// @brief Plans every layer as CRAFT does: `estimate_gains`, `allocate_replicas`, and then, for the

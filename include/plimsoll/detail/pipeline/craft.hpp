@@ -10,13 +10,13 @@
 #include <vector>
 
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/load_tensor.hpp>
 #include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/host/craft.hpp>
 #include <plimsoll/detail/host/knapsack.hpp>
 #include <plimsoll/detail/pipeline/eplb.hpp>
 #include <plimsoll/detail/pipeline/knapsack.hpp>
-#include <plimsoll/detail/algorithm/load_tensor.hpp>
 #include <plimsoll/detail/pipeline/planning.hpp>
 #include <plimsoll/detail/pipeline/replay.hpp>
 #include <plimsoll/detail/pipeline/slot_assignment.hpp>
@@ -74,7 +74,8 @@ gain_estimate estimate_gains(std::string_view name, Context const& context, Load
   expect_between(name, "loads", 1, 0x7fffffff, load.extent(0), "steps");
   expect_plannable(name, rows, sums.experts, slots, how);
 
-  enqueue_sum_steps(context, load, sums.of_plan(0));
+  launch(context, sums.layers * tiles_of(sums.experts),
+         sum_steps_body<Loads, double>{load, sums.of_plan(0)});
   for (index_t plan = 1; plan < sums.plans; ++plan) {
     copy_rows(context, matrix_ref<double const>(sums.of_plan(0)), sums.of_plan(plan));
   }
@@ -89,11 +90,10 @@ gain_estimate estimate_gains(std::string_view name, Context const& context, Load
   index_t const replays = replay_problems(load.extent(0), sums.layers);
   index_t const planned = rows * eplb_steps(how);
   buffer<problem_report, Context> const reports(context, replays + planned + sums.plans);
-  enqueue_slot_assignment(context, {layer_slots.data(), rows}, sums.layers,
-                          {.ranks = options.ranks,
-                           .remainder = options.remainder,
-                           .active = options.active},
-                          rank_offsets, reports.data() + replays + planned);
+  enqueue_slot_assignment(
+      context, {layer_slots.data(), rows}, sums.plans,
+      {.ranks = options.ranks, .remainder = options.remainder, .active = options.active},
+      rank_offsets, reports.data() + replays + planned);
   enqueue_eplb(context, sums.all(), how, placement, replicas, reports.data() + replays);
   enqueue_replay(context, load,
                  {.physical_to_logical = placement,
@@ -167,11 +167,10 @@ std::vector<certificate> plan_layers(std::string_view name, Context const& conte
   buffer<std::int32_t, Context> const layer_slots(context, slots);
   eplb_options const how = eplb_options_of(options, rank_offsets);
   run_planning(name, context, 1, 1, throw_slot_assignment_fault, [&](problem_report* reports) {
-    enqueue_slot_assignment(context, {layer_slots.data(), layers}, layers,
-                            {.ranks = options.ranks,
-                             .remainder = options.remainder,
-                             .active = options.active},
-                            rank_offsets, reports);
+    enqueue_slot_assignment(
+        context, {layer_slots.data(), layers}, 1,
+        {.ranks = options.ranks, .remainder = options.remainder, .active = options.active},
+        rank_offsets, reports);
   });
   return run_eplb(name, context, sums, how, placement, replica_count);
 }
