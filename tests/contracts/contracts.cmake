@@ -15,8 +15,10 @@ string(APPEND listed "${opt_in_lines}\n")
 file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/listed_headers.txt "${listed}")
 
 plimsoll_add_contract(headers.listed listed.sh ${include_dir} ${CMAKE_CURRENT_BINARY_DIR}/listed_headers.txt)
+plimsoll_add_contract(headers.layout layout.sh ${include_dir})
 plimsoll_add_contract(headers.macros macros.sh ${include_dir})
-plimsoll_add_contract(bodies.no_cmath no_cmath.sh ${include_dir}/plimsoll/detail/algorithm)
+plimsoll_add_contract(bodies.no_cmath no_cmath.sh ${include_dir}/plimsoll/detail/algorithm
+                      ${include_dir}/plimsoll/detail/common)
 foreach(compiler IN ITEMS GXX CLANGXX)
   # Both use the same standard library, so only one of them compiles the internal headers, too.
   set(folders plimsoll)
