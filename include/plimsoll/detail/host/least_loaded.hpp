@@ -28,6 +28,7 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
+// Prices need these only of a caller who has included <plimsoll/latency.hpp>.
 struct latency_curves;
 struct moe_cost;
 struct token_cost;
