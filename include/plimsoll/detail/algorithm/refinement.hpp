@@ -61,7 +61,7 @@ class refiner {
     return scratch_bytes_of<double>(slots) + scratch_bytes_of<double>(where.ranks()) +
            scratch_bytes_of<std::int32_t>(slots) + 2 * scratch_bytes_of<std::uint64_t>(experts) +
            scratch_bytes_of<std::byte>(most_sort_bytes<std::uint64_t>(experts)) +
-           packing_scratch_bytes(experts, where, rule);
+           bytes_taken_by<packing_arrays>(experts, where.ranks(), rule);
   }
 
   PLIMSOLL_HD outcome improve(std::int64_t trials, std::int64_t perturbations) {
