@@ -140,7 +140,7 @@ struct placement_body {
 
  private:
   /// Packs every cell of the layer, each as `problem.at`. Returns the peak, the bound and the number
-  /// of replicas over all cells; stops at a cell that required anti-affinity leaves incomplete.
+  /// of replicas over all cells. Stops at a cell that required anti-affinity leaves incomplete.
   template <class Team>
   PLIMSOLL_HD packing_result pack_cells(Team& team, scratch memory, packing_problem& problem,
                                         index_t layer) const {
