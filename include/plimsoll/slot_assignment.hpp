@@ -54,8 +54,8 @@ void slot_assignment(P const& policy, Slots const& layer_slots,
   auto const context = detail::resolve(policy);
   detail::run_planning(name, context, 1, 1, detail::throw_slot_assignment_fault,
                        [&](detail::problem_report* reports) {
-                         detail::enqueue_slot_assignment(context, slots, slots.extent(0), options,
-                                                         offsets, reports);
+                         detail::enqueue_slot_assignment(context, slots, 1, options, offsets,
+                                                         reports);
                        });
 }
 

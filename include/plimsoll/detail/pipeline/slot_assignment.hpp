@@ -15,15 +15,15 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// Divides the slots of plans, each of `layers` consecutive rows, and writes one report per plan.
-/// Totals of ranks start at 0 in every plan.
+/// Divides the slots of `plans` plans, which have the same number of consecutive rows, and writes
+/// one report per plan. Totals of ranks start at 0 in every plan.
 template <class Context>
 void enqueue_slot_assignment(Context const& context, vector_ref<std::int32_t const> layer_slots,
-                             index_t layers, slot_assignment_options const& options,
+                             index_t plans, slot_assignment_options const& options,
                              matrix_ref<std::int32_t> rank_offsets, problem_report* reports) {
-  launch(context, layers == 0 ? 1 : layer_slots.extent(0) / layers,
+  launch(context, plans,
          slot_assignment_body{.layer_slots = layer_slots,
-                              .layers = layers,
+                              .layers = layer_slots.extent(0) / plans,
                               .active = options.active,
                               .ranks = options.ranks,
                               .endpoints = options.remainder == remainder_spread::endpoints,
