@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Host half of `place` and `place_groups`: checks of shapes and options, which other planning calls
-/// share, and messages about refused values.
+/// Host half of `place` and `place_groups`: checks of shapes and options, which other planning
+/// calls share, and messages about refused values.
 #pragma once
 
 #include <cstdint>

@@ -21,14 +21,14 @@ void enqueue_replicate(Context const& context, Loads const& loads, index_t slots
                        replication_options const& options, matrix_ref<std::int32_t> replica_count,
                        problem_report* reports) {
   launch(context, loads.extent(0),
-         replication_body<Loads>{loads,
-                                 slots,
-                                 topology_of(options.where, slots),
-                                 rule_of(options.where),
-                                 {options.min_copies, options.min_copies_each},
-                                 {options.max_copies, options.max_copies_each},
-                                 replica_count,
-                                 reports});
+         replication_body<Loads>{.loads = loads,
+                                 .slots = slots,
+                                 .where = topology_of(options.where, slots),
+                                 .rule = rule_of(options.where),
+                                 .least = {options.min_copies, options.min_copies_each},
+                                 .most = {options.max_copies, options.max_copies_each},
+                                 .replica_count = replica_count,
+                                 .reports = reports});
 }
 
 }}}  // namespace plimsoll::detail
