@@ -46,10 +46,16 @@ TEST_CASE("knapsack: the same bits in every team") {
       }
       using body_type = plimsoll::detail::knapsack_body<plimsoll::tensor_ref<std::int64_t const>,
                                                         plimsoll::tensor_ref<double const>>;
-      body_type const body{in.weights(),       in.values(), options.option_count,
-                           options.capacities, k.capacity,  (variant & 1) != 0,
-                           (variant & 2) != 0, choices_out, curve_out,
-                           reports.data()};
+      body_type const body{.weights = in.weights(),
+                           .values = in.values(),
+                           .counts = options.option_count,
+                           .capacity = options.capacities,
+                           .largest_capacity = k.capacity,
+                           .exact = (variant & 1) != 0,
+                           .may_skip = (variant & 2) != 0,
+                           .choices = choices_out,
+                           .curve = curve_out,
+                           .reports = reports.data()};
       check_all_teams(body, k.problems, choices, curve, [&] { return report_values(reports); });
     }
   }

@@ -943,8 +943,7 @@ class spill_steps {
     rules.max_exports = static_cast<std::int32_t>(o.max_exports);
     rules.expert_bytes = o.expert_bytes;
     rules.token_bytes = o.token_bytes;
-    return plimsoll::detail::spill_body<loads, Cost, spill_segment, spill_transfer, spill_report>{
-        c_.loads, homes, levels, rules, price, plan_};
+    return plimsoll::detail::spill_body<loads, Cost>{c_.loads, homes, levels, rules, price, plan_};
   }
   /// Returns all outputs of a plan.
   [[nodiscard]] auto written() const {
@@ -1023,8 +1022,7 @@ class spill_steps {
     ints destinations(at(pairs), gap_value);
     ints rows(at(pairs), gap_value);
     std::vector<spill_counters> counters(1);
-    using tokens_body =
-        plimsoll::detail::spill_tokens_body<std::int32_t, spill_segment, spill_counters>;
+    using tokens_body = plimsoll::detail::spill_tokens_body<std::int32_t>;
     tokens_body tokens{};
     tokens.ids = {ids.data(), pairs / c_.k, c_.k};
     tokens.routes = routes_;
@@ -1043,17 +1041,16 @@ class spill_steps {
     for (ints const& of_rank : expected.counts) {
       counts.insert(counts.end(), of_rank.begin(), of_rank.end());
     }
-    plimsoll::detail::count_sources_body<spill_segment> const add_up{
+    plimsoll::detail::count_sources_body const add_up{
         matrix_ref<std::int32_t const>(counts.data(), ranks(), experts()), routes_};
     check_step(add_up, add_up.problems(), view(routes_.before, (ranks() + 1) * experts()),
                view(routes_.totals, experts()));
 
     index_t const segments = std::ssize(expected.plan.segments);
-    check_step(plimsoll::detail::list_spills_body<spill_segment>{routes_}, 1,
-               view(routes_.by_rank, segments), view(routes_.rank_begin, ranks() + 1));
+    check_step(plimsoll::detail::list_spills_body{routes_}, 1, view(routes_.by_rank, segments),
+               view(routes_.rank_begin, ranks() + 1));
     spill_exchange_report report{};
-    plimsoll::detail::exchange_body<spill_segment, spill_exchange_report> const exchange{routes_,
-                                                                                         &report};
+    plimsoll::detail::exchange_body const exchange{routes_, &report};
     check_step(exchange, ranks(), view(routes_.sends, ranks() * ranks()),
                view(routes_.receives, ranks()), view(routes_.row, segments),
                view(routes_.groups, experts()), [&] { return numbers_in(report); });
@@ -1066,15 +1063,13 @@ class spill_steps {
     CHECK(rows == expected.rows[at(source_)]);
 
     ints arranged(expected.arranged[at(source_)].size(), gap_value);
-    check_step(plimsoll::detail::arrange_rows_body<spill_segment>{routes_, arranged}, ranks(),
-               arranged);
+    check_step(plimsoll::detail::arrange_rows_body{routes_, arranged}, ranks(), arranged);
     CHECK(arranged == expected.arranged[at(source_)]);
   }
 
  private:
-  using plan_arrays =
-      plimsoll::detail::spill_plan_arrays<spill_segment, spill_transfer, spill_report>;
-  using routes = plimsoll::detail::spill_routes<spill_segment>;
+  using plan_arrays = plimsoll::detail::spill_plan_arrays;
+  using routes = plimsoll::detail::spill_routes;
 
   /// Stops at the first difference, since later bodies read the outputs of earlier ones.
   template <class Body, class... Outputs>

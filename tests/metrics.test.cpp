@@ -22,7 +22,7 @@ TEST_CASE_TEMPLATE("metrics: the same bits in every team", T, std::int32_t, floa
     loads.back() = T{-1};
     std::vector<balance_stats> out(4);
     using view = plimsoll::matrix_ref<T const>;
-    plimsoll::detail::metrics_body<view, balance_stats> const body{
+    plimsoll::detail::metrics_body<view> const body{
         view(loads.data(), 4, columns), plimsoll::vector_ref<balance_stats>(out.data(), 4)};
     check_all_teams(body, 4, [&] { return bits_of(out); });
   }
@@ -57,7 +57,7 @@ TEST_CASE("metrics: correlation and classes have the same bits in every team") {
         loads, {correlation.data(), layers, experts, experts}};
     check_all_teams(alike, layers * experts, correlation);
     uses use(static_cast<std::size_t>(layers * experts));
-    plimsoll::detail::classes_body<view, expert_use_options, expert_use> const classes{
+    plimsoll::detail::classes_body<view> const classes{
         loads, {1, 0.5, 0.5, 1.5}, {use.data(), layers, experts}};
     check_all_teams(classes, layers, use);
   };

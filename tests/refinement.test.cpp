@@ -20,15 +20,15 @@ void check_teams(scene s, refinement_options const& options) {
   options_in<plimsoll::seq_policy> const where(s.where, s.layers);
   using view = plimsoll::matrix_ref<float const>;
   plimsoll::detail::refinement_body<view> const body{
-      view(loads.data(), s.layers, s.experts),
-      plimsoll::detail::topology_of(*where, s.slots),
-      plimsoll::detail::rule_of(*where),
-      options.tolerance,
-      options.max_trials,
-      options.max_perturbations,
-      plimsoll::matrix_ref<std::int32_t>(map.data(), s.layers, s.slots),
-      plimsoll::matrix_ref<std::int32_t>(counts.data(), s.layers, s.experts),
-      reports.data()};
+      .loads = view(loads.data(), s.layers, s.experts),
+      .where = plimsoll::detail::topology_of(*where, s.slots),
+      .rule = plimsoll::detail::rule_of(*where),
+      .tolerance = options.tolerance,
+      .trials = options.max_trials,
+      .perturbations = options.max_perturbations,
+      .physical_to_logical = plimsoll::matrix_ref<std::int32_t>(map.data(), s.layers, s.slots),
+      .replica_count = plimsoll::matrix_ref<std::int32_t>(counts.data(), s.layers, s.experts),
+      .reports = reports.data()};
   check_all_teams(body, s.layers, map, counts, [&] { return report_values(reports); });
   CHECK(!reports.front().refused);
   CHECK(reports[reports.size() - 2].refused.kind == plimsoll::fault_kind::expert_id);

@@ -15,14 +15,14 @@ void check_replay_teams(replay_case const& c, Loads const& loads) {
   reals sums(static_cast<std::size_t>(c.rows() * replay_tiles(c.steps)), -7);
   plimsoll::matrix_ref<double> const parts(sums.data(), c.rows(), replay_tiles(c.steps));
   std::vector<problem_report> reports(static_cast<std::size_t>(replay_problems(c.steps, c.layers)));
-  replay_body<Loads> const body{loads,
-                                placement.physical_to_logical,
-                                placement.replica_count,
-                                {placement.rank_offsets, c.slots, c.ranks},
-                                in.options().active,
-                                c.plans,
-                                parts,
-                                reports.data()};
+  replay_body<Loads> const body{.loads = loads,
+                                .physical_to_logical = placement.physical_to_logical,
+                                .replica_count = placement.replica_count,
+                                .ranges = {placement.rank_offsets, c.slots, c.ranks},
+                                .active = in.options().active,
+                                .plans = c.plans,
+                                .sums = parts,
+                                .reports = reports.data()};
   check_all_teams(body, std::ssize(reports), sums, [&] { return report_values(reports); });
 
   reals means(static_cast<std::size_t>(c.rows()), -7);
@@ -89,10 +89,14 @@ TEST_CASE("replay: a body without live ranks reports the fault") {
   reals sums(8);
   std::vector<plimsoll::detail::problem_report> reports(4);
   using body_type = plimsoll::detail::replay_body<plimsoll::tensor_ref<double const>>;
-  body_type const body{{loads.data(), 9, 2, 3}, placement.physical_to_logical,
-                       placement.replica_count, {placement.rank_offsets, 4, 2},
-                       in.options().active,     2,
-                       {sums.data(), 4, 2},     reports.data()};
+  body_type const body{.loads = {loads.data(), 9, 2, 3},
+                       .physical_to_logical = placement.physical_to_logical,
+                       .replica_count = placement.replica_count,
+                       .ranges = {placement.rank_offsets, 4, 2},
+                       .active = in.options().active,
+                       .plans = 2,
+                       .sums = {sums.data(), 4, 2},
+                       .reports = reports.data()};
   run_body(body, std::ssize(reports), serial, 0);
   for (auto const& report : reports) {
     CHECK(report.refused.kind == plimsoll::fault_kind::no_rank);

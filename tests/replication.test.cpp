@@ -19,14 +19,14 @@ TEST_CASE("replication: the same bits in every team") {
     options_in<plimsoll::seq_policy> const where(options, 4);
     using view = plimsoll::matrix_ref<float const>;
     plimsoll::detail::replication_body<view> const body{
-        view(loads.data(), 4, experts),
-        slots,
-        plimsoll::detail::topology_of(*where, slots),
-        plimsoll::detail::rule_of(*where),
-        {least, {}},
-        {most, {}},
-        plimsoll::matrix_ref<std::int32_t>(counts.data(), 4, experts),
-        reports.data()};
+        .loads = view(loads.data(), 4, experts),
+        .slots = slots,
+        .where = plimsoll::detail::topology_of(*where, slots),
+        .rule = plimsoll::detail::rule_of(*where),
+        .least = {least, {}},
+        .most = {most, {}},
+        .replica_count = plimsoll::matrix_ref<std::int32_t>(counts.data(), 4, experts),
+        .reports = reports.data()};
     check_all_teams(body, 4, counts, [&] { return report_values(reports); });
   };
   host_options const nowhere{.ranks = 0};

@@ -104,14 +104,14 @@ TEST_CASE("stray_ids: replayed steps") {
     std::vector<plimsoll::detail::problem_report> reports(
         static_cast<std::size_t>(replay_problems(c.steps, c.layers)));
     plimsoll::detail::replay_body<tensor_ref<double const>> const body{
-        loads_of(c, loads),
-        placement.physical_to_logical,
-        placement.replica_count,
-        {placement.rank_offsets, c.slots, c.ranks},
-        in.options().active,
-        c.plans,
-        {sums.data(), c.rows(), replay_tiles(c.steps)},
-        reports.data()};
+        .loads = loads_of(c, loads),
+        .physical_to_logical = placement.physical_to_logical,
+        .replica_count = placement.replica_count,
+        .ranges = {placement.rank_offsets, c.slots, c.ranks},
+        .active = in.options().active,
+        .plans = c.plans,
+        .sums = {sums.data(), c.rows(), replay_tiles(c.steps)},
+        .reports = reports.data()};
     run_body(body, std::ssize(reports), serial, junk);
     return sums;
   });

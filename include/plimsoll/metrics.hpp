@@ -3,55 +3,21 @@
 /// Balance metrics of loads, and the use of experts over time.
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
 #include <cstdint>
-#include <type_traits>
 #include <vector>
 
 #include <plimsoll/config.hpp>
-#include <plimsoll/detail/algorithm/metrics.hpp>
 #include <plimsoll/detail/dispatch.hpp>
-#include <plimsoll/detail/report.hpp>
-#include <plimsoll/detail/rows.hpp>
+#include <plimsoll/detail/host/metrics.hpp>
+#include <plimsoll/detail/pipeline/metrics.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/memory.hpp>
+#include <plimsoll/metrics_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll { inline namespace PLIMSOLL_ABI {
-
-/// Balance of one row of loads: the ranks of a layer, or the experts of a layer. A row without load
-/// counts as balanced.
-struct balance_stats {
-  double mean = 0;
-  double peak = 0;
-  /// mean / peak, in (0, 1]; 1 is perfect.
-  double balancedness = 1;
-  /// peak / mean, at least 1; 1 if all loads are equal. The literature also calls it PAR
-  /// (peak-to-average ratio). TensorRT-LLM's imbalance ratio is this minus 1.
-  double imbalance = 1;
-  /// Population standard deviation / mean.
-  double coefficient_of_variation = 0;
-
-  /// Returns `imbalance`, under the name that is usual for loads of experts: CRAFT calls a layer
-  /// with a ratio above 10 highly skewed.
-  [[nodiscard]] PLIMSOLL_HD constexpr double peak_to_mean() const { return imbalance; }
-};
-
-/// Summary of the balance of many rows.
-struct balance_summary {
-  /// Mean over rows of mean / peak (SGLang's aggregate).
-  double mean_of_ratios = 1;
-  /// Sum of means / sum of peaks (vLLM's aggregate).
-  double ratio_of_sums = 1;
-  /// Lowest balancedness of any row, and the first row that has it.
-  double worst = 1;
-  index_t worst_row = -1;
-};
-
-inline namespace PLIMSOLL_DEVICE_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_DEVICE_ABI {
 
 /// @brief Measures mean, peak, balancedness, imbalance and coefficient of variation of every row.
 ///
@@ -71,21 +37,8 @@ void measure(P const& policy, Loads const& loads, Out&& out) {
   vector_ref<balance_stats> const results = detail::argument<1>("measure", "out", out);
   detail::expect_between("measure", "loads", 1, expert_limit, load.extent(1), "columns");
   detail::expect_extent("measure", "out", load.extent(0), results.extent(0), "rows");
-  detail::launch(
-      detail::resolve(policy), load.extent(0),
-      detail::metrics_body<std::remove_const_t<decltype(load)>, balance_stats>{load, results});
+  detail::enqueue_measure(detail::resolve(policy), load, results);
 }
-
-}  // namespace PLIMSOLL_DEVICE_ABI
-
-/// Treatment of rows without load in `summarize`, such as steps that a recorder has not filled yet
-/// or layers that were not served.
-enum class empty_step_policy : std::int32_t {
-  count,  ///< counted as balanced
-  skip    ///< left out of every figure
-};
-
-inline namespace PLIMSOLL_DEVICE_ABI {
 
 /// @brief Summarizes the output of `measure`: both usual aggregates, and the worst row.
 ///
@@ -99,70 +52,8 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 template <execution_policy P, view_of<balance_stats, 1> Rows>
 balance_summary summarize(P const& policy, Rows&& rows,
                           empty_step_policy empty = empty_step_policy::count) {
-  std::vector<balance_stats> const measured = read(policy, rows);
-  if (measured.empty()) {
-    detail::fail("summarize", "rows", "at least 1 row", "0");
-  }
-  balance_summary summary;
-  double ratios = 0;
-  double means = 0;
-  double peaks = 0;
-  std::size_t counted = 0;
-  for (std::size_t row = 0; row < measured.size(); ++row) {
-    double const balancedness = measured[row].balancedness;
-    if (!(balancedness >= 0)) {
-      detail::fail("summarize", "rows", "rows measured from loads from 0 to below 2^47",
-                   detail::text("other loads in row ", row));
-    }
-    if (empty == empty_step_policy::skip && measured[row].peak == 0) {
-      continue;
-    }
-    ++counted;
-    if (summary.worst_row < 0 || balancedness < summary.worst) {
-      summary.worst = balancedness;
-      summary.worst_row = static_cast<index_t>(row);
-    }
-    ratios += balancedness;
-    means += measured[row].mean;
-    peaks += measured[row].peak;
-  }
-  summary.mean_of_ratios = counted == 0 ? 1.0 : ratios / static_cast<double>(counted);
-  summary.ratio_of_sums = peaks == 0 ? 1.0 : means / peaks;
-  return summary;
+  return detail::summary_of("summarize", read(policy, rows), empty);
 }
-
-}  // namespace PLIMSOLL_DEVICE_ABI
-
-/// Use of an expert over time.
-enum class expert_use : std::int32_t {
-  ordinary,
-  consistent,  ///< busy in most steps
-  temporal     ///< busy in few steps, with a high load in these: an average hides it
-};
-
-/// Thresholds of `classify_experts`. The paper gives none; its consistent experts are busy in 85 %
-/// of the steps, its temporal ones in 17 %, with three times the tokens.
-struct expert_use_options {
-  /// An expert is busy in a step if its load exceeds this multiple of the mean over the experts.
-  double busy = 1;
-  /// An expert is consistent if it is busy in at least this fraction of the steps with load.
-  double consistent_part = 0.7;
-  /// An expert is temporal if it is busy in at most this fraction of the steps with load, and its
-  /// load in these steps is at least `surge` times the mean over the experts.
-  double temporal_part = 0.3;
-  /// See `temporal_part`.
-  double surge = 2;
-};
-
-/// Two experts of a layer, and the correlation of their loads over the steps.
-struct expert_pair {
-  index_t layer = 0;
-  index_t first = 0;
-  index_t second = 0;
-  double correlation = 0;
-};
-
-inline namespace PLIMSOLL_DEVICE_ABI {
 
 /// @brief Computes Pearson's correlation, over the steps, of the loads of every two experts of a
 /// layer.
@@ -189,8 +80,7 @@ void correlate(P const& policy, Loads const& loads, Out&& correlation) {
   detail::expect_extent(name, "correlation", load.extent(1), out.extent(0), "layers");
   detail::expect_extent(name, "correlation", experts, out.extent(1), "experts");
   detail::expect_extent(name, "correlation", experts, out.extent(2), "experts");
-  detail::launch(detail::resolve(policy), load.extent(1) * experts,
-                 detail::correlation_body<std::remove_const_t<decltype(load)>>{load, out});
+  detail::enqueue_correlate(detail::resolve(policy), load, out);
 }
 
 /// @brief Classifies every expert as consistent (busy in most steps), temporal (busy in few steps,
@@ -214,13 +104,8 @@ void classify_experts(P const& policy, Loads const& loads, expert_use_options co
   detail::expect_between(name, "loads", 1, expert_limit, load.extent(2), "experts");
   detail::expect_extent(name, "use", load.extent(1), out.extent(0), "layers");
   detail::expect_extent(name, "use", load.extent(2), out.extent(1), "experts");
-  detail::expect_number(name, "options.busy", 0, 0x1p16, options.busy);
-  detail::expect_number(name, "options.consistent_part", 0, 1, options.consistent_part);
-  detail::expect_number(name, "options.temporal_part", 0, 1, options.temporal_part);
-  detail::expect_number(name, "options.surge", 0, 0x1p16, options.surge);
-  using body =
-      detail::classes_body<std::remove_const_t<decltype(load)>, expert_use_options, expert_use>;
-  detail::launch(detail::resolve(policy), load.extent(1), body{load, options, out});
+  detail::expect_expert_use_options(name, options);
+  detail::enqueue_classify(detail::resolve(policy), load, options, out);
 }
 
 /// @brief Lists the pairs of temporal experts whose loads are correlated, highest correlation
@@ -248,30 +133,7 @@ std::vector<expert_pair> correlated_pairs(P const& policy, Correlation&& correla
   detail::expect_extent(name, "use", layers, classes.extent(0), "layers");
   detail::expect_extent(name, "use", experts, classes.extent(1), "experts");
   detail::expect_number(name, "least", -1, 1, least);
-  auto const context = detail::resolve(policy);
-  std::vector<expert_use> const uses = detail::rows_on_host(context, classes);
-  std::vector<expert_pair> pairs;
-  for (index_t l = 0; l < layers; ++l) {
-    matrix_ref<double const> of_layer(matrix.data + l * matrix.stride(0), experts, experts);
-    of_layer.strides[0] = matrix.stride(1);
-    of_layer.strides[1] = matrix.stride(2);
-    std::vector<double> const r = detail::rows_on_host(context, of_layer);
-    auto const is_temporal = [&](index_t e) {
-      return uses[static_cast<std::size_t>(l * experts + e)] == expert_use::temporal;
-    };
-    for (index_t a = 0; a < experts; ++a) {
-      for (index_t b = a + 1; b < experts; ++b) {
-        double const value = r[static_cast<std::size_t>(a * experts + b)];
-        if (value >= least && is_temporal(a) && is_temporal(b)) {
-          pairs.push_back({l, a, b, value});
-        }
-      }
-    }
-  }
-  std::stable_sort(pairs.begin(), pairs.end(), [](expert_pair const& x, expert_pair const& y) {
-    return x.correlation > y.correlation;
-  });
-  return pairs;
+  return detail::pairs_above(detail::resolve(policy), matrix, classes, least);
 }
 
 }  // namespace PLIMSOLL_DEVICE_ABI

@@ -5,9 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
-#include <string_view>
-#include <type_traits>
 #include <vector>
 
 #include <plimsoll/config.hpp>

@@ -15,112 +15,22 @@
 
 #include <concepts>
 #include <cstdint>
-#include <string_view>
-#include <type_traits>
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/placement_maps.hpp>
 #include <plimsoll/detail/dispatch.hpp>
-#include <plimsoll/detail/host/placement.hpp>
 #include <plimsoll/detail/host/placement_maps.hpp>
+#include <plimsoll/detail/pipeline/placement_maps.hpp>
+#include <plimsoll/detail/pipeline/planning.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
+#include <plimsoll/placement_maps_types.hpp>
 #include <plimsoll/placement_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll { inline namespace PLIMSOLL_ABI {
-
-/// Slots of every expert as lists in CSR form, in the policy's memory.
-struct replica_lists_ref {
-  /// `[layers, experts + 1]`: start of each expert's list, rising from 0 to at most slots.
-  matrix_ref<std::int32_t const> replica_offsets = {};
-  /// `[layers, slots]`: the lists. Outputs have rising slots in each list and -1 after the last
-  /// list. Inputs may have any order; entries after the last list are not read.
-  matrix_ref<std::int32_t const> replica_slots = {};
-};
-
-/// Additional conditions that `validate` checks.
-struct validation_options {
-  /// Requires that replicas of one expert are on different ranks or nodes.
-  anti_affinity replica_anti_affinity = anti_affinity::none;
-  /// Number of nodes. Ranks are numbered node by node: node n begins at rank
-  /// floor(n * ranks / nodes).
-  index_t nodes = 1;
-  /// `[ranks]`, in the policy's memory: 0 marks a rank that must hold no expert. Empty: every rank
-  /// may hold experts.
-  vector_ref<std::uint8_t const> active = {};
-};
-
-namespace detail {
-
-inline namespace PLIMSOLL_DEVICE_ABI {
-
-/// Runs `body` on every layer and throws for the first layer with a fault.
-template <class P, class Body>
-void run_map(std::string_view name, P const& policy, index_t layers, Body body,
-             std::string_view lists = {}) {
-  auto const context = resolve(policy);
-  buffer<problem_report, std::remove_const_t<decltype(context)>> const reports(context, layers);
-  body.reports = reports.data();
-  launch(context, layers, body);
-  collect(name, reports, layers, [=](refused_value const& of) { throw_map_fault(of, lists); });
-}
-
-}  // namespace PLIMSOLL_DEVICE_ABI
-
-inline constexpr index_t slot_limit = 0x7fffffff;
-
-/// Checks the shape `[layers, slots]` and returns the number of slots.
-template <class T>
-index_t expect_slots(std::string_view name, std::string_view argument, index_t layers,
-                     matrix_ref<T> const& map) {
-  expect_extent(name, argument, layers, map.extent(0), "layers");
-  expect_between(name, argument, 1, slot_limit, map.extent(1), "slots");
-  expect_elements(name, argument, map);
-  return map.extent(1);
-}
-
-inline replica_source expect_replicas(std::string_view name, replica_lists_ref const& replicas) {
-  auto const& offsets = replicas.replica_offsets;
-  expect_between(name, "replicas.replica_offsets", 2, expert_limit + 1, offsets.extent(1),
-                 "offsets (experts + 1)");
-  expect_elements(name, "replicas.replica_offsets", offsets);
-  expect_slots(name, "replicas.replica_slots", offsets.extent(0), replicas.replica_slots);
-  return {offsets, replicas.replica_slots, offsets.extent(1) - 1};
-}
-
-inline ranked_source expect_ranked(std::string_view name, placement_ref const& placement,
-                                   index_t experts) {
-  auto const& map = placement.physical_to_logical;
-  index_t const layers = map.extent(0);
-  index_t const slots = expect_slots(name, "placement.physical_to_logical", layers, map);
-  expect_between(name, "placement.ranks", 1, rank_limit, placement.ranks, "ranks");
-  expect_rank_offsets(name, "placement.rank_offsets", placement.rank_offsets, layers,
-                      placement.ranks);
-  return {{map, experts}, {placement.rank_offsets, slots, placement.ranks}};
-}
-
-inline namespace PLIMSOLL_DEVICE_ABI {
-
-/// Compares replica lists with the slot map of a placement.
-template <class P, class Source>
-void validate_lists(P const& policy, placement_ref const& placement, index_t layers,
-                    index_t experts, Source const& source, std::string_view lists) {
-  constexpr char const* name = "validate";
-  auto const& map = placement.physical_to_logical;
-  expect_extent(name, lists, map.extent(0), layers, "layers");
-  expect_extent(name, "placement.replica_count", experts, placement.replica_count.extent(1),
-                "experts");
-  run_map(name, policy, layers, map_body<Source>{source, experts, {.expected = map}}, lists);
-}
-
-}  // namespace PLIMSOLL_DEVICE_ABI
-
-}  // namespace detail
-
-inline namespace PLIMSOLL_DEVICE_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_DEVICE_ABI {
 
 /// @brief Counts the slots of every expert: slot map to counts.
 ///
@@ -144,9 +54,8 @@ void count_replicas(P const& policy, Map const& physical_to_logical, Counts&& re
   detail::expect_slots(name, "physical_to_logical", layers, map);
   detail::expect_extent(name, "replica_count", layers, counts.extent(0), "layers");
   detail::expect_between(name, "replica_count", 1, expert_limit, experts, "experts");
-  detail::run_map(
-      name, policy, layers,
-      detail::map_body<detail::slot_source>{{map, experts}, experts, {.replica_count = counts}});
+  detail::convert_map(name, detail::resolve(policy), layers, experts,
+                      detail::slot_source{map, experts}, {.replica_count = counts});
 }
 
 /// @brief Lists the slots of every expert: slot map to replica lists.
@@ -179,10 +88,9 @@ void slots_to_replicas(P const& policy, Map const& physical_to_logical, Offsets&
   detail::expect_extent(name, "replica_slots", layers, lists.extent(0), "layers");
   detail::expect_extent(name, "replica_slots", slots, lists.extent(1), "slots");
   index_t const experts = offsets.extent(1) - 1;
-  detail::run_map(
-      name, policy, layers,
-      detail::map_body<detail::slot_source>{
-          {map, experts}, experts, {.replica_offsets = offsets, .replica_slots = lists}});
+  detail::convert_map(name, detail::resolve(policy), layers, experts,
+                      detail::slot_source{map, experts},
+                      {.replica_offsets = offsets, .replica_slots = lists});
 }
 
 /// @brief Finds the expert of every slot: replica lists to slot map.
@@ -207,10 +115,8 @@ void replicas_to_slots(P const& policy, replica_lists_ref const& replicas,
   index_t const layers = source.offsets.extent(0);
   detail::expect_extent(name, "physical_to_logical", layers, map.extent(0), "layers");
   detail::expect_extent(name, "physical_to_logical", source.slots(), map.extent(1), "slots");
-  detail::run_map(name, policy, layers,
-                  detail::map_body<detail::replica_source>{
-                      source, source.experts, {.physical_to_logical = map}},
-                  "replica_slots");
+  detail::convert_map(name, detail::resolve(policy), layers, source.experts, source,
+                      {.physical_to_logical = map}, "replica_slots");
 }
 
 /// @brief Pads the replica lists to one width, the form that engines use.
@@ -236,10 +142,8 @@ void replicas_to_padded(P const& policy, replica_lists_ref const& replicas,
   detail::expect_extent(name, "logical_to_physical", source.experts, padded.extent(1), "experts");
   detail::expect_between(name, "logical_to_physical", 1, detail::slot_limit, padded.extent(2),
                          "as the width");
-  detail::run_map(name, policy, layers,
-                  detail::map_body<detail::replica_source>{
-                      source, source.experts, {.logical_to_physical = padded}},
-                  "replica_slots");
+  detail::convert_map(name, detail::resolve(policy), layers, source.experts, source,
+                      {.logical_to_physical = padded}, "replica_slots");
 }
 
 /// @brief Removes the padding: padded inverse to replica lists.
@@ -273,11 +177,9 @@ void padded_to_replicas(P const& policy, Padded const& logical_to_physical,
   detail::expect_extent(name, "replica_offsets", experts + 1, offsets.extent(1),
                         "offsets (experts + 1)");
   index_t const slots = detail::expect_slots(name, "replica_slots", layers, lists);
-  detail::run_map(
-      name, policy, layers,
-      detail::map_body<detail::padded_source>{
-          {padded, slots}, experts, {.replica_offsets = offsets, .replica_slots = lists}},
-      "logical_to_physical");
+  detail::convert_map(name, detail::resolve(policy), layers, experts,
+                      detail::padded_source{padded, slots},
+                      {.replica_offsets = offsets, .replica_slots = lists}, "logical_to_physical");
 }
 
 /// @brief Lists the experts of every rank in the order of its slots, without the empty slots.
@@ -302,7 +204,8 @@ void slots_to_ranks(P const& policy, placement_ref const& placement, Lists&& ran
   detail::expect_extent(name, "rank_experts", placement.ranks, lists.extent(1), "ranks");
   detail::expect_between(name, "rank_experts", 1, detail::slot_limit, lists.extent(2),
                          "as the width");
-  detail::run_map(name, policy, layers, detail::slots_to_ranks_body{source, lists});
+  detail::run_map(name, detail::resolve(policy), layers,
+                  detail::slots_to_ranks_body{source, lists});
 }
 
 /// @brief Concatenates the ranks' lists into a slot map: every rank gets as many slots as its list
@@ -333,7 +236,8 @@ void ranks_to_slots(P const& policy, Lists const& rank_experts, Map&& physical_t
   detail::expect_slots(name, "physical_to_logical", layers, map);
   detail::expect_extent(name, "rank_offsets", layers, offsets.extent(0), "layers");
   detail::expect_extent(name, "rank_offsets", ranks + 1, offsets.extent(1), "offsets (ranks + 1)");
-  detail::run_map(name, policy, layers, detail::ranks_to_slots_body{lists, map, offsets});
+  detail::run_map(name, detail::resolve(policy), layers,
+                  detail::ranks_to_slots_body{lists, map, offsets});
 }
 
 /// @brief Checks a placement and throws for its first fault.
@@ -357,26 +261,15 @@ template <execution_policy P>
 void validate(P const& policy, placement_ref const& placement,
               validation_options const& options = {}) {
   constexpr char const* name = "validate";
+  detail::expect_validatable(name, placement, options);
+  auto const context = detail::resolve(policy);
   index_t const layers = placement.physical_to_logical.extent(0);
-  index_t const ranks = placement.ranks;
-  auto const& counts = placement.replica_count;
-  detail::ranked_source const source = detail::expect_ranked(name, placement, counts.extent(1));
-  detail::expect_extent(name, "placement.replica_count", layers, counts.extent(0), "layers");
-  detail::expect_between(name, "placement.replica_count", 1, expert_limit, counts.extent(1),
-                         "experts");
-  detail::expect_elements(name, "placement.replica_count", counts);
-  detail::expect_between(name, "options.nodes", 1, ranks, options.nodes, "nodes");
-  if (options.active.data != nullptr) {
-    detail::expect_extent(name, "options.active", ranks, options.active.extent(0), "ranks");
-  }
-  bool const on_nodes = options.replica_anti_affinity == anti_affinity::node;
-  index_t const groups = options.replica_anti_affinity == anti_affinity::none ? 0
-                         : on_nodes                                           ? options.nodes
-                                                                              : ranks;
-  detail::run_map(
-      name, policy, layers,
-      detail::validation_body{source, counts, options.active, groups,
-                              on_nodes ? fault_kind::shared_node : fault_kind::shared_rank});
+  detail::run_planning(
+      name, context, layers, 1,
+      [](detail::refused_value const& of) { detail::throw_map_fault(of); },
+      [&](detail::problem_report* reports) {
+        detail::enqueue_validate(context, placement, options, reports);
+      });
 }
 
 /// @brief Compares a placement's slot map with its replica lists and throws for the first
@@ -398,11 +291,14 @@ void validate(P const& policy, placement_ref const& placement,
 /// @determinism the same fault under every policy
 template <execution_policy P, std::same_as<replica_lists_ref> Replicas>  // so that {} means options
 void validate(P const& policy, placement_ref const& placement, Replicas const& replicas) {
-  detail::replica_source const source = detail::expect_replicas("validate", replicas);
-  detail::expect_extent("validate", "replicas.replica_slots",
-                        placement.physical_to_logical.extent(1), source.slots(), "slots");
-  detail::validate_lists(policy, placement, source.offsets.extent(0), source.experts, source,
-                         "replica_slots");
+  constexpr char const* name = "validate";
+  detail::replica_source const source = detail::expect_replicas(name, replicas);
+  index_t const layers = source.offsets.extent(0);
+  detail::expect_extent(name, "replicas.replica_slots", placement.physical_to_logical.extent(1),
+                        source.slots(), "slots");
+  detail::expect_comparable(name, placement, layers, source.experts, "replica_slots");
+  detail::convert_map(name, detail::resolve(policy), layers, source.experts, source,
+                      {.expected = placement.physical_to_logical}, "replica_slots");
 }
 
 /// @brief Compares a placement's slot map with its padded inverse and throws for the first
@@ -421,15 +317,19 @@ void validate(P const& policy, placement_ref const& placement, Replicas const& r
 /// @determinism the same fault under every policy
 template <execution_policy P, view_of<std::int32_t, 3> Padded>
 void validate(P const& policy, placement_ref const& placement, Padded const& logical_to_physical) {
+  constexpr char const* name = "validate";
   tensor_ref<std::int32_t const> const padded =
-      detail::argument<3>("validate", "logical_to_physical", logical_to_physical);
+      detail::argument<3>(name, "logical_to_physical", logical_to_physical);
+  auto const& map = placement.physical_to_logical;
+  index_t const layers = padded.extent(0);
   index_t const experts = padded.extent(1);
-  detail::expect_between("validate", "logical_to_physical", 1, expert_limit, experts, "experts");
+  detail::expect_between(name, "logical_to_physical", 1, expert_limit, experts, "experts");
   index_t const slots =
-      detail::expect_slots("validate", "placement.physical_to_logical",
-                           placement.physical_to_logical.extent(0), placement.physical_to_logical);
-  detail::validate_lists(policy, placement, padded.extent(0), experts,
-                         detail::padded_source{padded, slots}, "logical_to_physical");
+      detail::expect_slots(name, "placement.physical_to_logical", map.extent(0), map);
+  detail::expect_comparable(name, placement, layers, experts, "logical_to_physical");
+  detail::convert_map(name, detail::resolve(policy), layers, experts,
+                      detail::padded_source{padded, slots}, {.expected = map},
+                      "logical_to_physical");
 }
 
 }  // namespace PLIMSOLL_DEVICE_ABI

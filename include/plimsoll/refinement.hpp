@@ -5,69 +5,23 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
-#include <string_view>
-#include <type_traits>
 #include <vector>
 
 #include <plimsoll/config.hpp>
-#include <plimsoll/detail/algorithm/refinement.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/host/placement.hpp>
 #include <plimsoll/detail/host/refinement.hpp>
-#include <plimsoll/detail/pipeline/placement.hpp>
+#include <plimsoll/detail/pipeline/planning.hpp>
+#include <plimsoll/detail/pipeline/refinement.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/placement_types.hpp>
+#include <plimsoll/refinement_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll { inline namespace PLIMSOLL_ABI {
-
-/// Stopping criteria of `refine`.
-struct refinement_options {
-  /// Relative gap between peak and lower bound at which the search stops, 0 to 1.
-  double tolerance = 1e-3;
-  /// Largest number of plans with other replica counts to try, per layer (with node lists: per node
-  /// of a layer). 0 keeps the counts.
-  std::int64_t max_trials = 256;
-  /// Largest number of randomly perturbed plans to try when no swap helps any more, per layer (with
-  /// node lists: per node of a layer). Never more than 2^19 / slots^2, and none in layers of more
-  /// than 64 slots.
-  std::int64_t max_perturbations = 1024;
-};
-
-namespace detail {
-
-inline void expect_refinable(std::string_view function, refinement_options const& options,
-                             std::string const& argument = "options") {
-  if (!(options.tolerance >= 0 && options.tolerance <= 1)) {
-    fail(function, text(argument, ".tolerance"), "0 to 1", text(options.tolerance));
-  }
-  if (options.max_trials < 0) {
-    fail(function, text(argument, ".max_trials"), "at least 0", text(options.max_trials));
-  }
-  if (options.max_perturbations < 0) {
-    fail(function, text(argument, ".max_perturbations"), "at least 0",
-         text(options.max_perturbations));
-  }
-}
-
-template <class Context, class Loads>
-void enqueue_refine(Context const& context, Loads const& loads, placement_options const& where,
-                    refinement_options const& options, matrix_ref<std::int32_t> physical_to_logical,
-                    matrix_ref<std::int32_t> replica_count, problem_report* reports) {
-  launch(context, loads.extent(0),
-         refinement_body<Loads>{loads, topology_of(where, physical_to_logical.extent(1)),
-                                rule_of(where), options.tolerance, options.max_trials,
-                                options.max_perturbations, physical_to_logical, replica_count,
-                                reports});
-}
-
-}  // namespace detail
-
-inline namespace PLIMSOLL_DEVICE_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_DEVICE_ABI {
 
 /// @brief Improves a placement in place by local search until its peak, the load of the most loaded
 /// rank, is close to the lower bound. The peak never rises.
@@ -122,10 +76,11 @@ std::vector<certificate> refine(P const& policy, Loads const& loads, placement_o
   detail::expect_extent(name, "replica_count", load.extent(1), counts.extent(1), "experts");
 
   auto const context = detail::resolve(policy);
-  detail::buffer<detail::problem_report, std::remove_const_t<decltype(context)>> const reports(
-      context, layers);
-  detail::enqueue_refine(context, load, where, options, placement, counts, reports.data());
-  return detail::collect(name, reports, layers, detail::throw_refinement_fault);
+  return detail::run_planning(name, context, layers, 1, detail::throw_refinement_fault,
+                              [&](detail::problem_report* reports) {
+                                detail::enqueue_refine(context, load, where, options, placement,
+                                                       counts, reports);
+                              });
 }
 
 }  // namespace PLIMSOLL_DEVICE_ABI

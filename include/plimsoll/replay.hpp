@@ -3,64 +3,21 @@
 /// Replay of recorded steps: their balancedness under other placements.
 #pragma once
 
-#include <cstdint>
-#include <string_view>
-#include <type_traits>
-
 #include <plimsoll/config.hpp>
-#include <plimsoll/detail/algorithm/placement_maps.hpp>
-#include <plimsoll/detail/algorithm/replay.hpp>
 #include <plimsoll/detail/dispatch.hpp>
-#include <plimsoll/detail/host/placement.hpp>
+#include <plimsoll/detail/host/replay.hpp>
+#include <plimsoll/detail/pipeline/placement_maps.hpp>
+#include <plimsoll/detail/pipeline/planning.hpp>
+#include <plimsoll/detail/pipeline/replay.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
-#include <plimsoll/placement_maps.hpp>
 #include <plimsoll/placement_types.hpp>
+#include <plimsoll/replay_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll { inline namespace PLIMSOLL_ABI {
-
-/// Options of `replay`.
-struct replay_options {
-  /// `[ranks]`, in the policy's memory: 0 for a dead rank, which does not count in the mean over
-  /// ranks. Empty: all ranks are live.
-  vector_ref<std::uint8_t const> active = {};
-};
-
-namespace detail {
-
-inline index_t replay_problems(index_t steps, index_t layers) {
-  return replay_tiles(steps) * layers;
-}
-
-/// Enqueues a replay. `reports` must have `replay_problems` elements.
-template <class Context, class Loads>
-void enqueue_replay(Context const& context, Loads const& loads, placement_ref const& placement,
-                    vector_ref<std::uint8_t const> active, matrix_ref<double> balancedness,
-                    problem_report* reports) {
-  auto const& map = placement.physical_to_logical;
-  index_t const steps = loads.extent(0);
-  index_t const layers = loads.extent(1);
-  index_t const rows = map.extent(0);
-  buffer<double, Context> const memory(context, rows * replay_tiles(steps));
-  matrix_ref<double> const sums(memory.data(), rows, replay_tiles(steps));
-  launch(context, replay_problems(steps, layers),
-         replay_body<Loads>{loads,
-                            map,
-                            placement.replica_count,
-                            {placement.rank_offsets, map.extent(1), placement.ranks},
-                            active,
-                            balancedness.extent(0),
-                            sums,
-                            reports});
-  launch(context, rows, replay_mean_body{sums, steps, layers, balancedness});
-}
-
-}  // namespace detail
-
-inline namespace PLIMSOLL_DEVICE_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_DEVICE_ABI {
 
 /// @brief Replays recorded steps under one or several plans and averages their balancedness.
 ///
@@ -95,36 +52,19 @@ void replay(P const& policy, Loads const& loads, placement_ref const& placement,
   constexpr char const* name = "replay";
   auto const load = detail::argument<3>(name, "loads", loads);
   matrix_ref<double> const out = detail::argument<2>(name, "balancedness", balancedness);
-  index_t const steps = load.extent(0);
-  index_t const layers = load.extent(1);
+  detail::expect_replay(name, load, placement, options, out);
   index_t const rows = placement.physical_to_logical.extent(0);
-  auto const& counts = placement.replica_count;
-  detail::expect_between(name, "loads", 1, 0x7fffffff, steps, "steps");
-  detail::expect_between(name, "loads", 1, expert_limit, load.extent(2), "experts");
-  detail::expect_extent(name, "balancedness", layers, out.extent(1), "layers");
-  detail::expect_extent(name, "placement.physical_to_logical", out.extent(0) * layers, rows,
-                        "rows (plans * layers)");
-  detail::ranked_source const source = detail::expect_ranked(name, placement, load.extent(2));
-  detail::expect_extent(name, "placement.replica_count", rows, counts.extent(0),
-                        "rows (plans * layers)");
-  detail::expect_extent(name, "placement.replica_count", load.extent(2), counts.extent(1),
-                        "experts");
-  detail::expect_elements(name, "placement.replica_count", counts);
-  if (options.active.data != nullptr) {
-    detail::expect_extent(name, "options.active", placement.ranks, options.active.extent(0),
-                          "ranks");
-  }
   if (rows == 0) {
     return;
   }
 
   auto const context = detail::resolve(policy);
-  detail::buffer<detail::problem_report, std::remove_const_t<decltype(context)>> const reports(
-      context, rows + detail::replay_problems(steps, layers));
-  detail::validation_body validation{source, counts, options.active, 0, {}, reports.data()};
-  detail::launch(context, rows, validation);
-  detail::enqueue_replay(context, load, placement, options.active, out, reports.data() + rows);
-  detail::collect(name, reports, layers, detail::throw_placement_fault);
+  detail::run_planning(
+      name, context, load.extent(1), out.extent(0) + detail::replay_tiles(load.extent(0)),
+      detail::throw_replay_fault, [&](detail::problem_report* reports) {
+        detail::enqueue_validate(context, placement, {.active = options.active}, reports);
+        detail::enqueue_replay(context, load, placement, options.active, out, reports + rows);
+      });
 }
 
 }  // namespace PLIMSOLL_DEVICE_ABI

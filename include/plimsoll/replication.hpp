@@ -4,71 +4,22 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
-#include <type_traits>
 #include <vector>
 
 #include <plimsoll/config.hpp>
-#include <plimsoll/detail/algorithm/replication.hpp>
 #include <plimsoll/detail/dispatch.hpp>
-#include <plimsoll/detail/host/placement.hpp>
 #include <plimsoll/detail/host/replication.hpp>
-#include <plimsoll/detail/pipeline/placement.hpp>
+#include <plimsoll/detail/pipeline/planning.hpp>
+#include <plimsoll/detail/pipeline/replication.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/placement_types.hpp>
+#include <plimsoll/replication_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll { inline namespace PLIMSOLL_ABI {
-
-/// Limits on the number of copies of each expert, and the ranks that will hold them.
-struct replication_options {
-  /// Least number of copies of every expert, at least 1.
-  std::int32_t min_copies = 1;
-  /// Largest number of copies of any expert; the number of ranks allows at most one per rank.
-  std::int32_t max_copies = static_cast<std::int32_t>(rank_limit);
-  /// `[experts]`, in the policy's memory: minimum of each expert, instead of `min_copies`.
-  vector_ref<std::int32_t const> min_copies_each = {};
-  /// `[experts]`, in the policy's memory: maximum of each expert, instead of `max_copies`.
-  vector_ref<std::int32_t const> max_copies_each = {};
-  /// Ranks that will hold the copies, as for `place`. With `where.ranks` given, only slots of live
-  /// ranks count, and with node lists the slots of each node go to the experts of that node. With
-  /// required anti-affinity the counts are such that `place` can satisfy it, and slots may stay
-  /// free.
-  placement_options where = {};
-};
-
-namespace detail {
-
-/// Checks the inputs common to `replicate` and the systems built on it; `argument` is the argument
-/// that gives the number of slots.
-inline void expect_replicable(std::string_view function, std::string_view argument, index_t experts,
-                              index_t slots) {
-  expect_between(function, "loads", 1, expert_limit, experts, "experts");
-  expect_between(function, argument, experts, experts + rank_limit - 1, slots,
-                 "slots (at least one per expert)");
-}
-
-template <class Context, class Loads>
-void enqueue_replicate(Context const& context, Loads const& loads, index_t slots,
-                       replication_options const& options, matrix_ref<std::int32_t> replica_count,
-                       problem_report* reports) {
-  launch(context, loads.extent(0),
-         replication_body<Loads>{loads,
-                                 slots,
-                                 topology_of(options.where, slots),
-                                 rule_of(options.where),
-                                 {options.min_copies, options.min_copies_each},
-                                 {options.max_copies, options.max_copies_each},
-                                 replica_count,
-                                 reports});
-}
-
-}  // namespace detail
-
-inline namespace PLIMSOLL_DEVICE_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_DEVICE_ABI {
 
 /// @brief Distributes each layer's slots among its experts to minimise the largest load per copy.
 ///
@@ -105,29 +56,16 @@ std::vector<certificate> replicate(P const& policy, Loads const& loads, index_t 
   matrix_ref<std::int32_t> const counts = detail::argument<2>(name, "replica_count", replica_count);
   index_t const layers = load.extent(0);
   index_t const experts = load.extent(1);
-  detail::expect_replicable(name, "slots", experts, slots);
-  // Required anti-affinity limits the copies by the ranks, so that it needs them.
-  if (options.where.ranks != 0 || detail::rule_of(options.where).required) {
-    detail::expect_placeable(name, layers, experts, slots, options.where, "options.where");
-  }
-  detail::expect_between(name, "options.min_copies", 1, rank_limit, options.min_copies, "copies");
-  detail::expect_between(name, "options.max_copies", 1, rank_limit, options.max_copies, "copies");
-  if (options.min_copies_each.data != nullptr) {
-    detail::expect_extent(name, "options.min_copies_each", experts,
-                          options.min_copies_each.extent(0), "experts");
-  }
-  if (options.max_copies_each.data != nullptr) {
-    detail::expect_extent(name, "options.max_copies_each", experts,
-                          options.max_copies_each.extent(0), "experts");
-  }
+  detail::expect_replication_options(name, layers, experts, slots, options);
   detail::expect_extent(name, "replica_count", layers, counts.extent(0), "layers");
   detail::expect_extent(name, "replica_count", experts, counts.extent(1), "experts");
 
   auto const context = detail::resolve(policy);
-  detail::buffer<detail::problem_report, std::remove_const_t<decltype(context)>> const reports(
-      context, layers);
-  detail::enqueue_replicate(context, load, slots, options, counts, reports.data());
-  return detail::collect(name, reports, layers, detail::throw_replication_fault);
+  return detail::run_planning(name, context, layers, 1, detail::throw_replication_fault,
+                              [&](detail::problem_report* reports) {
+                                detail::enqueue_replicate(context, load, slots, options, counts,
+                                                          reports);
+                              });
 }
 
 }  // namespace PLIMSOLL_DEVICE_ABI

@@ -4,38 +4,20 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include <plimsoll/config.hpp>
-#include <plimsoll/detail/algorithm/slot_assignment.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/host/slot_assignment.hpp>
+#include <plimsoll/detail/pipeline/planning.hpp>
+#include <plimsoll/detail/pipeline/slot_assignment.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
+#include <plimsoll/slot_assignment_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll { inline namespace PLIMSOLL_ABI {
-
-/// Spread of k remaining slots over n tied ranks: position, from 0, of the i-th rank that gets one.
-enum class remainder_spread : std::int32_t {
-  interleaved,  ///< floor(i * n / k), as in CRAFT's figure 7
-  endpoints     ///< floor(i * (n - 1) / (k - 1) + 1/2), which includes the first and the last rank,
-                ///< as in CRAFT's algorithm 3; the first rank if k = 1
-};
-
-/// Ranks among which the slots are divided.
-struct slot_assignment_options {
-  /// Number of ranks, 1 to 32767. Ranks of one node have consecutive numbers.
-  index_t ranks = 0;
-  remainder_spread remainder = remainder_spread::interleaved;
-  /// `[ranks]`, in the policy's memory: 0 marks a dead rank, which gets no slot. Empty: all ranks
-  /// are live.
-  vector_ref<std::uint8_t const> active = {};
-};
-
-inline namespace PLIMSOLL_DEVICE_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_DEVICE_ABI {
 
 /// @brief Divides each layer's slots among the ranks evenly, both within the layer and over all
 /// layers.
@@ -64,22 +46,17 @@ void slot_assignment(P const& policy, Slots const& layer_slots,
   vector_ref<std::int32_t const> const slots =
       detail::argument<1>(name, "layer_slots", layer_slots);
   matrix_ref<std::int32_t> const offsets = detail::argument<2>(name, "rank_offsets", rank_offsets);
-  detail::expect_between(name, "options.ranks", 1, rank_limit, options.ranks, "ranks");
-  if (options.active.data != nullptr) {
-    detail::expect_extent(name, "options.active", options.ranks, options.active.extent(0), "ranks");
-  }
+  detail::expect_slot_assignment_options(name, options);
   detail::expect_extent(name, "rank_offsets", slots.extent(0), offsets.extent(0), "layers");
   detail::expect_extent(name, "rank_offsets", options.ranks + 1, offsets.extent(1),
                         "offsets (ranks + 1)");
 
   auto const context = detail::resolve(policy);
-  detail::buffer<detail::problem_report, std::remove_const_t<decltype(context)>> const reports(
-      context, 1);
-  detail::launch(context, 1,
-                 detail::slot_assignment_body{slots, slots.extent(0), options.active, options.ranks,
-                                              options.remainder == remainder_spread::endpoints,
-                                              offsets, reports.data()});
-  detail::collect(name, reports, 1, detail::throw_slot_assignment_fault);
+  detail::run_planning(name, context, 1, 1, detail::throw_slot_assignment_fault,
+                       [&](detail::problem_report* reports) {
+                         detail::enqueue_slot_assignment(context, slots, 1, options, offsets,
+                                                         reports);
+                       });
 }
 
 }  // namespace PLIMSOLL_DEVICE_ABI

@@ -5,163 +5,23 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
-#include <type_traits>
 #include <vector>
 
 #include <plimsoll/config.hpp>
-#include <plimsoll/detail/algorithm/placement_maps.hpp>
+#include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/host/eplb.hpp>
+#include <plimsoll/detail/pipeline/eplb.hpp>
+#include <plimsoll/error.hpp>
+#include <plimsoll/execution.hpp>
 #include <plimsoll/placement.hpp>
 #include <plimsoll/placement_maps.hpp>
 #include <plimsoll/refinement.hpp>
 #include <plimsoll/replication.hpp>
+#include <plimsoll/systems/eplb_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll { inline namespace PLIMSOLL_ABI {
-
-/// Hierarchical or global load balancing, in the terms of DeepSeek's EPLB.
-enum class eplb_policy : std::int32_t {
-  automatic,     ///< hierarchical if the nodes divide the groups, as DeepSeek's EPLB chooses
-  hierarchical,  ///< groups to nodes, then replicas to the ranks of each node
-  global         ///< replicas to any rank; groups are ignored
-};
-
-/// Part of the plan that `refine` improves after EPLB.
-enum class eplb_refinement : std::int32_t {
-  none,     ///< nothing
-  packing,  ///< the placement; replica counts stay
-  joint     ///< placement and replica counts together
-};
-
-/// Ranks, nodes, groups and constraints of EPLB. Arrays are in the policy's memory.
-struct eplb_options {
-  /// Number of ranks, 1 to 32767.
-  index_t ranks = 0;
-  /// `[layers, ranks + 1]`, as in `placement_options`: first slot of each rank. Empty: slots are
-  /// spread evenly, rank r begins at floor(r * slots / ranks), as in the reference.
-  matrix_ref<std::int32_t const> rank_offsets = {};
-  /// Number of nodes, 1 to ranks: node n begins at rank floor(n * ranks / nodes).
-  index_t nodes = 1;
-  /// Number of expert groups, for group-limited routing; divides the number of experts.
-  index_t groups = 1;
-  eplb_policy policy = eplb_policy::automatic;
-  eplb_refinement refine = eplb_refinement::none;
-  /// As in `placement_options`; the reference has none of them.
-  vector_ref<std::uint8_t const> active = {};
-  vector_ref<double const> speeds = {};
-  anti_affinity replica_anti_affinity = anti_affinity::none;
-  strictness anti_affinity_strength = strictness::preferred;
-
-  /// Returns whether these options keep each group of experts on one node.
-  [[nodiscard]] constexpr bool is_hierarchical() const {
-    return policy == eplb_policy::hierarchical ||
-           (policy == eplb_policy::automatic && groups > 1 && groups % nodes == 0);
-  }
-};
-
-namespace detail {
-
-inline placement_options placement_options_of(eplb_options const& options) {
-  return {.ranks = options.ranks,
-          .rank_offsets = options.rank_offsets,
-          .nodes = options.nodes,
-          .active = options.active,
-          .speeds = options.speeds,
-          .replica_anti_affinity = options.replica_anti_affinity,
-          .anti_affinity_strength = options.anti_affinity_strength};
-}
-
-inline void expect_plannable(std::string_view name, index_t layers, index_t experts, index_t slots,
-                             eplb_options const& options) {
-  expect_replicable(name, "physical_to_logical", experts, slots);
-  expect_placeable(name, layers, experts, slots, placement_options_of(options));
-  if (options.policy != eplb_policy::global) {
-    expect_groups(name, experts, options.groups);
-  }
-  if (options.is_hierarchical()) {
-    expect_anti_affinity_on_a_node(name, "options", options.replica_anti_affinity);
-  }
-}
-
-/// Returns the number of steps of EPLB, each of which writes one report per layer.
-inline index_t eplb_steps(eplb_options const& options) {
-  return 2 + options.is_hierarchical() + (options.refine != eplb_refinement::none);
-}
-
-/// Enqueues all steps without waiting for their reports. After a step has refused a layer, the
-/// later steps read that layer's unspecified arrays; they check what they read, so this is
-/// harmless.
-template <class Context, class Loads>
-void enqueue_eplb(Context const& context, Loads const& load, eplb_options const& options,
-                  matrix_ref<std::int32_t> placement, matrix_ref<std::int32_t> counts,
-                  problem_report* reports) {
-  index_t const layers = load.extent(0);
-  index_t const experts = load.extent(1);
-  index_t const slots = placement.extent(1);
-  placement_options where = placement_options_of(options);
-  index_t step = 0;
-  auto const next = [&] { return reports + layers * step++; };
-  buffer<std::int32_t, Context> lists;
-  if (options.is_hierarchical()) {
-    lists = buffer<std::int32_t, Context>(context, layers * (experts + options.nodes + 1));
-    matrix_ref<std::int32_t> const node_experts(lists.data(), layers, experts);
-    matrix_ref<std::int32_t> const node_offsets(lists.data() + layers * experts, layers,
-                                                options.nodes + 1);
-    enqueue_place_groups(context, load, options.groups, slots, where, node_experts, node_offsets,
-                         next());
-    where.node_experts = node_experts;
-    where.node_offsets = node_offsets;
-  }
-  enqueue_replicate(context, load, slots, {.where = where}, counts, next());
-  enqueue_place(context, load, counts, where, placement, next());
-  if (options.refine != eplb_refinement::none) {
-    refinement_options how;
-    how.max_trials = options.refine == eplb_refinement::joint ? how.max_trials : 0;
-    enqueue_refine(context, load, where, how, placement, counts, next());
-  }
-}
-
-inline namespace PLIMSOLL_DEVICE_ABI {
-
-template <class Policy, class Loads>
-std::vector<certificate> eplb(std::string_view name, Policy const& policy, Loads const& load,
-                              eplb_options const& options, matrix_ref<std::int32_t> placement,
-                              matrix_ref<std::int32_t> counts,
-                              tensor_ref<std::int32_t> const* inverse = nullptr) {
-  index_t const layers = load.extent(0);
-  index_t const experts = load.extent(1);
-  expect_plannable(name, layers, experts, placement.extent(1), options);
-  expect_extent(name, "physical_to_logical", layers, placement.extent(0), "layers");
-  expect_extent(name, "replica_count", layers, counts.extent(0), "layers");
-  expect_extent(name, "replica_count", experts, counts.extent(1), "experts");
-  if (inverse != nullptr) {
-    expect_extent(name, "logical_to_physical", layers, inverse->extent(0), "layers");
-    expect_extent(name, "logical_to_physical", experts, inverse->extent(1), "experts");
-    expect_between(name, "logical_to_physical", 1, slot_limit, inverse->extent(2), "as the width");
-  }
-
-  auto const context = resolve(policy);
-  index_t const planned = layers * eplb_steps(options);
-  buffer<problem_report, std::remove_const_t<decltype(context)>> const reports(
-      context, planned + (inverse != nullptr ? layers : 0));
-  enqueue_eplb(context, load, options, placement, counts, reports.data());
-  if (inverse != nullptr) {
-    map_body<slot_source> body{{placement, experts}, experts, {.logical_to_physical = *inverse}};
-    body.reports = reports.data() + planned;
-    launch(context, layers, body);
-  }
-  auto const all = collect(name, reports, layers, throw_eplb_fault);
-  auto const end = all.begin() + planned;
-  return {end - layers, end};
-}
-
-}  // namespace PLIMSOLL_DEVICE_ABI
-
-}  // namespace detail
-
-inline namespace PLIMSOLL_DEVICE_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_DEVICE_ABI {
 
 /// @brief Plans every layer as DeepSeek's EPLB does: `replicate`, then `place`; before them
 /// `place_groups` if the policy is hierarchical, after them `refine` if `options.refine` asks for
@@ -196,9 +56,15 @@ template <execution_policy P, load_matrix_view Loads, output_of<std::int32_t, 2>
           output_of<std::int32_t, 2> Counts>
 std::vector<certificate> eplb(P const& policy, Loads const& loads, eplb_options const& options,
                               Placement&& physical_to_logical, Counts&& replica_count) {
-  return detail::eplb("eplb", policy, detail::argument<2>("eplb", "loads", loads), options,
-                      detail::argument<2>("eplb", "physical_to_logical", physical_to_logical),
-                      detail::argument<2>("eplb", "replica_count", replica_count));
+  constexpr char const* name = "eplb";
+  auto const load = detail::argument<2>(name, "loads", loads);
+  matrix_ref<std::int32_t> const placement =
+      detail::argument<2>(name, "physical_to_logical", physical_to_logical);
+  matrix_ref<std::int32_t> const counts = detail::argument<2>(name, "replica_count", replica_count);
+  index_t const layers = load.extent(0);
+  detail::expect_eplb(name, layers, load.extent(1), options, placement, counts);
+
+  return detail::run_eplb(name, detail::resolve(policy), load, options, placement, counts);
 }
 
 /// @brief Computes the reference's three maps from the reference's arguments: loads, replicas,
@@ -229,14 +95,24 @@ std::vector<certificate> rebalance_experts(P const& policy, Loads const& loads, 
                                            Placement&& physical_to_logical,
                                            Inverse&& logical_to_physical, Counts&& replica_count) {
   constexpr char const* name = "rebalance_experts";
+  auto const load = detail::argument<2>(name, "loads", loads);
   matrix_ref<std::int32_t> const placement =
       detail::argument<2>(name, "physical_to_logical", physical_to_logical);
   tensor_ref<std::int32_t> const inverse =
       detail::argument<3>(name, "logical_to_physical", logical_to_physical);
+  matrix_ref<std::int32_t> const counts = detail::argument<2>(name, "replica_count", replica_count);
+  index_t const layers = load.extent(0);
+  index_t const experts = load.extent(1);
+  eplb_options const options{.ranks = ranks, .nodes = nodes, .groups = groups};
   detail::expect_extent(name, "physical_to_logical", replicas, placement.extent(1), "replicas");
-  return detail::eplb(name, policy, detail::argument<2>(name, "loads", loads),
-                      {.ranks = ranks, .nodes = nodes, .groups = groups}, placement,
-                      detail::argument<2>(name, "replica_count", replica_count), &inverse);
+  detail::expect_eplb(name, layers, experts, options, placement, counts);
+  detail::expect_extent(name, "logical_to_physical", layers, inverse.extent(0), "layers");
+  detail::expect_extent(name, "logical_to_physical", experts, inverse.extent(1), "experts");
+  detail::expect_between(name, "logical_to_physical", 1, detail::slot_limit, inverse.extent(2),
+                         "as the width");
+
+  return detail::run_rebalance(name, detail::resolve(policy), load, options, placement, inverse,
+                               counts);
 }
 
 }  // namespace PLIMSOLL_DEVICE_ABI

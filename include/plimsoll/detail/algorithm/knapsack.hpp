@@ -16,6 +16,23 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
+/// Scratch of a knapsack.
+struct knapsack_arrays {
+  double* best;          ///< `[capacities]`: best values with the classes so far
+  double* next;          ///< `[capacities]`: and with one class more
+  std::uint16_t* picks;  ///< `[classes, capacities]` or empty: 1 + the option picked, or 0
+
+  template <class Memory>
+  [[nodiscard]] PLIMSOLL_HD static knapsack_arrays in(Memory& memory, index_t capacities,
+                                                      index_t picks) {
+    knapsack_arrays result{};
+    memory.take(result.best, capacities);
+    memory.take(result.next, capacities);
+    memory.take(result.picks, picks);
+    return result;
+  }
+};
+
 /// Body of `knapsack` and `knapsack_curve`. Invariant: after class l, `best[c]` is the best value
 /// of classes 0 to l with total weight c (or at most c). Each class computes a new `best` from the
 /// previous one. Values are added in the order of the classes, so every team gets the same bits.
@@ -35,15 +52,12 @@ struct knapsack_body {
   problem_report* reports;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return 2 * scratch_bytes_of<double>(largest_capacity + 1) +
-           scratch_bytes_of<std::uint16_t>(picks_size());
+    return bytes_taken_by<knapsack_arrays>(largest_capacity + 1, picks_size());
   }
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
-    auto* best = memory.take<double>(largest_capacity + 1);
-    auto* next = memory.take<double>(largest_capacity + 1);
-    auto* const picks = memory.take<std::uint16_t>(picks_size());
+    auto const arrays = knapsack_arrays::in(memory, largest_capacity + 1, picks_size());
     index_t const classes = weights.extent(1);
     problem_report outcome = refuse(team, problem);
     if (outcome.refused) {
@@ -52,30 +66,12 @@ struct knapsack_body {
     }
 
     index_t const room = capacity_of(problem);
+    double* best = arrays.best;
+    double* next = arrays.next;
     team.for_each(room + 1, [=, this](index_t c) { best[c] = exact && c > 0 ? nothing : 0.0; });
     for (index_t l = 0; l < classes; ++l) {
-      index_t const options = options_of(problem, l);
-      auto* const picked = choices.data == nullptr ? nullptr : picks + l * (largest_capacity + 1);
-      team.for_each(room + 1, [=, this](index_t c) {
-        double value = may_skip ? best[c] : nothing;
-        index_t pick = 0;  // none
-        for (index_t k = 0; k < options; ++k) {
-          auto const weight = static_cast<index_t>(weights(problem, l, k));
-          if (weight <= c) {
-            // `nothing` plus any value is rounded to `nothing`.
-            double const candidate =
-                add(best[c - weight], static_cast<double>(values(problem, l, k)));
-            if (candidate > value) {
-              value = candidate;
-              pick = k + 1;
-            }
-          }
-        }
-        next[c] = value;
-        if (picked != nullptr) {
-          picked[c] = static_cast<std::uint16_t>(pick);
-        }
-      });
+      add_class(team, problem, l, room, best, next,
+                choices.data == nullptr ? nullptr : arrays.picks + l * (largest_capacity + 1));
       auto* const made = next;
       next = best;
       best = made;
@@ -93,12 +89,7 @@ struct knapsack_body {
     }
     team.single([=, this] {
       if (choices.data != nullptr) {
-        index_t c = room;
-        for (index_t l = classes; l-- > 0;) {
-          index_t const pick = feasible ? picks[l * (largest_capacity + 1) + c] : 0;
-          choices(problem, l) = static_cast<std::int32_t>(pick - 1);
-          c -= pick > 0 ? static_cast<index_t>(weights(problem, l, pick - 1)) : 0;
-        }
+        write_choices(problem, room, feasible, arrays.picks);
       }
       reports[problem] = outcome;
     });
@@ -116,6 +107,45 @@ struct knapsack_body {
   }
   [[nodiscard]] PLIMSOLL_HD index_t options_of(index_t problem, index_t l) const {
     return counts.data == nullptr ? weights.extent(2) : counts(problem, l);
+  }
+
+  /// Computes `next`, the best values with class l too, from `best`, those of the classes before it.
+  /// Writes the picks of the class to `picked`, unless that is null.
+  template <class Team>
+  PLIMSOLL_HD void add_class(Team& team, index_t problem, index_t l, index_t room,
+                             double const* best, double* next, std::uint16_t* picked) const {
+    index_t const options = options_of(problem, l);
+    team.for_each(room + 1, [=, this](index_t c) {
+      double value = may_skip ? best[c] : nothing;
+      index_t pick = 0;  // none
+      for (index_t k = 0; k < options; ++k) {
+        auto const weight = static_cast<index_t>(weights(problem, l, k));
+        if (weight <= c) {
+          // `nothing` plus any value is rounded to `nothing`.
+          double const candidate =
+              add(best[c - weight], static_cast<double>(values(problem, l, k)));
+          if (candidate > value) {
+            value = candidate;
+            pick = k + 1;
+          }
+        }
+      }
+      next[c] = value;
+      if (picked != nullptr) {
+        picked[c] = static_cast<std::uint16_t>(pick);
+      }
+    });
+  }
+
+  /// Follows the picks from the last class to the first.
+  PLIMSOLL_HD void write_choices(index_t problem, index_t room, bool feasible,
+                                 std::uint16_t const* picks) const {
+    index_t c = room;
+    for (index_t l = weights.extent(1); l-- > 0;) {
+      index_t const pick = feasible ? picks[l * (largest_capacity + 1) + c] : 0;
+      choices(problem, l) = static_cast<std::int32_t>(pick - 1);
+      c -= pick > 0 ? static_cast<index_t>(weights(problem, l, pick - 1)) : 0;
+    }
   }
 
   template <class Team>

@@ -10,12 +10,15 @@
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/common/fixed_load.hpp>
+#include <plimsoll/detail/common/id_columns.hpp>
 #include <plimsoll/detail/common/rank_levels.hpp>
 #include <plimsoll/detail/common/tile_counts.hpp>
 #include <plimsoll/detail/exact_math.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/detail/scratch.hpp>
 #include <plimsoll/detail/team.hpp>
+#include <plimsoll/error.hpp>
+#include <plimsoll/least_loaded_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
@@ -100,15 +103,14 @@ struct spill_array_sizes {
 };
 
 /// The arrays of a plan: segments and transfers by expert, and the totals of ranks.
-template <class Segment, class Transfer, class Report>
 struct spill_plan_arrays {
   std::int32_t* offsets;           ///< `[experts + 1]`
-  Segment* segments;               ///< `[segment_limit]`
+  spill_segment* segments;         ///< `[segment_limit]`
   std::int32_t* transfer_offsets;  ///< `[experts + 1]`
-  Transfer* transfers;             ///< `[segment_limit]`
+  spill_transfer* transfers;       ///< `[segment_limit]`
   std::int32_t* loads;             ///< `[ranks]`
   std::int64_t* bytes_of_rank;     ///< `[ranks]`
-  Report* report;                  ///< `[1]`
+  spill_report* report;            ///< `[1]`
 
   template <class Memory>
   PLIMSOLL_HD static spill_plan_arrays in(Memory& memory, spill_array_sizes const& n) {
@@ -223,10 +225,9 @@ struct spill_state {
 /// A *visit* divides one expert anew. A rank's load includes its shares of experts that have not
 /// been visited yet (LLEP's "pending" load). So an expert whose homes are within their capacities
 /// would stay there, and only experts of overloaded ranks are visited.
-template <class Loads, class Cost, class Segment, class Transfer, class Report>
+template <class Loads, class Cost>
 struct spill_body {
   using device_team = warp;
-  using arrays = spill_plan_arrays<Segment, Transfer, Report>;
   static constexpr bool is_free = spill_pricing<Cost>::is_free;
 
   Loads loads;  ///< `[experts]`, integers
@@ -234,7 +235,7 @@ struct spill_body {
   rank_levels ranks;
   spill_rules rules;
   spill_pricing<Cost> pricing;
-  arrays out;
+  spill_plan_arrays out;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
     return bytes_taken_by<spill_state>(homes.experts, ranks.size(), pieces(), bool{is_free},
@@ -261,7 +262,7 @@ struct spill_body {
       team.for_each(ranks.size(), [&](index_t r) { s.bad_rank[r] = -1; });
     }
     stay(team, s);
-    Report report{};
+    spill_report report{};
     report.tokens = total;
     std::int64_t const peak = peak_level(team, s);
     report.home_peak = ranks.time_at(peak);
@@ -305,7 +306,8 @@ struct spill_body {
   /// Returns a bound on the pieces of visited experts. By listed rules an expert has one piece on
   /// its home and a last piece, and each other piece fills a rank.
   [[nodiscard]] PLIMSOLL_HD index_t pieces() const {
-    index_t const limit = arrays::segment_limit(homes.experts, ranks.size(), homes.pairs);
+    index_t const limit =
+        spill_plan_arrays::segment_limit(homes.experts, ranks.size(), homes.pairs);
     return rules.listed ? limit - homes.pairs : limit;
   }
   [[nodiscard]] PLIMSOLL_HD std::int32_t load_of(index_t e) const {
@@ -383,7 +385,7 @@ struct spill_body {
   }
   /// Reports an invalid cost. Returns true if there is one.
   template <class Team>
-  PLIMSOLL_HD bool refuse_bad_cost(Team& team, spill_state const& s, Report& report) const {
+  PLIMSOLL_HD bool refuse_bad_cost(Team& team, spill_state const& s, spill_report& report) const {
     if constexpr (is_free) {
       return false;
     } else {
@@ -609,7 +611,7 @@ struct spill_body {
       s.visits[word] = bits;
     });
     auto helpers = team.queue(s.queue, ranks.size());
-    typename spill_state::cursor now{};
+    spill_state::cursor now{};
     PLIMSOLL_NO_UNROLL
     for (index_t i = next_visit(s, 0); i < experts; i = next_visit(s, i + 1)) {
       std::uint64_t const forced = visit_listed(team, s, helpers, now, id_of(s.order[i]));
@@ -675,34 +677,26 @@ struct spill_body {
   /// if nothing was forced.
   template <class Team, class Queue>
   PLIMSOLL_HD std::uint64_t visit_listed(Team& team, spill_state const& s, Queue& helpers,
-                                         typename spill_state::cursor& now, index_t e) const {
+                                         spill_state::cursor& now, index_t e) const {
     index_t const home = home_of(e);
     std::int32_t const load = load_of(e);
     std::int32_t const first = now.pieces;
     std::int32_t const first_sent = now.transfers;
     std::int32_t rest = s.excess[e];
     std::uint64_t result = spill_state::none;
-    auto const add_piece = [&](index_t r, std::int32_t end) {
-      team.store(s.expert + now.pieces, static_cast<std::int32_t>(e));
-      team.store(s.rank + now.pieces, static_cast<std::int32_t>(r));
-      team.store(s.end + now.pieces, end);
-      ++now.pieces;
-    };
     if (stays(rest)) {
       now.kept += rest;
       rest = 0;
     }
     if (rest < load) {
-      add_piece(home, load - rest);
+      add_piece(team, s, now, e, home, load - rest);
     }
     PLIMSOLL_NO_UNROLL
     while (rest > 0) {
       std::uint64_t key = helpers.top();
       bool const has_room = key < spill_state::full;
       if (!has_room) {
-        key = team.min(ranks.size(), [&](index_t r) {
-          return ranks.lives(r) && r != home ? key_of(s, r) : spill_state::none;
-        });
+        key = lowest_except(team, s, home);
       }
       index_t const r = rank_of(key);
       std::int32_t const room = s.capacity[r] - load_in(key);
@@ -716,10 +710,8 @@ struct spill_body {
       if (piece < now.pieces) {
         team.for_each(now.pieces - piece, [&](index_t i) { s.end[piece + i] += tokens; });
       } else {
-        team.store(s.piece + now.transfers, now.pieces);
-        team.store(s.from + now.transfers, static_cast<std::int32_t>(home));
-        ++now.transfers;
-        add_piece(r, load - rest);
+        add_transfer(team, s, now, home);
+        add_piece(team, s, now, e, r, load - rest);
       }
       key += static_cast<std::uint64_t>(tokens) << 15;
       team.store(s.load + r, load_in(key));
@@ -738,6 +730,29 @@ struct spill_body {
     team.store(s.first_sent + e, first_sent);
     team.store(s.sent + e, now.transfers - first_sent);
     return result;
+  }
+  template <class Team>
+  PLIMSOLL_HD void add_piece(Team& team, spill_state const& s, spill_state::cursor& now, index_t e,
+                             index_t r, std::int32_t end) const {
+    team.store(s.expert + now.pieces, static_cast<std::int32_t>(e));
+    team.store(s.rank + now.pieces, static_cast<std::int32_t>(r));
+    team.store(s.end + now.pieces, end);
+    ++now.pieces;
+  }
+  /// Adds a transfer for the piece that comes next.
+  template <class Team>
+  PLIMSOLL_HD void add_transfer(Team& team, spill_state const& s, spill_state::cursor& now,
+                                index_t from) const {
+    team.store(s.piece + now.transfers, now.pieces);
+    team.store(s.from + now.transfers, static_cast<std::int32_t>(from));
+    ++now.transfers;
+  }
+  /// Returns the key of the least loaded live rank other than `home`.
+  template <class Team>
+  PLIMSOLL_HD std::uint64_t lowest_except(Team& team, spill_state const& s, index_t home) const {
+    return team.min(ranks.size(), [&](index_t r) {
+      return ranks.lives(r) && r != home ? key_of(s, r) : spill_state::none;
+    });
   }
 
   [[nodiscard]] PLIMSOLL_HD std::int32_t room_of(spill_state const& s, index_t r) const {
@@ -975,7 +990,7 @@ struct spill_body {
   /// Writes the plan, expert by expert.
   template <class Team>
   PLIMSOLL_HD void finish(Team& team, spill_state const& s, levels const& at,
-                          Report& report) const {
+                          spill_report& report) const {
     index_t const experts = homes.experts;
     auto const segments = team.exclusive_scan(
         experts, [&](index_t e) { return s.count[e]; }, out.offsets);
@@ -988,12 +1003,12 @@ struct spill_body {
       std::int32_t const e = s.expert[i];
       std::int32_t const end_before = s.end[i - (i > 0)];
       out.segments[out.offsets[e] + i - s.first[e]] =
-          Segment{e, s.rank[i], i == s.first[e] ? 0 : end_before, s.end[i]};
+          spill_segment{e, s.rank[i], i == s.first[e] ? 0 : end_before, s.end[i]};
     });
     team.for_each(s.now->transfers, [&](index_t i) {
       std::int32_t const e = s.expert[s.piece[i]];
       out.transfers[out.transfer_offsets[e] + i - s.first_sent[e]] =
-          Transfer{e, s.from[i], s.rank[s.piece[i]], rules.expert_bytes};
+          spill_transfer{e, s.from[i], s.rank[s.piece[i]], rules.expert_bytes};
     });
     team.for_each(ranks.size(), [&](index_t r) {
       out.loads[r] = s.load[r];
@@ -1021,14 +1036,14 @@ struct spill_body {
     for (index_t i = 0; i < segments; ++i) {
       std::int32_t const end = begin + share_of(e, i);
       out.segments[out.offsets[e] + i] =
-          Segment{static_cast<std::int32_t>(e), homes.rank[homes.begin(e) + i], begin, end};
+          spill_segment{static_cast<std::int32_t>(e), homes.rank[homes.begin(e) + i], begin, end};
       begin = end;
     }
   }
 
   template <class Team>
   PLIMSOLL_HD void certify(Team& team, spill_state const& s, levels const& at,
-                           Report& report) const {
+                           spill_report& report) const {
     std::int64_t const peak = peak_level(team, s);
     std::int64_t const mean = ranks.level_for(team, report.tokens);
     std::int64_t const bound = maximum{}(mean, at.confined);
@@ -1106,7 +1121,7 @@ struct spill_body {
       out.bytes_of_rank[r] = 0;
     });
     team.single([=, this] {
-      Report report{};
+      spill_report report{};
       report.refused = found;
       *out.report = report;
     });
@@ -1114,13 +1129,12 @@ struct spill_body {
 };
 
 /// The exchange of a plan's tokens, as one rank needs it.
-template <class Segment>
 struct spill_routes {
   index_t experts;
   index_t ranks;
   index_t rank;                 ///< the rank whose tokens are routed and whose rows are arranged
   std::int32_t const* offsets;  ///< `[experts + 1]`: of the plan
-  Segment const* segments;
+  spill_segment const* segments;
   std::int32_t* before;      ///< `[ranks + 1, experts]`: tokens of earlier sources
   std::int64_t* totals;      ///< `[experts]`: tokens of all sources, or a negative count
   std::uint64_t* by_rank;    ///< `[segment_limit]`: rank << 32 | segment, rising
@@ -1130,7 +1144,7 @@ struct spill_routes {
   std::int32_t* receives;    ///< `[ranks]`: from every source to `rank`
   std::int32_t* row;         ///< `[segment_limit]`: the segment's first row in the send buffer
   std::int32_t* sums;        ///< `[segment_limit]`: prefix sums of `lay_out`
-  Segment* groups;           ///< `[experts]`: the rank's segments as rows that it computes
+  spill_segment* groups;     ///< `[experts]`: the rank's segments as rows that it computes
 
   template <class Memory>
   PLIMSOLL_HD static spill_routes in(Memory& memory, spill_array_sizes const& n) {
@@ -1165,21 +1179,20 @@ struct spill_routes {
     [[nodiscard]] PLIMSOLL_HD std::int32_t size() const { return end > begin ? end - begin : 0; }
   };
   [[nodiscard]] PLIMSOLL_HD interval part_of(index_t source, index_t segment) const {
-    Segment const& of = segments[segment];
+    spill_segment const& of = segments[segment];
     return {maximum{}(of.begin, before[source * experts + of.expert]),
             minimum{}(of.end, before[(source + 1) * experts + of.expert])};
   }
 };
 
 /// Adds up the counts of sources. Problem = tile of experts.
-template <class Segment>
 struct count_sources_body {
   using device_team = block<128>;
   static constexpr bool is_streaming = true;
   static constexpr index_t tile = 128;
 
   matrix_ref<std::int32_t const> counts;  ///< `[ranks, experts]`
-  spill_routes<Segment> routes;
+  spill_routes routes;
 
   [[nodiscard]] index_t problems() const { return (routes.experts + tile - 1) / tile; }
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
@@ -1210,11 +1223,10 @@ struct count_sources_body {
 };
 
 /// Lists the segments of every rank. One problem.
-template <class Segment>
 struct list_spills_body {
   using device_team = block<256>;
 
-  spill_routes<Segment> routes;
+  spill_routes routes;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
 
@@ -1241,12 +1253,11 @@ struct list_spills_body {
 
 /// Counts the tokens that each source sends to each rank, and lays out the rows of the rank of
 /// `exchange`. Problem = source.
-template <class Segment, class Report>
 struct exchange_body {
   using device_team = block<128>;
 
-  spill_routes<Segment> routes;
-  Report* report;
+  spill_routes routes;
+  spill_exchange_report* report;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
 
@@ -1287,14 +1298,14 @@ struct exchange_body {
     std::int32_t const received = team.exclusive_scan(
         groups, [=](index_t i) { return segment(i).end - segment(i).begin; }, sum);
     team.for_each(groups, [=, this](index_t i) {
-      Segment const of = segment(i);
+      spill_segment const of = segment(i);
       routes.groups[i] = {of.expert, of.rank, sum[i], sum[i] + of.end - of.begin};
     });
     index_t const odd = team.min(routes.experts, [this](index_t e) {
       return routes.totals[e] == routes.planned(e) ? routes.experts : e;
     });
     team.single([=, this] {
-      Report result{};
+      spill_exchange_report result{};
       result.sent = sent;
       result.received = received;
       result.groups = static_cast<std::int32_t>(groups);
@@ -1309,19 +1320,19 @@ struct exchange_body {
 
 /// Counts and routes a rank's token copies, in three launches: problem = tile of copies; problem =
 /// column of the counts; and, after the plan, problem = tile again.
-template <class Id, class Segment, class Counters>
+template <class Id>
 struct spill_tokens_body {
   using device_team = block<128>;
   static constexpr bool is_streaming = true;
   enum class phase { count, scan, assign };
 
   matrix_ref<Id const> ids;  ///< `[tokens, k]`
-  spill_routes<Segment> routes;
+  spill_routes routes;
   tile_counts tiles;                      ///< columns: experts, -1, other numbers
   vector_ref<std::int32_t> counts;        ///< `[experts]`
   matrix_ref<std::int32_t> destinations;  ///< `[tokens, k]`
   matrix_ref<std::int32_t> rows;          ///< `[tokens, k]`
-  Counters* counters;
+  spill_counters* counters;
   phase now;
 
   [[nodiscard]] index_t problems() const {
@@ -1334,9 +1345,7 @@ struct spill_tokens_body {
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
     auto const column_of = [this](index_t copy) {
-      std::int64_t const id = element(ids, copy);
-      bool const is_expert = id >= 0 && id < routes.experts;
-      return static_cast<std::int32_t>(is_expert ? id : routes.experts + (id != -1));
+      return column_of_id(element(ids, copy), routes.experts);
     };
     if (now == phase::count) {
       tiles.count(team, memory, problem, column_of);
@@ -1391,7 +1400,7 @@ struct spill_tokens_body {
     auto const all =
         team.sum(routes.experts, [this](index_t e) { return std::int64_t{tiles.totals[e]}; });
     team.single([=, this] {
-      Counters result{};
+      spill_counters result{};
       result.routed = routed;
       result.unplanned = all - routed;
       result.unrouted = tiles.totals[routes.experts];
@@ -1402,12 +1411,11 @@ struct spill_tokens_body {
 };
 
 /// Maps each row that a rank receives to its row in the order of computation. Problem = source.
-template <class Segment>
 struct arrange_rows_body {
   using device_team = block<128>;
   static constexpr bool is_streaming = true;
 
-  spill_routes<Segment> routes;
+  spill_routes routes;
   vector_ref<std::int32_t> rows;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {

@@ -12,6 +12,7 @@
 #include <plimsoll/detail/exact_math.hpp>
 #include <plimsoll/detail/scratch.hpp>
 #include <plimsoll/detail/team.hpp>
+#include <plimsoll/metrics_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
@@ -26,14 +27,26 @@ PLIMSOLL_HD double mean_of_row(Team& team, index_t n, F load, double total) {
              : static_cast<double>(load(0));
 }
 
-/// Body of `measure`. Problem = row. `Balance` is the public result type.
-template <class Loads, class Balance>
+/// Scratch of bodies that keep a number per step.
+struct step_values {
+  double* of_step;  ///< `[steps]`
+
+  template <class Memory>
+  [[nodiscard]] PLIMSOLL_HD static step_values in(Memory& memory, index_t steps) {
+    step_values result{};
+    memory.take(result.of_step, steps);
+    return result;
+  }
+};
+
+/// Body of `measure`. Problem = row.
+template <class Loads>
 struct metrics_body {
   using device_team = warp;
   static constexpr bool is_streaming = true;
 
   Loads loads;
-  vector_ref<Balance> out;
+  vector_ref<balance_stats> out;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
 
@@ -44,7 +57,7 @@ struct metrics_body {
     if (team.any(n, [=](index_t i) { return !is_load(load(i)); })) {
       team.single([=, this] {
         double const unknown = double_of(0x7ff8000000000000u);  // not a number
-        out[row] = Balance{unknown, unknown, unknown, unknown, unknown};
+        out[row] = balance_stats{unknown, unknown, unknown, unknown, unknown};
       });
       return;
     }
@@ -61,11 +74,11 @@ struct metrics_body {
     });
     team.single([=, this] {
       if (peak == 0) {
-        out[row] = Balance{0, 0, 1, 1, 0};  // a row without load counts as balanced
+        out[row] = balance_stats{0, 0, 1, 1, 0};  // a row without load counts as balanced
       } else {
         double const deviation = square_root(divide(squares, static_cast<double>(n)));
-        out[row] = Balance{divide(mean, unit), peak, divide(mean, top), divide(top, mean),
-                           divide(deviation, mean)};
+        out[row] = balance_stats{divide(mean, unit), peak, divide(mean, top), divide(top, mean),
+                                 divide(deviation, mean)};
       }
     });
   }
@@ -93,7 +106,7 @@ struct correlation_body {
   tensor_ref<double> out;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return scratch_bytes_of<double>(loads.extent(0));
+    return bytes_taken_by<step_values>(loads.extent(0));
   }
 
   template <class Team>
@@ -102,7 +115,7 @@ struct correlation_body {
     index_t const steps = loads.extent(0);
     index_t const layer = problem / experts;
     index_t const e = problem % experts;
-    auto* const mine = memory.take<double>(steps);  // load - mean
+    double* const mine = step_values::in(memory, steps).of_step;  // load - mean
     course const own = course_of(layer, e);
     team.for_each(steps, [=, this](index_t t) { mine[t] = deviation(own, t, layer, e); });
     // Every sum runs over the steps in order, so that the matrix is symmetric to the bit.
@@ -161,24 +174,25 @@ struct correlation_body {
   }
 };
 
-/// Body of `classify_experts`. Problem = layer. `Options` and `Use` are the public types.
-template <class Loads, class Options, class Use>
+/// Body of `classify_experts`. Problem = layer.
+template <class Loads>
 struct classes_body {
   using device_team = block<128>;
 
   Loads loads;  ///< `[steps, layers, experts]`
-  Options options;
-  matrix_ref<Use> out;
+  expert_use_options options;
+  matrix_ref<expert_use> out;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return scratch_bytes_of<double>(loads.extent(0));
+    return bytes_taken_by<step_values>(loads.extent(0));
   }
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
     index_t const experts = loads.extent(2);
     index_t const steps = loads.extent(0);
-    auto* const fair = memory.take<double>(steps);  // mean load of the experts in each step
+    // Mean load of the experts in each step.
+    double* const fair = step_values::in(memory, steps).of_step;
     for (index_t t = 0; t < steps; ++t) {
       auto const load = [=, this](index_t e) { return static_cast<double>(loads(t, layer, e)); };
       double const mean = mean_of_row(team, experts, load, team.sum_ordered(experts, load));
@@ -200,9 +214,9 @@ struct classes_body {
       auto const part = divide(static_cast<double>(busy_steps),
                                static_cast<double>(maximum{}(with_load, index_t{1})));
       bool const surges = busy_steps > 0 && busy >= multiply(options.surge, busy_fair);
-      out(layer, e) = busy_steps > 0 && part >= options.consistent_part ? Use::consistent
-                      : surges && part <= options.temporal_part         ? Use::temporal
-                                                                        : Use::ordinary;
+      out(layer, e) = busy_steps > 0 && part >= options.consistent_part ? expert_use::consistent
+                      : surges && part <= options.temporal_part         ? expert_use::temporal
+                                                                        : expert_use::ordinary;
     });
   }
 };

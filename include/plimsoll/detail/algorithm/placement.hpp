@@ -50,6 +50,22 @@ PLIMSOLL_HD problem_report refuse_copies(Team& team, vector_ref<std::int32_t con
   return problem_report{};
 }
 
+/// The working memory of `placement_body`; that of `packer` follows.
+struct placement_arrays {
+  fixed_load* load;          ///< `[experts]`
+  std::int32_t* slot_begin;  ///< `[ranks]`
+  std::int32_t* slot_end;    ///< `[ranks]`
+
+  template <class Memory>
+  PLIMSOLL_HD static placement_arrays in(Memory& memory, index_t experts, index_t ranks) {
+    placement_arrays result{};
+    memory.take(result.load, experts);
+    memory.take(result.slot_begin, ranks);
+    memory.take(result.slot_end, ranks);
+    return result;
+  }
+};
+
 /// Body of `place`. Problem = layer.
 template <class Loads>
 struct placement_body {
@@ -63,9 +79,8 @@ struct placement_body {
   problem_report* reports;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return scratch_bytes_of<fixed_load>(loads.extent(1)) +
-           2 * scratch_bytes_of<std::int32_t>(where.ranks()) +
-           packing_scratch_bytes(loads.extent(1), where, rule);
+    return bytes_taken_by<placement_arrays>(loads.extent(1), where.ranks()) +
+           bytes_taken_by<packing_arrays>(loads.extent(1), where.ranks(), rule);
   }
 
   template <class Team>
@@ -75,7 +90,6 @@ struct placement_body {
     load_scale const scale =
         scale_loads(team, experts, [this, layer](index_t e) { return loads(layer, e); });
     auto* const found = scratch(memory).take<std::int32_t>(experts);  // before `load` is filled
-    auto* const load = memory.take<fixed_load>(experts);
     auto const copies = row_of(replica_count, layer);
     problem_report outcome = scale.report();
     if (!outcome.refused) {
@@ -88,8 +102,10 @@ struct placement_body {
       team.single([=] { *report = outcome; });
       return;
     }
-    auto* const slot_begin = memory.take<std::int32_t>(where.ranks());
-    auto* const slot_end = memory.take<std::int32_t>(where.ranks());
+    auto const arrays = placement_arrays::in(memory, experts, where.ranks());
+    auto* const load = arrays.load;
+    auto* const slot_begin = arrays.slot_begin;
+    auto* const slot_end = arrays.slot_end;
     team.for_each(maximum{}(experts, where.ranks()), [=, this](index_t i) {
       if (i < experts) {
         load[i] = to_fixed(loads(layer, i), scale.shift);
@@ -102,13 +118,36 @@ struct placement_body {
 
     bool const rounded = team.any(
         experts, [=, this](index_t e) { return is_rounded(loads(layer, e), scale.shift); });
-    fixed_load const error = rounded ? 1 : 0;
     auto const map = row_of(physical_to_logical, layer);
+    packing_problem problem{.load = load,
+                            .copies = copies,
+                            .where = where,
+                            .slots = {slot_begin, slot_end},
+                            .at = {},
+                            .rule = rule,
+                            .map = map,
+                            .load_error = fixed_load{rounded}};
+    packing_result const all = pack_cells(team, memory, problem, layer);
+    if (all.stuck >= 0) {
+      team.single(
+          [=] { *report = refusal(fault_kind::no_room_apart, all.stuck, copies[all.stuck]); });
+      return;
+    }
+    where.clear_unusable(team, layer, map);
+    team.single(
+        [=] { *report = problem_report{certify(all.peak, all.bound, all.placed, scale.shift)}; });
+  }
+
+ private:
+  /// Packs every cell of the layer, each as `problem.at`. Returns the peak, the bound and the number
+  /// of replicas over all cells. Stops at a cell that required anti-affinity leaves incomplete.
+  template <class Team>
+  PLIMSOLL_HD packing_result pack_cells(Team& team, scratch memory, packing_problem& problem,
+                                        index_t layer) const {
+    index_t const experts = loads.extent(1);
     packing_result all;
     for (index_t position = 0; position < where.cells(); ++position) {
-      packing_problem const problem{
-          load, copies, where, {slot_begin, slot_end}, where.cell_at(layer, position, experts),
-          rule, map,    error};
+      problem.at = where.cell_at(layer, position, experts);
       packing_result one = packer<Team>(team, memory, problem, experts).pack();
       if (one.stuck >= 0) {
         all.stuck = one.stuck;
@@ -119,14 +158,32 @@ struct placement_body {
       all.bound = maximum{}(all.bound, one.bound);
       all.placed += one.placed;
     }
-    if (all.stuck >= 0) {
-      team.single(
-          [=] { *report = refusal(fault_kind::no_room_apart, all.stuck, copies[all.stuck]); });
-      return;
-    }
-    where.clear_unusable(team, layer, map);
-    team.single(
-        [=] { *report = problem_report{certify(all.peak, all.bound, all.placed, scale.shift)}; });
+    return all;
+  }
+};
+
+/// The working memory of `group_placement_body`; that of `packer` follows.
+struct group_placement_arrays {
+  std::int32_t* found;    ///< `[experts]`
+  fixed_load* load;       ///< `[groups]`
+  std::int32_t* one;      ///< `[groups]` copies of each group
+  double* speeds;         ///< `[nodes]`
+  std::int32_t* offsets;  ///< `[nodes + 1]` start of each node's places
+  std::int32_t* held;     ///< `[nodes + 1]` slots of each node, later the groups of earlier nodes
+  std::int32_t* map;      ///< `[places]` group in each place
+
+  template <class Memory>
+  PLIMSOLL_HD static group_placement_arrays in(Memory& memory, index_t experts, index_t groups,
+                                               index_t nodes, index_t places) {
+    group_placement_arrays result{};
+    memory.take(result.found, experts);
+    memory.take(result.load, groups);
+    memory.take(result.one, groups);
+    memory.take(result.speeds, nodes);
+    memory.take(result.offsets, nodes + 1);
+    memory.take(result.held, nodes + 1);
+    memory.take(result.map, places);
+    return result;
   }
 };
 
@@ -143,11 +200,9 @@ struct group_placement_body {
   problem_report* reports;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return scratch_bytes_of<std::int32_t>(loads.extent(1)) + scratch_bytes_of<fixed_load>(groups) +
-           scratch_bytes_of<std::int32_t>(groups) + scratch_bytes_of<double>(where.nodes) +
-           2 * scratch_bytes_of<std::int32_t>(where.nodes + 1) +
-           scratch_bytes_of<std::int32_t>(most_places()) +
-           packing_scratch_bytes(groups, nodes_as_ranks(nullptr), {});
+    return bytes_taken_by<group_placement_arrays>(loads.extent(1), groups, where.nodes,
+                                                  most_places()) +
+           bytes_taken_by<packing_arrays>(groups, where.nodes, anti_affinity_rule{});
   }
 
   template <class Team>
@@ -155,92 +210,48 @@ struct group_placement_body {
     index_t const experts = loads.extent(1);
     index_t const size = experts / groups;
     problem_report* const report = reports + layer;
-    auto* const found = memory.take<std::int32_t>(experts);
+    auto const arrays =
+        group_placement_arrays::in(memory, experts, groups, where.nodes, most_places());
     load_scale const scale =
         scale_loads(team, experts, [this, layer](index_t e) { return loads(layer, e); });
     problem_report outcome = scale.report();
     if (!outcome.refused) {
-      outcome = where.refuse(team, layer, experts, found);
+      outcome = where.refuse(team, layer, experts, arrays.found);
     }
     if (outcome.refused) {
       team.single([=] { *report = outcome; });
       return;
     }
 
-    auto* const load = memory.take<fixed_load>(groups);
-    auto* const one = memory.take<std::int32_t>(groups);
-    auto* const speeds = memory.take<double>(where.nodes);
-    auto* const offsets = memory.take<std::int32_t>(where.nodes + 1);
-    auto* const held = memory.take<std::int32_t>(where.nodes + 1);
-    auto* const map = memory.take<std::int32_t>(most_places());
-    team.for_each(groups, [=, this](index_t g) {
-      fixed_load sum = 0;
-      for (index_t e = g * size; e < (g + 1) * size; ++e) {
-        sum += to_fixed(loads(layer, e), scale.shift);
-      }
-      load[g] = sum;
-      one[g] = 1;
-    });
-    auto* const node_slots = held;  // until groups are counted
-    team.for_each(where.nodes, [=, this](index_t n) {
-      index_t slots = 0;
-      double speed = 0;
-      for (index_t r = where.first_rank(n); r < where.first_rank(n + 1); ++r) {
-        index_t const more = where.slots_of(layer, r);
-        slots += more;
-        speed = add(speed, more > 0 ? where.speed(r) : 0.0);
-      }
-      node_slots[n] = static_cast<std::int32_t>(slots);
-      speeds[n] = speed;
-    });
-    double const fastest = team.max(where.nodes, [=](index_t n) { return speeds[n]; });
-    bool const alike = !team.any(where.nodes, [=](index_t n) {
+    sum_groups(team, layer, scale.shift, arrays);
+    double const fastest = sum_nodes(team, layer, arrays);
+    bool const alike = !team.any(where.nodes, [=, speeds = arrays.speeds](index_t n) {
       if (speeds[n] == 0) {
         speeds[n] = fastest;  // a node without slots gets no group anyway
       }
       return speeds[n] != fastest;
     });
-    index_t const places = share_places(team, node_slots, size, offsets);
+    index_t const places = share_places(team, arrays.held, size, arrays.offsets);
     if (places < groups) {
       team.single([=] { *report = refusal(fault_kind::group_places, -1, places); });
       return;
     }
 
-    topology const nodes = nodes_as_ranks(alike ? nullptr : speeds);
+    topology const nodes = nodes_as_ranks(alike ? nullptr : arrays.speeds);
     bool const rounded = team.any(
         experts, [=, this](index_t e) { return is_rounded(loads(layer, e), scale.shift); });
-    packing_problem const problem{load,
-                                  vector_ref<std::int32_t const>(one, groups),
-                                  nodes,
-                                  {offsets, offsets + 1},
-                                  nodes.cell_at(0, 0, groups),
-                                  {},
-                                  vector_ref<std::int32_t>(map, places),
-                                  static_cast<fixed_load>(rounded ? size : 0)};
+    packing_problem const problem{.load = arrays.load,
+                                  .copies = vector_ref<std::int32_t const>(arrays.one, groups),
+                                  .where = nodes,
+                                  .slots = {arrays.offsets, arrays.offsets + 1},
+                                  .at = nodes.cell_at(0, 0, groups),
+                                  .rule = {},
+                                  .map = vector_ref<std::int32_t>(arrays.map, places),
+                                  .load_error = static_cast<fixed_load>(rounded ? size : 0)};
     packing_result packed = packer<Team>(team, memory, problem, groups).pack();
     peak_proof<Team>(team, memory, problem).settle(packed);
+    write_lists(team, layer, size, arrays);
 
-    // Count the groups on each node, then write their experts in order.
-    team.exclusive_scan(
-        where.nodes + 1,
-        [=, this](index_t n) {
-          std::int32_t count = 0;
-          while (n < where.nodes && offsets[n] + count < offsets[n + 1] &&
-                 map[offsets[n] + count] >= 0) {
-            ++count;
-          }
-          return count;
-        },
-        held);
-    team.for_each(where.nodes + 1, [=, this](index_t n) {
-      node_offsets(layer, n) = static_cast<std::int32_t>(held[n] * size);
-      for (index_t i = held[n]; n < where.nodes && i < held[n + 1]; ++i) {
-        index_t const group = map[offsets[n] + i - held[n]];
-        for (index_t e = 0; e < size; ++e) {
-          node_experts(layer, i * size + e) = static_cast<std::int32_t>(group * size + e);
-        }
-      }
-    });
     // Loads per unit of speed of a node's ranks, which no placement inside a node can improve.
     double const speed = alike ? fastest : 1.0;
     bool const is_proven = packed.peak == packed.bound;
@@ -261,6 +272,41 @@ struct group_placement_body {
     return nodes;
   }
 
+  /// Sums the loads of the experts of each group. Every group has one copy.
+  template <class Team>
+  PLIMSOLL_HD void sum_groups(Team& team, index_t layer, int shift,
+                              group_placement_arrays const& arrays) const {
+    index_t const size = loads.extent(1) / groups;
+    team.for_each(groups, [=, this, load = arrays.load, one = arrays.one](index_t g) {
+      fixed_load sum = 0;
+      for (index_t e = g * size; e < (g + 1) * size; ++e) {
+        sum += to_fixed(loads(layer, e), shift);
+      }
+      load[g] = sum;
+      one[g] = 1;
+    });
+  }
+
+  /// Sums the slots of each node into `held`, and the speeds of its ranks that have slots. Returns
+  /// the speed of the fastest node.
+  template <class Team>
+  PLIMSOLL_HD double sum_nodes(Team& team, index_t layer,
+                               group_placement_arrays const& arrays) const {
+    auto* const speeds = arrays.speeds;
+    team.for_each(where.nodes, [=, this, node_slots = arrays.held](index_t n) {
+      index_t slots = 0;
+      double speed = 0;
+      for (index_t r = where.first_rank(n); r < where.first_rank(n + 1); ++r) {
+        index_t const more = where.slots_of(layer, r);
+        slots += more;
+        speed = add(speed, more > 0 ? where.speed(r) : 0.0);
+      }
+      node_slots[n] = static_cast<std::int32_t>(slots);
+      speeds[n] = speed;
+    });
+    return team.max(where.nodes, [=](index_t n) { return speeds[n]; });
+  }
+
   /// Gives every node capacity for groups: its share in proportion to its slots, rounded up, but no
   /// more than fit; if these capacities do not hold all groups, as many as fit. Returns the total
   /// capacity.
@@ -278,6 +324,35 @@ struct group_placement_body {
       return static_cast<std::int32_t>(n == where.nodes ? 0 : (even ? share(n) : fit(n)));
     };
     return team.exclusive_scan(where.nodes + 1, places, offsets);
+  }
+
+  /// Counts the groups on each node, then writes their experts in order.
+  template <class Team>
+  PLIMSOLL_HD void write_lists(Team& team, index_t layer, index_t size,
+                               group_placement_arrays const& arrays) const {
+    auto const* const offsets = arrays.offsets;
+    auto const* const map = arrays.map;
+    auto* const held = arrays.held;
+    team.exclusive_scan(
+        where.nodes + 1,
+        [=, this](index_t n) {
+          std::int32_t count = 0;
+          while (n < where.nodes && offsets[n] + count < offsets[n + 1] &&
+                 map[offsets[n] + count] >= 0) {
+            ++count;
+          }
+          return count;
+        },
+        held);
+    team.for_each(where.nodes + 1, [=, this](index_t n) {
+      node_offsets(layer, n) = static_cast<std::int32_t>(held[n] * size);
+      for (index_t i = held[n]; n < where.nodes && i < held[n + 1]; ++i) {
+        index_t const group = map[offsets[n] + i - held[n]];
+        for (index_t e = 0; e < size; ++e) {
+          node_experts(layer, i * size + e) = static_cast<std::int32_t>(group * size + e);
+        }
+      }
+    });
   }
 };
 

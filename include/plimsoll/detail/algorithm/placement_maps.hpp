@@ -16,6 +16,7 @@
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/detail/scratch.hpp>
 #include <plimsoll/detail/team.hpp>
+#include <plimsoll/placement_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
@@ -89,13 +90,28 @@ struct slot_source {
   }
 };
 
+/// Scratch of input forms that list every expert's slots: the lists in CSR form.
+struct listed_slots {
+  index_t* begin;      ///< `[experts + 1]`
+  std::int32_t* line;  ///< `[slots + 1]`
+
+  template <class Memory>
+  [[nodiscard]] PLIMSOLL_HD static listed_slots in(Memory& memory, index_t experts, index_t slots) {
+    listed_slots result{};
+    memory.take(result.begin, experts + 1);
+    memory.take(result.line, slots + 1);
+    return result;
+  }
+};
+
 /// Writes to `owner` the expert of every slot, from lists of every expert's slots. The entries of
 /// expert e have positions [begin[e], begin[e + 1]) in `line`, and `slot_at(e, i)` is the i-th of
 /// them. Refuses slots that do not exist or are listed twice.
 template <class Team, class F>
-PLIMSOLL_HD problem_report claim_slots(Team& team, index_t const* begin, index_t experts,
-                                       index_t slots, F slot_at, std::int32_t* line,
-                                       std::int32_t* owner) {
+PLIMSOLL_HD problem_report claim_slots(Team& team, listed_slots const& of, index_t experts,
+                                       index_t slots, F slot_at, std::int32_t* owner) {
+  index_t const* const begin = of.begin;
+  std::int32_t* const line = of.line;
   auto const exists = [slots](std::int32_t slot) { return slot >= 0 && slot < slots; };
   index_t const astray = first_where(team, experts, [=](index_t e) {
     bool bad = false;
@@ -140,14 +156,14 @@ struct replica_source {
 
   PLIMSOLL_HD index_t slots() const { return listed.extent(1); }
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return scratch_bytes_of<index_t>(experts + 1) + scratch_bytes_of<std::int32_t>(slots() + 1);
+    return bytes_taken_by<listed_slots>(experts, slots());
   }
 
   template <class Team>
   PLIMSOLL_HD problem_report read(Team& team, scratch& memory, index_t layer,
                                   std::int32_t* owner) const {
-    auto* const begin = memory.take<index_t>(experts + 1);
-    auto* const line = memory.take<std::int32_t>(slots() + 1);
+    auto const of = listed_slots::in(memory, experts, slots());
+    index_t* const begin = of.begin;
     team.for_each(experts + 1, [=, this](index_t e) { begin[e] = offsets(layer, e); });
     index_t const falling = first_where(team, experts + 1, [=, this](index_t e) {
       return e == 0 ? begin[e] != 0 : begin[e] < begin[e - 1] || begin[e] > slots();
@@ -156,8 +172,8 @@ struct replica_source {
       return refusal(fault_kind::replica_offsets, falling, begin[falling]);
     }
     return claim_slots(
-        team, begin, experts, slots(),
-        [=, this](index_t e, index_t i) { return listed(layer, begin[e] + i); }, line, owner);
+        team, of, experts, slots(),
+        [=, this](index_t e, index_t i) { return listed(layer, begin[e] + i); }, owner);
   }
 };
 
@@ -168,23 +184,21 @@ struct padded_source {
 
   PLIMSOLL_HD index_t slots() const { return slot_count; }
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return scratch_bytes_of<index_t>(lists.extent(1) + 1) +
-           scratch_bytes_of<std::int32_t>(slot_count + 1);
+    return bytes_taken_by<listed_slots>(lists.extent(1), slot_count);
   }
 
   template <class Team>
   PLIMSOLL_HD problem_report read(Team& team, scratch& memory, index_t layer,
                                   std::int32_t* owner) const {
     index_t const experts = lists.extent(1);
-    auto* const begin = memory.take<index_t>(experts + 1);
-    auto* const line = memory.take<std::int32_t>(slot_count + 1);
-    problem_report const torn = line_up(team, lists, layer, fault_kind::replica_gap, begin);
+    auto const of = listed_slots::in(memory, experts, slot_count);
+    problem_report const torn = line_up(team, lists, layer, fault_kind::replica_gap, of.begin);
     if (torn.refused) {
       return torn;
     }
     return claim_slots(
-        team, begin, experts, slot_count,
-        [=, this](index_t e, index_t i) { return lists(layer, e, i); }, line, owner);
+        team, of, experts, slot_count,
+        [=, this](index_t e, index_t i) { return lists(layer, e, i); }, owner);
   }
 };
 
@@ -196,8 +210,18 @@ struct linked_slots {
   std::int32_t* copies;  ///< `[experts + 1]`
   std::int32_t* next;    ///< `[slots]`; -1 at an empty slot too
 
+  /// Takes the arrays of experts. `next` is an array of the caller's.
+  template <class Memory>
+  [[nodiscard]] PLIMSOLL_HD static linked_slots in(Memory& memory, index_t experts,
+                                                   std::int32_t* next = nullptr) {
+    linked_slots result{};
+    memory.take(result.first, experts);
+    memory.take(result.copies, experts + 1);
+    result.next = next;
+    return result;
+  }
   PLIMSOLL_HD static std::size_t scratch_bytes(index_t experts) {
-    return scratch_bytes_of<std::int32_t>(experts) + scratch_bytes_of<std::int32_t>(experts + 1);
+    return bytes_taken_by<linked_slots>(experts);
   }
 };
 
@@ -205,8 +229,9 @@ struct linked_slots {
 template <class Team>
 PLIMSOLL_HD linked_slots link_slots(Team& team, scratch& memory, std::int32_t* owner, index_t slots,
                                     index_t experts) {
-  auto* const first = memory.take<std::int32_t>(experts);
-  auto* const copies = memory.take<std::int32_t>(experts + 1);
+  auto const of = linked_slots::in(memory, experts, owner);
+  auto* const first = of.first;
+  auto* const copies = of.copies;
   team.for_each(experts, [=](index_t e) {
     first[e] = -1;
     copies[e] = 0;
@@ -221,7 +246,7 @@ PLIMSOLL_HD linked_slots link_slots(Team& team, scratch& memory, std::int32_t* o
       }
     }
   });
-  return linked_slots{first, copies, owner};
+  return of;
 }
 
 /// Outputs to write from a slot map; empty ones are not written.
@@ -361,6 +386,11 @@ struct ranked_source {
                            : problem_report{};
   }
 };
+
+inline ranked_source ranked_source_of(placement_ref const& placement, index_t experts) {
+  auto const& map = placement.physical_to_logical;
+  return {{map, experts}, {placement.rank_offsets, map.extent(1), placement.ranks}};
+}
 
 /// Body of `slots_to_ranks`. Problem = layer.
 struct slots_to_ranks_body {

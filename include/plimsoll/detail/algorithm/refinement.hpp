@@ -16,13 +16,35 @@
 #include <plimsoll/detail/exact_math.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/detail/scratch.hpp>
-#include <plimsoll/detail/serial_team.hpp>
 #include <plimsoll/detail/team.hpp>
 #include <plimsoll/random.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
+
+/// The working memory of `refiner`; that of `packer` follows.
+struct refiner_arrays {
+  double* weight;           ///< `[slots]` weight of the replica in each slot
+  double* carried;          ///< `[ranks]` load of each rank
+  std::int32_t* trial_map;  ///< `[slots]`
+  std::uint64_t* donors;    ///< `[experts]`
+  std::uint64_t* takers;    ///< `[experts]`
+  std::byte* sort_storage;  ///< for `donors` and `takers`
+
+  template <class Memory>
+  PLIMSOLL_HD static refiner_arrays in(Memory& memory, index_t experts, index_t ranks,
+                                       index_t slots) {
+    refiner_arrays result{};
+    memory.take(result.weight, slots);
+    memory.take(result.carried, ranks);
+    memory.take(result.trial_map, slots);
+    memory.take(result.donors, experts);
+    memory.take(result.takers, experts);
+    memory.take(result.sort_storage, most_sort_bytes<std::uint64_t>(experts));
+    return result;
+  }
+};
 
 /// Improves the placement of one cell by local search.
 template <class Team>
@@ -46,23 +68,8 @@ class refiner {
         counts_(counts),
         experts_(experts),
         tolerance_(tolerance),
-        memory_(memory) {
-    index_t const slots = p_.map.extent(0);
-    weight_ = memory_.take<double>(slots);
-    carried_ = memory_.take<double>(p_.where.ranks());
-    trial_map_ = memory_.take<std::int32_t>(slots);
-    donors_ = memory_.take<std::uint64_t>(experts);
-    takers_ = memory_.take<std::uint64_t>(experts);
-    sort_storage_ = memory_.take<std::byte>(most_sort_bytes<std::uint64_t>(experts));
-  }
-  PLIMSOLL_HD static std::size_t scratch_bytes(index_t experts, topology const& where,
-                                               anti_affinity_rule rule) {
-    index_t const slots = where.ranges.slots;
-    return scratch_bytes_of<double>(slots) + scratch_bytes_of<double>(where.ranks()) +
-           scratch_bytes_of<std::int32_t>(slots) + 2 * scratch_bytes_of<std::uint64_t>(experts) +
-           scratch_bytes_of<std::byte>(most_sort_bytes<std::uint64_t>(experts)) +
-           packing_scratch_bytes(experts, where, rule);
-  }
+        arrays_(refiner_arrays::in(memory, experts, problem.where.ranks(), problem.map.extent(0))),
+        memory_(memory) {}
 
   PLIMSOLL_HD outcome improve(std::int64_t trials, std::int64_t perturbations) {
     outcome result;
@@ -71,7 +78,7 @@ class refiner {
     violations_ = violations(p_.map);
     // The greedy packing of the same counts may be better, and gives the bound for them.
     packing_problem trial = p_;
-    trial.map = vector_ref<std::int32_t>(trial_map_, p_.map.extent(0));
+    trial.map = vector_ref<std::int32_t>(arrays_.trial_map, p_.map.extent(0));
     packing_result const greedy = pack(trial);
     bool const choose = trials > 0 && usable_slots() > p_.at.experts;
     packing_result end{};
@@ -120,21 +127,21 @@ class refiner {
     });
     team_.for_each(n, [this](index_t i) {
       index_t const e = p_.where.expert_of(p_.at, i);
-      donors_[i] = lighter_first(
+      arrays_.donors[i] = lighter_first(
           counts_[e] == 1 ? load_mask
                           : divide_floor(p_.load[e], static_cast<std::uint32_t>(counts_[e] - 1)),
           e);
-      takers_[i] = heavier_first(p_.weight(e), e);
+      arrays_.takers[i] = heavier_first(p_.weight(e), e);
     });
     PLIMSOLL_NO_UNROLL
     for (int k = 0; k < 2; ++k) {
-      team_.sort(k == 0 ? donors_ : takers_, n, sort_storage_);
+      team_.sort(k == 0 ? arrays_.donors : arrays_.takers, n, arrays_.sort_storage);
     }
     for (index_t diagonal = 0; diagonal < givers + n - 1; ++diagonal) {
       for (index_t i = maximum{}(diagonal - n + 1, index_t{0});
            i <= minimum{}(diagonal, givers - 1); ++i) {
-        index_t const from = i < free ? index_t{-1} : id_of(donors_[i - free]);
-        index_t const to = id_of(takers_[diagonal - i]);
+        index_t const from = i < free ? index_t{-1} : id_of(arrays_.donors[i - free]);
+        index_t const to = id_of(arrays_.takers[diagonal - i]);
         if (from == to || counts_[to] == rank_limit) {
           continue;
         }
@@ -161,7 +168,7 @@ class refiner {
                            outcome& result) {
     constexpr std::int64_t walk = 64;  // perturbations before it returns to the best plan
     std::int64_t const attempts = minimum{}(limit, affordable_perturbations());
-    std::uint64_t* const best_counts = donors_;  // reused: `exchange` no longer needs it
+    std::uint64_t* const best_counts = arrays_.donors;  // reused: `exchange` no longer needs it
     if (attempts == 0) {
       return;
     }
@@ -277,19 +284,19 @@ class refiner {
     team_.for_each(p_.at.ranks, [=, this](index_t r) {
       double sum = 0;
       for (index_t slot = p_.begin(r); slot < p_.end(r); ++slot) {
-        weight_[slot] = map[slot] < 0 ? 0.0 : static_cast<double>(p_.weight(map[slot]));
-        sum = add(sum, weight_[slot]);
+        arrays_.weight[slot] = map[slot] < 0 ? 0.0 : static_cast<double>(p_.weight(map[slot]));
+        sum = add(sum, arrays_.weight[slot]);
       }
-      carried_[r] = sum;
+      arrays_.carried[r] = sum;
     });
     for (;;) {
       auto const busiest =
-          team_.argmax(p_.at.ranks, [this](index_t r) { return cost(r, carried_[r]); });
+          team_.argmax(p_.at.ranks, [this](index_t r) { return cost(r, arrays_.carried[r]); });
       if (busiest.key <= target()) {
         return busiest.key;
       }
       index_t const p = busiest.index;
-      giver const from{p, p_.begin(p), p_.end(p), busiest.key, carried_[p]};
+      giver const from{p, p_.begin(p), p_.end(p), busiest.key, arrays_.carried[p]};
       auto const best = team_.argmin(
           slots_, [=, this](index_t i) { return best_swap(map, from, first_slot_ + i).key; });
       index_t const in = first_slot_ + best.index;
@@ -300,12 +307,12 @@ class refiner {
       ++swaps;
       team_.single([=, this] {
         index_t const r = rank_of_[in] - p_.at.first_rank;
-        double const light = weight_[in];
-        double const less = add(weight_[out], -light);
-        carried_[p] = add(carried_[p], -less);
-        carried_[r] = add(carried_[r], less);
-        weight_[in] = weight_[out];
-        weight_[out] = light;
+        double const light = arrays_.weight[in];
+        double const less = add(arrays_.weight[out], -light);
+        arrays_.carried[p] = add(arrays_.carried[p], -less);
+        arrays_.carried[r] = add(arrays_.carried[r], less);
+        arrays_.weight[in] = arrays_.weight[out];
+        arrays_.weight[out] = light;
         std::int32_t const e = map[out];
         map[out] = map[in];
         map[in] = e;
@@ -330,13 +337,13 @@ class refiner {
     if (r < 0 || r == from.rank) {
       return best;
     }
-    double const light = weight_[in];
-    double const room = add(multiply(from.cost, speed(r)), -carried_[r]);
+    double const light = arrays_.weight[in];
+    double const room = add(multiply(from.cost, speed(r)), -arrays_.carried[r]);
     for (index_t out = from.begin; out < from.end; ++out) {
-      double const less = add(weight_[out], -light);
+      double const less = add(arrays_.weight[out], -light);
       if (less > 0 && less < room) {  // most pairs fail this test
-        double const after =
-            maximum{}(cost(from.rank, add(from.carried, -less)), cost(r, add(carried_[r], less)));
+        double const after = maximum{}(cost(from.rank, add(from.carried, -less)),
+                                       cost(r, add(arrays_.carried[r], less)));
         if (after < minimum{}(from.cost, best.key) && may_swap(map, out, from.rank, in, r)) {
           best = {after, out};
         }
@@ -443,13 +450,30 @@ class refiner {
   index_t first_slot_ = 0;
   index_t slots_ = 0;       ///< slots of the cell, including those of dead ranks
   index_t violations_ = 0;  ///< anti-affinity violations of the given plan
-  double* weight_;          ///< weight of the replica in each slot
-  double* carried_;         ///< load of each rank
-  std::int32_t* trial_map_;
-  std::uint64_t* donors_;
-  std::uint64_t* takers_;
-  std::byte* sort_storage_;
+  refiner_arrays arrays_;
   scratch memory_;
+};
+
+/// The working memory of `refinement_body`; that of `read_plan` or of `refiner` follows.
+struct refinement_arrays {
+  fixed_load* load;          ///< `[experts]`
+  std::int32_t* counts;      ///< `[experts]` copies of each expert
+  std::int32_t* rank_of;     ///< `[slots]` rank of each usable slot, else -1
+  std::int32_t* slot_begin;  ///< `[ranks]`
+  std::int32_t* slot_end;    ///< `[ranks]`
+
+  template <class Memory>
+  PLIMSOLL_HD static refinement_arrays in(Memory& memory, index_t experts, index_t ranks,
+                                          index_t slots) {
+    refinement_arrays result{};
+    memory.take(result.load, experts);
+    memory.take(result.counts, experts);
+    memory.take(result.rank_of, slots);
+    memory.take(result.slot_begin, ranks);
+    memory.take(result.slot_end, ranks);
+    return result;
+  }
+  [[nodiscard]] PLIMSOLL_HD slot_table slots() const { return {slot_begin, slot_end}; }
 };
 
 /// Body of `refine`. Problem = layer.
@@ -469,23 +493,21 @@ struct refinement_body {
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
     index_t const experts = loads.extent(1);
+    index_t const ranks = where.ranks();
     index_t const slots = where.ranges.slots;
-    return scratch_bytes_of<fixed_load>(experts) + scratch_bytes_of<std::int32_t>(experts) +
-           scratch_bytes_of<std::int32_t>(slots) +
-           2 * scratch_bytes_of<std::int32_t>(where.ranks()) +
+    return bytes_taken_by<refinement_arrays>(experts, ranks, slots) +
            maximum{}(scratch_bytes_of<std::int32_t>(slots) + linked_slots::scratch_bytes(experts),
-                     refiner<serial_team>::scratch_bytes(experts, where, rule));
+                     bytes_taken_by<refiner_arrays>(experts, ranks, slots) +
+                         bytes_taken_by<packing_arrays>(experts, ranks, rule));
   }
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
     index_t const experts = loads.extent(1);
     problem_report* const report = reports + layer;
-    auto* const load = memory.take<fixed_load>(experts);
-    auto* const counts = memory.take<std::int32_t>(experts);
-    auto* const rank_of = memory.take<std::int32_t>(where.ranges.slots);
-    auto* const slot_begin = memory.take<std::int32_t>(where.ranks());
-    auto* const slot_end = memory.take<std::int32_t>(where.ranks());
+    auto const arrays = refinement_arrays::in(memory, experts, where.ranks(), where.ranges.slots);
+    auto* const load = arrays.load;
+    auto* const counts = arrays.counts;
     auto const map = row_of(physical_to_logical, layer);
     load_scale const scale =
         scale_loads(team, experts, [this, layer](index_t e) { return loads(layer, e); });
@@ -494,17 +516,17 @@ struct refinement_body {
       outcome = where.refuse(team, layer, experts, counts);
     }
     if (!outcome.refused) {
-      team.for_each(where.ranks(), [=, this](index_t r) {
-        slot_begin[r] = static_cast<std::int32_t>(where.begin(layer, r));
-        slot_end[r] = static_cast<std::int32_t>(where.end(layer, r));
-      });
-      outcome = read_plan(team, memory, layer, map, {slot_begin, slot_end}, rank_of, counts);
+      team.for_each(where.ranks(),
+                    [=, this, begin = arrays.slot_begin, end = arrays.slot_end](index_t r) {
+                      begin[r] = static_cast<std::int32_t>(where.begin(layer, r));
+                      end[r] = static_cast<std::int32_t>(where.end(layer, r));
+                    });
+      outcome = read_plan(team, memory, layer, map, arrays);
     }
     if (!outcome.refused) {
       team.for_each(experts,
                     [=, this](index_t e) { load[e] = to_fixed(loads(layer, e), scale.shift); });
-      outcome.result =
-          improve(team, memory, layer, load, {slot_begin, slot_end}, rank_of, counts, scale.shift);
+      outcome.result = improve(team, memory, layer, arrays, scale.shift);
       team.for_each(experts, [=, this](index_t e) { replica_count(layer, e) = counts[e]; });
     }
     team.single([=] { *report = outcome; });
@@ -512,25 +534,25 @@ struct refinement_body {
 
  private:
   template <class Team>
-  PLIMSOLL_HD certificate improve(Team& team, scratch memory, index_t layer, fixed_load const* load,
-                                  slot_table slots, std::int32_t const* rank_of,
-                                  std::int32_t* counts, int shift) const {
+  PLIMSOLL_HD certificate improve(Team& team, scratch memory, index_t layer,
+                                  refinement_arrays const& arrays, int shift) const {
     index_t const experts = loads.extent(1);
     bool const rounded =
         team.any(experts, [=, this](index_t e) { return is_rounded(loads(layer, e), shift); });
-    packing_problem problem{load,
-                            vector_ref<std::int32_t const>(counts, experts),
-                            where,
-                            slots,
-                            {},
-                            rule,
-                            row_of(physical_to_logical, layer),
-                            fixed_load{rounded}};
+    packing_problem problem{.load = arrays.load,
+                            .copies = vector_ref<std::int32_t const>(arrays.counts, experts),
+                            .where = where,
+                            .slots = arrays.slots(),
+                            .at = {},
+                            .rule = rule,
+                            .map = row_of(physical_to_logical, layer),
+                            .load_error = fixed_load{rounded}};
     typename refiner<Team>::outcome all;
     for (index_t position = 0; position < where.cells(); ++position) {
       problem.at = where.cell_at(layer, position, experts);
-      auto const one = refiner<Team>(team, memory, problem, rank_of, counts, experts, tolerance)
-                           .improve(trials, perturbations);
+      auto const one =
+          refiner<Team>(team, memory, problem, arrays.rank_of, arrays.counts, experts, tolerance)
+              .improve(trials, perturbations);
       all.peak = maximum{}(all.peak, one.peak);
       all.bound = maximum{}(all.bound, one.bound);
       all.work += one.work;
@@ -550,10 +572,13 @@ struct refinement_body {
   /// first fault of the plan, if any.
   template <class Team>
   PLIMSOLL_HD problem_report read_plan(Team& team, scratch memory, index_t layer,
-                                       vector_ref<std::int32_t> map, slot_table ranges,
-                                       std::int32_t* rank_of, std::int32_t* counts) const {
+                                       vector_ref<std::int32_t> map,
+                                       refinement_arrays const& arrays) const {
     index_t const experts = loads.extent(1);
     index_t const slots = where.ranges.slots;
+    auto* const rank_of = arrays.rank_of;
+    auto* const counts = arrays.counts;
+    slot_table const ranges = arrays.slots();
     team.for_each(slots, [=](index_t slot) { rank_of[slot] = -1; });
     team.for_each(where.ranks(), [=](index_t r) {
       for (index_t slot = ranges.begin[r]; slot < ranges.end[r]; ++slot) {
@@ -577,6 +602,18 @@ struct refinement_body {
       return refusal(fault_kind::copies, unusable, of.copies[unusable]);
     }
     team.for_each(experts, [=](index_t e) { counts[e] = of.copies[e]; });
+    problem_report outcome = refuse_off_node(team, layer, of);
+    if (!outcome.refused && rule.required) {
+      outcome = refuse_shared(team, map, of, rank_of);
+    }
+    return outcome;
+  }
+
+  /// Refuses replicas outside the ranks of the cell that lists their expert.
+  template <class Team>
+  PLIMSOLL_HD problem_report refuse_off_node(Team& team, index_t layer,
+                                             linked_slots const& of) const {
+    index_t const experts = loads.extent(1);
     for (index_t c = 0; c < where.cells(); ++c) {
       cell const at = where.cell_at(layer, c, experts);
       index_t const begin = where.begin(layer, at.first_rank);
@@ -592,22 +629,28 @@ struct refinement_body {
         return refusal(fault_kind::off_node, where.expert_of(at, stray), c);
       }
     }
-    if (rule.required) {
-      // An expert's slots are linked in rising order, so if any replicas share a domain,
-      // consecutive ones do.
-      bool const nodes = rule.apart == anti_affinity::node;
-      index_t const shared = first_where(team, slots, [=, this](index_t slot) {
-        if (of.next[slot] < 0) {
-          return false;
-        }
-        index_t const a = rank_of[slot];
-        index_t const b = rank_of[of.next[slot]];
-        return a == b || (nodes && where.node_of(a) == where.node_of(b));
-      });
-      if (shared < slots) {
-        return refusal(nodes ? fault_kind::shared_node : fault_kind::shared_rank, map[shared], 2,
-                       nodes ? where.node_of(rank_of[shared]) : rank_of[shared]);
+    return problem_report{};
+  }
+
+  /// Refuses two replicas of an expert in one domain of the anti-affinity. An expert's slots are
+  /// linked in rising order, so if any replicas share a domain, consecutive ones do.
+  template <class Team>
+  PLIMSOLL_HD problem_report refuse_shared(Team& team, vector_ref<std::int32_t> map,
+                                           linked_slots const& of,
+                                           std::int32_t const* rank_of) const {
+    index_t const slots = where.ranges.slots;
+    bool const nodes = rule.apart == anti_affinity::node;
+    index_t const shared = first_where(team, slots, [=, this](index_t slot) {
+      if (of.next[slot] < 0) {
+        return false;
       }
+      index_t const a = rank_of[slot];
+      index_t const b = rank_of[of.next[slot]];
+      return a == b || (nodes && where.node_of(a) == where.node_of(b));
+    });
+    if (shared < slots) {
+      return refusal(nodes ? fault_kind::shared_node : fault_kind::shared_rank, map[shared], 2,
+                     nodes ? where.node_of(rank_of[shared]) : rank_of[shared]);
     }
     return problem_report{};
   }

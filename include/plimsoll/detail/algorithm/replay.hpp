@@ -78,6 +78,25 @@ struct lanes<8> {
 };
 #endif
 
+/// Scratch of a tile of steps. Rows of `load` have `pitch` elements.
+struct replay_arrays {
+  double* load;         ///< `[experts, pitch]`
+  double* mean;         ///< `[steps]`: mean load of the live ranks; -1 marks a refused step
+  double* ratio;        ///< `[plans, steps]`: balancedness
+  std::int32_t* begin;  ///< `[plans, ranks + 1]`: first slot of each rank
+
+  template <class Memory>
+  [[nodiscard]] PLIMSOLL_HD static replay_arrays in(Memory& memory, index_t experts, index_t pitch,
+                                                    index_t plans, index_t ranks) {
+    replay_arrays result{};
+    memory.take(result.load, experts * pitch);
+    memory.take(result.mean, replay_steps);
+    memory.take(result.ratio, plans * replay_steps);
+    memory.take(result.begin, plans * (ranks + 1));
+    return result;
+  }
+};
+
 /// Body that sums balancedness. Problem = layer and tile of steps. Row `plan * layers + layer` of
 /// the placements is that of one layer in one plan.
 template <class Loads>
@@ -95,19 +114,11 @@ struct replay_body {
   problem_report* reports;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return scratch_bytes_of<double>(loads.extent(2) * padded_steps) +
-           scratch_bytes_of<double>(replay_steps) + scratch_bytes_of<double>(plans * replay_steps) +
-           scratch_bytes_of<std::int32_t>(plans * (ranges.ranks + 1));
+    return bytes_taken_by<replay_arrays>(loads.extent(2), padded_steps, plans, ranges.ranks);
   }
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
-    // Number of steps per call of a function below.
-    constexpr index_t width = Team::is_serial ? replay_steps : 1;
-    constexpr auto lanes_wide = static_cast<std::size_t>(width);  // g++ 12 fails on a cast below
-    constexpr index_t groups = replay_steps / width;
-    // Padded on a device, so that threads that write neighbouring rows use different banks.
-    constexpr index_t pitch = Team::is_serial ? replay_steps : padded_steps;
     index_t const experts = loads.extent(2);
     index_t const layers = loads.extent(1);
     index_t const layer = problem % layers;
@@ -115,15 +126,14 @@ struct replay_body {
     index_t const first = tile * replay_steps;
     index_t const steps = minimum{}(replay_steps, loads.extent(0) - first);
     index_t const ends = ranges.ranks + 1;
-    auto* const load = memory.take<double>(experts * pitch);
-    auto* const mean = memory.take<double>(replay_steps);
-    auto* const ratio = memory.take<double>(plans * replay_steps);
-    auto* const begin = memory.take<std::int32_t>(plans * ends);
+    auto const arrays = replay_arrays::in(memory, experts, pitch<Team>, plans, ranges.ranks);
+    auto* const load = arrays.load;
+    auto* const begin = arrays.begin;
 
     team.for_each(experts, [=, this](index_t e) {
       for (index_t step = 0; step < replay_steps; ++step) {
         // A tile that is not full repeats its last step, whose repetitions are not counted below.
-        load[e * pitch + step] = value_of(first + minimum{}(step, steps - 1), layer, e);
+        load[e * pitch<Team> + step] = value_of(first + minimum{}(step, steps - 1), layer, e);
       }
     });
     team.for_each(ends, [=, this](index_t r) {
@@ -137,11 +147,55 @@ struct replay_body {
     index_t const live = active.data == nullptr
                              ? ranges.ranks
                              : team.count(ranges.ranks, [this](index_t r) { return active[r]; });
-    team.for_each(groups, [=](index_t group) {
+    average_loads(team, arrays, live);
+    problem_report const outcome = refuse(team, arrays.mean, first, steps, layer, live);
+    team.single([=, this] { reports[problem] = outcome; });
+    if (outcome.refused) {
+      return;
+    }
+
+    compare_with_peaks(team, arrays, layer);
+    auto const* const ratio = arrays.ratio;
+    team.for_each(plans, [=, this](index_t plan) {
+      double sum = 0;
+      for (index_t step = 0; step < steps; ++step) {
+        sum = add(sum, ratio[plan * replay_steps + step]);
+      }
+      sums(plan * layers + layer, tile) = sum;
+    });
+  }
+
+ private:
+  static constexpr index_t padded_steps = replay_steps + 1;
+  /// Padded on a device, so that threads that write neighbouring rows use different banks.
+  template <class Team>
+  static constexpr index_t pitch = Team::is_serial ? replay_steps : padded_steps;
+  /// Number of steps per call of a function below.
+  template <class Team>
+  static constexpr index_t steps_per_call = Team::is_serial ? replay_steps : 1;
+
+  [[nodiscard]] PLIMSOLL_HD double value_of(index_t step, index_t layer, index_t e) const {
+    auto const value = static_cast<double>(loads(step, layer, e));
+    if constexpr (is_generated<Loads>) {
+      return rounded(value);  // a function may return a product, which must not be contracted
+    } else {
+      return value;
+    }
+  }
+
+  /// Computes `mean` from `load`.
+  template <class Team>
+  PLIMSOLL_HD void average_loads(Team& team, replay_arrays const& arrays, index_t live) const {
+    constexpr index_t width = steps_per_call<Team>;
+    constexpr auto lanes_wide = static_cast<std::size_t>(width);  // g++ 12 fails on a cast below
+    index_t const experts = loads.extent(2);
+    auto const* const load = arrays.load;
+    auto* const mean = arrays.mean;
+    team.for_each(replay_steps / width, [=](index_t group) {
       double total[lanes_wide] = {};
       double least[lanes_wide] = {};
       for (index_t e = 0; e < experts; ++e) {
-        double const* const w = load + e * pitch + group;
+        double const* const w = load + e * pitch<Team> + group;
         for (index_t j = 0; j < width; ++j) {
           total[j] += w[j];
           least[j] = w[j] < least[j] ? w[j] : least[j];
@@ -153,12 +207,21 @@ struct replay_body {
         mean[group + j] = good ? divide(total[j], static_cast<double>(live)) : -1.0;
       }
     });
-    problem_report const outcome = refuse(team, mean, first, steps, layer, live);
-    team.single([=, this] { reports[problem] = outcome; });
-    if (outcome.refused) {
-      return;
-    }
+  }
 
+  /// Computes `ratio`, the balancedness of every plan and step, from `load` and `mean`.
+  template <class Team>
+  PLIMSOLL_HD void compare_with_peaks(Team& team, replay_arrays const& arrays,
+                                      index_t layer) const {
+    constexpr index_t width = steps_per_call<Team>;
+    constexpr index_t groups = replay_steps / width;
+    index_t const experts = loads.extent(2);
+    index_t const layers = loads.extent(1);
+    index_t const ends = ranges.ranks + 1;
+    auto const* const load = arrays.load;
+    auto const* const mean = arrays.mean;
+    auto* const ratio = arrays.ratio;
+    auto const* const begin = arrays.begin;
     team.for_each(plans * groups, [=, this](index_t i) {
       index_t const plan = i / groups;
       index_t const group = i % groups;
@@ -172,7 +235,7 @@ struct replay_body {
         for (index_t slot = slots[r]; slot < slots[r + 1]; ++slot) {
           index_t const e = expert_in[slot];
           if (e >= 0 && e < experts) {
-            sum.add_share(load + e * pitch + group, copies_of[e]);
+            sum.add_share(load + e * pitch<Team> + group, copies_of[e]);
           }
         }
         peak.raise_to(sum);
@@ -184,25 +247,6 @@ struct replay_body {
         ratio[plan * replay_steps + group + j] = average < largest ? divide(average, largest) : 1.0;
       }
     });
-    team.for_each(plans, [=, this](index_t plan) {
-      double sum = 0;
-      for (index_t step = 0; step < steps; ++step) {
-        sum = add(sum, ratio[plan * replay_steps + step]);
-      }
-      sums(plan * layers + layer, tile) = sum;
-    });
-  }
-
- private:
-  static constexpr index_t padded_steps = replay_steps + 1;
-
-  [[nodiscard]] PLIMSOLL_HD double value_of(index_t step, index_t layer, index_t e) const {
-    auto const value = static_cast<double>(loads(step, layer, e));
-    if constexpr (is_generated<Loads>) {
-      return rounded(value);  // a function may return a product, which must not be contracted
-    } else {
-      return value;
-    }
   }
 
   template <class Team>

@@ -86,6 +86,27 @@ struct sharing_limit {
   }
 };
 
+/// The working memory of `replication_body`.
+struct replication_arrays {
+  fixed_load* load;      ///< `[experts]`
+  std::uint64_t* keys;   ///< `[experts]`
+  std::int32_t* copies;  ///< `[experts]`
+  std::int32_t* slack;   ///< `[experts + 1]`, with required anti-affinity
+
+  template <class Memory>
+  PLIMSOLL_HD static replication_arrays in(Memory& memory, index_t experts,
+                                           anti_affinity_rule const& rule) {
+    replication_arrays result{};
+    memory.take(result.load, experts);
+    memory.take(result.keys, experts);
+    memory.take(result.copies, experts);
+    if (rule.required) {
+      memory.take(result.slack, experts + 1);
+    }
+    return result;
+  }
+};
+
 /// Body of `replicate`. Problem = layer. Without a topology the layer has `slots` slots; with one
 /// each cell has the slots of its ranks.
 template <class Loads>
@@ -102,20 +123,16 @@ struct replication_body {
   problem_report* reports;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    index_t const experts = loads.extent(1);
-    return scratch_bytes_of<fixed_load>(experts) + scratch_bytes_of<std::uint64_t>(experts) +
-           scratch_bytes_of<std::int32_t>(experts) +
-           (rule.required ? scratch_bytes_of<std::int32_t>(experts + 1) : 0);
+    return bytes_taken_by<replication_arrays>(loads.extent(1), rule);
   }
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
     index_t const experts = loads.extent(1);
     problem_report* const report = reports + layer;
-    auto* const load = memory.take<fixed_load>(experts);
-    auto* const keys = memory.take<std::uint64_t>(experts);
-    auto* const copies = memory.take<std::int32_t>(experts);
-    auto* const slack = rule.required ? memory.take<std::int32_t>(experts + 1) : nullptr;
+    auto const arrays = replication_arrays::in(memory, experts, rule);
+    auto* const load = arrays.load;
+    auto* const copies = arrays.copies;
     load_scale const scale =
         scale_loads(team, experts, [this, layer](index_t e) { return loads(layer, e); });
     problem_report outcome = scale.report();
@@ -132,8 +149,7 @@ struct replication_body {
       });
       packing_counts all;
       for (index_t position = 0; position < cells() && !outcome.refused; ++position) {
-        outcome =
-            replicate(team, cell_at(layer, position), load, keys, {slack, copies}, copies, all);
+        outcome = replicate(team, cell_at(layer, position), arrays, all);
       }
       if (!outcome.refused) {
         team.for_each(experts, [=, this](index_t e) { replica_count(layer, e) = copies[e]; });
@@ -170,9 +186,12 @@ struct replication_body {
 
   /// Chooses the copies of one cell's experts.
   template <class Team>
-  PLIMSOLL_HD problem_report replicate(Team& team, cell const& at, fixed_load const* load,
-                                       std::uint64_t* keys, sharing_limit apart,
-                                       std::int32_t* copies, packing_counts& all) const {
+  PLIMSOLL_HD problem_report replicate(Team& team, cell const& at, replication_arrays const& arrays,
+                                       packing_counts& all) const {
+    auto const* const load = arrays.load;
+    auto* const keys = arrays.keys;
+    auto* const copies = arrays.copies;
+    sharing_limit apart{arrays.slack, copies};
     index_t const n = at.experts;
     index_t const places = slots_of(team, at);
     index_t const node = cells() == 1 ? index_t{-1} : where.node_of(at.first_rank);

@@ -38,6 +38,26 @@ struct even_choice {
   }
 };
 
+/// Level of a rank's running total; none for a dead rank.
+enum class slot_level : std::uint8_t { lower, upper, none };
+
+/// The working memory of `slot_assignment_body`. It has one element more than ranks, for the end of
+/// the last rank.
+struct slot_assignment_arrays {
+  slot_level* levels;         ///< `[ranks + 1]`
+  std::int32_t* live_before;  ///< `[ranks + 1]`
+  std::int32_t* tied_before;  ///< `[ranks + 1]`
+
+  template <class Memory>
+  PLIMSOLL_HD static slot_assignment_arrays in(Memory& memory, index_t ranks) {
+    slot_assignment_arrays result{};
+    memory.take(result.levels, ranks + 1);
+    memory.take(result.live_before, ranks + 1);
+    memory.take(result.tied_before, ranks + 1);
+    return result;
+  }
+};
+
 /// Problem = `layers` consecutive rows.
 ///
 /// In each layer every live rank gets floor(slots / live), so ranks differ only by the remainder.
@@ -55,15 +75,15 @@ struct slot_assignment_body {
   problem_report* reports;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return scratch_bytes_of<slot_level>(ranks + 1) + 2 * scratch_bytes_of<std::int32_t>(ranks + 1);
+    return bytes_taken_by<slot_assignment_arrays>(ranks);
   }
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
-    // One element more than ranks, for the end of the last rank.
-    auto* const levels = memory.take<slot_level>(ranks + 1);
-    auto* const live_before = memory.take<std::int32_t>(ranks + 1);
-    auto* const tied_before = memory.take<std::int32_t>(ranks + 1);
+    auto const arrays = slot_assignment_arrays::in(memory, ranks);
+    auto* const levels = arrays.levels;
+    auto* const live_before = arrays.live_before;
+    auto* const tied_before = arrays.tied_before;
     std::int32_t const live = team.exclusive_scan(
         ranks + 1, [this](index_t r) { return static_cast<std::int32_t>(lives(r)); }, live_before);
     index_t const first = problem * layers;
@@ -114,8 +134,6 @@ struct slot_assignment_body {
   }
 
  private:
-  enum class slot_level : std::uint8_t { lower, upper, none };
-
   PLIMSOLL_HD bool lives(index_t rank) const {
     return rank < ranks && (active.data == nullptr || active[rank] != 0);
   }

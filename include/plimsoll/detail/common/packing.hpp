@@ -89,23 +89,49 @@ struct packing_problem {
   }
 };
 
-/// Scratch bytes of `pack` for the largest cell of a layer.
-PLIMSOLL_HD inline std::size_t packing_scratch_bytes(index_t experts, topology const& where,
-                                                     anti_affinity_rule rule) {
-  index_t const ranks = where.ranks();
-  std::size_t bytes = scratch_bytes_of<std::uint64_t>(experts) +
-                      scratch_bytes_of<std::uint64_t>(ranks) +
-                      2 * scratch_bytes_of<std::int32_t>(ranks) +
-                      scratch_bytes_of<std::byte>(most_sort_bytes<std::uint64_t>(experts));
-  if (rule.apart != anti_affinity::none) {
-    bytes += 2 * scratch_bytes_of<std::int32_t>(ranks);
+/// The working memory of `packer` for the largest cell of a layer.
+struct packing_arrays {
+  std::uint64_t* keys;      ///< `[experts]`
+  std::uint64_t* carried;   ///< `[ranks]` load of each rank, or the ranks' keys in a queue
+  std::int32_t* next;       ///< `[ranks]` first free slot of each rank
+  std::int32_t* end;        ///< `[ranks]` end of each rank's slots
+  std::byte* sort_storage;  ///< for `keys`
+
+  // With anti-affinity: the last expert (as its position in `keys`) of which a rank, or a node,
+  // took a copy.
+  std::int32_t* on_rank;  ///< `[ranks]`
+  std::int32_t* on_node;  ///< `[ranks]`
+
+  // With required anti-affinity.
+  std::int32_t* missing;   ///< `[experts]` copies of each expert that found no slot
+  std::int32_t* expanded;  ///< `[experts]`, and three `[ranks]`, of `room_search`
+  std::int32_t* queue;
+  std::int32_t* slot_in;
+  std::int32_t* from;
+
+  template <class Memory>
+  PLIMSOLL_HD static packing_arrays in(Memory& memory, index_t experts, index_t ranks,
+                                       anti_affinity_rule const& rule) {
+    packing_arrays result{};
+    memory.take(result.keys, experts);
+    memory.take(result.carried, ranks);
+    memory.take(result.next, ranks);
+    memory.take(result.end, ranks);
+    memory.take(result.sort_storage, most_sort_bytes<std::uint64_t>(experts));
+    if (rule.apart != anti_affinity::none) {
+      memory.take(result.on_rank, ranks);
+      memory.take(result.on_node, ranks);
+    }
+    if (rule.required) {
+      memory.take(result.missing, experts);
+      memory.take(result.expanded, experts);
+      memory.take(result.queue, ranks);
+      memory.take(result.slot_in, ranks);
+      memory.take(result.from, ranks);
+    }
+    return result;
   }
-  if (rule.required) {
-    bytes +=
-        2 * scratch_bytes_of<std::int32_t>(experts) + 3 * scratch_bytes_of<std::int32_t>(ranks);
-  }
-  return bytes;
-}
+};
 
 /// Inserts another copy of an expert by moving replicas along the shortest augmenting path: the
 /// copy takes the slot of a replica, which takes the slot of another, and so on up to a free slot,
@@ -198,27 +224,24 @@ template <class Team>
 class packer {
  public:
   PLIMSOLL_HD packer(Team& team, scratch memory, packing_problem const& problem, index_t experts)
-      : team_(team), p_(problem), experts_(experts), memory_(memory) {
-    keys_ = memory_.take<std::uint64_t>(experts);
-    carried_ = memory_.take<std::uint64_t>(p_.where.ranks());
-    next_ = memory_.take<std::int32_t>(p_.where.ranks());
-    end_ = memory_.take<std::int32_t>(p_.where.ranks());
-    sort_storage_ = memory_.take<std::byte>(most_sort_bytes<std::uint64_t>(experts));
-  }
+      : team_(team),
+        p_(problem),
+        experts_(experts),
+        arrays_(packing_arrays::in(memory, experts, problem.where.ranks(), problem.rule)) {}
 
   /// Requires that the cell has at least as many slots as copies.
   PLIMSOLL_HD packing_result pack() {
     index_t const n = p_.at.experts;
     index_t const ranks = p_.at.ranks;
     team_.for_each(n, [this](index_t i) {
-      keys_[i] = heavier_first(p_.weight(p_.where.expert_of(p_.at, i)), i);
+      arrays_.keys[i] = heavier_first(p_.weight(p_.where.expert_of(p_.at, i)), i);
     });
     bool const plain = p_.where.speeds.data == nullptr && p_.rule.apart == anti_affinity::none;
     team_.for_each(ranks, [=, this](index_t r) {
-      next_[r] = static_cast<std::int32_t>(p_.begin(r));
-      end_[r] = static_cast<std::int32_t>(p_.end(r));
+      arrays_.next[r] = static_cast<std::int32_t>(p_.begin(r));
+      arrays_.end[r] = static_cast<std::int32_t>(p_.end(r));
       // The largest key keeps a rank without slots from being chosen.
-      carried_[r] = plain ? lighter_first(free_slots(r) > 0 ? 0 : load_mask, r) : 0;
+      arrays_.carried[r] = plain ? lighter_first(free_slots(r) > 0 ? 0 : load_mask, r) : 0;
     });
     open_ = team_.count(ranks, [this](index_t r) { return free_slots(r) > 0; });
     slots_ = team_.sum(ranks, [this](index_t r) { return free_slots(r); });
@@ -227,24 +250,24 @@ class packer {
         n, [this](index_t i) { return index_t{p_.copies[p_.where.expert_of(p_.at, i)]}; });
     if (plain && result.placed == slots_ && open_ == slots_) {
       fixed_load const heaviest =
-          team_.max(n, [this](index_t i) { return heavy_load_of(keys_[i]); });
+          team_.max(n, [this](index_t i) { return heavy_load_of(arrays_.keys[i]); });
       result.least.heaviest = n == 0 ? 0 : heaviest;
       result.peak = result.bound = static_cast<double>(result.least.heaviest);
       place_in_order();
       return result;
     }
-    team_.sort(keys_, n, sort_storage_);
+    team_.sort(arrays_.keys, n, arrays_.sort_storage);
     double const bound = lower_bound(result.placed, result.least);
     if (plain) {
       result.peak = static_cast<double>(place_lightest_first());
     } else {
       result.stuck = place_by_cost();
-      result.peak = team_.max(ranks, [this](index_t r) { return p_.cost(r, carried_[r]); });
+      result.peak = team_.max(ranks, [this](index_t r) { return p_.cost(r, arrays_.carried[r]); });
     }
     result.bound = minimum{}(bound, result.peak);
     team_.for_each(ranks, [this](index_t r) {
       PLIMSOLL_NO_UNROLL
-      for (index_t slot = next_[r]; slot < end_[r]; ++slot) {
+      for (index_t slot = arrays_.next[r]; slot < arrays_.end[r]; ++slot) {
         p_.map[slot] = -1;
       }
     });
@@ -253,19 +276,19 @@ class packer {
 
  private:
   PLIMSOLL_HD fixed_load place_lightest_first() {
-    auto lightest = team_.queue(carried_, p_.at.ranks);
+    auto lightest = team_.queue(arrays_.carried, p_.at.ranks);
     fixed_load peak = 0;
     auto const place = [&](index_t e, fixed_load weight, std::int32_t copies) {
       for (; copies > 0; --copies) {
         std::uint64_t const rank = lightest.top();
         index_t const r = id_of(rank);
         fixed_load const load = light_load_of(rank) + weight;
-        std::int32_t const slot = next_[r];
+        std::int32_t const slot = arrays_.next[r];
         team_.single([=, this] {
           p_.map[slot] = static_cast<std::int32_t>(e);
-          next_[r] = slot + 1;
+          arrays_.next[r] = slot + 1;
         });
-        if (slot + 1 == end_[r]) {
+        if (slot + 1 == arrays_.end[r]) {
           lightest.pop();
         } else {
           lightest.replace_top(lighter_first(load, r));
@@ -274,9 +297,9 @@ class packer {
       }
     };
     for (index_t i = 0; i < p_.at.experts;) {
-      fixed_load const weight = heavy_load_of(keys_[i]);
+      fixed_load const weight = heavy_load_of(arrays_.keys[i]);
       index_t const first = i++;
-      while (i < p_.at.experts && heavy_load_of(keys_[i]) == weight) {
+      while (i < p_.at.experts && heavy_load_of(arrays_.keys[i]) == weight) {
         ++i;
       }
       // Among experts of equal weight, all first copies precede all second copies, and so on.
@@ -303,21 +326,15 @@ class packer {
     bool const nodes = p_.rule.apart == anti_affinity::node;
     index_t const n = p_.at.experts;
     index_t const ranks = p_.at.ranks;
-    // The last expert (as its position in `keys_`) of which a rank, or a node, took a copy.
-    std::int32_t* on_rank = nullptr;
-    std::int32_t* on_node = nullptr;
-    std::int32_t* missing = nullptr;
+    auto* const on_rank = arrays_.on_rank;
+    auto* const on_node = arrays_.on_node;
+    auto* const missing = arrays_.missing;
     if (apart) {
-      on_rank = memory_.take<std::int32_t>(p_.where.ranks());
-      on_node = memory_.take<std::int32_t>(p_.where.ranks());
       team_.for_each(ranks, [=](index_t r) { on_rank[r] = on_node[r] = -1; });
-    }
-    if (p_.rule.required) {
-      missing = memory_.take<std::int32_t>(experts_);
     }
     for (index_t i = 0; i < n; ++i) {
       index_t const e = expert_at(i);
-      fixed_load const weight = heavy_load_of(keys_[i]);
+      fixed_load const weight = heavy_load_of(arrays_.keys[i]);
       auto const round = static_cast<std::int32_t>(i);
       std::int32_t left = p_.copies[e];
       for (; left > 0; --left) {
@@ -327,9 +344,10 @@ class packer {
         extreme<double> best{highest<double>, -1};
         for (bool again = true; again; own_rank = own_node, own_node = false) {
           best = team_.argmin(ranks, [=, this](index_t r) {
-            bool const taken = next_[r] == end_[r] || (own_rank && on_rank[r] == round) ||
+            bool const taken = arrays_.next[r] == arrays_.end[r] ||
+                               (own_rank && on_rank[r] == round) ||
                                (own_node && on_node[p_.where.node_of(r)] == round);
-            return taken ? highest<double> : p_.cost(r, carried_[r] + weight);
+            return taken ? highest<double> : p_.cost(r, arrays_.carried[r] + weight);
           });
           again = best.key == highest<double> && own_rank && !p_.rule.required;
         }
@@ -338,8 +356,8 @@ class packer {
         }
         index_t const r = best.index;
         team_.single([=, this] {
-          p_.map[next_[r]++] = static_cast<std::int32_t>(e);
-          carried_[r] += weight;
+          p_.map[arrays_.next[r]++] = static_cast<std::int32_t>(e);
+          arrays_.carried[r] += weight;
           if (apart) {
             on_rank[r] = round;
           }
@@ -352,21 +370,18 @@ class packer {
         team_.single([=] { missing[i] = left; });
       }
     }
-    return p_.rule.required ? place_missing(missing) : -1;
+    return p_.rule.required ? place_missing() : -1;
   }
 
-  PLIMSOLL_HD index_t place_missing(std::int32_t const* missing) {
+  PLIMSOLL_HD index_t place_missing() {
     index_t const n = p_.at.experts;
-    index_t const ranks = p_.where.ranks();
-    auto* const expanded = memory_.take<std::int32_t>(experts_);
-    auto* const queue = memory_.take<std::int32_t>(ranks);
-    auto* const slot_in = memory_.take<std::int32_t>(ranks);
-    auto* const from = memory_.take<std::int32_t>(ranks);
+    auto const* const missing = arrays_.missing;
     if (!team_.any(n, [=](index_t i) { return missing[i] > 0; })) {
       return -1;
     }
     index_t const stuck = team_.broadcast([=, this] {
-      room_search const search{p_, next_, expanded, queue, slot_in, from};
+      room_search const search{
+          p_, arrays_.next, arrays_.expanded, arrays_.queue, arrays_.slot_in, arrays_.from};
       for (index_t i = 0; i < n; ++i) {
         for (std::int32_t left = missing[i]; left > 0; --left) {
           if (!search.insert(expert_at(i), experts_)) {
@@ -379,10 +394,10 @@ class packer {
     team_.for_each(p_.at.ranks, [this](index_t r) {
       fixed_load sum = 0;
       PLIMSOLL_NO_UNROLL
-      for (index_t slot = p_.begin(r); slot < next_[r]; ++slot) {
+      for (index_t slot = p_.begin(r); slot < arrays_.next[r]; ++slot) {
         sum += p_.weight(p_.map[slot]);
       }
-      carried_[r] = sum;
+      arrays_.carried[r] = sum;
     });
     return stuck;
   }
@@ -391,22 +406,23 @@ class packer {
   /// cell's experts, then further copies in the order in which `replicate` adds them.
   PLIMSOLL_HD void place_in_order() {
     index_t const n = p_.at.experts;
-    auto* const slot_at = reinterpret_cast<std::int32_t*>(carried_);
-    std::int32_t* const made = next_;
+    auto* const slot_at = reinterpret_cast<std::int32_t*>(arrays_.carried);
+    std::int32_t* const made = arrays_.next;
     team_.exclusive_scan(
-        p_.at.ranks, [this](index_t r) { return static_cast<std::int32_t>(free_slots(r)); }, end_);
+        p_.at.ranks, [this](index_t r) { return static_cast<std::int32_t>(free_slots(r)); },
+        arrays_.end);
     team_.for_each(p_.at.ranks, [=, this](index_t r) {
-      if (p_.end(r) > next_[r]) {
-        slot_at[end_[r]] = next_[r];
+      if (p_.end(r) > arrays_.next[r]) {
+        slot_at[arrays_.end[r]] = arrays_.next[r];
       }
     });
     team_.for_each(n, [=, this](index_t i) {
       index_t const e = p_.where.expert_of(p_.at, i);
       p_.map[slot_at[i]] = static_cast<std::int32_t>(e);
-      keys_[i] = heavier_first(p_.load[e], i);
+      arrays_.keys[i] = heavier_first(p_.load[e], i);
       made[i] = 1;
     });
-    auto heaviest = team_.queue(keys_, n);
+    auto heaviest = team_.queue(arrays_.keys, n);
     for (index_t position = n; position < slots_;) {
       index_t const i = id_of(heaviest.top());
       index_t const e = p_.where.expert_of(p_.at, i);
@@ -425,8 +441,8 @@ class packer {
     }
   }
 
-  /// Returns a lower bound for every packing of these replicas. Requires sorted `keys_` and free
-  /// slots only.
+  /// Returns a lower bound for every packing of these replicas. Requires sorted keys and free slots
+  /// only.
   PLIMSOLL_HD double lower_bound(index_t copies, load_bound& least) {
     index_t const n = p_.at.experts;
     index_t const ranks = p_.at.ranks;
@@ -434,16 +450,16 @@ class packer {
       return 0;
     }
     fixed_load const total =
-        team_.sum(n, [this](index_t i) { return heavy_load_of(keys_[i]) * copies_of(i); });
+        team_.sum(n, [this](index_t i) { return heavy_load_of(arrays_.keys[i]) * copies_of(i); });
     // Pigeonhole: two of the `open_ + 1` heaviest replicas share a rank.
-    fixed_load heaviest = heavy_load_of(keys_[0]);
+    fixed_load heaviest = heavy_load_of(arrays_.keys[0]);
     PLIMSOLL_NO_UNROLL
     for (index_t i = 0, before = 0; i < n && before <= open_; ++i) {
       auto const after = before + static_cast<index_t>(copies_of(i));
       if (open_ < after) {
-        fixed_load const weight = heavy_load_of(keys_[i]);
-        heaviest =
-            maximum{}(heaviest, weight + (before < open_ ? weight : heavy_load_of(keys_[i - 1])));
+        fixed_load const weight = heavy_load_of(arrays_.keys[i]);
+        heaviest = maximum{}(
+            heaviest, weight + (before < open_ ? weight : heavy_load_of(arrays_.keys[i - 1])));
       }
       before = after;
     }
@@ -453,7 +469,7 @@ class packer {
       index_t const most = team_.max(ranks, [this](index_t r) { return free_slots(r); });
       index_t const fewest = team_.min(
           ranks, [=, this](index_t r) { return free_slots(r) == 0 ? most : free_slots(r); });
-      heaviest = maximum{}(heaviest, heavy_load_of(keys_[0]) + lightest(fewest - 1));
+      heaviest = maximum{}(heaviest, heavy_load_of(arrays_.keys[0]) + lightest(fewest - 1));
       heaviest = maximum{}(heaviest, lightest(most));
     }
     if (p_.where.speeds.data == nullptr) {
@@ -473,10 +489,12 @@ class packer {
   }
 
   /// Number of slots of a rank that are still free.
-  PLIMSOLL_HD index_t free_slots(index_t rank) const { return end_[rank] - next_[rank]; }
+  PLIMSOLL_HD index_t free_slots(index_t rank) const {
+    return arrays_.end[rank] - arrays_.next[rank];
+  }
   /// The expert of the i-th key.
   PLIMSOLL_HD index_t expert_at(index_t i) const {
-    return p_.where.expert_of(p_.at, id_of(keys_[i]));
+    return p_.where.expert_of(p_.at, id_of(arrays_.keys[i]));
   }
   PLIMSOLL_HD fixed_load copies_of(index_t i) const {
     return static_cast<fixed_load>(p_.copies[expert_at(i)]);
@@ -488,7 +506,7 @@ class packer {
     PLIMSOLL_NO_UNROLL
     for (index_t i = p_.at.experts; i-- > 0 && left > 0;) {
       fixed_load const copies = minimum{}(copies_of(i), left);
-      sum += copies * heavy_load_of(keys_[i]);
+      sum += copies * heavy_load_of(arrays_.keys[i]);
       left -= copies;
     }
     return sum;
@@ -497,12 +515,7 @@ class packer {
   Team& team_;
   packing_problem const& p_;
   index_t experts_;
-  scratch memory_;
-  std::uint64_t* keys_;
-  std::uint64_t* carried_;  ///< load of each rank, or the ranks' keys in a queue
-  std::int32_t* next_;      ///< first free slot of each rank
-  std::int32_t* end_;       ///< end of each rank's slots
-  std::byte* sort_storage_;
+  packing_arrays arrays_;
   index_t open_ = 0;  ///< ranks with slots
   index_t slots_ = 0;
 };

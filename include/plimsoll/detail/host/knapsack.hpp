@@ -1,15 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Messages about values that `knapsack` refuses.
+/// Host half of `knapsack` and `knapsack_curve`: checks of shapes and options, and messages about
+/// refused values.
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
+#include <plimsoll/knapsack_types.hpp>
+#include <plimsoll/types.hpp>
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
+
+inline void expect_capacity(std::string_view function, knapsack_options const& options) {
+  expect_between(function, "options.capacity", 0, index_t{1} << 40, options.capacity,
+                 "units of weight");
+}
+
+template <class Weights, class Values>
+void expect_knapsack(std::string_view function, Weights const& weights, Values const& values,
+                     knapsack_options const& options) {
+  index_t const problems = weights.extent(0);
+  index_t const classes = weights.extent(1);
+  expect_between(function, "weights", classes > 0 ? 1 : 0, expert_limit, weights.extent(2),
+                 "options");
+  expect_extent(function, "values", problems, values.extent(0), "problems");
+  expect_extent(function, "values", classes, values.extent(1), "classes");
+  expect_extent(function, "values", weights.extent(2), values.extent(2), "options");
+  expect_capacity(function, options);
+  if (options.capacities.data != nullptr) {
+    expect_extent(function, "options.capacities", problems, options.capacities.extent(0),
+                  "problems");
+  }
+  if (options.option_count.data != nullptr) {
+    expect_extent(function, "options.option_count", problems, options.option_count.extent(0),
+                  "problems");
+    expect_extent(function, "options.option_count", classes, options.option_count.extent(1),
+                  "classes");
+  }
+}
 
 inline void throw_knapsack_fault(refused_value const& of) {
   std::string const got = text(of.found().got, " in problem ", of.layer);

@@ -1,14 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Host half of `least_loaded`: messages about refused values.
+/// Host half of `least_loaded`: checks of options, prices and plans, lists of homes, and messages
+/// about refused values.
 #pragma once
 
-#include <plimsoll/config.hpp>
-#include <plimsoll/detail/host/fixed_load.hpp>
-#include <plimsoll/detail/report.hpp>
-#include <plimsoll/error.hpp>
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
 
-namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/common/topology.hpp>
+#include <plimsoll/detail/host/fixed_load.hpp>
+#include <plimsoll/detail/host/placement.hpp>
+#include <plimsoll/detail/host/rank_speeds.hpp>
+#include <plimsoll/detail/host/slots.hpp>
+#include <plimsoll/detail/report.hpp>
+#include <plimsoll/detail/rows.hpp>
+#include <plimsoll/error.hpp>
+#include <plimsoll/least_loaded_types.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
+
+// Prices need these only of a caller who has included <plimsoll/latency.hpp>.
+struct latency_curves;
+struct moe_cost;
+struct token_cost;
+
+namespace detail {
+
+template <class Cost>
+void expect_cost(std::string_view function, Cost const& cost, index_t ranks);
 
 inline void throw_spill_fault(refused_value const& of) {
   switch (of.found().kind) {
@@ -25,4 +53,328 @@ inline void throw_spill_fault(refused_value const& of) {
   }
 }
 
-}}}  // namespace plimsoll::detail
+/// Throws the first fault of the reports of `function`.
+template <class Report>
+void expect_no_fault(std::string_view function, std::vector<Report> const& reports) {
+  for (Report const& of : reports) {
+    throw_spill_fault({function, {certificate{}, of.refused}});
+  }
+}
+
+inline void expect_spill_options(std::string_view function, least_loaded_options const& options) {
+  least_loaded_options const& o = options;
+  expect_between(function, "options.experts", 1, expert_limit, o.experts, "experts");
+  expect_between(function, "options.ranks", 1, rank_limit, o.ranks, "ranks");
+  expect_between(function, "options.nodes", 1, o.ranks, o.nodes, "nodes (at most one per rank)");
+  if (!(o.alpha > 0 && o.alpha <= 32768)) {
+    fail(function, "options.alpha", "a number above 0, at most 32768", text(o.alpha));
+  }
+  expect_between(function, "options.min_chunk", 1, 0x7fffffff, o.min_chunk, "tokens");
+  if (!(o.lambda >= 0)) {
+    fail(function, "options.lambda", "a number from 0", text(o.lambda));
+  }
+  expect_between(function, "options.max_imports", 0, expert_limit, o.max_imports, "experts");
+  expect_between(function, "options.max_exports", 0, 0x7fffffff, o.max_exports, "transfers");
+  expect_between(function, "options.expert_bytes", 0, std::int64_t{1} << 46, o.expert_bytes,
+                 "bytes");
+  expect_between(function, "options.token_bytes", 0, 0x7fffffff, o.token_bytes, "bytes");
+  expect_between(function, "options.max_import_bytes", 0, INT64_MAX, o.max_import_bytes, "bytes");
+  if (o.max_import_bytes != INT64_MAX && o.expert_bytes == 0) {
+    fail(function, "options.expert_bytes", "a size above 0 if options.max_import_bytes is set",
+         "0");
+  }
+  expect_between(function, "options.max_ids", 0, 0x7fffffff, o.max_ids, "ids");
+}
+
+/// Throws unless `speeds`, of a cost, are in range: an infinite speed gives a time of 0, a valid
+/// number, so that `plan` would not notice it.
+inline void expect_cost_speeds(std::string_view function, std::vector<double> const& speeds) {
+  for (std::size_t r = 0; r < speeds.size(); ++r) {
+    if (!(speeds[r] >= 0x1p-64 && speeds[r] <= 0x1p64)) {
+      fail(function, "price.cost.speeds", "values from 2^-64 to 2^64",
+           text(speeds[r], " for rank ", r));
+    }
+  }
+}
+
+/// Returns `price` if its cost is for `ranks` ranks and its numbers are in range.
+template <class Context, class Cost>
+spill_price<Cost> const& expect_price(std::string_view function, Context const& context,
+                                      index_t ranks, spill_price<Cost> const& price) {
+  auto const expect_one = [&](char const* argument, double value) {
+    if (!(value >= 0 && value < 0x1p960)) {
+      fail(function, argument, "a number from 0 to below 2^960", text(value));
+    }
+  };
+  auto const expect_bandwidth = [&](char const* argument, double value) {
+    // Within this range no sum of transfer times overflows.
+    if (!(value >= 0x1p-900 && value < 0x1p960)) {
+      fail(function, argument, "a number of bytes from 2^-900 to below 2^960", text(value));
+    }
+  };
+  if constexpr (std::same_as<Cost, moe_cost>) {
+    expect_one("price.cost.launch", price.cost.launch);
+    expect_one("price.cost.per_token", price.cost.per_token);
+    expect_one("price.cost.per_expert", price.cost.per_expert);
+  } else if constexpr (!std::is_void_v<Cost>) {
+    detail::expect_cost(function, price.cost, ranks);
+  }
+  if constexpr (std::same_as<Cost, token_cost> || std::same_as<Cost, latency_curves>) {
+    expect_cost_speeds(function, on_host(context, price.cost.speeds));
+  }
+  if constexpr (!std::is_void_v<Cost>) {
+    expect_bandwidth("price.within_node", price.within_node);
+    expect_bandwidth("price.between_nodes", price.between_nodes);
+  }
+  return price;
+}
+
+/// Returns the most experts that a rank may receive, by number and by bytes.
+inline index_t import_limit(least_loaded_options const& options) {
+  return options.expert_bytes == 0
+             ? options.max_imports
+             : std::min<index_t>(options.max_imports,
+                                 options.max_import_bytes / options.expert_bytes);
+}
+
+/// The arrays of `spill_homes`, built on the host.
+struct spill_home_lists {
+  std::vector<std::int32_t> expert_begin = {0};
+  std::vector<std::int32_t> rank;
+  std::vector<std::int32_t> rank_begin;
+  std::vector<std::int32_t> expert;
+  std::vector<std::int32_t> place;
+
+  /// `ranks_of`: the live homes of each expert, in rising order.
+  spill_home_lists(std::vector<std::vector<std::int32_t>> const& ranks_of, index_t ranks)
+      : rank_begin(static_cast<std::size_t>(ranks) + 1, 0) {
+    for (auto const& homes : ranks_of) {
+      rank.insert(rank.end(), homes.begin(), homes.end());
+      expert_begin.push_back(static_cast<std::int32_t>(rank.size()));
+    }
+    for (std::int32_t const r : rank) {
+      ++rank_begin[static_cast<std::size_t>(r) + 1];
+    }
+    for (std::size_t r = 1; r < rank_begin.size(); ++r) {
+      rank_begin[r] += rank_begin[r - 1];
+    }
+    expert.resize(rank.size());
+    place.resize(rank.size());
+    std::vector<std::int32_t> next(rank_begin);
+    for (std::size_t e = 0; e < ranks_of.size(); ++e) {
+      for (std::size_t i = 0; i < ranks_of[e].size(); ++i) {
+        auto const at = static_cast<std::size_t>(next[static_cast<std::size_t>(ranks_of[e][i])]++);
+        expert[at] = static_cast<std::int32_t>(e);
+        place[at] = static_cast<std::int32_t>(i);
+      }
+    }
+  }
+
+  /// Returns the most experts that one rank holds.
+  [[nodiscard]] index_t most_held() const {
+    index_t most = 0;
+    for (std::size_t r = 0; r + 1 < rank_begin.size(); ++r) {
+      most = std::max<index_t>(most, rank_begin[r + 1] - rank_begin[r]);
+    }
+    return most;
+  }
+};
+
+/// Reads the homes of all experts. Throws for ranks and slots out of range, and for experts without
+/// a live home.
+template <class Context>
+std::vector<std::vector<std::int32_t>> read_homes(std::string_view function, Context const& context,
+                                                  least_loaded_options const& options,
+                                                  std::vector<double> const& speeds) {
+  auto const at = [](index_t i) { return static_cast<std::size_t>(i); };
+  std::vector<std::vector<std::int32_t>> homes(at(options.experts));
+  auto const add_home = [&](index_t e, index_t r) {
+    auto& of = homes[at(e)];
+    bool const is_new = of.empty() || of.back() != r;  // slots come rank by rank
+    if (is_new && speeds[at(r)] > 0) {
+      of.push_back(static_cast<std::int32_t>(r));
+    }
+  };
+  auto const& map = options.residents.physical_to_logical;
+  bool const has_slots = map.data != nullptr;
+  char const* argument = has_slots ? "options.residents" : "options.native";
+  if (has_slots && options.native.data != nullptr) {
+    fail(function, "options.native", "none if options.residents is given", "both");
+  }
+  if (has_slots) {
+    expect_extent(function, "options.residents.physical_to_logical", 1, map.extent(0), "layers");
+    expect_between(function, "options.residents.physical_to_logical", 1, 0x7fffffff, map.extent(1),
+                   "slots");
+    expect_extent(function, "options.residents.ranks", options.ranks, options.residents.ranks,
+                  "ranks (options.ranks)");
+    expect_rank_offsets(function, "options.residents.rank_offsets", options.residents.rank_offsets,
+                        1, options.ranks);
+    auto const slots = read_slots(function, context, options.residents, options.experts);
+    for (index_t r = 0; r < options.ranks; ++r) {
+      for (std::int32_t slot = slots.begins[at(r)]; slot < slots.begins[at(r + 1)]; ++slot) {
+        if (slots.experts[at(slot)] >= 0) {
+          add_home(slots.experts[at(slot)], r);
+        }
+      }
+    }
+  } else if (options.native.data != nullptr) {
+    expect_extent(function, argument, options.experts, options.native.extent(0), "experts");
+    std::vector<std::int32_t> const native = on_host(context, options.native);
+    for (std::size_t e = 0; e < native.size(); ++e) {
+      if (native[e] < 0 || native[e] >= options.ranks) {
+        fail(function, argument, text("ranks from 0 to ", options.ranks - 1),
+             text(native[e], " for expert ", e));
+      }
+      add_home(static_cast<index_t>(e), native[e]);
+    }
+  } else {
+    slot_ranges const blocks{{}, options.experts, options.ranks};
+    for (index_t r = 0; r < options.ranks; ++r) {
+      for (index_t e = blocks.begin(0, r); e < blocks.end(0, r); ++e) {
+        add_home(e, r);
+      }
+    }
+  }
+  for (std::size_t e = 0; e < homes.size(); ++e) {
+    if (homes[e].empty()) {
+      fail(function, argument, "a live rank for every expert", text("none for expert ", e));
+    }
+  }
+  return homes;
+}
+
+/// Checks a plan, copied to the host, against its loads and options.
+struct spill_check {
+  static constexpr char const* name = "validate";
+
+  least_loaded_options const& options;
+  std::vector<std::vector<std::int32_t>> homes;
+  std::vector<std::int64_t> loads;
+  std::vector<double> speeds;
+  std::vector<std::int32_t> offsets;
+  std::vector<spill_segment> segments;
+  std::vector<std::int32_t> transfer_offsets;
+  std::vector<spill_transfer> transfers;
+
+  void run() const {
+    expect_offsets("plan.offsets", offsets, segments.size());
+    expect_offsets("plan.transfer_offsets", transfer_offsets, transfers.size());
+    std::vector<std::int64_t> imports(speeds.size(), 0);
+    std::vector<std::int64_t> exports(speeds.size(), 0);
+    for (std::size_t e = 0; e < homes.size(); ++e) {
+      std::vector<std::int32_t> const away = expect_segments(e);
+      expect_transfers(e, away, imports, exports);
+    }
+    index_t const most = import_limit(options);
+    for (std::size_t r = 0; r < speeds.size(); ++r) {
+      std::string const of_rank = text(" for rank ", r);
+      if (imports[r] > most) {
+        fail(name, "plan.transfers", text("at most ", most, " experts received"),
+             text(imports[r], of_rank));
+      }
+      if (exports[r] > options.max_exports) {
+        fail(name, "plan.transfers", text("at most ", options.max_exports, " transfers sent"),
+             text(exports[r], of_rank));
+      }
+    }
+  }
+
+ private:
+  /// Checks of one segment or transfer.
+  struct element_check {
+    char const* argument;
+    std::string where;
+
+    void operator()(bool holds, std::string const& expected, std::string const& got) const {
+      if (!holds) {
+        fail(name, argument, expected, got + where);
+      }
+    }
+  };
+
+  void expect_offsets(char const* argument, std::vector<std::int32_t> const& list,
+                      std::size_t limit) const {
+    for (std::size_t e = 0; e + 1 < list.size(); ++e) {
+      bool const begins = e > 0 || list[0] == 0;
+      if (!begins || list[e] > list[e + 1] || static_cast<std::size_t>(list[e + 1]) > limit) {
+        fail(name, argument, text("offsets that rise from 0 to at most ", limit),
+             text(begins ? list[e + 1] : list[0], " for expert ", e));
+      }
+    }
+  }
+
+  /// Returns the ranks that need the expert's weights.
+  [[nodiscard]] std::vector<std::int32_t> expect_segments(std::size_t e) const {
+    std::vector<std::int32_t> seen;
+    std::vector<std::int32_t> away;
+    std::int64_t end = 0;
+    for (auto i = static_cast<std::size_t>(offsets[e]);
+         i < static_cast<std::size_t>(offsets[e + 1]); ++i) {
+      spill_segment const& s = segments[i];
+      element_check const expect{"plan.segments", text(" in segment ", i)};
+      expect(s.expert == static_cast<std::int32_t>(e), text("expert ", e),
+             text("expert ", s.expert));
+      expect(s.rank >= 0 && s.rank < options.ranks && speeds[static_cast<std::size_t>(s.rank)] > 0,
+             "a live rank", text("rank ", s.rank));
+      expect(std::find(seen.begin(), seen.end(), s.rank) == seen.end(),
+             "at most 1 segment of an expert on a rank", text("rank ", s.rank, " again"));
+      expect(s.begin == end && s.end > s.begin, text("tokens from ", end, " on"),
+             text("[", s.begin, ", ", s.end, ")"));
+      end = s.end;
+      seen.push_back(s.rank);
+      if (std::find(homes[e].begin(), homes[e].end(), s.rank) == homes[e].end()) {
+        away.push_back(s.rank);
+      }
+    }
+    if (end != loads[e]) {
+      fail(name, "plan.segments", text("all ", loads[e], " tokens once"),
+           text(end, " of expert ", e));
+    }
+    return away;
+  }
+
+  void expect_transfers(std::size_t e, std::vector<std::int32_t> away,
+                        std::vector<std::int64_t>& imports,
+                        std::vector<std::int64_t>& exports) const {
+    for (auto i = static_cast<std::size_t>(transfer_offsets[e]);
+         i < static_cast<std::size_t>(transfer_offsets[e + 1]); ++i) {
+      spill_transfer const& t = transfers[i];
+      element_check const expect{"plan.transfers", text(" in transfer ", i)};
+      expect(t.expert == static_cast<std::int32_t>(e), text("expert ", e),
+             text("expert ", t.expert));
+      expect(std::find(homes[e].begin(), homes[e].end(), t.from) != homes[e].end(),
+             "a rank that holds the expert", text("rank ", t.from));
+      auto const to = std::find(away.begin(), away.end(), t.to);
+      expect(to != away.end(), "each rank that needs the weights, once", text("rank ", t.to));
+      expect(t.bytes == options.expert_bytes, text(options.expert_bytes, " bytes"), text(t.bytes));
+      away.erase(to);
+      ++imports[static_cast<std::size_t>(t.to)];
+      ++exports[static_cast<std::size_t>(t.from)];
+    }
+    if (!away.empty()) {
+      fail(name, "plan.transfers", "each rank that needs the weights, once",
+           text("none of expert ", e, " to rank ", away.front()));
+    }
+  }
+};
+
+/// Checks a plan, whose shapes and options the caller has checked, against `loads`.
+template <class Context, class Loads>
+void validate_spills(Context const& context, spill_plan_ref const& plan, Loads const& loads,
+                     least_loaded_options const& options) {
+  char const* const name = spill_check::name;
+  auto const speeds = read_speeds(name, context, options.ranks, options.active, options.speeds);
+  auto const whole = on_host(context, loads);
+  spill_check{.options = options,
+              .homes = read_homes(name, context, options, speeds.speed),
+              .loads = {whole.begin(), whole.end()},
+              .speeds = speeds.speed,
+              .offsets = on_host(context, plan.offsets),
+              .segments = on_host(context, plan.segments),
+              .transfer_offsets = on_host(context, plan.transfer_offsets),
+              .transfers = on_host(context, plan.transfers)}
+      .run();
+}
+
+}
+}}  // namespace plimsoll::detail

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Host half of `place` and `place_groups`: checks of shapes and options, which other planning calls
-/// share, and messages about refused values.
+/// Host half of `place` and `place_groups`: checks of shapes and options, which other planning
+/// calls share, and messages about refused values.
 #pragma once
 
 #include <cstdint>
@@ -35,6 +35,11 @@ inline void expect_anti_affinity_on_a_node(std::string_view function, std::strin
     fail(function, text(argument, ".replica_anti_affinity"),
          "none or rank, since every expert stays on one node", "node");
   }
+}
+
+inline bool requires_anti_affinity(placement_options const& options) {
+  return options.replica_anti_affinity != anti_affinity::none &&
+         options.anti_affinity_strength == strictness::required;
 }
 
 /// Checks the inputs common to all functions that place experts; `argument` names the options.

@@ -1,16 +1,78 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Messages about refused maps of a placement.
+/// Host half of conversions between the forms of a placement, and of `validate`: checks of shapes
+/// and options, and messages about refused maps.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/placement_maps.hpp>
+#include <plimsoll/detail/host/placement.hpp>
 #include <plimsoll/detail/host/topology.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
+#include <plimsoll/placement_maps_types.hpp>
+#include <plimsoll/placement_types.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
+
+inline constexpr index_t slot_limit = 0x7fffffff;
+
+/// Checks the shape `[layers, slots]` and returns the number of slots.
+template <class T>
+index_t expect_slots(std::string_view function, std::string_view argument, index_t layers,
+                     matrix_ref<T> const& map) {
+  expect_extent(function, argument, layers, map.extent(0), "layers");
+  expect_between(function, argument, 1, slot_limit, map.extent(1), "slots");
+  expect_elements(function, argument, map);
+  return map.extent(1);
+}
+
+inline replica_source expect_replicas(std::string_view function,
+                                      replica_lists_ref const& replicas) {
+  auto const& offsets = replicas.replica_offsets;
+  expect_between(function, "replicas.replica_offsets", 2, expert_limit + 1, offsets.extent(1),
+                 "offsets (experts + 1)");
+  expect_elements(function, "replicas.replica_offsets", offsets);
+  expect_slots(function, "replicas.replica_slots", offsets.extent(0), replicas.replica_slots);
+  return {offsets, replicas.replica_slots, offsets.extent(1) - 1};
+}
+
+inline ranked_source expect_ranked(std::string_view function, placement_ref const& placement,
+                                   index_t experts) {
+  auto const& map = placement.physical_to_logical;
+  expect_slots(function, "placement.physical_to_logical", map.extent(0), map);
+  expect_between(function, "placement.ranks", 1, rank_limit, placement.ranks, "ranks");
+  expect_rank_offsets(function, "placement.rank_offsets", placement.rank_offsets, map.extent(0),
+                      placement.ranks);
+  return ranked_source_of(placement, experts);
+}
+
+inline void expect_validatable(std::string_view function, placement_ref const& placement,
+                               validation_options const& options) {
+  auto const& counts = placement.replica_count;
+  expect_ranked(function, placement, counts.extent(1));
+  expect_extent(function, "placement.replica_count", placement.physical_to_logical.extent(0),
+                counts.extent(0), "layers");
+  expect_between(function, "placement.replica_count", 1, expert_limit, counts.extent(1), "experts");
+  expect_elements(function, "placement.replica_count", counts);
+  expect_between(function, "options.nodes", 1, placement.ranks, options.nodes, "nodes");
+  if (options.active.data != nullptr) {
+    expect_extent(function, "options.active", placement.ranks, options.active.extent(0), "ranks");
+  }
+}
+
+/// Checks that a placement has the shape of the argument `lists` with the replicas of every expert.
+inline void expect_comparable(std::string_view function, placement_ref const& placement,
+                              index_t layers, index_t experts, std::string_view lists) {
+  expect_extent(function, lists, placement.physical_to_logical.extent(0), layers, "layers");
+  expect_extent(function, "placement.replica_count", experts, placement.replica_count.extent(1),
+                "experts");
+}
 
 /// `lists` is the name of the argument with the replicas of every expert.
 inline void throw_map_fault(refused_value const& of, std::string_view lists = {}) {

@@ -1,15 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Messages about values that `refine` refuses.
+/// Host half of `refine`: checks of its options, and messages about refused values.
 #pragma once
+
+#include <string>
+#include <string_view>
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/host/placement.hpp>
 #include <plimsoll/detail/host/placement_maps.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
+#include <plimsoll/refinement_types.hpp>
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
+
+inline void expect_refinable(std::string_view function, refinement_options const& options,
+                             std::string const& argument = "options") {
+  if (!(options.tolerance >= 0 && options.tolerance <= 1)) {
+    fail(function, text(argument, ".tolerance"), "0 to 1", text(options.tolerance));
+  }
+  if (options.max_trials < 0) {
+    fail(function, text(argument, ".max_trials"), "at least 0", text(options.max_trials));
+  }
+  if (options.max_perturbations < 0) {
+    fail(function, text(argument, ".max_perturbations"), "at least 0",
+         text(options.max_perturbations));
+  }
+}
 
 inline void throw_refinement_fault(refused_value const& of) {
   throw_placement_fault(of);

@@ -1,15 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Messages about values that `replicate` refuses.
+/// Host half of `replicate`: checks of shapes and options, and messages about refused values.
 #pragma once
+
+#include <string_view>
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/host/fixed_load.hpp>
+#include <plimsoll/detail/host/placement.hpp>
 #include <plimsoll/detail/host/topology.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
+#include <plimsoll/replication_types.hpp>
+#include <plimsoll/types.hpp>
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
+
+/// Checks the inputs common to `replicate` and the systems built on it; `argument` is the argument
+/// that gives the number of slots.
+inline void expect_replicable(std::string_view function, std::string_view argument, index_t experts,
+                              index_t slots) {
+  expect_between(function, "loads", 1, expert_limit, experts, "experts");
+  expect_between(function, argument, experts, experts + rank_limit - 1, slots,
+                 "slots (at least one per expert)");
+}
+
+/// Checks the inputs of `replicate`.
+inline void expect_replication_options(std::string_view function, index_t layers, index_t experts,
+                                       index_t slots, replication_options const& options) {
+  expect_replicable(function, "slots", experts, slots);
+  // Required anti-affinity limits the copies by the ranks, so that it needs them.
+  if (options.where.ranks != 0 || requires_anti_affinity(options.where)) {
+    expect_placeable(function, layers, experts, slots, options.where, "options.where");
+  }
+  expect_between(function, "options.min_copies", 1, rank_limit, options.min_copies, "copies");
+  expect_between(function, "options.max_copies", 1, rank_limit, options.max_copies, "copies");
+  if (options.min_copies_each.data != nullptr) {
+    expect_extent(function, "options.min_copies_each", experts, options.min_copies_each.extent(0),
+                  "experts");
+  }
+  if (options.max_copies_each.data != nullptr) {
+    expect_extent(function, "options.max_copies_each", experts, options.max_copies_each.extent(0),
+                  "experts");
+  }
+}
 
 inline void throw_replication_fault(refused_value const& of) {
   throw_load_fault(of);

@@ -1,14 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Messages about values that `slot_assignment` refuses.
+/// Host half of `slot_assignment`: checks of its options, and messages about refused values.
 #pragma once
+
+#include <string_view>
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/host/topology.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
+#include <plimsoll/slot_assignment_types.hpp>
+#include <plimsoll/types.hpp>
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
+
+inline void expect_slot_assignment_options(std::string_view function,
+                                           slot_assignment_options const& options) {
+  expect_between(function, "options.ranks", 1, rank_limit, options.ranks, "ranks");
+  if (options.active.data != nullptr) {
+    expect_extent(function, "options.active", options.ranks, options.active.extent(0), "ranks");
+  }
+}
 
 inline void throw_slot_assignment_fault(refused_value const& of) {
   throw_topology_fault(of);

@@ -10,6 +10,7 @@
 #include <plimsoll/detail/common/packing.hpp>
 #include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/host/placement.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/placement_types.hpp>
 #include <plimsoll/types.hpp>
@@ -27,9 +28,7 @@ inline topology topology_of(placement_options const& options, index_t slots) {
 }
 
 inline anti_affinity_rule rule_of(placement_options const& options) {
-  return anti_affinity_rule{options.replica_anti_affinity,
-                            options.replica_anti_affinity != anti_affinity::none &&
-                                options.anti_affinity_strength == strictness::required};
+  return anti_affinity_rule{options.replica_anti_affinity, requires_anti_affinity(options)};
 }
 
 template <class Context, class Loads>

@@ -26,4 +26,11 @@ std::vector<certificate> run_planning(std::string_view function, Context const& 
   return collect(function, reports, layers, throw_fault);
 }
 
+/// Returns the certificates of one step of a planning call.
+inline std::vector<certificate> certificates_of_step(std::vector<certificate> const& all,
+                                                     index_t layers, index_t step) {
+  auto const first = all.begin() + step * layers;
+  return {first, first + layers};
+}
+
 }}}  // namespace plimsoll::detail

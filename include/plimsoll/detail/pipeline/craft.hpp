@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The steps of CRAFT: estimates of gains, the allocation of replicas, and the plan.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/load_tensor.hpp>
+#include <plimsoll/detail/buffer.hpp>
+#include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/host/craft.hpp>
+#include <plimsoll/detail/host/knapsack.hpp>
+#include <plimsoll/detail/pipeline/eplb.hpp>
+#include <plimsoll/detail/pipeline/knapsack.hpp>
+#include <plimsoll/detail/pipeline/planning.hpp>
+#include <plimsoll/detail/pipeline/replay.hpp>
+#include <plimsoll/detail/pipeline/slot_assignment.hpp>
+#include <plimsoll/detail/report.hpp>
+#include <plimsoll/detail/rows.hpp>
+#include <plimsoll/error.hpp>
+#include <plimsoll/placement_types.hpp>
+#include <plimsoll/systems/craft_types.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
+
+/// Loads summed over the steps, once per plan of the estimate, so that one batch of `eplb` makes all
+/// plans. Sums are doubles: exact below 2^53, and a sum that is too large does not wrap, so that
+/// `eplb` refuses it.
+template <class Context>
+struct load_sums {
+  load_sums(Context const& context, index_t plan_count, index_t layer_count, index_t expert_count)
+      : plans(plan_count),
+        layers(layer_count),
+        experts(expert_count),
+        memory(context, plan_count * layer_count * expert_count) {}
+
+  index_t plans;
+  index_t layers;
+  index_t experts;
+  buffer<double, Context> memory;
+
+  [[nodiscard]] matrix_ref<double> of_plan(index_t plan) const {
+    return {memory.data() + plan * layers * experts, layers, experts};
+  }
+  [[nodiscard]] matrix_ref<double const> all() const {
+    return {memory.data(), plans * layers, experts};
+  }
+};
+
+template <class Context, class Loads>
+load_sums<Context> make_sums(Context const& context, Loads const& load,
+                             craft_options const& options) {
+  auto const plans = static_cast<index_t>(options.replica_counts.size()) + 1;
+  return {context, plans, load.extent(1), load.extent(2)};
+}
+
+/// Estimates gains, and fills `sums`.
+template <class Context, class Loads>
+gain_estimate estimate_gains(std::string_view name, Context const& context, Loads const& load,
+                             craft_options const& options, load_sums<Context> const& sums) {
+  auto const& counts = options.replica_counts;
+  index_t const rows = sums.plans * sums.layers;
+  index_t const slots = sums.experts + counts.back();
+  buffer<std::int32_t, Context> const offsets(context, rows * (options.ranks + 1));
+  matrix_ref<std::int32_t> const rank_offsets(offsets.data(), rows, options.ranks + 1);
+  eplb_options const how = eplb_options_of(options, rank_offsets);
+  expect_between(name, "loads", 1, 0x7fffffff, load.extent(0), "steps");
+  expect_plannable(name, rows, sums.experts, slots, how);
+
+  launch(context, sums.layers * tiles_of(sums.experts),
+         sum_steps_body<Loads, double>{load, sums.of_plan(0)});
+  for (index_t plan = 1; plan < sums.plans; ++plan) {
+    copy_rows(context, matrix_ref<double const>(sums.of_plan(0)), sums.of_plan(plan));
+  }
+  buffer<std::int32_t, Context> const layer_slots(
+      context, slots_of_plans(counts, sums.layers, sums.experts));
+  buffer<std::int32_t, Context> const map(context, rows * slots);
+  buffer<std::int32_t, Context> const copies(context, rows * sums.experts);
+  buffer<double, Context> const means(context, rows);
+  matrix_ref<std::int32_t> const placement(map.data(), rows, slots);
+  matrix_ref<std::int32_t> const replicas(copies.data(), rows, sums.experts);
+  // The reports of the replay come first: they name the step of a wrong load, too.
+  index_t const replays = replay_problems(load.extent(0), sums.layers);
+  index_t const planned = rows * eplb_steps(how);
+  buffer<problem_report, Context> const reports(context, replays + planned + sums.plans);
+  enqueue_slot_assignment(
+      context, {layer_slots.data(), rows}, sums.plans,
+      {.ranks = options.ranks, .remainder = options.remainder, .active = options.active},
+      rank_offsets, reports.data() + replays + planned);
+  enqueue_eplb(context, sums.all(), how, placement, replicas, reports.data() + replays);
+  enqueue_replay(context, load,
+                 {.physical_to_logical = placement,
+                  .replica_count = replicas,
+                  .ranks = options.ranks,
+                  .rank_offsets = rank_offsets},
+                 options.active, {means.data(), sums.plans, sums.layers}, reports.data());
+  collect(name, reports, sums.layers, throw_craft_fault);
+  return estimate_of(counts, means.read());
+}
+
+/// Chooses one replica count for every layer, or none, with the largest total gain.
+template <class Context>
+replica_allocation allocate_replicas(std::string_view name, Context const& context,
+                                     gain_estimate const& estimate, craft_options const& options) {
+  index_t const ranks = live_ranks(name, context, options);
+  expect_estimate(name, estimate);
+  expect_budget(name, options);
+  auto const layers = static_cast<index_t>(estimate.base.size());
+  auto const width = static_cast<index_t>(estimate.replica_counts.size());
+  replica_classes const classes = classes_of(name, estimate, options.objective);
+  buffer<std::int32_t, Context> const weights(context, classes.weights);
+  auto const choose = [&](buffer<double, Context> const& values, knapsack_options const& how,
+                          matrix_ref<std::int32_t> choices, matrix_ref<double> best) {
+    expect_capacity(name, how);
+    return run_planning(name, context, 1, 1, throw_knapsack_fault, [&](problem_report* reports) {
+      enqueue_knapsack(context, tensor_ref<std::int32_t const>(weights.data(), 1, layers, width),
+                       tensor_ref<double const>(values.data(), 1, layers, width), how, choices,
+                       best, reports);
+    });
+  };
+
+  index_t const most = (layers * estimate.replica_counts.back() + ranks - 1) / ranks;
+  index_t const capacity = most * ranks;
+  buffer<double, Context> const gains(context, estimate.gain);
+  buffer<double, Context> const best(context, capacity + 1);
+  knapsack_options how{.capacity = capacity, .choice = class_choice::at_most_one};
+  choose(gains, how, {}, {best.data(), 1, capacity + 1});
+  replica_allocation result;
+  choose_budget(best.read(), ranks, options.budget, result);
+
+  // No choice weighs more than the largest count in every layer.
+  how.capacity = std::min(result.budget, capacity);
+  how.fill = options.fill;
+  buffer<double, Context> const values(context, classes.values);
+  buffer<std::int32_t, Context> const chosen(context, layers);
+  auto const found = choose(values, how, {chosen.data(), 1, layers}, {});
+  if (found[0].status == certificate_status::infeasible ||
+      (options.fill == knapsack_fill::exactly && result.budget > capacity)) {
+    fail(name, "options.budget", "a sum of at most one replica count per layer",
+         text(result.budget));
+  }
+  take_choices(chosen.read(), estimate, result);
+  return result;
+}
+
+/// Plans every layer for the replicas that it was given. `sums` are the loads of one plan.
+template <class Context>
+std::vector<certificate> plan_layers(std::string_view name, Context const& context,
+                                     matrix_ref<double const> sums,
+                                     std::vector<std::int32_t> const& replicas,
+                                     craft_options const& options,
+                                     matrix_ref<std::int32_t> placement,
+                                     matrix_ref<std::int32_t> rank_offsets,
+                                     matrix_ref<std::int32_t> replica_count) {
+  index_t const layers = sums.extent(0);
+  std::vector<std::int32_t> slots = replicas;
+  for (std::int32_t& count : slots) {
+    count += static_cast<std::int32_t>(sums.extent(1));
+  }
+  buffer<std::int32_t, Context> const layer_slots(context, slots);
+  eplb_options const how = eplb_options_of(options, rank_offsets);
+  run_planning(name, context, 1, 1, throw_slot_assignment_fault, [&](problem_report* reports) {
+    enqueue_slot_assignment(
+        context, {layer_slots.data(), layers}, 1,
+        {.ranks = options.ranks, .remainder = options.remainder, .active = options.active},
+        rank_offsets, reports);
+  });
+  return run_eplb(name, context, sums, how, placement, replica_count);
+}
+
+}}}  // namespace plimsoll::detail

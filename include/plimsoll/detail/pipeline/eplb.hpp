@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The launches of EPLB.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/placement_maps.hpp>
+#include <plimsoll/detail/buffer.hpp>
+#include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/host/eplb.hpp>
+#include <plimsoll/detail/pipeline/placement.hpp>
+#include <plimsoll/detail/pipeline/planning.hpp>
+#include <plimsoll/detail/pipeline/refinement.hpp>
+#include <plimsoll/detail/pipeline/replication.hpp>
+#include <plimsoll/detail/report.hpp>
+#include <plimsoll/placement_types.hpp>
+#include <plimsoll/refinement_types.hpp>
+#include <plimsoll/systems/eplb_types.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
+
+/// Returns the number of steps of EPLB, each of which writes one report per layer.
+inline index_t eplb_steps(eplb_options const& options) {
+  return 2 + options.is_hierarchical() + (options.refine != eplb_refinement::none);
+}
+
+/// Enqueues all steps without waiting for their reports. After a step has refused a layer, the
+/// later steps read that layer's unspecified arrays; they check what they read, so this is
+/// harmless.
+template <class Context, class Loads>
+void enqueue_eplb(Context const& context, Loads const& load, eplb_options const& options,
+                  matrix_ref<std::int32_t> placement, matrix_ref<std::int32_t> counts,
+                  problem_report* reports) {
+  index_t const layers = load.extent(0);
+  index_t const experts = load.extent(1);
+  index_t const slots = placement.extent(1);
+  placement_options where = placement_options_of(options);
+  index_t step = 0;
+  auto const next = [&] { return reports + layers * step++; };
+  buffer<std::int32_t, Context> lists;
+  if (options.is_hierarchical()) {
+    lists = buffer<std::int32_t, Context>(context, layers * (experts + options.nodes + 1));
+    matrix_ref<std::int32_t> const node_experts(lists.data(), layers, experts);
+    matrix_ref<std::int32_t> const node_offsets(lists.data() + layers * experts, layers,
+                                                options.nodes + 1);
+    enqueue_place_groups(context, load, options.groups, slots, where, node_experts, node_offsets,
+                         next());
+    where.node_experts = node_experts;
+    where.node_offsets = node_offsets;
+  }
+  enqueue_replicate(context, load, slots, {.where = where}, counts, next());
+  enqueue_place(context, load, counts, where, placement, next());
+  if (options.refine != eplb_refinement::none) {
+    refinement_options how;
+    how.max_trials = options.refine == eplb_refinement::joint ? how.max_trials : 0;
+    enqueue_refine(context, load, where, how, placement, counts, next());
+  }
+}
+
+/// Plans every layer and returns the certificates of the last step.
+template <class Context, class Loads>
+std::vector<certificate> run_eplb(std::string_view name, Context const& context, Loads const& load,
+                                  eplb_options const& options, matrix_ref<std::int32_t> placement,
+                                  matrix_ref<std::int32_t> counts) {
+  index_t const steps = eplb_steps(options);
+  return certificates_of_step(run_planning(name, context, load.extent(0), steps, throw_eplb_fault,
+                                           [&](problem_report* reports) {
+                                             enqueue_eplb(context, load, options, placement, counts,
+                                                          reports);
+                                           }),
+                              load.extent(0), steps - 1);
+}
+
+/// As `run_eplb`, and writes the padded inverse of the placement.
+template <class Context, class Loads>
+std::vector<certificate> run_rebalance(std::string_view name, Context const& context,
+                                       Loads const& load, eplb_options const& options,
+                                       matrix_ref<std::int32_t> placement,
+                                       tensor_ref<std::int32_t> inverse,
+                                       matrix_ref<std::int32_t> counts) {
+  index_t const layers = load.extent(0);
+  index_t const experts = load.extent(1);
+  index_t const steps = eplb_steps(options);
+  auto const enqueue = [&](problem_report* reports) {
+    enqueue_eplb(context, load, options, placement, counts, reports);
+    map_body<slot_source> body{{placement, experts}, experts, {.logical_to_physical = inverse}};
+    body.reports = reports + layers * steps;
+    launch(context, layers, body);
+  };
+  return certificates_of_step(
+      run_planning(name, context, layers, steps + 1, throw_eplb_fault, enqueue), layers, steps - 1);
+}
+
+}}}  // namespace plimsoll::detail

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The launches of conversions between the forms of a placement, and of `validate`.
+#pragma once
+
+#include <string_view>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/placement_maps.hpp>
+#include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/host/placement_maps.hpp>
+#include <plimsoll/detail/pipeline/planning.hpp>
+#include <plimsoll/detail/report.hpp>
+#include <plimsoll/error.hpp>
+#include <plimsoll/placement_maps_types.hpp>
+#include <plimsoll/placement_types.hpp>
+#include <plimsoll/types.hpp>
+
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
+
+/// Runs `body` on every layer and throws for the first layer with a fault. `lists` is the name of
+/// the argument with the replicas of every expert.
+template <class Context, class Body>
+void run_map(std::string_view function, Context const& context, index_t layers, Body body,
+             std::string_view lists = {}) {
+  run_planning(
+      function, context, layers, 1,
+      [lists](refused_value const& of) { throw_map_fault(of, lists); },
+      [&](problem_report* reports) {
+        body.reports = reports;
+        launch(context, layers, body);
+      });
+}
+
+/// Converts `source` to the forms in `out`, or compares it with the slot map in `out`. Throws for
+/// the first layer with a fault.
+template <class Context, class Source>
+void convert_map(std::string_view function, Context const& context, index_t layers, index_t experts,
+                 Source const& source, map_outputs const& out, std::string_view lists = {}) {
+  run_map(function, context, layers, map_body<Source>{source, experts, out}, lists);
+}
+
+/// Enqueues `validate`, one report per layer.
+template <class Context>
+void enqueue_validate(Context const& context, placement_ref const& placement,
+                      validation_options const& options, problem_report* reports) {
+  auto const& counts = placement.replica_count;
+  bool const on_nodes = options.replica_anti_affinity == anti_affinity::node;
+  index_t const groups = options.replica_anti_affinity == anti_affinity::none ? 0
+                         : on_nodes                                           ? options.nodes
+                                                                              : placement.ranks;
+  launch(
+      context, placement.physical_to_logical.extent(0),
+      validation_body{ranked_source_of(placement, counts.extent(1)), counts, options.active, groups,
+                      on_nodes ? fault_kind::shared_node : fault_kind::shared_rank, reports});
+}
+
+}}}  // namespace plimsoll::detail

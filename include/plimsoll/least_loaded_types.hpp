@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Plans of `least_loaded`, their options and reports, without the functions that make them.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/error.hpp>
+#include <plimsoll/placement_types.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
+
+/// The tokens of an expert that one rank computes: the range [begin, end) of the expert's tokens,
+/// ordered by source rank and, within a source rank, by token.
+struct spill_segment {
+  std::int32_t expert = 0;
+  std::int32_t rank = 0;
+  std::int32_t begin = 0;
+  std::int32_t end = 0;
+};
+
+/// The transfer of an expert's weights to a rank that does not hold them.
+struct spill_transfer {
+  std::int32_t expert = 0;
+  std::int32_t from = 0;
+  std::int32_t to = 0;
+  std::int64_t bytes = 0;
+};
+
+/// The imbalance that is compared with `lambda` to decide whether a step spills tokens.
+enum class spill_trigger : std::int32_t {
+  rank_imbalance,   ///< of rank loads: evenly spread hot experts spill nothing (LLEP's code)
+  expert_imbalance  ///< of expert loads (LLEP's paper)
+};
+
+/// The destination of an excess of fewer than `min_chunk` tokens.
+enum class small_excess_policy : std::int32_t {
+  helper,  ///< it goes to the least loaded rank (LLEP's algorithms)
+  native   ///< it stays at home, above capacity (LLEP's text)
+};
+
+/// The ranks, the experts that they hold, and the rules for spilling. Arrays are in the policy's
+/// memory.
+struct least_loaded_options {
+  index_t experts = 0;  ///< 1 to 65535
+  index_t ranks = 0;    ///< 1 to 32767
+  /// 1 to ranks; ranks are numbered node by node. Ranks on a node that holds the expert's weights
+  /// are preferred as long as one of them can take a chunk.
+  index_t nodes = 1;
+  /// `[experts]`: the rank that holds each expert. Empty: experts are held in contiguous blocks,
+  /// and the block of rank r begins at expert floor(r experts / ranks).
+  vector_ref<std::int32_t const> native = {};
+  /// The slots of one layer, instead of `native`: an expert may be held by several ranks (its
+  /// homes), and none of them needs its weights sent. `residents.ranks` must equal `ranks`;
+  /// `residents.replica_count` is not read.
+  placement_ref residents = {};
+  /// `[ranks]`: 0 for a dead rank. Empty: all ranks are live.
+  vector_ref<std::uint8_t const> active = {};
+  /// `[ranks]`: the speed of each rank, as in `minmax_lp_options`. Empty: speed 1 for all.
+  vector_ref<double const> speeds = {};
+
+  /// Capacity factor: a rank's capacity as a multiple of its even share of all tokens. Ranks spill
+  /// tokens above their capacity and accept tokens up to it. Above 0, at most 32768.
+  double alpha = 1;
+  rounding_mode round =
+      rounding_mode::up;  ///< of capacities to whole tokens; `down` to no less than 1
+  /// The fewest tokens that are worth a transfer, except the last tokens of an expert; 1 to
+  /// 2^31 - 1.
+  std::int64_t min_chunk = 1024;
+  /// The least imbalance (max / mean) at which tokens are spilled; 0: always.
+  double lambda = 1.3;
+  spill_trigger trigger = spill_trigger::rank_imbalance;
+  small_excess_policy small_excess = small_excess_policy::helper;
+
+  /// The most experts that a rank receives.
+  index_t max_imports = expert_limit;
+  /// The same limit in bytes; requires expert_bytes.
+  std::int64_t max_import_bytes = std::numeric_limits<std::int64_t>::max();
+  /// The most transfers from a rank, each of one expert to one rank.
+  index_t max_exports = 0x7fffffff;
+
+  std::int64_t expert_bytes = 0;  ///< of an expert's weights, up to 2^46
+  std::int64_t token_bytes = 0;   ///< that a rank stores for each of its tokens, up to 2^31 - 1
+
+  /// The most ids (tokens times k) of one call of `count` or `route`.
+  index_t max_ids = 0;
+};
+
+/// The cost model that decides whether a spill saves time. Times are in the unit of `cost`.
+template <class Cost = void>
+struct spill_price {
+  /// `moe_cost` with constants from 0 to below 2^960, or a callable cost(rank, tokens) -> double
+  /// that runs where the policy runs and returns values in that range. The speeds of `token_cost`
+  /// and `latency_curves` are from 2^-64 to 2^64.
+  Cost cost;
+  /// Bytes that a rank sends or receives per unit of time, within its node and between nodes:
+  /// 2^-900 to below 2^960.
+  double within_node = 0;
+  double between_nodes = 0;
+};
+/// Without a cost model, transfers of weights take no time.
+template <>
+struct spill_price<void> {};
+template <class Cost>
+spill_price(Cost, double, double) -> spill_price<Cost>;
+
+/// The outcome of a step. Peaks and capacities are in tokens of a rank of speed 1.
+struct spill_report {
+  /// The peak, its lower bound, and work: the number of segments of the experts that the plan
+  /// divided. Status: infeasible if the limits let no plan keep to the capacity; else optimal if no
+  /// plan has a lower peak; else within_tolerance if no rank is above its capacity; else feasible.
+  certificate result = {};
+  double capacity = 0;
+  /// The capacity that the plan was made with: above `capacity` if the limits prevent that one.
+  double raised_capacity = 0;
+  double imbalance = 0;  ///< max / mean, of ranks or of experts as the options choose
+  double home_peak = 0;  ///< with all tokens at home: plain expert parallelism
+  double time = 0;       ///< modelled time of the slowest rank; 0 without a price
+  double home_time = 0;  ///< the same with all tokens at home
+  std::int64_t tokens = 0;
+  std::int64_t overload = 0;  ///< tokens above the capacities of their ranks
+  std::int64_t forced = 0;    ///< tokens that went to a rank without room for a chunk
+  std::int64_t kept = 0;      ///< tokens that stayed at home, above capacity
+  /// 1 if the imbalance reaches `lambda` and the plan is not slower by the price than plain expert
+  /// parallelism; else 0, and all tokens stay at home.
+  std::int32_t spills = 0;
+  std::int32_t segments = 0;
+  std::int32_t transfers = 0;
+  /// None, or why nothing was planned; `expect_planned` turns that into an error. If a cost is not
+  /// a valid time, all tokens stay at home and times are 0; if loads are invalid, the plan is
+  /// empty.
+  fault refused = {};
+};
+
+/// The result of `exchange` for its rank.
+struct spill_exchange_report {
+  std::int32_t sent = 0;      ///< tokens, including those that stay on the rank
+  std::int32_t received = 0;  ///< tokens, including those that stay on the rank
+  std::int32_t groups = 0;    ///< experts that the rank computes
+  /// None, or an expert whose counts do not add up to its planned load, `also`.
+  fault refused = {};
+};
+
+/// Counts the ids of a batch by outcome; the four counts add up to the number of ids.
+struct spill_counters {
+  std::int64_t routed = 0;        ///< assigned to a rank
+  std::int64_t unplanned = 0;     ///< beyond the planned tokens of their expert; the rank is -1
+  std::int64_t unrouted = 0;      ///< the id is -1; the rank is -1
+  std::int64_t out_of_range = 0;  ///< the id is any other number; the rank is -1
+};
+
+/// A plan from any source. Arrays are in one policy's memory.
+struct spill_plan_ref {
+  vector_ref<std::int32_t const> offsets = {};           ///< `[experts + 1]` into `segments`
+  vector_ref<spill_segment const> segments = {};         ///< by expert, then by first token
+  vector_ref<std::int32_t const> transfer_offsets = {};  ///< `[experts + 1]` into `transfers`
+  vector_ref<spill_transfer const> transfers = {};       ///< by expert
+};
+
+}}  // namespace plimsoll

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Options of `slot_assignment`.
+#pragma once
+
+#include <cstdint>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
+
+/// Spread of k remaining slots over n tied ranks: position, from 0, of the i-th rank that gets one.
+enum class remainder_spread : std::int32_t {
+  interleaved,  ///< floor(i * n / k), as in CRAFT's figure 7
+  endpoints     ///< floor(i * (n - 1) / (k - 1) + 1/2), which includes the first and the last rank,
+                ///< as in CRAFT's algorithm 3; the first rank if k = 1
+};
+
+/// Ranks among which the slots are divided.
+struct slot_assignment_options {
+  /// Number of ranks, 1 to 32767. Ranks of one node have consecutive numbers.
+  index_t ranks = 0;
+  remainder_spread remainder = remainder_spread::interleaved;
+  /// `[ranks]`, in the policy's memory: 0 marks a dead rank, which gets no slot. Empty: all ranks
+  /// are live.
+  vector_ref<std::uint8_t const> active = {};
+};
+
+}}  // namespace plimsoll

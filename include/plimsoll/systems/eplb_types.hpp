@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Options of EPLB.
+#pragma once
+
+#include <cstdint>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
+
+/// Hierarchical or global load balancing, in the terms of DeepSeek's EPLB.
+enum class eplb_policy : std::int32_t {
+  automatic,     ///< hierarchical if the nodes divide the groups, as DeepSeek's EPLB chooses
+  hierarchical,  ///< groups to nodes, then replicas to the ranks of each node
+  global         ///< replicas to any rank; groups are ignored
+};
+
+/// Part of the plan that `refine` improves after EPLB.
+enum class eplb_refinement : std::int32_t {
+  none,     ///< nothing
+  packing,  ///< the placement; replica counts stay
+  joint     ///< placement and replica counts together
+};
+
+/// Ranks, nodes, groups and constraints of EPLB. Arrays are in the policy's memory.
+struct eplb_options {
+  /// Number of ranks, 1 to 32767.
+  index_t ranks = 0;
+  /// `[layers, ranks + 1]`, as in `placement_options`: first slot of each rank. Empty: slots are
+  /// spread evenly, rank r begins at floor(r * slots / ranks), as in the reference.
+  matrix_ref<std::int32_t const> rank_offsets = {};
+  /// Number of nodes, 1 to ranks: node n begins at rank floor(n * ranks / nodes).
+  index_t nodes = 1;
+  /// Number of expert groups, for group-limited routing; divides the number of experts.
+  index_t groups = 1;
+  eplb_policy policy = eplb_policy::automatic;
+  eplb_refinement refine = eplb_refinement::none;
+  /// As in `placement_options`; the reference has none of them.
+  vector_ref<std::uint8_t const> active = {};
+  vector_ref<double const> speeds = {};
+  anti_affinity replica_anti_affinity = anti_affinity::none;
+  strictness anti_affinity_strength = strictness::preferred;
+
+  /// Returns whether these options keep each group of experts on one node.
+  [[nodiscard]] constexpr bool is_hierarchical() const {
+    return policy == eplb_policy::hierarchical ||
+           (policy == eplb_policy::automatic && groups > 1 && groups % nodes == 0);
+  }
+};
+
+}}  // namespace plimsoll
