@@ -93,11 +93,8 @@ namespace detail { inline namespace PLIMSOLL_DEVICE_ABI {
 template <class P, class Loads, class Cost, class Out>
 void replay_latencies(std::string_view name, P const& policy, Loads const& loads,
                       placement_ref const& placement, Cost const& cost, Out const& latencies) {
-  auto const& map = placement.physical_to_logical;
-  auto const& counts = placement.replica_count;
   index_t const steps = loads.extent(0);
   index_t const layers = loads.extent(1);
-  index_t const experts = loads.extent(2);
   latency_outputs out;
   expect_extent(name, "latencies", steps, latencies.extent(0), "steps");
   expect_extent(name, "latencies", layers, latencies.extent(1), "layers");
@@ -107,13 +104,7 @@ void replay_latencies(std::string_view name, P const& policy, Loads const& loads
   } else {
     out.of_step = latencies;
   }
-  expect_between(name, "loads", 1, expert_limit, experts, "experts");
-  expect_extent(name, "placement.physical_to_logical", layers, map.extent(0), "layers");
-  expect_ranked(name, placement, experts);
-  expect_extent(name, "placement.replica_count", layers, counts.extent(0), "layers");
-  expect_extent(name, "placement.replica_count", experts, counts.extent(1), "experts");
-  expect_elements(name, "placement.replica_count", counts);
-  expect_cost(name, cost, placement.ranks);
+  expect_replayable(name, loads, placement, cost);
   auto const context = resolve(policy);
   run_planning(name, context, layers, latency_reports(steps), throw_latency_fault,
                [&](problem_report* reports) {

@@ -17,12 +17,14 @@
 #include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/exact_math.hpp>
 #include <plimsoll/detail/host/placement.hpp>
+#include <plimsoll/detail/host/placement_maps.hpp>
 #include <plimsoll/detail/host/topology.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/detail/rows.hpp>
 #include <plimsoll/detail/team.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/latency_types.hpp>
+#include <plimsoll/placement_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
@@ -70,6 +72,23 @@ void expect_cost(std::string_view function, Cost const& cost, index_t ranks) {
       expect_extent(function, "cost", ranks, cost.ranks(), "ranks");
     }
   }
+}
+
+/// Checks the arguments that all replays of latencies share.
+template <class Loads, class Cost>
+void expect_replayable(std::string_view function, Loads const& loads,
+                       placement_ref const& placement, Cost const& cost) {
+  index_t const layers = loads.extent(1);
+  index_t const experts = loads.extent(2);
+  auto const& counts = placement.replica_count;
+  expect_between(function, "loads", 1, expert_limit, experts, "experts");
+  expect_extent(function, "placement.physical_to_logical", layers,
+                placement.physical_to_logical.extent(0), "layers");
+  expect_ranked(function, placement, experts);
+  expect_extent(function, "placement.replica_count", layers, counts.extent(0), "layers");
+  expect_extent(function, "placement.replica_count", experts, counts.extent(1), "experts");
+  expect_elements(function, "placement.replica_count", counts);
+  expect_cost(function, cost, placement.ranks);
 }
 
 /// A checked copy of latency curves on the host. With `active`, only the speeds of live ranks are
@@ -213,6 +232,7 @@ struct latency_piece_lists {
 
 inline void throw_latency_fault(refused_value const& of) {
   throw_placement_fault(of);
+  throw_map_fault(of);
   switch (of.found().kind) {
     case fault_kind::cost:
       of.fail("cost", "numbers from 0 to below 2^960 that do not fall as tokens rise",

@@ -18,11 +18,12 @@
 #include <plimsoll/detail/host/latency.hpp>
 #include <plimsoll/detail/pipeline/latency.hpp>
 #include <plimsoll/detail/pipeline/planning.hpp>
+#include <plimsoll/detail/pipeline/replication.hpp>
 #include <plimsoll/detail/pipeline/swap_search.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/detail/rows.hpp>
 #include <plimsoll/placement_types.hpp>
-#include <plimsoll/replication.hpp>
+#include <plimsoll/replication_types.hpp>
 #include <plimsoll/swap_search_types.hpp>
 #include <plimsoll/systems/gem_types.hpp>
 #include <plimsoll/types.hpp>
