@@ -613,16 +613,18 @@ struct swap_search_body {
 
     PLIMSOLL_HD state(swap_search_body const& b, scratch& memory, index_t in_layer,
                       std::int32_t* result)
-        : search_arrays(search_arrays::in(memory, b.where.ranks(), b.steps, b.where.ranges.slots,
-                                          b.most_sort_bytes())),
-          price(b.prices.in(b.layers[in_layer])),
+        : price(b.prices.in(b.layers[in_layer])),
           known(b.layers[in_layer]),
           layer(in_layer),
           ranks(b.where.ranks()),
           steps(b.steps),
           shares(b.shares + in_layer * (b.experts + 1) * b.steps),
           expert_of(b.expert_of + in_layer * b.where.ranges.slots),
-          item_in(result) {}
+          item_in(result) {
+      // In the list of initialisers, before `price`, this would cost device teams more registers.
+      static_cast<search_arrays&>(*this) =
+          search_arrays::in(memory, ranks, steps, b.where.ranges.slots, b.most_sort_bytes());
+    }
   };
 
   /// Expert in a slot; `experts`, a dummy without tokens, in an empty slot.
