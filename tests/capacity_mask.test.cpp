@@ -531,7 +531,9 @@ struct select_body {
   std::uint8_t* taken;           ///< the same: 1 above the threshold, 2 at it
   std::uint64_t* numbers;        ///< [problems, 4]
 
-  [[nodiscard]] std::size_t scratch_bytes() const { return plimsoll::detail::radix_select_bytes(); }
+  [[nodiscard]] std::size_t scratch_bytes() const {
+    return plimsoll::detail::bytes_taken_by<plimsoll::detail::radix_arrays>();
+  }
   template <class Team>
   void operator()(Team& team, plimsoll::detail::scratch memory, index_t problem) const {
     std::uint64_t const* const row = keys + problem * n;

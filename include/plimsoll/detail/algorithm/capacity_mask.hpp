@@ -385,7 +385,9 @@ struct select_pairs {
   vector_ref<std::int32_t> counts;
   matrix_ref<std::int32_t> positions;
 
-  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return radix_select_bytes(); }
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    return bytes_taken_by<radix_arrays>();
+  }
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t pool) const {

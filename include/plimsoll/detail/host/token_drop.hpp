@@ -3,16 +3,15 @@
 /// Host half of `token_drop`: derives the options of `top_k` and `capacity_mask` and checks them.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <string_view>
-#include <vector>
 
 #include <plimsoll/capacity_mask_types.hpp>
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/host/top_k.hpp>
-#include <plimsoll/detail/rows.hpp>
 #include <plimsoll/error.hpp>
+#include <plimsoll/memory.hpp>
 #include <plimsoll/top_k_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
@@ -48,12 +47,11 @@ capacity_options with_columns(std::string_view name, Context const& context, cap
     return limit;
   }
   limit.candidates += local.extent(1);
-  std::vector<std::int32_t> const experts = rows_on_host(context, local);
-  for (std::size_t i = 0; i < experts.size(); ++i) {
-    std::int32_t const e = experts[i];
-    if (e < -1 || e >= limit.experts) {
-      fail(name, "options.route.local_experts", "-1 or an expert",
-           text(e, " for home ", static_cast<index_t>(i) / local.extent(1)));
+  for (index_t home = 0; home < local.extent(0); ++home) {
+    for (std::int32_t const e : read_elements(context, row_of(local, home))) {
+      if (e < -1 || e >= limit.experts) {
+        fail(name, "options.route.local_experts", "-1 or an expert", text(e, " for home ", home));
+      }
     }
   }
   return limit;
