@@ -331,23 +331,6 @@ struct window_sum_body {
   }
 };
 
-/// Copies rows. Problem = row.
-template <class T>
-struct copy_rows_body {
-  using device_team = block<128>;
-  static constexpr bool is_streaming = true;
-
-  matrix_ref<T const> from;
-  matrix_ref<T> to;
-
-  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
-
-  template <class Team>
-  PLIMSOLL_HD void operator()(Team& team, scratch, index_t row) const {
-    team.for_each(from.extent(1), [this, row](index_t i) { to(row, i) = from(row, i); });
-  }
-};
-
 /// Body of `load_decay::update`. Problem = layer; on a device, problem = element.
 template <class Loads>
 struct decay_body {
