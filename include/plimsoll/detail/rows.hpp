@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <plimsoll/config.hpp>
-#include <plimsoll/detail/algorithm/load_tensor.hpp>
+#include <plimsoll/detail/algorithm/rows.hpp>
 #include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/types.hpp>
