@@ -159,14 +159,14 @@ void check_latency_teams(replay_case const& c, Loads const& loads, Cost const& c
   auto const placement = in.placement();
   reals of_step(at(c.steps * c.layers), -7);
   reals of_rank(at(c.steps * c.layers * c.ranks), -7);
-  latencies_body<Loads, Cost> body{loads,
-                                   placement.physical_to_logical,
-                                   placement.replica_count,
-                                   {placement.rank_offsets, c.slots, c.ranks},
-                                   cost,
-                                   {of_step.data(), c.steps, c.layers},
-                                   {of_rank.data(), c.steps, c.layers, c.ranks},
-                                   nullptr};
+  latencies_body<Loads, Cost> body{.loads = loads,
+                                   .physical_to_logical = placement.physical_to_logical,
+                                   .replica_count = placement.replica_count,
+                                   .ranges = {placement.rank_offsets, c.slots, c.ranks},
+                                   .cost = cost,
+                                   .out = {.of_step = {of_step.data(), c.steps, c.layers},
+                                           .of_rank = {of_rank.data(), c.steps, c.layers, c.ranks}},
+                                   .reports = nullptr};
   std::vector<problem_report> reports(at(body.problems()));
   body.reports = reports.data();
   check_all_teams(body, body.problems(), of_step, of_rank, [&] {

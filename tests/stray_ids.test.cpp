@@ -79,14 +79,13 @@ TEST_CASE("stray_ids: latencies of ranks") {
     reals const loads = c.loads_as<double>();
     reals out(static_cast<std::size_t>(c.steps * c.layers * c.ranks));
     plimsoll::detail::latencies_body<tensor_ref<double const>, plimsoll::token_cost> body{
-        loads_of(c, loads),
-        placement.physical_to_logical,
-        placement.replica_count,
-        {placement.rank_offsets, c.slots, c.ranks},
-        {},
-        {},
-        {out.data(), c.steps, c.layers, c.ranks},
-        nullptr};
+        .loads = loads_of(c, loads),
+        .physical_to_logical = placement.physical_to_logical,
+        .replica_count = placement.replica_count,
+        .ranges = {placement.rank_offsets, c.slots, c.ranks},
+        .cost = {},
+        .out = {.of_rank = {out.data(), c.steps, c.layers, c.ranks}},
+        .reports = nullptr};
     std::vector<plimsoll::detail::problem_report> reports(
         static_cast<std::size_t>(body.problems()));
     body.reports = reports.data();

@@ -56,15 +56,23 @@ PLIMSOLL_HD inline T rounded(T x) {
 #endif
 }
 
+#if defined(__CUDA_ARCH__)
+/// Calls the intrinsic for the width of T.
+template <auto Narrow, auto Wide, std::floating_point T>
+PLIMSOLL_HD inline T by_width(T a, T b) {
+  if constexpr (sizeof(T) == 4) {
+    return Narrow(a, b);
+  } else {
+    return Wide(a, b);
+  }
+}
+#endif
+
 /// Returns a + b, rounded once: never contracted with the products that computed a or b.
 template <std::floating_point T>
 PLIMSOLL_HD inline T add(T a, T b) {
 #if defined(__CUDA_ARCH__)
-  if constexpr (sizeof(T) == 4) {
-    return __fadd_rn(a, b);
-  } else {
-    return __dadd_rn(a, b);
-  }
+  return by_width<__fadd_rn, __dadd_rn>(a, b);
 #else
   return rounded(a) + rounded(b);
 #endif
@@ -74,11 +82,7 @@ PLIMSOLL_HD inline T add(T a, T b) {
 template <std::floating_point T>
 PLIMSOLL_HD inline T multiply(T a, T b) {
 #if defined(__CUDA_ARCH__)
-  if constexpr (sizeof(T) == 4) {
-    return __fmul_rn(a, b);
-  } else {
-    return __dmul_rn(a, b);
-  }
+  return by_width<__fmul_rn, __dmul_rn>(a, b);
 #else
   return rounded(a * b);
 #endif

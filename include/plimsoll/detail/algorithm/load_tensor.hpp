@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/common/step_tiles.hpp>
 #include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/exact_math.hpp>
 #include <plimsoll/detail/scratch.hpp>
@@ -123,8 +124,8 @@ struct sum_steps_body {
   }
 };
 
-/// Steps of one problem of `rank_loads`, which share the look-up of the ranks' first slots.
-inline constexpr index_t rank_loads_steps = 8;
+/// Problems of `rank_loads`. The steps of one problem share the look-up of the ranks' first slots.
+using rank_loads_tiles = step_tiles<8>;
 
 /// Scratch of `rank_loads_body`.
 struct rank_loads_arrays {
@@ -143,7 +144,7 @@ struct rank_loads_arrays {
   }
 };
 
-/// Body of `rank_loads`. Problem = layer and `rank_loads_steps` steps.
+/// Body of `rank_loads`. Problem = tile of steps and layer.
 template <class Loads>
 struct rank_loads_body {
   using device_team = warp;
@@ -155,9 +156,10 @@ struct rank_loads_body {
   slot_ranges ranges;
   tensor_ref<double> out;
 
-  [[nodiscard]] PLIMSOLL_HD index_t problems() const {
-    return (loads.extent(0) + rank_loads_steps - 1) / rank_loads_steps * loads.extent(1);
+  [[nodiscard]] PLIMSOLL_HD rank_loads_tiles tiles() const {
+    return {loads.extent(0), loads.extent(1)};
   }
+  [[nodiscard]] PLIMSOLL_HD index_t problems() const { return tiles().problems(); }
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
     return bytes_taken_by<rank_loads_arrays>(loads.extent(2), ranges.ranks);
   }
@@ -165,9 +167,8 @@ struct rank_loads_body {
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
     index_t const experts = loads.extent(2);
-    index_t const layer = problem % loads.extent(1);
-    index_t const first = problem / loads.extent(1) * rank_loads_steps;
-    index_t const last = minimum{}(first + rank_loads_steps, loads.extent(0));
+    step_tile const tile = tiles().of(problem);
+    index_t const layer = tile.layer;
     rank_loads_arrays const arrays = rank_loads_arrays::in(memory, experts, ranges.ranks);
     double* const share = arrays.share;
     index_t* const begin = arrays.begin;
@@ -177,7 +178,7 @@ struct rank_loads_body {
       begin[r] = maximum{}(ranges.begin(layer, r), index_t{0});
       end[r] = minimum{}(ranges.end(layer, r), ranges.slots);
     });
-    for (index_t step = first; step < last; ++step) {
+    for (index_t step = tile.first; step < tile.last; ++step) {
       team.for_each(experts, [=, this](index_t e) {
         share[e] = divide(static_cast<double>(loads(step, layer, e)),
                           static_cast<double>(replica_count(layer, e)));

@@ -388,8 +388,24 @@ struct search_bound_body {
   double const* totals;
   std::int64_t* bounds;  ///< `[layers, steps]`
 
+  /// Numbers of parts, `[ranks]`.
+  struct arrays {
+    std::int32_t* some;    ///< that a rank can do in time
+    std::int32_t* enough;  ///< that it cannot do in time
+    std::int32_t* now;
+
+    template <class Memory>
+    [[nodiscard]] PLIMSOLL_HD static arrays in(Memory& memory, index_t ranks) {
+      arrays result{};
+      memory.take(result.some, ranks);
+      memory.take(result.enough, ranks);
+      memory.take(result.now, ranks);
+      return result;
+    }
+  };
+
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return 3 * scratch_bytes_of<std::int32_t>(where.ranks());
+    return bytes_taken_by<arrays>(where.ranks());
   }
 
   template <class Team>
@@ -401,9 +417,7 @@ struct search_bound_body {
       return;
     }
     auto const price = prices.in(layers[layer]);
-    auto* const some = memory.take<std::int32_t>(ranks);    // parts that a rank can do in time
-    auto* const enough = memory.take<std::int32_t>(ranks);  // parts that it cannot do in time
-    auto* const now = memory.take<std::int32_t>(ranks);
+    arrays const at = arrays::in(memory, ranks);
     double const total = totals[problem];
     double const heaviest = team.max(experts, [=, this](index_t e) {
       return shares[(layer * (experts + 1) + e) * steps + step];
@@ -419,8 +433,8 @@ struct search_bound_body {
     std::int64_t low = maximum{}(idle, least(heaviest)) - 1;  // too short
     std::int64_t high = maximum{}(idle, least(total));        // long enough
     team.for_each(ranks, [=, this](index_t r) {
-      some[r] = 0;
-      enough[r] = where.slots_of(layer, r) > 0 ? parts + 1 : 1;
+      at.some[r] = 0;
+      at.enough[r] = where.slots_of(layer, r) > 0 ? parts + 1 : 1;
     });
     // Keeps 37 bits of the number of tokens, so that all multiples of a part are exact.
     double const part = multiply(double_of(bits_of(total) >> 16 << 16), 1.0 / parts);
@@ -428,22 +442,72 @@ struct search_bound_body {
     while (high - low > 1 + (high >> precision)) {
       std::int64_t const time = low + (high - low) / 2;
       index_t const done = team.sum(ranks, [=](index_t r) {
-        std::int32_t a = some[r];
-        for (std::int32_t b = enough[r]; b - a > 1;) {
+        std::int32_t a = at.some[r];
+        for (std::int32_t b = at.enough[r]; b - a > 1;) {
           std::int32_t const middle = a + (b - a) / 2;
           double const tokens = multiply(part, static_cast<double>(middle));
           (price(r, is_whole ? whole_tokens(tokens) : tokens) <= time ? a : b) = middle;
         }
-        now[r] = a;
+        at.now[r] = a;
         return index_t{a} + 1;  // the rank can do less than this
       });
       bool const is_enough = done >= parts;
       team.for_each(ranks, [=](index_t r) {
-        (is_enough ? enough[r] : some[r]) = now[r] + static_cast<std::int32_t>(is_enough);
+        (is_enough ? at.enough[r] : at.some[r]) = at.now[r] + static_cast<std::int32_t>(is_enough);
       });
       (is_enough ? high : low) = time;
     }
     team.single([=, this] { bounds[problem] = low + 1; });
+  }
+};
+
+/// Scratch memory of a search.
+struct search_arrays {
+  double* tokens;                   ///< `[ranks, steps]`
+  std::int64_t* latency;            ///< `[ranks, steps]`
+  std::int64_t* top[3];             ///< `[steps]`: longest, second and third longest latency
+  std::int64_t* others;             ///< `[steps]`: lower bound of the latency after any swap of a,b
+  std::int64_t* gap;                ///< `[steps]`: latency minus that bound, ordered as `order`
+  std::int32_t* holder[2];          ///< `[steps]`: ranks of the longest and second longest latency
+  std::int32_t* order;              ///< `[steps]`: steps in which a, then b, is slowest come first
+  std::uint64_t* item_keys;         ///< `[slots]`
+  std::int64_t* sum;                ///< `[ranks]`, of a start: total latency of each rank
+  std::int64_t* sum_with;           ///< `[ranks]`, of a start: the same with one more replica
+  std::int64_t* score_rise;         ///< `[ranks]`, of a start: rise of the score by that replica
+  std::int64_t* gain_without_rank;  ///< `[ranks]`: gain if the rank were removed
+  std::int64_t* pair_gain;          ///< `[ranks]`: gain if the rank and rank a were removed
+  std::uint64_t* rank_keys;         ///< `[ranks]`
+  std::int32_t* begin;              ///< `[ranks]`
+  std::int32_t* end;                ///< `[ranks]`
+  std::int32_t* mark;               ///< `[ranks]`
+  std::byte* sort_storage;          ///< of item_keys or rank_keys
+
+  template <class Memory>
+  [[nodiscard]] PLIMSOLL_HD static search_arrays in(Memory& memory, index_t ranks, index_t steps,
+                                                    index_t slots, index_t sort_bytes) {
+    search_arrays result{};
+    memory.take(result.tokens, ranks * steps);
+    memory.take(result.latency, ranks * steps);
+    memory.take(result.top[0], steps);
+    memory.take(result.top[1], steps);
+    memory.take(result.top[2], steps);
+    memory.take(result.others, steps);
+    memory.take(result.gap, steps);
+    memory.take(result.holder[0], steps);
+    memory.take(result.holder[1], steps);
+    memory.take(result.order, steps);
+    memory.take(result.item_keys, slots);
+    memory.take(result.sum, ranks);
+    memory.take(result.sum_with, ranks);
+    memory.take(result.score_rise, ranks);
+    memory.take(result.gain_without_rank, ranks);
+    memory.take(result.pair_gain, ranks);
+    memory.take(result.rank_keys, ranks);
+    memory.take(result.begin, ranks);
+    memory.take(result.end, ranks);
+    memory.take(result.mark, ranks);
+    memory.take(result.sort_storage, sort_bytes);
+    return result;
   }
 };
 
@@ -472,13 +536,8 @@ struct swap_search_body {
   matrix_ref<std::int32_t> swaps;   ///< `[layers, restarts]`
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    index_t const ranks = where.ranks();
-    return scratch_bytes_of<double>(ranks * steps) + scratch_bytes_of<std::int64_t>(ranks * steps) +
-           5 * scratch_bytes_of<std::int64_t>(steps) + 3 * scratch_bytes_of<std::int32_t>(steps) +
-           scratch_bytes_of<std::uint64_t>(where.ranges.slots) +
-           5 * scratch_bytes_of<std::int64_t>(ranks) + scratch_bytes_of<std::uint64_t>(ranks) +
-           3 * scratch_bytes_of<std::int32_t>(ranks) +
-           scratch_bytes_of<std::byte>(most_sort_bytes());
+    return bytes_taken_by<search_arrays>(where.ranks(), steps, where.ranges.slots,
+                                         most_sort_bytes());
   }
   [[nodiscard]] PLIMSOLL_HD index_t most_sort_bytes() const {
     return sort_bytes<device_team, std::uint64_t>(maximum{}(where.ranges.slots, where.ranks()));
@@ -541,7 +600,7 @@ struct swap_search_body {
   };
 
   /// Current state of a search.
-  struct state {
+  struct state : search_arrays {
     typename search_price<Cost>::view price;
     search_layer known;
     index_t layer;
@@ -550,55 +609,20 @@ struct swap_search_body {
     double const* shares;           ///< `[experts + 1, steps]`
     std::int32_t const* expert_of;  ///< `[items]`
     std::int32_t* item_in;          ///< `[slots]`, -1 in an empty one
-    double* tokens;                 ///< `[ranks, steps]`
-    std::int64_t* latency;          ///< `[ranks, steps]`
-    std::int64_t* top[3];           ///< `[steps]`: longest, second and third longest latency
-    std::int64_t* others;           ///< `[steps]`: lower bound of the latency after any swap of a,b
-    std::int64_t* gap;              ///< `[steps]`: latency minus that bound, ordered as `order`
-    std::int32_t* holder[2];        ///< `[steps]`: ranks of the longest and second longest latency
-    std::int32_t* order;            ///< `[steps]`: steps in which a, then b, is slowest come first
-    std::uint64_t* item_keys;       ///< `[slots]`
-    std::int64_t* sum;              ///< `[ranks]`, of a start: total latency of each rank
-    std::int64_t* sum_with;         ///< `[ranks]`, of a start: the same with one more replica
-    std::int64_t* score_rise;       ///< `[ranks]`, of a start: rise of the score by that replica
-    std::int64_t* gain_without_rank;  ///< `[ranks]`: gain if the rank were removed
-    std::int64_t* pair_gain;          ///< `[ranks]`: gain if the rank and rank a were removed
-    std::uint64_t* rank_keys;         ///< `[ranks]`
-    std::int32_t* begin;              ///< `[ranks]`
-    std::int32_t* end;                ///< `[ranks]`
-    std::int32_t* mark;               ///< `[ranks]`
-    std::byte* sort_storage;          ///< of item_keys or rank_keys
-    double* moved = nullptr;          ///< `[partition_rows, steps]`, if partitions are evaluated
+    double* moved = nullptr;        ///< `[partition_rows, steps]`, if partitions are evaluated
 
     PLIMSOLL_HD state(swap_search_body const& b, scratch& memory, index_t in_layer,
                       std::int32_t* result)
-        : price(b.prices.in(b.layers[in_layer])),
+        : search_arrays(search_arrays::in(memory, b.where.ranks(), b.steps, b.where.ranges.slots,
+                                          b.most_sort_bytes())),
+          price(b.prices.in(b.layers[in_layer])),
           known(b.layers[in_layer]),
           layer(in_layer),
           ranks(b.where.ranks()),
           steps(b.steps),
           shares(b.shares + in_layer * (b.experts + 1) * b.steps),
           expert_of(b.expert_of + in_layer * b.where.ranges.slots),
-          item_in(result),
-          tokens(memory.take<double>(ranks * steps)),
-          latency(memory.take<std::int64_t>(ranks * steps)),
-          top{memory.take<std::int64_t>(steps), memory.take<std::int64_t>(steps),
-              memory.take<std::int64_t>(steps)},
-          others(memory.take<std::int64_t>(steps)),
-          gap(memory.take<std::int64_t>(steps)),
-          holder{memory.take<std::int32_t>(steps), memory.take<std::int32_t>(steps)},
-          order(memory.take<std::int32_t>(steps)),
-          item_keys(memory.take<std::uint64_t>(b.where.ranges.slots)),
-          sum(memory.take<std::int64_t>(ranks)),
-          sum_with(memory.take<std::int64_t>(ranks)),
-          score_rise(memory.take<std::int64_t>(ranks)),
-          gain_without_rank(memory.take<std::int64_t>(ranks)),
-          pair_gain(memory.take<std::int64_t>(ranks)),
-          rank_keys(memory.take<std::uint64_t>(ranks)),
-          begin(memory.take<std::int32_t>(ranks)),
-          end(memory.take<std::int32_t>(ranks)),
-          mark(memory.take<std::int32_t>(ranks)),
-          sort_storage(memory.take<std::byte>(b.most_sort_bytes())) {}
+          item_in(result) {}
   };
 
   /// Expert in a slot; `experts`, a dummy without tokens, in an empty slot.
@@ -858,9 +882,15 @@ struct swap_search_body {
 
   template <class Team>
   PLIMSOLL_HD pair pair_of(Team& team, state const& s, index_t a, index_t b) const {
-    pair p{
-        a, b, s.price.of_rank(a), s.price.of_rank(b), s.tokens + a * steps, s.tokens + b * steps, 0,
-        0, 0};
+    pair p{.a = a,
+           .b = b,
+           .price_a = s.price.of_rank(a),
+           .price_b = s.price.of_rank(b),
+           .tokens_a = s.tokens + a * steps,
+           .tokens_b = s.tokens + b * steps,
+           .of_a = 0,
+           .of_either = 0,
+           .most = 0};
     team.for_each(steps, [&](index_t t) {
       std::int32_t const first = s.holder[0][t];
       std::int32_t const second = s.holder[1][t];
@@ -1148,9 +1178,24 @@ struct search_perturbation_body : swap_search_body<Cost> {
   std::int64_t const* bounds;  ///< `[layers, steps]`
   index_t max_perturbations;
 
+  struct arrays {
+    double* moved;
+    std::int32_t* kept;  ///< `[slots]`: the placement that the next round begins with
+    std::int32_t* best;  ///< `[slots]`
+
+    template <class Memory>
+    [[nodiscard]] PLIMSOLL_HD static arrays in(Memory& memory, index_t moved, index_t slots) {
+      arrays result{};
+      memory.take(result.moved, moved);
+      memory.take(result.kept, slots);
+      memory.take(result.best, slots);
+      return result;
+    }
+  };
+
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return base::scratch_bytes() + 2 * scratch_bytes_of<std::int32_t>(this->where.ranges.slots) +
-           scratch_bytes_of<double>(base::partition_rows * this->steps);
+    return base::scratch_bytes() +
+           bytes_taken_by<arrays>(base::partition_rows * this->steps, this->where.ranges.slots);
   }
 
   template <class Team>
@@ -1166,9 +1211,10 @@ struct search_perturbation_body : swap_search_body<Cost> {
     index_t count = this->swaps(layer, first.index);
     std::int32_t* const map = this->found + (layer * this->restarts + first.index) * slots;
     state s(*this, memory, layer, map);
-    s.moved = memory.take<double>(base::partition_rows * this->steps);
-    auto* const kept = memory.take<std::int32_t>(slots);
-    auto* const best = memory.take<std::int32_t>(slots);
+    arrays const more = arrays::in(memory, base::partition_rows * this->steps, slots);
+    s.moved = more.moved;
+    std::int32_t* const kept = more.kept;
+    std::int32_t* const best = more.best;
     team.for_each(slots, [&](index_t i) { kept[i] = best[i] = map[i]; });
     // With only two ranks and at most 12 slots, the partitions of the first descent are all
     // placements.
@@ -1298,8 +1344,21 @@ struct search_result_body {
   matrix_ref<double> restart_scores;  ///< `[layers, restarts]` or empty
   problem_report* reports;
 
+  struct arrays {
+    double* latency;        ///< `[steps]`
+    std::int64_t* rounded;  ///< `[steps]`: latencies in units
+
+    template <class Memory>
+    [[nodiscard]] PLIMSOLL_HD static arrays in(Memory& memory, index_t steps) {
+      arrays result{};
+      memory.take(result.latency, steps);
+      memory.take(result.rounded, steps);
+      return result;
+    }
+  };
+
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return scratch_bytes_of<double>(steps) + scratch_bytes_of<std::int64_t>(steps);
+    return bytes_taken_by<arrays>(steps);
   }
 
   template <class Team>
@@ -1347,8 +1406,7 @@ struct search_result_body {
   template <class Team>
   PLIMSOLL_HD std::int64_t score_of(Team& team, scratch memory, index_t layer,
                                     search_units& exact) const {
-    auto* const latency = memory.take<double>(steps);
-    auto* const rounded = memory.take<std::int64_t>(steps);
+    arrays const at = arrays::in(memory, steps);
     double const grain = layers[layer].grain;
     double const* const share = shares + layer * (experts + 1) * steps;
     team.for_each(steps, [=, this](index_t t) {
@@ -1361,14 +1419,14 @@ struct search_result_body {
         }
         longest = maximum{}(longest, where.slots_of(layer, r) > 0 ? cost(r, tokens) : 0.0);
       }
-      latency[t] = longest;
+      at.latency[t] = longest;
     });
-    double const top = team.max(steps, [=](index_t t) { return latency[t]; });
+    double const top = team.max(steps, [=](index_t t) { return at.latency[t]; });
     if (top > exact.top) {
       exact = search_units::up_to(top, steps);
     }
-    team.for_each(steps, [=](index_t t) { rounded[t] = exact.above(latency[t]); });
-    return objective.of(team, steps, rounded);
+    team.for_each(steps, [=](index_t t) { at.rounded[t] = exact.above(at.latency[t]); });
+    return objective.of(team, steps, at.rounded);
   }
   /// Largest double at most x, and in `at_least` the smallest double at least x.
   [[nodiscard]] PLIMSOLL_HD static double at_most(std::int64_t x) {

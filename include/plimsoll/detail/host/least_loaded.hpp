@@ -16,27 +16,19 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/host/fixed_load.hpp>
+#include <plimsoll/detail/host/latency.hpp>
 #include <plimsoll/detail/host/placement.hpp>
 #include <plimsoll/detail/host/rank_speeds.hpp>
 #include <plimsoll/detail/host/slots.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/detail/rows.hpp>
 #include <plimsoll/error.hpp>
+#include <plimsoll/latency_types.hpp>
 #include <plimsoll/least_loaded_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll { inline namespace PLIMSOLL_ABI {
-
-// Prices need these only of a caller who has included <plimsoll/latency.hpp>.
-struct latency_curves;
-struct moe_cost;
-struct token_cost;
-
-namespace detail {
-
-template <class Cost>
-void expect_cost(std::string_view function, Cost const& cost, index_t ranks);
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 inline void throw_spill_fault(refused_value const& of) {
   switch (of.found().kind) {
@@ -376,5 +368,4 @@ void validate_spills(Context const& context, spill_plan_ref const& plan, Loads c
       .run();
 }
 
-}
-}}  // namespace plimsoll::detail
+}}}  // namespace plimsoll::detail
