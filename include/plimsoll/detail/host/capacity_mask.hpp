@@ -16,8 +16,8 @@
 #include <plimsoll/capacity_mask_types.hpp>
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/capacity_mask.hpp>
+#include <plimsoll/detail/rows.hpp>
 #include <plimsoll/error.hpp>
-#include <plimsoll/memory.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
@@ -103,7 +103,7 @@ std::vector<double> read_factors(std::string_view name, Context const& context,
     return {};
   }
   expect_extent(name, "options.factors", o.experts, o.factors.extent(0), "experts");
-  std::vector<double> factors = read_elements(context, o.factors);
+  std::vector<double> factors = on_host(context, o.factors);
   for (std::size_t e = 0; e < factors.size(); ++e) {
     if (!(factors[e] >= 0)) {
       fail(name, "options.factors", "at least 0", text(factors[e], " for expert ", e));
@@ -127,7 +127,7 @@ expert_order order_experts(std::string_view name, Context const& context,
     return {};
   }
   expect_extent(name, "options.rank_of", o.experts, o.rank_of.extent(0), "experts");
-  std::vector<std::int32_t> const ranks = read_elements(context, o.rank_of);
+  std::vector<std::int32_t> const ranks = on_host(context, o.rank_of);
   std::vector<std::int32_t> begins(static_cast<std::size_t>(o.ranks) + 1);
   for (std::size_t e = 0; e < ranks.size(); ++e) {
     if (ranks[e] < 0 || ranks[e] >= o.ranks) {

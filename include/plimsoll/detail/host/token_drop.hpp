@@ -10,8 +10,8 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/host/top_k.hpp>
+#include <plimsoll/detail/rows.hpp>
 #include <plimsoll/error.hpp>
-#include <plimsoll/memory.hpp>
 #include <plimsoll/top_k_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
@@ -48,7 +48,7 @@ capacity_options with_columns(std::string_view name, Context const& context, cap
   }
   limit.candidates += local.extent(1);
   for (index_t home = 0; home < local.extent(0); ++home) {
-    for (std::int32_t const e : read_elements(context, row_of(local, home))) {
+    for (std::int32_t const e : on_host(context, row_of(local, home))) {
       if (e < -1 || e >= limit.experts) {
         fail(name, "options.route.local_experts", "-1 or an expert", text(e, " for home ", home));
       }
