@@ -307,8 +307,15 @@ class mask_steps {
     capacity_options const& o = c_.options;
     plimsoll::matrix_ref<float const> const scores(c_.scores.data(), c_.tokens, c_.width());
     plimsoll::matrix_ref<std::int32_t const> const ids(ids_.data(), c_.tokens, c_.width());
-    capacity_rule const rule{o.factor,  nullptr, o.round,   o.min_capacity, o.max_capacity,
-                             c_.tokens, o.top_k, o.experts, false};
+    capacity_rule const rule{.factor = o.factor,
+                             .factors = nullptr,
+                             .round = o.round,
+                             .least = o.min_capacity,
+                             .most = o.max_capacity,
+                             .tokens = c_.tokens,
+                             .choices = o.top_k,
+                             .experts = o.experts,
+                             .unlimited = false};
 
     count_pairs<std::int32_t> count{};
     count.lists = lists_;
@@ -363,7 +370,7 @@ class mask_steps {
     keep.counts = select.counts;
 
     std::vector<capacity_report> report(1);
-    report_pairs<capacity_report> sums{};
+    report_pairs sums{};
     sums.lists = lists_;
     sums.rule = rule;
     sums.pad = o.pad;
@@ -381,12 +388,10 @@ class mask_steps {
     if (cuts) {
       check_step(keep, keep.problems(), kept_, kept_ids_, weights_, positions_, kept_counts_,
                  kept_choices_, counts_, groups_);
-      with_report<number_pairs, report_pairs<capacity_report>> const last{
-          {lists_, select.positions}, sums};
+      with_report<number_pairs> const last{{lists_, select.positions}, sums};
       check_step(last, last.problems(), ranks_, positions_, offsets_, begins_, odd_, reported);
     } else {
-      with_report<keep_pairs<std::int32_t, float>, report_pairs<capacity_report>> const last{keep,
-                                                                                             sums};
+      with_report<keep_pairs<std::int32_t, float>> const last{keep, sums};
       check_step(last, last.problems(), kept_, kept_ids_, weights_, positions_, counts_, groups_,
                  offsets_, begins_, odd_, reported);
     }
@@ -526,7 +531,9 @@ struct select_body {
   std::uint8_t* taken;           ///< the same: 1 above the threshold, 2 at it
   std::uint64_t* numbers;        ///< [problems, 4]
 
-  [[nodiscard]] std::size_t scratch_bytes() const { return plimsoll::detail::radix_select_bytes(); }
+  [[nodiscard]] std::size_t scratch_bytes() const {
+    return plimsoll::detail::bytes_taken_by<plimsoll::detail::radix_arrays>();
+  }
   template <class Team>
   void operator()(Team& team, plimsoll::detail::scratch memory, index_t problem) const {
     std::uint64_t const* const row = keys + problem * n;

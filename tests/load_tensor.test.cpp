@@ -70,7 +70,7 @@ TEST_CASE("load_tensor: scatter in every team") {
   std::vector<std::int64_t> logical(3 * 20);
   std::vector<scatter_counters> counters(3);
   check_all_teams(
-      plimsoll::detail::scatter_body<std::int32_t, std::int64_t, scatter_counters>{
+      plimsoll::detail::scatter_body<std::int32_t, std::int64_t>{
           matrix_ref<std::int32_t const>(counts.data(), 3, 50),
           matrix_ref<std::int32_t const>(map.data(), 3, 50),
           matrix_ref<std::int64_t>(logical.data(), 3, 20),
@@ -79,8 +79,7 @@ TEST_CASE("load_tensor: scatter in every team") {
 }
 
 TEST_CASE("load_tensor: clearing of counts in every team") {
-  using counting =
-      plimsoll::detail::token_counting<std::int32_t, std::int64_t, std::int32_t, routing_counters>;
+  using counting = plimsoll::detail::token_counting<std::int32_t, std::int64_t, std::int32_t>;
   std::vector<std::int64_t> counts(2 * 3 * 40, 1);
   std::vector<routing_counters> counters(2, routing_counters{1, 2, 3});
   check_all_teams(plimsoll::detail::clear_counts_body<counting>{counting{

@@ -24,12 +24,11 @@ TEST_CASE("top_k: the same bits in every team") {
     }
     ints ids(at(c.tokens, c.width(), 0), -7);
     floats weights(ids.size(), -7);
-    plimsoll::detail::top_k_body<float, top_k_options> const body{
-        {c.scores.data(), c.tokens, c.experts},
-        how,
-        {ids.data(), c.tokens, c.width()},
-        {weights.data(), c.tokens, c.width()},
-        tokens_per_problem};
+    plimsoll::detail::top_k_body<float> const body{{c.scores.data(), c.tokens, c.experts},
+                                                   how,
+                                                   {ids.data(), c.tokens, c.width()},
+                                                   {weights.data(), c.tokens, c.width()},
+                                                   tokens_per_problem};
     check_all_teams(body, body.problems(), ids, weights);
     check_top_k(c, {ids, weights});
   };

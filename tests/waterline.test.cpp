@@ -730,12 +730,11 @@ class line_steps {
     check_step(count, count.problems(), counts);
     CHECK(counts == counted(c_, source_, owners_));
 
-    plan_line<waterline_report> const plan{ranks,   rules,  {loads_.data(), 2, ranks_},
-                                           source_, memory, report};
+    plan_line const plan{ranks, rules, {loads_.data(), 2, ranks_}, source_, memory, report};
     auto const told = [&] { return levels_and_numbers(report_[0]); };
     check_step(plan, 1, state_, slack_, load_, weight_, before_, room_, more_, told);
 
-    fill_line<std::int32_t, waterline_report> fill{};
+    fill_line<std::int32_t> fill{};
     fill.ranks = ranks;
     fill.rules = rules;
     fill.memory = memory;
@@ -1014,7 +1013,7 @@ TEST_CASE("waterline: tiles number items for any number of columns") {
 
 TEST_CASE("waterline: fill is one launch while tiles read few counts of other tiles") {
   auto const fits = [](index_t tokens, index_t ranks) {
-    plimsoll::detail::fill_line<std::int32_t, waterline_report> fill{};
+    plimsoll::detail::fill_line<std::int32_t> fill{};
     fill.tiles = {tokens, ranks + 1, nullptr, nullptr};
     return fill.fits_one_launch();
   };

@@ -63,7 +63,9 @@ class least_loaded {
   /// @stream synchronises
   least_loaded(P const& policy, least_loaded_options const& options,
                spill_price<Cost> const& price = {})
-      : pipeline_(detail::resolve(policy), options, price) {}
+      : pipeline_(detail::resolve(policy), options, price) {
+    detail::synchronize(pipeline_.context());
+  }
 
   [[nodiscard]] least_loaded_options const& options() const { return pipeline_.options(); }
 

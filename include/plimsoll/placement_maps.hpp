@@ -204,8 +204,7 @@ void slots_to_ranks(P const& policy, placement_ref const& placement, Lists&& ran
   detail::expect_extent(name, "rank_experts", placement.ranks, lists.extent(1), "ranks");
   detail::expect_between(name, "rank_experts", 1, detail::slot_limit, lists.extent(2),
                          "as the width");
-  detail::run_map(name, detail::resolve(policy), layers,
-                  detail::slots_to_ranks_body{source, lists});
+  detail::convert_to_ranks(name, detail::resolve(policy), source, lists);
 }
 
 /// @brief Concatenates the ranks' lists into a slot map: every rank gets as many slots as its list
@@ -236,8 +235,7 @@ void ranks_to_slots(P const& policy, Lists const& rank_experts, Map&& physical_t
   detail::expect_slots(name, "physical_to_logical", layers, map);
   detail::expect_extent(name, "rank_offsets", layers, offsets.extent(0), "layers");
   detail::expect_extent(name, "rank_offsets", ranks + 1, offsets.extent(1), "offsets (ranks + 1)");
-  detail::run_map(name, detail::resolve(policy), layers,
-                  detail::ranks_to_slots_body{lists, map, offsets});
+  detail::convert_from_ranks(name, detail::resolve(policy), lists, map, offsets);
 }
 
 /// @brief Checks a placement and throws for its first fault.

@@ -3,140 +3,19 @@
 /// Selects the experts of every token from router scores.
 #pragma once
 
-#include <concepts>
 #include <cstdint>
-#include <string_view>
-#include <type_traits>
 
 #include <plimsoll/config.hpp>
-#include <plimsoll/detail/algorithm/top_k.hpp>
 #include <plimsoll/detail/dispatch.hpp>
-#include <plimsoll/detail/report.hpp>
+#include <plimsoll/detail/host/top_k.hpp>
+#include <plimsoll/detail/pipeline/top_k.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
+#include <plimsoll/top_k_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-// CUDA's types: a declaration is enough, since only pointers to them are used.
-struct __half;
-struct __nv_bfloat16;
-
-namespace plimsoll { inline namespace PLIMSOLL_ABI {
-
-/// Options of `top_k`.
-struct top_k_options {
-  /// Experts per token: 1 to the number of experts.
-  index_t k = 0;
-  score_function function = score_function::none;
-  /// `[experts]`: added to scores for the selection, but not in the weights (DeepSeek-V3's
-  /// balancing without auxiliary loss); in the policy's memory, or null.
-  vector_ref<float const> bias = {};
-  /// Group-limited routing: experts form `groups` groups of equal size, and a token selects only
-  /// from the best `kept_groups`. A group's score is the sum of its `best_of_group` highest scores
-  /// (2 in DeepSeek-V3, 1 in DeepSeek-V2). `groups` must divide the number of experts.
-  index_t groups = 1;
-  index_t kept_groups = 1;
-  index_t best_of_group = 2;
-  /// Normalisation of a token's weights: none or to_one.
-  normalization normalize = normalization::none;
-  /// Factor on the weights, 2^-64 to 2^64.
-  double scale = 1;
-  /// `[homes, m]`: experts appended to a token's choices as expanded candidates (Expanded Drop), -1
-  /// for none; in the policy's memory, or null.
-  matrix_ref<std::int32_t const> local_experts = {};
-  /// `[tokens]`: row of local_experts for each token; null: row 0 for all.
-  vector_ref<std::int32_t const> homes = {};
-};
-
-namespace detail {
-
-/// Storage type of scores of type `T`: Plimsoll's type for CUDA's.
-template <class T>
-using score_storage =
-    std::conditional_t<std::same_as<T, __half>, float16,
-                       std::conditional_t<std::same_as<T, __nv_bfloat16>, bfloat16, T>>;
-
-template <class T>
-concept score_value =
-    std::same_as<score_storage<T>, float> || std::same_as<score_storage<T>, float16> ||
-    std::same_as<score_storage<T>, bfloat16>;
-
-template <class M>
-auto normalize_scores(M const& scores) {
-  auto const view = normalize<2>(scores);
-  using storage = score_storage<normalized_value_t<M const, 2>>;
-  matrix_ref<storage const> result;
-  result.data = reinterpret_cast<storage const*>(view.data);
-  for (int d = 0; d < 2; ++d) {
-    result.extents[d] = view.extents[d];
-    result.strides[d] = view.strides[d];
-  }
-  return result;
-}
-
-/// Checks the options; `enqueue_top_k` checks the shapes of a batch.
-inline void expect_top_k(std::string_view name, top_k_options const& options, index_t experts) {
-  expect_between(name, "scores", 1, expert_limit, experts, "experts");
-  expect_between(name, "options.k", 1, experts, options.k, "experts");
-  expect_between(name, "options.groups", 1, experts, options.groups, "groups");
-  if (experts % options.groups != 0) {
-    fail(name, "options.groups", text("a divisor of ", experts, " experts"), text(options.groups));
-  }
-  index_t const size = experts / options.groups;
-  expect_between(name, "options.kept_groups", (options.k + size - 1) / size, options.groups,
-                 options.kept_groups, "groups");
-  if (options.groups > 1) {
-    expect_between(name, "options.best_of_group", 1, size, options.best_of_group, "experts");
-  }
-  if (options.normalize == normalization::to_sum) {
-    fail(name, "options.normalize", "none or to_one", "to_sum");
-  }
-  if (!(options.scale >= 0x1p-64 && options.scale <= 0x1p64)) {
-    fail(name, "options.scale", "a number from 2^-64 to 2^64", text(options.scale));
-  }
-  if (options.bias.data != nullptr) {
-    expect_extent(name, "options.bias", experts, options.bias.extent(0), "experts");
-  }
-}
-
-template <class Context, class Score, class Listener = no_listener>
-auto make_top_k_body(Context const&, matrix_ref<Score const> scores, top_k_options const& options,
-                     matrix_ref<std::int32_t> ids, matrix_ref<float> weights,
-                     Listener const& listener = {}) {
-  return top_k_body<Score, top_k_options, Listener>{
-      scores, options, ids, weights, runs_on_device<Context> ? 1 : 64, listener};
-}
-
-template <class Context, class Score, class Listener = no_listener>
-void enqueue_top_k(std::string_view name, Context const& context, matrix_ref<Score const> scores,
-                   top_k_options const& options, matrix_ref<std::int32_t> ids,
-                   matrix_ref<float> weights, Listener const& listener = {}) {
-  expect_top_k(name, options, scores.extent(1));
-  expect_elements(name, "scores", scores);
-  index_t const tokens = scores.extent(0);
-  index_t const width =
-      options.k + (options.local_experts.data != nullptr ? options.local_experts.extent(1) : 0);
-  expect_between(name, "scores", 0, 0x7fffffff / width, tokens, "tokens (below 2^31 candidates)");
-  if (options.homes.data != nullptr) {
-    expect_extent(name, "options.homes", tokens, options.homes.extent(0), "tokens");
-  }
-  expect_extent(name, "topk_ids", tokens, ids.extent(0), "tokens");
-  expect_extent(name, "topk_ids", width, ids.extent(1), "candidates");
-  expect_extent(name, "topk_weights", tokens, weights.extent(0), "tokens");
-  expect_extent(name, "topk_weights", width, weights.extent(1), "candidates");
-  auto const body = make_top_k_body(context, scores, options, ids, weights, listener);
-  launch(context, body.problems(), body);
-}
-
-}  // namespace detail
-
-/// View of a router's scores or logits: float, float16 or bfloat16, with a CUDA compiler also
-/// `__half` and `__nv_bfloat16`.
-template <class M>
-concept score_matrix_view =
-    detail::stored<M, 2> && detail::score_value<detail::normalized_value_t<M const, 2>>;
-
-inline namespace PLIMSOLL_DEVICE_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_DEVICE_ABI {
 
 /// @brief Selects the k best experts of every token, best first, and computes their weights.
 ///
@@ -168,9 +47,12 @@ template <execution_policy P, score_matrix_view Scores, output_of<std::int32_t, 
           output_of<float, 2> Weights>
 void top_k(P const& policy, Scores const& scores, top_k_options const& options, Ids&& topk_ids,
            Weights&& topk_weights) {
-  detail::enqueue_top_k("top_k", detail::resolve(policy), detail::normalize_scores(scores), options,
-                        detail::argument<2>("top_k", "topk_ids", topk_ids),
-                        detail::argument<2>("top_k", "topk_weights", topk_weights));
+  constexpr char const* name = "top_k";
+  auto const inputs = detail::normalize_scores(scores);
+  matrix_ref<std::int32_t> const ids = detail::argument<2>(name, "topk_ids", topk_ids);
+  matrix_ref<float> const weights = detail::argument<2>(name, "topk_weights", topk_weights);
+  detail::expect_top_k_batch(name, inputs, options, ids, weights);
+  detail::enqueue_top_k(detail::resolve(policy), inputs, options, ids, weights);
 }
 
 }  // namespace PLIMSOLL_DEVICE_ABI

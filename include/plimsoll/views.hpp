@@ -18,6 +18,10 @@
 #include <plimsoll/error.hpp>
 #include <plimsoll/types.hpp>
 
+// CUDA's types: a declaration is enough, since only pointers to them are used.
+struct __half;
+struct __nv_bfloat16;
+
 namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 namespace detail {
@@ -232,6 +236,55 @@ using view_value_t = typename view_value<View>::type;
 template <class M, int Rank>
 using normalized_value_t = view_value_t<decltype(normalize<Rank>(std::declval<M&>()))>;
 
+/// Storage type of scores of type `T`: Plimsoll's type for CUDA's.
+template <class T>
+using score_storage =
+    std::conditional_t<std::same_as<T, __half>, float16,
+                       std::conditional_t<std::same_as<T, __nv_bfloat16>, bfloat16, T>>;
+
+template <class T>
+concept score_value =
+    std::same_as<score_storage<T>, float> || std::same_as<score_storage<T>, float16> ||
+    std::same_as<score_storage<T>, bfloat16>;
+
+template <class M>
+auto normalize_scores(M const& scores) {
+  auto const view = normalize<2>(scores);
+  using storage = score_storage<normalized_value_t<M const, 2>>;
+  matrix_ref<storage const> result;
+  result.data = reinterpret_cast<storage const*>(view.data);
+  for (int d = 0; d < 2; ++d) {
+    result.extents[d] = view.extents[d];
+    result.strides[d] = view.strides[d];
+  }
+  return result;
+}
+
+/// Inserts a dimension of extent 1 into a view, before its dimension `dimension`.
+template <class T>
+constexpr array_ref<T, 3> as_tensor(array_ref<T, 2> const& view, int dimension = 0) {
+  array_ref<T, 3> result;
+  result.data = view.data;
+  result.extents[dimension] = 1;
+  for (int i = 0; i < 2; ++i) {
+    int const to = i < dimension ? i : i + 1;
+    result.extents[to] = view.extents[i];
+    result.strides[to] = view.strides[i];
+  }
+  return result;
+}
+template <class F>
+struct one_step {
+  F function;
+  PLIMSOLL_HD constexpr auto operator()(index_t, index_t i, index_t j) const {
+    return function(i, j);
+  }
+};
+template <class F>
+constexpr auto as_tensor(generated<F, 2> const& view) {
+  return generate(one_step<F>{view.function}, 1, view.extent(0), view.extent(1));
+}
+
 }  // namespace detail
 
 /// Readable view of elements of type `T` in `Rank` dimensions.
@@ -250,5 +303,11 @@ concept load_matrix_view = detail::readable<M, 2> && load_value<detail::normaliz
 /// Loads `[steps, layers, experts]`.
 template <class M>
 concept load_tensor_view = detail::readable<M, 3> && load_value<detail::normalized_value_t<M, 3>>;
+
+/// View of a router's scores or logits: float, float16 or bfloat16, with a CUDA compiler also
+/// `__half` and `__nv_bfloat16`.
+template <class M>
+concept score_matrix_view =
+    detail::stored<M, 2> && detail::score_value<detail::normalized_value_t<M const, 2>>;
 
 }}  // namespace plimsoll

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <plimsoll/config.hpp>
-#include <plimsoll/detail/algorithm/load_tensor.hpp>
+#include <plimsoll/detail/algorithm/rows.hpp>
 #include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/types.hpp>
@@ -53,16 +53,21 @@ void copy_rows(Context const& context, matrix_ref<T const> from,
 template <class Context, class T>
 std::vector<std::remove_const_t<T>> rows_on_host(Context const& context, matrix_ref<T> matrix) {
   using value = std::remove_const_t<T>;
+  using memory = memory_of<Context>;
   index_t const rows = matrix.extent(0);
   index_t const columns = matrix.extent(1);
-  if constexpr (runs_on_device<Context>) {
-    if (std::size_t const pitch = row_pitch(matrix); pitch > 0) {
-      std::vector<value> result(static_cast<std::size_t>(rows * columns));
-      memory_of<Context>::rows_to_host(context, matrix.data, pitch, result.data(),
-                                       static_cast<std::size_t>(columns) * sizeof(value),
-                                       static_cast<std::size_t>(rows));
-      return result;
-    }
+  std::size_t const row_bytes = static_cast<std::size_t>(columns) * sizeof(value);
+  std::vector<value> result(static_cast<std::size_t>(rows * columns));
+  bool const contiguous =
+      (columns < 2 || matrix.stride(1) == 1) && (rows < 2 || matrix.stride(0) == columns);
+  if (contiguous || result.empty()) {
+    memory::to_host(context, matrix.data, result.data(), result.size() * sizeof(value));
+    return result;
+  }
+  if (std::size_t const pitch = row_pitch(matrix); pitch > 0) {
+    memory::rows_to_host(context, matrix.data, pitch, result.data(), row_bytes,
+                         static_cast<std::size_t>(rows));
+    return result;
   }
   buffer<value, Context> const copy(context, rows * columns);
   launch(context, rows, copy_rows_body<value>{matrix, {copy.data(), rows, columns}});
@@ -71,10 +76,10 @@ std::vector<std::remove_const_t<T>> rows_on_host(Context const& context, matrix_
 
 /// Waits for the context's work so far and returns the elements of a vector.
 template <class Context, class T>
-std::vector<std::remove_const_t<T>> on_host(Context const& context, vector_ref<T> vector) {
-  matrix_ref<T> row(vector.data, 1, vector.extent(0));
-  row.strides[1] = vector.stride(0);
-  return rows_on_host(context, row);
+std::vector<std::remove_const_t<T>> on_host(Context const& context, vector_ref<T> const& vector) {
+  matrix_ref<T> column(vector.data, vector.extent(0), 1);
+  column.strides[0] = vector.stride(0);
+  return rows_on_host(context, column);
 }
 
 }}}  // namespace plimsoll::detail

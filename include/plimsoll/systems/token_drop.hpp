@@ -3,15 +3,14 @@
 /// Token Drop and Expanded Drop: routes tokens by router logits and limits the tokens of experts.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include <plimsoll/capacity_mask.hpp>
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/buffer.hpp>
-#include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/host/top_k.hpp>
+#include <plimsoll/detail/pipeline/token_drop.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/memory.hpp>
@@ -75,16 +74,8 @@ class token_drop {
   ///   where it does not fit shared memory
   /// @stream synchronises
   token_drop(P const& policy, token_drop_options const& options)
-      : context_(detail::resolve(policy)),
-        route_(route_of(options)),
-        mask_(policy, limit_of(policy, options)) {
-    index_t const tokens = options.limit.max_tokens;
-    ids_ = {context_, tokens * width()};
-    weights_ = {context_, tokens * width()};
-    auto const body = detail::make_top_k_body(
-        context_, matrix_ref<float const>(nullptr, tokens, options.limit.experts), route_, {}, {});
-    scratch_ = {context_, detail::launch_bytes(context_, body.problems(), body)};
-    detail::synchronize(context_);
+      : pipeline_(detail::resolve(policy), options.function, options.route, options.limit) {
+    detail::synchronize(pipeline_.context());
   }
 
   /// @brief Routes and masks one batch.
@@ -99,35 +90,26 @@ class token_drop {
   /// @determinism the same bits under every policy
   template <score_matrix_view Logits>
   void apply(Logits const& logits, token_drop_batch const& batch, kept_pairs const& kept) const {
+    constexpr char const* name = "token_drop::apply";
     auto const scores = detail::normalize_scores(logits);
-    constexpr char const* call = "token_drop::apply";
+    auto const& mask = pipeline_.mask();
     index_t const tokens = scores.extent(0);
-    detail::expect_between(call, "logits", 0, max_tokens(), tokens, "tokens (limit.max_tokens)");
-    detail::expect_extent(call, "logits", mask_.options().experts, scores.extent(1), "experts");
+    detail::expect_between(name, "logits", 0, mask.options().max_tokens, tokens,
+                           "tokens (limit.max_tokens)");
+    detail::expect_extent(name, "logits", mask.options().experts, scores.extent(1), "experts");
     if (batch.homes.data != nullptr) {
-      detail::expect_extent(call, "batch.homes", tokens, batch.homes.extent(0), "tokens");
+      detail::expect_extent(name, "batch.homes", tokens, batch.homes.extent(0), "tokens");
     }
     capacity_batch const masked{.priorities = batch.priorities,
                                 .subsequence = batch.subsequence,
                                 .first_token = batch.first_token};
+    top_k_options const route = pipeline_.route(batch.homes);
+    auto const ids = pipeline_.ids(tokens);
+    auto const weights = pipeline_.weights(tokens);
     // Checks first, since routing overwrites the ids of the last batch.
-    mask_.expect_shapes(call, tokens, width(), tokens, width(), masked, kept);
-    top_k_options route = route_;
-    route.homes = batch.homes;
-    matrix_ref<std::int32_t> const ids(ids_.data(), tokens, width());
-    matrix_ref<float> const weights(weights_.data(), tokens, width());
-    detail::prepared_context<context> const prepared{context_, scratch_.data()};
-    if constexpr (detail::runs_on_device<context>) {
-      // Counting in the kernel that selects ids saves a launch; a host would need atomic additions.
-      auto const lists = mask_.lists_for(tokens);
-      detail::enqueue_top_k(call, prepared, scores, route, ids, weights,
-                            detail::count_chosen{lists});
-      mask_.enqueue_counted(lists, matrix_ref<std::int32_t const>(ids),
-                            matrix_ref<float const>(weights), masked, kept);
-    } else {
-      detail::enqueue_top_k(call, prepared, scores, route, ids, weights);
-      mask_.apply(ids, weights, masked, kept);
-    }
+    mask.expect_batch(name, ids, weights, masked, kept);
+    detail::expect_top_k_batch(name, scores, route, ids, weights);
+    pipeline_.enqueue(scores, route, masked, kept);
   }
   template <score_matrix_view Logits>
   void apply(Logits const& logits, kept_pairs const& kept) const {
@@ -135,61 +117,16 @@ class token_drop {
   }
 
   /// Columns of a row: choices, then expanded candidates.
-  [[nodiscard]] index_t width() const { return mask_.options().candidates; }
+  [[nodiscard]] index_t width() const { return pipeline_.width(); }
   /// Capacity of an expert, as `capacity_mask::capacity`.
-  [[nodiscard]] index_t capacity(index_t tokens) const { return mask_.capacity(tokens); }
+  [[nodiscard]] index_t capacity(index_t tokens) const { return pipeline_.mask().capacity(tokens); }
   /// Ids of the last batch before the mask, `[tokens, width()]`, in the policy's memory.
   [[nodiscard]] matrix_ref<std::int32_t const> routed_ids(index_t tokens) const {
-    return {ids_.data(), tokens, width()};
+    return pipeline_.ids(tokens);
   }
 
  private:
-  static constexpr char const* name = "token_drop";
-  using context = detail::context_of<P>;
-
-  [[nodiscard]] index_t max_tokens() const { return mask_.options().max_tokens; }
-
-  static top_k_options route_of(token_drop_options const& options) {
-    top_k_options route = options.route;
-    if (route.function != score_function::none && route.function != options.function) {
-      constexpr char const* names[] = {"none", "softmax", "sigmoid"};
-      detail::fail(name, "options.route.function", "none, as options.function applies",
-                   names[static_cast<int>(route.function)]);
-    }
-    if (route.homes.data != nullptr) {
-      detail::fail(name, "options.route.homes", "none, as batch.homes applies",
-                   detail::text(route.homes.extent(0), " tokens"));
-    }
-    route.function = options.function;
-    return route;
-  }
-
-  static capacity_options limit_of(P const& policy, token_drop_options const& options) {
-    capacity_options limit = options.limit;
-    detail::expect_top_k(name, options.route, limit.experts);
-    limit.top_k = options.route.k;
-    limit.candidates = limit.top_k;
-    matrix_ref<std::int32_t const> const& local = options.route.local_experts;
-    if (local.data != nullptr) {
-      limit.candidates += local.extent(1);
-      for (index_t home = 0; home < local.extent(0); ++home) {
-        for (std::int32_t const e : read(policy, detail::row_of(local, home))) {
-          if (e < -1 || e >= limit.experts) {
-            detail::fail(name, "options.route.local_experts", "-1 or an expert",
-                         detail::text(e, " for home ", home));
-          }
-        }
-      }
-    }
-    return limit;
-  }
-
-  context context_;
-  top_k_options route_;
-  capacity_mask<P> mask_;
-  detail::buffer<std::int32_t, context> ids_;
-  detail::buffer<float, context> weights_;
-  detail::buffer<std::byte, context> scratch_;
+  detail::token_drop_pipeline<detail::context_of<P>> pipeline_;
 };
 
 template <execution_policy P>

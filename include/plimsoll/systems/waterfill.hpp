@@ -10,12 +10,15 @@
 #include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/host/placement.hpp>
+#include <plimsoll/detail/host/waterline.hpp>
+#include <plimsoll/detail/pipeline/waterline.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/placement_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 #include <plimsoll/waterline.hpp>
+#include <plimsoll/waterline_types.hpp>
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
@@ -54,6 +57,9 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// with the all-reduce between them. An object works on one batch at a time.
 template <execution_policy P>
 class waterfill {
+  static_assert(detail::can_be_kept<P>,
+                "Plimsoll: waterfill keeps its policy's memory; this policy's ends with the call");
+
  public:
   /// @param placement slots and ranks of every layer; only ranks, rank_offsets and the number of
   ///   slots are read
@@ -62,12 +68,11 @@ class waterfill {
   /// @workspace from the policy: that of `waterline`, and 16 bytes per rank
   /// @stream synchronises
   waterfill(P const& policy, placement_ref const& placement, waterfill_options const& options)
-      : context_(detail::resolve(policy)),
+      : line_(detail::resolve(policy), line_of(placement, options)),
         rank_(options.rank),
-        line_(policy, line_of(placement, options)),
-        loads_(context_, 2 * placement.ranks) {
+        loads_(line_.context(), 2 * placement.ranks) {
     detail::expect_between(name, "options.rank", 0, placement.ranks - 1, options.rank, "as rank");
-    detail::synchronize(context_);
+    detail::synchronize(line_.context());
   }
 
   /// @brief Counts this rank's tokens into `loads`.
@@ -78,7 +83,9 @@ class waterfill {
   /// @determinism the same bits under every policy
   template <detail::stored<2> Ids>
   void count(Ids const& topk_ids) const {
-    line_.count(topk_ids, rank_, loads());
+    auto const ids = detail::argument<2>("waterline::count", "topk_ids", topk_ids);
+    detail::expect_waterline_ids("waterline::count", options(), ids);
+    line_.template enqueue_count<id_of<Ids>>(ids, rank_, loads());
   }
 
   /// Routed load and tokens at home of every rank: `[2, ranks]`, in the policy's memory.
@@ -100,13 +107,11 @@ class waterfill {
     requires output_of<OutIds, detail::normalized_value_t<Ids const, 2>, 2>
   void fill(Ids const& topk_ids, waterline_batch const& batch, OutIds&& ids,
             filled_rows const& rows = {}) const {
-    using id = detail::normalized_value_t<Ids const, 2>;
-    // Checks first, since `plan` overwrites the last plan.
-    line_.template expect_fill<id>("waterfill::fill",
-                                   detail::argument<2>(name, "topk_ids", topk_ids), batch,
-                                   detail::argument<2>(name, "ids", ids), rows);
-    line_.plan(loads(), rank_);
-    line_.fill(topk_ids, batch, ids, rows);
+    matrix_ref<id_of<Ids> const> const in = detail::argument<2>(name, "topk_ids", topk_ids);
+    matrix_ref<id_of<Ids>> const out = detail::argument<2>(name, "ids", ids);
+    detail::expect_waterline_rows("waterfill::fill", options(), in, batch, out, rows);
+    line_.enqueue_plan(loads(), rank_);
+    line_.enqueue_fill(in, batch, out, rows);
   }
 
   /// Report, slack and options of the `waterline` within.
@@ -117,6 +122,8 @@ class waterfill {
  private:
   static constexpr char const* name = "waterfill";
   using context = detail::context_of<P>;
+  template <class Ids>
+  using id_of = detail::normalized_value_t<Ids const, 2>;
 
   static waterline_options line_of(placement_ref const& placement,
                                    waterfill_options const& options) {
@@ -141,9 +148,8 @@ class waterfill {
     return line;
   }
 
-  context context_;
+  detail::waterline_pipeline<context> line_;
   index_t rank_;
-  waterline<P> line_;
   detail::buffer<std::int64_t, context> loads_;
 };
 

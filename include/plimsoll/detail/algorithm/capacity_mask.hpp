@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <plimsoll/capacity_mask_types.hpp>
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/top_k.hpp>
 #include <plimsoll/detail/common/grouped_counts.hpp>
@@ -384,7 +385,9 @@ struct select_pairs {
   vector_ref<std::int32_t> counts;
   matrix_ref<std::int32_t> positions;
 
-  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return radix_select_bytes(); }
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    return bytes_taken_by<radix_arrays>();
+  }
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t pool) const {
@@ -582,22 +585,21 @@ struct number_pairs {
 };
 
 /// Writes the report of the batch and the first row of every expert. One problem.
-template <class Report>
 struct report_pairs {
   pair_lists lists;
   capacity_rule rule;
   padding_mode pad;
   index_t multiple;
-  vector_ref<std::int32_t> counts;   ///< `[experts]`
-  vector_ref<std::int32_t> offsets;  ///< `[experts + 1]` or null
-  vector_ref<Report> reports;        ///< `[1]`
+  vector_ref<std::int32_t> counts;      ///< `[experts]`
+  vector_ref<std::int32_t> offsets;     ///< `[experts + 1]` or null
+  vector_ref<capacity_report> reports;  ///< `[1]`
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch, index_t) const {
     index_t const listed = lists.listed_columns();
-    Report report;
+    capacity_report report;
     report.routed = lists.first[listed];
     report.kept = team.sum(lists.experts, [this](index_t e) { return std::int64_t{counts[e]}; });
     report.choices =
@@ -664,13 +666,13 @@ struct report_pairs {
 
 /// Runs the report as problem 0 of the launch of `body`; the other problems neither read nor write
 /// what it uses.
-template <class Body, class Report>
+template <class Body>
 struct with_report {
   using device_team = block<128>;
   static constexpr bool is_streaming = true;
 
   Body body;
-  Report report;
+  report_pairs report;
 
   [[nodiscard]] index_t problems() const { return body.problems() + 1; }
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }

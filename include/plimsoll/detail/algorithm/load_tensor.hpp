@@ -10,11 +10,12 @@
 #include <type_traits>
 
 #include <plimsoll/config.hpp>
-#include <plimsoll/detail/algorithm/placement.hpp>
 #include <plimsoll/detail/common/step_tiles.hpp>
+#include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/exact_math.hpp>
 #include <plimsoll/detail/scratch.hpp>
 #include <plimsoll/detail/team.hpp>
+#include <plimsoll/load_tensor_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
@@ -126,6 +127,23 @@ struct sum_steps_body {
 /// Problems of `rank_loads`. The steps of one problem share the look-up of the ranks' first slots.
 using rank_loads_tiles = step_tiles<8>;
 
+/// Scratch of `rank_loads_body`.
+struct rank_loads_arrays {
+  double* share;   ///< `[experts]`: load of one replica
+  index_t* begin;  ///< `[ranks]`: first slot of each rank
+  index_t* end;    ///< `[ranks]`: behind its last slot
+
+  template <class Memory>
+  [[nodiscard]] PLIMSOLL_HD static rank_loads_arrays in(Memory& memory, index_t experts,
+                                                        index_t ranks) {
+    rank_loads_arrays result{};
+    memory.take(result.share, experts);
+    memory.take(result.begin, ranks);
+    memory.take(result.end, ranks);
+    return result;
+  }
+};
+
 /// Body of `rank_loads`. Problem = tile of steps and layer.
 template <class Loads>
 struct rank_loads_body {
@@ -143,7 +161,7 @@ struct rank_loads_body {
   }
   [[nodiscard]] PLIMSOLL_HD index_t problems() const { return tiles().problems(); }
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return scratch_bytes_of<double>(loads.extent(2)) + 2 * scratch_bytes_of<index_t>(ranges.ranks);
+    return bytes_taken_by<rank_loads_arrays>(loads.extent(2), ranges.ranks);
   }
 
   template <class Team>
@@ -151,9 +169,10 @@ struct rank_loads_body {
     index_t const experts = loads.extent(2);
     step_tile const tile = tiles().of(problem);
     index_t const layer = tile.layer;
-    auto* const share = memory.take<double>(experts);
-    auto* const begin = memory.take<index_t>(ranges.ranks);
-    auto* const end = memory.take<index_t>(ranges.ranks);
+    rank_loads_arrays const arrays = rank_loads_arrays::in(memory, experts, ranges.ranks);
+    double* const share = arrays.share;
+    index_t* const begin = arrays.begin;
+    index_t* const end = arrays.end;
     team.for_each(ranges.ranks, [=, this](index_t r) {
       // Offsets and ids of a broken placement must not lead out of bounds.
       begin[r] = maximum{}(ranges.begin(layer, r), index_t{0});
@@ -178,8 +197,25 @@ struct rank_loads_body {
   }
 };
 
+/// Scratch of `scatter_body`.
+struct scatter_arrays {
+  std::int64_t* count;   ///< `[slots]`
+  std::int32_t* expert;  ///< `[slots]`
+  std::int64_t* sum;     ///< `[experts]`
+
+  template <class Memory>
+  [[nodiscard]] PLIMSOLL_HD static scatter_arrays in(Memory& memory, index_t slots,
+                                                     index_t experts) {
+    scatter_arrays result{};
+    memory.take(result.count, slots);
+    memory.take(result.expert, slots);
+    memory.take(result.sum, experts);
+    return result;
+  }
+};
+
 /// Body of `scatter_to_logical`. Problem = layer.
-template <class Count, class Sum, class Counters>
+template <class Count, class Sum>
 struct scatter_body {
   using device_team = warp;
   static constexpr bool is_streaming = true;
@@ -187,21 +223,20 @@ struct scatter_body {
   matrix_ref<Count const> physical_counts;
   matrix_ref<std::int32_t const> physical_to_logical;
   matrix_ref<Sum> logical;
-  vector_ref<Counters> counters;
+  vector_ref<scatter_counters> counters;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    index_t const slots = physical_counts.extent(1);
-    return scratch_bytes_of<std::int64_t>(slots) + scratch_bytes_of<std::int32_t>(slots) +
-           scratch_bytes_of<std::int64_t>(logical.extent(1));
+    return bytes_taken_by<scatter_arrays>(physical_counts.extent(1), logical.extent(1));
   }
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
     index_t const slots = physical_counts.extent(1);
     index_t const experts = logical.extent(1);
-    auto* const count = memory.take<std::int64_t>(slots);
-    auto* const expert = memory.take<std::int32_t>(slots);
-    auto* const sum = memory.take<std::int64_t>(experts);
+    scatter_arrays const arrays = scatter_arrays::in(memory, slots, experts);
+    std::int64_t* const count = arrays.count;
+    std::int32_t* const expert = arrays.expert;
+    std::int64_t* const sum = arrays.sum;
     team.for_each(slots, [=, this](index_t slot) {
       count[slot] = static_cast<std::int64_t>(physical_counts(layer, slot));
       expert[slot] = physical_to_logical(layer, slot);
@@ -221,7 +256,7 @@ struct scatter_body {
         slots, [=](index_t slot) { return expert[slot] == -1 ? count[slot] : std::int64_t{0}; });
     std::int64_t const all = team.sum(slots, [=](index_t slot) { return count[slot]; });
     team.single([=, this] {
-      counters[layer] = Counters{scattered, empty, all - scattered - empty};
+      counters[layer] = scatter_counters{scattered, empty, all - scattered - empty};
     });
   }
 };
@@ -297,23 +332,6 @@ struct window_sum_body {
   }
 };
 
-/// Copies rows. Problem = row.
-template <class T>
-struct copy_rows_body {
-  using device_team = block<128>;
-  static constexpr bool is_streaming = true;
-
-  matrix_ref<T const> from;
-  matrix_ref<T> to;
-
-  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
-
-  template <class Team>
-  PLIMSOLL_HD void operator()(Team& team, scratch, index_t row) const {
-    team.for_each(from.extent(1), [this, row](index_t i) { to(row, i) = from(row, i); });
-  }
-};
-
 /// Body of `load_decay::update`. Problem = layer; on a device, problem = element.
 template <class Loads>
 struct decay_body {
@@ -339,15 +357,18 @@ struct decay_body {
   }
 };
 
-/// Arguments of `count_tokens` and `count_tokens_by_source`.
-template <class Id, class Count, class Offset, class Counters>
-struct token_counting {
-  using counters_type = Counters;
+/// Types of token ids, source offsets and counts.
+template <class T>
+inline constexpr bool is_token_integer =
+    std::is_same_v<T, std::int32_t> || std::is_same_v<T, std::int64_t>;
 
-  tensor_ref<Id const> ids;          ///< [layers, tokens, k]
-  vector_ref<Offset const> offsets;  ///< [sources + 1]; null: one source owns all tokens
-  tensor_ref<Count> counts;          ///< [layers, sources, experts]
-  vector_ref<Counters> counters;     ///< [layers]
+/// Arguments of `count_tokens` and `count_tokens_by_source`.
+template <class Id, class Count, class Offset>
+struct token_counting {
+  tensor_ref<Id const> ids;               ///< [layers, tokens, k]
+  vector_ref<Offset const> offsets;       ///< [sources + 1]; null: one source owns all tokens
+  tensor_ref<Count> counts;               ///< [layers, sources, experts]
+  vector_ref<routing_counters> counters;  ///< [layers]
 };
 
 /// Sets the outputs of a count to zero. Problem = layer and source.
@@ -367,7 +388,7 @@ struct clear_counts_body {
     team.for_each(counting.counts.extent(2),
                   [=, this](index_t e) { counting.counts(layer, source, e) = 0; });
     if (source == 0) {
-      team.single([=, this] { counting.counters[layer] = typename Counting::counters_type{}; });
+      team.single([=, this] { counting.counters[layer] = routing_counters{}; });
     }
   }
 };

@@ -114,7 +114,8 @@ struct replay_body {
   problem_report* reports;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return bytes_taken_by<replay_arrays>(loads.extent(2), padded_steps, plans, ranges.ranks);
+    index_t const most = padded_steps;  // the constant itself has no address on a device
+    return bytes_taken_by<replay_arrays>(loads.extent(2), most, plans, ranges.ranks);
   }
 
   template <class Team>

@@ -11,6 +11,7 @@
 #include <plimsoll/detail/exact_math.hpp>
 #include <plimsoll/detail/scratch.hpp>
 #include <plimsoll/detail/team.hpp>
+#include <plimsoll/top_k_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
@@ -24,33 +25,56 @@ struct no_listener {
   PLIMSOLL_HD void operator()(index_t, index_t, std::int32_t) const {}
 };
 
-/// Body of `top_k`. The type of its options is a template argument because the public header
-/// defines it. `Listener` is called with token, column and id of every pair, in any order, so that
-/// later steps need not read the ids again.
-template <class Score, class Options, class Listener = no_listener>
+/// Scratch of one token.
+struct top_k_arrays {
+  /// Experts per chunk; a host keeps the largest key of every chunk.
+  static constexpr index_t chunk = 16;
+
+  std::uint32_t* keys;        ///< `[chunks * chunk]`
+  std::uint32_t* highest;     ///< `[chunks]`
+  std::uint64_t* queued;      ///< `[experts]`
+  std::uint32_t* group_keys;  ///< `[groups]`
+  std::uint64_t* best;        ///< `[k]`
+
+  [[nodiscard]] PLIMSOLL_HD static index_t chunks_of(index_t experts) {
+    return (experts + chunk - 1) / chunk;
+  }
+
+  template <class Memory>
+  [[nodiscard]] PLIMSOLL_HD static top_k_arrays in(Memory& memory, index_t experts, index_t groups,
+                                                   index_t k) {
+    top_k_arrays result{};
+    memory.take(result.keys, chunks_of(experts) * chunk);
+    memory.take(result.highest, chunks_of(experts));
+    memory.take(result.queued, experts);
+    memory.take(result.group_keys, groups);
+    memory.take(result.best, k);
+    return result;
+  }
+};
+
+/// Body of `top_k`. `Listener` is called with token, column and id of every pair, in any order, so
+/// that later steps need not read the ids again.
+template <class Score, class Listener = no_listener>
 struct top_k_body {
   using device_team = warp;
   static constexpr bool is_streaming = true;
 
   matrix_ref<Score const> scores;  ///< `[tokens, experts]`
-  Options options;
+  top_k_options options;
   matrix_ref<std::int32_t> ids;  ///< `[tokens, k + local experts]`
   matrix_ref<float> weights;     ///< the same
   /// More than one on a host, where scratch memory for every token would be too much.
   index_t tokens_per_problem = 1;
   Listener listener = {};
 
-  /// Experts per chunk; a host keeps the largest key of every chunk.
-  static constexpr index_t chunk = 16;
+  static constexpr index_t chunk = top_k_arrays::chunk;
 
   [[nodiscard]] PLIMSOLL_HD index_t experts() const { return scores.extent(1); }
-  [[nodiscard]] PLIMSOLL_HD index_t chunks() const { return (experts() + chunk - 1) / chunk; }
+  [[nodiscard]] PLIMSOLL_HD index_t chunks() const { return top_k_arrays::chunks_of(experts()); }
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return scratch_bytes_of<std::uint32_t>(chunks() * chunk) +
-           scratch_bytes_of<std::uint32_t>(chunks()) + scratch_bytes_of<std::uint64_t>(experts()) +
-           scratch_bytes_of<std::uint32_t>(options.groups) +
-           scratch_bytes_of<std::uint64_t>(options.k);
+    return bytes_taken_by<top_k_arrays>(experts(), options.groups, options.k);
   }
   [[nodiscard]] index_t problems() const {
     return (scores.extent(0) + tokens_per_problem - 1) / tokens_per_problem;
@@ -68,17 +92,14 @@ struct top_k_body {
  private:
   template <class Team>
   PLIMSOLL_HD void route(Team& team, scratch memory, index_t token) const {
-    auto* const keys = memory.take<std::uint32_t>(chunks() * chunk);
-    auto* const highest = memory.take<std::uint32_t>(chunks());
-    auto* const queued = memory.take<std::uint64_t>(experts());
-    auto* const group_keys = memory.take<std::uint32_t>(options.groups);
-    auto* const best = memory.take<std::uint64_t>(options.k);
+    top_k_arrays const arrays = top_k_arrays::in(memory, experts(), options.groups, options.k);
+    std::uint64_t const* const best = arrays.best;
     softmax_row const row = softmax_of(team, token);
-    fill(team, row, token, keys);
+    fill(team, row, token, arrays.keys);
     if (options.groups > 1) {
-      mask_groups(team, keys, group_keys);
+      mask_groups(team, arrays.keys, arrays.group_keys);
     }
-    choose(team, keys, highest, queued, best);
+    choose(team, arrays);
     team.for_each(options.k, [=, this](index_t j) { ids(token, j) = index_in(best[j]); });
     double sum = 1;
     if (options.normalize != normalization::none) {
@@ -201,8 +222,11 @@ struct top_k_body {
 
   /// Finds the k best keys and their experts, in descending order.
   template <class Team>
-  PLIMSOLL_HD void choose(Team& team, std::uint32_t* keys, std::uint32_t* highest,
-                          std::uint64_t* queued, std::uint64_t* best) const {
+  PLIMSOLL_HD void choose(Team& team, top_k_arrays const& arrays) const {
+    std::uint32_t* const keys = arrays.keys;
+    std::uint32_t* const highest = arrays.highest;
+    std::uint64_t* const queued = arrays.queued;
+    std::uint64_t* const best = arrays.best;
     index_t const n = experts();
     if constexpr (Team::is_serial) {
       // A queue would take several times as long to build.

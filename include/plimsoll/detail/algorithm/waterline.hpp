@@ -11,12 +11,13 @@
 #include <plimsoll/detail/common/tile_counts.hpp>
 #include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/exact_math.hpp>
-#include <plimsoll/detail/report.hpp>
 #include <plimsoll/detail/scratch.hpp>
 #include <plimsoll/detail/team.hpp>
+#include <plimsoll/error.hpp>
 #include <plimsoll/random.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
+#include <plimsoll/waterline_types.hpp>
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
@@ -91,13 +92,27 @@ struct place_search {
   }
 };
 
+/// Arrays of several searches at once, each of which cuts its interval into `parts`.
+struct place_search_arrays {
+  place_search* search;  ///< `[count]`
+  std::int64_t* sum;     ///< `[count, parts]`: units before each part
+
+  template <class Memory>
+  PLIMSOLL_HD static place_search_arrays in(Memory& memory, index_t count, index_t parts) {
+    place_search_arrays result{};
+    memory.take(result.search, count);
+    memory.take(result.sum, count * parts);
+    return result;
+  }
+};
+
 /// Runs several such searches at once. A serial team bisects intervals; other teams cut each one
 /// into many parts, so that every thread computes about one sum and few rounds are needed.
 struct place_searches {
   index_t count;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return scratch_bytes_of<place_search>(count) + scratch_bytes_of<std::int64_t>(count * parts());
+    return bytes_taken_by<place_search_arrays>(count, parts());
   }
 
   /// Writes the result of search_of(i) to place[i].
@@ -120,9 +135,10 @@ struct place_searches {
         place[i] = search.place();
       });
     } else {
-      auto* const searches = arrays.take<place_search>(count);
-      auto* const sums = arrays.take<std::int64_t>(count * parts());
       index_t const n = parts();
+      auto const in = place_search_arrays::in(arrays, count, n);
+      auto* const searches = in.search;
+      auto* const sums = in.sum;
       team.for_each(count, [=](index_t i) { searches[i] = search_of(i); });
       auto const narrow = [=](index_t i) {
         place_search& search = searches[i / n];
@@ -220,8 +236,57 @@ struct line_rules {
   double margin;  ///< local_preference as given
 };
 
+/// Arrays of `plan_line` for the surplus method.
+struct deal_arrays {
+  /// Boundaries of the source's intervals: two in its node, over all ranks, of spare slack and of
+  /// relief each.
+  static constexpr index_t boundaries = 8;
+
+  std::int64_t* surplus;            ///< `[ranks]`: rows that must leave
+  std::int64_t* room;               ///< `[ranks]`: slack, at most as much as there is surplus
+  std::int64_t* rest;               ///< `[ranks]`: room that is left after every node's own rows
+  std::int64_t* relief;             ///< `[ranks]`
+  std::int64_t* node_surplus;       ///< `[nodes]`
+  std::int64_t* node_given;         ///< `[nodes]`: surplus that finds room in its node
+  round_robin_position* in_node;    ///< `[nodes]`: the position after `node_given` units
+  std::int64_t* units;              ///< `[boundaries]`
+  round_robin_position* positions;  ///< `[boundaries]`
+
+  template <class Memory>
+  PLIMSOLL_HD static deal_arrays in(Memory& memory, index_t ranks, index_t nodes) {
+    deal_arrays result{};
+    memory.take(result.surplus, ranks);
+    memory.take(result.room, ranks);
+    memory.take(result.rest, ranks);
+    memory.take(result.relief, ranks);
+    memory.take(result.node_surplus, nodes);
+    memory.take(result.node_given, nodes);
+    memory.take(result.in_node, nodes);
+    memory.take(result.units, boundaries);
+    memory.take(result.positions, boundaries);
+    return result;
+  }
+};
+
+/// Arrays of `plan_line::relieve`.
+struct relief_arrays {
+  std::int64_t* stuck;           ///< `[ranks]`: rows that must leave but find no slack
+  std::int64_t* willing;         ///< `[ranks]`: rows of others that the rank can take in
+  std::int64_t* stuck_before;    ///< `[ranks]`: sum over lower ranks
+  std::int64_t* willing_before;  ///< `[ranks]`: the same
+
+  template <class Memory>
+  PLIMSOLL_HD static relief_arrays in(Memory& memory, index_t ranks) {
+    relief_arrays result{};
+    memory.take(result.stuck, ranks);
+    memory.take(result.willing, ranks);
+    memory.take(result.stuck_before, ranks);
+    memory.take(result.willing_before, ranks);
+    return result;
+  }
+};
+
 /// Body of `waterline::plan`.
-template <class Report>
 struct plan_line {
   using device_team = block<128>;
 
@@ -230,25 +295,22 @@ struct plan_line {
   matrix_ref<std::int64_t const> loads;  ///< `[2, ranks]`: routed load, rows at home
   index_t source;
   line_memory memory;
-  vector_ref<Report> report;
+  vector_ref<waterline_report> report;
 
   [[nodiscard]] static index_t problems() { return 1; }
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
     index_t const nodes = ranks.where.nodes;
-    return 8 * scratch_bytes_of<std::int64_t>(ranks.size()) +
-           2 * scratch_bytes_of<std::int64_t>(nodes) +
-           scratch_bytes_of<round_robin_position>(nodes) +
-           scratch_bytes_of<std::int64_t>(boundaries) +
-           scratch_bytes_of<round_robin_position>(boundaries) +
+    return bytes_taken_by<deal_arrays>(ranks.size(), nodes) +
+           bytes_taken_by<relief_arrays>(ranks.size()) +
            maximum{}(place_searches{nodes}.scratch_bytes(),
-                     place_searches{boundaries}.scratch_bytes());
+                     place_searches{deal_arrays::boundaries}.scratch_bytes());
   }
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch arrays, index_t) const {
     index_t const n = ranks.size();
     team.single([=, this] {
-      report[0] = Report{};
+      report[0] = waterline_report{};
       *memory.state = line_state{{}, 0, source, rules.any_rank, 1};
     });
     index_t const bad = team.min(2 * n, [=, this](index_t i) {
@@ -282,8 +344,6 @@ struct plan_line {
   }
 
  private:
-  static constexpr index_t boundaries = 8;
-
   PLIMSOLL_HD static bool is_count(std::int64_t load) {
     return load >= 0 && load <= highest<std::int32_t>;
   }
@@ -351,19 +411,47 @@ struct plan_line {
   PLIMSOLL_HD void deal(Team& team, scratch arrays, std::int64_t routed, std::int64_t rows) const {
     index_t const n = ranks.size();
     index_t const nodes = ranks.where.nodes;
-    auto* const surplus = arrays.take<std::int64_t>(n);
-    auto* const room = arrays.take<std::int64_t>(n);
-    auto* const rest = arrays.take<std::int64_t>(n);
-    auto* const relief = arrays.take<std::int64_t>(n);
-    auto* const node_surplus = arrays.take<std::int64_t>(nodes);
-    auto* const node_given = arrays.take<std::int64_t>(nodes);
-    auto* const in_node = arrays.take<round_robin_position>(nodes);
-    auto* const units = arrays.take<std::int64_t>(boundaries);
-    auto* const positions = arrays.take<round_robin_position>(boundaries);
-    auto const first_of = [this](index_t node) { return ranks.where.first_rank(node); };
+    auto const all = deal_arrays::in(arrays, n, nodes);
+    std::int64_t const level = measure(team, all, routed + rows);
+    stretch const relieved = relieve(team, arrays, all, routed);
+    auto const moving = team.sum(n, [=](index_t r) { return all.surplus[r]; });
+    team.for_each(n, [=, this](index_t r) { all.room[r] = minimum{}(memory.slack[r], moving); });
+    team.for_each(nodes, [=, this](index_t node) {
+      std::int64_t sum = 0;
+      std::int64_t places = 0;
+      for (index_t r = ranks.where.first_rank(node); r < ranks.where.first_rank(node + 1); ++r) {
+        sum += all.surplus[r];
+        places += all.room[r];
+      }
+      all.node_surplus[node] = sum;
+      all.node_given[node] = minimum{}(sum, places);
+    });
+    place_searches{nodes}.find(
+        team, arrays,
+        [=, this](index_t node) { return search_in(node, all.room, all.node_given[node]); },
+        all.in_node);
+    team.for_each(n, [=, this](index_t r) {
+      all.rest[r] = all.room[r] - all.in_node[ranks.where.node_of(r)].of(all.room[r], r);
+    });
+    index_t const own = ranks.where.node_of(source);
+    std::int64_t const mine = all.surplus[source];
+    bound_intervals(team, all, moving, relieved, own, mine);
+    give_intervals(team, arrays, all, own);
+    auto const relieving = team.sum(n, [=](index_t r) { return all.relief[r]; });
+    team.single([=, this] {
+      report[0].level = ranks.time_at(level);
+      report[0].surplus = moving + relieving;
+      memory.state->unmet[0] = mine + relieved.size();
+    });
+  }
 
+  /// Computes the load, slack and surplus of every rank, and returns the level that they are
+  /// measured from.
+  template <class Team>
+  PLIMSOLL_HD std::int64_t measure(Team& team, deal_arrays const& all, std::int64_t total) const {
+    index_t const n = ranks.size();
     // No rank can end below its routed load, so a lower level would move rows for nothing.
-    std::int64_t const mean = ranks.level_for(team, routed + rows);
+    std::int64_t const mean = ranks.level_for(team, total);
     std::int64_t const level = maximum{}(mean, team.max(n, [this](index_t r) {
       std::int64_t const stays = rows_of(r) - movable(r);
       return ranks.lives(r) ? ranks.level_of(routed_to(r) + stays, r) : 0;
@@ -373,75 +461,67 @@ struct plan_line {
       std::int64_t const below = ranks.room_below(level, r) - load;
       memory.load[r] = load;
       memory.slack[r] = maximum{}(below, std::int64_t{0});
-      surplus[r] = maximum{}(-below, std::int64_t{0});
-      relief[r] = 0;
+      all.surplus[r] = maximum{}(-below, std::int64_t{0});
+      all.relief[r] = 0;
     });
-    stretch const relieved = relieve(team, arrays, surplus, relief, routed);
-    auto const moving = team.sum(n, [=](index_t r) { return surplus[r]; });
-    team.for_each(n, [=, this](index_t r) { room[r] = minimum{}(memory.slack[r], moving); });
-    team.for_each(nodes, [=](index_t node) {
-      std::int64_t sum = 0;
-      std::int64_t places = 0;
-      for (index_t r = first_of(node); r < first_of(node + 1); ++r) {
-        sum += surplus[r];
-        places += room[r];
-      }
-      node_surplus[node] = sum;
-      node_given[node] = minimum{}(sum, places);
-    });
-    auto const search_in = [=](index_t node, std::int64_t given) {
-      return place_search::of(room, first_of(node), first_of(node + 1), given);
-    };
-    place_searches{nodes}.find(
-        team, arrays, [=](index_t node) { return search_in(node, node_given[node]); }, in_node);
-    team.for_each(n, [=, this](index_t r) {
-      rest[r] = room[r] - in_node[ranks.where.node_of(r)].of(room[r], r);
-    });
-    auto const leaving =
-        team.sum(nodes, [=](index_t node) { return node_surplus[node] - node_given[node]; });
-    auto const spare = team.sum(n, [=](index_t r) { return rest[r]; }) - leaving;
+    return level;
+  }
 
-    // Bounds of the source's intervals: in its node, over all ranks, of spare slack, of relief.
-    index_t const own = ranks.where.node_of(source);
-    std::int64_t const mine = surplus[source];
-    auto const earlier = team.sum(source, [=](index_t r) { return surplus[r]; });
-    auto const earlier_nodes = team.sum(own, [=](index_t node) { return node_surplus[node]; });
+  /// Returns the search for the position after `given` units of room of a node's ranks.
+  PLIMSOLL_HD place_search search_in(index_t node, std::int64_t const* room,
+                                     std::int64_t given) const {
+    return place_search::of(room, ranks.where.first_rank(node), ranks.where.first_rank(node + 1),
+                            given);
+  }
+
+  /// Finds the source's intervals: in its node, over all ranks, of spare slack, of relief.
+  template <class Team>
+  PLIMSOLL_HD void bound_intervals(Team& team, deal_arrays const& all, std::int64_t moving,
+                                   stretch const& relieved, index_t own, std::int64_t mine) const {
+    auto const leaving = team.sum(ranks.where.nodes, [=](index_t node) {
+      return all.node_surplus[node] - all.node_given[node];
+    });
+    auto const spare = team.sum(ranks.size(), [=](index_t r) { return all.rest[r]; }) - leaving;
+    auto const earlier = team.sum(source, [=](index_t r) { return all.surplus[r]; });
+    auto const earlier_nodes = team.sum(own, [=](index_t node) { return all.node_surplus[node]; });
     auto const left_behind =
-        team.sum(own, [=](index_t node) { return node_surplus[node] - node_given[node]; });
+        team.sum(own, [=](index_t node) { return all.node_surplus[node] - all.node_given[node]; });
     stretch const before{earlier - earlier_nodes, earlier - earlier_nodes + mine};
-    stretch const inside = before.of(node_given[own], node_surplus[own]);
+    stretch const inside = before.of(all.node_given[own], all.node_surplus[own]);
     std::int64_t const outside = left_behind + before.begin - inside.begin;
     stretch const more = stretch{earlier, earlier + mine}.of(spare, moving);
-    team.store(units + 0, inside.begin);
-    team.store(units + 1, inside.end);
-    team.store(units + 2, outside);
-    team.store(units + 3, outside + mine - inside.size());
-    team.store(units + 4, leaving + more.begin);
-    team.store(units + 5, leaving + more.end);
-    team.store(units + 6, relieved.begin);
-    team.store(units + 7, relieved.end);
-    place_searches{boundaries}.find(
+    team.store(all.units + 0, inside.begin);
+    team.store(all.units + 1, inside.end);
+    team.store(all.units + 2, outside);
+    team.store(all.units + 3, outside + mine - inside.size());
+    team.store(all.units + 4, leaving + more.begin);
+    team.store(all.units + 5, leaving + more.end);
+    team.store(all.units + 6, relieved.begin);
+    team.store(all.units + 7, relieved.end);
+  }
+
+  /// Writes the units of every rank's slack that the source's intervals contain.
+  template <class Team>
+  PLIMSOLL_HD void give_intervals(Team& team, scratch arrays, deal_arrays const& all,
+                                  index_t own) const {
+    index_t const n = ranks.size();
+    place_searches{deal_arrays::boundaries}.find(
         team, arrays,
-        [=](index_t i) {
-          return i < 2 ? search_in(own, units[i])
-                       : place_search::of(i < 6 ? rest : relief, 0, n, units[i]);
+        [=, this](index_t i) {
+          return i < 2 ? search_in(own, all.room, all.units[i])
+                       : place_search::of(i < 6 ? all.rest : all.relief, 0, n, all.units[i]);
         },
-        positions);
+        all.positions);
     team.for_each(n, [=, this](index_t r) {
       auto const between = [=](index_t i, std::int64_t const* of) {
-        return static_cast<std::int32_t>(positions[i + 1].of(of[r], r) - positions[i].of(of[r], r));
+        return static_cast<std::int32_t>(all.positions[i + 1].of(of[r], r) -
+                                         all.positions[i].of(of[r], r));
       };
       bool const is_near = ranks.where.node_of(r) == own;
-      memory.room[r] = (is_near ? between(0, room) : 0) + between(2, rest);
+      memory.room[r] = (is_near ? between(0, all.room) : 0) + between(2, all.rest);
       // Rows that may go to any rank need not leave their node for spare slack.
       bool const is_offered = is_near || !rules.any_rank;
-      memory.more[r] = (is_offered ? between(4, rest) : 0) + between(6, relief);
-    });
-    auto const relieving = team.sum(n, [=](index_t r) { return relief[r]; });
-    team.single([=, this] {
-      report[0].level = ranks.time_at(level);
-      report[0].surplus = moving + relieving;
-      memory.state->unmet[0] = mine + relieved.size();
+      memory.more[r] = (is_offered ? between(4, all.rest) : 0) + between(6, all.relief);
     });
   }
 
@@ -452,14 +532,13 @@ struct plan_line {
   /// estimate supposes that tokens draw their ids independently, and adds a sixteenth of the rows,
   /// since not all rows that could find slack do.
   template <class Team>
-  PLIMSOLL_HD stretch relieve(Team& team, scratch arrays, std::int64_t* surplus,
-                              std::int64_t* relief, std::int64_t routed) const {
+  PLIMSOLL_HD stretch relieve(Team& team, scratch arrays, deal_arrays const& all,
+                              std::int64_t routed) const {
     if (rules.any_rank || routed == 0) {
       return {};
     }
     index_t const n = ranks.size();
-    auto* const stuck = arrays.take<std::int64_t>(n);
-    auto* const willing = arrays.take<std::int64_t>(n);
+    auto const in = relief_arrays::in(arrays, n);
     auto const high = team.sum(
         n, [this](index_t r) { return memory.slack[r] == 0 ? routed_to(r) : std::int64_t{0}; });
     constexpr std::int64_t one = std::int64_t{1} << 31;
@@ -473,31 +552,31 @@ struct plan_line {
     });
     team.for_each(n, [=, this](index_t r) {
       std::int64_t const lucky = movable(r) - movable(r) * unlucky / one;
-      stuck[r] = maximum{}(surplus[r] - lucky, std::int64_t{0});
+      in.stuck[r] = maximum{}(all.surplus[r] - lucky, std::int64_t{0});
       std::int64_t const below_peak = ranks.room_below(peak, r) - memory.load[r];
-      willing[r] = memory.slack[r] == 0
-                       ? maximum{}(minimum{}(lucky - surplus[r], below_peak), std::int64_t{0})
-                       : std::int64_t{0};
+      in.willing[r] =
+          memory.slack[r] == 0
+              ? maximum{}(minimum{}(lucky - all.surplus[r], below_peak), std::int64_t{0})
+              : std::int64_t{0};
     });
-    auto* const stuck_before = arrays.take<std::int64_t>(n);
-    auto* const willing_before = arrays.take<std::int64_t>(n);
     std::int64_t const all_stuck = team.exclusive_scan(
-        n, [=](index_t r) { return stuck[r]; }, stuck_before);
+        n, [=](index_t r) { return in.stuck[r]; }, in.stuck_before);
     std::int64_t const all_willing = team.exclusive_scan(
-        n, [=](index_t r) { return willing[r]; }, willing_before);
+        n, [=](index_t r) { return in.willing[r]; }, in.willing_before);
     std::int64_t const total = minimum{}(all_stuck, all_willing);
     if (total == 0) {
       return {};
     }
     auto const off = [=](index_t r) {
-      return stretch{stuck_before[r], stuck_before[r] + stuck[r]}.of(total, all_stuck);
+      return stretch{in.stuck_before[r], in.stuck_before[r] + in.stuck[r]}.of(total, all_stuck);
     };
     auto const on = [=](index_t r) {
-      return stretch{willing_before[r], willing_before[r] + willing[r]}.of(total, all_willing);
+      return stretch{in.willing_before[r], in.willing_before[r] + in.willing[r]}.of(total,
+                                                                                    all_willing);
     };
     team.for_each(n, [=](index_t r) {
-      relief[r] = on(r).size();
-      surplus[r] += relief[r] - off(r).size();
+      all.relief[r] = on(r).size();
+      all.surplus[r] += all.relief[r] - off(r).size();
     });
     return off(source);
   }
@@ -577,6 +656,33 @@ struct count_line {
   }
 };
 
+/// Counts of the proposals of even and of odd rounds, which are written while others read those of
+/// the round before. Columns: ranks, then one for rows that do not propose.
+struct proposal_counts {
+  tile_counts even;
+  std::int32_t* odd;
+
+  template <class Memory>
+  PLIMSOLL_HD static proposal_counts in(Memory& memory, index_t tokens, index_t columns) {
+    tile_counts const even = tile_counts::in(memory, tokens, columns);
+    return {even, tile_counts::in(memory, tokens, columns).counts};
+  }
+};
+
+/// Arrays of `fill_line::settle`.
+struct settle_arrays {
+  std::int32_t* limit;   ///< `[ranks]`: rows that the rank accepts
+  std::int64_t* before;  ///< `[ranks]`: sum over lower ranks of the rows that they could accept
+
+  template <class Memory>
+  PLIMSOLL_HD static settle_arrays in(Memory& memory, index_t ranks) {
+    settle_arrays result{};
+    memory.take(result.limit, ranks);
+    memory.take(result.before, ranks);
+    return result;
+  }
+};
+
 /// Body of `waterline::fill`, problem = tile of tokens. The opening round writes rows and draws the
 /// ranks of sampled ones. With the surplus method, rows of the source also propose to ranks. Once
 /// the proposals of all tiles are summed, each rank accepts the first of its rows, as many as it
@@ -585,7 +691,7 @@ struct count_line {
 ///
 /// Rounds are phases (detail/phases.hpp). In one launch, every tile sums all proposals by itself,
 /// which saves a barrier per round; else the sum is a phase between two rounds, problem = column.
-template <class Id, class Report>
+template <class Id>
 struct fill_line {
   using device_team = block<128>;
   static constexpr bool is_streaming = true;
@@ -604,7 +710,7 @@ struct fill_line {
   matrix_ref<Id> out_ids;              ///< `[tokens, k + 1]` or empty
   matrix_ref<float> out_weights;       ///< the same
   vector_ref<std::int32_t> out_ranks;  ///< `[tokens]` or empty
-  vector_ref<Report> report;
+  vector_ref<waterline_report> report;
   std::uint64_t seed;
   std::uint64_t subsequence;
   int rounds;  ///< after the opening one
@@ -620,8 +726,8 @@ struct fill_line {
       return 0;
     }
     tile_counts const counted = counted_in(0);
-    return 2 * scratch_bytes_of<std::int32_t>(ranks.size()) +
-           scratch_bytes_of<std::int64_t>(ranks.size()) + counted.scratch_bytes<device_team>();
+    return scratch_bytes_of<std::int32_t>(ranks.size()) +
+           bytes_taken_by<settle_arrays>(ranks.size()) + counted.scratch_bytes<device_team>();
   }
   /// If no surplus row is left before a round, none is left after it.
   [[nodiscard]] PLIMSOLL_HD bool is_over(int round) const { return unmet_before(round) == 0; }
@@ -651,14 +757,13 @@ struct fill_line {
 
   template <class Team>
   PLIMSOLL_HD void fill(Team& team, scratch arrays, index_t tile, int round) const {
-    index_t const n = ranks.size();
     std::int64_t unmet = unmet_before(round);
     if (round == 0) {
       open(team, tile, unmet > 0 ? memory.room : nullptr);
     } else if (unmet == 0) {
       return;
     } else {
-      auto* const left = arrays.take<std::int32_t>(n);
+      auto* const left = arrays.take<std::int32_t>(ranks.size());
       std::int64_t const moved = settle(team, arrays, tile, round, unmet, left);
       unmet -= moved;
       if (tile == 0) {
@@ -905,7 +1010,8 @@ struct fill_line {
     return r < 0 ? 0 : room[r];
   }
 
-  /// Decides on the proposals of the previous round. Returns how many rows of all tiles move.
+  /// Decides on the proposals of the previous round. Returns how many rows of all tiles move, and
+  /// writes the slack that is `left`.
   template <class Team>
   PLIMSOLL_HD std::int64_t settle(Team& team, scratch arrays, index_t tile, int round,
                                   std::int64_t unmet, std::int32_t* left) const {
@@ -914,19 +1020,18 @@ struct fill_line {
     tile_counts::sums const counts = proposed.add_up(team, arrays, tile);
     bool const anywhere = goes_anywhere(round - 1);
     std::int32_t const* const room = memory.room_in(round - 1, n);
-    auto* const limit = arrays.take<std::int32_t>(n);
-    auto* const before = arrays.take<std::int64_t>(n);
+    auto const in = settle_arrays::in(arrays, n);
     auto const wanted = [=](index_t r) {
       return std::int64_t{anywhere ? room[r] : minimum{}(room[r], counts.totals[r])};
     };
-    std::int64_t const places = team.exclusive_scan(n, wanted, before);
+    std::int64_t const places = team.exclusive_scan(n, wanted, in.before);
     std::int64_t const willing = anywhere ? counts.totals[0] : places;
     std::int64_t const moved = minimum{}(minimum{}(places, willing), unmet);
     team.for_each(n, [=, this](index_t r) {
       std::int64_t const taken =
-          minimum{}(maximum{}(moved - before[r], std::int64_t{0}), wanted(r));
-      limit[r] = static_cast<std::int32_t>(taken);
-      left[r] = room[r] - limit[r] + (round == 1 ? memory.more[r] : 0);
+          minimum{}(maximum{}(moved - in.before[r], std::int64_t{0}), wanted(r));
+      in.limit[r] = static_cast<std::int32_t>(taken);
+      left[r] = room[r] - in.limit[r] + (round == 1 ? memory.more[r] : 0);
       if (tile == 0 && round < rounds) {
         memory.room_in(round, n)[r] = left[r];
       }
@@ -937,11 +1042,11 @@ struct fill_line {
           if (column == n) {
             return;
           }
-          if (earlier >= (anywhere ? moved : limit[column])) {
+          if (earlier >= (anywhere ? moved : in.limit[column])) {
             proposal[token] = at_home;
             return;
           }
-          index_t const r = anywhere ? last_not_above(before, n, earlier) : column;
+          index_t const r = anywhere ? last_not_above(in.before, n, earlier) : column;
           proposal[token] = anywhere && !rows.visits(token, r) ? moved_alone : moved_along;
           send(token, static_cast<std::int32_t>(r));
         });

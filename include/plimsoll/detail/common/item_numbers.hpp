@@ -13,11 +13,27 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
+/// Scratch of `number_items`.
+template <class DeviceTeam>
+struct item_arrays {
+  std::int32_t* column;  ///< `[match_tile]`
+  std::int32_t* rank;    ///< `[match_tile]`: items of the column before this one
+  std::byte* storage;    ///< of `match_ranks`
+
+  template <class Memory>
+  [[nodiscard]] PLIMSOLL_HD static item_arrays in(Memory& memory, index_t columns) {
+    item_arrays result{};
+    memory.take(result.column, match_tile);
+    memory.take(result.rank, match_tile);
+    memory.take(result.storage, match_bytes<DeviceTeam>(columns));
+    return result;
+  }
+};
+
 /// Returns the bytes of scratch that `number_items` takes.
 template <class DeviceTeam>
 [[nodiscard]] PLIMSOLL_HD std::size_t number_items_bytes(index_t columns) {
-  return 2 * scratch_bytes_of<std::int32_t>(match_tile) +
-         scratch_bytes_of<std::byte>(match_bytes<DeviceTeam>(columns));
+  return bytes_taken_by<item_arrays<DeviceTeam>>(columns);
 }
 
 /// Calls f(i, column, next[column] + number of items of the column before i) for every item i in
@@ -31,11 +47,11 @@ PLIMSOLL_HD void number_items(Team& team, scratch memory, index_t n, index_t col
       f(i, c, next[c]++);
     });
   } else {
-    auto* const column = memory.take<std::int32_t>(match_tile);
-    auto* const rank = memory.take<std::int32_t>(match_tile);
-    auto* const storage = memory.take<std::byte>(match_bytes<DeviceTeam>(columns));
+    auto const arrays = item_arrays<DeviceTeam>::in(memory, columns);
+    std::int32_t* const column = arrays.column;
+    std::int32_t* const rank = arrays.rank;
     team.match_ranks(
-        n, [=](index_t i) { return column[i] = column_of(i); }, columns, rank, storage);
+        n, [=](index_t i) { return column[i] = column_of(i); }, columns, rank, arrays.storage);
     team.for_each(n, [=](index_t i) { f(i, column[i], next[column[i]] + rank[i]); });
   }
 }

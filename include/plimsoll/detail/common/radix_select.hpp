@@ -32,17 +32,28 @@ struct radix_threshold {
 inline constexpr int radix_bits = 8;
 inline constexpr index_t radix_bins = index_t{1} << radix_bits;
 
-PLIMSOLL_HD inline std::size_t radix_select_bytes() {
-  return 2 * scratch_bytes_of<std::int32_t>(radix_bins);
-}
+/// Scratch of `radix_select`.
+struct radix_arrays {
+  std::int32_t* counts;  ///< `[radix_bins]`: keys of each digit
+  std::int32_t* above;   ///< `[radix_bins]`: keys of higher digits, from the highest digit on
+
+  template <class Memory>
+  [[nodiscard]] PLIMSOLL_HD static radix_arrays in(Memory& memory) {
+    radix_arrays result{};
+    memory.take(result.counts, radix_bins);
+    memory.take(result.above, radix_bins);
+    return result;
+  }
+};
 
 /// Finds the threshold of the `wanted` largest of those of n keys for which eligible(i) is true;
 /// 0 < wanted <= the number of eligible keys. key_of(i) is below 2^bits.
 template <class Team, class KeyOf, class Eligible>
 PLIMSOLL_HD radix_threshold radix_select(Team& team, scratch memory, index_t n, index_t wanted,
                                          int bits, KeyOf key_of, Eligible eligible) {
-  auto* const counts = memory.take<std::int32_t>(radix_bins);
-  auto* const above = memory.take<std::int32_t>(radix_bins);
+  radix_arrays const arrays = radix_arrays::in(memory);
+  std::int32_t* const counts = arrays.counts;
+  std::int32_t* const above = arrays.above;
   radix_threshold result{0, (bits + radix_bits - 1) / radix_bits * radix_bits, wanted, false};
   while (result.shift > 0 && !result.complete) {
     std::uint64_t const prefix = result.prefix;

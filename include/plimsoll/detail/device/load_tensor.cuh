@@ -17,6 +17,7 @@
 #include <plimsoll/detail/device/launch.cuh>
 #include <plimsoll/detail/device/warp_team.cuh>
 #include <plimsoll/execution.hpp>
+#include <plimsoll/load_tensor_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
@@ -75,50 +76,39 @@ __device__ void find_tokens(vector_ref<Offset const> const& offsets, index_t sou
   }
 }
 
-/// Block = layer, source and one of `chunks` parts of that source's ids.
-template <bool InShared, class Id, class Count, class Offset, class Counters>
-PLIMSOLL_DETAIL_HIDDEN __global__ void __launch_bounds__(count_threads)
-    count_tokens_kernel(token_counting<Id, Count, Offset, Counters> const counting,
-                        index_t chunks) {
-  extern __shared__ uint4 plimsoll_shared[];
-  __shared__ count_exchange shared;
-  auto* const bins = reinterpret_cast<unsigned*>(plimsoll_shared);
-  index_t const tokens = counting.ids.extent(1);
+/// Ids that a block counts: one of `chunks` parts of the ids of a layer and source.
+struct count_part {
+  index_t chunk;
+  index_t source;
+  index_t layer;
+
+  __device__ count_part(index_t chunks, index_t sources)
+      : chunk(blockIdx.x % chunks),
+        source(blockIdx.x / chunks % sources),
+        layer(blockIdx.x / chunks / sources) {}
+};
+
+/// Counts the thread's ids of a part: those of experts in `bins`, or directly in the output if
+/// these do not fit in shared memory. Returns how many there are of each kind.
+template <bool InShared, class Id, class Count, class Offset>
+__device__ __forceinline__ routing_counters
+count_ids(token_counting<Id, Count, Offset> const& counting, count_part const& part, index_t chunks,
+          index_t begin, index_t end, unsigned* bins) {
   index_t const k = counting.ids.extent(2);
-  index_t const sources = counting.counts.extent(1);
   index_t const experts = counting.counts.extent(2);
-  index_t const chunk = blockIdx.x % chunks;
-  index_t const source = blockIdx.x / chunks % sources;
-  index_t const layer = blockIdx.x / chunks / sources;
-  index_t const thread = threadIdx.x;
-
-  if constexpr (InShared) {
-    for (index_t e = thread; e < experts; e += count_threads) {
-      bins[e] = 0;
-    }
-  }
-  if (thread == 0) {
-    shared = count_exchange{};
-  }
-  __syncthreads();
-  find_tokens(counting.offsets, source, tokens, shared);
-  __syncthreads();
-
-  index_t const begin = shared.begin;
-  index_t const n = (shared.end - shared.begin) * k;
+  index_t const n = (end - begin) * k;
   bool const flat = counting.ids.stride(2) == 1 && counting.ids.stride(1) == k;
-  Id const* const first_id = &counting.ids(layer, begin, 0);
-  std::int64_t routed = 0;
-  std::int64_t unrouted = 0;
-  std::int64_t out_of_range = 0;
+  Id const* const first_id = &counting.ids(part.layer, begin, 0);
+  routing_counters result;
   index_t const step = chunks * count_threads;
-  for (index_t base = chunk * count_threads + thread; base < n; base += ids_in_flight * step) {
+  for (index_t base = part.chunk * count_threads + threadIdx.x; base < n;
+       base += ids_in_flight * step) {
     Id ids[ids_in_flight];
 #pragma unroll
     for (int j = 0; j < ids_in_flight; ++j) {
       index_t const i = base + j * step;
       if (i < n) {
-        ids[j] = flat ? first_id[i] : counting.ids(layer, begin + i / k, i % k);
+        ids[j] = flat ? first_id[i] : counting.ids(part.layer, begin + i / k, i % k);
       }
     }
 #pragma unroll
@@ -130,19 +120,49 @@ PLIMSOLL_DETAIL_HIDDEN __global__ void __launch_bounds__(count_threads)
         if constexpr (InShared) {
           atomicAdd(bins + ids[j], 1u);
         } else {
-          atomic_add(&counting.counts(layer, source, ids[j]), 1);
+          atomic_add(&counting.counts(part.layer, part.source, ids[j]), 1);
         }
-        ++routed;
+        ++result.routed;
       } else if (ids[j] == -1) {
-        ++unrouted;
+        ++result.unrouted;
       } else {
-        ++out_of_range;
+        ++result.out_of_range;
       }
     }
   }
-  routed = warp_reduce(routed, plus{});
-  unrouted = warp_reduce(unrouted, plus{});
-  out_of_range = warp_reduce(out_of_range, plus{});
+  return result;
+}
+
+/// Block = layer, source and one of `chunks` parts of that source's ids.
+template <bool InShared, class Id, class Count, class Offset>
+PLIMSOLL_DETAIL_HIDDEN __global__ void __launch_bounds__(count_threads)
+    count_tokens_kernel(token_counting<Id, Count, Offset> const counting, index_t chunks) {
+  extern __shared__ uint4 plimsoll_shared[];
+  __shared__ count_exchange shared;
+  auto* const bins = reinterpret_cast<unsigned*>(plimsoll_shared);
+  index_t const tokens = counting.ids.extent(1);
+  index_t const experts = counting.counts.extent(2);
+  count_part const part(chunks, counting.counts.extent(1));
+  index_t const thread = threadIdx.x;
+
+  if constexpr (InShared) {
+    for (index_t e = thread; e < experts; e += count_threads) {
+      bins[e] = 0;
+    }
+  }
+  if (thread == 0) {
+    shared = count_exchange{};
+  }
+  __syncthreads();
+  find_tokens(counting.offsets, part.source, tokens, shared);
+  __syncthreads();
+
+  index_t const begin = shared.begin;
+  routing_counters const mine =
+      count_ids<InShared>(counting, part, chunks, begin, shared.end, bins);
+  std::int64_t const routed = warp_reduce(mine.routed, plus{});
+  std::int64_t const unrouted = warp_reduce(mine.unrouted, plus{});
+  std::int64_t const out_of_range = warp_reduce(mine.out_of_range, plus{});
   if (thread % warp_size == 0) {
     atomic_add(&shared.routed, routed);
     atomic_add(&shared.unrouted, unrouted);
@@ -152,24 +172,25 @@ PLIMSOLL_DETAIL_HIDDEN __global__ void __launch_bounds__(count_threads)
   if constexpr (InShared) {
     for (index_t e = thread; e < experts; e += count_threads) {
       if (bins[e] != 0) {
-        atomic_add(&counting.counts(layer, source, e), bins[e]);
+        atomic_add(&counting.counts(part.layer, part.source, e), bins[e]);
       }
     }
   }
   if (thread == 0) {
-    auto& counters = counting.counters[layer];
+    routing_counters& counters = counting.counters[part.layer];
     // Tokens before the first source and after the last belong to none.
-    index_t const uncovered = source == 0 && chunk == 0 ? tokens - (shared.covered - begin) : 0;
+    index_t const uncovered =
+        part.source == 0 && part.chunk == 0 ? tokens - (shared.covered - begin) : 0;
     atomic_add(&counters.routed, shared.routed);
     atomic_add(&counters.unrouted, shared.unrouted);
-    atomic_add(&counters.out_of_range, shared.out_of_range + uncovered * k);
+    atomic_add(&counters.out_of_range, shared.out_of_range + uncovered * counting.ids.extent(2));
   }
 }
 
 /// Adds the ids of `counting` to its outputs: one launch, nothing allocated.
-template <class Id, class Count, class Offset, class Counters>
-PLIMSOLL_DETAIL_HIDDEN void enqueue_count(
-    device_context const& context, token_counting<Id, Count, Offset, Counters> const& counting) {
+template <class Id, class Count, class Offset>
+PLIMSOLL_DETAIL_HIDDEN void enqueue_count(device_context const& context,
+                                          token_counting<Id, Count, Offset> const& counting) {
   constexpr index_t most_blocks = 2048;
   index_t const experts = counting.counts.extent(2);
   index_t const rows = counting.counts.extent(0) * counting.counts.extent(1);
@@ -187,10 +208,10 @@ PLIMSOLL_DETAIL_HIDDEN void enqueue_count(
   auto const blocks = static_cast<unsigned>(rows * chunks);
   if (in_shared) {
     launch_kernel(context, {blocks, count_threads, bytes},
-                  count_tokens_kernel<true, Id, Count, Offset, Counters>, counting, chunks);
+                  count_tokens_kernel<true, Id, Count, Offset>, counting, chunks);
   } else {
-    launch_kernel(context, {blocks, count_threads},
-                  count_tokens_kernel<false, Id, Count, Offset, Counters>, counting, chunks);
+    launch_kernel(context, {blocks, count_threads}, count_tokens_kernel<false, Id, Count, Offset>,
+                  counting, chunks);
   }
 }
 

@@ -1,23 +1,104 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Counts token ids on the host: every block of tokens has its own histograms, which are then added
-/// to the output. They are integers, so blocks may be added in any order.
+/// Host half of the load tensor: checks of shapes, and token counts. Every block of tokens has its
+/// own histograms, which are then added to the output. They are integers, so blocks may be added in
+/// any order.
 #pragma once
 
 #include <algorithm>
 #include <atomic>
+#include <concepts>
 #include <cstdint>
+#include <limits>
+#include <string_view>
 #include <type_traits>
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/load_tensor.hpp>
 #include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/detail/host/batched.hpp>
+#include <plimsoll/detail/host/placement.hpp>
+#include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
+#include <plimsoll/placement_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
+
+/// Checks the types and shapes of a count.
+template <class Id, class Count, class Offset>
+void expect_countable(std::string_view name, token_counting<Id, Count, Offset> const& counting) {
+  static_assert(is_token_integer<Id>, "Plimsoll: topk_ids must be int32 or int64");
+  static_assert(is_token_integer<Count>, "Plimsoll: counts must be int32 or int64");
+  index_t const ids = counting.ids.extent(1) * counting.ids.extent(2);
+  expect_between(name, "topk_ids", 1, expert_limit, counting.ids.extent(2), "ids per token");
+  expect_between(name, "counts", 1, expert_limit, counting.counts.extent(2), "experts");
+  expect_extent(name, "counters", counting.ids.extent(0), counting.counters.extent(0),
+                "elements (one per layer)");
+  if (ids > std::numeric_limits<Count>::max()) {
+    fail(name, "topk_ids", "at most 2147483647 ids per layer for int32 counts", text(ids));
+  }
+}
+
+/// Checks source offsets in host memory; on a device, the kernel handles any values.
+template <class Context, class Offset>
+void expect_sources(std::string_view name, vector_ref<Offset const> offsets, index_t tokens) {
+  static_assert(is_token_integer<Offset>, "Plimsoll: source_offsets must be int32 or int64");
+  if constexpr (!std::same_as<Context, device_context>) {
+    index_t const sources = offsets.extent(0) - 1;
+    for (index_t source = 0; source < sources; ++source) {
+      if (offsets[source] > offsets[source + 1]) {
+        fail(name, "source_offsets",
+             text("rising offsets, ", offsets[source], " or more at ", source + 1),
+             text(offsets[source + 1]));
+      }
+    }
+    if (offsets[0] != 0 || offsets[sources] != tokens) {
+      fail(name, "source_offsets", text("offsets from 0 to ", tokens, " (tokens)"),
+           text(offsets[0], " to ", offsets[sources]));
+    }
+  }
+}
+
+/// Checks the shapes of `rank_loads`.
+template <class Loads>
+void expect_rank_loads(std::string_view name, Loads const& loads, placement_ref const& placement,
+                       tensor_ref<double> const& out) {
+  auto const& map = placement.physical_to_logical;
+  index_t const layers = loads.extent(1);
+  expect_between(name, "placement.ranks", 1, rank_limit, placement.ranks, "ranks");
+  expect_extent(name, "placement.physical_to_logical", layers, map.extent(0), "layers");
+  expect_extent(name, "placement.replica_count", layers, placement.replica_count.extent(0),
+                "layers");
+  expect_extent(name, "placement.replica_count", loads.extent(2), placement.replica_count.extent(1),
+                "experts");
+  expect_elements(name, "placement.physical_to_logical", map);
+  expect_elements(name, "placement.replica_count", placement.replica_count);
+  expect_rank_offsets(name, "placement.rank_offsets", placement.rank_offsets, layers,
+                      placement.ranks);
+  expect_extent(name, "out", loads.extent(0), out.extent(0), "steps");
+  expect_extent(name, "out", layers, out.extent(1), "layers");
+  expect_extent(name, "out", placement.ranks, out.extent(2), "ranks");
+}
+
+/// Checks the sizes of a window.
+inline void expect_window(index_t window, index_t layers, index_t experts) {
+  constexpr char const* name = "load_window";
+  expect_between(name, "window", 1, 0x7fffffff, window, "steps");
+  expect_between(name, "layers", 1, 0x7fffffff, layers, "layers");
+  expect_between(name, "experts", 1, expert_limit, experts, "experts");
+}
+
+/// Checks the decay and the sizes of a decaying sum.
+inline void expect_decay(double decay, index_t layers, index_t experts) {
+  constexpr char const* name = "load_decay";
+  if (!(decay > 0 && decay <= 1)) {
+    fail(name, "decay", "a number above 0 and up to 1", text(decay));
+  }
+  expect_between(name, "layers", 1, 0x7fffffff, layers, "layers");
+  expect_between(name, "experts", 1, expert_limit, experts, "experts");
+}
 
 /// Histograms of one block of tokens, used in turn: with only one, increments of a popular expert
 /// would wait for each other (half the speed at Zipf exponent 2). Bin 0 counts ids of -1, bin 1 + e

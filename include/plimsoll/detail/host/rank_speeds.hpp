@@ -35,6 +35,10 @@ struct rank_speeds {
   [[nodiscard]] index_t live() const {
     return std::count_if(speed.begin(), speed.end(), [](double one) { return one > 0; });
   }
+  /// Returns the levels of loads on these ranks, with `at` as for `units`.
+  [[nodiscard]] rank_levels levels(topology const& where, double const* at) const {
+    return {where, live(), units(at), fastest};
+  }
 };
 
 /// Reads and checks `options.active` and `options.speeds`, `[ranks]` or empty.

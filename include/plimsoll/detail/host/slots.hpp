@@ -34,28 +34,38 @@ struct host_slots {
   }
 };
 
+/// Returns the first slot of each rank where slots are spread evenly, `[layers, ranks + 1]`.
+inline std::vector<std::int32_t> even_begins(index_t layers, index_t slots, index_t ranks) {
+  slot_ranges const even{{}, slots, ranks};
+  std::vector<std::int32_t> result;
+  for (index_t i = 0; i < layers * (ranks + 1); ++i) {
+    result.push_back(static_cast<std::int32_t>(even.begin(0, i % (ranks + 1))));
+  }
+  return result;
+}
+
+/// Returns whether the slots of a rank, `begins[rank]` to `begins[rank + 1]`, are in [0, slots] and
+/// those of rank 0 begin at 0.
+inline bool is_slot_range(std::int32_t const* begins, index_t rank, index_t slots) {
+  return begins[0] == 0 && begins[rank] <= begins[rank + 1] && begins[rank + 1] <= slots;
+}
+
 /// Reads and checks the slots of a placement whose shapes the caller has checked. Throws for
 /// offsets that do not rise, naming the rank, and for an invalid expert id, naming the slot.
 template <class Context>
 host_slots read_slots(std::string_view function, Context const& context,
                       placement_ref const& placement, index_t experts) {
   index_t const layers = placement.physical_to_logical.extent(0);
-  host_slots result{placement.physical_to_logical.extent(1),
-                    placement.ranks,
-                    rows_on_host(context, placement.physical_to_logical),
-                    {}};
-  if (placement.rank_offsets.data != nullptr) {
-    result.begins = rows_on_host(context, placement.rank_offsets);
-  } else {
-    slot_ranges const even{{}, result.slots, result.ranks};
-    for (index_t i = 0; i < layers * (result.ranks + 1); ++i) {
-      result.begins.push_back(static_cast<std::int32_t>(even.begin(0, i % (result.ranks + 1))));
-    }
-  }
+  index_t const slots = placement.physical_to_logical.extent(1);
+  host_slots result{
+      slots, placement.ranks, rows_on_host(context, placement.physical_to_logical), {}};
+  result.begins = placement.rank_offsets.data != nullptr
+                      ? rows_on_host(context, placement.rank_offsets)
+                      : even_begins(layers, slots, placement.ranks);
   for (index_t layer = 0; layer < layers; ++layer) {
     std::int32_t const* const begin = result.begins_of(layer);
     for (index_t r = 0; r < result.ranks; ++r) {
-      if (begin[0] != 0 || begin[r] > begin[r + 1] || begin[r + 1] > result.slots) {
+      if (!is_slot_range(begin, r, slots)) {
         double const end = begin[r + 1];
         throw_topology_fault({function, refusal(fault_kind::rank_offsets, r, end), layer});
       }

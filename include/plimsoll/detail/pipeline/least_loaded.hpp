@@ -63,7 +63,7 @@ struct spill_arrays {
 template <class Context, class Cost>
 class least_loaded_pipeline {
  public:
-  /// Checks the options and the price, and reads the ranks.
+  /// Checks the options and the price, and reads the ranks. Does not wait for the context's work.
   least_loaded_pipeline(Context const& context, least_loaded_options const& options,
                         spill_price<Cost> const& price)
       : context_(context),
@@ -74,6 +74,7 @@ class least_loaded_pipeline {
     take_arrays();
   }
 
+  [[nodiscard]] Context const& context() const { return context_; }
   [[nodiscard]] least_loaded_options const& options() const { return options_; }
   [[nodiscard]] spill_plan_arrays const& plan() const { return arrays_.plan; }
   /// Returns the routes of the rank given to `enqueue_exchange`; the rank is -1 before.
@@ -146,10 +147,8 @@ class least_loaded_pipeline {
     auto const pairs = static_cast<index_t>(lists.rank.size());
     std::int32_t const* end = numbers_.data();
     auto const next = [&end](index_t size) { return std::exchange(end, end + size); };
-    ranks_ = {{.ranges = {{}, experts, ranks}, .nodes = options_.nodes},
-              speeds.live(),
-              speeds.units(speeds_.data()),
-              speeds.fastest};
+    ranks_ =
+        speeds.levels({.ranges = {{}, experts, ranks}, .nodes = options_.nodes}, speeds_.data());
     homes_ = {experts,         pairs,       next(experts + 1), next(pairs),
               next(ranks + 1), next(pairs), next(pairs)};
     most_held_ = lists.most_held();
@@ -170,7 +169,6 @@ class least_loaded_pipeline {
     auto const tokens = tokens_body(matrix_ref<std::int64_t const>(nullptr, options_.max_ids, 1));
     reserve(tokens.problems(), tokens);
     scratch_ = {context_, bytes};
-    synchronize(context_);
   }
 
   [[nodiscard]] spill_rules rules() const {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The launches of conversions between the forms of a placement, and of `validate`.
+/// The launches of conversions between the forms of a placement, and of `validate`. A conversion
+/// waits for its reports and throws.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 
 #include <plimsoll/config.hpp>
@@ -15,6 +17,7 @@
 #include <plimsoll/placement_maps_types.hpp>
 #include <plimsoll/placement_types.hpp>
 #include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
@@ -38,6 +41,23 @@ template <class Context, class Source>
 void convert_map(std::string_view function, Context const& context, index_t layers, index_t experts,
                  Source const& source, map_outputs const& out, std::string_view lists = {}) {
   run_map(function, context, layers, map_body<Source>{source, experts, out}, lists);
+}
+
+/// Converts a slot map to lists per rank. Throws as `convert_map`.
+template <class Context>
+void convert_to_ranks(std::string_view function, Context const& context,
+                      ranked_source const& source, tensor_ref<std::int32_t> const& rank_experts) {
+  run_map(function, context, rank_experts.extent(0), slots_to_ranks_body{source, rank_experts});
+}
+
+/// Converts lists per rank to a slot map. Throws as `convert_map`.
+template <class Context>
+void convert_from_ranks(std::string_view function, Context const& context,
+                        tensor_ref<std::int32_t const> const& rank_experts,
+                        matrix_ref<std::int32_t> const& physical_to_logical,
+                        matrix_ref<std::int32_t> const& rank_offsets) {
+  run_map(function, context, rank_experts.extent(0),
+          ranks_to_slots_body{rank_experts, physical_to_logical, rank_offsets});
 }
 
 /// Enqueues `validate`, one report per layer.

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Options of token counts, and counters of ids and of tokens in slots.
+#pragma once
+
+#include <cstdint>
+
+#include <plimsoll/config.hpp>
+
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
+
+/// Treatment of the values that the outputs hold before a call.
+enum class count_mode : std::int32_t {
+  overwrite,  ///< replaces them
+  add         ///< adds to them
+};
+
+/// Options of `count_tokens` and `count_tokens_by_source`.
+struct count_options {
+  count_mode mode = count_mode::overwrite;
+};
+
+/// Counts of one layer's ids by validity; the three add up to the number of ids.
+struct routing_counters {
+  std::int64_t routed = 0;        ///< ids in [0, experts), counted for an expert
+  std::int64_t unrouted = 0;      ///< ids of -1
+  std::int64_t out_of_range = 0;  ///< all other ids, and ids of tokens outside every source range
+};
+
+/// Counts of one layer's tokens by slot contents; the three add up to the sum over all slots.
+struct scatter_counters {
+  std::int64_t scattered = 0;     ///< tokens counted for an expert
+  std::int64_t empty_slots = 0;   ///< tokens in slots that hold -1
+  std::int64_t out_of_range = 0;  ///< tokens in slots that hold another id outside [0, experts)
+};
+
+}}  // namespace plimsoll

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Options, inputs, outputs and reports of `waterline`, without the functions that use them.
+#pragma once
+
+#include <cstdint>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/error.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
+
+/// Method that assigns rows to ranks. A *row* is the shared expert's work for one token; its *home*
+/// is the rank that holds the token.
+enum class fill_method : std::int32_t {
+  /// Moves only the rows above the level; all others stay at home.
+  surplus,
+  /// Draws a rank for every row, with probability in proportion to slack (SGLang's Waterfill).
+  sampled
+};
+
+/// Ranks, other than its home, to which a row may go.
+enum class candidate_ranks : std::int32_t {
+  visited,  ///< ranks that the token visits for its routed experts: the token is not sent again
+  all       ///< any rank
+};
+
+/// Options of `waterline`. Arrays are in the policy's memory.
+struct waterline_options {
+  index_t ranks = 0;  ///< 1 to 32767
+  /// Slots of routed experts, summed over ranks; top-k ids are slot numbers.
+  index_t slots = 0;
+  /// `[ranks + 1]`: first slot of each rank, as in `placement_ref`. Empty: slots are spread evenly.
+  vector_ref<std::int32_t const> rank_offsets = {};
+  /// 1 to ranks; ranks are numbered node by node. Surplus rows stay in their node while it has
+  /// slack and, with candidate_ranks::visited, while their tokens visit ranks with that slack.
+  index_t nodes = 1;
+  /// `[ranks]`: 0 marks a dead rank, which gets no rows. Empty: all ranks are live.
+  vector_ref<std::uint8_t const> active = {};
+  /// `[ranks]`: speed of each rank, as in `minmax_lp_options`. Empty: all ranks have speed 1.
+  vector_ref<double const> speeds = {};
+
+  index_t top_k = 0;       ///< ids per token, 1 to 512
+  index_t max_tokens = 0;  ///< tokens of the largest batch, below 2^31 / top_k
+
+  fill_method method = fill_method::surplus;
+  candidate_ranks candidates = candidate_ranks::visited;
+  /// Plans from the source's own counts and assumes that every rank has the same: ranks need not
+  /// exchange counts.
+  bool local_counts_only = false;
+  /// A source with fewer rows than this keeps them all at home.
+  index_t min_tokens = 64;
+  /// Weight of the shared expert's output: 1 over the factor by which an engine scales the output
+  /// of all experts.
+  float weight = 1;
+
+  /// For sampled rows: factors on the slack of the home rank and of other ranks on its node; 1 to
+  /// 16. If no candidate has slack, a row leaves home only for a rank whose load, times
+  /// local_preference, is below that of its home.
+  double local_preference = 1.1;
+  double node_preference = 1;
+  /// Reproduces SGLang's counts, integer arithmetic and hash; only for sampled rows, and only if
+  /// all ranks are live and equally fast.
+  bool literal = false;
+  std::uint64_t seed = 0;
+};
+
+/// Result for one source's rows. Levels are in tokens of a rank of speed 1.
+struct waterline_report {
+  /// For the surplus method, the peak if every surplus row is placed; for sampled rows, the mean.
+  double level = 0;
+  double home_peak = 0;  ///< the peak if all rows stayed at home
+  /// Rows of all sources that are to leave home; with candidate_ranks::visited also the rows that
+  /// leave so that their rank can take in others.
+  std::int64_t surplus = 0;
+  std::int64_t rows = 0;      ///< tokens of the batch with a valid expert; each has one row
+  std::int64_t moved = 0;     ///< rows that leave home
+  std::int64_t unplaced = 0;  ///< surplus rows that stay, as no candidate had slack left
+  /// Moved rows that go to a rank which their token does not visit otherwise.
+  std::int64_t new_destinations = 0;
+  std::int64_t without_expert = 0;  ///< tokens without a valid expert, which have no row
+  std::int64_t unrouted = 0;        ///< ids of -1
+  std::int64_t out_of_range = 0;    ///< other ids that are not a slot of any rank
+  /// None, or the load for which all rows stay at home: `where` is its rank, `also` its row.
+  /// `expect_filled` turns that into an error.
+  fault refused = {};
+};
+
+/// Optional inputs of one batch. A null view leaves an input out.
+struct waterline_batch {
+  matrix_ref<float const> weights = {};  ///< `[tokens, top_k]`
+  /// Subsequence of the random numbers for sampled rows: one per step and layer. A CUDA graph
+  /// replays the value of its capture.
+  std::uint64_t subsequence = 0;
+};
+
+/// Optional outputs of `waterline::fill`; null views are not written.
+struct filled_rows {
+  /// `[tokens, top_k + 1]`: the batch's weights, then the shared expert's; 0 where the id is -1.
+  matrix_ref<float> weights = {};
+  vector_ref<std::int32_t> ranks = {};  ///< `[tokens]`: rank of each row; -1 without a row
+};
+
+}}  // namespace plimsoll
