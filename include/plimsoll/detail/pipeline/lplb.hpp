@@ -11,6 +11,7 @@
 #include <plimsoll/detail/algorithm/lplb.hpp>
 #include <plimsoll/detail/algorithm/quota.hpp>
 #include <plimsoll/detail/buffer.hpp>
+#include <plimsoll/detail/common/slot_lists.hpp>
 #include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/pipeline/minmax_lp.hpp>

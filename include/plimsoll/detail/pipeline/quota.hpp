@@ -9,6 +9,7 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/quota.hpp>
 #include <plimsoll/detail/buffer.hpp>
+#include <plimsoll/detail/common/slot_lists.hpp>
 #include <plimsoll/detail/common/tile_counts.hpp>
 #include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/dispatch.hpp>
