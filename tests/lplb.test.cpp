@@ -42,13 +42,15 @@ TEST_CASE("lplb: a plan gives the same bits in every team") {
     solve.speed_unit = 1;
     solve.split = {split.data(), c::layers, c::slots};
     solve.certificates = {certificates.data(), c::layers};
-    plimsoll::detail::quota_body<loads, quota_report> const round{
-        load,        in.placement.physical_to_logical,     {{}, c::slots, c::ranks},
-        solve.split, {quotas.data(), c::layers, c::slots}, {reports.data(), c::layers},
-        lists};
-    plimsoll::detail::lplb_plan_body<plimsoll::detail::minmax_lp_body<loads>,
-                                     plimsoll::detail::quota_body<loads, quota_report>> const body{
-        solve, round};
+    plimsoll::detail::quota_body<loads> const round{
+        .loads = load,
+        .physical_to_logical = in.placement.physical_to_logical,
+        .ranges = {{}, c::slots, c::ranks},
+        .split = solve.split,
+        .quotas = {quotas.data(), c::layers, c::slots},
+        .reports = {reports.data(), c::layers},
+        .lists = lists};
+    plimsoll::detail::lplb_plan_body<loads> const body{solve, round};
     check_all_teams(body, c::layers, split, quotas, [&] {
       std::vector<double> values;
       for (std::size_t layer = 0; layer < c::layers; ++layer) {

@@ -23,7 +23,7 @@ namespace {
 class rounding {
  public:
   using loads = plimsoll::matrix_ref<std::int32_t const>;
-  using body_type = plimsoll::detail::quota_body<loads, quota_report>;
+  using body_type = plimsoll::detail::quota_body<loads>;
 
   explicit rounding(quota_case const& c)
       : c_(c),
@@ -208,17 +208,18 @@ TEST_CASE("quota: sources get the same bits in every team") {
       plimsoll::detail::sort_bytes<plimsoll::detail::block<128>, std::uint64_t>(c.plan.slots)));
   ints out(at_size(c.plan.ranks * c.plan.slots), -7);
   plimsoll::detail::source_quotas_body body{
-      {c.plan.experts, c.plan.slots, first.data(), slot.data()},
-      {c.plan.map.data(), c.plan.slots},
-      {.ranges = {in.placement().rank_offsets, c.plan.slots, c.plan.ranks}, .nodes = c.nodes},
-      {c.quotas.data(), c.plan.slots},
-      {c.counts.data(), c.plan.ranks, c.plan.experts},
-      {out.data(), c.plan.ranks, c.plan.slots},
-      rank.data(),
-      room.data(),
-      keys.data(),
-      storage.data(),
-      true};
+      .lists = {c.plan.experts, c.plan.slots, first.data(), slot.data()},
+      .expert_of = {c.plan.map.data(), c.plan.slots},
+      .where = {.ranges = {in.placement().rank_offsets, c.plan.slots, c.plan.ranks},
+                .nodes = c.nodes},
+      .quotas = {c.quotas.data(), c.plan.slots},
+      .counts = {c.counts.data(), c.plan.ranks, c.plan.experts},
+      .source_quotas = {out.data(), c.plan.ranks, c.plan.slots},
+      .rank = rank.data(),
+      .room = room.data(),
+      .keys = keys.data(),
+      .sort_storage = storage.data(),
+      .listing = true};
   for (bool const listing : {true, false}) {
     body.listing = listing;
     check_all_teams(body, 1, first, slot, rank, room, out);
@@ -238,28 +239,28 @@ TEST_CASE("quota: tokens go to the same slots in every team") {
     routing_case const c = random_routing(6, 211, 5);
     ints const ids(c.ids.begin(), c.ids.end());
     auto const places = std::ssize(c.map);
-    using body_type = plimsoll::detail::dispatch_body<std::int32_t, dispatch_counters>;
+    using body_type = plimsoll::detail::dispatch_body<std::int32_t>;
     ints chosen(c.ids.size(), -7);
     std::vector<dispatch_counters> counters(1);
     longs before(c.map.size(), -7);
     longs total(static_cast<std::size_t>(c.options.experts), -7);
     ints first(total.size() + 1, -7);
     ints slot(c.map.size(), -7);
-    body_type body{{ids.data(), c.tokens, c.k},
-                   {c.map.data(), places},
-                   {c.quotas.data(), places},
-                   {chosen.data(), c.tokens, c.k},
-                   {counters.data(), 1},
-                   {c.options.experts, places, first.data(), slot.data()},
-                   listed,
-                   before.data(),
-                   total.data(),
-                   {},
-                   sampled,
-                   3,
-                   5,
-                   7,
-                   body_type::phase::count};
+    body_type body{.ids = {ids.data(), c.tokens, c.k},
+                   .expert_of = {c.map.data(), places},
+                   .quotas = {c.quotas.data(), places},
+                   .chosen = {chosen.data(), c.tokens, c.k},
+                   .counters = {counters.data(), 1},
+                   .lists = {c.options.experts, places, first.data(), slot.data()},
+                   .listed = listed,
+                   .before = before.data(),
+                   .total = total.data(),
+                   .tiles = {},
+                   .sampled = sampled,
+                   .seed = 3,
+                   .subsequence = 5,
+                   .first_token = 7,
+                   .now = body_type::phase::count};
     index_t const columns = c.options.experts + 2;
     ints counts(static_cast<std::size_t>(3 * columns), -7);
     ints totals(static_cast<std::size_t>(columns), -7);

@@ -4,137 +4,23 @@
 /// every token.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <string_view>
 #include <type_traits>
 
 #include <plimsoll/config.hpp>
-#include <plimsoll/detail/algorithm/quota.hpp>
-#include <plimsoll/detail/buffer.hpp>
+#include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/dispatch.hpp>
-#include <plimsoll/detail/host/placement.hpp>
 #include <plimsoll/detail/host/quota.hpp>
-#include <plimsoll/detail/report.hpp>
-#include <plimsoll/detail/scratch.hpp>
+#include <plimsoll/detail/pipeline/quota.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/memory.hpp>
 #include <plimsoll/placement_types.hpp>
+#include <plimsoll/quota_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll { inline namespace PLIMSOLL_ABI {
-
-/// The result of `quota` for one layer.
-struct quota_report {
-  std::int64_t peak = 0;   ///< tokens of the most loaded rank: at most split_peak, rounded up
-  double split_peak = 0;   ///< load of the most loaded rank in the split, with its fraction
-  std::int64_t moves = 0;  ///< the number of times fractions moved along a cycle or a path
-  /// None, or the value for which all quotas of the layer are 0; `expect_quotas` turns that into an
-  /// error.
-  fault refused = {};
-};
-
-/// The method by which `dispatch` chooses among an expert's replicas.
-enum class dispatch_method : std::int32_t {
-  in_order,  ///< the first tokens fill the quota of the first replica, the next that of the second
-  sampled    ///< each token draws a replica with probability quota / load
-};
-
-struct dispatch_options {
-  /// Experts of the layer, 1 to 65535.
-  index_t experts = 0;
-  dispatch_method method = dispatch_method::in_order;
-  /// For `sampled`: the key of the random number generator.
-  std::uint64_t seed = 0;
-  /// For `sampled`: the subsequence of random numbers, different for each step and layer.
-  std::uint64_t subsequence = 0;
-  /// For `sampled`: the number of the first token, if the batch is a part of a larger one.
-  std::uint64_t first_token = 0;
-};
-
-/// Counts the ids of a batch by outcome. The counts other than beyond_quota add up to the number of
-/// ids.
-struct dispatch_counters {
-  std::int64_t routed = 0;  ///< assigned to a slot
-  /// The routed ids that exceed the quotas of their expert. `in_order` assigns them to its slots
-  /// in turn.
-  std::int64_t beyond_quota = 0;
-  std::int64_t without_slot = 0;  ///< the expert has no slot; the slot is -1
-  std::int64_t unrouted = 0;      ///< the id is -1; the slot is -1
-  std::int64_t out_of_range = 0;  ///< the id is any other number; the slot is -1
-};
-
-namespace detail {
-
-/// Checks the part of a placement that `quota`, `source_quotas` and `dispatch` share.
-inline slot_ranges ranges_of(std::string_view name, placement_ref const& placement,
-                             index_t layers) {
-  index_t const slots = placement.physical_to_logical.extent(1);
-  expect_extent(name, "placement.physical_to_logical", layers,
-                placement.physical_to_logical.extent(0), "layers");
-  expect_between(name, "placement.physical_to_logical", 1, 0x7fffffff, slots, "slots");
-  expect_between(name, "placement.ranks", 1, rank_limit, placement.ranks, "ranks");
-  expect_rank_offsets(name, "placement.rank_offsets", placement.rank_offsets, layers,
-                      placement.ranks);
-  return {placement.rank_offsets, slots, placement.ranks};
-}
-
-/// Returns the bytes of memory that `enqueue_dispatch` needs for up to `ids` ids.
-inline index_t dispatch_bytes(index_t ids, index_t experts, index_t slots) {
-  return static_cast<index_t>(scratch_bytes_of<std::int64_t>(slots) +
-                              scratch_bytes_of<std::int64_t>(experts) +
-                              bytes_taken_by<tile_counts>(ids, experts + 2));
-}
-
-/// Returns whether each tile itself adds up the counts of the tiles before it, which saves a
-/// launch. On a GPU this is faster up to 64 tiles; on the host, which runs tiles in sequence,
-/// never.
-template <class Context>
-bool tiles_add_up(tile_counts const& tiles) {
-  return runs_on_device<Context> && tiles.tiles() <= 64 && tiles.columns <= 1026;
-}
-
-template <class Context, class Id>
-void enqueue_dispatch(std::string_view name, Context const& context, matrix_ref<Id const> ids,
-                      vector_ref<std::int32_t const> expert_of,
-                      vector_ref<std::int32_t const> quotas, dispatch_options const& options,
-                      matrix_ref<std::int32_t> slots, vector_ref<dispatch_counters> counters,
-                      slot_lists const& lists, bool listed, scratch arrays) {
-  using body_type = dispatch_body<Id, dispatch_counters>;
-  expect_extent(name, "slots", ids.extent(0), slots.extent(0), "tokens");
-  expect_extent(name, "slots", ids.extent(1), slots.extent(1), "ids per token");
-  expect_extent(name, "counters", 1, counters.extent(0), "counters");
-  index_t const places = expert_of.extent(0);
-  body_type body{};
-  body.ids = ids;
-  body.expert_of = expert_of;
-  body.quotas = quotas;
-  body.chosen = slots;
-  body.counters = counters;
-  body.before = arrays.take<std::int64_t>(places);
-  body.total = arrays.take<std::int64_t>(options.experts);
-  body.lists = lists;
-  body.listed = listed;
-  body.tiles = tile_counts::in(arrays, ids.extent(0) * ids.extent(1), options.experts + 2);
-  body.tiles.by_tile = tiles_add_up<Context>(body.tiles);
-  body.sampled = options.method == dispatch_method::sampled;
-  body.seed = options.seed;
-  body.subsequence = options.subsequence;
-  body.first_token = options.first_token;
-  using phase = typename body_type::phase;
-  for (phase const now : {phase::count, phase::scan, phase::assign}) {
-    if (now != phase::scan || !body.tiles.by_tile) {
-      body.now = now;
-      launch(context, body.problems(), body);
-    }
-  }
-}
-
-}  // namespace detail
-
-inline namespace PLIMSOLL_DEVICE_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_DEVICE_ABI {
 
 /// @brief Rounds a split to whole tokens, and raises its peak by less than one token.
 ///
@@ -176,14 +62,11 @@ void quota(P const& policy, placement_ref const& placement, Loads const& loads, 
   vector_ref<quota_report> const results = detail::argument<1>(name, "reports", reports);
   auto const ranges = detail::ranges_of(name, placement, layers);
   detail::expect_between(name, "loads", 1, expert_limit, load.extent(1), "experts");
-  detail::expect_extent(name, "split", layers, parts.extent(0), "layers");
-  detail::expect_extent(name, "split", ranges.slots, parts.extent(1), "slots");
-  detail::expect_extent(name, "quotas", layers, whole.extent(0), "layers");
-  detail::expect_extent(name, "quotas", ranges.slots, whole.extent(1), "slots");
+  detail::expect_rows_of_slots(name, "split", parts, layers, "layers", ranges.slots);
+  detail::expect_rows_of_slots(name, "quotas", whole, layers, "layers", ranges.slots);
   detail::expect_extent(name, "reports", layers, results.extent(0), "layers");
-  detail::launch(detail::resolve(policy), layers,
-                 detail::quota_body<std::remove_const_t<decltype(load)>, quota_report>{
-                     load, placement.physical_to_logical, ranges, parts, whole, results});
+  detail::enqueue_quota(detail::resolve(policy), placement.physical_to_logical, ranges, load, parts,
+                        whole, results);
 }
 
 /// @brief Throws for the first layer that `quota` could not round.
@@ -193,13 +76,7 @@ void quota(P const& policy, placement_ref const& placement, Loads const& loads, 
 /// @stream synchronises once
 template <execution_policy P, view_of<quota_report, 1> Reports>
 void expect_quotas(P const& policy, Reports&& reports) {
-  index_t layer = 0;
-  for (quota_report const& report : read(policy, reports)) {
-    if (report.refused) {
-      detail::throw_quota_fault({"quota", {certificate{}, report.refused}, layer});
-    }
-    ++layer;
-  }
+  detail::expect_all_rounded(read(policy, reports));
 }
 
 /// @brief Divides the quotas of one layer among the source ranks, so that as many tokens as
@@ -230,38 +107,14 @@ void source_quotas(P const& policy, placement_ref const& placement, index_t node
   vector_ref<std::int32_t const> const whole = detail::argument<1>(name, "quotas", quotas);
   matrix_ref<std::int32_t const> const from = detail::argument<2>(name, "counts", counts);
   matrix_ref<std::int32_t> const out = detail::argument<2>(name, "source_quotas", source_quotas);
-  index_t const experts = from.extent(1);
   detail::expect_between(name, "nodes", 1, placement.ranks, nodes, "nodes");
   detail::expect_extent(name, "quotas", ranges.slots, whole.extent(0), "slots");
   detail::expect_extent(name, "counts", placement.ranks, from.extent(0), "ranks");
-  detail::expect_between(name, "counts", 1, expert_limit, experts, "experts");
-  detail::expect_extent(name, "source_quotas", placement.ranks, out.extent(0), "ranks");
-  detail::expect_extent(name, "source_quotas", ranges.slots, out.extent(1), "slots");
-  auto const context = detail::resolve(policy);
-  index_t const sort_room =
-      detail::sort_bytes<detail::source_quotas_body::device_team, std::uint64_t>(ranges.slots);
-  detail::buffer<std::byte, std::remove_const_t<decltype(context)>> const memory(
-      context,
-      static_cast<index_t>(detail::bytes_taken_by<detail::slot_lists>(experts, ranges.slots) +
-                           2 * detail::scratch_bytes_of<std::int32_t>(ranges.slots) +
-                           detail::scratch_bytes_of<std::uint64_t>(ranges.slots) +
-                           detail::scratch_bytes_of<std::byte>(sort_room)));
-  detail::scratch arrays(memory.data());
-  detail::source_quotas_body body{};
-  body.lists = detail::slot_lists::in(arrays, experts, ranges.slots);
-  body.expert_of = detail::row_of(placement.physical_to_logical, 0);
-  body.where = {.ranges = ranges, .nodes = nodes};
-  body.quotas = whole;
-  body.counts = from;
-  body.source_quotas = out;
-  body.rank = arrays.take<std::int32_t>(ranges.slots);
-  body.room = arrays.take<std::int32_t>(ranges.slots);
-  body.keys = arrays.take<std::uint64_t>(ranges.slots);
-  body.sort_storage = arrays.take<std::byte>(sort_room);
-  body.listing = true;
-  detail::launch(context, 1, body);
-  body.listing = false;
-  detail::launch(context, (experts + body.tile - 1) / body.tile, body);
+  detail::expect_between(name, "counts", 1, expert_limit, from.extent(1), "experts");
+  detail::expect_rows_of_slots(name, "source_quotas", out, placement.ranks, "ranks", ranges.slots);
+  detail::enqueue_source_quotas(detail::resolve(policy),
+                                detail::row_of(placement.physical_to_logical, 0), ranges, nodes,
+                                whole, from, out);
 }
 
 /// @brief Chooses the replica of every token copy.
@@ -301,23 +154,16 @@ void dispatch(P const& policy, Ids const& topk_ids, Map const& physical_to_logic
   vector_ref<std::int32_t const> const map =
       detail::argument<1>(name, "physical_to_logical", physical_to_logical);
   vector_ref<std::int32_t const> const whole = detail::argument<1>(name, "quotas", quotas);
-  index_t const places = map.extent(0);
   detail::expect_between(name, "options.experts", 1, expert_limit, options.experts, "experts");
   detail::expect_between(name, "topk_ids", 1, 0x7fffffff, ids.extent(1), "ids per token");
   detail::expect_between(name, "topk_ids", 0, 0x7fffffff / ids.extent(1), ids.extent(0),
                          "tokens (below 2^31 ids)");
-  detail::expect_between(name, "physical_to_logical", 1, 0x7fffffff, places, "slots");
-  detail::expect_extent(name, "quotas", places, whole.extent(0), "slots");
-  auto const context = detail::resolve(policy);
-  detail::buffer<std::byte, std::remove_const_t<decltype(context)>> const memory(
-      context, detail::dispatch_bytes(ids.extent(0) * ids.extent(1), options.experts, places) +
-                   static_cast<index_t>(
-                       detail::bytes_taken_by<detail::slot_lists>(options.experts, places)));
-  detail::scratch arrays(memory.data());
-  auto const lists = detail::slot_lists::in(arrays, options.experts, places);
-  detail::enqueue_dispatch(name, context, ids, map, whole, options,
-                           detail::argument<2>(name, "slots", slots),
-                           detail::argument<1>(name, "counters", counters), lists, false, arrays);
+  detail::expect_between(name, "physical_to_logical", 1, 0x7fffffff, map.extent(0), "slots");
+  detail::expect_extent(name, "quotas", map.extent(0), whole.extent(0), "slots");
+  matrix_ref<std::int32_t> const chosen = detail::argument<2>(name, "slots", slots);
+  vector_ref<dispatch_counters> const counted = detail::argument<1>(name, "counters", counters);
+  detail::expect_dispatch_outputs(name, ids.extent(0), ids.extent(1), chosen, counted);
+  detail::enqueue_dispatch(detail::resolve(policy), ids, map, whole, options, chosen, counted);
 }
 
 }  // namespace PLIMSOLL_DEVICE_ABI

@@ -3,15 +3,14 @@
 /// LPLB: chooses in each step the replica of every token, from counts that all ranks share.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
 #include <plimsoll/config.hpp>
-#include <plimsoll/detail/algorithm/lplb.hpp>
 #include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/detail/dispatch.hpp>
-#include <plimsoll/detail/scratch.hpp>
+#include <plimsoll/detail/host/quota.hpp>
+#include <plimsoll/detail/pipeline/lplb.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/minmax_lp.hpp>
@@ -47,6 +46,10 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// for each layer.
 template <execution_policy P>
 class lplb {
+  static_assert(detail::can_be_kept<P>,
+                "Plimsoll: a prepared object outlives this policy; use gpu(stream) or "
+                "gpu(stream, resource)");
+
  public:
   /// @param placement slots and ranks of every layer, in the policy's memory, which must outlive
   ///   this object
@@ -57,31 +60,10 @@ class lplb {
   ///   expert, and, unless it fits in shared memory, up to 17 KiB and 8 bytes per expert
   /// @stream synchronises
   lplb(P const& policy, placement_ref const& placement, lplb_options const& options)
-      : context_(detail::resolve(policy)),
-        options_(options),
-        placement_(placement),
-        lp_(policy, placement, options.lp, typename minmax_lp<P>::without_scratch{}) {
+      : options_(options), pipeline_(detail::resolve(policy), placement, options.lp) {
     detail::expect_between("lplb", "options.max_ids", 0, 0x7fffffff, options.max_ids, "ids");
-    index_t const layers = placement.physical_to_logical.extent(0);
-    index_t const slots = placement.physical_to_logical.extent(1);
-    split_ = {context_, layers * slots};
-    quotas_ = {context_, layers * slots};
-    certificates_ = {context_, layers};
-    reports_ = {context_, layers};
-    lists_memory_ = {context_, static_cast<index_t>(detail::bytes_taken_by<detail::slot_lists>(
-                                   experts(), slots, layers))};
-    detail::scratch arrays(lists_memory_.data());
-    lists_ = detail::slot_lists::in(arrays, experts(), slots, layers);
-    detail::launch(context_, layers,
-                   detail::list_slots_body{lists_, placement.physical_to_logical});
-    matrix_ref<std::int32_t const> const loads(nullptr, layers, experts());
-    index_t const planning = detail::launch_bytes(context_, layers, plan_body(loads));
-    detail::dispatch_body<std::int32_t, dispatch_counters> body{};
-    body.tiles = {options.max_ids, experts() + 2, nullptr, nullptr};
-    index_t const mapping = detail::launch_bytes(context_, body.problems(), body);
-    scratch_ = {context_, planning > mapping ? planning : mapping};
-    dispatch_memory_ = {context_, detail::dispatch_bytes(options.max_ids, experts(), slots)};
-    detail::synchronize(context_);
+    pipeline_.allocate(options.max_ids);
+    detail::synchronize(pipeline_.context);
   }
 
   /// @brief Plans a step.
@@ -96,10 +78,9 @@ class lplb {
   void plan(Counts const& counts) const {
     constexpr char const* name = "lplb::plan";
     auto const loads = detail::argument<2>(name, "counts", counts);
-    detail::expect_extent(name, "counts", placement_.physical_to_logical.extent(0), loads.extent(0),
-                          "layers");
-    detail::expect_extent(name, "counts", experts(), loads.extent(1), "experts");
-    detail::launch(context_, loads.extent(0), plan_body(loads), scratch_.data());
+    detail::expect_extent(name, "counts", pipeline_.layers(), loads.extent(0), "layers");
+    detail::expect_extent(name, "counts", pipeline_.experts(), loads.extent(1), "experts");
+    pipeline_.enqueue_plan(loads);
   }
 
   /// @brief Chooses the slot of every token copy of a layer, as `plimsoll::dispatch` does.
@@ -121,31 +102,35 @@ class lplb {
                 std::uint64_t subsequence = 0, std::uint64_t first_token = 0) const {
     constexpr char const* name = "lplb::dispatch";
     using id = detail::normalized_value_t<Ids, 2>;
-    auto const ids = detail::argument<2>(name, "topk_ids", topk_ids);
-    detail::expect_between(name, "layer", 0, placement_.physical_to_logical.extent(0) - 1, layer,
-                           "as layer");
+    matrix_ref<id const> const ids = detail::argument<2>(name, "topk_ids", topk_ids);
+    detail::expect_between(name, "layer", 0, pipeline_.layers() - 1, layer, "as layer");
     detail::expect_between(name, "topk_ids", 0, options_.max_ids, ids.extent(0) * ids.extent(1),
                            "ids (options.max_ids)");
-    detail::enqueue_dispatch(
-        name, detail::prepared_context<context>{context_, scratch_.data()},
-        matrix_ref<id const>(ids), detail::row_of(placement_.physical_to_logical, layer),
-        vector_ref<std::int32_t const>(detail::row_of(quotas(), layer)),
-        dispatch_options{experts(), options_.method, options_.seed, subsequence, first_token},
-        detail::argument<2>(name, "slots", slots), detail::argument<1>(name, "counters", counters),
-        lists_.of_layer(layer), true, detail::scratch(dispatch_memory_.data()));
+    matrix_ref<std::int32_t> const chosen = detail::argument<2>(name, "slots", slots);
+    vector_ref<dispatch_counters> const counted = detail::argument<1>(name, "counters", counters);
+    detail::expect_dispatch_outputs(name, ids.extent(0), ids.extent(1), chosen, counted);
+    pipeline_.enqueue_dispatch(layer, ids,
+                               {.experts = pipeline_.experts(),
+                                .method = options_.method,
+                                .seed = options_.seed,
+                                .subsequence = subsequence,
+                                .first_token = first_token},
+                               chosen, counted);
   }
 
   /// `[layers, slots]`, in the policy's memory: the split of `plan` before rounding.
-  [[nodiscard]] matrix_ref<double> split() const { return matrix(split_); }
+  [[nodiscard]] matrix_ref<double> split() const { return pipeline_.per_slot(pipeline_.split); }
   /// `[layers, slots]`, in the policy's memory: the tokens of every slot.
-  [[nodiscard]] matrix_ref<std::int32_t> quotas() const { return matrix(quotas_); }
+  [[nodiscard]] matrix_ref<std::int32_t> quotas() const {
+    return pipeline_.per_slot(pipeline_.quotas);
+  }
   /// `[layers]`, in the policy's memory: the results of `minmax_lp`.
   [[nodiscard]] vector_ref<certificate> certificates() const {
-    return {certificates_.data(), certificates_.size()};
+    return pipeline_.per_layer(pipeline_.certificates);
   }
   /// `[layers]`, in the policy's memory: the results of `quota`.
   [[nodiscard]] vector_ref<quota_report> reports() const {
-    return {reports_.data(), reports_.size()};
+    return pipeline_.per_layer(pipeline_.reports);
   }
 
   /// @brief Throws for the first layer that `plan` could not split.
@@ -157,43 +142,8 @@ class lplb {
   }
 
  private:
-  using context = detail::context_of<P>;
-
-  [[nodiscard]] index_t experts() const { return placement_.replica_count.extent(1); }
-
-  template <class T>
-  [[nodiscard]] matrix_ref<T> matrix(detail::buffer<T, context> const& memory) const {
-    return {memory.data(), placement_.physical_to_logical.extent(0),
-            placement_.physical_to_logical.extent(1)};
-  }
-
-  template <class Loads>
-  auto plan_body(Loads const& loads) const {
-    auto const solve = lp_.body_of(loads, split(), certificates());
-    detail::quota_body<Loads, quota_report> const round{
-        loads,
-        placement_.physical_to_logical,
-        {placement_.rank_offsets, placement_.physical_to_logical.extent(1), placement_.ranks},
-        split(),
-        quotas(),
-        reports(),
-        lists_};
-    return detail::lplb_plan_body<std::remove_const_t<decltype(solve)>,
-                                  std::remove_const_t<decltype(round)>>{solve, round};
-  }
-
-  context context_;
   lplb_options options_;
-  placement_ref placement_;
-  minmax_lp<P> lp_;
-  detail::slot_lists lists_{};  ///< of every layer, in `lists_memory_`
-  detail::buffer<std::byte, context> lists_memory_;
-  detail::buffer<double, context> split_;
-  detail::buffer<std::int32_t, context> quotas_;
-  detail::buffer<certificate, context> certificates_;
-  detail::buffer<quota_report, context> reports_;
-  detail::buffer<std::byte, context> scratch_;
-  detail::buffer<std::byte, context> dispatch_memory_;
+  detail::lplb_pipeline<detail::context_of<P>> pipeline_;
 };
 
 template <execution_policy P>

@@ -6,6 +6,8 @@
 #include <cstddef>
 
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/minmax_lp.hpp>
+#include <plimsoll/detail/algorithm/quota.hpp>
 #include <plimsoll/detail/scratch.hpp>
 #include <plimsoll/detail/team.hpp>
 #include <plimsoll/types.hpp>
@@ -14,12 +16,12 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Runs the body of `minmax_lp` and then that of `quota` on the split that the first wrote. Problem
 /// = layer.
-template <class Split, class Round>
+template <class Loads>
 struct lplb_plan_body {
-  using device_team = typename Split::device_team;
+  using device_team = typename minmax_lp_body<Loads>::device_team;
 
-  Split split;
-  Round round;
+  minmax_lp_body<Loads> split;
+  quota_body<Loads> round;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
     return maximum{}(split.scratch_bytes(), round.scratch_bytes());

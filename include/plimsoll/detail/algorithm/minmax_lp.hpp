@@ -70,6 +70,23 @@ struct split_state {
   std::int32_t* expert_level;  ///< `[shared experts of the layer]`
   std::int32_t* receiver;      ///< `[shared experts of the layer]`: a target, or -1
 
+  /// Takes the arrays of any layer.
+  template <class Memory>
+  [[nodiscard]] PLIMSOLL_HD static split_state in(Memory& memory, split_graph const& graph) {
+    split_state s{};
+    s.graph = graph;
+    memory.take(s.load, graph.ranks);
+    memory.take(s.capacity, graph.ranks);
+    memory.take(s.share, graph.most_targets);
+    memory.take(s.demand, graph.most_shared);
+    for (std::int32_t** const array : {&s.distance, &s.queue, &s.arc, &s.next, &s.path, &s.set}) {
+      memory.take(*array, graph.ranks);
+    }
+    memory.take(s.expert_level, graph.most_shared);
+    memory.take(s.receiver, graph.most_shared);
+    return s;
+  }
+
   PLIMSOLL_HD std::int64_t& share_of(index_t target) const { return share[target - first_target]; }
   /// Returns load over speed, or the load if speeds are equal; 0 for a dead rank, which has no
   /// load.
@@ -106,68 +123,66 @@ struct confinement {
   }
 };
 
-/// Divides a shared expert's load among its targets by water-filling: targets that get load end at
-/// the same level, to rounding, and the others were at or above it before.
-PLIMSOLL_HD inline void fill(split_state const& s, index_t shared) {
+/// Fills two targets of equal speed.
+PLIMSOLL_HD inline void fill_two(split_state const& s, index_t first, std::int64_t demand) {
   split_graph const& g = s.graph;
-  std::int64_t const demand = s.demand[shared - s.first_shared];
-  index_t const first = g.target_begin[shared];
-  index_t const last = g.target_begin[shared + 1];
-  if (g.speed.even && last - first == 2) {
-    std::int64_t* const share = &s.share_of(first);
-    std::int64_t& a = s.load[g.target_rank[first]];
-    std::int64_t& b = s.load[g.target_rank[first + 1]];
-    std::int64_t const other_a = a - share[0];
-    std::int64_t const other_b = b - share[1];
-    std::int64_t const up = (other_a + other_b + demand + 1) / 2 - other_a;
-    share[0] = minimum{}(maximum{}(up, std::int64_t{0}), demand);
-    share[1] = demand - share[0];
-    a = other_a + share[0];
-    b = other_b + share[1];
-    return;
+  std::int64_t* const share = &s.share_of(first);
+  std::int64_t& a = s.load[g.target_rank[first]];
+  std::int64_t& b = s.load[g.target_rank[first + 1]];
+  std::int64_t const other_a = a - share[0];
+  std::int64_t const other_b = b - share[1];
+  std::int64_t const up = (other_a + other_b + demand + 1) / 2 - other_a;
+  share[0] = minimum{}(maximum{}(up, std::int64_t{0}), demand);
+  share[1] = demand - share[0];
+  a = other_a + share[0];
+  b = other_b + share[1];
+}
+
+/// Fills targets [first, last) of any speeds; their ranks carry only other experts so far.
+PLIMSOLL_HD inline void fill_by_speed(split_state const& s, index_t first, index_t last,
+                                      std::int64_t demand) {
+  split_graph const& g = s.graph;
+  // Computes the level in floating point; the first target takes the rounding difference. Rounding
+  // may also raise the level: the loop ends when the number of ranks below it no longer falls, as
+  // ranks that come back could make it endless.
+  double level = highest<double>;
+  index_t count = last - first + 1;
+  PLIMSOLL_NO_UNROLL
+  for (bool changed = true; changed;) {
+    double sum = static_cast<double>(demand);
+    double speed = 0;
+    index_t below = 0;
+    PLIMSOLL_NO_UNROLL
+    for (index_t k = first; k < last; ++k) {
+      if (s.level(g.target_rank[k]) <= level) {
+        sum = add(sum, static_cast<double>(s.load[g.target_rank[k]]));
+        speed = add(speed, g.speed.speed[g.target_rank[k]]);
+        ++below;
+      }
+    }
+    changed = below > 0 && below < count;
+    count = below;
+    level = changed ? divide(sum, speed) : level;
   }
+  std::int64_t rest = demand;
   PLIMSOLL_NO_UNROLL
   for (index_t k = first; k < last; ++k) {
-    s.load[g.target_rank[k]] -= s.share_of(k);
+    index_t const r = g.target_rank[k];
+    auto const up = static_cast<std::int64_t>(multiply(level, g.speed.speed[r]));
+    s.share_of(k) = minimum{}(maximum{}(up - s.load[r], std::int64_t{0}), rest);
+    rest -= s.share_of(k);
   }
-  if (!g.speed.even) {
-    // Computes the level in floating point; the first target takes the rounding difference.
-    // Rounding may also raise the level: the loop ends when the number of ranks below it no longer
-    // falls, as ranks that come back could make it endless.
-    double level = highest<double>;
-    index_t count = last - first + 1;
-    PLIMSOLL_NO_UNROLL
-    for (bool changed = true; changed;) {
-      double sum = static_cast<double>(demand);
-      double speed = 0;
-      index_t below = 0;
-      PLIMSOLL_NO_UNROLL
-      for (index_t k = first; k < last; ++k) {
-        if (s.level(g.target_rank[k]) <= level) {
-          sum = add(sum, static_cast<double>(s.load[g.target_rank[k]]));
-          speed = add(speed, g.speed.speed[g.target_rank[k]]);
-          ++below;
-        }
-      }
-      changed = below > 0 && below < count;
-      count = below;
-      level = changed ? divide(sum, speed) : level;
-    }
-    std::int64_t rest = demand;
-    PLIMSOLL_NO_UNROLL
-    for (index_t k = first; k < last; ++k) {
-      index_t const r = g.target_rank[k];
-      auto const up = static_cast<std::int64_t>(multiply(level, g.speed.speed[r]));
-      s.share_of(k) = minimum{}(maximum{}(up - s.load[r], std::int64_t{0}), rest);
-      rest -= s.share_of(k);
-    }
-    s.share_of(first) += rest;
-    PLIMSOLL_NO_UNROLL
-    for (index_t k = first; k < last; ++k) {
-      s.load[g.target_rank[k]] += s.share_of(k);
-    }
-    return;
+  s.share_of(first) += rest;
+  PLIMSOLL_NO_UNROLL
+  for (index_t k = first; k < last; ++k) {
+    s.load[g.target_rank[k]] += s.share_of(k);
   }
+}
+
+/// Fills targets [first, last) of equal speed; their ranks carry only other experts so far.
+PLIMSOLL_HD inline void fill_evenly(split_state const& s, index_t first, index_t last,
+                                    std::int64_t demand) {
+  split_graph const& g = s.graph;
   std::int64_t level = highest<std::int64_t>;
   std::int64_t rest = 0;
   index_t count = 0;
@@ -193,6 +208,28 @@ PLIMSOLL_HD inline void fill(split_state const& s, index_t shared) {
     std::int64_t const up = other <= level ? level - other + (rest-- > 0) : 0;
     s.share_of(k) = up;
     other += up;
+  }
+}
+
+/// Divides a shared expert's load among its targets by water-filling: targets that get load end at
+/// the same level, to rounding, and the others were at or above it before.
+PLIMSOLL_HD inline void fill(split_state const& s, index_t shared) {
+  split_graph const& g = s.graph;
+  std::int64_t const demand = s.demand[shared - s.first_shared];
+  index_t const first = g.target_begin[shared];
+  index_t const last = g.target_begin[shared + 1];
+  if (g.speed.even && last - first == 2) {
+    fill_two(s, first, demand);
+    return;
+  }
+  PLIMSOLL_NO_UNROLL
+  for (index_t k = first; k < last; ++k) {
+    s.load[g.target_rank[k]] -= s.share_of(k);
+  }
+  if (g.speed.even) {
+    fill_evenly(s, first, last, demand);
+  } else {
+    fill_by_speed(s, first, last, demand);
   }
 }
 
@@ -723,11 +760,7 @@ struct minmax_lp_body {
   matrix_ref<std::uint8_t> bottleneck;   ///< `[layers, ranks]` or empty
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return 2 * scratch_bytes_of<std::int64_t>(graph.ranks) +
-           scratch_bytes_of<std::int64_t>(graph.most_targets) +
-           scratch_bytes_of<std::int64_t>(graph.most_shared) +
-           6 * scratch_bytes_of<std::int32_t>(graph.ranks) +
-           2 * scratch_bytes_of<std::int32_t>(graph.most_shared);
+    return bytes_taken_by<split_state>(graph);
   }
 
   template <class Team>
@@ -791,20 +824,10 @@ struct minmax_lp_body {
   PLIMSOLL_HD index_t shared_end(index_t layer) const { return graph.layer_shared[layer + 1]; }
 
   PLIMSOLL_HD split_state take_state(scratch& memory, index_t layer) const {
-    split_state s{};
-    s.graph = graph;
+    split_state s = split_state::in(memory, graph);
     s.layer = layer;
     s.first_shared = graph.layer_shared[layer];
     s.first_target = graph.target_begin[s.first_shared];
-    s.load = memory.take<std::int64_t>(graph.ranks);
-    s.capacity = memory.take<std::int64_t>(graph.ranks);
-    s.share = memory.take<std::int64_t>(graph.most_targets);
-    s.demand = memory.take<std::int64_t>(graph.most_shared);
-    for (std::int32_t** const array : {&s.distance, &s.queue, &s.arc, &s.next, &s.path, &s.set}) {
-      *array = memory.take<std::int32_t>(graph.ranks);
-    }
-    s.expert_level = memory.take<std::int32_t>(graph.most_shared);
-    s.receiver = memory.take<std::int32_t>(graph.most_shared);
     return s;
   }
 

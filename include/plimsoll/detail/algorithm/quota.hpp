@@ -9,11 +9,14 @@
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/common/fixed_load.hpp>
+#include <plimsoll/detail/common/slot_lists.hpp>
 #include <plimsoll/detail/common/tile_counts.hpp>
 #include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/exact_math.hpp>
 #include <plimsoll/detail/scratch.hpp>
 #include <plimsoll/detail/team.hpp>
+#include <plimsoll/error.hpp>
+#include <plimsoll/quota_types.hpp>
 #include <plimsoll/random.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
@@ -29,21 +32,42 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 /// Every walk stays within a connected component, so components can be rounded in parallel: the
 /// result of a component does not depend on the others if its ranks start walks in rising order.
 struct split_rounding {
-  int bits;                      ///< fraction bits of a share
-  std::int64_t* share;           ///< `[slots]`, in units of 2^-bits
-  std::int32_t const* expert;    ///< `[slots]`
-  std::int32_t const* rank;      ///< `[slots]`
-  std::int32_t const* next;      ///< `[slots]`: another slot of the expert, -1 after the last
-  std::int32_t* expert_first;    ///< `[experts]`: a slot; earlier ones of the expert are whole
-  std::int32_t* rank_first;      ///< `[ranks]`: a slot; earlier ones of the rank are whole
-  std::int32_t const* rank_end;  ///< `[ranks]`
-  std::int32_t* expert_at;       ///< `[experts]`: position on the walk, -1 off it
-  std::int32_t* rank_at;         ///< `[ranks]`
-  std::int32_t* walk;            ///< the slots of a walk from a rank to an expert, to a rank, ...
-  std::uint64_t* members;        ///< `[ranks]`: component << 32 | rank; not used by a serial team
-  std::byte* sort_storage;       ///< of `members`
   index_t ranks;
   index_t experts;
+  int bits;                    ///< fraction bits of a share
+  std::int64_t* share;         ///< `[slots]`, in units of 2^-bits
+  std::int32_t* expert;        ///< `[slots]`: -1 for an empty slot or one of no rank
+  std::int32_t* rank;          ///< `[slots]`: -1 for a slot of no rank
+  std::int32_t* next;          ///< `[slots]`: another slot of the expert, -1 after the last
+  std::int32_t* expert_first;  ///< `[experts]`: a slot; earlier ones of the expert are whole
+  std::int32_t* expert_at;     ///< `[experts]`: position on the walk, -1 off it
+  std::int32_t* rank_first;    ///< `[ranks]`: a slot; earlier ones of the rank are whole
+  std::int32_t* rank_end;      ///< `[ranks]`
+  std::int32_t* rank_at;       ///< `[ranks]`: position on the walk, -1 off it
+  std::int32_t* walk;          ///< the slots of a walk from a rank to an expert, to a rank, ...
+  std::uint64_t* members;      ///< `[ranks]`: component << 32 | rank; not used by a serial team
+  std::byte* sort_storage;     ///< of `members`, and for sorting slots
+
+  template <class Memory>
+  [[nodiscard]] PLIMSOLL_HD static split_rounding in(Memory& memory, index_t experts, index_t ranks,
+                                                     index_t slots, index_t sort_room) {
+    split_rounding result{};
+    result.ranks = ranks;
+    result.experts = experts;
+    memory.take(result.share, slots);
+    memory.take(result.expert, slots);
+    memory.take(result.rank, slots);
+    memory.take(result.next, slots);
+    memory.take(result.expert_first, experts);
+    memory.take(result.expert_at, experts);
+    memory.take(result.rank_first, ranks);
+    memory.take(result.rank_end, ranks);
+    memory.take(result.rank_at, ranks);
+    memory.take(result.walk, walk_limit(ranks));
+    memory.take(result.members, ranks);
+    memory.take(result.sort_storage, sort_room);
+    return result;
+  }
 
   /// A walk reaches each rank of its component once and leaves it once.
   [[nodiscard]] PLIMSOLL_HD static constexpr index_t walk_limit(index_t ranks) { return 2 * ranks; }
@@ -257,89 +281,6 @@ struct split_rounding {
   }
 };
 
-/// The slots of every expert, in rising order, concatenated by expert.
-struct slot_lists {
-  index_t experts;
-  index_t slots;
-  std::int32_t* first;  ///< `[experts + 1]` into `slot`, or `[layers, experts + 1]`
-  std::int32_t* slot;   ///< `[slots]`, or `[layers, slots]`
-
-  template <class Memory>
-  [[nodiscard]] PLIMSOLL_HD static slot_lists in(Memory& memory, index_t experts, index_t slots,
-                                                 index_t layers = 1) {
-    slot_lists result{experts, slots, nullptr, nullptr};
-    memory.take(result.first, layers * (experts + 1));
-    memory.take(result.slot, layers * slots);
-    return result;
-  }
-  [[nodiscard]] PLIMSOLL_HD slot_lists of_layer(index_t layer) const {
-    return {experts, slots, first + layer * (experts + 1), slot + layer * slots};
-  }
-  [[nodiscard]] PLIMSOLL_HD static std::uint64_t key(index_t expert, index_t slot) {
-    return static_cast<std::uint64_t>(expert) << 32 | static_cast<std::uint64_t>(slot);
-  }
-
-  /// Lists the slots of `expert_of`, without empty ones. A parallel team sorts in the memory of
-  /// `keys`, `[slots]`, with `storage`.
-  template <class Team>
-  PLIMSOLL_HD void fill(Team& team, vector_ref<std::int32_t const> const& expert_of,
-                        std::uint64_t* keys, std::byte* storage) const {
-    if constexpr (Team::is_serial) {
-      team.single([=, this] { fill_in_order(expert_of); });
-    } else {
-      team.for_each(slots, [=, this](index_t s) {
-        keys[s] = key(is_expert(expert_of[s]) ? expert_of[s] : experts, s);
-      });
-      team.sort(keys, slots, storage);
-      team.for_each(experts + 1, [=, this](index_t e) {
-        first[e] = static_cast<std::int32_t>(keys_below(keys, key(e, 0)));
-      });
-      team.for_each(slots, [=, this](index_t i) {
-        if (keys[i] < key(experts, 0)) {
-          slot[i] = static_cast<std::int32_t>(keys[i]);
-        }
-      });
-    }
-  }
-  [[nodiscard]] PLIMSOLL_HD bool is_expert(std::int64_t id) const {
-    return id >= 0 && id < experts;
-  }
-
- private:
-  PLIMSOLL_HD void fill_in_order(vector_ref<std::int32_t const> const& expert_of) const {
-    for (index_t e = 0; e <= experts; ++e) {
-      first[e] = 0;
-    }
-    for (index_t s = 0; s < slots; ++s) {
-      if (is_expert(expert_of[s])) {
-        ++first[expert_of[s]];
-      }
-    }
-    for (index_t e = 0; e < experts; ++e) {
-      first[e + 1] += first[e];
-    }
-    for (index_t s = slots - 1; s >= 0; --s) {
-      if (is_expert(expert_of[s])) {
-        slot[--first[expert_of[s]]] = static_cast<std::int32_t>(s);
-      }
-    }
-  }
-
-  PLIMSOLL_HD index_t keys_below(std::uint64_t const* keys, std::uint64_t limit) const {
-    index_t low = 0;
-    PLIMSOLL_NO_UNROLL
-    for (index_t high = slots; low < high;) {
-      index_t const middle = low + (high - low) / 2;
-      if (keys[middle] < limit) {
-        low = middle + 1;
-      } else {
-        high = middle;
-      }
-    }
-    return low;
-  }
-};
-
 /// Lists the slots of every layer. Problem = layer.
 struct list_slots_body {
   using device_team = block<128>;
@@ -362,25 +303,20 @@ struct list_slots_body {
 };
 
 /// Body of `quota`. Problem = layer.
-template <class Loads, class Report>
+template <class Loads>
 struct quota_body {
   using device_team = block<128>;
 
   Loads loads;  ///< `[layers, experts]`, integers
   matrix_ref<std::int32_t const> physical_to_logical;
   slot_ranges ranges;
-  matrix_ref<double const> split;   ///< `[layers, slots]`
-  matrix_ref<std::int32_t> quotas;  ///< `[layers, slots]`
-  vector_ref<Report> reports;       ///< `[layers]`
-  slot_lists lists = {};            ///< of every layer; if empty, the slots are sorted
+  matrix_ref<double const> split;    ///< `[layers, slots]`
+  matrix_ref<std::int32_t> quotas;   ///< `[layers, slots]`
+  vector_ref<quota_report> reports;  ///< `[layers]`
+  slot_lists lists = {};             ///< of every layer; if empty, the slots are sorted
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return scratch_bytes_of<std::int64_t>(ranges.slots) +
-           3 * scratch_bytes_of<std::int32_t>(ranges.slots) +
-           2 * scratch_bytes_of<std::int32_t>(loads.extent(1)) +
-           3 * scratch_bytes_of<std::int32_t>(ranges.ranks) +
-           scratch_bytes_of<std::int32_t>(split_rounding::walk_limit(ranges.ranks)) +
-           scratch_bytes_of<std::uint64_t>(ranges.ranks) + scratch_bytes_of<std::byte>(sort_room());
+    return bytes_taken_by<split_rounding>(loads.extent(1), ranges.ranks, ranges.slots, sort_room());
   }
   [[nodiscard]] PLIMSOLL_HD index_t sort_room() const {
     bool const listed = lists.first != nullptr;
@@ -389,104 +325,97 @@ struct quota_body {
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
-    index_t const experts = loads.extent(1);
-    index_t const slots = ranges.slots;
-    auto* const share = memory.take<std::int64_t>(slots);
-    auto* const expert = memory.take<std::int32_t>(slots);
-    auto* const rank = memory.take<std::int32_t>(slots);
-    auto* const next = memory.take<std::int32_t>(slots);
-    auto* const expert_first = memory.take<std::int32_t>(experts);
-    auto* const expert_at = memory.take<std::int32_t>(experts);
-    auto* const rank_first = memory.take<std::int32_t>(ranges.ranks);
-    auto* const rank_end = memory.take<std::int32_t>(ranges.ranks);
-    auto* const rank_at = memory.take<std::int32_t>(ranges.ranks);
-    auto* const walk = memory.take<std::int32_t>(split_rounding::walk_limit(ranges.ranks));
-    auto* const members = memory.take<std::uint64_t>(ranges.ranks);
-    auto* const sort_storage = memory.take<std::byte>(sort_room());
-
-    load_scale const scale =
-        scale_loads(team, experts, [this, layer](index_t e) { return loads(layer, e); });
-    if (scale.refused) {
-      refuse(team, layer, scale.refused);
+    split_rounding s =
+        split_rounding::in(memory, loads.extent(1), ranges.ranks, ranges.slots, sort_room());
+    if (fault const refused = prepare(team, layer, s)) {
+      refuse(team, layer, refused);
       return;
     }
-    auto const total =
-        team.sum(experts, [this, layer](index_t e) { return std::int64_t{loads(layer, e)}; });
-    if (total > highest<std::int32_t>) {
-      refuse(team, layer, {fault_kind::tokens, -1, static_cast<double>(total)});
-      return;
-    }
-    index_t const bad_rank = ranges.first_fault(team, layer);
-    if (bad_rank < ranges.ranks) {
-      refuse(
-          team, layer,
-          {fault_kind::rank_offsets, bad_rank, static_cast<double>(ranges.end(layer, bad_rank))});
-      return;
-    }
-    // `minmax_lp` splits integer loads in the same units.
-    int const bits = 52 - bit_width(static_cast<std::uint64_t>(total));
-    team.for_each(slots, [=](index_t slot) { rank[slot] = -1; });
-    team.for_each(ranges.ranks, [=, this](index_t r) {
-      rank_first[r] = static_cast<std::int32_t>(ranges.begin(layer, r));
-      rank_end[r] = static_cast<std::int32_t>(ranges.end(layer, r));
-      PLIMSOLL_NO_UNROLL
-      for (index_t slot = rank_first[r]; slot < rank_end[r]; ++slot) {
-        rank[slot] = static_cast<std::int32_t>(r);
-      }
-    });
-    team.for_each(experts, [=](index_t e) { expert_first[e] = -1; });
-    index_t const odd = team.min(slots, [=, this](index_t slot) {
-      return is_usable(layer, slot, rank[slot]) ? slots : slot;
-    });
-    if (odd < slots) {
-      std::int32_t const e = physical_to_logical(layer, odd);
-      bool const no_expert = e < -1 || e >= experts;
-      refuse(team, layer,
-             {no_expert ? fault_kind::expert_id : fault_kind::share, odd,
-              no_expert ? e : split(layer, odd)});
-      return;
-    }
-    team.for_each(slots, [=, this](index_t slot) {
-      expert[slot] = rank[slot] < 0 ? -1 : physical_to_logical(layer, slot);
-    });
-    link_slots(team, layer, expert, reinterpret_cast<std::uint64_t*>(share), sort_storage, next,
-               expert_first);
-    team.for_each(slots, [=, this](index_t slot) {
-      share[slot] = static_cast<std::int64_t>(fixed_point(split(layer, slot), bits));
-    });
-    index_t const unmet = team.min(experts, [=, this](index_t e) {
-      auto const load = static_cast<std::int64_t>(loads(layer, e)) << bits;
-      return settle(share, next, expert_first[e], load) ? experts : e;
-    });
-    if (unmet < experts) {
-      refuse(team, layer, {fault_kind::shares, unmet, static_cast<double>(loads(layer, unmet))});
-      return;
-    }
-    std::int64_t const split_peak = peak_of(team, layer, share);
-    std::int64_t const moves =
-        split_rounding{bits,         share,      expert,       rank,         next,
-                       expert_first, rank_first, rank_end,     expert_at,    rank_at,
-                       walk,         members,    sort_storage, ranges.ranks, experts}
-            .run(team);
-    std::int64_t const peak = peak_of(team, layer, share);
-    team.for_each(slots, [=, this](index_t slot) {
-      quotas(layer, slot) = static_cast<std::int32_t>(share[slot] >> bits);
+    std::int64_t const split_peak = peak_of(team, layer, s.share);
+    std::int64_t const moves = s.run(team);
+    std::int64_t const peak = peak_of(team, layer, s.share);
+    team.for_each(ranges.slots, [=, this](index_t slot) {
+      quotas(layer, slot) = static_cast<std::int32_t>(s.share[slot] >> s.bits);
     });
     team.single([=, this] {
-      reports[layer] =
-          Report{.peak = peak >> bits,
-                 .split_peak = scale_by_power_of_two(static_cast<double>(split_peak), -bits),
-                 .moves = moves};
+      reports[layer] = quota_report{
+          .peak = peak >> s.bits,
+          .split_peak = scale_by_power_of_two(static_cast<double>(split_peak), -s.bits),
+          .moves = moves};
     });
   }
 
  private:
-  /// Links the slots of every expert in rising order. `keys` is memory for `[slots]`.
+  /// Fills the arrays that a rounding starts from. Returns the first value that it refuses.
   template <class Team>
-  PLIMSOLL_HD void link_slots(Team& team, index_t layer, std::int32_t const* expert,
-                              std::uint64_t* keys, std::byte* sort_storage, std::int32_t* next,
-                              std::int32_t* expert_first) const {
+  PLIMSOLL_HD fault prepare(Team& team, index_t layer, split_rounding& s) const {
+    index_t const experts = loads.extent(1);
     index_t const slots = ranges.slots;
+    load_scale const scale =
+        scale_loads(team, experts, [this, layer](index_t e) { return loads(layer, e); });
+    if (scale.refused) {
+      return scale.refused;
+    }
+    auto const total =
+        team.sum(experts, [this, layer](index_t e) { return std::int64_t{loads(layer, e)}; });
+    if (total > highest<std::int32_t>) {
+      return {fault_kind::tokens, -1, static_cast<double>(total)};
+    }
+    index_t const bad_rank = ranges.first_fault(team, layer);
+    if (bad_rank < ranges.ranks) {
+      return {fault_kind::rank_offsets, bad_rank, static_cast<double>(ranges.end(layer, bad_rank))};
+    }
+    // `minmax_lp` splits integer loads in the same units.
+    s.bits = 52 - bit_width(static_cast<std::uint64_t>(total));
+    find_ranks(team, layer, s);
+    team.for_each(experts, [=](index_t e) { s.expert_first[e] = -1; });
+    index_t const odd = team.min(slots, [=, this](index_t slot) {
+      return is_usable(layer, slot, s.rank[slot]) ? slots : slot;
+    });
+    if (odd < slots) {
+      std::int32_t const e = physical_to_logical(layer, odd);
+      bool const no_expert = e < -1 || e >= experts;
+      return {no_expert ? fault_kind::expert_id : fault_kind::share, odd,
+              no_expert ? e : split(layer, odd)};
+    }
+    team.for_each(slots, [=, this](index_t slot) {
+      s.expert[slot] = s.rank[slot] < 0 ? -1 : physical_to_logical(layer, slot);
+    });
+    link_slots(team, layer, s);
+    team.for_each(slots, [=, this](index_t slot) {
+      s.share[slot] = static_cast<std::int64_t>(fixed_point(split(layer, slot), s.bits));
+    });
+    index_t const unmet = team.min(experts, [=, this](index_t e) {
+      auto const load = static_cast<std::int64_t>(loads(layer, e)) << s.bits;
+      return settle(s.share, s.next, s.expert_first[e], load) ? experts : e;
+    });
+    if (unmet < experts) {
+      return {fault_kind::shares, unmet, static_cast<double>(loads(layer, unmet))};
+    }
+    return {};
+  }
+
+  /// Finds the rank of every slot, and the slots of every rank.
+  template <class Team>
+  PLIMSOLL_HD void find_ranks(Team& team, index_t layer, split_rounding const& s) const {
+    team.for_each(ranges.slots, [=](index_t slot) { s.rank[slot] = -1; });
+    team.for_each(ranges.ranks, [=, this](index_t r) {
+      s.rank_first[r] = static_cast<std::int32_t>(ranges.begin(layer, r));
+      s.rank_end[r] = static_cast<std::int32_t>(ranges.end(layer, r));
+      PLIMSOLL_NO_UNROLL
+      for (index_t slot = s.rank_first[r]; slot < s.rank_end[r]; ++slot) {
+        s.rank[slot] = static_cast<std::int32_t>(r);
+      }
+    });
+  }
+
+  /// Links the slots of every expert in rising order.
+  template <class Team>
+  PLIMSOLL_HD void link_slots(Team& team, index_t layer, split_rounding const& s) const {
+    index_t const slots = ranges.slots;
+    std::int32_t const* const expert = s.expert;
+    std::int32_t* const next = s.next;
+    std::int32_t* const expert_first = s.expert_first;
     // Slots after the last rank's come last in a list, and `expert` is -1 for them.
     auto const link = [=](index_t i, index_t n, auto slot_at) {
       std::int32_t const slot = slot_at(i);
@@ -504,10 +433,12 @@ struct quota_body {
       team.for_each(n, [=](index_t i) { link(i, n, [=](index_t j) { return own.slot[j]; }); });
     } else {
       index_t const experts = loads.extent(1);
+      auto* const keys =
+          reinterpret_cast<std::uint64_t*>(s.share);  // free until shares are written
       team.for_each(slots, [=](index_t slot) {
         keys[slot] = slot_lists::key(expert[slot] < 0 ? experts : expert[slot], slot);
       });
-      team.sort(keys, slots, sort_storage);
+      team.sort(keys, slots, s.sort_storage);
       team.for_each(slots, [=](index_t i) {
         link(i, slots, [=](index_t j) { return static_cast<std::int32_t>(keys[j]); });
       });
@@ -562,7 +493,7 @@ struct quota_body {
   template <class Team>
   PLIMSOLL_HD void refuse(Team& team, index_t layer, fault const& found) const {
     team.for_each(ranges.slots, [=, this](index_t slot) { quotas(layer, slot) = 0; });
-    team.single([=, this] { reports[layer] = Report{.refused = found}; });
+    team.single([=, this] { reports[layer] = quota_report{.refused = found}; });
   }
 };
 
@@ -584,6 +515,20 @@ struct source_quotas_body {
   std::byte* sort_storage;                 ///< of `keys`
   bool listing;
 
+  /// Takes the arrays that both launches share, and leaves the rest empty.
+  template <class Memory>
+  [[nodiscard]] PLIMSOLL_HD static source_quotas_body in(Memory& memory, index_t experts,
+                                                         index_t slots) {
+    source_quotas_body result{};
+    result.lists = slot_lists::in(memory, experts, slots);
+    memory.take(result.rank, slots);
+    memory.take(result.room, slots);
+    memory.take(result.keys, slots);
+    memory.take(result.sort_storage, sort_bytes<device_team, std::uint64_t>(slots));
+    return result;
+  }
+
+  [[nodiscard]] index_t problems() const { return listing ? 1 : (lists.experts + tile - 1) / tile; }
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
 
   template <class Team>
@@ -638,7 +583,7 @@ struct source_quotas_body {
 /// Body of `dispatch`, in up to three launches. Count: problem = tile of token copies, and one more
 /// problem for the slots. Scan: problem = column of the counts; left out if tiles add up the counts
 /// themselves. Assign: problem = tile of token copies.
-template <class Id, class Counters>
+template <class Id>
 struct dispatch_body {
   using device_team = block<128>;
   static constexpr bool is_streaming = true;
@@ -647,8 +592,8 @@ struct dispatch_body {
   matrix_ref<Id const> ids;  ///< `[tokens, k]`
   vector_ref<std::int32_t const> expert_of;
   vector_ref<std::int32_t const> quotas;
-  matrix_ref<std::int32_t> chosen;  ///< `[tokens, k]`
-  vector_ref<Counters> counters;    ///< `[1]`
+  matrix_ref<std::int32_t> chosen;         ///< `[tokens, k]`
+  vector_ref<dispatch_counters> counters;  ///< `[1]`
   slot_lists lists;
   bool listed;           ///< the lists are already filled
   std::int64_t* before;  ///< `[slots]`, as `lists.slot`: quotas of the expert's earlier slots
@@ -659,6 +604,17 @@ struct dispatch_body {
   std::uint64_t subsequence;
   std::uint64_t first_token;
   phase now;
+
+  /// Takes the arrays that the launches share, except for `lists`, and leaves the rest empty.
+  template <class Memory>
+  [[nodiscard]] PLIMSOLL_HD static dispatch_body in(Memory& memory, index_t copies, index_t experts,
+                                                    index_t slots) {
+    dispatch_body result{};
+    memory.take(result.before, slots);
+    memory.take(result.total, experts);
+    result.tiles = tile_counts::in(memory, copies, experts + 2);
+    return result;
+  }
 
   [[nodiscard]] index_t problems() const {
     return now == phase::scan ? tiles.columns : tiles.problems() + (now == phase::count);
@@ -725,11 +681,11 @@ struct dispatch_body {
       return maximum{}(copies(e, true) - total[e], std::int64_t{0});
     });
     team.single([=, this] {
-      counters[0] = Counters{.routed = routed,
-                             .beyond_quota = beyond,
-                             .without_slot = without_slot,
-                             .unrouted = totals[lists.experts],
-                             .out_of_range = totals[lists.experts + 1]};
+      counters[0] = dispatch_counters{.routed = routed,
+                                      .beyond_quota = beyond,
+                                      .without_slot = without_slot,
+                                      .unrouted = totals[lists.experts],
+                                      .out_of_range = totals[lists.experts + 1]};
     });
   }
 

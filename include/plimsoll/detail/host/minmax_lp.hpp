@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Host half of `minmax_lp`: checks of shapes and options, the graph of experts and ranks, and the
+/// message about layers that could not be split.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/minmax_lp.hpp>
+#include <plimsoll/detail/host/placement.hpp>
+#include <plimsoll/detail/host/rank_speeds.hpp>
+#include <plimsoll/detail/host/slots.hpp>
+#include <plimsoll/error.hpp>
+#include <plimsoll/minmax_lp_types.hpp>
+#include <plimsoll/placement_types.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
+
+/// The arrays of a `split_graph`, built on the host.
+struct split_graph_arrays {
+  using array = std::vector<std::int32_t>;
+  rank_speeds ranks = {};
+  array layer_shared = {0};
+  array expert = {};
+  array target_begin = {0};
+  array target_rank = {};
+  array target_owner = {};
+  array layer_colour = {0};
+  array colour_begin = {0};
+  array rank_begin = {0};
+  array rank_target = {};
+  array home_begin = {0};
+  array home = {};
+  array layer_absent = {0};
+  array absent = {};
+  array slot_source = {};
+  array slot_copies = {};
+  index_t most_shared = 0;
+  index_t most_targets = 0;
+
+  /// Returns all lists in one array.
+  [[nodiscard]] array flat() const {
+    array all;
+    for_each([&](auto, array const& one) { append(all, one); });
+    return all;
+  }
+  /// Returns the graph over copies of the elements of `flat` and of `ranks.speed`.
+  [[nodiscard]] split_graph graph(std::int32_t const* numbers, double const* speeds,
+                                  index_t experts, index_t slots) const {
+    split_graph result{};
+    result.experts = experts;
+    result.ranks = static_cast<index_t>(ranks.speed.size());
+    result.slots = slots;
+    result.most_shared = most_shared;
+    result.most_targets = most_targets;
+    result.speed = ranks.units(speeds);
+    for_each([&](auto member, array const& one) {
+      result.*member = numbers;
+      numbers += one.size();
+    });
+    return result;
+  }
+
+  /// Adds a layer. `expert_of` is the expert of every slot, and `begin` the first slot of every
+  /// rank.
+  void add_layer(std::int32_t const* expert_of, index_t slots, std::int32_t const* begin,
+                 index_t experts) {
+    slot_map const map{expert_of, slots, begin};
+    targets const of_expert = collect_copies(map, experts);
+    list_absent_and_homes(of_expert);
+    array const target_of = list_targets(colour_experts(of_expert), of_expert);
+    map_slots(map, of_expert, target_of);
+  }
+
+ private:
+  /// The slots of one layer.
+  struct slot_map {
+    std::int32_t const* expert_of;  ///< `[slots]`
+    index_t slots;
+    std::int32_t const* begin;  ///< `[ranks + 1]`
+  };
+  /// The copies of an expert on a live rank.
+  struct copies {
+    std::int32_t rank;
+    std::int32_t count;
+  };
+  /// `[experts]`: the live ranks with copies of each expert, rising.
+  using targets = std::vector<std::vector<copies>>;
+
+  static std::size_t at(index_t i) { return static_cast<std::size_t>(i); }
+  template <class From>
+  static std::int32_t size_of(From const& from) {
+    return static_cast<std::int32_t>(from.size());
+  }
+  static void append(array& to, array const& from) {
+    to.insert(to.end(), from.begin(), from.end());
+  }
+
+  /// Calls visit(rank, slot, expert) for every filled slot of a live rank.
+  template <class Visit>
+  void for_slots(slot_map const& map, Visit visit) const {
+    for (std::int32_t r = 0; r < size_of(ranks.speed); ++r) {
+      for (std::int32_t slot = map.begin[r]; slot < map.begin[r + 1]; ++slot) {
+        if (map.expert_of[slot] >= 0 && ranks.speed[at(r)] > 0) {
+          visit(r, slot, map.expert_of[slot]);
+        }
+      }
+    }
+  }
+
+  [[nodiscard]] targets collect_copies(slot_map const& map, index_t experts) const {
+    targets of_expert(at(experts));
+    for_slots(map, [&](std::int32_t r, std::int32_t, std::int32_t e) {
+      std::vector<copies>& of = of_expert[at(e)];
+      if (of.empty() || of.back().rank != r) {
+        of.push_back({r, 0});
+      }
+      ++of.back().count;
+    });
+    return of_expert;
+  }
+
+  /// Lists the experts without a target, and the experts with a single target by its rank.
+  void list_absent_and_homes(targets const& of_expert) {
+    std::vector<array> homes(ranks.speed.size());
+    for (std::int32_t e = 0; e < size_of(of_expert); ++e) {
+      auto const& of = of_expert[at(e)];
+      if (of.empty()) {
+        absent.push_back(e);
+      } else if (of.size() == 1) {
+        homes[at(of.front().rank)].push_back(e);
+      }
+    }
+    layer_absent.push_back(size_of(absent));
+    for (array const& of_rank : homes) {
+      append(home, of_rank);
+      home_begin.push_back(size_of(home));
+    }
+  }
+
+  /// Greedy colouring: each shared expert gets the lowest colour that no other expert on its ranks
+  /// has. Returns the experts of every colour.
+  [[nodiscard]] std::vector<array> colour_experts(targets const& of_expert) const {
+    std::vector<array> colours;
+    std::vector<std::vector<bool>> seen;  // `[colours, ranks]`
+    for (std::int32_t e = 0; e < size_of(of_expert); ++e) {
+      auto const& of = of_expert[at(e)];
+      if (of.size() < 2) {
+        continue;
+      }
+      std::size_t colour = 0;
+      while (colour < seen.size() && std::any_of(of.begin(), of.end(), [&](copies const& c) {
+               return seen[colour][at(c.rank)];
+             })) {
+        ++colour;
+      }
+      if (colour == seen.size()) {
+        seen.emplace_back(ranks.speed.size(), false);
+        colours.emplace_back();
+      }
+      for (copies const& c : of) {
+        seen[colour][at(c.rank)] = true;
+      }
+      colours[colour].push_back(e);
+    }
+    return colours;
+  }
+
+  /// Lists the shared experts and their targets by colour, and the targets by rank. Returns the
+  /// first target of every shared expert.
+  array list_targets(std::vector<array> const& colours, targets const& of_expert) {
+    std::int32_t const first_target = size_of(target_rank);
+    array target_of(of_expert.size(), -1);
+    std::vector<array> of_rank(ranks.speed.size());
+    for (array const& colour : colours) {
+      for (std::int32_t const e : colour) {
+        target_of[at(e)] = size_of(target_rank);
+        for (copies const& c : of_expert[at(e)]) {
+          of_rank[at(c.rank)].push_back(size_of(target_rank));
+          target_rank.push_back(c.rank);
+          target_owner.push_back(size_of(expert));
+        }
+        expert.push_back(e);
+        target_begin.push_back(size_of(target_rank));
+      }
+      colour_begin.push_back(size_of(expert));
+    }
+    layer_colour.push_back(size_of(colour_begin) - 1);
+    most_shared = std::max<index_t>(most_shared, size_of(expert) - layer_shared.back());
+    most_targets = std::max<index_t>(most_targets, size_of(target_rank) - first_target);
+    layer_shared.push_back(size_of(expert));
+    for (array const& one : of_rank) {
+      append(rank_target, one);
+      rank_begin.push_back(size_of(rank_target));
+    }
+    return target_of;
+  }
+
+  /// Maps every slot to the source of its load. `target_of` is the first target of every shared
+  /// expert.
+  void map_slots(slot_map const& map, targets const& of_expert, array const& target_of) {
+    std::size_t const row = slot_source.size();
+    slot_source.resize(row + at(map.slots), -1);
+    slot_copies.resize(row + at(map.slots), 1);
+    for_slots(map, [&](std::int32_t r, std::int32_t slot, std::int32_t e) {
+      auto const& of = of_expert[at(e)];
+      auto const c =
+          std::find_if(of.begin(), of.end(), [&](copies const& x) { return x.rank == r; });
+      slot_source[row + at(slot)] =
+          of.size() == 1 ? -2 - e : target_of[at(e)] + static_cast<std::int32_t>(c - of.begin());
+      auto const* const begin = map.expert_of + map.begin[r];
+      auto const* const here = map.expert_of + slot;
+      bool const is_first = std::find(begin, here, e) == here;
+      slot_copies[row + at(slot)] = is_first ? c->count : -c->count;
+    });
+  }
+
+  template <class Visit>
+  void for_each(Visit visit) const {
+    visit(&split_graph::layer_shared, layer_shared);
+    visit(&split_graph::expert, expert);
+    visit(&split_graph::target_begin, target_begin);
+    visit(&split_graph::target_rank, target_rank);
+    visit(&split_graph::target_owner, target_owner);
+    visit(&split_graph::layer_colour, layer_colour);
+    visit(&split_graph::colour_begin, colour_begin);
+    visit(&split_graph::rank_begin, rank_begin);
+    visit(&split_graph::rank_target, rank_target);
+    visit(&split_graph::home_begin, home_begin);
+    visit(&split_graph::home, home);
+    visit(&split_graph::layer_absent, layer_absent);
+    visit(&split_graph::absent, absent);
+    visit(&split_graph::slot_source, slot_source);
+    visit(&split_graph::slot_copies, slot_copies);
+  }
+};
+
+/// Checks the shapes of the placement and the options that `minmax_lp` takes.
+inline void expect_minmax_lp_options(placement_ref const& placement,
+                                     minmax_lp_options const& options) {
+  constexpr char const* name = "minmax_lp";
+  auto const& map = placement.physical_to_logical;
+  expect_between(name, "placement.physical_to_logical", 1, 0x7fffffff, map.extent(1), "slots");
+  expect_elements(name, "placement.physical_to_logical", map);
+  expect_between(name, "placement.replica_count", 1, expert_limit,
+                 placement.replica_count.extent(1), "experts");
+  expect_between(name, "placement.ranks", 1, rank_limit, placement.ranks, "ranks");
+  expect_rank_offsets(name, "placement.rank_offsets", placement.rank_offsets, map.extent(0),
+                      placement.ranks);
+  expect_between(name, "options.max_iterations", 1, INT64_MAX, options.max_iterations,
+                 "sweeps and paths");
+  if (!(options.tolerance >= 0 && options.tolerance < 1)) {
+    fail(name, "options.tolerance", "a number from 0 to below 1", text(options.tolerance));
+  }
+}
+
+/// Checks and reads the placement and the ranks that `minmax_lp` takes. Returns their graph.
+template <class Context>
+split_graph_arrays read_split_graph(Context const& context, placement_ref const& placement,
+                                    minmax_lp_options const& options) {
+  constexpr char const* name = "minmax_lp";
+  expect_minmax_lp_options(placement, options);
+  split_graph_arrays arrays;
+  arrays.ranks = read_speeds(name, context, placement.ranks, options.active, options.speeds);
+  index_t const experts = placement.replica_count.extent(1);
+  host_slots const slots = read_slots(name, context, placement, experts);
+  for (index_t layer = 0; layer < placement.physical_to_logical.extent(0); ++layer) {
+    arrays.add_layer(slots.experts_of(layer), slots.slots, slots.begins_of(layer), experts);
+  }
+  return arrays;
+}
+
+/// Throws for the first layer that `minmax_lp` could not split.
+inline void expect_all_solved(std::vector<certificate> const& certificates) {
+  index_t layer = 0;
+  for (certificate const& result : certificates) {
+    if (result.status == certificate_status::infeasible) {
+      bool const refused = result.value != result.value;
+      std::string const whose = result.work >= 0 ? text(" for expert ", result.work)
+                                : result.work == -1
+                                    ? std::string(" in total")
+                                    : text(" as base load of rank ", -2 - result.work);
+      fail("expect_solved", "loads",
+           refused ? "values from 0 to below 2^47, in total below 2^47 per layer"
+                   : "load only on experts with a slot on a live rank, and no base load on dead "
+                     "ranks",
+           text(result.lower_bound, whose, " in layer ", layer));
+    }
+    ++layer;
+  }
+}
+
+}}}  // namespace plimsoll::detail

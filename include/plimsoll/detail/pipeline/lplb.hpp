@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The planner of `lplb`: its buffers, and the launches of `plan` and `dispatch`.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/lplb.hpp>
+#include <plimsoll/detail/algorithm/quota.hpp>
+#include <plimsoll/detail/buffer.hpp>
+#include <plimsoll/detail/common/slot_lists.hpp>
+#include <plimsoll/detail/common/topology.hpp>
+#include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/pipeline/minmax_lp.hpp>
+#include <plimsoll/detail/pipeline/quota.hpp>
+#include <plimsoll/detail/scratch.hpp>
+#include <plimsoll/minmax_lp_types.hpp>
+#include <plimsoll/placement_types.hpp>
+#include <plimsoll/quota_types.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
+
+/// A placement that is prepared for `lplb`, and the results of the last plan.
+template <class Context>
+struct lplb_pipeline {
+  Context context;
+  placement_ref placement;
+  minmax_lp_pipeline<Context> lp;
+  slot_lists lists{};  ///< of every layer, in `lists_memory`
+  buffer<std::byte, Context> lists_memory;
+  buffer<double, Context> split;         ///< `[layers, slots]`
+  buffer<std::int32_t, Context> quotas;  ///< `[layers, slots]`
+  buffer<certificate, Context> certificates;
+  buffer<quota_report, Context> reports;
+  buffer<std::byte, Context> launch_memory;    ///< scratch of every launch
+  buffer<std::byte, Context> dispatch_memory;  ///< arrays that the launches of a dispatch share
+
+  /// Prepares the linear program; `allocate` does the rest.
+  lplb_pipeline(Context const& on, placement_ref const& of, minmax_lp_options const& options)
+      : context(on), placement(of), lp(on, of, options) {}
+
+  void allocate(index_t max_ids) {
+    split = {context, layers() * slots()};
+    quotas = {context, layers() * slots()};
+    certificates = {context, layers()};
+    reports = {context, layers()};
+    lists_memory = {context,
+                    static_cast<index_t>(bytes_taken_by<slot_lists>(experts(), slots(), layers()))};
+    scratch arrays(lists_memory.data());
+    lists = slot_lists::in(arrays, experts(), slots(), layers());
+    launch(context, layers(), list_slots_body{lists, placement.physical_to_logical});
+
+    matrix_ref<std::int32_t const> const loads(nullptr, layers(), experts());
+    dispatch_body<std::int32_t> dispatching{};
+    dispatching.tiles = {max_ids, experts() + 2, nullptr, nullptr};
+    launch_memory = {context, std::max(launch_bytes(context, layers(), plan_body(loads)),
+                                       launch_bytes(context, dispatching.problems(), dispatching))};
+    dispatch_memory = {context, static_cast<index_t>(bytes_taken_by<dispatch_body<std::int32_t>>(
+                                    max_ids, experts(), slots()))};
+  }
+
+  template <class Loads>
+  void enqueue_plan(Loads const& loads) const {
+    launch(context, layers(), plan_body(loads), launch_memory.data());
+  }
+
+  template <class Id>
+  void enqueue_dispatch(index_t layer, matrix_ref<Id const> ids, dispatch_options const& options,
+                        matrix_ref<std::int32_t> chosen,
+                        vector_ref<dispatch_counters> counters) const {
+    scratch arrays(dispatch_memory.data());
+    auto body =
+        dispatch_body_of<Id>(ids, row_of(placement.physical_to_logical, layer),
+                             row_of(per_slot(quotas), layer), options, chosen, counters, arrays);
+    body.lists = lists.of_layer(layer);
+    body.listed = true;
+    detail::enqueue_dispatch(prepared_context<Context>{context, launch_memory.data()}, body);
+  }
+
+  [[nodiscard]] index_t layers() const { return lp.layers; }
+  [[nodiscard]] index_t experts() const { return lp.graph.experts; }
+  [[nodiscard]] index_t slots() const { return lp.graph.slots; }
+
+  template <class T>
+  [[nodiscard]] matrix_ref<T> per_slot(buffer<T, Context> const& memory) const {
+    return {memory.data(), layers(), slots()};
+  }
+  template <class T>
+  [[nodiscard]] vector_ref<T> per_layer(buffer<T, Context> const& memory) const {
+    return {memory.data(), layers()};
+  }
+
+ private:
+  template <class Loads>
+  lplb_plan_body<Loads> plan_body(Loads const& loads) const {
+    return {lp.body_of(loads, per_slot(split), per_layer(certificates)),
+            {.loads = loads,
+             .physical_to_logical = placement.physical_to_logical,
+             .ranges = {placement.rank_offsets, slots(), placement.ranks},
+             .split = per_slot(split),
+             .quotas = per_slot(quotas),
+             .reports = per_layer(reports),
+             .lists = lists}};
+  }
+};
+
+}}}  // namespace plimsoll::detail

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// A placement that is prepared for `minmax_lp`, and the launch of `minmax_lp::solve`.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/minmax_lp.hpp>
+#include <plimsoll/detail/buffer.hpp>
+#include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/host/minmax_lp.hpp>
+#include <plimsoll/minmax_lp_types.hpp>
+#include <plimsoll/placement_types.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
+
+/// The graph of a placement in the memory of a context. A system that runs the body in a launch of
+/// its own needs no scratch here.
+template <class Context>
+struct minmax_lp_pipeline {
+  Context context;
+  minmax_lp_options options;
+  index_t layers;
+  double speed_unit = 1;  ///< the speed of live ranks if it is equal, else 1
+  split_graph graph{};
+  buffer<std::int32_t, Context> numbers;  ///< the lists of `graph`
+  buffer<double, Context> speeds;         ///< of `graph`
+  buffer<std::byte, Context> memory;      ///< scratch of `enqueue_solve`
+
+  minmax_lp_pipeline(Context const& on, placement_ref const& placement,
+                     minmax_lp_options const& solving)
+      : context(on), options(solving), layers(placement.physical_to_logical.extent(0)) {
+    split_graph_arrays const arrays = read_split_graph(context, placement, options);
+    speed_unit = arrays.ranks.even ? arrays.ranks.fastest : 1;
+    numbers = {context, arrays.flat()};
+    speeds = {context, arrays.ranks.speed};
+    graph = arrays.graph(numbers.data(), speeds.data(), placement.replica_count.extent(1),
+                         placement.physical_to_logical.extent(1));
+  }
+
+  void allocate_scratch() {
+    minmax_lp_body<matrix_ref<double const>> body{};
+    body.graph = graph;
+    memory = {context, launch_bytes(context, layers, body)};
+  }
+
+  template <class Loads>
+  minmax_lp_body<Loads> body_of(Loads const& loads, matrix_ref<double> const& split,
+                                vector_ref<certificate> const& certificates,
+                                minmax_lp_arrays const& arrays = {}) const {
+    return {.graph = graph,
+            .loads = loads,
+            .base_load = arrays.base_load,
+            .tolerance = options.tolerance,
+            .max_iterations = options.max_iterations,
+            .lexicographic = options.objective == split_objective::lexicographic,
+            .speed_unit = speed_unit,
+            .split = split,
+            .certificates = certificates,
+            .bottleneck = arrays.bottleneck};
+  }
+
+  template <class Loads>
+  void enqueue_solve(Loads const& loads, matrix_ref<double> const& split,
+                     vector_ref<certificate> const& certificates,
+                     minmax_lp_arrays const& arrays) const {
+    launch(context, layers, body_of(loads, split, certificates, arrays), memory.data());
+  }
+};
+
+}}}  // namespace plimsoll::detail
