@@ -9,6 +9,7 @@
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/common/fixed_load.hpp>
+#include <plimsoll/detail/common/id_columns.hpp>
 #include <plimsoll/detail/common/slot_lists.hpp>
 #include <plimsoll/detail/common/tile_counts.hpp>
 #include <plimsoll/detail/common/topology.hpp>
@@ -632,8 +633,7 @@ struct dispatch_body {
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
     auto const column_of = [this](index_t copy) {
-      std::int64_t const id = element(ids, copy);
-      return static_cast<std::int32_t>(lists.is_expert(id) ? id : lists.experts + (id != -1));
+      return column_of_id(element(ids, copy), lists.experts);
     };
     if (now == phase::count && problem == tiles.problems()) {
       add_up_quotas(team, memory);
