@@ -85,10 +85,9 @@ TEST_CASE("lplb: planning and dispatching allocate nothing") {
                      plimsoll::matrix_ref<std::int32_t>(slots.data(), c::tokens, c::k), counters);
     CHECK(resource.allocations() == before);
   };
-  // Three allocations of minmax_lp (slots on their way to the host, the graph, its speeds); the
-  // four arrays of a plan; scratch and the memory of dispatch; the lists of slots, and the scratch
-  // for filling them.
-  check_temporaries(3 + 4 + 2 + 2, run);
+  // The graph of minmax_lp and its speeds; the four arrays of a plan; scratch and the memory of
+  // dispatch; the lists of slots, and the scratch for filling them.
+  check_temporaries(2 + 4 + 2 + 2, run);
 }
 
 }  // namespace plimsoll_test

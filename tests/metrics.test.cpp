@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+
+#include <utility>
 #include "metrics.cases.hpp"
 
 #include "support/refusal.hpp"
@@ -148,9 +150,14 @@ TEST_CASE("metrics: temporaries come from the policy and go back, also when it t
   check_temporaries(1, [&](auto& resource) {
     plimsoll::classify_experts(plimsoll::seq(resource), in, {}, classes);
   });
-  // Temporaries of the copies of the classes and of each layer's matrix to the host.
-  check_temporaries(4, [&](auto& resource) {
+  check_temporaries(0, [&](auto& resource) {
     static_cast<void>(plimsoll::correlated_pairs(plimsoll::seq(resource), matrix, classes));
+  });
+  // A matrix whose columns are not adjacent is gathered, layer by layer.
+  plimsoll::tensor_ref<double> transposed = matrix;
+  std::swap(transposed.strides[1], transposed.strides[2]);
+  check_temporaries(3, [&](auto& resource) {
+    static_cast<void>(plimsoll::correlated_pairs(plimsoll::seq(resource), transposed, classes));
   });
 }
 

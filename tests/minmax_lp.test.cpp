@@ -198,8 +198,8 @@ TEST_CASE("minmax_lp: solving allocates nothing") {
     lp.solve(in.loads(), plimsoll::matrix_ref<double>(split.data(), 1, c.slots), certificates);
     CHECK(resource.live() == before);
   };
-  // Copies of slots and offsets for the host, the graph and its speeds, and scratch for solving.
-  check_temporaries(5, run);
+  // The graph and its speeds, and scratch for solving.
+  check_temporaries(3, run);
 }
 
 }  // namespace plimsoll_test

@@ -36,8 +36,8 @@ TEST_CASE("waterfill: counting and filling allocate nothing") {
   fill_case c = make_small_case();
   c.options.line.candidates = candidate_ranks::all;
   fill_result const expected = by_hand_of<P>(c);
-  // Speeds, ranks of slots, shared slots, plans, scratch memory, loads; temporarily the offsets.
-  check_temporaries(6 + 1, [&](auto& resource) {
+  // Speeds, ranks of slots, shared slots, plans, scratch memory, loads.
+  check_temporaries(6, [&](auto& resource) {
     fill_in<P> in(c);
     plimsoll::waterfill const fill(plimsoll::seq(resource), in.placement(), c.options);
     auto const before = resource.allocations();

@@ -1047,7 +1047,7 @@ TEST_CASE("waterline: calls allocate nothing") {
   c.active.assign(6, 1);
   c.paces.assign(6, 8);
   host_line const given(c);
-  check_temporaries(8, [&](auto& resource) {
+  check_temporaries(5, [&](auto& resource) {
     plimsoll::waterline const line(plimsoll::seq(resource), given.options());
   });
 }
