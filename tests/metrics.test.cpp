@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-
 #include <utility>
+
 #include "metrics.cases.hpp"
 
 #include "support/refusal.hpp"
