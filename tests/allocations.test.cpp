@@ -15,14 +15,15 @@ namespace {
 std::atomic<long> news = 0;
 }
 
-void* operator new(std::size_t bytes) {
+// None is inlined: g++ would warn that memory of operator new is passed to free, or the reverse.
+PLIMSOLL_NOINLINE void* operator new(std::size_t bytes) {
   ++news;
   if (void* const pointer = std::malloc(bytes)) {
     return pointer;
   }
   throw std::bad_alloc();
 }
-void* operator new(std::size_t bytes, std::align_val_t alignment) {
+PLIMSOLL_NOINLINE void* operator new(std::size_t bytes, std::align_val_t alignment) {
   ++news;
   auto const unit = static_cast<std::size_t>(alignment);
   if (void* const pointer = std::aligned_alloc(unit, (bytes + unit - 1) / unit * unit)) {
@@ -31,11 +32,10 @@ void* operator new(std::size_t bytes, std::align_val_t alignment) {
   throw std::bad_alloc();
 }
 // Used by the standard library for its own buffers; AddressSanitizer would replace these itself.
-void* operator new(std::size_t bytes, std::nothrow_t const&) noexcept {
+PLIMSOLL_NOINLINE void* operator new(std::size_t bytes, std::nothrow_t const&) noexcept {
   ++news;
   return std::malloc(bytes);
 }
-// Not inlined, since g++ would then warn that memory of operator new is passed to free.
 PLIMSOLL_NOINLINE void operator delete(void* pointer) noexcept { std::free(pointer); }
 PLIMSOLL_NOINLINE void operator delete(void* pointer, std::size_t) noexcept { std::free(pointer); }
 PLIMSOLL_NOINLINE void operator delete(void* pointer, std::align_val_t) noexcept {
