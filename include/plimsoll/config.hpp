@@ -6,6 +6,11 @@
 
 #include <plimsoll/version.hpp>
 
+#if __cplusplus <= 201703L
+#error "Plimsoll needs C++20: compile with -std=c++20 or newer."
+#include <plimsoll/stops_here>  // no such file: ends the compilation before a thousand more errors
+#endif
+
 // Results are the same bits everywhere only if the compiler keeps IEEE semantics. Parts of
 // fast-math are detected by the macros that compilers define: g++ defines one for each part,
 // clang++ only __FINITE_MATH_ONLY__. An x87 rounds to 64 bits of mantissa, then to 53
