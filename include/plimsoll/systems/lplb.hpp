@@ -60,9 +60,8 @@ class lplb {
   ///   expert, and, unless it fits in shared memory, up to 17 KiB and 8 bytes per expert
   /// @stream synchronises
   lplb(P const& policy, placement_ref const& placement, lplb_options const& options)
-      : options_(options), pipeline_(detail::resolve(policy), placement, options.lp) {
-    detail::expect_between("lplb", "options.max_ids", 0, 0x7fffffff, options.max_ids, "ids");
-    pipeline_.allocate(options.max_ids);
+      : options_(options),
+        pipeline_(detail::resolve(policy), placement, options.lp, options.max_ids) {
     detail::synchronize(pipeline_.context);
   }
 

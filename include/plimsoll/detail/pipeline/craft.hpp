@@ -10,13 +10,12 @@
 #include <vector>
 
 #include <plimsoll/config.hpp>
-#include <plimsoll/detail/algorithm/load_tensor.hpp>
 #include <plimsoll/detail/buffer.hpp>
-#include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/host/craft.hpp>
 #include <plimsoll/detail/host/knapsack.hpp>
 #include <plimsoll/detail/pipeline/eplb.hpp>
 #include <plimsoll/detail/pipeline/knapsack.hpp>
+#include <plimsoll/detail/pipeline/load_tensor.hpp>
 #include <plimsoll/detail/pipeline/planning.hpp>
 #include <plimsoll/detail/pipeline/replay.hpp>
 #include <plimsoll/detail/pipeline/slot_assignment.hpp>
@@ -74,8 +73,7 @@ gain_estimate estimate_gains(std::string_view name, Context const& context, Load
   expect_between(name, "loads", 1, 0x7fffffff, load.extent(0), "steps");
   expect_plannable(name, rows, sums.experts, slots, how);
 
-  launch(context, sums.layers * tiles_of(sums.experts),
-         sum_steps_body<Loads, double>{load, sums.of_plan(0)});
+  enqueue_sum_steps(context, load, sums.of_plan(0));
   for (index_t plan = 1; plan < sums.plans; ++plan) {
     copy_rows(context, matrix_ref<double const>(sums.of_plan(0)), sums.of_plan(plan));
   }

@@ -10,13 +10,13 @@
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/latency.hpp>
-#include <plimsoll/detail/algorithm/load_tensor.hpp>
 #include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/detail/common/latency_cost.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/host/gem.hpp>
 #include <plimsoll/detail/host/latency.hpp>
 #include <plimsoll/detail/pipeline/latency.hpp>
+#include <plimsoll/detail/pipeline/load_tensor.hpp>
 #include <plimsoll/detail/pipeline/planning.hpp>
 #include <plimsoll/detail/pipeline/replication.hpp>
 #include <plimsoll/detail/pipeline/swap_search.hpp>
@@ -55,7 +55,7 @@ void enqueue_gem(Context const& context, Loads const& loads, latency_lookup cons
   if (options.spare_slots == spare_slot_use::hold_replicas) {
     buffer<double, Context> const memory(context, layers * experts);
     matrix_ref<double> const sums(memory.data(), layers, experts);
-    launch(context, layers * tiles_of(experts), sum_steps_body<Loads, double>{loads, sums});
+    enqueue_sum_steps(context, loads, sums);
     enqueue_replicate(context, matrix_ref<double const>(sums), placement.extent(1),
                       replication_options_of(options), counts, reports);
     reports += layers;

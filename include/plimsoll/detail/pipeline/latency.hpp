@@ -8,12 +8,12 @@
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/latency.hpp>
-#include <plimsoll/detail/algorithm/placement_maps.hpp>
 #include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/detail/common/latency_cost.hpp>
 #include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/host/latency.hpp>
+#include <plimsoll/detail/pipeline/placement_maps.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/latency_types.hpp>
@@ -65,22 +65,15 @@ template <class Context, class Loads, class Cost>
 void enqueue_latencies(Context const& context, Loads const& loads, placement_ref const& placement,
                        Cost const& cost, latency_outputs const& out, problem_report* reports) {
   auto const& map = placement.physical_to_logical;
-  index_t const layers = loads.extent(1);
-  slot_ranges const ranges{placement.rank_offsets, map.extent(1), placement.ranks};
-  launch(context, layers,
-         validation_body{.source = {{map, loads.extent(2)}, ranges},
-                         .replica_count = placement.replica_count,
-                         .active = {},
-                         .groups = 0,
-                         .shared = {},
-                         .reports = reports});
-  latencies_body<Loads, Cost> const body{.loads = loads,
-                                         .physical_to_logical = map,
-                                         .replica_count = placement.replica_count,
-                                         .ranges = ranges,
-                                         .cost = cost,
-                                         .out = out,
-                                         .reports = reports + layers};
+  enqueue_validate(context, placement, {}, reports);
+  latencies_body<Loads, Cost> const body{
+      .loads = loads,
+      .physical_to_logical = map,
+      .replica_count = placement.replica_count,
+      .ranges = {placement.rank_offsets, map.extent(1), placement.ranks},
+      .cost = cost,
+      .out = out,
+      .reports = reports + loads.extent(1)};
   launch(context, body.problems(), body);
 }
 

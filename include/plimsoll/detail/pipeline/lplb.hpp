@@ -17,6 +17,7 @@
 #include <plimsoll/detail/pipeline/minmax_lp.hpp>
 #include <plimsoll/detail/pipeline/quota.hpp>
 #include <plimsoll/detail/scratch.hpp>
+#include <plimsoll/error.hpp>
 #include <plimsoll/minmax_lp_types.hpp>
 #include <plimsoll/placement_types.hpp>
 #include <plimsoll/quota_types.hpp>
@@ -40,11 +41,11 @@ struct lplb_pipeline {
   buffer<std::byte, Context> launch_memory;    ///< scratch of every launch
   buffer<std::byte, Context> dispatch_memory;  ///< arrays that the launches of a dispatch share
 
-  /// Prepares the linear program; `allocate` does the rest.
-  lplb_pipeline(Context const& on, placement_ref const& of, minmax_lp_options const& options)
-      : context(on), placement(of), lp(on, of, options) {}
-
-  void allocate(index_t max_ids) {
+  /// Does not wait for the context's work. `max_ids` is that of the largest dispatch.
+  lplb_pipeline(Context const& on, placement_ref const& of, minmax_lp_options const& options,
+                index_t max_ids)
+      : context(on), placement(of), lp(on, of, options) {
+    expect_between("lplb", "options.max_ids", 0, 0x7fffffff, max_ids, "ids");
     split = {context, layers() * slots()};
     quotas = {context, layers() * slots()};
     certificates = {context, layers()};
