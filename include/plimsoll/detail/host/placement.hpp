@@ -42,14 +42,15 @@ inline bool requires_anti_affinity(placement_options const& options) {
          options.anti_affinity_strength == strictness::required;
 }
 
-/// Checks the inputs common to all functions that place experts; `argument` names the options.
+/// Checks the inputs common to all functions that place experts; `argument` names the options, and
+/// `holder` the argument that gives the number of slots.
 inline void expect_placeable(std::string_view function, index_t layers, index_t experts,
                              index_t slots, placement_options const& options,
-                             std::string const& argument = "options") {
+                             std::string const& argument = "options",
+                             std::string_view holder = "physical_to_logical") {
   expect_between(function, "loads", 1, expert_limit, experts, "experts");
   expect_between(function, text(argument, ".ranks"), 1, rank_limit, options.ranks, "ranks");
-  expect_between(function, "physical_to_logical", experts, 0x7fffffff, slots,
-                 "slots (at least one per expert)");
+  expect_between(function, holder, experts, 0x7fffffff, slots, "slots (at least one per expert)");
   expect_rank_offsets(function, text(argument, ".rank_offsets"), options.rank_offsets, layers,
                       options.ranks);
   expect_between(function, text(argument, ".nodes"), 1, options.ranks, options.nodes,
