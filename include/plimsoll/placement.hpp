@@ -102,7 +102,7 @@ placement<P> place(P const& policy, Loads const& loads, Counts const& replica_co
   detail::expect_placeable(name, layers, experts, slots, options, "options", "slots");
   detail::expect_extent(name, "replica_count", layers, counts.extent(0), "layers");
   detail::expect_extent(name, "replica_count", experts, counts.extent(1), "experts");
-  auto result = detail::allocate_placement(policy, layers, experts, slots, options.ranks,
+  auto result = detail::allocate_placement(policy, layers, experts, slots, options.on.ranks,
                                            options.rank_offsets);
   detail::copy_ids(detail::resolve(policy), counts, result.replica_count.view());
   result.certificates =
@@ -160,7 +160,7 @@ std::vector<certificate> place_groups(P const& policy, Loads const& loads, index
   detail::expect_extent(name, "node_experts", layers, experts_of.extent(0), "layers");
   detail::expect_extent(name, "node_experts", experts, experts_of.extent(1), "experts");
   detail::expect_extent(name, "node_offsets", layers, offsets.extent(0), "layers");
-  detail::expect_extent(name, "node_offsets", options.nodes + 1, offsets.extent(1),
+  detail::expect_extent(name, "node_offsets", options.on.nodes + 1, offsets.extent(1),
                         "offsets (nodes + 1)");
 
   auto const context = detail::resolve(policy);

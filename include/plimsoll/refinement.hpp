@@ -94,7 +94,7 @@ std::vector<certificate> refine(P const& policy, Loads const& loads, placement_o
 /// of the policy.
 ///
 /// @param given the placement, which stays as it is; its `replica_count` is not read
-/// @param where the options that `place` was given; ranks of 0 and empty `rank_offsets` stand for
+/// @param where the options that `place` was given; 0 ranks and empty `rank_offsets` stand for
 ///   those of `given`
 /// @return the improved placement with a copy of the `rank_offsets`, and the certificates; the
 ///   workspace includes the arrays that it keeps
@@ -112,8 +112,8 @@ placement<P> refine(P const& policy, Loads const& loads, placement_ref const& gi
   detail::expect_placeable(name, layers, experts, slots, ranks, "where");
   detail::expect_extent(name, "physical_to_logical", layers, given.physical_to_logical.extent(0),
                         "layers");
-  auto result =
-      detail::allocate_placement(policy, layers, experts, slots, ranks.ranks, ranks.rank_offsets);
+  auto result = detail::allocate_placement(policy, layers, experts, slots, ranks.on.ranks,
+                                           ranks.rank_offsets);
   detail::copy_ids(detail::resolve(policy), given.physical_to_logical,
                    result.physical_to_logical.view());
   result.certificates =

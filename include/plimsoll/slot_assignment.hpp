@@ -51,7 +51,7 @@ void slot_assignment(P const& policy, Slots const& layer_slots,
       PLIMSOLL_OUTPUT_IDS(2, "slot_assignment", rank_offsets, "[layers, ranks + 1]");
   detail::expect_slot_assignment_options(name, options);
   detail::expect_extent(name, "rank_offsets", slots.extent(0), offsets.extent(0), "layers");
-  detail::expect_extent(name, "rank_offsets", options.ranks + 1, offsets.extent(1),
+  detail::expect_extent(name, "rank_offsets", options.on.ranks + 1, offsets.extent(1),
                         "offsets (ranks + 1)");
 
   auto const context = detail::resolve(policy);

@@ -9,5 +9,6 @@ int main() {
   plimsoll::array const loads(plimsoll::seq, std::vector<int>{3, 1}, 1, 2);
   auto placement = plimsoll::zeros<float>(plimsoll::seq, 1, 2);
   auto copies = plimsoll::zeros<int>(plimsoll::seq, 1, 2);
-  plimsoll::eplb(plimsoll::seq, loads, plimsoll::eplb_options{.ranks = 2}, placement, copies);
+  plimsoll::eplb(plimsoll::seq, loads, plimsoll::eplb_options{.on = {.ranks = 2}}, placement,
+                 copies);
 }

@@ -8,5 +8,5 @@
 int main() {
   std::vector<int> const loads{3, 1};
   plimsoll::array const copies(plimsoll::seq, std::vector<int>{1, 1}, 1, 2);
-  plimsoll::place(plimsoll::seq, loads, copies, 2, plimsoll::placement_options{.ranks = 2});
+  plimsoll::place(plimsoll::seq, loads, copies, 2, plimsoll::placement_options{.on = {.ranks = 2}});
 }

@@ -79,7 +79,7 @@ placement<P> eplb(P const& policy, Loads const& loads, index_t slots, eplb_optio
   index_t const layers = load.extent(0);
   index_t const experts = load.extent(1);
   detail::expect_plannable("eplb", layers, experts, slots, options, "slots");
-  auto result = detail::allocate_placement(policy, layers, experts, slots, options.ranks,
+  auto result = detail::allocate_placement(policy, layers, experts, slots, options.on.ranks,
                                            options.rank_offsets);
   result.certificates =
       eplb(policy, load, options, result.physical_to_logical, result.replica_count);
@@ -123,7 +123,7 @@ std::vector<certificate> rebalance_experts(P const& policy, Loads const& loads, 
       PLIMSOLL_OUTPUT_IDS(2, "rebalance_experts", replica_count, "[layers, experts]");
   index_t const layers = load.extent(0);
   index_t const experts = load.extent(1);
-  eplb_options const options{.ranks = ranks, .nodes = nodes, .groups = groups};
+  eplb_options const options{.on = {.ranks = ranks, .nodes = nodes}, .groups = groups};
   detail::expect_extent(name, "physical_to_logical", replicas, placement.extent(1), "replicas");
   detail::expect_eplb(name, layers, experts, options, placement, counts);
   detail::expect_extent(name, "logical_to_physical", layers, inverse.extent(0), "layers");

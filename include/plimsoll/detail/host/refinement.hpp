@@ -9,6 +9,7 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/host/placement.hpp>
 #include <plimsoll/detail/host/placement_maps.hpp>
+#include <plimsoll/detail/host/rank_set.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/placement_types.hpp>
@@ -33,10 +34,7 @@ inline void expect_refinable(std::string_view function, refinement_options const
 /// Returns `where` with the ranks and offsets of a given placement where it names none.
 inline placement_options options_for(std::string_view function, placement_ref const& given,
                                      placement_options where) {
-  if (where.ranks == 0) {
-    where.ranks = given.ranks;
-  }
-  expect_extent(function, "where.ranks", given.ranks, where.ranks, "ranks, as the given placement");
+  where.on = with_ranks_of(function, where.on, given.ranks, "where.on");
   if (where.rank_offsets.data == nullptr) {
     where.rank_offsets = given.rank_offsets;
   }
