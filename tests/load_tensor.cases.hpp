@@ -514,7 +514,8 @@ void check_window(index_t window) {
   constexpr index_t experts = 260;
   constexpr std::size_t step_size = layers * experts;
   CAPTURE(window);
-  plimsoll::load_window<T, policy_of<P>> object(make_policy<P>(), window, layers, experts);
+  plimsoll::load_window<T, policy_of<P>> object(make_policy<P>(), layers, experts,
+                                                {.window = window});
   array_in<sum, P> out(layers * experts, sum{-1});
   object.sum(out.view2(layers, experts));
   CHECK(out.values() == std::vector<sum>(step_size));
@@ -640,7 +641,8 @@ TEST_CASE_TEMPLATE("load_tensor: decay", P, PLIMSOLL_POLICIES) {
     constexpr index_t experts = 150;
     for (double const decay : {0.9, 1.0, 1e-3}) {
       CAPTURE(decay);
-      plimsoll::load_decay<policy_of<P>> object(make_policy<P>(), decay, layers, experts);
+      plimsoll::load_decay<policy_of<P>> object(make_policy<P>(), layers, experts,
+                                                {.decay = decay});
       std::vector<double> expected(layers * experts);
       auto const values = [&] {
         return plimsoll::read(make_policy<P>(), plimsoll::vector_ref<double const>(
