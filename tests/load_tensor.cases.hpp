@@ -23,6 +23,10 @@ using plimsoll::count_mode;
 using plimsoll::routing_counters;
 using plimsoll::scatter_counters;
 
+/// Thrust's CUDA policies end with the call, so objects cannot keep them.
+template <class P>
+inline constexpr bool can_prepare = plimsoll::detail::can_be_kept<policy_of<P>>;
+
 // ----- counting ----------------------------------------------------------------------------------
 
 inline std::vector<std::int64_t> members(std::vector<routing_counters> const& counters) {
@@ -457,6 +461,17 @@ TEST_CASE_TEMPLATE("load_tensor: loads of ranks", P, PLIMSOLL_POLICIES) {
     plimsoll::rank_loads(make_policy<P>(), in.view3(steps, layers, placement.experts), where,
                          out.view3(steps, layers, ranks));
     CHECK(out.values() == expected);
+    if constexpr (can_prepare<P>) {
+      auto const policy = make_policy<P>();
+      plimsoll::array<double, policy_of<P>, 3> const all =
+          plimsoll::rank_loads(policy, in.view3(steps, layers, placement.experts), where);
+      CHECK(all.to_host() == expected);
+      CHECK(all.extent(2) == ranks);
+      plimsoll::array<double, policy_of<P>, 2> const first =
+          plimsoll::rank_loads(policy, in.view2(layers, placement.experts), where);
+      CHECK(first.to_host() ==
+            std::vector<double>(expected.begin(), expected.begin() + layers * ranks));
+    }
     report_hash("load_tensor.rank_loads." +
                     std::string(std::is_integral_v<T> ? "integer" : "real") +
                     std::to_string(sizeof(T)) + "." + std::to_string(ranks) +
@@ -502,10 +517,6 @@ TEST_CASE_TEMPLATE("load_tensor: rank_loads stays in bounds for an invalid place
 }
 
 // ----- prepared objects --------------------------------------------------------------------------
-
-/// Thrust's CUDA policies end with the call, so objects cannot keep them.
-template <class P>
-inline constexpr bool can_prepare = plimsoll::detail::can_be_kept<policy_of<P>>;
 
 template <class T, class P>
 void check_window(index_t window) {

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include <plimsoll/array.hpp>
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/load_tensor.hpp>
 #include <plimsoll/detail/argument.hpp>
@@ -201,6 +202,32 @@ void rank_loads(P const& policy, Loads const& loads, placement_ref const& placem
   auto const in = PLIMSOLL_LOADS(2, "rank_loads", loads, "[layers, experts]");
   auto const to = PLIMSOLL_OUTPUT(double, 2, "rank_loads", out, "[layers, ranks]");
   rank_loads(policy, detail::as_tensor(in), placement, detail::as_tensor(to));
+}
+
+/// @brief Returns what `rank_loads(policy, loads, placement, out)` writes, as an array
+/// `[steps, layers, ranks]` in the policy's memory.
+///
+/// @workspace keeps 8 bytes per element, from the policy
+template <execution_policy P, class Loads>
+  requires detail::readable<Loads, 3>
+array<double, P, 3> rank_loads(P const& policy, Loads const& loads,
+                               placement_ref const& placement) {
+  auto const in = PLIMSOLL_LOADS(3, "rank_loads", loads, "[steps, layers, experts]");
+  detail::expect_ranks("rank_loads", placement);
+  array<double, P, 3> out(policy, in.extent(0), in.extent(1), placement.ranks);
+  rank_loads(policy, in, placement, out);
+  return out;
+}
+
+/// @overload For one step: loads `[layers, experts]`, returns `[layers, ranks]`.
+template <execution_policy P, class Loads>
+array<double, P, 2> rank_loads(P const& policy, Loads const& loads,
+                               placement_ref const& placement) {
+  auto const in = PLIMSOLL_LOADS(2, "rank_loads", loads, "[layers, experts]");
+  detail::expect_ranks("rank_loads", placement);
+  array<double, P, 2> out(policy, in.extent(0), placement.ranks);
+  rank_loads(policy, in, placement, out);
+  return out;
 }
 
 /// @brief Maintains the sum of the last `options.window` steps.

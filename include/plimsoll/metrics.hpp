@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include <plimsoll/array.hpp>
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/argument.hpp>
 #include <plimsoll/detail/dispatch.hpp>
@@ -38,6 +39,18 @@ void measure(P const& policy, Loads const& loads, Out&& out) {
   detail::expect_between("measure", "loads", 1, expert_limit, load.extent(1), "columns");
   detail::expect_extent("measure", "out", load.extent(0), results.extent(0), "rows");
   detail::enqueue_measure(detail::resolve(policy), load, results);
+}
+
+/// @brief Returns what `measure(policy, loads, out)` writes, as an array `[rows]` in the policy's
+/// memory.
+///
+/// @workspace keeps 40 bytes per row, from the policy
+template <execution_policy P, class Loads>
+array<balance_stats, P> measure(P const& policy, Loads const& loads) {
+  auto const load = PLIMSOLL_LOADS(2, "measure", loads, "[rows, columns]");
+  array<balance_stats, P> out(policy, load.extent(0));
+  measure(policy, load, out);
+  return out;
 }
 
 /// @brief Summarizes the output of `measure`: both usual aggregates, and the worst row.

@@ -103,13 +103,17 @@ void expect_sources(std::string_view name, vector_ref<Offset> const& offsets, in
   }
 }
 
+inline void expect_ranks(std::string_view name, placement_ref const& placement) {
+  expect_between(name, "placement.ranks", 1, rank_limit, placement.ranks, "ranks");
+}
+
 /// Checks the shapes of `rank_loads`.
 template <class Loads>
 void expect_rank_loads(std::string_view name, Loads const& loads, placement_ref const& placement,
                        tensor_ref<double> const& out) {
   auto const& map = placement.physical_to_logical;
   index_t const layers = loads.extent(1);
-  expect_between(name, "placement.ranks", 1, rank_limit, placement.ranks, "ranks");
+  expect_ranks(name, placement);
   expect_extent(name, "placement.physical_to_logical", layers, map.extent(0), "layers");
   expect_extent(name, "placement.replica_count", layers, placement.replica_count.extent(0),
                 "layers");
