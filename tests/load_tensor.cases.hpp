@@ -312,6 +312,12 @@ TEST_CASE_TEMPLATE("load_tensor: tokens per slot to tokens per expert", P, PLIMS
     };
     check(std::int64_t{});
     check(std::int32_t{});
+    array_in<std::int64_t, P> const wide_expert(wide(map));
+    array_in<std::int64_t, P> out(layers * experts, std::int64_t{-1});
+    plimsoll::scatter_to_logical(make_policy<P>(), in.view2(layers, slots),
+                                 wide_expert.view2(layers, slots), out.view2(layers, experts),
+                                 counters.view1());
+    CHECK(out.values() == expected);
     std::vector<std::int64_t> got;
     for (scatter_counters const& c : counters.values()) {
       got.insert(got.end(), {c.scattered, c.empty_slots, c.out_of_range});
@@ -319,6 +325,24 @@ TEST_CASE_TEMPLATE("load_tensor: tokens per slot to tokens per expert", P, PLIMS
     CHECK(got == where);
     report_hash("load_tensor.scatter_to_logical." + std::to_string(slots), expected, got);
   }
+}
+
+TEST_CASE_TEMPLATE("load_tensor: tokens of slots whose id is beyond int32", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  std::int64_t const beyond = std::int64_t{1} << 32;  // its low half is expert 0
+  array_in<std::int64_t, P> const map(std::vector<std::int64_t>{beyond, 1, beyond - 1, -1});
+  array_in<std::int32_t, P> const tokens(std::vector<std::int32_t>{1, 20, 300, 4000});
+  array_in<std::int64_t, P> out(2);
+  array_in<scatter_counters, P> counters(1);
+  plimsoll::scatter_to_logical(make_policy<P>(), tokens.view2(1, 4), map.view2(1, 4),
+                               out.view2(1, 2), counters.view1());
+  CHECK(out.values() == std::vector<std::int64_t>{0, 20});
+  scatter_counters const got = counters.values()[0];
+  CHECK(got.scattered == 20);
+  CHECK(got.empty_slots == 4000);
+  CHECK(got.out_of_range == 301);
 }
 
 /// Draws loads; for a floating-point T their sum depends on the order of additions.
