@@ -151,14 +151,14 @@ TEST_CASE("allocations: waterline and waterfill") {
   longs loads(4);
   matrix_ref<std::int32_t> const rows(out.data(), 8, 2);
   matrix_ref<std::int64_t> const counted(loads.data(), 2, 2);
-  plimsoll::waterline const line(seq, {.ranks = 2, .slots = 6, .top_k = 1, .max_tokens = 8});
+  plimsoll::waterline line(seq, {.ranks = 2, .slots = 6, .top_k = 1, .max_tokens = 8});
   CHECK(news_in([&] {
           line.count(in.topk_ids(), 0, counted);
           line.plan(counted, 0);
-          line.fill(in.topk_ids(), {}, rows, {});
+          line.fill(in.topk_ids(), 0, {}, rows, {});
         }) == 0);
   CHECK(line.report()[0].rows == 8);
-  plimsoll::waterfill const filler(seq, in.placement(), {.line = {.top_k = 1, .max_tokens = 8}});
+  plimsoll::waterfill filler(seq, in.placement(), {.line = {.top_k = 1, .max_tokens = 8}});
   CHECK(news_in([&] {
           filler.count(in.topk_ids());
           filler.fill(in.topk_ids(), {}, rows);
@@ -173,12 +173,11 @@ TEST_CASE("allocations: capacity_mask and token_drop") {
   std::vector<plimsoll::capacity_report> report(1);
   plimsoll::kept_pairs const kept{.ids = {ids.data(), 8, 1}, .counts = counts, .report = report};
   plimsoll::capacity_options const options{.experts = 4, .top_k = 1, .max_tokens = 8};
-  plimsoll::capacity_mask const mask(seq, options);
+  plimsoll::capacity_mask mask(seq, options);
   CHECK(news_in([&] {
           mask.apply(in.topk_ids(), matrix_ref<float const>(logits.data(), 8, 1), kept);
         }) == 0);
   CHECK(report[0].kept > 0);
-  plimsoll::token_drop const drop(seq,
-                                  {.route = {.k = 1}, .limit = {.experts = 4, .max_tokens = 8}});
+  plimsoll::token_drop drop(seq, {.route = {.k = 1}, .limit = {.experts = 4, .max_tokens = 8}});
   CHECK(news_in([&] { drop.apply(matrix_ref<float const>(logits.data(), 8, 4), kept); }) == 0);
 }

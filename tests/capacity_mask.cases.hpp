@@ -143,7 +143,7 @@ class mask_in {
             c_.stream, c_.first_token};
   }
   template <class Mask>
-  [[nodiscard]] masked run(Mask const& mask) const {
+  [[nodiscard]] masked run(Mask& mask) const {
     array_in<std::int32_t, P> ids(c_.pairs(), untouched);
     array_in<float, P> weights(c_.pairs(), static_cast<float>(untouched));
     array_in<std::int32_t, P> positions(c_.pairs(), untouched);
@@ -165,7 +165,7 @@ class mask_in {
             counts.values(), offsets.values(),          report.values()[0]};
   }
   [[nodiscard]] masked run() const {
-    plimsoll::capacity_mask const mask(make_policy<P>(), options());
+    plimsoll::capacity_mask mask(make_policy<P>(), options());
     return run(mask);
   }
 
@@ -780,7 +780,7 @@ TEST_CASE_TEMPLATE("capacity_mask: strides, in place, one object", P, PLIMSOLL_P
     masked const expected = mask_by_sorting(c);
     index_t const width = c.width();
     index_t const experts = c.options.experts;
-    plimsoll::capacity_mask const mask(make_policy<P>(), c.options);
+    plimsoll::capacity_mask mask(make_policy<P>(), c.options);
     array_in<capacity_report, P> report(1);
 
     index_t const row = 2 * width + 3;
@@ -976,11 +976,11 @@ TEST_CASE_TEMPLATE("capacity_mask: refuses invalid input", P, PLIMSOLL_POLICIES)
     auto const policy = make_policy<P>();
     for (refused_options const& bad : refusals()) {
       mask_in<P> const in(bad.c);
-      check_message(refusal_of([&] { plimsoll::capacity_mask const mask(policy, in.options()); }),
+      check_message(refusal_of([&] { plimsoll::capacity_mask mask(policy, in.options()); }),
                     bad.message);
     }
     capacity_options const o{.experts = 4, .top_k = 2, .candidates = 3, .max_tokens = 9};
-    plimsoll::capacity_mask const mask(policy, o);
+    plimsoll::capacity_mask mask(policy, o);
     array_in<std::int32_t, P> numbers(100, 1);
     array_in<float, P> values(100, 1);
     array_in<capacity_report, P> reports(2);

@@ -39,11 +39,13 @@ using plimsoll::matrix_ref, plimsoll::tensor_ref, plimsoll::vector_ref;
               vector_ref<plimsoll::certificate>());
   plimsoll::quota(policy, {}, matrix_ref<std::int32_t const>(), matrix_ref<double const>(), ints,
                   vector_ref<plimsoll::quota_report>());
-  plimsoll::capacity_mask const mask(policy, {});
+  plimsoll::capacity_mask mask(policy, {});
   mask.apply(matrix_ref<std::int32_t const>(), matrix_ref<float const>(), plimsoll::kept_pairs());
-  plimsoll::token_drop const drop(policy, {});
+  mask.apply(matrix_ref<std::int64_t const>(), matrix_ref<float const>(),
+             plimsoll::kept_pairs_of<std::int64_t>());
+  plimsoll::token_drop drop(policy, {});
   drop.apply(matrix_ref<float const>(), plimsoll::kept_pairs());
-  plimsoll::waterfill const ballast(policy, plimsoll::placement_ref(), {});
+  plimsoll::waterfill ballast(policy, plimsoll::placement_ref(), {});
   ballast.count(matrix_ref<std::int32_t const>());
   ballast.fill(matrix_ref<std::int32_t const>(), {}, ints);
   plimsoll::llep const spills(policy, {});

@@ -190,18 +190,18 @@ void measure_waterline(char const* name, plimsoll::candidate_ranks candidates,
   measured& m = all.emplace_back(name);
   m.launch_limit = launch_limit;
   m.arguments = bytes_of(ids, weights, loads, out_ids, out_weights);
-  plimsoll::waterline const line(counting_policy{&m.costs},
-                                 {.ranks = step_batch::ranks,
-                                  .slots = step_batch::slots,
-                                  .top_k = step_batch::k,
-                                  .max_tokens = repeats * step_batch::tokens,
-                                  .method = rule,
-                                  .candidates = candidates});
+  plimsoll::waterline line(counting_policy{&m.costs}, {.ranks = step_batch::ranks,
+                                                       .slots = step_batch::slots,
+                                                       .top_k = step_batch::k,
+                                                       .max_tokens = repeats * step_batch::tokens,
+                                                       .method = rule,
+                                                       .candidates = candidates});
   m.kept = m.costs.allocated;
   m.costs.clear();
   line.plan(matrix_ref<std::int64_t const>(rows_of(loads, b.ranks)), b.busiest);
-  line.fill(matrix_ref<std::int32_t const>(rows_of(ids, b.k)), {.weights = rows_of(weights, b.k)},
-            rows_of(out_ids, b.k + 1), {.weights = rows_of(out_weights, b.k + 1)});
+  line.fill(matrix_ref<std::int32_t const>(rows_of(ids, b.k)), b.busiest,
+            {.weights = rows_of(weights, b.k)}, rows_of(out_ids, b.k + 1),
+            {.weights = rows_of(out_weights, b.k + 1)});
 }
 
 void measure_waterfill() {
@@ -209,7 +209,7 @@ void measure_waterfill() {
   std::vector<std::int32_t> map(step_batch::slots);
   std::vector<std::int32_t> ids(b.tokens * (b.k + 1));
   recorder costs;
-  plimsoll::waterfill const ballast(
+  plimsoll::waterfill ballast(
       counting_policy{&costs},
       {.physical_to_logical = rows_of(map, step_batch::slots),
        .replica_count = {nullptr, 1, step_batch::slots},
@@ -247,13 +247,12 @@ void measure_token_drop(char const* name, double expert_drop, index_t max_select
   measured& m = all.emplace_back(name);
   m.launch_limit = launch_limit;
   m.arguments = bytes_of(scores, ids, weights, positions, counts, offsets, report);
-  plimsoll::token_drop const drop(counting_policy{&m.costs},
-                                  {.function = plimsoll::score_function::none,
-                                   .route = {.k = k},
-                                   .limit = {.experts = experts,
-                                             .max_tokens = tokens,
-                                             .max_selected = max_selected,
-                                             .expert_drop = expert_drop}});
+  plimsoll::token_drop drop(counting_policy{&m.costs}, {.function = plimsoll::score_function::none,
+                                                        .route = {.k = k},
+                                                        .limit = {.experts = experts,
+                                                                  .max_tokens = tokens,
+                                                                  .max_selected = max_selected,
+                                                                  .expert_drop = expert_drop}});
   m.kept = m.costs.allocated;
   m.costs.clear();
   drop.apply(matrix_ref<float const>(scores.data(), tokens, experts),
