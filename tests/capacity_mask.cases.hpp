@@ -144,13 +144,13 @@ class mask_in {
   }
   template <class Mask>
   [[nodiscard]] masked run(Mask& mask) const {
-    array_in<std::int32_t, P> ids(c_.pairs(), untouched);
+    array_in<Id, P> ids(c_.pairs(), untouched);
     array_in<float, P> weights(c_.pairs(), static_cast<float>(untouched));
     array_in<std::int32_t, P> positions(c_.pairs(), untouched);
     array_in<std::int32_t, P> counts(c_.options.experts, untouched);
     array_in<std::int32_t, P> offsets(c_.options.experts + 1, untouched);
     array_in<capacity_report, P> report(1);
-    kept_pairs kept;
+    plimsoll::kept_pairs_of<Id> kept;
     if (!c_.sums_only) {
       kept.ids = ids.view2(c_.tokens, c_.width());
       kept.weights = weights.view2(c_.tokens, c_.width());
@@ -161,8 +161,13 @@ class mask_in {
     kept.report = report.view1();
     mask.apply(ids_.view2(c_.tokens, c_.width()), scores_.view2(c_.tokens, c_.width()), batch(),
                kept);
-    return {ids.values(),    bits_of(weights.values()), positions.values(),
-            counts.values(), offsets.values(),          report.values()[0]};
+    std::vector<Id> const written = ids.values();
+    return {ints(written.begin(), written.end()),
+            bits_of(weights.values()),
+            positions.values(),
+            counts.values(),
+            offsets.values(),
+            report.values()[0]};
   }
   [[nodiscard]] masked run() const {
     plimsoll::capacity_mask mask(make_policy<P>(), options());

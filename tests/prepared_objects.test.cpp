@@ -9,7 +9,10 @@
 #include <cstdint>
 #include <cstring>
 #include <new>
+#include <string>
 #include <vector>
+
+#include "support/refusal.hpp"
 
 namespace {
 
@@ -134,6 +137,62 @@ TEST_CASE("prepared objects: constructors wait: waterline and waterfill") {
           return plimsoll::waterfill(on_stream, in.placement(),
                                      {.line = {.top_k = 1, .max_tokens = 8}});
         }) == 0);
+}
+
+TEST_CASE("prepared objects: check waits and throws what was refused: waterline and waterfill") {
+  small_layer const in;
+  std::vector<std::int32_t> const ids{0, 0, 3, 3};
+  std::vector<std::int64_t> bad{1, 0, 4, -4};
+  std::vector<std::int64_t> good{1, 0, 4, 0};
+  plimsoll::matrix_ref<std::int32_t const> const topk_ids(ids.data(), 4, 1);
+  plimsoll::matrix_ref<std::int32_t> const no_ids;
+  auto const refused_by = [](auto const& object) {
+    waits = 0;
+    std::string const message = plimsoll_test::refusal_of([&] { object.check(); });
+    CHECK(waits == 1);
+    return message;
+  };
+  plimsoll::waterline line(on_stream, {.ranks = 2, .slots = 6, .top_k = 1, .max_tokens = 4});
+  CHECK(refused_by(line) == "no error");
+  line.plan(plimsoll::matrix_ref<std::int64_t>(bad.data(), 2, 2), 0);
+  line.fill(topk_ids, 0, {}, no_ids, {});
+  CHECK(refused_by(line) ==
+        "waterline::plan: loads: expected values from 0 to 2^31 - 1, got -4 in row 1, rank 1");
+  CHECK(refused_by(line) != "no error");  // a check clears nothing
+  line.plan(plimsoll::matrix_ref<std::int64_t>(good.data(), 2, 2), 0);
+  line.fill(topk_ids, 0, {}, no_ids, {});
+  CHECK(refused_by(line) == "no error");
+  plimsoll::waterfill fill(on_stream, in.placement(), {.line = {.top_k = 1, .max_tokens = 4}});
+  CHECK(refused_by(fill) == "no error");
+  fill.count(topk_ids);
+  fill.loads()(1, 1) = -4;
+  fill.fill(topk_ids, {}, no_ids);
+  CHECK(refused_by(fill) ==
+        "waterfill::fill: loads: expected values from 0 to 2^31 - 1, got -4 in row 1, rank 1");
+}
+
+TEST_CASE("prepared objects: one waterline fills two sources in turn as two objects do") {
+  std::vector<std::int32_t> const ids{0, 3, 0, 3, 4, 0, 0, 1};
+  std::vector<std::int64_t> loads{20, 2, 4, 4};
+  plimsoll::matrix_ref<std::int32_t const> const topk_ids(ids.data(), 4, 2);
+  plimsoll::matrix_ref<std::int64_t> const summed(loads.data(), 2, 2);
+  plimsoll::waterline_options const options{
+      .ranks = 2, .slots = 6, .top_k = 2, .max_tokens = 4, .min_tokens = 0};
+  auto const filled = [&](auto& line, plimsoll::index_t source) {
+    std::vector<std::int32_t> ranks(4, -7);
+    line.plan(summed, source);
+    line.fill(topk_ids, source, {}, plimsoll::matrix_ref<std::int32_t>(), {.ranks = ranks});
+    line.check();
+    return ranks;
+  };
+  plimsoll::waterline both(on_stream, options);
+  plimsoll::waterline first(on_stream, options);
+  plimsoll::waterline second(on_stream, options);
+  for (int turn = 0; turn < 2; ++turn) {
+    CHECK(filled(both, 0) == filled(first, 0));
+    CHECK(filled(both, 1) == filled(second, 1));
+  }
+  CHECK(filled(both, 0) != filled(both, 1));
 }
 
 TEST_CASE("prepared objects: constructors wait: capacity_mask and token_drop") {

@@ -86,7 +86,7 @@ inline std::string difference(drop_result const& a, drop_result const& b) {
 }
 
 /// Outputs in the memory of a policy.
-template <class P>
+template <class P, class Id = std::int32_t>
 class drop_outputs {
  public:
   explicit drop_outputs(drop_case const& c)
@@ -98,7 +98,7 @@ class drop_outputs {
         counts_(c.experts(), -99),
         offsets_(c.experts() + 1, -99),
         report_(1) {}
-  [[nodiscard]] kept_pairs views() {
+  [[nodiscard]] plimsoll::kept_pairs_of<Id> views() {
     return {ids_.view2(tokens_, width_),
             weights_.view2(tokens_, width_),
             positions_.view2(tokens_, width_),
@@ -107,14 +107,17 @@ class drop_outputs {
             report_.view1()};
   }
   [[nodiscard]] drop_result values(ints routed) const {
-    return {std::move(routed), ids_.values(),     weights_.values(),  positions_.values(),
-            counts_.values(),  offsets_.values(), report_.values()[0]};
+    std::vector<Id> const ids = ids_.values();
+    return {std::move(routed),  ints(ids.begin(), ids.end()),
+            weights_.values(),  positions_.values(),
+            counts_.values(),   offsets_.values(),
+            report_.values()[0]};
   }
 
  private:
   index_t tokens_;
   index_t width_;
-  array_in<std::int32_t, P> ids_;
+  array_in<Id, P> ids_;
   array_in<float, P> weights_;
   array_in<std::int32_t, P> positions_;
   array_in<std::int32_t, P> counts_;
@@ -144,9 +147,9 @@ class drop_in {
     return {homes_.view1(), priorities_.view1(), c_.stream, c_.first_token};
   }
   /// Runs `token_drop`.
-  template <class Drop, class Logits>
+  template <class Id = std::int32_t, class Drop, class Logits>
   [[nodiscard]] drop_result run(Drop& drop, Logits const& logits) const {
-    drop_outputs<P> out(c_);
+    drop_outputs<P, Id> out(c_);
     drop.apply(logits, batch(), out.views());
     return out.values(plimsoll::read(
         make_policy<P>(),
@@ -401,7 +404,7 @@ TEST_CASE_TEMPLATE("token_drop: logits of 16 bits, strides, one object", P, PLIM
     CHECK(drop.capacity(70) == 18);
     drop_result const expected = in.run(drop, in.logits());
     array_in<plimsoll::bfloat16, P> const shorter(brief);
-    check_same(in.run(drop, shorter.view2(c.tokens, c.experts())), expected);
+    check_same(in.template run<std::int64_t>(drop, shorter.view2(c.tokens, c.experts())), expected);
     // A smaller batch after a larger one.
     drop_case few = c;
     few.tokens = 5;

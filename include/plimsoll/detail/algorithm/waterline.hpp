@@ -192,10 +192,10 @@ struct line_state {
   /// Surplus rows that are still at home before each round, and after the last one.
   std::int64_t unmet[most_rounds + 1];
   std::int64_t drawn_from;  ///< sum of the weights of all ranks
-  index_t source;         ///< source for which the plan was made
-  index_t is_planned;     ///< 0 before the first plan, then 1
-  std::int32_t any_rank;  ///< every rank is a candidate
-  std::int32_t at_home;   ///< all rows stay at home
+  index_t source;           ///< source for which the plan was made
+  index_t is_planned;       ///< 0 before the first plan, then 1
+  std::int32_t any_rank;    ///< every rank is a candidate
+  std::int32_t at_home;     ///< all rows stay at home
 };
 
 struct line_memory {
