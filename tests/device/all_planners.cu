@@ -41,8 +41,6 @@ using plimsoll::matrix_ref, plimsoll::tensor_ref, plimsoll::vector_ref;
                   vector_ref<plimsoll::quota_report>());
   plimsoll::capacity_mask mask(policy, {});
   mask.apply(matrix_ref<std::int32_t const>(), matrix_ref<float const>(), plimsoll::kept_pairs());
-  mask.apply(matrix_ref<std::int64_t const>(), matrix_ref<float const>(),
-             plimsoll::kept_pairs_of<std::int64_t>());
   plimsoll::token_drop drop(policy, {});
   drop.apply(matrix_ref<float const>(), plimsoll::kept_pairs());
   plimsoll::waterfill ballast(policy, plimsoll::placement_ref(), {});
