@@ -121,7 +121,7 @@ TEST_CASE("prepared objects: constructors wait: minmax_lp and lplb") {
 }
 
 TEST_CASE("prepared objects: constructors wait: least_loaded and llep") {
-  plimsoll::least_loaded_options const options{.experts = 4, .ranks = 2, .max_ids = 8};
+  plimsoll::least_loaded_options const options{.on = {.ranks = 2}, .experts = 4, .max_ids = 8};
   CHECK(left_by([&] { return plimsoll::least_loaded(on_stream, options); }) == 0);
   CHECK(left_by([&] { return plimsoll::llep(on_stream, {.rank = 0, .assignment = options}); }) ==
         0);
@@ -131,7 +131,7 @@ TEST_CASE("prepared objects: constructors wait: waterline and waterfill") {
   small_layer const in;
   CHECK(left_by([] {
           return plimsoll::waterline(on_stream,
-                                     {.ranks = 2, .slots = 6, .top_k = 1, .max_tokens = 8});
+                                     {.on = {.ranks = 2}, .slots = 6, .top_k = 1, .max_tokens = 8});
         }) == 0);
   CHECK(left_by([&] {
           return plimsoll::waterfill(on_stream, in.placement(),
@@ -152,7 +152,8 @@ TEST_CASE("prepared objects: check waits and throws what was refused: waterline 
     CHECK(waits == 1);
     return message;
   };
-  plimsoll::waterline line(on_stream, {.ranks = 2, .slots = 6, .top_k = 1, .max_tokens = 4});
+  plimsoll::waterline line(on_stream,
+                           {.on = {.ranks = 2}, .slots = 6, .top_k = 1, .max_tokens = 4});
   CHECK(refused_by(line) == "no error");
   line.plan(plimsoll::matrix_ref<std::int64_t>(bad.data(), 2, 2), 0);
   line.fill(topk_ids, 0, {}, no_ids, {});
@@ -177,7 +178,7 @@ TEST_CASE("prepared objects: one waterline fills two sources in turn as two obje
   plimsoll::matrix_ref<std::int32_t const> const topk_ids(ids.data(), 4, 2);
   plimsoll::matrix_ref<std::int64_t> const summed(loads.data(), 2, 2);
   plimsoll::waterline_options const options{
-      .ranks = 2, .slots = 6, .top_k = 2, .max_tokens = 4, .min_tokens = 0};
+      .on = {.ranks = 2}, .slots = 6, .top_k = 2, .max_tokens = 4, .min_tokens = 0};
   auto const filled = [&](auto& line, plimsoll::index_t source) {
     std::vector<std::int32_t> ranks(4, -7);
     line.plan(summed, source);

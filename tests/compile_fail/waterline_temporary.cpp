@@ -18,6 +18,7 @@ struct counts {
 
 int main() {
   std::vector<std::int32_t> const ids(8);
-  plimsoll::waterline line(plimsoll::seq, {.ranks = 2, .slots = 6, .top_k = 1, .max_tokens = 8});
+  plimsoll::waterline line(plimsoll::seq,
+                           {.on = {.ranks = 2}, .slots = 6, .top_k = 1, .max_tokens = 8});
   line.count(plimsoll::matrix_ref<std::int32_t const>(ids.data(), 8, 1), 0, counts());
 }
