@@ -699,7 +699,7 @@ inline std::vector<refused_fill> refusals() {
       .options.line.on.ranks = 4;
   next("waterfill: options.line.slots: expected none, as the placement's applies, got another")
       .options.line.slots = 5;
-  next("waterline: options.on.nodes: expected 1 to 5 nodes (at most one per rank), got 6")
+  next("waterfill: options.line.on.nodes: expected 1 to 5 nodes (at most one per rank), got 6")
       .options.line.on.nodes = 6;
   // Offsets of another layer are not read.
   fill_case& falling = next(

@@ -517,18 +517,19 @@ TEST_CASE("waterline: refuses invalid options") {
     return message.substr(0, begin.size()) == begin ? message.substr(begin.size()) : message;
   };
   using options = waterline_options;
-  CHECK(refused([](options& o) { o.on.ranks = 0; }) == "ranks: expected 1 to 32767 ranks, got 0");
+  CHECK(refused([](options& o) { o.on.ranks = 0; }) ==
+        "on.ranks: expected 1 to 32767 ranks, got 0");
   CHECK(refused([](options& o) { o.on.ranks = 32768; }) ==
-        "ranks: expected 1 to 32767 ranks, got 32768");
+        "on.ranks: expected 1 to 32767 ranks, got 32768");
   CHECK(refused([](options& o) { o.slots = 0; }) == "slots: expected 1 to 2147483643 slots, got 0");
   CHECK(refused([](options& o) { o.slots = 2147483644; }) ==
         "slots: expected 1 to 2147483643 slots, got 2147483644");
   CHECK(refused([](options& o) { o.slots = 3; }) ==
         "slots: expected at least 1 slot for every live rank, got 0 for rank 0");
   CHECK(refused([](options& o) { o.on.nodes = 0; }) ==
-        "nodes: expected 1 to 4 nodes (at most one per rank), got 0");
+        "on.nodes: expected 1 to 4 nodes (at most one per rank), got 0");
   CHECK(refused([](options& o) { o.on.nodes = 5; }) ==
-        "nodes: expected 1 to 4 nodes (at most one per rank), got 5");
+        "on.nodes: expected 1 to 4 nodes (at most one per rank), got 5");
   CHECK(refused([](options& o) { o.top_k = 0; }) ==
         "top_k: expected 1 to 512 ids per token, got 0");
   CHECK(refused([](options& o) { o.top_k = 513; }) ==
@@ -587,22 +588,24 @@ TEST_CASE("waterline: refuses invalid options") {
         "speeds");
   speeds[1] = nan;
   CHECK(with_arrays(fill_method::surplus, false, true, true) ==
-        "speeds: expected values from 2^-64 to 2^64, got NaN for rank 1");
+        "on.speeds: expected values from 2^-64 to 2^64, got NaN for rank 1");
   auto const given = speeds;
   speeds = {1 << 20, 1 << 10, 16, 16};
   CHECK(with_arrays(fill_method::surplus, false, true, true) == "no error");
   speeds[3] = 8;
   CHECK(with_arrays(fill_method::surplus, false, true, true) ==
-        "speeds: expected speeds of live ranks from 2^-16 of the fastest to the fastest, got 8 for "
-        "rank 3, where the fastest has 1048576");
+        "on.speeds: expected speeds of live ranks from 2^-16 of the fastest to the fastest, got 8 "
+        "for rank 3, where the fastest has 1048576");
   speeds = given;
   speeds.push_back(1);
-  CHECK(with_arrays(fill_method::surplus, false, true, true) == "speeds: expected 4 ranks, got 5");
+  CHECK(with_arrays(fill_method::surplus, false, true, true) ==
+        "on.speeds: expected 4 ranks, got 5");
   active.assign(4, 0);
   CHECK(with_arrays(fill_method::surplus, false, true, false) ==
-        "active: expected at least 1 live rank, got 0");
+        "on.active: expected at least 1 live rank, got 0");
   active.pop_back();
-  CHECK(with_arrays(fill_method::surplus, false, true, false) == "active: expected 4 ranks, got 3");
+  CHECK(with_arrays(fill_method::surplus, false, true, false) ==
+        "on.active: expected 4 ranks, got 3");
 }
 
 TEST_CASE("waterline: refuses invalid shapes") {
