@@ -122,7 +122,7 @@ TEST_CASE("prepared objects: constructors wait: minmax_lp and lplb") {
 }
 
 TEST_CASE("prepared objects: constructors wait: least_loaded and llep") {
-  plimsoll::least_loaded_options const options{.experts = 4, .ranks = 2, .max_ids = 8};
+  plimsoll::least_loaded_options const options{.on = {.ranks = 2}, .experts = 4, .max_ids = 8};
   CHECK(left_by([&] { return plimsoll::least_loaded(on_stream, options); }) == 0);
   CHECK(left_by([&] { return plimsoll::llep(on_stream, {.rank = 0, .assignment = options}); }) ==
         0);
@@ -151,7 +151,7 @@ struct two_ranks {
   static constexpr plimsoll::index_t tokens = 6;
 
   plimsoll::least_loaded_options options = {
-      .experts = 4, .ranks = 2, .min_chunk = 1, .lambda = 0, .max_ids = tokens};
+      .on = {.ranks = 2}, .experts = 4, .min_chunk = 1, .lambda = 0, .max_ids = tokens};
   std::vector<ints> ids = {{0, 0, 0, 2, 0, -1}, {0, 3, 0, 1, 7, 0}};
   ints counts = {4, 0, 1, 0, 3, 1, 0, 1};  // [ranks, experts]
 
@@ -318,7 +318,7 @@ TEST_CASE("prepared objects: constructors wait: waterline and waterfill") {
   small_layer const in;
   CHECK(left_by([] {
           return plimsoll::waterline(on_stream,
-                                     {.ranks = 2, .slots = 6, .top_k = 1, .max_tokens = 8});
+                                     {.on = {.ranks = 2}, .slots = 6, .top_k = 1, .max_tokens = 8});
         }) == 0);
   CHECK(left_by([&] {
           return plimsoll::waterfill(on_stream, in.placement(),

@@ -10,6 +10,7 @@
 #include <plimsoll/detail/argument.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/host/least_loaded.hpp>
+#include <plimsoll/detail/host/rank_set.hpp>
 #include <plimsoll/detail/pipeline/least_loaded.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
@@ -117,7 +118,7 @@ class least_loaded {
     constexpr char const* name = "least_loaded::add_up";
     matrix_ref<std::int32_t const> const of_ranks =
         PLIMSOLL_INPUT(std::int32_t, 2, "least_loaded::add_up", counts, "[ranks, experts]");
-    detail::expect_extent(name, "counts", options().ranks, of_ranks.extent(0), "ranks");
+    detail::expect_extent(name, "counts", options().on.ranks, of_ranks.extent(0), "ranks");
     detail::expect_extent(name, "counts", options().experts, of_ranks.extent(1), "experts");
     pipeline_.enqueue_add_up(of_ranks);
   }
@@ -220,11 +221,11 @@ class least_loaded {
   }
   /// `[ranks]`: tokens of each rank.
   [[nodiscard]] vector_ref<std::int32_t const> rank_loads() const {
-    return {pipeline_.plan().loads, options().ranks};
+    return {pipeline_.plan().loads, options().on.ranks};
   }
   /// `[ranks]`: modelled bytes of each rank: weights held and received, and tokens.
   [[nodiscard]] vector_ref<std::int64_t const> rank_bytes() const {
-    return {pipeline_.plan().bytes_of_rank, options().ranks};
+    return {pipeline_.plan().bytes_of_rank, options().on.ranks};
   }
   [[nodiscard]] vector_ref<spill_report const> report() const {
     return {&pipeline_.plan().outcome->report, 1};
@@ -232,15 +233,15 @@ class least_loaded {
 
   /// `[ranks, ranks]`, after `exchange`: the tokens that each source (row) sends to each rank.
   [[nodiscard]] matrix_ref<std::int32_t const> send_counts() const {
-    return {pipeline_.routes().sends, options().ranks, options().ranks};
+    return {pipeline_.routes().sends, options().on.ranks, options().on.ranks};
   }
   /// `[ranks, ranks]`, after `exchange`: the tokens that each rank (row) receives from each source.
   [[nodiscard]] matrix_ref<std::int32_t const> receive_counts() const {
-    return {pipeline_.routes().receives, options().ranks, options().ranks};
+    return {pipeline_.routes().receives, options().on.ranks, options().on.ranks};
   }
   /// `[ranks]`, after `exchange`: the tokens sent and received, and the experts computed.
   [[nodiscard]] vector_ref<spill_exchange_report const> exchange_reports() const {
-    return {pipeline_.routes().reports, options().ranks};
+    return {pipeline_.routes().reports, options().on.ranks};
   }
 
   /// @brief Throws if the last `plan` refused its loads or a returned cost, or if the counts of its
@@ -251,7 +252,7 @@ class least_loaded {
 
  private:
   void expect_rank(char const* name, index_t rank) const {
-    detail::expect_between(name, "rank", 0, options().ranks - 1, rank, "as rank");
+    detail::expect_between(name, "rank", 0, options().on.ranks - 1, rank, "as rank");
   }
   template <class Id>
   void expect_batch(char const* name, matrix_ref<Id const> const& ids) const {
@@ -291,7 +292,7 @@ void validate(P const& policy, spill_plan_ref const& plan, Loads const& loads,
   constexpr char const* name = "validate";
   auto const context = detail::resolve(policy);
   detail::expect_between(name, "options.experts", 1, expert_limit, options.experts, "experts");
-  detail::expect_between(name, "options.ranks", 1, rank_limit, options.ranks, "ranks");
+  detail::expect_rank_set(name, options.on);
   auto const tokens = PLIMSOLL_COUNTS(1, "validate", loads, "[experts]");
   detail::expect_extent(name, "loads", options.experts, tokens.extent(0), "experts");
   detail::expect_extent(name, "plan.offsets", options.experts + 1, plan.offsets.extent(0),
