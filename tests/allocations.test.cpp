@@ -121,27 +121,29 @@ TEST_CASE("allocations: least_loaded and llep") {
   ints destinations(8);
   ints rows(8);
   std::vector<plimsoll::spill_counters> counters(1);
+  std::vector<plimsoll::spill_segment> groups(4);
   auto const pairs = [](ints& values) { return matrix_ref<std::int32_t>(values.data(), 8, 1); };
-  plimsoll::least_loaded const plain(seq, options);
-  plimsoll::least_loaded const priced(seq, options,
-                                      plimsoll::spill_price{plimsoll::moe_cost{1, 1, 1}, 1, 1});
-  auto const step = [&](auto const& planner) {
+  plimsoll::least_loaded plain(seq, options);
+  plimsoll::least_loaded priced(seq, options,
+                                plimsoll::spill_price{plimsoll::moe_cost{1, 1, 1}, 1, 1});
+  auto const step = [&](auto& planner) {
     planner.count(in.topk_ids(), plimsoll::vector_ref<std::int32_t>(counts.data(), 4));
     planner.add_up(matrix_ref<std::int32_t const>(counts.data(), 2, 4));
     planner.plan();
-    planner.exchange(0);
-    planner.route(in.topk_ids(), pairs(destinations), pairs(rows), counters);
-    planner.arrange(rows);
+    planner.exchange();
+    planner.route(0, in.topk_ids(), pairs(destinations), pairs(rows), counters);
+    planner.arrange(0, rows, groups);
+    planner.arrange(1, rows, groups);
   };
   CHECK(news_in([&] { step(plain); }) == 0);
   CHECK(counters[0].routed == 8);
   CHECK(news_in([&] { step(priced); }) == 0);
-  plimsoll::llep const engine(seq, {.rank = 0, .assignment = options});
+  plimsoll::llep engine(seq, {.rank = 0, .assignment = options});
   CHECK(news_in([&] {
           engine.count(in.topk_ids());
           engine.plan();
           engine.route(in.topk_ids(), pairs(destinations), pairs(rows), counters);
-          engine.arrange(rows);
+          engine.arrange(rows, groups);
         }) == 0);
 }
 

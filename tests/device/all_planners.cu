@@ -46,13 +46,13 @@ using plimsoll::matrix_ref, plimsoll::tensor_ref, plimsoll::vector_ref;
   plimsoll::waterfill ballast(policy, plimsoll::placement_ref(), {});
   ballast.count(matrix_ref<std::int32_t const>());
   ballast.fill(matrix_ref<std::int32_t const>(), {}, ints);
-  plimsoll::llep const spills(policy, {});
+  plimsoll::llep spills(policy, {});
   spills.count(matrix_ref<std::int32_t const>());
   spills.plan();
   spills.route(matrix_ref<std::int32_t const>(), ints, ints,
                vector_ref<plimsoll::spill_counters>());
-  spills.arrange(vector_ref<std::int32_t>());
-  plimsoll::least_loaded const priced(policy, {}, plimsoll::spill_price{squared_cost(), 1, 1});
+  spills.arrange(vector_ref<std::int32_t>(), vector_ref<plimsoll::spill_segment>());
+  plimsoll::least_loaded priced(policy, {}, plimsoll::spill_price{squared_cost(), 1, 1});
   priced.plan(vector_ref<std::int32_t const>());
   plimsoll::source_quotas(policy, {}, 1, vector_ref<std::int32_t const>(),
                           matrix_ref<std::int32_t const>(), ints);

@@ -316,10 +316,10 @@ void measure_llep() {
   std::vector<std::int32_t> destinations(ids.size());
   std::vector<std::int32_t> rows(ids.size());
   std::vector<std::int32_t> arranged(2 * ids.size());
+  std::vector<plimsoll::spill_segment> groups(static_cast<std::size_t>(in.experts));
   std::vector<plimsoll::spill_counters> counters(1);
   recorder costs;
-  plimsoll::llep const spills(counting_policy{&costs},
-                              {.rank = rank, .assignment = spill_options(in)});
+  plimsoll::llep spills(counting_policy{&costs}, {.rank = rank, .assignment = spill_options(in)});
   std::size_t const kept = costs.allocated;
   auto const measure = [&](char const* name, std::size_t arguments, auto const& call) {
     costs.clear();
@@ -333,7 +333,8 @@ void measure_llep() {
   measure("llep: route", bytes_of(ids, destinations, rows, counters), [&] {
     spills.route(of_tokens, rows_of(destinations, k), rows_of(rows, k), row_of(counters));
   });
-  measure("llep: arrange", bytes_of(arranged), [&] { spills.arrange(row_of(arranged)); });
+  measure("llep: arrange", bytes_of(arranged, groups),
+          [&] { spills.arrange(row_of(arranged), row_of(groups)); });
 }
 
 /// A body with known costs, to test the counting.
