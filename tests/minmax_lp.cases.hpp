@@ -699,10 +699,13 @@ TEST_CASE_TEMPLATE("minmax_lp: loads that cannot be split, and an iteration limi
           "minmax_lp::solve: inputs.base_load: expected values from 0 to below 2^47, in total "
           "below 2^47 per layer, got -3 for rank 1 in layer 0");
     // The first of two bad layers.
-    split_case two = spread(3, 3, 4, 2, 10);
-    two.loads[4] = -6;
-    two.loads[9] = -5;
-    CHECK(split_in<P>(two).solve().error.ends_with("got -6 for expert 0 in layer 1"));
+    split_case layers = one_layer({{0}, {1}}, {});
+    layers.layers = 3;
+    layers.experts = 2;
+    layers.map = {0, 1, 0, 1, 0, 1};
+    layers.offsets = {0, 1, 2, 0, 1, 2, 0, 1, 2};
+    layers.loads = {1, 1, -6, 1, 1, -5};
+    CHECK(split_in<P>(layers).solve().error.ends_with("got -6 for expert 0 in layer 1"));
     for (double const bad : {-1.0, std::numeric_limits<double>::quiet_NaN(), 0x1p47}) {
       split_case const c = one_layer({{0}, {0}}, {4});
       split_in<P> const in(c);
