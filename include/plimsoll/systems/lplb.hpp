@@ -124,7 +124,7 @@ class lplb {
                                 .first_token = batch.first_token},
                                chosen, counted);
   }
-  /// @brief Chooses the slots of tokens in order, or of the only batch of sampled tokens.
+  /// @brief Chooses the slot of every token copy of a layer; sampled tokens use subsequence 0.
   template <class Ids, class Slots, class Counters>
   void dispatch(index_t layer, Ids const& topk_ids, Slots&& slots, Counters&& counters) {
     dispatch(layer, topk_ids, lplb_batch{}, std::forward<Slots>(slots),
