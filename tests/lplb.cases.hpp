@@ -202,6 +202,11 @@ TEST_CASE_TEMPLATE("lplb: dispatches as the free function does", P, PLIMSOLL_POL
       options.method = rule;
       options.seed = 5;
       plimsoll::lplb planner(policy, in.placement, options);
+      // Without a plan, experts use their slots in turn.
+      array_in<std::int32_t, P> const first(in.ids[0]);
+      planner.dispatch(0, first.view2(c::tokens, c::k), out, counters.view1());
+      CHECK(numbers_in(counters.values())[0] > 0);
+      CHECK(numbers_in(counters.values())[1] == numbers_in(counters.values())[0]);
       planner.plan(counts.view2(c::layers, c::experts));
       planner.check();
       ints const quotas = plimsoll::read(policy, plimsoll::vector_ref<std::int32_t const>(

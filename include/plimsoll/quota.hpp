@@ -131,8 +131,8 @@ void source_quotas(P const& policy, Quotas const& quotas, Counts const& counts,
 /// @param quotas `[slots]` int32, at least 0, sum below 2^31: from `quota`, or a row of
 ///   `source_quotas`
 /// @param options number of experts, method, and random numbers
-/// @param[out] slots `[tokens, k]` int32 or int64: the slot of every copy; -1 if the id is no expert
-///   with a slot
+/// @param[out] slots `[tokens, k]` int32 or int64: the slot of every copy; -1 if the id is no
+///   expert with a slot
 /// @param[out] counters `[1]`: the number of ids by outcome; none is lost silently
 /// @throws invalid_input for shapes and options
 /// @complexity O(tokens k log(copies) + slots + experts)

@@ -53,8 +53,8 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// in whole tokens, and `method` chooses whether `dispatch` meets the quotas exactly or by draws.
 ///
 /// The constructor allocates all memory, so that `plan` and `dispatch` can be captured in a CUDA
-/// graph. One object plans one step at a time and keeps the last plan; an engine that plans layer by layer makes one object
-/// for each layer.
+/// graph. One object plans one step at a time and keeps the last plan; before the first one all
+/// quotas are 0. An engine that plans layer by layer makes one object for each layer.
 template <execution_policy P>
 class lplb {
   static_assert(detail::can_be_kept<P>,

@@ -48,7 +48,9 @@ struct lplb_pipeline {
       : context(on), placement(of), lp(on, of, options) {
     expect_between("lplb", "options.max_ids", 0, 0x7fffffff, max_ids, "ids");
     split = {context, layers() * slots()};
+    split.zero();
     quotas = {context, layers() * slots()};
+    quotas.zero();
     reports = {context, std::vector<quota_report>(static_cast<std::size_t>(layers()))};
     lists_memory = {context,
                     static_cast<index_t>(bytes_taken_by<slot_lists>(experts(), slots(), layers()))};
