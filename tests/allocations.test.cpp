@@ -97,12 +97,10 @@ TEST_CASE("allocations: minmax_lp and lplb") {
   ints const counts{5, 1, 1, 1};
   matrix_ref<std::int32_t const> const loads(counts.data(), 1, 4);
   std::vector<double> split(6);
-  std::vector<plimsoll::certificate> certificates(1);
-  plimsoll::minmax_lp const lp(seq, in.placement());
-  CHECK(news_in([&] { lp.solve(loads, matrix_ref<double>(split.data(), 1, 6), certificates); }) ==
-        0);
-  CHECK(certificates[0].value == 4);
-  plimsoll::lplb const planner(seq, in.placement(), {.max_ids = 8});
+  plimsoll::minmax_lp lp(seq, in.placement());
+  CHECK(news_in([&] { lp.solve(loads, matrix_ref<double>(split.data(), 1, 6)); }) == 0);
+  CHECK(lp.certificates()[0].value == 4);
+  plimsoll::lplb planner(seq, in.placement(), {.max_ids = 8});
   ints slots(8);
   std::vector<plimsoll::dispatch_counters> counters(1);
   CHECK(news_in([&] { planner.plan(loads); }) == 0);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Constructors of prepared objects wait for the work that they enqueued, as documented. Host memory
+// Constructors and checks of prepared objects wait for the work enqueued before them, and work calls
+// do not wait, as documented. Host memory
 // needs no waiting, so the memory of these tests counts the operations that a stream would still
 // have to do.
 #include <doctest/doctest.h>
@@ -88,6 +89,29 @@ long left_by(Make make) {
   return waits > 0 ? enqueued : -1;
 }
 
+/// Checks `check` of an object: before the first step, after a step, after one with a bad load, and
+/// after the next good one. `step` works on `loads` and does not wait.
+template <class Object, class Step>
+void check_of(Object& object, Step const& step, std::vector<std::int32_t>& loads) {
+  auto const checked = [&] {
+    std::string const message = plimsoll_test::refusal_of([&] { object.check(); });
+    CHECK(enqueued == 0);
+    return message;
+  };
+  auto const run = [&](std::int32_t load) {
+    loads[1] = load;
+    enqueued = waits = 0;
+    step();
+    CHECK(enqueued > 0);
+    CHECK(waits == 0);
+    return checked();
+  };
+  CHECK(checked() == "no error");
+  CHECK(run(1) == "no error");
+  CHECK(run(-1).ends_with("got -1 for expert 1 in layer 0"));
+  CHECK(run(2) == "no error");
+}
+
 /// Two ranks with experts 0 to 3; the second rank has another replica of expert 0.
 struct small_layer {
   std::vector<std::int32_t> map{0, 1, -1, 2, 3, 0};
@@ -121,6 +145,19 @@ TEST_CASE("prepared objects: constructors wait: minmax_lp and lplb") {
   small_layer const in;
   CHECK(left_by([&] { return plimsoll::minmax_lp(on_stream, in.placement()); }) == 0);
   CHECK(left_by([&] { return plimsoll::lplb(on_stream, in.placement(), {.max_ids = 8}); }) == 0);
+}
+
+TEST_CASE("prepared objects: checks wait: minmax_lp and lplb") {
+  small_layer const in;
+  std::vector<std::int32_t> counts{5, 1, 1, 1};
+  plimsoll::matrix_ref<std::int32_t const> const loads(counts.data(), 1, 4);
+  std::vector<double> split(6);
+  plimsoll::minmax_lp lp(on_stream, in.placement());
+  check_of(
+      lp, [&] { lp.solve(loads, plimsoll::matrix_ref<double>(split.data(), 1, 6)); }, counts);
+  plimsoll::lplb planner(on_stream, in.placement(), {.max_ids = 8});
+  check_of(
+      planner, [&] { planner.plan(loads); }, counts);
 }
 
 TEST_CASE("prepared objects: constructors wait: least_loaded and llep") {

@@ -600,11 +600,11 @@ split_result split_of(split_case const& c) {
   array_in<plimsoll::dispatch_counters, P> counters(1);
   plimsoll::lplb_options options;
   options.max_ids = std::ssize(c.ids);
-  plimsoll::lplb const planner(
-      policy, {map.view2(1, map.size()), {nullptr, 1, c.experts}, c.ranks, {}}, options);
+  plimsoll::lplb planner(policy, {map.view2(1, map.size()), {nullptr, 1, c.experts}, c.ranks, {}},
+                         options);
   planner.plan(counts.view2(1, c.experts));
   planner.dispatch(0, ids.view2(tokens, c.k), slots.view2(tokens, c.k), counters.view1());
-  planner.expect_planned(policy);
+  planner.check();
   return {slots.values(), plimsoll::read(policy, planner.reports())[0].peak};
 }
 

@@ -133,9 +133,8 @@ void measure_minmax_lp(char const* name, index_t extra_slots, double tolerance) 
     loads.insert(loads.end(), layer.now.begin(), layer.now.end());
   }
   std::vector<double> split(map.size());
-  std::vector<plimsoll::certificate> certificates(layers);
   measured& m = all.emplace_back(name);
-  m.arguments = bytes_of(loads, split, certificates);
+  m.arguments = bytes_of(loads, split);
   plimsoll::minmax_lp lp(counting_policy{&m.costs},
                          {.physical_to_logical = rows_of(map, slots),
                           .replica_count = {nullptr, layers, experts},
@@ -143,8 +142,7 @@ void measure_minmax_lp(char const* name, index_t extra_slots, double tolerance) 
                          {.tolerance = tolerance});
   m.kept = m.costs.allocated;
   m.costs.clear();
-  lp.solve(matrix_ref<std::int32_t const>(rows_of(loads, experts)), rows_of(split, slots),
-           row_of(certificates));
+  lp.solve(matrix_ref<std::int32_t const>(rows_of(loads, experts)), rows_of(split, slots));
 }
 
 /// Uses `repeats` times the tokens of the benchmark.
@@ -164,7 +162,7 @@ void measure_lplb(char const* name, index_t repeats, index_t launch_limit) {
   m.arguments = bytes_of(in.loads, ids, slots, counters);
   plimsoll::placement_ref placement = in.placement();
   placement.replica_count = {nullptr, 1, in.experts};
-  plimsoll::lplb const planner(counting_policy{&m.costs}, placement, {.max_ids = std::ssize(ids)});
+  plimsoll::lplb planner(counting_policy{&m.costs}, placement, {.max_ids = std::ssize(ids)});
   m.kept = m.costs.allocated;
   m.costs.clear();
   planner.plan(in.loads_view());
