@@ -169,9 +169,9 @@ TEST_CASE_TEMPLATE("slot_assignment: bad values are named", P, PLIMSOLL_POLICIES
   CHECK(refusal<P>({4, 4, -3, -5}, 2) ==
         "slot_assignment: layer_slots: expected at least 0 in every layer, got -3 in layer 2");
   CHECK(refusal<P>({4, 4}, 3, {0, 0, 0}) ==
-        "slot_assignment: options.on.active: expected at least 1 live rank, got 0");
+        "slot_assignment: on.active: expected at least 1 live rank, got 0");
   CHECK(refusal<P>({}, 1, {0}) ==
-        "slot_assignment: options.on.active: expected at least 1 live rank, got 0");
+        "slot_assignment: on.active: expected at least 1 live rank, got 0");
   CHECK(refusal<P>({4}, 0) ==
         "slot_assignment: options.on.ranks: expected 1 to 32767 ranks, got 0");
   CHECK(refusal<P>({4}, 32768) ==
