@@ -116,7 +116,7 @@ reals length_latencies_of(gem_case const& c, index_t planned_until,
   array_in<float, P> const loads(std::vector<float>(s.loads.begin(), s.loads.end()));
   array_in<double, P> out(std::ssize(lengths) * s.layers, -7.0);
   plimsoll::trace_length_latencies(make_policy<P>(), loads.view3(s.steps, s.layers, s.experts),
-                                   in.curves(), in.options(), s.slots, planned_until, lengths,
+                                   in.curves(), s.slots, planned_until, lengths, in.options(),
                                    out.view2(std::ssize(lengths), s.layers));
   return out.values();
 }

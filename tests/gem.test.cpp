@@ -30,8 +30,8 @@ TEST_CASE("gem: loads in any layout, or generated") {
     plimsoll::matrix_ref<double> view(out.data(), 2, 2);
     view.strides[0] = 1;
     view.strides[1] = 2;
-    plimsoll::trace_length_latencies(plimsoll::seq, loads, in.curves(), in.options(), s.slots, 16,
-                                     lengths, view);
+    plimsoll::trace_length_latencies(plimsoll::seq, loads, in.curves(), s.slots, 16, lengths,
+                                     in.options(), view);
     return reals{out[0], out[2], out[1], out[3]};
   };
   std::vector<float> wide(2 * s.loads.size(), -1);
@@ -113,7 +113,7 @@ TEST_CASE("gem: shapes and options are checked") {
     check_message(refusal_of([&] {
                     plimsoll::trace_length_latencies(
                         plimsoll::seq, plimsoll::tensor_ref<float const>(loads.data(), 24, 2, 12),
-                        in.curves(), plain, 14, 16, {4},
+                        in.curves(), 14, 16, {4}, plain,
                         plimsoll::matrix_ref<double>(out.data(), s.out[0], s.out[1]));
                   }),
                   expected);
@@ -126,7 +126,7 @@ TEST_CASE("gem: shapes and options are checked") {
     check_message(refusal_of([&] {
                     plimsoll::trace_length_latencies(
                         plimsoll::seq, plimsoll::tensor_ref<float const>(loads.data(), 24, 2, 12),
-                        in.curves(), options, slots, 16, lengths,
+                        in.curves(), slots, 16, lengths, options,
                         plimsoll::matrix_ref<double>(out.data(), std::ssize(lengths), 2));
                   }),
                   "trace_length_latencies: " + expected);
@@ -165,8 +165,8 @@ TEST_CASE("gem: temporaries come from the policy and go back, also when it throw
                   plimsoll::matrix_ref<std::int32_t>(counts.data(), s.layers, s.experts));
   });
   check([&](auto& resource) {
-    plimsoll::trace_length_latencies(plimsoll::seq(resource), view, in.curves(), in.options(),
-                                     s.slots, 10, {2, 4},
+    plimsoll::trace_length_latencies(plimsoll::seq(resource), view, in.curves(), s.slots, 10,
+                                     {2, 4}, in.options(),
                                      plimsoll::matrix_ref<double>(out.data(), 2, 2));
   });
 }
