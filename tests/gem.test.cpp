@@ -169,6 +169,42 @@ TEST_CASE("gem: temporaries come from the policy and go back, also when it throw
                                      {2, 4}, in.options(),
                                      plimsoll::matrix_ref<double>(out.data(), 2, 2));
   });
+  check([&](auto& resource) {
+    static_cast<void>(
+        plimsoll::gem(plimsoll::seq(resource), view, in.curves(), s.slots, in.options()));
+  });
+}
+
+TEST_CASE("gem: a returned placement: arguments are checked; no layers") {
+  gem_case const c = bursty_gem();
+  gem_in<plimsoll::seq_policy> const in(c);
+  std::vector<float> loads(c.search.loads.begin(), c.search.loads.end());
+  auto const made = [&](index_t layers, index_t slots, plimsoll::gem_options const& options) {
+    return plimsoll::gem(plimsoll::seq,
+                         plimsoll::tensor_ref<float const>(loads.data(), 24, layers, 12),
+                         in.curves(), slots, options);
+  };
+  auto const check = [&](index_t slots, plimsoll::gem_options const& options,
+                         std::string const& expected) {
+    check_message(refusal_of([&] { static_cast<void>(made(2, slots, options)); }), expected);
+  };
+  plimsoll::gem_options options = in.options();
+  check(14, options, "no error");
+  check(11, options, "gem: slots: expected 12 to 65535 slots (at least one per expert), got 11");
+  check(-1, options, "gem: slots: expected 12 to 65535 slots (at least one per expert), got -1");
+  ints const offsets{0, 4, 8, 11, 14};
+  options.rank_offsets = {offsets.data(), 1, 5};
+  check(14, options, "gem: options.rank_offsets: expected 2 layers, got 1");
+  options.rank_offsets = {};
+  options.restarts = 0;
+  check(14, options, "gem: options.restarts: expected 1 to 16777216 restarts, got 0");
+  auto const none = made(0, 14, in.options());
+  CHECK(none.certificates.empty());
+  CHECK(none.physical_to_logical.extent(0) == 0);
+  CHECK(none.physical_to_logical.extent(1) == 14);
+  loads[5] = -1;
+  check(14, in.options(),
+        "gem: loads: expected values from 0 to below 2^47, got -1 in layer 0, expert 5, step 0");
 }
 
 }  // namespace plimsoll_test

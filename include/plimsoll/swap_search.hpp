@@ -6,10 +6,13 @@
 
 #include <vector>
 
+#include <plimsoll/array.hpp>
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/argument.hpp>
 #include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/host/swap_search.hpp>
 #include <plimsoll/detail/pipeline/swap_search.hpp>
+#include <plimsoll/detail/rows.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/latency.hpp>
@@ -89,6 +92,35 @@ std::vector<certificate> swap_search(P const& policy, Loads const& loads, Cost c
   auto const map = PLIMSOLL_OUTPUT_IDS(2, "swap_search", physical_to_logical, "[layers, slots]");
   return detail::run_swap_search("swap_search", detail::resolve(policy), load, cost, options, map,
                                  {});
+}
+
+/// @brief Searches as the call above and returns a placement that owns its arrays.
+///
+/// @param slots number of slots of every layer, at least one per expert, at most 65535
+/// @return the map and the certificates that the call above gives; copies of the replica counts and
+///   rank offsets of the options
+/// @workspace as the call above; the placement
+template <execution_policy P, class Loads, detail::latency_cost Cost>
+placement<P> swap_search(P const& policy, Loads const& loads, Cost const& cost, index_t slots,
+                         swap_search_options const& options) {
+  constexpr char const* name = "swap_search";
+  auto const load = PLIMSOLL_LOADS(3, "swap_search", loads, "[steps, layers, experts]");
+  index_t const layers = load.extent(1);
+  index_t const experts = load.extent(2);
+  auto const context = detail::resolve(policy);
+  detail::expect_slots(name, experts, slots);
+  detail::expect_searchable(name, load.extent(0), layers, experts, slots, options);
+  auto const& offsets = options.rank_offsets;
+  placement<P> result{.physical_to_logical = {policy, layers, slots},
+                      .replica_count = {policy, layers, experts},
+                      .rank_offsets = {policy, offsets.extent(0), offsets.extent(1)},
+                      .ranks = options.ranks,
+                      .certificates = {}};
+  detail::copy_rows(context, offsets, result.rank_offsets.view());
+  detail::enqueue_counts(context, options.replica_count, result.replica_count.view());
+  result.certificates = detail::run_swap_search(name, context, load, cost, options,
+                                                result.physical_to_logical.view(), {});
+  return result;
 }
 
 }  // namespace PLIMSOLL_DEVICE_ABI

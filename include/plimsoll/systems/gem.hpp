@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <vector>
 
+#include <plimsoll/array.hpp>
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/argument.hpp>
 #include <plimsoll/detail/dispatch.hpp>
@@ -14,6 +15,7 @@
 #include <plimsoll/detail/host/swap_search.hpp>
 #include <plimsoll/detail/pipeline/gem.hpp>
 #include <plimsoll/detail/pipeline/latency.hpp>
+#include <plimsoll/detail/rows.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/latency.hpp>
@@ -65,6 +67,34 @@ std::vector<certificate> gem(P const& policy, Loads const& loads, latency_curves
   return detail::run_gem(name, context, load, pieces.lookup(), options, placement, counts);
 }
 
+/// @brief Plans as the call above and returns a placement that owns its arrays.
+///
+/// @param slots number of slots of every layer, at least one per expert, at most 65535
+/// @return the map, the replica counts and the certificates that the call above gives; a copy of
+///   the rank offsets of the options
+/// @workspace as the call above; the placement
+template <execution_policy P, class Loads>
+placement<P> gem(P const& policy, Loads const& loads, latency_curves const& curves, index_t slots,
+                 gem_options const& options) {
+  constexpr char const* name = "gem";
+  auto const load = PLIMSOLL_LOADS(3, "gem", loads, "[steps, layers, experts]");
+  index_t const layers = load.extent(1);
+  index_t const experts = load.extent(2);
+  detail::expect_slots(name, experts, slots);
+  detail::expect_searchable(name, load.extent(0), layers, experts, slots,
+                            detail::search_options_of(options, {}));
+  auto const& offsets = options.rank_offsets;
+  placement<P> result{.physical_to_logical = {policy, layers, slots},
+                      .replica_count = {policy, layers, experts},
+                      .rank_offsets = {policy, offsets.extent(0), offsets.extent(1)},
+                      .ranks = options.ranks,
+                      .certificates = {}};
+  detail::copy_rows(detail::resolve(policy), offsets, result.rank_offsets.view());
+  result.certificates =
+      gem(policy, load, curves, options, result.physical_to_logical, result.replica_count);
+  return result;
+}
+
 /// @brief Measures the latency of unseen steps under plans made from traces of several lengths; a
 /// trace is long enough when more steps no longer lower it.
 ///
@@ -96,8 +126,7 @@ void trace_length_latencies(P const& policy, Loads const& loads, latency_curves 
   index_t const layers = load.extent(1);
   index_t const experts = load.extent(2);
   detail::expect_trace_lengths(name, load.extent(0), planned_until, lengths);
-  detail::expect_between(name, "slots", experts, expert_limit, slots,
-                         "slots (at least one per expert)");
+  detail::expect_slots(name, experts, slots);
   detail::expect_extent(name, "latencies", static_cast<index_t>(lengths.size()), out.extent(0),
                         "lengths");
   detail::expect_extent(name, "latencies", layers, out.extent(1), "layers");

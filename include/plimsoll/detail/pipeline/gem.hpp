@@ -22,7 +22,6 @@
 #include <plimsoll/detail/pipeline/replication.hpp>
 #include <plimsoll/detail/pipeline/swap_search.hpp>
 #include <plimsoll/detail/report.hpp>
-#include <plimsoll/detail/rows.hpp>
 #include <plimsoll/placement_types.hpp>
 #include <plimsoll/replication_types.hpp>
 #include <plimsoll/swap_search_types.hpp>
@@ -61,9 +60,7 @@ void enqueue_gem(Context const& context, Loads const& loads, latency_lookup cons
                       replication_options_of(options), counts, reports);
     reports += layers;
   } else {
-    buffer<std::int32_t, Context> const ones(
-        context, std::vector<std::int32_t>(static_cast<std::size_t>(layers * experts), 1));
-    copy_rows(context, matrix_ref<std::int32_t const>(ones.data(), layers, experts), counts);
+    enqueue_counts(context, {}, counts);
   }
   enqueue_swap_search(context, loads, cost, search_options_of(options, counts), placement, {},
                       reports);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,7 @@
 #include <plimsoll/detail/pipeline/ids.hpp>
 #include <plimsoll/detail/pipeline/planning.hpp>
 #include <plimsoll/detail/report.hpp>
+#include <plimsoll/detail/rows.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/swap_search_types.hpp>
 #include <plimsoll/types.hpp>
@@ -171,6 +173,19 @@ void enqueue_swap_search(Context const& context, Loads const& loads, Cost const&
                                   .physical_to_logical = placement,
                                   .restart_scores = restart_scores,
                                   .reports = reports});
+}
+
+/// Copies the replica counts of the options, or writes one copy of each expert if there are none.
+template <class Context>
+void enqueue_counts(Context const& context, matrix_ref<std::int32_t const> replica_count,
+                    matrix_ref<std::int32_t> counts) {
+  buffer<std::int32_t, Context> ones;
+  if (replica_count.data == nullptr) {
+    index_t const size = counts.extent(0) * counts.extent(1);
+    ones = {context, std::vector<std::int32_t>(static_cast<std::size_t>(size), 1)};
+    replica_count = {ones.data(), counts.extent(0), counts.extent(1)};
+  }
+  copy_rows(context, replica_count, counts);
 }
 
 /// Checks shapes and options, and searches. `physical_to_logical` holds int32 or int64.
