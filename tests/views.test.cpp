@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <doctest/doctest.h>
+#include <plimsoll/error.hpp>
 #include <plimsoll/views.hpp>
 
 #include <array>
@@ -184,6 +185,42 @@ TEST_CASE("views: references to ranges") {
   CHECK_FALSE(std::is_constructible_v<vector_ref<int const>, std::list<int>&>);
   CHECK_FALSE(std::is_constructible_v<vector_ref<int>, std::vector<int>>);
   CHECK_FALSE(std::is_constructible_v<plimsoll::matrix_ref<int>, std::vector<int>&>);
+}
+
+TEST_CASE("views: references of rank 2 and 3 to ranges") {
+  using plimsoll::invalid_input;
+  using plimsoll::matrix_ref;
+  using plimsoll::tensor_ref;
+  std::vector<int> values{0, 1, 2, 3, 4, 5};
+  std::vector<int> const fixed = values;
+  matrix_ref<int> const written(values, 2, 3);
+  CHECK(written.stride(0) == 3);
+  written(1, 0) = 7;
+  CHECK(values[3] == 7);
+  CHECK(matrix_ref<int const>(values, 3, 2)(2, 1) == 5);
+  CHECK(tensor_ref<int const>(fixed, 1, 2, 3).stride(1) == 3);
+  std::vector<int> none;
+  CHECK(matrix_ref<int>(none, 0, 4).extent(1) == 4);
+  // Rank and elements are deduced.
+  plimsoll::array_ref const matrix(fixed, 3, 2);
+  static_assert(std::is_same_v<decltype(matrix), matrix_ref<int const> const>);
+  CHECK(matrix(1, 1) == 3);
+  static_assert(std::is_same_v<decltype(plimsoll::array_ref(values)), plimsoll::vector_ref<int>>);
+  static_assert(
+      std::is_same_v<decltype(plimsoll::array_ref(values.data(), 1, 2, 3)), tensor_ref<int>>);
+  // Nothing is cut off silently.
+  CHECK_THROWS_WITH_AS(matrix_ref<int>(values, 2, 2),
+                       "array_ref: elements: expected 4 elements (2 x 2), got 6", invalid_input);
+  CHECK_THROWS_WITH_AS(tensor_ref<int>(values, 2, 3, 2),
+                       "array_ref: elements: expected 12 elements (2 x 3 x 2), got 6",
+                       invalid_input);
+  CHECK_THROWS_WITH_AS(matrix_ref<int>(values, -2, -3),
+                       "array_ref: extents: expected at least 0 each, got -2", invalid_input);
+  using ints = std::vector<int>;
+  CHECK_FALSE(std::is_constructible_v<matrix_ref<int>, ints const&, int, int>);
+  CHECK_FALSE(std::is_constructible_v<matrix_ref<long>, ints&, int, int>);
+  CHECK_FALSE(std::is_constructible_v<matrix_ref<int>, ints, int, int>);
+  CHECK_FALSE(std::is_constructible_v<matrix_ref<int>, ints&, int, int, int>);
 }
 
 TEST_CASE("views: strides") {
