@@ -289,7 +289,7 @@ TEST_CASE("craft: a returned placement: arguments are checked; no layers") {
   auto const none = made(0, {.ranks = 4});
   CHECK(none.plan.certificates.empty());
   CHECK(none.plan.physical_to_logical.extent(0) == 0);
-  CHECK(none.plan.physical_to_logical.extent(1) == 8);
+  CHECK(none.plan.physical_to_logical.extent(1) == 12);
   CHECK(none.plan.rank_offsets.extent(1) == 5);
   CHECK(none.allocation.replicas.empty());
 }

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <tuple>
 #include <utility>
 
 #include <plimsoll/array.hpp>
@@ -135,15 +134,19 @@ craft_plan craft(P const& policy, Loads const& loads, craft_options const& optio
   detail::expect_extent(name, "replica_count", experts, counts.extent(1), "experts");
   detail::expect_plannable(name, layers, experts, placement.extent(1),
                            detail::eplb_options_of(how, {}));
-  return detail::run_craft(name, context, load, how, [&](replica_allocation const&) {
-    return std::tuple(placement, offsets, counts);
-  });
+
+  auto const sums = detail::make_sums(context, load, how);
+  craft_plan plan;
+  plan.estimate = detail::estimate_gains(name, context, load, how, sums);
+  plan.allocation = detail::allocate_replicas(name, context, plan.estimate, how);
+  plan.certificates = detail::plan_layers(name, context, sums.of_plan(0), plan.allocation.replicas,
+                                          how, placement, offsets, counts);
+  return plan;
 }
 
 /// Results of the call of `craft` that returns its arrays.
 template <execution_policy P>
 struct craft_placement {
-  /// The slots of the map are those of the largest layer.
   placement<P> plan;
   gain_estimate estimate;
   replica_allocation allocation;
@@ -151,8 +154,8 @@ struct craft_placement {
 
 /// @brief Plans as the call above and returns a placement that owns its arrays.
 ///
-/// @return the maps that the call above writes, without columns beyond the slots of the largest
-///   layer; its certificates, estimate and allocation
+/// @return a map with as many slots as experts and the largest replica count together, and all
+///   else that the call above gives
 /// @workspace as the call above; the placement
 template <execution_policy P, class Loads>
 craft_placement<P> craft(P const& policy, Loads const& loads, craft_options const& options) {
@@ -160,21 +163,21 @@ craft_placement<P> craft(P const& policy, Loads const& loads, craft_options cons
   auto const load = PLIMSOLL_LOADS(3, "craft", loads, "[steps, layers, experts]");
   index_t const layers = load.extent(1);
   index_t const experts = load.extent(2);
-  auto const context = detail::resolve(policy);
-  auto const how = detail::checked(name, context, options);
-  detail::expect_budget(name, how);
-  placement<P> made;
-  auto found = detail::run_craft(name, context, load, how, [&](replica_allocation const& given) {
-    made = {.physical_to_logical = {policy, layers, experts + detail::most_replicas(given)},
-            .replica_count = {policy, layers, experts},
-            .rank_offsets = {policy, layers, how.ranks + 1},
-            .ranks = how.ranks,
-            .certificates = {}};
-    return std::tuple(made.physical_to_logical.view(), made.rank_offsets.view(),
-                      made.replica_count.view());
-  });
-  made.certificates = std::move(found.certificates);
-  return {std::move(made), std::move(found.estimate), std::move(found.allocation)};
+  auto const how = detail::checked(name, detail::resolve(policy), options);
+  craft_placement<P> result{
+      .plan = {.physical_to_logical = {policy, layers, experts + how.replica_counts.back()},
+               .replica_count = {policy, layers, experts},
+               .rank_offsets = {policy, layers, how.ranks + 1},
+               .ranks = how.ranks,
+               .certificates = {}},
+      .estimate = {},
+      .allocation = {}};
+  craft_plan found = craft(policy, load, how, result.plan.physical_to_logical,
+                           result.plan.rank_offsets, result.plan.replica_count);
+  result.plan.certificates = std::move(found.certificates);
+  result.estimate = std::move(found.estimate);
+  result.allocation = std::move(found.allocation);
+  return result;
 }
 
 }  // namespace PLIMSOLL_DEVICE_ABI

@@ -188,10 +188,4 @@ inline void take_choices(std::vector<std::int32_t> const& choices, gain_estimate
   }
 }
 
-/// Returns the largest number of replicas of a layer.
-inline index_t most_replicas(replica_allocation const& allocation) {
-  auto const& replicas = allocation.replicas;
-  return replicas.empty() ? 0 : *std::max_element(replicas.begin(), replicas.end());
-}
-
 }}}  // namespace plimsoll::detail

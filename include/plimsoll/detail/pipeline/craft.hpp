@@ -186,19 +186,4 @@ std::vector<certificate> plan_layers(std::string_view name, Context const& conte
                               layers, steps - 1);
 }
 
-/// Estimates gains, allocates replicas, and plans the layers. `outputs_for(allocation)` returns
-/// the outputs in a tuple; it may allocate them. The caller has checked the options.
-template <class Context, class Loads, class Outputs>
-craft_plan run_craft(std::string_view name, Context const& context, Loads const& load,
-                     craft_options const& options, Outputs const& outputs_for) {
-  auto const sums = make_sums(context, load, options);
-  craft_plan plan;
-  plan.estimate = estimate_gains(name, context, load, options, sums);
-  plan.allocation = allocate_replicas(name, context, plan.estimate, options);
-  auto const [placement, offsets, counts] = outputs_for(plan.allocation);
-  plan.certificates = plan_layers(name, context, sums.of_plan(0), plan.allocation.replicas, options,
-                                  placement, offsets, counts);
-  return plan;
-}
-
 }}}  // namespace plimsoll::detail
