@@ -93,7 +93,8 @@ TEST_CASE("craft: shapes of outputs are checked") {
   ints map(100);
   ints offsets(100);
   ints counts(100);
-  auto const refusal = [&](shapes const& s, plimsoll::craft_options const& options = {.ranks = 4}) {
+  auto const refusal = [&](shapes const& s,
+                           plimsoll::craft_options const& options = {.on = {.ranks = 4}}) {
     for (ints* const out : {&map, &offsets, &counts}) {
       out->assign(100, -7);
     }
@@ -124,10 +125,10 @@ TEST_CASE("craft: shapes of outputs are checked") {
   CHECK(refusal({.map = {2, 40000}}) ==
         "craft: physical_to_logical: expected 8 to 32774 slots (at least one per expert), got "
         "40000");
-  CHECK(refusal({}, {.ranks = 4, .budget = -2}) ==
+  CHECK(refusal({}, {.on = {.ranks = 4}, .budget = -2}) ==
         "craft: options.budget: expected -1 to 9223372036854775807 replicas (-1: automatic), got "
         "-2");
-  CHECK(refusal({}, {.ranks = 4, .groups = 3}) ==
+  CHECK(refusal({}, {.on = {.ranks = 4}, .groups = 3}) ==
         "craft: groups: expected a number that divides 8 experts, got 3");
 }
 
@@ -141,8 +142,8 @@ TEST_CASE("craft: a strided mask of live ranks") {
     wide.insert(wide.end(), {lives, static_cast<std::uint8_t>(1 - lives)});
   }
   plimsoll::craft_options options = c.options;
-  options.active = {wide.data(), 6};
-  options.active.strides[0] = 2;
+  options.on.active = {wide.data(), 6};
+  options.on.active.strides[0] = 2;
   ints map(expected.map.size());
   ints offsets(expected.offsets.size());
   ints counts(expected.counts.size());
@@ -215,7 +216,7 @@ TEST_CASE("craft: the loads are not copied") {
     peak_resource memory;
     plimsoll::craft(plimsoll::seq(memory),
                     plimsoll::tensor_ref<std::int32_t const>(loads.data(), steps, layers, experts),
-                    {.ranks = ranks},
+                    {.on = {.ranks = ranks}},
                     plimsoll::matrix_ref<std::int32_t>(map.data(), layers, experts + ranks),
                     plimsoll::matrix_ref<std::int32_t>(offsets.data(), layers, ranks + 1),
                     plimsoll::matrix_ref<std::int32_t>(counts.data(), layers, experts));
@@ -242,7 +243,7 @@ TEST_CASE("craft: temporaries come from the policy and go back, also when it thr
                      .layers = 2,
                      .experts = 4,
                      .loads = uneven_steps(5, 4, 2, 4),
-                     .options = {.ranks = 2, .budget = 2}};
+                     .options = {.on = {.ranks = 2}, .budget = 2}};
   ints map(2 * 6);
   ints offsets(2 * 3);
   ints counts(2 * 4);
@@ -279,14 +280,15 @@ TEST_CASE("craft: a returned placement: arguments are checked; no layers") {
   auto const refusal = [&](plimsoll::craft_options const& options) {
     return craft_refusal([&] { static_cast<void>(made(2, options)); });
   };
-  CHECK(refusal({.ranks = 4}) == "no error");
-  CHECK(refusal({.ranks = 0}) == "craft: options.ranks: expected 1 to 32767 ranks, got 0");
-  CHECK(refusal({.ranks = 4, .budget = -2}) ==
+  CHECK(refusal({.on = {.ranks = 4}}) == "no error");
+  CHECK(refusal({.on = {.ranks = 0}}) ==
+        "craft: options.on.ranks: expected 1 to 32767 ranks, got 0");
+  CHECK(refusal({.on = {.ranks = 4}, .budget = -2}) ==
         "craft: options.budget: expected -1 to 9223372036854775807 replicas (-1: automatic), got "
         "-2");
-  CHECK(refusal({.ranks = 4, .groups = 3}) ==
+  CHECK(refusal({.on = {.ranks = 4}, .groups = 3}) ==
         "craft: groups: expected a number that divides 8 experts, got 3");
-  auto const none = made(0, {.ranks = 4});
+  auto const none = made(0, {.on = {.ranks = 4}});
   CHECK(none.plan.certificates.empty());
   CHECK(none.plan.physical_to_logical.extent(0) == 0);
   CHECK(none.plan.physical_to_logical.extent(1) == 12);
@@ -298,7 +300,8 @@ TEST_CASE("craft: a total past 64 bits is refused, not wrapped") {
   auto const load = [](index_t, index_t, index_t) { return (std::int64_t{1} << 47) - 1; };
   std::string message;
   try {
-    plimsoll::estimate_gains(plimsoll::seq, plimsoll::generate(load, 1 << 17, 1, 1), {.ranks = 1});
+    plimsoll::estimate_gains(plimsoll::seq, plimsoll::generate(load, 1 << 17, 1, 1),
+                             {.on = {.ranks = 1}});
   } catch (plimsoll::invalid_input const& error) {
     message = error.what();
   }

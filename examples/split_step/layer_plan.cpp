@@ -22,7 +22,7 @@ layer_plan::layer_plan(options const& o, int ranks)
   }
   plimsoll::eplb(plimsoll::seq,
                  plimsoll::matrix_ref<std::int64_t const>(history.data(), 1, o.experts),
-                 {.ranks = ranks, .replica_anti_affinity = plimsoll::anti_affinity::rank},
+                 {.on = {.ranks = ranks}, .replica_anti_affinity = plimsoll::anti_affinity::rank},
                  plimsoll::matrix_ref<std::int32_t>(map.data(), 1, o.experts + o.replicas),
                  plimsoll::matrix_ref<std::int32_t>(copies.data(), 1, o.experts));
 }

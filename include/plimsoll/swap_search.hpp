@@ -114,7 +114,7 @@ placement<P> swap_search(P const& policy, Loads const& loads, Cost const& cost, 
   placement<P> result{.physical_to_logical = {policy, layers, slots},
                       .replica_count = {policy, layers, experts},
                       .rank_offsets = {policy, offsets.extent(0), offsets.extent(1)},
-                      .ranks = options.ranks,
+                      .ranks = options.on.ranks,
                       .certificates = {}};
   detail::copy_rows(context, offsets, result.rank_offsets.view());
   detail::enqueue_counts(context, options.replica_count, result.replica_count.view());

@@ -8,6 +8,6 @@
 int main() {
   std::vector<std::int32_t> loads{3, 1}, placement(2), copies(2);
   plimsoll::gem(plimsoll::seq, plimsoll::matrix_ref<std::int32_t const>(loads.data(), 1, 2), {},
-                {.ranks = 2}, plimsoll::matrix_ref<std::int32_t>(placement.data(), 1, 2),
+                {.on = {.ranks = 2}}, plimsoll::matrix_ref<std::int32_t>(placement.data(), 1, 2),
                 plimsoll::matrix_ref<std::int32_t>(copies.data(), 1, 2));
 }

@@ -7,7 +7,8 @@
 
 int main() {
   std::vector<std::int32_t> loads{3, 1};
-  plimsoll::swap_search(
-      plimsoll::seq, plimsoll::tensor_ref<std::int32_t const>(loads.data(), 1, 1, 2),
-      plimsoll::token_cost{}, {.ranks = 2}, plimsoll::zeros<std::int32_t>(plimsoll::seq, 1, 2));
+  plimsoll::swap_search(plimsoll::seq,
+                        plimsoll::tensor_ref<std::int32_t const>(loads.data(), 1, 1, 2),
+                        plimsoll::token_cost{}, {.on = {.ranks = 2}},
+                        plimsoll::zeros<std::int32_t>(plimsoll::seq, 1, 2));
 }

@@ -53,7 +53,7 @@ std::vector<certificate> gem(P const& policy, Loads const& loads, latency_curves
   constexpr char const* name = "gem";
   auto const context = detail::resolve(policy);
   detail::latency_pieces<std::remove_const_t<decltype(context)>> const pieces(
-      name, context, curves, options.ranks, options.active);
+      name, context, curves, options.on.ranks, options.on.active);
   auto const load = PLIMSOLL_LOADS(3, "gem", loads, "[steps, layers, experts]");
   auto const placement = PLIMSOLL_OUTPUT_IDS(2, "gem", physical_to_logical, "[layers, slots]");
   auto const counts = PLIMSOLL_OUTPUT_IDS(2, "gem", replica_count, "[layers, experts]");
@@ -87,7 +87,7 @@ placement<P> gem(P const& policy, Loads const& loads, latency_curves const& curv
   placement<P> result{.physical_to_logical = {policy, layers, slots},
                       .replica_count = {policy, layers, experts},
                       .rank_offsets = {policy, offsets.extent(0), offsets.extent(1)},
-                      .ranks = options.ranks,
+                      .ranks = options.on.ranks,
                       .certificates = {}};
   detail::copy_rows(detail::resolve(policy), offsets, result.rank_offsets.view());
   result.certificates =
@@ -134,7 +134,7 @@ void trace_length_latencies(P const& policy, Loads const& loads, latency_curves 
                             detail::search_options_of(options, {}));
   auto const context = detail::resolve(policy);
   detail::latency_pieces<std::remove_const_t<decltype(context)>> const pieces(
-      name, context, curves, options.ranks, options.active);
+      name, context, curves, options.on.ranks, options.on.active);
   detail::run_trace_lengths(name, context, load, pieces.lookup(), options, slots, planned_until,
                             lengths, out);
 }

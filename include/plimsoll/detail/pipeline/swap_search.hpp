@@ -150,8 +150,8 @@ void enqueue_swap_search(Context const& context, Loads const& loads, Cost const&
   index_t const layers = loads.extent(1);
   index_t const slots = placement.extent(1);
   search_memory<Context> const memory(context, loads.extent(0), layers, loads.extent(2), slots,
-                                      options.restarts, options.ranks);
-  topology const where{{options.rank_offsets, slots, options.ranks}, 1, options.active};
+                                      options.restarts, options.on.ranks);
+  topology const where{{options.rank_offsets, slots, options.on.ranks}, 1, options.on.active};
   search_price<Cost> const prices{cost, memory.units.data(), memory.table.data(), memory.width};
   enqueue_search_inputs(context, loads, options.replica_count, where, prices, memory, reports);
   swap_search_body<Cost> const search =
@@ -199,7 +199,7 @@ std::vector<certificate> run_swap_search(std::string_view name, Context const& c
   expect_extent(name, "physical_to_logical", layers, physical_to_logical.extent(0), "layers");
   expect_searchable(name, loads.extent(0), layers, loads.extent(2), physical_to_logical.extent(1),
                     options);
-  expect_cost(name, cost, options.ranks);
+  expect_cost(name, cost, options.on.ranks);
   int32_ids<Context, Id, 2> const map(context, physical_to_logical);
   return run_planning(name, context, layers, 1, throw_latency_fault, [&](problem_report* reports) {
     enqueue_swap_search(context, loads, cost, options, map.view(), restart_scores, reports);
