@@ -369,7 +369,7 @@ inline void check_gem_refusals(gem_fn gem, lengths_fn latencies) {
       [](gem_case& c) {
         c.search.active = {0, 0, 0, 0};
       },
-      "gem: options.on.active: expected at least 1 live rank, got 0");
+      "gem: on.active: expected at least 1 live rank, got 0");
 
   auto const judge = [&](auto change, std::string const& expected, index_t planned_until = 20,
                          std::vector<index_t> const& lengths = {4, 8}) {

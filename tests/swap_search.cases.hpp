@@ -673,7 +673,7 @@ inline void check_bad_values(search_fn search) {
       [](search_case& c) {
         c.active = {0, 0};
       },
-      "swap_search: options.on.active: expected at least 1 live rank, got 0");
+      "swap_search: on.active: expected at least 1 live rank, got 0");
 }
 
 TEST_CASE_TEMPLATE("swap_search: bad values are named", P, PLIMSOLL_POLICIES) {

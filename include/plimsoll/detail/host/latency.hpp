@@ -231,14 +231,18 @@ struct latency_piece_lists {
 };
 
 inline void throw_latency_fault(refused_value const& of) {
-  throw_placement_fault(of);
-  throw_map_fault(of);
   switch (of.found().kind) {
     case fault_kind::cost:
       of.fail("cost", "numbers from 0 to below 2^960 that do not fall as tokens rise",
               of.got() + of.where("rank") + of.also("step"));
+    case fault_kind::speed:
+      of.fail("cost.speeds", "values from 2^-64 to 2^64", of.got() + of.where("rank"));
+    case fault_kind::relative_speed:
+      fail_relative_speed(of.function, "cost.speeds", of.found().got, of.found().where,
+                          of.report.result.value);
     default:
-      break;
+      throw_placement_fault(of);
+      throw_map_fault(of);
   }
 }
 
