@@ -17,7 +17,7 @@
 
 #include "support/generators.hpp"
 #include "support/hash.hpp"
-#include "support/outcomes.hpp"
+#include "support/owned.hpp"
 #include "support/policies.hpp"
 #include "support/replay_case.hpp"
 #include "support/slot_oracle.hpp"
@@ -615,9 +615,9 @@ void check_other_outputs(craft_case const& c, crafted<P> const& expected) {
   CHECK(as_int32(map.values()) == expected.map);
   CHECK(as_int32(offsets.values()) == expected.offsets);
   CHECK(as_int32(counts.values()) == expected.counts);
-  CHECK(same_certificates(plan.certificates, expected.plan.certificates));
+  CHECK(same(plan.certificates, expected.plan.certificates));
 
-  if constexpr (plimsoll::detail::can_be_kept<policy_of<P>>) {
+  if constexpr (can_own<P>) {
     auto const made = plimsoll::craft(make_policy<P>(), in.loads(), in.options());
     CHECK(made.allocation.replicas == expected.plan.allocation.replicas);
     CHECK(made.allocation.curve == expected.plan.allocation.curve);
@@ -627,7 +627,7 @@ void check_other_outputs(craft_case const& c, crafted<P> const& expected) {
     CHECK(made.plan.physical_to_logical.to_host() == expected.map);
     CHECK(made.plan.rank_offsets.to_host() == expected.offsets);
     CHECK(made.plan.replica_count.to_host() == expected.counts);
-    CHECK(same_certificates(made.plan.certificates, expected.plan.certificates));
+    CHECK(same(made.plan.certificates, expected.plan.certificates));
   }
 }
 

@@ -17,7 +17,7 @@
 
 #include "support/generators.hpp"
 #include "support/hash.hpp"
-#include "support/outcomes.hpp"
+#include "support/owned.hpp"
 #include "support/policies.hpp"
 #include "support/print.hpp"
 #include "support/refusal.hpp"
@@ -206,7 +206,7 @@ inline void check_gem(gem_fn gem) {
     gem_outcome const expected = composed(c);
     CHECK(got.map == expected.map);
     CHECK(got.counts == expected.counts);
-    CHECK(same_certificates(got.certificates, expected.certificates));
+    CHECK(same(got.certificates, expected.certificates));
     replicated += *std::max_element(got.counts.begin(), got.counts.end()) > 1;
     if (seed < 20) {
       all.insert(all.end(), got.map.begin(), got.map.end());
@@ -242,11 +242,11 @@ TEST_CASE_TEMPLATE("gem: int64 outputs and a returned placement equal int32 outp
     auto const check = [&](gem_outcome const& got) {
       CHECK(got.map == expected.map);
       CHECK(got.counts == expected.counts);
-      CHECK(same_certificates(got.certificates, expected.certificates));
+      CHECK(same(got.certificates, expected.certificates));
     };
     check(gem_of<P, std::int64_t, std::int64_t>(c));
     check(gem_of<P, std::int64_t>(c));
-    if constexpr (plimsoll::detail::can_be_kept<policy_of<P>>) {
+    if constexpr (can_own<P>) {
       check(returned_gem<P>(c));
     }
   }
@@ -356,7 +356,7 @@ inline void check_gem_refusals(gem_fn gem, lengths_fn latencies) {
       "fastest, got 1 for rank 2, where the fastest has 1048576");
   plan([](gem_case& c) { c.speeds.pop_back(); }, "gem: curves.speeds: expected 4 ranks, got 3");
   plan([](gem_case& c) { c.search.options.on.ranks = 0; },
-       "gem: ranks: expected 1 to 32767 ranks, got 0");
+       "gem: options.on.ranks: expected 1 to 32767 ranks, got 0");
   plan([](gem_case& c) { c.search.loads[12 * 2 * 3 + 12 + 4] = -1; },
        "gem: loads: expected values from 0 to below 2^47, got -1 in layer 1, expert 4, step 3");
   plan(

@@ -18,7 +18,7 @@
 
 #include "support/generators.hpp"
 #include "support/hash.hpp"
-#include "support/outcomes.hpp"
+#include "support/owned.hpp"
 #include "support/policies.hpp"
 #include "support/print.hpp"
 #include "support/refusal.hpp"
@@ -163,7 +163,7 @@ TEST_CASE_TEMPLATE("swap_search: an int64 map and a returned placement equal the
     search_case const c = random_search(seed, 5, 9);
     search_outcome const expected = searched<P>(c);
     CHECK(searched<P, float, std::int64_t>(c) == expected);
-    if constexpr (plimsoll::detail::can_be_kept<policy_of<P>>) {
+    if constexpr (can_own<P>) {
       array_in<float, P> const loads(std::vector<float>(c.loads.begin(), c.loads.end()));
       search_options_in<P> const options(c);
       auto const made = plimsoll::swap_search(
@@ -172,7 +172,7 @@ TEST_CASE_TEMPLATE("swap_search: an int64 map and a returned placement equal the
       CHECK(made.replica_count.to_host() == c.all_copies());
       CHECK(made.rank_offsets.to_host() == c.offsets);
       CHECK(made.ranks == c.ranks());
-      CHECK(same_certificates(made.certificates, expected.certificates));
+      CHECK(same(made.certificates, expected.certificates));
     }
   }
 }

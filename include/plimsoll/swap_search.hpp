@@ -12,7 +12,6 @@
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/host/swap_search.hpp>
 #include <plimsoll/detail/pipeline/swap_search.hpp>
-#include <plimsoll/detail/rows.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/latency.hpp>
@@ -110,13 +109,8 @@ placement<P> swap_search(P const& policy, Loads const& loads, Cost const& cost, 
   auto const context = detail::resolve(policy);
   detail::expect_slots(name, experts, slots);
   detail::expect_searchable(name, load.extent(0), layers, experts, slots, options);
-  auto const& offsets = options.rank_offsets;
-  placement<P> result{.physical_to_logical = {policy, layers, slots},
-                      .replica_count = {policy, layers, experts},
-                      .rank_offsets = {policy, offsets.extent(0), offsets.extent(1)},
-                      .ranks = options.on.ranks,
-                      .certificates = {}};
-  detail::copy_rows(context, offsets, result.rank_offsets.view());
+  auto result = detail::allocate_placement(policy, layers, experts, slots, options.on.ranks,
+                                           options.rank_offsets);
   detail::enqueue_counts(context, options.replica_count, result.replica_count.view());
   result.certificates = detail::run_swap_search(name, context, load, cost, options,
                                                 result.physical_to_logical.view(), {});

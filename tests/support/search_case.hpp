@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "generators.hpp"
-#include "outcomes.hpp"
+#include "owned.hpp"
 #include "policies.hpp"
 
 namespace plimsoll_test {
@@ -93,8 +93,7 @@ struct search_outcome {
   std::vector<plimsoll::certificate> certificates;
 
   bool operator==(search_outcome const& other) const {
-    return map == other.map && scores == other.scores &&
-           same_certificates(certificates, other.certificates);
+    return map == other.map && scores == other.scores && same(certificates, other.certificates);
   }
 };
 using search_fn = search_outcome (*)(search_case const&);

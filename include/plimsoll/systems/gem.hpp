@@ -15,7 +15,6 @@
 #include <plimsoll/detail/host/swap_search.hpp>
 #include <plimsoll/detail/pipeline/gem.hpp>
 #include <plimsoll/detail/pipeline/latency.hpp>
-#include <plimsoll/detail/rows.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/latency.hpp>
@@ -51,9 +50,6 @@ std::vector<certificate> gem(P const& policy, Loads const& loads, latency_curves
                              gem_options const& options, Placement&& physical_to_logical,
                              Counts&& replica_count) {
   constexpr char const* name = "gem";
-  auto const context = detail::resolve(policy);
-  detail::latency_pieces<std::remove_const_t<decltype(context)>> const pieces(
-      name, context, curves, options.on.ranks, options.on.active);
   auto const load = PLIMSOLL_LOADS(3, "gem", loads, "[steps, layers, experts]");
   auto const placement = PLIMSOLL_OUTPUT_IDS(2, "gem", physical_to_logical, "[layers, slots]");
   auto const counts = PLIMSOLL_OUTPUT_IDS(2, "gem", replica_count, "[layers, experts]");
@@ -64,6 +60,10 @@ std::vector<certificate> gem(P const& policy, Loads const& loads, latency_curves
   detail::expect_extent(name, "replica_count", experts, counts.extent(1), "experts");
   detail::expect_searchable(name, load.extent(0), layers, experts, placement.extent(1),
                             detail::search_options_of(options, {}));
+
+  auto const context = detail::resolve(policy);
+  detail::latency_pieces<std::remove_const_t<decltype(context)>> const pieces(
+      name, context, curves, options.on.ranks, options.on.active);
   return detail::run_gem(name, context, load, pieces.lookup(), options, placement, counts);
 }
 
@@ -83,13 +83,8 @@ placement<P> gem(P const& policy, Loads const& loads, latency_curves const& curv
   detail::expect_slots(name, experts, slots);
   detail::expect_searchable(name, load.extent(0), layers, experts, slots,
                             detail::search_options_of(options, {}));
-  auto const& offsets = options.rank_offsets;
-  placement<P> result{.physical_to_logical = {policy, layers, slots},
-                      .replica_count = {policy, layers, experts},
-                      .rank_offsets = {policy, offsets.extent(0), offsets.extent(1)},
-                      .ranks = options.on.ranks,
-                      .certificates = {}};
-  detail::copy_rows(detail::resolve(policy), offsets, result.rank_offsets.view());
+  auto result = detail::allocate_placement(policy, layers, experts, slots, options.on.ranks,
+                                           options.rank_offsets);
   result.certificates =
       gem(policy, load, curves, options, result.physical_to_logical, result.replica_count);
   return result;
@@ -132,6 +127,7 @@ void trace_length_latencies(P const& policy, Loads const& loads, latency_curves 
   detail::expect_extent(name, "latencies", layers, out.extent(1), "layers");
   detail::expect_searchable(name, planned_until, layers, experts, slots,
                             detail::search_options_of(options, {}));
+
   auto const context = detail::resolve(policy);
   detail::latency_pieces<std::remove_const_t<decltype(context)>> const pieces(
       name, context, curves, options.on.ranks, options.on.active);

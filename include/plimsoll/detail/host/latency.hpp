@@ -52,6 +52,9 @@ inline void expect_curves(std::string_view function, std::string_view argument,
   std::string const prefix(argument);
   index_t const samples = curves.tokens.extent(0);
   index_t const rows = curves.latency.extent(0);
+  expect_elements(function, text(prefix, ".tokens"), curves.tokens);
+  expect_elements(function, text(prefix, ".latency"), curves.latency);
+  expect_elements(function, text(prefix, ".speeds"), curves.speeds);
   expect_between(function, text(prefix, ".tokens"), 2, sample_limit, samples, "samples");
   expect_extent(function, text(prefix, ".latency"), samples, curves.latency.extent(1), "samples");
   if (rows != 1 && rows != ranks) {
@@ -68,6 +71,9 @@ void expect_cost(std::string_view function, Cost const& cost, index_t ranks) {
   if constexpr (std::same_as<Cost, latency_curves>) {
     expect_curves(function, "cost", cost, ranks);
   } else if constexpr (requires { cost.ranks(); }) {
+    if constexpr (std::same_as<Cost, token_cost>) {
+      expect_elements(function, "cost.speeds", cost.speeds);
+    }
     if (cost.ranks() != 0) {
       expect_extent(function, "cost", ranks, cost.ranks(), "ranks");
     }

@@ -24,17 +24,14 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// Latency curves in the memory of a context, checked and cut into pieces. With `active`, only the
-/// speeds of live ranks are compared.
+/// Latency curves in the memory of a context, checked and cut into pieces. With `active`, which
+/// the caller has checked, only the speeds of live ranks are compared.
 template <class Context>
 class latency_pieces {
  public:
   latency_pieces(std::string_view function, Context const& context, latency_curves const& curves,
                  index_t ranks, vector_ref<std::uint8_t const> active = {}) {
     expect_between(function, "ranks", 1, rank_limit, ranks, "ranks");
-    if (active.data != nullptr) {
-      expect_extent(function, "options.on.active", ranks, active.extent(0), "ranks");
-    }
     host_curves const read(function, context, curves, ranks, active);
     latency_piece_lists const lists(read.view, ranks);
     ends_ = {context, lists.ends};
