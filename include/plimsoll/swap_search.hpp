@@ -93,12 +93,12 @@ std::vector<certificate> swap_search(P const& policy, Loads const& loads, Cost c
                                  {});
 }
 
-/// @brief Searches as the call above and returns a placement that owns its arrays.
+/// @brief Searches as the call with output arrays, and returns the placement in memory of the
+/// policy.
 ///
 /// @param slots number of slots of every layer, at least one per expert, at most 65535
-/// @return the map and the certificates that the call above gives; copies of the replica counts and
-///   rank offsets of the options
-/// @workspace as the call above; the placement
+/// @return the placement with copies of `options.replica_count` and `options.rank_offsets`, and the
+///   certificates; the workspace includes the arrays that it keeps
 template <execution_policy P, class Loads, detail::latency_cost Cost>
 placement<P> swap_search(P const& policy, Loads const& loads, Cost const& cost, index_t slots,
                          swap_search_options const& options) {

@@ -152,11 +152,11 @@ struct craft_placement {
   replica_allocation allocation;
 };
 
-/// @brief Plans as the call above and returns a placement that owns its arrays.
+/// @brief Plans every layer as the call with output arrays, and returns the placement in memory of
+/// the policy.
 ///
-/// @return a map with as many slots as experts and the largest replica count together, and all
-///   else that the call above gives
-/// @workspace as the call above; the placement
+/// @return the placement, whose map has as many slots as experts and the largest replica count
+///   together; the estimate and the allocation. The workspace includes the arrays that it keeps
 template <execution_policy P, class Loads>
 craft_placement<P> craft(P const& policy, Loads const& loads, craft_options const& options) {
   constexpr char const* name = "craft";

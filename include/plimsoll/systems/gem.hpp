@@ -67,12 +67,12 @@ std::vector<certificate> gem(P const& policy, Loads const& loads, latency_curves
   return detail::run_gem(name, context, load, pieces.lookup(), options, placement, counts);
 }
 
-/// @brief Plans as the call above and returns a placement that owns its arrays.
+/// @brief Plans every layer as the call with output arrays, and returns the placement in memory of
+/// the policy.
 ///
 /// @param slots number of slots of every layer, at least one per expert, at most 65535
-/// @return the map, the replica counts and the certificates that the call above gives; a copy of
-///   the rank offsets of the options
-/// @workspace as the call above; the placement
+/// @return the placement with a copy of `options.rank_offsets`, and the certificates; the workspace
+///   includes the arrays that it keeps
 template <execution_policy P, class Loads>
 placement<P> gem(P const& policy, Loads const& loads, latency_curves const& curves, index_t slots,
                  gem_options const& options) {
