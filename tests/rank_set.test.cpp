@@ -43,7 +43,7 @@ struct ranked_call {
   std::string options;  ///< function and member that its messages name
   std::function<void(small_plan&, rank_set const&)> run;
   bool has_placement = false;  ///< the placement gives the number of ranks
-  std::string no_speeds;       ///< reason for which speeds are refused, or empty
+  std::string no_speeds = {};  ///< reason for which speeds are refused, or empty
 };
 
 std::vector<ranked_call> ranked_calls() {
