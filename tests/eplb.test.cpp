@@ -284,4 +284,20 @@ TEST_CASE("eplb: any shape with any options gives a valid plan or an error") {
   CHECK(hierarchical > cases_of(500));
 }
 
+TEST_CASE("eplb: owned placements check the number of slots") {
+  plimsoll::array const loads(plimsoll::seq, ints{5, 6, 7}, 1, 3);
+  auto const plan = [&](index_t slots, index_t ranks) {
+    static_cast<void>(plimsoll::eplb(plimsoll::seq, loads, slots, {.on = {.ranks = ranks}}));
+  };
+  CHECK_NOTHROW(plan(3, 2));
+  CHECK_THROWS_WITH_AS(plan(2, 2),
+                       "eplb: slots: expected 3 to 32769 slots (at least one per expert), got 2",
+                       plimsoll::invalid_input);
+  CHECK_THROWS_WITH_AS(plan(-3, 2),
+                       "eplb: slots: expected 3 to 32769 slots (at least one per expert), got -3",
+                       plimsoll::invalid_input);
+  CHECK_THROWS_WITH_AS(plan(4, 0), "eplb: options.on.ranks: expected 1 to 32767 ranks, got 0",
+                       plimsoll::invalid_input);
+}
+
 }  // namespace plimsoll_test

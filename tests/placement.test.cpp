@@ -409,4 +409,28 @@ TEST_CASE("placement: temporaries come from the policy and go back, also when it
   });
 }
 
+TEST_CASE("placement: owned placements check their arguments and give back what they take") {
+  plimsoll::array const loads(plimsoll::seq, std::vector<float>(60, 1.0f), 3, 20);
+  plimsoll::array const counts(plimsoll::seq, ints(60, 1), 3, 20);
+  plimsoll::array const few(plimsoll::seq, ints(40, 1), 2, 20);
+  plimsoll::placement_options const where{.on = {.ranks = 8}};
+  auto const place = [&](auto const& copies, index_t slots) {
+    static_cast<void>(plimsoll::place(plimsoll::seq, loads, copies, slots, where));
+  };
+  CHECK_NOTHROW(place(counts, 24));
+  CHECK_THROWS_WITH_AS(
+      place(counts, 19),
+      "place: slots: expected 20 to 2147483647 slots (at least one per expert), got 19",
+      plimsoll::invalid_input);
+  CHECK_THROWS_WITH_AS(
+      place(counts, -1),
+      "place: slots: expected 20 to 2147483647 slots (at least one per expert), got -1",
+      plimsoll::invalid_input);
+  CHECK_THROWS_WITH_AS(place(few, 24), "place: replica_count: expected 3 layers, got 2",
+                       plimsoll::invalid_input);
+  check_temporaries(4, [&](auto& resource) {  // reports, one scratch area, map and counts
+    static_cast<void>(plimsoll::place(plimsoll::seq(resource), loads, counts, 24, where));
+  });
+}
+
 }  // namespace plimsoll_test

@@ -131,4 +131,28 @@ TEST_CASE("refinement: temporaries come from the policy and go back, also when i
   check_temporaries(2, run);  // reports and one scratch area
 }
 
+TEST_CASE("refinement: owned placements check their arguments") {
+  plimsoll::array const loads(plimsoll::seq, std::vector<float>(6, 1.0f), 2, 3);
+  plimsoll::array const map(plimsoll::seq, ints{0, 1, 2, -1, 0, 1, 2, -1}, 2, 4);
+  auto const refine = [&](plimsoll::placement_ref const& given, plimsoll::rank_set const& on) {
+    static_cast<void>(plimsoll::refine(plimsoll::seq, loads, given, {.on = on}, {}));
+  };
+  CHECK_NOTHROW(refine({map.view(), {}, 2}, {}));
+  CHECK_NOTHROW(refine({map.view(), {}, 2}, {.ranks = 2}));
+  CHECK_THROWS_WITH_AS(refine({map.view(), {}, 2}, {.ranks = 4}),
+                       "refine: where.on.ranks: expected 2 ranks, as in the placement, got 4",
+                       plimsoll::invalid_input);
+  CHECK_THROWS_WITH_AS(refine({map.view(), {}, 0}, {}),
+                       "refine: where.on.ranks: expected 1 to 32767 ranks, got 0",
+                       plimsoll::invalid_input);
+  plimsoll::matrix_ref<std::int32_t const> const none(nullptr, 2, 4);
+  CHECK_THROWS_WITH_AS(
+      refine({none, {}, 2}, {}),
+      "refine: physical_to_logical: expected a pointer to its elements, got a null pointer",
+      plimsoll::invalid_input);
+  CHECK_THROWS_WITH_AS(refine({{map.data_handle(), 1, 4}, {}, 2}, {}),
+                       "refine: physical_to_logical: expected 2 layers, got 1",
+                       plimsoll::invalid_input);
+}
+
 }  // namespace plimsoll_test

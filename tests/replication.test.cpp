@@ -155,4 +155,19 @@ TEST_CASE("replication: temporaries come from the policy and go back, also when 
   check_temporaries(2, run);  // reports and one scratch area
 }
 
+TEST_CASE("replication: owned counts and int64 counts give back what they take") {
+  plimsoll::array const loads(plimsoll::seq, std::vector<float>(60, 1.0f), 3, 20);
+  check_temporaries(3, [&](auto& resource) {  // reports, one scratch area, counts
+    static_cast<void>(plimsoll::replicate(plimsoll::seq(resource), loads, 25, {}));
+  });
+  auto counts = plimsoll::zeros<std::int64_t>(plimsoll::seq, 3, 20);
+  check_temporaries(3, [&](auto& resource) {  // reports, one scratch area, counts in int32
+    plimsoll::replicate(plimsoll::seq(resource), loads, 25, {}, counts);
+  });
+  CHECK_THROWS_WITH_AS(
+      static_cast<void>(plimsoll::replicate(plimsoll::seq, loads, 19, {})),
+      "replicate: slots: expected 20 to 32786 slots (at least one per expert), got 19",
+      plimsoll::invalid_input);
+}
+
 }  // namespace plimsoll_test

@@ -4,6 +4,7 @@
 /// the CUDA Toolkit). Opt-in headers are in <plimsoll/execution/>.
 #pragma once
 
+#include <plimsoll/array.hpp>
 #include <plimsoll/capacity_mask.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/host/extents.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/types.hpp>
 
@@ -72,6 +73,15 @@ struct array_ref {
   constexpr array_ref(Range& range)
       : array_ref(std::data(range), static_cast<index_t>(std::size(range))) {}
 
+  /// Makes a row-major view of a contiguous range, such as a vector, with one extent per dimension.
+  /// Throws invalid_input unless the extents multiply to the size of the range.
+  template <class Range, std::integral... Extents>
+    requires(Rank > 1 && sizeof...(Extents) == Rank && detail::contiguous_of<Range&, T>)
+  constexpr array_ref(Range& range, Extents... lengths) : array_ref(std::data(range), lengths...) {
+    detail::expect_size("array_ref", {static_cast<index_t>(lengths)...},
+                        static_cast<index_t>(std::size(range)));
+  }
+
   /// Converts a view of mutable elements to a view of const elements.
   template <class U>
     requires(!std::is_const_v<U> && std::same_as<T, U const>)
@@ -103,6 +113,14 @@ struct array_ref {
     return data[i * strides[0]];
   }
 };
+
+template <class T, std::integral... Extents>
+array_ref(T*, Extents...) -> array_ref<T, static_cast<int>(sizeof...(Extents))>;
+template <class Range, std::integral... Extents>
+  requires detail::contiguous<Range&>
+array_ref(Range&, Extents...)
+    -> array_ref<std::remove_pointer_t<decltype(std::data(std::declval<Range&>()))>,
+                 sizeof...(Extents) == 0 ? 1 : static_cast<int>(sizeof...(Extents))>;
 
 template <class T>
 using vector_ref = array_ref<T, 1>;

@@ -34,7 +34,7 @@ class buffer {
   /// Allocates an array and copies `elements` from the host.
   buffer(Context const& context, std::vector<T> const& elements)
       : buffer(context, static_cast<index_t>(elements.size())) {
-    memory_of<Context>::from_host(context_, elements.data(), data_, bytes());
+    assign(elements.data());
   }
   buffer(buffer&& other) noexcept
       : context_(other.context_),
@@ -55,6 +55,11 @@ class buffer {
   [[nodiscard]] T* data() const { return data_; }
   [[nodiscard]] index_t size() const { return size_; }
   [[nodiscard]] std::size_t bytes() const { return static_cast<std::size_t>(size_) * sizeof(T); }
+
+  /// Copies as many elements from the host; returns when `elements` may be freed.
+  void assign(T const* elements) const {
+    memory_of<Context>::from_host(context_, elements, data_, bytes());
+  }
 
   /// Sets every byte to zero, in stream order.
   void zero() const { memory_of<Context>::zero(context_, data_, bytes()); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Gives bodies int32 ids where the caller has int64 ones.
+/// Gives bodies int32 ids where the caller has int64 ones, and copies ids to int32.
 #pragma once
 
 #include <concepts>
@@ -11,10 +11,25 @@
 #include <plimsoll/detail/algorithm/ids.hpp>
 #include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/rows.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
+
+/// Copies ids of type int32 or int64 to an int32 matrix of the same shape, in stream order.
+template <class Context, class Id>
+void copy_ids(Context const& context, matrix_ref<Id> const& from,
+              matrix_ref<std::int32_t> const& to) {
+  using value = std::remove_const_t<Id>;
+  if constexpr (std::same_as<value, std::int32_t>) {
+    copy_rows(context, matrix_ref<std::int32_t const>(from), to);
+  } else {
+    convert_ids_body<value, std::int32_t> const body{as_tensor(matrix_ref<value const>(from)),
+                                                     as_tensor(to)};
+    launch(context, body.problems(), body);
+  }
+}
 
 /// Ids of a caller as int32: the caller's array itself, or a copy of an int64 array in the memory
 /// of the context. Neither call synchronises.

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Owning arrays and placements in a policy's memory. Every call takes them where it takes a view.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <iterator>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/argument.hpp>
+#include <plimsoll/detail/buffer.hpp>
+#include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/host/extents.hpp>
+#include <plimsoll/detail/pipeline/ids.hpp>
+#include <plimsoll/error.hpp>
+#include <plimsoll/execution.hpp>
+#include <plimsoll/placement_types.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
+inline namespace PLIMSOLL_DEVICE_ABI {
+
+/// @brief Owns a row-major array in a policy's memory: host memory, or device memory for `gpu`.
+///
+/// An array is passed to a call as a view is; a const array has const elements. It can be moved,
+/// not copied. The memory comes from the policy's resource, which must outlive the array; the
+/// destructor frees it in the order of the policy's stream and does not wait. `T` is trivially
+/// copyable, `Rank` is 1, 2 or 3.
+template <class T, execution_policy P, int Rank = 1>
+class array {
+  static_assert(Rank >= 1 && Rank <= 3, "plimsoll::array: the rank must be 1, 2 or 3");
+  static_assert(std::is_trivially_copyable_v<T> && !std::is_const_v<T>,
+                "plimsoll::array: elements must be trivially copyable and not const");
+  static_assert(detail::can_be_kept<P>,
+                "Plimsoll: a policy that dies with the call cannot be kept in an array");
+
+ public:
+  using element_type = T;
+  using value_type = T;
+
+  /// Makes an empty array, without a policy.
+  array() = default;
+
+  /// @brief Allocates an array of the given extents and sets every byte to zero.
+  ///
+  /// @throws invalid_input if an extent is negative or the elements cannot be addressed
+  /// @workspace keeps the elements, from the policy
+  /// @stream enqueues, does not synchronise; the memory is usable on the policy's stream
+  template <std::integral... Extents>
+    requires(sizeof...(Extents) == Rank)
+  array(P const& policy, Extents... extents)
+      : memory_(detail::resolve(policy),
+                detail::element_count("array", {static_cast<index_t>(extents)...},
+                                      static_cast<index_t>(sizeof(T)))),
+        view_(memory_.data(), extents...) {
+    memory_.zero();
+  }
+
+  /// @brief Copies a contiguous range from host memory, such as a vector, to an array of rank 1.
+  ///
+  /// @workspace keeps the elements, from the policy
+  /// @stream synchronises: the range may be freed when the constructor returns
+  template <class Range>
+    requires(Rank == 1 && detail::contiguous_of<Range const&, T const>)
+  array(P const& policy, Range const& elements) : array(policy, elements, std::size(elements)) {}
+
+  /// @brief Copies a contiguous range from host memory, in row-major order, to an array of the given
+  /// extents.
+  ///
+  /// @throws invalid_input if an extent is negative or their product is not the size of the range
+  /// @workspace keeps the elements, from the policy
+  /// @stream synchronises: the range may be freed when the constructor returns
+  template <class Range, std::integral... Extents>
+    requires(sizeof...(Extents) == Rank && detail::contiguous_of<Range const&, T const>)
+  array(P const& policy, Range const& elements, Extents... extents)
+      : memory_(detail::resolve(policy),
+                detail::expect_size("array", {static_cast<index_t>(extents)...},
+                                    static_cast<index_t>(std::size(elements)))),
+        view_(memory_.data(), extents...) {
+    memory_.assign(std::data(elements));
+  }
+
+  array(array&& other) noexcept
+      : memory_(std::move(other.memory_)), view_(std::exchange(other.view_, {})) {}
+  array& operator=(array&& other) noexcept {
+    memory_ = std::move(other.memory_);
+    std::swap(view_, other.view_);
+    return *this;
+  }
+  ~array() = default;
+
+  /// Return a row-major view of the elements.
+  [[nodiscard]] array_ref<T, Rank> view() { return view_; }
+  [[nodiscard]] array_ref<T const, Rank> view() const { return view_; }
+
+  /// @brief Copies the elements to the host, in row-major order.
+  ///
+  /// @stream synchronises the policy's stream
+  [[nodiscard]] std::vector<T> to_host() const { return memory_.read(); }
+
+  /// Returns the number of elements.
+  [[nodiscard]] index_t size() const { return memory_.size(); }
+
+  static constexpr int rank() { return Rank; }
+  [[nodiscard]] index_t extent(int i) const { return view_.extent(i); }
+  [[nodiscard]] index_t stride(int i) const { return view_.stride(i); }
+  [[nodiscard]] T* data_handle() { return view_.data; }
+  [[nodiscard]] T const* data_handle() const { return view_.data; }
+
+ private:
+  detail::buffer<T, std::remove_const_t<detail::context_of<P>>> memory_;
+  array_ref<T, Rank> view_;
+};
+
+template <execution_policy P, class Range, std::integral... Extents>
+  requires detail::contiguous<Range const&>
+array(P const&, Range const&, Extents...)
+    -> array<std::remove_cvref_t<decltype(*std::data(std::declval<Range const&>()))>, P,
+             sizeof...(Extents) == 0 ? 1 : static_cast<int>(sizeof...(Extents))>;
+
+/// @brief Makes an array whose bytes are zero: `zeros<double>(policy, layers, ranks)`.
+///
+/// @throws invalid_input if an extent is negative or the elements cannot be addressed
+/// @stream enqueues, does not synchronise; the memory is usable on the policy's stream
+template <class T, execution_policy P, std::integral... Extents>
+array<T, P, static_cast<int>(sizeof...(Extents))> zeros(P const& policy, Extents... extents) {
+  return {policy, extents...};
+}
+
+/// @brief Owns a placement: the expert in each slot, the copies of each expert, and the
+/// certificates of the call that made it. All arrays are in the policy's memory.
+///
+/// `ref()` is the placement as other calls take it.
+template <execution_policy P>
+struct placement {
+  /// `[layers, slots]`: expert in each slot, slots ordered by rank; -1 in empty slots.
+  array<std::int32_t, P, 2> physical_to_logical;
+  /// `[layers, experts]`: number of copies of each expert.
+  array<std::int32_t, P, 2> replica_count;
+  /// `[layers, ranks + 1]`: first slot of each rank. Empty: slots are spread evenly, rank r begins
+  /// at floor(r * slots / ranks).
+  array<std::int32_t, P, 2> rank_offsets;
+  index_t ranks = 0;
+  /// `[layers]`: what the planning call returned; empty for a copy of an engine's maps.
+  std::vector<certificate> certificates;
+
+  /// Returns views of the arrays; they must not outlive the placement.
+  [[nodiscard]] placement_ref ref() const& {
+    return {physical_to_logical.view(), replica_count.view(), ranks, rank_offsets.view()};
+  }
+  placement_ref ref() const&& = delete;
+};
+
+}  // namespace PLIMSOLL_DEVICE_ABI
+
+namespace detail { inline namespace PLIMSOLL_DEVICE_ABI {
+
+/// Makes a placement of the given shape: zeros, and a copy of `rank_offsets`.
+template <execution_policy P, class Id>
+placement<P> allocate_placement(P const& policy, index_t layers, index_t experts, index_t slots,
+                                index_t ranks, matrix_ref<Id> const& rank_offsets) {
+  placement<P> result{.physical_to_logical = {policy, layers, slots},
+                      .replica_count = {policy, layers, experts},
+                      .rank_offsets = {policy, rank_offsets.extent(0), rank_offsets.extent(1)},
+                      .ranks = ranks,
+                      .certificates = {}};
+  copy_ids(resolve(policy), rank_offsets, result.rank_offsets.view());
+  return result;
+}
+
+}  // namespace PLIMSOLL_DEVICE_ABI
+
+}  // namespace detail
+
+inline namespace PLIMSOLL_DEVICE_ABI {
+
+/// @brief Copies the maps of an engine to a placement of its own.
+///
+/// @param physical_to_logical `[layers, slots]` int32 or int64, in the policy's memory: expert in
+///   each slot, slots ordered by rank; -1 in empty slots
+/// @param replica_count `[layers, experts]` int32 or int64, in the policy's memory: copies of each
+///   expert
+/// @param ranks number of ranks, 1 to 32767
+/// @param rank_offsets `[layers, ranks + 1]` int32 or int64, in the policy's memory: first slot of
+///   each rank. Empty: slots are spread evenly
+/// @return the placement, without certificates. Values are not checked; `validate` does. Values
+///   beyond int32 become -2^31, which `validate` refuses
+/// @throws invalid_input for shapes
+/// @complexity O(layers (slots + experts + ranks))
+/// @workspace keeps 4 bytes for each element of the maps, from the policy
+/// @stream enqueues, does not synchronise
+/// @determinism the same bits under every policy
+template <execution_policy P, class Map, class Counts,
+          class Offsets = matrix_ref<std::int32_t const>>
+placement<P> copy_placement(P const& policy, Map const& physical_to_logical,
+                            Counts const& replica_count, index_t ranks,
+                            Offsets const& rank_offsets = {}) {
+  constexpr char const* name = "copy_placement";
+  auto const map = PLIMSOLL_IDS(2, "copy_placement", physical_to_logical, "[layers, slots]");
+  auto const counts = PLIMSOLL_IDS(2, "copy_placement", replica_count, "[layers, experts]");
+  auto const offsets = PLIMSOLL_IDS(2, "copy_placement", rank_offsets, "[layers, ranks + 1]");
+  index_t const layers = map.extent(0);
+  detail::expect_between(name, "ranks", 1, rank_limit, ranks, "ranks");
+  detail::expect_extent(name, "replica_count", layers, counts.extent(0), "layers");
+  if (offsets.extent(0) > 0 || offsets.extent(1) > 0) {
+    detail::expect_extent(name, "rank_offsets", layers, offsets.extent(0), "layers");
+    detail::expect_extent(name, "rank_offsets", ranks + 1, offsets.extent(1),
+                          "offsets (ranks + 1)");
+  }
+
+  auto result =
+      detail::allocate_placement(policy, layers, counts.extent(1), map.extent(1), ranks, offsets);
+  auto const context = detail::resolve(policy);
+  detail::copy_ids(context, map, result.physical_to_logical.view());
+  detail::copy_ids(context, counts, result.replica_count.view());
+  return result;
+}
+
+}  // namespace PLIMSOLL_DEVICE_ABI
+
+}}  // namespace plimsoll
