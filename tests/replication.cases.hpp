@@ -365,7 +365,7 @@ TEST_CASE_TEMPLATE("replication: bad values are named", P, PLIMSOLL_POLICIES) {
   CHECK(there(6, {.ranks = 2, .nodes = 3}) ==
         "replicate: options.where.on.nodes: expected 1 to 2 nodes (at most one per rank), got 3");
   CHECK(there(6, {.ranks = 2, .speeds = {1, 0}}) ==
-        "replicate: speeds: expected values from 2^-64 to 2^64, got 0 in layer 0, rank 1");
+        "replicate: on.speeds: expected values from 2^-64 to 2^64, got 0 in layer 0, rank 1");
   auto const floors = [](int copies, int slots) {
     return "replicate: slots: expected at least " + std::to_string(copies) +
            " on live ranks, for all required copies, got " + std::to_string(slots) + " in layer 0";

@@ -100,7 +100,7 @@ foreach(folder IN ITEMS "" systems/)
     endif()
   endforeach()
 endforeach()
-list(REMOVE_ITEM rows execution memory random)
+list(REMOVE_ITEM rows array execution memory random)
 
 set(host_programs)
 set(cuda_programs)
