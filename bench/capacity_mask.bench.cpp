@@ -43,7 +43,7 @@ void mask(benchmark::State& state, plimsoll::capacity_options options) {
   std::vector<std::int32_t> positions(in.ids.size());
   std::vector<std::int32_t> counts(experts);
   std::vector<plimsoll::capacity_report> report(1);
-  plimsoll::capacity_mask const mask(plimsoll::seq, options);
+  plimsoll::capacity_mask mask(plimsoll::seq, options);
   for (auto _ : state) {
     mask.apply(plimsoll::matrix_ref<std::int32_t const>(in.ids.data(), tokens, k),
                plimsoll::matrix_ref<float const>(in.scores.data(), tokens, k),

@@ -92,18 +92,21 @@ void step(benchmark::State& state) {
   device_array<std::int32_t> const destinations(tokens * k);
   device_array<std::int32_t> const rows(tokens * k);
   device_array<std::int32_t> const arranged(2 * tokens * k);
+  device_array<plimsoll::spill_segment> const groups(static_cast<std::size_t>(in.experts));
   device_array<plimsoll::spill_counters> const counters(1);
-  plimsoll::least_loaded const planner(plimsoll::gpu(work.get()), options_of(in));
+  plimsoll::least_loaded planner(plimsoll::gpu(work.get()), options_of(in));
   plimsoll::matrix_ref<std::int32_t const> const of_tokens(ids.data(), tokens, k);
   replayed all(work.get(), [&] {
     planner.count(of_tokens, plimsoll::vector_ref<std::int32_t>(row.data(), in.experts));
     planner.add_up(plimsoll::matrix_ref<std::int32_t const>(counts.data(), in.ranks, in.experts));
     planner.plan();
-    planner.exchange(rank);
-    planner.route(of_tokens, plimsoll::matrix_ref<std::int32_t>(destinations.data(), tokens, k),
+    planner.exchange();
+    planner.route(rank, of_tokens,
+                  plimsoll::matrix_ref<std::int32_t>(destinations.data(), tokens, k),
                   plimsoll::matrix_ref<std::int32_t>(rows.data(), tokens, k),
                   plimsoll::vector_ref<plimsoll::spill_counters>(counters.data(), 1));
-    planner.arrange(plimsoll::vector_ref<std::int32_t>(arranged.data(), 2 * tokens * k));
+    planner.arrange(rank, plimsoll::vector_ref<std::int32_t>(arranged.data(), 2 * tokens * k),
+                    plimsoll::vector_ref<plimsoll::spill_segment>(groups.data(), in.experts));
   });
   for (auto _ : state) {
     state.SetIterationTime(all.run());

@@ -22,7 +22,7 @@ void lplb(benchmark::State& state) {
   static device_array<std::int32_t> const ids(in.ids);
   static device_array<std::int32_t> const slots(in.ids.size());
   static device_array<plimsoll::dispatch_counters> const counters(1);
-  static plimsoll::lplb const planner(
+  static plimsoll::lplb planner(
       plimsoll::gpu(work.get()),
       plimsoll::placement_ref{.physical_to_logical = {map.data(), 1, in.slots},
                               .replica_count = {nullptr, 1, in.experts},

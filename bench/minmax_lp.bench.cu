@@ -49,16 +49,13 @@ struct split_model {
   double tolerance;
   stream work;
   device_array<double> split{static_cast<std::size_t>(drifted_model::layers * in.slots)};
-  device_array<plimsoll::certificate> certificates{drifted_model::layers};
   plimsoll::minmax_lp<plimsoll::gpu_policy> lp{
       plimsoll::gpu(work.get()), in.placement(), {.tolerance = tolerance}};
   replayed solve{work.get(), [this] {
                    constexpr index_t layers = drifted_model::layers;
-                   lp.solve(
-                       plimsoll::matrix_ref<std::int32_t const>(in.loads.data(), layers,
-                                                                drifted_model::experts),
-                       plimsoll::matrix_ref<double>(split.data(), layers, in.slots),
-                       plimsoll::vector_ref<plimsoll::certificate>(certificates.data(), layers));
+                   lp.solve(plimsoll::matrix_ref<std::int32_t const>(in.loads.data(), layers,
+                                                                     drifted_model::experts),
+                            plimsoll::matrix_ref<double>(split.data(), layers, in.slots));
                  }};
 
   split_model(drifted_model const& model, double gap) : in(model), tolerance(gap) {}

@@ -25,14 +25,13 @@ struct step : routed_layer {
   std::vector<plimsoll::quota_report> reports = std::vector<plimsoll::quota_report>(1);
 
   explicit step(index_t extra) : routed_layer(extra), split(map.size()), quotas(map.size()) {
-    std::vector<plimsoll::certificate> certificates(1);
-    plimsoll::minmax_lp const lp(plimsoll::seq, placement());
-    lp.solve(loads_view(), matrix(split, 1, slots), certificates);
+    plimsoll::minmax_lp lp(plimsoll::seq, placement());
+    lp.solve(loads_view(), matrix(split, 1, slots));
     round(plimsoll::seq);
   }
   template <class Policy>
   void round(Policy const& policy) {
-    plimsoll::quota(policy, placement(), loads_view(), matrix(split, 1, slots),
+    plimsoll::quota(policy, loads_view(), placement(), matrix(split, 1, slots),
                     matrix(quotas, 1, slots), reports);
   }
 };

@@ -47,9 +47,9 @@ struct outputs {
 template <auto const& Policy, plimsoll::score_function Function>
 void token_drop(benchmark::State& state) {
   outputs out;
-  plimsoll::token_drop const drop(Policy, {.function = Function,
-                                           .route = {.k = k},
-                                           .limit = {.experts = experts, .max_tokens = tokens}});
+  plimsoll::token_drop drop(Policy, {.function = Function,
+                                     .route = {.k = k},
+                                     .limit = {.experts = experts, .max_tokens = tokens}});
   static_cast<void>(logits());
   for (auto _ : state) {
     drop.apply(logits_view(), out.kept());

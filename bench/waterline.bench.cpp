@@ -28,10 +28,11 @@ void waterline(benchmark::State& state, plimsoll::waterline_options const& optio
                Policy const& policy = {}) {
   step_batch const& b = step_batch::one();
   outputs out(b);
-  plimsoll::waterline const line(policy, options);
+  plimsoll::waterline line(policy, options);
   for (auto _ : state) {
     line.plan(b.loads_view(), source);
-    line.fill(b.ids_view(), {.weights = b.weights_view()}, matrix(out.ids, b.tokens, b.k + 1),
+    line.fill(b.ids_view(), source, {.weights = b.weights_view()},
+              matrix(out.ids, b.tokens, b.k + 1),
               {.weights = matrix(out.weights, b.tokens, b.k + 1)});
     benchmark::ClobberMemory();
   }
@@ -64,7 +65,7 @@ void plan(benchmark::State& state, Policy const& policy) {
   step_batch const& b = step_batch::one();
   auto options = options_of(b);
   options.on.nodes = state.range(0);
-  plimsoll::waterline const line(policy, options);
+  plimsoll::waterline line(policy, options);
   for (auto _ : state) {
     line.plan(b.loads_view(), b.busiest);
     benchmark::ClobberMemory();
@@ -98,7 +99,7 @@ BENCHMARK(sampled<true>)->Name("waterline/literal")->Unit(benchmark::kMicrosecon
 
 void count(benchmark::State& state) {
   step_batch const& b = step_batch::one();
-  plimsoll::waterline const line(plimsoll::seq, options_of(b));
+  plimsoll::waterline line(plimsoll::seq, options_of(b));
   std::vector<std::int64_t> loads(b.loads.size());
   for (auto _ : state) {
     line.count(b.ids_view(), 0, matrix(loads, 2, b.ranks));

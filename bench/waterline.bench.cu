@@ -22,15 +22,14 @@ void waterline(benchmark::State& state) {
   static device_array<std::int64_t> const loads(b.loads);
   static device_array<std::int32_t> const wider_ids(b.tokens * (b.k + 1));
   static device_array<float> const wider_weights(b.tokens * (b.k + 1));
-  static plimsoll::waterline const line(plimsoll::gpu(work.get()),
-                                        {.on = {.ranks = step_batch::ranks},
-                                         .slots = step_batch::slots,
-                                         .top_k = step_batch::k,
-                                         .max_tokens = step_batch::tokens,
-                                         .candidates = Candidates});
+  static plimsoll::waterline line(plimsoll::gpu(work.get()), {.on = {.ranks = step_batch::ranks},
+                                                              .slots = step_batch::slots,
+                                                              .top_k = step_batch::k,
+                                                              .max_tokens = step_batch::tokens,
+                                                              .candidates = Candidates});
   static replayed step(work.get(), [] {
     line.plan(plimsoll::matrix_ref<std::int64_t const>(loads.data(), 2, b.ranks), b.busiest);
-    line.fill(plimsoll::matrix_ref<std::int32_t const>(ids.data(), b.tokens, b.k),
+    line.fill(plimsoll::matrix_ref<std::int32_t const>(ids.data(), b.tokens, b.k), b.busiest,
               {.weights = {weights.data(), b.tokens, b.k}},
               plimsoll::matrix_ref<std::int32_t>(wider_ids.data(), b.tokens, b.k + 1),
               {.weights = {wider_weights.data(), b.tokens, b.k + 1}});

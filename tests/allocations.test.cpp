@@ -97,12 +97,10 @@ TEST_CASE("allocations: minmax_lp and lplb") {
   ints const counts{5, 1, 1, 1};
   matrix_ref<std::int32_t const> const loads(counts.data(), 1, 4);
   std::vector<double> split(6);
-  std::vector<plimsoll::certificate> certificates(1);
-  plimsoll::minmax_lp const lp(seq, in.placement());
-  CHECK(news_in([&] { lp.solve(loads, matrix_ref<double>(split.data(), 1, 6), certificates); }) ==
-        0);
-  CHECK(certificates[0].value == 4);
-  plimsoll::lplb const planner(seq, in.placement(), {.max_ids = 8});
+  plimsoll::minmax_lp lp(seq, in.placement());
+  CHECK(news_in([&] { lp.solve(loads, matrix_ref<double>(split.data(), 1, 6)); }) == 0);
+  CHECK(lp.certificates()[0].value == 4);
+  plimsoll::lplb planner(seq, in.placement(), {.max_ids = 8});
   ints slots(8);
   std::vector<plimsoll::dispatch_counters> counters(1);
   CHECK(news_in([&] { planner.plan(loads); }) == 0);
@@ -121,27 +119,29 @@ TEST_CASE("allocations: least_loaded and llep") {
   ints destinations(8);
   ints rows(8);
   std::vector<plimsoll::spill_counters> counters(1);
+  std::vector<plimsoll::spill_segment> groups(4);
   auto const pairs = [](ints& values) { return matrix_ref<std::int32_t>(values.data(), 8, 1); };
-  plimsoll::least_loaded const plain(seq, options);
-  plimsoll::least_loaded const priced(seq, options,
-                                      plimsoll::spill_price{plimsoll::moe_cost{1, 1, 1}, 1, 1});
-  auto const step = [&](auto const& planner) {
+  plimsoll::least_loaded plain(seq, options);
+  plimsoll::least_loaded priced(seq, options,
+                                plimsoll::spill_price{plimsoll::moe_cost{1, 1, 1}, 1, 1});
+  auto const step = [&](auto& planner) {
     planner.count(in.topk_ids(), plimsoll::vector_ref<std::int32_t>(counts.data(), 4));
     planner.add_up(matrix_ref<std::int32_t const>(counts.data(), 2, 4));
     planner.plan();
-    planner.exchange(0);
-    planner.route(in.topk_ids(), pairs(destinations), pairs(rows), counters);
-    planner.arrange(rows);
+    planner.exchange();
+    planner.route(0, in.topk_ids(), pairs(destinations), pairs(rows), counters);
+    planner.arrange(0, rows, groups);
+    planner.arrange(1, rows, groups);
   };
   CHECK(news_in([&] { step(plain); }) == 0);
   CHECK(counters[0].routed == 8);
   CHECK(news_in([&] { step(priced); }) == 0);
-  plimsoll::llep const engine(seq, {.rank = 0, .assignment = options});
+  plimsoll::llep engine(seq, {.rank = 0, .assignment = options});
   CHECK(news_in([&] {
           engine.count(in.topk_ids());
           engine.plan();
           engine.route(in.topk_ids(), pairs(destinations), pairs(rows), counters);
-          engine.arrange(rows);
+          engine.arrange(rows, groups);
         }) == 0);
 }
 
@@ -151,15 +151,14 @@ TEST_CASE("allocations: waterline and waterfill") {
   longs loads(4);
   matrix_ref<std::int32_t> const rows(out.data(), 8, 2);
   matrix_ref<std::int64_t> const counted(loads.data(), 2, 2);
-  plimsoll::waterline const line(seq,
-                                 {.on = {.ranks = 2}, .slots = 6, .top_k = 1, .max_tokens = 8});
+  plimsoll::waterline line(seq, {.on = {.ranks = 2}, .slots = 6, .top_k = 1, .max_tokens = 8});
   CHECK(news_in([&] {
           line.count(in.topk_ids(), 0, counted);
           line.plan(counted, 0);
-          line.fill(in.topk_ids(), {}, rows, {});
+          line.fill(in.topk_ids(), 0, {}, rows, {});
         }) == 0);
   CHECK(line.report()[0].rows == 8);
-  plimsoll::waterfill const filler(seq, in.placement(), {.line = {.top_k = 1, .max_tokens = 8}});
+  plimsoll::waterfill filler(seq, in.placement(), {.line = {.top_k = 1, .max_tokens = 8}});
   CHECK(news_in([&] {
           filler.count(in.topk_ids());
           filler.fill(in.topk_ids(), {}, rows);
@@ -174,12 +173,11 @@ TEST_CASE("allocations: capacity_mask and token_drop") {
   std::vector<plimsoll::capacity_report> report(1);
   plimsoll::kept_pairs const kept{.ids = {ids.data(), 8, 1}, .counts = counts, .report = report};
   plimsoll::capacity_options const options{.experts = 4, .top_k = 1, .max_tokens = 8};
-  plimsoll::capacity_mask const mask(seq, options);
+  plimsoll::capacity_mask mask(seq, options);
   CHECK(news_in([&] {
           mask.apply(in.topk_ids(), matrix_ref<float const>(logits.data(), 8, 1), kept);
         }) == 0);
   CHECK(report[0].kept > 0);
-  plimsoll::token_drop const drop(seq,
-                                  {.route = {.k = 1}, .limit = {.experts = 4, .max_tokens = 8}});
+  plimsoll::token_drop drop(seq, {.route = {.k = 1}, .limit = {.experts = 4, .max_tokens = 8}});
   CHECK(news_in([&] { drop.apply(matrix_ref<float const>(logits.data(), 8, 4), kept); }) == 0);
 }

@@ -143,14 +143,14 @@ class mask_in {
             c_.stream, c_.first_token};
   }
   template <class Mask>
-  [[nodiscard]] masked run(Mask const& mask) const {
-    array_in<std::int32_t, P> ids(c_.pairs(), untouched);
+  [[nodiscard]] masked run(Mask& mask) const {
+    array_in<Id, P> ids(c_.pairs(), untouched);
     array_in<float, P> weights(c_.pairs(), static_cast<float>(untouched));
     array_in<std::int32_t, P> positions(c_.pairs(), untouched);
     array_in<std::int32_t, P> counts(c_.options.experts, untouched);
     array_in<std::int32_t, P> offsets(c_.options.experts + 1, untouched);
     array_in<capacity_report, P> report(1);
-    kept_pairs kept;
+    plimsoll::kept_pairs_of<Id> kept;
     if (!c_.sums_only) {
       kept.ids = ids.view2(c_.tokens, c_.width());
       kept.weights = weights.view2(c_.tokens, c_.width());
@@ -161,11 +161,16 @@ class mask_in {
     kept.report = report.view1();
     mask.apply(ids_.view2(c_.tokens, c_.width()), scores_.view2(c_.tokens, c_.width()), batch(),
                kept);
-    return {ids.values(),    bits_of(weights.values()), positions.values(),
-            counts.values(), offsets.values(),          report.values()[0]};
+    std::vector<Id> const written = ids.values();
+    return {ints(written.begin(), written.end()),
+            bits_of(weights.values()),
+            positions.values(),
+            counts.values(),
+            offsets.values(),
+            report.values()[0]};
   }
   [[nodiscard]] masked run() const {
-    plimsoll::capacity_mask const mask(make_policy<P>(), options());
+    plimsoll::capacity_mask mask(make_policy<P>(), options());
     return run(mask);
   }
 
@@ -780,7 +785,7 @@ TEST_CASE_TEMPLATE("capacity_mask: strides, in place, one object", P, PLIMSOLL_P
     masked const expected = mask_by_sorting(c);
     index_t const width = c.width();
     index_t const experts = c.options.experts;
-    plimsoll::capacity_mask const mask(make_policy<P>(), c.options);
+    plimsoll::capacity_mask mask(make_policy<P>(), c.options);
     array_in<capacity_report, P> report(1);
 
     index_t const row = 2 * width + 3;
@@ -976,11 +981,11 @@ TEST_CASE_TEMPLATE("capacity_mask: refuses invalid input", P, PLIMSOLL_POLICIES)
     auto const policy = make_policy<P>();
     for (refused_options const& bad : refusals()) {
       mask_in<P> const in(bad.c);
-      check_message(refusal_of([&] { plimsoll::capacity_mask const mask(policy, in.options()); }),
+      check_message(refusal_of([&] { plimsoll::capacity_mask mask(policy, in.options()); }),
                     bad.message);
     }
     capacity_options const o{.experts = 4, .top_k = 2, .candidates = 3, .max_tokens = 9};
-    plimsoll::capacity_mask const mask(policy, o);
+    plimsoll::capacity_mask mask(policy, o);
     array_in<std::int32_t, P> numbers(100, 1);
     array_in<float, P> values(100, 1);
     array_in<capacity_report, P> reports(2);

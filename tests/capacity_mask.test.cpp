@@ -489,7 +489,7 @@ TEST_CASE("capacity_mask: the same bits in every team") {
 /// Counts the launches of a batch as on a device, which must leave the object ready for the next.
 inline int launches_of(mask_case const& c) {
   mask_in<plimsoll::seq_policy> const in(c);
-  plimsoll::capacity_mask const mask(device_forms{}, in.options());
+  plimsoll::capacity_mask mask(device_forms{}, in.options());
   masked const expected = mask_by_sorting(c);
   check_same(in.run(mask), expected);
   device_forms_context::launches = 0;
@@ -630,7 +630,7 @@ TEST_CASE("capacity_mask: applying allocates nothing") {
   mask_in<plimsoll::seq_policy> const in(c);
   masked const expected = mask_by_sorting(c);
   auto const run = [&](auto& resource) {
-    plimsoll::capacity_mask const mask(plimsoll::seq(resource), in.options());
+    plimsoll::capacity_mask mask(plimsoll::seq(resource), in.options());
     auto const before = resource.allocations();
     check_same(in.run(mask), expected);
     CHECK(resource.allocations() == before);
@@ -641,7 +641,7 @@ TEST_CASE("capacity_mask: applying allocates nothing") {
   c.factors.clear();
   mask_in<plimsoll::seq_policy> const plain(c);
   check_temporaries(2, [&](auto& resource) {
-    plimsoll::capacity_mask const mask(plimsoll::seq(resource), plain.options());
+    plimsoll::capacity_mask mask(plimsoll::seq(resource), plain.options());
   });
 }
 
@@ -681,7 +681,7 @@ TEST_CASE("capacity_mask: capacity(tokens)") {
   reals const factors{0, 0.5, 0, 2, 1, 0, 0, 0};
   o.factors = {factors.data(), 8};
   CHECK(capacity(64) == 32);
-  plimsoll::capacity_mask const mask(plimsoll::seq, o);
+  plimsoll::capacity_mask mask(plimsoll::seq, o);
   CHECK(mask.options().candidates == 2);
   CHECK(mask.options().factors.data == factors.data());
 }
@@ -748,7 +748,7 @@ TEST_CASE("capacity_mask: rows of a buffer are counted in 32 bits") {
   ints offsets(4);
   std::vector<capacity_report> report(1);
   auto const message = [&](capacity_options const& o, index_t tokens) {
-    plimsoll::capacity_mask const mask(plimsoll::seq, o);
+    plimsoll::capacity_mask mask(plimsoll::seq, o);
     return refusal_of([&] {
       // Shapes are checked before anything is read.
       mask.apply(plimsoll::matrix_ref<std::int32_t const>(ids.data(), tokens, 1),

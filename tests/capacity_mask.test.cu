@@ -22,7 +22,7 @@ TEST_CASE("capacity_mask: applying can be captured in a CUDA graph and replayed"
   c.options.normalize = normalization::to_one;
   c.priorities.assign(at(c.tokens), 0);
   index_t const width = c.width();
-  plimsoll::capacity_mask const mask(make_policy<P>(), c.options);
+  plimsoll::capacity_mask mask(make_policy<P>(), c.options);
   array_in<std::int32_t, P> ids(c.pairs());
   array_in<float, P> scores(c.pairs());
   array_in<std::int32_t, P> priorities(c.tokens);

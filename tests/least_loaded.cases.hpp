@@ -409,18 +409,18 @@ class spill_in {
   [[nodiscard]] planner make() const { return make(make_policy<P>()); }
 
   /// Plans without reading the results.
-  void only_plan(planner const& p, longs const& all_loads) const {
+  void only_plan(planner& p, longs const& all_loads) const {
     array_in<std::int64_t, P> const loads(spread(all_loads, 1));
     p.plan(vector_in(loads, c_.experts()));
     static_cast<void>(plimsoll::read(make_policy<P>(), p.report()));  // `loads` ends here
   }
-  [[nodiscard]] spilled plan(planner const& p, longs const& all_loads) const {
+  [[nodiscard]] spilled plan(planner& p, longs const& all_loads) const {
     only_plan(p, all_loads);
     array_in<std::int64_t, P> const loads(spread(all_loads, 1));
     plimsoll::validate(make_policy<P>(), p.plan_ref(), vector_in(loads, c_.experts()), options());
     return read_plan(p);
   }
-  [[nodiscard]] spilled plan(planner const& p) const { return plan(p, c_.loads); }
+  [[nodiscard]] spilled plan(planner& p) const { return plan(p, c_.loads); }
 
   [[nodiscard]] spilled read_plan(planner const& p) const {
     auto const policy = make_policy<P>();
@@ -436,7 +436,7 @@ class spill_in {
 
   /// Runs the calls of all ranks, one after the other, on one object.
   template <class Id = std::int32_t>
-  [[nodiscard]] travelled travel(planner const& p) const {
+  [[nodiscard]] travelled travel(planner& p) const {
     auto const policy = make_policy<P>();
     index_t const n = c_.ranks();
     index_t const experts = c_.experts();
@@ -455,6 +455,7 @@ class spill_in {
     p.plan();
     result.loads = plimsoll::read(policy, p.loads());
     result.plan = read_plan(p);
+    p.exchange();
     for (index_t r = 0; r < n; ++r) {
       result.counts.emplace_back(counted.begin() + r * experts,
                                  counted.begin() + (r + 1) * experts);
@@ -464,8 +465,17 @@ class spill_in {
   }
 
  private:
+  /// Returns the valid groups. Checks that the others are marked.
+  static std::vector<spill_segment> groups_of(std::vector<spill_segment> all, std::int32_t count) {
+    CHECK(std::all_of(all.begin() + count, all.end(), [](spill_segment const& of) {
+      return of.expert == -1 && of.rank == -1 && of.begin == 0 && of.end == 0;
+    }));
+    all.resize(at(count));
+    return all;
+  }
+
   template <class Id>
-  void send(planner const& p, index_t r, travelled& result) const {
+  void send(planner& p, index_t r, travelled& result) const {
     auto const policy = make_policy<P>();
     index_t const n = c_.ranks();
     index_t const pairs = tokens(r) * c_.k;
@@ -476,21 +486,24 @@ class spill_in {
     // Counts the copies of this rank again: `route` uses the last `count`.
     array_in<std::int32_t, P> unused(c_.experts());
     p.count(matrix_in(ids, tokens(r), c_.k), unused.view1());
-    p.exchange(r);
-    p.route(matrix_in(ids, tokens(r), c_.k), matrix_in(destinations, tokens(r), c_.k),
+    p.route(r, matrix_in(ids, tokens(r), c_.k), matrix_in(destinations, tokens(r), c_.k),
             matrix_in(rows, tokens(r), c_.k), counters.view1());
-    p.expect_exchanged(policy);
-    spill_exchange_report const report = plimsoll::read(policy, p.exchange_report())[0];
+    p.check();
+    spill_exchange_report const report = plimsoll::read(policy, p.exchange_reports())[at(r)];
     array_in<std::int32_t, P> arranged(spread(ints(at(report.received + 3), gap_value), 1));
-    p.arrange(vector_in(arranged, report.received + 3));
+    array_in<spill_segment, P> groups(c_.experts() * c_.step);
+    auto of_experts = groups.view1();
+    of_experts.extents[0] = c_.experts();
+    of_experts.strides[0] = c_.step;
+    p.arrange(r, vector_in(arranged, report.received + 3), of_experts);
     result.destinations.push_back(gathered(destinations.values(), c_.k, c_.step));
     result.rows.push_back(gathered(rows.values(), c_.k, c_.step));
     result.counters.push_back(counters.values()[0]);
     result.sends.push_back(plimsoll::read(
         policy, plimsoll::vector_ref<std::int32_t const>(p.send_counts().data_handle(), n * n)));
-    result.receives.push_back(plimsoll::read(policy, p.receive_counts()));
-    result.groups.push_back(plimsoll::read(policy, p.groups()));
-    result.groups.back().resize(at(report.groups));
+    result.receives.push_back(
+        plimsoll::read(policy, plimsoll::detail::row_of(p.receive_counts(), r)));
+    result.groups.push_back(groups_of(plimsoll::read(policy, of_experts), report.groups));
     result.arranged.push_back(gathered(arranged.values(), 1, c_.step));
     result.reports.push_back(report);
   }
@@ -525,7 +538,7 @@ class spill_in {
 template <class P, class Cost>
 spilled plan_at(spill_case const& c) {
   spill_in<P, Cost> const in(c);
-  auto const planner = in.make();
+  auto planner = in.make();
   return in.plan(planner);
 }
 /// User-defined costs run on the host only.
@@ -539,7 +552,7 @@ spilled plan_with(spill_case const& c) {
 template <class P, class Id = std::int32_t>
 travelled travel_with(spill_case const& c) {
   spill_in<P> const in(c);
-  auto const planner = in.make();
+  auto planner = in.make();
   return in.template travel<Id>(planner);
 }
 // The checks of a case are compiled once, for all policies.
@@ -1531,13 +1544,13 @@ TEST_CASE_TEMPLATE("least_loaded: invalid loads", P, PLIMSOLL_POLICIES) {
     if (!backend_available<P>()) {
       return;
     }
-    auto const policy = make_policy<P>();
     spill_in<P> const in(spill_of({0, 0, 0}, 2));
-    auto const planner = in.make();
+    auto planner = in.make();
+    planner.check();  // nothing has been refused yet
     for (refused_loads const& bad : refusals_of_loads()) {
       in.only_plan(planner, {5, 6, 7});
       in.only_plan(planner, bad.loads);
-      check_message(refusal_of([&] { planner.expect_planned(policy); }), bad.message);
+      check_message(refusal_of([&] { planner.check(); }), bad.message);
       // Refused loads leave an empty plan.
       spilled const got = in.read_plan(planner);
       bool const is_empty = got.offsets == ints(4, 0) && got.transfer_offsets == ints(4, 0) &&
@@ -1553,7 +1566,7 @@ TEST_CASE_TEMPLATE("least_loaded: invalid loads", P, PLIMSOLL_POLICIES) {
 struct odd_counts {
   ints counts;          ///< [2, 2]: of both ranks
   longs loads;          ///< the planned loads
-  std::string message;  ///< of `expect_exchanged`
+  std::string message;  ///< of `check`
   longs counters;       ///< of rank 1
   ints destinations;    ///< of rank 1, whose ids are 0, 0, 1, 0
   ints arranged;        ///< of rank 1
@@ -1624,13 +1637,13 @@ TEST_CASE_TEMPLATE("least_loaded: counts of another step than the plan's", P, PL
     if (!backend_available<P>()) {
       return;
     }
-    auto const policy = make_policy<P>();
     spill_case c = spill_of({0, 0}, 2);
     c.options.lambda = 2.5;
     c.ids = {{}, {0, 0, 1, 0}};
     spill_in<P> const in(c);
-    auto const planner = in.make();
+    auto planner = in.make();
     array_in<std::int32_t, P> const ids(ints{0, 0, 1, 0});
+    array_in<spill_segment, P> groups(2);
     for (odd_counts const& odd : all_odd_counts()) {
       array_in<std::int32_t, P> const counts(odd.counts);
       array_in<std::int32_t, P> unused(2);
@@ -1641,10 +1654,11 @@ TEST_CASE_TEMPLATE("least_loaded: counts of another step than the plan's", P, PL
       in.only_plan(planner, odd.loads);
       planner.count(ids.view2(4, 1), unused.view1());
       planner.add_up(counts.view2(2, 2));
-      planner.exchange(1);
-      planner.route(ids.view2(4, 1), destinations.view2(4, 1), rows.view2(4, 1), counters.view1());
-      planner.arrange(arranged.view1());
-      check_message(refusal_of([&] { planner.expect_exchanged(policy); }), odd.message);
+      planner.exchange();
+      planner.route(1, ids.view2(4, 1), destinations.view2(4, 1), rows.view2(4, 1),
+                    counters.view1());
+      planner.arrange(1, arranged.view1(), groups.view1());
+      check_message(refusal_of([&] { planner.check(); }), odd.message);
       check_odd_counts(odd, counters.values()[0], destinations.values(), rows.values(),
                        arranged.values());
     }

@@ -466,7 +466,7 @@ TEST_CASE("least_loaded: loads of any integer type, stored or computed") {
     c.loads.push_back(e * e);
   }
   spill_in<seq> const in(c);
-  auto const planner = in.make();
+  auto planner = in.make();
   spilled const expected = in.plan(planner);
   CHECK(expected.report.transfers > 0);
   auto const check = [&](auto const& loads) {
@@ -666,7 +666,7 @@ TEST_CASE("least_loaded: an invalid cost leaves all tokens at home") {
     auto const cost = [=](index_t r, double tokens) {
       return r >= first && r <= last && tokens >= from ? wrong : tokens;
     };
-    plimsoll::least_loaded const planner(plimsoll::seq, options, spill_price{cost, 100, 100});
+    plimsoll::least_loaded planner(plimsoll::seq, options, spill_price{cost, 100, 100});
     planner.plan(loads);
     plimsoll::validate(plimsoll::seq, planner.plan_ref(), loads, options);
     spill_report const report = planner.report()[0];
@@ -675,7 +675,7 @@ TEST_CASE("least_loaded: an invalid cost leaves all tokens at home") {
     CHECK(report.spills == 0);
     CHECK(report.time == 0);
     CHECK(report.home_time == 0);
-    return refusal_of([&] { planner.expect_planned(plimsoll::seq); });
+    return refusal_of([&] { planner.check(); });
   };
   std::string const expected =
       "least_loaded::plan: price.cost: expected numbers from 0 to below 2^960, got ";
@@ -717,12 +717,12 @@ TEST_CASE("least_loaded: limits raise the capacity with a price, too") {
 }
 
 TEST_CASE("least_loaded: invalid shapes") {
-  plimsoll::least_loaded const planner(plimsoll::seq,
-                                       {.on = {.ranks = 2}, .experts = 3, .max_ids = 6});
+  plimsoll::least_loaded planner(plimsoll::seq, {.on = {.ranks = 2}, .experts = 3, .max_ids = 6});
   CHECK(planner.options().max_ids == 6);
   ints numbers(100, 0);
   longs loads(10, 0);
   std::vector<spill_counters> counters(2);
+  plimsoll::vector_ref<spill_counters> const one(counters.data(), 1);
   auto const ids = [&](index_t tokens, index_t k) {
     return plimsoll::matrix_ref<std::int32_t const>(numbers.data(), tokens, k);
   };
@@ -747,25 +747,32 @@ TEST_CASE("least_loaded: invalid shapes") {
   std::string const add_up = "least_loaded::add_up: counts: expected ";
   CHECK(refusal_of([&] { planner.add_up(ids(3, 3)); }) == add_up + "2 ranks, got 3");
   CHECK(refusal_of([&] { planner.add_up(ids(2, 2)); }) == add_up + "3 experts, got 2");
-  for (index_t const rank : {-1, 2}) {
-    std::string const end = "rank: expected 0 to 1 as rank, got " + std::to_string(rank);
-    CHECK(refusal_of([&] { planner.exchange(rank); }) == "least_loaded::exchange: " + end);
-  }
-  std::string const order = "exchange: expected a call before this one, got none";
-  CHECK(refusal_of([&] { planner.arrange(row(3)); }) == "least_loaded::arrange: " + order);
+  std::vector<spill_segment> groups(3);
+  auto const arranging = [&](index_t rank, index_t experts) {
+    return refusal_of([&] {
+      planner.arrange(rank, row(3), plimsoll::vector_ref<spill_segment>(groups.data(), experts));
+    });
+  };
+  CHECK(arranging(1, 3) == "no error");
+  CHECK(arranging(1, 2) == "least_loaded::arrange: groups: expected 3 experts, got 2");
   auto const routing = [&](index_t tokens, plimsoll::matrix_ref<std::int32_t> const& destinations,
                            plimsoll::matrix_ref<std::int32_t> const& rows, index_t n) {
     return refusal_of([&] {
-      planner.route(ids(tokens, 2), destinations, rows,
+      planner.route(1, ids(tokens, 2), destinations, rows,
                     plimsoll::vector_ref<spill_counters>(counters.data(), n));
     });
   };
   std::string const route = "least_loaded::route: ";
-  CHECK(routing(3, pairs(3, 2), pairs(3, 2), 1) == route + order);
+  for (index_t const rank : {-1, 2}) {
+    std::string const end = "rank: expected 0 to 1 as rank, got " + std::to_string(rank);
+    CHECK(arranging(rank, 3) == "least_loaded::arrange: " + end);
+    CHECK(refusal_of([&] { planner.route(rank, ids(3, 2), pairs(3, 2), pairs(3, 2), one); }) ==
+          route + end);
+  }
   planner.count(ids(3, 2), row(3));
   planner.plan(plimsoll::vector_ref<std::int64_t const>(loads.data(), 3));
   planner.add_up(ids(2, 3));
-  planner.exchange(1);
+  planner.exchange();
   CHECK(routing(3, pairs(3, 2), pairs(3, 2), 1) == "no error");
   CHECK(routing(4, pairs(4, 2), pairs(4, 2), 1) ==
         route + "topk_ids: expected 0 to 3 tokens (options.max_ids), got 4");
@@ -783,14 +790,14 @@ TEST_CASE("least_loaded: arrange writes no more rows than its output has") {
   c.ids = {{0, 1, 1, 1, 0}, {1, 1, 0}};
   c.options.lambda = 9;
   spill_in<seq> const in(c);
-  auto const planner = in.make();
+  auto planner = in.make();
   travelled const all = in.travel(planner);
   CHECK(all.arranged[1] == ints{0, 1, 2, 3, 4, -1, -1, -1});
-  planner.exchange(1);
+  std::vector<spill_segment> groups(2);
   for (index_t n = 0; n <= 8; ++n) {
     CAPTURE(n);
     ints rows(8, gap_value);
-    planner.arrange(plimsoll::vector_ref<std::int32_t>(rows.data(), n));
+    planner.arrange(1, plimsoll::vector_ref<std::int32_t>(rows.data(), n), groups);
     ints expected = all.arranged[1];
     std::fill(expected.begin() + n, expected.end(), gap_value);
     CHECK(rows == expected);
@@ -955,10 +962,10 @@ class spill_steps {
   [[nodiscard]] auto written() const {
     auto const copy = [](auto const* first, index_t n) { return std::vector(first, first + n); };
     return std::tuple(copy(plan_.offsets, experts() + 1),
-                      numbers_in(copy(plan_.segments, plan_.report->segments)),
+                      numbers_in(copy(plan_.segments, plan_.outcome->report.segments)),
                       copy(plan_.transfer_offsets, experts() + 1), transfers(),
                       copy(plan_.loads, ranks()), copy(plan_.bytes_of_rank, ranks()),
-                      numbers_in(*plan_.report), reals_in(*plan_.report));
+                      numbers_in(plan_.outcome->report), reals_in(plan_.outcome->report));
   }
   template <class Use>
   void with_body(Use use) {
@@ -981,7 +988,7 @@ class spill_steps {
     routes_ = routes::in(memory, sizes());
     routes_.offsets = plan_.offsets;
     routes_.segments = plan_.segments;
-    routes_.rank = source;
+    routes_.state = &plan_.outcome->exchange;
   }
 
   /// Checks that every team makes the expected plan.
@@ -991,13 +998,14 @@ class spill_steps {
           body, 1, view(plan_.offsets, experts() + 1), view(plan_.segments, limit()),
           view(plan_.transfer_offsets, experts() + 1), view(plan_.loads, ranks()),
           view(plan_.bytes_of_rank, ranks()), [this] { return transfers(); },
-          [this] { return numbers_in(*plan_.report); }, [this] { return reals_in(*plan_.report); });
+          [this] { return numbers_in(plan_.outcome->report); },
+          [this] { return reals_in(plan_.outcome->report); });
     });
     CHECK(numbers_in(std::vector(plan_.segments, plan_.segments + expected.segments.size())) ==
           numbers_in(expected.segments));
     CHECK(transfers() == numbers_in(expected.transfers));
-    CHECK(numbers_in(*plan_.report) == numbers_in(expected.report));
-    CHECK(reals_in(*plan_.report) == reals_in(expected.report));
+    CHECK(numbers_in(plan_.outcome->report) == numbers_in(expected.report));
+    CHECK(reals_in(plan_.outcome->report) == reals_in(expected.report));
   }
 
   /// Returns the report of the serial plan. Checks that `threads` threads make the same plan: by a
@@ -1013,7 +1021,7 @@ class spill_steps {
       body.rules.listed = body.rules.listed && listed;
       CHECK(made_by(threads) == expected);
     });
-    return *plan_.report;
+    return plan_.outcome->report;
   }
 
   /// Checks that every team computes the expected outputs of the other calls.
@@ -1034,6 +1042,7 @@ class spill_steps {
     tokens.routes = routes_;
     tokens.tiles = {pairs, columns, tiles.data(), totals.data()};
     tokens.counts = own;
+    tokens.rank = source_;
     tokens.destinations = {destinations.data(), pairs / c_.k, c_.k};
     tokens.rows = {rows.data(), pairs / c_.k, c_.k};
     tokens.counters = counters.data();
@@ -1054,13 +1063,13 @@ class spill_steps {
 
     index_t const segments = std::ssize(expected.plan.segments);
     check_step(plimsoll::detail::list_spills_body{routes_}, 1, view(routes_.by_rank, segments),
-               view(routes_.rank_begin, ranks() + 1));
-    spill_exchange_report report{};
-    plimsoll::detail::exchange_body const exchange{routes_, &report};
-    check_step(exchange, ranks(), view(routes_.sends, ranks() * ranks()),
-               view(routes_.receives, ranks()), view(routes_.row, segments),
-               view(routes_.groups, experts()), [&] { return numbers_in(report); });
-    CHECK(numbers_in(report) == numbers_in(expected.reports[at(source_)]));
+               view(routes_.rank_begin, ranks() + 1), [&] { return routes_.state->is_done; });
+    CHECK(routes_.state->is_done == 1);
+    check_step(plimsoll::detail::exchange_body{routes_}, ranks(),
+               view(routes_.sends, ranks() * ranks()), view(routes_.receives, ranks() * ranks()),
+               view(routes_.sent_row, ranks() * limit()), view(routes_.computed_row, segments),
+               [&] { return reports(); });
+    CHECK(reports() == numbers_of_all(expected.reports));
 
     tokens.now = tokens_body::phase::assign;
     check_step(tokens, tokens.problems(), destinations, rows,
@@ -1069,8 +1078,13 @@ class spill_steps {
     CHECK(rows == expected.rows[at(source_)]);
 
     ints arranged(expected.arranged[at(source_)].size(), gap_value);
-    check_step(plimsoll::detail::arrange_rows_body{routes_, arranged}, ranks(), arranged);
+    std::vector<spill_segment> groups(at(experts()));
+    check_step(
+        plimsoll::detail::arrange_rows_body<std::int32_t>{routes_, source_, arranged, groups},
+        ranks(), arranged, [&] { return numbers_in(groups); });
     CHECK(arranged == expected.arranged[at(source_)]);
+    groups.resize(expected.groups[at(source_)].size());
+    CHECK(numbers_in(groups) == numbers_in(expected.groups[at(source_)]));
   }
 
  private:
@@ -1085,6 +1099,16 @@ class spill_steps {
   template <class T>
   static std::span<T> view(T* first, index_t n) {
     return {first, at(n)};
+  }
+  static std::vector<longs> numbers_of_all(std::vector<spill_exchange_report> const& reports) {
+    std::vector<longs> all;
+    for (spill_exchange_report const& of : reports) {
+      all.push_back(numbers_in(of));
+    }
+    return all;
+  }
+  [[nodiscard]] std::vector<longs> reports() const {
+    return numbers_of_all({routes_.reports, routes_.reports + ranks()});
   }
 
   [[nodiscard]] index_t experts() const { return c_.experts(); }
@@ -1256,7 +1280,7 @@ TEST_CASE("least_loaded: calls allocate nothing") {
   add_to(expected, travel_with<seq>(c));
   auto const run = [&](auto& resource) {
     spill_in<seq> const in(c);
-    auto const planner = in.make(plimsoll::seq(resource));
+    auto planner = in.make(plimsoll::seq(resource));
     auto const before = resource.allocations();
     fnv1a got;
     add_to(got, in.travel(planner));

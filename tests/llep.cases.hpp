@@ -155,6 +155,7 @@ class llep_group {
         destinations_(ids_.size(), -7),
         rows_(ids_.size(), -7),
         counters_(c.options.on.ranks),
+        groups_(c.options.on.ranks * c.options.experts),
         arranged_(c.options.on.ranks * ids_.size(), -7) {
     c_.options.max_ids = 0;
     for (ints const& of_rank : c.ids) {
@@ -184,14 +185,14 @@ class llep_group {
     return made;
   }
   /// Copies the counts of rank `source` to its row on another rank.
-  static void gather(std::int32_t const* row, index_t source, rank_type const& to) {
+  static void gather(std::int32_t const* row, index_t source, rank_type& to) {
     auto const counts = to.counts();
     auto const policy = make_policy<P>();
     plimsoll::detail::launch(plimsoll::detail::resolve(policy), 1,
                              copy_row{row, &counts(source, 0), counts.extent(1)});
   }
 
-  void step(std::vector<rank_type> const& ranks) {
+  void step(std::vector<rank_type>& ranks) {
     for (std::size_t r = 0; r < ranks.size(); ++r) {
       ranks[r].count(ids(r));
     }
@@ -206,15 +207,15 @@ class llep_group {
     for (std::size_t r = 0; r < ranks.size(); ++r) {
       ranks[r].plan();
       ranks[r].route(ids(r), part(destinations_, r), part(rows_, r), counters(r));
-      ranks[r].arrange(arranged(r));
+      ranks[r].arrange(arranged(r), groups(r));
     }
   }
-  [[nodiscard]] std::vector<rank_result> results(std::vector<rank_type> const& ranks) {
+  [[nodiscard]] std::vector<rank_result> results(std::vector<rank_type>& ranks) {
     auto const policy = make_policy<P>();
     std::vector<rank_result> all;
     for (std::size_t r = 0; r < ranks.size(); ++r) {
-      rank_type const& of = ranks[r];
-      of.expect_planned(policy);
+      rank_type& of = ranks[r];
+      of.check();
       all.push_back(result(of.assignment(), r));
       auto const counts = of.counts();
       all.back().plan.counts =
@@ -232,23 +233,24 @@ class llep_group {
     index_t const experts = c_.options.experts;
     array_in<std::int32_t, P> const table(counts);
     array_in<std::int32_t, P> row(experts, -7);
-    plimsoll::least_loaded<policy_of<P>, Cost> const planner(policy, c_.options, price_);
+    plimsoll::least_loaded<policy_of<P>, Cost> planner(policy, c_.options, price_);
     std::vector<rank_result> all;
     for (std::size_t r = 0; r < c_.ids.size(); ++r) {
       auto const rank = static_cast<index_t>(r);
       planner.count(ids(r), row.view1());
       planner.add_up(table.view2(c_.options.on.ranks, experts));
       planner.plan();
-      planner.exchange(rank);
-      planner.route(ids(r), part(destinations_, r), part(rows_, r), counters(r));
-      planner.arrange(arranged(r));
-      planner.expect_exchanged(policy);
+      planner.exchange();
+      planner.route(rank, ids(r), part(destinations_, r), part(rows_, r), counters(r));
+      planner.arrange(rank, arranged(r), groups(r));
+      planner.check();
       plimsoll::validate(policy, planner.plan_ref(), planner.loads(), c_.options);
       all.push_back(result(planner, r));
       all.back().plan.counts = counts;
       auto const sends = planner.send_counts();
+      auto const receives = planner.receive_counts();
       all.back().sends = plimsoll::read(policy, plimsoll::detail::row_of(sends, rank));
-      all.back().receives = plimsoll::read(policy, planner.receive_counts());
+      all.back().receives = plimsoll::read(policy, plimsoll::detail::row_of(receives, rank));
     }
     return all;
   }
@@ -258,6 +260,9 @@ class llep_group {
   }
   [[nodiscard]] plimsoll::vector_ref<std::int32_t> arranged(std::size_t r) {
     return {arranged_.data() + static_cast<index_t>(r) * ids_.size(), ids_.size()};
+  }
+  [[nodiscard]] plimsoll::vector_ref<plimsoll::spill_segment> groups(std::size_t r) {
+    return {groups_.data() + static_cast<index_t>(r) * c_.options.experts, c_.options.experts};
   }
   [[nodiscard]] auto counters(std::size_t r) {
     return plimsoll::vector_ref<plimsoll::spill_counters>(counters_.data() + r, 1);
@@ -301,8 +306,8 @@ class llep_group {
     got.rows = slice(rows_, first_[r], first_[r + 1]);
     auto const begin = static_cast<index_t>(r) * ids_.size();
     got.arranged = slice(arranged_, begin, begin + ids_.size());
-    got.groups = numbers_in(plimsoll::read(policy, planner.groups()),
-                            plimsoll::read(policy, planner.exchange_report())[0].groups);
+    got.groups = numbers_in(plimsoll::read(policy, groups(r)),
+                            plimsoll::read(policy, planner.exchange_reports())[r].groups);
     plimsoll::spill_counters const counted = counters_.values()[r];
     got.counters = {counted.routed, counted.unplanned, counted.unrouted, counted.out_of_range};
     return got;
@@ -316,13 +321,14 @@ class llep_group {
   array_in<std::int32_t, P> destinations_;
   array_in<std::int32_t, P> rows_;
   array_in<plimsoll::spill_counters, P> counters_;
+  array_in<plimsoll::spill_segment, P> groups_;
   array_in<std::int32_t, P> arranged_;
 };
 
 template <class P, class Cost, class Id>
 std::vector<rank_result> step_in(llep_case const& c, spill_price<Cost> const& price) {
   llep_group<P, Cost, Id> group(c, price);
-  auto const ranks = group.make_ranks();
+  auto ranks = group.make_ranks();
   group.step(ranks);
   return group.results(ranks);
 }
@@ -739,7 +745,7 @@ inline std::vector<refused_llep> refusals() {
   return all;
 }
 
-/// Counts of one rank, and the message of `expect_planned`.
+/// Counts of one rank, and the message of `check`.
 struct refused_counts {
   ints row;  ///< of rank 2
   std::string message;
@@ -775,7 +781,7 @@ TEST_CASE_TEMPLATE("llep: invalid input", P, PLIMSOLL_POLICIES) {
 
     llep_group<P> group(c, {});
     llep_options const options{1, group.options()};
-    plimsoll::llep const rank(policy, options);
+    plimsoll::llep rank(policy, options);
     array_in<std::int32_t, P> const zeros(8);
     for (index_t r = 0; r < 4; ++r) {
       group.gather(zeros.data(), r, rank);
@@ -785,7 +791,7 @@ TEST_CASE_TEMPLATE("llep: invalid input", P, PLIMSOLL_POLICIES) {
       array_in<std::int32_t, P> const row(bad.row);
       group.gather(row.data(), 2, rank);
       rank.plan();
-      check_message(refusal_of([&] { rank.expect_planned(policy); }), bad.message);
+      check_message(refusal_of([&] { rank.check(); }), bad.message);
     }
 
     array_in<std::int32_t, P> ids(200);

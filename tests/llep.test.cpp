@@ -28,15 +28,16 @@ TEST_CASE("llep: a step allocates nothing") {
   ints rows(60);
   ints arranged(60);
   std::vector<plimsoll::spill_counters> counters(1);
+  std::vector<plimsoll::spill_segment> groups(8);
   // The four allocations of least_loaded, and the counts.
   check_temporaries(4 + 1, [&](auto& resource) {
-    plimsoll::llep const rank(plimsoll::seq(resource), {0, group.options()});
+    plimsoll::llep rank(plimsoll::seq(resource), {0, group.options()});
     auto const before = resource.allocations();
     rank.count(group.ids(0));
     rank.plan();
     rank.route(group.ids(0), plimsoll::matrix_ref<std::int32_t>(destinations.data(), 60, 1),
                plimsoll::matrix_ref<std::int32_t>(rows.data(), 60, 1), counters);
-    rank.arrange(arranged);
+    rank.arrange(arranged, groups);
     CHECK(resource.allocations() == before);
   });
   CHECK(counters[0].routed == 60);

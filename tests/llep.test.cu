@@ -15,7 +15,7 @@ TEST_CASE("llep: a step can be captured in a CUDA graph and replayed") {
   }
   llep_case c = make_even_case(30);
   llep_group<P> group(c, {});
-  auto const ranks = group.make_ranks();
+  auto ranks = group.make_ranks();
 
   captured const graph([&] { group.step(ranks); });
 

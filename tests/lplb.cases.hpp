@@ -27,6 +27,7 @@ using plimsoll::lplb_options;
 using plimsoll::quota_report;
 
 using ints = std::vector<std::int32_t>;
+using longs = std::vector<std::int64_t>;
 
 template <class P>
 inline constexpr bool keeps = plimsoll::detail::can_be_kept<policy_of<P>>;
@@ -127,34 +128,35 @@ TEST_CASE_TEMPLATE("lplb: plans as minmax_lp and quota do", P, PLIMSOLL_POLICIES
     auto const policy = make_policy<P>();
     array_in<std::int32_t, P> const counts(in.counts);
     auto const loads = counts.view2(c::layers, c::experts);
-    plimsoll::lplb const planner(policy, in.placement, c::options());
+    plimsoll::lplb planner(policy, in.placement, c::options());
+    CHECK_NOTHROW(planner.check());
     planner.plan(loads);
-    planner.expect_planned(policy);
+    planner.check();
 
     array_in<double, P> split(c::layers * c::slots, -7.0);
     array_in<std::int32_t, P> quotas(c::layers * c::slots, -7);
-    array_in<certificate, P> certificates(c::layers);
     array_in<quota_report, P> reports(c::layers);
-    plimsoll::minmax_lp const lp(policy, in.placement, {.tolerance = 0});
-    lp.solve(loads, split.view2(c::layers, c::slots), certificates.view1());
-    plimsoll::quota(policy, in.placement, loads, split.view2(c::layers, c::slots),
+    plimsoll::minmax_lp lp(policy, in.placement, {.tolerance = 0});
+    lp.solve(loads, split.view2(c::layers, c::slots));
+    plimsoll::quota(policy, loads, in.placement, split.view2(c::layers, c::slots),
                     quotas.view2(c::layers, c::slots), reports.view1());
 
     auto const row = [&](auto const& matrix) {
-      using value = std::remove_cvref_t<decltype(*matrix.data)>;
-      return plimsoll::read(policy, plimsoll::vector_ref<value>(matrix.data, split.size()));
+      using element = std::remove_reference_t<decltype(*matrix.data)>;
+      return plimsoll::read(policy, plimsoll::vector_ref<element>(matrix.data, split.size()));
     };
     ints const got = row(planner.quotas());
     CHECK(row(planner.split()) == split.values());
     CHECK(got == quotas.values());
     auto const proofs = plimsoll::read(policy, planner.certificates());
+    auto const expected = plimsoll::read(policy, lp.certificates());
     auto const rounded = plimsoll::read(policy, planner.reports());
     ints peaks;
     for (index_t layer = 0; layer < c::layers; ++layer) {
       CAPTURE(layer);
       auto const at = static_cast<std::size_t>(layer);
       CHECK(proofs[at].status == certificate_status::optimal);
-      CHECK(proofs[at].value == certificates.values()[at].value);
+      CHECK(proofs[at].value == expected[at].value);
       // In whole tokens no peak is below the bound, rounded up.
       CHECK(static_cast<double>(rounded[at].peak) == std::ceil(proofs[at].lower_bound));
       std::int64_t peak = 0;
@@ -199,17 +201,23 @@ TEST_CASE_TEMPLATE("lplb: dispatches as the free function does", P, PLIMSOLL_POL
       lplb_options options = c::options();
       options.method = rule;
       options.seed = 5;
-      plimsoll::lplb const planner(policy, in.placement, options);
+      plimsoll::lplb planner(policy, in.placement, options);
+      // Without a plan, experts use their slots in turn.
+      array_in<std::int32_t, P> const first(in.ids[0]);
+      planner.dispatch(0, first.view2(c::tokens, c::k), out, counters.view1());
+      CHECK(numbers_in(counters.values())[0] > 0);
+      CHECK(numbers_in(counters.values())[1] == numbers_in(counters.values())[0]);
       planner.plan(counts.view2(c::layers, c::experts));
-      planner.expect_planned(policy);
-      ints const quotas = plimsoll::read(
-          policy, plimsoll::vector_ref<std::int32_t>(planner.quotas().data, c::layers * c::slots));
+      planner.check();
+      ints const quotas = plimsoll::read(policy, plimsoll::vector_ref<std::int32_t const>(
+                                                     planner.quotas().data, c::layers * c::slots));
       for (index_t layer = 0; layer < c::layers; ++layer) {
         CAPTURE(layer);
         array_in<std::int32_t, P> const ids(in.ids[static_cast<std::size_t>(layer)]);
         auto const tokens = ids.view2(c::tokens, c::k);
         auto const stream = static_cast<std::uint64_t>(layer);
-        planner.dispatch(layer, tokens, out, counters.view1(), stream, 9);
+        planner.dispatch(layer, tokens, {.subsequence = stream, .first_token = 9}, out,
+                         counters.view1());
         plimsoll::dispatch(policy, tokens,
                            plimsoll::vector_ref<std::int32_t const>(
                                in.placement.physical_to_logical.data + layer * c::slots, c::slots),
@@ -233,11 +241,20 @@ TEST_CASE_TEMPLATE("lplb: dispatches as the free function does", P, PLIMSOLL_POL
           // A part of the tokens draws the same slots as in the whole batch.
           planner.dispatch(
               layer, plimsoll::matrix_ref<std::int32_t const>(ids.data() + 100 * c::k, 50, c::k),
-              plimsoll::matrix_ref<std::int32_t>(chosen.data(), 50, c::k), counters.view1(), stream,
-              109);
+              {.subsequence = stream, .first_token = 109},
+              plimsoll::matrix_ref<std::int32_t>(chosen.data(), 50, c::k), counters.view1());
           ints part = chosen.values();
           part.resize(50 * c::k);
           CHECK(part == ints(whole.begin() + 100 * c::k, whole.begin() + 150 * c::k));
+        } else {
+          // Ids and slots of PyTorch's type, without the batch.
+          array_in<std::int64_t, P> const wide(
+              longs(in.ids[static_cast<std::size_t>(layer)].begin(),
+                    in.ids[static_cast<std::size_t>(layer)].end()));
+          array_in<std::int64_t, P> places(c::tokens * c::k, -7);
+          planner.dispatch(layer, wide.view2(c::tokens, c::k), places.view2(c::tokens, c::k),
+                           counters.view1());
+          CHECK(places.values() == longs(whole.begin(), whole.end()));
         }
       }
     }
@@ -258,41 +275,43 @@ TEST_CASE_TEMPLATE("lplb: invalid input", P, PLIMSOLL_POLICIES) {
     CHECK(refusal_of([&] {
             lplb_options bad;
             bad.max_ids = -1;
-            plimsoll::lplb const planner(policy, placement, bad);
+            plimsoll::lplb const refused(policy, placement, bad);
           }) == "lplb: options.max_ids: expected 0 to 2147483647 ids, got -1");
-    plimsoll::lplb const planner(policy, placement, options);
+    plimsoll::lplb planner(policy, placement, options);
     array_in<std::int32_t, P> counts(ints{5, 2, 0});
     auto const planned = [&](ints const& values) {
       counts.assign(values);
       planner.plan(counts.view2(1, 3));
-      return refusal_of([&] { planner.expect_planned(policy); });
+      return refusal_of([&] { planner.check(); });
     };
     auto const quotas = [&] {
-      return plimsoll::read(policy, plimsoll::vector_ref<std::int32_t>(planner.quotas().data, 4));
+      return plimsoll::read(policy,
+                            plimsoll::vector_ref<std::int32_t const>(planner.quotas().data, 4));
     };
     CHECK(planned({5, 2, 0}) == "no error");
     CHECK(plimsoll::read(policy, planner.reports())[0].peak == 4);
     CHECK(quotas()[1] == 2);
     CHECK(quotas()[0] + quotas()[2] == 5);
     CHECK(planned({5, 2, 1}) ==
-          "expect_solved: loads: expected load only on experts with a slot on a live rank, and "
-          "no base load on dead ranks, got 1 for expert 2 in layer 0");
+          "lplb::plan: counts: expected load only on experts with a slot on a live rank, got 1 for "
+          "expert 2 in layer 0");
     CHECK(quotas() == ints{0, 0, 0, 0});
     CHECK(planned({5, -2, 0}) ==
-          "expect_solved: loads: expected values from 0 to below 2^47, in total below 2^47 per "
+          "lplb::plan: counts: expected values from 0 to below 2^47, in total below 2^47 per "
           "layer, got -2 for expert 1 in layer 0");
     CHECK(planned({0x7fffffff, 1, 0}) ==
-          "quota: loads: expected at most 2^31 - 1 tokens per layer, got 2147483648 in layer 0");
+          "lplb::plan: counts: expected at most 2^31 - 1 tokens per layer, got 2147483648 in "
+          "layer 0");
     CHECK(planned({0x7ffffffe, 1, 0}) == "no error");
     CHECK(plimsoll::read(policy, planner.reports())[0].peak == 0x40000000);
     CHECK(planned({0, 0, 0}) == "no error");
 
     array_in<std::uint8_t, P> const active(std::vector<std::uint8_t>{0, 1});
     options.lp.on.active = active.view1();
-    plimsoll::lplb const half(policy, placement, options);
+    plimsoll::lplb half(policy, placement, options);
     counts.assign({5, 2, 0});
     half.plan(counts.view2(1, 3));
-    CHECK(refusal_of([&] { half.expect_planned(policy); }).starts_with("expect_solved: loads"));
+    CHECK(refusal_of([&] { half.check(); }).starts_with("lplb::plan: counts"));
 
     array_in<std::int32_t, P> const ids(ints{0, 1, 0, 0, -1});
     array_in<std::int32_t, P> slots(5, -7);

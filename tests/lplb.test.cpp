@@ -65,7 +65,7 @@ TEST_CASE("lplb: a plan gives the same bits in every team") {
     });
     CHECK(!reports[1].refused == (counts == in.counts));
 
-    plimsoll::lplb const planner(plimsoll::seq, in.placement, c::options());
+    plimsoll::lplb planner(plimsoll::seq, in.placement, c::options());
     planner.plan(load);
     CHECK(std::equal(quotas.begin(), quotas.end(), planner.quotas().data));
     CHECK(std::equal(split.begin(), split.end(), planner.split().data));
@@ -78,7 +78,7 @@ TEST_CASE("lplb: planning and dispatching allocate nothing") {
   ints slots(static_cast<std::size_t>(c::tokens * c::k));
   std::vector<dispatch_counters> counters(1);
   auto const run = [&](auto& resource) {
-    plimsoll::lplb const planner(plimsoll::seq(resource), in.placement, c::options());
+    plimsoll::lplb planner(plimsoll::seq(resource), in.placement, c::options());
     auto const before = resource.allocations();
     planner.plan(plimsoll::matrix_ref<std::int32_t const>(in.counts.data(), c::layers, c::experts));
     planner.dispatch(1, plimsoll::matrix_ref<std::int32_t const>(in.ids[1].data(), c::tokens, c::k),

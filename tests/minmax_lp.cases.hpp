@@ -16,6 +16,7 @@
 #include "support/generators.hpp"
 #include "support/hash.hpp"
 #include "support/policies.hpp"
+#include "support/refusal.hpp"
 
 namespace plimsoll_test {
 
@@ -117,6 +118,7 @@ struct split_result {
   reals split;
   std::vector<certificate> certificates;
   flags bottleneck;
+  std::string error;  ///< of `check`
 };
 
 /// A case, copied to the memory of a policy; `T` is the type of its loads.
@@ -160,17 +162,17 @@ class split_in {
   }
 
   [[nodiscard]] split_result solve(minmax_lp_options const& given = {}) const {
-    plimsoll::minmax_lp const lp(make_policy<P>(), placement(), options(given));
+    plimsoll::minmax_lp lp(make_policy<P>(), placement(), options(given));
     return solve(lp);
   }
   template <class Lp>
-  [[nodiscard]] split_result solve(Lp const& lp) const {
+  [[nodiscard]] split_result solve(Lp& lp) const {
     array_in<double, P> split(c_.layers * c_.slots, -7.0);
-    array_in<certificate, P> certificates(c_.layers);
     array_in<std::uint8_t, P> bottleneck(c_.layers * c_.ranks, 7);
-    lp.solve(loads(), split.view2(c_.layers, c_.slots), certificates.view1(),
-             {.base_load = base(), .bottleneck = bottleneck.view2(c_.layers, c_.ranks)});
-    return {split.values(), certificates.values(), bottleneck.values()};
+    lp.solve(loads(), {.base_load = base()}, split.view2(c_.layers, c_.slots),
+             {.bottleneck = bottleneck.view2(c_.layers, c_.ranks)});
+    return {split.values(), plimsoll::read(make_policy<P>(), lp.certificates()),
+            bottleneck.values(), refusal_of([&] { lp.check(); })};
   }
 
  private:
@@ -601,11 +603,10 @@ TEST_CASE_TEMPLATE("minmax_lp: edge cases", P, PLIMSOLL_POLICIES) {
     split_case small = one_layer({{0, 1}, {0}}, {3, 1});
     array_in<double, P> const loads(reals{3e-30, 1e-30});
     split_in<P> const in(small);
-    plimsoll::minmax_lp const lp(make_policy<P>(), in.placement());
+    plimsoll::minmax_lp lp(make_policy<P>(), in.placement());
     array_in<double, P> split(3);
-    array_in<certificate, P> certificates(1);
-    lp.solve(loads.view2(1, 2), split.view2(1, 3), certificates.view1());
-    CHECK(close(certificates.values()[0].value, 2e-30));
+    lp.solve(loads.view2(1, 2), split.view2(1, 3));
+    CHECK(close(plimsoll::read(make_policy<P>(), lp.certificates())[0].value, 2e-30));
     CHECK(close(split.values()[2], 2e-30));
   }
 }
@@ -618,12 +619,16 @@ TEST_CASE_TEMPLATE("minmax_lp: one object, many steps", P, PLIMSOLL_POLICIES) {
     // The state of one step must not affect the next.
     split_case const c = spread(3, 16, 64, 32, 1000);
     split_in<P> const in(c);
-    plimsoll::minmax_lp const lp(make_policy<P>(), in.placement());
+    plimsoll::minmax_lp lp(make_policy<P>(), in.placement());
+    CHECK_NOTHROW(lp.check());
     split_result const first = in.solve(lp);
     split_case other = c;
     std::reverse(other.loads.begin(), other.loads.end());
     check_split(other, split_in<P>(other).solve(lp), 1e-6);
+    other.loads[1] = -1;
+    CHECK(split_in<P>(other).solve(lp).error.starts_with("minmax_lp::solve: loads: "));
     split_result const again = in.solve(lp);
+    CHECK(again.error == "no error");
     CHECK(again.split == first.split);
     CHECK(again.bottleneck == first.bottleneck);
   }
@@ -651,10 +656,9 @@ TEST_CASE_TEMPLATE("minmax_lp: every type of loads, and strides", P, PLIMSOLL_PO
     array_in<double, P> split(2 * c.slots, -7.0);
     auto out = split.view2(1, c.slots);
     out.strides[1] = 2;
-    array_in<certificate, P> certificates(1);
     split_in<P> const in(c);
-    plimsoll::minmax_lp const lp(make_policy<P>(), in.placement());
-    lp.solve(view, out, certificates.view1());
+    plimsoll::minmax_lp lp(make_policy<P>(), in.placement());
+    lp.solve(view, out);
     reals const parts = split.values();
     for (index_t slot = 0; slot < c.slots; ++slot) {
       CHECK(parts[static_cast<std::size_t>(2 * slot)] ==
@@ -670,24 +674,15 @@ TEST_CASE_TEMPLATE("minmax_lp: loads that cannot be split, and an iteration limi
     if (!backend_available<P>()) {
       return;
     }
-    auto const message = [](std::vector<certificate> const& results) -> std::string {
-      array_in<certificate, P> const in(results);
-      try {
-        plimsoll::expect_solved(make_policy<P>(), in.view1());
-      } catch (plimsoll::invalid_input const& error) {
-        return error.what();
-      }
-      return "solved";
-    };
     // Load on an expert without a slot, or only on a dead rank; a base load there; invalid loads.
     auto const lacking = split_in<P>(one_layer({{0}, {0}}, {4, 1})).solve();
     CHECK(lacking.certificates[0].status == certificate_status::infeasible);
     CHECK(lacking.certificates[0].value == std::numeric_limits<double>::infinity());
     CHECK(lacking.split == reals{0, 0});
     CHECK(lacking.bottleneck == flags{0, 0});
-    CHECK(message(lacking.certificates) ==
-          "expect_solved: loads: expected load only on experts with a slot on a live rank, and no "
-          "base load on dead ranks, got 1 for expert 1 in layer 0");
+    CHECK(lacking.error ==
+          "minmax_lp::solve: loads: expected load only on experts with a slot on a live rank, got "
+          "1 for expert 1 in layer 0");
     split_case dead = one_layer({{0, 1}, {0}}, {4, 1});
     dead.active = {0, 1};
     CHECK(split_in<P>(dead).solve().certificates[0].status == certificate_status::infeasible);
@@ -696,28 +691,38 @@ TEST_CASE_TEMPLATE("minmax_lp: loads that cannot be split, and an iteration limi
     dead.base = {1, 0};
     auto const based = split_in<P>(dead).solve();
     CHECK(based.certificates[0].status == certificate_status::infeasible);
-    CHECK(message(based.certificates) ==
-          "expect_solved: loads: expected load only on experts with a slot on a live rank, and "
-          "no base load on dead ranks, got 1 as base load of rank 0 in layer 0");
+    CHECK(based.error ==
+          "minmax_lp::solve: inputs.base_load: expected no load on dead ranks, got 1 for rank 0 in "
+          "layer 0");
+    dead.base = {0, -3};
+    CHECK(split_in<P>(dead).solve().error ==
+          "minmax_lp::solve: inputs.base_load: expected values from 0 to below 2^47, in total "
+          "below 2^47 per layer, got -3 for rank 1 in layer 0");
+    // The first of two bad layers.
+    split_case layers = one_layer({{0}, {1}}, {});
+    layers.layers = 3;
+    layers.experts = 2;
+    layers.map = {0, 1, 0, 1, 0, 1};
+    layers.offsets = {0, 1, 2, 0, 1, 2, 0, 1, 2};
+    layers.loads = {1, 1, -6, 1, 1, -5};
+    CHECK(split_in<P>(layers).solve().error.ends_with("got -6 for expert 0 in layer 1"));
     for (double const bad : {-1.0, std::numeric_limits<double>::quiet_NaN(), 0x1p47}) {
       split_case const c = one_layer({{0}, {0}}, {4});
       split_in<P> const in(c);
-      plimsoll::minmax_lp const lp(make_policy<P>(), in.placement());
+      plimsoll::minmax_lp lp(make_policy<P>(), in.placement());
       array_in<double, P> const loads(reals{bad});
       array_in<double, P> split(2, -7.0);
-      array_in<certificate, P> certificates(1);
-      lp.solve(loads.view2(1, 1), split.view2(1, 2), certificates.view1());
-      auto const result = certificates.values();
-      CHECK(std::isnan(result[0].value));
+      lp.solve(loads.view2(1, 1), split.view2(1, 2));
+      CHECK(std::isnan(plimsoll::read(make_policy<P>(), lp.certificates())[0].value));
       CHECK(split.values() == reals{0, 0});
-      CHECK(message(result) ==
-            "expect_solved: loads: expected values from 0 to below 2^47, in total below 2^47 per "
-            "layer, got " +
+      CHECK(refusal_of([&] { lp.check(); }) ==
+            "minmax_lp::solve: loads: expected values from 0 to below 2^47, in total below 2^47 "
+            "per layer, got " +
                 plimsoll::detail::text(bad) + " for expert 0 in layer 0");
     }
     auto const heavy = split_in<P>(one_layer({{0}, {1}}, {1LL << 46, 1LL << 46})).solve();
-    CHECK(message(heavy.certificates) ==
-          "expect_solved: loads: expected values from 0 to below 2^47, in total below 2^47 per "
+    CHECK(heavy.error ==
+          "minmax_lp::solve: loads: expected values from 0 to below 2^47, in total below 2^47 per "
           "layer, got 140737488355328 in total in layer 0");
     // With a low iteration limit the split is complete, and the certificate has its gap.
     std::vector<ints> chain(64);
@@ -735,7 +740,7 @@ TEST_CASE_TEMPLATE("minmax_lp: loads that cannot be split, and an iteration limi
     CHECK(close(
         std::accumulate(brief.split.begin(), brief.split.end(), 0.0),
         static_cast<double>(std::accumulate(c.loads.begin(), c.loads.end(), std::int64_t{0}))));
-    CHECK(message(brief.certificates) == "solved");
+    CHECK(brief.error == "no error");
   }
 }
 
@@ -880,29 +885,25 @@ TEST_CASE_TEMPLATE("minmax_lp: errors", P, PLIMSOLL_POLICIES) {
     CHECK(refusal(bad) == "no error");
 
     split_in<P> const in(good);
-    plimsoll::minmax_lp const lp(make_policy<P>(), in.placement());
+    plimsoll::minmax_lp lp(make_policy<P>(), in.placement());
     array_in<double, P> split(3);
-    array_in<certificate, P> certificates(2);
+    array_in<std::uint8_t, P> bottleneck(4);
     array_in<std::int64_t, P> const loads(longs{1, 2, 3});
-    auto const message = [&](auto&& call) {
-      try {
-        call();
-      } catch (plimsoll::invalid_input const& error) {
-        return std::string(error.what());
-      }
-      return std::string("no error");
-    };
-    auto const one = plimsoll::vector_ref<certificate>(certificates.data(), 1);
-    CHECK(message([&] { lp.solve(loads.view2(1, 3), split.view2(1, 3), one); }) ==
+    CHECK(refusal_of([&] { lp.solve(loads.view2(1, 3), split.view2(1, 3)); }) ==
           "minmax_lp::solve: loads: expected 2 experts, got 3");
-    CHECK(message([&] { lp.solve(loads.view2(1, 2), split.view2(1, 2), one); }) ==
+    CHECK(refusal_of([&] { lp.solve(loads.view2(0, 2), split.view2(1, 3)); }) ==
+          "minmax_lp::solve: loads: expected 1 layers, got 0");
+    CHECK(refusal_of([&] { lp.solve(loads.view2(1, 2), split.view2(1, 2)); }) ==
           "minmax_lp::solve: split: expected 3 slots, got 2");
-    CHECK(message([&] { lp.solve(loads.view2(1, 2), split.view2(1, 3), certificates.view1()); }) ==
-          "minmax_lp::solve: certificates: expected 1 layers, got 2");
-    CHECK(message([&] {
-            lp.solve(loads.view2(1, 2), split.view2(1, 3), one,
-                     {.base_load = plimsoll::matrix_ref<double const>(split.data(), 1, 3)});
-          }) == "minmax_lp::solve: arrays.base_load: expected 2 ranks, got 3");
+    CHECK(refusal_of([&] {
+            lp.solve(loads.view2(1, 2),
+                     {.base_load = plimsoll::matrix_ref<double const>(split.data(), 1, 3)},
+                     split.view2(1, 3));
+          }) == "minmax_lp::solve: inputs.base_load: expected 2 ranks, got 3");
+    CHECK(refusal_of([&] {
+            lp.solve(loads.view2(1, 2), {}, split.view2(1, 3),
+                     {.bottleneck = bottleneck.view2(2, 2)});
+          }) == "minmax_lp::solve: outputs.bottleneck: expected 1 layers, got 2");
   }
 }
 

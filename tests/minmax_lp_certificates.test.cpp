@@ -80,30 +80,29 @@ solved_split solve(split_problem const& p) {
     offsets.push_back(static_cast<std::int32_t>(map.size()));
   }
   auto const slots = std::ssize(map);
-  plimsoll::minmax_lp const lp(plimsoll::seq,
-                               {.physical_to_logical = {map.data(), 1, slots},
-                                .replica_count = {counts.data(), 1, p.experts},
-                                .ranks = p.ranks,
-                                .rank_offsets = {offsets.data(), 1, p.ranks + 1}},
-                               {.on = {.active = p.active, .speeds = p.speeds},
-                                .tolerance = p.tolerance,
-                                .max_iterations = p.max_iterations,
-                                .objective = p.goal});
+  plimsoll::minmax_lp lp(plimsoll::seq,
+                         {.physical_to_logical = {map.data(), 1, slots},
+                          .replica_count = {counts.data(), 1, p.experts},
+                          .ranks = p.ranks,
+                          .rank_offsets = {offsets.data(), 1, p.ranks + 1}},
+                         {.on = {.active = p.active, .speeds = p.speeds},
+                          .tolerance = p.tolerance,
+                          .max_iterations = p.max_iterations,
+                          .objective = p.goal});
   std::vector<double> split(map.size());
   solved_split out{{}, {}};
   plimsoll::matrix_ref<double> const to(split.data(), 1, slots);
-  plimsoll::vector_ref<certificate> const results(&out.result, 1);
-  plimsoll::minmax_lp_arrays arrays;
+  plimsoll::minmax_lp_inputs inputs;
   if (!p.base.empty()) {
-    arrays.base_load = plimsoll::matrix_ref<double const>(p.base.data(), 1, p.ranks);
+    inputs.base_load = plimsoll::matrix_ref<double const>(p.base.data(), 1, p.ranks);
   }
   if (p.whole) {
     std::vector<std::int64_t> const loads(p.loads.begin(), p.loads.end());
-    lp.solve(plimsoll::matrix_ref<std::int64_t const>(loads.data(), 1, p.experts), to, results,
-             arrays);
+    lp.solve(plimsoll::matrix_ref<std::int64_t const>(loads.data(), 1, p.experts), inputs, to);
   } else {
-    lp.solve(plimsoll::matrix_ref<double const>(p.loads.data(), 1, p.experts), to, results, arrays);
+    lp.solve(plimsoll::matrix_ref<double const>(p.loads.data(), 1, p.experts), inputs, to);
   }
+  out.result = lp.certificates()[0];
   for (index_t r = 0; r < p.ranks; ++r) {
     out.share.emplace_back(n(p.experts), 0.0);
     for (index_t slot = offsets[n(r)]; slot < offsets[n(r) + 1]; ++slot) {

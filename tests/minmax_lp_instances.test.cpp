@@ -25,11 +25,11 @@ solved solve(split_instance const& in, double tolerance) {
   solved out{std::vector<double>(in.phy2log.size()),
              std::vector<std::uint8_t>(static_cast<std::size_t>(in.ranks)),
              {}};
-  plimsoll::minmax_lp const lp(plimsoll::seq, in.placement(), {.tolerance = tolerance});
-  lp.solve(plimsoll::matrix_ref<std::int64_t const>(in.loads.data(), 1, in.experts),
+  plimsoll::minmax_lp lp(plimsoll::seq, in.placement(), {.tolerance = tolerance});
+  lp.solve(plimsoll::matrix_ref<std::int64_t const>(in.loads.data(), 1, in.experts), {},
            plimsoll::matrix_ref<double>(out.split.data(), 1, in.slots()),
-           plimsoll::vector_ref<certificate>(&out.result, 1),
            {.bottleneck = plimsoll::matrix_ref<std::uint8_t>(out.bottleneck.data(), 1, in.ranks)});
+  out.result = lp.certificates()[0];
   return out;
 }
 

@@ -55,7 +55,7 @@ struct quota_case {
 struct quota_result {
   ints quotas;
   std::vector<quota_report> reports;
-  std::string error;  ///< of `expect_quotas`
+  std::string error;  ///< of `check`
 };
 
 /// A case, copied to the memory of a policy.
@@ -83,11 +83,11 @@ class quota_in {
   [[nodiscard]] quota_result run() const {
     array_in<std::int32_t, P> quotas(c_.layers * c_.slots, -7);
     array_in<quota_report, P> reports(c_.layers);
-    plimsoll::quota(make_policy<P>(), placement(), loads(), split(),
+    plimsoll::quota(make_policy<P>(), loads(), placement(), split(),
                     quotas.view2(c_.layers, c_.slots), reports.view1());
     quota_result result{quotas.values(), reports.values(), ""};
     try {
-      plimsoll::expect_quotas(make_policy<P>(), reports.view1());
+      plimsoll::check(make_policy<P>(), reports.view1());
     } catch (plimsoll::invalid_input const& error) {
       result.error = error.what();
     }
@@ -193,13 +193,11 @@ inline quota_case optimal_case(int number, std::int64_t& ceiling) {
   c.loads.assign(in.loads.begin(), in.loads.end());
   c.split.resize(in.phy2log.size());
   std::vector<std::uint8_t> bottleneck(static_cast<std::size_t>(in.ranks));
-  plimsoll::certificate result;
-  plimsoll::minmax_lp const lp(plimsoll::seq, in.placement(), {.tolerance = 0});
-  lp.solve(plimsoll::matrix_ref<std::int64_t const>(in.loads.data(), 1, in.experts),
+  plimsoll::minmax_lp lp(plimsoll::seq, in.placement(), {.tolerance = 0});
+  lp.solve(plimsoll::matrix_ref<std::int64_t const>(in.loads.data(), 1, in.experts), {},
            plimsoll::matrix_ref<double>(c.split.data(), 1, c.slots),
-           plimsoll::vector_ref<plimsoll::certificate>(&result, 1),
            {.bottleneck = plimsoll::matrix_ref<std::uint8_t>(bottleneck.data(), 1, in.ranks)});
-  REQUIRE(result.status == plimsoll::certificate_status::optimal);
+  REQUIRE(lp.certificates()[0].status == plimsoll::certificate_status::optimal);
   // The load that only bottleneck ranks can take.
   std::vector<bool> confined(in.loads.size(), true);
   std::int64_t count = 0;
@@ -401,7 +399,7 @@ TEST_CASE_TEMPLATE("quota: edge cases and strides", P, PLIMSOLL_POLICIES) {
   placement.physical_to_logical = halved(placement.physical_to_logical);
   array_in<std::int32_t, P> quotas(wide.layers * wide.slots, -7);
   array_in<quota_report, P> reports(wide.layers);
-  plimsoll::quota(make_policy<P>(), placement, halved(in.loads()), halved(in.split()),
+  plimsoll::quota(make_policy<P>(), halved(in.loads()), placement, halved(in.split()),
                   halved(quotas.view2(wide.layers, wide.slots)), reports.view1());
   ints const got = quotas.values();
   check_every_second(got, expected);
@@ -549,8 +547,8 @@ ints sources_of(source_case const& c) {
   array_in<std::int32_t, P> const quotas(c.quotas);
   array_in<std::int32_t, P> const counts(c.counts);
   array_in<std::int32_t, P> out(c.plan.ranks * c.plan.slots, -7);
-  plimsoll::source_quotas(make_policy<P>(), in.placement(), c.nodes, quotas.view1(),
-                          counts.view2(c.plan.ranks, c.plan.experts),
+  plimsoll::source_quotas(make_policy<P>(), quotas.view1(),
+                          counts.view2(c.plan.ranks, c.plan.experts), in.placement(), c.nodes,
                           out.view2(c.plan.ranks, c.plan.slots));
   return out.values();
 }
@@ -714,16 +712,18 @@ struct routed {
   }
 };
 
+/// Dispatches with ids, map and slots of one type.
 template <class P, class Id = std::int32_t>
 routed route(routing_case const& c) {
   array_in<Id, P> const ids(std::vector<Id>(c.ids.begin(), c.ids.end()));
-  array_in<std::int32_t, P> const map(c.map);
+  array_in<Id, P> const map(std::vector<Id>(c.map.begin(), c.map.end()));
   array_in<std::int32_t, P> const quotas(c.quotas);
-  array_in<std::int32_t, P> slots(c.tokens * c.k, -7);
+  array_in<Id, P> slots(c.tokens * c.k, -7);
   array_in<dispatch_counters, P> counters(1);
   plimsoll::dispatch(make_policy<P>(), ids.view2(c.tokens, c.k), map.view1(), quotas.view1(),
                      c.options, slots.view2(c.tokens, c.k), counters.view1());
-  return {slots.values(), counters.values()[0]};
+  auto const chosen = slots.values();
+  return {ints(chosen.begin(), chosen.end()), counters.values()[0]};
 }
 
 using route_fn = routed (*)(routing_case const&);
@@ -815,26 +815,29 @@ TEST_CASE_TEMPLATE("quota: dispatch in order", P, PLIMSOLL_POLICIES) {
     return;
   }
   check_in_order(route<P>);
-  // Ids of 64 bits, one with an expert in its lower 32 bits; every second column, with a gap
-  // between tokens.
+  // Arrays of 64 bits, with numbers that have an expert in their lower 32 bits; every second
+  // column, with a gap between tokens.
   routing_case wide = random_routing(7, 300, 4);
   wide.ids[5] = std::int64_t{1} << 32;
   routed const expected = route_in_order(wide);
   routed const got = route<P, std::int64_t>(wide);
   CHECK(got.slots == expected.slots);
   CHECK(got.counts() == expected.counts());
-  array_in<std::int32_t, P> const map(wide.map);
+  longs experts(wide.map.begin(), wide.map.end());
+  std::replace(experts.begin(), experts.end(), std::int64_t{-1}, std::int64_t{1} << 32);
+  CHECK(std::count(experts.begin(), experts.end(), std::int64_t{1} << 32) > 0);
+  array_in<std::int64_t, P> const map(experts);
   array_in<std::int32_t, P> const quotas(wide.quotas);
   index_t const row = 2 * wide.k + 3;
   longs spread(at(wide.tokens, row, 0), 0);
-  ints spread_slots(spread.size(), -7);
+  longs spread_slots(spread.size(), -7);
   for (index_t i = 0; i < wide.tokens * wide.k; ++i) {
     std::size_t const to = at(i / wide.k, row, 2 * (i % wide.k));
     spread[to] = wide.ids[static_cast<std::size_t>(i)];
     spread_slots[to] = expected.slots[static_cast<std::size_t>(i)];
   }
   array_in<std::int64_t, P> const ids(spread);
-  array_in<std::int32_t, P> out(std::ssize(spread), -7);
+  array_in<std::int64_t, P> out(std::ssize(spread), -7);
   array_in<dispatch_counters, P> counters(1);
   auto const spaced = [row](auto view) {
     view.strides[0] = row;
@@ -1053,15 +1056,15 @@ TEST_CASE_TEMPLATE("quota: shapes and options", P, PLIMSOLL_POLICIES) {
     placement.ranks = x[4];
     placement.physical_to_logical.extents[1] = x[5];
     check_message(message([&, &x = x] {
-                    plimsoll::quota(policy, placement, in.loads(), parts.view2(x[0], x[1]),
+                    plimsoll::quota(policy, in.loads(), placement, parts.view2(x[0], x[1]),
                                     out.view2(x[2], x[3]), reports.view1());
                   }),
                   "quota: " + expected);
   }
   for (auto const& [x, expected] : source_shapes()) {
     check_message(message([&, &x = x] {
-                    plimsoll::source_quotas(policy, in.placement(), x[0],
-                                            places(numbers.data(), x[1]), numbers.view2(x[2], x[3]),
+                    plimsoll::source_quotas(policy, places(numbers.data(), x[1]),
+                                            numbers.view2(x[2], x[3]), in.placement(), x[0],
                                             out.view2(x[4], x[5]));
                   }),
                   "source_quotas: " + expected);

@@ -239,7 +239,7 @@ TEST_CASE("quota: tokens go to the same slots in every team") {
     routing_case const c = random_routing(6, 211, 5);
     ints const ids(c.ids.begin(), c.ids.end());
     auto const places = std::ssize(c.map);
-    using body_type = plimsoll::detail::dispatch_body<std::int32_t>;
+    using body_type = plimsoll::detail::dispatch_body<std::int32_t, std::int32_t>;
     ints chosen(c.ids.size(), -7);
     std::vector<dispatch_counters> counters(1);
     longs before(c.map.size(), -7);
@@ -304,13 +304,14 @@ TEST_CASE("quota: temporary memory") {
   std::vector<quota_report> reports(1);
   std::vector<dispatch_counters> counters(1);
   check_temporaries(1, [&](auto& resource) {
-    plimsoll::quota(plimsoll::seq(resource), in.placement(), in.loads(), in.split(),
+    plimsoll::quota(plimsoll::seq(resource), in.loads(), in.placement(), in.split(),
                     plimsoll::matrix_ref<std::int32_t>(quotas.data(), 1, 3), reports);
   });
   // One allocation for the lists of slots; the bodies need no scratch.
   check_temporaries(1, [&](auto& resource) {
-    plimsoll::source_quotas(plimsoll::seq(resource), in.placement(), 1, quotas,
+    plimsoll::source_quotas(plimsoll::seq(resource), quotas,
                             plimsoll::matrix_ref<std::int32_t const>(counts.data(), 2, 2),
+                            in.placement(), 1,
                             plimsoll::matrix_ref<std::int32_t>(numbers.data(), 2, 3));
   });
   // The arrays that all tiles share, and the scratch of the two launches over tiles.

@@ -86,7 +86,7 @@ inline std::string difference(drop_result const& a, drop_result const& b) {
 }
 
 /// Outputs in the memory of a policy.
-template <class P>
+template <class P, class Id = std::int32_t>
 class drop_outputs {
  public:
   explicit drop_outputs(drop_case const& c)
@@ -98,7 +98,7 @@ class drop_outputs {
         counts_(c.experts(), -99),
         offsets_(c.experts() + 1, -99),
         report_(1) {}
-  [[nodiscard]] kept_pairs views() {
+  [[nodiscard]] plimsoll::kept_pairs_of<Id> views() {
     return {ids_.view2(tokens_, width_),
             weights_.view2(tokens_, width_),
             positions_.view2(tokens_, width_),
@@ -107,14 +107,17 @@ class drop_outputs {
             report_.view1()};
   }
   [[nodiscard]] drop_result values(ints routed) const {
-    return {std::move(routed), ids_.values(),     weights_.values(),  positions_.values(),
-            counts_.values(),  offsets_.values(), report_.values()[0]};
+    std::vector<Id> const ids = ids_.values();
+    return {std::move(routed),  ints(ids.begin(), ids.end()),
+            weights_.values(),  positions_.values(),
+            counts_.values(),   offsets_.values(),
+            report_.values()[0]};
   }
 
  private:
   index_t tokens_;
   index_t width_;
-  array_in<std::int32_t, P> ids_;
+  array_in<Id, P> ids_;
   array_in<float, P> weights_;
   array_in<std::int32_t, P> positions_;
   array_in<std::int32_t, P> counts_;
@@ -144,9 +147,9 @@ class drop_in {
     return {homes_.view1(), priorities_.view1(), c_.stream, c_.first_token};
   }
   /// Runs `token_drop`.
-  template <class Drop, class Logits>
-  [[nodiscard]] drop_result run(Drop const& drop, Logits const& logits) const {
-    drop_outputs<P> out(c_);
+  template <class Id = std::int32_t, class Drop, class Logits>
+  [[nodiscard]] drop_result run(Drop& drop, Logits const& logits) const {
+    drop_outputs<P, Id> out(c_);
     drop.apply(logits, batch(), out.views());
     return out.values(plimsoll::read(
         make_policy<P>(),
@@ -165,7 +168,7 @@ class drop_in {
     capacity_options limit = c_.options.limit;
     limit.top_k = route.k;
     limit.candidates = c_.width();
-    plimsoll::capacity_mask const mask(policy, limit);
+    plimsoll::capacity_mask mask(policy, limit);
     drop_outputs<P> out(c_);
     mask.apply(ids.view2(c_.tokens, c_.width()), weights.view2(c_.tokens, c_.width()),
                {priorities_.view1(), {}, c_.stream, c_.first_token}, out.views());
@@ -183,7 +186,7 @@ class drop_in {
 template <class P>
 drop_result drop_of(drop_case const& c) {
   drop_in<P> const in(c);
-  plimsoll::token_drop const drop(make_policy<P>(), in.options());
+  plimsoll::token_drop drop(make_policy<P>(), in.options());
   return in.run(drop, in.logits());
 }
 template <class P>
@@ -396,12 +399,12 @@ TEST_CASE_TEMPLATE("token_drop: logits of 16 bits, strides, one object", P, PLIM
       std::memcpy(&logit, &bits, sizeof(bits));
     }
     drop_in<P> const in(c);
-    plimsoll::token_drop const drop(make_policy<P>(), in.options());
+    plimsoll::token_drop drop(make_policy<P>(), in.options());
     CHECK(drop.width() == 6);
     CHECK(drop.capacity(70) == 18);
     drop_result const expected = in.run(drop, in.logits());
     array_in<plimsoll::bfloat16, P> const shorter(brief);
-    check_same(in.run(drop, shorter.view2(c.tokens, c.experts())), expected);
+    check_same(in.template run<std::int64_t>(drop, shorter.view2(c.tokens, c.experts())), expected);
     // A smaller batch after a larger one.
     drop_case few = c;
     few.tokens = 5;
@@ -433,7 +436,7 @@ TEST_CASE_TEMPLATE("token_drop: logits of 16 bits, strides, one object", P, PLIM
     turned.route.local_experts = by_column.view2(homes, lists.extent(1));
     turned.route.local_experts.strides[0] = 1;
     turned.route.local_experts.strides[1] = homes;
-    plimsoll::token_drop const drop_turned(make_policy<P>(), turned);
+    plimsoll::token_drop drop_turned(make_policy<P>(), turned);
     check_same(in.run(drop_turned, in.logits()), expected);
   }
 }
@@ -488,7 +491,7 @@ TEST_CASE_TEMPLATE("token_drop: refuses invalid input", P, PLIMSOLL_POLICIES) {
     auto const policy = make_policy<P>();
     for (refused_drop const& bad : refusals()) {
       drop_in<P> const in(bad.c);
-      check_message(refusal_of([&] { plimsoll::token_drop const drop(policy, in.options()); }),
+      check_message(refusal_of([&] { plimsoll::token_drop drop(policy, in.options()); }),
                     bad.message);
     }
     drop_case const c = make_drop_case(1, 6, 8, 2, 2);
@@ -496,18 +499,18 @@ TEST_CASE_TEMPLATE("token_drop: refuses invalid input", P, PLIMSOLL_POLICIES) {
     token_drop_options biased = in.options();
     array_in<float, P> const bias(7);
     biased.route.bias = bias.view1();
-    CHECK(refusal_of([&] { plimsoll::token_drop const drop(policy, biased); }) ==
+    CHECK(refusal_of([&] { plimsoll::token_drop drop(policy, biased); }) ==
           "token_drop: options.bias: expected 8 experts, got 7");
     array_in<std::int32_t, P> const numbers(40);
     token_drop_options placed = in.options();
     placed.route.homes = {numbers.data(), 6};
-    CHECK(refusal_of([&] { plimsoll::token_drop const drop(policy, placed); }) ==
+    CHECK(refusal_of([&] { plimsoll::token_drop drop(policy, placed); }) ==
           "token_drop: options.route.homes: expected none, as batch.homes applies, got 6 tokens");
 
     // The function may be set twice to the same value.
     token_drop_options twice = in.options();
     twice.route.function = twice.function;
-    plimsoll::token_drop const drop(policy, twice);
+    plimsoll::token_drop drop(policy, twice);
     array_in<float, P> const logits(200);
     drop_outputs<P> out(c);
     auto const message = [&](index_t tokens, index_t experts, token_drop_batch const& batch,

@@ -13,7 +13,7 @@ TEST_CASE("token_drop: applying allocates nothing") {
   drop_result const expected = in.run_parts();
   // Lists and scratch memory of the mask; ids, weights and scratch memory of routing.
   check_temporaries(2 + 3, [&](auto& resource) {
-    plimsoll::token_drop const drop(plimsoll::seq(resource), in.options());
+    plimsoll::token_drop drop(plimsoll::seq(resource), in.options());
     auto const before = resource.allocations();
     check_same(in.run(drop, in.logits()), expected);
     CHECK(resource.allocations() == before);
@@ -70,7 +70,7 @@ TEST_CASE("token_drop: pairs are counted while top_k selects them, the same bits
 /// Counts the launches of a batch as on a device, which must leave the object ready for the next.
 inline int launches_of(drop_case const& c) {
   drop_in<plimsoll::seq_policy> const in(c);
-  plimsoll::token_drop const drop(device_forms{}, in.options());
+  plimsoll::token_drop drop(device_forms{}, in.options());
   drop_result const expected = in.run_parts();
   drop_case half = c;
   half.tokens /= 2;

@@ -12,7 +12,7 @@ TEST_CASE("token_drop: applying can be captured in a CUDA graph and replayed") {
   }
   drop_case c = make_drop_case(31, 200, 16, 2, 4);
   drop_in<P> const in(c);
-  plimsoll::token_drop const drop(make_policy<P>(), in.options());
+  plimsoll::token_drop drop(make_policy<P>(), in.options());
   array_in<float, P> logits(std::ssize(c.logits));
   array_in<std::int32_t, P> homes(c.tokens);
   drop_outputs<P> out(c);

@@ -126,7 +126,7 @@ std::vector<T> gathered(std::vector<T> const& values, index_t step, T between) {
 }
 
 /// Runs a case with the elements of all arrays `step` apart.
-template <class P, class T>
+template <class P, class T, class Id = std::int32_t>
 top_k_result top_k_of(top_k_case const& c, index_t step) {
   auto const apart = [step](auto view) {
     for (index_t& stride : view.strides) {
@@ -142,7 +142,7 @@ top_k_result top_k_of(top_k_case const& c, index_t step) {
   array_in<float, P> const bias(spread(c.bias, step, not_a_number));
   array_in<std::int32_t, P> const local(spread(c.local, step, -7));
   array_in<std::int32_t, P> const homes(spread(c.homes, step, -7));
-  array_in<std::int32_t, P> ids(c.tokens * c.width() * step, -7);
+  array_in<Id, P> ids(c.tokens * c.width() * step, -7);
   array_in<float, P> weights(c.tokens * c.width() * step, -7);
   top_k_options how = c.how;
   if (!c.bias.empty()) {
@@ -156,7 +156,8 @@ top_k_result top_k_of(top_k_case const& c, index_t step) {
   }
   plimsoll::top_k(make_policy<P>(), apart(scores_in.view2(c.tokens, c.experts)), how,
                   apart(ids.view2(c.tokens, c.width())), apart(weights.view2(c.tokens, c.width())));
-  return {gathered(ids.values(), step, -7), gathered(weights.values(), step, -7.0f)};
+  std::vector<Id> const written = gathered(ids.values(), step, Id{-7});
+  return {ints(written.begin(), written.end()), gathered(weights.values(), step, -7.0f)};
 }
 // The checks of a case are compiled once for all policies.
 using top_k_fn = top_k_result (*)(top_k_case const&, index_t);
@@ -489,8 +490,9 @@ TEST_CASE_TEMPLATE("top_k: random options", P, PLIMSOLL_POLICIES) {
   }
 }
 
-/// Checks that scores of a type give the same result as the same numbers as floats.
-template <class P, class T>
+/// Checks that scores of a type give the same result as the same numbers as floats, and ids of a
+/// type the same as int32.
+template <class P, class T, class Id = std::int32_t>
 void check_type() {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     CAPTURE(seed);
@@ -498,14 +500,14 @@ void check_type() {
     for (float& x : c.scores) {
       x = stored_as<T>::to(stored_as<T>::from(x));
     }
-    CHECK(top_k_of<P, T>(c, 1 + static_cast<index_t>(seed % 2)) == top_k_of<P, float>(c, 1));
+    CHECK(top_k_of<P, T, Id>(c, 1 + static_cast<index_t>(seed % 2)) == top_k_of<P, float>(c, 1));
   }
 }
 
-TEST_CASE_TEMPLATE("top_k: scores of 16 bits", P, PLIMSOLL_POLICIES) {
+TEST_CASE_TEMPLATE("top_k: scores of 16 bits, ids of 64 bits", P, PLIMSOLL_POLICIES) {
   if (backend_available<P>()) {
     check_type<P, float16>();
-    check_type<P, bfloat16>();
+    check_type<P, bfloat16, std::int64_t>();
   }
 }
 

@@ -39,7 +39,7 @@ TEST_CASE("waterfill: counting and filling allocate nothing") {
   // Speeds, ranks of slots, shared slots, plans, scratch memory, loads.
   check_temporaries(6, [&](auto& resource) {
     fill_in<P> in(c);
-    plimsoll::waterfill const fill(plimsoll::seq(resource), in.placement(), c.options);
+    plimsoll::waterfill fill(plimsoll::seq(resource), in.placement(), c.options);
     auto const before = resource.allocations();
     in.step(fill);
     CHECK(resource.allocations() == before);

@@ -31,7 +31,7 @@ TEST_CASE("waterfill: a step can be captured in a CUDA graph and replayed") {
     };
     next(0);
     fill_in<P> in(c);
-    plimsoll::waterfill const fill(make_policy<P>(), in.placement(), c.options);
+    plimsoll::waterfill fill(make_policy<P>(), in.placement(), c.options);
 
     captured const graph([&] { in.step(fill); });
 

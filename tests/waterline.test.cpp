@@ -92,7 +92,7 @@ TEST_CASE("waterline: each unit of slack is assigned once, in proportion to surp
         ids.assign(ids.size(), to);
       }
       host_line const in(c);
-      auto const line = in.make();
+      auto line = in.make();
       std::int64_t taken = 0;
       std::int64_t sources = 0;
       std::int64_t slack = 0;
@@ -129,7 +129,7 @@ TEST_CASE("waterline: ranks without slack help, but not above the peak") {
   c.ids[0].assign(10, 1);
   c.ids[1].assign(45, 1);
   host_line const in(c);
-  auto const line = in.make();
+  auto line = in.make();
   poured const first = in.pour(line, loads, 0);
   CHECK(first.report.level == 100);
   CHECK(first.report.home_peak == 110);
@@ -156,7 +156,7 @@ TEST_CASE("waterline: surplus stays in its node as far as it can") {
       }
     }
     host_line const in(c);
-    auto const line = in.make();
+    auto line = in.make();
     for (index_t node = 0; node < 2; ++node) {
       std::int64_t left = 0;
       std::int64_t surplus = 0;
@@ -185,7 +185,7 @@ TEST_CASE("waterline: the largest number of tokens") {
     c.paces = paces;
     c.options.candidates = candidate_ranks::all;
     host_line const in(c);
-    auto const line = in.make();
+    auto line = in.make();
     for (longs const& loads : {longs{0, 0, 0, 0, most, 0, 0, 0}, longs{0, 0, 0, most, 0, 0, 0, 0},
                                longs{9, 1, 0, most / 2, most / 2 - 10, 1, 0, 0}}) {
       CAPTURE(loads);
@@ -208,7 +208,7 @@ TEST_CASE("waterline: rows of small batches stay at home, and other ranks plan f
   c.options.candidates = candidate_ranks::all;
   c.options.min_tokens = 40;
   host_line const in(c);
-  auto const line = in.make();
+  auto line = in.make();
   longs const loads{100, 100, 0, 40, 39, 0};
   poured const large = in.pour(line, loads, 0);
   CHECK(large.report.level == 139);
@@ -220,7 +220,7 @@ TEST_CASE("waterline: rows of small batches stay at home, and other ranks plan f
   // With a lower minimum its rows may leave, and the level falls.
   c.options.min_tokens = 39;
   host_line const free(c);
-  auto const other = free.make();
+  auto other = free.make();
   CHECK(free.pour(other, loads, 0).report.level == 100);
   CHECK(free.pour(other, loads, 0).report.moved == 40);
   CHECK(free.pour(other, loads, 1).report.moved == 39);
@@ -234,11 +234,11 @@ TEST_CASE("waterline: plans from the source's counts alone") {
     c.options.literal = false;
     c.options.local_counts_only = true;
     host_line const in(c);
-    auto const line = in.make();
+    auto line = in.make();
     line_case others = c;
     others.options.local_counts_only = false;
     host_line const knowing(others);
-    auto const knowing_line = knowing.make();
+    auto knowing_line = knowing.make();
     std::int64_t live = 0;
     for (index_t r = 0; r < c.ranks(); ++r) {
       live += c.lives(r);
@@ -379,7 +379,7 @@ inline void check_draws(index_t ranks, index_t nodes, candidate_ranks candidates
   for (std::int64_t step = 0; step < steps; ++step) {
     c.stream = static_cast<std::uint64_t>(step);
     host_line const in(c);
-    poured const got = in.pour(in.make(), loads, source);
+    poured const got = in.pour(loads, source);
     slack = got.slack;
     for (std::int32_t const r : got.ranks) {
       ++drawn[at(r)];
@@ -450,7 +450,7 @@ TEST_CASE("waterline: without slack, rows go to a rank that is clearly lighter")
     host_line const in(c);
     longs loads = routed;
     loads.insert(loads.end(), {0, 0, 0, 0, 0});
-    return in.pour(in.make(), loads, 0).ranks[0];
+    return in.pour(loads, 0).ranks[0];
   };
   CHECK(goes_to({100, 200, 200, 0, 0}, 1.1) == 0);
   CHECK(goes_to({110, 100, 110, 0, 0}, 1.1) == 0);  // not less
@@ -469,7 +469,7 @@ TEST_CASE("waterline: without slack, rows go to a rank that is clearly lighter")
   dead.active = {1, 0, 1, 1};
   dead.options.method = fill_method::sampled;
   host_line const in(dead);
-  CHECK(in.pour(in.make(), {90, 0, 0, 0, 1, 0, 0, 0}, 0).ranks[0] == 0);
+  CHECK(in.pour({90, 0, 0, 0, 1, 0, 0, 0}, 0).ranks[0] == 0);
 }
 
 // ----- optional outputs, refused inputs ----------------------------------------------------------
@@ -478,7 +478,7 @@ TEST_CASE("waterline: fill writes only the outputs that are given") {
   line_case c = four_ranks({0, 0, 0, 0, 1, 1, 2, 3});
   poured const expected = pour_on_host(c).of[0];
   host_line const in(c);
-  auto const line = in.make();
+  auto line = in.make();
   longs const loads{4, 2, 1, 1, 8, 0, 0, 0};
   plimsoll::matrix_ref<std::int64_t const> const counts(loads.data(), 2, 4);
   ints const ids(c.ids[0].begin(), c.ids[0].end());
@@ -486,23 +486,23 @@ TEST_CASE("waterline: fill writes only the outputs that are given") {
   plimsoll::matrix_ref<std::int32_t> const no_ids;
   ints ranks(8, gap_value);
   line.plan(counts, 0);
-  line.fill(topk_ids, {}, no_ids, {.ranks = ranks});
+  line.fill(topk_ids, 0, {}, no_ids, {.ranks = ranks});
   CHECK(ranks == expected.ranks);
   CHECK(numbers_in(line.report()[0]) == numbers_in(expected.report));
   line.plan(counts, 0);
-  line.fill(topk_ids, {}, no_ids, {});
+  line.fill(topk_ids, 0, {}, no_ids, {});
   CHECK(numbers_in(line.report()[0]) == numbers_in(expected.report));
   ints filled(16, gap_value);
   line.plan(counts, 0);
-  line.fill(topk_ids, {}, plimsoll::matrix_ref<std::int32_t>(filled.data(), 8, 2), {});
+  line.fill(topk_ids, 0, {}, plimsoll::matrix_ref<std::int32_t>(filled.data(), 8, 2), {});
   CHECK(longs(filled.begin(), filled.end()) == expected.ids);
   // No tokens.
   line.plan(counts, 1);
-  line.fill(plimsoll::matrix_ref<std::int32_t const>(nullptr, 0, 1), {}, no_ids, {});
+  line.fill(plimsoll::matrix_ref<std::int32_t const>(nullptr, 0, 1), 1, {}, no_ids, {});
   CHECK(numbers_in(line.report()[0]) == longs{8, 0, 0, 0, 0, 0, 0, 0, 0, -1, -1});
   // Fewer tokens than were counted: the given ones are placed.
   line.plan(counts, 0);
-  line.fill(plimsoll::matrix_ref<std::int32_t const>(ids.data() + 4, 4, 1), {}, no_ids, {});
+  line.fill(plimsoll::matrix_ref<std::int32_t const>(ids.data() + 4, 4, 1), 0, {}, no_ids, {});
   CHECK(numbers_in(line.report()[0]) == longs{8, 4, 4, 4, 0, 0, 0, 0, 0, -1, -1});
   CHECK(line.options().slots == 4);
 }
@@ -512,24 +512,24 @@ TEST_CASE("waterline: refuses invalid options") {
   auto const refused = [](auto change) {
     waterline_options o{.on = {.ranks = 4}, .slots = 8, .top_k = 2, .max_tokens = 16};
     change(o);
-    std::string const message =
-        refusal_of([&] { plimsoll::waterline const line(plimsoll::seq, o); });
+    std::string const message = refusal_of([&] { plimsoll::waterline line(plimsoll::seq, o); });
     std::string const begin = "waterline: options.";
     return message.substr(0, begin.size()) == begin ? message.substr(begin.size()) : message;
   };
   using options = waterline_options;
-  CHECK(refused([](options& o) { o.on.ranks = 0; }) == "ranks: expected 1 to 32767 ranks, got 0");
+  CHECK(refused([](options& o) { o.on.ranks = 0; }) ==
+        "on.ranks: expected 1 to 32767 ranks, got 0");
   CHECK(refused([](options& o) { o.on.ranks = 32768; }) ==
-        "ranks: expected 1 to 32767 ranks, got 32768");
+        "on.ranks: expected 1 to 32767 ranks, got 32768");
   CHECK(refused([](options& o) { o.slots = 0; }) == "slots: expected 1 to 2147483643 slots, got 0");
   CHECK(refused([](options& o) { o.slots = 2147483644; }) ==
         "slots: expected 1 to 2147483643 slots, got 2147483644");
   CHECK(refused([](options& o) { o.slots = 3; }) ==
         "slots: expected at least 1 slot for every live rank, got 0 for rank 0");
   CHECK(refused([](options& o) { o.on.nodes = 0; }) ==
-        "nodes: expected 1 to 4 nodes (at most one per rank), got 0");
+        "on.nodes: expected 1 to 4 nodes (at most one per rank), got 0");
   CHECK(refused([](options& o) { o.on.nodes = 5; }) ==
-        "nodes: expected 1 to 4 nodes (at most one per rank), got 5");
+        "on.nodes: expected 1 to 4 nodes (at most one per rank), got 5");
   CHECK(refused([](options& o) { o.top_k = 0; }) ==
         "top_k: expected 1 to 512 ids per token, got 0");
   CHECK(refused([](options& o) { o.top_k = 513; }) ==
@@ -588,27 +588,29 @@ TEST_CASE("waterline: refuses invalid options") {
         "speeds");
   speeds[1] = nan;
   CHECK(with_arrays(fill_method::surplus, false, true, true) ==
-        "speeds: expected values from 2^-64 to 2^64, got NaN for rank 1");
+        "on.speeds: expected values from 2^-64 to 2^64, got NaN for rank 1");
   auto const given = speeds;
   speeds = {1 << 20, 1 << 10, 16, 16};
   CHECK(with_arrays(fill_method::surplus, false, true, true) == "no error");
   speeds[3] = 8;
   CHECK(with_arrays(fill_method::surplus, false, true, true) ==
-        "speeds: expected speeds of live ranks from 2^-16 of the fastest to the fastest, got 8 for "
-        "rank 3, where the fastest has 1048576");
+        "on.speeds: expected speeds of live ranks from 2^-16 of the fastest to the fastest, got 8 "
+        "for rank 3, where the fastest has 1048576");
   speeds = given;
   speeds.push_back(1);
-  CHECK(with_arrays(fill_method::surplus, false, true, true) == "speeds: expected 4 ranks, got 5");
+  CHECK(with_arrays(fill_method::surplus, false, true, true) ==
+        "on.speeds: expected 4 ranks, got 5");
   active.assign(4, 0);
   CHECK(with_arrays(fill_method::surplus, false, true, false) ==
-        "active: expected at least 1 live rank, got 0");
+        "on.active: expected at least 1 live rank, got 0");
   active.pop_back();
-  CHECK(with_arrays(fill_method::surplus, false, true, false) == "active: expected 4 ranks, got 3");
+  CHECK(with_arrays(fill_method::surplus, false, true, false) ==
+        "on.active: expected 4 ranks, got 3");
 }
 
 TEST_CASE("waterline: refuses invalid shapes") {
-  plimsoll::waterline const line(plimsoll::seq,
-                                 {.on = {.ranks = 3}, .slots = 3, .top_k = 2, .max_tokens = 5});
+  plimsoll::waterline line(plimsoll::seq,
+                           {.on = {.ranks = 3}, .slots = 3, .top_k = 2, .max_tokens = 5});
   ints numbers(100, 0);
   floats values(100, 0);
   longs loads(100, 0);
@@ -647,12 +649,13 @@ TEST_CASE("waterline: refuses invalid shapes") {
     index_t out_weights[2] = {5, 3};
     index_t ranks = 5;
     bool weighed = true;
+    index_t source = 2;
   };
   auto const filling = [&](auto change) {
     shapes x;
     change(x);
     return refusal_of([&] {
-      line.fill(plimsoll::matrix_ref<std::int32_t const>(numbers.data(), x.tokens, x.k),
+      line.fill(plimsoll::matrix_ref<std::int32_t const>(numbers.data(), x.tokens, x.k), x.source,
                 {.weights = {x.weighed ? values.data() : nullptr, x.weights[0], x.weights[1]}},
                 plimsoll::matrix_ref<std::int32_t>(numbers.data() + 20, x.ids[0], x.ids[1]),
                 {.weights = {values.data() + 20, x.out_weights[0], x.out_weights[1]},
@@ -677,6 +680,10 @@ TEST_CASE("waterline: refuses invalid shapes") {
   CHECK(filling([](shapes& x) { x.ranks = 4; }) == fill + "rows.ranks: expected 5 tokens, got 4");
   CHECK(filling([](shapes& x) { x.weighed = false; }) ==
         fill + "batch.weights: expected weights, as rows.weights is set, got none");
+  CHECK(filling([](shapes& x) { x.source = 3; }) ==
+        fill + "source: expected 0 to 2 as rank, got 3");
+  CHECK(filling([](shapes& x) { x.source = -1; }) ==
+        fill + "source: expected 0 to 2 as rank, got -1");
 }
 
 // ----- teams and memory --------------------------------------------------------------------------
@@ -739,6 +746,7 @@ class line_steps {
     fill.ranks = ranks;
     fill.rules = rules;
     fill.memory = memory;
+    fill.source = source_;
     fill.tiles = {tokens_, ranks_ + 1, tiles_.data(), totals_.data()};
     fill.odd_counts = odd_tiles_.data();
     fill.proposal = proposal_.data();
@@ -769,6 +777,16 @@ class line_steps {
     }
     fill_at_once(fill);
     check_filled(expected);
+    // A source without a plan: its rows stay at home in every team, in the first phase.
+    restore(planned);
+    fill.source = (source_ + 1) % ranks_;
+    check_step(one_phase<decltype(fill)>{fill, 0}, fill.problems(0), out_ids_, out_weights_,
+               out_ranks_, proposal_, state_, bytes);
+    CHECK(fill.is_over(0));
+    CHECK(report_[0].moved == 0);
+    // A fault of the plan stays.
+    CHECK(report_[0].refused.kind ==
+          (expected.report.refused ? expected.report.refused.kind : plimsoll::fault_kind::source));
   }
 
  private:
@@ -874,7 +892,7 @@ TEST_CASE("waterline: the same bits in every team") {
       loads = c.options.local_counts_only ? loads : sum_of({loads, counted(c, 3, owners)});
     }
     host_line const in(c);
-    poured const expected = in.pour(in.make(), loads, 1);
+    poured const expected = in.pour(loads, 1);
     line_steps(c, loads, 1).check(expected);
     return expected.report;
   };
@@ -1037,7 +1055,7 @@ TEST_CASE("waterline: calls allocate nothing") {
   host_line const in(c);
   outcome const expected = in.run();
   auto const run = [&](auto& resource) {
-    plimsoll::waterline const line(plimsoll::seq(resource), in.options());
+    plimsoll::waterline line(plimsoll::seq(resource), in.options());
     auto const before = resource.allocations();
     CHECK(difference(in.run(line), expected) == "");
     CHECK(resource.allocations() == before);
@@ -1049,7 +1067,7 @@ TEST_CASE("waterline: calls allocate nothing") {
   c.paces.assign(6, 8);
   host_line const given(c);
   check_temporaries(5, [&](auto& resource) {
-    plimsoll::waterline const line(plimsoll::seq(resource), given.options());
+    plimsoll::waterline line(plimsoll::seq(resource), given.options());
   });
 }
 

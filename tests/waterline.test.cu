@@ -18,7 +18,7 @@ void check_replays(candidate_ranks candidates, fill_method rule) {
   c.options.candidates = candidates;
   c.options.method = rule;
   line_in<P> const in(c);
-  auto const line = in.make();
+  auto line = in.make();
   array_in<std::int32_t, P> ids(tokens * k);
   array_in<std::int64_t, P> loads(2 * c.ranks());
   array_in<std::int32_t, P> out_ids(tokens * (k + 1));
@@ -27,7 +27,8 @@ void check_replays(candidate_ranks candidates, fill_method rule) {
   captured const graph([&] {
     line.count(ids.view2(tokens, k), source, loads.view2(2, c.ranks()));
     line.plan(loads.view2(2, c.ranks()), source);
-    line.fill(ids.view2(tokens, k), {}, out_ids.view2(tokens, k + 1), {.ranks = out_ranks.view1()});
+    line.fill(ids.view2(tokens, k), source, {}, out_ids.view2(tokens, k + 1),
+              {.ranks = out_ranks.view1()});
   });
 
   for (std::uint64_t turn = 0; turn < 3; ++turn) {

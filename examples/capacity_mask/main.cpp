@@ -18,8 +18,7 @@ int main(int argc, char** argv) {
     example::step_ref const step = arrays.view();
 
     // Once; takes all memory.
-    plimsoll::token_drop const drop(plimsoll::seq,
-                                    example::drop_options(o, arrays.local_experts()));
+    plimsoll::token_drop drop(plimsoll::seq, example::drop_options(o, arrays.local_experts()));
 
     auto const for_all = [](plimsoll::index_t n, auto work) {
       for (plimsoll::index_t i = 0; i < n; ++i) {

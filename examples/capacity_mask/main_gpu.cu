@@ -80,7 +80,7 @@ bool run_on(cudaStream_t stream, example::options const& o) {
   example::step_ref const step = arrays.view();
 
   // Once; takes all memory.
-  plimsoll::token_drop const drop(policy, example::drop_options(o, arrays.local_experts()));
+  plimsoll::token_drop drop(policy, example::drop_options(o, arrays.local_experts()));
   captured const graph(stream, [&] {
     auto const tokens = static_cast<unsigned>(o.tokens);
     auto const experts = static_cast<unsigned>(o.experts);

@@ -106,7 +106,7 @@ inline bool print_step(int number, step_ref const& step, options const& o, ids_r
 /// Runs and prints all steps; `work()` completes one before it returns. Returns whether all outputs
 /// are right.
 template <class Policy, class Arrays, class Work>
-bool run_steps(options const& o, Policy const& policy, plimsoll::token_drop<Policy> const& drop,
+bool run_steps(options const& o, Policy const& policy, plimsoll::token_drop<Policy>& drop,
                Arrays& arrays, Work work) {
   print_title(o, drop.capacity(o.tokens));
   step_ref const step = arrays.view();

@@ -7,6 +7,7 @@
 #include <plimsoll/least_loaded.hpp>
 #include <plimsoll/views.hpp>
 #include <stdexcept>
+#include <vector>
 
 #include "command_line.hpp"
 #include "exchange.hpp"
@@ -19,8 +20,10 @@ class token_rows {
   explicit token_rows(options const& o)
       : top_k_(static_cast<std::size_t>(o.top_k)), hidden_(static_cast<std::size_t>(o.hidden)) {}
 
-  /// Routes every token copy by the plan of the step.
-  void plan(planner const& plan, plimsoll::matrix_ref<std::int32_t const> topk_ids) {
+  /// Routes every token copy by the plan of the step. Returns the rows that this rank computes, by
+  /// expert.
+  std::vector<plimsoll::spill_segment> plan(planner& plan,
+                                            plimsoll::matrix_ref<std::int32_t const> topk_ids) {
     auto const copies = static_cast<std::size_t>(topk_ids.extent(0)) * top_k_;
     ints destinations(copies);  // not needed: rows are sorted by destination
     sent_row_.resize(copies);
@@ -34,7 +37,11 @@ class token_rows {
     }
     travel_ = all_to_all(fetch(plan.send_counts()), fetch(plan.receive_counts()));
     computed_row_.resize(travel_.received());
-    plan.arrange(computed_row_);
+    std::vector<plimsoll::spill_segment> groups(
+        static_cast<std::size_t>(plan.assignment().options().experts));
+    plan.arrange(computed_row_, groups);
+    std::erase_if(groups, [](plimsoll::spill_segment const& of) { return of.expert < 0; });
+    return groups;
   }
 
   /// Returns the number of rows that this rank computes.

@@ -50,13 +50,10 @@ class layer {
     // Every rank plans by itself and makes the same plan.
     planner_.plan();
     // An engine on a GPU leaves this out: it waits for the device.
-    planner_.expect_planned(plimsoll::seq);
+    planner_.check();
 
-    rows_.plan(planner_, topk_ids);
+    groups_ = rows_.plan(planner_, topk_ids);
     weights_.plan(planner_);
-    groups_ = fetch(planner_.assignment().groups());
-    groups_.resize(
-        static_cast<std::size_t>(fetch(planner_.assignment().exchange_report())[0].groups));
     ones_.assign(ids.size(), 1.0f);
     took_ = {};
   }

@@ -73,14 +73,15 @@ class step_runner {
     // Every rank plans by itself and computes the same quotas.
     lplb_.plan(plimsoll::matrix_ref<std::int32_t const>(counts_.data(), 1, o_.experts));
     // An engine leaves this out: it waits for the device.
-    lplb_.expect_planned(policy);
+    lplb_.check();
 
     // Divides the quotas among the ranks so that as many tokens as possible stay on their rank, and
     // dispatches this rank's tokens by its part.
     plimsoll::vector_ref<std::int32_t const> const quotas(lplb_.quotas().data, slots());
     plimsoll::source_quotas(
-        policy, placement(), 1, quotas,
+        policy, quotas,
         plimsoll::matrix_ref<std::int32_t const>(all_counts_.data(), self_.ranks, o_.experts),
+        placement(), 1,
         plimsoll::matrix_ref<std::int32_t>(source_quotas_.data(), self_.ranks, slots()));
     plimsoll::dispatch(policy, topk_ids,
                        plimsoll::vector_ref<std::int32_t const>(map_.data(), slots()),
@@ -96,7 +97,7 @@ class step_runner {
     waterfill_.fill(chosen, {},
                     plimsoll::matrix_ref<std::int32_t>(filled_.data(), tokens, o_.top_k + 1));
     // An engine leaves this out, too.
-    plimsoll::expect_filled(policy, waterfill_.report());
+    waterfill_.check();
     return check(step, plimsoll::read(policy, quotas));
   }
 

@@ -111,10 +111,10 @@ bool run(Policy const& policy, PreparedPolicy const& prepared_policy) {
   // Rarely: plan a placement from the loads of the last steps.
   plimsoll::eplb(policy, view(weighted, 0, layers, experts), {.ranks = ranks},
                  view(map, 0, layers, slots), view(replicas, 0, layers, experts));
-  plimsoll::lplb const split(prepared_policy,
-                             plimsoll::placement_ref{view(map, 0, layers, slots),
-                                                     view(replicas, 0, layers, experts), ranks},
-                             {.max_ids = copies_of_layer});
+  plimsoll::lplb split(prepared_policy,
+                       plimsoll::placement_ref{view(map, 0, layers, slots),
+                                               view(replicas, 0, layers, experts), ranks},
+                       {.max_ids = copies_of_layer});
 
   // Every step: choose the replica of every token copy. No call waits for the device.
   route(steps);
@@ -137,7 +137,7 @@ bool run(Policy const& policy, PreparedPolicy const& prepared_policy) {
   thrust::reduce_by_key(policy, homes, homes + layers * experts, loads.begin(),
                         thrust::make_discard_iterator(), before.begin());
 
-  split.expect_planned(prepared_policy);
+  split.check();
   auto const promised = plimsoll::read(prepared_policy, split.reports());
   bool kept = true;
   for (index_t layer = 0; layer < layers; ++layer) {

@@ -4,14 +4,13 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include <plimsoll/capacity_mask_types.hpp>
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/argument.hpp>
 #include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/pipeline/capacity_mask.hpp>
-#include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/memory.hpp>
 #include <plimsoll/types.hpp>
@@ -59,8 +58,8 @@ class capacity_mask {
   /// @param topk_scores `[tokens, candidates]` float, float16 or bfloat16, of any sign:
   ///   `drop_policy::score` and max_selected rank pairs by them; NaN ranks last
   /// @param batch optional inputs
-  /// @param[out] kept pairs that stay. Of equal keys the lower token ranks first, in one row the
-  ///   earlier column
+  /// @param[out] kept pairs that stay, with ids of int32 or int64. Of equal keys the lower token
+  ///   ranks first, in one row the earlier column
   /// @throws invalid_input for shapes; the report counts invalid values
   /// @complexity O(pairs (candidates + digits)), for up to six 8-bit digits of a key, which are
   ///   read only where a capacity is exceeded; with expert_drop also O(experts^2)
@@ -68,20 +67,18 @@ class capacity_mask {
   ///   of more than 524288 pairs; neither allocates nor synchronises. After a `cuda_error` the
   ///   object cannot be used again
   /// @determinism the same bits under every policy
-  template <detail::stored<2> Ids, score_matrix_view Scores>
+  template <class Ids, class Scores, class Id = std::int32_t>
   void apply(Ids const& topk_ids, Scores const& topk_scores, capacity_batch const& batch,
-             kept_pairs const& kept) const {
-    using id = detail::normalized_value_t<Ids const, 2>;
-    static_assert(std::is_same_v<id, std::int32_t> || std::is_same_v<id, std::int64_t>,
-                  "Plimsoll: topk_ids must be int32 or int64");
-    constexpr char const* name = "capacity_mask::apply";
-    matrix_ref<id const> const ids = detail::argument<2>(name, "topk_ids", topk_ids);
-    auto const scores = detail::normalize_scores(topk_scores);
-    pipeline_.expect_batch(name, ids, scores, batch, kept);
+             kept_pairs_of<Id> const& kept) {
+    auto const ids = detail::read_only(
+        PLIMSOLL_IDS(2, "capacity_mask::apply", topk_ids, "[tokens, candidates]"));
+    auto const scores = detail::normalize_scores(
+        PLIMSOLL_SCORES(2, "capacity_mask::apply", topk_scores, "[tokens, candidates]"));
+    pipeline_.expect_batch("capacity_mask::apply", ids, scores, batch, kept);
     pipeline_.enqueue(ids, scores, batch, kept);
   }
-  template <detail::stored<2> Ids, score_matrix_view Scores>
-  void apply(Ids const& topk_ids, Scores const& topk_scores, kept_pairs const& kept) const {
+  template <class Ids, class Scores, class Id = std::int32_t>
+  void apply(Ids const& topk_ids, Scores const& topk_scores, kept_pairs_of<Id> const& kept) {
     apply(topk_ids, topk_scores, capacity_batch{}, kept);
   }
 

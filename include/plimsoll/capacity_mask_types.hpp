@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/types.hpp>
@@ -100,11 +101,16 @@ struct capacity_report {
   double overflow_fraction = 0;
 };
 
-/// Outputs of `capacity_mask`, in the policy's memory. Only counts and report are required.
-struct kept_pairs {
+/// Outputs of `capacity_mask`, in the policy's memory; `Id` is int32 or int64. Only counts and
+/// report are required.
+template <class Id>
+struct kept_pairs_of {
+  static_assert(std::is_same_v<Id, std::int32_t> || std::is_same_v<Id, std::int64_t>,
+                "Plimsoll: ids of kept_pairs_of must be int32 or int64");
+
   /// `[tokens, candidates]`: ids of kept pairs in their columns, else the sentinel. May be the
   /// batch's own array.
-  matrix_ref<std::int32_t> ids = {};
+  matrix_ref<Id> ids = {};
   /// `[tokens, candidates]`: weights of kept pairs, else 0. May be the batch's own array.
   matrix_ref<float> weights = {};
   /// `[tokens, candidates]`: number of each kept pair within its expert, from 0: top-k pairs in
@@ -118,5 +124,7 @@ struct kept_pairs {
   /// `[1]`.
   vector_ref<capacity_report> report = {};
 };
+
+using kept_pairs = kept_pairs_of<std::int32_t>;
 
 }}  // namespace plimsoll

@@ -79,8 +79,9 @@ enum class fault_kind : std::int32_t {
   share,              ///< a share that is negative, above the load, or NaN; `where` slot
   shares,             ///< shares that do not add up to the load of the expert; `got` load
   value,              ///< a value that is NaN or out of range; `where` class, `also` option
-  cost,   ///< a latency that is negative, falls, or is out of range; `where` rank, `also` step
-  counts  ///< token counts of all sources that differ from the planned load; `where` expert
+  cost,    ///< a latency that is negative, falls, or is out of range; `where` rank, `also` step
+  counts,  ///< token counts of all sources that differ from the planned load; `where` expert
+  source  ///< a source for which nothing was planned; `where` the planned source or -1, `got` source
 };
 
 /// A value that a call refused after its checks of shapes and options, while it ran; calls that

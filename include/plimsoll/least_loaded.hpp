@@ -5,9 +5,9 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/argument.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/host/least_loaded.hpp>
 #include <plimsoll/detail/host/rank_set.hpp>
@@ -39,9 +39,9 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 /// Ranks that know the same loads make the same plan, to the bit, so that only counts need to be
 /// exchanged: `count`, an all-gather, `add_up`, `plan`, `exchange` and `route`.
 ///
-/// The constructor allocates and synchronises; of the other calls only `expect_planned` and
-/// `expect_exchanged` do, so that the rest can be captured in a CUDA graph. One object works on one
-/// step of a layer at a time.
+/// The constructor allocates and synchronises; of the other calls only `check` does, so that the
+/// rest can be captured in a CUDA graph. One object works on one step of a layer at a time; it
+/// routes the tokens of any rank, or of several in turn.
 ///
 /// @tparam Cost the cost model of `price`; `void`: transfers of weights take no time
 template <execution_policy P, class Cost = void>
@@ -58,9 +58,9 @@ class least_loaded {
   /// @throws invalid_input for options and prices; for experts without a live home, ranks and
   ///   slots out of range, and speeds, naming the expert, rank or slot
   /// @complexity O(slots + experts + ranks)
-  /// @workspace from the policy: 4 (ranks + 1) experts bytes, 4 ranks^2, about 70 per expert and
-  ///   home, 60 per rank, and 4 per expert for each 512 of options.max_ids; and the scratch of
-  ///   `plan` if it does not fit in shared memory
+  /// @workspace from the policy: 4 (ranks + 1) experts bytes, 4 ranks (experts + 2 homes + 3 ranks)
+  ///   for the rows of all ranks, about 100 per expert and home, 120 per rank, and 4 per expert for
+  ///   each 512 of options.max_ids; and the scratch of a call if it does not fit in shared memory
   /// @stream synchronises
   least_loaded(P const& policy, least_loaded_options const& options,
                spill_price<Cost> const& price = {})
@@ -77,44 +77,47 @@ class least_loaded {
   /// @complexity O(tokens k + experts tokens k / 512)
   /// @stream enqueues two kernels; neither allocates nor synchronises
   /// @determinism the same bits under every policy
-  template <detail::stored<2> Ids, output_of<std::int32_t, 1> Counts>
-  void count(Ids const& topk_ids, Counts&& counts) const {
+  template <class Ids, class Counts>
+  void count(Ids const& topk_ids, Counts&& counts) {
     constexpr char const* name = "least_loaded::count";
-    auto const row = detail::argument<1>(name, "counts", counts);
+    auto const ids =
+        detail::read_only(PLIMSOLL_IDS(2, "least_loaded::count", topk_ids, "[tokens, k]"));
+    vector_ref<std::int32_t> const row =
+        PLIMSOLL_OUTPUT(std::int32_t, 1, "least_loaded::count", counts, "[experts]");
+    expect_batch(name, ids);
     detail::expect_extent(name, "counts", options().experts, row.extent(0), "experts");
-    pipeline_.enqueue_count(ids_of(name, topk_ids), row);
+    pipeline_.enqueue_count(ids, row);
   }
 
   /// @brief Plans a step.
   /// @param loads `[experts]` int32, uint32 or int64: token copies of all ranks, at least 0 and at
   ///   most 2^31 - 1 in all; in the policy's memory
-  /// @throws invalid_input for shapes; `expect_planned` throws for values and returned costs
+  /// @throws invalid_input for shapes; `check` throws for values and returned costs
   /// @complexity O(experts log experts + homes + ranks), and O(c log ranks) for c chunks; O(c
   ///   ranks) with limits, prices, nodes, speeds or several homes, and on a GPU where a rank holds
   ///   more than 64 experts; about ten times that if limits raise the capacity
   /// @stream enqueues one kernel; neither allocates nor synchronises
   /// @determinism the same bits under every policy, and on every rank that has the same loads
-  template <detail::readable<1> Loads>
-  void plan(Loads const& loads) const {
-    constexpr char const* name = "least_loaded::plan";
-    auto const tokens = detail::argument<1>(name, "loads", loads);
-    static_assert(std::is_integral_v<detail::normalized_value_t<Loads const, 1>>,
-                  "Plimsoll: whole tokens come as int32, uint32 or int64");
-    detail::expect_extent(name, "loads", options().experts, tokens.extent(0), "experts");
+  template <class Loads>
+  void plan(Loads const& loads) {
+    auto const tokens = PLIMSOLL_COUNTS(1, "least_loaded::plan", loads, "[experts]");
+    detail::expect_extent("least_loaded::plan", "loads", options().experts, tokens.extent(0),
+                          "experts");
     pipeline_.enqueue_plan(tokens);
   }
 
   /// @brief Adds up the counts of all ranks, for `plan()` and `exchange`.
   /// @param counts `[ranks, experts]` int32: token copies of every rank for every expert; in the
   ///   policy's memory
-  /// @throws invalid_input for shapes; `expect_planned` throws for values
+  /// @throws invalid_input for shapes; `check` throws for values, after `plan()`
   /// @complexity O(ranks experts)
   /// @stream enqueues one kernel; neither allocates nor synchronises
   /// @determinism the same bits under every policy
-  template <view_of<std::int32_t, 2> Counts>
-  void add_up(Counts const& counts) const {
+  template <class Counts>
+  void add_up(Counts const& counts) {
     constexpr char const* name = "least_loaded::add_up";
-    matrix_ref<std::int32_t const> const of_ranks = detail::argument<2>(name, "counts", counts);
+    matrix_ref<std::int32_t const> const of_ranks =
+        PLIMSOLL_INPUT(std::int32_t, 2, "least_loaded::add_up", counts, "[ranks, experts]");
     detail::expect_extent(name, "counts", options().on.ranks, of_ranks.extent(0), "ranks");
     detail::expect_extent(name, "counts", options().experts, of_ranks.extent(1), "experts");
     pipeline_.enqueue_add_up(of_ranks);
@@ -122,71 +125,78 @@ class least_loaded {
 
   /// @brief Plans a step from the counts that `add_up` added up.
   /// @complexity, stream and determinism as `plan(loads)`
-  void plan() const { pipeline_.enqueue_plan(loads()); }
+  void plan() { pipeline_.enqueue_plan(loads()); }
 
-  /// @brief Computes how many tokens each rank sends to each other rank, and prepares `route` and
-  /// `arrange` for one rank.
+  /// @brief Computes how many tokens each rank sends to each other rank, and the rows of all ranks.
   ///
-  /// The counts given to `add_up` must add up to the planned loads.
+  /// The counts given to `add_up` must add up to the planned loads. A later `plan` ends the
+  /// exchange: `route` and `arrange` need an exchange of the last plan.
   ///
-  /// @param rank the rank for which `route` and `arrange` work from now on
-  /// @throws invalid_input for the rank; `expect_exchanged` throws for values
+  /// @throws nothing; `check` throws for values
   /// @complexity O(ranks (ranks + segments))
   /// @stream enqueues two kernels; neither allocates nor synchronises
   /// @determinism the same bits under every policy
-  void exchange(index_t rank) const {
-    detail::expect_between("least_loaded::exchange", "rank", 0, options().on.ranks - 1, rank,
-                           "as rank");
-    pipeline_.enqueue_exchange(rank);
-  }
+  void exchange() { pipeline_.enqueue_exchange(); }
 
-  /// @brief Chooses the destination rank of every token copy of the rank given to `exchange`, and
-  /// the copy's row in the send buffer.
+  /// @brief Chooses the destination rank of every token copy of a rank, and the copy's row in that
+  /// rank's send buffer.
   ///
   /// Rows are ordered by destination rank, then by expert, then by token.
   ///
-  /// @param topk_ids the ids of this object's last `count`
-  /// @param[out] destinations `[tokens, k]` int32: the rank of every copy; -1 for ids that are not
-  ///   routed
-  /// @param[out] rows `[tokens, k]` int32: the row of every copy, from 0 to below
-  ///   `spill_exchange_report::sent`; -1 without a rank
+  /// @param rank the rank whose tokens are routed
+  /// @param topk_ids the ids of this object's last `count`, which are those of `rank`
+  /// @param[out] destinations `[tokens, k]` int32 or int64: the rank of every copy; -1 for ids that
+  ///   are not routed, and for all ids if the last plan was not followed by `exchange`
+  /// @param[out] rows `[tokens, k]` int32 or int64: the row of every copy, from 0 to below
+  ///   `exchange_reports()[rank].sent`; -1 without a rank
   /// @param[out] counters `[1]`: the number of ids by outcome; none is lost silently
-  /// @throws invalid_input for shapes, and if `exchange` has not been called
+  /// @throws invalid_input for the rank and shapes
   /// @complexity O(tokens k log(segments of an expert))
   /// @stream enqueues one kernel; neither allocates nor synchronises
   /// @determinism the same bits under every policy
-  template <detail::stored<2> Ids, output_of<std::int32_t, 2> Destinations,
-            output_of<std::int32_t, 2> Rows, output_of<spill_counters, 1> Counters>
-  void route(Ids const& topk_ids, Destinations&& destinations, Rows&& rows,
-             Counters&& counters) const {
+  template <class Ids, class Destinations, class Rows, class Counters>
+  void route(index_t rank, Ids const& topk_ids, Destinations&& destinations, Rows&& rows,
+             Counters&& counters) {
     constexpr char const* name = "least_loaded::route";
-    expect_rank(name);
-    auto const ids = ids_of(name, topk_ids);
-    matrix_ref<std::int32_t> const ranks = detail::argument<2>(name, "destinations", destinations);
-    matrix_ref<std::int32_t> const row = detail::argument<2>(name, "rows", rows);
-    vector_ref<spill_counters> const one = detail::argument<1>(name, "counters", counters);
-    expect_pairs(name, "destinations", ids, ranks);
+    auto const ids =
+        detail::read_only(PLIMSOLL_IDS(2, "least_loaded::route", topk_ids, "[tokens, k]"));
+    auto const to = PLIMSOLL_OUTPUT_IDS(2, "least_loaded::route", destinations, "[tokens, k]");
+    auto const row = PLIMSOLL_OUTPUT_IDS(2, "least_loaded::route", rows, "[tokens, k]");
+    vector_ref<spill_counters> const one =
+        PLIMSOLL_OUTPUT(spill_counters, 1, "least_loaded::route", counters, "[1]");
+    expect_rank(name, rank);
+    expect_batch(name, ids);
+    expect_pairs(name, "destinations", ids, to);
     expect_pairs(name, "rows", ids, row);
     detail::expect_extent(name, "counters", 1, one.extent(0), "counters");
-    pipeline_.enqueue_route(ids, ranks, row, one.data_handle());
+    pipeline_.enqueue_route(rank, ids, to, row, one.data_handle());
   }
 
-  /// @brief Maps each received row to its row in the order of computation.
+  /// @brief Maps each row that a rank receives to its row in the order of computation, and lists
+  /// the rows of each expert.
   ///
   /// Rows arrive by source rank, and are computed by expert, then in the order of the expert's
   /// tokens.
   ///
-  /// @param[out] arranged int32, at least as many elements as received rows: the computed row of
-  ///   each received row; -1 past the last one
-  /// @throws invalid_input if `exchange` has not been called
+  /// @param rank the rank that receives the rows
+  /// @param[out] arranged int32 or int64, at least as many elements as received rows: the computed
+  ///   row of each received row; -1 past the last one
+  /// @param[out] groups `[experts]` `spill_segment`: the rows that the rank computes for each
+  ///   expert, by expert; expert and rank are -1 past the last one, which is number
+  ///   `exchange_reports()[rank].groups`
+  /// @throws invalid_input for the rank and shapes
   /// @complexity O(ranks experts + received log(groups))
   /// @stream enqueues one kernel; neither allocates nor synchronises
   /// @determinism the same bits under every policy
-  template <output_of<std::int32_t, 1> Rows>
-  void arrange(Rows&& arranged) const {
+  template <class Rows, class Groups>
+  void arrange(index_t rank, Rows&& arranged, Groups&& groups) {
     constexpr char const* name = "least_loaded::arrange";
-    expect_rank(name);
-    pipeline_.enqueue_arrange(detail::argument<1>(name, "arranged", arranged));
+    auto const rows = PLIMSOLL_OUTPUT_IDS(1, "least_loaded::arrange", arranged, "[received rows]");
+    vector_ref<spill_segment> const of_experts =
+        PLIMSOLL_OUTPUT(spill_segment, 1, "least_loaded::arrange", groups, "[experts]");
+    expect_rank(name, rank);
+    detail::expect_extent(name, "groups", options().experts, of_experts.extent(0), "experts");
+    pipeline_.enqueue_arrange(rank, rows, of_experts);
   }
 
   /// `[experts]`, in the policy's memory: the sums that `add_up` computed.
@@ -218,65 +228,46 @@ class least_loaded {
     return {pipeline_.plan().bytes_of_rank, options().on.ranks};
   }
   [[nodiscard]] vector_ref<spill_report const> report() const {
-    return {pipeline_.plan().report, 1};
+    return {&pipeline_.plan().outcome->report, 1};
   }
 
-  /// `[ranks, ranks]`: the tokens that each source (row) sends to each rank, after `exchange`.
+  /// `[ranks, ranks]`, after `exchange`: the tokens that each source (row) sends to each rank.
   [[nodiscard]] matrix_ref<std::int32_t const> send_counts() const {
     return {pipeline_.routes().sends, options().on.ranks, options().on.ranks};
   }
-  /// `[ranks]`: the tokens that the rank of `exchange` receives from each source.
-  [[nodiscard]] vector_ref<std::int32_t const> receive_counts() const {
-    return {pipeline_.routes().receives, options().on.ranks};
+  /// `[ranks, ranks]`, after `exchange`: the tokens that each rank (row) receives from each source.
+  [[nodiscard]] matrix_ref<std::int32_t const> receive_counts() const {
+    return {pipeline_.routes().receives, options().on.ranks, options().on.ranks};
   }
-  /// `[experts]`: the rows that the rank of `exchange` computes, one segment for each expert; the
-  /// first `exchange_report()[0].groups` are valid.
-  [[nodiscard]] vector_ref<spill_segment const> groups() const {
-    return {pipeline_.routes().groups, options().experts};
-  }
-  [[nodiscard]] vector_ref<spill_exchange_report const> exchange_report() const {
-    return {pipeline_.exchange_report(), 1};
+  /// `[ranks]`, after `exchange`: the tokens sent and received, and the experts computed.
+  [[nodiscard]] vector_ref<spill_exchange_report const> exchange_reports() const {
+    return {pipeline_.routes().reports, options().on.ranks};
   }
 
-  /// @brief Throws if `plan` refused its loads or a returned cost.
+  /// @brief Throws if the last `plan` refused its loads or a returned cost, or if the counts of its
+  /// `exchange` do not add up to the planned loads.
   /// @throws invalid_input naming the expert, or the rank of the cost
   /// @stream synchronises once
-  void expect_planned(P const& policy) const {
-    detail::expect_no_fault("least_loaded::plan", read(policy, report()));
-  }
-  /// @brief Throws if the counts of `exchange` do not add up to the planned loads.
-  /// @throws invalid_input naming the expert
-  /// @stream synchronises once
-  void expect_exchanged(P const& policy) const {
-    detail::expect_no_fault("least_loaded::exchange", read(policy, exchange_report()));
-  }
+  void check() const { pipeline_.expect_no_fault(); }
 
  private:
-  void expect_rank(char const* name) const {
-    if (pipeline_.routes().rank < 0) {
-      detail::fail(name, "exchange", "a call before this one", "none");
-    }
+  void expect_rank(char const* name, index_t rank) const {
+    detail::expect_between(name, "rank", 0, options().on.ranks - 1, rank, "as rank");
   }
-  template <class Ids>
-  [[nodiscard]] auto ids_of(char const* name, Ids const& topk_ids) const {
-    using id = detail::normalized_value_t<Ids const, 2>;
-    static_assert(std::is_same_v<id, std::int32_t> || std::is_same_v<id, std::int64_t>,
-                  "Plimsoll: topk_ids must be int32 or int64");
-    matrix_ref<id const> const ids = detail::argument<2>(name, "topk_ids", topk_ids);
+  template <class Id>
+  void expect_batch(char const* name, matrix_ref<Id const> const& ids) const {
     detail::expect_between(name, "topk_ids", 1, 0x7fffffff, ids.extent(1), "ids per token");
     detail::expect_between(name, "topk_ids", 0, options().max_ids / ids.extent(1), ids.extent(0),
                            "tokens (options.max_ids)");
-    return ids;
   }
-  template <class Ids>
-  static void expect_pairs(char const* name, char const* argument, Ids const& ids,
-                           matrix_ref<std::int32_t> const& out) {
+  template <class Id, class Out>
+  static void expect_pairs(char const* name, char const* argument, matrix_ref<Id const> const& ids,
+                           matrix_ref<Out> const& out) {
     detail::expect_extent(name, argument, ids.extent(0), out.extent(0), "tokens");
     detail::expect_extent(name, argument, ids.extent(1), out.extent(1), "ids per token");
   }
 
-  // Mutable, since `exchange` sets the rank of later calls.
-  mutable detail::least_loaded_pipeline<detail::context_of<P>, Cost> pipeline_;
+  detail::least_loaded_pipeline<detail::context_of<P>, Cost> pipeline_;
 };
 
 template <execution_policy P>
@@ -294,15 +285,15 @@ least_loaded(P const&, least_loaded_options const&, spill_price<Cost> const&)
 /// @throws invalid_input for shapes and options, and for the first fault of the plan
 /// @complexity O(segments + transfers + slots + ranks), on the calling thread
 /// @stream synchronises
-template <execution_policy P, detail::readable<1> Loads>
-  requires(!detail::is_generated<std::remove_cvref_t<Loads>>)
+template <execution_policy P, class Loads>
+  requires(!detail::is_generated<Loads>)
 void validate(P const& policy, spill_plan_ref const& plan, Loads const& loads,
               least_loaded_options const& options) {
   constexpr char const* name = "validate";
   auto const context = detail::resolve(policy);
   detail::expect_between(name, "options.experts", 1, expert_limit, options.experts, "experts");
   detail::expect_rank_set(name, options.on);
-  auto const tokens = detail::argument<1>(name, "loads", loads);
+  auto const tokens = PLIMSOLL_COUNTS(1, "validate", loads, "[experts]");
   detail::expect_extent(name, "loads", options.experts, tokens.extent(0), "experts");
   detail::expect_extent(name, "plan.offsets", options.experts + 1, plan.offsets.extent(0),
                         "offsets (experts + 1)");

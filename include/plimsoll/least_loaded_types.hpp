@@ -16,7 +16,8 @@
 namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 /// The tokens of an expert that one rank computes: the range [begin, end) of the expert's tokens,
-/// ordered by source rank and, within a source rank, by token.
+/// ordered by source rank and, within a source rank, by token. In the output of `arrange`: of the
+/// rows that the rank computes.
 struct spill_segment {
   std::int32_t expert = 0;
   std::int32_t rank = 0;
@@ -126,13 +127,13 @@ struct spill_report {
   std::int32_t spills = 0;
   std::int32_t segments = 0;
   std::int32_t transfers = 0;
-  /// None, or why nothing was planned; `expect_planned` turns that into an error. If a cost is not
+  /// None, or why nothing was planned; `check` turns that into an error. If a cost is not
   /// a valid time, all tokens stay at home and times are 0; if loads are invalid, the plan is
   /// empty.
   fault refused = {};
 };
 
-/// The result of `exchange` for its rank.
+/// The result of `exchange` for one rank.
 struct spill_exchange_report {
   std::int32_t sent = 0;      ///< tokens, including those that stay on the rank
   std::int32_t received = 0;  ///< tokens, including those that stay on the rank

@@ -4,14 +4,17 @@
 /// possible.
 #pragma once
 
+#include <utility>
+
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/argument.hpp>
 #include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/host/minmax_lp.hpp>
 #include <plimsoll/detail/pipeline/minmax_lp.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
-#include <plimsoll/memory.hpp>
+#include <plimsoll/memory.hpp>  // read(policy, certificates())
 #include <plimsoll/minmax_lp_types.hpp>
 #include <plimsoll/placement_types.hpp>
 #include <plimsoll/types.hpp>
@@ -34,7 +37,8 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 /// on the shape, and its result is optimal.
 ///
 /// The constructor reads the placement, allocates and synchronises; `solve` does not allocate or
-/// synchronise, so it can be captured in a CUDA graph. One object solves one step at a time.
+/// synchronise, so it can be captured in a CUDA graph. One object solves one step at a time and
+/// keeps the certificates of the last one.
 ///
 /// Loads are stored in units of a power of two: a layer's load is less than 2^52 units, so that
 /// their sums are exact in double. Splits are optimal among splits in whole units. Integer loads
@@ -57,7 +61,8 @@ class minmax_lp {
   ///   slot
   /// @complexity O(slots + experts colours) per layer, on the calling thread, where colours are at
   ///   most the shared experts of a rank and of those it shares experts with
-  /// @workspace about 40 bytes per slot and 50 per rank of every layer, from the policy
+  /// @workspace about 40 bytes per slot and 50 per rank of every layer, and 32 per layer, from the
+  ///   policy
   /// @stream synchronises
   minmax_lp(P const& policy, placement_ref const& placement, minmax_lp_options const& options = {})
       : pipeline_(detail::resolve(policy), placement, options) {
@@ -65,46 +70,61 @@ class minmax_lp {
     detail::synchronize(pipeline_.context);
   }
 
-  /// @brief Splits the loads of one step.
+  /// @brief Splits the loads of one step, and writes `certificates`.
   /// @param loads `[layers, experts]`, in the policy's memory; int32, uint32, int64, float, double
   ///   or generated; each at least 0, the total of a layer (with its base load) below 2^47
+  /// @param inputs the load already on each rank
   /// @param[out] split `[layers, slots]` double: the load of every slot, in the unit of the loads.
   ///   Copies on one rank share evenly, and the first takes the remainder; the slots of an expert
   ///   add up to its load, exactly in units
-  /// @param[out] certificates `[layers]`: the peak, rounded up; a lower bound for the peak of every
-  ///   split, fractions allowed, rounded down; and work: the number of sweeps and augmenting paths,
-  ///   at most `max_iterations`. The status is one of
-  ///   - optimal: no rank carries a whole unit more than the bound times its speed (with the
-  ///     lexicographic objective, each rank within the bound of its own level);
-  ///   - within_tolerance;
-  ///   - iteration_limit: the split is complete, but the objective was not reached;
-  ///   - infeasible: the split is 0. value is infinity if an expert has load but no slot on a
-  ///     live rank, or if a dead rank has a base load, and NaN if a load is refused. lower_bound
-  ///     is the offending number, and work its expert, -2 - r for the base load of rank r, or -1
-  ///     for the total of the layer. `expect_solved` turns this into an error
-  /// @param arrays the load already on each rank, and the output of the bottleneck ranks
-  /// @throws invalid_input for shapes
+  /// @param[out] outputs the bottleneck ranks
+  /// @throws invalid_input for shapes; `check` throws for values
   /// @complexity O(copies) per sweep and O(copies) per augmenting path and layer
   /// @workspace none
   /// @stream enqueues one kernel, does not synchronise
   /// @determinism the same bits under every policy
-  template <load_matrix_view Loads, output_of<double, 2> Split,
-            output_of<certificate, 1> Certificates>
-  void solve(Loads const& loads, Split&& split, Certificates&& certificates,
-             minmax_lp_arrays const& arrays = {}) const {
+  template <class Loads, class Split>
+  void solve(Loads const& loads, minmax_lp_inputs const& inputs, Split&& split,
+             minmax_lp_outputs const& outputs = {}) {
     constexpr char const* name = "minmax_lp::solve";
-    auto const load = detail::argument<2>(name, "loads", loads);
-    matrix_ref<double> const parts = detail::argument<2>(name, "split", split);
-    vector_ref<certificate> const results = detail::argument<1>(name, "certificates", certificates);
+    auto const load = PLIMSOLL_LOADS(2, "minmax_lp::solve", loads, "[layers, experts]");
+    matrix_ref<double> const parts =
+        PLIMSOLL_OUTPUT(double, 2, "minmax_lp::solve", split, "[layers, slots]");
     index_t const layers = pipeline_.layers;
     detail::expect_extent(name, "loads", layers, load.extent(0), "layers");
     detail::expect_extent(name, "loads", pipeline_.graph.experts, load.extent(1), "experts");
     detail::expect_extent(name, "split", layers, parts.extent(0), "layers");
     detail::expect_extent(name, "split", pipeline_.graph.slots, parts.extent(1), "slots");
-    detail::expect_extent(name, "certificates", layers, results.extent(0), "layers");
-    expect_ranks(name, "arrays.base_load", arrays.base_load);
-    expect_ranks(name, "arrays.bottleneck", arrays.bottleneck);
-    pipeline_.enqueue_solve(load, parts, results, arrays);
+    expect_ranks(name, "inputs.base_load", inputs.base_load);
+    expect_ranks(name, "outputs.bottleneck", outputs.bottleneck);
+    pipeline_.enqueue_solve(load, inputs, parts, outputs);
+  }
+  /// @brief Splits the loads of one step without optional inputs and outputs.
+  template <class Loads, class Split>
+  void solve(Loads const& loads, Split&& split) {
+    solve(loads, minmax_lp_inputs{}, std::forward<Split>(split));
+  }
+
+  /// Results of the last `solve`, `[layers]`, in the policy's memory: the peak, rounded up; a lower
+  /// bound for the peak of every split, fractions allowed, rounded down; and work: the number of
+  /// sweeps and augmenting paths, at most `max_iterations`. The status is one of
+  /// - optimal: no rank carries a whole unit more than the bound times its speed (with the
+  ///   lexicographic objective, each rank within the bound of its own level);
+  /// - within_tolerance;
+  /// - iteration_limit: the split is complete, but the objective was not reached;
+  /// - infeasible: the split is 0. value is infinity if an expert has load but no slot on a live
+  ///   rank, or if a dead rank has a base load, and NaN if a load is refused. lower_bound is the
+  ///   offending number, and work its expert, -2 - r for the base load of rank r, or -1 for the
+  ///   total of the layer.
+  [[nodiscard]] vector_ref<certificate const> certificates() const {
+    return pipeline_.certificates_view();
+  }
+
+  /// @brief Throws for the first layer that the last `solve` could not split.
+  /// @throws invalid_input naming the refused number, its expert or rank, and the layer
+  /// @stream synchronises once
+  void check() const {
+    detail::expect_all_solved("minmax_lp::solve", "loads", pipeline_.certificates.read());
   }
 
  private:
@@ -123,16 +143,6 @@ template <execution_policy P>
 minmax_lp(P const&, placement_ref const&, minmax_lp_options const&) -> minmax_lp<P>;
 template <execution_policy P>
 minmax_lp(P const&, placement_ref const&) -> minmax_lp<P>;
-
-/// @brief Throws for the first layer that `minmax_lp::solve` could not split.
-///
-/// @param certificates `[layers]`, in the policy's memory
-/// @throws invalid_input naming the refused number, its expert or rank, and the layer
-/// @stream synchronises once
-template <execution_policy P, view_of<certificate, 1> Certificates>
-void expect_solved(P const& policy, Certificates&& certificates) {
-  detail::expect_all_solved(read(policy, certificates));
-}
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Options and optional arrays of `minmax_lp`.
+/// Options, inputs and outputs of `minmax_lp`, without the object that uses them.
 #pragma once
 
 #include <cstdint>
@@ -30,12 +30,16 @@ struct minmax_lp_options {
   split_objective objective = split_objective::min_peak;
 };
 
-/// Optional arrays of a step, in the policy's memory.
-struct minmax_lp_arrays {
-  /// `[layers, ranks]`: the load already on each rank, in the unit of the loads. Empty: none.
+/// Optional inputs of one step, in the policy's memory. A null view leaves an input out.
+struct minmax_lp_inputs {
+  /// `[layers, ranks]`: the load already on each rank, in the unit of the loads.
   matrix_ref<double const> base_load = {};
-  /// Output, `[layers, ranks]`: 1 for the bottleneck ranks, else 0. These ranks prove the lower
-  /// bound: their load cannot move to any other rank. Empty: not written.
+};
+
+/// Optional outputs of one step, in the policy's memory; null views are not written.
+struct minmax_lp_outputs {
+  /// `[layers, ranks]`: 1 for the bottleneck ranks, else 0. These ranks prove the lower bound:
+  /// their load cannot move to any other rank.
   matrix_ref<std::uint8_t> bottleneck = {};
 };
 

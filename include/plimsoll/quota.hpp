@@ -5,9 +5,9 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/argument.hpp>
 #include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/host/quota.hpp>
@@ -31,41 +31,41 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 /// does not keep that bound: eight experts of one token each, all on the same two ranks, may give
 /// loads of 8 and 0.
 ///
-/// @param placement slots and ranks of every layer, in the policy's memory; `replica_count` is not
-///   read
 /// @param loads `[layers, experts]` int32, uint32 or int64, whole tokens, in the policy's memory;
 ///   at most 2^31 - 1 in all per layer
+/// @param placement slots and ranks of every layer, in the policy's memory; `replica_count` is not
+///   read
 /// @param split `[layers, slots]` double: the load of every slot, as `minmax_lp` writes it; 0 for
 ///   empty slots. The sum of an expert's shares may differ from its load by up to 2^-20 of it, and
 ///   a single share may exceed it by as much; the largest share absorbs the difference
 /// @param[out] quotas `[layers, slots]` int32: whole tokens for every slot
 /// @param[out] reports `[layers]`, in the policy's memory: the peak before and after rounding, or
 ///   the refused value; the layer's quotas are then 0
-/// @throws invalid_input for shapes
+/// @throws invalid_input for shapes; `check` throws for values
 /// @complexity O(slots + experts) per layer, and O(slots with a fraction * ranks of a walk), where
 ///   a walk reaches each rank at most once; on a GPU one thread walks for each group of ranks that
 ///   fractions connect
 /// @workspace 20 bytes per slot, 8 per expert and 28 per rank, for each layer in flight
 /// @stream enqueues one kernel, does not synchronise
 /// @determinism the same bits under every policy
-template <execution_policy P, load_matrix_view Loads, view_of<double, 2> Split,
-          output_of<std::int32_t, 2> Quotas, output_of<quota_report, 1> Reports>
-void quota(P const& policy, placement_ref const& placement, Loads const& loads, Split const& split,
+template <execution_policy P, class Loads, class Split, class Quotas, class Reports>
+void quota(P const& policy, Loads const& loads, placement_ref const& placement, Split const& split,
            Quotas&& quotas, Reports&& reports) {
   constexpr char const* name = "quota";
-  auto const load = detail::argument<2>(name, "loads", loads);
-  static_assert(std::is_integral_v<detail::normalized_value_t<Loads, 2>>,
-                "Plimsoll: whole tokens come as int32, uint32 or int64");
+  auto const load = PLIMSOLL_COUNTS(2, "quota", loads, "[layers, experts]");
+  matrix_ref<double const> const parts =
+      PLIMSOLL_INPUT(double, 2, "quota", split, "[layers, slots]");
+  matrix_ref<std::int32_t> const whole =
+      PLIMSOLL_OUTPUT(std::int32_t, 2, "quota", quotas, "[layers, slots]");
+  vector_ref<quota_report> const results =
+      PLIMSOLL_OUTPUT(quota_report, 1, "quota", reports, "[layers]");
   index_t const layers = load.extent(0);
-  matrix_ref<double const> const parts = detail::argument<2>(name, "split", split);
-  matrix_ref<std::int32_t> const whole = detail::argument<2>(name, "quotas", quotas);
-  vector_ref<quota_report> const results = detail::argument<1>(name, "reports", reports);
   auto const ranges = detail::ranges_of(name, placement, layers);
   detail::expect_between(name, "loads", 1, expert_limit, load.extent(1), "experts");
   detail::expect_rows_of_slots(name, "split", parts, layers, "layers", ranges.slots);
   detail::expect_rows_of_slots(name, "quotas", whole, layers, "layers", ranges.slots);
   detail::expect_extent(name, "reports", layers, results.extent(0), "layers");
-  detail::enqueue_quota(detail::resolve(policy), placement.physical_to_logical, ranges, load, parts,
+  detail::enqueue_quota(detail::resolve(policy), load, placement.physical_to_logical, ranges, parts,
                         whole, results);
 }
 
@@ -75,7 +75,7 @@ void quota(P const& policy, placement_ref const& placement, Loads const& loads, 
 /// @throws invalid_input naming the layer and the slot, expert or rank
 /// @stream synchronises once
 template <execution_policy P, view_of<quota_report, 1> Reports>
-void expect_quotas(P const& policy, Reports&& reports) {
+void check(P const& policy, Reports const& reports) {
   detail::expect_all_rounded(read(policy, reports));
 }
 
@@ -87,34 +87,36 @@ void expect_quotas(P const& policy, Reports&& reports) {
 /// of sources and slots. Ranks that know the counts of all ranks compute the same division, and
 /// each dispatches its tokens by its own row.
 ///
-/// @param placement one layer's slots and ranks, in the policy's memory, as `quota` accepts them
-/// @param nodes 1 to ranks; ranks are numbered node by node
 /// @param quotas `[slots]` int32, at least 0, as `quota` writes them
 /// @param counts `[ranks, experts]` int32, at least 0: tokens of every source for every expert;
 ///   tokens beyond an expert's quotas get no quota
+/// @param placement one layer's slots and ranks, in the policy's memory, as `quota` accepts them
+/// @param nodes 1 to ranks; ranks are numbered node by node
 /// @param[out] source_quotas `[ranks, slots]` int32: row s holds the quotas for tokens of rank s
 /// @throws invalid_input for shapes
 /// @complexity O(ranks * slots)
 /// @workspace 20 bytes per slot and 4 per expert, from the policy
 /// @stream enqueues two kernels, does not synchronise
 /// @determinism the same bits under every policy
-template <execution_policy P, view_of<std::int32_t, 1> Quotas, view_of<std::int32_t, 2> Counts,
-          output_of<std::int32_t, 2> SourceQuotas>
-void source_quotas(P const& policy, placement_ref const& placement, index_t nodes,
-                   Quotas const& quotas, Counts const& counts, SourceQuotas&& source_quotas) {
+template <execution_policy P, class Quotas, class Counts, class SourceQuotas>
+void source_quotas(P const& policy, Quotas const& quotas, Counts const& counts,
+                   placement_ref const& placement, index_t nodes, SourceQuotas&& source_quotas) {
   constexpr char const* name = "source_quotas";
+  vector_ref<std::int32_t const> const whole =
+      PLIMSOLL_INPUT(std::int32_t, 1, "source_quotas", quotas, "[slots]");
+  matrix_ref<std::int32_t const> const from =
+      PLIMSOLL_INPUT(std::int32_t, 2, "source_quotas", counts, "[ranks, experts]");
+  matrix_ref<std::int32_t> const out =
+      PLIMSOLL_OUTPUT(std::int32_t, 2, "source_quotas", source_quotas, "[ranks, slots]");
   auto const ranges = detail::ranges_of(name, placement, 1);
-  vector_ref<std::int32_t const> const whole = detail::argument<1>(name, "quotas", quotas);
-  matrix_ref<std::int32_t const> const from = detail::argument<2>(name, "counts", counts);
-  matrix_ref<std::int32_t> const out = detail::argument<2>(name, "source_quotas", source_quotas);
   detail::expect_between(name, "nodes", 1, placement.ranks, nodes, "nodes");
   detail::expect_extent(name, "quotas", ranges.slots, whole.extent(0), "slots");
   detail::expect_extent(name, "counts", placement.ranks, from.extent(0), "ranks");
   detail::expect_between(name, "counts", 1, expert_limit, from.extent(1), "experts");
   detail::expect_rows_of_slots(name, "source_quotas", out, placement.ranks, "ranks", ranges.slots);
-  detail::enqueue_source_quotas(detail::resolve(policy),
+  detail::enqueue_source_quotas(detail::resolve(policy), whole, from,
                                 detail::row_of(placement.physical_to_logical, 0), ranges, nodes,
-                                whole, from, out);
+                                out);
 }
 
 /// @brief Chooses the replica of every token copy.
@@ -125,12 +127,12 @@ void source_quotas(P const& policy, placement_ref const& placement, index_t node
 /// t) k + j, regardless of the rank and the batch that hold the token; quotas are met on average.
 ///
 /// @param topk_ids `[tokens, k]` int32 or int64: experts, or -1; in the policy's memory
-/// @param physical_to_logical `[slots]` int32: the expert in every slot, or -1
+/// @param physical_to_logical `[slots]` int32 or int64: the expert in every slot, or -1
 /// @param quotas `[slots]` int32, at least 0, sum below 2^31: from `quota`, or a row of
 ///   `source_quotas`
 /// @param options number of experts, method, and random numbers
-/// @param[out] slots `[tokens, k]` int32: the slot of every copy; -1 if the id is no expert with a
-///   slot
+/// @param[out] slots `[tokens, k]` int32 or int64: the slot of every copy; -1 if the id is no
+///   expert with a slot
 /// @param[out] counters `[1]`: the number of ids by outcome; none is lost silently
 /// @throws invalid_input for shapes and options
 /// @complexity O(tokens k log(copies) + slots + experts)
@@ -140,30 +142,29 @@ void source_quotas(P const& policy, placement_ref const& placement, index_t node
 /// @stream enqueues two kernels, three for more than 2^15 copies or 1024 experts; does not
 ///   synchronise
 /// @determinism the same bits under every policy
-template <execution_policy P, detail::stored<2> Ids, view_of<std::int32_t, 1> Map,
-          view_of<std::int32_t, 1> Quotas, output_of<std::int32_t, 2> Slots,
-          output_of<dispatch_counters, 1> Counters>
+template <execution_policy P, class Ids, class Map, class Quotas, class Slots, class Counters>
 void dispatch(P const& policy, Ids const& topk_ids, Map const& physical_to_logical,
               Quotas const& quotas, dispatch_options const& options, Slots&& slots,
               Counters&& counters) {
   constexpr char const* name = "dispatch";
-  using id = detail::normalized_value_t<Ids, 2>;
-  static_assert(std::is_same_v<id, std::int32_t> || std::is_same_v<id, std::int64_t>,
-                "Plimsoll: topk_ids must be int32 or int64");
-  matrix_ref<id const> const ids = detail::argument<2>(name, "topk_ids", topk_ids);
-  vector_ref<std::int32_t const> const map =
-      detail::argument<1>(name, "physical_to_logical", physical_to_logical);
-  vector_ref<std::int32_t const> const whole = detail::argument<1>(name, "quotas", quotas);
+  auto const ids = PLIMSOLL_IDS(2, "dispatch", topk_ids, "[tokens, k]");
+  auto const map = PLIMSOLL_IDS(1, "dispatch", physical_to_logical, "[slots]");
+  using id = typename decltype(ids)::value_type;
+  using expert = typename decltype(map)::value_type;
+  vector_ref<std::int32_t const> const whole =
+      PLIMSOLL_INPUT(std::int32_t, 1, "dispatch", quotas, "[slots]");
+  auto const chosen = PLIMSOLL_OUTPUT_IDS(2, "dispatch", slots, "[tokens, k]");
+  vector_ref<dispatch_counters> const counted =
+      PLIMSOLL_OUTPUT(dispatch_counters, 1, "dispatch", counters, "[1]");
   detail::expect_between(name, "options.experts", 1, expert_limit, options.experts, "experts");
   detail::expect_between(name, "topk_ids", 1, 0x7fffffff, ids.extent(1), "ids per token");
   detail::expect_between(name, "topk_ids", 0, 0x7fffffff / ids.extent(1), ids.extent(0),
                          "tokens (below 2^31 ids)");
   detail::expect_between(name, "physical_to_logical", 1, 0x7fffffff, map.extent(0), "slots");
   detail::expect_extent(name, "quotas", map.extent(0), whole.extent(0), "slots");
-  matrix_ref<std::int32_t> const chosen = detail::argument<2>(name, "slots", slots);
-  vector_ref<dispatch_counters> const counted = detail::argument<1>(name, "counters", counters);
   detail::expect_dispatch_outputs(name, ids.extent(0), ids.extent(1), chosen, counted);
-  detail::enqueue_dispatch(detail::resolve(policy), ids, map, whole, options, chosen, counted);
+  detail::enqueue_dispatch(detail::resolve(policy), matrix_ref<id const>(ids),
+                           vector_ref<expert const>(map), whole, options, chosen, counted);
 }
 
 }  // namespace PLIMSOLL_DEVICE_ABI

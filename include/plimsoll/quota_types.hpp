@@ -16,8 +16,7 @@ struct quota_report {
   std::int64_t peak = 0;   ///< tokens of the most loaded rank: at most split_peak, rounded up
   double split_peak = 0;   ///< load of the most loaded rank in the split, with its fraction
   std::int64_t moves = 0;  ///< the number of times fractions moved along a cycle or a path
-  /// None, or the value for which all quotas of the layer are 0; `expect_quotas` turns that into an
-  /// error.
+  /// None, or the value for which all quotas of the layer are 0; `check` turns that into an error.
   fault refused = {};
 };
 

@@ -3,16 +3,13 @@
 /// Selects the experts of every token from router scores.
 #pragma once
 
-#include <cstdint>
-
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/argument.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/host/top_k.hpp>
 #include <plimsoll/detail/pipeline/top_k.hpp>
-#include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/top_k_types.hpp>
-#include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_DEVICE_ABI {
@@ -26,12 +23,13 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 /// rounded once to float; the weight of a NaN is NaN. `to_one` expects scores of at least 0: it
 /// divides by their sum, or by 1e-20 if the sum is less.
 ///
-/// @param scores `[tokens, experts]` of `score_matrix_view`, 1 to 65535 experts, in the policy's
-///   memory
+/// @param scores `[tokens, experts]` float, float16 or bfloat16, with CUDA also `__half` and
+///   `__nv_bfloat16`; 1 to 65535 experts; in the policy's memory
 /// @param options number of choices, function, groups, weights, and local experts
-/// @param[out] topk_ids `[tokens, k + m]` int32: the choices, then the token's m local experts (if
-///   any), with -1 in place of a local expert that is among the choices or listed twice. A local id
-///   that is not an expert's is copied; a home without a list gives -2. `capacity_mask` counts both
+/// @param[out] topk_ids `[tokens, k + m]` int32 or int64: the choices, then the token's m local
+///   experts (if any), with -1 in place of a local expert that is among the choices or listed twice.
+///   A local id that is not an expert's is copied; a home without a list gives -2. `capacity_mask`
+///   counts both
 /// @param[out] topk_weights `[tokens, k + m]` float, 0 where the id is not an expert's
 /// @throws invalid_input for shapes and options
 /// @complexity per token, on the host O(experts + k (experts / 16 + 16)), on a device O(experts) to
@@ -43,15 +41,15 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 ///
 /// Group-limited routing is that of DeepSeek-V2 and V3: experts outside the kept groups are never
 /// selected, whatever the sign of their scores.
-template <execution_policy P, score_matrix_view Scores, output_of<std::int32_t, 2> Ids,
-          output_of<float, 2> Weights>
+template <execution_policy P, class Scores, class Ids, class Weights>
 void top_k(P const& policy, Scores const& scores, top_k_options const& options, Ids&& topk_ids,
            Weights&& topk_weights) {
-  constexpr char const* name = "top_k";
-  auto const inputs = detail::normalize_scores(scores);
-  matrix_ref<std::int32_t> const ids = detail::argument<2>(name, "topk_ids", topk_ids);
-  matrix_ref<float> const weights = detail::argument<2>(name, "topk_weights", topk_weights);
-  detail::expect_top_k_batch(name, inputs, options, ids, weights);
+  auto const inputs =
+      detail::normalize_scores(PLIMSOLL_SCORES(2, "top_k", scores, "[tokens, experts]"));
+  auto const ids = PLIMSOLL_OUTPUT_IDS(2, "top_k", topk_ids, "[tokens, k + m]");
+  matrix_ref<float> const weights =
+      PLIMSOLL_OUTPUT(float, 2, "top_k", topk_weights, "[tokens, k + m]");
+  detail::expect_top_k_batch("top_k", inputs, options, ids, weights);
   detail::enqueue_top_k(detail::resolve(policy), inputs, options, ids, weights);
 }
 

@@ -208,6 +208,12 @@ constexpr auto normalize(M&& m) {
   }
 }
 
+/// Returns a view of the same elements as const.
+template <class T, int Rank>
+constexpr array_ref<T const, Rank> read_only(array_ref<T, Rank> const& view) {
+  return view;
+}
+
 /// Converts an argument by `normalize`; throws for a null pointer if the view has elements.
 template <int Rank, class M>
 constexpr auto argument(std::string_view function, std::string_view name, M&& m) {

@@ -6,11 +6,11 @@
 #include <cstdint>
 
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/argument.hpp>
 #include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/host/waterline.hpp>
 #include <plimsoll/detail/pipeline/waterline.hpp>
-#include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/memory.hpp>
 #include <plimsoll/types.hpp>
@@ -70,33 +70,38 @@ class waterline {
   /// @complexity O(tokens top_k + ranks tokens / 512)
   /// @stream enqueues two kernels; neither allocates nor synchronises
   /// @determinism the same bits under every policy
-  template <detail::stored<2> Ids, output_of<std::int64_t, 2> Loads>
-  void count(Ids const& topk_ids, index_t source, Loads&& loads) const {
+  template <class Ids, class Loads>
+  void count(Ids const& topk_ids, index_t source, Loads&& loads) {
     constexpr char const* name = "waterline::count";
-    auto const ids = detail::argument<2>(name, "topk_ids", topk_ids);
-    matrix_ref<std::int64_t> const counts = detail::argument<2>(name, "loads", loads);
+    auto const ids =
+        detail::read_only(PLIMSOLL_IDS(2, "waterline::count", topk_ids, "[tokens, top_k]"));
+    matrix_ref<std::int64_t> const counts =
+        PLIMSOLL_OUTPUT(std::int64_t, 2, "waterline::count", loads, "[2, ranks]");
     detail::expect_waterline_ids(name, options(), ids);
     detail::expect_waterline_loads(name, options(), counts, source);
-    line_.template enqueue_count<id_of<Ids>>(ids, source, counts);
+    line_.enqueue_count(ids, source, counts);
   }
 
   /// @brief Finds the level and the slack of other ranks that the source's rows may take.
   /// @param loads `[2, ranks]` int64, at least 0, in the policy's memory: routed load and tokens at
   ///   home of every rank; at most 2^31 - 1 in total. With `local_counts_only`, the source's counts
   /// @param source the rank whose rows `fill` will place
-  /// @throws invalid_input for shapes and the source; `expect_filled` throws for values
+  /// @throws invalid_input for shapes and the source; `check` throws for values
   /// @complexity O(ranks log(tokens)), times the bits of a level where ranks differ in speed
   /// @stream enqueues one kernel; neither allocates nor synchronises
   /// @determinism the same bits under every policy, and on every rank that has the same loads
-  template <view_of<std::int64_t, 2> Loads>
-  void plan(Loads const& loads, index_t source) const {
-    constexpr char const* name = "waterline::plan";
-    matrix_ref<std::int64_t const> const counts = detail::argument<2>(name, "loads", loads);
-    detail::expect_waterline_loads(name, options(), counts, source);
+  template <class Loads>
+  void plan(Loads const& loads, index_t source) {
+    matrix_ref<std::int64_t const> const counts =
+        PLIMSOLL_INPUT(std::int64_t, 2, "waterline::plan", loads, "[2, ranks]");
+    detail::expect_waterline_loads("waterline::plan", options(), counts, source);
     line_.enqueue_plan(counts, source);
   }
 
-  /// @brief Places the rows of the source for which `plan` was last called; once after each plan.
+  /// @brief Places the rows of one source, for which `plan` was last called; once after each plan.
+  ///
+  /// The slack that rows may take depends on their source. If `plan` was last called for another
+  /// source, or never, all rows stay at home, the report says so, and `check` throws.
   ///
   /// With the surplus method, each row of a source with surplus proposes to a rank that its token
   /// visits, chosen in proportion to the slack that the plan gave the source there. Each rank
@@ -105,25 +110,33 @@ class waterline {
   /// third round go to any rank with slack.
   ///
   /// @param topk_ids `[tokens, top_k]` int32 or int64, as for `count`
+  /// @param source the rank whose tokens these are
   /// @param batch weights and, for sampled rows, the subsequence of random numbers
-  /// @param[out] ids `[tokens, top_k + 1]`, of the same type: id + r for a slot of rank r, then the
-  ///   shared expert's slot; -1 for an id that is not a slot, and last for a token without a row
+  /// @param[out] ids `[tokens, top_k + 1]` int32 or int64: id + r for a slot of rank r, then the
+  ///   shared expert's slot; -1 for an id that is not a slot, and last for a token without a row.
+  ///   A null view is not written
   /// @param[out] rows weights and ranks; both are optional
-  /// @throws invalid_input for shapes
+  /// @throws invalid_input for shapes and a source that does not exist
   /// @complexity O(tokens top_k + ranks tokens / 512); sampled from visited ranks O(tokens top_k^2)
   /// @stream enqueues one kernel, cooperative for the surplus method, or seven where there are too
   ///   many tiles of 512 tokens (docs/waterline.md). Neither allocates nor synchronises
   /// @determinism the same bits under every policy
-  template <detail::stored<2> Ids, class OutIds>
-    requires output_of<OutIds, detail::normalized_value_t<Ids const, 2>, 2>
-  void fill(Ids const& topk_ids, waterline_batch const& batch, OutIds&& ids,
-            filled_rows const& rows) const {
+  template <class Ids, class OutIds>
+  void fill(Ids const& topk_ids, index_t source, waterline_batch const& batch, OutIds&& ids,
+            filled_rows const& rows) {
     constexpr char const* name = "waterline::fill";
-    matrix_ref<id_of<Ids> const> const in = detail::argument<2>(name, "topk_ids", topk_ids);
-    matrix_ref<id_of<Ids>> const out = detail::argument<2>(name, "ids", ids);
+    auto const in =
+        detail::read_only(PLIMSOLL_IDS(2, "waterline::fill", topk_ids, "[tokens, top_k]"));
+    auto const out = PLIMSOLL_OUTPUT_IDS(2, "waterline::fill", ids, "[tokens, top_k + 1]");
     detail::expect_waterline_rows(name, options(), in, batch, out, rows);
-    line_.enqueue_fill(in, batch, out, rows);
+    detail::expect_waterline_source(name, options(), source);
+    line_.enqueue_fill(in, source, batch, out, rows);
   }
+
+  /// @brief Throws what the last `plan` and `fill` refused.
+  /// @throws invalid_input naming the row and the rank of a load, or the source of `fill`
+  /// @stream synchronises
+  void check() const { line_.check("waterline::plan"); }
 
   /// Report of the last `plan` and `fill`: `[1]`, in the policy's memory.
   [[nodiscard]] vector_ref<waterline_report> report() const { return line_.report(); }
@@ -133,24 +146,11 @@ class waterline {
   [[nodiscard]] vector_ref<std::int64_t const> slack() const { return line_.slack(); }
 
  private:
-  template <class Ids>
-  using id_of = detail::normalized_value_t<Ids const, 2>;
-
   detail::waterline_pipeline<detail::context_of<P>> line_;
 };
 
 template <execution_policy P>
 waterline(P const&, waterline_options const&) -> waterline<P>;
-
-/// @brief Throws if `waterline::plan` refused its loads.
-///
-/// @param report reports of `waterline` objects, in the policy's memory
-/// @throws invalid_input naming the row and the rank
-/// @stream synchronises once
-template <execution_policy P, view_of<waterline_report, 1> Report>
-void expect_filled(P const& policy, Report&& report) {
-  detail::throw_waterline_fault(read(policy, report));
-}
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 

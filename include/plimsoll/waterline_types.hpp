@@ -79,8 +79,8 @@ struct waterline_report {
   std::int64_t without_expert = 0;  ///< tokens without a valid expert, which have no row
   std::int64_t unrouted = 0;        ///< ids of -1
   std::int64_t out_of_range = 0;    ///< other ids that are not a slot of any rank
-  /// None, or the load for which all rows stay at home: `where` is its rank, `also` its row.
-  /// `expect_filled` turns that into an error.
+  /// None, or the value for which all rows stay at home: a load of `plan`, where `where` is its
+  /// rank and `also` its row, or a source of `fill` other than the planned one. `check` throws it.
   fault refused = {};
 };
 

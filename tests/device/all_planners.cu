@@ -30,32 +30,31 @@ using plimsoll::matrix_ref, plimsoll::tensor_ref, plimsoll::vector_ref;
   plimsoll::replay(policy, steps, {}, {}, matrix_ref<double>());
   plimsoll::craft(policy, steps, {.on = {.ranks = 1}}, ints, ints, ints);
   plimsoll::rebalance_experts(policy, loads, 1, 1, 1, 1, ints, tensor_ref<std::int32_t>(), ints);
-  plimsoll::lplb const planner(policy, plimsoll::placement_ref(), {});
+  plimsoll::lplb planner(policy, plimsoll::placement_ref(), {});
   planner.plan(matrix_ref<std::int32_t const>());
   planner.dispatch(0, matrix_ref<std::int32_t const>(), ints,
                    vector_ref<plimsoll::dispatch_counters>());
-  plimsoll::minmax_lp const split(policy, plimsoll::placement_ref(), {});
-  split.solve(matrix_ref<std::int32_t const>(), matrix_ref<double>(),
-              vector_ref<plimsoll::certificate>());
-  plimsoll::quota(policy, {}, matrix_ref<std::int32_t const>(), matrix_ref<double const>(), ints,
+  plimsoll::minmax_lp split(policy, plimsoll::placement_ref(), {});
+  split.solve(matrix_ref<std::int32_t const>(), matrix_ref<double>());
+  plimsoll::quota(policy, matrix_ref<std::int32_t const>(), {}, matrix_ref<double const>(), ints,
                   vector_ref<plimsoll::quota_report>());
-  plimsoll::capacity_mask const mask(policy, {});
+  plimsoll::capacity_mask mask(policy, {});
   mask.apply(matrix_ref<std::int32_t const>(), matrix_ref<float const>(), plimsoll::kept_pairs());
-  plimsoll::token_drop const drop(policy, {});
+  plimsoll::token_drop drop(policy, {});
   drop.apply(matrix_ref<float const>(), plimsoll::kept_pairs());
-  plimsoll::waterfill const ballast(policy, plimsoll::placement_ref(), {});
+  plimsoll::waterfill ballast(policy, plimsoll::placement_ref(), {});
   ballast.count(matrix_ref<std::int32_t const>());
   ballast.fill(matrix_ref<std::int32_t const>(), {}, ints);
-  plimsoll::llep const spills(policy, {});
+  plimsoll::llep spills(policy, {});
   spills.count(matrix_ref<std::int32_t const>());
   spills.plan();
   spills.route(matrix_ref<std::int32_t const>(), ints, ints,
                vector_ref<plimsoll::spill_counters>());
-  spills.arrange(vector_ref<std::int32_t>());
-  plimsoll::least_loaded const priced(policy, {}, plimsoll::spill_price{squared_cost(), 1, 1});
+  spills.arrange(vector_ref<std::int32_t>(), vector_ref<plimsoll::spill_segment>());
+  plimsoll::least_loaded priced(policy, {}, plimsoll::spill_price{squared_cost(), 1, 1});
   priced.plan(vector_ref<std::int32_t const>());
-  plimsoll::source_quotas(policy, {}, 1, vector_ref<std::int32_t const>(),
-                          matrix_ref<std::int32_t const>(), ints);
+  plimsoll::source_quotas(policy, vector_ref<std::int32_t const>(),
+                          matrix_ref<std::int32_t const>(), {}, 1, ints);
 }
 
 [[maybe_unused]] void instantiate_latencies(plimsoll::gpu_policy const& policy,

@@ -68,12 +68,12 @@ capacity_outcome outcome_of(capacity_run const& run, bool in_one) {
     route.local_experts = local.view2(std::ssize(run.local) / run.added, run.added);
   }
   capacity_outcome result;
-  auto const read = [&](auto const& mask, std::vector<std::int32_t> routed) {
+  auto const read = [&](auto& mask, std::vector<std::int32_t> routed) {
     result = {mask.capacity(run.tokens), std::move(routed), ids.values(),
               weights.values(),          counts.values(),   report.values()[0]};
   };
   if (in_one) {
-    plimsoll::token_drop const drop(policy, {.route = route, .limit = run.limit});
+    plimsoll::token_drop drop(policy, {.route = route, .limit = run.limit});
     drop.apply(logits.view2(run.tokens, run.experts), {.homes = homes.view1()}, kept);
     plimsoll::vector_ref<std::int32_t const> const routed(drop.routed_ids(run.tokens).data,
                                                           ids.size());
@@ -82,7 +82,7 @@ capacity_outcome outcome_of(capacity_run const& run, bool in_one) {
     plimsoll::capacity_options limit = run.limit;
     limit.top_k = run.top_k;
     limit.candidates = run.width();
-    plimsoll::capacity_mask const mask(policy, limit);
+    plimsoll::capacity_mask mask(policy, limit);
     route.homes = homes.view1();
     plimsoll::top_k(policy, logits.view2(run.tokens, run.experts), route, ids_view, weights_view);
     std::vector<std::int32_t> const routed = ids.values();

@@ -37,9 +37,9 @@ template <class P>
 lla_plan lla_plan_of(lla_run const& run) {
   auto const policy = make_policy<P>();
   array_in<std::int64_t, P> const loads(run.loads);
-  plimsoll::least_loaded const planner(policy, run.options);
+  plimsoll::least_loaded planner(policy, run.options);
   planner.plan(loads.view1());
-  planner.expect_planned(policy);
+  planner.check();
   plimsoll::validate(policy, planner.plan_ref(), loads.view1(), run.options);
   lla_plan plan{};
   plan.report = plimsoll::read(policy, planner.report())[0];

@@ -55,11 +55,11 @@ TEST_SUITE("golden.minmax_lp") {
         placement.ranks = ranks;
         placement.rank_offsets = offsets_in.view2(1, ranks + 1);
         for (double const tolerance : {0.0, 1e-6}) {
-          plimsoll::minmax_lp const lp(make_policy<P>(), placement, {.tolerance = tolerance});
+          plimsoll::minmax_lp lp(make_policy<P>(), placement, {.tolerance = tolerance});
           array_in<double, P> split(slots);
-          array_in<plimsoll::certificate, P> certificates(1);
-          lp.solve(loads_in.view2(1, experts), split.view2(1, slots), certificates.view1());
-          plimsoll::certificate const result = certificates.values()[0];
+          lp.solve(loads_in.view2(1, experts), split.view2(1, slots));
+          plimsoll::certificate const result =
+              plimsoll::read(make_policy<P>(), lp.certificates())[0];
           double const exact = 1e-12 * least;
           CHECK(result.value <= least * (1 + tolerance) + exact);
           CHECK(result.value >= least - exact);

@@ -52,7 +52,7 @@ waterfill_outcome outcome_of(waterfill_run const& run) {
   array_in<std::int64_t, P> counts(2 * run.line.on.ranks, -7);
   array_in<std::int32_t, P> ranks(run.streams * rows, -7);
   array_in<std::int32_t, P> out(rows * (k + 1), -7);
-  plimsoll::waterline const line(policy, run.line);
+  plimsoll::waterline line(policy, run.line);
   line.count(ids.view2(tokens, k), run.source, counts.view2(2, run.line.on.ranks));
   for (index_t i = 0; i < run.streams; ++i) {
     line.plan(loads.view2(2, run.line.on.ranks), run.source);
@@ -60,9 +60,9 @@ waterfill_outcome outcome_of(waterfill_run const& run) {
     placed.ranks = {ranks.data() + i * rows, rows};
     plimsoll::waterline_batch batch;
     batch.subsequence = static_cast<std::uint64_t>(i);
-    line.fill(ids.view2(rows, k), batch, out.view2(rows, k + 1), placed);
+    line.fill(ids.view2(rows, k), run.source, batch, out.view2(rows, k + 1), placed);
   }
-  plimsoll::expect_filled(policy, line.report());
+  line.check();
   return {counts.values(), plimsoll::read(policy, line.slack()),
           plimsoll::read(policy, line.report())[0], ranks.values()};
 }

@@ -133,9 +133,8 @@ void measure_minmax_lp(char const* name, index_t extra_slots, double tolerance) 
     loads.insert(loads.end(), layer.now.begin(), layer.now.end());
   }
   std::vector<double> split(map.size());
-  std::vector<plimsoll::certificate> certificates(layers);
   measured& m = all.emplace_back(name);
-  m.arguments = bytes_of(loads, split, certificates);
+  m.arguments = bytes_of(loads, split);
   plimsoll::minmax_lp lp(counting_policy{&m.costs},
                          {.physical_to_logical = rows_of(map, slots),
                           .replica_count = {nullptr, layers, experts},
@@ -143,8 +142,7 @@ void measure_minmax_lp(char const* name, index_t extra_slots, double tolerance) 
                          {.tolerance = tolerance});
   m.kept = m.costs.allocated;
   m.costs.clear();
-  lp.solve(matrix_ref<std::int32_t const>(rows_of(loads, experts)), rows_of(split, slots),
-           row_of(certificates));
+  lp.solve(matrix_ref<std::int32_t const>(rows_of(loads, experts)), rows_of(split, slots));
 }
 
 /// Uses `repeats` times the tokens of the benchmark.
@@ -164,7 +162,7 @@ void measure_lplb(char const* name, index_t repeats, index_t launch_limit) {
   m.arguments = bytes_of(in.loads, ids, slots, counters);
   plimsoll::placement_ref placement = in.placement();
   placement.replica_count = {nullptr, 1, in.experts};
-  plimsoll::lplb const planner(counting_policy{&m.costs}, placement, {.max_ids = std::ssize(ids)});
+  plimsoll::lplb planner(counting_policy{&m.costs}, placement, {.max_ids = std::ssize(ids)});
   m.kept = m.costs.allocated;
   m.costs.clear();
   planner.plan(in.loads_view());
@@ -191,18 +189,18 @@ void measure_waterline(char const* name, plimsoll::candidate_ranks candidates,
   measured& m = all.emplace_back(name);
   m.launch_limit = launch_limit;
   m.arguments = bytes_of(ids, weights, loads, out_ids, out_weights);
-  plimsoll::waterline const line(counting_policy{&m.costs},
-                                 {.on = {.ranks = step_batch::ranks},
-                                  .slots = step_batch::slots,
-                                  .top_k = step_batch::k,
-                                  .max_tokens = repeats * step_batch::tokens,
-                                  .method = rule,
-                                  .candidates = candidates});
+  plimsoll::waterline line(counting_policy{&m.costs}, {.on = {.ranks = step_batch::ranks},
+                                                       .slots = step_batch::slots,
+                                                       .top_k = step_batch::k,
+                                                       .max_tokens = repeats * step_batch::tokens,
+                                                       .method = rule,
+                                                       .candidates = candidates});
   m.kept = m.costs.allocated;
   m.costs.clear();
   line.plan(matrix_ref<std::int64_t const>(rows_of(loads, b.ranks)), b.busiest);
-  line.fill(matrix_ref<std::int32_t const>(rows_of(ids, b.k)), {.weights = rows_of(weights, b.k)},
-            rows_of(out_ids, b.k + 1), {.weights = rows_of(out_weights, b.k + 1)});
+  line.fill(matrix_ref<std::int32_t const>(rows_of(ids, b.k)), b.busiest,
+            {.weights = rows_of(weights, b.k)}, rows_of(out_ids, b.k + 1),
+            {.weights = rows_of(out_weights, b.k + 1)});
 }
 
 void measure_waterfill() {
@@ -210,7 +208,7 @@ void measure_waterfill() {
   std::vector<std::int32_t> map(step_batch::slots);
   std::vector<std::int32_t> ids(b.tokens * (b.k + 1));
   recorder costs;
-  plimsoll::waterfill const ballast(
+  plimsoll::waterfill ballast(
       counting_policy{&costs},
       {.physical_to_logical = rows_of(map, step_batch::slots),
        .replica_count = {nullptr, 1, step_batch::slots},
@@ -248,13 +246,12 @@ void measure_token_drop(char const* name, double expert_drop, index_t max_select
   measured& m = all.emplace_back(name);
   m.launch_limit = launch_limit;
   m.arguments = bytes_of(scores, ids, weights, positions, counts, offsets, report);
-  plimsoll::token_drop const drop(counting_policy{&m.costs},
-                                  {.function = plimsoll::score_function::none,
-                                   .route = {.k = k},
-                                   .limit = {.experts = experts,
-                                             .max_tokens = tokens,
-                                             .max_selected = max_selected,
-                                             .expert_drop = expert_drop}});
+  plimsoll::token_drop drop(counting_policy{&m.costs}, {.function = plimsoll::score_function::none,
+                                                        .route = {.k = k},
+                                                        .limit = {.experts = experts,
+                                                                  .max_tokens = tokens,
+                                                                  .max_selected = max_selected,
+                                                                  .expert_drop = expert_drop}});
   m.kept = m.costs.allocated;
   m.costs.clear();
   drop.apply(matrix_ref<float const>(scores.data(), tokens, experts),
@@ -317,10 +314,10 @@ void measure_llep() {
   std::vector<std::int32_t> destinations(ids.size());
   std::vector<std::int32_t> rows(ids.size());
   std::vector<std::int32_t> arranged(2 * ids.size());
+  std::vector<plimsoll::spill_segment> groups(static_cast<std::size_t>(in.experts));
   std::vector<plimsoll::spill_counters> counters(1);
   recorder costs;
-  plimsoll::llep const spills(counting_policy{&costs},
-                              {.rank = rank, .assignment = spill_options(in)});
+  plimsoll::llep spills(counting_policy{&costs}, {.rank = rank, .assignment = spill_options(in)});
   std::size_t const kept = costs.allocated;
   auto const measure = [&](char const* name, std::size_t arguments, auto const& call) {
     costs.clear();
@@ -334,7 +331,8 @@ void measure_llep() {
   measure("llep: route", bytes_of(ids, destinations, rows, counters), [&] {
     spills.route(of_tokens, rows_of(destinations, k), rows_of(rows, k), row_of(counters));
   });
-  measure("llep: arrange", bytes_of(arranged), [&] { spills.arrange(row_of(arranged)); });
+  measure("llep: arrange", bytes_of(arranged, groups),
+          [&] { spills.arrange(row_of(arranged), row_of(groups)); });
 }
 
 /// A body with known costs, to test the counting.

@@ -144,7 +144,7 @@ outcome masked(recording const& r, plimsoll::capacity_options options) {
   index_t const experts = options.experts;
   options.top_k = r.top_k();
   options.max_tokens = batch_tokens;
-  plimsoll::capacity_mask const mask(plimsoll::seq, options);
+  plimsoll::capacity_mask mask(plimsoll::seq, options);
   std::vector<std::int32_t> loads(static_cast<std::size_t>(r.batches() * r.layers() * experts));
   std::int32_t* next = loads.data();
   std::int64_t kept = 0;

@@ -64,7 +64,7 @@ class batch {
     examples::layer_popularity popularity(0, draw, experts, 0);
     popularity.walk(s.skew);
     deal(popularity.weights());
-    plimsoll::waterline const line(
+    plimsoll::waterline line(
         plimsoll::seq,
         {.on = {.ranks = s.ranks}, .slots = experts, .top_k = top_k, .max_tokens = most_tokens});
     counts own(loads_.size());
@@ -253,14 +253,14 @@ class experiment {
     options.on.speeds = {speeds.data(), s_.ranks};
     options.top_k = top_k;
     options.max_tokens = most_tokens;
-    plimsoll::waterline const line(plimsoll::seq, options);
+    plimsoll::waterline line(plimsoll::seq, options);
     std::vector<std::int32_t> row_ranks(most_tokens);
     for (index_t source = 0; source < s_.ranks; ++source) {
       line.plan(b.loads(), source);
       index_t const tokens = b.ids(source).extent(0);
-      line.fill(b.ids(source), {.subsequence = draw}, plimsoll::matrix_ref<std::int32_t>{},
+      line.fill(b.ids(source), source, {.subsequence = draw}, plimsoll::matrix_ref<std::int32_t>{},
                 {.ranks = {row_ranks.data(), tokens}});
-      plimsoll::expect_filled(plimsoll::seq, line.report());
+      line.check();
       plimsoll::waterline_report const report = line.report()[0];
       o.rows += report.rows;
       o.moved += report.moved;

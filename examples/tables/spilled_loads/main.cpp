@@ -149,9 +149,9 @@ class planner {
           plimsoll::spill_price<Cost> const& price = {})
       : model_(m), ranks_(options.on.ranks), plan_(plimsoll::seq, with_model(m, options), price) {}
 
-  [[nodiscard]] outcome operator()(loads const& of_step) const {
+  [[nodiscard]] outcome operator()(loads const& of_step) {
     plan_.plan(of_step);
-    plan_.expect_planned(plimsoll::seq);
+    plan_.check();
     plimsoll::validate(plimsoll::seq, plan_.plan_ref(), of_step, plan_.options());
     spill_report const report = plan_.report()[0];
     bool const is_excused = report.spills == 0 || report.forced > 0 || report.kept > 0 ||
@@ -405,10 +405,10 @@ void print_measured(npy::array<std::int64_t> const& counts, index_t ranks, std::
   index_t const experts = counts.shape[2];
   model m = deepseek;  // bytes and times are not printed
   m.experts = experts;
-  planner const spill(m, {.on = {.ranks = ranks}, .min_chunk = chunk});
-  planner const near_home(
-      m, {.on = {.ranks = ranks, .nodes = (ranks + ranks_of_node - 1) / ranks_of_node},
-          .min_chunk = chunk});
+  planner spill(m, {.on = {.ranks = ranks}, .min_chunk = chunk});
+  planner near_home(m,
+                    {.on = {.ranks = ranks, .nodes = (ranks + ranks_of_node - 1) / ranks_of_node},
+                     .min_chunk = chunk});
   mean_and_worst home;
   mean_and_worst peak;
   mean_and_worst transfers;

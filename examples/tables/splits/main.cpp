@@ -119,12 +119,10 @@ struct layer_view {
 
 plimsoll::certificate solve(split_instance const& in, double tolerance) {
   std::vector<double> split(in.phy2log.size());
-  plimsoll::certificate result;
-  plimsoll::minmax_lp const lp(plimsoll::seq, in.placement(), {.tolerance = tolerance});
+  plimsoll::minmax_lp lp(plimsoll::seq, in.placement(), {.tolerance = tolerance});
   lp.solve(plimsoll::matrix_ref<std::int64_t const>(in.loads.data(), 1, in.experts),
-           plimsoll::matrix_ref<double>(split.data(), 1, in.slots()),
-           plimsoll::vector_ref<plimsoll::certificate>(&result, 1));
-  return result;
+           plimsoll::matrix_ref<double>(split.data(), 1, in.slots()));
+  return lp.certificates()[0];
 }
 
 /// Prints peaks divided by the smallest one, by family of instances.
@@ -187,15 +185,14 @@ void print_row(recording const& r, index_t ranks) {
         plimsoll::matrix_ref<std::int32_t>(p.replica_count.data(), layers, experts));
     auto const loads = loads_of(chunk + 1);
     std::vector<double> split(p.physical_to_logical.size());
-    std::vector<plimsoll::certificate> certificates(static_cast<std::size_t>(layers));
-    plimsoll::minmax_lp const lp(plimsoll::seq, p.placement());
+    plimsoll::minmax_lp lp(plimsoll::seq, p.placement());
     plimsoll::matrix_ref<double> const parts_of(split.data(), layers, p.slots);
-    lp.solve(loads, parts_of, certificates);
+    lp.solve(loads, parts_of);
     std::vector<std::int32_t> quotas(split.size());
-    std::vector<plimsoll::quota_report> reports(certificates.size());
-    plimsoll::quota(plimsoll::seq, p.placement(), loads, parts_of,
+    std::vector<plimsoll::quota_report> reports(static_cast<std::size_t>(layers));
+    plimsoll::quota(plimsoll::seq, loads, p.placement(), parts_of,
                     plimsoll::matrix_ref<std::int32_t>(quotas.data(), layers, p.slots), reports);
-    plimsoll::expect_quotas(plimsoll::seq, reports);
+    plimsoll::check(plimsoll::seq, reports);
     for (index_t l = 0; l < layers; ++l) {
       auto const row = [&](auto const& values, index_t columns) {
         return std::span(values).subspan(static_cast<std::size_t>(l * columns),

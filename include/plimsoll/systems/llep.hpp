@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/argument.hpp>
 #include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/error.hpp>
@@ -35,8 +36,8 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// rows. In a backward pass the gradients of received weights go back along the transfers, and the
 /// home adds them to its own.
 ///
-/// The constructor allocates all memory, so that all calls but `expect_planned` can be captured in
-/// a CUDA graph, together with the all-gather between them. One object works on one step of a layer
+/// The constructor allocates all memory, so that all calls but `check` can be captured in a CUDA
+/// graph, together with the all-gather between them. One object works on one step of a layer
 /// at a time.
 template <execution_policy P, class Cost = void>
 class llep {
@@ -57,43 +58,52 @@ class llep {
   /// @param topk_ids `[tokens, k]` int32 or int64: experts, or -1; in the policy's memory
   /// @throws invalid_input for shapes and more than options.assignment.max_ids
   /// @complexity, stream and determinism as `least_loaded::count`
-  template <detail::stored<2> Ids>
-  void count(Ids const& topk_ids) const {
-    assignment_.count(topk_ids, vector_ref<std::int32_t>(&counts()(rank_, 0), experts()));
+  template <class Ids>
+  void count(Ids const& topk_ids) {
+    auto const ids = detail::read_only(PLIMSOLL_IDS(2, "llep::count", topk_ids, "[tokens, k]"));
+    assignment_.count(ids, detail::row_of(counts(), rank_));
   }
 
-  /// `[ranks, experts]`, in the policy's memory: the counts of every rank.
-  [[nodiscard]] matrix_ref<std::int32_t> counts() const {
+  /// `[ranks, experts]`, in the policy's memory: the counts of every rank. The caller fills the rows
+  /// of the other ranks.
+  [[nodiscard]] matrix_ref<std::int32_t> counts() {
     return {counts_.data(), assignment_.options().on.ranks, experts()};
   }
 
   /// @brief Plans the step from the `counts` of all ranks, after the all-gather.
-  /// @throws nothing; `expect_planned` throws for values
+  /// @throws nothing; `check` throws for values
   /// @complexity that of `least_loaded::add_up`, `plan` and `exchange`
   /// @stream enqueues four kernels; neither allocates nor synchronises
   /// @determinism the same bits under every policy, and on every rank
-  void plan() const {
+  void plan() {
     assignment_.add_up(counts());
     assignment_.plan();
-    assignment_.exchange(rank_);
+    assignment_.exchange();
   }
 
   /// @brief Chooses the destination rank of every token copy, and its row in the send buffer.
   /// @param topk_ids the ids given to `count`; outputs as of `least_loaded::route`
   /// @throws invalid_input for shapes
   /// @complexity, stream and determinism as `least_loaded::route`
-  template <detail::stored<2> Ids, output_of<std::int32_t, 2> Destinations,
-            output_of<std::int32_t, 2> Rows, output_of<spill_counters, 1> Counters>
-  void route(Ids const& topk_ids, Destinations&& destinations, Rows&& rows,
-             Counters&& counters) const {
-    assignment_.route(topk_ids, destinations, rows, counters);
+  template <class Ids, class Destinations, class Rows, class Counters>
+  void route(Ids const& topk_ids, Destinations&& destinations, Rows&& rows, Counters&& counters) {
+    auto const ids = detail::read_only(PLIMSOLL_IDS(2, "llep::route", topk_ids, "[tokens, k]"));
+    auto const to = PLIMSOLL_OUTPUT_IDS(2, "llep::route", destinations, "[tokens, k]");
+    auto const row = PLIMSOLL_OUTPUT_IDS(2, "llep::route", rows, "[tokens, k]");
+    auto const one = PLIMSOLL_OUTPUT(spill_counters, 1, "llep::route", counters, "[1]");
+    assignment_.route(rank_, ids, to, row, one);
   }
 
-  /// @brief Maps each received row to its row in the order of computation.
-  /// @param[out] arranged as of `least_loaded::arrange`
-  template <output_of<std::int32_t, 1> Rows>
-  void arrange(Rows&& arranged) const {
-    assignment_.arrange(arranged);
+  /// @brief Maps each received row to its row in the order of computation, and lists the rows of
+  /// each expert.
+  /// @param[out] arranged, groups as of `least_loaded::arrange`
+  /// @throws invalid_input for shapes
+  /// @complexity, stream and determinism as `least_loaded::arrange`
+  template <class Rows, class Groups>
+  void arrange(Rows&& arranged, Groups&& groups) {
+    auto const rows = PLIMSOLL_OUTPUT_IDS(1, "llep::arrange", arranged, "[received rows]");
+    auto const of_experts = PLIMSOLL_OUTPUT(spill_segment, 1, "llep::arrange", groups, "[experts]");
+    assignment_.arrange(rank_, rows, of_experts);
   }
 
   /// `[ranks]`, in the policy's memory: the tokens that this rank sends to each rank.
@@ -102,15 +112,15 @@ class llep {
   }
   /// `[ranks]`, in the policy's memory: the tokens that this rank receives from each rank.
   [[nodiscard]] vector_ref<std::int32_t const> receive_counts() const {
-    return assignment_.receive_counts();
+    return detail::row_of(assignment_.receive_counts(), rank_);
   }
-  /// Returns the planner, which holds the segments, transfers, groups and reports.
+  /// Returns the planner, which holds the segments, transfers and reports.
   [[nodiscard]] least_loaded<P, Cost> const& assignment() const { return assignment_; }
 
-  /// @brief Throws if `plan` refused the counts.
-  /// @throws invalid_input naming the expert
-  /// @stream synchronises
-  void expect_planned(P const& policy) const { assignment_.expect_planned(policy); }
+  /// @brief Throws if the last `plan` refused the counts or a returned cost.
+  /// @throws invalid_input naming the expert, or the rank of the cost
+  /// @stream synchronises once
+  void check() const { assignment_.check(); }
 
  private:
   using context = detail::context_of<P>;

@@ -4,11 +4,13 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
+#include <utility>
 
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/argument.hpp>
 #include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/host/lplb.hpp>
 #include <plimsoll/detail/host/quota.hpp>
 #include <plimsoll/detail/pipeline/lplb.hpp>
 #include <plimsoll/error.hpp>
@@ -31,6 +33,15 @@ struct lplb_options {
   std::uint64_t seed = 0;
 };
 
+/// Random numbers of one `lplb::dispatch` of sampled tokens.
+struct lplb_batch {
+  /// Subsequence of the random numbers: one per step and layer. A CUDA graph replays the value of
+  /// its capture.
+  std::uint64_t subsequence = 0;
+  /// The number of the first token, if the batch is a part of a larger one.
+  std::uint64_t first_token = 0;
+};
+
 inline namespace PLIMSOLL_DEVICE_ABI {
 
 /// @brief Splits every step's tokens over the replicas of a placement. Ranks with the same counts
@@ -42,8 +53,8 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// in whole tokens, and `method` chooses whether `dispatch` meets the quotas exactly or by draws.
 ///
 /// The constructor allocates all memory, so that `plan` and `dispatch` can be captured in a CUDA
-/// graph. One object plans one step at a time; an engine that plans layer by layer makes one object
-/// for each layer.
+/// graph. One object plans one step at a time and keeps the last plan; before the first one all
+/// quotas are 0. An engine that plans layer by layer makes one object for each layer.
 template <execution_policy P>
 class lplb {
   static_assert(detail::can_be_kept<P>,
@@ -68,15 +79,14 @@ class lplb {
   /// @brief Plans a step.
   /// @param counts `[layers, experts]` int32, uint32 or int64: tokens of all ranks together, in the
   ///   policy's memory; at most 2^31 - 1 in all per layer
-  /// @throws invalid_input for shapes; `expect_planned` throws for values
+  /// @throws invalid_input for shapes; `check` throws for values
   /// @complexity that of `minmax_lp::solve` and `quota`
   /// @stream enqueues one kernel; neither allocates nor synchronises
   /// @determinism the same bits under every policy
-  template <load_matrix_view Counts>
-    requires std::is_integral_v<detail::normalized_value_t<Counts, 2>>
-  void plan(Counts const& counts) const {
+  template <class Counts>
+  void plan(Counts const& counts) {
     constexpr char const* name = "lplb::plan";
-    auto const loads = detail::argument<2>(name, "counts", counts);
+    auto const loads = PLIMSOLL_COUNTS(2, "lplb::plan", counts, "[layers, experts]");
     detail::expect_extent(name, "counts", pipeline_.layers(), loads.extent(0), "layers");
     detail::expect_extent(name, "counts", pipeline_.experts(), loads.extent(1), "experts");
     pipeline_.enqueue_plan(loads);
@@ -86,58 +96,61 @@ class lplb {
   /// @param layer row of the placement
   /// @param topk_ids `[tokens, k]` int32 or int64: the tokens of all ranks, or, if sampled, any
   ///   part of them
-  /// @param[out] slots `[tokens, k]` int32
+  /// @param batch for sampled tokens: their random numbers
+  /// @param[out] slots `[tokens, k]` int32 or int64
   /// @param[out] counters `[1]`
-  /// @param subsequence for sampled tokens: the subsequence of random numbers, different for each
-  ///   step and layer
-  /// @param first_token for sampled tokens: the number of the first token
   /// @throws invalid_input for shapes and more than options.max_ids
   /// @complexity that of `plimsoll::dispatch`
   /// @stream enqueues as many kernels as `plimsoll::dispatch`; neither allocates nor synchronises
   /// @determinism the same bits under every policy
-  template <detail::stored<2> Ids, output_of<std::int32_t, 2> Slots,
-            output_of<dispatch_counters, 1> Counters>
-  void dispatch(index_t layer, Ids const& topk_ids, Slots&& slots, Counters&& counters,
-                std::uint64_t subsequence = 0, std::uint64_t first_token = 0) const {
+  template <class Ids, class Slots, class Counters>
+  void dispatch(index_t layer, Ids const& topk_ids, lplb_batch const& batch, Slots&& slots,
+                Counters&& counters) {
     constexpr char const* name = "lplb::dispatch";
-    using id = detail::normalized_value_t<Ids, 2>;
-    matrix_ref<id const> const ids = detail::argument<2>(name, "topk_ids", topk_ids);
+    auto const ids = PLIMSOLL_IDS(2, "lplb::dispatch", topk_ids, "[tokens, k]");
+    auto const chosen = PLIMSOLL_OUTPUT_IDS(2, "lplb::dispatch", slots, "[tokens, k]");
+    vector_ref<dispatch_counters> const counted =
+        PLIMSOLL_OUTPUT(dispatch_counters, 1, "lplb::dispatch", counters, "[1]");
     detail::expect_between(name, "layer", 0, pipeline_.layers() - 1, layer, "as layer");
     detail::expect_between(name, "topk_ids", 0, options_.max_ids, ids.extent(0) * ids.extent(1),
                            "ids (options.max_ids)");
-    matrix_ref<std::int32_t> const chosen = detail::argument<2>(name, "slots", slots);
-    vector_ref<dispatch_counters> const counted = detail::argument<1>(name, "counters", counters);
     detail::expect_dispatch_outputs(name, ids.extent(0), ids.extent(1), chosen, counted);
-    pipeline_.enqueue_dispatch(layer, ids,
+    using id = typename decltype(ids)::value_type;
+    pipeline_.enqueue_dispatch(layer, matrix_ref<id const>(ids),
                                {.experts = pipeline_.experts(),
                                 .method = options_.method,
                                 .seed = options_.seed,
-                                .subsequence = subsequence,
-                                .first_token = first_token},
+                                .subsequence = batch.subsequence,
+                                .first_token = batch.first_token},
                                chosen, counted);
+  }
+  /// @brief Chooses the slot of every token copy of a layer; sampled tokens use subsequence 0.
+  template <class Ids, class Slots, class Counters>
+  void dispatch(index_t layer, Ids const& topk_ids, Slots&& slots, Counters&& counters) {
+    dispatch(layer, topk_ids, lplb_batch{}, std::forward<Slots>(slots),
+             std::forward<Counters>(counters));
   }
 
   /// `[layers, slots]`, in the policy's memory: the split of `plan` before rounding.
-  [[nodiscard]] matrix_ref<double> split() const { return pipeline_.per_slot(pipeline_.split); }
+  [[nodiscard]] matrix_ref<double const> split() const {
+    return pipeline_.per_slot(pipeline_.split);
+  }
   /// `[layers, slots]`, in the policy's memory: the tokens of every slot.
-  [[nodiscard]] matrix_ref<std::int32_t> quotas() const {
+  [[nodiscard]] matrix_ref<std::int32_t const> quotas() const {
     return pipeline_.per_slot(pipeline_.quotas);
   }
   /// `[layers]`, in the policy's memory: the results of `minmax_lp`.
-  [[nodiscard]] vector_ref<certificate> certificates() const {
-    return pipeline_.per_layer(pipeline_.certificates);
+  [[nodiscard]] vector_ref<certificate const> certificates() const {
+    return pipeline_.lp.certificates_view();
   }
   /// `[layers]`, in the policy's memory: the results of `quota`.
-  [[nodiscard]] vector_ref<quota_report> reports() const {
-    return pipeline_.per_layer(pipeline_.reports);
-  }
+  [[nodiscard]] vector_ref<quota_report const> reports() const { return pipeline_.reports_view(); }
 
-  /// @brief Throws for the first layer that `plan` could not split.
-  /// @throws invalid_input naming the layer
+  /// @brief Throws for the first layer that the last `plan` could not split.
+  /// @throws invalid_input naming the refused number, its expert, and the layer
   /// @stream synchronises
-  void expect_planned(P const& policy) const {
-    expect_solved(policy, certificates());
-    expect_quotas(policy, reports());
+  void check() const {
+    detail::expect_all_planned(pipeline_.lp.certificates.read(), pipeline_.reports.read());
   }
 
  private:

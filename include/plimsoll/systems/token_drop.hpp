@@ -7,6 +7,7 @@
 
 #include <plimsoll/capacity_mask.hpp>
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/argument.hpp>
 #include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/host/top_k.hpp>
@@ -67,6 +68,9 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// works on one batch at a time.
 template <execution_policy P>
 class token_drop {
+  static_assert(detail::can_be_kept<P>,
+                "Plimsoll: token_drop keeps its policy's memory; this policy's ends with the call");
+
  public:
   /// @throws invalid_input where `top_k` and `capacity_mask` do, and for local ids that are neither
   ///   -1 nor an expert's
@@ -81,17 +85,18 @@ class token_drop {
   /// @brief Routes and masks one batch.
   /// @param logits `[tokens, experts]` float, float16 or bfloat16, in the policy's memory
   /// @param batch optional inputs
-  /// @param[out] kept pairs that stay, `[tokens, k + local experts]`
+  /// @param[out] kept pairs that stay, `[tokens, k + local experts]`, with ids of int32 or int64
   /// @throws invalid_input for shapes; the report counts invalid values
   /// @complexity that of `top_k` and `capacity_mask::apply`
   /// @stream enqueues as many kernels as `capacity_mask::apply`: four, one more each for
   ///   limit.expert_drop, for limit.max_selected and for batches of more than 524288 pairs; neither
   ///   allocates nor synchronises. After a `cuda_error` the object cannot be used again
   /// @determinism the same bits under every policy
-  template <score_matrix_view Logits>
-  void apply(Logits const& logits, token_drop_batch const& batch, kept_pairs const& kept) const {
+  template <class Logits, class Id = std::int32_t>
+  void apply(Logits const& logits, token_drop_batch const& batch, kept_pairs_of<Id> const& kept) {
     constexpr char const* name = "token_drop::apply";
-    auto const scores = detail::normalize_scores(logits);
+    auto const scores = detail::normalize_scores(
+        PLIMSOLL_SCORES(2, "token_drop::apply", logits, "[tokens, experts]"));
     auto const& mask = pipeline_.mask();
     index_t const tokens = scores.extent(0);
     detail::expect_between(name, "logits", 0, mask.options().max_tokens, tokens,
@@ -111,8 +116,8 @@ class token_drop {
     detail::expect_top_k_batch(name, scores, route, ids, weights);
     pipeline_.enqueue(scores, route, masked, kept);
   }
-  template <score_matrix_view Logits>
-  void apply(Logits const& logits, kept_pairs const& kept) const {
+  template <class Logits, class Id = std::int32_t>
+  void apply(Logits const& logits, kept_pairs_of<Id> const& kept) {
     apply(logits, token_drop_batch{}, kept);
   }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/argument.hpp>
 #include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/dispatch.hpp>
@@ -82,11 +83,12 @@ class waterfill {
   /// @complexity that of `waterline::count`
   /// @stream enqueues two kernels; neither allocates nor synchronises
   /// @determinism the same bits under every policy
-  template <detail::stored<2> Ids>
-  void count(Ids const& topk_ids) const {
-    auto const ids = detail::argument<2>("waterline::count", "topk_ids", topk_ids);
-    detail::expect_waterline_ids("waterline::count", options(), ids);
-    line_.template enqueue_count<id_of<Ids>>(ids, rank_, loads());
+  template <class Ids>
+  void count(Ids const& topk_ids) {
+    auto const ids =
+        detail::read_only(PLIMSOLL_IDS(2, "waterfill::count", topk_ids, "[tokens, top_k]"));
+    detail::expect_waterline_ids("waterfill::count", options(), ids);
+    line_.enqueue_count(ids, rank_, loads());
   }
 
   /// Routed load and tokens at home of every rank: `[2, ranks]`, in the policy's memory.
@@ -97,23 +99,28 @@ class waterfill {
   /// @brief Places this rank's rows of the shared expert, given the sums of all ranks' `loads`.
   /// @param topk_ids the ids that `count` counted
   /// @param batch their weights and, for sampled rows, the subsequence of random numbers
-  /// @param[out] ids `[tokens, top_k + 1]`, of the type of topk_ids, as `waterline::fill` writes it
+  /// @param[out] ids `[tokens, top_k + 1]` int32 or int64, as `waterline::fill` writes it
   /// @param[out] rows weights and ranks; both are optional
-  /// @throws invalid_input for shapes; `expect_filled` throws for values
+  /// @throws invalid_input for shapes; `check` throws for values
   /// @complexity that of `waterline::plan` and `waterline::fill`
   /// @stream enqueues the kernels of `waterline::plan` and `waterline::fill`, usually two; neither
   ///   allocates nor synchronises
   /// @determinism the same bits under every policy
-  template <detail::stored<2> Ids, class OutIds>
-    requires output_of<OutIds, detail::normalized_value_t<Ids const, 2>, 2>
+  template <class Ids, class OutIds>
   void fill(Ids const& topk_ids, waterline_batch const& batch, OutIds&& ids,
-            filled_rows const& rows = {}) const {
-    matrix_ref<id_of<Ids> const> const in = detail::argument<2>(name, "topk_ids", topk_ids);
-    matrix_ref<id_of<Ids>> const out = detail::argument<2>(name, "ids", ids);
+            filled_rows const& rows = {}) {
+    auto const in =
+        detail::read_only(PLIMSOLL_IDS(2, "waterfill::fill", topk_ids, "[tokens, top_k]"));
+    auto const out = PLIMSOLL_OUTPUT_IDS(2, "waterfill::fill", ids, "[tokens, top_k + 1]");
     detail::expect_waterline_rows("waterfill::fill", options(), in, batch, out, rows);
     line_.enqueue_plan(loads(), rank_);
-    line_.enqueue_fill(in, batch, out, rows);
+    line_.enqueue_fill(in, rank_, batch, out, rows);
   }
+
+  /// @brief Throws if the last `fill` refused its loads.
+  /// @throws invalid_input naming the row and the rank
+  /// @stream synchronises
+  void check() const { line_.check("waterfill::fill"); }
 
   /// Report, slack and options of the `waterline` within.
   [[nodiscard]] vector_ref<waterline_report> report() const { return line_.report(); }
@@ -123,8 +130,6 @@ class waterfill {
  private:
   static constexpr char const* name = "waterfill";
   using context = detail::context_of<P>;
-  template <class Ids>
-  using id_of = detail::normalized_value_t<Ids const, 2>;
 
   static waterline_options line_of(placement_ref const& placement,
                                    waterfill_options const& options) {

@@ -451,7 +451,7 @@ struct select_pairs {
 /// Drops the pairs of a token above `max_selected` and writes its row. Problem = tile of tokens.
 /// With that limit, also adds the kept pairs to `counts`. Clears the counts of tiles, which nothing
 /// reads afterwards.
-template <class Id, class Score>
+template <class Id, class Score, class KeptId = std::int32_t>
 struct keep_pairs {
   using device_team = block<128>;
   static constexpr bool is_streaming = true;
@@ -465,7 +465,7 @@ struct keep_pairs {
   bool choices_first;
   normalization normalize;
   std::int32_t sentinel;
-  matrix_ref<std::int32_t> kept_ids;   ///< the same, or null
+  matrix_ref<KeptId> kept_ids;         ///< the same, or null
   matrix_ref<float> kept_weights;      ///< the same, or null
   matrix_ref<std::int32_t> positions;  ///< the same, or null
   vector_ref<std::int32_t> counts;     ///< `[experts]`
@@ -502,7 +502,7 @@ struct keep_pairs {
     }
     if (kept_ids.data != nullptr) {
       for (index_t j = 0; j < width; ++j) {
-        auto const id = static_cast<std::int32_t>(ids(token, j));
+        auto const id = static_cast<KeptId>(ids(token, j));
         kept_ids(token, j) = kept[j] != 0 ? id : sentinel;
       }
     }

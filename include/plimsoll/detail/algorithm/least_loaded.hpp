@@ -102,6 +102,19 @@ struct spill_array_sizes {
   index_t segments;
 };
 
+/// The state of the exchange of a plan. A plan resets it, so that no later call takes the exchange
+/// of an older plan for its own.
+struct spill_exchange_state {
+  std::int32_t is_done = 0;  ///< 1 after the exchange
+  fault refused = {};
+};
+
+/// Outcome of the last plan, and of its exchange.
+struct spill_outcome {
+  spill_report report = {};
+  spill_exchange_state exchange = {};
+};
+
 /// The arrays of a plan: segments and transfers by expert, and the totals of ranks.
 struct spill_plan_arrays {
   std::int32_t* offsets;           ///< `[experts + 1]`
@@ -110,7 +123,7 @@ struct spill_plan_arrays {
   spill_transfer* transfers;       ///< `[segment_limit]`
   std::int32_t* loads;             ///< `[ranks]`
   std::int64_t* bytes_of_rank;     ///< `[ranks]`
-  spill_report* report;            ///< `[1]`
+  spill_outcome* outcome;          ///< `[1]`
 
   template <class Memory>
   PLIMSOLL_HD static spill_plan_arrays in(Memory& memory, spill_array_sizes const& n) {
@@ -121,7 +134,7 @@ struct spill_plan_arrays {
     memory.take(result.transfers, n.segments);
     memory.take(result.loads, n.ranks);
     memory.take(result.bytes_of_rank, n.ranks);
-    memory.take(result.report, 1);
+    memory.take(result.outcome, 1);
     return result;
   }
 
@@ -1025,7 +1038,7 @@ struct spill_body {
     certify(team, s, at, report);
     team.store(out.offsets + experts, segments);
     team.store(out.transfer_offsets + experts, transfers);
-    team.store(out.report, report);
+    team.store(out.outcome, spill_outcome{report, {}});
   }
 
   /// Writes the expert's segments at home, but no more segments than it has in the plan.
@@ -1121,47 +1134,50 @@ struct spill_body {
       out.bytes_of_rank[r] = 0;
     });
     team.single([=, this] {
-      spill_report report{};
-      report.refused = found;
-      *out.report = report;
+      spill_outcome outcome{};
+      outcome.report.refused = found;
+      *out.outcome = outcome;
     });
   }
 };
 
-/// The exchange of a plan's tokens, as one rank needs it.
+/// The exchange of a plan's tokens among all ranks.
 struct spill_routes {
   index_t experts;
   index_t ranks;
-  index_t rank;                 ///< the rank whose tokens are routed and whose rows are arranged
+  index_t segment_limit;
   std::int32_t const* offsets;  ///< `[experts + 1]`: of the plan
   spill_segment const* segments;
-  std::int32_t* before;      ///< `[ranks + 1, experts]`: tokens of earlier sources
-  std::int64_t* totals;      ///< `[experts]`: tokens of all sources, or a negative count
-  std::uint64_t* by_rank;    ///< `[segment_limit]`: rank << 32 | segment, rising
-  std::byte* sort_storage;   ///< of `by_rank`
-  std::int32_t* rank_begin;  ///< `[ranks + 1]` into `by_rank`
-  std::int32_t* sends;       ///< `[ranks, ranks]`: from every source to every rank
-  std::int32_t* receives;    ///< `[ranks]`: from every source to `rank`
-  std::int32_t* row;         ///< `[segment_limit]`: the segment's first row in the send buffer
-  std::int32_t* sums;        ///< `[segment_limit]`: prefix sums of `lay_out`
-  spill_segment* groups;     ///< `[experts]`: the rank's segments as rows that it computes
+  spill_exchange_state* state;
+  std::int32_t* before;        ///< `[ranks + 1, experts]`: tokens of earlier sources
+  std::int64_t* totals;        ///< `[experts]`: tokens of all sources, or a negative count
+  std::uint64_t* by_rank;      ///< `[segment_limit]`: rank << 32 | segment, rising
+  std::byte* sort_storage;     ///< of `by_rank`
+  std::int32_t* rank_begin;    ///< `[ranks + 1]` into `by_rank`
+  std::int32_t* sends;         ///< `[ranks, ranks]`: from every source to every rank
+  std::int32_t* receives;      ///< `[ranks, ranks]`: its transpose
+  std::int32_t* sent_row;      ///< `[ranks, segment_limit]`: first row of a segment in the send
+                               ///< buffer of a source
+  std::int32_t* computed_row;  ///< `[segment_limit]`, as `by_rank`: first row of a segment among
+                               ///< those that its rank computes
+  spill_exchange_report* reports;  ///< `[ranks]`
 
   template <class Memory>
   PLIMSOLL_HD static spill_routes in(Memory& memory, spill_array_sizes const& n) {
     spill_routes result{};
     result.experts = n.experts;
     result.ranks = n.ranks;
-    result.rank = -1;
+    result.segment_limit = n.segments;
     memory.take(result.before, (n.ranks + 1) * n.experts);
     memory.take(result.totals, n.experts);
     memory.take(result.by_rank, n.segments);
     memory.take(result.sort_storage, sort_bytes<block<256>, std::uint64_t>(n.segments));
     memory.take(result.rank_begin, n.ranks + 1);
     memory.take(result.sends, n.ranks * n.ranks);
-    memory.take(result.receives, n.ranks);
-    memory.take(result.row, n.segments);
-    memory.take(result.sums, n.segments);
-    memory.take(result.groups, n.experts);
+    memory.take(result.receives, n.ranks * n.ranks);
+    memory.take(result.sent_row, n.ranks * n.segments);
+    memory.take(result.computed_row, n.segments);
+    memory.take(result.reports, n.ranks);
     return result;
   }
 
@@ -1171,6 +1187,10 @@ struct spill_routes {
   /// Returns the number of an expert's tokens in the plan.
   [[nodiscard]] PLIMSOLL_HD std::int32_t planned(index_t e) const {
     return offsets[e] == offsets[e + 1] ? 0 : segments[offsets[e + 1] - 1].end;
+  }
+  /// Returns the same, but 0 before the exchange of the plan.
+  [[nodiscard]] PLIMSOLL_HD std::int32_t routed(index_t e) const {
+    return state->is_done != 0 ? planned(e) : 0;
   }
   /// The part of a segment's tokens that comes from one source.
   struct interval {
@@ -1222,7 +1242,8 @@ struct count_sources_body {
   }
 };
 
-/// Lists the segments of every rank. One problem.
+/// Lists the segments of every rank, and compares the counts of all sources with the plan. One
+/// problem.
 struct list_spills_body {
   using device_team = block<256>;
 
@@ -1248,79 +1269,67 @@ struct list_spills_body {
       }
       routes.rank_begin[r] = static_cast<std::int32_t>(low);
     });
-  }
-};
-
-/// Counts the tokens that each source sends to each rank, and lays out the rows of the rank of
-/// `exchange`. Problem = source.
-struct exchange_body {
-  using device_team = block<128>;
-
-  spill_routes routes;
-  spill_exchange_report* report;
-
-  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
-
-  template <class Team>
-  PLIMSOLL_HD void operator()(Team& team, scratch, index_t source) const {
-    team.for_each(routes.ranks, [=, this](index_t r) {
-      std::int32_t sum = 0;
-      for (index_t i = routes.rank_begin[r]; i < routes.rank_begin[r + 1]; ++i) {
-        sum += routes.part_of(source, routes.segment_at(i)).size();
-      }
-      routes.sends[source * routes.ranks + r] = sum;
-      if (r == routes.rank) {
-        routes.receives[source] = sum;
-      }
-    });
-    if (source == routes.rank) {
-      lay_out(team);
-    }
-  }
-
- private:
-  /// Lays out the rank's rows: sent rows by destination rank, then by expert; computed rows by
-  /// expert.
-  template <class Team>
-  PLIMSOLL_HD void lay_out(Team& team) const {
-    std::int32_t* const sum = routes.sums;
-    index_t const segments = routes.offsets[routes.experts];
-    std::int32_t const sent = team.exclusive_scan(
-        segments,
-        [this](index_t i) { return routes.part_of(routes.rank, routes.segment_at(i)).size(); },
-        sum);
-    team.for_each(segments, [=, this](index_t i) { routes.row[routes.segment_at(i)] = sum[i]; });
-    index_t const first = routes.rank_begin[routes.rank];
-    index_t const groups = routes.rank_begin[routes.rank + 1] - first;
-    auto const segment = [=, this](index_t i) {
-      return routes.segments[routes.segment_at(first + i)];
-    };
-    std::int32_t const received = team.exclusive_scan(
-        groups, [=](index_t i) { return segment(i).end - segment(i).begin; }, sum);
-    team.for_each(groups, [=, this](index_t i) {
-      spill_segment const of = segment(i);
-      routes.groups[i] = {of.expert, of.rank, sum[i], sum[i] + of.end - of.begin};
-    });
     index_t const odd = team.min(routes.experts, [this](index_t e) {
       return routes.totals[e] == routes.planned(e) ? routes.experts : e;
     });
     team.single([=, this] {
-      spill_exchange_report result{};
-      result.sent = sent;
-      result.received = received;
-      result.groups = static_cast<std::int32_t>(groups);
+      spill_exchange_state result{};
+      result.is_done = 1;
       if (odd < routes.experts) {
         result.refused = {fault_kind::counts, odd, static_cast<double>(routes.totals[odd]),
                           routes.planned(odd)};
       }
-      *report = result;
+      *routes.state = result;
+    });
+  }
+};
+
+/// Lays out the rows that a rank sends, by destination rank, then by expert, and the rows that it
+/// computes, by expert. Problem = rank.
+struct exchange_body {
+  using device_team = block<128>;
+
+  spill_routes routes;
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    return scratch_bytes_of<std::int32_t>(routes.segment_limit);
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t rank) const {
+    auto* const row = memory.take<std::int32_t>(routes.segment_limit);
+    index_t const segments = routes.offsets[routes.experts];
+    std::int32_t const sent = team.exclusive_scan(
+        segments,
+        [=, this](index_t i) { return routes.part_of(rank, routes.segment_at(i)).size(); }, row);
+    team.for_each(segments, [=, this](index_t i) {
+      routes.sent_row[rank * routes.segment_limit + routes.segment_at(i)] = row[i];
+    });
+    team.for_each(routes.ranks, [=, this](index_t to) {
+      auto const row_at = [=](index_t i) { return i < segments ? row[i] : sent; };
+      std::int32_t const tokens = row_at(routes.rank_begin[to + 1]) - row_at(routes.rank_begin[to]);
+      routes.sends[rank * routes.ranks + to] = tokens;
+      routes.receives[to * routes.ranks + rank] = tokens;
+    });
+    index_t const first = routes.rank_begin[rank];
+    index_t const groups = routes.rank_begin[rank + 1] - first;
+    std::int32_t const received = team.exclusive_scan(
+        groups,
+        [=, this](index_t i) {
+          spill_segment const of = routes.segments[routes.segment_at(first + i)];
+          return of.end - of.begin;
+        },
+        routes.computed_row + first);
+    team.single([=, this] {
+      routes.reports[rank] = {sent, received, static_cast<std::int32_t>(groups),
+                              routes.state->refused};
     });
   }
 };
 
 /// Counts and routes a rank's token copies, in three launches: problem = tile of copies; problem =
 /// column of the counts; and, after the plan, problem = tile again.
-template <class Id>
+template <class Id, class Destination = std::int32_t, class Row = std::int32_t>
 struct spill_tokens_body {
   using device_team = block<128>;
   static constexpr bool is_streaming = true;
@@ -1328,10 +1337,11 @@ struct spill_tokens_body {
 
   matrix_ref<Id const> ids;  ///< `[tokens, k]`
   spill_routes routes;
-  tile_counts tiles;                      ///< columns: experts, -1, other numbers
-  vector_ref<std::int32_t> counts;        ///< `[experts]`
-  matrix_ref<std::int32_t> destinations;  ///< `[tokens, k]`
-  matrix_ref<std::int32_t> rows;          ///< `[tokens, k]`
+  tile_counts tiles;                     ///< columns: experts, -1, other numbers
+  vector_ref<std::int32_t> counts;       ///< `[experts]`
+  index_t rank;                          ///< the rank whose copies are routed
+  matrix_ref<Destination> destinations;  ///< `[tokens, k]`
+  matrix_ref<Row> rows;                  ///< `[tokens, k]`
   spill_counters* counters;
   phase now;
 
@@ -1366,16 +1376,16 @@ struct spill_tokens_body {
 
  private:
   PLIMSOLL_HD void send(index_t copy, std::int32_t e, std::int32_t earlier) const {
-    std::int32_t& destination = element(destinations, copy);
-    std::int32_t& row = element(rows, copy);
+    Destination& destination = element(destinations, copy);
+    Row& row = element(rows, copy);
     destination = -1;
     row = -1;
     if (e >= routes.experts) {
       return;
     }
-    std::int32_t const before = routes.before[routes.rank * routes.experts + e];
+    std::int32_t const before = routes.before[rank * routes.experts + e];
     std::int64_t const position = std::int64_t{before} + earlier;
-    if (position >= routes.planned(e)) {
+    if (position >= routes.routed(e)) {
       return;
     }
     index_t low = routes.offsets[e];
@@ -1385,16 +1395,16 @@ struct spill_tokens_body {
       size -= half;
     }
     destination = routes.segments[low].rank;
-    row = routes.row[low] +
+    row = routes.sent_row[rank * routes.segment_limit + low] +
           static_cast<std::int32_t>(position - maximum{}(routes.segments[low].begin, before));
   }
 
   template <class Team>
   PLIMSOLL_HD void report(Team& team) const {
     auto const room = [this](index_t e) {
-      std::int32_t const before = routes.before[routes.rank * routes.experts + e];
+      std::int32_t const before = routes.before[rank * routes.experts + e];
       return minimum{}(std::int64_t{tiles.totals[e]},
-                       maximum{}(std::int64_t{routes.planned(e)} - before, std::int64_t{0}));
+                       maximum{}(std::int64_t{routes.routed(e)} - before, std::int64_t{0}));
     };
     auto const routed = team.sum(routes.experts, room);
     auto const all =
@@ -1410,13 +1420,17 @@ struct spill_tokens_body {
   }
 };
 
-/// Maps each row that a rank receives to its row in the order of computation. Problem = source.
+/// Maps each row that a rank receives to its row in the order of computation, and lists the rows of
+/// each expert. Problem = source.
+template <class Row>
 struct arrange_rows_body {
   using device_team = block<128>;
   static constexpr bool is_streaming = true;
 
   spill_routes routes;
-  vector_ref<std::int32_t> rows;
+  index_t rank;
+  vector_ref<Row> rows;              ///< any number
+  vector_ref<spill_segment> groups;  ///< `[experts]`
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
     return scratch_bytes_of<std::int64_t>(routes.experts);
@@ -1425,28 +1439,48 @@ struct arrange_rows_body {
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t source) const {
     auto* const first = memory.take<std::int64_t>(routes.experts);
-    index_t const begin = routes.rank_begin[routes.rank];
-    index_t const groups = routes.rank_begin[routes.rank + 1] - begin;
-    auto const earlier =
-        team.sum(source, [this](index_t s) { return std::int64_t{routes.receives[s]}; });
+    bool const is_done = routes.state->is_done != 0;
+    index_t const begin = routes.rank_begin[rank];
+    index_t const count = is_done ? routes.rank_begin[rank + 1] - begin : 0;
+    if (source == 0) {
+      list_groups(team, begin, count);
+    }
+    auto const earlier = team.sum(is_done ? source : 0, [this](index_t s) {
+      return std::int64_t{routes.receives[rank * routes.ranks + s]};
+    });
     auto const size = team.exclusive_scan(
-        groups,
+        count,
         [=, this](index_t i) {
           return std::int64_t{routes.part_of(source, routes.segment_at(begin + i)).size()};
         },
         first);
     index_t const wanted = minimum{}(size, maximum{}(rows.extent(0) - earlier, std::int64_t{0}));
     team.for_each(wanted, [=, this](index_t i) {
-      index_t const group = last_not_above(first, groups, i);
+      index_t const group = last_not_above(first, count, i);
       index_t const segment = routes.segment_at(begin + group);
-      rows[earlier + i] = static_cast<std::int32_t>(
-          routes.groups[group].begin + routes.part_of(source, segment).begin -
-          routes.segments[segment].begin + i - first[group]);
+      rows[earlier + i] = static_cast<Row>(routes.computed_row[begin + group] +
+                                           routes.part_of(source, segment).begin -
+                                           routes.segments[segment].begin + i - first[group]);
     });
     if (source == routes.ranks - 1) {
       index_t const used = minimum{}(rows.extent(0), earlier + size);
       team.for_each(rows.extent(0) - used, [=, this](index_t i) { rows[used + i] = -1; });
     }
+  }
+
+ private:
+  template <class Team>
+  PLIMSOLL_HD void list_groups(Team& team, index_t begin, index_t count) const {
+    team.for_each(routes.experts, [=, this](index_t i) {
+      spill_segment group{-1, -1, 0, 0};
+      if (i < count) {
+        group = routes.segments[routes.segment_at(begin + i)];
+        group.end -= group.begin;
+        group.begin = routes.computed_row[begin + i];
+        group.end += group.begin;
+      }
+      groups[i] = group;
+    });
   }
 };
 

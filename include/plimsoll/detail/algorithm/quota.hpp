@@ -583,17 +583,18 @@ struct source_quotas_body {
 
 /// Body of `dispatch`, in up to three launches. Count: problem = tile of token copies, and one more
 /// problem for the slots. Scan: problem = column of the counts; left out if tiles add up the counts
-/// themselves. Assign: problem = tile of token copies.
-template <class Id>
+/// themselves. Assign: problem = tile of token copies. `Slot` is the type of the chosen slots, and
+/// `Expert` that of the experts in the map.
+template <class Id, class Slot, class Expert = std::int32_t>
 struct dispatch_body {
   using device_team = block<128>;
   static constexpr bool is_streaming = true;
   enum class phase { count, scan, assign };
 
   matrix_ref<Id const> ids;  ///< `[tokens, k]`
-  vector_ref<std::int32_t const> expert_of;
+  vector_ref<Expert const> expert_of;
   vector_ref<std::int32_t const> quotas;
-  matrix_ref<std::int32_t> chosen;         ///< `[tokens, k]`
+  matrix_ref<Slot> chosen;                 ///< `[tokens, k]`
   vector_ref<dispatch_counters> counters;  ///< `[1]`
   slot_lists lists;
   bool listed;           ///< the lists are already filled
@@ -648,7 +649,7 @@ struct dispatch_body {
       }
       tiles.visit<device_team>(team, memory, problem, counts, column_of,
                                [this](index_t copy, std::int32_t e, std::int32_t earlier) {
-                                 element(chosen, copy) = choose(e, earlier, copy);
+                                 element(chosen, copy) = Slot{choose(e, earlier, copy)};
                                });
     }
   }

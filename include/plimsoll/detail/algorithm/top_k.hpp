@@ -55,15 +55,15 @@ struct top_k_arrays {
 
 /// Body of `top_k`. `Listener` is called with token, column and id of every pair, in any order, so
 /// that later steps need not read the ids again.
-template <class Score, class Listener = no_listener>
+template <class Score, class Listener = no_listener, class Id = std::int32_t>
 struct top_k_body {
   using device_team = warp;
   static constexpr bool is_streaming = true;
 
   matrix_ref<Score const> scores;  ///< `[tokens, experts]`
   top_k_options options;
-  matrix_ref<std::int32_t> ids;  ///< `[tokens, k + local experts]`
-  matrix_ref<float> weights;     ///< the same
+  matrix_ref<Id> ids;         ///< `[tokens, k + local experts]`
+  matrix_ref<float> weights;  ///< the same
   /// More than one on a host, where scratch memory for every token would be too much.
   index_t tokens_per_problem = 1;
   Listener listener = {};
@@ -113,7 +113,7 @@ struct top_k_body {
     };
     team.for_each(options.k, [=, this](index_t j) {
       weights(token, j) = weight(ids(token, j));
-      listener(token, j, ids(token, j));
+      listener(token, j, static_cast<std::int32_t>(ids(token, j)));
     });
     team.for_each(ids.extent(1) - options.k, [=, this](index_t i) {
       std::int32_t const e = local_expert(token, i);

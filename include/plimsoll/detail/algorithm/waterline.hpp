@@ -192,9 +192,10 @@ struct line_state {
   /// Surplus rows that are still at home before each round, and after the last one.
   std::int64_t unmet[most_rounds + 1];
   std::int64_t drawn_from;  ///< sum of the weights of all ranks
-  index_t source;
-  std::int32_t any_rank;  ///< every rank is a candidate
-  std::int32_t at_home;   ///< all rows stay at home
+  index_t source;           ///< source for which the plan was made
+  index_t is_planned;       ///< 0 before the first plan, then 1
+  std::int32_t any_rank;    ///< every rank is a candidate
+  std::int32_t at_home;     ///< all rows stay at home
 };
 
 struct line_memory {
@@ -311,7 +312,7 @@ struct plan_line {
     index_t const n = ranks.size();
     team.single([=, this] {
       report[0] = waterline_report{};
-      *memory.state = line_state{{}, 0, source, rules.any_rank, 1};
+      *memory.state = line_state{{}, 0, source, 1, rules.any_rank, 1};
     });
     index_t const bad = team.min(2 * n, [=, this](index_t i) {
       std::int64_t const load = loads(i / n, i % n);
@@ -691,7 +692,10 @@ struct settle_arrays {
 ///
 /// Rounds are phases (detail/phases.hpp). In one launch, every tile sums all proposals by itself,
 /// which saves a barrier per round; else the sum is a phase between two rounds, problem = column.
-template <class Id>
+///
+/// Rows of a source other than the planned one stay at home, since its share of the slack is not
+/// known; the report says so.
+template <class Id, class OutId = Id>
 struct fill_line {
   using device_team = block<128>;
   static constexpr bool is_streaming = true;
@@ -700,6 +704,7 @@ struct fill_line {
   rank_levels ranks;
   line_rules rules;
   line_memory memory;
+  index_t source;
   tile_counts tiles;  ///< tiles of tokens; columns: ranks, then one for rows that do not propose
   std::int32_t* odd_counts;  ///< counts of odd rounds, written while others read even ones
   std::int32_t* proposal;    ///< `[tokens]`
@@ -707,7 +712,7 @@ struct fill_line {
   std::int32_t const* shared_slot;  ///< `[ranks]`
   float shared_weight;
   matrix_ref<float const> weights;     ///< `[tokens, k]` or empty
-  matrix_ref<Id> out_ids;              ///< `[tokens, k + 1]` or empty
+  matrix_ref<OutId> out_ids;           ///< `[tokens, k + 1]` or empty
   matrix_ref<float> out_weights;       ///< the same
   vector_ref<std::int32_t> out_ranks;  ///< `[tokens]` or empty
   vector_ref<waterline_report> report;
@@ -737,7 +742,7 @@ struct fill_line {
     int const round = one_launch ? phase : phase / 2;
     if (!adds_up(phase)) {
       fill(team, arrays, problem, round);
-    } else if (memory.state->unmet[round] > 0) {
+    } else if (is_planned() && memory.state->unmet[round] > 0) {
       counted_in(round).scan(team, problem);
     }
   }
@@ -751,8 +756,11 @@ struct fill_line {
     result.by_tile = one_launch;
     return result;
   }
+  [[nodiscard]] PLIMSOLL_HD bool is_planned() const {
+    return memory.state->is_planned != 0 && memory.state->source == source;
+  }
   [[nodiscard]] PLIMSOLL_HD std::int64_t unmet_before(int round) const {
-    return memory.state->unmet[round == 0 ? 0 : round - 1];
+    return is_planned() ? memory.state->unmet[round == 0 ? 0 : round - 1] : 0;
   }
 
   template <class Team>
@@ -810,6 +818,10 @@ struct fill_line {
       add_to(&report[0].without_expert, tokens - seen / row);
       add_to(&report[0].unrouted, seen % stray);
       add_to(&report[0].out_of_range, seen % row / stray);
+      if (tile == 0 && !is_planned() && !report[0].refused) {
+        index_t const planned = memory.state->is_planned != 0 ? memory.state->source : -1;
+        report[0].refused = {fault_kind::source, planned, static_cast<double>(source)};
+      }
     });
     if (rules.sampled) {
       index_t const along = count(team, tile, moved_along);
@@ -837,7 +849,7 @@ struct fill_line {
     };
     auto const step = [](auto const& matrix) { return matrix.stride(1); };
     Id const* const id = begin(rows.ids);
-    Id* const out_id = begin(out_ids);
+    OutId* const out_id = begin(out_ids);
     float const* const weight = begin(weights);
     float* const out_weight = begin(out_weights);
     index_t const k = rows.ids.extent(1);
@@ -853,7 +865,7 @@ struct fill_line {
         seen += slot == -1 ? unrouted : stray;
       }
       if (out_id != nullptr) {
-        out_id[j * step(out_ids)] = r < 0 ? Id{-1} : static_cast<Id>(slot + r);
+        out_id[j * step(out_ids)] = r < 0 ? OutId{-1} : static_cast<OutId>(slot + r);
       }
     }
     for (index_t j = 0; j < k && out_weight != nullptr; ++j) {
@@ -865,11 +877,11 @@ struct fill_line {
       }
     }
     line_state const& state = *memory.state;
-    auto const home = static_cast<std::int32_t>(state.source);
+    auto const home = static_cast<std::int32_t>(source);
     if (seen < row) {
       proposal[token] = no_row;
       send(token, -1);
-    } else if (rules.sampled && state.at_home == 0) {
+    } else if (rules.sampled && is_planned() && state.at_home == 0) {
       std::int32_t const r = draw(token, state);
       proposal[token] = r == home                                      ? at_home
                         : state.any_rank == 0 || rows.visits(token, r) ? moved_along
@@ -884,7 +896,7 @@ struct fill_line {
   PLIMSOLL_HD void send(index_t token, std::int32_t r) const {
     index_t const k = rows.ids.extent(1);
     if (out_ids.data != nullptr) {
-      out_ids(token, k) = r < 0 ? Id{-1} : static_cast<Id>(shared_slot[r]);
+      out_ids(token, k) = r < 0 ? OutId{-1} : static_cast<OutId>(shared_slot[r]);
     }
     if (out_weights.data != nullptr) {
       out_weights(token, k) = r < 0 ? 0.0f : shared_weight;
@@ -899,7 +911,7 @@ struct fill_line {
     if (state.any_rank != 0) {
       return after + 1;
     }
-    index_t next = state.source > after ? state.source : ranks.size();
+    index_t next = source > after ? source : ranks.size();
     for (index_t j = 0; j < rows.ids.extent(1); ++j) {
       index_t const r = rows.rank(token, j);
       next = r > after && r < next ? r : next;
@@ -918,7 +930,7 @@ struct fill_line {
     if (total == 0) {
       return lightest(token, state);
     }
-    std::int64_t const at = position(token, state.source, total);
+    std::int64_t const at = position(token, total);
     if (state.any_rank != 0) {
       // Ranks without weight have empty intervals, so they are never found.
       return static_cast<std::int32_t>(last_not_above(memory.before, n, at));
@@ -931,7 +943,7 @@ struct fill_line {
   }
 
   /// Returns a pseudo-random number in [0, total).
-  PLIMSOLL_HD std::int64_t position(index_t token, index_t source, std::int64_t total) const {
+  PLIMSOLL_HD std::int64_t position(index_t token, std::int64_t total) const {
     auto const low = static_cast<std::uint32_t>(token);
     auto const from = static_cast<std::uint32_t>(source);
     if (rules.literal) {
@@ -950,7 +962,7 @@ struct fill_line {
     };
     double const mine = rules.literal ? 11.0 : rules.margin;
     double const best_so_far = rules.literal ? 10.0 : 1.0;
-    index_t best = state.source;
+    index_t best = source;
     for (index_t r = candidate(token, -1, state); r < ranks.size();
          r = candidate(token, r, state)) {
       if (ranks.lives(r) && multiply(height(r), mine) < multiply(height(best), best_so_far)) {

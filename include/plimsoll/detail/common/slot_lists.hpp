@@ -37,9 +37,9 @@ struct slot_lists {
 
   /// Lists the slots of `expert_of`, without empty ones. A parallel team sorts in the memory of
   /// `keys`, `[slots]`, with `storage`.
-  template <class Team>
-  PLIMSOLL_HD void fill(Team& team, vector_ref<std::int32_t const> const& expert_of,
-                        std::uint64_t* keys, std::byte* storage) const {
+  template <class Team, class Id>
+  PLIMSOLL_HD void fill(Team& team, vector_ref<Id const> const& expert_of, std::uint64_t* keys,
+                        std::byte* storage) const {
     if constexpr (Team::is_serial) {
       team.single([=, this] { fill_in_order(expert_of); });
     } else {
@@ -62,7 +62,8 @@ struct slot_lists {
   }
 
  private:
-  PLIMSOLL_HD void fill_in_order(vector_ref<std::int32_t const> const& expert_of) const {
+  template <class Id>
+  PLIMSOLL_HD void fill_in_order(vector_ref<Id const> const& expert_of) const {
     for (index_t e = 0; e <= experts; ++e) {
       first[e] = 0;
     }

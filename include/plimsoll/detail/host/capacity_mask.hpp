@@ -59,10 +59,10 @@ inline void expect_capacity_options(std::string_view name, capacity_options cons
 }
 
 /// Checks the shapes of a batch; `rule` gives the largest capacity of an expert in it.
-template <class Ids, class Scores>
+template <class Ids, class Scores, class KeptId>
 void expect_capacity_batch(std::string_view name, capacity_options const& o,
                            capacity_rule const& rule, Ids const& ids, Scores const& scores,
-                           capacity_batch const& batch, kept_pairs const& kept) {
+                           capacity_batch const& batch, kept_pairs_of<KeptId> const& kept) {
   index_t const tokens = ids.extent(0);
   auto const expect_matrix = [&](char const* argument, auto const& matrix) {
     if (matrix.data != nullptr) {

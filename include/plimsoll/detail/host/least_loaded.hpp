@@ -46,14 +46,6 @@ inline void throw_spill_fault(refused_value const& of) {
   }
 }
 
-/// Throws the first fault of the reports of `function`.
-template <class Report>
-void expect_no_fault(std::string_view function, std::vector<Report> const& reports) {
-  for (Report const& of : reports) {
-    throw_spill_fault({function, {certificate{}, of.refused}});
-  }
-}
-
 inline void expect_spill_options(std::string_view function, least_loaded_options const& options) {
   least_loaded_options const& o = options;
   expect_between(function, "options.experts", 1, expert_limit, o.experts, "experts");

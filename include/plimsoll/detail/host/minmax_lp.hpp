@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <plimsoll/config.hpp>
@@ -278,22 +279,30 @@ split_graph_arrays read_split_graph(Context const& context, placement_ref const&
   return arrays;
 }
 
+/// Throws if `minmax_lp` could not split a layer of the loads that `function` took as `argument`.
+inline void expect_solved(std::string_view function, std::string_view argument,
+                          certificate const& result, index_t layer) {
+  if (result.status != certificate_status::infeasible) {
+    return;
+  }
+  bool const is_base = result.work <= -2;
+  std::string const whose = is_base            ? text(" for rank ", -2 - result.work)
+                            : result.work >= 0 ? text(" for expert ", result.work)
+                                               : std::string(" in total");
+  bool const is_refused = result.value != result.value;
+  fail(function, is_base ? "inputs.base_load" : argument,
+       is_refused ? "values from 0 to below 2^47, in total below 2^47 per layer"
+       : is_base  ? "no load on dead ranks"
+                  : "load only on experts with a slot on a live rank",
+       text(result.lower_bound, whose, " in layer ", layer));
+}
+
 /// Throws for the first layer that `minmax_lp` could not split.
-inline void expect_all_solved(std::vector<certificate> const& certificates) {
+inline void expect_all_solved(std::string_view function, std::string_view argument,
+                              std::vector<certificate> const& certificates) {
   index_t layer = 0;
   for (certificate const& result : certificates) {
-    if (result.status == certificate_status::infeasible) {
-      bool const refused = result.value != result.value;
-      std::string const whose = result.work >= 0 ? text(" for expert ", result.work)
-                                : result.work == -1
-                                    ? std::string(" in total")
-                                    : text(" as base load of rank ", -2 - result.work);
-      fail("expect_solved", "loads",
-           refused ? "values from 0 to below 2^47, in total below 2^47 per layer"
-                   : "load only on experts with a slot on a live rank, and no base load on dead "
-                     "ranks",
-           text(result.lower_bound, whose, " in layer ", layer));
-    }
+    expect_solved(function, argument, result, layer);
     ++layer;
   }
 }

@@ -45,16 +45,18 @@ void expect_rows_of_slots(std::string_view name, std::string_view argument,
 }
 
 /// Checks the shapes of the outputs of a dispatch of `tokens` times `ids` ids.
-inline void expect_dispatch_outputs(std::string_view name, index_t tokens, index_t ids,
-                                    matrix_ref<std::int32_t> const& slots,
-                                    vector_ref<dispatch_counters> const& counters) {
+template <class Slot>
+void expect_dispatch_outputs(std::string_view name, index_t tokens, index_t ids,
+                             matrix_ref<Slot> const& slots,
+                             vector_ref<dispatch_counters> const& counters) {
   expect_extent(name, "slots", tokens, slots.extent(0), "tokens");
   expect_extent(name, "slots", ids, slots.extent(1), "ids per token");
   expect_extent(name, "counters", 1, counters.extent(0), "counters");
 }
 
-inline void throw_quota_fault(refused_value const& of) {
-  throw_load_fault(of);
+/// `loads` is the name of the argument with the loads.
+inline void throw_quota_fault(refused_value const& of, std::string_view loads) {
+  throw_load_fault(of, loads);
   throw_map_fault(of);
   switch (of.found().kind) {
     case fault_kind::share:
@@ -68,13 +70,19 @@ inline void throw_quota_fault(refused_value const& of) {
   }
 }
 
+/// Throws if a layer of the loads that `function` took as `argument` could not be rounded.
+inline void expect_rounded(std::string_view function, std::string_view argument,
+                           quota_report const& report, index_t layer) {
+  if (report.refused) {
+    throw_quota_fault({function, {certificate{}, report.refused}, layer}, argument);
+  }
+}
+
 /// Throws for the first layer that `quota` could not round.
 inline void expect_all_rounded(std::vector<quota_report> const& reports) {
   index_t layer = 0;
   for (quota_report const& report : reports) {
-    if (report.refused) {
-      throw_quota_fault({"quota", {certificate{}, report.refused}, layer});
-    }
+    expect_rounded("quota", "loads", report, layer);
     ++layer;
   }
 }

@@ -40,12 +40,11 @@ inline void expect_top_k(std::string_view name, top_k_options const& options, in
 }
 
 /// Checks the options and the shapes of a batch.
-template <class Score>
+template <class Score, class Id>
 void expect_top_k_batch(std::string_view name, matrix_ref<Score const> const& scores,
-                        top_k_options const& options, matrix_ref<std::int32_t> const& ids,
+                        top_k_options const& options, matrix_ref<Id> const& ids,
                         matrix_ref<float> const& weights) {
   expect_top_k(name, options, scores.extent(1));
-  expect_elements(name, "scores", scores);
   index_t const tokens = scores.extent(0);
   index_t const width =
       options.k + (options.local_experts.data != nullptr ? options.local_experts.extent(1) : 0);

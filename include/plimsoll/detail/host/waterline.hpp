@@ -103,19 +103,24 @@ void expect_waterline_ids(std::string_view function, waterline_options const& op
   expect_extent(function, "topk_ids", options.top_k, topk_ids.extent(1), "ids per token");
 }
 
+inline void expect_waterline_source(std::string_view function, waterline_options const& options,
+                                    index_t source) {
+  expect_between(function, "source", 0, options.on.ranks - 1, source, "as rank");
+}
+
 /// Checks the shape of the loads and the source to which `count` or `plan` applies.
 inline void expect_waterline_loads(std::string_view function, waterline_options const& options,
                                    matrix_ref<std::int64_t const> const& loads, index_t source) {
   expect_extent(function, "loads", 2, loads.extent(0), "rows (routed load, tokens at home)");
   expect_extent(function, "loads", options.on.ranks, loads.extent(1), "ranks");
-  expect_between(function, "source", 0, options.on.ranks - 1, source, "as rank");
+  expect_waterline_source(function, options, source);
 }
 
 /// Checks the shapes of the inputs and outputs of `fill`.
-template <class Id>
+template <class Id, class OutId>
 void expect_waterline_rows(std::string_view function, waterline_options const& options,
                            matrix_ref<Id const> const& topk_ids, waterline_batch const& batch,
-                           matrix_ref<Id> const& ids, filled_rows const& rows) {
+                           matrix_ref<OutId> const& ids, filled_rows const& rows) {
   index_t const tokens = topk_ids.extent(0);
   auto const expect_matrix = [=](char const* argument, auto const& matrix, index_t columns) {
     if (matrix.data != nullptr) {
@@ -135,22 +140,25 @@ void expect_waterline_rows(std::string_view function, waterline_options const& o
   }
 }
 
-/// Throws for the first report of refused loads.
-inline void throw_waterline_fault(std::vector<waterline_report> const& reports) {
-  constexpr char const* function = "waterline::plan";
-  for (waterline_report const& report : reports) {
-    fault const& found = report.refused;
-    if (!found) {
-      continue;
-    }
-    if (found.kind == fault_kind::tokens) {
-      fail(function, "loads", "at most 2^31 - 1 tokens in all", text(found.got));
-    }
-    fail(function, "loads",
-         found.kind == fault_kind::load ? "values from 0 to 2^31 - 1"
-                                        : "0 of a rank that is not active",
-         text(found.got, " in row ", found.also, ", rank ", found.where));
+/// Throws for a report of refused loads or of a source without a plan; `function` takes the loads.
+inline void throw_waterline_fault(std::string_view function, waterline_report const& report) {
+  fault const& found = report.refused;
+  if (!found) {
+    return;
   }
+  if (found.kind == fault_kind::source) {
+    fail("waterline::fill", "source",
+         found.where < 0 ? "a source for which plan was called"
+                         : text(found.where, ", for which plan was last called"),
+         text(found.got));
+  }
+  if (found.kind == fault_kind::tokens) {
+    fail(function, "loads", "at most 2^31 - 1 tokens in all", text(found.got));
+  }
+  fail(function, "loads",
+       found.kind == fault_kind::load ? "values from 0 to 2^31 - 1"
+                                      : "0 of a rank that is not active",
+       text(found.got, " in row ", found.also, ", rank ", found.where));
 }
 
 }}}  // namespace plimsoll::detail

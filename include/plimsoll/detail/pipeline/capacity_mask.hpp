@@ -55,9 +55,9 @@ class capacity_mask_pipeline {
   [[nodiscard]] index_t capacity(index_t tokens) const { return largest_rule(tokens).of(0); }
 
   /// Checks the shapes of a batch.
-  template <class Ids, class Scores>
+  template <class Ids, class Scores, class KeptId>
   void expect_batch(std::string_view name, Ids const& ids, Scores const& scores,
-                    capacity_batch const& batch, kept_pairs const& kept) const {
+                    capacity_batch const& batch, kept_pairs_of<KeptId> const& kept) const {
     expect_capacity_batch(name, options_, largest_rule(ids.extent(0)), ids, scores, batch, kept);
   }
 
@@ -80,18 +80,18 @@ class capacity_mask_pipeline {
   }
 
   /// Enqueues all steps of a batch.
-  template <class Id, class Score>
+  template <class Id, class Score, class KeptId>
   void enqueue(matrix_ref<Id const> ids, matrix_ref<Score const> scores,
-               capacity_batch const& batch, kept_pairs const& kept) const {
+               capacity_batch const& batch, kept_pairs_of<KeptId> const& kept) {
     pair_lists const lists = lists_for(ids.extent(0));
     run(count_pairs<Id>{lists, ids});
     enqueue_counted(lists, ids, scores, batch, kept);
   }
 
   /// Enqueues the steps that follow the counting of pairs.
-  template <class Id, class Score>
+  template <class Id, class Score, class KeptId>
   void enqueue_counted(pair_lists lists, matrix_ref<Id const> ids, matrix_ref<Score const> scores,
-                       capacity_batch const& batch, kept_pairs const& kept) const {
+                       capacity_batch const& batch, kept_pairs_of<KeptId> const& kept) {
     index_t const tokens = ids.extent(0);
     index_t const experts_left_out = left_out(tokens);
     if (experts_left_out == 0) {
@@ -121,7 +121,7 @@ class capacity_mask_pipeline {
     run(gather);
     run(select_pairs{lists, rule, gather.key_bits(), !cuts, kept.counts, kept.positions},
         lists.pools);
-    using writing = keep_pairs<Id, Score>;
+    using writing = keep_pairs<Id, Score, KeptId>;
     writing const keep{.lists = lists,
                        .ids = ids,
                        .scores = scores,

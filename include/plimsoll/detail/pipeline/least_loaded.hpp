@@ -18,6 +18,7 @@
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/host/least_loaded.hpp>
 #include <plimsoll/detail/host/rank_speeds.hpp>
+#include <plimsoll/detail/rows.hpp>
 #include <plimsoll/detail/scratch.hpp>
 #include <plimsoll/least_loaded_types.hpp>
 #include <plimsoll/types.hpp>
@@ -40,8 +41,7 @@ spill_pricing<Cost> pricing_of(least_loaded_options const& options,
 struct spill_arrays {
   spill_plan_arrays plan;
   spill_routes routes;
-  spill_exchange_report* exchange_report;  ///< `[1]`
-  std::byte* tile_counts_memory;           ///< of `tile_counts` of any batch
+  std::byte* tile_counts_memory;  ///< of `tile_counts` of any batch
 
   template <class Memory>
   PLIMSOLL_HD static spill_arrays in(Memory& memory, spill_array_sizes const& n, index_t max_ids) {
@@ -50,7 +50,6 @@ struct spill_arrays {
     result.routes = spill_routes::in(memory, n);
     result.routes.offsets = result.plan.offsets;
     result.routes.segments = result.plan.segments;
-    memory.take(result.exchange_report, 1);
     memory.take(result.tile_counts_memory,
                 static_cast<index_t>(bytes_taken_by<tile_counts>(max_ids, n.experts + 2)));
     return result;
@@ -77,9 +76,7 @@ class least_loaded_pipeline {
   [[nodiscard]] Context const& context() const { return context_; }
   [[nodiscard]] least_loaded_options const& options() const { return options_; }
   [[nodiscard]] spill_plan_arrays const& plan() const { return arrays_.plan; }
-  /// Returns the routes of the rank given to `enqueue_exchange`; the rank is -1 before.
   [[nodiscard]] spill_routes const& routes() const { return arrays_.routes; }
-  [[nodiscard]] spill_exchange_report* exchange_report() const { return arrays_.exchange_report; }
   [[nodiscard]] index_t segment_limit() const {
     return spill_plan_arrays::segment_limit(options_.experts, options_.on.ranks, homes_.pairs);
   }
@@ -90,7 +87,7 @@ class least_loaded_pipeline {
 
   template <class Id>
   void enqueue_count(matrix_ref<Id const> const& topk_ids, vector_ref<std::int32_t> counts) const {
-    auto body = tokens_body(topk_ids);
+    auto body = tokens_body<std::int32_t, std::int32_t>(topk_ids);
     body.counts = counts;
     body.now = decltype(body)::phase::count;
     run(body.problems(), body);
@@ -108,16 +105,17 @@ class least_loaded_pipeline {
     run(1, plan_body(loads));
   }
 
-  void enqueue_exchange(index_t rank) {
-    arrays_.routes.rank = rank;
+  void enqueue_exchange() const {
     run(1, list_spills_body{arrays_.routes});
-    run(options_.on.ranks, exchange_body{arrays_.routes, arrays_.exchange_report});
+    run(options_.on.ranks, exchange_body{arrays_.routes});
   }
 
-  template <class Id>
-  void enqueue_route(matrix_ref<Id const> const& topk_ids, matrix_ref<std::int32_t> destinations,
-                     matrix_ref<std::int32_t> rows, spill_counters* counters) const {
-    auto body = tokens_body(topk_ids);
+  template <class Id, class Destination, class Row>
+  void enqueue_route(index_t rank, matrix_ref<Id const> const& topk_ids,
+                     matrix_ref<Destination> const& destinations, matrix_ref<Row> const& rows,
+                     spill_counters* counters) const {
+    auto body = tokens_body<Destination, Row>(topk_ids);
+    body.rank = rank;
     body.destinations = destinations;
     body.rows = rows;
     body.counters = counters;
@@ -125,8 +123,19 @@ class least_loaded_pipeline {
     run(body.problems(), body);
   }
 
-  void enqueue_arrange(vector_ref<std::int32_t> arranged) const {
-    run(options_.on.ranks, arrange_rows_body{arrays_.routes, arranged});
+  template <class Row>
+  void enqueue_arrange(index_t rank, vector_ref<Row> const& arranged,
+                       vector_ref<spill_segment> const& groups) const {
+    run(options_.on.ranks, arrange_rows_body<Row>{arrays_.routes, rank, arranged, groups});
+  }
+
+  /// Waits for the context's work, and throws what the last plan or its exchange refused.
+  void expect_no_fault() const {
+    for (spill_outcome const& last :
+         on_host(context_, vector_ref<spill_outcome const>(arrays_.plan.outcome, 1))) {
+      throw_spill_fault({"least_loaded::plan", {certificate{}, last.report.refused}});
+      throw_spill_fault({"least_loaded::exchange", {certificate{}, last.exchange.refused}});
+    }
   }
 
  private:
@@ -158,15 +167,19 @@ class least_loaded_pipeline {
     spill_array_sizes const sizes{options_.experts, options_.on.ranks, segment_limit()};
     bytes_ = {context_,
               static_cast<index_t>(bytes_taken_by<spill_arrays>(sizes, options_.max_ids))};
+    bytes_.zero();  // no plan, no exchange and no fault yet
     scratch memory(bytes_.data());
     arrays_ = spill_arrays::in(memory, sizes, options_.max_ids);
+    arrays_.routes.state = &arrays_.plan.outcome->exchange;
     index_t bytes = 0;
     auto const reserve = [&](index_t problems, auto const& body) {
       bytes = std::max(bytes, launch_bytes(context_, problems, body));
     };
     reserve(1, plan_body(loads()));
-    reserve(options_.on.ranks, arrange_rows_body{arrays_.routes, {}});
-    auto const tokens = tokens_body(matrix_ref<std::int64_t const>(nullptr, options_.max_ids, 1));
+    reserve(options_.on.ranks, exchange_body{arrays_.routes});
+    reserve(options_.on.ranks, arrange_rows_body<std::int64_t>{arrays_.routes, 0, {}, {}});
+    auto const tokens = tokens_body<std::int64_t, std::int64_t>(
+        matrix_ref<std::int64_t const>(nullptr, options_.max_ids, 1));
     reserve(tokens.problems(), tokens);
     scratch_ = {context_, bytes};
   }
@@ -196,10 +209,10 @@ class least_loaded_pipeline {
   [[nodiscard]] auto plan_body(Loads const& loads) const {
     return spill_body<Loads, Cost>{loads, homes_, ranks_, rules(), pricing_, arrays_.plan};
   }
-  template <class Id>
-  [[nodiscard]] spill_tokens_body<Id> tokens_body(matrix_ref<Id const> const& ids) const {
+  template <class Destination, class Row, class Id>
+  [[nodiscard]] auto tokens_body(matrix_ref<Id const> const& ids) const {
     scratch memory(arrays_.tile_counts_memory);
-    spill_tokens_body<Id> body{};
+    spill_tokens_body<Id, Destination, Row> body{};
     body.ids = ids;
     body.routes = arrays_.routes;
     body.tiles = tile_counts::in(memory, ids.extent(0) * ids.extent(1), options_.experts + 2);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/lplb.hpp>
@@ -26,7 +27,8 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// A placement that is prepared for `lplb`, and the results of the last plan.
+/// A placement that is prepared for `lplb`, and the results of the last plan; `lp` keeps the
+/// certificates.
 template <class Context>
 struct lplb_pipeline {
   Context context;
@@ -36,7 +38,6 @@ struct lplb_pipeline {
   buffer<std::byte, Context> lists_memory;
   buffer<double, Context> split;         ///< `[layers, slots]`
   buffer<std::int32_t, Context> quotas;  ///< `[layers, slots]`
-  buffer<certificate, Context> certificates;
   buffer<quota_report, Context> reports;
   buffer<std::byte, Context> launch_memory;    ///< scratch of every launch
   buffer<std::byte, Context> dispatch_memory;  ///< arrays that the launches of a dispatch share
@@ -47,9 +48,10 @@ struct lplb_pipeline {
       : context(on), placement(of), lp(on, of, options) {
     expect_between("lplb", "options.max_ids", 0, 0x7fffffff, max_ids, "ids");
     split = {context, layers() * slots()};
+    split.zero();
     quotas = {context, layers() * slots()};
-    certificates = {context, layers()};
-    reports = {context, layers()};
+    quotas.zero();
+    reports = {context, std::vector<quota_report>(static_cast<std::size_t>(layers()))};
     lists_memory = {context,
                     static_cast<index_t>(bytes_taken_by<slot_lists>(experts(), slots(), layers()))};
     scratch arrays(lists_memory.data());
@@ -57,27 +59,27 @@ struct lplb_pipeline {
     launch(context, layers(), list_slots_body{lists, placement.physical_to_logical});
 
     matrix_ref<std::int32_t const> const loads(nullptr, layers(), experts());
-    dispatch_body<std::int32_t> dispatching{};
+    using dispatch_type = dispatch_body<std::int32_t, std::int32_t>;  // any types of ids
+    dispatch_type dispatching{};
     dispatching.tiles = {max_ids, experts() + 2, nullptr, nullptr};
     launch_memory = {context, std::max(launch_bytes(context, layers(), plan_body(loads)),
                                        launch_bytes(context, dispatching.problems(), dispatching))};
-    dispatch_memory = {context, static_cast<index_t>(bytes_taken_by<dispatch_body<std::int32_t>>(
-                                    max_ids, experts(), slots()))};
+    dispatch_memory = {
+        context, static_cast<index_t>(bytes_taken_by<dispatch_type>(max_ids, experts(), slots()))};
   }
 
   template <class Loads>
-  void enqueue_plan(Loads const& loads) const {
+  void enqueue_plan(Loads const& loads) {
     launch(context, layers(), plan_body(loads), launch_memory.data());
   }
 
-  template <class Id>
+  template <class Id, class Slot>
   void enqueue_dispatch(index_t layer, matrix_ref<Id const> ids, dispatch_options const& options,
-                        matrix_ref<std::int32_t> chosen,
-                        vector_ref<dispatch_counters> counters) const {
+                        matrix_ref<Slot> chosen, vector_ref<dispatch_counters> counters) {
     scratch arrays(dispatch_memory.data());
-    auto body =
-        dispatch_body_of<Id>(ids, row_of(placement.physical_to_logical, layer),
-                             row_of(per_slot(quotas), layer), options, chosen, counters, arrays);
+    vector_ref<std::int32_t const> const own = row_of(per_slot(quotas), layer);
+    auto body = dispatch_body_of(ids, row_of(placement.physical_to_logical, layer), own, options,
+                                 chosen, counters, arrays);
     body.lists = lists.of_layer(layer);
     body.listed = true;
     detail::enqueue_dispatch(prepared_context<Context>{context, launch_memory.data()}, body);
@@ -91,21 +93,18 @@ struct lplb_pipeline {
   [[nodiscard]] matrix_ref<T> per_slot(buffer<T, Context> const& memory) const {
     return {memory.data(), layers(), slots()};
   }
-  template <class T>
-  [[nodiscard]] vector_ref<T> per_layer(buffer<T, Context> const& memory) const {
-    return {memory.data(), layers()};
-  }
+  [[nodiscard]] vector_ref<quota_report> reports_view() const { return {reports.data(), layers()}; }
 
  private:
   template <class Loads>
-  lplb_plan_body<Loads> plan_body(Loads const& loads) const {
-    return {lp.body_of(loads, per_slot(split), per_layer(certificates)),
+  lplb_plan_body<Loads> plan_body(Loads const& loads) {
+    return {lp.body_of(loads, {}, per_slot(split), {}),
             {.loads = loads,
              .physical_to_logical = placement.physical_to_logical,
              .ranges = {placement.rank_offsets, slots(), placement.ranks},
              .split = per_slot(split),
              .quotas = per_slot(quotas),
-             .reports = per_layer(reports),
+             .reports = reports_view(),
              .lists = lists}};
   }
 };

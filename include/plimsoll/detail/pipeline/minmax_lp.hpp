@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/minmax_lp.hpp>
@@ -18,8 +19,8 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// The graph of a placement in the memory of a context. A system that runs the body in a launch of
-/// its own needs no scratch here.
+/// The graph of a placement in the memory of a context, and the results of the last solve. A system
+/// that runs the body in a launch of its own needs no scratch here.
 template <class Context>
 struct minmax_lp_pipeline {
   Context context;
@@ -29,7 +30,8 @@ struct minmax_lp_pipeline {
   split_graph graph{};
   buffer<std::int32_t, Context> numbers;  ///< the lists of `graph`
   buffer<double, Context> speeds;         ///< of `graph`
-  buffer<std::byte, Context> memory;      ///< scratch of `enqueue_solve`
+  buffer<certificate, Context> certificates;
+  buffer<std::byte, Context> memory;  ///< scratch of `enqueue_solve`
 
   minmax_lp_pipeline(Context const& on, placement_ref const& placement,
                      minmax_lp_options const& solving)
@@ -38,6 +40,7 @@ struct minmax_lp_pipeline {
     speed_unit = arrays.ranks.even ? arrays.ranks.fastest : 1;
     numbers = {context, arrays.flat()};
     speeds = {context, arrays.ranks.speed};
+    certificates = {context, std::vector<certificate>(static_cast<std::size_t>(layers))};
     graph = arrays.graph(numbers.data(), speeds.data(), placement.replica_count.extent(1),
                          placement.physical_to_logical.extent(1));
   }
@@ -49,26 +52,28 @@ struct minmax_lp_pipeline {
   }
 
   template <class Loads>
-  minmax_lp_body<Loads> body_of(Loads const& loads, matrix_ref<double> const& split,
-                                vector_ref<certificate> const& certificates,
-                                minmax_lp_arrays const& arrays = {}) const {
+  minmax_lp_body<Loads> body_of(Loads const& loads, minmax_lp_inputs const& inputs,
+                                matrix_ref<double> const& split, minmax_lp_outputs const& outputs) {
     return {.graph = graph,
             .loads = loads,
-            .base_load = arrays.base_load,
+            .base_load = inputs.base_load,
             .tolerance = options.tolerance,
             .max_iterations = options.max_iterations,
             .lexicographic = options.objective == split_objective::lexicographic,
             .speed_unit = speed_unit,
             .split = split,
-            .certificates = certificates,
-            .bottleneck = arrays.bottleneck};
+            .certificates = {certificates.data(), layers},
+            .bottleneck = outputs.bottleneck};
   }
 
   template <class Loads>
-  void enqueue_solve(Loads const& loads, matrix_ref<double> const& split,
-                     vector_ref<certificate> const& certificates,
-                     minmax_lp_arrays const& arrays) const {
-    launch(context, layers, body_of(loads, split, certificates, arrays), memory.data());
+  void enqueue_solve(Loads const& loads, minmax_lp_inputs const& inputs,
+                     matrix_ref<double> const& split, minmax_lp_outputs const& outputs) {
+    launch(context, layers, body_of(loads, inputs, split, outputs), memory.data());
+  }
+
+  [[nodiscard]] vector_ref<certificate const> certificates_view() const {
+    return {certificates.data(), layers};
   }
 };
 

@@ -22,9 +22,10 @@
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 template <class Context, class Loads>
-void enqueue_quota(Context const& context, matrix_ref<std::int32_t const> physical_to_logical,
-                   slot_ranges const& ranges, Loads const& loads, matrix_ref<double const> split,
-                   matrix_ref<std::int32_t> quotas, vector_ref<quota_report> reports) {
+void enqueue_quota(Context const& context, Loads const& loads,
+                   matrix_ref<std::int32_t const> physical_to_logical, slot_ranges const& ranges,
+                   matrix_ref<double const> split, matrix_ref<std::int32_t> quotas,
+                   vector_ref<quota_report> reports) {
   launch(context, loads.extent(0),
          quota_body<Loads>{.loads = loads,
                            .physical_to_logical = physical_to_logical,
@@ -35,11 +36,10 @@ void enqueue_quota(Context const& context, matrix_ref<std::int32_t const> physic
 }
 
 template <class Context>
-void enqueue_source_quotas(Context const& context, vector_ref<std::int32_t const> expert_of,
-                           slot_ranges const& ranges, index_t nodes,
-                           vector_ref<std::int32_t const> quotas,
+void enqueue_source_quotas(Context const& context, vector_ref<std::int32_t const> quotas,
                            matrix_ref<std::int32_t const> counts,
-                           matrix_ref<std::int32_t> source_quotas) {
+                           vector_ref<std::int32_t const> expert_of, slot_ranges const& ranges,
+                           index_t nodes, matrix_ref<std::int32_t> source_quotas) {
   index_t const experts = counts.extent(1);
   buffer<std::byte, Context> const memory(
       context, static_cast<index_t>(bytes_taken_by<source_quotas_body>(experts, ranges.slots)));
@@ -57,14 +57,13 @@ void enqueue_source_quotas(Context const& context, vector_ref<std::int32_t const
 }
 
 /// Returns the body of `dispatch` with its arrays in `memory`. The caller sets the lists of slots.
-template <class Id>
-dispatch_body<Id> dispatch_body_of(matrix_ref<Id const> ids,
-                                   vector_ref<std::int32_t const> expert_of,
-                                   vector_ref<std::int32_t const> quotas,
-                                   dispatch_options const& options, matrix_ref<std::int32_t> slots,
-                                   vector_ref<dispatch_counters> counters, scratch& memory) {
-  auto body = dispatch_body<Id>::in(memory, ids.extent(0) * ids.extent(1), options.experts,
-                                    expert_of.extent(0));
+template <class Id, class Expert, class Slot>
+dispatch_body<Id, Slot, Expert> dispatch_body_of(
+    matrix_ref<Id const> ids, vector_ref<Expert const> expert_of,
+    vector_ref<std::int32_t const> quotas, dispatch_options const& options, matrix_ref<Slot> slots,
+    vector_ref<dispatch_counters> counters, scratch& memory) {
+  auto body = dispatch_body<Id, Slot, Expert>::in(memory, ids.extent(0) * ids.extent(1),
+                                                  options.experts, expert_of.extent(0));
   body.ids = ids;
   body.expert_of = expert_of;
   body.quotas = quotas;
@@ -85,10 +84,10 @@ bool tiles_add_up(tile_counts const& tiles) {
   return runs_on_device<Context> && tiles.tiles() <= 64 && tiles.columns <= 1026;
 }
 
-template <class Context, class Id>
-void enqueue_dispatch(Context const& context, dispatch_body<Id> body) {
+template <class Context, class Body>
+void enqueue_dispatch(Context const& context, Body body) {
   body.tiles.by_tile = tiles_add_up<Context>(body.tiles);
-  using phase = typename dispatch_body<Id>::phase;
+  using phase = typename Body::phase;
   for (phase const now : {phase::count, phase::scan, phase::assign}) {
     if (now != phase::scan || !body.tiles.by_tile) {
       body.now = now;
@@ -97,17 +96,17 @@ void enqueue_dispatch(Context const& context, dispatch_body<Id> body) {
   }
 }
 
-template <class Context, class Id>
+template <class Context, class Id, class Expert, class Slot>
 void enqueue_dispatch(Context const& context, matrix_ref<Id const> ids,
-                      vector_ref<std::int32_t const> expert_of,
-                      vector_ref<std::int32_t const> quotas, dispatch_options const& options,
-                      matrix_ref<std::int32_t> slots, vector_ref<dispatch_counters> counters) {
+                      vector_ref<Expert const> expert_of, vector_ref<std::int32_t const> quotas,
+                      dispatch_options const& options, matrix_ref<Slot> slots,
+                      vector_ref<dispatch_counters> counters) {
   index_t const copies = ids.extent(0) * ids.extent(1);
   index_t const places = expert_of.extent(0);
+  using body_type = dispatch_body<Id, Slot, Expert>;
   buffer<std::byte, Context> const memory(
-      context,
-      static_cast<index_t>(bytes_taken_by<slot_lists>(options.experts, places) +
-                           bytes_taken_by<dispatch_body<Id>>(copies, options.experts, places)));
+      context, static_cast<index_t>(bytes_taken_by<slot_lists>(options.experts, places) +
+                                    bytes_taken_by<body_type>(copies, options.experts, places)));
   scratch arrays(memory.data());
   slot_lists const lists = slot_lists::in(arrays, options.experts, places);
   auto body = dispatch_body_of(ids, expert_of, quotas, options, slots, counters, arrays);

@@ -33,7 +33,7 @@ class token_drop_pipeline {
         ids_(context_, limit.max_tokens * width()),
         weights_(context_, limit.max_tokens * width()) {
     matrix_ref<float const> const logits(nullptr, limit.max_tokens, limit.experts);
-    auto const body = make_top_k_body(context_, logits, route_, {}, {});
+    auto const body = make_top_k_body(context_, logits, route_, ids(0), {});
     scratch_ = {context_, launch_bytes(context_, body.problems(), body)};
   }
 
@@ -54,9 +54,9 @@ class token_drop_pipeline {
     return {weights_.data(), tokens, width()};
   }
 
-  template <class Score>
+  template <class Score, class KeptId>
   void enqueue(matrix_ref<Score const> scores, top_k_options const& route,
-               capacity_batch const& batch, kept_pairs const& kept) const {
+               capacity_batch const& batch, kept_pairs_of<KeptId> const& kept) {
     index_t const tokens = scores.extent(0);
     matrix_ref<std::int32_t const> const chosen = ids(tokens);
     matrix_ref<float const> const chosen_weights = weights(tokens);

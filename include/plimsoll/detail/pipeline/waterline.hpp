@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <type_traits>
+#include <string_view>
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/waterline.hpp>
@@ -16,6 +16,7 @@
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/host/waterline.hpp>
 #include <plimsoll/detail/phases.hpp>
+#include <plimsoll/detail/rows.hpp>
 #include <plimsoll/detail/scratch.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
@@ -74,27 +75,33 @@ class waterline_pipeline {
   [[nodiscard]] Context const& context() const { return context_; }
   [[nodiscard]] waterline_options const& options() const { return options_; }
   [[nodiscard]] vector_ref<waterline_report> report() const { return {arrays_.report, 1}; }
+  /// Waits for the context's work and throws what the last calls refused.
+  void check(std::string_view function) const {
+    throw_waterline_fault(function, on_host(context_, report()).front());
+  }
   [[nodiscard]] vector_ref<std::int64_t const> slack() const {
     return {arrays_.line.slack, options_.on.ranks};
   }
 
   template <class Id>
   void enqueue_count(matrix_ref<Id const> const& topk_ids, index_t source,
-                     matrix_ref<std::int64_t> const& loads) const {
+                     matrix_ref<std::int64_t> const& loads) {
     auto body = count_body(topk_ids, source, loads);
     body.clearing = true;
     run(body);
     body.clearing = false;
     run(body);
   }
-  void enqueue_plan(matrix_ref<std::int64_t const> const& loads, index_t source) const {
+  void enqueue_plan(matrix_ref<std::int64_t const> const& loads, index_t source) {
     run(plan_body(loads, source));
   }
-  template <class Id>
-  void enqueue_fill(matrix_ref<Id const> const& topk_ids, waterline_batch const& batch,
-                    matrix_ref<Id> const& ids, filled_rows const& rows) const {
-    launch_phases(context_, fill_body(topk_ids, batch, ids, rows), scratch_.data(),
-                  resident_[sizeof(Id) / sizeof(std::int64_t)]);
+  template <class Id, class OutId>
+  void enqueue_fill(matrix_ref<Id const> const& topk_ids, index_t source,
+                    waterline_batch const& batch, matrix_ref<OutId> const& ids,
+                    filled_rows const& rows) {
+    launch_phases(
+        context_, fill_body(topk_ids, source, batch, ids, rows), scratch_.data(),
+        resident_[sizeof(Id) / sizeof(std::int64_t)][sizeof(OutId) / sizeof(std::int64_t)]);
   }
 
  private:
@@ -103,6 +110,7 @@ class waterline_pipeline {
     index_t const tokens = options_.max_tokens;
     bytes_ = {context_, static_cast<index_t>(bytes_taken_by<waterline_arrays>(ranks, tokens) +
                                              bytes_taken_by<proposal_counts>(tokens, ranks + 1))};
+    bytes_.zero();  // nothing is planned or reported yet
     scratch memory(bytes_.data());
     arrays_ = waterline_arrays::in(memory, ranks, tokens);
     count_memory_ = memory;
@@ -110,11 +118,12 @@ class waterline_pipeline {
       return launch_bytes(context_, body.problems(), body);
     };
     matrix_ref<std::int64_t const> const largest(nullptr, tokens, options_.top_k);
+    matrix_ref<std::int64_t> const unused;
     scratch_ = {
         context_,
         std::max({bytes_of(plan_body({}, 0)),
                   bytes_of(count_body(largest, 0, matrix_ref<std::int64_t>(nullptr, 2, ranks))),
-                  phases_bytes(context_, fill_body(largest, {}, {}, {}))})};
+                  phases_bytes(context_, fill_body(largest, 0, {}, unused, {}))})};
   }
 
   template <class Id>
@@ -130,17 +139,18 @@ class waterline_pipeline {
                                     index_t source) const {
     return {ranks_, rules_of(options_), loads, source, arrays_.line, report()};
   }
-  template <class Id>
-  [[nodiscard]] fill_line<Id> fill_body(matrix_ref<Id const> const& topk_ids,
-                                        waterline_batch const& batch,
-                                        std::type_identity_t<matrix_ref<Id>> const& ids,
-                                        filled_rows const& rows) const {
+  template <class Id, class OutId>
+  [[nodiscard]] fill_line<Id, OutId> fill_body(matrix_ref<Id const> const& topk_ids, index_t source,
+                                               waterline_batch const& batch,
+                                               matrix_ref<OutId> const& ids,
+                                               filled_rows const& rows) const {
     bool const sampled = options_.method == fill_method::sampled;
     scratch memory = count_memory_;
     auto const counts = proposal_counts::in(memory, topk_ids.extent(0), options_.on.ranks + 1);
     return {.ranks = ranks_,
             .rules = rules_of(options_),
             .memory = arrays_.line,
+            .source = source,
             .tiles = counts.even,
             .odd_counts = counts.odd,
             .proposal = arrays_.proposal,
@@ -173,8 +183,7 @@ class waterline_pipeline {
   buffer<std::byte, Context> scratch_;
   waterline_arrays arrays_{};
   scratch count_memory_{nullptr};
-  // For `fill` with int32 and with int64 ids. Mutable: an object works on one batch at a time.
-  mutable resident_blocks resident_[2];
+  resident_blocks resident_[2][2];  // of `fill`, by the types of its ids, int32 and int64
 };
 
 }}}  // namespace plimsoll::detail
