@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <plimsoll/systems/eplb.hpp>
+#include <plimsoll/views.hpp>
 #include <vector>
 
 #include "tokens.hpp"
@@ -20,11 +21,10 @@ layer_plan::layer_plan(options const& o, int ranks)
       history[e] += of_rank[e];
     }
   }
-  plimsoll::eplb(plimsoll::seq,
-                 plimsoll::matrix_ref<std::int64_t const>(history.data(), 1, o.experts),
+  plimsoll::eplb(plimsoll::seq, plimsoll::array_ref(history, 1, o.experts),
                  {.ranks = ranks, .replica_anti_affinity = plimsoll::anti_affinity::rank},
-                 plimsoll::matrix_ref<std::int32_t>(map.data(), 1, o.experts + o.replicas),
-                 plimsoll::matrix_ref<std::int32_t>(copies.data(), 1, o.experts));
+                 plimsoll::array_ref(map, 1, o.experts + o.replicas),
+                 plimsoll::array_ref(copies, 1, o.experts));
 }
 
 }  // namespace split_step
