@@ -14,13 +14,10 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
+#include "loads_ref.hpp"
 #include "plan.hpp"
 
 namespace examples {
-
-/// Loads `[steps, layers, experts]` on the host.
-template <class Load>
-using steps_ref = plimsoll::tensor_ref<Load const>;
 
 /// Time of one call: the median of `runs` calls.
 struct planning_time {
