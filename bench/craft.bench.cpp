@@ -35,7 +35,7 @@ void craft(benchmark::State& state) {
   std::vector<std::int32_t> offsets(layers * (ranks + 1));
   std::vector<std::int32_t> counts(layers * experts);
   for (auto _ : state) {
-    auto plan = plimsoll::craft(Policy, loads, {.ranks = ranks, .budget = budget},
+    auto plan = plimsoll::craft(Policy, loads, {.on = {.ranks = ranks}, .budget = budget},
                                 matrix(map, layers, slots), matrix(offsets, layers, ranks + 1),
                                 matrix(counts, layers, experts));
     benchmark::DoNotOptimize(plan.allocation.replicas.data());

@@ -29,7 +29,7 @@ void craft(benchmark::State& state) {
     auto plan = plimsoll::craft(
         plimsoll::gpu(work.get()),
         plimsoll::tensor_ref<std::int32_t const>(loads.data(), steps, layers, experts),
-        {.ranks = ranks, .budget = 8 * ranks},
+        {.on = {.ranks = ranks}, .budget = 8 * ranks},
         plimsoll::matrix_ref<std::int32_t>(map.data(), layers, slots),
         plimsoll::matrix_ref<std::int32_t>(offsets.data(), layers, ranks + 1),
         plimsoll::matrix_ref<std::int32_t>(counts.data(), layers, experts));

@@ -22,7 +22,7 @@ void eplb(benchmark::State& state) {
   std::vector<std::int32_t> counts(layers * experts);
   for (auto _ : state) {
     auto certificates =
-        plimsoll::eplb(plimsoll::seq, matrix(loads, layers, experts), {.ranks = ranks},
+        plimsoll::eplb(plimsoll::seq, matrix(loads, layers, experts), {.on = {.ranks = ranks}},
                        matrix(map, layers, slots), matrix(counts, layers, experts));
     benchmark::DoNotOptimize(certificates.data());
   }
@@ -36,9 +36,10 @@ void hierarchical(benchmark::State& state) {
   std::vector<std::int32_t> map(layers * replicas);
   std::vector<std::int32_t> counts(layers * experts);
   for (auto _ : state) {
-    auto certificates = plimsoll::eplb(
-        plimsoll::seq, matrix(loads, layers, experts), {.ranks = 32, .nodes = 4, .groups = 8},
-        matrix(map, layers, replicas), matrix(counts, layers, experts));
+    auto certificates =
+        plimsoll::eplb(plimsoll::seq, matrix(loads, layers, experts),
+                       {.on = {.ranks = 32, .nodes = 4}, .groups = 8},
+                       matrix(map, layers, replicas), matrix(counts, layers, experts));
     benchmark::DoNotOptimize(certificates.data());
   }
 }

@@ -22,11 +22,11 @@ void eplb(benchmark::State& state) {
   static device_array<std::int32_t> const map(layers * slots);
   static device_array<std::int32_t> const counts(layers * experts);
   for (auto _ : state) {
-    auto certificates =
-        plimsoll::eplb(plimsoll::gpu(work.get()),
-                       plimsoll::matrix_ref<std::int32_t>(loads.data(), layers, experts),
-                       {.ranks = 64}, plimsoll::matrix_ref<std::int32_t>(map.data(), layers, slots),
-                       plimsoll::matrix_ref<std::int32_t>(counts.data(), layers, experts));
+    auto certificates = plimsoll::eplb(
+        plimsoll::gpu(work.get()),
+        plimsoll::matrix_ref<std::int32_t>(loads.data(), layers, experts), {.on = {.ranks = 64}},
+        plimsoll::matrix_ref<std::int32_t>(map.data(), layers, slots),
+        plimsoll::matrix_ref<std::int32_t>(counts.data(), layers, experts));
     benchmark::DoNotOptimize(certificates.data());
   }
 }

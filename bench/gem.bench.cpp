@@ -31,7 +31,7 @@ void gem(benchmark::State& state, gem_input const& in) {
   std::vector<std::int32_t> counts(map.size());
   for (auto _ : state) {
     auto certificates =
-        plimsoll::gem(Policy, loads, in.curves(), {.ranks = in.ranks},
+        plimsoll::gem(Policy, loads, in.curves(), {.on = {.ranks = in.ranks}},
                       matrix(map, in.layers, in.experts), matrix(counts, in.layers, in.experts));
     benchmark::DoNotOptimize(certificates.data());
   }

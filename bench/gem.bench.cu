@@ -30,7 +30,8 @@ void gem(benchmark::State& state) {
     auto certificates = plimsoll::gem(
         plimsoll::gpu(work.get()),
         plimsoll::tensor_ref<std::int32_t const>(loads.data(), gem_input::steps, Layers, Experts),
-        curves, {.ranks = Ranks}, plimsoll::matrix_ref<std::int32_t>(map.data(), Layers, Experts),
+        curves, {.on = {.ranks = Ranks}},
+        plimsoll::matrix_ref<std::int32_t>(map.data(), Layers, Experts),
         plimsoll::matrix_ref<std::int32_t>(counts.data(), Layers, Experts));
     benchmark::DoNotOptimize(certificates.data());
   }

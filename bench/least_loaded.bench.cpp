@@ -25,7 +25,7 @@ zipf_steps const& deepseek() {
 plimsoll::least_loaded_options options_of(zipf_steps const& in) {
   plimsoll::least_loaded_options options;
   options.experts = in.experts;
-  options.ranks = in.ranks;
+  options.on.ranks = in.ranks;
   options.max_ids = zipf_steps::tokens * zipf_steps::k;
   return options;
 }
@@ -77,7 +77,7 @@ void plan_steps(benchmark::State& state, zipf_steps const& in,
       [&](auto const& loads) -> outcome {
         plimsoll::validate(plimsoll::seq, planner.plan_ref(), loads, options);
         auto const of_ranks = planner.rank_loads();
-        return {{of_ranks.data, of_ranks.data + options.ranks}, planner.report()[0].transfers};
+        return {{of_ranks.data, of_ranks.data + options.on.ranks}, planner.report()[0].transfers};
       });
 }
 
@@ -145,7 +145,7 @@ BENCHMARK(limited)->Name("least_loaded/plan/limited")->Unit(benchmark::kMicrosec
 
 void nodes(benchmark::State& state) {
   auto options = options_of(deepseek());
-  options.nodes = 8;
+  options.on.nodes = 8;
   plan_steps(state, deepseek(), options);
 }
 BENCHMARK(nodes)->Name("least_loaded/plan/nodes")->Unit(benchmark::kMicrosecond);
@@ -158,7 +158,7 @@ void several_homes(benchmark::State& state) {
   std::vector<std::int32_t> counts(static_cast<std::size_t>(in.experts));
   plimsoll::eplb(plimsoll::seq,
                  plimsoll::matrix_ref<std::int32_t const>(in.loads.data(), 1, in.experts),
-                 {.ranks = in.ranks}, matrix(map, 1, slots), matrix(counts, 1, in.experts));
+                 {.on = {.ranks = in.ranks}}, matrix(map, 1, slots), matrix(counts, 1, in.experts));
   auto options = options_of(in);
   options.residents.physical_to_logical = {map.data(), 1, slots};
   options.residents.ranks = in.ranks;
@@ -170,7 +170,7 @@ BENCHMARK(several_homes)->Name("least_loaded/plan/several_homes")->Unit(benchmar
 // nodes.
 void priced(benchmark::State& state) {
   auto options = options_of(deepseek());
-  options.nodes = 8;
+  options.on.nodes = 8;
   options.expert_bytes = 88000000;
   plimsoll::spill_price<plimsoll::moe_cost> const price{
       {.launch = 10, .per_token = 0.18, .per_expert = 18}, 450e3, 50e3};

@@ -13,7 +13,7 @@ namespace plimsoll_bench { namespace {
 plimsoll::least_loaded_options options_of(zipf_steps const& in) {
   plimsoll::least_loaded_options options;
   options.experts = in.experts;
-  options.ranks = in.ranks;
+  options.on.ranks = in.ranks;
   options.max_ids = zipf_steps::tokens * zipf_steps::k;
   return options;
 }

@@ -52,11 +52,11 @@ void plan(benchmark::State& state, std::uint64_t kept) {
   device_array<std::int32_t> const map(layers * slots);
   device_array<std::int32_t> const counts(layers * experts);
   for (auto _ : state) {
-    auto certificates =
-        plimsoll::eplb(plimsoll::gpu(work.get()),
-                       plimsoll::matrix_ref<std::int32_t>(loads.data(), layers, experts),
-                       {.ranks = 64}, plimsoll::matrix_ref<std::int32_t>(map.data(), layers, slots),
-                       plimsoll::matrix_ref<std::int32_t>(counts.data(), layers, experts));
+    auto certificates = plimsoll::eplb(
+        plimsoll::gpu(work.get()),
+        plimsoll::matrix_ref<std::int32_t>(loads.data(), layers, experts), {.on = {.ranks = 64}},
+        plimsoll::matrix_ref<std::int32_t>(map.data(), layers, slots),
+        plimsoll::matrix_ref<std::int32_t>(counts.data(), layers, experts));
     benchmark::DoNotOptimize(certificates.data());
   }
 }
@@ -82,7 +82,7 @@ void replace(benchmark::State& state, std::uint64_t kept) {
   std::optional<line> prepared;
   for (auto _ : state) {
     prepared.emplace(plimsoll::gpu(own.get()),
-                     plimsoll::waterline_options{.ranks = step_batch::ranks,
+                     plimsoll::waterline_options{.on = {.ranks = step_batch::ranks},
                                                  .slots = step_batch::slots,
                                                  .top_k = step_batch::k,
                                                  .max_tokens = step_batch::tokens});

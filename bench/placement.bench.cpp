@@ -19,7 +19,7 @@ void place(benchmark::State& state) {
   for (auto _ : state) {
     auto certificates =
         plimsoll::place(plimsoll::seq, matrix(loads, 1, experts), matrix(counts, 1, experts),
-                        {.ranks = state.range(1)}, matrix(map, 1, experts));
+                        {.on = {.ranks = state.range(1)}}, matrix(map, 1, experts));
     benchmark::DoNotOptimize(certificates.data());
   }
 }
@@ -40,8 +40,8 @@ void place_with(benchmark::State& state, plimsoll::placement_options options) {
   auto loads = lognormal_loads(1, experts);
   std::vector<std::int32_t> counts(experts);
   std::vector<std::int32_t> map(slots);
-  options.ranks = ranks;
-  options.nodes = nodes;
+  options.on.ranks = ranks;
+  options.on.nodes = nodes;
   plimsoll::replicate(plimsoll::seq, matrix(loads, 1, experts), slots, {.where = options},
                       matrix(counts, 1, experts));
   for (auto _ : state) {
@@ -54,7 +54,7 @@ void place_with(benchmark::State& state, plimsoll::placement_options options) {
 void place_speeds(benchmark::State& state) {
   std::vector<double> speeds(ranks, 1.0);
   speeds[5] = 0.75;
-  place_with(state, {.speeds = plimsoll::vector_ref<double const>(speeds.data(), ranks)});
+  place_with(state, {.on = {.speeds = plimsoll::vector_ref<double const>(speeds.data(), ranks)}});
 }
 BENCHMARK(place_speeds)->Name("placement/place/speeds");
 
@@ -70,9 +70,10 @@ void place_groups(benchmark::State& state) {
   std::vector<std::int32_t> lists(experts);
   std::vector<std::int32_t> offsets(nodes + 1);
   for (auto _ : state) {
-    auto certificates = plimsoll::place_groups(
-        plimsoll::seq, matrix(loads, 1, experts), state.range(0), slots,
-        {.ranks = ranks, .nodes = nodes}, matrix(lists, 1, experts), matrix(offsets, 1, nodes + 1));
+    auto certificates =
+        plimsoll::place_groups(plimsoll::seq, matrix(loads, 1, experts), state.range(0), slots,
+                               {.on = {.ranks = ranks, .nodes = nodes}}, matrix(lists, 1, experts),
+                               matrix(offsets, 1, nodes + 1));
     benchmark::DoNotOptimize(certificates.data());
   }
 }

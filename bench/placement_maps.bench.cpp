@@ -29,7 +29,7 @@ struct maps {
         replicas{matrix(offsets, layers, experts + 1), matrix(lists, layers, slots)},
         inverse(padded.data(), layers, experts, width) {
     auto loads = lognormal_loads(layers, experts);
-    plimsoll::eplb(plimsoll::seq, matrix(loads, layers, experts), {.ranks = ranks},
+    plimsoll::eplb(plimsoll::seq, matrix(loads, layers, experts), {.on = {.ranks = ranks}},
                    matrix(map, layers, slots), matrix(counts, layers, experts));
     list();
     pad();

@@ -21,14 +21,14 @@ void refine(benchmark::State& state, plimsoll::refinement_options const& options
   auto loads = lognormal_loads(layers, experts);
   std::vector<std::int32_t> counts(loads.size());
   std::vector<std::int32_t> start(static_cast<std::size_t>(layers * slots));
-  plimsoll::eplb(plimsoll::seq, matrix(loads, layers, experts), {.ranks = ranks},
+  plimsoll::eplb(plimsoll::seq, matrix(loads, layers, experts), {.on = {.ranks = ranks}},
                  matrix(start, layers, slots), matrix(counts, layers, experts));
   std::vector<std::int32_t> map(start.size());
   for (auto _ : state) {
     std::copy(start.begin(), start.end(), map.begin());
     auto certificates =
-        plimsoll::refine(plimsoll::seq, matrix(loads, layers, experts), {.ranks = ranks}, options,
-                         matrix(map, layers, slots), matrix(counts, layers, experts));
+        plimsoll::refine(plimsoll::seq, matrix(loads, layers, experts), {.on = {.ranks = ranks}},
+                         options, matrix(map, layers, slots), matrix(counts, layers, experts));
     benchmark::DoNotOptimize(certificates.data());
   }
 }

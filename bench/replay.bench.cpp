@@ -43,7 +43,8 @@ struct recording {
       index_t const row = plan * layers;
       plimsoll::eplb(
           plimsoll::seq, plimsoll::matrix_ref<std::int32_t>(loads.data(), layers, experts),
-          {.ranks = ranks, .rank_offsets = {offsets.data() + row * (ranks + 1), layers, ranks + 1}},
+          {.on = {.ranks = ranks},
+           .rank_offsets = {offsets.data() + row * (ranks + 1), layers, ranks + 1}},
           plimsoll::matrix_ref<std::int32_t>(map.data() + row * slots, layers, slots),
           plimsoll::matrix_ref<std::int32_t>(counts.data() + row * experts, layers, experts));
     }

@@ -36,7 +36,7 @@ void replicate_apart(benchmark::State& state) {
   for (auto _ : state) {
     auto certificates =
         plimsoll::replicate(plimsoll::seq, matrix(loads, 1, experts), state.range(1),
-                            {.where = {.ranks = 64,
+                            {.where = {.on = {.ranks = 64},
                                        .replica_anti_affinity = plimsoll::anti_affinity::rank,
                                        .anti_affinity_strength = plimsoll::strictness::required}},
                             matrix(counts, 1, experts));

@@ -30,7 +30,7 @@ struct planned_layer {
       : slots(experts + extra_slots),
         planned(lognormal_loads(1, experts, seed)),
         map(static_cast<std::size_t>(slots)) {
-    plimsoll::eplb(plimsoll::seq, matrix(planned, 1, experts), {.ranks = ranks},
+    plimsoll::eplb(plimsoll::seq, matrix(planned, 1, experts), {.on = {.ranks = ranks}},
                    matrix(map, 1, slots), matrix(counts, 1, experts));
   }
   [[nodiscard]] plimsoll::placement_ref placement() const {

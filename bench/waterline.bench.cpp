@@ -20,7 +20,7 @@ struct outputs {
 };
 
 plimsoll::waterline_options options_of(step_batch const& b) {
-  return {.ranks = b.ranks, .slots = b.slots, .top_k = b.k, .max_tokens = b.tokens};
+  return {.on = {.ranks = b.ranks}, .slots = b.slots, .top_k = b.k, .max_tokens = b.tokens};
 }
 
 template <class Policy = plimsoll::seq_policy>
@@ -63,7 +63,7 @@ template <class Policy>
 void plan(benchmark::State& state, Policy const& policy) {
   step_batch const& b = step_batch::one();
   auto options = options_of(b);
-  options.nodes = state.range(0);
+  options.on.nodes = state.range(0);
   plimsoll::waterline const line(policy, options);
   for (auto _ : state) {
     line.plan(b.loads_view(), b.busiest);

@@ -23,7 +23,7 @@ void waterline(benchmark::State& state) {
   static device_array<std::int32_t> const wider_ids(b.tokens * (b.k + 1));
   static device_array<float> const wider_weights(b.tokens * (b.k + 1));
   static plimsoll::waterline const line(plimsoll::gpu(work.get()),
-                                        {.ranks = step_batch::ranks,
+                                        {.on = {.ranks = step_batch::ranks},
                                          .slots = step_batch::slots,
                                          .top_k = step_batch::k,
                                          .max_tokens = step_batch::tokens,

@@ -10,7 +10,7 @@ int main() {
   plimsoll::matrix_ref<int> loads(tokens, 1, 8), map(expert_of_slot, 1, 12), counts(copies, 1, 8);
   plimsoll::matrix_ref<double> gpu_loads(gpu_tokens, 1, 4);
 
-  plimsoll::eplb(plimsoll::seq, loads, {.ranks = 4}, map, counts);
+  plimsoll::eplb(plimsoll::seq, loads, {.on = {.ranks = 4}}, map, counts);
   plimsoll::rank_loads(plimsoll::seq, loads, {map, counts, 4}, gpu_loads);
   plimsoll::measure(plimsoll::seq, gpu_loads, balance);
 

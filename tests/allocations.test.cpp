@@ -116,7 +116,7 @@ TEST_CASE("allocations: minmax_lp and lplb") {
 TEST_CASE("allocations: least_loaded and llep") {
   small_layer const in;
   plimsoll::least_loaded_options const options{
-      .experts = 4, .ranks = 2, .min_chunk = 1, .lambda = 0, .max_ids = 8};
+      .on = {.ranks = 2}, .experts = 4, .min_chunk = 1, .lambda = 0, .max_ids = 8};
   ints counts(8);
   ints destinations(8);
   ints rows(8);
@@ -151,7 +151,8 @@ TEST_CASE("allocations: waterline and waterfill") {
   longs loads(4);
   matrix_ref<std::int32_t> const rows(out.data(), 8, 2);
   matrix_ref<std::int64_t> const counted(loads.data(), 2, 2);
-  plimsoll::waterline const line(seq, {.ranks = 2, .slots = 6, .top_k = 1, .max_tokens = 8});
+  plimsoll::waterline const line(seq,
+                                 {.on = {.ranks = 2}, .slots = 6, .top_k = 1, .max_tokens = 8});
   CHECK(news_in([&] {
           line.count(in.topk_ids(), 0, counted);
           line.plan(counted, 0);

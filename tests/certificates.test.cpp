@@ -120,10 +120,10 @@ struct certified_case {
 
   [[nodiscard]] plimsoll::index_t experts() const { return std::ssize(loads); }
   [[nodiscard]] plimsoll::placement_options options() const {
-    plimsoll::placement_options result{.ranks = std::ssize(speed)};
-    result.active = active;
+    plimsoll::placement_options result{.on = {.ranks = std::ssize(speed)}};
+    result.on.active = active;
     if (has_speeds) {
-      result.speeds = speeds;
+      result.on.speeds = speeds;
     }
     return result;
   }
@@ -275,8 +275,8 @@ TEST_CASE("certificates: the value of a plan far from its bound is not too low")
   ints map(6);
   auto const placed =
       plimsoll::place(plimsoll::seq, plimsoll::matrix_ref<double const>(loads.data(), 1, 5),
-                      plimsoll::matrix_ref<std::int32_t const>(counts.data(), 1, 5), {.ranks = 2},
-                      plimsoll::matrix_ref<std::int32_t>(map.data(), 1, 6));
+                      plimsoll::matrix_ref<std::int32_t const>(counts.data(), 1, 5),
+                      {.on = {.ranks = 2}}, plimsoll::matrix_ref<std::int32_t>(map.data(), 1, 6));
   CHECK(placed[0].lower_bound <= 6 * 0x1p43 + 1.5);
   CHECK(placed[0].value >= 7 * 0x1p43 + 1.5);
   CHECK(placed[0].value <= 7 * 0x1p43 + 3);
@@ -402,7 +402,7 @@ TEST_CASE("certificates: those of swap_search hold under costs of any steepness"
     ints map(static_cast<std::size_t>(slots));
     auto const got = plimsoll::swap_search(
         plimsoll::seq, plimsoll::tensor_ref<std::int32_t const>(loads.data(), steps, 1, experts),
-        cost, {.ranks = ranks, .restarts = 3, .min_gain = 0},
+        cost, {.on = {.ranks = ranks}, .restarts = 3, .min_gain = 0},
         plimsoll::matrix_ref<std::int32_t>(map.data(), 1, slots))[0];
     for (std::int64_t r = 0; r < ranks; ++r) {
       for (std::int64_t s = r * slots / ranks; s < (r + 1) * slots / ranks; ++s) {
@@ -430,7 +430,7 @@ TEST_CASE("certificates: bounds hold if one rank is far slower than the others")
   };
   auto const got = plimsoll::swap_search(
       plimsoll::seq, plimsoll::tensor_ref<std::int32_t const>(loads.data(), 1, 1, 6), cost,
-      {.ranks = 3, .min_gain = 0}, plimsoll::matrix_ref<std::int32_t>(map.data(), 1, 9))[0];
+      {.on = {.ranks = 3}, .min_gain = 0}, plimsoll::matrix_ref<std::int32_t>(map.data(), 1, 9))[0];
   CHECK(got.lower_bound > 0);
   CHECK(got.lower_bound <= 93);
   CHECK(got.value >= 93);

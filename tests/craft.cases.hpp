@@ -39,7 +39,7 @@ struct craft_case {
   flags active = {};  ///< [ranks] or empty
 
   [[nodiscard]] flags live() const {
-    return active.empty() ? flags(static_cast<std::size_t>(options.ranks), 1) : active;
+    return active.empty() ? flags(static_cast<std::size_t>(options.on.ranks), 1) : active;
   }
   [[nodiscard]] reals summed() const {
     reals sums(static_cast<std::size_t>(layers * experts), 0);
@@ -73,7 +73,7 @@ class craft_in {
   explicit craft_in(craft_case const& c)
       : shape_(c), loads_(std::vector<T>(c.loads.begin(), c.loads.end())), active_(c.active) {
     if (!c.active.empty()) {
-      shape_.options.active = active_.view1();
+      shape_.options.on.active = active_.view1();
     }
   }
 
@@ -104,7 +104,7 @@ struct crafted {
     craft_in<P, T> const in(c);
     auto const replica_counts = in.estimate().replica_counts;
     slots = c.experts + replica_counts.back() + spare;
-    index_t const ends = c.options.ranks + 1;
+    index_t const ends = c.options.on.ranks + 1;
     array_in<std::int32_t, P> map_out(c.layers * slots, -7);
     array_in<std::int32_t, P> offsets_out(c.layers * ends, -7);
     array_in<std::int32_t, P> counts_out(c.layers * c.experts, -7);
@@ -120,11 +120,10 @@ struct crafted {
     bool const required = c.options.anti_affinity_strength == plimsoll::strictness::required;
     plimsoll::validate(
         make_policy<P>(),
-        plimsoll::placement_ref{map_view, counts_view, c.options.ranks, offsets_view},
-        {.replica_anti_affinity =
-             required ? c.options.replica_anti_affinity : plimsoll::anti_affinity::none,
-         .nodes = c.options.nodes,
-         .active = in.options().active});
+        plimsoll::placement_ref{map_view, counts_view, c.options.on.ranks, offsets_view},
+        {.on = {.nodes = c.options.on.nodes, .active = in.options().on.active},
+         .replica_anti_affinity =
+             required ? c.options.replica_anti_affinity : plimsoll::anti_affinity::none});
     check_allocation(c, plan.estimate, plan.allocation);
     ints layer_slots = plan.allocation.replicas;
     for (std::int32_t& n : layer_slots) {
@@ -178,28 +177,28 @@ reals balancedness_with(craft_case const& c, std::int32_t replicas) {
   array_in<std::int32_t, P> const layer_slots(
       ints(static_cast<std::size_t>(c.layers), static_cast<std::int32_t>(slots)));
   array_in<double, P> const sums(c.summed());
-  array_in<std::int32_t, P> offsets(c.layers * (how.ranks + 1));
+  array_in<std::int32_t, P> offsets(c.layers * (how.on.ranks + 1));
   array_in<std::int32_t, P> map(c.layers * slots);
   array_in<std::int32_t, P> counts(c.layers * c.experts);
-  plimsoll::slot_assignment(make_policy<P>(), layer_slots.view1(),
-                            {.ranks = how.ranks, .remainder = how.remainder, .active = how.active},
-                            offsets.view2(c.layers, how.ranks + 1));
-  plimsoll::eplb_options placing{.ranks = how.ranks,
-                                 .rank_offsets = offsets.view2(c.layers, how.ranks + 1),
-                                 .nodes = how.nodes,
-                                 .groups = how.groups,
-                                 .policy = how.policy,
-                                 .refine = how.refine,
-                                 .active = how.active,
-                                 .replica_anti_affinity = how.replica_anti_affinity,
-                                 .anti_affinity_strength = how.anti_affinity_strength};
+  plimsoll::slot_assignment(
+      make_policy<P>(), layer_slots.view1(),
+      {.on = {.ranks = how.on.ranks, .active = how.on.active}, .remainder = how.remainder},
+      offsets.view2(c.layers, how.on.ranks + 1));
+  plimsoll::eplb_options placing{
+      .on = {.ranks = how.on.ranks, .nodes = how.on.nodes, .active = how.on.active},
+      .rank_offsets = offsets.view2(c.layers, how.on.ranks + 1),
+      .groups = how.groups,
+      .policy = how.policy,
+      .refine = how.refine,
+      .replica_anti_affinity = how.replica_anti_affinity,
+      .anti_affinity_strength = how.anti_affinity_strength};
   plimsoll::eplb(make_policy<P>(), sums.view2(c.layers, c.experts), placing,
                  map.view2(c.layers, slots), counts.view2(c.layers, c.experts));
   replay_case const recorded{.steps = c.steps,
                              .layers = c.layers,
                              .experts = c.experts,
                              .slots = slots,
-                             .ranks = how.ranks,
+                             .ranks = how.on.ranks,
                              .plans = 1,
                              .loads = c.loads,
                              .map = map.values(),
@@ -249,7 +248,7 @@ inline std::vector<craft_case> craft_cases() {
                          .layers = 5,
                          .experts = 16,
                          .loads = uneven_steps(1, 13, 5, 16),
-                         .options = {.ranks = 6}};
+                         .options = {.on = {.ranks = 6}}};
   std::vector<craft_case> cases{plain};
   auto const with = [&](auto change) {
     cases.push_back(plain);
@@ -259,18 +258,18 @@ inline std::vector<craft_case> craft_cases() {
   with([](craft_case& c) { c.options.remainder = remainder_spread::endpoints; });
   with([](craft_case& c) { c.active = {1, 1, 0, 1, 1, 1}; });
   with([](craft_case& c) {
-    c.options.ranks = 8;
-    c.options.nodes = 2;
+    c.options.on.ranks = 8;
+    c.options.on.nodes = 2;
     c.options.groups = 4;
   });
   with([](craft_case& c) {
-    c.options.nodes = 2;
+    c.options.on.nodes = 2;
     c.options.groups = 4;
     c.options.policy = eplb_policy::global;
   });
   with([](craft_case& c) {
-    c.options.ranks = 8;
-    c.options.nodes = 4;
+    c.options.on.ranks = 8;
+    c.options.on.nodes = 4;
     c.options.groups = 8;
     c.options.policy = eplb_policy::hierarchical;
   });
@@ -283,7 +282,7 @@ inline std::vector<craft_case> craft_cases() {
   });
   with([](craft_case& c) {
     c.options.replica_counts = {6, 40};
-    c.options.nodes = 3;
+    c.options.on.nodes = 3;
     c.options.replica_anti_affinity = anti_affinity::node;
     c.options.anti_affinity_strength = strictness::required;
   });
@@ -297,12 +296,12 @@ inline std::vector<craft_case> craft_cases() {
     std::fill_n(c.loads.begin() + 16, 16, 0);
     std::fill_n(c.loads.begin() + 64, 16, 0);
   });
-  with([](craft_case& c) { c.options.ranks = 1; });
+  with([](craft_case& c) { c.options.on.ranks = 1; });
   cases.push_back({.steps = 3,
                    .layers = 2,
                    .experts = 1,
                    .loads = {4, 1, 0, 2, 7, 0},
-                   .options = {.ranks = 4}});
+                   .options = {.on = {.ranks = 4}}});
   return cases;
 }
 
@@ -324,7 +323,7 @@ TEST_CASE_TEMPLATE("craft: default replica counts", P, PLIMSOLL_POLICIES) {
   }
   auto const counts = [](index_t ranks, flags const& active = {}) {
     craft_case c{.experts = 4, .loads = {1, 2, 3, 4}};
-    c.options.ranks = ranks;
+    c.options.on.ranks = ranks;
     c.active = active;
     return craft_in<P>(c).estimate().replica_counts;
   };
@@ -410,7 +409,8 @@ TEST_CASE_TEMPLATE("craft: an allocation equals exhaustive search", P, PLIMSOLL_
              {craft_objective::gain, craft_objective::replicas_times_gain}) {
           craft_case const c{
               .layers = layers,
-              .options = {.ranks = ranks, .budget = budget, .objective = value, .fill = fill}};
+              .options = {
+                  .on = {.ranks = ranks}, .budget = budget, .objective = value, .fill = fill}};
           every_allocation const oracle(estimate, budget, fill, value);
           if (!oracle.feasible()) {
             CHECK_THROWS_AS(allocated<P>(estimate, c.options), plimsoll::invalid_input);
@@ -448,13 +448,13 @@ TEST_CASE_TEMPLATE("craft: algorithm 2 as printed, and as in the text", P, PLIMS
   }
   gain_estimate const estimate =
       estimate_of({1, 2, 4}, {.20, .30, .33, .10, .18, .22, .05, .08, .10, 0, .01, .01});
-  replica_allocation const text = allocated<P>(estimate, {.ranks = 4, .budget = 8});
+  replica_allocation const text = allocated<P>(estimate, {.on = {.ranks = 4}, .budget = 8});
   CHECK(text.replicas == ints{2, 4, 2, 0});
   CHECK(text.gain == reals{.30, .22, .08, 0});
   CHECK(text.used == 8);
   CHECK(text.budget == 8);
   replica_allocation const coded =
-      allocated<P>(estimate, {.ranks = 4,
+      allocated<P>(estimate, {.on = {.ranks = 4},
                               .budget = 8,
                               .objective = craft_objective::replicas_times_gain,
                               .fill = knapsack_fill::exactly});
@@ -470,26 +470,26 @@ TEST_CASE_TEMPLATE("craft: algorithm 2 as printed, and as in the text", P, PLIMS
 
   // A budget above the largest counts of all layers: algorithm 2 as printed returns no replicas.
   gain_estimate const two = estimate_of({1, 2, 4}, {.1, .2, .3, .1, .2, .3});
-  CHECK(allocated<P>(two, {.ranks = 6, .budget = 12}).replicas == ints{4, 4});
+  CHECK(allocated<P>(two, {.on = {.ranks = 6}, .budget = 12}).replicas == ints{4, 4});
   CHECK_THROWS_WITH_AS(
-      allocated<P>(two, {.ranks = 6, .budget = 12, .fill = knapsack_fill::exactly}),
+      allocated<P>(two, {.on = {.ranks = 6}, .budget = 12, .fill = knapsack_fill::exactly}),
       "allocate_replicas: options.budget: expected a sum of at most one replica count per layer, "
       "got 12",
       plimsoll::invalid_input);
   constexpr index_t all = std::numeric_limits<index_t>::max();
-  CHECK(allocated<P>(two, {.ranks = 6, .budget = all}).replicas == ints{4, 4});
-  CHECK(allocated<P>(two, {.ranks = 6, .budget = all}).budget == all);
+  CHECK(allocated<P>(two, {.on = {.ranks = 6}, .budget = all}).replicas == ints{4, 4});
+  CHECK(allocated<P>(two, {.on = {.ranks = 6}, .budget = all}).budget == all);
   CHECK_THROWS_WITH_AS(
-      allocated<P>(two, {.ranks = 6, .budget = all, .fill = knapsack_fill::exactly}),
+      allocated<P>(two, {.on = {.ranks = 6}, .budget = all, .fill = knapsack_fill::exactly}),
       "allocate_replicas: options.budget: expected a sum of at most one replica count per layer, "
       "got 9223372036854775807",
       plimsoll::invalid_input);
   CHECK_THROWS_WITH_AS(
-      allocated<P>(two, {.ranks = 6, .budget = 7, .fill = knapsack_fill::exactly}),
+      allocated<P>(two, {.on = {.ranks = 6}, .budget = 7, .fill = knapsack_fill::exactly}),
       "allocate_replicas: options.budget: expected a sum of at most one replica count per layer, "
       "got 7",
       plimsoll::invalid_input);
-  CHECK(allocated<P>(two, {.ranks = 6, .budget = 7}).used == 6);
+  CHECK(allocated<P>(two, {.on = {.ranks = 6}, .budget = 7}).used == 6);
 }
 
 TEST_CASE_TEMPLATE("craft: replicas without gain are not chosen", P, PLIMSOLL_POLICIES) {
@@ -497,15 +497,15 @@ TEST_CASE_TEMPLATE("craft: replicas without gain are not chosen", P, PLIMSOLL_PO
     return;
   }
   gain_estimate const estimate = estimate_of({1, 2}, {-.1, -.3, .2, .1, 0, 0});
-  CHECK(allocated<P>(estimate, {.ranks = 2, .budget = 6}).replicas == ints{0, 1, 0});
-  CHECK(allocated<P>(estimate, {.ranks = 2, .budget = 0}).replicas == ints{0, 0, 0});
+  CHECK(allocated<P>(estimate, {.on = {.ranks = 2}, .budget = 6}).replicas == ints{0, 1, 0});
+  CHECK(allocated<P>(estimate, {.on = {.ranks = 2}, .budget = 0}).replicas == ints{0, 0, 0});
   // They are chosen if the budget must be used up.
   replica_allocation const full =
-      allocated<P>(estimate, {.ranks = 2, .budget = 6, .fill = knapsack_fill::exactly});
+      allocated<P>(estimate, {.on = {.ranks = 2}, .budget = 6, .fill = knapsack_fill::exactly});
   CHECK(full.replicas == ints{2, 2, 2});
   CHECK(full.gain == reals{-.3, .1, 0});
   // Of equal layers, the first ones get replicas.
-  CHECK(allocated<P>(estimate_of({2}, {.1, .1, .1}), {.ranks = 2, .budget = 4}).replicas ==
+  CHECK(allocated<P>(estimate_of({2}, {.1, .1, .1}), {.on = {.ranks = 2}, .budget = 4}).replicas ==
         ints{2, 2, 0});
 }
 
@@ -514,15 +514,18 @@ TEST_CASE_TEMPLATE("craft: the automatic budget is the knee", P, PLIMSOLL_POLICI
     return;
   }
   auto const budget = [](ints const& counts, reals const& gain, index_t ranks) {
-    return allocated<P>(estimate_of(counts, gain), {.ranks = ranks}).budget;
+    return allocated<P>(estimate_of(counts, gain), {.on = {.ranks = ranks}}).budget;
   };
   // The curve 0, .4, .7, .72, .73 is .335 above the line at 2 replicas per rank.
-  replica_allocation const got = allocated<P>(estimate_of({3}, {.02, .3, .4, .01}), {.ranks = 3});
+  replica_allocation const got =
+      allocated<P>(estimate_of({3}, {.02, .3, .4, .01}), {.on = {.ranks = 3}});
   CHECK(got.knee == 2);
   CHECK(got.budget == 6);
   CHECK(got.used == 6);
   CHECK(got.replicas == ints{0, 3, 3, 0});
-  CHECK(allocated<P>(estimate_of({3}, {.02, .3, .4, .01}), {.ranks = 3, .budget = 3}).knee == 2);
+  CHECK(
+      allocated<P>(estimate_of({3}, {.02, .3, .4, .01}), {.on = {.ranks = 3}, .budget = 3}).knee ==
+      2);
   // Straight and flat lines have no knee.
   CHECK(budget({2}, {0, 0, 0}, 2) == 0);
   CHECK(budget({2}, {-.5, -.1, -.2}, 2) == 0);
@@ -532,8 +535,8 @@ TEST_CASE_TEMPLATE("craft: the automatic budget is the knee", P, PLIMSOLL_POLICI
   CHECK(budget({1}, {.5, .25, .25, 0}, 1) == 1);
   // The automatic budget is a multiple of the live ranks.
   array_in<std::uint8_t, P> const active(flags{1, 0, 1, 1});
-  auto const alive =
-      allocated<P>(estimate_of({3}, {.02, .3, .4, .01}), {.ranks = 4, .active = active.view1()});
+  auto const alive = allocated<P>(estimate_of({3}, {.02, .3, .4, .01}),
+                                  {.on = {.ranks = 4, .active = active.view1()}});
   CHECK(alive.budget == 6);
   CHECK(alive.curve == got.curve);
 }
@@ -569,13 +572,13 @@ TEST_CASE_TEMPLATE("craft: plans with every option", P, PLIMSOLL_POLICIES) {
     array_in<std::int32_t, P> const offsets(got.offsets);
     array_in<std::int32_t, P> map(std::ssize(got.map));
     array_in<std::int32_t, P> counts(std::ssize(got.counts));
-    plimsoll::eplb_options placing{.ranks = c.options.ranks,
-                                   .rank_offsets = offsets.view2(c.layers, c.options.ranks + 1),
-                                   .nodes = c.options.nodes,
+    plimsoll::eplb_options placing{.on = {.ranks = c.options.on.ranks,
+                                          .nodes = c.options.on.nodes,
+                                          .active = in.options().on.active},
+                                   .rank_offsets = offsets.view2(c.layers, c.options.on.ranks + 1),
                                    .groups = c.options.groups,
                                    .policy = c.options.policy,
                                    .refine = c.options.refine,
-                                   .active = in.options().active,
                                    .replica_anti_affinity = c.options.replica_anti_affinity,
                                    .anti_affinity_strength = c.options.anti_affinity_strength};
     auto const place = [&] {
@@ -613,8 +616,8 @@ TEST_CASE_TEMPLATE("craft: any budget", P, PLIMSOLL_POLICIES) {
     last = gain;
     used.push_back(static_cast<std::int32_t>(got.plan.allocation.used));
     auto const& curve = got.plan.allocation.curve;
-    auto const at = static_cast<std::size_t>(budget / c.options.ranks);
-    if (budget % c.options.ranks == 0 && at < curve.size()) {
+    auto const at = static_cast<std::size_t>(budget / c.options.on.ranks);
+    if (budget % c.options.on.ranks == 0 && at < curve.size()) {
       CHECK(gain == doctest::Approx(curve[at]).epsilon(1e-12));
     }
   }
@@ -623,7 +626,7 @@ TEST_CASE_TEMPLATE("craft: any budget", P, PLIMSOLL_POLICIES) {
   CHECK(used.back() <= 30);
   c.options.budget = plimsoll::automatic_budget;
   crafted<P> const automatic(c);
-  CHECK(automatic.plan.allocation.budget % c.options.ranks == 0);
+  CHECK(automatic.plan.allocation.budget % c.options.on.ranks == 0);
   CHECK(automatic.plan.allocation.budget > 0);
   CHECK(automatic.plan.allocation.budget < 30);
   CHECK(sum_of(automatic.plan.allocation.gain) > last / 2);
@@ -640,7 +643,7 @@ TEST_CASE_TEMPLATE("craft: any budget", P, PLIMSOLL_POLICIES) {
                              .layers = c.layers,
                              .experts = c.experts,
                              .slots = most.slots,
-                             .ranks = c.options.ranks,
+                             .ranks = c.options.on.ranks,
                              .plans = 1,
                              .loads = c.loads,
                              .map = most.map,
@@ -680,8 +683,8 @@ TEST_CASE_TEMPLATE("craft: groups stay on a node, dead ranks stay empty", P, PLI
     return;
   }
   craft_case c = craft_cases()[0];
-  c.options.ranks = 8;
-  c.options.nodes = 2;
+  c.options.on.ranks = 8;
+  c.options.on.nodes = 2;
   c.options.groups = 4;
   c.options.budget = 29;
   c.active = {0, 1, 0, 1, 1, 0, 0, 1};
@@ -708,7 +711,7 @@ TEST_CASE_TEMPLATE("craft: no layers", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
-  craft_case c{.steps = 4, .layers = 0, .experts = 8, .options = {.ranks = 2}};
+  craft_case c{.steps = 4, .layers = 0, .experts = 8, .options = {.on = {.ranks = 2}}};
   crafted<P> const got(c);
   CHECK(got.plan.estimate.base.empty());
   CHECK(got.plan.allocation.curve == reals{0});
@@ -731,8 +734,11 @@ TEST_CASE_TEMPLATE("craft: a bad load is named", P, PLIMSOLL_POLICIES) {
   if (!backend_available<P>()) {
     return;
   }
-  craft_case const plain{
-      .steps = 10, .layers = 2, .experts = 3, .loads = longs(60, 5), .options = {.ranks = 2}};
+  craft_case const plain{.steps = 10,
+                         .layers = 2,
+                         .experts = 3,
+                         .loads = longs(60, 5),
+                         .options = {.on = {.ranks = 2}}};
   constexpr std::int64_t limit = std::int64_t{1} << 47;
   struct change {
     std::size_t at;
@@ -784,16 +790,19 @@ TEST_CASE_TEMPLATE("craft: bad options are named", P, PLIMSOLL_POLICIES) {
     return;
   }
   auto const refusal = [](auto change) {
-    craft_case c{
-        .steps = 2, .layers = 2, .experts = 8, .loads = longs(32, 5), .options = {.ranks = 4}};
+    craft_case c{.steps = 2,
+                 .layers = 2,
+                 .experts = 8,
+                 .loads = longs(32, 5),
+                 .options = {.on = {.ranks = 4}}};
     change(c);
     return craft_refusal([&] { static_cast<void>(craft_in<P>(c).estimate()); });
   };
   CHECK(refusal([](craft_case&) {}) == "no error");
-  CHECK(refusal([](craft_case& c) { c.options.ranks = 0; }) ==
-        "estimate_gains: options.ranks: expected 1 to 32767 ranks, got 0");
-  CHECK(refusal([](craft_case& c) { c.options.ranks = 32768; }) ==
-        "estimate_gains: options.ranks: expected 1 to 32767 ranks, got 32768");
+  CHECK(refusal([](craft_case& c) { c.options.on.ranks = 0; }) ==
+        "estimate_gains: options.on.ranks: expected 1 to 32767 ranks, got 0");
+  CHECK(refusal([](craft_case& c) { c.options.on.ranks = 32768; }) ==
+        "estimate_gains: options.on.ranks: expected 1 to 32767 ranks, got 32768");
   CHECK(refusal([](craft_case& c) { c.steps = 0; }) ==
         "estimate_gains: loads: expected 1 to 2147483647 steps, got 0");
   CHECK(refusal([](craft_case& c) { c.experts = 0; }) ==
@@ -818,17 +827,17 @@ TEST_CASE_TEMPLATE("craft: bad options are named", P, PLIMSOLL_POLICIES) {
         "32767");
   CHECK(refusal([](craft_case& c) {
           c.active = {1, 1, 1};
-        }) == "estimate_gains: options.active: expected 4 ranks, got 3");
+        }) == "estimate_gains: options.on.active: expected 4 ranks, got 3");
   CHECK(refusal([](craft_case& c) {
           c.active = {0, 0, 0, 0};
-        }) == "estimate_gains: options.active: expected 1 to 4 live ranks, got 0");
-  CHECK(refusal([](craft_case& c) { c.options.nodes = 5; }) ==
-        "estimate_gains: options.nodes: expected 1 to 4 nodes (at most one per rank), got 5");
+        }) == "estimate_gains: options.on.active: expected 1 to 4 live ranks, got 0");
+  CHECK(refusal([](craft_case& c) { c.options.on.nodes = 5; }) ==
+        "estimate_gains: options.on.nodes: expected 1 to 4 nodes (at most one per rank), got 5");
   CHECK(refusal([](craft_case& c) { c.options.groups = 3; }) ==
         "estimate_gains: groups: expected a number that divides 8 experts, got 3");
   // Groups that fit on no node without replicas.
   CHECK(refusal([](craft_case& c) {
-          c.options.nodes = 2;
+          c.options.on.nodes = 2;
           c.options.groups = 2;
           c.active = {1, 1, 1, 0};
         }) ==
@@ -844,31 +853,32 @@ TEST_CASE_TEMPLATE("craft: bad estimates and budgets are named", P, PLIMSOLL_POL
     return craft_refusal([&] { allocated<P>(estimate, options); });
   };
   gain_estimate const good = estimate_of({1, 2}, {.1, .2, .3, .4});
-  CHECK(refusal(good, {.ranks = 2}) == "no error");
-  CHECK(refusal(good, {}) == "allocate_replicas: options.ranks: expected 1 to 32767 ranks, got 0");
-  CHECK(refusal(good, {.ranks = 2, .budget = -2}) ==
+  CHECK(refusal(good, {.on = {.ranks = 2}}) == "no error");
+  CHECK(refusal(good, {}) ==
+        "allocate_replicas: options.on.ranks: expected 1 to 32767 ranks, got 0");
+  CHECK(refusal(good, {.on = {.ranks = 2}, .budget = -2}) ==
         "allocate_replicas: options.budget: expected -1 to 9223372036854775807 replicas (-1: "
         "automatic), got -2");
   gain_estimate bad = good;
   bad.gain[3] = std::numeric_limits<double>::quiet_NaN();
-  CHECK(refusal(bad, {.ranks = 2}) ==
+  CHECK(refusal(bad, {.on = {.ranks = 2}}) ==
         "allocate_replicas: estimate.gain: expected numbers below 2^900, got NaN in layer 1 for 2 "
         "replicas");
   bad = good;
   bad.gain.pop_back();
-  CHECK(refusal(bad, {.ranks = 2}) ==
+  CHECK(refusal(bad, {.on = {.ranks = 2}}) ==
         "allocate_replicas: estimate.gain: expected 4 elements (layers * counts), got 3");
   bad = good;
   bad.base.push_back(0);
-  CHECK(refusal(bad, {.ranks = 2}) ==
+  CHECK(refusal(bad, {.on = {.ranks = 2}}) ==
         "allocate_replicas: estimate.gain: expected 6 elements (layers * counts), got 4");
   bad = good;
   bad.replica_counts = {2, 2};
-  CHECK(refusal(bad, {.ranks = 2}) ==
+  CHECK(refusal(bad, {.on = {.ranks = 2}}) ==
         "allocate_replicas: estimate.replica_counts: expected 3 to 32766 replicas, rising from 1, "
         "got 2");
   bad = {};
-  CHECK(refusal(bad, {.ranks = 2}) ==
+  CHECK(refusal(bad, {.on = {.ranks = 2}}) ==
         "allocate_replicas: estimate.replica_counts: expected 1 to 32766 counts, got 0");
 }
 

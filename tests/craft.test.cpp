@@ -91,7 +91,8 @@ TEST_CASE("craft: shapes of outputs are checked") {
   ints map(100);
   ints offsets(100);
   ints counts(100);
-  auto const refusal = [&](shapes const& s, plimsoll::craft_options const& options = {.ranks = 4}) {
+  auto const refusal = [&](shapes const& s,
+                           plimsoll::craft_options const& options = {.on = {.ranks = 4}}) {
     for (ints* const out : {&map, &offsets, &counts}) {
       out->assign(100, -7);
     }
@@ -122,10 +123,10 @@ TEST_CASE("craft: shapes of outputs are checked") {
   CHECK(refusal({.map = {2, 40000}}) ==
         "craft: physical_to_logical: expected 8 to 32774 slots (at least one per expert), got "
         "40000");
-  CHECK(refusal({}, {.ranks = 4, .budget = -2}) ==
+  CHECK(refusal({}, {.on = {.ranks = 4}, .budget = -2}) ==
         "craft: options.budget: expected -1 to 9223372036854775807 replicas (-1: automatic), got "
         "-2");
-  CHECK(refusal({}, {.ranks = 4, .groups = 3}) ==
+  CHECK(refusal({}, {.on = {.ranks = 4}, .groups = 3}) ==
         "craft: groups: expected a number that divides 8 experts, got 3");
 }
 
@@ -139,8 +140,8 @@ TEST_CASE("craft: a strided mask of live ranks") {
     wide.insert(wide.end(), {lives, static_cast<std::uint8_t>(1 - lives)});
   }
   plimsoll::craft_options options = c.options;
-  options.active = {wide.data(), 6};
-  options.active.strides[0] = 2;
+  options.on.active = {wide.data(), 6};
+  options.on.active.strides[0] = 2;
   ints map(expected.map.size());
   ints offsets(expected.offsets.size());
   ints counts(expected.counts.size());
@@ -213,7 +214,7 @@ TEST_CASE("craft: the loads are not copied") {
     peak_resource memory;
     plimsoll::craft(plimsoll::seq(memory),
                     plimsoll::tensor_ref<std::int32_t const>(loads.data(), steps, layers, experts),
-                    {.ranks = ranks},
+                    {.on = {.ranks = ranks}},
                     plimsoll::matrix_ref<std::int32_t>(map.data(), layers, experts + ranks),
                     plimsoll::matrix_ref<std::int32_t>(offsets.data(), layers, ranks + 1),
                     plimsoll::matrix_ref<std::int32_t>(counts.data(), layers, experts));
@@ -240,7 +241,7 @@ TEST_CASE("craft: temporaries come from the policy and go back, also when it thr
                      .layers = 2,
                      .experts = 4,
                      .loads = uneven_steps(5, 4, 2, 4),
-                     .options = {.ranks = 2, .budget = 2}};
+                     .options = {.on = {.ranks = 2}, .budget = 2}};
   ints map(2 * 6);
   ints offsets(2 * 3);
   ints counts(2 * 4);
@@ -261,7 +262,8 @@ TEST_CASE("craft: a total past 64 bits is refused, not wrapped") {
   auto const load = [](index_t, index_t, index_t) { return (std::int64_t{1} << 47) - 1; };
   std::string message;
   try {
-    plimsoll::estimate_gains(plimsoll::seq, plimsoll::generate(load, 1 << 17, 1, 1), {.ranks = 1});
+    plimsoll::estimate_gains(plimsoll::seq, plimsoll::generate(load, 1 << 17, 1, 1),
+                             {.on = {.ranks = 1}});
   } catch (plimsoll::invalid_input const& error) {
     message = error.what();
   }

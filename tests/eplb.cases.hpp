@@ -40,14 +40,14 @@ struct planned {
     array_in<std::int32_t, P> map_out(layers * slots, -7);
     array_in<std::int32_t, P> counts_out(layers * experts, -7);
     if (!active.empty()) {
-      options.active = active_in.view1();
+      options.on.active = active_in.view1();
     }
     if (!speeds.empty()) {
-      options.speeds = speeds_in.view1();
+      options.on.speeds = speeds_in.view1();
     }
     if (!rank_offsets.empty()) {
       options.rank_offsets =
-          offsets_in.view2(offsets_in.size() / (options.ranks + 1), options.ranks + 1);
+          offsets_in.view2(offsets_in.size() / (options.on.ranks + 1), options.on.ranks + 1);
     }
     certificates = plimsoll::eplb(make_policy<P>(), in.view2(layers, experts), options,
                                   map_out.view2(layers, slots), counts_out.view2(layers, experts));
@@ -55,11 +55,10 @@ struct planned {
     plimsoll::validate(
         make_policy<P>(),
         plimsoll::placement_ref{map_out.view2(layers, slots), counts_out.view2(layers, experts),
-                                options.ranks, options.rank_offsets},
-        {.replica_anti_affinity =
-             required ? options.replica_anti_affinity : plimsoll::anti_affinity::none,
-         .nodes = options.nodes,
-         .active = options.active});
+                                options.on.ranks, options.rank_offsets},
+        {.on = {.nodes = options.on.nodes, .active = options.on.active},
+         .replica_anti_affinity =
+             required ? options.replica_anti_affinity : plimsoll::anti_affinity::none});
     map = map_out.values();
     counts = counts_out.values();
   }
@@ -132,10 +131,11 @@ TEST_CASE_TEMPLATE("eplb: replicates, then places, with any shape", P, PLIMSOLL_
       map.insert(map.end(), placed.begin(), placed.end());
       counts.insert(counts.end(), copies.begin(), copies.end());
     }
-    planned<P> const whole(as<std::int32_t>(loads), layers, experts, {.ranks = ranks}, slots);
+    planned<P> const whole(as<std::int32_t>(loads), layers, experts, {.on = {.ranks = ranks}},
+                           slots);
     CHECK(whole.map == map);
     CHECK(whole.counts == counts);
-    planned<P> const real(as<float>(loads), layers, experts, {.ranks = ranks}, slots);
+    planned<P> const real(as<float>(loads), layers, experts, {.on = {.ranks = ranks}}, slots);
     CHECK(real.map == map);
     CHECK(real.counts == counts);
     CHECK(whole.certificates.size() == static_cast<std::size_t>(layers));
@@ -149,17 +149,18 @@ TEST_CASE_TEMPLATE("eplb: a known plan and its refinement", P, PLIMSOLL_POLICIES
   }
   ints const loads{600, 560, 120, 120, 20, 10, 10, 10};
   // EPLB's plan for these loads has a peak of 232, with two copies of expert 1 on one rank.
-  planned<P> const got(loads, 1, 8, {.ranks = 8}, 16);
+  planned<P> const got(loads, 1, 8, {.on = {.ranks = 8}}, 16);
   CHECK(got.counts == ints{5, 5, 1, 1, 1, 1, 1, 1});
   CHECK(got.certificates[0].value == doctest::Approx(232).epsilon(1e-12));
   // The eighth and ninth heaviest replicas weigh 112 each.
   CHECK(got.certificates[0].lower_bound == doctest::Approx(224).epsilon(1e-12));
 
-  planned<P> const packed(loads, 1, 8, {.ranks = 8, .refine = plimsoll::eplb_refinement::packing},
-                          16);
+  planned<P> const packed(loads, 1, 8,
+                          {.on = {.ranks = 8}, .refine = plimsoll::eplb_refinement::packing}, 16);
   CHECK(packed.counts == got.counts);
   CHECK(packed.certificates[0].value <= got.certificates[0].value);
-  planned<P> const joint(loads, 1, 8, {.ranks = 8, .refine = plimsoll::eplb_refinement::joint}, 16);
+  planned<P> const joint(loads, 1, 8,
+                         {.on = {.ranks = 8}, .refine = plimsoll::eplb_refinement::joint}, 16);
   CHECK(joint.certificates[0].value <= 590.0 / 3 * (1 + 1e-12));
   report_hash("eplb.refined", packed.map, joint.map, joint.counts);
 }
@@ -192,13 +193,14 @@ TEST_CASE_TEMPLATE("eplb: groups stay on a node if hierarchical", P, PLIMSOLL_PO
   auto const loads = as<std::int32_t>(skewed_loads(2, experts, 5));
   auto const plan = [&](index_t ranks, index_t nodes, index_t groups, eplb_policy policy) {
     return planned<P>(loads, 2, experts,
-                      {.ranks = ranks, .nodes = nodes, .groups = groups, .policy = policy}, slots);
+                      {.on = {.ranks = ranks, .nodes = nodes}, .groups = groups, .policy = policy},
+                      slots);
   };
   auto const together = [&](planned<P> const& got, index_t ranks, index_t nodes, index_t groups) {
     return groups_stay_together(nodes_of(got.map, 0, experts, slots, ranks, nodes), groups) &&
            groups_stay_together(nodes_of(got.map, 1, experts, slots, ranks, nodes), groups);
   };
-  ints const flat = planned<P>(loads, 2, experts, {.ranks = 8}, slots).map;
+  ints const flat = planned<P>(loads, 2, experts, {.on = {.ranks = 8}}, slots).map;
   CHECK(together(plan(8, 2, 4, eplb_policy::automatic), 8, 2, 4));
   // Three groups on two nodes: the reference plans globally. If forced, the nodes get two and one.
   CHECK(plan(8, 2, 3, eplb_policy::automatic).map == flat);
@@ -224,7 +226,7 @@ TEST_CASE_TEMPLATE("eplb: ranks with given numbers of slots", P, PLIMSOLL_POLICI
   auto const in = as<std::int32_t>(loads);
   // Ranks without slots, slots without a rank, and a different number of slots in every layer.
   ints const offsets{0, 3, 3, 30, 37, 0, 10, 12, 20, 22};
-  planned<P> const got(in, 2, experts, {.ranks = ranks}, slots, {}, {}, offsets);
+  planned<P> const got(in, 2, experts, {.on = {.ranks = ranks}}, slots, {}, {}, offsets);
   ints map;
   ints counts;
   for (index_t layer = 0; layer < 2; ++layer) {
@@ -244,7 +246,7 @@ TEST_CASE_TEMPLATE("eplb: ranks with given numbers of slots", P, PLIMSOLL_POLICI
 
   // The offsets that `eplb` would have chosen.
   ints const even{0, 10, 20, 30, 40, 0, 10, 20, 30, 40};
-  plimsoll::eplb_options const grouped{.ranks = ranks, .nodes = 2, .groups = 4};
+  plimsoll::eplb_options const grouped{.on = {.ranks = ranks, .nodes = 2}, .groups = 4};
   CHECK(planned<P>(in, 2, experts, grouped, slots, {}, {}, even).map ==
         planned<P>(in, 2, experts, grouped, slots).map);
   // Nodes of one rank with slots and one without.
@@ -263,13 +265,14 @@ TEST_CASE_TEMPLATE("eplb: ranks with given numbers of slots", P, PLIMSOLL_POLICI
     }
     CHECK(groups_stay_together(node_of, 4));
   }
-  plimsoll::eplb_options refined{.ranks = ranks, .refine = plimsoll::eplb_refinement::joint};
+  plimsoll::eplb_options refined{.on = {.ranks = ranks},
+                                 .refine = plimsoll::eplb_refinement::joint};
   CHECK(planned<P>(in, 2, experts, refined, slots, {}, {}, offsets).certificates[0].value <=
         got.certificates[0].value);
 
   auto const message = [&](ints const& bad) -> std::string {
     try {
-      planned<P>(in, 2, experts, {.ranks = ranks}, slots, {}, {}, bad);
+      planned<P>(in, 2, experts, {.on = {.ranks = ranks}}, slots, {}, {}, bad);
     } catch (plimsoll::invalid_input const& error) {
       return error.what();
     }
@@ -294,7 +297,7 @@ TEST_CASE_TEMPLATE("eplb: dead ranks, speeds and anti-affinity", P, PLIMSOLL_POL
   constexpr index_t experts = 24;
   constexpr index_t slots = 48;
   auto const loads = as<std::int32_t>(skewed_loads(2, experts, 6));
-  plimsoll::eplb_options options{.ranks = 8, .nodes = 2};
+  plimsoll::eplb_options options{.on = {.ranks = 8, .nodes = 2}};
   options.replica_anti_affinity = plimsoll::anti_affinity::rank;
   options.anti_affinity_strength = plimsoll::strictness::required;
   std::vector<std::uint8_t> const active{1, 0, 1, 1, 1, 1, 0, 1};
@@ -307,8 +310,8 @@ TEST_CASE_TEMPLATE("eplb: dead ranks, speeds and anti-affinity", P, PLIMSOLL_POL
   CHECK(*std::max_element(nodes.counts.begin(), nodes.counts.end()) == 2);
 
   std::vector<double> const speeds{2, 1, 1, 1, 1, 1, 1, 1};
-  planned<P> const fast(loads, 2, experts, {.ranks = 8}, slots, {}, speeds);
-  planned<P> const slow(loads, 2, experts, {.ranks = 8}, slots);
+  planned<P> const fast(loads, 2, experts, {.on = {.ranks = 8}}, slots, {}, speeds);
+  planned<P> const slow(loads, 2, experts, {.on = {.ranks = 8}}, slots);
   CHECK(fast.certificates[0].lower_bound < slow.certificates[0].lower_bound);
   CHECK(fast.certificates[0].value < slow.certificates[0].value);
   report_hash("eplb.options", apart.map, nodes.map, fast.map);
@@ -330,37 +333,37 @@ TEST_CASE_TEMPLATE("eplb: bad input is named", P, PLIMSOLL_POLICIES) {
   };
   using plimsoll::anti_affinity;
   using plimsoll::strictness;
-  CHECK(message({1, 2, 3}, {.ranks = 2}, 4) == "no error");
-  CHECK(message({1, 2, -3}, {.ranks = 2}, 4) ==
+  CHECK(message({1, 2, 3}, {.on = {.ranks = 2}}, 4) == "no error");
+  CHECK(message({1, 2, -3}, {.on = {.ranks = 2}}, 4) ==
         "eplb: loads: expected values from 0 to below 2^47, got -3 in layer 0, expert 2");
-  CHECK(message({1, 2, 3}, {.ranks = 0}, 4) ==
-        "eplb: options.ranks: expected 1 to 32767 ranks, got 0");
-  CHECK(message({1, 2, 3}, {.ranks = 32768}, 4) ==
-        "eplb: options.ranks: expected 1 to 32767 ranks, got 32768");
-  CHECK(message({1, 2, 3}, {.ranks = 2}, 2) ==
+  CHECK(message({1, 2, 3}, {.on = {.ranks = 0}}, 4) ==
+        "eplb: options.on.ranks: expected 1 to 32767 ranks, got 0");
+  CHECK(message({1, 2, 3}, {.on = {.ranks = 32768}}, 4) ==
+        "eplb: options.on.ranks: expected 1 to 32767 ranks, got 32768");
+  CHECK(message({1, 2, 3}, {.on = {.ranks = 2}}, 2) ==
         "eplb: physical_to_logical: expected 3 to 32769 slots (at least one per expert), got 2");
-  CHECK(message({1, 2, 3}, {.ranks = 2}, 32770) ==
+  CHECK(message({1, 2, 3}, {.on = {.ranks = 2}}, 32770) ==
         "eplb: physical_to_logical: expected 3 to 32769 slots (at least one per expert), got "
         "32770");
-  CHECK(message({1, 2, 3}, {.ranks = 2, .nodes = 3}, 4) ==
-        "eplb: options.nodes: expected 1 to 2 nodes (at most one per rank), got 3");
-  CHECK(message({1, 2, 3}, {.ranks = 2, .groups = 2}, 4) ==
+  CHECK(message({1, 2, 3}, {.on = {.ranks = 2, .nodes = 3}}, 4) ==
+        "eplb: options.on.nodes: expected 1 to 2 nodes (at most one per rank), got 3");
+  CHECK(message({1, 2, 3}, {.on = {.ranks = 2}, .groups = 2}, 4) ==
         "eplb: groups: expected a number that divides 3 experts, got 2");
-  CHECK(message({1, 2, 3}, {.ranks = 2, .groups = 0}, 4) ==
+  CHECK(message({1, 2, 3}, {.on = {.ranks = 2}, .groups = 0}, 4) ==
         "eplb: groups: expected 1 to 3 groups, got 0");
   // Three groups on three nodes of one rank, but the slots of live ranks hold only two groups.
-  CHECK(message({1, 2, 3, 4, 5, 6}, {.ranks = 3, .nodes = 3, .groups = 3}, 7, {1, 0, 1}) ==
+  CHECK(message({1, 2, 3, 4, 5, 6}, {.on = {.ranks = 3, .nodes = 3}, .groups = 3}, 7, {1, 0, 1}) ==
         "eplb: groups: expected no more than the nodes' slots hold, 2, got more in layer 0");
-  CHECK(message({1, 2, 3}, {.ranks = 2}, 4, {0, 1}) ==
+  CHECK(message({1, 2, 3}, {.on = {.ranks = 2}}, 4, {0, 1}) ==
         "eplb: slots: expected at least 3 on live ranks, for all required copies, got 2 in layer "
         "0");
-  CHECK(message({1, 2, 3}, {.ranks = 2}, 4, {1, 1, 1}) ==
-        "eplb: options.active: expected 2 ranks, got 3");
-  CHECK(message({1, 2, 3}, {.ranks = 2}, 4, {}, {1, 0}) ==
-        "eplb: speeds: expected values from 2^-64 to 2^64, got 0 in layer 0, rank 1");
+  CHECK(message({1, 2, 3}, {.on = {.ranks = 2}}, 4, {1, 1, 1}) ==
+        "eplb: options.on.active: expected 2 ranks, got 3");
+  CHECK(message({1, 2, 3}, {.on = {.ranks = 2}}, 4, {}, {1, 0}) ==
+        "eplb: on.speeds: expected values from 2^-64 to 2^64, got 0 in layer 0, rank 1");
   // Required anti-affinity leaves slots empty instead of failing.
   CHECK(message({1, 2},
-                {.ranks = 2,
+                {.on = {.ranks = 2},
                  .replica_anti_affinity = anti_affinity::rank,
                  .anti_affinity_strength = strictness::required},
                 8) == "no error");

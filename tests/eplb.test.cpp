@@ -14,7 +14,8 @@ TEST_CASE("eplb: shapes are checked") {
   ints counts(6);
   auto const run = [&](index_t map_layers, index_t count_layers, index_t count_experts) {
     plimsoll::eplb(plimsoll::seq, plimsoll::matrix_ref<std::int32_t>(loads.data(), 2, 3),
-                   {.ranks = 2}, plimsoll::matrix_ref<std::int32_t>(map.data(), map_layers, 4),
+                   {.on = {.ranks = 2}},
+                   plimsoll::matrix_ref<std::int32_t>(map.data(), map_layers, 4),
                    plimsoll::matrix_ref<std::int32_t>(counts.data(), count_layers, count_experts));
   };
   CHECK_NOTHROW(run(2, 2, 3));
@@ -110,7 +111,8 @@ TEST_CASE("eplb: equals DeepSeek's result slot by slot if no comparison ties") {
       loads.push_back(static_cast<std::int32_t>(draw.between(1, seed % 4 == 0 ? 30 : 100000)));
     }
     literal_eplb const expected(loads, ranks, ranks * room);
-    planned<plimsoll::seq_policy> const got(loads, 1, experts, {.ranks = ranks}, ranks * room);
+    planned<plimsoll::seq_policy> const got(loads, 1, experts, {.on = {.ranks = ranks}},
+                                            ranks * room);
     if (expected.has_tie) {
       ++tied;
       continue;
@@ -130,7 +132,7 @@ TEST_CASE("eplb: if rank sums tie, the reference's rounding decides differently"
   literal_eplb const reference(loads, 3, 9);
   CHECK(reference.has_tie);
   CHECK(reference.map == ints{2, 0, 0, 4, 4, 3, 4, 1, 0});
-  planned<plimsoll::seq_policy> const got(loads, 1, 5, {.ranks = 3}, 9);
+  planned<plimsoll::seq_policy> const got(loads, 1, 5, {.on = {.ranks = 3}}, 9);
   CHECK(got.counts == reference.counts);
   CHECK(got.map == ints{2, 0, 3, 4, 4, 0, 4, 1, 0});
 }
@@ -149,11 +151,12 @@ TEST_CASE("eplb: options are checked before anything runs") {
   ints map(8, -7);
   ints counts(4, -7);
   auto const run = [&](plimsoll::anti_affinity replica_anti_affinity) {
-    plimsoll::eplb(
-        plimsoll::seq, plimsoll::generate(counted_loads{&calls}, 1, 4),
-        {.ranks = 4, .nodes = 2, .groups = 2, .replica_anti_affinity = replica_anti_affinity},
-        plimsoll::matrix_ref<std::int32_t>(map.data(), 1, 8),
-        plimsoll::matrix_ref<std::int32_t>(counts.data(), 1, 4));
+    plimsoll::eplb(plimsoll::seq, plimsoll::generate(counted_loads{&calls}, 1, 4),
+                   {.on = {.ranks = 4, .nodes = 2},
+                    .groups = 2,
+                    .replica_anti_affinity = replica_anti_affinity},
+                   plimsoll::matrix_ref<std::int32_t>(map.data(), 1, 8),
+                   plimsoll::matrix_ref<std::int32_t>(counts.data(), 1, 4));
   };
   CHECK_THROWS_WITH_AS(run(plimsoll::anti_affinity::node),
                        "eplb: options.replica_anti_affinity: expected none or rank, since "
@@ -177,7 +180,7 @@ TEST_CASE("eplb: any shape with any options gives a valid plan or an error") {
     index_t const nodes = draw.between(1, ranks);
     index_t const slots = experts + draw.between(0, 2 * experts);
     CAPTURE(seed);
-    plimsoll::eplb_options options{.ranks = ranks, .nodes = nodes, .groups = groups};
+    plimsoll::eplb_options options{.on = {.ranks = ranks, .nodes = nodes}, .groups = groups};
     options.policy = static_cast<plimsoll::eplb_policy>(draw.between(0, 2));
     options.refine = static_cast<plimsoll::eplb_refinement>(draw.between(0, 2));
     options.replica_anti_affinity = static_cast<plimsoll::anti_affinity>(draw.between(0, 2));

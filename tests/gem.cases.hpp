@@ -38,7 +38,7 @@ struct gem_case {
 
   [[nodiscard]] plimsoll::gem_options options() const {
     auto const& o = search.options;
-    return {.ranks = o.ranks,
+    return {.on = {.ranks = o.on.ranks},
             .restarts = o.restarts,
             .noise = o.noise,
             .seed = o.seed,
@@ -73,7 +73,7 @@ class gem_in {
       options_.rank_offsets = offsets_.view2(c.search.layers, c.search.ranks() + 1);
     }
     if (!c.search.active.empty()) {
-      options_.active = active_.view1();
+      options_.on.active = active_.view1();
     }
     index_t const samples = std::ssize(c.tokens);
     curves_ = {tokens_.view1(), latency_.view2(std::ssize(c.latency) / samples, samples),
@@ -163,9 +163,9 @@ inline gem_outcome composed(gem_case const& c) {
     }
     gem_in<plimsoll::seq_policy> const in(c);
     plimsoll::replication_options how;
-    how.where.ranks = s.ranks();
+    how.where.on.ranks = s.ranks();
     how.where.rank_offsets = in.options().rank_offsets;
-    how.where.active = in.options().active;
+    how.where.on.active = in.options().on.active;
     s.counts.assign(sums.size(), -7);
     plimsoll::replicate(
         plimsoll::seq, plimsoll::matrix_ref<double const>(sums.data(), s.layers, s.experts),
@@ -223,7 +223,7 @@ TEST_CASE_TEMPLATE("gem: equals swap_search with curves, and with replicas in sp
 /// A trace in which some experts are used in bursts.
 inline gem_case bursty_gem() {
   gem_case c{.search = {.steps = 24, .layers = 2, .experts = 12, .slots = 14}};
-  c.search.options.ranks = 4;
+  c.search.options.on.ranks = 4;
   c.search.options.restarts = 3;
   generator random(12);
   for (index_t i = 0; i < c.search.steps * 2 * 12; ++i) {
@@ -323,7 +323,7 @@ inline void check_gem_refusals(gem_fn gem, lengths_fn latencies) {
       "gem: curves.speeds: expected speeds of live ranks from 2^-16 of the fastest to the "
       "fastest, got 1 for rank 2, where the fastest has 1048576");
   plan([](gem_case& c) { c.speeds.pop_back(); }, "gem: curves.speeds: expected 4 ranks, got 3");
-  plan([](gem_case& c) { c.search.options.ranks = 0; },
+  plan([](gem_case& c) { c.search.options.on.ranks = 0; },
        "gem: ranks: expected 1 to 32767 ranks, got 0");
   plan([](gem_case& c) { c.search.loads[12 * 2 * 3 + 12 + 4] = -1; },
        "gem: loads: expected values from 0 to below 2^47, got -1 in layer 1, expert 4, step 3");
@@ -337,7 +337,7 @@ inline void check_gem_refusals(gem_fn gem, lengths_fn latencies) {
       [](gem_case& c) {
         c.search.active = {0, 0, 0, 0};
       },
-      "gem: options.active: expected at least 1 live rank, got 0");
+      "gem: options.on.active: expected at least 1 live rank, got 0");
 
   auto const judge = [&](auto change, std::string const& expected, index_t planned_until = 20,
                          std::vector<index_t> const& lengths = {4, 8}) {

@@ -105,9 +105,9 @@ TEST_CASE("gem: shapes and options are checked") {
   flags const active(3, 1);
   with(
       [&](options_type& o) {
-        o.active = {active.data(), 3};
+        o.on.active = {active.data(), 3};
       },
-      "options.active: expected 4 ranks, got 3");
+      "options.on.active: expected 4 ranks, got 3");
 
   auto const judge = [&](shapes const& s, std::string const& expected) {
     check_message(refusal_of([&] {

@@ -83,7 +83,7 @@ struct spill_case {
   index_t k = 1;
   index_t step = 1;  ///< stride of the elements of all views
 
-  [[nodiscard]] index_t ranks() const { return options.ranks; }
+  [[nodiscard]] index_t ranks() const { return options.on.ranks; }
   [[nodiscard]] index_t experts() const { return options.experts; }
   [[nodiscard]] bool lives(index_t r) const { return active.empty() || active[at(r)] != 0; }
   [[nodiscard]] std::int64_t pace(index_t r) const {
@@ -111,7 +111,9 @@ struct spill_case {
     }
     return fastest == slowest;
   }
-  [[nodiscard]] index_t node_of(index_t r) const { return ((r + 1) * options.nodes - 1) / ranks(); }
+  [[nodiscard]] index_t node_of(index_t r) const {
+    return ((r + 1) * options.on.nodes - 1) / ranks();
+  }
   [[nodiscard]] std::int64_t total() const {
     return std::accumulate(loads.begin(), loads.end(), std::int64_t{0});
   }
@@ -375,8 +377,8 @@ class spill_in {
     least_loaded_options result = c_.options;
     result.alpha = c_.percent / 100.0;
     result.native = vector_in(native_, std::ssize(c_.native));
-    result.active = vector_in(active_, std::ssize(c_.active));
-    result.speeds = vector_in(speeds_, std::ssize(c_.paces));
+    result.on.active = vector_in(active_, std::ssize(c_.active));
+    result.on.speeds = vector_in(speeds_, std::ssize(c_.paces));
     if (!c_.slots.empty()) {
       result.residents.physical_to_logical = matrix_in(slots_, 1, std::ssize(c_.slots));
       result.residents.ranks = c_.ranks();
@@ -1111,13 +1113,13 @@ inline spill_case plain_spill(std::uint64_t seed, sizes size = sizes::any) {
   spill_case c;
   least_loaded_options& o = c.options;
   bool const is_tiny = size == sizes::tiny;
-  o.ranks = draw.one_in(12)             ? 1
-            : is_tiny || draw.one_in(3) ? draw.among(2, 4)
-            : draw.one_in(8)            ? draw.among(10, 40)
-                                        : draw.among(5, 9);
+  o.on.ranks = draw.one_in(12)             ? 1
+               : is_tiny || draw.one_in(3) ? draw.among(2, 4)
+               : draw.one_in(8)            ? draw.among(10, 40)
+                                           : draw.among(5, 9);
   o.experts = is_tiny          ? draw.among(1, 3)
-              : draw.one_in(6) ? draw.among(1, o.ranks)
-                               : draw.among(1, 5 * o.ranks);
+              : draw.one_in(6) ? draw.among(1, o.on.ranks)
+                               : draw.among(1, 5 * o.on.ranks);
   c.percent = draw.any({50, 90, 100, 100, 100, 110, 125, 137, 200});
   o.round = draw.any({rounding_mode::up, rounding_mode::down});
   o.small_excess = draw.any({small_excess_policy::helper, small_excess_policy::native});
@@ -1126,7 +1128,7 @@ inline spill_case plain_spill(std::uint64_t seed, sizes size = sizes::any) {
   o.lambda = draw.any({0.0, 0.0, 1.0, 1.3, 2.0});
   if (draw.one_in(2)) {
     for (index_t e = 0; e < o.experts; ++e) {
-      c.native.push_back(draw.among(0, o.ranks - 1));
+      c.native.push_back(draw.among(0, o.on.ranks - 1));
     }
   }
   double const most = draw.any({3.0, 50.0, 1000.0, 1e6});
@@ -1141,12 +1143,12 @@ inline spill_case random_spill(std::uint64_t seed, sizes size = sizes::any) {
   draws draw(~seed);
   least_loaded_options& o = c.options;
   c.native.clear();
-  o.nodes = draw.one_in(2) ? 1 : draw.among(1, o.ranks);
+  o.on.nodes = draw.one_in(2) ? 1 : draw.among(1, o.on.ranks);
   if (draw.one_in(3)) {
-    for (index_t r = 0; r < o.ranks; ++r) {
+    for (index_t r = 0; r < o.on.ranks; ++r) {
       c.active.push_back(static_cast<std::uint8_t>(draw.any({0, 1, 1, 255})));
     }
-    c.active[at(draw.among(0, o.ranks - 1))] = 1;
+    c.active[at(draw.among(0, o.on.ranks - 1))] = 1;
   }
   draw_homes(c, draw);
   o.expert_bytes = draw.any({0, 1, 4096, 1 << 30});
@@ -1162,7 +1164,7 @@ inline spill_case random_spill(std::uint64_t seed, sizes size = sizes::any) {
   c.price = draw.any({pricing::none, pricing::none, pricing::moe});
   bool const powers = c.price != pricing::none;
   if (draw.one_in(3)) {
-    for (index_t r = 0; r < o.ranks; ++r) {
+    for (index_t r = 0; r < o.on.ranks; ++r) {
       c.paces.push_back(powers ? draw.any({1, 2, 4, 8}) : draw.among(1, 8));
     }
     c.paces[at(std::find_if(c.active.begin(), c.active.end(), [](int is) { return is != 0; }) -
@@ -1202,7 +1204,7 @@ TEST_CASE_TEMPLATE("least_loaded: random steps", P, PLIMSOLL_POLICIES) {
 inline spill_case spill_of(longs loads, index_t ranks, std::int64_t min_chunk = 1) {
   spill_case c;
   c.options.experts = std::ssize(loads);
-  c.options.ranks = ranks;
+  c.options.on.ranks = ranks;
   c.options.min_chunk = min_chunk;
   c.loads = std::move(loads);
   return c;

@@ -353,17 +353,17 @@ TEST_CASE("least_loaded: nodes") {
     return result;
   };
   CHECK(takers() == ints{4});
-  c.options.nodes = 2;
+  c.options.on.nodes = 2;
   CHECK(takers() == ints{1, 2, 4});
   c.options.min_chunk = 11;  // rank 2 cannot take such a chunk
   CHECK(takers() == ints{1, 4});
   // The home on the receiver's node sends; among several, the one with the fewest transfers.
   c = spill_of({120}, 6);
   c.slots = {0, -1, -1, 0, -1, -1};
-  c.options.nodes = 2;
+  c.options.on.nodes = 2;
   CHECK(numbers_in(plan_on_host(c).transfers) ==
         longs{0, 0, 1, 0, 0, 0, 2, 0, 0, 3, 4, 0, 0, 3, 5, 0});
-  c.options.nodes = 1;
+  c.options.on.nodes = 1;
   CHECK(numbers_in(plan_on_host(c).transfers) ==
         longs{0, 0, 1, 0, 0, 3, 2, 0, 0, 0, 4, 0, 0, 3, 5, 0});
 }
@@ -484,7 +484,7 @@ TEST_CASE("least_loaded: loads of any integer type, stored or computed") {
 /// "least_loaded: ".
 template <class Change>
 std::string refused(Change change) {
-  least_loaded_options o{.experts = 8, .ranks = 4};
+  least_loaded_options o{.on = {.ranks = 4}, .experts = 8};
   change(o);
   std::string const message =
       refusal_of([&] { plimsoll::least_loaded const planner(plimsoll::seq, o); });
@@ -503,11 +503,15 @@ TEST_CASE("least_loaded: options out of range") {
   CHECK(with(&options::experts, 0) == "options.experts: expected 1 to 65535 experts, got 0");
   CHECK(with(&options::experts, 65536) ==
         "options.experts: expected 1 to 65535 experts, got 65536");
-  CHECK(with(&options::ranks, 0) == "options.ranks: expected 1 to 32767 ranks, got 0");
-  CHECK(with(&options::ranks, 32768) == "options.ranks: expected 1 to 32767 ranks, got 32768");
-  std::string const nodes = "options.nodes: expected 1 to 4 nodes (at most one per rank), got ";
-  CHECK(with(&options::nodes, 0) == nodes + "0");
-  CHECK(with(&options::nodes, 5) == nodes + "5");
+  auto const on = [](auto member, auto value) {
+    return refused([=](options& o) { o.on.*member = value; });
+  };
+  using plimsoll::rank_set;
+  CHECK(on(&rank_set::ranks, 0) == "options.on.ranks: expected 1 to 32767 ranks, got 0");
+  CHECK(on(&rank_set::ranks, 32768) == "options.on.ranks: expected 1 to 32767 ranks, got 32768");
+  std::string const nodes = "options.on.nodes: expected 1 to 4 nodes (at most one per rank), got ";
+  CHECK(on(&rank_set::nodes, 0) == nodes + "0");
+  CHECK(on(&rank_set::nodes, 5) == nodes + "5");
   for (double const wrong : {0.0, -1.0, 32769.0, nan}) {
     CHECK(with(&options::alpha, wrong) ==
           "options.alpha: expected a number above 0, at most 32768, got " +
@@ -544,7 +548,7 @@ TEST_CASE("least_loaded: invalid homes and ranks") {
   auto const with_native = [&](ints const& native, std::vector<std::uint8_t> const& active = {}) {
     return refused([&](options& o) {
       o.native = native;
-      o.active = {active.empty() ? nullptr : active.data(), std::ssize(active)};
+      o.on.active = {active.empty() ? nullptr : active.data(), std::ssize(active)};
     });
   };
   CHECK(with_native({0, 0, 1, 1, 2, 2, 3, 3}) == "no error");
@@ -557,26 +561,27 @@ TEST_CASE("least_loaded: invalid homes and ranks") {
         "options.native: expected a live rank for every expert, got none for expert 4");
   CHECK(with_native({0, 0, 1, 1, 3, 1, 3, 3}, {1, 1, 0, 1}) == "no error");
   CHECK(with_native({0, 0, 1, 1, 2, 2, 3, 3}, {1, 1, 1}) ==
-        "options.active: expected 4 ranks, got 3");
+        "options.on.active: expected 4 ranks, got 3");
   CHECK(with_native({0, 0, 1, 1, 2, 2, 3, 3}, {0, 0, 0, 0}) ==
-        "options.active: expected at least 1 live rank, got 0");
+        "options.on.active: expected at least 1 live rank, got 0");
   CHECK(refused([](options& o) {
-          o.active = {std::vector<std::uint8_t>{1}.data(), 3};
-        }) == "options.active: expected 4 ranks, got 3");
+          o.on.active = {std::vector<std::uint8_t>{1}.data(), 3};
+        }) == "options.on.active: expected 4 ranks, got 3");
   reals speeds{1, 1, 0, 1};
-  CHECK(refused([&](options& o) { o.speeds = speeds; }) ==
-        "options.speeds: expected values from 2^-64 to 2^64, got 0 for rank 2");
+  CHECK(refused([&](options& o) { o.on.speeds = speeds; }) ==
+        "options.on.speeds: expected values from 2^-64 to 2^64, got 0 for rank 2");
   speeds[2] = 8;
   speeds[3] = 1 << 20;
   speeds[0] = speeds[1] = 1 << 10;
-  CHECK(refused([&](options& o) { o.speeds = speeds; }) ==
-        "options.speeds: expected speeds of live ranks from 2^-16 of the fastest to the fastest, "
-        "got 8 for rank 2, where the fastest has 1048576");
+  CHECK(
+      refused([&](options& o) { o.on.speeds = speeds; }) ==
+      "options.on.speeds: expected speeds of live ranks from 2^-16 of the fastest to the fastest, "
+      "got 8 for rank 2, where the fastest has 1048576");
   speeds[2] = 16;
-  CHECK(refused([&](options& o) { o.speeds = speeds; }) == "no error");
+  CHECK(refused([&](options& o) { o.on.speeds = speeds; }) == "no error");
   speeds.pop_back();
-  CHECK(refused([&](options& o) { o.speeds = speeds; }) ==
-        "options.speeds: expected 4 ranks, got 3");
+  CHECK(refused([&](options& o) { o.on.speeds = speeds; }) ==
+        "options.on.speeds: expected 4 ranks, got 3");
 
   auto const with_slots = [](ints const& slots, index_t layers = 1, index_t ranks = 4,
                              ints const& offsets = {}, ints const& native = {},
@@ -588,14 +593,14 @@ TEST_CASE("least_loaded: invalid homes and ranks") {
         o.residents.rank_offsets = {offsets.data(), 1, std::ssize(offsets)};
       }
       o.native = {native.empty() ? nullptr : native.data(), std::ssize(native)};
-      o.active = {active.empty() ? nullptr : active.data(), std::ssize(active)};
+      o.on.active = {active.empty() ? nullptr : active.data(), std::ssize(active)};
     });
   };
   std::string const map = "physical_to_logical: expected ";
   CHECK(with_slots({0, 1, 2, -1}) == "no error");
   CHECK(with_slots({0, 1, 2, -1}, 2) == "options.residents." + map + "1 layers, got 2");
   CHECK(with_slots({0, 1, 2, -1}, 1, 3) ==
-        "options.residents.ranks: expected 4 ranks (options.ranks), got 3");
+        "options.residents.ranks: expected 4 ranks (options.on.ranks), got 3");
   CHECK(with_slots({0, 1, 3, -1}) ==
         map + "-1 or an expert of the layer, got 3 in layer 0, rank 2, slot 2");
   CHECK(with_slots({0, 1, 2, -2}) ==
@@ -618,7 +623,7 @@ TEST_CASE("least_loaded: invalid homes and ranks") {
 TEST_CASE("least_loaded: invalid prices") {
   auto const refused_price = [](auto const& price) {
     return refusal_of([&] {
-      least_loaded_options const o{.experts = 8, .ranks = 4, .expert_bytes = 9};
+      least_loaded_options const o{.on = {.ranks = 4}, .experts = 8, .expert_bytes = 9};
       plimsoll::least_loaded const planner(plimsoll::seq, o, price);
     });
   };
@@ -655,7 +660,7 @@ TEST_CASE("least_loaded: invalid prices") {
 TEST_CASE("least_loaded: an invalid cost leaves all tokens at home") {
   longs const loads{900, 10, 10, 10};
   least_loaded_options const options{
-      .experts = 4, .ranks = 4, .min_chunk = 1, .lambda = 0, .expert_bytes = 100};
+      .on = {.ranks = 4}, .experts = 4, .min_chunk = 1, .lambda = 0, .expert_bytes = 100};
   // The cost is wrong for ranks in [first, last] and at least `from` tokens.
   auto const outcome = [&](double wrong, double from, index_t first, index_t last) {
     auto const cost = [=](index_t r, double tokens) {
@@ -712,7 +717,8 @@ TEST_CASE("least_loaded: limits raise the capacity with a price, too") {
 }
 
 TEST_CASE("least_loaded: invalid shapes") {
-  plimsoll::least_loaded const planner(plimsoll::seq, {.experts = 3, .ranks = 2, .max_ids = 6});
+  plimsoll::least_loaded const planner(plimsoll::seq,
+                                       {.on = {.ranks = 2}, .experts = 3, .max_ids = 6});
   CHECK(planner.options().max_ids == 6);
   ints numbers(100, 0);
   longs loads(10, 0);
@@ -829,14 +835,14 @@ TEST_CASE("least_loaded: validate refuses every kind of broken plan") {
         "plan.transfer_offsets: expected 9 offsets (experts + 1), got 10");
   CHECK(of_options([](options& o) { o.experts = 0; }) ==
         "options.experts: expected 1 to 65535 experts, got 0");
-  CHECK(of_options([](options& o) { o.ranks = 32768; }) ==
-        "options.ranks: expected 1 to 32767 ranks, got 32768");
+  CHECK(of_options([](options& o) { o.on.ranks = 32768; }) ==
+        "options.on.ranks: expected 1 to 32767 ranks, got 32768");
   ints const native{0, 0, 1, 1, 2, 2, 3, 4};
   CHECK(of_options([&](options& o) { o.native = native; }) ==
         "options.native: expected ranks from 0 to 3, got 4 for expert 7");
   CHECK(of_options([&](options& o) {
-          o.active = {active.data(), 3};
-        }) == "options.active: expected 4 ranks, got 3");
+          o.on.active = {active.data(), 3};
+        }) == "options.on.active: expected 4 ranks, got 3");
 
   // Offsets.
   std::string const rise = ": expected offsets that rise from 0 to at most ";
@@ -878,7 +884,7 @@ TEST_CASE("least_loaded: validate refuses every kind of broken plan") {
         }) == segments + "all 80 tokens once, got 64 of expert 0");
   ints const alive{0, 0, 1, 1, 2, 2, 2, 2};
   CHECK(of_options([&](options& o) {
-          o.active = active;
+          o.on.active = active;
           o.native = alive;
         }) == segments + "a live rank, got rank 3 in segment 1");
 
@@ -920,7 +926,7 @@ class spill_steps {
     using loads = plimsoll::vector_ref<std::int64_t const>;
     least_loaded_options const& o = c_.options;
     plimsoll::detail::rank_levels levels{};
-    levels.where = {.ranges = {{}, experts(), ranks()}, .nodes = o.nodes};
+    levels.where = {.ranges = {{}, experts(), ranks()}, .nodes = o.on.nodes};
     levels.live = c_.live();
     levels.speed = {speed_.data(), 0x1p43, c_.is_even()};
     levels.fastest = c_.is_even() ? 1 : 2;
@@ -929,7 +935,7 @@ class spill_steps {
         lists_.rank.data(), lists_.rank_begin.data(), lists_.expert.data(),
         lists_.place.data()};
     plimsoll::detail::spill_rules rules{};
-    rules.plain = std::is_void_v<Cost> && !c_.is_limited() && o.nodes == 1 && c_.is_even() &&
+    rules.plain = std::is_void_v<Cost> && !c_.is_limited() && o.on.nodes == 1 && c_.is_even() &&
                   homes.pairs == experts();
     rules.listed = rules.plain;
     rules.alpha = c_.percent / 100.0;
@@ -1122,7 +1128,7 @@ TEST_CASE("least_loaded: the same plan in every team") {
   c.options.min_chunk = 400;
   CHECK(tried(c).forced > 0);
   c.options.max_imports = 1;
-  c.options.nodes = 3;
+  c.options.on.nodes = 3;
   spill_report const raised = tried(c);
   CHECK(raised.raised_capacity > raised.capacity);
   c.price = pricing::moe;
@@ -1223,7 +1229,7 @@ TEST_CASE("least_loaded: no rank ends later than the certificate says") {
       CAPTURE(lambda);
       plimsoll::least_loaded planner(
           plimsoll::seq,
-          {.experts = 2, .ranks = 2, .speeds = speeds, .min_chunk = 1, .lambda = lambda});
+          {.on = {.ranks = 2, .speeds = speeds}, .experts = 2, .min_chunk = 1, .lambda = lambda});
       planner.plan(longs{0, 1 << 30});
       auto const got = planner.report()[0].result;
       auto const loads = planner.rank_loads();

@@ -19,7 +19,7 @@ TEST_CASE("least_loaded: all calls can be captured in a CUDA graph and replayed"
   constexpr index_t k = 4;
   constexpr index_t rank = 2;
   spill_case c = spill_of(longs(experts, 0), ranks, 16);
-  c.options.nodes = 2;
+  c.options.on.nodes = 2;
   c.k = k;
   c.ids.assign(ranks, longs(tokens * k));
   spill_in<P> const in(c);

@@ -94,7 +94,7 @@ TEST_CASE("least_loaded: no plan within the limits is below the bound, nor below
     small_spill c;
     std::int64_t const ranks = draw.among(1, 3);
     std::int64_t const experts = draw.among(1, 3);
-    c.options = {.experts = experts, .ranks = ranks, .min_chunk = 1, .lambda = 0};
+    c.options = {.on = {.ranks = ranks}, .experts = experts, .min_chunk = 1, .lambda = 0};
     c.options.max_imports = draw.any<index_t>({0, 1, 2, 65535});
     c.options.max_exports = draw.any<index_t>({0, 1, 2, 0x7fffffff});
     for (std::int64_t r = 0; r < ranks; ++r) {
@@ -111,7 +111,7 @@ TEST_CASE("least_loaded: no plan within the limits is below the bound, nor below
       speeds.push_back(static_cast<double>(unit) / 65536);
     }
     c.options.native = c.native;
-    c.options.speeds = speeds;
+    c.options.on.speeds = speeds;
     plimsoll::least_loaded const planner(plimsoll::seq, c.options);
     planner.plan(c.loads);
     planner.expect_planned(plimsoll::seq);

@@ -46,11 +46,11 @@ struct llep_case {
   [[nodiscard]] bool is_expert(std::int32_t id) const { return id >= 0 && id < options.experts; }
   [[nodiscard]] bool is_home(index_t e, index_t r) const {
     if (slots.empty()) {
-      return r * options.experts / options.ranks <= e &&
-             e < (r + 1) * options.experts / options.ranks;
+      return r * options.experts / options.on.ranks <= e &&
+             e < (r + 1) * options.experts / options.on.ranks;
     }
-    auto const first = slots.begin() + r * std::ssize(slots) / options.ranks;
-    auto const last = slots.begin() + (r + 1) * std::ssize(slots) / options.ranks;
+    auto const first = slots.begin() + r * std::ssize(slots) / options.on.ranks;
+    auto const last = slots.begin() + (r + 1) * std::ssize(slots) / options.on.ranks;
     return std::find(first, last, static_cast<std::int32_t>(e)) != last;
   }
   /// Returns the counts [ranks, experts].
@@ -154,8 +154,8 @@ class llep_group {
         ids_(joined(c)),
         destinations_(ids_.size(), -7),
         rows_(ids_.size(), -7),
-        counters_(c.options.ranks),
-        arranged_(c.options.ranks * ids_.size(), -7) {
+        counters_(c.options.on.ranks),
+        arranged_(c.options.on.ranks * ids_.size(), -7) {
     c_.options.max_ids = 0;
     for (ints const& of_rank : c.ids) {
       c_.options.max_ids = std::max<index_t>(c_.options.max_ids, std::ssize(of_rank));
@@ -163,7 +163,7 @@ class llep_group {
     }
     if (!c.slots.empty()) {
       c_.options.residents.physical_to_logical = slots_.view2(1, slots_.size());
-      c_.options.residents.ranks = c.options.ranks;
+      c_.options.residents.ranks = c.options.on.ranks;
     }
   }
 
@@ -178,7 +178,7 @@ class llep_group {
   [[nodiscard]] std::vector<rank_type> make_ranks() const {
     std::vector<rank_type> made;
     made.reserve(c_.ids.size());
-    for (index_t r = 0; r < c_.options.ranks; ++r) {
+    for (index_t r = 0; r < c_.options.on.ranks; ++r) {
       made.emplace_back(make_policy<P>(), llep_options{r, c_.options}, price_);
     }
     return made;
@@ -237,7 +237,7 @@ class llep_group {
     for (std::size_t r = 0; r < c_.ids.size(); ++r) {
       auto const rank = static_cast<index_t>(r);
       planner.count(ids(r), row.view1());
-      planner.add_up(table.view2(c_.options.ranks, experts));
+      planner.add_up(table.view2(c_.options.on.ranks, experts));
       planner.plan();
       planner.exchange(rank);
       planner.route(ids(r), part(destinations_, r), part(rows_, r), counters(r));
@@ -525,16 +525,16 @@ inline llep_case make_llep_case(std::uint64_t seed) {
   generator random(seed);
   llep_case c;
   least_loaded_options& o = c.options;
-  o.ranks = random.between(1, 6);
+  o.on.ranks = random.between(1, 6);
   o.experts = random.between(1, 14);
-  o.nodes = random.between(1, o.ranks);
+  o.on.nodes = random.between(1, o.on.ranks);
   c.k = random.between(1, 3);
   if (random.between(0, 1) == 0) {
     // Every expert once, then some of them again.
-    index_t const per_rank = (o.experts + o.ranks - 1) / o.ranks + random.between(0, 2);
-    c.slots.assign(static_cast<std::size_t>(o.ranks * per_rank), -1);
+    index_t const per_rank = (o.experts + o.on.ranks - 1) / o.on.ranks + random.between(0, 2);
+    c.slots.assign(static_cast<std::size_t>(o.on.ranks * per_rank), -1);
     for (index_t slot = 0; slot < std::ssize(c.slots); ++slot) {
-      index_t const e = slot % per_rank * o.ranks + slot / per_rank;
+      index_t const e = slot % per_rank * o.on.ranks + slot / per_rank;
       c.slots[static_cast<std::size_t>(slot)] =
           static_cast<std::int32_t>(e < o.experts ? e : random.between(-1, o.experts - 1));
     }
@@ -554,7 +554,7 @@ inline llep_case make_llep_case(std::uint64_t seed) {
     c.price = {{5, 1, 2}, 200, 50};
   }
   auto const hot = random.between(0, o.experts - 1);
-  for (index_t r = 0; r < o.ranks; ++r) {
+  for (index_t r = 0; r < o.on.ranks; ++r) {
     index_t const tokens = random.between(0, 5) == 0 ? 0 : random.between(1, 60);
     c.ids.push_back(make_ids(random, tokens * c.k, o.experts, hot));
   }
@@ -622,7 +622,7 @@ TEST_CASE_TEMPLATE("llep: all ranks make one plan with the results of plain expe
 /// expert 6, and the others for all experts in turn.
 inline llep_case make_even_case(index_t hot) {
   llep_case c;
-  c.options.ranks = 4;
+  c.options.on.ranks = 4;
   c.options.experts = 8;
   c.options.min_chunk = 1;
   c.options.expert_bytes = 1000;
@@ -680,7 +680,7 @@ TEST_CASE_TEMPLATE("llep: plain expert parallelism below lambda", P, PLIMSOLL_PO
 
 inline void check_price(step_fn step_of) {
   llep_case c = make_even_case(30);
-  c.options.nodes = 2;
+  c.options.on.nodes = 2;
   auto const free = step_of(c);
   CHECK(free[0].report.transfers == 3);
   CHECK(free[0].report.home_time == 0);
@@ -730,7 +730,7 @@ inline std::vector<refused_llep> refusals() {
   next("llep: options.rank: expected 0 to 3 as rank, got 4").rank = 4;
   next("llep: options.rank: expected 0 to 3 as rank, got -1").rank = -1;
   next("least_loaded: options.experts: expected 1 to 65535 experts, got 0").assignment.experts = 0;
-  next("least_loaded: options.ranks: expected 1 to 32767 ranks, got 0").assignment.ranks = 0;
+  next("least_loaded: options.on.ranks: expected 1 to 32767 ranks, got 0").assignment.on.ranks = 0;
   next("least_loaded: options.alpha: expected a number above 0, at most 32768, got 0")
       .assignment.alpha = 0;
   next("least_loaded: options.min_chunk: expected 1 to 2147483647 tokens, got 0")
@@ -820,7 +820,7 @@ inline void check_impossible(step_fn step_of) {
   CHECK(moved_layer(c, got) == expected_layer(c));
   // A single rank cannot send; and a step without tokens.
   llep_case alone = make_even_case(30);
-  alone.options.ranks = 1;
+  alone.options.on.ranks = 1;
   alone.ids.resize(1);
   auto const by_one = step_of(alone);
   CHECK(by_one[0].report.result.status == certificate_status::optimal);

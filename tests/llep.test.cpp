@@ -21,7 +21,7 @@ TEST_CASE("llep: ids of 64 bits") {
 TEST_CASE("llep: a step allocates nothing") {
   using P = plimsoll::seq_policy;
   llep_case c = make_even_case(30);
-  c.options.ranks = 1;
+  c.options.on.ranks = 1;
   c.ids.resize(1);
   llep_group<P> group(c, {});
   ints destinations(60);

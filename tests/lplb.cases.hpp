@@ -288,7 +288,7 @@ TEST_CASE_TEMPLATE("lplb: invalid input", P, PLIMSOLL_POLICIES) {
     CHECK(planned({0, 0, 0}) == "no error");
 
     array_in<std::uint8_t, P> const active(std::vector<std::uint8_t>{0, 1});
-    options.lp.active = active.view1();
+    options.lp.on.active = active.view1();
     plimsoll::lplb const half(policy, placement, options);
     counts.assign({5, 2, 0});
     half.plan(counts.view2(1, 3));

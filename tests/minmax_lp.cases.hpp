@@ -144,10 +144,10 @@ class split_in {
   }
   [[nodiscard]] minmax_lp_options options(minmax_lp_options given = {}) const {
     if (!c_.active.empty()) {
-      given.active = active_.view1();
+      given.on.active = active_.view1();
     }
     if (!c_.quarters.empty()) {
-      given.speeds = speeds_.view1();
+      given.on.speeds = speeds_.view1();
     }
     return given;
   }
@@ -859,20 +859,21 @@ TEST_CASE_TEMPLATE("minmax_lp: errors", P, PLIMSOLL_POLICIES) {
           "slots, got 2 in layer 0, rank 1");
     bad = good;
     bad.active = {0, 0};
-    CHECK(refusal(bad) == "minmax_lp: options.active: expected at least 1 live rank, got 0");
+    CHECK(refusal(bad) == "minmax_lp: options.on.active: expected at least 1 live rank, got 0");
     bad.active = {1};
-    CHECK(refusal(bad) == "minmax_lp: options.active: expected 2 ranks, got 1");
+    CHECK(refusal(bad) == "minmax_lp: options.on.active: expected 2 ranks, got 1");
     bad = good;
     bad.quarters = {4, 0};
     CHECK(refusal(bad) ==
-          "minmax_lp: options.speeds: expected values from 2^-64 to 2^64, got 0 for rank 1");
+          "minmax_lp: options.on.speeds: expected values from 2^-64 to 2^64, got 0 for rank 1");
     // Speeds may be as low as 2^-16 of the fastest live rank's.
     bad.quarters = {4 << 20, 4 << 4};
     CHECK(refusal(bad) == "no error");
     bad.quarters = {4 << 20, 4 << 3};
-    CHECK(refusal(bad) ==
-          "minmax_lp: options.speeds: expected speeds of live ranks from 2^-16 of the fastest to "
-          "the fastest, got 8 for rank 1, where the fastest has 1048576");
+    CHECK(
+        refusal(bad) ==
+        "minmax_lp: options.on.speeds: expected speeds of live ranks from 2^-16 of the fastest to "
+        "the fastest, got 8 for rank 1, where the fastest has 1048576");
     bad.active = {1, 0};
     CHECK(refusal(bad) == "no error");
     bad.active = {0, 1};

@@ -85,11 +85,10 @@ solved_split solve(split_problem const& p) {
                                 .replica_count = {counts.data(), 1, p.experts},
                                 .ranks = p.ranks,
                                 .rank_offsets = {offsets.data(), 1, p.ranks + 1}},
-                               {.tolerance = p.tolerance,
+                               {.on = {.active = p.active, .speeds = p.speeds},
+                                .tolerance = p.tolerance,
                                 .max_iterations = p.max_iterations,
-                                .objective = p.goal,
-                                .active = p.active,
-                                .speeds = p.speeds});
+                                .objective = p.goal});
   std::vector<double> split(map.size());
   solved_split out{{}, {}};
   plimsoll::matrix_ref<double> const to(split.data(), 1, slots);

@@ -38,7 +38,7 @@ TEST_CASE("null_views: inputs") {
   CHECK(refusal_of([&] { plimsoll::measure(seq, p.no_loads, balance); }) ==
         std::string("measure: loads") + none);
   CHECK(refusal_of([&] {
-          plimsoll::eplb(seq, p.no_loads, {.ranks = 2}, p.map_view, p.copies_view);
+          plimsoll::eplb(seq, p.no_loads, {.on = {.ranks = 2}}, p.map_view, p.copies_view);
         }) == std::string("eplb: loads") + none);
   CHECK(refusal_of([&] { plimsoll::replicate(seq, p.no_loads, 4, {}, p.copies_view); }) ==
         std::string("replicate: loads") + none);
@@ -58,7 +58,7 @@ TEST_CASE("null_views: inputs") {
 TEST_CASE("null_views: outputs") {
   plan p;
   CHECK(refusal_of([&] {
-          plimsoll::eplb(seq, p.loads_view, {.ranks = 2}, p.no_map, p.copies_view);
+          plimsoll::eplb(seq, p.loads_view, {.on = {.ranks = 2}}, p.no_map, p.copies_view);
         }) == std::string("eplb: physical_to_logical") + none);
   CHECK(refusal_of([&] {
           plimsoll::measure(seq, p.loads_view, vector_ref<plimsoll::balance_stats>(nullptr, 1));

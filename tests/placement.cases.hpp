@@ -568,11 +568,11 @@ TEST_CASE_TEMPLATE("placement: each group goes to one node", P, PLIMSOLL_POLICIE
     CHECK(group_refusal<P>({1, 2, 3}, 3, 2, {.ranks = 2}) ==
           "place_groups: slots: expected 3 to 2147483647 slots (at least one per expert), got 2");
     CHECK(group_refusal<P>({1, 2, 3}, 3, 6, {.ranks = 2, .nodes = 3}) ==
-          "place_groups: options.nodes: expected 1 to 2 nodes (at most one per rank), got 3");
+          "place_groups: options.on.nodes: expected 1 to 2 nodes (at most one per rank), got 3");
     CHECK(group_refusal<P>({1, -2, 3}, 3, 6, {.ranks = 2}) ==
           "place_groups: loads: expected values from 0 to below 2^47, got -2 in layer 0, expert 1");
     CHECK(group_refusal<P>({1, 2, 3}, 3, 6, {.ranks = 2, .speeds = {1, -1}}) ==
-          "place_groups: speeds: expected values from 2^-64 to 2^64, got -1 in layer 0, rank 1");
+          "place_groups: on.speeds: expected values from 2^-64 to 2^64, got -1 in layer 0, rank 1");
     CHECK(group_refusal<P>({1, 2, 3}, 3, 6, {.ranks = 2, .rank_offsets = {0, 2, 7}}) ==
           "place_groups: rank_offsets: expected offsets that rise from 0 to at most the number of "
           "slots, got 7 in layer 0, rank 1");
@@ -667,7 +667,8 @@ TEST_CASE_TEMPLATE("placement: bad values are named", P, PLIMSOLL_POLICIES) {
   CHECK(message({1, 2}, {32767, 1}, 2, 40000) == "no error");
   CHECK(message({1, 2}, {2, 3}, 2, 4) ==
         "place: replica_count: expected a total of at most the slots, got 5 in layer 0");
-  CHECK(message({1, 2}, {1, 1}, 0, 4) == "place: options.ranks: expected 1 to 32767 ranks, got 0");
+  CHECK(message({1, 2}, {1, 1}, 0, 4) ==
+        "place: options.on.ranks: expected 1 to 32767 ranks, got 0");
   CHECK(message({1, 2}, {1, 1}, 2, 1) ==
         "place: physical_to_logical: expected 2 to 2147483647 slots (at least one per expert), "
         "got 1");
@@ -683,20 +684,22 @@ TEST_CASE_TEMPLATE("placement: bad values are named", P, PLIMSOLL_POLICIES) {
     return place_refusal<P>({1, 2, 3}, {1, 1, 1}, slots, options);
   };
   CHECK(with(4, {.ranks = 2, .nodes = 0}) ==
-        "place: options.nodes: expected 1 to 2 nodes (at most one per rank), got 0");
+        "place: options.on.nodes: expected 1 to 2 nodes (at most one per rank), got 0");
   CHECK(with(4, {.ranks = 2, .nodes = 3}) ==
-        "place: options.nodes: expected 1 to 2 nodes (at most one per rank), got 3");
+        "place: options.on.nodes: expected 1 to 2 nodes (at most one per rank), got 3");
   CHECK(with(4, {.ranks = 2, .active = {1, 1, 1}}) ==
-        "place: options.active: expected 2 ranks, got 3");
+        "place: options.on.active: expected 2 ranks, got 3");
   std::string const too_many = "place: replica_count: expected a total of at most the slots, got ";
   CHECK(with(4, {.ranks = 2, .active = {0, 0}}) == too_many + "3 in layer 0");
   CHECK(with(4, {.ranks = 2, .active = {0, 1}}) == too_many + "3 in layer 0");
   CHECK(with(6, {.ranks = 2, .active = {0, 1}}) == "no error");
   CHECK(with(6, {.ranks = 2, .rank_offsets = {0, 1, 2}}) == too_many + "3 in layer 0");
-  CHECK(with(4, {.ranks = 2, .speeds = {1}}) == "place: options.speeds: expected 2 ranks, got 1");
+  CHECK(with(4, {.ranks = 2, .speeds = {1}}) ==
+        "place: options.on.speeds: expected 2 ranks, got 1");
   auto const speed = [&](double slow) { return with(4, {.ranks = 2, .speeds = {1, slow}}); };
   auto const refused = [](std::string const& got) {
-    return "place: speeds: expected values from 2^-64 to 2^64, got " + got + " in layer 0, rank 1";
+    return "place: on.speeds: expected values from 2^-64 to 2^64, got " + got +
+           " in layer 0, rank 1";
   };
   double const infinite = std::numeric_limits<double>::infinity();
   CHECK(speed(0) == refused("0"));
@@ -709,7 +712,7 @@ TEST_CASE_TEMPLATE("placement: bad values are named", P, PLIMSOLL_POLICIES) {
   CHECK(speed(0x1p16) == "no error");
   CHECK(speed(0x1p-16) == "no error");
   std::string const relative =
-      "place: speeds: expected speeds of live ranks from 2^-16 of the fastest to the fastest, "
+      "place: on.speeds: expected speeds of live ranks from 2^-16 of the fastest to the fastest, "
       "got ";
   CHECK(speed(0x1p20) == relative + "1 for rank 0, where the fastest has 1048576");
   CHECK(speed(0x1.fp-17) ==

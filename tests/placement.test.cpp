@@ -329,7 +329,7 @@ TEST_CASE("placement: views may be strided, and there may be no layers") {
     view.strides[1] = 2;
     return view;
   };
-  plimsoll::placement_options where{.ranks = 4, .nodes = 2};
+  plimsoll::placement_options where{.on = {.ranks = 4, .nodes = 2}};
   plimsoll::place_groups(plimsoll::seq, every_second(loads), 4, 6, where, every_second(lists),
                          every_second(offsets));
   CHECK(lists == ints{1, -7, 0, -7, 3, -7, 2, -7});
@@ -341,7 +341,7 @@ TEST_CASE("placement: views may be strided, and there may be no layers") {
   CHECK(map == ints{1, -7, 0, -7, -1, -7, 3, -7, 2, -7, -1, -7});
 
   plimsoll::matrix_ref<std::int32_t> const none(nullptr, 0, 4);
-  CHECK(plimsoll::place_groups(plimsoll::seq, none, 2, 6, {.ranks = 4, .nodes = 2}, none,
+  CHECK(plimsoll::place_groups(plimsoll::seq, none, 2, 6, {.on = {.ranks = 4, .nodes = 2}}, none,
                                plimsoll::matrix_ref<std::int32_t>(nullptr, 0, 3))
             .empty());
 }
@@ -353,7 +353,8 @@ TEST_CASE("placement: shapes are checked") {
   auto const run = [&](index_t count_layers, index_t count_experts, index_t map_layers) {
     plimsoll::place(plimsoll::seq, plimsoll::matrix_ref<float>(loads.data(), 2, 3),
                     plimsoll::matrix_ref<std::int32_t>(counts.data(), count_layers, count_experts),
-                    {.ranks = 2}, plimsoll::matrix_ref<std::int32_t>(map.data(), map_layers, 4));
+                    {.on = {.ranks = 2}},
+                    plimsoll::matrix_ref<std::int32_t>(map.data(), map_layers, 4));
   };
   CHECK_NOTHROW(run(2, 3, 2));
   CHECK_THROWS_WITH_AS(run(1, 3, 2), "place: replica_count: expected 2 layers, got 1",
@@ -368,7 +369,7 @@ TEST_CASE("placement: shapes are checked") {
                          index_t offsets) {
     plimsoll::place_groups(
         plimsoll::seq, plimsoll::matrix_ref<float>(loads.data(), 2, 3), 3, 4,
-        {.ranks = 2, .nodes = 2},
+        {.on = {.ranks = 2, .nodes = 2}},
         plimsoll::matrix_ref<std::int32_t>(lists.data(), list_layers, list_experts),
         plimsoll::matrix_ref<std::int32_t>(map.data(), offset_layers, offsets));
   };
@@ -384,7 +385,8 @@ TEST_CASE("placement: shapes are checked") {
                        plimsoll::invalid_input);
   CHECK_THROWS_WITH_AS(
       plimsoll::place_groups(plimsoll::seq, plimsoll::matrix_ref<float>(loads.data(), 2, 0), 1, 4,
-                             {.ranks = 1}, plimsoll::matrix_ref<std::int32_t>(lists.data(), 2, 0),
+                             {.on = {.ranks = 1}},
+                             plimsoll::matrix_ref<std::int32_t>(lists.data(), 2, 0),
                              plimsoll::matrix_ref<std::int32_t>(map.data(), 2, 2)),
       "place_groups: loads: expected 1 to 65535 experts, got 0", plimsoll::invalid_input);
 }
@@ -396,13 +398,13 @@ TEST_CASE("placement: temporaries come from the policy and go back, also when it
   ints offsets(9);
   check_temporaries(2, [&](auto& resource) {  // reports and one scratch area
     plimsoll::place(plimsoll::seq(resource), plimsoll::matrix_ref<float>(loads.data(), 3, 20),
-                    plimsoll::matrix_ref<std::int32_t>(counts.data(), 3, 20), {.ranks = 8},
+                    plimsoll::matrix_ref<std::int32_t>(counts.data(), 3, 20), {.on = {.ranks = 8}},
                     plimsoll::matrix_ref<std::int32_t>(map.data(), 3, 24));
   });
   check_temporaries(2, [&](auto& resource) {
     plimsoll::place_groups(
         plimsoll::seq(resource), plimsoll::matrix_ref<float>(loads.data(), 3, 20), 5, 24,
-        {.ranks = 8, .nodes = 2}, plimsoll::matrix_ref<std::int32_t>(map.data(), 3, 20),
+        {.on = {.ranks = 8, .nodes = 2}}, plimsoll::matrix_ref<std::int32_t>(map.data(), 3, 20),
         plimsoll::matrix_ref<std::int32_t>(offsets.data(), 3, 3));
   });
 }

@@ -442,10 +442,10 @@ TEST_CASE_TEMPLATE("placement_maps: validate names the first fault", P, PLIMSOLL
     }
     stored<P> const in(f);
     array_in<std::uint8_t, P> const active(r.active);
-    plimsoll::validation_options options{.replica_anti_affinity = r.replica_anti_affinity,
-                                         .nodes = r.nodes};
+    plimsoll::validation_options options{.on = {.nodes = r.nodes},
+                                         .replica_anti_affinity = r.replica_anti_affinity};
     if (!r.active.empty()) {
-      options.active = active.view1();
+      options.on.active = active.view1();
     }
     std::string const expected = first_fault(f, r);
     CHECK(refusal_of([&] { plimsoll::validate(policy, in.placement(), options); }) == expected);
@@ -777,7 +777,7 @@ TEST_CASE_TEMPLATE("placement_maps: edges", P, PLIMSOLL_POLICIES) {
         plimsoll::validate(policy, in.placement(), {.replica_anti_affinity = anti_affinity::rank}));
     CHECK(refusal_of([&] {
             plimsoll::validate(policy, in.placement(),
-                               {.replica_anti_affinity = anti_affinity::node, .nodes = 2});
+                               {.on = {.nodes = 2}, .replica_anti_affinity = anti_affinity::node});
           }) ==
           "validate: physical_to_logical: expected at most 1 replica of an expert on a node, got 2 "
           "in layer 0, node 1, expert 0");

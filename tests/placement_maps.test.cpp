@@ -196,14 +196,14 @@ TEST_CASE("placement_maps: shapes and options are checked") {
   CHECK(refusal_of([&] {
           plimsoll::validate(seq, with([&](auto& p) { p.rank_offsets = m(2, 2); }));
         }) == "validate: placement.rank_offsets: expected 3 offsets (ranks + 1), got 2");
-  CHECK(refusal_of([&] { plimsoll::validate(seq, placement, {.nodes = 3}); }) ==
-        "validate: options.nodes: expected 1 to 2 nodes, got 3");
+  CHECK(refusal_of([&] { plimsoll::validate(seq, placement, {.on = {.nodes = 3}}); }) ==
+        "validate: options.on.nodes: expected 1 to 2 nodes, got 3");
   std::vector<std::uint8_t> const active(3, 1);
   CHECK(refusal_of([&] {
           plimsoll::validate(
               seq, placement,
-              {.active = plimsoll::vector_ref<std::uint8_t const>(active.data(), 3)});
-        }) == "validate: options.active: expected 2 ranks, got 3");
+              {.on = {.active = plimsoll::vector_ref<std::uint8_t const>(active.data(), 3)}});
+        }) == "validate: options.on.active: expected 2 ranks, got 3");
   CHECK(refusal_of([&] {
           plimsoll::validate(seq, placement, plimsoll::replica_lists_ref{m(1, 4), m(1, 4)});
         }) == "validate: replica_slots: expected 2 layers, got 1");

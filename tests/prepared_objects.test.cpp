@@ -118,7 +118,7 @@ TEST_CASE("prepared objects: constructors wait: minmax_lp and lplb") {
 }
 
 TEST_CASE("prepared objects: constructors wait: least_loaded and llep") {
-  plimsoll::least_loaded_options const options{.experts = 4, .ranks = 2, .max_ids = 8};
+  plimsoll::least_loaded_options const options{.on = {.ranks = 2}, .experts = 4, .max_ids = 8};
   CHECK(left_by([&] { return plimsoll::least_loaded(on_stream, options); }) == 0);
   CHECK(left_by([&] { return plimsoll::llep(on_stream, {.rank = 0, .assignment = options}); }) ==
         0);
@@ -128,7 +128,7 @@ TEST_CASE("prepared objects: constructors wait: waterline and waterfill") {
   small_layer const in;
   CHECK(left_by([] {
           return plimsoll::waterline(on_stream,
-                                     {.ranks = 2, .slots = 6, .top_k = 1, .max_tokens = 8});
+                                     {.on = {.ranks = 2}, .slots = 6, .top_k = 1, .max_tokens = 8});
         }) == 0);
   CHECK(left_by([&] {
           return plimsoll::waterfill(on_stream, in.placement(),

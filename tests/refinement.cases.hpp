@@ -260,8 +260,8 @@ void check_refined(scene const& s, ints const& before, refined<P> const& got,
       plimsoll::matrix_ref<std::int32_t const>(got.counts.data(), s.layers, s.experts),
       s.where.ranks, (*where).rank_offsets};
   plimsoll::validation_options rules;
-  rules.nodes = s.where.nodes;
-  rules.active = (*where).active;
+  rules.on.nodes = s.where.nodes;
+  rules.on.active = (*where).on.active;
   if (required) {
     rules.replica_anti_affinity = s.where.replica_anti_affinity;
   }
@@ -603,7 +603,7 @@ TEST_CASE_TEMPLATE("refinement: edges", P, PLIMSOLL_POLICIES) {
     array_in<std::int32_t, P> counts_in(ints(7, 77));
     plimsoll::matrix_ref<std::int32_t> counts = counts_in.view2(1, 4);
     counts.strides[1] = 2;
-    plimsoll::refine(make_policy<P>(), loads, {.ranks = 2}, {}, map, counts);
+    plimsoll::refine(make_policy<P>(), loads, {.on = {.ranks = 2}}, {}, map, counts);
     CHECK(map_in.values() == ints{0, 77, 77, 2, 77, 77, 1, 77, 77, 3});
     CHECK(counts_in.values() == ints{1, 77, 1, 77, 1, 77, 1});
   }
@@ -683,7 +683,7 @@ TEST_CASE_TEMPLATE("refinement: bad values are named", P, PLIMSOLL_POLICIES) {
         "refine: loads: expected a total below 2^47 per layer, got 140737488355328 in layer 0");
 
   auto const where = [&](host_options const& options) { return map({0, -1, 1, -1}, options); };
-  std::string const speeds = "refine: speeds: expected values from 2^-64 to 2^64, got ";
+  std::string const speeds = "refine: on.speeds: expected values from 2^-64 to 2^64, got ";
   CHECK(where({.ranks = 2, .speeds = {1, 0}}) == speeds + "0 in layer 0, rank 1");
   CHECK(where({.ranks = 2, .speeds = {-1, 1}}) == speeds + "-1 in layer 0, rank 0");
   CHECK(where({.ranks = 2, .speeds = {1, std::numeric_limits<double>::quiet_NaN()}}) ==
@@ -719,14 +719,14 @@ TEST_CASE_TEMPLATE("refinement: bad options are named", P, PLIMSOLL_POLICIES) {
   auto const where = [](host_options const& options) {
     return refine_refusal<P>(ints{1, 2}, {0, 1, -1, -1}, 1, options);
   };
-  CHECK(where({.ranks = 0}) == "refine: where.ranks: expected 1 to 32767 ranks, got 0");
+  CHECK(where({.ranks = 0}) == "refine: where.on.ranks: expected 1 to 32767 ranks, got 0");
   CHECK(where({.ranks = 2, .nodes = 3}) ==
-        "refine: where.nodes: expected 1 to 2 nodes (at most one per rank), got 3");
+        "refine: where.on.nodes: expected 1 to 2 nodes (at most one per rank), got 3");
   CHECK(where({.ranks = 2, .rank_offsets = {0, 4}}) ==
         "refine: where.rank_offsets: expected 3 offsets (ranks + 1), got 2");
-  CHECK(where({.ranks = 2, .active = {1}}) == "refine: where.active: expected 2 ranks, got 1");
+  CHECK(where({.ranks = 2, .active = {1}}) == "refine: where.on.active: expected 2 ranks, got 1");
   CHECK(where({.ranks = 2, .speeds = {1, 1, 1}}) ==
-        "refine: where.speeds: expected 2 ranks, got 3");
+        "refine: where.on.speeds: expected 2 ranks, got 3");
   CHECK(where({.ranks = 2, .node_experts = {0, 1}}) ==
         "refine: where.node_experts: expected node_experts and node_offsets, or neither, got no "
         "node_offsets");

@@ -81,7 +81,7 @@ TEST_CASE("refinement: loads may be a function of the indices") {
   plimsoll::refine(
       plimsoll::seq,
       plimsoll::generate([](index_t, index_t e) { return e < 2 ? 9 - 2 * e : e; }, 1, 4),
-      {.ranks = 2}, {}, plimsoll::matrix_ref<std::int32_t>(map.data(), 1, 4),
+      {.on = {.ranks = 2}}, {}, plimsoll::matrix_ref<std::int32_t>(map.data(), 1, 4),
       plimsoll::matrix_ref<std::int32_t>(counts.data(), 1, 4));
   CHECK(map == ints{0, 2, 1, 3});
   CHECK(counts == ints{1, 1, 1, 1});
@@ -94,7 +94,7 @@ TEST_CASE("refinement: shapes are checked") {
   auto const run = [&](index_t map_layers, index_t slots, index_t count_layers,
                        index_t count_experts) {
     plimsoll::refine(
-        plimsoll::seq, plimsoll::matrix_ref<float>(loads.data(), 2, 3), {.ranks = 2}, {},
+        plimsoll::seq, plimsoll::matrix_ref<float>(loads.data(), 2, 3), {.on = {.ranks = 2}}, {},
         plimsoll::matrix_ref<std::int32_t>(map.data(), map_layers, slots),
         plimsoll::matrix_ref<std::int32_t>(counts.data(), count_layers, count_experts));
   };
@@ -110,8 +110,9 @@ TEST_CASE("refinement: shapes are checked") {
   CHECK_THROWS_WITH_AS(run(2, 4, 2, 4), "refine: replica_count: expected 3 experts, got 4",
                        plimsoll::invalid_input);
   CHECK_THROWS_WITH_AS(
-      plimsoll::refine(plimsoll::seq, plimsoll::matrix_ref<float>(loads.data(), 2, 0), {.ranks = 2},
-                       {}, plimsoll::matrix_ref<std::int32_t>(map.data(), 2, 4),
+      plimsoll::refine(plimsoll::seq, plimsoll::matrix_ref<float>(loads.data(), 2, 0),
+                       {.on = {.ranks = 2}}, {},
+                       plimsoll::matrix_ref<std::int32_t>(map.data(), 2, 4),
                        plimsoll::matrix_ref<std::int32_t>(counts.data(), 2, 0)),
       "refine: loads: expected 1 to 65535 experts, got 0", plimsoll::invalid_input);
 }
@@ -122,8 +123,8 @@ TEST_CASE("refinement: temporaries come from the policy and go back, also when i
   ints counts(60);
   auto const run = [&](auto& resource) {
     plimsoll::refine(plimsoll::seq(resource),
-                     plimsoll::matrix_ref<std::int64_t>(s.loads.data(), 3, 20), {.ranks = 8},
-                     {.max_trials = 2, .max_perturbations = 4},
+                     plimsoll::matrix_ref<std::int64_t>(s.loads.data(), 3, 20),
+                     {.on = {.ranks = 8}}, {.max_trials = 2, .max_perturbations = 4},
                      plimsoll::matrix_ref<std::int32_t>(s.map.data(), 3, 28),
                      plimsoll::matrix_ref<std::int32_t>(counts.data(), 3, 20));
   };

@@ -235,11 +235,11 @@ struct quality_case {
       speeds.push_back(quarter == 0 ? 1 : static_cast<double>(quarter) / 4);
       active.push_back(quarter > 0 ? 1 : 0);
     }
-    plimsoll::placement_options where{.ranks = std::ssize(quarters)};
+    plimsoll::placement_options where{.on = {.ranks = std::ssize(quarters)}};
     where.rank_offsets = {offsets.data(), 1, std::ssize(offsets)};
-    where.active = active;
+    where.on.active = active;
     if (has_speeds) {
-      where.speeds = speeds;
+      where.on.speeds = speeds;
     }
     plimsoll::place(plimsoll::seq, load, count_view, where, map_view);
     auto const got = plimsoll::refine(plimsoll::seq, load, where,

@@ -19,7 +19,7 @@ void check_replay_teams(replay_case const& c, Loads const& loads) {
                                 .physical_to_logical = placement.physical_to_logical,
                                 .replica_count = placement.replica_count,
                                 .ranges = {placement.rank_offsets, c.slots, c.ranks},
-                                .active = in.options().active,
+                                .active = in.options().on.active,
                                 .plans = c.plans,
                                 .sums = parts,
                                 .reports = reports.data()};
@@ -93,7 +93,7 @@ TEST_CASE("replay: a body without live ranks reports the fault") {
                        .physical_to_logical = placement.physical_to_logical,
                        .replica_count = placement.replica_count,
                        .ranges = {placement.rank_offsets, 4, 2},
-                       .active = in.options().active,
+                       .active = in.options().on.active,
                        .plans = 2,
                        .sums = {sums.data(), 4, 2},
                        .reports = reports.data()};
@@ -133,7 +133,7 @@ TEST_CASE("replay: shapes are checked") {
               plimsoll::matrix_ref<std::int32_t const>(counts.data(), s.counts[0], s.counts[1]),
               s.ranks,
               plimsoll::matrix_ref<std::int32_t const>(offsets.data(), s.offsets[0], s.offsets[1])},
-          {.active = plimsoll::vector_ref<std::uint8_t const>(active.data(), s.active)},
+          {.on = {.active = plimsoll::vector_ref<std::uint8_t const>(active.data(), s.active)}},
           plimsoll::matrix_ref<double>(out.data(), s.out[0], s.out[1]));
     } catch (plimsoll::invalid_input const& error) {
       return error.what();
@@ -162,7 +162,7 @@ TEST_CASE("replay: shapes are checked") {
   CHECK(refusal({.offsets = {3, 3}}) == "replay: placement.rank_offsets: expected 6 layers, got 3");
   CHECK(refusal({.offsets = {6, 2}}) ==
         "replay: placement.rank_offsets: expected 3 offsets (ranks + 1), got 2");
-  CHECK(refusal({.active = 3}) == "replay: options.active: expected 2 ranks, got 3");
+  CHECK(refusal({.active = 3}) == "replay: options.on.active: expected 2 ranks, got 3");
 }
 
 TEST_CASE("replay: temporaries come from the policy and go back, also when it throws") {

@@ -360,9 +360,9 @@ TEST_CASE_TEMPLATE("replication: bad values are named", P, PLIMSOLL_POLICIES) {
     return "no error";
   };
   CHECK(there(6, {.ranks = -1}) ==
-        "replicate: options.where.ranks: expected 1 to 32767 ranks, got -1");
+        "replicate: options.where.on.ranks: expected 1 to 32767 ranks, got -1");
   CHECK(there(6, {.ranks = 2, .nodes = 3}) ==
-        "replicate: options.where.nodes: expected 1 to 2 nodes (at most one per rank), got 3");
+        "replicate: options.where.on.nodes: expected 1 to 2 nodes (at most one per rank), got 3");
   CHECK(there(6, {.ranks = 2, .speeds = {1, 0}}) ==
         "replicate: speeds: expected values from 2^-64 to 2^64, got 0 in layer 0, rank 1");
   auto const floors = [](int copies, int slots) {
@@ -384,7 +384,7 @@ TEST_CASE_TEMPLATE("replication: bad values are named", P, PLIMSOLL_POLICIES) {
   CHECK(there(6, {.ranks = 0,
                   .replica_anti_affinity = anti_affinity::rank,
                   .anti_affinity_strength = strictness::required}) ==
-        "replicate: options.where.ranks: expected 1 to 32767 ranks, got 0");
+        "replicate: options.where.on.ranks: expected 1 to 32767 ranks, got 0");
   array_in<std::int32_t, P> const twice(ints{2, 1, 1});
   CHECK(there(6, lists, {.min_copies_each = twice.view1()}) == apart + "2 in layer 0, node 0");
   CHECK(there(6, lists, {.max_copies = 2}) == "no error");

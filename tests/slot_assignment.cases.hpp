@@ -29,9 +29,9 @@ ints assigned(ints const& layer_slots, index_t ranks,
   array_in<std::int32_t, P> const in(layer_slots);
   array_in<std::uint8_t, P> const active_in(active);
   array_in<std::int32_t, P> out(in.size() * (ranks + 1), -7);
-  plimsoll::slot_assignment_options options{.ranks = ranks, .remainder = ties};
+  plimsoll::slot_assignment_options options{.on = {.ranks = ranks}, .remainder = ties};
   if (!active.empty()) {
-    options.active = active_in.view1();
+    options.on.active = active_in.view1();
   }
   plimsoll::slot_assignment(make_policy<P>(), in.view1(), options, out.view2(in.size(), ranks + 1));
   return out.values();
@@ -128,7 +128,8 @@ TEST_CASE_TEMPLATE("slot_assignment: edges", P, PLIMSOLL_POLICIES) {
     plimsoll::matrix_ref<std::int32_t> offsets(out.data(), 2, 3);
     offsets.strides[0] = 1;
     offsets.strides[1] = 4;
-    plimsoll::slot_assignment(make_policy<P>(), slots, {.ranks = 2, .active = live}, offsets);
+    plimsoll::slot_assignment(make_policy<P>(), slots, {.on = {.ranks = 2, .active = live}},
+                              offsets);
     CHECK(out.values() == ints{0, 0, -7, -7, 2, 0, -7, -7, 3, 1, -7, -7});
   }
 }
@@ -142,9 +143,10 @@ TEST_CASE_TEMPLATE("slot_assignment: place takes the offsets", P, PLIMSOLL_POLIC
   array_in<std::int32_t, P> const counts(ints(12, 1));
   array_in<std::int32_t, P> offsets(10);
   array_in<std::int32_t, P> map(12);
-  plimsoll::slot_assignment(make_policy<P>(), slots.view1(), {.ranks = 4}, offsets.view2(2, 5));
+  plimsoll::slot_assignment(make_policy<P>(), slots.view1(), {.on = {.ranks = 4}},
+                            offsets.view2(2, 5));
   plimsoll::place(make_policy<P>(), loads.view2(2, 6), counts.view2(2, 6),
-                  {.ranks = 4, .rank_offsets = offsets.view2(2, 5)}, map.view2(2, 6));
+                  {.on = {.ranks = 4}, .rank_offsets = offsets.view2(2, 5)}, map.view2(2, 6));
   CHECK(map.values() == ints{5, 4, 0, 1, 3, 2, 5, 4, 0, 3, 2, 1});
 }
 
@@ -166,13 +168,15 @@ TEST_CASE_TEMPLATE("slot_assignment: bad values are named", P, PLIMSOLL_POLICIES
   CHECK(refusal<P>({4, 4, -3, -5}, 2) ==
         "slot_assignment: layer_slots: expected at least 0 in every layer, got -3 in layer 2");
   CHECK(refusal<P>({4, 4}, 3, {0, 0, 0}) ==
-        "slot_assignment: options.active: expected at least 1 live rank, got 0");
+        "slot_assignment: options.on.active: expected at least 1 live rank, got 0");
   CHECK(refusal<P>({}, 1, {0}) ==
-        "slot_assignment: options.active: expected at least 1 live rank, got 0");
-  CHECK(refusal<P>({4}, 0) == "slot_assignment: options.ranks: expected 1 to 32767 ranks, got 0");
+        "slot_assignment: options.on.active: expected at least 1 live rank, got 0");
+  CHECK(refusal<P>({4}, 0) ==
+        "slot_assignment: options.on.ranks: expected 1 to 32767 ranks, got 0");
   CHECK(refusal<P>({4}, 32768) ==
-        "slot_assignment: options.ranks: expected 1 to 32767 ranks, got 32768");
-  CHECK(refusal<P>({4}, 3, {1, 1}) == "slot_assignment: options.active: expected 3 ranks, got 2");
+        "slot_assignment: options.on.ranks: expected 1 to 32767 ranks, got 32768");
+  CHECK(refusal<P>({4}, 3, {1, 1}) ==
+        "slot_assignment: options.on.active: expected 3 ranks, got 2");
 }
 
 }  // namespace plimsoll_test

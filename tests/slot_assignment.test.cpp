@@ -48,7 +48,7 @@ TEST_CASE("slot_assignment: the same bits in every team") {
 TEST_CASE("slot_assignment: any container of slots is accepted") {
   std::vector<std::int32_t> const slots{6, 6};
   ints offsets(6);
-  plimsoll::slot_assignment(plimsoll::seq, slots, {.ranks = 2},
+  plimsoll::slot_assignment(plimsoll::seq, slots, {.on = {.ranks = 2}},
                             plimsoll::matrix_ref<std::int32_t>(offsets.data(), 2, 3));
   CHECK(offsets == ints{0, 3, 6, 0, 3, 6});
 }
@@ -57,7 +57,7 @@ TEST_CASE("slot_assignment: shapes are checked") {
   ints const slots{6, 6};
   ints offsets(20);
   auto const run = [&](index_t layers, index_t columns) {
-    plimsoll::slot_assignment(plimsoll::seq, slots, {.ranks = 3},
+    plimsoll::slot_assignment(plimsoll::seq, slots, {.on = {.ranks = 3}},
                               plimsoll::matrix_ref<std::int32_t>(offsets.data(), layers, columns));
   };
   CHECK_THROWS_WITH_AS(run(3, 4), "slot_assignment: rank_offsets: expected 2 layers, got 3",
@@ -71,7 +71,7 @@ TEST_CASE("slot_assignment: temporaries come from the policy and go back, also w
   ints const slots{6, 6};
   ints offsets(10);
   auto const run = [&](auto& resource) {
-    plimsoll::slot_assignment(plimsoll::seq(resource), slots, {.ranks = 4},
+    plimsoll::slot_assignment(plimsoll::seq(resource), slots, {.on = {.ranks = 4}},
                               plimsoll::matrix_ref<std::int32_t>(offsets.data(), 2, 5));
   };
   check_temporaries(2, run);  // the report and one scratch area

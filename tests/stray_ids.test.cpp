@@ -108,7 +108,7 @@ TEST_CASE("stray_ids: replayed steps") {
         .physical_to_logical = placement.physical_to_logical,
         .replica_count = placement.replica_count,
         .ranges = {placement.rank_offsets, c.slots, c.ranks},
-        .active = in.options().active,
+        .active = in.options().on.active,
         .plans = c.plans,
         .sums = {sums.data(), c.rows(), replay_tiles(c.steps)},
         .reports = reports.data()};

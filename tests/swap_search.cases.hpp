@@ -36,7 +36,7 @@ inline reals replayed_scores(search_case const& c, ints const& map) {
       plimsoll::matrix_ref<std::int32_t const>(map.data(), c.layers, c.slots),
       plimsoll::matrix_ref<std::int32_t const>(counts.data(), c.layers, c.experts), c.ranks(),
       (*options).rank_offsets};
-  plimsoll::validate(plimsoll::seq, placement, {.active = (*options).active});
+  plimsoll::validate(plimsoll::seq, placement, {.on = {.active = (*options).on.active}});
   reals latencies(static_cast<std::size_t>(c.steps * c.layers));
   plimsoll::step_latencies(
       plimsoll::seq,
@@ -209,7 +209,7 @@ TEST_CASE_TEMPLATE("swap_search: the optimum of small shapes lies between bound 
 inline search_case wide_search(std::uint64_t seed) {
   generator random(seed);
   search_case c{.steps = 6, .layers = 3, .experts = 20, .slots = 24};
-  c.options.ranks = 5;
+  c.options.on.ranks = 5;
   c.options.restarts = 6;
   for (index_t i = 0; i < c.steps * c.layers * c.experts; ++i) {
     double const u = random.unit();
@@ -470,7 +470,7 @@ inline void check_units(search_fn search) {
   }
   // Ranks too different for a common unit: the value counts the slow rank, to 2^-50 of its time.
   search_case c{.steps = 2, .experts = 4, .slots = 4, .loads = {5, 6, 7, 8, 1, 2, 3, 4}};
-  c.options.ranks = 2;
+  c.options.on.ranks = 2;
   c.options.min_gain = 0;
   c.cost = {.tile = 1, .of_tile = {1e-12, 1e12}};
   search_outcome const got = search(c);
@@ -496,7 +496,7 @@ inline void check_search_edges(search_fn search) {
   }
   {  // The fast rank takes the only expert.
     search_case c{.steps = 2, .slots = 2, .loads = {32, 64}};
-    c.options.ranks = 2;
+    c.options.on.ranks = 2;
     c.cost.of_tile[0] = 3;
     search_outcome const got = one(c);
     CHECK(got.map == ints{-1, 0});
@@ -512,7 +512,7 @@ inline void check_search_edges(search_fn search) {
   }
   {  // Without tokens, idle ranks still take time.
     search_case c{.steps = 3, .layers = 2, .experts = 3, .slots = 5, .loads = reals(18, 0.0)};
-    c.options.ranks = 2;
+    c.options.on.ranks = 2;
     search_outcome const idle = one(c);
     CHECK(idle.certificates[1].value == 0);
     CHECK(idle.certificates[1].lower_bound == 0);
@@ -531,7 +531,7 @@ inline void check_search_edges(search_fn search) {
   }
   {  // Copies share the load and go to different ranks if possible; a slot of no rank stays empty.
     search_case c{.experts = 2, .slots = 6, .loads = {96, 16}};
-    c.options.ranks = 2;
+    c.options.on.ranks = 2;
     c.counts = {3, 1};
     c.offsets = {0, 4, 5};
     search_outcome const got = one(c);
@@ -542,7 +542,7 @@ inline void check_search_edges(search_fn search) {
   }
   {  // 4 + 3 + 2 against 4 + 3; one swap gives 4 + 4 against 3 + 3 + 2.
     search_case c{.experts = 5, .slots = 6, .loads = {64, 64, 48, 48, 32}};
-    c.options.ranks = 2;
+    c.options.on.ranks = 2;
     c.options.restarts = 1;
     search_outcome const got = one(c);
     CHECK(got.map == ints{3, 2, 4, 1, 0, -1});
@@ -552,7 +552,7 @@ inline void check_search_edges(search_fn search) {
   {  // More steps and ranks than fit into shared memory.
     generator random(5);
     search_case c{.steps = 80, .layers = 2, .experts = 130, .slots = 140};
-    c.options.ranks = 48;
+    c.options.on.ranks = 48;
     c.options.restarts = 2;
     c.cost = wide_search(0).cost;
     for (index_t i = 0; i < c.steps * c.layers * c.experts; ++i) {
@@ -574,7 +574,7 @@ TEST_CASE_TEMPLATE("swap_search: edges", P, PLIMSOLL_POLICIES) {
 inline void check_bad_values(search_fn search) {
   // There are no tokens in step 0 and in layer 0.
   search_case plain{.steps = 2, .layers = 2, .experts = 3, .slots = 4, .loads = reals(12, 0.0)};
-  plain.options.ranks = 2;
+  plain.options.on.ranks = 2;
   std::fill(plain.loads.begin() + 9, plain.loads.end(), 16.0);
   auto const check = [&](auto change, std::string const& expected) {
     search_case c = plain;
@@ -648,7 +648,7 @@ inline void check_bad_values(search_fn search) {
       [](search_case& c) {
         c.active = {0, 0};
       },
-      "swap_search: options.active: expected at least 1 live rank, got 0");
+      "swap_search: options.on.active: expected at least 1 live rank, got 0");
 }
 
 TEST_CASE_TEMPLATE("swap_search: bad values are named", P, PLIMSOLL_POLICIES) {

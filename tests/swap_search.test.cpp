@@ -55,7 +55,7 @@ namespace plimsoll_test {
 
 TEST_CASE("swap_search: the same bits in every team") {
   search_case c{.steps = 3, .layers = 2, .experts = 4, .slots = 7};
-  c.options.ranks = 3;
+  c.options.on.ranks = 3;
   c.options.restarts = 2;
   c.options.min_gain = 0;
   c.options.max_swaps = 2;
@@ -150,8 +150,8 @@ TEST_CASE("swap_search: loads of any type, in any layout, or generated") {
   options.rank_offsets.strides[1] = c.layers;
   options.replica_count = {counts.data(), c.layers, c.experts};
   options.replica_count.strides[1] = 2;
-  options.active = {active.data(), ranks};
-  options.active.strides[0] = 3;
+  options.on.active = {active.data(), ranks};
+  options.on.active.strides[0] = 3;
   auto const certificates = plimsoll::swap_search(plimsoll::seq, view, c.cost, options, out);
   for (index_t layer = 0; layer < c.layers; ++layer) {
     CHECK(certificates[static_cast<std::size_t>(layer)].value ==
@@ -177,9 +177,10 @@ TEST_CASE("swap_search: costs too large for units are refused, not converted") {
       return rank == 1 ? (tokens > 0 ? slope : 0.0) : tokens;
     };
     std::string const got = refusal_of([&] {
-      plimsoll::swap_search(
-          plimsoll::seq, plimsoll::tensor_ref<std::int32_t const>(loads.data(), 1, 1, 3), cost,
-          {.ranks = 3, .restarts = 1}, plimsoll::matrix_ref<std::int32_t>(map.data(), 1, 3));
+      plimsoll::swap_search(plimsoll::seq,
+                            plimsoll::tensor_ref<std::int32_t const>(loads.data(), 1, 1, 3), cost,
+                            {.on = {.ranks = 3}, .restarts = 1},
+                            plimsoll::matrix_ref<std::int32_t>(map.data(), 1, 3));
     });
     CHECK(got.find("swap_search: cost: expected numbers from 0 to below 2^960") == 0);
   }
@@ -193,7 +194,7 @@ TEST_CASE("swap_search: a live rank slower than 2^-16 of the fastest is refused"
       plimsoll::swap_search(plimsoll::seq,
                             plimsoll::tensor_ref<std::int32_t const>(loads.data(), 1, 1, 3),
                             plimsoll::token_cost{{speeds.data(), 3}},
-                            {.ranks = 3, .active = {active.data(), 3}, .restarts = 1},
+                            {.on = {.ranks = 3, .active = {active.data(), 3}}, .restarts = 1},
                             plimsoll::matrix_ref<std::int32_t>(map.data(), 1, 6));
     });
   };
@@ -254,7 +255,7 @@ TEST_CASE("swap_search: the library's own costs") {
 TEST_CASE("swap_search: the bound holds for fractions of tokens") {
   // Three copies, each alone on a rank with a third of the tokens.
   search_case c{.slots = 3, .loads = {10}, .counts = {3}};
-  c.options.ranks = 3;
+  c.options.on.ranks = 3;
   std::vector<float> const loads{10};
   search_outcome const got = search_of<plimsoll::seq_policy>(
       c, plimsoll::tensor_ref<float const>(loads.data(), 1, 1, 1), plimsoll::token_cost{});
@@ -279,9 +280,9 @@ TEST_CASE("swap_search: shapes and options are checked") {
   flags const active(2, 1);
   ints const counts(12, 1);
   auto const check = [&](shapes const& s, auto change, std::string const& expected) {
-    plimsoll::swap_search_options options{.ranks = 2, .restarts = 5};
+    plimsoll::swap_search_options options{.on = {.ranks = 2}, .restarts = 5};
     options.rank_offsets = {offsets.data(), s.offsets[0], s.offsets[1]};
-    options.active = {active.data(), s.active};
+    options.on.active = {active.data(), s.active};
     options.replica_count = {counts.data(), s.counts[0], s.counts[1]};
     stairs cost;
     change(options, cost);
@@ -313,7 +314,7 @@ TEST_CASE("swap_search: shapes and options are checked") {
   shape({.scores = {3, 4}}, "restart_scores: expected 5 restarts, got 4");
   shape({.offsets = {2, 3}}, "options.rank_offsets: expected 3 layers, got 2");
   shape({.offsets = {3, 2}}, "options.rank_offsets: expected 3 offsets (ranks + 1), got 2");
-  shape({.active = 3}, "options.active: expected 2 ranks, got 3");
+  shape({.active = 3}, "options.on.active: expected 2 ranks, got 3");
   shape({.counts = {1, 4}}, "options.replica_count: expected 3 layers, got 1");
   shape({.counts = {3, 5}}, "options.replica_count: expected 4 experts, got 5");
 
@@ -323,9 +324,10 @@ TEST_CASE("swap_search: shapes and options are checked") {
         {}, [&](options_type& o, stairs&) { change(o); }, expected);
   };
   constexpr double nan = std::numeric_limits<double>::quiet_NaN();
-  option([](options_type& o) { o.ranks = 0; }, "options.ranks: expected 1 to 32767 ranks, got 0");
-  option([](options_type& o) { o.ranks = 32768; },
-         "options.ranks: expected 1 to 32767 ranks, got 32768");
+  option([](options_type& o) { o.on.ranks = 0; },
+         "options.on.ranks: expected 1 to 32767 ranks, got 0");
+  option([](options_type& o) { o.on.ranks = 32768; },
+         "options.on.ranks: expected 1 to 32767 ranks, got 32768");
   check(
       {.scores = {3, 0}}, [](options_type& o, stairs&) { o.restarts = 0; },
       "options.restarts: expected 1 to 16777216 restarts, got 0");

@@ -163,7 +163,7 @@ class fill_in {
   /// Runs the step with `waterline` alone.
   [[nodiscard]] fill_result by_hand() {
     waterline_options options = c_.options.line;
-    options.ranks = c_.ranks;
+    options.on.ranks = c_.ranks;
     options.slots = c_.slots;
     if (offsets_.size() > 0) {
       options.rank_offsets = {offsets_.data() + c_.options.layer * (c_.ranks + 1), c_.ranks + 1};
@@ -695,12 +695,12 @@ inline std::vector<refused_fill> refusals() {
   next("waterfill: options.layer: expected 0 to 2 as layer, got -1").options.layer = -1;
   next("waterfill: options.rank: expected 0 to 4 as rank, got 5").options.rank = 5;
   next("waterfill: options.rank: expected 0 to 4 as rank, got -1").options.rank = -1;
-  next("waterfill: options.line.ranks: expected none, as the placement's applies, got another")
-      .options.line.ranks = 4;
+  next("waterfill: options.line.on.ranks: expected 5 ranks, as in the placement, got 4")
+      .options.line.on.ranks = 4;
   next("waterfill: options.line.slots: expected none, as the placement's applies, got another")
       .options.line.slots = 5;
-  next("waterline: options.nodes: expected 1 to 5 nodes (at most one per rank), got 6")
-      .options.line.nodes = 6;
+  next("waterline: options.on.nodes: expected 1 to 5 nodes (at most one per rank), got 6")
+      .options.line.on.nodes = 6;
   // Offsets of another layer are not read.
   fill_case& falling = next(
       "waterline: options.rank_offsets: expected offsets that rise from 0 to at most the number of "
@@ -709,7 +709,7 @@ inline std::vector<refused_fill> refusals() {
   falling.options.layer = 1;
   next("no error").offsets[10] = 11;
   fill_case& same = next("no error");
-  same.options.line.ranks = 5;
+  same.options.line.on.ranks = 5;
   same.options.line.slots = 23;
   fill_case& poured = next(
       "waterline: options.literal: expected false unless fill_method::sampled is set, got true");
@@ -762,7 +762,7 @@ TEST_CASE_TEMPLATE("waterfill: refuses invalid input", P, PLIMSOLL_POLICIES) {
     array_in<std::uint8_t, P> const active(std::vector<std::uint8_t>{1, 0, 1, 1, 1});
     waterfill_options literal = c.options;
     literal.line = plimsoll::literal_waterfill(literal.line);
-    literal.line.active = active.view1();
+    literal.line.on.active = active.view1();
     check_message(made(placement, literal),
                   "waterline: options.literal: expected false unless all ranks are live and "
                   "equal, got true with a dead rank");

@@ -52,7 +52,7 @@ struct line_case {
   std::uint64_t stream = 0;
   index_t step = 1;  ///< stride between elements of all views
 
-  [[nodiscard]] index_t ranks() const { return options.ranks; }
+  [[nodiscard]] index_t ranks() const { return options.on.ranks; }
   [[nodiscard]] index_t tokens(index_t source) const {
     return std::ssize(ids[at(source)]) / options.top_k;
   }
@@ -170,8 +170,8 @@ class line_in {
   [[nodiscard]] waterline_options options() const {
     waterline_options result = c_.options;
     result.rank_offsets = vector_in(offsets_, std::ssize(c_.offsets));
-    result.active = vector_in(active_, std::ssize(c_.active));
-    result.speeds = vector_in(speeds_, std::ssize(c_.paces));
+    result.on.active = vector_in(active_, std::ssize(c_.active));
+    result.on.speeds = vector_in(speeds_, std::ssize(c_.paces));
     return result;
   }
   [[nodiscard]] line make() const { return line(make_policy<P>(), options()); }
@@ -573,8 +573,8 @@ inline line_case random_line(std::uint64_t seed, fill_method rule) {
   line_case c;
   waterline_options& o = c.options;
   o.method = rule;
-  o.ranks = draw.one_in(10) ? 1 : draw.one_in(6) ? draw.among(13, 40) : draw.among(2, 12);
-  o.nodes = draw.one_in(2) ? 1 : draw.among(1, o.ranks);
+  o.on.ranks = draw.one_in(10) ? 1 : draw.one_in(6) ? draw.among(13, 40) : draw.among(2, 12);
+  o.on.nodes = draw.one_in(2) ? 1 : draw.among(1, o.on.ranks);
   o.top_k = draw.among(1, 8);
   o.candidates = draw.any({candidate_ranks::visited, candidate_ranks::all});
   o.min_tokens = draw.one_in(3) ? draw.among(0, 90) : 0;
@@ -587,14 +587,14 @@ inline line_case random_line(std::uint64_t seed, fill_method rule) {
   o.local_counts_only = o.literal && draw.one_in(2);
   bool const all_alike = o.literal;
   if (!all_alike && draw.one_in(3)) {
-    for (index_t r = 0; r < o.ranks; ++r) {
+    for (index_t r = 0; r < o.on.ranks; ++r) {
       c.active.push_back(static_cast<std::uint8_t>(draw.any({0, 1, 1, 255})));
     }
-    c.active[at(draw.among(0, o.ranks - 1))] = 1;
+    c.active[at(draw.among(0, o.on.ranks - 1))] = 1;
   }
   if (!all_alike && draw.one_in(3)) {
     std::int32_t const slowest = draw.any({1, 1, 3, 8});
-    for (index_t r = 0; r < o.ranks; ++r) {
+    for (index_t r = 0; r < o.on.ranks; ++r) {
       c.paces.push_back(draw.among(slowest, 8));
     }
     c.paces[at(std::find_if(c.active.begin(), c.active.end(), [](int is) { return is != 0; }) -
@@ -602,12 +602,12 @@ inline line_case random_line(std::uint64_t seed, fill_method rule) {
   }
   if (draw.one_in(2)) {
     c.offsets.push_back(0);
-    for (index_t r = 0; r < o.ranks; ++r) {
+    for (index_t r = 0; r < o.on.ranks; ++r) {
       c.offsets.push_back(c.offsets.back() + draw.among(c.lives(r) ? 1 : 0, 4));
     }
     o.slots = c.offsets.back() + draw.among(0, 3);
   } else {
-    o.slots = o.ranks * draw.among(1, 4) + draw.among(0, o.ranks - 1);
+    o.slots = o.on.ranks * draw.among(1, 4) + draw.among(0, o.on.ranks - 1);
   }
   draw_tokens(c, draw, draw.any({1, 20, 90}), draw.any({0, 1, 4, 12}), 15);
   o.max_tokens += draw.among(0, 5);
@@ -639,7 +639,7 @@ TEST_CASE_TEMPLATE("waterline: random steps", P, PLIMSOLL_POLICIES) {
 /// Returns a case of four ranks with one slot each, in which rank 0 holds all tokens.
 inline line_case four_ranks(longs ids) {
   line_case c;
-  c.options = {.ranks = 4, .slots = 4, .top_k = 1, .max_tokens = 8, .min_tokens = 0};
+  c.options = {.on = {.ranks = 4}, .slots = 4, .top_k = 1, .max_tokens = 8, .min_tokens = 0};
   c.ids = {std::move(ids), {}, {}, {}};
   return c;
 }
@@ -701,7 +701,8 @@ inline line_case large_line(std::uint64_t seed, index_t ranks, index_t nodes, in
                             std::int64_t tokens, int skew) {
   draws draw(seed);
   line_case c;
-  c.options = {.ranks = ranks, .slots = 3 * ranks, .nodes = nodes, .top_k = k, .min_tokens = 0};
+  c.options = {
+      .on = {.ranks = ranks, .nodes = nodes}, .slots = 3 * ranks, .top_k = k, .min_tokens = 0};
   draw_tokens(c, draw, tokens, skew, 60);
   return c;
 }

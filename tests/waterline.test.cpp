@@ -62,7 +62,7 @@ inline longs drawn_loads(draws& draw, index_t ranks, std::int64_t routed, std::i
 inline line_case plain_line(longs const& loads, index_t nodes, index_t k) {
   line_case c;
   index_t const n = std::ssize(loads) / 2;
-  c.options = {.ranks = n, .slots = n, .nodes = nodes, .top_k = k, .min_tokens = 0};
+  c.options = {.on = {.ranks = n, .nodes = nodes}, .slots = n, .top_k = k, .min_tokens = 0};
   for (index_t r = 0; r < n; ++r) {
     c.ids.emplace_back(at(loads[at(n + r)] * k));
     c.options.max_tokens = std::max(c.options.max_tokens, loads[at(n + r)]);
@@ -105,7 +105,7 @@ TEST_CASE("waterline: each unit of slack is assigned once, in proportion to surp
         taken += here;
         sources += slack > 0 && mine > 0;
         if (slack > 0 && mine > 0 && c.options.candidates == candidate_ranks::all &&
-            c.options.nodes == 1) {
+            c.options.on.nodes == 1) {
           auto const all = static_cast<double>(got.report.surplus);
           double const share =
               std::min(static_cast<double>(slack), all) * static_cast<double>(mine) / all;
@@ -277,7 +277,7 @@ inline line_case popular_line(std::uint64_t seed, index_t ranks, double sigma) {
                       1 + at(static_cast<index_t>(places * popularity[at(e)] / all)), e);
   }
   line_case c;
-  c.options = {.ranks = ranks, .slots = experts, .top_k = 8, .max_tokens = tokens};
+  c.options = {.on = {.ranks = ranks}, .slots = experts, .top_k = 8, .max_tokens = tokens};
   c.ids.resize(at(ranks));
   longs token_of(at(experts), -1);  // last token that chose each expert
   for (index_t token = 0; token < ranks * tokens; ++token) {
@@ -326,7 +326,7 @@ TEST_CASE("waterline: the surplus method moves fewer rows than sampling, for no 
 inline double distance(line_case const& c, index_t source, longs const& slack, longs const& drawn,
                        std::int64_t steps, double local, double node) {
   index_t const n = c.ranks();
-  auto const node_of = [&](index_t r) { return ((r + 1) * c.options.nodes - 1) / n; };
+  auto const node_of = [&](index_t r) { return ((r + 1) * c.options.on.nodes - 1) / n; };
   reals mean(at(n), 0);
   reals variance(at(n), 0);
   for (index_t t = 0; t < c.tokens(source); ++t) {
@@ -426,7 +426,8 @@ TEST_CASE("waterline: draws differ between steps, seeds and sources") {
 TEST_CASE("waterline: literal rows may go to any rank if no rank is above the level") {
   // Ranks 0 and 1 have loads of 4 and 2, own rows included; two more tokens make the level 4.
   line_case c;
-  c.options = {.ranks = 2, .slots = 2, .top_k = 2, .max_tokens = 2, .method = fill_method::sampled};
+  c.options = {
+      .on = {.ranks = 2}, .slots = 2, .top_k = 2, .max_tokens = 2, .method = fill_method::sampled};
   c.options.min_tokens = 0;
   c.options.literal = true;
   c.ids = {{0, 0, 1, 1}, {}};
@@ -509,7 +510,7 @@ TEST_CASE("waterline: fill writes only the outputs that are given") {
 TEST_CASE("waterline: refuses invalid options") {
   constexpr double nan = std::numeric_limits<double>::quiet_NaN();
   auto const refused = [](auto change) {
-    waterline_options o{.ranks = 4, .slots = 8, .top_k = 2, .max_tokens = 16};
+    waterline_options o{.on = {.ranks = 4}, .slots = 8, .top_k = 2, .max_tokens = 16};
     change(o);
     std::string const message =
         refusal_of([&] { plimsoll::waterline const line(plimsoll::seq, o); });
@@ -517,17 +518,17 @@ TEST_CASE("waterline: refuses invalid options") {
     return message.substr(0, begin.size()) == begin ? message.substr(begin.size()) : message;
   };
   using options = waterline_options;
-  CHECK(refused([](options& o) { o.ranks = 0; }) == "ranks: expected 1 to 32767 ranks, got 0");
-  CHECK(refused([](options& o) { o.ranks = 32768; }) ==
+  CHECK(refused([](options& o) { o.on.ranks = 0; }) == "ranks: expected 1 to 32767 ranks, got 0");
+  CHECK(refused([](options& o) { o.on.ranks = 32768; }) ==
         "ranks: expected 1 to 32767 ranks, got 32768");
   CHECK(refused([](options& o) { o.slots = 0; }) == "slots: expected 1 to 2147483643 slots, got 0");
   CHECK(refused([](options& o) { o.slots = 2147483644; }) ==
         "slots: expected 1 to 2147483643 slots, got 2147483644");
   CHECK(refused([](options& o) { o.slots = 3; }) ==
         "slots: expected at least 1 slot for every live rank, got 0 for rank 0");
-  CHECK(refused([](options& o) { o.nodes = 0; }) ==
+  CHECK(refused([](options& o) { o.on.nodes = 0; }) ==
         "nodes: expected 1 to 4 nodes (at most one per rank), got 0");
-  CHECK(refused([](options& o) { o.nodes = 5; }) ==
+  CHECK(refused([](options& o) { o.on.nodes = 5; }) ==
         "nodes: expected 1 to 4 nodes (at most one per rank), got 5");
   CHECK(refused([](options& o) { o.top_k = 0; }) ==
         "top_k: expected 1 to 512 ids per token, got 0");
@@ -575,8 +576,8 @@ TEST_CASE("waterline: refuses invalid options") {
       o.method = rule;
       o.literal = literal;
       o.rank_offsets = offsets;
-      o.active = {are_active ? active.data() : nullptr, std::ssize(active)};
-      o.speeds = {are_fast ? speeds.data() : nullptr, std::ssize(speeds)};
+      o.on.active = {are_active ? active.data() : nullptr, std::ssize(active)};
+      o.on.speeds = {are_fast ? speeds.data() : nullptr, std::ssize(speeds)};
     });
   };
   CHECK(with_arrays(fill_method::surplus, false, true, true) == "no error");
@@ -607,7 +608,7 @@ TEST_CASE("waterline: refuses invalid options") {
 
 TEST_CASE("waterline: refuses invalid shapes") {
   plimsoll::waterline const line(plimsoll::seq,
-                                 {.ranks = 3, .slots = 3, .top_k = 2, .max_tokens = 5});
+                                 {.on = {.ranks = 3}, .slots = 3, .top_k = 2, .max_tokens = 5});
   ints numbers(100, 0);
   floats values(100, 0);
   longs loads(100, 0);
@@ -699,7 +700,7 @@ class line_steps {
     using namespace plimsoll::detail;
     waterline_options const& o = c_.options;
     rank_levels ranks{};
-    ranks.where = {.ranges = {{}, o.slots, ranks_}, .nodes = o.nodes};
+    ranks.where = {.ranges = {{}, o.slots, ranks_}, .nodes = o.on.nodes};
     ranks.live = std::count_if(speed_.begin(), speed_.end(), [](auto x) { return x > 0; });
     ranks.speed = {speed_.data(), 0x1p43, c_.paces.empty()};
     ranks.fastest = c_.paces.empty() ? 1 : 2;
@@ -858,7 +859,7 @@ TEST_CASE("waterline: the same bits in every team") {
   auto const tried = [](index_t tokens, auto change, longs loads = {}) {
     draws draw(5);
     line_case c;
-    c.options = {.ranks = 5, .slots = 7, .nodes = 2, .top_k = 2, .local_preference = 1};
+    c.options = {.on = {.ranks = 5, .nodes = 2}, .slots = 7, .top_k = 2, .local_preference = 1};
     c.offsets = {0, 2, 3, 4, 5, 6};
     c.ids.resize(5);
     for (index_t i = 0; i < 2 * tokens; ++i) {

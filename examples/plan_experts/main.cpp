@@ -175,8 +175,7 @@ plimsoll::eplb_options eplb_options_of(options const& o, index_t experts, index_
   auto const apart = o.apart == "node"   ? plimsoll::anti_affinity::node
                      : o.apart == "rank" ? plimsoll::anti_affinity::rank
                                          : plimsoll::anti_affinity::none;
-  return {.ranks = ranks,
-          .nodes = o.nodes,
+  return {.on = {.ranks = ranks, .nodes = o.nodes},
           .groups = o.groups,
           .refine = refine,
           .replica_anti_affinity = apart,
@@ -223,9 +222,8 @@ plan make_craft_plan(options const& o, measured_loads const& loads, index_t rank
                      outcome& result) {
   plan made(loads.file.layers(), loads.file.experts(), ranks, loads.file.experts() + ranks);
   auto const eplb = eplb_options_of(o, made.experts, ranks);
-  plimsoll::craft_options const how{.ranks = ranks,
+  plimsoll::craft_options const how{.on = {.ranks = ranks, .nodes = eplb.on.nodes},
                                     .budget = craft_budget(o, made.layers, ranks),
-                                    .nodes = eplb.nodes,
                                     .groups = eplb.groups,
                                     .refine = eplb.refine,
                                     .replica_anti_affinity = eplb.replica_anti_affinity,
@@ -290,7 +288,7 @@ plan make_gem_plan(options const& o, measured_loads const& loads, index_t ranks,
     found.steps.push_back(std::min(filled, found.trace_length));
   }
   plimsoll::gem_options how;
-  how.ranks = ranks;
+  how.on.ranks = ranks;
   how.restarts = o.restarts;
   if (slots > made.experts) {
     how.spare_slots = plimsoll::spare_slot_use::hold_replicas;

@@ -128,9 +128,8 @@ class layer {
 
   static plimsoll::least_loaded_options rules(options const& o, process const& self,
                                               double lambda) {
-    return {.experts = o.experts,
-            .ranks = self.ranks,
-            .nodes = o.nodes,
+    return {.on = {.ranks = self.ranks, .nodes = o.nodes},
+            .experts = o.experts,
             .alpha = o.alpha,
             .min_chunk = o.min_chunk,
             .lambda = lambda,

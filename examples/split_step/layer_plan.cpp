@@ -22,7 +22,7 @@ layer_plan::layer_plan(options const& o, int ranks)
     }
   }
   plimsoll::eplb(plimsoll::seq, plimsoll::array_ref(history, 1, o.experts),
-                 {.ranks = ranks, .replica_anti_affinity = plimsoll::anti_affinity::rank},
+                 {.on = {.ranks = ranks}, .replica_anti_affinity = plimsoll::anti_affinity::rank},
                  plimsoll::array_ref(map, 1, o.experts + o.replicas),
                  plimsoll::array_ref(copies, 1, o.experts));
 }

@@ -10,6 +10,7 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/host/least_loaded.hpp>
+#include <plimsoll/detail/host/rank_set.hpp>
 #include <plimsoll/detail/pipeline/least_loaded.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
@@ -114,7 +115,7 @@ class least_loaded {
   void add_up(Counts const& counts) const {
     constexpr char const* name = "least_loaded::add_up";
     matrix_ref<std::int32_t const> const of_ranks = detail::argument<2>(name, "counts", counts);
-    detail::expect_extent(name, "counts", options().ranks, of_ranks.extent(0), "ranks");
+    detail::expect_extent(name, "counts", options().on.ranks, of_ranks.extent(0), "ranks");
     detail::expect_extent(name, "counts", options().experts, of_ranks.extent(1), "experts");
     pipeline_.enqueue_add_up(of_ranks);
   }
@@ -134,7 +135,7 @@ class least_loaded {
   /// @stream enqueues two kernels; neither allocates nor synchronises
   /// @determinism the same bits under every policy
   void exchange(index_t rank) const {
-    detail::expect_between("least_loaded::exchange", "rank", 0, options().ranks - 1, rank,
+    detail::expect_between("least_loaded::exchange", "rank", 0, options().on.ranks - 1, rank,
                            "as rank");
     pipeline_.enqueue_exchange(rank);
   }
@@ -210,11 +211,11 @@ class least_loaded {
   }
   /// `[ranks]`: tokens of each rank.
   [[nodiscard]] vector_ref<std::int32_t const> rank_loads() const {
-    return {pipeline_.plan().loads, options().ranks};
+    return {pipeline_.plan().loads, options().on.ranks};
   }
   /// `[ranks]`: modelled bytes of each rank: weights held and received, and tokens.
   [[nodiscard]] vector_ref<std::int64_t const> rank_bytes() const {
-    return {pipeline_.plan().bytes_of_rank, options().ranks};
+    return {pipeline_.plan().bytes_of_rank, options().on.ranks};
   }
   [[nodiscard]] vector_ref<spill_report const> report() const {
     return {pipeline_.plan().report, 1};
@@ -222,11 +223,11 @@ class least_loaded {
 
   /// `[ranks, ranks]`: the tokens that each source (row) sends to each rank, after `exchange`.
   [[nodiscard]] matrix_ref<std::int32_t const> send_counts() const {
-    return {pipeline_.routes().sends, options().ranks, options().ranks};
+    return {pipeline_.routes().sends, options().on.ranks, options().on.ranks};
   }
   /// `[ranks]`: the tokens that the rank of `exchange` receives from each source.
   [[nodiscard]] vector_ref<std::int32_t const> receive_counts() const {
-    return {pipeline_.routes().receives, options().ranks};
+    return {pipeline_.routes().receives, options().on.ranks};
   }
   /// `[experts]`: the rows that the rank of `exchange` computes, one segment for each expert; the
   /// first `exchange_report()[0].groups` are valid.
@@ -300,7 +301,7 @@ void validate(P const& policy, spill_plan_ref const& plan, Loads const& loads,
   constexpr char const* name = "validate";
   auto const context = detail::resolve(policy);
   detail::expect_between(name, "options.experts", 1, expert_limit, options.experts, "experts");
-  detail::expect_between(name, "options.ranks", 1, rank_limit, options.ranks, "ranks");
+  detail::expect_rank_set(name, options.on);
   auto const tokens = detail::argument<1>(name, "loads", loads);
   detail::expect_extent(name, "loads", options.experts, tokens.extent(0), "experts");
   detail::expect_extent(name, "plan.offsets", options.experts + 1, plan.offsets.extent(0),

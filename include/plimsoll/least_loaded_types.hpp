@@ -9,6 +9,7 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/placement_types.hpp>
+#include <plimsoll/rank_set_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
@@ -46,22 +47,17 @@ enum class small_excess_policy : std::int32_t {
 /// The ranks, the experts that they hold, and the rules for spilling. Arrays are in the policy's
 /// memory.
 struct least_loaded_options {
+  /// Ranks; dead ones get no token. Ranks on a node that holds the expert's weights are preferred
+  /// as long as one of them can take a chunk.
+  rank_set on = {};
   index_t experts = 0;  ///< 1 to 65535
-  index_t ranks = 0;    ///< 1 to 32767
-  /// 1 to ranks; ranks are numbered node by node. Ranks on a node that holds the expert's weights
-  /// are preferred as long as one of them can take a chunk.
-  index_t nodes = 1;
   /// `[experts]`: the rank that holds each expert. Empty: experts are held in contiguous blocks,
   /// and the block of rank r begins at expert floor(r experts / ranks).
   vector_ref<std::int32_t const> native = {};
   /// The slots of one layer, instead of `native`: an expert may be held by several ranks (its
-  /// homes), and none of them needs its weights sent. `residents.ranks` must equal `ranks`;
+  /// homes), and none of them needs its weights sent. `residents.ranks` must equal `on.ranks`;
   /// `residents.replica_count` is not read.
   placement_ref residents = {};
-  /// `[ranks]`: 0 for a dead rank. Empty: all ranks are live.
-  vector_ref<std::uint8_t const> active = {};
-  /// `[ranks]`: the speed of each rank, as in `minmax_lp_options`. Empty: speed 1 for all.
-  vector_ref<double const> speeds = {};
 
   /// Capacity factor: a rank's capacity as a multiple of its even share of all tokens. Ranks spill
   /// tokens above their capacity and accept tokens up to it. Above 0, at most 32768.

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include <plimsoll/config.hpp>
+#include <plimsoll/rank_set_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
@@ -19,17 +20,14 @@ enum class split_objective : std::int32_t {
 
 /// The ranks, and when solving stops. Arrays are in the policy's memory.
 struct minmax_lp_options {
+  /// Ranks of the placement; the slots of dead ranks get no load. Nodes are not read.
+  rank_set on = {};
   /// The gap between the peak and its lower bound, relative to the bound, at which a split is good
   /// enough. 0: optimal splits only.
   double tolerance = 1e-6;
   /// The most sweeps and augmenting paths of a layer, at least 1.
   index_t max_iterations = index_t{1} << 20;
   split_objective objective = split_objective::min_peak;
-  /// `[ranks]`: 0 for a dead rank, whose slots get no load. Empty: all ranks are live.
-  vector_ref<std::uint8_t const> active = {};
-  /// `[ranks]`: the speed of each rank, in any unit, from 2^-64 to 2^64; for live ranks at least
-  /// 2^-16 of the fastest one's. Empty: speed 1 for all.
-  vector_ref<double const> speeds = {};
 };
 
 /// Optional arrays of a step, in the policy's memory.

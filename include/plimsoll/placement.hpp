@@ -131,7 +131,7 @@ std::vector<certificate> place_groups(P const& policy, Loads const& loads, index
   detail::expect_extent(name, "node_experts", layers, experts_of.extent(0), "layers");
   detail::expect_extent(name, "node_experts", experts, experts_of.extent(1), "experts");
   detail::expect_extent(name, "node_offsets", layers, offsets.extent(0), "layers");
-  detail::expect_extent(name, "node_offsets", options.nodes + 1, offsets.extent(1),
+  detail::expect_extent(name, "node_offsets", options.on.nodes + 1, offsets.extent(1),
                         "offsets (nodes + 1)");
 
   auto const context = detail::resolve(policy);

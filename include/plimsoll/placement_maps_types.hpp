@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include <plimsoll/config.hpp>
+#include <plimsoll/rank_set_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
@@ -22,14 +23,10 @@ struct replica_lists_ref {
 
 /// Additional conditions that `validate` checks.
 struct validation_options {
+  /// Ranks of the placement: a dead rank must hold no expert. Speeds are not read.
+  rank_set on = {};
   /// Requires that replicas of one expert are on different ranks or nodes.
   anti_affinity replica_anti_affinity = anti_affinity::none;
-  /// Number of nodes. Ranks are numbered node by node: node n begins at rank
-  /// floor(n * ranks / nodes).
-  index_t nodes = 1;
-  /// `[ranks]`, in the policy's memory: 0 marks a rank that must hold no expert. Empty: every rank
-  /// may hold experts.
-  vector_ref<std::uint8_t const> active = {};
 };
 
 }}  // namespace plimsoll

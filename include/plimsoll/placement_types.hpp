@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include <plimsoll/config.hpp>
+#include <plimsoll/rank_set_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
@@ -26,20 +27,12 @@ struct placement_ref {
 
 /// Ranks, nodes and constraints of a placement. Arrays are in the policy's memory.
 struct placement_options {
-  /// Number of ranks, 1 to 32767.
-  index_t ranks = 0;
+  /// Ranks of the placement; the slots of dead ranks stay empty.
+  rank_set on = {};
   /// `[layers, ranks + 1]`: first slot of each rank, rising from 0 to at most slots; slots past the
   /// last offset belong to no rank. Empty: slots are spread evenly, rank r begins at
   /// floor(r * slots / ranks).
   matrix_ref<std::int32_t const> rank_offsets = {};
-  /// Number of nodes, 1 to ranks. Ranks are numbered node by node: node n begins at rank
-  /// floor(n * ranks / nodes).
-  index_t nodes = 1;
-  /// `[ranks]`: 0 marks a dead rank, whose slots stay empty. Empty: all ranks are live.
-  vector_ref<std::uint8_t const> active = {};
-  /// `[ranks]`: speed of each rank, in any unit, 2^-64 to 2^64; a live rank must be at least 2^-16
-  /// as fast as the fastest live one. Empty: every rank has speed 1.
-  vector_ref<double const> speeds = {};
   /// Keeps replicas of one expert on different ranks or nodes.
   anti_affinity replica_anti_affinity = anti_affinity::none;
   /// Soft or hard constraint: `preferred` gives way if slots run out, `required` is an error then.

@@ -3,18 +3,16 @@
 /// Options of a replay, without the function that runs it.
 #pragma once
 
-#include <cstdint>
-
 #include <plimsoll/config.hpp>
-#include <plimsoll/views.hpp>
+#include <plimsoll/rank_set_types.hpp>
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 /// Options of `replay`.
 struct replay_options {
-  /// `[ranks]`, in the policy's memory: 0 for a dead rank, which does not count in the mean over
-  /// ranks. Empty: all ranks are live.
-  vector_ref<std::uint8_t const> active = {};
+  /// Ranks of the placement; dead ones do not count in the mean over ranks. Nodes are not read,
+  /// speeds are refused.
+  rank_set on = {};
 };
 
 }}  // namespace plimsoll

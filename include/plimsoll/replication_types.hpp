@@ -22,7 +22,7 @@ struct replication_options {
   vector_ref<std::int32_t const> min_copies_each = {};
   /// `[experts]`, in the policy's memory: maximum of each expert, instead of `max_copies`.
   vector_ref<std::int32_t const> max_copies_each = {};
-  /// Ranks that will hold the copies, as for `place`. With `where.ranks` given, only slots of live
+  /// Ranks that will hold the copies, as for `place`. With `where.on.ranks` given, only slots of live
   /// ranks count, and with node lists the slots of each node go to the experts of that node. With
   /// required anti-affinity the counts are such that `place` can satisfy it, and slots may stay
   /// free.

@@ -48,7 +48,7 @@ void slot_assignment(P const& policy, Slots const& layer_slots,
   matrix_ref<std::int32_t> const offsets = detail::argument<2>(name, "rank_offsets", rank_offsets);
   detail::expect_slot_assignment_options(name, options);
   detail::expect_extent(name, "rank_offsets", slots.extent(0), offsets.extent(0), "layers");
-  detail::expect_extent(name, "rank_offsets", options.ranks + 1, offsets.extent(1),
+  detail::expect_extent(name, "rank_offsets", options.on.ranks + 1, offsets.extent(1),
                         "offsets (ranks + 1)");
 
   auto const context = detail::resolve(policy);

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include <plimsoll/config.hpp>
+#include <plimsoll/rank_set_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
@@ -20,12 +21,9 @@ enum class remainder_spread : std::int32_t {
 
 /// Ranks among which the slots are divided.
 struct slot_assignment_options {
-  /// Number of ranks, 1 to 32767. Ranks of one node have consecutive numbers.
-  index_t ranks = 0;
+  /// Ranks; dead ones get no slot. Nodes are not read, speeds are refused.
+  rank_set on = {};
   remainder_spread remainder = remainder_spread::interleaved;
-  /// `[ranks]`, in the policy's memory: 0 marks a dead rank, which gets no slot. Empty: all ranks
-  /// are live.
-  vector_ref<std::uint8_t const> active = {};
 };
 
 }}  // namespace plimsoll

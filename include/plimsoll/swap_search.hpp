@@ -34,7 +34,7 @@ std::vector<certificate> swap_search(std::string_view name, P const& policy, Loa
   index_t const layers = load.extent(1);
   expect_extent(name, "physical_to_logical", layers, placement.extent(0), "layers");
   expect_searchable(name, load.extent(0), layers, load.extent(2), placement.extent(1), options);
-  expect_cost(name, cost, options.ranks);
+  expect_cost(name, cost, options.on.ranks);
   auto const context = resolve(policy);
   return run_planning(name, context, layers, 1, throw_latency_fault, [&](problem_report* reports) {
     enqueue_swap_search(context, load, cost, options, placement, restart_scores, reports);

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include <plimsoll/config.hpp>
+#include <plimsoll/rank_set_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
@@ -19,13 +20,12 @@ enum class latency_objective : std::int32_t {
 
 /// Ranks with their slots, replica counts, and search limits. Arrays are in the policy's memory.
 struct swap_search_options {
-  /// Number of ranks, 1 to 32767.
-  index_t ranks = 0;
+  /// Ranks; the slots of dead ones stay empty. Nodes are not read; speeds are refused, since the
+  /// cost of the search has them.
+  rank_set on = {};
   /// `[layers, ranks + 1]`: first slot of each rank, rising from 0 to at most slots. Empty: slots
   /// are spread evenly, rank r begins at floor(r * slots / ranks).
   matrix_ref<std::int32_t const> rank_offsets = {};
-  /// `[ranks]`: 0 marks a dead rank, whose slots stay empty. Empty: all ranks are live.
-  vector_ref<std::uint8_t const> active = {};
   /// `[layers, experts]`: number of copies of each expert, which share its load evenly. Empty: one
   /// copy of each.
   matrix_ref<std::int32_t const> replica_count = {};

@@ -7,6 +7,7 @@
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/error.hpp>
+#include <plimsoll/rank_set_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
@@ -29,18 +30,13 @@ enum class candidate_ranks : std::int32_t {
 
 /// Options of `waterline`. Arrays are in the policy's memory.
 struct waterline_options {
-  index_t ranks = 0;  ///< 1 to 32767
+  /// Ranks; dead ones get no rows. Surplus rows stay in their node while it has slack and, with
+  /// candidate_ranks::visited, while their tokens visit ranks with that slack.
+  rank_set on = {};
   /// Slots of routed experts, summed over ranks; top-k ids are slot numbers.
   index_t slots = 0;
   /// `[ranks + 1]`: first slot of each rank, as in `placement_ref`. Empty: slots are spread evenly.
   vector_ref<std::int32_t const> rank_offsets = {};
-  /// 1 to ranks; ranks are numbered node by node. Surplus rows stay in their node while it has
-  /// slack and, with candidate_ranks::visited, while their tokens visit ranks with that slack.
-  index_t nodes = 1;
-  /// `[ranks]`: 0 marks a dead rank, which gets no rows. Empty: all ranks are live.
-  vector_ref<std::uint8_t const> active = {};
-  /// `[ranks]`: speed of each rank, as in `minmax_lp_options`. Empty: all ranks have speed 1.
-  vector_ref<double const> speeds = {};
 
   index_t top_k = 0;       ///< ids per token, 1 to 512
   index_t max_tokens = 0;  ///< tokens of the largest batch, below 2^31 / top_k

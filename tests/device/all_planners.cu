@@ -20,15 +20,15 @@ using plimsoll::matrix_ref, plimsoll::tensor_ref, plimsoll::vector_ref;
                                            tensor_ref<double const> const& steps) {
   matrix_ref<std::int32_t> ints;
   plimsoll::replicate(policy, loads, 1, {}, ints);
-  plimsoll::slot_assignment(policy, vector_ref<std::int32_t>(), {.ranks = 1}, ints);
-  plimsoll::place(policy, loads, ints, {.ranks = 1}, ints);
-  plimsoll::place_groups(policy, loads, 1, 1, {.ranks = 1}, ints, ints);
-  plimsoll::refine(policy, loads, {.ranks = 1}, {}, ints, ints);
+  plimsoll::slot_assignment(policy, vector_ref<std::int32_t>(), {.on = {.ranks = 1}}, ints);
+  plimsoll::place(policy, loads, ints, {.on = {.ranks = 1}}, ints);
+  plimsoll::place_groups(policy, loads, 1, 1, {.on = {.ranks = 1}}, ints, ints);
+  plimsoll::refine(policy, loads, {.on = {.ranks = 1}}, {}, ints, ints);
   plimsoll::knapsack(policy, tensor_ref<std::int32_t const>(), tensor_ref<double const>(), {},
                      ints);
-  plimsoll::eplb(policy, loads, {.ranks = 1}, ints, ints);
+  plimsoll::eplb(policy, loads, {.on = {.ranks = 1}}, ints, ints);
   plimsoll::replay(policy, steps, {}, {}, matrix_ref<double>());
-  plimsoll::craft(policy, steps, {.ranks = 1}, ints, ints, ints);
+  plimsoll::craft(policy, steps, {.on = {.ranks = 1}}, ints, ints, ints);
   plimsoll::rebalance_experts(policy, loads, 1, 1, 1, 1, ints, tensor_ref<std::int32_t>(), ints);
   plimsoll::lplb const planner(policy, plimsoll::placement_ref(), {});
   planner.plan(matrix_ref<std::int32_t const>());
@@ -75,11 +75,11 @@ using plimsoll::matrix_ref, plimsoll::tensor_ref, plimsoll::vector_ref;
   matrix_ref<std::int32_t> ints;
   matrix_ref<double> reals;
   plimsoll::latency_table const table(policy, curves, 1);
-  plimsoll::swap_search(policy, steps, table.cost(), {.ranks = 1}, ints, reals);
-  plimsoll::swap_search(policy, steps, plimsoll::token_cost(), {.ranks = 1}, ints);
-  plimsoll::swap_search(policy, steps, squared_cost(), {.ranks = 1}, ints);
-  plimsoll::gem(policy, steps, curves, {.ranks = 1}, ints, ints);
-  plimsoll::trace_length_latencies(policy, steps, curves, {.ranks = 1}, 1, 1, {1}, reals);
+  plimsoll::swap_search(policy, steps, table.cost(), {.on = {.ranks = 1}}, ints, reals);
+  plimsoll::swap_search(policy, steps, plimsoll::token_cost(), {.on = {.ranks = 1}}, ints);
+  plimsoll::swap_search(policy, steps, squared_cost(), {.on = {.ranks = 1}}, ints);
+  plimsoll::gem(policy, steps, curves, {.on = {.ranks = 1}}, ints, ints);
+  plimsoll::trace_length_latencies(policy, steps, curves, {.on = {.ranks = 1}}, 1, 1, {1}, reals);
 }
 
 [[maybe_unused]] void instantiate_maps(plimsoll::gpu_policy const& policy,

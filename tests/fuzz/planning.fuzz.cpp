@@ -92,23 +92,23 @@ void plan(reader input) {
     speeds[r] = input.take<std::uint8_t>() % 16 == 0 ? input.take<double>()
                                                      : 1 + input.take<std::uint8_t>() % 4;
   }
-  plimsoll::placement_options where{.ranks = ranks, .nodes = input.between(0, 4)};
+  plimsoll::placement_options where{.on = {.ranks = ranks, .nodes = input.between(0, 4)}};
   where.replica_anti_affinity = static_cast<plimsoll::anti_affinity>(input.between(0, 2));
   where.anti_affinity_strength = static_cast<plimsoll::strictness>(input.between(0, 1));
   if (input.between(0, 1) == 1) {
-    where.active = {active.data(), static_cast<index_t>(active.size())};
+    where.on.active = {active.data(), static_cast<index_t>(active.size())};
   }
   if (input.between(0, 1) == 1) {
-    where.speeds = {speeds.data(), static_cast<index_t>(speeds.size())};
+    where.on.speeds = {speeds.data(), static_cast<index_t>(speeds.size())};
   }
   bool planned = false;
   try {
-    plimsoll::eplb_options options{.ranks = ranks, .nodes = where.nodes};
+    plimsoll::eplb_options options{.on = {.ranks = ranks, .nodes = where.on.nodes}};
     options.groups = input.between(0, 4);
     options.policy = static_cast<plimsoll::eplb_policy>(input.between(0, 2));
     options.refine = static_cast<plimsoll::eplb_refinement>(input.between(0, 2));
-    options.active = where.active;
-    options.speeds = where.speeds;
+    options.on.active = where.on.active;
+    options.on.speeds = where.on.speeds;
     options.replica_anti_affinity = where.replica_anti_affinity;
     options.anti_affinity_strength = where.anti_affinity_strength;
     auto const certificates = plimsoll::eplb(plimsoll::seq, loads, options, map_out, counts_out);

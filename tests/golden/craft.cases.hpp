@@ -117,11 +117,11 @@ TEST_SUITE("golden.craft") {
       array_in<std::int32_t, P> const in(layer_slots);
       array_in<std::int32_t, P> interleaved(layers * (ranks + 1));
       array_in<std::int32_t, P> endpoints(layers * (ranks + 1));
-      plimsoll::slot_assignment(make_policy<P>(), in.view1(), {.ranks = ranks},
+      plimsoll::slot_assignment(make_policy<P>(), in.view1(), {.on = {.ranks = ranks}},
                                 interleaved.view2(layers, ranks + 1));
       plimsoll::slot_assignment(
           make_policy<P>(), in.view1(),
-          {.ranks = ranks, .remainder = plimsoll::remainder_spread::endpoints},
+          {.on = {.ranks = ranks}, .remainder = plimsoll::remainder_spread::endpoints},
           endpoints.view2(layers, ranks + 1));
       auto const n = static_cast<std::size_t>(ranks);
       for (auto const* offsets : {&interleaved, &endpoints}) {
@@ -154,7 +154,7 @@ TEST_SUITE("golden.craft") {
       // Ours, which by the rule of the endpoints have the same slots.
       auto const estimate =
           plimsoll::estimate_gains(make_policy<P>(), c.in.view3(c.steps, c.layers, c.experts),
-                                   {.ranks = c.ranks,
+                                   {.on = {.ranks = c.ranks},
                                     .replica_counts = c.counts,
                                     .remainder = plimsoll::remainder_spread::endpoints});
       for (index_t layer = 0; layer < c.layers; ++layer) {
@@ -201,7 +201,7 @@ TEST_SUITE("golden.craft") {
         auto const gap = golden.array<double>("second_gap_" + kind);
         for (std::size_t q = 0; q < budgets.size(); ++q) {
           CAPTURE(budgets[q]);
-          plimsoll::craft_options how{.ranks = c.ranks, .budget = budgets[q]};
+          plimsoll::craft_options how{.on = {.ranks = c.ranks}, .budget = budgets[q]};
           how.objective = by_gain ? plimsoll::craft_objective::gain
                                   : plimsoll::craft_objective::replicas_times_gain;
           auto const got = plimsoll::allocate_replicas(make_policy<P>(), estimate, how);
@@ -255,7 +255,7 @@ TEST_SUITE("golden.craft") {
       auto const loads = c.in.view3(c.steps, c.layers, c.experts);
       auto const plan =
           plimsoll::craft(make_policy<P>(), loads,
-                          {.ranks = c.ranks,
+                          {.on = {.ranks = c.ranks},
                            .budget = budget,
                            .replica_counts = c.counts,
                            .remainder = plimsoll::remainder_spread::endpoints},

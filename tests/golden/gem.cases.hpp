@@ -111,8 +111,10 @@ golden_plan golden_search(gem_golden const& g, index_t restarts, index_t max_swa
   auto const policy = make_policy<P>();
   array_in<std::int32_t, P> const trace(g.trace);
   array_in<std::int32_t, P> map(g.experts, -7);
-  plimsoll::swap_search_options const options{
-      .ranks = g.ranks, .restarts = restarts, .max_swaps = max_swaps, .max_perturbations = 0};
+  plimsoll::swap_search_options const options{.on = {.ranks = g.ranks},
+                                              .restarts = restarts,
+                                              .max_swaps = max_swaps,
+                                              .max_perturbations = 0};
   // Equals `gem`, except for the limit on swaps.
   auto const context = plimsoll::detail::resolve(policy);
   plimsoll::detail::latency_pieces<std::remove_const_t<decltype(context)>> const pieces(

@@ -106,7 +106,7 @@ inline void check_lla_threshold(golden_case const& golden, lla_plan_fn plan_of, 
     CHECK(std::fabs(got.report.imbalance - ratio) <= 1e-12 * ratio);
     // One rank has nobody to spill to.
     bool const spills = golden.integer("expected.rebalance_by_" + of + "_ratio") != 0;
-    CHECK((got.report.spills != 0) == (spills && run.options.ranks > 1));
+    CHECK((got.report.spills != 0) == (spills && run.options.on.ranks > 1));
     if (got.report.spills == 0) {
       CHECK(got.rank_loads == home);
       CHECK(got.transfers.empty());
@@ -122,7 +122,7 @@ inline void check_lla(lla_plan_fn plan_of) {
     lla_run run;
     run.loads = golden.array<std::int64_t>("load");
     run.options.experts = golden.integer("params.experts");
-    run.options.ranks = golden.integer("params.gpus");
+    run.options.on.ranks = golden.integer("params.gpus");
     run.options.alpha = golden.real("params.alpha");
     run.options.min_chunk = golden.integer("params.min_chunk");
     check_lla_threshold(golden, plan_of, run);

@@ -121,7 +121,7 @@ packed placed(makespan_case const& c) {
   array_in<std::int32_t, P> map(c.slots(), -7);
   auto const certificates =
       plimsoll::place(make_policy<P>(), loads.view2(1, c.items()), counts.view2(1, c.items()),
-                      {.ranks = c.ranks(), .rank_offsets = offsets.view2(1, c.ranks() + 1)},
+                      {.on = {.ranks = c.ranks()}, .rank_offsets = offsets.view2(1, c.ranks() + 1)},
                       map.view2(1, c.slots()));
   return {map.values(), counts.values(), certificates.at(0)};
 }
@@ -135,7 +135,7 @@ packed refined(makespan_case const& c, std::vector<std::int32_t> const& start) {
   array_in<std::int32_t, P> map(start);
   auto const certificates = plimsoll::refine(
       make_policy<P>(), loads.view2(1, c.items()),
-      {.ranks = c.ranks(), .rank_offsets = offsets.view2(1, c.ranks() + 1)},
+      {.on = {.ranks = c.ranks()}, .rank_offsets = offsets.view2(1, c.ranks() + 1)},
       {.tolerance = 0, .max_trials = 0}, map.view2(1, c.slots()), counts.view2(1, c.items()));
   return {map.values(), counts.values(), certificates.at(0)};
 }
@@ -148,7 +148,7 @@ packed searched(makespan_case const& c, index_t restarts) {
   array_in<std::int32_t, P> map(c.slots(), -7);
   auto const certificates =
       plimsoll::swap_search(make_policy<P>(), loads.view3(1, 1, c.items()), plimsoll::token_cost{},
-                            {.ranks = c.ranks(),
+                            {.on = {.ranks = c.ranks()},
                              .rank_offsets = offsets.view2(1, c.ranks() + 1),
                              .restarts = restarts,
                              .min_gain = 0,

@@ -49,13 +49,13 @@ waterfill_outcome outcome_of(waterfill_run const& run) {
   auto const policy = make_policy<P>();
   array_in<std::int32_t, P> const ids(copied);
   array_in<std::int64_t, P> const loads(run.loads);
-  array_in<std::int64_t, P> counts(2 * run.line.ranks, -7);
+  array_in<std::int64_t, P> counts(2 * run.line.on.ranks, -7);
   array_in<std::int32_t, P> ranks(run.streams * rows, -7);
   array_in<std::int32_t, P> out(rows * (k + 1), -7);
   plimsoll::waterline const line(policy, run.line);
-  line.count(ids.view2(tokens, k), run.source, counts.view2(2, run.line.ranks));
+  line.count(ids.view2(tokens, k), run.source, counts.view2(2, run.line.on.ranks));
   for (index_t i = 0; i < run.streams; ++i) {
-    line.plan(loads.view2(2, run.line.ranks), run.source);
+    line.plan(loads.view2(2, run.line.on.ranks), run.source);
     plimsoll::filled_rows placed;
     placed.ranks = {ranks.data() + i * rows, rows};
     plimsoll::waterline_batch batch;
@@ -129,7 +129,7 @@ class drawn_rows {
 
 inline plimsoll::waterline_options sampled_line(golden_case const& golden) {
   plimsoll::waterline_options line;
-  line.ranks = golden.integer("params.ranks");
+  line.on.ranks = golden.integer("params.ranks");
   line.method = plimsoll::fill_method::sampled;
   line.local_preference = 1;
   line.node_preference = 1;
@@ -179,7 +179,7 @@ inline void check_waterfill_tokens(golden_case const& golden, waterfill_fn outco
   auto const local_load = golden.array<std::int64_t>("local_load");
   auto const waterline = golden.integer("expected.waterline");
   plimsoll::waterline_options line = sampled_line(golden);
-  auto const ranks = static_cast<std::size_t>(line.ranks);
+  auto const ranks = static_cast<std::size_t>(line.on.ranks);
   auto const k = static_cast<std::size_t>(golden.integer("params.top_k"));
   line.slots = golden.integer("params.experts");
   line.top_k = static_cast<index_t>(k);
@@ -208,7 +208,7 @@ inline void check_waterfill_tokens(golden_case const& golden, waterfill_fn outco
     bool const all = reach == plimsoll::candidate_ranks::all;
     auto const expected_load =
         golden.array<double>(all ? "expected_load_all_ranks" : "expected_load");
-    drawn_rows drawn(line.ranks);
+    drawn_rows drawn(line.on.ranks);
     std::vector<std::int64_t> counts(2 * ranks, 0);
     std::vector<double> mean(load.begin(), load.end());
     for (waterfill_run& run : runs) {
@@ -231,7 +231,8 @@ inline void check_waterfill_tokens(golden_case const& golden, waterfill_fn outco
         std::vector<bool> is_candidate(ranks, all);
         is_candidate[static_cast<std::size_t>(run.source)] = true;
         for (std::size_t j = 0; j < k; ++j) {
-          is_candidate[static_cast<std::size_t>(ids[t * k + j] * line.ranks / line.slots)] = true;
+          is_candidate[static_cast<std::size_t>(ids[t * k + j] * line.on.ranks / line.slots)] =
+              true;
         }
         auto const p = odds(got.slack, is_candidate, all ? -1 : fallback[t]);
         CHECK(distance(p, all ? of_all_ranks.data() : &probability[t * ranks]) <= 1e-12);
@@ -290,13 +291,13 @@ inline void check_waterfill_loads(golden_case const& golden, waterfill_fn outcom
   // One slot on every rank, and copies of the same token.
   waterfill_run run;
   run.line = sampled_line(golden);
-  run.line.slots = run.line.ranks;
-  run.line.top_k = run.line.ranks;
+  run.line.slots = run.line.on.ranks;
+  run.line.top_k = run.line.on.ranks;
   run.line.max_tokens = 200;
   run.copies = 200;
   run.streams = 2;
-  auto const ranks = static_cast<std::size_t>(run.line.ranks);
-  drawn_rows drawn(run.line.ranks);
+  auto const ranks = static_cast<std::size_t>(run.line.on.ranks);
+  drawn_rows drawn(run.line.on.ranks);
   for (std::size_t q = 0; q < rows.size(); ++q) {
     CAPTURE(q);
     auto const source = static_cast<std::size_t>(home[q]);

@@ -71,7 +71,7 @@ inline search_case packed_search(std::uint64_t seed) {
     c.active.assign(room.size(), 1);
     c.active[static_cast<std::size_t>(dead)] = 0;
   }
-  c.options.ranks = std::ssize(room);
+  c.options.on.ranks = std::ssize(room);
   c.offsets = {0};
   for (std::int32_t const slots : room) {
     c.offsets.push_back(c.offsets.back() + slots);

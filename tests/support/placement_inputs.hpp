@@ -39,18 +39,17 @@ class options_in {
         speeds_(given.speeds),
         node_experts_(given.node_experts),
         node_offsets_(given.node_offsets),
-        options_{.ranks = given.ranks,
+        options_{.on = {.ranks = given.ranks, .nodes = given.nodes},
                  .rank_offsets = matrix(rank_offsets_, layers),
-                 .nodes = given.nodes,
                  .replica_anti_affinity = given.replica_anti_affinity,
                  .anti_affinity_strength = given.anti_affinity_strength,
                  .node_experts = matrix(node_experts_, layers),
                  .node_offsets = matrix(node_offsets_, layers)} {
     if (!given.active.empty()) {
-      options_.active = active_.view1();
+      options_.on.active = active_.view1();
     }
     if (!given.speeds.empty()) {
-      options_.speeds = speeds_.view1();
+      options_.on.speeds = speeds_.view1();
     }
   }
   plimsoll::placement_options const& operator*() const { return options_; }

@@ -164,7 +164,7 @@ class replay_in {
   [[nodiscard]] plimsoll::replay_options options() const {
     plimsoll::replay_options result;
     if (!shape_.active.empty()) {
-      result.active = active_.view1();
+      result.on.active = active_.view1();
     }
     return result;
   }

@@ -58,12 +58,12 @@ struct search_case {
   reals loads = {};  ///< [steps, layers, experts]
   stairs cost = {};
   /// As in the paper, without perturbations.
-  plimsoll::swap_search_options options = {.ranks = 1, .max_perturbations = 0};
+  plimsoll::swap_search_options options = {.on = {.ranks = 1}, .max_perturbations = 0};
   ints offsets = {};  ///< [layers, ranks + 1]
   flags active = {};  ///< [ranks]
   ints counts = {};   ///< [layers, experts]
 
-  [[nodiscard]] index_t ranks() const { return options.ranks; }
+  [[nodiscard]] index_t ranks() const { return options.on.ranks; }
   [[nodiscard]] bool lives(index_t r) const {
     return active.empty() || active[static_cast<std::size_t>(r)] != 0;
   }
@@ -113,7 +113,7 @@ class search_options_in {
       options_.rank_offsets = offsets_.view2(c.layers, c.ranks() + 1);
     }
     if (!c.active.empty()) {
-      options_.active = active_.view1();
+      options_.on.active = active_.view1();
     }
     if (!c.counts.empty()) {
       options_.replica_count = counts_.view2(c.layers, c.experts);
@@ -490,7 +490,7 @@ inline search_case random_search(std::uint64_t seed, index_t most_ranks, index_t
   search_case c;
   c.steps = steps[seed % 8];
   c.layers = random.between(1, 2);
-  c.options.ranks = random.between(often(10) ? 1 : 2, most_ranks);
+  c.options.on.ranks = random.between(often(10) ? 1 : 2, most_ranks);
   c.experts = random.between(1, most_experts);
   c.slots = c.experts + (often(50) ? random.between(0, 4) : 0);
   c.cost.tile = std::int64_t{1} << random.between(0, 5);

@@ -95,7 +95,7 @@ inline split_instance planned(generator& random, index_t experts, index_t ranks,
   std::vector<std::int32_t> counts(history.size());
   plimsoll::eplb(
       plimsoll::seq, plimsoll::matrix_ref<std::int64_t const>(history.data(), 1, experts),
-      {.ranks = ranks}, plimsoll::matrix_ref<std::int32_t>(made.phy2log.data(), 1, slots),
+      {.on = {.ranks = ranks}}, plimsoll::matrix_ref<std::int32_t>(made.phy2log.data(), 1, slots),
       plimsoll::matrix_ref<std::int32_t>(counts.data(), 1, experts));
   return made;
 }

@@ -88,8 +88,8 @@ void measure_eplb() {
   measured& m = all.emplace_back("eplb");
   m.arguments = bytes_of(loads, map, counts);
   plimsoll::eplb(counting_policy{&m.costs},
-                 matrix_ref<std::int32_t const>(loads.data(), layers, experts), {.ranks = 64},
-                 rows_of(map, slots), rows_of(counts, experts));
+                 matrix_ref<std::int32_t const>(loads.data(), layers, experts),
+                 {.on = {.ranks = 64}}, rows_of(map, slots), rows_of(counts, experts));
 }
 
 void measure_craft() {
@@ -105,7 +105,7 @@ void measure_craft() {
   m.arguments = bytes_of(loads, map, offsets, counts);
   plimsoll::craft(counting_policy{&m.costs},
                   tensor_ref<std::int32_t const>(loads.data(), steps, layers, experts),
-                  {.ranks = ranks, .budget = 8 * ranks}, rows_of(map, experts + ranks),
+                  {.on = {.ranks = ranks}, .budget = 8 * ranks}, rows_of(map, experts + ranks),
                   rows_of(offsets, ranks + 1), rows_of(counts, experts));
 }
 
@@ -117,7 +117,8 @@ void measure_gem(char const* name, index_t layers, index_t experts, index_t rank
   m.arguments = bytes_of(in.loads, in.tokens, in.latency, in.speeds, map, counts);
   plimsoll::gem(counting_policy{&m.costs},
                 tensor_ref<std::int32_t const>(in.loads.data(), gem_input::steps, layers, experts),
-                in.curves(), {.ranks = ranks}, rows_of(map, experts), rows_of(counts, experts));
+                in.curves(), {.on = {.ranks = ranks}}, rows_of(map, experts),
+                rows_of(counts, experts));
 }
 
 void measure_minmax_lp(char const* name, index_t extra_slots, double tolerance) {
@@ -191,7 +192,7 @@ void measure_waterline(char const* name, plimsoll::candidate_ranks candidates,
   m.launch_limit = launch_limit;
   m.arguments = bytes_of(ids, weights, loads, out_ids, out_weights);
   plimsoll::waterline const line(counting_policy{&m.costs},
-                                 {.ranks = step_batch::ranks,
+                                 {.on = {.ranks = step_batch::ranks},
                                   .slots = step_batch::slots,
                                   .top_k = step_batch::k,
                                   .max_tokens = repeats * step_batch::tokens,
@@ -268,7 +269,7 @@ void measure_token_drop(char const* name, double expert_drop, index_t max_select
 plimsoll::least_loaded_options spill_options(zipf_steps const& in) {
   plimsoll::least_loaded_options options;
   options.experts = in.experts;
-  options.ranks = in.ranks;
+  options.on.ranks = in.ranks;
   options.max_ids = zipf_steps::tokens * zipf_steps::k;
   return options;
 }

@@ -66,7 +66,7 @@ class batch {
     deal(popularity.weights());
     plimsoll::waterline const line(
         plimsoll::seq,
-        {.ranks = s.ranks, .slots = experts, .top_k = top_k, .max_tokens = most_tokens});
+        {.on = {.ranks = s.ranks}, .slots = experts, .top_k = top_k, .max_tokens = most_tokens});
     counts own(loads_.size());
     for (index_t rank = 0; rank < s.ranks; ++rank) {
       auto const at = static_cast<std::uint64_t>(rank);
@@ -248,9 +248,9 @@ class experiment {
     for (index_t r = 0; r < s_.ranks; ++r) {
       speeds.push_back(0.5 * static_cast<double>(s_.half_speeds_of(r)));
     }
-    options.ranks = s_.ranks;
+    options.on.ranks = s_.ranks;
     options.slots = experts;
-    options.speeds = {speeds.data(), s_.ranks};
+    options.on.speeds = {speeds.data(), s_.ranks};
     options.top_k = top_k;
     options.max_tokens = most_tokens;
     plimsoll::waterline const line(plimsoll::seq, options);

@@ -36,9 +36,10 @@ candidate by_eplb(char const* name, input const& in, index_t ranks, index_t slot
   using matrix = plimsoll::matrix_ref<std::int32_t>;
   candidate result{name, plan(in.layers, in.experts, ranks, slots)};
   plan& p = result.made;
-  result.certificates = plimsoll::eplb(plimsoll::seq, in.view(), {.ranks = ranks, .refine = refine},
-                                       matrix(p.physical_to_logical.data(), p.layers, p.slots),
-                                       matrix(p.replica_count.data(), p.layers, p.experts));
+  result.certificates =
+      plimsoll::eplb(plimsoll::seq, in.view(), {.on = {.ranks = ranks}, .refine = refine},
+                     matrix(p.physical_to_logical.data(), p.layers, p.slots),
+                     matrix(p.replica_count.data(), p.layers, p.experts));
   return result;
 }
 

@@ -97,7 +97,7 @@ plan by_eplb(recording const& r, index_t slots, eplb_refinement refine) {
   plimsoll::eplb(plimsoll::seq,
                  plimsoll::matrix_ref<std::int64_t const>(summed(r.half(0)).values.data(), p.layers,
                                                           p.experts),
-                 {.ranks = p.ranks, .refine = refine},
+                 {.on = {.ranks = p.ranks}, .refine = refine},
                  matrix(p.physical_to_logical.data(), p.layers, p.slots),
                  matrix(p.replica_count.data(), p.layers, p.experts));
   return p;
@@ -132,12 +132,14 @@ plan by_craft(recording const& r, index_t budget, std::vector<std::int32_t> coun
               eplb_refinement refine, index_t& used_budget) {
   using matrix = plimsoll::matrix_ref<std::int32_t>;
   plan p(r.layers(), r.experts(), r.ranks, r.experts() + r.ranks);
-  auto const made = plimsoll::craft(
-      plimsoll::seq, r.half(0),
-      {.ranks = p.ranks, .budget = budget, .replica_counts = std::move(counts), .refine = refine},
-      matrix(p.physical_to_logical.data(), p.layers, p.slots),
-      matrix(p.rank_offsets.data(), p.layers, p.ranks + 1),
-      matrix(p.replica_count.data(), p.layers, p.experts));
+  auto const made = plimsoll::craft(plimsoll::seq, r.half(0),
+                                    {.on = {.ranks = p.ranks},
+                                     .budget = budget,
+                                     .replica_counts = std::move(counts),
+                                     .refine = refine},
+                                    matrix(p.physical_to_logical.data(), p.layers, p.slots),
+                                    matrix(p.rank_offsets.data(), p.layers, p.ranks + 1),
+                                    matrix(p.replica_count.data(), p.layers, p.experts));
   expect_even(p);
   used_budget = made.allocation.budget;
   return p;

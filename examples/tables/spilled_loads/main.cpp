@@ -147,7 +147,7 @@ class planner {
  public:
   planner(model const& m, plimsoll::least_loaded_options options,
           plimsoll::spill_price<Cost> const& price = {})
-      : model_(m), ranks_(options.ranks), plan_(plimsoll::seq, with_model(m, options), price) {}
+      : model_(m), ranks_(options.on.ranks), plan_(plimsoll::seq, with_model(m, options), price) {}
 
   [[nodiscard]] outcome operator()(loads const& of_step) const {
     plan_.plan(of_step);
@@ -215,8 +215,8 @@ struct comparison {
 
   comparison(model const& m, concentration const& c, index_t ranks) {
     loads const of_step = routed(m, c, ranks);
-    plain = planner(m, {.ranks = ranks, .lambda = 1e9})(of_step);
-    spilled = planner(m, {.ranks = ranks})(of_step);
+    plain = planner(m, {.on = {.ranks = ranks}, .lambda = 1e9})(of_step);
+    spilled = planner(m, {.on = {.ranks = ranks}})(of_step);
   }
 
   [[nodiscard]] double saved_time() const { return ratio(plain.time, spilled.time); }
@@ -334,7 +334,7 @@ void print_rules() {
   for (concentration const& c :
        {concentration{30, 16}, concentration{50, 4, m.experts / 4}, concentration{95, 1}}) {
     loads const of_step = routed(m, c, ranks);
-    outcome const plain = planner(m, {.ranks = ranks, .lambda = 1e9})(of_step);
+    outcome const plain = planner(m, {.on = {.ranks = ranks}, .lambda = 1e9})(of_step);
     auto const print = [&](char const* rules, outcome const& o) {
       std::cout << "| " << c.name() << " | " << rules << " | "
                 << text("%.4f | ", ratio(o.peak(), o.report.capacity)) << o.status() << " | "
@@ -343,13 +343,14 @@ void print_rules() {
                 << text("%.2f |\n", ratio(plain.time, o.time));
     };
     print("plain", plain);
-    print("LLEP's", planner(m, {.ranks = ranks})(of_step));
-    print("nodes", planner(m, {.ranks = ranks, .nodes = nodes})(of_step));
+    print("LLEP's", planner(m, {.on = {.ranks = ranks}})(of_step));
+    print("nodes", planner(m, {.on = {.ranks = ranks, .nodes = nodes}})(of_step));
     print("16 from, 1 into a rank",
-          planner(m, {.ranks = ranks, .max_imports = 1, .max_exports = 16})(of_step));
+          planner(m, {.on = {.ranks = ranks}, .max_imports = 1, .max_exports = 16})(of_step));
     print("4 from, 2 into a rank",
-          planner(m, {.ranks = ranks, .max_imports = 2, .max_exports = 4})(of_step));
-    outcome const priced = planner(m, {.ranks = ranks, .nodes = nodes}, price_of(m))(of_step);
+          planner(m, {.on = {.ranks = ranks}, .max_imports = 2, .max_exports = 4})(of_step));
+    outcome const priced =
+        planner(m, {.on = {.ranks = ranks, .nodes = nodes}}, price_of(m))(of_step);
     if (text("%.9g", priced.time) != text("%.9g", priced.report.time)) {
       throw std::runtime_error("expected the time that the plan reports");
     }
@@ -367,15 +368,15 @@ void print_batches() {
   model m = deepseek;
   for (m.tokens = 64; m.tokens <= 65536; m.tokens *= 4) {
     loads const of_step = routed(m, {80, 4}, ranks);
-    outcome const plain = planner(m, {.ranks = ranks, .lambda = 1e9})(of_step);
+    outcome const plain = planner(m, {.on = {.ranks = ranks}, .lambda = 1e9})(of_step);
     std::cout << "| " << m.tokens << " |";
     auto const print = [&](outcome const& o) {
       std::cout << text(" %.2f | ", ratio(o.peak(), o.mean)) << o.report.transfers
                 << text(" | %.2f |", ratio(plain.time, o.time));
     };
-    print(planner(m, {.ranks = ranks})(of_step));
-    print(planner(m, {.ranks = ranks, .min_chunk = 1})(of_step));
-    print(planner(m, {.ranks = ranks, .min_chunk = 1}, price_of(m))(of_step));
+    print(planner(m, {.on = {.ranks = ranks}})(of_step));
+    print(planner(m, {.on = {.ranks = ranks}, .min_chunk = 1})(of_step));
+    print(planner(m, {.on = {.ranks = ranks}, .min_chunk = 1}, price_of(m))(of_step));
     std::cout << "\n";
   }
 }
@@ -404,10 +405,10 @@ void print_measured(npy::array<std::int64_t> const& counts, index_t ranks, std::
   index_t const experts = counts.shape[2];
   model m = deepseek;  // bytes and times are not printed
   m.experts = experts;
-  planner const spill(m, {.ranks = ranks, .min_chunk = chunk});
+  planner const spill(m, {.on = {.ranks = ranks}, .min_chunk = chunk});
   planner const near_home(
-      m,
-      {.ranks = ranks, .nodes = (ranks + ranks_of_node - 1) / ranks_of_node, .min_chunk = chunk});
+      m, {.on = {.ranks = ranks, .nodes = (ranks + ranks_of_node - 1) / ranks_of_node},
+          .min_chunk = chunk});
   mean_and_worst home;
   mean_and_worst peak;
   mean_and_worst transfers;

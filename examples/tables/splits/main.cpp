@@ -182,7 +182,7 @@ void print_row(recording const& r, index_t ranks) {
   for (index_t chunk = 0; chunk + 1 < r.shape[0]; chunk += 2) {
     plan p(layers, experts, ranks, experts + ranks);
     plimsoll::eplb(
-        plimsoll::seq, loads_of(chunk), {.ranks = ranks},
+        plimsoll::seq, loads_of(chunk), {.on = {.ranks = ranks}},
         plimsoll::matrix_ref<std::int32_t>(p.physical_to_logical.data(), layers, p.slots),
         plimsoll::matrix_ref<std::int32_t>(p.replica_count.data(), layers, experts));
     auto const loads = loads_of(chunk + 1);

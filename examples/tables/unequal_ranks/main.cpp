@@ -85,7 +85,7 @@ plan by_eplb(loads_ref loads, plimsoll::vector_ref<double const> speeds) {
   std::vector<std::int64_t> sums(static_cast<std::size_t>(p.layers * p.experts));
   plimsoll::matrix_ref<std::int64_t> const sum(sums.data(), p.layers, p.experts);
   plimsoll::sum_steps(plimsoll::seq, loads, sum);
-  plimsoll::eplb(plimsoll::seq, sum, {.ranks = ranks, .speeds = speeds},
+  plimsoll::eplb(plimsoll::seq, sum, {.on = {.ranks = ranks, .speeds = speeds}},
                  matrix(p.physical_to_logical.data(), p.layers, p.slots),
                  matrix(p.replica_count.data(), p.layers, p.experts));
   return p;
@@ -93,7 +93,7 @@ plan by_eplb(loads_ref loads, plimsoll::vector_ref<double const> speeds) {
 
 plan by_gem(loads_ref loads, machine const& on) {
   plan p(loads.extent(1), loads.extent(2), ranks, loads.extent(2));
-  plimsoll::gem(plimsoll::seq, loads, on.curves(), {.ranks = ranks},
+  plimsoll::gem(plimsoll::seq, loads, on.curves(), {.on = {.ranks = ranks}},
                 matrix(p.physical_to_logical.data(), p.layers, p.slots),
                 matrix(p.replica_count.data(), p.layers, p.experts));
   return p;
@@ -189,7 +189,8 @@ class experiment {
       loads_ref const steps = loads_.steps(until - longest, longest + unseen_steps);
       std::vector<double> means(lengths.size() * layers);
       plimsoll::trace_length_latencies(
-          plimsoll::seq, steps, on_.curves(), {.ranks = ranks}, steps.extent(2), longest, lengths,
+          plimsoll::seq, steps, on_.curves(), {.on = {.ranks = ranks}}, steps.extent(2), longest,
+          lengths,
           plimsoll::matrix_ref<double>(means.data(), std::ssize(lengths), loads_.layers()));
       for (std::size_t i = 0; i < means.size(); ++i) {
         by_length[i / layers].push_back(means[i]);
@@ -290,12 +291,15 @@ void print_quality() {
       auto const cell = [](quality const& q) {
         return text("%.4f", q.mean) + text(" (%.4f) | ", q.worst);
       };
-      quality const all = quality_of(steps, cost, {.ranks = s.ranks, .max_perturbations = 0});
+      quality const all =
+          quality_of(steps, cost, {.on = {.ranks = s.ranks}, .max_perturbations = 0});
       std::cout << "| " << s.experts << " x " << s.ranks << " | " << name << " | " << s.layers
                 << " | "
-                << cell(quality_of(steps, cost, {.ranks = s.ranks, .restarts = 1, .max_swaps = 0}))
                 << cell(quality_of(steps, cost,
-                                   {.ranks = s.ranks, .restarts = 1, .max_perturbations = 0}))
+                                   {.on = {.ranks = s.ranks}, .restarts = 1, .max_swaps = 0}))
+                << cell(quality_of(
+                       steps, cost,
+                       {.on = {.ranks = s.ranks}, .restarts = 1, .max_perturbations = 0}))
                 << cell(all) << text("%.1f", all.swaps) << " |\n";
     };
     print("by tokens", plimsoll::token_cost{on.curves().speeds});

@@ -128,7 +128,7 @@ craft_plan craft(P const& policy, Loads const& loads, craft_options const& optio
                          0x7fffffff, placement.extent(1),
                          "slots (experts and the largest replica count)");
   detail::expect_extent(name, "rank_offsets", layers, offsets.extent(0), "layers");
-  detail::expect_extent(name, "rank_offsets", how.ranks + 1, offsets.extent(1),
+  detail::expect_extent(name, "rank_offsets", how.on.ranks + 1, offsets.extent(1),
                         "offsets (ranks + 1)");
   detail::expect_extent(name, "replica_count", layers, counts.extent(0), "layers");
   detail::expect_extent(name, "replica_count", experts, counts.extent(1), "experts");

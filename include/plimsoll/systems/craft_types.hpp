@@ -8,6 +8,7 @@
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/knapsack_types.hpp>
+#include <plimsoll/rank_set_types.hpp>
 #include <plimsoll/slot_assignment_types.hpp>
 #include <plimsoll/systems/eplb_types.hpp>
 #include <plimsoll/types.hpp>
@@ -26,8 +27,8 @@ inline constexpr index_t automatic_budget = -1;
 
 /// Options of CRAFT. Arrays are in the policy's memory.
 struct craft_options {
-  /// Number of ranks, 1 to 32767.
-  index_t ranks = 0;
+  /// Ranks, as in `eplb_options`. Speeds are refused: gains count tokens.
+  rank_set on = {};
   /// Replicas of all layers together, at least 0, or `automatic_budget`. CRAFT's R replicas per
   /// rank are R * ranks. It need not be a multiple of the ranks; the slots of the ranks over all
   /// layers then differ by at most one.
@@ -41,11 +42,9 @@ struct craft_options {
   /// As in `slot_assignment_options`.
   remainder_spread remainder = remainder_spread::interleaved;
   /// As in `eplb_options`. CRAFT's paper has none of these options.
-  index_t nodes = 1;
   index_t groups = 1;
   eplb_policy policy = eplb_policy::automatic;
   eplb_refinement refine = eplb_refinement::none;
-  vector_ref<std::uint8_t const> active = {};
   anti_affinity replica_anti_affinity = anti_affinity::none;
   strictness anti_affinity_strength = strictness::preferred;
 };

@@ -103,7 +103,7 @@ std::vector<certificate> rebalance_experts(P const& policy, Loads const& loads, 
   matrix_ref<std::int32_t> const counts = detail::argument<2>(name, "replica_count", replica_count);
   index_t const layers = load.extent(0);
   index_t const experts = load.extent(1);
-  eplb_options const options{.ranks = ranks, .nodes = nodes, .groups = groups};
+  eplb_options const options{.on = {.ranks = ranks, .nodes = nodes}, .groups = groups};
   detail::expect_extent(name, "physical_to_logical", replicas, placement.extent(1), "replicas");
   detail::expect_eplb(name, layers, experts, options, placement, counts);
   detail::expect_extent(name, "logical_to_physical", layers, inverse.extent(0), "layers");

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include <plimsoll/config.hpp>
+#include <plimsoll/rank_set_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
@@ -27,27 +28,23 @@ enum class eplb_refinement : std::int32_t {
 
 /// Ranks, nodes, groups and constraints of EPLB. Arrays are in the policy's memory.
 struct eplb_options {
-  /// Number of ranks, 1 to 32767.
-  index_t ranks = 0;
+  /// Ranks, as in `placement_options`. The reference has neither dead ranks nor speeds.
+  rank_set on = {};
   /// `[layers, ranks + 1]`, as in `placement_options`: first slot of each rank. Empty: slots are
   /// spread evenly, rank r begins at floor(r * slots / ranks), as in the reference.
   matrix_ref<std::int32_t const> rank_offsets = {};
-  /// Number of nodes, 1 to ranks: node n begins at rank floor(n * ranks / nodes).
-  index_t nodes = 1;
   /// Number of expert groups, for group-limited routing; divides the number of experts.
   index_t groups = 1;
   eplb_policy policy = eplb_policy::automatic;
   eplb_refinement refine = eplb_refinement::none;
-  /// As in `placement_options`; the reference has none of them.
-  vector_ref<std::uint8_t const> active = {};
-  vector_ref<double const> speeds = {};
+  /// As in `placement_options`; the reference has neither.
   anti_affinity replica_anti_affinity = anti_affinity::none;
   strictness anti_affinity_strength = strictness::preferred;
 
   /// Returns whether these options keep each group of experts on one node.
   [[nodiscard]] constexpr bool is_hierarchical() const {
     return policy == eplb_policy::hierarchical ||
-           (policy == eplb_policy::automatic && groups > 1 && groups % nodes == 0);
+           (policy == eplb_policy::automatic && groups > 1 && groups % on.nodes == 0);
   }
 };
 

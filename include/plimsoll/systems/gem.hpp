@@ -51,7 +51,7 @@ std::vector<certificate> gem(P const& policy, Loads const& loads, latency_curves
   constexpr char const* name = "gem";
   auto const context = detail::resolve(policy);
   detail::latency_pieces<std::remove_const_t<decltype(context)>> const pieces(
-      name, context, curves, options.ranks, options.active);
+      name, context, curves, options.on.ranks, options.on.active);
   auto const load = detail::argument<3>(name, "loads", loads);
   matrix_ref<std::int32_t> const placement =
       detail::argument<2>(name, "physical_to_logical", physical_to_logical);
@@ -104,7 +104,7 @@ void trace_length_latencies(P const& policy, Loads const& loads, latency_curves 
                             detail::search_options_of(options, {}));
   auto const context = detail::resolve(policy);
   detail::latency_pieces<std::remove_const_t<decltype(context)>> const pieces(
-      name, context, curves, options.ranks, options.active);
+      name, context, curves, options.on.ranks, options.on.active);
   detail::run_trace_lengths(name, context, load, pieces.lookup(), options, slots, planned_until,
                             lengths, out);
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include <plimsoll/config.hpp>
+#include <plimsoll/rank_set_types.hpp>
 #include <plimsoll/swap_search_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
@@ -21,9 +22,8 @@ enum class spare_slot_use : std::int32_t {
 /// Ranks with their slots, and search limits of GEM. Arrays are in the policy's memory.
 struct gem_options {
   /// As in `swap_search_options`.
-  index_t ranks = 0;
+  rank_set on = {};
   matrix_ref<std::int32_t const> rank_offsets = {};
-  vector_ref<std::uint8_t const> active = {};
   index_t restarts = 30;
   double noise = 0.2;
   std::uint64_t seed = 0;

@@ -47,8 +47,8 @@ class llep {
   llep(P const& policy, llep_options const& options, spill_price<Cost> const& price = {})
       : rank_(options.rank),
         assignment_(policy, options.assignment, price),
-        counts_(detail::resolve(policy), options.assignment.ranks * options.assignment.experts) {
-    detail::expect_between("llep", "options.rank", 0, options.assignment.ranks - 1, options.rank,
+        counts_(detail::resolve(policy), options.assignment.on.ranks * options.assignment.experts) {
+    detail::expect_between("llep", "options.rank", 0, options.assignment.on.ranks - 1, options.rank,
                            "as rank");
     detail::synchronize(detail::resolve(policy));
   }
@@ -64,7 +64,7 @@ class llep {
 
   /// `[ranks, experts]`, in the policy's memory: the counts of every rank.
   [[nodiscard]] matrix_ref<std::int32_t> counts() const {
-    return {counts_.data(), assignment_.options().ranks, experts()};
+    return {counts_.data(), assignment_.options().on.ranks, experts()};
   }
 
   /// @brief Plans the step from the `counts` of all ranks, after the all-gather.

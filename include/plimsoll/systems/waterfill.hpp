@@ -10,6 +10,7 @@
 #include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/host/placement.hpp>
+#include <plimsoll/detail/host/rank_set.hpp>
 #include <plimsoll/detail/host/waterline.hpp>
 #include <plimsoll/detail/pipeline/waterline.hpp>
 #include <plimsoll/error.hpp>
@@ -90,7 +91,7 @@ class waterfill {
 
   /// Routed load and tokens at home of every rank: `[2, ranks]`, in the policy's memory.
   [[nodiscard]] matrix_ref<std::int64_t> loads() const {
-    return {loads_.data(), 2, line_.options().ranks};
+    return {loads_.data(), 2, line_.options().on.ranks};
   }
 
   /// @brief Places this rank's rows of the shared expert, given the sums of all ranks' `loads`.
@@ -135,10 +136,9 @@ class waterfill {
         detail::fail(name, argument, "none, as the placement's applies", "another");
       }
     };
-    expect_unset("options.line.ranks", line.ranks != 0 && line.ranks != placement.ranks);
     expect_unset("options.line.slots", line.slots != 0 && line.slots != map.extent(1));
     expect_unset("options.line.rank_offsets", line.rank_offsets.data != nullptr);
-    line.ranks = placement.ranks;
+    line.on = detail::with_ranks_of(name, line.on, placement.ranks, "options.line.on");
     line.slots = map.extent(1);
     if (placement.rank_offsets.data != nullptr) {
       detail::expect_rank_offsets(name, "placement.rank_offsets", placement.rank_offsets,

@@ -13,6 +13,7 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/exact_math.hpp>
 #include <plimsoll/detail/host/eplb.hpp>
+#include <plimsoll/detail/host/rank_set.hpp>
 #include <plimsoll/detail/host/slot_assignment.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/detail/rows.hpp>
@@ -32,15 +33,16 @@ inline void throw_craft_fault(refused_value const& of) {
 /// Checks the ranks of the options and returns the number of live ones.
 template <class Context>
 index_t live_ranks(std::string_view name, Context const& context, craft_options const& options) {
-  expect_between(name, "options.ranks", 1, rank_limit, options.ranks, "ranks");
-  if (options.active.data == nullptr) {
-    return options.ranks;
+  expect_rank_set(name, options.on);
+  expect_no_speeds(name, options.on, "gains count tokens");
+  if (options.on.active.data == nullptr) {
+    return options.on.ranks;
   }
-  expect_extent(name, "options.active", options.ranks, options.active.extent(0), "ranks");
-  auto const active = on_host(context, options.active);
+  auto const active = on_host(context, options.on.active);
   auto const dead = std::count(active.begin(), active.end(), 0);
-  expect_between(name, "options.active", 1, options.ranks, options.ranks - dead, "live ranks");
-  return options.ranks - dead;
+  expect_between(name, "options.on.active", 1, options.on.ranks, options.on.ranks - dead,
+                 "live ranks");
+  return options.on.ranks - dead;
 }
 
 inline void expect_budget(std::string_view name, craft_options const& options) {
@@ -79,13 +81,11 @@ craft_options checked(std::string_view name, Context const& context, craft_optio
 
 inline eplb_options eplb_options_of(craft_options const& options,
                                     matrix_ref<std::int32_t const> rank_offsets) {
-  return {.ranks = options.ranks,
+  return {.on = options.on,
           .rank_offsets = rank_offsets,
-          .nodes = options.nodes,
           .groups = options.groups,
           .policy = options.policy,
           .refine = options.refine,
-          .active = options.active,
           .replica_anti_affinity = options.replica_anti_affinity,
           .anti_affinity_strength = options.anti_affinity_strength};
 }

@@ -21,11 +21,8 @@
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 inline placement_options placement_options_of(eplb_options const& options) {
-  return {.ranks = options.ranks,
+  return {.on = options.on,
           .rank_offsets = options.rank_offsets,
-          .nodes = options.nodes,
-          .active = options.active,
-          .speeds = options.speeds,
           .replica_anti_affinity = options.replica_anti_affinity,
           .anti_affinity_strength = options.anti_affinity_strength};
 }

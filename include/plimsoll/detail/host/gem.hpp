@@ -22,9 +22,8 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 inline swap_search_options search_options_of(gem_options const& options,
                                              matrix_ref<std::int32_t const> replica_count) {
-  return {.ranks = options.ranks,
+  return {.on = options.on,
           .rank_offsets = options.rank_offsets,
-          .active = options.active,
           .replica_count = replica_count,
           .restarts = options.restarts,
           .noise = options.noise,

@@ -18,6 +18,7 @@
 #include <plimsoll/detail/host/fixed_load.hpp>
 #include <plimsoll/detail/host/latency.hpp>
 #include <plimsoll/detail/host/placement.hpp>
+#include <plimsoll/detail/host/rank_set.hpp>
 #include <plimsoll/detail/host/rank_speeds.hpp>
 #include <plimsoll/detail/host/slots.hpp>
 #include <plimsoll/detail/report.hpp>
@@ -56,8 +57,7 @@ void expect_no_fault(std::string_view function, std::vector<Report> const& repor
 inline void expect_spill_options(std::string_view function, least_loaded_options const& options) {
   least_loaded_options const& o = options;
   expect_between(function, "options.experts", 1, expert_limit, o.experts, "experts");
-  expect_between(function, "options.ranks", 1, rank_limit, o.ranks, "ranks");
-  expect_between(function, "options.nodes", 1, o.ranks, o.nodes, "nodes (at most one per rank)");
+  expect_rank_set(function, o.on);
   if (!(o.alpha > 0 && o.alpha <= 32768)) {
     fail(function, "options.alpha", "a number above 0, at most 32768", text(o.alpha));
   }
@@ -197,12 +197,12 @@ std::vector<std::vector<std::int32_t>> read_homes(std::string_view function, Con
     expect_extent(function, "options.residents.physical_to_logical", 1, map.extent(0), "layers");
     expect_between(function, "options.residents.physical_to_logical", 1, 0x7fffffff, map.extent(1),
                    "slots");
-    expect_extent(function, "options.residents.ranks", options.ranks, options.residents.ranks,
-                  "ranks (options.ranks)");
+    expect_extent(function, "options.residents.ranks", options.on.ranks, options.residents.ranks,
+                  "ranks (options.on.ranks)");
     expect_rank_offsets(function, "options.residents.rank_offsets", options.residents.rank_offsets,
-                        1, options.ranks);
+                        1, options.on.ranks);
     auto const slots = read_slots(function, context, options.residents, options.experts);
-    for (index_t r = 0; r < options.ranks; ++r) {
+    for (index_t r = 0; r < options.on.ranks; ++r) {
       for (std::int32_t slot = slots.begins[at(r)]; slot < slots.begins[at(r + 1)]; ++slot) {
         if (slots.experts[at(slot)] >= 0) {
           add_home(slots.experts[at(slot)], r);
@@ -213,15 +213,15 @@ std::vector<std::vector<std::int32_t>> read_homes(std::string_view function, Con
     expect_extent(function, argument, options.experts, options.native.extent(0), "experts");
     std::vector<std::int32_t> const native = on_host(context, options.native);
     for (std::size_t e = 0; e < native.size(); ++e) {
-      if (native[e] < 0 || native[e] >= options.ranks) {
-        fail(function, argument, text("ranks from 0 to ", options.ranks - 1),
+      if (native[e] < 0 || native[e] >= options.on.ranks) {
+        fail(function, argument, text("ranks from 0 to ", options.on.ranks - 1),
              text(native[e], " for expert ", e));
       }
       add_home(static_cast<index_t>(e), native[e]);
     }
   } else {
-    slot_ranges const blocks{{}, options.experts, options.ranks};
-    for (index_t r = 0; r < options.ranks; ++r) {
+    slot_ranges const blocks{{}, options.experts, options.on.ranks};
+    for (index_t r = 0; r < options.on.ranks; ++r) {
       for (index_t e = blocks.begin(0, r); e < blocks.end(0, r); ++e) {
         add_home(e, r);
       }
@@ -306,8 +306,9 @@ struct spill_check {
       element_check const expect{"plan.segments", text(" in segment ", i)};
       expect(s.expert == static_cast<std::int32_t>(e), text("expert ", e),
              text("expert ", s.expert));
-      expect(s.rank >= 0 && s.rank < options.ranks && speeds[static_cast<std::size_t>(s.rank)] > 0,
-             "a live rank", text("rank ", s.rank));
+      expect(
+          s.rank >= 0 && s.rank < options.on.ranks && speeds[static_cast<std::size_t>(s.rank)] > 0,
+          "a live rank", text("rank ", s.rank));
       expect(std::find(seen.begin(), seen.end(), s.rank) == seen.end(),
              "at most 1 segment of an expert on a rank", text("rank ", s.rank, " again"));
       expect(s.begin == end && s.end > s.begin, text("tokens from ", end, " on"),
@@ -355,7 +356,7 @@ template <class Context, class Loads>
 void validate_spills(Context const& context, spill_plan_ref const& plan, Loads const& loads,
                      least_loaded_options const& options) {
   char const* const name = spill_check::name;
-  auto const speeds = read_speeds(name, context, options.ranks, options.active, options.speeds);
+  auto const speeds = read_speeds(name, context, options.on);
   auto const whole = on_host(context, loads);
   spill_check{.options = options,
               .homes = read_homes(name, context, options, speeds.speed),

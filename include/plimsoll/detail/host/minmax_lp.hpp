@@ -13,6 +13,7 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/minmax_lp.hpp>
 #include <plimsoll/detail/host/placement.hpp>
+#include <plimsoll/detail/host/rank_set.hpp>
 #include <plimsoll/detail/host/rank_speeds.hpp>
 #include <plimsoll/detail/host/slots.hpp>
 #include <plimsoll/error.hpp>
@@ -268,7 +269,7 @@ split_graph_arrays read_split_graph(Context const& context, placement_ref const&
   constexpr char const* name = "minmax_lp";
   expect_minmax_lp_options(placement, options);
   split_graph_arrays arrays;
-  arrays.ranks = read_speeds(name, context, placement.ranks, options.active, options.speeds);
+  arrays.ranks = read_speeds(name, context, with_ranks_of(name, options.on, placement.ranks));
   index_t const experts = placement.replica_count.extent(1);
   host_slots const slots = read_slots(name, context, placement, experts);
   for (index_t layer = 0; layer < placement.physical_to_logical.extent(0); ++layer) {

@@ -10,6 +10,7 @@
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/host/fixed_load.hpp>
+#include <plimsoll/detail/host/rank_set.hpp>
 #include <plimsoll/detail/host/topology.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
@@ -47,21 +48,11 @@ inline void expect_placeable(std::string_view function, index_t layers, index_t 
                              index_t slots, placement_options const& options,
                              std::string const& argument = "options") {
   expect_between(function, "loads", 1, expert_limit, experts, "experts");
-  expect_between(function, text(argument, ".ranks"), 1, rank_limit, options.ranks, "ranks");
+  expect_rank_set(function, options.on, argument + ".on");
   expect_between(function, "physical_to_logical", experts, 0x7fffffff, slots,
                  "slots (at least one per expert)");
   expect_rank_offsets(function, text(argument, ".rank_offsets"), options.rank_offsets, layers,
-                      options.ranks);
-  expect_between(function, text(argument, ".nodes"), 1, options.ranks, options.nodes,
-                 "nodes (at most one per rank)");
-  if (options.active.data != nullptr) {
-    expect_extent(function, text(argument, ".active"), options.ranks, options.active.extent(0),
-                  "ranks");
-  }
-  if (options.speeds.data != nullptr) {
-    expect_extent(function, text(argument, ".speeds"), options.ranks, options.speeds.extent(0),
-                  "ranks");
-  }
+                      options.on.ranks);
   bool const lists = options.node_experts.data != nullptr;
   if (lists != (options.node_offsets.data != nullptr)) {
     fail(function, text(argument, ".node_experts"), "node_experts and node_offsets, or neither",
@@ -74,7 +65,7 @@ inline void expect_placeable(std::string_view function, index_t layers, index_t 
                   options.node_experts.extent(1), "experts");
     expect_extent(function, text(argument, ".node_offsets"), layers, options.node_offsets.extent(0),
                   "layers");
-    expect_extent(function, text(argument, ".node_offsets"), options.nodes + 1,
+    expect_extent(function, text(argument, ".node_offsets"), options.on.nodes + 1,
                   options.node_offsets.extent(1), "offsets (nodes + 1)");
     expect_anti_affinity_on_a_node(function, argument, options.replica_anti_affinity);
   }

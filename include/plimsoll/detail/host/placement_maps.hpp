@@ -10,6 +10,7 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/placement_maps.hpp>
 #include <plimsoll/detail/host/placement.hpp>
+#include <plimsoll/detail/host/rank_set.hpp>
 #include <plimsoll/detail/host/topology.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
@@ -60,10 +61,7 @@ inline void expect_validatable(std::string_view function, placement_ref const& p
                 counts.extent(0), "layers");
   expect_between(function, "placement.replica_count", 1, expert_limit, counts.extent(1), "experts");
   expect_elements(function, "placement.replica_count", counts);
-  expect_between(function, "options.nodes", 1, placement.ranks, options.nodes, "nodes");
-  if (options.active.data != nullptr) {
-    expect_extent(function, "options.active", placement.ranks, options.active.extent(0), "ranks");
-  }
+  static_cast<void>(with_ranks_of(function, options.on, placement.ranks));
 }
 
 /// Checks that a placement has the shape of the argument `lists` with the replicas of every expert.

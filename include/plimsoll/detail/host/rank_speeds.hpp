@@ -17,8 +17,8 @@
 #include <plimsoll/detail/host/topology.hpp>
 #include <plimsoll/detail/rows.hpp>
 #include <plimsoll/error.hpp>
+#include <plimsoll/rank_set_types.hpp>
 #include <plimsoll/types.hpp>
-#include <plimsoll/views.hpp>
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
@@ -41,27 +41,24 @@ struct rank_speeds {
   }
 };
 
-/// Reads and checks `options.active` and `options.speeds`, `[ranks]` or empty.
+/// Reads the liveness and the speeds of ranks and checks their values; the caller has checked the
+/// shapes.
 template <class Context>
-rank_speeds read_speeds(std::string_view function, Context const& context, index_t ranks,
-                        vector_ref<std::uint8_t const> const& active,
-                        vector_ref<double const> const& speeds) {
-  auto const n = static_cast<std::size_t>(ranks);
+rank_speeds read_speeds(std::string_view function, Context const& context, rank_set const& on) {
+  auto const n = static_cast<std::size_t>(on.ranks);
   std::vector<std::uint8_t> lives(n, 1);
   rank_speeds result;
   std::vector<double>& speed = result.speed;
   speed.assign(n, 1.0);
-  if (active.data != nullptr) {
-    expect_extent(function, "options.active", ranks, active.extent(0), "ranks");
-    lives = on_host(context, active);
+  if (on.active.data != nullptr) {
+    lives = on_host(context, on.active);
   }
-  if (speeds.data != nullptr) {
-    expect_extent(function, "options.speeds", ranks, speeds.extent(0), "ranks");
-    speed = on_host(context, speeds);
+  if (on.speeds.data != nullptr) {
+    speed = on_host(context, on.speeds);
   }
   for (std::size_t r = 0; r < n; ++r) {
     if (!(speed[r] >= topology::least_speed && speed[r] <= topology::greatest_speed)) {
-      fail(function, "options.speeds", "values from 2^-64 to 2^64",
+      fail(function, "options.on.speeds", "values from 2^-64 to 2^64",
            text(speed[r], " for rank ", r));
     }
     if (lives[r] == 0) {
@@ -70,11 +67,11 @@ rank_speeds read_speeds(std::string_view function, Context const& context, index
   }
   double const fastest = result.fastest = *std::max_element(speed.begin(), speed.end());
   if (fastest == 0) {
-    fail(function, "options.active", "at least 1 live rank", "0");
+    fail(function, "options.on.active", "at least 1 live rank", "0");
   }
   for (std::size_t r = 0; r < n; ++r) {
     if (speed[r] > 0 && speed[r] < fastest * topology::least_relative_speed) {
-      fail(function, "options.speeds",
+      fail(function, "options.on.speeds",
            "speeds of live ranks from 2^-16 of the fastest to the fastest",
            text(speed[r], " for rank ", r, ", where the fastest has ", fastest));
     }

@@ -8,6 +8,7 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/host/fixed_load.hpp>
 #include <plimsoll/detail/host/placement_maps.hpp>
+#include <plimsoll/detail/host/rank_set.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/placement_types.hpp>
@@ -34,9 +35,8 @@ void expect_replay(std::string_view function, Loads const& loads, placement_ref 
                 "rows (plans * layers)");
   expect_extent(function, "placement.replica_count", experts, counts.extent(1), "experts");
   expect_elements(function, "placement.replica_count", counts);
-  if (options.active.data != nullptr) {
-    expect_extent(function, "options.active", placement.ranks, options.active.extent(0), "ranks");
-  }
+  static_cast<void>(with_ranks_of(function, options.on, placement.ranks));
+  expect_no_speeds(function, options.on, "balancedness counts tokens");
 }
 
 inline void throw_replay_fault(refused_value const& of) {

@@ -30,7 +30,7 @@ inline void expect_replication_options(std::string_view function, index_t layers
                                        index_t slots, replication_options const& options) {
   expect_replicable(function, "slots", experts, slots);
   // Required anti-affinity limits the copies by the ranks, so that it needs them.
-  if (options.where.ranks != 0 || requires_anti_affinity(options.where)) {
+  if (options.where.on.ranks != 0 || requires_anti_affinity(options.where)) {
     expect_placeable(function, layers, experts, slots, options.where, "options.where");
   }
   expect_between(function, "options.min_copies", 1, rank_limit, options.min_copies, "copies");

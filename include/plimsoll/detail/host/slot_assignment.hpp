@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/host/rank_set.hpp>
 #include <plimsoll/detail/host/topology.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
@@ -16,10 +17,8 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 inline void expect_slot_assignment_options(std::string_view function,
                                            slot_assignment_options const& options) {
-  expect_between(function, "options.ranks", 1, rank_limit, options.ranks, "ranks");
-  if (options.active.data != nullptr) {
-    expect_extent(function, "options.active", options.ranks, options.active.extent(0), "ranks");
-  }
+  expect_rank_set(function, options.on);
+  expect_no_speeds(function, options.on, "slots are divided by number");
 }
 
 inline void throw_slot_assignment_fault(refused_value const& of) {

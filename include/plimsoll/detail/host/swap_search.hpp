@@ -8,6 +8,7 @@
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/host/placement.hpp>
+#include <plimsoll/detail/host/rank_set.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/swap_search_types.hpp>
 #include <plimsoll/types.hpp>
@@ -19,13 +20,11 @@ inline void expect_searchable(std::string_view name, index_t steps, index_t laye
                               index_t slots, swap_search_options const& options) {
   expect_between(name, "loads", 1, 0x7fffffff, steps, "steps");
   expect_between(name, "loads", 1, expert_limit, experts, "experts");
-  expect_between(name, "options.ranks", 1, rank_limit, options.ranks, "ranks");
+  expect_rank_set(name, options.on);
+  expect_no_speeds(name, options.on, "the cost of a rank includes its speed");
   expect_between(name, "physical_to_logical", experts, expert_limit, slots,
                  "slots (at least one per expert)");
-  expect_rank_offsets(name, "options.rank_offsets", options.rank_offsets, layers, options.ranks);
-  if (options.active.data != nullptr) {
-    expect_extent(name, "options.active", options.ranks, options.active.extent(0), "ranks");
-  }
+  expect_rank_offsets(name, "options.rank_offsets", options.rank_offsets, layers, options.on.ranks);
   if (options.replica_count.data != nullptr) {
     expect_extent(name, "options.replica_count", layers, options.replica_count.extent(0), "layers");
     expect_extent(name, "options.replica_count", experts, options.replica_count.extent(1),

@@ -22,12 +22,12 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 inline void throw_topology_fault(refused_value const& of) {
   switch (of.found().kind) {
     case fault_kind::no_rank:
-      of.fail("options.active", "at least 1 live rank", "0");
+      of.fail("on.active", "at least 1 live rank", "0");
     case fault_kind::rank_offsets:
       of.fail("rank_offsets", "offsets that rise from 0 to at most the number of slots",
               of.got() + of.where("rank"));
     case fault_kind::speed:
-      of.fail("speeds", "values from 2^-64 to 2^64", of.got() + of.where("rank"));
+      of.fail("on.speeds", "values from 2^-64 to 2^64", of.got() + of.where("rank"));
     case fault_kind::node_offsets:
       of.fail("node_offsets", "offsets that rise from 0 to the number of experts",
               of.got() + of.where("node"));
@@ -35,7 +35,7 @@ inline void throw_topology_fault(refused_value const& of) {
       of.fail("node_experts", "every expert once",
               text("another list", of.in_layer(), of.where("expert")));
     case fault_kind::relative_speed:
-      fail_relative_speed(of.function, "speeds", of.found().got, of.found().where,
+      fail_relative_speed(of.function, "on.speeds", of.found().got, of.found().where,
                           of.report.result.value);
     default:
       break;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/host/rank_set.hpp>
 #include <plimsoll/detail/host/rank_speeds.hpp>
 #include <plimsoll/detail/host/slots.hpp>
 #include <plimsoll/detail/rows.hpp>
@@ -24,10 +25,9 @@
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 inline void expect_waterline_options(std::string_view function, waterline_options const& options) {
-  expect_between(function, "options.ranks", 1, rank_limit, options.ranks, "ranks");
-  expect_between(function, "options.slots", 1, 0x7fffffff - options.ranks, options.slots, "slots");
-  expect_between(function, "options.nodes", 1, options.ranks, options.nodes,
-                 "nodes (at most one per rank)");
+  expect_rank_set(function, options.on);
+  expect_between(function, "options.slots", 1, 0x7fffffff - options.on.ranks, options.slots,
+                 "slots");
   expect_between(function, "options.top_k", 1, 512, options.top_k, "ids per token");
   expect_between(function, "options.max_tokens", 0, 0x7fffffff / options.top_k, options.max_tokens,
                  "tokens (below 2^31 ids)");
@@ -58,9 +58,8 @@ struct waterline_tables {
 template <class Context>
 waterline_tables read_waterline_tables(std::string_view function, Context const& context,
                                        waterline_options const& options) {
-  index_t const ranks = options.ranks;
-  waterline_tables result{
-      read_speeds(function, context, ranks, options.active, options.speeds), {}, {}};
+  index_t const ranks = options.on.ranks;
+  waterline_tables result{read_speeds(function, context, options.on), {}, {}};
   rank_speeds const& speeds = result.speeds;
   index_t const live = speeds.live();
   if (options.literal && !(speeds.even && live == ranks)) {
@@ -108,8 +107,8 @@ void expect_waterline_ids(std::string_view function, waterline_options const& op
 inline void expect_waterline_loads(std::string_view function, waterline_options const& options,
                                    matrix_ref<std::int64_t const> const& loads, index_t source) {
   expect_extent(function, "loads", 2, loads.extent(0), "rows (routed load, tokens at home)");
-  expect_extent(function, "loads", options.ranks, loads.extent(1), "ranks");
-  expect_between(function, "source", 0, options.ranks - 1, source, "as rank");
+  expect_extent(function, "loads", options.on.ranks, loads.extent(1), "ranks");
+  expect_between(function, "source", 0, options.on.ranks - 1, source, "as rank");
 }
 
 /// Checks the shapes of the inputs and outputs of `fill`.

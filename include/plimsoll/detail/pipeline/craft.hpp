@@ -67,8 +67,8 @@ gain_estimate estimate_gains(std::string_view name, Context const& context, Load
   auto const& counts = options.replica_counts;
   index_t const rows = sums.plans * sums.layers;
   index_t const slots = sums.experts + counts.back();
-  buffer<std::int32_t, Context> const offsets(context, rows * (options.ranks + 1));
-  matrix_ref<std::int32_t> const rank_offsets(offsets.data(), rows, options.ranks + 1);
+  buffer<std::int32_t, Context> const offsets(context, rows * (options.on.ranks + 1));
+  matrix_ref<std::int32_t> const rank_offsets(offsets.data(), rows, options.on.ranks + 1);
   eplb_options const how = eplb_options_of(options, rank_offsets);
   expect_between(name, "loads", 1, 0x7fffffff, load.extent(0), "steps");
   expect_plannable(name, rows, sums.experts, slots, how);
@@ -88,17 +88,16 @@ gain_estimate estimate_gains(std::string_view name, Context const& context, Load
   index_t const replays = replay_problems(load.extent(0), sums.layers);
   index_t const planned = rows * eplb_steps(how);
   buffer<problem_report, Context> const reports(context, replays + planned + sums.plans);
-  enqueue_slot_assignment(
-      context, {layer_slots.data(), rows}, sums.plans,
-      {.ranks = options.ranks, .remainder = options.remainder, .active = options.active},
-      rank_offsets, reports.data() + replays + planned);
+  enqueue_slot_assignment(context, {layer_slots.data(), rows}, sums.plans,
+                          {.on = options.on, .remainder = options.remainder}, rank_offsets,
+                          reports.data() + replays + planned);
   enqueue_eplb(context, sums.all(), how, placement, replicas, reports.data() + replays);
   enqueue_replay(context, load,
                  {.physical_to_logical = placement,
                   .replica_count = replicas,
-                  .ranks = options.ranks,
+                  .ranks = options.on.ranks,
                   .rank_offsets = rank_offsets},
-                 options.active, {means.data(), sums.plans, sums.layers}, reports.data());
+                 options.on.active, {means.data(), sums.plans, sums.layers}, reports.data());
   collect(name, reports, sums.layers, throw_craft_fault);
   return estimate_of(counts, means.read());
 }
@@ -165,10 +164,9 @@ std::vector<certificate> plan_layers(std::string_view name, Context const& conte
   buffer<std::int32_t, Context> const layer_slots(context, slots);
   eplb_options const how = eplb_options_of(options, rank_offsets);
   run_planning(name, context, 1, 1, throw_slot_assignment_fault, [&](problem_report* reports) {
-    enqueue_slot_assignment(
-        context, {layer_slots.data(), layers}, 1,
-        {.ranks = options.ranks, .remainder = options.remainder, .active = options.active},
-        rank_offsets, reports);
+    enqueue_slot_assignment(context, {layer_slots.data(), layers}, 1,
+                            {.on = options.on, .remainder = options.remainder}, rank_offsets,
+                            reports);
   });
   return run_eplb(name, context, sums, how, placement, replica_count);
 }

@@ -45,10 +45,10 @@ void enqueue_eplb(Context const& context, Loads const& load, eplb_options const&
   auto const next = [&] { return reports + layers * step++; };
   buffer<std::int32_t, Context> lists;
   if (options.is_hierarchical()) {
-    lists = buffer<std::int32_t, Context>(context, layers * (experts + options.nodes + 1));
+    lists = buffer<std::int32_t, Context>(context, layers * (experts + options.on.nodes + 1));
     matrix_ref<std::int32_t> const node_experts(lists.data(), layers, experts);
     matrix_ref<std::int32_t> const node_offsets(lists.data() + layers * experts, layers,
-                                                options.nodes + 1);
+                                                options.on.nodes + 1);
     enqueue_place_groups(context, load, options.groups, slots, where, node_experts, node_offsets,
                          next());
     where.node_experts = node_experts;

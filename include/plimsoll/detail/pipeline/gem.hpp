@@ -32,11 +32,7 @@
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 inline replication_options replication_options_of(gem_options const& options) {
-  replication_options result;
-  result.where.ranks = options.ranks;
-  result.where.rank_offsets = options.rank_offsets;
-  result.where.active = options.active;
-  return result;
+  return {.where = {.on = options.on, .rank_offsets = options.rank_offsets}};
 }
 
 /// Returns the number of reports of `enqueue_gem` per layer; the last are those of the search.
@@ -123,7 +119,7 @@ void run_trace_lengths(std::string_view function, Context const& context, Loads 
   matrix_ref<double> const of_step(latencies.data(), unseen, layers);
   placement_ref const plan{.physical_to_logical = placement,
                            .replica_count = counts,
-                           .ranks = options.ranks,
+                           .ranks = options.on.ranks,
                            .rank_offsets = options.rank_offsets};
   for (std::size_t i = 0; i < lengths.size(); ++i) {
     run_gem(function, context, steps_of(loads, planned_until - lengths[i], lengths[i]), cost,

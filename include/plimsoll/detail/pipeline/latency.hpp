@@ -32,7 +32,7 @@ class latency_pieces {
                  index_t ranks, vector_ref<std::uint8_t const> active = {}) {
     expect_between(function, "ranks", 1, rank_limit, ranks, "ranks");
     if (active.data != nullptr) {
-      expect_extent(function, "options.active", ranks, active.extent(0), "ranks");
+      expect_extent(function, "options.on.active", ranks, active.extent(0), "ranks");
     }
     host_curves const read(function, context, curves, ranks, active);
     latency_piece_lists const lists(read.view, ranks);

@@ -68,7 +68,7 @@ class least_loaded_pipeline {
                         spill_price<Cost> const& price)
       : context_(context),
         options_(options),
-        pricing_(pricing_of(options, expect_price(name, context, options.ranks, price))) {
+        pricing_(pricing_of(options, expect_price(name, context, options.on.ranks, price))) {
     expect_spill_options(name, options);
     read_ranks();
     take_arrays();
@@ -81,7 +81,7 @@ class least_loaded_pipeline {
   [[nodiscard]] spill_routes const& routes() const { return arrays_.routes; }
   [[nodiscard]] spill_exchange_report* exchange_report() const { return arrays_.exchange_report; }
   [[nodiscard]] index_t segment_limit() const {
-    return spill_plan_arrays::segment_limit(options_.experts, options_.ranks, homes_.pairs);
+    return spill_plan_arrays::segment_limit(options_.experts, options_.on.ranks, homes_.pairs);
   }
   /// `[experts]`: the sums of `enqueue_add_up`.
   [[nodiscard]] vector_ref<std::int64_t const> loads() const {
@@ -111,7 +111,7 @@ class least_loaded_pipeline {
   void enqueue_exchange(index_t rank) {
     arrays_.routes.rank = rank;
     run(1, list_spills_body{arrays_.routes});
-    run(options_.ranks, exchange_body{arrays_.routes, arrays_.exchange_report});
+    run(options_.on.ranks, exchange_body{arrays_.routes, arrays_.exchange_report});
   }
 
   template <class Id>
@@ -126,7 +126,7 @@ class least_loaded_pipeline {
   }
 
   void enqueue_arrange(vector_ref<std::int32_t> arranged) const {
-    run(options_.ranks, arrange_rows_body{arrays_.routes, arranged});
+    run(options_.on.ranks, arrange_rows_body{arrays_.routes, arranged});
   }
 
  private:
@@ -134,8 +134,8 @@ class least_loaded_pipeline {
 
   void read_ranks() {
     index_t const experts = options_.experts;
-    index_t const ranks = options_.ranks;
-    auto const speeds = read_speeds(name, context_, ranks, options_.active, options_.speeds);
+    index_t const ranks = options_.on.ranks;
+    auto const speeds = read_speeds(name, context_, options_.on);
     spill_home_lists const lists(read_homes(name, context_, options_, speeds.speed), ranks);
     std::vector<std::int32_t> numbers;
     for (auto const* list :
@@ -148,14 +148,14 @@ class least_loaded_pipeline {
     std::int32_t const* end = numbers_.data();
     auto const next = [&end](index_t size) { return std::exchange(end, end + size); };
     ranks_ =
-        speeds.levels({.ranges = {{}, experts, ranks}, .nodes = options_.nodes}, speeds_.data());
+        speeds.levels({.ranges = {{}, experts, ranks}, .nodes = options_.on.nodes}, speeds_.data());
     homes_ = {experts,         pairs,       next(experts + 1), next(pairs),
               next(ranks + 1), next(pairs), next(pairs)};
     most_held_ = lists.most_held();
   }
 
   void take_arrays() {
-    spill_array_sizes const sizes{options_.experts, options_.ranks, segment_limit()};
+    spill_array_sizes const sizes{options_.experts, options_.on.ranks, segment_limit()};
     bytes_ = {context_,
               static_cast<index_t>(bytes_taken_by<spill_arrays>(sizes, options_.max_ids))};
     scratch memory(bytes_.data());
@@ -165,7 +165,7 @@ class least_loaded_pipeline {
       bytes = std::max(bytes, launch_bytes(context_, problems, body));
     };
     reserve(1, plan_body(loads()));
-    reserve(options_.ranks, arrange_rows_body{arrays_.routes, {}});
+    reserve(options_.on.ranks, arrange_rows_body{arrays_.routes, {}});
     auto const tokens = tokens_body(matrix_ref<std::int64_t const>(nullptr, options_.max_ids, 1));
     reserve(tokens.problems(), tokens);
     scratch_ = {context_, bytes};
@@ -175,8 +175,8 @@ class least_loaded_pipeline {
     least_loaded_options const& o = options_;
     auto const imports = static_cast<std::int32_t>(import_limit(o));
     // A limit of `experts` imports or of `experts * ranks` exports cannot be exceeded.
-    bool const limited = imports < o.experts || o.max_exports < o.experts * o.ranks;
-    bool const plain = std::is_void_v<Cost> && !limited && o.nodes == 1 && ranks_.speed.even &&
+    bool const limited = imports < o.experts || o.max_exports < o.experts * o.on.ranks;
+    bool const plain = std::is_void_v<Cost> && !limited && o.on.nodes == 1 && ranks_.speed.even &&
                        homes_.pairs == homes_.experts;
     return {.plain = plain,
             .listed = plain && most_held_ <= spill_rules::most_listed,

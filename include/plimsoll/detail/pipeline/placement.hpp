@@ -19,10 +19,10 @@
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 inline topology topology_of(placement_options const& options, index_t slots) {
-  return topology{{options.rank_offsets, slots, options.ranks},
-                  options.nodes,
-                  options.active,
-                  options.speeds,
+  return topology{{options.rank_offsets, slots, options.on.ranks},
+                  options.on.nodes,
+                  options.on.active,
+                  options.on.speeds,
                   options.node_experts,
                   options.node_offsets};
 }

@@ -67,12 +67,12 @@ void enqueue_validate(Context const& context, placement_ref const& placement,
   auto const& counts = placement.replica_count;
   bool const on_nodes = options.replica_anti_affinity == anti_affinity::node;
   index_t const groups = options.replica_anti_affinity == anti_affinity::none ? 0
-                         : on_nodes                                           ? options.nodes
+                         : on_nodes                                           ? options.on.nodes
                                                                               : placement.ranks;
-  launch(
-      context, placement.physical_to_logical.extent(0),
-      validation_body{ranked_source_of(placement, counts.extent(1)), counts, options.active, groups,
-                      on_nodes ? fault_kind::shared_node : fault_kind::shared_rank, reports});
+  launch(context, placement.physical_to_logical.extent(0),
+         validation_body{ranked_source_of(placement, counts.extent(1)), counts, options.on.active,
+                         groups, on_nodes ? fault_kind::shared_node : fault_kind::shared_rank,
+                         reports});
 }
 
 }}}  // namespace plimsoll::detail

@@ -24,8 +24,8 @@ void enqueue_slot_assignment(Context const& context, vector_ref<std::int32_t con
   launch(context, plans,
          slot_assignment_body{.layer_slots = layer_slots,
                               .layers = layer_slots.extent(0) / plans,
-                              .active = options.active,
-                              .ranks = options.ranks,
+                              .active = options.on.active,
+                              .ranks = options.on.ranks,
                               .endpoints = options.remainder == remainder_spread::endpoints,
                               .rank_offsets = rank_offsets,
                               .reports = reports});

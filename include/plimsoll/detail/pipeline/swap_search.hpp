@@ -141,8 +141,8 @@ void enqueue_swap_search(Context const& context, Loads const& loads, Cost const&
   index_t const layers = loads.extent(1);
   index_t const slots = placement.extent(1);
   search_memory<Context> const memory(context, loads.extent(0), layers, loads.extent(2), slots,
-                                      options.restarts, options.ranks);
-  topology const where{{options.rank_offsets, slots, options.ranks}, 1, options.active};
+                                      options.restarts, options.on.ranks);
+  topology const where{{options.rank_offsets, slots, options.on.ranks}, 1, options.on.active};
   search_price<Cost> const prices{cost, memory.units.data(), memory.table.data(), memory.width};
   enqueue_search_inputs(context, loads, options.replica_count, where, prices, memory, reports);
   swap_search_body<Cost> const search =

@@ -64,7 +64,8 @@ class waterline_pipeline {
     auto const tables = read_waterline_tables(name, context, options);
     speeds_ = {context, tables.speeds.speed};
     ranks_ = tables.speeds.levels(
-        {.ranges = {{}, options.slots, options.ranks}, .nodes = options.nodes}, speeds_.data());
+        {.ranges = {{}, options.slots, options.on.ranks}, .nodes = options.on.nodes},
+        speeds_.data());
     rank_of_ = {context, tables.rank_of};
     shared_slot_ = {context, tables.shared_slot};
     take_memory();
@@ -74,7 +75,7 @@ class waterline_pipeline {
   [[nodiscard]] waterline_options const& options() const { return options_; }
   [[nodiscard]] vector_ref<waterline_report> report() const { return {arrays_.report, 1}; }
   [[nodiscard]] vector_ref<std::int64_t const> slack() const {
-    return {arrays_.line.slack, options_.ranks};
+    return {arrays_.line.slack, options_.on.ranks};
   }
 
   template <class Id>
@@ -98,7 +99,7 @@ class waterline_pipeline {
 
  private:
   void take_memory() {
-    index_t const ranks = options_.ranks;
+    index_t const ranks = options_.on.ranks;
     index_t const tokens = options_.max_tokens;
     bytes_ = {context_, static_cast<index_t>(bytes_taken_by<waterline_arrays>(ranks, tokens) +
                                              bytes_taken_by<proposal_counts>(tokens, ranks + 1))};
@@ -136,7 +137,7 @@ class waterline_pipeline {
                                         filled_rows const& rows) const {
     bool const sampled = options_.method == fill_method::sampled;
     scratch memory = count_memory_;
-    auto const counts = proposal_counts::in(memory, topk_ids.extent(0), options_.ranks + 1);
+    auto const counts = proposal_counts::in(memory, topk_ids.extent(0), options_.on.ranks + 1);
     return {.ranks = ranks_,
             .rules = rules_of(options_),
             .memory = arrays_.line,

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Checks of the ranks that options describe.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/error.hpp>
+#include <plimsoll/rank_set_types.hpp>
+#include <plimsoll/types.hpp>
+
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
+
+/// Checks numbers and shapes; `argument` names the rank set.
+inline void expect_rank_set(std::string_view function, rank_set const& on,
+                            std::string const& argument = "options.on") {
+  expect_between(function, argument + ".ranks", 1, rank_limit, on.ranks, "ranks");
+  expect_between(function, argument + ".nodes", 1, on.ranks, on.nodes,
+                 "nodes (at most one per rank)");
+  if (on.active.data != nullptr) {
+    expect_extent(function, argument + ".active", on.ranks, on.active.extent(0), "ranks");
+  }
+  if (on.speeds.data != nullptr) {
+    expect_extent(function, argument + ".speeds", on.ranks, on.speeds.extent(0), "ranks");
+  }
+}
+
+/// Returns the rank set with the number of ranks of a placement, whose range the caller has
+/// checked. Throws if it states another number.
+inline rank_set with_ranks_of(std::string_view function, rank_set on, index_t ranks,
+                              std::string const& argument = "options.on") {
+  if (on.ranks != 0) {
+    expect_extent(function, argument + ".ranks", ranks, on.ranks, "ranks, as in the placement");
+  }
+  on.ranks = ranks;
+  expect_rank_set(function, on, argument);
+  return on;
+}
+
+/// Throws if speeds are given to a call that would ignore them; `since` is the reason.
+inline void expect_no_speeds(std::string_view function, rank_set const& on, std::string_view since,
+                             std::string const& argument = "options.on") {
+  if (on.speeds.data != nullptr) {
+    fail(function, argument + ".speeds", text("none, since ", since), "speeds");
+  }
+}
+
+}}}  // namespace plimsoll::detail
