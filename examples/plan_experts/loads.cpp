@@ -560,7 +560,7 @@ npy::any_array last_filled_steps(load_file const& file, load_totals const& total
     index_t to_find = std::accumulate(missing.begin(), missing.end(), index_t{0});
     std::vector<index_t> next(missing.size(), count);  // one past the place of the next step
     std::vector<Load> step_loads(static_cast<std::size_t>(layers * experts));
-    plimsoll::matrix_ref<Load const> const loads(step_loads.data(), layers, experts);
+    loads_ref<Load> const loads(step_loads, layers, experts);
     for (index_t step = file.steps(); to_find > 0; --step) {
       file.read(step - 1, 1, step_loads.data());
       for (index_t layer = 0; layer < layers; ++layer) {

@@ -145,7 +145,7 @@ struct load_totals {
 
 template <class Load>
 [[nodiscard]] steps_ref<Load> view_of(npy::array<Load> const& loads) {
-  return {loads.values.data(), loads.shape[0], loads.shape[1], loads.shape[2]};
+  return {loads.values, loads.shape[0], loads.shape[1], loads.shape[2]};
 }
 
 }  // namespace examples
