@@ -187,8 +187,8 @@ BENCHMARK(rank_loads_per_slot)
 
 void window_push(benchmark::State& state) {
   auto loads = lognormal_loads(layers, experts);
-  plimsoll::load_window<std::int32_t, plimsoll::seq_policy> window(plimsoll::seq, steps, layers,
-                                                                   experts);
+  plimsoll::load_window<std::int32_t, plimsoll::seq_policy> window(plimsoll::seq, layers, experts,
+                                                                   {.window = steps});
   for (auto _ : state) {
     window.push(matrix(loads, layers, experts));
     benchmark::ClobberMemory();
@@ -198,7 +198,7 @@ BENCHMARK(window_push)->Name("load_tensor/window_push")->Unit(benchmark::kMicros
 
 void decay_update(benchmark::State& state) {
   auto loads = lognormal_loads(layers, experts);
-  plimsoll::load_decay average(plimsoll::seq, 0.9, layers, experts);
+  plimsoll::load_decay average(plimsoll::seq, layers, experts);
   for (auto _ : state) {
     average.update(matrix(loads, layers, experts));
     benchmark::ClobberMemory();

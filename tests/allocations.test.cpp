@@ -83,10 +83,10 @@ TEST_CASE("allocations: load_window and load_decay") {
   ints const loads{1, 2, 3};
   longs sums(3);
   matrix_ref<std::int32_t const> const step(loads.data(), 1, 3);
-  plimsoll::load_window<std::int32_t, plimsoll::seq_policy> window(seq, 4, 1, 3);
+  plimsoll::load_window<std::int32_t, plimsoll::seq_policy> window(seq, 1, 3, {.window = 4});
   CHECK(news_in([&] { window.push(step); }) == 0);
   CHECK(news_in([&] { window.sum(matrix_ref<std::int64_t>(sums.data(), 1, 3)); }) == 0);
-  plimsoll::load_decay decay(seq, 0.9, 1, 3);
+  plimsoll::load_decay decay(seq, 1, 3);
   CHECK(news_in([&] { decay.update(step); }) == 0);
   CHECK(news_in([&] { decay.reset(0); }) == 0);
   CHECK(sums == longs{1, 2, 3});

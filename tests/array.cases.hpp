@@ -11,17 +11,12 @@
 #include <utility>
 #include <vector>
 
+#include "support/owned.hpp"
 #include "support/policies.hpp"
 
-namespace array_tests {
-
-using namespace plimsoll_test;
+namespace plimsoll_test {
 
 using ints = std::vector<std::int32_t>;
-
-/// False for policies that die with the call, which an array refuses.
-template <class P>
-inline constexpr bool keeps = plimsoll::detail::can_be_kept<policy_of<P>>;
 
 inline ints rising(index_t n) {
   ints values(static_cast<std::size_t>(n));
@@ -135,28 +130,28 @@ void check_copied_placement() {
   CHECK(uneven.rank_offsets.to_host() == offsets);
 }
 
-}  // namespace array_tests
-
 TEST_CASE_TEMPLATE("array: rank 1 to 3, copied from the host or zero", P, PLIMSOLL_POLICIES) {
-  if constexpr (array_tests::keeps<P>) {
-    if (plimsoll_test::backend_available<P>()) {
-      array_tests::check_array<P>();
+  if constexpr (can_own<P>) {
+    if (backend_available<P>()) {
+      check_array<P>();
     }
   }
 }
 
 TEST_CASE_TEMPLATE("array: moved, not copied", P, PLIMSOLL_POLICIES) {
-  if constexpr (array_tests::keeps<P>) {
-    if (plimsoll_test::backend_available<P>()) {
-      array_tests::check_moves<P>();
+  if constexpr (can_own<P>) {
+    if (backend_available<P>()) {
+      check_moves<P>();
     }
   }
 }
 
 TEST_CASE_TEMPLATE("array: a placement from an engine's maps", P, PLIMSOLL_POLICIES) {
-  if constexpr (array_tests::keeps<P>) {
-    if (plimsoll_test::backend_available<P>()) {
-      array_tests::check_copied_placement<P>();
+  if constexpr (can_own<P>) {
+    if (backend_available<P>()) {
+      check_copied_placement<P>();
     }
   }
 }
+
+}  // namespace plimsoll_test

@@ -10,11 +10,10 @@
 
 #include <plimsoll/detail/argument.hpp>
 
-namespace {
+namespace plimsoll_test {
 
 using plimsoll::array;
 using plimsoll::seq;
-using ints = std::vector<std::int32_t>;
 
 /// Memory whose bytes are not zero.
 struct dirty_resource {
@@ -28,8 +27,6 @@ struct dirty_resource {
 
 template <class Placement>
 concept refers = requires(Placement&& placement) { std::forward<Placement>(placement).ref(); };
-
-}  // namespace
 
 TEST_CASE("array: every contiguous range of the host") {
   int const plain[] = {1, 2, 3, 4};
@@ -61,7 +58,7 @@ TEST_CASE("array: an argument like a view, with const elements if it is const") 
 }
 
 TEST_CASE("array: memory of the policy's resource") {
-  plimsoll_test::counting_resource memory;
+  counting_resource memory;
   {
     array<std::int32_t, plimsoll::seq_policy, 2> one(seq(memory), 2, 5);
     array const two(seq(memory), ints{1, 2});
@@ -75,7 +72,7 @@ TEST_CASE("array: memory of the policy's resource") {
   CHECK(memory.mismatches() == 0);
   dirty_resource dirty;
   CHECK(plimsoll::zeros<std::int32_t>(seq(dirty), 5, 2).to_host() == ints(10, 0));
-  plimsoll_test::throwing_resource none(0);
+  throwing_resource none(0);
   CHECK_THROWS_AS(array(seq(none), ints{1, 2}), std::bad_alloc);
 }
 
@@ -128,3 +125,5 @@ TEST_CASE("array: views of a temporary placement are refused") {
   placement const none{};
   CHECK(none.ref().ranks == 0);
 }
+
+}  // namespace plimsoll_test

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "support/hash.hpp"
+#include "support/owned.hpp"
 #include "support/planning_oracle.hpp"
 #include "support/policies.hpp"
 #include "support/skewed_loads.hpp"
@@ -383,6 +384,66 @@ TEST_CASE_TEMPLATE("eplb: bad input is named", P, PLIMSOLL_POLICIES) {
                                   map.view2(2, 16), inverse.view3(2, 12, 1), counts.view2(2, 12)),
       "rebalance_experts: physical_to_logical: expected 15 replicas, got 16",
       plimsoll::invalid_input);
+}
+
+TEST_CASE_TEMPLATE("eplb: int64 maps, and placements that own their memory", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  constexpr index_t layers = 2;
+  constexpr index_t experts = 12;
+  constexpr index_t slots = 17;
+  auto const policy = make_policy<P>();
+  array_in<std::int32_t, P> const loads(readme_loads());
+  ints const offsets{0, 5, 9, 13, 17, 0, 2, 9, 16, 17};
+  array_in<std::int32_t, P> const offsets_in(offsets);
+  auto const view = loads.view2(layers, experts);
+  plimsoll::eplb_options options{.on = {.ranks = 4}, .refine = plimsoll::eplb_refinement::packing};
+  planned<P> const even(readme_loads(), layers, experts, options, slots);
+  planned<P> const uneven(readme_loads(), layers, experts, options, slots, {}, {}, offsets);
+
+  array_in<std::int64_t, P> map(layers * slots, -7);
+  array_in<std::int64_t, P> counts(layers * experts, -7);
+  auto const certificates = plimsoll::eplb(policy, view, options, map.view2(layers, slots),
+                                           counts.view2(layers, experts));
+  CHECK(map.values() == as_int64(even.map));
+  CHECK(counts.values() == as_int64(even.counts));
+  CHECK(same(certificates, even.certificates));
+
+  if constexpr (can_own<P>) {
+    auto const owned = plimsoll::eplb(policy, view, slots, options);
+    CHECK(owned.physical_to_logical.to_host() == even.map);
+    CHECK(owned.replica_count.to_host() == even.counts);
+    CHECK(owned.ref().ranks == 4);
+    CHECK(owned.ref().rank_offsets.data == nullptr);
+    CHECK(same(owned.certificates, even.certificates));
+    options.rank_offsets = offsets_in.view2(layers, 5);
+    auto const copied = plimsoll::eplb(policy, view, slots, options);
+    CHECK(copied.physical_to_logical.to_host() == uneven.map);
+    CHECK(copied.rank_offsets.to_host() == offsets);
+    plimsoll::validate(policy, copied.ref());
+  }
+}
+
+TEST_CASE_TEMPLATE("eplb: the reference's maps in int64, its type", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  auto const policy = make_policy<P>();
+  array_in<std::int32_t, P> const loads(readme_loads());
+  array_in<std::int32_t, P> map(2 * 16);
+  array_in<std::int32_t, P> inverse(2 * 12 * 3);
+  array_in<std::int32_t, P> counts(2 * 12);
+  plimsoll::rebalance_experts(policy, loads.view2(2, 12), 16, 4, 2, 8, map.view2(2, 16),
+                              inverse.view3(2, 12, 3), counts.view2(2, 12));
+  array_in<std::int64_t, P> wide_map(2 * 16, -7);
+  array_in<std::int64_t, P> wide_inverse(2 * 12 * 3, -7);
+  array_in<std::int64_t, P> wide_counts(2 * 12, -7);
+  plimsoll::rebalance_experts(policy, loads.view2(2, 12), 16, 4, 2, 8, wide_map.view2(2, 16),
+                              wide_inverse.view3(2, 12, 3), wide_counts.view2(2, 12));
+  CHECK(wide_map.values() == as_int64(map.values()));
+  CHECK(wide_inverse.values() == as_int64(inverse.values()));
+  CHECK(wide_counts.values() == as_int64(counts.values()));
 }
 
 }  // namespace plimsoll_test

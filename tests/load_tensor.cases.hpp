@@ -23,6 +23,10 @@ using plimsoll::count_mode;
 using plimsoll::routing_counters;
 using plimsoll::scatter_counters;
 
+/// Thrust's CUDA policies end with the call, so objects cannot keep them.
+template <class P>
+inline constexpr bool can_prepare = plimsoll::detail::can_be_kept<policy_of<P>>;
+
 // ----- counting ----------------------------------------------------------------------------------
 
 inline std::vector<std::int64_t> members(std::vector<routing_counters> const& counters) {
@@ -308,6 +312,12 @@ TEST_CASE_TEMPLATE("load_tensor: tokens per slot to tokens per expert", P, PLIMS
     };
     check(std::int64_t{});
     check(std::int32_t{});
+    array_in<std::int64_t, P> const wide_expert(wide(map));
+    array_in<std::int64_t, P> out(layers * experts, std::int64_t{-1});
+    plimsoll::scatter_to_logical(make_policy<P>(), in.view2(layers, slots),
+                                 wide_expert.view2(layers, slots), out.view2(layers, experts),
+                                 counters.view1());
+    CHECK(out.values() == expected);
     std::vector<std::int64_t> got;
     for (scatter_counters const& c : counters.values()) {
       got.insert(got.end(), {c.scattered, c.empty_slots, c.out_of_range});
@@ -315,6 +325,24 @@ TEST_CASE_TEMPLATE("load_tensor: tokens per slot to tokens per expert", P, PLIMS
     CHECK(got == where);
     report_hash("load_tensor.scatter_to_logical." + std::to_string(slots), expected, got);
   }
+}
+
+TEST_CASE_TEMPLATE("load_tensor: tokens of slots whose id is beyond int32", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  std::int64_t const beyond = std::int64_t{1} << 32;  // its low half is expert 0
+  array_in<std::int64_t, P> const map(std::vector<std::int64_t>{beyond, 1, beyond - 1, -1});
+  array_in<std::int32_t, P> const tokens(std::vector<std::int32_t>{1, 20, 300, 4000});
+  array_in<std::int64_t, P> out(2);
+  array_in<scatter_counters, P> counters(1);
+  plimsoll::scatter_to_logical(make_policy<P>(), tokens.view2(1, 4), map.view2(1, 4),
+                               out.view2(1, 2), counters.view1());
+  CHECK(out.values() == std::vector<std::int64_t>{0, 20});
+  scatter_counters const got = counters.values()[0];
+  CHECK(got.scattered == 20);
+  CHECK(got.empty_slots == 4000);
+  CHECK(got.out_of_range == 301);
 }
 
 /// Draws loads; for a floating-point T their sum depends on the order of additions.
@@ -457,6 +485,17 @@ TEST_CASE_TEMPLATE("load_tensor: loads of ranks", P, PLIMSOLL_POLICIES) {
     plimsoll::rank_loads(make_policy<P>(), in.view3(steps, layers, placement.experts), where,
                          out.view3(steps, layers, ranks));
     CHECK(out.values() == expected);
+    if constexpr (can_prepare<P>) {
+      auto const policy = make_policy<P>();
+      plimsoll::array<double, policy_of<P>, 3> const all =
+          plimsoll::rank_loads(policy, in.view3(steps, layers, placement.experts), where);
+      CHECK(all.to_host() == expected);
+      CHECK(all.extent(2) == ranks);
+      plimsoll::array<double, policy_of<P>, 2> const first =
+          plimsoll::rank_loads(policy, in.view2(layers, placement.experts), where);
+      CHECK(first.to_host() ==
+            std::vector<double>(expected.begin(), expected.begin() + layers * ranks));
+    }
     report_hash("load_tensor.rank_loads." +
                     std::string(std::is_integral_v<T> ? "integer" : "real") +
                     std::to_string(sizeof(T)) + "." + std::to_string(ranks) +
@@ -503,10 +542,6 @@ TEST_CASE_TEMPLATE("load_tensor: rank_loads stays in bounds for an invalid place
 
 // ----- prepared objects --------------------------------------------------------------------------
 
-/// Thrust's CUDA policies end with the call, so objects cannot keep them.
-template <class P>
-inline constexpr bool can_prepare = plimsoll::detail::can_be_kept<policy_of<P>>;
-
 template <class T, class P>
 void check_window(index_t window) {
   using sum = plimsoll::detail::load_sum_t<T>;
@@ -514,7 +549,8 @@ void check_window(index_t window) {
   constexpr index_t experts = 260;
   constexpr std::size_t step_size = layers * experts;
   CAPTURE(window);
-  plimsoll::load_window<T, policy_of<P>> object(make_policy<P>(), window, layers, experts);
+  plimsoll::load_window<T, policy_of<P>> object(make_policy<P>(), layers, experts,
+                                                {.window = window});
   array_in<sum, P> out(layers * experts, sum{-1});
   object.sum(out.view2(layers, experts));
   CHECK(out.values() == std::vector<sum>(step_size));
@@ -640,7 +676,8 @@ TEST_CASE_TEMPLATE("load_tensor: decay", P, PLIMSOLL_POLICIES) {
     constexpr index_t experts = 150;
     for (double const decay : {0.9, 1.0, 1e-3}) {
       CAPTURE(decay);
-      plimsoll::load_decay<policy_of<P>> object(make_policy<P>(), decay, layers, experts);
+      plimsoll::load_decay<policy_of<P>> object(make_policy<P>(), layers, experts,
+                                                {.decay = decay});
       std::vector<double> expected(layers * experts);
       auto const values = [&] {
         return plimsoll::read(make_policy<P>(), plimsoll::vector_ref<double const>(

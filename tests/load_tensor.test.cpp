@@ -70,7 +70,7 @@ TEST_CASE("load_tensor: scatter in every team") {
   std::vector<std::int64_t> logical(3 * 20);
   std::vector<scatter_counters> counters(3);
   check_all_teams(
-      plimsoll::detail::scatter_body<std::int32_t, std::int64_t>{
+      plimsoll::detail::scatter_body<std::int32_t, std::int64_t, std::int32_t>{
           matrix_ref<std::int32_t const>(counts.data(), 3, 50),
           matrix_ref<std::int32_t const>(map.data(), 3, 50),
           matrix_ref<std::int64_t>(logical.data(), 3, 20),
@@ -151,9 +151,9 @@ TEST_CASE_TEMPLATE("load_tensor: prepared objects allocate once", P, PLIMSOLL_HO
   counting_resource memory;
   {
     auto const policy = P{}(memory);
-    plimsoll::load_window<std::int32_t, P> integers(policy, 4, 3, 200);
-    plimsoll::load_window<float, P> reals(policy, 4, 3, 200);
-    plimsoll::load_decay<P> average(policy, 0.9, 3, 200);
+    plimsoll::load_window<std::int32_t, P> integers(policy, 3, 200, {.window = 4});
+    plimsoll::load_window<float, P> reals(policy, 3, 200, {.window = 4});
+    plimsoll::load_decay<P> average(policy, 3, 200);
     std::size_t const prepared = memory.allocations();
     CHECK(prepared == 3 + 2 + 1);
     auto const loads = rough_loads<float>(600, 19);
@@ -195,7 +195,8 @@ TEST_CASE_TEMPLATE("load_tensor: running out of memory leaks none", P, PLIMSOLL_
       } catch (std::bad_alloc const&) {
       }
     }
-    CHECK_THROWS_AS((plimsoll::load_window<std::int32_t, P>(policy, 2, 2, 2)), std::bad_alloc);
+    CHECK_THROWS_AS((plimsoll::load_window<std::int32_t, P>(policy, 2, 2, {.window = 2})),
+                    std::bad_alloc);
     CHECK(memory.live() == 0);
     CHECK(memory.mismatches() == 0);
   }
@@ -218,8 +219,8 @@ TEST_CASE("load_tensor: vectors and spans are outputs, functions are loads") {
 
   auto const loads = plimsoll::generate([](index_t l, index_t e) { return l * 10 + e; }, 2, 3);
   std::vector<std::int64_t> sum(6);
-  plimsoll::load_window<std::int64_t, plimsoll::seq_policy> window(seq, 5, 2, 3);
-  plimsoll::load_decay average(seq, 0.5, 2, 3);
+  plimsoll::load_window<std::int64_t, plimsoll::seq_policy> window(seq, 2, 3, {.window = 5});
+  plimsoll::load_decay average(seq, 2, 3, {.decay = 0.5});
   for (int step = 0; step < 2; ++step) {
     window.push(loads);
     average.update(loads);
@@ -246,7 +247,7 @@ TEST_CASE("load_tensor: vectors and spans are outputs, functions are loads") {
 TEST_CASE("load_tensor: objects can be moved") {
   std::vector<std::int32_t> const loads{1, 2};
   matrix_ref<std::int32_t const> const view(loads.data(), 1, 2);
-  plimsoll::load_window<std::int32_t, plimsoll::seq_policy> window(seq, 2, 1, 2);
+  plimsoll::load_window<std::int32_t, plimsoll::seq_policy> window(seq, 1, 2, {.window = 2});
   window.push(view);
   auto moved = std::move(window);
   moved.push(view);
@@ -362,33 +363,33 @@ TEST_CASE("load_tensor: shapes of rank_loads are checked") {
 
 TEST_CASE("load_tensor: shapes and options of prepared objects are checked") {
   using window = plimsoll::load_window<std::int32_t, plimsoll::seq_policy>;
-  CHECK_REFUSED(window(seq, 0, 2, 3), "load_window: window: expected 1 to 2147483647 steps, got 0");
-  CHECK_REFUSED(window(seq, 1, -1, 3),
-                "load_window: layers: expected 1 to 2147483647 layers, got -1");
-  CHECK_REFUSED(window(seq, 1, 2, 70000),
+  CHECK_REFUSED(window(seq, 2, 3, {.window = 0}),
+                "load_window: options.window: expected 1 to 2147483647 steps, got 0");
+  CHECK_REFUSED(window(seq, -1, 3), "load_window: layers: expected 1 to 2147483647 layers, got -1");
+  CHECK_REFUSED(window(seq, 2, 70000),
                 "load_window: experts: expected 1 to 65535 experts, got 70000");
   std::vector<std::int32_t> loads(12);
   std::vector<std::int64_t> out(12);
-  window steps(seq, 1, 2, 3);
+  window steps(seq, 2, 3, {.window = 1});
   CHECK_REFUSED(steps.push(matrix_ref<std::int32_t>(loads.data(), 1, 3)),
                 "load_window::push: loads: expected 2 layers, got 1");
   CHECK_REFUSED(steps.sum(matrix_ref<std::int64_t>(out.data(), 2, 4)),
                 "load_window::sum: out: expected 3 experts, got 4");
 
-  plimsoll::load_decay average(seq, 1, 2, 3);
+  plimsoll::load_decay average(seq, 2, 3, {.decay = 1});
   CHECK_REFUSED(average.update(matrix_ref<std::int32_t>(loads.data(), 3, 3)),
                 "load_decay::update: loads: expected 2 layers, got 3");
   CHECK_REFUSED(average.update(matrix_ref<std::int32_t>(loads.data(), 2, 2)),
                 "load_decay::update: loads: expected 3 experts, got 2");
   CHECK_REFUSED(average.reset(2), "load_decay::reset: layer: expected 0 to 1 as the layer, got 2");
   double const nan = std::numeric_limits<double>::quiet_NaN();
-  CHECK_REFUSED(plimsoll::load_decay(seq, 0.0, 2, 3),
-                "load_decay: decay: expected a number above 0 and up to 1, got 0");
-  CHECK_REFUSED(plimsoll::load_decay(seq, 1.5, 2, 3),
-                "load_decay: decay: expected a number above 0 and up to 1, got 1.5");
-  CHECK_REFUSED(plimsoll::load_decay(seq, nan, 2, 3),
-                "load_decay: decay: expected a number above 0 and up to 1, got NaN");
-  CHECK_REFUSED(plimsoll::load_decay(seq, 0.5, 0, 3),
+  CHECK_REFUSED(plimsoll::load_decay(seq, 2, 3, {.decay = 0.0}),
+                "load_decay: options.decay: expected a number above 0 and up to 1, got 0");
+  CHECK_REFUSED(plimsoll::load_decay(seq, 2, 3, {.decay = 1.5}),
+                "load_decay: options.decay: expected a number above 0 and up to 1, got 1.5");
+  CHECK_REFUSED(plimsoll::load_decay(seq, 2, 3, {.decay = nan}),
+                "load_decay: options.decay: expected a number above 0 and up to 1, got NaN");
+  CHECK_REFUSED(plimsoll::load_decay(seq, 0, 3),
                 "load_decay: layers: expected 1 to 2147483647 layers, got 0");
 }
 

@@ -24,8 +24,8 @@ TEST_CASE("load_tensor: calls can be captured in a CUDA graph and replayed") {
   array_in<std::int64_t, P> by_source(2 * experts);
   array_in<std::int64_t, P> sum(experts);
   array_in<routing_counters, P> counters(2);
-  plimsoll::load_window<std::int32_t, policy_of<P>> steps(policy, window, 1, experts);
-  plimsoll::load_decay average(policy, 0.9, 1, experts);
+  plimsoll::load_window<std::int32_t, policy_of<P>> steps(policy, 1, experts, {.window = window});
+  plimsoll::load_decay average(policy, 1, experts);
 
   captured const graph([&] {
     plimsoll::count_tokens(policy, ids.view2(tokens, k), {}, counts.view1(),

@@ -111,6 +111,26 @@ TEST_CASE_TEMPLATE("metrics: exact small cases", P, PLIMSOLL_POLICIES) {
   CHECK(idle.worst_row == 0);
 }
 
+TEST_CASE_TEMPLATE("metrics: measure returns what it writes", P, PLIMSOLL_POLICIES) {
+  if constexpr (plimsoll::detail::can_be_kept<policy_of<P>>) {
+    if (!backend_available<P>()) {
+      return;
+    }
+    auto const policy = make_policy<P>();
+    for (index_t const rows : {0, 1, 7}) {
+      auto const loads = skewed_loads(rows, 33, 5);
+      array_in<std::int64_t, P> const in(loads);
+      plimsoll::array<balance_stats, policy_of<P>> const returned =
+          plimsoll::measure(policy, in.view2(rows, 33));
+      CHECK(members(returned.to_host()) == members(measured<P>(loads, rows, 33)));
+      if (rows > 0) {
+        CHECK(plimsoll::summarize(policy, plimsoll::measure(policy, in.view2(rows, 33))).worst ==
+              summarized<P>(returned.to_host()).worst);
+      }
+    }
+  }
+}
+
 /// Checks that neither ratio passes 1, and that both are exactly 1 for rows of equal loads, which
 /// come first.
 inline void check_ratios(std::vector<balance_stats> const& rows, std::size_t equal) {

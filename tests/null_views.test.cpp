@@ -3,8 +3,10 @@
 #include <doctest/doctest.h>
 #include <plimsoll/plimsoll.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "support/refusal.hpp"
@@ -88,6 +90,285 @@ TEST_CASE("null_views: placements") {
   CHECK(refusal_of([&] {
           plimsoll::minmax_lp const lp(seq, {p.no_map, p.copies_view, 2});
         }) == std::string("minmax_lp: placement.physical_to_logical") + none);
+}
+
+/// Calls `call(views...)` once for each view, with that one's pointer null: each is refused under
+/// its name.
+template <class Call, class... Views>
+void check_each(std::string const& function, std::vector<std::string> const& names, Call call,
+                Views... views) {
+  REQUIRE(names.size() == sizeof...(views));
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    std::size_t at = 0;
+    auto const without = [&](auto view) {
+      view.data = at++ == i ? nullptr : view.data;
+      return view;
+    };
+    std::tuple const changed{without(views)...};
+    CHECK(refusal_of([&] { std::apply(call, changed); }) == function + ": " + names[i] + none);
+  }
+}
+
+/// Views of one layer with two experts in two slots on one rank.
+struct views {
+  ints values{0, 1, 0, 0, 0, 0, 0, 0};
+  ints ones = ints(8, 1);
+  ints zeros = ints(8);
+  std::vector<std::int64_t> longs = std::vector<std::int64_t>(8);
+  std::vector<double> reals = std::vector<double>(8);
+
+  matrix_ref<std::int32_t> map{values.data(), 1, 2};
+  matrix_ref<std::int32_t> copies{ones.data(), 1, 2};
+  matrix_ref<std::int32_t> loads{ones.data(), 1, 2};
+  matrix_ref<std::int32_t> offsets{zeros.data(), 1, 3};
+  tensor_ref<std::int32_t> steps{ones.data(), 1, 1, 2};
+  tensor_ref<std::int32_t> padded{values.data(), 1, 2, 2};
+  tensor_ref<std::int32_t> lists{values.data(), 1, 1, 2};
+  tensor_ref<double> cube{reals.data(), 1, 2, 2};
+  matrix_ref<double> square{reals.data(), 1, 2};
+  matrix_ref<double> one{reals.data(), 1, 1};
+  tensor_ref<double> one3{reals.data(), 1, 1, 1};
+  plimsoll::placement_ref placement{map, copies, 1};
+};
+
+TEST_CASE("null_views: every view of the conversions of placements") {
+  views v;
+  check_each(
+      "count_replicas", {"physical_to_logical", "replica_count"},
+      [](auto in, auto out) { plimsoll::count_replicas(seq, in, out); }, v.map, v.copies);
+  check_each(
+      "slots_to_replicas", {"physical_to_logical", "replica_offsets", "replica_slots"},
+      [](auto in, auto a, auto b) { plimsoll::slots_to_replicas(seq, in, a, b); }, v.map, v.offsets,
+      v.map);
+  check_each(
+      "replicas_to_slots",
+      {"replicas.replica_offsets", "replicas.replica_slots", "physical_to_logical"},
+      [](auto a, auto b, auto out) {
+        plimsoll::replicas_to_slots(seq, {a, b}, out);
+      },
+      v.offsets, v.map, v.map);
+  check_each(
+      "replicas_to_padded",
+      {"replicas.replica_offsets", "replicas.replica_slots", "logical_to_physical"},
+      [](auto a, auto b, auto out) {
+        plimsoll::replicas_to_padded(seq, {a, b}, out);
+      },
+      v.offsets, v.map, v.padded);
+  check_each(
+      "padded_to_replicas", {"logical_to_physical", "replica_offsets", "replica_slots"},
+      [](auto in, auto a, auto b) { plimsoll::padded_to_replicas(seq, in, a, b); }, v.padded,
+      v.offsets, v.map);
+  check_each(
+      "slots_to_ranks", {"placement.physical_to_logical", "placement.rank_offsets", "rank_experts"},
+      [](auto map, auto offsets, auto out) {
+        plimsoll::slots_to_ranks(seq, {map, {}, 1, offsets}, out);
+      },
+      v.map, matrix_ref<std::int32_t>(v.offsets.data, 1, 2), v.lists);
+  check_each(
+      "ranks_to_slots", {"rank_experts", "physical_to_logical", "rank_offsets"},
+      [](auto in, auto a, auto b) { plimsoll::ranks_to_slots(seq, in, a, b); }, v.lists, v.map,
+      matrix_ref<std::int32_t>(v.offsets.data, 1, 2));
+  check_each(
+      "validate", {"replicas.replica_offsets", "replicas.replica_slots"},
+      [&](auto a, auto b) {
+        plimsoll::validate(seq, v.placement, plimsoll::replica_lists_ref{a, b});
+      },
+      v.offsets, v.map);
+  check_each(
+      "validate", {"placement.physical_to_logical", "logical_to_physical"},
+      [&](auto map, auto in) {
+        plimsoll::validate(seq, {map, v.copies, 1}, in);
+      },
+      v.map, v.padded);
+}
+
+TEST_CASE("null_views: every view of load tensors") {
+  views v;
+  std::vector<plimsoll::routing_counters> routing(1);
+  std::vector<plimsoll::scatter_counters> scattered(1);
+  vector_ref<plimsoll::routing_counters> const counters(routing);
+  vector_ref<std::int64_t> const counts(v.longs.data(), 2);
+  matrix_ref<std::int64_t> const rows(v.longs.data(), 1, 2);
+  std::vector<std::string> const counting{"topk_ids", "counts", "counters"};
+  check_each(
+      "count_tokens", counting,
+      [](auto ids, auto out, auto n) { plimsoll::count_tokens(seq, ids, {}, out, n); }, v.map,
+      counts, counters);
+  check_each(
+      "count_tokens", counting,
+      [](auto ids, auto out, auto n) { plimsoll::count_tokens(seq, ids, {}, out, n); }, v.steps,
+      rows, counters);
+  check_each(
+      "count_tokens_by_source", {"topk_ids", "source_offsets", "counts", "counters"},
+      [](auto ids, auto from, auto out, auto n) {
+        plimsoll::count_tokens_by_source(seq, ids, from, {}, out, n);
+      },
+      v.map, vector_ref<std::int32_t>(v.values.data(), 2), rows, counters);
+  check_each(
+      "scatter_to_logical", {"physical_counts", "physical_to_logical", "logical", "counters"},
+      [](auto in, auto map, auto out, auto n) {
+        plimsoll::scatter_to_logical(seq, in, map, out, n);
+      },
+      v.loads, v.map, rows, vector_ref<plimsoll::scatter_counters>(scattered));
+  check_each(
+      "sum_steps", {"loads", "out"}, [](auto in, auto out) { plimsoll::sum_steps(seq, in, out); },
+      v.steps, rows);
+  auto const of_ranks = [](auto in, auto map, auto copies, auto offsets, auto out) {
+    plimsoll::rank_loads(seq, in, {map, copies, 1, offsets}, out);
+  };
+  std::vector<std::string> const ranks{"loads", "placement.physical_to_logical",
+                                       "placement.replica_count", "placement.rank_offsets", "out"};
+  matrix_ref<std::int32_t> const offsets(v.offsets.data, 1, 2);
+  check_each(
+      "rank_loads", {ranks[0], ranks[4], ranks[1], ranks[2], ranks[3]},
+      [&](auto in, auto out, auto a, auto b, auto c) { of_ranks(in, a, b, c, out); }, v.steps,
+      v.one3, v.map, v.copies, offsets);
+  check_each("rank_loads", ranks, of_ranks, v.loads, v.map, v.copies, offsets, v.one);
+  check_each(
+      "rank_loads", {"loads", "placement.physical_to_logical"},
+      [&](auto in, auto map) {
+        static_cast<void>(plimsoll::rank_loads(seq, in, {map, v.copies, 1}));
+      },
+      v.loads, v.map);
+  plimsoll::load_window<std::int32_t, plimsoll::seq_policy> window(seq, 1, 2);
+  check_each(
+      "load_window::push", {"loads"}, [&](auto in) { window.push(in); }, v.loads);
+  check_each(
+      "load_window::sum", {"out"}, [&](auto out) { window.sum(out); }, rows);
+  plimsoll::load_decay decay(seq, 1, 2);
+  check_each(
+      "load_decay::update", {"loads"}, [&](auto in) { decay.update(in); }, v.loads);
+}
+
+TEST_CASE("null_views: every view of metrics, replay and knapsacks") {
+  views v;
+  std::vector<plimsoll::balance_stats> stats(1);
+  std::vector<plimsoll::expert_use> used(2);
+  vector_ref<plimsoll::balance_stats> const balance(stats);
+  matrix_ref<plimsoll::expert_use> const use(used, 1, 2);
+  check_each(
+      "measure", {"loads", "out"}, [](auto in, auto out) { plimsoll::measure(seq, in, out); },
+      v.loads, balance);
+  check_each(
+      "measure", {"loads"}, [](auto in) { static_cast<void>(plimsoll::measure(seq, in)); },
+      v.loads);
+  check_each(
+      "summarize", {"rows"}, [](auto in) { static_cast<void>(plimsoll::summarize(seq, in)); },
+      balance);
+  check_each(
+      "correlate", {"loads", "correlation"},
+      [](auto in, auto out) { plimsoll::correlate(seq, in, out); }, v.steps, v.cube);
+  check_each(
+      "classify_experts", {"loads", "use"},
+      [](auto in, auto out) { plimsoll::classify_experts(seq, in, {}, out); }, v.steps, use);
+  check_each(
+      "correlated_pairs", {"correlation", "use"},
+      [](auto a, auto b) { static_cast<void>(plimsoll::correlated_pairs(seq, a, b)); }, v.cube,
+      use);
+  check_each(
+      "replay", {"loads", "balancedness"},
+      [&](auto in, auto out) { plimsoll::replay(seq, in, v.placement, {}, out); }, v.steps, v.one);
+  check_each(
+      "replay",
+      {"placement.physical_to_logical", "placement.replica_count", "placement.rank_offsets",
+       "options.on.active"},
+      [&](auto map, auto copies, auto offsets, auto active) {
+        plimsoll::replay(seq, v.steps, {map, copies, 1, offsets}, {.on = {.active = active}},
+                         v.one);
+      },
+      v.map, v.copies, matrix_ref<std::int32_t>(v.offsets.data, 1, 2),
+      vector_ref<std::uint8_t const>(reinterpret_cast<std::uint8_t const*>(v.ones.data()), 1));
+  tensor_ref<double> const worth(v.reals.data(), 1, 1, 2);
+  auto const solve = [&](auto weights, auto worths, auto out, auto capacities, auto counts) {
+    static_cast<void>(plimsoll::knapsack(seq, weights, worths,
+                                         {.capacities = capacities, .option_count = counts}, out));
+  };
+  check_each(
+      "knapsack", {"weights", "values", "choices", "options.capacities", "options.option_count"},
+      solve, v.steps, worth, matrix_ref<std::int32_t>(v.values.data(), 1, 1),
+      vector_ref<std::int64_t>(v.longs.data(), 1), matrix_ref<std::int32_t>(v.ones.data(), 1, 1));
+  check_each(
+      "knapsack_curve", {"weights", "values", "best"},
+      [](auto weights, auto worths, auto out) {
+        static_cast<void>(plimsoll::knapsack_curve(seq, weights, worths, {}, out));
+      },
+      v.steps, worth, v.one);
+}
+
+TEST_CASE("null_views: every view of planning calls") {
+  views v;
+  plimsoll::placement_options const one_rank{.on = {.ranks = 1}};
+  auto const planned = [](auto&&) {};  // the certificates
+  check_each(
+      "replicate", {"loads", "replica_count"},
+      [&](auto in, auto out) { planned(plimsoll::replicate(seq, in, 2, {}, out)); }, v.loads,
+      v.copies);
+  check_each(
+      "place", {"loads", "replica_count", "physical_to_logical"},
+      [&](auto in, auto copies, auto out) {
+        planned(plimsoll::place(seq, in, copies, one_rank, out));
+      },
+      v.loads, v.copies, v.map);
+  check_each(
+      "place", {"options.rank_offsets", "options.on.active", "options.on.speeds"},
+      [&](auto offsets, auto active, auto speeds) {
+        planned(plimsoll::place(
+            seq, v.loads, v.copies,
+            {.on = {.ranks = 1, .active = active, .speeds = speeds}, .rank_offsets = offsets},
+            v.map));
+      },
+      matrix_ref<std::int32_t>(v.offsets.data, 1, 2),
+      vector_ref<std::uint8_t const>(reinterpret_cast<std::uint8_t const*>(v.ones.data()), 1),
+      vector_ref<double>(v.reals.data(), 1));
+  check_each(
+      "place", {"options.node_experts", "options.node_offsets"},
+      [&](auto a, auto b) {
+        planned(plimsoll::place(seq, v.loads, v.copies,
+                                {.on = {.ranks = 1}, .node_experts = a, .node_offsets = b}, v.map));
+      },
+      v.map, matrix_ref<std::int32_t>(v.offsets.data, 1, 2));
+  check_each(
+      "place_groups", {"loads", "node_experts", "node_offsets"},
+      [&](auto in, auto a, auto b) {
+        planned(plimsoll::place_groups(seq, in, 1, 2, one_rank, a, b));
+      },
+      v.loads, v.map, matrix_ref<std::int32_t>(v.offsets.data, 1, 2));
+  check_each(
+      "slot_assignment", {"layer_slots", "rank_offsets"},
+      [](auto in, auto out) { plimsoll::slot_assignment(seq, in, {.on = {.ranks = 1}}, out); },
+      vector_ref<std::int32_t>(v.ones.data(), 1), matrix_ref<std::int32_t>(v.offsets.data, 1, 2));
+  check_each(
+      "refine", {"loads", "physical_to_logical", "replica_count"},
+      [&](auto in, auto map, auto copies) {
+        planned(plimsoll::refine(seq, in, one_rank, {}, map, copies));
+      },
+      v.loads, v.map, v.copies);
+  check_each(
+      "craft", {"loads", "physical_to_logical", "rank_offsets", "replica_count"},
+      [&](auto in, auto map, auto offsets, auto copies) {
+        planned(plimsoll::craft(seq, in, {.on = {.ranks = 1}, .budget = 0}, map, offsets, copies));
+      },
+      v.steps, v.map, matrix_ref<std::int32_t>(v.offsets.data, 1, 2), v.copies);
+  std::vector<double> scores(30);  // of the restarts
+  check_each(
+      "swap_search", {"loads", "physical_to_logical", "restart_scores"},
+      [&](auto in, auto map, auto out) {
+        planned(
+            plimsoll::swap_search(seq, in, plimsoll::token_cost{}, {.on = {.ranks = 1}}, map, out));
+      },
+      v.steps, v.map, matrix_ref<double>(scores, 1, 30));
+  check_each(
+      "rank_latencies", {"loads", "latencies"},
+      [&](auto in, auto out) {
+        plimsoll::rank_latencies(seq, in, v.placement, plimsoll::token_cost{}, out);
+      },
+      v.steps, v.one3);
+  check_each(
+      "step_latencies", {"loads", "latencies"},
+      [&](auto in, auto out) {
+        plimsoll::step_latencies(seq, in, v.placement, plimsoll::token_cost{}, out);
+      },
+      v.steps, v.one);
 }
 
 TEST_CASE("null_views: views without elements may have a null pointer") {

@@ -16,6 +16,7 @@
 
 #include "support/generators.hpp"
 #include "support/hash.hpp"
+#include "support/owned.hpp"
 #include "support/placement_inputs.hpp"
 #include "support/planning_oracle.hpp"
 #include "support/policies.hpp"
@@ -764,6 +765,46 @@ TEST_CASE_TEMPLATE("placement: bad values are named", P, PLIMSOLL_POLICIES) {
                           .active = {0, 1},
                           .node_experts = {0, 1, 2},
                           .node_offsets = {0, 1, 3}}) == too_many + "1 in layer 0, node 0");
+}
+
+TEST_CASE_TEMPLATE("placement: int64 maps, and placements that own their memory", P,
+                   PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  constexpr index_t layers = 2;
+  constexpr index_t experts = 6;
+  constexpr index_t slots = 9;
+  auto const policy = make_policy<P>();
+  ints const loads{60, 50, 40, 30, 20, 10, 1, 2, 4, 8, 16, 32};
+  ints const counts{2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 3};
+  host_options const ranks{.ranks = 3, .rank_offsets = {0, 2, 5, 9, 0, 4, 6, 8}};
+  placed<P> const expected(loads, counts, layers, slots, ranks);
+  array_in<std::int32_t, P> const in(loads);
+  array_in<std::int32_t, P> const narrow(counts);
+  array_in<std::int64_t, P> const given(as_int64(counts));
+  options_in<P> const where(ranks, layers);
+  auto const view = in.view2(layers, experts);
+
+  array_in<std::int64_t, P> map(layers * slots, -7);
+  auto const certificates =
+      plimsoll::place(policy, view, given.view2(layers, experts), *where, map.view2(layers, slots));
+  CHECK(map.values() == as_int64(expected.map));
+  CHECK(same(certificates, expected.certificates));
+
+  if constexpr (can_own<P>) {
+    auto const owned = plimsoll::place(policy, view, given.view2(layers, experts), slots, *where);
+    CHECK(owned.physical_to_logical.to_host() == expected.map);
+    CHECK(owned.replica_count.to_host() == counts);
+    CHECK(owned.rank_offsets.to_host() == ranks.rank_offsets);
+    CHECK(owned.ref().ranks == 3);
+    CHECK(same(owned.certificates, expected.certificates));
+    auto const even =
+        plimsoll::place(policy, view, narrow.view2(layers, experts), slots, {.on = {.ranks = 3}});
+    CHECK(even.physical_to_logical.to_host() ==
+          placed<P>(loads, counts, layers, slots, {.ranks = 3}).map);
+    CHECK(even.ref().rank_offsets.data == nullptr);
+  }
 }
 
 }  // namespace plimsoll_test

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <set>
 #include <string>
 #include <utility>
@@ -263,6 +264,84 @@ TEST_CASE_TEMPLATE("placement_maps: conversions between the forms", P, PLIMSOLL_
                   padded.values(), lists.values(), packed_map.values(), packed_offsets.values());
     }
   }
+}
+
+inline std::vector<std::int64_t> wide(ints const& values) { return {values.begin(), values.end()}; }
+
+TEST_CASE_TEMPLATE("placement_maps: int64 arrays, as engines have them", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  auto const policy = make_policy<P>();
+  using longs_in = array_in<std::int64_t, P>;
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    CAPTURE(seed);
+    forms const f = random_forms(seed, 40);
+    stored<P> const in(f);
+    longs_in const map(wide(f.map)), padded(wide(f.padded)), lists(wide(f.rank_experts));
+    auto const p2l = map.view2(f.layers, f.slots);
+    auto const inverse = padded.view3(f.layers, f.experts, f.copies_width);
+    auto const blank = [](ints const& like) { return longs_in(wide(ints(like.size(), -7))); };
+
+    auto counts = blank(f.counts);
+    plimsoll::count_replicas(policy, p2l, counts.view2(f.layers, f.experts));
+    CHECK(counts.values() == wide(f.counts));
+
+    auto offsets = blank(f.replica_offsets);
+    auto slots = blank(f.replica_slots);
+    auto const offsets_out = offsets.view2(f.layers, f.experts + 1);
+    auto const slots_out = slots.view2(f.layers, f.slots);
+    plimsoll::slots_to_replicas(policy, p2l, offsets_out, slots_out);
+    CHECK(offsets.values() == wide(f.replica_offsets));
+    CHECK(slots.values() == wide(f.replica_slots));
+    offsets.assign(wide(ints(f.replica_offsets.size(), -7)));
+    slots.assign(wide(ints(f.replica_slots.size(), -7)));
+    plimsoll::padded_to_replicas(policy, inverse, offsets_out, slots_out);
+    CHECK(offsets.values() == wide(f.replica_offsets));
+    CHECK(slots.values() == wide(f.replica_slots));
+
+    auto map_out = blank(f.map);
+    plimsoll::replicas_to_slots(policy, in.replicas(), map_out.view2(f.layers, f.slots));
+    CHECK(map_out.values() == wide(f.map));
+
+    auto padded_out = blank(f.padded);
+    plimsoll::replicas_to_padded(policy, in.replicas(),
+                                 padded_out.view3(f.layers, f.experts, f.copies_width));
+    CHECK(padded_out.values() == wide(f.padded));
+
+    auto lists_out = blank(f.rank_experts);
+    plimsoll::slots_to_ranks(policy, in.placement(),
+                             lists_out.view3(f.layers, f.ranks, f.ranks_width));
+    CHECK(lists_out.values() == wide(f.rank_experts));
+
+    // One array may be int64 and the other int32.
+    array_in<std::int32_t, P> packed_map(ints(f.map.size(), -7));
+    auto packed_offsets = blank(f.rank_offsets);
+    plimsoll::ranks_to_slots(policy, lists.view3(f.layers, f.ranks, f.ranks_width),
+                             packed_map.view2(f.layers, f.slots),
+                             packed_offsets.view2(f.layers, f.ranks + 1));
+    CHECK(packed_map.values() == f.packed().first);
+    CHECK(packed_offsets.values() == wide(f.packed().second));
+
+    CHECK_NOTHROW(plimsoll::validate(policy, in.placement(), inverse));
+  }
+}
+
+TEST_CASE_TEMPLATE("placement_maps: int64 arrays of any layout", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  // Two layers of four slots, column-major; every other element of the output.
+  array_in<std::int64_t, P> const map(std::vector<std::int64_t>{0, 1, 1, 1, -1, 0, 0, 1});
+  plimsoll::matrix_ref<std::int64_t const> by_slot = map.view2(2, 4);
+  by_slot.strides[0] = 1;
+  by_slot.strides[1] = 2;
+  array_in<std::int64_t, P> counts(8, std::int64_t{-7});
+  plimsoll::matrix_ref<std::int64_t> spaced = counts.view2(2, 2);
+  spaced.strides[0] = 4;
+  spaced.strides[1] = 2;
+  plimsoll::count_replicas(make_policy<P>(), by_slot, spaced);
+  CHECK(counts.values() == std::vector<std::int64_t>{2, -7, 1, -7, 1, -7, 3, -7});
 }
 
 template <class F>
@@ -695,6 +774,34 @@ TEST_CASE_TEMPLATE("placement_maps: conversions refuse bad maps", P, PLIMSOLL_PO
         "ranks_to_slots: rank_experts: expected -1 or an expert, got -2 in layer 1, rank 0");
   CHECK(to_slots({0, 1, 2, -1, 4, 5, 6, 7}, 3) ==
         "ranks_to_slots: physical_to_logical: expected at least 4 slots, got 3 in layer 1");
+}
+
+TEST_CASE_TEMPLATE("placement_maps: ids beyond int32 are refused, not cut off", P,
+                   PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  auto const policy = make_policy<P>();
+  std::int64_t const beyond = std::int64_t{1} << 32;  // its low half is expert 0
+  for (std::int64_t const id : {beyond, beyond + 1, -beyond, std::int64_t{INT32_MAX} + 1,
+                                std::numeric_limits<std::int64_t>::min()}) {
+    CAPTURE(id);
+    array_in<std::int64_t, P> const map(std::vector<std::int64_t>{0, 1, id, 1});
+    array_in<std::int64_t, P> counts(2);
+    CHECK(refusal_of(
+              [&] { plimsoll::count_replicas(policy, map.view2(1, 4), counts.view2(1, 2)); }) ==
+          "count_replicas: physical_to_logical: expected -1 or an expert of the layer, got "
+          "-2147483648 in layer 0, slot 2");
+  }
+  array_in<std::int64_t, P> const padded(std::vector<std::int64_t>{0, beyond, 1, -1});
+  array_in<std::int32_t, P> const map(ints{0, 1}), copies(ints{1, 1});
+  CHECK(refusal_of([&] {
+          plimsoll::validate(policy,
+                             plimsoll::placement_ref{map.view2(1, 2), copies.view2(1, 2), 1, {}},
+                             padded.view3(1, 2, 2));
+        }) ==
+        "validate: logical_to_physical: expected slots from 0 to below the number of slots, got "
+        "-2147483648 in layer 0, expert 0");
 }
 
 TEST_CASE_TEMPLATE("placement_maps: edges", P, PLIMSOLL_POLICIES) {

@@ -197,7 +197,7 @@ TEST_CASE("placement_maps: shapes and options are checked") {
           plimsoll::validate(seq, with([&](auto& p) { p.rank_offsets = m(2, 2); }));
         }) == "validate: placement.rank_offsets: expected 3 offsets (ranks + 1), got 2");
   CHECK(refusal_of([&] { plimsoll::validate(seq, placement, {.on = {.nodes = 3}}); }) ==
-        "validate: options.on.nodes: expected 1 to 2 nodes, got 3");
+        "validate: options.on.nodes: expected 1 to 2 nodes (at most one per rank), got 3");
   std::vector<std::uint8_t> const active(3, 1);
   CHECK(refusal_of([&] {
           plimsoll::validate(

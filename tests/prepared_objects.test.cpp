@@ -99,9 +99,9 @@ constexpr stream_policy on_stream{};
 
 TEST_CASE("prepared objects: constructors wait: load_window and load_decay") {
   CHECK(left_by([] {
-          return plimsoll::load_window<std::int32_t, stream_policy>(on_stream, 4, 1, 3);
+          return plimsoll::load_window<std::int32_t, stream_policy>(on_stream, 1, 3, {.window = 4});
         }) == 0);
-  CHECK(left_by([] { return plimsoll::load_decay(on_stream, 0.9, 1, 3); }) == 0);
+  CHECK(left_by([] { return plimsoll::load_decay(on_stream, 1, 3); }) == 0);
 }
 
 TEST_CASE("prepared objects: constructors wait: latency_table") {

@@ -18,6 +18,7 @@
 
 #include "support/generators.hpp"
 #include "support/hash.hpp"
+#include "support/owned.hpp"
 #include "support/placement_inputs.hpp"
 #include "support/planning_oracle.hpp"
 #include "support/policies.hpp"
@@ -740,6 +741,52 @@ TEST_CASE_TEMPLATE("refinement: bad options are named", P, PLIMSOLL_POLICIES) {
                .node_offsets = {0, 2}}) ==
         "refine: where.replica_anti_affinity: expected none or rank, since every expert "
         "stays on one node, got node");
+}
+
+TEST_CASE_TEMPLATE("refinement: int64 maps, and placements that own their memory", P,
+                   PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  constexpr index_t layers = 2;
+  constexpr index_t experts = 12;
+  constexpr index_t slots = 16;
+  auto const policy = make_policy<P>();
+  auto const loads = as<std::int32_t>(skewed_loads(layers, experts, 9));
+  ints start;
+  for (index_t i = 0; i < layers * slots; ++i) {
+    start.push_back(static_cast<std::int32_t>(i % slots % experts));
+  }
+  host_options const ranks{.ranks = 4, .rank_offsets = {0, 3, 7, 11, 16, 0, 4, 8, 12, 16}};
+  refined<P> const expected(loads, start, layers, ranks);
+  REQUIRE(expected.map != start);
+  array_in<std::int32_t, P> const in(loads);
+  options_in<P> const where(ranks, layers);
+  auto const view = in.view2(layers, experts);
+
+  array_in<std::int64_t, P> map(as_int64(start));
+  array_in<std::int64_t, P> counts(layers * experts, -7);
+  auto const certificates = plimsoll::refine(policy, view, *where, {}, map.view2(layers, slots),
+                                             counts.view2(layers, experts));
+  CHECK(map.values() == as_int64(expected.map));
+  CHECK(counts.values() == as_int64(expected.counts));
+  CHECK(same(certificates, expected.certificates));
+
+  if constexpr (can_own<P>) {
+    array_in<std::int32_t, P> const from(start);
+    plimsoll::placement_ref const given{from.view2(layers, slots), {}, 4, (*where).rank_offsets};
+    // The options that `place` was given, and none: the placement has them.
+    auto const owned = plimsoll::refine(policy, view, given, *where, {});
+    auto const again = plimsoll::refine(policy, view, given, {}, {});
+    CHECK(owned.physical_to_logical.to_host() == expected.map);
+    CHECK(owned.replica_count.to_host() == expected.counts);
+    CHECK(owned.rank_offsets.to_host() == ranks.rank_offsets);
+    CHECK(same(owned.certificates, expected.certificates));
+    CHECK(from.values() == start);
+    CHECK(again.physical_to_logical.to_host() == expected.map);
+    CHECK(again.ref().ranks == 4);
+    CHECK(again.rank_offsets.to_host() == ranks.rank_offsets);
+  }
 }
 
 }  // namespace plimsoll_test

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "support/hash.hpp"
+#include "support/owned.hpp"
 #include "support/placement_inputs.hpp"
 #include "support/planning_oracle.hpp"
 #include "support/policies.hpp"
@@ -397,6 +398,48 @@ TEST_CASE_TEMPLATE("replication: bad values are named", P, PLIMSOLL_POLICIES) {
                .replica_anti_affinity = anti_affinity::rank,
                .anti_affinity_strength = strictness::required},
               {.min_copies = 3}) == apart + "9 in layer 0");
+}
+
+TEST_CASE_TEMPLATE("replication: int64 counts, and counts that own their memory", P,
+                   PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  constexpr index_t layers = 3;
+  constexpr index_t experts = 20;
+  constexpr index_t slots = 29;
+  auto const policy = make_policy<P>();
+  auto const loads = as<std::int32_t>(skewed_loads(layers, experts, 4));
+  replication_options const options{.max_copies = 3};
+  replicated<P> const expected(loads, layers, experts, slots, options);
+  array_in<std::int32_t, P> const in(loads);
+  auto const view = in.view2(layers, experts);
+
+  array_in<std::int64_t, P> counts(layers * experts, -7);
+  auto const certificates =
+      plimsoll::replicate(policy, view, slots, options, counts.view2(layers, experts));
+  CHECK(counts.values() == as_int64(expected.counts));
+  CHECK(same(certificates, expected.certificates));
+  // Every other column of a wider array.
+  array_in<std::int64_t, P> spread(layers * 2 * experts, -7);
+  plimsoll::matrix_ref<std::int64_t> columns = spread.view2(layers, 2 * experts);
+  columns.extents[1] = experts;
+  columns.strides[1] = 2;
+  plimsoll::replicate(policy, view, slots, options, columns);
+  auto const written = spread.values();
+  CHECK(written[2] == expected.counts[1]);
+  CHECK(written[2 * experts] == expected.counts[experts]);
+  CHECK(std::count(written.begin(), written.end(), -7) == layers * experts);
+
+  if constexpr (can_own<P>) {
+    auto const owned = plimsoll::replicate(policy, view, slots, options);
+    CHECK(owned.replica_count.to_host() == expected.counts);
+    CHECK(owned.replica_count.extent(0) == layers);
+    CHECK(same(owned.certificates, expected.certificates));
+    auto const none = plimsoll::replicate(policy, in.view2(0, experts), slots, options);
+    CHECK(none.replica_count.extent(1) == experts);
+    CHECK(none.certificates.empty());
+  }
 }
 
 }  // namespace plimsoll_test

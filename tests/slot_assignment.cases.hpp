@@ -13,6 +13,7 @@
 
 #include "support/generators.hpp"
 #include "support/hash.hpp"
+#include "support/owned.hpp"
 #include "support/policies.hpp"
 #include "support/slot_oracle.hpp"
 
@@ -177,6 +178,25 @@ TEST_CASE_TEMPLATE("slot_assignment: bad values are named", P, PLIMSOLL_POLICIES
         "slot_assignment: options.on.ranks: expected 1 to 32767 ranks, got 32768");
   CHECK(refusal<P>({4}, 3, {1, 1}) ==
         "slot_assignment: options.on.active: expected 3 ranks, got 2");
+}
+
+TEST_CASE_TEMPLATE("slot_assignment: int64 slots and offsets", P, PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  ints const slots{6, 6, 9};
+  array_in<std::int64_t, P> const in(as_int64(slots));
+  array_in<std::int64_t, P> out(3 * 5, -7);
+  plimsoll::slot_assignment(make_policy<P>(), in.view1(), {.on = {.ranks = 4}}, out.view2(3, 5));
+  CHECK(out.values() == as_int64(assigned<P>(slots, 4)));
+  // A number beyond int32 is not cut.
+  array_in<std::int64_t, P> const large(1, (std::int64_t{1} << 32) + 1);
+  CHECK_THROWS_WITH_AS(
+      plimsoll::slot_assignment(make_policy<P>(), large.view1(), {.on = {.ranks = 4}},
+                                out.view2(1, 5)),
+      "slot_assignment: layer_slots: expected at least 0 in every layer, got -2147483648 in layer "
+      "0",
+      plimsoll::invalid_input);
 }
 
 }  // namespace plimsoll_test

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <doctest/doctest.h>
+#include <plimsoll/array.hpp>
+#include <plimsoll/detail/argument.hpp>
 #include <plimsoll/error.hpp>
+#include <plimsoll/execution.hpp>
 #include <plimsoll/views.hpp>
 
 #include <array>
@@ -125,6 +128,97 @@ static_assert(!plimsoll::load_matrix_view<plimsoll::matrix_ref<bool>>);
 static_assert(!plimsoll::load_matrix_view<plimsoll::tensor_ref<float>>);
 static_assert(plimsoll::load_tensor_view<plimsoll::tensor_ref<float>>);
 static_assert(!plimsoll::load_tensor_view<plimsoll::matrix_ref<float>>);
+
+// Arguments: a temporary that owns its elements is lost, a temporary view is not.
+template <class M, int Rank, class T>
+constexpr auto output_fault =
+    plimsoll::detail::fault_of_argument<M, Rank, plimsoll::detail::one_of<T>, true>();
+template <class M, int Rank, class Elements>
+constexpr auto input_fault = plimsoll::detail::fault_of_argument<M, Rank, Elements, false>();
+using plimsoll::detail::is_lost;
+using fault = plimsoll::detail::argument_fault;
+
+/// A view whose constness does not reach its elements, with `data` instead of `data_handle`.
+struct shallow_range {
+  int* elements;
+  [[nodiscard]] int* data() const { return elements; }
+  [[nodiscard]] std::size_t size() const { return 1; }
+};
+/// A container whose constness does.
+struct deep_range {
+  int elements[1];
+  [[nodiscard]] int* data() { return elements; }
+  [[nodiscard]] int const* data() const { return elements; }
+  [[nodiscard]] std::size_t size() const { return 1; }
+};
+using host_matrix = plimsoll::array<int, plimsoll::seq_policy, 2>;
+
+static_assert(is_lost<std::vector<int>>());
+static_assert(is_lost<std::array<int, 3>>());
+static_assert(is_lost<host_matrix>());
+static_assert(is_lost<plimsoll::array<int, plimsoll::seq_policy>>());
+static_assert(is_lost<deep_range>());
+static_assert(!is_lost<std::vector<int>&>());
+static_assert(!is_lost<host_matrix&>());
+static_assert(!is_lost<std::span<int>>());
+static_assert(!is_lost<std::span<int, 3>>());
+static_assert(!is_lost<plimsoll::vector_ref<int>>());
+static_assert(!is_lost<plimsoll::matrix_ref<int>>());
+static_assert(!is_lost<mdspan_archetype<int, 2>>());
+static_assert(!is_lost<int_matrix<int>>());
+static_assert(!is_lost<shallow_range>());
+
+static_assert(output_fault<std::vector<int>&, 1, int> == fault::none);
+static_assert(output_fault<std::vector<int>, 1, int> == fault::temporary);
+static_assert(output_fault<std::array<int, 3>, 1, int> == fault::temporary);
+static_assert(output_fault<deep_range, 1, int> == fault::temporary);
+static_assert(output_fault<host_matrix, 2, int> == fault::temporary);
+static_assert(output_fault<host_matrix&, 2, int> == fault::none);
+static_assert(output_fault<host_matrix const&, 2, int> == fault::is_const);
+static_assert(output_fault<std::span<int>, 1, int> == fault::none);
+static_assert(output_fault<std::span<int> const&, 1, int> == fault::none);
+static_assert(output_fault<std::span<int const>, 1, int> == fault::is_const);
+static_assert(output_fault<shallow_range, 1, int> == fault::none);
+static_assert(output_fault<int_matrix<int>, 2, int> == fault::none);
+static_assert(output_fault<std::vector<int> const&, 1, int> == fault::is_const);
+static_assert(output_fault<std::vector<int> const, 1, int> == fault::is_const);
+static_assert(output_fault<plimsoll::matrix_ref<int>, 1, int> == fault::rank);
+static_assert(output_fault<generated_matrix, 2, double> == fault::rank);
+static_assert(output_fault<std::list<int>&, 1, int> == fault::rank);
+static_assert(output_fault<std::vector<float>&, 1, int> == fault::is_float);
+
+// Inputs may be temporaries and const; only loads and counts may be computed.
+static_assert(input_fault<std::vector<float>, 1, plimsoll::detail::any_load> == fault::none);
+static_assert(input_fault<host_matrix const&, 2, plimsoll::detail::any_load> == fault::none);
+static_assert(input_fault<generated_matrix const&, 2, plimsoll::detail::any_load> == fault::none);
+static_assert(input_fault<generated_matrix const&, 2, plimsoll::detail::any_count> ==
+              fault::is_double);
+static_assert(input_fault<generated_matrix const&, 2, plimsoll::detail::one_of<double>> ==
+              fault::rank);
+static_assert(
+    input_fault<generated_matrix const&, 2, plimsoll::detail::one_of_also_generated<double>> ==
+    fault::none);
+static_assert(input_fault<std::vector<std::string>&, 1, plimsoll::detail::any_load> ==
+              fault::other_element);
+static_assert(input_fault<std::vector<std::string>&, 1, plimsoll::detail::any_element> ==
+              fault::none);
+
+// Every type that a message names.
+template <class T>
+constexpr fault refused = input_fault<std::vector<T> const&, 1, plimsoll::detail::one_of<void>>;
+static_assert(input_fault<std::array<bool, 1> const&, 1, plimsoll::detail::any_load> ==
+              fault::is_bool);
+static_assert(refused<std::int8_t> == fault::is_int8 && refused<std::uint8_t> == fault::is_uint8);
+static_assert(refused<std::int16_t> == fault::is_int16);
+static_assert(refused<std::uint16_t> == fault::is_uint16);
+static_assert(refused<std::int32_t> == fault::is_int32);
+static_assert(refused<std::uint32_t> == fault::is_uint32);
+static_assert(refused<std::int64_t> == fault::is_int64);
+static_assert(refused<std::uint64_t> == fault::is_uint64);
+static_assert(refused<float> == fault::is_float && refused<double> == fault::is_double);
+static_assert(refused<plimsoll::float16> == fault::is_float16);
+static_assert(refused<plimsoll::bfloat16> == fault::is_bfloat16);
+static_assert(refused<index_t*> == fault::other_element);
 
 // PODs with one layout: pointer, extents, strides.
 static_assert(std::is_trivially_copyable_v<plimsoll::tensor_ref<float>>);

@@ -22,7 +22,8 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_DEVICE_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
+inline namespace PLIMSOLL_DEVICE_ABI {
 
 /// @brief Owns a row-major array in a policy's memory: host memory, or device memory for `gpu`.
 ///
@@ -167,6 +168,29 @@ struct placement {
   placement_ref ref() const&& = delete;
 };
 
+}  // namespace PLIMSOLL_DEVICE_ABI
+
+namespace detail { inline namespace PLIMSOLL_DEVICE_ABI {
+
+/// Makes a placement of the given shape: zeros, and a copy of `rank_offsets`.
+template <execution_policy P, class Id>
+placement<P> allocate_placement(P const& policy, index_t layers, index_t experts, index_t slots,
+                                index_t ranks, matrix_ref<Id> const& rank_offsets) {
+  placement<P> result{.physical_to_logical = {policy, layers, slots},
+                      .replica_count = {policy, layers, experts},
+                      .rank_offsets = {policy, rank_offsets.extent(0), rank_offsets.extent(1)},
+                      .ranks = ranks,
+                      .certificates = {}};
+  copy_ids(resolve(policy), rank_offsets, result.rank_offsets.view());
+  return result;
+}
+
+}  // namespace PLIMSOLL_DEVICE_ABI
+
+}  // namespace detail
+
+inline namespace PLIMSOLL_DEVICE_ABI {
+
 /// @brief Copies the maps of an engine to a placement of its own.
 ///
 /// @param physical_to_logical `[layers, slots]` int32 or int64, in the policy's memory: expert in
@@ -201,15 +225,11 @@ placement<P> copy_placement(P const& policy, Map const& physical_to_logical,
                           "offsets (ranks + 1)");
   }
 
+  auto result =
+      detail::allocate_placement(policy, layers, counts.extent(1), map.extent(1), ranks, offsets);
   auto const context = detail::resolve(policy);
-  placement<P> result{.physical_to_logical = {policy, layers, map.extent(1)},
-                      .replica_count = {policy, layers, counts.extent(1)},
-                      .rank_offsets = {policy, offsets.extent(0), offsets.extent(1)},
-                      .ranks = ranks,
-                      .certificates = {}};
   detail::copy_ids(context, map, result.physical_to_logical.view());
   detail::copy_ids(context, counts, result.replica_count.view());
-  detail::copy_ids(context, offsets, result.rank_offsets.view());
   return result;
 }
 

@@ -4,11 +4,11 @@
 /// within a capacity.
 #pragma once
 
-#include <concepts>
 #include <cstdint>
 #include <vector>
 
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/argument.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/host/knapsack.hpp>
 #include <plimsoll/detail/pipeline/knapsack.hpp>
@@ -20,21 +20,7 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll { inline namespace PLIMSOLL_ABI {
-
-/// Weights of options: int32 or int64, stored or generated.
-template <class M, int Rank>
-concept weight_view =
-    detail::readable<M, Rank> && (std::same_as<detail::normalized_value_t<M, Rank>, std::int32_t> ||
-                                  std::same_as<detail::normalized_value_t<M, Rank>, std::int64_t>);
-
-/// Values of options: float or double, stored or generated.
-template <class M, int Rank>
-concept value_view =
-    detail::readable<M, Rank> && (std::same_as<detail::normalized_value_t<M, Rank>, float> ||
-                                  std::same_as<detail::normalized_value_t<M, Rank>, double>);
-
-inline namespace PLIMSOLL_DEVICE_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_DEVICE_ABI {
 
 /// @brief Solves multiple-choice knapsack problems: picks one option of every class so that the
 /// total value is largest within the capacity.
@@ -63,16 +49,19 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 ///   unit of capacity; and 64 bytes per problem
 /// @stream synchronises once
 /// @determinism the same bits under every policy: values are added in the order of the classes
-template <execution_policy P, weight_view<3> Weights, value_view<3> Values,
-          output_of<std::int32_t, 2> Choices>
+template <execution_policy P, class Weights, class Values, class Choices>
 std::vector<certificate> knapsack(P const& policy, Weights const& weights, Values const& values,
                                   knapsack_options const& options, Choices&& choices) {
   constexpr char const* name = "knapsack";
-  auto const weight = detail::argument<3>(name, "weights", weights);
-  matrix_ref<std::int32_t> const chosen = detail::argument<2>(name, "choices", choices);
+  auto const weight =
+      PLIMSOLL_INPUT_OF("int32 or int64", 3, "knapsack", weights, "[problems, classes, options]",
+                        detail::one_of_also_generated<std::int32_t, std::int64_t>);
+  auto const value =
+      PLIMSOLL_INPUT_OF("float or double", 3, "knapsack", values, "[problems, classes, options]",
+                        detail::one_of_also_generated<float, double>);
+  auto const chosen = PLIMSOLL_OUTPUT(std::int32_t, 2, "knapsack", choices, "[problems, classes]");
   detail::expect_extent(name, "choices", weight.extent(0), chosen.extent(0), "problems");
   detail::expect_extent(name, "choices", weight.extent(1), chosen.extent(1), "classes");
-  auto const value = detail::argument<3>(name, "values", values);
   detail::expect_knapsack(name, weight, value, options);
 
   auto const context = detail::resolve(policy);
@@ -92,19 +81,23 @@ std::vector<certificate> knapsack(P const& policy, Weights const& weights, Value
 /// @workspace 16 bytes per unit of capacity for each problem in flight, and 64 bytes per problem
 ///
 /// Everything else is as for `knapsack`.
-template <execution_policy P, weight_view<3> Weights, value_view<3> Values,
-          output_of<double, 2> Best>
+template <execution_policy P, class Weights, class Values, class Best>
 std::vector<certificate> knapsack_curve(P const& policy, Weights const& weights,
                                         Values const& values, knapsack_options const& options,
                                         Best&& best) {
   constexpr char const* name = "knapsack_curve";
-  auto const weight = detail::argument<3>(name, "weights", weights);
-  matrix_ref<double> const curve = detail::argument<2>(name, "best", best);
+  auto const weight = PLIMSOLL_INPUT_OF("int32 or int64", 3, "knapsack_curve", weights,
+                                        "[problems, classes, options]",
+                                        detail::one_of_also_generated<std::int32_t, std::int64_t>);
+  auto const value = PLIMSOLL_INPUT_OF("float or double", 3, "knapsack_curve", values,
+                                       "[problems, classes, options]",
+                                       detail::one_of_also_generated<float, double>);
+  auto const curve =
+      PLIMSOLL_OUTPUT(double, 2, "knapsack_curve", best, "[problems, options.capacity + 1]");
   detail::expect_capacity(name, options);  // so that options.capacity + 1 cannot overflow
   detail::expect_extent(name, "best", weight.extent(0), curve.extent(0), "problems");
   detail::expect_extent(name, "best", options.capacity + 1, curve.extent(1),
                         "capacities (options.capacity + 1)");
-  auto const value = detail::argument<3>(name, "values", values);
   detail::expect_knapsack(name, weight, value, options);
 
   auto const context = detail::resolve(policy);

@@ -11,8 +11,10 @@
 #include <cstdint>
 #include <type_traits>
 
+#include <plimsoll/array.hpp>
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/load_tensor.hpp>
+#include <plimsoll/detail/argument.hpp>
 #include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/host/load_tensor.hpp>
@@ -41,40 +43,30 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 /// @workspace host: 32 bytes per expert and block of tokens, from the policy; device: none
 /// @stream does not synchronise
 /// @determinism the same bits under every policy
-template <execution_policy P, detail::stored<2> Ids, detail::writable<1> Counts,
-          output_of<routing_counters, 1> Counters>
+template <execution_policy P, class Ids, class Counts, class Counters>
 void count_tokens(P const& policy, Ids const& topk_ids, count_options const& options,
                   Counts&& counts, Counters&& counters) {
   constexpr char const* name = "count_tokens";
-  using id = detail::normalized_value_t<Ids, 2>;
-  using count = detail::normalized_value_t<Counts, 1>;
-  vector_ref<count> const row = detail::argument<1>(name, "counts", counts);
-  matrix_ref<count> rows(row.data, 1, row.extent(0));
-  rows.strides[1] = row.stride(0);
-  detail::token_counting<id, count, std::int32_t> const counting{
-      detail::as_tensor<id const>(detail::argument<2>(name, "topk_ids", topk_ids)),
-      {},
-      detail::as_tensor(rows),
-      detail::argument<1>(name, "counters", counters)};
+  auto const ids = PLIMSOLL_IDS(2, "count_tokens", topk_ids, "[tokens, k]");
+  auto const row = PLIMSOLL_OUTPUT_IDS(1, "count_tokens", counts, "[experts]");
+  auto const counted = PLIMSOLL_OUTPUT(routing_counters, 1, "count_tokens", counters, "[1]");
+  auto const counting = detail::counting_of(detail::as_tensor(ids),
+                                            detail::as_tensor(detail::as_matrix(row)), counted);
   detail::expect_countable(name, counting);
   detail::enqueue_count_tokens(detail::resolve(policy), options, counting);
 }
 
 /// @overload For several layers at once: topk_ids `[layers, tokens, k]`, counts
 /// `[layers, experts]`, counters `[layers]`.
-template <execution_policy P, detail::stored<3> Ids, detail::stored<2> Counts,
-          output_of<routing_counters, 1> Counters>
-  requires detail::writable<Counts, 2>
+template <execution_policy P, detail::stored<3> Ids, class Counts, class Counters>
 void count_tokens(P const& policy, Ids const& topk_ids, count_options const& options,
                   Counts&& counts, Counters&& counters) {
   constexpr char const* name = "count_tokens";
-  using id = detail::normalized_value_t<Ids, 3>;
-  using count = detail::normalized_value_t<Counts, 2>;
-  matrix_ref<count> const rows = detail::argument<2>(name, "counts", counts);
-  tensor_ref<id const> const ids = detail::argument<3>(name, "topk_ids", topk_ids);
+  auto const ids = PLIMSOLL_IDS(3, "count_tokens", topk_ids, "[layers, tokens, k]");
+  auto const rows = PLIMSOLL_OUTPUT_IDS(2, "count_tokens", counts, "[layers, experts]");
+  auto const counted = PLIMSOLL_OUTPUT(routing_counters, 1, "count_tokens", counters, "[layers]");
   detail::expect_extent(name, "counts", ids.extent(0), rows.extent(0), "layers");
-  detail::token_counting<id, count, std::int32_t> const counting{
-      ids, {}, detail::as_tensor(rows, 1), detail::argument<1>(name, "counters", counters)};
+  auto const counting = detail::counting_of(ids, detail::as_tensor(rows, 1), counted);
   detail::expect_countable(name, counting);
   detail::enqueue_count_tokens(detail::resolve(policy), options, counting);
 }
@@ -97,26 +89,21 @@ void count_tokens(P const& policy, Ids const& topk_ids, count_options const& opt
 /// @workspace host: 32 bytes per expert and block of tokens, from the policy; device: none
 /// @stream does not synchronise
 /// @determinism the same bits under every policy
-template <execution_policy P, detail::stored<2> Ids, detail::readable<1> Offsets,
-          detail::stored<2> Counts, output_of<routing_counters, 1> Counters>
-  requires detail::writable<Counts, 2>
+template <execution_policy P, class Ids, class Offsets, class Counts, class Counters>
 void count_tokens_by_source(P const& policy, Ids const& topk_ids, Offsets const& source_offsets,
                             count_options const& options, Counts&& counts, Counters&& counters) {
   constexpr char const* name = "count_tokens_by_source";
-  using id = detail::normalized_value_t<Ids, 2>;
-  using offset = detail::normalized_value_t<Offsets const, 1>;
-  using count = detail::normalized_value_t<Counts, 2>;
-  matrix_ref<id const> const ids = detail::argument<2>(name, "topk_ids", topk_ids);
-  vector_ref<offset const> const offsets =
-      detail::argument<1>(name, "source_offsets", source_offsets);
-  matrix_ref<count> const rows = detail::argument<2>(name, "counts", counts);
+  auto const ids = PLIMSOLL_IDS(2, "count_tokens_by_source", topk_ids, "[tokens, k]");
+  auto const offsets = PLIMSOLL_IDS(1, "count_tokens_by_source", source_offsets, "[sources + 1]");
+  auto const rows = PLIMSOLL_OUTPUT_IDS(2, "count_tokens_by_source", counts, "[sources, experts]");
+  auto const counted =
+      PLIMSOLL_OUTPUT(routing_counters, 1, "count_tokens_by_source", counters, "[1]");
   detail::expect_between(name, "counts", 1, rank_limit, rows.extent(0), "sources");
   detail::expect_extent(name, "source_offsets", rows.extent(0) + 1, offsets.extent(0),
                         "offsets (sources + 1)");
   detail::expect_sources<detail::context_of<P>>(name, offsets, ids.extent(0));
-  detail::token_counting<id, count, offset> const counting{
-      detail::as_tensor(ids), offsets, detail::as_tensor(rows),
-      detail::argument<1>(name, "counters", counters)};
+  auto const counting =
+      detail::counting_of(detail::as_tensor(ids), detail::as_tensor(rows), counted, offsets);
   detail::expect_countable(name, counting);
   detail::enqueue_count_tokens(detail::resolve(policy), options, counting);
 }
@@ -126,7 +113,8 @@ void count_tokens_by_source(P const& policy, Ids const& topk_ids, Offsets const&
 /// logical(l, e) = sum of physical_counts(l, s) over slots s that hold e.
 ///
 /// @param physical_counts `[layers, slots]` int32, uint32 or int64, tokens, in the policy's memory
-/// @param physical_to_logical `[layers, slots]` int32, in the policy's memory; -1 in an empty slot
+/// @param physical_to_logical `[layers, slots]` int32 or int64, in the policy's memory; -1 in an
+///   empty slot
 /// @param[out] logical `[layers, experts]` int64 or the type of physical_counts
 /// @param[out] counters `[layers]`: tokens scattered, and tokens in slots that hold no expert
 /// @pre each sum fits its type
@@ -136,23 +124,18 @@ void count_tokens_by_source(P const& policy, Ids const& topk_ids, Offsets const&
 ///   on a device only where that exceeds the shared memory of a block
 /// @stream does not synchronise
 /// @determinism the same bits under every policy
-template <execution_policy P, detail::stored<2> Counts, view_of<std::int32_t, 2> Map,
-          detail::stored<2> Logical, output_of<scatter_counters, 1> Counters>
-  requires detail::writable<Logical, 2>
+template <execution_policy P, class Counts, class Map, class Logical, class Counters>
 void scatter_to_logical(P const& policy, Counts const& physical_counts,
                         Map const& physical_to_logical, Logical&& logical, Counters&& counters) {
   constexpr char const* name = "scatter_to_logical";
-  using count = detail::normalized_value_t<Counts, 2>;
-  using sum = detail::normalized_value_t<Logical, 2>;
-  static_assert(load_value<count> && std::integral<count>,
-                "Plimsoll: physical_counts must be int32, uint32 or int64");
-  static_assert(std::same_as<sum, std::int64_t> || std::same_as<sum, count>,
-                "Plimsoll: logical must be int64 or of the type of physical_counts");
-  matrix_ref<count const> const in = detail::argument<2>(name, "physical_counts", physical_counts);
-  matrix_ref<std::int32_t const> const map =
-      detail::argument<2>(name, "physical_to_logical", physical_to_logical);
-  matrix_ref<sum> const out = detail::argument<2>(name, "logical", logical);
-  vector_ref<scatter_counters> const lost = detail::argument<1>(name, "counters", counters);
+  auto const in = PLIMSOLL_INPUT_OF("int32, uint32 or int64", 2, "scatter_to_logical",
+                                    physical_counts, "[layers, slots]", detail::stored_count);
+  auto const map = PLIMSOLL_IDS(2, "scatter_to_logical", physical_to_logical, "[layers, slots]");
+  auto const out =
+      PLIMSOLL_OUTPUT_OF("int64, or the type of physical_counts", 2, "scatter_to_logical", logical,
+                         "[layers, experts]", detail::scatter_sum_of<Counts>);
+  auto const lost =
+      PLIMSOLL_OUTPUT(scatter_counters, 1, "scatter_to_logical", counters, "[layers]");
   detail::expect_extent(name, "physical_to_logical", in.extent(0), map.extent(0), "layers");
   detail::expect_extent(name, "physical_to_logical", in.extent(1), map.extent(1), "slots");
   detail::expect_extent(name, "logical", in.extent(0), out.extent(0), "layers");
@@ -174,15 +157,12 @@ void scatter_to_logical(P const& policy, Counts const& physical_counts,
 /// @workspace none
 /// @stream does not synchronise
 /// @determinism the same bits under every policy
-template <execution_policy P, load_tensor_view Loads, detail::stored<2> Out>
-  requires detail::writable<Out, 2>
+template <execution_policy P, class Loads, class Out>
 void sum_steps(P const& policy, Loads const& loads, Out&& out) {
-  using sum = detail::load_sum_t<detail::normalized_value_t<Loads, 3>>;
-  static_assert(
-      std::same_as<detail::normalized_value_t<Out, 2>, sum>,
-      "Plimsoll: the sum over steps is int64 for integer loads, double for floating ones");
-  auto const in = detail::argument<3>("sum_steps", "loads", loads);
-  matrix_ref<sum> const to = detail::argument<2>("sum_steps", "out", out);
+  auto const in = PLIMSOLL_LOADS(3, "sum_steps", loads, "[steps, layers, experts]");
+  auto const to =
+      PLIMSOLL_OUTPUT_OF("int64 for integer loads, double for floating-point ones", 2, "sum_steps",
+                         out, "[layers, experts]", detail::step_sum_of<Loads>);
   detail::expect_extent("sum_steps", "out", in.extent(1), to.extent(0), "layers");
   detail::expect_extent("sum_steps", "out", in.extent(2), to.extent(1), "experts");
   detail::enqueue_sum_steps(detail::resolve(policy), in, to);
@@ -206,25 +186,51 @@ void sum_steps(P const& policy, Loads const& loads, Out&& out) {
 ///   device only where that exceeds the shared memory of a block
 /// @stream does not synchronise
 /// @determinism the same bits under every policy
-template <execution_policy P, load_tensor_view Loads, output_of<double, 3> Out>
+template <execution_policy P, class Loads, class Out>
+  requires detail::readable<Loads, 3>
 void rank_loads(P const& policy, Loads const& loads, placement_ref const& placement, Out&& out) {
   constexpr char const* name = "rank_loads";
-  auto const in = detail::argument<3>(name, "loads", loads);
-  tensor_ref<double> const to = detail::argument<3>(name, "out", out);
+  auto const in = PLIMSOLL_LOADS(3, "rank_loads", loads, "[steps, layers, experts]");
+  auto const to = PLIMSOLL_OUTPUT(double, 3, "rank_loads", out, "[steps, layers, ranks]");
   detail::expect_rank_loads(name, in, placement, to);
   detail::enqueue_rank_loads(detail::resolve(policy), in, placement, to);
 }
 
 /// @overload For one step: loads `[layers, experts]`, out `[layers, ranks]`.
-template <execution_policy P, load_matrix_view Loads, output_of<double, 2> Out>
+template <execution_policy P, class Loads, class Out>
 void rank_loads(P const& policy, Loads const& loads, placement_ref const& placement, Out&& out) {
-  constexpr char const* name = "rank_loads";
-  auto const in = detail::argument<2>(name, "loads", loads);
-  matrix_ref<double> const to = detail::argument<2>(name, "out", out);
+  auto const in = PLIMSOLL_LOADS(2, "rank_loads", loads, "[layers, experts]");
+  auto const to = PLIMSOLL_OUTPUT(double, 2, "rank_loads", out, "[layers, ranks]");
   rank_loads(policy, detail::as_tensor(in), placement, detail::as_tensor(to));
 }
 
-/// @brief Maintains the sum of the last `window` steps.
+/// @brief Returns what `rank_loads(policy, loads, placement, out)` writes, as an array
+/// `[steps, layers, ranks]` in the policy's memory.
+///
+/// @workspace keeps 8 bytes per element, from the policy
+template <execution_policy P, class Loads>
+  requires detail::readable<Loads, 3>
+array<double, P, 3> rank_loads(P const& policy, Loads const& loads,
+                               placement_ref const& placement) {
+  auto const in = PLIMSOLL_LOADS(3, "rank_loads", loads, "[steps, layers, experts]");
+  detail::expect_ranks("rank_loads", placement);
+  array<double, P, 3> out(policy, in.extent(0), in.extent(1), placement.ranks);
+  rank_loads(policy, in, placement, out);
+  return out;
+}
+
+/// @overload For one step: loads `[layers, experts]`, returns `[layers, ranks]`.
+template <execution_policy P, class Loads>
+array<double, P, 2> rank_loads(P const& policy, Loads const& loads,
+                               placement_ref const& placement) {
+  auto const in = PLIMSOLL_LOADS(2, "rank_loads", loads, "[layers, experts]");
+  detail::expect_ranks("rank_loads", placement);
+  array<double, P, 2> out(policy, in.extent(0), placement.ranks);
+  rank_loads(policy, in, placement, out);
+  return out;
+}
+
+/// @brief Maintains the sum of the last `options.window` steps.
 ///
 /// This is the ring buffer of steps of vLLM, SGLang and vllm-ascend; integer loads also have a
 /// running sum. Only the constructor allocates; after it only `size` synchronises. The position in
@@ -239,14 +245,16 @@ class load_window {
                 "gpu(stream, resource)");
 
  public:
-  using sum_type = detail::load_sum_t<T>;
+  /// int64 for integer loads, double for floating-point ones.
+  using sum_type = std::conditional_t<std::integral<T>, std::int64_t, double>;
 
   /// Creates an empty window.
-  /// @throws invalid_input for a window, layers or experts out of range
+  /// @throws invalid_input for layers, experts or a window out of range
   /// @workspace (window * sizeof(T) + 8) bytes per layer and expert, from the policy
   /// @stream synchronises
-  load_window(P const& policy, index_t window, index_t layers, index_t experts)
-      : pipeline_(detail::resolve(policy), window, layers, experts) {
+  load_window(P const& policy, index_t layers, index_t experts,
+              load_window_options const& options = {})
+      : pipeline_(detail::resolve(policy), layers, experts, options) {
     detail::synchronize(pipeline_.context());
   }
 
@@ -255,9 +263,10 @@ class load_window {
   /// @pre integer sums of a window fit int64
   /// @throws invalid_input for shapes
   /// @complexity O(layers experts), independent of the window
-  template <view_of<T, 2> Loads>
+  template <class Loads>
   void push(Loads const& loads) {
-    auto const in = detail::argument<2>("load_window::push", "loads", loads);
+    auto const in = PLIMSOLL_INPUT_OF("the element type of the window", 2, "load_window::push",
+                                      loads, "[layers, experts]", detail::one_of_also_generated<T>);
     expect_shape("load_window::push", "loads", in);
     pipeline_.enqueue_push(in);
   }
@@ -267,14 +276,16 @@ class load_window {
   /// @param[out] out `[layers, experts]` int64 for integer loads, double for floating-point ones
   /// @throws invalid_input for shapes
   /// @complexity O(layers experts); times the steps in the window for floating-point loads
-  template <output_of<sum_type, 2> Out>
-  void sum(Out&& out) const {
-    matrix_ref<sum_type> const to = detail::argument<2>("load_window::sum", "out", out);
+  template <class Out>
+  void sum(Out&& out) {
+    auto const to =
+        PLIMSOLL_OUTPUT_OF("int64 for integer loads, double for floating-point ones", 2,
+                           "load_window::sum", out, "[layers, experts]", detail::one_of<sum_type>);
     expect_shape("load_window::sum", "out", to);
     pipeline_.enqueue_sum(to);
   }
 
-  /// Returns the number of steps in the window, at most `window`.
+  /// Returns the number of steps in the window, at most `options.window`.
   /// @stream synchronises
   [[nodiscard]] index_t size() const { return pipeline_.size(); }
 
@@ -288,8 +299,8 @@ class load_window {
   detail::load_window_pipeline<T, detail::context_of<P>> pipeline_;
 };
 
-/// @brief Maintains an exponentially decaying sum of loads: each step weighs `decay` times as much
-/// as the step after it.
+/// @brief Maintains an exponentially decaying sum of loads: each step weighs `options.decay` times
+/// as much as the step after it.
 ///
 /// This is the rule of TensorRT-LLM's load balancer, which has a decay of 0.9. Every step computes
 /// value = value * decay + load in double, rounded after the product and after the sum. A layer
@@ -303,11 +314,12 @@ class load_decay {
 
  public:
   /// Creates values of 0.
-  /// @throws invalid_input unless 0 < decay <= 1; for layers or experts out of range
+  /// @throws invalid_input for layers or experts out of range; unless 0 < decay <= 1
   /// @workspace 8 bytes per value, from the policy
   /// @stream synchronises
-  load_decay(P const& policy, double decay, index_t layers, index_t experts)
-      : pipeline_(detail::resolve(policy), decay, layers, experts) {
+  load_decay(P const& policy, index_t layers, index_t experts,
+             load_decay_options const& options = {})
+      : pipeline_(detail::resolve(policy), layers, experts, options) {
     detail::synchronize(pipeline_.context());
   }
 
@@ -316,10 +328,10 @@ class load_decay {
   /// @throws invalid_input for shapes; on a device cuda_error, also for a pending error of earlier
   ///   work: CUB reports and clears it, and enqueues nothing
   /// @stream enqueues one kernel of cub::DeviceFor; does not synchronise
-  template <load_matrix_view Loads>
+  template <class Loads>
   void update(Loads const& loads) {
     constexpr char const* name = "load_decay::update";
-    auto const in = detail::argument<2>(name, "loads", loads);
+    auto const in = PLIMSOLL_LOADS(2, "load_decay::update", loads, "[layers, experts]");
     detail::expect_extent(name, "loads", values().extent(0), in.extent(0), "layers");
     detail::expect_extent(name, "loads", values().extent(1), in.extent(1), "experts");
     pipeline_.enqueue_update(in);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Options of token counts, and counters of ids and of tokens in slots.
+/// Options of token counts, windows and decaying sums; counters of ids and of tokens in slots.
 #pragma once
 
 #include <cstdint>
 
 #include <plimsoll/config.hpp>
+#include <plimsoll/types.hpp>
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
@@ -18,6 +19,18 @@ enum class count_mode : std::int32_t {
 /// Options of `count_tokens` and `count_tokens_by_source`.
 struct count_options {
   count_mode mode = count_mode::overwrite;
+};
+
+/// Options of `load_window`.
+struct load_window_options {
+  /// Number of steps in a full window, 1 to 2^31 - 1. vLLM keeps 1000.
+  index_t window = 1000;
+};
+
+/// Options of `load_decay`.
+struct load_decay_options {
+  /// Weight of a step relative to the step after it, above 0 and up to 1. TensorRT-LLM has 0.9.
+  double decay = 0.9;
 };
 
 /// Counts of one layer's ids by validity; the three add up to the number of ids.

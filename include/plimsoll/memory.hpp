@@ -3,9 +3,8 @@
 /// Reading arrays that are in a policy's memory.
 #pragma once
 
-#include <type_traits>
-
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/argument.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/rows.hpp>
 #include <plimsoll/execution.hpp>
@@ -21,9 +20,9 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 /// @workspace from the policy, for a stride of 0 or less: the size of the elements
 /// @stream synchronises the policy's stream
 template <execution_policy P, class Elements>
-  requires(detail::readable<Elements, 1> && !detail::is_generated<std::remove_cvref_t<Elements>>)
-auto read(P const& policy, Elements&& elements) {
-  auto const source = detail::argument<1>("read", "elements", elements);
+auto read(P const& policy, Elements const& elements) {
+  auto const source =
+      PLIMSOLL_INPUT_OF("stored elements", 1, "read", elements, "[n]", detail::any_element);
   return detail::on_host(detail::resolve(policy), source);
 }
 

@@ -3,10 +3,11 @@
 /// Balance metrics of loads, and the use of experts over time.
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
+#include <plimsoll/array.hpp>
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/argument.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/host/metrics.hpp>
 #include <plimsoll/detail/pipeline/metrics.hpp>
@@ -31,13 +32,25 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 /// @stream enqueues one kernel, does not synchronise
 /// @determinism the same bits under every policy: sums are of integers, or in the fixed order of
 ///   `sum_ordered` (see determinism.md)
-template <execution_policy P, load_matrix_view Loads, output_of<balance_stats, 1> Out>
+template <execution_policy P, class Loads, class Out>
 void measure(P const& policy, Loads const& loads, Out&& out) {
-  auto const load = detail::argument<2>("measure", "loads", loads);
-  vector_ref<balance_stats> const results = detail::argument<1>("measure", "out", out);
+  auto const load = PLIMSOLL_LOADS(2, "measure", loads, "[rows, columns]");
+  auto const results = PLIMSOLL_OUTPUT(balance_stats, 1, "measure", out, "[rows]");
   detail::expect_between("measure", "loads", 1, expert_limit, load.extent(1), "columns");
   detail::expect_extent("measure", "out", load.extent(0), results.extent(0), "rows");
   detail::enqueue_measure(detail::resolve(policy), load, results);
+}
+
+/// @brief Returns what `measure(policy, loads, out)` writes, as an array `[rows]` in the policy's
+/// memory.
+///
+/// @workspace keeps 40 bytes per row, from the policy
+template <execution_policy P, class Loads>
+array<balance_stats, P> measure(P const& policy, Loads const& loads) {
+  auto const load = PLIMSOLL_LOADS(2, "measure", loads, "[rows, columns]");
+  array<balance_stats, P> out(policy, load.extent(0));
+  measure(policy, load, out);
+  return out;
 }
 
 /// @brief Summarizes the output of `measure`: both usual aggregates, and the worst row.
@@ -49,10 +62,11 @@ void measure(P const& policy, Loads const& loads, Out&& out) {
 /// @complexity O(rows), on the calling thread
 /// @stream synchronises once
 /// @determinism the same bits under every policy
-template <execution_policy P, view_of<balance_stats, 1> Rows>
-balance_summary summarize(P const& policy, Rows&& rows,
+template <execution_policy P, class Rows>
+balance_summary summarize(P const& policy, Rows const& rows,
                           empty_step_policy empty = empty_step_policy::count) {
-  return detail::summary_of("summarize", read(policy, rows), empty);
+  auto const measured = PLIMSOLL_INPUT(balance_stats, 1, "summarize", rows, "[rows]");
+  return detail::summary_of("summarize", read(policy, measured), empty);
 }
 
 /// @brief Computes Pearson's correlation, over the steps, of the loads of every two experts of a
@@ -69,11 +83,12 @@ balance_summary summarize(P const& policy, Rows&& rows,
 /// @workspace 8 bytes per step for each problem in flight
 /// @stream enqueues one kernel, does not synchronise
 /// @determinism the same bits under every policy; the matrix is symmetric to the bit
-template <execution_policy P, load_tensor_view Loads, output_of<double, 3> Out>
+template <execution_policy P, class Loads, class Out>
 void correlate(P const& policy, Loads const& loads, Out&& correlation) {
   constexpr char const* name = "correlate";
-  auto const load = detail::argument<3>(name, "loads", loads);
-  tensor_ref<double> const out = detail::argument<3>(name, "correlation", correlation);
+  auto const load = PLIMSOLL_LOADS(3, "correlate", loads, "[steps, layers, experts]");
+  auto const out =
+      PLIMSOLL_OUTPUT(double, 3, "correlate", correlation, "[layers, experts, experts]");
   index_t const experts = load.extent(2);
   detail::expect_between(name, "loads", 1, 0x7fffffff, load.extent(0), "steps");
   detail::expect_between(name, "loads", 1, expert_limit, experts, "experts");
@@ -94,12 +109,12 @@ void correlate(P const& policy, Loads const& loads, Out&& correlation) {
 /// @workspace 8 bytes per step for each problem in flight
 /// @stream enqueues one kernel, does not synchronise
 /// @determinism the same bits under every policy
-template <execution_policy P, load_tensor_view Loads, output_of<expert_use, 2> Out>
+template <execution_policy P, class Loads, class Out>
 void classify_experts(P const& policy, Loads const& loads, expert_use_options const& options,
                       Out&& use) {
   constexpr char const* name = "classify_experts";
-  auto const load = detail::argument<3>(name, "loads", loads);
-  matrix_ref<expert_use> const out = detail::argument<2>(name, "use", use);
+  auto const load = PLIMSOLL_LOADS(3, "classify_experts", loads, "[steps, layers, experts]");
+  auto const out = PLIMSOLL_OUTPUT(expert_use, 2, "classify_experts", use, "[layers, experts]");
   detail::expect_between(name, "loads", 1, 0x7fffffff, load.extent(0), "steps");
   detail::expect_between(name, "loads", 1, expert_limit, load.extent(2), "experts");
   detail::expect_extent(name, "use", load.extent(1), out.extent(0), "layers");
@@ -121,12 +136,14 @@ void classify_experts(P const& policy, Loads const& loads, expert_use_options co
 /// @complexity O(layers experts^2), on the calling thread
 /// @stream synchronises for each layer
 /// @determinism the same bits under every policy
-template <execution_policy P, view_of<double, 3> Correlation, view_of<expert_use, 2> Use>
-std::vector<expert_pair> correlated_pairs(P const& policy, Correlation&& correlation, Use&& use,
-                                          double least = 0.8) {
+template <execution_policy P, class Correlation, class Use>
+std::vector<expert_pair> correlated_pairs(P const& policy, Correlation const& correlation,
+                                          Use const& use, double least = 0.8) {
   constexpr char const* name = "correlated_pairs";
-  tensor_ref<double const> const matrix = detail::argument<3>(name, "correlation", correlation);
-  matrix_ref<expert_use const> const classes = detail::argument<2>(name, "use", use);
+  tensor_ref<double const> const matrix =
+      PLIMSOLL_INPUT(double, 3, "correlated_pairs", correlation, "[layers, experts, experts]");
+  matrix_ref<expert_use const> const classes =
+      PLIMSOLL_INPUT(expert_use, 2, "correlated_pairs", use, "[layers, experts]");
   index_t const layers = matrix.extent(0);
   index_t const experts = matrix.extent(1);
   detail::expect_extent(name, "correlation", experts, matrix.extent(2), "experts");

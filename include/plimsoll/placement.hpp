@@ -7,9 +7,12 @@
 #include <cstdint>
 #include <vector>
 
+#include <plimsoll/array.hpp>
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/argument.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/host/placement.hpp>
+#include <plimsoll/detail/pipeline/ids.hpp>
 #include <plimsoll/detail/pipeline/placement.hpp>
 #include <plimsoll/detail/pipeline/planning.hpp>
 #include <plimsoll/detail/report.hpp>
@@ -37,10 +40,10 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 /// an allowed free slot displaces others along the shortest augmenting path to a free slot.
 ///
 /// @param loads `[layers, experts]`, as for `replicate`
-/// @param replica_count `[layers, experts]` int32, 1 to 32767 each; their sum is at most the number
-///   of slots of live ranks (with node lists: on each node)
+/// @param replica_count `[layers, experts]` int32 or int64, 1 to 32767 each; their sum is at most
+///   the number of slots of live ranks (with node lists: on each node)
 /// @param options ranks with their slots, nodes, speeds, and constraints
-/// @param[out] physical_to_logical `[layers, slots]` int32; -1 in slots left empty
+/// @param[out] physical_to_logical `[layers, slots]` int32 or int64; -1 in slots left empty
 /// @return per layer: value = load (over speed) of the most loaded rank; lower_bound, for these
 ///   replica counts = the largest of the mean over ranks with slots, the heaviest replica, the
 ///   lightest pair of replicas that must share a rank, and, if all slots are filled, the least load
@@ -53,20 +56,17 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 ///   O(experts log experts + slots ranks), plus O(experts slots) for each replica that displaces
 ///   others
 /// @workspace 16 bytes per expert and 24 per rank for each problem in flight (with anti-affinity up
-///   to 8 and 20 more), and 64 bytes per layer, from the policy
+///   to 8 and 20 more), 64 bytes per layer, and 4 bytes for each int64 element, from the policy
 /// @stream synchronises once
 /// @determinism the same bits under every policy; weights are 47-bit fixed point, load / copies
 ///   rounded down; a cost is one correctly rounded division by the speed
-template <execution_policy P, load_matrix_view Loads, view_of<std::int32_t, 2> Counts,
-          output_of<std::int32_t, 2> Placement>
+template <execution_policy P, class Loads, class Counts, class Placement>
 std::vector<certificate> place(P const& policy, Loads const& loads, Counts const& replica_count,
                                placement_options const& options, Placement&& physical_to_logical) {
   constexpr char const* name = "place";
-  auto const load = detail::argument<2>(name, "loads", loads);
-  matrix_ref<std::int32_t const> const counts =
-      detail::argument<2>(name, "replica_count", replica_count);
-  matrix_ref<std::int32_t> const placement =
-      detail::argument<2>(name, "physical_to_logical", physical_to_logical);
+  auto const load = PLIMSOLL_LOADS(2, "place", loads, "[layers, experts]");
+  auto const counts = PLIMSOLL_IDS(2, "place", replica_count, "[layers, experts]");
+  auto const placement = PLIMSOLL_OUTPUT_IDS(2, "place", physical_to_logical, "[layers, slots]");
   index_t const layers = load.extent(0);
   detail::expect_placeable(name, layers, load.extent(1), placement.extent(1), options);
   detail::expect_extent(name, "replica_count", layers, counts.extent(0), "layers");
@@ -74,11 +74,40 @@ std::vector<certificate> place(P const& policy, Loads const& loads, Counts const
   detail::expect_extent(name, "physical_to_logical", layers, placement.extent(0), "layers");
 
   auto const context = detail::resolve(policy);
+  detail::int32_ids const copies(context, counts);
+  detail::int32_ids const out(context, placement);
   return detail::run_planning(name, context, layers, 1, detail::throw_placement_fault,
                               [&](detail::problem_report* reports) {
-                                detail::enqueue_place(context, load, counts, options, placement,
-                                                      reports);
+                                copies.load();
+                                detail::enqueue_place(context, load, copies.view(), options,
+                                                      out.view(), reports);
+                                out.store();
                               });
+}
+
+/// @brief Assigns every replica to a slot as the call with an output array, and returns the
+/// placement in memory of the policy.
+///
+/// @param slots number of slots of every layer
+/// @return the placement with copies of `replica_count` and `options.rank_offsets`, and the
+///   certificates; the workspace includes the arrays that it keeps
+template <execution_policy P, class Loads, class Counts>
+placement<P> place(P const& policy, Loads const& loads, Counts const& replica_count, index_t slots,
+                   placement_options const& options) {
+  constexpr char const* name = "place";
+  auto const load = PLIMSOLL_LOADS(2, "place", loads, "[layers, experts]");
+  auto const counts = PLIMSOLL_IDS(2, "place", replica_count, "[layers, experts]");
+  index_t const layers = load.extent(0);
+  index_t const experts = load.extent(1);
+  detail::expect_placeable(name, layers, experts, slots, options, "options", "slots");
+  detail::expect_extent(name, "replica_count", layers, counts.extent(0), "layers");
+  detail::expect_extent(name, "replica_count", experts, counts.extent(1), "experts");
+  auto result = detail::allocate_placement(policy, layers, experts, slots, options.on.ranks,
+                                           options.rank_offsets);
+  detail::copy_ids(detail::resolve(policy), counts, result.replica_count.view());
+  result.certificates =
+      place(policy, load, result.replica_count, options, result.physical_to_logical);
+  return result;
 }
 
 /// @brief Assigns each group of experts to one node, so that tokens routed to a group cross to one
@@ -108,16 +137,16 @@ std::vector<certificate> place(P const& policy, Loads const& loads, Counts const
 ///   could hold, for each problem in flight, and 64 bytes per layer, from the policy
 /// @stream synchronises once
 /// @determinism the same bits under every policy
-template <execution_policy P, load_matrix_view Loads, output_of<std::int32_t, 2> NodeExperts,
-          output_of<std::int32_t, 2> NodeOffsets>
+template <execution_policy P, class Loads, class NodeExperts, class NodeOffsets>
 std::vector<certificate> place_groups(P const& policy, Loads const& loads, index_t groups,
                                       index_t slots, placement_options const& options,
                                       NodeExperts&& node_experts, NodeOffsets&& node_offsets) {
   constexpr char const* name = "place_groups";
-  auto const load = detail::argument<2>(name, "loads", loads);
+  auto const load = PLIMSOLL_LOADS(2, "place_groups", loads, "[layers, experts]");
   matrix_ref<std::int32_t> const experts_of =
-      detail::argument<2>(name, "node_experts", node_experts);
-  matrix_ref<std::int32_t> const offsets = detail::argument<2>(name, "node_offsets", node_offsets);
+      PLIMSOLL_OUTPUT(std::int32_t, 2, "place_groups", node_experts, "[layers, experts]");
+  matrix_ref<std::int32_t> const offsets =
+      PLIMSOLL_OUTPUT(std::int32_t, 2, "place_groups", node_offsets, "[layers, nodes + 1]");
   index_t const layers = load.extent(0);
   index_t const experts = load.extent(1);
   placement_options where = options;

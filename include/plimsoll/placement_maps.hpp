@@ -2,7 +2,7 @@
 /// @file
 /// Converts a placement between its forms; `validate` checks one.
 ///
-/// | form | arrays, all int32 |
+/// | form | arrays |
 /// |---|---|
 /// | slot map | `physical_to_logical[layers, slots]`, -1 in an empty slot |
 /// | replica lists | `replica_offsets[layers, experts + 1]`, `replica_slots[layers, slots]` |
@@ -10,14 +10,17 @@
 /// | lists per rank | `rank_experts[layers, ranks, width]`, padded with -1 |
 /// | counts | `replica_count[layers, experts]` |
 ///
-/// Every conversion checks its input, so an invalid map never reaches another form.
+/// Each array of a conversion is int32 or int64, as the caller's engine has it; `placement_ref` and
+/// `replica_lists_ref` refer to int32 arrays. An int64 array takes a temporary: 4 bytes per element
+/// from the policy. Every conversion checks its input, so an invalid map never reaches another
+/// form; a message shows an id beyond int32 as -2147483648.
 #pragma once
 
 #include <concepts>
-#include <cstdint>
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/placement_maps.hpp>
+#include <plimsoll/detail/argument.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/host/placement_maps.hpp>
 #include <plimsoll/detail/pipeline/placement_maps.hpp>
@@ -34,8 +37,8 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 
 /// @brief Counts the slots of every expert: slot map to counts.
 ///
-/// @param physical_to_logical `[layers, slots]` int32: an expert, or -1 for an empty slot
-/// @param[out] replica_count `[layers, experts]` int32
+/// @param physical_to_logical `[layers, slots]` int32 or int64: an expert, or -1 for an empty slot
+/// @param[out] replica_count `[layers, experts]` int32 or int64
 /// @throws invalid_input for shapes; for an id that is neither -1 nor an expert, naming layer and
 ///   slot, in which case the output is unspecified
 /// @complexity O(slots + experts) per layer
@@ -43,43 +46,38 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 ///   from the policy
 /// @stream synchronises once
 /// @determinism integers only: the same bits under every policy
-template <execution_policy P, view_of<std::int32_t, 2> Map, output_of<std::int32_t, 2> Counts>
+template <execution_policy P, class Map, class Counts>
 void count_replicas(P const& policy, Map const& physical_to_logical, Counts&& replica_count) {
   constexpr char const* name = "count_replicas";
-  matrix_ref<std::int32_t const> const map =
-      detail::argument<2>(name, "physical_to_logical", physical_to_logical);
-  matrix_ref<std::int32_t> const counts = detail::argument<2>(name, "replica_count", replica_count);
+  auto const map = PLIMSOLL_IDS(2, "count_replicas", physical_to_logical, "[layers, slots]");
+  auto const counts = PLIMSOLL_OUTPUT_IDS(2, "count_replicas", replica_count, "[layers, experts]");
   index_t const layers = map.extent(0);
-  index_t const experts = counts.extent(1);
   detail::expect_slots(name, "physical_to_logical", layers, map);
   detail::expect_extent(name, "replica_count", layers, counts.extent(0), "layers");
-  detail::expect_between(name, "replica_count", 1, expert_limit, experts, "experts");
-  detail::convert_map(name, detail::resolve(policy), layers, experts,
-                      detail::slot_source{map, experts}, {.replica_count = counts});
+  detail::expect_between(name, "replica_count", 1, expert_limit, counts.extent(1), "experts");
+  detail::slots_to_counts(name, detail::resolve(policy), map, counts);
 }
 
 /// @brief Lists the slots of every expert: slot map to replica lists.
 ///
-/// @param physical_to_logical `[layers, slots]` int32: an expert, or -1 for an empty slot
-/// @param[out] replica_offsets `[layers, experts + 1]` int32: start of each list
-/// @param[out] replica_slots `[layers, slots]` int32: the lists, slots rising in each; -1 after the
-///   last list
+/// @param physical_to_logical `[layers, slots]` int32 or int64: an expert, or -1 for an empty slot
+/// @param[out] replica_offsets `[layers, experts + 1]` int32 or int64: start of each list
+/// @param[out] replica_slots `[layers, slots]` int32 or int64: the lists, slots rising in each; -1
+///   after the last list
 /// @throws invalid_input as `count_replicas`
 /// @complexity O(slots + experts) per layer
 /// @workspace 4 bytes per slot and 8 per expert for each problem in flight, and 64 bytes per layer,
 ///   from the policy
 /// @stream synchronises once
 /// @determinism integers only: the same bits under every policy
-template <execution_policy P, view_of<std::int32_t, 2> Map, output_of<std::int32_t, 2> Offsets,
-          output_of<std::int32_t, 2> Slots>
+template <execution_policy P, class Map, class Offsets, class Slots>
 void slots_to_replicas(P const& policy, Map const& physical_to_logical, Offsets&& replica_offsets,
                        Slots&& replica_slots) {
   constexpr char const* name = "slots_to_replicas";
-  matrix_ref<std::int32_t const> const map =
-      detail::argument<2>(name, "physical_to_logical", physical_to_logical);
-  matrix_ref<std::int32_t> const offsets =
-      detail::argument<2>(name, "replica_offsets", replica_offsets);
-  matrix_ref<std::int32_t> const lists = detail::argument<2>(name, "replica_slots", replica_slots);
+  auto const map = PLIMSOLL_IDS(2, "slots_to_replicas", physical_to_logical, "[layers, slots]");
+  auto const offsets =
+      PLIMSOLL_OUTPUT_IDS(2, "slots_to_replicas", replica_offsets, "[layers, experts + 1]");
+  auto const lists = PLIMSOLL_OUTPUT_IDS(2, "slots_to_replicas", replica_slots, "[layers, slots]");
   index_t const layers = map.extent(0);
   index_t const slots = detail::expect_slots(name, "physical_to_logical", layers, map);
   detail::expect_extent(name, "replica_offsets", layers, offsets.extent(0), "layers");
@@ -87,16 +85,14 @@ void slots_to_replicas(P const& policy, Map const& physical_to_logical, Offsets&
                          "offsets (experts + 1)");
   detail::expect_extent(name, "replica_slots", layers, lists.extent(0), "layers");
   detail::expect_extent(name, "replica_slots", slots, lists.extent(1), "slots");
-  index_t const experts = offsets.extent(1) - 1;
-  detail::convert_map(name, detail::resolve(policy), layers, experts,
-                      detail::slot_source{map, experts},
-                      {.replica_offsets = offsets, .replica_slots = lists});
+  detail::slots_to_lists(name, detail::resolve(policy), map, offsets, lists);
 }
 
 /// @brief Finds the expert of every slot: replica lists to slot map.
 ///
 /// @param replicas the lists, each in any order
-/// @param[out] physical_to_logical `[layers, slots]` int32; -1 in slots that no list contains
+/// @param[out] physical_to_logical `[layers, slots]` int32 or int64; -1 in slots that no list
+///   contains
 /// @throws invalid_input for shapes; for offsets that do not rise from 0 to at most the number of
 ///   slots, a slot that does not exist, or a slot that is listed twice, naming layer and expert, in
 ///   which case the output is unspecified
@@ -105,54 +101,52 @@ void slots_to_replicas(P const& policy, Map const& physical_to_logical, Offsets&
 ///   layer, from the policy
 /// @stream synchronises once
 /// @determinism integers only: the same bits under every policy
-template <execution_policy P, output_of<std::int32_t, 2> Map>
+template <execution_policy P, class Map>
 void replicas_to_slots(P const& policy, replica_lists_ref const& replicas,
                        Map&& physical_to_logical) {
   constexpr char const* name = "replicas_to_slots";
   detail::replica_source const source = detail::expect_replicas(name, replicas);
-  matrix_ref<std::int32_t> const map =
-      detail::argument<2>(name, "physical_to_logical", physical_to_logical);
-  index_t const layers = source.offsets.extent(0);
-  detail::expect_extent(name, "physical_to_logical", layers, map.extent(0), "layers");
+  auto const map =
+      PLIMSOLL_OUTPUT_IDS(2, "replicas_to_slots", physical_to_logical, "[layers, slots]");
+  detail::expect_extent(name, "physical_to_logical", source.offsets.extent(0), map.extent(0),
+                        "layers");
   detail::expect_extent(name, "physical_to_logical", source.slots(), map.extent(1), "slots");
-  detail::convert_map(name, detail::resolve(policy), layers, source.experts, source,
-                      {.physical_to_logical = map}, "replica_slots");
+  detail::lists_to_slots(name, detail::resolve(policy), source, map);
 }
 
 /// @brief Pads the replica lists to one width, the form that engines use.
 ///
 /// @param replicas the lists, each in any order
-/// @param[out] logical_to_physical `[layers, experts, width]` int32: each expert's slots, rising,
-///   then -1
+/// @param[out] logical_to_physical `[layers, experts, width]` int32 or int64: each expert's slots,
+///   rising, then -1
 /// @throws invalid_input as `replicas_to_slots`, and for an expert with more copies than `width`
 /// @complexity O(slots + experts * width) per layer
 /// @workspace 8 bytes per slot and 16 per expert for each problem in flight, and 64 bytes per
 ///   layer, from the policy
 /// @stream synchronises once
 /// @determinism integers only: the same bits under every policy
-template <execution_policy P, output_of<std::int32_t, 3> Padded>
+template <execution_policy P, class Padded>
 void replicas_to_padded(P const& policy, replica_lists_ref const& replicas,
                         Padded&& logical_to_physical) {
   constexpr char const* name = "replicas_to_padded";
   detail::replica_source const source = detail::expect_replicas(name, replicas);
-  tensor_ref<std::int32_t> const padded =
-      detail::argument<3>(name, "logical_to_physical", logical_to_physical);
+  auto const padded =
+      PLIMSOLL_OUTPUT_IDS(3, "replicas_to_padded", logical_to_physical, "[layers, experts, width]");
   index_t const layers = source.offsets.extent(0);
   detail::expect_extent(name, "logical_to_physical", layers, padded.extent(0), "layers");
   detail::expect_extent(name, "logical_to_physical", source.experts, padded.extent(1), "experts");
   detail::expect_between(name, "logical_to_physical", 1, detail::slot_limit, padded.extent(2),
                          "as the width");
-  detail::convert_map(name, detail::resolve(policy), layers, source.experts, source,
-                      {.logical_to_physical = padded}, "replica_slots");
+  detail::lists_to_padded(name, detail::resolve(policy), source, padded);
 }
 
 /// @brief Removes the padding: padded inverse to replica lists.
 ///
-/// @param logical_to_physical `[layers, experts, width]` int32: each expert's slots in any order,
-///   then -1
-/// @param[out] replica_offsets `[layers, experts + 1]` int32: start of each list
-/// @param[out] replica_slots `[layers, slots]` int32: the lists, slots rising in each; -1 after the
-///   last list
+/// @param logical_to_physical `[layers, experts, width]` int32 or int64: each expert's slots in any
+///   order, then -1
+/// @param[out] replica_offsets `[layers, experts + 1]` int32 or int64: start of each list
+/// @param[out] replica_slots `[layers, slots]` int32 or int64: the lists, slots rising in each; -1
+///   after the last list
 /// @throws invalid_input for shapes; for a slot after a -1, a slot that does not exist, or a slot
 ///   that is listed twice, naming layer and expert, in which case the outputs are unspecified
 /// @complexity O(slots + experts * width) per layer
@@ -160,33 +154,30 @@ void replicas_to_padded(P const& policy, replica_lists_ref const& replicas,
 ///   layer, from the policy
 /// @stream synchronises once
 /// @determinism integers only: the same bits under every policy
-template <execution_policy P, view_of<std::int32_t, 3> Padded, output_of<std::int32_t, 2> Offsets,
-          output_of<std::int32_t, 2> Slots>
+template <execution_policy P, class Padded, class Offsets, class Slots>
 void padded_to_replicas(P const& policy, Padded const& logical_to_physical,
                         Offsets&& replica_offsets, Slots&& replica_slots) {
   constexpr char const* name = "padded_to_replicas";
-  tensor_ref<std::int32_t const> const padded =
-      detail::argument<3>(name, "logical_to_physical", logical_to_physical);
-  matrix_ref<std::int32_t> const offsets =
-      detail::argument<2>(name, "replica_offsets", replica_offsets);
-  matrix_ref<std::int32_t> const lists = detail::argument<2>(name, "replica_slots", replica_slots);
+  auto const padded =
+      PLIMSOLL_IDS(3, "padded_to_replicas", logical_to_physical, "[layers, experts, width]");
+  auto const offsets =
+      PLIMSOLL_OUTPUT_IDS(2, "padded_to_replicas", replica_offsets, "[layers, experts + 1]");
+  auto const lists = PLIMSOLL_OUTPUT_IDS(2, "padded_to_replicas", replica_slots, "[layers, slots]");
   index_t const layers = padded.extent(0);
   index_t const experts = padded.extent(1);
   detail::expect_between(name, "logical_to_physical", 1, expert_limit, experts, "experts");
   detail::expect_extent(name, "replica_offsets", layers, offsets.extent(0), "layers");
   detail::expect_extent(name, "replica_offsets", experts + 1, offsets.extent(1),
                         "offsets (experts + 1)");
-  index_t const slots = detail::expect_slots(name, "replica_slots", layers, lists);
-  detail::convert_map(name, detail::resolve(policy), layers, experts,
-                      detail::padded_source{padded, slots},
-                      {.replica_offsets = offsets, .replica_slots = lists}, "logical_to_physical");
+  detail::expect_slots(name, "replica_slots", layers, lists);
+  detail::padded_to_lists(name, detail::resolve(policy), padded, offsets, lists);
 }
 
 /// @brief Lists the experts of every rank in the order of its slots, without the empty slots.
 ///
 /// @param placement the slot map, the number of ranks and the rank offsets; `replica_count` is not
 ///   read
-/// @param[out] rank_experts `[layers, ranks, width]` int32: each rank's experts, then -1
+/// @param[out] rank_experts `[layers, ranks, width]` int32 or int64: each rank's experts, then -1
 /// @throws invalid_input for shapes; for offsets that do not rise from 0 to at most the number of
 ///   slots, an invalid expert id, a filled slot that belongs to no rank, or a rank with more
 ///   experts than `width`, naming layer, rank and slot, in which case the output is unspecified
@@ -194,48 +185,47 @@ void padded_to_replicas(P const& policy, Padded const& logical_to_physical,
 /// @workspace 4 bytes per slot for each problem in flight, and 64 bytes per layer, from the policy
 /// @stream synchronises once
 /// @determinism integers only: the same bits under every policy
-template <execution_policy P, output_of<std::int32_t, 3> Lists>
+template <execution_policy P, class Lists>
 void slots_to_ranks(P const& policy, placement_ref const& placement, Lists&& rank_experts) {
   constexpr char const* name = "slots_to_ranks";
   detail::ranked_source const source = detail::expect_ranked(name, placement, expert_limit);
-  tensor_ref<std::int32_t> const lists = detail::argument<3>(name, "rank_experts", rank_experts);
+  auto const lists =
+      PLIMSOLL_OUTPUT_IDS(3, "slots_to_ranks", rank_experts, "[layers, ranks, width]");
   index_t const layers = placement.physical_to_logical.extent(0);
   detail::expect_extent(name, "rank_experts", layers, lists.extent(0), "layers");
   detail::expect_extent(name, "rank_experts", placement.ranks, lists.extent(1), "ranks");
   detail::expect_between(name, "rank_experts", 1, detail::slot_limit, lists.extent(2),
                          "as the width");
-  detail::convert_to_ranks(name, detail::resolve(policy), source, lists);
+  detail::slots_to_rank_lists(name, detail::resolve(policy), source, lists);
 }
 
 /// @brief Concatenates the ranks' lists into a slot map: every rank gets as many slots as its list
 /// has experts.
 ///
-/// @param rank_experts `[layers, ranks, width]` int32: each rank's experts, then -1
-/// @param[out] physical_to_logical `[layers, slots]` int32; -1 after the last rank's slots
-/// @param[out] rank_offsets `[layers, ranks + 1]` int32: first slot of each rank
+/// @param rank_experts `[layers, ranks, width]` int32 or int64: each rank's experts, then -1
+/// @param[out] physical_to_logical `[layers, slots]` int32 or int64; -1 after the last rank's slots
+/// @param[out] rank_offsets `[layers, ranks + 1]` int32 or int64: first slot of each rank
 /// @throws invalid_input for shapes; for an expert after a -1, an invalid expert id, or more
 ///   experts than slots, naming layer and rank, in which case the outputs are unspecified
 /// @complexity O(slots + ranks * width) per layer
 /// @workspace 8 bytes per rank for each problem in flight, and 64 bytes per layer, from the policy
 /// @stream synchronises once
 /// @determinism integers only: the same bits under every policy
-template <execution_policy P, view_of<std::int32_t, 3> Lists, output_of<std::int32_t, 2> Map,
-          output_of<std::int32_t, 2> Offsets>
+template <execution_policy P, class Lists, class Map, class Offsets>
 void ranks_to_slots(P const& policy, Lists const& rank_experts, Map&& physical_to_logical,
                     Offsets&& rank_offsets) {
   constexpr char const* name = "ranks_to_slots";
-  tensor_ref<std::int32_t const> const lists =
-      detail::argument<3>(name, "rank_experts", rank_experts);
-  matrix_ref<std::int32_t> const map =
-      detail::argument<2>(name, "physical_to_logical", physical_to_logical);
-  matrix_ref<std::int32_t> const offsets = detail::argument<2>(name, "rank_offsets", rank_offsets);
+  auto const lists = PLIMSOLL_IDS(3, "ranks_to_slots", rank_experts, "[layers, ranks, width]");
+  auto const map = PLIMSOLL_OUTPUT_IDS(2, "ranks_to_slots", physical_to_logical, "[layers, slots]");
+  auto const offsets =
+      PLIMSOLL_OUTPUT_IDS(2, "ranks_to_slots", rank_offsets, "[layers, ranks + 1]");
   index_t const layers = lists.extent(0);
   index_t const ranks = lists.extent(1);
   detail::expect_between(name, "rank_experts", 1, rank_limit, ranks, "ranks");
   detail::expect_slots(name, "physical_to_logical", layers, map);
   detail::expect_extent(name, "rank_offsets", layers, offsets.extent(0), "layers");
   detail::expect_extent(name, "rank_offsets", ranks + 1, offsets.extent(1), "offsets (ranks + 1)");
-  detail::convert_from_ranks(name, detail::resolve(policy), lists, map, offsets);
+  detail::rank_lists_to_slots(name, detail::resolve(policy), lists, map, offsets);
 }
 
 /// @brief Checks a placement and throws for its first fault.
@@ -295,8 +285,7 @@ void validate(P const& policy, placement_ref const& placement, Replicas const& r
   detail::expect_extent(name, "replicas.replica_slots", placement.physical_to_logical.extent(1),
                         source.slots(), "slots");
   detail::expect_comparable(name, placement, layers, source.experts, "replica_slots");
-  detail::convert_map(name, detail::resolve(policy), layers, source.experts, source,
-                      {.expected = placement.physical_to_logical}, "replica_slots");
+  detail::compare_lists(name, detail::resolve(policy), source, placement.physical_to_logical);
 }
 
 /// @brief Compares a placement's slot map with its padded inverse and throws for the first
@@ -305,29 +294,24 @@ void validate(P const& policy, placement_ref const& placement, Replicas const& r
 /// Faults are ordered as for replica lists, except that the first one is a slot after a -1.
 ///
 /// @param placement its slot map and number of experts are read
-/// @param logical_to_physical `[layers, experts, width]` int32: each expert's slots in any order,
-///   then -1
+/// @param logical_to_physical `[layers, experts, width]` int32 or int64: each expert's slots in any
+///   order, then -1
 /// @throws invalid_input for shapes; for the first fault, naming layer, expert and slot
 /// @complexity O(slots + experts * width) per layer
 /// @workspace 8 bytes per slot and 16 per expert for each problem in flight, and 64 bytes per
 ///   layer, from the policy
 /// @stream synchronises once
 /// @determinism the same fault under every policy
-template <execution_policy P, view_of<std::int32_t, 3> Padded>
+template <execution_policy P, class Padded>
 void validate(P const& policy, placement_ref const& placement, Padded const& logical_to_physical) {
   constexpr char const* name = "validate";
-  tensor_ref<std::int32_t const> const padded =
-      detail::argument<3>(name, "logical_to_physical", logical_to_physical);
+  auto const padded = PLIMSOLL_IDS(3, "validate", logical_to_physical, "[layers, experts, width]");
   auto const& map = placement.physical_to_logical;
-  index_t const layers = padded.extent(0);
   index_t const experts = padded.extent(1);
   detail::expect_between(name, "logical_to_physical", 1, expert_limit, experts, "experts");
-  index_t const slots =
-      detail::expect_slots(name, "placement.physical_to_logical", map.extent(0), map);
-  detail::expect_comparable(name, placement, layers, experts, "logical_to_physical");
-  detail::convert_map(name, detail::resolve(policy), layers, experts,
-                      detail::padded_source{padded, slots}, {.expected = map},
-                      "logical_to_physical");
+  detail::expect_slots(name, "placement.physical_to_logical", map.extent(0), map);
+  detail::expect_comparable(name, placement, padded.extent(0), experts, "logical_to_physical");
+  detail::compare_padded(name, detail::resolve(policy), padded, map);
 }
 
 }  // namespace PLIMSOLL_DEVICE_ABI

@@ -7,10 +7,13 @@
 #include <cstdint>
 #include <vector>
 
+#include <plimsoll/array.hpp>
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/argument.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/host/placement.hpp>
 #include <plimsoll/detail/host/refinement.hpp>
+#include <plimsoll/detail/pipeline/ids.hpp>
 #include <plimsoll/detail/pipeline/planning.hpp>
 #include <plimsoll/detail/pipeline/refinement.hpp>
 #include <plimsoll/detail/report.hpp>
@@ -41,8 +44,8 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 /// @param loads `[layers, experts]`, as for `replicate`
 /// @param where the options that `place` was given
 /// @param options stopping criteria
-/// @param[in,out] physical_to_logical `[layers, slots]` int32, as `place` writes it
-/// @param[out] replica_count `[layers, experts]` int32, the copies of the result
+/// @param[in,out] physical_to_logical `[layers, slots]` int32 or int64, as `place` writes it
+/// @param[out] replica_count `[layers, experts]` int32 or int64, the copies of the result
 /// @return per layer: value = load (over speed) of the most loaded rank; lower_bound = a bound for
 ///   placements with any counts if `max_trials > 0`: the mean over ranks with slots or, if larger,
 ///   the smallest possible weight of the heaviest replica with these slots; otherwise the bound of
@@ -55,19 +58,18 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 ///   tried; the number of swaps is not limited, but no plan repeats before the perturbations, which
 ///   take O(2^19) steps in all plus those of their swaps
 /// @workspace 36 bytes per expert, 16 per slot and 32 per rank for each problem in flight (more
-///   with anti-affinity, as `place`), and 64 bytes per layer, from the policy
+///   with anti-affinity, as `place`), 64 bytes per layer, and 4 bytes for each int64 element, from
+///   the policy
 /// @stream synchronises once
 /// @determinism the same bits under every policy; ties go to the lowest slot and expert
-template <execution_policy P, load_matrix_view Loads, output_of<std::int32_t, 2> Placement,
-          output_of<std::int32_t, 2> Counts>
+template <execution_policy P, class Loads, class Placement, class Counts>
 std::vector<certificate> refine(P const& policy, Loads const& loads, placement_options const& where,
                                 refinement_options const& options, Placement&& physical_to_logical,
                                 Counts&& replica_count) {
   constexpr char const* name = "refine";
-  auto const load = detail::argument<2>(name, "loads", loads);
-  matrix_ref<std::int32_t> const placement =
-      detail::argument<2>(name, "physical_to_logical", physical_to_logical);
-  matrix_ref<std::int32_t> const counts = detail::argument<2>(name, "replica_count", replica_count);
+  auto const load = PLIMSOLL_LOADS(2, "refine", loads, "[layers, experts]");
+  auto const placement = PLIMSOLL_OUTPUT_IDS(2, "refine", physical_to_logical, "[layers, slots]");
+  auto const counts = PLIMSOLL_OUTPUT_IDS(2, "refine", replica_count, "[layers, experts]");
   index_t const layers = load.extent(0);
   detail::expect_placeable(name, layers, load.extent(1), placement.extent(1), where, "where");
   detail::expect_refinable(name, options);
@@ -76,11 +78,47 @@ std::vector<certificate> refine(P const& policy, Loads const& loads, placement_o
   detail::expect_extent(name, "replica_count", load.extent(1), counts.extent(1), "experts");
 
   auto const context = detail::resolve(policy);
+  detail::int32_ids const map(context, placement);
+  detail::int32_ids const copies(context, counts);
   return detail::run_planning(name, context, layers, 1, detail::throw_refinement_fault,
                               [&](detail::problem_report* reports) {
-                                detail::enqueue_refine(context, load, where, options, placement,
-                                                       counts, reports);
+                                map.load();
+                                detail::enqueue_refine(context, load, where, options, map.view(),
+                                                       copies.view(), reports);
+                                map.store();
+                                copies.store();
                               });
+}
+
+/// @brief Improves a copy of a placement as the call with output arrays, and returns it in memory
+/// of the policy.
+///
+/// @param given the placement, which stays as it is; its `replica_count` is not read
+/// @param where the options that `place` was given; 0 ranks and empty `rank_offsets` stand for
+///   those of `given`
+/// @return the improved placement with a copy of the `rank_offsets`, and the certificates; the
+///   workspace includes the arrays that it keeps
+/// @throws invalid_input also if `where` has another number of ranks than `given`
+template <execution_policy P, class Loads>
+placement<P> refine(P const& policy, Loads const& loads, placement_ref const& given,
+                    placement_options const& where, refinement_options const& options) {
+  constexpr char const* name = "refine";
+  auto const load = PLIMSOLL_LOADS(2, "refine", loads, "[layers, experts]");
+  index_t const layers = load.extent(0);
+  index_t const experts = load.extent(1);
+  index_t const slots = given.physical_to_logical.extent(1);
+  detail::expect_elements(name, "physical_to_logical", given.physical_to_logical);
+  placement_options const ranks = detail::options_for(name, given, where);
+  detail::expect_placeable(name, layers, experts, slots, ranks, "where");
+  detail::expect_extent(name, "physical_to_logical", layers, given.physical_to_logical.extent(0),
+                        "layers");
+  auto result = detail::allocate_placement(policy, layers, experts, slots, ranks.on.ranks,
+                                           ranks.rank_offsets);
+  detail::copy_ids(detail::resolve(policy), given.physical_to_logical,
+                   result.physical_to_logical.view());
+  result.certificates =
+      refine(policy, load, ranks, options, result.physical_to_logical, result.replica_count);
+  return result;
 }
 
 }  // namespace PLIMSOLL_DEVICE_ABI

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/argument.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/host/replay.hpp>
 #include <plimsoll/detail/pipeline/placement_maps.hpp>
@@ -46,12 +47,12 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 /// @stream synchronises once
 /// @determinism the same bits under every policy: each quotient and each sum is rounded once, in
 ///   an order that depends only on the shapes
-template <execution_policy P, load_tensor_view Loads, output_of<double, 2> Out>
+template <execution_policy P, class Loads, class Out>
 void replay(P const& policy, Loads const& loads, placement_ref const& placement,
             replay_options const& options, Out&& balancedness) {
   constexpr char const* name = "replay";
-  auto const load = detail::argument<3>(name, "loads", loads);
-  matrix_ref<double> const out = detail::argument<2>(name, "balancedness", balancedness);
+  auto const load = PLIMSOLL_LOADS(3, "replay", loads, "[steps, layers, experts]");
+  auto const out = PLIMSOLL_OUTPUT(double, 2, "replay", balancedness, "[plans, layers]");
   detail::expect_replay(name, load, placement, options, out);
   index_t const rows = placement.physical_to_logical.extent(0);
   if (rows == 0) {

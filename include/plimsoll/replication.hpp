@@ -6,9 +6,12 @@
 #include <cstdint>
 #include <vector>
 
+#include <plimsoll/array.hpp>
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/argument.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/host/replication.hpp>
+#include <plimsoll/detail/pipeline/ids.hpp>
 #include <plimsoll/detail/pipeline/planning.hpp>
 #include <plimsoll/detail/pipeline/replication.hpp>
 #include <plimsoll/detail/report.hpp>
@@ -34,7 +37,7 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 ///   float, double or generated; each at least 0, the total of a layer below 2^47
 /// @param slots slots per layer, at least one per expert
 /// @param options minima and maxima, and the ranks that will hold the copies
-/// @param[out] replica_count `[layers, experts]` int32; the sum of a layer is `slots`, or the
+/// @param[out] replica_count `[layers, experts]` int32 or int64; the sum of a layer is `slots`, or the
 ///   number of slots that `options.where` makes usable
 /// @return per layer: value = the largest load per copy; status optimal, with lower_bound equal to
 ///   value, if that is proven, else feasible, with value one unit of fixed point above lower_bound;
@@ -43,17 +46,17 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 ///   in which case `replica_count` is unspecified
 /// @complexity O(experts + (slots - experts) log experts) per layer; with required anti-affinity
 ///   O(experts (ranks + slots))
-/// @workspace 20 bytes per expert and problem in flight (with required anti-affinity 24), and 64
-///   bytes per layer, from the policy
+/// @workspace 20 bytes per expert and problem in flight (with required anti-affinity 24), 64 bytes
+///   per layer, and 4 bytes for each int64 element, from the policy
 /// @stream synchronises once
 /// @determinism the same bits under every policy; a load per copy is compared in 47-bit fixed
 ///   point (units of at most 2^-46 of the layer's total)
-template <execution_policy P, load_matrix_view Loads, output_of<std::int32_t, 2> Counts>
+template <execution_policy P, class Loads, class Counts>
 std::vector<certificate> replicate(P const& policy, Loads const& loads, index_t slots,
                                    replication_options const& options, Counts&& replica_count) {
   constexpr char const* name = "replicate";
-  auto const load = detail::argument<2>(name, "loads", loads);
-  matrix_ref<std::int32_t> const counts = detail::argument<2>(name, "replica_count", replica_count);
+  auto const load = PLIMSOLL_LOADS(2, "replicate", loads, "[layers, experts]");
+  auto const counts = PLIMSOLL_OUTPUT_IDS(2, "replicate", replica_count, "[layers, experts]");
   index_t const layers = load.extent(0);
   index_t const experts = load.extent(1);
   detail::expect_replication_options(name, layers, experts, slots, options);
@@ -61,11 +64,37 @@ std::vector<certificate> replicate(P const& policy, Loads const& loads, index_t 
   detail::expect_extent(name, "replica_count", experts, counts.extent(1), "experts");
 
   auto const context = detail::resolve(policy);
+  detail::int32_ids const out(context, counts);
   return detail::run_planning(name, context, layers, 1, detail::throw_replication_fault,
                               [&](detail::problem_report* reports) {
-                                detail::enqueue_replicate(context, load, slots, options, counts,
+                                detail::enqueue_replicate(context, load, slots, options, out.view(),
                                                           reports);
+                                out.store();
                               });
+}
+
+/// Owns replica counts, and the certificates of the call that made them.
+template <execution_policy P>
+struct replication {
+  /// `[layers, experts]`, in the policy's memory: number of copies of each expert.
+  array<std::int32_t, P, 2> replica_count;
+  /// `[layers]`, as `replicate` returns them.
+  std::vector<certificate> certificates;
+};
+
+/// @brief Distributes each layer's slots among its experts as the call with an output array, and
+/// returns the counts in memory of the policy.
+///
+/// @return replica counts and certificates; the workspace includes 4 bytes per expert of every
+///   layer that they keep
+template <execution_policy P, class Loads>
+replication<P> replicate(P const& policy, Loads const& loads, index_t slots,
+                         replication_options const& options) {
+  auto const load = PLIMSOLL_LOADS(2, "replicate", loads, "[layers, experts]");
+  replication<P> result{.replica_count = {policy, load.extent(0), load.extent(1)},
+                        .certificates = {}};
+  result.certificates = replicate(policy, load, slots, options, result.replica_count);
+  return result;
 }
 
 }  // namespace PLIMSOLL_DEVICE_ABI

@@ -6,8 +6,10 @@
 #include <cstdint>
 
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/argument.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/host/slot_assignment.hpp>
+#include <plimsoll/detail/pipeline/ids.hpp>
 #include <plimsoll/detail/pipeline/planning.hpp>
 #include <plimsoll/detail/pipeline/slot_assignment.hpp>
 #include <plimsoll/detail/report.hpp>
@@ -29,33 +31,38 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 /// instead of the additional ones only. If the slots of all layers together are not a multiple of
 /// the number of live ranks, the totals end up one apart.
 ///
-/// @param layer_slots `[layers]` int32, at least 0 each, in the policy's memory
+/// @param layer_slots `[layers]` int32 or int64, at least 0 each, in the policy's memory
 /// @param options ranks, live ranks, and the spread of the remainder
-/// @param[out] rank_offsets `[layers, ranks + 1]` int32, as `place` takes it: first slot of each
-///   rank, rising from 0 to the number of slots of the layer. The range of a dead rank is empty
+/// @param[out] rank_offsets `[layers, ranks + 1]` int32, as `place` takes it, or int64: first slot
+///   of each rank, rising from 0 to the number of slots of the layer. The range of a dead rank is
+///   empty
 /// @throws invalid_input for shapes and options; for values, naming the layer, in which case
 ///   `rank_offsets` is unspecified
 /// @complexity O(layers * ranks), the layers one after another
-/// @workspace 9 bytes per rank, and 64 bytes, from the policy
+/// @workspace 9 bytes per rank, 64 bytes, and 4 bytes for each int64 element, from the policy
 /// @stream synchronises once
 /// @determinism the same bits under every policy: integers only
-template <execution_policy P, view_of<std::int32_t, 1> Slots, output_of<std::int32_t, 2> Offsets>
+template <execution_policy P, class Slots, class Offsets>
 void slot_assignment(P const& policy, Slots const& layer_slots,
                      slot_assignment_options const& options, Offsets&& rank_offsets) {
   constexpr char const* name = "slot_assignment";
-  vector_ref<std::int32_t const> const slots =
-      detail::argument<1>(name, "layer_slots", layer_slots);
-  matrix_ref<std::int32_t> const offsets = detail::argument<2>(name, "rank_offsets", rank_offsets);
+  auto const slots = PLIMSOLL_IDS(1, "slot_assignment", layer_slots, "[layers]");
+  auto const offsets =
+      PLIMSOLL_OUTPUT_IDS(2, "slot_assignment", rank_offsets, "[layers, ranks + 1]");
   detail::expect_slot_assignment_options(name, options);
   detail::expect_extent(name, "rank_offsets", slots.extent(0), offsets.extent(0), "layers");
   detail::expect_extent(name, "rank_offsets", options.on.ranks + 1, offsets.extent(1),
                         "offsets (ranks + 1)");
 
   auto const context = detail::resolve(policy);
+  detail::int32_ids const in(context, slots);
+  detail::int32_ids const out(context, offsets);
   detail::run_planning(name, context, 1, 1, detail::throw_slot_assignment_fault,
                        [&](detail::problem_report* reports) {
-                         detail::enqueue_slot_assignment(context, slots, 1, options, offsets,
+                         in.load();
+                         detail::enqueue_slot_assignment(context, in.view(), 1, options, out.view(),
                                                          reports);
+                         out.store();
                        });
 }
 

@@ -1,4 +1,5 @@
-// expect-error: no matching function for call to .*eplb
+// expect-error: eplb: physical_to_logical is an output, so its elements must not be const
+// errors: 1
 // Outputs are written, so their elements must not be const.
 #include <plimsoll/systems/eplb.hpp>
 

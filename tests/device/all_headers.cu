@@ -26,10 +26,10 @@ template <class Load>
   plimsoll::rank_loads(policy, steps, placement, tensor_ref<double>());
   plimsoll::rank_loads(policy, loads, placement, matrix_ref<double>());
 
-  plimsoll::load_window<Load, plimsoll::gpu_policy> window(policy, 1, 1, 1);
+  plimsoll::load_window<Load, plimsoll::gpu_policy> window(policy, 1, 1);
   window.push(loads);
   window.sum(sums);
-  plimsoll::load_decay<plimsoll::gpu_policy> decay(policy, 0.9, 1, 1);
+  plimsoll::load_decay<plimsoll::gpu_policy> decay(policy, 1, 1);
   decay.update(loads);
   decay.reset();
 }

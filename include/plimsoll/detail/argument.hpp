@@ -103,6 +103,20 @@ struct any_score {
   template <class T>
   static constexpr bool takes = score_value<T>;
 };
+struct any_element {
+  static constexpr bool may_be_generated = false;
+  using fallback = std::int32_t;
+  template <class T>
+  static constexpr bool takes = true;
+};
+/// One of several types, stored or computed.
+template <class T, class... Others>
+struct one_of_also_generated {
+  static constexpr bool may_be_generated = true;
+  using fallback = T;
+  template <class U>
+  static constexpr bool takes = std::same_as<T, U> || (std::same_as<Others, U> || ...);
+};
 template <class T, class... Others>
 struct one_of {
   static constexpr bool may_be_generated = false;
@@ -200,3 +214,9 @@ constexpr auto checked_argument(std::string_view function, std::string_view name
 /// Output of elements of type `T`.
 #define PLIMSOLL_OUTPUT(T, rank, function, name, shape) \
   PLIMSOLL_DETAIL_ARGUMENT(rank, function, name, shape, true, #T, ::plimsoll::detail::one_of<T>)
+/// Elements of the kind `__VA_ARGS__`, such as `detail::any_element`, which `wanted` describes.
+#define PLIMSOLL_INPUT_OF(wanted, rank, function, name, shape, ...) \
+  PLIMSOLL_DETAIL_ARGUMENT(rank, function, name, shape, false, wanted, __VA_ARGS__)
+/// Output of elements of the kind `__VA_ARGS__`, which `wanted` describes.
+#define PLIMSOLL_OUTPUT_OF(wanted, rank, function, name, shape, ...) \
+  PLIMSOLL_DETAIL_ARGUMENT(rank, function, name, shape, true, wanted, __VA_ARGS__)

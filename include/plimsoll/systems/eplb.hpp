@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <vector>
 
+#include <plimsoll/array.hpp>
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/argument.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/host/eplb.hpp>
 #include <plimsoll/detail/pipeline/eplb.hpp>
@@ -38,9 +40,9 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 /// @param loads `[layers, experts]`, token copies, in the policy's memory; int32, uint32, int64,
 ///   float, double or generated; each at least 0, the total of a layer below 2^47
 /// @param options ranks, nodes, groups and constraints
-/// @param[out] physical_to_logical `[layers, slots]` int32: expert in each slot, -1 in empty slots
-///   (those of dead ranks, and those that required anti-affinity leaves unused)
-/// @param[out] replica_count `[layers, experts]` int32
+/// @param[out] physical_to_logical `[layers, slots]` int32 or int64: expert in each slot, -1 in
+///   empty slots (those of dead ranks, and those that required anti-affinity leaves unused)
+/// @param[out] replica_count `[layers, experts]` int32 or int64
 /// @return per layer, the certificate of `place`: the load of the most loaded rank, and a lower
 ///   bound for all placements of the same replicas (on the same nodes); with refinement, the
 ///   certificate of `refine`
@@ -48,23 +50,40 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 ///   if the allowed slots cannot hold one copy of each expert
 /// @complexity O(experts log experts + slots log ranks) per layer; as `place` and `refine` with
 ///   speeds, anti-affinity or refinement
-/// @workspace as the steps; 64 bytes per layer and step; hierarchical: 4 bytes per expert and node
-///   of every layer
+/// @workspace as the steps; 64 bytes per layer and step; 4 bytes for each int64 element;
+///   hierarchical: 4 bytes per expert and node of every layer
 /// @stream synchronises once
 /// @determinism the same bits under every policy
-template <execution_policy P, load_matrix_view Loads, output_of<std::int32_t, 2> Placement,
-          output_of<std::int32_t, 2> Counts>
+template <execution_policy P, class Loads, class Placement, class Counts>
 std::vector<certificate> eplb(P const& policy, Loads const& loads, eplb_options const& options,
                               Placement&& physical_to_logical, Counts&& replica_count) {
   constexpr char const* name = "eplb";
-  auto const load = detail::argument<2>(name, "loads", loads);
-  matrix_ref<std::int32_t> const placement =
-      detail::argument<2>(name, "physical_to_logical", physical_to_logical);
-  matrix_ref<std::int32_t> const counts = detail::argument<2>(name, "replica_count", replica_count);
+  auto const load = PLIMSOLL_LOADS(2, "eplb", loads, "[layers, experts]");
+  auto const placement = PLIMSOLL_OUTPUT_IDS(2, "eplb", physical_to_logical, "[layers, slots]");
+  auto const counts = PLIMSOLL_OUTPUT_IDS(2, "eplb", replica_count, "[layers, experts]");
   index_t const layers = load.extent(0);
   detail::expect_eplb(name, layers, load.extent(1), options, placement, counts);
 
   return detail::run_eplb(name, detail::resolve(policy), load, options, placement, counts);
+}
+
+/// @brief Plans every layer as the call with output arrays, and returns the placement in memory of
+/// the policy.
+///
+/// @param slots number of slots of every layer, at least one per expert
+/// @return the placement with a copy of `options.rank_offsets`, and the certificates; the workspace
+///   includes the arrays that it keeps
+template <execution_policy P, class Loads>
+placement<P> eplb(P const& policy, Loads const& loads, index_t slots, eplb_options const& options) {
+  auto const load = PLIMSOLL_LOADS(2, "eplb", loads, "[layers, experts]");
+  index_t const layers = load.extent(0);
+  index_t const experts = load.extent(1);
+  detail::expect_plannable("eplb", layers, experts, slots, options, "slots");
+  auto result = detail::allocate_placement(policy, layers, experts, slots, options.on.ranks,
+                                           options.rank_offsets);
+  result.certificates =
+      eplb(policy, load, options, result.physical_to_logical, result.replica_count);
+  return result;
 }
 
 /// @brief Computes the reference's three maps from the reference's arguments: loads, replicas,
@@ -78,29 +97,30 @@ std::vector<certificate> eplb(P const& policy, Loads const& loads, eplb_options 
 /// @param groups number of expert groups
 /// @param nodes number of nodes
 /// @param ranks number of ranks
-/// @param[out] physical_to_logical `[layers, replicas]` int32: expert in each slot
-/// @param[out] logical_to_physical `[layers, experts, width]` int32: each expert's slots, rising,
-///   then -1; a width of replicas - experts + 1 holds any result
-/// @param[out] replica_count `[layers, experts]` int32
+/// @param[out] physical_to_logical `[layers, replicas]` int32 or int64 (the reference's type): expert
+///   in each slot
+/// @param[out] logical_to_physical `[layers, experts, width]` int32 or int64: each expert's slots,
+///   rising, then -1; a width of replicas - experts + 1 holds any result
+/// @param[out] replica_count `[layers, experts]` int32 or int64
 /// @return as `eplb`
 /// @throws invalid_input as `eplb`, and for an expert with more copies than `width`
 /// @complexity as `eplb`, and O(slots + experts width) per layer
 /// @workspace as `eplb`, and 4 bytes per slot and 8 per expert for each problem in flight
 /// @stream synchronises once
 /// @determinism the same bits under every policy
-template <execution_policy P, load_matrix_view Loads, output_of<std::int32_t, 2> Placement,
-          output_of<std::int32_t, 3> Inverse, output_of<std::int32_t, 2> Counts>
+template <execution_policy P, class Loads, class Placement, class Inverse, class Counts>
 std::vector<certificate> rebalance_experts(P const& policy, Loads const& loads, index_t replicas,
                                            index_t groups, index_t nodes, index_t ranks,
                                            Placement&& physical_to_logical,
                                            Inverse&& logical_to_physical, Counts&& replica_count) {
   constexpr char const* name = "rebalance_experts";
-  auto const load = detail::argument<2>(name, "loads", loads);
-  matrix_ref<std::int32_t> const placement =
-      detail::argument<2>(name, "physical_to_logical", physical_to_logical);
-  tensor_ref<std::int32_t> const inverse =
-      detail::argument<3>(name, "logical_to_physical", logical_to_physical);
-  matrix_ref<std::int32_t> const counts = detail::argument<2>(name, "replica_count", replica_count);
+  auto const load = PLIMSOLL_LOADS(2, "rebalance_experts", loads, "[layers, experts]");
+  auto const placement =
+      PLIMSOLL_OUTPUT_IDS(2, "rebalance_experts", physical_to_logical, "[layers, replicas]");
+  auto const inverse =
+      PLIMSOLL_OUTPUT_IDS(3, "rebalance_experts", logical_to_physical, "[layers, experts, width]");
+  auto const counts =
+      PLIMSOLL_OUTPUT_IDS(2, "rebalance_experts", replica_count, "[layers, experts]");
   index_t const layers = load.extent(0);
   index_t const experts = load.extent(1);
   eplb_options const options{.on = {.ranks = ranks, .nodes = nodes}, .groups = groups};

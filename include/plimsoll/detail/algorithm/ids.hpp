@@ -15,7 +15,14 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// Copies ids of another type. An id beyond int32 becomes INT32_MIN, which is no id either.
+/// Converts an id; one beyond int32 becomes INT32_MIN, which is no id either.
+template <class To, class From>
+PLIMSOLL_HD constexpr To convert_id(From id) {
+  bool const fits = static_cast<From>(static_cast<std::int32_t>(id)) == id;
+  return fits ? static_cast<To>(id) : static_cast<To>(INT32_MIN);
+}
+
+/// Copies ids of another type by `convert_id`.
 /// Problem = row, counted over the first two dimensions.
 template <class From, class To>
 struct convert_ids_body {
@@ -32,11 +39,8 @@ struct convert_ids_body {
   PLIMSOLL_HD void operator()(Team& team, scratch, index_t problem) const {
     index_t const a = problem / from.extent(1);
     index_t const b = problem % from.extent(1);
-    team.for_each(from.extent(2), [this, a, b](index_t c) {
-      From const id = from(a, b, c);
-      bool const fits = static_cast<From>(static_cast<std::int32_t>(id)) == id;
-      to(a, b, c) = fits ? static_cast<To>(id) : static_cast<To>(INT32_MIN);
-    });
+    team.for_each(from.extent(2),
+                  [this, a, b](index_t c) { to(a, b, c) = convert_id<To>(from(a, b, c)); });
   }
 };
 

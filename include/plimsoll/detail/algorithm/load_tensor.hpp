@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/ids.hpp>
 #include <plimsoll/detail/common/step_tiles.hpp>
 #include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/exact_math.hpp>
@@ -215,13 +216,13 @@ struct scatter_arrays {
 };
 
 /// Body of `scatter_to_logical`. Problem = layer.
-template <class Count, class Sum>
+template <class Count, class Sum, class Id>
 struct scatter_body {
   using device_team = warp;
   static constexpr bool is_streaming = true;
 
   matrix_ref<Count const> physical_counts;
-  matrix_ref<std::int32_t const> physical_to_logical;
+  matrix_ref<Id const> physical_to_logical;
   matrix_ref<Sum> logical;
   vector_ref<scatter_counters> counters;
 
@@ -239,7 +240,7 @@ struct scatter_body {
     std::int64_t* const sum = arrays.sum;
     team.for_each(slots, [=, this](index_t slot) {
       count[slot] = static_cast<std::int64_t>(physical_counts(layer, slot));
-      expert[slot] = physical_to_logical(layer, slot);
+      expert[slot] = convert_id<std::int32_t>(physical_to_logical(layer, slot));
     });
     team.for_each(experts, [=](index_t e) { sum[e] = 0; });
     // Replicas of one expert may be in any slots, so one thread adds, from fast memory.
@@ -356,11 +357,6 @@ struct decay_body {
     value = mul_then_add(value, decay, static_cast<double>(loads(layer, e)));
   }
 };
-
-/// Types of token ids, source offsets and counts.
-template <class T>
-inline constexpr bool is_token_integer =
-    std::is_same_v<T, std::int32_t> || std::is_same_v<T, std::int64_t>;
 
 /// Arguments of `count_tokens` and `count_tokens_by_source`.
 template <class Id, class Count, class Offset>

@@ -27,11 +27,13 @@ inline placement_options placement_options_of(eplb_options const& options) {
           .anti_affinity_strength = options.anti_affinity_strength};
 }
 
-/// Checks the inputs common to `eplb` and the systems built on it.
+/// Checks the inputs common to `eplb` and the systems built on it; `holder` is the argument that
+/// gives the number of slots.
 inline void expect_plannable(std::string_view name, index_t layers, index_t experts, index_t slots,
-                             eplb_options const& options) {
-  expect_replicable(name, "physical_to_logical", experts, slots);
-  expect_placeable(name, layers, experts, slots, placement_options_of(options));
+                             eplb_options const& options,
+                             std::string_view holder = "physical_to_logical") {
+  expect_replicable(name, holder, experts, slots);
+  expect_placeable(name, layers, experts, slots, placement_options_of(options), "options", holder);
   if (options.policy != eplb_policy::global) {
     expect_groups(name, experts, options.groups);
   }
@@ -41,9 +43,10 @@ inline void expect_plannable(std::string_view name, index_t layers, index_t expe
 }
 
 /// Checks the inputs of `eplb`.
-inline void expect_eplb(std::string_view name, index_t layers, index_t experts,
-                        eplb_options const& options, matrix_ref<std::int32_t> const& placement,
-                        matrix_ref<std::int32_t> const& counts) {
+template <class Map, class Counts>
+void expect_eplb(std::string_view name, index_t layers, index_t experts,
+                 eplb_options const& options, matrix_ref<Map> const& placement,
+                 matrix_ref<Counts> const& counts) {
   expect_plannable(name, layers, experts, placement.extent(1), options);
   expect_extent(name, "physical_to_logical", layers, placement.extent(0), "layers");
   expect_extent(name, "replica_count", layers, counts.extent(0), "layers");

@@ -31,10 +31,12 @@ void expect_knapsack(std::string_view function, Weights const& weights, Values c
   expect_extent(function, "values", classes, values.extent(1), "classes");
   expect_extent(function, "values", weights.extent(2), values.extent(2), "options");
   expect_capacity(function, options);
+  expect_elements(function, "options.capacities", options.capacities);
   if (options.capacities.data != nullptr) {
     expect_extent(function, "options.capacities", problems, options.capacities.extent(0),
                   "problems");
   }
+  expect_elements(function, "options.option_count", options.option_count);
   if (options.option_count.data != nullptr) {
     expect_extent(function, "options.option_count", problems, options.option_count.extent(0),
                   "problems");

@@ -23,6 +23,7 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 inline void expect_rank_offsets(std::string_view function, std::string_view argument,
                                 matrix_ref<std::int32_t const> const& offsets, index_t layers,
                                 index_t ranks) {
+  expect_elements(function, argument, offsets);
   if (offsets.data != nullptr) {
     expect_extent(function, argument, layers, offsets.extent(0), "layers");
     expect_extent(function, argument, ranks + 1, offsets.extent(1), "offsets (ranks + 1)");
@@ -43,16 +44,19 @@ inline bool requires_anti_affinity(placement_options const& options) {
          options.anti_affinity_strength == strictness::required;
 }
 
-/// Checks the inputs common to all functions that place experts; `argument` names the options.
+/// Checks the inputs common to all functions that place experts; `argument` names the options, and
+/// `holder` the argument that gives the number of slots.
 inline void expect_placeable(std::string_view function, index_t layers, index_t experts,
                              index_t slots, placement_options const& options,
-                             std::string const& argument = "options") {
+                             std::string const& argument = "options",
+                             std::string_view holder = "physical_to_logical") {
   expect_between(function, "loads", 1, expert_limit, experts, "experts");
   expect_rank_set(function, options.on, argument + ".on");
-  expect_between(function, "physical_to_logical", experts, 0x7fffffff, slots,
-                 "slots (at least one per expert)");
+  expect_between(function, holder, experts, 0x7fffffff, slots, "slots (at least one per expert)");
   expect_rank_offsets(function, text(argument, ".rank_offsets"), options.rank_offsets, layers,
                       options.on.ranks);
+  expect_elements(function, text(argument, ".node_experts"), options.node_experts);
+  expect_elements(function, text(argument, ".node_offsets"), options.node_offsets);
   bool const lists = options.node_experts.data != nullptr;
   if (lists != (options.node_offsets.data != nullptr)) {
     fail(function, text(argument, ".node_experts"), "node_experts and node_offsets, or neither",

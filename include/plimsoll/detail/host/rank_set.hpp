@@ -10,6 +10,7 @@
 #include <plimsoll/error.hpp>
 #include <plimsoll/rank_set_types.hpp>
 #include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
@@ -19,6 +20,8 @@ inline void expect_rank_set(std::string_view function, rank_set const& on,
   expect_between(function, argument + ".ranks", 1, rank_limit, on.ranks, "ranks");
   expect_between(function, argument + ".nodes", 1, on.ranks, on.nodes,
                  "nodes (at most one per rank)");
+  expect_elements(function, argument + ".active", on.active);
+  expect_elements(function, argument + ".speeds", on.speeds);
   if (on.active.data != nullptr) {
     expect_extent(function, argument + ".active", on.ranks, on.active.extent(0), "ranks");
   }

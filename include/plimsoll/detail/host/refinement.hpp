@@ -9,8 +9,10 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/host/placement.hpp>
 #include <plimsoll/detail/host/placement_maps.hpp>
+#include <plimsoll/detail/host/rank_set.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
+#include <plimsoll/placement_types.hpp>
 #include <plimsoll/refinement_types.hpp>
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
@@ -27,6 +29,16 @@ inline void expect_refinable(std::string_view function, refinement_options const
     fail(function, text(argument, ".max_perturbations"), "at least 0",
          text(options.max_perturbations));
   }
+}
+
+/// Returns `where` with the ranks and offsets of a given placement where it names none.
+inline placement_options options_for(std::string_view function, placement_ref const& given,
+                                     placement_options where) {
+  where.on = with_ranks_of(function, where.on, given.ranks, "where.on");
+  if (where.rank_offsets.data == nullptr) {
+    where.rank_offsets = given.rank_offsets;
+  }
+  return where;
 }
 
 inline void throw_refinement_fault(refused_value const& of) {

@@ -12,6 +12,7 @@
 #include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/host/eplb.hpp>
+#include <plimsoll/detail/pipeline/ids.hpp>
 #include <plimsoll/detail/pipeline/placement.hpp>
 #include <plimsoll/detail/pipeline/planning.hpp>
 #include <plimsoll/detail/pipeline/refinement.hpp>
@@ -64,34 +65,45 @@ void enqueue_eplb(Context const& context, Loads const& load, eplb_options const&
 }
 
 /// Plans every layer and returns the certificates of the last step.
-template <class Context, class Loads>
+template <class Context, class Loads, class Map, class Counts>
 std::vector<certificate> run_eplb(std::string_view name, Context const& context, Loads const& load,
-                                  eplb_options const& options, matrix_ref<std::int32_t> placement,
-                                  matrix_ref<std::int32_t> counts) {
+                                  eplb_options const& options, matrix_ref<Map> const& placement,
+                                  matrix_ref<Counts> const& counts) {
   index_t const steps = eplb_steps(options);
+  int32_ids const map(context, placement);
+  int32_ids const copies(context, counts);
   return certificates_of_step(run_planning(name, context, load.extent(0), steps, throw_eplb_fault,
                                            [&](problem_report* reports) {
-                                             enqueue_eplb(context, load, options, placement, counts,
-                                                          reports);
+                                             enqueue_eplb(context, load, options, map.view(),
+                                                          copies.view(), reports);
+                                             map.store();
+                                             copies.store();
                                            }),
                               load.extent(0), steps - 1);
 }
 
 /// As `run_eplb`, and writes the padded inverse of the placement.
-template <class Context, class Loads>
+template <class Context, class Loads, class Map, class Inverse, class Counts>
 std::vector<certificate> run_rebalance(std::string_view name, Context const& context,
                                        Loads const& load, eplb_options const& options,
-                                       matrix_ref<std::int32_t> placement,
-                                       tensor_ref<std::int32_t> inverse,
-                                       matrix_ref<std::int32_t> counts) {
+                                       matrix_ref<Map> const& placement,
+                                       tensor_ref<Inverse> const& inverse,
+                                       matrix_ref<Counts> const& counts) {
   index_t const layers = load.extent(0);
   index_t const experts = load.extent(1);
   index_t const steps = eplb_steps(options);
+  int32_ids const map(context, placement);
+  int32_ids const slots(context, inverse);
+  int32_ids const copies(context, counts);
   auto const enqueue = [&](problem_report* reports) {
-    enqueue_eplb(context, load, options, placement, counts, reports);
-    map_body<slot_source> body{{placement, experts}, experts, {.logical_to_physical = inverse}};
+    enqueue_eplb(context, load, options, map.view(), copies.view(), reports);
+    map_body<slot_source> body{
+        {map.view(), experts}, experts, {.logical_to_physical = slots.view()}};
     body.reports = reports + layers * steps;
     launch(context, layers, body);
+    map.store();
+    slots.store();
+    copies.store();
   };
   return certificates_of_step(
       run_planning(name, context, layers, steps + 1, throw_eplb_fault, enqueue), layers, steps - 1);

@@ -19,12 +19,14 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Copies ids of type int32 or int64 to an int32 matrix of the same shape, in stream order.
 template <class Context, class Id>
-void copy_ids(Context const& context, matrix_ref<Id const> const& from,
+void copy_ids(Context const& context, matrix_ref<Id> const& from,
               matrix_ref<std::int32_t> const& to) {
-  if constexpr (std::same_as<Id, std::int32_t>) {
-    copy_rows(context, from, to);
+  using value = std::remove_const_t<Id>;
+  if constexpr (std::same_as<value, std::int32_t>) {
+    copy_rows(context, matrix_ref<std::int32_t const>(from), to);
   } else {
-    convert_ids_body<Id, std::int32_t> const body{as_tensor(from), as_tensor(to)};
+    convert_ids_body<value, std::int32_t> const body{as_tensor(matrix_ref<value const>(from)),
+                                                     as_tensor(to)};
     launch(context, body.problems(), body);
   }
 }

@@ -35,12 +35,13 @@ void enqueue_count_tokens(Context const& context, count_options const& options,
   enqueue_count(context, counting);
 }
 
-template <class Context, class Count, class Sum>
-void enqueue_scatter(Context const& context, matrix_ref<Count const> physical_counts,
-                     matrix_ref<std::int32_t const> physical_to_logical, matrix_ref<Sum> logical,
-                     vector_ref<scatter_counters> counters) {
+template <class Context, class Count, class Id, class Sum>
+void enqueue_scatter(Context const& context, matrix_ref<Count> const& physical_counts,
+                     matrix_ref<Id> const& physical_to_logical, matrix_ref<Sum> const& logical,
+                     vector_ref<scatter_counters> const& counters) {
   launch(context, physical_counts.extent(0),
-         scatter_body<Count, Sum>{physical_counts, physical_to_logical, logical, counters});
+         scatter_body<std::remove_const_t<Count>, Sum, std::remove_const_t<Id>>{
+             physical_counts, physical_to_logical, logical, counters});
 }
 
 template <class Context, class Loads, class Sum>
@@ -68,10 +69,11 @@ class load_window_pipeline {
  public:
   using sum_type = load_sum_t<T>;
 
-  load_window_pipeline(Context const& context, index_t window, index_t layers, index_t experts)
-      : context_(context), window_(window), layers_(layers), experts_(experts) {
-    expect_window(window, layers, experts);
-    ring_ = {context_, window * layers * experts};
+  load_window_pipeline(Context const& context, index_t layers, index_t experts,
+                       load_window_options const& options)
+      : context_(context), window_(options.window), layers_(layers), experts_(experts) {
+    expect_window(layers, experts, options);
+    ring_ = {context_, window_ * layers * experts};
     sums_ = {context_, std::integral<T> ? layers * experts : 0};
     states_ = {context_, layers};
     ring_.zero();
@@ -123,9 +125,10 @@ class load_window_pipeline {
 template <class Context>
 class load_decay_pipeline {
  public:
-  load_decay_pipeline(Context const& context, double decay, index_t layers, index_t experts)
-      : context_(context), decay_(decay), layers_(layers), experts_(experts) {
-    expect_decay(decay, layers, experts);
+  load_decay_pipeline(Context const& context, index_t layers, index_t experts,
+                      load_decay_options const& options)
+      : context_(context), decay_(options.decay), layers_(layers), experts_(experts) {
+    expect_decay(layers, experts, options);
     values_ = {context_, layers * experts};
     enqueue_reset();
   }

@@ -6,11 +6,13 @@
 
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/placement_maps.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/host/placement_maps.hpp>
+#include <plimsoll/detail/pipeline/ids.hpp>
 #include <plimsoll/detail/pipeline/planning.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
@@ -21,43 +23,143 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
+/// Returns a caller's input ids, int32 or int64, for bodies that read int32.
+template <class Context, class Id, int Rank>
+int32_ids<Context, Id const, Rank> input_ids(Context const& context,
+                                             array_ref<Id, Rank> const& ids) {
+  return {context, ids};
+}
+
+/// Returns a caller's output ids, int32 or int64, for bodies that write int32.
+template <class Context, class Id, int Rank>
+int32_ids<Context, Id, Rank> output_ids(Context const& context, array_ref<Id, Rank> const& ids) {
+  return {context, ids};
+}
+
+template <class Ids>
+inline constexpr bool is_input = std::is_const_v<typename Ids::element>;
+
 /// Runs `body` on every layer and throws for the first layer with a fault. `lists` is the name of
-/// the argument with the replicas of every expert.
-template <class Context, class Body>
+/// the argument with the replicas of every expert. Reads the inputs among `ids` before, and writes
+/// the outputs after.
+template <class Context, class Body, class... Ids>
 void run_map(std::string_view function, Context const& context, index_t layers, Body body,
-             std::string_view lists = {}) {
+             std::string_view lists, Ids const&... ids) {
   run_planning(
       function, context, layers, 1,
       [lists](refused_value const& of) { throw_map_fault(of, lists); },
       [&](problem_report* reports) {
+        [[maybe_unused]] auto const load = [](auto const& of) {
+          if constexpr (is_input<std::remove_cvref_t<decltype(of)>>) {
+            of.load();
+          }
+        };
+        [[maybe_unused]] auto const store = [](auto const& of) {
+          if constexpr (!is_input<std::remove_cvref_t<decltype(of)>>) {
+            of.store();
+          }
+        };
+        (load(ids), ...);
         body.reports = reports;
         launch(context, layers, body);
+        (store(ids), ...);
       });
 }
 
-/// Converts `source` to the forms in `out`, or compares it with the slot map in `out`. Throws for
-/// the first layer with a fault.
-template <class Context, class Source>
-void convert_map(std::string_view function, Context const& context, index_t layers, index_t experts,
-                 Source const& source, map_outputs const& out, std::string_view lists = {}) {
-  run_map(function, context, layers, map_body<Source>{source, experts, out}, lists);
+/// Converts a slot map to counts.
+template <class Context, class Map, class Counts>
+void slots_to_counts(std::string_view function, Context const& context, Map const& map,
+                     Counts const& counts) {
+  index_t const experts = counts.extent(1);
+  auto const in = input_ids(context, map);
+  auto const out = output_ids(context, counts);
+  map_body<slot_source> const body{{in.view(), experts}, experts, {.replica_count = out.view()}};
+  run_map(function, context, map.extent(0), body, {}, in, out);
 }
 
-/// Converts a slot map to lists per rank. Throws as `convert_map`.
-template <class Context>
-void convert_to_ranks(std::string_view function, Context const& context,
-                      ranked_source const& source, tensor_ref<std::int32_t> const& rank_experts) {
-  run_map(function, context, rank_experts.extent(0), slots_to_ranks_body{source, rank_experts});
+/// Converts a slot map to replica lists.
+template <class Context, class Map, class Offsets, class Slots>
+void slots_to_lists(std::string_view function, Context const& context, Map const& map,
+                    Offsets const& offsets, Slots const& slots) {
+  index_t const experts = offsets.extent(1) - 1;
+  auto const in = input_ids(context, map);
+  auto const begin = output_ids(context, offsets);
+  auto const listed = output_ids(context, slots);
+  map_body<slot_source> const body{
+      {in.view(), experts},
+      experts,
+      {.replica_offsets = begin.view(), .replica_slots = listed.view()}};
+  run_map(function, context, map.extent(0), body, {}, in, begin, listed);
 }
 
-/// Converts lists per rank to a slot map. Throws as `convert_map`.
-template <class Context>
-void convert_from_ranks(std::string_view function, Context const& context,
-                        tensor_ref<std::int32_t const> const& rank_experts,
-                        matrix_ref<std::int32_t> const& physical_to_logical,
-                        matrix_ref<std::int32_t> const& rank_offsets) {
+/// Converts replica lists to a slot map.
+template <class Context, class Map>
+void lists_to_slots(std::string_view function, Context const& context, replica_source const& source,
+                    Map const& map) {
+  auto const out = output_ids(context, map);
+  map_body<replica_source> const body{source, source.experts, {.physical_to_logical = out.view()}};
+  run_map(function, context, map.extent(0), body, "replica_slots", out);
+}
+
+/// Converts replica lists to padded ones.
+template <class Context, class Padded>
+void lists_to_padded(std::string_view function, Context const& context,
+                     replica_source const& source, Padded const& padded) {
+  auto const out = output_ids(context, padded);
+  map_body<replica_source> const body{source, source.experts, {.logical_to_physical = out.view()}};
+  run_map(function, context, padded.extent(0), body, "replica_slots", out);
+}
+
+/// Converts padded replica lists to those in CSR form.
+template <class Context, class Padded, class Offsets, class Slots>
+void padded_to_lists(std::string_view function, Context const& context, Padded const& padded,
+                     Offsets const& offsets, Slots const& slots) {
+  auto const in = input_ids(context, padded);
+  auto const begin = output_ids(context, offsets);
+  auto const listed = output_ids(context, slots);
+  map_body<padded_source> const body{
+      {in.view(), slots.extent(1)},
+      padded.extent(1),
+      {.replica_offsets = begin.view(), .replica_slots = listed.view()}};
+  run_map(function, context, padded.extent(0), body, "logical_to_physical", in, begin, listed);
+}
+
+/// Converts a slot map to lists per rank.
+template <class Context, class Lists>
+void slots_to_rank_lists(std::string_view function, Context const& context,
+                         ranked_source const& source, Lists const& rank_experts) {
+  auto const out = output_ids(context, rank_experts);
+  run_map(function, context, rank_experts.extent(0), slots_to_ranks_body{source, out.view()}, {},
+          out);
+}
+
+/// Converts lists per rank to a slot map.
+template <class Context, class Lists, class Map, class Offsets>
+void rank_lists_to_slots(std::string_view function, Context const& context,
+                         Lists const& rank_experts, Map const& map, Offsets const& rank_offsets) {
+  auto const in = input_ids(context, rank_experts);
+  auto const out = output_ids(context, map);
+  auto const begin = output_ids(context, rank_offsets);
   run_map(function, context, rank_experts.extent(0),
-          ranks_to_slots_body{rank_experts, physical_to_logical, rank_offsets});
+          ranks_to_slots_body{in.view(), out.view(), begin.view()}, {}, in, out, begin);
+}
+
+/// Compares replica lists with a slot map.
+template <class Context>
+void compare_lists(std::string_view function, Context const& context, replica_source const& source,
+                   matrix_ref<std::int32_t const> const& map) {
+  run_map(function, context, map.extent(0),
+          map_body<replica_source>{source, source.experts, {.expected = map}}, "replica_slots");
+}
+
+/// Compares padded replica lists with a slot map.
+template <class Context, class Padded>
+void compare_padded(std::string_view function, Context const& context, Padded const& padded,
+                    matrix_ref<std::int32_t const> const& map) {
+  auto const in = input_ids(context, padded);
+  map_body<padded_source> const body{
+      {in.view(), map.extent(1)}, padded.extent(1), {.expected = map}};
+  run_map(function, context, padded.extent(0), body, "logical_to_physical", in);
 }
 
 /// Enqueues `validate`, one report per layer.
