@@ -55,8 +55,8 @@ class array {
     requires(sizeof...(Extents) == Rank)
   array(P const& policy, Extents... extents)
       : memory_(detail::resolve(policy),
-                detail::element_count<Rank>("array", {static_cast<index_t>(extents)...},
-                                            static_cast<index_t>(sizeof(T)))),
+                detail::element_count("array", {static_cast<index_t>(extents)...},
+                                      static_cast<index_t>(sizeof(T)))),
         view_(memory_.data(), extents...) {
     memory_.zero();
   }
@@ -79,8 +79,8 @@ class array {
     requires(sizeof...(Extents) == Rank && detail::contiguous_of<Range const&, T const>)
   array(P const& policy, Range const& elements, Extents... extents)
       : memory_(detail::resolve(policy),
-                detail::expect_size<Rank>("array", {static_cast<index_t>(extents)...},
-                                          static_cast<index_t>(std::size(elements)))),
+                detail::expect_size("array", {static_cast<index_t>(extents)...},
+                                    static_cast<index_t>(std::size(elements)))),
         view_(memory_.data(), extents...) {
     memory_.assign(std::data(elements));
   }

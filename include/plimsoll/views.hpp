@@ -78,8 +78,8 @@ struct array_ref {
   template <class Range, std::integral... Extents>
     requires(Rank > 1 && sizeof...(Extents) == Rank && detail::contiguous_of<Range&, T>)
   constexpr array_ref(Range& range, Extents... lengths) : array_ref(std::data(range), lengths...) {
-    detail::expect_size<Rank>("array_ref", {static_cast<index_t>(lengths)...},
-                              static_cast<index_t>(std::size(range)));
+    detail::expect_size("array_ref", {static_cast<index_t>(lengths)...},
+                        static_cast<index_t>(std::size(range)));
   }
 
   /// Converts a view of mutable elements to a view of const elements.

@@ -3,6 +3,7 @@
 /// Checks that extents are valid, and that they multiply to the size of a range.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -14,7 +15,7 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Returns the product of the extents, the number of elements of `bytes` bytes; throws if an extent
 /// is negative or the elements do not fit in the address space.
-template <int Rank>
+template <std::size_t Rank>
 constexpr index_t element_count(std::string_view function, index_t const (&extents)[Rank],
                                 index_t bytes) {
   index_t size = bytes;
@@ -33,18 +34,18 @@ constexpr index_t element_count(std::string_view function, index_t const (&exten
   return empty ? 0 : size / bytes;
 }
 
-template <int Rank>
+template <std::size_t Rank>
 [[noreturn]] void fail_size(std::string_view function, index_t const (&extents)[Rank],
                             index_t count, index_t size) {
   std::string shape = text(extents[0]);
-  for (int d = 1; d < Rank; ++d) {
+  for (std::size_t d = 1; d < Rank; ++d) {
     shape += text(" x ", extents[d]);
   }
   fail(function, "elements", text(count, " elements (", shape, ")"), text(size));
 }
 
 /// Returns `size`, the size of a range; throws unless the extents multiply to it.
-template <int Rank>
+template <std::size_t Rank>
 constexpr index_t expect_size(std::string_view function, index_t const (&extents)[Rank],
                               index_t size) {
   index_t const count = element_count(function, extents, 1);
