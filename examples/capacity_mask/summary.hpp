@@ -31,9 +31,9 @@ inline void print_loads(char const* title, options const& o, ids_ref ids) {
     }
   }
   auto const imbalance = [](std::vector<std::int64_t> const& loads) {
-    plimsoll::balance_stats result[1];
-    plimsoll::measure(plimsoll::seq, plimsoll::array_ref(loads, 1, loads.size()), result);
-    return result[0].imbalance;
+    auto const of_layer =
+        plimsoll::measure(plimsoll::seq, plimsoll::array_ref(loads, 1, loads.size()));
+    return of_layer.view()[0].imbalance;
   };
   std::printf("%-14s %8.3f %7.3f  ", title, imbalance(experts), imbalance(ranks));
   for (std::int64_t const load : experts) {
