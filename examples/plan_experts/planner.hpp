@@ -45,6 +45,7 @@ template <class Once>
 /// Copies a placement in the policy's memory to `result`.
 template <class Policy>
 void assign(plan& result, plimsoll::placement<Policy> const& made) {
+  result.slots = made.physical_to_logical.extent(1);
   result.physical_to_logical = made.physical_to_logical.to_host();
   result.replica_count = made.replica_count.to_host();
   if (made.rank_offsets.size() > 0) {
@@ -64,7 +65,7 @@ template <class Policy, class Loads>
   return time;
 }
 
-/// Plans into `result`, which has as many slots as experts and ranks together.
+/// Plans into `result`, whose slots are then those that the largest layer could have.
 /// @param loads in the policy's memory
 template <class Policy, class Loads>
 [[nodiscard]] planning_time plan_with(Policy const& policy, Loads const& loads,
