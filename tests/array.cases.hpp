@@ -52,6 +52,15 @@ void check_array() {
   CHECK(cube.to_host() == values);
   CHECK(cube.stride(0) == 12);
 
+  std::int32_t const* const place = tokens.data_handle();
+  tokens.assign(rising(6));
+  CHECK(tokens.to_host() == rising(6));
+  CHECK(tokens.data_handle() == place);
+  CHECK_THROWS_WITH_AS(tokens.assign(rising(5)),
+                       "array::assign: elements: expected 6 elements (2 x 3), got 5",
+                       plimsoll::invalid_input);
+  CHECK(tokens.to_host() == rising(6));
+
   plimsoll::array<double, policy_type, 2> sums(policy, 3, 5);
   CHECK(sums.to_host() == std::vector<double>(15, 0.0));
   CHECK(plimsoll::zeros<std::int64_t>(policy, 2).to_host() == std::vector<std::int64_t>{0, 0});
@@ -60,6 +69,7 @@ void check_array() {
   CHECK(none.size() == 0);
   CHECK(none.extent(0) == 0);
   CHECK(none.to_host().empty());
+  none.assign(ints{});
   plimsoll::array<std::int32_t, policy_type, 2> const flat(policy, 4, 0);
   CHECK(flat.size() == 0);
   CHECK(flat.extent(0) == 4);

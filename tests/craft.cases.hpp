@@ -17,6 +17,7 @@
 
 #include "support/generators.hpp"
 #include "support/hash.hpp"
+#include "support/owned.hpp"
 #include "support/policies.hpp"
 #include "support/replay_case.hpp"
 #include "support/slot_oracle.hpp"
@@ -29,7 +30,7 @@ using plimsoll::gain_estimate;
 using plimsoll::knapsack_fill;
 using plimsoll::replica_allocation;
 
-/// Recorded steps and options on the host; `options.active` stays empty.
+/// Recorded steps and options on the host; `options.on.active` stays empty.
 struct craft_case {
   index_t steps = 1;
   index_t layers = 1;
@@ -131,8 +132,8 @@ struct crafted {
     }
     flags const live = c.live();
     oracle::check_even(oracle::from_offsets(offsets, layer_slots, live.size()), live);
-    REQUIRE(std::ssize(plan.placement) == c.layers);
-    for (plimsoll::certificate const& proof : plan.placement) {
+    REQUIRE(std::ssize(plan.certificates) == c.layers);
+    for (plimsoll::certificate const& proof : plan.certificates) {
       CHECK(proof.lower_bound <= proof.value);
     }
   }
@@ -591,12 +592,56 @@ TEST_CASE_TEMPLATE("craft: plans with every option", P, PLIMSOLL_POLICIES) {
     placing.refine = plimsoll::eplb_refinement::none;
     auto const unrefined = place();
     for (std::size_t layer = 0; layer < proofs.size(); ++layer) {
-      CHECK(got.plan.placement[layer].value == proofs[layer].value);
-      CHECK(got.plan.placement[layer].lower_bound == proofs[layer].lower_bound);
+      CHECK(got.plan.certificates[layer].value == proofs[layer].value);
+      CHECK(got.plan.certificates[layer].lower_bound == proofs[layer].lower_bound);
       CHECK(proofs[layer].value <= unrefined[layer].value);
     }
     report_hash("craft.plan." + std::to_string(i), got.map, got.offsets, got.counts,
                 got.plan.allocation.replicas, got.plan.allocation.gain, got.plan.allocation.curve);
+  }
+}
+
+/// Calls `craft` with int64 outputs, and the `craft` that returns them; compares with `expected`.
+template <class P>
+void check_other_outputs(craft_case const& c, crafted<P> const& expected) {
+  craft_in<P> const in(c);
+  index_t const ends = c.options.on.ranks + 1;
+  array_in<std::int64_t, P> map(std::ssize(expected.map), -7);
+  array_in<std::int64_t, P> offsets(std::ssize(expected.offsets), -7);
+  array_in<std::int64_t, P> counts(std::ssize(expected.counts), -7);
+  auto const plan = plimsoll::craft(
+      make_policy<P>(), in.loads(), in.options(), map.view2(c.layers, expected.slots),
+      offsets.view2(c.layers, ends), counts.view2(c.layers, c.experts));
+  CHECK(as_int32(map.values()) == expected.map);
+  CHECK(as_int32(offsets.values()) == expected.offsets);
+  CHECK(as_int32(counts.values()) == expected.counts);
+  CHECK(same(plan.certificates, expected.plan.certificates));
+
+  if constexpr (can_own<P>) {
+    auto const made = plimsoll::craft(make_policy<P>(), in.loads(), in.options());
+    CHECK(made.allocation.replicas == expected.plan.allocation.replicas);
+    CHECK(made.allocation.curve == expected.plan.allocation.curve);
+    CHECK(made.estimate.gain == expected.plan.estimate.gain);
+    CHECK(made.plan.ranks == c.options.on.ranks);
+    CHECK(made.plan.physical_to_logical.extent(1) == expected.slots);
+    CHECK(made.plan.physical_to_logical.to_host() == expected.map);
+    CHECK(made.plan.rank_offsets.to_host() == expected.offsets);
+    CHECK(made.plan.replica_count.to_host() == expected.counts);
+    CHECK(same(made.plan.certificates, expected.plan.certificates));
+  }
+}
+
+TEST_CASE_TEMPLATE("craft: int64 outputs and a returned placement equal int32 outputs", P,
+                   PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  auto const cases = craft_cases();
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    CAPTURE(i);
+    craft_case c = cases[i];
+    c.options.budget = i % 2 == 0 ? 11 : plimsoll::automatic_budget;
+    check_other_outputs<P>(c, crafted<P>(c));
   }
 }
 

@@ -41,18 +41,18 @@ TEST_CASE("craft: strided and generated loads, strided outputs") {
   for (std::int64_t const load : c.loads) {
     wide.insert(wide.end(), {static_cast<double>(load), -1.0});
   }
-  auto const run = [&](auto const& loads) {
+  auto const run = [&]<class Id>(auto const& loads, Id) {
     index_t const slots = expected.slots;
-    ints map(static_cast<std::size_t>(2 * c.layers * slots), -7);
-    ints offsets(static_cast<std::size_t>(c.layers * 7), -7);
-    ints counts(static_cast<std::size_t>(c.layers * c.experts), -7);
-    plimsoll::matrix_ref<std::int32_t> map_out(map.data(), c.layers, slots);
+    std::vector<Id> map(static_cast<std::size_t>(2 * c.layers * slots), -7);
+    std::vector<Id> offsets(static_cast<std::size_t>(c.layers * 7), -7);
+    std::vector<Id> counts(static_cast<std::size_t>(c.layers * c.experts), -7);
+    plimsoll::matrix_ref<Id> map_out(map.data(), c.layers, slots);
     map_out.strides[0] = 1;
     map_out.strides[1] = 2 * c.layers;
-    plimsoll::matrix_ref<std::int32_t> offsets_out(offsets.data(), c.layers, 7);
+    plimsoll::matrix_ref<Id> offsets_out(offsets.data(), c.layers, 7);
     offsets_out.strides[0] = 1;
     offsets_out.strides[1] = c.layers;
-    plimsoll::matrix_ref<std::int32_t> counts_out(counts.data(), c.layers, c.experts);
+    plimsoll::matrix_ref<Id> counts_out(counts.data(), c.layers, c.experts);
     counts_out.strides[0] = 1;
     counts_out.strides[1] = c.layers;
     auto const plan =
@@ -76,9 +76,11 @@ TEST_CASE("craft: strided and generated loads, strided outputs") {
   strided.strides[0] = 2 * c.layers * c.experts;
   strided.strides[1] = 2 * c.experts;
   strided.strides[2] = 2;
-  run(strided);
+  run(strided, std::int32_t{});
+  run(strided, std::int64_t{});
   run(plimsoll::generate(every_second{wide.data(), c.layers, c.experts}, c.steps, c.layers,
-                         c.experts));
+                         c.experts),
+      std::int32_t{});
 }
 
 TEST_CASE("craft: shapes of outputs are checked") {
@@ -256,6 +258,42 @@ TEST_CASE("craft: temporaries come from the policy and go back, also when it thr
   run(counting);
   CHECK(counting.allocations() > 10);
   check_temporaries(counting.allocations(), run);
+
+  auto const made = [&](auto& resource) {
+    static_cast<void>(plimsoll::craft(
+        plimsoll::seq(resource), plimsoll::tensor_ref<std::int64_t const>(c.loads.data(), 4, 2, 4),
+        c.options));
+  };
+  counting_resource arrays_too;
+  made(arrays_too);
+  CHECK(arrays_too.allocations() == counting.allocations() + 3);
+  check_temporaries(arrays_too.allocations(), made);
+}
+
+TEST_CASE("craft: a returned placement: arguments are checked; no layers") {
+  longs const loads(48, 1);
+  auto const made = [&](index_t layers, plimsoll::craft_options const& options) {
+    return plimsoll::craft(plimsoll::seq,
+                           plimsoll::tensor_ref<std::int64_t const>(loads.data(), 3, layers, 8),
+                           options);
+  };
+  auto const refusal = [&](plimsoll::craft_options const& options) {
+    return craft_refusal([&] { static_cast<void>(made(2, options)); });
+  };
+  CHECK(refusal({.on = {.ranks = 4}}) == "no error");
+  CHECK(refusal({.on = {.ranks = 0}}) ==
+        "craft: options.on.ranks: expected 1 to 32767 ranks, got 0");
+  CHECK(refusal({.on = {.ranks = 4}, .budget = -2}) ==
+        "craft: options.budget: expected -1 to 9223372036854775807 replicas (-1: automatic), got "
+        "-2");
+  CHECK(refusal({.on = {.ranks = 4}, .groups = 3}) ==
+        "craft: groups: expected a number that divides 8 experts, got 3");
+  auto const none = made(0, {.on = {.ranks = 4}});
+  CHECK(none.plan.certificates.empty());
+  CHECK(none.plan.physical_to_logical.extent(0) == 0);
+  CHECK(none.plan.physical_to_logical.extent(1) == 12);
+  CHECK(none.plan.rank_offsets.extent(1) == 5);
+  CHECK(none.allocation.replicas.empty());
 }
 
 TEST_CASE("craft: a total past 64 bits is refused, not wrapped") {

@@ -17,6 +17,7 @@
 
 #include "support/generators.hpp"
 #include "support/hash.hpp"
+#include "support/owned.hpp"
 #include "support/policies.hpp"
 #include "support/print.hpp"
 #include "support/refusal.hpp"
@@ -95,17 +96,32 @@ class gem_in {
   plimsoll::latency_curves curves_;
 };
 
-template <class P>
+template <class P, class Id = std::int32_t, class Count = std::int32_t>
 gem_outcome gem_of(gem_case const& c) {
   search_case const& s = c.search;
   gem_in<P> const in(c);
   array_in<float, P> const loads(std::vector<float>(s.loads.begin(), s.loads.end()));
-  array_in<std::int32_t, P> map(s.layers * s.slots, -7);
-  array_in<std::int32_t, P> counts(s.layers * s.experts, -7);
+  array_in<Id, P> map(s.layers * s.slots, -7);
+  array_in<Count, P> counts(s.layers * s.experts, -7);
   auto const certificates =
       plimsoll::gem(make_policy<P>(), loads.view3(s.steps, s.layers, s.experts), in.curves(),
                     in.options(), map.view2(s.layers, s.slots), counts.view2(s.layers, s.experts));
-  return {map.values(), counts.values(), certificates};
+  return {as_int32(map.values()), as_int32(counts.values()), certificates};
+}
+
+/// The same by the call that returns a placement.
+template <class P>
+gem_outcome returned_gem(gem_case const& c) {
+  search_case const& s = c.search;
+  gem_in<P> const in(c);
+  array_in<float, P> const loads(std::vector<float>(s.loads.begin(), s.loads.end()));
+  auto const made = plimsoll::gem(make_policy<P>(), loads.view3(s.steps, s.layers, s.experts),
+                                  in.curves(), s.slots, in.options());
+  CHECK(made.ranks == s.ranks());
+  CHECK(made.rank_offsets.to_host() == s.offsets);
+  CHECK(made.physical_to_logical.extent(0) == s.layers);
+  CHECK(made.physical_to_logical.extent(1) == s.slots);
+  return {made.physical_to_logical.to_host(), made.replica_count.to_host(), made.certificates};
 }
 
 template <class P>
@@ -116,7 +132,7 @@ reals length_latencies_of(gem_case const& c, index_t planned_until,
   array_in<float, P> const loads(std::vector<float>(s.loads.begin(), s.loads.end()));
   array_in<double, P> out(std::ssize(lengths) * s.layers, -7.0);
   plimsoll::trace_length_latencies(make_policy<P>(), loads.view3(s.steps, s.layers, s.experts),
-                                   in.curves(), in.options(), s.slots, planned_until, lengths,
+                                   in.curves(), s.slots, planned_until, lengths, in.options(),
                                    out.view2(std::ssize(lengths), s.layers));
   return out.values();
 }
@@ -190,13 +206,7 @@ inline void check_gem(gem_fn gem) {
     gem_outcome const expected = composed(c);
     CHECK(got.map == expected.map);
     CHECK(got.counts == expected.counts);
-    REQUIRE(got.certificates.size() == expected.certificates.size());
-    for (std::size_t layer = 0; layer < got.certificates.size(); ++layer) {
-      CHECK(got.certificates[layer].value == expected.certificates[layer].value);
-      CHECK(got.certificates[layer].lower_bound == expected.certificates[layer].lower_bound);
-      CHECK(got.certificates[layer].work == expected.certificates[layer].work);
-      CHECK(got.certificates[layer].status == expected.certificates[layer].status);
-    }
+    CHECK(same(got.certificates, expected.certificates));
     replicated += *std::max_element(got.counts.begin(), got.counts.end()) > 1;
     if (seed < 20) {
       all.insert(all.end(), got.map.begin(), got.map.end());
@@ -217,6 +227,28 @@ TEST_CASE_TEMPLATE("gem: equals swap_search with curves, and with replicas in sp
                    PLIMSOLL_POLICIES) {
   if (backend_available<P>()) {
     check_gem(gem_of<P>);
+  }
+}
+
+TEST_CASE_TEMPLATE("gem: int64 outputs and a returned placement equal int32 outputs", P,
+                   PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    CAPTURE(seed);
+    gem_case const c = random_gem(seed);
+    gem_outcome const expected = gem_of<P>(c);
+    auto const check = [&](gem_outcome const& got) {
+      CHECK(got.map == expected.map);
+      CHECK(got.counts == expected.counts);
+      CHECK(same(got.certificates, expected.certificates));
+    };
+    check(gem_of<P, std::int64_t, std::int64_t>(c));
+    check(gem_of<P, std::int64_t>(c));
+    if constexpr (can_own<P>) {
+      check(returned_gem<P>(c));
+    }
   }
 }
 
@@ -324,7 +356,7 @@ inline void check_gem_refusals(gem_fn gem, lengths_fn latencies) {
       "fastest, got 1 for rank 2, where the fastest has 1048576");
   plan([](gem_case& c) { c.speeds.pop_back(); }, "gem: curves.speeds: expected 4 ranks, got 3");
   plan([](gem_case& c) { c.search.options.on.ranks = 0; },
-       "gem: ranks: expected 1 to 32767 ranks, got 0");
+       "gem: options.on.ranks: expected 1 to 32767 ranks, got 0");
   plan([](gem_case& c) { c.search.loads[12 * 2 * 3 + 12 + 4] = -1; },
        "gem: loads: expected values from 0 to below 2^47, got -1 in layer 1, expert 4, step 3");
   plan(
@@ -337,7 +369,7 @@ inline void check_gem_refusals(gem_fn gem, lengths_fn latencies) {
       [](gem_case& c) {
         c.search.active = {0, 0, 0, 0};
       },
-      "gem: options.on.active: expected at least 1 live rank, got 0");
+      "gem: on.active: expected at least 1 live rank, got 0");
 
   auto const judge = [&](auto change, std::string const& expected, index_t planned_until = 20,
                          std::vector<index_t> const& lengths = {4, 8}) {

@@ -30,8 +30,8 @@ TEST_CASE("gem: loads in any layout, or generated") {
     plimsoll::matrix_ref<double> view(out.data(), 2, 2);
     view.strides[0] = 1;
     view.strides[1] = 2;
-    plimsoll::trace_length_latencies(plimsoll::seq, loads, in.curves(), in.options(), s.slots, 16,
-                                     lengths, view);
+    plimsoll::trace_length_latencies(plimsoll::seq, loads, in.curves(), s.slots, 16, lengths,
+                                     in.options(), view);
     return reals{out[0], out[2], out[1], out[3]};
   };
   std::vector<float> wide(2 * s.loads.size(), -1);
@@ -113,7 +113,7 @@ TEST_CASE("gem: shapes and options are checked") {
     check_message(refusal_of([&] {
                     plimsoll::trace_length_latencies(
                         plimsoll::seq, plimsoll::tensor_ref<float const>(loads.data(), 24, 2, 12),
-                        in.curves(), plain, 14, 16, {4},
+                        in.curves(), 14, 16, {4}, plain,
                         plimsoll::matrix_ref<double>(out.data(), s.out[0], s.out[1]));
                   }),
                   expected);
@@ -126,7 +126,7 @@ TEST_CASE("gem: shapes and options are checked") {
     check_message(refusal_of([&] {
                     plimsoll::trace_length_latencies(
                         plimsoll::seq, plimsoll::tensor_ref<float const>(loads.data(), 24, 2, 12),
-                        in.curves(), options, slots, 16, lengths,
+                        in.curves(), slots, 16, lengths, options,
                         plimsoll::matrix_ref<double>(out.data(), std::ssize(lengths), 2));
                   }),
                   "trace_length_latencies: " + expected);
@@ -165,10 +165,46 @@ TEST_CASE("gem: temporaries come from the policy and go back, also when it throw
                   plimsoll::matrix_ref<std::int32_t>(counts.data(), s.layers, s.experts));
   });
   check([&](auto& resource) {
-    plimsoll::trace_length_latencies(plimsoll::seq(resource), view, in.curves(), in.options(),
-                                     s.slots, 10, {2, 4},
+    plimsoll::trace_length_latencies(plimsoll::seq(resource), view, in.curves(), s.slots, 10,
+                                     {2, 4}, in.options(),
                                      plimsoll::matrix_ref<double>(out.data(), 2, 2));
   });
+  check([&](auto& resource) {
+    static_cast<void>(
+        plimsoll::gem(plimsoll::seq(resource), view, in.curves(), s.slots, in.options()));
+  });
+}
+
+TEST_CASE("gem: a returned placement: arguments are checked; no layers") {
+  gem_case const c = bursty_gem();
+  gem_in<plimsoll::seq_policy> const in(c);
+  std::vector<float> loads(c.search.loads.begin(), c.search.loads.end());
+  auto const made = [&](index_t layers, index_t slots, plimsoll::gem_options const& options) {
+    return plimsoll::gem(plimsoll::seq,
+                         plimsoll::tensor_ref<float const>(loads.data(), 24, layers, 12),
+                         in.curves(), slots, options);
+  };
+  auto const check = [&](index_t slots, plimsoll::gem_options const& options,
+                         std::string const& expected) {
+    check_message(refusal_of([&] { static_cast<void>(made(2, slots, options)); }), expected);
+  };
+  plimsoll::gem_options options = in.options();
+  check(14, options, "no error");
+  check(11, options, "gem: slots: expected 12 to 65535 slots (at least one per expert), got 11");
+  check(-1, options, "gem: slots: expected 12 to 65535 slots (at least one per expert), got -1");
+  ints const offsets{0, 4, 8, 11, 14};
+  options.rank_offsets = {offsets.data(), 1, 5};
+  check(14, options, "gem: options.rank_offsets: expected 2 layers, got 1");
+  options.rank_offsets = {};
+  options.restarts = 0;
+  check(14, options, "gem: options.restarts: expected 1 to 16777216 restarts, got 0");
+  auto const none = made(0, 14, in.options());
+  CHECK(none.certificates.empty());
+  CHECK(none.physical_to_logical.extent(0) == 0);
+  CHECK(none.physical_to_logical.extent(1) == 14);
+  loads[5] = -1;
+  check(14, in.options(),
+        "gem: loads: expected values from 0 to below 2^47, got -1 in layer 0, expert 5, step 0");
 }
 
 }  // namespace plimsoll_test

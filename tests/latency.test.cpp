@@ -323,6 +323,10 @@ TEST_CASE("latency: shapes are checked") {
   CHECK(with(point.view()) == "rank_latencies: cost.tokens: expected 2 to 16777216 samples, got 1");
   plimsoll::latency_table const table(plimsoll::seq, three.view(), 3);
   CHECK(with(table.cost()) == "rank_latencies: cost: expected 2 ranks, got 3");
+  reals const stopped{1, 0};
+  CHECK(
+      with(plimsoll::token_cost{stopped}) ==
+      "rank_latencies: cost.speeds: expected values from 2^-64 to 2^64, got 0 in layer 0, rank 1");
   seq_curves const any({{1, 2}, {1, 2}});
   CHECK(with(any.view()) == "no error");
 

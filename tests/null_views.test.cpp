@@ -356,11 +356,52 @@ TEST_CASE("null_views: every view of planning calls") {
       },
       v.steps, v.map, matrix_ref<double>(scores, 1, 30));
   check_each(
-      "rank_latencies", {"loads", "latencies"},
-      [&](auto in, auto out) {
-        plimsoll::rank_latencies(seq, in, v.placement, plimsoll::token_cost{}, out);
+      "swap_search", {"options.rank_offsets", "options.on.active", "options.replica_count"},
+      [&](auto offsets, auto active, auto copies) {
+        planned(plimsoll::swap_search(seq, v.steps, plimsoll::token_cost{}, 2,
+                                      {.on = {.ranks = 1, .active = active},
+                                       .rank_offsets = offsets,
+                                       .replica_count = copies}));
       },
-      v.steps, v.one3);
+      matrix_ref<std::int32_t>(v.offsets.data, 1, 2),
+      vector_ref<std::uint8_t const>(reinterpret_cast<std::uint8_t const*>(v.ones.data()), 1),
+      v.copies);
+  std::vector<std::int64_t> const tokens{1, 2};
+  plimsoll::latency_curves const curves{.tokens = tokens, .latency = {v.reals.data(), 1, 2}};
+  check_each(
+      "gem", {"loads", "physical_to_logical", "replica_count"},
+      [&](auto in, auto map, auto copies) {
+        planned(plimsoll::gem(seq, in, curves, {.on = {.ranks = 1}}, map, copies));
+      },
+      v.steps, v.map, v.copies);
+  check_each(
+      "gem", {"options.rank_offsets", "options.on.active"},
+      [&](auto offsets, auto active) {
+        planned(plimsoll::gem(seq, v.steps, curves, 2,
+                              {.on = {.ranks = 1, .active = active}, .rank_offsets = offsets}));
+      },
+      matrix_ref<std::int32_t>(v.offsets.data, 1, 2),
+      vector_ref<std::uint8_t const>(reinterpret_cast<std::uint8_t const*>(v.ones.data()), 1));
+  check_each(
+      "trace_length_latencies", {"loads", "latencies"},
+      [&](auto in, auto out) {
+        plimsoll::trace_length_latencies(seq, in, curves, 2, 1, {1}, {.on = {.ranks = 1}}, out);
+      },
+      tensor_ref<std::int32_t>(v.ones.data(), 2, 1, 2), v.one);
+  std::vector<double> const speed{1};
+  check_each(
+      "latency_table", {"curves.tokens", "curves.latency", "curves.speeds"},
+      [&](auto counts, auto latency, auto speeds) {
+        plimsoll::latency_table const table(
+            seq, {.tokens = counts, .latency = latency, .speeds = speeds}, 1);
+      },
+      curves.tokens, curves.latency, vector_ref<double const>(speed));
+  check_each(
+      "rank_latencies", {"loads", "latencies", "cost.speeds"},
+      [&](auto in, auto out, auto speeds) {
+        plimsoll::rank_latencies(seq, in, v.placement, plimsoll::token_cost{speeds}, out);
+      },
+      v.steps, v.one3, vector_ref<double const>(speed));
   check_each(
       "step_latencies", {"loads", "latencies"},
       [&](auto in, auto out) {

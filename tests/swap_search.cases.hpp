@@ -18,6 +18,7 @@
 
 #include "support/generators.hpp"
 #include "support/hash.hpp"
+#include "support/owned.hpp"
 #include "support/policies.hpp"
 #include "support/print.hpp"
 #include "support/refusal.hpp"
@@ -149,6 +150,30 @@ inline void check_definition(search_fn search) {
 TEST_CASE_TEMPLATE("swap_search: equals a search that evaluates every swap", P, PLIMSOLL_POLICIES) {
   if (backend_available<P>()) {
     check_definition(searched<P>);
+  }
+}
+
+TEST_CASE_TEMPLATE("swap_search: an int64 map and a returned placement equal the int32 map", P,
+                   PLIMSOLL_POLICIES) {
+  if (!backend_available<P>()) {
+    return;
+  }
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    CAPTURE(seed);
+    search_case const c = random_search(seed, 5, 9);
+    search_outcome const expected = searched<P>(c);
+    CHECK(searched<P, float, std::int64_t>(c) == expected);
+    if constexpr (can_own<P>) {
+      array_in<float, P> const loads(std::vector<float>(c.loads.begin(), c.loads.end()));
+      search_options_in<P> const options(c);
+      auto const made = plimsoll::swap_search(
+          make_policy<P>(), loads.view3(c.steps, c.layers, c.experts), c.cost, c.slots, *options);
+      CHECK(made.physical_to_logical.to_host() == expected.map);
+      CHECK(made.replica_count.to_host() == c.all_copies());
+      CHECK(made.rank_offsets.to_host() == c.offsets);
+      CHECK(made.ranks == c.ranks());
+      CHECK(same(made.certificates, expected.certificates));
+    }
   }
 }
 
@@ -648,7 +673,7 @@ inline void check_bad_values(search_fn search) {
       [](search_case& c) {
         c.active = {0, 0};
       },
-      "swap_search: options.on.active: expected at least 1 live rank, got 0");
+      "swap_search: on.active: expected at least 1 live rank, got 0");
 }
 
 TEST_CASE_TEMPLATE("swap_search: bad values are named", P, PLIMSOLL_POLICIES) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "swap_search.cases.hpp"
 
+#include <plimsoll/placement_maps.hpp>
+
 #include "support/report_values.hpp"
 #include "support/run_body.hpp"
 #include "support/temporaries.hpp"
@@ -200,9 +202,11 @@ TEST_CASE("swap_search: a live rank slower than 2^-16 of the fastest is refused"
   };
   CHECK(message({1, 0x1p-16, 1}, {1, 1, 1}) == "no error");
   CHECK(message({1, 0.5, 0x1p20}, {1, 1, 1}) ==
-        "swap_search: speeds: expected speeds of live ranks from 2^-16 of the fastest to the "
+        "swap_search: cost.speeds: expected speeds of live ranks from 2^-16 of the fastest to the "
         "fastest, got 1 for rank 0, where the fastest has 1048576");
   CHECK(message({1, 0x1p-40, 1}, {1, 0, 1}) == "no error");
+  CHECK(message({1, 0, 1}, {1, 1, 1}) ==
+        "swap_search: cost.speeds: expected values from 2^-64 to 2^64, got 0 in layer 0, rank 1");
 }
 
 TEST_CASE("swap_search: the library's own costs") {
@@ -382,6 +386,49 @@ TEST_CASE("swap_search: temporaries come from the policy and go back, also when 
   run(counting);
   CHECK(counting.allocations() > 10);
   check_temporaries(counting.allocations(), run);
+
+  auto const made = [&](auto& resource) {
+    static_cast<void>(plimsoll::swap_search(
+        plimsoll::seq(resource),
+        plimsoll::tensor_ref<float const>(loads.data(), c.steps, c.layers, c.experts), c.cost,
+        c.slots, c.options));
+  };
+  counting_resource arrays_too;
+  made(arrays_too);
+  check_temporaries(arrays_too.allocations(), made);
+}
+
+TEST_CASE("swap_search: a returned placement: arguments are checked; replicas and offsets") {
+  ints const loads{5, 3, 2, 4, 4, 1};
+  ints const offsets{0, 3, 5, 0, 2, 5};
+  ints const counts{2, 1, 1, 1, 2, 1};
+  auto const made = [&](index_t layers, index_t slots,
+                        plimsoll::swap_search_options const& options) {
+    return plimsoll::swap_search(
+        plimsoll::seq, plimsoll::tensor_ref<std::int32_t const>(loads.data(), 1, layers, 3),
+        plimsoll::token_cost{}, slots, options);
+  };
+  auto const message = [&](index_t slots, plimsoll::swap_search_options const& options) {
+    return refusal_of([&] { static_cast<void>(made(2, slots, options)); });
+  };
+  plimsoll::swap_search_options options{.on = {.ranks = 2}};
+  CHECK(message(2, options) ==
+        "swap_search: slots: expected 3 to 65535 slots (at least one per expert), got 2");
+  CHECK(message(65536, options) ==
+        "swap_search: slots: expected 3 to 65535 slots (at least one per expert), got 65536");
+  options.rank_offsets = {offsets.data(), 2, 2};
+  CHECK(message(5, options) ==
+        "swap_search: options.rank_offsets: expected 3 offsets (ranks + 1), got 2");
+  options.rank_offsets = {offsets.data(), 2, 3};
+  options.replica_count = {counts.data(), 1, 3};
+  CHECK(message(5, options) == "swap_search: options.replica_count: expected 2 layers, got 1");
+  options.replica_count = {counts.data(), 2, 3};
+  auto const plan = made(2, 5, options);
+  CHECK(plan.rank_offsets.to_host() == offsets);
+  CHECK(plan.replica_count.to_host() == counts);
+  CHECK(plan.certificates.size() == 2);
+  plimsoll::validate(plimsoll::seq, plan.ref());
+  CHECK(made(0, 5, {.on = {.ranks = 2}}).certificates.empty());
 }
 
 }  // namespace plimsoll_test

@@ -37,12 +37,12 @@ inline int width(options const& o) { return o.top_k + (o.expanded ? most_experts
 
 /// Returns the options of `token_drop`. `local_experts`: [ranks, most experts], each rank's experts
 /// and then -1.
-inline plimsoll::token_drop_options drop_options(options const& o,
-                                                 std::int32_t const* local_experts) {
+inline plimsoll::token_drop_options drop_options(
+    options const& o, plimsoll::matrix_ref<std::int32_t const> local_experts) {
   plimsoll::token_drop_options result;
   result.route.k = o.top_k;
   if (o.expanded) {
-    result.route.local_experts = {local_experts, o.ranks, most_experts(o)};
+    result.route.local_experts = local_experts;
   }
   result.limit.experts = o.experts;
   result.limit.max_tokens = o.tokens;

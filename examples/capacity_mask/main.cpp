@@ -2,7 +2,6 @@
 // capacity_mask: a layer whose experts have a limited capacity, on the host.
 //
 //     capacity_mask --gamma 1.25 --level rank
-#include <memory>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/systems/token_drop.hpp>
 
@@ -14,7 +13,7 @@
 int main(int argc, char** argv) {
   namespace example = capacity_mask_example;
   return example::run("capacity_mask", argc, argv, [](example::options const& o) {
-    example::step_arrays<std::allocator> arrays(o);
+    example::step_arrays arrays(plimsoll::seq, o);
     example::step_ref const step = arrays.view();
 
     // Once; takes all memory.

@@ -4,7 +4,6 @@
 // synchronises in between, and the host needs no value of a batch.
 #include <cuda_runtime_api.h>
 
-#include <cstddef>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/systems/token_drop.hpp>
 #include <stdexcept>
@@ -24,24 +23,6 @@ void check(cudaError_t code, char const* call) {
     throw std::runtime_error(std::string(call) + ": " + cudaGetErrorString(code));
   }
 }
-
-/// Managed memory, so that the host can fill and print it. An engine uses device memory.
-template <class T>
-struct managed_allocator {
-  using value_type = T;
-
-  managed_allocator() = default;
-  template <class U>
-  explicit managed_allocator(managed_allocator<U> const&) {}
-
-  static T* allocate(std::size_t n) {
-    void* memory = nullptr;
-    check(cudaMallocManaged(&memory, n * sizeof(T)), "cudaMallocManaged");
-    return static_cast<T*>(memory);
-  }
-  static void deallocate(T* memory, std::size_t) { static_cast<void>(cudaFree(memory)); }
-  bool operator==(managed_allocator const&) const = default;
-};
 
 __global__ void permute(example::step_ref step) { example::permute(step, blockIdx.x, threadIdx.x); }
 __global__ void run_experts(example::step_ref step) {
@@ -76,7 +57,7 @@ class captured {
 
 bool run_on(cudaStream_t stream, example::options const& o) {
   auto const policy = plimsoll::gpu(stream);
-  example::step_arrays<managed_allocator> arrays(o);
+  example::step_arrays arrays(policy, o);
   example::step_ref const step = arrays.view();
 
   // Once; takes all memory.
@@ -91,10 +72,7 @@ bool run_on(cudaStream_t stream, example::options const& o) {
     check(cudaGetLastError(), "kernels");
   });
   // Every step.
-  return example::run_steps(o, policy, drop, arrays, [&] {
-    graph.replay(stream);
-    check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
-  });
+  return example::run_steps(o, policy, drop, arrays, [&] { graph.replay(stream); });
 }
 
 }  // namespace

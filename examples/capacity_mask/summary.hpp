@@ -9,8 +9,10 @@
 #include <plimsoll/execution.hpp>
 #include <plimsoll/memory.hpp>
 #include <plimsoll/metrics.hpp>
+#include <plimsoll/views.hpp>
 #include <vector>
 
+#include "arrays.hpp"
 #include "command_line.hpp"
 #include "layer.hpp"
 
@@ -29,11 +31,9 @@ inline void print_loads(char const* title, options const& o, ids_ref ids) {
     }
   }
   auto const imbalance = [](std::vector<std::int64_t> const& loads) {
-    plimsoll::balance_stats result;
-    plimsoll::measure(plimsoll::seq,
-                      plimsoll::matrix_ref<std::int64_t const>(loads.data(), 1, loads.size()),
-                      plimsoll::vector_ref<plimsoll::balance_stats>(&result, 1));
-    return result.imbalance;
+    auto const of_layer =
+        plimsoll::measure(plimsoll::seq, plimsoll::array_ref(loads, 1, loads.size()));
+    return of_layer.view()[0].imbalance;
   };
   std::printf("%-14s %8.3f %7.3f  ", title, imbalance(experts), imbalance(ranks));
   for (std::int64_t const load : experts) {
@@ -84,7 +84,7 @@ inline void print_title(options const& o, index_t capacity) {
   std::printf("\n");
 }
 
-/// Prints a finished step; returns whether outputs are right. `routed`: choices, [tokens, top_k].
+/// Prints a finished step on the host; returns whether outputs are right. `routed`: choices, [tokens, top_k].
 inline bool print_step(int number, step_ref const& step, options const& o, ids_ref routed) {
   char title[32];
   std::snprintf(title, sizeof title, "step %d before", number);
@@ -103,23 +103,22 @@ inline bool print_step(int number, step_ref const& step, options const& o, ids_r
   return right;
 }
 
-/// Runs and prints all steps; `work()` completes one before it returns. Returns whether all outputs
-/// are right.
-template <class Policy, class Arrays, class Work>
+/// Runs and prints all steps; `work()` runs or enqueues one. Returns whether all outputs are right.
+template <class Policy, class Work>
 bool run_steps(options const& o, Policy const& policy, plimsoll::token_drop<Policy>& drop,
-               Arrays& arrays, Work work) {
+               step_arrays<Policy>& arrays, Work work) {
   print_title(o, drop.capacity(o.tokens));
-  step_ref const step = arrays.view();
+  step_arrays<plimsoll::seq_policy> printed(plimsoll::seq, o);
   bool good = true;
   for (int number = 1; number <= o.steps; ++number) {
     arrays.fill(number);
     work();
-    ids_ref const routed = drop.routed_ids(o.tokens);
-    auto const ids = plimsoll::read(
-        policy, plimsoll::vector_ref<std::int32_t const>(routed.data, o.tokens * drop.width()));
-    ids_ref choices(ids.data(), o.tokens, drop.width());
+    printed.copy(arrays);
+    plimsoll::array_ref const routed(drop.routed_ids(o.tokens).data, o.tokens * drop.width());
+    auto const ids = plimsoll::read(policy, routed);
+    plimsoll::array_ref choices(ids, o.tokens, drop.width());
     choices.extents[1] = o.top_k;  // without expanded candidates
-    good = print_step(number, step, o, choices) && good;
+    good = print_step(number, printed.view(), o, choices) && good;
   }
   return good;
 }

@@ -36,7 +36,7 @@ struct curve_samples {
   [[nodiscard]] plimsoll::latency_curves view() const {
     auto const samples = static_cast<index_t>(tokens.size());
     auto const rows = static_cast<index_t>(latency_us.size()) / samples;
-    plimsoll::latency_curves curves{tokens, {latency_us.data(), rows, samples}, dense_until};
+    plimsoll::latency_curves curves{tokens, {latency_us, rows, samples}, dense_until};
     if (!speeds.empty()) {
       curves.speeds = speeds;
     }

@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include <plimsoll/array.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/latency.hpp>
 #include <plimsoll/load_tensor.hpp>
@@ -24,16 +25,14 @@ namespace {
 /// Computes the rank loads of one step at a time, and their balance.
 struct row_measurer {
   plan const& p;
-  std::vector<double> rank_loads =
-      std::vector<double>(static_cast<std::size_t>(p.layers * p.ranks));
+  plimsoll::array<double, plimsoll::seq_policy, 2> rank_loads{plimsoll::seq, p.layers, p.ranks};
   std::vector<plimsoll::balance_stats> rows =
       std::vector<plimsoll::balance_stats>(static_cast<std::size_t>(p.layers));
 
   template <class Load>
   void measure(loads_ref<Load> loads) {
-    plimsoll::matrix_ref<double> const per_rank(rank_loads.data(), p.layers, p.ranks);
-    plimsoll::rank_loads(plimsoll::seq, loads, p.placement(), per_rank);
-    plimsoll::measure(plimsoll::seq, per_rank, rows);
+    plimsoll::rank_loads(plimsoll::seq, loads, p.placement(), rank_loads);
+    plimsoll::measure(plimsoll::seq, rank_loads, rows);
   }
 };
 
@@ -87,11 +86,11 @@ class latency_sums {
   latency_sums(plan const& p, std::string const& name, plimsoll::latency_curves const& curves)
       : plan_(p),
         table_(plimsoll::seq, curves, p.ranks),
-        of_step_(static_cast<std::size_t>(p.layers * p.ranks)),
+        of_step_(plimsoll::seq, 1, p.layers, p.ranks),
         values_(name) {
     result_.worst_layer = p.layer_ids.front();
     result_.of_layers.resize(static_cast<std::size_t>(p.layers));
-    result_.of_ranks.resize(of_step_.size());
+    result_.of_ranks.resize(static_cast<std::size_t>(p.layers * p.ranks));
   }
 
   /// Adds a step; layers with a `peak` of 0 have no load.
@@ -99,19 +98,17 @@ class latency_sums {
   void add(index_t step, loads_ref<Load> loads,
            std::vector<plimsoll::balance_stats> const& layers) {
     plan const& p = plan_;
-    plimsoll::rank_latencies(plimsoll::seq,
-                             plimsoll::tensor_ref<Load const>(loads.data, 1, p.layers, p.experts),
-                             p.placement(), table_.cost(),
-                             plimsoll::tensor_ref<double>(of_step_.data(), 1, p.layers, p.ranks));
+    plimsoll::array_ref const one_step(loads.data, 1, p.layers, p.experts);
+    plimsoll::rank_latencies(plimsoll::seq, one_step, p.placement(), table_.cost(), of_step_);
     for (std::size_t layer = 0; layer < layers.size(); ++layer) {
       if (layers[layer].peak == 0) {
         continue;
       }
       auto const ranks = static_cast<std::size_t>(p.ranks);
-      auto const first = of_step_.begin() + static_cast<std::ptrdiff_t>(layer * ranks);
-      double const last = *std::max_element(first, first + p.ranks);
+      double const* const of_ranks = of_step_.data_handle() + layer * ranks;
+      double const last = *std::max_element(of_ranks, of_ranks + ranks);
       for (std::size_t rank = 0; rank < ranks; ++rank) {
-        result_.of_ranks[layer * ranks + rank] += of_step_[layer * ranks + rank];
+        result_.of_ranks[layer * ranks + rank] += of_ranks[rank];
       }
       result_.of_layers[layer] += last;
       result_.mean += last;
@@ -144,7 +141,7 @@ class latency_sums {
  private:
   plan const& plan_;
   plimsoll::latency_table<plimsoll::seq_policy> const table_;
-  std::vector<double> of_step_;
+  plimsoll::array<double, plimsoll::seq_policy, 3> of_step_;  ///< [1, layers, ranks]
   ranked_values values_;
   latency_statistics result_;
 };
@@ -172,11 +169,11 @@ class plan_measurer {
   template <class Load>
   [[nodiscard]] measured_plan take(npy::array<Load> const& total,
                                    std::vector<index_t> const& filled, bool has_steps) {
-    rows_.measure(loads_ref<Load>(total.values.data(), total.shape[0], total.shape[1]));
+    rows_.measure(plimsoll::array_ref(total.values, total.shape[0], total.shape[1]));
     balance_sums summed(rows_.p, name_);
     summed.add(0, rows_.rows);
     measured_plan result;
-    result.rank_loads = rows_.rank_loads;
+    result.rank_loads = rows_.rank_loads.to_host();
     result.summed = summed.take();
     for (auto const& row : rows_.rows) {
       result.balancedness.push_back(row.balancedness);

@@ -20,8 +20,8 @@
 #include <vector>
 
 #include <plimsoll/types.hpp>
-#include <plimsoll/views.hpp>
 
+#include "loads_ref.hpp"
 #include "loads_text.hpp"
 
 namespace examples {
@@ -50,7 +50,7 @@ class value_check {
         totals_(static_cast<std::size_t>(file.shape()[1])),
         sums_(static_cast<std::size_t>(file.shape()[1] * file.shape()[2])) {}
 
-  void add(index_t step, plimsoll::matrix_ref<Load const> loads) {
+  void add(index_t step, loads_ref<Load> loads) {
     constexpr auto limit = static_cast<Load>(plimsoll::load_limit);
     bool const has_steps = file_.steps() > 1;
     auto sum = sums_.begin();
@@ -132,7 +132,7 @@ class transposition_check {
       // With more rows than a layer can have experts, sums of columns might overflow.
       : possible_(shape[1] >= least && shape[2] >= least && shape[1] <= plimsoll::expert_limit) {}
 
-  void add(plimsoll::matrix_ref<Load const> loads) {
+  void add(loads_ref<Load> loads) {
     if (!possible_) {
       return;
     }
@@ -176,7 +176,7 @@ class swap_check {
       : possible_(shape[0] >= least && shape[1] >= least),
         along_first_(possible_ ? static_cast<std::size_t>(shape[1]) : 0) {}
 
-  void add(plimsoll::matrix_ref<Load const> loads) {
+  void add(loads_ref<Load> loads) {
     for (index_t second = 0; possible_ && second < loads.extent(0); ++second) {
       Load total = 0;
       for (index_t expert = 0; expert < loads.extent(1); ++expert) {
@@ -213,7 +213,7 @@ class id_check {
       : possible_(std::integral<Load> && shape[0] > 1 && shape[1] > 1 && shape[2] <= most_experts &&
                   shape[0] >= (least_rows + shape[1] - 1) / shape[1]) {}
 
-  void add(plimsoll::matrix_ref<Load const> loads) {
+  void add(loads_ref<Load> loads) {
     if (!possible_) {
       return;
     }
@@ -243,7 +243,7 @@ class id_check {
 };
 
 template <class Load>
-[[nodiscard]] bool has_load(plimsoll::matrix_ref<Load const> loads, index_t layer) {
+[[nodiscard]] bool has_load(loads_ref<Load> loads, index_t layer) {
   for (index_t expert = 0; expert < loads.extent(1); ++expert) {
     if (loads(layer, expert) != 0) {
       return true;
@@ -263,7 +263,7 @@ template <class Load>
   load_totals result;
   result.filled.resize(static_cast<std::size_t>(last - first));
   file.for_each_step<Load>(
-      [&](index_t step, plimsoll::matrix_ref<Load const> loads) {
+      [&](index_t step, auto loads) {
         values.add(step, loads);
         ids.add(loads);
         transposed.add(loads);
@@ -537,7 +537,7 @@ npy::any_array filled_steps(load_file const& file, load_totals const& totals) {
     auto const of_step = static_cast<std::size_t>(file.layers() * file.experts());
     npy::array<Load> result{{steps, file.layers(), file.experts()}, {}};
     result.values.reserve(static_cast<std::size_t>(steps) * of_step);
-    file.for_each_step<Load>([&](index_t, plimsoll::matrix_ref<Load const> loads) {
+    file.for_each_step<Load>([&](index_t, auto loads) {
       if (std::any_of(loads.data, loads.data + of_step, [](Load load) { return load != 0; })) {
         result.values.insert(result.values.end(), loads.data, loads.data + of_step);
       }
@@ -560,7 +560,7 @@ npy::any_array last_filled_steps(load_file const& file, load_totals const& total
     index_t to_find = std::accumulate(missing.begin(), missing.end(), index_t{0});
     std::vector<index_t> next(missing.size(), count);  // one past the place of the next step
     std::vector<Load> step_loads(static_cast<std::size_t>(layers * experts));
-    plimsoll::matrix_ref<Load const> const loads(step_loads.data(), layers, experts);
+    loads_ref<Load> const loads(step_loads, layers, experts);
     for (index_t step = file.steps(); to_find > 0; --step) {
       file.read(step - 1, 1, step_loads.data());
       for (index_t layer = 0; layer < layers; ++layer) {

@@ -26,10 +26,10 @@
 #include <vector>
 
 #include <plimsoll/types.hpp>
-#include <plimsoll/views.hpp>
 
 #include "byte_store.hpp"
 #include "input_file.hpp"
+#include "loads_ref.hpp"
 #include "npy.hpp"
 
 namespace examples {
@@ -82,8 +82,7 @@ class load_file {
       index_t const count = std::min(most, steps() - first);
       read(first, count, some.data());
       for (index_t i = 0; i < count; ++i) {
-        visit(first + i,
-              plimsoll::matrix_ref<Load const>(some.data() + i * of_step, layers(), experts()));
+        visit(first + i, loads_ref<Load>(some.data() + i * of_step, layers(), experts()));
       }
       if (progress) {
         auto const part = static_cast<double>(first + count) / static_cast<double>(steps());
@@ -145,8 +144,8 @@ struct load_totals {
                                                index_t count);
 
 template <class Load>
-[[nodiscard]] plimsoll::tensor_ref<Load const> view_of(npy::array<Load> const& loads) {
-  return {loads.values.data(), loads.shape[0], loads.shape[1], loads.shape[2]};
+[[nodiscard]] steps_ref<Load> view_of(npy::array<Load> const& loads) {
+  return {loads.values, loads.shape[0], loads.shape[1], loads.shape[2]};
 }
 
 }  // namespace examples

@@ -148,12 +148,12 @@ index_t slots_to_plan(options const& o, index_t experts, index_t ranks,
   return count;
 }
 
-/// Calls `plan_on_host` or `plan_on_gpu`, according to `policy`.
+/// Plans with `policy`.
 template <class... Arguments>
 planning_time run_planner([[maybe_unused]] std::string const& policy, Arguments&&... arguments) {
 #ifdef _OPENMP
   if (policy == "omp") {
-    return plan_on_host(plimsoll::omp, arguments...);
+    return plan_with(plimsoll::omp, arguments...);
   }
 #endif
 #if PLIMSOLL_EXAMPLES_CUDA
@@ -161,7 +161,7 @@ planning_time run_planner([[maybe_unused]] std::string const& policy, Arguments&
     return plan_on_gpu(arguments...);
   }
 #endif
-  return plan_on_host(plimsoll::seq, arguments...);
+  return plan_with(plimsoll::seq, arguments...);
 }
 
 plimsoll::eplb_options eplb_options_of(options const& o, index_t experts, index_t ranks) {
@@ -189,8 +189,8 @@ plan make_eplb_plan(options const& o, measured_loads const& loads, index_t ranks
   auto const how = eplb_options_of(o, made.experts, ranks);
   auto const time = std::visit(
       [&]<class Load>(npy::array<Load> const& total) {
-        return run_planner(
-            o.policy, loads_ref<Load>(total.values.data(), made.layers, made.experts), how, made);
+        return run_planner(o.policy, loads_ref<Load>(total.values, made.layers, made.experts), how,
+                           made);
       },
       loads.totals.loads);
   result.milliseconds = time.milliseconds;

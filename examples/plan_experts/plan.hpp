@@ -16,10 +16,6 @@ namespace examples {
 
 using plimsoll::index_t;
 
-/// Loads `[layers, experts]` on the host.
-template <class Load>
-using loads_ref = plimsoll::matrix_ref<Load const>;
-
 /// The expert in every slot of every planned layer. `layer_ids` gives the model's layer id of each.
 struct plan {
   index_t layers = 0;

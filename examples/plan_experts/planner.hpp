@@ -5,22 +5,20 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdint>
+#include <utility>
 #include <vector>
 
+#include <plimsoll/array.hpp>
+#include <plimsoll/latency.hpp>
 #include <plimsoll/systems/craft.hpp>
 #include <plimsoll/systems/eplb.hpp>
 #include <plimsoll/systems/gem.hpp>
 #include <plimsoll/types.hpp>
-#include <plimsoll/views.hpp>
 
+#include "loads_ref.hpp"
 #include "plan.hpp"
 
 namespace examples {
-
-/// Loads `[steps, layers, experts]` on the host.
-template <class Load>
-using steps_ref = plimsoll::tensor_ref<Load const>;
 
 /// Time of one call: the median of `runs` calls.
 struct planning_time {
@@ -44,60 +42,68 @@ template <class Once>
   return {times[times.size() / 2], static_cast<int>(times.size())};
 }
 
-/// Plans into `result`, whose slots are divided evenly over the ranks.
-template <class Policy, class Load>
-[[nodiscard]] planning_time plan_on_host(Policy const& policy, loads_ref<Load> loads,
-                                         plimsoll::eplb_options const& options, plan& result) {
-  using matrix = plimsoll::matrix_ref<std::int32_t>;
-  return time_of([&] {
-    plimsoll::eplb(policy, loads, options,
-                   matrix(result.physical_to_logical.data(), result.layers, result.slots),
-                   matrix(result.replica_count.data(), result.layers, result.experts));
-  });
-}
-
-/// Plans into `result`, which has at least as many slots as experts plus the largest replica count.
-template <class Policy, class Load>
-[[nodiscard]] planning_time plan_on_host(Policy const& policy, steps_ref<Load> loads,
-                                         plimsoll::craft_options const& options, plan& result,
-                                         plimsoll::craft_plan& found) {
-  using matrix = plimsoll::matrix_ref<std::int32_t>;
-  return time_of([&] {
-    found = plimsoll::craft(policy, loads, options,
-                            matrix(result.physical_to_logical.data(), result.layers, result.slots),
-                            matrix(result.rank_offsets.data(), result.layers, result.ranks + 1),
-                            matrix(result.replica_count.data(), result.layers, result.experts));
-  });
+/// Copies a placement in the policy's memory to `result`.
+template <class Policy>
+void assign(plan& result, plimsoll::placement<Policy> const& made) {
+  result.slots = made.physical_to_logical.extent(1);
+  result.physical_to_logical = made.physical_to_logical.to_host();
+  result.replica_count = made.replica_count.to_host();
+  if (made.rank_offsets.size() > 0) {
+    result.rank_offsets = made.rank_offsets.to_host();
+  }
 }
 
 /// Plans into `result`, whose slots are divided evenly over the ranks.
-template <class Policy, class Load>
-[[nodiscard]] planning_time plan_on_host(Policy const& policy, steps_ref<Load> loads,
-                                         plimsoll::gem_options const& options,
-                                         plimsoll::latency_curves const& curves, plan& result,
-                                         std::vector<plimsoll::certificate>& found) {
-  using matrix = plimsoll::matrix_ref<std::int32_t>;
-  return time_of([&] {
-    found = plimsoll::gem(policy, loads, curves, options,
-                          matrix(result.physical_to_logical.data(), result.layers, result.slots),
-                          matrix(result.replica_count.data(), result.layers, result.experts));
-  });
+/// @param loads in the policy's memory
+template <class Policy, class Loads>
+[[nodiscard]] planning_time plan_with(Policy const& policy, Loads const& loads,
+                                      plimsoll::eplb_options const& options, plan& result) {
+  plimsoll::placement<Policy> made;
+  planning_time const time =
+      time_of([&] { made = plimsoll::eplb(policy, loads, result.slots, options); });
+  assign(result, made);
+  return time;
 }
 
-/// Plans on the first GPU. Defined in plan_gpu.cu, so only in builds with CUDA. Throws
-/// `plimsoll::cuda_error`, also if there is no GPU.
-planning_time plan_on_gpu(loads_ref<std::int64_t> loads, plimsoll::eplb_options const& options,
+/// Plans into `result`, whose slots are then those that the largest layer could have.
+/// @param loads in the policy's memory
+template <class Policy, class Loads>
+[[nodiscard]] planning_time plan_with(Policy const& policy, Loads const& loads,
+                                      plimsoll::craft_options const& options, plan& result,
+                                      plimsoll::craft_plan& found) {
+  plimsoll::craft_placement<Policy> made;
+  planning_time const time = time_of([&] { made = plimsoll::craft(policy, loads, options); });
+  assign(result, made.plan);
+  found.estimate = std::move(made.estimate);
+  found.allocation = std::move(made.allocation);
+  return time;
+}
+
+/// Plans into `result`, whose slots are divided evenly over the ranks.
+/// @param loads,curves in the policy's memory
+template <class Policy, class Loads>
+[[nodiscard]] planning_time plan_with(Policy const& policy, Loads const& loads,
+                                      plimsoll::gem_options const& options,
+                                      plimsoll::latency_curves const& curves, plan& result,
+                                      std::vector<plimsoll::certificate>& found) {
+  plimsoll::placement<Policy> made;
+  planning_time const time =
+      time_of([&] { made = plimsoll::gem(policy, loads, curves, result.slots, options); });
+  assign(result, made);
+  found = std::move(made.certificates);
+  return time;
+}
+
+/// Plan on the first GPU, from loads of `std::int64_t` or `double` on the host. Defined in
+/// plan_gpu.cu, so only in builds with CUDA. Throw `plimsoll::cuda_error`, also if there is no GPU.
+template <class Load>
+planning_time plan_on_gpu(loads_ref<Load> loads, plimsoll::eplb_options const& options,
                           plan& result);
-planning_time plan_on_gpu(loads_ref<double> loads, plimsoll::eplb_options const& options,
-                          plan& result);
-planning_time plan_on_gpu(steps_ref<std::int64_t> loads, plimsoll::craft_options const& options,
+template <class Load>
+planning_time plan_on_gpu(steps_ref<Load> loads, plimsoll::craft_options const& options,
                           plan& result, plimsoll::craft_plan& found);
-planning_time plan_on_gpu(steps_ref<double> loads, plimsoll::craft_options const& options,
-                          plan& result, plimsoll::craft_plan& found);
-planning_time plan_on_gpu(steps_ref<std::int64_t> loads, plimsoll::gem_options const& options,
-                          plimsoll::latency_curves const& curves, plan& result,
-                          std::vector<plimsoll::certificate>& found);
-planning_time plan_on_gpu(steps_ref<double> loads, plimsoll::gem_options const& options,
+template <class Load>
+planning_time plan_on_gpu(steps_ref<Load> loads, plimsoll::gem_options const& options,
                           plimsoll::latency_curves const& curves, plan& result,
                           std::vector<plimsoll::certificate>& found);
 

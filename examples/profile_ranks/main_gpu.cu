@@ -11,9 +11,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <iostream>
+#include <plimsoll/array.hpp>
+#include <plimsoll/execution.hpp>
 #include <stdexcept>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "options.hpp"
@@ -37,9 +38,10 @@ void check(cublasStatus_t code, char const* call) {
 
 /// Fills with irregular values from -scale to scale; products of zeros would take less power and
 /// time.
-__global__ void fill(__nv_bfloat16* values, std::size_t size, float scale) {
-  std::size_t const stride = std::size_t{gridDim.x} * blockDim.x;
-  for (std::size_t i = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < size; i += stride) {
+__global__ void fill(__nv_bfloat16* values, std::int64_t size, float scale) {
+  std::int64_t const stride = std::int64_t{gridDim.x} * blockDim.x;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < size;
+       i += stride) {
     auto bits = static_cast<std::uint32_t>(i) * 2654435761U;
     bits = (bits ^ (bits >> 15)) * 2246822519U;
     bits ^= bits >> 13;
@@ -47,31 +49,13 @@ __global__ void fill(__nv_bfloat16* values, std::size_t size, float scale) {
   }
 }
 
-class device_array {
- public:
-  explicit device_array(std::size_t bytes) : bytes_(bytes) {
-    check(cudaMalloc(&data_, bytes_), "cudaMalloc");
-  }
-  device_array(device_array&& other) noexcept
-      : bytes_(other.bytes_), data_(std::exchange(other.data_, nullptr)) {}
-  device_array(device_array const&) = delete;
-  device_array& operator=(device_array const&) = delete;
-  ~device_array() { static_cast<void>(cudaFree(data_)); }
+/// Row-major matrix in the memory of a device.
+using matrix = plimsoll::array<__nv_bfloat16, plimsoll::gpu_policy, 2>;
 
-  [[nodiscard]] void* data() const { return data_; }
-  [[nodiscard]] std::size_t bytes() const { return bytes_; }
-
- private:
-  std::size_t bytes_;
-  void* data_ = nullptr;
-};
-
-/// Returns an array of `rows` times `columns` bfloat16 values.
-device_array filled(std::int64_t rows, std::int64_t columns, double scale, cudaStream_t stream) {
-  std::size_t const size = static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns);
-  device_array result(size * sizeof(__nv_bfloat16));
-  fill<<<1024, 256, 0, stream>>>(static_cast<__nv_bfloat16*>(result.data()), size,
-                                 static_cast<float>(scale));
+/// Returns a matrix of irregular values.
+matrix filled(std::int64_t rows, std::int64_t columns, double scale, cudaStream_t stream) {
+  matrix result(plimsoll::gpu(stream), rows, columns);
+  fill<<<1024, 256, 0, stream>>>(result.data_handle(), result.size(), static_cast<float>(scale));
   check(cudaGetLastError(), "fill");
   return result;
 }
@@ -118,16 +102,18 @@ class cublas {
   cublas& operator=(cublas const&) = delete;
   ~cublas() { static_cast<void>(cublasDestroy(handle_)); }
 
-  /// Computes y = x w^T, all row-major: x is [tokens, inputs] with rows `row_of_x` apart, w is
-  /// [outputs, inputs].
-  void project(void const* x, std::int64_t row_of_x, device_array const& w, void* y,
-               std::int64_t tokens, std::int64_t inputs, std::int64_t outputs) const {
+  /// Computes y = x w^T for `tokens` rows from `first` on. Of the columns of x, the first
+  /// w.extent(1) count.
+  void project(matrix const& x, matrix const& w, matrix& y, std::int64_t first,
+               std::int64_t tokens) const {
     float const one = 1;
     float const zero = 0;
     auto const n = [](std::int64_t size) { return static_cast<int>(size); };
-    check(cublasGemmEx(handle_, CUBLAS_OP_T, CUBLAS_OP_N, n(outputs), n(tokens), n(inputs), &one,
-                       w.data(), CUDA_R_16BF, n(inputs), x, CUDA_R_16BF, n(row_of_x), &zero, y,
-                       CUDA_R_16BF, n(outputs), CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
+    check(cublasGemmEx(handle_, CUBLAS_OP_T, CUBLAS_OP_N, n(w.extent(0)), n(tokens), n(w.extent(1)),
+                       &one, w.data_handle(), CUDA_R_16BF, n(w.extent(1)),
+                       x.data_handle() + first * x.extent(1), CUDA_R_16BF, n(x.extent(1)), &zero,
+                       y.data_handle() + first * y.extent(1), CUDA_R_16BF, n(y.extent(1)),
+                       CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
           "cublasGemmEx");
   }
 
@@ -143,7 +129,7 @@ class rank_experts {
         x_(filled(most_tokens, o.hidden, 1, stream_.get())),
         between_(filled(most_tokens, 2 * o.intermediate, 1, stream_.get())),
         y_(filled(most_tokens, o.hidden, 1, stream_.get())),
-        cold_(2 * cache_bytes()) {
+        cold_(plimsoll::gpu(stream_.get()), 2 * cache_bytes()) {
     // With these scales the sums of products stay near 1.
     double const scale = std::sqrt(3.0 / static_cast<double>(o.hidden));
     double const scale_down = std::sqrt(3.0 / static_cast<double>(o.intermediate));
@@ -163,7 +149,9 @@ class rank_experts {
     for (std::int64_t i = -warm_up; i < launches; ++i) {
       // Clears the L2 cache, as other layers do in service, so that weights come from memory. This
       // also keeps the GPU busy until the whole launch is in its queue.
-      check(cudaMemsetAsync(cold_.data(), 0, cold_.bytes(), stream_.get()), "cudaMemsetAsync");
+      check(cudaMemsetAsync(cold_.data_handle(), 0, static_cast<std::size_t>(cold_.size()),
+                            stream_.get()),
+            "cudaMemsetAsync");
       if (i >= 0) {
         begin[static_cast<std::size_t>(i)].record(stream_.get());
       }
@@ -183,41 +171,34 @@ class rank_experts {
  private:
   /// Runs the GEMMs of every expert. There is no activation, so the down projection reads only one
   /// half of the first product.
-  void launch(std::vector<std::int64_t> const& share) const {
+  void launch(std::vector<std::int64_t> const& share) {
     std::int64_t first = 0;
     for (std::size_t e = 0; e < share.size(); ++e) {
       if (share[e] > 0) {
-        auto* const between = row(between_, first, 2 * o_.intermediate);
-        cublas_.project(row(x_, first, o_.hidden), o_.hidden, gate_and_up_[e], between, share[e],
-                        o_.hidden, 2 * o_.intermediate);
-        cublas_.project(between, 2 * o_.intermediate, down_[e], row(y_, first, o_.hidden), share[e],
-                        o_.intermediate, o_.hidden);
+        cublas_.project(x_, gate_and_up_[e], between_, first, share[e]);
+        cublas_.project(between_, down_[e], y_, first, share[e]);
         first += share[e];
       }
     }
   }
 
-  [[nodiscard]] static void* row(device_array const& array, std::int64_t i, std::int64_t columns) {
-    return static_cast<__nv_bfloat16*>(array.data()) + i * columns;
-  }
-
-  [[nodiscard]] static std::size_t cache_bytes() {
+  [[nodiscard]] static std::int64_t cache_bytes() {
     int device = 0;
     int bytes = 0;
     check(cudaGetDevice(&device), "cudaGetDevice");
     check(cudaDeviceGetAttribute(&bytes, cudaDevAttrL2CacheSize, device), "cudaDeviceGetAttribute");
-    return static_cast<std::size_t>(bytes) + 1;
+    return std::int64_t{bytes} + 1;
   }
 
   example::options o_;
   stream stream_;
   cublas cublas_{stream_.get()};
-  device_array x_;
-  device_array between_;
-  device_array y_;
-  device_array cold_;
-  std::vector<device_array> gate_and_up_;
-  std::vector<device_array> down_;
+  matrix x_;
+  matrix between_;
+  matrix y_;
+  plimsoll::array<std::byte, plimsoll::gpu_policy> cold_;
+  std::vector<matrix> gate_and_up_;
+  std::vector<matrix> down_;
 };
 
 /// The devices to measure, one for every rank.

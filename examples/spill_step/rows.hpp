@@ -29,7 +29,7 @@ class token_rows {
     sent_row_.resize(copies);
     plimsoll::spill_counters counters[1];
     auto const of_copies = [&](ints& values) {
-      return plimsoll::matrix_ref<std::int32_t>(values.data(), topk_ids.extent(0), top_k_);
+      return plimsoll::array_ref(values, topk_ids.extent(0), topk_ids.extent(1));
     };
     plan.route(topk_ids, of_copies(destinations), of_copies(sent_row_), counters);
     if (counters[0].unplanned != 0 || counters[0].out_of_range != 0) {

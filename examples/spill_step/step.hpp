@@ -41,8 +41,8 @@ class layer {
   /// Assigns the tokens of the step to ranks.
   /// @param ids `[tokens, top_k]`
   void plan(ints const& ids) {
-    plimsoll::matrix_ref<std::int32_t const> const topk_ids(
-        ids.data(), ids.size() / static_cast<std::size_t>(o_.top_k), o_.top_k);
+    auto const top_k = static_cast<std::size_t>(o_.top_k);
+    plimsoll::array_ref const topk_ids(ids, ids.size() / top_k, top_k);
     // Ranks exchange how many of their tokens go to each expert.
     planner_.count(topk_ids);
     MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, planner_.counts().data, o_.experts,

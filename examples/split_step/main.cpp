@@ -4,43 +4,35 @@
 //     mpirun -n 4 split_step
 #include <mpi.h>
 
-#include <cstddef>
 #include <cstdint>
+#include <plimsoll/array.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/views.hpp>
-#include <vector>
 
 #include "command_line.hpp"
 #include "step.hpp"
 
 namespace {
 
-/// Arrays in host memory, exchanged by MPI.
+/// Exchanges arrays in host memory by MPI.
 class host_backend {
  public:
   using policy_type = plimsoll::seq_policy;
-  template <class T>
-  using array = std::vector<T>;
+  using counts = plimsoll::array<std::int32_t, policy_type, 2>;
 
   [[nodiscard]] policy_type const& policy() const { return plimsoll::seq; }
-  [[nodiscard]] static std::vector<std::int32_t> upload(std::vector<std::int32_t> values) {
-    return values;
-  }
-  template <class T = std::int32_t>
-  [[nodiscard]] static std::vector<T> zeros(int size) {
-    return std::vector<T>(static_cast<std::size_t>(size));
-  }
-  static void all_reduce(array<std::int32_t> const& own, array<std::int32_t>& sum) {
-    MPI_Allreduce(own.data(), sum.data(), static_cast<int>(own.size()), MPI_INT32_T, MPI_SUM,
-                  MPI_COMM_WORLD);
+  static void all_reduce(counts const& own, counts& sum) {
+    MPI_Allreduce(own.data_handle(), sum.data_handle(), static_cast<int>(own.size()), MPI_INT32_T,
+                  MPI_SUM, MPI_COMM_WORLD);
   }
   static void all_reduce(plimsoll::matrix_ref<std::int64_t> sum) {
     auto const size = static_cast<int>(sum.extent(0) * sum.extent(1));
     MPI_Allreduce(MPI_IN_PLACE, sum.data, size, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
   }
-  static void all_gather(array<std::int32_t> const& own, array<std::int32_t>& all) {
+  static void all_gather(counts const& own, counts& all) {
     auto const size = static_cast<int>(own.size());
-    MPI_Allgather(own.data(), size, MPI_INT32_T, all.data(), size, MPI_INT32_T, MPI_COMM_WORLD);
+    MPI_Allgather(own.data_handle(), size, MPI_INT32_T, all.data_handle(), size, MPI_INT32_T,
+                  MPI_COMM_WORLD);
   }
 };
 

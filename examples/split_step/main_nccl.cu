@@ -9,12 +9,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <plimsoll/array.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/views.hpp>
 #include <stdexcept>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "command_line.hpp"
 #include "step.hpp"
@@ -32,26 +31,6 @@ void check(ncclResult_t code, char const* call) {
   }
 }
 
-/// Device memory; freed with the array.
-template <class T>
-class device_array {
- public:
-  explicit device_array(std::size_t size) : size_(size) {
-    check(cudaMalloc(&data_, size * sizeof(T)), "cudaMalloc");
-  }
-  device_array(device_array&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
-  device_array& operator=(device_array&&) = delete;
-  ~device_array() { static_cast<void>(cudaFree(data_)); }
-
-  [[nodiscard]] T* data() const { return data_; }
-  [[nodiscard]] std::size_t size() const { return size_; }
-
- private:
-  T* data_ = nullptr;
-  std::size_t size_;
-};
-
 /// Returns the device of this process: the processes of a node use its devices in turn.
 int device_of_process() {
   MPI_Comm node = MPI_COMM_NULL;
@@ -64,11 +43,11 @@ int device_of_process() {
   return rank % devices;
 }
 
+/// Exchanges arrays in device memory by NCCL.
 class nccl_backend {
  public:
   using policy_type = plimsoll::gpu_policy;
-  template <class T>
-  using array = device_array<T>;
+  using counts = plimsoll::array<std::int32_t, policy_type, 2>;
 
   explicit nccl_backend(split_step::process const& self) {
     check(cudaSetDevice(device_of_process()), "cudaSetDevice");
@@ -89,37 +68,27 @@ class nccl_backend {
   }
 
   [[nodiscard]] policy_type const& policy() const { return policy_; }
-
-  [[nodiscard]] array<std::int32_t> upload(std::vector<std::int32_t> const& values) const {
-    array<std::int32_t> result(values.size());
-    check(cudaMemcpyAsync(result.data(), values.data(), values.size() * sizeof(std::int32_t),
-                          cudaMemcpyHostToDevice, stream_),
-          "cudaMemcpyAsync");
-    check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");  // `values` may end
-    return result;
-  }
-  template <class T = std::int32_t>
-  [[nodiscard]] array<T> zeros(int size) const {
-    array<T> result(static_cast<std::size_t>(size));
-    check(cudaMemsetAsync(result.data(), 0, result.size() * sizeof(T), stream_), "cudaMemsetAsync");
-    return result;
-  }
-  void all_reduce(array<std::int32_t> const& own, array<std::int32_t>& sum) const {
-    check(ncclAllReduce(own.data(), sum.data(), own.size(), ncclInt32, ncclSum, communicator_,
-                        stream_),
+  void all_reduce(counts const& own, counts& sum) const {
+    check(ncclAllReduce(own.data_handle(), sum.data_handle(), size_of(own), ncclInt32, ncclSum,
+                        communicator_, stream_),
           "ncclAllReduce");
   }
   void all_reduce(plimsoll::matrix_ref<std::int64_t> sum) const {
-    auto const size = static_cast<std::size_t>(sum.extent(0) * sum.extent(1));
-    check(ncclAllReduce(sum.data, sum.data, size, ncclInt64, ncclSum, communicator_, stream_),
-          "ncclAllReduce");
+    check(
+        ncclAllReduce(sum.data, sum.data, size_of(sum), ncclInt64, ncclSum, communicator_, stream_),
+        "ncclAllReduce");
   }
-  void all_gather(array<std::int32_t> const& own, array<std::int32_t>& all) const {
-    check(ncclAllGather(own.data(), all.data(), own.size(), ncclInt32, communicator_, stream_),
+  void all_gather(counts const& own, counts& all) const {
+    check(ncclAllGather(own.data_handle(), all.data_handle(), size_of(own), ncclInt32,
+                        communicator_, stream_),
           "ncclAllGather");
   }
 
  private:
+  static std::size_t size_of(auto const& matrix) {
+    return static_cast<std::size_t>(matrix.extent(0) * matrix.extent(1));
+  }
+
   cudaStream_t stream_ = nullptr;
   ncclComm_t communicator_ = nullptr;
   policy_type policy_ = plimsoll::gpu(nullptr);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A layer's step on one rank: counts tokens, exchanges the counts, plans, and chooses a slot for
-// every token; then does the same for the shared expert. A `Backend` holds arrays and exchanges
-// them: main.cpp and main_nccl.cu have one each.
+// every token; then does the same for the shared expert. A `Backend` has a policy, in whose memory
+// all arrays are, and exchanges them: main.cpp and main_nccl.cu have one each.
 #pragma once
 
 #include <mpi.h>
@@ -12,11 +12,13 @@
 #include <cstdio>
 #include <iterator>
 #include <numeric>
+#include <plimsoll/array.hpp>
 #include <plimsoll/load_tensor.hpp>
 #include <plimsoll/memory.hpp>
 #include <plimsoll/quota.hpp>
 #include <plimsoll/systems/lplb.hpp>
 #include <plimsoll/systems/waterfill.hpp>
+#include <plimsoll/views.hpp>
 #include <vector>
 
 #include "command_line.hpp"
@@ -44,66 +46,57 @@ class step_runner {
         self_(self),
         backend_(backend),
         plan_(o, self.ranks),
-        map_(backend.upload(plan_.map)),
-        copies_(backend.upload(plan_.copies)),
-        own_counts_(backend.zeros(o.experts)),
-        counts_(backend.zeros(o.experts)),
-        all_counts_(backend.zeros(o.experts * self.ranks)),
-        source_quotas_(backend.zeros(slots() * self.ranks)),
-        chosen_(backend.zeros(o.tokens * o.top_k)),
-        filled_(backend.zeros(o.tokens * (o.top_k + 1))),
-        routing_(backend.template zeros<plimsoll::routing_counters>(1)),
-        dispatching_(backend.template zeros<plimsoll::dispatch_counters>(1)),
+        map_(backend.policy(), plan_.map, 1, slots()),
+        copies_(backend.policy(), plan_.copies, 1, o.experts),
+        own_counts_(backend.policy(), 1, o.experts),
+        counts_(backend.policy(), 1, o.experts),
+        all_counts_(backend.policy(), self.ranks, o.experts),
+        source_quotas_(backend.policy(), self.ranks, slots()),
+        chosen_(backend.policy(), o.tokens, o.top_k),
+        filled_(backend.policy(), o.tokens, o.top_k + 1),
+        routing_(backend.policy(), 1),
+        dispatching_(backend.policy(), 1),
         lplb_(backend.policy(), placement(), {}),
         waterfill_(backend.policy(), placement(), {.rank = self.rank, .line = line(o)}) {}
 
   outcome run(int step) {
-    auto const ids = backend_.upload(route(o_, step, self_.rank));
-    int const tokens = tokens_of(o_, step, self_.rank);
-    plimsoll::matrix_ref<std::int32_t const> const topk_ids(ids.data(), tokens, o_.top_k);
-    plimsoll::matrix_ref<std::int32_t> const chosen(chosen_.data(), tokens, o_.top_k);
     auto const& policy = backend_.policy();
+    int const tokens = tokens_of(o_, step, self_.rank);
+    plimsoll::array const topk_ids(policy, route(o_, step, self_.rank), tokens, o_.top_k);
+    auto const chosen = first_rows(chosen_, tokens);
 
     // Ranks exchange how many of their tokens go to each expert.
-    plimsoll::count_tokens(policy, topk_ids, {}, vector(own_counts_),
-                           plimsoll::vector_ref<plimsoll::routing_counters>(routing_.data(), 1));
+    plimsoll::count_tokens(policy, topk_ids, {}, row(own_counts_, 0), routing_);
     backend_.all_reduce(own_counts_, counts_);
     backend_.all_gather(own_counts_, all_counts_);
 
     // Every rank plans by itself and computes the same quotas.
-    lplb_.plan(plimsoll::matrix_ref<std::int32_t const>(counts_.data(), 1, o_.experts));
+    lplb_.plan(counts_);
     // An engine leaves this out: it waits for the device.
     lplb_.check();
 
     // Divides the quotas among the ranks so that as many tokens as possible stay on their rank, and
     // dispatches this rank's tokens by its part.
-    plimsoll::vector_ref<std::int32_t const> const quotas(lplb_.quotas().data, slots());
-    plimsoll::source_quotas(
-        policy, quotas,
-        plimsoll::matrix_ref<std::int32_t const>(all_counts_.data(), self_.ranks, o_.experts),
-        placement(), 1,
-        plimsoll::matrix_ref<std::int32_t>(source_quotas_.data(), self_.ranks, slots()));
-    plimsoll::dispatch(policy, topk_ids,
-                       plimsoll::vector_ref<std::int32_t const>(map_.data(), slots()),
-                       plimsoll::vector_ref<std::int32_t const>(
-                           source_quotas_.data() + self_.rank * slots(), slots()),
-                       {.experts = o_.experts}, chosen,
-                       plimsoll::vector_ref<plimsoll::dispatch_counters>(dispatching_.data(), 1));
+    plimsoll::array_ref const quotas(lplb_.quotas().data, slots());
+    plimsoll::source_quotas(policy, quotas, all_counts_, placement(), 1, source_quotas_);
+    plimsoll::dispatch(policy, topk_ids, row(map_, 0), row(source_quotas_, self_.rank),
+                       {.experts = o_.experts}, chosen, dispatching_);
 
     // The shared expert is on all ranks. Ranks exchange how many tokens they send to each rank and
     // how many they have; then every rank knows which of its rows leave, and their destinations.
     waterfill_.count(chosen);
     backend_.all_reduce(waterfill_.loads());
-    waterfill_.fill(chosen, {},
-                    plimsoll::matrix_ref<std::int32_t>(filled_.data(), tokens, o_.top_k + 1));
+    waterfill_.fill(chosen, {}, first_rows(filled_, tokens));
     // An engine leaves this out, too.
     waterfill_.check();
     return check(step, plimsoll::read(policy, quotas));
   }
 
  private:
+  using policy_type = typename Backend::policy_type;
   template <class T>
-  using array = typename Backend::template array<T>;
+  using vector = plimsoll::array<T, policy_type>;
+  using matrix = plimsoll::array<std::int32_t, policy_type, 2>;
 
   [[nodiscard]] int slots() const { return o_.experts + o_.replicas; }
   [[nodiscard]] int first_slot(int rank) const { return rank * slots() / self_.ranks; }
@@ -117,18 +110,18 @@ class step_runner {
             .min_tokens = 0};
   }
   [[nodiscard]] plimsoll::placement_ref placement() const {
-    return {.physical_to_logical = {map_.data(), 1, slots()},
-            .replica_count = {copies_.data(), 1, o_.experts},
-            .ranks = self_.ranks};
+    return {
+        .physical_to_logical = map_.view(), .replica_count = copies_.view(), .ranks = self_.ranks};
   }
-  static plimsoll::vector_ref<std::int32_t> vector(array<std::int32_t>& a) {
-    return {a.data(), static_cast<plimsoll::index_t>(a.size())};
+  /// Returns a view of row i.
+  template <class Matrix>
+  static auto row(Matrix& matrix, int i) {
+    return plimsoll::array_ref(matrix.data_handle() + i * matrix.extent(1), matrix.extent(1));
   }
-  template <class T>
-  [[nodiscard]] std::vector<T> fetch(array<T> const& a) const {
-    return plimsoll::read(
-        backend_.policy(),
-        plimsoll::vector_ref<T const>(a.data(), static_cast<plimsoll::index_t>(a.size())));
+  /// Returns a view of the rows of a step's tokens, which may be fewer than in other steps.
+  template <class Matrix>
+  static auto first_rows(Matrix& matrix, int tokens) {
+    return plimsoll::array_ref(matrix.data_handle(), tokens, matrix.extent(1));
   }
 
   /// Returns true if all ranks have the same numbers.
@@ -150,8 +143,8 @@ class step_runner {
   [[nodiscard]] bool same_lines(plimsoll::waterline_report const& report) const {
     auto const& policy = backend_.policy();
     auto line = plimsoll::read(policy, waterfill_.slack());
-    auto const loads = plimsoll::read(
-        policy, plimsoll::vector_ref<std::int64_t const>(waterfill_.loads().data, 2 * self_.ranks));
+    auto const loads =
+        plimsoll::read(policy, plimsoll::array_ref(waterfill_.loads().data, 2 * self_.ranks));
     line.insert(line.end(), loads.begin(), loads.end());
     line.insert(line.end(), {static_cast<std::int64_t>(report.level), report.surplus});
     return all_agree(line);
@@ -175,13 +168,13 @@ class step_runner {
     // quota, copies that stay on their rank, and shared rows that left home or could not leave.
     int const own = tokens_of(o_, step, self_.rank);
     std::vector<std::int64_t> arrived(static_cast<std::size_t>(slots() + self_.ranks), 0);
-    plimsoll::vector_ref<std::int32_t const> const sent(filled_.data(), own * (o_.top_k + 1));
+    plimsoll::array_ref const sent(filled_.data_handle(), own * (o_.top_k + 1));
     for (std::int32_t const slot : plimsoll::read(policy, sent)) {
       if (slot >= 0) {
         ++arrived[static_cast<std::size_t>(slot)];
       }
     }
-    auto const counters = fetch<plimsoll::dispatch_counters>(dispatching_)[0];
+    auto const counters = dispatching_.to_host()[0];
     bool const no_quota = counters.routed != own * o_.top_k || counters.beyond_quota != 0;
     auto const at_home = arrived.begin() + self_.rank;
     std::int64_t sums[] = {own, no_quota ? 1 : 0,
@@ -200,7 +193,7 @@ class step_runner {
     std::int64_t planned = 0;
     std::int64_t home = 0;
     std::int64_t filled = 0;
-    ints const counts = fetch<std::int32_t>(counts_);
+    ints const counts = counts_.to_host();
     std::size_t at = 0;
     for (int rank = 0; rank < self_.ranks; ++rank) {
       double evenly = 0;
@@ -247,18 +240,18 @@ class step_runner {
   process self_;
   Backend& backend_;
   layer_plan plan_;
-  array<std::int32_t> map_;
-  array<std::int32_t> copies_;
-  array<std::int32_t> own_counts_;
-  array<std::int32_t> counts_;
-  array<std::int32_t> all_counts_;
-  array<std::int32_t> source_quotas_;
-  array<std::int32_t> chosen_;
-  array<std::int32_t> filled_;  ///< slots, with one more on each rank for the shared expert
-  array<plimsoll::routing_counters> routing_;
-  array<plimsoll::dispatch_counters> dispatching_;
-  plimsoll::lplb<typename Backend::policy_type> lplb_;
-  plimsoll::waterfill<typename Backend::policy_type> waterfill_;
+  matrix map_;            ///< [1, slots]
+  matrix copies_;         ///< [1, experts]
+  matrix own_counts_;     ///< [1, experts]
+  matrix counts_;         ///< [1, experts], of all ranks
+  matrix all_counts_;     ///< [ranks, experts]
+  matrix source_quotas_;  ///< [ranks, slots]
+  matrix chosen_;         ///< [tokens, top_k]: slots
+  matrix filled_;  ///< [tokens, top_k + 1]: slots, with one more on each rank for the shared expert
+  vector<plimsoll::routing_counters> routing_;
+  vector<plimsoll::dispatch_counters> dispatching_;
+  plimsoll::lplb<policy_type> lplb_;
+  plimsoll::waterfill<policy_type> waterfill_;
 };
 
 /// Runs all steps; rank 0 prints them. Returns true if no step has a fault.

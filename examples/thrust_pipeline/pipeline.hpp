@@ -42,8 +42,7 @@ using array = thrust::device_vector<T>;
 /// Returns a row-major view of the elements from `first` on.
 template <class T, class... Extents>
 auto view(array<T>& values, index_t first, Extents... extents) {
-  return plimsoll::array_ref<T, sizeof...(Extents)>(thrust::raw_pointer_cast(values.data()) + first,
-                                                    extents...);
+  return plimsoll::array_ref(thrust::raw_pointer_cast(values.data()) + first, extents...);
 }
 
 /// Synthetic router: returns the expert of copy i of a step, `[layers, tokens, top_k]`. A few
@@ -109,7 +108,7 @@ bool run(Policy const& policy, PreparedPolicy const& prepared_policy) {
   }
 
   // Rarely: plan a placement from the loads of the last steps.
-  plimsoll::eplb(policy, view(weighted, 0, layers, experts), {.ranks = ranks},
+  plimsoll::eplb(policy, view(weighted, 0, layers, experts), {.on = {.ranks = ranks}},
                  view(map, 0, layers, slots), view(replicas, 0, layers, experts));
   plimsoll::lplb split(prepared_policy,
                        plimsoll::placement_ref{view(map, 0, layers, slots),

@@ -94,6 +94,18 @@ class array {
   }
   ~array() = default;
 
+  /// @brief Replaces the elements by those of a contiguous range in host memory, in row-major order.
+  ///
+  /// @throws invalid_input if the range has another size
+  /// @stream synchronises: the range may be freed when the call returns
+  template <class Range>
+    requires detail::contiguous_of<Range const&, T const>
+  void assign(Range const& elements) {
+    detail::expect_size<Rank>("array::assign", view_.extents,
+                              static_cast<index_t>(std::size(elements)));
+    memory_.assign(std::data(elements));
+  }
+
   /// Return a row-major view of the elements.
   [[nodiscard]] array_ref<T, Rank> view() { return view_; }
   [[nodiscard]] array_ref<T const, Rank> view() const { return view_; }

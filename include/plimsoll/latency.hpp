@@ -3,23 +3,19 @@
 /// Latency of ranks: measured latency curves, and the latency of recorded steps under them.
 #pragma once
 
-#include <concepts>
 #include <cstdint>
-#include <string_view>
 #include <type_traits>
 #include <vector>
 
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/argument.hpp>
 #include <plimsoll/detail/common/latency_cost.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/host/latency.hpp>
 #include <plimsoll/detail/pipeline/latency.hpp>
-#include <plimsoll/detail/pipeline/planning.hpp>
-#include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/latency_types.hpp>
-#include <plimsoll/placement_maps.hpp>
 #include <plimsoll/placement_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
@@ -72,7 +68,7 @@ class latency_table {
       : pieces_("latency_table", detail::resolve(policy), curves, ranks) {}
 
   /// Returns the curves as a callable, which points to the policy's memory.
-  [[nodiscard]] detail::latency_lookup cost() const { return pieces_.lookup(); }
+  [[nodiscard]] latency_lookup cost() const { return pieces_.lookup(); }
 
  private:
   static_assert(detail::can_be_kept<P>,
@@ -83,40 +79,6 @@ class latency_table {
 
 template <execution_policy P>
 latency_table(P const&, latency_curves const&, index_t) -> latency_table<P>;
-
-}  // namespace PLIMSOLL_DEVICE_ABI
-
-namespace detail { inline namespace PLIMSOLL_DEVICE_ABI {
-
-/// Checks the arguments of a replay and runs it; `latencies` is `[steps, layers]` or
-/// `[steps, layers, ranks]`.
-template <class P, class Loads, class Cost, class Out>
-void replay_latencies(std::string_view name, P const& policy, Loads const& loads,
-                      placement_ref const& placement, Cost const& cost, Out const& latencies) {
-  index_t const steps = loads.extent(0);
-  index_t const layers = loads.extent(1);
-  latency_outputs out;
-  expect_extent(name, "latencies", steps, latencies.extent(0), "steps");
-  expect_extent(name, "latencies", layers, latencies.extent(1), "layers");
-  if constexpr (std::same_as<Out, tensor_ref<double>>) {
-    expect_extent(name, "latencies", placement.ranks, latencies.extent(2), "ranks");
-    out.of_rank = latencies;
-  } else {
-    out.of_step = latencies;
-  }
-  expect_replayable(name, loads, placement, cost);
-  auto const context = resolve(policy);
-  run_planning(name, context, layers, latency_reports(steps), throw_latency_fault,
-               [&](problem_report* reports) {
-                 enqueue_latencies(context, loads, placement, cost, out, reports);
-               });
-}
-
-}  // namespace PLIMSOLL_DEVICE_ABI
-
-}  // namespace detail
-
-inline namespace PLIMSOLL_DEVICE_ABI {
 
 /// @brief Computes the latency of every rank in recorded steps under a placement.
 ///
@@ -137,14 +99,17 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 ///   and 16 bytes per rank for each problem in flight
 /// @stream synchronises once
 /// @determinism the same bits under every policy: tokens are added as integers
-template <execution_policy P, load_tensor_view Loads, detail::latency_cost Cost,
-          output_of<double, 3> Out>
+template <execution_policy P, class Loads, detail::latency_cost Cost, class Out>
 void rank_latencies(P const& policy, Loads const& loads, placement_ref const& placement,
                     Cost const& cost, Out&& latencies) {
   constexpr char const* name = "rank_latencies";
-  auto const load = detail::argument<3>(name, "loads", loads);
-  tensor_ref<double> const out = detail::argument<3>(name, "latencies", latencies);
-  detail::replay_latencies(name, policy, load, placement, cost, out);
+  auto const load = PLIMSOLL_LOADS(3, "rank_latencies", loads, "[steps, layers, experts]");
+  tensor_ref<double> const out =
+      PLIMSOLL_OUTPUT(double, 3, "rank_latencies", latencies, "[steps, layers, ranks]");
+  detail::expect_extent(name, "latencies", load.extent(0), out.extent(0), "steps");
+  detail::expect_extent(name, "latencies", load.extent(1), out.extent(1), "layers");
+  detail::expect_extent(name, "latencies", placement.ranks, out.extent(2), "ranks");
+  detail::run_latencies(name, detail::resolve(policy), load, placement, cost, {.of_rank = out});
 }
 
 /// @brief Computes the latency of recorded steps under a placement: that of the slowest rank.
@@ -159,14 +124,16 @@ void rank_latencies(P const& policy, Loads const& loads, placement_ref const& pl
 /// @workspace as `rank_latencies`
 /// @stream synchronises once
 /// @determinism the same bits under every policy
-template <execution_policy P, load_tensor_view Loads, detail::latency_cost Cost,
-          output_of<double, 2> Out>
+template <execution_policy P, class Loads, detail::latency_cost Cost, class Out>
 void step_latencies(P const& policy, Loads const& loads, placement_ref const& placement,
                     Cost const& cost, Out&& latencies) {
   constexpr char const* name = "step_latencies";
-  auto const load = detail::argument<3>(name, "loads", loads);
-  matrix_ref<double> const out = detail::argument<2>(name, "latencies", latencies);
-  detail::replay_latencies(name, policy, load, placement, cost, out);
+  auto const load = PLIMSOLL_LOADS(3, "step_latencies", loads, "[steps, layers, experts]");
+  matrix_ref<double> const out =
+      PLIMSOLL_OUTPUT(double, 2, "step_latencies", latencies, "[steps, layers]");
+  detail::expect_extent(name, "latencies", load.extent(0), out.extent(0), "steps");
+  detail::expect_extent(name, "latencies", load.extent(1), out.extent(1), "layers");
+  detail::run_latencies(name, detail::resolve(policy), load, placement, cost, {.of_step = out});
 }
 
 }  // namespace PLIMSOLL_DEVICE_ABI

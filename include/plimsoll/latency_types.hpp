@@ -65,6 +65,35 @@ struct moe_cost {
   [[nodiscard]] PLIMSOLL_HD double operator()(double tokens, index_t experts) const;
 };
 
+namespace detail {
+
+struct latency_piece;
+template <class Context>
+class latency_pieces;
+
+}  // namespace detail
+
+/// Latency curves prepared for fast lookup, callable as cost(rank, tokens). `latency_table::cost()`
+/// returns it; it refers to the memory of the table.
+class latency_lookup {
+ public:
+  [[nodiscard]] PLIMSOLL_HD constexpr index_t ranks() const { return ranks_; }
+  PLIMSOLL_HD double operator()(index_t rank, double tokens) const;
+
+ private:
+  template <class Context>
+  friend class detail::latency_pieces;
+
+  // Curves are cut into pieces; an index leads from buckets of token counts to pieces.
+  index_t ranks_ = 0;
+  index_t pieces_ = 0;                            // pieces per rank; the first is for 0 tokens
+  double const* ends_ = nullptr;                  // [pieces]: last token count, alike for all ranks
+  detail::latency_piece const* piece_ = nullptr;  // [ranks, pieces]
+  std::int32_t const* first_ = nullptr;  // [buckets + 1]: the first piece with counts of a bucket
+  index_t buckets_ = 0;
+  int shift_ = 0;  // a bucket covers 2^shift token counts
+};
+
 /// Options of `sampling_plan`.
 struct latency_sampling_options {
   /// Tokens per tile of the kernel. The latency jumps where a new tile begins.

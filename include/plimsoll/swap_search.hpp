@@ -4,17 +4,14 @@
 /// slowest rank.
 #pragma once
 
-#include <cstdint>
-#include <string_view>
 #include <vector>
 
+#include <plimsoll/array.hpp>
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/argument.hpp>
 #include <plimsoll/detail/dispatch.hpp>
-#include <plimsoll/detail/host/latency.hpp>
 #include <plimsoll/detail/host/swap_search.hpp>
-#include <plimsoll/detail/pipeline/planning.hpp>
 #include <plimsoll/detail/pipeline/swap_search.hpp>
-#include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/latency.hpp>
@@ -22,30 +19,7 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll { inline namespace PLIMSOLL_ABI {
-
-namespace detail { inline namespace PLIMSOLL_DEVICE_ABI {
-
-template <class P, class Loads, class Cost>
-std::vector<certificate> swap_search(std::string_view name, P const& policy, Loads const& load,
-                                     Cost const& cost, swap_search_options const& options,
-                                     matrix_ref<std::int32_t> placement,
-                                     matrix_ref<double> restart_scores) {
-  index_t const layers = load.extent(1);
-  expect_extent(name, "physical_to_logical", layers, placement.extent(0), "layers");
-  expect_searchable(name, load.extent(0), layers, load.extent(2), placement.extent(1), options);
-  expect_cost(name, cost, options.on.ranks);
-  auto const context = resolve(policy);
-  return run_planning(name, context, layers, 1, throw_latency_fault, [&](problem_report* reports) {
-    enqueue_swap_search(context, load, cost, options, placement, restart_scores, reports);
-  });
-}
-
-}  // namespace PLIMSOLL_DEVICE_ABI
-
-}  // namespace detail
-
-inline namespace PLIMSOLL_DEVICE_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_DEVICE_ABI {
 
 /// @brief Places the replicas of every layer to minimise the replayed latency of recorded steps:
 /// greedy start, swaps, and restarts from other starts.
@@ -74,8 +48,8 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// @param cost callable as cost(rank, tokens) -> double where the policy runs: `latency_curves`,
 ///   `latency_table::cost()`, `token_cost` or any other; at least 0, not falling as tokens rise
 /// @param options ranks with their slots, replica counts, and search limits
-/// @param[out] physical_to_logical `[layers, slots]` int32: expert in each slot, -1 in empty slots;
-///   at most 65535 slots
+/// @param[out] physical_to_logical `[layers, slots]` int32 or int64: expert in each slot, -1 in empty
+///   slots; at most 65535 slots
 /// @param[out] restart_scores `[layers, restarts]` double: the score of every search; for the best
 ///   one, its score after the perturbations; optional
 /// @return per layer: value = the score; lower_bound = a bound for all placements of these
@@ -90,33 +64,57 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// @workspace a table of costs, 8 bytes per rank and number of tokens, at most 16 MiB; 1 KiB per
 ///   step for each layer in flight that is perturbed; 8 bytes per layer, expert and step; 4 per
 ///   slot of every restart; for each problem in flight 16 per rank and step, 52 per step, 8 per
-///   slot and 60 per rank, on a device only if that exceeds the shared memory of a block
+///   slot and 60 per rank, on a device only if that exceeds the shared memory of a block; 4 bytes
+///   per slot of every layer if the map is int64
 /// @stream synchronises once
 /// @determinism the same bits under every policy and number of threads, for a given seed; ties go
 ///   to the ranks whose removal would gain most, then to the lowest rank and slot
-template <execution_policy P, load_tensor_view Loads, detail::latency_cost Cost,
-          output_of<std::int32_t, 2> Placement, output_of<double, 2> Scores>
+template <execution_policy P, class Loads, detail::latency_cost Cost, class Placement, class Scores>
 std::vector<certificate> swap_search(P const& policy, Loads const& loads, Cost const& cost,
                                      swap_search_options const& options,
                                      Placement&& physical_to_logical, Scores&& restart_scores) {
   constexpr char const* name = "swap_search";
-  auto const load = detail::argument<3>(name, "loads", loads);
-  matrix_ref<double> const scores = detail::argument<2>(name, "restart_scores", restart_scores);
+  auto const load = PLIMSOLL_LOADS(3, "swap_search", loads, "[steps, layers, experts]");
+  auto const map = PLIMSOLL_OUTPUT_IDS(2, "swap_search", physical_to_logical, "[layers, slots]");
+  matrix_ref<double> const scores =
+      PLIMSOLL_OUTPUT(double, 2, "swap_search", restart_scores, "[layers, restarts]");
   detail::expect_extent(name, "restart_scores", load.extent(1), scores.extent(0), "layers");
   detail::expect_extent(name, "restart_scores", options.restarts, scores.extent(1), "restarts");
-  return detail::swap_search(name, policy, load, cost, options,
-                             detail::argument<2>(name, "physical_to_logical", physical_to_logical),
-                             scores);
+  return detail::run_swap_search(name, detail::resolve(policy), load, cost, options, map, scores);
 }
 
-template <execution_policy P, load_tensor_view Loads, detail::latency_cost Cost,
-          output_of<std::int32_t, 2> Placement>
+template <execution_policy P, class Loads, detail::latency_cost Cost, class Placement>
 std::vector<certificate> swap_search(P const& policy, Loads const& loads, Cost const& cost,
                                      swap_search_options const& options,
                                      Placement&& physical_to_logical) {
-  return detail::swap_search(
-      "swap_search", policy, detail::argument<3>("swap_search", "loads", loads), cost, options,
-      detail::argument<2>("swap_search", "physical_to_logical", physical_to_logical), {});
+  auto const load = PLIMSOLL_LOADS(3, "swap_search", loads, "[steps, layers, experts]");
+  auto const map = PLIMSOLL_OUTPUT_IDS(2, "swap_search", physical_to_logical, "[layers, slots]");
+  return detail::run_swap_search("swap_search", detail::resolve(policy), load, cost, options, map,
+                                 {});
+}
+
+/// @brief Searches as the call with output arrays, and returns the placement in memory of the
+/// policy.
+///
+/// @param slots number of slots of every layer, at least one per expert, at most 65535
+/// @return the placement with copies of `options.replica_count` and `options.rank_offsets`, and the
+///   certificates; the workspace includes the arrays that it keeps
+template <execution_policy P, class Loads, detail::latency_cost Cost>
+placement<P> swap_search(P const& policy, Loads const& loads, Cost const& cost, index_t slots,
+                         swap_search_options const& options) {
+  constexpr char const* name = "swap_search";
+  auto const load = PLIMSOLL_LOADS(3, "swap_search", loads, "[steps, layers, experts]");
+  index_t const layers = load.extent(1);
+  index_t const experts = load.extent(2);
+  auto const context = detail::resolve(policy);
+  detail::expect_slots(name, experts, slots);
+  detail::expect_searchable(name, load.extent(0), layers, experts, slots, options);
+  auto result = detail::allocate_placement(policy, layers, experts, slots, options.on.ranks,
+                                           options.rank_offsets);
+  detail::enqueue_counts(context, options.replica_count, result.replica_count.view());
+  result.certificates = detail::run_swap_search(name, context, load, cost, options,
+                                                result.physical_to_logical.view(), {});
+  return result;
 }
 
 }  // namespace PLIMSOLL_DEVICE_ABI

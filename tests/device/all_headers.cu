@@ -44,7 +44,7 @@ template <class Id, class Count>
   plimsoll::count_tokens(policy, ids, {}, row, counters);
   plimsoll::count_tokens(policy, layers, {}, rows, counters);
   plimsoll::count_tokens_by_source(policy, ids, vector_ref<std::int32_t>(), {}, rows, counters);
-  plimsoll::scatter_to_logical(policy, rows, matrix_ref<std::int32_t>(), matrix_ref<std::int64_t>(),
+  plimsoll::scatter_to_logical(policy, rows, matrix_ref<Id>(), matrix_ref<std::int64_t>(),
                                vector_ref<plimsoll::scatter_counters>());
 }
 

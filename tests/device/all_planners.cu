@@ -78,7 +78,7 @@ using plimsoll::matrix_ref, plimsoll::tensor_ref, plimsoll::vector_ref;
   plimsoll::swap_search(policy, steps, plimsoll::token_cost(), {.on = {.ranks = 1}}, ints);
   plimsoll::swap_search(policy, steps, squared_cost(), {.on = {.ranks = 1}}, ints);
   plimsoll::gem(policy, steps, curves, {.on = {.ranks = 1}}, ints, ints);
-  plimsoll::trace_length_latencies(policy, steps, curves, {.on = {.ranks = 1}}, 1, 1, {1}, reals);
+  plimsoll::trace_length_latencies(policy, steps, curves, 1, 1, {1}, {.on = {.ranks = 1}}, reals);
 }
 
 [[maybe_unused]] void instantiate_maps(plimsoll::gpu_policy const& policy,

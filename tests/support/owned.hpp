@@ -23,6 +23,12 @@ inline std::vector<std::int64_t> as_int64(std::vector<std::int32_t> const& value
   return {values.begin(), values.end()};
 }
 
+/// Converts to int32, so that outputs of both types compare.
+template <class Id>
+std::vector<std::int32_t> as_int32(std::vector<Id> const& values) {
+  return {values.begin(), values.end()};
+}
+
 inline bool same(std::vector<plimsoll::certificate> const& a,
                  std::vector<plimsoll::certificate> const& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),

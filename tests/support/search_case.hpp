@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "generators.hpp"
+#include "owned.hpp"
 #include "policies.hpp"
 
 namespace plimsoll_test {
@@ -92,13 +93,7 @@ struct search_outcome {
   std::vector<plimsoll::certificate> certificates;
 
   bool operator==(search_outcome const& other) const {
-    auto const equal = [](plimsoll::certificate const& a, plimsoll::certificate const& b) {
-      return a.value == b.value && a.lower_bound == b.lower_bound && a.work == b.work &&
-             a.status == b.status;
-    };
-    return map == other.map && scores == other.scores &&
-           std::equal(certificates.begin(), certificates.end(), other.certificates.begin(),
-                      other.certificates.end(), equal);
+    return map == other.map && scores == other.scores && same(certificates, other.certificates);
   }
 };
 using search_fn = search_outcome (*)(search_case const&);
@@ -128,21 +123,21 @@ class search_options_in {
   plimsoll::swap_search_options options_;
 };
 
-template <class P, class Loads, class Cost>
+template <class P, class Id = std::int32_t, class Loads, class Cost>
 search_outcome search_of(search_case const& c, Loads const& loads, Cost const& cost) {
   search_options_in<P> const options(c);
-  array_in<std::int32_t, P> map(c.layers * c.slots, -7);
+  array_in<Id, P> map(c.layers * c.slots, -7);
   array_in<double, P> scores(c.layers * c.options.restarts, -7.0);
   auto certificates =
       plimsoll::swap_search(make_policy<P>(), loads, cost, *options, map.view2(c.layers, c.slots),
                             scores.view2(c.layers, c.options.restarts));
-  return {map.values(), scores.values(), std::move(certificates)};
+  return {as_int32(map.values()), scores.values(), std::move(certificates)};
 }
 
-template <class P, class T = float>
+template <class P, class T = float, class Id = std::int32_t>
 search_outcome searched(search_case const& c) {
   array_in<T, P> const loads(std::vector<T>(c.loads.begin(), c.loads.end()));
-  return search_of<P>(c, loads.view3(c.steps, c.layers, c.experts), c.cost);
+  return search_of<P, Id>(c, loads.view3(c.steps, c.layers, c.experts), c.cost);
 }
 
 /// Searches one layer by definition. Costs must be whole numbers.

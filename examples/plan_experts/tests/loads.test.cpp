@@ -550,12 +550,11 @@ TEST_CASE("loads: every form of file gives the same steps, a few at a time") {
   auto const same = [&](examples::load_file const& file) {
     index_t next = 0;
     bool equal = true;
-    file.for_each_step<std::int64_t>(
-        [&](index_t step, plimsoll::matrix_ref<std::int64_t const> found) {
-          equal = equal && step == next++ &&
-                  std::equal(found.data, found.data + layers * experts,
-                             loads.values.begin() + step * layers * experts);
-        });
+    file.for_each_step<std::int64_t>([&](index_t step, auto const& found) {
+      equal = equal && step == next++ &&
+              std::equal(found.data, found.data + layers * experts,
+                         loads.values.begin() + step * layers * experts);
+    });
     return equal && next == steps;
   };
   CHECK(same(loads_tests::file_of("a.npy", loads)));

@@ -189,8 +189,8 @@ class experiment {
       loads_ref const steps = loads_.steps(until - longest, longest + unseen_steps);
       std::vector<double> means(lengths.size() * layers);
       plimsoll::trace_length_latencies(
-          plimsoll::seq, steps, on_.curves(), {.on = {.ranks = ranks}}, steps.extent(2), longest,
-          lengths,
+          plimsoll::seq, steps, on_.curves(), steps.extent(2), longest, lengths,
+          {.on = {.ranks = ranks}},
           plimsoll::matrix_ref<double>(means.data(), std::ssize(lengths), loads_.layers()));
       for (std::size_t i = 0; i < means.size(); ++i) {
         by_length[i / layers].push_back(means[i]);

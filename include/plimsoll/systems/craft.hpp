@@ -6,9 +6,11 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
+#include <utility>
 
+#include <plimsoll/array.hpp>
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/argument.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/host/craft.hpp>
 #include <plimsoll/detail/pipeline/craft.hpp>
@@ -51,10 +53,10 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 ///   4 bytes per slot, 12 bytes per expert and 4 bytes per rank. The loads are not copied
 /// @stream synchronises
 /// @determinism the same bits under every policy
-template <execution_policy P, load_tensor_view Loads>
+template <execution_policy P, class Loads>
 gain_estimate estimate_gains(P const& policy, Loads const& loads, craft_options const& options) {
   constexpr char const* name = "estimate_gains";
-  auto const load = detail::argument<3>(name, "loads", loads);
+  auto const load = PLIMSOLL_LOADS(3, "estimate_gains", loads, "[steps, layers, experts]");
   auto const context = detail::resolve(policy);
   auto const how = detail::checked(name, context, options);
   return detail::estimate_gains(name, context, load, how, detail::make_sums(context, load, how));
@@ -97,27 +99,25 @@ replica_allocation allocate_replicas(P const& policy, gain_estimate const& estim
 ///
 /// @param loads `[steps, layers, experts]`, in the policy's memory, as for `estimate_gains`
 /// @param options ranks, budget, and the options of placement
-/// @param[out] physical_to_logical `[layers, slots]` int32, where slots is at least the number of
-///   experts plus the largest replica count: the expert in every slot; -1 beyond the slots of the
-///   layer
-/// @param[out] rank_offsets `[layers, ranks + 1]` int32: the first slot of each rank
-/// @param[out] replica_count `[layers, experts]` int32
+/// @param[out] physical_to_logical `[layers, slots]` int32 or int64, where slots is at least the
+///   number of experts plus the largest replica count: the expert in every slot; -1 beyond the slots
+///   of the layer
+/// @param[out] rank_offsets `[layers, ranks + 1]` int32 or int64: the first slot of each rank
+/// @param[out] replica_count `[layers, experts]` int32 or int64
 /// @return the estimate, the allocation, and the certificates of the placement
 /// @throws invalid_input as `estimate_gains`, `allocate_replicas` and `eplb`
 /// @complexity as `estimate_gains` and `allocate_replicas`
-/// @workspace as `estimate_gains` and `allocate_replicas`
+/// @workspace as `estimate_gains` and `allocate_replicas`; 4 bytes per element of an int64 output
 /// @stream synchronises
 /// @determinism the same bits under every policy
-template <execution_policy P, load_tensor_view Loads, output_of<std::int32_t, 2> Placement,
-          output_of<std::int32_t, 2> Offsets, output_of<std::int32_t, 2> Counts>
+template <execution_policy P, class Loads, class Placement, class Offsets, class Counts>
 craft_plan craft(P const& policy, Loads const& loads, craft_options const& options,
                  Placement&& physical_to_logical, Offsets&& rank_offsets, Counts&& replica_count) {
   constexpr char const* name = "craft";
-  auto const load = detail::argument<3>(name, "loads", loads);
-  matrix_ref<std::int32_t> const placement =
-      detail::argument<2>(name, "physical_to_logical", physical_to_logical);
-  matrix_ref<std::int32_t> const offsets = detail::argument<2>(name, "rank_offsets", rank_offsets);
-  matrix_ref<std::int32_t> const counts = detail::argument<2>(name, "replica_count", replica_count);
+  auto const load = PLIMSOLL_LOADS(3, "craft", loads, "[steps, layers, experts]");
+  auto const placement = PLIMSOLL_OUTPUT_IDS(2, "craft", physical_to_logical, "[layers, slots]");
+  auto const offsets = PLIMSOLL_OUTPUT_IDS(2, "craft", rank_offsets, "[layers, ranks + 1]");
+  auto const counts = PLIMSOLL_OUTPUT_IDS(2, "craft", replica_count, "[layers, experts]");
   index_t const layers = load.extent(1);
   index_t const experts = load.extent(2);
   auto const context = detail::resolve(policy);
@@ -133,15 +133,51 @@ craft_plan craft(P const& policy, Loads const& loads, craft_options const& optio
   detail::expect_extent(name, "replica_count", layers, counts.extent(0), "layers");
   detail::expect_extent(name, "replica_count", experts, counts.extent(1), "experts");
   detail::expect_plannable(name, layers, experts, placement.extent(1),
-                           detail::eplb_options_of(how, offsets));
+                           detail::eplb_options_of(how, {}));
 
   auto const sums = detail::make_sums(context, load, how);
   craft_plan plan;
   plan.estimate = detail::estimate_gains(name, context, load, how, sums);
   plan.allocation = detail::allocate_replicas(name, context, plan.estimate, how);
-  plan.placement = detail::plan_layers(name, context, sums.of_plan(0), plan.allocation.replicas,
-                                       how, placement, offsets, counts);
+  plan.certificates = detail::plan_layers(name, context, sums.of_plan(0), plan.allocation.replicas,
+                                          how, placement, offsets, counts);
   return plan;
+}
+
+/// Results of the call of `craft` that returns its arrays.
+template <execution_policy P>
+struct craft_placement {
+  placement<P> plan;
+  gain_estimate estimate;
+  replica_allocation allocation;
+};
+
+/// @brief Plans every layer as the call with output arrays, and returns the placement in memory of
+/// the policy.
+///
+/// @return the placement, whose map has as many slots as experts and the largest replica count
+///   together; the estimate and the allocation. The workspace includes the arrays that it keeps
+template <execution_policy P, class Loads>
+craft_placement<P> craft(P const& policy, Loads const& loads, craft_options const& options) {
+  constexpr char const* name = "craft";
+  auto const load = PLIMSOLL_LOADS(3, "craft", loads, "[steps, layers, experts]");
+  index_t const layers = load.extent(1);
+  index_t const experts = load.extent(2);
+  auto const how = detail::checked(name, detail::resolve(policy), options);
+  craft_placement<P> result{
+      .plan = {.physical_to_logical = {policy, layers, experts + how.replica_counts.back()},
+               .replica_count = {policy, layers, experts},
+               .rank_offsets = {policy, layers, how.on.ranks + 1},
+               .ranks = how.on.ranks,
+               .certificates = {}},
+      .estimate = {},
+      .allocation = {}};
+  craft_plan found = craft(policy, load, how, result.plan.physical_to_logical,
+                           result.plan.rank_offsets, result.plan.replica_count);
+  result.plan.certificates = std::move(found.certificates);
+  result.estimate = std::move(found.estimate);
+  result.allocation = std::move(found.allocation);
+  return result;
 }
 
 }  // namespace PLIMSOLL_DEVICE_ABI

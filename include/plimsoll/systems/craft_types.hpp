@@ -73,8 +73,7 @@ struct replica_allocation {
 struct craft_plan {
   gain_estimate estimate = {};
   replica_allocation allocation = {};
-  /// `[layers]`: certificates of `eplb` on the summed loads.
-  std::vector<certificate> placement = {};
+  std::vector<certificate> certificates = {};  ///< `[layers]`: of `eplb` on the summed loads
 };
 
 }}  // namespace plimsoll

@@ -4,11 +4,12 @@
 /// Source: GEM (arXiv 2605.19945).
 #pragma once
 
-#include <cstdint>
 #include <type_traits>
 #include <vector>
 
+#include <plimsoll/array.hpp>
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/argument.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/host/gem.hpp>
 #include <plimsoll/detail/host/swap_search.hpp>
@@ -34,36 +35,59 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 ///   for other models
 /// @param curves latency curves of all ranks, in the policy's memory
 /// @param options ranks with their slots, and search limits
-/// @param[out] physical_to_logical `[layers, slots]` int32: expert in each slot, -1 in empty slots;
-///   there may be more slots than experts, see `gem_options::spare_slots`
-/// @param[out] replica_count `[layers, experts]` int32
+/// @param[out] physical_to_logical `[layers, slots]` int32 or int64: expert in each slot, -1 in empty
+///   slots; there may be more slots than experts, see `gem_options::spare_slots`
+/// @param[out] replica_count `[layers, experts]` int32 or int64
 /// @return per layer, the certificate of `swap_search`, in the unit of the curves
 /// @throws invalid_input as `latency_table`, `replicate` and `swap_search`
 /// @complexity as `swap_search`
-/// @workspace as `latency_table` and `swap_search`; 8 bytes per expert of every layer
+/// @workspace as `latency_table` and `swap_search`; 8 bytes per expert of every layer;
+///   4 bytes per element of an int64 output
 /// @stream synchronises
 /// @determinism the same bits under every policy and number of threads, for a seed
-template <execution_policy P, load_tensor_view Loads, output_of<std::int32_t, 2> Placement,
-          output_of<std::int32_t, 2> Counts>
+template <execution_policy P, class Loads, class Placement, class Counts>
 std::vector<certificate> gem(P const& policy, Loads const& loads, latency_curves const& curves,
                              gem_options const& options, Placement&& physical_to_logical,
                              Counts&& replica_count) {
   constexpr char const* name = "gem";
-  auto const context = detail::resolve(policy);
-  detail::latency_pieces<std::remove_const_t<decltype(context)>> const pieces(
-      name, context, curves, options.on.ranks, options.on.active);
-  auto const load = detail::argument<3>(name, "loads", loads);
-  matrix_ref<std::int32_t> const placement =
-      detail::argument<2>(name, "physical_to_logical", physical_to_logical);
-  matrix_ref<std::int32_t> const counts = detail::argument<2>(name, "replica_count", replica_count);
+  auto const load = PLIMSOLL_LOADS(3, "gem", loads, "[steps, layers, experts]");
+  auto const placement = PLIMSOLL_OUTPUT_IDS(2, "gem", physical_to_logical, "[layers, slots]");
+  auto const counts = PLIMSOLL_OUTPUT_IDS(2, "gem", replica_count, "[layers, experts]");
   index_t const layers = load.extent(1);
   index_t const experts = load.extent(2);
   detail::expect_extent(name, "physical_to_logical", layers, placement.extent(0), "layers");
   detail::expect_extent(name, "replica_count", layers, counts.extent(0), "layers");
   detail::expect_extent(name, "replica_count", experts, counts.extent(1), "experts");
   detail::expect_searchable(name, load.extent(0), layers, experts, placement.extent(1),
-                            detail::search_options_of(options, counts));
+                            detail::search_options_of(options, {}));
+
+  auto const context = detail::resolve(policy);
+  detail::latency_pieces<std::remove_const_t<decltype(context)>> const pieces(
+      name, context, curves, options.on.ranks, options.on.active);
   return detail::run_gem(name, context, load, pieces.lookup(), options, placement, counts);
+}
+
+/// @brief Plans every layer as the call with output arrays, and returns the placement in memory of
+/// the policy.
+///
+/// @param slots number of slots of every layer, at least one per expert, at most 65535
+/// @return the placement with a copy of `options.rank_offsets`, and the certificates; the workspace
+///   includes the arrays that it keeps
+template <execution_policy P, class Loads>
+placement<P> gem(P const& policy, Loads const& loads, latency_curves const& curves, index_t slots,
+                 gem_options const& options) {
+  constexpr char const* name = "gem";
+  auto const load = PLIMSOLL_LOADS(3, "gem", loads, "[steps, layers, experts]");
+  index_t const layers = load.extent(1);
+  index_t const experts = load.extent(2);
+  detail::expect_slots(name, experts, slots);
+  detail::expect_searchable(name, load.extent(0), layers, experts, slots,
+                            detail::search_options_of(options, {}));
+  auto result = detail::allocate_placement(policy, layers, experts, slots, options.on.ranks,
+                                           options.rank_offsets);
+  result.certificates =
+      gem(policy, load, curves, options, result.physical_to_logical, result.replica_count);
+  return result;
 }
 
 /// @brief Measures the latency of unseen steps under plans made from traces of several lengths; a
@@ -74,10 +98,10 @@ std::vector<certificate> gem(P const& policy, Loads const& loads, latency_curves
 ///
 /// @param loads `[steps, layers, experts]`, as for `gem`
 /// @param curves as for `gem`
-/// @param options as for `gem`
 /// @param slots number of slots of every layer
 /// @param planned_until number of steps that plans may use, 1 to steps - 1
 /// @param lengths lengths of the traces, each 1 to planned_until
+/// @param options as for `gem`
 /// @param[out] latencies `[lengths, layers]` double: mean latency of an unseen step, in the unit of
 ///   the curves
 /// @throws invalid_input as `gem`, and for steps outside the trace
@@ -85,23 +109,25 @@ std::vector<certificate> gem(P const& policy, Loads const& loads, latency_curves
 /// @workspace as `gem`; 8 bytes per unseen step and layer
 /// @stream synchronises
 /// @determinism the same bits under every policy
-template <execution_policy P, load_tensor_view Loads, output_of<double, 2> Out>
+template <execution_policy P, class Loads, class Out>
 void trace_length_latencies(P const& policy, Loads const& loads, latency_curves const& curves,
-                            gem_options const& options, index_t slots, index_t planned_until,
-                            std::vector<index_t> const& lengths, Out&& latencies) {
+                            index_t slots, index_t planned_until,
+                            std::vector<index_t> const& lengths, gem_options const& options,
+                            Out&& latencies) {
   constexpr char const* name = "trace_length_latencies";
-  auto const load = detail::argument<3>(name, "loads", loads);
-  matrix_ref<double> const out = detail::argument<2>(name, "latencies", latencies);
+  auto const load = PLIMSOLL_LOADS(3, "trace_length_latencies", loads, "[steps, layers, experts]");
+  matrix_ref<double> const out =
+      PLIMSOLL_OUTPUT(double, 2, "trace_length_latencies", latencies, "[lengths, layers]");
   index_t const layers = load.extent(1);
   index_t const experts = load.extent(2);
   detail::expect_trace_lengths(name, load.extent(0), planned_until, lengths);
-  detail::expect_between(name, "slots", experts, expert_limit, slots,
-                         "slots (at least one per expert)");
+  detail::expect_slots(name, experts, slots);
   detail::expect_extent(name, "latencies", static_cast<index_t>(lengths.size()), out.extent(0),
                         "lengths");
   detail::expect_extent(name, "latencies", layers, out.extent(1), "layers");
   detail::expect_searchable(name, planned_until, layers, experts, slots,
                             detail::search_options_of(options, {}));
+
   auto const context = detail::resolve(policy);
   detail::latency_pieces<std::remove_const_t<decltype(context)>> const pieces(
       name, context, curves, options.on.ranks, options.on.active);

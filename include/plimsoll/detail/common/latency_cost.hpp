@@ -56,32 +56,6 @@ PLIMSOLL_HD inline latency_piece piece_of(latency_curves const& curves, index_t 
           is_past ? highest<double> : at(i)};
 }
 
-/// Latency curves cut into pieces, with an index from buckets of token counts to pieces.
-struct latency_lookup {
-  index_t rank_count;
-  index_t pieces;              ///< pieces per rank; the first is for 0 tokens
-  double const* ends;          ///< `[pieces]`: last token count of each piece, alike for all ranks
-  latency_piece const* piece;  ///< `[ranks, pieces]`
-  std::int32_t const* first;   ///< `[buckets + 1]`: the first piece with token counts of a bucket
-  index_t buckets;
-  int shift;  ///< a bucket covers 2^shift token counts
-
-  [[nodiscard]] PLIMSOLL_HD index_t ranks() const { return rank_count; }
-
-  PLIMSOLL_HD double operator()(index_t rank, double tokens) const {
-    double const n = whole_tokens(tokens);
-    index_t const bucket = minimum{}(static_cast<index_t>(n) >> shift, buckets - 1);
-    index_t at = first[bucket];
-    for (index_t last = first[bucket + 1]; at < last;) {
-      index_t const middle = at + (last - at) / 2;
-      bool const is_past = ends[middle] < n;
-      at = is_past ? middle + 1 : at;
-      last = is_past ? last : middle;
-    }
-    return piece[rank * pieces + at](n);
-  }
-};
-
 }  // namespace detail
 
 PLIMSOLL_HD inline double latency_curves::operator()(index_t rank, double tokens_of_rank) const {
@@ -94,6 +68,19 @@ PLIMSOLL_HD inline double latency_curves::operator()(index_t rank, double tokens
     size = is_below ? size - half - 1 : half;
   }
   return n == 0 && tokens[0] > 0 ? 0.0 : detail::piece_of(*this, rank, first)(n);
+}
+
+PLIMSOLL_HD inline double latency_lookup::operator()(index_t rank, double tokens) const {
+  double const n = detail::whole_tokens(tokens);
+  index_t const bucket = detail::minimum{}(static_cast<index_t>(n) >> shift_, buckets_ - 1);
+  index_t at = first_[bucket];
+  for (index_t last = first_[bucket + 1]; at < last;) {
+    index_t const middle = at + (last - at) / 2;
+    bool const is_past = ends_[middle] < n;
+    at = is_past ? middle + 1 : at;
+    last = is_past ? last : middle;
+  }
+  return piece_[rank * pieces_ + at](n);
 }
 
 PLIMSOLL_HD inline double token_cost::operator()(index_t rank, double tokens) const {

@@ -52,6 +52,9 @@ inline void expect_curves(std::string_view function, std::string_view argument,
   std::string const prefix(argument);
   index_t const samples = curves.tokens.extent(0);
   index_t const rows = curves.latency.extent(0);
+  expect_elements(function, text(prefix, ".tokens"), curves.tokens);
+  expect_elements(function, text(prefix, ".latency"), curves.latency);
+  expect_elements(function, text(prefix, ".speeds"), curves.speeds);
   expect_between(function, text(prefix, ".tokens"), 2, sample_limit, samples, "samples");
   expect_extent(function, text(prefix, ".latency"), samples, curves.latency.extent(1), "samples");
   if (rows != 1 && rows != ranks) {
@@ -68,6 +71,9 @@ void expect_cost(std::string_view function, Cost const& cost, index_t ranks) {
   if constexpr (std::same_as<Cost, latency_curves>) {
     expect_curves(function, "cost", cost, ranks);
   } else if constexpr (requires { cost.ranks(); }) {
+    if constexpr (std::same_as<Cost, token_cost>) {
+      expect_elements(function, "cost.speeds", cost.speeds);
+    }
     if (cost.ranks() != 0) {
       expect_extent(function, "cost", ranks, cost.ranks(), "ranks");
     }
@@ -231,14 +237,18 @@ struct latency_piece_lists {
 };
 
 inline void throw_latency_fault(refused_value const& of) {
-  throw_placement_fault(of);
-  throw_map_fault(of);
   switch (of.found().kind) {
     case fault_kind::cost:
       of.fail("cost", "numbers from 0 to below 2^960 that do not fall as tokens rise",
               of.got() + of.where("rank") + of.also("step"));
+    case fault_kind::speed:
+      of.fail("cost.speeds", "values from 2^-64 to 2^64", of.got() + of.where("rank"));
+    case fault_kind::relative_speed:
+      fail_relative_speed(of.function, "cost.speeds", of.found().got, of.found().where,
+                          of.report.result.value);
     default:
-      break;
+      throw_placement_fault(of);
+      throw_map_fault(of);
   }
 }
 

@@ -16,6 +16,11 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
+/// Checks the number of slots of a placement that is to be made.
+inline void expect_slots(std::string_view name, index_t experts, index_t slots) {
+  expect_between(name, "slots", experts, expert_limit, slots, "slots (at least one per expert)");
+}
+
 inline void expect_searchable(std::string_view name, index_t steps, index_t layers, index_t experts,
                               index_t slots, swap_search_options const& options) {
   expect_between(name, "loads", 1, 0x7fffffff, steps, "steps");
@@ -25,6 +30,7 @@ inline void expect_searchable(std::string_view name, index_t steps, index_t laye
   expect_between(name, "physical_to_logical", experts, expert_limit, slots,
                  "slots (at least one per expert)");
   expect_rank_offsets(name, "options.rank_offsets", options.rank_offsets, layers, options.on.ranks);
+  expect_elements(name, "options.replica_count", options.replica_count);
   if (options.replica_count.data != nullptr) {
     expect_extent(name, "options.replica_count", layers, options.replica_count.extent(0), "layers");
     expect_extent(name, "options.replica_count", experts, options.replica_count.extent(1),

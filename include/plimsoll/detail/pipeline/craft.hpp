@@ -14,6 +14,7 @@
 #include <plimsoll/detail/host/craft.hpp>
 #include <plimsoll/detail/host/knapsack.hpp>
 #include <plimsoll/detail/pipeline/eplb.hpp>
+#include <plimsoll/detail/pipeline/ids.hpp>
 #include <plimsoll/detail/pipeline/knapsack.hpp>
 #include <plimsoll/detail/pipeline/load_tensor.hpp>
 #include <plimsoll/detail/pipeline/planning.hpp>
@@ -147,28 +148,40 @@ replica_allocation allocate_replicas(std::string_view name, Context const& conte
   return result;
 }
 
-/// Plans every layer for the replicas that it was given. `sums` are the loads of one plan.
-template <class Context>
+/// Plans every layer for the replicas that it was given. `sums` are the loads of one plan. The
+/// outputs hold int32 or int64.
+template <class Context, class Id, class Offset, class Count>
 std::vector<certificate> plan_layers(std::string_view name, Context const& context,
                                      matrix_ref<double const> sums,
                                      std::vector<std::int32_t> const& replicas,
                                      craft_options const& options,
-                                     matrix_ref<std::int32_t> placement,
-                                     matrix_ref<std::int32_t> rank_offsets,
-                                     matrix_ref<std::int32_t> replica_count) {
+                                     matrix_ref<Id> physical_to_logical,
+                                     matrix_ref<Offset> rank_offsets,
+                                     matrix_ref<Count> replica_count) {
   index_t const layers = sums.extent(0);
   std::vector<std::int32_t> slots = replicas;
   for (std::int32_t& count : slots) {
     count += static_cast<std::int32_t>(sums.extent(1));
   }
   buffer<std::int32_t, Context> const layer_slots(context, slots);
-  eplb_options const how = eplb_options_of(options, rank_offsets);
+  int32_ids<Context, Id, 2> const placement(context, physical_to_logical);
+  int32_ids<Context, Offset, 2> const offsets(context, rank_offsets);
+  int32_ids<Context, Count, 2> const counts(context, replica_count);
+  eplb_options const how = eplb_options_of(options, offsets.view());
   run_planning(name, context, 1, 1, throw_slot_assignment_fault, [&](problem_report* reports) {
     enqueue_slot_assignment(context, {layer_slots.data(), layers}, 1,
-                            {.on = options.on, .remainder = options.remainder}, rank_offsets,
+                            {.on = options.on, .remainder = options.remainder}, offsets.view(),
                             reports);
   });
-  return run_eplb(name, context, sums, how, placement, replica_count);
+  index_t const steps = eplb_steps(how);
+  auto const enqueue = [&](problem_report* reports) {
+    enqueue_eplb(context, sums, how, placement.view(), counts.view(), reports);
+    placement.store();
+    offsets.store();
+    counts.store();
+  };
+  return certificates_of_step(run_planning(name, context, layers, steps, throw_eplb_fault, enqueue),
+                              layers, steps - 1);
 }
 
 }}}  // namespace plimsoll::detail

@@ -15,13 +15,13 @@
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/host/gem.hpp>
 #include <plimsoll/detail/host/latency.hpp>
+#include <plimsoll/detail/pipeline/ids.hpp>
 #include <plimsoll/detail/pipeline/latency.hpp>
 #include <plimsoll/detail/pipeline/load_tensor.hpp>
 #include <plimsoll/detail/pipeline/planning.hpp>
 #include <plimsoll/detail/pipeline/replication.hpp>
 #include <plimsoll/detail/pipeline/swap_search.hpp>
 #include <plimsoll/detail/report.hpp>
-#include <plimsoll/detail/rows.hpp>
 #include <plimsoll/placement_types.hpp>
 #include <plimsoll/replication_types.hpp>
 #include <plimsoll/swap_search_types.hpp>
@@ -56,26 +56,28 @@ void enqueue_gem(Context const& context, Loads const& loads, latency_lookup cons
                       replication_options_of(options), counts, reports);
     reports += layers;
   } else {
-    buffer<std::int32_t, Context> const ones(
-        context, std::vector<std::int32_t>(static_cast<std::size_t>(layers * experts), 1));
-    copy_rows(context, matrix_ref<std::int32_t const>(ones.data(), layers, experts), counts);
+    enqueue_counts(context, {}, counts);
   }
   enqueue_swap_search(context, loads, cost, search_options_of(options, counts), placement, {},
                       reports);
 }
 
-/// Plans layers whose shapes and options the caller has checked.
-template <class Context, class Loads>
+/// Plans layers whose shapes and options the caller has checked. The outputs hold int32 or int64.
+template <class Context, class Loads, class Id, class Count>
 std::vector<certificate> run_gem(std::string_view function, Context const& context,
                                  Loads const& loads, latency_lookup const& cost,
-                                 gem_options const& options, matrix_ref<std::int32_t> placement,
-                                 matrix_ref<std::int32_t> counts) {
+                                 gem_options const& options, matrix_ref<Id> physical_to_logical,
+                                 matrix_ref<Count> replica_count) {
   index_t const layers = loads.extent(1);
-  auto const all =
-      run_planning(function, context, layers, gem_reports(options), throw_gem_fault,
-                   [&](problem_report* reports) {
-                     enqueue_gem(context, loads, cost, options, placement, counts, reports);
-                   });
+  int32_ids<Context, Id, 2> const placement(context, physical_to_logical);
+  int32_ids<Context, Count, 2> const counts(context, replica_count);
+  auto const all = run_planning(function, context, layers, gem_reports(options), throw_gem_fault,
+                                [&](problem_report* reports) {
+                                  enqueue_gem(context, loads, cost, options, placement.view(),
+                                              counts.view(), reports);
+                                  placement.store();
+                                  counts.store();
+                                });
   return {all.end() - layers, all.end()};
 }
 
@@ -124,11 +126,8 @@ void run_trace_lengths(std::string_view function, Context const& context, Loads 
   for (std::size_t i = 0; i < lengths.size(); ++i) {
     run_gem(function, context, steps_of(loads, planned_until - lengths[i], lengths[i]), cost,
             options, placement, counts);
-    run_planning(function, context, layers, latency_reports(unseen), throw_latency_fault,
-                 [&](problem_report* reports) {
-                   enqueue_latencies(context, steps_of(loads, planned_until, unseen), plan, cost,
-                                     {.of_step = of_step}, reports);
-                 });
+    run_latencies(function, context, steps_of(loads, planned_until, unseen), plan, cost,
+                  {.of_step = of_step});
     launch(context, layers, mean_steps_body{of_step, static_cast<index_t>(i), out});
   }
 }

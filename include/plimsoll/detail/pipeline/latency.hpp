@@ -14,6 +14,7 @@
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/host/latency.hpp>
 #include <plimsoll/detail/pipeline/placement_maps.hpp>
+#include <plimsoll/detail/pipeline/planning.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/latency_types.hpp>
@@ -23,29 +24,26 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// Latency curves in the memory of a context, checked and cut into pieces. With `active`, only the
-/// speeds of live ranks are compared.
+/// Latency curves in the memory of a context, checked and cut into pieces. With `active`, which
+/// the caller has checked, only the speeds of live ranks are compared.
 template <class Context>
 class latency_pieces {
  public:
   latency_pieces(std::string_view function, Context const& context, latency_curves const& curves,
                  index_t ranks, vector_ref<std::uint8_t const> active = {}) {
     expect_between(function, "ranks", 1, rank_limit, ranks, "ranks");
-    if (active.data != nullptr) {
-      expect_extent(function, "options.on.active", ranks, active.extent(0), "ranks");
-    }
     host_curves const read(function, context, curves, ranks, active);
     latency_piece_lists const lists(read.view, ranks);
     ends_ = {context, lists.ends};
     pieces_ = {context, lists.pieces};
     first_ = {context, lists.first};
-    lookup_ = {.rank_count = ranks,
-               .pieces = ends_.size(),
-               .ends = ends_.data(),
-               .piece = pieces_.data(),
-               .first = first_.data(),
-               .buckets = first_.size() - 1,
-               .shift = lists.shift};
+    lookup_.ranks_ = ranks;
+    lookup_.pieces_ = ends_.size();
+    lookup_.ends_ = ends_.data();
+    lookup_.piece_ = pieces_.data();
+    lookup_.first_ = first_.data();
+    lookup_.buckets_ = first_.size() - 1;
+    lookup_.shift_ = lists.shift;
   }
   [[nodiscard]] latency_lookup lookup() const { return lookup_; }
 
@@ -53,7 +51,7 @@ class latency_pieces {
   buffer<double, Context> ends_;
   buffer<latency_piece, Context> pieces_;
   buffer<std::int32_t, Context> first_;
-  latency_lookup lookup_{};
+  latency_lookup lookup_;
 };
 
 /// Returns the number of reports of `enqueue_latencies`, per layer.
@@ -75,6 +73,17 @@ void enqueue_latencies(Context const& context, Loads const& loads, placement_ref
       .out = out,
       .reports = reports + loads.extent(1)};
   launch(context, body.problems(), body);
+}
+
+/// Checks the arguments of a replay apart from its outputs, and runs it.
+template <class Context, class Loads, class Cost>
+void run_latencies(std::string_view name, Context const& context, Loads const& loads,
+                   placement_ref const& placement, Cost const& cost, latency_outputs const& out) {
+  expect_replayable(name, loads, placement, cost);
+  run_planning(name, context, loads.extent(1), latency_reports(loads.extent(0)),
+               throw_latency_fault, [&](problem_report* reports) {
+                 enqueue_latencies(context, loads, placement, cost, out, reports);
+               });
 }
 
 }}}  // namespace plimsoll::detail

@@ -5,14 +5,23 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <string_view>
+#include <vector>
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/swap_search.hpp>
 #include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/host/latency.hpp>
+#include <plimsoll/detail/host/swap_search.hpp>
+#include <plimsoll/detail/pipeline/ids.hpp>
+#include <plimsoll/detail/pipeline/planning.hpp>
 #include <plimsoll/detail/report.hpp>
+#include <plimsoll/detail/rows.hpp>
+#include <plimsoll/error.hpp>
 #include <plimsoll/swap_search_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
@@ -164,6 +173,38 @@ void enqueue_swap_search(Context const& context, Loads const& loads, Cost const&
                                   .physical_to_logical = placement,
                                   .restart_scores = restart_scores,
                                   .reports = reports});
+}
+
+/// Copies the replica counts of the options, or writes one copy of each expert if there are none.
+template <class Context>
+void enqueue_counts(Context const& context, matrix_ref<std::int32_t const> replica_count,
+                    matrix_ref<std::int32_t> counts) {
+  buffer<std::int32_t, Context> ones;
+  if (replica_count.data == nullptr) {
+    index_t const size = counts.extent(0) * counts.extent(1);
+    ones = {context, std::vector<std::int32_t>(static_cast<std::size_t>(size), 1)};
+    replica_count = {ones.data(), counts.extent(0), counts.extent(1)};
+  }
+  copy_rows(context, replica_count, counts);
+}
+
+/// Checks shapes and options, and searches. `physical_to_logical` holds int32 or int64.
+template <class Context, class Loads, class Cost, class Id>
+std::vector<certificate> run_swap_search(std::string_view name, Context const& context,
+                                         Loads const& loads, Cost const& cost,
+                                         swap_search_options const& options,
+                                         matrix_ref<Id> physical_to_logical,
+                                         matrix_ref<double> restart_scores) {
+  index_t const layers = loads.extent(1);
+  expect_extent(name, "physical_to_logical", layers, physical_to_logical.extent(0), "layers");
+  expect_searchable(name, loads.extent(0), layers, loads.extent(2), physical_to_logical.extent(1),
+                    options);
+  expect_cost(name, cost, options.on.ranks);
+  int32_ids<Context, Id, 2> const map(context, physical_to_logical);
+  return run_planning(name, context, layers, 1, throw_latency_fault, [&](problem_report* reports) {
+    enqueue_swap_search(context, loads, cost, options, map.view(), restart_scores, reports);
+    map.store();
+  });
 }
 
 }}}  // namespace plimsoll::detail
