@@ -57,7 +57,9 @@ inline void expect_curves(std::string_view function, std::string_view argument,
   if (rows != 1 && rows != ranks) {
     fail(function, text(prefix, ".latency"), text(ranks, " ranks, or 1 for all"), text(rows));
   }
-  if (curves.speeds.data != nullptr) {
+  expect_elements(function, text(prefix, ".tokens"), curves.tokens);
+  expect_elements(function, text(prefix, ".latency"), curves.latency);
+  if (is_given(function, text(prefix, ".speeds"), curves.speeds)) {
     expect_extent(function, text(prefix, ".speeds"), ranks, curves.speeds.extent(0), "ranks");
   }
 }
@@ -68,6 +70,9 @@ void expect_cost(std::string_view function, Cost const& cost, index_t ranks) {
   if constexpr (std::same_as<Cost, latency_curves>) {
     expect_curves(function, "cost", cost, ranks);
   } else if constexpr (requires { cost.ranks(); }) {
+    if constexpr (std::same_as<Cost, token_cost>) {
+      expect_elements(function, "cost.speeds", cost.speeds);
+    }
     if (cost.ranks() != 0) {
       expect_extent(function, "cost", ranks, cost.ranks(), "ranks");
     }
