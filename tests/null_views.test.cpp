@@ -410,6 +410,148 @@ TEST_CASE("null_views: every view of planning calls") {
       v.steps, v.one);
 }
 
+TEST_CASE("null_views: every view of splits, quotas and dispatches") {
+  views v;
+  std::vector<plimsoll::quota_report> rounded(1);
+  std::vector<plimsoll::dispatch_counters> dispatched(1);
+  std::vector<std::uint8_t> marks(1);
+  matrix_ref<std::int32_t> const row(v.zeros, 1, 8);
+  matrix_ref<std::int32_t> const quotas(row.data, 1, 2);
+  matrix_ref<std::int32_t> const offsets(v.offsets.data, 1, 2);
+  vector_ref<std::int32_t> const of_slots(v.zeros.data(), 2);
+  check_each(
+      "quota", {"loads", "placement.rank_offsets", "split", "quotas", "reports"},
+      [&](auto in, auto begins, auto split, auto out, auto reports) {
+        plimsoll::quota(seq, in, {v.map, v.copies, 1, begins}, split, out, reports);
+      },
+      v.loads, offsets, v.square, quotas, vector_ref<plimsoll::quota_report>(rounded));
+  check_each(
+      "source_quotas", {"quotas", "counts", "source_quotas"},
+      [&](auto in, auto counts, auto out) {
+        plimsoll::source_quotas(seq, in, counts, v.placement, 1, out);
+      },
+      of_slots, v.loads, quotas);
+  check_each(
+      "dispatch", {"topk_ids", "physical_to_logical", "quotas", "slots", "counters"},
+      [](auto ids, auto map, auto in, auto out, auto counters) {
+        plimsoll::dispatch(seq, ids, map, in, {.experts = 2}, out, counters);
+      },
+      v.loads, vector_ref<std::int32_t>(v.values.data(), 2), of_slots, quotas,
+      vector_ref<plimsoll::dispatch_counters>(dispatched));
+  plimsoll::minmax_lp lp(seq, v.placement);
+  check_each(
+      "minmax_lp::solve", {"loads", "inputs.base_load", "split", "outputs.bottleneck"},
+      [&](auto in, auto base, auto split, auto marked) {
+        lp.solve(in, {.base_load = base}, split, {.bottleneck = marked});
+      },
+      v.loads, v.one, v.square, matrix_ref<std::uint8_t>(marks, 1, 1));
+  plimsoll::lplb balancer(seq, v.placement, {.max_ids = 8});
+  check_each(
+      "lplb::plan", {"counts"}, [&](auto in) { balancer.plan(in); }, v.loads);
+  check_each(
+      "lplb::dispatch", {"topk_ids", "slots", "counters"},
+      [&](auto ids, auto out, auto counters) { balancer.dispatch(0, ids, out, counters); }, v.loads,
+      quotas, vector_ref<plimsoll::dispatch_counters>(dispatched));
+}
+
+TEST_CASE("null_views: every view of spills and fills") {
+  views v;
+  std::vector<plimsoll::spill_counters> spilled(1);
+  std::vector<plimsoll::spill_segment> segments(2);
+  vector_ref<std::int32_t> const of_experts(v.zeros.data(), 2);
+  matrix_ref<std::int32_t> const pairs(v.zeros.data(), 1, 2);
+  plimsoll::least_loaded spill(seq, {.on = {.ranks = 1}, .experts = 2, .max_ids = 8});
+  check_each(
+      "least_loaded::count", {"topk_ids", "counts"},
+      [&](auto ids, auto out) { spill.count(ids, out); }, v.loads, of_experts);
+  check_each(
+      "least_loaded::plan", {"loads"}, [&](auto in) { spill.plan(in); }, of_experts);
+  check_each(
+      "least_loaded::add_up", {"counts"}, [&](auto in) { spill.add_up(in); }, v.loads);
+  check_each(
+      "least_loaded::route", {"topk_ids", "destinations", "rows", "counters"},
+      [&](auto ids, auto a, auto b, auto counters) { spill.route(0, ids, a, b, counters); },
+      v.loads, pairs, pairs, vector_ref<plimsoll::spill_counters>(spilled));
+  check_each(
+      "least_loaded::arrange", {"arranged", "groups"},
+      [&](auto out, auto groups) { spill.arrange(0, out, groups); },
+      vector_ref<std::int32_t>(v.zeros.data(), 8), vector_ref<plimsoll::spill_segment>(segments));
+  check_each(
+      "least_loaded", {"options.native"},
+      [](auto native) {
+        plimsoll::least_loaded const other(
+            seq, {.on = {.ranks = 1}, .experts = 2, .native = native, .max_ids = 8});
+      },
+      of_experts);
+
+  plimsoll::waterline_options const options{
+      .on = {.ranks = 1}, .slots = 2, .top_k = 2, .max_tokens = 4};
+  plimsoll::waterline line(seq, options);
+  std::vector<float> weights(3);
+  matrix_ref<std::int64_t> const loads(v.longs.data(), 2, 1);
+  check_each(
+      "waterline::count", {"topk_ids", "loads"},
+      [&](auto ids, auto out) { line.count(ids, 0, out); }, v.map, loads);
+  check_each(
+      "waterline::plan", {"loads"}, [&](auto in) { line.plan(in, 0); }, loads);
+  check_each(
+      "waterline::fill", {"topk_ids", "batch.weights", "ids", "rows.weights", "rows.ranks"},
+      [&](auto ids, auto in, auto out, auto weight, auto rank) {
+        line.fill(ids, 0, {.weights = in}, out, {.weights = weight, .ranks = rank});
+      },
+      v.map, matrix_ref<float>(weights.data(), 1, 2),
+      matrix_ref<std::int32_t>(v.zeros.data(), 1, 3), matrix_ref<float>(weights.data(), 1, 3),
+      vector_ref<std::int32_t>(v.zeros.data(), 1));
+  plimsoll::waterfill fill(seq, v.placement, {.line = {.top_k = 2, .max_tokens = 4}});
+  check_each(
+      "waterfill::count", {"topk_ids"}, [&](auto ids) { fill.count(ids); }, v.map);
+  check_each(
+      "waterfill::fill", {"topk_ids", "ids"}, [&](auto ids, auto out) { fill.fill(ids, {}, out); },
+      v.map, matrix_ref<std::int32_t>(v.zeros.data(), 1, 3));
+}
+
+TEST_CASE("null_views: every view of routers and capacities") {
+  views v;
+  std::vector<float> floats(8, 1.0f);
+  std::vector<plimsoll::capacity_report> reports(1);
+  matrix_ref<float> const scores(floats.data(), 2, 2);
+  matrix_ref<std::int32_t> const ids(v.zeros.data(), 2, 1);
+  matrix_ref<float> const one(floats.data(), 2, 1);
+  vector_ref<std::int32_t> const of_tokens(v.zeros.data(), 2);
+  check_each(
+      "top_k", {"scores", "topk_ids", "topk_weights", "options.bias"},
+      [](auto in, auto out, auto weights, auto bias) {
+        plimsoll::top_k(seq, in, {.k = 1, .bias = bias}, out, weights);
+      },
+      scores, ids, one, vector_ref<float>(floats.data(), 2));
+  plimsoll::capacity_mask mask(seq, {.experts = 2, .top_k = 1, .candidates = 1, .max_tokens = 2});
+  check_each(
+      "capacity_mask::apply",
+      {"topk_ids", "topk_scores", "batch.priorities", "batch.weights", "kept.ids", "kept.weights",
+       "kept.positions", "kept.counts", "kept.report", "kept.offsets"},
+      [&](auto in, auto score, auto priorities, auto weights, auto kept, auto kept_weights,
+          auto positions, auto counts, auto report, auto offsets) {
+        mask.apply(in, score, {.priorities = priorities, .weights = weights},
+                   plimsoll::kept_pairs_of<std::int32_t>{.ids = kept,
+                                                         .weights = kept_weights,
+                                                         .positions = positions,
+                                                         .counts = counts,
+                                                         .offsets = offsets,
+                                                         .report = report});
+      },
+      ids, one, of_tokens, one, ids, one, ids, vector_ref<std::int32_t>(v.zeros.data(), 2),
+      vector_ref<plimsoll::capacity_report>(reports), vector_ref<std::int32_t>(v.zeros.data(), 3));
+  plimsoll::token_drop drop(seq, {.route = {.k = 1}, .limit = {.experts = 2, .max_tokens = 2}});
+  check_each(
+      "token_drop::apply", {"logits", "batch.homes", "kept.counts"},
+      [&](auto logits, auto homes, auto counts) {
+        drop.apply(logits, {.homes = homes},
+                   plimsoll::kept_pairs_of<std::int32_t>{
+                       .counts = counts, .report = vector_ref<plimsoll::capacity_report>(reports)});
+      },
+      scores, of_tokens, vector_ref<std::int32_t>(v.zeros.data(), 2));
+}
+
 TEST_CASE("null_views: views without elements may have a null pointer") {
   std::vector<plimsoll::balance_stats> balance;
   CHECK_NOTHROW(plimsoll::measure(seq, matrix_ref<std::int32_t>(nullptr, 0, 2), balance));

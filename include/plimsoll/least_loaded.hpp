@@ -299,6 +299,10 @@ void validate(P const& policy, spill_plan_ref const& plan, Loads const& loads,
                         "offsets (experts + 1)");
   detail::expect_extent(name, "plan.transfer_offsets", options.experts + 1,
                         plan.transfer_offsets.extent(0), "offsets (experts + 1)");
+  detail::expect_elements(name, "plan.offsets", plan.offsets);
+  detail::expect_elements(name, "plan.segments", plan.segments);
+  detail::expect_elements(name, "plan.transfer_offsets", plan.transfer_offsets);
+  detail::expect_elements(name, "plan.transfers", plan.transfers);
   detail::validate_spills(context, plan, tokens, options);
 }
 

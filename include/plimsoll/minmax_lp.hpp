@@ -130,7 +130,7 @@ class minmax_lp {
  private:
   template <class Matrix>
   void expect_ranks(char const* name, char const* argument, Matrix const& matrix) const {
-    if (matrix.data != nullptr) {
+    if (detail::is_given(name, argument, matrix)) {
       detail::expect_extent(name, argument, pipeline_.layers, matrix.extent(0), "layers");
       detail::expect_extent(name, argument, pipeline_.graph.ranks, matrix.extent(1), "ranks");
     }

@@ -185,6 +185,15 @@ constexpr void expect_elements(std::string_view function, std::string_view argum
   }
 }
 
+/// Returns whether an optional array is given, which a pointer says; throws if an array with
+/// elements has a null pointer.
+template <class T, int Rank>
+constexpr bool is_given(std::string_view function, std::string_view argument,
+                        array_ref<T, Rank> const& view) {
+  expect_elements(function, argument, view);
+  return view.data != nullptr;
+}
+
 /// Converts an argument to `array_ref`; leaves `generated` as it is.
 template <int Rank, class M>
 constexpr auto normalize(M&& m) {

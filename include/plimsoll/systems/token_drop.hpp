@@ -102,7 +102,7 @@ class token_drop {
     detail::expect_between(name, "logits", 0, mask.options().max_tokens, tokens,
                            "tokens (limit.max_tokens)");
     detail::expect_extent(name, "logits", mask.options().experts, scores.extent(1), "experts");
-    if (batch.homes.data != nullptr) {
+    if (detail::is_given(name, "batch.homes", batch.homes)) {
       detail::expect_extent(name, "batch.homes", tokens, batch.homes.extent(0), "tokens");
     }
     capacity_batch const masked{.priorities = batch.priorities,

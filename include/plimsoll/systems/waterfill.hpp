@@ -145,9 +145,9 @@ class waterfill {
     expect_unset("options.line.rank_offsets", line.rank_offsets.data != nullptr);
     line.on = detail::with_ranks_of(name, line.on, placement.ranks, "options.line.on");
     line.slots = map.extent(1);
+    detail::expect_rank_offsets(name, "placement.rank_offsets", placement.rank_offsets,
+                                map.extent(0), placement.ranks);
     if (placement.rank_offsets.data != nullptr) {
-      detail::expect_rank_offsets(name, "placement.rank_offsets", placement.rank_offsets,
-                                  map.extent(0), placement.ranks);
       line.rank_offsets = detail::row_of(placement.rank_offsets, options.layer);
     }
     return line;

@@ -65,7 +65,7 @@ void expect_capacity_batch(std::string_view name, capacity_options const& o,
                            capacity_batch const& batch, kept_pairs_of<KeptId> const& kept) {
   index_t const tokens = ids.extent(0);
   auto const expect_matrix = [&](char const* argument, auto const& matrix) {
-    if (matrix.data != nullptr) {
+    if (is_given(name, argument, matrix)) {
       expect_extent(name, argument, tokens, matrix.extent(0), "tokens");
       expect_extent(name, argument, o.candidates, matrix.extent(1), "candidates");
     }
@@ -74,16 +74,18 @@ void expect_capacity_batch(std::string_view name, capacity_options const& o,
   expect_extent(name, "topk_ids", o.candidates, ids.extent(1), "candidates");
   expect_extent(name, "topk_scores", tokens, scores.extent(0), "tokens");
   expect_extent(name, "topk_scores", o.candidates, scores.extent(1), "candidates");
-  if (batch.priorities.data != nullptr) {
+  if (is_given(name, "batch.priorities", batch.priorities)) {
     expect_extent(name, "batch.priorities", tokens, batch.priorities.extent(0), "tokens");
   }
   expect_matrix("batch.weights", batch.weights);
   expect_matrix("kept.ids", kept.ids);
   expect_matrix("kept.weights", kept.weights);
   expect_matrix("kept.positions", kept.positions);
+  expect_elements(name, "kept.counts", kept.counts);
+  expect_elements(name, "kept.report", kept.report);
   expect_extent(name, "kept.counts", o.experts, kept.counts.extent(0), "experts");
   expect_extent(name, "kept.report", 1, kept.report.extent(0), "reports");
-  if (kept.offsets.data != nullptr) {
+  if (is_given(name, "kept.offsets", kept.offsets)) {
     expect_extent(name, "kept.offsets", o.experts + 1, kept.offsets.extent(0), "offsets");
     index_t rows = tokens * o.candidates;
     if (o.pad == padding_mode::to_capacity) {
@@ -99,7 +101,7 @@ void expect_capacity_batch(std::string_view name, capacity_options const& o,
 template <class Context>
 std::vector<double> read_factors(std::string_view name, Context const& context,
                                  capacity_options const& o) {
-  if (o.factors.data == nullptr) {
+  if (!is_given(name, "options.factors", o.factors)) {
     return {};
   }
   expect_extent(name, "options.factors", o.experts, o.factors.extent(0), "experts");
@@ -123,7 +125,7 @@ struct expert_order {
 template <class Context>
 expert_order order_experts(std::string_view name, Context const& context,
                            capacity_options const& o) {
-  if (o.rank_of.data == nullptr) {
+  if (!is_given(name, "options.rank_of", o.rank_of)) {
     return {};
   }
   expect_extent(name, "options.rank_of", o.experts, o.rank_of.extent(0), "experts");

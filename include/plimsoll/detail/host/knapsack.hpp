@@ -31,13 +31,11 @@ void expect_knapsack(std::string_view function, Weights const& weights, Values c
   expect_extent(function, "values", classes, values.extent(1), "classes");
   expect_extent(function, "values", weights.extent(2), values.extent(2), "options");
   expect_capacity(function, options);
-  expect_elements(function, "options.capacities", options.capacities);
-  if (options.capacities.data != nullptr) {
+  if (is_given(function, "options.capacities", options.capacities)) {
     expect_extent(function, "options.capacities", problems, options.capacities.extent(0),
                   "problems");
   }
-  expect_elements(function, "options.option_count", options.option_count);
-  if (options.option_count.data != nullptr) {
+  if (is_given(function, "options.option_count", options.option_count)) {
     expect_extent(function, "options.option_count", problems, options.option_count.extent(0),
                   "problems");
     expect_extent(function, "options.option_count", classes, options.option_count.extent(1),

@@ -60,7 +60,9 @@ inline void expect_curves(std::string_view function, std::string_view argument,
   if (rows != 1 && rows != ranks) {
     fail(function, text(prefix, ".latency"), text(ranks, " ranks, or 1 for all"), text(rows));
   }
-  if (curves.speeds.data != nullptr) {
+  expect_elements(function, text(prefix, ".tokens"), curves.tokens);
+  expect_elements(function, text(prefix, ".latency"), curves.latency);
+  if (is_given(function, text(prefix, ".speeds"), curves.speeds)) {
     expect_extent(function, text(prefix, ".speeds"), ranks, curves.speeds.extent(0), "ranks");
   }
 }

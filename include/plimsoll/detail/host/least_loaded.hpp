@@ -180,7 +180,7 @@ std::vector<std::vector<std::int32_t>> read_homes(std::string_view function, Con
     }
   };
   auto const& map = options.residents.physical_to_logical;
-  bool const has_slots = map.data != nullptr;
+  bool const has_slots = is_given(function, "options.residents.physical_to_logical", map);
   char const* argument = has_slots ? "options.residents" : "options.native";
   if (has_slots && options.native.data != nullptr) {
     fail(function, "options.native", "none if options.residents is given", "both");
@@ -201,7 +201,7 @@ std::vector<std::vector<std::int32_t>> read_homes(std::string_view function, Con
         }
       }
     }
-  } else if (options.native.data != nullptr) {
+  } else if (is_given(function, argument, options.native)) {
     expect_extent(function, argument, options.experts, options.native.extent(0), "experts");
     std::vector<std::int32_t> const native = on_host(context, options.native);
     for (std::size_t e = 0; e < native.size(); ++e) {

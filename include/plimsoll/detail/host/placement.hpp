@@ -23,8 +23,7 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 inline void expect_rank_offsets(std::string_view function, std::string_view argument,
                                 matrix_ref<std::int32_t const> const& offsets, index_t layers,
                                 index_t ranks) {
-  expect_elements(function, argument, offsets);
-  if (offsets.data != nullptr) {
+  if (is_given(function, argument, offsets)) {
     expect_extent(function, argument, layers, offsets.extent(0), "layers");
     expect_extent(function, argument, ranks + 1, offsets.extent(1), "offsets (ranks + 1)");
   }
@@ -55,10 +54,8 @@ inline void expect_placeable(std::string_view function, index_t layers, index_t 
   expect_between(function, holder, experts, 0x7fffffff, slots, "slots (at least one per expert)");
   expect_rank_offsets(function, text(argument, ".rank_offsets"), options.rank_offsets, layers,
                       options.on.ranks);
-  expect_elements(function, text(argument, ".node_experts"), options.node_experts);
-  expect_elements(function, text(argument, ".node_offsets"), options.node_offsets);
-  bool const lists = options.node_experts.data != nullptr;
-  if (lists != (options.node_offsets.data != nullptr)) {
+  bool const lists = is_given(function, text(argument, ".node_experts"), options.node_experts);
+  if (lists != is_given(function, text(argument, ".node_offsets"), options.node_offsets)) {
     fail(function, text(argument, ".node_experts"), "node_experts and node_offsets, or neither",
          lists ? "no node_offsets" : "no node_experts");
   }

@@ -20,12 +20,10 @@ inline void expect_rank_set(std::string_view function, rank_set const& on,
   expect_between(function, argument + ".ranks", 1, rank_limit, on.ranks, "ranks");
   expect_between(function, argument + ".nodes", 1, on.ranks, on.nodes,
                  "nodes (at most one per rank)");
-  expect_elements(function, argument + ".active", on.active);
-  expect_elements(function, argument + ".speeds", on.speeds);
-  if (on.active.data != nullptr) {
+  if (is_given(function, argument + ".active", on.active)) {
     expect_extent(function, argument + ".active", on.ranks, on.active.extent(0), "ranks");
   }
-  if (on.speeds.data != nullptr) {
+  if (is_given(function, argument + ".speeds", on.speeds)) {
     expect_extent(function, argument + ".speeds", on.ranks, on.speeds.extent(0), "ranks");
   }
 }

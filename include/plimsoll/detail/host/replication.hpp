@@ -35,11 +35,11 @@ inline void expect_replication_options(std::string_view function, index_t layers
   }
   expect_between(function, "options.min_copies", 1, rank_limit, options.min_copies, "copies");
   expect_between(function, "options.max_copies", 1, rank_limit, options.max_copies, "copies");
-  if (options.min_copies_each.data != nullptr) {
+  if (is_given(function, "options.min_copies_each", options.min_copies_each)) {
     expect_extent(function, "options.min_copies_each", experts, options.min_copies_each.extent(0),
                   "experts");
   }
-  if (options.max_copies_each.data != nullptr) {
+  if (is_given(function, "options.max_copies_each", options.max_copies_each)) {
     expect_extent(function, "options.max_copies_each", experts, options.max_copies_each.extent(0),
                   "experts");
   }

@@ -30,8 +30,7 @@ inline void expect_searchable(std::string_view name, index_t steps, index_t laye
   expect_between(name, "physical_to_logical", experts, expert_limit, slots,
                  "slots (at least one per expert)");
   expect_rank_offsets(name, "options.rank_offsets", options.rank_offsets, layers, options.on.ranks);
-  expect_elements(name, "options.replica_count", options.replica_count);
-  if (options.replica_count.data != nullptr) {
+  if (is_given(name, "options.replica_count", options.replica_count)) {
     expect_extent(name, "options.replica_count", layers, options.replica_count.extent(0), "layers");
     expect_extent(name, "options.replica_count", experts, options.replica_count.extent(1),
                   "experts");

@@ -43,7 +43,7 @@ capacity_options with_columns(std::string_view name, Context const& context, cap
   limit.top_k = route.k;
   limit.candidates = limit.top_k;
   matrix_ref<std::int32_t const> const& local = route.local_experts;
-  if (local.data == nullptr) {
+  if (!is_given(name, "options.route.local_experts", local)) {
     return limit;
   }
   limit.candidates += local.extent(1);

@@ -34,7 +34,7 @@ inline void expect_top_k(std::string_view name, top_k_options const& options, in
   if (!(options.scale >= 0x1p-64 && options.scale <= 0x1p64)) {
     fail(name, "options.scale", "a number from 2^-64 to 2^64", text(options.scale));
   }
-  if (options.bias.data != nullptr) {
+  if (is_given(name, "options.bias", options.bias)) {
     expect_extent(name, "options.bias", experts, options.bias.extent(0), "experts");
   }
 }
@@ -46,10 +46,10 @@ void expect_top_k_batch(std::string_view name, matrix_ref<Score const> const& sc
                         matrix_ref<float> const& weights) {
   expect_top_k(name, options, scores.extent(1));
   index_t const tokens = scores.extent(0);
-  index_t const width =
-      options.k + (options.local_experts.data != nullptr ? options.local_experts.extent(1) : 0);
+  bool const expands = is_given(name, "options.local_experts", options.local_experts);
+  index_t const width = options.k + (expands ? options.local_experts.extent(1) : 0);
   expect_between(name, "scores", 0, 0x7fffffff / width, tokens, "tokens (below 2^31 candidates)");
-  if (options.homes.data != nullptr) {
+  if (is_given(name, "options.homes", options.homes)) {
     expect_extent(name, "options.homes", tokens, options.homes.extent(0), "tokens");
   }
   expect_extent(name, "topk_ids", tokens, ids.extent(0), "tokens");

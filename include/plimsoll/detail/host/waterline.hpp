@@ -66,7 +66,7 @@ waterline_tables read_waterline_tables(std::string_view function, Context const&
     fail(function, "options.literal", "false unless all ranks are live and equal",
          live < ranks ? "true with a dead rank" : "true with unequal speeds");
   }
-  bool const given = options.rank_offsets.data != nullptr;
+  bool const given = is_given(function, "options.rank_offsets", options.rank_offsets);
   if (given) {
     expect_extent(function, "options.rank_offsets", ranks + 1, options.rank_offsets.extent(0),
                   "offsets (ranks + 1)");
@@ -123,7 +123,7 @@ void expect_waterline_rows(std::string_view function, waterline_options const& o
                            matrix_ref<OutId> const& ids, filled_rows const& rows) {
   index_t const tokens = topk_ids.extent(0);
   auto const expect_matrix = [=](char const* argument, auto const& matrix, index_t columns) {
-    if (matrix.data != nullptr) {
+    if (is_given(function, argument, matrix)) {
       expect_extent(function, argument, tokens, matrix.extent(0), "tokens");
       expect_extent(function, argument, columns, matrix.extent(1), "columns");
     }
@@ -135,7 +135,7 @@ void expect_waterline_rows(std::string_view function, waterline_options const& o
   if (rows.weights.data != nullptr && batch.weights.data == nullptr && tokens > 0) {
     fail(function, "batch.weights", "weights, as rows.weights is set", "none");
   }
-  if (rows.ranks.data != nullptr) {
+  if (is_given(function, "rows.ranks", rows.ranks)) {
     expect_extent(function, "rows.ranks", tokens, rows.ranks.extent(0), "tokens");
   }
 }
