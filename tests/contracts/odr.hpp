@@ -18,7 +18,7 @@ std::vector<std::int32_t> plan_here(Policy const& policy) {
   }
   std::vector<std::int32_t> placement(layers * slots), copies(layers * experts);
   plimsoll::eplb(policy, plimsoll::matrix_ref<std::int32_t const>(loads.data(), layers, experts),
-                 plimsoll::eplb_options{.ranks = ranks},
+                 plimsoll::eplb_options{.on = {.ranks = ranks}},
                  plimsoll::matrix_ref<std::int32_t>(placement.data(), layers, slots),
                  plimsoll::matrix_ref<std::int32_t>(copies.data(), layers, experts));
   placement.insert(placement.end(), copies.begin(), copies.end());

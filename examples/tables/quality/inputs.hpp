@@ -22,7 +22,9 @@ struct input {
   index_t experts;
   std::vector<std::int64_t> loads;
 
-  [[nodiscard]] loads_ref<std::int64_t> view() const { return {loads.data(), layers, experts}; }
+  [[nodiscard]] plimsoll::matrix_ref<std::int64_t const> view() const {
+    return {loads, layers, experts};
+  }
 };
 
 /// Returns loads for which EPLB's peak is far above the lowest possible.
