@@ -576,8 +576,12 @@ TEST_CASE("waterline: refuses invalid options") {
       o.method = rule;
       o.literal = literal;
       o.rank_offsets = offsets;
-      o.on.active = {are_active ? active.data() : nullptr, std::ssize(active)};
-      o.on.speeds = {are_fast ? speeds.data() : nullptr, std::ssize(speeds)};
+      if (are_active) {
+        o.on.active = active;
+      }
+      if (are_fast) {
+        o.on.speeds = speeds;
+      }
     });
   };
   CHECK(with_arrays(fill_method::surplus, false, true, true) == "no error");
@@ -651,15 +655,19 @@ TEST_CASE("waterline: refuses invalid shapes") {
     bool weighed = true;
     index_t source = 2;
   };
+  auto const weights_of = [&](index_t const(&shape)[2]) {
+    return plimsoll::matrix_ref<float const>(values.data(), shape[0], shape[1]);
+  };
   auto const filling = [&](auto change) {
     shapes x;
     change(x);
     return refusal_of([&] {
-      line.fill(plimsoll::matrix_ref<std::int32_t const>(numbers.data(), x.tokens, x.k), x.source,
-                {.weights = {x.weighed ? values.data() : nullptr, x.weights[0], x.weights[1]}},
-                plimsoll::matrix_ref<std::int32_t>(numbers.data() + 20, x.ids[0], x.ids[1]),
-                {.weights = {values.data() + 20, x.out_weights[0], x.out_weights[1]},
-                 .ranks = {numbers.data() + 50, x.ranks}});
+      line.fill(
+          plimsoll::matrix_ref<std::int32_t const>(numbers.data(), x.tokens, x.k), x.source,
+          {.weights = x.weighed ? weights_of(x.weights) : plimsoll::matrix_ref<float const>{}},
+          plimsoll::matrix_ref<std::int32_t>(numbers.data() + 20, x.ids[0], x.ids[1]),
+          {.weights = {values.data() + 20, x.out_weights[0], x.out_weights[1]},
+           .ranks = {numbers.data() + 50, x.ranks}});
     });
   };
   std::string const fill = "waterline::fill: ";
