@@ -87,6 +87,8 @@ using plimsoll::matrix_ref, plimsoll::tensor_ref, plimsoll::vector_ref;
   matrix_ref<std::int32_t> ints;
   tensor_ref<std::int32_t> lists;
   plimsoll::count_replicas(policy, ints, ints);
+  matrix_ref<std::int64_t> const longs;
+  plimsoll::count_replicas(policy, longs, longs);
   plimsoll::slots_to_replicas(policy, ints, ints, ints);
   plimsoll::replicas_to_slots(policy, replicas, ints);
   plimsoll::replicas_to_padded(policy, replicas, lists);
