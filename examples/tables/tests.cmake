@@ -132,6 +132,8 @@ add_custom_command(TARGET update_tables POST_BUILD VERBATIM
 
 # --- tests of the programs that generate tables ---------------------------------------------------
 plimsoll_add_table_test(makers.support_matrix COMMAND ${tables}/tests/support_matrix.sh ${tables})
+plimsoll_add_table_test(makers.code COMMAND ${tables}/tests/code.sh ${tables})
+plimsoll_add_table_test(makers.options COMMAND ${tables}/tests/options.sh ${tables})
 plimsoll_add_table_test(makers.performance
   COMMAND ${tables}/tests/performance.sh $<TARGET_FILE:performance>)
 plimsoll_add_table_test(makers.quality
