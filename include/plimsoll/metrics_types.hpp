@@ -13,12 +13,15 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI {
 /// Balance of one row of loads: the ranks of a layer, or the experts of a layer. A row without load
 /// counts as balanced.
 struct balance_stats {
+  /// Mean over the columns, in the unit of the loads.
   double mean = 0;
+  /// Largest load of a column.
   double peak = 0;
-  /// mean / peak, in (0, 1]; 1 is perfect.
+  /// Mean / peak, in (0, 1]; 1 is perfect. SGLang calls it utilisation.
   double balancedness = 1;
-  /// peak / mean, at least 1; 1 if all loads are equal. The literature also calls it PAR
-  /// (peak-to-average ratio). TensorRT-LLM's imbalance ratio is this minus 1.
+  /// Peak / mean, at least 1; 1 if all loads are equal. The literature also calls it PAR
+  /// (peak-to-average ratio). TensorRT-LLM's imbalance ratio is this minus 1. CRAFT's skew is this
+  /// of the experts of a layer.
   double imbalance = 1;
   /// Population standard deviation / mean.
   double coefficient_of_variation = 0;
@@ -34,8 +37,9 @@ struct balance_summary {
   double mean_of_ratios = 1;
   /// Sum of means / sum of peaks (vLLM's aggregate).
   double ratio_of_sums = 1;
-  /// Lowest balancedness of any row, and the first row that has it.
+  /// Lowest balancedness of any row.
   double worst = 1;
+  /// The first row with the lowest balancedness; -1 if no row counts.
   index_t worst_row = -1;
 };
 
@@ -61,17 +65,22 @@ struct expert_use_options {
   /// An expert is consistent if it is busy in at least this fraction of the steps with load.
   double consistent_part = 0.7;
   /// An expert is temporal if it is busy in at most this fraction of the steps with load, and its
-  /// load in these steps is at least `surge` times the mean over the experts.
+  /// load in these steps is high enough (`surge`).
   double temporal_part = 0.3;
-  /// See `temporal_part`.
+  /// The load of a temporal expert, summed over its busy steps, is at least this multiple of the
+  /// mean over the experts, summed over the same steps.
   double surge = 2;
 };
 
 /// Two experts of a layer, and the correlation of their loads over the steps.
 struct expert_pair {
+  /// Layer of both experts.
   index_t layer = 0;
+  /// The expert with the lower id.
   index_t first = 0;
+  /// The other expert.
   index_t second = 0;
+  /// Pearson's correlation of their loads, -1 to 1.
   double correlation = 0;
 };
 
