@@ -18,6 +18,7 @@ enum class count_mode : std::int32_t {
 
 /// Options of `count_tokens` and `count_tokens_by_source`.
 struct count_options {
+  /// Whether counts and counters are replaced (`overwrite`) or added to (`add`).
   count_mode mode = count_mode::overwrite;
 };
 
@@ -29,22 +30,23 @@ struct load_window_options {
 
 /// Options of `load_decay`.
 struct load_decay_options {
-  /// Weight of a step relative to the step after it, above 0 and up to 1. TensorRT-LLM has 0.9.
+  /// Weight of a step relative to the step after it, above 0 and up to 1. TensorRT-LLM
+  /// has 0.9.
   double decay = 0.9;
 };
 
 /// Counts of one layer's ids by validity; the three add up to the number of ids.
 struct routing_counters {
-  std::int64_t routed = 0;        ///< ids in [0, experts), counted for an expert
-  std::int64_t unrouted = 0;      ///< ids of -1
-  std::int64_t out_of_range = 0;  ///< all other ids, and ids of tokens outside every source range
+  std::int64_t routed = 0;        ///< Ids in [0, experts), counted for an expert.
+  std::int64_t unrouted = 0;      ///< Ids of -1.
+  std::int64_t out_of_range = 0;  ///< All other ids, and ids of tokens outside every source range.
 };
 
 /// Counts of one layer's tokens by slot contents; the three add up to the sum over all slots.
 struct scatter_counters {
-  std::int64_t scattered = 0;     ///< tokens counted for an expert
-  std::int64_t empty_slots = 0;   ///< tokens in slots that hold -1
-  std::int64_t out_of_range = 0;  ///< tokens in slots that hold another id outside [0, experts)
+  std::int64_t scattered = 0;     ///< Tokens counted for an expert.
+  std::int64_t empty_slots = 0;   ///< Tokens in slots that hold -1.
+  std::int64_t out_of_range = 0;  ///< Tokens in slots that hold another id outside [0, experts).
 };
 
 }}  // namespace plimsoll
