@@ -23,9 +23,11 @@ struct replica_lists_ref {
 
 /// Additional conditions that `validate` checks.
 struct validation_options {
-  /// Ranks of the placement: a dead rank must hold no expert. Speeds are not read.
+  /// Ranks of the placement: a dead rank must hold no expert. `on.ranks` is 0 or that of the
+  /// placement; speeds are not read.
   rank_set on = {};
-  /// Requires that replicas of one expert are on different ranks or nodes.
+  /// Place that must not hold two replicas of an expert: a rank or a node; `none` for no
+  /// restriction.
   anti_affinity replica_anti_affinity = anti_affinity::none;
 };
 
