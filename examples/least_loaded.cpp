@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Spills the excess tokens of an overloaded rank, and sends each token to the rank that computes it.
-#include <cstdint>
 #include <cstdio>
 #include <plimsoll/plimsoll.hpp>
 #include <vector>
-
-using ints = std::vector<std::int32_t>;
 
 int main() {
   // [plan]
@@ -13,9 +10,9 @@ int main() {
   plimsoll::least_loaded planner(
       plimsoll::seq,
       {.on = {.ranks = 2}, .experts = 4, .min_chunk = 1, .expert_bytes = 1024, .max_ids = 6});
-  ints const ids[2] = {{0, 0, 0, 2, 0, 0}, {0, 3, 0, 1, 1, 0}};
+  std::vector<int> const ids[2] = {{0, 0, 0, 2, 0, 0}, {0, 3, 0, 1, 1, 0}};
 
-  ints counts(2 * 4);  // [ranks, experts]: each rank counts its row; then an all-gather
+  std::vector<int> counts(2 * 4);  // [ranks, experts]: each rank counts its row; then an all-gather
   for (int rank = 0; rank < 2; ++rank) {
     planner.count(plimsoll::array_ref(ids[rank], 6, 1),
                   plimsoll::array_ref(counts.data() + 4 * rank, 4));
@@ -40,12 +37,11 @@ int main() {
     plimsoll::array_ref const topk_ids(ids[rank], 6, 1);
     // `route` uses the last `count`: this process, which has two ranks, counts again.
     planner.count(topk_ids, plimsoll::array_ref(counts.data() + 4 * rank, 4));
-    auto to = plimsoll::zeros<std::int32_t>(plimsoll::seq, 6, 1);    // [tokens, k]
-    auto rows = plimsoll::zeros<std::int32_t>(plimsoll::seq, 6, 1);  // [tokens, k]
+    auto to = plimsoll::zeros<int>(plimsoll::seq, 6, 1);    // [tokens, k]
+    auto rows = plimsoll::zeros<int>(plimsoll::seq, 6, 1);  // [tokens, k]
     std::vector<plimsoll::spill_counters> counters(1);
     planner.route(rank, topk_ids, to, rows, counters);
-    auto arranged =
-        plimsoll::zeros<std::int32_t>(plimsoll::seq, planner.exchange_reports()[rank].received);
+    auto arranged = plimsoll::zeros<int>(plimsoll::seq, planner.exchange_reports()[rank].received);
     std::vector<plimsoll::spill_segment> groups(4);
     planner.arrange(rank, arranged, groups);
     // [end]
@@ -56,7 +52,7 @@ int main() {
     std::printf("\n  sends %d %d, receives %d %d; computes them in rows",
                 planner.send_counts()(rank, 0), planner.send_counts()(rank, 1),
                 planner.receive_counts()(rank, 0), planner.receive_counts()(rank, 1));
-    for (std::int32_t const row : arranged.to_host()) {
+    for (int const row : arranged.to_host()) {
       std::printf(" %d", row);
     }
     std::printf("\n");

@@ -2,12 +2,9 @@
 // Plans a step with LLEP on two ranks. Both are in this process, which copies their counts instead of
 // an all-gather.
 #include <algorithm>
-#include <cstdint>
 #include <cstdio>
 #include <plimsoll/plimsoll.hpp>
 #include <vector>
-
-using ints = std::vector<std::int32_t>;
 
 int main() {
   // [step]
@@ -17,7 +14,7 @@ int main() {
   plimsoll::llep<plimsoll::seq_policy> ranks[2] = {
       {plimsoll::seq, {.rank = 0, .assignment = rules}},
       {plimsoll::seq, {.rank = 1, .assignment = rules}}};
-  ints const ids[2] = {{0, 0, 0, 2, 0, 0}, {0, 3, 0, 1, 1, 0}};
+  std::vector<int> const ids[2] = {{0, 0, 0, 2, 0, 0}, {0, 3, 0, 1, 1, 0}};
 
   // Every layer and step: each rank counts its tokens, and all-gathers the rows of `counts()`.
   for (int rank = 0; rank < 2; ++rank) {
@@ -32,11 +29,11 @@ int main() {
     // [route]
     step.plan();
     step.check();
-    auto destinations = plimsoll::zeros<std::int32_t>(plimsoll::seq, 6, 1);  // [tokens, k]
-    auto rows = plimsoll::zeros<std::int32_t>(plimsoll::seq, 6, 1);          // [tokens, k]
+    auto destinations = plimsoll::zeros<int>(plimsoll::seq, 6, 1);  // [tokens, k]
+    auto rows = plimsoll::zeros<int>(plimsoll::seq, 6, 1);          // [tokens, k]
     std::vector<plimsoll::spill_counters> counters(1);
     step.route(plimsoll::array_ref(ids[rank], 6, 1), destinations, rows, counters);
-    ints arranged(12);  // room for as many rows as a rank may receive
+    std::vector<int> arranged(12);  // room for as many rows as a rank may receive
     std::vector<plimsoll::spill_segment> groups(4);
     step.arrange(arranged, groups);
     // [end]
@@ -44,7 +41,7 @@ int main() {
     std::printf("rank %d\n  sends %d %d, receives %d %d\n  destination of each token:", rank,
                 step.send_counts()[0], step.send_counts()[1], step.receive_counts()[0],
                 step.receive_counts()[1]);
-    for (std::int32_t const to : destinations.to_host()) {
+    for (int const to : destinations.to_host()) {
       std::printf(" %d", to);
     }
     std::printf("\n");

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plans a step with LPLB: counts the tokens of every expert and chooses the slot of every token.
 #include <cstddef>
-#include <cstdint>
 #include <cstdio>
 #include <plimsoll/plimsoll.hpp>
 #include <vector>
@@ -15,24 +14,23 @@ int main() {
   // [step]
   // When the placement changes:
   plimsoll::lplb planner(plimsoll::seq, placement.ref(), {.max_ids = 16});
-  auto counts = plimsoll::zeros<std::int32_t>(plimsoll::seq, 1, 4);  // [layers, experts]
-  auto slots = plimsoll::zeros<std::int32_t>(plimsoll::seq, 8, 2);   // [tokens, k]
+  std::vector<int> counts(4);                              // of the experts of one layer
+  auto slots = plimsoll::zeros<int>(plimsoll::seq, 8, 2);  // [tokens, k]
   std::vector<plimsoll::routing_counters> routed(1);
   std::vector<plimsoll::dispatch_counters> dispatched(1);
 
   // Every step, on each rank: the ids of all ranks' tokens, eight tokens to two experts each.
-  std::vector<std::int32_t> const ids{0, 1, 0, 3, 3, 0, 0, 2, 1, 3, 3, 0, 0, 3, 3, 1};
+  std::vector const ids{0, 1, 0, 3, 3, 0, 0, 2, 1, 3, 3, 0, 0, 3, 3, 1};
   plimsoll::array_ref const topk_ids(ids, 8, 2);
-  plimsoll::count_tokens(plimsoll::seq, topk_ids, {}, plimsoll::array_ref(counts.view().data, 4),
-                         routed);
-  planner.plan(counts);
+  plimsoll::count_tokens(plimsoll::seq, topk_ids, {}, counts, routed);
+  planner.plan(plimsoll::array_ref(counts, 1, 4));
   planner.dispatch(0, topk_ids, slots, dispatched);  // layer 0
   planner.check();
   // [end]
 
   auto const experts = placement.physical_to_logical.to_host();
   for (int slot = 0; slot < 6; ++slot) {
-    std::printf("slot %d, rank %d: expert %d, %d tokens\n", slot, slot / 3,
+    std::printf("slot %d, rank %d, expert %d: quota %d\n", slot, slot / 3,
                 experts[static_cast<std::size_t>(slot)], planner.quotas()(0, slot));
   }
   std::printf("peak %lld\nslots of the first tokens:",

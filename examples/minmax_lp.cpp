@@ -27,7 +27,7 @@ int main() {
   auto const even = plimsoll::rank_loads(plimsoll::seq, loads, placement.ref()).to_host();
   auto const experts = placement.physical_to_logical.to_host();
   auto const of_slots = split.to_host();
-  std::printf("        even  optimal  by slot\n");
+  std::printf("rank    even  optimal  split over slots\n");
   for (std::size_t rank = 0; rank < 4; ++rank) {
     std::size_t const slot = 3 * rank;
     std::printf("rank %zu  %4.0f  %7.0f", rank, even[rank],
@@ -47,7 +47,7 @@ int main() {
   lp.solve(loads, {.base_load = base_load.view()}, split, {.bottleneck = bottleneck.view()});
   // [end]
   lp.check();
-  std::printf("with a base load on rank 0: peak %.2f, bottleneck", lp.certificates()[0].value);
+  std::printf("with a base load on rank 0: peak %.0f, bottleneck", lp.certificates()[0].value);
   for (auto const part : bottleneck.to_host()) {
     std::printf(" %d", part);
   }
