@@ -73,7 +73,8 @@ struct least_loaded_options {
   double lambda = 1.3;
   /// Compares the imbalance of rank loads, or that of expert loads, with `lambda`.
   spill_trigger trigger = spill_trigger::rank_imbalance;
-  /// Sends an excess of fewer than `min_chunk` tokens to a helper, or keeps it at home.
+  /// Sends an excess of fewer than `min_chunk` tokens to the least loaded rank, or keeps it at
+  /// home.
   small_excess_policy small_excess = small_excess_policy::helper;
 
   /// The most experts that a rank receives.
