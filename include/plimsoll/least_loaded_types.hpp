@@ -19,18 +19,18 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI {
 /// ordered by source rank and, within a source rank, by token. In the output of `arrange`: of the
 /// rows that the rank computes.
 struct spill_segment {
-  std::int32_t expert = 0;
-  std::int32_t rank = 0;
-  std::int32_t begin = 0;
-  std::int32_t end = 0;
+  std::int32_t expert = 0;  ///< Expert whose tokens these are.
+  std::int32_t rank = 0;    ///< Rank that computes them.
+  std::int32_t begin = 0;   ///< First token, or row, of the range.
+  std::int32_t end = 0;     ///< One past the last.
 };
 
 /// The transfer of an expert's weights to a rank that does not hold them.
 struct spill_transfer {
-  std::int32_t expert = 0;
-  std::int32_t from = 0;
-  std::int32_t to = 0;
-  std::int64_t bytes = 0;
+  std::int32_t expert = 0;  ///< Expert whose weights are sent.
+  std::int32_t from = 0;    ///< Rank that holds the weights.
+  std::int32_t to = 0;      ///< Rank that needs them.
+  std::int64_t bytes = 0;   ///< Bytes of the weights: `expert_bytes` of the options.
 };
 
 /// The imbalance that is compared with `lambda` to decide whether a step spills tokens.
@@ -48,10 +48,11 @@ enum class small_excess_policy : std::int32_t {
 /// The ranks, the experts that they hold, and the rules for spilling. Arrays are in the policy's
 /// memory.
 struct least_loaded_options {
-  /// Ranks; dead ones get no token. Ranks on a node that holds the expert's weights are preferred
-  /// as long as one of them can take a chunk.
+  /// The ranks. Dead ranks get no tokens, and capacities are in proportion to speed. Ranks on a
+  /// node that holds the expert's weights are preferred as long as one of them can take a chunk.
   rank_set on = {};
-  index_t experts = 0;  ///< 1 to 65535
+  /// Experts of the layer, 1 to 65535.
+  index_t experts = 0;
   /// `[experts]`: the rank that holds each expert. Empty: experts are held in contiguous blocks,
   /// and the block of rank r begins at expert floor(r experts / ranks).
   vector_ref<std::int32_t const> native = {};
@@ -63,25 +64,30 @@ struct least_loaded_options {
   /// Capacity factor: a rank's capacity as a multiple of its even share of all tokens. Ranks spill
   /// tokens above their capacity and accept tokens up to it. Above 0, at most 32768.
   double alpha = 1;
-  rounding_mode round =
-      rounding_mode::up;  ///< of capacities to whole tokens; `down` to no less than 1
+  /// Rounds capacities to whole tokens; `down` rounds to no less than 1.
+  rounding_mode round = rounding_mode::up;
   /// The fewest tokens that are worth a transfer, except the last tokens of an expert; 1 to
   /// 2^31 - 1.
   std::int64_t min_chunk = 1024;
   /// The least imbalance (max / mean) at which tokens are spilled; 0: always.
   double lambda = 1.3;
+  /// Compares the imbalance of rank loads, or that of expert loads, with `lambda`.
   spill_trigger trigger = spill_trigger::rank_imbalance;
+  /// Sends an excess of fewer than `min_chunk` tokens to the least loaded rank, or keeps it at
+  /// home.
   small_excess_policy small_excess = small_excess_policy::helper;
 
   /// The most experts that a rank receives.
   index_t max_imports = expert_limit;
-  /// The same limit in bytes; requires expert_bytes.
+  /// The most bytes of experts that a rank receives; requires `expert_bytes`.
   std::int64_t max_import_bytes = std::numeric_limits<std::int64_t>::max();
   /// The most transfers from a rank, each of one expert to one rank.
   index_t max_exports = 0x7fffffff;
 
-  std::int64_t expert_bytes = 0;  ///< of an expert's weights, up to 2^46
-  std::int64_t token_bytes = 0;   ///< that a rank stores for each of its tokens, up to 2^31 - 1
+  /// Bytes of an expert's weights, up to 2^46.
+  std::int64_t expert_bytes = 0;
+  /// Bytes that a rank stores for each of its tokens, up to 2^31 - 1.
+  std::int64_t token_bytes = 0;
 
   /// The most ids (tokens times k) of one call of `count` or `route`.
   index_t max_ids = 0;
@@ -90,13 +96,13 @@ struct least_loaded_options {
 /// The cost model that decides whether a spill saves time. Times are in the unit of `cost`.
 template <class Cost = void>
 struct spill_price {
-  /// `moe_cost` with constants from 0 to below 2^960, or a callable cost(rank, tokens) -> double
-  /// that runs where the policy runs and returns values in that range. The speeds of `token_cost`
-  /// and `latency_curves` are from 2^-64 to 2^64.
+  /// The time of a rank's tokens: `moe_cost` with constants from 0 to below 2^960, or a callable
+  /// cost(rank, tokens) -> double that runs where the policy runs and returns values in that range.
+  /// The speeds of `token_cost` and `latency_curves` are from 2^-64 to 2^64.
   Cost cost;
-  /// Bytes that a rank sends or receives per unit of time, within its node and between nodes:
-  /// 2^-900 to below 2^960.
+  /// Bytes that a rank sends or receives per unit of time within its node, 2^-900 to below 2^960.
   double within_node = 0;
+  /// Bytes that a rank sends or receives per unit of time between nodes, in the same range.
   double between_nodes = 0;
 };
 /// Without a cost model, transfers of weights take no time.
@@ -111,22 +117,23 @@ struct spill_report {
   /// divided. Status: infeasible if the limits let no plan keep to the capacity; else optimal if no
   /// plan has a lower peak; else within_tolerance if no rank is above its capacity; else feasible.
   certificate result = {};
+  /// The capacity of a rank by `alpha`.
   double capacity = 0;
   /// The capacity that the plan was made with: above `capacity` if the limits prevent that one.
   double raised_capacity = 0;
-  double imbalance = 0;  ///< max / mean, of ranks or of experts as the options choose
-  double home_peak = 0;  ///< with all tokens at home: plain expert parallelism
-  double time = 0;       ///< modelled time of the slowest rank; 0 without a price
-  double home_time = 0;  ///< the same with all tokens at home
-  std::int64_t tokens = 0;
-  std::int64_t overload = 0;  ///< tokens above the capacities of their ranks
-  std::int64_t forced = 0;    ///< tokens that went to a rank without room for a chunk
-  std::int64_t kept = 0;      ///< tokens that stayed at home, above capacity
+  double imbalance = 0;       ///< Max / mean, of ranks or of experts as the options choose.
+  double home_peak = 0;       ///< The peak with all tokens at home: plain expert parallelism.
+  double time = 0;            ///< Modelled time of the slowest rank; 0 without a price.
+  double home_time = 0;       ///< Modelled time of the slowest rank with all tokens at home.
+  std::int64_t tokens = 0;    ///< Token copies of the step.
+  std::int64_t overload = 0;  ///< Tokens above the capacities of their ranks.
+  std::int64_t forced = 0;    ///< Tokens that went to a rank without room for a chunk.
+  std::int64_t kept = 0;      ///< Tokens that stayed at home, above capacity.
   /// 1 if the imbalance reaches `lambda` and the plan is not slower by the price than plain expert
   /// parallelism; else 0, and all tokens stay at home.
   std::int32_t spills = 0;
-  std::int32_t segments = 0;
-  std::int32_t transfers = 0;
+  std::int32_t segments = 0;   ///< Segments of the plan.
+  std::int32_t transfers = 0;  ///< Transfers of the plan.
   /// None, or why nothing was planned; `check` turns that into an error. If a cost is not
   /// a valid time, all tokens stay at home and times are 0; if loads are invalid, the plan is
   /// empty.
@@ -135,27 +142,31 @@ struct spill_report {
 
 /// The result of `exchange` for one rank.
 struct spill_exchange_report {
-  std::int32_t sent = 0;      ///< tokens, including those that stay on the rank
-  std::int32_t received = 0;  ///< tokens, including those that stay on the rank
-  std::int32_t groups = 0;    ///< experts that the rank computes
+  std::int32_t sent = 0;      ///< Tokens that the rank sends, including those that stay on it.
+  std::int32_t received = 0;  ///< Tokens that the rank receives, including those that stay on it.
+  std::int32_t groups = 0;    ///< Experts that the rank computes.
   /// None, or an expert whose counts do not add up to its planned load, `also`.
   fault refused = {};
 };
 
 /// Counts the ids of a batch by outcome; the four counts add up to the number of ids.
 struct spill_counters {
-  std::int64_t routed = 0;        ///< assigned to a rank
-  std::int64_t unplanned = 0;     ///< beyond the planned tokens of their expert; the rank is -1
-  std::int64_t unrouted = 0;      ///< the id is -1; the rank is -1
-  std::int64_t out_of_range = 0;  ///< the id is any other number; the rank is -1
+  std::int64_t routed = 0;     ///< Ids assigned to a rank.
+  std::int64_t unplanned = 0;  ///< Ids beyond the planned tokens of their expert; they get rank -1.
+  std::int64_t unrouted = 0;   ///< Ids of -1; they get rank -1.
+  std::int64_t out_of_range = 0;  ///< All other ids; they get rank -1.
 };
 
 /// A plan from any source. Arrays are in one policy's memory.
 struct spill_plan_ref {
-  vector_ref<std::int32_t const> offsets = {};           ///< `[experts + 1]` into `segments`
-  vector_ref<spill_segment const> segments = {};         ///< by expert, then by first token
-  vector_ref<std::int32_t const> transfer_offsets = {};  ///< `[experts + 1]` into `transfers`
-  vector_ref<spill_transfer const> transfers = {};       ///< by expert
+  /// `[experts + 1]`: the first segment of each expert.
+  vector_ref<std::int32_t const> offsets = {};
+  /// Segments, sorted by expert, then by first token.
+  vector_ref<spill_segment const> segments = {};
+  /// `[experts + 1]`: the first transfer of each expert.
+  vector_ref<std::int32_t const> transfer_offsets = {};
+  /// Transfers, sorted by expert.
+  vector_ref<spill_transfer const> transfers = {};
 };
 
 }}  // namespace plimsoll

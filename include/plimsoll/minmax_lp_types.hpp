@@ -20,13 +20,15 @@ enum class split_objective : std::int32_t {
 
 /// The ranks, and when solving stops. Arrays are in the policy's memory.
 struct minmax_lp_options {
-  /// Ranks of the placement; the slots of dead ranks get no load. Nodes are not read.
+  /// The ranks of the placement. Dead ranks get no load, and a rank's load is divided by its speed.
+  /// `on.ranks` is that of the placement or 0; `on.nodes` is not read.
   rank_set on = {};
   /// The gap between the peak and its lower bound, relative to the bound, at which a split is good
   /// enough. 0: optimal splits only.
   double tolerance = 1e-6;
   /// The most sweeps and augmenting paths of a layer, at least 1.
   index_t max_iterations = index_t{1} << 20;
+  /// Minimises the peak alone or, if `lexicographic`, also the loads of the ranks below the peak.
   split_objective objective = split_objective::min_peak;
 };
 

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plans a step with LPLB: counts the tokens of every expert and chooses the slot of every token.
+#include <cstddef>
+#include <cstdio>
+#include <plimsoll/plimsoll.hpp>
+#include <vector>
+
+int main() {
+  // Four experts of one layer on two ranks, three slots each.
+  int const history[4] = {8, 4, 3, 3};
+  auto const placement = plimsoll::eplb(
+      plimsoll::seq, plimsoll::array(plimsoll::seq, history, 1, 4), 6, {.on = {.ranks = 2}});
+
+  // [step]
+  // When the placement changes:
+  plimsoll::lplb planner(plimsoll::seq, placement.ref(), {.max_ids = 16});
+  std::vector<int> counts(4);                              // of the experts of one layer
+  auto slots = plimsoll::zeros<int>(plimsoll::seq, 8, 2);  // [tokens, k]
+  std::vector<plimsoll::routing_counters> routed(1);
+  std::vector<plimsoll::dispatch_counters> dispatched(1);
+
+  // Every step, on each rank: the ids of all ranks' tokens, eight tokens to two experts each.
+  std::vector const ids{0, 1, 0, 3, 3, 0, 0, 2, 1, 3, 3, 0, 0, 3, 3, 1};
+  plimsoll::array_ref const topk_ids(ids, 8, 2);
+  plimsoll::count_tokens(plimsoll::seq, topk_ids, {}, counts, routed);
+  planner.plan(plimsoll::array_ref(counts, 1, 4));
+  planner.dispatch(0, topk_ids, slots, dispatched);  // layer 0
+  planner.check();
+  // [end]
+
+  auto const experts = placement.physical_to_logical.to_host();
+  for (int slot = 0; slot < 6; ++slot) {
+    std::printf("slot %d, rank %d, expert %d: quota %d\n", slot, slot / 3,
+                experts[static_cast<std::size_t>(slot)], planner.quotas()(0, slot));
+  }
+  std::printf("peak %lld\nslots of the first tokens:",
+              static_cast<long long>(planner.reports()[0].peak));
+  for (std::size_t token = 0; token < 4; ++token) {
+    std::printf("  %d %d", slots.to_host()[2 * token], slots.to_host()[2 * token + 1]);
+  }
+  std::printf("\n");
+}
