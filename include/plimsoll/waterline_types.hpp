@@ -30,9 +30,9 @@ enum class candidate_ranks : std::int32_t {
 
 /// Options of `waterline`. Arrays are in the policy's memory.
 struct waterline_options {
-  /// Ranks, their nodes, liveness and speeds; dead ranks get no rows. Surplus rows stay in their node
-  /// while it has slack and, with candidate_ranks::visited, while their tokens visit ranks with that
-  /// slack.
+  /// Ranks, their nodes, liveness and speeds; dead ranks get no rows. Surplus rows stay in their
+  /// node while it has slack and, with candidate_ranks::visited, while their tokens visit ranks
+  /// with that slack.
   rank_set on = {};
   /// Number of slots of routed experts, summed over ranks; top-k ids are slot numbers.
   index_t slots = 0;
@@ -75,9 +75,8 @@ struct waterline_report {
   double level = 0;
   /// The peak if all rows stayed at home.
   double home_peak = 0;
-  /// Rows of all sources that are to leave home; with candidate_ranks::visited also the rows that
-  /// leave so that their rank can take in others: a stuck row and the row that leaves to admit it
-  /// count as two.
+  /// Rows of all sources that are to leave home. With candidate_ranks::visited this includes rows
+  /// that leave only so that their rank can take in others.
   std::int64_t surplus = 0;
   std::int64_t rows = 0;      ///< Tokens of the batch with a valid expert; each has one row.
   std::int64_t moved = 0;     ///< Rows that leave home.
