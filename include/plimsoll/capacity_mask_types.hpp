@@ -19,8 +19,8 @@ struct capacity_options {
   index_t experts = 0;
   /// Experts that each token chooses: the first columns of a batch.
   index_t top_k = 0;
-  /// Columns of a batch; 0: top_k. Columns after the first top_k hold *expanded candidates*, which
-  /// are offered to a token in addition to its choices (Expanded Drop).
+  /// Columns of a batch. Those after the first top_k hold *expanded candidates*, which are offered
+  /// to a token in addition to its choices (Expanded Drop). 0: top_k columns.
   index_t candidates = 0;
   /// Tokens of the largest batch.
   index_t max_tokens = 0;
@@ -28,32 +28,37 @@ struct capacity_options {
   /// Capacity factor, at least 0. The capacity of an expert is factor * tokens * top_k / experts,
   /// rounded, then at least min_capacity, at most max_capacity, and at most the batch's tokens.
   double factor = 1;
-  /// `[experts]`: one factor per expert instead; in the policy's memory, read by the constructor.
+  /// `[experts]`: one factor per expert in place of `factor`; in the policy's memory, read by the
+  /// constructor.
   vector_ref<double const> factors = {};
+  /// Direction in which the capacity is rounded.
   rounding_mode round = rounding_mode::up;
+  /// Lower bound of the rounded capacity, at least 0.
   index_t min_capacity = 1;
+  /// Upper bound of the rounded capacity.
   index_t max_capacity = 0x7fffffff;
   /// Batches with fewer tokens are not limited, and Expert Drop skips no expert in them: in a batch
   /// of a few tokens, all of them easily choose the same expert.
   index_t min_tokens = 0;
 
-  /// 0: every expert has its own capacity. Else the experts of a rank share theirs: together they
-  /// keep as many pairs as the sum of their capacities.
+  /// Number of ranks, if the experts of a rank share their capacities: together they keep as many
+  /// pairs as the sum of these. 0: every expert has its own capacity.
   index_t ranks = 0;
-  /// `[experts]`: rank of each expert, in the policy's memory, read by the constructor; null:
+  /// `[experts]`: rank of each expert, in the policy's memory, read by the constructor. Empty:
   /// experts are spread over ranks evenly and in order.
   vector_ref<std::int32_t const> rank_of = {};
 
+  /// Key by which an expert above its capacity selects the pairs that it keeps.
   drop_policy drop_by = drop_policy::score;
-  /// Key of the random number generator, for drop_policy::random.
+  /// Seed of the random numbers for drop_policy::random.
   std::uint64_t seed = 0;
   /// Number of token priorities, 1 to 32768. Pairs of a higher priority outrank all pairs of a
   /// lower one.
   index_t classes = 1;
-  /// Top-k pairs outrank expanded candidates. False: both compete on equal terms, as in the paper's
-  /// algorithm 2.
+  /// Whether top-k pairs outrank expanded candidates. False: both compete on equal terms, as in the
+  /// paper's algorithm 2.
   bool topk_first = true;
-  /// Pairs that a token keeps at most, the best by score; 0: no limit.
+  /// Most pairs that a token keeps, the best by score. 0: no limit.
   index_t max_selected = 0;
   /// Share of the experts that get no token at all (Expert Drop), 0 to 1; their number is rounded
   /// down. Experts that the fewest tokens chose are skipped, of equal ones the higher id.
@@ -71,30 +76,34 @@ struct capacity_options {
 
 /// Optional inputs of one batch.
 struct capacity_batch {
-  /// `[tokens]`: 0 to classes - 1; null: 0 for all. To drop image tokens first, give text tokens 1.
+  /// `[tokens]`: priority of each token, 0 to classes - 1; pairs of higher ones are kept first.
+  /// Empty: 0 for all. To drop image tokens first, give text tokens 1.
   vector_ref<std::int32_t const> priorities = {};
-  /// `[tokens, candidates]`: weights to write for the kept pairs; null: their scores.
+  /// `[tokens, candidates]`: weights to write for the kept pairs. Empty: their scores.
   matrix_ref<float const> weights = {};
-  /// For drop_policy::random: the subsequence of random numbers, one per step and layer, and the
-  /// number of the batch's first token.
+  /// Subsequence of the random numbers for drop_policy::random: one per step and layer.
   std::uint64_t subsequence = 0;
+  /// Number of the batch's first token, for drop_policy::random.
   std::uint64_t first_token = 0;
 };
 
 /// Counts of one batch: routed - kept pairs were dropped; routed, unrouted, out_of_range and
 /// duplicates add up to the number of ids.
 struct capacity_report {
-  std::int64_t routed = 0;         ///< pairs of a token and an expert
-  std::int64_t kept = 0;           ///< routed pairs that are kept
-  std::int64_t choices = 0;        ///< routed top-k pairs, without expanded candidates
-  std::int64_t kept_choices = 0;   ///< top-k pairs that are kept
-  std::int64_t unrouted = 0;       ///< ids of -1
-  std::int64_t out_of_range = 0;   ///< other ids that are not an expert's
-  std::int64_t duplicates = 0;     ///< repeated ids in a token's row; the first one counts
-  std::int64_t not_numbers = 0;    ///< routed pairs whose score is NaN, which rank last (by score)
-  std::int64_t unknown_class = 0;  ///< routed pairs of an invalid priority, which counts as 0
-  std::int64_t rows = 0;           ///< of all experts, padding included; 0 without `offsets`
-  /// (choices - kept_choices) / choices.
+  std::int64_t routed = 0;        ///< Pairs of a token and an expert.
+  std::int64_t kept = 0;          ///< Routed pairs that are kept; the others were dropped.
+  std::int64_t choices = 0;       ///< Routed top-k pairs, without expanded candidates.
+  std::int64_t kept_choices = 0;  ///< Top-k pairs that are kept.
+  std::int64_t unrouted = 0;      ///< Ids of -1.
+  std::int64_t out_of_range = 0;  ///< Other ids that are not an expert's.
+  std::int64_t duplicates = 0;    ///< Repeated ids in a token's row; the first one counts.
+  /// Routed pairs with a score of NaN, which ranks last; counted when keeping by score.
+  std::int64_t not_numbers = 0;
+  /// Routed pairs of tokens with an invalid priority, which counts as 0.
+  std::int64_t unknown_class = 0;
+  /// Rows of all experts in `offsets`, padding included; 0 without `offsets`.
+  std::int64_t rows = 0;
+  /// Dropped top-k pairs over top-k pairs: (choices - kept_choices) / choices.
   double dropped_fraction = 0;
   /// The paper's equation 11: top-k pairs of each expert (or rank) above its capacity before
   /// rounding and other limits, summed, over `choices`.
@@ -116,12 +125,12 @@ struct kept_pairs_of {
   /// `[tokens, candidates]`: number of each kept pair within its expert, from 0: top-k pairs in
   /// token order, then expanded candidates in token order; -1 elsewhere.
   matrix_ref<std::int32_t> positions = {};
-  /// `[experts]`: kept pairs.
+  /// `[experts]`: kept pairs of each expert.
   vector_ref<std::int32_t> counts = {};
   /// `[experts + 1]`: first row of each expert in a buffer of all kept pairs, padded as options.pad
   /// says; the row of a pair is its expert's offset plus its position.
   vector_ref<std::int32_t> offsets = {};
-  /// `[1]`.
+  /// `[1]`: counts of the batch.
   vector_ref<capacity_report> report = {};
 };
 

@@ -13,26 +13,28 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 /// Options of `top_k`.
 struct top_k_options {
-  /// Experts per token: 1 to the number of experts.
+  /// Experts per token, 1 to the number of experts.
   index_t k = 0;
+  /// Function that turns the router's outputs into scores.
   score_function function = score_function::none;
   /// `[experts]`: added to scores for the selection, but not in the weights (DeepSeek-V3's
-  /// balancing without auxiliary loss); in the policy's memory, or null.
+  /// balancing without auxiliary loss); in the policy's memory. Empty: no bias.
   vector_ref<float const> bias = {};
-  /// Group-limited routing: experts form `groups` groups of equal size, and a token selects only
-  /// from the best `kept_groups`. A group's score is the sum of its `best_of_group` highest scores
-  /// (2 in DeepSeek-V3, 1 in DeepSeek-V2). `groups` must divide the number of experts.
+  /// Number of equal groups of experts, a divisor of the number of experts (group-limited routing).
   index_t groups = 1;
+  /// Number of best groups from which a token selects.
   index_t kept_groups = 1;
+  /// A group's score is the sum of this many of its highest scores: 2 in DeepSeek-V3, 1 in
+  /// DeepSeek-V2.
   index_t best_of_group = 2;
-  /// Normalisation of a token's weights: none or to_one.
+  /// Normalisation of a token's weights; `none` or `to_one`.
   normalization normalize = normalization::none;
-  /// Factor on the weights, 2^-64 to 2^64.
+  /// Factor on the weights after normalisation, 2^-64 to 2^64.
   double scale = 1;
   /// `[homes, m]`: experts appended to a token's choices as expanded candidates (Expanded Drop), -1
-  /// for none; in the policy's memory, or null.
+  /// for none; in the policy's memory. Empty: none.
   matrix_ref<std::int32_t const> local_experts = {};
-  /// `[tokens]`: row of local_experts for each token; null: row 0 for all.
+  /// `[tokens]`: row of local_experts for each token. Empty: row 0 for all.
   vector_ref<std::int32_t const> homes = {};
 };
 
