@@ -18,6 +18,7 @@ struct placement_ref {
   matrix_ref<std::int32_t const> physical_to_logical = {};
   /// `[layers, experts]`: number of copies of each expert.
   matrix_ref<std::int32_t const> replica_count = {};
+  /// Number of ranks.
   index_t ranks = 0;
   /// `[layers, ranks + 1]`: first slot of each rank, rising from 0 to at most slots; slots past the
   /// last offset belong to no rank. Empty: slots are spread evenly, rank r begins at
@@ -27,7 +28,8 @@ struct placement_ref {
 
 /// Ranks, nodes and constraints of a placement. Arrays are in the policy's memory.
 struct placement_options {
-  /// Ranks of the placement; the slots of dead ranks stay empty.
+  /// Ranks: number, nodes, liveness and speeds. The slots of dead ranks stay empty, and the load of
+  /// a rank is divided by its speed.
   rank_set on = {};
   /// `[layers, ranks + 1]`: first slot of each rank, rising from 0 to at most slots; slots past the
   /// last offset belong to no rank. Empty: slots are spread evenly, rank r begins at
@@ -37,10 +39,10 @@ struct placement_options {
   anti_affinity replica_anti_affinity = anti_affinity::none;
   /// Soft or hard constraint: `preferred` gives way if slots run out, `required` is an error then.
   strictness anti_affinity_strength = strictness::preferred;
-  /// Node lists, `[layers, experts]` and `[layers, nodes + 1]`, as `place_groups` writes them: the
-  /// experts of each node. Replicas of an expert stay on the ranks of its node. Empty: any rank may
-  /// hold any expert.
+  /// `[layers, experts]`: experts of each node, node by node, as `place_groups` writes them.
+  /// Replicas of an expert stay on the ranks of its node. Empty: any rank may hold any expert.
   matrix_ref<std::int32_t const> node_experts = {};
+  /// `[layers, nodes + 1]`: start of each node's experts in `node_experts`.
   matrix_ref<std::int32_t const> node_offsets = {};
 };
 

@@ -14,10 +14,10 @@ struct refinement_options {
   /// Relative gap between peak and lower bound at which the search stops, 0 to 1.
   double tolerance = 1e-3;
   /// Largest number of plans with other replica counts to try, per layer (with node lists: per node
-  /// of a layer). 0 keeps the counts.
+  /// of a layer); 0 keeps the counts.
   std::int64_t max_trials = 256;
   /// Largest number of randomly perturbed plans to try when no swap helps any more, per layer (with
-  /// node lists: per node of a layer). Never more than 2^19 / slots^2, and none in layers of more
+  /// node lists: per node of a layer); never more than 2^19 / slots^2, and none in layers of more
   /// than 64 slots.
   std::int64_t max_perturbations = 1024;
 };

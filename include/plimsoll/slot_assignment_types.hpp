@@ -21,8 +21,9 @@ enum class remainder_spread : std::int32_t {
 
 /// Ranks among which the slots are divided.
 struct slot_assignment_options {
-  /// Ranks; dead ones get no slot. Nodes are not read, speeds are refused.
+  /// Ranks: number and liveness. Dead ranks get no slot; nodes are not read, speeds are refused.
   rank_set on = {};
+  /// Spread of a remainder over the ranks that tie for it.
   remainder_spread remainder = remainder_spread::interleaved;
 };
 

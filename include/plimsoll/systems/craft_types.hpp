@@ -27,31 +27,37 @@ inline constexpr index_t automatic_budget = -1;
 
 /// Options of CRAFT. Arrays are in the policy's memory.
 struct craft_options {
-  /// Ranks, as in `eplb_options`. Speeds are refused: gains count tokens.
+  /// Ranks: number, nodes and liveness. Speeds are refused: gains count tokens.
   rank_set on = {};
   /// Replicas of all layers together, at least 0, or `automatic_budget`. CRAFT's R replicas per
-  /// rank are R * ranks. It need not be a multiple of the ranks; the slots of the ranks over all
-  /// layers then differ by at most one.
+  /// rank are R * ranks; `replica_budget` converts bytes to replicas. The budget need not be a
+  /// multiple of the ranks; the slots of the ranks over all layers then differ by at most one.
   index_t budget = automatic_budget;
   /// Numbers of replicas that a layer may get, apart from 0: rising, from at least 1. Empty: the
   /// powers of two below the number of live ranks, and that number.
   std::vector<std::int32_t> replica_counts = {};
+  /// Sum that the allocation maximises: of gains, or of replicas times gain.
   craft_objective objective = craft_objective::gain;
   /// Use of the budget: as an upper limit, or exactly, as in the table of algorithm 2.
   knapsack_fill fill = knapsack_fill::at_most;
-  /// As in `slot_assignment_options`.
+  /// Spread of a remainder over the ranks that tie for it, as in `slot_assignment_options`.
   remainder_spread remainder = remainder_spread::interleaved;
-  /// As in `eplb_options`. CRAFT's paper has none of these options.
+  /// Number of expert groups, as in `eplb_options`. CRAFT's paper has neither this option nor those
+  /// that follow.
   index_t groups = 1;
+  /// Hierarchical or global balancing, as in `eplb_options`.
   eplb_policy policy = eplb_policy::automatic;
+  /// Part of the plan that `refine` improves afterwards, as in `eplb_options`.
   eplb_refinement refine = eplb_refinement::none;
+  /// Keeps replicas of one expert on different ranks or nodes, as in `eplb_options`.
   anti_affinity replica_anti_affinity = anti_affinity::none;
+  /// Soft or hard constraint, as in `eplb_options`.
   strictness anti_affinity_strength = strictness::preferred;
 };
 
 /// Estimated gain in balancedness from replicas, on the host. Balancedness is that of `replay`.
 struct gain_estimate {
-  /// `[counts]`: those of the options, or the default counts.
+  /// `[counts]`: replica counts of the options, or the default counts.
   std::vector<std::int32_t> replica_counts = {};
   std::vector<double> base = {};  ///< `[layers]`: balancedness without replicas
   std::vector<double> gain = {};  ///< `[layers, counts]`: balancedness with replicas, minus base
@@ -59,20 +65,20 @@ struct gain_estimate {
 
 /// Number of replicas of every layer, on the host.
 struct replica_allocation {
-  std::vector<std::int32_t> replicas = {};  ///< `[layers]`
+  std::vector<std::int32_t> replicas = {};  ///< `[layers]`: replicas of each layer
   std::vector<double> gain = {};            ///< `[layers]`: estimated gain of these replicas
   /// Element R is the largest sum of gains with R replicas on each live rank, up to the R at which
   /// every layer may have the largest count.
   std::vector<double> curve = {};
-  index_t knee = 0;    ///< the R that the automatic budget chooses
-  index_t budget = 0;  ///< the budget of the options, or the automatic budget
-  index_t used = 0;    ///< the sum of `replicas`
+  index_t knee = 0;    ///< The R that the automatic budget chooses
+  index_t budget = 0;  ///< The budget of the options, or the automatic budget
+  index_t used = 0;    ///< The sum of `replicas`: replicas that the layers get
 };
 
 /// Results of `craft`, on the host.
 struct craft_plan {
-  gain_estimate estimate = {};
-  replica_allocation allocation = {};
+  gain_estimate estimate = {};                 ///< Result of `estimate_gains`
+  replica_allocation allocation = {};          ///< Result of `allocate_replicas`
   std::vector<certificate> certificates = {};  ///< `[layers]`: of `eplb` on the summed loads
 };
 

@@ -28,17 +28,22 @@ enum class eplb_refinement : std::int32_t {
 
 /// Ranks, nodes, groups and constraints of EPLB. Arrays are in the policy's memory.
 struct eplb_options {
-  /// Ranks, as in `placement_options`. The reference has neither dead ranks nor speeds.
+  /// Ranks: number, nodes, liveness and speeds. Dead ranks get no expert, and the load of a rank is
+  /// divided by its speed; the reference has neither.
   rank_set on = {};
-  /// `[layers, ranks + 1]`, as in `placement_options`: first slot of each rank. Empty: slots are
+  /// `[layers, ranks + 1]`: first slot of each rank, as in `placement_options`. Empty: slots are
   /// spread evenly, rank r begins at floor(r * slots / ranks), as in the reference.
   matrix_ref<std::int32_t const> rank_offsets = {};
   /// Number of expert groups, for group-limited routing; divides the number of experts.
   index_t groups = 1;
+  /// Hierarchical or global balancing, or the choice between them that the reference makes.
   eplb_policy policy = eplb_policy::automatic;
+  /// Part of the plan that `refine` improves afterwards: nothing, the placement, or also the replica
+  /// counts.
   eplb_refinement refine = eplb_refinement::none;
-  /// As in `placement_options`; the reference has neither.
+  /// Keeps replicas of one expert on different ranks or nodes; the reference does not.
   anti_affinity replica_anti_affinity = anti_affinity::none;
+  /// Soft or hard constraint, as in `placement_options`.
   strictness anti_affinity_strength = strictness::preferred;
 
   /// Returns whether these options keep each group of experts on one node.
