@@ -21,11 +21,13 @@ using plimsoll::detail::check_cuda;
 class kept_bytes {
  public:
   explicit kept_bytes(std::uint64_t bytes) {
+    // [keep]
     int device = 0;
     check_cuda(cudaGetDevice(&device), "cudaGetDevice");
     check_cuda(cudaDeviceGetDefaultMemPool(&pool_, device), "cudaDeviceGetDefaultMemPool");
     check_cuda(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &bytes),
                "cudaMemPoolSetAttribute");
+    // [end]
   }
   kept_bytes(kept_bytes const&) = delete;
   kept_bytes& operator=(kept_bytes const&) = delete;
@@ -92,9 +94,12 @@ void replace(benchmark::State& state, std::uint64_t kept) {
     });
     step.launch(other.get());
     state.ResumeTiming();
+    // [destroy]
+    // The graph was replayed on the stream `other`; the object's policy has the stream `own`.
     check_cuda(cudaEventRecord(replays_done, other.get()), "cudaEventRecord");
     check_cuda(cudaStreamWaitEvent(own.get(), replays_done, 0), "cudaStreamWaitEvent");
-    prepared.reset();
+    prepared.reset();  // freed on `own`, after the replay
+    // [end]
     check_cuda(cudaStreamSynchronize(own.get()), "cudaStreamSynchronize");
   }
   static_cast<void>(cudaEventDestroy(replays_done));

@@ -23,7 +23,50 @@ every_call<plimsoll::detail::warp> body_for(inputs const& in, results& out) {
           out.tops.data()};
 }
 
+// [body]
+/// Subtracts the least element of each row from its elements, and reverses the row.
+struct normalize_rows {
+  using device_team = plimsoll::detail::warp;  // or block<128|256|512>
+  plimsoll::matrix_ref<std::int32_t const> in;
+  plimsoll::matrix_ref<std::int32_t> out;
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    return plimsoll::detail::scratch_bytes_of<std::int32_t>(in.extent(1));
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, plimsoll::detail::scratch memory,
+                              plimsoll::index_t row) const {
+    auto const& from = in;
+    auto const& to = out;
+    plimsoll::index_t const n = in.extent(1);
+    std::int32_t* const shifted = memory.take<std::int32_t>(n);
+    auto const least = team.min(n, [&](plimsoll::index_t i) { return from(row, i); });
+    team.for_each(n, [&](plimsoll::index_t i) { shifted[i] = from(row, i) - least; });
+    team.for_each(n, [&](plimsoll::index_t i) { to(row, i) = shifted[n - 1 - i]; });
+  }
+};
+// [end]
+
 }  // namespace
+
+TEST_CASE("team: a body on every team") {
+  // [every_team]
+  std::vector<std::int32_t> const in{7, 5, 9, 6, 5,  //
+                                     1, 4, 1, 8, 3};
+  std::vector<std::int32_t> out(10);
+  normalize_rows const body{{in, 2, 5}, {out, 2, 5}};
+  plimsoll_test::check_all_teams(body, 2, out);  // problems, and the ranges that the body writes
+  CHECK(out == std::vector<std::int32_t>{0, 1, 4, 0, 2,  //
+                                         2, 7, 0, 3, 0});
+  // [end]
+  std::fill(out.begin(), out.end(), 0);
+  // [launch]
+  plimsoll::detail::launch(plimsoll::detail::resolve(plimsoll::seq), 2, body);
+  // [end]
+  CHECK(out.front() == 0);
+  CHECK(out[6] == 7);
+}
 
 TEST_CASE("team: serial_team against the standard library") {
   for (index_t const n : sizes) {

@@ -112,15 +112,16 @@ enum class padding_mode : std::int32_t {
 
 /// Status of a result.
 enum class certificate_status : std::int32_t {
-  optimal,           ///< no result is better, in the units in which the primitive decides
+  /// No result is better, in the units in which the primitive decides: the value equals the bound,
+  /// or is as close as the page of the primitive says.
+  optimal,
   within_tolerance,  ///< the gap is at most the requested tolerance
   feasible,          ///< valid; the method proves no smaller gap
   iteration_limit,   ///< valid; stopped by the iteration limit before the gap was closed
   infeasible         ///< no valid result exists
 };
 
-/// Proof of quality that every optimiser reports per problem. Value and bound are in units of load
-/// (or of load per speed if ranks have speeds); smaller is better.
+/// Proof of quality that every optimiser reports per problem.
 ///
 /// Planning calls round loads, and an expert's load per replica, down to multiples of 2^-47 of the
 /// lowest power of two above their total. The lower_bound is rounded down, so that it holds for the
@@ -129,9 +130,13 @@ enum class certificate_status : std::int32_t {
 /// of a rank, over its speed. Planning calls report optimal only if that is proven for the loads as
 /// given; value and lower_bound are then the optimum, rounded.
 struct certificate {
-  double value = 0;        ///< value of the result
-  double lower_bound = 0;  ///< bound below which no result can be
-  std::int64_t work = 0;   ///< work done, in the unit that the primitive documents
+  /// Value of the result, in units of load (or load per speed); smaller is better.
+  double value = 0;
+  /// Bound below which no result can be.
+  double lower_bound = 0;
+  /// Work done, in the unit that the primitive documents.
+  std::int64_t work = 0;
+  /// What is proven of the result.
   certificate_status status = certificate_status::feasible;
 
   /// Returns (value - lower_bound) / lower_bound; 0 if both are equal.
