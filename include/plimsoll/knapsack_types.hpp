@@ -27,7 +27,11 @@ enum class class_choice : std::int32_t {
 struct knapsack_options {
   /// Capacity of every problem, 0 to 2^40; with `capacities`, an upper limit on these.
   index_t capacity = 0;
+  /// Use of the capacity: an upper limit on the total weight (`at_most`), or the exact total weight
+  /// (`exactly`).
   knapsack_fill fill = knapsack_fill::at_most;
+  /// Number of options chosen from each class: `one`, or `at_most_one`. Choosing none has weight 0
+  /// and value 0.
   class_choice choice = class_choice::one;
   /// `[problems]`: a capacity for each problem, 0 to `capacity`. Empty: `capacity` for all.
   vector_ref<std::int64_t const> capacities = {};

@@ -56,8 +56,11 @@ struct token_cost {
 
 /// The cost model of LLEP (arXiv 2601.17111): a launch, plus a cost per token and per expert.
 struct moe_cost {
+  /// Cost of a rank that has any tokens.
   double launch = 0;
+  /// Cost of each token.
   double per_token = 0;
+  /// Cost of each expert.
   double per_expert = 0;
 
   /// Returns the cost of a rank that computes `tokens` tokens of `experts` experts; 0 without
@@ -96,13 +99,13 @@ class latency_lookup {
 
 /// Options of `sampling_plan`.
 struct latency_sampling_options {
-  /// Tokens per tile of the kernel. The latency jumps where a new tile begins.
+  /// Number of tokens per tile of the kernel. The latency jumps where a new tile begins.
   std::int64_t tile = 64;
   /// Every multiple of `tile` is measured, up to the first that is at least `dense_until` tokens.
   std::int64_t dense_until = 512;
-  /// Tokens between samples above `dense_until`.
+  /// Number of tokens between samples above `dense_until`.
   std::int64_t sparse_step = 1024;
-  /// Most tokens that a rank can get in a step. The last sample is at least this.
+  /// Most tokens that a rank can get in a step, at least 1. The last sample is at least this.
   std::int64_t max_tokens = 0;
 };
 

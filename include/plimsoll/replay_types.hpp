@@ -10,8 +10,8 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 /// Options of `replay`.
 struct replay_options {
-  /// Ranks of the placement; dead ones do not count in the mean over ranks. Nodes are not read,
-  /// speeds are refused.
+  /// Ranks of the placement: `on.ranks` is their number, or 0. Dead ranks do not count in the mean
+  /// over ranks. Nodes are not read, speeds are refused.
   rank_set on = {};
 };
 

@@ -20,8 +20,8 @@ enum class latency_objective : std::int32_t {
 
 /// Ranks with their slots, replica counts, and search limits. Arrays are in the policy's memory.
 struct swap_search_options {
-  /// Ranks; the slots of dead ones stay empty. Nodes are not read; speeds are refused, since the
-  /// cost of the search has them.
+  /// Ranks to place on; the slots of dead ones stay empty. Nodes are not read. Speeds are refused,
+  /// since the cost has them.
   rank_set on = {};
   /// `[layers, ranks + 1]`: first slot of each rank, rising from 0 to at most slots. Empty: slots
   /// are spread evenly, rank r begins at floor(r * slots / ranks).
@@ -31,9 +31,10 @@ struct swap_search_options {
   matrix_ref<std::int32_t const> replica_count = {};
   /// Number of searches from different starts, at least 1. The first start uses the loads as given.
   index_t restarts = 30;
-  /// Largest relative change of a replica's total load in the other starts, which is random; from 0
-  /// to below 1.
+  /// Largest relative change of a replica's total load in the other starts, from 0 to below 1. The
+  /// changes are drawn uniformly.
   double noise = 0.2;
+  /// Seed of the noise and of the perturbations.
   std::uint64_t seed = 0;
   /// A search ends after a swap that lowers the score by less than this fraction of it, 0 to 1.
   double min_gain = 0.001;
@@ -48,8 +49,10 @@ struct swap_search_options {
   /// end when the score reaches the lower bound; layers of more than 64 slots have none. 0 as in
   /// the paper.
   index_t max_perturbations = 64;
+  /// Statistic of the step latencies to minimise: `total`, their sum, or `quantile`, the lowest
+  /// time that at least the fraction `quantile` of the steps do not exceed.
   latency_objective objective = latency_objective::total;
-  /// For latency_objective::quantile: fraction of steps that take no longer, above 0, at most 1.
+  /// Fraction of the steps for `latency_objective::quantile`, above 0, at most 1.
   double quantile = 0.95;
 };
 
