@@ -20,7 +20,8 @@
 namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 struct llep_options {
-  index_t rank = 0;  ///< the rank of this process
+  /// Rank of this process.
+  index_t rank = 0;
   /// Experts, ranks, rules and limits. The defaults are the paper's alpha, chunk and lambda.
   least_loaded_options assignment;
 };

@@ -28,8 +28,10 @@ struct lplb_options {
   minmax_lp_options lp = {.tolerance = 0};
   /// The most ids (tokens times k) of one `dispatch`.
   index_t max_ids = 0;
+  /// Method by which `dispatch` chooses among an expert's replicas: it meets the quotas exactly, or
+  /// by draws.
   dispatch_method method = dispatch_method::in_order;
-  /// For `sampled`: the key of the random number generator.
+  /// For `sampled`: key of the random number generator.
   std::uint64_t seed = 0;
 };
 

@@ -47,11 +47,13 @@ inline capacity_options literal_token_drop(capacity_options limit) {
 
 /// Optional inputs of one batch.
 struct token_drop_batch {
-  /// `[tokens]`: row of route.local_experts for each token; null: row 0 for all.
+  /// `[tokens]`: row of `route.local_experts` for each token. Empty: row 0 for all.
   vector_ref<std::int32_t const> homes = {};
-  /// Priorities, subsequence and number of the first token, as in `capacity_batch`.
+  /// `[tokens]`: priority of each token, as in `capacity_batch`: the lowest is dropped first.
   vector_ref<std::int32_t const> priorities = {};
+  /// Subsequence of the random numbers of `drop_policy::random`, as in `capacity_batch`.
   std::uint64_t subsequence = 0;
+  /// Number of the first token in these random numbers, as in `capacity_batch`.
   std::uint64_t first_token = 0;
 };
 

@@ -26,8 +26,8 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 /// Options of `waterfill`.
 struct waterfill_options {
-  index_t rank = 0;   ///< rank of this process
-  index_t layer = 0;  ///< layer of the placement
+  index_t rank = 0;   ///< Rank of this process.
+  index_t layer = 0;  ///< Layer of the placement.
   /// Options of `waterline`; ranks, slots and rank_offsets come from the placement.
   waterline_options line = {};
 };
