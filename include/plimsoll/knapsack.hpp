@@ -59,7 +59,7 @@ std::vector<certificate> knapsack(P const& policy, Weights const& weights, Value
   auto const value =
       PLIMSOLL_INPUT_OF("float or double", 3, "knapsack", values, "[problems, classes, options]",
                         detail::one_of_also_generated<float, double>);
-  auto const chosen = PLIMSOLL_OUTPUT(std::int32_t, 2, "knapsack", choices, "[problems, classes]");
+  auto const chosen = PLIMSOLL_OUTPUT(int32, 2, "knapsack", choices, "[problems, classes]");
   detail::expect_extent(name, "choices", weight.extent(0), chosen.extent(0), "problems");
   detail::expect_extent(name, "choices", weight.extent(1), chosen.extent(1), "classes");
   detail::expect_knapsack(name, weight, value, options);

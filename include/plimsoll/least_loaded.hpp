@@ -83,7 +83,7 @@ class least_loaded {
     auto const ids =
         detail::read_only(PLIMSOLL_IDS(2, "least_loaded::count", topk_ids, "[tokens, k]"));
     vector_ref<std::int32_t> const row =
-        PLIMSOLL_OUTPUT(std::int32_t, 1, "least_loaded::count", counts, "[experts]");
+        PLIMSOLL_OUTPUT(int32, 1, "least_loaded::count", counts, "[experts]");
     expect_batch(name, ids);
     detail::expect_extent(name, "counts", options().experts, row.extent(0), "experts");
     pipeline_.enqueue_count(ids, row);
@@ -117,7 +117,7 @@ class least_loaded {
   void add_up(Counts const& counts) {
     constexpr char const* name = "least_loaded::add_up";
     matrix_ref<std::int32_t const> const of_ranks =
-        PLIMSOLL_INPUT(std::int32_t, 2, "least_loaded::add_up", counts, "[ranks, experts]");
+        PLIMSOLL_INPUT(int32, 2, "least_loaded::add_up", counts, "[ranks, experts]");
     detail::expect_extent(name, "counts", options().on.ranks, of_ranks.extent(0), "ranks");
     detail::expect_extent(name, "counts", options().experts, of_ranks.extent(1), "experts");
     pipeline_.enqueue_add_up(of_ranks);

@@ -144,9 +144,9 @@ std::vector<certificate> place_groups(P const& policy, Loads const& loads, index
   constexpr char const* name = "place_groups";
   auto const load = PLIMSOLL_LOADS(2, "place_groups", loads, "[layers, experts]");
   matrix_ref<std::int32_t> const experts_of =
-      PLIMSOLL_OUTPUT(std::int32_t, 2, "place_groups", node_experts, "[layers, experts]");
+      PLIMSOLL_OUTPUT(int32, 2, "place_groups", node_experts, "[layers, experts]");
   matrix_ref<std::int32_t> const offsets =
-      PLIMSOLL_OUTPUT(std::int32_t, 2, "place_groups", node_offsets, "[layers, nodes + 1]");
+      PLIMSOLL_OUTPUT(int32, 2, "place_groups", node_offsets, "[layers, nodes + 1]");
   index_t const layers = load.extent(0);
   index_t const experts = load.extent(1);
   placement_options where = options;

@@ -56,7 +56,7 @@ void quota(P const& policy, Loads const& loads, placement_ref const& placement, 
   matrix_ref<double const> const parts =
       PLIMSOLL_INPUT(double, 2, "quota", split, "[layers, slots]");
   matrix_ref<std::int32_t> const whole =
-      PLIMSOLL_OUTPUT(std::int32_t, 2, "quota", quotas, "[layers, slots]");
+      PLIMSOLL_OUTPUT(int32, 2, "quota", quotas, "[layers, slots]");
   vector_ref<quota_report> const results =
       PLIMSOLL_OUTPUT(quota_report, 1, "quota", reports, "[layers]");
   index_t const layers = load.extent(0);
@@ -103,11 +103,11 @@ void source_quotas(P const& policy, Quotas const& quotas, Counts const& counts,
                    placement_ref const& placement, index_t nodes, SourceQuotas&& source_quotas) {
   constexpr char const* name = "source_quotas";
   vector_ref<std::int32_t const> const whole =
-      PLIMSOLL_INPUT(std::int32_t, 1, "source_quotas", quotas, "[slots]");
+      PLIMSOLL_INPUT(int32, 1, "source_quotas", quotas, "[slots]");
   matrix_ref<std::int32_t const> const from =
-      PLIMSOLL_INPUT(std::int32_t, 2, "source_quotas", counts, "[ranks, experts]");
+      PLIMSOLL_INPUT(int32, 2, "source_quotas", counts, "[ranks, experts]");
   matrix_ref<std::int32_t> const out =
-      PLIMSOLL_OUTPUT(std::int32_t, 2, "source_quotas", source_quotas, "[ranks, slots]");
+      PLIMSOLL_OUTPUT(int32, 2, "source_quotas", source_quotas, "[ranks, slots]");
   auto const ranges = detail::ranges_of(name, placement, 1);
   detail::expect_between(name, "nodes", 1, placement.ranks, nodes, "nodes");
   detail::expect_extent(name, "quotas", ranges.slots, whole.extent(0), "slots");
@@ -152,7 +152,7 @@ void dispatch(P const& policy, Ids const& topk_ids, Map const& physical_to_logic
   using id = typename decltype(ids)::value_type;
   using expert = typename decltype(map)::value_type;
   vector_ref<std::int32_t const> const whole =
-      PLIMSOLL_INPUT(std::int32_t, 1, "dispatch", quotas, "[slots]");
+      PLIMSOLL_INPUT(int32, 1, "dispatch", quotas, "[slots]");
   auto const chosen = PLIMSOLL_OUTPUT_IDS(2, "dispatch", slots, "[tokens, k]");
   vector_ref<dispatch_counters> const counted =
       PLIMSOLL_OUTPUT(dispatch_counters, 1, "dispatch", counters, "[1]");

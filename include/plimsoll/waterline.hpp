@@ -76,7 +76,7 @@ class waterline {
     auto const ids =
         detail::read_only(PLIMSOLL_IDS(2, "waterline::count", topk_ids, "[tokens, top_k]"));
     matrix_ref<std::int64_t> const counts =
-        PLIMSOLL_OUTPUT(std::int64_t, 2, "waterline::count", loads, "[2, ranks]");
+        PLIMSOLL_OUTPUT(int64, 2, "waterline::count", loads, "[2, ranks]");
     detail::expect_waterline_ids(name, options(), ids);
     detail::expect_waterline_loads(name, options(), counts, source);
     line_.enqueue_count(ids, source, counts);
@@ -93,7 +93,7 @@ class waterline {
   template <class Loads>
   void plan(Loads const& loads, index_t source) {
     matrix_ref<std::int64_t const> const counts =
-        PLIMSOLL_INPUT(std::int64_t, 2, "waterline::plan", loads, "[2, ranks]");
+        PLIMSOLL_INPUT(int64, 2, "waterline::plan", loads, "[2, ranks]");
     detail::expect_waterline_loads("waterline::plan", options(), counts, source);
     line_.enqueue_plan(counts, source);
   }

@@ -1,4 +1,4 @@
-// expect-error: least_loaded::count: counts must hold std::int32_t, not int64
+// expect-error: least_loaded::count: counts must hold int32, not int64
 // errors: 1
 #include <plimsoll/least_loaded.hpp>
 

@@ -125,6 +125,12 @@ struct one_of {
   static constexpr bool takes = std::same_as<T, U> || (std::same_as<Others, U> || ...);
 };
 
+/// Names of element types in messages and in the macros below.
+namespace element_names {
+using int32 = std::int32_t;
+using int64 = std::int64_t;
+}  // namespace element_names
+
 /// Returns the fault of an argument of type `M` (a reference, unless it is a temporary) that must
 /// have `Rank` dimensions of `Elements`, and be writable for an output.
 template <class M, int Rank, class Elements, bool is_output>
@@ -163,6 +169,7 @@ constexpr auto checked_argument(std::string_view function, std::string_view name
 
 #define PLIMSOLL_DETAIL_ARGUMENT(rank_, what, name, shape, is_output, wanted, ...)              \
   [&] {                                                                                         \
+    using namespace ::plimsoll::detail::element_names;                                          \
     constexpr auto fault =                                                                      \
         ::plimsoll::detail::fault_of_argument<decltype(name), rank_, __VA_ARGS__, is_output>(); \
     PLIMSOLL_DETAIL_REFUSE(rank, what ": " #name " must be a view of rank " #rank_ ", " shape); \
@@ -208,7 +215,7 @@ constexpr auto checked_argument(std::string_view function, std::string_view name
 #define PLIMSOLL_OUTPUT_IDS(rank, function, name, shape)                        \
   PLIMSOLL_DETAIL_ARGUMENT(rank, function, name, shape, true, "int32 or int64", \
                            ::plimsoll::detail::one_of<std::int32_t, std::int64_t>)
-/// Elements of type `T`.
+/// Elements of type `T`, a type or one of `element_names`.
 #define PLIMSOLL_INPUT(T, rank, function, name, shape) \
   PLIMSOLL_DETAIL_ARGUMENT(rank, function, name, shape, false, #T, ::plimsoll::detail::one_of<T>)
 /// Output of elements of type `T`.

@@ -820,7 +820,10 @@ struct fill_line {
       add_to(&report[0].out_of_range, seen % row / stray);
       if (tile == 0 && !is_planned() && !report[0].refused) {
         index_t const planned = memory.state->is_planned != 0 ? memory.state->source : -1;
-        report[0].refused = {fault_kind::source, planned, static_cast<double>(source)};
+        fault& refused = report[0].refused;
+        refused.kind = fault_kind::source;
+        refused.where = planned;
+        refused.got = static_cast<double>(source);
       }
     });
     if (rules.sampled) {
