@@ -12,6 +12,7 @@ int main() {
   plimsoll::array const loads(plimsoll::seq, recorded, 1, 8);
   // Twelve slots on four GPUs: four more than experts, so busy experts get several replicas.
   auto const plan = plimsoll::eplb(plimsoll::seq, loads, 12, {.on = {.ranks = 4}});
+  // Balances steps of up to 16 token copies: eight tokens with two experts each.
   plimsoll::lplb balancer(plimsoll::seq, plan.ref(), {.max_ids = 16});
   // [end]
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tests of minmax_lp under every policy.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -37,7 +38,7 @@ struct split_case {
   index_t experts = 1;
   index_t ranks = 1;
   index_t slots = 1;
-  ints map = {};       ///< [layers, slots]
+  ints map = {};       ///< [layers, slots]: the expert of every slot, or -1
   ints offsets = {};   ///< [layers, ranks + 1] or empty
   longs loads = {};    ///< [layers, experts]
   flags active = {};   ///< [ranks] or empty
@@ -193,6 +194,7 @@ class split_in {
   array_in<double, P> base_;
 };
 
+/// True if prepared objects take the policy.
 template <class P>
 inline constexpr bool keeps = plimsoll::detail::can_be_kept<policy_of<P>>;
 
@@ -585,7 +587,7 @@ TEST_CASE_TEMPLATE("minmax_lp: edge cases", P, PLIMSOLL_POLICIES) {
     split_case none;
     none.layers = 0;
     CHECK(split_in<P>(none).solve().split.empty());
-    // No load; no shared expert; one rank, with an expert without a slot and without load.
+    // No load; no expert on two ranks; one rank, with an expert without a slot and without load.
     auto const idle = split_in<P>(one_layer({{0, 1}, {0}}, {0, 0})).solve();
     CHECK(idle.split == reals{0, 0, 0});
     CHECK(idle.certificates[0].status == certificate_status::optimal);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The cases of every policy on the host, and tests of the body on every team.
 #include "minmax_lp.cases.hpp"
 
 #include "support/run_body.hpp"
@@ -14,6 +15,7 @@ class split_body {
  public:
   explicit split_body(split_case const& c, std::int64_t max_iterations = 1 << 20)
       : c_(c), base_(c.base.begin(), c.base.end()) {
+    // Any unit of speed will do: ones, or quarters.
     for (index_t r = 0; r < c.ranks; ++r) {
       arrays_.ranks.speed.push_back(c.quarters.empty() ? c.lives(r)
                                                        : static_cast<double>(c.speed(r)));
@@ -60,11 +62,11 @@ class split_body {
   std::int64_t check_both_forms() {
     run_body(body, c_.layers, serial, 0);
     reals const serial_split = split;
-    flags const serial_tight = bottleneck;
+    flags const serial_bottleneck = bottleneck;
     reals const serial_values = certificate_values();
-    run_body(body, c_.layers, 1, 1);
+    run_body(body, c_.layers, 1, 1);  // a team of one thread
     CHECK(split == serial_split);
-    CHECK(bottleneck == serial_tight);
+    CHECK(bottleneck == serial_bottleneck);
     CHECK(certificate_values() == serial_values);
     return certificates[0].work;
   }

@@ -22,19 +22,21 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_DEVICE_ABI {
 
-/// @brief Splits each expert's load over its replicas with the smallest possible peak, and proves
-/// that it is the smallest.
+/// @brief Splits each expert's load over its replicas with the smallest possible peak, to the
+/// tolerance of the options, and proves it.
 ///
 /// The load of an expert may be split among the ranks that hold a copy, in any proportion. The peak
 /// is the largest (base_load + load) / speed of a rank. For any set of ranks, the load that only
 /// they can take, divided by the sum of their speeds, is a lower bound for every peak; the largest
 /// of these bounds equals the smallest peak (max-flow min-cut). Up to four water-filling sweeps, in
-/// which each expert in turn levels its ranks, are often enough. Otherwise Dinic's blocking flows
-/// move load from ranks above the bound to ranks below it until peak and bound are equal.
+/// which each expert in turn levels its ranks, are often within the tolerance. Otherwise Dinic's
+/// blocking flows move load along augmenting paths, from ranks above the bound to ranks below it,
+/// until peak and bound are equal.
 ///
 /// LPLB (DeepSeek, SGLang) solves the same linear program by five steps of an interior-point method
-/// in single precision, for up to about 64 ranks and 64 redundant experts. This solver has no limit
-/// on the shape, and its result is optimal.
+/// in single precision, for up to about 64 ranks and 64 redundant experts. This solver takes up to
+/// `rank_limit` ranks and `expert_limit` experts with any number of replicas, and its result is
+/// optimal with a tolerance of 0.
 ///
 /// The constructor reads the placement, allocates and synchronises; `solve` does not allocate or
 /// synchronise, so it can be captured in a CUDA graph. One object solves one step at a time and
@@ -42,10 +44,10 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 ///
 /// Loads are stored in units of a power of two: a layer's load is less than 2^52 units, so that
 /// their sums are exact in double. Splits are optimal among splits in whole units. Integer loads
-/// are exact; floating loads and base loads are rounded down to units, so that the peak of a split
-/// may exceed the certificate's value by one unit for the base load and one for each expert of a
-/// rank. If speeds differ, bounds use speeds rounded up to a multiple of a power of two that is at
-/// most 2^-44 of the fastest speed, so that a bound is never too high.
+/// are exact; floating-point loads and base loads are rounded down to units, so that the peak of a
+/// split may exceed the certificate's value by one unit for the base load and one for each expert
+/// of a rank. If speeds differ, bounds use speeds rounded up to a multiple of a power of two that
+/// is at most 2^-44 of the fastest speed, so that a bound is never too high.
 template <execution_policy P>
 class minmax_lp {
   static_assert(detail::can_be_kept<P>,
@@ -59,8 +61,8 @@ class minmax_lp {
   /// @param options ranks, and when to stop
   /// @throws invalid_input for shapes and options; for values, naming the layer and the rank or
   ///   slot
-  /// @complexity O(slots + experts colours) per layer, on the calling thread, where colours are at
-  ///   most the shared experts of a rank and of those it shares experts with
+  /// @complexity O(slots + experts colours) per layer, on the calling thread. Experts of one colour
+  ///   have no rank in common; there are at most as many colours as experts on several ranks
   /// @workspace about 40 bytes per slot and 50 per rank of every layer, and 32 per layer, from the
   ///   policy
   /// @stream synchronises
@@ -95,8 +97,8 @@ class minmax_lp {
     detail::expect_extent(name, "loads", pipeline_.graph.experts, load.extent(1), "experts");
     detail::expect_extent(name, "split", layers, parts.extent(0), "layers");
     detail::expect_extent(name, "split", pipeline_.graph.slots, parts.extent(1), "slots");
-    expect_ranks(name, "inputs.base_load", inputs.base_load);
-    expect_ranks(name, "outputs.bottleneck", outputs.bottleneck);
+    expect_by_rank(name, "inputs.base_load", inputs.base_load);
+    expect_by_rank(name, "outputs.bottleneck", outputs.bottleneck);
     pipeline_.enqueue_solve(load, inputs, parts, outputs);
   }
   /// @brief Splits the loads of one step without optional inputs and outputs.
@@ -105,9 +107,10 @@ class minmax_lp {
     solve(loads, minmax_lp_inputs{}, std::forward<Split>(split));
   }
 
-  /// Results of the last `solve`, `[layers]`, in the policy's memory: the peak, rounded up; a lower
-  /// bound for the peak of every split, fractions allowed, rounded down; and work: the number of
-  /// sweeps and augmenting paths, at most `max_iterations`. The status is one of
+  /// Returns the results of the last `solve`, `[layers]`, in the policy's memory. value is the
+  /// peak, rounded up. lower_bound holds for the peak of every split, fractions allowed, and is
+  /// rounded down. work is the number of sweeps and augmenting paths, at most `max_iterations`. The
+  /// status is one of
   /// - optimal: no rank carries a whole unit more than the bound times its speed (with the
   ///   lexicographic objective, each rank within the bound of its own level);
   /// - within_tolerance;
@@ -129,7 +132,7 @@ class minmax_lp {
 
  private:
   template <class Matrix>
-  void expect_ranks(char const* name, char const* argument, Matrix const& matrix) const {
+  void expect_by_rank(char const* name, char const* argument, Matrix const& matrix) const {
     if (detail::is_given(name, argument, matrix)) {
       detail::expect_extent(name, argument, pipeline_.layers, matrix.extent(0), "layers");
       detail::expect_extent(name, argument, pipeline_.graph.ranks, matrix.extent(1), "ranks");

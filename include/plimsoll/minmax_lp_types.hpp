@@ -18,13 +18,13 @@ enum class split_objective : std::int32_t {
   lexicographic  ///< minimises the peak, then the next highest loads: the most even rank loads
 };
 
-/// The ranks, and when solving stops. Arrays are in the policy's memory.
+/// The ranks, the objective, and when solving stops. Arrays are in the policy's memory.
 struct minmax_lp_options {
   /// The ranks of the placement. Dead ranks get no load, and a rank's load is divided by its speed.
   /// `on.ranks` is that of the placement or 0; `on.nodes` is not read.
   rank_set on = {};
   /// The gap between the peak and its lower bound, relative to the bound, at which a split is good
-  /// enough. 0: optimal splits only.
+  /// enough. 0: optimal splits only. `lexicographic` does not read it.
   double tolerance = 1e-6;
   /// The most sweeps and augmenting paths of a layer, at least 1.
   index_t max_iterations = index_t{1} << 20;

@@ -21,54 +21,54 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// The bipartite graph of experts and the ranks that may take their load, concatenated over layers;
 /// positions are absolute. A live rank with copies of an expert is one *target* of the expert,
-/// however many copies it has. An expert with several targets is *shared*; one with a single target
-/// is at *home* there.
+/// however many copies it has. An expert with several targets is *replicated*, one with a single
+/// target is at *home* there, and one without a target is *absent*. Replicated experts of one
+/// *colour* have no rank in common.
 struct split_graph {
   index_t experts;
   index_t ranks;
   index_t slots;
-  index_t most_shared;               ///< the most shared experts of a layer
-  index_t most_targets;              ///< the most targets of a layer's shared experts
-  speed_units speed;                 ///< `[ranks]`
-  std::int32_t const* layer_shared;  ///< `[layers + 1]` into the shared experts
-  std::int32_t const* expert;        ///< `[shared]`, by colour
-  std::int32_t const* target_begin;  ///< `[shared + 1]` into the targets
-  std::int32_t const* target_rank;   ///< `[targets]`, rising for each expert
-  std::int32_t const* target_owner;  ///< `[targets]`: the shared expert
-  std::int32_t const* layer_colour;  ///< `[layers + 1]` into the colours
-  std::int32_t const* colour_begin;  ///< `[colours + 1]` into the shared experts; experts of one
-                                     ///< colour have no rank in common
-  std::int32_t const* rank_begin;    ///< `[layers * ranks + 1]` into `rank_target`
-  std::int32_t const* rank_target;   ///< `[targets]`, by rank
-  std::int32_t const* home_begin;    ///< `[layers * ranks + 1]` into `home`
-  std::int32_t const* home;          ///< experts at home, by rank
-  std::int32_t const* layer_absent;  ///< `[layers + 1]` into `absent`
-  std::int32_t const* absent;        ///< experts without a target
+  index_t most_replicated;               ///< the most replicated experts of a layer
+  index_t most_targets;                  ///< the most targets of a layer's replicated experts
+  speed_units speed;                     ///< `[ranks]`
+  std::int32_t const* layer_replicated;  ///< `[layers + 1]` into the replicated experts
+  std::int32_t const* expert;            ///< `[replicated]`, by colour
+  std::int32_t const* target_begin;      ///< `[replicated + 1]` into the targets
+  std::int32_t const* target_rank;       ///< `[targets]`, rising for each expert
+  std::int32_t const* target_owner;      ///< `[targets]`: the replicated expert
+  std::int32_t const* layer_colour;      ///< `[layers + 1]` into the colours
+  std::int32_t const* colour_begin;      ///< `[colours + 1]` into the replicated experts
+  std::int32_t const* rank_begin;        ///< `[layers * ranks + 1]` into `rank_target`
+  std::int32_t const* rank_target;       ///< `[targets]`, by rank
+  std::int32_t const* home_begin;        ///< `[layers * ranks + 1]` into `home`
+  std::int32_t const* home;              ///< experts at home, by rank
+  std::int32_t const* layer_absent;      ///< `[layers + 1]` into `absent`
+  std::int32_t const* absent;            ///< experts without a target
   std::int32_t const* slot_source;  ///< `[layers * slots]`: a target; -1: no load; -2 - e: all of e
-  std::int32_t const* slot_copies;  ///< `[layers * slots]`: copies on the rank, which share its
-                                    ///< part; negative except for the first, which also takes the
-                                    ///< remainder
+  /// `[layers * slots]`: the number of the expert's copies on the rank, which share its part;
+  /// negative except for the first copy, which also takes the remainder.
+  std::int32_t const* slot_copies;
 };
 
 /// The state of a layer during `solve`, in units of 2^-shift.
 struct split_state {
   split_graph graph;
   index_t layer;
-  index_t first_shared;  ///< first shared expert of the layer
+  index_t first_replicated;  ///< first replicated expert of the layer
   index_t first_target;
-  std::int64_t* load;      ///< `[ranks]`
-  std::int64_t* share;     ///< `[targets of the layer]`
-  std::int64_t* demand;    ///< `[shared experts of the layer]`
-  std::int64_t* capacity;  ///< `[ranks]`
-  std::int32_t* distance;  ///< `[ranks]`
-  std::int32_t* queue;     ///< `[ranks]`
+  std::int64_t* load;      ///< `[ranks]`: base load, experts at home, and shares
+  std::int64_t* share;     ///< `[targets of the layer]`: load of the expert on the target
+  std::int64_t* demand;    ///< `[replicated experts of the layer]`: the expert's load
+  std::int64_t* capacity;  ///< `[ranks]`: the most load within the bound
+  std::int32_t* distance;  ///< `[ranks]`: the level in the sense of `blocking_flow`
+  std::int32_t* queue;     ///< `[ranks]`: reached ranks, by distance
   std::int32_t* arc;       ///< `[ranks]`: a position in `rank_target`
   std::int32_t* next;      ///< `[ranks]`: a target of the arc's expert, -1 before the first
-  std::int32_t* path;      ///< `[ranks]`
+  std::int32_t* path;      ///< `[ranks]`: the ranks from the source on
   std::int32_t* set;       ///< `[ranks]`: number of the bottleneck set, from 1; 0: none yet
   // Of `team_flow`:
-  std::int32_t* expert_level;  ///< `[shared experts of the layer]`
-  std::int32_t* receiver;      ///< `[shared experts of the layer]`: a target, or -1
+  std::int32_t* expert_level;  ///< `[replicated experts of the layer]`
+  std::int32_t* receiver;      ///< `[replicated experts of the layer]`: a target, or -1
 
   /// Takes the arrays of any layer.
   template <class Memory>
@@ -78,12 +78,12 @@ struct split_state {
     memory.take(s.load, graph.ranks);
     memory.take(s.capacity, graph.ranks);
     memory.take(s.share, graph.most_targets);
-    memory.take(s.demand, graph.most_shared);
+    memory.take(s.demand, graph.most_replicated);
     for (std::int32_t** const array : {&s.distance, &s.queue, &s.arc, &s.next, &s.path, &s.set}) {
       memory.take(*array, graph.ranks);
     }
-    memory.take(s.expert_level, graph.most_shared);
-    memory.take(s.receiver, graph.most_shared);
+    memory.take(s.expert_level, graph.most_replicated);
+    memory.take(s.receiver, graph.most_replicated);
     return s;
   }
 
@@ -109,6 +109,7 @@ struct confinement {
   /// Returns the bound in the unit of `split_state::level`, rounded down.
   PLIMSOLL_HD double level(speed_units const& units) const {
     auto const whole = static_cast<double>(speed);
+    // A speed that the conversion rounded down would raise the bound: the next double is higher.
     bool const below = static_cast<std::int64_t>(whole) < speed;
     double const at_least = below ? double_of(bits_of(whole) + 1) : whole;
     return divide_down(static_cast<double>(load), divide(at_least, units.per_unit));
@@ -131,6 +132,7 @@ PLIMSOLL_HD inline void fill_two(split_state const& s, index_t first, std::int64
   std::int64_t& b = s.load[g.target_rank[first + 1]];
   std::int64_t const other_a = a - share[0];
   std::int64_t const other_b = b - share[1];
+  // With this share both ranks are equal; an odd unit goes to the first.
   std::int64_t const up = (other_a + other_b + demand + 1) / 2 - other_a;
   share[0] = minimum{}(maximum{}(up, std::int64_t{0}), demand);
   share[1] = demand - share[0];
@@ -146,7 +148,7 @@ PLIMSOLL_HD inline void fill_by_speed(split_state const& s, index_t first, index
   // may also raise the level: the loop ends when the number of ranks below it no longer falls, as
   // ranks that come back could make it endless.
   double level = highest<double>;
-  index_t count = last - first + 1;
+  index_t count = last - first + 1;  // more than any number of ranks below
   PLIMSOLL_NO_UNROLL
   for (bool changed = true; changed;) {
     double sum = static_cast<double>(demand);
@@ -211,13 +213,13 @@ PLIMSOLL_HD inline void fill_evenly(split_state const& s, index_t first, index_t
   }
 }
 
-/// Divides a shared expert's load among its targets by water-filling: targets that get load end at
-/// the same level, to rounding, and the others were at or above it before.
-PLIMSOLL_HD inline void fill(split_state const& s, index_t shared) {
+/// Divides a replicated expert's load among its targets by water-filling: targets that get load end
+/// at the same level, to rounding, and the others were at or above it before.
+PLIMSOLL_HD inline void fill(split_state const& s, index_t replicated) {
   split_graph const& g = s.graph;
-  std::int64_t const demand = s.demand[shared - s.first_shared];
-  index_t const first = g.target_begin[shared];
-  index_t const last = g.target_begin[shared + 1];
+  std::int64_t const demand = s.demand[replicated - s.first_replicated];
+  index_t const first = g.target_begin[replicated];
+  index_t const last = g.target_begin[replicated + 1];
   if (g.speed.even && last - first == 2) {
     fill_two(s, first, demand);
     return;
@@ -280,7 +282,7 @@ struct fill_by_target {
   }
   [[nodiscard]] PLIMSOLL_HD bool is_lifted(index_t k, index_t owner) const {
     std::int64_t const mine = other(k);
-    std::int64_t left = s.demand[owner - s.first_shared];
+    std::int64_t left = s.demand[owner - s.first_replicated];
     PLIMSOLL_NO_UNROLL
     for (index_t j = s.graph.target_begin[owner]; j < s.graph.target_begin[owner + 1] && left >= 0;
          ++j) {
@@ -293,7 +295,7 @@ struct fill_by_target {
     if (gets[rank(k)] == 0) {
       return 0;
     }
-    std::int64_t sum = s.demand[owner - s.first_shared];
+    std::int64_t sum = s.demand[owner - s.first_replicated];
     index_t count = 0;
     index_t before = 0;
     PLIMSOLL_NO_UNROLL
@@ -308,17 +310,22 @@ struct fill_by_target {
 };
 
 /// Dinic's blocking flows through the residual graph of a layer, from ranks above their capacity to
-/// ranks below it: breadth-first levels of ranks, then shortest paths by depth-first search. This
-/// is the common part of the serial and the team form, which find the same paths in the same order.
+/// ranks below it: breadth-first levels of ranks, then shortest paths by depth-first search. Here a
+/// level is the number of steps from the nearest rank above its capacity, not load over speed as in
+/// `split_state`. An *arc* is a target as seen from its rank: the target's share may leave the rank
+/// for any other target of the expert.
+///
+/// This is the common part of the serial and the team form, which find the same paths in the same
+/// order.
 struct blocking_flow {
   split_state s;
   std::int64_t work;
   std::int64_t max_iterations;
-  std::int32_t set_now = 1;
+  std::int32_t set_now = 1;   ///< number of the bottleneck set that is searched
   std::int32_t nearest = -1;  ///< the level of the nearest ranks below their capacity; -1: none
 
   static constexpr std::int32_t unseen = -1;
-  static constexpr std::int32_t dead_end = -3;  // dead_end + 1 is no level, so no path leads on
+  static constexpr std::int32_t dead_end = -3;  // no rank is on level -2, so no path leads on
 
   [[nodiscard]] PLIMSOLL_HD bool is_settled(index_t r) const {
     return s.set[r] != 0 && s.set[r] != set_now;
@@ -449,11 +456,14 @@ struct serial_flow : blocking_flow {
 /// The form for a team.
 ///
 /// The level of an expert is the lowest level of a rank with a share of it. All ranks that hold the
-/// expert are at most one level further, so that a push may close arcs between two levels but never
-/// opens one: the next path in depth-first order is the first that is open from end to end. Each
-/// expert keeps its first receiver that leads on, and each rank its first arc that does. Following
-/// them gives the path without a search. Receivers and arcs are found from the last level to the
-/// first, which removes every dead end, and replaced when a push closes them.
+/// expert are at most one level further. A *receiver* of an expert is a target on its next level
+/// that leads on to a rank below its capacity. An arc is *open* if its share is above 0, its rank
+/// is on the expert's level, and the expert has a receiver. A push may close arcs but never opens
+/// one, so the next path in depth-first order is the first that is open from end to end.
+///
+/// Each expert keeps its first receiver, and each rank its first open arc. Following them gives the
+/// path without a search. They are found from the last level to the first, which removes every dead
+/// end, and replaced when a push closes them.
 template <class Team>
 struct team_flow : blocking_flow {
   Team& team;
@@ -463,7 +473,7 @@ struct team_flow : blocking_flow {
 
   /// Finds the levels, as in `serial_flow`; a level takes two team calls.
   PLIMSOLL_HD bool find_levels() {
-    index_t const experts = shared_experts();
+    index_t const experts = replicated_experts();
     nearest = -1;
     bool const any = team.any(maximum{}(s.graph.ranks, experts), [this, experts](index_t i) {
       if (i < experts) {
@@ -497,16 +507,16 @@ struct team_flow : blocking_flow {
   static constexpr int reached = 1;
   static constexpr int below = 2;
 
-  [[nodiscard]] PLIMSOLL_HD index_t shared_experts() const {
-    return s.graph.layer_shared[s.layer + 1] - s.first_shared;
+  [[nodiscard]] PLIMSOLL_HD index_t replicated_experts() const {
+    return s.graph.layer_replicated[s.layer + 1] - s.first_replicated;
   }
   [[nodiscard]] PLIMSOLL_HD index_t arcs_begin(index_t r) const {
     return s.graph.rank_begin[s.layer * s.graph.ranks + r];
   }
   [[nodiscard]] PLIMSOLL_HD index_t arcs_end(index_t r) const { return arcs_begin(r + 1); }
-  /// Returns the shared expert of an arc, numbered within the layer.
+  /// Returns the replicated expert of an arc, numbered within the layer.
   [[nodiscard]] PLIMSOLL_HD index_t expert_of(index_t arc) const {
-    return s.graph.target_owner[s.graph.rank_target[arc]] - s.first_shared;
+    return s.graph.target_owner[s.graph.rank_target[arc]] - s.first_replicated;
   }
   [[nodiscard]] PLIMSOLL_HD std::int64_t& share_on(index_t arc) const {
     return s.share_of(s.graph.rank_target[arc]);
@@ -515,8 +525,8 @@ struct team_flow : blocking_flow {
   /// Returns true if a rank of the level has a share of the expert.
   [[nodiscard]] PLIMSOLL_HD bool has_giver(index_t expert, std::int32_t level) const {
     split_graph const& g = s.graph;
-    index_t const end = g.target_begin[s.first_shared + expert + 1];
-    index_t k = g.target_begin[s.first_shared + expert];
+    index_t const end = g.target_begin[s.first_replicated + expert + 1];
+    index_t k = g.target_begin[s.first_replicated + expert];
     PLIMSOLL_NO_UNROLL
     while (k < end && (s.distance[g.target_rank[k]] != level || s.share_of(k) == 0)) {
       ++k;
@@ -545,7 +555,7 @@ struct team_flow : blocking_flow {
   [[nodiscard]] PLIMSOLL_HD std::int32_t receiver_from(index_t k, index_t expert) const {
     split_graph const& g = s.graph;
     std::int32_t const level = s.expert_level[expert] + 1;
-    index_t const end = g.target_begin[s.first_shared + expert + 1];
+    index_t const end = g.target_begin[s.first_replicated + expert + 1];
     PLIMSOLL_NO_UNROLL
     for (; k < end; ++k) {
       index_t const r = g.target_rank[k];
@@ -566,9 +576,9 @@ struct team_flow : blocking_flow {
   PLIMSOLL_HD void find_ways() {
     PLIMSOLL_NO_UNROLL
     for (std::int32_t level = nearest - 1; level >= 0; --level) {
-      team.for_each(shared_experts(), [this, level](index_t i) {
+      team.for_each(replicated_experts(), [this, level](index_t i) {
         if (s.expert_level[i] == level) {
-          s.receiver[i] = receiver_from(s.graph.target_begin[s.first_shared + i], i);
+          s.receiver[i] = receiver_from(s.graph.target_begin[s.first_replicated + i], i);
         }
       });
       team.for_each(s.graph.ranks, [this, level](index_t r) {
@@ -687,7 +697,8 @@ struct exact_finish {
       : team(the_team), flow(flow_for(the_team, start)), bound(first) {}
 
   /// Moves load until every rank is within the bound. With `all_levels` repeats with the ranks that
-  /// are in no bottleneck set yet, until the loads are lexicographically minimal.
+  /// are in no bottleneck set yet, until the loads are lexicographically minimal; `bound` is in the
+  /// end that of the first set, which has the peak.
   PLIMSOLL_HD void run(bool all_levels) {
     split_state const& s = flow.s;
     confinement first = bound;
@@ -768,24 +779,26 @@ struct minmax_lp_body {
     split_state const s = take_state(memory, layer);
     load_scale const scale = scale_of(team, layer);
     if (scale.refused) {
-      refuse(team, layer, double_of(0x7ff8000000000000u), scale.refused.got, scale.refused.where);
+      constexpr double not_a_number = double_of(0x7ff8000000000000u);
+      refuse(team, layer, not_a_number, scale.refused.got, scale.refused.where);
       return;
     }
     index_t const without_slot = load_without_slot(team, layer);
     if (without_slot >= 0) {
-      refuse(team, layer, double_of(0x7ff0000000000000u), load_at(layer, without_slot),
-             without_slot);
+      constexpr double infinity = double_of(0x7ff0000000000000u);
+      refuse(team, layer, infinity, load_at(layer, without_slot), without_slot);
       return;
     }
-    // Five bits more than `fixed_load`: doubles hold every load exactly.
+    // `fixed_load` has 47 bits. With five more, doubles still hold every sum of loads exactly.
     int const shift = scale.shift + 5;
     start(team, s, shift);
 
+    // The first bound: all ranks carry all load.
     index_t const ranks = graph.ranks;
-    confinement bound{
-        team.sum(ranks, [=](index_t r) { return s.load[r]; }) +
-            team.sum(shared_end(layer) - s.first_shared, [=](index_t i) { return s.demand[i]; }),
-        team.sum(ranks, [=, this](index_t r) { return graph.speed[r]; })};
+    confinement bound{team.sum(ranks, [=](index_t r) { return s.load[r]; }) +
+                          team.sum(replicated_end(layer) - s.first_replicated,
+                                   [=](index_t i) { return s.demand[i]; }),
+                      team.sum(ranks, [=, this](index_t r) { return graph.speed[r]; })};
     std::int64_t work = 0;
     bool closed = false;
     while (!closed && work < most_sweeps && work < max_iterations) {
@@ -821,13 +834,15 @@ struct minmax_lp_body {
   /// After this number of sweeps the exact finish is faster.
   static constexpr std::int64_t most_sweeps = 4;
 
-  PLIMSOLL_HD index_t shared_end(index_t layer) const { return graph.layer_shared[layer + 1]; }
+  PLIMSOLL_HD index_t replicated_end(index_t layer) const {
+    return graph.layer_replicated[layer + 1];
+  }
 
   PLIMSOLL_HD split_state take_state(scratch& memory, index_t layer) const {
     split_state s = split_state::in(memory, graph);
     s.layer = layer;
-    s.first_shared = graph.layer_shared[layer];
-    s.first_target = graph.target_begin[s.first_shared];
+    s.first_replicated = graph.layer_replicated[layer];
+    s.first_target = graph.target_begin[s.first_replicated];
     return s;
   }
 
@@ -864,6 +879,8 @@ struct minmax_lp_body {
     return found < none ? found : index_t{-1};
   }
 
+  /// Writes a split of 0, and the certificate that `minmax_lp::certificates` describes for
+  /// infeasible layers.
   template <class Team>
   PLIMSOLL_HD void refuse(Team& team, index_t layer, double value, double got,
                           index_t where) const {
@@ -878,16 +895,16 @@ struct minmax_lp_body {
     });
   }
 
-  /// Starts with the base loads and the experts at home on the ranks; shared experts have no shares
-  /// yet.
+  /// Starts with the base loads and the experts at home on the ranks; replicated experts have no
+  /// shares yet. All ranks are in the first bottleneck set.
   template <class Team>
   PLIMSOLL_HD void start(Team& team, split_state const& s, int shift) const {
     index_t const layer = s.layer;
-    index_t const first = s.first_shared;
-    index_t const shared = shared_end(layer) - first;
-    index_t const targets = graph.target_begin[shared_end(layer)] - s.first_target;
+    index_t const first = s.first_replicated;
+    index_t const replicated = replicated_end(layer) - first;
+    index_t const targets = graph.target_begin[replicated_end(layer)] - s.first_target;
     team.for_each(targets, [=](index_t k) { s.share[k] = 0; });
-    team.for_each(shared, [=, this](index_t i) {
+    team.for_each(replicated, [=, this](index_t i) {
       s.demand[i] = fixed(loads(layer, graph.expert[first + i]), shift);
     });
     team.for_each(graph.ranks, [=, this](index_t r) {
@@ -915,6 +932,7 @@ struct minmax_lp_body {
       // For 8 to 64 copies, one thread is 3 to 30 times as fast by expert as by target.
       bool const by_expert = Team::is_serial || !graph.speed.even;
       fill_by_target const of_many{s};
+      // Fills experts, one per index, and tells whether any are left for `fill_by_target`.
       bool const any_left = team.any(end - first, [=, &s](index_t i) {
         bool const left = !by_expert && of_many.copies_of(first + i) > of_many.most_alone;
         if (!left) {
@@ -941,8 +959,9 @@ struct minmax_lp_body {
   }
 
   /// Returns true if the loads are within the tolerance of a bound. It tries the given bound and
-  /// that of the most loaded ranks: their load without the load that shared experts could move
-  /// away. The better one stays in `bound`.
+  /// that of the ranks within the tolerance of the peak: their load without the load that
+  /// replicated experts could move to other ranks. The better one stays in `bound`, and its ranks
+  /// in the bottleneck set.
   template <class Team>
   PLIMSOLL_HD bool is_within(Team& team, split_state const& s, confinement& bound) const {
     index_t const ranks = graph.ranks;
@@ -953,8 +972,9 @@ struct minmax_lp_body {
     double const threshold = multiply(peak, add(1.0, -tolerance));
     std::int32_t* const inside = s.distance;  // free until the exact finish
     team.for_each(ranks, [=, &s](index_t r) { inside[r] = s.level(r) >= threshold; });
-    index_t const first = s.first_shared;
-    std::int64_t const movable = team.sum(shared_end(s.layer) - first, [=, this, &s](index_t i) {
+    index_t const first = s.first_replicated;
+    index_t const replicated = replicated_end(s.layer) - first;
+    std::int64_t const movable = team.sum(replicated, [=, this, &s](index_t i) {
       std::int64_t share = 0;
       std::int32_t all = 1;
       PLIMSOLL_NO_UNROLL
@@ -983,6 +1003,7 @@ struct minmax_lp_body {
     team.for_each(graph.slots, [=, this](index_t slot) {
       std::int32_t const source = graph.slot_source[layer * graph.slots + slot];
       std::int32_t const copies = graph.slot_copies[layer * graph.slots + slot];
+      // The only copy of an expert keeps its load as given, not rounded down to units.
       if (source < -1 && copies == 1) {
         split(layer, slot) = static_cast<double>(loads(layer, -2 - source));
         return;

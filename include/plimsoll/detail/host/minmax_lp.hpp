@@ -25,11 +25,11 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// The arrays of a `split_graph`, built on the host.
+/// The lists of a `split_graph`, built on the host; its members have the same names.
 struct split_graph_arrays {
   using array = std::vector<std::int32_t>;
   rank_speeds ranks = {};
-  array layer_shared = {0};
+  array layer_replicated = {0};
   array expert = {};
   array target_begin = {0};
   array target_rank = {};
@@ -44,7 +44,7 @@ struct split_graph_arrays {
   array absent = {};
   array slot_source = {};
   array slot_copies = {};
-  index_t most_shared = 0;
+  index_t most_replicated = 0;
   index_t most_targets = 0;
 
   /// Returns all lists in one array.
@@ -60,7 +60,7 @@ struct split_graph_arrays {
     result.experts = experts;
     result.ranks = static_cast<index_t>(ranks.speed.size());
     result.slots = slots;
-    result.most_shared = most_shared;
+    result.most_replicated = most_replicated;
     result.most_targets = most_targets;
     result.speed = ranks.units(speeds);
     for_each([&](auto member, array const& one) {
@@ -147,8 +147,8 @@ struct split_graph_arrays {
     }
   }
 
-  /// Greedy colouring: each shared expert gets the lowest colour that no other expert on its ranks
-  /// has. Returns the experts of every colour.
+  /// Greedy colouring: each replicated expert gets the lowest colour that no other expert on its
+  /// ranks has. Returns the experts of every colour.
   [[nodiscard]] std::vector<array> colour_experts(targets const& of_expert) const {
     std::vector<array> colours;
     std::vector<std::vector<bool>> seen;  // `[colours, ranks]`
@@ -175,8 +175,8 @@ struct split_graph_arrays {
     return colours;
   }
 
-  /// Lists the shared experts and their targets by colour, and the targets by rank. Returns the
-  /// first target of every shared expert.
+  /// Lists the replicated experts and their targets by colour, and the targets by rank. Returns
+  /// `[experts]`: the first target of every replicated expert, else -1.
   array list_targets(std::vector<array> const& colours, targets const& of_expert) {
     std::int32_t const first_target = size_of(target_rank);
     array target_of(of_expert.size(), -1);
@@ -195,9 +195,9 @@ struct split_graph_arrays {
       colour_begin.push_back(size_of(expert));
     }
     layer_colour.push_back(size_of(colour_begin) - 1);
-    most_shared = std::max<index_t>(most_shared, size_of(expert) - layer_shared.back());
+    most_replicated = std::max<index_t>(most_replicated, size_of(expert) - layer_replicated.back());
     most_targets = std::max<index_t>(most_targets, size_of(target_rank) - first_target);
-    layer_shared.push_back(size_of(expert));
+    layer_replicated.push_back(size_of(expert));
     for (array const& one : of_rank) {
       append(rank_target, one);
       rank_begin.push_back(size_of(rank_target));
@@ -205,8 +205,8 @@ struct split_graph_arrays {
     return target_of;
   }
 
-  /// Maps every slot to the source of its load. `target_of` is the first target of every shared
-  /// expert.
+  /// Writes `slot_source` and `slot_copies`, as `split_graph` describes them. `target_of` is the
+  /// result of `list_targets`.
   void map_slots(slot_map const& map, targets const& of_expert, array const& target_of) {
     std::size_t const row = slot_source.size();
     slot_source.resize(row + at(map.slots), -1);
@@ -224,9 +224,10 @@ struct split_graph_arrays {
     });
   }
 
+  /// Calls visit(member of `split_graph`, its list) for all lists, in their order in `flat`.
   template <class Visit>
   void for_each(Visit visit) const {
-    visit(&split_graph::layer_shared, layer_shared);
+    visit(&split_graph::layer_replicated, layer_replicated);
     visit(&split_graph::expert, expert);
     visit(&split_graph::target_begin, target_begin);
     visit(&split_graph::target_rank, target_rank);
@@ -280,6 +281,7 @@ split_graph_arrays read_split_graph(Context const& context, placement_ref const&
 }
 
 /// Throws if `minmax_lp` could not split a layer of the loads that `function` took as `argument`.
+/// `minmax_lp::certificates` describes the certificate of such a layer.
 inline void expect_solved(std::string_view function, std::string_view argument,
                           certificate const& result, index_t layer) {
   if (result.status != certificate_status::infeasible) {
@@ -289,7 +291,7 @@ inline void expect_solved(std::string_view function, std::string_view argument,
   std::string const whose = is_base            ? text(" for rank ", -2 - result.work)
                             : result.work >= 0 ? text(" for expert ", result.work)
                                                : std::string(" in total");
-  bool const is_refused = result.value != result.value;
+  bool const is_refused = result.value != result.value;  // NaN
   fail(function, is_base ? "inputs.base_load" : argument,
        is_refused ? "values from 0 to below 2^47, in total below 2^47 per layer"
        : is_base  ? "no load on dead ranks"

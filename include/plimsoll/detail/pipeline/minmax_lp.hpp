@@ -19,14 +19,13 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// The graph of a placement in the memory of a context, and the results of the last solve. A system
-/// that runs the body in a launch of its own needs no scratch here.
+/// The graph of a placement in the memory of a context, and the results of the last solve.
 template <class Context>
 struct minmax_lp_pipeline {
   Context context;
   minmax_lp_options options;
   index_t layers;
-  double speed_unit = 1;  ///< the speed of live ranks if it is equal, else 1
+  double speed_unit = 1;  ///< divides levels: the speed of live ranks if it is equal, else 1
   split_graph graph{};
   buffer<std::int32_t, Context> numbers;  ///< the lists of `graph`
   buffer<double, Context> speeds;         ///< of `graph`
@@ -45,6 +44,8 @@ struct minmax_lp_pipeline {
                          placement.physical_to_logical.extent(1));
   }
 
+  /// Allocates for `enqueue_solve`. A system that runs the body in a launch of its own, such as
+  /// `lplb`, does not call it.
   void allocate_scratch() {
     minmax_lp_body<matrix_ref<double const>> body{};
     body.graph = graph;
