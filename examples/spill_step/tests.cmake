@@ -38,4 +38,4 @@ spill_step_refuses(many_ids "--tokens: gives 2.31 ids or more with --top-k and t
   --experts 512 --tokens 16777216 --top-k 512)
 spill_step_refuses(large_sums "--numbers: sums of integers may pass 2.24" --tokens 600000)
 spill_step_refuses(unknown_option ".*--step" --step 1)
-set_tests_properties(${tests} PROPERTIES ENVIRONMENT "${mpi_environment}" LABELS host TIMEOUT 60)
+set_tests_properties(${tests} PROPERTIES ENVIRONMENT "${plimsoll_mpi_environment}" LABELS host TIMEOUT 60)

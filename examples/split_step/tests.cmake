@@ -35,4 +35,4 @@ split_step_refuses(large_top_k "--top-k: more than --experts" --experts 4 --top-
 split_step_refuses(many_ids "--tokens: gives 2.31 ids or more with --top-k and the ranks"
   --experts 512 --tokens 16777216 --top-k 512)
 split_step_refuses(unknown_option ".*--step" --step 1)
-set_tests_properties(${tests} PROPERTIES ENVIRONMENT "${mpi_environment}" LABELS host TIMEOUT 60)
+set_tests_properties(${tests} PROPERTIES ENVIRONMENT "${plimsoll_mpi_environment}" LABELS host TIMEOUT 60)

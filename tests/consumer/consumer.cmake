@@ -91,15 +91,73 @@ plimsoll_add_ctest(package.versions LABELS package
 plimsoll_add_package_test(every_header_counts
   COMMAND ${PLIMSOLL_BASH} ${packaging}/every_header_counts.sh ${prefix} ${CMAKE_CXX_COMPILER} ${PLIMSOLL_NVCC})
 
-# A user starts from a copy of an example.
+# --- examples, each copied to a folder of its own ----------------------------------------------------------
 if(PLIMSOLL_BUILD_EXAMPLES)
-  set(copy ${CMAKE_CURRENT_BINARY_DIR}/copy_of_plan_experts)
+  set(examples ${PROJECT_SOURCE_DIR}/examples)
+  set(copies ${CMAKE_CURRENT_BINARY_DIR}/copies)
+  plimsoll_add_package_test(copies COMMAND ${PLIMSOLL_BASH} ${consumer}/copy_examples.sh ${examples} ${copies})
+  set_tests_properties(package.copies PROPERTIES FIXTURES_SETUP plimsoll_copies)
+
+  # plimsoll_add_copy(<name> [OPTIONS <cmake option>...] [RUN <command>...]): builds a copy against the
+  # installed package. RUN is what it then runs, and <name>.expected, if there is one, the exact output.
+  function(plimsoll_add_copy name)
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "OPTIONS;RUN")
+    set(run)
+    if(arg_RUN)
+      list(JOIN arg_RUN " " command)
+      if(EXISTS ${examples}/${name}.expected)
+        string(APPEND command " | diff '${examples}/${name}.expected' -")
+      endif()
+      set(run RUN ${PLIMSOLL_BASH} -o pipefail -c ${command})
+    endif()
+    plimsoll_add_consumer(copy_of_${name} ${copies}/${name}/project
+      OPTIONS -DCMAKE_PREFIX_PATH=${prefix} -DCMAKE_BUILD_TYPE=None ${arg_OPTIONS} ${run})
+    set_tests_properties(package.copy_of_${name} PROPERTIES FIXTURES_REQUIRED "plimsoll_prefix;plimsoll_copies")
+  endfunction()
+
+  file(GLOB sources CONFIGURE_DEPENDS ${examples}/*.cpp)
+  foreach(source IN LISTS sources)
+    cmake_path(GET source STEM name)
+    plimsoll_add_copy(${name} RUN ./${name})
+  endforeach()
+  # The same without CMake.
+  plimsoll_add_package_test(one_command COMMAND ${PLIMSOLL_BASH} -o pipefail -c
+    "cd '${copies}/hello_balance' && '${CMAKE_CXX_COMPILER}' -std=c++20 '-I${prefix}/include' project/hello_balance.cpp -o hello_balance && ./hello_balance | diff '${examples}/hello_balance.expected' -")
+  set_tests_properties(package.one_command PROPERTIES FIXTURES_REQUIRED "plimsoll_prefix;plimsoll_copies")
+
   file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/loads.csv "3,1\n")
-  plimsoll_add_package_test(copy COMMAND ${PLIMSOLL_BASH} -c
-    "rm -rf '${copy}' && cp -r '${PROJECT_SOURCE_DIR}/examples/plan_experts' '${copy}'")
-  set_tests_properties(package.copy PROPERTIES FIXTURES_SETUP plimsoll_copy)
-  plimsoll_add_consumer(copy_of_plan_experts ${copy} OPTIONS ${found} -DCMAKE_BUILD_TYPE=None
-    RUN ./plan_experts ${CMAKE_CURRENT_BINARY_DIR}/loads.csv --ranks 3 --slots 3)
-  set_tests_properties(package.copy_of_plan_experts PROPERTIES
-    COST 100 FIXTURES_REQUIRED "plimsoll_prefix;plimsoll_copy")  # takes longest: starts first
+  plimsoll_add_copy(plan_experts RUN ./plan_experts '${CMAKE_CURRENT_BINARY_DIR}/loads.csv' --ranks 3 --slots 3)
+  set_tests_properties(package.copy_of_plan_experts PROPERTIES COST 100) # takes longest: starts first
+  plimsoll_add_copy(make_loads RUN ./make_loads --steps 1 --layers 2 --experts 8 --output loads.npy)
+
+  set(MPI_CXX_SKIP_MPICXX ON)
+  find_package(MPI COMPONENTS CXX QUIET)
+  if(MPI_CXX_FOUND)
+    foreach(name IN ITEMS spill_step split_step)
+      plimsoll_add_copy(${name} RUN ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} 4 ./${name})
+      set_tests_properties(package.copy_of_${name} PROPERTIES ENVIRONMENT "${plimsoll_mpi_environment}")
+    endforeach()
+  endif()
+
+  # Thrust comes with the CUDA Toolkit. Without nvcc, only the host parts of profile_ranks are built.
+  if(PLIMSOLL_NVCC AND OpenMP_CXX_FOUND)
+    plimsoll_add_copy(thrust_pipeline RUN ./thrust_pipeline)
+  endif()
+  if(PLIMSOLL_NVCC)
+    plimsoll_add_copy(profile_ranks RUN ./profile_ranks --help
+      OPTIONS -DCMAKE_CUDA_COMPILER=${PLIMSOLL_NVCC} -DCMAKE_CUDA_ARCHITECTURES=90-real)
+  else()
+    plimsoll_add_copy(profile_ranks OPTIONS -DPROFILE_RANKS_CUDA=OFF)
+  endif()
+
+  # Every other folder gives a program without required arguments.
+  set(special plan_experts make_loads spill_step split_step thrust_pipeline profile_ranks)
+  file(GLOB lists CONFIGURE_DEPENDS ${examples}/*/CMakeLists.txt)
+  foreach(list IN LISTS lists)
+    cmake_path(GET list PARENT_PATH folder)
+    cmake_path(GET folder FILENAME name)
+    if(NOT name IN_LIST special)
+      plimsoll_add_copy(${name} RUN ./${name})
+    endif()
+  endforeach()
 endif()

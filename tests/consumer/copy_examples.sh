@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# copy_examples.sh EXAMPLES FOLDER
+# Copies every example to FOLDER/<name>/project, as a user does who starts from it (docs/packages.md). Each
+# copy has a parent of its own, so that none finds another beside it. A single file gets the CMakeLists.txt
+# of single_file with its name.
+set -euo pipefail
+examples=$1 folder=$2 template=$(dirname "$(realpath "$0")")/single_file/CMakeLists.txt
+rm -rf "$folder"
+for list in "$examples"/*/CMakeLists.txt; do
+  project=${list%/*}
+  mkdir -p "$folder/${project##*/}"
+  cp -r "$project" "$folder/${project##*/}/project"
+done
+for source in "$examples"/*.cpp; do
+  name=$(basename "$source" .cpp)
+  mkdir -p "$folder/$name/project"
+  cp "$source" "$folder/$name/project"
+  sed "s/project(hello_balance /project($name /" "$template" >"$folder/$name/project/CMakeLists.txt"
+done
