@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Option parsing shared by the example programs: validators whose messages say what they expect,
-/// and one way to report errors.
+/// Option parsing: validators whose messages say what they expect, and one way to report errors.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -65,18 +64,6 @@ template <class T>
       [=](std::string& text) {
         std::int64_t value = 0;
         bool const good = detail::parses(text, value) && value >= low && value <= high;
-        return good ? std::string() : expected + ", got '" + text + "'";
-      },
-      "");
-}
-
-/// Accepts numbers from 0 to `high`.
-[[nodiscard]] inline CLI::Validator number_up_to(int high) {
-  std::string const expected = "expected a number from 0 to " + std::to_string(high);
-  return CLI::Validator(
-      [=](std::string& text) {
-        double value = 0;
-        bool const good = detail::parses(text, value) && value >= 0 && value <= high;
         return good ? std::string() : expected + ", got '" + text + "'";
       },
       "");

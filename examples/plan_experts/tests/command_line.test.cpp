@@ -52,11 +52,6 @@ TEST_CASE("command_line: numbers") {
     CHECK(refusal(ranks, bad) ==
           "expected a whole number from 1 to 8, got '" + std::string(bad) + "'");
   }
-  auto const share = examples::number_up_to(2);
-  CHECK(refusal(share, "1.5").empty());
-  for (char const* bad : {"-0.1", "2.1", "nan", "inf", ""}) {
-    CHECK(refusal(share, bad) == "expected a number from 0 to 2, got '" + std::string(bad) + "'");
-  }
 }
 
 TEST_CASE("progress: at most five times a second, and not at once") {
