@@ -13,7 +13,7 @@
 #include <vector>
 
 // [pool]
-/// Stands for the pool of your program: runs f(i) for i in [0, n) on `threads` threads.
+/// Replace it by the thread pool of your program: runs f(i) for i in [0, n) on `threads` threads.
 struct my_pool {
   int threads = 2;
 

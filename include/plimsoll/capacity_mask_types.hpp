@@ -55,7 +55,7 @@ struct capacity_options {
   /// Number of token priorities, 1 to 32768. Pairs of a higher priority outrank all pairs of a
   /// lower one.
   index_t classes = 1;
-  /// Whether top-k pairs outrank expanded candidates. False: both compete on equal terms, as in the
+  /// Ranks top-k pairs above expanded candidates. False: both compete on equal terms, as in the
   /// paper's algorithm 2.
   bool topk_first = true;
   /// Most pairs that a token keeps, the best by score. 0: no limit.

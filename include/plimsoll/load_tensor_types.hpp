@@ -18,7 +18,7 @@ enum class count_mode : std::int32_t {
 
 /// Options of `count_tokens` and `count_tokens_by_source`.
 struct count_options {
-  /// Whether counts and counters are replaced (`overwrite`) or added to (`add`).
+  /// Replaces counts and counters (`overwrite`) or adds to them (`add`).
   count_mode mode = count_mode::overwrite;
 };
 

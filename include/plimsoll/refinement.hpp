@@ -94,8 +94,8 @@ std::vector<certificate> refine(P const& policy, Loads const& loads, placement_o
 /// of the policy.
 ///
 /// @param given the placement, which stays as it is; its `replica_count` is not read
-/// @param where the options that `place` was given; 0 ranks and empty `rank_offsets` stand for
-///   those of `given`
+/// @param where the options that `place` was given; with 0 ranks or without `rank_offsets`, those
+///   of `given` apply
 /// @return the improved placement with a copy of the `rank_offsets`, and the certificates; the
 ///   workspace includes the arrays that it keeps
 /// @throws invalid_input also if `where` has another number of ranks than `given`

@@ -136,7 +136,7 @@ struct certificate {
   double lower_bound = 0;
   /// Work done, in the unit that the primitive documents.
   std::int64_t work = 0;
-  /// What is proven of the result.
+  /// Strength of the proof: optimal, within tolerance, or less.
   certificate_status status = certificate_status::feasible;
 
   /// Returns (value - lower_bound) / lower_bound; 0 if both are equal.

@@ -109,20 +109,18 @@ struct any_element {
   template <class T>
   static constexpr bool takes = true;
 };
-/// One of several types, stored or computed.
-template <class T, class... Others>
-struct one_of_also_generated {
-  static constexpr bool may_be_generated = true;
-  using fallback = T;
-  template <class U>
-  static constexpr bool takes = std::same_as<T, U> || (std::same_as<Others, U> || ...);
-};
+/// One of several types.
 template <class T, class... Others>
 struct one_of {
   static constexpr bool may_be_generated = false;
   using fallback = T;
   template <class U>
   static constexpr bool takes = std::same_as<T, U> || (std::same_as<Others, U> || ...);
+};
+/// The same, stored or computed.
+template <class... Types>
+struct one_of_also_generated : one_of<Types...> {
+  static constexpr bool may_be_generated = true;
 };
 
 /// Names of element types in messages and in the macros below.
