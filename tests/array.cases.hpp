@@ -130,28 +130,15 @@ void check_copied_placement() {
   CHECK(uneven.rank_offsets.to_host() == offsets);
 }
 
-TEST_CASE_TEMPLATE("array: rank 1 to 3, copied from the host or zero", P, PLIMSOLL_POLICIES) {
-  if constexpr (can_own<P>) {
-    if (backend_available<P>()) {
-      check_array<P>();
-    }
-  }
+PLIMSOLL_TEST_CASE("array: rank 1 to 3, copied from the host or zero", P,
+                   PLIMSOLL_PREPARED_POLICIES) {
+  check_array<P>();
 }
 
-TEST_CASE_TEMPLATE("array: moved, not copied", P, PLIMSOLL_POLICIES) {
-  if constexpr (can_own<P>) {
-    if (backend_available<P>()) {
-      check_moves<P>();
-    }
-  }
-}
+PLIMSOLL_TEST_CASE("array: moved, not copied", P, PLIMSOLL_PREPARED_POLICIES) { check_moves<P>(); }
 
-TEST_CASE_TEMPLATE("array: a placement from an engine's maps", P, PLIMSOLL_POLICIES) {
-  if constexpr (can_own<P>) {
-    if (backend_available<P>()) {
-      check_copied_placement<P>();
-    }
-  }
+PLIMSOLL_TEST_CASE("array: a placement from an engine's maps", P, PLIMSOLL_PREPARED_POLICIES) {
+  check_copied_placement<P>();
 }
 
 }  // namespace plimsoll_test

@@ -42,9 +42,6 @@ using reals = std::vector<double>;
 using floats = std::vector<float>;
 using words = std::vector<std::uint32_t>;
 
-template <class P>
-inline constexpr bool keeps = plimsoll::detail::can_be_kept<policy_of<P>>;
-
 inline std::size_t at(index_t row, index_t columns, index_t column) {
   return static_cast<std::size_t>(row * columns + column);
 }
@@ -555,12 +552,9 @@ inline void check_random(mask_fn mask_of) {
   report_hash("capacity_mask.random", all.value());
 }
 
-TEST_CASE_TEMPLATE("capacity_mask: random batches, against sorting", P, PLIMSOLL_POLICIES) {
-  if constexpr (keeps<P>) {
-    if (backend_available<P>()) {
-      check_random(mask_of<P>);
-    }
-  }
+PLIMSOLL_TEST_CASE("capacity_mask: random batches, against sorting", P,
+                   PLIMSOLL_PREPARED_POLICIES) {
+  check_random(mask_of<P>);
 }
 
 // ----- by hand -----------------------------------------------------------------------------------
@@ -651,12 +645,8 @@ inline void check_by_hand(mask_fn mask_of) {
   report_hash("capacity_mask.by_hand", two.ids, three.ids, three.weights, free.ids);
 }
 
-TEST_CASE_TEMPLATE("capacity_mask: by hand", P, PLIMSOLL_POLICIES) {
-  if constexpr (keeps<P>) {
-    if (backend_available<P>()) {
-      check_by_hand(mask_of<P>);
-    }
-  }
+PLIMSOLL_TEST_CASE("capacity_mask: by hand", P, PLIMSOLL_PREPARED_POLICIES) {
+  check_by_hand(mask_of<P>);
 }
 
 // ----- more than one tile, many experts ----------------------------------------------------------
@@ -714,12 +704,8 @@ inline void check_large(mask_fn mask_of) {
   report_hash("capacity_mask.large", all.value());
 }
 
-TEST_CASE_TEMPLATE("capacity_mask: many tiles, many experts", P, PLIMSOLL_POLICIES) {
-  if constexpr (keeps<P>) {
-    if (backend_available<P>()) {
-      check_large(mask_of<P>);
-    }
-  }
+PLIMSOLL_TEST_CASE("capacity_mask: many tiles, many experts", P, PLIMSOLL_PREPARED_POLICIES) {
+  check_large(mask_of<P>);
 }
 
 // ----- types, strides, in place, one object ------------------------------------------------------
@@ -741,20 +727,15 @@ inline void check_same(masked const& got, masked const& expected) {
   CHECK(difference(got, expected) == "");
 }
 
-TEST_CASE_TEMPLATE("capacity_mask: types of ids and scores", P, PLIMSOLL_POLICIES) {
-  if constexpr (keeps<P>) {
-    if (!backend_available<P>()) {
-      return;
-    }
-    for (std::uint64_t seed = 3; seed < 12; ++seed) {
-      CAPTURE(seed);
-      mask_case half = short_scores<plimsoll::float16>(random_mask(seed));
-      // Not an expert's id, though its lower half is one.
-      std::replace(half.ids.begin(), half.ids.end(), std::int64_t{-2}, std::int64_t{1} << 32);
-      check_same(mask_of<P, std::int64_t, plimsoll::float16>(half), mask_by_sorting(half));
-      mask_case const brief = short_scores<plimsoll::bfloat16>(random_mask(seed));
-      check_same(mask_of<P, std::int32_t, plimsoll::bfloat16>(brief), mask_by_sorting(brief));
-    }
+PLIMSOLL_TEST_CASE("capacity_mask: types of ids and scores", P, PLIMSOLL_PREPARED_POLICIES) {
+  for (std::uint64_t seed = 3; seed < 12; ++seed) {
+    CAPTURE(seed);
+    mask_case half = short_scores<plimsoll::float16>(random_mask(seed));
+    // Not an expert's id, though its lower half is one.
+    std::replace(half.ids.begin(), half.ids.end(), std::int64_t{-2}, std::int64_t{1} << 32);
+    check_same(mask_of<P, std::int64_t, plimsoll::float16>(half), mask_by_sorting(half));
+    mask_case const brief = short_scores<plimsoll::bfloat16>(random_mask(seed));
+    check_same(mask_of<P, std::int32_t, plimsoll::bfloat16>(brief), mask_by_sorting(brief));
   }
 }
 
@@ -768,91 +749,84 @@ std::vector<T> spread_out(std::vector<T> const& values, index_t columns, index_t
   return result;
 }
 
-TEST_CASE_TEMPLATE("capacity_mask: strides, in place, one object", P, PLIMSOLL_POLICIES) {
-  if constexpr (keeps<P>) {
-    if (!backend_available<P>()) {
-      return;
-    }
-    mask_case c = large_mask(8, 200, 6, 2, 1);
-    c.options.factor = 0.7;
-    c.options.classes = 3;
-    c.options.max_selected = 2;
-    c.options.normalize = normalization::to_sum;
-    mask_draws draw(9);
-    for (index_t t = 0; t < c.tokens; ++t) {
-      c.priorities.push_back(draw.among(0, 2));
-    }
-    masked const expected = mask_by_sorting(c);
-    index_t const width = c.width();
-    index_t const experts = c.options.experts;
-    plimsoll::capacity_mask mask(make_policy<P>(), c.options);
-    array_in<capacity_report, P> report(1);
-
-    index_t const row = 2 * width + 3;
-    array_in<std::int32_t, P> const ids(
-        spread_out(ints(c.ids.begin(), c.ids.end()), width, row, 1));
-    array_in<float, P> const scores(spread_out(c.scores, width, row, 9.0f));
-    array_in<std::int32_t, P> const priorities(spread_out(c.priorities, 1, 2, 2));
-    array_in<std::int32_t, P> out_ids(c.tokens * row, -7);
-    array_in<float, P> out_weights(c.tokens * row, 7.0f);
-    array_in<std::int32_t, P> out_positions(c.tokens * row, -7);
-    array_in<std::int32_t, P> out_counts(2 * experts, -7);
-    array_in<std::int32_t, P> out_offsets(2 * experts + 2, -7);
-    auto const spaced = [&](auto view) {
-      view.extents[0] = c.tokens;
-      view.extents[1] = width;
-      view.strides[0] = row;
-      view.strides[1] = 2;
-      return view;
-    };
-    auto const halved = [](auto view) {
-      view.extents[0] /= 2;
-      view.strides[0] = 2;
-      return view;
-    };
-    auto const seen = [&](auto const& array) { return spaced(array.view2(1, 1)); };
-    auto const seen_in = [&](auto& array) { return spaced(array.view2(1, 1)); };
-    mask.apply(seen(ids), seen(scores), {.priorities = halved(priorities.view1())},
-               {seen_in(out_ids), seen_in(out_weights), seen_in(out_positions),
-                halved(out_counts.view1()), halved(out_offsets.view1()), report.view1()});
-    check_same(
-        {out_ids.values(), bits_of(out_weights.values()), out_positions.values(),
-         out_counts.values(), out_offsets.values(), report.values()[0]},
-        {spread_out(expected.ids, width, row, -7),
-         spread_out(expected.weights, width, row, bits_of({7})[0]),
-         spread_out(expected.positions, width, row, -7), spread_out(expected.counts, 1, 2, -7),
-         spread_out(expected.offsets, 1, 2, -7), expected.report});
-
-    // Outputs overwrite ids and scores, after a batch of another size.
-    mask_case small = c;
-    small.tokens = 3;
-    small.ids.resize(at(small.pairs()));
-    small.scores.resize(at(small.pairs()));
-    small.priorities.resize(3);
-    check_same(mask_in<P>(small).run(mask), mask_by_sorting(small));
-    mask_case none = small;
-    none.tokens = 0;
-    none.ids.clear();
-    none.scores.clear();
-    none.priorities.clear();
-    check_same(mask_in<P>(none).run(mask), mask_by_sorting(none));
-    array_in<std::int32_t, P> own_ids(ints(c.ids.begin(), c.ids.end()));
-    array_in<float, P> own_scores(c.scores);
-    array_in<std::int32_t, P> const own_priorities(c.priorities);
-    array_in<std::int32_t, P> counts(experts, -7);
-    mask.apply(own_ids.view2(c.tokens, width), own_scores.view2(c.tokens, width),
-               {.priorities = own_priorities.view1()},
-               {.ids = own_ids.view2(c.tokens, width),
-                .weights = own_scores.view2(c.tokens, width),
-                .counts = counts.view1(),
-                .report = report.view1()});
-    masked in_place = expected;
-    in_place.report.rows = 0;  // without offsets
-    check_same({own_ids.values(), bits_of(own_scores.values()), expected.positions, counts.values(),
-                expected.offsets, report.values()[0]},
-               in_place);
-    check_same(mask_in<P>(c).run(mask), expected);
+PLIMSOLL_TEST_CASE("capacity_mask: strides, in place, one object", P, PLIMSOLL_PREPARED_POLICIES) {
+  mask_case c = large_mask(8, 200, 6, 2, 1);
+  c.options.factor = 0.7;
+  c.options.classes = 3;
+  c.options.max_selected = 2;
+  c.options.normalize = normalization::to_sum;
+  mask_draws draw(9);
+  for (index_t t = 0; t < c.tokens; ++t) {
+    c.priorities.push_back(draw.among(0, 2));
   }
+  masked const expected = mask_by_sorting(c);
+  index_t const width = c.width();
+  index_t const experts = c.options.experts;
+  plimsoll::capacity_mask mask(make_policy<P>(), c.options);
+  array_in<capacity_report, P> report(1);
+
+  index_t const row = 2 * width + 3;
+  array_in<std::int32_t, P> const ids(spread_out(ints(c.ids.begin(), c.ids.end()), width, row, 1));
+  array_in<float, P> const scores(spread_out(c.scores, width, row, 9.0f));
+  array_in<std::int32_t, P> const priorities(spread_out(c.priorities, 1, 2, 2));
+  array_in<std::int32_t, P> out_ids(c.tokens * row, -7);
+  array_in<float, P> out_weights(c.tokens * row, 7.0f);
+  array_in<std::int32_t, P> out_positions(c.tokens * row, -7);
+  array_in<std::int32_t, P> out_counts(2 * experts, -7);
+  array_in<std::int32_t, P> out_offsets(2 * experts + 2, -7);
+  auto const spaced = [&](auto view) {
+    view.extents[0] = c.tokens;
+    view.extents[1] = width;
+    view.strides[0] = row;
+    view.strides[1] = 2;
+    return view;
+  };
+  auto const halved = [](auto view) {
+    view.extents[0] /= 2;
+    view.strides[0] = 2;
+    return view;
+  };
+  auto const seen = [&](auto const& array) { return spaced(array.view2(1, 1)); };
+  auto const seen_in = [&](auto& array) { return spaced(array.view2(1, 1)); };
+  mask.apply(seen(ids), seen(scores), {.priorities = halved(priorities.view1())},
+             {seen_in(out_ids), seen_in(out_weights), seen_in(out_positions),
+              halved(out_counts.view1()), halved(out_offsets.view1()), report.view1()});
+  check_same({out_ids.values(), bits_of(out_weights.values()), out_positions.values(),
+              out_counts.values(), out_offsets.values(), report.values()[0]},
+             {spread_out(expected.ids, width, row, -7),
+              spread_out(expected.weights, width, row, bits_of({7})[0]),
+              spread_out(expected.positions, width, row, -7), spread_out(expected.counts, 1, 2, -7),
+              spread_out(expected.offsets, 1, 2, -7), expected.report});
+
+  // Outputs overwrite ids and scores, after a batch of another size.
+  mask_case small = c;
+  small.tokens = 3;
+  small.ids.resize(at(small.pairs()));
+  small.scores.resize(at(small.pairs()));
+  small.priorities.resize(3);
+  check_same(mask_in<P>(small).run(mask), mask_by_sorting(small));
+  mask_case none = small;
+  none.tokens = 0;
+  none.ids.clear();
+  none.scores.clear();
+  none.priorities.clear();
+  check_same(mask_in<P>(none).run(mask), mask_by_sorting(none));
+  array_in<std::int32_t, P> own_ids(ints(c.ids.begin(), c.ids.end()));
+  array_in<float, P> own_scores(c.scores);
+  array_in<std::int32_t, P> const own_priorities(c.priorities);
+  array_in<std::int32_t, P> counts(experts, -7);
+  mask.apply(own_ids.view2(c.tokens, width), own_scores.view2(c.tokens, width),
+             {.priorities = own_priorities.view1()},
+             {.ids = own_ids.view2(c.tokens, width),
+              .weights = own_scores.view2(c.tokens, width),
+              .counts = counts.view1(),
+              .report = report.view1()});
+  masked in_place = expected;
+  in_place.report.rows = 0;  // without offsets
+  check_same({own_ids.values(), bits_of(own_scores.values()), expected.positions, counts.values(),
+              expected.offsets, report.values()[0]},
+             in_place);
+  check_same(mask_in<P>(c).run(mask), expected);
 }
 
 // ----- refused input -----------------------------------------------------------------------------
@@ -973,48 +947,43 @@ inline std::vector<refused_shapes> wrong_shapes() {
   return all;
 }
 
-TEST_CASE_TEMPLATE("capacity_mask: refuses invalid input", P, PLIMSOLL_POLICIES) {
-  if constexpr (keeps<P>) {
-    if (!backend_available<P>()) {
-      return;
-    }
-    auto const policy = make_policy<P>();
-    for (refused_options const& bad : refusals()) {
-      mask_in<P> const in(bad.c);
-      check_message(refusal_of([&] { plimsoll::capacity_mask mask(policy, in.options()); }),
-                    bad.message);
-    }
-    capacity_options const o{.experts = 4, .top_k = 2, .candidates = 3, .max_tokens = 9};
-    plimsoll::capacity_mask mask(policy, o);
-    array_in<std::int32_t, P> numbers(100, 1);
-    array_in<float, P> values(100, 1);
-    array_in<capacity_report, P> reports(2);
-    auto const message = [&](call_shapes const& x) {
-      return refusal_of([&] {
-        mask.apply(numbers.view2(x.ids[0], x.ids[1]), values.view2(x.scores[0], x.scores[1]),
-                   {.priorities = {numbers.data(), x.priorities},
-                    .weights = {values.data(), x.weights[0], x.weights[1]}},
-                   {numbers.view2(x.kept_ids[0], x.kept_ids[1]),
-                    values.view2(x.kept_weights[0], x.kept_weights[1]),
-                    numbers.view2(x.positions[0], x.positions[1]),
-                    {numbers.data(), x.counts},
-                    {numbers.data(), x.offsets},
-                    {reports.data(), x.report}});
-      });
-    };
-    for (refused_shapes const& bad : wrong_shapes()) {
-      check_message(message(bad.x), bad.message);
-    }
-    CHECK(numbers.values() == ints(100, 1));
-    // Optional outputs may be null; counts and report may not.
-    CHECK(refusal_of([&] {
-            mask.apply(numbers.view2(6, 3), values.view2(6, 3), {.report = {reports.data(), 1}});
-          }) == "capacity_mask::apply: kept.counts: expected 4 experts, got 0");
-    CHECK(refusal_of([&] {
-            mask.apply(numbers.view2(6, 3), values.view2(6, 3),
-                       {.counts = {numbers.data() + 50, 4}, .report = {reports.data(), 1}});
-          }) == "no error");
+PLIMSOLL_TEST_CASE("capacity_mask: refuses invalid input", P, PLIMSOLL_PREPARED_POLICIES) {
+  auto const policy = make_policy<P>();
+  for (refused_options const& bad : refusals()) {
+    mask_in<P> const in(bad.c);
+    check_message(refusal_of([&] { plimsoll::capacity_mask mask(policy, in.options()); }),
+                  bad.message);
   }
+  capacity_options const o{.experts = 4, .top_k = 2, .candidates = 3, .max_tokens = 9};
+  plimsoll::capacity_mask mask(policy, o);
+  array_in<std::int32_t, P> numbers(100, 1);
+  array_in<float, P> values(100, 1);
+  array_in<capacity_report, P> reports(2);
+  auto const message = [&](call_shapes const& x) {
+    return refusal_of([&] {
+      mask.apply(numbers.view2(x.ids[0], x.ids[1]), values.view2(x.scores[0], x.scores[1]),
+                 {.priorities = {numbers.data(), x.priorities},
+                  .weights = {values.data(), x.weights[0], x.weights[1]}},
+                 {numbers.view2(x.kept_ids[0], x.kept_ids[1]),
+                  values.view2(x.kept_weights[0], x.kept_weights[1]),
+                  numbers.view2(x.positions[0], x.positions[1]),
+                  {numbers.data(), x.counts},
+                  {numbers.data(), x.offsets},
+                  {reports.data(), x.report}});
+    });
+  };
+  for (refused_shapes const& bad : wrong_shapes()) {
+    check_message(message(bad.x), bad.message);
+  }
+  CHECK(numbers.values() == ints(100, 1));
+  // Optional outputs may be null; counts and report may not.
+  CHECK(refusal_of([&] {
+          mask.apply(numbers.view2(6, 3), values.view2(6, 3), {.report = {reports.data(), 1}});
+        }) == "capacity_mask::apply: kept.counts: expected 4 experts, got 0");
+  CHECK(refusal_of([&] {
+          mask.apply(numbers.view2(6, 3), values.view2(6, 3),
+                     {.counts = {numbers.data() + 50, 4}, .report = {reports.data(), 1}});
+        }) == "no error");
 }
 
 }  // namespace plimsoll_test

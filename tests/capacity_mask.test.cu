@@ -5,14 +5,8 @@
 
 namespace plimsoll_test {
 
-static_assert(keeps<gpu_kind> && keeps<thrust_host>);
-static_assert(!keeps<thrust_cuda_kind>, "its context refers to the policy");
-
-TEST_CASE("capacity_mask: applying can be captured in a CUDA graph and replayed") {
-  using P = gpu_resource_kind;
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("capacity_mask: applying can be captured in a CUDA graph and replayed", P,
+                   gpu_resource_kind) {
   // Options that need all kernels.
   mask_case c = large_mask(41, 700, 12, 3, 2);
   c.options.expert_drop = 0.2;

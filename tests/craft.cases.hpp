@@ -306,11 +306,8 @@ inline std::vector<craft_case> craft_cases() {
   return cases;
 }
 
-TEST_CASE_TEMPLATE("craft: an estimate equals separate calls of eplb and replay", P,
+PLIMSOLL_TEST_CASE("craft: an estimate equals separate calls of eplb and replay", P,
                    PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
   auto const cases = craft_cases();
   for (std::size_t i = 0; i < cases.size(); ++i) {
     CAPTURE(i);
@@ -318,10 +315,7 @@ TEST_CASE_TEMPLATE("craft: an estimate equals separate calls of eplb and replay"
   }
 }
 
-TEST_CASE_TEMPLATE("craft: default replica counts", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("craft: default replica counts", P, PLIMSOLL_POLICIES) {
   auto const counts = [](index_t ranks, flags const& active = {}) {
     craft_case c{.experts = 4, .loads = {1, 2, 3, 4}};
     c.options.on.ranks = ranks;
@@ -380,10 +374,7 @@ struct every_allocation {
   [[nodiscard]] bool feasible() const { return best > -1e9; }
 };
 
-TEST_CASE_TEMPLATE("craft: an allocation equals exhaustive search", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("craft: an allocation equals exhaustive search", P, PLIMSOLL_POLICIES) {
   ints all;
   reals curves;
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
@@ -443,10 +434,7 @@ TEST_CASE_TEMPLATE("craft: an allocation equals exhaustive search", P, PLIMSOLL_
   report_hash("craft.allocations", all, curves);
 }
 
-TEST_CASE_TEMPLATE("craft: algorithm 2 as printed, and as in the text", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("craft: algorithm 2 as printed, and as in the text", P, PLIMSOLL_POLICIES) {
   gain_estimate const estimate =
       estimate_of({1, 2, 4}, {.20, .30, .33, .10, .18, .22, .05, .08, .10, 0, .01, .01});
   replica_allocation const text = allocated<P>(estimate, {.on = {.ranks = 4}, .budget = 8});
@@ -493,10 +481,7 @@ TEST_CASE_TEMPLATE("craft: algorithm 2 as printed, and as in the text", P, PLIMS
   CHECK(allocated<P>(two, {.on = {.ranks = 6}, .budget = 7}).used == 6);
 }
 
-TEST_CASE_TEMPLATE("craft: replicas without gain are not chosen", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("craft: replicas without gain are not chosen", P, PLIMSOLL_POLICIES) {
   gain_estimate const estimate = estimate_of({1, 2}, {-.1, -.3, .2, .1, 0, 0});
   CHECK(allocated<P>(estimate, {.on = {.ranks = 2}, .budget = 6}).replicas == ints{0, 1, 0});
   CHECK(allocated<P>(estimate, {.on = {.ranks = 2}, .budget = 0}).replicas == ints{0, 0, 0});
@@ -510,10 +495,7 @@ TEST_CASE_TEMPLATE("craft: replicas without gain are not chosen", P, PLIMSOLL_PO
         ints{2, 2, 0});
 }
 
-TEST_CASE_TEMPLATE("craft: the automatic budget is the knee", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("craft: the automatic budget is the knee", P, PLIMSOLL_POLICIES) {
   auto const budget = [](ints const& counts, reals const& gain, index_t ranks) {
     return allocated<P>(estimate_of(counts, gain), {.on = {.ranks = ranks}}).budget;
   };
@@ -544,10 +526,7 @@ TEST_CASE_TEMPLATE("craft: the automatic budget is the knee", P, PLIMSOLL_POLICI
 
 // ----- plans -------------------------------------------------------------------------------------
 
-TEST_CASE_TEMPLATE("craft: plans with every option", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("craft: plans with every option", P, PLIMSOLL_POLICIES) {
   auto const cases = craft_cases();
   for (std::size_t i = 0; i < cases.size(); ++i) {
     CAPTURE(i);
@@ -617,7 +596,7 @@ void check_other_outputs(craft_case const& c, crafted<P> const& expected) {
   CHECK(as_int32(counts.values()) == expected.counts);
   CHECK(same(plan.certificates, expected.plan.certificates));
 
-  if constexpr (can_own<P>) {
+  if constexpr (can_be_kept<P>) {
     auto const made = plimsoll::craft(make_policy<P>(), in.loads(), in.options());
     CHECK(made.allocation.replicas == expected.plan.allocation.replicas);
     CHECK(made.allocation.curve == expected.plan.allocation.curve);
@@ -631,11 +610,8 @@ void check_other_outputs(craft_case const& c, crafted<P> const& expected) {
   }
 }
 
-TEST_CASE_TEMPLATE("craft: int64 outputs and a returned placement equal int32 outputs", P,
+PLIMSOLL_TEST_CASE("craft: int64 outputs and a returned placement equal int32 outputs", P,
                    PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
   auto const cases = craft_cases();
   for (std::size_t i = 0; i < cases.size(); ++i) {
     CAPTURE(i);
@@ -645,10 +621,7 @@ TEST_CASE_TEMPLATE("craft: int64 outputs and a returned placement equal int32 ou
   }
 }
 
-TEST_CASE_TEMPLATE("craft: any budget", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("craft: any budget", P, PLIMSOLL_POLICIES) {
   craft_case c = craft_cases()[0];
   double last = 0;
   ints used;
@@ -701,10 +674,7 @@ TEST_CASE_TEMPLATE("craft: any budget", P, PLIMSOLL_POLICIES) {
   report_hash("craft.budgets", used, automatic.map);
 }
 
-TEST_CASE_TEMPLATE("craft: layers without load get nothing", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("craft: layers without load get nothing", P, PLIMSOLL_POLICIES) {
   craft_case c = craft_cases()[0];
   for (index_t step = 0; step < c.steps; ++step) {
     for (index_t const layer : {0, 3}) {
@@ -723,10 +693,7 @@ TEST_CASE_TEMPLATE("craft: layers without load get nothing", P, PLIMSOLL_POLICIE
   CHECK(got.plan.allocation.replicas[1] > 0);
 }
 
-TEST_CASE_TEMPLATE("craft: groups stay on a node, dead ranks stay empty", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("craft: groups stay on a node, dead ranks stay empty", P, PLIMSOLL_POLICIES) {
   craft_case c = craft_cases()[0];
   c.options.on.ranks = 8;
   c.options.on.nodes = 2;
@@ -752,10 +719,7 @@ TEST_CASE_TEMPLATE("craft: groups stay on a node, dead ranks stay empty", P, PLI
   }
 }
 
-TEST_CASE_TEMPLATE("craft: no layers", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("craft: no layers", P, PLIMSOLL_POLICIES) {
   craft_case c{.steps = 4, .layers = 0, .experts = 8, .options = {.on = {.ranks = 2}}};
   crafted<P> const got(c);
   CHECK(got.plan.estimate.base.empty());
@@ -775,10 +739,7 @@ std::string craft_refusal(Run run) {
   return "no error";
 }
 
-TEST_CASE_TEMPLATE("craft: a bad load is named", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("craft: a bad load is named", P, PLIMSOLL_POLICIES) {
   craft_case const plain{.steps = 10,
                          .layers = 2,
                          .experts = 3,
@@ -830,10 +791,7 @@ TEST_CASE_TEMPLATE("craft: a bad load is named", P, PLIMSOLL_POLICIES) {
   CHECK(refusal({{3, limit / 2}, {9, limit / 2 - 28 * 5 - 1}}) == "no error");
 }
 
-TEST_CASE_TEMPLATE("craft: bad options are named", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("craft: bad options are named", P, PLIMSOLL_POLICIES) {
   auto const refusal = [](auto change) {
     craft_case c{.steps = 2,
                  .layers = 2,
@@ -890,10 +848,7 @@ TEST_CASE_TEMPLATE("craft: bad options are named", P, PLIMSOLL_POLICIES) {
         "0");
 }
 
-TEST_CASE_TEMPLATE("craft: bad estimates and budgets are named", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("craft: bad estimates and budgets are named", P, PLIMSOLL_POLICIES) {
   auto const refusal = [](gain_estimate const& estimate, craft_options const& options) {
     return craft_refusal([&] { allocated<P>(estimate, options); });
   };

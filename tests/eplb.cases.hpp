@@ -101,10 +101,7 @@ inline bool groups_stay_together(ints const& node_of, index_t groups) {
   return true;
 }
 
-TEST_CASE_TEMPLATE("eplb: replicates, then places, with any shape", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("eplb: replicates, then places, with any shape", P, PLIMSOLL_POLICIES) {
   for (std::array<index_t, 4> const& shape : {std::array<index_t, 4>{1, 1, 1, 1},
                                               {4, 32, 8, 40},
                                               {3, 30, 7, 41},
@@ -144,10 +141,7 @@ TEST_CASE_TEMPLATE("eplb: replicates, then places, with any shape", P, PLIMSOLL_
   }
 }
 
-TEST_CASE_TEMPLATE("eplb: a known plan and its refinement", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("eplb: a known plan and its refinement", P, PLIMSOLL_POLICIES) {
   ints const loads{600, 560, 120, 120, 20, 10, 10, 10};
   // EPLB's plan for these loads has a peak of 232, with two copies of expert 1 on one rank.
   planned<P> const got(loads, 1, 8, {.on = {.ranks = 8}}, 16);
@@ -166,10 +160,7 @@ TEST_CASE_TEMPLATE("eplb: a known plan and its refinement", P, PLIMSOLL_POLICIES
   report_hash("eplb.refined", packed.map, joint.map, joint.counts);
 }
 
-TEST_CASE_TEMPLATE("eplb: the example of the reference's README", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("eplb: the example of the reference's README", P, PLIMSOLL_POLICIES) {
   array_in<std::int32_t, P> const loads(readme_loads());
   array_in<std::int32_t, P> map(2 * 16);
   array_in<std::int32_t, P> inverse(2 * 12 * 2);
@@ -184,10 +175,7 @@ TEST_CASE_TEMPLATE("eplb: the example of the reference's README", P, PLIMSOLL_PO
   CHECK(ints(lists.begin(), lists.begin() + 6) == ints{12, -1, 13, 15, 11, -1});
 }
 
-TEST_CASE_TEMPLATE("eplb: groups stay on a node if hierarchical", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("eplb: groups stay on a node if hierarchical", P, PLIMSOLL_POLICIES) {
   using plimsoll::eplb_policy;
   constexpr index_t experts = 24;
   constexpr index_t slots = 40;
@@ -216,10 +204,7 @@ TEST_CASE_TEMPLATE("eplb: groups stay on a node if hierarchical", P, PLIMSOLL_PO
               plan(8, 2, 3, eplb_policy::hierarchical).map);
 }
 
-TEST_CASE_TEMPLATE("eplb: ranks with given numbers of slots", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("eplb: ranks with given numbers of slots", P, PLIMSOLL_POLICIES) {
   constexpr index_t experts = 20;
   constexpr index_t slots = 40;
   constexpr index_t ranks = 4;
@@ -291,10 +276,7 @@ TEST_CASE_TEMPLATE("eplb: ranks with given numbers of slots", P, PLIMSOLL_POLICI
         "layer 1");
 }
 
-TEST_CASE_TEMPLATE("eplb: dead ranks, speeds and anti-affinity", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("eplb: dead ranks, speeds and anti-affinity", P, PLIMSOLL_POLICIES) {
   constexpr index_t experts = 24;
   constexpr index_t slots = 48;
   auto const loads = as<std::int32_t>(skewed_loads(2, experts, 6));
@@ -318,10 +300,7 @@ TEST_CASE_TEMPLATE("eplb: dead ranks, speeds and anti-affinity", P, PLIMSOLL_POL
   report_hash("eplb.options", apart.map, nodes.map, fast.map);
 }
 
-TEST_CASE_TEMPLATE("eplb: bad input is named", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("eplb: bad input is named", P, PLIMSOLL_POLICIES) {
   auto const message = [](ints const& loads, plimsoll::eplb_options const& options, index_t slots,
                           std::vector<std::uint8_t> const& active = {},
                           std::vector<double> const& speeds = {}) -> std::string {
@@ -386,10 +365,7 @@ TEST_CASE_TEMPLATE("eplb: bad input is named", P, PLIMSOLL_POLICIES) {
       plimsoll::invalid_input);
 }
 
-TEST_CASE_TEMPLATE("eplb: int64 maps, and placements that own their memory", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("eplb: int64 maps, and placements that own their memory", P, PLIMSOLL_POLICIES) {
   constexpr index_t layers = 2;
   constexpr index_t experts = 12;
   constexpr index_t slots = 17;
@@ -410,7 +386,7 @@ TEST_CASE_TEMPLATE("eplb: int64 maps, and placements that own their memory", P, 
   CHECK(counts.values() == as_int64(even.counts));
   CHECK(same(certificates, even.certificates));
 
-  if constexpr (can_own<P>) {
+  if constexpr (can_be_kept<P>) {
     auto const owned = plimsoll::eplb(policy, view, slots, options);
     CHECK(owned.physical_to_logical.to_host() == even.map);
     CHECK(owned.replica_count.to_host() == even.counts);
@@ -425,10 +401,7 @@ TEST_CASE_TEMPLATE("eplb: int64 maps, and placements that own their memory", P, 
   }
 }
 
-TEST_CASE_TEMPLATE("eplb: the reference's maps in int64, its type", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("eplb: the reference's maps in int64, its type", P, PLIMSOLL_POLICIES) {
   auto const policy = make_policy<P>();
   array_in<std::int32_t, P> const loads(readme_loads());
   array_in<std::int32_t, P> map(2 * 16);

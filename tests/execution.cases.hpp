@@ -40,11 +40,8 @@ struct visit {
 
 }  // namespace execution_cases
 
-TEST_CASE_TEMPLATE("execution: launch visits every problem once", P, PLIMSOLL_POLICIES) {
+PLIMSOLL_TEST_CASE("execution: launch visits every problem once", P, PLIMSOLL_POLICIES) {
   using namespace plimsoll_test;
-  if (!backend_available<P>()) {
-    return;
-  }
   auto const policy = make_policy<P>();
   static_assert(plimsoll::execution_policy<policy_of<P>>);
   for (index_t const problems : {0, 1, 2, 3, 5, 130}) {

@@ -94,11 +94,10 @@ TEST_CASE("execution: temporaries of a Thrust policy come from its allocator") {
   CHECK_THROWS_AS(static_cast<void>(memory.allocate(stream, 100, 64)), std::bad_alloc);
 }
 
-TEST_CASE("execution: scratch that does not fit shared memory comes from the resource, once") {
+PLIMSOLL_TEST_CASE(
+    "execution: scratch that does not fit shared memory comes from the resource, once", P,
+    plimsoll_test::gpu_resource_kind) {
   using namespace plimsoll_test;
-  if (!backend_available<gpu_resource_kind>()) {
-    return;
-  }
   auto const run = [](auto const& policy, index_t size) {
     array_in<std::int32_t, gpu_kind> visits(5);
     array_in<std::int32_t, gpu_kind> sums(5);
@@ -124,11 +123,9 @@ struct visit_by_block : execution_cases::visit {
   using device_team = plimsoll::detail::block<512>;
 };
 
-TEST_CASE("execution: scratch may take all shared memory that a kernel leaves") {
+PLIMSOLL_TEST_CASE("execution: scratch may take all shared memory that a kernel leaves", P,
+                   plimsoll_test::gpu_resource_kind) {
   using namespace plimsoll_test;
-  if (!backend_available<gpu_resource_kind>()) {
-    return;
-  }
   auto const context = plimsoll::detail::resolve(make_policy<gpu_resource_kind>());
   auto const largest = static_cast<plimsoll::index_t>(
       plimsoll::detail::most_shared_memory(context) / sizeof(std::int32_t));
@@ -150,11 +147,9 @@ TEST_CASE("execution: scratch may take all shared memory that a kernel leaves") 
   CHECK(taken(visit_by_block{}, largest + 4) == 1);
 }
 
-TEST_CASE("execution: a launch neither reports nor clears an error of other code") {
+PLIMSOLL_TEST_CASE("execution: a launch neither reports nor clears an error of other code", P,
+                   plimsoll_test::gpu_kind) {
   using namespace plimsoll_test;
-  if (!backend_available<gpu_kind>()) {
-    return;
-  }
   array_in<std::int32_t, gpu_kind> visits(5);
   array_in<std::int32_t, gpu_kind> sums(5);
   auto const context = plimsoll::detail::resolve(make_policy<gpu_kind>());
@@ -170,11 +165,10 @@ TEST_CASE("execution: a launch neither reports nor clears an error of other code
   CHECK(cudaGetLastError() == cudaSuccess);
 }
 
-TEST_CASE("execution: work runs on the stream's device, whichever is current, also captured") {
+PLIMSOLL_TEST_CASE(
+    "execution: work runs on the stream's device, whichever is current, also captured", P,
+    plimsoll_test::gpu_kind) {
   using namespace plimsoll_test;
-  if (!backend_available<gpu_kind>()) {
-    return;
-  }
   int devices = 0;
   int device = -1;
   plimsoll::detail::check_cuda(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");

@@ -223,18 +223,13 @@ inline void check_gem(gem_fn gem) {
   CHECK(gem(none).certificates.empty());
 }
 
-TEST_CASE_TEMPLATE("gem: equals swap_search with curves, and with replicas in spare slots", P,
+PLIMSOLL_TEST_CASE("gem: equals swap_search with curves, and with replicas in spare slots", P,
                    PLIMSOLL_POLICIES) {
-  if (backend_available<P>()) {
-    check_gem(gem_of<P>);
-  }
+  check_gem(gem_of<P>);
 }
 
-TEST_CASE_TEMPLATE("gem: int64 outputs and a returned placement equal int32 outputs", P,
+PLIMSOLL_TEST_CASE("gem: int64 outputs and a returned placement equal int32 outputs", P,
                    PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
   for (std::uint64_t seed = 0; seed < 8; ++seed) {
     CAPTURE(seed);
     gem_case const c = random_gem(seed);
@@ -246,7 +241,7 @@ TEST_CASE_TEMPLATE("gem: int64 outputs and a returned placement equal int32 outp
     };
     check(gem_of<P, std::int64_t, std::int64_t>(c));
     check(gem_of<P, std::int64_t>(c));
-    if constexpr (can_own<P>) {
+    if constexpr (can_be_kept<P>) {
       check(returned_gem<P>(c));
     }
   }
@@ -327,10 +322,8 @@ inline void check_lengths(lengths_fn latencies) {
   report_hash("gem.lengths", first, other, copies);
 }
 
-TEST_CASE_TEMPLATE("gem: unseen steps after traces of several lengths", P, PLIMSOLL_POLICIES) {
-  if (backend_available<P>()) {
-    check_lengths(length_latencies_of<P>);
-  }
+PLIMSOLL_TEST_CASE("gem: unseen steps after traces of several lengths", P, PLIMSOLL_POLICIES) {
+  check_lengths(length_latencies_of<P>);
 }
 
 inline void check_gem_refusals(gem_fn gem, lengths_fn latencies) {
@@ -396,10 +389,8 @@ inline void check_gem_refusals(gem_fn gem, lengths_fn latencies) {
         "rank 0, sample 3");
 }
 
-TEST_CASE_TEMPLATE("gem: bad input is named", P, PLIMSOLL_POLICIES) {
-  if (backend_available<P>()) {
-    check_gem_refusals(gem_of<P>, length_latencies_of<P>);
-  }
+PLIMSOLL_TEST_CASE("gem: bad input is named", P, PLIMSOLL_POLICIES) {
+  check_gem_refusals(gem_of<P>, length_latencies_of<P>);
 }
 
 }  // namespace plimsoll_test

@@ -227,10 +227,7 @@ inline knapsacks random_knapsacks(std::uint64_t seed, bool whole) {
   return k;
 }
 
-TEST_CASE_TEMPLATE("knapsack: equals exhaustive search", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("knapsack: equals exhaustive search", P, PLIMSOLL_POLICIES) {
   ints choices;
   reals proofs;
   reals curves;
@@ -273,10 +270,7 @@ TEST_CASE_TEMPLATE("knapsack: equals exhaustive search", P, PLIMSOLL_POLICIES) {
   report_hash("knapsack.random", choices, proofs, curves);
 }
 
-TEST_CASE_TEMPLATE("knapsack: an example by hand", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("knapsack: an example by hand", P, PLIMSOLL_POLICIES) {
   // Two layers that may get 0, 1, 2 or 4 replicas, and the gains.
   knapsacks const k{.problems = 1,
                     .classes = 2,
@@ -291,10 +285,7 @@ TEST_CASE_TEMPLATE("knapsack: an example by hand", P, PLIMSOLL_POLICIES) {
   CHECK(in.curve(knapsack_fill::at_most, class_choice::one).curve == reals{0, 5, 7, 10, 11});
 }
 
-TEST_CASE_TEMPLATE("knapsack: ties between choices", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("knapsack: ties between choices", P, PLIMSOLL_POLICIES) {
   auto const chosen = [](longs const& weights, reals const& values, index_t capacity,
                          knapsack_fill fill, class_choice choose) {
     auto const classes = static_cast<index_t>(weights.size()) / 2;
@@ -330,10 +321,7 @@ struct computed_value {
   }
 };
 
-TEST_CASE_TEMPLATE("knapsack: every type and kind of view", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("knapsack: every type and kind of view", P, PLIMSOLL_POLICIES) {
   auto const policy = make_policy<P>();
   constexpr index_t problems = 3;
   constexpr index_t classes = 4;
@@ -436,10 +424,7 @@ TEST_CASE_TEMPLATE("knapsack: every type and kind of view", P, PLIMSOLL_POLICIES
   report_hash("knapsack.views", expected.choices, expected.proofs(), expected_curve.curve);
 }
 
-TEST_CASE_TEMPLATE("knapsack: a large table", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("knapsack: a large table", P, PLIMSOLL_POLICIES) {
   constexpr index_t capacity = 5000;
   generator random(77);
   knapsacks k{
@@ -492,10 +477,7 @@ TEST_CASE_TEMPLATE("knapsack: a large table", P, PLIMSOLL_POLICIES) {
   }
 }
 
-TEST_CASE_TEMPLATE("knapsack: a curve equals one problem per capacity", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("knapsack: a curve equals one problem per capacity", P, PLIMSOLL_POLICIES) {
   constexpr index_t capacity = 40;
   generator random(5);
   knapsacks one{
@@ -528,10 +510,7 @@ TEST_CASE_TEMPLATE("knapsack: a curve equals one problem per capacity", P, PLIMS
   }
 }
 
-TEST_CASE_TEMPLATE("knapsack: edges", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("knapsack: edges", P, PLIMSOLL_POLICIES) {
   constexpr auto optimal = static_cast<double>(certificate_status::optimal);
   constexpr auto infeasible = static_cast<double>(certificate_status::infeasible);
   SUBCASE("no problems") {
@@ -620,10 +599,7 @@ std::string refusal(knapsacks const& k) {
   return messages[0].substr(10);
 }
 
-TEST_CASE_TEMPLATE("knapsack: bad values are named", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("knapsack: bad values are named", P, PLIMSOLL_POLICIES) {
   knapsacks k{2, 2, 2, {0, 1, 0, 1, 0, 1, 0, 1}, {0, 1, 0, 1, 0, 1, 0, 1}, 3};
   REQUIRE(refusal<P>(k) == "no error");
   SUBCASE("weights") {

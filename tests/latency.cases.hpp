@@ -23,9 +23,6 @@ namespace plimsoll_test {
 
 using plimsoll::latency_curves;
 
-template <class P>
-inline constexpr bool keeps = plimsoll::detail::can_be_kept<policy_of<P>>;
-
 inline std::size_t at(index_t i) { return static_cast<std::size_t>(i); }
 
 /// Samples of latency curves, on the host.
@@ -79,7 +76,7 @@ class curves_in {
   /// Returns run(cost) with a table, or with the curves if prepared objects refuse the policy.
   template <class Run>
   auto priced(index_t ranks, Run run) const {
-    if constexpr (keeps<P>) {
+    if constexpr (can_be_kept<P>) {
       plimsoll::latency_table const table(make_policy<P>(), view(), ranks);
       return run(table.cost());
     } else {
@@ -174,10 +171,7 @@ inline curve_case random_curve(std::uint64_t seed, index_t ranks, std::int64_t g
   return c;
 }
 
-TEST_CASE_TEMPLATE("latency: curves and tables equal the definition", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("latency: curves and tables equal the definition", P, PLIMSOLL_POLICIES) {
   reals all;
   for (std::uint64_t seed = 0; seed < cases_of(48); ++seed) {
     CAPTURE(seed);
@@ -197,10 +191,7 @@ TEST_CASE_TEMPLATE("latency: curves and tables equal the definition", P, PLIMSOL
   report_hash("latency.curves", all);
 }
 
-TEST_CASE_TEMPLATE("latency: a curve by hand", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("latency: a curve by hand", P, PLIMSOLL_POLICIES) {
   auto const say = [](curve_case const& c, reals const& tokens) {
     curves_in<P> const in(c);
     return in.priced(1, [&](auto cost) { return asked<P>(cost, 1, tokens); });
@@ -225,10 +216,7 @@ TEST_CASE_TEMPLATE("latency: a curve by hand", P, PLIMSOLL_POLICIES) {
   check_same(say(c, tokens), {1, 3, 3, 3.5, 5, 5.5, 9, 11});
 }
 
-TEST_CASE_TEMPLATE("latency: samples in any layout", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("latency: samples in any layout", P, PLIMSOLL_POLICIES) {
   reals const tokens{0, 1, 2, 3, 4, 7, 10, 11, 30};
   curve_case const c{
       .tokens = {2, 4, 10}, .latency = {1, 2, 3, 1, 4, 9}, .dense_until = 4, .speeds = {1, 0.3}};
@@ -244,7 +232,7 @@ TEST_CASE_TEMPLATE("latency: samples in any layout", P, PLIMSOLL_POLICIES) {
   spread.speeds.extents[0] = 2;
   spread.speeds.strides[0] = 3;
   check_same(asked<P>(spread, 2, tokens), expected);
-  if constexpr (keeps<P>) {
+  if constexpr (can_be_kept<P>) {
     plimsoll::latency_table const table(make_policy<P>(), spread, 2);
     check_same(asked<P>(table.cost(), 2, tokens), expected);
   }
@@ -346,11 +334,8 @@ reals both_of(replay_case const& c, std::vector<T> const& loads, Cost const& cos
   return both<P>(c, in.view3(c.steps, c.layers, c.experts), cost);
 }
 
-TEST_CASE_TEMPLATE("latency: recorded steps equal the definition, in every type", P,
+PLIMSOLL_TEST_CASE("latency: recorded steps equal the definition, in every type", P,
                    PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
   reals all;
   for (std::uint64_t seed = 0; seed < cases_of(64); ++seed) {
     CAPTURE(seed);
@@ -377,10 +362,7 @@ TEST_CASE_TEMPLATE("latency: recorded steps equal the definition, in every type"
   report_hash("latency.steps", all);
 }
 
-TEST_CASE_TEMPLATE("latency: tokens over speed", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("latency: tokens over speed", P, PLIMSOLL_POLICIES) {
   reals all;
   for (std::uint64_t seed = 100; seed < 100 + cases_of(24); ++seed) {
     CAPTURE(seed);
@@ -414,10 +396,7 @@ struct product_load {
   }
 };
 
-TEST_CASE_TEMPLATE("latency: loads and results in any layout", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("latency: loads and results in any layout", P, PLIMSOLL_POLICIES) {
   replay_case c = random_trace(17);
   curves_in<P> const curves(random_curve(6, c.ranks));
   c.steps = 10;
@@ -459,10 +438,7 @@ TEST_CASE_TEMPLATE("latency: loads and results in any layout", P, PLIMSOLL_POLIC
   });
 }
 
-TEST_CASE_TEMPLATE("latency: edges", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("latency: edges", P, PLIMSOLL_POLICIES) {
   curve_case const idle{.tokens = {0, 8}, .latency = {2, 10}};
   auto const say = [](replay_case const& c, curve_case const& curve) {
     curves_in<P> const curves(curve);
@@ -527,10 +503,7 @@ inline replay_case plain_trace() {
   return c;
 }
 
-TEST_CASE_TEMPLATE("latency: a bad value is named", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("latency: a bad value is named", P, PLIMSOLL_POLICIES) {
   constexpr double nan = std::numeric_limits<double>::quiet_NaN();
   constexpr double limit = 0x1p47;
   replay_case const c = plain_trace();
@@ -597,66 +570,61 @@ TEST_CASE_TEMPLATE("latency: a bad value is named", P, PLIMSOLL_POLICIES) {
   }
 }
 
-TEST_CASE_TEMPLATE("latency: a bad curve is named", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
+PLIMSOLL_TEST_CASE("latency: a bad curve is named", P, PLIMSOLL_PREPARED_POLICIES) {
+  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+  constexpr double infinite = std::numeric_limits<double>::infinity();
+  auto const check = [](curve_case const& c, std::string const& expected, index_t ranks = 2) {
+    std::string const got = refusal_of([&] {
+      curves_in<P> const in(c);
+      static_cast<void>(plimsoll::latency_table(make_policy<P>(), in.view(), ranks));
+    });
+    check_message(got, expected == "no error" ? expected : "latency_table: " + expected);
+  };
+  check({{1, 2}, {1, 1}}, "no error");
+  check({{0, 1}, {0, 0}}, "no error");
+  check({{1, 2}, {1, 2, 3, 4}, 2, {0x1p-64, 0x1p-48}}, "no error");
+  check({{1, 2}, {1, 2, 3, 4}, 2, {0x1p48, 0x1p64}}, "no error");
+  check({{1, 2}, {1, 2, 3, 4}, 2, {0.5, 0x1p17}},
+        "curves.speeds: expected speeds of live ranks from 2^-16 of the fastest to the fastest, "
+        "got 0.5 for rank 0, where the fastest has 131072");
+  check({{1, 2}, {1, 2}}, "ranks: expected 1 to 32767 ranks, got 0", 0);
+  check({{1, 2}, {1, 2}}, "ranks: expected 1 to 32767 ranks, got 32768", 32768);
+  check({{64}, {1, 2}}, "curves.tokens: expected 2 to 16777216 samples, got 1");
+  check({{1, 2}, {1, 2, 3, 4}}, "curves.latency: expected 3 ranks, or 1 for all, got 2", 3);
+  check({{1, 2}, {1, 2, 3, 4, 5, 6}}, "curves.latency: expected 1 ranks, or 1 for all, got 3", 1);
+  check({{1, 2}, {1, 2}, 0, {1, 1, 1}}, "curves.speeds: expected 2 ranks, got 3");
+
+  std::string const rising =
+      "curves.tokens: expected rising numbers of tokens, from 0 to below 2^47, got ";
+  check({{-1, 2}, {1, 2}}, rising + "-1, sample 0");
+  check({{1, 5, 5}, {1, 2, 3}}, rising + "5, sample 2");
+  check({{7, 3}, {1, 2}}, rising + "3, sample 1");
+  check({{1, plimsoll::load_limit}, {1, 2}}, rising + "140737488355328, sample 1");
+  check({{1, plimsoll::load_limit - 1}, {1, 2}}, "no error");
+
+  std::string const dense =
+      "curves.dense_until: expected 0, a sample, or at least the last one, got ";
+  check({{4, 8, 12}, {1, 2, 3}, 6}, dense + "6");
+  check({{4, 8, 12}, {1, 2, 3}, 3}, dense + "3");
+  check({{4, 8, 12}, {1, 2, 3}, -4}, dense + "-4");
+  for (std::int64_t const fine : {0, 4, 8, 12, 13}) {
+    check({{4, 8, 12}, {1, 2, 3}, fine}, "no error");
   }
-  if constexpr (keeps<P>) {
-    constexpr double nan = std::numeric_limits<double>::quiet_NaN();
-    constexpr double infinite = std::numeric_limits<double>::infinity();
-    auto const check = [](curve_case const& c, std::string const& expected, index_t ranks = 2) {
-      std::string const got = refusal_of([&] {
-        curves_in<P> const in(c);
-        static_cast<void>(plimsoll::latency_table(make_policy<P>(), in.view(), ranks));
-      });
-      check_message(got, expected == "no error" ? expected : "latency_table: " + expected);
-    };
-    check({{1, 2}, {1, 1}}, "no error");
-    check({{0, 1}, {0, 0}}, "no error");
-    check({{1, 2}, {1, 2, 3, 4}, 2, {0x1p-64, 0x1p-48}}, "no error");
-    check({{1, 2}, {1, 2, 3, 4}, 2, {0x1p48, 0x1p64}}, "no error");
-    check({{1, 2}, {1, 2, 3, 4}, 2, {0.5, 0x1p17}},
-          "curves.speeds: expected speeds of live ranks from 2^-16 of the fastest to the fastest, "
-          "got 0.5 for rank 0, where the fastest has 131072");
-    check({{1, 2}, {1, 2}}, "ranks: expected 1 to 32767 ranks, got 0", 0);
-    check({{1, 2}, {1, 2}}, "ranks: expected 1 to 32767 ranks, got 32768", 32768);
-    check({{64}, {1, 2}}, "curves.tokens: expected 2 to 16777216 samples, got 1");
-    check({{1, 2}, {1, 2, 3, 4}}, "curves.latency: expected 3 ranks, or 1 for all, got 2", 3);
-    check({{1, 2}, {1, 2, 3, 4, 5, 6}}, "curves.latency: expected 1 ranks, or 1 for all, got 3", 1);
-    check({{1, 2}, {1, 2}, 0, {1, 1, 1}}, "curves.speeds: expected 2 ranks, got 3");
 
-    std::string const rising =
-        "curves.tokens: expected rising numbers of tokens, from 0 to below 2^47, got ";
-    check({{-1, 2}, {1, 2}}, rising + "-1, sample 0");
-    check({{1, 5, 5}, {1, 2, 3}}, rising + "5, sample 2");
-    check({{7, 3}, {1, 2}}, rising + "3, sample 1");
-    check({{1, plimsoll::load_limit}, {1, 2}}, rising + "140737488355328, sample 1");
-    check({{1, plimsoll::load_limit - 1}, {1, 2}}, "no error");
+  std::string const number =
+      "curves.latency: expected numbers from 0 that do not fall from sample to sample, got ";
+  check({{4, 8}, {-1, 2}}, number + "-1, rank 0, sample 0");
+  check({{4, 8}, {1, nan}}, number + "NaN, rank 0, sample 1");
+  check({{4, 8}, {1, infinite}}, number + "inf, rank 0, sample 1");
+  check({{4, 8}, {infinite, infinite}}, number + "inf, rank 0, sample 0");
+  check({{4, 8, 9}, {1, 2, 3, 4, 5, 4.5}}, number + "4.5, rank 1, sample 2");
+  check({{4, 8}, {1, 2, 3, 2}}, number + "2, rank 1, sample 1");
 
-    std::string const dense =
-        "curves.dense_until: expected 0, a sample, or at least the last one, got ";
-    check({{4, 8, 12}, {1, 2, 3}, 6}, dense + "6");
-    check({{4, 8, 12}, {1, 2, 3}, 3}, dense + "3");
-    check({{4, 8, 12}, {1, 2, 3}, -4}, dense + "-4");
-    for (std::int64_t const fine : {0, 4, 8, 12, 13}) {
-      check({{4, 8, 12}, {1, 2, 3}, fine}, "no error");
-    }
-
-    std::string const number =
-        "curves.latency: expected numbers from 0 that do not fall from sample to sample, got ";
-    check({{4, 8}, {-1, 2}}, number + "-1, rank 0, sample 0");
-    check({{4, 8}, {1, nan}}, number + "NaN, rank 0, sample 1");
-    check({{4, 8}, {1, infinite}}, number + "inf, rank 0, sample 1");
-    check({{4, 8}, {infinite, infinite}}, number + "inf, rank 0, sample 0");
-    check({{4, 8, 9}, {1, 2, 3, 4, 5, 4.5}}, number + "4.5, rank 1, sample 2");
-    check({{4, 8}, {1, 2, 3, 2}}, number + "2, rank 1, sample 1");
-
-    std::string const speed = "curves.speeds: expected values from 2^-64 to 2^64, got ";
-    check({{4, 8}, {1, 2}, 0, {0, 1}}, speed + "0, rank 0");
-    check({{4, 8}, {1, 2}, 0, {1, -1}}, speed + "-1, rank 1");
-    check({{4, 8}, {1, 2}, 0, {1, nan}}, speed + "NaN, rank 1");
-    check({{4, 8}, {1, 2}, 0, {1, 0x1p65}}, speed + "36893488147419103232, rank 1");
-  }
+  std::string const speed = "curves.speeds: expected values from 2^-64 to 2^64, got ";
+  check({{4, 8}, {1, 2}, 0, {0, 1}}, speed + "0, rank 0");
+  check({{4, 8}, {1, 2}, 0, {1, -1}}, speed + "-1, rank 1");
+  check({{4, 8}, {1, 2}, 0, {1, nan}}, speed + "NaN, rank 1");
+  check({{4, 8}, {1, 2}, 0, {1, 0x1p65}}, speed + "36893488147419103232, rank 1");
 }
 
 }  // namespace plimsoll_test

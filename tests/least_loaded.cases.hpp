@@ -46,9 +46,6 @@ using ints = std::vector<std::int32_t>;
 using longs = std::vector<std::int64_t>;
 using reals = std::vector<double>;
 
-template <class P>
-inline constexpr bool keeps = plimsoll::detail::can_be_kept<policy_of<P>>;
-
 inline std::size_t at(index_t i) { return static_cast<std::size_t>(i); }
 
 /// A user-defined cost: ranks compute tokens 16 at a time, some faster than others.
@@ -1204,12 +1201,8 @@ inline void check_random(plan_fn plan) {
   report_hash("least_loaded.random", hash.value());
 }
 
-TEST_CASE_TEMPLATE("least_loaded: random steps", P, PLIMSOLL_POLICIES) {
-  if constexpr (keeps<P>) {
-    if (backend_available<P>()) {
-      check_random(plan_with<P>);
-    }
-  }
+PLIMSOLL_TEST_CASE("least_loaded: random steps", P, PLIMSOLL_PREPARED_POLICIES) {
+  check_random(plan_with<P>);
 }
 
 // ----- by hand -----------------------------------------------------------------------------------
@@ -1248,12 +1241,8 @@ inline void check_by_hand(plan_fn plan) {
   report_hash("least_loaded.by_hand", numbers_in(two.segments), numbers_in(two.transfers));
 }
 
-TEST_CASE_TEMPLATE("least_loaded: plans computed by hand", P, PLIMSOLL_POLICIES) {
-  if constexpr (keeps<P>) {
-    if (backend_available<P>()) {
-      check_by_hand(plan_with<P>);
-    }
-  }
+PLIMSOLL_TEST_CASE("least_loaded: plans computed by hand", P, PLIMSOLL_PREPARED_POLICIES) {
+  check_by_hand(plan_with<P>);
 }
 
 // ----- routing of tokens -------------------------------------------------------------------------
@@ -1423,12 +1412,8 @@ inline void check_travels(travel_fn travel) {
   report_hash("least_loaded.travels", hash.value());
 }
 
-TEST_CASE_TEMPLATE("least_loaded: every token copy arrives once", P, PLIMSOLL_POLICIES) {
-  if constexpr (keeps<P>) {
-    if (backend_available<P>()) {
-      check_travels(travel_with<P>);
-    }
-  }
+PLIMSOLL_TEST_CASE("least_loaded: every token copy arrives once", P, PLIMSOLL_PREPARED_POLICIES) {
+  check_travels(travel_with<P>);
 }
 
 inline void check_types_and_strides(plan_fn plan, travel_fn travel, travel_fn travel_longs) {
@@ -1455,12 +1440,8 @@ inline void check_types_and_strides(plan_fn plan, travel_fn travel, travel_fn tr
   }
 }
 
-TEST_CASE_TEMPLATE("least_loaded: types and strides", P, PLIMSOLL_POLICIES) {
-  if constexpr (keeps<P>) {
-    if (backend_available<P>()) {
-      check_types_and_strides(plan_with<P>, travel_with<P>, travel_with<P, std::int64_t>);
-    }
-  }
+PLIMSOLL_TEST_CASE("least_loaded: types and strides", P, PLIMSOLL_PREPARED_POLICIES) {
+  check_types_and_strides(plan_with<P>, travel_with<P>, travel_with<P, std::int64_t>);
 }
 
 // ----- sizes -------------------------------------------------------------------------------------
@@ -1510,12 +1491,8 @@ inline void check_sizes(plan_fn plan) {
   report_hash("least_loaded.sizes", hash.value());
 }
 
-TEST_CASE_TEMPLATE("least_loaded: sizes", P, PLIMSOLL_POLICIES) {
-  if constexpr (keeps<P>) {
-    if (backend_available<P>()) {
-      check_sizes(plan_with<P>);
-    }
-  }
+PLIMSOLL_TEST_CASE("least_loaded: sizes", P, PLIMSOLL_PREPARED_POLICIES) {
+  check_sizes(plan_with<P>);
 }
 
 // ----- invalid input -----------------------------------------------------------------------------
@@ -1539,26 +1516,21 @@ inline std::vector<refused_loads> refusals_of_loads() {
           {{0, 0, 0}, "no error"}};
 }
 
-TEST_CASE_TEMPLATE("least_loaded: invalid loads", P, PLIMSOLL_POLICIES) {
-  if constexpr (keeps<P>) {
-    if (!backend_available<P>()) {
-      return;
-    }
-    spill_in<P> const in(spill_of({0, 0, 0}, 2));
-    auto planner = in.make();
-    planner.check();  // nothing has been refused yet
-    for (refused_loads const& bad : refusals_of_loads()) {
-      in.only_plan(planner, {5, 6, 7});
-      in.only_plan(planner, bad.loads);
-      check_message(refusal_of([&] { planner.check(); }), bad.message);
-      // Refused loads leave an empty plan.
-      spilled const got = in.read_plan(planner);
-      bool const is_empty = got.offsets == ints(4, 0) && got.transfer_offsets == ints(4, 0) &&
-                            got.loads == ints(2, 0) && got.bytes == longs(2, 0) &&
-                            got.report.segments == 0 && got.report.tokens == 0;
-      bool const is_none = bad.message != "no error" || bad.loads == longs(3, 0);
-      check_message(is_empty ? "empty" : "planned", is_none ? "empty" : "planned");
-    }
+PLIMSOLL_TEST_CASE("least_loaded: invalid loads", P, PLIMSOLL_PREPARED_POLICIES) {
+  spill_in<P> const in(spill_of({0, 0, 0}, 2));
+  auto planner = in.make();
+  planner.check();  // nothing has been refused yet
+  for (refused_loads const& bad : refusals_of_loads()) {
+    in.only_plan(planner, {5, 6, 7});
+    in.only_plan(planner, bad.loads);
+    check_message(refusal_of([&] { planner.check(); }), bad.message);
+    // Refused loads leave an empty plan.
+    spilled const got = in.read_plan(planner);
+    bool const is_empty = got.offsets == ints(4, 0) && got.transfer_offsets == ints(4, 0) &&
+                          got.loads == ints(2, 0) && got.bytes == longs(2, 0) &&
+                          got.report.segments == 0 && got.report.tokens == 0;
+    bool const is_none = bad.message != "no error" || bad.loads == longs(3, 0);
+    check_message(is_empty ? "empty" : "planned", is_none ? "empty" : "planned");
   }
 }
 
@@ -1632,36 +1604,31 @@ inline void check_odd_counts(odd_counts const& odd, spill_counters const& counte
   CHECK(arranged == odd.arranged);
 }
 
-TEST_CASE_TEMPLATE("least_loaded: counts of another step than the plan's", P, PLIMSOLL_POLICIES) {
-  if constexpr (keeps<P>) {
-    if (!backend_available<P>()) {
-      return;
-    }
-    spill_case c = spill_of({0, 0}, 2);
-    c.options.lambda = 2.5;
-    c.ids = {{}, {0, 0, 1, 0}};
-    spill_in<P> const in(c);
-    auto planner = in.make();
-    array_in<std::int32_t, P> const ids(ints{0, 0, 1, 0});
-    array_in<spill_segment, P> groups(2);
-    for (odd_counts const& odd : all_odd_counts()) {
-      array_in<std::int32_t, P> const counts(odd.counts);
-      array_in<std::int32_t, P> unused(2);
-      array_in<std::int32_t, P> destinations(4, gap_value);
-      array_in<std::int32_t, P> rows(4, gap_value);
-      array_in<std::int32_t, P> arranged(3, gap_value);
-      array_in<spill_counters, P> counters(1);
-      in.only_plan(planner, odd.loads);
-      planner.count(ids.view2(4, 1), unused.view1());
-      planner.add_up(counts.view2(2, 2));
-      planner.exchange();
-      planner.route(1, ids.view2(4, 1), destinations.view2(4, 1), rows.view2(4, 1),
-                    counters.view1());
-      planner.arrange(1, arranged.view1(), groups.view1());
-      check_message(refusal_of([&] { planner.check(); }), odd.message);
-      check_odd_counts(odd, counters.values()[0], destinations.values(), rows.values(),
-                       arranged.values());
-    }
+PLIMSOLL_TEST_CASE("least_loaded: counts of another step than the plan's", P,
+                   PLIMSOLL_PREPARED_POLICIES) {
+  spill_case c = spill_of({0, 0}, 2);
+  c.options.lambda = 2.5;
+  c.ids = {{}, {0, 0, 1, 0}};
+  spill_in<P> const in(c);
+  auto planner = in.make();
+  array_in<std::int32_t, P> const ids(ints{0, 0, 1, 0});
+  array_in<spill_segment, P> groups(2);
+  for (odd_counts const& odd : all_odd_counts()) {
+    array_in<std::int32_t, P> const counts(odd.counts);
+    array_in<std::int32_t, P> unused(2);
+    array_in<std::int32_t, P> destinations(4, gap_value);
+    array_in<std::int32_t, P> rows(4, gap_value);
+    array_in<std::int32_t, P> arranged(3, gap_value);
+    array_in<spill_counters, P> counters(1);
+    in.only_plan(planner, odd.loads);
+    planner.count(ids.view2(4, 1), unused.view1());
+    planner.add_up(counts.view2(2, 2));
+    planner.exchange();
+    planner.route(1, ids.view2(4, 1), destinations.view2(4, 1), rows.view2(4, 1), counters.view1());
+    planner.arrange(1, arranged.view1(), groups.view1());
+    check_message(refusal_of([&] { planner.check(); }), odd.message);
+    check_odd_counts(odd, counters.values()[0], destinations.values(), rows.values(),
+                     arranged.values());
   }
 }
 

@@ -31,9 +31,6 @@ using plimsoll::spill_report;
 using ints = std::vector<std::int32_t>;
 using longs = std::vector<std::int64_t>;
 
-template <class P>
-inline constexpr bool keeps = plimsoll::detail::can_be_kept<policy_of<P>>;
-
 /// A step of a group of ranks, on the host.
 struct llep_case {
   least_loaded_options options = {};  ///< without arrays
@@ -615,13 +612,9 @@ inline void check_steps(step_fn step_of, step_fn by_hand_of) {
   report_hash("llep.steps", all.value());
 }
 
-TEST_CASE_TEMPLATE("llep: all ranks make one plan with the results of plain expert parallelism", P,
-                   PLIMSOLL_POLICIES) {
-  if constexpr (keeps<P>) {
-    if (backend_available<P>()) {
-      check_steps(step_of<P>, by_hand_of<P>);
-    }
-  }
+PLIMSOLL_TEST_CASE("llep: all ranks make one plan with the results of plain expert parallelism", P,
+                   PLIMSOLL_PREPARED_POLICIES) {
+  check_steps(step_of<P>, by_hand_of<P>);
 }
 
 /// Returns a case of four ranks with two experts each. Of 60 tokens on each rank, `hot` are for
@@ -676,12 +669,8 @@ inline void check_threshold(step_fn step_of) {
   CHECK(got[0].report.spills == 1);
 }
 
-TEST_CASE_TEMPLATE("llep: plain expert parallelism below lambda", P, PLIMSOLL_POLICIES) {
-  if constexpr (keeps<P>) {
-    if (backend_available<P>()) {
-      check_threshold(step_of<P>);
-    }
-  }
+PLIMSOLL_TEST_CASE("llep: plain expert parallelism below lambda", P, PLIMSOLL_PREPARED_POLICIES) {
+  check_threshold(step_of<P>);
 }
 
 inline void check_price(step_fn step_of) {
@@ -711,12 +700,8 @@ inline void check_price(step_fn step_of) {
   CHECK(check(20, 20).transfers.empty());
 }
 
-TEST_CASE_TEMPLATE("llep: weights move only if that saves time", P, PLIMSOLL_POLICIES) {
-  if constexpr (keeps<P>) {
-    if (backend_available<P>()) {
-      check_price(step_of<P>);
-    }
-  }
+PLIMSOLL_TEST_CASE("llep: weights move only if that saves time", P, PLIMSOLL_PREPARED_POLICIES) {
+  check_price(step_of<P>);
 }
 
 // ----- invalid input -----------------------------------------------------------------------------
@@ -760,57 +745,49 @@ inline std::vector<refused_counts> count_refusals() {
           {{0, 0, 0, 0, 0, 0, 0, 0}, "no error"}};
 }
 
-TEST_CASE_TEMPLATE("llep: invalid input", P, PLIMSOLL_POLICIES) {
-  if constexpr (keeps<P>) {
-    if (!backend_available<P>()) {
-      return;
-    }
-    auto const policy = make_policy<P>();
-    for (refused_llep const& bad : refusals()) {
-      check_message(refusal_of([&] { plimsoll::llep const rank(policy, bad.options); }),
-                    bad.message);
-    }
-    llep_case c = make_even_case(30);
-    llep_options priced{0, c.options};
-    check_message(
-        refusal_of([&] {
-          plimsoll::llep const rank(policy, priced, spill_price<moe_cost>{{1, 1, 1}, 5, 0});
-        }),
-        "least_loaded: price.between_nodes: expected a number of bytes from 2^-900 to "
-        "below 2^960, got 0");
-
-    llep_group<P> group(c, {});
-    llep_options const options{1, group.options()};
-    plimsoll::llep rank(policy, options);
-    array_in<std::int32_t, P> const zeros(8);
-    for (index_t r = 0; r < 4; ++r) {
-      group.gather(zeros.data(), r, rank);
-    }
-    rank.count(group.ids(1));
-    for (refused_counts const& bad : count_refusals()) {
-      array_in<std::int32_t, P> const row(bad.row);
-      group.gather(row.data(), 2, rank);
-      rank.plan();
-      check_message(refusal_of([&] { rank.check(); }), bad.message);
-    }
-
-    array_in<std::int32_t, P> ids(200);
-    array_in<std::int32_t, P> out(200);
-    array_in<plimsoll::spill_counters, P> counters(2);
-    check_message(
-        refusal_of([&] { rank.count(ids.view2(31, 2)); }),
-        "least_loaded::count: topk_ids: expected 0 to 30 tokens (options.max_ids), got 31");
-    auto const routed = [&](index_t tokens, index_t columns, index_t count) {
-      return refusal_of([&] {
-        rank.route(ids.view2(30, 2), out.view2(30, 2), out.view2(tokens, columns),
-                   plimsoll::vector_ref<plimsoll::spill_counters>(counters.data(), count));
-      });
-    };
-    check_message(routed(30, 2, 1), "no error");
-    check_message(routed(29, 2, 1), "least_loaded::route: rows: expected 30 tokens, got 29");
-    check_message(routed(30, 1, 1), "least_loaded::route: rows: expected 2 ids per token, got 1");
-    check_message(routed(30, 2, 2), "least_loaded::route: counters: expected 1 counters, got 2");
+PLIMSOLL_TEST_CASE("llep: invalid input", P, PLIMSOLL_PREPARED_POLICIES) {
+  auto const policy = make_policy<P>();
+  for (refused_llep const& bad : refusals()) {
+    check_message(refusal_of([&] { plimsoll::llep const rank(policy, bad.options); }), bad.message);
   }
+  llep_case c = make_even_case(30);
+  llep_options priced{0, c.options};
+  check_message(refusal_of([&] {
+                  plimsoll::llep const rank(policy, priced, spill_price<moe_cost>{{1, 1, 1}, 5, 0});
+                }),
+                "least_loaded: price.between_nodes: expected a number of bytes from 2^-900 to "
+                "below 2^960, got 0");
+
+  llep_group<P> group(c, {});
+  llep_options const options{1, group.options()};
+  plimsoll::llep rank(policy, options);
+  array_in<std::int32_t, P> const zeros(8);
+  for (index_t r = 0; r < 4; ++r) {
+    group.gather(zeros.data(), r, rank);
+  }
+  rank.count(group.ids(1));
+  for (refused_counts const& bad : count_refusals()) {
+    array_in<std::int32_t, P> const row(bad.row);
+    group.gather(row.data(), 2, rank);
+    rank.plan();
+    check_message(refusal_of([&] { rank.check(); }), bad.message);
+  }
+
+  array_in<std::int32_t, P> ids(200);
+  array_in<std::int32_t, P> out(200);
+  array_in<plimsoll::spill_counters, P> counters(2);
+  check_message(refusal_of([&] { rank.count(ids.view2(31, 2)); }),
+                "least_loaded::count: topk_ids: expected 0 to 30 tokens (options.max_ids), got 31");
+  auto const routed = [&](index_t tokens, index_t columns, index_t count) {
+    return refusal_of([&] {
+      rank.route(ids.view2(30, 2), out.view2(30, 2), out.view2(tokens, columns),
+                 plimsoll::vector_ref<plimsoll::spill_counters>(counters.data(), count));
+    });
+  };
+  check_message(routed(30, 2, 1), "no error");
+  check_message(routed(29, 2, 1), "least_loaded::route: rows: expected 30 tokens, got 29");
+  check_message(routed(30, 1, 1), "least_loaded::route: rows: expected 2 ids per token, got 1");
+  check_message(routed(30, 2, 2), "least_loaded::route: counters: expected 1 counters, got 2");
 }
 
 inline void check_impossible(step_fn step_of) {
@@ -842,12 +819,8 @@ inline void check_impossible(step_fn step_of) {
   }
 }
 
-TEST_CASE_TEMPLATE("llep: infeasible limits, one rank, no tokens", P, PLIMSOLL_POLICIES) {
-  if constexpr (keeps<P>) {
-    if (backend_available<P>()) {
-      check_impossible(step_of<P>);
-    }
-  }
+PLIMSOLL_TEST_CASE("llep: infeasible limits, one rank, no tokens", P, PLIMSOLL_PREPARED_POLICIES) {
+  check_impossible(step_of<P>);
 }
 
 }  // namespace plimsoll_test

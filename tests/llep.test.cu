@@ -5,14 +5,8 @@
 
 namespace plimsoll_test {
 
-static_assert(keeps<gpu_kind> && keeps<thrust_host>);
-static_assert(!keeps<thrust_cuda_kind>, "its context refers to the policy");
-
-TEST_CASE("llep: a step can be captured in a CUDA graph and replayed") {
-  using P = gpu_resource_kind;
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("llep: a step can be captured in a CUDA graph and replayed", P,
+                   gpu_resource_kind) {
   llep_case c = make_even_case(30);
   llep_group<P> group(c, {});
   auto ranks = group.make_ranks();

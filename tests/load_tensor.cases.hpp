@@ -23,10 +23,6 @@ using plimsoll::count_mode;
 using plimsoll::routing_counters;
 using plimsoll::scatter_counters;
 
-/// Thrust's CUDA policies end with the call, so objects cannot keep them.
-template <class P>
-inline constexpr bool can_prepare = plimsoll::detail::can_be_kept<policy_of<P>>;
-
 // ----- counting ----------------------------------------------------------------------------------
 
 inline std::vector<std::int64_t> members(std::vector<routing_counters> const& counters) {
@@ -105,10 +101,7 @@ count_result counted(std::vector<Id> const& ids, index_t k, index_t experts,
   return {wide(counts.values()), members(counters.values())};
 }
 
-TEST_CASE_TEMPLATE("load_tensor: tokens per expert", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("load_tensor: tokens per expert", P, PLIMSOLL_POLICIES) {
   struct shape {
     index_t tokens, k, experts;
   };
@@ -144,10 +137,7 @@ TEST_CASE_TEMPLATE("load_tensor: tokens per expert", P, PLIMSOLL_POLICIES) {
   }
 }
 
-TEST_CASE_TEMPLATE("load_tensor: nothing routed, all on one expert", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("load_tensor: nothing routed, all on one expert", P, PLIMSOLL_POLICIES) {
   constexpr index_t experts = 9;
   std::vector<std::int64_t> zero(experts, 0);
   count_result const none =
@@ -161,10 +151,7 @@ TEST_CASE_TEMPLATE("load_tensor: nothing routed, all on one expert", P, PLIMSOLL
   CHECK(one.counters == std::vector<std::int64_t>{30000, 0, 0});
 }
 
-TEST_CASE_TEMPLATE("load_tensor: tokens per expert in several layers", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("load_tensor: tokens per expert in several layers", P, PLIMSOLL_POLICIES) {
   constexpr index_t layers = 3;
   constexpr index_t tokens = 1500;
   constexpr index_t k = 4;
@@ -186,10 +173,7 @@ TEST_CASE_TEMPLATE("load_tensor: tokens per expert in several layers", P, PLIMSO
   CHECK(counts.values() == expected.counts);
 }
 
-TEST_CASE_TEMPLATE("load_tensor: ids and counts in any layout", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("load_tensor: ids and counts in any layout", P, PLIMSOLL_POLICIES) {
   constexpr index_t tokens = 700;
   constexpr index_t k = 6;
   constexpr index_t experts = 11;
@@ -228,10 +212,7 @@ TEST_CASE_TEMPLATE("load_tensor: ids and counts in any layout", P, PLIMSOLL_POLI
   }
 }
 
-TEST_CASE_TEMPLATE("load_tensor: tokens per source and expert", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("load_tensor: tokens per source and expert", P, PLIMSOLL_POLICIES) {
   constexpr index_t tokens = 4000;
   constexpr index_t k = 3;
   constexpr index_t experts = 33;
@@ -277,10 +258,7 @@ TEST_CASE_TEMPLATE("load_tensor: tokens per source and expert", P, PLIMSOLL_POLI
 
 // ----- slots, steps, ranks -----------------------------------------------------------------------
 
-TEST_CASE_TEMPLATE("load_tensor: tokens per slot to tokens per expert", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("load_tensor: tokens per slot to tokens per expert", P, PLIMSOLL_POLICIES) {
   constexpr index_t layers = 4;
   constexpr index_t experts = 20;
   for (index_t const slots : {0, 1, 33, 200}) {
@@ -327,10 +305,7 @@ TEST_CASE_TEMPLATE("load_tensor: tokens per slot to tokens per expert", P, PLIMS
   }
 }
 
-TEST_CASE_TEMPLATE("load_tensor: tokens of slots whose id is beyond int32", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("load_tensor: tokens of slots whose id is beyond int32", P, PLIMSOLL_POLICIES) {
   std::int64_t const beyond = std::int64_t{1} << 32;  // its low half is expert 0
   array_in<std::int64_t, P> const map(std::vector<std::int64_t>{beyond, 1, beyond - 1, -1});
   array_in<std::int32_t, P> const tokens(std::vector<std::int32_t>{1, 20, 300, 4000});
@@ -361,10 +336,7 @@ std::vector<T> rough_loads(index_t n, std::uint64_t seed) {
   return loads;
 }
 
-TEST_CASE_TEMPLATE("load_tensor: sum over steps", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("load_tensor: sum over steps", P, PLIMSOLL_POLICIES) {
   constexpr index_t layers = 3;
   auto const check = [&]<class T>(T, index_t steps, index_t experts) {
     using sum = plimsoll::detail::load_sum_t<T>;
@@ -443,10 +415,7 @@ struct test_placement {
   }
 };
 
-TEST_CASE_TEMPLATE("load_tensor: loads of ranks", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("load_tensor: loads of ranks", P, PLIMSOLL_POLICIES) {
   constexpr index_t layers = 3;
   constexpr index_t steps = 9;  // more than one problem of the body
   test_placement const placement(layers, 12, 31);
@@ -485,7 +454,7 @@ TEST_CASE_TEMPLATE("load_tensor: loads of ranks", P, PLIMSOLL_POLICIES) {
     plimsoll::rank_loads(make_policy<P>(), in.view3(steps, layers, placement.experts), where,
                          out.view3(steps, layers, ranks));
     CHECK(out.values() == expected);
-    if constexpr (can_prepare<P>) {
+    if constexpr (can_be_kept<P>) {
       auto const policy = make_policy<P>();
       plimsoll::array<double, policy_of<P>, 3> const all =
           plimsoll::rank_loads(policy, in.view3(steps, layers, placement.experts), where);
@@ -523,11 +492,8 @@ TEST_CASE_TEMPLATE("load_tensor: loads of ranks", P, PLIMSOLL_POLICIES) {
   check(float{}, 3, uneven);
 }
 
-TEST_CASE_TEMPLATE("load_tensor: rank_loads stays in bounds for an invalid placement", P,
+PLIMSOLL_TEST_CASE("load_tensor: rank_loads stays in bounds for an invalid placement", P,
                    PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
   array_in<std::int32_t, P> const map(std::vector<std::int32_t>{1, 99, -7, 0});
   array_in<std::int32_t, P> const copies(std::vector<std::int32_t>{1, 2});
   array_in<std::int32_t, P> const offsets(std::vector<std::int32_t>{-50, 3, 1000});
@@ -578,10 +544,7 @@ void check_window(index_t window) {
               out.values());
 }
 
-TEST_CASE_TEMPLATE("load_tensor: rows of any layout are copied and read", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("load_tensor: rows of any layout are copied and read", P, PLIMSOLL_POLICIES) {
   struct layout {
     index_t rows, columns, first, row_stride, column_stride;
     std::size_t pitch;  // in bytes; 0 where CUDA cannot copy such rows
@@ -650,58 +613,47 @@ TEST_CASE_TEMPLATE("load_tensor: rows of any layout are copied and read", P, PLI
   CHECK(plimsoll::detail::row_pitch(far) == 0);
 }
 
-TEST_CASE_TEMPLATE("load_tensor: the window holds the last steps", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
-  if constexpr (can_prepare<P>) {
-    for (index_t const window : {1, 2, 7}) {
-      check_window<std::int32_t, P>(window);
-      check_window<float, P>(window);
+PLIMSOLL_TEST_CASE("load_tensor: the window holds the last steps", P, PLIMSOLL_PREPARED_POLICIES) {
+  for (index_t const window : {1, 2, 7}) {
+    check_window<std::int32_t, P>(window);
+    check_window<float, P>(window);
 #if !defined(__CUDACC__)
-      check_window<std::uint32_t, P>(window);
-      check_window<std::int64_t, P>(window);
-      check_window<double, P>(window);
+    check_window<std::uint32_t, P>(window);
+    check_window<std::int64_t, P>(window);
+    check_window<double, P>(window);
 #endif
-    }
   }
 }
 
-TEST_CASE_TEMPLATE("load_tensor: decay", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
-  if constexpr (can_prepare<P>) {
-    constexpr index_t layers = 3;
-    constexpr index_t experts = 150;
-    for (double const decay : {0.9, 1.0, 1e-3}) {
-      CAPTURE(decay);
-      plimsoll::load_decay<policy_of<P>> object(make_policy<P>(), layers, experts,
-                                                {.decay = decay});
-      std::vector<double> expected(layers * experts);
-      auto const values = [&] {
-        return plimsoll::read(make_policy<P>(), plimsoll::vector_ref<double const>(
-                                                    object.values().data, layers * experts));
-      };
-      CHECK(values() == expected);
-      for (std::uint64_t step = 0; step < 20; ++step) {
-        auto const loads = rough_loads<float>(layers * experts, 200 + step);
-        array_in<float, P> const in(loads);
-        object.update(in.view2(layers, experts));
-        for (std::size_t i = 0; i < expected.size(); ++i) {
-          double const volatile product = expected[i] * decay;  // no fused multiply-add
-          expected[i] = product + static_cast<double>(loads[i]);
-        }
-        if (step == 12) {
-          object.reset(1);
-          std::fill_n(expected.begin() + experts, experts, 0.0);
-        }
-        CHECK(values() == expected);
+PLIMSOLL_TEST_CASE("load_tensor: decay", P, PLIMSOLL_PREPARED_POLICIES) {
+  constexpr index_t layers = 3;
+  constexpr index_t experts = 150;
+  for (double const decay : {0.9, 1.0, 1e-3}) {
+    CAPTURE(decay);
+    plimsoll::load_decay<policy_of<P>> object(make_policy<P>(), layers, experts, {.decay = decay});
+    std::vector<double> expected(layers * experts);
+    auto const values = [&] {
+      return plimsoll::read(make_policy<P>(), plimsoll::vector_ref<double const>(
+                                                  object.values().data, layers * experts));
+    };
+    CHECK(values() == expected);
+    for (std::uint64_t step = 0; step < 20; ++step) {
+      auto const loads = rough_loads<float>(layers * experts, 200 + step);
+      array_in<float, P> const in(loads);
+      object.update(in.view2(layers, experts));
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        double const volatile product = expected[i] * decay;  // no fused multiply-add
+        expected[i] = product + static_cast<double>(loads[i]);
       }
-      report_hash("load_tensor.decay." + std::to_string(decay), values());
-      object.reset();
-      CHECK(values() == std::vector<double>(layers * experts));
+      if (step == 12) {
+        object.reset(1);
+        std::fill_n(expected.begin() + experts, experts, 0.0);
+      }
+      CHECK(values() == expected);
     }
+    report_hash("load_tensor.decay." + std::to_string(decay), values());
+    object.reset();
+    CHECK(values() == std::vector<double>(layers * experts));
   }
 }
 

@@ -5,14 +5,8 @@
 
 namespace plimsoll_test {
 
-static_assert(can_prepare<gpu_kind> && can_prepare<thrust_host>);
-static_assert(!can_prepare<thrust_cuda_kind>, "its context refers to the policy");
-
-TEST_CASE("load_tensor: calls can be captured in a CUDA graph and replayed") {
-  using P = gpu_resource_kind;
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("load_tensor: calls can be captured in a CUDA graph and replayed", P,
+                   gpu_resource_kind) {
   constexpr index_t tokens = 3000;
   constexpr index_t k = 4;
   constexpr index_t experts = 64;

@@ -29,9 +29,6 @@ using plimsoll::quota_report;
 using ints = std::vector<std::int32_t>;
 using longs = std::vector<std::int64_t>;
 
-template <class P>
-inline constexpr bool keeps = plimsoll::detail::can_be_kept<policy_of<P>>;
-
 /// A placement that assigns every layer's experts to the ranks in turn; then each rank gets copies
 /// of other experts.
 template <class P>
@@ -118,226 +115,208 @@ inline std::vector<std::int64_t> numbers_in(std::vector<dispatch_counters> const
   return {c.routed, c.beyond_quota, c.without_slot, c.unrouted, c.out_of_range};
 }
 
-TEST_CASE_TEMPLATE("lplb: plans as minmax_lp and quota do", P, PLIMSOLL_POLICIES) {
-  if constexpr (keeps<P>) {
-    if (!backend_available<P>()) {
-      return;
+PLIMSOLL_TEST_CASE("lplb: plans as minmax_lp and quota do", P, PLIMSOLL_PREPARED_POLICIES) {
+  using c = lplb_case<P>;
+  c const in;
+  auto const policy = make_policy<P>();
+  array_in<std::int32_t, P> const counts(in.counts);
+  auto const loads = counts.view2(c::layers, c::experts);
+  plimsoll::lplb planner(policy, in.placement, c::options());
+  CHECK_NOTHROW(planner.check());
+  planner.plan(loads);
+  planner.check();
+
+  array_in<double, P> split(c::layers * c::slots, -7.0);
+  array_in<std::int32_t, P> quotas(c::layers * c::slots, -7);
+  array_in<quota_report, P> reports(c::layers);
+  plimsoll::minmax_lp lp(policy, in.placement, {.tolerance = 0});
+  lp.solve(loads, split.view2(c::layers, c::slots));
+  plimsoll::quota(policy, loads, in.placement, split.view2(c::layers, c::slots),
+                  quotas.view2(c::layers, c::slots), reports.view1());
+
+  auto const row = [&](auto const& matrix) {
+    using element = std::remove_reference_t<decltype(*matrix.data)>;
+    return plimsoll::read(policy, plimsoll::vector_ref<element>(matrix.data, split.size()));
+  };
+  ints const got = row(planner.quotas());
+  CHECK(row(planner.split()) == split.values());
+  CHECK(got == quotas.values());
+  auto const proofs = plimsoll::read(policy, planner.certificates());
+  auto const expected = plimsoll::read(policy, lp.certificates());
+  auto const rounded = plimsoll::read(policy, planner.reports());
+  ints peaks;
+  for (index_t layer = 0; layer < c::layers; ++layer) {
+    CAPTURE(layer);
+    auto const at = static_cast<std::size_t>(layer);
+    CHECK(proofs[at].status == certificate_status::optimal);
+    CHECK(proofs[at].value == expected[at].value);
+    // In whole tokens no peak is below the bound, rounded up.
+    CHECK(static_cast<double>(rounded[at].peak) == std::ceil(proofs[at].lower_bound));
+    std::int64_t peak = 0;
+    ints given(static_cast<std::size_t>(c::experts), 0);
+    for (index_t r = 0; r < c::ranks; ++r) {
+      std::int64_t load = 0;
+      for (index_t i = 0; i < c::slots / c::ranks; ++i) {
+        auto const slot = static_cast<std::size_t>(layer * c::slots + r * c::slots / c::ranks + i);
+        load += got[slot];
+        if (in.map_values[slot] >= 0) {
+          given[static_cast<std::size_t>(in.map_values[slot])] += got[slot];
+        }
+      }
+      peak = std::max(peak, load);
     }
-    using c = lplb_case<P>;
-    c const in;
-    auto const policy = make_policy<P>();
-    array_in<std::int32_t, P> const counts(in.counts);
-    auto const loads = counts.view2(c::layers, c::experts);
-    plimsoll::lplb planner(policy, in.placement, c::options());
-    CHECK_NOTHROW(planner.check());
-    planner.plan(loads);
+    CHECK(peak == rounded[at].peak);
+    CHECK(given == ints(in.counts.begin() + layer * c::experts,
+                        in.counts.begin() + (layer + 1) * c::experts));
+    peaks.push_back(static_cast<std::int32_t>(peak));
+  }
+  report_hash("lplb.plan", split.values(), got, peaks);
+}
+
+PLIMSOLL_TEST_CASE("lplb: dispatches as the free function does", P, PLIMSOLL_PREPARED_POLICIES) {
+  using c = lplb_case<P>;
+  c const in;
+  auto const policy = make_policy<P>();
+  array_in<std::int32_t, P> const counts(in.counts);
+  array_in<std::int32_t, P> chosen(c::tokens * c::k, -7);
+  array_in<std::int32_t, P> expected(c::tokens * c::k, -7);
+  array_in<dispatch_counters, P> counters(1);
+  array_in<dispatch_counters, P> expected_counters(1);
+  auto out = chosen.view2(c::tokens, c::k);
+  for (dispatch_method const rule : {dispatch_method::in_order, dispatch_method::sampled}) {
+    CAPTURE(static_cast<int>(rule));
+    lplb_options options = c::options();
+    options.method = rule;
+    options.seed = 5;
+    plimsoll::lplb planner(policy, in.placement, options);
+    // Without a plan, experts use their slots in turn.
+    array_in<std::int32_t, P> const first(in.ids[0]);
+    planner.dispatch(0, first.view2(c::tokens, c::k), out, counters.view1());
+    CHECK(numbers_in(counters.values())[0] > 0);
+    CHECK(numbers_in(counters.values())[1] == numbers_in(counters.values())[0]);
+    planner.plan(counts.view2(c::layers, c::experts));
     planner.check();
-
-    array_in<double, P> split(c::layers * c::slots, -7.0);
-    array_in<std::int32_t, P> quotas(c::layers * c::slots, -7);
-    array_in<quota_report, P> reports(c::layers);
-    plimsoll::minmax_lp lp(policy, in.placement, {.tolerance = 0});
-    lp.solve(loads, split.view2(c::layers, c::slots));
-    plimsoll::quota(policy, loads, in.placement, split.view2(c::layers, c::slots),
-                    quotas.view2(c::layers, c::slots), reports.view1());
-
-    auto const row = [&](auto const& matrix) {
-      using element = std::remove_reference_t<decltype(*matrix.data)>;
-      return plimsoll::read(policy, plimsoll::vector_ref<element>(matrix.data, split.size()));
-    };
-    ints const got = row(planner.quotas());
-    CHECK(row(planner.split()) == split.values());
-    CHECK(got == quotas.values());
-    auto const proofs = plimsoll::read(policy, planner.certificates());
-    auto const expected = plimsoll::read(policy, lp.certificates());
-    auto const rounded = plimsoll::read(policy, planner.reports());
-    ints peaks;
+    ints const quotas = plimsoll::read(policy, plimsoll::vector_ref<std::int32_t const>(
+                                                   planner.quotas().data, c::layers * c::slots));
     for (index_t layer = 0; layer < c::layers; ++layer) {
       CAPTURE(layer);
-      auto const at = static_cast<std::size_t>(layer);
-      CHECK(proofs[at].status == certificate_status::optimal);
-      CHECK(proofs[at].value == expected[at].value);
-      // In whole tokens no peak is below the bound, rounded up.
-      CHECK(static_cast<double>(rounded[at].peak) == std::ceil(proofs[at].lower_bound));
-      std::int64_t peak = 0;
-      ints given(static_cast<std::size_t>(c::experts), 0);
-      for (index_t r = 0; r < c::ranks; ++r) {
-        std::int64_t load = 0;
-        for (index_t i = 0; i < c::slots / c::ranks; ++i) {
-          auto const slot =
-              static_cast<std::size_t>(layer * c::slots + r * c::slots / c::ranks + i);
-          load += got[slot];
-          if (in.map_values[slot] >= 0) {
-            given[static_cast<std::size_t>(in.map_values[slot])] += got[slot];
-          }
-        }
-        peak = std::max(peak, load);
+      array_in<std::int32_t, P> const ids(in.ids[static_cast<std::size_t>(layer)]);
+      auto const tokens = ids.view2(c::tokens, c::k);
+      auto const stream = static_cast<std::uint64_t>(layer);
+      planner.dispatch(layer, tokens, {.subsequence = stream, .first_token = 9}, out,
+                       counters.view1());
+      plimsoll::dispatch(policy, tokens,
+                         plimsoll::vector_ref<std::int32_t const>(
+                             in.placement.physical_to_logical.data + layer * c::slots, c::slots),
+                         plimsoll::vector_ref<std::int32_t const>(
+                             planner.quotas().data + layer * c::slots, c::slots),
+                         {c::experts, rule, 5, stream, 9}, expected.view2(c::tokens, c::k),
+                         expected_counters.view1());
+      ints const whole = chosen.values();
+      CHECK(whole == expected.values());
+      CHECK(numbers_in(counters.values()) == numbers_in(expected_counters.values()));
+      CHECK(numbers_in(counters.values())[1] == 0);
+      ints const filled = in.tally(layer, whole);
+      if (rule == dispatch_method::in_order) {
+        CHECK(filled ==
+              ints(quotas.begin() + layer * c::slots, quotas.begin() + (layer + 1) * c::slots));
       }
-      CHECK(peak == rounded[at].peak);
-      CHECK(given == ints(in.counts.begin() + layer * c::experts,
-                          in.counts.begin() + (layer + 1) * c::experts));
-      peaks.push_back(static_cast<std::int32_t>(peak));
-    }
-    report_hash("lplb.plan", split.values(), got, peaks);
-  }
-}
-
-TEST_CASE_TEMPLATE("lplb: dispatches as the free function does", P, PLIMSOLL_POLICIES) {
-  if constexpr (keeps<P>) {
-    if (!backend_available<P>()) {
-      return;
-    }
-    using c = lplb_case<P>;
-    c const in;
-    auto const policy = make_policy<P>();
-    array_in<std::int32_t, P> const counts(in.counts);
-    array_in<std::int32_t, P> chosen(c::tokens * c::k, -7);
-    array_in<std::int32_t, P> expected(c::tokens * c::k, -7);
-    array_in<dispatch_counters, P> counters(1);
-    array_in<dispatch_counters, P> expected_counters(1);
-    auto out = chosen.view2(c::tokens, c::k);
-    for (dispatch_method const rule : {dispatch_method::in_order, dispatch_method::sampled}) {
-      CAPTURE(static_cast<int>(rule));
-      lplb_options options = c::options();
-      options.method = rule;
-      options.seed = 5;
-      plimsoll::lplb planner(policy, in.placement, options);
-      // Without a plan, experts use their slots in turn.
-      array_in<std::int32_t, P> const first(in.ids[0]);
-      planner.dispatch(0, first.view2(c::tokens, c::k), out, counters.view1());
-      CHECK(numbers_in(counters.values())[0] > 0);
-      CHECK(numbers_in(counters.values())[1] == numbers_in(counters.values())[0]);
-      planner.plan(counts.view2(c::layers, c::experts));
-      planner.check();
-      ints const quotas = plimsoll::read(policy, plimsoll::vector_ref<std::int32_t const>(
-                                                     planner.quotas().data, c::layers * c::slots));
-      for (index_t layer = 0; layer < c::layers; ++layer) {
-        CAPTURE(layer);
-        array_in<std::int32_t, P> const ids(in.ids[static_cast<std::size_t>(layer)]);
-        auto const tokens = ids.view2(c::tokens, c::k);
-        auto const stream = static_cast<std::uint64_t>(layer);
-        planner.dispatch(layer, tokens, {.subsequence = stream, .first_token = 9}, out,
+      report_hash("lplb.dispatch" + std::to_string(static_cast<int>(rule)) + std::to_string(layer),
+                  whole, numbers_in(counters.values()));
+      if (rule == dispatch_method::sampled) {
+        // A part of the tokens draws the same slots as in the whole batch.
+        planner.dispatch(
+            layer, plimsoll::matrix_ref<std::int32_t const>(ids.data() + 100 * c::k, 50, c::k),
+            {.subsequence = stream, .first_token = 109},
+            plimsoll::matrix_ref<std::int32_t>(chosen.data(), 50, c::k), counters.view1());
+        ints part = chosen.values();
+        part.resize(50 * c::k);
+        CHECK(part == ints(whole.begin() + 100 * c::k, whole.begin() + 150 * c::k));
+      } else {
+        // Ids and slots of PyTorch's type, without the batch.
+        array_in<std::int64_t, P> const wide(longs(in.ids[static_cast<std::size_t>(layer)].begin(),
+                                                   in.ids[static_cast<std::size_t>(layer)].end()));
+        array_in<std::int64_t, P> places(c::tokens * c::k, -7);
+        planner.dispatch(layer, wide.view2(c::tokens, c::k), places.view2(c::tokens, c::k),
                          counters.view1());
-        plimsoll::dispatch(policy, tokens,
-                           plimsoll::vector_ref<std::int32_t const>(
-                               in.placement.physical_to_logical.data + layer * c::slots, c::slots),
-                           plimsoll::vector_ref<std::int32_t const>(
-                               planner.quotas().data + layer * c::slots, c::slots),
-                           {c::experts, rule, 5, stream, 9}, expected.view2(c::tokens, c::k),
-                           expected_counters.view1());
-        ints const whole = chosen.values();
-        CHECK(whole == expected.values());
-        CHECK(numbers_in(counters.values()) == numbers_in(expected_counters.values()));
-        CHECK(numbers_in(counters.values())[1] == 0);
-        ints const filled = in.tally(layer, whole);
-        if (rule == dispatch_method::in_order) {
-          CHECK(filled ==
-                ints(quotas.begin() + layer * c::slots, quotas.begin() + (layer + 1) * c::slots));
-        }
-        report_hash(
-            "lplb.dispatch" + std::to_string(static_cast<int>(rule)) + std::to_string(layer), whole,
-            numbers_in(counters.values()));
-        if (rule == dispatch_method::sampled) {
-          // A part of the tokens draws the same slots as in the whole batch.
-          planner.dispatch(
-              layer, plimsoll::matrix_ref<std::int32_t const>(ids.data() + 100 * c::k, 50, c::k),
-              {.subsequence = stream, .first_token = 109},
-              plimsoll::matrix_ref<std::int32_t>(chosen.data(), 50, c::k), counters.view1());
-          ints part = chosen.values();
-          part.resize(50 * c::k);
-          CHECK(part == ints(whole.begin() + 100 * c::k, whole.begin() + 150 * c::k));
-        } else {
-          // Ids and slots of PyTorch's type, without the batch.
-          array_in<std::int64_t, P> const wide(
-              longs(in.ids[static_cast<std::size_t>(layer)].begin(),
-                    in.ids[static_cast<std::size_t>(layer)].end()));
-          array_in<std::int64_t, P> places(c::tokens * c::k, -7);
-          planner.dispatch(layer, wide.view2(c::tokens, c::k), places.view2(c::tokens, c::k),
-                           counters.view1());
-          CHECK(places.values() == longs(whole.begin(), whole.end()));
-        }
+        CHECK(places.values() == longs(whole.begin(), whole.end()));
       }
     }
   }
 }
 
-TEST_CASE_TEMPLATE("lplb: invalid input", P, PLIMSOLL_POLICIES) {
-  if constexpr (keeps<P>) {
-    if (!backend_available<P>()) {
-      return;
-    }
-    auto const policy = make_policy<P>();
-    // Expert 0 is on both ranks, expert 1 on the first; expert 2 has no slot.
-    array_in<std::int32_t, P> const map(ints{0, 1, 0, -1});
-    plimsoll::placement_ref const placement{map.view2(1, 4), {nullptr, 1, 3}, 2, {}};
-    lplb_options options;
-    options.max_ids = 4;
-    CHECK(refusal_of([&] {
-            lplb_options bad;
-            bad.max_ids = -1;
-            plimsoll::lplb const refused(policy, placement, bad);
-          }) == "lplb: options.max_ids: expected 0 to 2147483647 ids, got -1");
-    plimsoll::lplb planner(policy, placement, options);
-    array_in<std::int32_t, P> counts(ints{5, 2, 0});
-    auto const planned = [&](ints const& values) {
-      counts.assign(values);
-      planner.plan(counts.view2(1, 3));
-      return refusal_of([&] { planner.check(); });
-    };
-    auto const quotas = [&] {
-      return plimsoll::read(policy,
-                            plimsoll::vector_ref<std::int32_t const>(planner.quotas().data, 4));
-    };
-    CHECK(planned({5, 2, 0}) == "no error");
-    CHECK(plimsoll::read(policy, planner.reports())[0].peak == 4);
-    CHECK(quotas()[1] == 2);
-    CHECK(quotas()[0] + quotas()[2] == 5);
-    CHECK(planned({5, 2, 1}) ==
-          "lplb::plan: counts: expected load only on experts with a slot on a live rank, got 1 for "
-          "expert 2 in layer 0");
-    CHECK(quotas() == ints{0, 0, 0, 0});
-    CHECK(planned({5, -2, 0}) ==
-          "lplb::plan: counts: expected values from 0 to below 2^47, in total below 2^47 per "
-          "layer, got -2 for expert 1 in layer 0");
-    CHECK(planned({0x7fffffff, 1, 0}) ==
-          "lplb::plan: counts: expected at most 2^31 - 1 tokens per layer, got 2147483648 in "
-          "layer 0");
-    CHECK(planned({0x7ffffffe, 1, 0}) == "no error");
-    CHECK(plimsoll::read(policy, planner.reports())[0].peak == 0x40000000);
-    CHECK(planned({0, 0, 0}) == "no error");
+PLIMSOLL_TEST_CASE("lplb: invalid input", P, PLIMSOLL_PREPARED_POLICIES) {
+  auto const policy = make_policy<P>();
+  // Expert 0 is on both ranks, expert 1 on the first; expert 2 has no slot.
+  array_in<std::int32_t, P> const map(ints{0, 1, 0, -1});
+  plimsoll::placement_ref const placement{map.view2(1, 4), {nullptr, 1, 3}, 2, {}};
+  lplb_options options;
+  options.max_ids = 4;
+  CHECK(refusal_of([&] {
+          lplb_options bad;
+          bad.max_ids = -1;
+          plimsoll::lplb const refused(policy, placement, bad);
+        }) == "lplb: options.max_ids: expected 0 to 2147483647 ids, got -1");
+  plimsoll::lplb planner(policy, placement, options);
+  array_in<std::int32_t, P> counts(ints{5, 2, 0});
+  auto const planned = [&](ints const& values) {
+    counts.assign(values);
+    planner.plan(counts.view2(1, 3));
+    return refusal_of([&] { planner.check(); });
+  };
+  auto const quotas = [&] {
+    return plimsoll::read(policy,
+                          plimsoll::vector_ref<std::int32_t const>(planner.quotas().data, 4));
+  };
+  CHECK(planned({5, 2, 0}) == "no error");
+  CHECK(plimsoll::read(policy, planner.reports())[0].peak == 4);
+  CHECK(quotas()[1] == 2);
+  CHECK(quotas()[0] + quotas()[2] == 5);
+  CHECK(planned({5, 2, 1}) ==
+        "lplb::plan: counts: expected load only on experts with a slot on a live rank, got 1 for "
+        "expert 2 in layer 0");
+  CHECK(quotas() == ints{0, 0, 0, 0});
+  CHECK(planned({5, -2, 0}) ==
+        "lplb::plan: counts: expected values from 0 to below 2^47, in total below 2^47 per "
+        "layer, got -2 for expert 1 in layer 0");
+  CHECK(planned({0x7fffffff, 1, 0}) ==
+        "lplb::plan: counts: expected at most 2^31 - 1 tokens per layer, got 2147483648 in "
+        "layer 0");
+  CHECK(planned({0x7ffffffe, 1, 0}) == "no error");
+  CHECK(plimsoll::read(policy, planner.reports())[0].peak == 0x40000000);
+  CHECK(planned({0, 0, 0}) == "no error");
 
-    array_in<std::uint8_t, P> const active(std::vector<std::uint8_t>{0, 1});
-    options.lp.on.active = active.view1();
-    plimsoll::lplb half(policy, placement, options);
-    counts.assign({5, 2, 0});
-    half.plan(counts.view2(1, 3));
-    CHECK(refusal_of([&] { half.check(); }).starts_with("lplb::plan: counts"));
+  array_in<std::uint8_t, P> const active(std::vector<std::uint8_t>{0, 1});
+  options.lp.on.active = active.view1();
+  plimsoll::lplb half(policy, placement, options);
+  counts.assign({5, 2, 0});
+  half.plan(counts.view2(1, 3));
+  CHECK(refusal_of([&] { half.check(); }).starts_with("lplb::plan: counts"));
 
-    array_in<std::int32_t, P> const ids(ints{0, 1, 0, 0, -1});
-    array_in<std::int32_t, P> slots(5, -7);
-    array_in<dispatch_counters, P> counters(2);
-    auto const one = plimsoll::vector_ref<dispatch_counters>(counters.data(), 1);
-    auto const dispatched = [&](index_t layer, index_t tokens, index_t places, auto const& where) {
-      return refusal_of(
-          [&] { planner.dispatch(layer, ids.view2(tokens, 1), slots.view2(places, 1), where); });
-    };
-    CHECK(planned({3, 1, 0}) == "no error");
-    CHECK(dispatched(0, 4, 4, one) == "no error");
-    CHECK(slots.values() == ints{0, 1, 2, 2, -7});
-    CHECK(dispatched(0, 0, 0, one) == "no error");
-    CHECK(numbers_in(counters.values())[0] == 0);
-    CHECK(dispatched(0, 5, 5, one) ==
-          "lplb::dispatch: topk_ids: expected 0 to 4 ids (options.max_ids), got 5");
-    CHECK(dispatched(1, 4, 4, one) == "lplb::dispatch: layer: expected 0 to 0 as layer, got 1");
-    CHECK(dispatched(-1, 4, 4, one) == "lplb::dispatch: layer: expected 0 to 0 as layer, got -1");
-    CHECK(dispatched(0, 4, 3, one) == "lplb::dispatch: slots: expected 4 tokens, got 3");
-    CHECK(dispatched(0, 4, 4, counters.view1()) ==
-          "lplb::dispatch: counters: expected 1 counters, got 2");
-    CHECK(refusal_of([&] { planner.plan(counts.view2(1, 2)); }) ==
-          "lplb::plan: counts: expected 3 experts, got 2");
-    CHECK(refusal_of([&] { planner.plan(counts.view2(0, 3)); }) ==
-          "lplb::plan: counts: expected 1 layers, got 0");
-  }
+  array_in<std::int32_t, P> const ids(ints{0, 1, 0, 0, -1});
+  array_in<std::int32_t, P> slots(5, -7);
+  array_in<dispatch_counters, P> counters(2);
+  auto const one = plimsoll::vector_ref<dispatch_counters>(counters.data(), 1);
+  auto const dispatched = [&](index_t layer, index_t tokens, index_t places, auto const& where) {
+    return refusal_of(
+        [&] { planner.dispatch(layer, ids.view2(tokens, 1), slots.view2(places, 1), where); });
+  };
+  CHECK(planned({3, 1, 0}) == "no error");
+  CHECK(dispatched(0, 4, 4, one) == "no error");
+  CHECK(slots.values() == ints{0, 1, 2, 2, -7});
+  CHECK(dispatched(0, 0, 0, one) == "no error");
+  CHECK(numbers_in(counters.values())[0] == 0);
+  CHECK(dispatched(0, 5, 5, one) ==
+        "lplb::dispatch: topk_ids: expected 0 to 4 ids (options.max_ids), got 5");
+  CHECK(dispatched(1, 4, 4, one) == "lplb::dispatch: layer: expected 0 to 0 as layer, got 1");
+  CHECK(dispatched(-1, 4, 4, one) == "lplb::dispatch: layer: expected 0 to 0 as layer, got -1");
+  CHECK(dispatched(0, 4, 3, one) == "lplb::dispatch: slots: expected 4 tokens, got 3");
+  CHECK(dispatched(0, 4, 4, counters.view1()) ==
+        "lplb::dispatch: counters: expected 1 counters, got 2");
+  CHECK(refusal_of([&] { planner.plan(counts.view2(1, 2)); }) ==
+        "lplb::plan: counts: expected 3 experts, got 2");
+  CHECK(refusal_of([&] { planner.plan(counts.view2(0, 3)); }) ==
+        "lplb::plan: counts: expected 1 layers, got 0");
 }
 
 }  // namespace plimsoll_test

@@ -5,14 +5,8 @@
 
 namespace plimsoll_test {
 
-static_assert(keeps<gpu_kind> && keeps<thrust_host>);
-static_assert(!keeps<thrust_cuda_kind>, "its context refers to the policy");
-
-TEST_CASE("lplb: planning and dispatching can be captured in a CUDA graph and replayed") {
-  using P = gpu_resource_kind;
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("lplb: planning and dispatching can be captured in a CUDA graph and replayed", P,
+                   gpu_resource_kind) {
   using c = lplb_case<P>;
   c const in;
   auto const policy = make_policy<P>();

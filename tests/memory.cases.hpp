@@ -10,11 +10,8 @@
 
 #include "support/policies.hpp"
 
-TEST_CASE_TEMPLATE("memory: read copies from the policy's memory", P, PLIMSOLL_POLICIES) {
+PLIMSOLL_TEST_CASE("memory: read copies from the policy's memory", P, PLIMSOLL_POLICIES) {
   using namespace plimsoll_test;
-  if (!backend_available<P>()) {
-    return;
-  }
   auto const policy = make_policy<P>();
   std::vector<std::int32_t> values(1000);
   std::iota(values.begin(), values.end(), -7);
@@ -29,11 +26,8 @@ TEST_CASE_TEMPLATE("memory: read copies from the policy's memory", P, PLIMSOLL_P
   CHECK(plimsoll::read(policy, none.view1()).empty());
 }
 
-TEST_CASE_TEMPLATE("memory: read takes any stride", P, PLIMSOLL_POLICIES) {
+PLIMSOLL_TEST_CASE("memory: read takes any stride", P, PLIMSOLL_POLICIES) {
   using namespace plimsoll_test;
-  if (!backend_available<P>()) {
-    return;
-  }
   auto const policy = make_policy<P>();
   std::vector<std::int32_t> values(10);
   std::iota(values.begin(), values.end(), 0);
@@ -53,11 +47,8 @@ TEST_CASE_TEMPLATE("memory: read takes any stride", P, PLIMSOLL_POLICIES) {
   CHECK(read_from(0, 0, 2).empty());
 }
 
-TEST_CASE_TEMPLATE("memory: buffers", P, PLIMSOLL_POLICIES) {
+PLIMSOLL_TEST_CASE("memory: buffers", P, PLIMSOLL_POLICIES) {
   using namespace plimsoll_test;
-  if (!backend_available<P>()) {
-    return;
-  }
   using context = plimsoll::detail::context_of<policy_of<P>>;
   using buffer = plimsoll::detail::buffer<std::int32_t, context>;
   auto const policy = make_policy<P>();

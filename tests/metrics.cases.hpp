@@ -53,10 +53,7 @@ inline std::vector<double> members(std::vector<balance_stats> const& rows) {
   return result;
 }
 
-TEST_CASE_TEMPLATE("metrics: equals the definitions, in every type", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("metrics: equals the definitions, in every type", P, PLIMSOLL_POLICIES) {
   for (index_t const columns : {1, 2, 31, 32, 33, 64, 300}) {
     CAPTURE(columns);
     constexpr index_t rows = 5;
@@ -89,10 +86,7 @@ TEST_CASE_TEMPLATE("metrics: equals the definitions, in every type", P, PLIMSOLL
   }
 }
 
-TEST_CASE_TEMPLATE("metrics: exact small cases", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("metrics: exact small cases", P, PLIMSOLL_POLICIES) {
   auto const got =
       measured<P>(std::vector<std::int32_t>{1, 3, 2, 2, 4, 4, 4, 4, 0, 0, 0, 0, 8, 0, 0, 0}, 4, 4);
   CHECK(members({got[0]}) == std::vector<double>{2, 3, 2.0 / 3, 1.5, std::sqrt(0.5) / 2});
@@ -111,22 +105,17 @@ TEST_CASE_TEMPLATE("metrics: exact small cases", P, PLIMSOLL_POLICIES) {
   CHECK(idle.worst_row == 0);
 }
 
-TEST_CASE_TEMPLATE("metrics: measure returns what it writes", P, PLIMSOLL_POLICIES) {
-  if constexpr (plimsoll::detail::can_be_kept<policy_of<P>>) {
-    if (!backend_available<P>()) {
-      return;
-    }
-    auto const policy = make_policy<P>();
-    for (index_t const rows : {0, 1, 7}) {
-      auto const loads = skewed_loads(rows, 33, 5);
-      array_in<std::int64_t, P> const in(loads);
-      plimsoll::array<balance_stats, policy_of<P>> const returned =
-          plimsoll::measure(policy, in.view2(rows, 33));
-      CHECK(members(returned.to_host()) == members(measured<P>(loads, rows, 33)));
-      if (rows > 0) {
-        CHECK(plimsoll::summarize(policy, plimsoll::measure(policy, in.view2(rows, 33))).worst ==
-              summarized<P>(returned.to_host()).worst);
-      }
+PLIMSOLL_TEST_CASE("metrics: measure returns what it writes", P, PLIMSOLL_PREPARED_POLICIES) {
+  auto const policy = make_policy<P>();
+  for (index_t const rows : {0, 1, 7}) {
+    auto const loads = skewed_loads(rows, 33, 5);
+    array_in<std::int64_t, P> const in(loads);
+    plimsoll::array<balance_stats, policy_of<P>> const returned =
+        plimsoll::measure(policy, in.view2(rows, 33));
+    CHECK(members(returned.to_host()) == members(measured<P>(loads, rows, 33)));
+    if (rows > 0) {
+      CHECK(plimsoll::summarize(policy, plimsoll::measure(policy, in.view2(rows, 33))).worst ==
+            summarized<P>(returned.to_host()).worst);
     }
   }
 }
@@ -145,11 +134,8 @@ inline void check_ratios(std::vector<balance_stats> const& rows, std::size_t equ
   }
 }
 
-TEST_CASE_TEMPLATE("metrics: ratios of equal loads are 1, whatever the rounding", P,
+PLIMSOLL_TEST_CASE("metrics: ratios of equal loads are 1, whatever the rounding", P,
                    PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
   constexpr index_t kinds = 30;
   for (index_t const columns : {1, 2, 3, 7, 10, 33, 49, 300}) {
     CAPTURE(columns);
@@ -177,11 +163,8 @@ TEST_CASE_TEMPLATE("metrics: ratios of equal loads are 1, whatever the rounding"
   }
 }
 
-TEST_CASE_TEMPLATE("metrics: ratios of loads at any scale are the same bits", P,
+PLIMSOLL_TEST_CASE("metrics: ratios of loads at any scale are the same bits", P,
                    PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
   constexpr index_t columns = 5;
   constexpr index_t rows = 4;
   reals const loads{1, 3, 9, 2, 7, 5, 5, 5, 5, 6, 0, 1, 0, 0, 0, 3, 30, 300, 3000, 30000};
@@ -221,10 +204,7 @@ TEST_CASE_TEMPLATE("metrics: ratios of loads at any scale are the same bits", P,
   }
 }
 
-TEST_CASE_TEMPLATE("metrics: rows without load can be left out", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("metrics: rows without load can be left out", P, PLIMSOLL_POLICIES) {
   // The ring buffer of a recorder: two filled steps of two ranks among empty steps.
   auto const ring =
       measured<P>(std::vector<std::int32_t>{0, 0, 1, 3, 0, 0, 4, 4, 0, 0, 0, 0}, 6, 2);
@@ -249,10 +229,7 @@ TEST_CASE_TEMPLATE("metrics: rows without load can be left out", P, PLIMSOLL_POL
   CHECK(none.worst_row == -1);
 }
 
-TEST_CASE_TEMPLATE("metrics: no rows, strided rows", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("metrics: no rows, strided rows", P, PLIMSOLL_POLICIES) {
   CHECK(measured<P>(std::vector<float>{}, 0, 4).empty());
   array_in<float, P> const in(std::vector<float>{1, -9, 3, -9, 5, -9, 7, -9});
   plimsoll::matrix_ref<float const> loads = in.view2(2, 2);
@@ -264,10 +241,7 @@ TEST_CASE_TEMPLATE("metrics: no rows, strided rows", P, PLIMSOLL_POLICIES) {
   CHECK(out.values()[1].peak == 7);
 }
 
-TEST_CASE_TEMPLATE("metrics: rows with invalid loads become NaN", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("metrics: rows with invalid loads become NaN", P, PLIMSOLL_POLICIES) {
   constexpr float nan = std::numeric_limits<float>::quiet_NaN();
   auto const got = measured<P>(std::vector<float>{1, 2, 3, -4, nan, 5, 0x1p47f, 0}, 4, 2);
   CHECK(got[0].balancedness == 0.75);
@@ -430,11 +404,8 @@ inline void check_pairs(std::vector<expert_pair> const& got,
   CHECK(rows == expected);
 }
 
-TEST_CASE_TEMPLATE("metrics: correlation equals the definition, in every type", P,
+PLIMSOLL_TEST_CASE("metrics: correlation equals the definition, in every type", P,
                    PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
   reals all;
   for (std::uint64_t seed = 0; seed < cases_of(40); ++seed) {
     CAPTURE(seed);
@@ -454,10 +425,7 @@ struct product_steps {
   }
 };
 
-TEST_CASE_TEMPLATE("metrics: correlation by hand", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("metrics: correlation by hand", P, PLIMSOLL_POLICIES) {
   SUBCASE("equal, opposite, constant and partly correlated loads") {
     steps_case const c{.steps = 3,
                        .layers = 1,
@@ -522,11 +490,8 @@ TEST_CASE_TEMPLATE("metrics: correlation by hand", P, PLIMSOLL_POLICIES) {
   }
 }
 
-TEST_CASE_TEMPLATE("metrics: experts are classified by the definition, in every type", P,
+PLIMSOLL_TEST_CASE("metrics: experts are classified by the definition, in every type", P,
                    PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
   uses all;
   for (std::uint64_t seed = 100; seed < 100 + cases_of(80); ++seed) {
     CAPTURE(seed);
@@ -554,10 +519,7 @@ TEST_CASE_TEMPLATE("metrics: experts are classified by the definition, in every 
   }
 }
 
-TEST_CASE_TEMPLATE("metrics: experts at the thresholds between classes", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("metrics: experts at the thresholds between classes", P, PLIMSOLL_POLICIES) {
   // Four experts share 16 tokens in each of ten steps. Returns the class of the first expert if it
   // has `load` in `steps` of them, and the mean, which is not busy, in the others.
   auto const use = [](std::int64_t load, index_t steps, expert_use_options const& options = {}) {
@@ -592,10 +554,7 @@ TEST_CASE_TEMPLATE("metrics: experts at the thresholds between classes", P, PLIM
   check_uses(classified<P>({.steps = 5, .layers = 0, .experts = 4}), {});
 }
 
-TEST_CASE_TEMPLATE("metrics: temporal experts that are busy together", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("metrics: temporal experts that are busy together", P, PLIMSOLL_POLICIES) {
   SUBCASE("found in a trace whose averages do not show them") {
     steps_case c{.steps = 8, .experts = 8};
     for (index_t t = 0; t < c.steps; ++t) {

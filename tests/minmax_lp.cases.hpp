@@ -194,10 +194,6 @@ class split_in {
   array_in<double, P> base_;
 };
 
-/// True if prepared objects take the policy.
-template <class P>
-inline constexpr bool keeps = plimsoll::detail::can_be_kept<policy_of<P>>;
-
 inline bool close(double a, double b) {
   return std::fabs(a - b) <= 1e-12 * (std::fabs(a) + std::fabs(b)) + 1e-300;
 }
@@ -418,103 +414,88 @@ inline split_case one_layer(std::vector<ints> const& of_rank, longs const& loads
   return c;
 }
 
-TEST_CASE_TEMPLATE("minmax_lp: splits computed by hand", P, PLIMSOLL_POLICIES) {
-  if constexpr (keeps<P>) {
-    if (!backend_available<P>()) {
-      return;
-    }
-    // Expert 0 is on both ranks, expert 1 on the first only.
-    auto const two = split_in<P>(one_layer({{0, 1}, {0}}, {10, 4})).solve();
-    CHECK(two.split == reals{3, 4, 7});
-    CHECK(two.certificates[0].value == 7);
-    CHECK(two.certificates[0].status == certificate_status::optimal);
-    CHECK(two.bottleneck == flags{1, 1});
-    // Rank 0 is too loaded for any of expert 0; the two copies on rank 1 share its load.
-    auto const full = split_in<P>(one_layer({{0, 1}, {0, 0}}, {10, 40})).solve();
-    CHECK(full.split == reals{0, 40, 5, 5});
-    CHECK(full.certificates[0].value == 40);
-    CHECK(full.bottleneck == flags{1, 0});
-    // Load moves along a chain.
-    auto const chain = split_in<P>(one_layer({{0, 3}, {0, 1}, {1, 2}, {2}}, {6, 6, 6, 12})).solve();
-    CHECK(chain.split[0] == 0);
-    CHECK(chain.split[2] == 6);
-    CHECK(chain.certificates[0].value == 12);
-    CHECK(chain.bottleneck == flags{1, 0, 0, 0});
-    // A rank that is twice as fast gets twice the load.
-    split_case fast = one_layer({{0}, {0}}, {9});
-    fast.quarters = {8, 4};
-    auto const shared = split_in<P>(fast).solve();
-    CHECK(close(shared.split[0], 6));
-    CHECK(close(shared.split[1], 3));
-    CHECK(close(shared.certificates[0].value, 3));
-    report_hash("minmax_lp.by_hand", two.split, full.split, chain.split, shared.split);
-  }
+PLIMSOLL_TEST_CASE("minmax_lp: splits computed by hand", P, PLIMSOLL_PREPARED_POLICIES) {
+  // Expert 0 is on both ranks, expert 1 on the first only.
+  auto const two = split_in<P>(one_layer({{0, 1}, {0}}, {10, 4})).solve();
+  CHECK(two.split == reals{3, 4, 7});
+  CHECK(two.certificates[0].value == 7);
+  CHECK(two.certificates[0].status == certificate_status::optimal);
+  CHECK(two.bottleneck == flags{1, 1});
+  // Rank 0 is too loaded for any of expert 0; the two copies on rank 1 share its load.
+  auto const full = split_in<P>(one_layer({{0, 1}, {0, 0}}, {10, 40})).solve();
+  CHECK(full.split == reals{0, 40, 5, 5});
+  CHECK(full.certificates[0].value == 40);
+  CHECK(full.bottleneck == flags{1, 0});
+  // Load moves along a chain.
+  auto const chain = split_in<P>(one_layer({{0, 3}, {0, 1}, {1, 2}, {2}}, {6, 6, 6, 12})).solve();
+  CHECK(chain.split[0] == 0);
+  CHECK(chain.split[2] == 6);
+  CHECK(chain.certificates[0].value == 12);
+  CHECK(chain.bottleneck == flags{1, 0, 0, 0});
+  // A rank that is twice as fast gets twice the load.
+  split_case fast = one_layer({{0}, {0}}, {9});
+  fast.quarters = {8, 4};
+  auto const shared = split_in<P>(fast).solve();
+  CHECK(close(shared.split[0], 6));
+  CHECK(close(shared.split[1], 3));
+  CHECK(close(shared.certificates[0].value, 3));
+  report_hash("minmax_lp.by_hand", two.split, full.split, chain.split, shared.split);
 }
 
-TEST_CASE_TEMPLATE("minmax_lp: the smallest possible peak", P, PLIMSOLL_POLICIES) {
-  if constexpr (keeps<P>) {
-    if (!backend_available<P>()) {
-      return;
-    }
-    reals splits;
-    reals values;
-    for (std::uint64_t seed = 0; seed < 300; ++seed) {
-      CAPTURE(seed);
-      split_case const c = random_split(seed);
-      split_in<P> const in(c);
-      for (double const tolerance : {0.0, 1e-6, 0.05}) {
-        CAPTURE(tolerance);
-        split_result const got = in.solve({.tolerance = tolerance});
-        check_split(c, got, tolerance);
-        for (index_t layer = 0; layer < c.layers; ++layer) {
-          certificate const& result = got.certificates[static_cast<std::size_t>(layer)];
-          double const least = smallest_peak(c, layer);
-          CHECK(result.lower_bound <= least * (1 + 1e-12));
-          if (tolerance == 0) {
-            CHECK(result.status == certificate_status::optimal);
-            CHECK(close(result.value, least));
-          }
-          values.push_back(result.value);
-          values.push_back(static_cast<double>(result.work));
-        }
-        splits.insert(splits.end(), got.split.begin(), got.split.end());
-      }
-    }
-    report_hash("minmax_lp.smallest_peak", splits, values);
-  }
-}
-
-TEST_CASE_TEMPLATE("minmax_lp: lexicographically minimal loads", P, PLIMSOLL_POLICIES) {
-  if constexpr (keeps<P>) {
-    if (!backend_available<P>()) {
-      return;
-    }
-    reals splits;
-    for (std::uint64_t seed = 0; seed < 300; ++seed) {
-      CAPTURE(seed);
-      split_case const c = random_split(seed);
-      auto const got = split_in<P>(c).solve({.objective = split_objective::lexicographic});
-      check_split(c, got, 0);
+PLIMSOLL_TEST_CASE("minmax_lp: the smallest possible peak", P, PLIMSOLL_PREPARED_POLICIES) {
+  reals splits;
+  reals values;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    CAPTURE(seed);
+    split_case const c = random_split(seed);
+    split_in<P> const in(c);
+    for (double const tolerance : {0.0, 1e-6, 0.05}) {
+      CAPTURE(tolerance);
+      split_result const got = in.solve({.tolerance = tolerance});
+      check_split(c, got, tolerance);
       for (index_t layer = 0; layer < c.layers; ++layer) {
-        CAPTURE(layer);
-        reals const levels = even_levels(c, layer);
-        for (index_t r = 0; r < c.ranks; ++r) {
-          if (!c.lives(r)) {
-            continue;
-          }
-          auto carried = static_cast<double>(c.base_of(layer, r));
-          for (index_t slot = c.begin(layer, r); slot < c.begin(layer, r + 1); ++slot) {
-            carried += got.split[c.at(layer, c.slots, slot)];
-          }
-          double const level = carried / (static_cast<double>(c.speed(r)) / 4);
-          CHECK(std::fabs(level - levels[static_cast<std::size_t>(r)]) <=
-                1e-9 * (1 + levels[static_cast<std::size_t>(r)]));
+        certificate const& result = got.certificates[static_cast<std::size_t>(layer)];
+        double const least = smallest_peak(c, layer);
+        CHECK(result.lower_bound <= least * (1 + 1e-12));
+        if (tolerance == 0) {
+          CHECK(result.status == certificate_status::optimal);
+          CHECK(close(result.value, least));
         }
+        values.push_back(result.value);
+        values.push_back(static_cast<double>(result.work));
       }
       splits.insert(splits.end(), got.split.begin(), got.split.end());
     }
-    report_hash("minmax_lp.most_even", splits);
   }
+  report_hash("minmax_lp.smallest_peak", splits, values);
+}
+
+PLIMSOLL_TEST_CASE("minmax_lp: lexicographically minimal loads", P, PLIMSOLL_PREPARED_POLICIES) {
+  reals splits;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    CAPTURE(seed);
+    split_case const c = random_split(seed);
+    auto const got = split_in<P>(c).solve({.objective = split_objective::lexicographic});
+    check_split(c, got, 0);
+    for (index_t layer = 0; layer < c.layers; ++layer) {
+      CAPTURE(layer);
+      reals const levels = even_levels(c, layer);
+      for (index_t r = 0; r < c.ranks; ++r) {
+        if (!c.lives(r)) {
+          continue;
+        }
+        auto carried = static_cast<double>(c.base_of(layer, r));
+        for (index_t slot = c.begin(layer, r); slot < c.begin(layer, r + 1); ++slot) {
+          carried += got.split[c.at(layer, c.slots, slot)];
+        }
+        double const level = carried / (static_cast<double>(c.speed(r)) / 4);
+        CHECK(std::fabs(level - levels[static_cast<std::size_t>(r)]) <=
+              1e-9 * (1 + levels[static_cast<std::size_t>(r)]));
+      }
+    }
+    splits.insert(splits.end(), got.split.begin(), got.split.end());
+  }
+  report_hash("minmax_lp.most_even", splits);
 }
 
 /// Puts each expert once on the ranks in turn, then `extra` copies of random experts on random
@@ -535,215 +516,190 @@ inline split_case spread(std::uint64_t seed, index_t ranks, index_t experts, ind
   return one_layer(of_rank, loads);
 }
 
-TEST_CASE_TEMPLATE("minmax_lp: many ranks", P, PLIMSOLL_POLICIES) {
-  if constexpr (keeps<P>) {
-    if (!backend_available<P>()) {
-      return;
+PLIMSOLL_TEST_CASE("minmax_lp: many ranks", P, PLIMSOLL_PREPARED_POLICIES) {
+  std::vector<split_case> cases;
+  for (std::uint64_t seed = 0; seed < 6; ++seed) {
+    cases.push_back(spread(seed, 64, 256, 64, 100000));
+    cases.push_back(spread(seed, 64, 256, 256, 100000));
+  }
+  cases.push_back(spread(7, 300, 200, 500, std::int64_t{1} << 38));
+  // A chain of 512 ranks with all load on its first expert, and heavy ties.
+  std::vector<ints> chain(512);
+  for (std::int32_t e = 0; e < 511; ++e) {
+    chain[static_cast<std::size_t>(e)].push_back(e);
+    chain[static_cast<std::size_t>(e) + 1].push_back(e);
+  }
+  longs loads(511, 0);
+  loads[0] = 1000000;
+  cases.push_back(one_layer(chain, loads));
+  std::iota(loads.begin(), loads.end(), 0);
+  std::reverse(loads.begin(), loads.end());
+  cases.push_back(one_layer(chain, loads));
+  cases.push_back(one_layer(chain, longs(511, 1)));
+  // One expert on all ranks; two halves of the ranks without a common expert.
+  cases.push_back(one_layer(std::vector<ints>(100, ints{0}), {12345}));
+  std::vector<ints> halves(40, ints{0, 1});
+  std::fill(halves.begin() + 20, halves.end(), ints{2, 3});
+  cases.push_back(one_layer(halves, {70, 7, 30, 3}));
+  reals all;
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    CAPTURE(i);
+    for (double const tolerance : {0.0, 1e-6}) {
+      auto const got = split_in<P>(cases[i]).solve({.tolerance = tolerance});
+      check_split(cases[i], got, tolerance);
+      CHECK((tolerance > 0 || got.certificates[0].status == certificate_status::optimal));
+      all.insert(all.end(), got.split.begin(), got.split.end());
     }
-    std::vector<split_case> cases;
-    for (std::uint64_t seed = 0; seed < 6; ++seed) {
-      cases.push_back(spread(seed, 64, 256, 64, 100000));
-      cases.push_back(spread(seed, 64, 256, 256, 100000));
-    }
-    cases.push_back(spread(7, 300, 200, 500, std::int64_t{1} << 38));
-    // A chain of 512 ranks with all load on its first expert, and heavy ties.
-    std::vector<ints> chain(512);
-    for (std::int32_t e = 0; e < 511; ++e) {
-      chain[static_cast<std::size_t>(e)].push_back(e);
-      chain[static_cast<std::size_t>(e) + 1].push_back(e);
-    }
-    longs loads(511, 0);
-    loads[0] = 1000000;
-    cases.push_back(one_layer(chain, loads));
-    std::iota(loads.begin(), loads.end(), 0);
-    std::reverse(loads.begin(), loads.end());
-    cases.push_back(one_layer(chain, loads));
-    cases.push_back(one_layer(chain, longs(511, 1)));
-    // One expert on all ranks; two halves of the ranks without a common expert.
-    cases.push_back(one_layer(std::vector<ints>(100, ints{0}), {12345}));
-    std::vector<ints> halves(40, ints{0, 1});
-    std::fill(halves.begin() + 20, halves.end(), ints{2, 3});
-    cases.push_back(one_layer(halves, {70, 7, 30, 3}));
-    reals all;
-    for (std::size_t i = 0; i < cases.size(); ++i) {
-      CAPTURE(i);
-      for (double const tolerance : {0.0, 1e-6}) {
-        auto const got = split_in<P>(cases[i]).solve({.tolerance = tolerance});
-        check_split(cases[i], got, tolerance);
-        CHECK((tolerance > 0 || got.certificates[0].status == certificate_status::optimal));
-        all.insert(all.end(), got.split.begin(), got.split.end());
-      }
-    }
-    report_hash("minmax_lp.many_ranks", all);
+  }
+  report_hash("minmax_lp.many_ranks", all);
+}
+
+PLIMSOLL_TEST_CASE("minmax_lp: edge cases", P, PLIMSOLL_PREPARED_POLICIES) {
+  // No layers.
+  split_case none;
+  none.layers = 0;
+  CHECK(split_in<P>(none).solve().split.empty());
+  // No load; no expert on two ranks; one rank, with an expert without a slot and without load.
+  auto const idle = split_in<P>(one_layer({{0, 1}, {0}}, {0, 0})).solve();
+  CHECK(idle.split == reals{0, 0, 0});
+  CHECK(idle.certificates[0].status == certificate_status::optimal);
+  CHECK(idle.certificates[0].value == 0);
+  auto const fixed = split_in<P>(one_layer({{0}, {1}, {2}}, {5, 9, 1})).solve({.tolerance = 0});
+  CHECK(fixed.split == reals{5, 9, 1});
+  CHECK(fixed.certificates[0].value == 9);
+  CHECK(fixed.bottleneck == flags{0, 1, 0});
+  CHECK(split_in<P>(one_layer({{0, 0, 1}}, {6, 1, 0})).solve().split == reals{3, 3, 1});
+  // One load that is the largest total.
+  std::int64_t const most = plimsoll::load_limit - 1;
+  auto const large = split_in<P>(one_layer({{0}, {0}}, {most})).solve();
+  CHECK(large.split == reals{static_cast<double>(most) / 2, static_cast<double>(most) / 2});
+  // Loads far below 1 keep their precision.
+  split_case small = one_layer({{0, 1}, {0}}, {3, 1});
+  array_in<double, P> const loads(reals{3e-30, 1e-30});
+  split_in<P> const in(small);
+  plimsoll::minmax_lp lp(make_policy<P>(), in.placement());
+  array_in<double, P> split(3);
+  lp.solve(loads.view2(1, 2), split.view2(1, 3));
+  CHECK(close(plimsoll::read(make_policy<P>(), lp.certificates())[0].value, 2e-30));
+  CHECK(close(split.values()[2], 2e-30));
+}
+
+PLIMSOLL_TEST_CASE("minmax_lp: one object, many steps", P, PLIMSOLL_PREPARED_POLICIES) {
+  // The state of one step must not affect the next.
+  split_case const c = spread(3, 16, 64, 32, 1000);
+  split_in<P> const in(c);
+  plimsoll::minmax_lp lp(make_policy<P>(), in.placement());
+  CHECK_NOTHROW(lp.check());
+  split_result const first = in.solve(lp);
+  split_case other = c;
+  std::reverse(other.loads.begin(), other.loads.end());
+  check_split(other, split_in<P>(other).solve(lp), 1e-6);
+  other.loads[1] = -1;
+  CHECK(split_in<P>(other).solve(lp).error.starts_with("minmax_lp::solve: loads: "));
+  split_result const again = in.solve(lp);
+  CHECK(again.error == "no error");
+  CHECK(again.split == first.split);
+  CHECK(again.bottleneck == first.bottleneck);
+}
+
+PLIMSOLL_TEST_CASE("minmax_lp: every type of loads, and strides", P, PLIMSOLL_PREPARED_POLICIES) {
+  split_case const c = spread(11, 12, 40, 20, 3000);
+  split_result const expected = split_in<P>(c).solve();
+  for_each_load_type([&](auto type) {
+    split_result const got = split_in<P, decltype(type)>(c).solve();
+    CHECK(got.split == expected.split);
+  });
+  // Every second expert of a wider matrix, and splits with a stride of two.
+  longs wide(2 * c.loads.size(), -5);
+  for (std::size_t e = 0; e < c.loads.size(); ++e) {
+    wide[2 * e] = c.loads[e];
+  }
+  array_in<std::int64_t, P> const loads(wide);
+  auto view = loads.view2(1, c.experts);
+  view.strides[1] = 2;
+  array_in<double, P> split(2 * c.slots, -7.0);
+  auto out = split.view2(1, c.slots);
+  out.strides[1] = 2;
+  split_in<P> const in(c);
+  plimsoll::minmax_lp lp(make_policy<P>(), in.placement());
+  lp.solve(view, out);
+  reals const parts = split.values();
+  for (index_t slot = 0; slot < c.slots; ++slot) {
+    CHECK(parts[static_cast<std::size_t>(2 * slot)] ==
+          expected.split[static_cast<std::size_t>(slot)]);
+    CHECK(parts[static_cast<std::size_t>(2 * slot + 1)] == -7);
   }
 }
 
-TEST_CASE_TEMPLATE("minmax_lp: edge cases", P, PLIMSOLL_POLICIES) {
-  if constexpr (keeps<P>) {
-    if (!backend_available<P>()) {
-      return;
-    }
-    // No layers.
-    split_case none;
-    none.layers = 0;
-    CHECK(split_in<P>(none).solve().split.empty());
-    // No load; no expert on two ranks; one rank, with an expert without a slot and without load.
-    auto const idle = split_in<P>(one_layer({{0, 1}, {0}}, {0, 0})).solve();
-    CHECK(idle.split == reals{0, 0, 0});
-    CHECK(idle.certificates[0].status == certificate_status::optimal);
-    CHECK(idle.certificates[0].value == 0);
-    auto const fixed = split_in<P>(one_layer({{0}, {1}, {2}}, {5, 9, 1})).solve({.tolerance = 0});
-    CHECK(fixed.split == reals{5, 9, 1});
-    CHECK(fixed.certificates[0].value == 9);
-    CHECK(fixed.bottleneck == flags{0, 1, 0});
-    CHECK(split_in<P>(one_layer({{0, 0, 1}}, {6, 1, 0})).solve().split == reals{3, 3, 1});
-    // One load that is the largest total.
-    std::int64_t const most = plimsoll::load_limit - 1;
-    auto const large = split_in<P>(one_layer({{0}, {0}}, {most})).solve();
-    CHECK(large.split == reals{static_cast<double>(most) / 2, static_cast<double>(most) / 2});
-    // Loads far below 1 keep their precision.
-    split_case small = one_layer({{0, 1}, {0}}, {3, 1});
-    array_in<double, P> const loads(reals{3e-30, 1e-30});
-    split_in<P> const in(small);
-    plimsoll::minmax_lp lp(make_policy<P>(), in.placement());
-    array_in<double, P> split(3);
-    lp.solve(loads.view2(1, 2), split.view2(1, 3));
-    CHECK(close(plimsoll::read(make_policy<P>(), lp.certificates())[0].value, 2e-30));
-    CHECK(close(split.values()[2], 2e-30));
-  }
-}
-
-TEST_CASE_TEMPLATE("minmax_lp: one object, many steps", P, PLIMSOLL_POLICIES) {
-  if constexpr (keeps<P>) {
-    if (!backend_available<P>()) {
-      return;
-    }
-    // The state of one step must not affect the next.
-    split_case const c = spread(3, 16, 64, 32, 1000);
+PLIMSOLL_TEST_CASE("minmax_lp: loads that cannot be split, and an iteration limit", P,
+                   PLIMSOLL_PREPARED_POLICIES) {
+  // Load on an expert without a slot, or only on a dead rank; a base load there; invalid loads.
+  auto const lacking = split_in<P>(one_layer({{0}, {0}}, {4, 1})).solve();
+  CHECK(lacking.certificates[0].status == certificate_status::infeasible);
+  CHECK(lacking.certificates[0].value == std::numeric_limits<double>::infinity());
+  CHECK(lacking.split == reals{0, 0});
+  CHECK(lacking.bottleneck == flags{0, 0});
+  CHECK(lacking.error ==
+        "minmax_lp::solve: loads: expected load only on experts with a slot on a live rank, got "
+        "1 for expert 1 in layer 0");
+  split_case dead = one_layer({{0, 1}, {0}}, {4, 1});
+  dead.active = {0, 1};
+  CHECK(split_in<P>(dead).solve().certificates[0].status == certificate_status::infeasible);
+  dead.loads = {4, 0};
+  CHECK(split_in<P>(dead).solve().split == reals{0, 0, 4});
+  dead.base = {1, 0};
+  auto const based = split_in<P>(dead).solve();
+  CHECK(based.certificates[0].status == certificate_status::infeasible);
+  CHECK(based.error ==
+        "minmax_lp::solve: inputs.base_load: expected no load on dead ranks, got 1 for rank 0 in "
+        "layer 0");
+  dead.base = {0, -3};
+  CHECK(split_in<P>(dead).solve().error ==
+        "minmax_lp::solve: inputs.base_load: expected values from 0 to below 2^47, in total "
+        "below 2^47 per layer, got -3 for rank 1 in layer 0");
+  // The first of two bad layers.
+  split_case layers = one_layer({{0}, {1}}, {});
+  layers.layers = 3;
+  layers.experts = 2;
+  layers.map = {0, 1, 0, 1, 0, 1};
+  layers.offsets = {0, 1, 2, 0, 1, 2, 0, 1, 2};
+  layers.loads = {1, 1, -6, 1, 1, -5};
+  CHECK(split_in<P>(layers).solve().error.ends_with("got -6 for expert 0 in layer 1"));
+  for (double const bad : {-1.0, std::numeric_limits<double>::quiet_NaN(), 0x1p47}) {
+    split_case const c = one_layer({{0}, {0}}, {4});
     split_in<P> const in(c);
     plimsoll::minmax_lp lp(make_policy<P>(), in.placement());
-    CHECK_NOTHROW(lp.check());
-    split_result const first = in.solve(lp);
-    split_case other = c;
-    std::reverse(other.loads.begin(), other.loads.end());
-    check_split(other, split_in<P>(other).solve(lp), 1e-6);
-    other.loads[1] = -1;
-    CHECK(split_in<P>(other).solve(lp).error.starts_with("minmax_lp::solve: loads: "));
-    split_result const again = in.solve(lp);
-    CHECK(again.error == "no error");
-    CHECK(again.split == first.split);
-    CHECK(again.bottleneck == first.bottleneck);
+    array_in<double, P> const loads(reals{bad});
+    array_in<double, P> split(2, -7.0);
+    lp.solve(loads.view2(1, 1), split.view2(1, 2));
+    CHECK(std::isnan(plimsoll::read(make_policy<P>(), lp.certificates())[0].value));
+    CHECK(split.values() == reals{0, 0});
+    CHECK(refusal_of([&] { lp.check(); }) ==
+          "minmax_lp::solve: loads: expected values from 0 to below 2^47, in total below 2^47 "
+          "per layer, got " +
+              plimsoll::detail::text(bad) + " for expert 0 in layer 0");
   }
-}
-
-TEST_CASE_TEMPLATE("minmax_lp: every type of loads, and strides", P, PLIMSOLL_POLICIES) {
-  if constexpr (keeps<P>) {
-    if (!backend_available<P>()) {
-      return;
-    }
-    split_case const c = spread(11, 12, 40, 20, 3000);
-    split_result const expected = split_in<P>(c).solve();
-    for_each_load_type([&](auto type) {
-      split_result const got = split_in<P, decltype(type)>(c).solve();
-      CHECK(got.split == expected.split);
-    });
-    // Every second expert of a wider matrix, and splits with a stride of two.
-    longs wide(2 * c.loads.size(), -5);
-    for (std::size_t e = 0; e < c.loads.size(); ++e) {
-      wide[2 * e] = c.loads[e];
-    }
-    array_in<std::int64_t, P> const loads(wide);
-    auto view = loads.view2(1, c.experts);
-    view.strides[1] = 2;
-    array_in<double, P> split(2 * c.slots, -7.0);
-    auto out = split.view2(1, c.slots);
-    out.strides[1] = 2;
-    split_in<P> const in(c);
-    plimsoll::minmax_lp lp(make_policy<P>(), in.placement());
-    lp.solve(view, out);
-    reals const parts = split.values();
-    for (index_t slot = 0; slot < c.slots; ++slot) {
-      CHECK(parts[static_cast<std::size_t>(2 * slot)] ==
-            expected.split[static_cast<std::size_t>(slot)]);
-      CHECK(parts[static_cast<std::size_t>(2 * slot + 1)] == -7);
-    }
+  auto const heavy = split_in<P>(one_layer({{0}, {1}}, {1LL << 46, 1LL << 46})).solve();
+  CHECK(heavy.error ==
+        "minmax_lp::solve: loads: expected values from 0 to below 2^47, in total below 2^47 per "
+        "layer, got 140737488355328 in total in layer 0");
+  // With a low iteration limit the split is complete, and the certificate has its gap.
+  std::vector<ints> chain(64);
+  longs falling(63);
+  for (std::int32_t e = 0; e < 63; ++e) {
+    chain[static_cast<std::size_t>(e)].push_back(e);
+    chain[static_cast<std::size_t>(e) + 1].push_back(e);
+    falling[static_cast<std::size_t>(e)] = 1000 - 15 * e;
   }
-}
-
-TEST_CASE_TEMPLATE("minmax_lp: loads that cannot be split, and an iteration limit", P,
-                   PLIMSOLL_POLICIES) {
-  if constexpr (keeps<P>) {
-    if (!backend_available<P>()) {
-      return;
-    }
-    // Load on an expert without a slot, or only on a dead rank; a base load there; invalid loads.
-    auto const lacking = split_in<P>(one_layer({{0}, {0}}, {4, 1})).solve();
-    CHECK(lacking.certificates[0].status == certificate_status::infeasible);
-    CHECK(lacking.certificates[0].value == std::numeric_limits<double>::infinity());
-    CHECK(lacking.split == reals{0, 0});
-    CHECK(lacking.bottleneck == flags{0, 0});
-    CHECK(lacking.error ==
-          "minmax_lp::solve: loads: expected load only on experts with a slot on a live rank, got "
-          "1 for expert 1 in layer 0");
-    split_case dead = one_layer({{0, 1}, {0}}, {4, 1});
-    dead.active = {0, 1};
-    CHECK(split_in<P>(dead).solve().certificates[0].status == certificate_status::infeasible);
-    dead.loads = {4, 0};
-    CHECK(split_in<P>(dead).solve().split == reals{0, 0, 4});
-    dead.base = {1, 0};
-    auto const based = split_in<P>(dead).solve();
-    CHECK(based.certificates[0].status == certificate_status::infeasible);
-    CHECK(based.error ==
-          "minmax_lp::solve: inputs.base_load: expected no load on dead ranks, got 1 for rank 0 in "
-          "layer 0");
-    dead.base = {0, -3};
-    CHECK(split_in<P>(dead).solve().error ==
-          "minmax_lp::solve: inputs.base_load: expected values from 0 to below 2^47, in total "
-          "below 2^47 per layer, got -3 for rank 1 in layer 0");
-    // The first of two bad layers.
-    split_case layers = one_layer({{0}, {1}}, {});
-    layers.layers = 3;
-    layers.experts = 2;
-    layers.map = {0, 1, 0, 1, 0, 1};
-    layers.offsets = {0, 1, 2, 0, 1, 2, 0, 1, 2};
-    layers.loads = {1, 1, -6, 1, 1, -5};
-    CHECK(split_in<P>(layers).solve().error.ends_with("got -6 for expert 0 in layer 1"));
-    for (double const bad : {-1.0, std::numeric_limits<double>::quiet_NaN(), 0x1p47}) {
-      split_case const c = one_layer({{0}, {0}}, {4});
-      split_in<P> const in(c);
-      plimsoll::minmax_lp lp(make_policy<P>(), in.placement());
-      array_in<double, P> const loads(reals{bad});
-      array_in<double, P> split(2, -7.0);
-      lp.solve(loads.view2(1, 1), split.view2(1, 2));
-      CHECK(std::isnan(plimsoll::read(make_policy<P>(), lp.certificates())[0].value));
-      CHECK(split.values() == reals{0, 0});
-      CHECK(refusal_of([&] { lp.check(); }) ==
-            "minmax_lp::solve: loads: expected values from 0 to below 2^47, in total below 2^47 "
-            "per layer, got " +
-                plimsoll::detail::text(bad) + " for expert 0 in layer 0");
-    }
-    auto const heavy = split_in<P>(one_layer({{0}, {1}}, {1LL << 46, 1LL << 46})).solve();
-    CHECK(heavy.error ==
-          "minmax_lp::solve: loads: expected values from 0 to below 2^47, in total below 2^47 per "
-          "layer, got 140737488355328 in total in layer 0");
-    // With a low iteration limit the split is complete, and the certificate has its gap.
-    std::vector<ints> chain(64);
-    longs falling(63);
-    for (std::int32_t e = 0; e < 63; ++e) {
-      chain[static_cast<std::size_t>(e)].push_back(e);
-      chain[static_cast<std::size_t>(e) + 1].push_back(e);
-      falling[static_cast<std::size_t>(e)] = 1000 - 15 * e;
-    }
-    split_case const c = one_layer(chain, falling);
-    auto const brief = split_in<P>(c).solve({.tolerance = 0, .max_iterations = 1});
-    CHECK(brief.certificates[0].status == certificate_status::iteration_limit);
-    CHECK(brief.certificates[0].work == 1);
-    CHECK(brief.certificates[0].lower_bound < brief.certificates[0].value);
-    CHECK(close(
-        std::accumulate(brief.split.begin(), brief.split.end(), 0.0),
-        static_cast<double>(std::accumulate(c.loads.begin(), c.loads.end(), std::int64_t{0}))));
-    CHECK(brief.error == "no error");
-  }
+  split_case const c = one_layer(chain, falling);
+  auto const brief = split_in<P>(c).solve({.tolerance = 0, .max_iterations = 1});
+  CHECK(brief.certificates[0].status == certificate_status::iteration_limit);
+  CHECK(brief.certificates[0].work == 1);
+  CHECK(brief.certificates[0].lower_bound < brief.certificates[0].value);
+  CHECK(
+      close(std::accumulate(brief.split.begin(), brief.split.end(), 0.0),
+            static_cast<double>(std::accumulate(c.loads.begin(), c.loads.end(), std::int64_t{0}))));
+  CHECK(brief.error == "no error");
 }
 
 /// Returns a chain of ranks: expert e is on rank e and, from expert `first` on, also on rank e + 1.
@@ -758,155 +714,138 @@ inline split_case chain(index_t ranks, index_t first, longs const& loads) {
   return one_layer(of_rank, loads);
 }
 
-TEST_CASE_TEMPLATE("minmax_lp: iteration limits hold, and splits cut short are not optimal", P,
-                   PLIMSOLL_POLICIES) {
-  if constexpr (keeps<P>) {
-    if (!backend_available<P>()) {
-      return;
-    }
-    // Many short paths at once: the solver takes no step beyond the limit.
-    generator random(2);
-    longs loads;
-    for (index_t e = 0; e < 599; ++e) {
-      loads.push_back(random.between(0, 1000000));
-    }
-    split_case const many = chain(600, 0, loads);
-    for (split_objective const goal : {split_objective::min_peak, split_objective::lexicographic}) {
-      std::int64_t const all =
-          split_in<P>(many).solve({.tolerance = 0, .objective = goal}).certificates[0].work;
-      for (std::int64_t const limit : {std::int64_t{5}, std::int64_t{6}, all - 1, all}) {
-        CAPTURE(limit);
-        auto const got =
-            split_in<P>(many).solve({.tolerance = 0, .max_iterations = limit, .objective = goal});
-        CHECK(got.certificates[0].work == limit);
-        CHECK(got.certificates[0].status ==
-              (limit < all ? certificate_status::iteration_limit : certificate_status::optimal));
-      }
-    }
-    // The first rank has the peak from the start; only the other ranks can become more even.
-    longs falling{100000};
-    for (std::int64_t e = 1; e < 39; ++e) {
-      falling.push_back(50 * (40 - e));
-    }
-    split_case const below = chain(40, 1, falling);
-    for (index_t const limit : {1, 4, 5, 20}) {
+PLIMSOLL_TEST_CASE("minmax_lp: iteration limits hold, and splits cut short are not optimal", P,
+                   PLIMSOLL_PREPARED_POLICIES) {
+  // Many short paths at once: the solver takes no step beyond the limit.
+  generator random(2);
+  longs loads;
+  for (index_t e = 0; e < 599; ++e) {
+    loads.push_back(random.between(0, 1000000));
+  }
+  split_case const many = chain(600, 0, loads);
+  for (split_objective const goal : {split_objective::min_peak, split_objective::lexicographic}) {
+    std::int64_t const all =
+        split_in<P>(many).solve({.tolerance = 0, .objective = goal}).certificates[0].work;
+    for (std::int64_t const limit : {std::int64_t{5}, std::int64_t{6}, all - 1, all}) {
       CAPTURE(limit);
-      auto const cut = split_in<P>(below).solve(
-          {.tolerance = 0, .max_iterations = limit, .objective = split_objective::lexicographic});
-      CHECK(cut.certificates[0].status == certificate_status::iteration_limit);
-      CHECK(cut.certificates[0].value == 100000);
-      CHECK(cut.certificates[0].lower_bound == 100000);
-      CHECK(split_in<P>(below).solve({.max_iterations = limit}).certificates[0].status ==
-            certificate_status::optimal);
+      auto const got =
+          split_in<P>(many).solve({.tolerance = 0, .max_iterations = limit, .objective = goal});
+      CHECK(got.certificates[0].work == limit);
+      CHECK(got.certificates[0].status ==
+            (limit < all ? certificate_status::iteration_limit : certificate_status::optimal));
     }
-    CHECK(split_in<P>(below)
-              .solve({.objective = split_objective::lexicographic})
-              .certificates[0]
-              .status == certificate_status::optimal);
   }
+  // The first rank has the peak from the start; only the other ranks can become more even.
+  longs falling{100000};
+  for (std::int64_t e = 1; e < 39; ++e) {
+    falling.push_back(50 * (40 - e));
+  }
+  split_case const below = chain(40, 1, falling);
+  for (index_t const limit : {1, 4, 5, 20}) {
+    CAPTURE(limit);
+    auto const cut = split_in<P>(below).solve(
+        {.tolerance = 0, .max_iterations = limit, .objective = split_objective::lexicographic});
+    CHECK(cut.certificates[0].status == certificate_status::iteration_limit);
+    CHECK(cut.certificates[0].value == 100000);
+    CHECK(cut.certificates[0].lower_bound == 100000);
+    CHECK(split_in<P>(below).solve({.max_iterations = limit}).certificates[0].status ==
+          certificate_status::optimal);
+  }
+  CHECK(split_in<P>(below)
+            .solve({.objective = split_objective::lexicographic})
+            .certificates[0]
+            .status == certificate_status::optimal);
 }
 
-TEST_CASE_TEMPLATE("minmax_lp: speeds over the whole range", P, PLIMSOLL_POLICIES) {
-  if constexpr (keeps<P>) {
-    if (!backend_available<P>()) {
-      return;
-    }
-    // One expert on all ranks. A unit of load takes long on a slow rank; no bound is above the
-    // smallest peak, 1 / (63 * 65536 + 1).
-    split_case c = one_layer(std::vector<ints>(64, ints{0}), {1});
-    c.quarters.assign(64, 1 << 18);
-    c.quarters[0] = 4;
-    auto const got = split_in<P>(c).solve({.tolerance = 0});
-    check_split(c, got, 0);
-    CHECK(got.certificates[0].status == certificate_status::optimal);
-    CHECK(got.certificates[0].lower_bound * (63 * 65536 + 1) <= 1);
-    // A speed of 1.4 units of 2^-16 must not be rounded to one or two units.
-    split_case two = one_layer({{0}, {0}}, {1000000});
-    two.quarters = {10 << 16, 14};
-    auto const fine = split_in<P>(two).solve({.tolerance = 0});
-    check_split(two, fine, 0);
-    double const slow_share = 1000000.0 * 14 / ((10 << 16) + 14);
-    CHECK(std::fabs(fine.split[1] - slow_share) <= two.unit(0));
-  }
+PLIMSOLL_TEST_CASE("minmax_lp: speeds over the whole range", P, PLIMSOLL_PREPARED_POLICIES) {
+  // One expert on all ranks. A unit of load takes long on a slow rank; no bound is above the
+  // smallest peak, 1 / (63 * 65536 + 1).
+  split_case c = one_layer(std::vector<ints>(64, ints{0}), {1});
+  c.quarters.assign(64, 1 << 18);
+  c.quarters[0] = 4;
+  auto const got = split_in<P>(c).solve({.tolerance = 0});
+  check_split(c, got, 0);
+  CHECK(got.certificates[0].status == certificate_status::optimal);
+  CHECK(got.certificates[0].lower_bound * (63 * 65536 + 1) <= 1);
+  // A speed of 1.4 units of 2^-16 must not be rounded to one or two units.
+  split_case two = one_layer({{0}, {0}}, {1000000});
+  two.quarters = {10 << 16, 14};
+  auto const fine = split_in<P>(two).solve({.tolerance = 0});
+  check_split(two, fine, 0);
+  double const slow_share = 1000000.0 * 14 / ((10 << 16) + 14);
+  CHECK(std::fabs(fine.split[1] - slow_share) <= two.unit(0));
 }
 
-TEST_CASE_TEMPLATE("minmax_lp: errors", P, PLIMSOLL_POLICIES) {
-  if constexpr (keeps<P>) {
-    if (!backend_available<P>()) {
-      return;
+PLIMSOLL_TEST_CASE("minmax_lp: errors", P, PLIMSOLL_PREPARED_POLICIES) {
+  split_case const good = one_layer({{0, 1}, {0}}, {4, 1});
+  auto const refusal = [](split_case const& c, minmax_lp_options const& options = {}) {
+    try {
+      split_in<P> const in(c);
+      plimsoll::minmax_lp const lp(make_policy<P>(), in.placement(), in.options(options));
+    } catch (plimsoll::invalid_input const& error) {
+      return std::string(error.what());
     }
-    split_case const good = one_layer({{0, 1}, {0}}, {4, 1});
-    auto const refusal = [](split_case const& c, minmax_lp_options const& options = {}) {
-      try {
-        split_in<P> const in(c);
-        plimsoll::minmax_lp const lp(make_policy<P>(), in.placement(), in.options(options));
-      } catch (plimsoll::invalid_input const& error) {
-        return std::string(error.what());
-      }
-      return std::string("no error");
-    };
-    CHECK(refusal(good) == "no error");
-    CHECK(refusal(good, {.tolerance = -1}) ==
-          "minmax_lp: options.tolerance: expected a number from 0 to below 1, got -1");
-    CHECK(refusal(good, {.tolerance = std::numeric_limits<double>::quiet_NaN()}) ==
-          "minmax_lp: options.tolerance: expected a number from 0 to below 1, got NaN");
-    CHECK(refusal(good, {.max_iterations = 0}) ==
-          "minmax_lp: options.max_iterations: expected 1 to 9223372036854775807 sweeps and paths, "
-          "got 0");
-    split_case bad = good;
-    bad.map[1] = 2;
-    CHECK(
-        refusal(bad) ==
+    return std::string("no error");
+  };
+  CHECK(refusal(good) == "no error");
+  CHECK(refusal(good, {.tolerance = -1}) ==
+        "minmax_lp: options.tolerance: expected a number from 0 to below 1, got -1");
+  CHECK(refusal(good, {.tolerance = std::numeric_limits<double>::quiet_NaN()}) ==
+        "minmax_lp: options.tolerance: expected a number from 0 to below 1, got NaN");
+  CHECK(refusal(good, {.max_iterations = 0}) ==
+        "minmax_lp: options.max_iterations: expected 1 to 9223372036854775807 sweeps and paths, "
+        "got 0");
+  split_case bad = good;
+  bad.map[1] = 2;
+  CHECK(refusal(bad) ==
         "minmax_lp: physical_to_logical: expected -1 or an expert of the layer, got 2 in layer 0, "
         "rank 0, slot 1");
-    bad = good;
-    bad.offsets = {0, 3, 2};
-    CHECK(refusal(bad) ==
-          "minmax_lp: rank_offsets: expected offsets that rise from 0 to at most the number of "
-          "slots, got 2 in layer 0, rank 1");
-    bad = good;
-    bad.active = {0, 0};
-    CHECK(refusal(bad) == "minmax_lp: options.on.active: expected at least 1 live rank, got 0");
-    bad.active = {1};
-    CHECK(refusal(bad) == "minmax_lp: options.on.active: expected 2 ranks, got 1");
-    bad = good;
-    bad.quarters = {4, 0};
-    CHECK(refusal(bad) ==
-          "minmax_lp: options.on.speeds: expected values from 2^-64 to 2^64, got 0 for rank 1");
-    // Speeds may be as low as 2^-16 of the fastest live rank's.
-    bad.quarters = {4 << 20, 4 << 4};
-    CHECK(refusal(bad) == "no error");
-    bad.quarters = {4 << 20, 4 << 3};
-    CHECK(
-        refusal(bad) ==
+  bad = good;
+  bad.offsets = {0, 3, 2};
+  CHECK(refusal(bad) ==
+        "minmax_lp: rank_offsets: expected offsets that rise from 0 to at most the number of "
+        "slots, got 2 in layer 0, rank 1");
+  bad = good;
+  bad.active = {0, 0};
+  CHECK(refusal(bad) == "minmax_lp: options.on.active: expected at least 1 live rank, got 0");
+  bad.active = {1};
+  CHECK(refusal(bad) == "minmax_lp: options.on.active: expected 2 ranks, got 1");
+  bad = good;
+  bad.quarters = {4, 0};
+  CHECK(refusal(bad) ==
+        "minmax_lp: options.on.speeds: expected values from 2^-64 to 2^64, got 0 for rank 1");
+  // Speeds may be as low as 2^-16 of the fastest live rank's.
+  bad.quarters = {4 << 20, 4 << 4};
+  CHECK(refusal(bad) == "no error");
+  bad.quarters = {4 << 20, 4 << 3};
+  CHECK(refusal(bad) ==
         "minmax_lp: options.on.speeds: expected speeds of live ranks from 2^-16 of the fastest to "
         "the fastest, got 8 for rank 1, where the fastest has 1048576");
-    bad.active = {1, 0};
-    CHECK(refusal(bad) == "no error");
-    bad.active = {0, 1};
-    CHECK(refusal(bad) == "no error");
+  bad.active = {1, 0};
+  CHECK(refusal(bad) == "no error");
+  bad.active = {0, 1};
+  CHECK(refusal(bad) == "no error");
 
-    split_in<P> const in(good);
-    plimsoll::minmax_lp lp(make_policy<P>(), in.placement());
-    array_in<double, P> split(3);
-    array_in<std::uint8_t, P> bottleneck(4);
-    array_in<std::int64_t, P> const loads(longs{1, 2, 3});
-    CHECK(refusal_of([&] { lp.solve(loads.view2(1, 3), split.view2(1, 3)); }) ==
-          "minmax_lp::solve: loads: expected 2 experts, got 3");
-    CHECK(refusal_of([&] { lp.solve(loads.view2(0, 2), split.view2(1, 3)); }) ==
-          "minmax_lp::solve: loads: expected 1 layers, got 0");
-    CHECK(refusal_of([&] { lp.solve(loads.view2(1, 2), split.view2(1, 2)); }) ==
-          "minmax_lp::solve: split: expected 3 slots, got 2");
-    CHECK(refusal_of([&] {
-            lp.solve(loads.view2(1, 2),
-                     {.base_load = plimsoll::matrix_ref<double const>(split.data(), 1, 3)},
-                     split.view2(1, 3));
-          }) == "minmax_lp::solve: inputs.base_load: expected 2 ranks, got 3");
-    CHECK(refusal_of([&] {
-            lp.solve(loads.view2(1, 2), {}, split.view2(1, 3),
-                     {.bottleneck = bottleneck.view2(2, 2)});
-          }) == "minmax_lp::solve: outputs.bottleneck: expected 1 layers, got 2");
-  }
+  split_in<P> const in(good);
+  plimsoll::minmax_lp lp(make_policy<P>(), in.placement());
+  array_in<double, P> split(3);
+  array_in<std::uint8_t, P> bottleneck(4);
+  array_in<std::int64_t, P> const loads(longs{1, 2, 3});
+  CHECK(refusal_of([&] { lp.solve(loads.view2(1, 3), split.view2(1, 3)); }) ==
+        "minmax_lp::solve: loads: expected 2 experts, got 3");
+  CHECK(refusal_of([&] { lp.solve(loads.view2(0, 2), split.view2(1, 3)); }) ==
+        "minmax_lp::solve: loads: expected 1 layers, got 0");
+  CHECK(refusal_of([&] { lp.solve(loads.view2(1, 2), split.view2(1, 2)); }) ==
+        "minmax_lp::solve: split: expected 3 slots, got 2");
+  CHECK(refusal_of([&] {
+          lp.solve(loads.view2(1, 2),
+                   {.base_load = plimsoll::matrix_ref<double const>(split.data(), 1, 3)},
+                   split.view2(1, 3));
+        }) == "minmax_lp::solve: inputs.base_load: expected 2 ranks, got 3");
+  CHECK(refusal_of([&] {
+          lp.solve(loads.view2(1, 2), {}, split.view2(1, 3),
+                   {.bottleneck = bottleneck.view2(2, 2)});
+        }) == "minmax_lp::solve: outputs.bottleneck: expected 1 layers, got 2");
 }
 
 }  // namespace plimsoll_test

@@ -80,10 +80,7 @@ inline std::vector<double> loads_of_ranks(std::vector<std::int64_t> const& loads
   return result;
 }
 
-TEST_CASE_TEMPLATE("placement: equals the argmin loop, in every type", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("placement: equals the argmin loop, in every type", P, PLIMSOLL_POLICIES) {
   struct shape {
     index_t layers, experts, copies, ranks, slots;
   };
@@ -127,10 +124,7 @@ TEST_CASE_TEMPLATE("placement: equals the argmin loop, in every type", P, PLIMSO
   }
 }
 
-TEST_CASE_TEMPLATE("placement: the bound holds against every assignment", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("placement: the bound holds against every assignment", P, PLIMSOLL_POLICIES) {
   constexpr index_t ranks = 3;
   constexpr std::size_t experts = 7;
   ints const counts(experts, 1);
@@ -158,10 +152,7 @@ TEST_CASE_TEMPLATE("placement: the bound holds against every assignment", P, PLI
   }
 }
 
-TEST_CASE_TEMPLATE("placement: terms of the lower bound", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("placement: terms of the lower bound", P, PLIMSOLL_POLICIES) {
   placed<P> const pair(ints{5, 5, 5}, {1, 1, 1}, 1, 4, {.ranks = 2});  // the mean is 7.5
   CHECK(pair.certificates[0].lower_bound == 10);
   CHECK(pair.certificates[0].status == certificate_status::optimal);
@@ -212,11 +203,8 @@ void check_against_oracle(std::string const& name, index_t layers, index_t exper
   report_hash("placement." + name, got.map);
 }
 
-TEST_CASE_TEMPLATE("placement: among experts of equal weight, first copies come first", P,
+PLIMSOLL_TEST_CASE("placement: among experts of equal weight, first copies come first", P,
                    PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
   // All replicas weigh 4. Experts are placed in the order 0 1 2, then 0 1 0, since expert 2 has one
   // copy.
   ints const loads{12, 8, 4};
@@ -232,10 +220,7 @@ TEST_CASE_TEMPLATE("placement: among experts of equal weight, first copies come 
         ints{0, 1, 2, 1, 2, 1, 1, -1});
 }
 
-TEST_CASE_TEMPLATE("placement: speeds", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("placement: speeds", P, PLIMSOLL_POLICIES) {
   SUBCASE("equals the argmin loop") {
     check_against_oracle<P>("speeds", 3, 24, 36, 40,
                             {.ranks = 6, .speeds = {1.5, 0.1, 1, 3, 1, 1.0 / 3}});
@@ -295,10 +280,7 @@ TEST_CASE_TEMPLATE("placement: speeds", P, PLIMSOLL_POLICIES) {
   }
 }
 
-TEST_CASE_TEMPLATE("placement: dead ranks and slots of no rank stay empty", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("placement: dead ranks and slots of no rank stay empty", P, PLIMSOLL_POLICIES) {
   ints const loads{9, 8, 7, 6};
   ints const once(4, 1);
   CHECK(placed<P>(loads, once, 1, 8, {.ranks = 4, .active = {1, 0, 1, 0}}).map ==
@@ -324,10 +306,7 @@ TEST_CASE_TEMPLATE("placement: dead ranks and slots of no rank stay empty", P, P
                            .replica_anti_affinity = anti_affinity::node});
 }
 
-TEST_CASE_TEMPLATE("placement: anti-affinity of replicas", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("placement: anti-affinity of replicas", P, PLIMSOLL_POLICIES) {
   constexpr anti_affinity rank = anti_affinity::rank;
   constexpr anti_affinity node = anti_affinity::node;
   constexpr strictness required = strictness::required;
@@ -416,10 +395,7 @@ inline host_options listed_nodes() {
       .node_offsets = {0, 3, 7, 12, 0, 6, 6, 12}};
 }
 
-TEST_CASE_TEMPLATE("placement: experts stay on the node that lists them", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("placement: experts stay on the node that lists them", P, PLIMSOLL_POLICIES) {
   constexpr index_t experts = 12;
   constexpr index_t slots = 49;
   host_options options = listed_nodes();
@@ -484,10 +460,7 @@ std::string group_refusal(ints const& loads, index_t groups, index_t slots,
   return "no error";
 }
 
-TEST_CASE_TEMPLATE("placement: each group goes to one node", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("placement: each group goes to one node", P, PLIMSOLL_POLICIES) {
   SUBCASE("the example of DeepSeek's README") {
     // Groups weigh 262 330 116 325 and 231 280 516 129.
     grouped<P> const got({90, 132, 40,  61, 104, 165, 39,  4,   73,  56, 183, 86,
@@ -580,10 +553,7 @@ TEST_CASE_TEMPLATE("placement: each group goes to one node", P, PLIMSOLL_POLICIE
   }
 }
 
-TEST_CASE_TEMPLATE("placement: slots per rank and layer", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("placement: slots per rank and layer", P, PLIMSOLL_POLICIES) {
   constexpr index_t experts = 9;
   auto const loads = skewed_loads(2, experts, 41);
   ints const counts(2 * experts, 1);
@@ -603,10 +573,7 @@ TEST_CASE_TEMPLATE("placement: slots per rank and layer", P, PLIMSOLL_POLICIES) 
   report_hash("placement.offsets", got.map);
 }
 
-TEST_CASE_TEMPLATE("placement: one slot per rank keeps replicas in order", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("placement: one slot per rank keeps replicas in order", P, PLIMSOLL_POLICIES) {
   // `replicate` adds further copies at loads per copy 80 (expert 2), 40 (2), 30 (1), 26.7 (2).
   placed<P> const got(ints{10, 30, 80, 5}, {1, 2, 4, 1}, 1, 8, {.ranks = 8});
   CHECK(got.map == ints{0, 1, 2, 3, 2, 2, 1, 2});
@@ -617,10 +584,7 @@ TEST_CASE_TEMPLATE("placement: one slot per rank keeps replicas in order", P, PL
   CHECK(given.map == ints{0, 1, 2, 3, 0, 0});
 }
 
-TEST_CASE_TEMPLATE("placement: edges", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("placement: edges", P, PLIMSOLL_POLICIES) {
   SUBCASE("no layers") {
     CHECK(placed<P>(std::vector<float>{}, {}, 0, 4, {.ranks = 2}).certificates.empty());
   }
@@ -651,10 +615,7 @@ TEST_CASE_TEMPLATE("placement: edges", P, PLIMSOLL_POLICIES) {
   }
 }
 
-TEST_CASE_TEMPLATE("placement: bad values are named", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("placement: bad values are named", P, PLIMSOLL_POLICIES) {
   auto const message = [](ints const& loads, ints const& counts, index_t ranks, index_t slots,
                           ints const& offsets = {}) {
     return place_refusal<P>(loads, counts, slots, {.ranks = ranks, .rank_offsets = offsets});
@@ -767,11 +728,8 @@ TEST_CASE_TEMPLATE("placement: bad values are named", P, PLIMSOLL_POLICIES) {
                           .node_offsets = {0, 1, 3}}) == too_many + "1 in layer 0, node 0");
 }
 
-TEST_CASE_TEMPLATE("placement: int64 maps, and placements that own their memory", P,
+PLIMSOLL_TEST_CASE("placement: int64 maps, and placements that own their memory", P,
                    PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
   constexpr index_t layers = 2;
   constexpr index_t experts = 6;
   constexpr index_t slots = 9;
@@ -792,7 +750,7 @@ TEST_CASE_TEMPLATE("placement: int64 maps, and placements that own their memory"
   CHECK(map.values() == as_int64(expected.map));
   CHECK(same(certificates, expected.certificates));
 
-  if constexpr (can_own<P>) {
+  if constexpr (can_be_kept<P>) {
     auto const owned = plimsoll::place(policy, view, given.view2(layers, experts), slots, *where);
     CHECK(owned.physical_to_logical.to_host() == expected.map);
     CHECK(owned.replica_count.to_host() == counts);

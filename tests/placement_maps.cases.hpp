@@ -188,10 +188,7 @@ struct stored {
   }
 };
 
-TEST_CASE_TEMPLATE("placement_maps: conversions between the forms", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("placement_maps: conversions between the forms", P, PLIMSOLL_POLICIES) {
   auto const policy = make_policy<P>();
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     CAPTURE(seed);
@@ -268,10 +265,7 @@ TEST_CASE_TEMPLATE("placement_maps: conversions between the forms", P, PLIMSOLL_
 
 inline std::vector<std::int64_t> wide(ints const& values) { return {values.begin(), values.end()}; }
 
-TEST_CASE_TEMPLATE("placement_maps: int64 arrays, as engines have them", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("placement_maps: int64 arrays, as engines have them", P, PLIMSOLL_POLICIES) {
   auto const policy = make_policy<P>();
   using longs_in = array_in<std::int64_t, P>;
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
@@ -327,10 +321,7 @@ TEST_CASE_TEMPLATE("placement_maps: int64 arrays, as engines have them", P, PLIM
   }
 }
 
-TEST_CASE_TEMPLATE("placement_maps: int64 arrays of any layout", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("placement_maps: int64 arrays of any layout", P, PLIMSOLL_POLICIES) {
   // Two layers of four slots, column-major; every other element of the output.
   array_in<std::int64_t, P> const map(std::vector<std::int64_t>{0, 1, 1, 1, -1, 0, 0, 1});
   plimsoll::matrix_ref<std::int64_t const> by_slot = map.view2(2, 4);
@@ -467,10 +458,7 @@ inline std::size_t kinds_of(std::vector<std::string> const& messages) {
   return kinds.size();
 }
 
-TEST_CASE_TEMPLATE("placement_maps: validate names the first fault", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("placement_maps: validate names the first fault", P, PLIMSOLL_POLICIES) {
   auto const policy = make_policy<P>();
   std::vector<std::string> messages;
   for (std::uint64_t seed = 0; seed < 600; ++seed) {
@@ -615,11 +603,8 @@ inline std::string first_difference(forms const& f, bool padded) {
   return "no error";
 }
 
-TEST_CASE_TEMPLATE("placement_maps: validate finds every wrong entry of an inverse", P,
+PLIMSOLL_TEST_CASE("placement_maps: validate finds every wrong entry of an inverse", P,
                    PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
   auto const policy = make_policy<P>();
   std::vector<std::string> messages;
   for (std::uint64_t seed = 0; seed < 600; ++seed) {
@@ -652,10 +637,7 @@ TEST_CASE_TEMPLATE("placement_maps: validate finds every wrong entry of an inver
   CHECK(kinds_of(messages) == 12);  // no fault, offsets, map, gap, and four for each of two forms
 }
 
-TEST_CASE_TEMPLATE("placement_maps: conversions refuse bad maps", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("placement_maps: conversions refuse bad maps", P, PLIMSOLL_POLICIES) {
   auto const policy = make_policy<P>();
   auto const lists = [&](ints const& offsets, ints const& slots, index_t width, bool pad) {
     array_in<std::int32_t, P> const a(offsets), b(slots);
@@ -776,11 +758,8 @@ TEST_CASE_TEMPLATE("placement_maps: conversions refuse bad maps", P, PLIMSOLL_PO
         "ranks_to_slots: physical_to_logical: expected at least 4 slots, got 3 in layer 1");
 }
 
-TEST_CASE_TEMPLATE("placement_maps: ids beyond int32 are refused, not cut off", P,
+PLIMSOLL_TEST_CASE("placement_maps: ids beyond int32 are refused, not cut off", P,
                    PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
   auto const policy = make_policy<P>();
   std::int64_t const beyond = std::int64_t{1} << 32;  // its low half is expert 0
   for (std::int64_t const id : {beyond, beyond + 1, -beyond, std::int64_t{INT32_MAX} + 1,
@@ -804,10 +783,7 @@ TEST_CASE_TEMPLATE("placement_maps: ids beyond int32 are refused, not cut off", 
         "-2147483648 in layer 0, expert 0");
 }
 
-TEST_CASE_TEMPLATE("placement_maps: edges", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("placement_maps: edges", P, PLIMSOLL_POLICIES) {
   auto const policy = make_policy<P>();
   SUBCASE("strided views in and out") {
     // Two layers of three slots, the second before the first, with a gap after each element.

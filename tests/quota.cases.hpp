@@ -317,10 +317,8 @@ inline void check_by_hand(quotas_fn quotas_of) {
   report_hash("quota.by_hand", even.quotas, kept.quotas, two.quotas, three.quotas);
 }
 
-TEST_CASE_TEMPLATE("quota: quotas computed by hand", P, PLIMSOLL_POLICIES) {
-  if (backend_available<P>()) {
-    check_by_hand(quotas_of<P>);
-  }
+PLIMSOLL_TEST_CASE("quota: quotas computed by hand", P, PLIMSOLL_POLICIES) {
+  check_by_hand(quotas_of<P>);
 }
 
 inline void check_shares(quotas_fn quotas_of) {
@@ -347,10 +345,8 @@ inline void check_shares(quotas_fn quotas_of) {
   report_hash("quota.shares", quotas, moves);
 }
 
-TEST_CASE_TEMPLATE("quota: optimal splits, shares of any kind", P, PLIMSOLL_POLICIES) {
-  if (backend_available<P>()) {
-    check_shares(quotas_of<P>);
-  }
+PLIMSOLL_TEST_CASE("quota: optimal splits, shares of any kind", P, PLIMSOLL_POLICIES) {
+  check_shares(quotas_of<P>);
 }
 
 inline void check_every_second(ints const& got, ints const& expected) {
@@ -360,10 +356,7 @@ inline void check_every_second(ints const& got, ints const& expected) {
   }
 }
 
-TEST_CASE_TEMPLATE("quota: edge cases and strides", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("quota: edge cases and strides", P, PLIMSOLL_POLICIES) {
   quota_case none;
   none.layers = 0;
   CHECK(quotas_of<P>(none).quotas.empty());
@@ -434,10 +427,8 @@ inline void check_tolerance(quotas_fn quotas_of) {
   CHECK(quotas_of(one_layer({{0}}, {1073741889}, {1073741952.0})).quotas == ints{1073741889});
 }
 
-TEST_CASE_TEMPLATE("quota: tolerance of shares", P, PLIMSOLL_POLICIES) {
-  if (backend_available<P>()) {
-    check_tolerance(quotas_of<P>);
-  }
+PLIMSOLL_TEST_CASE("quota: tolerance of shares", P, PLIMSOLL_POLICIES) {
+  check_tolerance(quotas_of<P>);
 }
 
 struct refusal {
@@ -526,11 +517,7 @@ inline void check_refusals(quotas_fn quotas_of) {
   check_middle_layer(middle, quotas_of(middle.bad));
 }
 
-TEST_CASE_TEMPLATE("quota: invalid input", P, PLIMSOLL_POLICIES) {
-  if (backend_available<P>()) {
-    check_refusals(quotas_of<P>);
-  }
-}
+PLIMSOLL_TEST_CASE("quota: invalid input", P, PLIMSOLL_POLICIES) { check_refusals(quotas_of<P>); }
 
 // ----- quotas of sources -------------------------------------------------------------------------
 
@@ -685,10 +672,8 @@ inline void check_kept(sources_fn sources_of) {
   report_hash("quota.sources", hand, all);
 }
 
-TEST_CASE_TEMPLATE("quota: sources keep as many tokens as possible", P, PLIMSOLL_POLICIES) {
-  if (backend_available<P>()) {
-    check_kept(sources_of<P>);
-  }
+PLIMSOLL_TEST_CASE("quota: sources keep as many tokens as possible", P, PLIMSOLL_POLICIES) {
+  check_kept(sources_of<P>);
 }
 
 // ----- dispatch ----------------------------------------------------------------------------------
@@ -810,10 +795,7 @@ inline void check_in_order(route_fn route) {
   report_hash("quota.in_order", slots, counts);
 }
 
-TEST_CASE_TEMPLATE("quota: dispatch in order", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("quota: dispatch in order", P, PLIMSOLL_POLICIES) {
   check_in_order(route<P>);
   // Arrays of 64 bits, with numbers that have an expert in their lower 32 bits; every second
   // column, with a gap between tokens.
@@ -916,11 +898,7 @@ inline void check_draws(route_fn route) {
   report_hash("quota.sampled", got.slots, turns);
 }
 
-TEST_CASE_TEMPLATE("quota: sampled dispatch", P, PLIMSOLL_POLICIES) {
-  if (backend_available<P>()) {
-    check_draws(route<P>);
-  }
-}
+PLIMSOLL_TEST_CASE("quota: sampled dispatch", P, PLIMSOLL_POLICIES) { check_draws(route<P>); }
 
 inline void check_own_tokens(quotas_fn quotas_of, sources_fn sources_of, route_fn route) {
   quota_case plan = random_shares(24);
@@ -978,10 +956,8 @@ inline void check_own_tokens(quotas_fn quotas_of, sources_fn sources_of, route_f
   CHECK(reached == c.quotas);
 }
 
-TEST_CASE_TEMPLATE("quota: every source dispatches its own tokens", P, PLIMSOLL_POLICIES) {
-  if (backend_available<P>()) {
-    check_own_tokens(quotas_of<P>, sources_of<P>, route<P>);
-  }
+PLIMSOLL_TEST_CASE("quota: every source dispatches its own tokens", P, PLIMSOLL_POLICIES) {
+  check_own_tokens(quotas_of<P>, sources_of<P>, route<P>);
 }
 
 /// Extents for a call, and its error message.
@@ -1030,10 +1006,7 @@ inline std::vector<wrong_shape> dispatch_shapes() {
           {{5, 2, 3, 3, 2, 2}, "counters: expected 1 counters, got 2"}};
 }
 
-TEST_CASE_TEMPLATE("quota: shapes and options", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("quota: shapes and options", P, PLIMSOLL_POLICIES) {
   auto const policy = make_policy<P>();
   auto const message = [](auto const& run) -> std::string {
     try {

@@ -35,11 +35,8 @@ struct draw {
 
 }  // namespace random_cases
 
-TEST_CASE_TEMPLATE("random: the same numbers under every policy", P, PLIMSOLL_POLICIES) {
+PLIMSOLL_TEST_CASE("random: the same numbers under every policy", P, PLIMSOLL_POLICIES) {
   using namespace plimsoll_test;
-  if (!backend_available<P>()) {
-    return;
-  }
   array_in<std::uint64_t, P> bits(5000);
   array_in<double, P> values(5000);
   auto const policy = make_policy<P>();

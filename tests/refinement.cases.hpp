@@ -297,10 +297,7 @@ void check_refined(scene const& s, ints const& before, refined<P> const& got,
   }
 }
 
-TEST_CASE_TEMPLATE("refinement: copies and ranks chosen together", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("refinement: copies and ranks chosen together", P, PLIMSOLL_POLICIES) {
   // Greedy counts are 5 5 1 1 1 1 1 1: seven replicas of 120 and five of 112 on 8 ranks. Four ranks
   // hold two of them, so at least one rank holds a 112 and a 120.
   scene s{1, 8, 16, {.ranks = 8}, {600, 560, 120, 120, 20, 10, 10, 10}};
@@ -320,11 +317,8 @@ TEST_CASE_TEMPLATE("refinement: copies and ranks chosen together", P, PLIMSOLL_P
   report_hash("refinement.joint", packed.map, joint.map, joint.counts);
 }
 
-TEST_CASE_TEMPLATE("refinement: random plans stay valid and never get worse", P,
+PLIMSOLL_TEST_CASE("refinement: random plans stay valid and never get worse", P,
                    PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
   constexpr double tolerances[] = {0, 1e-3, 0.1};
   constexpr std::int64_t trials[] = {0, 0, 1, 7, 40};
   constexpr std::int64_t perturbations[] = {0, 3, 70, 20};
@@ -362,10 +356,7 @@ TEST_CASE_TEMPLATE("refinement: random plans stay valid and never get worse", P,
   report_hash("refinement.random", results);
 }
 
-TEST_CASE_TEMPLATE("refinement: small shapes against every plan", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("refinement: small shapes against every plan", P, PLIMSOLL_POLICIES) {
   double worst_packed = 1;
   double worst_joint = 1;
   int proven = 0;
@@ -445,10 +436,7 @@ TEST_CASE_TEMPLATE("refinement: small shapes against every plan", P, PLIMSOLL_PO
   CHECK(proven > 300);
 }
 
-TEST_CASE_TEMPLATE("refinement: stopping criteria", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("refinement: stopping criteria", P, PLIMSOLL_POLICIES) {
   scene s{1, 8, 16, {.ranks = 8}, {600, 560, 120, 120, 20, 10, 10, 10}};
   REQUIRE(plan_greedily(s));
   SUBCASE("within tolerance") {
@@ -514,10 +502,7 @@ TEST_CASE_TEMPLATE("refinement: stopping criteria", P, PLIMSOLL_POLICIES) {
   }
 }
 
-TEST_CASE_TEMPLATE("refinement: swaps", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("refinement: swaps", P, PLIMSOLL_POLICIES) {
   refinement_options const swaps_only{.tolerance = 0, .max_trials = 0};
   SUBCASE("the pair that minimises the load of the worse rank") {
     // 9 + 7 against 1 + 3: swapping 7 and 1 gives 10 and 10.
@@ -552,10 +537,7 @@ TEST_CASE_TEMPLATE("refinement: swaps", P, PLIMSOLL_POLICIES) {
   }
 }
 
-TEST_CASE_TEMPLATE("refinement: the same bits in every type", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("refinement: the same bits in every type", P, PLIMSOLL_POLICIES) {
   scene s{3, 24, 40, {.ranks = 10}, skewed_loads(3, 24, 5)};
   REQUIRE(plan_greedily(s));
   refined<P> const expected(s.loads, s.map, s.layers, s.where);
@@ -574,10 +556,7 @@ TEST_CASE_TEMPLATE("refinement: the same bits in every type", P, PLIMSOLL_POLICI
   report_hash("refinement.types", expected.map, expected.counts);
 }
 
-TEST_CASE_TEMPLATE("refinement: edges", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("refinement: edges", P, PLIMSOLL_POLICIES) {
   SUBCASE("no layers") { CHECK(refined<P>(ints{}, {}, 0, {.ranks = 1}).certificates.empty()); }
   SUBCASE("one expert") {
     refined<P> const got(ints{7}, {0}, 1, {});
@@ -622,10 +601,7 @@ std::string refine_refusal(std::vector<T> const& loads, ints const& start, index
   return "no error";
 }
 
-TEST_CASE_TEMPLATE("refinement: bad values are named", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("refinement: bad values are named", P, PLIMSOLL_POLICIES) {
   auto const map = [](ints const& start, host_options const& where = {.ranks = 2}) {
     return refine_refusal<P>(ints{1, 2}, start, 1, where);
   };
@@ -700,10 +676,7 @@ TEST_CASE_TEMPLATE("refinement: bad values are named", P, PLIMSOLL_POLICIES) {
         "refine: node_experts: expected every expert once, got another list in layer 0, expert 1");
 }
 
-TEST_CASE_TEMPLATE("refinement: bad options are named", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("refinement: bad options are named", P, PLIMSOLL_POLICIES) {
   auto const message = [](refinement_options const& options) {
     return refine_refusal<P>(ints{1, 2}, {0, 1, -1, -1}, 1, {.ranks = 2}, options);
   };
@@ -743,11 +716,8 @@ TEST_CASE_TEMPLATE("refinement: bad options are named", P, PLIMSOLL_POLICIES) {
         "stays on one node, got node");
 }
 
-TEST_CASE_TEMPLATE("refinement: int64 maps, and placements that own their memory", P,
+PLIMSOLL_TEST_CASE("refinement: int64 maps, and placements that own their memory", P,
                    PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
   constexpr index_t layers = 2;
   constexpr index_t experts = 12;
   constexpr index_t slots = 16;
@@ -772,7 +742,7 @@ TEST_CASE_TEMPLATE("refinement: int64 maps, and placements that own their memory
   CHECK(counts.values() == as_int64(expected.counts));
   CHECK(same(certificates, expected.certificates));
 
-  if constexpr (can_own<P>) {
+  if constexpr (can_be_kept<P>) {
     array_in<std::int32_t, P> const from(start);
     plimsoll::placement_ref const given{from.view2(layers, slots), {}, 4, (*where).rank_offsets};
     // The options that `place` was given, and none: the placement has them.

@@ -36,10 +36,7 @@ inline void check_replayed(replay_case const& c, reals const& got) {
   }
 }
 
-TEST_CASE_TEMPLATE("replay: equals the definition, in every type", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("replay: equals the definition, in every type", P, PLIMSOLL_POLICIES) {
   reals all;
   for (std::uint64_t seed = 0; seed < 160; ++seed) {
     CAPTURE(seed);
@@ -52,10 +49,7 @@ TEST_CASE_TEMPLATE("replay: equals the definition, in every type", P, PLIMSOLL_P
   report_hash("replay.random", all);
 }
 
-TEST_CASE_TEMPLATE("replay: equals the mean of rank_loads and measure", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("replay: equals the mean of rank_loads and measure", P, PLIMSOLL_POLICIES) {
   for (std::uint64_t seed = 200; seed < 220; ++seed) {
     CAPTURE(seed);
     replay_case c = random_replay(seed);
@@ -95,10 +89,7 @@ TEST_CASE_TEMPLATE("replay: equals the mean of rank_loads and measure", P, PLIMS
   }
 }
 
-TEST_CASE_TEMPLATE("replay: by hand", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("replay: by hand", P, PLIMSOLL_POLICIES) {
   // Plan 0: ranks {0}, {1, 1}, {-}. Plan 1: {0, 1}, {0}, {1}.
   replay_case c{.steps = 3, .layers = 1, .experts = 2, .slots = 4, .ranks = 3, .plans = 2};
   c.loads = {6, 4, 0, 0, 0, 3};
@@ -119,10 +110,7 @@ TEST_CASE_TEMPLATE("replay: by hand", P, PLIMSOLL_POLICIES) {
   CHECK(replayed<P>(c)[0] == doctest::Approx((10.0 / 12 + 1 + 1.0 / 2) / 3).epsilon(1e-15));
 }
 
-TEST_CASE_TEMPLATE("replay: edges", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("replay: edges", P, PLIMSOLL_POLICIES) {
   SUBCASE("perfect balance is 1, also if thirds are rounded") {
     replay_case c{.layers = 60, .experts = 7, .slots = 21, .ranks = 3};
     for (std::int32_t i = 0; i < c.layers * 21; ++i) {
@@ -168,10 +156,7 @@ TEST_CASE_TEMPLATE("replay: edges", P, PLIMSOLL_POLICIES) {
   }
 }
 
-TEST_CASE_TEMPLATE("replay: loads and result in any layout", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("replay: loads and result in any layout", P, PLIMSOLL_POLICIES) {
   replay_case c = random_replay(17);
   c.steps = 5;  // every second of ten
   c.loads.resize(static_cast<std::size_t>(c.steps * c.layers * c.experts), 1);
@@ -212,10 +197,7 @@ struct product_load {
   }
 };
 
-TEST_CASE_TEMPLATE("replay: generated loads", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("replay: generated loads", P, PLIMSOLL_POLICIES) {
   reals all;
   for (std::uint64_t seed = 300; seed < 340; ++seed) {
     CAPTURE(seed);
@@ -233,11 +215,8 @@ TEST_CASE_TEMPLATE("replay: generated loads", P, PLIMSOLL_POLICIES) {
   report_hash("replay.generated", all);
 }
 
-TEST_CASE_TEMPLATE("replay: more experts and plans than shared memory holds", P,
+PLIMSOLL_TEST_CASE("replay: more experts and plans than shared memory holds", P,
                    PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
   replay_case c{.steps = 10, .layers = 2, .experts = 900, .slots = 1000, .ranks = 64, .plans = 9};
   c.loads = random_loads<std::int64_t>(4, c.steps * c.layers * c.experts);
   generator random(4);
@@ -267,10 +246,7 @@ inline replay_case plain_replay() {
   return c;
 }
 
-TEST_CASE_TEMPLATE("replay: a bad load is named", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("replay: a bad load is named", P, PLIMSOLL_POLICIES) {
   replay_case const c = plain_replay();
   constexpr double nan = std::numeric_limits<double>::quiet_NaN();
   constexpr double limit = 0x1p47;
@@ -305,10 +281,7 @@ TEST_CASE_TEMPLATE("replay: a bad load is named", P, PLIMSOLL_POLICIES) {
                                   0)) == "no error");
 }
 
-TEST_CASE_TEMPLATE("replay: a bad plan is named", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("replay: a bad plan is named", P, PLIMSOLL_POLICIES) {
   auto const refusal = [](auto change) {
     replay_case c = plain_replay();
     change(c);

@@ -44,10 +44,7 @@ struct replicated {
   }
 };
 
-TEST_CASE_TEMPLATE("replication: equals the argmax loop, in every type", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("replication: equals the argmax loop, in every type", P, PLIMSOLL_POLICIES) {
   for (std::array<index_t, 3> const& shape : {std::array<index_t, 3>{1, 1, 1},
                                               {1, 1, 9},
                                               {3, 8, 8},
@@ -82,10 +79,7 @@ TEST_CASE_TEMPLATE("replication: equals the argmax loop, in every type", P, PLIM
   }
 }
 
-TEST_CASE_TEMPLATE("replication: no other counts have a smaller peak", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("replication: no other counts have a smaller peak", P, PLIMSOLL_POLICIES) {
   constexpr index_t experts = 4;
   constexpr index_t slots = 9;
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
@@ -108,10 +102,7 @@ TEST_CASE_TEMPLATE("replication: no other counts have a smaller peak", P, PLIMSO
   }
 }
 
-TEST_CASE_TEMPLATE("replication: minima and maxima", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("replication: minima and maxima", P, PLIMSOLL_POLICIES) {
   constexpr index_t experts = 24;
   constexpr index_t slots = 70;
   auto const loads = skewed_loads(1, experts, 5);
@@ -155,10 +146,7 @@ replicated<P> replicated_for(ints const& loads, index_t layers, index_t slots,
   return replicated<P>(loads, layers, static_cast<index_t>(loads.size()) / layers, slots, options);
 }
 
-TEST_CASE_TEMPLATE("replication: fills the slots of live ranks", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("replication: fills the slots of live ranks", P, PLIMSOLL_POLICIES) {
   constexpr index_t experts = 12;
   auto const loads = skewed_loads(2, experts, 8);
   auto const n = static_cast<std::size_t>(experts);
@@ -180,10 +168,7 @@ TEST_CASE_TEMPLATE("replication: fills the slots of live ranks", P, PLIMSOLL_POL
   report_hash("replication.live", got.counts);
 }
 
-TEST_CASE_TEMPLATE("replication: a node's slots go to its experts", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("replication: a node's slots go to its experts", P, PLIMSOLL_POLICIES) {
   // The example of DeepSeek's README, with the node lists of `place_groups`.
   ints const loads{90, 132, 40,  61, 104, 165, 39,  4,   73,  56, 183, 86,
                    20, 107, 104, 64, 19,  197, 187, 157, 172, 86, 16,  27};
@@ -206,10 +191,7 @@ TEST_CASE_TEMPLATE("replication: a node's slots go to its experts", P, PLIMSOLL_
   report_hash("replication.lists", got.counts, uneven.counts);
 }
 
-TEST_CASE_TEMPLATE("replication: counts for required anti-affinity", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("replication: counts for required anti-affinity", P, PLIMSOLL_POLICIES) {
   constexpr strictness required = strictness::required;
   // At most one copy on each of three ranks; the remaining slots stay free.
   host_options ranks{
@@ -263,10 +245,7 @@ TEST_CASE_TEMPLATE("replication: counts for required anti-affinity", P, PLIMSOLL
   report_hash("replication.apart", got.counts, narrow.counts);
 }
 
-TEST_CASE_TEMPLATE("replication: edges", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("replication: edges", P, PLIMSOLL_POLICIES) {
   SUBCASE("no layers") {
     replicated<P> const got(std::vector<float>{}, 0, 4, 6);
     CHECK(got.certificates.empty());
@@ -317,10 +296,7 @@ std::string refusal(std::vector<T> const& loads, index_t layers, index_t experts
   return "no error";
 }
 
-TEST_CASE_TEMPLATE("replication: bad values are named", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("replication: bad values are named", P, PLIMSOLL_POLICIES) {
   using floats = std::vector<float>;
   CHECK(refusal<P>(ints{1, 2, 3, 4, 5, -6}, 2, 3, 4) ==
         "replicate: loads: expected values from 0 to below 2^47, got -6 in layer 1, expert 2");
@@ -400,11 +376,8 @@ TEST_CASE_TEMPLATE("replication: bad values are named", P, PLIMSOLL_POLICIES) {
               {.min_copies = 3}) == apart + "9 in layer 0");
 }
 
-TEST_CASE_TEMPLATE("replication: int64 counts, and counts that own their memory", P,
+PLIMSOLL_TEST_CASE("replication: int64 counts, and counts that own their memory", P,
                    PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
   constexpr index_t layers = 3;
   constexpr index_t experts = 20;
   constexpr index_t slots = 29;
@@ -431,7 +404,7 @@ TEST_CASE_TEMPLATE("replication: int64 counts, and counts that own their memory"
   CHECK(written[2 * experts] == expected.counts[experts]);
   CHECK(std::count(written.begin(), written.end(), -7) == layers * experts);
 
-  if constexpr (can_own<P>) {
+  if constexpr (can_be_kept<P>) {
     auto const owned = plimsoll::replicate(policy, view, slots, options);
     CHECK(owned.replica_count.to_host() == expected.counts);
     CHECK(owned.replica_count.extent(0) == layers);

@@ -38,10 +38,7 @@ ints assigned(ints const& layer_slots, index_t ranks,
   return out.values();
 }
 
-TEST_CASE_TEMPLATE("slot_assignment: figure 7 of CRAFT", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("slot_assignment: figure 7 of CRAFT", P, PLIMSOLL_POLICIES) {
   // 4 GPUs on 2 nodes, and 2 slots more than a multiple of 4 in each layer. They go to GPUs 0 and
   // 2, then to 1 and 3.
   CHECK(assigned<P>({6, 6}, 4) == ints{0, 2, 3, 5, 6, 0, 1, 3, 4, 6});
@@ -50,10 +47,7 @@ TEST_CASE_TEMPLATE("slot_assignment: figure 7 of CRAFT", P, PLIMSOLL_POLICIES) {
   CHECK(assigned<P>({6, 6}, 4, remainder_spread::endpoints) == ints{0, 2, 3, 4, 6, 0, 1, 3, 5, 6});
 }
 
-TEST_CASE_TEMPLATE("slot_assignment: equals algorithm 3 as written", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("slot_assignment: equals algorithm 3 as written", P, PLIMSOLL_POLICIES) {
   ints all;
   for (std::uint64_t seed = 0; seed < 400; ++seed) {
     generator random(seed);
@@ -83,10 +77,7 @@ TEST_CASE_TEMPLATE("slot_assignment: equals algorithm 3 as written", P, PLIMSOLL
   report_hash("slot_assignment.random", all);
 }
 
-TEST_CASE_TEMPLATE("slot_assignment: the largest numbers", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("slot_assignment: the largest numbers", P, PLIMSOLL_POLICIES) {
   constexpr std::int32_t huge = std::numeric_limits<std::int32_t>::max();
   CHECK(assigned<P>({huge, huge}, 2) ==
         ints{0, huge / 2 + 1, huge, 0, huge / 2, huge});  // the total exceeds int32
@@ -102,10 +93,7 @@ TEST_CASE_TEMPLATE("slot_assignment: the largest numbers", P, PLIMSOLL_POLICIES)
   }
 }
 
-TEST_CASE_TEMPLATE("slot_assignment: edges", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("slot_assignment: edges", P, PLIMSOLL_POLICIES) {
   SUBCASE("no layers") { CHECK(assigned<P>({}, 4).empty()); }
   SUBCASE("no slots") { CHECK(assigned<P>({0, 0}, 2) == ints(6, 0)); }
   SUBCASE("one rank") {
@@ -135,10 +123,7 @@ TEST_CASE_TEMPLATE("slot_assignment: edges", P, PLIMSOLL_POLICIES) {
   }
 }
 
-TEST_CASE_TEMPLATE("slot_assignment: place takes the offsets", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("slot_assignment: place takes the offsets", P, PLIMSOLL_POLICIES) {
   array_in<std::int32_t, P> const slots(ints{6, 6});
   array_in<float, P> const loads(std::vector<float>{5, 4, 3, 2, 1, 6, 1, 2, 3, 4, 5, 7});
   array_in<std::int32_t, P> const counts(ints(12, 1));
@@ -162,10 +147,7 @@ std::string refusal(ints const& layer_slots, index_t ranks, flags const& active 
   return "no error";
 }
 
-TEST_CASE_TEMPLATE("slot_assignment: bad values are named", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("slot_assignment: bad values are named", P, PLIMSOLL_POLICIES) {
   CHECK(refusal<P>({4, 4, -3, -5}, 2) ==
         "slot_assignment: layer_slots: expected at least 0 in every layer, got -3 in layer 2");
   CHECK(refusal<P>({4, 4}, 3, {0, 0, 0}) ==
@@ -180,10 +162,7 @@ TEST_CASE_TEMPLATE("slot_assignment: bad values are named", P, PLIMSOLL_POLICIES
         "slot_assignment: options.on.active: expected 3 ranks, got 2");
 }
 
-TEST_CASE_TEMPLATE("slot_assignment: int64 slots and offsets", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("slot_assignment: int64 slots and offsets", P, PLIMSOLL_POLICIES) {
   ints const slots{6, 6, 9};
   array_in<std::int64_t, P> const in(as_int64(slots));
   array_in<std::int64_t, P> out(3 * 5, -7);

@@ -147,23 +147,18 @@ inline void check_definition(search_fn search) {
   report_hash("swap_search.random", maps);
 }
 
-TEST_CASE_TEMPLATE("swap_search: equals a search that evaluates every swap", P, PLIMSOLL_POLICIES) {
-  if (backend_available<P>()) {
-    check_definition(searched<P>);
-  }
+PLIMSOLL_TEST_CASE("swap_search: equals a search that evaluates every swap", P, PLIMSOLL_POLICIES) {
+  check_definition(searched<P>);
 }
 
-TEST_CASE_TEMPLATE("swap_search: an int64 map and a returned placement equal the int32 map", P,
+PLIMSOLL_TEST_CASE("swap_search: an int64 map and a returned placement equal the int32 map", P,
                    PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
   for (std::uint64_t seed = 0; seed < 8; ++seed) {
     CAPTURE(seed);
     search_case const c = random_search(seed, 5, 9);
     search_outcome const expected = searched<P>(c);
     CHECK(searched<P, float, std::int64_t>(c) == expected);
-    if constexpr (can_own<P>) {
+    if constexpr (can_be_kept<P>) {
       array_in<float, P> const loads(std::vector<float>(c.loads.begin(), c.loads.end()));
       search_options_in<P> const options(c);
       auto const made = plimsoll::swap_search(
@@ -223,11 +218,9 @@ inline void check_bounds(search_fn search) {
   CHECK(sum_of_bounds > 0.7 * sum_of_optima);
 }
 
-TEST_CASE_TEMPLATE("swap_search: the optimum of small shapes lies between bound and score", P,
+PLIMSOLL_TEST_CASE("swap_search: the optimum of small shapes lies between bound and score", P,
                    PLIMSOLL_POLICIES) {
-  if (backend_available<P>()) {
-    check_bounds(searched<P>);
-  }
+  check_bounds(searched<P>);
 }
 
 /// Skewed whole loads of several layers, large enough for several swaps.
@@ -310,10 +303,8 @@ inline void check_restarts(search_fn search) {
   CHECK(turned.certificates[1].work == one.certificates[2].work);
 }
 
-TEST_CASE_TEMPLATE("swap_search: restarts and seeds", P, PLIMSOLL_POLICIES) {
-  if (backend_available<P>()) {
-    check_restarts(searched<P>);
-  }
+PLIMSOLL_TEST_CASE("swap_search: restarts and seeds", P, PLIMSOLL_POLICIES) {
+  check_restarts(searched<P>);
 }
 
 inline void check_when_it_stops(search_fn search) {
@@ -373,10 +364,8 @@ inline void check_when_it_stops(search_fn search) {
   CHECK(of_tail > static_cast<int>(cases_of(4)));
 }
 
-TEST_CASE_TEMPLATE("swap_search: stopping criteria", P, PLIMSOLL_POLICIES) {
-  if (backend_available<P>()) {
-    check_when_it_stops(searched<P>);
-  }
+PLIMSOLL_TEST_CASE("swap_search: stopping criteria", P, PLIMSOLL_POLICIES) {
+  check_when_it_stops(searched<P>);
 }
 
 /// Number of pairs of copies of an expert on one rank.
@@ -450,10 +439,8 @@ inline void check_perturbed(search_fn search) {
   }
 }
 
-TEST_CASE_TEMPLATE("swap_search: perturbations never make a plan worse", P, PLIMSOLL_POLICIES) {
-  if (backend_available<P>()) {
-    check_perturbed(searched<P>);
-  }
+PLIMSOLL_TEST_CASE("swap_search: perturbations never make a plan worse", P, PLIMSOLL_POLICIES) {
+  check_perturbed(searched<P>);
 }
 
 inline void check_units(search_fn search) {
@@ -503,10 +490,8 @@ inline void check_units(search_fn search) {
   CHECK(got.map == ints{3, 2, 1, 0});
 }
 
-TEST_CASE_TEMPLATE("swap_search: any number of tokens, any unit of time", P, PLIMSOLL_POLICIES) {
-  if (backend_available<P>()) {
-    check_units(searched<P>);
-  }
+PLIMSOLL_TEST_CASE("swap_search: any number of tokens, any unit of time", P, PLIMSOLL_POLICIES) {
+  check_units(searched<P>);
 }
 
 inline void check_search_edges(search_fn search) {
@@ -590,11 +575,7 @@ inline void check_search_edges(search_fn search) {
   }
 }
 
-TEST_CASE_TEMPLATE("swap_search: edges", P, PLIMSOLL_POLICIES) {
-  if (backend_available<P>()) {
-    check_search_edges(searched<P>);
-  }
-}
+PLIMSOLL_TEST_CASE("swap_search: edges", P, PLIMSOLL_POLICIES) { check_search_edges(searched<P>); }
 
 inline void check_bad_values(search_fn search) {
   // There are no tokens in step 0 and in layer 0.
@@ -676,10 +657,8 @@ inline void check_bad_values(search_fn search) {
       "swap_search: on.active: expected at least 1 live rank, got 0");
 }
 
-TEST_CASE_TEMPLATE("swap_search: bad values are named", P, PLIMSOLL_POLICIES) {
-  if (backend_available<P>()) {
-    check_bad_values(searched<P>);
-  }
+PLIMSOLL_TEST_CASE("swap_search: bad values are named", P, PLIMSOLL_POLICIES) {
+  check_bad_values(searched<P>);
 }
 
 }  // namespace plimsoll_test

@@ -102,9 +102,7 @@ void check_ranks() {
 
 }  // namespace team_cases
 
-TEST_CASE_TEMPLATE("team: launch with one warp per problem", P, PLIMSOLL_POLICIES) {
-  if (plimsoll_test::backend_available<P>()) {
-    team_cases::check_launches<P, plimsoll::detail::warp>();
-    team_cases::check_ranks<P, plimsoll::detail::warp>();
-  }
+PLIMSOLL_TEST_CASE("team: launch with one warp per problem", P, PLIMSOLL_POLICIES) {
+  team_cases::check_launches<P, plimsoll::detail::warp>();
+  team_cases::check_ranks<P, plimsoll::detail::warp>();
 }

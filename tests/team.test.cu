@@ -4,11 +4,8 @@
 #include "support/captured.cuh"
 
 // script/gpu-check runs this test first: it takes a second, and if it fails, nothing else works.
-TEST_CASE("team: smoke, a kernel of each team, and one captured in a CUDA graph") {
-  using P = plimsoll_test::gpu_kind;
-  if (!plimsoll_test::backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("team: smoke, a kernel of each team, and one captured in a CUDA graph", P,
+                   plimsoll_test::gpu_kind) {
   auto const replay = [](auto const& launch) {
     plimsoll_test::captured const graph(launch);
     graph.replay();
@@ -23,21 +20,15 @@ TEST_CASE("team: smoke, a kernel of each team, and one captured in a CUDA graph"
 }
 
 // A body names one team, so there is one test case per team.
-TEST_CASE_TEMPLATE("team: launch with 128 threads per problem", P, PLIMSOLL_DEVICE_POLICIES) {
-  if (plimsoll_test::backend_available<P>()) {
-    team_cases::check_launches<P, plimsoll::detail::block<128>>();
-    team_cases::check_ranks<P, plimsoll::detail::block<128>>();
-  }
+PLIMSOLL_TEST_CASE("team: launch with 128 threads per problem", P, PLIMSOLL_DEVICE_POLICIES) {
+  team_cases::check_launches<P, plimsoll::detail::block<128>>();
+  team_cases::check_ranks<P, plimsoll::detail::block<128>>();
 }
-TEST_CASE_TEMPLATE("team: launch with 256 threads per problem", P, PLIMSOLL_DEVICE_POLICIES) {
-  if (plimsoll_test::backend_available<P>()) {
-    team_cases::check_launches<P, plimsoll::detail::block<256>>();
-    team_cases::check_ranks<P, plimsoll::detail::block<256>>();
-  }
+PLIMSOLL_TEST_CASE("team: launch with 256 threads per problem", P, PLIMSOLL_DEVICE_POLICIES) {
+  team_cases::check_launches<P, plimsoll::detail::block<256>>();
+  team_cases::check_ranks<P, plimsoll::detail::block<256>>();
 }
-TEST_CASE_TEMPLATE("team: launch with 512 threads per problem", P, PLIMSOLL_DEVICE_POLICIES) {
-  if (plimsoll_test::backend_available<P>()) {
-    team_cases::check_launches<P, plimsoll::detail::block<512>>();
-    team_cases::check_ranks<P, plimsoll::detail::block<512>>();
-  }
+PLIMSOLL_TEST_CASE("team: launch with 512 threads per problem", P, PLIMSOLL_DEVICE_POLICIES) {
+  team_cases::check_launches<P, plimsoll::detail::block<512>>();
+  team_cases::check_ranks<P, plimsoll::detail::block<512>>();
 }

@@ -31,9 +31,6 @@ using ints = std::vector<std::int32_t>;
 using longs = std::vector<std::int64_t>;
 using floats = std::vector<float>;
 
-template <class P>
-inline constexpr bool keeps = plimsoll::detail::can_be_kept<policy_of<P>>;
-
 /// A batch on the host.
 struct drop_case {
   token_drop_options options = {};  ///< the arrays fill in the views
@@ -276,12 +273,8 @@ inline void check_parts(drop_fn drop_of, drop_fn parts_of) {
   report_hash("token_drop.parts", all.value());
 }
 
-TEST_CASE_TEMPLATE("token_drop: top_k, then capacity_mask", P, PLIMSOLL_POLICIES) {
-  if constexpr (keeps<P>) {
-    if (backend_available<P>()) {
-      check_parts(drop_of<P>, parts_of<P>);
-    }
-  }
+PLIMSOLL_TEST_CASE("token_drop: top_k, then capacity_mask", P, PLIMSOLL_PREPARED_POLICIES) {
+  check_parts(drop_of<P>, parts_of<P>);
 }
 
 /// Runs the paper's algorithms 1 and 2, column by column. Returns the tokens of every expert.
@@ -372,73 +365,65 @@ inline void check_literal(drop_fn drop_of) {
   report_hash("token_drop.literal", all.value());
 }
 
-TEST_CASE_TEMPLATE("token_drop: the paper's algorithms", P, PLIMSOLL_POLICIES) {
-  if constexpr (keeps<P>) {
-    if (backend_available<P>()) {
-      check_literal(drop_of<P>);
-    }
-  }
+PLIMSOLL_TEST_CASE("token_drop: the paper's algorithms", P, PLIMSOLL_PREPARED_POLICIES) {
+  check_literal(drop_of<P>);
 }
 
 inline void check_same(drop_result const& got, drop_result const& expected) {
   CHECK(difference(got, expected) == "");
 }
 
-TEST_CASE_TEMPLATE("token_drop: logits of 16 bits, strides, one object", P, PLIMSOLL_POLICIES) {
-  if constexpr (keeps<P>) {
-    if (!backend_available<P>()) {
-      return;
-    }
-    drop_case c = make_drop_case(11, 70, 8, 2, 2);
-    std::vector<plimsoll::bfloat16> brief;
-    for (float& logit : c.logits) {
-      std::uint32_t bits = 0;
-      std::memcpy(&bits, &logit, sizeof(bits));
-      brief.push_back({static_cast<std::uint16_t>(bits >> 16)});
-      bits &= 0xffff0000u;
-      std::memcpy(&logit, &bits, sizeof(bits));
-    }
-    drop_in<P> const in(c);
-    plimsoll::token_drop drop(make_policy<P>(), in.options());
-    CHECK(drop.width() == 6);
-    CHECK(drop.capacity(70) == 18);
-    drop_result const expected = in.run(drop, in.logits());
-    array_in<plimsoll::bfloat16, P> const shorter(brief);
-    check_same(in.template run<std::int64_t>(drop, shorter.view2(c.tokens, c.experts())), expected);
-    // A smaller batch after a larger one.
-    drop_case few = c;
-    few.tokens = 5;
-    few.logits.resize(40);
-    few.homes.resize(5);
-    drop_in<P> const in_few(few);
-    check_same(in_few.run(drop, in_few.logits()), in_few.run_parts());
-    // Every second logit of a wider matrix.
-    floats wide(2 * c.logits.size(), 100);
-    for (std::size_t i = 0; i < c.logits.size(); ++i) {
-      wide[2 * i] = c.logits[i];
-    }
-    array_in<float, P> const spread(wide);
-    auto view = spread.view2(c.tokens, c.experts());
-    view.strides[0] = 2 * c.experts();
-    view.strides[1] = 2;
-    check_same(in.run(drop, view), expected);
-    // Lists of local experts in column-major order.
-    token_drop_options turned = in.options();
-    auto const& lists = turned.route.local_experts;
-    ints columns;
-    for (index_t i = 0; i < lists.extent(1); ++i) {
-      for (index_t home = 0; home < lists.extent(0); ++home) {
-        columns.push_back(c.local[static_cast<std::size_t>(home * lists.extent(1) + i)]);
-      }
-    }
-    array_in<std::int32_t, P> const by_column(columns);
-    auto const homes = lists.extent(0);
-    turned.route.local_experts = by_column.view2(homes, lists.extent(1));
-    turned.route.local_experts.strides[0] = 1;
-    turned.route.local_experts.strides[1] = homes;
-    plimsoll::token_drop drop_turned(make_policy<P>(), turned);
-    check_same(in.run(drop_turned, in.logits()), expected);
+PLIMSOLL_TEST_CASE("token_drop: logits of 16 bits, strides, one object", P,
+                   PLIMSOLL_PREPARED_POLICIES) {
+  drop_case c = make_drop_case(11, 70, 8, 2, 2);
+  std::vector<plimsoll::bfloat16> brief;
+  for (float& logit : c.logits) {
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, &logit, sizeof(bits));
+    brief.push_back({static_cast<std::uint16_t>(bits >> 16)});
+    bits &= 0xffff0000u;
+    std::memcpy(&logit, &bits, sizeof(bits));
   }
+  drop_in<P> const in(c);
+  plimsoll::token_drop drop(make_policy<P>(), in.options());
+  CHECK(drop.width() == 6);
+  CHECK(drop.capacity(70) == 18);
+  drop_result const expected = in.run(drop, in.logits());
+  array_in<plimsoll::bfloat16, P> const shorter(brief);
+  check_same(in.template run<std::int64_t>(drop, shorter.view2(c.tokens, c.experts())), expected);
+  // A smaller batch after a larger one.
+  drop_case few = c;
+  few.tokens = 5;
+  few.logits.resize(40);
+  few.homes.resize(5);
+  drop_in<P> const in_few(few);
+  check_same(in_few.run(drop, in_few.logits()), in_few.run_parts());
+  // Every second logit of a wider matrix.
+  floats wide(2 * c.logits.size(), 100);
+  for (std::size_t i = 0; i < c.logits.size(); ++i) {
+    wide[2 * i] = c.logits[i];
+  }
+  array_in<float, P> const spread(wide);
+  auto view = spread.view2(c.tokens, c.experts());
+  view.strides[0] = 2 * c.experts();
+  view.strides[1] = 2;
+  check_same(in.run(drop, view), expected);
+  // Lists of local experts in column-major order.
+  token_drop_options turned = in.options();
+  auto const& lists = turned.route.local_experts;
+  ints columns;
+  for (index_t i = 0; i < lists.extent(1); ++i) {
+    for (index_t home = 0; home < lists.extent(0); ++home) {
+      columns.push_back(c.local[static_cast<std::size_t>(home * lists.extent(1) + i)]);
+    }
+  }
+  array_in<std::int32_t, P> const by_column(columns);
+  auto const homes = lists.extent(0);
+  turned.route.local_experts = by_column.view2(homes, lists.extent(1));
+  turned.route.local_experts.strides[0] = 1;
+  turned.route.local_experts.strides[1] = homes;
+  plimsoll::token_drop drop_turned(make_policy<P>(), turned);
+  check_same(in.run(drop_turned, in.logits()), expected);
 }
 
 /// Views the elements of a matrix as a vector.
@@ -483,68 +468,63 @@ inline std::vector<refused_drop> refusals() {
   return all;
 }
 
-TEST_CASE_TEMPLATE("token_drop: refuses invalid input", P, PLIMSOLL_POLICIES) {
-  if constexpr (keeps<P>) {
-    if (!backend_available<P>()) {
-      return;
-    }
-    auto const policy = make_policy<P>();
-    for (refused_drop const& bad : refusals()) {
-      drop_in<P> const in(bad.c);
-      check_message(refusal_of([&] { plimsoll::token_drop drop(policy, in.options()); }),
-                    bad.message);
-    }
-    drop_case const c = make_drop_case(1, 6, 8, 2, 2);
-    drop_in<P> const in(c);
-    token_drop_options biased = in.options();
-    array_in<float, P> const bias(7);
-    biased.route.bias = bias.view1();
-    CHECK(refusal_of([&] { plimsoll::token_drop drop(policy, biased); }) ==
-          "token_drop: options.bias: expected 8 experts, got 7");
-    array_in<std::int32_t, P> const numbers(40);
-    token_drop_options placed = in.options();
-    placed.route.homes = {numbers.data(), 6};
-    CHECK(refusal_of([&] { plimsoll::token_drop drop(policy, placed); }) ==
-          "token_drop: options.route.homes: expected none, as batch.homes applies, got 6 tokens");
-
-    // The function may be set twice to the same value.
-    token_drop_options twice = in.options();
-    twice.route.function = twice.function;
-    plimsoll::token_drop drop(policy, twice);
-    array_in<float, P> const logits(200);
-    drop_outputs<P> out(c);
-    auto const message = [&](index_t tokens, index_t experts, token_drop_batch const& batch,
-                             kept_pairs const& kept) {
-      return refusal_of([&] { drop.apply(logits.view2(tokens, experts), batch, kept); });
-    };
-    kept_pairs const good = out.views();
-    CHECK(message(6, 8, {}, good) == "no error");
-    CHECK(message(10, 8, {}, good) ==
-          "token_drop::apply: logits: expected 0 to 9 tokens (limit.max_tokens), got 10");
-    CHECK(message(6, 7, {}, good) == "token_drop::apply: logits: expected 8 experts, got 7");
-    CHECK(message(6, 8, {.homes = {numbers.data(), 5}}, good) ==
-          "token_drop::apply: batch.homes: expected 6 tokens, got 5");
-    CHECK(message(6, 8, {.priorities = {numbers.data(), 7}}, good) ==
-          "token_drop::apply: batch.priorities: expected 6 tokens, got 7");
-    kept_pairs narrow = good;
-    narrow.ids.extents[1] = 2;
-    CHECK(message(6, 8, {}, narrow) == "token_drop::apply: kept.ids: expected 6 candidates, got 2");
-    kept_pairs none = good;
-    none.report = {};
-    CHECK(message(6, 8, {}, none) == "token_drop::apply: kept.report: expected 1 reports, got 0");
-    // A refused call keeps the routed ids of the last batch.
-    auto const routed = [&] { return plimsoll::read(policy, elements_of(drop.routed_ids(6))); };
-    array_in<float, P> const risen(floats{0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7,
-                                          0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7,
-                                          0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7});
-    drop.apply(logits.view2(6, 8), good);
-    ints const before = routed();
-    CHECK(refusal_of([&] { drop.apply(risen.view2(6, 8), narrow); }) != "no error");
-    CHECK(routed() == before);
-    drop.apply(risen.view2(6, 8), good);
-    CHECK(routed() != before);
-    CHECK(refusal_of([&] { drop.apply(logits.view2(6, 8), good); }) == "no error");
+PLIMSOLL_TEST_CASE("token_drop: refuses invalid input", P, PLIMSOLL_PREPARED_POLICIES) {
+  auto const policy = make_policy<P>();
+  for (refused_drop const& bad : refusals()) {
+    drop_in<P> const in(bad.c);
+    check_message(refusal_of([&] { plimsoll::token_drop drop(policy, in.options()); }),
+                  bad.message);
   }
+  drop_case const c = make_drop_case(1, 6, 8, 2, 2);
+  drop_in<P> const in(c);
+  token_drop_options biased = in.options();
+  array_in<float, P> const bias(7);
+  biased.route.bias = bias.view1();
+  CHECK(refusal_of([&] { plimsoll::token_drop drop(policy, biased); }) ==
+        "token_drop: options.bias: expected 8 experts, got 7");
+  array_in<std::int32_t, P> const numbers(40);
+  token_drop_options placed = in.options();
+  placed.route.homes = {numbers.data(), 6};
+  CHECK(refusal_of([&] { plimsoll::token_drop drop(policy, placed); }) ==
+        "token_drop: options.route.homes: expected none, as batch.homes applies, got 6 tokens");
+
+  // The function may be set twice to the same value.
+  token_drop_options twice = in.options();
+  twice.route.function = twice.function;
+  plimsoll::token_drop drop(policy, twice);
+  array_in<float, P> const logits(200);
+  drop_outputs<P> out(c);
+  auto const message = [&](index_t tokens, index_t experts, token_drop_batch const& batch,
+                           kept_pairs const& kept) {
+    return refusal_of([&] { drop.apply(logits.view2(tokens, experts), batch, kept); });
+  };
+  kept_pairs const good = out.views();
+  CHECK(message(6, 8, {}, good) == "no error");
+  CHECK(message(10, 8, {}, good) ==
+        "token_drop::apply: logits: expected 0 to 9 tokens (limit.max_tokens), got 10");
+  CHECK(message(6, 7, {}, good) == "token_drop::apply: logits: expected 8 experts, got 7");
+  CHECK(message(6, 8, {.homes = {numbers.data(), 5}}, good) ==
+        "token_drop::apply: batch.homes: expected 6 tokens, got 5");
+  CHECK(message(6, 8, {.priorities = {numbers.data(), 7}}, good) ==
+        "token_drop::apply: batch.priorities: expected 6 tokens, got 7");
+  kept_pairs narrow = good;
+  narrow.ids.extents[1] = 2;
+  CHECK(message(6, 8, {}, narrow) == "token_drop::apply: kept.ids: expected 6 candidates, got 2");
+  kept_pairs none = good;
+  none.report = {};
+  CHECK(message(6, 8, {}, none) == "token_drop::apply: kept.report: expected 1 reports, got 0");
+  // A refused call keeps the routed ids of the last batch.
+  auto const routed = [&] { return plimsoll::read(policy, elements_of(drop.routed_ids(6))); };
+  array_in<float, P> const risen(floats{0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7,
+                                        0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7,
+                                        0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7});
+  drop.apply(logits.view2(6, 8), good);
+  ints const before = routed();
+  CHECK(refusal_of([&] { drop.apply(risen.view2(6, 8), narrow); }) != "no error");
+  CHECK(routed() == before);
+  drop.apply(risen.view2(6, 8), good);
+  CHECK(routed() != before);
+  CHECK(refusal_of([&] { drop.apply(logits.view2(6, 8), good); }) == "no error");
 }
 
 }  // namespace plimsoll_test

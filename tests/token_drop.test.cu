@@ -5,11 +5,8 @@
 
 namespace plimsoll_test {
 
-TEST_CASE("token_drop: applying can be captured in a CUDA graph and replayed") {
-  using P = gpu_resource_kind;
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("token_drop: applying can be captured in a CUDA graph and replayed", P,
+                   gpu_resource_kind) {
   drop_case c = make_drop_case(31, 200, 16, 2, 4);
   drop_in<P> const in(c);
   plimsoll::token_drop drop(make_policy<P>(), in.options());

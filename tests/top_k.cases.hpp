@@ -448,11 +448,7 @@ inline void check_by_hand(top_k_fn top_k_of) {
   report_hash("top_k.by_hand", all_ids, all_weights);
 }
 
-TEST_CASE_TEMPLATE("top_k: by hand", P, PLIMSOLL_POLICIES) {
-  if (backend_available<P>()) {
-    check_by_hand(top_k_of<P, float>);
-  }
-}
+PLIMSOLL_TEST_CASE("top_k: by hand", P, PLIMSOLL_POLICIES) { check_by_hand(top_k_of<P, float>); }
 
 inline void check_all_kinds(top_k_fn top_k_of) {
   ints ids;
@@ -484,10 +480,8 @@ inline void check_all_kinds(top_k_fn top_k_of) {
   report_hash("top_k.all_kinds", ids, weights);
 }
 
-TEST_CASE_TEMPLATE("top_k: random options", P, PLIMSOLL_POLICIES) {
-  if (backend_available<P>()) {
-    check_all_kinds(top_k_of<P, float>);
-  }
+PLIMSOLL_TEST_CASE("top_k: random options", P, PLIMSOLL_POLICIES) {
+  check_all_kinds(top_k_of<P, float>);
 }
 
 /// Checks that scores of a type give the same result as the same numbers as floats, and ids of a
@@ -504,17 +498,12 @@ void check_type() {
   }
 }
 
-TEST_CASE_TEMPLATE("top_k: scores of 16 bits, ids of 64 bits", P, PLIMSOLL_POLICIES) {
-  if (backend_available<P>()) {
-    check_type<P, float16>();
-    check_type<P, bfloat16, std::int64_t>();
-  }
+PLIMSOLL_TEST_CASE("top_k: scores of 16 bits, ids of 64 bits", P, PLIMSOLL_POLICIES) {
+  check_type<P, float16>();
+  check_type<P, bfloat16, std::int64_t>();
 }
 
-TEST_CASE_TEMPLATE("top_k: no tokens, one expert", P, PLIMSOLL_POLICIES) {
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("top_k: no tokens, one expert", P, PLIMSOLL_POLICIES) {
   CHECK(top_k_of<P, float>({.tokens = 0, .experts = 3, .how = {.k = 2}}, 1).ids.empty());
   // One group of one expert: the default best_of_group, 2, does not matter.
   top_k_result const one = top_k_of<P, float>(
@@ -605,13 +594,11 @@ inline void check_refusals(top_k_call call) {
   }
 }
 
-TEST_CASE_TEMPLATE("top_k: refuses invalid input", P, PLIMSOLL_POLICIES) {
-  if (backend_available<P>()) {
-    check_refusals([](plimsoll::matrix_ref<float const> scores, top_k_options const& how,
-                      plimsoll::matrix_ref<std::int32_t> ids, plimsoll::matrix_ref<float> weights) {
-      plimsoll::top_k(make_policy<P>(), scores, how, ids, weights);
-    });
-  }
+PLIMSOLL_TEST_CASE("top_k: refuses invalid input", P, PLIMSOLL_POLICIES) {
+  check_refusals([](plimsoll::matrix_ref<float const> scores, top_k_options const& how,
+                    plimsoll::matrix_ref<std::int32_t> ids, plimsoll::matrix_ref<float> weights) {
+    plimsoll::top_k(make_policy<P>(), scores, how, ids, weights);
+  });
 }
 
 }  // namespace plimsoll_test

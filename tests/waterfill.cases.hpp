@@ -32,9 +32,6 @@ using ints = std::vector<std::int32_t>;
 using longs = std::vector<std::int64_t>;
 using floats = std::vector<float>;
 
-template <class P>
-inline constexpr bool keeps = plimsoll::detail::can_be_kept<policy_of<P>>;
-
 /// One rank's part of a step, on the host.
 struct fill_case {
   waterfill_options options = {};
@@ -421,12 +418,8 @@ inline void check_literal(fill_fn fill_of) {
   report_hash("waterfill.literal", all.value());
 }
 
-TEST_CASE_TEMPLATE("waterfill: SGLang's choices, id for id", P, PLIMSOLL_POLICIES) {
-  if constexpr (keeps<P>) {
-    if (backend_available<P>()) {
-      check_literal(fill_of<P>);
-    }
-  }
+PLIMSOLL_TEST_CASE("waterfill: SGLang's choices, id for id", P, PLIMSOLL_PREPARED_POLICIES) {
+  check_literal(fill_of<P>);
 }
 
 // ----- placements --------------------------------------------------------------------------------
@@ -560,12 +553,9 @@ inline void check_placed(fill_fn fill_of, fill_fn by_hand_of) {
   report_hash("waterfill.placed", all.value());
 }
 
-TEST_CASE_TEMPLATE("waterfill: the same as waterline for a layer's ranks", P, PLIMSOLL_POLICIES) {
-  if constexpr (keeps<P>) {
-    if (backend_available<P>()) {
-      check_placed(fill_of<P>, by_hand_of<P>);
-    }
-  }
+PLIMSOLL_TEST_CASE("waterfill: the same as waterline for a layer's ranks", P,
+                   PLIMSOLL_PREPARED_POLICIES) {
+  check_placed(fill_of<P>, by_hand_of<P>);
 }
 
 // ----- after LPLB --------------------------------------------------------------------------------
@@ -663,12 +653,9 @@ inline void check_after_lplb(split_fn split_of, fill_fn fill_of) {
   report_hash("waterfill.after_lplb", all.value());
 }
 
-TEST_CASE_TEMPLATE("waterfill: after lplb, the lowest possible peak", P, PLIMSOLL_POLICIES) {
-  if constexpr (keeps<P>) {
-    if (backend_available<P>()) {
-      check_after_lplb(split_of<P>, fill_of<P>);
-    }
-  }
+PLIMSOLL_TEST_CASE("waterfill: after lplb, the lowest possible peak", P,
+                   PLIMSOLL_PREPARED_POLICIES) {
+  check_after_lplb(split_of<P>, fill_of<P>);
 }
 
 // ----- bad input ---------------------------------------------------------------------------------
@@ -722,82 +709,77 @@ inline std::vector<refused_fill> refusals() {
   return all;
 }
 
-TEST_CASE_TEMPLATE("waterfill: refuses invalid input", P, PLIMSOLL_POLICIES) {
-  if constexpr (keeps<P>) {
-    if (!backend_available<P>()) {
-      return;
-    }
-    auto const policy = make_policy<P>();
-    for (refused_fill const& bad : refusals()) {
-      fill_in<P> in(bad.c);
-      check_message(refusal_of([&] {
-                      plimsoll::waterfill fill(policy, in.placement(), bad.c.options);
-                      in.step(fill);
-                      fill.check();
-                    }),
-                    bad.message);
-    }
-    fill_case const c = make_small_case();
-    fill_in<P> in(c);
-    plimsoll::placement_ref const placement = in.placement();
-    auto const made = [&](plimsoll::placement_ref const& of, waterfill_options const& options) {
-      return refusal_of([&] { plimsoll::waterfill fill(policy, of, options); });
-    };
-    waterfill_options twice = c.options;
-    twice.line.rank_offsets = {placement.rank_offsets.data, c.ranks + 1};
-    check_message(
-        made(placement, twice),
-        "waterfill: options.line.rank_offsets: expected none, as the placement's applies, got "
-        "another");
-    plimsoll::placement_ref other = placement;
-    other.rank_offsets.extents[0] = 2;
-    check_message(made(other, c.options),
-                  "waterfill: placement.rank_offsets: expected 3 layers, got 2");
-    other.rank_offsets = {placement.rank_offsets.data, 3, 5};
-    check_message(made(other, c.options),
-                  "waterfill: placement.rank_offsets: expected 6 offsets (ranks + 1), got 5");
-    other = {};
-    check_message(made(other, c.options),
-                  "waterfill: options.layer: expected 0 to -1 as layer, got 0");
-    array_in<std::uint8_t, P> const active(std::vector<std::uint8_t>{1, 0, 1, 1, 1});
-    waterfill_options literal = c.options;
-    literal.line = plimsoll::literal_waterfill(literal.line);
-    literal.line.on.active = active.view1();
-    check_message(made(placement, literal),
-                  "waterline: options.literal: expected false unless all ranks are live and "
-                  "equal, got true with a dead rank");
-
-    plimsoll::waterfill fill(policy, placement, c.options);
-    array_in<std::int32_t, P> ids(40);
-    auto const count = [&](index_t tokens, index_t columns) {
-      return refusal_of([&] { fill.count(ids.view2(tokens, columns)); });
-    };
-    check_message(count(5, 3),
-                  "waterfill::count: topk_ids: expected 0 to 4 tokens (options.max_tokens), got 5");
-    check_message(count(4, 2), "waterfill::count: topk_ids: expected 3 ids per token, got 2");
-    check_message(count(4, 3), "no error");
-    array_in<std::int32_t, P> out(40);
-    array_in<float, P> weights(40);
-    auto const filled = [&](index_t tokens, index_t columns, plimsoll::filled_rows const& rows) {
-      return refusal_of([&] { fill.fill(ids.view2(4, 3), {}, out.view2(tokens, columns), rows); });
-    };
-    check_message(filled(4, 4, {}), "no error");
-    // A refused call keeps the last plan and does not read new loads.
-    array_in<std::int64_t, P> const none(std::vector<std::int64_t>(10, 0));
-    double const level = plimsoll::read(policy, fill.report())[0].level;
-    CHECK(level > 0);
-    plimsoll::detail::launch(
-        plimsoll::detail::resolve(policy), 2,
-        plimsoll::detail::copy_rows_body<std::int64_t>{none.view2(2, 5), fill.loads()});
-    check_message(filled(3, 4, {}), "waterfill::fill: ids: expected 4 tokens, got 3");
-    CHECK(plimsoll::read(policy, fill.report())[0].level == level);
-    check_message(filled(4, 3, {}), "waterfill::fill: ids: expected 4 columns, got 3");
-    check_message(
-        filled(4, 4, {weights.view2(4, 4), {}}),
-        "waterfill::fill: batch.weights: expected weights, as rows.weights is set, got none");
-    check_message(filled(4, 4, {{}, {ids.data(), 3}}),
-                  "waterfill::fill: rows.ranks: expected 4 tokens, got 3");
+PLIMSOLL_TEST_CASE("waterfill: refuses invalid input", P, PLIMSOLL_PREPARED_POLICIES) {
+  auto const policy = make_policy<P>();
+  for (refused_fill const& bad : refusals()) {
+    fill_in<P> in(bad.c);
+    check_message(refusal_of([&] {
+                    plimsoll::waterfill fill(policy, in.placement(), bad.c.options);
+                    in.step(fill);
+                    fill.check();
+                  }),
+                  bad.message);
   }
+  fill_case const c = make_small_case();
+  fill_in<P> in(c);
+  plimsoll::placement_ref const placement = in.placement();
+  auto const made = [&](plimsoll::placement_ref const& of, waterfill_options const& options) {
+    return refusal_of([&] { plimsoll::waterfill fill(policy, of, options); });
+  };
+  waterfill_options twice = c.options;
+  twice.line.rank_offsets = {placement.rank_offsets.data, c.ranks + 1};
+  check_message(
+      made(placement, twice),
+      "waterfill: options.line.rank_offsets: expected none, as the placement's applies, got "
+      "another");
+  plimsoll::placement_ref other = placement;
+  other.rank_offsets.extents[0] = 2;
+  check_message(made(other, c.options),
+                "waterfill: placement.rank_offsets: expected 3 layers, got 2");
+  other.rank_offsets = {placement.rank_offsets.data, 3, 5};
+  check_message(made(other, c.options),
+                "waterfill: placement.rank_offsets: expected 6 offsets (ranks + 1), got 5");
+  other = {};
+  check_message(made(other, c.options),
+                "waterfill: options.layer: expected 0 to -1 as layer, got 0");
+  array_in<std::uint8_t, P> const active(std::vector<std::uint8_t>{1, 0, 1, 1, 1});
+  waterfill_options literal = c.options;
+  literal.line = plimsoll::literal_waterfill(literal.line);
+  literal.line.on.active = active.view1();
+  check_message(made(placement, literal),
+                "waterline: options.literal: expected false unless all ranks are live and "
+                "equal, got true with a dead rank");
+
+  plimsoll::waterfill fill(policy, placement, c.options);
+  array_in<std::int32_t, P> ids(40);
+  auto const count = [&](index_t tokens, index_t columns) {
+    return refusal_of([&] { fill.count(ids.view2(tokens, columns)); });
+  };
+  check_message(count(5, 3),
+                "waterfill::count: topk_ids: expected 0 to 4 tokens (options.max_tokens), got 5");
+  check_message(count(4, 2), "waterfill::count: topk_ids: expected 3 ids per token, got 2");
+  check_message(count(4, 3), "no error");
+  array_in<std::int32_t, P> out(40);
+  array_in<float, P> weights(40);
+  auto const filled = [&](index_t tokens, index_t columns, plimsoll::filled_rows const& rows) {
+    return refusal_of([&] { fill.fill(ids.view2(4, 3), {}, out.view2(tokens, columns), rows); });
+  };
+  check_message(filled(4, 4, {}), "no error");
+  // A refused call keeps the last plan and does not read new loads.
+  array_in<std::int64_t, P> const none(std::vector<std::int64_t>(10, 0));
+  double const level = plimsoll::read(policy, fill.report())[0].level;
+  CHECK(level > 0);
+  plimsoll::detail::launch(
+      plimsoll::detail::resolve(policy), 2,
+      plimsoll::detail::copy_rows_body<std::int64_t>{none.view2(2, 5), fill.loads()});
+  check_message(filled(3, 4, {}), "waterfill::fill: ids: expected 4 tokens, got 3");
+  CHECK(plimsoll::read(policy, fill.report())[0].level == level);
+  check_message(filled(4, 3, {}), "waterfill::fill: ids: expected 4 columns, got 3");
+  check_message(
+      filled(4, 4, {weights.view2(4, 4), {}}),
+      "waterfill::fill: batch.weights: expected weights, as rows.weights is set, got none");
+  check_message(filled(4, 4, {{}, {ids.data(), 3}}),
+                "waterfill::fill: rows.ranks: expected 4 tokens, got 3");
 }
 
 }  // namespace plimsoll_test

@@ -5,14 +5,8 @@
 
 namespace plimsoll_test {
 
-static_assert(keeps<gpu_kind> && keeps<thrust_host>);
-static_assert(!keeps<thrust_cuda_kind>, "its context refers to the policy");
-
-TEST_CASE("waterfill: a step can be captured in a CUDA graph and replayed") {
-  using P = gpu_resource_kind;
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("waterfill: a step can be captured in a CUDA graph and replayed", P,
+                   gpu_resource_kind) {
   for (bool const literal : {false, true}) {
     CAPTURE(literal);
     fill_case c = make_placed_case();

@@ -35,9 +35,6 @@ using longs = std::vector<std::int64_t>;
 using reals = std::vector<double>;
 using floats = std::vector<float>;
 
-template <class P>
-inline constexpr bool keeps = plimsoll::detail::can_be_kept<policy_of<P>>;
-
 inline std::size_t at(index_t i) { return static_cast<std::size_t>(i); }
 
 /// One step of all ranks. The arrays fill in the views of the options.
@@ -634,12 +631,8 @@ inline void check_random(pour_fn pour_all) {
   report_hash("waterline.random", hash.value());
 }
 
-TEST_CASE_TEMPLATE("waterline: random steps", P, PLIMSOLL_POLICIES) {
-  if constexpr (keeps<P>) {
-    if (backend_available<P>()) {
-      check_random(pour_all<P>);
-    }
-  }
+PLIMSOLL_TEST_CASE("waterline: random steps", P, PLIMSOLL_PREPARED_POLICIES) {
+  check_random(pour_all<P>);
 }
 
 // ----- by hand -----------------------------------------------------------------------------------
@@ -695,12 +688,8 @@ inline void check_by_hand(pour_fn pour_all) {
   report_hash("waterline.by_hand", along.ids, alone.ids, fast.ids, some.ids);
 }
 
-TEST_CASE_TEMPLATE("waterline: by hand", P, PLIMSOLL_POLICIES) {
-  if constexpr (keeps<P>) {
-    if (backend_available<P>()) {
-      check_by_hand(pour_all<P>);
-    }
-  }
+PLIMSOLL_TEST_CASE("waterline: by hand", P, PLIMSOLL_PREPARED_POLICIES) {
+  check_by_hand(pour_all<P>);
 }
 
 // ----- many ranks, many tiles, types, strides ----------------------------------------------------
@@ -733,12 +722,8 @@ inline void check_large(pour_fn pour_all) {
   report_hash("waterline.large", hash.value());
 }
 
-TEST_CASE_TEMPLATE("waterline: many ranks, many tiles", P, PLIMSOLL_POLICIES) {
-  if constexpr (keeps<P>) {
-    if (backend_available<P>()) {
-      check_large(pour_all<P>);
-    }
-  }
+PLIMSOLL_TEST_CASE("waterline: many ranks, many tiles", P, PLIMSOLL_PREPARED_POLICIES) {
+  check_large(pour_all<P>);
 }
 
 inline void check_types_and_strides(pour_fn pour_all, pour_fn pour_longs) {
@@ -756,12 +741,8 @@ inline void check_types_and_strides(pour_fn pour_all, pour_fn pour_longs) {
   }
 }
 
-TEST_CASE_TEMPLATE("waterline: types and strides", P, PLIMSOLL_POLICIES) {
-  if constexpr (keeps<P>) {
-    if (backend_available<P>()) {
-      check_types_and_strides(pour_all<P>, pour_all<P, std::int64_t>);
-    }
-  }
+PLIMSOLL_TEST_CASE("waterline: types and strides", P, PLIMSOLL_PREPARED_POLICIES) {
+  check_types_and_strides(pour_all<P>, pour_all<P, std::int64_t>);
 }
 
 // ----- refused loads -----------------------------------------------------------------------------
@@ -794,83 +775,73 @@ inline std::vector<refused_loads> refusals_of_loads() {
 }
 
 // One object serves all sources, in any order, if each fill follows the plan for its source.
-TEST_CASE_TEMPLATE("waterline: fill refuses a source for which plan was not called", P,
-                   PLIMSOLL_POLICIES) {
-  if constexpr (keeps<P>) {
-    if (!backend_available<P>()) {
-      return;
-    }
-    for (fill_method const rule : {fill_method::surplus, fill_method::sampled}) {
-      line_case c = four_ranks({0, 0, 0, 0, 2, 2, 2, 3});
-      c.options.method = rule;
-      c.options.candidates = candidate_ranks::all;
-      c.ids[1] = c.ids[0];
-      longs const loads{8, 2, 1, 1, 8, 8, 0, 0};
-      line_in<P> const in(c);
-      auto line = in.make();
-      array_in<std::int32_t, P> const ids(ints(c.ids[0].begin(), c.ids[0].end()));
-      array_in<std::int64_t, P> const summed(loads);
-      array_in<std::int64_t, P> out(16);
-      array_in<std::int32_t, P> ranks(8);
-      auto const fill = [&](index_t source) {  // int32 ids in, int64 ids out
-        line.fill(ids.view2(8, 1), source, {}, out.view2(8, 2), {.ranks = ranks.view1()});
-      };
-      auto const stays_home = [&](std::int32_t source) {
-        return ranks.values() == ints(8, source) &&
-               plimsoll::read(make_policy<P>(), line.report())[0].moved == 0;
-      };
+PLIMSOLL_TEST_CASE("waterline: fill refuses a source for which plan was not called", P,
+                   PLIMSOLL_PREPARED_POLICIES) {
+  for (fill_method const rule : {fill_method::surplus, fill_method::sampled}) {
+    line_case c = four_ranks({0, 0, 0, 0, 2, 2, 2, 3});
+    c.options.method = rule;
+    c.options.candidates = candidate_ranks::all;
+    c.ids[1] = c.ids[0];
+    longs const loads{8, 2, 1, 1, 8, 8, 0, 0};
+    line_in<P> const in(c);
+    auto line = in.make();
+    array_in<std::int32_t, P> const ids(ints(c.ids[0].begin(), c.ids[0].end()));
+    array_in<std::int64_t, P> const summed(loads);
+    array_in<std::int64_t, P> out(16);
+    array_in<std::int32_t, P> ranks(8);
+    auto const fill = [&](index_t source) {  // int32 ids in, int64 ids out
+      line.fill(ids.view2(8, 1), source, {}, out.view2(8, 2), {.ranks = ranks.view1()});
+    };
+    auto const stays_home = [&](std::int32_t source) {
+      return ranks.values() == ints(8, source) &&
+             plimsoll::read(make_policy<P>(), line.report())[0].moved == 0;
+    };
+    CHECK_NOTHROW(line.check());
+    fill(0);
+    check_message(refusal_of([&] { line.check(); }),
+                  "waterline::fill: source: expected a source for which plan was called, got 0");
+    CHECK(stays_home(0));
+    for (index_t const source : {0, 1, 0}) {
+      poured const expected = in.pour(loads, source);
+      line.plan(summed.view2(2, 4), source);
+      fill(source);
       CHECK_NOTHROW(line.check());
-      fill(0);
+      CHECK(ranks.values() == expected.ranks);
+      CHECK(out.values() == expected.ids);
+      CHECK(expected.report.moved > 0);
+      line.plan(summed.view2(2, 4), source);
+      fill(3);
       check_message(refusal_of([&] { line.check(); }),
-                    "waterline::fill: source: expected a source for which plan was called, got 0");
-      CHECK(stays_home(0));
-      for (index_t const source : {0, 1, 0}) {
-        poured const expected = in.pour(loads, source);
-        line.plan(summed.view2(2, 4), source);
-        fill(source);
-        CHECK_NOTHROW(line.check());
-        CHECK(ranks.values() == expected.ranks);
-        CHECK(out.values() == expected.ids);
-        CHECK(expected.report.moved > 0);
-        line.plan(summed.view2(2, 4), source);
-        fill(3);
-        check_message(refusal_of([&] { line.check(); }),
-                      "waterline::fill: source: expected " + std::to_string(source) +
-                          ", for which plan was last called, got 3");
-        CHECK(stays_home(3));
-      }
-      // A fault of plan is reported first.
-      array_in<std::int64_t, P> const bad(longs{8, -1, 0, 0, 8, 0, 0, 0});
-      line.plan(bad.view2(2, 4), 0);
-      fill(1);
-      check_message(refusal_of([&] { line.check(); }),
-                    "waterline::plan: loads: expected values from 0 to 2^31 - 1, got -1 in row 0, "
-                    "rank 1");
+                    "waterline::fill: source: expected " + std::to_string(source) +
+                        ", for which plan was last called, got 3");
+      CHECK(stays_home(3));
     }
+    // A fault of plan is reported first.
+    array_in<std::int64_t, P> const bad(longs{8, -1, 0, 0, 8, 0, 0, 0});
+    line.plan(bad.view2(2, 4), 0);
+    fill(1);
+    check_message(refusal_of([&] { line.check(); }),
+                  "waterline::plan: loads: expected values from 0 to 2^31 - 1, got -1 in row 0, "
+                  "rank 1");
   }
 }
 
-TEST_CASE_TEMPLATE("waterline: refuses invalid loads", P, PLIMSOLL_POLICIES) {
-  if constexpr (keeps<P>) {
-    if (!backend_available<P>()) {
-      return;
-    }
-    for (fill_method const rule : {fill_method::surplus, fill_method::sampled}) {
-      line_case c = four_ranks({0, 0, 0, 0, 2, 2, 2, 3});
-      c.active = {1, 0, 1, 1};
-      c.options.method = rule;
-      c.options.candidates = candidate_ranks::all;
-      line_in<P> const in(c);
-      auto line = in.make();
-      for (refused_loads const& bad : refusals_of_loads()) {
-        poured const got = in.pour(line, bad.loads, 0);
-        check_message(refusal_of([&] { line.check(); }), bad.message);
-        bool const refused = bad.message != "no error";
-        bool const stayed = got.ranks == ints(8, 0) && got.slack == longs(4, 0) &&
-                            got.report.moved == 0 && got.report.unplaced == 0 &&
-                            got.report.rows == 8 && got.report.level == 0;
-        check_message(stayed ? "stayed" : "moved", refused ? "stayed" : "moved");
-      }
+PLIMSOLL_TEST_CASE("waterline: refuses invalid loads", P, PLIMSOLL_PREPARED_POLICIES) {
+  for (fill_method const rule : {fill_method::surplus, fill_method::sampled}) {
+    line_case c = four_ranks({0, 0, 0, 0, 2, 2, 2, 3});
+    c.active = {1, 0, 1, 1};
+    c.options.method = rule;
+    c.options.candidates = candidate_ranks::all;
+    line_in<P> const in(c);
+    auto line = in.make();
+    for (refused_loads const& bad : refusals_of_loads()) {
+      poured const got = in.pour(line, bad.loads, 0);
+      check_message(refusal_of([&] { line.check(); }), bad.message);
+      bool const refused = bad.message != "no error";
+      bool const stayed = got.ranks == ints(8, 0) && got.slack == longs(4, 0) &&
+                          got.report.moved == 0 && got.report.unplaced == 0 &&
+                          got.report.rows == 8 && got.report.level == 0;
+      check_message(stayed ? "stayed" : "moved", refused ? "stayed" : "moved");
     }
   }
 }

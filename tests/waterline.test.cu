@@ -5,11 +5,8 @@
 
 namespace plimsoll_test {
 
-static_assert(keeps<gpu_kind> && keeps<thrust_host>);
-static_assert(!keeps<thrust_cuda_kind>, "its context refers to the policy");
-
+template <class P>
 void check_replays(candidate_ranks candidates, fill_method rule) {
-  using P = gpu_resource_kind;
   line_case c = large_line(41, 6, 2, 3, 900, 4);
   constexpr index_t source = 2;
   constexpr index_t tokens = 700;
@@ -53,19 +50,15 @@ void check_replays(candidate_ranks candidates, fill_method rule) {
   }
 }
 
-TEST_CASE("waterline: all calls can be captured in a CUDA graph and replayed") {
-  if (backend_available<gpu_resource_kind>()) {
-    check_replays(candidate_ranks::all, fill_method::surplus);
-    check_replays(candidate_ranks::visited, fill_method::surplus);
-    check_replays(candidate_ranks::visited, fill_method::sampled);
-  }
+PLIMSOLL_TEST_CASE("waterline: all calls can be captured in a CUDA graph and replayed", P,
+                   gpu_resource_kind) {
+  check_replays<P>(candidate_ranks::all, fill_method::surplus);
+  check_replays<P>(candidate_ranks::visited, fill_method::surplus);
+  check_replays<P>(candidate_ranks::visited, fill_method::sampled);
 }
 
-TEST_CASE("waterline: the same rows in one launch and in a launch per phase") {
-  using P = gpu_resource_kind;
-  if (!backend_available<P>()) {
-    return;
-  }
+PLIMSOLL_TEST_CASE("waterline: the same rows in one launch and in a launch per phase", P,
+                   gpu_resource_kind) {
   // Tiles times columns: 16380, and 16445, which is too many for one launch.
   for (index_t const tokens : {252 * 512, 252 * 512 + 1}) {
     CAPTURE(tokens);

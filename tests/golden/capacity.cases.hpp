@@ -215,14 +215,9 @@ inline void check_capacity(golden_case const& golden,
 }
 
 TEST_SUITE("golden.capacity") {
-  TEST_CASE_TEMPLATE("golden: capacity", P, PLIMSOLL_POLICIES) {
-    if constexpr (plimsoll::detail::can_be_kept<policy_of<P>>) {
-      if (!backend_available<P>()) {
-        return;
-      }
-      for (golden_case const& golden : golden_cases("capacity")) {
-        check_capacity(golden, outcome_of<P>);
-      }
+  PLIMSOLL_TEST_CASE("golden: capacity", P, PLIMSOLL_PREPARED_POLICIES) {
+    for (golden_case const& golden : golden_cases("capacity")) {
+      check_capacity(golden, outcome_of<P>);
     }
   }
 }

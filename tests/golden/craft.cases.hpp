@@ -104,10 +104,7 @@ inline std::vector<golden_case> cases_of(char letter) {
 }
 
 TEST_SUITE("golden.craft") {
-  TEST_CASE_TEMPLATE("golden: craft, slots", P, PLIMSOLL_POLICIES) {
-    if (!backend_available<P>()) {
-      return;
-    }
+  PLIMSOLL_TEST_CASE("golden: craft, slots", P, PLIMSOLL_POLICIES) {
     for (golden_case const& golden : cases_of('a')) {
       std::string const name = golden.name();
       CAPTURE(name);
@@ -138,10 +135,7 @@ TEST_SUITE("golden.craft") {
     }
   }
 
-  TEST_CASE_TEMPLATE("golden: craft, what replicas are worth", P, PLIMSOLL_POLICIES) {
-    if (!backend_available<P>()) {
-      return;
-    }
+  PLIMSOLL_TEST_CASE("golden: craft, what replicas are worth", P, PLIMSOLL_POLICIES) {
     for (golden_case const& golden : cases_of('b')) {
       std::string const name = golden.name();
       CAPTURE(name);
@@ -173,10 +167,7 @@ TEST_SUITE("golden.craft") {
     }
   }
 
-  TEST_CASE_TEMPLATE("golden: craft, who gets replicas", P, PLIMSOLL_POLICIES) {
-    if (!backend_available<P>()) {
-      return;
-    }
+  PLIMSOLL_TEST_CASE("golden: craft, who gets replicas", P, PLIMSOLL_POLICIES) {
     for (golden_case const& golden : cases_of('b')) {
       std::string const name = golden.name();
       CAPTURE(name);
@@ -230,10 +221,7 @@ TEST_SUITE("golden.craft") {
     }
   }
 
-  TEST_CASE_TEMPLATE("golden: craft, plans", P, PLIMSOLL_POLICIES) {
-    if (!backend_available<P>()) {
-      return;
-    }
+  PLIMSOLL_TEST_CASE("golden: craft, plans", P, PLIMSOLL_POLICIES) {
     for (golden_case const& golden : cases_of('b')) {
       std::string const name = golden.name();
       CAPTURE(name);

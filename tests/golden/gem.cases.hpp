@@ -226,10 +226,8 @@ inline void check_golden_gem(latencies_fn latencies, golden_search_fn search) {
 }
 
 TEST_SUITE("golden.gem") {
-  TEST_CASE_TEMPLATE("golden: gem", P, PLIMSOLL_POLICIES) {
-    if (backend_available<P>()) {
-      check_golden_gem(golden_latencies<P>, golden_search<P>);
-    }
+  PLIMSOLL_TEST_CASE("golden: gem", P, PLIMSOLL_POLICIES) {
+    check_golden_gem(golden_latencies<P>, golden_search<P>);
   }
 }
 

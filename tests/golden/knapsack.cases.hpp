@@ -80,10 +80,7 @@ struct knapsack_case {
 };
 
 TEST_SUITE("golden.knapsack") {
-  TEST_CASE_TEMPLATE("golden: knapsack", P, PLIMSOLL_POLICIES) {
-    if (!backend_available<P>()) {
-      return;
-    }
+  PLIMSOLL_TEST_CASE("golden: knapsack", P, PLIMSOLL_POLICIES) {
     auto const policy = make_policy<P>();
     int compared = 0;
     for (golden_case const& golden : golden_cases("knapsack")) {

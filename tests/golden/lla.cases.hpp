@@ -157,13 +157,7 @@ inline void check_lla(lla_plan_fn plan_of) {
 }
 
 TEST_SUITE("golden.lla") {
-  TEST_CASE_TEMPLATE("golden: lla", P, PLIMSOLL_POLICIES) {
-    if constexpr (plimsoll::detail::can_be_kept<policy_of<P>>) {
-      if (backend_available<P>()) {
-        check_lla(lla_plan_of<P>);
-      }
-    }
-  }
+  PLIMSOLL_TEST_CASE("golden: lla", P, PLIMSOLL_PREPARED_POLICIES) { check_lla(lla_plan_of<P>); }
 }
 
 }  // namespace plimsoll_test

@@ -165,10 +165,7 @@ inline void check_certificate(makespan_case const& c, packed const& p, std::int6
 }
 
 TEST_SUITE("golden.makespan") {
-  TEST_CASE_TEMPLATE("golden: makespan", P, PLIMSOLL_POLICIES) {
-    if (!backend_available<P>()) {
-      return;
-    }
+  PLIMSOLL_TEST_CASE("golden: makespan", P, PLIMSOLL_POLICIES) {
     ratios by_place;
     ratios by_refine;
     ratios by_search;

@@ -14,10 +14,6 @@
 
 namespace plimsoll_test {
 
-/// False for policies that die with the call, which an array refuses.
-template <class P>
-inline constexpr bool can_own = plimsoll::detail::can_be_kept<policy_of<P>>;
-
 /// Converts to int64, the type of index tensors.
 inline std::vector<std::int64_t> as_int64(std::vector<std::int32_t> const& values) {
   return {values.begin(), values.end()};

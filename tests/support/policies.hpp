@@ -2,8 +2,7 @@
 // The policies over which typed test cases run, and arrays in their memory, so that one source of a
 // case tests every backend:
 //
-//     TEST_CASE_TEMPLATE("sum: rows", P, PLIMSOLL_POLICIES) {
-//       if (!plimsoll_test::backend_available<P>()) return;
+//     PLIMSOLL_TEST_CASE("sum: rows", P, PLIMSOLL_POLICIES) {
 //       auto const policy = plimsoll_test::make_policy<P>();
 //       plimsoll_test::array_in<float, P> const loads(values);
 //       plimsoll_test::array_in<float, P> sums(rows);
@@ -11,7 +10,8 @@
 //       CHECK(sums.values() == expected);
 //     }
 //
-// Cases are in tests/<header>.cases.hpp, which <header>.test.cpp and <header>.test.cu include.
+// Cases are in tests/<header>.cases.hpp, which <header>.test.cpp and <header>.test.cu include. Where
+// there is no GPU, cases of device policies do nothing, after one line that says so.
 //
 //     PLIMSOLL_HOST_POLICIES         seq, omp if OpenMP is enabled, a user's pool
 //     PLIMSOLL_THRUST_HOST_POLICIES  thrust::host, thrust::omp::par (nvcc only)
@@ -19,6 +19,8 @@
 //     PLIMSOLL_POLICIES              the policies for the compiler of the file: the first list in
 //                                    host files, the other two under nvcc; in host files only the
 //                                    policy that PLIMSOLL_TEST_POLICY names, if it is defined
+//     PLIMSOLL_PREPARED_POLICIES     those of them that an object can keep, for prepared objects:
+//                                    all but Thrust's device policy
 //     PLIMSOLL_LOAD_TYPES            element types of loads: five in host files, two under nvcc;
 //                                    with PLIMSOLL_TEST_FEW_TYPES two and one
 #pragma once
@@ -159,6 +161,8 @@ TYPE_TO_STRING_AS("thrust::omp::par", plimsoll_test::thrust_omp);
 #else
 #define PLIMSOLL_THRUST_HOST_POLICIES ::plimsoll_test::thrust_host
 #endif
+#define PLIMSOLL_PREPARED_POLICIES \
+  PLIMSOLL_THRUST_HOST_POLICIES, ::plimsoll_test::gpu_kind, ::plimsoll_test::gpu_resource_kind
 #define PLIMSOLL_DEVICE_POLICIES \
   ::plimsoll_test::gpu_kind, ::plimsoll_test::gpu_resource_kind, ::plimsoll_test::thrust_cuda_kind
 #define PLIMSOLL_POLICIES PLIMSOLL_THRUST_HOST_POLICIES, PLIMSOLL_DEVICE_POLICIES
@@ -173,6 +177,7 @@ TYPE_TO_STRING_AS("thrust::omp::par", plimsoll_test::thrust_omp);
 #else
 #define PLIMSOLL_POLICIES PLIMSOLL_HOST_POLICIES
 #endif
+#define PLIMSOLL_PREPARED_POLICIES PLIMSOLL_POLICIES
 #if defined(PLIMSOLL_TEST_FEW_TYPES)
 #define PLIMSOLL_LOAD_TYPES std::int32_t, double
 #else
@@ -283,8 +288,15 @@ auto make_policy() {
 template <class P>
 using policy_of = decltype(make_policy<P>());
 
-/// Returns false for device policies if there is no GPU; the case then returns, after one line that
-/// says so.
+/// Whether an object can keep the policy: every policy of PLIMSOLL_PREPARED_POLICIES.
+template <class P>
+inline constexpr bool can_be_kept = plimsoll::detail::can_be_kept<policy_of<P>>;
+#if defined(__CUDACC__)
+static_assert(can_be_kept<gpu_kind> && can_be_kept<gpu_resource_kind> && can_be_kept<thrust_host>);
+static_assert(!can_be_kept<thrust_cuda_kind>, "its context refers to the policy");
+#endif
+
+/// Returns false for device policies if there is no GPU, the first time after one line that says so.
 template <class P>
 bool backend_available() {
 #if defined(__CUDACC__)
@@ -305,6 +317,22 @@ bool backend_available() {
 #endif
   return true;
 }
+
+/// Defines a typed test case for each policy of a list, which runs if the policy's backend is there:
+///
+///     PLIMSOLL_TEST_CASE("name", P, PLIMSOLL_POLICIES) { ... make_policy<P>() ... }
+#define PLIMSOLL_TEST_CASE(name, P, ...) \
+  PLIMSOLL_TEST_CASE_OF(DOCTEST_ANONYMOUS(plimsoll_case_), name, P, __VA_ARGS__)
+#define PLIMSOLL_TEST_CASE_OF(body, name, P, ...)  \
+  template <class P>                               \
+  static void body();                              \
+  TEST_CASE_TEMPLATE(name, P, __VA_ARGS__) {       \
+    if (::plimsoll_test::backend_available<P>()) { \
+      body<P>();                                   \
+    }                                              \
+  }                                                \
+  template <class P>                               \
+  static void body()
 
 /// Elements in the memory of a policy: a vector on the host, cudaMalloc on the device.
 template <class T, class P>
