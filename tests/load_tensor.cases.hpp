@@ -9,97 +9,19 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <vector>
 
 #include "support/hash.hpp"
+#include "support/load_tensor.hpp"
 #include "support/policies.hpp"
 #include "support/resources.hpp"
 
 namespace plimsoll_test {
 
-using plimsoll::count_mode;
-using plimsoll::routing_counters;
-using plimsoll::scatter_counters;
+using namespace load_tensor_support;
 
 // ----- counting ----------------------------------------------------------------------------------
-
-inline std::vector<std::int64_t> members(std::vector<routing_counters> const& counters) {
-  std::vector<std::int64_t> result;
-  for (routing_counters const& c : counters) {
-    result.insert(result.end(), {c.routed, c.unrouted, c.out_of_range});
-  }
-  return result;
-}
-
-/// Draws ids; one in eight is -1, one in eight out of range in one of several ways.
-template <class Id>
-std::vector<Id> random_ids(index_t n, index_t experts, std::uint64_t seed) {
-  Id const odd[] = {-2, static_cast<Id>(experts), std::numeric_limits<Id>::min(),
-                    std::numeric_limits<Id>::max(), static_cast<Id>(-experts)};
-  std::vector<Id> ids;
-  for (index_t i = 0; i < n; ++i) {
-    std::uint64_t const bits = plimsoll::random::bits(seed, 0, static_cast<std::uint64_t>(i)) >> 16;
-    std::uint64_t const rest = bits / 8;
-    if (bits % 8 == 0) {
-      ids.push_back(-1);
-    } else if (bits % 8 == 1) {
-      Id const id = odd[rest % 5];
-      ids.push_back(id == -1 ? -2 : id);  // -experts is -1 for a single expert
-    } else {
-      ids.push_back(static_cast<Id>(rest % static_cast<std::uint64_t>(experts)));
-    }
-  }
-  return ids;
-}
-
-struct count_result {
-  std::vector<std::int64_t> counts;
-  std::vector<std::int64_t> counters;
-  bool operator==(count_result const&) const = default;
-};
-
-/// Counts by definition, for one layer and one source.
-template <class Id>
-void count_plainly(Id const* ids, index_t n, index_t experts, std::int64_t* counts,
-                   std::int64_t* counters) {
-  for (index_t i = 0; i < n; ++i) {
-    if (ids[i] >= 0 && ids[i] < experts) {
-      ++counts[ids[i]];
-      ++counters[0];
-    } else {
-      ++counters[ids[i] == -1 ? 1 : 2];
-    }
-  }
-}
-template <class Id>
-count_result count_plainly(std::vector<Id> const& ids, index_t layers, index_t experts) {
-  index_t const n = layers == 0 ? 0 : static_cast<index_t>(ids.size()) / layers;
-  count_result result{std::vector<std::int64_t>(static_cast<std::size_t>(layers * experts)),
-                      std::vector<std::int64_t>(static_cast<std::size_t>(layers * 3))};
-  for (index_t layer = 0; layer < layers; ++layer) {
-    count_plainly(ids.data() + layer * n, n, experts, result.counts.data() + layer * experts,
-                  result.counters.data() + layer * 3);
-  }
-  return result;
-}
-
-template <class T>
-std::vector<std::int64_t> wide(std::vector<T> const& values) {
-  return {values.begin(), values.end()};
-}
-
-template <class P, class Count, class Id>
-count_result counted(std::vector<Id> const& ids, index_t k, index_t experts,
-                     count_mode mode = count_mode::overwrite) {
-  array_in<Id, P> const in(ids);
-  array_in<Count, P> counts(experts, Count{5});
-  array_in<routing_counters, P> counters(1, routing_counters{7, 8, 9});
-  plimsoll::count_tokens(make_policy<P>(), in.view2(in.size() / k, k), {mode}, counts.view1(),
-                         counters.view1());
-  return {wide(counts.values()), members(counters.values())};
-}
 
 PLIMSOLL_TEST_CASE("load_tensor: tokens per expert", P, PLIMSOLL_POLICIES) {
   struct shape {
@@ -508,42 +430,6 @@ PLIMSOLL_TEST_CASE("load_tensor: rank_loads stays in bounds for an invalid place
 
 // ----- prepared objects --------------------------------------------------------------------------
 
-template <class T, class P>
-void check_window(index_t window) {
-  using sum = plimsoll::detail::load_sum_t<T>;
-  constexpr index_t layers = 2;
-  constexpr index_t experts = 260;
-  constexpr std::size_t step_size = layers * experts;
-  CAPTURE(window);
-  plimsoll::load_window<T, policy_of<P>> object(make_policy<P>(), layers, experts,
-                                                {.window = window});
-  array_in<sum, P> out(layers * experts, sum{-1});
-  object.sum(out.view2(layers, experts));
-  CHECK(out.values() == std::vector<sum>(step_size));
-  CHECK(object.size() == 0);
-  std::vector<std::vector<T>> pushed;
-  for (index_t step = 0; step < 3 * window + 2; ++step) {
-    pushed.push_back(rough_loads<T>(layers * experts, 100 + static_cast<std::uint64_t>(step)));
-    array_in<T, P> const in(pushed.back());
-    object.push(in.view2(layers, experts));
-    object.sum(out.view2(layers, experts));
-    std::size_t const from = pushed.size() > static_cast<std::size_t>(window)
-                                 ? pushed.size() - static_cast<std::size_t>(window)
-                                 : 0;
-    std::vector<sum> expected(step_size);
-    for (std::size_t t = from; t < pushed.size(); ++t) {
-      for (std::size_t i = 0; i < step_size; ++i) {
-        expected[i] += static_cast<sum>(pushed[t][i]);
-      }
-    }
-    CHECK(out.values() == expected);
-    CHECK(object.size() == static_cast<index_t>(pushed.size() - from));
-  }
-  report_hash("load_tensor.window." + std::string(std::is_integral_v<T> ? "integer" : "real") +
-                  std::to_string(sizeof(T)) + "." + std::to_string(window),
-              out.values());
-}
-
 PLIMSOLL_TEST_CASE("load_tensor: rows of any layout are copied and read", P, PLIMSOLL_POLICIES) {
   struct layout {
     index_t rows, columns, first, row_stride, column_stride;
@@ -611,6 +497,42 @@ PLIMSOLL_TEST_CASE("load_tensor: rows of any layout are copied and read", P, PLI
   CHECK(plimsoll::detail::row_pitch(far) == 0x7ffffffc);
   far.strides[0] = 0x20000000;
   CHECK(plimsoll::detail::row_pitch(far) == 0);
+}
+
+template <class T, class P>
+void check_window(index_t window) {
+  using sum = plimsoll::detail::load_sum_t<T>;
+  constexpr index_t layers = 2;
+  constexpr index_t experts = 260;
+  constexpr std::size_t step_size = layers * experts;
+  CAPTURE(window);
+  plimsoll::load_window<T, policy_of<P>> object(make_policy<P>(), layers, experts,
+                                                {.window = window});
+  array_in<sum, P> out(layers * experts, sum{-1});
+  object.sum(out.view2(layers, experts));
+  CHECK(out.values() == std::vector<sum>(step_size));
+  CHECK(object.size() == 0);
+  std::vector<std::vector<T>> pushed;
+  for (index_t step = 0; step < 3 * window + 2; ++step) {
+    pushed.push_back(rough_loads<T>(layers * experts, 100 + static_cast<std::uint64_t>(step)));
+    array_in<T, P> const in(pushed.back());
+    object.push(in.view2(layers, experts));
+    object.sum(out.view2(layers, experts));
+    std::size_t const from = pushed.size() > static_cast<std::size_t>(window)
+                                 ? pushed.size() - static_cast<std::size_t>(window)
+                                 : 0;
+    std::vector<sum> expected(step_size);
+    for (std::size_t t = from; t < pushed.size(); ++t) {
+      for (std::size_t i = 0; i < step_size; ++i) {
+        expected[i] += static_cast<sum>(pushed[t][i]);
+      }
+    }
+    CHECK(out.values() == expected);
+    CHECK(object.size() == static_cast<index_t>(pushed.size() - from));
+  }
+  report_hash("load_tensor.window." + std::string(std::is_integral_v<T> ? "integer" : "real") +
+                  std::to_string(sizeof(T)) + "." + std::to_string(window),
+              out.values());
 }
 
 PLIMSOLL_TEST_CASE("load_tensor: the window holds the last steps", P, PLIMSOLL_PREPARED_POLICIES) {

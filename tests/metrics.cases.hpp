@@ -14,43 +14,31 @@
 
 #include "support/generators.hpp"
 #include "support/hash.hpp"
+#include "support/metrics.hpp"
 #include "support/policies.hpp"
 #include "support/skewed_loads.hpp"
 
 namespace plimsoll_test {
 
-using plimsoll::balance_stats;
-using plimsoll::balance_summary;
-using plimsoll::expert_pair;
-using plimsoll::expert_use;
-using plimsoll::expert_use_options;
+using namespace metrics_support;
 
-using ints = std::vector<std::int32_t>;
-using longs = std::vector<std::int64_t>;
-using reals = std::vector<double>;
-using uses = std::vector<expert_use>;
+PLIMSOLL_TEST_CASE("metrics: exact small cases", P, PLIMSOLL_POLICIES) {
+  auto const got =
+      measured<P>(std::vector<std::int32_t>{1, 3, 2, 2, 4, 4, 4, 4, 0, 0, 0, 0, 8, 0, 0, 0}, 4, 4);
+  CHECK(members({got[0]}) == std::vector<double>{2, 3, 2.0 / 3, 1.5, std::sqrt(0.5) / 2});
+  CHECK(members({got[1]}) == std::vector<double>{4, 4, 1, 1, 0});
+  CHECK(members({got[2]}) == std::vector<double>{0, 0, 1, 1, 0});  // a row without load is balanced
+  CHECK(members({got[3]}) == std::vector<double>{2, 8, 0.25, 4, std::sqrt(12.0) / 2});
 
-template <class P, class T>
-std::vector<balance_stats> measured(std::vector<T> const& loads, index_t rows, index_t columns) {
-  array_in<T, P> const in(loads);
-  array_in<balance_stats, P> out(rows);
-  plimsoll::measure(make_policy<P>(), in.view2(rows, columns), out.view1());
-  return out.values();
-}
-
-template <class P>
-balance_summary summarized(std::vector<balance_stats> const& rows) {
-  array_in<balance_stats, P> const in(rows);
-  return plimsoll::summarize(make_policy<P>(), in.view1());
-}
-
-inline std::vector<double> members(std::vector<balance_stats> const& rows) {
-  std::vector<double> result;
-  for (balance_stats const& row : rows) {
-    result.insert(result.end(), {row.mean, row.peak, row.balancedness, row.imbalance,
-                                 row.coefficient_of_variation});
-  }
-  return result;
+  balance_summary const all = summarized<P>(got);
+  CHECK(all.mean_of_ratios == doctest::Approx((2.0 / 3 + 1 + 1 + 0.25) / 4));
+  CHECK(all.ratio_of_sums == doctest::Approx(8.0 / 15));
+  CHECK(all.worst == 0.25);
+  CHECK(all.worst_row == 3);
+  balance_summary const idle = summarized<P>({got[2], got[2]});
+  CHECK(idle.mean_of_ratios == 1);
+  CHECK(idle.ratio_of_sums == 1);
+  CHECK(idle.worst_row == 0);
 }
 
 PLIMSOLL_TEST_CASE("metrics: equals the definitions, in every type", P, PLIMSOLL_POLICIES) {
@@ -84,25 +72,6 @@ PLIMSOLL_TEST_CASE("metrics: equals the definitions, in every type", P, PLIMSOLL
     };
     for_each_load_type(check);
   }
-}
-
-PLIMSOLL_TEST_CASE("metrics: exact small cases", P, PLIMSOLL_POLICIES) {
-  auto const got =
-      measured<P>(std::vector<std::int32_t>{1, 3, 2, 2, 4, 4, 4, 4, 0, 0, 0, 0, 8, 0, 0, 0}, 4, 4);
-  CHECK(members({got[0]}) == std::vector<double>{2, 3, 2.0 / 3, 1.5, std::sqrt(0.5) / 2});
-  CHECK(members({got[1]}) == std::vector<double>{4, 4, 1, 1, 0});
-  CHECK(members({got[2]}) == std::vector<double>{0, 0, 1, 1, 0});  // a row without load is balanced
-  CHECK(members({got[3]}) == std::vector<double>{2, 8, 0.25, 4, std::sqrt(12.0) / 2});
-
-  balance_summary const all = summarized<P>(got);
-  CHECK(all.mean_of_ratios == doctest::Approx((2.0 / 3 + 1 + 1 + 0.25) / 4));
-  CHECK(all.ratio_of_sums == doctest::Approx(8.0 / 15));
-  CHECK(all.worst == 0.25);
-  CHECK(all.worst_row == 3);
-  balance_summary const idle = summarized<P>({got[2], got[2]});
-  CHECK(idle.mean_of_ratios == 1);
-  CHECK(idle.ratio_of_sums == 1);
-  CHECK(idle.worst_row == 0);
 }
 
 PLIMSOLL_TEST_CASE("metrics: measure returns what it writes", P, PLIMSOLL_PREPARED_POLICIES) {
@@ -256,104 +225,6 @@ PLIMSOLL_TEST_CASE("metrics: rows with invalid loads become NaN", P, PLIMSOLL_PO
                        plimsoll::invalid_input);
 }
 
-/// Recorded steps, on the host.
-struct steps_case {
-  index_t steps = 1;
-  index_t layers = 1;
-  index_t experts = 1;
-  longs loads = {};
-
-  [[nodiscard]] std::size_t at(index_t t, index_t layer, index_t e) const {
-    return static_cast<std::size_t>((t * layers + layer) * experts + e);
-  }
-  [[nodiscard]] index_t cells() const { return layers * experts; }
-
-  /// Pearson's correlation of two experts by definition; 0 if the load of one never changes.
-  [[nodiscard]] double correlation(index_t layer, index_t a, index_t b) const {
-    auto const load = [&](index_t t, index_t e) {
-      return static_cast<long double>(loads[at(t, layer, e)]);
-    };
-    long double mean_a = 0;
-    long double mean_b = 0;
-    for (index_t t = 0; t < steps; ++t) {
-      mean_a += load(t, a) / static_cast<long double>(steps);
-      mean_b += load(t, b) / static_cast<long double>(steps);
-    }
-    long double together = 0;
-    long double square_a = 0;
-    long double square_b = 0;
-    bool a_changes = false;
-    bool b_changes = false;
-    for (index_t t = 0; t < steps; ++t) {
-      together += (load(t, a) - mean_a) * (load(t, b) - mean_b);
-      square_a += (load(t, a) - mean_a) * (load(t, a) - mean_a);
-      square_b += (load(t, b) - mean_b) * (load(t, b) - mean_b);
-      a_changes = a_changes || load(t, a) != load(0, a);
-      b_changes = b_changes || load(t, b) != load(0, b);
-    }
-    if (a == b) {
-      return 1;
-    }
-    return a_changes && b_changes ? static_cast<double>(together / std::sqrt(square_a * square_b))
-                                  : 0.0;
-  }
-
-  /// The use of an expert by definition, computed in integers: options are multiples of 1/2,
-  /// fractions of steps multiples of 1/10.
-  [[nodiscard]] expert_use use(index_t layer, index_t e, expert_use_options const& options) const {
-    std::int64_t with_load = 0;
-    std::int64_t busy_steps = 0;
-    std::int64_t busy_load = 0;
-    std::int64_t busy_total = 0;
-    for (index_t t = 0; t < steps; ++t) {
-      std::int64_t total = 0;
-      for (index_t other = 0; other < experts; ++other) {
-        total += loads[at(t, layer, other)];
-      }
-      with_load += total > 0;
-      std::int64_t const load = loads[at(t, layer, e)];
-      if (2 * load * experts > std::llround(2 * options.busy) * total) {
-        ++busy_steps;
-        busy_load += load;
-        busy_total += total;
-      }
-    }
-    if (busy_steps == 0) {
-      return expert_use::ordinary;
-    }
-    if (10 * busy_steps >= std::llround(10 * options.consistent_part) * with_load) {
-      return expert_use::consistent;
-    }
-    bool const surges = 2 * busy_load * experts >= std::llround(2 * options.surge) * busy_total;
-    return surges && 10 * busy_steps <= std::llround(10 * options.temporal_part) * with_load
-               ? expert_use::temporal
-               : expert_use::ordinary;
-  }
-};
-
-/// Skewed loads, experts with constant loads, and steps without load. The numbers of experts are
-/// powers of two, so that the mean over the experts is exact.
-inline steps_case random_steps(std::uint64_t seed) {
-  generator random(seed);
-  steps_case c;
-  c.steps = random.between(1, 30);
-  c.layers = random.between(1, 3);
-  c.experts = index_t{1} << random.between(0, 5);
-  c.loads = random_integers(seed, c.steps * c.cells(), 0, seed % 2 == 0 ? 4 : 1000);
-  for (index_t i = 0; i < c.cells(); ++i) {
-    std::int64_t const kind = random.between(0, 5);
-    for (index_t t = 0; t < c.steps && kind < 2; ++t) {
-      c.loads[c.at(t, 0, i)] *= kind == 0 ? random.between(0, 4) / 4 * 16 : 0;
-    }
-  }
-  for (index_t t = 0; t < c.steps; ++t) {
-    if (random.between(0, 9) == 0) {
-      std::fill_n(c.loads.begin() + t * c.cells(), c.cells(), 0);
-    }
-  }
-  return c;
-}
-
 template <class P, class T>
 reals correlated(steps_case const& c, std::vector<T> const& loads) {
   array_in<T, P> const in(loads);
@@ -362,47 +233,8 @@ reals correlated(steps_case const& c, std::vector<T> const& loads) {
                       out.view3(c.layers, c.experts, c.experts));
   return out.values();
 }
-template <class P, class T = std::int32_t>
-uses classified(steps_case const& c, expert_use_options const& options = {}) {
-  array_in<T, P> const in(as<T>(c.loads));
-  array_in<expert_use, P> out(c.cells(), static_cast<expert_use>(-7));
-  plimsoll::classify_experts(make_policy<P>(), in.view3(c.steps, c.layers, c.experts), options,
-                             out.view2(c.layers, c.experts));
-  return out.values();
-}
 
-// Not in the typed cases, which would compile every CHECK for each type.
-inline void check_correlated(steps_case const& c, reals const& got) {
-  REQUIRE(std::ssize(got) == c.cells() * c.experts);
-  for (index_t layer = 0; layer < c.layers; ++layer) {
-    auto const value = [&](index_t a, index_t b) {
-      return got[static_cast<std::size_t>((layer * c.experts + a) * c.experts + b)];
-    };
-    bool symmetric = true;
-    double worst = 0;
-    for (index_t a = 0; a < c.experts; ++a) {
-      for (index_t b = 0; b < c.experts; ++b) {
-        symmetric = symmetric && value(a, b) == value(b, a);
-        worst = std::fmax(worst, std::fabs(value(a, b) - c.correlation(layer, a, b)));
-        worst = std::fabs(value(a, b)) <= 1 ? worst : 9;
-      }
-      worst = value(a, a) == 1 ? worst : 9;
-    }
-    CHECK(symmetric);
-    CHECK(worst < 1e-12);
-  }
-}
 inline void check_values(reals const& got, reals const& expected) { CHECK(got == expected); }
-inline void check_uses(uses const& got, uses const& expected) { CHECK(got == expected); }
-inline void check_pairs(std::vector<expert_pair> const& got,
-                        std::vector<std::vector<double>> const& expected) {
-  std::vector<std::vector<double>> rows;
-  for (expert_pair const& pair : got) {
-    rows.push_back({static_cast<double>(pair.layer), static_cast<double>(pair.first),
-                    static_cast<double>(pair.second), pair.correlation});
-  }
-  CHECK(rows == expected);
-}
 
 PLIMSOLL_TEST_CASE("metrics: correlation equals the definition, in every type", P,
                    PLIMSOLL_POLICIES) {
@@ -490,6 +322,17 @@ PLIMSOLL_TEST_CASE("metrics: correlation by hand", P, PLIMSOLL_POLICIES) {
   }
 }
 
+template <class P, class T = std::int32_t>
+uses classified(steps_case const& c, expert_use_options const& options = {}) {
+  array_in<T, P> const in(as<T>(c.loads));
+  array_in<expert_use, P> out(c.cells(), static_cast<expert_use>(-7));
+  plimsoll::classify_experts(make_policy<P>(), in.view3(c.steps, c.layers, c.experts), options,
+                             out.view2(c.layers, c.experts));
+  return out.values();
+}
+
+inline void check_uses(uses const& got, uses const& expected) { CHECK(got == expected); }
+
 PLIMSOLL_TEST_CASE("metrics: experts are classified by the definition, in every type", P,
                    PLIMSOLL_POLICIES) {
   uses all;
@@ -552,6 +395,16 @@ PLIMSOLL_TEST_CASE("metrics: experts at the thresholds between classes", P, PLIM
   check_uses(classified<P>({.steps = 5, .experts = 4, .loads = longs(20, 0)}), nothing);
   check_uses(classified<P>({.steps = 5, .experts = 4, .loads = longs(20, 3)}), nothing);
   check_uses(classified<P>({.steps = 5, .layers = 0, .experts = 4}), {});
+}
+
+inline void check_pairs(std::vector<expert_pair> const& got,
+                        std::vector<std::vector<double>> const& expected) {
+  std::vector<std::vector<double>> rows;
+  for (expert_pair const& pair : got) {
+    rows.push_back({static_cast<double>(pair.layer), static_cast<double>(pair.first),
+                    static_cast<double>(pair.second), pair.correlation});
+  }
+  CHECK(rows == expected);
 }
 
 PLIMSOLL_TEST_CASE("metrics: temporal experts that are busy together", P, PLIMSOLL_POLICIES) {

@@ -8,15 +8,14 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <limits>
-#include <numeric>
 #include <string>
 #include <vector>
 
 #include "support/generators.hpp"
 #include "support/hash.hpp"
 #include "support/owned.hpp"
+#include "support/placement.hpp"
 #include "support/placement_inputs.hpp"
 #include "support/planning_oracle.hpp"
 #include "support/policies.hpp"
@@ -24,60 +23,29 @@
 
 namespace plimsoll_test {
 
-using plimsoll::anti_affinity;
-using plimsoll::certificate;
-using plimsoll::certificate_status;
-using plimsoll::strictness;
+using namespace placement_support;
 
-template <class P>
-struct placed {
-  ints map;
-  std::vector<certificate> certificates;
-
-  template <class T>
-  placed(std::vector<T> const& loads, ints const& counts, index_t layers, index_t slots,
-         host_options const& options) {
-    auto const experts = layers == 0 ? 1 : static_cast<index_t>(loads.size()) / layers;
-    array_in<T, P> const in(loads);
-    array_in<std::int32_t, P> const counts_in(counts);
-    array_in<std::int32_t, P> out(layers * slots, -7);
-    options_in<P> const where(options, layers);
-    certificates =
-        plimsoll::place(make_policy<P>(), in.view2(layers, experts),
-                        counts_in.view2(layers, experts), *where, out.view2(layers, slots));
-    map = out.values();
-  }
-};
-
-/// Message of the error that `place` throws for this input, or "no error".
-template <class P>
-std::string place_refusal(ints const& loads, ints const& counts, index_t slots,
-                          host_options const& options) {
-  try {
-    placed<P>(loads, counts, 1, slots, options);
-  } catch (plimsoll::invalid_input const& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
-/// Load of every rank of one layer, computed in double.
-inline std::vector<double> loads_of_ranks(std::vector<std::int64_t> const& loads,
-                                          ints const& counts, ints const& map,
-                                          ints const& offsets) {
-  std::vector<double> result;
-  for (std::size_t r = 0; r + 1 < offsets.size(); ++r) {
-    double sum = 0;
-    for (auto slot = static_cast<std::size_t>(offsets[r]);
-         slot < static_cast<std::size_t>(offsets[r + 1]); ++slot) {
-      if (map[slot] >= 0) {
-        auto const e = static_cast<std::size_t>(map[slot]);
-        sum += static_cast<double>(loads[e]) / counts[e];
-      }
-    }
-    result.push_back(sum);
-  }
-  return result;
+PLIMSOLL_TEST_CASE("placement: terms of the lower bound", P, PLIMSOLL_POLICIES) {
+  placed<P> const pair(ints{5, 5, 5}, {1, 1, 1}, 1, 4, {.ranks = 2});  // the mean is 7.5
+  CHECK(pair.certificates[0].lower_bound == 10);
+  CHECK(pair.certificates[0].status == certificate_status::optimal);
+  placed<P> const heavy(ints{9, 1, 1}, {1, 1, 1}, 1, 4, {.ranks = 2});
+  CHECK(heavy.certificates[0].lower_bound == 9);
+  CHECK(heavy.certificates[0].value == 9);
+  // All slots are used: the heaviest replica shares its rank with at least two others.
+  placed<P> const company(ints{20, 4, 3, 1, 1, 1, 1}, {1, 1, 1, 1, 1, 1, 1}, 1, 7,
+                          {.ranks = 2, .rank_offsets = {0, 3, 7}});
+  CHECK(company.certificates[0].lower_bound == 22);
+  CHECK(company.certificates[0].status == certificate_status::optimal);
+  // With a free slot the heaviest replica might be alone.
+  placed<P> const alone(ints{20, 4, 3, 1, 1, 1, 1}, {1, 1, 1, 1, 1, 1, 1}, 1, 8,
+                        {.ranks = 2, .rank_offsets = {0, 3, 8}});
+  CHECK(alone.certificates[0].lower_bound == 20);
+  // Rank 1 holds four replicas in every placement; rank 2 has no slots.
+  placed<P> const full(ints{5, 4, 4, 4, 4}, {1, 1, 1, 1, 1}, 1, 5,
+                       {.ranks = 3, .rank_offsets = {0, 1, 5, 5}});
+  CHECK(full.certificates[0].lower_bound == 16);
+  CHECK(full.certificates[0].status == certificate_status::optimal);
 }
 
 PLIMSOLL_TEST_CASE("placement: equals the argmin loop, in every type", P, PLIMSOLL_POLICIES) {
@@ -150,57 +118,6 @@ PLIMSOLL_TEST_CASE("placement: the bound holds against every assignment", P, PLI
       CHECK(c.value == static_cast<double>(best));
     }
   }
-}
-
-PLIMSOLL_TEST_CASE("placement: terms of the lower bound", P, PLIMSOLL_POLICIES) {
-  placed<P> const pair(ints{5, 5, 5}, {1, 1, 1}, 1, 4, {.ranks = 2});  // the mean is 7.5
-  CHECK(pair.certificates[0].lower_bound == 10);
-  CHECK(pair.certificates[0].status == certificate_status::optimal);
-  placed<P> const heavy(ints{9, 1, 1}, {1, 1, 1}, 1, 4, {.ranks = 2});
-  CHECK(heavy.certificates[0].lower_bound == 9);
-  CHECK(heavy.certificates[0].value == 9);
-  // All slots are used: the heaviest replica shares its rank with at least two others.
-  placed<P> const company(ints{20, 4, 3, 1, 1, 1, 1}, {1, 1, 1, 1, 1, 1, 1}, 1, 7,
-                          {.ranks = 2, .rank_offsets = {0, 3, 7}});
-  CHECK(company.certificates[0].lower_bound == 22);
-  CHECK(company.certificates[0].status == certificate_status::optimal);
-  // With a free slot the heaviest replica might be alone.
-  placed<P> const alone(ints{20, 4, 3, 1, 1, 1, 1}, {1, 1, 1, 1, 1, 1, 1}, 1, 8,
-                        {.ranks = 2, .rank_offsets = {0, 3, 8}});
-  CHECK(alone.certificates[0].lower_bound == 20);
-  // Rank 1 holds four replicas in every placement; rank 2 has no slots.
-  placed<P> const full(ints{5, 4, 4, 4, 4}, {1, 1, 1, 1, 1}, 1, 5,
-                       {.ranks = 3, .rank_offsets = {0, 1, 5, 5}});
-  CHECK(full.certificates[0].lower_bound == 16);
-  CHECK(full.certificates[0].status == certificate_status::optimal);
-}
-
-/// Compares with the oracle on skewed loads, whose zeros and ties also test the order of ties.
-template <class P>
-void check_against_oracle(std::string const& name, index_t layers, index_t experts, index_t copies,
-                          index_t slots, host_options const& options) {
-  CAPTURE(name);
-  auto const loads = as<std::int32_t>(skewed_loads(layers, experts, 31));
-  ints counts;
-  ints expected;
-  auto const n = static_cast<std::size_t>(experts);
-  for (index_t l = 0; l < layers; ++l) {
-    auto const row = wide_row(loads, l, experts);
-    auto const mine = oracle::replicate(row, copies, oracle::vector(n, 1), oracle::vector(n, 2));
-    auto const map = oracle::place(row, mine, site_of(options, slots, l, experts),
-                                   static_cast<std::size_t>(slots));
-    REQUIRE(map.has_value());
-    counts.insert(counts.end(), mine.begin(), mine.end());
-    expected.insert(expected.end(), map->begin(), map->end());
-  }
-  placed<P> const got(loads, counts, layers, slots, options);
-  CHECK(got.map == expected);
-  for (certificate const& c : got.certificates) {
-    CHECK(c.lower_bound > 0);
-    CHECK(c.lower_bound <= c.value);
-    CHECK(c.work == copies);
-  }
-  report_hash("placement." + name, got.map);
 }
 
 PLIMSOLL_TEST_CASE("placement: among experts of equal weight, first copies come first", P,
@@ -426,27 +343,6 @@ PLIMSOLL_TEST_CASE("placement: experts stay on the node that lists them", P, PLI
   CHECK(peak.certificates[0].lower_bound == 110);
   CHECK(peak.certificates[0].work == 4);
 }
-
-template <class P>
-struct grouped {
-  ints experts;
-  ints offsets;
-  std::vector<certificate> certificates;
-
-  grouped(ints const& loads, index_t layers, index_t groups, index_t slots,
-          host_options const& options) {
-    auto const n = static_cast<index_t>(loads.size()) / layers;
-    array_in<std::int32_t, P> const in(loads);
-    array_in<std::int32_t, P> experts_out(layers * n, -7);
-    array_in<std::int32_t, P> offsets_out(layers * (options.nodes + 1), -7);
-    options_in<P> const where(options, layers);
-    certificates = plimsoll::place_groups(make_policy<P>(), in.view2(layers, n), groups, slots,
-                                          *where, experts_out.view2(layers, n),
-                                          offsets_out.view2(layers, options.nodes + 1));
-    experts = experts_out.values();
-    offsets = offsets_out.values();
-  }
-};
 
 /// Message of the error that `place_groups` throws for this input, or "no error".
 template <class P>

@@ -8,7 +8,7 @@
 #include "support/run_body.hpp"
 #include "support/temporaries.hpp"
 
-namespace plimsoll_test::map_cases {
+namespace plimsoll_test {
 
 using plimsoll::detail::map_body;
 using plimsoll::detail::padded_source;
@@ -231,4 +231,4 @@ TEST_CASE("placement_maps: temporaries come from the policy and go back, also wh
   });
 }
 
-}  // namespace plimsoll_test::map_cases
+}  // namespace plimsoll_test
