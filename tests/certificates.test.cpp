@@ -157,17 +157,17 @@ TEST_CASE("certificates: those of swap_search hold under costs of any steepness"
     }
     auto const room = [&](std::int64_t r) { return (r + 1) * slots / ranks - r * slots / ranks; };
     auto const score = [&](ints const& rank_of) {
-      wide sum = 0;
+      int128 sum = 0;
       for (std::int64_t t = 0; t < steps; ++t) {
         std::int64_t tokens[3] = {};
         for (std::size_t e = 0; e < rank_of.size(); ++e) {
           tokens[rank_of[e]] += loads[static_cast<std::size_t>(t * experts) + e];
         }
-        wide longest = 0;
+        int128 longest = 0;
         for (std::int64_t r = 0; r < ranks; ++r) {
           if (room(r) > 0) {
-            longest = std::max(longest, static_cast<wide>(cost.idle[r]) +
-                                            (static_cast<wide>(tokens[r]) << cost.per_token[r]));
+            longest = std::max(longest, static_cast<int128>(cost.idle[r]) +
+                                            (static_cast<int128>(tokens[r]) << cost.per_token[r]));
           }
         }
         sum += longest;
@@ -175,7 +175,7 @@ TEST_CASE("certificates: those of swap_search hold under costs of any steepness"
       return sum;
     };
     ints rank_of(static_cast<std::size_t>(experts), 0);
-    wide best = -1;
+    int128 best = -1;
     std::int64_t total = 1;
     for (std::int64_t e = 0; e < experts; ++e) {
       total *= ranks;
@@ -192,7 +192,7 @@ TEST_CASE("certificates: those of swap_search hold under costs of any steepness"
       for (std::int64_t r = 0; r < ranks; ++r) {
         fits = fits && held[r] <= room(r);
       }
-      wide const here = fits ? score(rank_of) : -1;
+      int128 const here = fits ? score(rank_of) : -1;
       best = fits && (best < 0 || here < best) ? here : best;
     }
     ints map(static_cast<std::size_t>(slots));
@@ -208,7 +208,7 @@ TEST_CASE("certificates: those of swap_search hold under costs of any steepness"
         }
       }
     }
-    wide const real = score(rank_of);
+    int128 const real = score(rank_of);
     CHECK(scaled(got.lower_bound, 1, true) <= best);
     CHECK(scaled(got.value * (1 + 0x1p-50), 1, true) >= real);
     if (got.status == certificate_status::optimal) {

@@ -27,6 +27,29 @@ namespace plimsoll_test {
 
 using namespace gem_support;
 
+PLIMSOLL_TEST_CASE("gem: two layers by hand, on a rank that is slower", P, PLIMSOLL_POLICIES) {
+  gem_case c{.search = {.steps = 3, .layers = 2, .experts = 4, .slots = 4}};
+  c.search.loads = {90, 60, 40, 10, 20, 80, 70, 30,   // step 0: layer 0, layer 1
+                    10, 80, 90, 20, 90, 10, 10, 90,   // step 1
+                    70, 60, 60, 10, 40, 60, 40, 60};  // step 2
+  c.search.options = {.on = {.ranks = 2}};
+  // 3 us more for each tile of 32 tokens; rank 0 takes 12 % longer.
+  c.tokens = {32, 64, 96, 128, 160, 192, 224};
+  c.latency = {23, 26, 29, 32, 35, 38, 41};
+  c.dense_until = 224;
+  c.speeds = {1 / 1.12, 1};
+  gem_outcome const got = gem_of<P>(c);
+  // Rank 0 gets experts 2 and 3 of layer 0, hence 50, 110 and 70 tokens: 29.12 + 35.84 + 32.48 us.
+  // Rank 1 gets 150, 90 and 130: 35 + 29 + 35. The later one counts in every step.
+  CHECK(got.certificates[0].value == doctest::Approx(35 + 35.84 + 35));
+  // Rank 0 of layer 1 gets experts 0 and 2: 90, 100 and 80 tokens, and rank 1 110, 100 and 120.
+  CHECK(got.certificates[1].value == doctest::Approx(32.48 + 35.84 + 32.48));
+  for (auto const& proof : got.certificates) {
+    CHECK(proof.lower_bound == doctest::Approx(3 * 32.48).epsilon(1e-4));
+  }
+  CHECK(got.counts == ints(8, 1));
+}
+
 inline void check_gem(gem_fn gem) {
   int replicated = 0;
   ints all;

@@ -21,6 +21,22 @@ namespace plimsoll_test {
 
 using namespace lplb_support;
 
+PLIMSOLL_TEST_CASE("lplb: a step by hand", P, PLIMSOLL_PREPARED_POLICIES) {
+  // Rank 0 holds experts 0 and 1, rank 1 experts 0 and 2: with four of the six tokens of expert 0 on
+  // rank 0, each rank has five.
+  auto const policy = make_policy<P>();
+  array_in<std::int32_t, P> const map(ints{0, 1, 0, 2});
+  array_in<std::int32_t, P> const counts(ints{6, 1, 3});
+  plimsoll::placement_ref const placement{map.view2(1, 4), {nullptr, 1, 3}, 2, {}};
+  plimsoll::lplb planner(policy, placement, {.max_ids = 10});
+  planner.plan(counts.view2(1, 3));
+  planner.check();
+  CHECK(plimsoll::read(policy, plimsoll::vector_ref<std::int32_t const>(planner.quotas().data,
+                                                                        4)) == ints{4, 1, 2, 3});
+  CHECK(plimsoll::read(policy, planner.reports())[0].peak == 5);
+  CHECK(plimsoll::read(policy, planner.certificates())[0].status == certificate_status::optimal);
+}
+
 PLIMSOLL_TEST_CASE("lplb: plans as minmax_lp and quota do", P, PLIMSOLL_PREPARED_POLICIES) {
   using c = lplb_case<P>;
   c const in;

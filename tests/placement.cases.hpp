@@ -25,6 +25,16 @@ namespace plimsoll_test {
 
 using namespace placement_support;
 
+PLIMSOLL_TEST_CASE("placement: four experts by hand", P, PLIMSOLL_POLICIES) {
+  // Copies of expert 0 weigh 225 and go to four ranks, two of expert 1 to the first two of them; 60
+  // and 40 remain for the others.
+  placed<P> const got(ints{900, 200, 60, 40}, {4, 2, 1, 1}, 1, 8, {.ranks = 4});
+  CHECK(got.map == ints{0, 1, 0, 1, 0, 2, 0, 3});
+  CHECK(got.certificates[0].value == 325);
+  CHECK(got.certificates[0].lower_bound == 325);
+  CHECK(got.certificates[0].status == certificate_status::optimal);
+}
+
 PLIMSOLL_TEST_CASE("placement: terms of the lower bound", P, PLIMSOLL_POLICIES) {
   placed<P> const pair(ints{5, 5, 5}, {1, 1, 1}, 1, 4, {.ranks = 2});  // the mean is 7.5
   CHECK(pair.certificates[0].lower_bound == 10);

@@ -44,7 +44,7 @@ PLIMSOLL_TEST_CASE("placement_maps: conversions between the forms", P, PLIMSOLL_
     CHECK(slots.values() == f.replica_slots);
 
     // An engine may list an expert's slots in any order.
-    draws draw(seed + 1000);
+    map_draws draw(seed + 1000);
     forms shuffled = f;
     for (std::size_t i = 0; i < f.counts.size(); ++i) {
       std::size_t const row = i * static_cast<std::size_t>(f.copies_width);
@@ -195,7 +195,7 @@ PLIMSOLL_TEST_CASE("placement_maps: validate names the first fault", P, PLIMSOLL
   std::vector<std::string> messages;
   for (std::uint64_t seed = 0; seed < 600; ++seed) {
     CAPTURE(seed);
-    draws draw(seed + 5000);
+    map_draws draw(seed + 5000);
     forms f = random_forms(seed, 6);
     if (f.layers == 0) {
       continue;
@@ -260,7 +260,7 @@ PLIMSOLL_TEST_CASE("placement_maps: validate finds every wrong entry of an inver
   std::vector<std::string> messages;
   for (std::uint64_t seed = 0; seed < 600; ++seed) {
     CAPTURE(seed);
-    draws draw(seed + 9000);
+    map_draws draw(seed + 9000);
     forms f = random_forms(seed, 6);
     if (f.layers == 0) {
       continue;

@@ -32,7 +32,7 @@ void check_teams(Body body, index_t layers, Outputs&... outputs) {
 TEST_CASE("placement_maps: the same bits in every team") {
   for (std::uint64_t seed = 0; seed < 4; ++seed) {
     CAPTURE(seed);
-    draws draw(seed);
+    map_draws draw(seed);
     forms f = random_forms(seed + 20, 70);
     f.layers = std::max<index_t>(f.layers, 1);
     f = f.map.empty() ? random_forms(3, 70) : f;

@@ -44,6 +44,15 @@ struct replicated {
   }
 };
 
+PLIMSOLL_TEST_CASE("replication: four experts by hand", P, PLIMSOLL_POLICIES) {
+  // Each of four spare slots goes to the expert with the largest load per copy: 900, 450, 300, and
+  // then 200, since expert 0 may have four copies.
+  replicated<P> const got(std::vector<std::int32_t>{900, 200, 60, 40}, 1, 4, 8, {.max_copies = 4});
+  CHECK(got.counts == std::vector<std::int32_t>{4, 2, 1, 1});
+  CHECK(got.certificates[0].value == 225);
+  CHECK(got.certificates[0].status == certificate_status::optimal);
+}
+
 PLIMSOLL_TEST_CASE("replication: equals the argmax loop, in every type", P, PLIMSOLL_POLICIES) {
   for (std::array<index_t, 3> const& shape : {std::array<index_t, 3>{1, 1, 1},
                                               {1, 1, 9},

@@ -27,6 +27,21 @@ namespace plimsoll_test {
 
 using namespace swap_search_support;
 
+PLIMSOLL_TEST_CASE("swap_search: experts that are busy in the same steps, by hand", P,
+                   PLIMSOLL_POLICIES) {
+  // Experts 0 and 1 are busy in step 0, experts 2 and 3 in step 1. Of 105 tokens a step, one rank
+  // gets at least 53; with an expert of either pair on each rank, it gets 55.
+  search_case c{.steps = 2, .layers = 1, .experts = 4, .slots = 4};
+  c.loads = {50, 40, 10, 5, 5, 10, 40, 50};
+  c.options = {.on = {.ranks = 2}};
+  array_in<float, P> const loads(std::vector<float>(c.loads.begin(), c.loads.end()));
+  search_outcome const got = search_of<P>(c, loads.view3(2, 1, 4), plimsoll::token_cost{});
+  CHECK(got.certificates[0].value == 110);
+  CHECK(got.certificates[0].lower_bound == doctest::Approx(106));
+  auto const zero = std::find(got.map.begin(), got.map.end(), 0) - got.map.begin();
+  CHECK(got.map[static_cast<std::size_t>(zero ^ 1)] == 3);  // on the same rank
+}
+
 inline void check_definition(search_fn search) {
   ints maps;
   for (std::size_t i = 0; i < known_searches().size(); ++i) {

@@ -21,6 +21,18 @@ namespace plimsoll_test {
 
 using namespace token_drop_support;
 
+PLIMSOLL_TEST_CASE("token_drop: four tokens by hand", P, PLIMSOLL_PREPARED_POLICIES) {
+  // Tokens 0, 1 and 2 choose expert 0, which keeps the two of them with the largest weights.
+  drop_case c{.tokens = 4, .logits = {2, 0, 3, 0, 1, 0, 0, 1}};
+  c.options = {.route = {.k = 1}, .limit = {.experts = 2, .max_tokens = 4, .factor = 1}};
+  drop_result const got = drop_of<P>(c);
+  CHECK(got.ids == ints{0, 0, -1, 1});
+  CHECK(got.counts == ints{2, 1});
+  CHECK(got.weights[1] == doctest::Approx(1 / (1 + std::exp(-3.0))));
+  CHECK(got.weights[2] == 0);
+  CHECK(got.report.dropped_fraction == 0.25);
+}
+
 inline void check_literal(drop_fn drop_of) {
   fnv1a all;
   index_t displaced = 0;

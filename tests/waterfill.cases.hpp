@@ -23,6 +23,22 @@ namespace plimsoll_test {
 
 using namespace waterfill_support;
 
+PLIMSOLL_TEST_CASE("waterfill: a busy rank sends rows away, by hand", P,
+                   PLIMSOLL_PREPARED_POLICIES) {
+  // Two ranks of two slots. The other rank's eight choices are two for its own slots and six for
+  // ours, and its four rows of the shared expert stay with it: 5 + 4 and 11 + 4 rows, level 12.
+  fill_case c{.ranks = 2, .slots = 4, .ids = {3, 0, 3, 2, 1, 3, 0, 2}, .others = {2, 6, 4, 0}};
+  c.options = {.rank = 1, .line = {.top_k = 2, .max_tokens = 4, .min_tokens = 0}};
+  fill_result const got = fill_of<P>(c);
+  CHECK(got.loads == longs{5, 11, 4, 4});
+  CHECK(got.report.level == 12);
+  CHECK(got.report.moved == 3);
+  // Three rows leave, those of the tokens that visit rank 0 anyway. A rank's last id is the shared
+  // expert: 2 on rank 0, 5 on rank 1.
+  CHECK(got.ranks == ints{0, 1, 0, 0});
+  CHECK(got.ids == ints{4, 0, 2, 4, 3, 5, 1, 4, 2, 0, 3, 2});
+}
+
 // ----- SGLang's procedure ------------------------------------------------------------------------
 
 inline void check_literal(fill_fn fill_of) {

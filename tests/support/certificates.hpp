@@ -26,20 +26,20 @@ using plimsoll::certificate_status;
 using ints = std::vector<std::int32_t>;
 using reals = std::vector<double>;
 
-__extension__ using wide = __int128;
+__extension__ using int128 = __int128;
 
 /// Cost of a rank: load in units of 2^-20 / 60, over an integer speed.
 struct fraction {
-  wide load = 0;
-  wide speed = 1;
+  int128 load = 0;
+  int128 speed = 1;
   bool operator<(fraction const& other) const { return load * other.speed < other.load * speed; }
   bool operator==(fraction const& other) const { return load * other.speed == other.load * speed; }
 };
 
 /// Returns x * factor, rounded up or down to a whole number; |result| must be below 2^120.
-inline wide scaled(double x, wide factor, bool up) {
+inline int128 scaled(double x, int128 factor, bool up) {
   int exponent = 0;
-  auto const mantissa = static_cast<wide>(std::ldexp(std::frexp(x, &exponent), 53)) * factor;
+  auto const mantissa = static_cast<int128>(std::ldexp(std::frexp(x, &exponent), 53)) * factor;
   exponent -= 53;
   if (exponent >= 0) {
     return mantissa << exponent;
@@ -47,7 +47,7 @@ inline wide scaled(double x, wide factor, bool up) {
   if (exponent < -120) {
     return up && mantissa > 0 ? 1 : 0;
   }
-  wide const below = mantissa >> -exponent;
+  int128 const below = mantissa >> -exponent;
   return below + (up && (below << -exponent) != mantissa ? 1 : 0);
 }
 
@@ -128,8 +128,8 @@ struct certified_case {
     }
     return result;
   }
-  [[nodiscard]] wide weight(std::size_t e, std::int32_t of) const {
-    return static_cast<wide>(loads[e] * 0x1p20) * 60 / of;
+  [[nodiscard]] int128 weight(std::size_t e, std::int32_t of) const {
+    return static_cast<int128>(loads[e] * 0x1p20) * 60 / of;
   }
   [[nodiscard]] fraction peak_of(ints const& map) const {
     ints counts(loads.size(), 0);
@@ -151,13 +151,13 @@ struct certified_case {
   }
   /// Returns the lowest peak of all placements with these replica counts.
   [[nodiscard]] fraction best(ints const& counts) const {
-    std::vector<wide> items;
+    std::vector<int128> items;
     for (std::size_t e = 0; e < loads.size(); ++e) {
       items.insert(items.end(), static_cast<std::size_t>(counts[e]), weight(e, counts[e]));
     }
     fraction lowest{std::numeric_limits<std::int64_t>::max(), 1};
     lowest.load <<= 30;
-    std::vector<wide> carried(speed.size(), 0);
+    std::vector<int128> carried(speed.size(), 0);
     ints free = room;
     std::function<void(std::size_t, fraction)> const put = [&](std::size_t i, fraction peak) {
       if (!(peak < lowest)) {

@@ -23,7 +23,7 @@ using ints = std::vector<std::int32_t>;
 using named = std::pair<char const*, index_t>;
 
 /// A sequence of random integers.
-class draws : public generator {
+class map_draws : public generator {
  public:
   using generator::generator;
   bool once_in(index_t n) { return between(1, n) == 1; }
@@ -120,7 +120,7 @@ struct forms {
 
 /// A random valid placement, with uneven ranks, empty slots and slots of no rank.
 inline forms random_forms(std::uint64_t seed, index_t most_experts) {
-  draws draw(seed);
+  map_draws draw(seed);
   forms f;
   f.layers = draw.between(0, 9) == 0 ? 0 : draw.between(1, 4);
   f.experts = draw.between(1, most_experts);
