@@ -1,0 +1,532 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Body of `flow_placement`.
+///
+/// Loads become profiles: integer loads of at most 16 blocks of steps, in units in which the sum of
+/// a block is at most 2^29. All sums are exact; a score is one correctly rounded quotient plus
+/// correctly rounded penalties.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/replication.hpp>
+#include <plimsoll/detail/common/fixed_load.hpp>
+#include <plimsoll/detail/common/packing.hpp>
+#include <plimsoll/detail/common/topology.hpp>
+#include <plimsoll/detail/exact_math.hpp>
+#include <plimsoll/detail/report.hpp>
+#include <plimsoll/detail/scratch.hpp>
+#include <plimsoll/detail/team.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
+
+/// Most blocks of steps that a profile has.
+inline constexpr index_t profile_blocks = 16;
+
+/// The working memory of `flow_placement_body`.
+struct flow_arrays {
+  std::int32_t* profile;    ///< `[experts, profile_blocks]`
+  std::int64_t* weight;     ///< `[experts]`: sum of the profile
+  std::int32_t* copies;     ///< `[experts]`
+  std::uint64_t* keys;      ///< `[experts]`
+  std::byte* sorting;       ///< of `keys`
+  std::int32_t* slack;      ///< `[experts + 1]` of `sharing_limit`, if slots are uneven
+  std::int32_t* load;       ///< `[ranks, profile_blocks]`
+  double* score;            ///< `[ranks]` of the expert that is being placed
+  std::int32_t* taken;      ///< `[ranks]` slots in use
+  std::int32_t* movable;    ///< `[ranks]` copies of experts with several
+  std::int32_t* component;  ///< `[ranks]` lowest rank that partners connect it with
+  std::int32_t* partners;   ///< `[ranks]` number of partners
+  std::int32_t* holders;    ///< `[ranks]` ranks that hold the expert
+  std::int32_t* linked;     ///< `[ranks]` holders that are partners already; -1: a holder itself
+  std::int32_t* near;       ///< `[ranks]` holders on the rank's node
+  std::uint32_t* graph;     ///< `[ranks, words]` one bit per partner
+
+  template <class Memory>
+  PLIMSOLL_HD static flow_arrays in(Memory& memory, index_t experts, index_t ranks, bool is_uneven,
+                                    bool has_graph) {
+    flow_arrays result{};
+    memory.take(result.profile, experts * profile_blocks);
+    memory.take(result.weight, experts);
+    memory.take(result.copies, experts);
+    memory.take(result.keys, experts);
+    memory.take(result.sorting, sort_bytes<block<128>, std::uint64_t>(experts));
+    if (is_uneven) {
+      memory.take(result.slack, experts + 1);
+    }
+    memory.take(result.load, ranks * profile_blocks);
+    memory.take(result.score, ranks);
+    memory.take(result.taken, ranks);
+    memory.take(result.movable, ranks);
+    memory.take(result.component, ranks);
+    memory.take(result.partners, ranks);
+    memory.take(result.holders, ranks);
+    memory.take(result.linked, ranks);
+    memory.take(result.near, ranks);
+    if (has_graph) {
+      memory.take(result.graph, ranks * words(ranks));
+    }
+    return result;
+  }
+  PLIMSOLL_HD static index_t words(index_t ranks) { return (ranks + 31) / 32; }
+};
+
+/// Body of `flow_placement`. Problem = layer. In its report, `work` counts the steps without load
+/// and `value` the slots of live ranks that stay empty.
+template <class Loads>
+struct flow_placement_body {
+  using device_team = block<128>;
+
+  Loads loads;  ///< `[steps, layers, experts]`
+  topology where;
+  split_rule split;
+  index_t max_partners;
+  matrix_ref<std::int32_t> physical_to_logical;
+  matrix_ref<std::int32_t> replica_count;
+  problem_report* reports;
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    return bytes_taken_by<flow_arrays>(experts(), where.ranks(), may_be_uneven(), has_graph());
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
+    problem_report* const report = reports + layer;
+    auto const a =
+        flow_arrays::in(memory, experts(), where.ranks(), may_be_uneven(), has_graph());
+    problem_report outcome = where.refuse(team, layer, experts(), a.copies);
+    index_t const places =
+        outcome.refused ? 0 : team.sum(where.ranks(), [this, layer](index_t r) {
+          return where.slots_of(layer, r);
+        });
+    if (!outcome.refused && places < experts()) {
+      outcome = refusal(fault_kind::floors, -1, experts(), places);
+    }
+    history seen;
+    if (!outcome.refused) {
+      outcome = make_profiles(team, layer, a, seen);
+    }
+    if (!outcome.refused) {
+      seen.fastest = team.max(where.ranks(), [this, layer](index_t r) {
+        return where.slots_of(layer, r) > 0 ? where.speed(r) : 0.0;
+      });
+      count_copies(team, layer, a, seen, places);
+      index_t const made = place_copies(team, layer, a, seen);
+      outcome.result.value = static_cast<double>(places - made);
+      outcome.result.work = seen.idle;
+    }
+    team.single([=] { *report = outcome; });
+  }
+
+ private:
+  /// What holds for all experts of a layer.
+  struct history {
+    index_t idle = 0;    ///< steps without load
+    index_t blocks = 0;  ///< of the steps with load
+    double fastest = 1;  ///< speed of a rank that has slots
+  };
+  /// The candidate ranks of the copies of one expert.
+  struct candidates {
+    index_t expert;
+    index_t copies;
+    index_t quota;  ///< of movable copies on each rank
+    index_t holders = 0;
+    index_t component = -1;  ///< that of the holders
+  };
+  static constexpr double penalty = 0.3;        ///< of a rank without a new way out
+  static constexpr double node_penalty = 0.03;  ///< of a partner on another node
+
+  PLIMSOLL_HD index_t experts() const { return loads.extent(2); }
+  PLIMSOLL_HD bool may_be_uneven() const {
+    return where.ranges.offsets.data != nullptr || where.active.data != nullptr;
+  }
+  PLIMSOLL_HD bool is_connecting() const { return split == split_rule::optimal; }
+  PLIMSOLL_HD bool has_graph() const { return is_connecting() || max_partners < where.ranks() - 1; }
+  /// Load of an average rank in a block.
+  PLIMSOLL_HD int unit_bits() const {
+    return minimum{}(20, 29 - bit_width(static_cast<std::uint64_t>(where.ranks())));
+  }
+  PLIMSOLL_HD double unit() const { return static_cast<double>(std::int64_t{1} << unit_bits()); }
+
+  /// Calls use(step, scale, total) for every step with load; returns the first fault.
+  template <class Team, class Use>
+  PLIMSOLL_HD problem_report for_each_step(Team& team, index_t layer, Use use) const {
+    for (index_t step = 0; step < loads.extent(0); ++step) {
+      load_scale const scale = scale_loads(
+          team, experts(), [this, step, layer](index_t e) { return loads(step, layer, e); });
+      if (scale.refused) {
+        problem_report refused = scale.report();
+        refused.refused.also = step;
+        return refused;
+      }
+      auto const total = team.sum(experts(), [this, step, layer, scale](index_t e) {
+        return static_cast<std::int64_t>(to_fixed(loads(step, layer, e), scale.shift));
+      });
+      if (total > 0) {
+        use(step, scale.shift, total);
+      }
+    }
+    return problem_report{};
+  }
+
+  /// Averages the steps with load in blocks, each step scaled to the same total.
+  template <class Team>
+  PLIMSOLL_HD problem_report make_profiles(Team& team, index_t layer, flow_arrays const& a,
+                                           history& seen) const {
+    index_t busy = 0;
+    index_t const steps = loads.extent(0);
+    auto* const profile = a.profile;
+    problem_report const outcome =
+        for_each_step(team, layer, [&busy](index_t, int, std::int64_t) { ++busy; });
+    if (outcome.refused) {
+      return outcome;
+    }
+    seen.idle = steps - busy;
+    seen.blocks = minimum{}(busy, profile_blocks);
+    team.for_each(experts() * profile_blocks, [profile](index_t i) { profile[i] = 0; });
+    double const sum = multiply(unit(), static_cast<double>(where.ranks()));
+    index_t const blocks = seen.blocks;
+    index_t number = 0;  // of the step among those with load
+    for_each_step(team, layer, [&](index_t step, int shift, std::int64_t total) {
+      index_t const block = (number * blocks) / busy;
+      index_t const first = (block * busy + blocks - 1) / blocks;
+      index_t const size = ((block + 1) * busy + blocks - 1) / blocks - first;
+      double const scale = divide(divide(sum, static_cast<double>(total)),
+                                  static_cast<double>(size));
+      team.for_each(experts(), [=, this](index_t e) {
+        double const part =
+            multiply(static_cast<double>(to_fixed(loads(step, layer, e), shift)), scale);
+        profile[e * profile_blocks + block] += static_cast<std::int32_t>(part);
+      });
+      ++number;
+    });
+    team.for_each(experts(), [=, weight = a.weight](index_t e) {
+      std::int64_t all = 0;
+      for (index_t b = 0; b < blocks; ++b) {
+        all += profile[e * profile_blocks + b];
+      }
+      weight[e] = all;
+    });
+    return outcome;
+  }
+
+  /// Gives copies to experts: first to those whose share exceeds half the load of an average rank,
+  /// the largest share first; then a second copy to as many as possible, the heaviest first.
+  template <class Team>
+  PLIMSOLL_HD void count_copies(Team& team, index_t layer, flow_arrays const& a,
+                                history const& seen, index_t places) const {
+    auto* const copies = a.copies;
+    auto const* const weight = a.weight;
+    cell const all = where.cell_at(layer, 0, experts());
+    index_t const hosts =
+        team.count(where.ranks(), [this, layer](index_t r) { return where.slots_of(layer, r) > 0; });
+    auto const [least, most] = slot_range(team, layer);
+    bool const is_uneven = most > least + 1;
+    sharing_limit apart{a.slack, copies};
+    team.for_each(experts(), [copies](index_t e) { copies[e] = 1; });
+    if (is_uneven) {
+      apart.start(team, where, all, {anti_affinity::rank, true});
+    }
+    std::int64_t const hot = seen.blocks << (unit_bits() - 1);
+    auto const key_of = [=](index_t e, std::int32_t of) {
+      std::uint64_t const share =
+          divide_floor(static_cast<std::uint64_t>(weight[e]) << 6, static_cast<std::uint32_t>(of));
+      bool const is_hot = share > static_cast<std::uint64_t>(hot) << 6;
+      // Another copy of a movable load is worth a tenth of a first one.
+      return heavier_first(is_hot    ? (std::uint64_t{1} << 44) + share
+                           : of == 1 ? 10 * share
+                                     : share,
+                           e);
+    };
+    team.for_each(experts(), [=, keys = a.keys](index_t e) { keys[e] = key_of(e, 1); });
+    auto queue = team.queue(a.keys, experts());
+    for (index_t spare = places - experts(); spare > 0 && !queue.empty();) {
+      index_t const e = id_of(queue.top());
+      std::int32_t const now = copies[e];
+      bool const may_grow =
+          now < hosts && now < rank_limit && (!is_uneven || apart.grant(team, where, all, e));
+      if (!may_grow) {
+        queue.pop();
+        continue;
+      }
+      team.single([=] { copies[e] = now + 1; });
+      queue.replace_top(key_of(e, now + 1));
+      --spare;
+    }
+  }
+
+  /// Returns the fewest and the most slots of a rank that has any.
+  template <class Team>
+  PLIMSOLL_HD extreme<index_t> slot_range(Team& team, index_t layer) const {
+    auto const slots = [this, layer](index_t r) { return where.slots_of(layer, r); };
+    index_t const most = team.max(where.ranks(), slots);
+    return {team.min(where.ranks(), [=](index_t r) { return slots(r) > 0 ? slots(r) : most; }),
+            most};
+  }
+
+  /// Places all copies, those of the largest share first; returns their number.
+  template <class Team>
+  PLIMSOLL_HD index_t place_copies(Team& team, index_t layer, flow_arrays const& a,
+                                   history const& seen) const {
+    index_t const ranks = where.ranks();
+    auto const* const weight = a.weight;
+    auto const* const copies = a.copies;
+    auto const map = row_of(physical_to_logical, layer);
+    team.for_each(ranks * profile_blocks, [load = a.load](index_t i) { load[i] = 0; });
+    team.for_each(ranks, [=](index_t r) {
+      a.taken[r] = 0;
+      a.movable[r] = 0;
+      a.partners[r] = 0;
+      a.component[r] = static_cast<std::int32_t>(r);
+    });
+    if (has_graph()) {
+      team.for_each(ranks * flow_arrays::words(ranks), [=](index_t i) { a.graph[i] = 0; });
+    }
+    team.for_each(where.ranges.slots, [map](index_t slot) { map[slot] = -1; });
+    team.for_each(experts(), [=](index_t e) {
+      a.keys[e] = heavier_first(
+          divide_floor(static_cast<std::uint64_t>(weight[e]) << 6,
+                       static_cast<std::uint32_t>(copies[e])),
+          e);
+    });
+    team.sort(a.keys, experts(), a.sorting);
+    index_t const hosts =
+        team.count(ranks, [this, layer](index_t r) { return where.slots_of(layer, r) > 0; });
+    index_t const movable = team.sum(
+        experts(), [=](index_t e) { return index_t{copies[e] > 1 ? copies[e] : 0}; });
+    index_t made = 0;
+    for (index_t i = 0; i < experts(); ++i) {
+      index_t const e = id_of(a.keys[i]);
+      made += place_expert(team, layer, a, seen,
+                           {.expert = e, .copies = copies[e], .quota = (movable + hosts - 1) / hosts});
+    }
+    return made;
+  }
+
+  /// Places the copies of one expert; returns their number, less than wanted if no rank may take
+  /// another.
+  template <class Team>
+  PLIMSOLL_HD index_t place_expert(Team& team, index_t layer, flow_arrays const& a,
+                                   history const& seen, candidates at) const {
+    auto const map = row_of(physical_to_logical, layer);
+    score_ranks(team, layer, a, seen, at);
+    while (at.holders < at.copies) {
+      index_t rank = choose_rank(team, layer, a, at);
+      if (rank < 0) {
+        rank = make_room(team, layer, a, at);
+      }
+      if (rank < 0) {
+        break;
+      }
+      index_t const slot = where.begin(layer, rank) + a.taken[rank];
+      std::int32_t const e = static_cast<std::int32_t>(at.expert);
+      team.single([=] {
+        map[slot] = e;
+        ++a.taken[rank];
+        a.movable[rank] += at.copies > 1 ? 1 : 0;
+      });
+      if (at.copies > 1) {
+        join(team, a, at, rank);
+      }
+      team.single([=] { a.holders[at.holders] = static_cast<std::int32_t>(rank); });
+      ++at.holders;
+    }
+    index_t const held = at.holders;
+    auto const* const profile = a.profile + at.expert * profile_blocks;
+    team.for_each(held * profile_blocks, [=](index_t i) {
+      a.load[a.holders[i / profile_blocks] * profile_blocks + i % profile_blocks] +=
+          profile[i % profile_blocks] / static_cast<std::int32_t>(held);
+    });
+    team.single(
+        [=, this] { replica_count(layer, at.expert) = static_cast<std::int32_t>(held); });
+    return held;
+  }
+
+  /// Computes the load of every rank, with a copy of the expert, averaged over the blocks with the
+  /// weight of the expert in each; in units of an average rank, over the rank's speed
+  /// as a fraction of the fastest.
+  template <class Team>
+  PLIMSOLL_HD void score_ranks(Team& team, index_t layer, flow_arrays const& a, history const& seen,
+                               candidates const& at) const {
+    auto const* const profile = a.profile + at.expert * profile_blocks;
+    bool const is_idle = a.weight[at.expert] == 0;
+    std::int64_t own = 0;
+    for (index_t b = 0; b < profile_blocks; ++b) {
+      own += std::int64_t{profile[b]} * (profile[b] / static_cast<std::int32_t>(at.copies));
+    }
+    double const fastest = seen.fastest;
+    double const scale =
+        is_idle ? multiply(unit(), static_cast<double>(maximum{}(seen.blocks, index_t{1})))
+                : multiply(unit(), static_cast<double>(a.weight[at.expert]));
+    team.for_each(where.ranks(), [=, this](index_t r) {
+      auto const* const load = a.load + r * profile_blocks;
+      std::int64_t together = own;
+      for (index_t b = 0; b < profile_blocks; ++b) {
+        together += std::int64_t{is_idle ? 1 : profile[b]} * load[b];
+      }
+      a.score[r] = divide(divide(static_cast<double>(together), scale),
+                          divide(where.speed(r), fastest));
+      a.linked[r] = 0;
+      a.near[r] = 0;
+    });
+  }
+
+  /// Returns the rank with the lowest score and penalties that may take a copy, or -1.
+  template <class Team>
+  PLIMSOLL_HD index_t choose_rank(Team& team, index_t layer, flow_arrays const& a,
+                                  candidates const& at) const {
+    auto const best = team.argmin(where.ranks(), [=, this](index_t r) {
+      bool const has_room = a.taken[r] < where.slots_of(layer, r);
+      if (!has_room || a.linked[r] < 0 || !may_join(a, at, r)) {
+        return never;
+      }
+      return at.copies == 1 ? a.score[r] : penalized(a, at, r);
+    });
+    return best.key < never ? best.index : -1;
+  }
+  static constexpr double never = 0x1p1000;
+
+  PLIMSOLL_HD double penalized(flow_arrays const& a, candidates const& at, index_t r) const {
+    double result = a.score[r];
+    if (is_connecting()) {
+      index_t faults = a.movable[r] >= at.quota ? 1 : 0;
+      faults += a.linked[r];
+      faults += a.component[r] == at.component ? at.holders : 0;
+      result = add(result, multiply(penalty, static_cast<double>(faults)));
+    }
+    if (where.nodes > 1) {
+      result = add(result, multiply(node_penalty, static_cast<double>(at.holders - a.near[r])));
+    }
+    return result;
+  }
+
+  /// Returns whether the bound on partners allows a rank to join the holders.
+  PLIMSOLL_HD bool may_join(flow_arrays const& a, candidates const& at, index_t r) const {
+    if (at.holders == 0 || max_partners >= where.ranks() - 1) {
+      return true;
+    }
+    bool result = a.partners[r] + at.holders - a.linked[r] <= max_partners;
+    for (index_t i = 0; i < at.holders && result; ++i) {
+      index_t const p = a.holders[i];
+      result = a.partners[p] < max_partners || are_partners(a, p, r);
+    }
+    return result;
+  }
+  PLIMSOLL_HD bool are_partners(flow_arrays const& a, index_t p, index_t r) const {
+    return (a.graph[p * flow_arrays::words(where.ranks()) + r / 32] >> (r % 32) & 1) != 0;
+  }
+
+  /// Makes a rank a partner of all holders, and one component of theirs and its own.
+  template <class Team>
+  PLIMSOLL_HD void join(Team& team, flow_arrays const& a, candidates& at, index_t rank) const {
+    index_t const ranks = where.ranks();
+    index_t const words = flow_arrays::words(ranks);
+    index_t const mine = a.component[rank];
+    index_t const theirs = at.component < 0 ? mine : at.component;
+    index_t const joined = minimum{}(mine, theirs);
+    index_t const node = where.node_of(rank);
+    bool const remembers = has_graph();
+    // The links to the new holder, before it becomes a partner of the others.
+    team.for_each(ranks, [=, this](index_t r) {
+      if (remembers && a.linked[r] >= 0) {
+        a.linked[r] += are_partners(a, rank, r) ? 1 : 0;
+      }
+      a.near[r] += where.node_of(r) == node ? 1 : 0;
+      if (a.component[r] == mine || a.component[r] == theirs) {
+        a.component[r] = static_cast<std::int32_t>(joined);
+      }
+    });
+    team.single([=, this] {
+      a.linked[rank] = -1;
+      for (index_t i = 0; remembers && i < at.holders; ++i) {
+        index_t const p = a.holders[i];
+        if (!are_partners(a, p, rank)) {
+          a.graph[p * words + rank / 32] |= std::uint32_t{1} << (rank % 32);
+          a.graph[rank * words + p / 32] |= std::uint32_t{1} << (p % 32);
+          ++a.partners[p];
+          ++a.partners[rank];
+        }
+      }
+    });
+    at.component = joined;
+  }
+
+  /// Frees a slot on a rank that does not hold the expert: a copy of another expert moves from
+  /// there to a holder with a free slot, the last one placed that this holder does not have.
+  /// Returns the rank, or -1.
+  template <class Team>
+  PLIMSOLL_HD index_t make_room(Team& team, index_t layer, flow_arrays const& a,
+                                candidates const& at) const {
+    if (max_partners < where.ranks() - 1) {
+      return -1;  // the moved copy would change the partners of other ranks
+    }
+    auto const map = row_of(physical_to_logical, layer);
+    auto const holds = [=, this](index_t rank, std::int32_t expert) {
+      index_t const first = where.begin(layer, rank);
+      for (index_t slot = first; slot < first + a.taken[rank]; ++slot) {
+        if (map[slot] == expert) {
+          return true;
+        }
+      }
+      return false;
+    };
+    for (index_t i = 0; i < at.holders; ++i) {
+      index_t const to = a.holders[i];
+      if (a.taken[to] >= where.slots_of(layer, to)) {
+        continue;
+      }
+      auto const movable_slot = [=, this](index_t r) {
+        index_t const first = where.begin(layer, r);
+        for (index_t slot = first + a.taken[r]; a.linked[r] >= 0 && slot-- > first;) {
+          if (!holds(to, map[slot])) {
+            return slot;
+          }
+        }
+        return index_t{-1};
+      };
+      index_t const from = team.min(where.ranks(), [=, this](index_t r) {
+        return movable_slot(r) < 0 ? where.ranks() : r;
+      });
+      if (from < where.ranks()) {
+        index_t const slot = movable_slot(from);
+        move(team, layer, a, slot, from, to);
+        return from;
+      }
+    }
+    return -1;
+  }
+
+  /// Moves a copy to a free slot of another rank, and closes the gap.
+  template <class Team>
+  PLIMSOLL_HD void move(Team& team, index_t layer, flow_arrays const& a, index_t slot, index_t from,
+                        index_t to) const {
+    auto const map = row_of(physical_to_logical, layer);
+    index_t const moved = map[slot];
+    index_t const held = replica_count(layer, moved);
+    index_t const end = where.begin(layer, to) + a.taken[to];
+    index_t const last = where.begin(layer, from) + a.taken[from] - 1;
+    auto const* const profile = a.profile + moved * profile_blocks;
+    team.for_each(profile_blocks, [=](index_t b) {
+      std::int32_t const part = profile[b] / static_cast<std::int32_t>(held);
+      a.load[from * profile_blocks + b] -= part;
+      a.load[to * profile_blocks + b] += part;
+    });
+    team.single([=] {
+      map[end] = static_cast<std::int32_t>(moved);
+      ++a.taken[to];
+      for (index_t s = slot; s < last; ++s) {
+        map[s] = map[s + 1];
+      }
+      map[last] = -1;
+      --a.taken[from];
+      a.movable[from] -= held > 1 ? 1 : 0;
+      a.movable[to] += held > 1 ? 1 : 0;
+    });
+  }
+};
+
+}}}  // namespace plimsoll::detail

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// `flow_placement` replicates and places experts for steps to come, in which tokens are split among
+/// the copies anew.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include <plimsoll/array.hpp>
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/argument.hpp>
+#include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/host/flow_placement.hpp>
+#include <plimsoll/detail/pipeline/flow_placement.hpp>
+#include <plimsoll/error.hpp>
+#include <plimsoll/execution.hpp>
+#include <plimsoll/flow_placement_types.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_DEVICE_ABI {
+
+/// A placement in memory of a policy, and what each layer's plan leaves out. It has no certificates.
+template <execution_policy P>
+struct flow_plan : placement<P> {
+  std::vector<flow_placement_report> reports;
+};
+
+/// @brief Chooses copies and ranks of experts so that steps to come can be split evenly over the
+/// ranks, by how the experts' loads vary together in recorded steps.
+///
+/// A plan that packs the mean of recorded loads tightly is no better than others a few steps later.
+/// This one keeps every rank a way out instead: with the optimal split, a rank that is overloaded in
+/// a step passes tokens to the other ranks that hold the same experts, its partners, and these to
+/// theirs.
+///
+/// 1. Every step is scaled to the same total, and steps without load are left out. More than 16
+///    steps are averaged in 16 blocks of consecutive steps.
+/// 2. Every expert gets one copy. Each further slot goes to the expert with the largest load per
+///    copy while that exceeds half the load of an average rank; then to the heaviest expert with one
+///    copy; and if all have two, to the largest load per copy. No expert gets more copies than ranks.
+/// 3. Experts are placed in order of falling load per copy, each copy on the rank whose load, in the
+///    steps in which the expert is busy, is lowest. With `split_rule::optimal`, the load of an
+///    average rank counts 0.3 more for each fault: the rank has its share of copies of replicated
+///    experts already; it is a partner of a rank that holds the expert; partners connect it with one
+///    already. Thus partners are many, different, and connect all ranks. For each copy on another
+///    node it counts 0.03 more.
+///
+/// Two copies of an expert are never on one rank. Slots that this leaves without use stay empty. With
+/// a history of one step, loads cannot be seen to vary together, and the plan balances that step.
+///
+/// Source: this library. The order of placement is that of LPT, as in DeepSeek's EPLB.
+///
+/// @param loads `[steps, layers, experts]`: tokens of recorded steps, in the policy's memory; at
+///   least one step; int32, uint32, int64, float, double or generated; each at least 0, the total of
+///   a layer below 2^47 in every step
+/// @param options ranks with their slots, the split in use, and the bound on partners
+/// @param[out] physical_to_logical `[layers, slots]` int32 or int64: expert in each slot, -1 in empty
+///   slots; at most 65535 slots
+/// @param[out] replica_count `[layers, experts]` int32 or int64
+/// @return per layer: the steps without load, and the slots of live ranks that stay empty
+/// @throws invalid_input for shapes and options; for values, naming layer, step and expert or rank;
+///   if the slots of live ranks cannot hold one copy of each expert. The outputs are then
+///   unspecified
+/// @complexity O(steps experts + experts (log experts + ranks) + copies ranks) per layer; O(copies^2
+///   ranks) for the copies of one expert if `max_partners` is below ranks - 1
+/// @workspace for each problem in flight 92 bytes per expert and 100 per rank, with the optimal
+///   split or a bound on partners one bit per pair of ranks; 64 bytes per layer; 4 for each int64
+///   element
+/// @stream synchronises once
+/// @determinism the same bits under every policy; ties go to the lowest expert and rank
+template <execution_policy P, class Loads, class Placement, class Counts>
+std::vector<flow_placement_report> flow_placement(P const& policy, Loads const& loads,
+                                                  flow_placement_options const& options,
+                                                  Placement&& physical_to_logical,
+                                                  Counts&& replica_count) {
+  constexpr char const* name = "flow_placement";
+  auto const load = PLIMSOLL_LOADS(3, "flow_placement", loads, "[steps, layers, experts]");
+  auto const map = PLIMSOLL_OUTPUT_IDS(2, "flow_placement", physical_to_logical, "[layers, slots]");
+  auto const copies = PLIMSOLL_OUTPUT_IDS(2, "flow_placement", replica_count, "[layers, experts]");
+  index_t const layers = load.extent(1);
+  index_t const experts = load.extent(2);
+  detail::expect_extent(name, "physical_to_logical", layers, map.extent(0), "layers");
+  detail::expect_extent(name, "replica_count", layers, copies.extent(0), "layers");
+  detail::expect_extent(name, "replica_count", experts, copies.extent(1), "experts");
+  detail::expect_flow_placement(name, load.extent(0), layers, experts, map.extent(1), options,
+                                "physical_to_logical");
+
+  return detail::run_flow_placement(name, detail::resolve(policy), load, options, map, copies);
+}
+
+/// @brief Plans every layer as the call with output arrays, and returns the placement in memory of
+/// the policy.
+///
+/// @param slots number of slots of every layer, at least one per expert, at most 65535
+/// @return the placement with a copy of `options.rank_offsets`, and the reports; the workspace
+///   includes the arrays that it keeps
+template <execution_policy P, class Loads>
+flow_plan<P> flow_placement(P const& policy, Loads const& loads, index_t slots,
+                            flow_placement_options const& options) {
+  auto const load = PLIMSOLL_LOADS(3, "flow_placement", loads, "[steps, layers, experts]");
+  index_t const layers = load.extent(1);
+  index_t const experts = load.extent(2);
+  detail::expect_flow_placement("flow_placement", load.extent(0), layers, experts, slots, options,
+                                "slots");
+  flow_plan<P> result{detail::allocate_placement(policy, layers, experts, slots, options.on.ranks,
+                                                 options.rank_offsets),
+                      {}};
+  result.reports = detail::run_flow_placement("flow_placement", detail::resolve(policy), load,
+                                              options, result.physical_to_logical.view(),
+                                              result.replica_count.view());
+  return result;
+}
+
+}  // namespace PLIMSOLL_DEVICE_ABI
+
+}}  // namespace plimsoll

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Options and report of `flow_placement`.
+#pragma once
+
+#include <cstdint>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/rank_set_types.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
+
+/// Ranks with their slots, and how the tokens of later steps are split. Arrays are in the policy's
+/// memory.
+struct flow_placement_options {
+  /// Ranks: number, nodes, liveness and speeds. The slots of dead ranks stay empty, and the load of
+  /// a rank is divided by its speed. Among ranks of nearly equal load, copies of an expert go to one
+  /// node.
+  rank_set on = {};
+  /// `[layers, ranks + 1]`: first slot of each rank, rising from 0 to at most slots; slots past the
+  /// last offset belong to no rank. Empty: slots are spread evenly, rank r begins at
+  /// floor(r * slots / ranks).
+  matrix_ref<std::int32_t const> rank_offsets = {};
+  /// How the tokens of an expert are split among its copies in every step: `optimal`, as by
+  /// `minmax_lp`, or `even`.
+  split_rule split = split_rule::optimal;
+  /// Largest number of partners of a rank, 0 to 32767: ranks that hold a copy of the same expert,
+  /// with which it exchanges tokens or weights. A copy that would give a rank more is not made.
+  index_t max_partners = rank_limit;
+};
+
+/// What a plan of one layer leaves out.
+struct flow_placement_report {
+  index_t idle_steps = 0;   ///< steps without load, which the plan does not consider
+  index_t empty_slots = 0;  ///< slots of live ranks without a copy
+};
+
+}}  // namespace plimsoll
