@@ -107,9 +107,9 @@ flow_plan<P> flow_placement(P const& policy, Loads const& loads, index_t slots,
   flow_plan<P> result{detail::allocate_placement(policy, layers, experts, slots, options.on.ranks,
                                                  options.rank_offsets),
                       {}};
-  result.reports = detail::run_flow_placement("flow_placement", detail::resolve(policy), load,
-                                              options, result.physical_to_logical.view(),
-                                              result.replica_count.view());
+  result.reports =
+      detail::run_flow_placement("flow_placement", detail::resolve(policy), load, options,
+                                 result.physical_to_logical.view(), result.replica_count.view());
   return result;
 }
 

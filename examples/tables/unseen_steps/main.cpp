@@ -68,7 +68,10 @@ std::vector<index_t> range(index_t first, index_t last, index_t stride = 1) {
 
 std::vector<workload> workloads() {
   std::string const glm = "glm-5.2-ten-domains/counts_by_chunk.npy";
-  return {{"GLM-5.2, one domain", glm, 80, {8, 16, 32, 64},
+  return {{"GLM-5.2, one domain",
+           glm,
+           80,
+           {8, 16, 32, 64},
            [](index_t) {
              std::vector<std::pair<std::vector<index_t>, std::vector<index_t>>> result;
              for (index_t domain = 0; domain < 10; ++domain) {
@@ -77,15 +80,24 @@ std::vector<workload> workloads() {
              }
              return result;
            }},
-          {"GLM-5.2, ten domains", glm, 80, {8, 32},
+          {"GLM-5.2, ten domains",
+           glm,
+           80,
+           {8, 32},
            [](index_t) {
              return std::vector{std::pair{range(0, 79, 8), range(5, 79, 8)}};
            }},
-          {"gpt-oss-20b, decoding", "gpt-oss-20b-decode/counts_by_decode_step.npy", 251, {8},
+          {"gpt-oss-20b, decoding",
+           "gpt-oss-20b-decode/counts_by_decode_step.npy",
+           251,
+           {8},
            [](index_t) {
              return std::vector{std::pair{range(12, 60), range(61, 250)}};
            }},
-          {"DeepSeek-V2-Lite, four tasks", "deepseek-v2-lite-esft/counts_by_256tok.npy", 16, {8, 16},
+          {"DeepSeek-V2-Lite, four tasks",
+           "deepseek-v2-lite-esft/counts_by_256tok.npy",
+           16,
+           {8, 16},
            [](index_t steps) {
              std::vector<std::pair<std::vector<index_t>, std::vector<index_t>>> result;
              for (index_t first = 0; first + 16 <= steps; first += 8) {
@@ -166,8 +178,7 @@ struct judged {
 };
 
 void print(workload const& work, std::string const& folder) {
-  auto const recorded =
-      examples::measured_counts(folder + "/" + work.file, work.least_steps);
+  auto const recorded = examples::measured_counts(folder + "/" + work.file, work.least_steps);
   for (index_t const ranks : work.ranks) {
     judged packed;
     judged evenly;
@@ -176,10 +187,10 @@ void print(workload const& work, std::string const& folder) {
       cut const c = cut_of(recorded, seen, unseen);
       index_t const slots = c.experts + ranks;
       std::vector<std::int64_t> const sums = c.sums();
-      packed.add(c, plimsoll::eplb(plimsoll::seq,
-                                   plimsoll::matrix_ref<std::int64_t const>(sums.data(), c.layers,
-                                                                            c.experts),
-                                   slots, {.on = {.ranks = ranks}}));
+      packed.add(c, plimsoll::eplb(
+                        plimsoll::seq,
+                        plimsoll::matrix_ref<std::int64_t const>(sums.data(), c.layers, c.experts),
+                        slots, {.on = {.ranks = ranks}}));
       plimsoll::flow_placement_options options{.on = {.ranks = ranks}};
       flowing.add(c, plimsoll::flow_placement(plimsoll::seq, c.history(), slots, options));
       options.split = plimsoll::split_rule::even;

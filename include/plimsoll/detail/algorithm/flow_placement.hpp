@@ -96,13 +96,11 @@ struct flow_placement_body {
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
     problem_report* const report = reports + layer;
-    auto const a =
-        flow_arrays::in(memory, experts(), where.ranks(), may_be_uneven(), has_graph());
+    auto const a = flow_arrays::in(memory, experts(), where.ranks(), may_be_uneven(), has_graph());
     problem_report outcome = where.refuse(team, layer, experts(), a.copies);
-    index_t const places =
-        outcome.refused ? 0 : team.sum(where.ranks(), [this, layer](index_t r) {
-          return where.slots_of(layer, r);
-        });
+    index_t const places = outcome.refused ? 0 : team.sum(where.ranks(), [this, layer](index_t r) {
+      return where.slots_of(layer, r);
+    });
     if (!outcome.refused && places < experts()) {
       outcome = refusal(fault_kind::floors, -1, experts(), places);
     }
@@ -195,8 +193,8 @@ struct flow_placement_body {
       index_t const block = (number * blocks) / busy;
       index_t const first = (block * busy + blocks - 1) / blocks;
       index_t const size = ((block + 1) * busy + blocks - 1) / blocks - first;
-      double const scale = divide(divide(sum, static_cast<double>(total)),
-                                  static_cast<double>(size));
+      double const scale =
+          divide(divide(sum, static_cast<double>(total)), static_cast<double>(size));
       team.for_each(experts(), [=, this](index_t e) {
         double const part =
             multiply(static_cast<double>(to_fixed(loads(step, layer, e), shift)), scale);
@@ -222,8 +220,8 @@ struct flow_placement_body {
     auto* const copies = a.copies;
     auto const* const weight = a.weight;
     cell const all = where.cell_at(layer, 0, experts());
-    index_t const hosts =
-        team.count(where.ranks(), [this, layer](index_t r) { return where.slots_of(layer, r) > 0; });
+    index_t const hosts = team.count(
+        where.ranks(), [this, layer](index_t r) { return where.slots_of(layer, r) > 0; });
     auto const [least, most] = slot_range(team, layer);
     bool const is_uneven = most > least + 1;
     sharing_limit apart{a.slack, copies};
@@ -288,21 +286,21 @@ struct flow_placement_body {
     }
     team.for_each(where.ranges.slots, [map](index_t slot) { map[slot] = -1; });
     team.for_each(experts(), [=](index_t e) {
-      a.keys[e] = heavier_first(
-          divide_floor(static_cast<std::uint64_t>(weight[e]) << 6,
-                       static_cast<std::uint32_t>(copies[e])),
-          e);
+      a.keys[e] = heavier_first(divide_floor(static_cast<std::uint64_t>(weight[e]) << 6,
+                                             static_cast<std::uint32_t>(copies[e])),
+                                e);
     });
     team.sort(a.keys, experts(), a.sorting);
     index_t const hosts =
         team.count(ranks, [this, layer](index_t r) { return where.slots_of(layer, r) > 0; });
-    index_t const movable = team.sum(
-        experts(), [=](index_t e) { return index_t{copies[e] > 1 ? copies[e] : 0}; });
+    index_t const movable =
+        team.sum(experts(), [=](index_t e) { return index_t{copies[e] > 1 ? copies[e] : 0}; });
     index_t made = 0;
     for (index_t i = 0; i < experts(); ++i) {
       index_t const e = id_of(a.keys[i]);
-      made += place_expert(team, layer, a, seen,
-                           {.expert = e, .copies = copies[e], .quota = (movable + hosts - 1) / hosts});
+      made +=
+          place_expert(team, layer, a, seen,
+                       {.expert = e, .copies = copies[e], .quota = (movable + hosts - 1) / hosts});
     }
     return made;
   }
@@ -313,7 +311,7 @@ struct flow_placement_body {
   PLIMSOLL_HD index_t place_expert(Team& team, index_t layer, flow_arrays const& a,
                                    history const& seen, candidates at) const {
     auto const map = row_of(physical_to_logical, layer);
-    score_ranks(team, layer, a, seen, at);
+    score_ranks(team, a, seen, at);
     while (at.holders < at.copies) {
       index_t rank = choose_rank(team, layer, a, at);
       if (rank < 0) {
@@ -341,8 +339,7 @@ struct flow_placement_body {
       a.load[a.holders[i / profile_blocks] * profile_blocks + i % profile_blocks] +=
           profile[i % profile_blocks] / static_cast<std::int32_t>(held);
     });
-    team.single(
-        [=, this] { replica_count(layer, at.expert) = static_cast<std::int32_t>(held); });
+    team.single([=, this] { replica_count(layer, at.expert) = static_cast<std::int32_t>(held); });
     return held;
   }
 
@@ -350,7 +347,7 @@ struct flow_placement_body {
   /// weight of the expert in each; in units of an average rank, over the rank's speed
   /// as a fraction of the fastest.
   template <class Team>
-  PLIMSOLL_HD void score_ranks(Team& team, index_t layer, flow_arrays const& a, history const& seen,
+  PLIMSOLL_HD void score_ranks(Team& team, flow_arrays const& a, history const& seen,
                                candidates const& at) const {
     auto const* const profile = a.profile + at.expert * profile_blocks;
     bool const is_idle = a.weight[at.expert] == 0;
@@ -368,8 +365,8 @@ struct flow_placement_body {
       for (index_t b = 0; b < profile_blocks; ++b) {
         together += std::int64_t{is_idle ? 1 : profile[b]} * load[b];
       }
-      a.score[r] = divide(divide(static_cast<double>(together), scale),
-                          divide(where.speed(r), fastest));
+      a.score[r] =
+          divide(divide(static_cast<double>(together), scale), divide(where.speed(r), fastest));
       a.linked[r] = 0;
       a.near[r] = 0;
     });
@@ -488,9 +485,8 @@ struct flow_placement_body {
         }
         return index_t{-1};
       };
-      index_t const from = team.min(where.ranks(), [=, this](index_t r) {
-        return movable_slot(r) < 0 ? where.ranks() : r;
-      });
+      index_t const from = team.min(
+          where.ranks(), [=, this](index_t r) { return movable_slot(r) < 0 ? where.ranks() : r; });
       if (from < where.ranks()) {
         index_t const slot = movable_slot(from);
         move(team, layer, a, slot, from, to);

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "flow_placement.cases.hpp"
+
+#include "support/report_values.hpp"
+#include "support/run_body.hpp"
+#include "support/temporaries.hpp"
+
+namespace plimsoll_test {
+
+TEST_CASE("flow_placement: the same bits in every team") {
+  auto const check = [](flow_case const& c) {
+    ints map(static_cast<std::size_t>(c.layers * c.slots), -7);
+    ints counts(static_cast<std::size_t>(c.layers * c.experts), -7);
+    std::vector<plimsoll::detail::problem_report> reports(static_cast<std::size_t>(c.layers));
+    options_in<plimsoll::seq_policy> const where(c.where, c.layers);
+    using view = plimsoll::tensor_ref<std::int64_t const>;
+    plimsoll::detail::flow_placement_body<view> const body{
+        .loads = view(c.loads.data(), c.steps, c.layers, c.experts),
+        .where = plimsoll::detail::topology_of(*where, c.slots),
+        .split = c.split,
+        .max_partners = c.max_partners,
+        .physical_to_logical = plimsoll::matrix_ref<std::int32_t>(map.data(), c.layers, c.slots),
+        .replica_count = plimsoll::matrix_ref<std::int32_t>(counts.data(), c.layers, c.experts),
+        .reports = reports.data()};
+    check_all_teams(body, c.layers, map, counts, [&] { return report_values(reports); });
+  };
+  for (std::uint64_t seed = 0; seed < cases_of(24); ++seed) {
+    CAPTURE(seed);
+    check(random_flow(seed));
+  }
+  check(large_flow(33, 40));
+}
+
+TEST_CASE("flow_placement: loads may be a function of the indices") {
+  ints map(4);
+  ints counts(3);
+  auto const loads = plimsoll::generate(
+      [](index_t step, index_t, index_t e) { return e == step ? 8 : 1; }, 2, 1, 3);
+  plimsoll::flow_placement(plimsoll::seq, loads, {.on = {.ranks = 2}},
+                           plimsoll::matrix_ref<std::int32_t>(map.data(), 1, 4),
+                           plimsoll::matrix_ref<std::int32_t>(counts.data(), 1, 3));
+  flow_case c{.steps = 2, .experts = 3, .slots = 4, .loads = {8, 1, 1, 1, 8, 1}};
+  c.where.ranks = 2;
+  CHECK(map == slow_flow_of(c)->map);
+}
+
+TEST_CASE("flow_placement: shapes are checked") {
+  longs const loads(12, 1);
+  ints map(20);
+  ints counts(20);
+  auto const run = [&](index_t layers, index_t count_layers, index_t experts) {
+    plimsoll::flow_placement(
+        plimsoll::seq, plimsoll::tensor_ref<std::int64_t const>(loads.data(), 2, 2, 3),
+        {.on = {.ranks = 2}}, plimsoll::matrix_ref<std::int32_t>(map.data(), layers, 4),
+        plimsoll::matrix_ref<std::int32_t>(counts.data(), count_layers, experts));
+  };
+  CHECK_THROWS_WITH_AS(run(3, 2, 3),
+                       "flow_placement: physical_to_logical: expected 2 layers, got 3",
+                       plimsoll::invalid_input);
+  CHECK_THROWS_WITH_AS(run(2, 1, 3), "flow_placement: replica_count: expected 2 layers, got 1",
+                       plimsoll::invalid_input);
+  CHECK_THROWS_WITH_AS(run(2, 2, 4), "flow_placement: replica_count: expected 3 experts, got 4",
+                       plimsoll::invalid_input);
+  CHECK_THROWS_WITH_AS(
+      static_cast<void>(plimsoll::flow_placement(
+          plimsoll::seq, plimsoll::tensor_ref<std::int64_t const>(loads.data(), 2, 2, 3), 2,
+          {.on = {.ranks = 2}})),
+      "flow_placement: slots: expected 3 to 65535 slots (at least one per expert), got 2",
+      plimsoll::invalid_input);
+}
+
+TEST_CASE("flow_placement: temporaries come from the policy and go back, also when it throws") {
+  plimsoll::array const loads(plimsoll::seq, std::vector<float>(120, 1.0f), 2, 3, 20);
+  ints map(75);
+  ints counts(60);
+  check_temporaries(2, [&](auto& resource) {  // reports and one scratch area
+    plimsoll::flow_placement(plimsoll::seq(resource), loads, {.on = {.ranks = 4}},
+                             plimsoll::matrix_ref<std::int32_t>(map.data(), 3, 25),
+                             plimsoll::matrix_ref<std::int32_t>(counts.data(), 3, 20));
+  });
+  check_temporaries(4, [&](auto& resource) {  // and map and counts
+    static_cast<void>(
+        plimsoll::flow_placement(plimsoll::seq(resource), loads, 25, {.on = {.ranks = 4}}));
+  });
+}
+
+}  // namespace plimsoll_test
