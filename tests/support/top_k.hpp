@@ -19,6 +19,11 @@
 #include "hash.hpp"
 #include "policies.hpp"
 
+#if defined(__CUDACC__)
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#endif
+
 namespace plimsoll_test::top_k_support {
 
 using plimsoll::bfloat16;
@@ -98,6 +103,20 @@ struct stored_as<float16> {
   }
   static float to(float16 x) { return x; }
 };
+
+#if defined(__CUDACC__)
+// CUDA's own conversions, which are independent of Plimsoll's.
+template <>
+struct stored_as<__half> {
+  static __half from(float x) { return __float2half(x); }
+  static float to(__half x) { return __half2float(x); }
+};
+template <>
+struct stored_as<__nv_bfloat16> {
+  static __nv_bfloat16 from(float x) { return __float2bfloat16(x); }
+  static float to(__nv_bfloat16 x) { return __bfloat162float(x); }
+};
+#endif
 
 // ----- the call ----------------------------------------------------------------------------------
 
