@@ -112,6 +112,7 @@ struct views {
   ints values{0, 1, 0, 0, 0, 0, 0, 0};
   ints ones = ints(8, 1);
   ints zeros = ints(8);
+  ints ends{0, 2};
   std::vector<std::int64_t> longs = std::vector<std::int64_t>(8);
   std::vector<double> reals = std::vector<double>(8);
 
@@ -347,6 +348,20 @@ TEST_CASE("null_views: every view of planning calls") {
         planned(plimsoll::craft(seq, in, {.on = {.ranks = 1}, .budget = 0}, map, offsets, copies));
       },
       v.steps, v.map, matrix_ref<std::int32_t>(v.offsets.data, 1, 2), v.copies);
+  check_each(
+      "flow_placement", {"loads", "physical_to_logical", "replica_count"},
+      [](auto in, auto map, auto copies) {
+        plimsoll::flow_placement(seq, in, {.on = {.ranks = 1}}, map, copies);
+      },
+      v.steps, v.map, v.copies);
+  check_each(
+      "flow_placement", {"options.rank_offsets", "options.on.active"},
+      [&](auto offsets, auto active) {
+        static_cast<void>(plimsoll::flow_placement(
+            seq, v.steps, 2, {.on = {.ranks = 1, .active = active}, .rank_offsets = offsets}));
+      },
+      matrix_ref<std::int32_t>(v.ends.data(), 1, 2),
+      vector_ref<std::uint8_t const>(reinterpret_cast<std::uint8_t const*>(v.ones.data()), 1));
   std::vector<double> scores(30);  // of the restarts
   check_each(
       "swap_search", {"loads", "physical_to_logical", "restart_scores"},

@@ -83,6 +83,10 @@ std::vector<ranked_call> ranked_calls() {
          plimsoll::swap_search(seq, p.steps, plimsoll::token_cost{}, {.on = on}, p.slots);
        },
        false, with_cost},
+      {"flow_placement: options.on",
+       [](small_plan& p, rank_set const& on) {
+         plimsoll::flow_placement(seq, p.steps, {.on = on}, p.slots, p.counts);
+       }},
       {"validate: options.on",
        [](small_plan& p, rank_set const& on) { plimsoll::validate(seq, p.placement, {.on = on}); },
        true},

@@ -56,6 +56,7 @@ endfunction()
 
 plimsoll_add_table(quality quality.md)
 plimsoll_add_table(replicas craft.md)
+plimsoll_add_table(unseen_steps flow_placement.md)
 plimsoll_add_table(splits minmax_lp.md)
 # In single precision, a fused multiply-add would change the results.
 target_compile_options(splits PRIVATE -ffp-contract=off)
@@ -63,6 +64,16 @@ plimsoll_add_table(dropped_tokens token_drop.md)
 plimsoll_add_table(filled_ranks waterline.md)
 plimsoll_add_table(unequal_ranks gem.md)
 plimsoll_add_table(spilled_loads least_loaded.md)
+
+# The picture of flow_placement.md.
+add_executable(rank_graph ${tables}/rank_graph/main.cpp)
+target_link_libraries(rank_graph PRIVATE plimsoll_dev)
+set(picture ${docs}/images/rank_graph.svg)
+plimsoll_add_table_test(rank_graph
+  COMMAND -c "\"$<TARGET_FILE:rank_graph>\" | diff - \"${picture}\"")
+add_custom_command(TARGET update_tables POST_BUILD VERBATIM
+  COMMAND ${PLIMSOLL_BASH} -c "\"$<TARGET_FILE:rank_graph>\" >\"${picture}\"")
+add_dependencies(update_tables rank_graph)
 
 # --- costs of the device --------------------------------------------------------------------------
 # Only g++ can report basic blocks in this way. A loop over the dimensions of a view must be unrolled, or
@@ -144,6 +155,8 @@ plimsoll_add_table_test(makers.replicas
   COMMAND ${tables}/tests/replicas.sh $<TARGET_FILE:replicas> $<TARGET_FILE:make_loads>)
 plimsoll_add_table_test(makers.splits
   COMMAND ${tables}/tests/splits.sh $<TARGET_FILE:splits> $<TARGET_FILE:make_loads>)
+plimsoll_add_table_test(makers.unseen_steps
+  COMMAND ${tables}/tests/unseen_steps.sh $<TARGET_FILE:unseen_steps> $<TARGET_FILE:make_loads>)
 plimsoll_add_table_test(makers.dropped_tokens
   COMMAND ${tables}/tests/dropped_tokens.sh $<TARGET_FILE:dropped_tokens>)
 plimsoll_add_table_test(makers.filled_ranks

@@ -33,8 +33,10 @@ struct flow_placement_options {
 
 /// What a plan of one layer leaves out.
 struct flow_placement_report {
-  index_t idle_steps = 0;   ///< steps without load, which the plan does not consider
-  index_t empty_slots = 0;  ///< slots of live ranks without a copy
+  /// Number of steps without load, which the plan does not consider.
+  index_t idle_steps = 0;
+  /// Number of slots of live ranks that stay empty.
+  index_t empty_slots = 0;
 };
 
 }}  // namespace plimsoll

@@ -8,6 +8,7 @@
 #include <plimsoll/capacity_mask.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
+#include <plimsoll/flow_placement.hpp>
 #include <plimsoll/knapsack.hpp>
 #include <plimsoll/latency.hpp>
 #include <plimsoll/least_loaded.hpp>

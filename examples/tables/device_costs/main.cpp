@@ -92,6 +92,21 @@ void measure_eplb() {
                  {.on = {.ranks = 64}}, rows_of(map, slots), rows_of(counts, experts));
 }
 
+void measure_flow_placement() {
+  constexpr index_t steps = 16;
+  constexpr index_t layers = 58;
+  constexpr index_t experts = 256;
+  constexpr index_t slots = 320;
+  std::vector<std::int32_t> const loads = drifting_loads(steps, layers, experts);
+  std::vector<std::int32_t> map(layers * slots);
+  std::vector<std::int32_t> counts(layers * experts);
+  measured& m = all.emplace_back("flow_placement");
+  m.arguments = bytes_of(loads, map, counts);
+  plimsoll::flow_placement(counting_policy{&m.costs},
+                           tensor_ref<std::int32_t const>(loads.data(), steps, layers, experts),
+                           {.on = {.ranks = 64}}, rows_of(map, slots), rows_of(counts, experts));
+}
+
 void measure_craft() {
   constexpr index_t steps = 3000;
   constexpr index_t layers = 58;
@@ -456,6 +471,7 @@ void print_launches() {
 void measure_all() {
   using plimsoll::fill_method, plimsoll::candidate_ranks;
   measure_eplb();
+  measure_flow_placement();
   measure_craft();
   measure_gem("gem_small", 48, 16, 4);
   measure_gem("gem_large", 58, 256, 32);

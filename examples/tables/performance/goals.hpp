@@ -26,6 +26,12 @@ struct goal {
 inline constexpr goal all_goals[] = {
     {"eplb", "rebalance 58 layers x 256 experts, 320 slots, 64 ranks, one core", limit{1500},
      limit{150}},
+    {"flow_placement",
+     "place one layer of 256 experts, 64 ranks, 64 additional replicas, by 16 steps, one core; on "
+     "a "
+     "GPU 58 layers",
+     limit{500}, limit{5000}},
+    {"flow_placement_short", "the same by 4 steps", limit{300}, std::nullopt},
     {"craft",
      "estimate, allocate and place: 3000 steps x 58 layers x 256 experts, 64 ranks, 7 replica "
      "counts, two cores",

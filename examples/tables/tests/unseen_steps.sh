@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# unseen_steps.sh UNSEEN_STEPS MAKE_LOADS: tests the rows of measured loads, on synthetic loads.
+set -euo pipefail
+unseen_steps=$1 make_loads=$2
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cd "$folder"
+fail() { echo "unseen_steps.sh: $1"; exit 1; }
+
+# Without traces, the rows are copied from the page.
+export PLIMSOLL_TRACE_DIR=
+old='| GLM-5.2, one domain | anything |'
+echo "$old" >page.md
+"$unseen_steps" page.md >out 2>error
+[[ $(tail -n 1 out) == "$old" ]] || fail "$(cat out)"
+grep -q 'PLIMSOLL_TRACE_DIR names no folder' error || fail "$(cat error)"
+
+# With traces, they are generated. No split of a plan is better balanced than the optimal one.
+export PLIMSOLL_TRACE_DIR=traces
+make() { # FOLDER FILE STEPS
+  mkdir -p "traces/$1"
+  "$make_loads" --steps "$3" --layers 1 --experts 64 --skew 1 --drift 0.3 --output "traces/$1/$2.npy" >made
+}
+make glm-5.2-ten-domains counts_by_chunk 80
+make gpt-oss-20b-decode counts_by_decode_step 251
+make deepseek-v2-lite-esft counts_by_256tok 32
+"$unseen_steps" page.md >out
+awk -F ' *[|] *' '
+  NR > 2 {
+    ++rows
+    for (i = 4; i <= 8; i += 2) if ($i <= 0 || $i > $(i + 1) || $(i + 1) > 1) exit 1
+    flow += $9 - $5
+  }
+  END { exit rows != 9 || flow <= 0 }' out || fail "$(cat out)"
+
+# A missing trace is an error; its rows are not copied from the page.
+rm -r traces/gpt-oss-20b-decode
+code=0
+"$unseen_steps" page.md >out 2>error || code=$?
+((code == 2)) && grep -q counts_by_decode_step error ||
+  fail "expected exit code 2, got $code and: $(cat error)"
