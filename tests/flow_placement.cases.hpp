@@ -253,6 +253,104 @@ PLIMSOLL_TEST_CASE("flow_placement: speeds, dead ranks, slots of no rank, nodes"
   check_ranks(flow_of<P>);
 }
 
+inline void check_certificates(certify_fn certify) {
+  // Rank 0 holds experts 0 and 2, rank 1 the others: 60 of 105 tokens in step 0, and 60 in step 1.
+  flow_case c{.steps = 2, .experts = 4, .slots = 4, .loads = {50, 40, 10, 5, 5, 10, 40, 50}};
+  c.where.ranks = 2;
+  plimsoll::certificate proof = certify(c, {0, 2, 3, 1})[0];
+  CHECK(proof.value == 120);
+  CHECK(proof.lower_bound == 105);  // the mean
+  CHECK(proof.status == plimsoll::certificate_status::feasible);
+  // A second copy of expert 0 evens step 0; in step 1 experts 3 and 1 keep rank 1 at 60. With a second
+  // copy of expert 3 too, the split reaches the mean in both steps.
+  c.slots = 6;
+  proof = certify(c, {0, 2, -1, 3, 1, 0})[0];
+  CHECK(proof.value == 112.5);
+  proof = certify(c, {0, 2, 3, 3, 1, 0})[0];
+  CHECK(proof.value == 105);
+  CHECK(proof.status == plimsoll::certificate_status::optimal);
+  // Expert 0 can have two copies on ranks of two and one times the speed: 90 / 3.
+  flow_case hot{.experts = 3, .slots = 4, .loads = {90, 1, 1}};
+  hot.where = {.ranks = 4, .speeds = {1, 2, 1, 1}};
+  CHECK(certify(hot, {0, 0, 1, 2})[0].value == 30);
+  CHECK(certify(hot, {0, 0, 1, 2})[0].status == plimsoll::certificate_status::optimal);
+  CHECK(certify(hot, {0, 1, 0, 2})[0].lower_bound == 30);
+  CHECK(certify(hot, {0, 1, 0, 2})[0].value == 45);
+}
+
+PLIMSOLL_TEST_CASE("flow_placement: certificates by hand", P, PLIMSOLL_POLICIES) {
+  check_certificates(certified<P>);
+}
+
+inline void check_bounds(certify_fn certify) {
+  int optimal = 0;
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    CAPTURE(seed);
+    draws draw(seed);
+    flow_case c{.steps = draw.among(1, 3), .experts = draw.among(1, 4)};
+    c.where.ranks = draw.among(1, 3);
+    c.slots = c.experts + draw.among(0, 2);
+    if (draw.one_in(3)) {
+      for (index_t r = 0; r < c.where.ranks; ++r) {
+        c.where.speeds.push_back(draw.any({0.5, 1.0, 2.0}));
+      }
+    }
+    c.loads = drifting_loads(draw, c.steps, 1, c.experts);
+    auto const plan = slow_flow_of(c);
+    if (!plan) {
+      continue;
+    }
+    plimsoll::certificate const proof = certify(c, plan->map)[0];
+    double value = 0;
+    for (index_t step = 0; step < c.steps; ++step) {
+      value += smallest_peak(c, step, plan->map);
+    }
+    CHECK(proof.value == doctest::Approx(value).epsilon(1e-12));
+    ints any(static_cast<std::size_t>(c.slots));
+    double const best = best_of_all_maps(c, any);
+    CHECK(proof.lower_bound <= best * (1 + 1e-12));
+    CHECK(proof.lower_bound <= proof.value);
+    if (proof.status == plimsoll::certificate_status::optimal) {
+      ++optimal;
+      CHECK(proof.value == doctest::Approx(best).epsilon(1e-12));
+    }
+  }
+  CHECK(optimal > 5);
+}
+
+PLIMSOLL_TEST_CASE("flow_placement: certificates hold against every plan", P, PLIMSOLL_POLICIES) {
+  check_bounds(certified<P>);
+}
+
+PLIMSOLL_TEST_CASE("flow_placement: certificates of every type of loads, and bad plans", P,
+                   PLIMSOLL_POLICIES) {
+  flow_case c = large_flow(16, 16);
+  ints const map = flow_of<P>(c).map;
+  auto const expected = certified<P>(c, map);
+  CHECK(expected[1].lower_bound <= expected[1].value);
+  for_each_load_type([&]<class T>(T) {
+    auto const got = certified<P, T>(c, map);
+    for (std::size_t layer = 0; layer < 2; ++layer) {
+      CHECK(got[layer].value == expected[layer].value);
+      CHECK(got[layer].lower_bound == expected[layer].lower_bound);
+    }
+  });
+  auto const refused = [&](ints const& plan, std::string const& message) {
+    check_message(refusal_of([&] { certified<P>(c, plan); }), "certify: " + message);
+  };
+  c.loads[130] = -5;
+  refused(map,
+          "loads: expected values from 0 to below 2^47, in total below 2^47 per layer, got -5 for "
+          "expert 2 in layer 1");
+  c.loads[130] = 5;
+  ints missing = map;
+  std::replace(missing.begin(), missing.end(), 2, -1);
+  refused(missing, "loads: expected load only on experts with a slot on a live rank, got " +
+                       std::to_string(c.loads[2]) + " for expert 2 in layer 0");
+  c.where.ranks = 0;
+  refused(map, "placement.ranks: expected 1 to 32767 ranks, got 0");
+}
+
 inline void check_flow_refusals(flow_fn flow) {
   auto const refused = [&](flow_case const& c, std::string const& message) {
     check_message(refusal_of([&] { flow(c); }), "flow_placement: " + message);

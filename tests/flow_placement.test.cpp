@@ -31,6 +31,25 @@ TEST_CASE("flow_placement: the same bits in every team") {
   check(large_flow(33, 40));
 }
 
+TEST_CASE("flow_placement: the same bounds of steps in every team") {
+  flow_case c = large_flow(16, 20);
+  c.loads[c.loads.size() - 3] = -1;  // a refused step has no bound
+  auto const steps = static_cast<std::size_t>(c.steps * c.layers);
+  std::vector<double> bounds(steps, -7.0);
+  std::vector<double> reach;
+  for (int r = 0; r <= 16; ++r) {
+    reach.push_back(r);
+  }
+  using view = plimsoll::tensor_ref<std::int64_t const>;
+  plimsoll::detail::step_bound_body<view> const body{
+      .loads = view(c.loads.data(), c.steps, c.layers, c.experts),
+      .where = {{{}, c.slots, 16}},
+      .reach = reach.data(),
+      .bounds = bounds.data()};
+  check_all_teams(body, c.steps * c.layers, bounds);
+  CHECK(bounds.back() == 0);
+}
+
 TEST_CASE("flow_placement: loads may be a function of the indices") {
   ints map(4);
   ints counts(3);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// `flow_placement` replicates and places experts for steps to come, in which tokens are split among
-/// the copies anew.
+/// the copies anew; `certify` proves how good a plan is for recorded steps.
 #pragma once
 
 #include <utility>
@@ -111,6 +111,38 @@ flow_plan<P> flow_placement(P const& policy, Loads const& loads, index_t slots,
       detail::run_flow_placement("flow_placement", detail::resolve(policy), load, options,
                                  result.physical_to_logical.view(), result.replica_count.view());
   return result;
+}
+
+/// @brief Proves how good a plan is for recorded steps whose tokens are split optimally.
+///
+/// @param loads `[steps, layers, experts]`, as for `flow_placement`
+/// @param plan any placement, in the policy's memory, of whichever planner; experts without a slot
+///   must have no load
+/// @param on the ranks of the plan: liveness and speeds; `on.ranks` is that of the plan or 0; nodes
+///   are not read
+/// @return per layer: value = the sum over the steps of the smallest possible peak under this plan
+///   (as `minmax_lp` with a tolerance of 0); lower_bound = the sum over the steps of a bound for all
+///   plans with these slots: the j heaviest experts are on at most j ranks and one more for each
+///   extra slot, so that for some j their load per unit of speed of so many of the fastest ranks is
+///   largest; with all experts, this is the mean. status optimal if value and bound are equal in
+///   every step, else feasible; work = sweeps and augmenting paths of all steps
+/// @throws invalid_input for shapes; for values, naming layer and expert, rank or slot
+/// @complexity per step, that of `minmax_lp::solve` and O(experts log experts + ranks)
+/// @workspace as `minmax_lp`; 8 bytes per slot of every layer and per rank; 40 per step and layer; 24
+///   per expert for each problem in flight
+/// @stream synchronises
+/// @determinism the same bits under every policy
+template <execution_policy P, class Loads>
+std::vector<certificate> certify(P const& policy, Loads const& loads, placement_ref const& plan,
+                                 rank_set const& on = {}) {
+  constexpr char const* name = "certify";
+  auto const load = PLIMSOLL_LOADS(3, "certify", loads, "[steps, layers, experts]");
+  detail::expect_between(name, "loads", 1, 0x7fffffff, load.extent(0), "steps");
+  detail::expect_extent(name, "plan.physical_to_logical", load.extent(1),
+                        plan.physical_to_logical.extent(0), "layers");
+  detail::expect_extent(name, "plan.replica_count", load.extent(2), plan.replica_count.extent(1),
+                        "experts");
+  return detail::run_certify(name, detail::resolve(policy), load, plan, on);
 }
 
 }  // namespace PLIMSOLL_DEVICE_ABI

@@ -95,6 +95,74 @@ flow_result returned_flow(flow_case const& c) {
                       made.reports);
 }
 
+/// Certifies a map, which need not be a plan of flow_placement.
+template <class P, class T = std::int64_t>
+std::vector<plimsoll::certificate> certified(flow_case const& c, ints const& map) {
+  array_in<T, P> const loads(std::vector<T>(c.loads.begin(), c.loads.end()));
+  array_in<std::int32_t, P> const in(map);
+  options_in<P> const where(c.where, c.layers);
+  plimsoll::placement_ref const plan{in.view2(c.layers, c.slots),
+                                     {nullptr, c.layers, c.experts},
+                                     c.where.ranks,
+                                     (*where).rank_offsets};
+  plimsoll::rank_set on = (*where).on;
+  on.nodes = 1;
+  return plimsoll::certify(make_policy<P>(), loads.view3(c.steps, c.layers, c.experts), plan, on);
+}
+using certify_fn = std::vector<plimsoll::certificate> (*)(flow_case const&, ints const&);
+
+/// Returns the smallest possible peak of a step of layer 0 under a map: the largest load that only
+/// some ranks can take, over their speed (max-flow min-cut).
+inline double smallest_peak(flow_case const& c, index_t step, ints const& map) {
+  oracle::site const where = site_of(c.where, c.slots, 0, c.experts);
+  double result = 0;
+  for (unsigned some = 1; some < 1u << where.ranks(); ++some) {
+    double speed = 0;
+    std::vector<bool> confined(static_cast<std::size_t>(c.experts), true);
+    for (std::size_t r = 0; r < where.ranks(); ++r) {
+      bool const in = (some >> r & 1u) != 0;
+      speed += in && where.room(r) > 0 ? where.cost(r, 1) == 0 ? 0 : 1 / where.cost(r, 1) : 0;
+      for (std::int64_t slot = where.offsets[r]; slot < where.offsets[r] + where.room(r); ++slot) {
+        std::int32_t const e = map[static_cast<std::size_t>(slot)];
+        if (e >= 0 && !in) {
+          confined[static_cast<std::size_t>(e)] = false;
+        }
+      }
+    }
+    double load = 0;
+    for (index_t e = 0; e < c.experts; ++e) {
+      load += confined[static_cast<std::size_t>(e)] ? static_cast<double>(c.load(step, 0, e)) : 0;
+    }
+    if (speed > 0) {
+      result = std::max(result, load / speed);
+    }
+  }
+  return result;
+}
+
+/// Returns the smallest sum over the steps of the smallest peaks, over all maps that place every
+/// expert, from slot `slot` on.
+inline double best_of_all_maps(flow_case const& c, ints& map, std::size_t slot = 0) {
+  double result = 0x1p1000;
+  if (slot == map.size()) {
+    for (std::int32_t e = 0; e < static_cast<std::int32_t>(c.experts); ++e) {
+      if (std::find(map.begin(), map.end(), e) == map.end()) {
+        return result;
+      }
+    }
+    double sum = 0;
+    for (index_t step = 0; step < c.steps; ++step) {
+      sum += smallest_peak(c, step, map);
+    }
+    return sum;
+  }
+  for (std::int32_t e = 0; e < static_cast<std::int32_t>(c.experts); ++e) {
+    map[slot] = e;
+    result = std::min(result, best_of_all_maps(c, map, slot + 1));
+  }
+  return result;
+}
+
 using flow_fn = flow_result (*)(flow_case const&);
 
 /// Plans one layer by the definition.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Body of `flow_placement`.
+/// Bodies of `flow_placement` and `certify`.
 ///
 /// Loads become profiles: integer loads of at most 16 blocks of steps, in units in which the sum of
 /// a block is at most 2^29. All sums are exact; a score is one correctly rounded quotient plus
@@ -522,6 +522,69 @@ struct flow_placement_body {
       a.movable[from] -= held > 1 ? 1 : 0;
       a.movable[to] += held > 1 ? 1 : 0;
     });
+  }
+};
+
+/// The working memory of `step_bound_body`.
+struct step_bound_arrays {
+  std::uint64_t* keys;  ///< `[experts]`
+  std::byte* sorting;   ///< of `keys`
+  std::int64_t* sums;   ///< `[experts]`: loads of the heavier experts
+
+  template <class Memory>
+  PLIMSOLL_HD static step_bound_arrays in(Memory& memory, index_t experts) {
+    step_bound_arrays result{};
+    memory.take(result.keys, experts);
+    memory.take(result.sorting, sort_bytes<block<128>, std::uint64_t>(experts));
+    memory.take(result.sums, experts);
+    return result;
+  }
+};
+
+/// Bounds the peak of one step of one layer from below, for every plan with these slots: the j
+/// heaviest experts are on at most j ranks and one more for each extra slot. Problem = step * layers
+/// + layer.
+template <class Loads>
+struct step_bound_body {
+  using device_team = block<128>;
+
+  Loads loads;  ///< `[steps, layers, experts]`
+  topology where;
+  double const* reach;  ///< `[ranks + 1]`: sum of the speeds of so many of the fastest live ranks
+  double* bounds;       ///< `[steps, layers]`
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    return bytes_taken_by<step_bound_arrays>(loads.extent(2));
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
+    index_t const experts = loads.extent(2);
+    index_t const step = problem / loads.extent(1);
+    index_t const layer = problem % loads.extent(1);
+    auto const a = step_bound_arrays::in(memory, experts);
+    load_scale const scale = scale_loads(
+        team, experts, [this, step, layer](index_t e) { return loads(step, layer, e); });
+    double bound = 0;
+    if (!scale.refused) {
+      auto const slots = [this, layer](index_t r) { return where.slots_of(layer, r); };
+      index_t const extra = maximum{}(index_t{0}, team.sum(where.ranks(), slots) - experts);
+      index_t const hosts = team.count(where.ranks(), [=](index_t r) { return slots(r) > 0; });
+      team.for_each(experts, [=, this](index_t e) {
+        a.keys[e] = heavier_first(to_fixed(loads(step, layer, e), scale.shift), e);
+      });
+      team.sort(a.keys, experts, a.sorting);
+      auto const load = [a](index_t i) {
+        return static_cast<std::int64_t>(heavy_load_of(a.keys[i]));
+      };
+      team.exclusive_scan(experts, load, a.sums);
+      bound = team.max(experts, [=, this](index_t i) {
+        auto const sum = static_cast<fixed_load>(a.sums[i] + load(i));
+        index_t const ranks = minimum{}(hosts, i + 1 + extra);
+        return ranks == 0 ? 0.0 : divide_down(from_fixed(sum, scale.shift), reach[ranks]);
+      });
+    }
+    team.single([=, this] { bounds[problem] = bound; });
   }
 };
 

@@ -3,7 +3,11 @@
 /// Host half of `flow_placement`: checks of shapes and options, and its reports.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string_view>
 #include <vector>
 
@@ -37,6 +41,47 @@ inline std::vector<flow_placement_report> flow_reports(std::vector<certificate> 
     result.push_back({one.work, static_cast<index_t>(one.value)});
   }
   return result;
+}
+
+/// Returns a + b, rounded towards 0 or, if `up`, away from it. Both are at least 0.
+inline double sum_towards(bool up, double a, double b) {
+  double const sum = a + b;
+  double const part = sum - a;
+  double const error = (a - (sum - part)) + (b - part);  // a + b - sum, exactly
+  return up && error > 0    ? std::nextafter(sum, INFINITY)
+         : !up && error < 0 ? std::nextafter(sum, 0.0)
+                            : sum;
+}
+
+/// Returns sums of the speeds of the fastest live ranks: of none, of one, and so on. They are rounded
+/// up, so that a load over a sum, rounded down, is a lower bound.
+inline std::vector<double> speed_sums(std::vector<double> speed) {
+  std::sort(speed.begin(), speed.end(), std::greater<>());
+  std::vector<double> result(1, 0.0);
+  for (double const one : speed) {
+    result.push_back(sum_towards(true, result.back(), one));
+  }
+  return result;
+}
+
+/// Adds up the certificates of the steps of a layer, values rounded up and bounds down.
+inline certificate sum_of_steps(std::vector<certificate> const& peaks,
+                                std::vector<double> const& bounds, index_t layers, index_t layer) {
+  certificate sum{0, 0, 0, certificate_status::optimal};
+  for (std::size_t i = static_cast<std::size_t>(layer); i < peaks.size();
+       i += static_cast<std::size_t>(layers)) {
+    double const bound = std::min(bounds[i], peaks[i].value);
+    sum.value = sum_towards(true, sum.value, peaks[i].value);
+    sum.lower_bound = sum_towards(false, sum.lower_bound, bound);
+    sum.work += peaks[i].work;
+    if (bound != peaks[i].value) {
+      sum.status = certificate_status::feasible;
+    }
+  }
+  if (sum.status == certificate_status::optimal) {
+    sum.lower_bound = sum.value;
+  }
+  return sum;
 }
 
 }}}  // namespace plimsoll::detail

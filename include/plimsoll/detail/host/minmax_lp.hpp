@@ -247,8 +247,7 @@ struct split_graph_arrays {
 
 /// Checks the shapes of the placement and the options that `minmax_lp` takes.
 inline void expect_minmax_lp_options(placement_ref const& placement,
-                                     minmax_lp_options const& options) {
-  constexpr char const* name = "minmax_lp";
+                                     minmax_lp_options const& options, std::string_view name) {
   auto const& map = placement.physical_to_logical;
   expect_between(name, "placement.physical_to_logical", 1, 0x7fffffff, map.extent(1), "slots");
   expect_elements(name, "placement.physical_to_logical", map);
@@ -264,12 +263,12 @@ inline void expect_minmax_lp_options(placement_ref const& placement,
   }
 }
 
-/// Checks and reads the placement and the ranks that `minmax_lp` takes. Returns their graph.
+/// Checks and reads the placement and the ranks that `minmax_lp` takes, for the call `name`. Returns
+/// their graph.
 template <class Context>
 split_graph_arrays read_split_graph(Context const& context, placement_ref const& placement,
-                                    minmax_lp_options const& options) {
-  constexpr char const* name = "minmax_lp";
-  expect_minmax_lp_options(placement, options);
+                                    minmax_lp_options const& options, std::string_view name) {
+  expect_minmax_lp_options(placement, options, name);
   split_graph_arrays arrays;
   arrays.ranks = read_speeds(name, context, with_ranks_of(name, options.on, placement.ranks));
   index_t const experts = placement.replica_count.extent(1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The launch of `flow_placement`.
+/// The launches of `flow_placement` and `certify`.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,19 @@
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/flow_placement.hpp>
+#include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/host/flow_placement.hpp>
+#include <plimsoll/detail/host/minmax_lp.hpp>
+#include <plimsoll/detail/host/rank_set.hpp>
+#include <plimsoll/detail/host/rank_speeds.hpp>
 #include <plimsoll/detail/pipeline/ids.hpp>
+#include <plimsoll/detail/pipeline/minmax_lp.hpp>
 #include <plimsoll/detail/pipeline/planning.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/flow_placement_types.hpp>
+#include <plimsoll/placement_types.hpp>
+#include <plimsoll/rank_set_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
@@ -55,6 +62,65 @@ std::vector<flow_placement_report> run_flow_placement(std::string_view name, Con
         map.store();
         copies.store();
       }));
+}
+
+/// The loads of one step of a history, `[layers, experts]`.
+template <class Loads>
+struct loads_of_step {
+  Loads loads;
+  index_t step;
+
+  PLIMSOLL_HD auto operator()(index_t layer, index_t expert) const {
+    return loads(step, layer, expert);
+  }
+};
+template <class T>
+matrix_ref<T> step_of(tensor_ref<T> const& loads, index_t step) {
+  matrix_ref<T> result(loads.data + step * loads.stride(0), loads.extent(1), loads.extent(2));
+  result.strides[0] = loads.stride(1);
+  result.strides[1] = loads.stride(2);
+  return result;
+}
+template <class F>
+auto step_of(generated<F, 3> const& loads, index_t step) {
+  return generate(loads_of_step<generated<F, 3>>{loads, step}, loads.extent(1), loads.extent(2));
+}
+
+/// Splits every step optimally under a plan, and bounds its peak under any plan with these slots.
+template <class Context, class Loads>
+std::vector<certificate> run_certify(std::string_view name, Context const& context,
+                                     Loads const& loads, placement_ref const& plan,
+                                     rank_set const& on) {
+  index_t const steps = loads.extent(0);
+  index_t const layers = loads.extent(1);
+  index_t const slots = plan.physical_to_logical.extent(1);
+  minmax_lp_pipeline<Context> lp(context, plan, {.on = on, .tolerance = 0}, name);
+  lp.allocate_scratch();
+  rank_set const ranks = with_ranks_of(name, on, plan.ranks);
+  buffer<double, Context> const reach(context, speed_sums(read_speeds(name, context, ranks).speed));
+  buffer<double, Context> const split(context, layers * slots);
+  buffer<double, Context> const bounds(context, steps * layers);
+  buffer<certificate, Context> const peaks(context, steps * layers);
+  for (index_t step = 0; step < steps; ++step) {
+    auto body = lp.body_of(step_of(loads, step), {}, {split.data(), layers, slots}, {});
+    body.certificates = {peaks.data() + step * layers, layers};
+    launch(context, layers, body, lp.memory.data());
+  }
+  launch(context, steps * layers,
+         step_bound_body<Loads>{.loads = loads,
+                                .where = {{plan.rank_offsets, slots, ranks.ranks}, 1, ranks.active},
+                                .reach = reach.data(),
+                                .bounds = bounds.data()});
+  std::vector<certificate> const found = peaks.read();
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    expect_solved(name, "loads", found[i], static_cast<index_t>(i) % layers);
+  }
+  std::vector<double> const least = bounds.read();
+  std::vector<certificate> result;
+  for (index_t layer = 0; layer < layers; ++layer) {
+    result.push_back(sum_of_steps(found, least, layers, layer));
+  }
+  return result;
 }
 
 }}}  // namespace plimsoll::detail

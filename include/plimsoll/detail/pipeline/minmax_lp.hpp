@@ -33,9 +33,9 @@ struct minmax_lp_pipeline {
   buffer<std::byte, Context> memory;  ///< scratch of `enqueue_solve`
 
   minmax_lp_pipeline(Context const& on, placement_ref const& placement,
-                     minmax_lp_options const& solving)
+                     minmax_lp_options const& solving, std::string_view name = "minmax_lp")
       : context(on), options(solving), layers(placement.physical_to_logical.extent(0)) {
-    split_graph_arrays const arrays = read_split_graph(context, placement, options);
+    split_graph_arrays const arrays = read_split_graph(context, placement, options, name);
     speed_unit = arrays.ranks.even ? arrays.ranks.fastest : 1;
     numbers = {context, arrays.flat()};
     speeds = {context, arrays.ranks.speed};
