@@ -362,6 +362,12 @@ TEST_CASE("null_views: every view of planning calls") {
       },
       matrix_ref<std::int32_t>(v.ends.data(), 1, 2),
       vector_ref<std::uint8_t const>(reinterpret_cast<std::uint8_t const*>(v.ones.data()), 1));
+  check_each(
+      "certify", {"loads", "placement.physical_to_logical"},
+      [&](auto in, auto map) {
+        planned(plimsoll::certify(seq, in, {map, v.copies, 1}));
+      },
+      v.steps, v.map);
   std::vector<double> scores(30);  // of the restarts
   check_each(
       "swap_search", {"loads", "physical_to_logical", "restart_scores"},

@@ -116,9 +116,8 @@ flow_plan<P> flow_placement(P const& policy, Loads const& loads, index_t slots,
 /// @brief Proves how good a plan is for recorded steps whose tokens are split optimally.
 ///
 /// @param loads `[steps, layers, experts]`, as for `flow_placement`
-/// @param plan any placement, in the policy's memory, of whichever planner; experts without a slot
-///   must have no load
-/// @param on the ranks of the plan: liveness and speeds; `on.ranks` is that of the plan or 0; nodes
+/// @param placement any plan, in the policy's memory; experts without a slot must have no load
+/// @param on the ranks of the placement: liveness and speeds; `on.ranks` is that of the placement or 0; nodes
 ///   are not read
 /// @return per layer: value = the sum over the steps of the smallest possible peak under this plan
 ///   (as `minmax_lp` with a tolerance of 0); lower_bound = the sum over the steps of a bound for all
@@ -133,16 +132,16 @@ flow_plan<P> flow_placement(P const& policy, Loads const& loads, index_t slots,
 /// @stream synchronises
 /// @determinism the same bits under every policy
 template <execution_policy P, class Loads>
-std::vector<certificate> certify(P const& policy, Loads const& loads, placement_ref const& plan,
-                                 rank_set const& on = {}) {
+std::vector<certificate> certify(P const& policy, Loads const& loads,
+                                 placement_ref const& placement, rank_set const& on = {}) {
   constexpr char const* name = "certify";
   auto const load = PLIMSOLL_LOADS(3, "certify", loads, "[steps, layers, experts]");
   detail::expect_between(name, "loads", 1, 0x7fffffff, load.extent(0), "steps");
-  detail::expect_extent(name, "plan.physical_to_logical", load.extent(1),
-                        plan.physical_to_logical.extent(0), "layers");
-  detail::expect_extent(name, "plan.replica_count", load.extent(2), plan.replica_count.extent(1),
-                        "experts");
-  return detail::run_certify(name, detail::resolve(policy), load, plan, on);
+  detail::expect_extent(name, "placement.physical_to_logical", load.extent(1),
+                        placement.physical_to_logical.extent(0), "layers");
+  detail::expect_extent(name, "placement.replica_count", load.extent(2),
+                        placement.replica_count.extent(1), "experts");
+  return detail::run_certify(name, detail::resolve(policy), load, placement, on);
 }
 
 }  // namespace PLIMSOLL_DEVICE_ABI
