@@ -110,6 +110,51 @@ PLIMSOLL_TEST_CASE("replay: by hand", P, PLIMSOLL_POLICIES) {
   CHECK(replayed<P>(c)[0] == doctest::Approx((10.0 / 12 + 1 + 1.0 / 2) / 3).epsilon(1e-15));
 }
 
+/// `replay` with the optimal split, compiled once for all policies.
+inline void check_split_replays(reals (*replay)(replay_case const&)) {
+  // One rank holds experts 0 and 1, the other expert 0: with 4 of its 6 tokens there, each has 4 in
+  // step 0. In step 1 the first rank keeps 6 of 8. A step without load counts as 1.
+  replay_case hand{.steps = 3, .experts = 2, .slots = 3, .ranks = 2};
+  hand.loads = {6, 2, 2, 6, 0, 0};
+  hand.map = {1, 0, 0};
+  hand.counts = {2, 1};
+  hand.offsets = {0, 2, 3};
+  hand.split = plimsoll::split_rule::optimal;
+  CHECK(replay(hand)[0] == doctest::Approx((1 + 4 / 6.0 + 1) / 3));
+  reals all;
+  int cases = 0;
+  for (std::uint64_t seed = 0; seed < 160; ++seed) {
+    CAPTURE(seed);
+    replay_case c = random_replay(seed);
+    if (c.ranks > 6) {
+      continue;
+    }
+    ++cases;
+    reals const even = replay(c);
+    c.split = plimsoll::split_rule::optimal;
+    reals const got = replay(c);
+    for (index_t row = 0; row < c.rows(); ++row) {
+      CAPTURE(row);
+      double const value = got[static_cast<std::size_t>(row)];
+      CHECK(value ==
+            doctest::Approx(split_balancedness(c, row / c.layers, row % c.layers)).epsilon(1e-12));
+      CHECK(value >= even[static_cast<std::size_t>(row)] * (1 - 1e-12));
+      CHECK(value <= 1);
+    }
+    all.insert(all.end(), got.begin(), got.end());
+  }
+  CHECK(cases > 60);
+  report_hash("replay.optimal", all);
+}
+
+PLIMSOLL_TEST_CASE("replay: the optimal split", P, PLIMSOLL_POLICIES) {
+  check_split_replays(replayed<P>);
+  replay_case c = random_replay(3);
+  c.split = plimsoll::split_rule::optimal;
+  reals const expected = replayed<P>(c);
+  for_each_load_type([&]<class T>(T) { CHECK(replayed<P, T>(c) == expected); });
+}
+
 PLIMSOLL_TEST_CASE("replay: edges", P, PLIMSOLL_POLICIES) {
   SUBCASE("perfect balance is 1, also if thirds are rounded") {
     replay_case c{.layers = 60, .experts = 7, .slots = 21, .ranks = 3};

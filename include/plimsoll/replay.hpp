@@ -23,8 +23,9 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 /// @brief Replays recorded steps under one or several plans and averages their balancedness.
 ///
 /// balancedness(p, l) is the mean over the steps t of mean / peak of the rank loads in step t. The
-/// replicas of an expert share its load evenly, as in `rank_loads`. A step in which the layer has
-/// no load counts as 1.
+/// replicas of an expert share its load evenly, as in `rank_loads`, or, if `options.split` says so,
+/// as an optimal split of the step divides it (`minmax_lp`). A step in which the layer has no load
+/// counts as 1.
 ///
 /// This balancedness of single steps decides how long steps take. The balancedness of the summed
 /// loads does not: there the peaks of different steps cancel out. (To get the latter, call
@@ -39,12 +40,14 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 /// @param[out] balancedness `[plans, layers]` double, in (0, 1]
 /// @throws invalid_input for wrong shapes; for a placement that `validate` refuses; and for wrong
 ///   loads, naming layer, step and expert, in which case `balancedness` is unspecified
-/// @complexity O(steps layers (experts + plans slots))
+/// @complexity O(steps layers (experts + plans slots)); with the optimal split also that of
+///   `minmax_lp::solve` for every step and plan, and of its constructor for every plan
 /// @workspace for every 8 steps, 8 bytes per row of the placement and 64 bytes per layer; the
 ///   workspace of `validate`; and for each problem in flight, 72 bytes per expert and, for each
 ///   plan, 64 bytes and 4 bytes per rank (on a device only if this exceeds the shared memory
-///   of a block)
-/// @stream synchronises once
+///   of a block); with the optimal split, 8 bytes per step of every row and per slot of every
+///   layer, and the workspace of `minmax_lp`
+/// @stream synchronises once; with the optimal split also once, and a few times for every plan
 /// @determinism the same bits under every policy: each quotient and each sum is rounded once, in
 ///   an order that depends only on the shapes
 template <execution_policy P, class Loads, class Out>
@@ -66,6 +69,9 @@ void replay(P const& policy, Loads const& loads, placement_ref const& placement,
         detail::enqueue_validate(context, placement, {.on = options.on}, reports);
         detail::enqueue_replay(context, load, placement, options.on.active, out, reports + rows);
       });
+  if (options.split == split_rule::optimal) {  // the other replay has checked loads and placement
+    detail::run_optimal_replay(name, context, load, placement, options.on.active, out);
+  }
 }
 
 }  // namespace PLIMSOLL_DEVICE_ABI

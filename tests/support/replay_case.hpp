@@ -34,6 +34,7 @@ struct replay_case {
   ints counts = {};   ///< [plans * layers, experts]
   ints offsets = {};  ///< [plans * layers, ranks + 1]
   flags active = {};  ///< [ranks]
+  plimsoll::split_rule split = plimsoll::split_rule::even;
 
   [[nodiscard]] index_t rows() const { return plans * layers; }
   [[nodiscard]] bool lives(index_t rank) const {
@@ -100,6 +101,41 @@ struct replay_case {
   }
 };
 
+/// Balancedness by definition if every step is split optimally: the peak is the largest mean load of
+/// some ranks that no other rank can take (max-flow min-cut).
+inline double split_balancedness(replay_case const& c, index_t plan, index_t layer) {
+  index_t const row = plan * c.layers + layer;
+  double sum = 0;
+  for (index_t step = 0; step < c.steps; ++step) {
+    auto const* const load = c.loads.data() + (step * c.layers + layer) * c.experts;
+    double peak = 0;
+    double mean = 0;
+    for (unsigned some = 1; some < 1u << c.ranks; ++some) {
+      std::vector<bool> confined(static_cast<std::size_t>(c.experts), true);
+      double live = 0;
+      for (index_t r = 0; r < c.ranks; ++r) {
+        bool const in = (some >> r & 1u) != 0;
+        live += in && c.lives(r) ? 1 : 0;
+        for (index_t s = c.begin(row, r); s < c.begin(row, r + 1) && !in; ++s) {
+          if (index_t const e = c.map[static_cast<std::size_t>(row * c.slots + s)]; e >= 0) {
+            confined[static_cast<std::size_t>(e)] = false;
+          }
+        }
+      }
+      double stays = 0;
+      for (index_t e = 0; e < c.experts; ++e) {
+        stays += confined[static_cast<std::size_t>(e)] ? static_cast<double>(load[e]) : 0;
+      }
+      if (live > 0) {
+        mean = stays / live;  // of all ranks, in the last round
+        peak = std::max(peak, mean);
+      }
+    }
+    sum += peak > 0 ? mean / peak : 1;
+  }
+  return sum / static_cast<double>(c.steps);
+}
+
 /// Plans with empty slots, several replicas of an expert on a rank, ranks without slots, dead ranks
 /// and slots of no rank; steps and layers without load.
 inline replay_case random_replay(std::uint64_t seed) {
@@ -162,7 +198,7 @@ class replay_in {
     return result;
   }
   [[nodiscard]] plimsoll::replay_options options() const {
-    plimsoll::replay_options result;
+    plimsoll::replay_options result{.split = shape_.split};
     if (!shape_.active.empty()) {
       result.on.active = active_.view1();
     }

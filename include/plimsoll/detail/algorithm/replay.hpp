@@ -291,4 +291,28 @@ struct replay_mean_body {
   }
 };
 
+/// Divides the mean load of live ranks in one step by the peak of an optimal split, under one plan.
+/// Problem = layer.
+template <class Loads>
+struct split_balance_body {
+  using device_team = warp;
+
+  Loads loads;  ///< `[layers, experts]`
+  double live;  ///< number of live ranks
+  vector_ref<certificate const> peaks;
+  vector_ref<double> balancedness;
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch, index_t layer) const {
+    double const total = team.sum_ordered(
+        loads.extent(1), [this, layer](index_t e) { return static_cast<double>(loads(layer, e)); });
+    team.single([=, this] {
+      // The peak is rounded up, so that this is at most 1.
+      balancedness[layer] = total > 0 ? divide(divide(total, live), peaks[layer].value) : 1.0;
+    });
+  }
+};
+
 }}}  // namespace plimsoll::detail

@@ -64,28 +64,6 @@ std::vector<flow_placement_report> run_flow_placement(std::string_view name, Con
       }));
 }
 
-/// The loads of one step of a history, `[layers, experts]`.
-template <class Loads>
-struct loads_of_step {
-  Loads loads;
-  index_t step;
-
-  PLIMSOLL_HD auto operator()(index_t layer, index_t expert) const {
-    return loads(step, layer, expert);
-  }
-};
-template <class T>
-matrix_ref<T> step_of(tensor_ref<T> const& loads, index_t step) {
-  matrix_ref<T> result(loads.data + step * loads.stride(0), loads.extent(1), loads.extent(2));
-  result.strides[0] = loads.stride(1);
-  result.strides[1] = loads.stride(2);
-  return result;
-}
-template <class F>
-auto step_of(generated<F, 3> const& loads, index_t step) {
-  return generate(loads_of_step<generated<F, 3>>{loads, step}, loads.extent(1), loads.extent(2));
-}
-
 /// Splits every step optimally under a plan, and bounds its peak under any plan with these slots.
 template <class Context, class Loads>
 std::vector<certificate> run_certify(std::string_view name, Context const& context,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A placement that is prepared for `minmax_lp`, and the launch of `minmax_lp::solve`.
+/// A placement that is prepared for `minmax_lp`, the launch of `minmax_lp::solve`, and the loads of one
+/// step.
 #pragma once
 
 #include <cstddef>
@@ -26,6 +27,7 @@ struct minmax_lp_pipeline {
   minmax_lp_options options;
   index_t layers;
   double speed_unit = 1;  ///< divides levels: the speed of live ranks if it is equal, else 1
+  index_t live_ranks = 0;
   split_graph graph{};
   buffer<std::int32_t, Context> numbers;  ///< the lists of `graph`
   buffer<double, Context> speeds;         ///< of `graph`
@@ -37,6 +39,7 @@ struct minmax_lp_pipeline {
       : context(on), options(solving), layers(placement.physical_to_logical.extent(0)) {
     split_graph_arrays const arrays = read_split_graph(context, placement, options, name);
     speed_unit = arrays.ranks.even ? arrays.ranks.fastest : 1;
+    live_ranks = arrays.ranks.live();
     numbers = {context, arrays.flat()};
     speeds = {context, arrays.ranks.speed};
     certificates = {context, std::vector<certificate>(static_cast<std::size_t>(layers))};
@@ -77,5 +80,29 @@ struct minmax_lp_pipeline {
     return {certificates.data(), layers};
   }
 };
+
+/// The loads of one step of a history, `[layers, experts]`.
+template <class Loads>
+struct loads_of_step {
+  Loads loads;
+  index_t step;
+
+  PLIMSOLL_HD auto operator()(index_t layer, index_t expert) const {
+    return loads(step, layer, expert);
+  }
+};
+
+/// Returns the loads `[layers, experts]` of one step of a history.
+template <class T>
+matrix_ref<T> step_of(tensor_ref<T> const& loads, index_t step) {
+  matrix_ref<T> result(loads.data + step * loads.stride(0), loads.extent(1), loads.extent(2));
+  result.strides[0] = loads.stride(1);
+  result.strides[1] = loads.stride(2);
+  return result;
+}
+template <class F>
+auto step_of(generated<F, 3> const& loads, index_t step) {
+  return generate(loads_of_step<generated<F, 3>>{loads, step}, loads.extent(1), loads.extent(2));
+}
 
 }}}  // namespace plimsoll::detail

@@ -4,13 +4,16 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/replay.hpp>
 #include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/pipeline/minmax_lp.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/placement_types.hpp>
+#include <plimsoll/rank_set_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
@@ -41,6 +44,51 @@ void enqueue_replay(Context const& context, Loads const& loads, placement_ref co
                             .sums = sums,
                             .reports = reports});
   launch(context, rows, replay_mean_body{sums, steps, layers, balancedness});
+}
+
+/// Returns the rows of one plan of a placement that holds several.
+inline placement_ref plan_of(placement_ref const& placement, index_t layers, index_t plan) {
+  auto const rows = [=](auto matrix) {
+    if (matrix.data != nullptr) {
+      matrix.data += plan * layers * matrix.strides[0];
+      matrix.extents[0] = layers;
+    }
+    return matrix;
+  };
+  return {rows(placement.physical_to_logical), rows(placement.replica_count), placement.ranks,
+          rows(placement.rank_offsets)};
+}
+
+/// Splits every step optimally under every plan, and averages the balancedness. The caller has checked
+/// loads and placement.
+template <class Context, class Loads>
+void run_optimal_replay(std::string_view name, Context const& context, Loads const& loads,
+                        placement_ref const& placement, vector_ref<std::uint8_t const> active,
+                        matrix_ref<double> balancedness) {
+  index_t const steps = loads.extent(0);
+  index_t const layers = loads.extent(1);
+  index_t const plans = balancedness.extent(0);
+  index_t const slots = placement.physical_to_logical.extent(1);
+  buffer<double, Context> const split(context, layers * slots);
+  buffer<double, Context> const of_steps(context, plans * layers * steps);
+  matrix_ref<double> const sums(of_steps.data(), plans * layers, steps);
+  for (index_t plan = 0; plan < plans; ++plan) {
+    rank_set const on{.ranks = placement.ranks, .active = active};
+    minmax_lp_pipeline<Context> lp(context, plan_of(placement, layers, plan),
+                                   {.on = on, .tolerance = 0}, name);
+    lp.allocate_scratch();
+    for (index_t step = 0; step < steps; ++step) {
+      auto now = step_of(loads, step);
+      lp.enqueue_solve(now, {}, {split.data(), layers, slots}, {});
+      vector_ref<double> column(&sums(plan * layers, step), layers);
+      column.strides[0] = steps;
+      launch(context, layers,
+             split_balance_body<decltype(now)>{now, static_cast<double>(lp.live_ranks),
+                                               lp.certificates_view(), column});
+    }
+  }
+  launch(context, plans * layers, replay_mean_body{sums, steps, layers, balancedness});
+  synchronize(context);
 }
 
 }}}  // namespace plimsoll::detail
