@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tests of array under the host's policies; shapes.
 #include "array.cases.hpp"
 
 #include <array>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tests of craft under the host's policies; shapes, temporaries.
 #include "craft.cases.hpp"
 
 #include "support/resources.hpp"

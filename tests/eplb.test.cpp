@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tests of eplb under the host's policies; shapes.
 #include "eplb.cases.hpp"
 
 #include <cstdlib>

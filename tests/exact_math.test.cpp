@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tests of exact_math under the host's policies, and others.
 #include "exact_math.cases.hpp"
 
 #include <bit>

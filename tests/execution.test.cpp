@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tests of execution under the host's policies, and others.
 #include "execution.cases.hpp"
 
 #include <plimsoll/detail/buffer.hpp>

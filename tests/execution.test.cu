@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tests of execution under the policies of a CUDA compiler and in CUDA graphs.
 #include "execution.cases.hpp"
 
 #include <plimsoll/execution/thrust.cuh>

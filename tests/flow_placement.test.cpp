@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tests of flow_placement under the host's policies; every team, shapes, temporaries.
 #include "flow_placement.cases.hpp"
 
 #include "support/report_values.hpp"

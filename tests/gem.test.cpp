@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tests of gem under the host's policies; every team, shapes, temporaries.
 #include "gem.cases.hpp"
 
 #include "support/run_body.hpp"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tests of knapsack under the host's policies; every team, shapes, temporaries.
 #include "knapsack.cases.hpp"
 
 #include "support/instances.hpp"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tests of least_loaded under the host's policies; every team, shapes, temporaries.
 #include "least_loaded.cases.hpp"
 
 #include "support/run_body.hpp"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tests of least_loaded under the policies of a CUDA compiler and in CUDA graphs.
 #include "least_loaded.cases.hpp"
 
 #include "support/captured.cuh"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tests of llep under the host's policies; temporaries.
 #include "llep.cases.hpp"
 
 #include "support/temporaries.hpp"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tests of llep under the policies of a CUDA compiler and in CUDA graphs.
 #include "llep.cases.hpp"
 
 #include "support/captured.cuh"

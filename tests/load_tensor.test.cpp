@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tests of load_tensor under the host's policies; every team, shapes.
 #include "load_tensor.cases.hpp"
 
 #include <new>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tests of load_tensor under the policies of a CUDA compiler and in CUDA graphs.
 #include "load_tensor.cases.hpp"
 
 #include "support/captured.cuh"

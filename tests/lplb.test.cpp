@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tests of lplb under the host's policies; every team, temporaries.
 #include "lplb.cases.hpp"
 
 #include "support/run_body.hpp"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tests of memory under every policy.
 #pragma once
 
 #include <doctest/doctest.h>

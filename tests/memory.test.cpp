@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tests of memory under the host's policies, and others.
 #include "memory.cases.hpp"
 
 #include <array>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tests of metrics under the host's policies; every team, shapes, temporaries.
 #include <utility>
 
 #include "metrics.cases.hpp"

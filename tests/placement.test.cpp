@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tests of placement under the host's policies; every team, shapes, temporaries.
 #include "placement.cases.hpp"
 
 #include <set>

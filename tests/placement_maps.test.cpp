@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tests of placement_maps under the host's policies; every team, shapes, temporaries.
 #include "placement_maps.cases.hpp"
 
 #include <plimsoll/latency.hpp>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tests of quota under the host's policies; every team, temporaries.
 #include "quota.cases.hpp"
 
 #include "support/run_body.hpp"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tests of random under the host's policies, and others.
 #include "random.cases.hpp"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tests of refinement under the host's policies; every team, shapes, temporaries.
 #include "refinement.cases.hpp"
 
 #include "support/report_values.hpp"

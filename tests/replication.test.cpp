@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tests of replication under the host's policies; every team, shapes, temporaries.
 #include "replication.cases.hpp"
 
 #include "support/random_placement.hpp"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tests of slot_assignment under the host's policies; every team, shapes, temporaries.
 #include "slot_assignment.cases.hpp"
 
 #include "support/report_values.hpp"

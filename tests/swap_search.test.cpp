@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tests of swap_search under the host's policies; every team, shapes, temporaries.
 #include "swap_search.cases.hpp"
 
 #include <plimsoll/placement_maps.hpp>

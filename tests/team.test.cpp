@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tests of team under the host's policies; every team.
 #include "team.cases.hpp"
 
 #include "support/run_body.hpp"

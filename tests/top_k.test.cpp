@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tests of top_k under the host's policies; every team, temporaries.
 #include "top_k.cases.hpp"
 
 #include "support/run_body.hpp"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tests of top_k under the policies of a CUDA compiler.
 #include "top_k.cases.hpp"
 
 namespace plimsoll_test {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tests of waterfill under the host's policies; temporaries.
 #include "waterfill.cases.hpp"
 
 #include "support/temporaries.hpp"

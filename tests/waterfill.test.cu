@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tests of waterfill under the policies of a CUDA compiler and in CUDA graphs.
 #include "waterfill.cases.hpp"
 
 #include "support/captured.cuh"

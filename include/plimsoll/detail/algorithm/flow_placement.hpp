@@ -34,7 +34,7 @@ struct flow_arrays {
   std::int32_t* copies;     ///< `[experts]`
   std::uint64_t* keys;      ///< `[experts]`
   std::byte* sorting;       ///< of `keys`
-  std::int32_t* slack;      ///< `[experts + 1]` of `sharing_limit`, if slots are uneven
+  std::int32_t* slack;      ///< `[experts + 1]` of `sharing_limit`, if slots may be uneven
   std::int32_t* load;       ///< `[ranks, profile_blocks]`
   double* score;            ///< `[ranks]` of the expert that is being placed
   std::int32_t* taken;      ///< `[ranks]` slots in use
@@ -222,11 +222,10 @@ struct flow_placement_body {
     cell const all = where.cell_at(layer, 0, experts());
     index_t const hosts = team.count(
         where.ranks(), [this, layer](index_t r) { return where.slots_of(layer, r) > 0; });
-    auto const [least, most] = slot_range(team, layer);
-    bool const is_uneven = most > least + 1;
+    bool const by_slots = is_uneven(team, layer);
     sharing_limit apart{a.slack, copies};
     team.for_each(experts(), [copies](index_t e) { copies[e] = 1; });
-    if (is_uneven) {
+    if (by_slots) {
       apart.start(team, where, all, {anti_affinity::rank, true});
     }
     std::int64_t const hot = seen.blocks << (unit_bits() - 1);
@@ -246,7 +245,7 @@ struct flow_placement_body {
       index_t const e = id_of(queue.top());
       std::int32_t const now = copies[e];
       bool const may_grow =
-          now < hosts && now < rank_limit && (!is_uneven || apart.grant(team, where, all, e));
+          now < hosts && now < rank_limit && (!by_slots || apart.grant(team, where, all, e));
       if (!may_grow) {
         queue.pop();
         continue;
@@ -257,13 +256,13 @@ struct flow_placement_body {
     }
   }
 
-  /// Returns the fewest and the most slots of a rank that has any.
+  /// Returns whether the slots of ranks that have any differ by more than one. Else any counts up to
+  /// the number of these ranks can be placed with each copy on a rank of its own.
   template <class Team>
-  PLIMSOLL_HD extreme<index_t> slot_range(Team& team, index_t layer) const {
+  PLIMSOLL_HD bool is_uneven(Team& team, index_t layer) const {
     auto const slots = [this, layer](index_t r) { return where.slots_of(layer, r); };
     index_t const most = team.max(where.ranks(), slots);
-    return {team.min(where.ranks(), [=](index_t r) { return slots(r) > 0 ? slots(r) : most; }),
-            most};
+    return team.any(where.ranks(), [=](index_t r) { return slots(r) > 0 && slots(r) < most - 1; });
   }
 
   /// Places all copies, those of the largest share first; returns their number.
