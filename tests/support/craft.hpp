@@ -205,11 +205,14 @@ reals balancedness_with(craft_case const& c, std::int32_t replicas) {
                              .map = map.values(),
                              .counts = counts.values(),
                              .offsets = offsets.values(),
-                             .active = c.active};
+                             .active = c.active,
+                             .split = c.options.split};
   reals const got = replay_in<P>(recorded).replay(in.loads());
   for (index_t layer = 0; layer < c.layers; ++layer) {
-    CHECK(got[static_cast<std::size_t>(layer)] ==
-          doctest::Approx(recorded.balancedness(0, layer)).epsilon(1e-12));
+    double const expected = c.options.split == plimsoll::split_rule::optimal
+                                ? split_balancedness(recorded, 0, layer)
+                                : recorded.balancedness(0, layer);
+    CHECK(got[static_cast<std::size_t>(layer)] == doctest::Approx(expected).epsilon(1e-12));
   }
   return got;
 }
@@ -279,6 +282,11 @@ inline std::vector<craft_case> craft_cases() {
                    .experts = 1,
                    .loads = {4, 1, 0, 2, 7, 0},
                    .options = {.on = {.ranks = 4}}});
+  with([](craft_case& c) { c.options.split = plimsoll::split_rule::optimal; });
+  with([](craft_case& c) {
+    c.options.split = plimsoll::split_rule::optimal;
+    c.active = {1, 1, 0, 1, 1, 1};
+  });
   return cases;
 }
 

@@ -39,7 +39,7 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 ///
 /// For every count r, `slot_assignment` divides the E + r slots of every layer among the ranks,
 /// `eplb` with these options fills them for the loads summed over the steps, and `replay` averages
-/// the balancedness of the recorded steps. The gain is this average minus the one for r = 0.
+/// the balancedness of the recorded steps, with the split of the options. The gain is this average minus the one for r = 0.
 ///
 /// @param loads `[steps, layers, experts]`, in the policy's memory, as for `replay`; the total of a
 ///   layer over all steps below 2^47
@@ -48,7 +48,7 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// @throws invalid_input for wrong shapes and options; and for wrong loads, naming layer, step and
 ///   expert
 /// @complexity O(steps layers (experts + counts slots)), and `eplb` for each count; two passes over
-///   the loads
+///   the loads; with the optimal split also `replay`'s for that split
 /// @workspace that of `replay` and `eplb` for (counts + 1) times the layers; and for each of these,
 ///   4 bytes per slot, 12 bytes per expert and 4 bytes per rank. The loads are not copied
 /// @stream synchronises

@@ -40,6 +40,9 @@ struct craft_options {
   craft_objective objective = craft_objective::gain;
   /// Use of the budget: as an upper limit, or exactly, as in the table of algorithm 2.
   knapsack_fill fill = knapsack_fill::at_most;
+  /// Split of a step's tokens under which gains are estimated, as in `replay_options`: that of the
+  /// engine. CRAFT's is even.
+  split_rule split = split_rule::even;
   /// Spread of a remainder over the ranks that tie for it, as in `slot_assignment_options`.
   remainder_spread remainder = remainder_spread::interleaved;
   /// Number of expert groups, as in `eplb_options`. CRAFT's paper has neither this option nor those

@@ -93,13 +93,16 @@ gain_estimate estimate_gains(std::string_view name, Context const& context, Load
                           {.on = options.on, .remainder = options.remainder}, rank_offsets,
                           reports.data() + replays + planned);
   enqueue_eplb(context, sums.all(), how, placement, replicas, reports.data() + replays);
-  enqueue_replay(context, load,
-                 {.physical_to_logical = placement,
-                  .replica_count = replicas,
-                  .ranks = options.on.ranks,
-                  .rank_offsets = rank_offsets},
-                 options.on.active, {means.data(), sums.plans, sums.layers}, reports.data());
+  placement_ref const plans{.physical_to_logical = placement,
+                            .replica_count = replicas,
+                            .ranks = options.on.ranks,
+                            .rank_offsets = rank_offsets};
+  matrix_ref<double> const balancedness(means.data(), sums.plans, sums.layers);
+  enqueue_replay(context, load, plans, options.on.active, balancedness, reports.data());
   collect(name, reports, sums.layers, throw_craft_fault);
+  if (options.split == split_rule::optimal) {
+    run_optimal_replay(name, context, load, plans, options.on.active, balancedness);
+  }
   return estimate_of(counts, means.read());
 }
 
