@@ -87,8 +87,10 @@ std::vector<ranked_call> ranked_calls() {
        [](small_plan& p, rank_set const& on) {
          plimsoll::flow_placement(seq, p.steps, {.on = on}, p.slots, p.counts);
        }},
-      {"certify: on",
-       [](small_plan& p, rank_set const& on) { plimsoll::certify(seq, p.steps, p.placement, on); },
+      {"certify: options.on",
+       [](small_plan& p, rank_set const& on) {
+         plimsoll::certify(seq, p.steps, p.placement, {.on = on});
+       },
        true},
       {"validate: options.on",
        [](small_plan& p, rank_set const& on) { plimsoll::validate(seq, p.placement, {.on = on}); },

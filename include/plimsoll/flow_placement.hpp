@@ -117,8 +117,7 @@ flow_plan<P> flow_placement(P const& policy, Loads const& loads, index_t slots,
 ///
 /// @param loads `[steps, layers, experts]`, as for `flow_placement`
 /// @param placement any plan, in the policy's memory; experts without a slot must have no load
-/// @param on the ranks of the placement: liveness and speeds; `on.ranks` is that of the placement or 0; nodes
-///   are not read
+/// @param options liveness and speeds of the ranks
 /// @return per layer: value = the sum over the steps of the smallest possible peak under this plan
 ///   (as `minmax_lp` with a tolerance of 0); lower_bound = the sum over the steps of a bound for all
 ///   plans with these slots: the j heaviest experts are on at most j ranks and one more for each
@@ -133,7 +132,8 @@ flow_plan<P> flow_placement(P const& policy, Loads const& loads, index_t slots,
 /// @determinism the same bits under every policy
 template <execution_policy P, class Loads>
 std::vector<certificate> certify(P const& policy, Loads const& loads,
-                                 placement_ref const& placement, rank_set const& on = {}) {
+                                 placement_ref const& placement,
+                                 certify_options const& options = {}) {
   constexpr char const* name = "certify";
   auto const load = PLIMSOLL_LOADS(3, "certify", loads, "[steps, layers, experts]");
   detail::expect_between(name, "loads", 1, 0x7fffffff, load.extent(0), "steps");
@@ -141,7 +141,7 @@ std::vector<certificate> certify(P const& policy, Loads const& loads,
                         placement.physical_to_logical.extent(0), "layers");
   detail::expect_extent(name, "placement.replica_count", load.extent(2),
                         placement.replica_count.extent(1), "experts");
-  return detail::run_certify(name, detail::resolve(policy), load, placement, on);
+  return detail::run_certify(name, detail::resolve(policy), load, placement, options.on);
 }
 
 }  // namespace PLIMSOLL_DEVICE_ABI

@@ -31,6 +31,12 @@ struct flow_placement_options {
   index_t max_partners = rank_limit;
 };
 
+/// Ranks of the plan that `certify` takes.
+struct certify_options {
+  /// Liveness and speeds of the ranks; `on.ranks` is that of the placement or 0. Nodes are not read.
+  rank_set on = {};
+};
+
 /// What a plan of one layer leaves out.
 struct flow_placement_report {
   /// Number of steps without load, which the plan does not consider.

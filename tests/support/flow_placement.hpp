@@ -12,6 +12,7 @@
 #include <numeric>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -107,7 +108,8 @@ std::vector<plimsoll::certificate> certified(flow_case const& c, ints const& map
                                      (*where).rank_offsets};
   plimsoll::rank_set on = (*where).on;
   on.nodes = 1;
-  return plimsoll::certify(make_policy<P>(), loads.view3(c.steps, c.layers, c.experts), plan, on);
+  return plimsoll::certify(make_policy<P>(), loads.view3(c.steps, c.layers, c.experts), plan,
+                           {.on = on});
 }
 using certify_fn = std::vector<plimsoll::certificate> (*)(flow_case const&, ints const&);
 
@@ -275,20 +277,20 @@ class slow_flow {
     copies_.assign(n, 1);
     auto const hot = static_cast<std::int64_t>(profile_.size()) << (unit_bits_ + 5);
     for (std::int64_t spare = places_ - c_.experts; spare > 0; --spare) {
-      std::optional<std::size_t> best;
-      std::pair<int, std::int64_t> best_key;
+      std::vector<std::tuple<int, std::int64_t, std::size_t>> order;
       for (std::size_t e = 0; e < n; ++e) {
+        bool const is_hot = share(e) > hot;
+        std::int64_t const worth = !is_hot && copies_[e] == 1 ? 10 * share(e) : share(e);
+        order.emplace_back(is_hot ? 0 : 1, -worth, e);
+      }
+      std::sort(order.begin(), order.end());
+      std::optional<std::size_t> best;
+      for (std::size_t i = 0; i < n && !best; ++i) {
+        std::size_t const e = std::get<2>(order[i]);
         longs more = copies_;
         ++more[e];
-        if (more[e] > hosts_ || !can_be_apart(more)) {
-          continue;
-        }
-        std::pair<int, std::int64_t> const key =
-            share(e) > hot ? std::pair{1, share(e)}
-                           : std::pair{0, copies_[e] == 1 ? 10 * share(e) : share(e)};
-        if (!best || key > best_key) {
+        if (more[e] <= hosts_ && can_be_apart(more)) {
           best = e;
-          best_key = key;
         }
       }
       if (!best) {
@@ -309,7 +311,8 @@ class slow_flow {
   [[nodiscard]] index_t partners(std::size_t r) const {
     return std::count(graph_[r].begin(), graph_[r].end(), true);
   }
-  [[nodiscard]] bool connected(std::size_t a, std::size_t b) const {
+  /// Returns which ranks partners connect with rank `a`.
+  [[nodiscard]] std::vector<bool> connected_with(std::size_t a) const {
     std::vector<bool> seen(graph_.size(), false);
     sizes open{a};
     seen[a] = true;
@@ -323,7 +326,7 @@ class slow_flow {
         }
       }
     }
-    return seen[b];
+    return seen;
   }
 
   void place() {
@@ -370,13 +373,17 @@ class slow_flow {
   }
 
   [[nodiscard]] std::optional<std::size_t> choose(std::size_t e, sizes const& holders) {
+    std::vector<std::vector<bool>> connected;
+    for (std::size_t const p : holders) {
+      connected.push_back(connected_with(p));
+    }
     std::optional<std::size_t> best;
     double lowest = 0;
     for (std::size_t r = 0; r < where_.ranks(); ++r) {
       if (!has_slot(r) || holds(r, static_cast<std::int64_t>(e)) || !may_join(r, holders)) {
         continue;
       }
-      double const cost = score(e, r) + penalties(e, r, holders);
+      double const cost = score(e, r) + penalties(e, r, holders, connected);
       if (!best || cost < lowest) {
         best = r;
         lowest = cost;
@@ -394,15 +401,17 @@ class slow_flow {
         weight_[e] == 0 ? std::max<std::int64_t>(1, std::ssize(profile_)) : weight_[e];
     return static_cast<double>(sum) / (static_cast<double>(over) * unit()) / (speed(r) / fastest_);
   }
-  [[nodiscard]] double penalties(std::size_t e, std::size_t r, sizes const& holders) const {
+  [[nodiscard]] double penalties(std::size_t e, std::size_t r, sizes const& holders,
+                                 std::vector<std::vector<bool>> const& connected) const {
     if (copies_[e] == 1) {
       return 0;
     }
     int faults = movable_[r] >= quota_ ? 1 : 0;
     int far = 0;
-    for (std::size_t const p : holders) {
+    for (std::size_t i = 0; i < holders.size(); ++i) {
+      std::size_t const p = holders[i];
       faults += graph_[p][r] ? 1 : 0;
-      faults += connected(p, r) ? 1 : 0;
+      faults += connected[i][r] ? 1 : 0;
       far += where_.node_of(p) != where_.node_of(r) ? 1 : 0;
     }
     double const links = c_.split == split_rule::optimal ? 0.3 * faults : 0.0;

@@ -43,7 +43,7 @@ struct flow_arrays {
   std::int32_t* partners;   ///< `[ranks]` number of partners
   std::int32_t* holders;    ///< `[ranks]` ranks that hold the expert
   std::int32_t* linked;     ///< `[ranks]` holders that are partners already; -1: a holder itself
-  std::int32_t* near;       ///< `[ranks]` holders on the rank's node
+  std::int32_t* alongside;  ///< `[ranks]` holders on the rank's node
   std::uint32_t* graph;     ///< `[ranks, words]` one bit per partner
 
   template <class Memory>
@@ -66,7 +66,7 @@ struct flow_arrays {
     memory.take(result.partners, ranks);
     memory.take(result.holders, ranks);
     memory.take(result.linked, ranks);
-    memory.take(result.near, ranks);
+    memory.take(result.alongside, ranks);
     if (has_graph) {
       memory.take(result.graph, ranks * words(ranks));
     }
@@ -367,7 +367,7 @@ struct flow_placement_body {
       a.score[r] =
           divide(divide(static_cast<double>(together), scale), divide(where.speed(r), fastest));
       a.linked[r] = 0;
-      a.near[r] = 0;
+      a.alongside[r] = 0;
     });
   }
 
@@ -395,7 +395,8 @@ struct flow_placement_body {
       result = add(result, multiply(penalty, static_cast<double>(faults)));
     }
     if (where.nodes > 1) {
-      result = add(result, multiply(node_penalty, static_cast<double>(at.holders - a.near[r])));
+      result =
+          add(result, multiply(node_penalty, static_cast<double>(at.holders - a.alongside[r])));
     }
     return result;
   }
@@ -431,7 +432,7 @@ struct flow_placement_body {
       if (remembers && a.linked[r] >= 0) {
         a.linked[r] += are_partners(a, rank, r) ? 1 : 0;
       }
-      a.near[r] += where.node_of(r) == node ? 1 : 0;
+      a.alongside[r] += where.node_of(r) == node ? 1 : 0;
       if (a.component[r] == mine || a.component[r] == theirs) {
         a.component[r] = static_cast<std::int32_t>(joined);
       }
