@@ -120,9 +120,9 @@ flow_plan<P> flow_placement(P const& policy, Loads const& loads, index_t slots,
 /// @param options liveness and speeds of the ranks
 /// @return per layer: value = the sum over the steps of the smallest possible peak under this plan
 ///   (as `minmax_lp` with a tolerance of 0); lower_bound = the sum over the steps of a bound for all
-///   plans with these slots: the j heaviest experts are on at most j ranks and one more for each
-///   extra slot, so that for some j their load per unit of speed of so many of the fastest ranks is
-///   largest; with all experts, this is the mean. status optimal if value and bound are equal in
+///   plans with these slots. The j heaviest experts use at most j ranks, plus one for each extra
+///   slot. Their load, divided by the summed speed of that many of the fastest ranks, bounds the
+///   peak; the bound is the largest over all j, and at least the mean. status optimal if value and bound are equal in
 ///   every step, else feasible; work = sweeps and augmenting paths of all steps
 /// @throws invalid_input for shapes; for values, naming layer and expert, rank or slot
 /// @complexity per step, that of `minmax_lp::solve` and O(experts log experts + ranks)

@@ -12,7 +12,7 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
-/// Ranks with their slots, and how the tokens of later steps are split. Arrays are in the policy's
+/// Ranks with their slots, and the split of later steps. Arrays are in the policy's
 /// memory.
 struct flow_placement_options {
   /// Ranks: number, nodes, liveness and speeds. The slots of dead ranks stay empty, and the load of
@@ -23,8 +23,8 @@ struct flow_placement_options {
   /// last offset belong to no rank. Empty: slots are spread evenly, rank r begins at
   /// floor(r * slots / ranks).
   matrix_ref<std::int32_t const> rank_offsets = {};
-  /// How the tokens of an expert are split among its copies in every step: `optimal`, as by
-  /// `minmax_lp`, or `even`.
+  /// Split of an expert's tokens among its copies in every step: `optimal`, as by `minmax_lp`, or
+  /// `even`.
   split_rule split = split_rule::optimal;
   /// Largest number of partners of a rank, 0 to 32767: ranks that hold a copy of the same expert,
   /// with which it exchanges tokens or weights. A copy that would give a rank more is not made.
@@ -37,7 +37,7 @@ struct certify_options {
   rank_set on = {};
 };
 
-/// What a plan of one layer leaves out.
+/// Steps and slots that the plan of one layer does not use.
 struct flow_placement_report {
   /// Number of steps without load, which the plan does not consider.
   index_t idle_steps = 0;

@@ -13,8 +13,8 @@ struct replay_options {
   /// Ranks of the placement: `on.ranks` is their number, or 0. Dead ranks do not count in the mean
   /// over ranks. Nodes are not read, speeds are refused.
   rank_set on = {};
-  /// How the tokens of an expert are split among its copies in every step: `even`, or `optimal`, as
-  /// by `minmax_lp` with a tolerance of 0.
+  /// Split of an expert's tokens among its copies in every step: `even`, or `optimal`, as by
+  /// `minmax_lp` with a tolerance of 0.
   split_rule split = split_rule::even;
 };
 

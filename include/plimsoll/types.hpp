@@ -78,7 +78,7 @@ enum class strictness : std::int32_t {
   required    ///< hard: throws invalid_input if it cannot be met
 };
 
-/// How the tokens of an expert are divided among its copies.
+/// Split of an expert's tokens among its copies.
 enum class split_rule : std::int32_t {
   even,    ///< every copy gets the same number
   optimal  ///< so that the largest load of a rank is as small as possible, as by `minmax_lp`

@@ -27,7 +27,7 @@ constexpr index_t experts = 64;
 constexpr index_t slots = 80;
 constexpr index_t steps = 8;
 
-/// Which ranks are partners, and which they reach through others.
+/// Pairs of ranks that hold copies of the same expert.
 struct graph {
   std::array<std::array<bool, ranks>, ranks> links = {};
 

@@ -121,7 +121,7 @@ struct flow_placement_body {
   }
 
  private:
-  /// What holds for all experts of a layer.
+  /// Properties of a layer's history and ranks.
   struct history {
     index_t idle = 0;    ///< steps without load
     index_t blocks = 0;  ///< of the steps with load
@@ -550,7 +550,7 @@ struct step_bound_body {
 
   Loads loads;  ///< `[steps, layers, experts]`
   topology where;
-  double const* reach;  ///< `[ranks + 1]`: sum of the speeds of so many of the fastest live ranks
+  double const* reach;  ///< `[ranks + 1]`: element n is the sum of the n highest speeds
   double* bounds;       ///< `[steps, layers]`
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
