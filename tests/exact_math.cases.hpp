@@ -35,7 +35,7 @@ inline std::vector<double> operands(index_t count) {
   return result;
 }
 
-inline constexpr index_t results_per_pair = 16;
+inline constexpr index_t results_per_pair = 17;
 
 /// Evaluates every function of exact_math on two operands.
 PLIMSOLL_HD inline void evaluate(double a, double b, std::uint64_t* out) {
@@ -62,6 +62,7 @@ PLIMSOLL_HD inline void evaluate(double a, double b, std::uint64_t* out) {
                                                static_cast<float>(-small)));
   out[15] = exact::bits_of(
       static_cast<double>(exact::add(static_cast<float>(small), static_cast<float>(0.1f))));
+  out[16] = exact::bits_of(exact::power(size, 0.001 * (1 + divisor % 1000)));
 }
 
 struct evaluate_all {

@@ -160,6 +160,25 @@ TEST_CASE("exact_math: log2 within a few units in the last place") {
   CHECK(near < 4);
 }
 
+TEST_CASE("exact_math: power") {
+  double worst = 0;
+  plimsoll_test::generator random(3);
+  for (int i = 0; i < 200000; ++i) {
+    std::uint64_t const fraction = random.bits() >> 12;
+    double const x = exact::double_of(fraction | (1 + random.bits() % 2046) << 52);
+    double const exponent = static_cast<double>(random.between(1, 1000)) / 1000;
+    long double const correct =
+        std::pow(static_cast<long double>(x), static_cast<long double>(exponent));
+    worst = std::max(worst, static_cast<double>(std::abs(exact::power(x, exponent) / correct - 1)));
+  }
+  MESSAGE("worst relative error of power: " << worst);
+  CHECK(worst < 0x1p-41);  // of exponents up to 1024 in magnitude
+  CHECK(exact::power(0, 0.5) == 0);
+  CHECK(exact::power(1, 0.37) == 1);
+  CHECK(exact::power(0x1p46, 0.5) == 0x1p23);
+  CHECK(exact::power(5e-324, 1) == 5e-324);
+}
+
 TEST_CASE("exact_math: mul_add rounds once, mul_then_add twice") {
   double const a = opaque(1 + 0x1p-30);
   double const b = opaque(1 - 0x1p-30);

@@ -426,6 +426,8 @@ PLIMSOLL_TEST_CASE("refinement: bad options are named", P, PLIMSOLL_POLICIES) {
     return refine_refusal<P>(ints{1, 2}, {0, 1, -1, -1}, 1, options);
   };
   CHECK(where({.ranks = 0}) == "refine: where.on.ranks: expected 1 to 32767 ranks, got 0");
+  CHECK(where({.ranks = 2, .load_shrink = std::numeric_limits<double>::quiet_NaN()}) ==
+        "refine: where.load_shrink: expected above 0 and at most 1, got NaN");
   CHECK(where({.ranks = 2, .nodes = 3}) ==
         "refine: where.on.nodes: expected 1 to 2 nodes (at most one per rank), got 3");
   CHECK(where({.ranks = 2, .rank_offsets = {0, 4}}) ==

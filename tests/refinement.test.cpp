@@ -24,6 +24,7 @@ void check_teams(scene s, refinement_options const& options) {
       .loads = view(loads.data(), s.layers, s.experts),
       .where = plimsoll::detail::topology_of(*where, s.slots),
       .rule = plimsoll::detail::rule_of(*where),
+      .load_shrink = where->load_shrink,
       .tolerance = options.tolerance,
       .trials = options.max_trials,
       .perturbations = options.max_perturbations,
@@ -47,6 +48,7 @@ TEST_CASE("refinement: the same bits in every team") {
   };
   check(1, 2, {.ranks = 2}, {});
   check(20, 30, {.ranks = 7}, {.tolerance = 0, .max_trials = 2, .max_perturbations = 4});
+  check(20, 30, {.ranks = 7, .load_shrink = 0.85}, {.tolerance = 0, .max_trials = 2});
   check(20, 33,
         {.ranks = 4,
          .rank_offsets = {0, 9, 9, 20, 31, 0, 6, 13, 20, 33, 0, 9, 18, 27, 33},

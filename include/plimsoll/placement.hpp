@@ -133,7 +133,7 @@ placement<P> place(P const& policy, Loads const& loads, Counts const& replica_co
 /// @throws invalid_input for shapes and options; for values, naming layer and expert or rank; if
 ///   the slots of the nodes do not hold all groups. The outputs are then unspecified
 /// @complexity O(experts + slots + groups log groups + groups nodes) per layer
-/// @workspace 4 bytes per expert, 20 per group, 32 per node and 4 for each group that the slots
+/// @workspace 12 bytes per expert, 20 per group, 32 per node and 4 for each group that the slots
 ///   could hold, for each problem in flight, and 64 bytes per layer, from the policy
 /// @stream synchronises once
 /// @determinism the same bits under every policy

@@ -25,6 +25,7 @@ struct host_options {
   std::vector<double> speeds = {};
   plimsoll::anti_affinity replica_anti_affinity = plimsoll::anti_affinity::none;
   plimsoll::strictness anti_affinity_strength = plimsoll::strictness::preferred;
+  double load_shrink = 1.0;
   ints node_experts = {};
   ints node_offsets = {};
 };
@@ -43,6 +44,7 @@ class options_in {
                  .rank_offsets = matrix(rank_offsets_, layers),
                  .replica_anti_affinity = given.replica_anti_affinity,
                  .anti_affinity_strength = given.anti_affinity_strength,
+                 .load_shrink = given.load_shrink,
                  .node_experts = matrix(node_experts_, layers),
                  .node_offsets = matrix(node_offsets_, layers)} {
     if (!given.active.empty()) {
@@ -53,6 +55,7 @@ class options_in {
     }
   }
   plimsoll::placement_options const& operator*() const { return options_; }
+  plimsoll::placement_options const* operator->() const { return &options_; }
 
  private:
   static plimsoll::matrix_ref<std::int32_t const> matrix(array_in<std::int32_t, P> const& values,

@@ -323,4 +323,17 @@ PLIMSOLL_HD inline double log2(double x) {
   return mul_add(multiply(2.0, add(tail, z)), log2_e, k);
 }
 
+/// Returns x^exponent for finite x >= 0 and 0 < exponent <= 1, to a relative error of 2^-46 for a
+/// result up to 2^47. Out of line, since it is long and kernels seldom need it.
+PLIMSOLL_NOINLINE PLIMSOLL_HD inline double power(double x, double exponent) {
+  constexpr double ln2 = 0.6931471805599453;
+  constexpr double round_to_integer = 6755399441055744.0;  // 1.5 * 2^52
+  if (!(x > 0)) {
+    return 0;
+  }
+  double const y = multiply(log2(x), exponent);
+  double const k = add(add(y, round_to_integer), -round_to_integer);
+  return scale_by_power_of_two(exp(multiply(add(y, -k), ln2)), static_cast<int>(k));
+}
+
 }}}  // namespace plimsoll::detail

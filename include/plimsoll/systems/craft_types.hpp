@@ -52,6 +52,8 @@ struct craft_options {
   eplb_policy policy = eplb_policy::automatic;
   /// Part of the plan that `refine` improves afterwards, as in `eplb_options`.
   eplb_refinement refine = eplb_refinement::none;
+  /// Exponent of the loads to plan with, as in `eplb_options`. Gains count the loads themselves.
+  double load_shrink = 1.0;
   /// Keeps replicas of one expert on different ranks or nodes, as in `eplb_options`.
   anti_affinity replica_anti_affinity = anti_affinity::none;
   /// Soft or hard constraint, as in `eplb_options`.

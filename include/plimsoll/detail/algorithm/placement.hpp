@@ -75,6 +75,7 @@ struct placement_body {
   matrix_ref<std::int32_t const> replica_count;
   topology where;
   anti_affinity_rule rule;
+  double load_shrink;
   matrix_ref<std::int32_t> physical_to_logical;
   problem_report* reports;
 
@@ -87,9 +88,13 @@ struct placement_body {
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
     index_t const experts = loads.extent(1);
     problem_report* const report = reports + layer;
-    load_scale const scale =
-        scale_loads(team, experts, [this, layer](index_t e) { return loads(layer, e); });
-    auto* const found = scratch(memory).take<std::int32_t>(experts);  // before `load` is filled
+    auto const arrays = placement_arrays::in(memory, experts, where.ranks());
+    auto* const load = arrays.load;
+    auto* const slot_begin = arrays.slot_begin;
+    auto* const slot_end = arrays.slot_end;
+    load_scale const scale = read_loads(
+        team, experts, [this, layer](index_t e) { return loads(layer, e); }, load_shrink, load);
+    auto* const found = scratch(memory).take<std::int32_t>(experts);  // before the packer's arrays
     auto const copies = row_of(replica_count, layer);
     problem_report outcome = scale.report();
     if (!outcome.refused) {
@@ -102,22 +107,11 @@ struct placement_body {
       team.single([=] { *report = outcome; });
       return;
     }
-    auto const arrays = placement_arrays::in(memory, experts, where.ranks());
-    auto* const load = arrays.load;
-    auto* const slot_begin = arrays.slot_begin;
-    auto* const slot_end = arrays.slot_end;
-    team.for_each(maximum{}(experts, where.ranks()), [=, this](index_t i) {
-      if (i < experts) {
-        load[i] = to_fixed(loads(layer, i), scale.shift);
-      }
-      if (i < where.ranks()) {
-        slot_begin[i] = static_cast<std::int32_t>(where.begin(layer, i));
-        slot_end[i] = static_cast<std::int32_t>(where.end(layer, i));
-      }
+    team.for_each(where.ranks(), [=, this](index_t r) {
+      slot_begin[r] = static_cast<std::int32_t>(where.begin(layer, r));
+      slot_end[r] = static_cast<std::int32_t>(where.end(layer, r));
     });
 
-    bool const rounded = team.any(
-        experts, [=, this](index_t e) { return is_rounded(loads(layer, e), scale.shift); });
     auto const map = row_of(physical_to_logical, layer);
     packing_problem problem{.load = load,
                             .copies = copies,
@@ -126,7 +120,7 @@ struct placement_body {
                             .at = {},
                             .rule = rule,
                             .map = map,
-                            .load_error = fixed_load{rounded}};
+                            .load_error = fixed_load{scale.is_rounded}};
     packing_result const all = pack_cells(team, memory, problem, layer);
     if (all.stuck >= 0) {
       team.single(
@@ -164,8 +158,9 @@ struct placement_body {
 
 /// The working memory of `group_placement_body`; that of `packer` follows.
 struct group_placement_arrays {
-  std::int32_t* found;    ///< `[experts]`
+  fixed_load* of_expert;  ///< `[experts]` load of each expert
   fixed_load* load;       ///< `[groups]`
+  std::int32_t* found;    ///< `[experts]`
   std::int32_t* one;      ///< `[groups]` copies of each group
   double* speeds;         ///< `[nodes]`
   std::int32_t* offsets;  ///< `[nodes + 1]` start of each node's places
@@ -176,8 +171,9 @@ struct group_placement_arrays {
   PLIMSOLL_HD static group_placement_arrays in(Memory& memory, index_t experts, index_t groups,
                                                index_t nodes, index_t places) {
     group_placement_arrays result{};
-    memory.take(result.found, experts);
+    memory.take(result.of_expert, experts);
     memory.take(result.load, groups);
+    memory.take(result.found, experts);
     memory.take(result.one, groups);
     memory.take(result.speeds, nodes);
     memory.take(result.offsets, nodes + 1);
@@ -195,6 +191,7 @@ struct group_placement_body {
   Loads loads;
   index_t groups;
   topology where;  ///< without node lists, which are the output
+  double load_shrink;
   matrix_ref<std::int32_t> node_experts;
   matrix_ref<std::int32_t> node_offsets;
   problem_report* reports;
@@ -212,8 +209,9 @@ struct group_placement_body {
     problem_report* const report = reports + layer;
     auto const arrays =
         group_placement_arrays::in(memory, experts, groups, where.nodes, most_places());
-    load_scale const scale =
-        scale_loads(team, experts, [this, layer](index_t e) { return loads(layer, e); });
+    load_scale const scale = read_loads(
+        team, experts, [this, layer](index_t e) { return loads(layer, e); }, load_shrink,
+        arrays.of_expert);
     problem_report outcome = scale.report();
     if (!outcome.refused) {
       outcome = where.refuse(team, layer, experts, arrays.found);
@@ -223,7 +221,7 @@ struct group_placement_body {
       return;
     }
 
-    sum_groups(team, layer, scale.shift, arrays);
+    sum_groups(team, arrays);
     double const fastest = sum_nodes(team, layer, arrays);
     bool const alike = !team.any(where.nodes, [=, speeds = arrays.speeds](index_t n) {
       if (speeds[n] == 0) {
@@ -238,8 +236,7 @@ struct group_placement_body {
     }
 
     topology const nodes = nodes_as_ranks(alike ? nullptr : arrays.speeds);
-    bool const rounded = team.any(
-        experts, [=, this](index_t e) { return is_rounded(loads(layer, e), scale.shift); });
+    bool const rounded = scale.is_rounded;
     packing_problem const problem{.load = arrays.load,
                                   .copies = vector_ref<std::int32_t const>(arrays.one, groups),
                                   .where = nodes,
@@ -274,16 +271,15 @@ struct group_placement_body {
 
   /// Sums the loads of the experts of each group. Every group has one copy.
   template <class Team>
-  PLIMSOLL_HD void sum_groups(Team& team, index_t layer, int shift,
-                              group_placement_arrays const& arrays) const {
+  PLIMSOLL_HD void sum_groups(Team& team, group_placement_arrays const& arrays) const {
     index_t const size = loads.extent(1) / groups;
-    team.for_each(groups, [=, this, load = arrays.load, one = arrays.one](index_t g) {
+    team.for_each(groups, [=](index_t g) {
       fixed_load sum = 0;
       for (index_t e = g * size; e < (g + 1) * size; ++e) {
-        sum += to_fixed(loads(layer, e), shift);
+        sum += arrays.of_expert[e];
       }
-      load[g] = sum;
-      one[g] = 1;
+      arrays.load[g] = sum;
+      arrays.one[g] = 1;
     });
   }
 

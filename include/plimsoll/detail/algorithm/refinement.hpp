@@ -484,6 +484,7 @@ struct refinement_body {
   Loads loads;
   topology where;
   anti_affinity_rule rule;
+  double load_shrink;
   double tolerance;
   std::int64_t trials;         ///< limit on plans with other counts; 0: counts stay
   std::int64_t perturbations;  ///< limit on perturbed plans of a cell
@@ -506,11 +507,11 @@ struct refinement_body {
     index_t const experts = loads.extent(1);
     problem_report* const report = reports + layer;
     auto const arrays = refinement_arrays::in(memory, experts, where.ranks(), where.ranges.slots);
-    auto* const load = arrays.load;
     auto* const counts = arrays.counts;
     auto const map = row_of(physical_to_logical, layer);
-    load_scale const scale =
-        scale_loads(team, experts, [this, layer](index_t e) { return loads(layer, e); });
+    load_scale const scale = read_loads(
+        team, experts, [this, layer](index_t e) { return loads(layer, e); }, load_shrink,
+        arrays.load);
     problem_report outcome = scale.report();
     if (!outcome.refused) {
       outcome = where.refuse(team, layer, experts, counts);
@@ -524,9 +525,7 @@ struct refinement_body {
       outcome = read_plan(team, memory, layer, map, arrays);
     }
     if (!outcome.refused) {
-      team.for_each(experts,
-                    [=, this](index_t e) { load[e] = to_fixed(loads(layer, e), scale.shift); });
-      outcome.result = improve(team, memory, layer, arrays, scale.shift);
+      outcome.result = improve(team, memory, layer, arrays, scale);
       team.for_each(experts, [=, this](index_t e) { replica_count(layer, e) = counts[e]; });
     }
     team.single([=] { *report = outcome; });
@@ -535,10 +534,8 @@ struct refinement_body {
  private:
   template <class Team>
   PLIMSOLL_HD certificate improve(Team& team, scratch memory, index_t layer,
-                                  refinement_arrays const& arrays, int shift) const {
+                                  refinement_arrays const& arrays, load_scale const& scale) const {
     index_t const experts = loads.extent(1);
-    bool const rounded =
-        team.any(experts, [=, this](index_t e) { return is_rounded(loads(layer, e), shift); });
     packing_problem problem{.load = arrays.load,
                             .copies = vector_ref<std::int32_t const>(arrays.counts, experts),
                             .where = where,
@@ -546,7 +543,7 @@ struct refinement_body {
                             .at = {},
                             .rule = rule,
                             .map = row_of(physical_to_logical, layer),
-                            .load_error = fixed_load{rounded}};
+                            .load_error = fixed_load{scale.is_rounded}};
     typename refiner<Team>::outcome all;
     for (index_t position = 0; position < where.cells(); ++position) {
       problem.at = where.cell_at(layer, position, experts);
@@ -558,7 +555,7 @@ struct refinement_body {
       all.work += one.work;
       all.limited = all.limited || one.limited;
     }
-    certificate result = certify(all.peak, all.bound, all.work, shift);
+    certificate result = certify(all.peak, all.bound, all.work, scale.shift);
     if (result.status != certificate_status::optimal) {
       result.status = all.peak <= multiply(all.bound, add(1.0, tolerance))
                           ? certificate_status::within_tolerance

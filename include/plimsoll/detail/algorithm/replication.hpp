@@ -119,6 +119,7 @@ struct replication_body {
   anti_affinity_rule rule;
   copy_limits least;
   copy_limits most;
+  double load_shrink;
   matrix_ref<std::int32_t> replica_count;
   problem_report* reports;
 
@@ -133,8 +134,8 @@ struct replication_body {
     auto const arrays = replication_arrays::in(memory, experts, rule);
     auto* const load = arrays.load;
     auto* const copies = arrays.copies;
-    load_scale const scale =
-        scale_loads(team, experts, [this, layer](index_t e) { return loads(layer, e); });
+    load_scale const scale = read_loads(
+        team, experts, [this, layer](index_t e) { return loads(layer, e); }, load_shrink, load);
     problem_report outcome = scale.report();
     if (!outcome.refused) {
       outcome = refuse_limits(team, experts);
@@ -144,7 +145,6 @@ struct replication_body {
     }
     if (!outcome.refused) {
       team.for_each(experts, [=, this](index_t e) {
-        load[e] = to_fixed(loads(layer, e), scale.shift);
         copies[e] = rule.required ? 1 : least(e);
       });
       packing_counts all;
@@ -153,9 +153,7 @@ struct replication_body {
       }
       if (!outcome.refused) {
         team.for_each(experts, [=, this](index_t e) { replica_count(layer, e) = copies[e]; });
-        bool const rounded = team.any(
-            experts, [=, this](index_t e) { return is_rounded(loads(layer, e), scale.shift); });
-        bool const proven = is_best(team, load, copies, all.peak, rounded ? 1 : 0);
+        bool const proven = is_best(team, load, copies, all.peak, scale.is_rounded ? 1 : 0);
         double const bound = from_fixed(all.peak, scale.shift);
         outcome.result = proven ? certificate{bound, bound, all.given, certificate_status::optimal}
                                 : certificate{from_fixed(all.peak + 1, scale.shift), bound,

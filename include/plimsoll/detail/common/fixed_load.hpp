@@ -25,6 +25,7 @@ using fixed_load = std::uint64_t;
 struct load_scale {
   int shift = 0;
   fault refused = {};
+  bool is_rounded = false;  ///< some fixed-point load is below the load; set by `read_loads`
 
   [[nodiscard]] PLIMSOLL_HD problem_report report() const { return {certificate{}, refused}; }
 };
@@ -82,6 +83,33 @@ PLIMSOLL_HD bool is_rounded(T value, int shift) {
   } else {
     return false;
   }
+}
+
+/// Converts the loads row(0), ..., row(n - 1), each raised to `exponent`, after checking them.
+/// Writes `load[0..n)` unless it refuses a load.
+template <class Team, class Row>
+PLIMSOLL_HD load_scale read_loads(Team& team, index_t n, Row row, double exponent,
+                                  fixed_load* load) {
+  load_scale scale = scale_loads(team, n, row);
+  if (scale.refused) {
+    return scale;
+  }
+  if (exponent == 1.0) {
+    int const shift = scale.shift;
+    team.for_each(n, [=](index_t i) { load[i] = to_fixed(row(i), shift); });
+    scale.is_rounded = team.any(n, [=](index_t i) { return is_rounded(row(i), shift); });
+    return scale;
+  }
+  // Powers are doubles until their total is known; `load` keeps their bits.
+  team.for_each(n, [=](index_t i) {
+    load[i] = bits_of(power(static_cast<double>(row(i)), exponent));
+  });
+  double const total = team.sum_ordered(n, [=](index_t i) { return double_of(load[i]); });
+  int const shift = total > 0 ? 47 - static_cast<int>((bits_of(total) >> 52) - 1022) : 0;
+  scale.shift = shift;
+  scale.is_rounded = team.any(n, [=](index_t i) { return is_rounded(double_of(load[i]), shift); });
+  team.for_each(n, [=](index_t i) { load[i] = to_fixed(double_of(load[i]), shift); });
+  return scale;
 }
 
 /// Returns the load of one of an expert's copies, rounded down.

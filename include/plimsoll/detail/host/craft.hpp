@@ -86,6 +86,7 @@ inline eplb_options eplb_options_of(craft_options const& options,
           .groups = options.groups,
           .policy = options.policy,
           .refine = options.refine,
+          .load_shrink = options.load_shrink,
           .replica_anti_affinity = options.replica_anti_affinity,
           .anti_affinity_strength = options.anti_affinity_strength};
 }

@@ -43,6 +43,13 @@ inline bool requires_anti_affinity(placement_options const& options) {
          options.anti_affinity_strength == strictness::required;
 }
 
+inline void expect_load_shrink(std::string_view function, std::string_view argument,
+                               double load_shrink) {
+  if (!(load_shrink > 0 && load_shrink <= 1)) {
+    fail(function, text(argument, ".load_shrink"), "above 0 and at most 1", text(load_shrink));
+  }
+}
+
 /// Checks the inputs common to all functions that place experts; `argument` names the options, and
 /// `holder` the argument that gives the number of slots.
 inline void expect_placeable(std::string_view function, index_t layers, index_t experts,
@@ -51,6 +58,7 @@ inline void expect_placeable(std::string_view function, index_t layers, index_t 
                              std::string_view holder = "physical_to_logical") {
   expect_between(function, "loads", 1, expert_limit, experts, "experts");
   expect_rank_set(function, options.on, argument + ".on");
+  expect_load_shrink(function, argument, options.load_shrink);
   expect_between(function, holder, experts, 0x7fffffff, slots, "slots (at least one per expert)");
   expect_rank_offsets(function, text(argument, ".rank_offsets"), options.rank_offsets, layers,
                       options.on.ranks);

@@ -25,6 +25,7 @@ void enqueue_refine(Context const& context, Loads const& loads, placement_option
          refinement_body<Loads>{.loads = loads,
                                 .where = topology_of(where, physical_to_logical.extent(1)),
                                 .rule = rule_of(where),
+                                .load_shrink = where.load_shrink,
                                 .tolerance = options.tolerance,
                                 .trials = options.max_trials,
                                 .perturbations = options.max_perturbations,

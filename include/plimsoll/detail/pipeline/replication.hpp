@@ -27,6 +27,7 @@ void enqueue_replicate(Context const& context, Loads const& loads, index_t slots
                                  .rule = rule_of(options.where),
                                  .least = {options.min_copies, options.min_copies_each},
                                  .most = {options.max_copies, options.max_copies_each},
+                                 .load_shrink = options.where.load_shrink,
                                  .replica_count = replica_count,
                                  .reports = reports});
 }
