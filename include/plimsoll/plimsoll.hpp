@@ -30,6 +30,7 @@
 #include <plimsoll/systems/gem.hpp>
 #include <plimsoll/systems/llep.hpp>
 #include <plimsoll/systems/lplb.hpp>
+#include <plimsoll/systems/select_planner.hpp>
 #include <plimsoll/systems/token_drop.hpp>
 #include <plimsoll/systems/waterfill.hpp>
 #include <plimsoll/top_k.hpp>

@@ -22,6 +22,7 @@ using plimsoll::matrix_ref, plimsoll::tensor_ref, plimsoll::vector_ref;
   plimsoll::replicate(policy, loads, 1, {}, ints);
   plimsoll::flow_placement(policy, steps, {.on = {.ranks = 1}}, ints, ints);
   plimsoll::certify(policy, steps, {});
+  plimsoll::select_planner(policy, steps, 1, {.on = {.ranks = 1}});
   plimsoll::slot_assignment(policy, vector_ref<std::int32_t>(), {.on = {.ranks = 1}}, ints);
   plimsoll::place(policy, loads, ints, {.on = {.ranks = 1}}, ints);
   plimsoll::place_groups(policy, loads, 1, 1, {.on = {.ranks = 1}}, ints, ints);

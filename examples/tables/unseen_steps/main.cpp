@@ -17,6 +17,7 @@
 #include <plimsoll/flow_placement.hpp>
 #include <plimsoll/minmax_lp.hpp>
 #include <plimsoll/systems/eplb.hpp>
+#include <plimsoll/systems/select_planner.hpp>
 
 #include "../../plan_experts/npy.hpp"
 #include "../traces.hpp"
@@ -183,6 +184,8 @@ void print(workload const& work, std::string const& folder) {
     judged packed;
     judged evenly;
     judged flowing;
+    judged chosen_evenly;
+    judged chosen;
     for (auto const& [seen, unseen] : work.cuts(recorded.shape[0])) {
       cut const c = cut_of(recorded, seen, unseen);
       index_t const slots = c.experts + ranks;
@@ -195,9 +198,14 @@ void print(workload const& work, std::string const& folder) {
       flowing.add(c, plimsoll::flow_placement(plimsoll::seq, c.history(), slots, options));
       options.split = plimsoll::split_rule::even;
       evenly.add(c, plimsoll::flow_placement(plimsoll::seq, c.history(), slots, options));
+      plimsoll::select_planner_options select{.on = {.ranks = ranks}};
+      chosen.add(c, plimsoll::select_planner(plimsoll::seq, c.history(), slots, select));
+      select.split = plimsoll::split_rule::even;
+      chosen_evenly.add(c, plimsoll::select_planner(plimsoll::seq, c.history(), slots, select));
     }
     std::cout << "| " << work.name << " | " << ranks << " + " << ranks << " | " << packed.cells()
-              << " | " << evenly.cells() << " | " << flowing.cells() << " |" << std::endl;
+              << " | " << evenly.cells() << " | " << flowing.cells() << " | "
+              << chosen_evenly.even.cell() << " | " << chosen.optimal.cell() << " |" << std::endl;
   }
 }
 
@@ -211,8 +219,9 @@ int main(int argc, char** argv) {
   try {
     std::string const folder = examples::trace_folder("unseen_steps", argv[1]);
     std::cout << "| loads | ranks + extra slots | EPLB, even | EPLB, optimal | for even, even | "
-                 "for even, optimal | for optimal, even | for optimal, optimal |\n"
-                 "|---|---:|---:|---:|---:|---:|---:|---:|\n";
+                 "for even, optimal | for optimal, even | for optimal, optimal | selected, even | "
+                 "selected, optimal |\n"
+                 "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n";
     for (workload const& work : workloads()) {
       if (folder.empty()) {
         for (std::string const& row : examples::rows_of_page(argv[1], "| " + work.name)) {

@@ -225,9 +225,11 @@ class even_split {
 /// normal.
 PLIMSOLL_HD inline double scale_by_power_of_two(double x, int exponent) {
   auto const power = [](int e) { return double_of(static_cast<std::uint64_t>(e + 1023) << 52); };
+  PLIMSOLL_NO_UNROLL
   for (; exponent < -1000; exponent += 1000) {
     x = multiply(x, power(-1000));
   }
+  PLIMSOLL_NO_UNROLL
   for (; exponent > 1000; exponent -= 1000) {
     x = multiply(x, power(1000));
   }
@@ -315,9 +317,11 @@ PLIMSOLL_HD inline double log2(double x) {
   }
   double const z = divide(add(m, -1.0), add(m, 1.0));
   double const z2 = multiply(z, z);
+  constexpr double coefficients[] = {1.0 / 21, 1.0 / 19, 1.0 / 17, 1.0 / 15, 1.0 / 13,
+                                     1.0 / 11, 1.0 / 9,  1.0 / 7,  1.0 / 5,  1.0 / 3};
   double sum = 1.0 / 23;  // |z| <= 0.1716: the next term is below 2^-60
-  for (int n = 21; n >= 3; n -= 2) {
-    sum = mul_add(sum, z2, divide(1.0, n));
+  for (double const coefficient : coefficients) {
+    sum = mul_add(sum, z2, coefficient);
   }
   double const tail = multiply(multiply(sum, z2), z);
   return mul_add(multiply(2.0, add(tail, z)), log2_e, k);

@@ -144,9 +144,7 @@ struct replication_body {
       outcome = where.refuse(team, layer, experts, copies);
     }
     if (!outcome.refused) {
-      team.for_each(experts, [=, this](index_t e) {
-        copies[e] = rule.required ? 1 : least(e);
-      });
+      team.for_each(experts, [=, this](index_t e) { copies[e] = rule.required ? 1 : least(e); });
       packing_counts all;
       for (index_t position = 0; position < cells() && !outcome.refused; ++position) {
         outcome = replicate(team, cell_at(layer, position), arrays, all);

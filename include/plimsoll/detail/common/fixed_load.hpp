@@ -85,31 +85,31 @@ PLIMSOLL_HD bool is_rounded(T value, int shift) {
   }
 }
 
-/// Converts the loads row(0), ..., row(n - 1), each raised to `exponent`, after checking them.
-/// Writes `load[0..n)` unless it refuses a load.
+/// Checks the loads row(0), ..., row(n - 1), raises them to `exponent`, and writes them to
+/// `load[0..n)` in fixed point. If it refuses a load, `load` is unspecified.
 template <class Team, class Row>
 PLIMSOLL_HD load_scale read_loads(Team& team, index_t n, Row row, double exponent,
                                   fixed_load* load) {
-  load_scale scale = scale_loads(team, n, row);
-  if (scale.refused) {
-    return scale;
-  }
-  if (exponent == 1.0) {
-    int const shift = scale.shift;
-    team.for_each(n, [=](index_t i) { load[i] = to_fixed(row(i), shift); });
-    scale.is_rounded = team.any(n, [=](index_t i) { return is_rounded(row(i), shift); });
-    return scale;
-  }
-  // Powers are doubles until their total is known; `load` keeps their bits.
+  using value = std::remove_cvref_t<decltype(row(index_t{}))>;
+  // Until the scale is known, `load` keeps the bits of doubles. An invalid load counts as 2^47,
+  // which makes the total too large.
   team.for_each(n, [=](index_t i) {
-    load[i] = bits_of(power(static_cast<double>(row(i)), exponent));
+    value const given = row(i);
+    double const x = is_load(given) ? static_cast<double>(given) : 0x1p47;
+    load[i] = bits_of(exponent == 1.0 || x == 0x1p47 ? x : power(x, exponent));
   });
   double const total = team.sum_ordered(n, [=](index_t i) { return double_of(load[i]); });
-  int const shift = total > 0 ? 47 - static_cast<int>((bits_of(total) >> 52) - 1022) : 0;
-  scale.shift = shift;
-  scale.is_rounded = team.any(n, [=](index_t i) { return is_rounded(double_of(load[i]), shift); });
+  int const shift = total > 0 ? 1069 - static_cast<int>(bits_of(total) >> 52) : 0;
+  if (shift < 0) {
+    index_t const bad = team.min(n, [=](index_t i) { return is_load(row(i)) ? n : i; });
+    return bad < n ? load_scale{0, {fault_kind::load, bad, static_cast<double>(row(bad))}}
+                   : load_scale{0, {fault_kind::total_load, -1, total}};
+  }
+  bool const rounds = std::floating_point<value> || exponent != 1.0;
+  bool const rounded =
+      rounds && team.any(n, [=](index_t i) { return is_rounded(double_of(load[i]), shift); });
   team.for_each(n, [=](index_t i) { load[i] = to_fixed(double_of(load[i]), shift); });
-  return scale;
+  return load_scale{shift, {}, rounded};
 }
 
 /// Returns the load of one of an expert's copies, rounded down.

@@ -36,10 +36,9 @@ void enqueue_place(Context const& context, Loads const& loads,
                    matrix_ref<std::int32_t const> replica_count, placement_options const& options,
                    matrix_ref<std::int32_t> physical_to_logical, problem_report* reports) {
   launch(context, loads.extent(0),
-         placement_body<Loads>{loads, replica_count,
-                               topology_of(options, physical_to_logical.extent(1)),
-                               rule_of(options), options.load_shrink, physical_to_logical,
-                               reports});
+         placement_body<Loads>{
+             loads, replica_count, topology_of(options, physical_to_logical.extent(1)),
+             rule_of(options), options.load_shrink, physical_to_logical, reports});
 }
 
 template <class Context, class Loads>

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Host half of `select_planner`: checks, the list of candidates, and the choice among them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/exact_math.hpp>
+#include <plimsoll/detail/host/placement.hpp>
+#include <plimsoll/detail/host/rank_set.hpp>
+#include <plimsoll/error.hpp>
+#include <plimsoll/systems/eplb_types.hpp>
+#include <plimsoll/systems/select_planner_types.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
+
+inline void expect_select_planner(std::string_view name, index_t steps, index_t layers,
+                                  index_t experts, index_t slots,
+                                  select_planner_options const& options) {
+  expect_between(name, "loads", 1, 0x7fffffff, steps, "steps");
+  expect_between(name, "loads", 1, expert_limit, experts, "experts");
+  expect_between(name, "slots", experts, expert_limit, slots, "slots (at least one per expert)");
+  expect_rank_set(name, options.on);
+  expect_no_speeds(name, options.on, "balancedness counts tokens");
+  expect_rank_offsets(name, "options.rank_offsets", options.rank_offsets, layers, options.on.ranks);
+  expect_load_shrink(name, "options", options.load_shrink);
+  for (planner const one : options.candidates) {
+    expect_between(name, "options.candidates", 0, static_cast<index_t>(planner::eplb_joint),
+                   static_cast<index_t>(one), "as a planner");
+  }
+}
+
+inline std::vector<planner> candidates_of(select_planner_options const& options) {
+  if (!options.candidates.empty()) {
+    return options.candidates;
+  }
+  bool const even = options.split == split_rule::even;
+  return {even ? planner::flow_even : planner::flow_optimal,
+          even ? planner::flow_optimal : planner::flow_even, planner::eplb, planner::eplb_shrunk,
+          planner::eplb_spread};
+}
+
+inline std::string name_of(planner one) {
+  constexpr char const* names[] = {"flow_optimal", "flow_even",   "eplb",
+                                   "eplb_shrunk",  "eplb_spread", "eplb_joint"};
+  return names[static_cast<std::size_t>(one)];
+}
+
+inline bool is_flow(planner one) {
+  return one == planner::flow_optimal || one == planner::flow_even;
+}
+
+inline eplb_options eplb_options_of(planner one, select_planner_options const& options) {
+  bool const shrinks = one == planner::eplb_shrunk || one == planner::eplb_joint;
+  bool const spreads = one == planner::eplb_spread;
+  return {.on = options.on,
+          .rank_offsets = options.rank_offsets,
+          .refine = one == planner::eplb_joint ? eplb_refinement::joint : eplb_refinement::none,
+          .load_shrink = shrinks ? options.load_shrink : 1.0,
+          .replica_anti_affinity = spreads ? anti_affinity::rank : anti_affinity::none,
+          .anti_affinity_strength = spreads ? strictness::required : strictness::preferred};
+}
+
+/// Balancedness of a candidate in every layer and half of the history.
+struct judged_candidate {
+  planner_report report = {};
+  /// `[halves, layers]`, without layers that have no load in a half.
+  std::vector<double> balancedness = {};
+};
+
+/// Appends the mean over the steps with load to the balancedness of a candidate: `replay` counts
+/// the other steps as 1.
+inline void append_loaded(std::vector<double> const& mean, std::vector<std::int64_t> const& loaded,
+                          index_t steps, std::vector<double>& balancedness) {
+  for (std::size_t layer = 0; layer < mean.size(); ++layer) {
+    auto const idle = static_cast<double>(steps - loaded[layer]);
+    if (loaded[layer] > 0) {
+      double const sum = add(multiply(mean[layer], static_cast<double>(steps)), -idle);
+      balancedness.push_back(divide(sum, static_cast<double>(loaded[layer])));
+    }
+  }
+}
+
+/// Mean of a[i] - b[i], and its standard error; b may be empty.
+struct mean_difference {
+  double mean = 0;
+  double standard_error = 0;
+
+  mean_difference(std::vector<double> const& a, std::vector<double> const& b) {
+    auto const count = static_cast<double>(a.size());
+    auto const of = [&](std::size_t i) { return b.empty() ? a[i] : add(a[i], -b[i]); };
+    if (a.empty()) {
+      return;
+    }
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      mean = add(mean, of(i));
+    }
+    mean = divide(mean, count);
+    double squares = 0;
+    for (std::size_t i = 0; i < a.size() && a.size() > 1; ++i) {
+      double const off = add(of(i), -mean);
+      squares = mul_then_add(off, off, squares);
+    }
+    standard_error = a.size() > 1 ? square_root(divide(squares, multiply(count, count - 1))) : 0.0;
+  }
+};
+
+/// Completes the reports, and returns the first candidate that is within one standard error of the
+/// best; none: -1.
+inline index_t choose_candidate(std::vector<judged_candidate>& all) {
+  judged_candidate const* best = nullptr;
+  for (judged_candidate& one : all) {
+    if (one.report.error.empty()) {
+      one.report.balancedness = mean_difference(one.balancedness, {}).mean;
+      best = best == nullptr || one.report.balancedness > best->report.balancedness ? &one : best;
+    }
+  }
+  index_t chosen = -1;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    judged_candidate& one = all[i];
+    if (one.report.error.empty()) {
+      mean_difference const behind(best->balancedness, one.balancedness);
+      one.report.standard_error = behind.standard_error;
+      // If a single layer differs, both are equal but for rounding.
+      if (chosen < 0 && behind.mean <= multiply(behind.standard_error, 1 + 0x1p-40)) {
+        chosen = static_cast<index_t>(i);
+      }
+    }
+  }
+  return chosen;
+}
+
+/// Plans with the chosen candidate; if it fails, with the next best, and if none was judged, with
+/// the first that does not fail.
+template <class Result, class Plan>
+Result plan_with_chosen(std::string_view name, std::vector<judged_candidate>& all,
+                        Plan const& plan_with) {
+  Result result;
+  auto const succeeds = [&](std::size_t i) {
+    planner_report& report = all[i].report;
+    report.error.clear();
+    try {
+      static_cast<typename Result::base&>(result) = plan_with(i);
+      result.chosen = static_cast<index_t>(i);
+    } catch (invalid_input const& error) {
+      report.error = error.what();
+    }
+    return report.error.empty();
+  };
+  index_t chosen = choose_candidate(all);
+  bool found = false;
+  for (std::size_t i = 0; chosen < 0 && !found && i < all.size(); ++i) {
+    found = succeeds(i);
+  }
+  while (chosen >= 0 && !found) {
+    found = succeeds(static_cast<std::size_t>(chosen));
+    chosen = found ? chosen : choose_candidate(all);
+  }
+  if (!found) {
+    fail(name, "candidates", "one that can plan these loads", all.front().report.error);
+  }
+  for (judged_candidate& one : all) {
+    result.candidates.push_back(std::move(one.report));
+  }
+  return result;
+}
+
+}}}  // namespace plimsoll::detail

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// `select_planner` plans with the planner whose plans last longest within a history.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <plimsoll/array.hpp>
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/argument.hpp>
+#include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/host/select_planner.hpp>
+#include <plimsoll/detail/pipeline/load_tensor.hpp>
+#include <plimsoll/detail/pipeline/select_planner.hpp>
+#include <plimsoll/error.hpp>
+#include <plimsoll/execution.hpp>
+#include <plimsoll/flow_placement.hpp>
+#include <plimsoll/replay.hpp>
+#include <plimsoll/systems/eplb.hpp>
+#include <plimsoll/systems/select_planner_types.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
+
+/// A caller's planner. `plan(policy, history)` returns a `placement` in memory of the policy for
+/// loads `[steps, layers, experts]`, a `tensor_ref` or `generated` view of a part of the history.
+template <class F>
+struct planner_candidate {
+  std::string name;
+  F plan;
+};
+
+/// Makes a candidate for `select_planner`.
+template <class F>
+planner_candidate<F> candidate(std::string name, F plan) {
+  return {std::move(name), std::move(plan)};
+}
+
+inline namespace PLIMSOLL_DEVICE_ABI {
+
+/// A placement in memory of a policy, and how its planner was chosen.
+template <execution_policy P>
+struct selected_plan : placement<P> {
+  using base = placement<P>;
+  /// Candidates in order: those of the options, then the caller's.
+  std::vector<planner_report> candidates;
+  /// Index of the chosen candidate.
+  index_t chosen = 0;
+};
+
+/// @brief Plans with each candidate on one half of a history, judges the plans on the other half,
+/// and plans with the best candidate on all of it.
+///
+/// No planner is best for every model and workload, and the loads that a plan was made from do not
+/// tell how long it lasts. Steps that it has not seen do.
+///
+/// Each candidate plans on the first half of the steps and is judged on the second, and the other
+/// way round, with the middle step of an odd number in the second half. `replay`, under the split of
+/// the options, gives the balancedness of every layer, from which steps without load are left out.
+/// The candidate with the largest mean over layers and halves is the best. The first candidate
+/// whose mean is below it by at most one standard error of the difference is chosen.
+///
+/// A candidate that throws `invalid_input`, or whose plan `validate` refuses, is reported and not
+/// chosen. If no candidate can be judged, because the history has one step or the halves are too
+/// small for all of them, the first candidate that can plan all of the history is chosen.
+///
+/// Source: this library; the rule of one standard error is that of Breiman et al. (1984).
+///
+/// @param loads `[steps, layers, experts]`, as for `flow_placement`
+/// @param slots number of slots of every layer, at least one per expert, at most 65535
+/// @param options ranks with their slots, the split in use, and the candidates
+/// @param more the caller's candidates, made by `candidate`
+/// @return the placement, with the certificates of its planner; the reports of all candidates
+/// @throws invalid_input for shapes and options; if no candidate can plan, with the error of the
+///   first
+/// @complexity for every candidate, three plans and a `replay` of the history
+/// @workspace that of the candidates and `replay`; 8 bytes per expert of every layer, and two plans
+/// @stream synchronises
+/// @determinism the same bits under every policy, if the caller's candidates have them
+template <execution_policy P, class Loads, class... Plan>
+selected_plan<P> select_planner(P const& policy, Loads const& loads, index_t slots,
+                                select_planner_options const& options,
+                                planner_candidate<Plan> const&... more) {
+  constexpr char const* name = "select_planner";
+  auto const load = PLIMSOLL_LOADS(3, "select_planner", loads, "[steps, layers, experts]");
+  index_t const steps = load.extent(0);
+  index_t const layers = load.extent(1);
+  index_t const experts = load.extent(2);
+  detail::expect_select_planner(name, steps, layers, experts, slots, options);
+  std::vector<planner> const kinds = detail::candidates_of(options);
+  auto const count = kinds.size() + sizeof...(more);
+
+  auto const plan_with = [&](std::size_t index, auto const& history) -> placement<P> {
+    if (index < kinds.size()) {
+      planner const kind = kinds[index];
+      if (detail::is_flow(kind)) {
+        split_rule const split =
+            kind == planner::flow_even ? split_rule::even : split_rule::optimal;
+        return flow_placement(
+            policy, history, slots,
+            {.on = options.on, .rank_offsets = options.rank_offsets, .split = split});
+      }
+      array<double, P, 2> sums(policy, layers, experts);
+      detail::enqueue_sum_steps(detail::resolve(policy), history, sums.view());
+      return eplb(policy, sums, slots, detail::eplb_options_of(kind, options));
+    }
+    placement<P> result;
+    std::size_t at = kinds.size();
+    (void)((at++ == index && (result = more.plan(policy, history), true)) || ...);
+    return result;
+  };
+
+  std::vector<detail::judged_candidate> all(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    all[i].report.name = i < kinds.size() ? detail::name_of(kinds[i]) : std::string();
+  }
+  std::size_t at = kinds.size();
+  ((all[at++].report.name = more.name), ...);
+
+  index_t const middle = steps / 2;
+  for (index_t half = 0; half < 2 && middle > 0; ++half) {
+    auto const first = detail::part_of(load, 0, middle);
+    auto const second = detail::part_of(load, middle, steps - middle);
+    auto const& seen = half == 0 ? first : second;
+    auto const& unseen = half == 0 ? second : first;
+    auto const loaded = detail::loaded_steps(detail::resolve(policy), unseen);
+    for (std::size_t i = 0; i < count; ++i) {
+      if (!all[i].report.error.empty()) {
+        continue;
+      }
+      try {
+        placement<P> const plan = plan_with(i, seen);
+        detail::expect_extent(name, "plan", slots, plan.physical_to_logical.extent(1), "slots");
+        array<double, P, 2> balancedness(policy, 1, layers);
+        replay(policy, unseen, plan.ref(),
+               {.on = {.ranks = options.on.ranks, .active = options.on.active},
+                .split = options.split},
+               balancedness);
+        detail::append_loaded(balancedness.to_host(), loaded, unseen.extent(0),
+                              all[i].balancedness);
+      } catch (invalid_input const& error) {
+        all[i].report.error = error.what();
+      }
+    }
+  }
+  return detail::plan_with_chosen<selected_plan<P>>(
+      name, all, [&](std::size_t i) { return plan_with(i, detail::part_of(load, 0, steps)); });
+}
+
+}  // namespace PLIMSOLL_DEVICE_ABI
+
+}}  // namespace plimsoll

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tests of select_planner under every policy.
+#pragma once
+
+#include <doctest/doctest.h>
+#include <plimsoll/systems/select_planner.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "support/draws.hpp"
+#include "support/generators.hpp"
+#include "support/hash.hpp"
+#include "support/policies.hpp"
+#include "support/refusal.hpp"
+#include "support/select_planner.hpp"
+
+namespace plimsoll_test {
+
+using namespace select_planner_support;
+
+PLIMSOLL_TEST_CASE("select_planner: two candidates by hand", P, PLIMSOLL_POLICIES) {
+  // EPLB pairs expert 0 with the lightest expert of the half that it knows, which is the second
+  // heaviest of the other half: 90 tokens on one rank and 30 on the other. A plan that pairs experts
+  // 0 and 2 has 80 and 40 in both halves.
+  history_case c{.steps = 2, .experts = 4, .slots = 4, .loads = {60, 30, 20, 10, 60, 10, 20, 30}};
+  c.where.ranks = 2;
+  c.split = split_rule::even;
+  c.candidates = {planner::eplb};
+  selection const got = select<P>(c, fixed_planner<P>(c, "middle", {0, 2, 1, 3}),
+                                  fixed_planner<P>(c, "the same", {1, 3, 0, 2}));
+  REQUIRE(got.candidates.size() == 3);
+  CHECK(got.candidates[0].name == "eplb");
+  CHECK(got.candidates[0].balancedness == doctest::Approx(60.0 / 90));
+  CHECK(got.candidates[1].name == "middle");
+  CHECK(got.candidates[1].balancedness == doctest::Approx(60.0 / 80));
+  CHECK(got.candidates[1].standard_error == 0);
+  CHECK(got.candidates[2].balancedness == got.candidates[1].balancedness);
+  CHECK(got.chosen == 1);
+  CHECK(got.map == ints{0, 2, 1, 3});
+  // With steps like each other EPLB is as good, and comes first.
+  c.loads = {60, 30, 20, 20, 60, 30, 20, 20};
+  CHECK(select<P>(c, fixed_planner<P>(c, "middle", {0, 2, 1, 3})).chosen == 0);
+}
+
+/// A history in which experts are busy in bursts, some in the same steps.
+inline history_case random_history(std::uint64_t seed) {
+  generator random(seed);
+  history_case c{.steps = random.between(2, 9),
+                 .layers = random.between(1, 4),
+                 .experts = random.between(4, 20)};
+  c.where.ranks = random.between(2, 6);
+  c.slots = c.experts + random.between(0, 8) + c.where.ranks;
+  for (index_t i = 0; i < c.steps * c.layers; ++i) {
+    bool const idle = random.between(0, 7) == 0;
+    std::int64_t const burst = random.between(0, 3);
+    for (index_t e = 0; e < c.experts; ++e) {
+      std::int64_t const load = random.between(0, 40) * (e % 4 == burst ? 5 : 1) / (1 + e % 3);
+      c.loads.push_back(idle ? 0 : load);
+    }
+  }
+  if (seed % 4 == 1) {
+    c.where.active.assign(static_cast<std::size_t>(c.where.ranks), 1);
+    c.where.active[0] = 0;
+    c.slots = 2 * c.experts + c.where.ranks;
+  }
+  if (seed % 4 == 2) {
+    for (index_t layer = 0; layer < c.layers; ++layer) {
+      for (index_t r = 0; r < c.where.ranks; ++r) {
+        c.where.rank_offsets.push_back(
+            static_cast<std::int32_t>((r * c.slots + layer) / c.where.ranks * (r > 0)));
+      }
+      c.where.rank_offsets.push_back(static_cast<std::int32_t>(c.slots));
+    }
+  }
+  c.split = seed % 2 == 0 ? split_rule::optimal : split_rule::even;
+  if (seed % 3 == 0) {
+    c.candidates = {planner::eplb_spread, planner::eplb_joint, planner::flow_even};
+  }
+  return c;
+}
+
+PLIMSOLL_TEST_CASE("select_planner: equals the definition", P, PLIMSOLL_POLICIES) {
+  int later = 0;
+  ints maps;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    CAPTURE(seed);
+    history_case const c = random_history(seed);
+    selection const got = select<P>(c);
+    std::vector<planner> kinds = c.candidates;
+    if (kinds.empty()) {
+      bool const even = c.split == split_rule::even;
+      kinds = {even ? planner::flow_even : planner::flow_optimal,
+               even ? planner::flow_optimal : planner::flow_even, planner::eplb,
+               planner::eplb_shrunk, planner::eplb_spread};
+    }
+    REQUIRE(got.candidates.size() == kinds.size());
+    std::vector<reals> all;
+    std::size_t best = 0;
+    for (std::size_t i = 0; i < kinds.size(); ++i) {
+      CAPTURE(i);
+      all.push_back(judged(c, kinds[i]));
+      CHECK(got.candidates[i].error.empty());
+      CHECK(got.candidates[i].balancedness == doctest::Approx(mean_of(all[i])));
+      best = got.candidates[i].balancedness > got.candidates[best].balancedness ? i : best;
+    }
+    index_t first = -1;
+    for (std::size_t i = 0; i < kinds.size(); ++i) {
+      double const error = error_of(all[best], all[i]);
+      CHECK(got.candidates[i].standard_error == doctest::Approx(error).epsilon(1e-6));
+      double const behind = got.candidates[best].balancedness - got.candidates[i].balancedness;
+      if (first < 0 && behind <= error * (1 + 1e-11)) {
+        first = static_cast<index_t>(i);
+      }
+    }
+    CHECK(got.chosen == first);
+    later += first > 0;
+    definition_plan const whole(c, kinds[static_cast<std::size_t>(first)], c.loads);
+    CHECK(got.map == whole.map);
+    CHECK(got.counts == whole.counts);
+    maps.insert(maps.end(), got.map.begin(), got.map.end());
+    maps.push_back(static_cast<std::int32_t>(first));
+  }
+  CHECK(later > 10);
+  report_hash("select_planner.random", maps);
+}
+
+PLIMSOLL_TEST_CASE("select_planner: histories too short to judge", P, PLIMSOLL_POLICIES) {
+  history_case c{.steps = 1, .experts = 4, .slots = 6, .loads = {50, 20, 10, 5}};
+  c.where.ranks = 2;
+  selection const one = select<P>(c);
+  CHECK(one.chosen == 0);
+  CHECK(one.candidates[0].balancedness == 0);
+  CHECK(one.map == definition_plan(c, planner::flow_optimal, c.loads).map);
+  // Without load there is nothing to compare.
+  c.steps = 4;
+  c.loads.assign(16, 0);
+  selection const none = select<P>(c);
+  CHECK(none.chosen == 0);
+  CHECK(none.candidates[4].balancedness == 0);
+  // Load in one half only: the other half's plan is made from nothing, but judged.
+  c.loads = {0, 0, 0, 0, 0, 0, 0, 0, 9, 1, 1, 1, 9, 1, 1, 1};
+  CHECK(select<P>(c).candidates[0].balancedness > 0);
+  c.layers = 0;
+  c.loads.clear();
+  CHECK(select<P>(c).map.empty());
+}
+
+PLIMSOLL_TEST_CASE("select_planner: candidates that fail are reported", P, PLIMSOLL_POLICIES) {
+  history_case c{.steps = 3, .experts = 3, .slots = 4, .loads = {5, 2, 1, 4, 3, 1, 6, 2, 2}};
+  c.where.ranks = 2;
+  auto const refuses = plimsoll::candidate(
+      "refuses",
+      [](auto const& policy,
+         auto const&) -> plimsoll::placement<std::remove_cvref_t<decltype(policy)>> {
+        throw plimsoll::invalid_input("no such shape");
+      });
+  selection const got = select<P>(c, refuses, fixed_planner<P>(c, "too few slots", {0, 1, 2}),
+                                  fixed_planner<P>(c, "no expert 2", {0, 1, 0, 1}));
+  REQUIRE(got.candidates.size() == 8);
+  CHECK(got.chosen < 5);
+  CHECK(got.candidates[5].error == "no such shape");
+  CHECK(got.candidates[5].balancedness == 0);
+  CHECK(got.candidates[6].error == "select_planner: plan: expected 4 slots, got 3");
+  CHECK(got.candidates[7].error.find("replay: ") == 0);
+  // A planner that needs more than two steps is not judged, and one that fails on all steps only is
+  // not chosen although it was the best.
+  history_case const late{.steps = 3,
+                          .experts = 4,
+                          .slots = 4,
+                          .loads = {60, 30, 20, 10, 60, 10, 20, 30, 60, 10, 20, 30},
+                          .where = c.where,
+                          .split = split_rule::even,
+                          .candidates = {planner::eplb}};
+  auto const needs = [&](std::string const& name, index_t least, index_t most) {
+    auto const fixed = fixed_planner<P>(late, "", {0, 2, 1, 3});
+    return plimsoll::candidate(name, [=](auto const& policy, auto const& history) {
+      if (history.extent(0) < least || history.extent(0) > most) {
+        throw plimsoll::invalid_input("steps");
+      }
+      return fixed.plan(policy, history);
+    });
+  };
+  selection const other = select<P>(late, needs("three steps", 3, 9), needs("two steps", 1, 2));
+  CHECK(other.candidates[1].error == "steps");
+  CHECK(other.candidates[2].balancedness == 0.75);
+  CHECK(other.candidates[2].error == "steps");
+  CHECK(other.chosen == 0);
+}
+
+PLIMSOLL_TEST_CASE("select_planner: bad input is named", P, PLIMSOLL_POLICIES) {
+  history_case good{.steps = 2, .experts = 3, .slots = 4, .loads = {5, 2, 1, 4, 3, 1}};
+  good.where.ranks = 2;
+  auto const message = [&](auto change) {
+    history_case c = good;
+    change(c);
+    return refusal_of([&] { select<P>(c); });
+  };
+  CHECK(message([](history_case&) {}) == "no error");
+  CHECK(message([](history_case& c) { c.loads[4] = -3; }) ==
+        "select_planner: candidates: expected one that can plan these loads, got flow_placement: "
+        "loads: expected values from 0 to below 2^47, got -3 in layer 0, expert 1, step 1");
+  CHECK(message([](history_case& c) { c.slots = 2; }) ==
+        "select_planner: slots: expected 3 to 65535 slots (at least one per expert), got 2");
+  CHECK(message([](history_case& c) { c.where.ranks = 0; }) ==
+        "select_planner: options.on.ranks: expected 1 to 32767 ranks, got 0");
+  CHECK(message([](history_case& c) { c.where.nodes = 3; }) ==
+        "select_planner: options.on.nodes: expected 1 to 2 nodes (at most one per rank), got 3");
+  CHECK(message([](history_case& c) {
+          c.where.speeds = {1, 1};
+        }) ==
+        "select_planner: options.on.speeds: expected none, since balancedness counts tokens, got "
+        "speeds");
+  CHECK(message([](history_case& c) { c.where.active = {1}; }) ==
+        "select_planner: options.on.active: expected 2 ranks, got 1");
+  CHECK(message([](history_case& c) {
+          c.where.rank_offsets = {0, 4};
+        }) == "select_planner: options.rank_offsets: expected 3 offsets (ranks + 1), got 2");
+  CHECK(message([](history_case& c) { c.candidates = {static_cast<planner>(6)}; }) ==
+        "select_planner: options.candidates: expected 0 to 5 as a planner, got 6");
+  CHECK(message([](history_case& c) {
+          c.steps = 0;
+          c.loads.clear();
+        }) == "select_planner: loads: expected 1 to 2147483647 steps, got 0");
+  CHECK(refusal_of([&] {
+          array_in<std::int64_t, P> const loads(good.loads);
+          static_cast<void>(plimsoll::select_planner(make_policy<P>(), loads.view3(2, 1, 3), 4,
+                                                     {.on = {.ranks = 2}, .load_shrink = 0}));
+        }) == "select_planner: options.load_shrink: expected above 0 and at most 1, got 0");
+}
+
+}  // namespace plimsoll_test
