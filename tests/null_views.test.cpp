@@ -363,6 +363,14 @@ TEST_CASE("null_views: every view of planning calls") {
       matrix_ref<std::int32_t>(v.ends.data(), 1, 2),
       vector_ref<std::uint8_t const>(reinterpret_cast<std::uint8_t const*>(v.ones.data()), 1));
   check_each(
+      "select_planner", {"loads", "options.rank_offsets", "options.on.active"},
+      [](auto in, auto offsets, auto active) {
+        static_cast<void>(plimsoll::select_planner(
+            seq, in, 2, {.on = {.ranks = 1, .active = active}, .rank_offsets = offsets}));
+      },
+      v.steps, matrix_ref<std::int32_t>(v.ends.data(), 1, 2),
+      vector_ref<std::uint8_t const>(reinterpret_cast<std::uint8_t const*>(v.ones.data()), 1));
+  check_each(
       "certify", {"loads", "placement.physical_to_logical"},
       [&](auto in, auto map) {
         planned(plimsoll::certify(seq, in, {map, v.copies, 1}));

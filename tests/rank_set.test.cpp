@@ -87,6 +87,11 @@ std::vector<ranked_call> ranked_calls() {
        [](small_plan& p, rank_set const& on) {
          plimsoll::flow_placement(seq, p.steps, {.on = on}, p.slots, p.counts);
        }},
+      {"select_planner: options.on",
+       [](small_plan& p, rank_set const& on) {
+         static_cast<void>(plimsoll::select_planner(seq, p.steps, p.slots.extent(1), {.on = on}));
+       },
+       false, "balancedness counts tokens"},
       {"certify: options.on",
        [](small_plan& p, rank_set const& on) {
          plimsoll::certify(seq, p.steps, p.placement, {.on = on});

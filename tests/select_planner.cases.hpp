@@ -22,7 +22,7 @@ namespace plimsoll_test {
 
 using namespace select_planner_support;
 
-PLIMSOLL_TEST_CASE("select_planner: two candidates by hand", P, PLIMSOLL_POLICIES) {
+PLIMSOLL_TEST_CASE("select_planner: two candidates by hand", P, PLIMSOLL_PREPARED_POLICIES) {
   // EPLB pairs expert 0 with the lightest expert of the half that it knows, which is the second
   // heaviest of the other half: 90 tokens on one rank and 30 on the other. A plan that pairs experts
   // 0 and 2 has 80 and 40 in both halves.
@@ -83,7 +83,7 @@ inline history_case random_history(std::uint64_t seed) {
   return c;
 }
 
-PLIMSOLL_TEST_CASE("select_planner: equals the definition", P, PLIMSOLL_POLICIES) {
+PLIMSOLL_TEST_CASE("select_planner: equals the definition", P, PLIMSOLL_PREPARED_POLICIES) {
   int later = 0;
   ints maps;
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
@@ -128,7 +128,7 @@ PLIMSOLL_TEST_CASE("select_planner: equals the definition", P, PLIMSOLL_POLICIES
   report_hash("select_planner.random", maps);
 }
 
-PLIMSOLL_TEST_CASE("select_planner: histories too short to judge", P, PLIMSOLL_POLICIES) {
+PLIMSOLL_TEST_CASE("select_planner: histories too short to judge", P, PLIMSOLL_PREPARED_POLICIES) {
   history_case c{.steps = 1, .experts = 4, .slots = 6, .loads = {50, 20, 10, 5}};
   c.where.ranks = 2;
   selection const one = select<P>(c);
@@ -149,7 +149,8 @@ PLIMSOLL_TEST_CASE("select_planner: histories too short to judge", P, PLIMSOLL_P
   CHECK(select<P>(c).map.empty());
 }
 
-PLIMSOLL_TEST_CASE("select_planner: candidates that fail are reported", P, PLIMSOLL_POLICIES) {
+PLIMSOLL_TEST_CASE("select_planner: candidates that fail are reported", P,
+                   PLIMSOLL_PREPARED_POLICIES) {
   history_case c{.steps = 3, .experts = 3, .slots = 4, .loads = {5, 2, 1, 4, 3, 1, 6, 2, 2}};
   c.where.ranks = 2;
   auto const refuses = plimsoll::candidate(
@@ -189,9 +190,10 @@ PLIMSOLL_TEST_CASE("select_planner: candidates that fail are reported", P, PLIMS
   CHECK(other.candidates[2].balancedness == 0.75);
   CHECK(other.candidates[2].error == "steps");
   CHECK(other.chosen == 0);
+  CHECK(other.map == definition_plan(late, planner::eplb, late.loads).map);
 }
 
-PLIMSOLL_TEST_CASE("select_planner: bad input is named", P, PLIMSOLL_POLICIES) {
+PLIMSOLL_TEST_CASE("select_planner: bad input is named", P, PLIMSOLL_PREPARED_POLICIES) {
   history_case good{.steps = 2, .experts = 3, .slots = 4, .loads = {5, 2, 1, 4, 3, 1}};
   good.where.ranks = 2;
   auto const message = [&](auto change) {

@@ -36,6 +36,7 @@ struct measured {
   index_t series_limit = 0;   ///< limit of calls and queue steps on the longest problem; 0: none
   std::size_t arguments = 0;  ///< bytes of inputs and outputs
   std::size_t kept = 0;       ///< bytes that a prepared object keeps
+  bool is_listed = true;      ///< each launch has a row
   recorder costs = {};
 
   [[nodiscard]] index_t in_series() const {
@@ -105,6 +106,20 @@ void measure_flow_placement() {
   plimsoll::flow_placement(counting_policy{&m.costs},
                            tensor_ref<std::int32_t const>(loads.data(), steps, layers, experts),
                            {.on = {.ranks = 64}}, rows_of(map, slots), rows_of(counts, experts));
+}
+
+void measure_select_planner() {
+  constexpr index_t steps = 16;
+  constexpr index_t layers = 58;
+  constexpr index_t experts = 256;
+  std::vector<std::int32_t> const loads = drifting_loads(steps, layers, experts);
+  measured& m = all.emplace_back("select_planner");
+  m.is_listed = false;  // the launches of the planners and of replay, which have rows
+  m.arguments = bytes_of(loads);
+  static_cast<void>(
+      plimsoll::select_planner(counting_policy{&m.costs},
+                               tensor_ref<std::int32_t const>(loads.data(), steps, layers, experts),
+                               320, {.on = {.ranks = 64}}));
 }
 
 void measure_craft() {
@@ -450,7 +465,7 @@ void print_launches() {
                "|---|---|---:|---|---:|---:|---:|---|---:|\n";
   for (measured const& m : all) {
     auto const& launches = m.costs.launches;
-    for (auto first = launches.begin(); first != launches.end();) {
+    for (auto first = launches.begin(); m.is_listed && first != launches.end();) {
       launch_cost const& launch = *first;
       auto const next = std::find_if(first, launches.end(),
                                      [&](launch_cost const& other) { return other != launch; });
@@ -472,6 +487,7 @@ void measure_all() {
   using plimsoll::fill_method, plimsoll::candidate_ranks;
   measure_eplb();
   measure_flow_placement();
+  measure_select_planner();
   measure_craft();
   measure_gem("gem_small", 48, 16, 4);
   measure_gem("gem_large", 58, 256, 32);

@@ -32,6 +32,10 @@ inline constexpr goal all_goals[] = {
      "GPU 58 layers",
      limit{500}, limit{5000}},
     {"flow_placement_short", "the same by 4 steps", limit{300}, std::nullopt},
+    {"select_planner",
+     "choose among five planners and plan 58 layers x 256 experts, 64 ranks, 64 additional "
+     "replicas, by 16 steps, two cores",
+     limit{400000}, std::nullopt},
     {"craft",
      "estimate, allocate and place: 3000 steps x 58 layers x 256 experts, 64 ranks, 7 replica "
      "counts, two cores",
