@@ -16,7 +16,6 @@
 #include <plimsoll/detail/host/select_planner.hpp>
 #include <plimsoll/detail/pipeline/load_tensor.hpp>
 #include <plimsoll/detail/pipeline/select_planner.hpp>
-#include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/flow_placement.hpp>
 #include <plimsoll/replay.hpp>
@@ -93,8 +92,6 @@ selected_plan<P> select_planner(P const& policy, Loads const& loads, index_t slo
   index_t const experts = load.extent(2);
   detail::expect_select_planner(name, steps, layers, experts, slots, options);
   std::vector<planner> const kinds = detail::candidates_of(options);
-  auto const count = kinds.size() + sizeof...(more);
-
   auto const plan_with = [&](std::size_t index, auto const& history) -> placement<P> {
     if (index < kinds.size()) {
       planner const kind = kinds[index];
@@ -115,39 +112,17 @@ selected_plan<P> select_planner(P const& policy, Loads const& loads, index_t slo
     return result;
   };
 
-  std::vector<detail::judged_candidate> all(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    all[i].report.name = i < kinds.size() ? detail::name_of(kinds[i]) : std::string();
-  }
-  std::size_t at = kinds.size();
-  ((all[at++].report.name = more.name), ...);
-
-  index_t const middle = steps / 2;
-  for (index_t half = 0; half < 2 && middle > 0; ++half) {
-    auto const first = detail::part_of(load, 0, middle);
-    auto const second = detail::part_of(load, middle, steps - middle);
-    auto const& seen = half == 0 ? first : second;
-    auto const& unseen = half == 0 ? second : first;
-    auto const loaded = detail::loaded_steps(detail::resolve(policy), unseen);
-    for (std::size_t i = 0; i < count; ++i) {
-      if (!all[i].report.error.empty()) {
-        continue;
-      }
-      try {
-        placement<P> const plan = plan_with(i, seen);
-        detail::expect_extent(name, "plan", slots, plan.physical_to_logical.extent(1), "slots");
-        array<double, P, 2> balancedness(policy, 1, layers);
-        replay(policy, unseen, plan.ref(),
-               {.on = {.ranks = options.on.ranks, .active = options.on.active},
-                .split = options.split},
-               balancedness);
-        detail::append_loaded(balancedness.to_host(), loaded, unseen.extent(0),
-                              all[i].balancedness);
-      } catch (invalid_input const& error) {
-        all[i].report.error = error.what();
-      }
-    }
-  }
+  auto all = detail::candidates_named(kinds, {more.name...});
+  auto const balancedness_of = [&](std::size_t index, auto const& seen, auto const& unseen) {
+    placement<P> const plan = plan_with(index, seen);
+    detail::expect_extent(name, "plan", slots, plan.physical_to_logical.extent(1), "slots");
+    array<double, P, 2> balancedness(policy, 1, layers);
+    replay(policy, unseen, plan.ref(),
+           {.on = {.ranks = options.on.ranks, .active = options.on.active}, .split = options.split},
+           balancedness);
+    return balancedness.to_host();
+  };
+  detail::judge_halves(detail::resolve(policy), load, balancedness_of, all);
   return detail::plan_with_chosen<selected_plan<P>>(
       name, all, [&](std::size_t i) { return plan_with(i, detail::part_of(load, 0, steps)); });
 }

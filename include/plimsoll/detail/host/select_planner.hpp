@@ -76,6 +76,16 @@ struct judged_candidate {
   std::vector<double> balancedness = {};
 };
 
+/// Returns the candidates of the options and, after them, those of the caller.
+inline std::vector<judged_candidate> candidates_named(std::vector<planner> const& kinds,
+                                                      std::vector<std::string> const& more) {
+  std::vector<judged_candidate> all(kinds.size() + more.size());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    all[i].report.name = i < kinds.size() ? name_of(kinds[i]) : more[i - kinds.size()];
+  }
+  return all;
+}
+
 /// Appends the mean over the steps with load to the balancedness of a candidate: `replay` counts
 /// the other steps as 1.
 inline void append_loaded(std::vector<double> const& mean, std::vector<std::int64_t> const& loaded,

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Parts of a history, and their steps with load.
+/// The judgement of plans on the half of a history that they were not made from.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -10,6 +11,9 @@
 #include <plimsoll/detail/algorithm/select_planner.hpp>
 #include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/host/select_planner.hpp>
+#include <plimsoll/error.hpp>
+#include <plimsoll/systems/select_planner_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
@@ -46,6 +50,35 @@ std::vector<std::int64_t> loaded_steps(Context const& context, Loads const& load
   buffer<std::int64_t, Context> const loaded(context, loads.extent(1));
   launch(context, loads.extent(1), loaded_steps_body<Loads>{loads, loaded.data()});
   return loaded.read();
+}
+
+/// Plans with every candidate on each half of a history and judges the plan on the other half.
+/// `balancedness_of(i, seen, unseen)` is the balancedness of every layer in unseen steps, under a
+/// plan of candidate i from seen steps.
+template <class Context, class Loads, class Judge>
+void judge_halves(Context const& context, Loads const& load, Judge const& balancedness_of,
+                  std::vector<judged_candidate>& all) {
+  index_t const steps = load.extent(0);
+  index_t const middle = steps / 2;
+  auto const first = part_of(load, 0, middle);
+  auto const second = part_of(load, middle, steps - middle);
+  for (index_t half = 0; half < 2 && middle > 0; ++half) {
+    auto const& seen = half == 0 ? first : second;
+    auto const& unseen = half == 0 ? second : first;
+    auto const loaded = loaded_steps(context, unseen);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      planner_report& report = all[i].report;
+      if (!report.error.empty()) {
+        continue;
+      }
+      try {
+        append_loaded(balancedness_of(i, seen, unseen), loaded, unseen.extent(0),
+                      all[i].balancedness);
+      } catch (invalid_input const& error) {
+        report.error = error.what();
+      }
+    }
+  }
 }
 
 }}}  // namespace plimsoll::detail
