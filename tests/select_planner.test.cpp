@@ -7,7 +7,7 @@
 namespace plimsoll_test {
 
 TEST_CASE("select_planner: the same bits in every team") {
-  for (std::uint64_t const seed : {0, 3, 5, 6}) {
+  for (std::uint64_t const seed : {0u, 3u, 5u, 6u}) {
     history_case const c = random_history(seed);
     longs loaded(static_cast<std::size_t>(c.layers), -7);
     using view = plimsoll::tensor_ref<std::int64_t const>;
