@@ -112,7 +112,9 @@ selected_plan<P> select_planner(P const& policy, Loads const& loads, index_t slo
     return result;
   };
 
-  auto all = detail::candidates_named(kinds, {more.name...});
+  std::vector<std::string> names;
+  (names.push_back(more.name), ...);  // nvcc 13.0 does not expand a pack in a braced list here
+  auto all = detail::candidates_named(kinds, names);
   auto const balancedness_of = [&](std::size_t index, auto const& seen, auto const& unseen) {
     placement<P> const plan = plan_with(index, seen);
     detail::expect_extent(name, "plan", slots, plan.physical_to_logical.extent(1), "slots");
