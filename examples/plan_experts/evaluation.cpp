@@ -15,6 +15,7 @@
 #include <plimsoll/latency.hpp>
 #include <plimsoll/load_tensor.hpp>
 #include <plimsoll/metrics.hpp>
+#include <plimsoll/minmax_lp.hpp>
 #include <plimsoll/views.hpp>
 
 #include "ranked_values.hpp"
@@ -78,6 +79,35 @@ class balance_sums {
   double ratios_ = 0;
   double means_ = 0;
   double peaks_ = 0;
+};
+
+/// Accumulates the balancedness of steps that are split optimally; skips layers without load.
+class optimal_sums {
+ public:
+  optimal_sums(plan const& p, std::string const& name)
+      : split_(plimsoll::seq, p.placement(), {.tolerance = 1e-6}),
+        shares_(plimsoll::seq, p.layers, p.slots),
+        sums_(p, name) {}
+
+  /// Adds a step. `layers` has the mean loads; layers with a `peak` of 0 have no load.
+  template <class Load>
+  void add(index_t step, loads_ref<Load> loads, std::vector<plimsoll::balance_stats> layers) {
+    split_.solve(loads, shares_);
+    for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+      plimsoll::balance_stats& row = layers[layer];
+      if (row.peak > 0) {
+        row.peak = split_.certificates()[static_cast<index_t>(layer)].value;
+        row.balancedness = row.mean / row.peak;
+      }
+    }
+    sums_.add(step, layers);
+  }
+  [[nodiscard]] balance_statistics take() { return sums_.take(); }
+
+ private:
+  plimsoll::minmax_lp<plimsoll::seq_policy> split_;
+  plimsoll::array<double, plimsoll::seq_policy, 2> shares_;  ///< [layers, slots]
+  balance_sums sums_;
 };
 
 /// Accumulates the latencies of layers over any number of steps; skips layers without load.
@@ -151,7 +181,7 @@ class plan_measurer {
  public:
   plan_measurer(plan const& p, std::string const& name,
                 std::optional<plimsoll::latency_curves> const& curves)
-      : name_(name), rows_{p}, per_step_(p, name) {
+      : name_(name), rows_{p}, per_step_(p, name), optimal_(p, name) {
     if (curves) {
       latency_.emplace(p, name, *curves);
     }
@@ -161,6 +191,7 @@ class plan_measurer {
   void add(index_t step, loads_ref<Load> loads) {
     rows_.measure(loads);
     per_step_.add(step, rows_.rows);
+    optimal_.add(step, loads, rows_.rows);
     if (latency_) {
       latency_->add(step, loads, rows_.rows);
     }
@@ -181,6 +212,7 @@ class plan_measurer {
     if (has_steps) {
       result.per_step = per_step_.take();
     }
+    result.optimal = optimal_.take();
     if (latency_) {
       result.latency = latency_->take(filled);
     }
@@ -191,6 +223,7 @@ class plan_measurer {
   std::string const& name_;
   row_measurer rows_;
   balance_sums per_step_;
+  optimal_sums optimal_;
   std::optional<latency_sums> latency_;
 };
 
@@ -203,17 +236,15 @@ comparison compare(load_file const& file, load_totals const& totals, plan const&
     plan_measurer first(before, file.name(), curves);
     plan_measurer second(after, file.name(), curves);
     bool const has_steps = file.steps() > 1;
-    if (has_steps || curves) {
-      file.for_each_step<Load>(
-          [&](index_t step, loads_ref<Load> loads) {
-            auto const* const end = loads.data + loads.extent(0) * loads.extent(1);
-            if (std::any_of(loads.data, end, [](Load load) { return load != 0; })) {
-              first.add(step, loads);
-              second.add(step, loads);
-            }
-          },
-          progress);
-    }
+    file.for_each_step<Load>(
+        [&](index_t step, loads_ref<Load> loads) {
+          auto const* const end = loads.data + loads.extent(0) * loads.extent(1);
+          if (std::any_of(loads.data, end, [](Load load) { return load != 0; })) {
+            first.add(step, loads);
+            second.add(step, loads);
+          }
+        },
+        progress);
     auto const& total = std::get<npy::array<Load>>(totals.loads);
     return comparison{.loads = file.name(),
                       .steps = file.steps(),

@@ -142,7 +142,8 @@ index_t slots_to_plan(options const& o, index_t experts, index_t ranks,
   expect(count >= experts, "at least one for each of the " + std::to_string(experts) + " experts");
   expect(count >= ranks, "at least one for each of the " + std::to_string(ranks) + " ranks");
   index_t const copies = experts + plimsoll::rank_limit - 1;  // replicas of one expert have a limit
-  index_t const most = o.planner == "gem" ? std::min(copies, plimsoll::expert_limit) : copies;
+  bool const packs = o.planner == "eplb" || o.planner == "craft";
+  index_t const most = packs ? copies : std::min(copies, plimsoll::expert_limit);
   expect(count <= most,
          "at most " + std::to_string(most) + " for " + std::to_string(experts) + " experts");
   return count;
@@ -224,6 +225,7 @@ plan make_craft_plan(options const& o, measured_loads const& loads, index_t rank
   auto const eplb = eplb_options_of(o, made.experts, ranks);
   plimsoll::craft_options const how{.on = {.ranks = ranks, .nodes = eplb.on.nodes},
                                     .budget = craft_budget(o, made.layers, ranks),
+                                    .split = split_of(o),
                                     .groups = eplb.groups,
                                     .refine = eplb.refine,
                                     .replica_anti_affinity = eplb.replica_anti_affinity,
@@ -253,6 +255,33 @@ plan make_craft_plan(options const& o, measured_loads const& loads, index_t rank
                   .estimate = std::move(found.estimate),
                   .allocation = std::move(found.allocation)};
   leave_empty_steps_out(*result.craft);
+  return made;
+}
+
+/// Plans from all steps with load, with the planner that lasts longest or with flow placement;
+/// records time and results in `result`.
+plan make_selected_plan(options const& o, measured_loads const& loads, index_t ranks, index_t slots,
+                        outcome& result) {
+  plan made(loads.file.layers(), loads.file.experts(), ranks, slots);
+  plimsoll::select_planner_options how{.on = {.ranks = ranks, .nodes = o.nodes},
+                                       .split = split_of(o)};
+  if (o.planner == "flow") {
+    how.candidates = {how.split == plimsoll::split_rule::even ? plimsoll::planner::flow_even
+                                                              : plimsoll::planner::flow_optimal};
+  }
+  selection found;
+  index_t const steps = std::max<index_t>(1, loads.file.steps() - loads.totals.empty_steps);
+  auto const time = within_memory(
+      loads.file, steps, "all steps with load, which --planner " + o.planner + " holds,", [&] {
+        return std::visit(
+            [&](auto const& array) {
+              return run_planner(o.policy, view_of(array), how, made, found);
+            },
+            filled_steps(loads.file, loads.totals));
+      });
+  result.milliseconds = time.milliseconds;
+  result.runs = time.runs;
+  result.selected = std::move(found);
   return made;
 }
 
@@ -320,6 +349,7 @@ void check_bytes(plan const& p, std::optional<std::int64_t> expert_bytes) {
 /// Makes both plans, without measuring them.
 outcome plan_loads(options const& o, measured_loads const& loads) {
   outcome result{.planner = o.planner,
+                 .split = split_of(o),
                  .refinement = o.refinement,
                  .policy = o.policy,
                  .before_name = "trivial",
@@ -347,8 +377,19 @@ outcome plan_loads(options const& o, measured_loads const& loads) {
     auto const slots = [&] { return slots_to_plan(o, experts, ranks, in_use); };
     result.after = o.planner == "craft" ? make_craft_plan(o, loads, ranks, result)
                    : o.planner == "gem" ? make_gem_plan(o, loads, ranks, slots(), result)
-                                        : make_eplb_plan(o, loads, ranks, slots(), result);
+                   : o.planner == "flow" || o.planner == "auto"
+                       ? make_selected_plan(o, loads, ranks, slots(), result)
+                       : make_eplb_plan(o, loads, ranks, slots(), result);
     result.after.layer_ids = ids;
+    if (o.refinement != "none" && !o.evaluate.empty()) {
+      options plain = o;
+      plain.refinement = "none";
+      outcome ignored;
+      result.unrefined = o.planner == "craft"
+                             ? make_craft_plan(plain, loads, ranks, ignored)
+                             : make_eplb_plan(plain, loads, ranks, slots(), ignored);
+      result.unrefined->layer_ids = ids;
+    }
   }
   if (in_use) {
     result.before = std::move(*in_use);
@@ -452,7 +493,15 @@ void run_program(options const& o, std::string command) {
   };
   measure(loads);
   if (!o.evaluate.empty()) {
-    measure(read_other_loads(o, loads.file));
+    auto const other = read_other_loads(o, loads.file);
+    measure(other);
+    if (result.unrefined) {
+      plan const& plain = *result.unrefined;
+      result.unrefined_mean =
+          comparison::served(
+              compare(other.file, other.totals, plain, plain, std::nullopt, {}).after, result.split)
+              .mean;
+    }
   }
   files.write(o, result);
   // A table that cannot be printed is an error, and after an error no file is written.

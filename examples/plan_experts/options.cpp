@@ -170,8 +170,20 @@ void check_curves(CLI::App const& app, options const& o) {
     throw usage_error("--latency", "a file with latency curves, since --planner is gem",
                       "no value");
   }
-  expect_not_given(app, {"--nodes", "--groups", "--refine", "--apart"},
+  expect_not_given(app, {"--nodes", "--groups", "--refine", "--apart", "--split"},
                    "--planner gem, which considers only latency");
+}
+
+/// Returns whether the planner plans for the steps to come.
+[[nodiscard]] bool looks_ahead(options const& o) {
+  return o.planner == "flow" || o.planner == "auto";
+}
+
+/// Refuses the options of EPLB with planners that do not take them.
+void check_ahead(CLI::App const& app, options const& o) {
+  if (looks_ahead(o)) {
+    expect_not_given(app, {"--groups", "--refine", "--apart"}, "--planner " + o.planner);
+  }
 }
 
 /// Checks --nodes, --groups and --apart; an option without effect is an error.
@@ -185,8 +197,9 @@ void check_nodes(options const& o) {
   if (o.nodes == 1 && apart) {
     throw usage_error("--apart", "--nodes above 1 for node", "1");
   }
-  if (o.nodes > 1 && o.groups == 1 && !apart) {
-    throw usage_error("--nodes", "--groups or --apart node with it", "neither");
+  if (o.nodes > 1 && o.groups == 1 && !apart && !looks_ahead(o)) {
+    throw usage_error("--nodes", "--groups, --apart node or --planner flow with it",
+                      "none of them");
   }
   if (o.groups > 1 && o.groups % o.nodes != 0) {
     throw usage_error("--groups", "a multiple of the " + std::to_string(o.nodes) + " nodes",
@@ -285,6 +298,8 @@ void add_options(CLI::App& app, options& o) {
       "  plan_experts loads.npy --planner craft --ranks 64 --expert-bytes 44MB --budget-bytes 6GB\n"
       "  GPUs of unequal speed, as measured by profile_ranks:\n"
       "  plan_experts loads.npy --planner gem --ranks 8 --latency curves.json --output plan.json\n"
+      "  An engine that splits tokens by load in every step; the planner that lasts longest:\n"
+      "  plan_experts steps.npy --planner auto --split optimal --ranks 64 --slots 320\n"
       "  Is a plan from old loads better than the one in use, on new loads?\n"
       "  plan_experts old.npy --layer-ids 3: --plan location.json --ranks 64 --evaluate new.npy");
   add("LOADS", o.loads,
@@ -339,9 +354,17 @@ void add_options(CLI::App& app, options& o) {
 
   std::string const how = "How to plan";
   add("--planner", o.planner,
-      "eplb, craft for more replicas in layers where LOADS shows that they pay, gem for ranks of "
-      "unequal speed, or none to keep the plan of --plan")
-      ->check(one_of({"eplb", "craft", "gem", "none"}))
+      "eplb; auto for the planner whose plans last longest within LOADS; flow for steps to come; "
+      "craft for more replicas in layers where LOADS shows that they pay; gem for ranks of unequal "
+      "speed; or none to keep the plan of --plan")
+      ->check(one_of({"eplb", "auto", "flow", "craft", "gem", "none"}))
+      ->type_name("NAME")
+      ->capture_default_str()
+      ->group(how);
+  add("--split", o.split,
+      "How the engine divides an expert's tokens among its replicas: even, or optimal as by "
+      "minmax_lp; auto and flow plan for it, and the summary judges by it")
+      ->check(one_of({"even", "optimal"}))
       ->type_name("NAME")
       ->capture_default_str()
       ->group(how);
@@ -429,11 +452,13 @@ void check_options(CLI::App const& app, options const& o) {
     check_without_planner(app, o);
   } else if (o.plan.empty() && !o.ranks) {
     throw usage_error("--ranks", "a value", "none");
-  } else if (o.planner == "eplb" && o.plan.empty() && !o.slots && !o.replicas_per_rank) {
+  } else if ((o.planner == "eplb" || looks_ahead(o)) && o.plan.empty() && !o.slots &&
+             !o.replicas_per_rank) {
     throw usage_error("--slots", "a value, or one of --replicas-per-rank", "none");
   }
   check_budget(o);
   check_curves(app, o);
+  check_ahead(app, o);
   check_nodes(o);
   static_cast<void>(rows_to_plan(o));
   check_files(o);
@@ -444,6 +469,10 @@ void check_options(CLI::App const& app, options const& o) {
   } else if (!o.format.empty()) {
     throw usage_error("--format", "no value without --output", "'" + o.format + "'");
   }
+}
+
+plimsoll::split_rule split_of(options const& o) {
+  return o.split == "even" ? plimsoll::split_rule::even : plimsoll::split_rule::optimal;
 }
 
 row_range rows_to_plan(options const& o) {

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include <plimsoll/types.hpp>
+
 #include "plan.hpp"
 #include "plan_file.hpp"
 
@@ -35,6 +37,7 @@ struct options {
   std::string evaluate;
   std::string plan;
   std::string planner = "eplb";
+  std::string split = "even";
   std::string refinement = "none";
   std::string apart = "none";
   std::string policy = "seq";
@@ -65,6 +68,9 @@ void add_options(CLI::App& app, options& o);
 
 /// Checks the options against each other, before any file is read.
 void check_options(CLI::App const& app, options const& o);
+
+/// Returns the split of --split.
+[[nodiscard]] plimsoll::split_rule split_of(options const& o);
 
 /// Returns the rows of LOADS to plan: all, or those of --layers.
 [[nodiscard]] row_range rows_to_plan(options const& o);

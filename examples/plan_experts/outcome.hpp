@@ -18,6 +18,7 @@
 
 #include "curves_file.hpp"
 #include "plan.hpp"
+#include "selection.hpp"
 
 namespace examples {
 
@@ -44,12 +45,14 @@ struct latency_statistics {
   std::vector<double> of_ranks = {};   ///< [layers, ranks], mean over the steps
 };
 
-/// Measurements of one plan on one file of loads; replicas of an expert share its load equally.
+/// Measurements of one plan on one file of loads. Replicas of an expert share its load equally,
+/// except in `optimal`.
 struct measured_plan {
   std::vector<double> rank_loads;                  ///< [layers, ranks], of the summed steps
   std::vector<double> balancedness;                ///< [layers], of the summed steps
   balance_statistics summed;                       ///< over the layers, of the summed steps
   std::optional<balance_statistics> per_step;      ///< over layers and steps, if several
+  balance_statistics optimal = {};                 ///< of steps that are split optimally
   std::optional<latency_statistics> latency = {};  ///< with curves
 };
 
@@ -64,12 +67,14 @@ struct comparison {
 
   [[nodiscard]] index_t filled_steps() const { return steps - empty_steps; }
   /// Names the loads behind the figures that count in service.
-  [[nodiscard]] std::string per_step_text() const {
-    return loads + (before.per_step && after.per_step ? ", step by step" : "");
+  [[nodiscard]] std::string per_step_text(plimsoll::split_rule split) const {
+    return loads + (before.per_step && after.per_step ? ", step by step" : "") +
+           (split == plimsoll::split_rule::optimal ? ", split optimally" : "");
   }
   /// Returns the figures that count in service: step by step if there are several steps.
-  [[nodiscard]] static balance_statistics const& served(measured_plan const& m) {
-    return m.per_step ? *m.per_step : m.summed;
+  [[nodiscard]] static balance_statistics const& served(measured_plan const& m,
+                                                        plimsoll::split_rule split) {
+    return split == plimsoll::split_rule::optimal ? m.optimal : m.per_step ? *m.per_step : m.summed;
   }
 };
 
@@ -155,9 +160,11 @@ struct gem_outcome {
 
 /// All results to print.
 struct outcome {
-  std::string planner;       ///< "eplb", "craft", "gem", or "none" if the plan was only read
-  std::string refinement;    ///< "none", "packing", "joint"
-  std::string policy;        ///< "seq", "omp", "gpu"
+  /// "eplb", "auto", "flow", "craft", "gem", or "none" if the plan was only read
+  std::string planner;
+  plimsoll::split_rule split = plimsoll::split_rule::even;  ///< by which the plan is judged
+  std::string refinement;                                   ///< "none", "packing", "joint"
+  std::string policy;                                       ///< "seq", "omp", "gpu"
   std::string before_name;   ///< "trivial", or the file of the plan in use
   std::string program = {};  ///< its name and version
   std::string date = {};     ///< when it ran
@@ -172,9 +179,13 @@ struct outcome {
   int runs = 0;                                   ///< number of calls; the time is their median
   std::optional<craft_outcome> craft = {};        ///< if craft planned
   std::optional<gem_outcome> gem = {};            ///< if gem planned
+  std::optional<selection> selected = {};         ///< if auto or flow planned
   plan before = {};
   plan after = {};
-  std::vector<comparison> comparisons = {};  ///< LOADS, then the file of --evaluate
+  /// The plan without --refine, if there is a file of --evaluate to compare it on.
+  std::optional<plan> unrefined = {};
+  std::optional<double> unrefined_mean = {};  ///< its mean balancedness there, as served
+  std::vector<comparison> comparisons = {};   ///< LOADS, then the file of --evaluate
 };
 
 /// Counts the layers that got each number of replicas.

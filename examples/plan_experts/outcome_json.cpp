@@ -58,6 +58,7 @@ template <class T>
   }
   return {{"summed", to_json(m.summed, false)},
           {"per_step", per_step},
+          {"optimal_split", to_json(m.optimal, m.per_step.has_value())},
           {"balancedness", m.balancedness},
           {"rank_loads", rows_of(m.rank_loads, layers)},
           {"latency_us", m.latency ? to_json(*m.latency) : json()}};
@@ -119,6 +120,18 @@ template <class T>
           {"swaps", swaps}};
 }
 
+[[nodiscard]] json to_json(selection const& s) {
+  json candidates = json::array();
+  for (plimsoll::planner_report const& one : s.candidates) {
+    bool const judged = one.error.empty() && one.balancedness > 0;
+    candidates.push_back({{"name", one.name},
+                          {"balancedness", judged ? json(one.balancedness) : json()},
+                          {"standard_error", judged ? json(one.standard_error) : json()},
+                          {"error", one.error.empty() ? json() : json(one.error)}});
+  }
+  return {{"chosen", s.candidates[s.chosen].name}, {"candidates", candidates}};
+}
+
 }  // namespace
 
 void write_outcome(std::ostream& out, outcome const& result) {
@@ -135,6 +148,7 @@ void write_outcome(std::ostream& out, outcome const& result) {
                        {"verdict", verdict_of(result)},
                        {"warnings", warnings_of(result)},
                        {"planner", result.planner},
+                       {"split", result.split == plimsoll::split_rule::even ? "even" : "optimal"},
                        {"refine", result.refinement},
                        {"policy", result.policy},
                        {"nodes", result.nodes},
@@ -150,6 +164,7 @@ void write_outcome(std::ostream& out, outcome const& result) {
                        {"after", to_json(p, result)},
                        {"craft", result.craft ? to_json(*result.craft) : json()},
                        {"gem", result.gem ? to_json(*result.gem) : json()},
+                       {"selected", result.selected ? to_json(*result.selected) : json()},
                        {"comparisons", comparisons}};
   // One key per line, so that a person can read the head of the file.
   char const* separator = "{\n";

@@ -11,6 +11,7 @@
 #include <numeric>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace examples {
@@ -58,12 +59,15 @@ template <class Statistics>
     comparison const& c = result.comparisons[i];
     if (c.steps == 1) {
       add(names[i], c.before.summed, c.after.summed, false);
+      add(names[i] + ", optimal split", c.before.optimal, c.after.optimal, false);
       continue;
     }
     add(fmt::format("{}, sum of {} {}", names[i], c.filled_steps(),
                     c.filled_steps() == 1 ? "step" : "steps"),
         c.before.summed, c.after.summed, false);
     add(fmt::format("{}, step by step", names[i]), *c.before.per_step, *c.after.per_step, true);
+    add(fmt::format("{}, step by step, optimal split", names[i]), c.before.optimal, c.after.optimal,
+        true);
   }
   return rows;
 }
@@ -151,8 +155,8 @@ template <class Statistics>
       }
       continue;
     }
-    double const before = comparison::served(c.before).mean;
-    double const after = comparison::served(c.after).mean;
+    double const before = comparison::served(c.before, result.split).mean;
+    double const after = comparison::served(c.after, result.split).mean;
     if (after < before) {
       text += fmt::format("on {} the plan is worse than before: {:.4f} instead of {:.4f}\n",
                           c.loads, after, before);
@@ -212,7 +216,7 @@ template <class Statistics>
       bytes_text(c.steps * result.after.layers * result.after.experts *
                  static_cast<index_t>(sizeof(double))),
       measured.per_step ? " step by step" : "", c.mean_base(), c.mean_expected(),
-      comparison::served(measured).mean);
+      comparison::served(measured, result.split).mean);
 }
 
 /// Describes the trace of gem, and its result with the lower bound.
@@ -226,6 +230,29 @@ template <class Statistics>
       "{:.2f} us\n\n",
       g.trace_length, result.comparisons.front().filled_steps(), g.restarts,
       g.restarts == 1 ? "search" : "searches", g.mean(), g.mean_bound());
+}
+
+/// Lists the candidates of auto with their balancedness in the half that their plans had not seen.
+[[nodiscard]] std::string candidates_of(outcome const& result) {
+  if (!result.selected) {
+    return "";
+  }
+  selection const& s = *result.selected;
+  std::string const title =
+      fmt::format("mean balancedness of steps that a plan had not seen, {} split:",
+                  result.split == plimsoll::split_rule::even ? "even" : "optimal");
+  if (result.planner == "flow") {
+    double const mean = s.candidates.front().balancedness;
+    return mean == 0 ? "" : fmt::format("{} {:.4f}\n\n", title, mean);
+  }
+  std::string text = fmt::format("planner chosen: {}\n{}\n", s.candidates[s.chosen].name, title);
+  for (plimsoll::planner_report const& one : s.candidates) {
+    text += one.error.empty() ? (one.balancedness == 0
+                                     ? fmt::format("  {:<13} not judged\n", one.name)
+                                     : fmt::format("  {:<13} {:.4f}\n", one.name, one.balancedness))
+                              : fmt::format("  {:<13} {}\n", one.name, one.error);
+  }
+  return text + "\n";
 }
 
 [[nodiscard]] std::string planner_of(outcome const& result) {
@@ -267,9 +294,8 @@ template <class Statistics>
                      result.format == "sglang" ? " --init-expert-location " + result.output : "");
 }
 
-}  // namespace
-
-std::vector<std::string> warnings_of(outcome const& result) {
+/// Warns of copies that take no load off a rank.
+[[nodiscard]] std::vector<std::string> useless_copies_of(outcome const& result) {
   plan const& p = result.after;
   auto const useless = [&](std::int32_t copies) { return copies > p.ranks; };
   auto const& counts = p.replica_count;
@@ -293,10 +319,37 @@ std::vector<std::string> warnings_of(outcome const& result) {
                                      : ": plan with --apart rank or --refine joint")};
 }
 
+/// Warns of a refinement that makes other loads no more balanced.
+[[nodiscard]] std::vector<std::string> useless_refinement_of(outcome const& result) {
+  constexpr double least_gain = 0.001;
+  if (!result.unrefined_mean) {
+    return {};
+  }
+  comparison const& other = result.comparisons.back();
+  double const refined = comparison::served(other.after, result.split).mean;
+  if (refined - *result.unrefined_mean >= least_gain) {
+    return {};
+  }
+  return {fmt::format(
+      "--refine {} changes nothing unseen: mean balancedness on {} is {:.4f}, and {:.4f} without "
+      "it",
+      result.refinement, other.per_step_text(result.split), refined, *result.unrefined_mean)};
+}
+
+}  // namespace
+
+std::vector<std::string> warnings_of(outcome const& result) {
+  std::vector<std::string> warnings = useless_copies_of(result);
+  for (std::string& more : useless_refinement_of(result)) {
+    warnings.push_back(std::move(more));
+  }
+  return warnings;
+}
+
 std::string verdict_of(outcome const& result) {
   comparison const& c = result.comparisons.back();
   std::string const options = engine_options_of(result);
-  std::string const where = c.per_step_text();
+  std::string const where = c.per_step_text(result.split);
   if (c.before.latency && c.after.latency) {
     double const before = c.before.latency->mean;
     double const after = c.after.latency->mean;
@@ -310,8 +363,8 @@ std::string verdict_of(outcome const& result) {
                      "less than the {:.2f} us before, on {}",
                      after, before, where);
   }
-  double const before = comparison::served(c.before).mean;
-  double const after = comparison::served(c.after).mean;
+  double const before = comparison::served(c.before, result.split).mean;
+  double const after = comparison::served(c.after, result.split).mean;
   return after > before
              ? fmt::format(
                    "Serve this plan, with {}: mean balancedness rises from {:.4f} to {:.4f} on {}",
@@ -356,8 +409,8 @@ std::string table_of(outcome const& result) {
   }
   return sizes_of(result) + "\n" + table_of(balance_title, "5th percentile", balance, width, 4) +
          table_of(latency_title, "95th percentile", latency, width, 2) + craft_of(result) +
-         gem_of(result) + losses_of(result) + warning_lines_of(result) + empty_of(result) +
-         weights_of(result) + planner_of(result);
+         gem_of(result) + candidates_of(result) + losses_of(result) + warning_lines_of(result) +
+         empty_of(result) + weights_of(result) + planner_of(result);
 }
 
 }  // namespace examples

@@ -75,6 +75,16 @@ planning_time plan_on_gpu(steps_ref<Load> loads, plimsoll::craft_options const& 
 }
 
 template <class Load>
+planning_time plan_on_gpu(steps_ref<Load> loads, plimsoll::select_planner_options const& options,
+                          plan& result, selection& found) {
+  stream const work;
+  auto const policy = plimsoll::gpu(work.get());
+  plimsoll::array const there(policy, elements(loads), loads.extent(0), loads.extent(1),
+                              loads.extent(2));
+  return plan_with(policy, there, options, result, found);
+}
+
+template <class Load>
 planning_time plan_on_gpu(steps_ref<Load> loads, plimsoll::gem_options const& options,
                           plimsoll::latency_curves const& curves, plan& result,
                           std::vector<plimsoll::certificate>& found) {
@@ -97,6 +107,10 @@ template planning_time plan_on_gpu(steps_ref<std::int64_t>, plimsoll::craft_opti
                                    plimsoll::craft_plan&);
 template planning_time plan_on_gpu(steps_ref<double>, plimsoll::craft_options const&, plan&,
                                    plimsoll::craft_plan&);
+template planning_time plan_on_gpu(steps_ref<std::int64_t>, plimsoll::select_planner_options const&,
+                                   plan&, selection&);
+template planning_time plan_on_gpu(steps_ref<double>, plimsoll::select_planner_options const&,
+                                   plan&, selection&);
 template planning_time plan_on_gpu(steps_ref<std::int64_t>, plimsoll::gem_options const&,
                                    plimsoll::latency_curves const&, plan&,
                                    std::vector<plimsoll::certificate>&);

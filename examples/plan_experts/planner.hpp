@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Runs EPLB, CRAFT or GEM under a policy and measures the planning time.
+/// Runs a planner under a policy and measures the planning time.
 #pragma once
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <utility>
 #include <vector>
 
@@ -13,10 +14,12 @@
 #include <plimsoll/systems/craft.hpp>
 #include <plimsoll/systems/eplb.hpp>
 #include <plimsoll/systems/gem.hpp>
+#include <plimsoll/systems/select_planner.hpp>
 #include <plimsoll/types.hpp>
 
 #include "loads_ref.hpp"
 #include "plan.hpp"
+#include "selection.hpp"
 
 namespace examples {
 
@@ -94,6 +97,20 @@ template <class Policy, class Loads>
   return time;
 }
 
+/// Plans into `result`, whose slots are divided evenly over the ranks.
+/// @param loads in the policy's memory
+template <class Policy, class Loads>
+[[nodiscard]] planning_time plan_with(Policy const& policy, Loads const& loads,
+                                      plimsoll::select_planner_options const& options, plan& result,
+                                      selection& found) {
+  plimsoll::selected_plan<Policy> made;
+  planning_time const time =
+      time_of([&] { made = plimsoll::select_planner(policy, loads, result.slots, options); });
+  assign(result, made);
+  found = {std::move(made.candidates), static_cast<std::size_t>(made.chosen)};
+  return time;
+}
+
 /// Plan on the first GPU, from loads of `std::int64_t` or `double` on the host. Defined in
 /// plan_gpu.cu, so only in builds with CUDA. Throw `plimsoll::cuda_error`, also if there is no GPU.
 template <class Load>
@@ -102,6 +119,9 @@ planning_time plan_on_gpu(loads_ref<Load> loads, plimsoll::eplb_options const& o
 template <class Load>
 planning_time plan_on_gpu(steps_ref<Load> loads, plimsoll::craft_options const& options,
                           plan& result, plimsoll::craft_plan& found);
+template <class Load>
+planning_time plan_on_gpu(steps_ref<Load> loads, plimsoll::select_planner_options const& options,
+                          plan& result, selection& found);
 template <class Load>
 planning_time plan_on_gpu(steps_ref<Load> loads, plimsoll::gem_options const& options,
                           plimsoll::latency_curves const& curves, plan& result,

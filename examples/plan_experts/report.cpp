@@ -131,7 +131,7 @@ struct chart_data {
 /// Returns the load of the busiest rank, for which a layer waits, divided by the mean load, over
 /// all layers, and over steps if there are several.
 [[nodiscard]] double busiest(chart_data const& d, std::size_t side) {
-  return 1 / comparison::served(d.side(side)).ratio_of_sums;
+  return 1 / comparison::served(d.side(side), d.whole.split).ratio_of_sums;
 }
 
 /// Smallest load at the full height of a panel, in mean loads, so that the line at the mean stays
@@ -181,8 +181,8 @@ void tile(std::ostream& out, std::string_view title, std::array<double, 2> const
 /// Writes the main figures: the improvement, step by step if there are several steps.
 void key_figures(std::ostream& out, chart_data const& d) {
   bool const stepped = d.loads.before.per_step && d.loads.after.per_step;
-  auto const& before = comparison::served(d.loads.before);
-  auto const& after = comparison::served(d.loads.after);
+  auto const& before = comparison::served(d.loads.before, d.whole.split);
+  auto const& after = comparison::served(d.loads.after, d.whole.split);
   auto const latency = [&](std::string_view title, comparison const& c, std::string_view note) {
     if (c.before.latency && c.after.latency) {
       double const was = c.before.latency->mean;
@@ -221,8 +221,8 @@ void key_figures(std::ostream& out, chart_data const& d) {
   }
   for (std::size_t i = 1; i < d.whole.comparisons.size(); ++i) {
     comparison const& other = d.whole.comparisons[i];
-    balancedness("Mean on other loads", comparison::served(other.before).mean,
-                 comparison::served(other.after).mean,
+    balancedness("Mean on other loads", comparison::served(other.before, d.whole.split).mean,
+                 comparison::served(other.after, d.whole.split).mean,
                  fmt::format("of the same plans on {}{}", file_name(short_name(other.loads)),
                              other.before.per_step ? ", step by step" : ""));
     latency("Mean latency on other loads", other,
@@ -307,6 +307,18 @@ void facts(std::ostream& out, chart_data const& d) {
          fmt::format("{} over all layers, {}", count_text(o.craft->replicas_per_rank),
                      choice_text(*o.craft)));
   }
+  if (o.selected && o.planner == "auto") {
+    selection const& s = *o.selected;
+    fact(out, "planner chosen", escaped(s.candidates[s.chosen].name));
+    for (plimsoll::planner_report const& one : s.candidates) {
+      fact(out, escaped(one.name) + " on unseen steps",
+           !one.error.empty()      ? escaped(one.error)
+           : one.balancedness == 0 ? "not judged"
+                                   : fmt::format("balancedness {:.4f}", one.balancedness));
+    }
+  }
+  fact(out, "judged by",
+       o.split == plimsoll::split_rule::even ? "the even split" : "the optimal split");
   if (o.gem) {
     fact(out, "latency curves", file_name(short_name(o.gem->latency)));
     fact(out, "planned from",
@@ -352,7 +364,7 @@ void summary_table(std::ostream& out, outcome const& o) {
     comparison const& c = o.comparisons[i];
     bool const stepped = c.before.per_step && c.after.per_step;
     std::string const file = fmt::format("<th class=\"l f\" rowspan=\"{}\">{}</th>",
-                                         stepped ? 4 : 2, file_name(c.loads));
+                                         stepped ? 6 : 4, file_name(c.loads));
     std::string const summed = fmt::format(
         "<th class=\"l\" rowspan=\"2\">{}</th>",
         c.steps == 1 ? "the loads" : fmt::format("sum of {} steps", count_text(c.filled_steps())));
@@ -364,6 +376,11 @@ void summary_table(std::ostream& out, outcome const& o) {
                      *c.before.per_step, true);
       statistics_row(out, "", "per_step", 1, *c.after.per_step, true);
     }
+    statistics_row(out,
+                   fmt::format("<th class=\"l\" rowspan=\"2\">{}optimal split</th>",
+                               stepped ? "step by step, " : ""),
+                   "optimal_split", 0, c.before.optimal, stepped);
+    statistics_row(out, "", "optimal_split", 1, c.after.optimal, stepped);
     out << "</tbody>\n";
   }
   out << "</table></div>\n";

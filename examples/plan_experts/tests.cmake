@@ -55,7 +55,7 @@ endfunction()
 
 foreach(case IN ITEMS table same_plan_from_any_file formats plan_in_use evaluate layers
                       nodes_and_refinement report report_in_browser readme progress no_load uneven_slots
-                      craft craft_table craft_plan_in_use craft_formats
+                      auto auto_table craft craft_table craft_plan_in_use craft_formats
                       gem gem_table gem_formats
                       no_output output_replaces full_output
                       ring copies_beyond_ranks signals empty_names output_through_links
@@ -169,7 +169,7 @@ plimsoll_refuses_options(groups "--groups: expected a divisor of the 6 experts, 
   ${good} --groups 4 ${out})
 plimsoll_refuses_options(groups_and_nodes "--groups: expected a multiple of the 4 nodes, got 2"
   ${good} --nodes 4 --groups 2 ${out})
-plimsoll_refuses_options(nodes_for_nothing "--nodes: expected --groups or --apart node with it, got neither"
+plimsoll_refuses_options(nodes_for_nothing "--nodes: expected --groups, --apart node or --planner flow with it, got none of them"
   ${good} --nodes 4 ${out})
 plimsoll_refuses_options(apart_on_one_node "--apart: expected --nodes above 1 for node, got 1"
   ${good} --apart node ${out})
@@ -177,7 +177,7 @@ plimsoll_refuses_options(apart_in_groups
   "--apart: expected none or rank where --groups keep to nodes, got 'node'"
   ${good} --apart node --nodes 2 --groups 2 ${out})
 plimsoll_refuses_options(unknown_planner
-  "--planner: expected eplb, craft, gem or none, got 'elpb'. did you mean eplb\\?"
+  "--planner: expected eplb, auto, flow, craft, gem or none, got 'elpb'. did you mean eplb\\?"
   ${good} --planner elpb ${out})
 plimsoll_refuses_options(planner_like_craft
   "--planner: .*, got 'carft'. did you mean craft\\?" --planner carft --ranks 4 ${out})
@@ -222,6 +222,17 @@ plimsoll_refuses_options(no_bytes "--budget-bytes: expected .*, got '0'"
   ${craft} --expert-bytes 44MB --budget-bytes 0 ${out})
 plimsoll_refuses_options(negative_bytes "--budget-bytes: expected .*, got '-5'"
   ${craft} --expert-bytes 44MB --budget-bytes -5 ${out})
+plimsoll_refuses_options(split_like_optimal
+  "--split: expected even or optimal, got 'optmal'. did you mean optimal\\?" ${good} --split optmal ${out})
+plimsoll_refuses_options(split_of_gem
+  "--split: expected no value with --planner gem, .*, got 'even'"
+  --planner gem --ranks 4 --latency ${inputs}/curves.json --split even ${out})
+plimsoll_refuses_options(auto_refined
+  "--refine: expected no value with --planner auto, got 'joint'" --planner auto ${good} --refine joint ${out})
+plimsoll_refuses_options(flow_with_groups
+  "--groups: expected no value with --planner flow, got '2'" --planner flow ${good} --groups 2 ${out})
+plimsoll_refuses_options(auto_without_slots
+  "--slots: expected a value, or one of --replicas-per-rank, got none" --planner auto --ranks 4 ${out})
 plimsoll_refuses_options(planner_like_gem
   "--planner: .*, got 'gen'. did you mean gem\\?" --planner gen --ranks 4 ${out})
 set(latency --latency ${inputs}/curves.json)

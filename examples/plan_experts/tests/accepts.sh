@@ -129,6 +129,34 @@ case_craft() {
   same one.json pipe.json
 }
 
+# The planner that lasts longest within the loads, and flow placement, for either split.
+case_auto() {
+  drifting loads.npy
+  plan loads.npy --planner auto --split optimal --ranks 8 --slots 72 --output auto.json --json result.json >printed
+  "$programs/check_plan" loads.npy auto.json 8 72 0
+  grep -q '^planner chosen: flow_optimal$' printed || fail "$(cat printed)"
+  grep -q '^  eplb_spread   0\.' printed || fail "$(cat printed)"
+  grep -q '"split": "optimal"' result.json || fail "expected the split in the JSON file"
+  plan loads.npy --planner flow --split optimal --ranks 8 --slots 72 --output flow.json >printed
+  same auto.json flow.json
+  grep -Eq '^mean balancedness of steps that a plan had not seen, optimal split: 0\.' printed || fail "$(cat printed)"
+  plan loads.npy --planner flow --ranks 8 --slots 72 --output even.json >/dev/null
+  ! cmp -s flow.json even.json || fail "expected another plan for the even split"
+  plan loads.npy --planner flow --nodes 2 --ranks 8 --slots 72 --output nodes.json >/dev/null
+  "$programs/check_plan" loads.npy nodes.json 8 72 0
+  # A single step has no other half.
+  plan "$inputs/loads.npy" --planner auto --ranks 4 --slots 8 --output one.json >printed
+  grep -q '^  flow_even     not judged$' printed || fail "$(cat printed)"
+  # A refinement of the loads at hand is worth little on others.
+  plan "$inputs/steps.npy" --ranks 4 --slots 8 --refine packing --evaluate "$inputs/other.npy" >printed
+  grep -Eq '^warning: --refine packing changes nothing unseen: ' printed || fail "$(cat printed)"
+}
+
+case_auto_table() {
+  table "$inputs/steps.npy" --planner auto --split optimal --ranks 4 --slots 8 --evaluate "$inputs/other.npy" --layer-ids 3:
+  diff "$expected/auto.expected" table
+}
+
 case_craft_table() {
   table "$inputs/steps.npy" --planner craft --ranks 5 --layer-ids 3: --expert-bytes 1MB --replicas-per-rank 1
   diff "$expected/craft.expected" table

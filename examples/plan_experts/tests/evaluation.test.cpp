@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -88,7 +89,13 @@ void check_statistics(balance_statistics const& s, std::vector<double> values, d
   CHECK(s.mean == doctest::Approx(sum / static_cast<double>(values.size())));
   auto const worst = std::min_element(values.begin(), values.end());
   CHECK(s.worst == doctest::Approx(*worst));
-  auto const row = worst - values.begin();
+  // The first of those that are equally bad, but for the rounding of an optimal split.
+  auto const is_worst = [&](double value) { return value <= *worst + 1e-12; };
+  auto row = std::find_if(values.begin(), values.end(), is_worst) - values.begin();
+  while (row + 1 < std::ssize(values) && is_worst(values[index(row + 1)]) &&
+         (s.worst_layer != p.layer_ids[index(row % p.layers)] || s.worst_step != row / p.layers)) {
+    ++row;
+  }
   CHECK(s.worst_layer == p.layer_ids[index(row % p.layers)]);
   CHECK(s.worst_step == row / p.layers);
   std::sort(values.begin(), values.end());
@@ -103,15 +110,48 @@ void check_statistics(balance_statistics const& s, std::vector<double> values, d
   CHECK(20 * reached >= static_cast<std::ptrdiff_t>(values.size()));
 }
 
+/// Returns the peak of an optimal split of a layer: for some set of ranks, the load of the experts
+/// that only they hold, divided by their number (max-flow min-cut).
+double optimal_peak(std::int64_t const* loads, plan const& p, std::int64_t layer) {
+  std::vector<unsigned> holders(index(p.experts), 0);
+  for (std::int64_t rank = 0; rank < p.ranks; ++rank) {
+    auto const placement = p.placement();
+    for (auto slot = placement.rank_offsets(layer, rank);
+         slot < placement.rank_offsets(layer, rank + 1); ++slot) {
+      std::int32_t const expert = placement.physical_to_logical(layer, slot);
+      if (expert >= 0) {
+        holders[index(expert)] |= 1u << rank;
+      }
+    }
+  }
+  double peak = 0;
+  for (unsigned set = 1; set < 1u << p.ranks; ++set) {
+    double confined = 0;
+    for (std::int64_t expert = 0; expert < p.experts; ++expert) {
+      confined += (holders[index(expert)] & ~set) == 0 ? static_cast<double>(loads[expert]) : 0.0;
+    }
+    peak = std::max(peak, confined / std::popcount(set));
+  }
+  return peak;
+}
+
 void check_measured(measured_plan const& m, npy::array<std::int64_t> const& loads, plan const& p) {
   auto const steps = loads.shape[0];
   std::vector<std::int64_t> total(index(p.layers * p.experts));
   measured_rows of_steps;
   measured_rows of_layers;
+  measured_rows optimal;
   for (std::int64_t step = 0; step < steps; ++step) {
     for (std::int64_t layer = 0; layer < p.layers; ++layer) {
       auto const* row = loads.values.data() + (step * p.layers + layer) * p.experts;
       of_steps.add(rank_loads(row, p, layer));
+      double const mean =
+          static_cast<double>(std::accumulate(row, row + p.experts, std::int64_t{0})) /
+          static_cast<double>(p.ranks);
+      double const peak = optimal_peak(row, p, layer);
+      optimal.balancedness.push_back(peak == 0 ? 1 : mean / peak);
+      optimal.means += mean;
+      optimal.peaks += peak;
       for (std::int64_t expert = 0; expert < p.experts; ++expert) {
         total[index(layer * p.experts + expert)] += row[expert];
       }
@@ -126,6 +166,7 @@ void check_measured(measured_plan const& m, npy::array<std::int64_t> const& load
     }
   }
   check_statistics(m.summed, of_layers.balancedness, of_layers.means / of_layers.peaks, p);
+  check_statistics(m.optimal, optimal.balancedness, optimal.means / optimal.peaks, p);
   CHECK(m.per_step.has_value() == (steps > 1));
   if (m.per_step) {
     check_statistics(*m.per_step, of_steps.balancedness, of_steps.means / of_steps.peaks, p);
@@ -383,13 +424,17 @@ TEST_CASE("outcome: the table") {
   CHECK(table_of(small_outcome()) ==
         R"(2 layers (0 to 1) of 4 experts on 2 ranks of 3 slots: 2 extra replicas a layer
 
-balancedness of the ranks             mean  5th percentile    worst
-a.npy, sum of 2 steps      before   1.0000          1.0000   1.0000  in layer 0
-                           after    1.0000          1.0000   1.0000  in layer 0
-a.npy, step by step        before   0.7778          0.6667   0.6667  in layer 0, step 1
-                           after    0.7778          0.6667   0.6667  in layer 0, step 1
-b.npy                      before   1.0000          1.0000   1.0000  in layer 0
-                           after    1.0000          1.0000   1.0000  in layer 0
+balancedness of the ranks                      mean  5th percentile    worst
+a.npy, sum of 2 steps               before   1.0000          1.0000   1.0000  in layer 0
+                                    after    1.0000          1.0000   1.0000  in layer 0
+a.npy, step by step                 before   0.7778          0.6667   0.6667  in layer 0, step 1
+                                    after    0.7778          0.6667   0.6667  in layer 0, step 1
+a.npy, step by step, optimal split  before   1.0000          1.0000   1.0000  in layer 0, step 0
+                                    after    1.0000          1.0000   1.0000  in layer 0, step 0
+b.npy                               before   1.0000          1.0000   1.0000  in layer 0
+                                    after    1.0000          1.0000   1.0000  in layer 0
+b.npy, optimal split                before   1.0000          1.0000   1.0000  in layer 0
+                                    after    1.0000          1.0000   1.0000  in layer 0
 
 layers without load, left out: 1
 weights of the fullest rank: 6.00 MiB, of which replicas cost 2.00 MiB
@@ -501,11 +546,11 @@ TEST_CASE("outcome: the table shows latencies and the trace of gem") {
   result.comparisons[0].after.per_step->mean = 0.5;
   std::string const table = table_of(result);
   CHECK(table.substr(table.find("latency of")) ==
-        R"(latency of a layer in a step, us             mean 95th percentile    worst
-a.npy                             before    40.12           50.00    60.00  in layer 1, step 1
-                                  after     30.46            0.00    35.00  in layer 0, step 0
-b.npy                             before    10.00            0.00     0.00  in layer 0
-                                  after     11.00            0.00     0.00  in layer 1
+        R"(latency of a layer in a step, us               mean 95th percentile    worst
+a.npy                               before    40.12           50.00    60.00  in layer 1, step 1
+                                    after     30.46            0.00    35.00  in layer 0, step 0
+b.npy                               before    10.00            0.00     0.00  in layer 0
+                                    after     11.00            0.00     0.00  in layer 1
 
 planned from the last 4 of 2 steps, 30 searches a layer: mean latency 11.25 us, lower bound 10.25 us
 
@@ -542,6 +587,8 @@ TEST_CASE("outcome: the JSON file has all measurements") {
   CHECK(json.at("format") == "plimsoll-result");
   CHECK(json.at("version") == 1);
   CHECK(json.at("planner") == "eplb");
+  CHECK(json.at("split") == "even");
+  CHECK(json.at("selected").is_null());
   CHECK(json.at("planning_milliseconds") == 0.25);
   CHECK(json.at("layer_ids") == nlohmann::json({0, 1}));
   CHECK(json.at("expert_bytes") == 1 << 20);
@@ -562,6 +609,9 @@ TEST_CASE("outcome: the JSON file has all measurements") {
     CHECK(written.at("summed").at("fifth_percentile") == measured.summed.fifth_percentile);
     CHECK(written.at("summed").at("ratio_of_sums") == measured.summed.ratio_of_sums);
     CHECK(written.at("summed").at("worst_step").is_null());
+    CHECK(written.at("optimal_split").at("mean") == measured.optimal.mean);
+    CHECK(written.at("optimal_split").at("worst") == measured.optimal.worst);
+    CHECK(written.at("optimal_split").at("worst_step").is_null() == (i == 1));
     CHECK(written.at("per_step").is_null() == !measured.per_step.has_value());
     if (measured.per_step) {
       CHECK(written.at("per_step").at("worst_step") == measured.per_step->worst_step);
@@ -595,6 +645,62 @@ TEST_CASE("outcome: the JSON file has all results of craft") {
                                   {"gain", {{0.125, 0.0625}, {0.25, 0.5}}}}));
   result.craft->budget_bytes = 6'000'000'000;
   CHECK(json().at("budget_bytes") == 6'000'000'000);
+}
+
+TEST_CASE("outcome: candidates of auto") {
+  outcome result = small_outcome();
+  result.planner = "auto";
+  result.split = plimsoll::split_rule::optimal;
+  result.selected = selection{{{"flow_optimal", 0.75, 0.125, ""},
+                               {"eplb", 0.8125, 0, ""},
+                               {"eplb_spread", 0, 0, "no room"},
+                               {"flow_even", 0, 0, ""}},
+                              1};
+  std::ostringstream out;
+  write_outcome(out, result);
+  auto const json = nlohmann::json::parse(out.str());
+  CHECK(json.at("split") == "optimal");
+  CHECK(json.at("selected").at("chosen") == "eplb");
+  auto const& candidates = json.at("selected").at("candidates");
+  CHECK(candidates.size() == 4);
+  CHECK(candidates.at(0) == nlohmann::json({{"name", "flow_optimal"},
+                                            {"balancedness", 0.75},
+                                            {"standard_error", 0.125},
+                                            {"error", nullptr}}));
+  CHECK(candidates.at(2).at("error") == "no room");
+  CHECK(candidates.at(2).at("balancedness").is_null());
+  CHECK(candidates.at(3).at("balancedness").is_null());
+  std::string const table = table_of(result);
+  CHECK(table.find("planner chosen: eplb\n"
+                   "mean balancedness of steps that a plan had not seen, optimal split:\n"
+                   "  flow_optimal  0.7500\n"
+                   "  eplb          0.8125\n"
+                   "  eplb_spread   no room\n"
+                   "  flow_even     not judged\n") != std::string::npos);
+  // The verdict and losses count the split in use.
+  result.comparisons[1].after.optimal.mean = 0.875;
+  result.comparisons[1].before.optimal.mean = 0.5;
+  CHECK(verdict_of(result).find("rises from 0.5000 to 0.8750 on b.npy, split optimally") !=
+        std::string::npos);
+  result.comparisons[1].before.optimal.mean = 0.9375;
+  CHECK(table_of(result).find("on b.npy the plan is worse than before: 0.8750 instead of 0.9375") !=
+        std::string::npos);
+  result.planner = "flow";
+  CHECK(table_of(result).find("a plan had not seen, optimal split: 0.7500\n") != std::string::npos);
+}
+
+TEST_CASE("outcome: a refinement without effect on other loads") {
+  outcome result = small_outcome();
+  result.refinement = "joint";
+  result.comparisons[1].after.summed.mean = 0.75;
+  CHECK(warnings_of(result).empty());
+  result.unrefined_mean = 0.7495;
+  REQUIRE(warnings_of(result).size() == 1);
+  CHECK(warnings_of(result)[0] ==
+        "--refine joint changes nothing unseen: mean balancedness on b.npy is 0.7500, and 0.7495 "
+        "without it");
+  result.unrefined_mean = 0.74;
+  CHECK(warnings_of(result).empty());
 }
 
 TEST_CASE("outcome: the JSON file has all results of gem") {

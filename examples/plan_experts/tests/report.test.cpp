@@ -475,7 +475,7 @@ TEST_SUITE("report") {
         .mean = 0.75, .worst = 0.7, .worst_layer = 1, .worst_step = 3, .fifth_percentile = 0.72};
     pugi::xml_document const page = parsed(report_of(o));
     auto const rows = all(page, "//tbody[@data-loads='0']/tr");
-    REQUIRE(rows.size() == 4);
+    REQUIRE(rows.size() == 6);
     auto const cells = [&](std::size_t row) {
       std::vector<std::string> texts;
       for (pugi::xml_node const cell : rows[row].children("td")) {
@@ -487,6 +487,9 @@ TEST_SUITE("report") {
     CHECK(cells(2) == texts{"0.5000", "0.3333", "0.2500", "2", "4"});
     CHECK(cells(3) == texts{"0.7500", "0.7200", "0.7000", "1", "3"});
     CHECK(cells(0)[4].empty());
+    CHECK(contains(text_of(rows[4]), "step by step, optimal split"));
+    CHECK(number(rows[4].child("td"), "data-mean") == c.before.optimal.mean);
+    CHECK(number(rows[5].child("td"), "data-mean") == c.after.optimal.mean);
     CHECK(contains(text_of(rows[0]), "sum of 5 steps"));
     CHECK(number(rows[2].child("td").next_sibling(), "data-fifth-percentile") == 1.0 / 3);
     CHECK(number(rows[0].child("td"), "data-mean") == c.before.summed.mean);
