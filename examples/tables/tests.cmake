@@ -55,6 +55,7 @@ function(plimsoll_add_table name page)
 endfunction()
 
 plimsoll_add_table(quality quality.md)
+plimsoll_add_table(next_chunk quality.md)
 plimsoll_add_table(replicas craft.md)
 plimsoll_add_table(unseen_steps flow_placement.md)
 plimsoll_add_table(splits minmax_lp.md)
@@ -147,6 +148,8 @@ plimsoll_add_table_test(makers.code COMMAND ${tables}/tests/code.sh ${tables})
 plimsoll_add_table_test(makers.options COMMAND ${tables}/tests/options.sh ${tables})
 plimsoll_add_table_test(makers.performance
   COMMAND ${tables}/tests/performance.sh $<TARGET_FILE:performance>)
+plimsoll_add_table_test(makers.next_chunk
+  COMMAND ${tables}/tests/next_chunk.sh $<TARGET_FILE:next_chunk> $<TARGET_FILE:make_loads>)
 plimsoll_add_table_test(makers.quality
   COMMAND ${tables}/tests/quality.sh $<TARGET_FILE:quality> $<TARGET_FILE:make_loads>
           $<TARGET_FILE:plan_experts>)

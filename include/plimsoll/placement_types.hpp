@@ -41,7 +41,7 @@ struct placement_options {
   strictness anti_affinity_strength = strictness::preferred;
   /// Exponent of the loads to plan with, above 0 and at most 1: below 1, every load is replaced by
   /// load^load_shrink, so that a load that was large by chance counts for less. Certificates are in
-  /// that unit. Helps plans for later loads (about 0.85), not for the loads given.
+  /// that unit. About 0.85 helps if the plan is for later steps that are split optimally.
   double load_shrink = 1.0;
   /// `[layers, experts]`: experts of each node, node by node, as `place_groups` writes them.
   /// Replicas of an expert stay on the ranks of its node. Empty: any rank may hold any expert.
