@@ -89,10 +89,9 @@ int main(int argc, char** argv) {
   }
   try {
     std::string const folder = examples::trace_folder("next_chunk", argv[1]);
-    std::cout
-        << "| loads | ranks + extra slots | plan | planned loads, even | next chunk, even | "
-           "next chunk, optimal |\n"
-           "|---|---:|---|---:|---:|---:|\n";
+    std::cout << "| loads | ranks + extra slots | plan | planned loads, even | next chunk, even | "
+                 "next chunk, optimal |\n"
+                 "|---|---:|---|---:|---:|---:|\n";
     for (workload work : examples::workloads()) {
       work.name = "unseen steps of " + work.name;
       if (folder.empty()) {
