@@ -72,6 +72,7 @@ enum class fault_kind : std::int32_t {
   unusable_slot,      ///< a filled slot of a dead rank or of no rank; `where` slot
   off_node,           ///< a replica on another node than the one that lists its expert; `got` node
   rank_offsets,       ///< offsets that do not rise from 0 to at most the number of slots
+  other_offsets,      ///< offsets of two placements that differ; `where` rank, `also` the other
   capacity,           ///< a capacity that is negative or above the largest; `where` the largest
   option_count,       ///< a class with no option, or with too many; `where` class, `also` limit
   weight,             ///< a negative weight; `where` class, `also` option

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Moving from the placement in use to another one at little cost: `align` renames ranks so that few
+/// experts move, `plan_within` finds the best plan within a budget of moves, and `transfers` lists
+/// the weights to transfer, in rounds.
+///
+/// A *move* is an expert that arrives on a rank which did not hold it. A rank that holds the expert
+/// already copies it locally.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <plimsoll/array.hpp>
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/argument.hpp>
+#include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/host/migration.hpp>
+#include <plimsoll/detail/pipeline/migration_align.hpp>
+#include <plimsoll/detail/pipeline/migration_plan.hpp>
+#include <plimsoll/detail/pipeline/migration_transfers.hpp>
+#include <plimsoll/error.hpp>
+#include <plimsoll/execution.hpp>
+#include <plimsoll/migration_types.hpp>
+#include <plimsoll/placement_types.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_DEVICE_ABI {
+
+/// A placement in memory of a policy, and how `align` made it. It has no certificates of peaks.
+template <execution_policy P>
+struct aligned_plan : placement<P> {
+  alignment_report alignment;
+};
+
+/// A placement in memory of a policy, and what its layers gain and move. Its certificates are those
+/// of the reports.
+template <execution_policy P>
+struct migration_plan : placement<P> {
+  std::vector<migration_report> reports;
+};
+
+/// @brief Counts the slots that change from one placement to another.
+///
+/// @param from the placement in use, in the policy's memory; experts may be missing, and dead ranks
+///   may hold some, which nobody can read
+/// @param to the new placement, of the same shape, with the same ranks and rank offsets
+/// @param options liveness of the ranks; the rest is not read
+/// @return per layer: moves and local copies
+/// @throws invalid_input for shapes; for values, naming layer and slot, rank or expert
+/// @complexity O(slots log slots) per layer
+/// @workspace as `align`
+/// @stream synchronises once
+/// @determinism integers only: the same under every policy
+template <execution_policy P>
+std::vector<slot_changes> count_changes(P const& policy, placement_ref const& from,
+                                        placement_ref const& to,
+                                        alignment_options const& options = {}) {
+  constexpr char const* name = "count_changes";
+  detail::migration_pair const pair = detail::expect_migration(name, from, to, options.on);
+  return detail::run_count_changes(name, detail::resolve(policy), pair);
+}
+
+/// @brief Lists the layers in which at least one slot holds another expert.
+///
+/// @param from,to placements of the same shape; only their maps are read
+/// @return the layers, rising
+/// @throws invalid_input for shapes
+/// @complexity O(slots) per layer
+/// @workspace 64 bytes per layer
+/// @stream synchronises once
+/// @determinism integers only: the same under every policy
+template <execution_policy P>
+std::vector<index_t> changed_layers(P const& policy, placement_ref const& from,
+                                    placement_ref const& to) {
+  constexpr char const* name = "changed_layers";
+  detail::migration_pair const pair = detail::expect_migration(name, from, to, {});
+  return detail::run_changed_layers(name, detail::resolve(policy), pair);
+}
+
+/// @brief Gives a new placement the rank labels and slots with which the fewest experts move from
+/// the placement in use. Its balance does not change.
+///
+/// Ranks of a new placement are interchangeable if they have equal slot counts, speeds and liveness;
+/// so are nodes with such ranks, whose ranks stay together. The labels are an optimal assignment:
+/// first the fewest experts arrive from another rank, then, among these, the fewest slots change by
+/// copies within a rank. With nodes, the cost of a pair of nodes is the optimal assignment of its
+/// ranks. Then the slots of every rank are exchanged, so that an expert that stays keeps its slot;
+/// other experts fill the other slots in rising order of slots.
+///
+/// Source: the assignment of new ranks to old ones is what DeepSeek's maintainers advise (EPLB issue
+/// 25) and FlashLB does; keeping slots within a rank is vLLM's `preserve_intragpu_slots`.
+///
+/// @param from the placement in use, in the policy's memory; experts may be missing, and dead ranks
+///   may hold some, which nobody can read
+/// @param to the new placement, of the same shape, with the same ranks and rank offsets
+/// @param options nodes, liveness and speeds of the ranks, and which labels are exchanged
+/// @param[out] physical_to_logical `[layers, slots]` int32 or int64: `to` with other labels; its
+///   `replica_count` is that of `to`. May be the array of `to` itself
+/// @return certificates of the assignments, and per layer what still changes
+/// @throws invalid_input for shapes; for values, naming layer and slot, rank or expert; the output is
+///   then unspecified
+/// @complexity O(slots log slots + ranks^3 / nodes) per relabeling at worst; about ranks^2 if most
+///   experts of a rank move together
+/// @workspace 8 ranks^2 bytes per relabeling; 24 bytes per slot, 8 per expert and 64 per rank for
+///   each problem in flight; 64 bytes per layer
+/// @stream synchronises
+/// @determinism integers only: the same bits under every policy; ties go to the lowest rank and slot
+template <execution_policy P, class Placement>
+alignment_report align(P const& policy, placement_ref const& from, placement_ref const& to,
+                       alignment_options const& options, Placement&& physical_to_logical) {
+  constexpr char const* name = "align";
+  auto const map = PLIMSOLL_OUTPUT_IDS(2, "align", physical_to_logical, "[layers, slots]");
+  detail::migration_pair const pair = detail::expect_migration(name, from, to, options.on);
+  detail::expect_extent(name, "physical_to_logical", pair.layers(), map.extent(0), "layers");
+  detail::expect_extent(name, "physical_to_logical", pair.slots(), map.extent(1), "slots");
+  auto const context = detail::resolve(policy);
+  detail::int32_ids const slots(context, map);
+  alignment_report report = detail::run_align(name, context, pair, options.relabel, slots.view());
+  slots.store();
+  return report;
+}
+
+/// @brief Aligns as the call with an output array, and returns the placement in memory of the
+/// policy.
+///
+/// @return `to` with other labels, a copy of its counts and `rank_offsets`, and the report
+template <execution_policy P>
+aligned_plan<P> align(P const& policy, placement_ref const& from, placement_ref const& to,
+                      alignment_options const& options = {}) {
+  detail::migration_pair const pair = detail::expect_migration("align", from, to, options.on);
+  aligned_plan<P> result{detail::allocate_placement(policy, pair.layers(), pair.experts(),
+                                                    pair.slots(), to.ranks, to.rank_offsets),
+                         {}};
+  detail::copy_ids(detail::resolve(policy), to.replica_count, result.replica_count.view());
+  result.alignment = align(policy, from, to, options, result.physical_to_logical);
+  return result;
+}
+
+/// @brief Finds the plan with the smallest peaks that a limited number of moves reaches from the
+/// placement in use.
+///
+/// Every layer has one sequence of plans, each with one or two moves more than the plan before: a
+/// replica of the most loaded rank and one of another rank are swapped, or a slot with a superfluous
+/// replica gets a copy of another expert. The step taken relieves ranks above the mean the most per
+/// move. To these come the complete plans: `refine` from the placement in use, and the new placement,
+/// both aligned. Among all plans of a layer within the limits the one with the smallest peak is
+/// taken; the fewest moves break ties. A limit on all layers is divided among them so that the sum of
+/// the peaks is smallest, by multiple-choice knapsack.
+///
+/// Thus a larger budget never gives a larger sum of peaks, a budget of 0 moves returns the placement
+/// in use, and without a limit the peaks are no larger than those of `refine` from the placement in
+/// use, or of the new placement. That no other plan within the budget is better is not proven; the
+/// bound holds for all plans with these slots, whatever they move.
+///
+/// @param loads `[layers, experts]`, as for `replicate`
+/// @param from the placement in use, in the policy's memory: a live rank holds every expert
+/// @param to the new placement, such as a planner's for these loads, of the same shape, with the same
+///   ranks and rank offsets
+/// @param where ranks and constraints, as for `refine`; with 0 ranks, those of `from`. The rank
+///   offsets are those of `from`
+/// @param options the budget, and the split under which the peak is minimised
+/// @param[out] physical_to_logical `[layers, slots]` int32 or int64
+/// @param[out] replica_count `[layers, experts]` int32 or int64
+/// @return per layer: certificate of the peak, the peak of `from`, and what changes
+/// @throws invalid_input for shapes and options; for values, naming layer and slot, rank or expert;
+///   the outputs are then unspecified
+/// @complexity that of `refine` and `align`; O(slots^2) for each plan of a sequence, at most one per
+///   slot; for a limit on all layers that of `knapsack`; with `split_rule::optimal` one
+///   `minmax_lp::solve` for each plan
+/// @workspace as `refine` and `align`; 12 bytes per slot of every layer; with `split_rule::optimal`
+///   one map for each plan compared
+/// @stream synchronises
+/// @determinism the same bits under every policy; ties go to the lowest slot and expert
+template <execution_policy P, class Loads, class Placement, class Counts>
+std::vector<migration_report> plan_within(P const& policy, Loads const& loads,
+                                          placement_ref const& from, placement_ref const& to,
+                                          placement_options const& where,
+                                          migration_options const& options,
+                                          Placement&& physical_to_logical, Counts&& replica_count) {
+  constexpr char const* name = "plan_within";
+  auto const load = PLIMSOLL_LOADS(2, "plan_within", loads, "[layers, experts]");
+  auto const map = PLIMSOLL_OUTPUT_IDS(2, "plan_within", physical_to_logical, "[layers, slots]");
+  auto const counts = PLIMSOLL_OUTPUT_IDS(2, "plan_within", replica_count, "[layers, experts]");
+  detail::migration_pair const pair =
+      detail::expect_plan_within(name, load.extent(0), load.extent(1), from, to, where, options);
+  detail::expect_extent(name, "physical_to_logical", pair.layers(), map.extent(0), "layers");
+  detail::expect_extent(name, "physical_to_logical", pair.slots(), map.extent(1), "slots");
+  detail::expect_extent(name, "replica_count", pair.layers(), counts.extent(0), "layers");
+  detail::expect_extent(name, "replica_count", pair.experts(), counts.extent(1), "experts");
+  auto const context = detail::resolve(policy);
+  detail::int32_ids const slots(context, map);
+  detail::int32_ids const copies(context, counts);
+  std::vector<migration_report> reports = detail::run_plan_within(
+      name, context, load, pair, where, options, slots.view(), copies.view());
+  slots.store();
+  copies.store();
+  return reports;
+}
+
+/// @brief Plans as the call with output arrays, and returns the placement in memory of the policy.
+///
+/// @return the placement with a copy of the `rank_offsets` of `from`, and the reports
+template <execution_policy P, class Loads>
+migration_plan<P> plan_within(P const& policy, Loads const& loads, placement_ref const& from,
+                              placement_ref const& to, placement_options const& where = {},
+                              migration_options const& options = {}) {
+  auto const load = PLIMSOLL_LOADS(2, "plan_within", loads, "[layers, experts]");
+  detail::migration_pair const pair = detail::expect_plan_within(
+      "plan_within", load.extent(0), load.extent(1), from, to, where, options);
+  migration_plan<P> result{detail::allocate_placement(policy, pair.layers(), pair.experts(),
+                                                      pair.slots(), from.ranks, from.rank_offsets),
+                           {}};
+  result.reports = plan_within(policy, load, from, to, where, options, result.physical_to_logical,
+                               result.replica_count);
+  for (migration_report const& report : result.reports) {
+    result.certificates.push_back(report.peak);
+  }
+  return result;
+}
+
+/// @brief Lists the weights that must be transferred from one placement to another, in rounds.
+///
+/// Every slot that gets another expert is one transfer. An expert that arrives on a rank in several
+/// slots is sent once and copied within the rank in a round after all others. The source is the
+/// nearest live rank that holds the expert: the rank itself, a rank of the node, then any other rank.
+/// Among the nearest, the transfers are divided so that the most that one rank sends is smallest.
+/// Experts that no live rank holds come from the host.
+///
+/// The transfers from one rank to another are one flow, and all in one round. Rounds colour the
+/// flows: with `send_and_receive` in as few rounds as the largest degree (Kőnig), with `one_peer` in
+/// at most one more (Vizing; Misra and Gries). A layer's rounds follow one another; layers are
+/// independent. Local copies and transfers from the host belong to no flow, and are in the first
+/// round in which no other rank reads their destination any more.
+///
+/// All reads of a round precede its writes. A slot whose old expert is still to be read gets its new
+/// one by way of a staging slot. Thus every transfer reads a slot that holds its expert, and after
+/// every round each expert that was readable is so still, in a slot or in a staging slot. `validate`
+/// checks that.
+///
+/// Source: the rule of one peer is vLLM's (pull request 52641).
+///
+/// @param from the placement in use, in the policy's memory; experts may be missing, and dead ranks
+///   may hold some, which nobody can read
+/// @param to the new placement, such as `align` returns, of the same shape, with the same ranks and
+///   rank offsets; a live rank holds every expert
+/// @param options nodes and liveness of the ranks, the rule of the rounds, bytes and bandwidths
+/// @return the transfers of all layers, rounds, bytes and an estimate of the duration
+/// @throws invalid_input for shapes and options; for values, naming layer and slot, rank or expert
+/// @complexity O(slots log slots) per layer; for m transfers between n ranks, O(m^2) to divide the
+///   sources at worst, and O(m n) to colour the flows
+/// @workspace 56 bytes per slot of every layer; for each problem in flight 2 ranks^2 bytes
+/// @stream synchronises
+/// @determinism integers only: the same on every rank and under every policy
+template <execution_policy P>
+transfer_plan transfers(P const& policy, placement_ref const& from, placement_ref const& to,
+                        transfer_options const& options = {}) {
+  constexpr char const* name = "transfers";
+  detail::migration_pair const pair = detail::expect_transfers(name, from, to, options);
+  return detail::run_transfers(name, detail::resolve(policy), pair, options);
+}
+
+/// @brief Checks a list of transfers and throws for its first fault.
+///
+/// Plays the rounds: in each, every source slot holds the expert when it is read, the rule of the
+/// rounds holds, a staging slot receives one transfer at a time, and no expert that was readable
+/// becomes unreadable; after the last round the slots hold the experts of `to`.
+///
+/// @param from,to the placements for which the transfers were made, in the policy's memory
+/// @param plan the transfers
+/// @param options as for `transfers`; bandwidths are not read
+/// @throws invalid_input for shapes; for the first fault, naming layer, round and transfer
+/// @complexity O(transfers log transfers + layers rounds experts)
+/// @workspace none
+/// @stream synchronises
+/// @determinism the same fault under every policy
+template <execution_policy P>
+void validate(P const& policy, placement_ref const& from, placement_ref const& to,
+              transfer_plan const& plan, transfer_options const& options = {}) {
+  constexpr char const* name = "validate";
+  detail::migration_pair const pair = detail::expect_transfers(name, from, to, options);
+  detail::run_validate_transfers(name, detail::resolve(policy), pair, plan, options);
+}
+
+}  // namespace PLIMSOLL_DEVICE_ABI
+
+}}  // namespace plimsoll

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Options and results of `align`, `plan_within`, `transfers` and `changed_layers`.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/rank_set_types.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
+
+/// Slots of one layer that change from one placement to another.
+struct slot_changes {
+  /// Moves: experts that arrive on a rank which did not hold them.
+  index_t moves = 0;
+  /// Other slots that get another expert: the rank holds it already, or has it from a move.
+  index_t local_copies = 0;
+
+  friend bool operator==(slot_changes const&, slot_changes const&) = default;
+};
+
+/// Ranks whose labels `align` exchanges.
+enum class relabeling : std::int32_t {
+  none,       ///< no rank changes its label; only slots within a rank are exchanged
+  per_layer,  ///< every layer has its own exchange
+  all_layers  ///< one exchange for all layers
+};
+
+/// Options of `align`. Arrays are in the policy's memory.
+struct alignment_options {
+  /// Ranks: nodes, liveness and speeds. `on.ranks` is that of the placements or 0.
+  rank_set on = {};
+  /// Exchange of labels: `none`, `per_layer`, or `all_layers`.
+  relabeling relabel = relabeling::per_layer;
+};
+
+/// Result of `align`.
+struct alignment_report {
+  /// Per relabeling, thus one per layer or one for all layers: value = moves, lower_bound = the
+  /// fewest moves that any exchange of labels leaves, proven by the dual variables of the
+  /// assignment; work = ranks that were assigned again.
+  std::vector<certificate> certificates;
+  /// Per layer: what still changes.
+  std::vector<slot_changes> layers;
+};
+
+/// Limit that is not a limit.
+inline constexpr std::int64_t unlimited = std::numeric_limits<std::int64_t>::max();
+
+/// Options of `plan_within`.
+struct migration_options {
+  /// Split of an expert's tokens among its copies, under which the peak is minimised: `even`, or
+  /// `optimal` as by `minmax_lp`.
+  split_rule split = split_rule::even;
+  /// Largest number of moves of all layers together, at least 0.
+  std::int64_t max_moves = unlimited;
+  /// Largest number of moves of each layer, at least 0.
+  std::int64_t max_moves_per_layer = unlimited;
+  /// Largest number of bytes that moves of all layers transfer, at least 0.
+  std::int64_t max_bytes = unlimited;
+  /// Largest number of bytes that moves of each layer transfer, at least 0.
+  std::int64_t max_bytes_per_layer = unlimited;
+  /// Bytes of the weights of one expert in one layer, at least 1.
+  std::int64_t expert_bytes = 1;
+};
+
+/// Plan of one layer within a budget.
+struct migration_report {
+  /// value = peak of the plan, the load (over speed) of the most loaded rank under the split;
+  /// lower_bound = a bound for all plans with these slots, whatever they move; status optimal if
+  /// both are equal, else feasible; work = plans compared.
+  certificate peak = {};
+  /// Peak of the placement in use.
+  double peak_before = 0;
+  /// What changes from the placement in use.
+  slot_changes changes = {};
+};
+
+/// Path that the weights of an expert take.
+enum class transfer_kind : std::int32_t {
+  local_copy,    ///< from a slot of the same rank
+  same_node,     ///< from another rank of the node
+  across_nodes,  ///< from a rank of another node
+  from_host      ///< from host memory or a checkpoint: no live rank holds the expert
+};
+
+/// Rule that every round of transfers keeps. Transfers from one rank to the same other rank are
+/// always in one round.
+enum class round_rule : std::int32_t {
+  one_peer,         ///< a rank exchanges weights with at most one other rank, in both directions
+  send_and_receive  ///< a rank sends to at most one rank, and receives from at most one rank
+};
+
+/// Transfer of one expert's weights to one slot.
+struct transfer {
+  std::int32_t layer = 0;
+  std::int32_t expert = 0;
+  /// Rank that sends; -1 for host memory.
+  std::int32_t source_rank = -1;
+  /// Slot that is read; -1 for host memory.
+  std::int32_t source_slot = -1;
+  std::int32_t destination_rank = 0;
+  std::int32_t destination_slot = 0;
+  /// Round of the layer, from 0.
+  std::int32_t round = 0;
+  /// Staging slot of the destination rank that receives the weights, since later rounds or this one
+  /// still read the destination slot; -1: none.
+  std::int32_t staging_slot = -1;
+  /// Last round that reads the destination slot: the weights move from the staging slot to the
+  /// destination slot at the end of this round. Equal to `round` without a staging slot.
+  std::int32_t commit_round = 0;
+  transfer_kind kind = transfer_kind::local_copy;
+  std::int64_t bytes = 0;
+
+  friend bool operator==(transfer const&, transfer const&) = default;
+};
+
+/// Speed of the paths of transfers, in bytes per second and rank, above 0. The defaults are those of
+/// an H100 with NVLink 4, one 400 Gb/s network adapter per GPU, and PCIe 5.
+struct transfer_bandwidths {
+  double local_copy = 1.5e12;
+  double same_node = 450e9;
+  double across_nodes = 50e9;
+  double from_host = 50e9;
+};
+
+/// Options of `transfers`. Arrays are in the policy's memory.
+struct transfer_options {
+  /// Ranks: nodes and liveness. `on.ranks` is that of the placements or 0; speeds are refused.
+  rank_set on = {};
+  /// Rule of the rounds: `one_peer`, as vLLM's, or `send_and_receive`.
+  round_rule rounds = round_rule::one_peer;
+  /// Bytes of the weights of one expert in one layer, at least 1.
+  std::int64_t expert_bytes = 1;
+  /// Speeds from which the duration is estimated.
+  transfer_bandwidths bandwidths = {};
+};
+
+/// Transfers of one layer.
+struct layer_transfers {
+  /// Number of rounds.
+  index_t rounds = 0;
+  /// Lower bound on the rounds of transfers between ranks: the most peers of a rank, or, under
+  /// `send_and_receive`, the most that a rank sends to or receives from.
+  index_t rounds_bound = 0;
+  /// Most staging slots that a rank needs at one time.
+  index_t staging_slots = 0;
+  slot_changes changes = {};
+};
+
+/// Transfers from one placement to another, in host memory.
+struct transfer_plan {
+  /// By layer, then by round, then by destination slot.
+  std::vector<transfer> list;
+  /// `[layers]`
+  std::vector<layer_transfers> layers;
+  /// `[ranks]`: bytes that each rank sends to other ranks.
+  std::vector<std::int64_t> sent_bytes;
+  /// `[ranks]`: bytes that each rank receives from other ranks and from host memory.
+  std::vector<std::int64_t> received_bytes;
+  /// Estimated duration if layers and rounds follow one another: the sum over the rounds of the
+  /// time of the slowest rank.
+  double seconds = 0;
+};
+
+}}  // namespace plimsoll
