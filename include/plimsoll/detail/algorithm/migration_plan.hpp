@@ -78,7 +78,7 @@ struct migration_path_body {
   split_rule split;
   std::int64_t most_moves;
   matrix_ref<std::int32_t> base;  ///< `[layers, slots]`: the placement in use
-  slot_change* changes;           ///< `[layers, 2 * slots]`
+  path_change* changes;           ///< `[layers, 2 * slots]`
   path_point* points;             ///< `[layers, slots + 1]`: peaks in units of load
   std::int32_t* point_count;      ///< `[layers]`
   problem_report* reports;
@@ -138,7 +138,7 @@ struct migration_map_body {
   matrix_ref<std::int32_t const> base;     ///< `[layers, slots]`
   matrix_ref<std::int32_t const> refined;  ///< `[layers, slots]`
   matrix_ref<std::int32_t const> fresh;    ///< `[layers, slots]`
-  slot_change const* changes;              ///< `[layers, 2 * slots]`
+  path_change const* changes;              ///< `[layers, 2 * slots]`
   matrix_ref<std::int32_t> map;            ///< `[plans, slots]`
   matrix_ref<std::int32_t> counts;         ///< `[plans, experts]`
 
@@ -156,7 +156,7 @@ struct migration_map_body {
     auto const row = row_of(map, plan);
     team.for_each(slots, [=](index_t slot) { row[slot] = given(of.layer, slot); });
     // A slot that is emptied may get an expert later, so that changes keep their order.
-    slot_change const* const made = changes + of.layer * 2 * slots;
+    path_change const* const made = changes + of.layer * 2 * slots;
     team.single([=] {
       for (index_t i = 0; i < of.changes; ++i) {
         row[made[i].slot] = made[i].expert;

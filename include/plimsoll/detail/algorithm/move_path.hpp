@@ -24,7 +24,7 @@
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// A slot that gets another expert; -1 empties it.
-struct slot_change {
+struct path_change {
   std::int32_t slot;
   std::int32_t expert;
 };
@@ -111,7 +111,7 @@ class move_path : placed_cell<Team> {
 
   /// Writes the changes, of which there are at most `2 * slots`, and the points, the given plan first,
   /// at most `slots + 1`. Returns the number of points. The counts become those of the last plan.
-  PLIMSOLL_HD index_t follow(slot_change* changes, path_point* points) {
+  PLIMSOLL_HD index_t follow(path_change* changes, path_point* points) {
     start();
     path_point at{0, 0, 0};
     for (index_t reached = 1;; ++reached) {
@@ -128,7 +128,7 @@ class move_path : placed_cell<Team> {
       if (best.kind == change_kind::none || at.moves + best.moves > rule_.most_moves) {
         return reached;
       }
-      slot_change* const written = changes + at.changes;
+      path_change* const written = changes + at.changes;
       team_.single([=, this] { apply(best, written); });
       at.moves += best.moves;
       at.changes += best.kind == change_kind::swap || best.kind == change_kind::relocate ? 2 : 1;
@@ -455,7 +455,7 @@ class move_path : placed_cell<Team> {
 
   // ----- one thread makes a change ---------------------------------------------------------------
 
-  PLIMSOLL_HD void apply(change const& c, slot_change* written) const {
+  PLIMSOLL_HD void apply(change const& c, path_change* written) const {
     effect const of = effect_of(c);
     std::int32_t const old = a_.map[c.to];
     std::int32_t const heir =
@@ -623,7 +623,7 @@ struct priced_refinement_body {
   problem_report* reports;
 
   struct arrays {
-    slot_change* changes;  ///< `[2 * slots]`
+    path_change* changes;  ///< `[2 * slots]`
     path_point* points;    ///< `[slots + 1]`
 
     template <class Memory>

@@ -303,7 +303,7 @@ class migration_planner {
   buffer<std::int32_t, Context> base_;     ///< the placement in use, dead ranks empty
   buffer<std::int32_t, Context> refined_;  ///< `refine` from it, aligned
   buffer<std::int32_t, Context> fresh_;    ///< the new placement, aligned
-  buffer<slot_change, Context> changes_;
+  buffer<path_change, Context> changes_;
   buffer<path_point, Context> points_;
 };
 
