@@ -31,14 +31,16 @@ inline index_t relabeling_labels(topology const& where) {
 }
 
 /// Lays out the relabelings of `groups` groups of layers: one per layer, or one of all layers.
-inline relabelings relabelings_in(migration_pair const& pair, index_t groups, std::int64_t* numbers,
-                                  std::int32_t* labels, assignment_outcome* results) {
+inline relabelings relabelings_in(migration_pair const& pair, index_t groups, bool stay_on_nodes,
+                                  std::int64_t* numbers, std::int32_t* labels,
+                                  assignment_outcome* results) {
   index_t const layers_of_group = pair.layers() / groups;
   index_t const ranks = pair.ranks();
   index_t const nodes = pair.where.nodes;
   std::int64_t* const node_weights = numbers + groups * ranks * ranks;
   std::int64_t* const node_limits = node_weights + groups * nodes * nodes;
   return {.layers_of_group = layers_of_group,
+          .stay_on_nodes = stay_on_nodes,
           .unit = layers_of_group * pair.slots() + 1,
           .weights = {numbers, groups, ranks, ranks},
           .node_weights = {node_weights, groups, nodes, nodes},
@@ -75,14 +77,15 @@ alignment_report run_align(std::string_view name, Context const& context,
   topology const& where = pair.where;
   index_t groups = 0;
   if (relabel != relabeling::none) {
-    groups = relabel == relabeling::per_layer ? layers : minimum{}(layers, index_t{1});
+    groups = relabel == relabeling::all_layers ? minimum{}(layers, index_t{1}) : layers;
   }
   buffer<std::int64_t, Context> const numbers(context, groups * relabeling_numbers(where));
   buffer<std::int32_t, Context> const labels(context, groups * relabeling_labels(where));
   buffer<assignment_outcome, Context> const results(context, groups);
   relabelings const exchange =
       groups == 0 ? relabelings{}
-                  : relabelings_in(pair, groups, numbers.data(), labels.data(), results.data());
+                  : relabelings_in(pair, groups, relabel == relabeling::within_nodes,
+                                   numbers.data(), labels.data(), results.data());
   alignment_report result;
   result.layers = changes_of(
       run_planning(name, context, layers, 1, throw_migration_fault, [&](problem_report* reports) {
