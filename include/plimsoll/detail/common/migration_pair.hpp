@@ -81,7 +81,8 @@ struct migration_pair {
     problem_report outcome;
     PLIMSOLL_NO_UNROLL
     for (int k = 0; k < 2; ++k) {
-      slot_ranges const& ranges = k == 0 ? before : where.ranges;
+      slot_ranges ranges = where.ranges;  // a reference to one of two would need a stack frame
+      ranges.offsets = k == 0 ? from_offsets : ranges.offsets;
       index_t const rank = ranges.first_fault(team, layer);
       if (rank < n) {
         outcome = refusal(fault_kind::rank_offsets, rank, ranges.end(layer, rank));
