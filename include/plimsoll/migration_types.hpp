@@ -44,8 +44,10 @@ struct alignment_options {
 /// Result of `align`.
 struct alignment_report {
   /// Per relabeling, thus one per layer or one for all layers: value = moves, lower_bound = the
-  /// fewest moves that any exchange of labels leaves, proven by the dual variables of the
-  /// assignment; work = ranks that were assigned again.
+  /// fewest moves that any exchange of labels allowed leaves, proven by the dual variables of the
+  /// assignment; optimal if no other exchange leaves fewer moves, or as many and fewer local copies;
+  /// work = ranks and nodes scanned by the search, at least one per rank. Without relabeling one per
+  /// layer: no other exchange is allowed, and the work is 0.
   std::vector<certificate> certificates;
   /// Per layer: what still changes.
   std::vector<slot_changes> layers;
