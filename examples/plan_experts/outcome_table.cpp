@@ -419,7 +419,7 @@ moves_text text_of_moves(outcome const& result) {
     double const saved = saved_us(result, c);
     auto const steps = break_even_steps(result, c);
     text.break_even.push_back(
-        fmt::format("{}; a step of {} {}",
+        fmt::format("{}, on {}: a step {}",
                     !steps ? std::string("unknown without --expert-bytes")
                     : std::isinf(*steps)
                         ? std::string("never")
