@@ -46,8 +46,8 @@ struct migration_check_body {
     problem_report outcome = pair.where.refuse(team, layer, experts, of.counts);
     if (!outcome.refused) {
       // The memory of loads serves as the second array of counts.
-      outcome = pair.refuse(team, layer, of.rank_of, of.counts,
-                            reinterpret_cast<std::int32_t*>(of.load));
+      outcome =
+          pair.refuse(team, layer, of.rank_of, of.counts, reinterpret_cast<std::int32_t*>(of.load));
     }
     if (!outcome.refused) {
       team.for_each(pair.slots(), [=, this, rank_of = of.rank_of](index_t slot) {
@@ -77,10 +77,10 @@ struct migration_path_body {
   double load_shrink;
   split_rule split;
   std::int64_t most_moves;
-  matrix_ref<std::int32_t> base;     ///< `[layers, slots]`: the placement in use
-  slot_change* changes;              ///< `[layers, 2 * slots]`
-  path_point* points;                ///< `[layers, slots + 1]`: peaks in units of load
-  std::int32_t* point_count;         ///< `[layers]`
+  matrix_ref<std::int32_t> base;  ///< `[layers, slots]`: the placement in use
+  slot_change* changes;           ///< `[layers, 2 * slots]`
+  path_point* points;             ///< `[layers, slots + 1]`: peaks in units of load
+  std::int32_t* point_count;      ///< `[layers]`
   problem_report* reports;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
@@ -107,16 +107,16 @@ struct migration_path_body {
     if (!outcome.refused) {
       packing_problem const problem = of.problem(where, rule, layer, experts, map, scale);
       auto* const reached = points + layer * (slots + 1);
-      index_t const count =
-          move_path<Team>(team, memory, problem, of.rank_of, of.counts,
-                          {.split = split,
-                           .keeps_counts = false,
-                           .price = 0,
-                           .target = 0,
-                           .most_moves = most_moves})
-              .follow(changes + layer * 2 * slots, reached);
-      team.for_each(count,
-                    [=](index_t i) { reached[i].peak = scale_by_power_of_two(reached[i].peak, -scale.shift); });
+      index_t const count = move_path<Team>(team, memory, problem, of.rank_of, of.counts,
+                                            {.split = split,
+                                             .keeps_counts = false,
+                                             .price = 0,
+                                             .target = 0,
+                                             .most_moves = most_moves})
+                                .follow(changes + layer * 2 * slots, reached);
+      team.for_each(count, [=](index_t i) {
+        reached[i].peak = scale_by_power_of_two(reached[i].peak, -scale.shift);
+      });
       team.store(point_count + layer, static_cast<std::int32_t>(count));
     }
     team.single([=, this] { reports[layer] = outcome; });
@@ -162,8 +162,8 @@ struct migration_map_body {
         row[made[i].slot] = made[i].expert;
       }
     });
-    team.histogram(experts == 0 ? 0 : slots, [=](index_t slot) { return row[slot]; }, copies,
-                   experts);
+    team.histogram(
+        experts == 0 ? 0 : slots, [=](index_t slot) { return row[slot]; }, copies, experts);
     team.for_each(experts, [=, this](index_t e) { counts(plan, e) = copies[e]; });
   }
 };
