@@ -26,16 +26,18 @@ struct slot_changes {
 
 /// Ranks whose labels `align` exchanges.
 enum class relabeling : std::int32_t {
-  none,       ///< no rank changes its label; only slots within a rank are exchanged
-  per_layer,  ///< every layer has its own exchange
-  all_layers  ///< one exchange for all layers
+  none,          ///< no rank changes its label; only slots within a rank are exchanged
+  within_nodes,  ///< every layer has its own exchange, and the ranks of a node stay on it
+  per_layer,     ///< every layer has its own exchange
+  all_layers     ///< one exchange for all layers
 };
 
 /// Options of `align`. Arrays are in the policy's memory.
 struct alignment_options {
   /// Ranks: nodes, liveness and speeds. `on.ranks` is that of the placements or 0.
   rank_set on = {};
-  /// Exchange of labels: `none`, `per_layer`, or `all_layers`.
+  /// Exchange of labels: `none`, `within_nodes`, `per_layer`, or `all_layers`. Experts that must
+  /// stay on a node, as with node lists of `place_groups`, need `within_nodes`.
   relabeling relabel = relabeling::per_layer;
 };
 

@@ -202,10 +202,9 @@ struct plan_peak_body {
     }
     if (!outcome.refused) {
       packing_problem const problem = of.problem(where, rule, layer, experts, row, scale);
-      packing_result const end = judge(team, memory, problem);
+      judgement const end = judge(team, memory, problem);
       outcome.result = certify(end.peak, end.bound, 0, scale.shift);
-      double const peak = from_fixed_cost(unproven_peak(team, problem), scale.shift);
-      team.store(peaks + layer, peak);
+      team.store(peaks + layer, scale_by_power_of_two(end.sum_peak, -scale.shift));
     }
     team.single([=, this] { reports[layer] = outcome; });
   }

@@ -548,7 +548,7 @@ class move_path : placed_cell<Team> {
         break;
       }
       before = targets;
-      level = divide(sum, speeds);
+      level = minimum{}(level, divide(sum, speeds));  // never rises by rounding, so this ends
     }
     for (std::int32_t s = a_.first[e]; s >= 0; s = a_.next[s]) {
       index_t const r = rank_of_[s];
@@ -574,11 +574,17 @@ class move_path : placed_cell<Team> {
   index_t busiest_ = 0;
 };
 
-/// Returns the peak of a plan under the even split and the bound for plans with any counts, with the
-/// proof of both, cell by cell. `problem` is that of the whole layer, `memory` that of `peak_proof`.
+/// Peak of a plan under the even split, and the bound for plans with any counts.
+struct judgement {
+  double sum_peak = 0;  ///< from loads per replica, rounded down
+  double peak = 0;      ///< proven, as in certificates
+  double bound = 0;
+};
+
+/// Judges a plan cell by cell. `problem` is that of the whole layer, `memory` that of `peak_proof`.
 template <class Team>
-PLIMSOLL_HD packing_result judge(Team& team, scratch memory, packing_problem problem) {
-  packing_result all;
+PLIMSOLL_HD judgement judge(Team& team, scratch memory, packing_problem problem) {
+  judgement all;
   index_t const experts = problem.at.experts;
   index_t const layer = problem.at.layer;
   for (index_t position = 0; position < problem.where.cells(); ++position) {
@@ -592,6 +598,7 @@ PLIMSOLL_HD packing_result judge(Team& team, scratch memory, packing_problem pro
       }
       return problem.cost(r, sum);
     });
+    all.sum_peak = maximum{}(all.sum_peak, one.peak);
     peak_proof<Team>(team, memory, problem).settle(one);
     all.peak = maximum{}(all.peak, one.peak);
     all.bound = maximum{}(all.bound, one.bound);
@@ -671,7 +678,7 @@ struct priced_refinement_body {
           map[slot] = found[slot];
         }
       });
-      packing_result const end = judge(team, memory, problem);
+      judgement const end = judge(team, memory, problem);
       outcome.result = certify(end.peak, end.bound, points - 1, scale.shift);
       if (outcome.result.status != certificate_status::optimal &&
           end.peak <= multiply(end.bound, add(1.0, tolerance))) {

@@ -130,6 +130,19 @@ inline void throw_migration_fault(refused_value const& of) {
     case fault_kind::missing_expert:
       of.fail(placement + "physical_to_logical", "every expert in at least 1 slot of a live rank",
               text("none", of.in_layer(), of.where("expert")));
+    case fault_kind::copies:
+      of.fail(placement + "physical_to_logical", "every expert in 1 to 32767 slots of live ranks",
+              of.got() + of.where("expert"));
+    case fault_kind::off_node:
+      of.fail(placement + "physical_to_logical",
+              text("replicas on the node that lists their expert, node ", of.found().got),
+              text("another node", of.in_layer(), of.where("expert")));
+    case fault_kind::shared_rank:
+      of.fail(placement + "physical_to_logical", "at most 1 replica of an expert on a rank",
+              of.got() + of.also("rank") + of.where("expert"));
+    case fault_kind::shared_node:
+      of.fail(placement + "physical_to_logical", "at most 1 replica of an expert on a node",
+              of.got() + of.also("node") + of.where("expert"));
     default:
       break;
   }

@@ -34,11 +34,12 @@ class relabeling_memory {
         ranks_(ranks),
         nodes_(nodes) {}
 
-  [[nodiscard]] relabelings view(index_t layers, index_t slots) const {
+  [[nodiscard]] relabelings view(index_t layers, index_t slots, bool stay_on_nodes) const {
     index_t const layers_of_group = groups_ == layers ? 1 : layers;
     std::int64_t* const node_weights = numbers_.data() + groups_ * ranks_ * ranks_;
     std::int64_t* const node_limits = node_weights + groups_ * nodes_ * nodes_;
     return {.layers_of_group = layers_of_group,
+            .stay_on_nodes = stay_on_nodes,
             .unit = layers_of_group * slots + 1,
             .weights = {numbers_.data(), groups_, ranks_, ranks_},
             .node_weights = {node_weights, groups_, nodes_, nodes_},
@@ -82,12 +83,14 @@ alignment_report run_align(std::string_view name, Context const& context,
                            migration_pair const& pair, relabeling relabel,
                            matrix_ref<std::int32_t> const& aligned) {
   index_t const layers = pair.layers();
-  index_t const groups = relabel == relabeling::per_layer    ? layers
+  index_t const groups = relabel == relabeling::none         ? 0
                          : relabel == relabeling::all_layers ? minimum{}(layers, index_t{1})
-                                                             : 0;
+                                                             : layers;
   topology const& where = pair.where;
   relabeling_memory<Context> const memory(context, groups, where.ranks(), where.nodes);
-  relabelings const exchange = groups > 0 ? memory.view(layers, pair.slots()) : relabelings{};
+  relabelings const exchange =
+      groups > 0 ? memory.view(layers, pair.slots(), relabel == relabeling::within_nodes)
+                 : relabelings{};
   alignment_report result;
   result.layers = changes_of(
       run_planning(name, context, layers, 1, throw_migration_fault, [&](problem_report* reports) {
