@@ -3,6 +3,7 @@
 /// Host half of `migration`: checks of shapes and options, and messages about refused placements.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -63,9 +64,12 @@ inline migration_pair expect_migration(std::string_view function, placement_ref 
           .expert_count = to.replica_count.extent(1)};
 }
 
-inline void expect_expert_bytes(std::string_view function, std::int64_t bytes) {
-  expect_between(function, "options.expert_bytes", 1, std::numeric_limits<std::int64_t>::max(),
-                 bytes, "bytes");
+/// The bytes of that many experts together must be below 2^63.
+inline void expect_expert_bytes(std::string_view function, std::int64_t bytes,
+                                index_t experts = 1) {
+  expect_between(function, "options.expert_bytes", 1,
+                 std::numeric_limits<std::int64_t>::max() / std::max<index_t>(experts, 1), bytes,
+                 "bytes");
 }
 
 inline migration_pair expect_plan_within(std::string_view function, index_t layers, index_t experts,
@@ -98,7 +102,7 @@ inline migration_pair expect_transfers(std::string_view function, placement_ref 
                                        placement_ref const& to, transfer_options const& options) {
   migration_pair const pair = expect_migration(function, from, to, options.on);
   expect_no_speeds(function, options.on, "a transfer takes as long on every rank");
-  expect_expert_bytes(function, options.expert_bytes);
+  expect_expert_bytes(function, options.expert_bytes, pair.layers() * pair.slots());
   auto const expect_bandwidth = [&](std::string_view argument, double got) {
     if (!(got > 0 && got <= std::numeric_limits<double>::max())) {
       fail(function, argument, "a number above 0", text(got));
