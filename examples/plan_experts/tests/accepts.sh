@@ -338,7 +338,6 @@ case_previous_budget() {
     plan new.npy --previous old.json --max-moves $budget --output new.json --transfers t.json --json result.json >/dev/null
     "$programs/check_transfers" old.json new.json t.json
     (($(moves_of t.json) <= budget)) || fail "expected at most $budget moves, got $(moves_of t.json)"
-    "$programs/check_plan" new.npy new.json 8 80 0
     now=$(grep '^"comparisons"' result.json | sed -E 's/.*"after":\{"summed":\{"mean":[^,]*,"ratio_of_sums":([^,]*),.*/\1/')
     awk "BEGIN {exit !($now >= $balance)}" || fail "expected at least $balance with $budget moves, got $now"
     balance=$now
