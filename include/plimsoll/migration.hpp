@@ -235,12 +235,12 @@ migration_plan<P> plan_within(P const& policy, Loads const& loads, placement_ref
 /// flows: with `send_and_receive` in as few rounds as the largest degree (Kőnig), with `one_peer` in
 /// at most one more (Vizing; Misra and Gries). A layer's rounds follow one another; layers are
 /// independent. Local copies and transfers from the host belong to no flow, and are in the first
-/// round in which no other rank reads their destination any more.
+/// round from which no other rank reads their destination slot any more.
 ///
-/// All reads of a round precede its writes. A slot whose old expert is still to be read gets its new
-/// one by way of a staging slot. Thus every transfer reads a slot that holds its expert, and after
-/// every round each expert that was readable is so still, in a slot or in a staging slot. `validate`
-/// checks that.
+/// The transfers of a round run at the same time. A slot whose old expert is read in that round or
+/// later gets its new one by way of a staging slot, at the end of the last round that reads it. Thus
+/// every transfer reads a slot that holds its expert, and after every round each expert that was
+/// readable is so still, in a slot or in a staging slot. `validate` checks that.
 ///
 /// Source: the rule of one peer is vLLM's (pull request 52641).
 ///
@@ -251,9 +251,10 @@ migration_plan<P> plan_within(P const& policy, Loads const& loads, placement_ref
 /// @param options nodes and liveness of the ranks, the rule of the rounds, bytes and bandwidths
 /// @return the transfers of all layers, rounds, bytes and an estimate of the duration
 /// @throws invalid_input for shapes and options; for values, naming layer and slot, rank or expert
-/// @complexity O(slots log slots) per layer; for m transfers between n ranks, O(m^2) to divide the
-///   sources at worst, and O(m n) to colour the flows
-/// @workspace 56 bytes per slot of every layer; for each problem in flight 2 ranks^2 bytes
+/// @complexity O(slots (log slots + rounds)) per layer; for m transfers between n ranks, O(m^2) to
+///   divide the sources at worst, and usually O(m n) to colour the flows
+/// @workspace 48 bytes per slot of every layer, and 104 per layer; for each problem in flight 92
+///   bytes per slot, 8 per expert, 40 per rank, and 2 ranks^2, with `send_and_receive` 4 ranks^2
 /// @stream synchronises
 /// @determinism integers only: the same on every rank and under every policy
 template <execution_policy P>
@@ -266,16 +267,18 @@ transfer_plan transfers(P const& policy, placement_ref const& from, placement_re
 
 /// @brief Checks a list of transfers and throws for its first fault.
 ///
-/// Plays the rounds: in each, every source slot holds the expert when it is read, the rule of the
-/// rounds holds, a staging slot receives one transfer at a time, and no expert that was readable
-/// becomes unreadable; after the last round the slots hold the experts of `to`.
+/// Plays the rounds: in each, every source slot holds the expert when it is read, no transfer writes
+/// to a slot that another one reads, the rule of the rounds holds, a staging slot receives one
+/// transfer at a time, and no expert that was readable becomes unreadable; after the last round the
+/// slots hold the experts of `to`. Kinds, bytes and counts of rounds, moves and local copies are
+/// checked, too. Whether sources are the nearest, rounds are few and `seconds` is right is not.
 ///
 /// @param from,to the placements for which the transfers were made, in the policy's memory
 /// @param plan the transfers
 /// @param options as for `transfers`; bandwidths are not read
 /// @throws invalid_input for shapes; for the first fault, naming layer, round and transfer
-/// @complexity O(transfers log transfers + layers rounds experts)
-/// @workspace none
+/// @complexity O((transfers + layers slots) log slots), on the host
+/// @workspace none, or a copy of each map whose rows are not contiguous
 /// @stream synchronises
 /// @determinism the same fault under every policy
 template <execution_policy P>

@@ -147,7 +147,7 @@ struct transfer_options {
 
 /// Transfers of one layer.
 struct layer_transfers {
-  /// Number of rounds.
+  /// Number of rounds, with those of local copies and transfers from the host alone.
   index_t rounds = 0;
   /// Lower bound on the rounds of transfers between ranks: the most peers of a rank, or, under
   /// `send_and_receive`, the most that a rank sends to or receives from.
@@ -168,7 +168,8 @@ struct transfer_plan {
   /// `[ranks]`: bytes that each rank receives from other ranks and from host memory.
   std::vector<std::int64_t> received_bytes;
   /// Estimated duration if layers and rounds follow one another: the sum over the rounds of the
-  /// time of the slowest rank.
+  /// time of the slowest rank. A rank sends and receives at the same time; its transfers of
+  /// different kinds follow one another.
   double seconds = 0;
 };
 
