@@ -167,8 +167,10 @@ class migration_planner {
                                    .where = pair_.where,
                                    .rule = rule_of(where_),
                                    .load_shrink = where_.load_shrink,
+                                   .tolerance = -1,
                                    .map = map,
                                    .peaks = peaks.data(),
+                                   .made = nullptr,
                                    .reports = reports});
     });
   }
@@ -303,7 +305,7 @@ class migration_planner {
   buffer<std::int32_t, Context> base_;     ///< the placement in use, dead ranks empty
   buffer<std::int32_t, Context> refined_;  ///< `refine` from it, aligned
   buffer<std::int32_t, Context> fresh_;    ///< the new placement, aligned
-  buffer<slot_change, Context> changes_;
+  buffer<path_change, Context> changes_;
   buffer<path_point, Context> points_;
 };
 
