@@ -167,8 +167,10 @@ class migration_planner {
                                    .where = pair_.where,
                                    .rule = rule_of(where_),
                                    .load_shrink = where_.load_shrink,
+                                   .tolerance = -1,
                                    .map = map,
                                    .peaks = peaks.data(),
+                                   .made = nullptr,
                                    .reports = reports});
     });
   }
