@@ -28,7 +28,7 @@ inline constexpr index_t domains = 10;
 /// Ranks of the tables, each with as many extra slots. Nodes have 8 ranks.
 inline constexpr index_t rank_counts[] = {8, 32, 64};
 /// Tables of slow calls take one layer in this many.
-inline constexpr index_t layer_stride = 5;
+inline constexpr index_t layer_stride = 15;
 
 using seq_placement = plimsoll::placement<plimsoll::seq_policy>;
 
@@ -54,7 +54,7 @@ inline std::vector<std::int64_t> domain_loads(npy::array<std::int64_t> const& re
   index_t const parts = recorded.shape[0] / domains;
   index_t const experts = recorded.shape[2];
   std::vector<std::int64_t> result;
-  for (index_t layer = 0; layer < recorded.shape[1]; layer += stride) {
+  for (index_t layer = stride / 2; layer < recorded.shape[1]; layer += stride) {
     for (index_t e = 0; e < experts; ++e) {
       std::int64_t sum = 0;
       for (index_t part = domain * parts; part < (domain + 1) * parts; ++part) {

@@ -65,6 +65,15 @@ plimsoll_add_table(dropped_tokens token_drop.md)
 plimsoll_add_table(filled_ranks waterline.md)
 plimsoll_add_table(unequal_ranks gem.md)
 plimsoll_add_table(spilled_loads least_loaded.md)
+# Searches of thousands of plans, which take minutes if they are not optimized.
+plimsoll_add_table(moves migration.md)
+plimsoll_add_table(move_budgets migration.md)
+plimsoll_add_table(transfer_rounds migration.md)
+plimsoll_add_table(move_prices refinement.md)
+foreach(name IN ITEMS moves move_budgets transfer_rounds move_prices)
+  target_compile_options(${name} PRIVATE -O2)
+  set_tests_properties(table.${name} PROPERTIES TIMEOUT 300)
+endforeach()
 
 # The picture of flow_placement.md.
 add_executable(rank_graph ${tables}/rank_graph/main.cpp)
