@@ -28,6 +28,7 @@
 
 namespace plimsoll_test::migration_plan_support {
 
+using move_path_support::layer_costs;
 using plimsoll::anti_affinity;
 using plimsoll::certificate_status;
 using plimsoll::migration_options;
@@ -35,7 +36,6 @@ using plimsoll::migration_report;
 using plimsoll::placement_ref;
 using plimsoll::split_rule;
 using plimsoll::strictness;
-using move_path_support::layer_costs;
 using refinement_support::scene;
 
 using longs = std::vector<std::int64_t>;
@@ -145,9 +145,9 @@ plan_result plan_for(plan_case const& c, std::vector<T> const& loads) {
   plan_inputs<P, T> const in(c, loads);
   array_in<Id, P> map(c.layers * c.slots, -7);
   array_in<Id, P> counts(c.layers * c.experts, -7);
-  auto reports = plimsoll::plan_within(make_policy<P>(), in.loads(), in.from(), in.to(), in.where(),
-                                       c.options, map.view2(c.layers, c.slots),
-                                       counts.view2(c.layers, c.experts));
+  auto reports =
+      plimsoll::plan_within(make_policy<P>(), in.loads(), in.from(), in.to(), in.where(), c.options,
+                            map.view2(c.layers, c.slots), counts.view2(c.layers, c.experts));
   return {as_int32(map.values()), as_int32(counts.values()), std::move(reports)};
 }
 template <class P>
@@ -214,8 +214,7 @@ inline void check_plan(plan_case const& c, plan_result const& got) {
     migration_options const& limits = c.options;
     CHECK(moves <= limits.max_moves_per_layer);
     CHECK(moves * limits.expert_bytes <= limits.max_bytes_per_layer);
-    CHECK(one.peak.value ==
-          doctest::Approx(facts.peak(map, c.options.split)).epsilon(1e-12));
+    CHECK(one.peak.value == doctest::Approx(facts.peak(map, c.options.split)).epsilon(1e-12));
     CHECK(one.peak_before ==
           doctest::Approx(facts.peak(facts.in_use().data(), c.options.split)).epsilon(1e-12));
     CHECK(one.peak.lower_bound <= one.peak.value);
@@ -235,13 +234,12 @@ inline void check_plan(plan_case const& c, plan_result const& got) {
   if (c.where.anti_affinity_strength == strictness::required) {
     rules.replica_anti_affinity = c.where.replica_anti_affinity;
   }
-  CHECK_NOTHROW(plimsoll::validate(
-      plimsoll::seq,
-      {{got.map.data(), c.layers, c.slots},
-       {got.counts.data(), c.layers, c.experts},
-       c.where.ranks,
-       (*where).rank_offsets},
-      rules));
+  CHECK_NOTHROW(plimsoll::validate(plimsoll::seq,
+                                   {{got.map.data(), c.layers, c.slots},
+                                    {got.counts.data(), c.layers, c.experts},
+                                    c.where.ranks,
+                                    (*where).rank_offsets},
+                                   rules));
 }
 
 // ----- random cases ------------------------------------------------------------------------------

@@ -54,6 +54,10 @@ class layer_costs {
   [[nodiscard]] oracle::site const& where() const { return where_; }
   [[nodiscard]] std::size_t experts() const { return loads_.size(); }
   [[nodiscard]] std::size_t node_of(std::size_t r) const { return nodes_[r]; }
+  /// Returns whether the lists of nodes, if any, let a rank hold an expert.
+  [[nodiscard]] bool may_hold(std::size_t r, std::size_t e) const {
+    return where_.lists.empty() || nodes_[r] == node_of_expert_[e];
+  }
   [[nodiscard]] double speed(std::size_t r) const {
     return where_.speeds.empty() ? 1.0 : where_.speeds[r];
   }
@@ -144,7 +148,7 @@ class layer_costs {
       bool const by_node = where_.rule == oracle::apart::node;
       bool const is_new = places.emplace(by_node ? nodes_[r] : r, e).second;
       result = result && (is_new || !where_.required);
-      result = result && (where_.lists.empty() || nodes_[r] == node_of_expert_[e]);
+      result = result && may_hold(r, e);
     });
     return result;
   }
@@ -175,7 +179,6 @@ class layer_costs {
   std::vector<std::size_t> node_of_expert_;
 };
 
-
 /// A path from the map of a layer: its changes, its points, and its last plan.
 struct path {
   std::vector<path_change> changes;
@@ -190,12 +193,11 @@ inline path follow_path(scene const& s, index_t layer, path_rule rule) {
   detail::topology const where = detail::topology_of(*options, s.slots);
   detail::anti_affinity_rule const apart = detail::rule_of(*options);
   detail::plan_reader const reader{where, apart, s.experts};
-  guarded_scratch held(detail::bytes_taken_by<detail::refinement_arrays>(s.experts, where.ranks(),
-                                                                         s.slots),
-                       1);
+  guarded_scratch held(
+      detail::bytes_taken_by<detail::refinement_arrays>(s.experts, where.ranks(), s.slots), 1);
   guarded_scratch working(
-      std::max(reader.scratch_bytes(), detail::bytes_taken_by<detail::move_path_arrays>(
-                                           s.experts, where.ranks(), s.slots)),
+      std::max(reader.scratch_bytes(),
+               detail::bytes_taken_by<detail::move_path_arrays>(s.experts, where.ranks(), s.slots)),
       1);
   detail::scratch memory(held.base());
   auto const of = detail::refinement_arrays::in(memory, s.experts, where.ranks(), s.slots);
@@ -286,14 +288,12 @@ class slow_steps {
   }
   [[nodiscard]] bool may_arrive(std::int32_t e, std::size_t rank, ints const& after) const {
     auto const expert = static_cast<std::size_t>(e);
-    bool result = held_.count({rank, expert}) == 0;
     std::size_t on_node = 0;
     layer_.for_each_replica(after.data(), [&](std::size_t r, std::size_t other) {
       on_node += other == expert && layer_.node_of(r) == layer_.node_of(rank) ? 1 : 0;
-      result = result && (layer_.where().lists.empty() || other != expert ||
-                          layer_.node_of(r) == layer_.node_of(rank));
     });
-    return result && (layer_.where().rule != oracle::apart::node || on_node == 1);
+    return held_.count({rank, expert}) == 0 && layer_.may_hold(rank, expert) &&
+           (layer_.where().rule != oracle::apart::node || on_node == 1);
   }
   [[nodiscard]] double best_gain(std::size_t busiest) const {
     best_ = 0;
@@ -349,8 +349,7 @@ class slow_steps {
       worst = std::max(worst, now[r] == before[r] ? 0 : now[r]);
     }
     // Steps that are at the limit up to rounding may be made or not.
-    if (worst < peak * (1 - 1e-12) &&
-        peak - worst >= price_ * layer_.mean() * moves * (1 + 1e-9)) {
+    if (worst < peak * (1 - 1e-12) && peak - worst >= price_ * layer_.mean() * moves * (1 + 1e-9)) {
       best_ = std::max(best_, gain_to(after, moves));
     }
   }
