@@ -9,6 +9,8 @@
 
 namespace plimsoll_test {
 
+using namespace move_path_support;
+
 namespace {
 
 constexpr auto plan_serially = plan_of<plimsoll::seq_policy>;
@@ -79,8 +81,9 @@ TEST_CASE(
         }
       }
     }
-    // The limit of all moves is no limit.
-    CHECK(sums.back() == doctest::Approx(best.sum_of_peaks()).epsilon(1e-12));
+    // The limit of all moves is no limit, except that 0 moves leave no local copies either.
+    CHECK(
+        (best.moves() == 0 || sums.back() == doctest::Approx(best.sum_of_peaks()).epsilon(1e-12)));
     improved += sums.back() < sums.front() * (1 - 1e-9) ? 1 : 0;
   });
   CHECK(improved > static_cast<int>(cases_of(120)) / 2);
@@ -160,13 +163,14 @@ TEST_CASE("plan_within: against all plans with as few moves") {
   MESSAGE("best plans found with the even split: " << best_found[0] << " of " << improvable[0]
                                                    << ", with the optimal split: " << best_found[1]
                                                    << " of " << improvable[1]);
-  CHECK(improvable[0] > static_cast<int>(cases_of(200)));
+  CHECK(improvable[0] > static_cast<int>(cases_of(300)) / 3);
+  CHECK(improvable[1] > static_cast<int>(cases_of(300)) / 3);
   CHECK(best_found[0] >= 0.8 * improvable[0]);
   CHECK(best_found[1] >= 0.8 * improvable[1]);
 }
 
 /// Smallest sum of peaks with at most `moves` moves in layers `layer` on; peaks[layer][n] is that of
-/// a layer with at most n moves.
+/// a layer with n moves.
 double best_division(std::vector<reals> const& peaks, std::size_t layer, std::int64_t moves) {
   if (layer == peaks.size()) {
     return 0;
@@ -187,17 +191,24 @@ TEST_CASE("plan_within: a limit is divided among the layers in the best way") {
     for (index_t layer = 0; layer < c.layers; ++layer) {
       plan_case one = c.only(layer);
       std::int64_t const all = plan_serially(one).moves();
-      peaks.emplace_back();
-      for (one.options.max_moves = 0; one.options.max_moves <= all; ++one.options.max_moves) {
-        peaks.back().push_back(plan_serially(one).sum_of_peaks());
+      peaks.emplace_back(static_cast<std::size_t>(all + 1),
+                         std::numeric_limits<double>::infinity());
+      for (one.options.max_moves = 0; one.options.max_moves <= all + 1; ++one.options.max_moves) {
+        plan_result const got = plan_serially(one);
+        peaks.back()[static_cast<std::size_t>(got.moves())] = got.sum_of_peaks();
       }
       most += all;
     }
     for (std::int64_t limit = 1; limit <= most; ++limit) {
       CAPTURE(limit);
       c.options.max_moves = limit;
-      CHECK(plan_serially(c).sum_of_peaks() ==
-            doctest::Approx(best_division(peaks, 0, limit)).epsilon(1e-12));
+      plan_result const got = plan_serially(c);
+      double const best = best_division(peaks, 0, limit);
+      CHECK(got.sum_of_peaks() <= best * (1 + 1e-12));
+      // A plan with 0 moves and local copies is not among those of one layer if one with 1 is better.
+      bool const copies = std::any_of(got.reports.begin(), got.reports.end(),
+                                      [](auto const& one) { return one.changes.local_copies > 0; });
+      CHECK((copies || got.sum_of_peaks() >= best * (1 - 1e-12)));
       contested += c.layers > 1 && limit < most ? 1 : 0;
     }
   });
@@ -209,16 +220,16 @@ TEST_CASE("plan_within: every step of a path, by the definition") {
   for_random_plans(200, {.layers = 2, .experts = 10, .ranks = 5, .extra = 10}, [&](plan_case c) {
     for (index_t layer = 0; layer < c.layers; ++layer) {
       for (bool const keeps_counts : {false, true}) {
-        move_path_support::path_rule rule{.split = c.options.split,
-                                          .keeps_counts = keeps_counts,
-                                          .price = 0,
-                                          .target = 0,
-                                          .most_moves = plimsoll::unlimited};
-        move_path_support::path const all = follow_path(c, layer, rule);
+        path_rule rule{.split = c.options.split,
+                       .keeps_counts = keeps_counts,
+                       .price = 0,
+                       .target = 0,
+                       .most_moves = plimsoll::unlimited};
+        path const all = follow_path(c, layer, rule);
         steps += check_path(c, layer, rule, all);
         // A limit ends the same path earlier.
         for (rule.most_moves = 0; rule.most_moves < 4; ++rule.most_moves) {
-          move_path_support::path const part = follow_path(c, layer, rule);
+          path const part = follow_path(c, layer, rule);
           check_path(c, layer, rule, part);
           REQUIRE(part.points.size() <= all.points.size());
           for (std::size_t i = 0; i < part.points.size(); ++i) {
@@ -477,7 +488,7 @@ TEST_CASE("plan_within: temporaries come from the policy and go back, also when 
     plan_inputs<plimsoll::seq_policy, std::int64_t> const in(c, c.loads);
     ints map(c.map.size());
     ints counts(c.loads.size());
-    check_temporaries(split == split_rule::even ? 40 : 50, [&](auto& resource) {
+    check_temporaries(split == split_rule::even ? 48 : 59, [&](auto& resource) {
       plimsoll::plan_within(plimsoll::seq(resource), in.loads(), in.from(), in.to(), in.where(),
                             c.options,
                             plimsoll::matrix_ref<std::int32_t>(map.data(), c.layers, c.slots),

@@ -48,8 +48,8 @@ struct plan_case : scene {
   ints to = {};  ///< [layers, slots]
   migration_options options = {};
 
-  [[nodiscard]] migration_support::migration_case changes_to(ints const& map) const {
-    return {layers, experts, slots, this->map, map, where};
+  [[nodiscard]] migration_support::migration_case changes_to(ints const& next) const {
+    return {layers, experts, slots, map, next, where};
   }
   /// Returns the case of one layer.
   [[nodiscard]] plan_case only(index_t layer) const {
@@ -267,17 +267,22 @@ inline std::optional<plan_case> random_plan(std::uint64_t seed,
   for (index_t layer = 0; layer < c.layers; ++layer) {
     oracle::site const where = c.site(layer);
     std::int32_t* const map = c.map.data() + layer * c.slots;
-    for (std::size_t r = 0; r < where.ranks(); ++r) {
-      bool const lives = where.active.empty() || where.active[r] != 0;
-      for (std::int64_t s = where.offsets[r]; s < where.offsets[r + 1]; ++s) {
-        bool const is_free = map[s] < 0 || std::count(map, map + c.slots, map[s]) > 1;
-        if (!lives) {
-          map[s] = draw.among(-1, c.experts - 1);
-        } else if (may_meet && is_free && draw.one_in(6)) {
-          map[s] = map[draw.among(where.offsets[r], where.offsets[r + 1] - 1)];
+    auto const for_each_slot = [&](bool live, auto change) {
+      for (std::size_t r = 0; r < where.ranks(); ++r) {
+        bool const lives = where.active.empty() || where.active[r] != 0;
+        for (std::int64_t s = where.offsets[r]; s < where.offsets[r + 1] && lives == live; ++s) {
+          change(r, s);
         }
       }
-    }
+    };
+    for_each_slot(true, [&](std::size_t r, std::int64_t s) {
+      bool const is_free = map[s] < 0 || std::count(map, map + c.slots, map[s]) > 1;
+      if (may_meet && is_free && draw.one_in(6)) {
+        map[s] = map[draw.among(where.offsets[r], where.offsets[r + 1] - 1)];
+      }
+    });
+    for_each_slot(false,
+                  [&](std::size_t, std::int64_t s) { map[s] = draw.among(-1, c.experts - 1); });
   }
   c.options.split = draw.any({split_rule::even, split_rule::optimal});
   return c;
