@@ -133,6 +133,7 @@ template <execution_policy P>
 aligned_plan<P> align(P const& policy, placement_ref const& from, placement_ref const& to,
                       alignment_options const& options = {}) {
   detail::migration_pair const pair = detail::expect_migration("align", from, to, options.on);
+  detail::expect_elements("align", "to.replica_count", to.replica_count);
   aligned_plan<P> result{detail::allocate_placement(policy, pair.layers(), pair.experts(),
                                                     pair.slots(), to.ranks, to.rank_offsets),
                          {}};
