@@ -51,7 +51,7 @@ struct migration_plan : placement<P> {
 /// @return per layer: moves and local copies
 /// @throws invalid_input for shapes; for values, naming layer and slot, rank or expert
 /// @complexity O(slots log slots) per layer
-/// @workspace as `align`
+/// @workspace 52 bytes per slot and 8 per expert for each problem in flight; 64 bytes per layer
 /// @stream synchronises once
 /// @determinism integers only: the same under every policy
 template <execution_policy P>
@@ -102,10 +102,12 @@ std::vector<index_t> changed_layers(P const& policy, placement_ref const& from,
 /// @return certificates of the assignments, and per layer what still changes
 /// @throws invalid_input for shapes; for values, naming layer and slot, rank or expert; the output is
 ///   then unspecified
-/// @complexity O(slots log slots + ranks^3 / nodes) per relabeling at worst; about ranks^2 if most
-///   experts of a rank move together
-/// @workspace 8 ranks^2 bytes per relabeling; 24 bytes per slot, 8 per expert and 64 per rank for
-///   each problem in flight; 64 bytes per layer
+/// @complexity O(slots (log slots + copies of an expert) + ranks^3 / nodes) per layer at worst; about
+///   ranks^2 instead of the last if most experts of a rank move together. With all layers in one
+///   relabeling the last is only once
+/// @workspace per relabeling 8 ranks^2 + 16 nodes^2 + 4 ranks nodes bytes; 52 bytes per slot, 8 per
+///   expert and 32 per rank for each problem in flight; 64 bytes per layer; 4 bytes for each int64
+///   element
 /// @stream synchronises
 /// @determinism integers only: the same bits under every policy; ties go to the lowest rank and slot
 template <execution_policy P, class Placement>

@@ -36,6 +36,7 @@ inline void expect_migrated(std::string_view function, std::string const& argume
   expect_extent(function, argument + ".replica_count", map.extent(0), counts.extent(0), "layers");
   expect_between(function, argument + ".replica_count", 1, expert_limit, counts.extent(1),
                  "experts");
+  expect_elements(function, argument + ".replica_count", counts);
 }
 
 /// Checks that two placements are of one model and on the same ranks. `argument` names the rank set.
@@ -134,6 +135,19 @@ inline void throw_migration_fault(refused_value const& of) {
     case fault_kind::missing_expert:
       of.fail(placement + "physical_to_logical", "every expert in at least 1 slot of a live rank",
               text("none", of.in_layer(), of.where("expert")));
+    case fault_kind::copies:
+      of.fail(placement + "physical_to_logical", "every expert in 1 to 32767 slots of live ranks",
+              of.got() + of.where("expert"));
+    case fault_kind::off_node:
+      of.fail(placement + "physical_to_logical",
+              text("replicas on the node that lists their expert, node ", of.found().got),
+              text("another node", of.in_layer(), of.where("expert")));
+    case fault_kind::shared_rank:
+      of.fail(placement + "physical_to_logical", "at most 1 replica of an expert on a rank",
+              of.got() + of.also("rank") + of.where("expert"));
+    case fault_kind::shared_node:
+      of.fail(placement + "physical_to_logical", "at most 1 replica of an expert on a node",
+              of.got() + of.also("node") + of.where("expert"));
     default:
       break;
   }
