@@ -37,6 +37,13 @@ inline void check_by_hand(align_fn align) {
   CHECK(got.map == ints{0, 1, 2, 3, 5, 4});
   CHECK(got.changes == longs{2, 0});
   CHECK(got.certificates == longs{2, 2, 1});
+  // Where ranks share nothing, each takes the first label left, after one scan.
+  c.to = {5, 4, 3, 2, 1, 0};
+  c.from = {-1, -1, -1, -1, -1, -1};
+  CHECK(align(c).map == c.to);
+  CHECK(align(c).work == longs{3});
+  c.from = {0, 1, 2, 5, 3, 4};
+  c.to = {3, 2, 4, 5, 1, 0};
   // Without other labels only slots are exchanged: rank 1 keeps expert 5.
   c.relabel = relabeling::none;
   got = align(c);
@@ -103,6 +110,14 @@ inline void check_kinds_by_hand(align_fn align) {
   CHECK(align(c).certificates == longs{2, 2, 1});
   c.where.nodes = 1;
   CHECK(align(c).map == ints{0, 1, 2, 3});
+  // Ranks may also have to stay on their node.
+  c = {.experts = 4, .slots = 4, .from = {0, 1, 2, 3}, .to = {1, 0, 3, 2}};
+  c.where = {.ranks = 4, .nodes = 2};
+  c.relabel = relabeling::within_nodes;
+  CHECK(align(c).map == c.from);
+  c.to = {3, 2, 0, 1};
+  CHECK(align(c).map == c.to);
+  CHECK(align(c).certificates == longs{4, 4, 1});
   // Nodes of one rank and of two ranks.
   c = {.experts = 3, .slots = 3, .from = {0, 1, 2}, .to = {2, 0, 1}};
   c.where = {.ranks = 3, .nodes = 2};
@@ -294,8 +309,8 @@ inline void check_large(align_fn align, longs (*count)(migration_case const&)) {
       CAPTURE(ranks);
       migration_case c = large_migration(3, ranks, 6);
       c.where.nodes = nodes;
-      for (relabeling const relabel :
-           {relabeling::none, relabeling::per_layer, relabeling::all_layers}) {
+      for (relabeling const relabel : {relabeling::none, relabeling::within_nodes,
+                                       relabeling::per_layer, relabeling::all_layers}) {
         c.relabel = relabel;
         aligned const got = align(c);
         for (std::size_t i = 0; i < got.certificates.size(); i += 3) {
@@ -381,8 +396,8 @@ inline void check_refusals(align_fn align, longs (*count)(migration_case const&)
                             .to = {1, 2, 0, 1, -1, 1, 2, 0, 1, -1},
                             .where = {.ranks = 2, .rank_offsets = {0, 2, 4, 0, 2, 4}}};
   auto const refused = [&](migration_case c, std::string const& message) {
-    for (relabeling const relabel :
-         {relabeling::none, relabeling::per_layer, relabeling::all_layers}) {
+    for (relabeling const relabel : {relabeling::none, relabeling::within_nodes,
+                                     relabeling::per_layer, relabeling::all_layers}) {
       c.relabel = relabel;
       check_message(refusal_of([&] { align(c); }), "align: " + message);
     }

@@ -20,8 +20,9 @@ TEST_CASE("align: the same bits in every team") {
         static_cast<std::size_t>(groups * plimsoll::detail::relabeling_numbers(where)));
     ints labels(static_cast<std::size_t>(groups * plimsoll::detail::relabeling_labels(where)), -7);
     std::vector<plimsoll::detail::assignment_outcome> results(static_cast<std::size_t>(groups));
-    auto const exchange = plimsoll::detail::relabelings_in(pair, groups, numbers.data(),
-                                                           labels.data(), results.data());
+    auto const exchange =
+        plimsoll::detail::relabelings_in(pair, groups, c.relabel == relabeling::within_nodes,
+                                         numbers.data(), labels.data(), results.data());
     std::vector<plimsoll::detail::problem_report> reports(static_cast<std::size_t>(c.layers));
     ints map(static_cast<std::size_t>(c.layers * c.slots), -7);
     auto const reported = [&] { return report_values(reports); };

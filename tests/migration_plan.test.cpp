@@ -313,8 +313,10 @@ class plan_bodies {
                                                            .where = pair_.where,
                                                            .rule = rule_,
                                                            .load_shrink = 0.85,
+                                                           .tolerance = 0.1,
                                                            .map = in(base_),
                                                            .peaks = peaks_.data(),
+                                                           .made = nullptr,
                                                            .reports = reports_.data()},
                     c_.layers, peaks_, reported);
     return checked;

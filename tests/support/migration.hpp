@@ -200,7 +200,7 @@ inline void slow_relabel(migration_case const& c, std::vector<std::size_t> const
 }
 
 /// Returns whether new ranks may have these labels in a layer: ranks with equal slots, speed and
-/// liveness, and those of a node stay together.
+/// liveness, and those of a node stay together, or on the node.
 inline bool may_have(migration_case const& c, std::vector<std::size_t> const& labels,
                      index_t layer) {
   oracle::site const where = site_of(c.where, c.slots, layer, c.experts);
@@ -212,7 +212,9 @@ inline bool may_have(migration_case const& c, std::vector<std::size_t> const& la
                        (where.speeds.empty() || where.speeds[r] == where.speeds[p]) &&
                        (where.active.empty() || (where.active[r] != 0) == (where.active[p] != 0));
     auto const [entry, is_new] = node_label.emplace(where.node_of(r), where.node_of(p));
-    if (!alike || entry->second != where.node_of(p)) {
+    bool const stays =
+        c.relabel != relabeling::within_nodes || where.node_of(r) == where.node_of(p);
+    if (!alike || !stays || entry->second != where.node_of(p)) {
       return false;
     }
   }
@@ -288,7 +290,8 @@ inline ints random_map(draws& draw, migration_case const& c, index_t layer, bool
 inline migration_case random_migration(std::uint64_t seed) {
   draws draw(seed);
   migration_case c{.layers = draw.among(1, 3), .experts = draw.among(1, 6)};
-  c.relabel = draw.any({relabeling::per_layer, relabeling::all_layers, relabeling::none});
+  c.relabel = draw.any(
+      {relabeling::per_layer, relabeling::all_layers, relabeling::within_nodes, relabeling::none});
   c.where.ranks = draw.among(1, 5);
   c.where.nodes = draw.one_in(2) ? 1 : draw.among(1, c.where.ranks);
   if (draw.one_in(3)) {

@@ -168,48 +168,6 @@ struct migration_map_body {
   }
 };
 
-/// Computes the peak of a plan under the even split, and its certificate. Problem = layer.
-template <class Loads>
-struct plan_peak_body {
-  using device_team = block<128>;
-
-  Loads loads;
-  topology where;
-  anti_affinity_rule rule;
-  double load_shrink;
-  matrix_ref<std::int32_t> map;  ///< `[layers, slots]`
-  double* peaks;                 ///< `[layers]`, as `path_point::peak`
-  problem_report* reports;
-
-  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    index_t const experts = loads.extent(1);
-    index_t const ranks = where.ranks();
-    return bytes_taken_by<refinement_arrays>(experts, ranks, where.ranges.slots) +
-           maximum{}(plan_reader{where, rule, experts}.scratch_bytes(),
-                     2 * scratch_bytes_of<fixed_load>(ranks));
-  }
-
-  template <class Team>
-  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
-    index_t const experts = loads.extent(1);
-    auto const of = refinement_arrays::in(memory, experts, where.ranks(), where.ranges.slots);
-    auto const row = row_of(map, layer);
-    load_scale const scale = read_loads(
-        team, experts, [this, layer](index_t e) { return loads(layer, e); }, load_shrink, of.load);
-    problem_report outcome = scale.report();
-    if (!outcome.refused) {
-      outcome = plan_reader{where, rule, experts}.read(team, memory, layer, row, of);
-    }
-    if (!outcome.refused) {
-      packing_problem const problem = of.problem(where, rule, layer, experts, row, scale);
-      judgement const end = judge(team, memory, problem);
-      outcome.result = certify(end.peak, end.bound, 0, scale.shift);
-      team.store(peaks + layer, scale_by_power_of_two(end.sum_peak, -scale.shift));
-    }
-    team.single([=, this] { reports[layer] = outcome; });
-  }
-};
-
 /// Loads of rows that are plans of layers, raised to a power.
 template <class Loads>
 struct loads_of_plans {

@@ -77,7 +77,6 @@ struct move_path_arrays {
 /// - copy: another rank gets a copy of one of its experts, instead of a superfluous replica
 /// - replace: a superfluous replica on it makes way for a copy of an expert from elsewhere
 /// - swap: one of its replicas and one of another rank change places
-/// - relocate: one of its replicas takes the slot of a superfluous replica on another rank
 ///
 /// A replica is superfluous if its expert has another one; an empty slot counts as one, too. The
 /// change with the largest gain per move is made, where gain is the decrease of the sum over ranks of
@@ -131,7 +130,7 @@ class move_path : placed_cell<Team> {
       path_change* const written = changes + at.changes;
       team_.single([=, this] { apply(best, written); });
       at.moves += best.moves;
-      at.changes += best.kind == change_kind::swap || best.kind == change_kind::relocate ? 2 : 1;
+      at.changes += best.kind == change_kind::swap ? 2 : 1;
       if (is_optimal()) {
         even_out(3);
       }
@@ -142,7 +141,7 @@ class move_path : placed_cell<Team> {
   [[nodiscard]] PLIMSOLL_HD std::int32_t const* map() const { return a_.map; }
 
  private:
-  enum class change_kind : std::int32_t { none, copy, swap, relocate };  // replace is a copy
+  enum class change_kind : std::int32_t { none, copy, swap };  // replace is a copy
 
   /// A change, and its gain per move.
   struct change {
@@ -248,13 +247,8 @@ class move_path : placed_cell<Team> {
       }
       if (old < 0) {
         consider(best, {.kind = change_kind::swap, .moves = 1}, e, from, to);
-      } else {
-        if (load_in(to) < load_in(from) && may_arrive(old, busiest_, to)) {
-          consider(best, {.kind = change_kind::swap, .moves = 2}, e, from, to);
-        }
-        if (is_free && !is_optimal()) {
-          consider(best, {.kind = change_kind::relocate, .moves = 1}, e, from, to);
-        }
+      } else if (load_in(to) < load_in(from) && may_arrive(old, busiest_, to)) {
+        consider(best, {.kind = change_kind::swap, .moves = 2}, e, from, to);
       }
     }
     return best;
@@ -352,17 +346,10 @@ class move_path : placed_cell<Team> {
       of.losing_by = add(weight, -weight_of(old, counts_[old]));
       of.by[0] = -weight;
     }
-    if (c.kind == change_kind::relocate) {
-      double const weight = load_in(c.from);
-      of.rank[1] = static_cast<std::int32_t>(busiest_);
-      of.by[0] = add(of.by[0], weight);
-      of.by[1] = -weight;
-    } else {
-      double const weight = weight_of(c.expert, counts_[c.expert] + 1);
-      of.gaining = c.expert;
-      of.gaining_by = add(weight, -weight_of(c.expert, counts_[c.expert]));
-      of.by[0] = add(of.by[0], weight);
-    }
+    double const weight = weight_of(c.expert, counts_[c.expert] + 1);
+    of.gaining = c.expert;
+    of.gaining_by = add(weight, -weight_of(c.expert, counts_[c.expert]));
+    of.by[0] = add(of.by[0], weight);
     return of;
   }
 
@@ -479,12 +466,7 @@ class move_path : placed_cell<Team> {
       if (old >= 0) {
         --counts_[old];
       }
-      if (c.kind == change_kind::relocate) {
-        hold(c.from, -1);
-        written[1] = {c.from, -1};
-      } else {
-        ++counts_[c.expert];
-      }
+      ++counts_[c.expert];
     }
     hold(c.to, c.expert);
     written[0] = {c.to, c.expert};
@@ -606,7 +588,77 @@ PLIMSOLL_HD judgement judge(Team& team, scratch memory, packing_problem problem)
   return all;
 }
 
-/// Body of `refine` with a price for moves. Problem = layer.
+/// Returns the bound of `judge`, without its proof.
+template <class Team>
+PLIMSOLL_HD double bound_of(Team& team, packing_problem problem) {
+  double bound = 0;
+  index_t const experts = problem.at.experts;
+  index_t const layer = problem.at.layer;
+  for (index_t position = 0; position < problem.where.cells(); ++position) {
+    problem.at = problem.where.cell_at(layer, position, experts);
+    load_bound least;
+    bound = maximum{}(bound, placed_cell<Team>(team, problem).bound_for_any_counts(least));
+  }
+  return bound;
+}
+
+/// Computes the peak of a plan under the even split, and its certificate. Problem = layer.
+template <class Loads>
+struct plan_peak_body {
+  using device_team = block<128>;
+
+  Loads loads;
+  topology where;
+  anti_affinity_rule rule;
+  double load_shrink;
+  double tolerance;              ///< within which the status says so; below 0: none
+  matrix_ref<std::int32_t> map;  ///< `[layers, slots]`
+  double* peaks;                 ///< `[layers]`, as `path_point::peak`; null: not written
+  problem_report const* made;    ///< `[layers]` of the call that made the plan, or null
+  problem_report* reports;       ///< `[layers]`; may be `made`
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    index_t const experts = loads.extent(1);
+    index_t const ranks = where.ranks();
+    return bytes_taken_by<refinement_arrays>(experts, ranks, where.ranges.slots) +
+           maximum{}(plan_reader{where, rule, experts}.scratch_bytes(),
+                     2 * scratch_bytes_of<fixed_load>(ranks));
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
+    index_t const experts = loads.extent(1);
+    auto const of = refinement_arrays::in(memory, experts, where.ranks(), where.ranges.slots);
+    auto const row = row_of(map, layer);
+    problem_report outcome = made == nullptr ? problem_report{} : made[layer];
+    load_scale scale;
+    if (!outcome.refused) {
+      scale = read_loads(
+          team, experts, [this, layer](index_t e) { return loads(layer, e); }, load_shrink,
+          of.load);
+      outcome.refused = scale.refused;
+    }
+    if (!outcome.refused) {
+      outcome.refused =
+          plan_reader{where, rule, experts}.read(team, memory, layer, row, of).refused;
+    }
+    if (!outcome.refused) {
+      judgement const end =
+          judge(team, memory, of.problem(where, rule, layer, experts, row, scale));
+      outcome.result = certify(end.peak, end.bound, outcome.result.work, scale.shift);
+      if (outcome.result.status != certificate_status::optimal && tolerance >= 0 &&
+          end.peak <= multiply(end.bound, add(1.0, tolerance))) {
+        outcome.result.status = certificate_status::within_tolerance;
+      }
+      if (peaks != nullptr) {
+        team.store(peaks + layer, scale_by_power_of_two(end.sum_peak, -scale.shift));
+      }
+    }
+    team.single([=, this] { reports[layer] = outcome; });
+  }
+};
+
+/// Body of `refine` with a price for moves; `plan_peak_body` makes the certificates. Problem = layer.
 template <class Loads>
 struct priced_refinement_body {
   using device_team = block<128>;
@@ -642,8 +694,7 @@ struct priced_refinement_body {
     return bytes_taken_by<refinement_arrays>(experts, ranks, slots) +
            bytes_taken_by<arrays>(slots) +
            maximum{}(plan_reader{where, rule, experts}.scratch_bytes(),
-                     maximum{}(bytes_taken_by<move_path_arrays>(experts, ranks, slots),
-                               2 * scratch_bytes_of<fixed_load>(ranks)));
+                     bytes_taken_by<move_path_arrays>(experts, ranks, slots));
   }
 
   template <class Team>
@@ -664,12 +715,11 @@ struct priced_refinement_body {
     }
     if (!outcome.refused) {
       packing_problem const problem = of.problem(where, rule, layer, experts, map, scale);
-      double const bound = judge(team, memory, problem).bound;
       move_path<Team> way(team, memory, problem, of.rank_of, of.counts,
                           {.split = split_rule::even,
                            .keeps_counts = keeps_counts,
                            .price = price,
-                           .target = multiply(bound, add(1.0, tolerance)),
+                           .target = multiply(bound_of(team, problem), add(1.0, tolerance)),
                            .most_moves = highest<std::int64_t>});
       index_t const points = way.follow(path.changes, path.points);
       std::int32_t const* const found = way.map();
@@ -678,12 +728,7 @@ struct priced_refinement_body {
           map[slot] = found[slot];
         }
       });
-      judgement const end = judge(team, memory, problem);
-      outcome.result = certify(end.peak, end.bound, points - 1, scale.shift);
-      if (outcome.result.status != certificate_status::optimal &&
-          end.peak <= multiply(end.bound, add(1.0, tolerance))) {
-        outcome.result.status = certificate_status::within_tolerance;
-      }
+      outcome.result.work = points - 1;
       team.for_each(experts, [=, this, counts = of.counts](index_t e) {
         replica_count(layer, e) = counts[e];
       });

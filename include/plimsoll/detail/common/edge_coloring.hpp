@@ -30,13 +30,13 @@ struct edge_coloring {
     team.for_each(vertices * colors, [all](index_t i) { all[i] = none; });
   }
 
-  /// Sets the neighbours of both ends of an edge: each other, or none.
+  /// Takes its colour from an edge.
   template <class Team>
-  PLIMSOLL_HD void set(Team& team, index_t u, index_t v, index_t color, bool is_edge) const {
+  PLIMSOLL_HD void remove(Team& team, index_t u, index_t v, index_t color) const {
     edge_coloring const all = *this;
     team.single([=] {
-      all.row(u)[color] = is_edge ? static_cast<std::uint16_t>(v) : none;
-      all.row(v)[color] = is_edge ? static_cast<std::uint16_t>(u) : none;
+      all.row(u)[color] = none;
+      all.row(v)[color] = none;
     });
   }
 
@@ -44,43 +44,49 @@ struct edge_coloring {
   /// and changes nothing, if it finds no way. Both ends must have a free colour.
   ///
   /// A fan of u is a list of its neighbours, v first, in which the edge to each has a colour that is
-  /// free on the neighbour before. If a colour is free on u and on the last one, the edges of the fan
-  /// exchange colours, so that each gets the one of the next. Otherwise the path from u whose edges
-  /// have in turn the colour d that is free on the last neighbour and the colour c that is free on u
-  /// exchanges these two, which frees d on u, unless it ends at the last neighbour; then the fan
-  /// grows by the edge of colour d. It never grows to a neighbour that it has: the path of the
-  /// colours d and c still ends at the neighbour before that one. In a bipartite graph no path ends
+  /// free on the neighbour before. If a colour is free on u and on the last one, every edge of the
+  /// fan takes the colour of the next, and the last one that colour. Otherwise let d be free on the
+  /// last one, c on u, and take the path from u whose edges have the colours d, c, d, and so on.
+  /// Unless it ends at the last neighbour, an exchange of c and d on it frees d on u. If all such
+  /// paths end there, the fan grows by the edge of colour d. It never grows to a neighbour that it
+  /// has: the paths of that d still end at an earlier neighbour. In a bipartite graph no path ends
   /// at v.
   template <class Team>
   PLIMSOLL_HD bool color(Team& team, index_t u, index_t v, index_t most) const {
     std::uint16_t const* const at_u = row(u);
-    index_t const c = team.find(0, most, [=](index_t x) { return at_u[x] == none; });
     team.store(fan, static_cast<std::int32_t>(v));
     index_t last = v;
     for (index_t size = 1;; ++size) {
       std::uint16_t const* const at_last = row(last);
+      auto const is_free = [=](index_t x) { return at_last[x] == none; };
+      auto const is_free_on_u = [=](index_t x) { return at_u[x] == none; };
       index_t const common =
-          team.find(0, most, [=](index_t x) { return at_u[x] == none && at_last[x] == none; });
+          team.find(0, most, [=](index_t x) { return is_free(x) && is_free_on_u(x); });
       if (common < most) {
         rotate(team, u, size, common);
         return true;
       }
-      index_t const d = team.find(0, most, [=](index_t x) { return at_last[x] == none; });
-      if (d == most) {
+      index_t const first = team.find(0, most, is_free);
+      for (index_t d = first; d < most; d = team.find(d + 1, most, is_free)) {
+        for (index_t c = team.find(0, most, is_free_on_u); c < most;
+             c = team.find(c + 1, most, is_free_on_u)) {
+          if (end_of_path(u, d, c) != last) {
+            exchange(team, u, d, c);
+            std::int32_t* const tints = fan_colors;
+            team.for_each(size - 1, [=](index_t i) {
+              tints[i + 1] = static_cast<std::int32_t>(tints[i + 1] == d ? c : tints[i + 1]);
+            });
+            rotate(team, u, size, d);
+            return true;
+          }
+        }
+      }
+      if (first == most) {
         return false;
       }
-      if (end_of_path(u, d, c) != last) {
-        exchange(team, u, d, c);
-        std::int32_t* const tints = fan_colors;
-        team.for_each(size - 1, [=](index_t i) {
-          tints[i + 1] = static_cast<std::int32_t>(tints[i + 1] == d ? c : tints[i + 1]);
-        });
-        rotate(team, u, size, d);
-        return true;
-      }
-      last = at_u[d];
+      last = at_u[first];
       team.store(fan + size, static_cast<std::int32_t>(last));
-      team.store(fan_colors + size, static_cast<std::int32_t>(d));
+      team.store(fan_colors + size, static_cast<std::int32_t>(first));
     }
   }
 

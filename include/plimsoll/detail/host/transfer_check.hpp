@@ -42,7 +42,10 @@ class transfer_check {
         new_copies_(copies_.size()) {}
 
   void run() {
-    auto const ranks = pair_.ranks();
+    for (layer_ = 0; layer_ < pair_.layers(); ++layer_) {
+      read_layer();
+    }
+    index_t const ranks = pair_.ranks();
     expect_extent(function_, "plan.layers", pair_.layers(), std::ssize(plan_.layers), "layers");
     expect_extent(function_, "plan.sent_bytes", ranks, std::ssize(plan_.sent_bytes), "ranks");
     expect_extent(function_, "plan.received_bytes", ranks, std::ssize(plan_.received_bytes),
@@ -108,7 +111,8 @@ class transfer_check {
     return content_[static_cast<std::size_t>(slot)];
   }
 
-  void start_layer() {
+  /// Checks the placements of a layer, finds the ranks of slots and counts copies.
+  void read_layer() {
     serial_team team;
     refused_value const refused{
         function_, pair_.refuse(team, layer_, rank_of_.data(), copies_.data(), new_copies_.data()),
@@ -116,6 +120,10 @@ class transfer_check {
     if (refused.found()) {
       throw_migration_fault(refused);
     }
+  }
+
+  void start_layer() {
+    read_layer();
     readable_ = copies_;
     content_.clear();
     held_.clear();
@@ -139,6 +147,7 @@ class transfer_check {
   void play_round() {
     std::size_t const first = at_;
     peers_.clear();
+    reads_.clear();
     for (; is_in_layer() && plan_.list[at_].round == round_; ++at_) {
       check_destination(at_, first);
       check_source(at_);
@@ -149,8 +158,11 @@ class transfer_check {
       fault(text("round ", round_, " next"), text("round ", plan_.list[at_].round), at_);
     }
     for (std::size_t i = first; i < at_; ++i) {
-      ++readable_[static_cast<std::size_t>(plan_.list[i].expert)];
-      commits_[plan_.list[i].commit_round].push_back(i);
+      transfer const& t = plan_.list[i];
+      expect(t.staging_slot >= 0 || !reads_.contains(t.destination_slot),
+             text("a staging slot, since the round reads slot ", t.destination_slot), "-1", i);
+      ++readable_[static_cast<std::size_t>(t.expert)];
+      commits_[t.commit_round].push_back(i);
     }
     for (std::size_t const i : commits_[round_]) {
       transfer const& t = plan_.list[i];
@@ -201,6 +213,7 @@ class transfer_check {
       expect(holds(t.source_slot) == t.expert,
              text("expert ", t.expert, " in source slot ", t.source_slot),
              text("expert ", holds(t.source_slot)), i);
+      reads_.insert(t.source_slot);
       bool const is_near =
           pair_.where.node_of(t.source_rank) == pair_.where.node_of(t.destination_rank);
       expected = t.source_rank == t.destination_rank ? transfer_kind::local_copy
@@ -323,6 +336,7 @@ class transfer_check {
   std::map<rank_pair, index_t> staged_until_;  ///< last round of a rank's staging slot
   std::map<index_t, std::vector<std::size_t>> commits_;
   std::map<index_t, index_t> peers_;  ///< in this round
+  std::set<index_t> reads_;           ///< slots that this round reads
 };
 
 }}}  // namespace plimsoll::detail
