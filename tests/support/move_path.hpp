@@ -297,6 +297,7 @@ class slow_steps {
   }
   [[nodiscard]] double best_gain(std::size_t busiest) const {
     best_ = 0;
+    busiest_ = busiest;
     longs const copies = layer_.copies(map_.data());
     auto const spare = [&](std::size_t slot) {
       return map_[slot] < 0 || (!keeps_counts_ && copies[static_cast<std::size_t>(map_[slot])] > 1);
@@ -348,6 +349,9 @@ class slow_steps {
     for (std::size_t r = 0; r < now.size(); ++r) {
       worst = std::max(worst, now[r] == before[r] ? 0 : now[r]);
     }
+    if (now[busiest_] >= before[busiest_]) {
+      return;
+    }
     // Steps that are at the limit up to rounding may be made or not.
     if (worst < peak * (1 - 1e-12) && peak - worst >= price_ * layer_.mean() * moves * (1 + 1e-9)) {
       best_ = std::max(best_, gain_to(after, moves));
@@ -362,6 +366,7 @@ class slow_steps {
   std::set<std::pair<std::size_t, std::size_t>> held_ = {};  ///< rank and expert, now or before
   std::vector<std::size_t> rank_of_ = {};
   mutable double best_ = 0;
+  mutable std::size_t busiest_ = 0;
 };
 
 /// Checks a path step by step: moves rise by 1 or 2, no slot changes again after an expert arrived, no

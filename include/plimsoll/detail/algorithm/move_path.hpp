@@ -80,8 +80,8 @@ struct move_path_arrays {
 ///
 /// A replica is superfluous if its expert has another one; an empty slot counts as one, too. The
 /// change with the largest gain per move is made, where gain is the decrease of the sum over ranks of
-/// the squared load above the mean. No rank that it changes may then cost as much as the most loaded
-/// rank did, so that no plan repeats.
+/// the squared load above the mean. Neither the most loaded rank nor another one that changes may then
+/// cost as much as the most loaded rank did, so that no plan repeats.
 ///
 /// An expert that arrived on a rank stays there, and none returns to a rank that it left. Hence moves
 /// add up, and each plan makes all moves of the plans before it.
@@ -303,7 +303,7 @@ class move_path : placed_cell<Team> {
     visit(of, [&](index_t r, double delta) {
       double const before = cost(r, a_.carried[r]);
       double const after = cost(r, add(a_.carried[r], delta));
-      worst = maximum{}(worst, after);
+      worst = delta == 0 && r != busiest_ ? worst : maximum{}(worst, after);
       gain = add(gain, add(excess(before), -excess(after)));
     });
     double const moves = option.moves;
