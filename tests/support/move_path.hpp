@@ -204,7 +204,8 @@ inline path follow_path(scene const& s, index_t layer, path_rule rule) {
   detail::serial_team team;
   longs const loads = row_of(s.loads, layer, s.experts);
   auto const scale = detail::read_loads(
-      team, s.experts, [&](index_t e) { return loads[static_cast<std::size_t>(e)]; }, 1.0, of.load);
+      team, s.experts, plimsoll::vector_ref<std::int64_t const>(loads.data(), s.experts), 1.0,
+      of.load);
   ints map = layer_costs(s, layer).in_use();
   plimsoll::vector_ref<std::int32_t> const given(map.data(), s.slots);
   REQUIRE_FALSE(reader.read(team, detail::scratch(working.base()), layer, given, of).refused);
