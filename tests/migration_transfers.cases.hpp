@@ -191,7 +191,7 @@ PLIMSOLL_TEST_CASE("transfers: nothing to do", P, PLIMSOLL_POLICIES) {
   CHECK(plan.layers.empty());
 }
 
-/// What the random cases had in all.
+/// Totals over the random cases.
 struct seen_transfers {
   int sent = 0;
   int from_host = 0;

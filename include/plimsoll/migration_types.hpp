@@ -81,7 +81,7 @@ struct migration_report {
   certificate peak = {};
   /// Peak of the placement in use.
   double peak_before = 0;
-  /// What changes from the placement in use.
+  /// Slots that change from the placement in use.
   slot_changes changes = {};
 };
 

@@ -80,7 +80,7 @@ class placements_in {
   alignment_options options_;
 };
 
-/// What a call of align returns and writes.
+/// Results and outputs of a call of align.
 struct aligned {
   ints map;
   longs changes;       ///< [layers, 2]: moves and local copies

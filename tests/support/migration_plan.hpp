@@ -69,7 +69,7 @@ struct plan_case : scene {
   }
 };
 
-/// What a call of plan_within returns and writes.
+/// Results and outputs of a call of plan_within.
 struct plan_result {
   ints map;
   ints counts;

@@ -222,7 +222,7 @@ inline transfer_case permuted_experts(std::uint64_t seed, index_t ranks, index_t
   return c;
 }
 
-/// What a transfer to a slot must be by the definition.
+/// Transfer to a slot by the definition.
 struct wanted_transfer {
   std::int32_t expert;
   transfer_kind kind;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What plan_experts prints about moves from the plan in use.
+// Tests of the moves from the plan in use that plan_experts prints.
 #include <doctest/doctest.h>
 
 #include <limits>

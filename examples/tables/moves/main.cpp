@@ -53,7 +53,7 @@ struct row {
   }
 };
 
-/// What vLLM's `preserve_intragpu_slots` does: rank by rank, an expert that stays keeps its old slot,
+/// Applies vLLM's `preserve_intragpu_slots`: rank by rank, an expert that stays keeps its old slot,
 /// and the others fill the remaining slots in order.
 seq_placement preserve_slots(domain_change const& c) {
   auto result = plimsoll::copy_placement(plimsoll::seq, c.to.physical_to_logical,

@@ -395,7 +395,7 @@ struct node_assignment_body {
 
 // ----- slots -------------------------------------------------------------------------------------
 
-/// Working memory of `slot_alignment_body`, besides the lists.
+/// Working memory of `slot_alignment_body`, without the lists.
 struct slot_alignment_arrays {
   std::int32_t* expert;      ///< `[slots]`: the new placement, whose array may be the output
   std::int32_t* kept;        ///< `[slots]`: slot in which an expert stays; -1: it does not

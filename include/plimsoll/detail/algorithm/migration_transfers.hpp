@@ -19,7 +19,7 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// How a slot gets its expert.
+/// Origin of the expert that a slot gets.
 enum class slot_change : std::int32_t {
   none,         ///< it gets no other expert
   local_copy,   ///< from a slot that held the expert before
@@ -507,7 +507,7 @@ struct transfers_body {
   }
 
   /// Gives staging slots to the transfers whose destination slot is read in their round or later:
-  /// the lowest free one, round by round, so that there are no more than needed at one time.
+  /// the lowest free one, round by round, which uses the fewest staging slots.
   template <class Team>
   PLIMSOLL_HD void stage(Team& team, index_t layer, transfer_arrays const& a,
                          layer_transfers& found) const {

@@ -36,7 +36,7 @@ struct path_point {
   double peak;           ///< in fixed point; with the optimal split an estimate
 };
 
-/// When a path ends, and the changes that it may make.
+/// End of a path, and the changes that it may make.
 struct path_rule {
   split_rule split;
   bool keeps_counts;        ///< every expert keeps its number of copies
@@ -153,7 +153,7 @@ class move_path : placed_cell<Team> {
     std::int32_t to = -1;      ///< slot that the expert gets
   };
 
-  /// What a change does to the loads of ranks.
+  /// Effect of a change on the loads of ranks.
   struct effect {
     std::int32_t gaining = -1;  ///< an expert with another copy, and how its other copies change
     double gaining_by = 0;
