@@ -150,6 +150,7 @@ PLIMSOLL_HD assignment_outcome solve_assignment(Team& team, index_t n, Weight we
 /// Exchanges of labels, one per group of layers.
 struct relabelings {
   index_t layers_of_group;                 ///< 1, or all layers
+  bool stay_on_nodes;                      ///< ranks of different nodes are not interchangeable
   std::int64_t unit;                       ///< weight of an expert that does not move
   tensor_ref<std::int64_t> weights;        ///< `[groups, ranks, ranks]`: new rank, label
   tensor_ref<std::int64_t> node_weights;   ///< `[groups, nodes, nodes]`
@@ -198,7 +199,8 @@ struct interchange_body {
 
  private:
   [[nodiscard]] PLIMSOLL_HD bool are_interchangeable(index_t group, index_t a, index_t b) const {
-    if (where.is_active(a) != where.is_active(b) || where.speed(a) != where.speed(b)) {
+    if (where.is_active(a) != where.is_active(b) || where.speed(a) != where.speed(b) ||
+        (out.stay_on_nodes && where.node_of(a) != where.node_of(b))) {
       return false;
     }
     slot_ranges const& at = where.ranges;

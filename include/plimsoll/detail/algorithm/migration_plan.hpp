@@ -46,8 +46,8 @@ struct migration_check_body {
     problem_report outcome = pair.where.refuse(team, layer, experts, of.counts);
     if (!outcome.refused) {
       // The memory of loads serves as the second array of counts.
-      outcome = pair.refuse(team, layer, of.rank_of, of.counts,
-                            reinterpret_cast<std::int32_t*>(of.load));
+      outcome =
+          pair.refuse(team, layer, of.rank_of, of.counts, reinterpret_cast<std::int32_t*>(of.load));
     }
     if (!outcome.refused) {
       team.for_each(pair.slots(), [=, this, rank_of = of.rank_of](index_t slot) {
@@ -77,10 +77,10 @@ struct migration_path_body {
   double load_shrink;
   split_rule split;
   std::int64_t most_moves;
-  matrix_ref<std::int32_t> base;     ///< `[layers, slots]`: the placement in use
-  slot_change* changes;              ///< `[layers, 2 * slots]`
-  path_point* points;                ///< `[layers, slots + 1]`: peaks in units of load
-  std::int32_t* point_count;         ///< `[layers]`
+  matrix_ref<std::int32_t> base;  ///< `[layers, slots]`: the placement in use
+  path_change* changes;           ///< `[layers, 2 * slots]`
+  path_point* points;             ///< `[layers, slots + 1]`: peaks in units of load
+  std::int32_t* point_count;      ///< `[layers]`
   problem_report* reports;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
@@ -107,16 +107,16 @@ struct migration_path_body {
     if (!outcome.refused) {
       packing_problem const problem = of.problem(where, rule, layer, experts, map, scale);
       auto* const reached = points + layer * (slots + 1);
-      index_t const count =
-          move_path<Team>(team, memory, problem, of.rank_of, of.counts,
-                          {.split = split,
-                           .keeps_counts = false,
-                           .price = 0,
-                           .target = 0,
-                           .most_moves = most_moves})
-              .follow(changes + layer * 2 * slots, reached);
-      team.for_each(count,
-                    [=](index_t i) { reached[i].peak = scale_by_power_of_two(reached[i].peak, -scale.shift); });
+      index_t const count = move_path<Team>(team, memory, problem, of.rank_of, of.counts,
+                                            {.split = split,
+                                             .keeps_counts = false,
+                                             .price = 0,
+                                             .target = 0,
+                                             .most_moves = most_moves})
+                                .follow(changes + layer * 2 * slots, reached);
+      team.for_each(count, [=](index_t i) {
+        reached[i].peak = scale_by_power_of_two(reached[i].peak, -scale.shift);
+      });
       team.store(point_count + layer, static_cast<std::int32_t>(count));
     }
     team.single([=, this] { reports[layer] = outcome; });
@@ -138,7 +138,7 @@ struct migration_map_body {
   matrix_ref<std::int32_t const> base;     ///< `[layers, slots]`
   matrix_ref<std::int32_t const> refined;  ///< `[layers, slots]`
   matrix_ref<std::int32_t const> fresh;    ///< `[layers, slots]`
-  slot_change const* changes;              ///< `[layers, 2 * slots]`
+  path_change const* changes;              ///< `[layers, 2 * slots]`
   matrix_ref<std::int32_t> map;            ///< `[plans, slots]`
   matrix_ref<std::int32_t> counts;         ///< `[plans, experts]`
 
@@ -156,58 +156,15 @@ struct migration_map_body {
     auto const row = row_of(map, plan);
     team.for_each(slots, [=](index_t slot) { row[slot] = given(of.layer, slot); });
     // A slot that is emptied may get an expert later, so that changes keep their order.
-    slot_change const* const made = changes + of.layer * 2 * slots;
+    path_change const* const made = changes + of.layer * 2 * slots;
     team.single([=] {
       for (index_t i = 0; i < of.changes; ++i) {
         row[made[i].slot] = made[i].expert;
       }
     });
-    team.histogram(experts == 0 ? 0 : slots, [=](index_t slot) { return row[slot]; }, copies,
-                   experts);
+    team.histogram(
+        experts == 0 ? 0 : slots, [=](index_t slot) { return row[slot]; }, copies, experts);
     team.for_each(experts, [=, this](index_t e) { counts(plan, e) = copies[e]; });
-  }
-};
-
-/// Computes the peak of a plan under the even split, and its certificate. Problem = layer.
-template <class Loads>
-struct plan_peak_body {
-  using device_team = block<128>;
-
-  Loads loads;
-  topology where;
-  anti_affinity_rule rule;
-  double load_shrink;
-  matrix_ref<std::int32_t> map;  ///< `[layers, slots]`
-  double* peaks;                 ///< `[layers]`, as `path_point::peak`
-  problem_report* reports;
-
-  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    index_t const experts = loads.extent(1);
-    index_t const ranks = where.ranks();
-    return bytes_taken_by<refinement_arrays>(experts, ranks, where.ranges.slots) +
-           maximum{}(plan_reader{where, rule, experts}.scratch_bytes(),
-                     2 * scratch_bytes_of<fixed_load>(ranks));
-  }
-
-  template <class Team>
-  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
-    index_t const experts = loads.extent(1);
-    auto const of = refinement_arrays::in(memory, experts, where.ranks(), where.ranges.slots);
-    auto const row = row_of(map, layer);
-    load_scale const scale = read_loads(
-        team, experts, [this, layer](index_t e) { return loads(layer, e); }, load_shrink, of.load);
-    problem_report outcome = scale.report();
-    if (!outcome.refused) {
-      outcome = plan_reader{where, rule, experts}.read(team, memory, layer, row, of);
-    }
-    if (!outcome.refused) {
-      packing_problem const problem = of.problem(where, rule, layer, experts, row, scale);
-      packing_result const end = judge(team, memory, problem);
-      outcome.result = certify(end.peak, end.bound, 0, scale.shift);
-      double const peak = from_fixed_cost(unproven_peak(team, problem), scale.shift);
-      team.store(peaks + layer, peak);
-    }
-    team.single([=, this] { reports[layer] = outcome; });
   }
 };
 

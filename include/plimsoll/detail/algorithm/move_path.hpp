@@ -24,7 +24,7 @@
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// A slot that gets another expert; -1 empties it.
-struct slot_change {
+struct path_change {
   std::int32_t slot;
   std::int32_t expert;
 };
@@ -111,7 +111,7 @@ class move_path : placed_cell<Team> {
 
   /// Writes the changes, of which there are at most `2 * slots`, and the points, the given plan first,
   /// at most `slots + 1`. Returns the number of points. The counts become those of the last plan.
-  PLIMSOLL_HD index_t follow(slot_change* changes, path_point* points) {
+  PLIMSOLL_HD index_t follow(path_change* changes, path_point* points) {
     start();
     path_point at{0, 0, 0};
     for (index_t reached = 1;; ++reached) {
@@ -128,7 +128,7 @@ class move_path : placed_cell<Team> {
       if (best.kind == change_kind::none || at.moves + best.moves > rule_.most_moves) {
         return reached;
       }
-      slot_change* const written = changes + at.changes;
+      path_change* const written = changes + at.changes;
       team_.single([=, this] { apply(best, written); });
       at.moves += best.moves;
       at.changes += best.kind == change_kind::swap || best.kind == change_kind::relocate ? 2 : 1;
@@ -455,7 +455,7 @@ class move_path : placed_cell<Team> {
 
   // ----- one thread makes a change ---------------------------------------------------------------
 
-  PLIMSOLL_HD void apply(change const& c, slot_change* written) const {
+  PLIMSOLL_HD void apply(change const& c, path_change* written) const {
     effect const of = effect_of(c);
     std::int32_t const old = a_.map[c.to];
     std::int32_t const heir =
@@ -548,7 +548,7 @@ class move_path : placed_cell<Team> {
         break;
       }
       before = targets;
-      level = divide(sum, speeds);
+      level = minimum{}(level, divide(sum, speeds));  // never rises by rounding, so this ends
     }
     for (std::int32_t s = a_.first[e]; s >= 0; s = a_.next[s]) {
       index_t const r = rank_of_[s];
@@ -574,11 +574,17 @@ class move_path : placed_cell<Team> {
   index_t busiest_ = 0;
 };
 
-/// Returns the peak of a plan under the even split and the bound for plans with any counts, with the
-/// proof of both, cell by cell. `problem` is that of the whole layer, `memory` that of `peak_proof`.
+/// Peak of a plan under the even split, and the bound for plans with any counts.
+struct judgement {
+  double sum_peak = 0;  ///< from loads per replica, rounded down
+  double peak = 0;      ///< proven, as in certificates
+  double bound = 0;
+};
+
+/// Judges a plan cell by cell. `problem` is that of the whole layer, `memory` that of `peak_proof`.
 template <class Team>
-PLIMSOLL_HD packing_result judge(Team& team, scratch memory, packing_problem problem) {
-  packing_result all;
+PLIMSOLL_HD judgement judge(Team& team, scratch memory, packing_problem problem) {
+  judgement all;
   index_t const experts = problem.at.experts;
   index_t const layer = problem.at.layer;
   for (index_t position = 0; position < problem.where.cells(); ++position) {
@@ -592,6 +598,7 @@ PLIMSOLL_HD packing_result judge(Team& team, scratch memory, packing_problem pro
       }
       return problem.cost(r, sum);
     });
+    all.sum_peak = maximum{}(all.sum_peak, one.peak);
     peak_proof<Team>(team, memory, problem).settle(one);
     all.peak = maximum{}(all.peak, one.peak);
     all.bound = maximum{}(all.bound, one.bound);
@@ -599,7 +606,77 @@ PLIMSOLL_HD packing_result judge(Team& team, scratch memory, packing_problem pro
   return all;
 }
 
-/// Body of `refine` with a price for moves. Problem = layer.
+/// Returns the bound of `judge`, without its proof.
+template <class Team>
+PLIMSOLL_HD double bound_of(Team& team, packing_problem problem) {
+  double bound = 0;
+  index_t const experts = problem.at.experts;
+  index_t const layer = problem.at.layer;
+  for (index_t position = 0; position < problem.where.cells(); ++position) {
+    problem.at = problem.where.cell_at(layer, position, experts);
+    load_bound least;
+    bound = maximum{}(bound, placed_cell<Team>(team, problem).bound_for_any_counts(least));
+  }
+  return bound;
+}
+
+/// Computes the peak of a plan under the even split, and its certificate. Problem = layer.
+template <class Loads>
+struct plan_peak_body {
+  using device_team = block<128>;
+
+  Loads loads;
+  topology where;
+  anti_affinity_rule rule;
+  double load_shrink;
+  double tolerance;              ///< within which the status says so; below 0: none
+  matrix_ref<std::int32_t> map;  ///< `[layers, slots]`
+  double* peaks;                 ///< `[layers]`, as `path_point::peak`; null: not written
+  problem_report const* made;    ///< `[layers]` of the call that made the plan, or null
+  problem_report* reports;       ///< `[layers]`; may be `made`
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    index_t const experts = loads.extent(1);
+    index_t const ranks = where.ranks();
+    return bytes_taken_by<refinement_arrays>(experts, ranks, where.ranges.slots) +
+           maximum{}(plan_reader{where, rule, experts}.scratch_bytes(),
+                     2 * scratch_bytes_of<fixed_load>(ranks));
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
+    index_t const experts = loads.extent(1);
+    auto const of = refinement_arrays::in(memory, experts, where.ranks(), where.ranges.slots);
+    auto const row = row_of(map, layer);
+    problem_report outcome = made == nullptr ? problem_report{} : made[layer];
+    load_scale scale;
+    if (!outcome.refused) {
+      scale = read_loads(
+          team, experts, [this, layer](index_t e) { return loads(layer, e); }, load_shrink,
+          of.load);
+      outcome.refused = scale.refused;
+    }
+    if (!outcome.refused) {
+      outcome.refused =
+          plan_reader{where, rule, experts}.read(team, memory, layer, row, of).refused;
+    }
+    if (!outcome.refused) {
+      judgement const end =
+          judge(team, memory, of.problem(where, rule, layer, experts, row, scale));
+      outcome.result = certify(end.peak, end.bound, outcome.result.work, scale.shift);
+      if (outcome.result.status != certificate_status::optimal && tolerance >= 0 &&
+          end.peak <= multiply(end.bound, add(1.0, tolerance))) {
+        outcome.result.status = certificate_status::within_tolerance;
+      }
+      if (peaks != nullptr) {
+        team.store(peaks + layer, scale_by_power_of_two(end.sum_peak, -scale.shift));
+      }
+    }
+    team.single([=, this] { reports[layer] = outcome; });
+  }
+};
+
+/// Body of `refine` with a price for moves; `plan_peak_body` makes the certificates. Problem = layer.
 template <class Loads>
 struct priced_refinement_body {
   using device_team = block<128>;
@@ -616,7 +693,7 @@ struct priced_refinement_body {
   problem_report* reports;
 
   struct arrays {
-    slot_change* changes;  ///< `[2 * slots]`
+    path_change* changes;  ///< `[2 * slots]`
     path_point* points;    ///< `[slots + 1]`
 
     template <class Memory>
@@ -635,8 +712,7 @@ struct priced_refinement_body {
     return bytes_taken_by<refinement_arrays>(experts, ranks, slots) +
            bytes_taken_by<arrays>(slots) +
            maximum{}(plan_reader{where, rule, experts}.scratch_bytes(),
-                     maximum{}(bytes_taken_by<move_path_arrays>(experts, ranks, slots),
-                               2 * scratch_bytes_of<fixed_load>(ranks)));
+                     bytes_taken_by<move_path_arrays>(experts, ranks, slots));
   }
 
   template <class Team>
@@ -657,12 +733,11 @@ struct priced_refinement_body {
     }
     if (!outcome.refused) {
       packing_problem const problem = of.problem(where, rule, layer, experts, map, scale);
-      double const bound = judge(team, memory, problem).bound;
       move_path<Team> way(team, memory, problem, of.rank_of, of.counts,
                           {.split = split_rule::even,
                            .keeps_counts = keeps_counts,
                            .price = price,
-                           .target = multiply(bound, add(1.0, tolerance)),
+                           .target = multiply(bound_of(team, problem), add(1.0, tolerance)),
                            .most_moves = highest<std::int64_t>});
       index_t const points = way.follow(path.changes, path.points);
       std::int32_t const* const found = way.map();
@@ -671,12 +746,7 @@ struct priced_refinement_body {
           map[slot] = found[slot];
         }
       });
-      packing_result const end = judge(team, memory, problem);
-      outcome.result = certify(end.peak, end.bound, points - 1, scale.shift);
-      if (outcome.result.status != certificate_status::optimal &&
-          end.peak <= multiply(end.bound, add(1.0, tolerance))) {
-        outcome.result.status = certificate_status::within_tolerance;
-      }
+      outcome.result.work = points - 1;
       team.for_each(experts, [=, this, counts = of.counts](index_t e) {
         replica_count(layer, e) = counts[e];
       });

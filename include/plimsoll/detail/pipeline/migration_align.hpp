@@ -22,42 +22,34 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// Memory of the relabelings of all groups of layers.
-template <class Context>
-class relabeling_memory {
- public:
-  relabeling_memory(Context const& context, index_t groups, index_t ranks, index_t nodes)
-      : numbers_(context, groups * (ranks * ranks + 2 * nodes * nodes + 1)),
-        labels_(context, groups * ranks * (nodes + 1)),
-        results_(context, groups),
-        groups_(groups),
-        ranks_(ranks),
-        nodes_(nodes) {}
+/// Number of int64 elements, and of labels, that the relabelings of each group of layers take.
+inline index_t relabeling_numbers(topology const& where) {
+  return where.ranks() * where.ranks() + 2 * where.nodes * where.nodes + 1;
+}
+inline index_t relabeling_labels(topology const& where) {
+  return where.ranks() * (where.nodes + 1);
+}
 
-  [[nodiscard]] relabelings view(index_t layers, index_t slots) const {
-    index_t const layers_of_group = groups_ == layers ? 1 : layers;
-    std::int64_t* const node_weights = numbers_.data() + groups_ * ranks_ * ranks_;
-    std::int64_t* const node_limits = node_weights + groups_ * nodes_ * nodes_;
-    return {.layers_of_group = layers_of_group,
-            .unit = layers_of_group * slots + 1,
-            .weights = {numbers_.data(), groups_, ranks_, ranks_},
-            .node_weights = {node_weights, groups_, nodes_, nodes_},
-            .node_limits = {node_limits, groups_, nodes_, nodes_},
-            .rank_labels = {labels_.data(), groups_, ranks_, nodes_},
-            .labels = {labels_.data() + groups_ * ranks_ * nodes_, groups_, ranks_},
-            .results = {results_.data(), groups_},
-            .scans = {node_limits + groups_ * nodes_ * nodes_, groups_}};
-  }
-  [[nodiscard]] std::vector<assignment_outcome> read() const { return results_.read(); }
-
- private:
-  buffer<std::int64_t, Context> numbers_;
-  buffer<std::int32_t, Context> labels_;
-  buffer<assignment_outcome, Context> results_;
-  index_t groups_;
-  index_t ranks_;
-  index_t nodes_;
-};
+/// Lays out the relabelings of `groups` groups of layers: one per layer, or one of all layers.
+inline relabelings relabelings_in(migration_pair const& pair, index_t groups, bool stay_on_nodes,
+                                  std::int64_t* numbers, std::int32_t* labels,
+                                  assignment_outcome* results) {
+  index_t const layers_of_group = pair.layers() / groups;
+  index_t const ranks = pair.ranks();
+  index_t const nodes = pair.where.nodes;
+  std::int64_t* const node_weights = numbers + groups * ranks * ranks;
+  std::int64_t* const node_limits = node_weights + groups * nodes * nodes;
+  return {.layers_of_group = layers_of_group,
+          .stay_on_nodes = stay_on_nodes,
+          .unit = layers_of_group * pair.slots() + 1,
+          .weights = {numbers, groups, ranks, ranks},
+          .node_weights = {node_weights, groups, nodes, nodes},
+          .node_limits = {node_limits, groups, nodes, nodes},
+          .rank_labels = {labels, groups, ranks, nodes},
+          .labels = {labels + groups * ranks * nodes, groups, ranks},
+          .results = {results, groups},
+          .scans = {node_limits + groups * nodes * nodes, groups}};
+}
 
 inline std::vector<slot_changes> changes_of(std::vector<certificate> const& counted) {
   std::vector<slot_changes> result;
@@ -82,16 +74,24 @@ alignment_report run_align(std::string_view name, Context const& context,
                            migration_pair const& pair, relabeling relabel,
                            matrix_ref<std::int32_t> const& aligned) {
   index_t const layers = pair.layers();
-  index_t const groups = relabel == relabeling::per_layer    ? layers
-                         : relabel == relabeling::all_layers ? minimum{}(layers, index_t{1})
-                                                             : 0;
   topology const& where = pair.where;
-  relabeling_memory<Context> const memory(context, groups, where.ranks(), where.nodes);
-  relabelings const exchange = groups > 0 ? memory.view(layers, pair.slots()) : relabelings{};
+  index_t groups = 0;
+  if (relabel != relabeling::none) {
+    groups = relabel == relabeling::all_layers ? minimum{}(layers, index_t{1}) : layers;
+  }
+  buffer<std::int64_t, Context> const numbers(context, groups * relabeling_numbers(where));
+  buffer<std::int32_t, Context> const labels(context, groups * relabeling_labels(where));
+  buffer<assignment_outcome, Context> const results(context, groups);
+  relabelings const exchange =
+      groups == 0 ? relabelings{}
+                  : relabelings_in(pair, groups, relabel == relabeling::within_nodes,
+                                   numbers.data(), labels.data(), results.data());
   alignment_report result;
   result.layers = changes_of(
       run_planning(name, context, layers, 1, throw_migration_fault, [&](problem_report* reports) {
-        launch(context, groups, interchange_body{where, exchange});
+        if (groups > 0) {
+          launch(context, groups, interchange_body{where, exchange});
+        }
         launch(context, layers, overlap_body{pair, exchange, reports});
         if (groups > 0) {
           rank_assignment_body const ranks{where, exchange};
@@ -106,11 +106,11 @@ alignment_report run_align(std::string_view name, Context const& context,
     }
     return result;
   }
-  index_t layer = 0;
-  for (assignment_outcome const& found : memory.read()) {
+  auto layer = result.layers.begin();
+  for (assignment_outcome const& found : results.read()) {
     index_t moves = 0;
     for (index_t i = 0; i < exchange.layers_of_group; ++i) {
-      moves += result.layers[static_cast<std::size_t>(layer++)].moves;
+      moves += (layer++)->moves;
     }
     result.certificates.push_back(certify_relabeling(found, exchange.unit, moves));
   }

@@ -34,6 +34,16 @@ void enqueue_refine(Context const& context, Loads const& loads, placement_option
                                          .physical_to_logical = physical_to_logical,
                                          .replica_count = replica_count,
                                          .reports = reports});
+    launch(context, loads.extent(0),
+           plan_peak_body<Loads>{.loads = loads,
+                                 .where = topology_of(where, physical_to_logical.extent(1)),
+                                 .rule = rule_of(where),
+                                 .load_shrink = where.load_shrink,
+                                 .tolerance = options.tolerance,
+                                 .map = physical_to_logical,
+                                 .peaks = nullptr,
+                                 .made = reports,
+                                 .reports = reports});
     return;
   }
   launch(context, loads.extent(0),
