@@ -155,7 +155,12 @@ if(PLIMSOLL_BUILD_EXAMPLES)
     COMMAND ${PLIMSOLL_BASH} ${consumer}/tvm_ffi.sh ${copies}/tvm_ffi/project ${prefix} ${CMAKE_CXX_COMPILER}
             ${CMAKE_CURRENT_SOURCE_DIR}/golden ${examples}/tvm_ffi.expected ${PLIMSOLL_NVCC})
   set_tests_properties(package.copy_of_tvm_ffi PROPERTIES
-    FIXTURES_REQUIRED "plimsoll_prefix;plimsoll_copies" SKIP_REGULAR_EXPRESSION "skipped: ")
+    FIXTURES_REQUIRED "plimsoll_prefix;plimsoll_copies" SKIP_REGULAR_EXPRESSION "skipped: "
+    FIXTURES_SETUP plimsoll_tvm_ffi)
+  plimsoll_add_package_test(copy_of_engines
+    COMMAND ${PLIMSOLL_BASH} ${consumer}/engines.sh ${examples} ${copies} $<TARGET_FILE:plan_experts>)
+  set_tests_properties(package.copy_of_engines PROPERTIES
+    FIXTURES_REQUIRED "plimsoll_prefix;plimsoll_copies;plimsoll_tvm_ffi" SKIP_REGULAR_EXPRESSION "skipped: ")
 
   # Every other folder gives a program without required arguments.
   set(special plan_experts make_loads spill_step split_step thrust_pipeline profile_ranks tvm_ffi)
