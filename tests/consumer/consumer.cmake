@@ -151,14 +151,16 @@ if(PLIMSOLL_BUILD_EXAMPLES)
   endif()
 
   # What Python calls: the libraries, the program in Python with its output, and the tests.
-  plimsoll_add_package_test(copy_of_tvm_ffi
-    COMMAND ${PLIMSOLL_BASH} ${consumer}/tvm_ffi.sh ${copies}/tvm_ffi/project ${prefix} ${CMAKE_CXX_COMPILER}
-            ${CMAKE_CURRENT_SOURCE_DIR}/golden ${examples}/tvm_ffi.expected ${PLIMSOLL_NVCC})
-  set_tests_properties(package.copy_of_tvm_ffi PROPERTIES
-    FIXTURES_REQUIRED "plimsoll_prefix;plimsoll_copies" SKIP_REGULAR_EXPRESSION "skipped: ")
+  foreach(name IN ITEMS torch_ops tvm_ffi)
+    plimsoll_add_package_test(copy_of_${name}
+      COMMAND ${PLIMSOLL_BASH} ${consumer}/${name}.sh ${copies}/${name}/project ${prefix} ${CMAKE_CXX_COMPILER}
+              ${CMAKE_CURRENT_SOURCE_DIR}/golden ${examples}/${name}.expected)
+    set_tests_properties(package.copy_of_${name} PROPERTIES
+      FIXTURES_REQUIRED "plimsoll_prefix;plimsoll_copies" SKIP_REGULAR_EXPRESSION "skipped: " COST 90)
+  endforeach()
 
   # Every other folder gives a program without required arguments.
-  set(special plan_experts make_loads spill_step split_step thrust_pipeline profile_ranks tvm_ffi)
+  set(special plan_experts make_loads spill_step split_step thrust_pipeline profile_ranks torch_ops tvm_ffi)
   file(GLOB lists CONFIGURE_DEPENDS ${examples}/*/CMakeLists.txt)
   foreach(list IN LISTS lists)
     cmake_path(GET list PARENT_PATH folder)
