@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# tvm_ffi.sh PROJECT PREFIX COMPILER GOLDEN EXPECTED [NVCC]
+# tvm_ffi.sh PROJECT PREFIX COMPILER GOLDEN EXPECTED
 # Builds the copy of examples/tvm_ffi in PROJECT against the installed PREFIX, by CMake and by tvm-ffi's own
 # loader; compares the output of main.py with EXPECTED; and runs the tests, with the cases of GOLDEN and of
 # PLIMSOLL_GOLDEN_DIR.
 set -euo pipefail
-project=$1 prefix=$2 compiler=$3 golden=$4 expected=$5 nvcc=${6-}
+project=$1 prefix=$2 compiler=$3 golden=$4 expected=$5
 python=$project/../../../python
 made=$("$(dirname "$0")/python_venv.sh" "$python" apache-tvm-ffi==0.1.15.post2 numpy) || {
   echo "$made"
