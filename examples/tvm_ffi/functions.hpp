@@ -16,7 +16,6 @@
   TVM_FFI_EXAMPLE_EXPORT(select_planner, tvm_ffi_example::planners<Backend>::select_planner)       \
   TVM_FFI_EXAMPLE_EXPORT(craft, tvm_ffi_example::planners<Backend>::craft)                         \
   TVM_FFI_EXAMPLE_EXPORT(gem, tvm_ffi_example::planners<Backend>::gem)                             \
-  TVM_FFI_EXAMPLE_EXPORT(align, tvm_ffi_example::planners<Backend>::align)                         \
   TVM_FFI_EXAMPLE_EXPORT(lplb, tvm_ffi_example::lplb<Backend>::make)                               \
   TVM_FFI_EXAMPLE_EXPORT(waterfill, tvm_ffi_example::waterfill<Backend>::make)                     \
   TVM_FFI_EXAMPLE_EXPORT(capacity_mask, tvm_ffi_example::capacity_mask<Backend>::make)             \

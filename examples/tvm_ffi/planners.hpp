@@ -9,7 +9,6 @@
 #include <plimsoll/array.hpp>
 #include <plimsoll/flow_placement.hpp>
 #include <plimsoll/memory.hpp>
-#include <plimsoll/migration.hpp>
 #include <plimsoll/placement_maps.hpp>
 #include <plimsoll/systems/craft.hpp>
 #include <plimsoll/systems/eplb.hpp>
@@ -125,38 +124,7 @@ struct planners {
     return result;
   }
 
-  /// Renames the ranks of the placement `to`, and exchanges slots within each rank, so that the fewest
-  /// experts move from the placement `from`.
-  static Tuple<Tensor> align(TensorView from, TensorView to, index_t experts, index_t ranks,
-                             index_t nodes) {
-    here const at("align", from);
-    auto const in_use = narrow_slots(at, "from", from, experts);
-    auto const planned = narrow_slots(at, "to", to, experts);
-    narrow_ids copies{at.policy(), planned.extent(0), experts};
-    plimsoll::count_replicas(at.policy(), planned, copies);
-    Tensor const result = at.template empty<std::int64_t>(planned.extent(0), planned.extent(1));
-    plimsoll::align(
-        at.policy(), {in_use.view(), copies.view(), ranks}, {planned.view(), copies.view(), ranks},
-        {.on = {.ranks = ranks, .nodes = nodes}}, at.template out<std::int64_t, 2>(result));
-    return Tuple<Tensor>(result);
-  }
-
  private:
-  using narrow_ids = plimsoll::array<std::int32_t, typename here::policy_type, 2>;
-
-  /// Copies a map of int32 or int64, by way of lists.
-  static narrow_ids narrow_slots(here const& at, char const* argument, TensorView const& map,
-                                 index_t experts) {
-    narrow_ids result;
-    at.with_ids(argument, map, 2, "[layers, slots]", [&]<class Id>(Id) {
-      auto const ids = at.template view<Id const, 2>(argument, map, "[layers, slots]");
-      auto const lists = replica_lists(at, ids, experts);
-      result = narrow_ids(at.policy(), ids.extent(0), ids.extent(1));
-      plimsoll::replicas_to_slots(at.policy(), lists.ref(), result);
-    });
-    return result;
-  }
-
   static auto history(here const& at, TensorView const& loads) {
     return at.template loads<3>("loads", loads, "[steps, layers, experts]");
   }

@@ -89,12 +89,6 @@ def gem(loads, tokens, latency, slots, ranks, *, dense_until=0, restarts=30, see
     return _plan("gem", loads, tokens, latency, slots, ranks, dense_until, restarts, seed)
 
 
-def align(in_use, planned, experts, ranks, *, nodes=1):
-    """Renames the ranks of a planned map, and exchanges slots within ranks, so that the fewest experts
-    move from the map in use: -> physical_to_logical [layers, slots]."""
-    return _plan("align", in_use, planned, experts, ranks, nodes)[0]
-
-
 class _Kept:
     """An object of the library, on the device of the array `like`; its functions and arrays are
     attributes."""
