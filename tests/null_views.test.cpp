@@ -376,6 +376,33 @@ TEST_CASE("null_views: every view of planning calls") {
         planned(plimsoll::certify(seq, in, {map, v.copies, 1}));
       },
       v.steps, v.map);
+  auto const on_one_rank = [&](auto map, auto counts) {
+    return plimsoll::placement_ref{map, counts, 1, {}};
+  };
+  check_each(
+      "align",
+      {"from.physical_to_logical", "from.replica_count", "to.physical_to_logical",
+       "to.replica_count", "physical_to_logical"},
+      [&](auto from, auto counts, auto to, auto new_counts, auto map) {
+        plimsoll::align(seq, on_one_rank(from, counts), on_one_rank(to, new_counts), {}, map);
+      },
+      v.map, v.copies, v.map, v.copies, v.map);
+  check_each(
+      "transfers", {"from.physical_to_logical", "to.physical_to_logical"},
+      [&](auto from, auto to) {
+        static_cast<void>(
+            plimsoll::transfers(seq, on_one_rank(from, v.copies), on_one_rank(to, v.copies)));
+      },
+      v.map, v.map);
+  check_each(
+      "plan_within",
+      {"loads", "from.physical_to_logical", "to.physical_to_logical", "physical_to_logical",
+       "replica_count"},
+      [&](auto in, auto from, auto to, auto map, auto copies) {
+        plimsoll::plan_within(seq, in, on_one_rank(from, v.copies), on_one_rank(to, v.copies), {},
+                              {}, map, copies);
+      },
+      v.loads, v.map, v.map, v.map, v.copies);
   std::vector<double> scores(30);  // of the restarts
   check_each(
       "swap_search", {"loads", "physical_to_logical", "restart_scores"},

@@ -97,6 +97,22 @@ std::vector<ranked_call> ranked_calls() {
          plimsoll::certify(seq, p.steps, p.placement, {.on = on});
        },
        true},
+      {"align: options.on",
+       [](small_plan& p, rank_set const& on) {
+         plimsoll::align(seq, p.placement, p.placement, {.on = on}, p.slots);
+       },
+       true},
+      {"plan_within: where.on",
+       [](small_plan& p, rank_set const& on) {
+         plimsoll::plan_within(seq, p.load, p.placement, p.placement, {.on = on}, {}, p.slots,
+                               p.counts);
+       },
+       true},
+      {"transfers: options.on",
+       [](small_plan& p, rank_set const& on) {
+         static_cast<void>(plimsoll::transfers(seq, p.placement, p.placement, {.on = on}));
+       },
+       true, "a transfer takes as long on every rank"},
       {"validate: options.on",
        [](small_plan& p, rank_set const& on) { plimsoll::validate(seq, p.placement, {.on = on}); },
        true},

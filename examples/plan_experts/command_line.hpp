@@ -69,6 +69,19 @@ template <class T>
       "");
 }
 
+/// Accepts numbers above 0, up to `high`.
+[[nodiscard]] inline CLI::Validator positive_number(std::int64_t high) {
+  std::string const expected = "expected a number above 0, at most " + std::to_string(high);
+  return CLI::Validator(
+      [=](std::string& text) {
+        double value = 0;
+        bool const good =
+            detail::parses(text, value) && value > 0 && value <= static_cast<double>(high);
+        return good ? std::string() : expected + ", got '" + text + "'";
+      },
+      "");
+}
+
 /// Returns the word of a list most similar to `text`, to suggest after a typing error; empty if
 /// none is similar.
 [[nodiscard]] inline std::string nearest(std::string const& text,

@@ -67,6 +67,7 @@ class balance_sums {
     if (std::uint64_t const count = values_.count(); count > 0) {
       result_.mean = ratios_ / static_cast<double>(count);
       result_.ratio_of_sums = means_ / peaks_;
+      result_.peaks = peaks_;
       result_.fifth_percentile = values_.at((count + 19) / 20 - 1);
     }
     return result_;

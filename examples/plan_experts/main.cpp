@@ -116,6 +116,14 @@ auto within_memory(load_file const& file, index_t steps, std::string const& what
   }
 }
 
+/// Ranks and slots of a new plan.
+struct slot_layout {
+  index_t ranks = 0;
+  index_t slots = 0;  ///< of one layer, over all ranks
+  /// [layers, ranks + 1], those of --previous; empty: slots are spread evenly
+  plimsoll::matrix_ref<std::int32_t const> rank_offsets = {};
+};
+
 /// Returns the number of slots to plan: the requested one, else that of the plan in use, else (for
 /// gem) one per expert.
 index_t slots_to_plan(options const& o, index_t experts, index_t ranks,
@@ -134,6 +142,11 @@ index_t slots_to_plan(options const& o, index_t experts, index_t ranks,
     slots = sum;
   }
   index_t const count = slots ? *slots : in_use ? in_use->slots : experts;
+  if (!o.previous.empty() && count != in_use->slots) {
+    throw usage_error(o.slots ? "--slots" : "--replicas-per-rank",
+                      "the " + std::to_string(in_use->slots) + " slots of a layer of --previous",
+                      std::to_string(count));
+  }
   auto const expect = [&](bool good, std::string const& expected) {
     if (!good) {
       throw usage_error("--slots", expected, std::to_string(count));
@@ -151,7 +164,7 @@ index_t slots_to_plan(options const& o, index_t experts, index_t ranks,
 
 /// Plans with `policy`.
 template <class... Arguments>
-planning_time run_planner([[maybe_unused]] std::string const& policy, Arguments&&... arguments) {
+auto run_planner([[maybe_unused]] std::string const& policy, Arguments&&... arguments) {
 #ifdef _OPENMP
   if (policy == "omp") {
     return plan_with(plimsoll::omp, arguments...);
@@ -165,6 +178,16 @@ planning_time run_planner([[maybe_unused]] std::string const& policy, Arguments&
   return plan_with(plimsoll::seq, arguments...);
 }
 
+/// Returns ranks, nodes and --apart for a call that takes a placement.
+plimsoll::placement_options placement_options_of(options const& o, index_t ranks) {
+  auto const apart = o.apart == "node"   ? plimsoll::anti_affinity::node
+                     : o.apart == "rank" ? plimsoll::anti_affinity::rank
+                                         : plimsoll::anti_affinity::none;
+  return {.on = {.ranks = ranks, .nodes = o.nodes},
+          .replica_anti_affinity = apart,
+          .anti_affinity_strength = plimsoll::strictness::required};
+}
+
 plimsoll::eplb_options eplb_options_of(options const& o, index_t experts, index_t ranks) {
   if (experts % o.groups != 0) {
     throw usage_error("--groups", "a divisor of the " + std::to_string(experts) + " experts",
@@ -173,27 +196,47 @@ plimsoll::eplb_options eplb_options_of(options const& o, index_t experts, index_
   auto const refine = o.refinement == "joint"     ? plimsoll::eplb_refinement::joint
                       : o.refinement == "packing" ? plimsoll::eplb_refinement::packing
                                                   : plimsoll::eplb_refinement::none;
-  auto const apart = o.apart == "node"   ? plimsoll::anti_affinity::node
-                     : o.apart == "rank" ? plimsoll::anti_affinity::rank
-                                         : plimsoll::anti_affinity::none;
-  return {.on = {.ranks = ranks, .nodes = o.nodes},
+  auto const where = placement_options_of(o, ranks);
+  return {.on = where.on,
           .groups = o.groups,
           .refine = refine,
-          .replica_anti_affinity = apart,
-          .anti_affinity_strength = plimsoll::strictness::required};
+          .replica_anti_affinity = where.replica_anti_affinity,
+          .anti_affinity_strength = where.anti_affinity_strength};
+}
+
+/// Calls `work` with the loads summed over the steps, `[layers, experts]`.
+template <class Work>
+auto with_totals(measured_loads const& loads, Work&& work) {
+  return std::visit(
+      [&]<class Load>(npy::array<Load> const& total) {
+        return work(loads_ref<Load>(total.values, loads.file.layers(), loads.file.experts()));
+      },
+      loads.totals.loads);
+}
+
+/// Refines the plan that was read, by the sum of the steps; records the time in `result`.
+plan refine_plan(options const& o, measured_loads const& loads, plan const& given,
+                 outcome& result) {
+  given_plan what{.placement = given.placement(), .where = placement_options_of(o, given.ranks)};
+  if (o.refinement == "packing") {
+    what.how.max_trials = 0;
+  }
+  plan made = given;
+  auto const time = with_totals(
+      loads, [&](auto const& total) { return run_planner(o.policy, total, what, made); });
+  result.milliseconds = time.milliseconds;
+  result.runs = time.runs;
+  return made;
 }
 
 /// Plans from the sum of the steps; records time and method in `result`.
-plan make_eplb_plan(options const& o, measured_loads const& loads, index_t ranks, index_t slots,
+plan make_eplb_plan(options const& o, measured_loads const& loads, slot_layout const& on,
                     outcome& result) {
-  plan made(loads.file.layers(), loads.file.experts(), ranks, slots);
-  auto const how = eplb_options_of(o, made.experts, ranks);
-  auto const time = std::visit(
-      [&]<class Load>(npy::array<Load> const& total) {
-        return run_planner(o.policy, loads_ref<Load>(total.values, made.layers, made.experts), how,
-                           made);
-      },
-      loads.totals.loads);
+  plan made(loads.file.layers(), loads.file.experts(), on.ranks, on.slots);
+  auto how = eplb_options_of(o, made.experts, on.ranks);
+  how.rank_offsets = on.rank_offsets;
+  auto const time = with_totals(
+      loads, [&](auto const& total) { return run_planner(o.policy, total, how, made); });
   result.milliseconds = time.milliseconds;
   result.runs = time.runs;
   result.hierarchical = how.is_hierarchical();
@@ -260,10 +303,11 @@ plan make_craft_plan(options const& o, measured_loads const& loads, index_t rank
 
 /// Plans from all steps with load, with the planner that lasts longest or with flow placement;
 /// records time and results in `result`.
-plan make_selected_plan(options const& o, measured_loads const& loads, index_t ranks, index_t slots,
+plan make_selected_plan(options const& o, measured_loads const& loads, slot_layout const& on,
                         outcome& result) {
-  plan made(loads.file.layers(), loads.file.experts(), ranks, slots);
-  plimsoll::select_planner_options how{.on = {.ranks = ranks, .nodes = o.nodes},
+  plan made(loads.file.layers(), loads.file.experts(), on.ranks, on.slots);
+  plimsoll::select_planner_options how{.on = {.ranks = on.ranks, .nodes = o.nodes},
+                                       .rank_offsets = on.rank_offsets,
                                        .split = split_of(o)};
   if (o.planner == "flow") {
     how.candidates = {how.split == plimsoll::split_rule::even ? plimsoll::planner::flow_even
@@ -306,20 +350,21 @@ index_t trace_length_of(options const& o, measured_loads const& loads) {
 }
 
 /// Plans from the last steps; records time and results in `result`.
-plan make_gem_plan(options const& o, measured_loads const& loads, index_t ranks, index_t slots,
+plan make_gem_plan(options const& o, measured_loads const& loads, slot_layout const& on,
                    outcome& result) {
-  plan made(loads.file.layers(), loads.file.experts(), ranks, slots);
+  plan made(loads.file.layers(), loads.file.experts(), on.ranks, on.slots);
   gem_outcome found{.latency = o.latency,
-                    .curves = naming("--latency", [&] { return read_curves(o.latency, ranks); }),
+                    .curves = naming("--latency", [&] { return read_curves(o.latency, on.ranks); }),
                     .trace_length = trace_length_of(o, loads),
                     .restarts = o.restarts};
   for (index_t const filled : loads.totals.filled) {
     found.steps.push_back(std::min(filled, found.trace_length));
   }
   plimsoll::gem_options how;
-  how.on.ranks = ranks;
+  how.on.ranks = on.ranks;
+  how.rank_offsets = on.rank_offsets;
   how.restarts = o.restarts;
-  if (slots > made.experts) {
+  if (on.slots > made.experts) {
     how.spare_slots = plimsoll::spare_slot_use::hold_replicas;
   }
   auto const time =
@@ -346,6 +391,66 @@ void check_bytes(plan const& p, std::optional<std::int64_t> expert_bytes) {
   }
 }
 
+/// Throws if ranks of two plans have other slots; `other` names the option behind `p`.
+void expect_slots_of(plan const& p, plan const& previous, std::string const& other) {
+  if (p.slots != previous.slots) {
+    throw usage_error(
+        "--previous",
+        "a plan with " + std::to_string(p.slots) + " slots of a layer, as in " + other,
+        std::to_string(previous.slots));
+  }
+  auto const& offsets = p.rank_offsets;
+  auto const at = std::mismatch(offsets.begin(), offsets.end(), previous.rank_offsets.begin());
+  if (at.first == offsets.end()) {
+    return;
+  }
+  // The first offset of a layer is 0, so an offset that differs ends a rank.
+  auto const end = at.first - offsets.begin();
+  auto const slots = [&](plan const& of) {
+    auto const offset = of.rank_offsets.begin() + end;
+    return std::to_string(*offset - *(offset - 1));
+  };
+  throw usage_error("--previous",
+                    slots(p) + " slots on rank " + std::to_string(end % (p.ranks + 1) - 1) +
+                        " in layer " +
+                        std::to_string(p.layer_ids[static_cast<std::size_t>(end / (p.ranks + 1))]) +
+                        ", as in " + other,
+                    slots(previous));
+}
+
+/// Replaces `after` by the plan to move to from `previous`, and lists the transfers.
+migration_outcome move_from(plan const& previous, options const& o, measured_loads const& loads,
+                            outcome const& result, plan& after) {
+  plimsoll::rank_set const on{.ranks = previous.ranks, .nodes = o.nodes};
+  plan const to = after;
+  migration move{.from = previous.placement(),
+                 .to = to.placement(),
+                 .alignment = {.on = on},
+                 .limited = limits_moves(o),
+                 .where = placement_options_of(o, previous.ranks),
+                 .budget = {.split = split_of(o),
+                            .max_moves = o.max_moves.value_or(plimsoll::unlimited),
+                            .max_bytes = o.max_bytes.value_or(plimsoll::unlimited),
+                            .expert_bytes = o.expert_bytes.value_or(1)},
+                 .transfers = {.on = on, .expert_bytes = o.expert_bytes.value_or(1)}};
+  move.transfers.rounds = o.rounds == "one-peer" ? plimsoll::round_rule::one_peer
+                                                 : plimsoll::round_rule::send_and_receive;
+  move.transfers.bandwidths.across_nodes = o.bandwidth * gigabyte;
+  if (result.gem) {
+    plimsoll::latency_curves const curves = result.gem->curves.view();
+    move.alignment.on.speeds = curves.speeds;
+    if (curves.latency.extent(0) > 1) {  // every rank has a curve of its own
+      move.alignment.relabel = plimsoll::relabeling::none;
+    }
+  }
+  migration_outcome found{.max_moves = o.max_moves,
+                          .max_bytes = o.max_bytes,
+                          .rounds = o.rounds,
+                          .token_us = o.token_us};
+  with_totals(loads, [&](auto const& total) { run_planner(o.policy, total, move, after, found); });
+  return found;
+}
+
 /// Makes both plans, without measuring them.
 outcome plan_loads(options const& o, measured_loads const& loads) {
   outcome result{.planner = o.planner,
@@ -359,39 +464,65 @@ outcome plan_loads(options const& o, measured_loads const& loads) {
   index_t const layers = loads.file.layers();
   index_t const experts = loads.file.experts();
   auto const ids = layer_ids_of(o, layers, loads.rows);
-  std::optional<plan> in_use;
-  if (!o.plan.empty()) {
-    in_use = naming("--plan", [&] {
+  auto const read = [&](char const* argument, std::string const& file,
+                        std::optional<index_t> of_ranks) -> std::optional<plan> {
+    if (file.empty()) {
+      return {};
+    }
+    return naming(argument, [&] {
       // Without --layer-ids, LOADS has a row for every layer of the model.
       auto const model_layers = o.layer_ids.empty() ? loads.rows : o.model_layers;
       return read_plan(
-          o.plan,
-          {.experts = experts, .layer_ids = ids, .ranks = o.ranks, .model_layers = model_layers});
+          file,
+          {.experts = experts, .layer_ids = ids, .ranks = of_ranks, .model_layers = model_layers});
     });
+  };
+  std::optional<plan> previous = read("--previous", o.previous, o.ranks);
+  std::optional<plan> in_use = read("--plan", o.plan, previous ? previous->ranks : o.ranks);
+  if (!in_use) {
+    in_use = previous;
   }
   index_t const ranks = o.ranks ? *o.ranks : in_use.value().ranks;
+  // With a limit on the moves, the refinement is not all that decides the plan.
+  bool const compares = o.refinement != "none" && !o.evaluate.empty() && !limits_moves(o);
   if (o.planner == "none") {
-    result.after = std::move(*in_use);
-    in_use.reset();
+    if (o.refinement != "none") {
+      result.after = refine_plan(o, loads, *in_use, result);
+      if (compares) {
+        result.unrefined = in_use;
+      }
+    } else {
+      result.after = std::move(*in_use);
+      in_use.reset();
+    }
   } else {
-    auto const slots = [&] { return slots_to_plan(o, experts, ranks, in_use); };
+    auto const on = [&] {
+      return slot_layout{
+          ranks, slots_to_plan(o, experts, ranks, in_use),
+          previous ? previous->placement().rank_offsets : slot_layout{}.rank_offsets};
+    };
     result.after = o.planner == "craft" ? make_craft_plan(o, loads, ranks, result)
-                   : o.planner == "gem" ? make_gem_plan(o, loads, ranks, slots(), result)
+                   : o.planner == "gem" ? make_gem_plan(o, loads, on(), result)
                    : o.planner == "flow" || o.planner == "auto"
-                       ? make_selected_plan(o, loads, ranks, slots(), result)
-                       : make_eplb_plan(o, loads, ranks, slots(), result);
+                       ? make_selected_plan(o, loads, on(), result)
+                       : make_eplb_plan(o, loads, on(), result);
     result.after.layer_ids = ids;
-    if (o.refinement != "none" && !o.evaluate.empty()) {
+    if (compares) {
       options plain = o;
       plain.refinement = "none";
       outcome ignored;
-      result.unrefined = o.planner == "craft"
-                             ? make_craft_plan(plain, loads, ranks, ignored)
-                             : make_eplb_plan(plain, loads, ranks, slots(), ignored);
+      result.unrefined = o.planner == "craft" ? make_craft_plan(plain, loads, ranks, ignored)
+                                              : make_eplb_plan(plain, loads, on(), ignored);
       result.unrefined->layer_ids = ids;
     }
   }
-  if (in_use) {
+  if (previous) {
+    expect_slots_of(result.after, *previous, "--plan");
+    check_bytes(*previous, o.expert_bytes);
+    result.moves = move_from(*previous, o, loads, result, result.after);
+    result.before = std::move(*previous);
+    result.before_name = o.previous;
+  } else if (in_use) {
     result.before = std::move(*in_use);
     result.before_name = o.plan;
   } else {
@@ -413,6 +544,7 @@ class outputs {
     plan_ = open("--output", o.output);
     report_ = open("--report", o.report);
     json_ = open("--json", o.json);
+    transfers_ = open("--transfers", o.transfers);
   }
 
   /// Writes all files; they get their names only in `commit`.
@@ -425,6 +557,9 @@ class outputs {
     }
     if (json_ != nullptr) {
       write_outcome(json_->stream(), result);
+    }
+    if (transfers_ != nullptr) {
+      write_transfers(transfers_->stream(), result);
     }
     for (output_file& file : files_) {
       file.close();
@@ -446,6 +581,7 @@ class outputs {
   output_file* plan_ = nullptr;
   output_file* report_ = nullptr;
   output_file* json_ = nullptr;
+  output_file* transfers_ = nullptr;
 };
 
 /// Returns the date as "2026-11-22 23:00 UTC"; SOURCE_DATE_EPOCH overrides it, for reproducible
@@ -509,7 +645,7 @@ void run_program(options const& o, std::string command) {
     throw usage_error("the standard output", "it to be written", "an error");
   }
   files.commit();
-  for (std::string const* name : {&o.output, &o.report, &o.json}) {
+  for (std::string const* name : {&o.output, &o.report, &o.json, &o.transfers}) {
     if (!name->empty()) {
       std::printf("wrote %s\n", name->c_str());
     }

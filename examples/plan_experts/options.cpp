@@ -26,6 +26,7 @@ namespace {
 
 constexpr index_t most_layers = 1 << 20;
 constexpr std::int64_t most_bytes = std::int64_t{1} << 40;
+constexpr std::int64_t most_model_bytes = std::int64_t{1} << 50;
 
 /// Parses "3:61", "3:" or ":61".
 [[nodiscard]] row_range parse_range(std::string const& argument, std::string const& text) {
@@ -145,15 +146,61 @@ void expect_not_given(CLI::App const& app, std::initializer_list<char const*> na
   }
 }
 
-/// Refuses options of the planner with --planner none.
+/// Refuses options of the planner with --planner none. A refinement and a limit on the moves plan,
+/// too, and take some of them.
 void check_without_planner(CLI::App const& app, options const& o) {
-  if (o.plan.empty()) {
+  if (o.plan.empty() && o.previous.empty()) {
     throw usage_error("--plan", "a file with the plan, since --planner is none", "no value");
   }
+  bool const plans = o.refinement != "none" || limits_moves(o);
+  std::string const with =
+      plans ? "--planner none" : "--planner none, which takes the plan as it is";
   expect_not_given(app,
-                   {"--slots", "--replicas-per-rank", "--budget-bytes", "--nodes", "--groups",
-                    "--refine", "--apart", "--latency", "--trace-length", "--restarts", "--policy"},
-                   "--planner none, which takes the plan as it is");
+                   {"--slots", "--replicas-per-rank", "--budget-bytes", "--groups", "--latency",
+                    "--trace-length", "--restarts"},
+                   with);
+  if (!plans) {
+    expect_not_given(app, {"--apart", "--policy"}, with);
+    if (o.previous.empty()) {
+      expect_not_given(app, {"--nodes"}, with);
+    }
+  }
+}
+
+/// Checks the options about moves from --previous.
+void check_moves(CLI::App const& app, options const& o) {
+  if (o.previous.empty()) {
+    for (char const* name :
+         {"--max-moves", "--max-bytes", "--rounds", "--bandwidth", "--token-us", "--transfers"}) {
+      if (app.count(name) > 0) {
+        throw usage_error(name, "--previous with it", "none");
+      }
+    }
+    return;
+  }
+  if (o.planner == "craft") {
+    expect_not_given(app, {"--previous"}, "--planner craft, whose layers have slots of their own");
+  }
+  if (o.planner != "none") {
+    expect_not_given(app, {"--plan"}, "--previous, unless --planner is none");
+  }
+  if (o.planner == "gem") {
+    expect_not_given(app, {"--max-moves", "--max-bytes", "--token-us"},
+                     "--planner gem, which considers only latency");
+  }
+  if (o.max_moves) {
+    expect_not_given(app, {"--max-bytes"}, "--max-moves");
+  }
+  if (o.max_bytes && !o.expert_bytes) {
+    throw usage_error("--expert-bytes", "a value, since --max-bytes is divided by it", "none");
+  }
+  if (limits_moves(o) && o.groups > 1 && o.nodes > 1) {
+    throw usage_error("--groups", "1 where moves are limited and --nodes is above 1",
+                      std::to_string(o.groups));
+  }
+  if (app.count("--bandwidth") > 0 && o.nodes == 1) {
+    throw usage_error("--bandwidth", "--nodes above 1 with it, since it is that across nodes", "1");
+  }
 }
 
 /// Checks the options that only gem takes, and those that it does not take.
@@ -170,8 +217,11 @@ void check_curves(CLI::App const& app, options const& o) {
     throw usage_error("--latency", "a file with latency curves, since --planner is gem",
                       "no value");
   }
-  expect_not_given(app, {"--nodes", "--groups", "--refine", "--apart", "--split"},
-                   "--planner gem, which considers only latency");
+  std::string const with = "--planner gem, which considers only latency";
+  expect_not_given(app, {"--groups", "--refine", "--apart", "--split"}, with);
+  if (o.previous.empty()) {
+    expect_not_given(app, {"--nodes"}, with);
+  }
 }
 
 /// Returns whether the planner plans for the steps to come.
@@ -197,8 +247,8 @@ void check_nodes(options const& o) {
   if (o.nodes == 1 && apart) {
     throw usage_error("--apart", "--nodes above 1 for node", "1");
   }
-  if (o.nodes > 1 && o.groups == 1 && !apart && !looks_ahead(o)) {
-    throw usage_error("--nodes", "--groups, --apart node or --planner flow with it",
+  if (o.nodes > 1 && o.groups == 1 && !apart && !looks_ahead(o) && o.previous.empty()) {
+    throw usage_error("--nodes", "--groups, --apart node, --previous or --planner flow with it",
                       "none of them");
   }
   if (o.groups > 1 && o.groups % o.nodes != 0) {
@@ -227,10 +277,11 @@ void check_files(options const& o) {
     char const* argument;
     std::string const& file;
   };
-  named const files[] = {{"LOADS", o.loads},       {"--evaluate", o.evaluate}, {"--plan", o.plan},
-                         {"--latency", o.latency}, {"--output", o.output},     {"--json", o.json},
-                         {"--report", o.report}};
-  constexpr std::size_t first_output = 4;
+  named const files[] = {
+      {"LOADS", o.loads},         {"--evaluate", o.evaluate}, {"--plan", o.plan},
+      {"--previous", o.previous}, {"--latency", o.latency},   {"--output", o.output},
+      {"--json", o.json},         {"--report", o.report},     {"--transfers", o.transfers}};
+  constexpr std::size_t first_output = 5;
   auto const same_file = [](std::string const& a, std::string const& b) {
     std::error_code ignored;
     auto const full = [&](std::string const& name) {
@@ -301,7 +352,10 @@ void add_options(CLI::App& app, options& o) {
       "  An engine that splits tokens by load in every step; the planner that lasts longest:\n"
       "  plan_experts steps.npy --planner auto --split optimal --ranks 64 --slots 320\n"
       "  Is a plan from old loads better than the one in use, on new loads?\n"
-      "  plan_experts old.npy --layer-ids 3: --plan location.json --ranks 64 --evaluate new.npy");
+      "  plan_experts old.npy --layer-ids 3: --plan location.json --ranks 64 --evaluate new.npy\n"
+      "  The best plan that 100 moves reach from the one in use, and what to transfer:\n"
+      "  plan_experts new.npy --previous plan.json --max-moves 100 --expert-bytes 44MB \\\n"
+      "    --output next.json --transfers transfers.json");
   add("LOADS", o.loads,
       "Token copies of every expert, [layers, experts] or [steps, layers, experts]: a "
       ".npy file, SGLang's JSON (logical_count), a .csv file, or - for the standard "
@@ -356,7 +410,7 @@ void add_options(CLI::App& app, options& o) {
   add("--planner", o.planner,
       "eplb; auto for the planner whose plans last longest within LOADS; flow for steps to come; "
       "craft for more replicas in layers where LOADS shows that they pay; gem for ranks of unequal "
-      "speed; or none to keep the plan of --plan")
+      "speed; or none to keep the plan of --plan, or that of --previous, or to refine it")
       ->check(one_of({"eplb", "auto", "flow", "craft", "gem", "none"}))
       ->type_name("NAME")
       ->capture_default_str()
@@ -428,6 +482,43 @@ void add_options(CLI::App& app, options& o) {
       ->type_name("N")
       ->group(compare);
 
+  std::string const moves = "How to move from the plan in use";
+  add("--previous", o.previous,
+      "The plan in use, as --plan, to which the new plan is fitted: same slots and ranks, and as "
+      "few "
+      "experts as possible on other ranks. With --planner none, --plan may give the new plan")
+      ->type_name("FILE")
+      ->group(moves);
+  add("--max-moves", o.max_moves, "Best plan within this number of moves, over all layers")
+      ->check(whole_number(0, 0x7fffffff))
+      ->type_name("N")
+      ->group(moves);
+  add("--max-bytes", o.max_bytes,
+      "Best plan whose moves transfer at most as much, such as 6GB; needs --expert-bytes")
+      ->transform(CLI::AsSizeValue(true))
+      ->check(whole_number(0, most_model_bytes))
+      ->type_name("N")
+      ->group(moves);
+  add("--rounds", o.rounds,
+      "Rule of a round of transfers: one-peer (a rank exchanges with one other rank) or "
+      "send-receive (a rank sends to one rank and receives from one)")
+      ->check(one_of({"one-peer", "send-receive"}))
+      ->type_name("NAME")
+      ->capture_default_str()
+      ->group(moves);
+  add("--bandwidth", o.bandwidth, "Bandwidth of each rank across nodes, in GB/s")
+      ->check(positive_number(1'000'000))
+      ->type_name("X")
+      ->capture_default_str()
+      ->group(moves);
+  add("--token-us", o.token_us,
+      "Time that a rank takes for each token copy of a layer, in microseconds: an estimate, from "
+      "which the steps to the break-even follow")
+      ->check(positive_number(1'000'000))
+      ->type_name("X")
+      ->capture_default_str()
+      ->group(moves);
+
   std::string const files = "What to write";
   add("--output", o.output, "The plan")->type_name("FILE")->group(files);
   add("--format", o.format,
@@ -442,6 +533,9 @@ void add_options(CLI::App& app, options& o) {
   add("--json", o.json, "All figures of the report, for programs")
       ->type_name("FILE.json")
       ->group(files);
+  add("--transfers", o.transfers, "The transfers from the plan of --previous, in rounds")
+      ->type_name("FILE.json")
+      ->group(files);
   app.set_version_flag("--version", program_version(), "Prints the version");
 }
 
@@ -450,20 +544,22 @@ void check_options(CLI::App const& app, options const& o) {
   check_policy(o);
   if (o.planner == "none") {
     check_without_planner(app, o);
-  } else if (o.plan.empty() && !o.ranks) {
+  } else if (o.plan.empty() && o.previous.empty() && !o.ranks) {
     throw usage_error("--ranks", "a value", "none");
-  } else if ((o.planner == "eplb" || looks_ahead(o)) && o.plan.empty() && !o.slots &&
-             !o.replicas_per_rank) {
+  } else if ((o.planner == "eplb" || looks_ahead(o)) && o.plan.empty() && o.previous.empty() &&
+             !o.slots && !o.replicas_per_rank) {
     throw usage_error("--slots", "a value, or one of --replicas-per-rank", "none");
   }
   check_budget(o);
   check_curves(app, o);
   check_ahead(app, o);
   check_nodes(o);
+  check_moves(app, o);
   static_cast<void>(rows_to_plan(o));
   check_files(o);
   expect_end("--report", o.report, ".html");
   expect_end("--json", o.json, ".json");
+  expect_end("--transfers", o.transfers, ".json");
   if (!o.output.empty()) {
     static_cast<void>(output_format(o));
   } else if (!o.format.empty()) {
@@ -474,6 +570,8 @@ void check_options(CLI::App const& app, options const& o) {
 plimsoll::split_rule split_of(options const& o) {
   return o.split == "even" ? plimsoll::split_rule::even : plimsoll::split_rule::optimal;
 }
+
+bool limits_moves(options const& o) { return o.max_moves || o.max_bytes; }
 
 row_range rows_to_plan(options const& o) {
   return o.layers.empty() ? row_range{} : parse_range("--layers", o.layers);

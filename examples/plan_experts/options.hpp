@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include <plimsoll/migration_types.hpp>
 #include <plimsoll/types.hpp>
 
 #include "plan.hpp"
@@ -30,6 +31,9 @@ inline constexpr index_t automatic_replicas = -1;
 
 /// Default trace length of gem, if LOADS has as many steps with load.
 inline constexpr index_t usual_trace_length = 16;
+
+/// Bytes in the unit of --bandwidth.
+inline constexpr double gigabyte = 1e9;
 
 struct options {
   std::string loads;
@@ -54,6 +58,13 @@ struct options {
   std::string layer_ids;
   std::optional<index_t> model_layers;
   std::optional<std::int64_t> expert_bytes;
+  std::string previous;
+  std::optional<std::int64_t> max_moves;
+  std::optional<std::int64_t> max_bytes;
+  std::string rounds = "one-peer";
+  double bandwidth = plimsoll::transfer_bandwidths{}.across_nodes / gigabyte;  ///< in GB/s
+  double token_us = 0.2;  ///< time of a token copy on a rank
+  std::string transfers;
   std::string output;
   std::string format;
   std::string report;
@@ -71,6 +82,9 @@ void check_options(CLI::App const& app, options const& o);
 
 /// Returns the split of --split.
 [[nodiscard]] plimsoll::split_rule split_of(options const& o);
+
+/// Returns whether --max-moves or --max-bytes limits the moves.
+[[nodiscard]] bool limits_moves(options const& o);
 
 /// Returns the rows of LOADS to plan: all, or those of --layers.
 [[nodiscard]] row_range rows_to_plan(options const& o);

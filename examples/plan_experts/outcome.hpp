@@ -5,14 +5,17 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include <plimsoll/migration_types.hpp>
 #include <plimsoll/systems/craft.hpp>
 #include <plimsoll/types.hpp>
 
@@ -26,6 +29,7 @@ namespace examples {
 struct balance_statistics {
   double mean = 1;
   double ratio_of_sums = 1;  ///< sum of mean loads / sum of largest loads
+  double peaks = 0;          ///< sum of largest loads
   double worst = 1;
   index_t worst_layer = 0;  ///< the first with `worst`, as the model's layer id
   index_t worst_step = 0;
@@ -158,6 +162,51 @@ struct gem_outcome {
   }
 };
 
+/// Transfers from the plan in use to the plan after, and the settings behind their estimates.
+struct migration_outcome {
+  std::optional<std::int64_t> max_moves = {};  ///< limit over all layers, if given
+  std::optional<std::int64_t> max_bytes = {};  ///< likewise
+  std::string rounds = "one-peer";             ///< rule of the rounds, as in --rounds
+  double token_us = 0;                         ///< time of a token copy on a rank
+  std::vector<index_t> changed_layers = {};    ///< with a slot that gets another expert
+  plimsoll::transfer_plan transfers = {};
+
+  [[nodiscard]] index_t moves() const {
+    return sum_of([](plimsoll::layer_transfers const& layer) { return layer.changes.moves; });
+  }
+  [[nodiscard]] index_t local_copies() const {
+    return sum_of(
+        [](plimsoll::layer_transfers const& layer) { return layer.changes.local_copies; });
+  }
+  /// Returns the rounds of all layers, which follow one another.
+  [[nodiscard]] index_t round_count() const {
+    return sum_of([](plimsoll::layer_transfers const& layer) { return layer.rounds; });
+  }
+  /// Returns the most staging slots that a rank needs at one time.
+  [[nodiscard]] index_t staging_slots() const {
+    index_t most = 0;
+    for (plimsoll::layer_transfers const& layer : transfers.layers) {
+      most = std::max(most, layer.staging_slots);
+    }
+    return most;
+  }
+  /// Returns the bytes that ranks receive from other ranks.
+  [[nodiscard]] std::int64_t bytes() const {
+    auto const& received = transfers.received_bytes;
+    return std::accumulate(received.begin(), received.end(), std::int64_t{0});
+  }
+
+ private:
+  template <class Count>
+  [[nodiscard]] index_t sum_of(Count const& count) const {
+    index_t sum = 0;
+    for (plimsoll::layer_transfers const& layer : transfers.layers) {
+      sum += count(layer);
+    }
+    return sum;
+  }
+};
+
 /// All results to print.
 struct outcome {
   /// "eplb", "auto", "flow", "craft", "gem", or "none" if the plan was only read
@@ -180,6 +229,7 @@ struct outcome {
   std::optional<craft_outcome> craft = {};        ///< if craft planned
   std::optional<gem_outcome> gem = {};            ///< if gem planned
   std::optional<selection> selected = {};         ///< if auto or flow planned
+  std::optional<migration_outcome> moves = {};    ///< with --previous
   plan before = {};
   plan after = {};
   /// The plan without --refine, if there is a file of --evaluate to compare it on.
@@ -195,6 +245,39 @@ struct outcome {
     ++layers[replicas];
   }
   return layers;
+}
+
+/// Returns the microseconds that a step saves with the plan after, summed over the layers; negative
+/// if it takes longer. Latencies count if there are any, else the tokens of the most loaded rank.
+[[nodiscard]] inline double saved_us(outcome const& result, comparison const& c) {
+  auto const of_step = [&](measured_plan const& m) {
+    if (m.latency) {
+      auto const& layers = m.latency->of_layers;
+      return std::accumulate(layers.begin(), layers.end(), 0.0);
+    }
+    auto const steps = static_cast<double>(std::max<index_t>(1, c.filled_steps()));
+    return comparison::served(m, result.split).peaks / steps * result.moves.value().token_us;
+  };
+  constexpr double rounding = 1e-6;  // an optimal split is found to within as much
+  double const before = of_step(c.before);
+  double const saved = before - of_step(c.after);
+  return std::abs(saved) > rounding * before ? saved : 0;
+}
+
+/// Returns the number of steps after which the plan after has saved the time of the transfers:
+/// infinite if it never does, and empty if the bytes of an expert are not known.
+[[nodiscard]] inline std::optional<double> break_even_steps(outcome const& result,
+                                                            comparison const& c) {
+  auto const& transfers = result.moves.value().transfers;
+  if (transfers.list.empty()) {
+    return 0;
+  }
+  if (!result.expert_bytes) {
+    return {};
+  }
+  double const saved = saved_us(result, c);
+  return saved > 0 ? std::ceil(1e6 * transfers.seconds / saved)
+                   : std::numeric_limits<double>::infinity();
 }
 
 /// Returns the extra replicas of every layer, `[layers]`.

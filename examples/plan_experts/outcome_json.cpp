@@ -2,12 +2,16 @@
 #include "outcome_json.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include <plimsoll/migration_types.hpp>
 
 #include "outcome_table.hpp"
 
@@ -132,7 +136,111 @@ template <class T>
   return {{"chosen", s.candidates[s.chosen].name}, {"candidates", candidates}};
 }
 
+[[nodiscard]] json bytes_or_null(outcome const& result, json const& bytes) {
+  return result.expert_bytes ? bytes : json();
+}
+
+/// Returns what both files say about the transfers.
+[[nodiscard]] json totals_of(outcome const& result) {
+  migration_outcome const& m = result.moves.value();
+  return {{"round_rule", m.rounds},
+          {"moves", m.moves()},
+          {"local_copies", m.local_copies()},
+          {"bytes", bytes_or_null(result, m.bytes())},
+          {"rounds", m.round_count()},
+          {"staging_slots", m.staging_slots()},
+          {"seconds", bytes_or_null(result, m.transfers.seconds)}};
+}
+
+[[nodiscard]] json moves_of(outcome const& result) {
+  migration_outcome const& m = result.moves.value();
+  json moves = totals_of(result);
+  moves["max_moves"] = or_null(m.max_moves);
+  moves["max_bytes"] = or_null(m.max_bytes);
+  moves["token_us"] = result.gem ? json() : json(m.token_us);
+  moves["changed_layers"] = json::array();
+  for (index_t const layer : m.changed_layers) {
+    moves["changed_layers"].push_back(result.after.layer_ids[static_cast<std::size_t>(layer)]);
+  }
+  for (plimsoll::layer_transfers const& layer : m.transfers.layers) {
+    moves["moves_of_layers"].push_back(layer.changes.moves);
+    moves["local_copies_of_layers"].push_back(layer.changes.local_copies);
+    moves["rounds_of_layers"].push_back(layer.rounds);
+  }
+  for (comparison const& c : result.comparisons) {
+    auto const steps = break_even_steps(result, c);
+    moves["saved_us"].push_back(saved_us(result, c));
+    moves["break_even_steps"].push_back(steps && std::isinf(*steps) ? json("never")
+                                                                    : or_null(steps));
+  }
+  return moves;
+}
+
+[[nodiscard]] char const* name_of(plimsoll::transfer_kind kind) {
+  switch (kind) {
+    case plimsoll::transfer_kind::local_copy:
+      return "local_copy";
+    case plimsoll::transfer_kind::same_node:
+      return "same_node";
+    case plimsoll::transfer_kind::across_nodes:
+      return "across_nodes";
+    case plimsoll::transfer_kind::from_host:
+      break;
+  }
+  return "from_host";
+}
+
+/// Writes one key per line, so that a person can read the head of the file.
+void write_object(std::ostream& out, json const& object) {
+  char const* separator = "{\n";
+  for (auto const& [key, value] : object.items()) {
+    // File names may be any bytes, but JSON is UTF-8.
+    out << separator << json(key) << ": "
+        << value.dump(-1, ' ', false, json::error_handler_t::replace);
+    separator = ",\n";
+  }
+  out << "\n}\n";
+}
+
 }  // namespace
+
+void write_transfers(std::ostream& out, outcome const& result) {
+  plan const& p = result.after;
+  auto const& transfers = result.moves.value().transfers;
+  json layers = json::array();
+  for (std::size_t layer = 0; layer < transfers.layers.size(); ++layer) {
+    layers.push_back({{"layer", p.layer_ids[layer]},
+                      {"rounds", transfers.layers[layer].rounds},
+                      {"staging_slots", transfers.layers[layer].staging_slots},
+                      {"transfers", json::array()}});
+  }
+  for (plimsoll::transfer const& t : transfers.list) {
+    layers[static_cast<std::size_t>(t.layer)]["transfers"].push_back(
+        {{"expert", t.expert},
+         {"source_rank", t.source_rank},
+         {"source_slot", t.source_slot},
+         {"destination_rank", t.destination_rank},
+         {"destination_slot", t.destination_slot},
+         {"round", t.round},
+         {"staging_slot", t.staging_slot},
+         {"commit_round", t.commit_round},
+         {"kind", name_of(t.kind)},
+         {"bytes", bytes_or_null(result, t.bytes)}});
+  }
+  json object = {{"format", "plimsoll-transfers"},
+                 {"version", 1},
+                 {"program", result.program},
+                 {"plan_before", result.before_name},
+                 {"ranks", p.ranks},
+                 {"slots", p.slots},
+                 {"nodes", result.nodes},
+                 {"expert_bytes", or_null(result.expert_bytes)}};
+  object.update(totals_of(result));
+  object["sent_bytes"] = bytes_or_null(result, transfers.sent_bytes);
+  object["received_bytes"] = bytes_or_null(result, transfers.received_bytes);
+  object["layers"] = std::move(layers);
+  write_object(out, object);
+}
 
 void write_outcome(std::ostream& out, outcome const& result) {
   plan const& p = result.after;
@@ -165,16 +273,9 @@ void write_outcome(std::ostream& out, outcome const& result) {
                        {"craft", result.craft ? to_json(*result.craft) : json()},
                        {"gem", result.gem ? to_json(*result.gem) : json()},
                        {"selected", result.selected ? to_json(*result.selected) : json()},
+                       {"moves", result.moves ? moves_of(result) : json()},
                        {"comparisons", comparisons}};
-  // One key per line, so that a person can read the head of the file.
-  char const* separator = "{\n";
-  for (auto const& [key, value] : object.items()) {
-    // File names may be any bytes, but JSON is UTF-8.
-    out << separator << json(key) << ": "
-        << value.dump(-1, ' ', false, json::error_handler_t::replace);
-    separator = ",\n";
-  }
-  out << "\n}\n";
+  write_object(out, object);
 }
 
 }  // namespace examples

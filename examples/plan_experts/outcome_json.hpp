@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Writes the JSON file of results that docs/plan_experts.md describes.
+/// Writes the JSON files of results and of transfers that docs/plan_experts.md describes.
 #pragma once
 
 #include <ostream>
@@ -11,5 +11,8 @@ namespace examples {
 
 /// Writes all figures of the report, for programs.
 void write_outcome(std::ostream& out, outcome const& result);
+
+/// Writes the transfers of `result`, which must have moves.
+void write_transfers(std::ostream& out, outcome const& result);
 
 }  // namespace examples

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -255,15 +256,30 @@ template <class Statistics>
   return text + "\n";
 }
 
+/// Describes the moves from the plan of --previous, and when they pay off.
+[[nodiscard]] std::string moves_of(outcome const& result) {
+  if (!result.moves) {
+    return "";
+  }
+  moves_text const text = text_of_moves(result);
+  std::string lines = fmt::format("moves: {}\ntransfers: {}\n", text.moves, text.transfers);
+  for (std::string const& loads : text.break_even) {
+    lines += fmt::format("break-even: {}\n", loads);
+  }
+  return lines + "\n";
+}
+
 [[nodiscard]] std::string planner_of(outcome const& result) {
   std::string const before =
       result.before_name == "trivial"
           ? "slot i holds expert i mod " + std::to_string(result.after.experts)
           : result.before_name;
   if (!result.milliseconds) {
-    return fmt::format("before: {}; after: the plan as it was read\n", before);
+    return fmt::format(
+        "before: {}; after: {}\n", before,
+        result.moves ? "the plan that was read, with these moves" : "the plan as it was read");
   }
-  std::string how = result.planner;
+  std::string how = result.planner == "none" ? "no planner" : result.planner;
   if (result.hierarchical && result.nodes > 1) {
     how += fmt::format(", {} groups on {} nodes", result.groups, result.nodes);
   }
@@ -375,6 +391,47 @@ std::string verdict_of(outcome const& result) {
                    after, before, where);
 }
 
+moves_text text_of_moves(outcome const& result) {
+  migration_outcome const& m = result.moves.value();
+  auto const& layers = m.transfers.layers;
+  auto const counted = [](index_t count, char const* one, char const* more) {
+    return fmt::format("{} {}", count, count == 1 ? one : more);
+  };
+  moves_text text;
+  text.moves =
+      fmt::format("{}{}, {} within a rank, in {} of {}", counted(m.moves(), "slot", "slots"),
+                  m.max_moves   ? fmt::format(" of at most {}", *m.max_moves)
+                  : m.max_bytes ? fmt::format(" of at most {}", bytes_text(*m.max_bytes))
+                                : std::string(),
+                  counted(m.local_copies(), "copy", "copies"), m.changed_layers.size(),
+                  counted(result.after.layers, "layer", "layers"));
+  auto const longest =
+      std::max_element(layers.begin(), layers.end(),
+                       [](auto const& a, auto const& b) { return a.rounds < b.rounds; });
+  text.transfers =
+      fmt::format("{} ({}), at most {} a layer", counted(m.round_count(), "round", "rounds"),
+                  m.rounds, longest->rounds);
+  if (result.expert_bytes) {
+    text.transfers +=
+        fmt::format(", {} in about {:.1f} us", bytes_text(m.bytes()), 1e6 * m.transfers.seconds);
+  }
+  for (comparison const& c : result.comparisons) {
+    double const saved = saved_us(result, c);
+    auto const steps = break_even_steps(result, c);
+    text.break_even.push_back(
+        fmt::format("{}, on {}: a step {}",
+                    !steps ? std::string("unknown without --expert-bytes")
+                    : std::isinf(*steps)
+                        ? std::string("never")
+                        : fmt::format("after {:.0f} {}", *steps, *steps == 1 ? "step" : "steps"),
+                    c.per_step_text(result.split),
+                    saved == 0 ? std::string("takes as long as before")
+                               : fmt::format("takes about {:.1f} us {}", std::abs(saved),
+                                             saved > 0 ? "less" : "more")));
+  }
+  return text;
+}
+
 std::string choice_text(craft_outcome const& c) {
   if (c.chosen == "automatic") {
     return "chosen at the knee";
@@ -409,8 +466,8 @@ std::string table_of(outcome const& result) {
   }
   return sizes_of(result) + "\n" + table_of(balance_title, "5th percentile", balance, width, 4) +
          table_of(latency_title, "95th percentile", latency, width, 2) + craft_of(result) +
-         gem_of(result) + candidates_of(result) + losses_of(result) + warning_lines_of(result) +
-         empty_of(result) + weights_of(result) + planner_of(result);
+         gem_of(result) + candidates_of(result) + moves_of(result) + losses_of(result) +
+         warning_lines_of(result) + empty_of(result) + weights_of(result) + planner_of(result);
 }
 
 }  // namespace examples

@@ -25,6 +25,16 @@ namespace examples {
 /// Describes how the replicas on each rank were chosen, such as "chosen at the knee".
 [[nodiscard]] std::string choice_text(craft_outcome const& c);
 
+/// The moves from the plan of --previous, in words.
+struct moves_text {
+  std::string moves;
+  std::string transfers;
+  std::vector<std::string> break_even;  ///< on each file of loads
+};
+
+/// Describes the moves of `result`, which must have some.
+[[nodiscard]] moves_text text_of_moves(outcome const& result);
+
 /// Formats a number of bytes, such as "8.79 GiB".
 [[nodiscard]] std::string bytes_text(std::int64_t bytes);
 

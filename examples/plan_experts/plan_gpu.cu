@@ -53,6 +53,33 @@ std::span<T> elements(plimsoll::array_ref<T, Rank> const& view) {
   return {view.data, size};
 }
 
+/// Copies a matrix, which may be empty, to the device.
+template <class Policy, class T>
+auto on_device(Policy const& policy, plimsoll::matrix_ref<T const> const& matrix) {
+  return plimsoll::array(policy, elements(matrix), matrix.extent(0), matrix.extent(1));
+}
+
+/// A placement on the device.
+template <class Policy>
+class placement_on_device {
+ public:
+  placement_on_device(Policy const& policy, plimsoll::placement_ref const& from)
+      : map_(on_device(policy, from.physical_to_logical)),
+        counts_(on_device(policy, from.replica_count)),
+        offsets_(on_device(policy, from.rank_offsets)),
+        ranks_(from.ranks) {}
+
+  [[nodiscard]] plimsoll::placement_ref ref() const {
+    return {map_.view(), counts_.view(), ranks_, offsets_.view()};
+  }
+
+ private:
+  plimsoll::array<std::int32_t, Policy, 2> map_;
+  plimsoll::array<std::int32_t, Policy, 2> counts_;
+  plimsoll::array<std::int32_t, Policy, 2> offsets_;
+  index_t ranks_;
+};
+
 }  // namespace
 
 template <class Load>
@@ -60,8 +87,11 @@ planning_time plan_on_gpu(loads_ref<Load> loads, plimsoll::eplb_options const& o
                           plan& result) {
   stream const work;
   auto const policy = plimsoll::gpu(work.get());
-  plimsoll::array const there(policy, elements(loads), loads.extent(0), loads.extent(1));
-  return plan_with(policy, there, options, result);
+  auto const there = on_device(policy, loads);
+  auto const offsets = on_device(policy, options.rank_offsets);
+  plimsoll::eplb_options options_there = options;
+  options_there.rank_offsets = offsets.view();
+  return plan_with(policy, there, options_there, result);
 }
 
 template <class Load>
@@ -81,7 +111,10 @@ planning_time plan_on_gpu(steps_ref<Load> loads, plimsoll::select_planner_option
   auto const policy = plimsoll::gpu(work.get());
   plimsoll::array const there(policy, elements(loads), loads.extent(0), loads.extent(1),
                               loads.extent(2));
-  return plan_with(policy, there, options, result, found);
+  auto const offsets = on_device(policy, options.rank_offsets);
+  plimsoll::select_planner_options options_there = options;
+  options_there.rank_offsets = offsets.view();
+  return plan_with(policy, there, options_there, result, found);
 }
 
 template <class Load>
@@ -93,12 +126,39 @@ planning_time plan_on_gpu(steps_ref<Load> loads, plimsoll::gem_options const& op
   plimsoll::array const there(policy, elements(loads), loads.extent(0), loads.extent(1),
                               loads.extent(2));
   plimsoll::array const tokens(policy, elements(curves.tokens));
-  plimsoll::array const latency(policy, elements(curves.latency), curves.latency.extent(0),
-                                curves.latency.extent(1));
+  auto const latency = on_device(policy, curves.latency);
   plimsoll::array const speeds(policy, elements(curves.speeds));
   plimsoll::latency_curves const curves_there{tokens.view(), latency.view(), curves.dense_until,
                                               speeds.view()};
-  return plan_with(policy, there, options, curves_there, result, found);
+  auto const offsets = on_device(policy, options.rank_offsets);
+  plimsoll::gem_options options_there = options;
+  options_there.rank_offsets = offsets.view();
+  return plan_with(policy, there, options_there, curves_there, result, found);
+}
+
+template <class Load>
+planning_time plan_on_gpu(loads_ref<Load> loads, given_plan const& given, plan& result) {
+  stream const work;
+  auto const policy = plimsoll::gpu(work.get());
+  auto const there = on_device(policy, loads);
+  placement_on_device const placement(policy, given.placement);
+  return plan_with(policy, there, given_plan{placement.ref(), given.where, given.how}, result);
+}
+
+template <class Load>
+void plan_on_gpu(loads_ref<Load> loads, migration const& move, plan& result,
+                 migration_outcome& found) {
+  stream const work;
+  auto const policy = plimsoll::gpu(work.get());
+  auto const there = on_device(policy, loads);
+  placement_on_device const from(policy, move.from);
+  placement_on_device const to(policy, move.to);
+  plimsoll::array const speeds(policy, elements(move.alignment.on.speeds));
+  migration move_there = move;
+  move_there.from = from.ref();
+  move_there.to = to.ref();
+  move_there.alignment.on.speeds = speeds.view();
+  plan_with(policy, there, move_there, result, found);
 }
 
 template planning_time plan_on_gpu(loads_ref<std::int64_t>, plimsoll::eplb_options const&, plan&);
@@ -117,5 +177,9 @@ template planning_time plan_on_gpu(steps_ref<std::int64_t>, plimsoll::gem_option
 template planning_time plan_on_gpu(steps_ref<double>, plimsoll::gem_options const&,
                                    plimsoll::latency_curves const&, plan&,
                                    std::vector<plimsoll::certificate>&);
+template planning_time plan_on_gpu(loads_ref<std::int64_t>, given_plan const&, plan&);
+template planning_time plan_on_gpu(loads_ref<double>, given_plan const&, plan&);
+template void plan_on_gpu(loads_ref<std::int64_t>, migration const&, plan&, migration_outcome&);
+template void plan_on_gpu(loads_ref<double>, migration const&, plan&, migration_outcome&);
 
 }  // namespace examples

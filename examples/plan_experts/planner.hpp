@@ -11,6 +11,8 @@
 
 #include <plimsoll/array.hpp>
 #include <plimsoll/latency.hpp>
+#include <plimsoll/migration.hpp>
+#include <plimsoll/refinement.hpp>
 #include <plimsoll/systems/craft.hpp>
 #include <plimsoll/systems/eplb.hpp>
 #include <plimsoll/systems/gem.hpp>
@@ -18,6 +20,7 @@
 #include <plimsoll/types.hpp>
 
 #include "loads_ref.hpp"
+#include "outcome.hpp"
 #include "plan.hpp"
 #include "selection.hpp"
 
@@ -111,6 +114,53 @@ template <class Policy, class Loads>
   return time;
 }
 
+/// Improvement of a plan that was read.
+struct given_plan {
+  plimsoll::placement_ref placement = {};
+  plimsoll::placement_options where = {};
+  plimsoll::refinement_options how = {};
+};
+
+/// Improves `given` into `result`.
+/// @param loads,given in the policy's memory
+template <class Policy, class Loads>
+[[nodiscard]] planning_time plan_with(Policy const& policy, Loads const& loads,
+                                      given_plan const& given, plan& result) {
+  plimsoll::placement<Policy> made;
+  planning_time const time = time_of(
+      [&] { made = plimsoll::refine(policy, loads, given.placement, given.where, given.how); });
+  assign(result, made);
+  return time;
+}
+
+/// Move from the plan in use to a new one.
+struct migration {
+  plimsoll::placement_ref from = {};
+  plimsoll::placement_ref to = {};
+  plimsoll::alignment_options alignment = {};
+  bool limited = false;  ///< whether there is a budget; else `to` is only aligned
+  plimsoll::placement_options where = {};
+  plimsoll::migration_options budget = {};
+  plimsoll::transfer_options transfers = {};
+};
+
+/// Replaces `result` by the plan to move to, and lists the transfers.
+/// @param loads,move in the policy's memory
+template <class Policy, class Loads>
+void plan_with(Policy const& policy, Loads const& loads, migration const& move, plan& result,
+               migration_outcome& found) {
+  auto const move_to = [&](auto const& made) {
+    found.changed_layers = plimsoll::changed_layers(policy, move.from, made.ref());
+    found.transfers = plimsoll::transfers(policy, move.from, made.ref(), move.transfers);
+    assign(result, made);
+  };
+  if (move.limited) {
+    move_to(plimsoll::plan_within(policy, loads, move.from, move.to, move.where, move.budget));
+  } else {
+    move_to(plimsoll::align(policy, move.from, move.to, move.alignment));
+  }
+}
+
 /// Plan on the first GPU, from loads of `std::int64_t` or `double` on the host. Defined in
 /// plan_gpu.cu, so only in builds with CUDA. Throw `plimsoll::cuda_error`, also if there is no GPU.
 template <class Load>
@@ -126,5 +176,10 @@ template <class Load>
 planning_time plan_on_gpu(steps_ref<Load> loads, plimsoll::gem_options const& options,
                           plimsoll::latency_curves const& curves, plan& result,
                           std::vector<plimsoll::certificate>& found);
+template <class Load>
+planning_time plan_on_gpu(loads_ref<Load> loads, given_plan const& given, plan& result);
+template <class Load>
+void plan_on_gpu(loads_ref<Load> loads, migration const& move, plan& result,
+                 migration_outcome& found);
 
 }  // namespace examples

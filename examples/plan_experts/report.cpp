@@ -329,6 +329,14 @@ void facts(std::ostream& out, chart_data const& d) {
   if (auto const bytes = bytes_of_fullest_rank(p, o.expert_bytes)) {
     fact(out, "weights of the fullest rank", bytes_text(*bytes));
   }
+  if (o.moves) {
+    moves_text const text = text_of_moves(o);
+    fact(out, "moves", text.moves);
+    fact(out, "transfers", text.transfers);
+    for (std::string const& loads : text.break_even) {
+      fact(out, "break-even", escaped(loads));
+    }
+  }
   if (index_t const idle = idle_layers(o); idle > 0) {
     fact(out, "layers without load", count_text(idle) + ", left out");
   }

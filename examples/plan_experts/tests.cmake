@@ -18,7 +18,7 @@ foreach(source IN LISTS sources)
 endforeach()
 
 # The program as a whole.
-foreach(helper IN ITEMS make_inputs check_plan check_loads check_report)
+foreach(helper IN ITEMS make_inputs check_plan check_loads check_report check_transfers)
   add_executable(${helper} ${folder}/${helper}.cpp)
   target_link_libraries(${helper} PRIVATE plimsoll_example pugixml::pugixml)
   target_compile_options(${helper} PRIVATE ${plimsoll_test_optimization})
@@ -57,6 +57,7 @@ foreach(case IN ITEMS table same_plan_from_any_file formats plan_in_use evaluate
                       nodes_and_refinement report report_in_browser readme progress no_load uneven_slots
                       auto auto_table craft craft_table craft_plan_in_use craft_formats
                       gem gem_table gem_formats
+                      previous previous_table previous_budget previous_given previous_uneven
                       no_output output_replaces full_output
                       ring copies_beyond_ranks signals empty_names output_through_links
                       layer_ids_with_steps key
@@ -169,7 +170,7 @@ plimsoll_refuses_options(groups "--groups: expected a divisor of the 6 experts, 
   ${good} --groups 4 ${out})
 plimsoll_refuses_options(groups_and_nodes "--groups: expected a multiple of the 4 nodes, got 2"
   ${good} --nodes 4 --groups 2 ${out})
-plimsoll_refuses_options(nodes_for_nothing "--nodes: expected --groups, --apart node or --planner flow with it, got none of them"
+plimsoll_refuses_options(nodes_for_nothing "--nodes: expected --groups, --apart node, --previous or --planner flow with it, got none of them"
   ${good} --nodes 4 ${out})
 plimsoll_refuses_options(apart_on_one_node "--apart: expected --nodes above 1 for node, got 1"
   ${good} --apart node ${out})
@@ -375,6 +376,57 @@ plimsoll_refuses_options(no_planner_no_plan "--plan: expected a file .*, got no 
   --planner none --ranks 4 ${out})
 plimsoll_refuses_options(no_planner_but_slots "--slots: expected no value with --planner none, which takes the plan as it is, got '8'"
   --planner none --plan ${inputs}/plan.json ${good} ${out})
+
+# The plan to move from.
+set(previous --previous ${inputs}/plan.json)
+plimsoll_refuses_options(previous_missing "--previous: none\\.json: expected a readable file, got No"
+  ${good} --previous none.json ${out})
+plimsoll_refuses_options(previous_of_other_layers "--previous: [^ ]*short_plan\\.json: expected a plan of all 2 layers of the model, got 1 rows. "
+  ${good} --previous ${inputs}/short_plan.json ${out})
+plimsoll_refuses_options(previous_of_other_experts
+  "--previous: [^ ]*other_plan\\.json: expected experts from 0 to 5, got 6 in layer 0, slot 6"
+  ${good} --previous ${inputs}/other_plan.json ${out})
+plimsoll_refuses_options(previous_on_other_ranks
+  "--previous: [^ ]*dead_plan\\.json: expected a plan for --ranks 3, got one for 4"
+  --ranks 3 --previous ${inputs}/dead_plan.json ${out})
+plimsoll_refuses_options(previous_without_ranks "--ranks: expected a value, since [^ ]*plan\\.json .*none"
+  ${previous} ${out})
+plimsoll_refuses_options(previous_with_other_slots
+  "--slots: expected the 8 slots of a layer of --previous, got 12" --ranks 4 --slots 12 ${previous} ${out})
+plimsoll_refuses_options(previous_with_other_replicas
+  "--replicas-per-rank: expected the 8 slots of a layer of --previous, got 10"
+  --ranks 4 --replicas-per-rank 1 ${previous} ${out})
+plimsoll_refuses_options(given_plan_with_other_slots
+  "--previous: expected a plan with 8 slots of a layer, as in --plan, got 12"
+  --planner none --ranks 4 --plan ${inputs}/plan.json --previous ${inputs}/wide_plan.json ${out})
+plimsoll_refuses_options(given_plan_on_other_slots
+  "--previous: expected 2 slots on rank 2 in layer 0, as in --plan, got 4"
+  --planner none --ranks 4 --plan ${inputs}/plan.json --previous ${inputs}/dead_plan.json ${out})
+plimsoll_refuses_options(previous_of_craft
+  "--previous: expected no value with --planner craft, whose layers have slots of their own, got "
+  --ranks 4 --planner craft ${previous} ${out})
+plimsoll_refuses_options(moves_from_nothing "--max-moves: expected --previous with it, got none"
+  ${good} --max-moves 3 ${out})
+plimsoll_refuses_options(transfers_from_nothing "--transfers: expected --previous with it, got none"
+  ${good} --transfers transfers.json ${out})
+plimsoll_refuses_options(negative_moves "--max-moves: expected a whole number from 0 to [0-9]*, got '-1'"
+  ${good} ${previous} --max-moves -1 ${out})
+plimsoll_refuses_options(two_limits "--max-bytes: expected no value with --max-moves, got '1000'"
+  ${good} ${previous} --max-moves 1 --max-bytes 1kB --expert-bytes 10 ${out})
+plimsoll_refuses_options(bytes_of_unknown_moves
+  "--expert-bytes: expected a value, since --max-bytes is divided by it, got none"
+  ${good} ${previous} --max-bytes 1kB ${out})
+plimsoll_refuses_options(no_bandwidth "--bandwidth: expected a number above 0, at most 1000000, got '0'"
+  ${good} ${previous} --nodes 2 --bandwidth 0 ${out})
+plimsoll_refuses_options(negative_token_time "--token-us: expected a number above 0, .*, got '-0.2'"
+  ${good} ${previous} --token-us -0.2 ${out})
+plimsoll_refuses_options(rounds_like_peer
+  "--rounds: expected one-peer or send-receive, got 'one-per'. did you mean one-peer\\?"
+  ${good} ${previous} --rounds one-per ${out})
+plimsoll_refuses_options(output_over_previous "--output: expected another file than --previous, got "
+  ${good} --previous plan.json ${out})
+plimsoll_refuses_options(transfers_in_no_folder
+  "--transfers: expected .*, got 'no/t.json': No such file" ${good} ${previous} ${out} --transfers no/t.json)
 
 # Output files.
 plimsoll_refuses_options(output_in_no_folder

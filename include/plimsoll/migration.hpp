@@ -51,7 +51,7 @@ struct migration_plan : placement<P> {
 /// @return per layer: moves and local copies
 /// @throws invalid_input for shapes; for values, naming layer and slot, rank or expert
 /// @complexity O(slots log slots) per layer
-/// @workspace as `align`
+/// @workspace 52 bytes per slot and 8 per expert for each problem in flight; 64 bytes per layer
 /// @stream synchronises once
 /// @determinism integers only: the same under every policy
 template <execution_policy P>
@@ -102,10 +102,12 @@ std::vector<index_t> changed_layers(P const& policy, placement_ref const& from,
 /// @return certificates of the assignments, and per layer what still changes
 /// @throws invalid_input for shapes; for values, naming layer and slot, rank or expert; the output is
 ///   then unspecified
-/// @complexity O(slots log slots + ranks^3 / nodes) per relabeling at worst; about ranks^2 if most
-///   experts of a rank move together
-/// @workspace 8 ranks^2 bytes per relabeling; 24 bytes per slot, 8 per expert and 64 per rank for
-///   each problem in flight; 64 bytes per layer
+/// @complexity O(slots (log slots + copies of an expert) + ranks^3 / nodes) per layer at worst; about
+///   ranks^2 instead of the last if most experts of a rank move together. With all layers in one
+///   relabeling the last is only once
+/// @workspace per relabeling 8 ranks^2 + 16 nodes^2 + 4 ranks nodes bytes; 52 bytes per slot, 8 per
+///   expert and 32 per rank for each problem in flight; 64 bytes per layer; 4 bytes for each int64
+///   element
 /// @stream synchronises
 /// @determinism integers only: the same bits under every policy; ties go to the lowest rank and slot
 template <execution_policy P, class Placement>
@@ -233,12 +235,12 @@ migration_plan<P> plan_within(P const& policy, Loads const& loads, placement_ref
 /// flows: with `send_and_receive` in as few rounds as the largest degree (Kőnig), with `one_peer` in
 /// at most one more (Vizing; Misra and Gries). A layer's rounds follow one another; layers are
 /// independent. Local copies and transfers from the host belong to no flow, and are in the first
-/// round in which no other rank reads their destination any more.
+/// round from which no other rank reads their destination slot any more.
 ///
-/// All reads of a round precede its writes. A slot whose old expert is still to be read gets its new
-/// one by way of a staging slot. Thus every transfer reads a slot that holds its expert, and after
-/// every round each expert that was readable is so still, in a slot or in a staging slot. `validate`
-/// checks that.
+/// The transfers of a round run at the same time. A slot whose old expert is read in that round or
+/// later gets its new one by way of a staging slot, at the end of the last round that reads it. Thus
+/// every transfer reads a slot that holds its expert, and after every round each expert that was
+/// readable is so still, in a slot or in a staging slot. `validate` checks that.
 ///
 /// Source: the rule of one peer is vLLM's (pull request 52641).
 ///
@@ -249,9 +251,10 @@ migration_plan<P> plan_within(P const& policy, Loads const& loads, placement_ref
 /// @param options nodes and liveness of the ranks, the rule of the rounds, bytes and bandwidths
 /// @return the transfers of all layers, rounds, bytes and an estimate of the duration
 /// @throws invalid_input for shapes and options; for values, naming layer and slot, rank or expert
-/// @complexity O(slots log slots) per layer; for m transfers between n ranks, O(m^2) to divide the
-///   sources at worst, and O(m n) to colour the flows
-/// @workspace 56 bytes per slot of every layer; for each problem in flight 2 ranks^2 bytes
+/// @complexity O(slots (log slots + rounds)) per layer; for m transfers between n ranks, O(m^2) to
+///   divide the sources at worst, and usually O(m n) to colour the flows
+/// @workspace 48 bytes per slot of every layer, and 104 per layer; for each problem in flight 92
+///   bytes per slot, 8 per expert, 40 per rank, and 2 ranks^2, with `send_and_receive` 4 ranks^2
 /// @stream synchronises
 /// @determinism integers only: the same on every rank and under every policy
 template <execution_policy P>
@@ -264,16 +267,18 @@ transfer_plan transfers(P const& policy, placement_ref const& from, placement_re
 
 /// @brief Checks a list of transfers and throws for its first fault.
 ///
-/// Plays the rounds: in each, every source slot holds the expert when it is read, the rule of the
-/// rounds holds, a staging slot receives one transfer at a time, and no expert that was readable
-/// becomes unreadable; after the last round the slots hold the experts of `to`.
+/// Plays the rounds: in each, every source slot holds the expert when it is read, no transfer writes
+/// to a slot that another one reads, the rule of the rounds holds, a staging slot receives one
+/// transfer at a time, and no expert that was readable becomes unreadable; after the last round the
+/// slots hold the experts of `to`. Kinds, bytes and counts of rounds, moves and local copies are
+/// checked, too. Whether sources are the nearest, rounds are few and `seconds` is right is not.
 ///
 /// @param from,to the placements for which the transfers were made, in the policy's memory
 /// @param plan the transfers
 /// @param options as for `transfers`; bandwidths are not read
 /// @throws invalid_input for shapes; for the first fault, naming layer, round and transfer
-/// @complexity O(transfers log transfers + layers rounds experts)
-/// @workspace none
+/// @complexity O((transfers + layers slots) log slots), on the host
+/// @workspace none, or a copy of each map whose rows are not contiguous
 /// @stream synchronises
 /// @determinism the same fault under every policy
 template <execution_policy P>

@@ -26,24 +26,28 @@ struct slot_changes {
 
 /// Ranks whose labels `align` exchanges.
 enum class relabeling : std::int32_t {
-  none,       ///< no rank changes its label; only slots within a rank are exchanged
-  per_layer,  ///< every layer has its own exchange
-  all_layers  ///< one exchange for all layers
+  none,          ///< no rank changes its label; only slots within a rank are exchanged
+  within_nodes,  ///< every layer has its own exchange, and the ranks of a node stay on it
+  per_layer,     ///< every layer has its own exchange
+  all_layers     ///< one exchange for all layers
 };
 
 /// Options of `align`. Arrays are in the policy's memory.
 struct alignment_options {
   /// Ranks: nodes, liveness and speeds. `on.ranks` is that of the placements or 0.
   rank_set on = {};
-  /// Exchange of labels: `none`, `per_layer`, or `all_layers`.
+  /// Exchange of labels: `none`, `within_nodes`, `per_layer`, or `all_layers`. Experts that must
+  /// stay on a node, as with node lists of `place_groups`, need `within_nodes`.
   relabeling relabel = relabeling::per_layer;
 };
 
 /// Result of `align`.
 struct alignment_report {
   /// Per relabeling, thus one per layer or one for all layers: value = moves, lower_bound = the
-  /// fewest moves that any exchange of labels leaves, proven by the dual variables of the
-  /// assignment; work = ranks that were assigned again.
+  /// fewest moves that any exchange of labels allowed leaves, proven by the dual variables of the
+  /// assignment; optimal if no other exchange leaves fewer moves, or as many and fewer local copies;
+  /// work = ranks and nodes scanned by the search, at least one per rank. Without relabeling one per
+  /// layer: no other exchange is allowed, and the work is 0.
   std::vector<certificate> certificates;
   /// Per layer: what still changes.
   std::vector<slot_changes> layers;
@@ -143,7 +147,7 @@ struct transfer_options {
 
 /// Transfers of one layer.
 struct layer_transfers {
-  /// Number of rounds.
+  /// Number of rounds, with those of local copies and transfers from the host alone.
   index_t rounds = 0;
   /// Lower bound on the rounds of transfers between ranks: the most peers of a rank, or, under
   /// `send_and_receive`, the most that a rank sends to or receives from.
@@ -164,7 +168,8 @@ struct transfer_plan {
   /// `[ranks]`: bytes that each rank receives from other ranks and from host memory.
   std::vector<std::int64_t> received_bytes;
   /// Estimated duration if layers and rounds follow one another: the sum over the rounds of the
-  /// time of the slowest rank.
+  /// time of the slowest rank. A rank sends and receives at the same time; its transfers of
+  /// different kinds follow one another.
   double seconds = 0;
 };
 

@@ -15,6 +15,7 @@
 #include <plimsoll/load_tensor.hpp>
 #include <plimsoll/memory.hpp>
 #include <plimsoll/metrics.hpp>
+#include <plimsoll/migration.hpp>
 #include <plimsoll/minmax_lp.hpp>
 #include <plimsoll/placement.hpp>
 #include <plimsoll/placement_maps.hpp>

@@ -20,6 +20,11 @@ struct refinement_options {
   /// node lists: per node of a layer); never more than 2^19 / slots^2, and none in layers of more
   /// than 64 slots.
   std::int64_t max_perturbations = 1024;
+  /// Price of a move, an expert that arrives on a rank: the least decrease of the load of the most
+  /// loaded rank that pays for it, as a fraction of the mean load, at least 0. Above 0, the search
+  /// follows one path from the given plan and stops at the first plan within the tolerance, so that a
+  /// looser tolerance never moves more; neither the greedy placement nor perturbed plans are tried.
+  double move_price = 0;
 };
 
 }}  // namespace plimsoll

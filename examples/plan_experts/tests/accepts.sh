@@ -269,6 +269,132 @@ case_gem_formats() {
   same plan.json same.json
 }
 
+# moves_of TRANSFERS.json: prints the number of moves
+moves_of() { sed -n 's/^"moves": \([0-9]*\),$/\1/p' "$1"; }
+
+# Loads of another hour, and a plan in use.
+two_hours() {
+  loads --steps 6 --layers 5 --experts 64 --tokens 2048 --top-k 6 --skew 0.8 --drift 0.2 --seed 8 --output new.npy
+  drifting old.npy
+  plan old.npy --ranks 8 --slots 80 --output old.json >/dev/null
+}
+
+# The new plan has the balance of the planner's, with fewer moves, and the transfers lead to it.
+case_previous() {
+  two_hours
+  plan new.npy --ranks 8 --slots 80 --output free.json --json free.result.json >/dev/null
+  for rule in one-peer send-receive; do
+    plan new.npy --previous old.json --expert-bytes 44MB --rounds $rule --output new.json --transfers t.json \
+      --report report.html --json result.json >printed
+    "$programs/check_plan" new.npy new.json 8 80 0.95
+    "$programs/check_transfers" old.json new.json t.json
+    "$programs/check_report" report.html result.json
+    grep -Eq "^moves: [1-9][0-9]* slots, [0-9]+ cop(y|ies) within a rank, in 5 of 5 layers$" printed || fail "$(cat printed)"
+    grep -Eq "^transfers: [0-9]+ rounds \\($rule\\), at most [0-9]+ a layer, [0-9.]+ [MG]iB in about [0-9.]+ us$" printed ||
+      fail "$(cat printed)"
+    grep -Eq '^break-even: after [1-9][0-9]* steps, on new.npy, step by step: a step takes about [0-9.]+ us less$' printed ||
+      fail "$(cat printed)"
+    grep -q '^before: old.json$' printed || fail "$(cat printed)"
+    grep -q '^wrote t.json$' printed || fail "$(cat printed)"
+  done
+  # The plan as the planner makes it, with ranks by other numbers: more moves, the same balance.
+  plan new.npy --planner none --plan free.json --previous old.json --output again.json --transfers t2.json >printed
+  "$programs/check_transfers" old.json again.json t2.json
+  same new.json again.json
+  grep -q 'after: the plan that was read, with these moves$' printed || fail "$(cat printed)"
+  grep -q '^break-even: unknown without --expert-bytes, on new.npy' printed || fail "$(cat printed)"
+  # Nodes keep their ranks; other planners and policies.
+  plan new.npy --previous old.json --nodes 2 --bandwidth 25 --expert-bytes 44MB --output nodes.json --transfers t.json >/dev/null
+  "$programs/check_transfers" old.json nodes.json t.json
+  grep -q '"kind":"across_nodes"' t.json || fail "expected transfers across nodes"
+  plan new.npy --planner flow --previous old.json --output flow.json --transfers t.json >/dev/null
+  "$programs/check_transfers" old.json flow.json t.json
+  for speeds in 0.5,1,1,1,1,1,1,1 1,1,1,1,1,1,1,1; do
+    curves $speeds
+    plan new.npy --planner gem --latency curves.json --previous old.json --expert-bytes 1MB --output gem.json \
+      --transfers t.json --json result.json >printed
+    "$programs/check_transfers" old.json gem.json t.json
+    grep -q '"token_us":null' result.json || fail "expected latencies to count"
+    grep -Eq '^break-even: (never|after [0-9]+ steps?), on new.npy' printed || fail "$(cat printed)"
+  done
+}
+
+case_previous_table() {
+  table "$inputs/steps.npy" --ranks 4 --previous "$inputs/plan.json" --evaluate "$inputs/other.npy" --expert-bytes 1MB \
+    --layer-ids 0:
+  diff "$expected/previous.expected" table
+}
+
+# A larger budget never balances worse, and none is exceeded.
+case_previous_budget() {
+  two_hours
+  plan new.npy --previous old.json --max-moves 0 --expert-bytes 1MB --output zero.json --transfers t.json >printed
+  same old.json zero.json
+  grep -q '^moves: 0 slots of at most 0, 0 copies within a rank, in 0 of 5 layers$' printed || fail "$(cat printed)"
+  grep -q '^transfers: 0 rounds (one-peer), at most 0 a layer, 0 B in about 0.0 us$' printed || fail "$(cat printed)"
+  grep -q '^break-even: after 0 steps, on new.npy, step by step: a step takes as long as before$' printed || fail "$(cat printed)"
+  local budget balance=0 now
+  for budget in 1 5 20 80 400; do
+    plan new.npy --previous old.json --max-moves $budget --output new.json --transfers t.json --json result.json >/dev/null
+    "$programs/check_transfers" old.json new.json t.json
+    (($(moves_of t.json) <= budget)) || fail "expected at most $budget moves, got $(moves_of t.json)"
+    now=$(grep '^"comparisons"' result.json | sed -E 's/.*"after":\{"summed":\{"mean":[^,]*,"ratio_of_sums":([^,]*),.*/\1/')
+    awk "BEGIN {exit !($now >= $balance)}" || fail "expected at least $balance with $budget moves, got $now"
+    balance=$now
+  done
+  awk "BEGIN {exit !($balance > 0.95)}" || fail "expected a balanced plan without a limit that counts, got $balance"
+  # Bytes of 5.5 experts allow 5 moves.
+  plan new.npy --previous old.json --max-moves 5 --output five.json >/dev/null
+  plan new.npy --previous old.json --max-bytes 5500kB --expert-bytes 1MB --output bytes.json >printed
+  same five.json bytes.json
+  plan new.npy --previous old.json --max-moves 20 --split optimal --output optimal.json --transfers t.json >/dev/null
+  "$programs/check_transfers" old.json optimal.json t.json
+  (($(moves_of t.json) <= 20)) || fail "expected at most 20 moves"
+}
+
+# Without a planner: the plan as it is, or refined.
+case_previous_given() {
+  two_hours
+  plan new.npy --planner none --previous old.json --output same.json --json result.json >printed
+  same old.json same.json
+  grep -q '^moves: 0 slots, ' printed || fail "$(cat printed)"
+  grep -q '"break_even_steps":\[0.0\]' result.json || fail "expected nothing to pay off"
+  local refinement least
+  for refinement in packing joint; do
+    [[ $refinement == joint ]] && least=0.98 || least=0.8  # packing keeps the replicas of old loads
+    plan new.npy --planner none --plan old.json --refine $refinement --evaluate old.npy --output refined.json >printed
+    "$programs/check_plan" new.npy refined.json 8 80 $least
+    grep -q '^before: old.json$' printed || fail "$(cat printed)"
+    grep -q "(no planner, refined by $refinement, seq, " printed || fail "$(cat printed)"
+    plan new.npy --planner none --previous old.json --refine $refinement --output moved.json --transfers t.json >printed
+    "$programs/check_plan" new.npy moved.json 8 80 $least
+    "$programs/check_transfers" old.json moved.json t.json
+  done
+  plan new.npy --planner none --previous old.json --refine joint --max-moves 10 --output ten.json --transfers t.json >/dev/null
+  "$programs/check_transfers" old.json ten.json t.json
+  (($(moves_of t.json) <= 10)) || fail "expected at most 10 moves"
+}
+
+# Ranks with different numbers of slots, layers with different numbers, and a rank without slots.
+case_previous_uneven() {
+  two_hours
+  plan old.npy --ranks 7 --slots 80 --output seven.json >/dev/null
+  plan old.npy --planner craft --ranks 8 --replicas-per-rank 3 --output craft.json >/dev/null
+  local from
+  for from in seven craft; do
+    for options in '' '--planner flow' '--max-moves 20' '--planner none --refine joint' '--planner none'; do
+      # shellcheck disable=SC2086
+      plan new.npy --previous $from.json $options --output new.json --transfers t.json >/dev/null
+      "$programs/check_transfers" $from.json new.json t.json
+    done
+  done
+  for options in '' '--max-moves 2' '--planner none --refine packing'; do
+    # shellcheck disable=SC2086
+    plan "$inputs/loads.npy" --previous "$inputs/dead_plan.json" $options --output new.json --transfers t.json >/dev/null
+    "$programs/check_transfers" "$inputs/dead_plan.json" new.json t.json
+  done
+}
+
 case_report() {
   drifting loads.npy
   plan loads.npy --layers 1: --ranks 8 --slots 80 --evaluate loads.npy --expert-bytes 1000 \
@@ -437,7 +563,7 @@ case_signals() {
 
 case_empty_names() {
   local option code
-  for option in --output --report --json --plan --evaluate --layers --layer-ids --key; do
+  for option in --output --report --json --plan --previous --transfers --evaluate --layers --layer-ids --key; do
     code=0
     plan "$inputs/loads.npy" --ranks 4 --slots 8 $option "" >printed 2>message || code=$?
     ((code == 2)) || fail "$option: expected exit code 2, got $code"
@@ -543,6 +669,21 @@ case_omp() {
     same gem.json gem_omp.json
   done
   "$programs/check_plan" loads.npy omp.json 8 80 0.95
+  two_hours
+  moves_by omp
+}
+
+# moves_by POLICY: the same plans and transfers as with seq
+moves_by() {
+  local options
+  for options in '' '--max-moves 20' '--planner none --refine joint'; do
+    # shellcheck disable=SC2086
+    plan new.npy --previous old.json $options --output seq.json --transfers seq.transfers.json >/dev/null
+    # shellcheck disable=SC2086
+    plan new.npy --previous old.json $options --policy "$1" --output "$1.json" --transfers "$1.transfers.json" >/dev/null
+    same seq.json "$1.json"
+    same seq.transfers.json "$1.transfers.json"
+  done
 }
 
 # Without a GPU the program must report that; the case then counts as skipped, not as passed.
@@ -568,6 +709,8 @@ case_gpu() {
     plan loads.npy --planner gem --latency curves.json --ranks 8 --slots $slots --policy gpu --output gpu.json
     same seq.json gpu.json
   done
+  two_hours
+  moves_by gpu
 }
 
 case_make_loads() {

@@ -54,6 +54,17 @@ TEST_CASE("command_line: numbers") {
   }
 }
 
+TEST_CASE("command_line: positive numbers") {
+  auto const speed = examples::positive_number(100);
+  for (char const* good : {"0.2", "1e-300", "100", "1e2"}) {
+    CHECK(refusal(speed, good).empty());
+  }
+  for (char const* bad : {"0", "-0.2", "100.1", "nan", "inf", "1e999", "", "1x", " 1", "+1"}) {
+    CHECK(refusal(speed, bad) ==
+          "expected a number above 0, at most 100, got '" + std::string(bad) + "'");
+  }
+}
+
 TEST_CASE("progress: at most five times a second, and not at once") {
   using namespace std::chrono_literals;
   examples::throttle::clock::time_point const start{};

@@ -82,9 +82,10 @@ struct measured_rows {
   }
 };
 
-void check_statistics(balance_statistics const& s, std::vector<double> values, double ratio_of_sums,
-                      plan const& p) {
-  CHECK(s.ratio_of_sums == doctest::Approx(ratio_of_sums));
+void check_statistics(balance_statistics const& s, measured_rows const& rows, plan const& p) {
+  CHECK(s.ratio_of_sums == doctest::Approx(rows.means / rows.peaks));
+  CHECK(s.peaks == doctest::Approx(rows.peaks));
+  std::vector<double> values = rows.balancedness;
   double const sum = std::accumulate(values.begin(), values.end(), 0.0);
   CHECK(s.mean == doctest::Approx(sum / static_cast<double>(values.size())));
   auto const worst = std::min_element(values.begin(), values.end());
@@ -165,11 +166,11 @@ void check_measured(measured_plan const& m, npy::array<std::int64_t> const& load
       CHECK(m.rank_loads[index(layer * p.ranks + rank)] == doctest::Approx(expected[index(rank)]));
     }
   }
-  check_statistics(m.summed, of_layers.balancedness, of_layers.means / of_layers.peaks, p);
-  check_statistics(m.optimal, optimal.balancedness, optimal.means / optimal.peaks, p);
+  check_statistics(m.summed, of_layers, p);
+  check_statistics(m.optimal, optimal, p);
   CHECK(m.per_step.has_value() == (steps > 1));
   if (m.per_step) {
-    check_statistics(*m.per_step, of_steps.balancedness, of_steps.means / of_steps.peaks, p);
+    check_statistics(*m.per_step, of_steps, p);
   }
 }
 

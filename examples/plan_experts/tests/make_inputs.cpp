@@ -92,6 +92,14 @@ int main(int argc, char** argv) {
   save("plan.json", R"({"physical_to_logical_map": [[0,1,2,3,4,5,0,1], [0,1,2,3,4,5,2,3]]})");
   save("short_plan.json", R"({"physical_to_logical_map": [[0,1,2,3,4,5,0,1]]})");
   save("other_plan.json", R"({"physical_to_logical_map": [[0,1,2,3,4,5,6,7], [0,1,2,3,4,5,6,7]]})");
+  save("wide_plan.json", R"({"physical_to_logical_map": [[0,1,2,3,4,5,0,1,2,3,4,5],
+                                                         [0,1,2,3,4,5,0,1,2,3,4,5]]})");
+  // The last of four ranks has no slots.
+  save("dead_plan.json", R"({"format": "plimsoll", "version": 1, "layers": 2, "experts": 6,
+    "ranks": 4, "slots": 8, "layer_ids": [0, 1],
+    "physical_to_logical": [[0,1,2,3,4,5,0,1], [0,1,2,3,4,5,2,3]],
+    "rank_offsets": [[0,2,4,8,8], [0,2,5,8,8]],
+    "replica_count": [[2,2,1,1,1,1], [1,1,2,2,1,1]]})");
   save("no_key.json", R"({"counts": [[1,2,3]], "rank": 0})");
   save("loads.txt", "1,2\n");
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <exception>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -15,11 +16,13 @@ namespace {
 using ids = std::vector<std::int64_t>;
 
 /// Returns the message for arguments after the required ones; empty if the program accepts them.
-std::string refusal(std::vector<std::string> arguments) {
+std::string refusal(std::vector<std::string> arguments,
+                    std::vector<std::string> const& required = {"--ranks", "4", "--slots", "8"}) {
   CLI::App app("", "plan_experts");
   examples::options o;
   examples::add_options(app, o);
-  arguments.insert(arguments.begin(), {"loads.npy", "--ranks", "4", "--slots", "8"});
+  arguments.insert(arguments.begin(), required.begin(), required.end());
+  arguments.insert(arguments.begin(), "loads.npy");
   std::vector<std::string> const reversed(arguments.rbegin(), arguments.rend());
   try {
     auto copy = reversed;  // CLI11 reads them from the end
@@ -42,9 +45,69 @@ ids layer_ids(std::string const& list, examples::index_t planned) {
 TEST_CASE("options: an empty value is refused") {
   CHECK(refusal({"--output", "plan.json"}).empty());
   for (std::string const option :
-       {"--output", "--report", "--json", "--plan", "--evaluate", "--key"}) {
+       {"--output", "--report", "--json", "--plan", "--evaluate", "--key", "--previous"}) {
     CHECK(refusal({option, ""}) == option + ": expected a value, got an empty one");
   }
+}
+
+TEST_CASE("options: moves need the plan in use") {
+  std::vector<std::vector<std::string>> const needing = {
+      {"--max-moves", "0"},   {"--max-bytes", "0"}, {"--rounds", "one-peer"},
+      {"--bandwidth", "0.5"}, {"--token-us", "1"},  {"--transfers", "t.json"}};
+  for (auto const& option : needing) {
+    CHECK(refusal(option) == option[0] + ": expected --previous with it, got none");
+  }
+  CHECK(refusal({"--previous", "a.json"}).empty());
+  CHECK(refusal({"--previous", "a.json", "--max-moves", "0"}).empty());
+  CHECK(refusal({"--previous", "a.json", "--max-bytes", "0", "--expert-bytes", "44MB"}).empty());
+  CHECK(refusal({"--previous", "a.json", "--transfers", "t.json", "--rounds", "send-receive",
+                 "--nodes", "2", "--bandwidth", "25", "--token-us", "0.5"})
+            .empty());
+}
+
+TEST_CASE("options: moves that contradict each other") {
+  auto const moved = [](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"--previous", "a.json"});
+    return refusal(std::move(arguments));
+  };
+  CHECK(moved({"--max-moves", "3", "--max-bytes", "6GB", "--expert-bytes", "1MB"}) ==
+        "--max-bytes: expected no value with --max-moves, got '6000000000'");
+  CHECK(moved({"--max-bytes", "6GB"}) ==
+        "--expert-bytes: expected a value, since --max-bytes is divided by it, got none");
+  CHECK(moved({"--plan", "b.json"}) ==
+        "--plan: expected no value with --previous, unless --planner is none, got 'b.json'");
+  CHECK(moved({"--bandwidth", "25"}) ==
+        "--bandwidth: expected --nodes above 1 with it, since it is that across nodes, got 1");
+  CHECK(moved({"--max-moves", "3", "--nodes", "2", "--groups", "2"}) ==
+        "--groups: expected 1 where moves are limited and --nodes is above 1, got 2");
+  CHECK(moved({"--transfers", "t.txt"}) ==
+        "--transfers: expected a name that ends in .json, got 't.txt'");
+  CHECK(moved({"--transfers", "a.json"}) ==
+        "--transfers: expected another file than --previous, got 'a.json' for both");
+  CHECK(moved({"--planner", "gem", "--latency", "c.json", "--max-moves", "3"}) ==
+        "--max-moves: expected no value with --planner gem, which considers only latency, got '3'");
+  CHECK(moved({"--planner", "gem", "--latency", "c.json", "--nodes", "2"}).empty());
+}
+
+TEST_CASE("options: without a planner, a plan is refined, moved to, or kept") {
+  auto const given = [](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"--planner", "none"});
+    return refusal(std::move(arguments), {"--ranks", "4"});
+  };
+  CHECK(given({}) ==
+        "--plan: expected a file with the plan, since --planner is none, got no value");
+  CHECK(given({"--plan", "a.json", "--refine", "joint", "--apart", "rank", "--policy", "seq"})
+            .empty());
+  CHECK(given({"--previous", "a.json"}).empty());
+  CHECK(given({"--previous", "a.json", "--plan", "b.json", "--nodes", "2"}).empty());
+  CHECK(given({"--previous", "a.json", "--max-moves", "1", "--apart", "rank"}).empty());
+  CHECK(
+      given({"--previous", "a.json", "--apart", "rank"}) ==
+      "--apart: expected no value with --planner none, which takes the plan as it is, got 'rank'");
+  CHECK(given({"--plan", "a.json", "--nodes", "2"}) ==
+        "--nodes: expected no value with --planner none, which takes the plan as it is, got '2'");
+  CHECK(given({"--plan", "a.json", "--refine", "joint", "--groups", "2"}) ==
+        "--groups: expected no value with --planner none, got '2'");
 }
 
 TEST_CASE("options: ids of layers, with steps") {

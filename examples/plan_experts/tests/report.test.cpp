@@ -555,6 +555,27 @@ TEST_SUITE("report") {
     CHECK_FALSE(contains(text, "weights"));
   }
 
+  TEST_CASE("the page states moves and when they pay off") {
+    outcome o = small();
+    o.expert_bytes = 1 << 20;
+    o.moves = examples::migration_outcome{.token_us = 0.5, .changed_layers = {0, 2}};
+    o.moves->transfers.list.resize(5);
+    o.moves->transfers.layers = {{3, 3, 1, {4, 0}}, {}, {1, 1, 0, {0, 1}}};
+    o.moves->transfers.received_bytes = {1 << 20, 3 << 20};
+    o.moves->transfers.seconds = 12e-6;
+    o.comparisons[0].before.summed.peaks = 18;
+    o.comparisons[0].after.summed.peaks = 8;
+    std::string text = text_of(parsed(report_of(o)));
+    for (char const* const fact :
+         {"4 slots, 1 copy within a rank, in 2 of 3 layers",
+          "4 rounds (one-peer), at most 3 a layer, 4.00 MiB in about 12.0 us",
+          "after 3 steps, on loads.npy: a step takes about 5.0 us less"}) {
+      CAPTURE(fact);
+      CHECK(contains(text, fact));
+    }
+    CHECK_FALSE(contains(text_of(parsed(report_of(small()))), "break-even"));
+  }
+
   TEST_CASE("the hottest experts are those with the most load for their layer") {
     // Expert 1 of the second layer has less load than any of the first, but twice its mean.
     outcome const o = outcome_of({{100, 100, 130}, {1, 6, 2}}, 3, 4);

@@ -108,6 +108,50 @@ void measure_flow_placement() {
                            {.on = {.ranks = 64}}, rows_of(map, slots), rows_of(counts, experts));
 }
 
+void measure_migration() {
+  constexpr index_t layers = 58;
+  constexpr index_t experts = 256;
+  constexpr index_t slots = 320;
+  std::vector<std::int32_t> const steps = drifting_loads(2, layers, experts);
+  std::vector<std::int32_t> maps[2];
+  std::vector<std::int32_t> counts[2];
+  for (std::size_t i = 0; i < 2; ++i) {
+    maps[i].resize(layers * slots);
+    counts[i].resize(layers * experts);
+    plimsoll::eplb(
+        plimsoll::seq,
+        matrix_ref<std::int32_t const>(steps.data() + i * layers * experts, layers, experts),
+        {.on = {.ranks = 64}}, rows_of(maps[i], slots), rows_of(counts[i], experts));
+  }
+  plimsoll::placement_ref const from{rows_of(maps[0], slots), rows_of(counts[0], experts), 64};
+  plimsoll::placement_ref const to{rows_of(maps[1], slots), rows_of(counts[1], experts), 64};
+  measured& m = all.emplace_back("migration");
+  m.arguments = bytes_of(maps[0], maps[1]);
+  plimsoll::align(counting_policy{&m.costs}, from, to, {}, rows_of(maps[1], slots));
+  static_cast<void>(plimsoll::transfers(counting_policy{&m.costs}, from, to));
+}
+
+void measure_plan_within() {
+  constexpr index_t layers = 58;
+  constexpr index_t experts = 256;
+  constexpr index_t slots = 320;
+  std::vector<std::int32_t> const steps = drifting_loads(2, layers, experts);
+  matrix_ref<std::int32_t const> const loads[2] = {
+      {steps.data(), layers, experts}, {steps.data() + layers * experts, layers, experts}};
+  auto const from = plimsoll::eplb(plimsoll::seq, loads[0], slots, {.on = {.ranks = 64}});
+  auto const to = plimsoll::eplb(plimsoll::seq, loads[1], slots, {.on = {.ranks = 64}});
+  for (auto const split : {plimsoll::split_rule::even, plimsoll::split_rule::optimal}) {
+    bool const is_even = split == plimsoll::split_rule::even;
+    std::vector<std::int32_t> map(layers * slots);
+    std::vector<std::int32_t> counts(layers * experts);
+    measured& m =
+        all.emplace_back(is_even ? "plan_within, even split" : "plan_within, optimal split");
+    m.arguments = bytes_of(steps, map, counts);
+    plimsoll::plan_within(counting_policy{&m.costs}, loads[1], from.ref(), to.ref(), {},
+                          {.split = split}, rows_of(map, slots), rows_of(counts, experts));
+  }
+}
+
 void measure_select_planner() {
   constexpr index_t steps = 16;
   constexpr index_t layers = 58;
@@ -487,6 +531,8 @@ void measure_all() {
   using plimsoll::fill_method, plimsoll::candidate_ranks;
   measure_eplb();
   measure_flow_placement();
+  measure_migration();
+  measure_plan_within();
   measure_select_planner();
   measure_craft();
   measure_gem("gem_small", 48, 16, 4);

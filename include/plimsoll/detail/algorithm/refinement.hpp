@@ -12,6 +12,7 @@
 #include <plimsoll/detail/algorithm/placement_maps.hpp>
 #include <plimsoll/detail/common/fixed_load.hpp>
 #include <plimsoll/detail/common/packing.hpp>
+#include <plimsoll/detail/common/placed_cell.hpp>
 #include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/exact_math.hpp>
 #include <plimsoll/detail/report.hpp>
@@ -48,7 +49,11 @@ struct refiner_arrays {
 
 /// Improves the placement of one cell by local search.
 template <class Team>
-class refiner {
+class refiner : placed_cell<Team> {
+  using base = placed_cell<Team>;
+  using base::bound_for_any_counts, base::cost, base::p_, base::speed, base::team_;
+  using base::usable_slots;
+
  public:
   struct outcome {
     double peak = 0;
@@ -62,8 +67,7 @@ class refiner {
   PLIMSOLL_HD refiner(Team& team, scratch memory, packing_problem const& problem,
                       std::int32_t const* rank_of, std::int32_t* counts, index_t experts,
                       double tolerance)
-      : team_(team),
-        p_(problem),
+      : base(team, problem),
         rank_of_(rank_of),
         counts_(counts),
         experts_(experts),
@@ -103,10 +107,6 @@ class refiner {
 
  private:
   PLIMSOLL_HD double target() const { return multiply(bound_, add(1.0, tolerance_)); }
-
-  PLIMSOLL_HD index_t usable_slots() {
-    return team_.sum(p_.at.ranks, [this](index_t r) { return p_.end(r) - p_.begin(r); });
-  }
 
   PLIMSOLL_NOINLINE PLIMSOLL_HD packing_result pack(packing_problem const& problem) {
     return packer<Team>(team_, memory_, problem, experts_).pack();
@@ -352,12 +352,6 @@ class refiner {
     return best;
   }
 
-  PLIMSOLL_HD double speed(index_t rank) const { return p_.where.speed(p_.at.first_rank + rank); }
-  /// Cost of a load on a rank. Loads are whole numbers below 2^53, so their sums are exact.
-  PLIMSOLL_HD double cost(index_t rank, double carried) const {
-    return p_.where.speeds.data == nullptr ? carried : divide(carried, speed(rank));
-  }
-
   /// Returns whether a swap respects anti-affinity: neither replica moves to a rank (or node) that
   /// already holds its expert.
   PLIMSOLL_HD bool may_swap(vector_ref<std::int32_t> map, index_t slot_a, index_t a, index_t slot_b,
@@ -396,52 +390,6 @@ class refiner {
   }
   PLIMSOLL_HD index_t slots_end() const { return first_slot_ + slots_; }
 
-  /// Returns a lower bound for plans with any counts: the mean, and the smallest possible weight of
-  /// the heaviest replica with these slots.
-  PLIMSOLL_HD double bound_for_any_counts(load_bound& least) {
-    index_t const n = p_.at.experts;
-    index_t const ranks = p_.at.ranks;
-    auto const open_speed = [this](index_t r) { return p_.end(r) > p_.begin(r) ? speed(r) : 0.0; };
-    least = {0, 0, true};
-    if (n == 0) {
-      return 0;
-    }
-    fixed_load const total =
-        team_.sum(n, [this](index_t i) { return p_.load[p_.where.expert_of(p_.at, i)]; });
-    least.total = total;
-    double const fastest = team_.max(ranks, open_speed);
-    double const together = team_.sum_ordered(ranks, open_speed);
-    double const mean = divide(static_cast<double>(total), together);
-    // Bisection for the smallest weight to which all experts can be split within the slots. It
-    // matters only if it exceeds the fastest rank's part of the mean.
-    index_t const usable = usable_slots();
-    auto const fits = [=, this](fixed_load weight) {
-      return usable >= team_.sum(n, [=, this](index_t i) {
-        auto const load = static_cast<double>(p_.load[p_.where.expert_of(p_.at, i)]);
-        // Smallest number of copies with load / copies, rounded down, at most `weight`.
-        double const more = divide(load, static_cast<double>(weight + 1));
-        return 1 + (more < static_cast<double>(usable) ? static_cast<index_t>(more) : usable);
-      });
-    };
-    auto const part = static_cast<fixed_load>(multiply(mean, fastest));
-    fixed_load low = part;
-    fixed_load middle = low;
-    for (fixed_load high = total; low < high; middle = low + (high - low) / 2) {
-      if (fits(middle)) {
-        high = middle;
-      } else {
-        low = middle + 1;
-      }
-    }
-    if (low == part) {
-      return mean;
-    }
-    least.heaviest = low;
-    return maximum{}(mean, divide(static_cast<double>(low), fastest));
-  }
-
-  Team& team_;
-  packing_problem const& p_;
   std::int32_t const* rank_of_;
   std::int32_t* counts_;
   index_t experts_;
@@ -474,115 +422,53 @@ struct refinement_arrays {
     return result;
   }
   [[nodiscard]] PLIMSOLL_HD slot_table slots() const { return {slot_begin, slot_end}; }
+  /// The problem of the whole layer.
+  [[nodiscard]] PLIMSOLL_HD packing_problem problem(topology const& where,
+                                                    anti_affinity_rule const& rule, index_t layer,
+                                                    index_t experts, vector_ref<std::int32_t> map,
+                                                    load_scale const& scale) const {
+    return {.load = load,
+            .copies = vector_ref<std::int32_t const>(counts, experts),
+            .where = where,
+            .slots = slots(),
+            .at = {layer, 0, where.ranks(), 0, experts},
+            .rule = rule,
+            .map = map,
+            .load_error = fixed_load{scale.is_rounded}};
+  }
 };
 
-/// Body of `refine`. Problem = layer.
-template <class Loads>
-struct refinement_body {
-  using device_team = block<128>;
-
-  Loads loads;
-  topology where;
+/// Reads a given plan and checks it against the constraints of a placement.
+struct plan_reader {
+  topology const& where;
   anti_affinity_rule rule;
-  double load_shrink;
-  double tolerance;
-  std::int64_t trials;         ///< limit on plans with other counts; 0: counts stay
-  std::int64_t perturbations;  ///< limit on perturbed plans of a cell
-  matrix_ref<std::int32_t> physical_to_logical;
-  matrix_ref<std::int32_t> replica_count;
-  problem_report* reports;
+  index_t experts;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    index_t const experts = loads.extent(1);
-    index_t const ranks = where.ranks();
-    index_t const slots = where.ranges.slots;
-    return bytes_taken_by<refinement_arrays>(experts, ranks, slots) +
-           maximum{}(scratch_bytes_of<std::int32_t>(slots) + linked_slots::scratch_bytes(experts),
-                     bytes_taken_by<refiner_arrays>(experts, ranks, slots) +
-                         bytes_taken_by<packing_arrays>(experts, ranks, rule));
-  }
-
-  template <class Team>
-  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
-    index_t const experts = loads.extent(1);
-    problem_report* const report = reports + layer;
-    auto const arrays = refinement_arrays::in(memory, experts, where.ranks(), where.ranges.slots);
-    auto* const counts = arrays.counts;
-    auto const map = row_of(physical_to_logical, layer);
-    load_scale const scale = read_loads(
-        team, experts, [this, layer](index_t e) { return loads(layer, e); }, load_shrink,
-        arrays.load);
-    problem_report outcome = scale.report();
-    if (!outcome.refused) {
-      outcome = where.refuse(team, layer, experts, counts);
-    }
-    if (!outcome.refused) {
-      team.for_each(where.ranks(),
-                    [=, this, begin = arrays.slot_begin, end = arrays.slot_end](index_t r) {
-                      begin[r] = static_cast<std::int32_t>(where.begin(layer, r));
-                      end[r] = static_cast<std::int32_t>(where.end(layer, r));
-                    });
-      outcome = read_plan(team, memory, layer, map, arrays);
-    }
-    if (!outcome.refused) {
-      outcome.result = improve(team, memory, layer, arrays, scale);
-      team.for_each(experts, [=, this](index_t e) { replica_count(layer, e) = counts[e]; });
-    }
-    team.single([=] { *report = outcome; });
-  }
-
- private:
-  template <class Team>
-  PLIMSOLL_HD certificate improve(Team& team, scratch memory, index_t layer,
-                                  refinement_arrays const& arrays, load_scale const& scale) const {
-    index_t const experts = loads.extent(1);
-    packing_problem problem{.load = arrays.load,
-                            .copies = vector_ref<std::int32_t const>(arrays.counts, experts),
-                            .where = where,
-                            .slots = arrays.slots(),
-                            .at = {},
-                            .rule = rule,
-                            .map = row_of(physical_to_logical, layer),
-                            .load_error = fixed_load{scale.is_rounded}};
-    typename refiner<Team>::outcome all;
-    for (index_t position = 0; position < where.cells(); ++position) {
-      problem.at = where.cell_at(layer, position, experts);
-      auto const one =
-          refiner<Team>(team, memory, problem, arrays.rank_of, arrays.counts, experts, tolerance)
-              .improve(trials, perturbations);
-      all.peak = maximum{}(all.peak, one.peak);
-      all.bound = maximum{}(all.bound, one.bound);
-      all.work += one.work;
-      all.limited = all.limited || one.limited;
-    }
-    certificate result = certify(all.peak, all.bound, all.work, scale.shift);
-    if (result.status != certificate_status::optimal) {
-      result.status = all.peak <= multiply(all.bound, add(1.0, tolerance))
-                          ? certificate_status::within_tolerance
-                      : all.limited ? certificate_status::iteration_limit
-                                    : certificate_status::feasible;
-    }
-    return result;
+    return scratch_bytes_of<std::int32_t>(where.ranges.slots) +
+           linked_slots::scratch_bytes(experts);
   }
 
   /// Finds the rank of every slot and counts the replicas of every expert. Returns a report of the
   /// first fault of the plan, if any.
   template <class Team>
-  PLIMSOLL_HD problem_report read_plan(Team& team, scratch memory, index_t layer,
-                                       vector_ref<std::int32_t> map,
-                                       refinement_arrays const& arrays) const {
-    index_t const experts = loads.extent(1);
+  PLIMSOLL_HD problem_report read(Team& team, scratch memory, index_t layer,
+                                  vector_ref<std::int32_t const> map,
+                                  refinement_arrays const& arrays) const {
     index_t const slots = where.ranges.slots;
     auto* const rank_of = arrays.rank_of;
     auto* const counts = arrays.counts;
-    slot_table const ranges = arrays.slots();
+    auto* const begin = arrays.slot_begin;
+    auto* const end = arrays.slot_end;
     team.for_each(slots, [=](index_t slot) { rank_of[slot] = -1; });
-    team.for_each(where.ranks(), [=](index_t r) {
-      for (index_t slot = ranges.begin[r]; slot < ranges.end[r]; ++slot) {
+    team.for_each(where.ranks(), [=, this](index_t r) {
+      begin[r] = static_cast<std::int32_t>(where.begin(layer, r));
+      end[r] = static_cast<std::int32_t>(where.end(layer, r));
+      for (index_t slot = begin[r]; slot < end[r]; ++slot) {
         rank_of[slot] = static_cast<std::int32_t>(r);
       }
     });
-    index_t const bad = first_where(team, slots, [=](index_t slot) {
+    index_t const bad = first_where(team, slots, [=, this](index_t slot) {
       std::int32_t const e = map[slot];
       return e < -1 || e >= experts || (e >= 0 && rank_of[slot] < 0);
     });
@@ -606,11 +492,11 @@ struct refinement_body {
     return outcome;
   }
 
+ private:
   /// Refuses replicas outside the ranks of the cell that lists their expert.
   template <class Team>
   PLIMSOLL_HD problem_report refuse_off_node(Team& team, index_t layer,
                                              linked_slots const& of) const {
-    index_t const experts = loads.extent(1);
     for (index_t c = 0; c < where.cells(); ++c) {
       cell const at = where.cell_at(layer, c, experts);
       index_t const begin = where.begin(layer, at.first_rank);
@@ -632,7 +518,7 @@ struct refinement_body {
   /// Refuses two replicas of an expert in one domain of the anti-affinity. An expert's slots are
   /// linked in rising order, so if any replicas share a domain, consecutive ones do.
   template <class Team>
-  PLIMSOLL_HD problem_report refuse_shared(Team& team, vector_ref<std::int32_t> map,
+  PLIMSOLL_HD problem_report refuse_shared(Team& team, vector_ref<std::int32_t const> map,
                                            linked_slots const& of,
                                            std::int32_t const* rank_of) const {
     index_t const slots = where.ranges.slots;
@@ -650,6 +536,85 @@ struct refinement_body {
                      nodes ? where.node_of(rank_of[shared]) : rank_of[shared]);
     }
     return problem_report{};
+  }
+};
+
+/// Body of `refine`. Problem = layer.
+template <class Loads>
+struct refinement_body {
+  using device_team = block<128>;
+
+  Loads loads;
+  topology where;
+  anti_affinity_rule rule;
+  double load_shrink;
+  double tolerance;
+  std::int64_t trials;         ///< limit on plans with other counts; 0: counts stay
+  std::int64_t perturbations;  ///< limit on perturbed plans of a cell
+  matrix_ref<std::int32_t> physical_to_logical;
+  matrix_ref<std::int32_t> replica_count;
+  problem_report* reports;
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    index_t const experts = loads.extent(1);
+    index_t const ranks = where.ranks();
+    index_t const slots = where.ranges.slots;
+    return bytes_taken_by<refinement_arrays>(experts, ranks, slots) +
+           maximum{}(plan_reader{where, rule, experts}.scratch_bytes(),
+                     bytes_taken_by<refiner_arrays>(experts, ranks, slots) +
+                         bytes_taken_by<packing_arrays>(experts, ranks, rule));
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
+    index_t const experts = loads.extent(1);
+    problem_report* const report = reports + layer;
+    auto const arrays = refinement_arrays::in(memory, experts, where.ranks(), where.ranges.slots);
+    auto* const counts = arrays.counts;
+    auto const map = row_of(physical_to_logical, layer);
+    load_scale const scale = read_loads(
+        team, experts, [this, layer](index_t e) { return loads(layer, e); }, load_shrink,
+        arrays.load);
+    problem_report outcome = scale.report();
+    if (!outcome.refused) {
+      outcome = where.refuse(team, layer, experts, counts);
+    }
+    if (!outcome.refused) {
+      outcome = plan_reader{where, rule, experts}.read(team, memory, layer, map, arrays);
+    }
+    if (!outcome.refused) {
+      outcome.result = improve(team, memory, layer, arrays, scale);
+      team.for_each(experts, [=, this](index_t e) { replica_count(layer, e) = counts[e]; });
+    }
+    team.single([=] { *report = outcome; });
+  }
+
+ private:
+  template <class Team>
+  PLIMSOLL_HD certificate improve(Team& team, scratch memory, index_t layer,
+                                  refinement_arrays const& arrays, load_scale const& scale) const {
+    index_t const experts = loads.extent(1);
+    packing_problem problem =
+        arrays.problem(where, rule, layer, experts, row_of(physical_to_logical, layer), scale);
+    typename refiner<Team>::outcome all;
+    for (index_t position = 0; position < where.cells(); ++position) {
+      problem.at = where.cell_at(layer, position, experts);
+      auto const one =
+          refiner<Team>(team, memory, problem, arrays.rank_of, arrays.counts, experts, tolerance)
+              .improve(trials, perturbations);
+      all.peak = maximum{}(all.peak, one.peak);
+      all.bound = maximum{}(all.bound, one.bound);
+      all.work += one.work;
+      all.limited = all.limited || one.limited;
+    }
+    certificate result = certify(all.peak, all.bound, all.work, scale.shift);
+    if (result.status != certificate_status::optimal) {
+      result.status = all.peak <= multiply(all.bound, add(1.0, tolerance))
+                          ? certificate_status::within_tolerance
+                      : all.limited ? certificate_status::iteration_limit
+                                    : certificate_status::feasible;
+    }
+    return result;
   }
 };
 

@@ -54,7 +54,7 @@ struct migration_pair {
     find_ranks(team, layer, rank_of);
     PLIMSOLL_NO_UNROLL
     for (int k = 0; k < 2 && !outcome.refused; ++k) {
-      outcome = refuse_map(team, k == 0 ? row_of(from, layer) : row_of(to, layer), rank_of, k == 1);
+      outcome = refuse_map(team, row_of(k == 0 ? from : to, layer), rank_of, k == 1);
       outcome.result.value = k;
     }
     if (outcome.refused) {
@@ -73,15 +73,19 @@ struct migration_pair {
   }
 
  private:
+  [[nodiscard]] PLIMSOLL_HD slot_ranges ranges_of(matrix_ref<std::int32_t const> offsets) const {
+    slot_ranges result = where.ranges;
+    result.offsets = offsets;
+    return result;
+  }
+
   template <class Team>
   PLIMSOLL_HD problem_report refuse_ranks(Team& team, index_t layer) const {
-    slot_ranges before = where.ranges;
-    before.offsets = from_offsets;
     index_t const n = ranks();
     problem_report outcome;
     PLIMSOLL_NO_UNROLL
     for (int k = 0; k < 2; ++k) {
-      slot_ranges const& ranges = k == 0 ? before : where.ranges;
+      slot_ranges const ranges = ranges_of(k == 0 ? from_offsets : where.ranges.offsets);
       index_t const rank = ranges.first_fault(team, layer);
       if (rank < n) {
         outcome = refusal(fault_kind::rank_offsets, rank, ranges.end(layer, rank));
@@ -89,6 +93,7 @@ struct migration_pair {
         return outcome;
       }
     }
+    slot_ranges const before = ranges_of(from_offsets);
     slot_ranges const after = where.ranges;
     index_t const differs =
         team.min(n, [=](index_t r) { return before.end(layer, r) == after.end(layer, r) ? n : r; });

@@ -3,6 +3,7 @@
 /// Host half of `migration`: checks of shapes and options, and messages about refused placements.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -35,6 +36,7 @@ inline void expect_migrated(std::string_view function, std::string const& argume
   expect_extent(function, argument + ".replica_count", map.extent(0), counts.extent(0), "layers");
   expect_between(function, argument + ".replica_count", 1, expert_limit, counts.extent(1),
                  "experts");
+  expect_elements(function, argument + ".replica_count", counts);
 }
 
 /// Checks that two placements are of one model and on the same ranks. `argument` names the rank set.
@@ -63,9 +65,12 @@ inline migration_pair expect_migration(std::string_view function, placement_ref 
           .expert_count = to.replica_count.extent(1)};
 }
 
-inline void expect_expert_bytes(std::string_view function, std::int64_t bytes) {
-  expect_between(function, "options.expert_bytes", 1, std::numeric_limits<std::int64_t>::max(),
-                 bytes, "bytes");
+/// The bytes of that many experts together must be below 2^63.
+inline void expect_expert_bytes(std::string_view function, std::int64_t bytes,
+                                index_t experts = 1) {
+  expect_between(function, "options.expert_bytes", 1,
+                 std::numeric_limits<std::int64_t>::max() / std::max<index_t>(experts, 1), bytes,
+                 "bytes");
 }
 
 inline migration_pair expect_plan_within(std::string_view function, index_t layers, index_t experts,
@@ -98,7 +103,7 @@ inline migration_pair expect_transfers(std::string_view function, placement_ref 
                                        placement_ref const& to, transfer_options const& options) {
   migration_pair const pair = expect_migration(function, from, to, options.on);
   expect_no_speeds(function, options.on, "a transfer takes as long on every rank");
-  expect_expert_bytes(function, options.expert_bytes);
+  expect_expert_bytes(function, options.expert_bytes, pair.layers() * pair.slots());
   auto const expect_bandwidth = [&](std::string_view argument, double got) {
     if (!(got > 0 && got <= std::numeric_limits<double>::max())) {
       fail(function, argument, "a number above 0", text(got));
@@ -130,6 +135,19 @@ inline void throw_migration_fault(refused_value const& of) {
     case fault_kind::missing_expert:
       of.fail(placement + "physical_to_logical", "every expert in at least 1 slot of a live rank",
               text("none", of.in_layer(), of.where("expert")));
+    case fault_kind::copies:
+      of.fail(placement + "physical_to_logical", "every expert in 1 to 32767 slots of live ranks",
+              of.got() + of.where("expert"));
+    case fault_kind::off_node:
+      of.fail(placement + "physical_to_logical",
+              text("replicas on the node that lists their expert, node ", of.found().got),
+              text("another node", of.in_layer(), of.where("expert")));
+    case fault_kind::shared_rank:
+      of.fail(placement + "physical_to_logical", "at most 1 replica of an expert on a rank",
+              of.got() + of.also("rank") + of.where("expert"));
+    case fault_kind::shared_node:
+      of.fail(placement + "physical_to_logical", "at most 1 replica of an expert on a node",
+              of.got() + of.also("node") + of.where("expert"));
     default:
       break;
   }

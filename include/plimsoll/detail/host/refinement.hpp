@@ -3,6 +3,7 @@
 /// Host half of `refine`: checks of its options, and messages about refused values.
 #pragma once
 
+#include <limits>
 #include <string>
 #include <string_view>
 
@@ -28,6 +29,10 @@ inline void expect_refinable(std::string_view function, refinement_options const
   if (options.max_perturbations < 0) {
     fail(function, text(argument, ".max_perturbations"), "at least 0",
          text(options.max_perturbations));
+  }
+  if (!(options.move_price >= 0 && options.move_price <= std::numeric_limits<double>::max())) {
+    fail(function, text(argument, ".move_price"), "a number of at least 0",
+         text(options.move_price));
   }
 }
 

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Bodies of `plan_within`: checks of both placements, the path of every layer, and the plans that
+/// are compared.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/move_path.hpp>
+#include <plimsoll/detail/algorithm/refinement.hpp>
+#include <plimsoll/detail/common/fixed_load.hpp>
+#include <plimsoll/detail/common/migration_pair.hpp>
+#include <plimsoll/detail/common/packing.hpp>
+#include <plimsoll/detail/common/topology.hpp>
+#include <plimsoll/detail/exact_math.hpp>
+#include <plimsoll/detail/report.hpp>
+#include <plimsoll/detail/scratch.hpp>
+#include <plimsoll/detail/team.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
+
+/// Checks both placements against the constraints, and copies the placement in use without what dead
+/// ranks hold. Problem = layer.
+struct migration_check_body {
+  using device_team = block<128>;
+
+  migration_pair pair;
+  anti_affinity_rule rule;
+  matrix_ref<std::int32_t> base;  ///< `[layers, slots]`
+  problem_report* reports;
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    return bytes_taken_by<refinement_arrays>(pair.experts(), pair.ranks(), pair.slots()) +
+           plan_reader{pair.where, rule, pair.experts()}.scratch_bytes();
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
+    index_t const experts = pair.experts();
+    auto const of = refinement_arrays::in(memory, experts, pair.ranks(), pair.slots());
+    auto const plan = row_of(base, layer);
+    problem_report outcome = pair.where.refuse(team, layer, experts, of.counts);
+    if (!outcome.refused) {
+      // The memory of loads serves as the second array of counts.
+      outcome =
+          pair.refuse(team, layer, of.rank_of, of.counts, reinterpret_cast<std::int32_t*>(of.load));
+    }
+    if (!outcome.refused) {
+      team.for_each(pair.slots(), [=, this, rank_of = of.rank_of](index_t slot) {
+        bool const lives = rank_of[slot] >= 0 && pair.where.is_active(rank_of[slot]);
+        plan[slot] = lives ? pair.from(layer, slot) : -1;
+      });
+    }
+    plan_reader const reader{pair.where, rule, experts};
+    PLIMSOLL_NO_UNROLL
+    for (int k = 0; k < 2 && !outcome.refused; ++k) {
+      vector_ref<std::int32_t const> const given = k == 0 ? plan : row_of(pair.to, layer);
+      outcome = reader.read(team, memory, layer, given, of);
+      outcome.result.value = k;
+    }
+    team.single([=, this] { reports[layer] = outcome; });
+  }
+};
+
+/// Follows the path of a layer. Problem = layer.
+template <class Loads>
+struct migration_path_body {
+  using device_team = block<128>;
+
+  Loads loads;
+  topology where;
+  anti_affinity_rule rule;
+  double load_shrink;
+  split_rule split;
+  std::int64_t most_moves;
+  matrix_ref<std::int32_t> base;  ///< `[layers, slots]`: the placement in use
+  path_change* changes;           ///< `[layers, 2 * slots]`
+  path_point* points;             ///< `[layers, slots + 1]`: peaks in units of load
+  std::int32_t* point_count;      ///< `[layers]`
+  problem_report* reports;
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    index_t const experts = loads.extent(1);
+    index_t const ranks = where.ranks();
+    index_t const slots = where.ranges.slots;
+    return bytes_taken_by<refinement_arrays>(experts, ranks, slots) +
+           maximum{}(plan_reader{where, rule, experts}.scratch_bytes(),
+                     bytes_taken_by<move_path_arrays>(experts, ranks, slots));
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
+    index_t const experts = loads.extent(1);
+    index_t const slots = where.ranges.slots;
+    auto const of = refinement_arrays::in(memory, experts, where.ranks(), slots);
+    auto const map = row_of(base, layer);
+    load_scale const scale = read_loads(
+        team, experts, [this, layer](index_t e) { return loads(layer, e); }, load_shrink, of.load);
+    problem_report outcome = scale.report();
+    if (!outcome.refused) {
+      outcome = plan_reader{where, rule, experts}.read(team, memory, layer, map, of);
+    }
+    if (!outcome.refused) {
+      packing_problem const problem = of.problem(where, rule, layer, experts, map, scale);
+      auto* const reached = points + layer * (slots + 1);
+      index_t const count = move_path<Team>(team, memory, problem, of.rank_of, of.counts,
+                                            {.split = split,
+                                             .keeps_counts = false,
+                                             .price = 0,
+                                             .target = 0,
+                                             .most_moves = most_moves})
+                                .follow(changes + layer * 2 * slots, reached);
+      team.for_each(count, [=](index_t i) {
+        reached[i].peak = scale_by_power_of_two(reached[i].peak, -scale.shift);
+      });
+      team.store(point_count + layer, static_cast<std::int32_t>(count));
+    }
+    team.single([=, this] { reports[layer] = outcome; });
+  }
+};
+
+/// A plan that is compared with others of its layer.
+struct compared_plan {
+  std::int32_t layer;
+  std::int32_t source;   ///< 0: on the path, 1: refined, 2: new
+  std::int32_t changes;  ///< first changes of the path
+};
+
+/// Writes the maps and counts of plans. Problem = plan.
+struct migration_map_body {
+  using device_team = block<128>;
+
+  compared_plan const* plans;
+  matrix_ref<std::int32_t const> base;     ///< `[layers, slots]`
+  matrix_ref<std::int32_t const> refined;  ///< `[layers, slots]`
+  matrix_ref<std::int32_t const> fresh;    ///< `[layers, slots]`
+  path_change const* changes;              ///< `[layers, 2 * slots]`
+  matrix_ref<std::int32_t> map;            ///< `[plans, slots]`
+  matrix_ref<std::int32_t> counts;         ///< `[plans, experts]`
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    return scratch_bytes_of<std::int32_t>(counts.extent(1));
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t plan) const {
+    compared_plan const of = plans[plan];
+    index_t const slots = map.extent(1);
+    index_t const experts = counts.extent(1);
+    auto const& given = of.source == 0 ? base : of.source == 1 ? refined : fresh;
+    auto* const copies = memory.take<std::int32_t>(experts);
+    auto const row = row_of(map, plan);
+    team.for_each(slots, [=](index_t slot) { row[slot] = given(of.layer, slot); });
+    // A slot that is emptied may get an expert later, so that changes keep their order.
+    path_change const* const made = changes + of.layer * 2 * slots;
+    team.single([=] {
+      for (index_t i = 0; i < of.changes; ++i) {
+        row[made[i].slot] = made[i].expert;
+      }
+    });
+    team.histogram(
+        experts == 0 ? 0 : slots, [=](index_t slot) { return row[slot]; }, copies, experts);
+    team.for_each(experts, [=, this](index_t e) { counts(plan, e) = copies[e]; });
+  }
+};
+
+/// Loads of rows that are plans of layers, raised to a power.
+template <class Loads>
+struct loads_of_plans {
+  Loads loads;  ///< `[layers, experts]`
+  compared_plan const* plans;
+  double load_shrink;
+
+  PLIMSOLL_HD double operator()(index_t plan, index_t expert) const {
+    return (*this)(0, plans[plan].layer, expert);
+  }
+  PLIMSOLL_HD double operator()(index_t, index_t layer, index_t expert) const {
+    auto const load = static_cast<double>(loads(layer, expert));
+    return load_shrink == 1.0 ? load : power(load, load_shrink);
+  }
+};
+
+}}}  // namespace plimsoll::detail

@@ -1,0 +1,758 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The path of `plan_within` and of `refine` with a price for moves: from a given plan, one change
+/// after another, each of which relieves the most loaded rank.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/placement.hpp>
+#include <plimsoll/detail/algorithm/refinement.hpp>
+#include <plimsoll/detail/common/fixed_load.hpp>
+#include <plimsoll/detail/common/packing.hpp>
+#include <plimsoll/detail/common/placed_cell.hpp>
+#include <plimsoll/detail/common/topology.hpp>
+#include <plimsoll/detail/exact_math.hpp>
+#include <plimsoll/detail/report.hpp>
+#include <plimsoll/detail/scratch.hpp>
+#include <plimsoll/detail/team.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
+
+/// A slot that gets another expert; -1 empties it.
+struct path_change {
+  std::int32_t slot;
+  std::int32_t expert;
+};
+
+/// A plan on a path.
+struct path_point {
+  std::int32_t changes;  ///< number of changes from the given plan
+  std::int32_t moves;    ///< experts that arrived on another rank
+  double peak;           ///< in fixed point; with the optimal split an estimate
+};
+
+/// When a path ends, and the changes that it may make.
+struct path_rule {
+  split_rule split;
+  bool keeps_counts;        ///< every expert keeps its number of copies
+  double price;             ///< least relief of a move, as a part of the mean cost
+  double target;            ///< the path ends at the first plan with this peak
+  std::int64_t most_moves;  ///< the path ends before the first plan with more
+};
+
+/// The working memory of `move_path`.
+struct move_path_arrays {
+  std::int32_t* map;      ///< `[slots]` the plan
+  std::int32_t* next;     ///< `[slots]` list of the slots of an expert
+  std::int32_t* first;    ///< `[experts]` its first slot
+  std::int32_t* settled;  ///< `[slots]` whether an expert arrived in the slot
+  std::uint64_t* home;    ///< `[experts, words]` ranks that hold the expert in the given plan
+  double* share;          ///< `[slots]` load of a slot under the optimal split
+  double* carried;        ///< `[ranks]` load of each rank
+
+  PLIMSOLL_HD static constexpr index_t words(index_t ranks) { return (ranks + 63) / 64; }
+
+  template <class Memory>
+  PLIMSOLL_HD static move_path_arrays in(Memory& memory, index_t experts, index_t ranks,
+                                         index_t slots) {
+    move_path_arrays result{};
+    memory.take(result.map, slots);
+    memory.take(result.next, slots);
+    memory.take(result.first, experts);
+    memory.take(result.settled, slots);
+    memory.take(result.home, experts * words(ranks));
+    memory.take(result.share, slots);
+    memory.take(result.carried, ranks);
+    return result;
+  }
+};
+
+/// Follows a path. At every point, the changes that relieve the most loaded rank are:
+///
+/// - copy: another rank gets a copy of one of its experts, instead of a superfluous replica
+/// - replace: a superfluous replica on it makes way for a copy of an expert from elsewhere
+/// - swap: one of its replicas and one of another rank change places
+/// - relocate: one of its replicas takes the slot of a superfluous replica on another rank
+///
+/// A replica is superfluous if its expert has another one; an empty slot counts as one, too. The
+/// change with the largest gain per move is made, where gain is the decrease of the sum over ranks of
+/// the squared load above the mean. No rank that it changes may then cost as much as the most loaded
+/// rank did, so that no plan repeats.
+///
+/// An expert that arrived on a rank stays there, and none returns to a rank that it left. Hence moves
+/// add up, and each plan makes all moves of the plans before it.
+///
+/// With the optimal split, the load of each slot is estimated: after every change, experts with
+/// several copies even out the levels of their ranks in turn, three times. A change is judged by the
+/// load that the most loaded rank can pass to the new copy.
+template <class Team>
+class move_path : placed_cell<Team> {
+  using base = placed_cell<Team>;
+  using base::cost, base::p_, base::speed, base::team_;
+
+ public:
+  /// `problem` is that of the whole layer, and `problem.copies` a view of `counts`. `problem.map` is
+  /// the given plan. `rank_of` has the rank of every usable slot, -1 for other slots.
+  PLIMSOLL_HD move_path(Team& team, scratch memory, packing_problem const& problem,
+                        std::int32_t const* rank_of, std::int32_t* counts, path_rule const& rule)
+      : base(team, problem),
+        rule_(rule),
+        rank_of_(rank_of),
+        counts_(counts),
+        slots_(problem.map.extent(0)),
+        experts_(problem.at.experts),
+        words_(move_path_arrays::words(problem.at.ranks)),
+        a_(move_path_arrays::in(memory, experts_, problem.at.ranks, slots_)) {}
+
+  /// Writes the changes, of which there are at most `2 * slots`, and the points, the given plan first,
+  /// at most `slots + 1`. Returns the number of points. The counts become those of the last plan.
+  PLIMSOLL_HD index_t follow(path_change* changes, path_point* points) {
+    start();
+    path_point at{0, 0, 0};
+    for (index_t reached = 1;; ++reached) {
+      auto const busiest =
+          team_.argmax(p_.at.ranks, [this](index_t r) { return cost(r, a_.carried[r]); });
+      busiest_ = busiest.index;
+      peak_ = busiest.key;
+      at.peak = peak_;
+      team_.single([=] { points[reached - 1] = at; });
+      if (peak_ <= rule_.target || reached > slots_) {
+        return reached;
+      }
+      change const best = best_change();
+      if (best.kind == change_kind::none || at.moves + best.moves > rule_.most_moves) {
+        return reached;
+      }
+      path_change* const written = changes + at.changes;
+      team_.single([=, this] { apply(best, written); });
+      at.moves += best.moves;
+      at.changes += best.kind == change_kind::swap || best.kind == change_kind::relocate ? 2 : 1;
+      if (is_optimal()) {
+        even_out(3);
+      }
+    }
+  }
+
+  /// Returns the plan at the end of the path.
+  [[nodiscard]] PLIMSOLL_HD std::int32_t const* map() const { return a_.map; }
+
+ private:
+  enum class change_kind : std::int32_t { none, copy, swap, relocate };  // replace is a copy
+
+  /// A change, and its gain per move.
+  struct change {
+    double gain = 0;
+    change_kind kind = change_kind::none;
+    std::int32_t moves = 0;
+    std::int32_t expert = -1;  ///< gets a copy
+    std::int32_t from = -1;    ///< slot of the most loaded rank; -1 for a copy that it gets itself
+    std::int32_t to = -1;      ///< slot that the expert gets
+  };
+
+  /// What a change does to the loads of ranks.
+  struct effect {
+    std::int32_t gaining = -1;  ///< an expert with another copy, and how its other copies change
+    double gaining_by = 0;
+    std::int32_t losing = -1;  ///< likewise with a copy less
+    double losing_by = 0;
+    std::int32_t rank[3] = {-1, -1, -1};  ///< further changes
+    double by[3] = {0, 0, 0};
+  };
+
+  [[nodiscard]] PLIMSOLL_HD bool is_optimal() const { return rule_.split == split_rule::optimal; }
+
+  PLIMSOLL_NOINLINE PLIMSOLL_HD void start() {
+    auto const a = a_;
+    vector_ref<std::int32_t> const given = p_.map;
+    std::int32_t const* const rank_of = rank_of_;
+    index_t const words = words_;
+    team_.for_each(slots_, [=](index_t s) {
+      a.map[s] = rank_of[s] < 0 ? -1 : given[s];
+      a.settled[s] = 0;
+      a.share[s] = 0;
+    });
+    team_.for_each(experts_, [=](index_t e) { a.first[e] = -1; });
+    team_.single([=, n = slots_] {
+      for (index_t s = n; s-- > 0;) {
+        if (a.map[s] >= 0) {
+          a.next[s] = a.first[a.map[s]];
+          a.first[a.map[s]] = static_cast<std::int32_t>(s);
+        }
+      }
+    });
+    team_.for_each(experts_, [=](index_t e) {
+      std::uint64_t* const row = a.home + e * words;
+      for (index_t w = 0; w < words; ++w) {
+        row[w] = 0;
+      }
+      for (std::int32_t s = a.first[e]; s >= 0; s = a.next[s]) {
+        row[rank_of[s] / 64] |= std::uint64_t{1} << rank_of[s] % 64;
+      }
+    });
+    team_.for_each(p_.at.ranks, [=, this](index_t r) {
+      double sum = 0;
+      for (index_t s = p_.begin(r); s < p_.end(r); ++s) {
+        if (a.map[s] >= 0) {
+          a.share[s] = static_cast<double>(p_.weight(a.map[s]));
+          sum = add(sum, a.share[s]);
+        }
+      }
+      a.carried[r] = sum;
+    });
+    auto const open_speed = [this](index_t r) { return p_.end(r) > p_.begin(r) ? speed(r) : 0.0; };
+    fixed_load const total = team_.sum(experts_, [this](index_t e) { return p_.load[e]; });
+    mean_ = divide(static_cast<double>(total), team_.sum_ordered(p_.at.ranks, open_speed));
+    if (is_optimal()) {
+      even_out(10);
+    }
+  }
+
+  // ----- changes ---------------------------------------------------------------------------------
+
+  PLIMSOLL_HD change best_change() {
+    auto const into = team_.argmax(slots_, [this](index_t slot) { return best_into(slot).gain; });
+    change best = best_into(into.index);
+    if (!rule_.keeps_counts && !is_optimal()) {
+      auto const made = team_.argmax(experts_, [this](index_t e) { return best_copy_of(e).gain; });
+      if (made.key > best.gain) {
+        best = best_copy_of(made.index);
+      }
+    }
+    return best;
+  }
+
+  /// Returns the best change that fills a slot of another rank from the most loaded rank.
+  PLIMSOLL_HD change best_into(index_t to) const {
+    change best;
+    index_t const q = rank_of_[to];
+    if (q < 0 || q == busiest_ || a_.settled[to] != 0) {
+      return best;
+    }
+    std::int32_t const old = a_.map[to];
+    bool const is_free = old < 0 || (!rule_.keeps_counts && counts_[old] > 1);
+    for (index_t from = p_.begin(busiest_); from < p_.end(busiest_); ++from) {
+      std::int32_t const e = a_.map[from];
+      if (e < 0 || e == old || !may_arrive(e, q, from)) {
+        continue;
+      }
+      if (is_free && !rule_.keeps_counts && may_arrive(e, q, -1)) {
+        consider(best, {.kind = change_kind::copy, .moves = 1}, e, from, to);
+      }
+      if (a_.settled[from] != 0) {
+        continue;
+      }
+      if (old < 0) {
+        consider(best, {.kind = change_kind::swap, .moves = 1}, e, from, to);
+      } else {
+        if (load_in(to) < load_in(from) && may_arrive(old, busiest_, to)) {
+          consider(best, {.kind = change_kind::swap, .moves = 2}, e, from, to);
+        }
+        if (is_free && !is_optimal()) {
+          consider(best, {.kind = change_kind::relocate, .moves = 1}, e, from, to);
+        }
+      }
+    }
+    return best;
+  }
+
+  /// Returns the best change that gives the most loaded rank a copy of the expert instead of a
+  /// replica of which there are others.
+  PLIMSOLL_HD change best_copy_of(index_t expert) const {
+    change best;
+    auto const e = static_cast<std::int32_t>(expert);
+    if (!may_arrive(e, busiest_, -1)) {
+      return best;
+    }
+    for (index_t to = p_.begin(busiest_); to < p_.end(busiest_); ++to) {
+      std::int32_t const old = a_.map[to];
+      if (old >= 0 && a_.settled[to] == 0 && counts_[old] > 1) {
+        consider(best, {.kind = change_kind::copy, .moves = 1}, e, -1, to);
+      }
+    }
+    return best;
+  }
+
+  /// Returns whether an expert may arrive on a rank while its replica in slot `leaving` goes; -1: none
+  /// goes. It does not return to a rank that it left.
+  PLIMSOLL_HD bool may_arrive(std::int32_t e, index_t rank, index_t leaving) const {
+    if ((a_.home[e * words_ + rank / 64] >> rank % 64 & 1) != 0 ||
+        (leaving < 0 && counts_[e] >= rank_limit)) {
+      return false;
+    }
+    bool const nodes = p_.rule.apart == anti_affinity::node;
+    bool const stays = p_.where.node_experts.data != nullptr;
+    index_t const node = nodes || stays ? p_.where.node_of(rank) : 0;
+    for (std::int32_t s = a_.first[e]; s >= 0; s = a_.next[s]) {
+      index_t const r = rank_of_[s];
+      if (r == rank || (nodes && s != leaving && p_.where.node_of(r) == node) ||
+          (stays && p_.where.node_of(r) != node)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  /// Replaces `best` if the change gains more per move.
+  PLIMSOLL_HD void consider(change& best, change option, std::int32_t e, index_t from,
+                            index_t to) const {
+    option.expert = e;
+    option.from = static_cast<std::int32_t>(from);
+    option.to = static_cast<std::int32_t>(to);
+    effect const of = effect_of(option);
+    double worst = 0;
+    double gain = 0;
+    visit(of, [&](index_t r, double delta) {
+      double const before = cost(r, a_.carried[r]);
+      double const after = cost(r, add(a_.carried[r], delta));
+      worst = maximum{}(worst, after);
+      gain = add(gain, add(excess(before), -excess(after)));
+    });
+    double const moves = option.moves;
+    double const price = multiply(multiply(rule_.price, mean_), moves);
+    option.gain = divide(gain, moves);
+    if (worst < peak_ && add(peak_, -worst) >= price && option.gain > best.gain) {
+      best = option;
+    }
+  }
+  PLIMSOLL_HD double excess(double rank_cost) const {
+    double const above = maximum{}(add(rank_cost, -mean_), 0.0);
+    return multiply(above, above);
+  }
+
+  PLIMSOLL_HD double load_in(index_t slot) const {
+    std::int32_t const e = a_.map[slot];
+    return e < 0 ? 0.0 : is_optimal() ? a_.share[slot] : static_cast<double>(p_.weight(e));
+  }
+  PLIMSOLL_HD double weight_of(std::int32_t e, std::int32_t copies) const {
+    return static_cast<double>(share(p_.load[e], copies));
+  }
+
+  PLIMSOLL_HD effect effect_of(change const& c) const {
+    effect of;
+    index_t const q = rank_of_[c.to];
+    std::int32_t const old = a_.map[c.to];
+    of.rank[0] = static_cast<std::int32_t>(q);
+    if (c.kind == change_kind::swap) {
+      of.rank[1] = static_cast<std::int32_t>(busiest_);
+      of.by[0] = add(load_in(c.from), -load_in(c.to));
+      of.by[1] = -of.by[0];
+      return of;
+    }
+    if (is_optimal()) {
+      return effect_of_passing(c, of);
+    }
+    if (old >= 0) {
+      double const weight = weight_of(old, counts_[old] - 1);
+      of.losing = old;
+      of.losing_by = add(weight, -weight_of(old, counts_[old]));
+      of.by[0] = -weight;
+    }
+    if (c.kind == change_kind::relocate) {
+      double const weight = load_in(c.from);
+      of.rank[1] = static_cast<std::int32_t>(busiest_);
+      of.by[0] = add(of.by[0], weight);
+      of.by[1] = -weight;
+    } else {
+      double const weight = weight_of(c.expert, counts_[c.expert] + 1);
+      of.gaining = c.expert;
+      of.gaining_by = add(weight, -weight_of(c.expert, counts_[c.expert]));
+      of.by[0] = add(of.by[0], weight);
+    }
+    return of;
+  }
+
+  /// With the optimal split: the load of the old replica goes to the least loaded rank with another
+  /// one, and the new copy takes so much load from the most loaded rank that both cost the same.
+  PLIMSOLL_HD effect effect_of_passing(change const& c, effect of) const {
+    if (a_.map[c.to] >= 0) {
+      of.rank[2] = static_cast<std::int32_t>(rank_of_[heir_of(c.to)]);
+      of.by[2] = a_.share[c.to];
+      of.by[0] = -a_.share[c.to];
+    }
+    double const passed = passed_by(c, of);
+    of.by[0] = add(of.by[0], passed);
+    of.rank[1] = static_cast<std::int32_t>(busiest_);
+    of.by[1] = -passed;
+    return of;
+  }
+  PLIMSOLL_HD double passed_by(change const& c, effect const& of) const {
+    index_t const q = rank_of_[c.to];
+    double const mine = cost(busiest_, add(a_.carried[busiest_], change_of(of, busiest_)));
+    double const other = cost(q, add(a_.carried[q], change_of(of, q)));
+    double const both = divide(multiply(speed(busiest_), speed(q)), add(speed(busiest_), speed(q)));
+    double const level = multiply(add(mine, -other), both);
+    return minimum{}(a_.share[c.from], maximum{}(level, 0.0));
+  }
+  /// Returns the slot, on the rank that costs least, of another replica of the expert in a slot.
+  PLIMSOLL_HD std::int32_t heir_of(index_t slot) const {
+    std::int32_t best = -1;
+    double least = 0;
+    for (std::int32_t s = a_.first[a_.map[slot]]; s >= 0; s = a_.next[s]) {
+      double const now = cost(rank_of_[s], a_.carried[rank_of_[s]]);
+      if (s != slot && (best < 0 || now < least)) {
+        best = s;
+        least = now;
+      }
+    }
+    return best;
+  }
+
+  /// Calls f(rank, change of its load) once for every rank whose load changes.
+  template <class F>
+  PLIMSOLL_HD void visit(effect const& of, F f) const {
+    PLIMSOLL_NO_UNROLL
+    for (int k = 0; k < 2; ++k) {
+      std::int32_t const e = k == 0 ? of.gaining : of.losing;
+      for (std::int32_t s = e < 0 ? -1 : a_.first[e]; s >= 0; s = a_.next[s]) {
+        index_t const r = rank_of_[s];
+        bool const is_first =
+            first_on(e, r) == s && (k == 0 || of.gaining < 0 || first_on(of.gaining, r) < 0);
+        if (is_first) {
+          f(r, change_of(of, r));
+        }
+      }
+    }
+    PLIMSOLL_NO_UNROLL
+    for (int k = 0; k < 3; ++k) {
+      index_t const r = of.rank[k];
+      bool const is_new = r >= 0 && (k < 1 || of.rank[0] != r) && (k < 2 || of.rank[1] != r) &&
+                          (of.gaining < 0 || first_on(of.gaining, r) < 0) &&
+                          (of.losing < 0 || first_on(of.losing, r) < 0);
+      if (is_new) {
+        f(r, change_of(of, r));
+      }
+    }
+  }
+  PLIMSOLL_HD double change_of(effect const& of, index_t r) const {
+    double sum = 0;
+    PLIMSOLL_NO_UNROLL
+    for (int k = 0; k < 3; ++k) {
+      sum = of.rank[k] == r ? add(sum, of.by[k]) : sum;
+    }
+    PLIMSOLL_NO_UNROLL
+    for (int k = 0; k < 2; ++k) {
+      std::int32_t const e = k == 0 ? of.gaining : of.losing;
+      double const by = k == 0 ? of.gaining_by : of.losing_by;
+      for (std::int32_t s = e < 0 ? -1 : a_.first[e]; s >= 0; s = a_.next[s]) {
+        sum = rank_of_[s] == r ? add(sum, by) : sum;
+      }
+    }
+    return sum;
+  }
+  /// Returns the first slot of the expert's list on a rank, or -1.
+  PLIMSOLL_HD std::int32_t first_on(std::int32_t e, index_t rank) const {
+    std::int32_t s = a_.first[e];
+    while (s >= 0 && rank_of_[s] != rank) {
+      s = a_.next[s];
+    }
+    return s;
+  }
+
+  // ----- one thread makes a change ---------------------------------------------------------------
+
+  PLIMSOLL_HD void apply(change const& c, path_change* written) const {
+    effect const of = effect_of(c);
+    std::int32_t const old = a_.map[c.to];
+    std::int32_t const heir =
+        is_optimal() && c.kind == change_kind::copy && old >= 0 ? heir_of(c.to) : std::int32_t{-1};
+    visit(of, [this](index_t r, double delta) { a_.carried[r] = add(a_.carried[r], delta); });
+    if (c.kind == change_kind::swap) {
+      double const share = a_.share[c.to];
+      a_.share[c.to] = a_.share[c.from];
+      a_.share[c.from] = share;
+      hold(c.from, old);
+      written[1] = {c.from, old};
+      a_.settled[c.from] = old >= 0 ? 1 : 0;
+    } else {
+      if (heir >= 0) {
+        a_.share[heir] = add(a_.share[heir], a_.share[c.to]);
+      }
+      a_.share[c.to] = is_optimal() ? -of.by[1] : 0.0;
+      if (is_optimal()) {
+        a_.share[c.from] = add(a_.share[c.from], of.by[1]);
+      }
+      if (old >= 0) {
+        --counts_[old];
+      }
+      if (c.kind == change_kind::relocate) {
+        hold(c.from, -1);
+        written[1] = {c.from, -1};
+      } else {
+        ++counts_[c.expert];
+      }
+    }
+    hold(c.to, c.expert);
+    written[0] = {c.to, c.expert};
+    a_.settled[c.to] = 1;
+  }
+
+  /// Puts an expert, or none, into a slot.
+  PLIMSOLL_HD void hold(std::int32_t slot, std::int32_t e) const {
+    std::int32_t const old = a_.map[slot];
+    if (old >= 0) {
+      std::int32_t* link = a_.first + old;
+      while (*link != slot) {
+        link = a_.next + *link;
+      }
+      *link = a_.next[slot];
+    }
+    a_.map[slot] = e;
+    if (e >= 0) {
+      a_.next[slot] = a_.first[e];
+      a_.first[e] = slot;
+    }
+  }
+
+  // ----- estimate of the optimal split -----------------------------------------------------------
+
+  /// Divides the load of every expert with several copies so that their ranks cost the same, in the
+  /// order of experts, `sweeps` times.
+  PLIMSOLL_NOINLINE PLIMSOLL_HD void even_out(int sweeps) {
+    team_.single([=, this] {
+      PLIMSOLL_NO_UNROLL
+      for (int sweep = 0; sweep < sweeps; ++sweep) {
+        for (index_t e = 0; e < experts_; ++e) {
+          if (counts_[e] > 1) {
+            pour(static_cast<std::int32_t>(e));
+          }
+        }
+      }
+    });
+  }
+  /// Water-filling of one expert's load. Of several copies on a rank one gets all.
+  PLIMSOLL_HD void pour(std::int32_t e) const {
+    for (std::int32_t s = a_.first[e]; s >= 0; s = a_.next[s]) {
+      a_.carried[rank_of_[s]] = add(a_.carried[rank_of_[s]], -a_.share[s]);
+      a_.share[s] = 0;
+    }
+    auto const load = static_cast<double>(p_.load[e]);
+    double level = highest<double>;
+    for (index_t before = -1;;) {  // ranks above the level drop out, until none does
+      double sum = load;
+      double speeds = 0;
+      index_t targets = 0;
+      for (std::int32_t s = a_.first[e]; s >= 0; s = a_.next[s]) {
+        index_t const r = rank_of_[s];
+        if (first_on(e, r) == s && cost(r, a_.carried[r]) < level) {
+          sum = add(sum, a_.carried[r]);
+          speeds = add(speeds, speed(r));
+          ++targets;
+        }
+      }
+      if (targets == before || targets == 0) {
+        break;
+      }
+      before = targets;
+      level = minimum{}(level, divide(sum, speeds));  // never rises by rounding, so this ends
+    }
+    for (std::int32_t s = a_.first[e]; s >= 0; s = a_.next[s]) {
+      index_t const r = rank_of_[s];
+      double const room = add(multiply(level, speed(r)), -a_.carried[r]);
+      if (first_on(e, r) == s && room > 0) {
+        a_.share[s] = room;
+      }
+    }
+    for (std::int32_t s = a_.first[e]; s >= 0; s = a_.next[s]) {
+      a_.carried[rank_of_[s]] = add(a_.carried[rank_of_[s]], a_.share[s]);
+    }
+  }
+
+  path_rule rule_;
+  std::int32_t const* rank_of_;
+  std::int32_t* counts_;
+  index_t slots_;
+  index_t experts_;
+  index_t words_;
+  move_path_arrays a_;
+  double mean_ = 0;
+  double peak_ = 0;
+  index_t busiest_ = 0;
+};
+
+/// Peak of a plan under the even split, and the bound for plans with any counts.
+struct judgement {
+  double sum_peak = 0;  ///< from loads per replica, rounded down
+  double peak = 0;      ///< proven, as in certificates
+  double bound = 0;
+};
+
+/// Judges a plan cell by cell. `problem` is that of the whole layer, `memory` that of `peak_proof`.
+template <class Team>
+PLIMSOLL_HD judgement judge(Team& team, scratch memory, packing_problem problem) {
+  judgement all;
+  index_t const experts = problem.at.experts;
+  index_t const layer = problem.at.layer;
+  for (index_t position = 0; position < problem.where.cells(); ++position) {
+    problem.at = problem.where.cell_at(layer, position, experts);
+    packing_result one;
+    placed_cell<Team>(team, problem).bound_for_any_counts(one.least);
+    one.peak = team.max(problem.at.ranks, [&problem](index_t r) {
+      fixed_load sum = 0;
+      for (index_t slot = problem.begin(r); slot < problem.end(r); ++slot) {
+        sum += problem.map[slot] < 0 ? 0 : problem.weight(problem.map[slot]);
+      }
+      return problem.cost(r, sum);
+    });
+    all.sum_peak = maximum{}(all.sum_peak, one.peak);
+    peak_proof<Team>(team, memory, problem).settle(one);
+    all.peak = maximum{}(all.peak, one.peak);
+    all.bound = maximum{}(all.bound, one.bound);
+  }
+  return all;
+}
+
+/// Returns the bound of `judge`, without its proof.
+template <class Team>
+PLIMSOLL_HD double bound_of(Team& team, packing_problem problem) {
+  double bound = 0;
+  index_t const experts = problem.at.experts;
+  index_t const layer = problem.at.layer;
+  for (index_t position = 0; position < problem.where.cells(); ++position) {
+    problem.at = problem.where.cell_at(layer, position, experts);
+    load_bound least;
+    bound = maximum{}(bound, placed_cell<Team>(team, problem).bound_for_any_counts(least));
+  }
+  return bound;
+}
+
+/// Computes the peak of a plan under the even split, and its certificate. Problem = layer.
+template <class Loads>
+struct plan_peak_body {
+  using device_team = block<128>;
+
+  Loads loads;
+  topology where;
+  anti_affinity_rule rule;
+  double load_shrink;
+  double tolerance;              ///< within which the status says so; below 0: none
+  matrix_ref<std::int32_t> map;  ///< `[layers, slots]`
+  double* peaks;                 ///< `[layers]`, as `path_point::peak`; null: not written
+  problem_report const* made;    ///< `[layers]` of the call that made the plan, or null
+  problem_report* reports;       ///< `[layers]`; may be `made`
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    index_t const experts = loads.extent(1);
+    index_t const ranks = where.ranks();
+    return bytes_taken_by<refinement_arrays>(experts, ranks, where.ranges.slots) +
+           maximum{}(plan_reader{where, rule, experts}.scratch_bytes(),
+                     2 * scratch_bytes_of<fixed_load>(ranks));
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
+    index_t const experts = loads.extent(1);
+    auto const of = refinement_arrays::in(memory, experts, where.ranks(), where.ranges.slots);
+    auto const row = row_of(map, layer);
+    problem_report outcome = made == nullptr ? problem_report{} : made[layer];
+    load_scale scale;
+    if (!outcome.refused) {
+      scale = read_loads(
+          team, experts, [this, layer](index_t e) { return loads(layer, e); }, load_shrink,
+          of.load);
+      outcome.refused = scale.refused;
+    }
+    if (!outcome.refused) {
+      outcome.refused =
+          plan_reader{where, rule, experts}.read(team, memory, layer, row, of).refused;
+    }
+    if (!outcome.refused) {
+      judgement const end =
+          judge(team, memory, of.problem(where, rule, layer, experts, row, scale));
+      outcome.result = certify(end.peak, end.bound, outcome.result.work, scale.shift);
+      if (outcome.result.status != certificate_status::optimal && tolerance >= 0 &&
+          end.peak <= multiply(end.bound, add(1.0, tolerance))) {
+        outcome.result.status = certificate_status::within_tolerance;
+      }
+      if (peaks != nullptr) {
+        team.store(peaks + layer, scale_by_power_of_two(end.sum_peak, -scale.shift));
+      }
+    }
+    team.single([=, this] { reports[layer] = outcome; });
+  }
+};
+
+/// Body of `refine` with a price for moves; `plan_peak_body` makes the certificates. Problem = layer.
+template <class Loads>
+struct priced_refinement_body {
+  using device_team = block<128>;
+
+  Loads loads;
+  topology where;
+  anti_affinity_rule rule;
+  double load_shrink;
+  double tolerance;
+  double price;
+  bool keeps_counts;
+  matrix_ref<std::int32_t> physical_to_logical;
+  matrix_ref<std::int32_t> replica_count;
+  problem_report* reports;
+
+  struct arrays {
+    path_change* changes;  ///< `[2 * slots]`
+    path_point* points;    ///< `[slots + 1]`
+
+    template <class Memory>
+    PLIMSOLL_HD static arrays in(Memory& memory, index_t slots) {
+      arrays result{};
+      memory.take(result.changes, 2 * slots);
+      memory.take(result.points, slots + 1);
+      return result;
+    }
+  };
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    index_t const experts = loads.extent(1);
+    index_t const ranks = where.ranks();
+    index_t const slots = where.ranges.slots;
+    return bytes_taken_by<refinement_arrays>(experts, ranks, slots) +
+           bytes_taken_by<arrays>(slots) +
+           maximum{}(plan_reader{where, rule, experts}.scratch_bytes(),
+                     bytes_taken_by<move_path_arrays>(experts, ranks, slots));
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
+    index_t const experts = loads.extent(1);
+    index_t const slots = where.ranges.slots;
+    auto const of = refinement_arrays::in(memory, experts, where.ranks(), slots);
+    auto const path = arrays::in(memory, slots);
+    auto const map = row_of(physical_to_logical, layer);
+    load_scale const scale = read_loads(
+        team, experts, [this, layer](index_t e) { return loads(layer, e); }, load_shrink, of.load);
+    problem_report outcome = scale.report();
+    if (!outcome.refused) {
+      outcome = where.refuse(team, layer, experts, of.counts);
+    }
+    if (!outcome.refused) {
+      outcome = plan_reader{where, rule, experts}.read(team, memory, layer, map, of);
+    }
+    if (!outcome.refused) {
+      packing_problem const problem = of.problem(where, rule, layer, experts, map, scale);
+      move_path<Team> way(team, memory, problem, of.rank_of, of.counts,
+                          {.split = split_rule::even,
+                           .keeps_counts = keeps_counts,
+                           .price = price,
+                           .target = multiply(bound_of(team, problem), add(1.0, tolerance)),
+                           .most_moves = highest<std::int64_t>});
+      index_t const points = way.follow(path.changes, path.points);
+      std::int32_t const* const found = way.map();
+      team.for_each(slots, [=, rank_of = of.rank_of](index_t slot) {
+        if (rank_of[slot] >= 0) {
+          map[slot] = found[slot];
+        }
+      });
+      outcome.result.work = points - 1;
+      team.for_each(experts, [=, this, counts = of.counts](index_t e) {
+        replica_count(layer, e) = counts[e];
+      });
+    }
+    team.single([=, this] { reports[layer] = outcome; });
+  }
+};
+
+}}}  // namespace plimsoll::detail
