@@ -18,6 +18,7 @@
 
 #include "support/generators.hpp"
 #include "support/hash.hpp"
+#include "support/move_path.hpp"
 #include "support/owned.hpp"
 #include "support/placement_inputs.hpp"
 #include "support/planning_oracle.hpp"
@@ -269,6 +270,103 @@ PLIMSOLL_TEST_CASE("refinement: swaps", P, PLIMSOLL_POLICIES) {
   }
 }
 
+PLIMSOLL_TEST_CASE("refinement: a price for moves, by hand", P, PLIMSOLL_POLICIES) {
+  // Rank 0 has load 10 and rank 1 has 2; the mean is 6. A copy of expert 0 on rank 1 makes it 5 and 7:
+  // half the mean less. Then a copy of expert 1 on rank 0 makes it 6 and 6: a sixth less.
+  auto const check = [](refinement_options const& options, ints const& map, std::int64_t work,
+                        certificate_status status) {
+    refined<P> const got(ints{10, 2}, {0, -1, 1, -1}, 1, {.ranks = 2}, options);
+    CHECK(got.map == map);
+    CHECK(got.certificates[0].lower_bound == 6);
+    CHECK(got.certificates[0].value == (work == 0 ? 10 : work == 1 ? 7 : 6));
+    CHECK(got.certificates[0].work == work);
+    CHECK(got.certificates[0].status == status);
+  };
+  ints const given{0, -1, 1, -1};
+  ints const one{0, -1, 1, 0};
+  ints const two{0, 1, 1, 0};
+  constexpr auto feasible = certificate_status::feasible;
+  constexpr auto within = certificate_status::within_tolerance;
+  constexpr auto optimal = certificate_status::optimal;
+  check({.tolerance = 0, .move_price = 0.51}, given, 0, feasible);
+  check({.tolerance = 0, .move_price = 0.5}, one, 1, feasible);
+  check({.tolerance = 0, .move_price = 0.17}, one, 1, feasible);
+  check({.tolerance = 0, .move_price = 0.16}, two, 2, optimal);
+  check({.tolerance = 0.16, .move_price = 0.01}, two, 2, optimal);
+  check({.tolerance = 0.17, .move_price = 0.01}, one, 1, within);
+  check({.tolerance = 0.66, .move_price = 0.01}, one, 1, within);
+  check({.tolerance = 0.67, .move_price = 0.01}, given, 0, within);
+  // Without other counts nothing helps: expert 0 alone is too heavy.
+  check({.tolerance = 0, .max_trials = 0, .move_price = 0.01}, given, 0, feasible);
+  // Two experts change places, and both must pay: 6 less for two moves, and the mean is 10.
+  auto const swapped = [](double price) {
+    return refined<P>(ints{9, 7, 1, 3}, {0, 1, 2, 3}, 1, {.ranks = 2},
+                      {.max_trials = 0, .move_price = price})
+        .map;
+  };
+  CHECK(swapped(0.29) == ints{0, 2, 1, 3});
+  CHECK(swapped(0.31) == ints{0, 1, 2, 3});
+}
+
+/// Moves of all layers from the plan of a scene to another one.
+inline std::int64_t moves_of(scene const& s, ints const& map) {
+  std::int64_t sum = 0;
+  for (index_t layer = 0; layer < s.layers; ++layer) {
+    sum += move_path_support::layer_costs(s, layer).moves_to(map.data() + layer * s.slots);
+  }
+  return sum;
+}
+
+PLIMSOLL_TEST_CASE("refinement: with a price, a looser tolerance never moves more", P,
+                   PLIMSOLL_POLICIES) {
+  constexpr double prices[] = {1e-9, 1e-3, 0.02, 0.2};
+  constexpr std::int64_t trials[] = {256, 0, 1};
+  ints results;
+  int fewer = 0;
+  int moved = 0;
+  for (std::uint64_t seed = 0; seed < 150; ++seed) {
+    CAPTURE(seed);
+    scene s;
+    if (!draw(s, seed)) {
+      continue;
+    }
+    if (seed % 3 == 0) {
+      s.loads = skewed_loads(s.layers, s.experts, seed + 999);
+    }
+    refinement_options options{.max_trials = trials[seed % 3], .move_price = prices[seed % 4]};
+    refined<P> const free(s.loads, s.map, s.layers, s.where, {.max_perturbations = 0});
+    std::int64_t before = 0;
+    std::vector<std::int64_t> steps(static_cast<std::size_t>(s.layers), 0);
+    for (double const tolerance : {1.0, 0.1, 0.01, 0.001, 0.0}) {
+      CAPTURE(tolerance);
+      options.tolerance = tolerance;
+      refined<P> const got(s.loads, s.map, s.layers, s.where, options);
+      check_refined(s, s.map, got, options);
+      std::int64_t const moves = moves_of(s, got.map);
+      CHECK(moves >= before);
+      fewer += tolerance < 1 && moves > before ? 1 : 0;
+      before = moves;
+      for (std::size_t layer = 0; layer < steps.size(); ++layer) {
+        certificate const& c = got.certificates[layer];
+        CHECK(c.work >= steps[layer]);
+        steps[layer] = c.work;
+        // The bound is that of any counts; without a price it is larger where there is no choice.
+        double const bound = free.certificates[layer].lower_bound;
+        auto const usable = move_path_support::layer_costs(s, static_cast<index_t>(layer)).usable();
+        bool const choose = s.where.node_experts.empty() && std::ssize(usable) > s.experts;
+        CHECK(c.lower_bound <= bound * (1 + 1e-10));
+        CHECK((!choose || c.lower_bound >= bound * (1 - 1e-10)));
+      }
+      results.insert(results.end(), got.map.begin(), got.map.end());
+      results.insert(results.end(), got.counts.begin(), got.counts.end());
+    }
+    moved += before > 0 ? 1 : 0;
+  }
+  CHECK(fewer > 40);
+  CHECK(moved > 40);
+  report_hash("refinement.priced", results);
+}
+
 PLIMSOLL_TEST_CASE("refinement: the same bits in every type", P, PLIMSOLL_POLICIES) {
   scene s{3, 24, 40, {.ranks = 10}, skewed_loads(3, 24, 5)};
   REQUIRE(plan_greedily(s));
@@ -286,6 +384,17 @@ PLIMSOLL_TEST_CASE("refinement: the same bits in every type", P, PLIMSOLL_POLICI
   };
   for_each_load_type(check);
   report_hash("refinement.types", expected.map, expected.counts);
+  generator random(2);
+  spoil(s, random);
+  refinement_options const options{.tolerance = 0, .move_price = 0.01};
+  refined<P> const priced(s.loads, s.map, s.layers, s.where, options);
+  CHECK(moves_of(s, priced.map) > 10);
+  for_each_load_type([&]<class T>(T) {
+    refined<P> const got(as<T>(s.loads), s.map, s.layers, s.where, options);
+    CHECK(got.map == priced.map);
+    CHECK(got.counts == priced.counts);
+    CHECK(same(got.certificates, priced.certificates));
+  });
 }
 
 PLIMSOLL_TEST_CASE("refinement: edges", P, PLIMSOLL_POLICIES) {
@@ -422,6 +531,11 @@ PLIMSOLL_TEST_CASE("refinement: bad options are named", P, PLIMSOLL_POLICIES) {
   CHECK(message({.max_perturbations = -1}) ==
         "refine: options.max_perturbations: expected at least 0, got -1");
   CHECK(message({.max_perturbations = 0}) == "no error");
+  std::string const price = "refine: options.move_price: expected a number of at least 0, got ";
+  CHECK(message({.move_price = -1}) == price + "-1");
+  CHECK(message({.move_price = std::numeric_limits<double>::quiet_NaN()}) == price + "NaN");
+  CHECK(message({.move_price = std::numeric_limits<double>::infinity()}) == price + "inf");
+  CHECK(message({.move_price = 0.5}) == "no error");
   auto const where = [](host_options const& options) {
     return refine_refusal<P>(ints{1, 2}, {0, 1, -1, -1}, 1, options);
   };

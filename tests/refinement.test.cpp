@@ -20,18 +20,29 @@ void check_teams(scene s, refinement_options const& options) {
   std::vector<plimsoll::detail::problem_report> reports(static_cast<std::size_t>(s.layers));
   options_in<plimsoll::seq_policy> const where(s.where, s.layers);
   using view = plimsoll::matrix_ref<float const>;
-  plimsoll::detail::refinement_body<view> const body{
-      .loads = view(loads.data(), s.layers, s.experts),
-      .where = plimsoll::detail::topology_of(*where, s.slots),
-      .rule = plimsoll::detail::rule_of(*where),
-      .load_shrink = where->load_shrink,
-      .tolerance = options.tolerance,
-      .trials = options.max_trials,
-      .perturbations = options.max_perturbations,
-      .physical_to_logical = plimsoll::matrix_ref<std::int32_t>(map.data(), s.layers, s.slots),
-      .replica_count = plimsoll::matrix_ref<std::int32_t>(counts.data(), s.layers, s.experts),
-      .reports = reports.data()};
-  check_all_teams(body, s.layers, map, counts, [&] { return report_values(reports); });
+  view const in(loads.data(), s.layers, s.experts);
+  auto const shared = [&](auto body) {
+    body.loads = in;
+    body.where = plimsoll::detail::topology_of(*where, s.slots);
+    body.rule = plimsoll::detail::rule_of(*where);
+    body.load_shrink = where->load_shrink;
+    body.tolerance = options.tolerance;
+    body.physical_to_logical = plimsoll::matrix_ref<std::int32_t>(map.data(), s.layers, s.slots);
+    body.replica_count = plimsoll::matrix_ref<std::int32_t>(counts.data(), s.layers, s.experts);
+    body.reports = reports.data();
+    check_all_teams(body, s.layers, map, counts, [&] { return report_values(reports); });
+  };
+  if (options.move_price > 0) {
+    plimsoll::detail::priced_refinement_body<view> body{};
+    body.price = options.move_price;
+    body.keeps_counts = options.max_trials == 0;
+    shared(body);
+  } else {
+    plimsoll::detail::refinement_body<view> body{};
+    body.trials = options.max_trials;
+    body.perturbations = options.max_perturbations;
+    shared(body);
+  }
   CHECK(!reports.front().refused);
   CHECK(reports[reports.size() - 2].refused.kind == plimsoll::fault_kind::expert_id);
   CHECK(reports.back().refused.kind == plimsoll::fault_kind::load);
@@ -45,6 +56,9 @@ TEST_CASE("refinement: the same bits in every team") {
     generator random(4);
     spoil(s, random);
     check_teams(s, options);
+    check_teams(
+        s,
+        {.tolerance = options.tolerance, .max_trials = slots % 3 == 0 ? 0 : 1, .move_price = 0.01});
   };
   check(1, 2, {.ranks = 2}, {});
   check(20, 30, {.ranks = 7}, {.tolerance = 0, .max_trials = 2, .max_perturbations = 4});
@@ -76,6 +90,46 @@ TEST_CASE("refinement: the same bits in every team") {
          .node_experts = lists,
          .node_offsets = {0, 7, 12, 0, 6, 12, 0, 4, 12}},
         {.tolerance = 0, .max_trials = 2, .max_perturbations = 4});
+}
+
+TEST_CASE("refinement: with a price, the plan is the first within the tolerance on a path") {
+  std::size_t steps = 0;
+  for (std::uint64_t seed = 0; seed < cases_of(150); ++seed) {
+    CAPTURE(seed);
+    scene s;
+    if (!draw(s, seed)) {
+      continue;
+    }
+    for (double const tolerance : {0.0, 0.05}) {
+      for (double const price : {1e-9, 0.03}) {
+        refinement_options const options{
+            .tolerance = tolerance, .max_trials = seed % 3 == 0 ? 0 : 1, .move_price = price};
+        refined<plimsoll::seq_policy> const got(s.loads, s.map, s.layers, s.where, options);
+        for (index_t layer = 0; layer < s.layers; ++layer) {
+          certificate const& c = got.certificates[static_cast<std::size_t>(layer)];
+          move_path_support::path_rule const rule{.split = plimsoll::split_rule::even,
+                                                  .keeps_counts = options.max_trials == 0,
+                                                  .price = price,
+                                                  .target = 0,
+                                                  .most_moves = plimsoll::unlimited};
+          auto const all = move_path_support::follow_path(s, layer, rule);
+          steps += move_path_support::check_path(s, layer, rule, all);
+          auto const n = static_cast<std::size_t>(c.work);
+          REQUIRE(n < all.points.size());
+          ints map(s.map.begin() + layer * s.slots, s.map.begin() + (layer + 1) * s.slots);
+          for (std::int32_t i = 0; i < all.points[n].changes; ++i) {
+            map[static_cast<std::size_t>(all.changes[static_cast<std::size_t>(i)].slot)] =
+                all.changes[static_cast<std::size_t>(i)].expert;
+          }
+          CHECK(std::equal(map.begin(), map.end(), got.map.begin() + layer * s.slots));
+          double const target = c.lower_bound * (1 + tolerance);
+          CHECK((n + 1 == all.points.size() || all.points[n].peak <= target * (1 + 1e-12)));
+          CHECK((n == 0 || all.points[n - 1].peak > target * (1 - 1e-12)));
+        }
+      }
+    }
+  }
+  CHECK(steps > 4 * cases_of(150));
 }
 
 TEST_CASE("refinement: loads may be a function of the indices") {
@@ -124,14 +178,17 @@ TEST_CASE("refinement: temporaries come from the policy and go back, also when i
   scene s{3, 20, 28, {.ranks = 8}, skewed_loads(3, 20, 3)};
   REQUIRE(plan_greedily(s));
   ints counts(60);
+  double price = 0;
   auto const run = [&](auto& resource) {
-    plimsoll::refine(plimsoll::seq(resource),
-                     plimsoll::matrix_ref<std::int64_t>(s.loads.data(), 3, 20),
-                     {.on = {.ranks = 8}}, {.max_trials = 2, .max_perturbations = 4},
-                     plimsoll::matrix_ref<std::int32_t>(s.map.data(), 3, 28),
-                     plimsoll::matrix_ref<std::int32_t>(counts.data(), 3, 20));
+    plimsoll::refine(
+        plimsoll::seq(resource), plimsoll::matrix_ref<std::int64_t>(s.loads.data(), 3, 20),
+        {.on = {.ranks = 8}}, {.max_trials = 2, .max_perturbations = 4, .move_price = price},
+        plimsoll::matrix_ref<std::int32_t>(s.map.data(), 3, 28),
+        plimsoll::matrix_ref<std::int32_t>(counts.data(), 3, 20));
   };
   check_temporaries(2, run);  // reports and one scratch area
+  price = 0.01;
+  check_temporaries(2, run);
 }
 
 TEST_CASE("refinement: owned placements check their arguments") {

@@ -65,16 +65,31 @@ plimsoll_add_table(dropped_tokens token_drop.md)
 plimsoll_add_table(filled_ranks waterline.md)
 plimsoll_add_table(unequal_ranks gem.md)
 plimsoll_add_table(spilled_loads least_loaded.md)
+# Searches of thousands of plans, which take minutes if they are not optimized.
+plimsoll_add_table(moves migration.md)
+plimsoll_add_table(move_budgets migration.md)
+plimsoll_add_table(transfer_rounds migration.md)
+plimsoll_add_table(move_prices refinement.md)
+foreach(name IN ITEMS moves move_budgets transfer_rounds move_prices)
+  target_compile_options(${name} PRIVATE -O2)
+  set_tests_properties(table.${name} PROPERTIES TIMEOUT 300)
+endforeach()
 
-# The picture of flow_placement.md.
-add_executable(rank_graph ${tables}/rank_graph/main.cpp)
-target_link_libraries(rank_graph PRIVATE plimsoll_dev)
-set(picture ${docs}/images/rank_graph.svg)
-plimsoll_add_table_test(rank_graph
-  COMMAND -c "\"$<TARGET_FILE:rank_graph>\" | diff - \"${picture}\"")
-add_custom_command(TARGET update_tables POST_BUILD VERBATIM
-  COMMAND ${PLIMSOLL_BASH} -c "\"$<TARGET_FILE:rank_graph>\" >\"${picture}\"")
-add_dependencies(update_tables rank_graph)
+# plimsoll_add_picture(<name> <image> [<argument>]): the program tables/<name> prints images/<image>.
+function(plimsoll_add_picture name image)
+  add_executable(${name} ${tables}/${name}/main.cpp)
+  target_link_libraries(${name} PRIVATE plimsoll_dev)
+  set(picture ${docs}/images/${image})
+  set(draw "\"$<TARGET_FILE:${name}>\" ${ARGN}")
+  plimsoll_add_table_test(${name} COMMAND -c "${draw} | diff - \"${picture}\"")
+  add_custom_command(TARGET update_tables POST_BUILD VERBATIM
+    COMMAND ${PLIMSOLL_BASH} -c "${draw} >\"${picture}\"")
+  add_dependencies(update_tables ${name})
+endfunction()
+
+plimsoll_add_picture(rank_graph rank_graph.svg)
+# Drawn from two tables of the page, so it comes after them.
+plimsoll_add_picture(move_curve migration.svg "\"${docs}/migration.md\"")
 
 # --- costs of the device --------------------------------------------------------------------------
 # Only g++ can report basic blocks in this way. A loop over the dimensions of a view must be unrolled, or
@@ -160,6 +175,8 @@ plimsoll_add_table_test(makers.splits
   COMMAND ${tables}/tests/splits.sh $<TARGET_FILE:splits> $<TARGET_FILE:make_loads>)
 plimsoll_add_table_test(makers.unseen_steps
   COMMAND ${tables}/tests/unseen_steps.sh $<TARGET_FILE:unseen_steps> $<TARGET_FILE:make_loads>)
+plimsoll_add_table_test(makers.moves
+  COMMAND ${tables}/tests/moves.sh $<TARGET_FILE_DIR:moves> $<TARGET_FILE:make_loads>)
 plimsoll_add_table_test(makers.dropped_tokens
   COMMAND ${tables}/tests/dropped_tokens.sh $<TARGET_FILE:dropped_tokens>)
 plimsoll_add_table_test(makers.filled_ranks

@@ -4,11 +4,14 @@
 /// the rows that need them from the existing page.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -45,6 +48,22 @@ namespace examples {
       rows.push_back(line);
     }
   }
+  return rows;
+}
+
+/// Returns the rows of the table that `program` makes on the page, without its header.
+[[nodiscard]] inline std::vector<std::string> rows_of_table(std::string const& page,
+                                                            std::string const& program) {
+  std::vector<std::string> rows;
+  bool is_inside = false;
+  for (std::string const& line : rows_of_page(page, "")) {
+    if (line.starts_with("<!-- table: ") || line.starts_with("<!-- end of table")) {
+      is_inside = line == "<!-- table: examples/tables/" + program + " -->";
+    } else if (is_inside) {
+      rows.push_back(line);
+    }
+  }
+  rows.erase(rows.begin(), rows.begin() + std::min<std::ptrdiff_t>(std::ssize(rows), 2));
   return rows;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "exports.hpp"
+#include "migrations.hpp"
 #include "objects.hpp"
 #include "planners.hpp"
 
@@ -16,6 +17,9 @@
   TVM_FFI_EXAMPLE_EXPORT(select_planner, tvm_ffi_example::planners<Backend>::select_planner)       \
   TVM_FFI_EXAMPLE_EXPORT(craft, tvm_ffi_example::planners<Backend>::craft)                         \
   TVM_FFI_EXAMPLE_EXPORT(gem, tvm_ffi_example::planners<Backend>::gem)                             \
+  TVM_FFI_EXAMPLE_EXPORT(align, tvm_ffi_example::migrations<Backend>::align)                       \
+  TVM_FFI_EXAMPLE_EXPORT(plan_within, tvm_ffi_example::migrations<Backend>::plan_within)           \
+  TVM_FFI_EXAMPLE_EXPORT(transfers, tvm_ffi_example::migrations<Backend>::transfers)               \
   TVM_FFI_EXAMPLE_EXPORT(lplb, tvm_ffi_example::lplb<Backend>::make)                               \
   TVM_FFI_EXAMPLE_EXPORT(waterfill, tvm_ffi_example::waterfill<Backend>::make)                     \
   TVM_FFI_EXAMPLE_EXPORT(capacity_mask, tvm_ffi_example::capacity_mask<Backend>::make)             \

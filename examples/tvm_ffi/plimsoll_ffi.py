@@ -89,6 +89,25 @@ def gem(loads, tokens, latency, slots, ranks, *, dense_until=0, restarts=30, see
     return _plan("gem", loads, tokens, latency, slots, ranks, dense_until, restarts, seed)
 
 
+def align(in_use, next, experts, ranks, *, nodes=1):
+    """Returns the map `next` [layers, slots] with the labels with which the fewest experts move from the
+    map `in_use`."""
+    return _plan("align", in_use, next, experts, ranks, nodes)[0]
+
+
+def plan_within(loads, in_use, next, ranks, *, nodes=1, max_moves=2**63 - 1, split_evenly=False):
+    """Plans for loads [layers, experts] with at most `max_moves` moves from the map `in_use`, towards `next`
+    or better: -> physical_to_logical, copies."""
+    return _plan("plan_within", loads, in_use, next, ranks, nodes, max_moves, split_evenly)
+
+
+def transfers(in_use, next, experts, ranks, *, nodes=1, one_peer=True):
+    """Lists the weights to send, in rounds: int64 [transfers, 10] on the CPU, with layer, expert, source
+    rank and slot (-1: from the host), destination rank and slot, round, staging slot (or -1), commit
+    round, and kind (0 to 3: copy within the rank, same node, other node, from the host)."""
+    return _plan("transfers", in_use, next, experts, ranks, nodes, one_peer)[0]
+
+
 class _Kept:
     """An object of the library, on the device of the array `like`; its functions and arrays are
     attributes."""

@@ -254,7 +254,7 @@ migration_plan<P> plan_within(P const& policy, Loads const& loads, placement_ref
 /// @complexity O(slots (log slots + rounds)) per layer; for m transfers between n ranks, O(m^2) to
 ///   divide the sources at worst, and usually O(m n) to colour the flows
 /// @workspace 48 bytes per slot of every layer, and 104 per layer; for each problem in flight 92
-///   bytes per slot, 8 per expert, 40 per rank, and 2 ranks^2, with `send_and_receive` 4 ranks^2
+///   bytes per slot, 16 per expert, 40 per rank, and 2 ranks^2, with `send_and_receive` 4 ranks^2
 /// @stream synchronises
 /// @determinism integers only: the same on every rank and under every policy
 template <execution_policy P>

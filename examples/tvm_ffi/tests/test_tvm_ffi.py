@@ -115,6 +115,36 @@ class Planners(unittest.TestCase):
         self.check_placement(physical_to_logical, copies, 8)
         self.assertEqual(sorted(physical_to_logical[0, :2]), [0, 1])
 
+    def test_migrations_move_little_and_arrive(self):
+        layers, experts, ranks, slots = 3, 16, 4, 24
+        loads = random_loads(2, layers, experts)
+        in_use, _ = plimsoll_ffi.flow_placement(loads[:1], slots, ranks)
+        next_map, copies = plimsoll_ffi.flow_placement(loads[1:], slots, ranks)
+        rank_of = np.arange(slots) // (slots // ranks)
+
+        def moves(to):
+            held = [set(zip(rank_of, row)) for row in in_use]
+            return sum(len(set(zip(rank_of, row)) - old) for row, old in zip(to, held))
+
+        aligned = plimsoll_ffi.align(in_use.astype(np.int32), next_map.astype(np.int32), experts, ranks)
+        self.check_placement(aligned, copies, slots)
+        self.assertLess(moves(aligned), moves(next_map))
+        np.testing.assert_array_equal(plimsoll_ffi.align(in_use, in_use, experts, ranks), in_use)
+
+        for budget in (0, 3):
+            within, copies = plimsoll_ffi.plan_within(loads[1], in_use, next_map, ranks, max_moves=budget)
+            self.check_placement(within, copies, slots)
+            self.assertLessEqual(moves(within), budget)
+
+        listed = plimsoll_ffi.transfers(in_use, aligned, experts, ranks)
+        self.assertEqual(listed.shape[1], 10)
+        moved = np.array(in_use)
+        for layer, expert, source_rank, source, rank, slot, *_ in listed:
+            self.assertEqual((source_rank, rank), (rank_of[source], rank_of[slot]))
+            moved[layer, slot] = expert
+        np.testing.assert_array_equal(moved[aligned >= 0], aligned[aligned >= 0])
+        self.assertEqual(len(plimsoll_ffi.transfers(in_use, in_use, experts, ranks)), 0)
+
     def test_messages_name_function_argument_and_both_values(self):
         weight = random_loads(1, 2, 12)[0]
         for message, call in [

@@ -43,11 +43,11 @@ struct migration_check_body {
     index_t const experts = pair.experts();
     auto const of = refinement_arrays::in(memory, experts, pair.ranks(), pair.slots());
     auto const plan = row_of(base, layer);
-    problem_report outcome = pair.where.refuse(team, layer, experts, of.counts);
+    // The memory of loads serves as the second array of counts.
+    problem_report outcome =
+        pair.refuse(team, layer, of.rank_of, of.counts, reinterpret_cast<std::int32_t*>(of.load));
     if (!outcome.refused) {
-      // The memory of loads serves as the second array of counts.
-      outcome =
-          pair.refuse(team, layer, of.rank_of, of.counts, reinterpret_cast<std::int32_t*>(of.load));
+      outcome = pair.where.refuse(team, layer, experts, of.counts);
     }
     if (!outcome.refused) {
       team.for_each(pair.slots(), [=, this, rank_of = of.rank_of](index_t slot) {

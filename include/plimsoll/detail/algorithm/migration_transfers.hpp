@@ -33,19 +33,53 @@ PLIMSOLL_HD inline bool is_between_ranks(slot_change change) {
   return change == slot_change::same_node || change == slot_change::across_nodes;
 }
 
+/// Key of a slot, above which there is room for 32 bits.
+inline constexpr int slot_bits = 31;
+PLIMSOLL_HD inline std::uint64_t slot_key(index_t upper, index_t slot) {
+  return static_cast<std::uint64_t>(upper) << slot_bits | static_cast<std::uint64_t>(slot);
+}
+PLIMSOLL_HD inline index_t slot_of(std::uint64_t key) {
+  return static_cast<index_t>(key & ((std::uint64_t{1} << slot_bits) - 1));
+}
+
+/// Slots with their experts, by expert and then by slot.
+struct slots_by_expert {
+  std::uint64_t* keys;   ///< `[slots]`
+  std::int32_t* begins;  ///< `[experts + 1]`
+
+  template <class Memory>
+  PLIMSOLL_HD void take(Memory& memory, index_t slots, index_t experts) {
+    memory.take(keys, slots);
+    memory.take(begins, experts + 1);
+  }
+  /// Returns the first place of an expert whose slot is at least `slot`, or the end of its places.
+  [[nodiscard]] PLIMSOLL_HD index_t find(index_t expert, index_t slot) const {
+    std::uint64_t const key = slot_key(expert, slot);
+    index_t low = begins[expert];
+    for (index_t size = begins[expert + 1] - low; size > 0;) {
+      index_t const half = size / 2;
+      bool const is_lower = keys[low + half] < key;
+      low += is_lower ? half + 1 : 0;
+      size = is_lower ? size - half - 1 : half;
+    }
+    return low;
+  }
+  [[nodiscard]] PLIMSOLL_HD index_t slot_at(index_t place) const { return slot_of(keys[place]); }
+};
+
 /// The working memory of `transfers_body`. Arrays of slots are of destination slots where nothing
 /// else is said.
 struct transfer_arrays {
   std::int32_t* rank_of;      ///< `[slots]`
   std::int32_t* from_copies;  ///< `[experts]`
   std::int32_t* to_copies;    ///< `[experts]`
-  std::uint64_t* before;      ///< `[slots]`: expert and slot, of live ranks in `from`, rising
-  std::uint64_t* after;       ///< `[slots]`: the same in `to`
+  slots_by_expert before;     ///< of live ranks in `from`
+  slots_by_expert after;      ///< of live ranks in `to`
   std::uint64_t* flow_keys;   ///< `[slots]`: pair of ranks and slot of each arrival, rising
   std::byte* sorting;         ///< of the keys
   slot_change* change;        ///< `[slots]`
   std::int32_t* source;       ///< `[slots]`: source slot; of an arrival, at first the source rank
-  std::int32_t* first;        ///< `[slots]`: the places in `before` of an arrival's candidates
+  std::int32_t* first;        ///< `[slots]`: places of an arrival's candidates in `before`
   std::int32_t* last;         ///< `[slots]`: end of those
   std::int32_t* arrivals;     ///< `[slots]`: slots that another rank sends to, rising
   std::int32_t* place;        ///< `[slots]`: scans
@@ -73,8 +107,8 @@ struct transfer_arrays {
     memory.take(result.rank_of, slots);
     memory.take(result.from_copies, experts);
     memory.take(result.to_copies, experts);
-    memory.take(result.before, slots);
-    memory.take(result.after, slots);
+    result.before.take(memory, slots, experts);
+    result.after.take(memory, slots, experts);
     memory.take(result.flow_keys, slots);
     memory.take(result.sorting, sort_bytes<block<128>, std::uint64_t>(slots));
     memory.take(result.change, slots);
@@ -143,32 +177,10 @@ struct transfers_body {
   }
 
  private:
-  static constexpr int slot_bits = 31;
-
   /// With a rule for each direction, a rank is two vertices: it sends as one and receives as the
   /// other.
   PLIMSOLL_HD bool has_directions() const { return rule == round_rule::send_and_receive; }
   PLIMSOLL_HD index_t vertices() const { return pair.ranks() * (has_directions() ? 2 : 1); }
-
-  PLIMSOLL_HD static std::uint64_t key_of(index_t upper, index_t slot) {
-    return static_cast<std::uint64_t>(upper) << slot_bits | static_cast<std::uint64_t>(slot);
-  }
-  PLIMSOLL_HD static index_t slot_of(std::uint64_t key) {
-    return static_cast<index_t>(key & ((std::uint64_t{1} << slot_bits) - 1));
-  }
-  /// Returns the first place at or after (expert, slot).
-  PLIMSOLL_HD static index_t find_slot(std::uint64_t const* keys, index_t n, index_t expert,
-                                       index_t slot) {
-    std::uint64_t const key = key_of(expert, slot);
-    index_t low = 0;
-    for (index_t size = n; size > 0;) {
-      index_t const half = size / 2;
-      bool const is_lower = keys[low + half] < key;
-      low += is_lower ? half + 1 : 0;
-      size = is_lower ? size - half - 1 : half;
-    }
-    return low;
-  }
 
   /// Calls f(i) for rising i, where calls depend on each other: a thread alone, 64 at a time.
   template <class Team, class F>
@@ -183,17 +195,20 @@ struct transfers_body {
     }
   }
 
-  /// Lists the filled slots of live ranks by expert, then by slot.
+  /// Lists the filled slots of live ranks; `copies` counts them per expert.
   template <class Team>
   PLIMSOLL_HD void sort_slots(Team& team, vector_ref<std::int32_t const> map,
-                              transfer_arrays const& a, std::uint64_t* keys) const {
+                              std::int32_t const* copies, transfer_arrays const& a,
+                              slots_by_expert const& by_expert) const {
     topology const where = pair.where;
     index_t const experts = pair.experts();
+    team.exclusive_scan(
+        experts + 1, [=](index_t e) { return e < experts ? copies[e] : 0; }, by_expert.begins);
     team.for_each(pair.slots(), [=](index_t slot) {
       bool const is_live = map[slot] >= 0 && where.is_active(a.rank_of[slot]);
-      keys[slot] = key_of(is_live ? map[slot] : experts, slot);
+      by_expert.keys[slot] = slot_key(is_live ? map[slot] : experts, slot);
     });
-    team.sort(keys, pair.slots(), a.sorting);
+    team.sort(by_expert.keys, pair.slots(), a.sorting);
   }
 
   /// Finds how every slot gets its expert, the source slots of copies, and the candidates of those
@@ -202,11 +217,10 @@ struct transfers_body {
   PLIMSOLL_HD void classify(Team& team, index_t layer, transfer_arrays const& a) const {
     auto const from = row_of(pair.from, layer);
     auto const to = row_of(pair.to, layer);
-    sort_slots(team, from, a, a.before);
-    sort_slots(team, to, a, a.after);
+    sort_slots(team, from, a.from_copies, a, a.before);
+    sort_slots(team, to, a.to_copies, a, a.after);
     topology const where = pair.where;
-    index_t const n = pair.slots();
-    team.for_each(n, [=](index_t slot) {
+    team.for_each(pair.slots(), [=](index_t slot) {
       index_t const e = to[slot];
       if (e < 0 || e == from[slot]) {
         a.change[slot] = slot_change::none;
@@ -214,25 +228,25 @@ struct transfers_body {
       }
       index_t const rank = a.rank_of[slot];
       index_t const begin = where.begin(layer, rank);
-      index_t const held = find_slot(a.before, n, e, begin);
-      if (held < n && a.before[held] < key_of(e, where.end(layer, rank))) {
+      index_t const held = a.before.find(e, begin);
+      if (held < a.before.find(e, where.end(layer, rank))) {
         a.change[slot] = slot_change::local_copy;
-        a.source[slot] = static_cast<std::int32_t>(slot_of(a.before[held]));
+        a.source[slot] = static_cast<std::int32_t>(a.before.slot_at(held));
         return;
       }
-      index_t const arrival = slot_of(a.after[find_slot(a.after, n, e, begin)]);
+      index_t const arrival = a.after.slot_at(a.after.find(e, begin));
       if (arrival < slot) {
         a.change[slot] = slot_change::second_copy;
         a.source[slot] = static_cast<std::int32_t>(arrival);
         return;
       }
       index_t const node = where.node_of(rank);
-      index_t first = find_slot(a.before, n, e, where.begin(layer, where.first_rank(node)));
-      index_t last = find_slot(a.before, n, e, where.begin(layer, where.first_rank(node + 1)));
+      index_t first = a.before.find(e, where.begin(layer, where.first_rank(node)));
+      index_t last = a.before.find(e, where.begin(layer, where.first_rank(node + 1)));
       bool const is_near = first < last;
       if (!is_near) {
-        first = find_slot(a.before, n, e, 0);
-        last = find_slot(a.before, n, e, n);
+        first = a.before.begins[e];
+        last = a.before.begins[e + 1];
       }
       a.change[slot] = is_near        ? slot_change::same_node
                        : first < last ? slot_change::across_nodes
@@ -256,7 +270,7 @@ struct transfers_body {
   }
 
   PLIMSOLL_HD static index_t rank_at(transfer_arrays const& a, index_t place) {
-    return a.rank_of[slot_of(a.before[place])];
+    return a.rank_of[a.before.slot_at(place)];
   }
   /// Makes a rank the source of an arrival.
   PLIMSOLL_HD static void send(transfer_arrays const& a, index_t rank, index_t slot) {
@@ -294,12 +308,10 @@ struct transfers_body {
     }
     topology const where = pair.where;
     auto const to = row_of(pair.to, layer);
-    index_t const n = pair.slots();
     team.for_each(arrivals, [=](index_t i) {
       index_t const slot = a.arrivals[i];
       index_t const begin = where.begin(layer, a.source[slot]);
-      index_t const lowest = find_slot(a.before, n, to[slot], begin);
-      a.source[slot] = static_cast<std::int32_t>(slot_of(a.before[lowest]));
+      a.source[slot] = static_cast<std::int32_t>(a.before.slot_at(a.before.find(to[slot], begin)));
     });
   }
 
@@ -384,7 +396,7 @@ struct transfers_body {
       index_t const destination = a.rank_of[slot];
       index_t const u = is_ordered ? source : minimum{}(source, destination);
       index_t const v = is_ordered ? destination : maximum{}(source, destination);
-      a.flow_keys[i] = key_of(u * ranks + v, slot);
+      a.flow_keys[i] = slot_key(u * ranks + v, slot);
     });
     team.sort(a.flow_keys, arrivals, a.sorting);
     auto const is_first = [a](index_t i) {
@@ -422,24 +434,24 @@ struct transfers_body {
     edge_coloring graph = a.flows;
     graph.colors = fewest + (has_directions() || flows == 0 ? 0 : 1);
     graph.clear(team, vertices());
+    // In a second pass, flows of the extra colour may do without it, now that all have a colour.
     bool has_extra = false;
-    for (index_t f = 0; f < flows; ++f) {
-      index_t const u = ends[f];
-      index_t const v = ends[flows + f];
-      if (!graph.color(team, u, v, fewest) && !graph.color(team, v, u, fewest)) {
-        has_extra = true;
-        graph.color(team, u, v, graph.colors);
-      }
-    }
-    // Flows of the extra colour may do without it once all others have a colour.
-    for (index_t u = 0; has_extra && u < vertices(); ++u) {
-      index_t const v = graph.row(u)[fewest];
-      if (v != edge_coloring::none && u < v) {
-        graph.set(team, u, v, fewest, false);
-        if (!graph.color(team, u, v, fewest) && !graph.color(team, v, u, fewest)) {
-          graph.set(team, u, v, fewest, true);
+    for (index_t i = 0; i < flows || (has_extra && i < 2 * flows); ++i) {
+      index_t const u = ends[i % flows];
+      index_t const v = ends[flows + i % flows];
+      if (i >= flows) {
+        if (graph.row(u)[fewest] != v) {
+          continue;
         }
+        graph.remove(team, u, v, fewest);
       }
+      // From either end; with the extra colour there is always a way.
+      int way = 0;
+      while (!graph.color(team, way == 1 ? v : u, way == 1 ? u : v,
+                          way == 2 ? graph.colors : fewest)) {
+        ++way;
+      }
+      has_extra = has_extra || way == 2;
     }
     team.for_each(flows, [=](index_t f) {
       std::uint16_t const* const row = graph.row(ends[f]);

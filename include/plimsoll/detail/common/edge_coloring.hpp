@@ -30,13 +30,13 @@ struct edge_coloring {
     team.for_each(vertices * colors, [all](index_t i) { all[i] = none; });
   }
 
-  /// Sets the neighbours of both ends of an edge: each other, or none.
+  /// Takes its colour from an edge.
   template <class Team>
-  PLIMSOLL_HD void set(Team& team, index_t u, index_t v, index_t color, bool is_edge) const {
+  PLIMSOLL_HD void remove(Team& team, index_t u, index_t v, index_t color) const {
     edge_coloring const all = *this;
     team.single([=] {
-      all.row(u)[color] = is_edge ? static_cast<std::uint16_t>(v) : none;
-      all.row(v)[color] = is_edge ? static_cast<std::uint16_t>(u) : none;
+      all.row(u)[color] = none;
+      all.row(v)[color] = none;
     });
   }
 

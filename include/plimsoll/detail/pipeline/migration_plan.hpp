@@ -56,6 +56,7 @@ class migration_planner {
         changes_(context, 2 * cells()),
         points_(context, pair.layers() * (pair.slots() + 1)) {
     pair_.where = topology_of(where_, pair.slots());
+    pair_.where.ranges = pair.where.ranges;  // those of `to`, so that the check compares them
   }
 
   std::vector<migration_report> run(matrix_ref<std::int32_t> const& map,
