@@ -766,6 +766,6 @@ TEST_CASE("loads: an archive of PyTorch or NumPy under another name") {
   for (char const* file : {"a.npy", "a.json", "a.csv", "-"}) {
     CHECK(refusal(std::string("PK\x03\x04") + "rest", file)
               .starts_with("expected loads as .npy, JSON or CSV, got an archive, perhaps a file of "
-                           "PyTorch; convert it in Python: numpy.save('loads.npy', "));
+                           "PyTorch, which read_recordings.py "));
   }
 }
