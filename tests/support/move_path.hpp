@@ -318,7 +318,7 @@ class slow_steps {
         if (spare(to) && !keeps_counts_) {
           consider({{to, map_[from]}});
         }
-        if (!settled_[from] && spare(to)) {
+        if (!settled_[from] && map_[to] < 0) {
           consider({{to, map_[from]}, {from, -1}});
         }
         if (!settled_[from] && map_[to] >= 0) {
