@@ -303,9 +303,7 @@ template <class Load>
 }
 
 constexpr char const* torch_file =
-    "a file of PyTorch; convert it in Python: numpy.save('loads.npy', torch.load(FILE, "
-    "map_location='cpu', weights_only=True)['logical_count'].numpy()); a recording with the key "
-    "records needs the script in docs/plan_experts.md";
+    "a file of PyTorch, which read_recordings.py (docs/read_recordings.md) converts";
 
 enum class form { npy, json, csv, unknown };
 

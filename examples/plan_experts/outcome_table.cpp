@@ -301,6 +301,12 @@ template <class Statistics>
     return fmt::format("TensorRT-LLM's moe_expert_parallel_size: {} and load_balancer: {}", p.ranks,
                        result.output);
   }
+  if (result.format == "vllm") {
+    return fmt::format(
+        "vLLM's --enable-expert-parallel --enable-eplb on {} ranks, and in --eplb-config "
+        "num_redundant_experts: {} and initial_expert_map_path: {}",
+        p.ranks, most - p.experts, result.output);
+  }
   if (result.format == "vllm-ascend") {
     return fmt::format("vLLM Ascend's --enable-expert-parallel on {} ranks and expert_map_path {}",
                        p.ranks, result.output);

@@ -28,6 +28,7 @@ constexpr std::array formats = {
     format_facts{plan_format::plimsoll, "plimsoll", ".json", {}},
     format_facts{plan_format::sglang, "sglang", ".json", {}},
     format_facts{plan_format::trtllm, "trtllm", ".yaml", ".yml"},
+    format_facts{plan_format::vllm, "vllm", ".json", {}},
     format_facts{plan_format::vllm_ascend, "vllm-ascend", ".json", {}},
     format_facts{plan_format::npy, "npy", ".npy", {}},
 };
@@ -150,14 +151,19 @@ void write_list(std::ostream& out, std::span<T const> values) {
 }
 
 /// Writes one row per line, so that a person can find a layer and compare two plans.
-void write_matrix(std::ostream& out, char const* key, std::vector<std::int32_t> const& values,
-                  index_t columns) {
-  out << ",\n\"" << key << "\": [";
+void write_rows(std::ostream& out, std::vector<std::int32_t> const& values, index_t columns) {
+  out << '[';
   for (std::size_t at = 0; at < values.size(); at += static_cast<std::size_t>(columns)) {
     out << (at == 0 ? "\n" : ",\n");
     write_list(out, std::span(values).subspan(at, static_cast<std::size_t>(columns)));
   }
   out << "\n]";
+}
+
+void write_matrix(std::ostream& out, char const* key, std::vector<std::int32_t> const& values,
+                  index_t columns) {
+  out << ",\n\"" << key << "\": ";
+  write_rows(out, values, columns);
 }
 
 void write_plimsoll(std::ostream& out, plan const& p) {
@@ -196,6 +202,12 @@ void write_trtllm(std::ostream& out, plan const& p) {
   // 0: the engine keeps this placement and does not move experts while it serves.
   yaml << YAML::EndMap << YAML::Key << "layer_updates_per_iter" << YAML::Value << 0;
   yaml << YAML::EndMap << YAML::Newline;
+}
+
+/// Rows are the layers with experts, in their order.
+void write_vllm(std::ostream& out, plan const& p) {
+  write_rows(out, p.physical_to_logical, p.slots);
+  out << '\n';
 }
 
 void write_vllm_ascend(std::ostream& out, plan const& p) {
@@ -281,6 +293,8 @@ void write_plan(std::ostream& out, plan const& p, plan_format format,
       return write_sglang(out, p, model_layers.value_or(p.layers));
     case plan_format::trtllm:
       return write_trtllm(out, p);
+    case plan_format::vllm:
+      return write_vllm(out, p);
     case plan_format::vllm_ascend:
       return write_vllm_ascend(out, p);
     case plan_format::npy:

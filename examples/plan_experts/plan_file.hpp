@@ -20,6 +20,7 @@ enum class plan_format {
   plimsoll,     ///< JSON that can express every `plan`
   sglang,       ///< JSON for SGLang's --init-expert-location
   trtllm,       ///< YAML for TensorRT-LLM's moe_config.load_balancer
+  vllm,         ///< JSON for vLLM's eplb_config.initial_expert_map_path
   vllm_ascend,  ///< JSON for vllm-ascend's eplb_config.expert_map_path
   npy           ///< only the slots: int32 [layers, slots]
 };
@@ -68,7 +69,7 @@ struct plan_request {
 };
 
 /// Reads a plan in any of the formats, recognised by the extension and the keys. Layers are matched
-/// by their id in the model, and in vllm-ascend's and .npy files by their order. The resulting plan
+/// by their id in the model, and in the files of vLLM, of vllm-ascend and in .npy files by their order. The resulting plan
 /// passes `plimsoll::validate`. Throws `file_error`, and `plan_error` for `ranks`.
 [[nodiscard]] plan read_plan(std::string const& file, plan_request const& request);
 

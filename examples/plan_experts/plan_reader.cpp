@@ -33,6 +33,9 @@ class plan_reader : tree_reader {
       : tree_reader(file), request_(request) {}
 
   [[nodiscard]] plan from_json(json const& root) const {
+    if (root.is_array()) {
+      return vllm(root);
+    }
     expect_object(root, "");
     if (root.contains("format")) {
       return plimsoll(root);
@@ -213,6 +216,20 @@ class plan_reader : tree_reader {
     return even_plan(rows, asked_ranks(), 0);
   }
 
+  /// One list of slots for every layer, or one for all.
+  [[nodiscard]] plan vllm(json const& root) const {
+    if (!root.empty() && !root.front().is_array()) {
+      return even_plan(std::vector<row>(request_.layer_ids.size(), values(root, "")), asked_ranks(),
+                       0);
+    }
+    expect_layer_count(static_cast<index_t>(root.size()));
+    std::vector<row> rows;
+    for (json const& slots : root) {
+      rows.push_back(values(slots, "[" + to_string(rows.size()) + "]"));
+    }
+    return even_plan(rows, asked_ranks(), 0);
+  }
+
   [[nodiscard]] plan vllm_ascend(json const& root) const {
     json const& layers = list(root["layer_list"], "layer_list");
     auto const layer_count = static_cast<index_t>(layers.size());
@@ -356,7 +373,8 @@ plan parse_plan(std::string_view bytes, std::string const& file, plan_request co
     throw file_error(
         file, "a .json, .yaml, .yml or .npy file",
         "a .pt file, which python3 -c \"import json, torch; json.dump({'physical_to_logical_map': "
-        "torch.load('plan.pt')['physical_to_logical_map'].tolist()}, open('plan.json', 'w'))\" "
+        "torch.load('plan.pt', map_location='cpu')['physical_to_logical_map'].tolist()}, "
+        "open('plan.json', 'w'))\" "
         "converts");
   }
   throw file_error(file, "a .json, .yaml, .yml or .npy file", "another name");

@@ -150,8 +150,22 @@ if(PLIMSOLL_BUILD_EXAMPLES)
     plimsoll_add_copy(profile_ranks OPTIONS -DPROFILE_RANKS_CUDA=OFF)
   endif()
 
+  # What Python calls: the libraries, the program in Python with its output, and the tests.
+  foreach(name IN ITEMS torch_ops tvm_ffi)
+    plimsoll_add_package_test(copy_of_${name}
+      COMMAND ${PLIMSOLL_BASH} ${consumer}/${name}.sh ${copies}/${name}/project ${prefix} ${CMAKE_CXX_COMPILER}
+              ${CMAKE_CURRENT_SOURCE_DIR}/golden ${examples}/${name}.expected)
+    set_tests_properties(package.copy_of_${name} PROPERTIES
+      FIXTURES_REQUIRED "plimsoll_prefix;plimsoll_copies" SKIP_REGULAR_EXPRESSION "skipped: " COST 90)
+  endforeach()
+  set_tests_properties(package.copy_of_tvm_ffi PROPERTIES FIXTURES_SETUP plimsoll_tvm_ffi)
+  plimsoll_add_package_test(copy_of_engines
+    COMMAND ${PLIMSOLL_BASH} ${consumer}/engines.sh ${examples} ${copies} $<TARGET_FILE:plan_experts>)
+  set_tests_properties(package.copy_of_engines PROPERTIES
+    FIXTURES_REQUIRED "plimsoll_prefix;plimsoll_copies;plimsoll_tvm_ffi" SKIP_REGULAR_EXPRESSION "skipped: ")
+
   # Every other folder gives a program without required arguments.
-  set(special plan_experts make_loads spill_step split_step thrust_pipeline profile_ranks)
+  set(special plan_experts make_loads spill_step split_step thrust_pipeline profile_ranks torch_ops tvm_ffi)
   file(GLOB lists CONFIGURE_DEPENDS ${examples}/*/CMakeLists.txt)
   foreach(list IN LISTS lists)
     cmake_path(GET list PARENT_PATH folder)

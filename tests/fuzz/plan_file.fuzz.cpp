@@ -70,8 +70,8 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size
     require(p.experts == request.experts && p.layer_ids == request.layer_ids);
     require(!request.ranks || p.ranks == *request.ranks);
     for (plan_format const format :
-         {plan_format::plimsoll, plan_format::sglang, plan_format::trtllm, plan_format::vllm_ascend,
-          plan_format::npy}) {
+         {plan_format::plimsoll, plan_format::sglang, plan_format::trtllm, plan_format::vllm,
+          plan_format::vllm_ascend, plan_format::npy}) {
       require_return(p, format);
     }
   } catch (file_error const&) {

@@ -47,7 +47,7 @@ case_same_plan_from_any_file() {
 # Writes the plan in $1, for loads $2 on $3 ranks, in every format, and reads the same plan back.
 round_trips() {
   local format name
-  for format in plimsoll sglang trtllm vllm-ascend npy; do
+  for format in plimsoll sglang trtllm vllm vllm-ascend npy; do
     case $format in trtllm) name=$format.yaml ;; npy) name=$format.npy ;; *) name=$format.json ;; esac
     plan "$2" --plan "$1" --planner none --ranks "$3" --format $format --output "$name" "${@:4}" >/dev/null
     plan "$2" --plan "$name" --planner none --ranks "$3" --output again.json "${@:4}" >/dev/null
@@ -182,7 +182,7 @@ case_craft_plan_in_use() {
 case_craft_formats() {
   drifting loads.npy
   local format name ranks code
-  for format in sglang trtllm vllm-ascend npy; do
+  for format in sglang trtllm vllm vllm-ascend npy; do
     case $format in trtllm) name=plan.yaml ;; npy) name=plan.npy ;; *) name=plan.json ;; esac
     [[ $format == npy ]] && ranks=7 || ranks=8
     code=0

@@ -183,12 +183,9 @@ TEST_CASE("loads: other extensions") {
   CHECK(refusal("1", "f.npz") == expected + "'.npz'");
   CHECK(refusal("1", "a.csv/f") == expected + "a name without extension");
   for (char const* const name : {"f.pt", "f.pth", "f.PT"}) {
-    CHECK(
-        refusal("1", name) ==
-        expected +
-            "a file of PyTorch; convert it in Python: numpy.save('loads.npy', "
-            "torch.load(FILE, map_location='cpu', weights_only=True)['logical_count'].numpy()); a "
-            "recording with the key records needs the script in docs/plan_experts.md");
+    CHECK(refusal("1", name) ==
+          expected +
+              "a file of PyTorch, which read_recordings.py (docs/read_recordings.md) converts");
   }
   CHECK(loads_in<std::int64_t>("1,2", "a.b/F.CSV").values == integers{1, 2});
   // The name alone is enough, so that no file is read for nothing.
@@ -769,6 +766,6 @@ TEST_CASE("loads: an archive of PyTorch or NumPy under another name") {
   for (char const* file : {"a.npy", "a.json", "a.csv", "-"}) {
     CHECK(refusal(std::string("PK\x03\x04") + "rest", file)
               .starts_with("expected loads as .npy, JSON or CSV, got an archive, perhaps a file of "
-                           "PyTorch; convert it in Python: numpy.save('loads.npy', "));
+                           "PyTorch, which read_recordings.py "));
   }
 }

@@ -43,7 +43,8 @@ namespace {
 using ints = std::vector<std::int32_t>;
 using ids = std::vector<std::int64_t>;
 
-constexpr std::array all_formats = {plan_format::plimsoll, plan_format::sglang, plan_format::trtllm,
+constexpr std::array all_formats = {plan_format::plimsoll,    plan_format::sglang,
+                                    plan_format::trtllm,      plan_format::vllm,
                                     plan_format::vllm_ascend, plan_format::npy};
 
 // Makes a plan; rank offsets are given for every layer, or are those of an even split.
@@ -156,6 +157,12 @@ initial_global_assignments:
 layer_updates_per_iter: 0
 )";
 
+std::string const vllm_text = R"([
+[1,0,2,1],
+[2,1,1,0]
+]
+)";
+
 std::string const vllm_ascend_text = R"({"moe_layer_count": 2, "layer_list": [
 {"layer_id": 0, "device_count": 2, "device_list": [
 {"device_id": 0, "device_expert": [1,0]},
@@ -189,12 +196,13 @@ std::string npy_of(std::vector<std::int64_t> const& shape,
 }  // namespace
 
 TEST_CASE("plan_file: names and extensions") {
-  std::vector<std::string> const names = {"plimsoll", "sglang", "trtllm", "vllm-ascend", "npy"};
+  std::vector<std::string> const names = {"plimsoll", "sglang",      "trtllm",
+                                          "vllm",     "vllm-ascend", "npy"};
   CHECK(examples::plan_format_names() == names);
   for (std::size_t i = 0; i < names.size(); ++i) {
     CHECK(examples::plan_format_named(names[i]) == all_formats[i]);
   }
-  CHECK(!examples::plan_format_named("vllm"));
+  CHECK(!examples::plan_format_named("vllm_ascend"));
   CHECK(!examples::plan_format_named(""));
 
   CHECK(examples::format_of("a/plan.json") == plan_format::plimsoll);
@@ -218,6 +226,7 @@ TEST_CASE("plan_file: every format, byte for byte") {
   CHECK(text_of(p, plan_format::plimsoll) == plimsoll_text);
   CHECK(text_of(p, plan_format::sglang, 5) == sglang_text);
   CHECK(text_of(p, plan_format::trtllm) == trtllm_text);
+  CHECK(text_of(p, plan_format::vllm) == vllm_text);
   CHECK(text_of(p, plan_format::vllm_ascend) == vllm_ascend_text);
   std::ostringstream npy;
   examples::npy::write<std::int32_t>(npy, std::vector<std::int64_t>{2, 4}, p.physical_to_logical);
@@ -296,6 +305,7 @@ TEST_CASE("plan_file: --ranks is required only if the file does not contain the 
   std::string const rest = " does not say how many ranks there are, got none";
   refuse_request("a.json", sglang_text, request, "--ranks: expected a value, since a.json" + rest);
   refuse_request("a.yaml", trtllm_text, request, "--ranks: expected a value, since a.yaml" + rest);
+  refuse_request("a.json", vllm_text, request, "--ranks: expected a value, since a.json" + rest);
   refuse_request("a.npy", text_of(p, plan_format::npy), request,
                  "--ranks: expected a value, since a.npy" + rest);
 
@@ -341,7 +351,7 @@ TEST_CASE("plan_file: layers are found by their ids") {
       "a.json", rows, {8, {3, 7}, 4, 9},
       "a.json: expected a plan of all 9 layers of the model, got 8 rows; --layer-ids says "
       "which layers the loads are");
-  for (plan_format const format : {plan_format::vllm_ascend, plan_format::npy}) {
+  for (plan_format const format : {plan_format::vllm, plan_format::vllm_ascend, plan_format::npy}) {
     refuse_request(file_name(format), text_of(p, format), {8, {3, 7}, 4},
                    file_name(format) + ": expected 2 layers, one for each that is planned, got 4");
     plan other = p;
@@ -439,7 +449,7 @@ TEST_CASE("plan_file: plans that a format cannot express") {
   plan const layers_differ =
       plan_of({4, 6}, 3, 2, {{0, 1, 2, 0, 1}, {0, 1, 2, -1, -1}}, {{0, 3, 5}, {0, 2, 3}});
   plan const hole = plan_of({2, 3}, 2, 2, {{0, 1, 1, 0}, {0, 1, -1, 0}});
-  for (std::string const name : {"sglang", "trtllm", "vllm-ascend", "npy"}) {
+  for (std::string const name : {"sglang", "trtllm", "vllm", "vllm-ascend", "npy"}) {
     plan_format const format = *examples::plan_format_named(name);
     std::string const expected = "--format " + name + ": expected ";
     refuses(odd, format, 10, expected + "slots that the 2 ranks share evenly, got 5");
@@ -482,7 +492,8 @@ TEST_CASE("plan_file: names of files that are not plans") {
   refuse("plan.pt", "",
          "expected a .json, .yaml, .yml or .npy file, got a .pt file, which python3 -c \"import "
          "json, torch; json.dump({'physical_to_logical_map': "
-         "torch.load('plan.pt')['physical_to_logical_map'].tolist()}, open('plan.json', 'w'))\" "
+         "torch.load('plan.pt', map_location='cpu')['physical_to_logical_map'].tolist()}, "
+         "open('plan.json', 'w'))\" "
          "converts");
   CHECK_THROWS_WITH_AS(static_cast<void>(examples::read_plan("no/plan.txt", {3, {1, 3}, 2})),
                        "no/plan.txt: expected a .json, .yaml, .yml or .npy file, got another name",
@@ -507,7 +518,7 @@ TEST_CASE("plan_file: JSON that is not a plan") {
   refuse(file, "[\xff]", "expected JSON, got a mistake at line 1, column 2");
   refuse(file, std::string(1000000, '['), "expected JSON, got a mistake at line 1, column 1000001");
   refuse(file, std::string(1000000, '[') + std::string(1000000, ']'),
-         "expected keys and values, got a list");
+         "expected 2 layers, one for each that is planned, got 1");
   refuse(file, "3", "expected keys and values, got 3");
   refuse(file, R"({"a": 1e999})", "expected numbers that fit in 64 bits, got one that does not");
   refuse(file, R"({"format": 1, "format": 2})", "expected every key once, got another 'format'");
@@ -725,6 +736,26 @@ TEST_CASE("plan_file: YAML with anchors, aliases or deep nesting") {
     laughs += "]\n";
   }
   refuse("a.yaml", laughs, "expected no anchors or aliases, got one in line 1");
+}
+
+TEST_CASE("plan_file: vLLM's files with one list for all layers") {
+  plan const p = plan_of({1, 3}, 3, 2, {{1, 0, 2, 1}, {1, 0, 2, 1}});
+  CHECK(parse_plan("[1, 0, 2, 1]", "a.json", request_of(p)) == p);
+  CHECK(parse_plan(text_of(p, plan_format::vllm), "a.json", request_of(p)) == p);
+}
+
+TEST_CASE("plan_file: vLLM's files that are wrong") {
+  refuse("a.json", "[]", "expected 2 layers, one for each that is planned, got 0");
+  refuse("a.json", "[[1, 0, 2, 1]]", "expected 2 layers, one for each that is planned, got 1");
+  refuse("a.json", "[1, 0, [2], 1]", "expected whole numbers below 2^63, got a list at place 2");
+  refuse("a.json", "[[1, 0, 2, 1], 2]", "expected a list in [1], got 2");
+  refuse("a.json", changed(vllm_text, "[2,1,1,0]", "[2,1,1.5,0]"),
+         "expected whole numbers below 2^63 in [1], got 1.5 at place 2");
+  refuse("a.json", changed(vllm_text, "[2,1,1,0]", "[2,1,0]"),
+         "expected as many slots in every layer, 4, got 3 in layer 3");
+  refuse("a.json", changed(vllm_text, "[2,1,1,0]", "[2,1,1,1]"),
+         "expected a slot for each of the 3 experts, got none for expert 0 in layer 3");
+  refuse("a.json", "[1, 0, 2, -1]", "expected experts from 0 to 2, got -1 in layer 1, slot 3");
 }
 
 TEST_CASE("plan_file: vllm-ascend's files that are wrong") {

@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compares the adapters with the engines' own policies, and tries the recipes of docs/engines.md.
+
+PLAN_EXPERTS names the program that reads the files for the engines; without it, those cases are skipped.
+"""
+
+import importlib.metadata
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import types
+import unittest
+
+import numpy
+
+import reference_policies
+import sglang_algorithm
+import tensorrt_llm_config
+from vllm_policy import PlimsollPolicy
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+FOLDER = pathlib.Path(sglang_algorithm.__file__).parent
+PLAN_EXPERTS = os.environ.get("PLAN_EXPERTS")
+SHAPES = 500
+
+
+class Case:
+    """A random shape that the references accept, and loads: counts, counts with many ties, or weights."""
+
+    def __init__(self, rng):
+        self.nodes = int(rng.integers(1, 5))
+        self.ranks = self.nodes * int(rng.integers(1, 5))
+        self.groups = self.nodes * int(rng.integers(1, 4))
+        if rng.random() < 0.3:
+            self.groups = int(rng.integers(1, 9))
+        self.experts = self.groups * int(rng.integers(1, 9))
+        self.slots = self.ranks * (-(-self.experts // self.ranks) + int(rng.integers(4)))
+        size = int(rng.integers(1, 4)), int(rng.integers(1, 4)), self.experts
+        loads = rng.pareto(1.2, size)
+        self.loads = [(1e5 * loads).astype(numpy.int64), (5 * loads).astype(numpy.int32),
+                      loads.astype(numpy.float32)][rng.integers(3)]  # [steps, layers, experts]
+        self.shape = self.slots, self.groups, self.nodes, self.ranks
+
+    def balancedness(self, weight, slots_of):
+        return reference_policies.balancedness(weight, self.slots, self.ranks, slots_of)
+
+
+def shapes(seed):
+    rng = numpy.random.default_rng(seed)
+    return [(Case(rng), rng) for _ in range(SHAPES)]
+
+
+class Adapter(unittest.TestCase):
+    def assert_as_good(self, case, weight, got, reference, distinct):
+        """Demands equal maps of distinct plans, and equal balance of others; counts the former."""
+        self.assertEqual((got.shape, got.dtype), (reference.shape, numpy.int64))
+        if distinct:
+            numpy.testing.assert_array_equal(got, reference, str(vars(case)))
+        for row in got:
+            self.assertEqual(len(set(row.tolist())), case.experts)
+        numpy.testing.assert_allclose(case.balancedness(weight, got), case.balancedness(weight, reference),
+                                      rtol=0, atol=1e-6, err_msg=str(vars(case)))
+        return distinct
+
+
+class Vllm(Adapter):
+    def test_equals_the_default_policy(self):
+        distinct = 0
+        for case, _ in shapes(1):
+            weight = case.loads[0]
+            reference, is_distinct = reference_policies.vllm(weight, *case.shape)
+            got = PlimsollPolicy.rebalance_experts(weight, *case.shape)
+            distinct += self.assert_as_good(case, weight, got, reference, is_distinct)
+        self.assertGreater(distinct, SHAPES // 2)
+
+    def test_moves_no_more_than_the_default_policy(self):
+        fewer = 0
+        for case, rng in shapes(2):
+            weight = case.loads[0]
+            old, _ = reference_policies.vllm(weight, *case.shape)
+            later = (weight * numpy.exp(rng.normal(0, 0.5, weight.shape))).astype(weight.dtype)
+            got = PlimsollPolicy.rebalance_experts(later, *case.shape, old)
+            reference, distinct = reference_policies.vllm(later, *case.shape, old)
+            self.assert_as_good(case, later, got, reference, False)
+            if not distinct:  # the plans themselves may differ
+                plan = PlimsollPolicy.rebalance_experts(later, *case.shape)
+                reference = reference_policies.keep_slots(plan, old, case.ranks)
+            its_moves = reference_policies.moves(old, got, case.ranks)
+            reference_moves = reference_policies.moves(old, reference, case.ranks)
+            self.assertLessEqual(its_moves[0], reference_moves[0], str(vars(case)))
+            if its_moves[0] == reference_moves[0]:
+                self.assertLessEqual(its_moves[1], reference_moves[1], str(vars(case)))
+            fewer += its_moves[0] < reference_moves[0]
+        self.assertGreater(fewer, SHAPES // 2)
+
+    def test_groups_stay_on_their_nodes(self):
+        for case, rng in shapes(3):
+            if case.groups % case.nodes != 0:
+                continue
+            old, _ = reference_policies.vllm(case.loads[0], *case.shape)
+            later = rng.permuted(case.loads[0], axis=1)
+            got = PlimsollPolicy.rebalance_experts(later, *case.shape, old)
+            for row in got // (case.experts // case.groups):
+                homes = [set(groups.tolist()) for groups in row.reshape(case.nodes, -1)]
+                self.assertEqual(sum(map(len, homes)), case.groups, str(vars(case)))
+
+    def test_other_maps_in_use(self):
+        weight = numpy.array([[5, 1, 1, 1]])
+        new = PlimsollPolicy.rebalance_experts(weight, 6, 1, 1, 2)
+        # Ranks have joined or left: there is nothing to align with.
+        for old in (numpy.zeros((1, 9), int), numpy.zeros((1, 4), int)):
+            numpy.testing.assert_array_equal(PlimsollPolicy.rebalance_experts(weight, 6, 1, 1, 2, old), new)
+        # A rank whose slots are empty.
+        old = numpy.concatenate([new[:, 3:], numpy.full((1, 3), -1)], axis=1)
+        got = PlimsollPolicy.rebalance_experts(weight, 6, 1, 1, 2, old)
+        numpy.testing.assert_array_equal(got[:, :3], new[:, 3:])
+
+    @unittest.skipIf(torch is None, "no PyTorch")
+    def test_tensors(self):
+        weight = numpy.array([[50, 10, 11, 12], [1, 2, 30, 4]])
+        new = PlimsollPolicy.rebalance_experts(weight, 6, 1, 1, 2)
+        old = numpy.roll(new, 3, axis=1).copy()
+        got = PlimsollPolicy.rebalance_experts(torch.from_numpy(weight), 6, 1, 1, 2, torch.from_numpy(old))
+        self.assertIsInstance(got, torch.Tensor)
+        self.assertEqual(got.dtype, torch.int64)
+        numpy.testing.assert_array_equal(got.numpy(), old)
+
+    def test_plugin(self):
+        with tempfile.TemporaryDirectory() as folder:
+            package = pathlib.Path(folder) / "plimsoll_vllm-1.dist-info"
+            package.mkdir()
+            (package / "METADATA").write_text("Metadata-Version: 2.1\nName: plimsoll-vllm\nVersion: 1\n")
+            (package / "entry_points.txt").write_text(
+                "[vllm.general_plugins]\nplimsoll = vllm_policy:register\n")
+            names = ["vllm", "vllm.distributed", "vllm.distributed.eplb", "vllm.distributed.eplb.policy"]
+            modules = {name: types.ModuleType(name) for name in names}
+            modules[names[-1]].EPLB_POLICIES = {"default": None}
+            sys.modules.update(modules)
+            sys.path.insert(0, folder)
+            try:
+                for plugin in importlib.metadata.entry_points(group="vllm.general_plugins"):
+                    plugin.load()()
+            finally:
+                sys.path.remove(folder)
+                for name in names:
+                    del sys.modules[name]
+        self.assertIs(modules[names[-1]].EPLB_POLICIES["default"], PlimsollPolicy)
+
+
+class Sglang(Adapter):
+    def test_equals_deepseek(self):
+        distinct = 0
+        for case, _ in shapes(4):
+            for name in ("deepseek", "deepseek_hierarchical"):
+                hierarchical = name == "deepseek_hierarchical"
+                if hierarchical and case.groups % case.nodes != 0:
+                    continue
+                slots_of, copies, is_distinct = reference_policies.sglang(case.loads, *case.shape,
+                                                                          hierarchical)
+                got = sglang_algorithm.rebalance_experts(
+                    case.loads, case.slots, case.slots // case.ranks, case.groups, case.nodes,
+                    types.SimpleNamespace(name=name))  # a member of an enumeration
+                weight = case.loads.sum(axis=0)
+                distinct += self.assert_as_good(case, weight, got[0], slots_of, is_distinct)
+                if is_distinct:
+                    numpy.testing.assert_array_equal(got[2], copies)
+                self.check_inverse(*got)
+        self.assertGreater(distinct, SHAPES // 2)
+
+    def check_inverse(self, slots_of, lists, copies):
+        self.assertEqual(lists.shape, (*copies.shape, copies.max()))
+        for layer, expert in numpy.ndindex(copies.shape):
+            where = numpy.flatnonzero(slots_of[layer] == expert)
+            padding = [-1] * (copies.max() - len(where))
+            self.assertEqual(lists[layer, expert].tolist(), [*where.tolist(), *padding])
+
+    @unittest.skipIf(torch is None, "no PyTorch")
+    def test_tensors(self):
+        loads = numpy.array([[[50, 10, 11, 12]], [[1, 2, 30, 4]]], numpy.int32)
+        expected = sglang_algorithm.rebalance_experts(loads, 6, 3, None, 1, "deepseek")
+        got = sglang_algorithm.rebalance_experts(torch.from_numpy(loads), 6, 3, None, 1, "deepseek")
+        for tensor, array in zip(got, expected):
+            self.assertEqual(tensor.dtype, torch.int64)
+            numpy.testing.assert_array_equal(tensor.numpy(), array)
+
+    def test_refused(self):
+        loads = numpy.ones((1, 1, 4), int)
+        for groups, name, message in (
+                (None, "deepseek_vec", "expected deepseek or deepseek_hierarchical, got deepseek_vec"),
+                (None, "deepseek_hierarchical", "expected a multiple of the 2 nodes .*, got None"),
+                (3, "deepseek_hierarchical", "expected a multiple of the 2 nodes .*, got 3")):
+            with self.assertRaisesRegex(ValueError, message):
+                sglang_algorithm.rebalance_experts(loads, 6, 3, groups, 2, name)
+
+
+class File(unittest.TestCase):
+    """The files that the programs write."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        rng = numpy.random.default_rng(5)
+        self.loads = rng.integers(1, 1000, (3, 4, 8))  # [steps, layers, experts]
+        self.weight = self.loads.sum(axis=0)
+
+    def run_program(self, *command):
+        result = subprocess.run([str(part) for part in command], cwd=self.folder, capture_output=True,
+                                text=True)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result.stdout
+
+    def plan_experts_reads(self, file, planned, *arguments):
+        """Lets plan_experts convert the plan to an array."""
+        if not PLAN_EXPERTS:
+            self.skipTest("no PLAN_EXPERTS")
+        self.run_program(PLAN_EXPERTS, "loads.npy", "--plan", file, "--planner", "none", "--ranks", 3,
+                         "--output", "again.npy", *arguments)
+        numpy.testing.assert_array_equal(numpy.load(self.folder / "again.npy"), planned)
+
+    def test_sglang(self):
+        self.loads[:, 0] = 0  # a dense layer
+        numpy.save(self.folder / "loads.npy", self.loads)
+        flags = self.run_program(sys.executable, FOLDER / "sglang_algorithm.py", "loads.npy", "--slots", 12,
+                                 "--ranks", 3, "--output", "plan.json")
+        self.assertEqual(flags, "--init-expert-location plan.json --ep-size 3 --ep-num-redundant-experts 4\n")
+        content = json.loads((self.folder / "plan.json").read_text())
+        # SGLang passes on every other key, which fails, and wants a row for each layer of the model.
+        self.assertEqual(list(content), ["physical_to_logical_map"])
+        planned = numpy.array(content["physical_to_logical_map"])
+        self.assertEqual(planned[0].tolist(), [*range(8), *range(4)])
+        reference, _, distinct = reference_policies.sglang(self.loads[:, 1:], 12, 1, 1, 3, False)
+        self.assertTrue(distinct)
+        numpy.testing.assert_array_equal(planned[1:], reference)
+        self.plan_experts_reads("plan.json", planned[1:], "--layers", "1:")
+
+    def test_sglang_groups(self):
+        content = sglang_algorithm.init_expert_location(self.loads, 12, 4, num_groups=4, num_nodes=2)
+        reference, _, _ = reference_policies.sglang(self.loads, 12, 4, 2, 4, True)
+        numpy.testing.assert_array_equal(content["physical_to_logical_map"], reference)
+
+    def test_tensorrt_llm(self):
+        numpy.save(self.folder / "loads.npy", self.loads)
+        self.run_program(sys.executable, FOLDER / "tensorrt_llm_config.py", "loads.npy", "--layer-ids",
+                         "3,5:8", "--num_slots", 12, "--ep_size", 3, "--output_path",
+                         "moe_load_balancer.yaml")
+        lines = (self.folder / "moe_load_balancer.yaml").read_text().splitlines()
+        self.assertEqual([lines[0], lines[1], lines[-1]],
+                         ["num_slots: 12", "initial_global_assignments:", "layer_updates_per_iter: 0"])
+        assigned = [line.split(": ") for line in lines[2:-1]]
+        self.assertEqual([key for key, _ in assigned], ["  3", "  5", "  6", "  7"])
+        planned = numpy.array([json.loads(experts) for _, experts in assigned])
+        reference, _ = reference_policies.vllm(self.weight, 12, 1, 1, 3)
+        numpy.testing.assert_array_equal(planned, reference)
+        self.plan_experts_reads("moe_load_balancer.yaml", planned, "--layer-ids", "3,5:8")
+
+    def test_tensorrt_llm_refused(self):
+        with self.assertRaisesRegex(ValueError, "num_slots: expected a multiple of the 3 ranks, got 10"):
+            tensorrt_llm_config.initial_global_assignments(self.weight, range(4), 10, 3)
+        with self.assertRaisesRegex(ValueError, "layers: expected 4 ids, as loads has rows, got 3"):
+            tensorrt_llm_config.initial_global_assignments(self.weight, range(3), 12, 3)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// The operators torch.ops.plimsoll.*, for tensors on the CPU and for meta tensors.
+#include <plimsoll/execution.hpp>
+#if defined(_OPENMP)
+#include <plimsoll/execution/omp.hpp>
+#endif
+
+#include "operators.hpp"
+
+namespace torch_ops_example {
+namespace {
+
+struct host {
+  /// Plans layers on all OpenMP threads, or without OpenMP on one thread.
+#if defined(_OPENMP)
+  using policy_type = plimsoll::omp_policy;
+#else
+  using policy_type = plimsoll::seq_policy;
+#endif
+  static policy_type policy_on(at::Device) { return {}; }
+  static void* stream_of(at::Device) { return nullptr; }
+
+  struct device_guard {
+    explicit device_guard(at::Device) {}
+  };
+};
+
+}  // namespace
+
+TORCH_LIBRARY(plimsoll, library) {
+  library.class_<lplb_object>("Lplb")
+      .def("check", &lplb_object::check)
+      .def("quotas", &lplb_object::quotas);
+  library.class_<waterfill_object>("Waterfill").def("check", &waterfill_object::check);
+  library.class_<capacity_mask_object>("CapacityMask");
+  library.class_<least_loaded_object>("LeastLoaded")
+      .def("check", &least_loaded_object::check)
+      .def("send_counts", &least_loaded_object::send_counts)
+      .def("receive_counts", &least_loaded_object::receive_counts)
+      .def("transfers", &least_loaded_object::transfers)
+      .def("transfer_offsets", &least_loaded_object::transfer_offsets);
+
+  library.def(
+      "rebalance_experts(Tensor weight, int num_replicas, int num_groups, int num_nodes, "
+      "int num_gpus) -> (Tensor, Tensor, Tensor)");
+  library.def(
+      "flow_placement(Tensor loads, int slots, int ranks, int nodes=1, Tensor? active=None, "
+      "bool split_evenly=False) -> (Tensor, Tensor)");
+  library.def(
+      "select_planner(Tensor loads, int slots, int ranks, int nodes=1, Tensor? active=None, "
+      "bool split_evenly=False) -> (Tensor, Tensor, Tensor)");
+  library.def(
+      "craft(Tensor loads, int budget, int ranks, int nodes=1, Tensor? active=None, "
+      "bool split_evenly=True) -> (Tensor, Tensor, Tensor)");
+  library.def(
+      "gem(Tensor loads, Tensor tokens, Tensor latency, int slots, int ranks, int dense_until=0, "
+      "int restarts=30, int seed=0) -> (Tensor, Tensor)");
+
+  // Objects: each is made on the device of the first tensor.
+#define TORCH_OPS_EXAMPLE_CLASS "__torch__.torch.classes.plimsoll."
+  library.def(
+      "lplb(Tensor physical_to_logical, Tensor replica_count, int ranks, Tensor? rank_offsets, "
+      "int max_ids) -> " TORCH_OPS_EXAMPLE_CLASS "Lplb");
+  library.def(
+      "waterfill(Tensor like, int rank, int ranks, int nodes, int slots, int top_k, "
+      "int max_tokens, float weight=1.0, bool to_all_ranks=False) "
+      "-> " TORCH_OPS_EXAMPLE_CLASS "Waterfill");
+  library.def(
+      "capacity_mask(Tensor like, int experts, int top_k, int max_tokens, float factor=1.0) "
+      "-> " TORCH_OPS_EXAMPLE_CLASS "CapacityMask");
+  library.def(
+      "least_loaded(Tensor like, int rank, int ranks, int nodes, int experts, int max_ids, "
+      "float alpha=1.0, int min_chunk=1024, float threshold=1.3) "
+      "-> " TORCH_OPS_EXAMPLE_CLASS "LeastLoaded");
+
+  // Steps of objects, which write to the caller's tensors.
+  library.def("lplb_count(" TORCH_OPS_EXAMPLE_CLASS
+              "Lplb self, Tensor topk_ids, Tensor(a!) counts) -> ()");
+  library.def("lplb_plan(" TORCH_OPS_EXAMPLE_CLASS "Lplb self, Tensor counts) -> ()");
+  library.def("lplb_dispatch(" TORCH_OPS_EXAMPLE_CLASS
+              "Lplb self, int layer, Tensor topk_ids, Tensor(a!) slots) -> ()");
+  library.def("waterfill_count(" TORCH_OPS_EXAMPLE_CLASS
+              "Waterfill self, Tensor topk_ids, Tensor(a!) loads) -> ()");
+  library.def("waterfill_fill(" TORCH_OPS_EXAMPLE_CLASS
+              "Waterfill self, Tensor topk_ids, Tensor loads, Tensor(a!) ids, "
+              "Tensor? weights=None, Tensor(b!)? filled_weights=None) -> ()");
+  library.def("capacity_mask_apply(" TORCH_OPS_EXAMPLE_CLASS
+              "CapacityMask self, Tensor topk_ids, Tensor scores, Tensor(a!) kept_ids, "
+              "Tensor(b!) kept_scores, Tensor(c!) counts) -> ()");
+  library.def("least_loaded_count(" TORCH_OPS_EXAMPLE_CLASS
+              "LeastLoaded self, Tensor topk_ids, Tensor(a!) counts) -> ()");
+  library.def("least_loaded_plan(" TORCH_OPS_EXAMPLE_CLASS
+              "LeastLoaded self, Tensor counts) -> ()");
+  library.def("least_loaded_route(" TORCH_OPS_EXAMPLE_CLASS
+              "LeastLoaded self, Tensor topk_ids, Tensor(a!) destinations, Tensor(b!) rows) -> ()");
+#undef TORCH_OPS_EXAMPLE_CLASS
+}
+
+TORCH_LIBRARY_IMPL(plimsoll, CPU, library) { implement<host>(library); }
+
+TORCH_LIBRARY_IMPL(plimsoll, Meta, library) {
+  implement_planners<shapes>(library);
+  for_steps([&](char const* name, auto, auto skip) { library.impl(name, skip); });
+}
+
+// Nothing here has a gradient. PyTorch before 2.0 must be told so for meta tensors.
+TORCH_LIBRARY_IMPL(plimsoll, Autograd, library) {
+  auto const pass = [&](char const* name) {
+    library.impl(name, torch::CppFunction::makeFallthrough());
+  };
+  for (char const* name : {"rebalance_experts", "flow_placement", "select_planner", "craft", "gem",
+                           "lplb", "waterfill", "capacity_mask", "least_loaded"}) {
+    pass(name);
+  }
+  for_steps([&](char const* name, auto, auto) { pass(name); });
+}
+
+}  // namespace torch_ops_example

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""test_torch_ops.py LIBRARY: compares the operators with DeepSeek's EPLB on the golden cases and with
+definitions, and shapes on meta tensors with those on the CPU.
+
+Golden cases are in the folders GOLDEN (separated by colons), each with a subfolder eplb.
+"""
+
+import os
+import pathlib
+import sys
+import unittest
+
+import numpy as np
+import torch
+
+plimsoll = torch.ops.plimsoll
+
+
+def golden_cases():
+    for folder in os.environ["GOLDEN"].split(":"):
+        for case in sorted((pathlib.Path(folder) / "eplb").iterdir()):
+            lines = (case / "scalars.txt").read_text().split("\n")
+            scalars = dict(line.split(" ", 1) for line in lines if line)
+            arrays = {file.stem: torch.from_numpy(np.load(file)) for file in case.glob("*.npy")}
+            yield case.name, scalars, arrays
+
+
+def random_loads(*shape, seed=0):
+    loads = np.random.default_rng(seed).pareto(1.2, shape) * 100
+    return torch.from_numpy(np.floor(loads).astype(np.int64))
+
+
+def random_ids(tokens, k, experts, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    popularity = (torch.arange(experts) + 1.0) ** -1
+    return torch.multinomial(popularity.expand(tokens, experts), k, generator=generator)
+
+
+class Planners(unittest.TestCase):
+    def check_placement(self, physical_to_logical, copies):
+        self.assertEqual(physical_to_logical.dtype, torch.int64)
+        for row, numbers in zip(physical_to_logical, copies):
+            counted = torch.bincount(row[row >= 0], minlength=len(numbers))
+            self.assertTrue(torch.equal(counted, numbers) and numbers.min() >= 1)
+
+    def test_rebalance_experts_equals_deepseeks_on_the_golden_cases(self):
+        compared = 0
+        for name, scalars, golden in golden_cases():
+            if scalars["params.ties"] != "none":
+                continue
+            with self.subTest(name):
+                shape = [int(scalars["params." + key]) for key in ("physical", "groups", "nodes", "gpus")]
+                phy2log, log2phy, logcnt = plimsoll.rebalance_experts(golden["weight"], *shape)
+                self.assertTrue(torch.equal(phy2log, golden["phy2log"].long()))
+                self.assertTrue(torch.equal(logcnt, golden["logcnt"].long()))
+                width = logcnt.max()
+                self.assertTrue((log2phy[:, :, width:] == -1).all())
+                ours, theirs = log2phy[:, :, :width].sort().values, golden["log2phy"].long().sort().values
+                self.assertTrue(torch.equal(ours, theirs))
+                compared += 1
+        self.assertGreaterEqual(compared, 4)
+
+    def test_planners_place_every_expert(self):
+        loads = random_loads(16, 3, 32)
+        self.check_placement(*plimsoll.flow_placement(loads, 40, 8))
+        physical_to_logical, copies, chosen = plimsoll.select_planner(loads, 40, 8, 2)
+        self.check_placement(physical_to_logical, copies)
+        self.assertIn(chosen.item(), range(5))
+        physical_to_logical, copies, offsets = plimsoll.craft(loads, 8, 8)
+        self.check_placement(physical_to_logical, copies)
+        self.assertTrue(torch.equal(offsets[:, -1], copies.sum(1)))
+        active = torch.tensor([1, 1, 0, 1, 1, 1, 1, 1], dtype=torch.uint8)
+        alive, copies = plimsoll.flow_placement(loads, 48, 8, active=active, split_evenly=True)
+        self.check_placement(alive, copies)
+        self.assertTrue((alive[:, 12:18] == -1).all())
+        tokens = torch.tensor([1, 100, 1000])
+        latency = torch.tensor([[3.0, 30, 300], [1, 10, 100], [1, 10, 100], [1, 10, 100]], dtype=torch.float64)
+        steps = torch.full((4, 1, 8), 100)
+        steps[:, 0, :2] = 10
+        physical_to_logical, copies = plimsoll.gem(steps, tokens, latency, 8, 4)
+        self.check_placement(physical_to_logical, copies)
+        self.assertEqual(sorted(physical_to_logical[0, :2].tolist()), [0, 1])  # the slow rank's
+
+    def test_loads_of_every_type_and_layout_give_the_same(self):
+        weight = random_loads(3, 16)
+        expected = plimsoll.rebalance_experts(weight, 24, 4, 2, 8)
+        types = (torch.int32, torch.float32, torch.float64)
+        for loads in [weight.to(t) for t in types] + [weight.t().contiguous().t()]:
+            for ours, theirs in zip(plimsoll.rebalance_experts(loads, 24, 4, 2, 8), expected):
+                self.assertTrue(torch.equal(ours, theirs))
+
+    def test_meta_tensors_have_the_shapes_of_results(self):
+        loads = random_loads(4, 3, 16)
+        tokens, latency = torch.tensor([1, 1000]), torch.ones(8, 2, dtype=torch.float64)
+        for operator, inputs, numbers in [
+            (plimsoll.rebalance_experts, [loads[0]], [24, 4, 2, 8]),
+            (plimsoll.flow_placement, [loads], [24, 8]),
+            (plimsoll.select_planner, [loads], [24, 8]),
+            (plimsoll.craft, [loads], [8, 8]),
+            (plimsoll.gem, [loads, tokens, latency], [24, 8]),
+        ]:
+            real = operator(*inputs, *numbers)
+            meta = operator(*(tensor.to("meta") for tensor in inputs), *numbers)
+            for ours, theirs in zip(meta, real):
+                self.assertEqual(ours.device.type, "meta")
+                self.assertEqual((ours.shape, ours.stride(), ours.dtype), (theirs.shape, theirs.stride(), theirs.dtype))
+
+    def test_messages_name_function_argument_and_both_values(self):
+        weight = random_loads(2, 12)
+        for message, call in [
+            (
+                "rebalance_experts: weight: expected Float, Double, Int or Long [layers, experts] on cpu, "
+                "got Char [2, 12] on cpu",
+                lambda: plimsoll.rebalance_experts(weight.to(torch.int8), 16, 4, 2, 8),
+            ),
+            (
+                "flow_placement: loads: expected Float, Double, Int or Long [steps, layers, experts] on cpu, "
+                "got Long [2, 12] on cpu",
+                lambda: plimsoll.flow_placement(weight, 16, 8),
+            ),
+            (
+                "rebalance_experts: num_replicas: expected at least 12, got 11",
+                lambda: plimsoll.rebalance_experts(weight, 11, 4, 2, 8),
+            ),
+            (
+                "craft: ranks: expected at least 0, got -20",
+                lambda: plimsoll.craft(weight[None].to("meta"), 4, -20),
+            ),
+            (
+                "flow_placement: active: expected Byte [ranks] on cpu, got Long [8] on cpu",
+                lambda: plimsoll.flow_placement(weight[None], 16, 8, active=torch.ones(8, dtype=torch.long)),
+            ),
+            (
+                "validate: replica_count: expected 1 copies, as in physical_to_logical, got 2 in layer 0, expert 0",
+                lambda: plimsoll.lplb(torch.tensor([[0, 1]]), torch.tensor([[2, 1]]), 2, None, 8),
+            ),
+        ]:
+            with self.assertRaises((ValueError, RuntimeError)) as refused:
+                call()
+            self.assertEqual(str(refused.exception).split("\n")[0], message)
+
+
+class Objects(unittest.TestCase):
+    def test_lplb_meets_its_quotas_and_reaches_the_mean(self):
+        ids = random_ids(512, 4, 32)
+        loads = torch.bincount(ids.flatten(), minlength=32)
+        physical_to_logical, copies = plimsoll.flow_placement(loads[None, None], 48, 8)
+        balancer = plimsoll.lplb(physical_to_logical, copies, 8, None, ids.numel())
+        counts, slots = torch.empty(1, 32, dtype=torch.int32), torch.empty_like(ids)
+        plimsoll.lplb_count(balancer, ids, counts[0])
+        self.assertTrue(torch.equal(counts[0].long(), loads))
+        plimsoll.lplb_plan(balancer, counts)
+        plimsoll.lplb_dispatch(balancer, 0, ids, slots)
+        balancer.check()
+        self.assertTrue(torch.equal(physical_to_logical[0][slots], ids))
+        quotas = balancer.quotas()
+        del balancer  # its memory stays
+        self.assertTrue(torch.equal(torch.bincount(slots.flatten(), minlength=48), quotas[0].long()))
+        self.assertEqual(torch.bincount(slots.flatten() // 6).max(), ids.numel() // 8)
+
+    def test_steps_on_meta_tensors_do_nothing(self):
+        balancer = plimsoll.lplb(torch.tensor([[0, 1]]), torch.tensor([[1, 1]]), 2, None, 8)
+        meta = torch.empty(4, 2, dtype=torch.long, device="meta")
+        plimsoll.lplb_count(balancer, meta, torch.empty(2, dtype=torch.int32, device="meta"))
+        plimsoll.lplb_dispatch(balancer, 0, meta, torch.empty_like(meta))
+
+    def test_waterfill_evens_out_the_ranks(self):
+        ranks, tokens, top_k = 4, 256, 2
+        batches = [random_ids(tokens, top_k, 16, seed) for seed in range(ranks)]
+        objects = [plimsoll.waterfill(batches[r], r, ranks, 1, 16, top_k, tokens, 1.0, True) for r in range(ranks)]
+        loads, part = torch.zeros(2, ranks, dtype=torch.long), torch.empty(2, ranks, dtype=torch.long)
+        for one, ids in zip(objects, batches):
+            plimsoll.waterfill_count(one, ids, part)
+            loads += part
+        rows = torch.zeros(ranks, dtype=torch.long)
+        for one, ids in zip(objects, batches):
+            filled = torch.empty(tokens, top_k + 1, dtype=torch.long)
+            weights = torch.empty(tokens, top_k + 1)
+            plimsoll.waterfill_fill(one, ids, loads, filled, torch.full((tokens, top_k), 0.25), weights)
+            one.check()
+            self.assertTrue((weights[:, :top_k] == 0.25).all() and (weights[:, top_k] == 1).all())
+            rows += torch.bincount(filled[:, top_k] // 5, minlength=ranks)  # each rank has a fifth slot
+        self.assertEqual((loads[0] + rows).max(), max(-(-loads.sum() // ranks), loads[0].max()))
+
+    def test_capacity_mask_keeps_the_best_of_each_expert(self):
+        tokens, top_k, experts = 96, 2, 8
+        ids = random_ids(tokens, top_k, experts)
+        scores = torch.randperm(ids.numel()).reshape(ids.shape).float()
+        mask = plimsoll.capacity_mask(ids, experts, top_k, tokens, 1.25)
+        kept, kept_scores = torch.empty_like(ids), torch.empty_like(scores)
+        counts = torch.empty(experts, dtype=torch.int32)
+        plimsoll.capacity_mask_apply(mask, ids, scores, kept, kept_scores, counts)
+        for expert in range(experts):
+            offered = scores[ids == expert].sort(descending=True).values[:30]  # 1.25 * 96 * 2 / 8
+            self.assertTrue(torch.equal(kept_scores[kept == expert].sort(descending=True).values, offered))
+            self.assertEqual(counts[expert], len(offered))
+        self.assertTrue((kept == -1).any())
+
+    def test_least_loaded_spills_to_the_mean(self):
+        ranks, experts, tokens, k = 4, 8, 128, 2
+        batches = [random_ids(tokens, k, experts, seed) % 5 for seed in range(ranks)]  # most on ranks 0 and 1
+        objects = [
+            plimsoll.least_loaded(ids, r, ranks, 1, experts, ids.numel(), 1.0, 1, 1.0) for r, ids in enumerate(batches)
+        ]
+        counts = torch.zeros(ranks, experts, dtype=torch.int32)
+        for r, ids in enumerate(batches):
+            plimsoll.least_loaded_count(objects[r], ids, counts[r])
+        arrived = torch.zeros(ranks, dtype=torch.long)
+        for r, ids in enumerate(batches):
+            plimsoll.least_loaded_plan(objects[r], counts)
+            objects[r].check()
+            destinations, rows = torch.empty_like(ids), torch.empty_like(ids)
+            plimsoll.least_loaded_route(objects[r], ids, destinations, rows)
+            sent = torch.bincount(destinations.flatten(), minlength=ranks)
+            self.assertTrue(torch.equal(sent, objects[r].send_counts()[r].long()))
+            self.assertTrue(torch.equal(rows.flatten().sort().values, torch.arange(ids.numel())))
+            arrived += sent
+        self.assertTrue(torch.equal(arrived, objects[0].receive_counts().sum(1)))
+        self.assertEqual(arrived.max(), tokens * k)
+        transfers = objects[0].transfers()[: objects[0].transfer_offsets()[-1]]
+        self.assertGreater(len(transfers), 0)
+        self.assertTrue(torch.equal(transfers[:, 1], transfers[:, 0] * ranks // experts))
+
+
+if __name__ == "__main__":
+    torch.ops.load_library(sys.argv.pop(1))
+    unittest.main()

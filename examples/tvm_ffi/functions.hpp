@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// All functions that Python can call.
+#pragma once
+
+#include "exports.hpp"
+#include "migrations.hpp"
+#include "objects.hpp"
+#include "planners.hpp"
+
+/// Exports static function `Of::Function` as `Name`.
+#define TVM_FFI_EXAMPLE_EXPORT(Name, ...) \
+  TVM_FFI_DLL_EXPORT_TYPED_FUNC(Name, (&tvm_ffi_example::exported<&__VA_ARGS__>::run))
+
+#define TVM_FFI_EXAMPLE_EXPORT_ALL(Backend)                                                        \
+  TVM_FFI_EXAMPLE_EXPORT(rebalance_experts, tvm_ffi_example::planners<Backend>::rebalance_experts) \
+  TVM_FFI_EXAMPLE_EXPORT(flow_placement, tvm_ffi_example::planners<Backend>::flow_placement)       \
+  TVM_FFI_EXAMPLE_EXPORT(select_planner, tvm_ffi_example::planners<Backend>::select_planner)       \
+  TVM_FFI_EXAMPLE_EXPORT(craft, tvm_ffi_example::planners<Backend>::craft)                         \
+  TVM_FFI_EXAMPLE_EXPORT(gem, tvm_ffi_example::planners<Backend>::gem)                             \
+  TVM_FFI_EXAMPLE_EXPORT(align, tvm_ffi_example::migrations<Backend>::align)                       \
+  TVM_FFI_EXAMPLE_EXPORT(plan_within, tvm_ffi_example::migrations<Backend>::plan_within)           \
+  TVM_FFI_EXAMPLE_EXPORT(transfers, tvm_ffi_example::migrations<Backend>::transfers)               \
+  TVM_FFI_EXAMPLE_EXPORT(lplb, tvm_ffi_example::lplb<Backend>::make)                               \
+  TVM_FFI_EXAMPLE_EXPORT(waterfill, tvm_ffi_example::waterfill<Backend>::make)                     \
+  TVM_FFI_EXAMPLE_EXPORT(capacity_mask, tvm_ffi_example::capacity_mask<Backend>::make)             \
+  TVM_FFI_EXAMPLE_EXPORT(least_loaded, tvm_ffi_example::least_loaded<Backend>::make)

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// From the placement in use to a new one: maps `[layers, slots]` of int32 or int64, -1 in empty slots.
+#pragma once
+
+#include <tvm/ffi/container/tuple.h>
+
+#include <cstddef>
+#include <memory>
+#include <plimsoll/array.hpp>
+#include <plimsoll/migration.hpp>
+#include <plimsoll/placement_maps.hpp>
+#include <vector>
+
+#include "tensors.hpp"
+
+namespace tvm_ffi_example {
+
+template <class Backend>
+struct migrations {
+  using here = call<Backend>;
+  using placement = plimsoll::placement<typename here::policy_type>;
+
+  /// Returns `next` with the labels of ranks and slots with which the fewest experts move.
+  static ffi::Tuple<Tensor> align(TensorView in_use, TensorView next, index_t experts,
+                                  index_t ranks, index_t nodes) {
+    here const at("align", in_use);
+    placement const from = placement_of(at, "in_use", in_use, experts, ranks);
+    placement const to = placement_of(at, "next", next, experts, ranks);
+    Tensor const map = at.template empty<std::int64_t>(next.size(0), next.size(1));
+    plimsoll::align(at.policy(), from.ref(), to.ref(), {.on = {.nodes = nodes}},
+                    at.template out<std::int64_t, 2>(map));
+    return ffi::Tuple<Tensor>(map);
+  }
+
+  /// Returns the map and the copies that at most `max_moves` moves reach, from loads `[layers,
+  /// experts]`, with the smallest peaks.
+  static ffi::Tuple<Tensor, Tensor> plan_within(TensorView loads, TensorView in_use,
+                                                TensorView next, index_t ranks, index_t nodes,
+                                                index_t max_moves, bool split_evenly) {
+    here const at("plan_within", loads);
+    auto const load = at.template loads<2>("loads", loads, "[layers, experts]");
+    placement const from = placement_of(at, "in_use", in_use, load.extent(1), ranks);
+    placement const to = placement_of(at, "next", next, load.extent(1), ranks);
+    Tensor const map = at.template empty<std::int64_t>(in_use.size(0), in_use.size(1));
+    Tensor const counts = at.template empty<std::int64_t>(load.extent(0), load.extent(1));
+    plimsoll::plan_within(
+        at.policy(), load, from.ref(), to.ref(), {.on = {.ranks = ranks, .nodes = nodes}},
+        {.split = split_evenly ? plimsoll::split_rule::even : plimsoll::split_rule::optimal,
+         .max_moves = max_moves},
+        at.template out<std::int64_t, 2>(map), at.template out<std::int64_t, 2>(counts));
+    return ffi::Tuple<Tensor, Tensor>(map, counts);
+  }
+
+  /// Returns the transfers in rounds, int64 `[transfers, 10]` in host memory: layer, expert, source
+  /// rank and slot (-1: from the host), destination rank and slot, round, staging slot or -1,
+  /// commit round, kind.
+  static ffi::Tuple<Tensor> transfers(TensorView in_use, TensorView next, index_t experts,
+                                      index_t ranks, index_t nodes, bool one_peer) {
+    here const at("transfers", in_use);
+    placement const from = placement_of(at, "in_use", in_use, experts, ranks);
+    placement const to = placement_of(at, "next", next, experts, ranks);
+    auto const plan =
+        plimsoll::transfers(at.policy(), from.ref(), to.ref(),
+                            {.on = {.nodes = nodes},
+                             .rounds = one_peer ? plimsoll::round_rule::one_peer
+                                                : plimsoll::round_rule::send_and_receive});
+    auto const rows = std::make_shared<std::vector<std::int64_t>>();
+    for (plimsoll::transfer const& one : plan.list) {
+      rows->insert(rows->end(),
+                   {one.layer, one.expert, one.source_rank, one.source_slot, one.destination_rank,
+                    one.destination_slot, one.round, one.staging_slot, one.commit_round,
+                    static_cast<std::int64_t>(one.kind)});
+    }
+    plimsoll::array_ref const view(std::as_const(*rows).data(),
+                                   static_cast<index_t>(plan.list.size()), 10);
+    return ffi::Tuple<Tensor>(borrow<std::int64_t>(rows, {kDLCPU, 0}, view));
+  }
+
+ private:
+  /// Copies a map and counts its copies.
+  static placement placement_of(here const& at, char const* argument, TensorView const& map,
+                                index_t experts, index_t ranks) {
+    placement result;
+    at.with_ids(argument, map, 2, "[layers, slots]", [&](auto id) {
+      using Id = decltype(id);
+      auto const slots = at.template view<Id const, 2>(argument, map, "[layers, slots]");
+      plimsoll::array<Id, typename here::policy_type, 2> copies(at.policy(), slots.extent(0),
+                                                                experts);
+      plimsoll::count_replicas(at.policy(), slots, copies);
+      result = plimsoll::copy_placement(at.policy(), slots, copies, ranks);
+    });
+    return result;
+  }
+};
+
+}  // namespace tvm_ffi_example

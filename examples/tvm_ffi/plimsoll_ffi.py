@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plimsoll for NumPy and PyTorch, through tvm-ffi.
+
+Planning calls take arrays on the CPU or a GPU and return new arrays of the same kind on the same
+device. Objects are made once and keep their memory between steps; their calls write to arrays of the
+caller. Ids may be int32 or int64, loads int32, int64, float32 or float64. A refused argument raises
+ValueError. On a GPU, work is enqueued on the current stream; an object belongs to the stream that was
+current when it was made.
+
+The libraries are those in the folder PLIMSOLL_FFI_LIBRARIES, where CMake has built them; without that
+variable they are compiled once, with the headers in the folder PLIMSOLL_INCLUDE.
+"""
+
+import functools
+import os
+import pathlib
+import re
+import sys
+
+import tvm_ffi
+import tvm_ffi.cpp
+
+_CUDA = 2  # DLPack's device type
+_folder = pathlib.Path(__file__).resolve().parent
+
+
+@functools.lru_cache(maxsize=None)
+def library(is_cuda):
+    """Loads the functions for the CPU or for CUDA, and compiles them first if they are not built."""
+    name = "plimsoll_cuda" if is_cuda else "plimsoll_host"
+    built = os.environ.get("PLIMSOLL_FFI_LIBRARIES")
+    if built:
+        return tvm_ffi.load_module(str(pathlib.Path(built) / f"lib{name}.so"))
+    include = pathlib.Path(os.environ["PLIMSOLL_INCLUDE"]).resolve()
+    # A cache knows this folder's files by name only, so the name has the library's version.
+    version = re.findall(r"#define PLIMSOLL_VERSION_\w+ (\d+)", (include / "plimsoll/version.hpp").read_text())
+    options = {"extra_include_paths": [str(include)], "extra_ldflags": ["-fopenmp"]}
+    if is_cuda:
+        options |= {"cuda_files": str(_folder / "plimsoll_cuda.cu"), "extra_cuda_cflags": ["-std=c++20", "-O3"]}
+    else:
+        options |= {"cpp_files": str(_folder / "plimsoll_host.cpp"), "extra_cflags": ["-std=c++20", "-O3", "-fopenmp"]}
+    return tvm_ffi.cpp.load("_".join([name, *version]), **options)
+
+
+def _converted(like, value):
+    """Returns a tensor as an array of the kind of `like`, without a copy."""
+    if isinstance(value, tvm_ffi.Tensor):
+        return sys.modules[type(like).__module__.partition(".")[0]].from_dlpack(value)
+    return value
+
+
+def _is_cuda(array):
+    return array.__dlpack_device__()[0] == _CUDA
+
+
+def _plan(name, loads, *arguments):
+    function = getattr(library(_is_cuda(loads)), name)
+    results = [_converted(loads, value) for value in function(loads, *arguments)]
+    # Before 2.1, NumPy imports arrays as read-only, and tvm-ffi takes no such arrays.
+    return tuple(r.copy() if hasattr(r, "flags") and not r.flags.writeable else r for r in results)
+
+
+def rebalance_experts(weight, num_replicas, num_groups, num_nodes, num_gpus):
+    """DeepSeek's function: loads [layers, experts] -> physical_to_logical [layers, replicas],
+    logical_to_physical [layers, experts, copies] padded with -1, and copies [layers, experts]."""
+    return _plan("rebalance_experts", weight, num_replicas, num_groups, num_nodes, num_gpus)
+
+
+def flow_placement(loads, slots, ranks, *, nodes=1, active=None, split_evenly=False):
+    """Plans from loads [steps, layers, experts] for steps whose tokens are split optimally (by `lplb`)
+    or evenly: -> physical_to_logical [layers, slots], copies [layers, experts]."""
+    return _plan("flow_placement", loads, slots, ranks, nodes, active, split_evenly)
+
+
+def select_planner(loads, slots, ranks, *, nodes=1, active=None, split_evenly=False):
+    """Plans with the planner that lasts longest on the history: as `flow_placement`, and its name."""
+    return _plan("select_planner", loads, slots, ranks, nodes, active, split_evenly)
+
+
+def craft(loads, ranks, *, budget=-1, nodes=1, active=None, split_evenly=True):
+    """Gives layers the slots that they are worth, `budget` in all or as many as pay: as
+    `flow_placement`, with -1 after a layer's slots, and the first slot of each rank."""
+    return _plan("craft", loads, budget, ranks, nodes, active, split_evenly)
+
+
+def gem(loads, tokens, latency, slots, ranks, *, dense_until=0, restarts=30, seed=0):
+    """Plans for ranks of unequal speed, which latency float64 [ranks, samples] at int64 tokens
+    [samples] describes: as `flow_placement`."""
+    return _plan("gem", loads, tokens, latency, slots, ranks, dense_until, restarts, seed)
+
+
+def align(in_use, next, experts, ranks, *, nodes=1):
+    """Returns the map `next` [layers, slots] with the labels with which the fewest experts move from the
+    map `in_use`."""
+    return _plan("align", in_use, next, experts, ranks, nodes)[0]
+
+
+def plan_within(loads, in_use, next, ranks, *, nodes=1, max_moves=2**63 - 1, split_evenly=False):
+    """Plans for loads [layers, experts] with at most `max_moves` moves from the map `in_use`, towards `next`
+    or better: -> physical_to_logical, copies."""
+    return _plan("plan_within", loads, in_use, next, ranks, nodes, max_moves, split_evenly)
+
+
+def transfers(in_use, next, experts, ranks, *, nodes=1, one_peer=True):
+    """Lists the weights to send, in rounds: int64 [transfers, 10] on the CPU, with layer, expert, source
+    rank and slot (-1: from the host), destination rank and slot, round, staging slot (or -1), commit
+    round, and kind (0 to 3: copy within the rank, same node, other node, from the host)."""
+    return _plan("transfers", in_use, next, experts, ranks, nodes, one_peer)[0]
+
+
+class _Kept:
+    """An object of the library, on the device of the array `like`; its functions and arrays are
+    attributes."""
+
+    def __init__(self, name, like, *arguments):
+        for member, value in getattr(library(_is_cuda(like)), name)(*arguments).items():
+            setattr(self, str(member), _converted(like, value))
+
+
+def _device_of(like):
+    kind, index = like.__dlpack_device__()
+    return tvm_ffi.device("cuda" if kind == _CUDA else "cpu", index)
+
+
+def lplb(physical_to_logical, replica_count, ranks, max_ids, *, rank_offsets=None):
+    """Balances every step over a placement. count(topk_ids, counts[experts]); plan(counts[layers,
+    experts]); dispatch(layer, topk_ids, slots); check(). Array: quotas[layers, slots]."""
+    maps = (physical_to_logical, replica_count, ranks, rank_offsets)
+    return _Kept("lplb", physical_to_logical, *maps, max_ids)
+
+
+def waterfill(like, rank, ranks, slots, top_k, max_tokens, *, nodes=1, weight=1.0, to_all_ranks=False):
+    """Spreads the shared expert's rows. count(topk_ids, loads[2, ranks]), whose int64 sums over all ranks
+    go to fill(topk_ids, loads, ids[tokens, top_k + 1], weights or None, filled_weights or None);
+    check()."""
+    options = (rank, ranks, nodes, slots, top_k, max_tokens, weight, to_all_ranks)
+    return _Kept("waterfill", like, _device_of(like), *options)
+
+
+def capacity_mask(like, experts, top_k, max_tokens, *, factor=1.0):
+    """Limits the tokens of experts. apply(topk_ids, scores, kept_ids, kept_scores, counts[experts])."""
+    return _Kept("capacity_mask", like, _device_of(like), experts, top_k, max_tokens, factor)
+
+
+def least_loaded(like, rank, ranks, experts, max_ids, *, nodes=1, alpha=1.0, min_chunk=1024, threshold=1.3):
+    """Spills tokens of overloaded ranks (LLEP). count(topk_ids, counts[experts]); plan(counts[ranks,
+    experts]); route(topk_ids, destinations, rows); check(). Arrays: send_counts and receive_counts
+    [ranks, ranks], transfers (expert, from, to; transfer_offsets[-1] of them), transfer_offsets."""
+    options = (rank, ranks, nodes, experts, max_ids, alpha, min_chunk, threshold)
+    return _Kept("least_loaded", like, _device_of(like), *options)

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// The functions for tensors in host memory: NumPy's arrays and PyTorch's CPU tensors.
+#include <cstdlib>
+#include <new>
+#include <plimsoll/execution.hpp>
+#if defined(_OPENMP)
+#include <plimsoll/execution/omp.hpp>
+#endif
+
+#include "functions.hpp"
+
+namespace tvm_ffi_example {
+
+struct host {
+  static constexpr DLDeviceType device_type = kDLCPU;
+  static constexpr char const* device_name = "cpu";
+
+  /// Plans layers on all OpenMP threads, or without OpenMP on one thread.
+#if defined(_OPENMP)
+  using policy_type = plimsoll::omp_policy;
+#else
+  using policy_type = plimsoll::seq_policy;
+#endif
+  static policy_type policy_on(DLDevice) { return {}; }
+  static void* stream_of(DLDevice) { return nullptr; }
+
+  struct device_guard {
+    explicit device_guard(int) {}
+  };
+
+  /// For callers that bring no allocator, such as NumPy.
+  struct allocator {
+    void AllocData(DLTensor* tensor) {
+      tensor->data = ::operator new(ffi::GetDataSize(*tensor), std::align_val_t{64});
+    }
+    void FreeData(DLTensor* tensor) { ::operator delete(tensor->data, std::align_val_t{64}); }
+  };
+};
+
+}  // namespace tvm_ffi_example
+
+TVM_FFI_EXAMPLE_EXPORT_ALL(tvm_ffi_example::host)

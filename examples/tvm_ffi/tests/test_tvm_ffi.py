@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compares plimsoll_ffi with DeepSeek's EPLB on the golden cases and with definitions in NumPy.
+
+Golden cases are in the folders GOLDEN (separated by colons), each with a subfolder eplb.
+"""
+
+import gc
+import os
+import pathlib
+import unittest
+
+import numpy as np
+
+import plimsoll_ffi
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+
+def golden_cases():
+    for folder in os.environ["GOLDEN"].split(":"):
+        for case in sorted((pathlib.Path(folder) / "eplb").iterdir()):
+            lines = (case / "scalars.txt").read_text().split("\n")
+            scalars = dict(line.split(" ", 1) for line in lines if line)
+            arrays = {file.stem: np.load(file) for file in case.glob("*.npy")}
+            yield case.name, scalars, arrays
+
+
+def random_loads(steps, layers, experts, seed=0):
+    rng = np.random.default_rng(seed)
+    return np.floor(rng.pareto(1.2, (steps, layers, experts)) * 100).astype(np.int64)
+
+
+def random_ids(tokens, k, experts, seed=0):
+    rng = np.random.default_rng(seed)
+    popularity = rng.pareto(1.0, experts) + 0.01
+    rows = [rng.choice(experts, k, replace=False, p=popularity / popularity.sum()) for _ in range(tokens)]
+    return np.array(rows, dtype=np.int32)
+
+
+class Planners(unittest.TestCase):
+    def check_placement(self, physical_to_logical, copies, slots):
+        layers, experts = copies.shape
+        self.assertEqual(physical_to_logical.dtype, np.int64)
+        self.assertEqual(physical_to_logical.shape, (layers, slots))
+        for row, numbers in zip(physical_to_logical, copies):
+            np.testing.assert_array_equal(np.bincount(row[row >= 0], minlength=experts), numbers)
+            self.assertGreaterEqual(numbers.min(), 1)
+
+    def test_rebalance_experts_equals_deepseeks_on_the_golden_cases(self):
+        compared = 0
+        for name, scalars, golden in golden_cases():
+            with self.subTest(name):
+                weight = golden["weight"]
+                shape = [int(scalars["params." + key]) for key in ("physical", "groups", "nodes", "gpus")]
+                phy2log, log2phy, logcnt = plimsoll_ffi.rebalance_experts(weight, *shape)
+                self.check_placement(phy2log, logcnt, shape[0])
+                self.assertEqual(log2phy.shape, (*weight.shape, logcnt.max()))
+                inverse = np.full_like(log2phy, -1)
+                for layer, experts in enumerate(phy2log):
+                    slots = np.argsort(experts, kind="stable")
+                    first = np.cumsum(logcnt[layer]) - logcnt[layer]
+                    inverse[layer, experts[slots], np.arange(len(slots)) - first[experts[slots]]] = slots
+                np.testing.assert_array_equal(log2phy, inverse)
+                if scalars["params.ties"] == "none":
+                    np.testing.assert_array_equal(phy2log, golden["phy2log"])
+                    np.testing.assert_array_equal(logcnt, golden["logcnt"])
+                    self.assertEqual(log2phy.shape, golden["log2phy"].shape)
+                    np.testing.assert_array_equal(np.sort(log2phy), np.sort(golden["log2phy"]))
+                else:
+                    ours, theirs = (
+                        np.sort(np.take_along_axis(weight / counts, ids, axis=1))
+                        for ids, counts in ((phy2log, logcnt), (golden["phy2log"], golden["logcnt"]))
+                    )
+                    np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+                compared += 1
+        self.assertGreaterEqual(compared, 6)
+
+    def test_loads_of_every_type_and_layout_give_the_same(self):
+        weight = random_loads(1, 3, 16)[0]
+        expected = plimsoll_ffi.rebalance_experts(weight, 24, 4, 2, 8)
+        views = [np.asfortranarray(weight), np.repeat(weight, 2, axis=1)[:, ::2]]
+        for loads in [weight.astype(t) for t in ("int32", "float32", "float64")] + views:
+            for ours, theirs in zip(plimsoll_ffi.rebalance_experts(loads, 24, 4, 2, 8), expected):
+                np.testing.assert_array_equal(ours, theirs)
+
+    def test_planners_place_every_expert(self):
+        loads = random_loads(16, 3, 32)
+        self.check_placement(*plimsoll_ffi.flow_placement(loads, 40, 8), 40)
+        *maps, planner = plimsoll_ffi.select_planner(loads, 40, 8, nodes=2)
+        self.check_placement(*maps, 40)
+        self.assertIn(planner, ("flow_optimal", "flow_even", "eplb", "eplb_shrunk", "eplb_spread"))
+        active = np.array([1, 1, 0, 1, 1, 1, 1, 1], np.uint8)
+        alive, copies = plimsoll_ffi.flow_placement(loads, 48, 8, active=active, split_evenly=True)
+        self.check_placement(alive, copies, 48)
+        self.assertTrue((alive[:, 12:18] == -1).all())
+
+    def test_craft_spends_its_budget_where_loads_are_uneven(self):
+        loads = np.ones((4, 2, 16), np.int64)
+        loads[:, 1, 3] = 100
+        physical_to_logical, copies, offsets = plimsoll_ffi.craft(loads, 4, budget=4)
+        self.check_placement(physical_to_logical, copies, 20)
+        np.testing.assert_array_equal(offsets[:, -1], copies.sum(axis=1))
+        self.assertEqual(offsets[0, -1], 16)
+        self.assertEqual(copies[1, 3], copies[1].max())
+        self.assertGreater(copies[1, 3], 1)
+
+    def test_gem_gives_a_slow_rank_less(self):
+        loads = np.full((4, 1, 8), 100, np.int64)
+        loads[:, 0, :2] = 10
+        latency = np.array([[3.0, 30, 300], [1, 10, 100], [1, 10, 100], [1, 10, 100]])
+        physical_to_logical, copies = plimsoll_ffi.gem(loads, np.array([1, 100, 1000]), latency, 8, 4)
+        self.check_placement(physical_to_logical, copies, 8)
+        self.assertEqual(sorted(physical_to_logical[0, :2]), [0, 1])
+
+    def test_migrations_move_little_and_arrive(self):
+        layers, experts, ranks, slots = 3, 16, 4, 24
+        loads = random_loads(2, layers, experts)
+        in_use, _ = plimsoll_ffi.flow_placement(loads[:1], slots, ranks)
+        next_map, copies = plimsoll_ffi.flow_placement(loads[1:], slots, ranks)
+        rank_of = np.arange(slots) // (slots // ranks)
+
+        def moves(to):
+            held = [set(zip(rank_of, row)) for row in in_use]
+            return sum(len(set(zip(rank_of, row)) - old) for row, old in zip(to, held))
+
+        aligned = plimsoll_ffi.align(in_use.astype(np.int32), next_map.astype(np.int32), experts, ranks)
+        self.check_placement(aligned, copies, slots)
+        self.assertLess(moves(aligned), moves(next_map))
+        np.testing.assert_array_equal(plimsoll_ffi.align(in_use, in_use, experts, ranks), in_use)
+
+        for budget in (0, 3):
+            within, copies = plimsoll_ffi.plan_within(loads[1], in_use, next_map, ranks, max_moves=budget)
+            self.check_placement(within, copies, slots)
+            self.assertLessEqual(moves(within), budget)
+
+        listed = plimsoll_ffi.transfers(in_use, aligned, experts, ranks)
+        self.assertEqual(listed.shape[1], 10)
+        moved = np.array(in_use)
+        for layer, expert, source_rank, source, rank, slot, *_ in listed:
+            self.assertEqual((source_rank, rank), (rank_of[source], rank_of[slot]))
+            moved[layer, slot] = expert
+        np.testing.assert_array_equal(moved[aligned >= 0], aligned[aligned >= 0])
+        self.assertEqual(len(plimsoll_ffi.transfers(in_use, in_use, experts, ranks)), 0)
+
+    def test_messages_name_function_argument_and_both_values(self):
+        weight = random_loads(1, 2, 12)[0]
+        for message, call in [
+            (
+                "rebalance_experts: weight: expected float32, float64, int32 or int64 [layers, experts] on cpu:0, "
+                "got int8 [2, 12] on cpu:0",
+                lambda: plimsoll_ffi.rebalance_experts(weight.astype(np.int8), 16, 4, 2, 8),
+            ),
+            (
+                "flow_placement: loads: expected float32, float64, int32 or int64 [steps, layers, experts] on cpu:0, "
+                "got int64 [2, 12] on cpu:0",
+                lambda: plimsoll_ffi.flow_placement(weight, 16, 8),
+            ),
+            (
+                "rebalance_experts: num_replicas: expected at least one slot for each of 12 experts, got 11 slots",
+                lambda: plimsoll_ffi.rebalance_experts(weight, 11, 4, 2, 8),
+            ),
+            (
+                "flow_placement: active: expected uint8 [ranks] on cpu:0, got int64 [8] on cpu:0",
+                lambda: plimsoll_ffi.flow_placement(weight[None], 16, 8, active=np.ones(8, np.int64)),
+            ),
+            (
+                "validate: replica_count: expected 1 copies, as in physical_to_logical, got 2 in layer 0, expert 0",
+                lambda: plimsoll_ffi.lplb(np.array([[0, 1]]), np.array([[2, 1]]), 2, 8),
+            ),
+            (
+                "lplb: replica_count: expected int64 [layers, experts] on cpu:0, got int32 [1, 2] on cpu:0",
+                lambda: plimsoll_ffi.lplb(np.array([[0, 1]]), np.array([[2, 1]], np.int32), 2, 8),
+            ),
+        ]:
+            with self.assertRaises(ValueError) as refused:
+                call()
+            self.assertEqual(str(refused.exception), message)
+
+
+class Objects(unittest.TestCase):
+    def test_lplb_meets_its_quotas_and_reaches_the_mean(self):
+        ids = random_ids(512, 4, 32).astype(np.int64)
+        loads = np.bincount(ids.ravel(), minlength=32)
+        maps = plimsoll_ffi.flow_placement(loads[None, None], 48, 8)
+        balancer = plimsoll_ffi.lplb(*maps, 8, ids.size)
+        counts = np.empty((1, 32), np.int32)
+        balancer.count(ids, counts[0])
+        np.testing.assert_array_equal(counts[0], loads)
+        balancer.plan(counts)
+        slots = np.empty_like(ids)
+        balancer.dispatch(0, ids, slots)
+        balancer.check()
+        np.testing.assert_array_equal(maps[0][0][slots], ids)
+        np.testing.assert_array_equal(np.bincount(slots.ravel(), minlength=48), balancer.quotas[0])
+        self.assertEqual(np.bincount(slots.ravel() // 6).max(), ids.size // 8)
+
+        quotas = balancer.quotas
+        kept = quotas.copy()
+        del balancer
+        gc.collect()
+        np.testing.assert_array_equal(quotas, kept)  # they keep the object alive
+
+    def test_lplb_takes_the_offsets_of_craft(self):
+        loads = random_loads(4, 2, 16)
+        physical_to_logical, copies, offsets = plimsoll_ffi.craft(loads, 4, budget=6)
+        balancer = plimsoll_ffi.lplb(physical_to_logical, copies, 4, 64, rank_offsets=offsets)
+        balancer.plan(loads[0].astype(np.int32))
+        balancer.check()
+        np.testing.assert_array_equal(balancer.quotas.sum(axis=1), loads[0].sum(axis=1))
+        with self.assertRaisesRegex(ValueError, "^lplb::plan: counts: expected 2 layers, got 1"):
+            balancer.plan(np.zeros((1, 16), np.int32))
+        with self.assertRaisesRegex(ValueError, r"^lplb.plan: counts: expected int32 \[layers, experts\]"):
+            balancer.plan(np.zeros((2, 16), np.int64))
+
+    def test_waterfill_evens_out_the_ranks(self):
+        ranks, tokens, top_k = 4, 256, 2
+        batches = [random_ids(tokens, top_k, 16, seed) for seed in range(ranks)]
+        objects = [
+            plimsoll_ffi.waterfill(batches[r], r, ranks, 16, top_k, tokens, to_all_ranks=True) for r in range(ranks)
+        ]
+        loads = np.zeros((2, ranks), np.int64)
+        for one, ids in zip(objects, batches):
+            part = np.empty_like(loads)
+            one.count(ids, part)
+            loads += part
+        np.testing.assert_array_equal(loads[0], np.bincount(np.concatenate(batches).ravel() // 4, minlength=ranks))
+        rows = np.zeros(ranks, np.int64)
+        weights = np.full((tokens, top_k), 0.25, np.float32)
+        for one, ids in zip(objects, batches):
+            filled = np.empty((tokens, top_k + 1), np.int32)
+            filled_weights = np.empty((tokens, top_k + 1), np.float32)
+            one.fill(ids, loads, filled, weights, filled_weights)
+            one.check()
+            self.assertTrue((filled_weights[:, :top_k] == 0.25).all() and (filled_weights[:, top_k] == 1).all())
+            rows += np.bincount(filled[:, top_k] // 5, minlength=ranks)  # each rank has a fifth slot
+        level = -(-int(loads.sum()) // ranks)
+        self.assertEqual((loads[0] + rows).max(), max(level, loads[0].max()))
+
+    def test_capacity_mask_keeps_the_best_of_each_expert(self):
+        tokens, top_k, experts = 100, 3, 8
+        ids = random_ids(tokens, top_k, experts)
+        scores = np.random.default_rng(1).permutation(tokens * top_k).reshape(tokens, top_k).astype(np.float32)
+        mask = plimsoll_ffi.capacity_mask(ids, experts, top_k, tokens, factor=1.25)
+        kept, kept_scores = np.empty_like(ids), np.empty_like(scores)
+        counts = np.empty(experts, np.int32)
+        mask.apply(ids, scores, kept, kept_scores, counts)
+        capacity = int(np.ceil(1.25 * tokens * top_k / experts))
+        for expert in range(experts):
+            offered = np.sort(scores[ids == expert])[::-1]
+            np.testing.assert_array_equal(np.sort(kept_scores[kept == expert])[::-1], offered[:capacity])
+            self.assertEqual(counts[expert], min(len(offered), capacity))
+        self.assertTrue((kept_scores[kept == -1] == 0).all() and (counts == capacity).any())
+
+    def test_least_loaded_spills_to_the_mean(self):
+        ranks, experts, tokens, k = 4, 8, 128, 2
+        batches = [random_ids(tokens, k, experts, 7 + seed) % 5 for seed in range(ranks)]  # most on ranks 0 and 1
+        objects = [
+            plimsoll_ffi.least_loaded(ids, r, ranks, experts, ids.size, min_chunk=1, threshold=1.0)
+            for r, ids in enumerate(batches)
+        ]
+        counts = np.zeros((ranks, experts), np.int32)
+        for r, ids in enumerate(batches):
+            objects[r].count(ids, counts[r])
+        arrived = np.zeros(ranks, np.int64)
+        for r, ids in enumerate(batches):
+            objects[r].plan(counts)
+            objects[r].check()
+            destinations, rows = np.empty_like(ids), np.empty_like(ids)
+            objects[r].route(ids, destinations, rows)
+            sent = np.bincount(destinations.ravel(), minlength=ranks)
+            np.testing.assert_array_equal(sent, objects[r].send_counts[r])
+            np.testing.assert_array_equal(np.sort(rows.ravel()), np.arange(ids.size))
+            arrived += sent
+        np.testing.assert_array_equal(arrived, objects[0].receive_counts.sum(axis=1))
+        self.assertEqual(arrived.max(), tokens * k)
+        transfers = objects[0].transfers[: objects[0].transfer_offsets[-1]]
+        self.assertGreater(len(transfers), 0)
+        np.testing.assert_array_equal(transfers[:, 1], transfers[:, 0] * ranks // experts)
+
+
+@unittest.skipIf(torch is None, "no PyTorch")
+class PyTorch(unittest.TestCase):
+    def test_tensors_give_what_arrays_give(self):
+        weight = random_loads(1, 3, 16)[0]
+        expected = plimsoll_ffi.rebalance_experts(weight, 24, 4, 2, 8)
+        ours = plimsoll_ffi.rebalance_experts(torch.from_numpy(weight), 24, 4, 2, 8)
+        for array, tensor in zip(expected, ours):
+            self.assertIsInstance(tensor, torch.Tensor)
+            self.assertEqual(tensor.dtype, torch.int64)
+            np.testing.assert_array_equal(tensor.numpy(), array)
+        ids = torch.from_numpy(random_ids(64, 2, 16))
+        slots, counts = torch.empty_like(ids), torch.empty((3, 16), dtype=torch.int32)
+        balancer = plimsoll_ffi.lplb(ours[0], ours[2], 8, ids.numel())
+        for layer in range(3):
+            balancer.count(ids, counts[layer])
+        balancer.plan(counts)
+        balancer.dispatch(1, ids, slots)
+        self.assertIsInstance(balancer.quotas, torch.Tensor)
+        self.assertTrue(bool((ours[0][1][slots.long()] == ids).all()))
+
+
+if __name__ == "__main__":
+    unittest.main()

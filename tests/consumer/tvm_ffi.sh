@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# tvm_ffi.sh PROJECT PREFIX COMPILER GOLDEN EXPECTED
+# Builds the copy of examples/tvm_ffi in PROJECT against the installed PREFIX, by CMake and by tvm-ffi's own
+# loader; compares the output of main.py with EXPECTED; and runs the tests, with the cases of GOLDEN and of
+# PLIMSOLL_GOLDEN_DIR.
+set -euo pipefail
+project=$1 prefix=$2 compiler=$3 golden=$4 expected=$5
+python=$project/../../../python
+made=$("$(dirname "$0")/python_venv.sh" "$python" apache-tvm-ffi==0.1.15.post2 numpy) || {
+  echo "$made"
+  [[ $made == skipped:* ]]
+  exit
+}
+python=$(realpath "$python")/bin/python
+export PYTHONDONTWRITEBYTECODE=1
+
+build=$project/../build
+cmake -S "$project" -B "$build" -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_PREFIX_PATH="$prefix" \
+  -DCMAKE_BUILD_TYPE=Release -DPython_EXECUTABLE="$python"
+cmake --build "$build"
+run() { # NAME=VALUE... FILE
+  env "${@:1:$#-1}" "$python" "${@: -1}"
+}
+run PLIMSOLL_FFI_LIBRARIES="$build" "$project/main.py" | diff "$expected" -
+run PLIMSOLL_FFI_LIBRARIES="$build" PYTHONPATH="$project" \
+  GOLDEN="$golden${PLIMSOLL_GOLDEN_DIR:+:$PLIMSOLL_GOLDEN_DIR}" "$project/tests/test_tvm_ffi.py"
+
+# Compiled by the module itself.
+run CXX="$compiler" PLIMSOLL_INCLUDE="$prefix/include" TVM_FFI_CACHE_DIR="$project/../cache" "$project/main.py" |
+  diff "$expected" -
+echo "tvm_ffi: both builds work"
