@@ -89,18 +89,50 @@ class Planners(unittest.TestCase):
             for ours, theirs in zip(plimsoll.rebalance_experts(loads, 24, 4, 2, 8), expected):
                 self.assertTrue(torch.equal(ours, theirs))
 
+    def test_migrations_move_little_and_arrive(self):
+        layers, experts, ranks, slots = 3, 16, 4, 24
+        loads = random_loads(2, layers, experts)
+        in_use, _ = plimsoll.flow_placement(loads[:1], slots, ranks)
+        next_map, copies = plimsoll.flow_placement(loads[1:], slots, ranks)
+        rank_of = [slot * ranks // slots for slot in range(slots)]
+
+        def moves(to):
+            pairs = [[set(zip(rank_of, row)) for row in map.tolist()] for map in (in_use, to)]
+            return sum(len(new - old) for old, new in zip(*pairs))
+
+        aligned = plimsoll.align(in_use.int(), next_map.int(), experts, ranks)
+        self.check_placement(aligned, copies)
+        self.assertLess(moves(aligned), moves(next_map))
+        for budget in (0, 3):
+            within, copies = plimsoll.plan_within(loads[1], in_use, next_map, ranks, max_moves=budget)
+            self.check_placement(within, copies)
+            self.assertLessEqual(moves(within), budget)
+        moved = in_use.clone()
+        for layer, expert, source_rank, source, rank, slot, *_ in plimsoll.transfers(
+            in_use, aligned, experts, ranks
+        ).tolist():
+            self.assertEqual((source_rank, rank), (rank_of[source], rank_of[slot]))
+            moved[layer, slot] = expert
+        self.assertTrue(torch.equal(moved[aligned >= 0], aligned[aligned >= 0]))
+
     def test_meta_tensors_have_the_shapes_of_results(self):
         loads = random_loads(4, 3, 16)
         tokens, latency = torch.tensor([1, 1000]), torch.ones(8, 2, dtype=torch.float64)
+        maps = plimsoll.flow_placement(loads, 24, 8)[0]
         for operator, inputs, numbers in [
             (plimsoll.rebalance_experts, [loads[0]], [24, 4, 2, 8]),
             (plimsoll.flow_placement, [loads], [24, 8]),
             (plimsoll.select_planner, [loads], [24, 8]),
             (plimsoll.craft, [loads], [8, 8]),
             (plimsoll.gem, [loads, tokens, latency], [24, 8]),
+            (plimsoll.align, [maps, maps], [16, 8]),
+            (plimsoll.plan_within, [loads[0], maps, maps], [8]),
         ]:
             real = operator(*inputs, *numbers)
             meta = operator(*(tensor.to("meta") for tensor in inputs), *numbers)
+            if isinstance(real, torch.Tensor):
+                real, meta = [real], [meta]
+            self.assertEqual(len(meta), len(real))
             for ours, theirs in zip(meta, real):
                 self.assertEqual(ours.device.type, "meta")
                 self.assertEqual((ours.shape, ours.stride(), ours.dtype), (theirs.shape, theirs.stride(), theirs.dtype))
