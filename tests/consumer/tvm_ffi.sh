@@ -14,6 +14,7 @@ made=$("$(dirname "$0")/python_venv.sh" "$python" apache-tvm-ffi==0.1.15.post2 n
 }
 python=$(realpath "$python")/bin/python
 export PYTHONDONTWRITEBYTECODE=1
+export TVM_FFI_DISABLE_TORCH_C_DLPACK=1 # which would compile for older releases of PyTorch
 
 build=$project/../build
 cmake -S "$project" -B "$build" -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_PREFIX_PATH="$prefix" \

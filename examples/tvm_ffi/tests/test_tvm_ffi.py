@@ -4,12 +4,14 @@
 Golden cases are in the folders GOLDEN (separated by colons), each with a subfolder eplb.
 """
 
+import ctypes
 import gc
 import os
 import pathlib
 import unittest
 
 import numpy as np
+import tvm_ffi
 
 import plimsoll_ffi
 
@@ -114,6 +116,41 @@ class Planners(unittest.TestCase):
         physical_to_logical, copies = plimsoll_ffi.gem(loads, np.array([1, 100, 1000]), latency, 8, 4)
         self.check_placement(physical_to_logical, copies, 8)
         self.assertEqual(sorted(physical_to_logical[0, :2]), [0, 1])
+
+    def test_new_arrays_come_from_the_callers_allocator(self):
+        class Prototype(ctypes.Structure):  # the first members of DLTensor
+            _fields_ = [
+                ("data", ctypes.c_void_p),
+                ("device", ctypes.c_int32 * 2),
+                ("ndim", ctypes.c_int32),
+                ("code", ctypes.c_uint8),
+                ("bits", ctypes.c_uint8),
+                ("lanes", ctypes.c_uint16),
+                ("shape", ctypes.POINTER(ctypes.c_int64)),
+            ]
+
+        ffi = ctypes.CDLL(tvm_ffi.libinfo.find_libtvm_ffi())
+        made = []
+
+        @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(Prototype), *[ctypes.c_void_p] * 3)
+        def allocate(prototype, out, context, set_error):
+            of = prototype.contents
+            self.assertEqual((of.code, of.bits, list(of.device)), (0, 64, [1, 0]))
+            made.append(np.empty(of.shape[: of.ndim], np.int64))
+            tensor = tvm_ffi.from_dlpack(made[-1])
+            return ffi.TVMFFITensorToDLPackVersioned(ctypes.c_void_p(tensor.__chandle__()), ctypes.c_void_p(out))
+
+        weight = random_loads(1, 3, 16)[0]
+        expected = plimsoll_ffi.rebalance_experts(weight, 24, 4, 2, 8)
+        ffi.TVMFFIEnvSetDLPackManagedTensorAllocator(allocate, 0, None)
+        try:
+            ours = plimsoll_ffi.rebalance_experts(weight, 24, 4, 2, 8)
+        finally:
+            ffi.TVMFFIEnvSetDLPackManagedTensorAllocator(None, 0, None)
+        self.assertEqual(len(made), 3)
+        for array, theirs in zip(ours, expected):
+            np.testing.assert_array_equal(array, theirs)
+            self.assertTrue(any(np.array_equal(theirs, one) for one in made))
 
     def test_migrations_move_little_and_arrive(self):
         layers, experts, ranks, slots = 3, 16, 4, 24
