@@ -176,18 +176,19 @@ class Objects(unittest.TestCase):
     def test_lplb_meets_its_quotas_and_reaches_the_mean(self):
         ids = random_ids(512, 4, 32)
         loads = torch.bincount(ids.flatten(), minlength=32)
-        physical_to_logical, copies = plimsoll.flow_placement(loads[None, None], 48, 8)
+        history = torch.stack([loads.flip(0), loads])[None]
+        physical_to_logical, copies = plimsoll.flow_placement(history, 48, 8)
         balancer = plimsoll.lplb(physical_to_logical, copies, 8, None, ids.numel())
-        counts, slots = torch.empty(1, 32, dtype=torch.int32), torch.empty_like(ids)
-        plimsoll.lplb_count(balancer, ids, counts[0])
-        self.assertTrue(torch.equal(counts[0].long(), loads))
+        counts, slots = torch.zeros(2, 32, dtype=torch.int32), torch.empty_like(ids)
+        plimsoll.lplb_count(balancer, ids, counts[1])
+        self.assertTrue(torch.equal(counts[1].long(), loads))
         plimsoll.lplb_plan(balancer, counts)
-        plimsoll.lplb_dispatch(balancer, 0, ids, slots)
+        plimsoll.lplb_dispatch(balancer, 1, ids, slots)
         balancer.check()
-        self.assertTrue(torch.equal(physical_to_logical[0][slots], ids))
+        self.assertTrue(torch.equal(physical_to_logical[1][slots], ids))
         quotas = balancer.quotas()
         del balancer  # its memory stays
-        self.assertTrue(torch.equal(torch.bincount(slots.flatten(), minlength=48), quotas[0].long()))
+        self.assertTrue(torch.equal(torch.bincount(slots.flatten(), minlength=48), quotas[1].long()))
         self.assertEqual(torch.bincount(slots.flatten() // 6).max(), ids.numel() // 8)
 
     def test_steps_on_meta_tensors_do_nothing(self):
@@ -248,6 +249,7 @@ class Objects(unittest.TestCase):
             self.assertTrue(torch.equal(rows.flatten().sort().values, torch.arange(ids.numel())))
             arrived += sent
         self.assertTrue(torch.equal(arrived, objects[0].receive_counts().sum(1)))
+        self.assertTrue(torch.equal(objects[0].receive_counts(), objects[0].send_counts().t()))
         self.assertEqual(arrived.max(), tokens * k)
         transfers = objects[0].transfers()[: objects[0].transfer_offsets()[-1]]
         self.assertGreater(len(transfers), 0)
