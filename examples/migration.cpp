@@ -12,7 +12,7 @@ constexpr int experts = 12;
 constexpr int slots = 16;  // four on each GPU
 
 void print(char const* name, plimsoll::slot_changes const& changes, double peak) {
-  std::printf("%-9s %2d moves, %d local copies, busiest GPU %.0f tokens\n", name,
+  std::printf("%-8s  moves %2d, local copies %d, busiest GPU %.0f tokens\n", name,
               static_cast<int>(changes.moves), static_cast<int>(changes.local_copies), peak);
 }
 

@@ -318,13 +318,26 @@ PLIMSOLL_TEST_CASE("transfers: equal the definition on random placements", P, PL
   check_random_transfers(transfers_of<P>, validate_of<P>);
 }
 
+/// A permutation of experts.
+struct permutation {
+  std::uint64_t seed;
+  index_t ranks;
+  index_t slots_per_rank;
+};
+
 inline void check_dense(transfers_fn run, validate_fn validate) {
   fnv1a hash;
   seen_transfers seen;
+  // In these, a colour is free on two ranks of a fan.
+  std::vector<permutation> graphs = {{7, 8, 2}, {17, 7, 4}, {15, 7, 6}, {31, 9, 8}, {47, 7, 7}};
   for (std::uint64_t seed = 0; seed < 30; ++seed) {
-    CAPTURE(seed);
     index_t const ranks = std::vector<index_t>{7, 16, 33, 64}[seed % 4];
-    transfer_case c = permuted_experts(seed, ranks, 1 + static_cast<index_t>(seed % 7));
+    graphs.push_back({seed, ranks, 1 + static_cast<index_t>(seed % 7)});
+  }
+  for (permutation const& graph : graphs) {
+    CAPTURE(graph.seed);
+    CAPTURE(graph.ranks);
+    transfer_case c = permuted_experts(graph.seed, graph.ranks, graph.slots_per_rank);
     for (round_rule const rule : {round_rule::one_peer, round_rule::send_and_receive}) {
       c.rule = rule;
       transfer_plan const plan = run(c);
@@ -556,6 +569,20 @@ inline void check_fault_of_rules(transfers_fn run, validate_fn validate) {
       c, plan,
       "expected staging slot 0 of rank 0 to be free, used until round 0, got another transfer in "
       "layer 0, round 0, transfer 1");
+  // One staging slot in three rounds, kept too long in the second.
+  c = {.experts = 6, .slots = 6, .from = {0, 1, 2, 3, 4, 5}, .to = {3, 4, 5, 0, 1, 2}};
+  c.where.ranks = 4;
+  c.where.rank_offsets = {0, 3, 4, 5, 6};
+  plan = run(c);
+  validate(c, plan);
+  CHECK(plan.layers[0].rounds == 3);
+  CHECK(plan.layers[0].staging_slots == 1);
+  CHECK(plan.list[2].commit_round == 1);
+  plan.list[2].commit_round = 2;
+  refused(
+      c, plan,
+      "expected staging slot 0 of rank 0 to be free, used until round 2, got another transfer in "
+      "layer 0, round 2, transfer 4");
   // An expert is sent to a rank twice, and to a rank that holds it.
   auto const refused_copy = [&](std::string const& where) {
     plan = run(c);

@@ -188,7 +188,7 @@ TEST_CASE("refinement: temporaries come from the policy and go back, also when i
   };
   check_temporaries(2, run);  // reports and one scratch area
   price = 0.01;
-  check_temporaries(2, run);
+  check_temporaries(3, run);  // and that of the certificates
 }
 
 TEST_CASE("refinement: owned placements check their arguments") {

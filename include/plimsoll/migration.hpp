@@ -133,6 +133,7 @@ template <execution_policy P>
 aligned_plan<P> align(P const& policy, placement_ref const& from, placement_ref const& to,
                       alignment_options const& options = {}) {
   detail::migration_pair const pair = detail::expect_migration("align", from, to, options.on);
+  detail::expect_elements("align", "to.replica_count", to.replica_count);
   aligned_plan<P> result{detail::allocate_placement(policy, pair.layers(), pair.experts(),
                                                     pair.slots(), to.ranks, to.rank_offsets),
                          {}};
@@ -146,7 +147,7 @@ aligned_plan<P> align(P const& policy, placement_ref const& from, placement_ref 
 ///
 /// Every layer has one sequence of plans, each with one or two moves more than the plan before: a
 /// replica of the most loaded rank and one of another rank are swapped, or a slot with a superfluous
-/// replica gets a copy of another expert. The step taken relieves ranks above the mean the most per
+/// replica gets a copy of another expert. No slot becomes free. The step taken relieves ranks above the mean the most per
 /// move. To these come the complete plans: `refine` from the placement in use, and the new placement,
 /// both aligned. Among all plans of a layer within the limits the one with the smallest peak is
 /// taken; the fewest moves break ties. A limit on all layers is divided among them so that the sum of

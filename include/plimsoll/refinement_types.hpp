@@ -24,7 +24,7 @@ struct refinement_options {
   /// loaded rank that pays for it, as a fraction of the mean load, at least 0. Above 0, the search
   /// follows one path from the given plan and stops at the first plan within the tolerance, so that a
   /// looser tolerance never moves more; neither the greedy placement nor perturbed plans are tried.
-  /// The bound is then one for any counts, and a slot may become free.
+  /// The bound is then one for any counts.
   double move_price = 0;
 };
 

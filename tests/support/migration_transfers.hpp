@@ -51,7 +51,11 @@ template <class P>
 class transfer_arguments {
  public:
   explicit transfer_arguments(transfer_case const& c)
-      : case_(c), from_(c.from), to_(c.to), where_(c.where, c.layers) {}
+      : case_(c),
+        from_(c.from),
+        to_(c.to),
+        counts_(c.layers * c.experts, 1),
+        where_(c.where, c.layers) {}
   [[nodiscard]] plimsoll::placement_ref from() const { return placement(from_); }
   [[nodiscard]] plimsoll::placement_ref to() const { return placement(to_); }
   [[nodiscard]] plimsoll::transfer_options options() const {
@@ -63,15 +67,14 @@ class transfer_arguments {
 
  private:
   [[nodiscard]] plimsoll::placement_ref placement(array_in<std::int32_t, P> const& map) const {
-    return {map.view2(case_.layers, case_.slots),
-            {nullptr, case_.layers, case_.experts},  // counts are not read
-            case_.where.ranks,
-            where_->rank_offsets};
+    return {map.view2(case_.layers, case_.slots), counts_.view2(case_.layers, case_.experts),
+            case_.where.ranks, where_->rank_offsets};
   }
 
   transfer_case const& case_;
   array_in<std::int32_t, P> from_;
   array_in<std::int32_t, P> to_;
+  array_in<std::int32_t, P> counts_;  ///< not read
   options_in<P> where_;
 };
 

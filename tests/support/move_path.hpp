@@ -204,7 +204,8 @@ inline path follow_path(scene const& s, index_t layer, path_rule rule) {
   detail::serial_team team;
   longs const loads = row_of(s.loads, layer, s.experts);
   auto const scale = detail::read_loads(
-      team, s.experts, [&](index_t e) { return loads[static_cast<std::size_t>(e)]; }, 1.0, of.load);
+      team, s.experts, plimsoll::vector_ref<std::int64_t const>(loads.data(), s.experts), 1.0,
+      of.load);
   ints map = layer_costs(s, layer).in_use();
   plimsoll::vector_ref<std::int32_t> const given(map.data(), s.slots);
   REQUIRE_FALSE(reader.read(team, detail::scratch(working.base()), layer, given, of).refused);
@@ -297,6 +298,7 @@ class slow_steps {
   }
   [[nodiscard]] double best_gain(std::size_t busiest) const {
     best_ = 0;
+    busiest_ = busiest;
     longs const copies = layer_.copies(map_.data());
     auto const spare = [&](std::size_t slot) {
       return map_[slot] < 0 || (!keeps_counts_ && copies[static_cast<std::size_t>(map_[slot])] > 1);
@@ -318,7 +320,7 @@ class slow_steps {
         if (spare(to) && !keeps_counts_) {
           consider({{to, map_[from]}});
         }
-        if (!settled_[from] && spare(to)) {
+        if (!settled_[from] && map_[to] < 0) {
           consider({{to, map_[from]}, {from, -1}});
         }
         if (!settled_[from] && map_[to] >= 0) {
@@ -348,6 +350,9 @@ class slow_steps {
     for (std::size_t r = 0; r < now.size(); ++r) {
       worst = std::max(worst, now[r] == before[r] ? 0 : now[r]);
     }
+    if (now[busiest_] >= before[busiest_]) {
+      return;
+    }
     // Steps that are at the limit up to rounding may be made or not.
     if (worst < peak * (1 - 1e-12) && peak - worst >= price_ * layer_.mean() * moves * (1 + 1e-9)) {
       best_ = std::max(best_, gain_to(after, moves));
@@ -362,6 +367,7 @@ class slow_steps {
   std::set<std::pair<std::size_t, std::size_t>> held_ = {};  ///< rank and expert, now or before
   std::vector<std::size_t> rank_of_ = {};
   mutable double best_ = 0;
+  mutable std::size_t busiest_ = 0;
 };
 
 /// Checks a path step by step: moves rise by 1 or 2, no slot changes again after an expert arrived, no

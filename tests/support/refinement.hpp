@@ -282,10 +282,8 @@ void check_refined(scene const& s, ints const& before, refined<P> const& got,
     CHECK(now.counts == wide_row(got.counts, layer, s.experts));
     CHECK(*std::min_element(now.counts.begin(), now.counts.end()) > 0);
     CHECK((options.max_trials > 0 || now.counts == old.counts));
-    // With a price, a replica may take the slot of a superfluous one, and leaves its own empty.
-    CHECK((options.move_price > 0 ||
-           std::accumulate(now.counts.begin(), now.counts.end(), std::int64_t{0}) >=
-               std::accumulate(old.counts.begin(), old.counts.end(), std::int64_t{0})));
+    CHECK(std::accumulate(now.counts.begin(), now.counts.end(), std::int64_t{0}) >=
+          std::accumulate(old.counts.begin(), old.counts.end(), std::int64_t{0}));
     CHECK(now.meetings <= (required ? 0 : old.meetings));
     CHECK(now.peak <= old.peak * (1 + 1e-12));
     CHECK(c.value == doctest::Approx(now.peak).epsilon(1e-9));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // move_curve PAGE    prints docs/images/migration.svg: balancedness over moves, from the tables of moves
 //                    and move_budgets on PAGE
+#include <algorithm>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -98,7 +100,7 @@ constexpr mark marks[] = {
     {"`refine` *", "refine", "q", "n", 0, -14},
     {"`refine`, `align` *", "refine, aligned", "q", "n", 0, -14},
     {"`refine`, `move_price` 0.002 *", "refine, move_price 0.002", "q", "", 4, 26},
-    {"`refine`, `move_price` 0.01 *", "refine, move_price 0.01", "q", "", 4, 46},
+    {"`refine`, `move_price` 0.01 *", "refine, move_price 0.01", "q", "", 8, 46},
 };
 
 void draw_marks(std::vector<row> const& plans) {
@@ -127,14 +129,16 @@ void draw_tenth(std::vector<row> const& budgets) {
   std::string even;
   std::string optimal;
   double x = 0;
+  double y = bottom;
   for (row const& one : budgets) {
     if (one[2] == "10") {
       (one[1] == "even" ? even : optimal) = one[6];
       x = x_of(number(one[4]));
+      y = std::min(y, y_of(number(one[5])));
     }
   }
-  std::printf("<line class=\"m\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>\n", x, x,
-              y_of(0.9), bottom);
+  std::printf("<line class=\"m\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>\n", x, x, y,
+              bottom);
   std::printf(
       "<text class=\"i\" x=\"%.1f\" y=\"%.1f\">a tenth of the moves of EPLB, "
       "aligned:</text>\n",

@@ -61,15 +61,16 @@ seq_placement preserve_slots(domain_change const& c) {
   auto const before = c.from.physical_to_logical.view();
   auto const fresh = c.to.physical_to_logical.view();
   auto const map = result.physical_to_logical.view();
-  index_t const per_rank = c.slots() / c.ranks;
   for (index_t layer = 0; layer < c.layers; ++layer) {
-    for (index_t first = 0; first < c.slots(); first += per_rank) {
+    for (index_t rank = 0; rank < c.ranks; ++rank) {
+      index_t const first = rank * c.slots() / c.ranks;
+      index_t const last = (rank + 1) * c.slots() / c.ranks;
       std::vector<std::int32_t> arriving;
-      for (index_t slot = first; slot < first + per_rank; ++slot) {
+      for (index_t slot = first; slot < last; ++slot) {
         arriving.push_back(fresh(layer, slot));
         map(layer, slot) = -1;
       }
-      for (index_t slot = first; slot < first + per_rank; ++slot) {
+      for (index_t slot = first; slot < last; ++slot) {
         auto const same = std::find(arriving.begin(), arriving.end(), before(layer, slot));
         if (same != arriving.end()) {
           map(layer, slot) = *same;
@@ -77,7 +78,7 @@ seq_placement preserve_slots(domain_change const& c) {
         }
       }
       auto next = arriving.begin();
-      for (index_t slot = first; slot < first + per_rank; ++slot) {
+      for (index_t slot = first; slot < last; ++slot) {
         if (map(layer, slot) < 0) {
           map(layer, slot) = *next++;
         }

@@ -36,6 +36,10 @@ inline constexpr goal all_goals[] = {
      "choose among five planners and plan 58 layers x 256 experts, 64 ranks, 64 additional "
      "replicas, by 16 steps, two cores",
      limit{400000}, std::nullopt},
+    {"migration",
+     "align a new plan of 58 layers x 320 slots on 64 ranks with the one in use, and list its "
+     "transfers in rounds, one core",
+     limit{20000}, std::nullopt},
     {"craft",
      "estimate, allocate and place: 3000 steps x 58 layers x 256 experts, 64 ranks, 7 replica "
      "counts, two cores",

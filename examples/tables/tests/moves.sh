@@ -59,14 +59,15 @@ awk -F ' *[|] *' '
   }
   END { exit rows != 12 }' transfer_rounds || fail "$(cat transfer_rounds)"
 
-# A higher price moves fewer experts.
+# A price moves fewer experts, and a high price fewer than a low one.
 awk -F ' *[|] *' '
   NR > 2 {
     ++rows
-    if ($3 > 0 && $4 > moves) exit 1
-    moves = $4
+    moves[$3] += $4
+    balance[$3] += $6
   }
-  END { exit rows != 21 }' move_prices || fail "$(cat move_prices)"
+  END { exit rows != 21 || moves[0.001] >= moves[0] || moves[0.05] >= moves[0.001] || balance[0.05] >= balance[0.001] }
+  ' move_prices || fail "$(cat move_prices)"
 
 # The picture has a line for both splits, and a mark for every plan.
 for name in moves move_budgets; do

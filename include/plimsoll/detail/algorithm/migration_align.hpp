@@ -63,7 +63,7 @@ struct assignment_arrays {
 template <class Team, class Weight>
 PLIMSOLL_HD std::int64_t assign_rows(Team& team, index_t n, Weight weight,
                                      assignment_arrays const& a) {
-  constexpr std::int64_t far = highest<std::int64_t>;
+  constexpr std::int64_t unreached = highest<std::int64_t>;
   std::int64_t scans = 0;
   team.for_each(n, [=](index_t c) {
     a.price[c] = 0;
@@ -78,13 +78,13 @@ PLIMSOLL_HD std::int64_t assign_rows(Team& team, index_t n, Weight weight,
       // Of the nearest columns a free one is taken first, which ends the search.
       auto const nearest = team.argmin(n, [=](index_t c) {
         if (is_first) {
-          a.distance[c] = far;
+          a.distance[c] = unreached;
           a.scanned[c] = 0;
         } else if (c == column) {
           a.scanned[c] = 1;
         }
         if (a.scanned[c] != 0) {
-          return far;
+          return unreached;
         }
         std::int64_t const w = weight(from, c);
         std::int64_t const by = start - w - a.price[c];
@@ -93,7 +93,7 @@ PLIMSOLL_HD std::int64_t assign_rows(Team& team, index_t n, Weight weight,
           a.previous[c] = static_cast<std::int32_t>(from);
         }
         std::int64_t const is_taken = a.row_of[c] >= 0 ? 1 : 0;
-        return a.distance[c] == far ? far : 2 * a.distance[c] + is_taken;
+        return a.distance[c] == unreached ? unreached : 2 * a.distance[c] + is_taken;
       });
       ++scans;
       column = nearest.index;

@@ -77,12 +77,11 @@ struct move_path_arrays {
 /// - copy: another rank gets a copy of one of its experts, instead of a superfluous replica
 /// - replace: a superfluous replica on it makes way for a copy of an expert from elsewhere
 /// - swap: one of its replicas and one of another rank change places
-/// - relocate: one of its replicas takes the slot of a superfluous replica on another rank
 ///
 /// A replica is superfluous if its expert has another one; an empty slot counts as one, too. The
 /// change with the largest gain per move is made, where gain is the decrease of the sum over ranks of
-/// the squared load above the mean. No rank that it changes may then cost as much as the most loaded
-/// rank did, so that no plan repeats.
+/// the squared load above the mean. Neither the most loaded rank nor another one that changes may then
+/// cost as much as the most loaded rank did, so that no plan repeats.
 ///
 /// An expert that arrived on a rank stays there, and none returns to a rank that it left. Hence moves
 /// add up, and each plan makes all moves of the plans before it.
@@ -131,7 +130,7 @@ class move_path : placed_cell<Team> {
       path_change* const written = changes + at.changes;
       team_.single([=, this] { apply(best, written); });
       at.moves += best.moves;
-      at.changes += best.kind == change_kind::swap || best.kind == change_kind::relocate ? 2 : 1;
+      at.changes += best.kind == change_kind::swap ? 2 : 1;
       if (is_optimal()) {
         even_out(3);
       }
@@ -142,7 +141,7 @@ class move_path : placed_cell<Team> {
   [[nodiscard]] PLIMSOLL_HD std::int32_t const* map() const { return a_.map; }
 
  private:
-  enum class change_kind : std::int32_t { none, copy, swap, relocate };  // replace is a copy
+  enum class change_kind : std::int32_t { none, copy, swap };  // replace is a copy
 
   /// A change, and its gain per move.
   struct change {
@@ -248,13 +247,8 @@ class move_path : placed_cell<Team> {
       }
       if (old < 0) {
         consider(best, {.kind = change_kind::swap, .moves = 1}, e, from, to);
-      } else {
-        if (load_in(to) < load_in(from) && may_arrive(old, busiest_, to)) {
-          consider(best, {.kind = change_kind::swap, .moves = 2}, e, from, to);
-        }
-        if (is_free && !is_optimal()) {
-          consider(best, {.kind = change_kind::relocate, .moves = 1}, e, from, to);
-        }
+      } else if (load_in(to) < load_in(from) && may_arrive(old, busiest_, to)) {
+        consider(best, {.kind = change_kind::swap, .moves = 2}, e, from, to);
       }
     }
     return best;
@@ -309,7 +303,7 @@ class move_path : placed_cell<Team> {
     visit(of, [&](index_t r, double delta) {
       double const before = cost(r, a_.carried[r]);
       double const after = cost(r, add(a_.carried[r], delta));
-      worst = maximum{}(worst, after);
+      worst = delta == 0 && r != busiest_ ? worst : maximum{}(worst, after);
       gain = add(gain, add(excess(before), -excess(after)));
     });
     double const moves = option.moves;
@@ -352,17 +346,10 @@ class move_path : placed_cell<Team> {
       of.losing_by = add(weight, -weight_of(old, counts_[old]));
       of.by[0] = -weight;
     }
-    if (c.kind == change_kind::relocate) {
-      double const weight = load_in(c.from);
-      of.rank[1] = static_cast<std::int32_t>(busiest_);
-      of.by[0] = add(of.by[0], weight);
-      of.by[1] = -weight;
-    } else {
-      double const weight = weight_of(c.expert, counts_[c.expert] + 1);
-      of.gaining = c.expert;
-      of.gaining_by = add(weight, -weight_of(c.expert, counts_[c.expert]));
-      of.by[0] = add(of.by[0], weight);
-    }
+    double const weight = weight_of(c.expert, counts_[c.expert] + 1);
+    of.gaining = c.expert;
+    of.gaining_by = add(weight, -weight_of(c.expert, counts_[c.expert]));
+    of.by[0] = add(of.by[0], weight);
     return of;
   }
 
@@ -479,12 +466,7 @@ class move_path : placed_cell<Team> {
       if (old >= 0) {
         --counts_[old];
       }
-      if (c.kind == change_kind::relocate) {
-        hold(c.from, -1);
-        written[1] = {c.from, -1};
-      } else {
-        ++counts_[c.expert];
-      }
+      ++counts_[c.expert];
     }
     hold(c.to, c.expert);
     written[0] = {c.to, c.expert};

@@ -22,6 +22,7 @@
 #include <plimsoll/detail/host/rank_speeds.hpp>
 #include <plimsoll/detail/host/refinement.hpp>
 #include <plimsoll/detail/pipeline/ids.hpp>
+#include <plimsoll/detail/pipeline/knapsack.hpp>
 #include <plimsoll/detail/pipeline/migration_align.hpp>
 #include <plimsoll/detail/pipeline/minmax_lp.hpp>
 #include <plimsoll/detail/pipeline/placement.hpp>
@@ -35,6 +36,48 @@
 #include <plimsoll/views.hpp>
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
+
+/// Chooses a plan of every layer so that the sum of the peaks is smallest with at most `most_moves`
+/// moves. Ties go to fewer moves.
+inline std::vector<plan_option> choose_plans(std::vector<std::vector<plan_option>> const& layers,
+                                             std::int64_t most_moves) {
+  std::int64_t wanted = 0;
+  std::size_t widest = 1;
+  for (auto const& options : layers) {
+    wanted += options.back().changes.moves;
+    widest = std::max(widest, options.size());
+  }
+  std::vector<plan_option> result;
+  if (wanted <= most_moves) {
+    for (auto const& options : layers) {
+      result.push_back(options.back());
+    }
+    return result;
+  }
+  auto const rows = static_cast<index_t>(layers.size());
+  auto const columns = static_cast<index_t>(widest);
+  std::vector<std::int64_t> moves(layers.size() * widest);
+  std::vector<double> values(layers.size() * widest);
+  std::vector<std::int32_t> counts;
+  for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+    for (std::size_t i = 0; i < layers[layer].size(); ++i) {
+      moves[layer * widest + i] = layers[layer][i].changes.moves;
+      values[layer * widest + i] = -layers[layer][i].peak;
+    }
+    counts.push_back(static_cast<std::int32_t>(layers[layer].size()));
+  }
+  std::vector<std::int32_t> chosen(layers.size());
+  problem_report report;
+  enqueue_knapsack(host_context<inline_executor>{},
+                   tensor_ref<std::int64_t const>(moves.data(), 1, rows, columns),
+                   tensor_ref<double const>(values.data(), 1, rows, columns),
+                   {.capacity = most_moves, .option_count = {counts.data(), 1, rows}},
+                   {chosen.data(), 1, rows}, {}, &report);
+  for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+    result.push_back(layers[layer][static_cast<std::size_t>(chosen[layer])]);
+  }
+  return result;
+}
 
 /// The steps of `plan_within`.
 template <class Context, class Loads>
