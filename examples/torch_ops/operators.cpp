@@ -56,6 +56,14 @@ TORCH_LIBRARY(plimsoll, library) {
       "gem(Tensor loads, Tensor tokens, Tensor latency, int slots, int ranks, int dense_until=0, "
       "int restarts=30, int seed=0) -> (Tensor, Tensor)");
 
+  library.def("align(Tensor in_use, Tensor next, int experts, int ranks, int nodes=1) -> Tensor");
+  library.def(
+      "plan_within(Tensor loads, Tensor in_use, Tensor next, int ranks, int nodes=1, "
+      "int max_moves=-1, bool split_evenly=False) -> (Tensor, Tensor)");
+  library.def(
+      "transfers(Tensor in_use, Tensor next, int experts, int ranks, int nodes=1, "
+      "bool one_peer=True) -> Tensor");
+
   // Objects: each is made on the device of the first tensor.
 #define TORCH_OPS_EXAMPLE_CLASS "__torch__.torch.classes.plimsoll."
   library.def(
@@ -100,6 +108,7 @@ TORCH_LIBRARY_IMPL(plimsoll, CPU, library) { implement<host>(library); }
 
 TORCH_LIBRARY_IMPL(plimsoll, Meta, library) {
   implement_planners<shapes>(library);
+  implement_migrations<migration_shapes>(library);
   for_steps([&](char const* name, auto, auto skip) { library.impl(name, skip); });
 }
 
@@ -108,8 +117,9 @@ TORCH_LIBRARY_IMPL(plimsoll, Autograd, library) {
   auto const pass = [&](char const* name) {
     library.impl(name, torch::CppFunction::makeFallthrough());
   };
-  for (char const* name : {"rebalance_experts", "flow_placement", "select_planner", "craft", "gem",
-                           "lplb", "waterfill", "capacity_mask", "least_loaded"}) {
+  for (char const* name :
+       {"rebalance_experts", "flow_placement", "select_planner", "craft", "gem", "align",
+        "plan_within", "transfers", "lplb", "waterfill", "capacity_mask", "least_loaded"}) {
     pass(name);
   }
   for_steps([&](char const* name, auto, auto) { pass(name); });

@@ -4,6 +4,7 @@
 
 #include <torch/library.h>
 
+#include "migrations.hpp"
 #include "objects.hpp"
 #include "planners.hpp"
 
@@ -49,10 +50,19 @@ void implement_planners(torch::Library& library) {
   library.impl("gem", &Of::gem);
 }
 
+/// Registers what leads from one placement to another: of a backend, or `migration_shapes`.
+template <class Of>
+void implement_migrations(torch::Library& library) {
+  library.impl("align", &Of::align);
+  library.impl("plan_within", &Of::plan_within);
+}
+
 /// Registers all operators of a backend with tensors.
 template <class Backend>
 void implement(torch::Library& library) {
   implement_planners<planners<Backend>>(library);
+  implement_migrations<migrations<Backend>>(library);
+  library.impl("transfers", &migrations<Backend>::transfers);
   library.impl("lplb", &lplb<Backend>::make);
   library.impl("waterfill", &waterfill<Backend>::make);
   library.impl("capacity_mask", &capacity_mask<Backend>::make);

@@ -154,9 +154,9 @@ if(PLIMSOLL_BUILD_EXAMPLES)
   foreach(name IN ITEMS torch_ops tvm_ffi)
     plimsoll_add_package_test(copy_of_${name}
       COMMAND ${PLIMSOLL_BASH} ${consumer}/${name}.sh ${copies}/${name}/project ${prefix} ${CMAKE_CXX_COMPILER}
-              ${CMAKE_CURRENT_SOURCE_DIR}/golden ${examples}/${name}.expected)
+              ${CMAKE_CURRENT_SOURCE_DIR}/golden ${examples}/${name}.expected ${PLIMSOLL_NVCC})
     set_tests_properties(package.copy_of_${name} PROPERTIES
-      FIXTURES_REQUIRED "plimsoll_prefix;plimsoll_copies" SKIP_REGULAR_EXPRESSION "skipped: " COST 90)
+      FIXTURES_REQUIRED "plimsoll_prefix;plimsoll_copies" SKIP_REGULAR_EXPRESSION "skipped: " COST 90 TIMEOUT 1200)
   endforeach()
   set_tests_properties(package.copy_of_tvm_ffi PROPERTIES FIXTURES_SETUP plimsoll_tvm_ffi)
   plimsoll_add_package_test(copy_of_engines

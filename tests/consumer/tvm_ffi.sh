@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# tvm_ffi.sh PROJECT PREFIX COMPILER GOLDEN EXPECTED
+# tvm_ffi.sh PROJECT PREFIX COMPILER GOLDEN EXPECTED [NVCC]
 # Builds the copy of examples/tvm_ffi in PROJECT against the installed PREFIX, by CMake and by tvm-ffi's own
 # loader; compares the output of main.py with EXPECTED; and runs the tests, with the cases of GOLDEN and of
-# PLIMSOLL_GOLDEN_DIR.
+# PLIMSOLL_GOLDEN_DIR. With NVCC, the library for a GPU is compiled, too.
 set -euo pipefail
-project=$1 prefix=$2 compiler=$3 golden=$4 expected=$5
+project=$1 prefix=$2 compiler=$3 golden=$4 expected=$5 nvcc=${6-}
 python=$project/../../../python
 made=$("$(dirname "$0")/python_venv.sh" "$python" apache-tvm-ffi==0.1.15.post2 numpy) || {
   echo "$made"
@@ -14,9 +14,14 @@ made=$("$(dirname "$0")/python_venv.sh" "$python" apache-tvm-ffi==0.1.15.post2 n
 }
 python=$(realpath "$python")/bin/python
 export PYTHONDONTWRITEBYTECODE=1
+export TVM_FFI_DISABLE_TORCH_C_DLPACK=1 # which would compile for older releases of PyTorch
 
 build=$project/../build
-cmake -S "$project" -B "$build" -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_PREFIX_PATH="$prefix" \
+cuda=()
+# Compiling is the test, so that nothing is optimized.
+[[ ! $nvcc ]] || cuda=(-DTVM_FFI_CUDA=ON -DCMAKE_CUDA_COMPILER="$nvcc" -DCMAKE_CUDA_ARCHITECTURES=90-virtual
+  -DCMAKE_CUDA_FLAGS="-Xcicc -O0" -DCMAKE_CUDA_FLAGS_RELEASE=-O0)
+cmake -S "$project" -B "$build" "${cuda[@]}" -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_PREFIX_PATH="$prefix" \
   -DCMAKE_BUILD_TYPE=Release -DPython_EXECUTABLE="$python"
 cmake --build "$build"
 run() { # NAME=VALUE... FILE

@@ -89,18 +89,50 @@ class Planners(unittest.TestCase):
             for ours, theirs in zip(plimsoll.rebalance_experts(loads, 24, 4, 2, 8), expected):
                 self.assertTrue(torch.equal(ours, theirs))
 
+    def test_migrations_move_little_and_arrive(self):
+        layers, experts, ranks, slots = 3, 16, 4, 24
+        loads = random_loads(2, layers, experts)
+        in_use, _ = plimsoll.flow_placement(loads[:1], slots, ranks)
+        next_map, copies = plimsoll.flow_placement(loads[1:], slots, ranks)
+        rank_of = [slot * ranks // slots for slot in range(slots)]
+
+        def moves(to):
+            pairs = [[set(zip(rank_of, row)) for row in map.tolist()] for map in (in_use, to)]
+            return sum(len(new - old) for old, new in zip(*pairs))
+
+        aligned = plimsoll.align(in_use.int(), next_map.int(), experts, ranks)
+        self.check_placement(aligned, copies)
+        self.assertLess(moves(aligned), moves(next_map))
+        for budget in (0, 3):
+            within, copies = plimsoll.plan_within(loads[1], in_use, next_map, ranks, max_moves=budget)
+            self.check_placement(within, copies)
+            self.assertLessEqual(moves(within), budget)
+        moved = in_use.clone()
+        for layer, expert, source_rank, source, rank, slot, *_ in plimsoll.transfers(
+            in_use, aligned, experts, ranks
+        ).tolist():
+            self.assertEqual((source_rank, rank), (rank_of[source], rank_of[slot]))
+            moved[layer, slot] = expert
+        self.assertTrue(torch.equal(moved[aligned >= 0], aligned[aligned >= 0]))
+
     def test_meta_tensors_have_the_shapes_of_results(self):
         loads = random_loads(4, 3, 16)
         tokens, latency = torch.tensor([1, 1000]), torch.ones(8, 2, dtype=torch.float64)
+        maps = plimsoll.flow_placement(loads, 24, 8)[0]
         for operator, inputs, numbers in [
             (plimsoll.rebalance_experts, [loads[0]], [24, 4, 2, 8]),
             (plimsoll.flow_placement, [loads], [24, 8]),
             (plimsoll.select_planner, [loads], [24, 8]),
             (plimsoll.craft, [loads], [8, 8]),
             (plimsoll.gem, [loads, tokens, latency], [24, 8]),
+            (plimsoll.align, [maps, maps], [16, 8]),
+            (plimsoll.plan_within, [loads[0], maps, maps], [8]),
         ]:
             real = operator(*inputs, *numbers)
             meta = operator(*(tensor.to("meta") for tensor in inputs), *numbers)
+            if isinstance(real, torch.Tensor):
+                real, meta = [real], [meta]
+            self.assertEqual(len(meta), len(real))
             for ours, theirs in zip(meta, real):
                 self.assertEqual(ours.device.type, "meta")
                 self.assertEqual((ours.shape, ours.stride(), ours.dtype), (theirs.shape, theirs.stride(), theirs.dtype))
@@ -144,18 +176,19 @@ class Objects(unittest.TestCase):
     def test_lplb_meets_its_quotas_and_reaches_the_mean(self):
         ids = random_ids(512, 4, 32)
         loads = torch.bincount(ids.flatten(), minlength=32)
-        physical_to_logical, copies = plimsoll.flow_placement(loads[None, None], 48, 8)
+        history = torch.stack([loads.flip(0), loads])[None]
+        physical_to_logical, copies = plimsoll.flow_placement(history, 48, 8)
         balancer = plimsoll.lplb(physical_to_logical, copies, 8, None, ids.numel())
-        counts, slots = torch.empty(1, 32, dtype=torch.int32), torch.empty_like(ids)
-        plimsoll.lplb_count(balancer, ids, counts[0])
-        self.assertTrue(torch.equal(counts[0].long(), loads))
+        counts, slots = torch.zeros(2, 32, dtype=torch.int32), torch.empty_like(ids)
+        plimsoll.lplb_count(balancer, ids, counts[1])
+        self.assertTrue(torch.equal(counts[1].long(), loads))
         plimsoll.lplb_plan(balancer, counts)
-        plimsoll.lplb_dispatch(balancer, 0, ids, slots)
+        plimsoll.lplb_dispatch(balancer, 1, ids, slots)
         balancer.check()
-        self.assertTrue(torch.equal(physical_to_logical[0][slots], ids))
+        self.assertTrue(torch.equal(physical_to_logical[1][slots], ids))
         quotas = balancer.quotas()
         del balancer  # its memory stays
-        self.assertTrue(torch.equal(torch.bincount(slots.flatten(), minlength=48), quotas[0].long()))
+        self.assertTrue(torch.equal(torch.bincount(slots.flatten(), minlength=48), quotas[1].long()))
         self.assertEqual(torch.bincount(slots.flatten() // 6).max(), ids.numel() // 8)
 
     def test_steps_on_meta_tensors_do_nothing(self):
@@ -216,6 +249,7 @@ class Objects(unittest.TestCase):
             self.assertTrue(torch.equal(rows.flatten().sort().values, torch.arange(ids.numel())))
             arrived += sent
         self.assertTrue(torch.equal(arrived, objects[0].receive_counts().sum(1)))
+        self.assertTrue(torch.equal(objects[0].receive_counts(), objects[0].send_counts().t()))
         self.assertEqual(arrived.max(), tokens * k)
         transfers = objects[0].transfers()[: objects[0].transfer_offsets()[-1]]
         self.assertGreater(len(transfers), 0)

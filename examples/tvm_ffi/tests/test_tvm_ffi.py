@@ -4,12 +4,14 @@
 Golden cases are in the folders GOLDEN (separated by colons), each with a subfolder eplb.
 """
 
+import ctypes
 import gc
 import os
 import pathlib
 import unittest
 
 import numpy as np
+import tvm_ffi
 
 import plimsoll_ffi
 
@@ -115,6 +117,41 @@ class Planners(unittest.TestCase):
         self.check_placement(physical_to_logical, copies, 8)
         self.assertEqual(sorted(physical_to_logical[0, :2]), [0, 1])
 
+    def test_new_arrays_come_from_the_callers_allocator(self):
+        class Prototype(ctypes.Structure):  # the first members of DLTensor
+            _fields_ = [
+                ("data", ctypes.c_void_p),
+                ("device", ctypes.c_int32 * 2),
+                ("ndim", ctypes.c_int32),
+                ("code", ctypes.c_uint8),
+                ("bits", ctypes.c_uint8),
+                ("lanes", ctypes.c_uint16),
+                ("shape", ctypes.POINTER(ctypes.c_int64)),
+            ]
+
+        ffi = ctypes.CDLL(tvm_ffi.libinfo.find_libtvm_ffi())
+        made = []
+
+        @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(Prototype), *[ctypes.c_void_p] * 3)
+        def allocate(prototype, out, context, set_error):
+            of = prototype.contents
+            self.assertEqual((of.code, of.bits, list(of.device)), (0, 64, [1, 0]))
+            made.append(np.empty(of.shape[: of.ndim], np.int64))
+            tensor = tvm_ffi.from_dlpack(made[-1])
+            return ffi.TVMFFITensorToDLPackVersioned(ctypes.c_void_p(tensor.__chandle__()), ctypes.c_void_p(out))
+
+        weight = random_loads(1, 3, 16)[0]
+        expected = plimsoll_ffi.rebalance_experts(weight, 24, 4, 2, 8)
+        ffi.TVMFFIEnvSetDLPackManagedTensorAllocator(allocate, 0, None)
+        try:
+            ours = plimsoll_ffi.rebalance_experts(weight, 24, 4, 2, 8)
+        finally:
+            ffi.TVMFFIEnvSetDLPackManagedTensorAllocator(None, 0, None)
+        self.assertEqual(len(made), 3)
+        for array, theirs in zip(ours, expected):
+            np.testing.assert_array_equal(array, theirs)
+            self.assertTrue(any(np.array_equal(theirs, one) for one in made))
+
     def test_migrations_move_little_and_arrive(self):
         layers, experts, ranks, slots = 3, 16, 4, 24
         loads = random_loads(2, layers, experts)
@@ -184,17 +221,17 @@ class Objects(unittest.TestCase):
     def test_lplb_meets_its_quotas_and_reaches_the_mean(self):
         ids = random_ids(512, 4, 32).astype(np.int64)
         loads = np.bincount(ids.ravel(), minlength=32)
-        maps = plimsoll_ffi.flow_placement(loads[None, None], 48, 8)
+        maps = plimsoll_ffi.flow_placement(np.stack([loads[::-1], loads])[None], 48, 8)
         balancer = plimsoll_ffi.lplb(*maps, 8, ids.size)
-        counts = np.empty((1, 32), np.int32)
-        balancer.count(ids, counts[0])
-        np.testing.assert_array_equal(counts[0], loads)
+        counts = np.zeros((2, 32), np.int32)
+        balancer.count(ids, counts[1])
+        np.testing.assert_array_equal(counts[1], loads)
         balancer.plan(counts)
         slots = np.empty_like(ids)
-        balancer.dispatch(0, ids, slots)
+        balancer.dispatch(1, ids, slots)
         balancer.check()
-        np.testing.assert_array_equal(maps[0][0][slots], ids)
-        np.testing.assert_array_equal(np.bincount(slots.ravel(), minlength=48), balancer.quotas[0])
+        np.testing.assert_array_equal(maps[0][1][slots], ids)
+        np.testing.assert_array_equal(np.bincount(slots.ravel(), minlength=48), balancer.quotas[1])
         self.assertEqual(np.bincount(slots.ravel() // 6).max(), ids.size // 8)
 
         quotas = balancer.quotas
@@ -275,6 +312,7 @@ class Objects(unittest.TestCase):
             np.testing.assert_array_equal(np.sort(rows.ravel()), np.arange(ids.size))
             arrived += sent
         np.testing.assert_array_equal(arrived, objects[0].receive_counts.sum(axis=1))
+        np.testing.assert_array_equal(objects[0].receive_counts, objects[0].send_counts.T)
         self.assertEqual(arrived.max(), tokens * k)
         transfers = objects[0].transfers[: objects[0].transfer_offsets[-1]]
         self.assertGreater(len(transfers), 0)
