@@ -42,8 +42,8 @@ struct migrations {
     return map;
   }
 
-  /// Returns the map and the copies that at most `max_moves` moves (below 0: any number) reach, from
-  /// loads `[layers, experts]`, with the smallest peaks.
+  /// Returns the map and the copies that at most `max_moves` moves reach, from loads `[layers,
+  /// experts]`, with the smallest peaks.
   static std::tuple<Tensor, Tensor> plan_within(Tensor const& loads, Tensor const& in_use,
                                                 Tensor const& next, index_t ranks, index_t nodes,
                                                 index_t max_moves, bool split_evenly) {
@@ -56,7 +56,7 @@ struct migrations {
     plimsoll::plan_within(
         at.policy(), load, from.ref(), to.ref(), {.on = {.ranks = ranks, .nodes = nodes}},
         {.split = split_evenly ? plimsoll::split_rule::even : plimsoll::split_rule::optimal,
-         .max_moves = max_moves < 0 ? plimsoll::unlimited : max_moves},
+         .max_moves = max_moves},
         at.template out<2>(std::get<0>(result)), at.template out<2>(std::get<1>(result)));
     return result;
   }

@@ -50,7 +50,7 @@ TORCH_LIBRARY(plimsoll, library) {
       "select_planner(Tensor loads, int slots, int ranks, int nodes=1, Tensor? active=None, "
       "bool split_evenly=False) -> (Tensor, Tensor, Tensor)");
   library.def(
-      "craft(Tensor loads, int budget, int ranks, int nodes=1, Tensor? active=None, "
+      "craft(Tensor loads, int ranks, int budget=-1, int nodes=1, Tensor? active=None, "
       "bool split_evenly=True) -> (Tensor, Tensor, Tensor)");
   library.def(
       "gem(Tensor loads, Tensor tokens, Tensor latency, int slots, int ranks, int dense_until=0, "
@@ -59,7 +59,7 @@ TORCH_LIBRARY(plimsoll, library) {
   library.def("align(Tensor in_use, Tensor next, int experts, int ranks, int nodes=1) -> Tensor");
   library.def(
       "plan_within(Tensor loads, Tensor in_use, Tensor next, int ranks, int nodes=1, "
-      "int max_moves=-1, bool split_evenly=False) -> (Tensor, Tensor)");
+      "int max_moves=9223372036854775807, bool split_evenly=False) -> (Tensor, Tensor)");
   library.def(
       "transfers(Tensor in_use, Tensor next, int experts, int ranks, int nodes=1, "
       "bool one_peer=True) -> Tensor");

@@ -64,7 +64,7 @@ struct shapes {
             at::empty({}, loads.options().dtype(at::kLong).device(loads.is_meta() ? at::kMeta
                                                                                   : at::kCPU))};
   }
-  static three_maps craft(Tensor const& loads, index_t, index_t ranks, index_t,
+  static three_maps craft(Tensor const& loads, index_t ranks, index_t, index_t,
                           optional_tensor const&, bool) {
     // A layer gets at most one extra slot per rank.
     index_t const experts = loads.dim() == 3 ? loads.size(2) : 0;
@@ -134,16 +134,16 @@ struct planners {
   }
 
   /// Gives every layer as many slots as its gain is worth; also returns `[layers, ranks + 1]`, the
-  /// first slot of each rank. A negative budget is chosen from the gains.
-  static three_maps craft(Tensor const& loads, index_t budget, index_t ranks, index_t nodes,
+  /// first slot of each rank. Budget -1 is chosen from the gains.
+  static three_maps craft(Tensor const& loads, index_t ranks, index_t budget, index_t nodes,
                           optional_tensor const& active, bool split_evenly) {
     here const at("craft", loads);
     auto const load = history(at, loads);
-    three_maps result = shapes::craft(loads, budget, ranks, nodes, active, split_evenly);
+    three_maps result = shapes::craft(loads, ranks, budget, nodes, active, split_evenly);
     auto const& [map, counts, offsets] = result;
     plimsoll::craft(at.policy(), load,
                     {.on = ranks_of(at, ranks, nodes, active),
-                     .budget = budget < 0 ? plimsoll::automatic_budget : budget,
+                     .budget = budget,
                      .split = rule_of(split_evenly)},
                     at.template out<2>(map), at.template out<2>(offsets),
                     at.template out<2>(counts));

@@ -87,15 +87,14 @@ struct planners {
   }
 
   /// Gives every layer as many slots as its gain is worth; also returns `[layers, ranks + 1]`, the
-  /// first slot of each rank. A negative budget is chosen from the gains.
-  static three_maps craft(TensorView loads, index_t budget, index_t ranks, index_t nodes,
+  /// first slot of each rank. Budget -1 is chosen from the gains.
+  static three_maps craft(TensorView loads, index_t ranks, index_t budget, index_t nodes,
                           Optional<TensorView> active, bool split_evenly) {
     here const at("craft", loads);
     auto const load = history(at, loads);
-    plimsoll::craft_options const options{
-        .on = ranks_of(at, ranks, nodes, active),
-        .budget = budget < 0 ? plimsoll::automatic_budget : budget,
-        .split = split_rule_of(split_evenly)};
+    plimsoll::craft_options const options{.on = ranks_of(at, ranks, nodes, active),
+                                          .budget = budget,
+                                          .split = split_rule_of(split_evenly)};
     // A layer gets at most one extra slot per rank.
     auto const [map, counts] =
         empty_maps(at, load.extent(1), "ranks", load.extent(2) + ranks, load.extent(2));

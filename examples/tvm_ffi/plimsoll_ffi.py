@@ -78,9 +78,9 @@ def select_planner(loads, slots, ranks, *, nodes=1, active=None, split_evenly=Fa
 
 
 def craft(loads, ranks, *, budget=-1, nodes=1, active=None, split_evenly=True):
-    """Gives layers the slots that they are worth, `budget` in all or as many as pay: as
+    """Gives layers the slots that they are worth, `budget` in all or (-1) as many as pay: as
     `flow_placement`, with -1 after a layer's slots, and the first slot of each rank."""
-    return _plan("craft", loads, budget, ranks, nodes, active, split_evenly)
+    return _plan("craft", loads, ranks, budget, nodes, active, split_evenly)
 
 
 def gem(loads, tokens, latency, slots, ranks, *, dense_until=0, restarts=30, seed=0):

@@ -139,6 +139,7 @@ class Planners(unittest.TestCase):
 
     def test_messages_name_function_argument_and_both_values(self):
         weight = random_loads(2, 12)
+        slots = torch.tensor([[0, 1], [1, 0]])
         for message, call in [
             (
                 "rebalance_experts: weight: expected Float, Double, Int or Long [layers, experts] on cpu, "
@@ -156,7 +157,15 @@ class Planners(unittest.TestCase):
             ),
             (
                 "craft: ranks: expected at least 0, got -20",
-                lambda: plimsoll.craft(weight[None].to("meta"), 4, -20),
+                lambda: plimsoll.craft(weight[None].to("meta"), -20),
+            ),
+            (
+                "craft: options.budget: expected -1 to 9223372036854775807 replicas (-1: automatic), got -2",
+                lambda: plimsoll.craft(weight[None], 8, -2),
+            ),
+            (
+                "plan_within: options.max_moves: expected 0 to 9223372036854775807 moves, got -1",
+                lambda: plimsoll.plan_within(weight[:, :2], slots, slots, 2, max_moves=-1),
             ),
             (
                 "flow_placement: active: expected Byte [ranks] on cpu, got Long [8] on cpu",

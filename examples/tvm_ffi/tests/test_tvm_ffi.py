@@ -184,6 +184,7 @@ class Planners(unittest.TestCase):
 
     def test_messages_name_function_argument_and_both_values(self):
         weight = random_loads(1, 2, 12)[0]
+        slots = np.array([[0, 1], [1, 0]])
         for message, call in [
             (
                 "rebalance_experts: weight: expected float32, float64, int32 or int64 [layers, experts] on cpu:0, "
@@ -198,6 +199,14 @@ class Planners(unittest.TestCase):
             (
                 "rebalance_experts: num_replicas: expected at least one slot for each of 12 experts, got 11 slots",
                 lambda: plimsoll_ffi.rebalance_experts(weight, 11, 4, 2, 8),
+            ),
+            (
+                "craft: options.budget: expected -1 to 9223372036854775807 replicas (-1: automatic), got -2",
+                lambda: plimsoll_ffi.craft(weight[None], 8, budget=-2),
+            ),
+            (
+                "plan_within: options.max_moves: expected 0 to 9223372036854775807 moves, got -1",
+                lambda: plimsoll_ffi.plan_within(weight[:, :2], slots, slots, 2, max_moves=-1),
             ),
             (
                 "flow_placement: active: expected uint8 [ranks] on cpu:0, got int64 [8] on cpu:0",

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <string_view>
 #include <vector>
 
@@ -56,7 +55,7 @@ inline double sum_towards(bool up, double a, double b) {
 /// Returns sums of the speeds of the fastest live ranks: of none, of one, and so on. They are rounded
 /// up, so that a load over a sum, rounded down, is a lower bound.
 inline std::vector<double> speed_sums(std::vector<double> speed) {
-  std::sort(speed.begin(), speed.end(), std::greater<>());
+  std::sort(speed.rbegin(), speed.rend());  // std::greater costs all of <functional>
   std::vector<double> result(1, 0.0);
   for (double const one : speed) {
     result.push_back(sum_towards(true, result.back(), one));
