@@ -29,6 +29,9 @@ def rebalance_experts(tokens_per_expert, num_physical_experts, num_local_physica
         if groups is None or groups % nodes != 0:
             raise ValueError("rebalance_experts: num_groups: expected a multiple of the "
                              f"{nodes} nodes for deepseek_hierarchical, got {groups}")
+    if num_physical_experts % num_local_physical_experts != 0:
+        raise ValueError("rebalance_experts: num_physical_experts: expected a multiple of the "
+                         f"{num_local_physical_experts} of a rank, got {num_physical_experts}")
     loads = tokens_per_expert.sum(0)
     loads = loads.cpu() if hasattr(loads, "cpu") else loads
     ranks = num_physical_experts // num_local_physical_experts

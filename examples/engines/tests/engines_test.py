@@ -198,6 +198,8 @@ class Sglang(Adapter):
                 (3, "deepseek_hierarchical", "expected a multiple of the 2 nodes .*, got 3")):
             with self.assertRaisesRegex(ValueError, message):
                 sglang_algorithm.rebalance_experts(loads, 6, 3, groups, 2, name)
+        with self.assertRaisesRegex(ValueError, "num_physical_experts: expected a multiple of the 4 of a rank, got 6"):
+            sglang_algorithm.rebalance_experts(loads, 6, 4, None, 1, "deepseek")
 
 
 class File(unittest.TestCase):
