@@ -2,8 +2,9 @@
 # tests/fuzz/<name>.fuzz.cpp -> ctest fuzz.<name>: libFuzzer with AddressSanitizer and
 # UndefinedBehaviorSanitizer for a fixed seed and number of inputs, from the files in
 # tests/fuzz/corpus/<name>. To search longer, run tests/fuzz/<name> of the build folder by hand. A
-# build that has a sanitizer of its own leaves these out.
-if(PLIMSOLL_CLANGXX AND NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize")
+# build without the examples, whose readers most of these test, leaves them out; so does a build that
+# has a sanitizer of its own.
+if(PLIMSOLL_CLANGXX AND PLIMSOLL_BUILD_EXAMPLES AND NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize")
   set(libraries_plan_file -lyaml-cpp)
   set(libraries_curves_file -lyaml-cpp)
   file(GLOB sources CONFIGURE_DEPENDS fuzz/*.fuzz.cpp)
