@@ -4,8 +4,11 @@
 # tests/fuzz/corpus/<name>. To search longer, run tests/fuzz/<name> of the build folder by hand. A
 # build without the examples, whose readers most of these test, leaves them out; so does a build that
 # has a sanitizer of its own.
-if(PLIMSOLL_CLANGXX AND PLIMSOLL_BUILD_EXAMPLES AND NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize")
-  set(libraries_plan_file -lyaml-cpp)
+option(PLIMSOLL_TEST_FUZZ "Fuzz readers and checks in the tests" ON)
+mark_as_advanced(PLIMSOLL_TEST_FUZZ)
+add_custom_target(plimsoll_fuzz)
+if(PLIMSOLL_TEST_FUZZ AND PLIMSOLL_CLANGXX AND PLIMSOLL_BUILD_EXAMPLES AND NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize")
+  set(libraries_plan_file -lyaml-cpp -lfmt)
   set(libraries_curves_file -lyaml-cpp)
   file(GLOB sources CONFIGURE_DEPENDS fuzz/*.fuzz.cpp)
   file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/fuzz)
@@ -19,6 +22,7 @@ if(PLIMSOLL_CLANGXX AND PLIMSOLL_BUILD_EXAMPLES AND NOT CMAKE_CXX_FLAGS MATCHES 
               ${source} ${libraries_${name}} -o ${program}
       DEPENDS ${source} DEPFILE ${program}.d VERBATIM)
     add_custom_target(fuzz_${name} ALL DEPENDS ${program})
+    add_dependencies(plimsoll_fuzz fuzz_${name})
     file(GLOB corpus CONFIGURE_DEPENDS fuzz/corpus/${name}/*)
     list(JOIN corpus "," seeds)  # named one by one, since libFuzzer writes into folders
     if(seeds)

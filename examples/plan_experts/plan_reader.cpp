@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads plans; plan_file.cpp writes them.
+#include <fmt/format.h>
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -225,7 +226,7 @@ class plan_reader : tree_reader {
     expect_layer_count(static_cast<index_t>(root.size()));
     std::vector<row> rows;
     for (json const& slots : root) {
-      rows.push_back(values(slots, "[" + to_string(rows.size()) + "]"));
+      rows.push_back(values(slots, fmt::format("[{}]", rows.size())));
     }
     return even_plan(rows, asked_ranks(), 0);
   }

@@ -11,6 +11,17 @@
 #include <plimsoll/stops_here>  // no such file: ends the compilation before a thousand more errors
 #endif
 
+#if !defined(__cpp_exceptions) && !defined(__EXCEPTIONS)
+#error "Plimsoll reports bad input by exceptions: compile without -fno-exceptions."
+#include <plimsoll/stops_here>
+#endif
+
+#if defined(min) || defined(max)
+#error \
+    "Plimsoll: a macro named min or max is defined, which breaks functions of these names, the standard library's too. Define NOMINMAX for <windows.h>, or #undef both before you include Plimsoll."
+#include <plimsoll/stops_here>
+#endif
+
 // Results are the same bits everywhere only if the compiler keeps IEEE semantics. Parts of
 // fast-math are detected by the macros that compilers define: g++ defines one for each part,
 // clang++ only __FINITE_MATH_ONLY__. An x87 rounds to 64 bits of mantissa, then to 53

@@ -4,6 +4,9 @@
 set(prefix ${CMAKE_CURRENT_BINARY_DIR}/prefix)
 set(consumer ${CMAKE_CURRENT_SOURCE_DIR}/consumer)
 set(packaging ${CMAKE_CURRENT_SOURCE_DIR}/packaging)
+# Copies of examples are built with the flags of this build.
+option(PLIMSOLL_TEST_COPIES "Use the library from copies of all examples, and from programs for nvcc, too" ON)
+mark_as_advanced(PLIMSOLL_TEST_COPIES)
 find_program(PLIMSOLL_NVCC NAMES $ENV{CUDACXX} nvcc) # also where this build is without CUDA
 find_program(PLIMSOLL_PKG_CONFIG NAMES pkg-config pkgconf)
 mark_as_advanced(PLIMSOLL_NVCC PLIMSOLL_PKG_CONFIG)
@@ -13,9 +16,11 @@ plimsoll_add_ctest(package.install LABELS package
   COMMAND ${PLIMSOLL_BASH} -c "rm -rf '${prefix}' && '${CMAKE_COMMAND}' --install '${PROJECT_BINARY_DIR}' --prefix '${prefix}'")
 set_tests_properties(package.install PROPERTIES FIXTURES_SETUP plimsoll_prefix)
 
-# plimsoll_add_package_test(<name> COMMAND <command>...): a test of what is installed.
+# plimsoll_add_package_test(<name> COMMAND <command>...): a test of what is installed. Its label is in the
+# variable package_label.
+set(package_label package)
 function(plimsoll_add_package_test name)
-  plimsoll_add_ctest(package.${name} LABELS package ${ARGN})
+  plimsoll_add_ctest(package.${name} LABELS ${package_label} ${ARGN})
   set_tests_properties(package.${name} PROPERTIES FIXTURES_REQUIRED plimsoll_prefix)
 endfunction()
 
@@ -69,15 +74,6 @@ if(PLIMSOLL_PKG_CONFIG)
     PKG_CONFIG=${PLIMSOLL_PKG_CONFIG} PKG_CONFIG_PATH=${prefix}/share/pkgconfig ${compile} ${CMAKE_CXX_COMPILER})
 endif()
 
-# --- nvcc ----------------------------------------------------------------------------------------------
-if(PLIMSOLL_NVCC)
-  set(cuda ${found} -DCMAKE_CUDA_COMPILER=${PLIMSOLL_NVCC} -DCMAKE_CUDA_ARCHITECTURES=90-real)
-  plimsoll_add_consumer(cuda ${consumer}/cuda OPTIONS ${cuda} RUN ./consumer)
-  plimsoll_add_consumer(mixed ${consumer}/mixed OPTIONS ${cuda} RUN ./consumer)
-  plimsoll_add_package_test(include_cuda
-    COMMAND ${compile} ${PLIMSOLL_NVCC} -arch=sm_90 -x cu -I${prefix}/include)
-endif()
-
 # --- package managers ------------------------------------------------------------------------------------
 plimsoll_add_ctest(package.conan LABELS package
   COMMAND ${PLIMSOLL_BASH} ${packaging}/conan.sh ${CMAKE_CXX_COMPILER})
@@ -89,7 +85,23 @@ plimsoll_add_ctest(package.versions LABELS package
 
 # --- what an install must hold ---------------------------------------------------------------------------
 plimsoll_add_package_test(every_header_counts
-  COMMAND ${PLIMSOLL_BASH} ${packaging}/every_header_counts.sh ${prefix} ${CMAKE_CXX_COMPILER} ${PLIMSOLL_NVCC})
+  COMMAND ${PLIMSOLL_BASH} ${packaging}/every_header_counts.sh ${prefix} ${CMAKE_CXX_COMPILER})
+
+if(NOT PLIMSOLL_TEST_COPIES)
+  return()
+endif()
+set(package_label copy)
+
+# --- nvcc ----------------------------------------------------------------------------------------------
+if(PLIMSOLL_NVCC)
+  set(cuda ${found} -DCMAKE_CUDA_COMPILER=${PLIMSOLL_NVCC} -DCMAKE_CUDA_ARCHITECTURES=90-real)
+  plimsoll_add_consumer(cuda ${consumer}/cuda OPTIONS ${cuda} RUN ./consumer)
+  plimsoll_add_consumer(mixed ${consumer}/mixed OPTIONS ${cuda} RUN ./consumer)
+  plimsoll_add_package_test(include_cuda
+    COMMAND ${compile} ${PLIMSOLL_NVCC} -arch=sm_90 -x cu -I${prefix}/include)
+  plimsoll_add_package_test(every_device_header_counts
+    COMMAND ${PLIMSOLL_BASH} ${packaging}/every_header_counts.sh ${prefix} ${CMAKE_CXX_COMPILER} ${PLIMSOLL_NVCC})
+endif()
 
 # --- examples, each copied to a folder of its own ----------------------------------------------------------
 if(PLIMSOLL_BUILD_EXAMPLES)
@@ -111,7 +123,8 @@ if(PLIMSOLL_BUILD_EXAMPLES)
       set(run RUN ${PLIMSOLL_BASH} -o pipefail -c ${command})
     endif()
     plimsoll_add_consumer(copy_of_${name} ${copies}/${name}/project
-      OPTIONS -DCMAKE_PREFIX_PATH=${prefix} -DCMAKE_BUILD_TYPE=None ${arg_OPTIONS} ${run})
+      OPTIONS -DCMAKE_PREFIX_PATH=${prefix} -DCMAKE_BUILD_TYPE=${CMAKE_BUILD_TYPE} -DCMAKE_CXX_FLAGS=${CMAKE_CXX_FLAGS}
+              ${arg_OPTIONS} ${run})
     set_tests_properties(package.copy_of_${name} PROPERTIES FIXTURES_REQUIRED "plimsoll_prefix;plimsoll_copies")
   endfunction()
 
@@ -127,7 +140,8 @@ if(PLIMSOLL_BUILD_EXAMPLES)
 
   file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/loads.csv "3,1\n")
   plimsoll_add_copy(plan_experts RUN ./plan_experts '${CMAKE_CURRENT_BINARY_DIR}/loads.csv' --ranks 3 --slots 3)
-  set_tests_properties(package.copy_of_plan_experts PROPERTIES COST 100) # takes longest: starts first
+  set_tests_properties(package.copy_of_plan_experts PROPERTIES
+    FIXTURES_SETUP plimsoll_plan_experts COST 100) # takes longest: starts first
   plimsoll_add_copy(make_loads RUN ./make_loads --steps 1 --layers 2 --experts 8 --output loads.npy)
 
   set(MPI_CXX_SKIP_MPICXX ON)
@@ -160,9 +174,10 @@ if(PLIMSOLL_BUILD_EXAMPLES)
   endforeach()
   set_tests_properties(package.copy_of_tvm_ffi PROPERTIES FIXTURES_SETUP plimsoll_tvm_ffi)
   plimsoll_add_package_test(copy_of_engines
-    COMMAND ${PLIMSOLL_BASH} ${consumer}/engines.sh ${examples} ${copies} $<TARGET_FILE:plan_experts>)
+    COMMAND ${PLIMSOLL_BASH} ${consumer}/engines.sh ${examples} ${copies}
+            ${CMAKE_CURRENT_BINARY_DIR}/consumer_copy_of_plan_experts/plan_experts)
   set_tests_properties(package.copy_of_engines PROPERTIES
-    FIXTURES_REQUIRED "plimsoll_prefix;plimsoll_copies;plimsoll_tvm_ffi" SKIP_REGULAR_EXPRESSION "skipped: ")
+    FIXTURES_REQUIRED "plimsoll_prefix;plimsoll_copies;plimsoll_plan_experts;plimsoll_tvm_ffi" SKIP_REGULAR_EXPRESSION "skipped: ")
 
   # Every other folder gives a program without required arguments.
   set(special plan_experts make_loads spill_step split_step thrust_pipeline profile_ranks torch_ops tvm_ffi)

@@ -1,16 +1,22 @@
 #!/usr/bin/env bash
-# alone.sh INCLUDE_DIR COMPILER PATH...: every .hpp there compiles as the only include, without a
-# warning.
+# alone.sh: every header as the only include, and every host test file as a program of its own compile with
+# clang++ without a warning; all headers together do with g++, whose standard library is the same. Other
+# includes and joined programs (PLIMSOLL_TEST_JOINED) hide a missing #include.
 set -uo pipefail
-cd "$1" || exit 1
-export compiler=$2
-shift 2
-check() {
-  "$compiler" -std=c++20 -fsyntax-only -fopenmp -I. -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Werror \
-    -x c++ - <<<"#include <$1>" || { echo "^ $1 does not compile alone"; exit 1; }
+cd "$(dirname "$0")/../.." || exit 1
+compile() { # COMPILER FILE-OR-HEADER...
+  local flags=(-std=c++20 -Iinclude -fsyntax-only -fopenmp -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror)
+  if [[ $2 == tests/* ]]; then
+    "$1" "${flags[@]}" -Itests '-DPLIMSOLL_TESTS_DIR="tests"' -DPLIMSOLL_TEST_FEW_TYPES "$2"
+  else
+    "$1" "${flags[@]}" -Wsign-conversion -x c++ - < <(printf '#include <%s>\n' "${@:2}")
+  fi || { echo "^ ${*:2} do not compile with $1"; return 1; }
 }
-export -f check
-# shellcheck disable=SC2068  # patterns of files
-headers=$(find $@ -name '*.hpp' | sort)
-[[ -n $headers ]] || { echo "no headers in $PWD"; exit 1; }
-xargs -P 2 -I{} bash -c 'check {}' <<<"$headers"
+export -f compile
+
+mapfile -t headers < <(cd include && find plimsoll -name '*.hpp' | sort)
+mapfile -t files < <(find tests -name '*.test.cpp' | sort)
+((${#headers[@]} && ${#files[@]})) || { echo "no headers or no test files in $PWD"; exit 1; }
+compile g++ "${headers[@]}" || exit 1
+printf '%s\n' "${headers[@]}" "${files[@]}" | xargs -P "$(nproc)" -I{} bash -c 'compile clang++ {}' || exit 1
+echo "${#headers[@]} headers and ${#files[@]} test files compile alone"

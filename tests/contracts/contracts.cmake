@@ -20,15 +20,8 @@ plimsoll_add_contract(headers.macros macros.sh ${include_dir})
 plimsoll_add_contract(bodies.no_cmath no_cmath.sh ${include_dir}/plimsoll/detail/algorithm
                       ${include_dir}/plimsoll/detail/common)
 foreach(compiler IN ITEMS GXX CLANGXX)
-  # Both use the same standard library, so only one of them compiles the internal headers, too.
-  set(folders plimsoll)
-  if(compiler STREQUAL GXX AND PLIMSOLL_CLANGXX)
-    set(folders plimsoll/*.hpp plimsoll/systems plimsoll/execution)
-  endif()
   if(PLIMSOLL_${compiler})
     cmake_path(GET PLIMSOLL_${compiler} FILENAME name)
-    plimsoll_add_contract(headers.alone.${name} alone.sh ${include_dir} ${PLIMSOLL_${compiler}} ${folders})
-    set_tests_properties(headers.alone.${name} PROPERTIES COST 50)  # takes longest: starts first
     plimsoll_add_contract(headers.poison.${name} poison.sh ${include_dir} ${PLIMSOLL_${compiler}})
     plimsoll_add_contract(headers.no_cuda.${name} no_cuda.sh ${include_dir} ${PLIMSOLL_${compiler}})
   endif()

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # poison.sh INCLUDE_DIR COMPILER: our headers survive the macros that system headers are known to
 # define (<complex.h>: I; <termios.h>: B0; <sys/sysmacros.h>: major, minor; <windows.h>: small, near).
-# min and max are not among them: teams have members of these names, and NOMINMAX exists.
+# min and max are not among them: config.hpp refuses them.
 set -euo pipefail
 cd "$1"
 source=$(mktemp --suffix=.cpp)

@@ -1,0 +1,6 @@
+// expect-error: error:.*Plimsoll: a macro named min or max is defined
+// errors: 2
+#include <algorithm>
+#include <vector>
+#define min(a, b) ((a) < (b) ? (a) : (b))
+#include <plimsoll/plimsoll.hpp>
