@@ -1,118 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 # The tables of the documentation: ctest table.<name> generates one and compares it with its page; the
 # build target update_tables rewrites all of them.
-option(PLIMSOLL_TEST_TABLES "Make the tables again in the tests" ON)
+option(PLIMSOLL_TEST_TABLES "Make all tables again in the tests, not only the support matrix" ON)
 mark_as_advanced(PLIMSOLL_TEST_TABLES)
-if(NOT PLIMSOLL_TEST_TABLES)
-  return()
-endif()
 
 set(tables ${CMAKE_CURRENT_LIST_DIR})
 set(docs ${PROJECT_SOURCE_DIR}/docs)
 add_custom_target(update_tables VERBATIM)
+add_custom_target(plimsoll_tables)
 
-# plimsoll_add_table_test(<name> LABELS <label>... COMMAND <command>...)
+# plimsoll_add_table_test(<name> [LABEL <label>] COMMAND <command>...): the label is table unless given.
 function(plimsoll_add_table_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "LABELS;COMMAND")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "LABEL" "COMMAND")
+  if(NOT arg_LABEL)
+    set(arg_LABEL table)
+  endif()
   add_test(NAME table.${name} COMMAND ${PLIMSOLL_BASH} ${arg_COMMAND})
-  set(labels table ${arg_LABELS})
-  set_tests_properties(table.${name} PROPERTIES LABELS "${labels}" TIMEOUT 60)
+  set_tests_properties(table.${name} PROPERTIES LABELS ${arg_LABEL} TIMEOUT 60)
 endfunction()
-
-# --- performance ----------------------------------------------------------------------------------
-add_executable(performance ${tables}/performance/main.cpp)
-target_link_libraries(performance PRIVATE plimsoll_dev CLI11::CLI11 nlohmann_json::nlohmann_json)
-# The program reads a few kilobytes; optimization would only double its compile time.
-target_compile_options(performance PRIVATE -O0)
-# `performance import` records the compiler and the flags of the benchmarks.
-set(flags "unknown")
-if(PLIMSOLL_BUILD_BENCH)
-  string(TOUPPER "${CMAKE_BUILD_TYPE}" type)
-  set(own "$<TARGET_PROPERTY:plimsoll_bench,COMPILE_OPTIONS>")
-  set(flags "${CMAKE_CXX_FLAGS} ${CMAKE_CXX_FLAGS_${type}} $<JOIN:$<FILTER:${own},EXCLUDE,^-W>, >")
-  string(STRIP "${flags}" flags)
-endif()
-target_compile_definitions(performance PRIVATE "PLIMSOLL_BENCH_FLAGS=\"${flags}\"")
-
-set(make_table $<TARGET_FILE:performance> table ${PROJECT_SOURCE_DIR}/bench/results)
-plimsoll_add_table_test(performance
-  COMMAND ${tables}/page --check ${docs}/performance.md ${make_table})
-add_custom_command(TARGET update_tables POST_BUILD VERBATIM
-  COMMAND ${PLIMSOLL_BASH} ${tables}/page --update ${docs}/performance.md ${make_table})
-add_dependencies(update_tables performance)
-
-# --- tables that programs compute ----------------------------------------------------------------
-# plimsoll_add_table(<name> <page>): the program tables/<name> gets the page and prints its tables.
-function(plimsoll_add_table name page)
-  add_executable(${name} ${tables}/${name}/main.cpp)
-  target_link_libraries(${name} PRIVATE plimsoll_dev)
-  set(make_table $<TARGET_FILE:${name}> ${docs}/${page})
-  plimsoll_add_table_test(${name}
-    COMMAND ${tables}/page --check ${docs}/${page} ${make_table})
-  add_custom_command(TARGET update_tables POST_BUILD VERBATIM
-    COMMAND ${PLIMSOLL_BASH} ${tables}/page --update ${docs}/${page} ${make_table})
-  add_dependencies(update_tables ${name})
-endfunction()
-
-plimsoll_add_table(quality quality.md)
-plimsoll_add_table(next_chunk quality.md)
-plimsoll_add_table(replicas craft.md)
-plimsoll_add_table(unseen_steps flow_placement.md)
-plimsoll_add_table(splits minmax_lp.md)
-# In single precision, a fused multiply-add would change the results.
-target_compile_options(splits PRIVATE -ffp-contract=off)
-plimsoll_add_table(dropped_tokens token_drop.md)
-plimsoll_add_table(filled_ranks waterline.md)
-plimsoll_add_table(unequal_ranks gem.md)
-plimsoll_add_table(spilled_loads least_loaded.md)
-# Searches of thousands of plans, which take minutes if they are not optimized.
-plimsoll_add_table(moves migration.md)
-plimsoll_add_table(move_budgets migration.md)
-plimsoll_add_table(transfer_rounds migration.md)
-plimsoll_add_table(move_prices refinement.md)
-foreach(name IN ITEMS moves move_budgets transfer_rounds move_prices)
-  target_compile_options(${name} PRIVATE -O2)
-  set_tests_properties(table.${name} PROPERTIES TIMEOUT 300)
-endforeach()
-
-# plimsoll_add_picture(<name> <image> [<argument>]): the program tables/<name> prints images/<image>.
-function(plimsoll_add_picture name image)
-  add_executable(${name} ${tables}/${name}/main.cpp)
-  target_link_libraries(${name} PRIVATE plimsoll_dev)
-  set(picture ${docs}/images/${image})
-  set(draw "\"$<TARGET_FILE:${name}>\" ${ARGN}")
-  plimsoll_add_table_test(${name} COMMAND -c "${draw} | diff - \"${picture}\"")
-  add_custom_command(TARGET update_tables POST_BUILD VERBATIM
-    COMMAND ${PLIMSOLL_BASH} -c "${draw} >\"${picture}\"")
-  add_dependencies(update_tables ${name})
-endfunction()
-
-plimsoll_add_picture(rank_graph rank_graph.svg)
-# Drawn from two tables of the page, so it comes after them.
-plimsoll_add_picture(move_curve migration.svg "\"${docs}/migration.md\"")
-
-# --- costs of the device --------------------------------------------------------------------------
-# Only g++ can report basic blocks in this way. A loop over the dimensions of a view must be unrolled, or
-# its iterations would count as steps. Other loops must not be duplicated, since each copy would run only
-# some of the iterations.
-if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  plimsoll_add_table(device_costs device_costs.md)
-  target_sources(device_costs PRIVATE ${tables}/device_costs/steps.cpp)
-  target_compile_definitions(device_costs PRIVATE
-    "PLIMSOLL_KERNEL_COSTS=\"${tables}/device_costs/kernels.md\"")
-  target_compile_options(device_costs PRIVATE
-    -O3 -fno-thread-jumps --param=max-completely-peel-times=4)
-  set_source_files_properties(${tables}/device_costs/main.cpp PROPERTIES
-    COMPILE_OPTIONS -fsanitize-coverage=trace-pc)
-  set_tests_properties(table.device_costs PROPERTIES TIMEOUT 300)
-  plimsoll_add_table_test(makers.device_costs
-    COMMAND ${tables}/tests/device_costs.sh $<TARGET_FILE:device_costs>)
-endif()
-# Compiling all kernels takes minutes, so update_tables does not generate their rows.
-plimsoll_add_table_test(kernel_costs
-  COMMAND ${tables}/kernel_costs --rows ${tables}/device_costs/kernels.md)
-plimsoll_add_table_test(makers.kernel_costs
-  COMMAND ${tables}/tests/kernel_costs.sh ${tables})
 
 # --- support matrix -------------------------------------------------------------------------------
 # Rows are headers with a typed test, except those on which all primitives depend; systems come last.
@@ -147,15 +52,121 @@ if(PLIMSOLL_TEST_NO_OMP OR NOT OpenMP_CXX_FOUND)
 endif()
 list(APPEND make_table ${docs}/support_matrix.md "${rows}")
 set(page ${tables}/page --check ${docs}/support_matrix.md)
-plimsoll_add_table_test(support_matrix COMMAND ${page} ${make_table} ${host_programs})
+plimsoll_add_table_test(support_matrix LABEL host COMMAND ${page} ${make_table} ${host_programs})
 # One test per compiler, since the CUDA programs are also built and tested alone.
 if(plimsoll_with_cuda)
   plimsoll_add_table_test(support_matrix.cu
-    LABELS device COMMAND ${page} ${make_table} ${cuda_programs})
+    LABEL device COMMAND ${page} ${make_table} ${cuda_programs})
 endif()
 add_custom_command(TARGET update_tables POST_BUILD VERBATIM
   COMMAND ${PLIMSOLL_BASH} ${tables}/page --update ${docs}/support_matrix.md
           ${make_table} ${host_programs} ${cuda_programs})
+
+if(NOT PLIMSOLL_TEST_TABLES)
+  return()
+endif()
+
+# --- performance ----------------------------------------------------------------------------------
+add_executable(performance ${tables}/performance/main.cpp)
+target_link_libraries(performance PRIVATE plimsoll_dev CLI11::CLI11 nlohmann_json::nlohmann_json)
+# The program reads a few kilobytes; optimization would only double its compile time.
+target_compile_options(performance PRIVATE -O0)
+# `performance import` records the compiler and the flags of the benchmarks.
+set(flags "unknown")
+if(PLIMSOLL_BUILD_BENCH)
+  string(TOUPPER "${CMAKE_BUILD_TYPE}" type)
+  set(own "$<TARGET_PROPERTY:plimsoll_bench,COMPILE_OPTIONS>")
+  set(flags "${CMAKE_CXX_FLAGS} ${CMAKE_CXX_FLAGS_${type}} $<JOIN:$<FILTER:${own},EXCLUDE,^-W>, >")
+  string(STRIP "${flags}" flags)
+endif()
+target_compile_definitions(performance PRIVATE "PLIMSOLL_BENCH_FLAGS=\"${flags}\"")
+
+set(make_table $<TARGET_FILE:performance> table ${PROJECT_SOURCE_DIR}/bench/results)
+plimsoll_add_table_test(performance
+  COMMAND ${tables}/page --check ${docs}/performance.md ${make_table})
+add_custom_command(TARGET update_tables POST_BUILD VERBATIM
+  COMMAND ${PLIMSOLL_BASH} ${tables}/page --update ${docs}/performance.md ${make_table})
+add_dependencies(update_tables performance)
+add_dependencies(plimsoll_tables performance)
+
+# --- tables that programs compute ----------------------------------------------------------------
+# plimsoll_add_table(<name> <page>): the program tables/<name> gets the page and prints its tables.
+function(plimsoll_add_table name page)
+  add_executable(${name} ${tables}/${name}/main.cpp)
+  target_link_libraries(${name} PRIVATE plimsoll_dev)
+  set(make_table $<TARGET_FILE:${name}> ${docs}/${page})
+  plimsoll_add_table_test(${name}
+    COMMAND ${tables}/page --check ${docs}/${page} ${make_table})
+  add_custom_command(TARGET update_tables POST_BUILD VERBATIM
+    COMMAND ${PLIMSOLL_BASH} ${tables}/page --update ${docs}/${page} ${make_table})
+  add_dependencies(update_tables ${name})
+  add_dependencies(plimsoll_tables ${name})
+endfunction()
+
+plimsoll_add_table(quality quality.md)
+plimsoll_add_table(next_chunk quality.md)
+plimsoll_add_table(replicas craft.md)
+plimsoll_add_table(unseen_steps flow_placement.md)
+plimsoll_add_table(splits minmax_lp.md)
+# In single precision, a fused multiply-add would change the results.
+target_compile_options(splits PRIVATE -ffp-contract=off)
+plimsoll_add_table(dropped_tokens token_drop.md)
+plimsoll_add_table(filled_ranks waterline.md)
+plimsoll_add_table(unequal_ranks gem.md)
+plimsoll_add_table(spilled_loads least_loaded.md)
+plimsoll_add_table(moves migration.md)
+plimsoll_add_table(move_budgets migration.md)
+plimsoll_add_table(transfer_rounds migration.md)
+plimsoll_add_table(move_prices refinement.md)
+# Searches of thousands of plans.
+foreach(name IN ITEMS moves move_budgets transfer_rounds move_prices)
+  set_tests_properties(table.${name} PROPERTIES TIMEOUT 300)
+endforeach()
+
+# plimsoll_add_picture(<name> <image> [<argument>]): the program tables/<name> prints images/<image>.
+function(plimsoll_add_picture name image)
+  add_executable(${name} ${tables}/${name}/main.cpp)
+  target_link_libraries(${name} PRIVATE plimsoll_dev)
+  set(picture ${docs}/images/${image})
+  set(draw "\"$<TARGET_FILE:${name}>\" ${ARGN}")
+  plimsoll_add_table_test(${name} COMMAND -c "${draw} | diff - \"${picture}\"")
+  add_custom_command(TARGET update_tables POST_BUILD VERBATIM
+    COMMAND ${PLIMSOLL_BASH} -c "${draw} >\"${picture}\"")
+  add_dependencies(update_tables ${name})
+  add_dependencies(plimsoll_tables ${name})
+endfunction()
+
+plimsoll_add_picture(rank_graph rank_graph.svg)
+# Drawn from two tables of the page, so it comes after them.
+plimsoll_add_picture(move_curve migration.svg "\"${docs}/migration.md\"")
+
+# --- costs of the device --------------------------------------------------------------------------
+# Only g++ can report basic blocks in this way. A loop over the dimensions of a view must be unrolled, or
+# its iterations would count as steps. Other loops must not be duplicated, since each copy would run only
+# some of the iterations.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  plimsoll_add_table(device_costs device_costs.md)
+  target_sources(device_costs PRIVATE ${tables}/device_costs/steps.cpp)
+  target_compile_definitions(device_costs PRIVATE
+    "PLIMSOLL_KERNEL_COSTS=\"${tables}/device_costs/kernels.md\"")
+  target_compile_options(device_costs PRIVATE
+    -O3 -fno-thread-jumps --param=max-completely-peel-times=4)
+  set_source_files_properties(${tables}/device_costs/main.cpp PROPERTIES
+    COMPILE_OPTIONS -fsanitize-coverage=trace-pc)
+  set_tests_properties(table.device_costs PROPERTIES TIMEOUT 300)
+  plimsoll_add_table_test(makers.device_costs
+    COMMAND ${tables}/tests/device_costs.sh $<TARGET_FILE:device_costs>)
+endif()
+# Compiling all kernels takes minutes, so update_tables does not generate their rows.
+plimsoll_add_table_test(kernel_costs
+  COMMAND ${tables}/kernel_costs --rows ${tables}/device_costs/kernels.md)
+
+# --- compile times --------------------------------------------------------------------------------
+set(make_table ${PLIMSOLL_BASH} ${tables}/compile_times ${docs}/compile_times.md)
+plimsoll_add_table_test(compile_times
+  COMMAND ${tables}/page --check ${docs}/compile_times.md ${make_table})
+add_custom_command(TARGET update_tables POST_BUILD VERBATIM
+  COMMAND ${PLIMSOLL_BASH} ${tables}/page --update ${docs}/compile_times.md ${make_table})
 
 # --- tests of the programs that generate tables ---------------------------------------------------
 plimsoll_add_table_test(makers.support_matrix COMMAND ${tables}/tests/support_matrix.sh ${tables})
@@ -163,33 +174,4 @@ plimsoll_add_table_test(makers.code COMMAND ${tables}/tests/code.sh ${tables})
 plimsoll_add_table_test(makers.options COMMAND ${tables}/tests/options.sh ${tables})
 plimsoll_add_table_test(makers.performance
   COMMAND ${tables}/tests/performance.sh $<TARGET_FILE:performance>)
-plimsoll_add_table_test(makers.next_chunk
-  COMMAND ${tables}/tests/next_chunk.sh $<TARGET_FILE:next_chunk> $<TARGET_FILE:make_loads>)
-plimsoll_add_table_test(makers.quality
-  COMMAND ${tables}/tests/quality.sh $<TARGET_FILE:quality> $<TARGET_FILE:make_loads>
-          $<TARGET_FILE:plan_experts>)
-
-plimsoll_add_table_test(makers.replicas
-  COMMAND ${tables}/tests/replicas.sh $<TARGET_FILE:replicas> $<TARGET_FILE:make_loads>)
-plimsoll_add_table_test(makers.splits
-  COMMAND ${tables}/tests/splits.sh $<TARGET_FILE:splits> $<TARGET_FILE:make_loads>)
-plimsoll_add_table_test(makers.unseen_steps
-  COMMAND ${tables}/tests/unseen_steps.sh $<TARGET_FILE:unseen_steps> $<TARGET_FILE:make_loads>)
-plimsoll_add_table_test(makers.moves
-  COMMAND ${tables}/tests/moves.sh $<TARGET_FILE_DIR:moves> $<TARGET_FILE:make_loads>)
-plimsoll_add_table_test(makers.dropped_tokens
-  COMMAND ${tables}/tests/dropped_tokens.sh $<TARGET_FILE:dropped_tokens>)
-plimsoll_add_table_test(makers.filled_ranks
-  COMMAND ${tables}/tests/filled_ranks.sh $<TARGET_FILE:filled_ranks>)
-plimsoll_add_table_test(makers.unequal_ranks
-  COMMAND ${tables}/tests/unequal_ranks.sh $<TARGET_FILE:unequal_ranks> $<TARGET_FILE:make_loads>
-          ${docs}/gem.md)
-plimsoll_add_table_test(makers.spilled_loads
-  COMMAND ${tables}/tests/spilled_loads.sh $<TARGET_FILE:spilled_loads> $<TARGET_FILE:make_loads>
-          ${docs}/least_loaded.md)
-
-# --- compile times: measured by hand, so update_tables leaves them alone ---------------------------
-plimsoll_add_table_test(compile_times
-  COMMAND ${tables}/compile_times --rows ${docs}/compile_times.md)
-plimsoll_add_table_test(makers.compile_times
-  COMMAND ${tables}/tests/compile_times.sh ${tables})
+plimsoll_add_table_test(makers.compile_times COMMAND ${tables}/tests/compile_times.sh ${tables})
