@@ -94,11 +94,13 @@ set(package_label copy)
 
 # --- nvcc ----------------------------------------------------------------------------------------------
 if(PLIMSOLL_NVCC)
-  set(cuda ${found} -DCMAKE_CUDA_COMPILER=${PLIMSOLL_NVCC} -DCMAKE_CUDA_ARCHITECTURES=90-real)
+  # That it compiles and links is the test: there may be no GPU to run kernels.
+  set(cuda ${found} -DCMAKE_CUDA_COMPILER=${PLIMSOLL_NVCC} -DCMAKE_CUDA_ARCHITECTURES=90-real
+    "-DCMAKE_CUDA_FLAGS=-Xcicc -O0 -Xptxas -O0")
   plimsoll_add_consumer(cuda ${consumer}/cuda OPTIONS ${cuda} RUN ./consumer)
   plimsoll_add_consumer(mixed ${consumer}/mixed OPTIONS ${cuda} RUN ./consumer)
   plimsoll_add_package_test(include_cuda
-    COMMAND ${compile} ${PLIMSOLL_NVCC} -arch=sm_90 -x cu -I${prefix}/include)
+    COMMAND ${compile} ${PLIMSOLL_NVCC} -Xcicc -O0 -Xptxas -O0 -arch=sm_90 -x cu -I${prefix}/include)
   plimsoll_add_package_test(every_device_header_counts
     COMMAND ${PLIMSOLL_BASH} ${packaging}/every_header_counts.sh ${prefix} ${CMAKE_CXX_COMPILER} ${PLIMSOLL_NVCC})
 endif()
