@@ -129,6 +129,38 @@ TEST_CASE("minmax_lp: the same bits in every team") {
   split_body(long_chain(12)).check_all_teams();
 }
 
+TEST_CASE("minmax_lp: all steps of a history get the certificates of each, in every team") {
+  using history = plimsoll::tensor_ref<std::int64_t const>;
+  constexpr index_t steps = 3;
+  for (std::uint64_t seed = 0; seed < 12; ++seed) {
+    CAPTURE(seed);
+    split_case const c = random_split(seed);
+    auto const size = static_cast<index_t>(c.loads.size());
+    longs loads;
+    for (index_t i = 0; i < steps * size; ++i) {
+      loads.push_back(c.loads[static_cast<std::size_t>((i + i / size) % size)]);
+    }
+    reals of_each;
+    for (index_t step = 0; step < steps; ++step) {
+      split_body one(c);
+      one.body.loads.data = loads.data() + step * size;
+      run_body(one.body, c.layers, serial, 0);
+      reals const values = one.certificate_values();
+      of_each.insert(of_each.end(), values.begin(), values.end());
+    }
+    split_body all(c);
+    all.body.split = {};
+    all.body.bottleneck = {};
+    all.certificates.resize(static_cast<std::size_t>(steps * c.layers));
+    history const view(loads.data(), steps, c.layers, c.experts);
+    plimsoll::detail::split_steps_body<history> const body{view, all.body, all.certificates.data()};
+    plimsoll_test::check_all_teams(body, steps * c.layers,
+                                   [&] { return all.certificate_values(); });
+    CHECK(all.certificate_values() == of_each);
+    CHECK(all.split == reals(all.split.size(), -7));
+  }
+}
+
 TEST_CASE("minmax_lp: one thread and a team find the same paths") {
   std::vector<split_case> cases;
   for (std::uint64_t seed = 12; seed < 72; ++seed) {

@@ -31,27 +31,30 @@ void check_replay_teams(replay_case const& c, Loads const& loads) {
                   c.rows(), means);
 }
 
-TEST_CASE("replay: the same bits of a step's optimal split in every team") {
+TEST_CASE("replay: the same bits of optimal splits in every team") {
+  constexpr index_t steps = 2;
   constexpr index_t layers = 5;
   constexpr index_t experts = 70;
   reals loads;
-  for (std::int64_t const load : random_loads<std::int64_t>(9, layers * experts)) {
+  for (std::int64_t const load : random_loads<std::int64_t>(9, steps * layers * experts)) {
     loads.push_back(0.1 * static_cast<double>(load));  // so that sums depend on their order
   }
   std::fill_n(loads.begin() + 2 * experts, experts, 0.0);
-  std::vector<plimsoll::certificate> peaks(layers);
+  std::vector<plimsoll::certificate> peaks(steps * layers);
   for (plimsoll::certificate& peak : peaks) {
     peak.value = 1e7;
   }
-  reals out(layers, -7.0);
-  using view = plimsoll::matrix_ref<double const>;
+  // The second plan of two.
+  reals out(2 * layers * steps, -7.0);
+  using view = plimsoll::tensor_ref<double const>;
   plimsoll::detail::split_balance_body<view> const body{
-      view(loads.data(), layers, experts), 3.0,
-      plimsoll::vector_ref<plimsoll::certificate const>(peaks.data(), layers),
-      plimsoll::vector_ref<double>(out.data(), layers)};
-  check_all_teams(body, layers, out);
-  CHECK(out[2] == 1);
-  CHECK(out[0] < 1);
+      view(loads.data(), steps, layers, experts), 3.0, peaks.data(), layers,
+      plimsoll::matrix_ref<double>(out.data(), 2 * layers, steps)};
+  check_all_teams(body, steps * layers, out);
+  CHECK(out[(layers + 2) * steps] == 1);  // no load in step 0
+  CHECK(out[(layers + 2) * steps + 1] < 1);
+  CHECK(out[layers * steps] < 1);
+  CHECK(out[0] == -7);
 }
 
 TEST_CASE("replay: the same bits in every team") {

@@ -1,23 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The operators torch.ops.plimsoll.*, for tensors on the CPU and for meta tensors.
-#include <plimsoll/execution.hpp>
-#if defined(_OPENMP)
-#include <plimsoll/execution/omp.hpp>
-#endif
-
 #include "operators.hpp"
+#include "threads.hpp"
 
 namespace torch_ops_example {
 namespace {
 
 struct host {
-  /// Plans layers on all OpenMP threads, or without OpenMP on one thread.
-#if defined(_OPENMP)
-  using policy_type = plimsoll::omp_policy;
-#else
-  using policy_type = plimsoll::seq_policy;
-#endif
-  static policy_type policy_on(at::Device) { return {}; }
+  using policy_type = host_threads::policy;
+  static policy_type policy_on(at::Device) { return {host_threads::threads_of_calls}; }
   static void* stream_of(at::Device) { return nullptr; }
 
   struct device_guard {
@@ -40,6 +31,7 @@ TORCH_LIBRARY(plimsoll, library) {
       .def("transfers", &least_loaded_object::transfers)
       .def("transfer_offsets", &least_loaded_object::transfer_offsets);
 
+  library.def("set_threads(int threads) -> ()", &host_threads::set_threads);
   library.def(
       "rebalance_experts(Tensor weight, int num_replicas, int num_groups, int num_nodes, "
       "int num_gpus) -> (Tensor, Tensor, Tensor)");

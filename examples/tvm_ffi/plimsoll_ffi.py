@@ -4,7 +4,7 @@
 Planning calls take arrays on the CPU or a GPU and return new arrays of the same kind on the same
 device. Objects are made once and keep their memory between steps; their calls write to arrays of the
 caller. Ids may be int32 or int64, loads int32, int64, float32 or float64. A refused argument raises
-ValueError. On a GPU, work is enqueued on the current stream; an object belongs to the stream that was
+ValueError. On the CPU, a call runs on one thread unless `set_threads` asks for more. On a GPU, work is enqueued on the current stream; an object belongs to the stream that was
 current when it was made.
 
 The libraries are those in the folder PLIMSOLL_FFI_LIBRARIES, where CMake has built them; without that
@@ -34,12 +34,18 @@ def library(is_cuda):
     include = pathlib.Path(os.environ["PLIMSOLL_INCLUDE"]).resolve()
     # A cache knows this folder's files by name only, so the name has the library's version.
     version = re.findall(r"#define PLIMSOLL_VERSION_\w+ (\d+)", (include / "plimsoll/version.hpp").read_text())
-    options = {"extra_include_paths": [str(include)], "extra_ldflags": ["-fopenmp"]}
+    options = {"extra_include_paths": [str(include)], "extra_ldflags": ["-pthread"]}
     if is_cuda:
         options |= {"cuda_files": str(_folder / "plimsoll_cuda.cu"), "extra_cuda_cflags": ["-std=c++20", "-O3"]}
     else:
-        options |= {"cpp_files": str(_folder / "plimsoll_host.cpp"), "extra_cflags": ["-std=c++20", "-O3", "-fopenmp"]}
+        options |= {"cpp_files": str(_folder / "plimsoll_host.cpp"), "extra_cflags": ["-std=c++20", "-O3", "-pthread"]}
     return tvm_ffi.cpp.load("_".join([name, *version]), **options)
+
+
+def set_threads(threads):
+    """Runs later calls on the CPU, and objects made later, on up to `threads` threads. They start in a
+    call and end in it, so that none spins beside other work or is missing after os.fork()."""
+    library(False).set_threads(threads)
 
 
 def _converted(like, value):

@@ -2,12 +2,9 @@
 // The functions for tensors in host memory: NumPy's arrays and PyTorch's CPU tensors.
 #include <cstdlib>
 #include <new>
-#include <plimsoll/execution.hpp>
-#if defined(_OPENMP)
-#include <plimsoll/execution/omp.hpp>
-#endif
 
 #include "functions.hpp"
+#include "threads.hpp"
 
 namespace tvm_ffi_example {
 
@@ -15,13 +12,8 @@ struct host {
   static constexpr DLDeviceType device_type = kDLCPU;
   static constexpr char const* device_name = "cpu";
 
-  /// Plans layers on all OpenMP threads, or without OpenMP on one thread.
-#if defined(_OPENMP)
-  using policy_type = plimsoll::omp_policy;
-#else
-  using policy_type = plimsoll::seq_policy;
-#endif
-  static policy_type policy_on(DLDevice) { return {}; }
+  using policy_type = host_threads::policy;
+  static policy_type policy_on(DLDevice) { return {host_threads::threads_of_calls}; }
   static void* stream_of(DLDevice) { return nullptr; }
 
   struct device_guard {
@@ -40,3 +32,4 @@ struct host {
 }  // namespace tvm_ffi_example
 
 TVM_FFI_EXAMPLE_EXPORT_ALL(tvm_ffi_example::host)
+TVM_FFI_EXAMPLE_EXPORT(set_threads, host_threads::set_threads)

@@ -126,8 +126,8 @@ flow_plan<P> flow_placement(P const& policy, Loads const& loads, index_t slots,
 ///   every step, else feasible; work = sweeps and augmenting paths of all steps
 /// @throws invalid_input for shapes; for values, naming layer and expert, rank or slot
 /// @complexity per step, that of `minmax_lp::solve` and O(experts log experts + ranks)
-/// @workspace as `minmax_lp`; 8 bytes per slot of every layer and per rank; 40 per step and layer; 24
-///   per expert for each problem in flight
+/// @workspace as `minmax_lp`; 8 bytes per rank; 40 per step and layer; 24 per expert for each problem
+///   in flight
 /// @stream synchronises
 /// @determinism the same bits under every policy
 template <execution_policy P, class Loads>

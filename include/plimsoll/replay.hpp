@@ -45,8 +45,8 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 /// @workspace for every 8 steps, 8 bytes per row of the placement and 64 bytes per layer; the
 ///   workspace of `validate`; and for each problem in flight, 72 bytes per expert and, for each
 ///   plan, 64 bytes and 4 bytes per rank (on a device only if this exceeds the shared memory
-///   of a block); with the optimal split, 8 bytes per step of every row and per slot of every
-///   layer, and the workspace of `minmax_lp`
+///   of a block); with the optimal split, 8 bytes per step of every row, 32 per step and layer, and
+///   the workspace of `minmax_lp`
 /// @stream synchronises once; with the optimal split also once, and a few times for every plan
 /// @determinism the same bits under every policy: each quotient and each sum is rounded once, in
 ///   an order that depends only on the shapes

@@ -16,7 +16,6 @@ export PLAN_EXPERTS=$plan_experts PYTHONDONTWRITEBYTECODE=1
 PLIMSOLL_FFI_LIBRARIES=$(realpath "$libraries")
 PYTHONPATH=$(realpath "$module/project"):$(realpath "$copies/engines")
 export PLIMSOLL_FFI_LIBRARIES PYTHONPATH
-# Plans of a few layers: more threads only wait for each other. And tvm-ffi would compile an extension for
-# PyTorch in every process, to allocate by it.
-export OMP_NUM_THREADS=1 TVM_FFI_DISABLE_TORCH_C_DLPACK=1
+# tvm-ffi would compile an extension for PyTorch in every process, to allocate by it.
+export TVM_FFI_DISABLE_TORCH_C_DLPACK=1
 "$python" "$examples/engines/tests/engines_test.py"

@@ -7,7 +7,9 @@ Golden cases are in the folders GOLDEN (separated by colons), each with a subfol
 
 import os
 import pathlib
+import signal
 import sys
+import time
 import unittest
 
 import numpy as np
@@ -34,6 +36,43 @@ def random_ids(tokens, k, experts, seed=0):
     generator = torch.Generator().manual_seed(seed)
     popularity = (torch.arange(experts) + 1.0) ** -1
     return torch.multinomial(popularity.expand(tokens, experts), k, generator=generator)
+
+
+class Threads(unittest.TestCase):
+    def setUp(self):
+        self.addCleanup(plimsoll.set_threads, 1)
+
+    def plan(self):
+        loads = random_loads(20, 64)
+        return [result.tolist() for result in plimsoll.rebalance_experts(loads, 80, 1, 1, 16)]
+
+    def test_any_number_of_threads_gives_the_same_plan(self):
+        expected = self.plan()
+        for threads in (2, 3, 1024):
+            plimsoll.set_threads(threads)
+            self.assertEqual(self.plan(), expected)
+
+    def test_a_child_process_plans_as_its_parent(self):
+        for threads in (1, 3):
+            with self.subTest(threads):
+                plimsoll.set_threads(threads)
+                expected = self.plan()
+                child = os.fork()
+                if child == 0:
+                    os._exit(0 if self.plan() == expected else 1)
+                deadline = time.monotonic() + 30
+                while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < deadline:
+                    time.sleep(0.01)
+                if ended == (0, 0):
+                    os.kill(child, signal.SIGKILL)
+                    os.waitpid(child, 0)
+                self.assertEqual(ended, (child, 0), "the child hangs or has another plan")
+
+    def test_no_number_of_threads_is_refused(self):
+        for threads in (0, -1, 1025):
+            message = f"set_threads: threads: expected a whole number from 1 to 1024, got {threads}"
+            with self.assertRaisesRegex((RuntimeError, ValueError), message):
+                plimsoll.set_threads(threads)
 
 
 class Planners(unittest.TestCase):

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/common/fixed_load.hpp>
@@ -766,7 +767,7 @@ struct minmax_lp_body {
   std::int64_t max_iterations;
   bool lexicographic;
   double speed_unit;                     ///< the speed of live ranks if it is equal, else 1
-  matrix_ref<double> split;              ///< `[layers, slots]`
+  matrix_ref<double> split;              ///< `[layers, slots]` or empty
   vector_ref<certificate> certificates;  ///< `[layers]`
   matrix_ref<std::uint8_t> bottleneck;   ///< `[layers, ranks]` or empty
 
@@ -884,7 +885,9 @@ struct minmax_lp_body {
   template <class Team>
   PLIMSOLL_HD void refuse(Team& team, index_t layer, double value, double got,
                           index_t where) const {
-    team.for_each(graph.slots, [=, this](index_t slot) { split(layer, slot) = 0; });
+    if (split.data != nullptr) {
+      team.for_each(graph.slots, [=, this](index_t slot) { split(layer, slot) = 0; });
+    }
     if (bottleneck.data != nullptr) {
       team.for_each(graph.ranks, [=, this](index_t r) { bottleneck(layer, r) = 0; });
     }
@@ -997,6 +1000,18 @@ struct minmax_lp_body {
 
   template <class Team>
   PLIMSOLL_HD void write(Team& team, split_state const& s, int shift, index_t layer) const {
+    if (split.data != nullptr) {
+      write_split(team, s, shift, layer);
+    }
+    if (bottleneck.data != nullptr) {
+      team.for_each(graph.ranks, [=, this](index_t r) {
+        bottleneck(layer, r) = s.set[r] == 1 && graph.speed[r] > 0;
+      });
+    }
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void write_split(Team& team, split_state const& s, int shift, index_t layer) const {
     // For usual loads the unit is a normal number, and one product converts back.
     bool const usual = shift > -1000 && shift < 1000;
     double const unit = usual ? scale_by_power_of_two(1.0, -shift) : 1.0;
@@ -1019,11 +1034,54 @@ struct minmax_lp_body {
       double const value = multiply(static_cast<double>(units), unit);
       split(layer, slot) = usual ? value : scale_by_power_of_two(value, -shift);
     });
-    if (bottleneck.data != nullptr) {
-      team.for_each(graph.ranks, [=, this](index_t r) {
-        bottleneck(layer, r) = s.set[r] == 1 && graph.speed[r] > 0;
-      });
-    }
+  }
+};
+
+/// The loads of one step of a history, `[layers, experts]`.
+template <class Loads>
+struct loads_of_step {
+  Loads loads;
+  index_t step;
+
+  PLIMSOLL_HD auto operator()(index_t layer, index_t expert) const {
+    return loads(step, layer, expert);
+  }
+};
+
+/// Returns the loads `[layers, experts]` of one step of a history.
+template <class T>
+PLIMSOLL_HD matrix_ref<T> step_of(tensor_ref<T> const& loads, index_t step) {
+  matrix_ref<T> result(loads.data + step * loads.stride(0), loads.extent(1), loads.extent(2));
+  result.strides[0] = loads.stride(1);
+  result.strides[1] = loads.stride(2);
+  return result;
+}
+template <class F>
+PLIMSOLL_HD auto step_of(generated<F, 3> const& loads, index_t step) {
+  return generated<loads_of_step<generated<F, 3>>, 2>{{loads, step},
+                                                      {loads.extent(1), loads.extent(2)}};
+}
+
+/// Body that bounds the peaks of all steps of a history: `minmax_lp_body` for each, whose split is
+/// not stored. Problem = step * layers + layer.
+template <class Loads>
+struct split_steps_body {
+  using device_team = warp;
+
+  Loads loads;  ///< `[steps, layers, experts]`
+  minmax_lp_body<decltype(step_of(std::declval<Loads>(), index_t{}))> solve;  ///< of any step
+  certificate* certificates;                                                  ///< `[steps, layers]`
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return solve.scratch_bytes(); }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
+    index_t const layers = loads.extent(1);
+    index_t const step = problem / layers;
+    auto one = solve;
+    one.loads = step_of(loads, step);
+    one.certificates = {certificates + step * layers, layers};
+    one(team, memory, problem - step * layers);
   }
 };
 

@@ -291,26 +291,31 @@ struct replay_mean_body {
   }
 };
 
-/// Divides the mean load of live ranks in one step by the peak of an optimal split, under one plan.
-/// Problem = layer.
+/// Divides the mean load of live ranks in every step by the peak of an optimal split, under one
+/// plan. Problem = step * layers + layer.
 template <class Loads>
 struct split_balance_body {
   using device_team = warp;
 
-  Loads loads;  ///< `[layers, experts]`
-  double live;  ///< number of live ranks
-  vector_ref<certificate const> peaks;
-  vector_ref<double> balancedness;
+  Loads loads;                      ///< `[steps, layers, experts]`
+  double live;                      ///< number of live ranks
+  certificate const* peaks;         ///< `[steps, layers]`
+  index_t first_row;                ///< of the plan in `balancedness`
+  matrix_ref<double> balancedness;  ///< `[plans * layers, steps]`
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
 
   template <class Team>
-  PLIMSOLL_HD void operator()(Team& team, scratch, index_t layer) const {
-    double const total = team.sum_ordered(
-        loads.extent(1), [this, layer](index_t e) { return static_cast<double>(loads(layer, e)); });
+  PLIMSOLL_HD void operator()(Team& team, scratch, index_t problem) const {
+    index_t const step = problem / loads.extent(1);
+    index_t const layer = problem % loads.extent(1);
+    double const total = team.sum_ordered(loads.extent(2), [this, step, layer](index_t e) {
+      return static_cast<double>(loads(step, layer, e));
+    });
     team.single([=, this] {
       // The peak is rounded up, so that this is at most 1.
-      balancedness[layer] = total > 0 ? divide(divide(total, live), peaks[layer].value) : 1.0;
+      balancedness(first_row + layer, step) =
+          total > 0 ? divide(divide(total, live), peaks[problem].value) : 1.0;
     });
   }
 };

@@ -73,17 +73,11 @@ std::vector<certificate> run_certify(std::string_view name, Context const& conte
   index_t const layers = loads.extent(1);
   index_t const slots = plan.physical_to_logical.extent(1);
   minmax_lp_pipeline<Context> lp(context, plan, {.on = on, .tolerance = 0}, name);
-  lp.allocate_scratch();
   rank_set const ranks = with_ranks_of(name, on, plan.ranks);
   buffer<double, Context> const reach(context, speed_sums(read_speeds(name, context, ranks).speed));
-  buffer<double, Context> const split(context, layers * slots);
   buffer<double, Context> const bounds(context, steps * layers);
   buffer<certificate, Context> const peaks(context, steps * layers);
-  for (index_t step = 0; step < steps; ++step) {
-    auto body = lp.body_of(step_of(loads, step), {}, {split.data(), layers, slots}, {});
-    body.certificates = {peaks.data() + step * layers, layers};
-    launch(context, layers, body, lp.memory.data());
-  }
+  launch(context, steps * layers, lp.body_of_steps(loads, peaks.data()));
   launch(context, steps * layers,
          step_bound_body<Loads>{.loads = loads,
                                 .where = {{plan.rank_offsets, slots, ranks.ranks}, 1, ranks.active},

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A placement that is prepared for `minmax_lp`, the launch of `minmax_lp::solve`, and the loads of one
-/// step.
+/// A placement that is prepared for `minmax_lp`, and the launch of `minmax_lp::solve`.
 #pragma once
 
 #include <cstddef>
@@ -76,33 +75,16 @@ struct minmax_lp_pipeline {
     launch(context, layers, body_of(loads, inputs, split, outputs), memory.data());
   }
 
+  /// Returns a body that solves all steps of a history `[steps, layers, experts]`, for
+  /// `certificates` `[steps, layers]`.
+  template <class Loads>
+  split_steps_body<Loads> body_of_steps(Loads const& loads, certificate* peaks) {
+    return {loads, body_of(step_of(loads, 0), {}, {}, {}), peaks};
+  }
+
   [[nodiscard]] vector_ref<certificate const> certificates_view() const {
     return {certificates.data(), layers};
   }
 };
-
-/// The loads of one step of a history, `[layers, experts]`.
-template <class Loads>
-struct loads_of_step {
-  Loads loads;
-  index_t step;
-
-  PLIMSOLL_HD auto operator()(index_t layer, index_t expert) const {
-    return loads(step, layer, expert);
-  }
-};
-
-/// Returns the loads `[layers, experts]` of one step of a history.
-template <class T>
-matrix_ref<T> step_of(tensor_ref<T> const& loads, index_t step) {
-  matrix_ref<T> result(loads.data + step * loads.stride(0), loads.extent(1), loads.extent(2));
-  result.strides[0] = loads.stride(1);
-  result.strides[1] = loads.stride(2);
-  return result;
-}
-template <class F>
-auto step_of(generated<F, 3> const& loads, index_t step) {
-  return generate(loads_of_step<generated<F, 3>>{loads, step}, loads.extent(1), loads.extent(2));
-}
 
 }}}  // namespace plimsoll::detail

@@ -68,24 +68,17 @@ void run_optimal_replay(std::string_view name, Context const& context, Loads con
   index_t const steps = loads.extent(0);
   index_t const layers = loads.extent(1);
   index_t const plans = balancedness.extent(0);
-  index_t const slots = placement.physical_to_logical.extent(1);
-  buffer<double, Context> const split(context, layers * slots);
+  buffer<certificate, Context> const peaks(context, steps * layers);
   buffer<double, Context> const of_steps(context, plans * layers * steps);
   matrix_ref<double> const sums(of_steps.data(), plans * layers, steps);
   for (index_t plan = 0; plan < plans; ++plan) {
     rank_set const on{.ranks = placement.ranks, .active = active};
     minmax_lp_pipeline<Context> lp(context, plan_of(placement, layers, plan),
                                    {.on = on, .tolerance = 0}, name);
-    lp.allocate_scratch();
-    for (index_t step = 0; step < steps; ++step) {
-      auto now = step_of(loads, step);
-      lp.enqueue_solve(now, {}, {split.data(), layers, slots}, {});
-      vector_ref<double> column(&sums(plan * layers, step), layers);
-      column.strides[0] = steps;
-      launch(context, layers,
-             split_balance_body<decltype(now)>{now, static_cast<double>(lp.live_ranks),
-                                               lp.certificates_view(), column});
-    }
+    launch(context, steps * layers, lp.body_of_steps(loads, peaks.data()));
+    launch(context, steps * layers,
+           split_balance_body<Loads>{loads, static_cast<double>(lp.live_ranks), peaks.data(),
+                                     plan * layers, sums});
   }
   launch(context, plans * layers, replay_mean_body{sums, steps, layers, balancedness});
   synchronize(context);
