@@ -6,8 +6,9 @@ mark_as_advanced(PLIMSOLL_TEST_TABLES)
 
 set(tables ${CMAKE_CURRENT_LIST_DIR})
 set(docs ${PROJECT_SOURCE_DIR}/docs)
+add_custom_target(plimsoll_tables) # the programs that make them
 add_custom_target(update_tables VERBATIM)
-add_custom_target(plimsoll_tables)
+add_dependencies(update_tables plimsoll_tables)
 
 # plimsoll_add_table_test(<name> [LABEL <label>] COMMAND <command>...): the label is table unless given.
 function(plimsoll_add_table_test name)
@@ -86,7 +87,6 @@ plimsoll_add_table_test(performance
   COMMAND ${tables}/page --check ${docs}/performance.md ${make_table})
 add_custom_command(TARGET update_tables POST_BUILD VERBATIM
   COMMAND ${PLIMSOLL_BASH} ${tables}/page --update ${docs}/performance.md ${make_table})
-add_dependencies(update_tables performance)
 add_dependencies(plimsoll_tables performance)
 
 # --- tables that programs compute ----------------------------------------------------------------
@@ -101,7 +101,6 @@ function(plimsoll_add_table name page)
     COMMAND ${tables}/page --check ${docs}/${page} ${make_table})
   add_custom_command(TARGET update_tables POST_BUILD VERBATIM
     COMMAND ${PLIMSOLL_BASH} ${tables}/page --update ${docs}/${page} ${make_table})
-  add_dependencies(update_tables ${name})
   add_dependencies(plimsoll_tables ${name})
 endfunction()
 
@@ -134,7 +133,6 @@ function(plimsoll_add_picture name image)
   plimsoll_add_table_test(${name} COMMAND -c "${draw} | diff - \"${picture}\"")
   add_custom_command(TARGET update_tables POST_BUILD VERBATIM
     COMMAND ${PLIMSOLL_BASH} -c "${draw} >\"${picture}\"")
-  add_dependencies(update_tables ${name})
   add_dependencies(plimsoll_tables ${name})
 endfunction()
 

@@ -42,9 +42,10 @@ console() { # BLOCK
 }
 
 cmake_block() { # BLOCK
-  local found
+  local found ways
+  ways=$(grep -oE '^(find_package|add_subdirectory)' "$1") || fail "$page, line $line: no line that finds the library"
   cp "$checkout/examples/hello_balance.cpp" "$folder/user/app.cpp"
-  for found in $(grep -oE '^(find_package|add_subdirectory)' "$1"); do
+  for found in $ways; do
     {
       printf 'cmake_minimum_required(VERSION 3.25)\nproject(app LANGUAGES CXX)\nadd_executable(app app.cpp)\n'
       grep -E "^($found|target_link_libraries)\(" "$1"
