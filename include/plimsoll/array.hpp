@@ -23,7 +23,6 @@
 #include <plimsoll/views.hpp>
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI {
-inline namespace PLIMSOLL_DEVICE_ABI {
 
 /// @brief Owns a row-major array in a policy's memory: host memory, or device memory for `gpu`.
 ///
@@ -31,7 +30,11 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// not copied. The memory comes from the policy's resource, which must outlive the array; the
 /// destructor frees it in the order of the policy's stream and does not wait. `T` is trivially
 /// copyable, `Rank` is 1, 2 or 3.
-template <class T, execution_policy P, int Rank = 1>
+///
+/// With a host policy it is one type for host and CUDA compilers and passes between .cpp and .cu
+/// files. `Context` follows from `P`: a device context carries the architectures of
+/// PLIMSOLL_DEVICE_ABI into the type. Callers leave it out.
+template <class T, execution_policy P, int Rank = 1, class Context = detail::context_of<P>>
 class array {
   static_assert(Rank >= 1 && Rank <= 3, "plimsoll::array: the rank must be 1, 2 or 3");
   static_assert(std::is_trivially_copyable_v<T> && !std::is_const_v<T>,
@@ -125,7 +128,7 @@ class array {
   [[nodiscard]] T const* data_handle() const { return view_.data; }
 
  private:
-  detail::buffer<T, std::remove_const_t<detail::context_of<P>>> memory_;
+  detail::buffer<T, Context> memory_;
   array_ref<T, Rank> view_;
 };
 
@@ -134,6 +137,8 @@ template <execution_policy P, class Range, std::integral... Extents>
 array(P const&, Range const&, Extents...)
     -> array<std::remove_cvref_t<decltype(*std::data(std::declval<Range const&>()))>, P,
              sizeof...(Extents) == 0 ? 1 : static_cast<int>(sizeof...(Extents))>;
+
+inline namespace PLIMSOLL_DEVICE_ABI {
 
 /// @brief Makes an array whose bytes are zero: `zeros<double>(policy, layers, ranks)`.
 ///
@@ -144,19 +149,22 @@ array<T, P, static_cast<int>(sizeof...(Extents))> zeros(P const& policy, Extents
   return {policy, extents...};
 }
 
+}  // namespace PLIMSOLL_DEVICE_ABI
+
 /// @brief Owns a placement: the expert in each slot, the copies of each expert, and the
 /// certificates of the call that made it. All arrays are in the policy's memory.
 ///
-/// `ref()` is the placement as other calls take it.
-template <execution_policy P>
+/// `ref()` is the placement as other calls take it. With a host policy it passes between .cpp and
+/// .cu files, as `array` does.
+template <execution_policy P, class Context = detail::context_of<P>>
 struct placement {
   /// `[layers, slots]`: expert in each slot, slots ordered by rank; -1 in empty slots.
-  array<std::int32_t, P, 2> physical_to_logical;
+  array<std::int32_t, P, 2, Context> physical_to_logical;
   /// `[layers, experts]`: number of copies of each expert.
-  array<std::int32_t, P, 2> replica_count;
+  array<std::int32_t, P, 2, Context> replica_count;
   /// `[layers, ranks + 1]`: first slot of each rank. Empty: slots are spread evenly, rank r begins
   /// at floor(r * slots / ranks).
-  array<std::int32_t, P, 2> rank_offsets;
+  array<std::int32_t, P, 2, Context> rank_offsets;
   index_t ranks = 0;
   /// `[layers]`: what the planning call returned; empty for a copy of an engine's maps.
   std::vector<certificate> certificates;
@@ -167,8 +175,6 @@ struct placement {
   }
   placement_ref ref() const&& = delete;
 };
-
-}  // namespace PLIMSOLL_DEVICE_ABI
 
 namespace detail { inline namespace PLIMSOLL_DEVICE_ABI {
 

@@ -19,13 +19,15 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_DEVICE_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 /// A placement in memory of a policy, and what each layer's plan leaves out. It has no certificates.
-template <execution_policy P>
-struct flow_plan : placement<P> {
+template <execution_policy P, class Context = detail::context_of<P>>
+struct flow_plan : placement<P, Context> {
   std::vector<flow_placement_report> reports;
 };
+
+inline namespace PLIMSOLL_DEVICE_ABI {
 
 /// @brief Chooses copies and ranks of experts so that steps to come can be split evenly over the
 /// ranks, by how the experts' loads vary together in recorded steps.

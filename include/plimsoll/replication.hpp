@@ -22,7 +22,18 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_DEVICE_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI {
+
+/// Owns replica counts, and the certificates of the call that made them.
+template <execution_policy P, class Context = detail::context_of<P>>
+struct replication {
+  /// `[layers, experts]`, in the policy's memory: number of copies of each expert.
+  array<std::int32_t, P, 2, Context> replica_count;
+  /// `[layers]`, as `replicate` returns them.
+  std::vector<certificate> certificates;
+};
+
+inline namespace PLIMSOLL_DEVICE_ABI {
 
 /// @brief Distributes each layer's slots among its experts to minimise the largest load per copy.
 ///
@@ -72,15 +83,6 @@ std::vector<certificate> replicate(P const& policy, Loads const& loads, index_t 
                                 out.store();
                               });
 }
-
-/// Owns replica counts, and the certificates of the call that made them.
-template <execution_policy P>
-struct replication {
-  /// `[layers, experts]`, in the policy's memory: number of copies of each expert.
-  array<std::int32_t, P, 2> replica_count;
-  /// `[layers]`, as `replicate` returns them.
-  std::vector<certificate> certificates;
-};
 
 /// @brief Distributes each layer's slots among its experts as the call with an output array, and
 /// returns the counts in memory of the policy.

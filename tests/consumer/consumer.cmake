@@ -99,6 +99,12 @@ if(PLIMSOLL_NVCC)
     "-DCMAKE_CUDA_FLAGS=-Xcicc -O0 -Xptxas -O0")
   plimsoll_add_consumer(cuda ${consumer}/cuda OPTIONS ${cuda} RUN ./consumer)
   plimsoll_add_consumer(mixed ${consumer}/mixed OPTIONS ${cuda} RUN ./consumer)
+  find_program(PLIMSOLL_GCC g++)
+  mark_as_advanced(PLIMSOLL_GCC)
+  if(PLIMSOLL_GCC)
+    plimsoll_add_consumer(mixed_odr ${consumer}/mixed
+      OPTIONS ${cuda} -DCMAKE_CXX_COMPILER=${PLIMSOLL_GCC} -DMIXED_ODR=ON RUN ./consumer)
+  endif()
   plimsoll_add_package_test(include_cuda
     COMMAND ${compile} ${PLIMSOLL_NVCC} -Xcicc -O0 -Xptxas -O0 -arch=sm_90 -x cu -I${prefix}/include)
   plimsoll_add_package_test(every_device_header_counts

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What every consumer project builds: plans a layer of two experts on three ranks, and looks at the
-// result. A mixed program compiles this file twice, the second time with CONSUMER_SECOND.
+// result.
 #include <plimsoll/plimsoll.hpp>
 
 #include <cstdint>
@@ -20,18 +20,8 @@ bool plans_well() {
 
 }  // namespace
 
-#ifdef CONSUMER_SECOND
-bool second_plans_well() { return plans_well(); }
-#else
-#ifdef CONSUMER_MIXED
-bool second_plans_well();
-#else
-bool second_plans_well() { return true; }
-#endif
-
 int main() {
-  bool const good = plans_well() && second_plans_well();
+  bool const good = plans_well();
   std::puts(good ? "the plan is as expected" : "expected another plan");
   return good ? 0 : 1;
 }
-#endif

@@ -33,6 +33,14 @@ inline index_t replica_budget(std::int64_t bytes_per_rank, std::int64_t expert_b
   return bytes_per_rank / expert_bytes * ranks;
 }
 
+/// Results of the call of `craft` that returns its arrays.
+template <execution_policy P, class Context = detail::context_of<P>>
+struct craft_placement {
+  placement<P, Context> plan;
+  gain_estimate estimate;
+  replica_allocation allocation;
+};
+
 inline namespace PLIMSOLL_DEVICE_ABI {
 
 /// @brief Estimates the gain in balancedness from replicas in every layer: CRAFT's algorithm 1.
@@ -143,14 +151,6 @@ craft_plan craft(P const& policy, Loads const& loads, craft_options const& optio
                                           how, placement, offsets, counts);
   return plan;
 }
-
-/// Results of the call of `craft` that returns its arrays.
-template <execution_policy P>
-struct craft_placement {
-  placement<P> plan;
-  gain_estimate estimate;
-  replica_allocation allocation;
-};
 
 /// @brief Plans every layer as the call with output arrays, and returns the placement in memory of
 /// the policy.

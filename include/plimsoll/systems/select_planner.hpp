@@ -40,17 +40,17 @@ planner_candidate<F> candidate(std::string name, F plan) {
   return {std::move(name), std::move(plan)};
 }
 
-inline namespace PLIMSOLL_DEVICE_ABI {
-
 /// A placement in memory of a policy, and how its planner was chosen.
-template <execution_policy P>
-struct selected_plan : placement<P> {
-  using base = placement<P>;
+template <execution_policy P, class Context = detail::context_of<P>>
+struct selected_plan : placement<P, Context> {
+  using base = placement<P, Context>;
   /// Candidates in order: those of the options, then the caller's.
   std::vector<planner_report> candidates;
   /// Index of the chosen candidate.
   index_t chosen = 0;
 };
+
+inline namespace PLIMSOLL_DEVICE_ABI {
 
 /// @brief Plans with each candidate on one half of a history, judges the plans on the other half,
 /// and plans with the best candidate on all of it.

@@ -1,3 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-#define CONSUMER_SECOND
-#include "../main.cpp"
