@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
+#include <memory_resource>
 #include <new>
 #include <vector>
 
@@ -76,7 +77,9 @@ struct small_layer {
 }  // namespace
 
 TEST_CASE("allocations: this program counts them") {
-  CHECK(news_in([] { longs const some(10); }) == 1);
+  // A vector that nothing else sees may be optimized away.
+  longs some;
+  CHECK(news_in([&] { some.resize(10); }) == 1);
 }
 
 TEST_CASE("allocations: load_window and load_decay") {
@@ -143,6 +146,41 @@ TEST_CASE("allocations: least_loaded and llep") {
           engine.route(in.topk_ids(), pairs(destinations), pairs(rows), counters);
           engine.arrange(rows, groups);
         }) == 0);
+}
+
+TEST_CASE("allocations: free calls of a step take temporaries from the resource only") {
+  small_layer const in;
+  std::pmr::monotonic_buffer_resource memory(1 << 20);
+  auto const policy = seq(memory);
+  ints counts(4);
+  ints by_rank(8);
+  ints slots(8);
+  std::vector<plimsoll::routing_counters> routed(1);
+  std::vector<plimsoll::dispatch_counters> dispatched(1);
+  std::vector<double> const split{3, 1, 0, 1, 1, 1};
+  ints quotas(6);
+  ints shares(12);
+  std::vector<plimsoll::quota_report> reports(1);
+  std::vector<float> const scores(32, 1.0f);
+  ints chosen(8);
+  std::vector<float> weights(8);
+  static_cast<void>(memory.allocate(64));  // the resource's own memory
+  CHECK(news_in([&] {
+          plimsoll::count_tokens(policy, in.topk_ids(), {}, counts, routed);
+          plimsoll::quota(policy, matrix_ref<std::int32_t const>(counts.data(), 1, 4),
+                          in.placement(), matrix_ref<double const>(split.data(), 1, 6),
+                          matrix_ref<std::int32_t>(quotas.data(), 1, 6), reports);
+          plimsoll::source_quotas(policy, quotas,
+                                  matrix_ref<std::int32_t const>(by_rank.data(), 2, 4),
+                                  in.placement(), 1, matrix_ref<std::int32_t>(shares.data(), 2, 6));
+          plimsoll::dispatch(policy, in.topk_ids(), in.map, quotas, {.experts = 4},
+                             matrix_ref<std::int32_t>(slots.data(), 8, 1), dispatched);
+          plimsoll::top_k(policy, matrix_ref<float const>(scores.data(), 8, 4), {.k = 1},
+                          matrix_ref<std::int32_t>(chosen.data(), 8, 1),
+                          matrix_ref<float>(weights.data(), 8, 1));
+        }) == 0);
+  CHECK(counts == ints{5, 1, 1, 1});
+  CHECK(dispatched[0].routed == 8);
 }
 
 TEST_CASE("allocations: waterline and waterfill") {

@@ -1200,7 +1200,9 @@ TEST_CASE("least_loaded: the list of visits of a team gives the plan of one thre
   for (std::uint64_t seed = 0; seed < cases; ++seed) {
     CAPTURE(seed);
     draws draw(seed);
-    spill_case c = large_spill(seed, draw.among(4, 70), draw.among(2, 12));
+    index_t const ranks = draw.among(2, 12);
+    index_t const experts = draw.among(4, 70);
+    spill_case c = large_spill(seed, experts, ranks);
     c.options.min_chunk = draw.any({2, 20, 40, 100, 300, 2000});
     c.options.small_excess = draw.any({small_excess_policy::helper, small_excess_policy::native});
     c.options.round = draw.any({rounding_mode::up, rounding_mode::down});

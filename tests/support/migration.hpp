@@ -306,7 +306,8 @@ inline migration_case random_migration(std::uint64_t seed) {
   }
   index_t const live = c.where.ranks - (c.where.active.empty() || c.where.ranks == 1 ? 0 : 1);
   index_t const least = (c.experts + live - 1) / live;  // slots of a rank
-  c.slots = c.where.ranks * (least + draw.among(0, 2)) + draw.among(0, c.where.ranks - 1);
+  c.slots = c.where.ranks * (least + draw.among(0, 2));
+  c.slots += draw.among(0, c.where.ranks - 1);
   if (draw.one_in(2)) {
     index_t most = 0;
     bool const same = draw.one_in(2);

@@ -614,9 +614,12 @@ inline line_case random_line(std::uint64_t seed, fill_method rule) {
     }
     o.slots = c.offsets.back() + draw.among(0, 3);
   } else {
-    o.slots = o.on.ranks * draw.among(1, 4) + draw.among(0, o.on.ranks - 1);
+    o.slots = o.on.ranks * draw.among(1, 4);
+    o.slots += draw.among(0, o.on.ranks - 1);
   }
-  draw_tokens(c, draw, draw.any({1, 20, 90}), draw.any({0, 1, 4, 12}), 15);
+  int const skew = draw.any({0, 1, 4, 12});
+  std::int64_t const most = draw.any({1, 20, 90});
+  draw_tokens(c, draw, most, skew, 15);
   o.max_tokens += draw.among(0, 5);
   return c;
 }
