@@ -109,6 +109,7 @@ plimsoll_add_table(next_chunk quality.md)
 plimsoll_add_table(replicas craft.md)
 plimsoll_add_table(unseen_steps flow_placement.md)
 plimsoll_add_table(splits minmax_lp.md)
+plimsoll_add_table(object_memory memory.md)
 # In single precision, a fused multiply-add would change the results.
 target_compile_options(splits PRIVATE -ffp-contract=off)
 plimsoll_add_table(dropped_tokens token_drop.md)
