@@ -169,13 +169,15 @@ inline std::vector<refused_llep> refusals() {
   next("no error");
   next("llep: options.rank: expected 0 to 3 as rank, got 4").rank = 4;
   next("llep: options.rank: expected 0 to 3 as rank, got -1").rank = -1;
-  next("least_loaded: options.experts: expected 1 to 65535 experts, got 0").assignment.experts = 0;
-  next("least_loaded: options.on.ranks: expected 1 to 32767 ranks, got 0").assignment.on.ranks = 0;
-  next("least_loaded: options.alpha: expected a number above 0, at most 32768, got 0")
+  next("llep: options.assignment.experts: expected 1 to 65535 experts, got 0").assignment.experts =
+      0;
+  next("llep: options.assignment.on.ranks: expected 1 to 32767 ranks, got 0").assignment.on.ranks =
+      0;
+  next("llep: options.assignment.alpha: expected a number above 0, at most 32768, got 0")
       .assignment.alpha = 0;
-  next("least_loaded: options.min_chunk: expected 1 to 2147483647 tokens, got 0")
+  next("llep: options.assignment.min_chunk: expected 1 to 2147483647 tokens, got 0")
       .assignment.min_chunk = 0;
-  next("least_loaded: options.lambda: expected a number from 0, got -1").assignment.lambda = -1;
+  next("llep: options.assignment.lambda: expected a number from 0, got -1").assignment.lambda = -1;
   return all;
 }
 
@@ -187,10 +189,10 @@ struct refused_counts {
 
 inline std::vector<refused_counts> count_refusals() {
   return {{{0, 0, 0, 0, 0, -3, 0, 0},
-           "least_loaded::plan: loads: expected values from 0 to below 2^47, got -3 in layer 0, "
+           "llep::plan: loads: expected values from 0 to below 2^47, got -3 in layer 0, "
            "expert 5"},
           {{0, 0, 0, 0x7fffffff, 0, 0, 0, 0},
-           "least_loaded::plan: loads: expected at most 2^31 - 1 tokens, got 2147483707"},
+           "llep::plan: loads: expected at most 2^31 - 1 tokens, got 2147483707"},
           {{0, 0, 0, 0x7fffffff - 60, 0, 0, 0, 0}, "no error"},
           {{0, 0, 0, 0, 0, 0, 0, 0}, "no error"}};
 }
@@ -205,7 +207,7 @@ PLIMSOLL_TEST_CASE("llep: invalid input", P, PLIMSOLL_PREPARED_POLICIES) {
   check_message(refusal_of([&] {
                   plimsoll::llep const rank(policy, priced, spill_price<moe_cost>{{1, 1, 1}, 5, 0});
                 }),
-                "least_loaded: price.between_nodes: expected a number of bytes from 2^-900 to "
+                "llep: price.between_nodes: expected a number of bytes from 2^-900 to "
                 "below 2^960, got 0");
 
   llep_group<P> group(c, {});
@@ -226,8 +228,9 @@ PLIMSOLL_TEST_CASE("llep: invalid input", P, PLIMSOLL_PREPARED_POLICIES) {
   array_in<std::int32_t, P> ids(200);
   array_in<std::int32_t, P> out(200);
   array_in<plimsoll::spill_counters, P> counters(2);
-  check_message(refusal_of([&] { rank.count(ids.view2(31, 2)); }),
-                "least_loaded::count: topk_ids: expected 0 to 30 tokens (options.max_ids), got 31");
+  check_message(
+      refusal_of([&] { rank.count(ids.view2(31, 2)); }),
+      "llep::count: topk_ids: expected 0 to 30 tokens (options.assignment.max_ids), got 31");
   auto const routed = [&](index_t tokens, index_t columns, index_t count) {
     return refusal_of([&] {
       rank.route(ids.view2(30, 2), out.view2(30, 2), out.view2(tokens, columns),
@@ -235,9 +238,9 @@ PLIMSOLL_TEST_CASE("llep: invalid input", P, PLIMSOLL_PREPARED_POLICIES) {
     });
   };
   check_message(routed(30, 2, 1), "no error");
-  check_message(routed(29, 2, 1), "least_loaded::route: rows: expected 30 tokens, got 29");
-  check_message(routed(30, 1, 1), "least_loaded::route: rows: expected 2 ids per token, got 1");
-  check_message(routed(30, 2, 2), "least_loaded::route: counters: expected 1 counters, got 2");
+  check_message(routed(29, 2, 1), "llep::route: rows: expected 30 tokens, got 29");
+  check_message(routed(30, 1, 1), "llep::route: rows: expected 2 ids per token, got 1");
+  check_message(routed(30, 2, 2), "llep::route: counters: expected 1 counters, got 2");
 }
 
 inline void check_impossible(step_fn step_of) {

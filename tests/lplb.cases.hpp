@@ -175,11 +175,14 @@ PLIMSOLL_TEST_CASE("lplb: invalid input", P, PLIMSOLL_PREPARED_POLICIES) {
   plimsoll::placement_ref const placement{map.view2(1, 4), {nullptr, 1, 3}, 2, {}};
   lplb_options options;
   options.max_ids = 4;
-  CHECK(refusal_of([&] {
-          lplb_options bad;
-          bad.max_ids = -1;
-          plimsoll::lplb const refused(policy, placement, bad);
-        }) == "lplb: options.max_ids: expected 0 to 2147483647 ids, got -1");
+  auto const refusal = [&](lplb_options const& bad) {
+    return refusal_of([&] { plimsoll::lplb const refused(policy, placement, bad); });
+  };
+  CHECK(refusal({.max_ids = -1}) == "lplb: options.max_ids: expected 0 to 2147483647 ids, got -1");
+  CHECK(refusal({.lp = {.tolerance = 2}}) ==
+        "lplb: options.lp.tolerance: expected a number from 0 to below 1, got 2");
+  CHECK(refusal({.lp = {.on = {.ranks = 3}}}) ==
+        "lplb: options.lp.on.ranks: expected 2 ranks, as in the placement, got 3");
   plimsoll::lplb planner(policy, placement, options);
   array_in<std::int32_t, P> counts(ints{5, 2, 0});
   auto const planned = [&](ints const& values) {

@@ -232,9 +232,10 @@ inline std::vector<refused_drop> refusals() {
       "token_drop: options.route.function: expected none, as options.function applies, got "
       "sigmoid")
       .options.route.function = plimsoll::score_function::sigmoid;
-  next("capacity_mask: options.factor: expected at least 0, got -1").options.limit.factor = -1;
+  next("token_drop: options.limit.factor: expected at least 0, got -1").options.limit.factor = -1;
   next(
-      "capacity_mask: options.max_tokens: expected 0 to 357913941 tokens (below 2^31 pairs), got "
+      "token_drop: options.limit.max_tokens: expected 0 to 357913941 tokens (below 2^31 pairs), "
+      "got "
       "-1")
       .options.limit.max_tokens = -1;
   return all;

@@ -256,7 +256,8 @@ inline std::vector<refused_fill> refusals() {
       .options.line.on.nodes = 6;
   // Offsets of another layer are not read.
   fill_case& falling = next(
-      "waterline: options.rank_offsets: expected offsets that rise from 0 to at most the number of "
+      "waterfill: placement.rank_offsets: expected offsets that rise from 0 to at most the number "
+      "of "
       "slots, got 12 and 11 for rank 3");
   falling.offsets[10] = 11;
   falling.options.layer = 1;
@@ -265,7 +266,8 @@ inline std::vector<refused_fill> refusals() {
   same.options.line.on.ranks = 5;
   same.options.line.slots = 23;
   fill_case& poured = next(
-      "waterline: options.literal: expected false unless fill_method::sampled is set, got true");
+      "waterfill: options.line.literal: expected false unless fill_method::sampled is set, got "
+      "true");
   poured.options.line = plimsoll::literal_waterfill(poured.options.line);
   poured.options.line.method = fill_method::surplus;
   next("waterfill::fill: loads: expected values from 0 to 2^31 - 1, got -3 in row 1, rank 2")
@@ -313,7 +315,7 @@ PLIMSOLL_TEST_CASE("waterfill: refuses invalid input", P, PLIMSOLL_PREPARED_POLI
   literal.line = plimsoll::literal_waterfill(literal.line);
   literal.line.on.active = active.view1();
   check_message(made(placement, literal),
-                "waterline: options.literal: expected false unless all ranks are live and "
+                "waterfill: options.line.literal: expected false unless all ranks are live and "
                 "equal, got true with a dead rank");
 
   plimsoll::waterfill fill(policy, placement, c.options);

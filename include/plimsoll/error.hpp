@@ -6,6 +6,7 @@
 
 #include <charconv>
 #include <cstdint>
+#include <initializer_list>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -129,6 +130,41 @@ template <class... Parts>
 [[noreturn]] inline void fail(std::string_view function, std::string_view argument,
                               std::string_view expected, std::string_view got) {
   throw invalid_input(text(function, ": ", argument, ": expected ", expected, ", got ", got));
+}
+
+/// An option as a primitive names it, and as its caller does.
+struct renamed_option {
+  std::string_view from;
+  std::string_view to;
+};
+
+/// Returns f(). What f refuses in the name of `primitive` is thrown in the name of the `system` that
+/// uses it, with options renamed by the first that fits.
+template <class F>
+decltype(auto) on_behalf_of(std::string_view system, std::string_view primitive,
+                            std::initializer_list<renamed_option> options, F const& f) {
+  try {
+    return f();
+  } catch (invalid_input const& refused) {
+    std::string_view rest = refused.what();
+    std::string message;
+    if (rest.starts_with(primitive)) {
+      message = system;
+      rest.remove_prefix(primitive.size());
+    }
+    while (!rest.empty()) {
+      renamed_option next{rest.substr(0, 1), rest.substr(0, 1)};
+      for (renamed_option const& one : options) {
+        if (rest.starts_with(one.from)) {
+          next = one;
+          break;
+        }
+      }
+      message.append(next.to);
+      rest.remove_prefix(next.from.size());
+    }
+    throw invalid_input(message);
+  }
 }
 
 /// Throws unless `got` is in [low, high]; `what` names the quantity, such as "ranks".

@@ -48,7 +48,8 @@ class llep {
   /// @stream synchronises
   llep(P const& policy, llep_options const& options, spill_price<Cost> const& price = {})
       : rank_(options.rank),
-        assignment_(policy, options.assignment, price),
+        assignment_(
+            as_llep([&] { return least_loaded<P, Cost>(policy, options.assignment, price); })),
         counts_(detail::resolve(policy), options.assignment.on.ranks * options.assignment.experts) {
     detail::expect_between("llep", "options.rank", 0, options.assignment.on.ranks - 1, options.rank,
                            "as rank");
@@ -62,7 +63,7 @@ class llep {
   template <class Ids>
   void count(Ids const& topk_ids) {
     auto const ids = detail::read_only(PLIMSOLL_IDS(2, "llep::count", topk_ids, "[tokens, k]"));
-    assignment_.count(ids, detail::row_of(counts(), rank_));
+    as_llep([&] { assignment_.count(ids, detail::row_of(counts(), rank_)); });
   }
 
   /// `[ranks, experts]`, in the policy's memory: the counts of every rank. The caller fills the rows
@@ -92,7 +93,7 @@ class llep {
     auto const to = PLIMSOLL_OUTPUT_IDS(2, "llep::route", destinations, "[tokens, k]");
     auto const row = PLIMSOLL_OUTPUT_IDS(2, "llep::route", rows, "[tokens, k]");
     auto const one = PLIMSOLL_OUTPUT(spill_counters, 1, "llep::route", counters, "[1]");
-    assignment_.route(rank_, ids, to, row, one);
+    as_llep([&] { assignment_.route(rank_, ids, to, row, one); });
   }
 
   /// @brief Maps each received row to its row in the order of computation, and lists the rows of
@@ -104,7 +105,7 @@ class llep {
   void arrange(Rows&& arranged, Groups&& groups) {
     auto const rows = PLIMSOLL_OUTPUT_IDS(1, "llep::arrange", arranged, "[received rows]");
     auto const of_experts = PLIMSOLL_OUTPUT(spill_segment, 1, "llep::arrange", groups, "[experts]");
-    assignment_.arrange(rank_, rows, of_experts);
+    as_llep([&] { assignment_.arrange(rank_, rows, of_experts); });
   }
 
   /// `[ranks]`, in the policy's memory: the tokens that this rank sends to each rank.
@@ -121,11 +122,17 @@ class llep {
   /// @brief Throws if the last `plan` refused the counts or a returned cost.
   /// @throws invalid_input naming the expert, or the rank of the cost
   /// @stream synchronises once
-  void check() const { assignment_.check(); }
+  void check() const {
+    as_llep([&] { assignment_.check(); });
+  }
 
  private:
   using context = detail::context_of<P>;
 
+  template <class F>
+  static decltype(auto) as_llep(F const& f) {
+    return detail::on_behalf_of("llep", "least_loaded", {{"options.", "options.assignment."}}, f);
+  }
   [[nodiscard]] index_t experts() const { return assignment_.options().experts; }
 
   index_t rank_;

@@ -70,7 +70,7 @@ class waterfill {
   /// @workspace from the policy: that of `waterline`, and 16 bytes per rank
   /// @stream synchronises
   waterfill(P const& policy, placement_ref const& placement, waterfill_options const& options)
-      : line_(detail::resolve(policy), line_of(placement, options)),
+      : line_(make_line(detail::resolve(policy), line_of(placement, options))),
         rank_(options.rank),
         loads_(line_.context(), 2 * placement.ranks) {
     detail::expect_between(name, "options.rank", 0, placement.ranks - 1, options.rank, "as rank");
@@ -131,6 +131,13 @@ class waterfill {
   static constexpr char const* name = "waterfill";
   using context = detail::context_of<P>;
 
+  static detail::waterline_pipeline<context> make_line(context const& where,
+                                                       waterline_options const& line) {
+    return detail::on_behalf_of(
+        name, "waterline",
+        {{"options.rank_offsets", "placement.rank_offsets"}, {"options.", "options.line."}},
+        [&] { return detail::waterline_pipeline<context>(where, line); });
+  }
   static waterline_options line_of(placement_ref const& placement,
                                    waterfill_options const& options) {
     auto const& map = placement.physical_to_logical;

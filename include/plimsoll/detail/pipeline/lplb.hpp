@@ -45,7 +45,10 @@ struct lplb_pipeline {
   /// Does not wait for the context's work. `max_ids` is that of the largest dispatch.
   lplb_pipeline(Context const& on, placement_ref const& of, minmax_lp_options const& options,
                 index_t max_ids)
-      : context(on), placement(of), lp(on, of, options) {
+      : context(on),
+        placement(of),
+        lp(on_behalf_of("lplb", "minmax_lp", {{"options.", "options.lp."}},
+                        [&] { return minmax_lp_pipeline<Context>(on, of, options); })) {
     expect_between("lplb", "options.max_ids", 0, 0x7fffffff, max_ids, "ids");
     split = {context, layers() * slots()};
     split.zero();

@@ -29,7 +29,7 @@ class token_drop_pipeline {
                       capacity_options const& limit)
       : context_(context),
         route_(with_function(name, route, function)),
-        mask_(context_, with_columns(name, context_, limit, route)),
+        mask_(make_mask(with_columns(name, context_, limit, route))),
         ids_(context_, limit.max_tokens * width()),
         weights_(context_, limit.max_tokens * width()) {
     matrix_ref<float const> const logits(nullptr, limit.max_tokens, limit.experts);
@@ -74,6 +74,11 @@ class token_drop_pipeline {
 
  private:
   static constexpr char const* name = "token_drop";
+
+  capacity_mask_pipeline<Context> make_mask(capacity_options const& limit) const {
+    return on_behalf_of(name, "capacity_mask", {{"options.", "options.limit."}},
+                        [&] { return capacity_mask_pipeline<Context>(context_, limit); });
+  }
 
   Context context_;
   top_k_options route_;
