@@ -3,9 +3,11 @@
 
 Planning calls take arrays on the CPU or a GPU and return new arrays of the same kind on the same
 device. Objects are made once and keep their memory between steps; their calls write to arrays of the
-caller. Ids may be int32 or int64, loads int32, int64, float32 or float64. A refused argument raises
-ValueError. On the CPU, a call runs on one thread unless `set_threads` asks for more. On a GPU, work is enqueued on the current stream; an object belongs to the stream that was
-current when it was made.
+caller. Ids may be int32 or int64, loads int32, int64, float32 or float64. Planning calls and objects also
+take lists, read-only arrays and arrays of another byte order, which are copied; calls of an object take
+writable native arrays only. A refused argument raises ValueError. On the CPU, a call runs on one thread
+unless `set_threads` asks for more. On a GPU, work is enqueued on the current stream; an object belongs to
+the stream that was current when it was made.
 
 The libraries are those in the folder PLIMSOLL_FFI_LIBRARIES, where CMake has built them; without that
 variable they are compiled once, with the headers in the folder PLIMSOLL_INCLUDE.
@@ -55,13 +57,51 @@ def _converted(like, value):
     return value
 
 
+def _input(like, value):
+    """Returns what DLPack can pass: an array of the kind of `like` for a list, uint8 for bools, and a copy
+    of a NumPy array that is read-only or of another byte order."""
+    if isinstance(value, (list, tuple)):
+        if type(like).__module__.startswith("torch"):
+            value = sys.modules["torch"].as_tensor(value, device=like.device)
+        else:
+            import numpy
+
+            value = numpy.asarray(value)
+    kind = str(getattr(value, "dtype", None))
+    if kind == "torch.bool":
+        return value.byte()
+    if kind == "bool":
+        return value.astype("uint8")
+    if hasattr(value, "flags") and not (value.flags.writeable and value.dtype.isnative):
+        return value.astype(value.dtype.newbyteorder("="))
+    return value
+
+
+def _inputs(name, arguments):
+    """Returns the arguments of a planning call or of an object, whose first one is an array."""
+    like = next((one for one in arguments if hasattr(one, "__dlpack_device__")), None)
+    arguments = [_input(like, one) for one in arguments]
+    if not hasattr(arguments[0], "__dlpack_device__"):
+        raise ValueError(f"{name}: expected an array first, got {type(arguments[0]).__name__}")
+    return arguments
+
+
+def _call(name, function, *arguments):
+    """Calls a function of the library. What DLPack and tvm-ffi refuse is a ValueError, too."""
+    try:
+        return function(*arguments)
+    except (BufferError, TypeError) as refused:
+        raise ValueError(f"{name}: {refused}") from refused
+
+
 def _is_cuda(array):
     return array.__dlpack_device__()[0] == _CUDA
 
 
-def _plan(name, loads, *arguments):
-    function = getattr(library(_is_cuda(loads)), name)
-    results = [_converted(loads, value) for value in function(loads, *arguments)]
+def _plan(name, *arguments):
+    arguments = _inputs(name, arguments)
+    function = getattr(library(_is_cuda(arguments[0])), name)
+    results = [_converted(arguments[0], value) for value in _call(name, function, *arguments)]
     # Before 2.1, NumPy imports arrays as read-only, and tvm-ffi takes no such arrays.
     return tuple(r.copy() if hasattr(r, "flags") and not r.flags.writeable else r for r in results)
 
@@ -115,15 +155,20 @@ def transfers(in_use, next, experts, ranks, *, nodes=1, one_peer=True):
 
 
 class _Kept:
-    """An object of the library, on the device of the array `like`; its functions and arrays are
+    """An object of the library, on the device of the first array; its functions and arrays are
     attributes."""
 
     def __init__(self, name, like, *arguments):
-        for member, value in getattr(library(_is_cuda(like)), name)(*arguments).items():
-            setattr(self, str(member), _converted(like, value))
+        made = _call(name, getattr(library(_is_cuda(like)), name), *arguments)
+        for member, value in made.items():
+            value = _converted(like, value)
+            is_function = callable(value)
+            setattr(self, str(member), functools.partial(_call, f"{name}.{member}", value) if is_function else value)
 
 
 def _device_of(like):
+    if not hasattr(like, "__dlpack_device__"):
+        raise ValueError(f"like: expected an array, got {type(like).__name__}")
     kind, index = like.__dlpack_device__()
     return tvm_ffi.device("cuda" if kind == _CUDA else "cpu", index)
 
@@ -131,8 +176,8 @@ def _device_of(like):
 def lplb(physical_to_logical, replica_count, ranks, max_ids, *, rank_offsets=None):
     """Balances every step over a placement. count(topk_ids, counts[experts]); plan(counts[layers,
     experts]); dispatch(layer, topk_ids, slots); check(). Array: quotas[layers, slots]."""
-    maps = (physical_to_logical, replica_count, ranks, rank_offsets)
-    return _Kept("lplb", physical_to_logical, *maps, max_ids)
+    maps = _inputs("lplb", (physical_to_logical, replica_count, ranks, rank_offsets))
+    return _Kept("lplb", maps[0], *maps, max_ids)
 
 
 def waterfill(like, rank, ranks, slots, top_k, max_tokens, *, nodes=1, weight=1.0, to_all_ranks=False):

@@ -264,6 +264,37 @@ class Planners(unittest.TestCase):
                 call()
             self.assertEqual(str(refused.exception), message)
 
+    def test_lists_and_arrays_that_dlpack_cannot_pass_are_copied(self):
+        weight = random_loads(1, 3, 16)[0].astype(np.float32)
+        expected = plimsoll_ffi.rebalance_experts(weight, 20, 1, 1, 4)
+        read_only = weight.copy()
+        read_only.flags.writeable = False
+        for kind in (read_only, weight.astype(">f4"), weight.tolist(), tuple(map(tuple, weight.tolist()))):
+            for ours, theirs in zip(plimsoll_ffi.rebalance_experts(kind, 20, 1, 1, 4), expected):
+                np.testing.assert_array_equal(ours, theirs)
+        planned = plimsoll_ffi.rebalance_experts(weight[:, ::-1].copy(), 20, 1, 1, 4)[0]
+        aligned = plimsoll_ffi.align(expected[0], planned, 16, 4)
+        np.testing.assert_array_equal(plimsoll_ffi.align(expected[0].tolist(), planned.astype(">i8"), 16, 4), aligned)
+        alive = np.array([1, 1, 1, 1, 0], np.uint8)
+        masked = plimsoll_ffi.flow_placement(weight[None], 20, 5, active=alive)
+        for ours, theirs in zip(plimsoll_ffi.flow_placement(weight[None], 20, 5, active=alive == 1), masked):
+            np.testing.assert_array_equal(ours, theirs)
+        # What is written to, or comes every step, is not copied in silence.
+        balancer = plimsoll_ffi.lplb(expected[0].tolist(), expected[2].tolist(), 4, 64)
+        ids = np.zeros((4, 2), np.int32)
+        for call in (
+            lambda: balancer.dispatch(0, ids, np.broadcast_to(ids[:1], (4, 2))),
+            lambda: balancer.dispatch(0, ids, ids.tolist()),
+            lambda: balancer.plan(np.ones((3, 16), ">i4")),
+        ):
+            with self.assertRaisesRegex(ValueError, "^lplb[.]"):
+                call()
+        for nothing in (None, "loads", 3):
+            with self.assertRaisesRegex(ValueError, "^rebalance_experts: expected an array first, got "):
+                plimsoll_ffi.rebalance_experts(nothing, 20, 1, 1, 4)
+        with self.assertRaisesRegex(ValueError, "^like: expected an array, got list"):
+            plimsoll_ffi.capacity_mask([1], 16, 2, 64)
+
 
 class Objects(unittest.TestCase):
     def test_lplb_meets_its_quotas_and_reaches_the_mean(self):
