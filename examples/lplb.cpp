@@ -28,6 +28,26 @@ int main() {
   planner.check();
   // [end]
 
+  // [own]
+  // If a rank sees its own tokens only, four of the eight here, the ranks exchange their own counts.
+  auto own_counts = plimsoll::zeros<int>(plimsoll::seq, 2, 4);  // [ranks, experts], all-gathered
+  for (int rank = 0; rank < 2; ++rank) {
+    plimsoll::array_ref const own_ids(ids.data() + 8 * rank, 4, 2);
+    plimsoll::array_ref const own_row(own_counts.data_handle() + 4 * rank, 4);
+    plimsoll::count_tokens(plimsoll::seq, own_ids, {}, own_row, routed);
+  }
+  // Every rank adds up the rows, calls `plan` with the sums as above, and divides the quotas.
+  plimsoll::array_ref const quotas(planner.quotas().data, 6);  // of layer 0
+  auto shares = plimsoll::zeros<int>(plimsoll::seq, 2, 6);     // [ranks, slots]
+  plimsoll::source_quotas(plimsoll::seq, quotas, own_counts, placement.ref(), 1, shares);
+  // Rank 1 dispatches its own tokens by its own row.
+  auto own_slots = plimsoll::zeros<int>(plimsoll::seq, 4, 2);
+  plimsoll::dispatch(plimsoll::seq, plimsoll::array_ref(ids.data() + 8, 4, 2),
+                     plimsoll::array_ref(placement.physical_to_logical.data_handle(), 6),
+                     plimsoll::array_ref(shares.data_handle() + 6, 6), {.experts = 4}, own_slots,
+                     dispatched);
+  // [end]
+
   auto const experts = placement.physical_to_logical.to_host();
   for (int slot = 0; slot < 6; ++slot) {
     std::printf("slot %d, rank %d, expert %d: quota %d\n", slot, slot / 3,
@@ -37,6 +57,10 @@ int main() {
               static_cast<long long>(planner.reports()[0].peak));
   for (std::size_t token = 0; token < 4; ++token) {
     std::printf("  %d %d", slots.to_host()[2 * token], slots.to_host()[2 * token + 1]);
+  }
+  std::printf("\nslots of rank 1's own tokens: ");
+  for (std::size_t token = 0; token < 4; ++token) {
+    std::printf("  %d %d", own_slots.to_host()[2 * token], own_slots.to_host()[2 * token + 1]);
   }
   std::printf("\n");
 }

@@ -138,6 +138,7 @@ function(plimsoll_add_picture name image)
 endfunction()
 
 plimsoll_add_picture(rank_graph rank_graph.svg)
+plimsoll_add_picture(bottleneck minmax_lp.svg)
 # Drawn from two tables of the page, so it comes after them.
 plimsoll_add_picture(move_curve migration.svg "\"${docs}/migration.md\"")
 
