@@ -34,7 +34,7 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI {
 /// With a host policy it is one type for host and CUDA compilers and passes between .cpp and .cu
 /// files. `Context` follows from `P`: a device context carries the architectures of
 /// PLIMSOLL_DEVICE_ABI into the type. Callers leave it out.
-template <class T, execution_policy P, int Rank = 1, class Context = detail::context_of<P>>
+template <class T, unqualified_policy P, int Rank = 1, class Context = detail::context_of<P>>
 class array {
   static_assert(Rank >= 1 && Rank <= 3, "plimsoll::array: the rank must be 1, 2 or 3");
   static_assert(std::is_trivially_copyable_v<T> && !std::is_const_v<T>,
@@ -156,7 +156,7 @@ array<T, P, static_cast<int>(sizeof...(Extents))> zeros(P const& policy, Extents
 ///
 /// `ref()` is the placement as other calls take it. With a host policy it passes between .cpp and
 /// .cu files, as `array` does.
-template <execution_policy P, class Context = detail::context_of<P>>
+template <unqualified_policy P, class Context = detail::context_of<P>>
 struct placement {
   /// `[layers, slots]`: expert in each slot, slots ordered by rank; -1 in empty slots.
   array<std::int32_t, P, 2, Context> physical_to_logical;

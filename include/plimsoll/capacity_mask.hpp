@@ -29,7 +29,7 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 ///
 /// The constructor takes all memory, so that `apply` can be captured in a CUDA graph. An object
 /// works on one batch at a time.
-template <execution_policy P>
+template <unqualified_policy P>
 class capacity_mask {
   static_assert(detail::can_be_kept<P>,
                 "Plimsoll: capacity_mask keeps its policy's memory; this policy's ends with the "

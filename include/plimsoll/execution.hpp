@@ -122,14 +122,16 @@ struct policy_traits;
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 
-/// Type without const and references. `decltype(plimsoll::seq)` is const: write `seq_policy`.
-template <class P>
-concept unqualified = std::same_as<P, std::remove_cvref_t<P>>;
-
 /// Policy that `policy_traits` can resolve to a context.
 template <class P>
-concept execution_policy =
-    unqualified<P> && requires(P const& policy) { policy_traits<P>::resolve(policy); };
+concept execution_policy = requires(std::remove_cvref_t<P> const& policy) {
+  policy_traits<std::remove_cvref_t<P>>::resolve(policy);
+};
+
+/// Policy as the parameter of a class. `decltype(plimsoll::seq)` is const and would make another
+/// type: write `seq_policy`.
+template <class P>
+concept unqualified_policy = execution_policy<P> && std::same_as<P, std::remove_cvref_t<P>>;
 
 /// Executor that runs all work on the calling thread.
 struct inline_executor {

@@ -47,7 +47,7 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// `cost()` returns a callable cost(rank, tokens) that gives the same bits as the curves in nearly
 /// constant time: it finds a sample by the upper bits of the number of tokens. The callable points
 /// into the table, which must outlive it.
-template <execution_policy P>
+template <unqualified_policy P>
 class latency_table {
  public:
   /// @brief Reads and checks the curves.

@@ -44,7 +44,7 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 /// routes the tokens of any rank, or of several in turn.
 ///
 /// @tparam Cost the cost model of `price`; `void`: transfers of weights take no time
-template <execution_policy P, class Cost = void>
+template <unqualified_policy P, class Cost = void>
 class least_loaded {
   static_assert(detail::can_be_kept<P>,
                 "Plimsoll: a prepared object outlives this policy; use gpu(stream) or "

@@ -238,7 +238,7 @@ array<double, P, 2> rank_loads(P const& policy, Loads const& loads,
 /// replayed.
 ///
 /// @tparam T int32, uint32, int64, float or double
-template <load_value T, execution_policy P>
+template <load_value T, unqualified_policy P>
 class load_window {
   static_assert(detail::can_be_kept<P>,
                 "Plimsoll: a prepared object outlives this policy; use gpu(stream) or "
@@ -306,7 +306,7 @@ class load_window {
 /// value = value * decay + load in double, rounded after the product and after the sum. A layer
 /// that gets a new placement starts again at 0: call `reset`. Only the constructor allocates and
 /// synchronises; all other calls can be captured in a CUDA graph.
-template <execution_policy P>
+template <unqualified_policy P>
 class load_decay {
   static_assert(detail::can_be_kept<P>,
                 "Plimsoll: a prepared object outlives this policy; use gpu(stream) or "

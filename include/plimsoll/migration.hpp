@@ -30,14 +30,14 @@
 namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 /// A placement in memory of a policy, and how `align` made it. It has no certificates of peaks.
-template <execution_policy P, class Context = detail::context_of<P>>
+template <unqualified_policy P, class Context = detail::context_of<P>>
 struct aligned_plan : placement<P, Context> {
   alignment_report alignment;
 };
 
 /// A placement in memory of a policy, and what its layers gain and move. Its certificates are those
 /// of the reports.
-template <execution_policy P, class Context = detail::context_of<P>>
+template <unqualified_policy P, class Context = detail::context_of<P>>
 struct migration_plan : placement<P, Context> {
   std::vector<migration_report> reports;
 };

@@ -48,7 +48,7 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 /// split may exceed the certificate's value by one unit for the base load and one for each expert
 /// of a rank. If speeds differ, bounds use speeds rounded up to a multiple of a power of two that
 /// is at most 2^-44 of the fastest speed, so that a bound is never too high.
-template <execution_policy P>
+template <unqualified_policy P>
 class minmax_lp {
   static_assert(detail::can_be_kept<P>,
                 "Plimsoll: a prepared object outlives this policy; use gpu(stream) or "

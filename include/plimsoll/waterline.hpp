@@ -42,7 +42,7 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 ///
 /// The constructor takes all memory, so that every call can be captured in a CUDA graph. An object
 /// works on one batch at a time.
-template <execution_policy P>
+template <unqualified_policy P>
 class waterline {
   static_assert(detail::can_be_kept<P>,
                 "Plimsoll: waterline keeps its policy's memory; this policy's ends with the call");

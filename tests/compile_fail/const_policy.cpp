@@ -1,4 +1,4 @@
-// expect-error: unqualified
+// expect-error: unqualified_policy
 // A variable such as `seq` is const, so its type is not that of a policy: write seq_policy.
 #include <plimsoll/array.hpp>
 

@@ -40,7 +40,7 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// The constructor allocates all memory, so that all calls but `check` can be captured in a CUDA
 /// graph, together with the all-gather between them. One object works on one step of a layer
 /// at a time.
-template <execution_policy P, class Cost = void>
+template <unqualified_policy P, class Cost = void>
 class llep {
  public:
   /// @throws invalid_input as `least_loaded`, and for a rank out of range

@@ -57,7 +57,7 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// The constructor allocates all memory, so that `plan` and `dispatch` can be captured in a CUDA
 /// graph. One object plans one step at a time and keeps the last plan; before the first one all
 /// quotas are 0. An engine that plans layer by layer makes one object for each layer.
-template <execution_policy P>
+template <unqualified_policy P>
 class lplb {
   static_assert(detail::can_be_kept<P>,
                 "Plimsoll: a prepared object outlives this policy; use gpu(stream) or "

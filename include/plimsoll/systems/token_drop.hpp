@@ -68,7 +68,7 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 ///
 /// The constructor takes all memory, so that `apply` can be captured in a CUDA graph. An object
 /// works on one batch at a time.
-template <execution_policy P>
+template <unqualified_policy P>
 class token_drop {
   static_assert(detail::can_be_kept<P>,
                 "Plimsoll: token_drop keeps its policy's memory; this policy's ends with the call");

@@ -57,7 +57,7 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 ///
 /// The constructor takes all memory, so that both calls can be captured in a CUDA graph, together
 /// with the all-reduce between them. An object works on one batch at a time.
-template <execution_policy P>
+template <unqualified_policy P>
 class waterfill {
   static_assert(detail::can_be_kept<P>,
                 "Plimsoll: waterfill keeps its policy's memory; this policy's ends with the call");
