@@ -206,6 +206,8 @@ class swap_check {
 
 /// Detects the expert ids of every token, `[tokens, layers, k]`, in place of loads: no row has an
 /// expert twice, and the layers of a step have different totals, while those of loads are equal.
+/// Rows of zeros tell nothing: buffers of ids begin as zeros, and rows of dense layers and of tokens
+/// that were not forwarded are never written.
 template <class Load>
 class id_check {
  public:
@@ -224,20 +226,29 @@ class id_check {
         row[i] = loads(layer, static_cast<index_t>(i));
       }
       std::sort(row.begin(), row.end());
+      if (row.back() == Load{0}) {
+        continue;
+      }
+      ++rows_;
       possible_ = row.back() < Load{most_experts} &&
                   std::adjacent_find(row.begin(), row.end()) == row.end();
       of_layers.add(std::accumulate(row.begin(), row.end(), Load{0}));
     }
-    ++steps_;
-    unequal_ += of_layers.equal ? 0 : 1;
+    if (of_layers.count > 1) {
+      ++steps_;
+      unequal_ += of_layers.equal ? 0 : 1;
+    }
   }
 
-  [[nodiscard]] bool found() const { return possible_ && 2 * unequal_ > steps_; }
+  [[nodiscard]] bool found() const {
+    return possible_ && rows_ >= least_rows && 2 * unequal_ > steps_;
+  }
 
  private:
   static constexpr int most_experts = 1024;  // of a layer, in any model
   static constexpr index_t least_rows = 32;  // a few rows may have distinct loads by chance
   bool possible_;
+  index_t rows_ = 0;  ///< that are not all zeros
   index_t steps_ = 0;
   index_t unequal_ = 0;
 };

@@ -242,7 +242,56 @@ def read_tensorrt_llm(folder):
 # Top-k ids ------------------------------------------------------------------------------------
 
 
-def read_ids(files, experts, tokens_per_step):
+AXES = ("tokens,layers,k", "layers,tokens,k")
+MOST_LAYERS = 256  # of any model
+
+
+def chosen_rows(ids):
+    """Tells which rows [tokens, layers] a router can have chosen: those that repeat no id but -1.
+
+    Engines return ids in buffers that start as zeros. Rows of dense layers, and of tokens that were
+    not forwarded, are never written, so that they repeat one id. With k = 1 that cannot be seen.
+    """
+    ordered = numpy.sort(ids, axis=2)
+    repeats = (ordered[:, :, 1:] == ordered[:, :, :-1]) & (ordered[:, :, 1:] >= 0)
+    return ~repeats.any(axis=2)
+
+
+def layers_come_first(ids, chosen, experts):
+    """Tells whether the first dimension is that of the layers, in place of the tokens.
+
+    Each layer prefers experts of its own, so two tokens have the same expert in one layer more often
+    than one token has in two layers; certainly not less often. A few thousand rows show which.
+    """
+    if ids.shape[1] > MOST_LAYERS:
+        return True
+    ids, chosen = ids[:2048, :2048], chosen[:2048, :2048]
+    routed = chosen[:, :, numpy.newaxis] & (ids >= 0)
+    of_row = routed.sum(axis=2)
+    rates = []
+    for axis in (0, 1):
+        slices = numpy.arange(ids.shape[axis]).reshape(-1, *[1] * (2 - axis))
+        cells = numpy.bincount((ids + experts * slices)[routed], minlength=experts)
+        size = of_row.sum(axis=1 - axis)
+        pairs = (size * (size - 1)).sum() - (of_row * (of_row - 1)).sum()  # a row has no expert twice
+        rates.append(((cells * (cells - 1)).sum() / max(pairs, 1), max(pairs, 1)))
+    (first, first_pairs), (second, second_pairs) = rates
+    error = (first / first_pairs + second / second_pairs) ** 0.5
+    return first > 1.1 * second and first - second > 10 * error
+
+
+def left_out(chosen):
+    """Names the rows that no router can have chosen, by layer."""
+    tokens = len(chosen)
+    missing = (~chosen).sum(axis=0)
+    parts = []
+    for count in sorted(set(missing[missing > 0].tolist()), reverse=True):
+        layers = numpy.flatnonzero(missing == count).tolist()
+        parts.append(f"{count} of {tokens} in layer{'s' if len(layers) > 1 else ''} {ranges(layers)}")
+    return "; ".join(parts)
+
+
+def read_ids(files, experts, tokens_per_step, axes):
     """Counts ids [tokens, layers, k]. A step has `tokens_per_step` tokens of a file, or all."""
     if experts is None:
         raise invalid("--experts", f"the number of experts of a layer, to count {files[0]}", "none")
@@ -257,12 +306,25 @@ def read_ids(files, experts, tokens_per_step):
         for id in (ids.min(), ids.max()):
             if not -1 <= id < experts:
                 raise invalid(name, f"ids from -1 (not routed) to {experts - 1}", id)
+        ids = ids.astype(numpy.int64)
+        ids = ids.swapaxes(0, 1) if axes == AXES[1] else ids
+        chosen = chosen_rows(ids)
+        if axes is None and layers_come_first(ids, chosen, experts):
+            raise invalid(name, "top-k ids [tokens, layers, k]",
+                          f"{shape_of(ids)}, whose first dimension seems to be the layers: give --axes "
+                          f"{AXES[1]}, or --axes {AXES[0]} if it is not")
+        if not (chosen[:, :, numpy.newaxis] & (ids >= 0)).any():
+            raise invalid(name, "the ids of a routed token", "none: rows without an id, or with one twice")
+        if not chosen.all():
+            print(f"{name}: left out rows that repeat an id, which no router chooses: {left_out(chosen)}")
         tokens, layers, _ = ids.shape
         size = tokens_per_step or tokens
         loads = numpy.empty((-(-tokens // size), layers, experts), numpy.int64)
         for step in range(len(loads)):
-            some = ids[step * size:(step + 1) * size].astype(numpy.int64)
-            cells = (some + experts * numpy.arange(layers)[:, numpy.newaxis])[some >= 0]
+            part = slice(step * size, (step + 1) * size)
+            some = ids[part]
+            routed = chosen[part, :, numpy.newaxis] & (some >= 0)
+            cells = (some + experts * numpy.arange(layers)[:, numpy.newaxis])[routed]
             loads[step] = numpy.bincount(cells, minlength=layers * experts).reshape(layers, experts)
         results.append((name, loads))
     return joined(results)
@@ -299,10 +361,13 @@ def options(arguments):
                         help="top-k ids: number of experts of a layer")
     parser.add_argument("--tokens-per-step", type=positive, metavar="N",
                         help="top-k ids: tokens of a step; without it, each file is a step")
+    parser.add_argument("--axes", choices=AXES,
+                        help="top-k ids: the dimensions of the files; without it, tokens,layers,k, "
+                             "and files that seem to have others are refused")
     return parser.parse_args(arguments)
 
 
-def read(inputs, oldest=None, experts=None, tokens_per_step=None):
+def read(inputs, oldest=None, experts=None, tokens_per_step=None, axes=None):
     """Returns the loads, and the layers of the model that their rows are, or None for all."""
     inputs = [pathlib.Path(name) for name in inputs]
     kinds = {"folder" if path.is_dir() else path.suffix for path in inputs}
@@ -311,14 +376,15 @@ def read(inputs, oldest=None, experts=None, tokens_per_step=None):
         raise invalid("INPUT", "files .pt of SGLang, files .npy of top-k ids, or one folder of "
                       "TensorRT-LLM", ", ".join(map(str, inputs)))
     for option, value, its_kind in (("--oldest", oldest, ".pt"), ("--experts", experts, ".npy"),
-                                    ("--tokens-per-step", tokens_per_step, ".npy")):
+                                    ("--tokens-per-step", tokens_per_step, ".npy"),
+                                    ("--axes", axes, ".npy")):
         if value is not None and kind != its_kind:
             raise invalid(option, f"{its_kind} files", inputs[0])
     if kind == "folder":
         return read_tensorrt_llm(inputs[0])
     if kind == ".pt":
         return read_sglang(inputs, oldest), None
-    return read_ids(inputs, experts, tokens_per_step), None
+    return read_ids(inputs, experts, tokens_per_step, axes), None
 
 
 def save(loads, output):
@@ -333,7 +399,7 @@ def main(arguments):
     chosen = options(arguments)
     try:
         loads, layer_ids = read(chosen.inputs, chosen.oldest, chosen.experts,
-                                chosen.tokens_per_step)
+                                chosen.tokens_per_step, chosen.axes)
         save(loads, chosen.output)
     except (InvalidRecording, OSError) as error:
         print(f"read_recordings: {error}", file=sys.stderr)
@@ -345,6 +411,8 @@ def main(arguments):
         print(f"the rows are layers of the model: plan_experts --layer-ids {ranges(layer_ids)}")
     elif len(loaded) < layers and len(loaded) == loaded[-1] - loaded[0] + 1:
         print(f"only some layers have load: plan_experts --layers {loaded[0]}:{loaded[-1] + 1}")
+    elif len(loaded) < layers:
+        print(f"only some layers have load: {ranges(loaded.tolist())}")
     return 0
 
 

@@ -637,6 +637,17 @@ TEST_CASE("loads: top-k expert ids are refused") {
         "expected loads, shape (steps, layers, experts), got (16, 26, 6), whose layers have "
         "different totals in a step and whose rows repeat no number: they look like top-k expert "
         "ids (tokens, layers, k); count how often each expert occurs");
+  // Rows of a buffer of zeros that were never written: two dense layers, and ten of the tokens.
+  auto unwritten = ids(32, 26, 6);
+  for (std::size_t i = 0; i < unwritten.size(); ++i) {
+    bool const dense = i / 6 % 26 < 2;
+    bool const not_forwarded = i / 6 / 26 >= 22;
+    unwritten[i] = dense || not_forwarded ? 0 : unwritten[i];
+  }
+  CHECK(npy_refusal<std::int64_t>({32, 26, 6}, unwritten).find("top-k expert ids") !=
+        std::string::npos);
+  CHECK(npy_refusal<std::int64_t>({32, 26, 6}, std::vector<std::int64_t>(32 * 26 * 6)) ==
+        "accepted");
   auto padded = ids(16, 26, 6);
   padded[3] = -1;
   CHECK(npy_refusal<std::int64_t>({16, 26, 6}, padded) ==

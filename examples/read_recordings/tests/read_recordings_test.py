@@ -350,9 +350,71 @@ class Ids(Case):
         self.assert_loads(loads, [[[2, 1, 0, 0, 0], [1, 0, 1, 2, 0]], [[1, 0, 1, 0, 0], [0, 1, 0, 1, 0]],
                                   [[1, 1, 0, 0, 0], [0, 0, 1, 1, 0]]])
 
+    def routed(self, tokens, layers, experts, k, skew=0):
+        """Ids [tokens, layers, k]; with a skew every layer prefers experts of its own."""
+        rng = numpy.random.default_rng(3)
+        scores = rng.gumbel(size=(tokens, layers, experts)) + skew * rng.normal(size=(layers, experts))
+        return scores.argsort(axis=2)[:, :, :k].astype(numpy.int32)
+
+    def test_rows_that_repeat_an_id_are_left_out(self):
+        ids = self.routed(50, 6, 16, 3)
+        expected = numpy.array([numpy.bincount(ids[:, layer].ravel(), minlength=16) for layer in range(6)])
+        written = ids.copy()
+        written[:, :2] = 0  # dense layers in a buffer that begins as zeros
+        numpy.save(self.folder / "a.npy", written)
+        loads, output = self.read("a.npy", "--experts", 16)
+        self.assert_loads(loads[0, 2:], expected[2:])
+        self.assertEqual(loads[0, :2].sum(), 0)
+        self.assertEqual(output, "a.npy: left out rows that repeat an id, which no router chooses: "
+                                 "50 of 50 in layers 0:2\nloads.npy: 1 steps, 6 layers, 16 experts\n"
+                                 "only some layers have load: plan_experts --layers 2:6\n")
+        written = ids.copy()
+        written[-1] = 0  # a token that was not forwarded
+        written[7, 3] = [5, -1, 5]
+        written[8, 4] = [-1, 2, -1]  # of a token that one expert computes
+        numpy.save(self.folder / "a.npy", written)
+        loads, output = self.read("a.npy", "--experts", 16)
+        kept = [numpy.delete(written[:, layer], [49] + [7] * (layer == 3), axis=0) for layer in range(6)]
+        self.assert_loads(loads[0], [numpy.bincount(row[row >= 0], minlength=16) for row in kept])
+        self.assertIn("chooses: 2 of 50 in layer 3; 1 of 50 in layers 0:3,4:6\n", output)
+        written = ids.copy()
+        written[:, ::2] = 0
+        numpy.save(self.folder / "a.npy", written)
+        self.assertTrue(self.read("a.npy", "--experts", 16)[1].endswith("only some layers have load: 1,3,5\n"))
+
+    def test_one_choice_cannot_repeat(self):
+        numpy.save(self.folder / "a.npy", numpy.zeros((4, 2, 1), int))
+        loads, output = self.read("a.npy", "--experts", 2)
+        self.assert_loads(loads, [[[4, 0], [4, 0]]])
+        self.assertNotIn("left out", output)
+
+    def test_the_order_of_the_dimensions(self):
+        ids = self.routed(300, 5, 32, 4, skew=1)
+        numpy.save(self.folder / "a.npy", ids)
+        numpy.save(self.folder / "b.npy", ids.swapaxes(0, 1))
+        expected, _ = self.read("a.npy", "--experts", 32)
+        message = ("read_recordings: b.npy: expected top-k ids [tokens, layers, k], got [5, 300, 4], whose first "
+                   "dimension seems to be the layers: give --axes layers,tokens,k, or --axes tokens,layers,k if it "
+                   "is not")
+        self.output.unlink()
+        self.refused(message, "b.npy", "--experts", 32)
+        loads, _ = self.read("b.npy", "--experts", 32, "--axes", "layers,tokens,k")
+        self.assert_loads(loads, expected)
+        self.assertEqual(self.read("b.npy", "--experts", 32, "--axes", "tokens,layers,k")[0].shape, (1, 300, 32))
+        # Layers without experts of their own are counted as they are.
+        numpy.save(self.folder / "a.npy", self.routed(300, 5, 32, 4))
+        self.read("a.npy", "--experts", 32)
+        numpy.save(self.folder / "a.npy", self.routed(2, 300, 32, 4))
+        self.output.unlink()
+        self.refused("[2, 300, 4], whose first dimension seems to be the layers", "a.npy", "--experts", 32)
+
     def test_refused(self):
         numpy.save(self.folder / "a.npy", self.IDS)
         start = "read_recordings: "
+        for nothing in (numpy.full((4, 2, 2), -1), numpy.full((4, 2, 2), 3)):
+            numpy.save(self.folder / "b.npy", nothing)
+            self.refused(start + "b.npy: expected the ids of a routed token, got none: rows without an id, or with "
+                         "one twice", "b.npy", "--experts", 4)
         self.refused(start + "--experts: expected the number of experts of a layer, to count a.npy, got none",
                      "a.npy")
         self.refused(start + "a.npy: expected ids from -1 (not routed) to 2, got 3", "a.npy", "--experts", 3)
