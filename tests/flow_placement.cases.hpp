@@ -212,7 +212,7 @@ inline void check_history(flow_fn flow) {
   // No load at all.
   flow_case none{.steps = 2, .experts = 3, .slots = 4, .loads = longs(6, 0)};
   none.where.ranks = 2;
-  CHECK(flow(none).map == ints{0, 1, 0, 2});
+  CHECK(flow(none).map == ints{0, 1, 2, 0});
   CHECK(flow(none).counts == ints{2, 1, 1});
   CHECK(flow(none).idle == longs{2});
   // No layers.

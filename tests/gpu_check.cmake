@@ -4,5 +4,5 @@ find_package(Python3 COMPONENTS Interpreter QUIET)
 if(Python3_FOUND)
   plimsoll_add_ctest(script.gpu_check LABELS script
     COMMAND ${PLIMSOLL_BASH} ${CMAKE_CURRENT_SOURCE_DIR}/gpu_check.sh ${PROJECT_SOURCE_DIR})
-  set_tests_properties(script.gpu_check PROPERTIES COST 100)
+  set_tests_properties(script.gpu_check PROPERTIES COST 30000)
 endif()

@@ -143,9 +143,12 @@ PLIMSOLL_TEST_CASE("placement: among experts of equal weight, first copies come 
         ints{0, 1, 0, 1, 0, 2});
   CHECK(placed<P>(loads, counts, 1, 6, {.ranks = 3, .replica_anti_affinity = anti_affinity::rank})
             .map == ints{0, 1, 0, 1, 0, 2});
-  // Without any load only the order of ties matters.
+  // Without any load experts are alike, and their copies weigh 1, 1/4 and 1/2.
   CHECK(placed<P>(ints{0, 0, 0}, {1, 4, 2}, 1, 8, {.ranks = 2, .rank_offsets = {0, 3, 8}}).map ==
-        ints{0, 1, 2, 1, 2, 1, 1, -1});
+        ints{0, 1, 1, 2, 2, 1, 1, -1});
+  // With even counts, slot i holds expert i mod experts.
+  CHECK(placed<P>(ints{0, 0, 0}, {3, 2, 2}, 1, 8, {.ranks = 2, .rank_offsets = {0, 3, 7}}).map ==
+        ints{0, 1, 2, 0, 1, 2, 0, -1});
 }
 
 PLIMSOLL_TEST_CASE("placement: speeds", P, PLIMSOLL_POLICIES) {

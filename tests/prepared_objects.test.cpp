@@ -346,7 +346,7 @@ TEST_CASE("prepared objects: llep::check throws what the last plan refused") {
   counts(0, 3) = -4;
   step.plan();
   CHECK(refusal_by(step) ==
-        "least_loaded::plan: loads: expected values from 0 to below 2^47, got -4 in layer 0, "
+        "llep::plan: loads: expected values from 0 to below 2^47, got -4 in layer 0, "
         "expert 3");
   counts(0, 3) = 0;
   step.plan();

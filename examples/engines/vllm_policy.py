@@ -11,6 +11,7 @@ class PlimsollPolicy:
     def rebalance_experts(cls, weight, num_replicas, num_groups, num_nodes, num_ranks,
                           old_global_expert_indices=None):
         """Plans as vLLM's default policy does; then renames ranks so that the fewest experts move.
+        Layers without load keep the map in use.
 
         weight: loads [layers, experts]; old_global_expert_indices: the map in use, [layers, slots].
         Returns the expert of each slot, int64 [layers, num_replicas], in CPU memory.
@@ -22,7 +23,11 @@ class PlimsollPolicy:
             return new
         # Only the hierarchical policy, which vLLM takes in this case, keeps groups on one node.
         nodes = num_nodes if num_groups % num_nodes == 0 else 1
-        return plimsoll_ffi.align(old, new, weight.shape[1], num_ranks, nodes=nodes)
+        aligned = plimsoll_ffi.align(old, new, weight.shape[1], num_ranks, nodes=nodes)
+        for layer, loads in enumerate(weight):
+            if not loads.any() and len(set(old[layer].tolist()) - {-1}) == weight.shape[1]:
+                aligned[layer] = old[layer]
+        return aligned
 
 
 def on_cpu(array):

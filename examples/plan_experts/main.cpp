@@ -451,6 +451,22 @@ migration_outcome move_from(plan const& previous, options const& o, measured_loa
   return found;
 }
 
+/// Keeps the plan in use in layers without load, of which nothing else is known.
+void keep_layers_without_load(plan const& in_use, load_totals const& totals, plan& after) {
+  if (in_use.slots != after.slots || in_use.rank_offsets != after.rank_offsets) {
+    return;
+  }
+  auto const copy_row = [](auto const& from, auto& to, index_t columns, index_t layer) {
+    std::copy_n(from.begin() + layer * columns, columns, to.begin() + layer * columns);
+  };
+  for (index_t layer = 0; layer < after.layers; ++layer) {
+    if (totals.filled[static_cast<std::size_t>(layer)] == 0) {
+      copy_row(in_use.physical_to_logical, after.physical_to_logical, after.slots, layer);
+      copy_row(in_use.replica_count, after.replica_count, after.experts, layer);
+    }
+  }
+}
+
 /// Makes both plans, without measuring them.
 outcome plan_loads(options const& o, measured_loads const& loads) {
   outcome result{.planner = o.planner,
@@ -516,6 +532,9 @@ outcome plan_loads(options const& o, measured_loads const& loads) {
       result.unrefined->layer_ids = ids;
     }
   }
+  if (in_use) {
+    keep_layers_without_load(*in_use, loads.totals, result.after);
+  }
   if (previous) {
     expect_slots_of(result.after, *previous, "--plan");
     check_bytes(*previous, o.expert_bytes);
@@ -537,10 +556,21 @@ outcome plan_loads(options const& o, measured_loads const& loads) {
   return result;
 }
 
+/// Throws if --model-layers would be ignored. It also counts the rows of LOADS, and of a plan to read.
+void expect_use_of_model_layers(options const& o) {
+  bool const is_read = o.layer_ids.empty() || !o.plan.empty() || !o.previous.empty();
+  if (o.model_layers && !is_read && !o.output.empty() && !lists_model_layers(output_format(o))) {
+    throw usage_error("--model-layers",
+                      "--format sglang or trtllm, whose files have rows for layers without a plan",
+                      "another one");
+  }
+}
+
 /// The output files: opened before the loads are read, renamed after all are written.
 class outputs {
  public:
   explicit outputs(options const& o) {
+    expect_use_of_model_layers(o);
     plan_ = open("--output", o.output);
     report_ = open("--report", o.report);
     json_ = open("--json", o.json);

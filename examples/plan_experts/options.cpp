@@ -400,8 +400,8 @@ void add_options(CLI::App& app, options& o) {
       ->type_name("LIST")
       ->group(planning);
   add("--model-layers", o.model_layers,
-      "Number of layers of the model; in formats that list all of them, slot i of a layer without "
-      "a plan holds expert i mod experts")
+      "Number of layers of the model; sglang's and trtllm's files list those without a plan, too: "
+      "slot i holds expert i mod experts")
       ->check(whole_number(1, most_layers))
       ->type_name("N")
       ->group(planning);

@@ -190,14 +190,23 @@ void write_sglang(std::ostream& out, plan const& p, index_t model_layers) {
   out << "\n]}\n";
 }
 
-void write_trtllm(std::ostream& out, plan const& p) {
+/// Writes the planned layers and, up to `model_layers`, those after the first of them that have no
+/// plan: the engine fails at a layer with experts that has no row.
+void write_trtllm(std::ostream& out, plan const& p, index_t model_layers) {
+  auto const trivial = trivial_plan(1, p.experts, p.ranks, p.slots).physical_to_logical;
   YAML::Emitter yaml(out);
   yaml << YAML::BeginMap << YAML::Key << "num_slots" << YAML::Value << p.slots;
   yaml << YAML::Key << "initial_global_assignments" << YAML::Value << YAML::BeginMap;
-  for (index_t layer = 0; layer < p.layers; ++layer) {
-    auto const slots = row_of(p.physical_to_logical, p.slots, layer);
-    yaml << YAML::Key << id_of(p, layer) << YAML::Value << YAML::Flow
-         << std::vector<std::int32_t>(slots.begin(), slots.end());
+  index_t next = 0;
+  for (index_t layer = id_of(p, 0); next < p.layers || layer < model_layers; ++layer) {
+    bool const planned = next < p.layers && id_of(p, next) == layer;
+    if (planned || layer < model_layers) {
+      auto const slots =
+          planned ? row_of(p.physical_to_logical, p.slots, next) : std::span(trivial);
+      yaml << YAML::Key << layer << YAML::Value << YAML::Flow
+           << std::vector<std::int32_t>(slots.begin(), slots.end());
+    }
+    next += static_cast<index_t>(planned);
   }
   // 0: the engine keeps this placement and does not move experts while it serves.
   yaml << YAML::EndMap << YAML::Key << "layer_updates_per_iter" << YAML::Value << 0;
@@ -226,6 +235,10 @@ void write_vllm_ascend(std::ostream& out, plan const& p) {
 }
 
 }  // namespace
+
+bool lists_model_layers(plan_format format) {
+  return format == plan_format::sglang || format == plan_format::trtllm;
+}
 
 std::vector<std::string> plan_format_names() {
   std::vector<std::string> names;
@@ -292,7 +305,7 @@ void write_plan(std::ostream& out, plan const& p, plan_format format,
     case plan_format::sglang:
       return write_sglang(out, p, model_layers.value_or(p.layers));
     case plan_format::trtllm:
-      return write_trtllm(out, p);
+      return write_trtllm(out, p, model_layers.value_or(0));
     case plan_format::vllm:
       return write_vllm(out, p);
     case plan_format::vllm_ascend:

@@ -52,9 +52,13 @@ class plan_error : public std::runtime_error {
 /// it.
 [[nodiscard]] std::string first_twin(plan const& p);
 
+/// Returns whether files of a format have rows for layers without a plan, up to `--model-layers`.
+[[nodiscard]] bool lists_model_layers(plan_format format);
+
 /// Writes `p`. Throws `plan_error`, before it writes anything, if `format` cannot express the plan.
-/// `model_layers` is the number of layers of the model: SGLang's file has a row for each, and in
-/// rows without a plan slot i holds expert i mod experts.
+/// `model_layers` is the number of layers of the model: SGLang's file has a row for each,
+/// TensorRT-LLM's for each from the first planned one on, and in rows without a plan slot i holds
+/// expert i mod experts. The other formats have no such rows.
 void write_plan(std::ostream& out, plan const& p, plan_format format,
                 std::optional<index_t> model_layers = {});
 

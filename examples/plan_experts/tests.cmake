@@ -54,7 +54,7 @@ function(plimsoll_refuses test regex program)
 endfunction()
 
 foreach(case IN ITEMS table same_plan_from_any_file formats plan_in_use evaluate layers
-                      nodes_and_refinement report report_in_browser readme progress no_load uneven_slots
+                      nodes_and_refinement report report_in_browser readme progress no_load uneven_slots layers_without_load
                       auto auto_table craft craft_table craft_plan_in_use craft_formats
                       gem gem_table gem_formats
                       previous previous_table previous_budget previous_given previous_uneven
@@ -70,7 +70,7 @@ if(NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize")
   plimsoll_accepts(plan_experts.out_of_memory out_of_memory)
 endif()
 # The test in a browser takes the longest; ctest starts tests with a higher cost first.
-set_tests_properties(plan_experts.report_in_browser PROPERTIES COST 100)
+set_tests_properties(plan_experts.report_in_browser PROPERTIES COST 30000)
 plimsoll_accepts(make_loads make_loads)
 plimsoll_accepts(make_loads.extremes make_loads_extremes)
 plimsoll_accepts(make_loads.full_disk make_loads_full_disk)
@@ -333,7 +333,10 @@ plimsoll_refuses_options(layer_ids_that_fall
   "--layer-ids: expected ids that increase, got 3 after 5" ${good} --layer-ids 5,3 ${out})
 plimsoll_refuses_options(few_model_layers
   "--model-layers: expected more than the largest layer id 7, got 7"
-  ${good} --layer-ids 6:8 --model-layers 7 ${out})
+  ${good} --layer-ids 6:8 --model-layers 7 --format sglang ${out})
+plimsoll_refuses_options(model_layers_of_no_use
+  "--model-layers: expected --format sglang or trtllm, whose files have rows for layers without a plan, got another one"
+  ${good} --layer-ids 6:8 --model-layers 9 ${out})
 plimsoll_refuses_options(dense_layers_in_sglang
   "--model-layers: expected a value, since --format sglang .* layer 0 is not planned, got none"
   ${good} --layer-ids 1:3 --format sglang ${out})

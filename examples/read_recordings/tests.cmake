@@ -5,4 +5,4 @@ add_test(NAME example.read_recordings
          COMMAND ${CMAKE_COMMAND} -E env PLAN_EXPERTS=$<TARGET_FILE:plan_experts>
                  ${PLIMSOLL_BASH} ${folder}/run.sh ${folder}/read_recordings_test.py)
 set_tests_properties(example.read_recordings PROPERTIES
-  LABELS host TIMEOUT 600 SKIP_REGULAR_EXPRESSION "skipped: no python3")
+  LABELS host TIMEOUT 600 COST 30000 SKIP_REGULAR_EXPRESSION "skipped: no python3")

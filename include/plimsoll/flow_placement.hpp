@@ -37,7 +37,9 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// a step passes tokens to the other ranks that hold the same experts, its partners, and these to
 /// theirs.
 ///
-/// 1. Every step is scaled to the same total, and steps without load are left out. More than 16
+/// 1. Every step is scaled to the same total, and steps without load are left out. (Without any
+///    load, slot i holds expert i mod experts, or, if a constraint forbids it, all experts count as
+///    equally loaded.) More than 16
 ///    steps are averaged in 16 blocks of consecutive steps.
 /// 2. Every expert gets one copy. Each further slot goes to the expert with the largest load per
 ///    copy while that exceeds half the load of an average rank; then to the heaviest expert with one

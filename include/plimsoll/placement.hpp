@@ -39,6 +39,9 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 /// anti-affinity is satisfied whenever any placement of the counts satisfies it: a replica without
 /// an allowed free slot displaces others along the shortest augmenting path to a free slot.
 ///
+/// In a layer without load slot i holds expert i mod experts, if the counts are those and no
+/// constraint forbids it; else its experts count as equally loaded. Its value and bound are 0.
+///
 /// @param loads `[layers, experts]`, as for `replicate`
 /// @param replica_count `[layers, experts]` int32 or int64, 1 to 32767 each; their sum is at most
 ///   the number of slots of live ranks (with node lists: on each node)

@@ -39,7 +39,8 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 ///
 /// Every expert starts with its minimum. Each further slot goes to the expert with the largest
 /// load / copies among those below their maximum; ties go to the lowest id (with node lists: to the
-/// first in the list). This is the rule of DeepSeek's EPLB and d'Hondt's apportionment. With
+/// first in the list). This is the rule of DeepSeek's EPLB and d'Hondt's apportionment. Experts of a
+/// layer without load count as equally loaded. With
 /// required anti-affinity an expert is skipped once no further copy of it can be placed. The counts
 /// are optimal among those allowed, except that loads per copy which round to the same fixed-point
 /// number count as equal.

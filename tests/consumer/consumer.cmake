@@ -86,6 +86,7 @@ plimsoll_add_ctest(package.versions LABELS package
 # --- what an install must hold ---------------------------------------------------------------------------
 plimsoll_add_package_test(every_header_counts
   COMMAND ${PLIMSOLL_BASH} ${packaging}/every_header_counts.sh ${prefix} ${CMAKE_CXX_COMPILER})
+set_tests_properties(package.every_header_counts package.conan PROPERTIES COST 20000)
 
 if(NOT PLIMSOLL_TEST_COPIES)
   return()
@@ -136,15 +137,16 @@ if(PLIMSOLL_BUILD_EXAMPLES)
     set_tests_properties(package.copy_of_${name} PROPERTIES FIXTURES_REQUIRED "plimsoll_prefix;plimsoll_copies")
   endfunction()
 
+  # Programs of one file, by one command of the compiler; all have the same CMakeLists.txt, which builds
+  # the first of them, too.
+  plimsoll_add_copy(hello_balance RUN ./hello_balance)
   file(GLOB sources CONFIGURE_DEPENDS ${examples}/*.cpp)
   foreach(source IN LISTS sources)
     cmake_path(GET source STEM name)
-    plimsoll_add_copy(${name} RUN ./${name})
+    plimsoll_add_package_test(one_command.${name} COMMAND ${PLIMSOLL_BASH} -o pipefail -c
+      "cd '${copies}/${name}' && '${CMAKE_CXX_COMPILER}' -std=c++20 -O3 ${CMAKE_CXX_FLAGS} '-I${prefix}/include' project/${name}.cpp -o ${name} && ./${name} | diff '${examples}/${name}.expected' -")
+    set_tests_properties(package.one_command.${name} PROPERTIES FIXTURES_REQUIRED "plimsoll_prefix;plimsoll_copies")
   endforeach()
-  # The same without CMake.
-  plimsoll_add_package_test(one_command COMMAND ${PLIMSOLL_BASH} -o pipefail -c
-    "cd '${copies}/hello_balance' && '${CMAKE_CXX_COMPILER}' -std=c++20 '-I${prefix}/include' project/hello_balance.cpp -o hello_balance && ./hello_balance | diff '${examples}/hello_balance.expected' -")
-  set_tests_properties(package.one_command PROPERTIES FIXTURES_REQUIRED "plimsoll_prefix;plimsoll_copies")
 
   file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/loads.csv "3,1\n")
   plimsoll_add_copy(plan_experts RUN ./plan_experts '${CMAKE_CURRENT_BINARY_DIR}/loads.csv' --ranks 3 --slots 3)

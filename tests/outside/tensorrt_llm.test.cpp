@@ -48,20 +48,12 @@ TEST_CASE("outside: TensorRT-LLM: replica counts") {
       {"proportional to the loads", 8, {1, 4, 2, 1}, {1, 4, 2, 1}},
       {"uneven", 9, {10, 5, 2, 15, 8}, {2, 1, 1, 3, 2}},
       {"one expert with load", 4, {0, 10, 0}, {1, 2, 1}},
+      {"no load", 6, {0, 0, 0, 0}, {2, 2, 1, 1}},
   };
   for (count_case const& c : cases) {
     CAPTURE(c.name);
     CHECK(replicated(c.loads, c.slots) == c.theirs);
   }
-}
-
-TEST_CASE("outside: TensorRT-LLM: replica counts without load") {
-  // Theirs deals the slots out in turn if no expert has load. Here the rule is that of DeepSeek's
-  // EPLB for every load: all experts tie, and a tie goes to the lowest id. A limit of one copy for
-  // each of their two ranks gives their counts.
-  floats const none(4, 0);
-  CHECK(replicated(none, 6) == ints{3, 1, 1, 1});
-  CHECK(replicated(none, 6, {.max_copies = 2}) == ints{2, 2, 1, 1});
 }
 
 // --- placements ----------------------------------------------------------------------------------

@@ -191,6 +191,22 @@ class slow_flow {
 
   void plan() {
     average_steps();
+    oracle::site apart = where_;
+    apart.rule = oracle::apart::rank;
+    auto const slots = static_cast<std::size_t>(c_.slots);
+    auto const numbered = oracle::numbered(weight_.size(), apart, slots);
+    if (idle_ == c_.steps && numbered) {
+      held_.assign(where_.ranks(), {});
+      copies_.assign(weight_.size(), 0);
+      for (std::size_t r = 0; r < where_.ranks(); ++r) {
+        for (std::int64_t slot = where_.offsets[r]; slot < where_.offsets[r + 1]; ++slot) {
+          std::int64_t const e = (*numbered)[static_cast<std::size_t>(slot)];
+          held_[r].push_back(e);
+          ++copies_[static_cast<std::size_t>(e)];
+        }
+      }
+      return;
+    }
     count_copies();
     place();
   }
@@ -232,6 +248,9 @@ class slow_flow {
         busy.push_back(oracle::fixed(row));
       }
       idle_ += any ? 0 : 1;
+    }
+    if (busy.empty()) {
+      busy.emplace_back(static_cast<std::size_t>(c_.experts), std::int64_t{1} << 30);
     }
     std::size_t const blocks = std::min<std::size_t>(busy.size(), 16);
     sizes of_block(busy.size());

@@ -149,6 +149,34 @@ inline vector fixed(vector const& loads) {
   return result;
 }
 
+/// Returns the loads to plan with, in fixed point: experts of a layer without load are alike.
+inline vector planned(vector const& loads) {
+  bool const none = std::all_of(loads.begin(), loads.end(), [](std::int64_t x) { return x == 0; });
+  return none ? vector(loads.size(), std::int64_t{1} << 30) : fixed(loads);
+}
+
+/// Returns what slot i holds if that is expert i mod experts, up to the end of the last rank; nothing if
+/// a constraint forbids it.
+inline std::optional<vector> numbered(std::size_t experts, site const& where, std::size_t slots) {
+  auto const last = static_cast<std::size_t>(where.offsets.back());
+  std::int64_t most = 0;
+  bool dead = !where.lists.empty();
+  vector rooms(where.rule == apart::node ? where.nodes : where.ranks(), 0);
+  for (std::size_t r = 0; r < where.ranks(); ++r) {
+    rooms[where.rule == apart::node ? where.node_of(r) : r] += where.room(r);
+    most = std::max(most, *std::max_element(rooms.begin(), rooms.end()));
+    dead = dead || where.room(r) != where.offsets[r + 1] - where.offsets[r];
+  }
+  if (dead || (where.rule != apart::nowhere && most > static_cast<std::int64_t>(experts))) {
+    return std::nullopt;
+  }
+  vector map(slots, -1);
+  for (std::size_t i = 0; i < last; ++i) {
+    map[i] = static_cast<std::int64_t>(i % experts);
+  }
+  return map;
+}
+
 inline vector weights(vector const& loads, vector const& copies) {
   vector result = fixed(loads);
   for (std::size_t e = 0; e < loads.size(); ++e) {
@@ -159,7 +187,7 @@ inline vector weights(vector const& loads, vector const& copies) {
 
 inline vector replicate(vector const& loads, std::int64_t slots, vector copies,
                         vector const& most) {
-  vector const load = fixed(loads);
+  vector const load = planned(loads);
   std::int64_t left = slots - std::accumulate(copies.begin(), copies.end(), std::int64_t{0});
   for (; left > 0; --left) {
     std::size_t best = load.size();
@@ -177,7 +205,7 @@ inline vector replicate(vector const& loads, std::int64_t slots, vector copies,
 /// Gives one more replica to the heaviest expert that may have one, as long as there is one; of
 /// equally heavy experts, to the first in the node's list.
 inline vector replicate(vector const& loads, vector copies, vector const& most, site const& where) {
-  vector const load = fixed(loads);
+  vector const load = planned(loads);
   for (;;) {
     std::size_t best = load.size();
     for (part const& here : parts_of(where, load.size())) {
@@ -255,7 +283,17 @@ inline vector order_of_placing(part const& here, vector const& weight, vector co
 /// a required anti-affinity allows (another placement may still exist).
 inline std::optional<vector> place(vector const& loads, vector const& copies, site const& where,
                                    std::size_t slots) {
-  vector const weight = weights(loads, copies);
+  if (std::all_of(loads.begin(), loads.end(), [](std::int64_t x) { return x == 0; })) {
+    auto const map = numbered(loads.size(), where, slots);
+    vector held_by(loads.size(), 0);
+    for (std::int64_t const e : map.value_or(vector{})) {
+      held_by[static_cast<std::size_t>(std::max(e, std::int64_t{0}))] += e >= 0 ? 1 : 0;
+    }
+    if (map && held_by == copies) {
+      return map;
+    }
+  }
+  vector const weight = weights(planned(loads), copies);
   vector result(slots, -1);
   vector carried(where.ranks(), 0);
   std::vector<vector> held(where.ranks());
@@ -280,7 +318,7 @@ inline std::optional<vector> place(vector const& loads, vector const& copies, si
     bool const single = std::all_of(here.ranks.begin(), here.ranks.end(),
                                     [&](std::size_t r) { return where.room(r) <= 1; });
     bool const in_order = plain && filled && single;
-    vector const order = in_order ? order_of_making(here, fixed(loads), copies)
+    vector const order = in_order ? order_of_making(here, planned(loads), copies)
                                   : order_of_placing(here, weight, copies, plain);
     for (std::int64_t const e : order) {
       std::size_t best = where.ranks();
@@ -430,7 +468,7 @@ inline std::optional<std::vector<vector>> place_groups(vector const& loads, std:
   if (!places) {
     return std::nullopt;
   }
-  vector const weight = loads_of_groups(fixed(loads), groups);
+  vector const weight = loads_of_groups(planned(loads), groups);
   std::vector<double> const speeds = speeds_of_nodes(where);
   std::set<double> kinds;
   std::int64_t total = 0;

@@ -122,6 +122,20 @@ class Vllm(Adapter):
         got = PlimsollPolicy.rebalance_experts(weight, 6, 1, 1, 2, old)
         numpy.testing.assert_array_equal(got[:, :3], new[:, 3:])
 
+    def test_layers_without_load(self):
+        weight = numpy.array([[900, 300, 250, 200, 140, 110, 60, 40], [0] * 8])
+        fresh = PlimsollPolicy.rebalance_experts(weight, 12, 1, 1, 4)
+        numpy.testing.assert_array_equal(fresh[1], numpy.arange(12) % 8)
+        old = numpy.array([[0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3], [7, 6, 5, 4, 3, 2, 1, 0, 7, 7, 7, 6]])
+        numpy.testing.assert_array_equal(PlimsollPolicy.rebalance_experts(weight, 12, 1, 1, 4, old)[1], old[1])
+        old[1] = 0  # is no placement
+        got = PlimsollPolicy.rebalance_experts(weight, 12, 1, 1, 4, old)[1]
+        self.assertEqual(set(got.tolist()), set(range(8)))
+        assignments = tensorrt_llm_config.initial_global_assignments(weight, [3, 4], 12, 4)
+        self.assertEqual(assignments[4], (numpy.arange(12) % 8).tolist())
+        plan = sglang_algorithm.rebalance_experts(weight[None], 12, 3, 1, 1, "deepseek")[0]
+        numpy.testing.assert_array_equal(plan[1], numpy.arange(12) % 8)
+
     @unittest.skipIf(torch is None, "no PyTorch")
     def test_tensors(self):
         weight = numpy.array([[50, 10, 11, 12], [1, 2, 30, 4]])

@@ -466,6 +466,31 @@ case_no_load() {
   "$programs/check_plan" "$inputs/zeros.npy" plan.json 2 4 1
 }
 
+# The second layer was not recorded. Nothing is known of it: its slots are numbered, or keep the plan in use.
+case_layers_without_load() {
+  printf '900,300,250,200,140,110,60,40\n0,0,0,0,0,0,0,0\n' >loads.csv
+  printf '0,0,0,0,0,0,0,0\n900,300,250,200,140,110,60,40\n' >other.csv
+  local options planned in_use numbered
+  numbered='[0,1,2,3,4,5,6,7,0,1,2,3]'
+  for options in '' '--refine joint' '--planner flow' '--planner auto' '--apart rank'; do
+    # shellcheck disable=SC2086
+    plan loads.csv --ranks 4 --slots 12 --format vllm --output plan.json $options >/dev/null
+    [[ $(tail -n 2 plan.json | head -n 1) == "$numbered" ]] || fail "expected numbered slots with '$options'"
+  done
+  plan other.csv --ranks 4 --slots 12 --format vllm --output in_use.json >/dev/null
+  in_use=$(tail -n 2 in_use.json | head -n 1)
+  for options in '' '--max-moves 3' '--max-moves 20 --split optimal'; do
+    # shellcheck disable=SC2086
+    plan loads.csv --previous in_use.json --ranks 4 --format vllm --output plan.json $options >/dev/null
+    [[ $(tail -n 2 plan.json | head -n 1) == "$in_use" ]] || fail "expected the plan in use with '$options'"
+  done
+  # TensorRT-LLM needs rows of all layers with experts, also of those that were not recorded.
+  plan loads.csv --layer-ids 3:5 --model-layers 7 --ranks 4 --slots 12 --output plan.yaml >/dev/null
+  planned=$(grep -c '^  [3456]: \[' plan.yaml)
+  [[ $planned == 4 ]] || fail "expected rows of layers 3 to 6, got $planned"
+  [[ $(grep -c '^  6: \[0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3\]' plan.yaml) == 1 ]] || fail "expected numbered slots"
+}
+
 case_uneven_slots() {
   drifting loads.npy
   plan loads.npy --ranks 7 --slots 80 --output plan.json

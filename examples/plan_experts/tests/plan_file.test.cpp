@@ -338,8 +338,9 @@ TEST_CASE("plan_file: layers are found by their ids") {
        {plan_format::plimsoll, plan_format::sglang, plan_format::trtllm}) {
     std::string const text = text_of(p, format, 8);
     CHECK(parse_plan(text, file_name(format), {8, {3, 7}, 4}) == some);
-    std::string const got =
-        format == plan_format::sglang ? "8 layers from 0 to 7" : "4 layers from 2 to 7";
+    std::string const got = format == plan_format::sglang   ? "8 layers from 0 to 7"
+                            : format == plan_format::trtllm ? "6 layers from 2 to 7"
+                                                            : "4 layers from 2 to 7";
     refuse_request(file_name(format), text, {8, {3, 8}, 4},
                    file_name(format) + ": expected a plan of layer 8, got " + got +
                        "; --layer-ids says which layers the loads are");

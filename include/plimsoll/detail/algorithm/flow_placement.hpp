@@ -13,6 +13,7 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/replication.hpp>
 #include <plimsoll/detail/common/fixed_load.hpp>
+#include <plimsoll/detail/common/numbered_slots.hpp>
 #include <plimsoll/detail/common/packing.hpp>
 #include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/exact_math.hpp>
@@ -109,13 +110,21 @@ struct flow_placement_body {
       outcome = make_profiles(team, layer, a, seen);
     }
     if (!outcome.refused) {
-      seen.fastest = team.max(where.ranks(), [this, layer](index_t r) {
-        return where.slots_of(layer, r) > 0 ? where.speed(r) : 0.0;
-      });
-      count_copies(team, layer, a, seen, places);
-      index_t const made = place_copies(team, layer, a, seen);
-      outcome.result.value = static_cast<double>(places - made);
       outcome.result.work = seen.idle;
+      if (seen.idle == loads.extent(0) &&
+          may_number_slots(team, where, layer, experts(), anti_affinity::rank)) {
+        number_slots(team, experts(), places, row_of(physical_to_logical, layer));
+        team.for_each(experts(), [this, layer, places](index_t e) {
+          replica_count(layer, e) = numbered_copies(places, experts(), e);
+        });
+      } else {
+        seen.fastest = team.max(where.ranks(), [this, layer](index_t r) {
+          return where.slots_of(layer, r) > 0 ? where.speed(r) : 0.0;
+        });
+        count_copies(team, layer, a, seen, places);
+        index_t const made = place_copies(team, layer, a, seen);
+        outcome.result.value = static_cast<double>(places - made);
+      }
     }
     team.single([=] { *report = outcome; });
   }
@@ -187,6 +196,15 @@ struct flow_placement_body {
     seen.blocks = minimum{}(busy, profile_blocks);
     team.for_each(experts() * profile_blocks, [profile](index_t i) { profile[i] = 0; });
     double const sum = multiply(unit(), static_cast<double>(where.ranks()));
+    if (busy == 0) {  // one block in which all experts are alike
+      seen.blocks = 1;
+      auto const part = static_cast<std::int32_t>(divide(sum, static_cast<double>(experts())));
+      team.for_each(experts(), [=, weight = a.weight](index_t e) {
+        profile[e * profile_blocks] = part;
+        weight[e] = part;
+      });
+      return outcome;
+    }
     index_t const blocks = seen.blocks;
     index_t number = 0;  // of the step among those with load
     for_each_step(team, layer, [&](index_t step, int shift, std::int64_t total) {

@@ -8,6 +8,7 @@
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/common/fixed_load.hpp>
+#include <plimsoll/detail/common/numbered_slots.hpp>
 #include <plimsoll/detail/common/packing.hpp>
 #include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/report.hpp>
@@ -107,6 +108,15 @@ struct placement_body {
       team.single([=] { *report = outcome; });
       return;
     }
+    if (scale.is_zero) {
+      if (is_numbered(team, layer, copies)) {
+        index_t const placed = ranked_slots(where, layer);
+        number_slots(team, experts, placed, row_of(physical_to_logical, layer));
+        team.single([=] { *report = problem_report{certify(0, 0, placed, 0)}; });
+        return;
+      }
+      equalize_loads(team, experts, load);
+    }
     team.for_each(where.ranks(), [=, this](index_t r) {
       slot_begin[r] = static_cast<std::int32_t>(where.begin(layer, r));
       slot_end[r] = static_cast<std::int32_t>(where.end(layer, r));
@@ -128,11 +138,26 @@ struct placement_body {
       return;
     }
     where.clear_unusable(team, layer, map);
-    team.single(
-        [=] { *report = problem_report{certify(all.peak, all.bound, all.placed, scale.shift)}; });
+    team.single([=] {
+      *report =
+          problem_report{scale.is_zero ? certify(0, 0, all.placed, 0)
+                                       : certify(all.peak, all.bound, all.placed, scale.shift)};
+    });
   }
 
  private:
+  /// Returns whether the layer's counts are those of slot i holding expert i mod experts, and no
+  /// constraint forbids that.
+  template <class Team>
+  PLIMSOLL_HD bool is_numbered(Team& team, index_t layer,
+                               vector_ref<std::int32_t const> copies) const {
+    index_t const experts = copies.extent(0);
+    index_t const slots = ranked_slots(where, layer);
+    return may_number_slots(team, where, layer, experts, rule.apart) &&
+           !team.any(experts,
+                     [=](index_t e) { return copies[e] != numbered_copies(slots, experts, e); });
+  }
+
   /// Packs every cell of the layer, each as `problem.at`. Returns the peak, the bound and the number
   /// of replicas over all cells. Stops at a cell that required anti-affinity leaves incomplete.
   template <class Team>
@@ -221,6 +246,9 @@ struct group_placement_body {
       return;
     }
 
+    if (scale.is_zero) {
+      equalize_loads(team, experts, arrays.of_expert);
+    }
     sum_groups(team, arrays);
     double const fastest = sum_nodes(team, layer, arrays);
     bool const alike = !team.any(where.nodes, [=, speeds = arrays.speeds](index_t n) {
@@ -255,7 +283,8 @@ struct group_placement_body {
     team.single([=] {
       double const peak = rounded ? divide_up(packed.peak, speed) : divide(packed.peak, speed);
       double const bound = is_proven ? peak : divide_down(packed.bound, speed);
-      *report = problem_report{certify(peak, bound, packed.placed, scale.shift)};
+      *report = problem_report{scale.is_zero ? certify(0, 0, packed.placed, 0)
+                                             : certify(peak, bound, packed.placed, scale.shift)};
     });
   }
 

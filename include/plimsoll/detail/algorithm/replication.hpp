@@ -144,6 +144,9 @@ struct replication_body {
       outcome = where.refuse(team, layer, experts, copies);
     }
     if (!outcome.refused) {
+      if (scale.is_zero) {
+        equalize_loads(team, experts, load);
+      }
       team.for_each(experts, [=, this](index_t e) { copies[e] = rule.required ? 1 : least(e); });
       packing_counts all;
       for (index_t position = 0; position < cells() && !outcome.refused; ++position) {
@@ -153,9 +156,11 @@ struct replication_body {
         team.for_each(experts, [=, this](index_t e) { replica_count(layer, e) = copies[e]; });
         bool const proven = is_best(team, load, copies, all.peak, scale.is_rounded ? 1 : 0);
         double const bound = from_fixed(all.peak, scale.shift);
-        outcome.result = proven ? certificate{bound, bound, all.given, certificate_status::optimal}
-                                : certificate{from_fixed(all.peak + 1, scale.shift), bound,
-                                              all.given, certificate_status::feasible};
+        outcome.result = scale.is_zero ? certificate{0, 0, all.given, certificate_status::optimal}
+                         : proven
+                             ? certificate{bound, bound, all.given, certificate_status::optimal}
+                             : certificate{from_fixed(all.peak + 1, scale.shift), bound, all.given,
+                                           certificate_status::feasible};
       }
     }
     team.single([=] { *report = outcome; });

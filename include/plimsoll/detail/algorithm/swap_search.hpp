@@ -693,6 +693,14 @@ struct swap_search_body {
 
   [[nodiscard]] PLIMSOLL_HD fixed_load noisy_use(state const& s, index_t restart,
                                                  index_t item) const {
+    if (!(s.known.most_tokens > 0)) {
+      // Without load, all first copies precede all second copies, and so on, as in numbered slots.
+      index_t copy = 0;
+      while (copy < item && s.expert_of[item - copy - 1] == s.expert_of[item]) {
+        ++copy;
+      }
+      return static_cast<fixed_load>(rank_limit - copy);
+    }
     fixed_load const used = use[s.layer * experts + s.expert_of[item]];
     if (restart == 0) {
       return used;

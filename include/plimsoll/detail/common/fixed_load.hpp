@@ -26,6 +26,7 @@ struct load_scale {
   int shift = 0;
   fault refused = {};
   bool is_rounded = false;  ///< some fixed-point load is below the load; set by `read_loads`
+  bool is_zero = false;     ///< there is no load; set by `read_loads`
 
   [[nodiscard]] PLIMSOLL_HD problem_report report() const { return {certificate{}, refused}; }
 };
@@ -109,7 +110,14 @@ PLIMSOLL_HD load_scale read_loads(Team& team, index_t n, Row row, double exponen
   bool const rounded =
       rounds && team.any(n, [=](index_t i) { return is_rounded(double_of(load[i]), shift); });
   team.for_each(n, [=](index_t i) { load[i] = to_fixed(double_of(load[i]), shift); });
-  return load_scale{shift, {}, rounded};
+  return load_scale{shift, {}, rounded, !(total > 0)};
+}
+
+/// Gives every expert the same load. A layer without load says nothing about its experts, so it is
+/// planned as if they were alike.
+template <class Team>
+PLIMSOLL_HD void equalize_loads(Team& team, index_t n, fixed_load* load) {
+  team.for_each(n, [=](index_t i) { load[i] = fixed_load{1} << 30; });
 }
 
 /// Returns the load of one of an expert's copies, rounded down.
