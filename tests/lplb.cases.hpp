@@ -71,6 +71,14 @@ PLIMSOLL_TEST_CASE("lplb: plans as minmax_lp and quota do", P, PLIMSOLL_PREPARED
   for (index_t layer = 0; layer < c::layers; ++layer) {
     CAPTURE(layer);
     auto const at = static_cast<std::size_t>(layer);
+    // A planner of one layer.
+    plimsoll::lplb single(policy, in.placement.of_layer(layer), c::options());
+    single.plan(
+        plimsoll::matrix_ref<std::int32_t const>(loads.data + layer * c::experts, 1, c::experts));
+    auto const own = single.quotas();
+    auto const first = got.begin() + layer * c::slots;
+    CHECK(plimsoll::read(policy, plimsoll::vector_ref<std::int32_t const>(own.data, c::slots)) ==
+          ints(first, first + c::slots));
     CHECK(proofs[at].status == certificate_status::optimal);
     CHECK(proofs[at].value == expected[at].value);
     // In whole tokens no peak is below the bound, rounded up.
@@ -178,6 +186,8 @@ PLIMSOLL_TEST_CASE("lplb: invalid input", P, PLIMSOLL_PREPARED_POLICIES) {
   auto const refusal = [&](lplb_options const& bad) {
     return refusal_of([&] { plimsoll::lplb const refused(policy, placement, bad); });
   };
+  CHECK(refusal_of([&] { static_cast<void>(placement.of_layer(1)); }) ==
+        "placement_ref::of_layer: layer: expected 0 to 0 as layer, got 1");
   CHECK(refusal({.max_ids = -1}) == "lplb: options.max_ids: expected 0 to 2147483647 ids, got -1");
   CHECK(refusal({.lp = {.tolerance = 2}}) ==
         "lplb: options.lp.tolerance: expected a number from 0 to below 1, got 2");

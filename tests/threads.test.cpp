@@ -14,11 +14,12 @@
 #include <plimsoll/systems/lplb.hpp>
 
 #include <barrier>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <future>
-#include <memory_resource>
 #include <mutex>
+#include <new>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -54,6 +55,26 @@ struct recording {
   [[nodiscard]] plimsoll::matrix_ref<std::int32_t const> topk_ids() const {
     return {ids.data(), 64, 2};
   }
+};
+
+/// A resource that several threads may call.
+class locked_resource {
+ public:
+  void* allocate(std::size_t bytes, std::size_t alignment) {
+    std::scoped_lock const lock(mutex_);
+    ++taken_;
+    return ::operator new(bytes, std::align_val_t{alignment});
+  }
+  void deallocate(void* pointer, std::size_t, std::size_t alignment) {
+    std::scoped_lock const lock(mutex_);
+    --taken_;
+    ::operator delete(pointer, std::align_val_t{alignment});
+  }
+  [[nodiscard]] long taken() const { return taken_; }
+
+ private:
+  std::mutex mutex_;
+  long taken_ = 0;
 };
 
 /// Calls f(0), f(1), ... in threads of their own, which begin at the same time.
@@ -185,7 +206,7 @@ TEST_CASE("threads: a resource that is safe for threads serves calls of several"
   recording const in;
   auto const in_use = plan_of(in, 1);
   ints const expected = free_calls(plimsoll::seq, in, in_use.ref());
-  std::pmr::synchronized_pool_resource memory;
+  locked_resource memory;
   std::vector<ints> results(thread_count);
   at_the_same_time([&](int thread) {
     results[static_cast<std::size_t>(thread)] = free_calls(plimsoll::seq(memory), in, in_use.ref());
@@ -193,6 +214,7 @@ TEST_CASE("threads: a resource that is safe for threads serves calls of several"
   for (ints const& result : results) {
     CHECK(result == expected);
   }
+  CHECK(memory.taken() == 0);
 }
 
 TEST_CASE("threads: after fork the child plans with seq, whatever the parent's threads do") {

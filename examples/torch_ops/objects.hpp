@@ -3,20 +3,33 @@
 // nothing and wait for nothing, so that a CUDA graph can capture them.
 #pragma once
 
+#include <ATen/core/Dict.h>
 #include <ATen/ops/from_blob.h>
 #include <torch/custom_class.h>
 
 #include <plimsoll/array.hpp>
 #include <plimsoll/capacity_mask.hpp>
 #include <plimsoll/load_tensor.hpp>
+#include <plimsoll/memory.hpp>
 #include <plimsoll/placement_maps.hpp>
 #include <plimsoll/systems/llep.hpp>
 #include <plimsoll/systems/lplb.hpp>
 #include <plimsoll/waterline.hpp>
 
+#include "counters.hpp"
 #include "tensors.hpp"
 
 namespace torch_ops_example {
+
+using counter_dict = c10::Dict<std::string, std::int64_t>;
+
+inline counter_dict to_dict(counter_list const& counted) {
+  counter_dict result;
+  for (counter const& one : counted) {
+    result.insert(one.name, one.value);
+  }
+  return result;
+}
 
 /// LPLB: counts a batch, splits the counts of all ranks over the copies, and dispatches tokens.
 struct lplb_object : torch::CustomClassHolder {
@@ -26,8 +39,11 @@ struct lplb_object : torch::CustomClassHolder {
   virtual void plan(Tensor const& counts) = 0;
   /// Writes the slot of every token copy to `slots[tokens, k]`, of the type of the ids.
   virtual void dispatch(index_t layer, Tensor const& topk_ids, Tensor const& slots) = 0;
-  /// Throws if the last plan refused its counts. Waits.
-  virtual void check() = 0;
+  /// Throws if the last plan refused its counts, or, unless that is allowed, if the last dispatch of a
+  /// layer had ids without a slot. Waits.
+  virtual void check(bool allow_lost) = 0;
+  /// Returns the number of ids of the last calls by outcome. Waits.
+  virtual counter_dict counters() = 0;
   /// Tokens of every slot, `[layers, slots]` int32: memory of the object, which it keeps alive.
   virtual Tensor quotas() = 0;
 };
@@ -41,8 +57,11 @@ struct waterfill_object : torch::CustomClassHolder {
   /// `weights[tokens, top_k]` in and `filled_weights[tokens, top_k + 1]` out.
   virtual void fill(Tensor const& topk_ids, Tensor const& loads, Tensor const& ids,
                     optional_tensor const& weights, optional_tensor const& filled_weights) = 0;
-  /// Throws if the last fill refused its loads. Waits.
-  virtual void check() = 0;
+  /// Throws if the last fill refused its loads, or, unless that is allowed, if it had ids that are not
+  /// a slot. Waits.
+  virtual void check(bool allow_lost) = 0;
+  /// Returns the number of ids of the last calls by outcome. Waits.
+  virtual counter_dict counters() = 0;
 };
 
 /// Token Drop on top-k ids: every expert keeps its best pairs, up to its capacity.
@@ -51,6 +70,10 @@ struct capacity_mask_object : torch::CustomClassHolder {
   /// `kept_ids`, their scores, or 0, to `kept_scores`, and `counts[experts]` int32.
   virtual void apply(Tensor const& topk_ids, Tensor const& scores, Tensor const& kept_ids,
                      Tensor const& kept_scores, Tensor const& counts) = 0;
+  /// Throws, unless that is allowed, if the last batch had ids that are not an expert's. Waits.
+  virtual void check(bool allow_lost) = 0;
+  /// Returns the number of ids of the last batch by outcome. Waits.
+  virtual counter_dict counters() = 0;
 };
 
 /// LLEP on one rank: spills the tokens of overloaded ranks to the least loaded ones.
@@ -63,8 +86,11 @@ struct least_loaded_object : torch::CustomClassHolder {
   /// Writes the rank of every counted token copy, and its row in the send buffer, to
   /// `destinations[tokens, k]` and `rows[tokens, k]`, of the type of the ids.
   virtual void route(Tensor const& topk_ids, Tensor const& destinations, Tensor const& rows) = 0;
-  /// Throws if the last plan refused its counts. Waits.
-  virtual void check() = 0;
+  /// Throws if the last plan refused its counts, or, unless that is allowed, if the last route had ids
+  /// without a rank. Waits.
+  virtual void check(bool allow_lost) = 0;
+  /// Returns the number of ids of the last calls by outcome. Waits.
+  virtual counter_dict counters() = 0;
   /// The object's own memory, int32: tokens that each rank (row) sends to each rank, and receives
   /// from each; expert, from and to of each transfer; offsets of transfers, of which the last is
   /// their number.
@@ -138,7 +164,7 @@ class lplb final : public kept<Backend, lplb_object> {
         placement_(placement_of(at, physical_to_logical, replica_count, ranks, rank_offsets)),
         splitter_(at.policy(), placement_.ref(), {.max_ids = max_ids}),
         routing_(at.policy(), 1),
-        dispatched_(at.policy(), 1) {}
+        dispatched_(at.policy(), placement_.physical_to_logical.extent(0)) {}
 
   void count(Tensor const& topk_ids, Tensor const& counts) override {
     auto const at = this->again("lplb.count");
@@ -157,12 +183,21 @@ class lplb final : public kept<Backend, lplb_object> {
     at.with_ids("topk_ids", topk_ids, 2, "[tokens, k]", [&](auto id) {
       using Id = decltype(id);
       splitter_.dispatch(layer, at.template view<Id const, 2>("topk_ids", topk_ids, "[tokens, k]"),
-                         at.template view<Id, 2>("slots", slots, "[tokens, k]"), dispatched_);
+                         at.template view<Id, 2>("slots", slots, "[tokens, k]"),
+                         counters_in(layer));
     });
   }
-  void check() override {
+  void check(bool allow_lost) override {
     [[maybe_unused]] auto const at = this->again("lplb.check");
     splitter_.check();
+    if (!allow_lost) {
+      expect_none_lost("lplb.dispatch", sum_of(dispatched_.to_host()),
+                       {"without_slot", "out_of_range"});
+    }
+  }
+  counter_dict counters() override {
+    [[maybe_unused]] auto const at = this->again("lplb.counters");
+    return to_dict(sum_of(dispatched_.to_host()));
   }
 
   static c10::intrusive_ptr<lplb_object> make(Tensor const& physical_to_logical,
@@ -178,6 +213,12 @@ class lplb final : public kept<Backend, lplb_object> {
 
  private:
   using policy_type = typename Backend::policy_type;
+
+  /// Returns the counters of a layer; `dispatch` refuses a layer that does not exist.
+  plimsoll::vector_ref<plimsoll::dispatch_counters> counters_in(index_t layer) {
+    bool const exists = layer >= 0 && layer < dispatched_.size();
+    return {dispatched_.data_handle() + (exists ? layer : 0), 1};
+  }
 
   plimsoll::placement<policy_type> placement_;
   plimsoll::lplb<policy_type> splitter_;
@@ -221,10 +262,14 @@ class waterfill final : public kept<Backend, waterfill_object> {
       line_.fill(in, rank_, batch, out, rows);
     });
   }
-  void check() override {
+  void check(bool allow_lost) override {
     [[maybe_unused]] auto const at = this->again("waterfill.check");
     line_.check();
+    if (!allow_lost) {
+      expect_none_lost("waterfill.fill", report(at), {"out_of_range"});
+    }
   }
+  counter_dict counters() override { return to_dict(report(this->again("waterfill.counters"))); }
 
   static c10::intrusive_ptr<waterfill_object> make(Tensor const& like, index_t rank, index_t ranks,
                                                    index_t nodes, index_t slots, index_t top_k,
@@ -244,6 +289,10 @@ class waterfill final : public kept<Backend, waterfill_object> {
   }
 
  private:
+  counter_list report(call<Backend> const& at) {
+    return sum_of(plimsoll::read(at.policy(), line_.report()));
+  }
+
   plimsoll::waterline<typename Backend::policy_type> line_;
   index_t rank_;
 };
@@ -270,6 +319,16 @@ class capacity_mask final : public kept<Backend, capacity_mask_object> {
               .counts = at.template view<std::int32_t, 1>("counts", counts, "[experts]"),
               .report = report_.view()});
     });
+  }
+  void check(bool allow_lost) override {
+    [[maybe_unused]] auto const at = this->again("capacity_mask.check");
+    if (!allow_lost) {
+      expect_none_lost("capacity_mask.apply", sum_of(report_.to_host()), {"out_of_range"});
+    }
+  }
+  counter_dict counters() override {
+    [[maybe_unused]] auto const at = this->again("capacity_mask.counters");
+    return to_dict(sum_of(report_.to_host()));
   }
 
   static c10::intrusive_ptr<capacity_mask_object> make(Tensor const& like, index_t experts,
@@ -318,9 +377,17 @@ class least_loaded final : public kept<Backend, least_loaded_object> {
                      at.template view<Id, 2>("rows", rows, "[tokens, k]"), routed_);
     });
   }
-  void check() override {
+  void check(bool allow_lost) override {
     [[maybe_unused]] auto const at = this->again("least_loaded.check");
     planner_.check();
+    if (!allow_lost) {
+      expect_none_lost("least_loaded.route", sum_of(routed_.to_host()),
+                       {"unplanned", "out_of_range"});
+    }
+  }
+  counter_dict counters() override {
+    [[maybe_unused]] auto const at = this->again("least_loaded.counters");
+    return to_dict(sum_of(routed_.to_host()));
   }
 
   static c10::intrusive_ptr<least_loaded_object> make(Tensor const& like, index_t rank,

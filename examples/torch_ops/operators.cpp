@@ -20,12 +20,18 @@ struct host {
 
 TORCH_LIBRARY(plimsoll, library) {
   library.class_<lplb_object>("Lplb")
-      .def("check", &lplb_object::check)
+      .def("check", &lplb_object::check, "", {torch::arg("allow_lost") = false})
+      .def("counters", &lplb_object::counters)
       .def("quotas", &lplb_object::quotas);
-  library.class_<waterfill_object>("Waterfill").def("check", &waterfill_object::check);
-  library.class_<capacity_mask_object>("CapacityMask");
+  library.class_<waterfill_object>("Waterfill")
+      .def("check", &waterfill_object::check, "", {torch::arg("allow_lost") = false})
+      .def("counters", &waterfill_object::counters);
+  library.class_<capacity_mask_object>("CapacityMask")
+      .def("check", &capacity_mask_object::check, "", {torch::arg("allow_lost") = false})
+      .def("counters", &capacity_mask_object::counters);
   library.class_<least_loaded_object>("LeastLoaded")
-      .def("check", &least_loaded_object::check)
+      .def("check", &least_loaded_object::check, "", {torch::arg("allow_lost") = false})
+      .def("counters", &least_loaded_object::counters)
       .def("send_counts", &least_loaded_object::send_counts)
       .def("receive_counts", &least_loaded_object::receive_counts)
       .def("transfers", &least_loaded_object::transfers)

@@ -8,11 +8,13 @@
 #include <plimsoll/array.hpp>
 #include <plimsoll/capacity_mask.hpp>
 #include <plimsoll/load_tensor.hpp>
+#include <plimsoll/memory.hpp>
 #include <plimsoll/placement_maps.hpp>
 #include <plimsoll/systems/llep.hpp>
 #include <plimsoll/systems/lplb.hpp>
 #include <plimsoll/waterline.hpp>
 
+#include "counters.hpp"
 #include "exports.hpp"
 #include "tensors.hpp"
 
@@ -20,6 +22,15 @@ namespace tvm_ffi_example {
 
 using ffi::Optional;
 using object_members = ffi::Map<ffi::String, ffi::Any>;
+using counter_map = ffi::Map<ffi::String, std::int64_t>;
+
+inline counter_map to_map(counter_list const& counted) {
+  counter_map result;
+  for (counter const& one : counted) {
+    result.Set(one.name, one.value);
+  }
+  return result;
+}
 
 /// Device and stream on which an object was made. Its calls must come on the same stream: the
 /// object's work is ordered by it.
@@ -76,7 +87,7 @@ class lplb : kept_object<Backend> {
         placement_(placement_of(at, physical_to_logical, replica_count, ranks, rank_offsets)),
         splitter_(at.policy(), placement_.ref(), {.max_ids = max_ids}),
         routing_(at.policy(), 1),
-        dispatched_(at.policy(), 1) {}
+        dispatched_(at.policy(), placement_.physical_to_logical.extent(0)) {}
 
   /// Counts `topk_ids[tokens, k]` into `counts[experts]` int32, which the engine sums over ranks.
   void count(TensorView topk_ids, TensorView counts) {
@@ -98,13 +109,24 @@ class lplb : kept_object<Backend> {
     at.with_ids("topk_ids", topk_ids, 2, "[tokens, k]", [&](auto id) {
       using Id = decltype(id);
       splitter_.dispatch(layer, at.template view<Id const, 2>("topk_ids", topk_ids, "[tokens, k]"),
-                         at.template view<Id, 2>("slots", slots, "[tokens, k]"), dispatched_);
+                         at.template view<Id, 2>("slots", slots, "[tokens, k]"),
+                         counters_in(layer));
     });
   }
-  /// Throws if the last plan refused its counts. Waits.
-  void check() {
+  /// Throws if the last plan refused its counts, or, unless that is allowed, if the last dispatch of a
+  /// layer had ids without a slot. Waits.
+  void check(bool allow_lost) {
     [[maybe_unused]] auto const at = this->again("lplb.check");
     splitter_.check();
+    if (!allow_lost) {
+      expect_none_lost("lplb.dispatch", sum_of(dispatched_.to_host()),
+                       {"without_slot", "out_of_range"});
+    }
+  }
+  /// Returns what the last dispatch of every layer counted, summed. Waits.
+  counter_map counters() {
+    [[maybe_unused]] auto const at = this->again("lplb.counters");
+    return to_map(sum_of(dispatched_.to_host()));
   }
 
   static object_members make(TensorView physical_to_logical, TensorView replica_count,
@@ -117,11 +139,18 @@ class lplb : kept_object<Backend> {
         .add("plan", object, &lplb::plan)
         .add("dispatch", object, &lplb::dispatch)
         .add("check", object, &lplb::check)
+        .add("counters", object, &lplb::counters)
         .add("quotas", borrow<std::int32_t>(object, at.device(), object->splitter_.quotas()));
   }
 
  private:
   using policy_type = typename Backend::policy_type;
+
+  /// Returns the counters of a layer; `dispatch` refuses a layer that does not exist.
+  plimsoll::vector_ref<plimsoll::dispatch_counters> counters_in(index_t layer) {
+    bool const exists = layer >= 0 && layer < dispatched_.size();
+    return {dispatched_.data_handle() + (exists ? layer : 0), 1};
+  }
 
   plimsoll::placement<policy_type> placement_;
   plimsoll::lplb<policy_type> splitter_;
@@ -168,11 +197,17 @@ class waterfill : kept_object<Backend> {
       line_.fill(in, rank_, batch, out, rows);
     });
   }
-  /// Throws if the last fill refused its loads. Waits.
-  void check() {
+  /// Throws if the last fill refused its loads, or, unless that is allowed, if it had ids that are not
+  /// a slot. Waits.
+  void check(bool allow_lost) {
     [[maybe_unused]] auto const at = this->again("waterfill.check");
     line_.check();
+    if (!allow_lost) {
+      expect_none_lost("waterfill.fill", report(at), {"out_of_range"});
+    }
   }
+  /// Returns what the last fill counted. Waits.
+  counter_map counters() { return to_map(report(this->again("waterfill.counters"))); }
 
   static object_members make(DLDevice device, index_t rank, index_t ranks, index_t nodes,
                              index_t slots, index_t top_k, index_t max_tokens, double weight,
@@ -191,10 +226,15 @@ class waterfill : kept_object<Backend> {
     return members()
         .add("count", object, &waterfill::count)
         .add("fill", object, &waterfill::fill)
-        .add("check", object, &waterfill::check);
+        .add("check", object, &waterfill::check)
+        .add("counters", object, &waterfill::counters);
   }
 
  private:
+  counter_list report(call<Backend> const& at) {
+    return sum_of(plimsoll::read(at.policy(), line_.report()));
+  }
+
   plimsoll::waterline<typename Backend::policy_type> line_;
   index_t rank_;
 };
@@ -224,6 +264,18 @@ class capacity_mask : kept_object<Backend> {
               .report = report_.view()});
     });
   }
+  /// Throws, unless that is allowed, if the last batch had ids that are not an expert's. Waits.
+  void check(bool allow_lost) {
+    [[maybe_unused]] auto const at = this->again("capacity_mask.check");
+    if (!allow_lost) {
+      expect_none_lost("capacity_mask.apply", sum_of(report_.to_host()), {"out_of_range"});
+    }
+  }
+  /// Returns what the last batch counted. Waits.
+  counter_map counters() {
+    [[maybe_unused]] auto const at = this->again("capacity_mask.counters");
+    return to_map(sum_of(report_.to_host()));
+  }
 
   static object_members make(DLDevice device, index_t experts, index_t top_k, index_t max_tokens,
                              double factor) {
@@ -231,7 +283,10 @@ class capacity_mask : kept_object<Backend> {
     auto const object = std::make_shared<capacity_mask>(
         at, plimsoll::capacity_options{
                 .experts = experts, .top_k = top_k, .max_tokens = max_tokens, .factor = factor});
-    return members().add("apply", object, &capacity_mask::apply);
+    return members()
+        .add("apply", object, &capacity_mask::apply)
+        .add("check", object, &capacity_mask::check)
+        .add("counters", object, &capacity_mask::counters);
   }
 
  private:
@@ -278,10 +333,20 @@ class least_loaded : kept_object<Backend> {
                      at.template view<Id, 2>("rows", rows, "[tokens, k]"), routed_);
     });
   }
-  /// Throws if the last plan refused its counts. Waits.
-  void check() {
+  /// Throws if the last plan refused its counts, or, unless that is allowed, if the last route had ids
+  /// without a rank. Waits.
+  void check(bool allow_lost) {
     [[maybe_unused]] auto const at = this->again("least_loaded.check");
     planner_.check();
+    if (!allow_lost) {
+      expect_none_lost("least_loaded.route", sum_of(routed_.to_host()),
+                       {"unplanned", "out_of_range"});
+    }
+  }
+  /// Returns what the last route counted. Waits.
+  counter_map counters() {
+    [[maybe_unused]] auto const at = this->again("least_loaded.counters");
+    return to_map(sum_of(routed_.to_host()));
   }
 
   static object_members make(DLDevice device, index_t rank, index_t ranks, index_t nodes,
@@ -305,6 +370,7 @@ class least_loaded : kept_object<Backend> {
         .add("plan", object, &least_loaded::plan)
         .add("route", object, &least_loaded::route)
         .add("check", object, &least_loaded::check)
+        .add("counters", object, &least_loaded::counters)
         // Tokens that each rank (row) sends to each rank, and receives from each.
         .add("send_counts", borrow<std::int32_t>(object, device, planner.send_counts()))
         .add("receive_counts", borrow<std::int32_t>(object, device, planner.receive_counts()))

@@ -163,7 +163,17 @@ class _Kept:
         for member, value in made.items():
             value = _converted(like, value)
             is_function = callable(value)
-            setattr(self, str(member), functools.partial(_call, f"{name}.{member}", value) if is_function else value)
+            setattr(self, "_" * (member in ("check", "counters")) + str(member),
+                    functools.partial(_call, f"{name}.{member}", value) if is_function else value)
+
+    def check(self, allow_lost=False):
+        """Waits; raises ValueError for what the last plan refused, and for token copies of the last calls that
+        have no place, such as ids out of range, unless `allow_lost`."""
+        self._check(allow_lost)
+
+    def counters(self):
+        """Waits, and returns the number of ids of the last calls by outcome."""
+        return {str(name): int(value) for name, value in self._counters().items()}
 
 
 def _device_of(like):

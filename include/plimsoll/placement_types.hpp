@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include <plimsoll/config.hpp>
+#include <plimsoll/error.hpp>
 #include <plimsoll/rank_set_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
@@ -24,6 +25,22 @@ struct placement_ref {
   /// last offset belong to no rank. Empty: slots are spread evenly, rank r begins at
   /// floor(r * slots / ranks).
   matrix_ref<std::int32_t const> rank_offsets = {};
+
+  /// Returns the view of one layer, for objects that an engine makes layer by layer; it is their
+  /// layer 0.
+  /// @throws invalid_input if there is no such layer
+  [[nodiscard]] placement_ref of_layer(index_t layer) const {
+    detail::expect_between("placement_ref::of_layer", "layer", 0, physical_to_logical.extent(0) - 1,
+                           layer, "as layer");
+    auto const row = [layer](matrix_ref<std::int32_t const> matrix) {
+      if (matrix.data != nullptr) {
+        matrix.data += layer * matrix.strides[0];
+      }
+      matrix.extents[0] = matrix.extents[0] > 0 ? 1 : 0;
+      return matrix;
+    };
+    return {row(physical_to_logical), row(replica_count), ranks, row(rank_offsets)};
+  }
 };
 
 /// Ranks, nodes and constraints of a placement. Arrays are in the policy's memory.

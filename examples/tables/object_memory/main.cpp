@@ -62,10 +62,7 @@ int main() {
   plimsoll::matrix_ref<std::int32_t const> const first(recorded.data(), layers, experts);
   plimsoll::rank_set const on{.ranks = ranks};
   auto const in_use = plimsoll::eplb(seq, first, slots, {.on = on});
-  plimsoll::placement_ref const layer{
-      .physical_to_logical = {in_use.physical_to_logical.data_handle(), 1, slots},
-      .replica_count = {in_use.replica_count.data_handle(), 1, experts},
-      .ranks = ranks};
+  plimsoll::placement_ref const layer = in_use.ref().of_layer(0);
   plimsoll::matrix_ref<std::int32_t const> const later(
       recorded.data() + (steps - 1) * layers * experts, layers, experts);
   auto const fresh = plimsoll::eplb(seq, later, slots, {.on = on});

@@ -239,6 +239,39 @@ class Objects(unittest.TestCase):
         self.assertTrue(torch.equal(torch.bincount(slots.flatten(), minlength=48), quotas[1].long()))
         self.assertEqual(torch.bincount(slots.flatten() // 6).max(), ids.numel() // 8)
 
+    def test_lost_token_copies_are_counted_and_refused(self):
+        maps = torch.tensor([[0, 1, 0, 2, 1, 3]]), torch.tensor([[2, 2, 1, 1]])
+        balancer = plimsoll.lplb(*maps, 3, None, 64)
+        ids = torch.tensor([[0, 1, 4], [2, -1, 4], [0, 3, 4]])  # 4 is no expert
+        counts = torch.zeros(1, 4, dtype=torch.int32)
+        plimsoll.lplb_count(balancer, ids, counts[0])
+        plimsoll.lplb_plan(balancer, counts)
+        plimsoll.lplb_dispatch(balancer, 0, ids, torch.empty_like(ids))
+        self.assertEqual(
+            dict(balancer.counters()),
+            {"routed": 5, "beyond_quota": 0, "without_slot": 0, "unrouted": 1, "out_of_range": 3},
+        )
+        with self.assertRaisesRegex((ValueError, RuntimeError), "lplb.dispatch: topk_ids: .*, got 3 out_of_range"):
+            balancer.check()
+        balancer.check(allow_lost=True)
+
+        mask = plimsoll.capacity_mask(ids, 4, 3, 3, 1.0)
+        outputs = torch.empty_like(ids), torch.empty(ids.shape), torch.empty(4, dtype=torch.int32)
+        plimsoll.capacity_mask_apply(mask, ids, torch.ones(ids.shape), *outputs)
+        self.assertEqual(mask.counters()["out_of_range"], 3)
+        with self.assertRaisesRegex((ValueError, RuntimeError), "capacity_mask.apply: topk_ids: .*, got 3 out_of_range"):
+            mask.check()
+
+        planner = plimsoll.least_loaded(ids, 0, 2, 1, 4, 64, 1.0, 1, 1.0)
+        counts = torch.zeros(2, 4, dtype=torch.int32)
+        plimsoll.least_loaded_count(planner, ids, counts[0])
+        plimsoll.least_loaded_plan(planner, counts)
+        plimsoll.least_loaded_route(planner, ids, torch.empty_like(ids), torch.empty_like(ids))
+        self.assertEqual(dict(planner.counters())["out_of_range"], 3)
+        with self.assertRaisesRegex((ValueError, RuntimeError), "least_loaded.route: topk_ids: .*, got 3 out_of_range"):
+            planner.check()
+        planner.check(allow_lost=True)
+
     def test_steps_on_meta_tensors_do_nothing(self):
         balancer = plimsoll.lplb(torch.tensor([[0, 1]]), torch.tensor([[1, 1]]), 2, None, 8)
         meta = torch.empty(4, 2, dtype=torch.long, device="meta")

@@ -319,6 +319,56 @@ class Objects(unittest.TestCase):
         gc.collect()
         np.testing.assert_array_equal(quotas, kept)  # they keep the object alive
 
+    def test_lost_token_copies_are_counted_and_refused(self):
+        balancer = plimsoll_ffi.lplb(np.array([[0, 1, 0, 2, 1, 3]]), np.array([[2, 2, 1, 1]]), 3, 64)
+        ids = np.array([[0, 1, 4], [2, -1, 4], [0, 3, 4]], np.int32)  # 4 is no expert
+        counts = np.zeros((1, 4), np.int32)
+        balancer.count(ids, counts[0])
+        balancer.plan(counts)
+        balancer.check()
+        slots = np.empty_like(ids)
+        balancer.dispatch(0, ids, slots)
+        self.assertEqual(
+            balancer.counters(),
+            {"routed": 5, "beyond_quota": 0, "without_slot": 0, "unrouted": 1, "out_of_range": 3},
+        )
+        message = (
+            "^lplb.dispatch: topk_ids: expected ids that can be placed, or -1, got 3 out_of_range; "
+            r"check\(allow_lost=True\) accepts them$"
+        )
+        with self.assertRaisesRegex(ValueError, message):
+            balancer.check()
+        balancer.check(allow_lost=True)
+        ids[:, 2] = -1
+        balancer.dispatch(0, ids, slots)
+        balancer.check()
+
+        mask = plimsoll_ffi.capacity_mask(ids, 4, 3, 3)
+        ids[0, 2] = 9
+        outputs = np.empty_like(ids), np.empty(ids.shape, np.float32), np.empty(4, np.int32)
+        mask.apply(ids, np.ones(ids.shape, np.float32), *outputs)
+        self.assertEqual(mask.counters()["out_of_range"], 1)
+        with self.assertRaisesRegex(ValueError, "^capacity_mask.apply: topk_ids: .*, got 1 out_of_range"):
+            mask.check()
+
+        filler = plimsoll_ffi.waterfill(ids, 0, 2, 6, 3, 3)
+        loads, filled = np.zeros((2, 2), np.int64), np.empty((3, 4), np.int32)
+        filler.count(ids, loads)
+        filler.fill(ids, loads, filled, None, None)
+        self.assertEqual((filler.counters()["rows"], filler.counters()["out_of_range"]), (3, 1))
+        with self.assertRaisesRegex(ValueError, "^waterfill.fill: topk_ids: .*, got 1 out_of_range"):
+            filler.check()
+
+        planner = plimsoll_ffi.least_loaded(ids, 0, 2, 4, 64)
+        counts = np.zeros((2, 4), np.int32)
+        planner.count(ids, counts[0])
+        planner.plan(counts)
+        planner.route(ids, np.empty_like(ids), np.empty_like(ids))
+        self.assertEqual(planner.counters(), {"routed": 5, "unplanned": 0, "unrouted": 3, "out_of_range": 1})
+        with self.assertRaisesRegex(ValueError, "^least_loaded.route: topk_ids: .*, got 1 out_of_range"):
+            planner.check()
+        planner.check(allow_lost=True)
+
     def test_lplb_takes_the_offsets_of_craft(self):
         loads = random_loads(4, 2, 16)
         physical_to_logical, copies, offsets = plimsoll_ffi.craft(loads, 4, budget=6)
