@@ -532,7 +532,8 @@ outcome plan_loads(options const& o, measured_loads const& loads) {
       result.unrefined->layer_ids = ids;
     }
   }
-  if (in_use) {
+  // The plan in use need not keep the rules that the new one was asked to keep.
+  if (in_use && o.apart == "none" && o.groups == 1) {
     keep_layers_without_load(*in_use, loads.totals, result.after);
   }
   if (previous) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an object counted in its last calls, by name, and the check that no token copy was lost.
+// Names the counters of an object, and throws for token copies that it could not place.
 #pragma once
 
 #include <cstddef>

@@ -484,6 +484,12 @@ case_layers_without_load() {
     plan loads.csv --previous in_use.json --ranks 4 --format vllm --output plan.json $options >/dev/null
     [[ $(tail -n 2 plan.json | head -n 1) == "$in_use" ]] || fail "expected the plan in use with '$options'"
   done
+  # A plan in use with two replicas on a rank gives way to --apart.
+  printf '[[0,1,2,3,4,5,6,7,0,1,2,3],\n[0,0,1,2,3,4,5,6,7,1,2,3]]\n' >twins.json
+  plan loads.csv --plan twins.json --ranks 4 --slots 12 --format vllm --output plan.json >/dev/null
+  [[ $(tail -n 2 plan.json | head -n 1) == '[0,0,1,2,3,4,5,6,7,1,2,3]' ]] || fail "expected the plan in use"
+  plan loads.csv --plan twins.json --ranks 4 --slots 12 --apart rank --format vllm --output plan.json >/dev/null
+  [[ $(tail -n 2 plan.json | head -n 1) == "$numbered" ]] || fail "expected no two replicas on a rank"
   # TensorRT-LLM needs rows of all layers with experts, also of those that were not recorded.
   plan loads.csv --layer-ids 3:5 --model-layers 7 --ranks 4 --slots 12 --output plan.yaml >/dev/null
   planned=$(grep -c '^  [3456]: \[' plan.yaml)

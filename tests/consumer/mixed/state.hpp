@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an engine's .cpp and .cu files share: state that either makes, and either reads and replaces.
+// Holds state that the .cpp and .cu files of an engine share: each makes it, reads it and moves it.
 #pragma once
 
 #include <plimsoll/plimsoll.hpp>
@@ -10,7 +10,7 @@ struct state {
   plimsoll::flow_plan<plimsoll::seq_policy> flow;
 };
 
-// The same two functions, compiled by each compiler.
+// Declares the same functions for each compiler.
 #define MIXED_DECLARE(compiler)                                            \
   namespace compiler {                                                     \
   /* Plans a layer of two experts, with loads 3 and 1, on three ranks. */  \

@@ -15,7 +15,7 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// The number of slots that hold an expert if slot i holds expert i mod experts.
+/// Returns the number of slots that hold an expert if slot i holds expert i mod experts.
 PLIMSOLL_HD constexpr std::int32_t numbered_copies(index_t slots, index_t experts, index_t expert) {
   return static_cast<std::int32_t>(slots / experts + (expert < slots % experts ? 1 : 0));
 }
