@@ -358,6 +358,7 @@ inline std::vector<refused_options> refusals() {
   shared.ranks = 2;
   shared.pad = padding_mode::to_capacity;
   with("multiple: expected 1 to 2147483647 rows, got 0").multiple = 0;
+  with("min_rows: expected 0 to 2147483647 rows, got -1").min_rows = -1;
   with("multiple: expected 1 to 2147483647 rows, got 2147483648").multiple = std::int64_t{1} << 31;
 
   next("factors: expected 8 experts, got 7").factors = reals(7, 1.0);

@@ -373,8 +373,7 @@ class mask_steps {
     report_pairs sums{};
     sums.lists = lists_;
     sums.rule = rule;
-    sums.pad = o.pad;
-    sums.multiple = o.multiple;
+    sums.padding = {o.pad, o.multiple, o.min_rows};
     sums.counts = select.counts;
     sums.offsets = {offsets_.data(), o.experts + 1};
     sums.reports = {report.data(), 1};
@@ -771,6 +770,56 @@ TEST_CASE("capacity_mask: rows of a buffer are counted in 32 bits") {
   CHECK(message(o, 1 << 18) ==
         "capacity_mask::apply: kept.offsets: expected 0 to 2147483647 rows with padding, got "
         "2147483648");
+}
+
+TEST_CASE("capacity_mask: rows of a buffer, whatever the batch") {
+  auto const rows = [](capacity_options o, index_t tokens) {
+    o.experts = 4;
+    o.top_k = 1;
+    o.max_tokens = 64;
+    plimsoll::capacity_mask mask(plimsoll::seq, o);
+    // All tokens choose expert 1.
+    ints const ids(static_cast<std::size_t>(tokens), 1);
+    floats const scores(static_cast<std::size_t>(tokens), 1.0f);
+    ints counts(4), offsets(5);
+    std::vector<plimsoll::capacity_report> report(1);
+    mask.apply(plimsoll::matrix_ref<std::int32_t const>(ids.data(), tokens, 1),
+               plimsoll::matrix_ref<float const>(scores.data(), tokens, 1),
+               {.counts = {counts.data(), 4},
+                .offsets = {offsets.data(), 5},
+                .report = {report.data(), 1}});
+    CHECK(report[0].rows == offsets[4]);
+    CHECK(offsets[4] <= mask.max_rows(tokens));
+    for (std::size_t e = 0; e < 4; ++e) {
+      CHECK(counts[e] <= offsets[e + 1] - offsets[e]);
+      CHECK(counts[e] <= mask.capacity(tokens));
+    }
+    return ints{offsets[1], offsets[2] - offsets[1]};
+  };
+  // Buffers of one size, also for batches with fewer tokens than it has rows, or none.
+  capacity_options fixed{.min_capacity = 8, .max_capacity = 8};
+  fixed.pad = padding_mode::to_capacity;
+  for (index_t const tokens : {0, 1, 4, 8, 9, 64}) {
+    CHECK(rows(fixed, tokens) == ints{8, 8});
+  }
+  fixed.min_tokens = 16;  // unlimited below, so that the buffer holds all tokens
+  CHECK(rows(fixed, 4) == ints{8, 8});
+  CHECK(rows(fixed, 12) == ints{12, 12});
+  capacity_options wide{.factor = 8};
+  wide.pad = padding_mode::to_capacity;
+  CHECK(rows(wide, 3) == ints{6, 6});
+  wide.min_rows = 7;
+  CHECK(rows(wide, 3) == ints{7, 7});
+  // One padded block at least.
+  capacity_options blocks{.factor = 4};
+  blocks.pad = padding_mode::to_multiple;
+  blocks.multiple = 16;
+  CHECK(rows(blocks, 3) == ints{0, 16});
+  blocks.min_rows = 1;
+  CHECK(rows(blocks, 3) == ints{16, 16});
+  CHECK(rows(blocks, 17) == ints{16, 32});
+  blocks.pad = padding_mode::none;
+  CHECK(rows(blocks, 3) == ints{1, 3});
 }
 
 }  // namespace plimsoll_test

@@ -96,6 +96,69 @@ PLIMSOLL_TEST_CASE("placement_maps: conversions between the forms", P, PLIMSOLL_
   }
 }
 
+PLIMSOLL_TEST_CASE("placement_maps: other ranks", P, PLIMSOLL_POLICIES) {
+  auto const policy = make_policy<P>();
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    CAPTURE(seed);
+    forms const f = random_forms(seed, 40);
+    resized const expected(f, seed + 500);
+    stored<P> const in(f);
+    array_in<std::int32_t, P> const source_ranks(expected.source_ranks);
+    array_in<std::int32_t, P> const offsets(expected.rank_offsets);
+    auto const where = offsets.view2(f.layers, expected.ranks() + 1);
+    array_in<std::int32_t, P> map(ints(expected.map.size(), -7));
+    array_in<std::int64_t, P> counts(std::vector<std::int64_t>(expected.counts.size(), -7));
+    plimsoll::resize_placement(policy, in.placement(), source_ranks.view1(), where,
+                               map.view2(f.layers, expected.slots),
+                               counts.view2(f.layers, f.experts));
+    CHECK(map.values() == expected.map);
+    CHECK(counts.values() ==
+          std::vector<std::int64_t>(expected.counts.begin(), expected.counts.end()));
+    if (seed < 4) {
+      report_hash("placement_maps.resized" + std::to_string(seed), map.values(), counts.values());
+    }
+  }
+}
+
+PLIMSOLL_TEST_CASE("placement_maps: other ranks, returned", P, PLIMSOLL_PREPARED_POLICIES) {
+  auto const policy = make_policy<P>();
+  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+    CAPTURE(seed);
+    forms const f = random_forms(seed, 40);
+    resized const expected(f, seed + 500);
+    stored<P> const in(f);
+    array_in<std::int32_t, P> const source_ranks(expected.source_ranks);
+    array_in<std::int32_t, P> const offsets(expected.rank_offsets);
+    auto const where = offsets.view2(f.layers, expected.ranks() + 1);
+    auto const made = plimsoll::resize_placement(policy, in.placement(), source_ranks.view1(),
+                                                 expected.slots, where);
+    CHECK(made.physical_to_logical.to_host() == expected.map);
+    CHECK(made.replica_count.to_host() == expected.counts);
+    CHECK(made.rank_offsets.to_host() == expected.rank_offsets);
+    CHECK(made.ranks == expected.ranks());
+  }
+  // Four ranks of six slots and two that join; later the second one is lost.
+  ints one;
+  for (std::int32_t e = 0; e < 24; ++e) {
+    one.push_back(e);
+  }
+  array_in<std::int32_t, P> const map(one), counts(ints(24, 1));
+  plimsoll::placement_ref const four{map.view2(1, 24), counts.view2(1, 24), 4, {}};
+  array_in<std::int64_t, P> const grown(std::vector<std::int64_t>{0, 1, 2, 3, -1, -1});
+  auto const six = plimsoll::resize_placement(policy, four, grown.view1(), 36);
+  ints expected = one;
+  expected.resize(36, -1);
+  CHECK(six.physical_to_logical.to_host() == expected);
+  CHECK(six.replica_count.to_host() == ints(24, 1));
+  array_in<std::int32_t, P> const shrunk(ints{0, 2, 3, 4, 5});
+  auto const five = plimsoll::resize_placement(policy, six.ref(), shrunk.view1(), 30);
+  expected.erase(expected.begin() + 6, expected.begin() + 12);
+  CHECK(five.physical_to_logical.to_host() == expected);
+  ints copies(24, 1);
+  std::fill_n(copies.begin() + 6, 6, 0);
+  CHECK(five.replica_count.to_host() == copies);
+}
+
 inline std::vector<std::int64_t> wide(ints const& values) { return {values.begin(), values.end()}; }
 
 PLIMSOLL_TEST_CASE("placement_maps: int64 arrays, as engines have them", P, PLIMSOLL_POLICIES) {
@@ -408,6 +471,53 @@ PLIMSOLL_TEST_CASE("placement_maps: conversions refuse bad maps", P, PLIMSOLL_PO
         "ranks_to_slots: rank_experts: expected -1 or an expert, got -2 in layer 1, rank 0");
   CHECK(to_slots({0, 1, 2, -1, 4, 5, 6, 7}, 3) ==
         "ranks_to_slots: physical_to_logical: expected at least 4 slots, got 3 in layer 1");
+
+  auto const resize = [&](ints const& map, ints const& before, ints const& ranks,
+                          ints const& after) {
+    array_in<std::int32_t, P> const in(map), of(before), from(ranks), where(after);
+    array_in<std::int32_t, P> out(2 * 5), counts_out(2 * 4);
+    index_t const n = static_cast<index_t>(ranks.size());
+    return refusal_of([&] {
+      plimsoll::resize_placement(
+          policy,
+          {in.view2(2, 4), plimsoll::matrix_ref<std::int32_t const>(nullptr, 2, 4), 2,
+           of.view2(2, 3)},
+          from.view1(), where.view2(2, n + 1), out.view2(2, 5), counts_out.view2(2, 4));
+    });
+  };
+  ints const good{0, 1, 2, 3, 0, -1, 2, -1};
+  ints const ranges{0, 2, 4, 0, 1, 3};
+  CHECK(resize(good, ranges, {1, -1, 0}, {0, 2, 2, 5, 0, 2, 2, 3}) == "no error");
+  CHECK(resize(good, {0, 2, 4, 0, 4, 3}, {1}, {0, 5, 0, 5}) ==
+        "resize_placement: from.rank_offsets: expected offsets that rise from 0 to at most the "
+        "number "
+        "of slots, got 3 in layer 1, rank 1");
+  CHECK(
+      resize({0, 1, 2, 3, 0, 4, 2, -1}, ranges, {1}, {0, 5, 0, 5}) ==
+      "resize_placement: from.physical_to_logical: expected -1 or an expert of the layer, got 4 in "
+      "layer 1, slot 1");
+  CHECK(resize({0, 1, 2, 3, 0, 1, 2, 3}, ranges, {1}, {0, 5, 0, 5}) ==
+        "resize_placement: from.physical_to_logical: expected -1 in slots that belong to no rank, "
+        "got "
+        "3 in layer 1, slot 3");
+  CHECK(resize(good, ranges, {1, 2}, {0, 2, 5, 0, 2, 5}) ==
+        "resize_placement: source_ranks: expected -1 or a rank below the 2 of from, got 2 for rank "
+        "1");
+  CHECK(
+      resize(good, ranges, {-2}, {0, 5, 0, 5}) ==
+      "resize_placement: source_ranks: expected -1 or a rank below the 2 of from, got -2 for rank "
+      "0");
+  CHECK(resize(good, ranges, {1, 0, 1}, {0, 1, 2, 5, 0, 1, 2, 5}) ==
+        "resize_placement: source_ranks: expected every rank of from at most once, got rank 1 2 "
+        "times");
+  CHECK(
+      resize(good, ranges, {1, 0}, {0, 2, 5, 0, 6, 5}) ==
+      "resize_placement: rank_offsets: expected offsets that rise from 0 to at most the number of "
+      "slots, got 6 in layer 1, rank 0");
+  CHECK(resize(good, ranges, {1, 0}, {0, 1, 5, 0, 2, 5}) ==
+        "resize_placement: rank_offsets: expected a slot of rank 0 for every expert that it holds, "
+        "got "
+        "none for expert 3 in layer 0, slot 3");
 }
 
 PLIMSOLL_TEST_CASE("placement_maps: ids beyond int32 are refused, not cut off", P,

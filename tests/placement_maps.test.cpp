@@ -86,6 +86,18 @@ TEST_CASE("placement_maps: the same bits in every team") {
           plimsoll::detail::ranks_to_slots_body{in.lists(), slots_out,
                                                 matrix(rank_offsets.data(), f.layers, f.ranks + 1)},
           f.layers, slots, rank_offsets);
+      resized const other(f, seed + 500);
+      ints resized_map(other.map.size(), -7), resized_counts(other.counts.size(), -7);
+      check_teams(
+          plimsoll::detail::resize_placement_body{
+              ranked,
+              {other.source_ranks.data(), other.ranks()},
+              {{other.rank_offsets.data(), f.layers, other.ranks() + 1},
+               other.slots,
+               other.ranks()},
+              matrix(resized_map.data(), f.layers, other.slots),
+              matrix(resized_counts.data(), f.layers, f.experts)},
+          f.layers, resized_map, resized_counts);
       for (index_t const groups : {index_t{0}, f.ranks, index_t{1}}) {
         check_teams(plimsoll::detail::validation_body{ranked,
                                                       in.counts.view2(f.layers, f.experts),
@@ -182,6 +194,32 @@ TEST_CASE("placement_maps: shapes and options are checked") {
         "ranks_to_slots: rank_offsets: expected 2 layers, got 1");
   CHECK(refusal_of([&] { plimsoll::ranks_to_slots(seq, t(2, 2, 2), m(2, 4), m(2, 2)); }) ==
         "ranks_to_slots: rank_offsets: expected 3 offsets (ranks + 1), got 2");
+
+  ints ranks{0, 1, -1};
+  plimsoll::vector_ref<std::int32_t const> const sources(ranks.data(), 3);
+  auto const resize = [&](plimsoll::placement_ref const& from,
+                          plimsoll::vector_ref<std::int32_t const> const& source_ranks,
+                          matrix const& offsets, matrix const& map, matrix const& counts) {
+    return refusal_of(
+        [&] { plimsoll::resize_placement(seq, from, source_ranks, offsets, map, counts); });
+  };
+  CHECK(resize(placement, sources, {}, m(2, 6), m(2, 3)) == "no error");
+  CHECK(resize(with([](auto& p) { p.ranks = 0; }), sources, {}, m(2, 6), m(2, 3)) ==
+        "resize_placement: from.ranks: expected 1 to 32767 ranks, got 0");
+  CHECK(resize(with([&](auto& p) { p.replica_count = m(2, 0); }), sources, {}, m(2, 6), m(2, 3)) ==
+        "resize_placement: from.replica_count: expected 1 to 65535 experts, got 0");
+  CHECK(resize(placement, {ranks.data(), 0}, {}, m(2, 6), m(2, 3)) ==
+        "resize_placement: source_ranks: expected 1 to 32767 ranks, got 0");
+  CHECK(resize(placement, sources, m(2, 3), m(2, 6), m(2, 3)) ==
+        "resize_placement: rank_offsets: expected 4 offsets (ranks + 1), got 3");
+  CHECK(resize(placement, sources, {}, m(1, 6), m(2, 3)) ==
+        "resize_placement: physical_to_logical: expected 2 layers, got 1");
+  CHECK(resize(placement, sources, {}, m(2, 0), m(2, 3)) ==
+        "resize_placement: physical_to_logical: expected 1 to 2147483647 slots, got 0");
+  CHECK(resize(placement, sources, {}, m(2, 6), m(2, 4)) ==
+        "resize_placement: replica_count: expected 3 experts, got 4");
+  CHECK(refusal_of([&] { plimsoll::resize_placement(seq, placement, sources, 0); }) ==
+        "resize_placement: slots: expected 1 to 2147483647 slots, got 0");
 
   CHECK(refusal_of([&] { plimsoll::validate(seq, with([](auto& p) { p.ranks = 0; })); }) ==
         "validate: placement.ranks: expected 1 to 32767 ranks, got 0");

@@ -82,8 +82,8 @@ template <class T>
       "");
 }
 
-/// Returns the word of a list most similar to `text`, to suggest after a typing error; empty if
-/// none is similar.
+/// Returns the word of a list most similar to `text`, of several the shortest, to suggest after a
+/// typing error; empty if none is similar.
 [[nodiscard]] inline std::string nearest(std::string const& text,
                                          std::vector<std::string> const& words) {
   std::string best;
@@ -93,7 +93,9 @@ template <class T>
     std::size_t const longer = std::max(text.size(), word.size());
     bool const begins = shorter > 0 && text.substr(0, shorter) == word.substr(0, shorter);
     std::size_t const distance = begins ? 0 : detail::edit_distance(text, word);
-    if (2 * distance <= longer && distance < best_distance) {
+    bool const nearer =
+        distance < best_distance || (distance == best_distance && word.size() < best.size());
+    if (2 * distance <= longer && nearer) {
       best = word;
       best_distance = distance;
     }

@@ -88,12 +88,16 @@ class optimal_sums {
   optimal_sums(plan const& p, std::string const& name)
       : split_(plimsoll::seq, p.placement(), {.tolerance = 1e-6}),
         shares_(plimsoll::seq, p.layers, p.slots),
+        slot_loads_(static_cast<std::size_t>(p.layers * p.slots)),
         sums_(p, name) {}
 
   /// Adds a step. `layers` has the mean loads; layers with a `peak` of 0 have no load.
   template <class Load>
   void add(index_t step, loads_ref<Load> loads, std::vector<plimsoll::balance_stats> layers) {
     split_.solve(loads, shares_);
+    for (std::size_t i = 0; i < slot_loads_.size(); ++i) {
+      slot_loads_[i] += shares_.data_handle()[i];
+    }
     for (std::size_t layer = 0; layer < layers.size(); ++layer) {
       plimsoll::balance_stats& row = layers[layer];
       if (row.peak > 0) {
@@ -104,10 +108,13 @@ class optimal_sums {
     sums_.add(step, layers);
   }
   [[nodiscard]] balance_statistics take() { return sums_.take(); }
+  /// Returns the loads of slots, summed over the steps: `[layers, slots]`.
+  [[nodiscard]] std::vector<double> const& slot_loads() const { return slot_loads_; }
 
  private:
   plimsoll::minmax_lp<plimsoll::seq_policy> split_;
   plimsoll::array<double, plimsoll::seq_policy, 2> shares_;  ///< [layers, slots]
+  std::vector<double> slot_loads_;
   balance_sums sums_;
 };
 
@@ -177,6 +184,29 @@ class latency_sums {
   latency_statistics result_;
 };
 
+/// Returns the loads of slots, `[layers, slots]`, if replicas of an expert share its load equally.
+template <class Load>
+[[nodiscard]] std::vector<double> even_slot_loads(plan const& p, npy::array<Load> const& total) {
+  std::vector<double> loads(static_cast<std::size_t>(p.layers * p.slots));
+  for (std::size_t i = 0; i < loads.size(); ++i) {
+    if (auto const expert = p.physical_to_logical[i]; expert >= 0) {
+      auto const at = i / static_cast<std::size_t>(p.slots) * static_cast<std::size_t>(p.experts) +
+                      static_cast<std::size_t>(expert);
+      loads[i] = static_cast<double>(total.values[at]) / p.replica_count[at];
+    }
+  }
+  return loads;
+}
+
+/// Returns the traffic of a mean step, from loads of slots that are summed over `steps`.
+[[nodiscard]] plan_traffic mean_traffic(plan const& p, std::vector<double> slot_loads,
+                                        index_t steps, token_sources const& sources) {
+  for (double& load : slot_loads) {
+    load /= static_cast<double>(steps);
+  }
+  return traffic_of(p, slot_loads, sources);
+}
+
 /// Measures one of the two plans.
 class plan_measurer {
  public:
@@ -199,8 +229,8 @@ class plan_measurer {
   }
 
   template <class Load>
-  [[nodiscard]] measured_plan take(npy::array<Load> const& total,
-                                   std::vector<index_t> const& filled, bool has_steps) {
+  [[nodiscard]] measured_plan take(npy::array<Load> const& total, load_totals const& totals,
+                                   index_t steps, token_sources const& sources) {
     rows_.measure(plimsoll::array_ref(total.values, total.shape[0], total.shape[1]));
     balance_sums summed(rows_.p, name_);
     summed.add(0, rows_.rows);
@@ -210,12 +240,15 @@ class plan_measurer {
     for (auto const& row : rows_.rows) {
       result.balancedness.push_back(row.balancedness);
     }
-    if (has_steps) {
+    if (steps > 1) {
       result.per_step = per_step_.take();
     }
     result.optimal = optimal_.take();
+    index_t const filled_steps = std::max<index_t>(1, steps - totals.empty_steps);
+    result.traffic = mean_traffic(rows_.p, even_slot_loads(rows_.p, total), filled_steps, sources);
+    result.optimal_traffic = mean_traffic(rows_.p, optimal_.slot_loads(), filled_steps, sources);
     if (latency_) {
-      result.latency = latency_->take(filled);
+      result.latency = latency_->take(totals.filled);
     }
     return result;
   }
@@ -232,11 +265,10 @@ class plan_measurer {
 
 comparison compare(load_file const& file, load_totals const& totals, plan const& before,
                    plan const& after, std::optional<plimsoll::latency_curves> const& curves,
-                   reading_progress const& progress) {
+                   reading_progress const& progress, token_sources const& sources) {
   return file.with_type([&]<class Load>(Load) {
     plan_measurer first(before, file.name(), curves);
     plan_measurer second(after, file.name(), curves);
-    bool const has_steps = file.steps() > 1;
     file.for_each_step<Load>(
         [&](index_t step, loads_ref<Load> loads) {
           auto const* const end = loads.data + loads.extent(0) * loads.extent(1);
@@ -251,8 +283,8 @@ comparison compare(load_file const& file, load_totals const& totals, plan const&
                       .steps = file.steps(),
                       .empty_steps = totals.empty_steps,
                       .expert_loads = {total.values.begin(), total.values.end()},
-                      .before = first.take(total, totals.filled, has_steps),
-                      .after = second.take(total, totals.filled, has_steps)};
+                      .before = first.take(total, totals, file.steps(), sources),
+                      .after = second.take(total, totals, file.steps(), sources)};
   });
 }
 

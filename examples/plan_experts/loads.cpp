@@ -63,7 +63,9 @@ class value_check {
           throw file_error(file_.name(), "loads from 0 to below 2^47",
                            spell(load) + " in " +
                                (has_steps ? "step " + std::to_string(step) + ", " : "") + "layer " +
-                               std::to_string(layer) + ", expert " + std::to_string(expert) +
+                               std::to_string(layer) +
+                               (file_.what() == loads_of::slots ? ", slot " : ", expert ") +
+                               std::to_string(expert) +
                                (id ? ", as top-k expert ids mark what is not routed; count how "
                                      "often each expert occurs"
                                    : ""));
@@ -253,6 +255,42 @@ class id_check {
   index_t unequal_ = 0;
 };
 
+/// Detects loads of slots, `[layers, ranks, slots of a rank]`: all steps have the same total, as layers
+/// have, but in no step do all layers, and some layer's total changes.
+template <class Load>
+class slot_check {
+ public:
+  explicit slot_check(std::array<index_t, 3> const& shape)
+      : possible_(shape[0] > 1 && shape[1] > 1), of_layer_(static_cast<std::size_t>(shape[1])) {}
+
+  void add(loads_ref<Load> loads) {
+    total_comparison<Load> of_layers;
+    Load of_step = 0;
+    for (index_t layer = 0; possible_ && layer < loads.extent(0); ++layer) {
+      Load total = 0;
+      for (index_t expert = 0; expert < loads.extent(1); ++expert) {
+        total += loads(layer, expert);
+      }
+      of_layers.add(total);
+      of_layer_[static_cast<std::size_t>(layer)].add(total);
+      of_step += total;
+    }
+    of_steps_.add(of_step);
+    possible_ = possible_ && of_steps_.equal && !(of_step > 0 && of_layers.equal);
+  }
+
+  [[nodiscard]] bool found() const {
+    return possible_ && of_steps_.count > 1 &&
+           std::any_of(of_layer_.begin(), of_layer_.end(),
+                       [](auto const& of) { return !of.equal; });
+  }
+
+ private:
+  bool possible_;
+  total_comparison<Load> of_steps_;
+  std::vector<total_comparison<Load>> of_layer_;  ///< [layers]: its totals in all steps
+};
+
 template <class Load>
 [[nodiscard]] bool has_load(loads_ref<Load> loads, index_t layer) {
   for (index_t expert = 0; expert < loads.extent(1); ++expert) {
@@ -264,21 +302,25 @@ template <class Load>
 }
 
 template <class Load>
-[[nodiscard]] load_totals check(load_file const& file, index_t first, index_t last,
+[[nodiscard]] load_totals check(load_file const& file, index_t first, index_t last, shape_rule rule,
                                 reading_progress const& progress) {
   auto const& shape = file.shape();
   value_check<Load> values(file);
   id_check<Load> ids(shape);
   transposition_check<Load> transposed(shape);
   swap_check<Load> swapped(shape);
+  slot_check<Load> of_slots(shape);
   load_totals result;
   result.filled.resize(static_cast<std::size_t>(last - first));
   file.for_each_step<Load>(
       [&](index_t step, auto loads) {
         values.add(step, loads);
-        ids.add(loads);
-        transposed.add(loads);
-        swapped.add(loads);
+        if (rule == shape_rule::looks_right) {
+          ids.add(loads);
+          transposed.add(loads);
+          swapped.add(loads);
+          of_slots.add(loads);
+        }
         bool empty = true;
         for (index_t layer = first; layer < last; ++layer) {
           if (has_load(loads, layer)) {
@@ -289,25 +331,28 @@ template <class Load>
         result.empty_steps += empty ? 1 : 0;
       },
       progress);
+  auto const refuse = [&](char const* looks) {
+    index_t const all = shape[0] > 1 ? 0 : 1;  // a single step need not be in the file
+    throw file_error(file.name(),
+                     all == 0 ? "shape (steps, layers, experts)" : "shape (layers, experts)",
+                     npy::to_string(std::span(shape).subspan(static_cast<std::size_t>(all))) +
+                         looks + "; --trust-shape takes it as it is");
+  };
   if (ids.found()) {
-    throw file_error(file.name(), "loads, shape (steps, layers, experts)",
-                     npy::to_string(shape) +
-                         ", whose layers have different totals in a step and whose rows repeat no "
-                         "number: they look like top-k expert ids (tokens, layers, k); count how "
-                         "often each expert occurs");
+    refuse(
+        ", whose layers have different totals in a step and whose rows repeat no number: they look "
+        "like top-k expert ids (tokens, layers, k); count how often each expert occurs");
   }
   if (transposed.found()) {
-    bool const has_steps = shape[0] > 1;
-    throw file_error(
-        file.name(), has_steps ? "shape (steps, layers, experts)" : "shape (layers, experts)",
-        npy::to_string(std::span(shape).subspan(has_steps ? 0 : 1)) +
-            ", whose columns and not rows have equal totals: " + "it looks transposed");
+    refuse(", whose columns and not rows have equal totals: it looks transposed");
   }
   if (swapped.found()) {
-    throw file_error(file.name(), "shape (steps, layers, experts)",
-                     npy::to_string(shape) +
-                         ", whose layers and not steps have equal totals: steps and layers look "
-                         "swapped");
+    refuse(", whose layers and not steps have equal totals: steps and layers look swapped");
+  }
+  if (of_slots.found()) {
+    refuse(
+        ", whose steps have equal totals and whose layers have not: they look like loads of slots "
+        "(layers, ranks, slots of a rank), which --slot-loads reads with the plan in use");
   }
   result.loads = values.sums(first, last);
   return result;
@@ -405,7 +450,7 @@ enum class form { npy, json, csv, unknown };
 
 }  // namespace
 
-load_file load_file::parse(byte_store bytes, std::string const& key,
+load_file load_file::parse(byte_store bytes, std::string const& key, loads_of what,
                            reading_progress const& progress) {
   std::string const file = bytes.name();
   form const found = checked_form(form_of(file), bytes);
@@ -415,9 +460,9 @@ load_file load_file::parse(byte_store bytes, std::string const& key,
     }
     auto head = locate_values(bytes);
     load_file result(std::move(bytes));
-    result.set_shape(head.shape);
     result.values_at_ = head.values_at;
     result.fortran_order_ = head.fortran_order;
+    result.set_shape(head.shape, what);
     result.type_ = std::move(head.type);
     result.whole_ = result.type_.kind != 'f';
     return result;
@@ -425,8 +470,12 @@ load_file load_file::parse(byte_store bytes, std::string const& key,
   auto numbers = found == form::json
                      ? parse_json_loads(bytes, byte_order_mark(bytes), key, progress)
                      : parse_csv_loads(bytes, byte_order_mark(bytes), key, progress);
+  return of_numbers(std::move(numbers), what);
+}
+
+load_file load_file::of_numbers(text_numbers numbers, loads_of what) {
   load_file result(std::move(numbers.bytes));
-  result.set_shape(numbers.shape);
+  result.set_shape(numbers.shape, what);
   result.whole_ = !numbers.floats;
   result.floats_from_ = numbers.floats ? numbers.floats_from : 0;
   bool const big = std::endian::native == std::endian::big;
@@ -435,25 +484,54 @@ load_file load_file::parse(byte_store bytes, std::string const& key,
 }
 
 load_file load_file::open(std::string const& file, std::string const& key,
-                          reading_progress const& progress) {
+                          reading_progress const& progress, loads_of what) {
   static_cast<void>(form_of(file));  // refuse a bad name before minutes of reading
-  return parse(byte_store::of(file, progress), key, progress);
+  return parse(byte_store::of(file, progress), key, what, progress);
 }
 
 load_file load_file::of_bytes(std::string_view bytes, std::string const& file,
                               std::string const& key) {
   byte_store store(file);
   store.append(bytes);
-  return parse(std::move(store), key, {});
+  return parse(std::move(store), key, loads_of::experts, {});
 }
 
-void load_file::set_shape(std::vector<std::int64_t> const& shape) {
-  if (shape.size() != 2 && shape.size() != 3) {
-    throw file_error(name(), "shape (layers, experts) or (steps, layers, experts)",
-                     npy::to_string(shape));
+void load_file::set_shape(std::vector<std::int64_t> const& shape, loads_of what) {
+  bool const slots = what == loads_of::slots;
+  if (shape.size() != 2 && shape.size() != 3 && !(slots && shape.size() == 4)) {
+    throw file_error(
+        name(),
+        slots ? "shape (layers, slots), (steps, layers, slots) or either with (ranks, slots "
+                "of a rank) in place of slots"
+              : "shape (layers, experts) or (steps, layers, experts)",
+        npy::to_string(shape));
   }
+  what_ = what;
   shape_ = {shape.size() == 3 ? shape[0] : 1, shape[shape.size() - 2], shape.back()};
+  if (shape.size() == 4) {
+    expect_c_order();
+    shape_ = {shape[0], shape[1], shape[2] * shape[3]};
+  }
   select_layers(0, shape_[1]);
+}
+
+void load_file::expect_c_order() const {
+  if (fortran_order_) {
+    throw file_error(
+        name(),
+        "values in C order (numpy.ascontiguousarray), since ranks and their slots are joined",
+        "Fortran order");
+  }
+}
+
+void load_file::join_ranks(index_t ranks, index_t slots) {
+  auto const [layers, columns, of_rank] = shape_;
+  if (of_rank == slots || columns != ranks || columns * of_rank != slots) {
+    return;
+  }
+  expect_c_order();
+  shape_ = {1, layers, slots};
+  select_layers(0, layers);
 }
 
 void load_file::select_layers(index_t first, index_t last) {
@@ -532,10 +610,10 @@ index_t load_totals::filled_rows() const {
   return std::accumulate(filled.begin(), filled.end(), index_t{0});
 }
 
-load_totals check_loads(load_file& file, index_t first, index_t last,
+load_totals check_loads(load_file& file, index_t first, index_t last, shape_rule rule,
                         reading_progress const& progress) {
-  auto totals =
-      file.with_type([&]<class Load>(Load) { return check<Load>(file, first, last, progress); });
+  auto totals = file.with_type(
+      [&]<class Load>(Load) { return check<Load>(file, first, last, rule, progress); });
   file.select_layers(first, last);
   return totals;
 }

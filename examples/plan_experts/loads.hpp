@@ -30,11 +30,15 @@
 #include "byte_store.hpp"
 #include "input_file.hpp"
 #include "loads_ref.hpp"
+#include "loads_text.hpp"
 #include "npy.hpp"
 
 namespace examples {
 
 using plimsoll::index_t;
+
+/// What the last dimension of a file of loads counts.
+enum class loads_of { experts, slots };
 
 /// Loads `[steps, layers, experts]` in a file; only a few steps are in memory at a time. A `.npy`
 /// file is read in place. Text is converted to numbers once and the standard input is copied, both
@@ -44,7 +48,12 @@ class load_file {
   /// Opens a file and determines its shape. `key` names the key or column of the loads if it is not
   /// the usual one; a `.npy` file has none.
   [[nodiscard]] static load_file open(std::string const& file, std::string const& key = {},
-                                      reading_progress const& progress = {});
+                                      reading_progress const& progress = {},
+                                      loads_of what = loads_of::experts);
+
+  /// Takes loads that were computed from those of another file; `numbers.bytes` has the name of that.
+  [[nodiscard]] static load_file of_numbers(text_numbers numbers,
+                                            loads_of what = loads_of::experts);
 
   /// Parses the bytes of a file, whose name gives their form.
   [[nodiscard]] static load_file of_bytes(std::string_view bytes, std::string const& file,
@@ -55,6 +64,11 @@ class load_file {
   [[nodiscard]] index_t layers() const { return last_layer_ - first_layer_; }
   [[nodiscard]] index_t experts() const { return shape_[2]; }
   [[nodiscard]] std::array<index_t, 3> const& shape() const { return shape_; }
+  [[nodiscard]] loads_of what() const { return what_; }
+
+  /// Takes `[layers, ranks, slots of a rank]` as one step of `[layers, slots]`, if these dimensions
+  /// show that it is that. Throws `file_error` for values in Fortran order.
+  void join_ranks(index_t ranks, index_t slots);
 
   /// Calls `visit` with a value of the type to read the loads as: `std::int64_t` if all loads are
   /// integers, else `double`.
@@ -95,9 +109,10 @@ class load_file {
  private:
   explicit load_file(byte_store bytes) : bytes_(std::move(bytes)) {}
 
-  [[nodiscard]] static load_file parse(byte_store bytes, std::string const& key,
+  [[nodiscard]] static load_file parse(byte_store bytes, std::string const& key, loads_of what,
                                        reading_progress const& progress);
-  void set_shape(std::vector<std::int64_t> const& shape);
+  void set_shape(std::vector<std::int64_t> const& shape, loads_of what);
+  void expect_c_order() const;
   [[nodiscard]] index_t steps_at_once() const;
   template <class Load, class Put>
   void decode(std::uint64_t first, std::uint64_t count, Put&& put) const;
@@ -109,6 +124,7 @@ class load_file {
   std::uint64_t floats_from_ = 0;
   bool fortran_order_ = false;
   bool whole_ = true;
+  loads_of what_ = loads_of::experts;
   std::array<index_t, 3> shape_{};
   index_t first_layer_ = 0;
   index_t last_layer_ = 0;
@@ -124,10 +140,15 @@ struct load_totals {
   [[nodiscard]] index_t filled_rows() const;
 };
 
+/// Whether loads must look like `[steps, layers, experts]` and like nothing else.
+enum class shape_rule { looks_right, trusted };
+
 /// Reads all steps, checks every load of all layers, then selects the layers from `first` up to,
-/// but not including, `last` and returns their totals. Throws `file_error`, also for an array that
-/// holds something other than loads or has its dimensions in another order.
+/// but not including, `last` and returns their totals. Throws `file_error`, unless `rule` is `trusted`
+/// also for an array that holds something other than loads of experts or has its dimensions in
+/// another order.
 [[nodiscard]] load_totals check_loads(load_file& file, index_t first, index_t last,
+                                      shape_rule rule = shape_rule::looks_right,
                                       reading_progress const& progress = {});
 /// Checks and selects all layers.
 [[nodiscard]] inline load_totals check_loads(load_file& file) {

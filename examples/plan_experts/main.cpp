@@ -23,10 +23,13 @@
 #ifdef _OPENMP
 #include <plimsoll/execution/omp.hpp>
 #endif
+#include <plimsoll/execution.hpp>
 #include <plimsoll/latency.hpp>
+#include <plimsoll/placement_maps.hpp>
 #include <plimsoll/systems/craft.hpp>
 #include <plimsoll/systems/gem.hpp>
 #include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
 
 #include "command_line.hpp"
 #include "curves_file.hpp"
@@ -43,6 +46,7 @@
 #include "planner.hpp"
 #include "progress.hpp"
 #include "report.hpp"
+#include "slot_loads.hpp"
 
 #ifndef PLIMSOLL_EXAMPLES_CUDA
 #define PLIMSOLL_EXAMPLES_CUDA 0
@@ -69,20 +73,78 @@ struct measured_loads {
   index_t rows = 0;  ///< rows of the file, before the selection
 };
 
+/// Returns the end of the rows to plan, of a file with so many layers.
+index_t last_row(std::string const& name, row_range const& rows, index_t layers) {
+  index_t const last = rows.last.value_or(layers);
+  if (rows.first >= last || last > layers) {
+    throw usage_error("--layers", "some of the " + std::to_string(layers) + " layers of " + name,
+                      std::to_string(rows.first) + ":" +
+                          (rows.last ? std::to_string(*rows.last) : std::string()));
+  }
+  return last;
+}
+
+/// Returns the slots of a layer that the options ask for.
+std::optional<index_t> asked_slots(options const& o, index_t experts,
+                                   std::optional<index_t> ranks) {
+  if (o.replicas_per_rank && ranks) {
+    return experts + *o.replicas_per_rank * *ranks;
+  }
+  return o.slots;
+}
+
+/// Reads the plan of --previous on its own ranks, which need not be those of --ranks.
+plan read_previous(options const& o, plan_request request) {
+  auto const lost = static_cast<index_t>(lost_ranks_of(o).size());
+  auto const slots = request.experts > 0 ? asked_slots(o, request.experts, o.ranks) : o.slots;
+  // A file without its ranks has as many slots on each as the new plan.
+  if (slots && o.ranks && *slots >= *o.ranks && *slots % *o.ranks == 0) {
+    request.slots_of_rank = *slots / *o.ranks;
+  }
+  if (o.ranks) {
+    request.assumed_ranks = *o.ranks + lost;
+  }
+  return naming("--previous", [&] { return read_plan(o.previous, request); });
+}
+
+plan read_given(options const& o, plan_request request, std::optional<index_t> ranks) {
+  request.ranks = ranks;
+  return naming("--plan", [&] { return read_plan(o.plan, request); });
+}
+
+/// Adds up the slots of every expert in a file of --slot-loads, by the map in use. Returns them and the number of layers of the file, of which those of `rows` were read.
+std::pair<load_file, index_t> read_slot_loads(std::string const& name, options const& o,
+                                              row_range const& rows,
+                                              reading_progress const& watch) {
+  auto const map_in_use = [&](plan_request const& request) {
+    return o.previous.empty() ? read_given(o, request, o.ranks) : read_previous(o, request);
+  };
+  load_file slots = load_file::open(name, o.key, watch, loads_of::slots);
+  plan const all = map_in_use({});  // also layers that are not planned
+  slots.join_ranks(all.ranks, all.slots);
+  index_t const layers = slots.layers();
+  index_t const last = last_row(name, rows, layers);
+  static_cast<void>(check_loads(slots, rows.first, last, shape_rule::trusted, watch));
+  plan const planned =
+      map_in_use({.experts = all.experts, .layer_ids = layer_ids_of(o, last - rows.first, layers)});
+  return {expert_loads(slots, planned, watch), layers};
+}
+
 measured_loads read_rows(char const* argument, std::string const& name, options const& o) {
   return naming(argument, [&] {
     progress shown("reading " + name);
     auto const watch = [&](std::uint64_t done, std::uint64_t total) { shown(done, total); };
+    shape_rule const rule = o.trust_shape ? shape_rule::trusted : shape_rule::looks_right;
+    row_range const rows = rows_to_plan(o);
+    if (o.slot_loads) {
+      auto [file, layers] = read_slot_loads(name, o, rows, watch);
+      load_totals totals = check_loads(file, 0, file.layers(), rule, watch);
+      return measured_loads{std::move(file), std::move(totals), layers};
+    }
     load_file file = load_file::open(name, o.key, watch);
     index_t const layers = file.layers();
-    row_range const rows = rows_to_plan(o);
-    index_t const last = rows.last.value_or(layers);
-    if (rows.first >= last || last > layers) {
-      throw usage_error("--layers", "some of the " + std::to_string(layers) + " layers of " + name,
-                        std::to_string(rows.first) + ":" +
-                            (rows.last ? std::to_string(*rows.last) : std::string()));
-    }
-    load_totals totals = check_loads(file, rows.first, last, watch);
+    index_t const last = last_row(name, rows, layers);
+    load_totals totals = check_loads(file, rows.first, last, rule, watch);
     return measured_loads{std::move(file), std::move(totals), layers};
   });
 }
@@ -124,6 +186,89 @@ struct slot_layout {
   plimsoll::matrix_ref<std::int32_t const> rank_offsets = {};
 };
 
+/// Returns the plan of --previous on the ranks of the new plan, and how these came about.
+std::pair<plan, rank_change> on_new_ranks(options const& o, plan const& previous) {
+  auto const lost = lost_ranks_of(o);
+  if (!lost.empty() && lost.back() >= previous.ranks) {
+    throw usage_error("--lost-ranks",
+                      "some of the " + std::to_string(previous.ranks) + " ranks of --previous",
+                      std::to_string(lost.back()));
+  }
+  rank_change change{.previous = o.previous, .before = previous.ranks};
+  auto& sources = change.source_ranks;
+  for (index_t rank = 0; rank < previous.ranks; ++rank) {
+    if (!std::binary_search(lost.begin(), lost.end(), rank)) {
+      sources.push_back(static_cast<std::int32_t>(rank));
+    }
+  }
+  auto const stay = static_cast<index_t>(sources.size());
+  index_t const ranks = o.ranks.value_or(stay);
+  if (ranks < (lost.empty() ? 1 : stay) || ranks == 0) {
+    throw usage_error(
+        o.ranks ? "--ranks" : "--lost-ranks",
+        o.ranks ? "at least the " + std::to_string(stay) + " ranks of --previous that are not lost"
+                : "a rank of --previous that is not lost",
+        o.ranks ? std::to_string(ranks) : "none");
+  }
+  sources.resize(static_cast<std::size_t>(ranks), -1);
+  if (ranks == previous.ranks && lost.empty()) {
+    return {previous, change};
+  }
+  index_t const of_rank = previous.slots / previous.ranks;
+  auto const offsets = previous.placement().rank_offsets;
+  for (index_t layer = 0; layer < previous.layers; ++layer) {
+    for (index_t rank = 0; rank < previous.ranks; ++rank) {
+      if (index_t const slots = offsets(layer, rank + 1) - offsets(layer, rank); slots != of_rank) {
+        throw usage_error("--previous",
+                          "as many slots on every rank, " + std::to_string(of_rank) +
+                              ", of a plan that gets other ranks",
+                          std::to_string(slots) + " on rank " + std::to_string(rank));
+      }
+    }
+  }
+  plan result(previous.layers, previous.experts, ranks, of_rank * ranks);
+  result.layer_ids = previous.layer_ids;
+  plimsoll::resize_placement(
+      plimsoll::seq, previous.placement(), sources, {},
+      plimsoll::matrix_ref(result.physical_to_logical.data(), result.layers, result.slots),
+      plimsoll::matrix_ref(result.replica_count.data(), result.layers, result.experts));
+  change.lost_experts = std::count(result.replica_count.begin(), result.replica_count.end(), 0);
+  return {std::move(result), std::move(change)};
+}
+
+/// Checks the slots that the options ask for against those of --previous.
+void expect_slots_of_previous(options const& o, plan const& previous) {
+  index_t const slots = asked_slots(o, previous.experts, previous.ranks).value_or(previous.slots);
+  if (slots != previous.slots) {
+    throw usage_error(o.slots ? "--slots" : "--replicas-per-rank",
+                      "the " + std::to_string(previous.slots) +
+                          " slots of a layer of --previous on " + std::to_string(previous.ranks) +
+                          " ranks",
+                      std::to_string(slots));
+  }
+}
+
+/// Refuses what needs every expert in the plan in use, if ranks took some with them.
+void expect_all_experts(options const& o, plan const& previous) {
+  auto const& counts = previous.replica_count;
+  auto const found = std::find(counts.begin(), counts.end(), 0);
+  char const* const argument = o.max_moves                             ? "--max-moves"
+                               : o.max_bytes                           ? "--max-bytes"
+                               : o.planner == "none" && o.plan.empty() ? "--planner"
+                                                                       : nullptr;
+  if (found == counts.end() || argument == nullptr) {
+    return;
+  }
+  auto const at = found - counts.begin();
+  throw usage_error(
+      argument,
+      o.max_moves || o.max_bytes
+          ? "no value where experts were lost with their ranks, since all of these must move"
+          : "one that plans, where experts were lost with their ranks",
+      "a loss of expert " + std::to_string(at % previous.experts) + " in layer " +
+          std::to_string(previous.layer_ids[static_cast<std::size_t>(at / previous.experts)]));
+}
+
 /// Returns the number of slots to plan: the requested one, else that of the plan in use, else (for
 /// gem) one per expert.
 index_t slots_to_plan(options const& o, index_t experts, index_t ranks,
@@ -142,11 +287,6 @@ index_t slots_to_plan(options const& o, index_t experts, index_t ranks,
     slots = sum;
   }
   index_t const count = slots ? *slots : in_use ? in_use->slots : experts;
-  if (!o.previous.empty() && count != in_use->slots) {
-    throw usage_error(o.slots ? "--slots" : "--replicas-per-rank",
-                      "the " + std::to_string(in_use->slots) + " slots of a layer of --previous",
-                      std::to_string(count));
-  }
   auto const expect = [&](bool good, std::string const& expected) {
     if (!good) {
       throw usage_error("--slots", expected, std::to_string(count));
@@ -456,15 +596,51 @@ void keep_layers_without_load(plan const& in_use, load_totals const& totals, pla
   if (in_use.slots != after.slots || in_use.rank_offsets != after.rank_offsets) {
     return;
   }
+  auto const holds_all = [&](index_t layer) {
+    auto const first = in_use.replica_count.begin() + layer * in_use.experts;
+    return std::find(first, first + in_use.experts, 0) == first + in_use.experts;
+  };
   auto const copy_row = [](auto const& from, auto& to, index_t columns, index_t layer) {
     std::copy_n(from.begin() + layer * columns, columns, to.begin() + layer * columns);
   };
   for (index_t layer = 0; layer < after.layers; ++layer) {
-    if (totals.filled[static_cast<std::size_t>(layer)] == 0) {
+    if (totals.filled[static_cast<std::size_t>(layer)] == 0 && holds_all(layer)) {
       copy_row(in_use.physical_to_logical, after.physical_to_logical, after.slots, layer);
       copy_row(in_use.replica_count, after.replica_count, after.experts, layer);
     }
   }
+}
+
+/// Reads where the tokens start, for the ranks and layers of a plan.
+token_sources read_sources(options const& o, plan const& p) {
+  token_sources result{.nodes = o.nodes};
+  if (o.sources.empty()) {
+    return result;
+  }
+  naming("--sources", [&] {
+    load_file file = load_file::open(o.sources, o.key);
+    index_t const layers = file.layers();
+    row_range const rows = rows_to_plan(o);
+    index_t const last = last_row(o.sources, rows, layers);
+    auto const sizes = [](index_t ranks, index_t of_layers, index_t experts) {
+      return "(" + std::to_string(ranks) + ", " + std::to_string(of_layers) + ", " +
+             std::to_string(experts) + ")";
+    };
+    if (file.steps() != p.ranks || last - rows.first != p.layers || file.experts() != p.experts) {
+      throw file_error(
+          o.sources,
+          "the shape " + sizes(p.ranks, p.layers, p.experts) + " of (ranks, layers, experts)",
+          sizes(file.steps(), last - rows.first, file.experts()));
+    }
+    static_cast<void>(check_loads(file, rows.first, last, shape_rule::trusted));
+    file.with_type([&]<class Load>(Load) {
+      file.for_each_step<Load>([&](index_t, loads_ref<Load> loads) {
+        result.copies.insert(result.copies.end(), loads.data,
+                             loads.data + loads.extent(0) * loads.extent(1));
+      });
+    });
+  });
+  return result;
 }
 
 /// Makes both plans, without measuring them.
@@ -475,30 +651,29 @@ outcome plan_loads(options const& o, measured_loads const& loads) {
                  .policy = o.policy,
                  .before_name = "trivial",
                  .nodes = o.nodes,
+                 .sources = o.sources,
                  .groups = o.groups,
                  .expert_bytes = o.expert_bytes};
   index_t const layers = loads.file.layers();
   index_t const experts = loads.file.experts();
   auto const ids = layer_ids_of(o, layers, loads.rows);
-  auto const read = [&](char const* argument, std::string const& file,
-                        std::optional<index_t> of_ranks) -> std::optional<plan> {
-    if (file.empty()) {
-      return {};
-    }
-    return naming(argument, [&] {
-      // Without --layer-ids, LOADS has a row for every layer of the model.
-      auto const model_layers = o.layer_ids.empty() ? loads.rows : o.model_layers;
-      return read_plan(
-          file,
-          {.experts = experts, .layer_ids = ids, .ranks = of_ranks, .model_layers = model_layers});
-    });
-  };
-  std::optional<plan> previous = read("--previous", o.previous, o.ranks);
-  std::optional<plan> in_use = read("--plan", o.plan, previous ? previous->ranks : o.ranks);
-  if (!in_use) {
-    in_use = previous;
+  // Without --layer-ids, LOADS has a row for every layer of the model.
+  plan_request const request{.experts = experts,
+                             .layer_ids = ids,
+                             .model_layers = o.layer_ids.empty() ? loads.rows : o.model_layers};
+  std::optional<plan> previous;
+  if (!o.previous.empty()) {
+    auto [moved, change] = on_new_ranks(o, read_previous(o, request));
+    expect_slots_of_previous(o, moved);
+    expect_all_experts(o, moved);
+    previous = std::move(moved);
+    result.ranks = std::move(change);
   }
-  index_t const ranks = o.ranks ? *o.ranks : in_use.value().ranks;
+  std::optional<plan> in_use = previous;
+  if (!o.plan.empty()) {
+    in_use = read_given(o, request, previous ? previous->ranks : o.ranks);
+  }
+  index_t const ranks = previous ? previous->ranks : o.ranks ? *o.ranks : in_use.value().ranks;
   // With a limit on the moves, the refinement is not all that decides the plan.
   bool const compares = o.refinement != "none" && !o.evaluate.empty() && !limits_moves(o);
   if (o.planner == "none") {
@@ -540,13 +715,15 @@ outcome plan_loads(options const& o, measured_loads const& loads) {
     expect_slots_of(result.after, *previous, "--plan");
     check_bytes(*previous, o.expert_bytes);
     result.moves = move_from(*previous, o, loads, result, result.after);
+  }
+  if (previous && result.ranks.lost_experts == 0) {
     result.before = std::move(*previous);
     result.before_name = o.previous;
-  } else if (in_use) {
+  } else if (in_use && !previous) {
     result.before = std::move(*in_use);
     result.before_name = o.plan;
   } else {
-    // An engine without a plan has the same number of slots in every layer.
+    // Of a plan that lost experts none is left. An engine without a plan has the same number of slots in every layer.
     auto const slots = slots_of_layers(result.after);
     result.before =
         trivial_plan(layers, experts, ranks, slots.least == slots.most ? slots.most : experts);
@@ -647,6 +824,7 @@ void run_program(options const& o, std::string command) {
   if (!o.output.empty()) {
     result.format = plan_format_names()[static_cast<std::size_t>(output_format(o))];
   }
+  auto const sources = read_sources(o, result.after);
   auto const measure = [&](measured_loads const& on) {
     std::optional<plimsoll::latency_curves> curves;
     if (result.gem) {
@@ -655,7 +833,7 @@ void run_program(options const& o, std::string command) {
     progress shown("measuring " + on.file.name());
     auto const watch = [&](std::uint64_t done, std::uint64_t total) { shown(done, total); };
     result.comparisons.push_back(in_memory(on.file, [&] {
-      return compare(on.file, on.totals, result.before, result.after, curves, watch);
+      return compare(on.file, on.totals, result.before, result.after, curves, watch, sources);
     }));
   };
   measure(loads);

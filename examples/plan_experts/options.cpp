@@ -156,22 +156,22 @@ void check_without_planner(CLI::App const& app, options const& o) {
   std::string const with =
       plans ? "--planner none" : "--planner none, which takes the plan as it is";
   expect_not_given(app,
-                   {"--slots", "--replicas-per-rank", "--budget-bytes", "--groups", "--latency",
+                   {"--replicas-per-rank", "--budget-bytes", "--groups", "--latency",
                     "--trace-length", "--restarts"},
                    with);
+  if (o.previous.empty()) {  // of which they may tell the ranks
+    expect_not_given(app, {"--slots"}, with);
+  }
   if (!plans) {
     expect_not_given(app, {"--apart", "--policy"}, with);
-    if (o.previous.empty()) {
-      expect_not_given(app, {"--nodes"}, with);
-    }
   }
 }
 
 /// Checks the options about moves from --previous.
 void check_moves(CLI::App const& app, options const& o) {
   if (o.previous.empty()) {
-    for (char const* name :
-         {"--max-moves", "--max-bytes", "--rounds", "--bandwidth", "--token-us", "--transfers"}) {
+    for (char const* name : {"--max-moves", "--max-bytes", "--rounds", "--bandwidth", "--token-us",
+                             "--transfers", "--lost-ranks"}) {
       if (app.count(name) > 0) {
         throw usage_error(name, "--previous with it", "none");
       }
@@ -219,9 +219,6 @@ void check_curves(CLI::App const& app, options const& o) {
   }
   std::string const with = "--planner gem, which considers only latency";
   expect_not_given(app, {"--groups", "--refine", "--apart", "--split"}, with);
-  if (o.previous.empty()) {
-    expect_not_given(app, {"--nodes"}, with);
-  }
 }
 
 /// Returns whether the planner plans for the steps to come.
@@ -236,7 +233,7 @@ void check_ahead(CLI::App const& app, options const& o) {
   }
 }
 
-/// Checks --nodes, --groups and --apart; an option without effect is an error.
+/// Checks --nodes, --groups and --apart.
 void check_nodes(options const& o) {
   bool const apart = o.apart == "node";
   if (o.ranks && o.nodes > *o.ranks) {
@@ -246,10 +243,6 @@ void check_nodes(options const& o) {
   }
   if (o.nodes == 1 && apart) {
     throw usage_error("--apart", "--nodes above 1 for node", "1");
-  }
-  if (o.nodes > 1 && o.groups == 1 && !apart && !looks_ahead(o) && o.previous.empty()) {
-    throw usage_error("--nodes", "--groups, --apart node, --previous or --planner flow with it",
-                      "none of them");
   }
   if (o.groups > 1 && o.groups % o.nodes != 0) {
     throw usage_error("--groups", "a multiple of the " + std::to_string(o.nodes) + " nodes",
@@ -277,11 +270,12 @@ void check_files(options const& o) {
     char const* argument;
     std::string const& file;
   };
-  named const files[] = {
-      {"LOADS", o.loads},         {"--evaluate", o.evaluate}, {"--plan", o.plan},
-      {"--previous", o.previous}, {"--latency", o.latency},   {"--output", o.output},
-      {"--json", o.json},         {"--report", o.report},     {"--transfers", o.transfers}};
-  constexpr std::size_t first_output = 5;
+  named const files[] = {{"LOADS", o.loads},         {"--evaluate", o.evaluate},
+                         {"--sources", o.sources},   {"--plan", o.plan},
+                         {"--previous", o.previous}, {"--latency", o.latency},
+                         {"--output", o.output},     {"--json", o.json},
+                         {"--report", o.report},     {"--transfers", o.transfers}};
+  constexpr std::size_t first_output = 6;
   auto const same_file = [](std::string const& a, std::string const& b) {
     std::error_code ignored;
     auto const full = [&](std::string const& name) {
@@ -368,6 +362,17 @@ void add_options(CLI::App& app, options& o) {
       "load by default")
       ->type_name("NAME");
 
+  app.add_flag(
+      "--slot-loads", o.slot_loads,
+      wrapped("LOADS and LOADS2 count the tokens of every slot, not of every expert: [layers, "
+              "slots], [steps, layers, slots], or [ranks, slots of a rank] in place of "
+              "[slots]. The plan in use (--previous, else --plan) says which expert a slot "
+              "holds"));
+  app.add_flag(
+      "--trust-shape", o.trust_shape,
+      wrapped("LOADS and LOADS2 are [layers, experts] or [steps, layers, experts], even if "
+              "their numbers look like something else"));
+
   std::string const planning = "What to plan";
   add("--ranks", o.ranks, "Ranks (GPUs) that share the experts")
       ->check(count(1))
@@ -437,7 +442,11 @@ void add_options(CLI::App& app, options& o) {
       ->type_name("N")
       ->capture_default_str()
       ->group(how);
-  add("--nodes", o.nodes, "Number of nodes (servers); ranks are numbered node by node")
+  add("--nodes", o.nodes,
+      "Number of nodes (servers); ranks are numbered node by node. Without --groups, --apart node, "
+      "--previous and the planners flow and auto they change no plan, but the traffic between them "
+      "is "
+      "counted")
       ->check(count(1))
       ->type_name("N")
       ->capture_default_str()
@@ -475,6 +484,12 @@ void add_options(CLI::App& app, options& o) {
   add("--evaluate", o.evaluate, "Other loads to measure the plan on")
       ->type_name("LOADS2")
       ->group(compare);
+  add("--sources", o.sources,
+      "Where tokens start, to count the traffic between ranks and nodes: the token copies of every "
+      "expert by the rank of their token, [ranks, layers, experts]; without it, as many on every "
+      "rank")
+      ->type_name("FILE")
+      ->group(compare);
   add("--expert-bytes", o.expert_bytes,
       "Size of the weights of one expert in one layer, such as 44MB or 42MiB")
       ->transform(CLI::AsSizeValue(true))
@@ -484,10 +499,16 @@ void add_options(CLI::App& app, options& o) {
 
   std::string const moves = "How to move from the plan in use";
   add("--previous", o.previous,
-      "The plan in use, as --plan, to which the new plan is fitted: same slots and ranks, and as "
-      "few "
-      "experts as possible on other ranks. With --planner none, --plan may give the new plan")
+      "The plan in use, as --plan, to which the new plan is fitted: as many slots on every rank, "
+      "and "
+      "as few experts as possible on other ranks. With more --ranks than it has, new ranks begin "
+      "empty; with fewer, the last ones are lost. With --planner none, --plan may give the new "
+      "plan")
       ->type_name("FILE")
+      ->group(moves);
+  add("--lost-ranks", o.lost_ranks,
+      "Ranks of --previous that are lost with their experts, such as 2,5; the others move up")
+      ->type_name("LIST")
       ->group(moves);
   add("--max-moves", o.max_moves, "Best plan within this number of moves, over all layers")
       ->check(whole_number(0, 0x7fffffff))
@@ -555,6 +576,10 @@ void check_options(CLI::App const& app, options const& o) {
   check_ahead(app, o);
   check_nodes(o);
   check_moves(app, o);
+  if (o.slot_loads && o.plan.empty() && o.previous.empty()) {
+    throw usage_error("--slot-loads", "--previous or --plan with the plan in use", "none of them");
+  }
+  static_cast<void>(lost_ranks_of(o));
   static_cast<void>(rows_to_plan(o));
   check_files(o);
   expect_end("--report", o.report, ".html");
@@ -616,6 +641,22 @@ std::vector<std::int64_t> layer_ids_of(options const& o, index_t planned, index_
                       std::to_string(*o.model_layers));
   }
   return ids;
+}
+
+std::vector<index_t> lost_ranks_of(options const& o) {
+  std::vector<index_t> ranks;
+  for (std::size_t at = 0; at < o.lost_ranks.size();) {
+    std::size_t const comma = std::min(o.lost_ranks.find(',', at), o.lost_ranks.size());
+    index_t rank = 0;
+    if (!detail::parses(o.lost_ranks.substr(at, comma - at), rank) || rank < 0 ||
+        (!ranks.empty() && rank <= ranks.back())) {
+      throw usage_error("--lost-ranks", "ranks that increase, such as 2,5",
+                        "'" + o.lost_ranks + "'");
+    }
+    ranks.push_back(rank);
+    at = comma + 1;
+  }
+  return ranks;
 }
 
 plan_format output_format(options const& o) {

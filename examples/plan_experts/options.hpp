@@ -38,6 +38,9 @@ inline constexpr double gigabyte = 1e9;
 struct options {
   std::string loads;
   std::string key;
+  bool slot_loads = false;  ///< LOADS and --evaluate count tokens of slots
+  bool trust_shape =
+      false;  ///< LOADS and --evaluate are loads even if they look like something else
   std::string evaluate;
   std::string plan;
   std::string planner = "eplb";
@@ -47,6 +50,7 @@ struct options {
   std::string policy = "seq";
   std::optional<index_t> ranks;
   index_t nodes = 1;
+  std::string sources;
   index_t groups = 1;
   std::optional<index_t> slots;
   std::optional<index_t> replicas_per_rank;
@@ -59,6 +63,7 @@ struct options {
   std::optional<index_t> model_layers;
   std::optional<std::int64_t> expert_bytes;
   std::string previous;
+  std::string lost_ranks;
   std::optional<std::int64_t> max_moves;
   std::optional<std::int64_t> max_bytes;
   std::string rounds = "one-peer";
@@ -93,6 +98,9 @@ void check_options(CLI::App const& app, options const& o);
 /// numbers among the `rows` of LOADS.
 [[nodiscard]] std::vector<std::int64_t> layer_ids_of(options const& o, index_t planned,
                                                      index_t rows);
+
+/// Returns the ranks of --lost-ranks, rising.
+[[nodiscard]] std::vector<index_t> lost_ranks_of(options const& o);
 
 /// Returns the format of --output: that of --format, or that of the file name's extension.
 [[nodiscard]] plan_format output_format(options const& o);

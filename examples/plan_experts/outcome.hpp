@@ -49,6 +49,19 @@ struct latency_statistics {
   std::vector<double> of_ranks = {};   ///< [layers, ranks], mean over the steps
 };
 
+/// Token copies that leave the rank, or the node, on which their token is.
+struct crossing_copies {
+  double ranks = 0;
+  double nodes = 0;
+};
+
+/// Traffic of a plan, over all layers of a mean step.
+struct plan_traffic {
+  double copies = 0;             ///< token copies in all
+  crossing_copies split = {};    ///< if the split alone chooses the replica
+  crossing_copies nearest = {};  ///< if a token goes to a replica on its rank, else on its node
+};
+
 /// Measurements of one plan on one file of loads. Replicas of an expert share its load equally,
 /// except in `optimal`.
 struct measured_plan {
@@ -57,6 +70,8 @@ struct measured_plan {
   balance_statistics summed;                       ///< over the layers, of the summed steps
   std::optional<balance_statistics> per_step;      ///< over layers and steps, if several
   balance_statistics optimal = {};                 ///< of steps that are split optimally
+  plan_traffic traffic = {};                       ///< with the even split
+  plan_traffic optimal_traffic = {};               ///< of steps that are split optimally
   std::optional<latency_statistics> latency = {};  ///< with curves
 };
 
@@ -79,6 +94,11 @@ struct comparison {
   [[nodiscard]] static balance_statistics const& served(measured_plan const& m,
                                                         plimsoll::split_rule split) {
     return split == plimsoll::split_rule::optimal ? m.optimal : m.per_step ? *m.per_step : m.summed;
+  }
+  /// Returns the traffic with the split of service.
+  [[nodiscard]] static plan_traffic const& traffic_in_service(measured_plan const& m,
+                                                              plimsoll::split_rule split) {
+    return split == plimsoll::split_rule::even ? m.traffic : m.optimal_traffic;
   }
 };
 
@@ -207,6 +227,15 @@ struct migration_outcome {
   }
 };
 
+/// How the ranks of the plan in use became those of the new plan.
+struct rank_change {
+  std::string previous = {};  ///< the file of the plan in use
+  index_t before = 0;         ///< its ranks
+  std::vector<std::int32_t> source_ranks =
+      {};                    ///< [ranks]: the rank that each was, -1 if it joined
+  index_t lost_experts = 0;  ///< pairs of layer and expert that are on no rank any more
+};
+
 /// All results to print.
 struct outcome {
   /// "eplb", "auto", "flow", "craft", "gem", or "none" if the plan was only read
@@ -221,6 +250,7 @@ struct outcome {
   std::string output = {};   ///< the file of the plan; empty if none is written
   std::string format = {};   ///< format of that file
   index_t nodes = 1;
+  std::string sources = {};  ///< the file of --sources; empty: as many tokens on every rank
   index_t groups = 1;
   bool hierarchical = false;                      ///< each group of experts stays on a node
   std::optional<std::int64_t> expert_bytes = {};  ///< the weights of one expert in one layer
@@ -230,6 +260,7 @@ struct outcome {
   std::optional<gem_outcome> gem = {};            ///< if gem planned
   std::optional<selection> selected = {};         ///< if auto or flow planned
   std::optional<migration_outcome> moves = {};    ///< with --previous
+  rank_change ranks = {};                         ///< with --previous
   plan before = {};
   plan after = {};
   /// The plan without --refine, if there is a file of --evaluate to compare it on.
@@ -237,6 +268,12 @@ struct outcome {
   std::optional<double> unrefined_mean = {};  ///< its mean balancedness there, as served
   std::vector<comparison> comparisons = {};   ///< LOADS, then the file of --evaluate
 };
+
+/// Returns whether the traffic is printed: with one node and tokens on all ranks alike it is the same
+/// for nearly every plan.
+[[nodiscard]] inline bool shows_traffic(outcome const& result) {
+  return result.nodes > 1 || !result.sources.empty();
+}
 
 /// Counts the layers that got each number of replicas.
 [[nodiscard]] inline std::map<std::int32_t, index_t> layers_by_replicas(craft_outcome const& c) {

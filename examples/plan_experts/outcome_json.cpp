@@ -55,6 +55,13 @@ template <class T>
           {"of_ranks", rows_of(s.of_ranks, static_cast<index_t>(s.of_layers.size()))}};
 }
 
+[[nodiscard]] json to_json(plan_traffic const& t) {
+  auto const crossing = [](crossing_copies const& c) {
+    return json{{"between_ranks", c.ranks}, {"between_nodes", c.nodes}};
+  };
+  return {{"copies", t.copies}, {"split", crossing(t.split)}, {"nearest", crossing(t.nearest)}};
+}
+
 [[nodiscard]] json to_json(measured_plan const& m, index_t layers) {
   json per_step;
   if (m.per_step) {
@@ -65,6 +72,8 @@ template <class T>
           {"optimal_split", to_json(m.optimal, m.per_step.has_value())},
           {"balancedness", m.balancedness},
           {"rank_loads", rows_of(m.rank_loads, layers)},
+          {"traffic", to_json(m.traffic)},
+          {"optimal_split_traffic", to_json(m.optimal_traffic)},
           {"latency_us", m.latency ? to_json(*m.latency) : json()}};
 }
 
@@ -155,6 +164,10 @@ template <class T>
 [[nodiscard]] json moves_of(outcome const& result) {
   migration_outcome const& m = result.moves.value();
   json moves = totals_of(result);
+  moves["previous"] = result.ranks.previous;
+  moves["ranks_before"] = result.ranks.before;
+  moves["source_ranks"] = result.ranks.source_ranks;
+  moves["lost_experts"] = result.ranks.lost_experts;
   moves["max_moves"] = or_null(m.max_moves);
   moves["max_bytes"] = or_null(m.max_bytes);
   moves["token_us"] = result.gem ? json() : json(m.token_us);
@@ -230,8 +243,9 @@ void write_transfers(std::ostream& out, outcome const& result) {
   json object = {{"format", "plimsoll-transfers"},
                  {"version", 1},
                  {"program", result.program},
-                 {"plan_before", result.before_name},
+                 {"plan_before", result.ranks.previous},
                  {"ranks", p.ranks},
+                 {"source_ranks", result.ranks.source_ranks},
                  {"slots", p.slots},
                  {"nodes", result.nodes},
                  {"expert_bytes", or_null(result.expert_bytes)}};
@@ -260,6 +274,7 @@ void write_outcome(std::ostream& out, outcome const& result) {
                        {"refine", result.refinement},
                        {"policy", result.policy},
                        {"nodes", result.nodes},
+                       {"sources", result.sources.empty() ? json() : json(result.sources)},
                        {"groups", result.groups},
                        {"hierarchical", result.hierarchical},
                        {"planning_milliseconds", or_null(result.milliseconds)},

@@ -103,6 +103,36 @@ template <class Statistics>
   return text + "\n";
 }
 
+/// Formats the traffic of both plans; empty if it is not shown.
+[[nodiscard]] std::string table_of_traffic(outcome const& result) {
+  if (!shows_traffic(result)) {
+    return "";
+  }
+  std::string text;
+  for (comparison const& c : result.comparisons) {
+    auto const line = [&](char const* rule, char const* plan, plan_traffic const& t,
+                          crossing_copies const& crossing) {
+      auto const cell = [&](double copies) {
+        return fmt::format("{:.0f} ({:.1f} %)", copies, t.copies > 0 ? 100 * copies / t.copies : 0);
+      };
+      text += fmt::format("{:<20}  {:<6}{:>22}", rule, plan, cell(crossing.ranks));
+      text += result.nodes > 1 ? fmt::format("{:>22}\n", cell(crossing.nodes)) : "\n";
+    };
+    auto const& before = comparison::traffic_in_service(c.before, result.split);
+    auto const& after = comparison::traffic_in_service(c.after, result.split);
+    text += fmt::format("token copies of a step on {}, of {:.0f}{}:\n", c.loads, before.copies,
+                        result.sources.empty() ? ", as many from every rank" : "");
+    text += fmt::format("{:<28}{:>22}", "", "between ranks");
+    text += result.nodes > 1 ? fmt::format("{:>22}\n", "between nodes") : "\n";
+    line("to any replica", "before", before, before.split);
+    line("", "after", after, after.split);
+    line("to the nearest one", "before", before, before.nearest);
+    line("", "after", after, after.nearest);
+    text += "\n";
+  }
+  return text;
+}
+
 /// Formats the layers as "58 layers (3 to 60)", so that the reader notices wrong ids.
 [[nodiscard]] std::string layers_of(plan const& p) {
   bool const in_a_row = p.layer_ids.back() - p.layer_ids.front() == p.layers - 1;
@@ -262,7 +292,8 @@ template <class Statistics>
     return "";
   }
   moves_text const text = text_of_moves(result);
-  std::string lines = fmt::format("moves: {}\ntransfers: {}\n", text.moves, text.transfers);
+  std::string lines = text.ranks.empty() ? "" : fmt::format("ranks: {}\n", text.ranks);
+  lines += fmt::format("moves: {}\ntransfers: {}\n", text.moves, text.transfers);
   for (std::string const& loads : text.break_even) {
     lines += fmt::format("break-even: {}\n", loads);
   }
@@ -404,6 +435,19 @@ moves_text text_of_moves(outcome const& result) {
     return fmt::format("{} {}", count, count == 1 ? one : more);
   };
   moves_text text;
+  auto const& sources = result.ranks.source_ranks;
+  auto const joined = std::count(sources.begin(), sources.end(), -1);
+  auto const lost = result.ranks.before - (result.after.ranks - joined);
+  if (joined > 0 || lost > 0) {
+    text.ranks = fmt::format("{} instead of {}, {} joined, {} lost", result.after.ranks,
+                             result.ranks.before, joined, lost);
+  }
+  if (result.ranks.lost_experts > 0) {
+    text.ranks += fmt::format(
+        "; {} no rank any more and {} read from the host",
+        counted(result.ranks.lost_experts, "expert of a layer is on", "experts of layers are on"),
+        result.ranks.lost_experts == 1 ? "is" : "are");
+  }
   text.moves =
       fmt::format("{}{}, {} within a rank, in {} of {}", counted(m.moves(), "slot", "slots"),
                   m.max_moves   ? fmt::format(" of at most {}", *m.max_moves)
@@ -422,6 +466,9 @@ moves_text text_of_moves(outcome const& result) {
         fmt::format(", {} in about {:.1f} us", bytes_text(m.bytes()), 1e6 * m.transfers.seconds);
   }
   for (comparison const& c : result.comparisons) {
+    if (result.ranks.lost_experts > 0) {
+      break;  // these moves must be made
+    }
     double const saved = saved_us(result, c);
     auto const steps = break_even_steps(result, c);
     text.break_even.push_back(
@@ -471,9 +518,10 @@ std::string table_of(outcome const& result) {
     }
   }
   return sizes_of(result) + "\n" + table_of(balance_title, "5th percentile", balance, width, 4) +
-         table_of(latency_title, "95th percentile", latency, width, 2) + craft_of(result) +
-         gem_of(result) + candidates_of(result) + moves_of(result) + losses_of(result) +
-         warning_lines_of(result) + empty_of(result) + weights_of(result) + planner_of(result);
+         table_of(latency_title, "95th percentile", latency, width, 2) + table_of_traffic(result) +
+         craft_of(result) + gem_of(result) + candidates_of(result) + moves_of(result) +
+         losses_of(result) + warning_lines_of(result) + empty_of(result) + weights_of(result) +
+         planner_of(result);
 }
 
 }  // namespace examples

@@ -27,6 +27,7 @@ namespace examples {
 
 /// The moves from the plan of --previous, in words.
 struct moves_text {
+  std::string ranks = {};  ///< empty if they are those of the plan in use
   std::string moves;
   std::string transfers;
   std::vector<std::string> break_even;  ///< on each file of loads

@@ -64,12 +64,16 @@ void write_plan(std::ostream& out, plan const& p, plan_format format,
 
 /// Dimensions that a plan must have when it is read.
 struct plan_request {
-  index_t experts = 0;
-  std::vector<std::int64_t> layer_ids;  ///< increasing, at least one
+  index_t experts = 0;                       ///< 0: as many as the plan has
+  std::vector<std::int64_t> layer_ids = {};  ///< increasing; none: all layers of the file
   /// Required if the file does not contain the number of ranks; otherwise the two must agree.
-  std::optional<index_t> ranks;
+  std::optional<index_t> ranks = {};
   /// Number of layers of the model, if known: SGLang's file has a row for each.
   std::optional<index_t> model_layers = {};
+  /// Gives the ranks of a file that does not contain their number, in place of `ranks`: the slots of
+  /// each, or, if these are not known or do not divide the slots of the file, their number.
+  std::optional<index_t> slots_of_rank = {};
+  std::optional<index_t> assumed_ranks = {};
 };
 
 /// Reads a plan in any of the formats, recognised by the extension and the keys. Layers are matched

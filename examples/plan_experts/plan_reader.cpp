@@ -33,7 +33,7 @@ class plan_reader : tree_reader {
   plan_reader(std::string const& file, plan_request const& request)
       : tree_reader(file), request_(request) {}
 
-  [[nodiscard]] plan from_json(json const& root) const {
+  [[nodiscard]] plan from_json(json const& root) {
     if (root.is_array()) {
       return vllm(root);
     }
@@ -62,7 +62,7 @@ class plan_reader : tree_reader {
          keys.empty() ? "no key" : keys);
   }
 
-  [[nodiscard]] plan from_yaml(json const& root) const {
+  [[nodiscard]] plan from_yaml(json const& root) {
     expect_object(root, "");
     expect_known_keys(root, {"num_slots", "initial_global_assignments", "layer_updates_per_iter"});
     index_t const slots = whole(member(root, "", "num_slots"), "num_slots", 1, slot_limit);
@@ -81,6 +81,8 @@ class plan_reader : tree_reader {
       }
       ids.push_back(*id);
     }
+    std::sort(ids.begin(), ids.end());
+    request_all_if_none(ids);
     std::vector<row> rows;
     for (std::int64_t const id : request_.layer_ids) {
       if (!assignments.contains(to_string(id))) {
@@ -88,10 +90,10 @@ class plan_reader : tree_reader {
       }
       rows.push_back(values(assignments[to_string(id)], key + "[" + to_string(id) + "]", slots));
     }
-    return even_plan(rows, asked_ranks(), 0);
+    return even_plan(rows, {}, 0);
   }
 
-  [[nodiscard]] plan from_npy(npy::any_array const& any) const {
+  [[nodiscard]] plan from_npy(npy::any_array const& any) {
     auto const* const array = std::get_if<npy::array<std::int64_t>>(&any);
     if (array == nullptr) {
       fail("whole numbers", "floats");
@@ -99,12 +101,13 @@ class plan_reader : tree_reader {
     if (array->shape.size() != 2) {
       fail("shape (layers, slots)", npy::to_string(array->shape));
     }
+    request_all_if_none(array->shape[0]);
     expect_layer_count(array->shape[0]);
     std::vector<row> rows;
     for (auto at = array->values.begin(); at != array->values.end(); at += array->shape[1]) {
       rows.emplace_back(at, at + array->shape[1]);
     }
-    return even_plan(rows, asked_ranks(), -1);
+    return even_plan(rows, {}, -1);
   }
 
  private:
@@ -131,7 +134,35 @@ class plan_reader : tree_reader {
     }
   }
 
-  [[nodiscard]] index_t asked_ranks() const {
+  /// Requests all layers of the file, which has these ids, unless some were requested.
+  void request_all_if_none(row const& ids) {
+    if (request_.layer_ids.empty()) {
+      request_.layer_ids = ids;
+    }
+  }
+
+  /// Requests all layers of a file that does not contain layer ids, unless some were requested.
+  void request_all_if_none(index_t layers) {
+    row ids(static_cast<std::size_t>(layers));
+    std::iota(ids.begin(), ids.end(), 0);
+    request_all_if_none(ids);
+  }
+
+  /// Returns the number of ranks of a file that does not contain it.
+  [[nodiscard]] index_t asked_ranks(index_t slots) const {
+    if (request_.slots_of_rank && slots % *request_.slots_of_rank == 0) {
+      return slots / *request_.slots_of_rank;
+    }
+    if (request_.assumed_ranks && slots % *request_.assumed_ranks == 0) {
+      return *request_.assumed_ranks;
+    }
+    if (request_.slots_of_rank) {
+      fail("ranks of " + to_string(*request_.slots_of_rank) + " slots, as in the new plan",
+           to_string(slots) + " slots");
+    }
+    if (request_.assumed_ranks) {
+      return *request_.assumed_ranks;  // which is refused
+    }
     if (!request_.ranks) {
       throw plan_error(
           "--ranks", "a value, since " + file() + " does not say how many ranks there are", "none");
@@ -172,8 +203,12 @@ class plan_reader : tree_reader {
   }
 
   /// Makes a plan whose ranks all have the same number of slots.
-  [[nodiscard]] plan even_plan(std::vector<row> const& rows, index_t ranks,
+  /// Without `ranks`, they are those that were requested.
+  [[nodiscard]] plan even_plan(std::vector<row> const& rows, std::optional<index_t> file_ranks,
                                std::int64_t lowest) const {
+    if (rows.empty()) {
+      fail("a plan of at least one layer", "none");
+    }
     auto const slots = static_cast<index_t>(rows.front().size());
     for (std::size_t layer = 0; layer < rows.size(); ++layer) {
       if (rows[layer].size() != rows.front().size()) {
@@ -184,11 +219,12 @@ class plan_reader : tree_reader {
     if (slots < 1 || slots > slot_limit) {
       fail("from 1 to " + to_string(slot_limit) + " slots in a layer", to_string(slots));
     }
+    index_t const ranks = file_ranks ? *file_ranks : asked_ranks(slots);
     if (slots % ranks != 0) {
       throw plan_error("--ranks", "a divisor of the " + to_string(slots) + " slots in " + file(),
                        to_string(ranks));
     }
-    plan p(static_cast<index_t>(rows.size()), request_.experts, ranks, slots);
+    plan p(static_cast<index_t>(rows.size()), experts_in(rows), ranks, slots);
     p.layer_ids = request_.layer_ids;
     for (std::size_t layer = 0; layer < rows.size(); ++layer) {
       fill(p, layer, rows[layer], lowest);
@@ -196,7 +232,21 @@ class plan_reader : tree_reader {
     return p;
   }
 
-  [[nodiscard]] plan sglang(json const& root) const {
+  /// Returns the number of experts: the requested one, or that of a map in which each has a slot.
+  [[nodiscard]] index_t experts_in(std::vector<row> const& rows) const {
+    std::int64_t largest = request_.experts - 1;
+    for (row const& slots : rows) {
+      if (request_.experts == 0 && !slots.empty()) {
+        largest = std::max(largest, *std::max_element(slots.begin(), slots.end()));
+      }
+    }
+    if (largest < 0 || largest >= plimsoll::expert_limit) {
+      fail("experts from 0 to " + to_string(plimsoll::expert_limit - 1), to_string(largest));
+    }
+    return largest + 1;
+  }
+
+  [[nodiscard]] plan sglang(json const& root) {
     std::string const key = "physical_to_logical_map";
     expect_known_keys(root, {key.c_str()});
     json const& map = list(root[key], key);
@@ -205,6 +255,7 @@ class plan_reader : tree_reader {
       fail("a plan of all " + to_string(*request_.model_layers) + " layers of the model",
            to_string(rows_in_file) + " rows; --layer-ids says which layers the loads are");
     }
+    request_all_if_none(rows_in_file);
     std::vector<row> rows;
     for (std::int64_t const id : request_.layer_ids) {
       if (id >= static_cast<std::int64_t>(map.size())) {
@@ -214,27 +265,29 @@ class plan_reader : tree_reader {
       }
       rows.push_back(values(map[static_cast<std::size_t>(id)], key + "[" + to_string(id) + "]"));
     }
-    return even_plan(rows, asked_ranks(), 0);
+    return even_plan(rows, {}, 0);
   }
 
   /// One list of slots for every layer, or one for all.
-  [[nodiscard]] plan vllm(json const& root) const {
-    if (!root.empty() && !root.front().is_array()) {
-      return even_plan(std::vector<row>(request_.layer_ids.size(), values(root, "")), asked_ranks(),
-                       0);
+  [[nodiscard]] plan vllm(json const& root) {
+    bool const one_for_all = !root.empty() && !root.front().is_array();
+    request_all_if_none(one_for_all ? 1 : static_cast<index_t>(root.size()));
+    if (one_for_all) {
+      return even_plan(std::vector<row>(request_.layer_ids.size(), values(root, "")), {}, 0);
     }
     expect_layer_count(static_cast<index_t>(root.size()));
     std::vector<row> rows;
     for (json const& slots : root) {
       rows.push_back(values(slots, fmt::format("[{}]", rows.size())));
     }
-    return even_plan(rows, asked_ranks(), 0);
+    return even_plan(rows, {}, 0);
   }
 
-  [[nodiscard]] plan vllm_ascend(json const& root) const {
+  [[nodiscard]] plan vllm_ascend(json const& root) {
     json const& layers = list(root["layer_list"], "layer_list");
     auto const layer_count = static_cast<index_t>(layers.size());
     whole(member(root, "", "moe_layer_count"), "moe_layer_count", layer_count, layer_count);
+    request_all_if_none(layer_count);
     expect_layer_count(layer_count);
     index_t ranks = 0;
     std::vector<row> rows;
@@ -272,7 +325,7 @@ class plan_reader : tree_reader {
     return result;
   }
 
-  [[nodiscard]] plan plimsoll(json const& root) const {
+  [[nodiscard]] plan plimsoll(json const& root) {
     if (root["format"] != "plimsoll") {
       fail("plimsoll in format", shown(root["format"]));
     }
@@ -286,7 +339,7 @@ class plan_reader : tree_reader {
     index_t const experts = number("experts", plimsoll::expert_limit);
     index_t const ranks = number("ranks", plimsoll::rank_limit);
     index_t const slots = number("slots", slot_limit);
-    if (experts != request_.experts) {
+    if (request_.experts != 0 && experts != request_.experts) {
       fail("a plan of " + to_string(request_.experts) + " experts", to_string(experts));
     }
     expect_ranks(ranks);
@@ -297,6 +350,7 @@ class plan_reader : tree_reader {
              to_string(ids[i]) + " at place " + to_string(i));
       }
     }
+    request_all_if_none(ids);
     auto const maps = matrix(root, "physical_to_logical", layers, slots);
     auto const offsets = matrix(root, "rank_offsets", layers, ranks + 1);
     auto const counts = matrix(root, "replica_count", layers, experts);
@@ -353,13 +407,13 @@ class plan_reader : tree_reader {
     }
   }
 
-  plan_request const& request_;
+  plan_request request_;
 };
 
 }  // namespace
 
 plan parse_plan(std::string_view bytes, std::string const& file, plan_request const& request) {
-  plan_reader const reader(file, request);
+  plan_reader reader(file, request);
   auto const format = format_of(file);
   if (format == plan_format::plimsoll) {
     return reader.from_json(tree_of_json(bytes, file));

@@ -331,10 +331,30 @@ void facts(std::ostream& out, chart_data const& d) {
   }
   if (o.moves) {
     moves_text const text = text_of_moves(o);
+    if (!text.ranks.empty()) {
+      fact(out, "ranks", text.ranks);
+    }
     fact(out, "moves", text.moves);
     fact(out, "transfers", text.transfers);
     for (std::string const& loads : text.break_even) {
       fact(out, "break-even", escaped(loads));
+    }
+  }
+  if (shows_traffic(o)) {
+    auto const text = [](double was, double is) {
+      return fmt::format("{} instead of {} token copies of a step", count_text(std::llround(is)),
+                         count_text(std::llround(was)));
+    };
+    for (comparison const& c : o.comparisons) {
+      auto const& before = comparison::traffic_in_service(c.before, o.split);
+      auto const& after = comparison::traffic_in_service(c.after, o.split);
+      std::string const on = ", on " + file_name(short_name(c.loads));
+      fact(out, "between ranks", text(before.split.ranks, after.split.ranks) + on);
+      fact(out, "- to the nearest replica", text(before.nearest.ranks, after.nearest.ranks) + on);
+      if (o.nodes > 1) {
+        fact(out, "between nodes", text(before.split.nodes, after.split.nodes) + on);
+        fact(out, "- to the nearest replica", text(before.nearest.nodes, after.nearest.nodes) + on);
+      }
     }
   }
   if (index_t const idle = idle_layers(o); idle > 0) {

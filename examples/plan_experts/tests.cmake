@@ -58,6 +58,7 @@ foreach(case IN ITEMS table same_plan_from_any_file formats plan_in_use evaluate
                       auto auto_table craft craft_table craft_plan_in_use craft_formats
                       gem gem_table gem_formats
                       previous previous_table previous_budget previous_given previous_uneven
+                      slot_loads other_ranks traffic
                       no_output output_replaces full_output
                       ring copies_beyond_ranks signals empty_names output_through_links
                       layer_ids_with_steps key
@@ -170,8 +171,6 @@ plimsoll_refuses_options(groups "--groups: expected a divisor of the 6 experts, 
   ${good} --groups 4 ${out})
 plimsoll_refuses_options(groups_and_nodes "--groups: expected a multiple of the 4 nodes, got 2"
   ${good} --nodes 4 --groups 2 ${out})
-plimsoll_refuses_options(nodes_for_nothing "--nodes: expected --groups, --apart node, --previous or --planner flow with it, got none of them"
-  ${good} --nodes 4 ${out})
 plimsoll_refuses_options(apart_on_one_node "--apart: expected --nodes above 1 for node, got 1"
   ${good} --apart node ${out})
 plimsoll_refuses_options(apart_in_groups
@@ -262,6 +261,41 @@ plimsoll_refuses_options(output_over_curves "--output: expected another file tha
 plimsoll_refuses_options(standard_input_for_curves
   "--latency: expected a file, since --evaluate takes the standard input, got '-'"
   --planner gem --ranks 4 --evaluate - --latency - ${out})
+
+# Loads of slots, and other ranks than those of the plan in use.
+plimsoll_refuses_loads(slots.npy "shape .steps, layers, experts., got .2, 4, 2., .*, which --slot-loads reads .*")
+plimsoll_refuses_options(loads_of_experts_as_slots
+  "LOADS: [^ ]*loads\\.npy: expected loads of the 8 slots .*, on 4 ranks, got .1, 2, 6. as .steps, layers, slots."
+  --slot-loads --plan ${inputs}/plan.json --ranks 4 ${out})
+plimsoll_refuses_options(sources_of_other_ranks
+  "--sources: [^ ]*sources\\.npy: expected the shape .3, 2, 6. of .ranks, layers, experts., got .4, 2, 6."
+  --ranks 3 --slots 6 --sources ${inputs}/sources.npy ${out})
+plimsoll_refuses_options(negative_sources
+  "--sources: [^ ]*negative_sources\\.npy: expected loads from 0 .*, got -1 in step 0, layer 1, expert 0"
+  --ranks 2 --slots 6 --sources ${inputs}/negative_sources.npy ${out})
+set(previous --previous ${inputs}/plan.json)
+plimsoll_refuses_options(unknown_lost_rank
+  "--lost-ranks: expected some of the 4 ranks of --previous, got 4" ${previous} --ranks 3 --lost-ranks 4 --slots 6 ${out})
+plimsoll_refuses_options(too_few_ranks
+  "--ranks: expected at least the 3 ranks of --previous that are not lost, got 2"
+  --previous ${inputs}/dead_plan.json --ranks 2 --lost-ranks 0 ${out})
+plimsoll_refuses_options(all_ranks_lost
+  "--lost-ranks: expected a rank of --previous that is not lost, got none"
+  --previous ${inputs}/dead_plan.json --lost-ranks 0,1,2,3 ${out})
+plimsoll_refuses_options(uneven_ranks_grow
+  "--previous: expected as many slots on every rank, 2, of a plan that gets other ranks, got 4 on rank 2"
+  --previous ${inputs}/dead_plan.json --ranks 5 ${out})
+plimsoll_refuses_options(slots_of_other_ranks
+  "--slots: expected the 8 slots of a layer of --previous on 4 ranks, got 9" ${previous} --ranks 4 --slots 9 ${out})
+plimsoll_refuses_options(ranks_of_other_slots
+  "--previous: [^ ]*plan\\.json: expected ranks of 3 slots, as in the new plan, got 8 slots"
+  ${previous} --ranks 5 --slots 15 ${out})
+plimsoll_refuses_options(moves_after_a_loss
+  "--max-moves: expected no value where experts were lost .*, got a loss of expert 4 in layer 0"
+  ${previous} --ranks 3 --slots 6 --lost-ranks 2 --max-moves 3 ${out})
+plimsoll_refuses_options(no_planner_after_a_loss
+  "--planner: expected one that plans, .*, got a loss of expert 4 in layer 0"
+  ${previous} --ranks 3 --lost-ranks 2 --planner none ${out})
 
 # With steps: <name> <regex> <argument>...
 function(plimsoll_refuses_gem name regex)
@@ -389,15 +423,12 @@ plimsoll_refuses_options(previous_of_other_layers "--previous: [^ ]*short_plan\\
 plimsoll_refuses_options(previous_of_other_experts
   "--previous: [^ ]*other_plan\\.json: expected experts from 0 to 5, got 6 in layer 0, slot 6"
   ${good} --previous ${inputs}/other_plan.json ${out})
-plimsoll_refuses_options(previous_on_other_ranks
-  "--previous: [^ ]*dead_plan\\.json: expected a plan for --ranks 3, got one for 4"
-  --ranks 3 --previous ${inputs}/dead_plan.json ${out})
 plimsoll_refuses_options(previous_without_ranks "--ranks: expected a value, since [^ ]*plan\\.json .*none"
   ${previous} ${out})
 plimsoll_refuses_options(previous_with_other_slots
-  "--slots: expected the 8 slots of a layer of --previous, got 12" --ranks 4 --slots 12 ${previous} ${out})
+  "--slots: expected the 8 slots of a layer of --previous on 4 ranks, got 12" --ranks 4 --slots 12 ${previous} ${out})
 plimsoll_refuses_options(previous_with_other_replicas
-  "--replicas-per-rank: expected the 8 slots of a layer of --previous, got 10"
+  "--replicas-per-rank: expected the 8 slots of a layer of --previous on 4 ranks, got 10"
   --ranks 4 --replicas-per-rank 1 ${previous} ${out})
 plimsoll_refuses_options(given_plan_with_other_slots
   "--previous: expected a plan with 8 slots of a layer, as in --plan, got 12"

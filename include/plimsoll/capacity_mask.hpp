@@ -53,6 +53,10 @@ class capacity_mask {
   /// factors of their own.
   [[nodiscard]] index_t capacity(index_t tokens) const { return pipeline_.capacity(tokens); }
 
+  /// @brief The most rows that `offsets` count in a batch of `tokens` tokens, padding included: the size
+  /// of a buffer that holds the kept pairs of every such batch.
+  [[nodiscard]] index_t max_rows(index_t tokens) const { return pipeline_.max_rows(tokens); }
+
   /// @brief Masks one batch.
   /// @param topk_ids `[tokens, candidates]` int32 or int64: experts, or -1; in the policy's memory
   /// @param topk_scores `[tokens, candidates]` float, float16 or bfloat16, of any sign:

@@ -72,6 +72,9 @@ struct capacity_options {
   padding_mode pad = padding_mode::none;
   /// Multiple to which padding_mode::to_multiple rounds up.
   index_t multiple = 1;
+  /// Least rows of an expert before they are rounded up: with 1 an expert without tokens gets one
+  /// multiple, as grouped matrix products of torchtitan need.
+  index_t min_rows = 0;
 };
 
 /// Optional inputs of one batch.

@@ -53,34 +53,37 @@ enum class fault_kind : std::int32_t {
   rank_entry,         ///< a list element that is neither -1 nor an expert; `where` rank
   rank_width,         ///< more experts than a row has columns; `where` rank, `also` experts
   rank_total,         ///< more experts than slots; `also` experts
-  load,               ///< a load that is negative, not a number, or at least 2^47; `also` step
-  total_load,         ///< loads of a problem with a total of at least 2^47; `also` step
-  floor,              ///< an expert with min_copies below 1
-  cap_below_floor,    ///< an expert with max_copies below min_copies
-  floors,             ///< min_copies that exceed the slots
-  floors_apart,       ///< min_copies that do not fit under a required anti-affinity
-  caps,               ///< max_copies that cannot fill the slots
-  copies,             ///< an expert with no replica, or with too many
-  copies_total,       ///< more replicas than slots
-  layer_slots,        ///< a negative number of slots; `where` layer
-  no_rank,            ///< all ranks are dead
-  no_room_apart,      ///< replicas that do not fit under a required anti-affinity
-  group_places,       ///< nodes whose slots cannot hold all groups; `got` groups that fit
-  speed,              ///< a speed of a rank that is not positive or out of range
-  relative_speed,     ///< a live rank far slower than the fastest
-  node_offsets,       ///< offsets that do not rise from 0 to the number of experts
-  node_experts,       ///< an expert that is not listed exactly once
-  unusable_slot,      ///< a filled slot of a dead rank or of no rank; `where` slot
-  off_node,           ///< a replica on another node than the one that lists its expert; `got` node
-  rank_offsets,       ///< offsets that do not rise from 0 to at most the number of slots
-  other_offsets,      ///< offsets of two placements that differ; `where` rank, `also` the other
-  capacity,           ///< a capacity that is negative or above the largest; `where` the largest
-  option_count,       ///< a class with no option, or with too many; `where` class, `also` limit
-  weight,             ///< a negative weight; `where` class, `also` option
-  tokens,             ///< loads of a layer with more tokens than quotas can hold
-  share,              ///< a share that is negative, above the load, or NaN; `where` slot
-  shares,             ///< shares that do not add up to the load of the expert; `got` load
-  value,              ///< a value that is NaN or out of range; `where` class, `also` option
+  source_rank,        ///< a rank that the placement does not have; `where` the new rank
+  source_twice,       ///< a rank that two new ranks were; `where` that rank
+  rank_room,        ///< an expert that the new rank has no slot for; `where` slot, `also` new rank
+  load,             ///< a load that is negative, not a number, or at least 2^47; `also` step
+  total_load,       ///< loads of a problem with a total of at least 2^47; `also` step
+  floor,            ///< an expert with min_copies below 1
+  cap_below_floor,  ///< an expert with max_copies below min_copies
+  floors,           ///< min_copies that exceed the slots
+  floors_apart,     ///< min_copies that do not fit under a required anti-affinity
+  caps,             ///< max_copies that cannot fill the slots
+  copies,           ///< an expert with no replica, or with too many
+  copies_total,     ///< more replicas than slots
+  layer_slots,      ///< a negative number of slots; `where` layer
+  no_rank,          ///< all ranks are dead
+  no_room_apart,    ///< replicas that do not fit under a required anti-affinity
+  group_places,     ///< nodes whose slots cannot hold all groups; `got` groups that fit
+  speed,            ///< a speed of a rank that is not positive or out of range
+  relative_speed,   ///< a live rank far slower than the fastest
+  node_offsets,     ///< offsets that do not rise from 0 to the number of experts
+  node_experts,     ///< an expert that is not listed exactly once
+  unusable_slot,    ///< a filled slot of a dead rank or of no rank; `where` slot
+  off_node,         ///< a replica on another node than the one that lists its expert; `got` node
+  rank_offsets,     ///< offsets that do not rise from 0 to at most the number of slots
+  other_offsets,    ///< offsets of two placements that differ; `where` rank, `also` the other
+  capacity,         ///< a capacity that is negative or above the largest; `where` the largest
+  option_count,     ///< a class with no option, or with too many; `where` class, `also` limit
+  weight,           ///< a negative weight; `where` class, `also` option
+  tokens,           ///< loads of a layer with more tokens than quotas can hold
+  share,            ///< a share that is negative, above the load, or NaN; `where` slot
+  shares,           ///< shares that do not add up to the load of the expert; `got` load
+  value,            ///< a value that is NaN or out of range; `where` class, `also` option
   cost,    ///< a latency that is negative, falls, or is out of range; `where` rank, `also` step
   counts,  ///< token counts of all sources that differ from the planned load; `where` expert
   source  ///< a source for which nothing was planned; `where` the planned source or -1, `got` source

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Converts a placement between its forms; `validate` checks one.
+/// Converts a placement between its forms, and to other ranks; `validate` checks one.
 ///
 /// | form | arrays |
 /// |---|---|
@@ -17,7 +17,9 @@
 #pragma once
 
 #include <concepts>
+#include <cstdint>
 
+#include <plimsoll/array.hpp>
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/placement_maps.hpp>
 #include <plimsoll/detail/argument.hpp>
@@ -226,6 +228,78 @@ void ranks_to_slots(P const& policy, Lists const& rank_experts, Map&& physical_t
   detail::expect_extent(name, "rank_offsets", layers, offsets.extent(0), "layers");
   detail::expect_extent(name, "rank_offsets", ranks + 1, offsets.extent(1), "offsets (ranks + 1)");
   detail::rank_lists_to_slots(name, detail::resolve(policy), lists, map, offsets);
+}
+
+/// @brief Moves a placement to other ranks: those that join begin empty, and those that are lost
+/// leave with their replicas.
+///
+/// A rank that stays keeps the experts of its slots, in their order. So the result is the placement
+/// in use from which `align`, `plan_within` and `transfers` go on: a plan with as many ranks and slots
+/// as the new one, in which experts may be missing.
+///
+/// @param from slot map, number of ranks and rank offsets; the number of experts is that of
+///   `replica_count`, whose elements are not read. Experts may be missing
+/// @param source_ranks `[ranks]` int32 or int64, in the policy's memory: the rank of `from` that each
+///   rank was, or -1 for one that joins; a rank of `from` that no element names is lost
+/// @param rank_offsets `[layers, ranks + 1]` int32, in the policy's memory: first slot of each rank,
+///   rising from 0 to at most slots. Empty: slots are spread evenly, rank r begins at
+///   floor(r * slots / ranks)
+/// @param[out] physical_to_logical `[layers, slots]` int32 or int64: expert in each slot, -1 in empty
+///   slots
+/// @param[out] replica_count `[layers, experts]` int32 or int64: 0 for an expert whose replicas were
+///   all lost
+/// @throws invalid_input for shapes; for offsets that do not rise, an invalid expert id, a filled slot
+///   that belongs to no rank, a rank that `from` does not have or that is named twice, and for a rank
+///   with fewer slots than it needs for its experts, naming layer, rank and slot, in which case the
+///   outputs are unspecified
+/// @complexity O(slots + experts + ranks) per layer
+/// @workspace 4 bytes per slot, expert and rank for each problem in flight, and 64 bytes per layer,
+///   from the policy
+/// @stream synchronises once
+/// @determinism integers only: the same bits under every policy
+template <execution_policy P, class Ranks, class Map, class Counts>
+void resize_placement(P const& policy, placement_ref const& from, Ranks const& source_ranks,
+                      matrix_ref<std::int32_t const> const& rank_offsets, Map&& physical_to_logical,
+                      Counts&& replica_count) {
+  constexpr char const* name = "resize_placement";
+  auto const ranks = PLIMSOLL_IDS(1, "resize_placement", source_ranks, "[ranks]");
+  auto const map =
+      PLIMSOLL_OUTPUT_IDS(2, "resize_placement", physical_to_logical, "[layers, slots]");
+  auto const counts =
+      PLIMSOLL_OUTPUT_IDS(2, "resize_placement", replica_count, "[layers, experts]");
+  index_t const layers = from.physical_to_logical.extent(0);
+  index_t const experts = from.replica_count.extent(1);
+  detail::ranked_source const source = detail::expect_ranked(name, from, experts, "from");
+  detail::expect_between(name, "from.replica_count", 1, expert_limit, experts, "experts");
+  detail::expect_between(name, "source_ranks", 1, rank_limit, ranks.extent(0), "ranks");
+  detail::expect_rank_offsets(name, "rank_offsets", rank_offsets, layers, ranks.extent(0));
+  detail::expect_slots(name, "physical_to_logical", layers, map);
+  detail::expect_extent(name, "replica_count", layers, counts.extent(0), "layers");
+  detail::expect_extent(name, "replica_count", experts, counts.extent(1), "experts");
+  detail::resize_map(name, detail::resolve(policy), source, ranks,
+                     {rank_offsets, map.extent(1), ranks.extent(0)}, map, counts);
+}
+
+/// @brief Moves a placement to other ranks as the call with output arrays, and returns it in memory of
+/// the policy.
+///
+/// @param slots slots of every layer, over all ranks
+/// @return the placement, with a copy of `rank_offsets`; it has no certificates
+template <execution_policy P, class Ranks>
+placement<P> resize_placement(P const& policy, placement_ref const& from, Ranks const& source_ranks,
+                              index_t slots,
+                              matrix_ref<std::int32_t const> const& rank_offsets = {}) {
+  constexpr char const* name = "resize_placement";
+  auto const ranks = PLIMSOLL_IDS(1, "resize_placement", source_ranks, "[ranks]");
+  index_t const layers = from.physical_to_logical.extent(0);
+  detail::expect_between(name, "slots", 1, detail::slot_limit, slots, "slots");
+  detail::expect_between(name, "source_ranks", 1, rank_limit, ranks.extent(0), "ranks");
+  detail::expect_rank_offsets(name, "rank_offsets", rank_offsets, layers, ranks.extent(0));
+  auto result = detail::allocate_placement(policy, layers, from.replica_count.extent(1), slots,
+                                           ranks.extent(0), rank_offsets);
+  resize_placement(policy, from, source_ranks, rank_offsets, result.physical_to_logical,
+                   result.replica_count);
+  return result;
 }
 
 /// @brief Checks a placement and throws for its first fault.

@@ -112,7 +112,7 @@ enum class drop_policy : std::int32_t {
 /// Number of buffer rows that each expert gets.
 enum class padding_mode : std::int32_t {
   none,         ///< as many as it has tokens
-  to_capacity,  ///< its capacity, even if it has fewer tokens
+  to_capacity,  ///< its capacity, even if it or the whole batch has fewer tokens
   to_multiple   ///< its tokens, rounded up to a multiple
 };
 

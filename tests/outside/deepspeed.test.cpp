@@ -190,8 +190,8 @@ TEST_CASE("outside: DeepSpeed: rows and weights of kept pairs") {
 }
 
 TEST_CASE("outside: DeepSpeed: capacities above the tokens") {
-  // DeepSpeed keeps the configured capacity as the width of its buffers. Here a capacity is at most
-  // the number of tokens, so that buffers are narrower; the kept pairs are the same.
+  // DeepSpeed keeps the configured capacity as the width of its buffers. So does to_capacity, though
+  // a capacity itself is at most the number of tokens.
   struct wide_case {
     index_t tokens, experts, top_k;
     double factor;
@@ -216,7 +216,7 @@ TEST_CASE("outside: DeepSpeed: capacities above the tokens") {
              {.top_k = c.top_k, .factor = c.factor, .min_capacity = c.min_capacity}, c.order);
     CHECK(got.kept == c.tokens * c.top_k);
     CHECK(got.capacity == std::min(c.width, c.tokens));
-    CHECK(got.rows == c.experts * got.capacity);
+    CHECK(got.rows == c.experts * c.width);
   }
 }
 

@@ -211,16 +211,21 @@ inline double exact_capacity(mask_case const& c, index_t e) {
                              static_cast<double>(c.options.experts);
 }
 
-inline std::int64_t capacity_of(mask_case const& c, index_t e) {
+/// Rows of an expert's buffer with padding_mode::to_capacity.
+inline std::int64_t width_of(mask_case const& c, index_t e) {
   capacity_options const& o = c.options;
   if (c.tokens < o.min_tokens) {
-    return c.tokens;
+    return std::max(c.tokens, o.min_capacity);
   }
   double const exact = exact_capacity(c, e);
   double const whole = o.round == rounding_mode::up ? std::ceil(exact) : std::floor(exact);
-  double const most = static_cast<double>(std::min(o.max_capacity, c.tokens));
-  return static_cast<std::int64_t>(
-      std::min(std::max(whole, static_cast<double>(o.min_capacity)), most));
+  return static_cast<std::int64_t>(std::min(std::max(whole, static_cast<double>(o.min_capacity)),
+                                            static_cast<double>(o.max_capacity)));
+}
+
+inline std::int64_t capacity_of(mask_case const& c, index_t e) {
+  return c.tokens < c.options.min_tokens ? c.tokens
+                                         : std::min<std::int64_t>(width_of(c, e), c.tokens);
 }
 
 inline index_t pools_of(mask_case const& c) {
@@ -416,7 +421,8 @@ inline masked mask_by_sorting(mask_case const& c) {
   for (index_t e = 0; e < o.experts; ++e) {
     result.offsets.push_back(static_cast<std::int32_t>(rows));
     std::int64_t const count = result.counts[at(e)];
-    std::int64_t padded = o.pad == padding_mode::to_capacity ? capacity_of(c, e) : count;
+    std::int64_t padded = o.pad == padding_mode::to_capacity ? width_of(c, e) : count;
+    padded = std::max<std::int64_t>(padded, o.min_rows);
     while (o.pad == padding_mode::to_multiple && padded % o.multiple != 0) {
       ++padded;
     }
@@ -524,6 +530,10 @@ inline mask_case random_mask(std::uint64_t seed) {
   }
   for (index_t i = draw.one_in(3) ? 0 : c.pairs(); i < c.pairs(); ++i) {
     c.weights.push_back(draw.score());
+  }
+  o.min_rows = draw.one_in(3) ? draw.among(1, 9) : 0;
+  if (o.pad == padding_mode::to_capacity) {  // without a limit, no buffer is large enough
+    o.max_capacity = std::min<index_t>(o.max_capacity, 1 << 20);
   }
   return c;
 }

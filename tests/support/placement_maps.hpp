@@ -151,6 +151,57 @@ inline forms random_forms(std::uint64_t seed, index_t most_experts) {
   return f;
 }
 
+/// A placement on other ranks, computed without the library.
+struct resized {
+  ints source_ranks, map, counts, rank_offsets;
+  index_t slots = 0;
+
+  [[nodiscard]] index_t ranks() const { return static_cast<index_t>(source_ranks.size()); }
+
+  /// Some of the ranks of `f` in any order, with ranks that join between them, and room for all.
+  resized(forms const& f, std::uint64_t seed) {
+    map_draws draw(seed);
+    for (index_t r = 0; r < f.ranks; ++r) {
+      if (!draw.once_in(4)) {
+        source_ranks.push_back(static_cast<std::int32_t>(r));
+      }
+    }
+    source_ranks.resize(source_ranks.size() + static_cast<std::size_t>(draw.between(0, 3)), -1);
+    if (source_ranks.empty()) {
+      source_ranks.push_back(-1);
+    }
+    draw.shuffle(source_ranks, 0, source_ranks.size());
+    std::vector<ints> rows;
+    for (index_t l = 0; l < f.layers; ++l) {
+      ints row;
+      rank_offsets.push_back(0);
+      for (std::int32_t const from : source_ranks) {
+        for (index_t s = from < 0 ? 0 : f.rank_begin(l, from);
+             from >= 0 && s < f.rank_begin(l, from + 1); ++s) {
+          row.push_back(f.map[f.slot(l, s)]);
+        }
+        if (draw.once_in(2) && row.size() > static_cast<std::size_t>(rank_offsets.back()) &&
+            row.back() < 0) {
+          row.pop_back();  // an empty last slot may go
+        }
+        row.resize(row.size() + static_cast<std::size_t>(draw.between(0, 2)), -1);
+        rank_offsets.push_back(static_cast<std::int32_t>(row.size()));
+      }
+      slots = std::max(slots, static_cast<index_t>(row.size()));
+      rows.push_back(row);
+    }
+    slots += draw.between(0, 2);
+    slots = std::max<index_t>(slots, 1);
+    for (ints& row : rows) {
+      row.resize(static_cast<std::size_t>(slots), -1);
+      for (std::int32_t e = 0; e < f.experts; ++e) {
+        counts.push_back(static_cast<std::int32_t>(std::count(row.begin(), row.end(), e)));
+      }
+      map.insert(map.end(), row.begin(), row.end());
+    }
+  }
+};
+
 /// All forms in the memory of a policy.
 template <class P>
 struct stored {

@@ -395,6 +395,75 @@ case_previous_uneven() {
   done
 }
 
+# Loads of slots, with the plan that was in use while they were counted.
+case_slot_loads() {
+  local use
+  for use in plan previous; do
+    plan "$inputs/loads.npy" --$use "$inputs/plan.json" --ranks 4 --output experts.json >/dev/null
+    plan "$inputs/slots.npy" --slot-loads --$use "$inputs/plan.json" --ranks 4 --evaluate "$inputs/slots.npy" \
+      --output slots.json >/dev/null
+    same experts.json slots.json
+  done
+  # The second layer alone; a plan that tells its ranks; nothing but numbers is known of the layers.
+  plan "$inputs/loads.npy" --layers 1: --ranks 4 --slots 8 --output experts.json >/dev/null
+  plan "$inputs/slots.npy" --slot-loads --layers 1: --plan "$inputs/plan.json" --ranks 4 --output slots.json >/dev/null
+  same experts.json slots.json
+  plan "$inputs/loads.npy" --planner none --plan "$inputs/plan.json" --ranks 4 --output same.json >/dev/null
+  plan "$inputs/loads.npy" --plan same.json --output experts.json >/dev/null
+  plan "$inputs/slots.npy" --slot-loads --plan same.json --output slots.json >/dev/null
+  same experts.json slots.json
+  plan "$inputs/slots.npy" --trust-shape --ranks 2 --slots 4 >printed
+  grep -q '^4 layers (0 to 3) of 2 experts ' printed || fail "$(cat printed)"
+}
+
+# Ranks that join begin empty; those that are lost take their experts with them.
+case_other_ranks() {
+  two_hours
+  local grown shrunk from
+  plan new.npy --planner none --previous old.json --format sglang --output old_sglang.json >/dev/null
+  for from in old.json old_sglang.json; do
+    plan new.npy --planner none --previous $from --ranks 10 --slots 100 --output grown.json >/dev/null
+    plan new.npy --previous $from --ranks 10 --slots 100 --max-moves 30 --output new.json --transfers t.json >printed
+    plan new.npy --previous grown.json --max-moves 30 --output again.json --transfers t2.json >/dev/null
+    same new.json again.json
+    grep -q '^ranks: 10 instead of 8, 2 joined, 0 lost$' printed || fail "$(cat printed)"
+    grep -q '^"source_ranks": \[0,1,2,3,4,5,6,7,-1,-1\],$' t.json || fail "$(grep source_ranks t.json)"
+    "$programs/check_transfers" grown.json new.json t.json
+    diff <(grep -v 'source_ranks\|plan_before' t.json) <(grep -v 'source_ranks\|plan_before' t2.json)
+  done
+  plan new.npy --previous old.json --ranks 10 --output new.json --transfers t.json >/dev/null
+  "$programs/check_plan" new.npy new.json 10 100 0.95
+  "$programs/check_transfers" grown.json new.json t.json
+  # Rank 2 is lost, and a new one joins in its place: its experts come from elsewhere.
+  plan new.npy --previous old.json --lost-ranks 2 --ranks 8 --output new.json --transfers t.json --json result.json >printed
+  "$programs/check_plan" new.npy new.json 8 80 0.9
+  grep -q '^ranks: 8 instead of 8, 1 joined, 1 lost; ' printed || fail "$(cat printed)"
+  grep -q '^"source_ranks": \[0,1,3,4,5,6,7,-1\],$' t.json || fail "$(grep source_ranks t.json)"
+  grep -q '"kind":"from_host"' t.json || fail "expected experts of the lost rank to come from the host"
+  ! grep -q '^break-even' printed || fail "expected no choice"
+  jq -e '.moves.lost_experts > 0 and .moves.ranks_before == 8 and .plan_before == "trivial"' result.json >/dev/null ||
+    fail "$(jq .moves result.json)"
+  # Fewer ranks: the last ones are lost. With a copy of every expert elsewhere, moves may be limited.
+  plan new.npy --previous old.json --ranks 7 --slots 70 --output new.json --transfers t.json >printed
+  "$programs/check_plan" new.npy new.json 7 70 0.9
+  grep -q '^ranks: 7 instead of 8, 0 joined, 1 lost; ' printed || fail "$(cat printed)"
+  plan "$inputs/loads.npy" --ranks 4 --slots 24 --apart rank --output all.json >/dev/null
+  plan "$inputs/loads.npy" --previous all.json --ranks 2 --max-moves 1 --json result.json >/dev/null
+  jq -e '.moves.lost_experts == 0 and .before.ranks == 2' result.json >/dev/null || fail "$(jq .moves result.json)"
+}
+
+# Tokens that cross ranks and nodes, before and after.
+case_traffic() {
+  table "$inputs/steps.npy" --ranks 4 --plan "$inputs/plan.json" --nodes 2 --sources "$inputs/sources.npy" \
+    --json result.json --report report.html
+  diff "$expected/traffic.expected" table
+  jq -e '.comparisons[0].after.traffic.nearest.between_nodes <= .comparisons[0].after.traffic.split.between_nodes' \
+    result.json >/dev/null || fail "$(jq .comparisons result.json)"
+  grep -q '<dt>between nodes</dt>' report.html || fail "expected the traffic in the report"
+  plan "$inputs/steps.npy" --layers 1: --ranks 4 --plan "$inputs/plan.json" --sources "$inputs/sources.npy" >printed
+  grep -q '^token copies of a step on ' printed || fail "$(cat printed)"
+}
+
 case_report() {
   drifting loads.npy
   plan loads.npy --layers 1: --ranks 8 --slots 80 --evaluate loads.npy --expert-bytes 1000 \

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The reader of measured loads: every form that it accepts, and every file that it must refuse.
 #include "../loads.hpp"
+#include "../slot_loads.hpp"
 
 #include <doctest/doctest.h>
 
@@ -435,13 +436,13 @@ TEST_CASE("loads: arrays that look transposed are refused") {
                                              1, 2, 0, 0, 3};
   std::string const message =
       "expected shape (layers, experts), got (4, 5), whose columns and not rows have equal totals: "
-      "it looks transposed";
+      "it looks transposed; --trust-shape takes it as it is";
   CHECK(npy_refusal<std::int64_t>({4, 5}, transposed) == message);
   CHECK(npy_refusal<std::int64_t>({1, 4, 5}, transposed) == message);
   CHECK(npy_refusal<double>({4, 5}, doubles(transposed.begin(), transposed.end())) == message);
   CHECK(csv_refusal("4,1,7,9\n3,4,0,1\n2,3,3,0\n1,2,0,0\n") ==
         "expected shape (layers, experts), got (4, 4), whose columns and not rows have equal "
-        "totals: it looks transposed");
+        "totals: it looks transposed; --trust-shape takes it as it is");
 
   // The first layer is a dense one.
   CHECK(npy_refusal<std::int64_t>({4, 5}, {0, 4, 1, 7, 9,  //
@@ -461,7 +462,7 @@ TEST_CASE("loads: arrays that look transposed are refused") {
   steps.insert(steps.end(), transposed.begin(), transposed.end());
   CHECK(npy_refusal<std::int64_t>({2, 4, 5}, steps) ==
         "expected shape (steps, layers, experts), got (2, 4, 5), whose columns and not rows have "
-        "equal totals: it looks transposed");
+        "equal totals: it looks transposed; --trust-shape takes it as it is");
 }
 
 TEST_CASE("loads: arrays that only resemble a transposed one are accepted") {
@@ -634,9 +635,10 @@ TEST_CASE("loads: top-k expert ids are refused") {
     return values;
   };
   CHECK(npy_refusal<std::int64_t>({16, 26, 6}, ids(16, 26, 6)) ==
-        "expected loads, shape (steps, layers, experts), got (16, 26, 6), whose layers have "
+        "expected shape (steps, layers, experts), got (16, 26, 6), whose layers have "
         "different totals in a step and whose rows repeat no number: they look like top-k expert "
-        "ids (tokens, layers, k); count how often each expert occurs");
+        "ids (tokens, layers, k); count how often each expert occurs; --trust-shape takes it as it "
+        "is");
   // Rows of a buffer of zeros that were never written: two dense layers, and ten of the tokens.
   auto unwritten = ids(32, 26, 6);
   for (std::size_t i = 0; i < unwritten.size(); ++i) {
@@ -754,7 +756,7 @@ TEST_CASE("loads: steps and layers that look swapped are refused") {
   }
   CHECK(npy_refusal<std::int64_t>({4, 5, 2}, swapped) ==
         "expected shape (steps, layers, experts), got (4, 5, 2), whose layers and not steps have "
-        "equal totals: steps and layers look swapped");
+        "equal totals: steps and layers look swapped; --trust-shape takes it as it is");
   // The same as [steps, layers, experts] of four layers, in the right order.
   std::vector<std::int64_t> right;
   for (std::size_t step = 0; step < 5; ++step) {
@@ -771,6 +773,101 @@ TEST_CASE("loads: steps and layers that look swapped are refused") {
     kinds.push_back((i % 4 == 3 ? 9 : 5) - i % 3);
   }
   CHECK(npy_refusal<std::int64_t>({5, 4, 2}, kinds) == "accepted");
+}
+
+TEST_CASE("loads: loads of slots are refused, and read as such") {
+  // [3 layers, 2 ranks, 3 slots of a rank]: 12 tokens in every layer.
+  integers const slots{1, 2, 4, 5, 0, 0, 3, 3, 3, 1, 1, 1, 2, 0, 0, 0, 8, 2};
+  std::string const message =
+      "expected shape (steps, layers, experts), got (3, 2, 3), whose steps have equal totals and "
+      "whose "
+      "layers have not: they look like loads of slots (layers, ranks, slots of a rank), which "
+      "--slot-loads reads with the plan in use; --trust-shape takes it as it is";
+  CHECK(npy_refusal<std::int64_t>({3, 2, 3}, slots) == message);
+  CHECK(npy_refusal<double>({3, 2, 3}, doubles(slots.begin(), slots.end())) == message);
+  // A layer without load says nothing.
+  integers dense(6, 0);
+  dense.insert(dense.end(), slots.begin(), slots.end());
+  CHECK(npy_refusal<std::int64_t>({4, 2, 3}, dense).find("look like loads of slots") !=
+        std::string::npos);
+  // One layer is no proof, and neither is one whose ranks have equal totals, nor layers of two kinds
+  // that have the same totals in all steps.
+  CHECK(npy_refusal<std::int64_t>({1, 2, 3}, {slots.begin(), slots.begin() + 6}) == "accepted");
+  CHECK(npy_refusal<std::int64_t>({2, 2, 3}, {1, 2, 4, 5, 0, 0, 2, 2, 2, 1, 1, 4}) == "accepted");
+  CHECK(npy_refusal<std::int64_t>({2, 2, 3}, {1, 2, 4, 5, 0, 0, 3, 3, 1, 1, 3, 1}) == "accepted");
+  // Other totals.
+  integers other = slots;
+  ++other.back();
+  CHECK(npy_refusal<std::int64_t>({3, 2, 3}, other) == "accepted");
+
+  auto const file = [&](shape_t const& shape) {
+    return loads_tests::file_of<std::int64_t>("slots.npy", {shape, slots});
+  };
+  auto trusted = file({3, 2, 3});
+  CHECK_NOTHROW(
+      static_cast<void>(examples::check_loads(trusted, 0, 2, examples::shape_rule::trusted)));
+}
+
+TEST_CASE("loads: those of slots are added up by the map in use") {
+  integers const slots{1, 2, 4, 5, 0, 0, 3, 3, 3, 1, 1, 1};
+  examples::plan in_use(2, 3, 2, 6);
+  in_use.physical_to_logical = {0, 1, 2, 0, -1, 2, 2, 1, 0, 0, 0, 1};
+  auto const save = [](shape_t const& shape, auto const& values, std::string const& name) {
+    std::ofstream out(name, std::ios::binary);
+    npy::write<typename std::decay_t<decltype(values)>::value_type>(out, shape, values);
+  };
+  auto const added = [&](shape_t const& shape, auto const& values) {
+    save(shape, values, "slot_loads_test.npy");
+    auto file = examples::load_file::open("slot_loads_test.npy", {}, {}, examples::loads_of::slots);
+    file.join_ranks(in_use.ranks, in_use.slots);
+    return loads_tests::array_of(examples::expert_loads(file, in_use));
+  };
+  using whole = npy::array<std::int64_t>;
+  integers const expected{6, 2, 4, 5, 4, 3};
+  for (shape_t const& shape : {shape_t{2, 6}, {1, 2, 6}, {2, 2, 3}, {1, 2, 2, 3}}) {
+    auto const got = std::get<whole>(added(shape, slots));
+    CHECK(got.shape == shape_t{1, 2, 3});
+    CHECK(got.values == expected);
+  }
+  integers twice = slots;
+  twice.insert(twice.end(), slots.begin(), slots.end());
+  for (shape_t const& shape : {shape_t{2, 2, 6}, {2, 2, 2, 3}}) {
+    CHECK(std::get<whole>(added(shape, twice)).shape == shape_t{2, 2, 3});
+  }
+  doubles halves;
+  for (auto const load : slots) {
+    halves.push_back(static_cast<double>(load) / 2);
+  }
+  CHECK(std::get<npy::array<double>>(added({2, 6}, halves)).values ==
+        doubles{3, 1, 2, 2.5, 2, 1.5});
+
+  auto const refused = [&](shape_t const& shape, auto const& values) -> std::string {
+    try {
+      static_cast<void>(added(shape, values));
+    } catch (examples::file_error const& e) {
+      return "expected " + e.expected() + ", got " + e.got();
+    }
+    return "accepted";
+  };
+  integers in_empty = slots;
+  in_empty[4] = 1;
+  CHECK(
+      refused({2, 6}, in_empty) ==
+      "expected no tokens in slots that are empty in the plan in use, got some in step 0, layer 0, "
+      "slot 4");
+  CHECK(refused({3, 4}, slots) ==
+        "expected loads of the 6 slots of a layer of the plan in use, on 2 ranks, got (1, 3, 4) as "
+        "(steps, layers, slots)");
+  CHECK(refused({12}, slots) ==
+        "expected shape (layers, slots), (steps, layers, slots) or either with (ranks, slots of a "
+        "rank) in place of slots, got (12,)");
+  in_empty[4] = -1;
+  save({2, 6}, in_empty, "slot_loads_test.npy");
+  auto file = examples::load_file::open("slot_loads_test.npy", {}, {}, examples::loads_of::slots);
+  CHECK_THROWS_WITH(
+      static_cast<void>(examples::check_loads(file, 0, 2, examples::shape_rule::trusted)),
+      doctest::Contains("layer 0, slot 4"));
+  std::filesystem::remove("slot_loads_test.npy");
 }
 
 TEST_CASE("loads: an archive of PyTorch or NumPy under another name") {

@@ -42,7 +42,8 @@ template <class Load>
 template <class Load>
 [[nodiscard]] examples::comparison compare(
     std::string const& name, examples::npy::array<Load> const& loads, examples::plan const& before,
-    examples::plan const& after, std::optional<plimsoll::latency_curves> const& curves = {}) {
+    examples::plan const& after, std::optional<plimsoll::latency_curves> const& curves = {},
+    examples::token_sources const& sources = {}) {
   index_t const steps = loads.shape[0];
   index_t const layers = loads.shape[1];
   index_t const experts = loads.shape[2];
@@ -65,7 +66,7 @@ template <class Load>
     totals.empty_steps += empty ? 1 : 0;
   }
   totals.loads = std::move(sums);
-  return examples::compare(file_of(name, loads), totals, before, after, curves);
+  return examples::compare(file_of(name, loads), totals, before, after, curves, {}, sources);
 }
 
 }  // namespace loads_tests

@@ -23,8 +23,11 @@ namespace {
 /// 3); in layer 5 slot 5 gets a copy of expert 0, which its rank has. Two steps of a.npy save ten
 /// tokens each, b.npy saves nothing.
 outcome moved() {
-  outcome result{
-      .planner = "eplb", .refinement = "none", .policy = "seq", .before_name = "old.json"};
+  outcome result{.planner = "eplb",
+                 .refinement = "none",
+                 .policy = "seq",
+                 .before_name = "old.json",
+                 .ranks = {"old.json", 2, {0, 1}, 0}};
   result.program = "plan_experts 0.2.0";
   result.expert_bytes = 1 << 20;
   result.milliseconds = 0.25;
@@ -175,6 +178,10 @@ TEST_CASE("moves: the JSON file of results") {
                                              {"rounds", 4},
                                              {"staging_slots", 2},
                                              {"seconds", 12e-6},
+                                             {"previous", "old.json"},
+                                             {"ranks_before", 2},
+                                             {"source_ranks", {0, 1}},
+                                             {"lost_experts", 0},
                                              {"max_moves", nullptr},
                                              {"max_bytes", nullptr},
                                              {"token_us", 0.5},
@@ -208,6 +215,7 @@ TEST_CASE("moves: the JSON file of transfers") {
                    {"program", "plan_experts 0.2.0"},
                    {"plan_before", "old.json"},
                    {"ranks", 2},
+                   {"source_ranks", {0, 1}},
                    {"slots", 6},
                    {"nodes", 1},
                    {"expert_bytes", 1 << 20},

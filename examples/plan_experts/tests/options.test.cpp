@@ -53,7 +53,8 @@ TEST_CASE("options: an empty value is refused") {
 TEST_CASE("options: moves need the plan in use") {
   std::vector<std::vector<std::string>> const needing = {
       {"--max-moves", "0"},   {"--max-bytes", "0"}, {"--rounds", "one-peer"},
-      {"--bandwidth", "0.5"}, {"--token-us", "1"},  {"--transfers", "t.json"}};
+      {"--bandwidth", "0.5"}, {"--token-us", "1"},  {"--transfers", "t.json"},
+      {"--lost-ranks", "1"}};
   for (auto const& option : needing) {
     CHECK(refusal(option) == option[0] + ": expected --previous with it, got none");
   }
@@ -89,6 +90,28 @@ TEST_CASE("options: moves that contradict each other") {
   CHECK(moved({"--planner", "gem", "--latency", "c.json", "--nodes", "2"}).empty());
 }
 
+TEST_CASE("options: lost ranks increase") {
+  auto const lost = [](std::string const& list) {
+    return refusal({"--previous", "a.json", "--lost-ranks", list});
+  };
+  CHECK(lost("0,3,12").empty());
+  for (std::string const list : {"x", "1,,2", "2,1", "1,1", "-1", "1:2", "1,"}) {
+    CAPTURE(list);
+    bool const ends = list == "1,";  // as in --layer-ids, a comma may end the list
+    CHECK(lost(list) ==
+          (ends ? ""
+                : "--lost-ranks: expected ranks that increase, such as 2,5, got '" + list + "'"));
+  }
+}
+
+TEST_CASE("options: loads of slots need the plan in use") {
+  CHECK(refusal({"--slot-loads"}) ==
+        "--slot-loads: expected --previous or --plan with the plan in use, got none of them");
+  CHECK(refusal({"--slot-loads", "--plan", "a.json"}).empty());
+  CHECK(refusal({"--slot-loads", "--previous", "a.json"}).empty());
+  CHECK(refusal({"--trust-shape"}).empty());
+}
+
 TEST_CASE("options: without a planner, a plan is refined, moved to, or kept") {
   auto const given = [](std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), {"--planner", "none"});
@@ -104,8 +127,7 @@ TEST_CASE("options: without a planner, a plan is refined, moved to, or kept") {
   CHECK(
       given({"--previous", "a.json", "--apart", "rank"}) ==
       "--apart: expected no value with --planner none, which takes the plan as it is, got 'rank'");
-  CHECK(given({"--plan", "a.json", "--nodes", "2"}) ==
-        "--nodes: expected no value with --planner none, which takes the plan as it is, got '2'");
+  CHECK(given({"--plan", "a.json", "--nodes", "2"}).empty());
   CHECK(given({"--plan", "a.json", "--refine", "joint", "--groups", "2"}) ==
         "--groups: expected no value with --planner none, got '2'");
 }

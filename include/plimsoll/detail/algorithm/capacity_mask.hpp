@@ -47,21 +47,25 @@ struct capacity_rule {
                        : divide(multiply(own, static_cast<double>(tokens * choices)),
                                 static_cast<double>(experts));
   }
+  /// The most pairs that an expert keeps.
   [[nodiscard]] PLIMSOLL_HD index_t of(index_t e) const {
-    if (unlimited) {
-      return tokens;
-    }
-    double const x = exact(e);
-    if (x >= static_cast<double>(tokens)) {
-      return clamped(tokens);
-    }
-    auto const whole = static_cast<index_t>(x);
-    return clamped(whole + (round == rounding_mode::up && almost(static_cast<double>(whole)) < x));
+    return unlimited ? tokens : minimum{}(limited(e), tokens);
+  }
+  /// Rows of a buffer of that capacity. Engines whose buffers have one size in every batch give it by
+  /// the least and the most, so a small batch does not narrow it.
+  [[nodiscard]] PLIMSOLL_HD index_t width(index_t e) const {
+    return unlimited ? maximum{}(tokens, least) : limited(e);
   }
 
  private:
-  [[nodiscard]] PLIMSOLL_HD index_t clamped(index_t capacity) const {
-    return minimum{}(minimum{}(maximum{}(capacity, least), most), tokens);
+  [[nodiscard]] PLIMSOLL_HD index_t limited(index_t e) const {
+    double const x = exact(e);
+    if (x >= static_cast<double>(most)) {
+      return most;
+    }
+    auto const whole = static_cast<index_t>(x);
+    bool const rounds_up = round == rounding_mode::up && almost(static_cast<double>(whole)) < x;
+    return minimum{}(maximum{}(whole + (rounds_up ? 1 : 0), least), most);
   }
 };
 
@@ -584,12 +588,27 @@ struct number_pairs {
   }
 };
 
+/// Padding of the rows per expert.
+struct row_padding {
+  padding_mode pad;
+  index_t multiple;
+  index_t least;
+
+  /// Returns the rows of an expert with so many pairs, given the width of its buffer.
+  [[nodiscard]] PLIMSOLL_HD index_t rows(index_t count, index_t width) const {
+    if (pad == padding_mode::to_capacity) {
+      return maximum{}(width, least);
+    }
+    index_t const some = maximum{}(count, least);
+    return pad == padding_mode::to_multiple ? (some + multiple - 1) / multiple * multiple : some;
+  }
+};
+
 /// Writes the report of the batch and the first row of every expert. One problem.
 struct report_pairs {
   pair_lists lists;
   capacity_rule rule;
-  padding_mode pad;
-  index_t multiple;
+  row_padding padding;
   vector_ref<std::int32_t> counts;      ///< `[experts]`
   vector_ref<std::int32_t> offsets;     ///< `[experts + 1]` or null
   vector_ref<capacity_report> reports;  ///< `[1]`
@@ -651,16 +670,8 @@ struct report_pairs {
   }
 
   /// Returns the number of rows of an expert in a buffer of all kept pairs.
-  PLIMSOLL_HD std::int64_t rows(index_t e) const {
-    std::int64_t const count = counts[e];
-    switch (pad) {
-      case padding_mode::to_capacity:
-        return rule.of(e);
-      case padding_mode::to_multiple:
-        return (count + multiple - 1) / multiple * multiple;
-      default:
-        return count;
-    }
+  PLIMSOLL_HD index_t rows(index_t e) const {
+    return padding.rows(counts[e], padding.pad == padding_mode::to_capacity ? rule.width(e) : 0);
   }
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Bodies of the conversions between the forms of a placement, and of `validate`.
+/// Bodies of the conversions between the forms of a placement, of `resize_placement` and `validate`.
 ///
 /// Every input form is first converted to a slot map in scratch memory. From it each expert's slots
 /// are linked in rising order by a walk over all slots. One thread does that walk, and the one that
@@ -503,6 +503,115 @@ struct ranks_to_slots_body {
     team.for_each(slots - total,
                   [=, this](index_t i) { physical_to_logical(layer, total + i) = -1; });
     return problem_report{};
+  }
+};
+
+// ----- other ranks -------------------------------------------------------------------------------
+
+/// Body of `resize_placement`. Problem = layer. The report's value is 1 for a fault of the new ranks'
+/// slots, and 0 for others.
+struct resize_placement_body {
+  using device_team = warp;
+
+  ranked_source source;
+  vector_ref<std::int32_t const> source_ranks;
+  slot_ranges ranges;
+  matrix_ref<std::int32_t> physical_to_logical;
+  matrix_ref<std::int32_t> replica_count;
+  problem_report* reports = nullptr;
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    return scratch_bytes_of<std::int32_t>(source.slots()) +
+           scratch_bytes_of<std::int32_t>(source.ranges.ranks) +
+           scratch_bytes_of<std::int32_t>(source.source.experts);
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
+    auto* const owner = memory.take<std::int32_t>(source.slots());
+    auto* const uses = memory.take<std::int32_t>(source.ranges.ranks);
+    auto* const copies = memory.take<std::int32_t>(source.source.experts);
+    problem_report outcome = source.read(team, memory, layer, owner);
+    if (!outcome.refused) {
+      outcome = examine(team, layer, owner, uses);
+    }
+    if (!outcome.refused) {
+      write(team, layer, owner, copies);
+    }
+    team.single([=, this] { reports[layer] = outcome; });
+  }
+
+ private:
+  /// Number of slots of a new rank that keep their experts.
+  PLIMSOLL_HD index_t kept(index_t layer, index_t rank) const {
+    std::int32_t const was = source_ranks[rank];
+    return was < 0 ? 0
+                   : minimum{}(ranges.end(layer, rank) - ranges.begin(layer, rank),
+                               source.ranges.end(layer, was) - source.ranges.begin(layer, was));
+  }
+
+  template <class Team>
+  PLIMSOLL_HD problem_report examine(Team& team, index_t layer, std::int32_t const* owner,
+                                     std::int32_t* uses) const {
+    index_t const ranks = ranges.ranks;
+    index_t const before = source.ranges.ranks;
+    index_t const unknown = first_where(team, ranks, [=, this](index_t r) {
+      return source_ranks[r] < -1 || source_ranks[r] >= before;
+    });
+    if (unknown < ranks) {
+      return refusal(fault_kind::source_rank, unknown, source_ranks[unknown], before);
+    }
+    team.histogram(
+        ranks, [=, this](index_t r) { return source_ranks[r]; }, uses, before);
+    index_t const twice = first_where(team, before, [=](index_t r) { return uses[r] > 1; });
+    if (twice < before) {
+      return refusal(fault_kind::source_twice, twice, uses[twice]);
+    }
+    index_t const falling = ranges.first_fault(team, layer);
+    if (falling < ranks) {
+      problem_report outcome =
+          refusal(fault_kind::rank_offsets, falling, ranges.end(layer, falling));
+      outcome.result.value = 1;
+      return outcome;
+    }
+    // The first slot that a rank has no room for, or -1.
+    auto const left_out = [=, this](index_t r) {
+      std::int32_t const was = source_ranks[r];
+      index_t const end = was < 0 ? 0 : source.ranges.end(layer, was);
+      index_t s = was < 0 ? 0 : source.ranges.begin(layer, was) + kept(layer, r);
+      while (s < end && owner[s] < 0) {
+        ++s;
+      }
+      return s < end ? s : index_t{-1};
+    };
+    index_t const full = first_where(team, ranks, [=](index_t r) { return left_out(r) >= 0; });
+    if (full < ranks) {
+      index_t const slot = left_out(full);
+      return refusal(fault_kind::rank_room, slot, owner[slot], full);
+    }
+    return problem_report{};
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void write(Team& team, index_t layer, std::int32_t const* owner,
+                         std::int32_t* copies) const {
+    index_t const ranks = ranges.ranks;
+    index_t const end = ranges.end(layer, ranks - 1);
+    team.for_each(ranks, [=, this](index_t r) {
+      index_t const begin = ranges.begin(layer, r);
+      index_t const keeps = kept(layer, r);
+      index_t const from = keeps == 0 ? 0 : source.ranges.begin(layer, source_ranks[r]);
+      for (index_t i = 0; begin + i < ranges.end(layer, r); ++i) {
+        physical_to_logical(layer, begin + i) = i < keeps ? owner[from + i] : -1;
+      }
+    });
+    team.for_each(ranges.slots - end,
+                  [=, this](index_t i) { physical_to_logical(layer, end + i) = -1; });
+    index_t const experts = source.source.experts;
+    team.histogram(
+        ranges.slots, [=, this](index_t s) { return physical_to_logical(layer, s); }, copies,
+        experts);
+    team.for_each(experts, [=, this](index_t e) { replica_count(layer, e) = copies[e]; });
   }
 };
 

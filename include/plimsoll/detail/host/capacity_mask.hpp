@@ -56,6 +56,21 @@ inline void expect_capacity_options(std::string_view name, capacity_options cons
     fail(name, "options.pad", "none or to_multiple, as ranks share a capacity", "to_capacity");
   }
   expect_between(name, "options.multiple", 1, 0x7fffffff, o.multiple, "rows");
+  expect_between(name, "options.min_rows", 0, 0x7fffffff, o.min_rows, "rows");
+}
+
+/// Returns the most rows of all experts of a batch; `rule` gives the largest capacity of an expert.
+inline index_t most_rows(capacity_options const& o, capacity_rule const& rule) {
+  row_padding const padding{o.pad, o.multiple, o.min_rows};
+  if (o.pad == padding_mode::to_capacity) {
+    return padding.rows(0, rule.width(0)) * o.experts;
+  }
+  // Rounding up adds at most multiple - 1 rows to an expert, and none to the least rows and the pairs
+  // together, as the least rows are a multiple already.
+  index_t const extra = o.min_rows > 0                       ? padding.rows(0, 0)
+                        : o.pad == padding_mode::to_multiple ? o.multiple - 1
+                                                             : 0;
+  return rule.tokens * o.candidates + extra * o.experts;
 }
 
 /// Checks the shapes of a batch; `rule` gives the largest capacity of an expert in it.
@@ -87,13 +102,7 @@ void expect_capacity_batch(std::string_view name, capacity_options const& o,
   expect_extent(name, "kept.report", 1, kept.report.extent(0), "reports");
   if (is_given(name, "kept.offsets", kept.offsets)) {
     expect_extent(name, "kept.offsets", o.experts + 1, kept.offsets.extent(0), "offsets");
-    index_t rows = tokens * o.candidates;
-    if (o.pad == padding_mode::to_capacity) {
-      rows = rule.of(0) * o.experts;
-    } else if (o.pad == padding_mode::to_multiple) {
-      rows += (o.multiple - 1) * o.experts;
-    }
-    expect_between(name, "kept.offsets", 0, 0x7fffffff, rows, "rows with padding");
+    expect_between(name, "kept.offsets", 0, 0x7fffffff, most_rows(o, rule), "rows with padding");
   }
 }
 

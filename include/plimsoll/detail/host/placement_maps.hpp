@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include <plimsoll/config.hpp>
@@ -44,11 +45,11 @@ inline replica_source expect_replicas(std::string_view function,
 }
 
 inline ranked_source expect_ranked(std::string_view function, placement_ref const& placement,
-                                   index_t experts) {
+                                   index_t experts, std::string const& argument = "placement") {
   auto const& map = placement.physical_to_logical;
-  expect_slots(function, "placement.physical_to_logical", map.extent(0), map);
-  expect_between(function, "placement.ranks", 1, rank_limit, placement.ranks, "ranks");
-  expect_rank_offsets(function, "placement.rank_offsets", placement.rank_offsets, map.extent(0),
+  expect_slots(function, argument + ".physical_to_logical", map.extent(0), map);
+  expect_between(function, argument + ".ranks", 1, rank_limit, placement.ranks, "ranks");
+  expect_rank_offsets(function, argument + ".rank_offsets", placement.rank_offsets, map.extent(0),
                       placement.ranks);
   return ranked_source_of(placement, experts);
 }
@@ -70,6 +71,33 @@ inline void expect_comparable(std::string_view function, placement_ref const& pl
   expect_extent(function, lists, placement.physical_to_logical.extent(0), layers, "layers");
   expect_extent(function, "placement.replica_count", experts, placement.replica_count.extent(1),
                 "experts");
+}
+
+inline void throw_resize_fault(refused_value const& of) {
+  switch (of.found().kind) {
+    case fault_kind::rank_offsets:
+      of.fail(of.report.result.value == 0 ? "from.rank_offsets" : "rank_offsets",
+              "offsets that rise from 0 to at most the number of slots",
+              of.got() + of.where("rank"));
+    case fault_kind::expert_id:
+      of.fail("from.physical_to_logical", "-1 or an expert of the layer",
+              of.got() + of.where("slot"));
+    case fault_kind::stray_slot:
+      of.fail("from.physical_to_logical", "-1 in slots that belong to no rank",
+              of.got() + of.where("slot"));
+    case fault_kind::source_rank:
+      of.fail("source_ranks", text("-1 or a rank below the ", of.found().also, " of from"),
+              text(of.found().got, " for rank ", of.found().where));
+    case fault_kind::source_twice:
+      of.fail("source_ranks", "every rank of from at most once",
+              text("rank ", of.found().where, " ", of.found().got, " times"));
+    case fault_kind::rank_room:
+      of.fail("rank_offsets",
+              text("a slot of rank ", of.found().also, " for every expert that it holds"),
+              text("none for expert ", of.got(), of.where("slot")));
+    default:
+      break;
+  }
 }
 
 /// `lists` is the name of the argument with the replicas of every expert.

@@ -54,6 +54,11 @@ class capacity_mask_pipeline {
   /// of their own.
   [[nodiscard]] index_t capacity(index_t tokens) const { return largest_rule(tokens).of(0); }
 
+  /// The most rows of all experts of a batch, padding included.
+  [[nodiscard]] index_t max_rows(index_t tokens) const {
+    return most_rows(options_, largest_rule(tokens));
+  }
+
   /// Checks the shapes of a batch.
   template <class Ids, class Scores, class KeptId>
   void expect_batch(std::string_view name, Ids const& ids, Scores const& scores,
@@ -134,8 +139,9 @@ class capacity_mask_pipeline {
                        .kept_weights = kept.weights,
                        .positions = kept.positions,
                        .counts = kept.counts};
-    report_pairs const report{lists,       rule,         options_.pad, options_.multiple,
-                              kept.counts, kept.offsets, kept.report};
+    report_pairs const report{
+        lists,       rule,         {options_.pad, options_.multiple, options_.min_rows},
+        kept.counts, kept.offsets, kept.report};
     // The report shares the last launch, since it does not need the results of that launch's body.
     if (cuts) {
       run(keep);

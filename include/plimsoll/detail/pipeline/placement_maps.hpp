@@ -144,6 +144,25 @@ void rank_lists_to_slots(std::string_view function, Context const& context,
           ranks_to_slots_body{in.view(), out.view(), begin.view()}, {}, in, out, begin);
 }
 
+/// Writes the map and the counts of a placement on other ranks.
+template <class Context, class Ranks, class Map, class Counts>
+void resize_map(std::string_view function, Context const& context, ranked_source const& source,
+                Ranks const& source_ranks, slot_ranges const& ranges, Map const& map,
+                Counts const& counts) {
+  auto const in = input_ids(context, source_ranks);
+  auto const out = output_ids(context, map);
+  auto const copies = output_ids(context, counts);
+  resize_placement_body body{source, in.view(), ranges, out.view(), copies.view()};
+  run_planning(function, context, map.extent(0), 1, throw_resize_fault,
+               [&](problem_report* reports) {
+                 in.load();
+                 body.reports = reports;
+                 launch(context, map.extent(0), body);
+                 out.store();
+                 copies.store();
+               });
+}
+
 /// Compares replica lists with a slot map.
 template <class Context>
 void compare_lists(std::string_view function, Context const& context, replica_source const& source,
