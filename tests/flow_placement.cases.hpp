@@ -119,6 +119,9 @@ inline void check_random(flow_fn flow) {
     CHECK(got.counts == expected->counts);
     CHECK(got.idle == expected->idle);
     CHECK(got.empty == expected->empty);
+    for (index_t layer = 0; layer < c.layers && c.max_partners >= c.where.ranks - 1; ++layer) {
+      CHECK(got.empty[static_cast<std::size_t>(layer)] == slow_flow(c, layer).unusable());
+    }
     check_apart(c, got);
     with_empty += got.empty[0] > 0;
     hash.add(got.map);
@@ -346,8 +349,26 @@ PLIMSOLL_TEST_CASE("flow_placement: certificates of every type of loads, and bad
   c.loads[130] = 5;
   ints missing = map;
   std::replace(missing.begin(), missing.end(), 2, -1);
-  refused(missing, "loads: expected load only on experts with a slot on a live rank, got " +
-                       std::to_string(c.loads[2]) + " for expert 2 in layer 0");
+  refused(
+      missing,
+      "placement.physical_to_logical: expected every expert in a slot of a live rank, got none for "
+      "expert 2 in layer 0");
+  // Also without load: the bound is one for plans that leave no expert out.
+  flow_case idle{.experts = 2, .slots = 2, .loads = {10, 0}, .where = {.ranks = 2}};
+  CHECK(certified<P>(idle, {0, 1})[0].lower_bound == 10);
+  check_message(
+      refusal_of([&] {
+        certified<P>(idle, {0, 0});
+      }),
+      "certify: placement.physical_to_logical: expected every expert in a slot of a live rank, "
+      "got none for expert 1 in layer 0");
+  idle.where.active = {1, 0};
+  check_message(
+      refusal_of([&] {
+        certified<P>(idle, {0, 1});
+      }),
+      "certify: placement.physical_to_logical: expected every expert in a slot of a live rank, "
+      "got none for expert 1 in layer 0");
   c.where.ranks = 0;
   refused(map, "placement.ranks: expected 1 to 32767 ranks, got 0");
 }

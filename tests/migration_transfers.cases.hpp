@@ -685,6 +685,10 @@ inline std::vector<damage> const& damages() {
       [](transfer_case const&, transfer_plan& plan, std::size_t i, draws&) {
         index_t& slots = plan.layers[static_cast<std::size_t>(plan.list[i].layer)].staging_slots;
         return slots-- > 0;
+      },
+      [](transfer_case const&, transfer_plan& plan, std::size_t i, draws&) {
+        ++plan.layers[static_cast<std::size_t>(plan.list[i].layer)].staging_slots;
+        return true;
       }};
   return all;
 }

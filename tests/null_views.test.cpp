@@ -168,6 +168,16 @@ TEST_CASE("null_views: every view of the conversions of placements") {
       [](auto in, auto a, auto b) { plimsoll::ranks_to_slots(seq, in, a, b); }, v.lists, v.map,
       matrix_ref<std::int32_t>(v.offsets.data, 1, 2));
   check_each(
+      "resize_placement",
+      {"from.physical_to_logical", "from.rank_offsets", "source_ranks", "rank_offsets",
+       "physical_to_logical", "replica_count"},
+      [&](auto map, auto offsets, auto ranks, auto where, auto out, auto counts) {
+        plimsoll::resize_placement(seq, {map, v.copies, 1, offsets}, ranks, where, out, counts);
+      },
+      v.map, matrix_ref<std::int32_t>(v.offsets.data, 1, 2),
+      vector_ref<std::int32_t>(v.zeros.data(), 1), matrix_ref<std::int32_t>(v.offsets.data, 1, 2),
+      v.map, v.copies);
+  check_each(
       "validate", {"replicas.replica_offsets", "replicas.replica_slots"},
       [&](auto a, auto b) {
         plimsoll::validate(seq, v.placement, plimsoll::replica_lists_ref{a, b});

@@ -141,9 +141,14 @@ PLIMSOLL_TEST_CASE("select_planner: histories too short to judge", P, PLIMSOLL_P
   selection const none = select<P>(c);
   CHECK(none.chosen == 0);
   CHECK(none.candidates[4].balancedness == 0);
-  // Load in one half only: the other half's plan is made from nothing, but judged.
+  // Load in one half only: the plan that would be judged is made from nothing.
   c.loads = {0, 0, 0, 0, 0, 0, 0, 0, 9, 1, 1, 1, 9, 1, 1, 1};
-  CHECK(select<P>(c).candidates[0].balancedness > 0);
+  CHECK(select<P>(c).candidates[0].balancedness == 0);
+  // A second layer of that kind changes nothing.
+  history_case two{
+      .steps = 2, .layers = 2, .experts = 2, .slots = 2, .loads = {5, 5, 0, 0, 5, 5, 9, 1}};
+  two.where.ranks = 2;
+  CHECK(select<P>(two).candidates[0].balancedness == 1);
   c.layers = 0;
   c.loads.clear();
   CHECK(select<P>(c).map.empty());
@@ -166,7 +171,10 @@ PLIMSOLL_TEST_CASE("select_planner: candidates that fail are reported", P,
   CHECK(got.candidates[5].error == "no such shape");
   CHECK(got.candidates[5].balancedness == 0);
   CHECK(got.candidates[6].error == "select_planner: plan: expected 4 slots, got 3");
-  CHECK(got.candidates[7].error.find("replay: ") == 0);
+  CHECK(
+      got.candidates[7].error ==
+      "validate: physical_to_logical: expected at least 1 slot of every expert, got 0 in layer 0, "
+      "expert 2");
   // A planner that needs more than two steps is not judged, and one that fails on all steps only is
   // not chosen although it was the best.
   history_case const late{.steps = 3,
@@ -191,6 +199,46 @@ PLIMSOLL_TEST_CASE("select_planner: candidates that fail are reported", P,
   CHECK(other.candidates[2].error == "steps");
   CHECK(other.chosen == 0);
   CHECK(other.map == definition_plan(late, planner::eplb, late.loads).map);
+}
+
+PLIMSOLL_TEST_CASE("select_planner: the plan of all steps is checked, too", P,
+                   PLIMSOLL_PREPARED_POLICIES) {
+  history_case c{.steps = 2,
+                 .experts = 5,
+                 .slots = 6,
+                 .loads = {3, 3, 2, 2, 2, 3, 3, 2, 2, 2},
+                 .split = split_rule::even,
+                 .candidates = {planner::eplb}};
+  c.where.ranks = 2;
+  ints const good{1, 0, 0, 2, 3, 4};
+  auto const mine = [&](index_t steps_of_fault, ints const& faulty) {
+    auto const sound = fixed_planner<P>(c, "", good);
+    auto const wrong = fixed_planner<P>(c, "", faulty);
+    return plimsoll::candidate("mine", [=](auto const& policy, auto const& history) {
+      return history.extent(0) == steps_of_fault ? wrong.plan(policy, history)
+                                                 : sound.plan(policy, history);
+    });
+  };
+  CHECK(select<P>(c, mine(2, good)).chosen == 1);
+  std::vector<std::pair<ints, std::string>> const faults = {
+      {{1, 0, 0, 2, 3, 3},
+       "validate: physical_to_logical: expected at least 1 slot of every expert, got 0 in layer 0, "
+       "expert 4"},
+      {{1, 0, 0, 2, 3, 4, 0, 0}, "select_planner: plan: expected 6 slots, got 8"}};
+  for (auto const& [faulty, message] : faults) {
+    for (index_t const steps : {2, 1}) {  // of a history of several steps, and of one
+      c.steps = steps;
+      c.loads.resize(static_cast<std::size_t>(5 * steps));
+      selection const got = select<P>(c, mine(steps, faulty));
+      CHECK(got.chosen == 0);
+      CHECK(got.candidates[1].error == (steps == 2 ? message : ""));  // not tried with one step
+      CHECK(got.map == definition_plan(c, planner::eplb, c.loads).map);
+      c.candidates = {};
+    }
+    c.steps = 2;
+    c.loads = {3, 3, 2, 2, 2, 3, 3, 2, 2, 2};
+    c.candidates = {planner::eplb};
+  }
 }
 
 PLIMSOLL_TEST_CASE("select_planner: bad input is named", P, PLIMSOLL_PREPARED_POLICIES) {

@@ -29,7 +29,7 @@ def rebalance_experts(tokens_per_expert, num_physical_experts, num_local_physica
         if groups is None or groups % nodes != 0:
             raise ValueError("rebalance_experts: num_groups: expected a multiple of the "
                              f"{nodes} nodes for deepseek_hierarchical, got {groups}")
-    if num_physical_experts % num_local_physical_experts != 0:
+    if num_local_physical_experts < 1 or num_physical_experts % num_local_physical_experts != 0:
         raise ValueError("rebalance_experts: num_physical_experts: expected a multiple of the "
                          f"{num_local_physical_experts} of a rank, got {num_physical_experts}")
     loads = tokens_per_expert.sum(0)
@@ -45,6 +45,9 @@ def init_expert_location(tokens_per_expert, num_physical_experts, num_ranks, num
     tokens_per_expert: loads [steps, layers, experts] with a row for each layer of the model. Layers
     without load, such as dense ones, get SGLang's trivial map.
     """
+    if num_ranks < 1 or num_physical_experts < num_ranks or num_physical_experts % num_ranks != 0:
+        raise ValueError("init_expert_location: num_physical_experts: expected a multiple of the "
+                         f"{num_ranks} ranks, got {num_physical_experts}")
     hierarchical = num_groups is not None and num_groups % num_nodes == 0
     algorithm = "deepseek_hierarchical" if hierarchical else "deepseek"
     loads = numpy.asarray(tokens_per_expert)
@@ -64,7 +67,10 @@ def main():
     parser.add_argument("--output", required=True, metavar="FILE.json")
     chosen = parser.parse_args()
     loads = numpy.load(chosen.loads)
-    plan = init_expert_location(loads, chosen.slots, chosen.ranks, chosen.groups, chosen.nodes)
+    try:
+        plan = init_expert_location(loads, chosen.slots, chosen.ranks, chosen.groups, chosen.nodes)
+    except ValueError as refused:
+        parser.error(str(refused))
     with open(chosen.output, "w") as file:
         json.dump(plan, file)
     print(f"--init-expert-location {shlex.quote(chosen.output)} --ep-size {chosen.ranks} "

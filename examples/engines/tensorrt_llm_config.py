@@ -15,12 +15,15 @@ def initial_global_assignments(loads, layers, num_slots, ep_size):
     Returns the expert of each slot by id of the layer; rank r has the r-th block of
     num_slots / ep_size slots.
     """
-    if num_slots % ep_size != 0:
+    if ep_size < 1 or num_slots % ep_size != 0:
         raise ValueError(f"initial_global_assignments: num_slots: expected a multiple of the {ep_size} "
                          f"ranks, got {num_slots}")
     if len(layers) != len(loads):
         raise ValueError(f"initial_global_assignments: layers: expected {len(loads)} ids, as loads has "
                          f"rows, got {len(layers)}")
+    if any(b <= a for a, b in zip(layers, layers[1:])):
+        raise ValueError("initial_global_assignments: layers: expected ids that increase, got "
+                         f"{list(layers)}")
     slots, _, _ = plimsoll_ffi.rebalance_experts(loads, num_slots, 1, 1, ep_size)
     return {int(layer): row.tolist() for layer, row in zip(layers, slots)}
 
@@ -33,9 +36,19 @@ def config(assignments, layer_updates_per_iter=0):
 
 
 def layer_ids(text):
-    """Reads ids as read_recordings prints them: 3,5:8 is 3, 5, 6, 7."""
-    ends = [part.split(":") for part in text.split(",")]
-    return [id for end in ends for id in range(int(end[0]), int(end[-1]) + (len(end) == 1))]
+    """Reads ids as read_recordings and plan_experts write them: 3,5:8 is 3, 5, 6, 7, and 1:8:2 is 1, 3, 5, 7."""
+    ids = []
+    for part in text.split(","):
+        ends = part.split(":")
+        if len(ends) > 3 or not all(end.isdecimal() for end in ends):
+            raise argparse.ArgumentTypeError(f"expected ids such as 3,5:8 or 1:8:2, got {text}")
+        first, last, step = *map(int, ends), *(int(ends[0]) + 1, 1)[len(ends) - 1:]
+        if step < 1 or last <= first:
+            raise argparse.ArgumentTypeError(f"expected an end above the first id and a step of at least 1, got {part}")
+        ids += range(first, last, step)
+    if any(b <= a for a, b in zip(ids, ids[1:])):
+        raise argparse.ArgumentTypeError(f"expected ids that increase, got {text}")
+    return ids
 
 
 def main():
@@ -49,7 +62,10 @@ def main():
     parser.add_argument("--output_path", required=True)
     chosen = parser.parse_args()
     loads = numpy.load(chosen.loads).sum(axis=0)
-    assignments = initial_global_assignments(loads, chosen.layer_ids, chosen.num_slots, chosen.ep_size)
+    try:
+        assignments = initial_global_assignments(loads, chosen.layer_ids, chosen.num_slots, chosen.ep_size)
+    except ValueError as refused:
+        parser.error(str(refused))
     with open(chosen.output_path, "w") as file:
         file.write(config(assignments, chosen.layer_updates_per_iter))
 

@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
@@ -13,8 +14,10 @@
 #include <limits>
 #include <new>
 #include <numeric>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -65,6 +68,65 @@ template <class T>
         std::int64_t value = 0;
         bool const good = detail::parses(text, value) && value >= low && value <= high;
         return good ? std::string() : expected + ", got '" + text + "'";
+      },
+      "");
+}
+
+namespace detail {
+
+/// Converts a size such as 44MB, 1.5GB or 42MiB to bytes; nothing if it is no whole number of them.
+[[nodiscard]] inline std::optional<std::int64_t> parse_size(std::string const& text) {
+  std::int64_t bytes = 1;  // of the unit
+  std::string number;
+  std::string name;
+  std::size_t places = 0;  // behind the point
+  for (char const c : text) {
+    bool const is_digit = c >= '0' && c <= '9';
+    if (name.empty() && (is_digit || c == '.')) {
+      places += places > 0 || c == '.' ? 1 : 0;
+      number += is_digit ? std::string(1, c) : "";
+    } else if (c != ' ') {
+      name += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    }
+  }
+  std::string_view unit = name;  // k, kb or kib, up to p
+  constexpr std::string_view prefixes = "kmgtp";
+  if (auto const power = prefixes.find(unit.substr(0, 1));
+      !unit.empty() && power < prefixes.size()) {
+    for (std::size_t i = 0; i <= power; ++i) {
+      bytes *= unit.substr(1) == "ib" ? 1024 : 1000;
+    }
+    unit.remove_prefix(unit.substr(1) == "ib" ? 2 : 1);
+  }
+  std::int64_t value = 0;
+  if (!(unit.empty() || unit == "b") || std::count(text.begin(), text.end(), '.') > 1 ||
+      !parses(number, value) || value > std::numeric_limits<std::int64_t>::max() / bytes) {
+    return {};
+  }
+  value *= bytes;
+  for (std::size_t i = 1; i < places; ++i) {
+    if (value % 10 != 0) {
+      return {};
+    }
+    value /= 10;
+  }
+  return value;
+}
+
+}  // namespace detail
+
+/// Accepts sizes from `low` to `high` bytes, and replaces them by the number of bytes.
+[[nodiscard]] inline CLI::Validator byte_size(std::int64_t low, std::int64_t high) {
+  std::string const expected = "expected a size from " + std::to_string(low) + " to " +
+                               std::to_string(high) + " bytes, such as 44MB or 42MiB";
+  return CLI::Validator(
+      [=](std::string& text) {
+        auto const value = detail::parse_size(text);
+        if (!value || *value < low || *value > high) {
+          return expected + ", got '" + text + "'";
+        }
+        text = std::to_string(*value);
+        return std::string();
       },
       "");
 }
@@ -154,7 +216,12 @@ template <class Body>
 int run(CLI::App& app, int argc, char const* const* argv, Body&& body) {
   std::string const program = app.get_name();
   auto const refuse = [&](std::string const& message) {
-    std::fprintf(stderr, "%s: %s\n", program.c_str(), message.c_str());
+    std::string line;  // a name may hold line ends
+    for (char const c : message) {
+      bool const prints = static_cast<unsigned char>(c) >= 32 && c != 127;
+      line += prints ? std::string(1, c) : c == '\n' ? "\\n" : "?";
+    }
+    std::fprintf(stderr, "%s: %s\n", program.c_str(), line.c_str());
     return bad_input;
   };
   try {

@@ -490,10 +490,10 @@ load_file load_file::open(std::string const& file, std::string const& key,
 }
 
 load_file load_file::of_bytes(std::string_view bytes, std::string const& file,
-                              std::string const& key) {
+                              std::string const& key, loads_of what) {
   byte_store store(file);
   store.append(bytes);
-  return parse(std::move(store), key, loads_of::experts, {});
+  return parse(std::move(store), key, what, {});
 }
 
 void load_file::set_shape(std::vector<std::int64_t> const& shape, loads_of what) {

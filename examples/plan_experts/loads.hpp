@@ -10,8 +10,9 @@
 ///   are ignored |
 /// | `.csv` | without column names: a line per layer, a number per expert, an empty line between
 ///   steps |
-/// | | with the column names `layer`, `expert`, `load` and optionally `step`, in any order: a line
-///   per load; loads without a line are 0, but every layer and step from 0 on has a line |
+/// | | with the column names `layer`, `expert`, `load` and optionally `step`, or SGLang's `layer_id`,
+///   `expert_id` and `count`, in any order: a line per load; loads without a line are 0, but every
+///   step from 0 on has a line |
 /// | `-` | the standard input in any of these forms, recognised by the first bytes |
 ///
 /// In every form each load is a number from 0 to below 2^47, and so is the sum of a layer's loads
@@ -57,7 +58,8 @@ class load_file {
 
   /// Parses the bytes of a file, whose name gives their form.
   [[nodiscard]] static load_file of_bytes(std::string_view bytes, std::string const& file,
-                                          std::string const& key = {});
+                                          std::string const& key = {},
+                                          loads_of what = loads_of::experts);
 
   [[nodiscard]] std::string const& name() const { return bytes_.name(); }
   [[nodiscard]] index_t steps() const { return shape_[0]; }

@@ -72,6 +72,7 @@ class csv_reader {
         file_(text.name()),
         key_(key),
         known_{"step", "layer", "expert", key.empty() ? "load" : key},
+        others_{"", "layer_id", "expert_id", key.empty() ? "count" : ""},
         numbers_(file_) {}
 
   [[nodiscard]] text_numbers read() {
@@ -80,7 +81,7 @@ class csv_reader {
     bool const indexed = begins_with_index();
     bool names = false;
     for_each_field(line_, [&](std::size_t, std::string_view field) {
-      names = names || std::find(known_.begin(), known_.end(), field) != known_.end();
+      names = names || column_of(field) != no_column;
     });
     if (names && !indexed) {
       return read_table();
@@ -94,6 +95,17 @@ class csv_reader {
 
  private:
   static constexpr std::size_t load_column = 3;
+  static constexpr std::size_t no_column = 4;
+
+  /// Returns the position in `known_` of a column's name, or of SGLang's name for it.
+  [[nodiscard]] std::size_t column_of(std::string_view name) const {
+    for (std::size_t column = 0; column < known_.size(); ++column) {
+      if (name == known_[column] || (!name.empty() && name == others_[column])) {
+        return column;
+      }
+    }
+    return no_column;
+  }
 
   /// Moves to the next line; returns false if there is none.
   bool next_line() {
@@ -118,7 +130,7 @@ class csv_reader {
       fields = i + 1;
       if (i == 0) {
         unnamed = is_index_name(field);
-        of_layers = field == known_[1];
+        of_layers = column_of(field) == 1;
         return;
       }
       std::size_t value = 0;
@@ -126,7 +138,7 @@ class csv_reader {
       bool const number = std::from_chars(field.data(), end, value).ptr == end && !field.empty();
       numbers = numbers && number;
       in_order = in_order && number && value + 1 == i;
-      known = known || std::find(known_.begin(), known_.end(), field) != known_.end();
+      known = known || column_of(field) != no_column;
     });
     if (fields < 2 || known || !(unnamed || (of_layers && numbers))) {
       return false;
@@ -251,8 +263,6 @@ class csv_reader {
     double number = 0;
   };
 
-  static constexpr std::size_t no_column = 4;
-
   /// Returns the columns in the order of the file, as positions in `known_`; `no_column` for
   /// ignored columns.
   [[nodiscard]] std::vector<std::size_t> read_names() const {
@@ -260,8 +270,7 @@ class csv_reader {
         "the column names layer, expert, " + known_[load_column] + " and perhaps step, each once";
     std::vector<std::size_t> columns;
     for_each_field(line_, [&](std::size_t i, std::string_view field) {
-      auto const column =
-          static_cast<std::size_t>(std::find(known_.begin(), known_.end(), field) - known_.begin());
+      std::size_t const column = column_of(field);
       // With --key, other columns are ignored.
       bool const other = column == no_column && (!key_.empty() || (i == 0 && is_index_name(field)));
       if (column == no_column && !other) {
@@ -338,8 +347,7 @@ class csv_reader {
     if (records.size() == 0) {
       throw file_error(file_, "lines of loads after the column names", "none");
     }
-    expect_no_gap(records, largest[0], 0);
-    expect_no_gap(records, largest[1], 1);
+    expect_no_gap(records, largest[0]);
     std::array<index_t, 3> const shape{index_t{largest[0]} + 1, index_t{largest[1]} + 1,
                                        index_t{largest[2]} + 1};
     // Without this limit a short file could demand any amount of memory. A file with only one line
@@ -372,24 +380,23 @@ class csv_reader {
     }
   }
 
-  /// Checks that every index from 0 to the largest has a line.
-  void expect_no_gap(byte_store const& records, std::int32_t largest, std::size_t column) const {
-    // One entry more than there can be different indices, so that a gap is always found.
+  /// Checks that every step from 0 to the largest has a line. A layer without a line is dense.
+  void expect_no_gap(byte_store const& records, std::int32_t largest) const {
+    // One entry more than there can be different steps, so that a gap is always found.
     auto const most = static_cast<std::size_t>(std::min<std::uint64_t>(
         records.size() / sizeof(record) + 1, static_cast<std::uint64_t>(largest) + 1));
     std::vector<bool> present(most, false);
     for_each_record(records, 0, [&](record const& at, std::uint64_t) {
-      auto const index = static_cast<std::size_t>(at.index[column]);
-      if (index < present.size()) {
-        present[index] = true;
+      auto const step = static_cast<std::size_t>(at.index[0]);
+      if (step < present.size()) {
+        present[step] = true;
       }
       return true;
     });
     auto const missing = std::find(present.begin(), present.end(), false);
     if (missing != present.end()) {
-      throw file_error(
-          file_, "a line for every " + known_[column] + " from 0 to " + std::to_string(largest),
-          "none for " + known_[column] + " " + std::to_string(missing - present.begin()));
+      throw file_error(file_, "a line for every step from 0 to " + std::to_string(largest),
+                       "none for step " + std::to_string(missing - present.begin()));
     }
   }
 
@@ -449,6 +456,7 @@ class csv_reader {
   std::string const& file_;
   std::string const& key_;
   std::array<std::string, 4> known_;
+  std::array<std::string, 4> others_;  ///< other names of the columns; empty: none
   std::string bytes_;
   std::string_view line_;
   std::size_t line_number_ = 0;

@@ -724,9 +724,14 @@ outcome plan_loads(options const& o, measured_loads const& loads) {
     result.before_name = o.plan;
   } else {
     // Of a plan that lost experts none is left. An engine without a plan has the same number of slots in every layer.
-    auto const slots = slots_of_layers(result.after);
-    result.before =
-        trivial_plan(layers, experts, ranks, slots.least == slots.most ? slots.most : experts);
+    auto const range = slots_of_layers(result.after);
+    index_t const slots = range.least == range.most ? range.most : experts;
+    if (!o.output.empty() && output_format(o) == plan_format::trtllm && slots % ranks == 0) {
+      result.before = tensorrt_llm_plan(layers, experts, ranks, slots);
+      result.before_name = "tensorrt-llm";
+    } else {
+      result.before = trivial_plan(layers, experts, ranks, slots);
+    }
     result.before.layer_ids = ids;
   }
   check_bytes(result.before, o.expert_bytes);

@@ -391,8 +391,7 @@ void add_options(CLI::App& app, options& o) {
       ->group(planning);
   add("--budget-bytes", o.budget_bytes,
       "With --planner craft: memory of each rank for replicas, such as 6GB; needs --expert-bytes")
-      ->transform(CLI::AsSizeValue(true))
-      ->check(whole_number(1, most_bytes))
+      ->transform(byte_size(1, most_bytes))
       ->type_name("N")
       ->group(planning);
   add("--layers", o.layers,
@@ -492,8 +491,7 @@ void add_options(CLI::App& app, options& o) {
       ->group(compare);
   add("--expert-bytes", o.expert_bytes,
       "Size of the weights of one expert in one layer, such as 44MB or 42MiB")
-      ->transform(CLI::AsSizeValue(true))
-      ->check(whole_number(1, most_bytes))
+      ->transform(byte_size(1, most_bytes))
       ->type_name("N")
       ->group(compare);
 
@@ -516,8 +514,7 @@ void add_options(CLI::App& app, options& o) {
       ->group(moves);
   add("--max-bytes", o.max_bytes,
       "Best plan whose moves transfer at most as much, such as 6GB; needs --expert-bytes")
-      ->transform(CLI::AsSizeValue(true))
-      ->check(whole_number(0, most_model_bytes))
+      ->transform(byte_size(0, most_model_bytes))
       ->type_name("N")
       ->group(moves);
   add("--rounds", o.rounds,

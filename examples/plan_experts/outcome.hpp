@@ -243,7 +243,7 @@ struct outcome {
   plimsoll::split_rule split = plimsoll::split_rule::even;  ///< by which the plan is judged
   std::string refinement;                                   ///< "none", "packing", "joint"
   std::string policy;                                       ///< "seq", "omp", "gpu"
-  std::string before_name;   ///< "trivial", or the file of the plan in use
+  std::string before_name;   ///< "trivial", "tensorrt-llm", or the file of the plan in use
   std::string program = {};  ///< its name and version
   std::string date = {};     ///< when it ran
   std::string command = {};  ///< the command line, quoted for a shell

@@ -304,6 +304,9 @@ template <class Statistics>
   std::string const before =
       result.before_name == "trivial"
           ? "slot i holds expert i mod " + std::to_string(result.after.experts)
+      : result.before_name == "tensorrt-llm"
+          ? fmt::format("rank r begins with expert floor(r x {} / {}), as in TensorRT-LLM",
+                        result.after.experts, result.after.ranks)
           : result.before_name;
   if (!result.milliseconds) {
     return fmt::format(

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <unistd.h>
+#include <algorithm>
+#include <iterator>
 
 #include <array>
 #include <atomic>
@@ -48,10 +50,14 @@ class files_to_remove {
 
  private:
   static void handle_signals() {
-    for (int const signal : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE, SIGXCPU}) {
+    constexpr int harmless[] = {SIGCHLD, SIGCONT, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH};
+    for (int signal = 1; signal <= SIGRTMAX;
+         ++signal) {  // the C library keeps some, and KILL and STOP fail
       struct sigaction now {};
+      bool const ends =
+          std::find(std::begin(harmless), std::end(harmless), signal) == std::end(harmless);
       // Signals that the parent ignores stay ignored, and other handlers stay in place.
-      if (::sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) {
+      if (ends && ::sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) {
         now.sa_handler = remove_all;
         now.sa_flags = static_cast<int>(SA_RESETHAND);
         ::sigaction(signal, &now, nullptr);

@@ -107,18 +107,38 @@ inline void trim(plan& p) {
   p.slots = most;
 }
 
-/// Makes the placement of an engine without a plan: slot i holds expert i mod experts.
+/// Fills all slots of an empty plan: those of rank r with consecutive experts from first_expert(r) on,
+/// modulo the number of experts.
+template <class First>
+void fill_in_order(plan& p, First const& first_expert) {
+  auto const offsets = p.placement().rank_offsets;
+  for (index_t layer = 0; layer < p.layers; ++layer) {
+    for (index_t rank = 0; rank < p.ranks; ++rank) {
+      index_t const begin = offsets(layer, rank);
+      for (index_t slot = begin; slot < offsets(layer, rank + 1); ++slot) {
+        index_t const expert = (first_expert(rank, begin) + slot - begin) % p.experts;
+        p.physical_to_logical[static_cast<std::size_t>(layer * p.slots + slot)] =
+            static_cast<std::int32_t>(expert);
+        ++p.replica_count[static_cast<std::size_t>(layer * p.experts + expert)];
+      }
+    }
+  }
+}
+
+/// Makes the placement of SGLang or vLLM without a plan: slot i holds expert i mod experts.
 [[nodiscard]] inline plan trivial_plan(index_t layers, index_t experts, index_t ranks,
                                        index_t slots) {
   plan result(layers, experts, ranks, slots);
-  for (index_t layer = 0; layer < layers; ++layer) {
-    for (index_t slot = 0; slot < slots; ++slot) {
-      index_t const expert = slot % experts;
-      result.physical_to_logical[static_cast<std::size_t>(layer * slots + slot)] =
-          static_cast<std::int32_t>(expert);
-      ++result.replica_count[static_cast<std::size_t>(layer * experts + expert)];
-    }
-  }
+  fill_in_order(result, [](index_t, index_t first_slot) { return first_slot; });
+  return result;
+}
+
+/// Makes that of TensorRT-LLM without a plan: the slots of rank r begin with expert
+/// floor(r experts / ranks). Every expert has a slot if all ranks have equally many.
+[[nodiscard]] inline plan tensorrt_llm_plan(index_t layers, index_t experts, index_t ranks,
+                                            index_t slots) {
+  plan result(layers, experts, ranks, slots);
+  fill_in_order(result, [=](index_t rank, index_t) { return rank * experts / ranks; });
   return result;
 }
 

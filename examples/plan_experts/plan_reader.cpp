@@ -71,6 +71,9 @@ class plan_reader : tree_reader {
             std::numeric_limits<std::int32_t>::max());
     }
     std::string const key = "initial_global_assignments";
+    if (!root.contains(key) && request_.experts > 0 && !request_.layer_ids.empty()) {
+      return engine_default(slots);  // a file of the online balancer
+    }
     json const& assignments = member(root, "", key);
     expect_object(assignments, key);
     row ids;
@@ -93,6 +96,20 @@ class plan_reader : tree_reader {
     return even_plan(rows, {}, 0);
   }
 
+  /// Returns where TensorRT-LLM begins without assignments.
+  [[nodiscard]] plan engine_default(index_t slots) const {
+    index_t const ranks = asked_ranks(slots);
+    if (slots % ranks != 0 || slots < request_.experts) {
+      fail("num_slots of at least " + to_string(request_.experts) + ", a multiple of the " +
+               to_string(ranks) + " ranks",
+           to_string(slots));
+    }
+    plan p = tensorrt_llm_plan(static_cast<index_t>(request_.layer_ids.size()), request_.experts,
+                               ranks, slots);
+    p.layer_ids = request_.layer_ids;
+    return p;
+  }
+
   [[nodiscard]] plan from_npy(npy::any_array const& any) {
     auto const* const array = std::get_if<npy::array<std::int64_t>>(&any);
     if (array == nullptr) {
@@ -102,7 +119,7 @@ class plan_reader : tree_reader {
       fail("shape (layers, slots)", npy::to_string(array->shape));
     }
     request_all_if_none(array->shape[0]);
-    expect_layer_count(array->shape[0]);
+    expect_layer_count(array->shape[0], one_row);
     std::vector<row> rows;
     for (auto at = array->values.begin(); at != array->values.end(); at += array->shape[1]) {
       rows.emplace_back(at, at + array->shape[1]);
@@ -111,6 +128,8 @@ class plan_reader : tree_reader {
   }
 
  private:
+  static constexpr char const* one_row =
+      "; a JSON list of its slots, [0, 1, ...], holds for all layers";
   static constexpr index_t layer_limit = 1 << 20;
   static constexpr index_t slot_limit = 1 << 20;  // as --slots
 
@@ -127,10 +146,11 @@ class plan_reader : tree_reader {
   }
 
   /// Checks the number of layers of a file that does not contain layer ids.
-  void expect_layer_count(index_t layers) const {
+  void expect_layer_count(index_t layers, std::string const& for_one = {}) const {
     std::size_t const planned = request_.layer_ids.size();
     if (layers != static_cast<index_t>(planned)) {
-      fail(to_string(planned) + " layers, one for each that is planned", to_string(layers));
+      fail(to_string(planned) + " layers, one for each that is planned",
+           to_string(layers) + (layers == 1 ? for_one : ""));
     }
   }
 
@@ -198,7 +218,9 @@ class plan_reader : tree_reader {
     auto const* const missing = std::find(count, count + experts, 0);
     if (missing != count + experts) {
       fail("a slot for each of the " + to_string(experts) + " experts",
-           "none for expert " + to_string(missing - count) + in_layer);
+           "none for expert " + to_string(missing - count) + in_layer +
+               (slots.size() == experts ? "; if the loads are those of slots, add --slot-loads"
+                                        : ""));
     }
   }
 
@@ -275,7 +297,7 @@ class plan_reader : tree_reader {
     if (one_for_all) {
       return even_plan(std::vector<row>(request_.layer_ids.size(), values(root, "")), {}, 0);
     }
-    expect_layer_count(static_cast<index_t>(root.size()));
+    expect_layer_count(static_cast<index_t>(root.size()), one_row);
     std::vector<row> rows;
     for (json const& slots : root) {
       rows.push_back(values(slots, fmt::format("[{}]", rows.size())));
@@ -285,20 +307,28 @@ class plan_reader : tree_reader {
 
   [[nodiscard]] plan vllm_ascend(json const& root) {
     json const& layers = list(root["layer_list"], "layer_list");
-    auto const layer_count = static_cast<index_t>(layers.size());
-    whole(member(root, "", "moe_layer_count"), "moe_layer_count", layer_count, layer_count);
+    // As the engine: layers and devices by position, whatever their ids, and no more layers than
+    // moe_layer_count.
+    auto layer_count = static_cast<index_t>(layers.size());
+    if (root.contains("moe_layer_count")) {
+      layer_count = whole(root["moe_layer_count"], "moe_layer_count", 0, layer_count);
+    }
     request_all_if_none(layer_count);
     expect_layer_count(layer_count);
     index_t ranks = 0;
     std::vector<row> rows;
-    // The engine uses positions, so ids that differ from positions are an error.
     for (index_t layer = 0; layer < layer_count; ++layer) {
       std::string const path = "layer_list[" + to_string(layer) + "]";
       json const& entry = layers[static_cast<std::size_t>(layer)];
-      whole(member(entry, path, "layer_id"), path + ".layer_id", layer, layer);
-      ranks = whole(member(entry, path, "device_count"), path + ".device_count",
-                    layer == 0 ? 1 : ranks, layer == 0 ? plimsoll::rank_limit : ranks);
-      rows.push_back(devices(member(entry, path, "device_list"), path + ".device_list", ranks));
+      json const& list_of = list(member(entry, path, "device_list"), path + ".device_list");
+      auto const count = static_cast<index_t>(list_of.size());
+      ranks = layer == 0 ? count : ranks;
+      if (count != ranks || count < 1 || count > plimsoll::rank_limit) {
+        fail(layer == 0 ? "from 1 to " + to_string(plimsoll::rank_limit) + " devices"
+                        : to_string(ranks) + " devices, as in layer_list[0]",
+             to_string(count) + " in " + path + ".device_list");
+      }
+      rows.push_back(devices(list_of, path + ".device_list", ranks));
     }
     expect_ranks(ranks);
     plan p = even_plan(rows, ranks, 0);
@@ -316,7 +346,6 @@ class plan_reader : tree_reader {
     index_t rank = 0;
     for (json const& device : list(value, path, ranks)) {
       std::string const here = path + "[" + to_string(rank) + "]";
-      whole(member(device, here, "device_id"), here + ".device_id", rank, rank);
       row const own = values(member(device, here, "device_expert"), here + ".device_expert", share);
       share = static_cast<index_t>(own.size());
       result.insert(result.end(), own.begin(), own.end());

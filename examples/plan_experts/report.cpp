@@ -289,7 +289,9 @@ void facts(std::ostream& out, chart_data const& d) {
   }
   fact(out, "before",
        o.before_name == "trivial" ? "trivial: slot i has expert i mod experts"
-                                  : file_name(o.before_name));
+       : o.before_name == "tensorrt-llm"
+           ? "as TensorRT-LLM begins: rank r from expert floor(r x experts / ranks)"
+           : file_name(o.before_name));
   fact(out, "layers", layers_text(p));
   fact(out, "experts a layer",
        o.groups > 1 ? fmt::format("{} in {} groups{}", count_text(p.experts), o.groups,

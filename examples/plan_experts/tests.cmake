@@ -58,7 +58,7 @@ foreach(case IN ITEMS table same_plan_from_any_file formats plan_in_use evaluate
                       auto auto_table craft craft_table craft_plan_in_use craft_formats
                       gem gem_table gem_formats
                       previous previous_table previous_budget previous_given previous_uneven
-                      slot_loads other_ranks traffic
+                      slot_loads other_ranks traffic engine_default
                       no_output output_replaces full_output
                       ring copies_beyond_ranks signals empty_names output_through_links
                       layer_ids_with_steps key
@@ -267,6 +267,9 @@ plimsoll_refuses_loads(slots.npy "shape .steps, layers, experts., got .2, 4, 2.,
 plimsoll_refuses_options(loads_of_experts_as_slots
   "LOADS: [^ ]*loads\\.npy: expected loads of the 8 slots .*, on 4 ranks, got .1, 2, 6. as .steps, layers, slots."
   --slot-loads --plan ${inputs}/plan.json --ranks 4 ${out})
+plimsoll_refuses(plan_experts.refuses.slots_as_experts
+  "--plan: [^ ]*plan\\.json: expected a slot for each of the 8 experts, got none for expert 6 in layer 0. .* add --slot-loads"
+  plan_experts ${inputs}/slot_steps.npy --plan ${inputs}/plan.json --ranks 4 ${out})
 plimsoll_refuses_options(sources_of_other_ranks
   "--sources: [^ ]*sources\\.npy: expected the shape .3, 2, 6. of .ranks, layers, experts., got .4, 2, 6."
   --ranks 3 --slots 6 --sources ${inputs}/sources.npy ${out})

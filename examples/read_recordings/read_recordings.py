@@ -4,15 +4,20 @@
 
 Reads one kind of recording at a time:
   SGLang        expert_distribution_recorder_*.pt, of any mode of its recorder
+  SGLang        its older recordings, .csv files of all ranks: layer_id, expert_id, count
   TensorRT-LLM  the folder of EXPERT_STATISTIC_PATH: meta_info.json and rank*.safetensors
+  RTP-LLM       eplb_stats_rank*_step*_*.json of all ranks
   top-k ids     .npy files [tokens, layers, k], with --experts
 Needs NumPy, and PyTorch for .pt files only.
 """
 
 import argparse
+import csv
+import io
 import json
 import os
 import pathlib
+import stat
 import sys
 import tempfile
 
@@ -189,32 +194,147 @@ def read_sglang(files, oldest):
     return joined([(name, read_stat(recording, oldest, name)) for name, recording in recordings])
 
 
+# SGLang, older versions, as CSV ---------------------------------------------------------------
+
+
+MOST_EXPERTS = 65535  # of a layer
+CSV_NAMES = {"layer_id": "layer", "expert_id": "expert", "count": "load"}
+
+
+def csv_number(text, most, name, column):
+    if not (text.isdecimal() and text.isascii() and len(text) < 20 and int(text) <= most):
+        raise invalid(name, f"a whole number from 0 to {most} as {column}", text)
+    return int(text)
+
+
+def read_csv(files, experts):
+    """Adds up the files of all ranks: a line per load, columns in any order. Absent loads are 0."""
+    totals = {}
+    for name in files:
+        seen = set()
+        with open(name, newline="", encoding="utf-8-sig") as file:
+            rows = csv.reader(file)
+            names = [CSV_NAMES.get(field.strip(), field.strip()) for field in next(rows, [])]
+            if sorted(names) != ["expert", "layer", "load"]:
+                raise invalid(name, "the columns layer_id, expert_id and count, each once",
+                              ", ".join(names) or "an empty file")
+            for row in filter(None, rows):
+                where = f"{name}: line {rows.line_num}"
+                if len(row) != 3:
+                    raise invalid(where, "3 fields", len(row))
+                fields = {column: text.strip() for column, text in zip(names, row)}
+                layer = csv_number(fields["layer"], 1 << 20, where, "layer_id")
+                expert = csv_number(fields["expert"], MOST_EXPERTS - 1, where, "expert_id")
+                if experts is not None and expert >= experts:
+                    raise invalid(where, f"an expert_id below --experts {experts}", expert)
+                if (layer, expert) in seen:
+                    raise invalid(where, "one line for each expert of a layer",
+                                  f"layer {layer}, expert {expert} again")
+                seen.add((layer, expert))
+                load = csv_number(fields["load"], (1 << 47) - 1, where, "count")
+                totals[layer, expert] = totals.get((layer, expert), 0) + load
+    if not totals:
+        raise invalid(files[0], "lines with loads", "none")
+    layers = 1 + max(layer for layer, _ in totals)
+    experts = experts or 1 + max(expert for _, expert in totals)
+    # A short file must not demand any amount of memory.
+    if layers * experts > 1024 * 1024 * len(totals):
+        raise invalid(files[0], "a line for each million loads", f"{len(totals)} for [{layers}, {experts}]")
+    loads = numpy.zeros((1, layers, experts), numpy.int64)
+    for (layer, expert), load in totals.items():
+        loads[0, layer, expert] = load
+    return loads
+
+
+# RTP-LLM --------------------------------------------------------------------------------------
+
+
+def parse_json(name, text, expected):
+    """Returns an object of JSON; every defect is an InvalidRecording."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise invalid(name, expected, str(error) or type(error).__name__) from None
+    if not isinstance(value, dict):
+        raise invalid(name, expected, type(value).__name__)
+    return value
+
+
+def matrix_of(name, rows):
+    try:
+        return whole_counts(numpy.array(rows), name, 2)
+    except (ValueError, OverflowError) as error:
+        raise invalid(name, "rows of whole numbers of equal length", error) from None
+
+
+def read_rtp_llm(files):
+    """Adds up the ranks' files of each interval of steps, which follow one another by their last step."""
+    expected = "JSON with ep_rank, ep_size, total_step and log_stats, as RTP-LLM writes it"
+    steps = {}
+    for name in files:
+        recording = parse_json(name, pathlib.Path(name).read_text(), expected)
+        rank, size, step = (recording.get(key) for key in ("ep_rank", "ep_size", "total_step"))
+        if not all(type(one) is int for one in (rank, size, step)) or "log_stats" not in recording:
+            raise invalid(name, expected, ", ".join(sorted(recording)) or "no key")
+        if not 0 <= rank < size:
+            raise invalid(f"{name}: ep_rank", f"a rank below ep_size {size}", rank)
+        if rank in steps.setdefault(step, {}):
+            raise invalid(name, "each step of a rank once", f"step {step} of rank {rank} again")
+        steps[step][rank] = size, matrix_of(f"{name}: log_stats", recording["log_stats"])
+    ranks = {size for parts in steps.values() for size, _ in parts.values()}
+    if len(ranks) > 1:
+        raise invalid(files[0], "recordings of one number of ranks", sorted(ranks))
+    whole = [step for step in sorted(steps) if len(steps[step]) in ranks]
+    if not whole:
+        raise invalid(files[0], f"a step of all {ranks.pop()} ranks", f"{len(steps)} of some ranks")
+    if len(whole) < len(steps):
+        print(f"left out {len(steps) - len(whole)} of {len(steps)} steps, which not all ranks wrote")
+    results = []
+    for step in whole:
+        parts = [(f"step {step} of rank {rank}", part[numpy.newaxis])
+                 for rank, (_, part) in sorted(steps[step].items())]
+        results.append((f"step {step}", joined(parts).sum(axis=0, keepdims=True)))
+    return joined(results)
+
+
 # TensorRT-LLM ---------------------------------------------------------------------------------
 
 
 def safetensors(file):
     """Yields names and arrays of a file: the size of a JSON header, the header, the elements."""
     data = file.read_bytes()
+    expected = "safetensors of int32 or int64"
     begin = 8 + int.from_bytes(data[:8], "little")
-    try:
-        header = json.loads(data[8:begin])
-        header.pop("__metadata__", None)
-        for key, tensor in header.items():
-            first, last = tensor["data_offsets"]
-            dtype = {"I64": "<i8", "I32": "<i4"}[tensor["dtype"]]
-            elements = numpy.frombuffer(data[begin + first:begin + last], dtype)
-            yield key, elements.reshape(tensor["shape"])
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise invalid(file, "safetensors of int32 or int64", repr(error)) from None
+    if begin > len(data):
+        raise invalid(file, expected, f"a header of {begin - 8} bytes in a file of {len(data)}")
+    header = parse_json(file, data[8:begin], expected)
+    header.pop("__metadata__", None)
+    for key, tensor in header.items():
+        dtype = {"I64": "<i8", "I32": "<i4"}.get(str(tensor.get("dtype"))) if isinstance(tensor, dict) else None
+        if dtype is None:
+            raise invalid(f"{file}: {key}", expected, tensor)
+        offsets, shape = tensor.get("data_offsets"), tensor.get("shape")
+        for numbers in (offsets, shape):
+            if not isinstance(numbers, list) or not all(type(one) is int and one >= 0 for one in numbers):
+                raise invalid(f"{file}: {key}", "data_offsets and a shape of whole numbers", numbers)
+        size = numpy.dtype(dtype).itemsize
+        for extent in shape:
+            size = min(size * extent, len(data) + 1)  # a huge shape must not overflow
+        if len(offsets) != 2 or offsets[1] - offsets[0] != size or offsets[1] > len(data) - begin:
+            raise invalid(f"{file}: {key}", f"data_offsets of {shape} within {len(data) - begin} bytes", offsets)
+        yield key, numpy.frombuffer(data[begin + offsets[0]:begin + offsets[1]], dtype).reshape(shape)
 
 
 def read_tensorrt_llm(folder):
     """Returns the loads, and the layers of the model that their rows are."""
     meta = folder / "meta_info.json"
     try:
-        experts = int(json.loads(meta.read_text())["num_experts"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise invalid(meta, "JSON with num_experts", repr(error)) from None
+        text = meta.read_text()
+    except (OSError, ValueError) as error:
+        raise invalid(meta, "JSON with num_experts", error) from None
+    experts = parse_json(meta, text, "JSON with num_experts").get("num_experts")
+    if type(experts) is not int or not 1 <= experts <= MOST_EXPERTS:
+        raise invalid(meta, f"JSON with num_experts from 1 to {MOST_EXPERTS}", experts)
     files = {file.stem[4:]: file for file in folder.glob("rank*.safetensors")}
     files = {int(rank): file for rank, file in files.items() if rank.isdecimal()}  # not rank*_raw
     check_ranks(files, folder)
@@ -342,8 +462,15 @@ def positive(text):
 
 
 def number(text, least, expected):
-    if not (text.isdecimal() and text.isascii()) or int(text) < least:
+    digits = text.isdecimal() and text.isascii() and len(text) < 19
+    if not digits or int(text) < least:
         raise argparse.ArgumentTypeError(f"expected {expected}, got {text}")
+    return int(text)
+
+
+def expert_count(text):
+    if number(text, 1, "a positive number") > MOST_EXPERTS:
+        raise argparse.ArgumentTypeError(f"expected at most {MOST_EXPERTS}, got {text}")
     return int(text)
 
 
@@ -357,8 +484,9 @@ def options(arguments):
     parser.add_argument("--oldest", type=row_or_unknown, metavar="ROW|unknown",
                         help="SGLang, mode stat: the row of the oldest step; needed if the program "
                              "cannot find it")
-    parser.add_argument("--experts", type=positive, metavar="E",
-                        help="top-k ids: number of experts of a layer")
+    parser.add_argument("--experts", type=expert_count, metavar="E",
+                        help="number of experts of a layer: needed for top-k ids; for .csv files one more than "
+                             "the largest id without it")
     parser.add_argument("--tokens-per-step", type=positive, metavar="N",
                         help="top-k ids: tokens of a step; without it, each file is a step")
     parser.add_argument("--axes", choices=AXES,
@@ -372,23 +500,35 @@ def read(inputs, oldest=None, experts=None, tokens_per_step=None, axes=None):
     inputs = [pathlib.Path(name) for name in inputs]
     kinds = {"folder" if path.is_dir() else path.suffix for path in inputs}
     kind = kinds.pop()
-    if kinds or kind not in ("folder", ".pt", ".npy") or (kind == "folder" and len(inputs) > 1):
-        raise invalid("INPUT", "files .pt of SGLang, files .npy of top-k ids, or one folder of "
-                      "TensorRT-LLM", ", ".join(map(str, inputs)))
-    for option, value, its_kind in (("--oldest", oldest, ".pt"), ("--experts", experts, ".npy"),
-                                    ("--tokens-per-step", tokens_per_step, ".npy"),
-                                    ("--axes", axes, ".npy")):
-        if value is not None and kind != its_kind:
-            raise invalid(option, f"{its_kind} files", inputs[0])
+    readers = ("folder", ".pt", ".npy", ".csv", ".json")
+    if kinds or kind not in readers or (kind == "folder" and len(inputs) > 1):
+        raise invalid("INPUT", "files .pt or .csv of SGLang, files .json of RTP-LLM, files .npy of top-k ids, "
+                      "or one folder of TensorRT-LLM", ", ".join(map(str, inputs)))
+    for option, value, its_kinds in (("--oldest", oldest, (".pt",)), ("--experts", experts, (".npy", ".csv")),
+                                     ("--tokens-per-step", tokens_per_step, (".npy",)),
+                                     ("--axes", axes, (".npy",))):
+        if value is not None and kind not in its_kinds:
+            raise invalid(option, f"{' or '.join(its_kinds)} files", inputs[0])
     if kind == "folder":
         return read_tensorrt_llm(inputs[0])
     if kind == ".pt":
         return read_sglang(inputs, oldest), None
+    if kind == ".csv":
+        return read_csv(inputs, experts), None
+    if kind == ".json":
+        return read_rtp_llm(inputs), None
     return read_ids(inputs, experts, tokens_per_step, axes), None
 
 
 def save(loads, output):
-    """Writes the file whole or not at all."""
+    """Writes the file whole or not at all, behind links; into what is no ordinary file, in place."""
+    output = os.path.realpath(output)
+    if os.path.exists(output) and not stat.S_ISREG(os.stat(output).st_mode):
+        content = io.BytesIO()
+        numpy.save(content, loads)
+        with open(output, "wb") as file:
+            file.write(content.getbuffer())
+        return
     with tempfile.TemporaryDirectory(dir=os.path.dirname(os.path.abspath(output))) as folder:
         part = os.path.join(folder, "loads.npy")
         numpy.save(part, loads)
@@ -400,9 +540,15 @@ def main(arguments):
     try:
         loads, layer_ids = read(chosen.inputs, chosen.oldest, chosen.experts,
                                 chosen.tokens_per_step, chosen.axes)
+        if not loads.any():
+            raise invalid(chosen.inputs[0], "some load", "only counts of 0")
         save(loads, chosen.output)
-    except (InvalidRecording, OSError) as error:
-        print(f"read_recordings: {error}", file=sys.stderr)
+    except (InvalidRecording, OSError, UnicodeDecodeError, csv.Error, MemoryError, OverflowError) as error:
+        text = str(error) or type(error).__name__
+        if isinstance(error, OSError) and error.filename is not None:
+            text = f"{error.filename}: expected it to be read or written, got {error.strerror}"
+        # One line, whatever a name or a value holds.
+        print("read_recordings: " + text.replace("\n", "\\n"), file=sys.stderr)
         return 2
     steps, layers, experts = loads.shape
     print(f"{chosen.output}: {steps} steps, {layers} layers, {experts} experts")

@@ -51,8 +51,11 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 ///    already. Thus partners are many, different, and connect all ranks. For each copy on another
 ///    node it counts 0.03 more.
 ///
-/// Two copies of an expert are never on one rank. Slots that this leaves without use stay empty. With
-/// a history of one step, loads cannot be seen to vary together, and the plan balances that step.
+/// 4. Slots that uneven ranks leave get further copies, each of the expert with the largest load per
+///    copy that is not on the rank; but not with `max_partners`.
+///
+/// Two copies of an expert are never on one rank, so that slots above the number of experts stay empty.
+/// With a history of one step, loads cannot be seen to vary together, and the plan balances that step.
 ///
 /// Source: this library. The order of placement is that of LPT, as in DeepSeek's EPLB.
 ///
@@ -120,7 +123,7 @@ flow_plan<P> flow_placement(P const& policy, Loads const& loads, index_t slots,
 /// @brief Proves how good a plan is for recorded steps whose tokens are split optimally.
 ///
 /// @param loads `[steps, layers, experts]`, as for `flow_placement`
-/// @param placement any plan, in the policy's memory; experts without a slot must have no load
+/// @param placement any plan, in the policy's memory; a live rank holds every expert
 /// @param options liveness and speeds of the ranks
 /// @return per layer: value = the sum over the steps of the smallest possible peak under this plan
 ///   (as `minmax_lp` with a tolerance of 0); lower_bound = the sum over the steps of a bound for all

@@ -103,6 +103,8 @@ using plimsoll::matrix_ref, plimsoll::tensor_ref, plimsoll::vector_ref;
   plimsoll::padded_to_replicas(policy, lists, ints, ints);
   plimsoll::slots_to_ranks(policy, placement, lists);
   plimsoll::ranks_to_slots(policy, lists, ints, ints);
+  plimsoll::resize_placement(policy, placement, plimsoll::vector_ref<std::int32_t const>(), {},
+                             ints, ints);
   plimsoll::validate(policy, placement);
   plimsoll::validate(policy, placement, replicas);
   plimsoll::validate(policy, placement, lists);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whatever the bytes, reading them as a plan gives one that is valid, is what was asked for and
 // comes back from every format that can express it; or file_error or plan_error.
-// Inputs: n for .npy, y for .yaml, anything else for .json; the number of experts; the number of
-// ranks, 0 for unknown; a letter whose bits are the layers, J for 1 and 3; then the file.
+// Inputs: n for .npy, y for .yaml, anything else for .json; the number of experts, 0 for that of the
+// file; the number of ranks, 0 for unknown, and with bit 6 the slots of each instead; a letter whose bits
+// are the layers, J for 1 and 3, none for all; then the file.
 #include <plimsoll/execution.hpp>
 #include <plimsoll/placement_maps.hpp>
 
@@ -50,24 +51,22 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size
     return 0;
   }
   plan_request request;
-  request.experts = std::max(1, data[1] & 15);
+  request.experts = data[1] & 15;
   if ((data[2] & 15) != 0) {
-    request.ranks = data[2] & 15;
+    ((data[2] & 64) != 0 ? request.slots_of_rank : request.ranks) = data[2] & 15;
   }
   for (int layer = 0; layer < 6; ++layer) {
     if ((data[3] >> layer & 1) != 0) {
       request.layer_ids.push_back(layer);
     }
   }
-  if (request.layer_ids.empty()) {
-    request.layer_ids = {0};
-  }
   char const* const file = data[0] == 'n' ? "a.npy" : data[0] == 'y' ? "a.yaml" : "a.json";
   std::string_view const bytes(reinterpret_cast<char const*>(data) + head, size - head);
   try {
     plan const p = parse_plan(bytes, file, request);
     plimsoll::validate(plimsoll::seq, p.placement());
-    require(p.experts == request.experts && p.layer_ids == request.layer_ids);
+    require(request.experts == 0 || p.experts == request.experts);
+    require(request.layer_ids.empty() || p.layer_ids == request.layer_ids);
     require(!request.ranks || p.ranks == *request.ranks);
     for (plan_format const format :
          {plan_format::plimsoll, plan_format::sglang, plan_format::trtllm, plan_format::vllm,

@@ -214,6 +214,14 @@ class slow_flow {
   [[nodiscard]] std::int64_t empty() const {
     return places_ - std::accumulate(copies_.begin(), copies_.end(), std::int64_t{0});
   }
+  /// Returns the slots that stay empty however many copies there are, at most one of an expert on a rank.
+  [[nodiscard]] std::int64_t unusable() const {
+    std::int64_t sum = 0;
+    for (std::size_t r = 0; r < where_.ranks(); ++r) {
+      sum += std::max<std::int64_t>(0, where_.room(r) - c_.experts);
+    }
+    return sum;
+  }
   [[nodiscard]] longs const& counts() const { return copies_; }
   [[nodiscard]] ints map() const {
     ints result(static_cast<std::size_t>(c_.slots), -1);
@@ -364,6 +372,28 @@ class slow_flow {
     quota_ = (movable + hosts_ - 1) / hosts_;
     for (std::size_t const e : order) {
       place(e);
+    }
+    if (c_.max_partners >= static_cast<index_t>(where_.ranks()) - 1) {
+      fill();
+    }
+  }
+
+  /// Gives each slot that is left to the expert with the largest load per copy that is not on the rank.
+  void fill() {
+    for (std::size_t r = 0; r < where_.ranks(); ++r) {
+      while (has_slot(r) && held_[r].size() < copies_.size()) {
+        std::optional<std::size_t> best;
+        double most = 0;
+        for (std::size_t e = 0; e < copies_.size(); ++e) {
+          double const each = static_cast<double>(weight_[e]) / static_cast<double>(copies_[e]);
+          if (!holds(r, static_cast<std::int64_t>(e)) && (!best || each > most)) {
+            best = e;
+            most = each;
+          }
+        }
+        held_[r].push_back(static_cast<std::int64_t>(*best));
+        ++copies_[*best];
+      }
     }
   }
 

@@ -111,10 +111,10 @@ struct definition_plan {
   }
 };
 
-/// Balancedness of every layer under a plan: the mean over the steps with load. Layers without load
-/// are left out.
-inline reals balancedness_of(history_case const& c, definition_plan const& plan,
-                             longs const& loads) {
+/// Balancedness of every layer under a plan from other steps, `seen`: the mean over the steps with load.
+/// Layers without load in either are left out.
+inline reals balancedness_of(history_case const& c, definition_plan const& plan, longs const& loads,
+                             longs const& seen) {
   options_in<plimsoll::seq_policy> const where(c.where, c.layers);
   plimsoll::placement_ref const placed{
       .physical_to_logical =
@@ -128,6 +128,15 @@ inline reals balancedness_of(history_case const& c, definition_plan const& plan,
   auto const experts = static_cast<std::size_t>(c.experts);
   reals sum(layers, 0);
   reals count(layers, 0);
+  auto const has_load = [&](longs const& part, std::size_t layer) {
+    bool found = false;
+    for (std::size_t i = layer * experts; i < part.size(); i += size) {
+      found = found || std::any_of(part.begin() + static_cast<std::ptrdiff_t>(i),
+                                   part.begin() + static_cast<std::ptrdiff_t>(i + experts),
+                                   [](std::int64_t load) { return load > 0; });
+    }
+    return found;
+  };
   for (std::size_t first = 0; first < loads.size(); first += size) {
     reals one(layers);
     plimsoll::replay(
@@ -145,26 +154,28 @@ inline reals balancedness_of(history_case const& c, definition_plan const& plan,
   }
   reals result;
   for (std::size_t layer = 0; layer < layers; ++layer) {
-    if (count[layer] > 0) {
+    if (count[layer] > 0 && has_load(seen, layer)) {
       result.push_back(sum[layer] / count[layer]);
     }
   }
   return result;
 }
 
-/// Balancedness of a candidate in both halves.
+/// Balancedness of a candidate in both halves, of layers that have load in both.
 inline reals judged(history_case const& c, planner kind) {
   index_t const middle = c.steps / 2;
   longs const first = c.part(0, middle);
   longs const second = c.part(middle, c.steps - middle);
-  reals result = balancedness_of(c, definition_plan(c, kind, first), second);
-  reals const other = balancedness_of(c, definition_plan(c, kind, second), first);
+  reals result = balancedness_of(c, definition_plan(c, kind, first), second, first);
+  reals const other = balancedness_of(c, definition_plan(c, kind, second), first, second);
   result.insert(result.end(), other.begin(), other.end());
   return result;
 }
 
 inline double mean_of(reals const& values) {
-  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+  return values.empty() ? 0
+                        : std::accumulate(values.begin(), values.end(), 0.0) /
+                              static_cast<double>(values.size());
 }
 
 /// Standard error of the mean of a[i] - b[i].

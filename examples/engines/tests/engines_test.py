@@ -4,6 +4,7 @@
 PLAN_EXPERTS names the program that reads the files for the engines; without it, those cases are skipped.
 """
 
+import argparse
 import importlib.metadata
 import json
 import os
@@ -214,6 +215,10 @@ class Sglang(Adapter):
                 sglang_algorithm.rebalance_experts(loads, 6, 3, groups, 2, name)
         with self.assertRaisesRegex(ValueError, "num_physical_experts: expected a multiple of the 4 of a rank, got 6"):
             sglang_algorithm.rebalance_experts(loads, 6, 4, None, 1, "deepseek")
+        for slots, ranks in ((12, 5), (24, 7), (30, 16), (4, 5), (12, 0)):
+            with self.assertRaisesRegex(ValueError, "init_expert_location: num_physical_experts: expected a "
+                                        f"multiple of the {ranks} ranks, got {slots}"):
+                sglang_algorithm.init_expert_location(loads, slots, ranks)
 
 
 class File(unittest.TestCase):
@@ -282,6 +287,12 @@ class File(unittest.TestCase):
             tensorrt_llm_config.initial_global_assignments(self.weight, range(4), 10, 3)
         with self.assertRaisesRegex(ValueError, "layers: expected 4 ids, as loads has rows, got 3"):
             tensorrt_llm_config.initial_global_assignments(self.weight, range(3), 12, 3)
+        with self.assertRaisesRegex(ValueError, "layers: expected ids that increase, got .3, 3, 4, 5."):
+            tensorrt_llm_config.initial_global_assignments(self.weight, [3, 3, 4, 5], 12, 3)
+        self.assertEqual(tensorrt_llm_config.layer_ids("1:9:2,12,20:22"), [1, 3, 5, 7, 12, 20, 21])
+        for text in ("", "x", "3,3", "5:3", "5:3,7", "1:9:0", "1:2:3:4", "3:", "-1"):
+            with self.assertRaises(argparse.ArgumentTypeError, msg=text):
+                tensorrt_llm_config.layer_ids(text)
 
 
 if __name__ == "__main__":

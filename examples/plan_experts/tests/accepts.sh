@@ -464,6 +464,17 @@ case_traffic() {
   grep -q '^token copies of a step on ' printed || fail "$(cat printed)"
 }
 
+# Without a plan in use, before is what the engine of the format does.
+case_engine_default() {
+  plan "$inputs/loads.npy" --ranks 4 --slots 8 --format trtllm --output plan.yaml --json result.json >printed
+  grep -q '^before: rank r begins with expert floor(r x 6 / 4), as in TensorRT-LLM$' printed || fail "$(cat printed)"
+  jq -e '.plan_before == "tensorrt-llm" and .before.replica_count[0] == [1,2,1,1,2,1]' result.json >/dev/null ||
+    fail "$(jq .before result.json)"
+  printf 'num_slots: 8\nlayer_updates_per_iter: 2\n' >online.yaml
+  plan "$inputs/loads.npy" --ranks 4 --plan online.yaml --json other.json >/dev/null
+  diff <(jq .before result.json) <(jq .before other.json)
+}
+
 case_report() {
   drifting loads.npy
   plan loads.npy --layers 1: --ranks 8 --slots 80 --evaluate loads.npy --expert-bytes 1000 \
@@ -642,7 +653,8 @@ case_copies_beyond_ranks() {
 case_signals() {
   local signal code
   mkfifo loads.pipe
-  for signal in INT TERM HUP; do
+  ulimit -c 0
+  for signal in INT TERM HUP USR1 USR2 ALRM XFSZ ABRT SEGV RTMIN; do
     # A background job of a shell without job control ignores SIGINT; env restores the default.
     env --default-signal=INT "$programs/plan_experts" - --ranks 4 --slots 8 --output plan.json --report a.html \
       --json b.json <loads.pipe >/dev/null 2>&1 &

@@ -111,6 +111,8 @@ int main(int argc, char** argv) {
   save("negative_sources.npy",
        array_file<std::int32_t>({2, 2, 6}, {1, 1, 1, 1, 1, 1, -1, 1, 1, 1, 1, 1,  //
                                             1, 1, 1, 1, 1, 1, 1,  1, 1, 1, 1, 1}));
+  save("slot_steps.npy", array_file<std::int32_t>({1, 2, 8}, {20, 100, 60, 30, 15, 45, 10, 20,  //
+                                                              50, 50, 20, 10, 50, 50, 30, 40}));
   save("no_key.json", R"({"counts": [[1,2,3]], "rank": 0})");
   save("loads.txt", "1,2\n");
 

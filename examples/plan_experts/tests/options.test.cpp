@@ -90,6 +90,35 @@ TEST_CASE("options: moves that contradict each other") {
   CHECK(moved({"--planner", "gem", "--latency", "c.json", "--nodes", "2"}).empty());
 }
 
+TEST_CASE("options: sizes are whole numbers of bytes, in the words of the user") {
+  auto const size = [](std::string const& text) {
+    CLI::App app("", "plan_experts");
+    examples::options o;
+    examples::add_options(app, o);
+    std::vector<std::string> reversed{text, "--expert-bytes", "loads.npy"};
+    app.parse(reversed);
+    return o.expert_bytes.value_or(-1);
+  };
+  CHECK(size("44MB") == 44'000'000);
+  CHECK(size("42MiB") == 42 << 20);
+  CHECK(size("42mib") == 42 << 20);
+  CHECK(size("1.5 GB") == 1'500'000'000);
+  CHECK(size("0.5KiB") == 512);
+  CHECK(size("3M") == 3'000'000);
+  CHECK(size("7") == 7);
+  CHECK(size("7B") == 7);
+  CHECK(size("1TiB") == std::int64_t{1} << 40);
+  for (std::string const text : {"-5MB", "1e30", "nan", "6XB", "0.0001kB", "1.5B", "1..5MB", "MB",
+                                 "2TiB", "0", "99999999999999999999", "9223372036854775807TB",
+                                 "1.5.MB", "5i", "5ib", "5kbb", "5 M B x"}) {
+    CAPTURE(text);
+    CHECK(refusal({"--expert-bytes", text}) ==
+          "--expert-bytes: expected a size from 1 to 1099511627776 bytes, such as 44MB or 42MiB, "
+          "got '" +
+              text + "'");
+  }
+}
+
 TEST_CASE("options: lost ranks increase") {
   auto const lost = [](std::string const& list) {
     return refusal({"--previous", "a.json", "--lost-ranks", list});

@@ -519,7 +519,9 @@ TEST_CASE("plan_file: JSON that is not a plan") {
   refuse(file, "[\xff]", "expected JSON, got a mistake at line 1, column 2");
   refuse(file, std::string(1000000, '['), "expected JSON, got a mistake at line 1, column 1000001");
   refuse(file, std::string(1000000, '[') + std::string(1000000, ']'),
-         "expected 2 layers, one for each that is planned, got 1");
+         "expected 2 layers, one for each that is planned, got 1; a JSON list of its slots, [0, 1, "
+         "...], holds for all "
+         "layers");
   refuse(file, "3", "expected keys and values, got 3");
   refuse(file, R"({"a": 1e999})", "expected numbers that fit in 64 bits, got one that does not");
   refuse(file, R"({"format": 1, "format": 2})", "expected every key once, got another 'format'");
@@ -747,7 +749,10 @@ TEST_CASE("plan_file: vLLM's files with one list for all layers") {
 
 TEST_CASE("plan_file: vLLM's files that are wrong") {
   refuse("a.json", "[]", "expected 2 layers, one for each that is planned, got 0");
-  refuse("a.json", "[[1, 0, 2, 1]]", "expected 2 layers, one for each that is planned, got 1");
+  refuse("a.json", "[[1, 0, 2, 1]]",
+         "expected 2 layers, one for each that is planned, got 1; a JSON list of its slots, [0, 1, "
+         "...], holds for all "
+         "layers");
   refuse("a.json", "[1, 0, [2], 1]", "expected whole numbers below 2^63, got a list at place 2");
   refuse("a.json", "[[1, 0, 2, 1], 2]", "expected a list in [1], got 2");
   refuse("a.json", changed(vllm_text, "[2,1,1,0]", "[2,1,1.5,0]"),
@@ -763,25 +768,21 @@ TEST_CASE("plan_file: vllm-ascend's files that are wrong") {
   auto const refuses = [](std::string_view from, std::string_view to, std::string const& message) {
     refuse("a.json", changed(vllm_ascend_text, from, to), message);
   };
-  refuses("\"moe_layer_count\": 2, ", "", "expected the key moe_layer_count, got none");
   refuses("\"moe_layer_count\": 2", "\"moe_layer_count\": 1",
-          "expected 2 in moe_layer_count, got 1");
+          "expected 2 layers, one for each that is planned, got 1");
+  refuses("\"moe_layer_count\": 2", "\"moe_layer_count\": 3",
+          "expected a whole number from 0 to 2 in moe_layer_count, got 3");
   refuse("a.json", R"({"moe_layer_count": 0, "layer_list": []})",
          "expected 2 layers, one for each that is planned, got 0");
   refuse("a.json", R"({"moe_layer_count": 0, "layer_list": {}})",
          "expected a list in layer_list, got an object");
   refuse("a.json", R"({"moe_layer_count": 2, "layer_list": [1, 2]})",
          "expected keys and values in layer_list[0], got 1");
-  refuses("\"layer_id\": 1, ", "", "expected the key layer_id in layer_list[1], got none");
-  refuses("\"layer_id\": 1", "\"layer_id\": 3", "expected 1 in layer_list[1].layer_id, got 3");
-  refuses("\"device_count\": 2", "\"device_count\": 0",
-          "expected a whole number from 1 to 32767 in layer_list[0].device_count, got 0");
-  refuses("\"device_count\": 2", "\"device_count\": 3",
-          "expected 3 values in layer_list[0].device_list, got 2");
-  refuses("\"layer_id\": 1, \"device_count\": 2", "\"layer_id\": 1, \"device_count\": 1",
-          "expected 2 in layer_list[1].device_count, got 1");
-  refuses("\"device_id\": 1", "\"device_id\": 0",
-          "expected 1 in layer_list[0].device_list[1].device_id, got 0");
+  refuses(
+      "{\"device_id\": 0, \"device_expert\": [1,0]},\n{\"device_id\": 1, \"device_expert\": [2,1]}",
+      "", "expected from 1 to 32767 devices, got 0 in layer_list[0].device_list");
+  refuses("{\"device_id\": 0, \"device_expert\": [1,0]},\n", "",
+          "expected 1 devices, as in layer_list[0], got 2 in layer_list[1].device_list");
   refuses("\"device_expert\": [2,1]", "\"device_expert\": [2]",
           "expected 2 values in layer_list[0].device_list[1].device_expert, got 1");
   refuses("\"device_expert\": [2,1]", "\"device_expert\": [2,\"1\"]",
@@ -796,9 +797,44 @@ TEST_CASE("plan_file: vllm-ascend's files that are wrong") {
   refuses("\"device_expert\": [1,0]},\n{\"device_id\": 1, \"device_expert\": [2,1]}",
           "\"device_expert\": [1,0,2]},\n{\"device_id\": 1, \"device_expert\": [2,1,0]}",
           "expected as many slots in every layer, 6, got 4 in layer 3");
+  // The engine counts layers and devices, so that their ids and counts may be any, or absent.
+  for (auto const& [from, to] : std::initializer_list<std::pair<char const*, char const*>>{
+           {"\"moe_layer_count\": 2, ", ""},
+           {"\"layer_id\": 0, ", ""},
+           {"\"layer_id\": 1", "\"layer_id\": 60"},
+           {"\"device_count\": 2", "\"device_count\": 8"},
+           {"\"device_id\": 1", "\"device_id\": 0"}}) {
+    CAPTURE(from);
+    CHECK(parse_plan(changed(vllm_ascend_text, from, to), "a.json", {3, {1, 3}, 2}) ==
+          small_plan());
+  }
   // Keys that the engine ignores are not an error.
   CHECK(parse_plan(changed(vllm_ascend_text, "{\"layer_id\": 0", "{\"note\": [], \"layer_id\": 0"),
                    "a.json", {3, {1, 3}, 2}) == small_plan());
+}
+
+TEST_CASE("plan_file: TensorRT-LLM's file without assignments is where the engine begins") {
+  std::string const text = "num_slots: 9\nlayer_updates_per_iter: 2\n";
+  plan const p = parse_plan(text, "a.yaml", {7, {3, 5}, 3});
+  CHECK(p.layer_ids == ids{3, 5});
+  std::vector<std::int32_t> const row{0, 1, 2, 2, 3, 4, 4, 5, 6};
+  for (std::size_t slot = 0; slot < 18; ++slot) {
+    CHECK(p.physical_to_logical[slot] == row[slot % 9]);
+  }
+  CHECK(p.replica_count == std::vector<std::int32_t>{1, 1, 2, 1, 2, 1, 1, 1, 1, 2, 1, 2, 1, 1});
+  auto const message = [&](index_t experts, index_t ranks) -> std::string {
+    try {
+      static_cast<void>(parse_plan(text, "a.yaml", {experts, {3}, ranks}));
+    } catch (std::exception const& e) {
+      return e.what();
+    }
+    return "accepted";
+  };
+  CHECK(message(9, 3) == "accepted");
+  CHECK(message(10, 3) ==
+        "a.yaml: expected num_slots of at least 10, a multiple of the 3 ranks, got 9");
+  CHECK(message(7, 2) ==
+        "a.yaml: expected num_slots of at least 7, a multiple of the 2 ranks, got 9");
 }
 
 TEST_CASE("plan_file: .npy files") {

@@ -325,16 +325,157 @@ class TensorRtLlm(Case):
         self.write(0, {"seven": [1, 2, 3]})
         self.refused(start + "/rank0.safetensors: seven: expected a name ITERATION_LAYER", "statistic")
         self.write(0, {"7_3": [1, 2, 3]}, "F32")
-        self.refused(start + "/rank0.safetensors: expected safetensors of int32 or int64, got ", "statistic")
+        self.refused(start + "/rank0.safetensors: 7_3: expected safetensors of int32 or int64, got ", "statistic")
         file = self.folder / "statistic" / "rank0.safetensors"
         self.write(0, {"7_3": [1, 2, 3]})
         for damaged in (file.read_bytes()[:-1], file.read_bytes()[:20], b""):
             file.write_bytes(damaged)
-            self.refused(start + "/rank0.safetensors: expected safetensors of int32 or int64", "statistic")
-        (self.folder / "statistic" / "meta_info.json").write_text("{}")
-        self.refused(start + "/meta_info.json: expected JSON with num_experts, got ", "statistic")
-        self.refused("read_recordings: --experts: expected .npy files, got statistic", "statistic",
+            self.refused(start + "/rank0.safetensors: ", "statistic")
+        # Offsets and shapes that lie, and JSON that Python cannot hold.
+        for tensor in ({"data_offsets": [-8, 16]}, {"data_offsets": [8, 32]}, {"data_offsets": [0, 2**70]},
+                       {"data_offsets": [0]}, {"data_offsets": 0}, {"shape": [2**40, 2**40]}, {"shape": [-3]},
+                       {"shape": [1.5]}, {"shape": [True, 3]}, {"dtype": ["I64"]}):
+            text = json.dumps({"7_3": {"dtype": "I64", "shape": [3], "data_offsets": [0, 24], **tensor}}).encode()
+            file.write_bytes(len(text).to_bytes(8, "little") + text + bytes(24))
+            self.refused(start + "/rank0.safetensors: 7_3: expected ", "statistic")
+        for text in (b"[" * 100000, b"[]", b"\xff", b'{"7_3": 3}', b'{"7_3": ' + b"9" * 5000 + b"}"):
+            file.write_bytes(len(text).to_bytes(8, "little") + text)
+            self.refused(start + "/rank0.safetensors: ", "statistic")
+        meta = self.folder / "statistic" / "meta_info.json"
+        for text in ("{}", '{"num_experts": Infinity}', '{"num_experts": 1e400}', '{"num_experts": 0}',
+                     '{"num_experts": true}', '{"num_experts": 65536}', "[" * 100000, "\ud800"):
+            meta.write_bytes(text.encode("utf-8", "surrogatepass"))
+            self.refused(start + "/meta_info.json: expected JSON with num_experts", "statistic")
+        self.refused("read_recordings: --experts: expected .npy or .csv files, got statistic", "statistic",
                      "--experts", 3)
+
+
+class Csv(Case):
+    """SGLang's older recordings: one file per rank, no line for an expert without tokens."""
+
+    def setUp(self):
+        super().setUp()
+        (self.folder / "rank0.csv").write_text(
+            "layer_id,expert_id,count\n3,0,100\n3,1,700\n3,3,20\n4,0,50\n4,1,60\n4,2,300\n4,3,410\n")
+        (self.folder / "rank1.csv").write_text(
+            "count, layer_id ,expert_id\r\n500,3,1\r\n30,3,2\r\n\r\n5,4,0\r\n900,4,3\r\n")
+
+    def test_ranks_are_added(self):
+        loads, printed = self.read("rank0.csv", "rank1.csv")
+        zeros = [[0, 0, 0, 0]] * 3
+        self.assert_loads(loads, [zeros + [[100, 1200, 30, 20], [55, 60, 300, 1310]]])
+        self.assertEqual(printed, "loads.npy: 1 steps, 5 layers, 4 experts\n"
+                         "only some layers have load: plan_experts --layers 3:5\n")
+        loads, _ = self.read("rank0.csv", "--experts", 6)
+        self.assertEqual(loads.shape, (1, 5, 6))
+
+    def test_refused(self):
+        file = self.folder / "rank0.csv"
+        start = "read_recordings: rank0.csv: "
+        self.refused(start + "line 4: expected an expert_id below --experts 3, got 3", "rank0.csv", "--experts", 3)
+        names = "layer_id,expert_id,count\n"
+        for text, message in (
+                ("", "expected the columns layer_id, expert_id and count, each once, got an empty file"),
+                ("layer,count\n", "expected the columns layer_id, expert_id and count, each once, got layer, load"),
+                ("layer,expert,count,load\n", "expected the columns "),
+                (names, "expected lines with loads, got none"),
+                (names + "3,0\n", "line 2: expected 3 fields, got 2"),
+                (names + "3,0,1\n3,0,2\n", "line 3: expected one line for each expert of a layer, got layer 3, "
+                 "expert 0 again"),
+                (names + "-1,0,1\n", "line 2: expected a whole number from 0 to 1048576 as layer_id, got -1"),
+                (names + "1,65535,1\n", "line 2: expected a whole number from 0 to 65534 as expert_id, got 65535"),
+                (names + "1,0,1.5\n", "line 2: expected a whole number from 0 to 140737488355327 as count, got 1.5"),
+                (names + "1,0," + "9" * 5000 + "\n", "line 2: expected a whole number"),
+                (names + "1000000,65534,1\n", "expected a line for each million loads, got 1 for ")):
+            file.write_text(text)
+            self.refused(start + message, "rank0.csv")
+        file.write_bytes(b"layer_id,\xff")
+        self.refused("read_recordings: ", "rank0.csv")
+
+
+class RtpLlm(Case):
+    """RTP-LLM's exported statistics: the tokens of each rank in an interval of steps."""
+
+    def write(self, rank, step, loads, size=2, **more):
+        name = f"eplb_stats_rank{rank}_step{step}_1764000000{step}.json"
+        content = {"timestamp_ms": 1, "total_step": step, "interval_steps": 10, "ep_rank": rank, "ep_size": size,
+                   "layer_num": len(loads), "log_exp_num": 3, "log_stats": loads, "gpu_loads": [[1, 1]], **more}
+        (self.folder / name).write_text(json.dumps(content))
+        return name
+
+    def test_ranks_are_added(self):
+        files = [self.write(0, 20, [[1, 2, 3], [4, 5, 6]]), self.write(1, 20, [[10, 0, 0], [0, 10, 0]]),
+                 self.write(1, 10, [[1, 1, 1], [2, 2, 2]]), self.write(0, 10, [[0, 0, 5], [0, 0, 0]]),
+                 self.write(0, 30, [[9, 9, 9], [9, 9, 9]])]
+        loads, printed = self.read(*files)
+        self.assert_loads(loads, [[[1, 1, 6], [2, 2, 2]], [[11, 2, 3], [4, 15, 6]]])
+        self.assertEqual(printed, "left out 1 of 3 steps, which not all ranks wrote\n"
+                         "loads.npy: 2 steps, 2 layers, 3 experts\n")
+
+    def test_refused(self):
+        good = self.write(0, 10, [[1, 2, 3]], size=1)
+        start = f"read_recordings: {good}: "
+        for more, message in (({"log_stats": [[1, 2], [3]]}, "log_stats: expected "),
+                              ({"log_stats": [[1.5, 2, 3]]}, "log_stats: expected integers of 2 dimensions"),
+                              ({"log_stats": [[1, -2, 3]]}, "log_stats: expected numbers of at least 0, got -2"),
+                              ({"log_stats": [[2**70]]}, "log_stats: expected "),
+                              ({"ep_rank": 1}, "ep_rank: expected a rank below ep_size 1, got 1"),
+                              ({"total_step": None}, "expected JSON with ep_rank"),
+                              ({"ep_size": "1"}, "expected JSON with ep_rank")):
+            self.write(0, 10, [[1, 2, 3]], **{"size": 1, **more} if "ep_size" not in more else more)
+            self.refused(start + message, good)
+        for text in ("[]", "{", "[" * 100000):
+            (self.folder / good).write_text(text)
+            self.refused(start + "expected JSON with ep_rank", good)
+        self.write(0, 10, [[1, 2, 3]], size=2)
+        self.refused(start + "expected a step of all 2 ranks, got 1 of some ranks", good)
+        self.refused(start + "expected each step of a rank once, got step 10 of rank 0 again", good, good)
+        other = self.write(1, 10, [[1, 2]], size=2)
+        self.refused("read_recordings: step 10 of rank 1: expected [layers, experts] of [1, 3], as in step 10 of "
+                     "rank 0, got [1, 2]", good, other)
+        self.write(1, 10, [[1, 2, 3]], size=3)
+        self.refused(start + "expected recordings of one number of ranks, got [2, 3]", good, other)
+
+
+class Output(Case):
+    def setUp(self):
+        super().setUp()
+        numpy.save(self.folder / "ids.npy", numpy.array([[[0, 1]]]))
+
+    def write(self, output):
+        return subprocess.run(
+            [sys.executable, "-I", "read_recordings.py", "ids.npy", "--experts", "2", "--output", output],
+            cwd=self.folder, capture_output=True, text=True)
+
+    def test_behind_a_link(self):
+        (self.folder / "link.npy").symlink_to("target.npy")
+        self.assertEqual(self.write("link.npy").returncode, 0)
+        self.assertTrue((self.folder / "link.npy").is_symlink())
+        self.assertEqual(numpy.load(self.folder / "target.npy").tolist(), [[[1, 1]]])
+
+    def test_into_what_is_no_ordinary_file(self):
+        os.mkfifo(self.folder / "pipe")
+        reader = subprocess.Popen(["cat", "pipe"], cwd=self.folder, stdout=subprocess.PIPE)
+        self.assertEqual(self.write("pipe").returncode, 0)
+        content, _ = reader.communicate()
+        self.assertEqual(numpy.load(io.BytesIO(content)).tolist(), [[[1, 1]]])
+        if os.path.exists("/dev/full"):
+            before = os.stat("/dev/full")
+            result = self.write("/dev/full")
+            self.assertEqual((result.returncode, result.stderr.count("\n")), (2, 1))
+            self.assertEqual(os.stat("/dev/full").st_ino, before.st_ino)
+
+    def test_one_line_for_any_name(self):
+        result = subprocess.run(
+            [sys.executable, "-I", "read_recordings.py", "no\nfile.npy", "--experts", "2", "--output", "x.npy"],
+            cwd=self.folder, capture_output=True, text=True)
+        self.assertEqual((result.returncode, result.stderr.count("\n")), (2, 1))
+        for option, value in (("--experts", "9" * 5000), ("--experts", "70000"), ("--tokens-per-step", "1" * 40)):
+            result = subprocess.run([sys.executable, "-I", "read_recordings.py", "ids.npy", "--output", "x.npy",
+                                     option, value], cwd=self.folder, capture_output=True, text=True)
+            self.assertEqual(result.returncode, 2)
+            self.assertIn("expected ", result.stderr)
+            self.assertNotIn("Traceback", result.stderr)
 
 
 class Ids(Case):
@@ -430,9 +571,10 @@ class Ids(Case):
         self.refused(start + "b.npy: expected a .npy file, got ", "b.npy", "--experts", 4)
         self.refused("--experts: expected a positive number, got 0", "a.npy", "--experts", 0)
         self.refused("--oldest: expected a row or unknown, got -1", "a.npy", "--oldest=-1")
-        self.refused(start + "INPUT: expected files .pt of SGLang, ", "a.npy", "b.pt")
-        self.refused(start + "INPUT: expected files .pt of SGLang, ", "a.csv")
-        self.refused(start + "INPUT: expected files .pt of SGLang, ", ".", ".")
+        self.refused(start + "INPUT: expected files .pt or .csv of SGLang, ", "a.npy", "b.pt")
+        self.refused(start + "INPUT: expected files .pt or .csv of SGLang, ", "a.txt")
+        self.refused(start + "a.csv: expected it to be read or written, got No such file or directory", "a.csv")
+        self.refused(start + "INPUT: expected files .pt or .csv of SGLang, ", ".", ".")
 
 
 @unittest.skipUnless(os.environ.get("PLAN_EXPERTS"), "no PLAN_EXPERTS")

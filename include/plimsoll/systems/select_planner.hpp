@@ -18,6 +18,7 @@
 #include <plimsoll/detail/pipeline/select_planner.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/flow_placement.hpp>
+#include <plimsoll/placement_maps.hpp>
 #include <plimsoll/replay.hpp>
 #include <plimsoll/systems/eplb.hpp>
 #include <plimsoll/systems/select_planner_types.hpp>
@@ -61,6 +62,7 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// Each candidate plans on the first half of the steps and is judged on the second, and the other
 /// way round, with the middle step of an odd number in the second half. `replay`, under the split of
 /// the options, gives the balancedness of every layer, from which steps without load are left out.
+/// A layer without load in one of the halves is left out of both, since nothing was seen of it.
 /// The candidate with the largest mean over layers and halves is the best. The first candidate
 /// whose mean is below it by at most one standard error of the difference is chosen.
 ///
@@ -115,9 +117,15 @@ selected_plan<P> select_planner(P const& policy, Loads const& loads, index_t slo
   std::vector<std::string> names;
   (names.push_back(more.name), ...);  // nvcc 13.0 does not expand a pack in a braced list here
   auto all = detail::candidates_named(kinds, names);
+  auto const sound_plan = [&](std::size_t index, auto const& history) {
+    placement<P> plan = plan_with(index, history);
+    detail::expect_planned(name, detail::resolve(policy), plan.ref(), layers, experts, slots,
+                           options);
+    validate(policy, plan.ref(), {.on = options.on});
+    return plan;
+  };
   auto const balancedness_of = [&](std::size_t index, auto const& seen, auto const& unseen) {
-    placement<P> const plan = plan_with(index, seen);
-    detail::expect_extent(name, "plan", slots, plan.physical_to_logical.extent(1), "slots");
+    placement<P> const plan = sound_plan(index, seen);
     array<double, P, 2> balancedness(policy, 1, layers);
     replay(policy, unseen, plan.ref(),
            {.on = {.ranks = options.on.ranks, .active = options.on.active}, .split = options.split},
@@ -126,7 +134,7 @@ selected_plan<P> select_planner(P const& policy, Loads const& loads, index_t slo
   };
   detail::judge_halves(detail::resolve(policy), load, balancedness_of, all);
   return detail::plan_with_chosen<selected_plan<P>>(
-      name, all, [&](std::size_t i) { return plan_with(i, detail::part_of(load, 0, steps)); });
+      name, all, [&](std::size_t i) { return sound_plan(i, detail::part_of(load, 0, steps)); });
 }
 
 }  // namespace PLIMSOLL_DEVICE_ABI

@@ -122,7 +122,10 @@ struct flow_placement_body {
           return where.slots_of(layer, r) > 0 ? where.speed(r) : 0.0;
         });
         count_copies(team, layer, a, seen, places);
-        index_t const made = place_copies(team, layer, a, seen);
+        index_t made = place_copies(team, layer, a, seen);
+        if (made < places && max_partners >= where.ranks() - 1) {
+          made += fill_slots(team, layer, a);
+        }
         outcome.result.value = static_cast<double>(places - made);
       }
     }
@@ -320,6 +323,37 @@ struct flow_placement_body {
                        {.expert = e, .copies = copies[e], .quota = (movable + hosts - 1) / hosts});
     }
     return made;
+  }
+
+  /// Fills the slots that are left, each with the expert of the largest load per copy that the rank
+  /// does not hold; returns their number.
+  template <class Team>
+  PLIMSOLL_HD index_t fill_slots(Team& team, index_t layer, flow_arrays const& a) const {
+    auto const map = row_of(physical_to_logical, layer);
+    auto const counts = row_of(replica_count, layer);
+    index_t filled = 0;
+    for (index_t r = 0; r < where.ranks(); ++r) {
+      index_t const first = where.begin(layer, r);
+      for (index_t slot = first + a.taken[r]; slot < where.end(layer, r); ++slot) {
+        auto const best = team.argmin(experts(), [=](index_t e) {
+          bool held = counts[e] >= rank_limit;
+          for (index_t s = first; s < slot && !held; ++s) {
+            held = map[s] == e;
+          }
+          return held ? never
+                      : -divide(static_cast<double>(a.weight[e]), static_cast<double>(counts[e]));
+        });
+        if (best.key >= never) {
+          break;
+        }
+        team.single([=] {
+          map[slot] = static_cast<std::int32_t>(best.index);
+          ++counts[best.index];
+        });
+        ++filled;
+      }
+    }
+    return filled;
   }
 
   /// Places the copies of one expert; returns their number, less than wanted if no rank may take

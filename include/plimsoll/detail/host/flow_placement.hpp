@@ -13,7 +13,9 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/host/placement.hpp>
 #include <plimsoll/detail/host/rank_set.hpp>
+#include <plimsoll/detail/host/rank_speeds.hpp>
 #include <plimsoll/detail/host/replication.hpp>
+#include <plimsoll/detail/host/slots.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/flow_placement_types.hpp>
 #include <plimsoll/types.hpp>
@@ -40,6 +42,29 @@ inline std::vector<flow_placement_report> flow_reports(std::vector<certificate> 
     result.push_back({one.work, static_cast<index_t>(one.value)});
   }
   return result;
+}
+
+/// Refuses a plan in which an expert has no slot of a live rank: the bounds are those of plans that
+/// leave none out.
+inline void expect_every_expert(std::string_view name, host_slots const& slots,
+                                rank_speeds const& ranks, index_t layers, index_t experts) {
+  for (index_t layer = 0; layer < layers; ++layer) {
+    std::vector<bool> held(static_cast<std::size_t>(experts));
+    for (index_t r = 0; r < slots.ranks; ++r) {
+      bool const lives = ranks.speed[static_cast<std::size_t>(r)] > 0;
+      for (index_t slot = slots.begins_of(layer)[r]; lives && slot < slots.begins_of(layer)[r + 1];
+           ++slot) {
+        if (std::int32_t const expert = slots.experts_of(layer)[slot]; expert >= 0) {
+          held[static_cast<std::size_t>(expert)] = true;
+        }
+      }
+    }
+    auto const missing = std::find(held.begin(), held.end(), false);
+    if (missing != held.end()) {
+      fail(name, "placement.physical_to_logical", "every expert in a slot of a live rank",
+           text("none for expert ", missing - held.begin(), " in layer ", layer));
+    }
+  }
 }
 
 /// Returns a + b, rounded towards 0 or, if `up`, away from it. Both are at least 0.

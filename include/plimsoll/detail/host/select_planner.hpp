@@ -3,6 +3,7 @@
 /// Host half of `select_planner`: checks, the list of candidates, and the choice among them.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -14,7 +15,9 @@
 #include <plimsoll/detail/exact_math.hpp>
 #include <plimsoll/detail/host/placement.hpp>
 #include <plimsoll/detail/host/rank_set.hpp>
+#include <plimsoll/detail/host/slots.hpp>
 #include <plimsoll/error.hpp>
+#include <plimsoll/placement_types.hpp>
 #include <plimsoll/systems/eplb_types.hpp>
 #include <plimsoll/systems/select_planner_types.hpp>
 #include <plimsoll/types.hpp>
@@ -35,6 +38,35 @@ inline void expect_select_planner(std::string_view name, index_t steps, index_t 
   for (planner const one : options.candidates) {
     expect_between(name, "options.candidates", 0, static_cast<index_t>(planner::eplb_joint),
                    static_cast<index_t>(one), "as a planner");
+  }
+}
+
+/// Checks that a candidate's plan is one for the model, ranks and slots asked for; `validate` checks the
+/// rest.
+template <class Context>
+void expect_planned(std::string_view name, Context const& context, placement_ref const& plan,
+                    index_t layers, index_t experts, index_t slots,
+                    select_planner_options const& options) {
+  expect_extent(name, "plan", layers, plan.physical_to_logical.extent(0), "layers");
+  expect_extent(name, "plan", slots, plan.physical_to_logical.extent(1), "slots");
+  expect_extent(name, "plan", experts, plan.replica_count.extent(1), "experts");
+  expect_extent(name, "plan", options.on.ranks, plan.ranks, "ranks");
+  if (plan.rank_offsets.data == nullptr && options.rank_offsets.data == nullptr) {
+    return;
+  }
+  expect_rank_offsets(name, "plan.rank_offsets", plan.rank_offsets, layers, plan.ranks);
+  auto const begins = [&](matrix_ref<std::int32_t const> const& offsets) {
+    return offsets.data != nullptr ? rows_on_host(context, offsets)
+                                   : even_begins(layers, slots, plan.ranks);
+  };
+  auto const got = begins(plan.rank_offsets);
+  auto const asked = begins(options.rank_offsets);
+  auto const differs = std::mismatch(got.begin(), got.end(), asked.begin());
+  if (differs.first != got.end()) {
+    index_t const at = differs.first - got.begin();
+    fail(name, "plan.rank_offsets", text("those of options, ", *differs.second),
+         text(*differs.first, " in layer ", at / (plan.ranks + 1), ", rank ",
+              at % (plan.ranks + 1)));
   }
 }
 
@@ -72,7 +104,7 @@ inline eplb_options eplb_options_of(planner one, select_planner_options const& o
 /// Balancedness of a candidate in every layer and half of the history.
 struct judged_candidate {
   planner_report report = {};
-  /// `[halves, layers]`, without layers that have no load in a half.
+  /// `[halves, layers]`, without layers that have no load in one of them.
   std::vector<double> balancedness = {};
 };
 
@@ -87,12 +119,14 @@ inline std::vector<judged_candidate> candidates_named(std::vector<planner> const
 }
 
 /// Appends the mean over the steps with load to the balancedness of a candidate: `replay` counts
-/// the other steps as 1.
-inline void append_loaded(std::vector<double> const& mean, std::vector<std::int64_t> const& loaded,
-                          index_t steps, std::vector<double>& balancedness) {
+/// the other steps as 1. `seen` and `loaded` count the steps in which each layer has load in the half
+/// of the plan and in the other one.
+inline void append_loaded(std::vector<double> const& mean, std::vector<std::int64_t> const& seen,
+                          std::vector<std::int64_t> const& loaded, index_t steps,
+                          std::vector<double>& balancedness) {
   for (std::size_t layer = 0; layer < mean.size(); ++layer) {
     auto const idle = static_cast<double>(steps - loaded[layer]);
-    if (loaded[layer] > 0) {
+    if (loaded[layer] > 0 && seen[layer] > 0) {
       double const sum = add(multiply(mean[layer], static_cast<double>(steps)), -idle);
       balancedness.push_back(divide(sum, static_cast<double>(loaded[layer])));
     }

@@ -137,6 +137,7 @@ class transfer_check {
     }
     round_ = 0;
     changes_ = {};
+    staging_slots_ = 0;
     sent_.clear();
     round_of_flow_.clear();
     staged_until_.clear();
@@ -280,6 +281,7 @@ class transfer_check {
                 " to be free, used until round ", last->second),
            "another transfer", i);
     last->second = t.commit_round;
+    staging_slots_ = std::max<index_t>(staging_slots_, t.staging_slot + 1);
   }
 
   void finish_layer() const {
@@ -295,6 +297,7 @@ class transfer_check {
     expect_summary("rounds", round_, of_layer.rounds);
     expect_summary("moves", changes_.moves, of_layer.changes.moves);
     expect_summary("local copies", changes_.local_copies, of_layer.changes.local_copies);
+    expect_summary("staging slots", staging_slots_, of_layer.staging_slots);
     expect_summary("rounds at least", largest_degree(), of_layer.rounds_bound);
   }
 
@@ -327,6 +330,7 @@ class transfer_check {
 
   index_t round_ = 0;
   slot_changes changes_;
+  index_t staging_slots_ = 0;           ///< in use so far
   std::vector<std::int32_t> content_;   ///< `[slots]`: what can be read there
   std::vector<std::int32_t> readable_;  ///< `[experts]`: slots and staging slots with the expert
   std::set<rank_pair> held_;            ///< rank and expert in `from`

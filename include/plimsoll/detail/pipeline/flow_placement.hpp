@@ -15,6 +15,7 @@
 #include <plimsoll/detail/host/minmax_lp.hpp>
 #include <plimsoll/detail/host/rank_set.hpp>
 #include <plimsoll/detail/host/rank_speeds.hpp>
+#include <plimsoll/detail/host/slots.hpp>
 #include <plimsoll/detail/pipeline/ids.hpp>
 #include <plimsoll/detail/pipeline/minmax_lp.hpp>
 #include <plimsoll/detail/pipeline/planning.hpp>
@@ -74,7 +75,10 @@ std::vector<certificate> run_certify(std::string_view name, Context const& conte
   index_t const slots = plan.physical_to_logical.extent(1);
   minmax_lp_pipeline<Context> lp(context, plan, {.on = on, .tolerance = 0}, name);
   rank_set const ranks = with_ranks_of(name, on, plan.ranks);
-  buffer<double, Context> const reach(context, speed_sums(read_speeds(name, context, ranks).speed));
+  rank_speeds const speeds = read_speeds(name, context, ranks);
+  expect_every_expert(name, read_slots(name, context, plan, loads.extent(2)), speeds, layers,
+                      loads.extent(2));
+  buffer<double, Context> const reach(context, speed_sums(speeds.speed));
   buffer<double, Context> const bounds(context, steps * layers);
   buffer<certificate, Context> const peaks(context, steps * layers);
   launch(context, steps * layers, lp.body_of_steps(loads, peaks.data()));

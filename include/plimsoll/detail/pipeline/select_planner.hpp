@@ -62,18 +62,22 @@ void judge_halves(Context const& context, Loads const& load, Judge const& balanc
   index_t const middle = steps / 2;
   auto const first = part_of(load, 0, middle);
   auto const second = part_of(load, middle, steps - middle);
-  for (index_t half = 0; half < 2 && middle > 0; ++half) {
+  if (middle == 0) {
+    return;
+  }
+  std::vector<std::int64_t> const loaded[] = {loaded_steps(context, first),
+                                              loaded_steps(context, second)};
+  for (index_t half = 0; half < 2; ++half) {
     auto const& seen = half == 0 ? first : second;
     auto const& unseen = half == 0 ? second : first;
-    auto const loaded = loaded_steps(context, unseen);
     for (std::size_t i = 0; i < all.size(); ++i) {
       planner_report& report = all[i].report;
       if (!report.error.empty()) {
         continue;
       }
       try {
-        append_loaded(balancedness_of(i, seen, unseen), loaded, unseen.extent(0),
-                      all[i].balancedness);
+        append_loaded(balancedness_of(i, seen, unseen), loaded[half], loaded[1 - half],
+                      unseen.extent(0), all[i].balancedness);
       } catch (invalid_input const& error) {
         report.error = error.what();
       }
