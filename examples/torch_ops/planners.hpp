@@ -38,6 +38,9 @@ struct shapes {
     if (slots + extra < experts) {
       refuse(argument, "at least " + std::to_string(experts - extra), slots);
     }
+    if (slots > experts * plimsoll::rank_limit) {
+      refuse(argument, "at most " + std::to_string(experts * plimsoll::rank_limit), slots);
+    }
     return {ids(loads, {layers, slots + extra}), ids(loads, {layers, experts})};
   }
   static Tensor ids(Tensor const& loads, at::IntArrayRef shape) {

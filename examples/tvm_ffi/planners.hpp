@@ -136,6 +136,12 @@ struct planners {
              "at least one slot for each of " + std::to_string(experts) + " experts",
              std::to_string(slots) + " slots");
     }
+    if (slots > experts * plimsoll::rank_limit) {
+      refuse(at.function(), argument,
+             "at most " + std::to_string(plimsoll::rank_limit) + " slots for each of " +
+                 std::to_string(experts) + " experts",
+             std::to_string(slots) + " slots");
+    }
     return maps(at.template empty<std::int64_t>(layers, slots),
                 at.template empty<std::int64_t>(layers, experts));
   }

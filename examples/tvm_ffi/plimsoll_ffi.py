@@ -72,6 +72,8 @@ def _input(like, value):
         return value.byte()
     if kind == "bool":
         return value.astype("uint8")
+    if hasattr(value, "flags") and value.dtype.kind not in "iufV":  # V: bfloat16
+        raise ValueError(f"expected an array of integers or floats, got {kind}")
     if hasattr(value, "flags") and not (value.flags.writeable and value.dtype.isnative):
         return value.astype(value.dtype.newbyteorder("="))
     return value
@@ -80,7 +82,10 @@ def _input(like, value):
 def _inputs(name, arguments):
     """Returns the arguments of a planning call or of an object, whose first one is an array."""
     like = next((one for one in arguments if hasattr(one, "__dlpack_device__")), None)
-    arguments = [_input(like, one) for one in arguments]
+    try:
+        arguments = [_input(like, one) for one in arguments]
+    except ValueError as refused:
+        raise ValueError(f"{name}: {refused}") from None
     if not hasattr(arguments[0], "__dlpack_device__"):
         raise ValueError(f"{name}: expected an array first, got {type(arguments[0]).__name__}")
     return arguments

@@ -240,6 +240,15 @@ class Planners(unittest.TestCase):
                 lambda: plimsoll_ffi.rebalance_experts(weight, 11, 4, 2, 8),
             ),
             (
+                "rebalance_experts: num_replicas: expected at most 32767 slots for each of 12 experts, got "
+                "1099511627776 slots",
+                lambda: plimsoll_ffi.rebalance_experts(weight, 2**40, 1, 1, 8),
+            ),
+            (
+                "rebalance_experts: expected an array of integers or floats, got complex128",
+                lambda: plimsoll_ffi.rebalance_experts(weight.astype(complex), 16, 1, 1, 8),
+            ),
+            (
                 "craft: options.budget: expected -1 to 9223372036854775807 replicas (-1: automatic), got -2",
                 lambda: plimsoll_ffi.craft(weight[None], 8, budget=-2),
             ),
@@ -289,6 +298,9 @@ class Planners(unittest.TestCase):
         ):
             with self.assertRaisesRegex(ValueError, "^lplb[.]"):
                 call()
+        for number in (16.5, "16", 2**70, None):
+            with self.assertRaisesRegex(ValueError, "^rebalance_experts: "):
+                plimsoll_ffi.rebalance_experts(weight, number, 1, 1, 4)
         for nothing in (None, "loads", 3):
             with self.assertRaisesRegex(ValueError, "^rebalance_experts: expected an array first, got "):
                 plimsoll_ffi.rebalance_experts(nothing, 20, 1, 1, 4)
