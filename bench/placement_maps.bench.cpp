@@ -4,6 +4,7 @@
 #include <plimsoll/systems/eplb.hpp>
 
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 #include "inputs.hpp"
@@ -56,6 +57,17 @@ void to_replicas(benchmark::State& state) {
 void to_padded(benchmark::State& state) {
   run(state, [](maps& m) { m.pad(); });
 }
+/// Eight ranks join, beside validate of the same placement.
+void to_more_ranks(benchmark::State& state) {
+  std::vector<std::int32_t> source_ranks(maps::ranks + 8, -1);
+  std::iota(source_ranks.begin(), source_ranks.end() - 8, 0);
+  std::vector<std::int32_t> map(maps::layers * (maps::slots + 40));
+  run(state, [&](maps& m) {
+    plimsoll::resize_placement(plimsoll::seq, m.placement, source_ranks, {},
+                               matrix(map, maps::layers, maps::slots + 40),
+                               matrix(m.counts, maps::layers, maps::experts));
+  });
+}
 void validate(benchmark::State& state) {
   run(state, [](maps& m) { plimsoll::validate(plimsoll::seq, m.placement); });
 }
@@ -67,6 +79,7 @@ void validate_padded(benchmark::State& state) {
 }
 BENCHMARK(to_replicas)->Name("placement_maps/slots_to_replicas");
 BENCHMARK(to_padded)->Name("placement_maps/replicas_to_padded");
+BENCHMARK(to_more_ranks)->Name("placement_maps/resize_placement");
 BENCHMARK(validate)->Name("placement_maps/validate");
 BENCHMARK(validate_replicas)->Name("placement_maps/validate/replicas");
 BENCHMARK(validate_padded)->Name("placement_maps/validate/padded");
