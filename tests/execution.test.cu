@@ -171,11 +171,10 @@ PLIMSOLL_TEST_CASE(
     plimsoll_test::gpu_kind) {
   using namespace plimsoll_test;
   int devices = 0;
-  int device = -1;
   plimsoll::detail::check_cuda(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
-  plimsoll::detail::check_cuda(cudaGetDevice(&device), "cudaGetDevice");
   auto const policy = make_policy<gpu_kind>();
-  CHECK(plimsoll::detail::resolve(policy).device == device);
+  int const device = plimsoll::detail::resolve(policy).device;
+  plimsoll::detail::check_cuda(cudaSetDevice(device), "cudaSetDevice");
   CHECK(plimsoll::detail::resolve(thrust::device).device == device);
   array_in<std::int32_t, gpu_kind> visits(5);
   array_in<std::int32_t, gpu_kind> sums(5);

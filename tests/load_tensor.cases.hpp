@@ -160,9 +160,10 @@ PLIMSOLL_TEST_CASE("load_tensor: tokens per source and expert", P, PLIMSOLL_POLI
                                      counts.view2(sources, experts), counters.view1());
     CHECK(counts.values() == expected.counts);
     CHECK(members(counters.values()) == expected.counters);
-    report_hash(
-        "load_tensor.count_tokens_by_source." + std::to_string(sources) + (tail ? ".tail" : ""),
-        counts.values(), members(counters.values()));
+    if (!tail) {  // which no host policy takes, so that nothing could be compared
+      report_hash("load_tensor.count_tokens_by_source." + std::to_string(sources), counts.values(),
+                  members(counters.values()));
+    }
   };
   check(std::vector<std::int32_t>{0, tokens}, false);
   check(std::vector<std::int32_t>{0, 0, 1, 1, 1500, 1501, 3999, tokens, tokens}, false);

@@ -46,7 +46,12 @@ struct stairs {
     whole += static_cast<double>(whole) < tokens ? 1 : 0;
     index_t const r = rank % kinds;
     double const tiles = static_cast<double>((whole + tile - 1) / tile);
-    return unit * (idle[r] + of_tile[r] * tiles + of_token[r] * static_cast<double>(whole));
+    // A callable must not be contracted either: its values decide between equal plans.
+    using plimsoll::detail::add;
+    using plimsoll::detail::multiply;
+    double const sum = add(add(idle[r], multiply(of_tile[r], tiles)),
+                           multiply(of_token[r], static_cast<double>(whole)));
+    return multiply(unit, sum);
   }
 };
 
