@@ -656,19 +656,29 @@ char const* cudaGetErrorName(cudaError_t code) {
   switch (code) {
 #define NAME(x) \
   case x:       \
-    return #x;
-    NAME(cudaSuccess)
-    NAME(cudaErrorInvalidValue)
-    NAME(cudaErrorMemoryAllocation) NAME(cudaErrorInvalidConfiguration) NAME(cudaErrorInvalidDevice)
-        NAME(cudaErrorNoDevice) NAME(cudaErrorInvalidResourceHandle)
-            NAME(cudaErrorInvalidDeviceFunction) NAME(cudaErrorCooperativeLaunchTooLarge)
-                NAME(cudaErrorNotSupported) NAME(cudaErrorStreamCaptureUnsupported)
-                    NAME(cudaErrorStreamCaptureInvalidated) NAME(cudaErrorStreamCaptureImplicit)
-                        NAME(cudaErrorNotReady) NAME(cudaErrorInvalidTexture)
-                            NAME(cudaErrorIllegalState) NAME(cudaErrorMissingConfiguration)
-                                NAME(cudaErrorInvalidSymbol) NAME(cudaErrorStreamCaptureUnmatched)
+    return #x
+    NAME(cudaSuccess);
+    NAME(cudaErrorInvalidValue);
+    NAME(cudaErrorMemoryAllocation);
+    NAME(cudaErrorInvalidConfiguration);
+    NAME(cudaErrorInvalidDevice);
+    NAME(cudaErrorNoDevice);
+    NAME(cudaErrorInvalidResourceHandle);
+    NAME(cudaErrorInvalidDeviceFunction);
+    NAME(cudaErrorCooperativeLaunchTooLarge);
+    NAME(cudaErrorNotSupported);
+    NAME(cudaErrorStreamCaptureUnsupported);
+    NAME(cudaErrorStreamCaptureInvalidated);
+    NAME(cudaErrorStreamCaptureImplicit);
+    NAME(cudaErrorNotReady);
+    NAME(cudaErrorInvalidTexture);
+    NAME(cudaErrorIllegalState);
+    NAME(cudaErrorMissingConfiguration);
+    NAME(cudaErrorInvalidSymbol);
+    NAME(cudaErrorStreamCaptureUnmatched);
 #undef NAME
-                                    default : return "cudaErrorOther";
+    default:
+      return "cudaErrorOther";
   }
 }
 char const* cudaGetErrorString(cudaError_t code) {

@@ -229,9 +229,8 @@ __device__ void team_sort(Key* keys, index_t n, std::byte* storage, int thread) 
   constexpr Key last = static_cast<Key>(~Key{0});
 #pragma unroll 1
   for (index_t first = 0; first < n; first += size) {
-    // The caller, or the sort of the previous tile, may still use the storage. CUB begins with a barrier
-    // of its own today, which its interface does not promise.
-    tile::barrier();
+    // CUB begins with a barrier of its own today, which its interface does not promise.
+    tile::barrier();  // the caller, or the sort of the previous tile, may still use the storage
     auto const valid = static_cast<int>(minimum{}(size, n - first));
     Key mine[tile::keys_each];
 #pragma unroll
