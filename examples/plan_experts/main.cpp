@@ -230,8 +230,8 @@ std::pair<plan, rank_change> on_new_ranks(options const& o, plan const& previous
   result.layer_ids = previous.layer_ids;
   plimsoll::resize_placement(
       plimsoll::seq, previous.placement(), sources, {},
-      plimsoll::matrix_ref(result.physical_to_logical.data(), result.layers, result.slots),
-      plimsoll::matrix_ref(result.replica_count.data(), result.layers, result.experts));
+      plimsoll::array_ref(result.physical_to_logical.data(), result.layers, result.slots),
+      plimsoll::array_ref(result.replica_count.data(), result.layers, result.experts));
   change.lost_experts = std::count(result.replica_count.begin(), result.replica_count.end(), 0);
   return {std::move(result), std::move(change)};
 }

@@ -798,15 +798,15 @@ TEST_CASE("plan_file: vllm-ascend's files that are wrong") {
           "\"device_expert\": [1,0,2]},\n{\"device_id\": 1, \"device_expert\": [2,1,0]}",
           "expected as many slots in every layer, 6, got 4 in layer 3");
   // The engine counts layers and devices, so that their ids and counts may be any, or absent.
-  for (auto const& [from, to] : std::initializer_list<std::pair<char const*, char const*>>{
+  for (auto const& change : std::initializer_list<std::pair<char const*, char const*>>{
            {"\"moe_layer_count\": 2, ", ""},
            {"\"layer_id\": 0, ", ""},
            {"\"layer_id\": 1", "\"layer_id\": 60"},
            {"\"device_count\": 2", "\"device_count\": 8"},
            {"\"device_id\": 1", "\"device_id\": 0"}}) {
-    CAPTURE(from);
-    CHECK(parse_plan(changed(vllm_ascend_text, from, to), "a.json", {3, {1, 3}, 2}) ==
-          small_plan());
+    CAPTURE(change.first);
+    CHECK(parse_plan(changed(vllm_ascend_text, change.first, change.second), "a.json",
+                     {3, {1, 3}, 2}) == small_plan());
   }
   // Keys that the engine ignores are not an error.
   CHECK(parse_plan(changed(vllm_ascend_text, "{\"layer_id\": 0", "{\"note\": [], \"layer_id\": 0"),
