@@ -270,7 +270,7 @@ inline void check_when_it_stops(search_fn search) {
   }
   CHECK(gained > static_cast<int>(cases_of(4)));
   CHECK(way_out > 0);
-  CHECK(of_tail > static_cast<int>(cases_of(4)));
+  CHECK(of_tail >= static_cast<int>(cases_of(4)));
 }
 
 PLIMSOLL_TEST_CASE("swap_search: stopping criteria", P, PLIMSOLL_POLICIES) {
@@ -297,7 +297,8 @@ inline void check_perturbed(search_fn search) {
   fnv1a all;
   int better = 0;
   int still_optimal = 0;
-  for (std::uint64_t seed = 0; seed < cases_of(120); ++seed) {
+  std::uint64_t const cases = std::max<std::uint64_t>(cases_of(120), 30);  // few are improved
+  for (std::uint64_t seed = 0; seed < cases; ++seed) {
     CAPTURE(seed);
     search_case c = random_search(seed, 5, 9);
     c.options.max_plateau_moves = 0;
