@@ -38,7 +38,7 @@ namespace examples {
 
 using plimsoll::index_t;
 
-/// What the last dimension of a file of loads counts.
+/// Says whether the last dimension of a file of loads numbers experts or slots.
 enum class loads_of { experts, slots };
 
 /// Loads `[steps, layers, experts]` in a file; only a few steps are in memory at a time. A `.npy`
@@ -142,7 +142,7 @@ struct load_totals {
   [[nodiscard]] index_t filled_rows() const;
 };
 
-/// Whether loads must look like `[steps, layers, experts]` and like nothing else.
+/// Says whether `check_loads` refuses loads that look like anything but `[steps, layers, experts]`.
 enum class shape_rule { looks_right, trusted };
 
 /// Reads all steps, checks every load of all layers, then selects the layers from `first` up to,

@@ -73,7 +73,7 @@ struct measured_loads {
   index_t rows = 0;  ///< rows of the file, before the selection
 };
 
-/// Returns the end of the rows to plan, of a file with so many layers.
+/// Returns the end of the rows to plan in a file with `layers` layers. Throws if it has fewer rows.
 index_t last_row(std::string const& name, row_range const& rows, index_t layers) {
   index_t const last = rows.last.value_or(layers);
   if (rows.first >= last || last > layers) {

@@ -227,7 +227,7 @@ struct migration_outcome {
   }
 };
 
-/// How the ranks of the plan in use became those of the new plan.
+/// Describes how the ranks of the plan in use became those of the new plan.
 struct rank_change {
   std::string previous = {};  ///< the file of the plan in use
   index_t before = 0;         ///< its ranks

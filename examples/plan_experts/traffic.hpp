@@ -10,7 +10,7 @@
 
 namespace examples {
 
-/// Where the tokens of every expert start, and which ranks are on one node.
+/// Says on which ranks the tokens of each expert start, and how many nodes the ranks form.
 struct token_sources {
   index_t nodes = 1;
   /// `[ranks, layers, experts]`: token copies of each expert that start on each rank. Empty, or 0 on

@@ -594,7 +594,8 @@ struct row_padding {
   index_t multiple;
   index_t least;
 
-  /// Returns the rows of an expert with so many pairs, given the width of its buffer.
+  /// Returns the number of rows that an expert with `count` pairs gets; `width` is that of a buffer
+  /// of its capacity.
   [[nodiscard]] PLIMSOLL_HD index_t rows(index_t count, index_t width) const {
     if (pad == padding_mode::to_capacity) {
       return maximum{}(width, least);
