@@ -7,8 +7,8 @@
 #include <benchmark/benchmark.h>
 
 #include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/host/serial_team.hpp>
 #include <plimsoll/detail/scratch.hpp>
-#include <plimsoll/detail/serial_team.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/types.hpp>
 

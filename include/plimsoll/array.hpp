@@ -13,9 +13,9 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/argument.hpp>
 #include <plimsoll/detail/buffer.hpp>
+#include <plimsoll/detail/call/extents.hpp>
+#include <plimsoll/detail/call/ids.hpp>
 #include <plimsoll/detail/dispatch.hpp>
-#include <plimsoll/detail/host/extents.hpp>
-#include <plimsoll/detail/pipeline/ids.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/placement_types.hpp>

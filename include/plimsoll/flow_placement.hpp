@@ -10,9 +10,8 @@
 #include <plimsoll/array.hpp>
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/argument.hpp>
+#include <plimsoll/detail/call/flow_placement.hpp>
 #include <plimsoll/detail/dispatch.hpp>
-#include <plimsoll/detail/host/flow_placement.hpp>
-#include <plimsoll/detail/pipeline/flow_placement.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/flow_placement_types.hpp>

@@ -9,10 +9,9 @@
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/argument.hpp>
+#include <plimsoll/detail/call/knapsack.hpp>
+#include <plimsoll/detail/call/planning.hpp>
 #include <plimsoll/detail/dispatch.hpp>
-#include <plimsoll/detail/host/knapsack.hpp>
-#include <plimsoll/detail/pipeline/knapsack.hpp>
-#include <plimsoll/detail/pipeline/planning.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>

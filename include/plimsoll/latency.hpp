@@ -9,10 +9,9 @@
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/argument.hpp>
+#include <plimsoll/detail/call/latency.hpp>
 #include <plimsoll/detail/common/latency_cost.hpp>
 #include <plimsoll/detail/dispatch.hpp>
-#include <plimsoll/detail/host/latency.hpp>
-#include <plimsoll/detail/pipeline/latency.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/latency_types.hpp>

@@ -8,10 +8,9 @@
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/argument.hpp>
+#include <plimsoll/detail/call/least_loaded.hpp>
+#include <plimsoll/detail/call/rank_set.hpp>
 #include <plimsoll/detail/dispatch.hpp>
-#include <plimsoll/detail/host/least_loaded.hpp>
-#include <plimsoll/detail/host/rank_set.hpp>
-#include <plimsoll/detail/pipeline/least_loaded.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/latency.hpp>

@@ -16,9 +16,8 @@
 #include <plimsoll/detail/algorithm/load_tensor.hpp>
 #include <plimsoll/detail/argument.hpp>
 #include <plimsoll/detail/buffer.hpp>
+#include <plimsoll/detail/call/load_tensor.hpp>
 #include <plimsoll/detail/dispatch.hpp>
-#include <plimsoll/detail/host/load_tensor.hpp>
-#include <plimsoll/detail/pipeline/load_tensor.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/load_tensor_types.hpp>

@@ -8,9 +8,8 @@
 #include <plimsoll/array.hpp>
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/argument.hpp>
+#include <plimsoll/detail/call/metrics.hpp>
 #include <plimsoll/detail/dispatch.hpp>
-#include <plimsoll/detail/host/metrics.hpp>
-#include <plimsoll/detail/pipeline/metrics.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/memory.hpp>

@@ -15,11 +15,12 @@
 #include <plimsoll/array.hpp>
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/argument.hpp>
+#include <plimsoll/detail/call/migration.hpp>
+#include <plimsoll/detail/call/migration_align.hpp>
+#include <plimsoll/detail/call/migration_plan.hpp>
+#include <plimsoll/detail/call/migration_transfers.hpp>
+#include <plimsoll/detail/call/transfer_check.hpp>
 #include <plimsoll/detail/dispatch.hpp>
-#include <plimsoll/detail/host/migration.hpp>
-#include <plimsoll/detail/pipeline/migration_align.hpp>
-#include <plimsoll/detail/pipeline/migration_plan.hpp>
-#include <plimsoll/detail/pipeline/migration_transfers.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/migration_types.hpp>

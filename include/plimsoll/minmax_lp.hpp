@@ -9,9 +9,8 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/argument.hpp>
 #include <plimsoll/detail/buffer.hpp>
+#include <plimsoll/detail/call/minmax_lp.hpp>
 #include <plimsoll/detail/dispatch.hpp>
-#include <plimsoll/detail/host/minmax_lp.hpp>
-#include <plimsoll/detail/pipeline/minmax_lp.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/memory.hpp>  // read(policy, certificates())

@@ -23,10 +23,9 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/placement_maps.hpp>
 #include <plimsoll/detail/argument.hpp>
+#include <plimsoll/detail/call/placement_maps.hpp>
+#include <plimsoll/detail/call/planning.hpp>
 #include <plimsoll/detail/dispatch.hpp>
-#include <plimsoll/detail/host/placement_maps.hpp>
-#include <plimsoll/detail/pipeline/placement_maps.hpp>
-#include <plimsoll/detail/pipeline/planning.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>

@@ -10,12 +10,11 @@
 #include <plimsoll/array.hpp>
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/argument.hpp>
+#include <plimsoll/detail/call/ids.hpp>
+#include <plimsoll/detail/call/placement_options.hpp>
+#include <plimsoll/detail/call/planning.hpp>
+#include <plimsoll/detail/call/refinement.hpp>
 #include <plimsoll/detail/dispatch.hpp>
-#include <plimsoll/detail/host/placement.hpp>
-#include <plimsoll/detail/host/refinement.hpp>
-#include <plimsoll/detail/pipeline/ids.hpp>
-#include <plimsoll/detail/pipeline/planning.hpp>
-#include <plimsoll/detail/pipeline/refinement.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>

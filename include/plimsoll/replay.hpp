@@ -5,11 +5,10 @@
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/argument.hpp>
+#include <plimsoll/detail/call/placement_maps.hpp>
+#include <plimsoll/detail/call/planning.hpp>
+#include <plimsoll/detail/call/replay.hpp>
 #include <plimsoll/detail/dispatch.hpp>
-#include <plimsoll/detail/host/replay.hpp>
-#include <plimsoll/detail/pipeline/placement_maps.hpp>
-#include <plimsoll/detail/pipeline/planning.hpp>
-#include <plimsoll/detail/pipeline/replay.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>

@@ -9,11 +9,10 @@
 #include <plimsoll/array.hpp>
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/argument.hpp>
+#include <plimsoll/detail/call/ids.hpp>
+#include <plimsoll/detail/call/planning.hpp>
+#include <plimsoll/detail/call/replication.hpp>
 #include <plimsoll/detail/dispatch.hpp>
-#include <plimsoll/detail/host/replication.hpp>
-#include <plimsoll/detail/pipeline/ids.hpp>
-#include <plimsoll/detail/pipeline/planning.hpp>
-#include <plimsoll/detail/pipeline/replication.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>

@@ -7,11 +7,10 @@
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/argument.hpp>
+#include <plimsoll/detail/call/ids.hpp>
+#include <plimsoll/detail/call/planning.hpp>
+#include <plimsoll/detail/call/slot_assignment.hpp>
 #include <plimsoll/detail/dispatch.hpp>
-#include <plimsoll/detail/host/slot_assignment.hpp>
-#include <plimsoll/detail/pipeline/ids.hpp>
-#include <plimsoll/detail/pipeline/planning.hpp>
-#include <plimsoll/detail/pipeline/slot_assignment.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>

@@ -9,9 +9,8 @@
 #include <plimsoll/array.hpp>
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/argument.hpp>
+#include <plimsoll/detail/call/swap_search.hpp>
 #include <plimsoll/detail/dispatch.hpp>
-#include <plimsoll/detail/host/swap_search.hpp>
-#include <plimsoll/detail/pipeline/swap_search.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/latency.hpp>

@@ -5,9 +5,8 @@
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/argument.hpp>
+#include <plimsoll/detail/call/top_k.hpp>
 #include <plimsoll/detail/dispatch.hpp>
-#include <plimsoll/detail/host/top_k.hpp>
-#include <plimsoll/detail/pipeline/top_k.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/top_k_types.hpp>
 #include <plimsoll/views.hpp>

@@ -15,7 +15,7 @@
 #include <utility>
 
 #include <plimsoll/config.hpp>
-#include <plimsoll/detail/host/extents.hpp>
+#include <plimsoll/detail/call/extents.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/types.hpp>
 

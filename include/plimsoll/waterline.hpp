@@ -8,9 +8,8 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/argument.hpp>
 #include <plimsoll/detail/buffer.hpp>
+#include <plimsoll/detail/call/waterline.hpp>
 #include <plimsoll/detail/dispatch.hpp>
-#include <plimsoll/detail/host/waterline.hpp>
-#include <plimsoll/detail/pipeline/waterline.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/memory.hpp>
 #include <plimsoll/types.hpp>

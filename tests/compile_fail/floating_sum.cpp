@@ -1,6 +1,6 @@
 // expect-error: use sum_ordered for floating sums
 // errors: 1
-#include <plimsoll/detail/serial_team.hpp>
+#include <plimsoll/detail/host/serial_team.hpp>
 
 int main() {
   plimsoll::detail::serial_team team;

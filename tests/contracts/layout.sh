@@ -13,11 +13,11 @@ basics='config|error|execution|memory|random|types|views'
 found=$(grep -rnE '^#include <plimsoll/' detail | grep -vE "<plimsoll/(detail/.*|($basics)\.hpp|(systems/)?[a-z_]+_types\.hpp)>" || true)
 [[ -z $found ]] || complain "internal headers include public ones other than $basics and *_types.hpp:
 $found"
-found=$(grep -rnE '^#include <plimsoll/detail/(host|pipeline|device)/' detail/algorithm detail/common || true)
+found=$(grep -rnE '^#include <plimsoll/detail/(call|host|device)/' detail/algorithm detail/common || true)
 [[ -z $found ]] || complain "bodies include what launches or prepares them:
 $found"
-found=$(grep -rnE '^#include <plimsoll/detail/pipeline/' detail/host || true)
-[[ -z $found ]] || complain "host halves include pipelines:
+found=$(grep -rnE '^#include <plimsoll/detail/call/' detail/*.hpp detail/host detail/device || true)
+[[ -z $found ]] || complain "launchers include calls:
 $found"
 found=$(grep -nE '^#include <plimsoll/detail/' ./*_types.hpp systems/*_types.hpp || true)
 [[ -z $found ]] || complain "types include internal headers:

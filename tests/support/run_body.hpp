@@ -3,8 +3,8 @@
 // device team with one thread per lane. All must give the same bits.
 #pragma once
 
+#include <plimsoll/detail/host/serial_team.hpp>
 #include <plimsoll/detail/scratch.hpp>
-#include <plimsoll/detail/serial_team.hpp>
 #include <plimsoll/types.hpp>
 
 #include <algorithm>

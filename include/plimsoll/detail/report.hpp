@@ -32,7 +32,7 @@ PLIMSOLL_HD problem_report refusal(fault_kind kind, index_t where = -1, T got = 
 }
 
 /// The refused value of one problem, and the words of its message. For each primitive, a function
-/// `throw_<primitive>_fault(refused_value)` in detail/host throws the message of its faults, and
+/// `throw_<primitive>_fault(refused_value)` in detail/call throws the message of its faults, and
 /// returns for a fault of another kind.
 struct refused_value {
   std::string_view function;

@@ -11,9 +11,8 @@
 #include <plimsoll/array.hpp>
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/argument.hpp>
+#include <plimsoll/detail/call/craft.hpp>
 #include <plimsoll/detail/dispatch.hpp>
-#include <plimsoll/detail/host/craft.hpp>
-#include <plimsoll/detail/pipeline/craft.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/systems/craft_types.hpp>

@@ -10,9 +10,8 @@
 #include <plimsoll/array.hpp>
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/argument.hpp>
+#include <plimsoll/detail/call/eplb.hpp>
 #include <plimsoll/detail/dispatch.hpp>
-#include <plimsoll/detail/host/eplb.hpp>
-#include <plimsoll/detail/pipeline/eplb.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/placement.hpp>

@@ -10,11 +10,10 @@
 #include <plimsoll/array.hpp>
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/argument.hpp>
+#include <plimsoll/detail/call/gem.hpp>
+#include <plimsoll/detail/call/latency.hpp>
+#include <plimsoll/detail/call/swap_search.hpp>
 #include <plimsoll/detail/dispatch.hpp>
-#include <plimsoll/detail/host/gem.hpp>
-#include <plimsoll/detail/host/swap_search.hpp>
-#include <plimsoll/detail/pipeline/gem.hpp>
-#include <plimsoll/detail/pipeline/latency.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/latency.hpp>

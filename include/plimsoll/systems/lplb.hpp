@@ -9,10 +9,9 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/argument.hpp>
 #include <plimsoll/detail/buffer.hpp>
+#include <plimsoll/detail/call/lplb.hpp>
+#include <plimsoll/detail/call/quota.hpp>
 #include <plimsoll/detail/dispatch.hpp>
-#include <plimsoll/detail/host/lplb.hpp>
-#include <plimsoll/detail/host/quota.hpp>
-#include <plimsoll/detail/pipeline/lplb.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/minmax_lp.hpp>

@@ -12,10 +12,9 @@
 #include <plimsoll/array.hpp>
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/argument.hpp>
+#include <plimsoll/detail/call/load_tensor.hpp>
+#include <plimsoll/detail/call/select_planner.hpp>
 #include <plimsoll/detail/dispatch.hpp>
-#include <plimsoll/detail/host/select_planner.hpp>
-#include <plimsoll/detail/pipeline/load_tensor.hpp>
-#include <plimsoll/detail/pipeline/select_planner.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/flow_placement.hpp>
 #include <plimsoll/placement_maps.hpp>

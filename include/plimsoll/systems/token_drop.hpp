@@ -9,9 +9,9 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/argument.hpp>
 #include <plimsoll/detail/buffer.hpp>
+#include <plimsoll/detail/call/token_drop.hpp>
+#include <plimsoll/detail/call/top_k.hpp>
 #include <plimsoll/detail/dispatch.hpp>
-#include <plimsoll/detail/host/top_k.hpp>
-#include <plimsoll/detail/pipeline/token_drop.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/memory.hpp>

@@ -8,12 +8,11 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/argument.hpp>
 #include <plimsoll/detail/buffer.hpp>
+#include <plimsoll/detail/call/placement_options.hpp>
+#include <plimsoll/detail/call/rank_set.hpp>
+#include <plimsoll/detail/call/waterline.hpp>
 #include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/dispatch.hpp>
-#include <plimsoll/detail/host/placement.hpp>
-#include <plimsoll/detail/host/rank_set.hpp>
-#include <plimsoll/detail/host/waterline.hpp>
-#include <plimsoll/detail/pipeline/waterline.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/placement_types.hpp>

@@ -19,12 +19,6 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// Anti-affinity of replicas, as bodies take it.
-struct anti_affinity_rule {
-  anti_affinity apart = anti_affinity::none;
-  bool required = false;
-};
-
 /// Terms of a lower bound for every placement: `heaviest` on the fastest rank, `total` over all
 /// ranks.
 struct load_bound {

@@ -15,6 +15,12 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
+/// Anti-affinity of replicas, as bodies take it.
+struct anti_affinity_rule {
+  anti_affinity apart = anti_affinity::none;
+  bool required = false;
+};
+
 /// Returns one row of a matrix.
 template <class T>
 PLIMSOLL_HD vector_ref<T> row_of(matrix_ref<T> const& matrix, index_t row) {

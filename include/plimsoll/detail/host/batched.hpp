@@ -12,9 +12,9 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/detail/host/memory.hpp>
+#include <plimsoll/detail/host/serial_team.hpp>
 #include <plimsoll/detail/phases.hpp>
 #include <plimsoll/detail/scratch.hpp>
-#include <plimsoll/detail/serial_team.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/types.hpp>
 

@@ -1,150 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Host half of the load tensor: checks of shapes, and token counts. Every block of tokens has its
-/// own histograms, which are then added to the output. They are integers, so blocks may be added in
-/// any order.
+/// Counts the ids of tokens on the host. Every block of tokens has its own histograms, which are then
+/// added to the output. They are integers, so blocks may be added in any order.
 #pragma once
 
 #include <algorithm>
 #include <atomic>
-#include <concepts>
 #include <cstdint>
-#include <limits>
-#include <string_view>
 #include <type_traits>
 
 #include <plimsoll/config.hpp>
-#include <plimsoll/detail/algorithm/load_tensor.hpp>
-#include <plimsoll/detail/argument.hpp>
 #include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/detail/host/batched.hpp>
-#include <plimsoll/detail/host/placement.hpp>
-#include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
-#include <plimsoll/load_tensor_types.hpp>
-#include <plimsoll/placement_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
-
-/// Kinds of elements that `scatter_to_logical` and `sum_steps` take. A sum of a faulty input may
-/// have any type that a sum can have, so that only the input is refused.
-using stored_count = one_of<std::int32_t, std::uint32_t, std::int64_t>;
-
-template <class Counts>
-struct scatter_sum {
-  using type = one_of<std::int64_t, std::int32_t, std::uint32_t>;
-};
-template <class Counts>
-  requires(fault_of_argument<Counts const&, 2, stored_count, false>() == argument_fault::none)
-struct scatter_sum<Counts> {
-  using type = one_of<std::int64_t, normalized_value_t<Counts const, 2>>;
-};
-template <class Counts>
-using scatter_sum_of = typename scatter_sum<Counts>::type;
-
-template <class Loads>
-struct step_sum {
-  using type = one_of<std::int64_t, double>;
-};
-template <load_tensor_view Loads>
-struct step_sum<Loads> {
-  using type = one_of<load_sum_t<normalized_value_t<Loads const, 3>>>;
-};
-template <class Loads>
-using step_sum_of = typename step_sum<Loads>::type;
-
-/// Views a row as a matrix of one row.
-template <class T>
-matrix_ref<T> as_matrix(vector_ref<T> const& row) {
-  matrix_ref<T> result(row.data, 1, row.extent(0));
-  result.strides[1] = row.stride(0);
-  return result;
-}
-
-/// Returns the views of a count. Without `offsets` all tokens have one source.
-template <class Id, class Count, class Offset = std::int32_t>
-token_counting<std::remove_const_t<Id>, Count, std::remove_const_t<Offset>> counting_of(
-    tensor_ref<Id> const& ids, tensor_ref<Count> const& counts,
-    vector_ref<routing_counters> const& counters, vector_ref<Offset> const& offsets = {}) {
-  return {ids, offsets, counts, counters};
-}
-
-/// Checks the shapes of a count.
-template <class Id, class Count, class Offset>
-void expect_countable(std::string_view name, token_counting<Id, Count, Offset> const& counting) {
-  index_t const ids = counting.ids.extent(1) * counting.ids.extent(2);
-  expect_between(name, "topk_ids", 1, expert_limit, counting.ids.extent(2), "ids per token");
-  expect_between(name, "counts", 1, expert_limit, counting.counts.extent(2), "experts");
-  expect_extent(name, "counters", counting.ids.extent(0), counting.counters.extent(0),
-                "elements (one per layer)");
-  if (ids > std::numeric_limits<Count>::max()) {
-    fail(name, "topk_ids", "at most 2147483647 ids per layer for int32 counts", text(ids));
-  }
-}
-
-/// Checks source offsets in host memory; on a device, the kernel handles any values.
-template <class Context, class Offset>
-void expect_sources(std::string_view name, vector_ref<Offset> const& offsets, index_t tokens) {
-  if constexpr (!std::same_as<Context, device_context>) {
-    index_t const sources = offsets.extent(0) - 1;
-    for (index_t source = 0; source < sources; ++source) {
-      if (offsets[source] > offsets[source + 1]) {
-        fail(name, "source_offsets",
-             text("rising offsets, ", offsets[source], " or more at ", source + 1),
-             text(offsets[source + 1]));
-      }
-    }
-    if (offsets[0] != 0 || offsets[sources] != tokens) {
-      fail(name, "source_offsets", text("offsets from 0 to ", tokens, " (tokens)"),
-           text(offsets[0], " to ", offsets[sources]));
-    }
-  }
-}
-
-inline void expect_ranks(std::string_view name, placement_ref const& placement) {
-  expect_between(name, "placement.ranks", 1, rank_limit, placement.ranks, "ranks");
-}
-
-/// Checks the shapes of `rank_loads`.
-template <class Loads>
-void expect_rank_loads(std::string_view name, Loads const& loads, placement_ref const& placement,
-                       tensor_ref<double> const& out) {
-  auto const& map = placement.physical_to_logical;
-  index_t const layers = loads.extent(1);
-  expect_ranks(name, placement);
-  expect_extent(name, "placement.physical_to_logical", layers, map.extent(0), "layers");
-  expect_extent(name, "placement.replica_count", layers, placement.replica_count.extent(0),
-                "layers");
-  expect_extent(name, "placement.replica_count", loads.extent(2), placement.replica_count.extent(1),
-                "experts");
-  expect_elements(name, "placement.physical_to_logical", map);
-  expect_elements(name, "placement.replica_count", placement.replica_count);
-  expect_rank_offsets(name, "placement.rank_offsets", placement.rank_offsets, layers,
-                      placement.ranks);
-  expect_extent(name, "out", loads.extent(0), out.extent(0), "steps");
-  expect_extent(name, "out", layers, out.extent(1), "layers");
-  expect_extent(name, "out", placement.ranks, out.extent(2), "ranks");
-}
-
-/// Checks the sizes of a window.
-inline void expect_window(index_t layers, index_t experts, load_window_options const& options) {
-  constexpr char const* name = "load_window";
-  expect_between(name, "options.window", 1, 0x7fffffff, options.window, "steps");
-  expect_between(name, "layers", 1, 0x7fffffff, layers, "layers");
-  expect_between(name, "experts", 1, expert_limit, experts, "experts");
-}
-
-/// Checks the decay and the sizes of a decaying sum.
-inline void expect_decay(index_t layers, index_t experts, load_decay_options const& options) {
-  constexpr char const* name = "load_decay";
-  if (!(options.decay > 0 && options.decay <= 1)) {
-    fail(name, "options.decay", "a number above 0 and up to 1", text(options.decay));
-  }
-  expect_between(name, "layers", 1, 0x7fffffff, layers, "layers");
-  expect_between(name, "experts", 1, expert_limit, experts, "experts");
-}
 
 /// Histograms of one block of tokens, used in turn: with only one, increments of a popular expert
 /// would wait for each other (half the speed at Zipf exponent 2). Bin 0 counts ids of -1, bin 1 + e

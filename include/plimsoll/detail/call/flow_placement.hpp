@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Calls of `flow_placement` and `certify`: checks shapes and options, launches the bodies, and reports.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/flow_placement.hpp>
+#include <plimsoll/detail/buffer.hpp>
+#include <plimsoll/detail/call/ids.hpp>
+#include <plimsoll/detail/call/minmax_lp.hpp>
+#include <plimsoll/detail/call/placement_options.hpp>
+#include <plimsoll/detail/call/planning.hpp>
+#include <plimsoll/detail/call/rank_set.hpp>
+#include <plimsoll/detail/call/rank_speeds.hpp>
+#include <plimsoll/detail/call/replication.hpp>
+#include <plimsoll/detail/call/slots.hpp>
+#include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/report.hpp>
+#include <plimsoll/error.hpp>
+#include <plimsoll/flow_placement_types.hpp>
+#include <plimsoll/placement_types.hpp>
+#include <plimsoll/rank_set_types.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
+
+/// Checks the inputs of `flow_placement`; `holder` is the argument that gives the number of slots.
+inline void expect_flow_placement(std::string_view name, index_t steps, index_t layers,
+                                  index_t experts, index_t slots,
+                                  flow_placement_options const& options, std::string_view holder) {
+  expect_between(name, "loads", 1, 0x7fffffff, steps, "steps");
+  expect_between(name, "loads", 1, expert_limit, experts, "experts");
+  expect_between(name, holder, experts, expert_limit, slots, "slots (at least one per expert)");
+  expect_rank_set(name, options.on);
+  expect_rank_offsets(name, "options.rank_offsets", options.rank_offsets, layers, options.on.ranks);
+  expect_between(name, "options.max_partners", 0, rank_limit, options.max_partners, "partners");
+}
+
+/// Returns the reports, which the body writes as certificates.
+inline std::vector<flow_placement_report> flow_reports(std::vector<certificate> const& written) {
+  std::vector<flow_placement_report> result;
+  for (certificate const& one : written) {
+    result.push_back({one.work, static_cast<index_t>(one.value)});
+  }
+  return result;
+}
+
+/// Refuses a plan in which an expert has no slot of a live rank: the bounds are those of plans that
+/// leave none out.
+inline void expect_every_expert(std::string_view name, host_slots const& slots,
+                                rank_speeds const& ranks, index_t layers, index_t experts) {
+  for (index_t layer = 0; layer < layers; ++layer) {
+    std::vector<bool> held(static_cast<std::size_t>(experts));
+    for (index_t r = 0; r < slots.ranks; ++r) {
+      bool const lives = ranks.speed[static_cast<std::size_t>(r)] > 0;
+      for (index_t slot = slots.begins_of(layer)[r]; lives && slot < slots.begins_of(layer)[r + 1];
+           ++slot) {
+        if (std::int32_t const expert = slots.experts_of(layer)[slot]; expert >= 0) {
+          held[static_cast<std::size_t>(expert)] = true;
+        }
+      }
+    }
+    auto const missing = std::find(held.begin(), held.end(), false);
+    if (missing != held.end()) {
+      fail(name, "placement.physical_to_logical", "every expert in a slot of a live rank",
+           text("none for expert ", missing - held.begin(), " in layer ", layer));
+    }
+  }
+}
+
+/// Returns a + b, rounded towards 0 or, if `up`, away from it. Both are at least 0.
+inline double sum_towards(bool up, double a, double b) {
+  double const sum = a + b;
+  double const part = sum - a;
+  double const error = (a - (sum - part)) + (b - part);  // a + b - sum, exactly
+  return up && error > 0    ? std::nextafter(sum, INFINITY)
+         : !up && error < 0 ? std::nextafter(sum, 0.0)
+                            : sum;
+}
+
+/// Returns sums of the speeds of the fastest live ranks: of none, of one, and so on. They are rounded
+/// up, so that a load over a sum, rounded down, is a lower bound.
+inline std::vector<double> speed_sums(std::vector<double> speed) {
+  std::sort(speed.rbegin(), speed.rend());  // std::greater costs all of <functional>
+  std::vector<double> result(1, 0.0);
+  for (double const one : speed) {
+    result.push_back(sum_towards(true, result.back(), one));
+  }
+  return result;
+}
+
+/// Adds up the certificates of the steps of a layer, values rounded up and bounds down.
+inline certificate sum_of_steps(std::vector<certificate> const& peaks,
+                                std::vector<double> const& bounds, index_t layers, index_t layer) {
+  certificate sum{0, 0, 0, certificate_status::optimal};
+  for (std::size_t i = static_cast<std::size_t>(layer); i < peaks.size();
+       i += static_cast<std::size_t>(layers)) {
+    double const bound = std::min(bounds[i], peaks[i].value);
+    sum.value = sum_towards(true, sum.value, peaks[i].value);
+    sum.lower_bound = sum_towards(false, sum.lower_bound, bound);
+    sum.work += peaks[i].work;
+    if (bound != peaks[i].value) {
+      sum.status = certificate_status::feasible;
+    }
+  }
+  if (sum.status == certificate_status::optimal) {
+    sum.lower_bound = sum.value;
+  }
+  return sum;
+}
+
+/// Enqueues the plan of every layer. `reports` has one element per layer.
+template <class Context, class Loads>
+void enqueue_flow_placement(Context const& context, Loads const& loads,
+                            flow_placement_options const& options,
+                            matrix_ref<std::int32_t> physical_to_logical,
+                            matrix_ref<std::int32_t> replica_count, problem_report* reports) {
+  launch(context, loads.extent(1),
+         flow_placement_body<Loads>{
+             .loads = loads,
+             .where = {{options.rank_offsets, physical_to_logical.extent(1), options.on.ranks},
+                       options.on.nodes,
+                       options.on.active,
+                       options.on.speeds},
+             .split = options.split,
+             .max_partners = options.max_partners,
+             .physical_to_logical = physical_to_logical,
+             .replica_count = replica_count,
+             .reports = reports});
+}
+
+/// Plans every layer. The outputs hold int32 or int64.
+template <class Context, class Loads, class Map, class Counts>
+std::vector<flow_placement_report> run_flow_placement(std::string_view name, Context const& context,
+                                                      Loads const& loads,
+                                                      flow_placement_options const& options,
+                                                      matrix_ref<Map> const& physical_to_logical,
+                                                      matrix_ref<Counts> const& replica_count) {
+  int32_ids const map(context, physical_to_logical);
+  int32_ids const copies(context, replica_count);
+  return flow_reports(run_planning(
+      name, context, loads.extent(1), 1, throw_replication_fault, [&](problem_report* reports) {
+        enqueue_flow_placement(context, loads, options, map.view(), copies.view(), reports);
+        map.store();
+        copies.store();
+      }));
+}
+
+/// Splits every step optimally under a plan, and bounds its peak under any plan with these slots.
+template <class Context, class Loads>
+std::vector<certificate> run_certify(std::string_view name, Context const& context,
+                                     Loads const& loads, placement_ref const& plan,
+                                     rank_set const& on) {
+  index_t const steps = loads.extent(0);
+  index_t const layers = loads.extent(1);
+  index_t const slots = plan.physical_to_logical.extent(1);
+  minmax_lp_pipeline<Context> lp(context, plan, {.on = on, .tolerance = 0}, name);
+  rank_set const ranks = with_ranks_of(name, on, plan.ranks);
+  rank_speeds const speeds = read_speeds(name, context, ranks);
+  expect_every_expert(name, read_slots(name, context, plan, loads.extent(2)), speeds, layers,
+                      loads.extent(2));
+  buffer<double, Context> const reach(context, speed_sums(speeds.speed));
+  buffer<double, Context> const bounds(context, steps * layers);
+  buffer<certificate, Context> const peaks(context, steps * layers);
+  launch(context, steps * layers, lp.body_of_steps(loads, peaks.data()));
+  launch(context, steps * layers,
+         step_bound_body<Loads>{.loads = loads,
+                                .where = {{plan.rank_offsets, slots, ranks.ranks}, 1, ranks.active},
+                                .reach = reach.data(),
+                                .bounds = bounds.data()});
+  std::vector<certificate> const found = peaks.read();
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    expect_solved(name, "loads", found[i], static_cast<index_t>(i) % layers);
+  }
+  std::vector<double> const least = bounds.read();
+  std::vector<certificate> result;
+  for (index_t layer = 0; layer < layers; ++layer) {
+    result.push_back(sum_of_steps(found, least, layers, layer));
+  }
+  return result;
+}
+
+}}}  // namespace plimsoll::detail

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Calls of `knapsack` and `knapsack_curve`: checks shapes and options, launches the body, and names
+/// refused values.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/knapsack.hpp>
+#include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/report.hpp>
+#include <plimsoll/error.hpp>
+#include <plimsoll/knapsack_types.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
+
+inline void expect_capacity(std::string_view function, knapsack_options const& options) {
+  expect_between(function, "options.capacity", 0, index_t{1} << 40, options.capacity,
+                 "units of weight");
+}
+
+template <class Weights, class Values>
+void expect_knapsack(std::string_view function, Weights const& weights, Values const& values,
+                     knapsack_options const& options) {
+  index_t const problems = weights.extent(0);
+  index_t const classes = weights.extent(1);
+  expect_between(function, "weights", classes > 0 ? 1 : 0, expert_limit, weights.extent(2),
+                 "options");
+  expect_extent(function, "values", problems, values.extent(0), "problems");
+  expect_extent(function, "values", classes, values.extent(1), "classes");
+  expect_extent(function, "values", weights.extent(2), values.extent(2), "options");
+  expect_capacity(function, options);
+  if (is_given(function, "options.capacities", options.capacities)) {
+    expect_extent(function, "options.capacities", problems, options.capacities.extent(0),
+                  "problems");
+  }
+  if (is_given(function, "options.option_count", options.option_count)) {
+    expect_extent(function, "options.option_count", problems, options.option_count.extent(0),
+                  "problems");
+    expect_extent(function, "options.option_count", classes, options.option_count.extent(1),
+                  "classes");
+  }
+}
+
+inline void throw_knapsack_fault(refused_value const& of) {
+  std::string const got = text(of.found().got, " in problem ", of.layer);
+  switch (of.found().kind) {
+    case fault_kind::capacity:
+      of.fail("options.capacities", text("values from 0 to options.capacity, ", of.found().where),
+              got);
+    case fault_kind::option_count:
+      of.fail("options.option_count", text("1 to ", of.found().also, " options of every class"),
+              got + of.where("class"));
+    case fault_kind::weight:
+      of.fail("weights", "at least 0", got + of.where("class") + of.also("option"));
+    case fault_kind::value:
+      of.fail("values", "numbers below 2^960", got + of.where("class") + of.also("option"));
+    default:
+      break;
+  }
+}
+
+/// Enqueues knapsacks, one report per problem. `choices` and `curve` may be empty: they are not
+/// written then.
+template <class Context, class Weights, class Values>
+void enqueue_knapsack(Context const& context, Weights const& weights, Values const& values,
+                      knapsack_options const& options, matrix_ref<std::int32_t> choices,
+                      matrix_ref<double> curve, problem_report* reports) {
+  launch(context, weights.extent(0),
+         knapsack_body<Weights, Values>{.weights = weights,
+                                        .values = values,
+                                        .counts = options.option_count,
+                                        .capacity = options.capacities,
+                                        .largest_capacity = options.capacity,
+                                        .exact = options.fill == knapsack_fill::exactly,
+                                        .may_skip = options.choice == class_choice::at_most_one,
+                                        .choices = choices,
+                                        .curve = curve,
+                                        .reports = reports});
+}
+
+}}}  // namespace plimsoll::detail

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Calls of `lplb`: its buffers, the launches of `plan` and `dispatch`, and messages about refused counts.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/lplb.hpp>
+#include <plimsoll/detail/algorithm/quota.hpp>
+#include <plimsoll/detail/buffer.hpp>
+#include <plimsoll/detail/call/minmax_lp.hpp>
+#include <plimsoll/detail/call/quota.hpp>
+#include <plimsoll/detail/common/slot_lists.hpp>
+#include <plimsoll/detail/common/topology.hpp>
+#include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/scratch.hpp>
+#include <plimsoll/error.hpp>
+#include <plimsoll/minmax_lp_types.hpp>
+#include <plimsoll/placement_types.hpp>
+#include <plimsoll/quota_types.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
+
+/// Throws for the first layer whose counts `lplb::plan` could not split or round.
+inline void expect_all_planned(std::vector<certificate> const& certificates,
+                               std::vector<quota_report> const& reports) {
+  constexpr char const* name = "lplb::plan";
+  for (std::size_t layer = 0; layer < certificates.size(); ++layer) {
+    expect_solved(name, "counts", certificates[layer], static_cast<index_t>(layer));
+    expect_rounded(name, "counts", reports[layer], static_cast<index_t>(layer));
+  }
+}
+
+/// A placement that is prepared for `lplb`, and the results of the last plan; `lp` keeps the
+/// certificates.
+template <class Context>
+struct lplb_pipeline {
+  Context context;
+  placement_ref placement;
+  minmax_lp_pipeline<Context> lp;
+  slot_lists lists{};  ///< of every layer, in `lists_memory`
+  buffer<std::byte, Context> lists_memory;
+  buffer<double, Context> split;         ///< `[layers, slots]`
+  buffer<std::int32_t, Context> quotas;  ///< `[layers, slots]`
+  buffer<quota_report, Context> reports;
+  buffer<std::byte, Context> launch_memory;    ///< scratch of every launch
+  buffer<std::byte, Context> dispatch_memory;  ///< arrays that the launches of a dispatch share
+
+  /// Does not wait for the context's work. `max_ids` is that of the largest dispatch.
+  lplb_pipeline(Context const& on, placement_ref const& of, minmax_lp_options const& options,
+                index_t max_ids)
+      : context(on),
+        placement(of),
+        lp(on_behalf_of("lplb", "minmax_lp", {{"options.", "options.lp."}},
+                        [&] { return minmax_lp_pipeline<Context>(on, of, options); })) {
+    expect_between("lplb", "options.max_ids", 0, 0x7fffffff, max_ids, "ids");
+    split = {context, layers() * slots()};
+    split.zero();
+    quotas = {context, layers() * slots()};
+    quotas.zero();
+    reports = {context, std::vector<quota_report>(static_cast<std::size_t>(layers()))};
+    lists_memory = {context,
+                    static_cast<index_t>(bytes_taken_by<slot_lists>(experts(), slots(), layers()))};
+    scratch arrays(lists_memory.data());
+    lists = slot_lists::in(arrays, experts(), slots(), layers());
+    launch(context, layers(), list_slots_body{lists, placement.physical_to_logical});
+
+    matrix_ref<std::int32_t const> const loads(nullptr, layers(), experts());
+    using dispatch_type = dispatch_body<std::int32_t, std::int32_t>;  // any types of ids
+    dispatch_type dispatching{};
+    dispatching.tiles = {max_ids, experts() + 2, nullptr, nullptr};
+    launch_memory = {context, std::max(launch_bytes(context, layers(), plan_body(loads)),
+                                       launch_bytes(context, dispatching.problems(), dispatching))};
+    dispatch_memory = {
+        context, static_cast<index_t>(bytes_taken_by<dispatch_type>(max_ids, experts(), slots()))};
+  }
+
+  template <class Loads>
+  void enqueue_plan(Loads const& loads) {
+    launch(context, layers(), plan_body(loads), launch_memory.data());
+  }
+
+  template <class Id, class Slot>
+  void enqueue_dispatch(index_t layer, matrix_ref<Id const> ids, dispatch_options const& options,
+                        matrix_ref<Slot> chosen, vector_ref<dispatch_counters> counters) {
+    scratch arrays(dispatch_memory.data());
+    vector_ref<std::int32_t const> const own = row_of(per_slot(quotas), layer);
+    auto body = dispatch_body_of(ids, row_of(placement.physical_to_logical, layer), own, options,
+                                 chosen, counters, arrays);
+    body.lists = lists.of_layer(layer);
+    body.listed = true;
+    detail::enqueue_dispatch(prepared_context<Context>{context, launch_memory.data()}, body);
+  }
+
+  [[nodiscard]] index_t layers() const { return lp.layers; }
+  [[nodiscard]] index_t experts() const { return lp.graph.experts; }
+  [[nodiscard]] index_t slots() const { return lp.graph.slots; }
+
+  template <class T>
+  [[nodiscard]] matrix_ref<T> per_slot(buffer<T, Context> const& memory) const {
+    return {memory.data(), layers(), slots()};
+  }
+  [[nodiscard]] vector_ref<quota_report> reports_view() const { return {reports.data(), layers()}; }
+
+ private:
+  template <class Loads>
+  lplb_plan_body<Loads> plan_body(Loads const& loads) {
+    return {lp.body_of(loads, {}, per_slot(split), {}),
+            {.loads = loads,
+             .physical_to_logical = placement.physical_to_logical,
+             .ranges = {placement.rank_offsets, slots(), placement.ranks},
+             .split = per_slot(split),
+             .quotas = per_slot(quotas),
+             .reports = reports_view(),
+             .lists = lists}};
+  }
+};
+
+}}}  // namespace plimsoll::detail

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Host half of `migration`: checks of shapes and options, and messages about refused placements.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/call/placement_maps.hpp>
+#include <plimsoll/detail/call/placement_options.hpp>
+#include <plimsoll/detail/call/rank_set.hpp>
+#include <plimsoll/detail/call/topology.hpp>
+#include <plimsoll/detail/common/migration_pair.hpp>
+#include <plimsoll/detail/report.hpp>
+#include <plimsoll/error.hpp>
+#include <plimsoll/migration_types.hpp>
+#include <plimsoll/placement_types.hpp>
+#include <plimsoll/rank_set_types.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
+
+inline void expect_migrated(std::string_view function, std::string const& argument,
+                            placement_ref const& placement) {
+  auto const& map = placement.physical_to_logical;
+  auto const& counts = placement.replica_count;
+  expect_slots(function, argument + ".physical_to_logical", map.extent(0), map);
+  expect_between(function, argument + ".ranks", 1, rank_limit, placement.ranks, "ranks");
+  expect_rank_offsets(function, argument + ".rank_offsets", placement.rank_offsets, map.extent(0),
+                      placement.ranks);
+  expect_extent(function, argument + ".replica_count", map.extent(0), counts.extent(0), "layers");
+  expect_between(function, argument + ".replica_count", 1, expert_limit, counts.extent(1),
+                 "experts");
+}
+
+/// Checks that two placements are of one model and on the same ranks. `argument` names the rank set.
+inline migration_pair expect_migration(std::string_view function, placement_ref const& from,
+                                       placement_ref const& to, rank_set const& on,
+                                       std::string const& argument = "options.on") {
+  expect_migrated(function, "from", from);
+  expect_migrated(function, "to", to);
+  auto const& before = from.physical_to_logical;
+  auto const& after = to.physical_to_logical;
+  expect_extent(function, "to.physical_to_logical", before.extent(0), after.extent(0),
+                "layers, as in from");
+  expect_extent(function, "to.physical_to_logical", before.extent(1), after.extent(1),
+                "slots, as in from");
+  expect_extent(function, "to.replica_count", from.replica_count.extent(1),
+                to.replica_count.extent(1), "experts, as in from");
+  expect_extent(function, "to.ranks", from.ranks, to.ranks, "ranks, as in from");
+  rank_set const ranks = with_ranks_of(function, on, to.ranks, argument);
+  return {.from = before,
+          .to = after,
+          .where = {.ranges = {to.rank_offsets, after.extent(1), ranks.ranks},
+                    .nodes = ranks.nodes,
+                    .active = ranks.active,
+                    .speeds = ranks.speeds},
+          .from_offsets = from.rank_offsets,
+          .expert_count = to.replica_count.extent(1)};
+}
+
+/// The bytes of that many experts together must be below 2^63.
+inline void expect_expert_bytes(std::string_view function, std::int64_t bytes,
+                                index_t experts = 1) {
+  expect_between(function, "options.expert_bytes", 1,
+                 std::numeric_limits<std::int64_t>::max() / std::max<index_t>(experts, 1), bytes,
+                 "bytes");
+}
+
+inline migration_pair expect_plan_within(std::string_view function, index_t layers, index_t experts,
+                                         placement_ref const& from, placement_ref const& to,
+                                         placement_options const& where,
+                                         migration_options const& options) {
+  migration_pair const pair = expect_migration(function, from, to, where.on, "where.on");
+  expect_extent(function, "loads", pair.layers(), layers, "layers, as in from");
+  expect_extent(function, "loads", pair.experts(), experts, "experts, as in from");
+  if (where.rank_offsets.data != nullptr) {
+    fail(function, "where.rank_offsets", "none, since those of from apply", "offsets");
+  }
+  placement_options ranks = where;
+  ranks.on.ranks = from.ranks;
+  expect_placeable(function, layers, experts, pair.slots(), ranks, "where",
+                   "from.physical_to_logical");
+  auto const expect_budget = [&](std::string_view argument, std::int64_t got,
+                                 std::string_view what) {
+    expect_between(function, argument, 0, unlimited, got, what);
+  };
+  expect_budget("options.max_moves", options.max_moves, "moves");
+  expect_budget("options.max_moves_per_layer", options.max_moves_per_layer, "moves");
+  expect_budget("options.max_bytes", options.max_bytes, "bytes");
+  expect_budget("options.max_bytes_per_layer", options.max_bytes_per_layer, "bytes");
+  expect_expert_bytes(function, options.expert_bytes);
+  return pair;
+}
+
+inline migration_pair expect_transfers(std::string_view function, placement_ref const& from,
+                                       placement_ref const& to, transfer_options const& options) {
+  migration_pair const pair = expect_migration(function, from, to, options.on);
+  expect_no_speeds(function, options.on, "a transfer takes as long on every rank");
+  expect_expert_bytes(function, options.expert_bytes, pair.layers() * pair.slots());
+  auto const expect_bandwidth = [&](std::string_view argument, double got) {
+    if (!(got > 0 && got <= std::numeric_limits<double>::max())) {
+      fail(function, argument, "a number above 0", text(got));
+    }
+  };
+  expect_bandwidth("options.bandwidths.local_copy", options.bandwidths.local_copy);
+  expect_bandwidth("options.bandwidths.same_node", options.bandwidths.same_node);
+  expect_bandwidth("options.bandwidths.across_nodes", options.bandwidths.across_nodes);
+  expect_bandwidth("options.bandwidths.from_host", options.bandwidths.from_host);
+  return pair;
+}
+
+/// The report's value is 0 for a fault of `from`, and 1 for one of `to`.
+inline void throw_migration_fault(refused_value const& of) {
+  std::string const placement = of.report.result.value == 0 ? "from." : "to.";
+  switch (of.found().kind) {
+    case fault_kind::rank_offsets:
+      of.fail(placement + "rank_offsets", "offsets that rise from 0 to at most the number of slots",
+              of.got() + of.where("rank"));
+    case fault_kind::other_offsets:
+      of.fail("to.rank_offsets", text("the slots of from, which end at ", of.found().also),
+              of.got() + of.where("rank"));
+    case fault_kind::expert_id:
+      of.fail(placement + "physical_to_logical", "-1 or an expert of the layer",
+              of.got() + of.where("slot"));
+    case fault_kind::unusable_slot:
+      of.fail(placement + "physical_to_logical", "-1 in slots of dead ranks and of no rank",
+              of.got() + of.where("slot"));
+    case fault_kind::missing_expert:
+      of.fail(placement + "physical_to_logical", "every expert in at least 1 slot of a live rank",
+              text("none", of.in_layer(), of.where("expert")));
+    case fault_kind::copies:
+      of.fail(placement + "physical_to_logical", "every expert in 1 to 32767 slots of live ranks",
+              of.got() + of.where("expert"));
+    case fault_kind::off_node:
+      of.fail(placement + "physical_to_logical",
+              text("replicas on the node that lists their expert, node ", of.found().got),
+              text("another node", of.in_layer(), of.where("expert")));
+    case fault_kind::shared_rank:
+      of.fail(placement + "physical_to_logical", "at most 1 replica of an expert on a rank",
+              of.got() + of.also("rank") + of.where("expert"));
+    case fault_kind::shared_node:
+      of.fail(placement + "physical_to_logical", "at most 1 replica of an expert on a node",
+              of.got() + of.also("node") + of.where("expert"));
+    default:
+      break;
+  }
+  throw_topology_fault(of);
+}
+
+}}}  // namespace plimsoll::detail

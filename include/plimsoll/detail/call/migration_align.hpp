@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The launches of `align`, `count_changes` and `changed_layers`.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/migration_align.hpp>
+#include <plimsoll/detail/buffer.hpp>
+#include <plimsoll/detail/call/migration.hpp>
+#include <plimsoll/detail/call/planning.hpp>
+#include <plimsoll/detail/common/migration_pair.hpp>
+#include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/report.hpp>
+#include <plimsoll/migration_types.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
+
+/// Number of int64 elements, and of labels, that the relabelings of each group of layers take.
+inline index_t relabeling_numbers(topology const& where) {
+  return where.ranks() * where.ranks() + 2 * where.nodes * where.nodes + 1;
+}
+inline index_t relabeling_labels(topology const& where) {
+  return where.ranks() * (where.nodes + 1);
+}
+
+/// Lays out the relabelings of `groups` groups of layers: one per layer, or one of all layers.
+inline relabelings relabelings_in(migration_pair const& pair, index_t groups, bool stay_on_nodes,
+                                  std::int64_t* numbers, std::int32_t* labels,
+                                  assignment_outcome* results) {
+  index_t const layers_of_group = pair.layers() / groups;
+  index_t const ranks = pair.ranks();
+  index_t const nodes = pair.where.nodes;
+  std::int64_t* const node_weights = numbers + groups * ranks * ranks;
+  std::int64_t* const node_limits = node_weights + groups * nodes * nodes;
+  return {.layers_of_group = layers_of_group,
+          .stay_on_nodes = stay_on_nodes,
+          .unit = layers_of_group * pair.slots() + 1,
+          .weights = {numbers, groups, ranks, ranks},
+          .node_weights = {node_weights, groups, nodes, nodes},
+          .node_limits = {node_limits, groups, nodes, nodes},
+          .rank_labels = {labels, groups, ranks, nodes},
+          .labels = {labels + groups * ranks * nodes, groups, ranks},
+          .results = {results, groups},
+          .scans = {node_limits + groups * nodes * nodes, groups}};
+}
+
+inline std::vector<slot_changes> changes_of(std::vector<certificate> const& counted) {
+  std::vector<slot_changes> result;
+  for (certificate const& one : counted) {
+    result.push_back({static_cast<index_t>(one.value), one.work});
+  }
+  return result;
+}
+
+/// The moves of a group of layers, and the fewest that the bound of its assignment leaves.
+inline certificate certify_relabeling(assignment_outcome const& found, std::int64_t unit,
+                                      index_t moves) {
+  // Slots kept weigh less than one unit in total.
+  index_t const least = moves - (found.bound / unit - found.weight / unit);
+  return {static_cast<double>(moves), static_cast<double>(least), found.scans,
+          found.bound == found.weight ? certificate_status::optimal : certificate_status::feasible};
+}
+
+/// Labels and slots of every layer. `aligned` may be the array of the new placement.
+template <class Context>
+alignment_report run_align(std::string_view name, Context const& context,
+                           migration_pair const& pair, relabeling relabel,
+                           matrix_ref<std::int32_t> const& aligned) {
+  index_t const layers = pair.layers();
+  topology const& where = pair.where;
+  index_t groups = 0;
+  if (relabel != relabeling::none) {
+    groups = relabel == relabeling::all_layers ? minimum{}(layers, index_t{1}) : layers;
+  }
+  buffer<std::int64_t, Context> const numbers(context, groups * relabeling_numbers(where));
+  buffer<std::int32_t, Context> const labels(context, groups * relabeling_labels(where));
+  buffer<assignment_outcome, Context> const results(context, groups);
+  relabelings const exchange =
+      groups == 0 ? relabelings{}
+                  : relabelings_in(pair, groups, relabel == relabeling::within_nodes,
+                                   numbers.data(), labels.data(), results.data());
+  alignment_report result;
+  result.layers = changes_of(
+      run_planning(name, context, layers, 1, throw_migration_fault, [&](problem_report* reports) {
+        if (groups > 0) {
+          launch(context, groups, interchange_body{where, exchange});
+        }
+        launch(context, layers, overlap_body{pair, exchange, reports});
+        if (groups > 0) {
+          rank_assignment_body const ranks{where, exchange};
+          launch(context, ranks.problems(), ranks);
+          launch(context, groups, node_assignment_body{where, exchange});
+        }
+        launch(context, layers, slot_alignment_body{pair, exchange, aligned, reports});
+      }));
+  if (groups == 0) {
+    for (slot_changes const& layer : result.layers) {
+      result.certificates.push_back(certify_relabeling({}, 1, layer.moves));
+    }
+    return result;
+  }
+  auto layer = result.layers.begin();
+  for (assignment_outcome const& found : results.read()) {
+    index_t moves = 0;
+    for (index_t i = 0; i < exchange.layers_of_group; ++i) {
+      moves += (layer++)->moves;
+    }
+    result.certificates.push_back(certify_relabeling(found, exchange.unit, moves));
+  }
+  return result;
+}
+
+template <class Context>
+std::vector<slot_changes> run_count_changes(std::string_view name, Context const& context,
+                                            migration_pair const& pair) {
+  return changes_of(run_planning(
+      name, context, pair.layers(), 1, throw_migration_fault, [&](problem_report* reports) {
+        launch(context, pair.layers(), overlap_body{pair, {}, reports});
+        launch(context, pair.layers(), slot_alignment_body{pair, {}, {}, reports});
+      }));
+}
+
+template <class Context>
+std::vector<index_t> run_changed_layers(std::string_view name, Context const& context,
+                                        migration_pair const& pair) {
+  std::vector<certificate> const counted = run_planning(
+      name, context, pair.layers(), 1, throw_migration_fault, [&](problem_report* reports) {
+        launch(context, pair.layers(), changed_slots_body{pair.from, pair.to, reports});
+      });
+  std::vector<index_t> result;
+  for (std::size_t layer = 0; layer < counted.size(); ++layer) {
+    if (counted[layer].work > 0) {
+      result.push_back(static_cast<index_t>(layer));
+    }
+  }
+  return result;
+}
+
+}}}  // namespace plimsoll::detail

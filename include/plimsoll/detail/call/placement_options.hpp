@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Checks the options that all calls that place experts share, prepares them for bodies, and names the
+/// values that bodies refuse.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/call/fixed_load.hpp>
+#include <plimsoll/detail/call/rank_set.hpp>
+#include <plimsoll/detail/call/topology.hpp>
+#include <plimsoll/detail/common/topology.hpp>
+#include <plimsoll/detail/report.hpp>
+#include <plimsoll/error.hpp>
+#include <plimsoll/placement_types.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
+
+inline void expect_rank_offsets(std::string_view function, std::string_view argument,
+                                matrix_ref<std::int32_t const> const& offsets, index_t layers,
+                                index_t ranks) {
+  if (is_given(function, argument, offsets)) {
+    expect_extent(function, argument, layers, offsets.extent(0), "layers");
+    expect_extent(function, argument, ranks + 1, offsets.extent(1), "offsets (ranks + 1)");
+  }
+}
+
+/// Refuses anti-affinity by node together with node lists, which keep an expert on one node.
+inline void expect_anti_affinity_on_a_node(std::string_view function, std::string_view argument,
+                                           anti_affinity replica_anti_affinity) {
+  if (replica_anti_affinity == anti_affinity::node) {
+    fail(function, text(argument, ".replica_anti_affinity"),
+         "none or rank, since every expert stays on one node", "node");
+  }
+}
+
+inline bool requires_anti_affinity(placement_options const& options) {
+  return options.replica_anti_affinity != anti_affinity::none &&
+         options.anti_affinity_strength == strictness::required;
+}
+
+inline void expect_load_shrink(std::string_view function, std::string_view argument,
+                               double load_shrink) {
+  if (!(load_shrink > 0 && load_shrink <= 1)) {
+    fail(function, text(argument, ".load_shrink"), "above 0 and at most 1", text(load_shrink));
+  }
+}
+
+/// Checks the inputs common to all functions that place experts; `argument` names the options, and
+/// `holder` the argument that gives the number of slots.
+inline void expect_placeable(std::string_view function, index_t layers, index_t experts,
+                             index_t slots, placement_options const& options,
+                             std::string const& argument = "options",
+                             std::string_view holder = "physical_to_logical") {
+  expect_between(function, "loads", 1, expert_limit, experts, "experts");
+  expect_rank_set(function, options.on, argument + ".on");
+  expect_load_shrink(function, argument, options.load_shrink);
+  expect_between(function, holder, experts, 0x7fffffff, slots, "slots (at least one per expert)");
+  expect_rank_offsets(function, text(argument, ".rank_offsets"), options.rank_offsets, layers,
+                      options.on.ranks);
+  bool const lists = is_given(function, text(argument, ".node_experts"), options.node_experts);
+  if (lists != is_given(function, text(argument, ".node_offsets"), options.node_offsets)) {
+    fail(function, text(argument, ".node_experts"), "node_experts and node_offsets, or neither",
+         lists ? "no node_offsets" : "no node_experts");
+  }
+  if (lists) {
+    expect_extent(function, text(argument, ".node_experts"), layers, options.node_experts.extent(0),
+                  "layers");
+    expect_extent(function, text(argument, ".node_experts"), experts,
+                  options.node_experts.extent(1), "experts");
+    expect_extent(function, text(argument, ".node_offsets"), layers, options.node_offsets.extent(0),
+                  "layers");
+    expect_extent(function, text(argument, ".node_offsets"), options.on.nodes + 1,
+                  options.node_offsets.extent(1), "offsets (nodes + 1)");
+    expect_anti_affinity_on_a_node(function, argument, options.replica_anti_affinity);
+  }
+}
+
+inline void expect_groups(std::string_view function, index_t experts, index_t groups) {
+  expect_between(function, "groups", 1, experts, groups, "groups");
+  if (experts % groups != 0) {
+    fail(function, "groups", text("a number that divides ", experts, " experts"), text(groups));
+  }
+}
+
+inline void throw_placement_fault(refused_value const& of) {
+  throw_load_fault(of);
+  throw_topology_fault(of);
+  switch (of.found().kind) {
+    case fault_kind::copies:
+      of.fail("replica_count", "1 to 32767 copies of every expert", of.got() + of.where("expert"));
+    case fault_kind::copies_total:
+      of.fail("replica_count", "a total of at most the slots", of.got() + of.where("node"));
+    case fault_kind::no_room_apart:
+      of.fail("replica_anti_affinity", "slots for all copies under the required rule",
+              text(of.found().got, " copies", of.in_layer(), of.where("expert")));
+    case fault_kind::group_places:
+      of.fail("groups", text("no more than the nodes' slots hold, ", of.found().got),
+              text("more", of.in_layer()));
+    default:
+      break;
+  }
+}
+
+inline topology topology_of(placement_options const& options, index_t slots) {
+  return topology{{options.rank_offsets, slots, options.on.ranks},
+                  options.on.nodes,
+                  options.on.active,
+                  options.on.speeds,
+                  options.node_experts,
+                  options.node_offsets};
+}
+
+inline anti_affinity_rule rule_of(placement_options const& options) {
+  return anti_affinity_rule{options.replica_anti_affinity, requires_anti_affinity(options)};
+}
+
+}}}  // namespace plimsoll::detail

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Calls of `quota`, `source_quotas` and `dispatch`: checks shapes, launches the bodies, and names refused
+/// values.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/quota.hpp>
+#include <plimsoll/detail/buffer.hpp>
+#include <plimsoll/detail/call/fixed_load.hpp>
+#include <plimsoll/detail/call/placement_maps.hpp>
+#include <plimsoll/detail/call/placement_options.hpp>
+#include <plimsoll/detail/common/slot_lists.hpp>
+#include <plimsoll/detail/common/tile_counts.hpp>
+#include <plimsoll/detail/common/topology.hpp>
+#include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/report.hpp>
+#include <plimsoll/detail/scratch.hpp>
+#include <plimsoll/error.hpp>
+#include <plimsoll/placement_types.hpp>
+#include <plimsoll/quota_types.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
+
+/// Checks the part of a placement that `quota` and `source_quotas` share.
+inline slot_ranges ranges_of(std::string_view name, placement_ref const& placement,
+                             index_t layers) {
+  index_t const slots = placement.physical_to_logical.extent(1);
+  expect_extent(name, "placement.physical_to_logical", layers,
+                placement.physical_to_logical.extent(0), "layers");
+  expect_between(name, "placement.physical_to_logical", 1, 0x7fffffff, slots, "slots");
+  expect_between(name, "placement.ranks", 1, rank_limit, placement.ranks, "ranks");
+  expect_rank_offsets(name, "placement.rank_offsets", placement.rank_offsets, layers,
+                      placement.ranks);
+  return {placement.rank_offsets, slots, placement.ranks};
+}
+
+/// Checks the shape of an argument of `quota` or `source_quotas` with one column per slot.
+template <class T>
+void expect_rows_of_slots(std::string_view name, std::string_view argument,
+                          matrix_ref<T> const& matrix, index_t rows, std::string_view row,
+                          index_t slots) {
+  expect_extent(name, argument, rows, matrix.extent(0), row);
+  expect_extent(name, argument, slots, matrix.extent(1), "slots");
+}
+
+/// Checks the shapes of the outputs of a dispatch of `tokens` times `ids` ids.
+template <class Slot>
+void expect_dispatch_outputs(std::string_view name, index_t tokens, index_t ids,
+                             matrix_ref<Slot> const& slots,
+                             vector_ref<dispatch_counters> const& counters) {
+  expect_extent(name, "slots", tokens, slots.extent(0), "tokens");
+  expect_extent(name, "slots", ids, slots.extent(1), "ids per token");
+  expect_extent(name, "counters", 1, counters.extent(0), "counters");
+}
+
+/// `loads` is the name of the argument with the loads.
+inline void throw_quota_fault(refused_value const& of, std::string_view loads) {
+  throw_load_fault(of, loads);
+  throw_map_fault(of);
+  switch (of.found().kind) {
+    case fault_kind::share:
+      of.fail("split", "values from 0 to the load of the slot's expert, 0 in empty slots",
+              of.got() + of.where("slot"));
+    case fault_kind::shares:
+      of.fail("split", text("shares that add up to the expert's load, ", of.found().got),
+              text("others", of.in_layer(), of.where("expert")));
+    default:
+      break;
+  }
+}
+
+/// Throws if a layer of the loads that `function` took as `argument` could not be rounded.
+inline void expect_rounded(std::string_view function, std::string_view argument,
+                           quota_report const& report, index_t layer) {
+  if (report.refused) {
+    throw_quota_fault({function, {certificate{}, report.refused}, layer}, argument);
+  }
+}
+
+/// Throws for the first layer that `quota` could not round.
+inline void expect_all_rounded(std::vector<quota_report> const& reports) {
+  index_t layer = 0;
+  for (quota_report const& report : reports) {
+    expect_rounded("quota", "loads", report, layer);
+    ++layer;
+  }
+}
+
+template <class Context, class Loads>
+void enqueue_quota(Context const& context, Loads const& loads,
+                   matrix_ref<std::int32_t const> physical_to_logical, slot_ranges const& ranges,
+                   matrix_ref<double const> split, matrix_ref<std::int32_t> quotas,
+                   vector_ref<quota_report> reports) {
+  launch(context, loads.extent(0),
+         quota_body<Loads>{.loads = loads,
+                           .physical_to_logical = physical_to_logical,
+                           .ranges = ranges,
+                           .split = split,
+                           .quotas = quotas,
+                           .reports = reports});
+}
+
+template <class Context>
+void enqueue_source_quotas(Context const& context, vector_ref<std::int32_t const> quotas,
+                           matrix_ref<std::int32_t const> counts,
+                           vector_ref<std::int32_t const> expert_of, slot_ranges const& ranges,
+                           index_t nodes, matrix_ref<std::int32_t> source_quotas) {
+  index_t const experts = counts.extent(1);
+  buffer<std::byte, Context> const memory(
+      context, static_cast<index_t>(bytes_taken_by<source_quotas_body>(experts, ranges.slots)));
+  scratch arrays(memory.data());
+  source_quotas_body body = source_quotas_body::in(arrays, experts, ranges.slots);
+  body.expert_of = expert_of;
+  body.where = {.ranges = ranges, .nodes = nodes};
+  body.quotas = quotas;
+  body.counts = counts;
+  body.source_quotas = source_quotas;
+  for (bool const listing : {true, false}) {
+    body.listing = listing;
+    launch(context, body.problems(), body);
+  }
+}
+
+/// Returns the body of `dispatch` with its arrays in `memory`. The caller sets the lists of slots.
+template <class Id, class Expert, class Slot>
+dispatch_body<Id, Slot, Expert> dispatch_body_of(
+    matrix_ref<Id const> ids, vector_ref<Expert const> expert_of,
+    vector_ref<std::int32_t const> quotas, dispatch_options const& options, matrix_ref<Slot> slots,
+    vector_ref<dispatch_counters> counters, scratch& memory) {
+  auto body = dispatch_body<Id, Slot, Expert>::in(memory, ids.extent(0) * ids.extent(1),
+                                                  options.experts, expert_of.extent(0));
+  body.ids = ids;
+  body.expert_of = expert_of;
+  body.quotas = quotas;
+  body.chosen = slots;
+  body.counters = counters;
+  body.sampled = options.method == dispatch_method::sampled;
+  body.seed = options.seed;
+  body.subsequence = options.subsequence;
+  body.first_token = options.first_token;
+  return body;
+}
+
+/// Returns whether each tile itself adds up the counts of the tiles before it, which saves a
+/// launch. On a GPU this is faster up to 64 tiles; on the host, which runs tiles in sequence,
+/// never.
+template <class Context>
+bool tiles_add_up(tile_counts const& tiles) {
+  return runs_on_device<Context> && tiles.tiles() <= 64 && tiles.columns <= 1026;
+}
+
+template <class Context, class Body>
+void enqueue_dispatch(Context const& context, Body body) {
+  body.tiles.by_tile = tiles_add_up<Context>(body.tiles);
+  using phase = typename Body::phase;
+  for (phase const now : {phase::count, phase::scan, phase::assign}) {
+    if (now != phase::scan || !body.tiles.by_tile) {
+      body.now = now;
+      launch(context, body.problems(), body);
+    }
+  }
+}
+
+template <class Context, class Id, class Expert, class Slot>
+void enqueue_dispatch(Context const& context, matrix_ref<Id const> ids,
+                      vector_ref<Expert const> expert_of, vector_ref<std::int32_t const> quotas,
+                      dispatch_options const& options, matrix_ref<Slot> slots,
+                      vector_ref<dispatch_counters> counters) {
+  index_t const copies = ids.extent(0) * ids.extent(1);
+  index_t const places = expert_of.extent(0);
+  using body_type = dispatch_body<Id, Slot, Expert>;
+  buffer<std::byte, Context> const memory(
+      context, static_cast<index_t>(bytes_taken_by<slot_lists>(options.experts, places) +
+                                    bytes_taken_by<body_type>(copies, options.experts, places)));
+  scratch arrays(memory.data());
+  slot_lists const lists = slot_lists::in(arrays, options.experts, places);
+  auto body = dispatch_body_of(ids, expert_of, quotas, options, slots, counters, arrays);
+  body.lists = lists;
+  enqueue_dispatch(context, body);
+}
+
+}}}  // namespace plimsoll::detail

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Reads and normalises rank liveness and speeds on the host.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/call/topology.hpp>
+#include <plimsoll/detail/common/rank_levels.hpp>
+#include <plimsoll/detail/common/topology.hpp>
+#include <plimsoll/detail/rows.hpp>
+#include <plimsoll/error.hpp>
+#include <plimsoll/rank_set_types.hpp>
+#include <plimsoll/types.hpp>
+
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
+
+/// Checked speeds of ranks on the host.
+struct rank_speeds {
+  std::vector<double> speed;  ///< `[ranks]`, as given; 0 for dead ranks
+  double fastest = 1;
+  bool even = true;  ///< all live ranks have the same speed
+
+  /// Returns the speeds in integer units; `at` is where the policy keeps the elements of `speed`.
+  [[nodiscard]] speed_units units(double const* at) const {
+    return {at, even ? 1.0 : std::ldexp(1.0, 44 - std::ilogb(fastest)), even};
+  }
+  [[nodiscard]] index_t live() const {
+    return std::count_if(speed.begin(), speed.end(), [](double one) { return one > 0; });
+  }
+  /// Returns the levels of loads on these ranks, with `at` as for `units`.
+  [[nodiscard]] rank_levels levels(topology const& where, double const* at) const {
+    return {where, live(), units(at), fastest};
+  }
+};
+
+/// Reads the liveness and the speeds of ranks and checks their values; the caller has checked the
+/// shapes.
+template <class Context>
+rank_speeds read_speeds(std::string_view function, Context const& context, rank_set const& on) {
+  auto const n = static_cast<std::size_t>(on.ranks);
+  std::vector<std::uint8_t> lives(n, 1);
+  rank_speeds result;
+  std::vector<double>& speed = result.speed;
+  speed.assign(n, 1.0);
+  if (on.active.data != nullptr) {
+    lives = on_host(context, on.active);
+  }
+  if (on.speeds.data != nullptr) {
+    speed = on_host(context, on.speeds);
+  }
+  for (std::size_t r = 0; r < n; ++r) {
+    if (!(speed[r] >= topology::least_speed && speed[r] <= topology::greatest_speed)) {
+      fail(function, "options.on.speeds", "values from 2^-64 to 2^64",
+           text(speed[r], " for rank ", r));
+    }
+    if (lives[r] == 0) {
+      speed[r] = 0;
+    }
+  }
+  double const fastest = result.fastest = *std::max_element(speed.begin(), speed.end());
+  if (fastest == 0) {
+    fail(function, "options.on.active", "at least 1 live rank", "0");
+  }
+  for (std::size_t r = 0; r < n; ++r) {
+    if (speed[r] > 0 && speed[r] < fastest * topology::least_relative_speed) {
+      fail(function, "options.on.speeds",
+           "speeds of live ranks from 2^-16 of the fastest to the fastest",
+           text(speed[r], " for rank ", r, ", where the fastest has ", fastest));
+    }
+    result.even = result.even && (speed[r] == 0 || speed[r] == fastest);
+  }
+  return result;
+}
+
+}}}  // namespace plimsoll::detail

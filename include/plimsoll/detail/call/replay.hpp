@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Calls of `replay`: checks shapes and options, launches the bodies, and names refused values.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/replay.hpp>
+#include <plimsoll/detail/buffer.hpp>
+#include <plimsoll/detail/call/fixed_load.hpp>
+#include <plimsoll/detail/call/minmax_lp.hpp>
+#include <plimsoll/detail/call/placement_maps.hpp>
+#include <plimsoll/detail/call/rank_set.hpp>
+#include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/report.hpp>
+#include <plimsoll/error.hpp>
+#include <plimsoll/placement_types.hpp>
+#include <plimsoll/rank_set_types.hpp>
+#include <plimsoll/replay_types.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
+
+template <class Loads>
+void expect_replay(std::string_view function, Loads const& loads, placement_ref const& placement,
+                   replay_options const& options, matrix_ref<double> const& balancedness) {
+  index_t const layers = loads.extent(1);
+  index_t const experts = loads.extent(2);
+  index_t const rows = placement.physical_to_logical.extent(0);
+  auto const& counts = placement.replica_count;
+  expect_between(function, "loads", 1, 0x7fffffff, loads.extent(0), "steps");
+  expect_between(function, "loads", 1, expert_limit, experts, "experts");
+  expect_extent(function, "balancedness", layers, balancedness.extent(1), "layers");
+  expect_extent(function, "placement.physical_to_logical", balancedness.extent(0) * layers, rows,
+                "rows (plans * layers)");
+  expect_ranked(function, placement, experts);
+  expect_extent(function, "placement.replica_count", rows, counts.extent(0),
+                "rows (plans * layers)");
+  expect_extent(function, "placement.replica_count", experts, counts.extent(1), "experts");
+  expect_elements(function, "placement.replica_count", counts);
+  static_cast<void>(with_ranks_of(function, options.on, placement.ranks));
+  expect_no_speeds(function, options.on, "balancedness counts tokens");
+}
+
+inline void throw_replay_fault(refused_value const& of) {
+  throw_load_fault(of);
+  throw_map_fault(of);
+}
+
+inline index_t replay_problems(index_t steps, index_t layers) {
+  return replay_tiles(steps) * layers;
+}
+
+/// Enqueues a replay. `reports` must have `replay_problems` elements.
+template <class Context, class Loads>
+void enqueue_replay(Context const& context, Loads const& loads, placement_ref const& placement,
+                    vector_ref<std::uint8_t const> active, matrix_ref<double> balancedness,
+                    problem_report* reports) {
+  auto const& map = placement.physical_to_logical;
+  index_t const steps = loads.extent(0);
+  index_t const layers = loads.extent(1);
+  index_t const rows = map.extent(0);
+  buffer<double, Context> const memory(context, rows * replay_tiles(steps));
+  matrix_ref<double> const sums(memory.data(), rows, replay_tiles(steps));
+  launch(context, replay_problems(steps, layers),
+         replay_body<Loads>{.loads = loads,
+                            .physical_to_logical = map,
+                            .replica_count = placement.replica_count,
+                            .ranges = {placement.rank_offsets, map.extent(1), placement.ranks},
+                            .active = active,
+                            .plans = balancedness.extent(0),
+                            .sums = sums,
+                            .reports = reports});
+  launch(context, rows, replay_mean_body{sums, steps, layers, balancedness});
+}
+
+/// Returns the rows of one plan of a placement that holds several.
+inline placement_ref plan_of(placement_ref const& placement, index_t layers, index_t plan) {
+  auto const rows = [=](auto matrix) {
+    if (matrix.data != nullptr) {
+      matrix.data += plan * layers * matrix.strides[0];
+      matrix.extents[0] = layers;
+    }
+    return matrix;
+  };
+  return {rows(placement.physical_to_logical), rows(placement.replica_count), placement.ranks,
+          rows(placement.rank_offsets)};
+}
+
+/// Splits every step optimally under every plan, and averages the balancedness. The caller has checked
+/// loads and placement.
+template <class Context, class Loads>
+void run_optimal_replay(std::string_view name, Context const& context, Loads const& loads,
+                        placement_ref const& placement, vector_ref<std::uint8_t const> active,
+                        matrix_ref<double> balancedness) {
+  index_t const steps = loads.extent(0);
+  index_t const layers = loads.extent(1);
+  index_t const plans = balancedness.extent(0);
+  buffer<certificate, Context> const peaks(context, steps * layers);
+  buffer<double, Context> const of_steps(context, plans * layers * steps);
+  matrix_ref<double> const sums(of_steps.data(), plans * layers, steps);
+  for (index_t plan = 0; plan < plans; ++plan) {
+    rank_set const on{.ranks = placement.ranks, .active = active};
+    minmax_lp_pipeline<Context> lp(context, plan_of(placement, layers, plan),
+                                   {.on = on, .tolerance = 0}, name);
+    launch(context, steps * layers, lp.body_of_steps(loads, peaks.data()));
+    launch(context, steps * layers,
+           split_balance_body<Loads>{loads, static_cast<double>(lp.live_ranks), peaks.data(),
+                                     plan * layers, sums});
+  }
+  launch(context, plans * layers, replay_mean_body{sums, steps, layers, balancedness});
+  synchronize(context);
+}
+
+}}}  // namespace plimsoll::detail

@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Calls of a prepared `waterline`: checks options and shapes, tables of slots, launches, and messages
+/// about refused loads.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/waterline.hpp>
+#include <plimsoll/detail/buffer.hpp>
+#include <plimsoll/detail/call/rank_set.hpp>
+#include <plimsoll/detail/call/rank_speeds.hpp>
+#include <plimsoll/detail/call/slots.hpp>
+#include <plimsoll/detail/common/rank_levels.hpp>
+#include <plimsoll/detail/common/topology.hpp>
+#include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/phases.hpp>
+#include <plimsoll/detail/rows.hpp>
+#include <plimsoll/detail/scratch.hpp>
+#include <plimsoll/error.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+#include <plimsoll/waterline_types.hpp>
+
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
+
+inline void expect_waterline_options(std::string_view function, waterline_options const& options) {
+  expect_rank_set(function, options.on);
+  expect_between(function, "options.slots", 1, 0x7fffffff - options.on.ranks, options.slots,
+                 "slots");
+  expect_between(function, "options.top_k", 1, 512, options.top_k, "ids per token");
+  expect_between(function, "options.max_tokens", 0, 0x7fffffff / options.top_k, options.max_tokens,
+                 "tokens (below 2^31 ids)");
+  expect_between(function, "options.min_tokens", 0, 0x7fffffff, options.min_tokens, "tokens");
+  auto const expect_preference = [=](char const* argument, double preference) {
+    if (!(preference >= 1 && preference <= 16)) {
+      fail(function, argument, "a number from 1 to 16", text(preference));
+    }
+  };
+  expect_preference("options.local_preference", options.local_preference);
+  expect_preference("options.node_preference", options.node_preference);
+  if (!std::isfinite(options.weight)) {
+    fail(function, "options.weight", "a finite number", text(options.weight));
+  }
+  if (options.literal && options.method != fill_method::sampled) {
+    fail(function, "options.literal", "false unless fill_method::sampled is set", "true");
+  }
+}
+
+/// Speeds of the ranks of a `waterline`, and tables of its slots.
+struct waterline_tables {
+  rank_speeds speeds;
+  std::vector<std::int32_t> rank_of;      ///< `[slots]`: -1 for a slot of no rank
+  std::vector<std::int32_t> shared_slot;  ///< `[ranks]`: the shared expert's slot on each rank
+};
+
+/// Reads and checks the speeds and offsets of options that `expect_waterline_options` has accepted.
+template <class Context>
+waterline_tables read_waterline_tables(std::string_view function, Context const& context,
+                                       waterline_options const& options) {
+  index_t const ranks = options.on.ranks;
+  waterline_tables result{read_speeds(function, context, options.on), {}, {}};
+  rank_speeds const& speeds = result.speeds;
+  index_t const live = speeds.live();
+  if (options.literal && !(speeds.even && live == ranks)) {
+    fail(function, "options.literal", "false unless all ranks are live and equal",
+         live < ranks ? "true with a dead rank" : "true with unequal speeds");
+  }
+  bool const given = is_given(function, "options.rank_offsets", options.rank_offsets);
+  if (given) {
+    expect_extent(function, "options.rank_offsets", ranks + 1, options.rank_offsets.extent(0),
+                  "offsets (ranks + 1)");
+  }
+  std::vector<std::int32_t> const begins =
+      given ? on_host(context, options.rank_offsets) : even_begins(1, options.slots, ranks);
+  result.rank_of.assign(static_cast<std::size_t>(options.slots), -1);
+  for (index_t r = 0; r < ranks; ++r) {
+    auto const at = static_cast<std::size_t>(r);
+    std::int32_t const begin = begins[at];
+    std::int32_t const end = begins[at + 1];
+    std::string const of_rank = text(" for rank ", r);
+    if (!is_slot_range(begins.data(), r, options.slots)) {
+      fail(function, "options.rank_offsets",
+           "offsets that rise from 0 to at most the number of slots",
+           text(begin, " and ", end, of_rank));
+    }
+    if (begin == end && speeds.speed[at] > 0) {
+      fail(function, given ? "options.rank_offsets" : "options.slots",
+           "at least 1 slot for every live rank", text("0", of_rank));
+    }
+    std::fill(result.rank_of.begin() + begin, result.rank_of.begin() + end,
+              static_cast<std::int32_t>(r));
+    result.shared_slot.push_back(end + static_cast<std::int32_t>(r));
+  }
+  return result;
+}
+
+template <class Ids>
+void expect_waterline_ids(std::string_view function, waterline_options const& options,
+                          Ids const& topk_ids) {
+  expect_between(function, "topk_ids", 0, options.max_tokens, topk_ids.extent(0),
+                 "tokens (options.max_tokens)");
+  expect_extent(function, "topk_ids", options.top_k, topk_ids.extent(1), "ids per token");
+}
+
+inline void expect_waterline_source(std::string_view function, waterline_options const& options,
+                                    index_t source) {
+  expect_between(function, "source", 0, options.on.ranks - 1, source, "as rank");
+}
+
+/// Checks the shape of the loads and the source to which `count` or `plan` applies.
+inline void expect_waterline_loads(std::string_view function, waterline_options const& options,
+                                   matrix_ref<std::int64_t const> const& loads, index_t source) {
+  expect_extent(function, "loads", 2, loads.extent(0), "rows (routed load, tokens at home)");
+  expect_extent(function, "loads", options.on.ranks, loads.extent(1), "ranks");
+  expect_waterline_source(function, options, source);
+}
+
+/// Checks the shapes of the inputs and outputs of `fill`.
+template <class Id, class OutId>
+void expect_waterline_rows(std::string_view function, waterline_options const& options,
+                           matrix_ref<Id const> const& topk_ids, waterline_batch const& batch,
+                           matrix_ref<OutId> const& ids, filled_rows const& rows) {
+  index_t const tokens = topk_ids.extent(0);
+  auto const expect_matrix = [=](char const* argument, auto const& matrix, index_t columns) {
+    if (is_given(function, argument, matrix)) {
+      expect_extent(function, argument, tokens, matrix.extent(0), "tokens");
+      expect_extent(function, argument, columns, matrix.extent(1), "columns");
+    }
+  };
+  expect_waterline_ids(function, options, topk_ids);
+  expect_matrix("batch.weights", batch.weights, options.top_k);
+  expect_matrix("ids", ids, options.top_k + 1);
+  expect_matrix("rows.weights", rows.weights, options.top_k + 1);
+  if (rows.weights.data != nullptr && batch.weights.data == nullptr && tokens > 0) {
+    fail(function, "batch.weights", "weights, as rows.weights is set", "none");
+  }
+  if (is_given(function, "rows.ranks", rows.ranks)) {
+    expect_extent(function, "rows.ranks", tokens, rows.ranks.extent(0), "tokens");
+  }
+}
+
+/// Throws for a report of refused loads or of a source without a plan; `function` takes the loads.
+inline void throw_waterline_fault(std::string_view function, waterline_report const& report) {
+  fault const& found = report.refused;
+  if (!found) {
+    return;
+  }
+  if (found.kind == fault_kind::source) {
+    fail("waterline::fill", "source",
+         found.where < 0 ? "a source for which plan was called"
+                         : text(found.where, ", for which plan was last called"),
+         text(found.got));
+  }
+  if (found.kind == fault_kind::tokens) {
+    fail(function, "loads", "at most 2^31 - 1 tokens in all", text(found.got));
+  }
+  fail(function, "loads",
+       found.kind == fault_kind::load ? "values from 0 to 2^31 - 1"
+                                      : "0 of a rank that is not active",
+       text(found.got, " in row ", found.also, ", rank ", found.where));
+}
+
+inline line_rules rules_of(waterline_options const& options) {
+  auto const fixed = [](double x) { return static_cast<std::int64_t>(x * 65536 + 0.5); };
+  return {.sampled = options.method == fill_method::sampled,
+          .literal = options.literal,
+          .local_counts_only = options.local_counts_only,
+          .any_rank = options.candidates == candidate_ranks::all,
+          .min_tokens = options.min_tokens,
+          .top_k = options.top_k,
+          .local_preference = fixed(options.local_preference),
+          .node_preference = fixed(options.node_preference),
+          .margin = options.local_preference};
+}
+
+/// Arrays that a `waterline` keeps between calls, except the counts of proposals.
+struct waterline_arrays {
+  line_memory line;
+  waterline_report* report;
+  std::int32_t* proposal;  ///< `[max_tokens]`
+
+  template <class Memory>
+  PLIMSOLL_HD static waterline_arrays in(Memory& memory, index_t ranks, index_t max_tokens) {
+    waterline_arrays result{line_memory::in(memory, ranks), nullptr, nullptr};
+    memory.take(result.report, 1);
+    memory.take(result.proposal, max_tokens);
+    return result;
+  }
+};
+
+/// State of a `waterline`. Its calls take checked arguments, enqueue kernels, and neither allocate
+/// nor synchronise.
+template <class Context>
+class waterline_pipeline {
+ public:
+  /// Throws for options, offsets and speeds. Does not wait for the context's work.
+  waterline_pipeline(Context const& context, waterline_options const& options)
+      : context_(context), options_(options) {
+    constexpr char const* name = "waterline";
+    expect_waterline_options(name, options);
+    auto const tables = read_waterline_tables(name, context, options);
+    speeds_ = {context, tables.speeds.speed};
+    ranks_ = tables.speeds.levels(
+        {.ranges = {{}, options.slots, options.on.ranks}, .nodes = options.on.nodes},
+        speeds_.data());
+    rank_of_ = {context, tables.rank_of};
+    shared_slot_ = {context, tables.shared_slot};
+    take_memory();
+  }
+
+  [[nodiscard]] Context const& context() const { return context_; }
+  [[nodiscard]] waterline_options const& options() const { return options_; }
+  [[nodiscard]] vector_ref<waterline_report> report() const { return {arrays_.report, 1}; }
+  /// Waits for the context's work and throws what the last calls refused.
+  void check(std::string_view function) const {
+    throw_waterline_fault(function, on_host(context_, report()).front());
+  }
+  [[nodiscard]] vector_ref<std::int64_t const> slack() const {
+    return {arrays_.line.slack, options_.on.ranks};
+  }
+
+  template <class Id>
+  void enqueue_count(matrix_ref<Id const> const& topk_ids, index_t source,
+                     matrix_ref<std::int64_t> const& loads) {
+    auto body = count_body(topk_ids, source, loads);
+    body.clearing = true;
+    run(body);
+    body.clearing = false;
+    run(body);
+  }
+  void enqueue_plan(matrix_ref<std::int64_t const> const& loads, index_t source) {
+    run(plan_body(loads, source));
+  }
+  template <class Id, class OutId>
+  void enqueue_fill(matrix_ref<Id const> const& topk_ids, index_t source,
+                    waterline_batch const& batch, matrix_ref<OutId> const& ids,
+                    filled_rows const& rows) {
+    launch_phases(
+        context_, fill_body(topk_ids, source, batch, ids, rows), scratch_.data(),
+        resident_[sizeof(Id) / sizeof(std::int64_t)][sizeof(OutId) / sizeof(std::int64_t)]);
+  }
+
+ private:
+  void take_memory() {
+    index_t const ranks = options_.on.ranks;
+    index_t const tokens = options_.max_tokens;
+    bytes_ = {context_, static_cast<index_t>(bytes_taken_by<waterline_arrays>(ranks, tokens) +
+                                             bytes_taken_by<proposal_counts>(tokens, ranks + 1))};
+    bytes_.zero();  // nothing is planned or reported yet
+    scratch memory(bytes_.data());
+    arrays_ = waterline_arrays::in(memory, ranks, tokens);
+    count_memory_ = memory;
+    auto const bytes_of = [this](auto const& body) {
+      return launch_bytes(context_, body.problems(), body);
+    };
+    matrix_ref<std::int64_t const> const largest(nullptr, tokens, options_.top_k);
+    matrix_ref<std::int64_t> const unused;
+    scratch_ = {
+        context_,
+        std::max({bytes_of(plan_body({}, 0)),
+                  bytes_of(count_body(largest, 0, matrix_ref<std::int64_t>(nullptr, 2, ranks))),
+                  phases_bytes(context_, fill_body(largest, 0, {}, unused, {}))})};
+  }
+
+  template <class Id>
+  [[nodiscard]] line_rows<Id> rows_of(matrix_ref<Id const> const& ids) const {
+    return {ids, rank_of_.data(), options_.slots};
+  }
+  template <class Id>
+  [[nodiscard]] count_line<Id> count_body(matrix_ref<Id const> const& ids, index_t source,
+                                          matrix_ref<std::int64_t> const& loads) const {
+    return {rows_of(ids), loads, source, options_.literal, false};
+  }
+  [[nodiscard]] plan_line plan_body(matrix_ref<std::int64_t const> const& loads,
+                                    index_t source) const {
+    return {ranks_, rules_of(options_), loads, source, arrays_.line, report()};
+  }
+  template <class Id, class OutId>
+  [[nodiscard]] fill_line<Id, OutId> fill_body(matrix_ref<Id const> const& topk_ids, index_t source,
+                                               waterline_batch const& batch,
+                                               matrix_ref<OutId> const& ids,
+                                               filled_rows const& rows) const {
+    bool const sampled = options_.method == fill_method::sampled;
+    scratch memory = count_memory_;
+    auto const counts = proposal_counts::in(memory, topk_ids.extent(0), options_.on.ranks + 1);
+    return {.ranks = ranks_,
+            .rules = rules_of(options_),
+            .memory = arrays_.line,
+            .source = source,
+            .tiles = counts.even,
+            .odd_counts = counts.odd,
+            .proposal = arrays_.proposal,
+            .rows = rows_of(topk_ids),
+            .shared_slot = shared_slot_.data(),
+            .shared_weight = options_.weight,
+            .weights = batch.weights,
+            .out_ids = ids,
+            .out_weights = rows.weights,
+            .out_ranks = rows.ranks,
+            .report = report(),
+            .seed = options_.seed,
+            .subsequence = batch.subsequence,
+            .rounds = sampled ? 0 : line_state::most_rounds,
+            .one_launch = false};
+  }
+
+  template <class Body>
+  void run(Body const& body) const {
+    launch(context_, body.problems(), body, scratch_.data());
+  }
+
+  Context context_;
+  waterline_options options_;
+  rank_levels ranks_{};
+  buffer<double, Context> speeds_;
+  buffer<std::int32_t, Context> rank_of_;
+  buffer<std::int32_t, Context> shared_slot_;
+  buffer<std::byte, Context> bytes_;
+  buffer<std::byte, Context> scratch_;
+  waterline_arrays arrays_{};
+  scratch count_memory_{nullptr};
+  resident_blocks resident_[2][2];  // of `fill`, by the types of its ids, int32 and int64
+};
+
+}}}  // namespace plimsoll::detail
