@@ -157,7 +157,7 @@ struct step_batch {
 /// hottest has 8 times the mean load; of 64 ranks with 4 experts each, the most loaded has 2.5 to 3
 /// times the mean.
 struct zipf_steps {
-  static constexpr index_t steps = 500;  // more than a branch predictor memorises
+  static constexpr index_t steps = 500;  // more than a branch predictor memorizes
   static constexpr index_t tokens = 8192;
   static constexpr index_t k = 8;
 

@@ -14,7 +14,7 @@ plimsoll::least_loaded_options options_of(zipf_steps const& in) {
   plimsoll::least_loaded_options options;
   options.experts = in.experts;
   options.on.ranks = in.ranks;
-  options.max_ids = zipf_steps::tokens * zipf_steps::k;
+  options.max_token_copies = zipf_steps::tokens * zipf_steps::k;
   return options;
 }
 

@@ -27,7 +27,7 @@ void lplb(benchmark::State& state) {
       plimsoll::placement_ref{.physical_to_logical = {map.data(), 1, in.slots},
                               .replica_count = {nullptr, 1, in.experts},
                               .ranks = in.ranks},
-      {.max_ids = in.tokens * in.k});
+      {.max_token_copies = in.tokens * in.k});
   static replayed step(work.get(), [] {
     planner.plan(plimsoll::matrix_ref<std::int32_t const>(loads.data(), 1, in.experts));
     planner.dispatch(0, plimsoll::matrix_ref<std::int32_t const>(ids.data(), in.tokens, in.k),

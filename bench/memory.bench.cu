@@ -17,7 +17,7 @@ namespace plimsoll_bench { namespace {
 
 using plimsoll::detail::check_cuda;
 
-/// Sets the bytes that the default pool keeps at a synchronisation, until it is destroyed.
+/// Sets the bytes that the default pool keeps at a synchronization, until it is destroyed.
 class kept_bytes {
  public:
   explicit kept_bytes(std::uint64_t bytes) {

@@ -16,8 +16,8 @@ constexpr index_t experts = 256;
 constexpr index_t slots = 320;
 constexpr index_t ranks = 64;
 
-/// The placements that EPLB makes for two steps of `drifting_loads`. EPLB does not know the placement
-/// in use, so that nearly all experts move.
+/// The placements that EPLB makes for two steps of `drifting_loads`. EPLB does not know the
+/// placement in use, so that nearly all experts move.
 struct two_plans {
   std::vector<std::int32_t> loads = drifting_loads(2, layers, experts);
   plimsoll::placement<plimsoll::seq_policy> from = plan(0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints the messages of calls with a wrong option, a wrong value and a wrong shape, and of a prepared
-// object that cannot throw while it works.
+// Prints the messages of calls with a wrong option, a wrong value and a wrong shape, and of a
+// prepared object that cannot throw while it works.
 #include <cstdint>
 #include <cstdio>
 #include <plimsoll/array.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans one layer of 16 experts on 8 GPUs from four recorded steps, and splits the tokens of the next
-// step optimally: the plan made for that leaves every GPU a way out.
+// Plans one layer of 16 experts on 8 GPUs from four recorded steps, and splits the tokens of the
+// next step optimally: the plan made for that leaves every GPU a way out.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Spills the excess tokens of an overloaded rank, and sends each token to the rank that computes it.
+// Spills the excess tokens of an overloaded rank, and sends each token to the rank that computes
+// it.
 #include <cstdio>
 #include <plimsoll/plimsoll.hpp>
 #include <vector>
@@ -7,9 +8,11 @@
 int main() {
   // [plan]
   // Experts 0 and 1 on rank 0, experts 2 and 3 on rank 1; six tokens on each rank, one expert each.
-  plimsoll::least_loaded planner(
-      plimsoll::seq,
-      {.on = {.ranks = 2}, .experts = 4, .min_chunk = 1, .expert_bytes = 1024, .max_ids = 6});
+  plimsoll::least_loaded planner(plimsoll::seq, {.on = {.ranks = 2},
+                                                 .experts = 4,
+                                                 .min_chunk = 1,
+                                                 .expert_bytes = 1024,
+                                                 .max_token_copies = 6});
   std::vector<int> const ids[2] = {{0, 0, 0, 2, 0, 0}, {0, 3, 0, 1, 1, 0}};
 
   std::vector<int> counts(2 * 4);  // [ranks, experts]: each rank counts its row; then an all-gather

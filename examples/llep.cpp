@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans a step with LLEP on two ranks. Both are in this process, which copies their counts instead of
-// an all-gather.
+// Plans a step with LLEP on two ranks. Both are in this process, which copies their counts instead
+// of an all-gather.
 #include <algorithm>
 #include <cstdio>
 #include <plimsoll/plimsoll.hpp>
@@ -10,7 +10,7 @@ int main() {
   // [step]
   // Experts 0 and 1 on rank 0, experts 2 and 3 on rank 1; six tokens on each rank, one expert each.
   plimsoll::least_loaded_options const rules{
-      .on = {.ranks = 2}, .experts = 4, .min_chunk = 1, .max_ids = 6};
+      .on = {.ranks = 2}, .experts = 4, .min_chunk = 1, .max_token_copies = 6};
   plimsoll::llep<plimsoll::seq_policy> ranks[2] = {
       {plimsoll::seq, {.rank = 0, .assignment = rules}},
       {plimsoll::seq, {.rank = 1, .assignment = rules}}};

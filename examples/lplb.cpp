@@ -13,7 +13,7 @@ int main() {
 
   // [step]
   // When the placement changes:
-  plimsoll::lplb planner(plimsoll::seq, placement.ref(), {.max_ids = 16});
+  plimsoll::lplb planner(plimsoll::seq, placement.ref(), {.max_token_copies = 16});
   std::vector<int> counts(4);                              // of the experts of one layer
   auto slots = plimsoll::zeros<int>(plimsoll::seq, 8, 2);  // [tokens, k]
   std::vector<plimsoll::routing_counters> routed(1);
@@ -29,7 +29,7 @@ int main() {
   // [end]
 
   // [own]
-  // If a rank sees its own tokens only, four of the eight here, the ranks exchange their own counts.
+  // If a rank sees its own tokens only, four of the eight here, they exchange their own counts.
   auto own_counts = plimsoll::zeros<int>(plimsoll::seq, 2, 4);  // [ranks, experts], all-gathered
   for (int rank = 0; rank < 2; ++rank) {
     plimsoll::array_ref const own_ids(ids.data() + 8 * rank, 4, 2);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The load of one layer drifts. Moves from the placement in use on four GPUs to a better one with at
-// most three experts that change their GPU, and lists the weights that the GPUs send to each other.
+// The load of one layer drifts. Moves from the placement in use on four GPUs to a better one with
+// at most three experts that change their GPU, and lists the weights that the GPUs send to each
+// other.
 #include <cstdio>
 #include <plimsoll/migration.hpp>
 #include <plimsoll/systems/eplb.hpp>

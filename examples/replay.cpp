@@ -11,7 +11,7 @@ int main() {
                         2, 6, 4};  // step 1
 
   plimsoll::array const loads(plimsoll::seq, tokens, 2, 1, 3);  // [steps, layers, experts]
-  // Rank 0 has two slots, rank 1 one. Plan 0 keeps experts 0 and 1 together, plan 1 experts 0 and 2.
+  // Rank 0 has two slots, rank 1 one. Plan 0 keeps 0 and 1 together, plan 1 experts 0 and 2.
   int const slots[] = {0, 1, 2, 0, 2, 1};
   int const copies[] = {1, 1, 1, 1, 1, 1};
   int const offsets[] = {0, 2, 3, 0, 2, 3};

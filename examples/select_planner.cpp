@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plans one layer of 16 experts on 8 GPUs with the planner whose plans last longest: four built-in
-// ones and GEM, which the caller adds, plan on one half of eight recorded steps and are judged on the
-// other.
+// ones and GEM, which the caller adds, plan on one half of eight recorded steps and are judged on
+// the other.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>

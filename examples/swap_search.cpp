@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Experts that are busy in the same steps go to different ranks, which their summed loads cannot show.
+// Experts that are busy in the same steps go to different ranks, which their summed loads cannot
+// show.
 #include <cstdint>
 #include <cstdio>
 #include <plimsoll/array.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans the next placement in a worker thread while the engine's thread splits steps over the replicas
-// of the placement in use.
+// Plans the next placement in a worker thread while the engine's thread splits steps over the
+// replicas of the placement in use.
 #include <cstdint>
 #include <cstdio>
 #include <future>

@@ -103,7 +103,7 @@ TEST_CASE("allocations: minmax_lp and lplb") {
   plimsoll::minmax_lp lp(seq, in.placement());
   CHECK(news_in([&] { lp.solve(loads, matrix_ref<double>(split.data(), 1, 6)); }) == 0);
   CHECK(lp.certificates()[0].value == 4);
-  plimsoll::lplb planner(seq, in.placement(), {.max_ids = 8});
+  plimsoll::lplb planner(seq, in.placement(), {.max_token_copies = 8});
   ints slots(8);
   std::vector<plimsoll::dispatch_counters> counters(1);
   CHECK(news_in([&] { planner.plan(loads); }) == 0);
@@ -117,7 +117,7 @@ TEST_CASE("allocations: minmax_lp and lplb") {
 TEST_CASE("allocations: least_loaded and llep") {
   small_layer const in;
   plimsoll::least_loaded_options const options{
-      .on = {.ranks = 2}, .experts = 4, .min_chunk = 1, .lambda = 0, .max_ids = 8};
+      .on = {.ranks = 2}, .experts = 4, .min_chunk = 1, .lambda = 0, .max_token_copies = 8};
   ints counts(8);
   ints destinations(8);
   ints rows(8);

@@ -279,7 +279,7 @@ class mask_steps {
     lists_.pools = pools_of(c);
     lists_.by_rank = c.options.ranks > 0;
     if (!c.rank_of.empty()) {
-      lists_.places = places_.data();
+      lists_.positions_of = places_.data();
       lists_.experts_at = experts_at_.data();
       lists_.pool_begins = pool_begins_.data();
     }
@@ -317,21 +317,21 @@ class mask_steps {
                              .experts = o.experts,
                              .unlimited = false};
 
-    count_pairs<std::int32_t> count{};
+    count_pairs_body<std::int32_t> count{};
     count.lists = lists_;
     count.ids = ids;
     check_step(count, count.problems(), counts_, groups_, columns_, kept_);
     if (lists_.tiles.scanned()) {
-      scan_pairs const scan{lists_.tiles};
+      scan_pairs_body const scan{lists_.tiles};
       check_step(scan, scan.problems(), counts_, groups_);
     }
 
     if (o.expert_drop > 0) {
       auto const fewest = static_cast<index_t>(o.expert_drop * static_cast<double>(o.experts));
-      check_step(rank_experts{lists_, fewest}, o.experts, left_out_);
+      check_step(rank_experts_body{lists_, fewest}, o.experts, left_out_);
     }
 
-    gather_pairs<float> gather{};
+    gather_pairs_body<float> gather{};
     gather.lists = lists_;
     gather.scores = scores;
     gather.drop_by = o.drop_by;
@@ -347,7 +347,7 @@ class mask_steps {
     check_step(gather, gather.problems(), first_, listed_, keys_, odd_);
 
     bool const cuts = o.max_selected > 0;
-    select_pairs select{};
+    select_pairs_body select{};
     select.lists = lists_;
     select.rule = rule;
     select.key_bits = gather.key_bits();
@@ -356,7 +356,7 @@ class mask_steps {
     select.positions = {positions_.data(), c_.tokens, c_.width()};
     check_step(select, lists_.pools, kept_, keys_, ranks_, kept_counts_, positions_, kept_choices_);
 
-    keep_pairs<std::int32_t, float> keep{};
+    keep_pairs_body<std::int32_t, float> keep{};
     keep.lists = lists_;
     keep.ids = ids;
     keep.scores = scores;
@@ -370,7 +370,7 @@ class mask_steps {
     keep.counts = select.counts;
 
     std::vector<capacity_report> report(1);
-    report_pairs sums{};
+    report_pairs_body sums{};
     sums.lists = lists_;
     sums.rule = rule;
     sums.padding = {o.pad, o.multiple, o.min_rows};
@@ -387,10 +387,10 @@ class mask_steps {
     if (cuts) {
       check_step(keep, keep.problems(), kept_, kept_ids_, weights_, positions_, kept_counts_,
                  kept_choices_, counts_, groups_);
-      with_report<number_pairs> const last{{lists_, select.positions}, sums};
+      with_report<number_pairs_body> const last{{lists_, select.positions}, sums};
       check_step(last, last.problems(), ranks_, positions_, offsets_, begins_, odd_, reported);
     } else {
-      with_report<keep_pairs<std::int32_t, float>> const last{keep, sums};
+      with_report<keep_pairs_body<std::int32_t, float>> const last{keep, sums};
       check_step(last, last.problems(), kept_, kept_ids_, weights_, positions_, counts_, groups_,
                  offsets_, begins_, odd_, reported);
     }

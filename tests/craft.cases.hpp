@@ -275,7 +275,7 @@ PLIMSOLL_TEST_CASE("craft: plans with every option", P, PLIMSOLL_POLICIES) {
                                    .groups = c.options.groups,
                                    .policy = c.options.policy,
                                    .refine = c.options.refine,
-                                   .load_shrink = c.options.load_shrink,
+                                   .load_exponent = c.options.load_exponent,
                                    .replica_anti_affinity = c.options.replica_anti_affinity,
                                    .anti_affinity_strength = c.options.anti_affinity_strength};
     auto const place = [&] {
@@ -553,8 +553,8 @@ PLIMSOLL_TEST_CASE("craft: bad options are named", P, PLIMSOLL_POLICIES) {
         }) == "estimate_gains: options.on.active: expected 1 to 4 live ranks, got 0");
   CHECK(refusal([](craft_case& c) { c.options.on.nodes = 5; }) ==
         "estimate_gains: options.on.nodes: expected 1 to 4 nodes (at most one per rank), got 5");
-  CHECK(refusal([](craft_case& c) { c.options.load_shrink = 2; }) ==
-        "estimate_gains: options.load_shrink: expected above 0 and at most 1, got 2");
+  CHECK(refusal([](craft_case& c) { c.options.load_exponent = 2; }) ==
+        "estimate_gains: options.load_exponent: expected above 0 and at most 1, got 2");
   CHECK(refusal([](craft_case& c) { c.options.groups = 3; }) ==
         "estimate_gains: groups: expected a number that divides 8 experts, got 3");
   // Groups that fit on no node without replicas.

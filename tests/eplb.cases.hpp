@@ -224,7 +224,7 @@ PLIMSOLL_TEST_CASE("eplb: dead ranks, speeds and anti-affinity", P, PLIMSOLL_POL
   report_hash("eplb.options", apart.map, nodes.map, fast.map);
 }
 
-PLIMSOLL_TEST_CASE("eplb: load_shrink plans as for powers of the loads", P, PLIMSOLL_POLICIES) {
+PLIMSOLL_TEST_CASE("eplb: load_exponent plans as for powers of the loads", P, PLIMSOLL_POLICIES) {
   constexpr index_t layers = 3;
   constexpr index_t experts = 24;
   constexpr index_t slots = 40;
@@ -235,7 +235,7 @@ PLIMSOLL_TEST_CASE("eplb: load_shrink plans as for powers of the loads", P, PLIM
   }
   auto const check = [&](std::string const& name, plimsoll::eplb_options options) {
     planned<P> const expected(powers, layers, experts, options, slots);
-    options.load_shrink = 0.85;
+    options.load_exponent = 0.85;
     auto const equals = [&](planned<P> const& got) {
       CHECK(got.map == expected.map);
       CHECK(got.counts == expected.counts);
@@ -246,17 +246,17 @@ PLIMSOLL_TEST_CASE("eplb: load_shrink plans as for powers of the loads", P, PLIM
     };
     equals(planned<P>(loads, layers, experts, options, slots));
     equals(planned<P>(as<double>(loads), layers, experts, options, slots));
-    report_hash("eplb.load_shrink." + name, expected.map, expected.counts);
+    report_hash("eplb.load_exponent." + name, expected.map, expected.counts);
   };
   check("global", {.on = {.ranks = 8}});
   check("joint",
         {.on = {.ranks = 8, .nodes = 2}, .groups = 4, .refine = plimsoll::eplb_refinement::joint});
   // No load, and a total next to 2^47.
-  planned<P> const none(std::vector<double>(4, 0.0), 1, 4, {.on = {.ranks = 2}, .load_shrink = 0.5},
-                        6);
+  planned<P> const none(std::vector<double>(4, 0.0), 1, 4,
+                        {.on = {.ranks = 2}, .load_exponent = 0.5}, 6);
   CHECK(none.certificates[0].value == 0);
   planned<P> const large(std::vector<double>(2, 0x1p46 - 1), 1, 2,
-                         {.on = {.ranks = 2}, .load_shrink = 1 - 0x1p-53}, 2);
+                         {.on = {.ranks = 2}, .load_exponent = 1 - 0x1p-53}, 2);
   CHECK(large.certificates[0].value == doctest::Approx(0x1p46));
 }
 
@@ -276,8 +276,8 @@ PLIMSOLL_TEST_CASE("eplb: bad input is named", P, PLIMSOLL_POLICIES) {
   CHECK(message({1, 2, 3}, {.on = {.ranks = 2}}, 4) == "no error");
   CHECK(message({1, 2, -3}, {.on = {.ranks = 2}}, 4) ==
         "eplb: loads: expected values from 0 to below 2^47, got -3 in layer 0, expert 2");
-  CHECK(message({1, 2, 3}, {.on = {.ranks = 2}, .load_shrink = -1}, 4) ==
-        "eplb: options.load_shrink: expected above 0 and at most 1, got -1");
+  CHECK(message({1, 2, 3}, {.on = {.ranks = 2}, .load_exponent = -1}, 4) ==
+        "eplb: options.load_exponent: expected above 0 and at most 1, got -1");
   CHECK(message({1, 2, 3}, {.on = {.ranks = 0}}, 4) ==
         "eplb: options.on.ranks: expected 1 to 32767 ranks, got 0");
   CHECK(message({1, 2, 3}, {.on = {.ranks = 32768}}, 4) ==

@@ -19,7 +19,7 @@ double ulps(double got, long double exact_value) {
                              static_cast<long double>(unit));
 }
 
-// Hides a constant from the optimiser, which may fold it with another rounding.
+// Hides a constant from the optimizer, which may fold it with another rounding.
 double opaque(double x) {
   double volatile stored = x;
   return stored;

@@ -34,8 +34,8 @@ PLIMSOLL_TEST_CASE("flow_placement: experts that are busy in the same steps, by 
   CHECK(got.idle == longs{0});
   CHECK(got.empty == longs{0});
   // Of two more slots experts 0 and 3 get one each, since 55 is more than half of a rank's 105.
-  // Copies of 27.5 are placed after experts 1 and 2. The seventh and eighth slot: 50 of experts 1 and
-  // 2 is the largest load of an expert with one copy.
+  // Copies of 27.5 are placed after experts 1 and 2. The seventh and eighth slot: 50 of experts 1
+  // and 2 is the largest load of an expert with one copy.
   c.slots = 6;
   CHECK(flow_of<P>(c).map == ints{1, 0, 3, 2, 0, 3});
   CHECK(flow_of<P>(c).counts == ints{2, 1, 1, 2});
@@ -64,8 +64,8 @@ PLIMSOLL_TEST_CASE("flow_placement: partners connect the ranks, by hand", P, PLI
   CHECK(flow_of<P>(c).empty == longs{4});
 }
 
-/// Checks that each rank has a copy of an expert at most once, that counts equal the map, and that no
-/// rank has more partners than allowed.
+/// Checks that each rank has a copy of an expert at most once, that counts equal the map, and that
+/// no rank has more partners than allowed.
 inline void check_apart(flow_case const& c, flow_result const& got) {
   for (index_t layer = 0; layer < c.layers; ++layer) {
     oracle::site const where = site_of(c.where, c.slots, layer, c.experts);
@@ -265,8 +265,8 @@ inline void check_certificates(certify_fn certify) {
   CHECK(proof.value == 120);
   CHECK(proof.lower_bound == 105);  // the mean
   CHECK(proof.status == plimsoll::certificate_status::feasible);
-  // A second copy of expert 0 evens step 0; in step 1 experts 3 and 1 keep rank 1 at 60. With a second
-  // copy of expert 3 too, the split reaches the mean in both steps.
+  // A second copy of expert 0 evens step 0; in step 1 experts 3 and 1 keep rank 1 at 60. With a
+  // second copy of expert 3 too, the split reaches the mean in both steps.
   c.slots = 6;
   proof = certify(c, {0, 2, -1, 3, 1, 0})[0];
   CHECK(proof.value == 112.5);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A layer without load says nothing about its experts: slot i holds expert i mod experts where no
-// constraint forbids it, else experts are planned as if they were alike; with a plan in use, that plan
-// stays. Every planner plans a layer with load, whose plan must not change, and one without.
+// constraint forbids it, else experts are planned as if they were alike; with a plan in use, that
+// plan stays. Every planner plans a layer with load, whose plan must not change, and one without.
 #include <doctest/doctest.h>
 #include <plimsoll/array.hpp>
 #include <plimsoll/latency.hpp>
@@ -119,7 +119,7 @@ TEST_CASE("layers_without_load: slot i holds expert i mod experts") {
       eplb_case("eplb", {.on = on}),
       eplb_case("eplb, refine packing", {.on = on, .refine = plimsoll::eplb_refinement::packing}),
       eplb_case("eplb, refine joint", {.on = on, .refine = plimsoll::eplb_refinement::joint}),
-      eplb_case("eplb, load_shrink", {.on = on, .load_shrink = 0.8}),
+      eplb_case("eplb, load_exponent", {.on = on, .load_exponent = 0.8}),
       eplb_case("eplb, apart by rank", {.on = on,
                                         .replica_anti_affinity = plimsoll::anti_affinity::rank,
                                         .anti_affinity_strength = plimsoll::strictness::required}),

@@ -87,7 +87,7 @@ PLIMSOLL_TEST_CASE("least_loaded: random steps", P, PLIMSOLL_PREPARED_POLICIES) 
 
 // ----- routing of tokens -------------------------------------------------------------------------
 
-inline spill_case travelling(std::uint64_t seed) {
+inline spill_case traveling(std::uint64_t seed) {
   spill_case c = random_spill(seed);
   draws draw(seed);
   c.price = pricing::none;
@@ -101,14 +101,14 @@ inline void check_travels(travel_fn travel) {
   fnv1a hash;
   for (std::uint64_t seed = 200; seed < 212; ++seed) {
     CAPTURE(seed);
-    spill_case const c = travelling(seed);
-    check_travelled(c, travel(c), hash);
+    spill_case const c = traveling(seed);
+    check_traveled(c, travel(c), hash);
   }
   // More copies than one tile.
   spill_case c = spill_of(longs(20, 0), 3);
   draws draw(5);
   draw_ids(c, draw, 900, 3, 60);
-  check_travelled(c, travel(c), hash);
+  check_traveled(c, travel(c), hash);
   report_hash("least_loaded.travels", hash.value());
 }
 
@@ -126,7 +126,7 @@ inline void check_types_and_strides(plan_fn plan, travel_fn travel, travel_fn tr
     fnv1a dense;
     fnv1a spread;
     fnv1a wide;
-    c = travelling(seed);
+    c = traveling(seed);
     add_to(dense, travel(c));
     c.step = 3;
     add_to(spread, travel(c));

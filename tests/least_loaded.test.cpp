@@ -61,8 +61,8 @@ TEST_CASE("least_loaded: every token copy arrives once, in many random steps") {
   fnv1a unused;
   for (std::uint64_t seed = 1000; seed < 1000 + cases_of(100); ++seed) {
     CAPTURE(seed);
-    spill_case const c = travelling(seed);
-    check_travelled(c, travel_with<seq>(c), unused);
+    spill_case const c = traveling(seed);
+    check_traveled(c, travel_with<seq>(c), unused);
   }
 }
 
@@ -273,8 +273,8 @@ TEST_CASE("least_loaded: chunks") {
   // Rank 3 can take 10 tokens, rank 1 only 5: 8 are forced on rank 1, and 3 of its own then leave.
   CHECK(outcome(loads, 100, 6, small_excess_policy::helper) == longs{15, 15, 15, 15, 8});
   CHECK(outcome(loads, 100, 11, small_excess_policy::helper) == longs{15, 15, 12, 18, 18});
-  CHECK(outcome(loads, 100, 18, small_excess_policy::native) == longs{15, 10, 12, 23, 18});
-  CHECK(outcome(loads, 100, 19, small_excess_policy::native) == longs{33, 10, 12, 5, 0});
+  CHECK(outcome(loads, 100, 18, small_excess_policy::home) == longs{15, 10, 12, 23, 18});
+  CHECK(outcome(loads, 100, 19, small_excess_policy::home) == longs{33, 10, 12, 5, 0});
   // Two tokens are left for ranks that can take one each.
   CHECK(outcome({20, 9, 9, 2}, 100, 8, small_excess_policy::helper) == longs{10, 10, 10, 10, 2});
   // A forced rest extends the segment that the rank already has of the expert.
@@ -331,7 +331,7 @@ TEST_CASE("least_loaded: limits, including infeasible ones") {
   CHECK(result_of(c) == unlimited);
   // Rank 0 may not receive a second expert, although it is below capacity; no other capacity helps.
   spill_case two = spill_of({0, 0, 30, 30, 30, 30}, 3);
-  two.native = {0, 0, 1, 1, 2, 2};
+  two.home_rank = {0, 0, 1, 1, 2, 2};
   two.options.max_imports = 1;
   constexpr auto feasible = static_cast<std::int64_t>(certificate_status::feasible);
   CHECK(result_of(two) == longs{20, 60, 40, feasible, 20, 20, 0, 2});
@@ -378,7 +378,7 @@ TEST_CASE("least_loaded: experts with several homes") {
   CHECK(numbers_in(got.segments) == longs{0, 0, 0, 6, 0, 1, 6, 11, 1, 1, 0, 4, 1, 2, 4, 7});
   CHECK(got.transfers.empty());
   CHECK(got.report.home_peak == 9);
-  // With a capacity of 8 the homes are levelled, counting pending experts; with 6 three tokens
+  // With a capacity of 8 the homes are leveled, counting pending experts; with 6 three tokens
   // leave.
   c.options.lambda = 0;
   c.percent = 175;
@@ -387,7 +387,7 @@ TEST_CASE("least_loaded: experts with several homes") {
   CHECK(got.transfers.empty());
   c.percent = 120;
   CHECK(plan_on_host(c).loads == ints{6, 6, 3, 3});
-  // Kept tokens are levelled, too.
+  // Kept tokens are leveled, too.
   c = spill_of({400, 10}, 4);
   c.slots = {0, 0, 1, -1};
   c.options.max_imports = 0;
@@ -539,31 +539,32 @@ TEST_CASE("least_loaded: options out of range") {
         "options.max_import_bytes: expected 0 to 9223372036854775807 bytes, got -1");
   CHECK(with(&options::max_import_bytes, 9) ==
         "options.expert_bytes: expected a size above 0 if options.max_import_bytes is set, got 0");
-  std::string const ids = "options.max_ids: expected 0 to 2147483647 ids, got ";
-  CHECK(with(&options::max_ids, -1) == ids + "-1");
-  CHECK(with(&options::max_ids, above) == ids + "2147483648");
+  std::string const ids = "options.max_token_copies: expected 0 to 2147483647 ids, got ";
+  CHECK(with(&options::max_token_copies, -1) == ids + "-1");
+  CHECK(with(&options::max_token_copies, above) == ids + "2147483648");
 }
 
 TEST_CASE("least_loaded: invalid homes and ranks") {
   using options = least_loaded_options;
-  auto const with_native = [&](ints const& native, std::vector<std::uint8_t> const& active = {}) {
+  auto const with_home_rank = [&](ints const& home_rank,
+                                  std::vector<std::uint8_t> const& active = {}) {
     return refused([&](options& o) {
-      o.native = native;
+      o.home_rank = home_rank;
       o.on.active = {active.empty() ? nullptr : active.data(), std::ssize(active)};
     });
   };
-  CHECK(with_native({0, 0, 1, 1, 2, 2, 3, 3}) == "no error");
-  CHECK(with_native({0, 0, 1, 1, 2, 2, 3}) == "options.native: expected 8 experts, got 7");
-  CHECK(with_native({0, 0, 1, 4, 2, 2, 3, 3}) ==
-        "options.native: expected ranks from 0 to 3, got 4 for expert 3");
-  CHECK(with_native({0, -1, 1, 4, 2, 2, 3, 3}) ==
-        "options.native: expected ranks from 0 to 3, got -1 for expert 1");
-  CHECK(with_native({0, 0, 1, 1, 2, 2, 3, 3}, {1, 1, 0, 1}) ==
-        "options.native: expected a live rank for every expert, got none for expert 4");
-  CHECK(with_native({0, 0, 1, 1, 3, 1, 3, 3}, {1, 1, 0, 1}) == "no error");
-  CHECK(with_native({0, 0, 1, 1, 2, 2, 3, 3}, {1, 1, 1}) ==
+  CHECK(with_home_rank({0, 0, 1, 1, 2, 2, 3, 3}) == "no error");
+  CHECK(with_home_rank({0, 0, 1, 1, 2, 2, 3}) == "options.home_rank: expected 8 experts, got 7");
+  CHECK(with_home_rank({0, 0, 1, 4, 2, 2, 3, 3}) ==
+        "options.home_rank: expected ranks from 0 to 3, got 4 for expert 3");
+  CHECK(with_home_rank({0, -1, 1, 4, 2, 2, 3, 3}) ==
+        "options.home_rank: expected ranks from 0 to 3, got -1 for expert 1");
+  CHECK(with_home_rank({0, 0, 1, 1, 2, 2, 3, 3}, {1, 1, 0, 1}) ==
+        "options.home_rank: expected a live rank for every expert, got none for expert 4");
+  CHECK(with_home_rank({0, 0, 1, 1, 3, 1, 3, 3}, {1, 1, 0, 1}) == "no error");
+  CHECK(with_home_rank({0, 0, 1, 1, 2, 2, 3, 3}, {1, 1, 1}) ==
         "options.on.active: expected 4 ranks, got 3");
-  CHECK(with_native({0, 0, 1, 1, 2, 2, 3, 3}, {0, 0, 0, 0}) ==
+  CHECK(with_home_rank({0, 0, 1, 1, 2, 2, 3, 3}, {0, 0, 0, 0}) ==
         "options.on.active: expected at least 1 live rank, got 0");
   CHECK(refused([](options& o) {
           o.on.active = {std::vector<std::uint8_t>{1}.data(), 3};
@@ -585,7 +586,7 @@ TEST_CASE("least_loaded: invalid homes and ranks") {
         "options.on.speeds: expected 4 ranks, got 3");
 
   auto const with_slots = [](ints const& slots, index_t layers = 1, index_t ranks = 4,
-                             ints const& offsets = {}, ints const& native = {},
+                             ints const& offsets = {}, ints const& home_rank = {},
                              std::vector<std::uint8_t> const& active = {}) {
     return refused([&](options& o) {
       o.experts = 3;
@@ -593,7 +594,7 @@ TEST_CASE("least_loaded: invalid homes and ranks") {
       if (!offsets.empty()) {
         o.residents.rank_offsets = {offsets.data(), 1, std::ssize(offsets)};
       }
-      o.native = {native.empty() ? nullptr : native.data(), std::ssize(native)};
+      o.home_rank = {home_rank.empty() ? nullptr : home_rank.data(), std::ssize(home_rank)};
       o.on.active = {active.empty() ? nullptr : active.data(), std::ssize(active)};
     });
   };
@@ -618,7 +619,7 @@ TEST_CASE("least_loaded: invalid homes and ranks") {
   CHECK(with_slots({0, 1, 2}, 1, 4, {0, 1, 2, 3}) ==
         "options.residents.rank_offsets: expected 5 offsets (ranks + 1), got 4");
   CHECK(with_slots({0, 1, 2, -1}, 1, 4, {}, {0, 1, 2}) ==
-        "options.native: expected none if options.residents is given, got both");
+        "options.home_rank: expected none if options.residents is given, got both");
 }
 
 TEST_CASE("least_loaded: invalid prices") {
@@ -718,8 +719,9 @@ TEST_CASE("least_loaded: limits raise the capacity with a price, too") {
 }
 
 TEST_CASE("least_loaded: invalid shapes") {
-  plimsoll::least_loaded planner(plimsoll::seq, {.on = {.ranks = 2}, .experts = 3, .max_ids = 6});
-  CHECK(planner.options().max_ids == 6);
+  plimsoll::least_loaded planner(plimsoll::seq,
+                                 {.on = {.ranks = 2}, .experts = 3, .max_token_copies = 6});
+  CHECK(planner.options().max_token_copies == 6);
   ints numbers(100, 0);
   longs loads(10, 0);
   std::vector<spill_counters> counters(2);
@@ -739,7 +741,8 @@ TEST_CASE("least_loaded: invalid shapes") {
   std::string const count = "least_loaded::count: ";
   CHECK(counting(3, 2, 3) == "no error");
   CHECK(counting(0, 2, 3) == "no error");
-  CHECK(counting(4, 2, 3) == count + "topk_ids: expected 0 to 3 tokens (options.max_ids), got 4");
+  CHECK(counting(4, 2, 3) ==
+        count + "topk_ids: expected 0 to 3 tokens (options.max_token_copies), got 4");
   CHECK(counting(1, 0, 3) == count + "topk_ids: expected 1 to 2147483647 ids per token, got 0");
   CHECK(counting(3, 2, 2) == count + "counts: expected 3 experts, got 2");
   CHECK(refusal_of([&] {
@@ -776,7 +779,7 @@ TEST_CASE("least_loaded: invalid shapes") {
   planner.exchange();
   CHECK(routing(3, pairs(3, 2), pairs(3, 2), 1) == "no error");
   CHECK(routing(4, pairs(4, 2), pairs(4, 2), 1) ==
-        route + "topk_ids: expected 0 to 3 tokens (options.max_ids), got 4");
+        route + "topk_ids: expected 0 to 3 tokens (options.max_token_copies), got 4");
   CHECK(routing(3, pairs(2, 2), pairs(3, 2), 1) ==
         route + "destinations: expected 3 tokens, got 2");
   CHECK(routing(3, pairs(3, 1), pairs(3, 2), 1) ==
@@ -792,7 +795,7 @@ TEST_CASE("least_loaded: arrange writes no more rows than its output has") {
   c.options.lambda = 9;
   spill_in<seq> const in(c);
   auto planner = in.make();
-  travelled const all = in.travel(planner);
+  traveled const all = in.travel(planner);
   CHECK(all.arranged[1] == ints{0, 1, 2, 3, 4, -1, -1, -1});
   std::vector<spill_segment> groups(2);
   for (index_t n = 0; n <= 8; ++n) {
@@ -845,9 +848,9 @@ TEST_CASE("least_loaded: validate refuses every kind of broken plan") {
         "options.experts: expected 1 to 65535 experts, got 0");
   CHECK(of_options([](options& o) { o.on.ranks = 32768; }) ==
         "options.on.ranks: expected 1 to 32767 ranks, got 32768");
-  ints const native{0, 0, 1, 1, 2, 2, 3, 4};
-  CHECK(of_options([&](options& o) { o.native = native; }) ==
-        "options.native: expected ranks from 0 to 3, got 4 for expert 7");
+  ints const home_rank{0, 0, 1, 1, 2, 2, 3, 4};
+  CHECK(of_options([&](options& o) { o.home_rank = home_rank; }) ==
+        "options.home_rank: expected ranks from 0 to 3, got 4 for expert 7");
   CHECK(of_options([&](options& o) {
           o.on.active = {active.data(), 3};
         }) == "options.on.active: expected 4 ranks, got 3");
@@ -893,7 +896,7 @@ TEST_CASE("least_loaded: validate refuses every kind of broken plan") {
   ints const alive{0, 0, 1, 1, 2, 2, 2, 2};
   CHECK(of_options([&](options& o) {
           o.on.active = active;
-          o.native = alive;
+          o.home_rank = alive;
         }) == segments + "a live rank, got rank 3 in segment 1");
 
   // Transfers.
@@ -921,7 +924,8 @@ TEST_CASE("least_loaded: validate refuses every kind of broken plan") {
         transfers + "at most 0 experts received, got 1 for rank 1");
   CHECK(of_options([](options& o) { o.max_import_bytes = 9; }) == "no error");
   // Other homes need other transfers.
-  CHECK(of_options([&](options& o) { o.native = alive; }) == once + "none of expert 6 to rank 3");
+  CHECK(of_options([&](options& o) { o.home_rank = alive; }) ==
+        once + "none of expert 6 to rank 3");
 }
 
 // ----- teams and memory --------------------------------------------------------------------------
@@ -938,11 +942,14 @@ class spill_steps {
     levels.live = c_.live();
     levels.speed = {speed_.data(), 0x1p43, c_.is_even()};
     levels.fastest = c_.is_even() ? 1 : 2;
-    plimsoll::detail::spill_homes const homes{
-        experts(),          std::ssize(lists_.rank),  lists_.expert_begin.data(),
-        lists_.rank.data(), lists_.rank_begin.data(), lists_.expert.data(),
-        lists_.place.data()};
-    plimsoll::detail::spill_rules rules{};
+    plimsoll::detail::spill_homes const homes{experts(),
+                                              std::ssize(lists_.rank),
+                                              lists_.expert_begin.data(),
+                                              lists_.rank.data(),
+                                              lists_.rank_begin.data(),
+                                              lists_.expert.data(),
+                                              lists_.position.data()};
+    plimsoll::detail::least_loaded_rules rules{};
     rules.plain = std::is_void_v<Cost> && !c_.is_limited() && o.on.nodes == 1 && c_.is_even() &&
                   homes.pairs == experts();
     rules.listed = rules.plain;
@@ -950,14 +957,15 @@ class spill_steps {
     rules.lambda = o.lambda;
     rules.by_expert = o.trigger == spill_trigger::expert_imbalance;
     rules.round_up = o.round == rounding_mode::up;
-    rules.keep_excess = o.small_excess == small_excess_policy::native;
+    rules.keep_excess = o.small_excess == small_excess_policy::home;
     rules.limited = c_.is_limited();
     rules.min_chunk = static_cast<std::int32_t>(o.min_chunk);
     rules.max_imports = static_cast<std::int32_t>(c_.most_imports());
     rules.max_exports = static_cast<std::int32_t>(o.max_exports);
     rules.expert_bytes = o.expert_bytes;
     rules.token_bytes = o.token_bytes;
-    return plimsoll::detail::spill_body<loads, Cost>{c_.loads, homes, levels, rules, price, plan_};
+    return plimsoll::detail::least_loaded_body<loads, Cost>{c_.loads, homes, levels,
+                                                            rules,    price, plan_};
   }
   /// Returns all outputs of a plan.
   [[nodiscard]] auto written() const {
@@ -1026,7 +1034,7 @@ class spill_steps {
   }
 
   /// Checks that every team computes the expected outputs of the other calls.
-  void check_travel(travelled const& expected) {
+  void check_travel(traveled const& expected) {
     using plimsoll::matrix_ref, plimsoll::vector_ref;
     ints const ids(c_.ids[at(source_)].begin(), c_.ids[at(source_)].end());
     index_t const pairs = std::ssize(ids);
@@ -1204,7 +1212,7 @@ TEST_CASE("least_loaded: the list of visits of a team gives the plan of one thre
     index_t const experts = draw.among(4, 70);
     spill_case c = large_spill(seed, experts, ranks);
     c.options.min_chunk = draw.any({2, 20, 40, 100, 300, 2000});
-    c.options.small_excess = draw.any({small_excess_policy::helper, small_excess_policy::native});
+    c.options.small_excess = draw.any({small_excess_policy::helper, small_excess_policy::home});
     c.options.round = draw.any({rounding_mode::up, rounding_mode::down});
     c.percent = draw.any({1, 80, 90, 95, 98, 100, 103});
     c.options.lambda = 0;
@@ -1237,7 +1245,7 @@ TEST_CASE("least_loaded: tokens go to the same places in every team") {
       id >= 0 && id < 30 ? ++c.loads[at(id)] : 0;
     }
   }
-  travelled const expected = travel_with<seq>(c);
+  traveled const expected = travel_with<seq>(c);
   CHECK(expected.plan.report.transfers > 0);
   for (index_t const source : {1, 2}) {
     CAPTURE(source);
@@ -1273,10 +1281,10 @@ TEST_CASE("least_loaded: no rank ends later than the certificate says") {
 }
 
 TEST_CASE("least_loaded: calls allocate nothing") {
-  spill_case c = travelling(201);
+  spill_case c = traveling(201);
   c.slots.clear();
   c.slot_offsets.clear();
-  c.native.clear();
+  c.home_rank.clear();
   c.active.clear();
   c.paces.clear();
   fnv1a expected;
@@ -1295,10 +1303,10 @@ TEST_CASE("least_loaded: calls allocate nothing") {
   // A host policy reads the arrays of the options without copies.
   c.active.assign(at(c.ranks()), 1);
   c.paces.assign(at(c.ranks()), 8);
-  c.native.assign(at(c.experts()), 0);
+  c.home_rank.assign(at(c.experts()), 0);
   add_to(expected = {}, travel_with<seq>(c));
   check_temporaries(4, run);
-  c.native.clear();
+  c.home_rank.clear();
   for (std::int32_t e = 0; e < c.experts(); ++e) {
     c.slots.push_back(e);
   }
@@ -1309,7 +1317,7 @@ TEST_CASE("least_loaded: calls allocate nothing") {
 }
 
 TEST_CASE("least_loaded: moved objects") {
-  spill_case const c = travelling(202);
+  spill_case const c = traveling(202);
   spill_in<seq> const in(c);
   auto first = in.make();
   fnv1a expected;

@@ -59,7 +59,7 @@ PLIMSOLL_TEST_CASE("least_loaded: all calls can be captured in a CUDA graph and 
     counts.assign(gathered_counts);
     ids.assign(ints(c.ids[rank].begin(), c.ids[rank].end()));
     graph.replay();
-    travelled const expected = travel_with<thrust_host>(c);
+    traveled const expected = travel_with<thrust_host>(c);
     CHECK(difference(in.read_plan(planner), expected.plan) == "");
     CHECK(expected.plan.report.transfers > 0);
     CHECK(destinations.values() == expected.destinations[rank]);

@@ -18,7 +18,7 @@ using plimsoll::index_t;
 
 struct small_spill {
   plimsoll::least_loaded_options options;
-  std::vector<std::int32_t> native;
+  std::vector<std::int32_t> home_rank;
   std::vector<std::int64_t> units;  ///< speeds in 1/65536; 65536 for the fastest rank
   std::vector<std::int64_t> loads;
 
@@ -61,7 +61,7 @@ class best_plan {
       }
       return;
     }
-    auto const home = static_cast<std::size_t>(c_.native[e]);
+    auto const home = static_cast<std::size_t>(c_.home_rank[e]);
     for (std::int64_t part = 0; part <= rest; ++part) {
       bool const moves = part > 0 && r != home;
       bool const may =
@@ -103,14 +103,14 @@ TEST_CASE("least_loaded: no plan within the limits is below the bound, nor below
     }
     c.units[static_cast<std::size_t>(draw.among(0, ranks - 1))] = 65536;
     for (std::int64_t e = 0; e < experts; ++e) {
-      c.native.push_back(draw.among(0, ranks - 1));
+      c.home_rank.push_back(draw.among(0, ranks - 1));
       c.loads.push_back(draw.among(0, 9));
     }
     std::vector<double> speeds;
     for (std::int64_t const unit : c.units) {
       speeds.push_back(static_cast<double>(unit) / 65536);
     }
-    c.options.native = c.native;
+    c.options.home_rank = c.home_rank;
     c.options.on.speeds = speeds;
     plimsoll::least_loaded planner(plimsoll::seq, c.options);
     planner.plan(c.loads);

@@ -228,9 +228,9 @@ PLIMSOLL_TEST_CASE("llep: invalid input", P, PLIMSOLL_PREPARED_POLICIES) {
   array_in<std::int32_t, P> ids(200);
   array_in<std::int32_t, P> out(200);
   array_in<plimsoll::spill_counters, P> counters(2);
-  check_message(
-      refusal_of([&] { rank.count(ids.view2(31, 2)); }),
-      "llep::count: topk_ids: expected 0 to 30 tokens (options.assignment.max_ids), got 31");
+  check_message(refusal_of([&] { rank.count(ids.view2(31, 2)); }),
+                "llep::count: topk_ids: expected 0 to 30 tokens "
+                "(options.assignment.max_token_copies), got 31");
   auto const routed = [&](index_t tokens, index_t columns, index_t count) {
     return refusal_of([&] {
       rank.route(ids.view2(30, 2), out.view2(30, 2), out.view2(tokens, columns),

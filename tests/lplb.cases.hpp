@@ -23,13 +23,13 @@ namespace plimsoll_test {
 using namespace lplb_support;
 
 PLIMSOLL_TEST_CASE("lplb: a step by hand", P, PLIMSOLL_PREPARED_POLICIES) {
-  // Rank 0 holds experts 0 and 1, rank 1 experts 0 and 2: with four of the six tokens of expert 0 on
-  // rank 0, each rank has five.
+  // Rank 0 holds experts 0 and 1, rank 1 experts 0 and 2: with four of the six tokens of expert 0
+  // on rank 0, each rank has five.
   auto const policy = make_policy<P>();
   array_in<std::int32_t, P> const map(ints{0, 1, 0, 2});
   array_in<std::int32_t, P> const counts(ints{6, 1, 3});
   plimsoll::placement_ref const placement{map.view2(1, 4), {nullptr, 1, 3}, 2, {}};
-  plimsoll::lplb planner(policy, placement, {.max_ids = 10});
+  plimsoll::lplb planner(policy, placement, {.max_token_copies = 10});
   planner.plan(counts.view2(1, 3));
   planner.check();
   CHECK(plimsoll::read(policy, plimsoll::vector_ref<std::int32_t const>(planner.quotas().data,
@@ -182,13 +182,14 @@ PLIMSOLL_TEST_CASE("lplb: invalid input", P, PLIMSOLL_PREPARED_POLICIES) {
   array_in<std::int32_t, P> const map(ints{0, 1, 0, -1});
   plimsoll::placement_ref const placement{map.view2(1, 4), {nullptr, 1, 3}, 2, {}};
   lplb_options options;
-  options.max_ids = 4;
+  options.max_token_copies = 4;
   auto const refusal = [&](lplb_options const& bad) {
     return refusal_of([&] { plimsoll::lplb const refused(policy, placement, bad); });
   };
   CHECK(refusal_of([&] { static_cast<void>(placement.of_layer(1)); }) ==
         "placement_ref::of_layer: layer: expected 0 to 0 as layer, got 1");
-  CHECK(refusal({.max_ids = -1}) == "lplb: options.max_ids: expected 0 to 2147483647 ids, got -1");
+  CHECK(refusal({.max_token_copies = -1}) ==
+        "lplb: options.max_token_copies: expected 0 to 2147483647 ids, got -1");
   CHECK(refusal({.lp = {.tolerance = 2}}) ==
         "lplb: options.lp.tolerance: expected a number from 0 to below 1, got 2");
   CHECK(refusal({.lp = {.on = {.ranks = 3}}}) ==
@@ -243,7 +244,7 @@ PLIMSOLL_TEST_CASE("lplb: invalid input", P, PLIMSOLL_PREPARED_POLICIES) {
   CHECK(dispatched(0, 0, 0, one) == "no error");
   CHECK(numbers_in(counters.values())[0] == 0);
   CHECK(dispatched(0, 5, 5, one) ==
-        "lplb::dispatch: topk_ids: expected 0 to 4 ids (options.max_ids), got 5");
+        "lplb::dispatch: topk_ids: expected 0 to 4 ids (options.max_token_copies), got 5");
   CHECK(dispatched(1, 4, 4, one) == "lplb::dispatch: layer: expected 0 to 0 as layer, got 1");
   CHECK(dispatched(-1, 4, 4, one) == "lplb::dispatch: layer: expected 0 to 0 as layer, got -1");
   CHECK(dispatched(0, 4, 3, one) == "lplb::dispatch: slots: expected 4 tokens, got 3");

@@ -15,7 +15,7 @@ TEST_CASE("lplb: a plan gives the same bits in every team") {
   refused[c::experts + 3] = -2;
   refused[2 * c::experts] = 0x7fffffff;
   plimsoll::detail::split_graph_arrays arrays;
-  arrays.ranks = {.speed = std::vector<double>(c::ranks, 1.0), .fastest = 1, .even = true};
+  arrays.ranks = {.speed = std::vector<double>(c::ranks, 1.0), .fastest = 1, .equal_speeds = true};
   ints begins;
   for (std::int32_t r = 0; r <= c::ranks; ++r) {
     begins.push_back(r * static_cast<std::int32_t>(c::slots / c::ranks));

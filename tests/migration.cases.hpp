@@ -28,7 +28,8 @@ namespace plimsoll_test {
 using namespace migration_support;
 
 inline void check_by_hand(align_fn align) {
-  // The new ranks 0, 1, 2 hold most of what ranks 1, 2, 0 held. Expert 5 moves from rank 1 to rank 2.
+  // The new ranks 0, 1, 2 hold most of what ranks 1, 2, 0 held. Expert 5 moves from rank 1 to rank
+  // 2.
   migration_case c{.experts = 6, .slots = 6, .from = {0, 1, 2, 5, 3, 4}, .to = {3, 2, 4, 5, 1, 0}};
   c.where.ranks = 3;
   aligned got = align(c);
@@ -59,9 +60,9 @@ PLIMSOLL_TEST_CASE("align: ranks get the labels with which most experts stay, by
 }
 
 inline void check_slots_by_hand(align_fn align) {
-  // Expert 2 had slots 0 and 3 and keeps the lower one. Expert 1 keeps slot 1 and fills another one:
-  // a local copy. Experts 4 and 3 fill slots 2 and 3 in the order of the new placement, expert 1
-  // slot 4, and the empty slot comes last.
+  // Expert 2 had slots 0 and 3 and keeps the lower one. Expert 1 keeps slot 1 and fills another
+  // one: a local copy. Experts 4 and 3 fill slots 2 and 3 in the order of the new placement, expert
+  // 1 slot 4, and the empty slot comes last.
   migration_case c{
       .experts = 5, .slots = 6, .from = {2, 1, 0, 2, -1, -1}, .to = {4, -1, 3, 1, 2, 1}};
   aligned const got = align(

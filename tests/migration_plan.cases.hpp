@@ -220,7 +220,7 @@ PLIMSOLL_TEST_CASE("plan_within: every type of loads and ids, and the call that 
   }
 }
 
-PLIMSOLL_TEST_CASE("plan_within: load_shrink plans as for powers of the loads", P,
+PLIMSOLL_TEST_CASE("plan_within: load_exponent plans as for powers of the loads", P,
                    PLIMSOLL_POLICIES) {
   for (split_rule const split : both_splits) {
     plan_case c = moved_case(split);
@@ -230,7 +230,7 @@ PLIMSOLL_TEST_CASE("plan_within: load_shrink plans as for powers of the loads", 
     }
     plan_result const expected = plan_for<P>(c, powers);
     CHECK((expected.map != plan_of<P>(c).map));
-    c.where.load_shrink = 0.85;
+    c.where.load_exponent = 0.85;
     CHECK((plan_of<P>(c) == expected));
     CHECK((plan_for<P>(c, as<double>(c.loads)) == expected));
   }

@@ -169,8 +169,8 @@ TEST_CASE("plan_within: against all plans with as few moves") {
   CHECK(best_found[1] >= 0.8 * improvable[1]);
 }
 
-/// Smallest sum of peaks with at most `moves` moves in layers `layer` on; peaks[layer][n] is that of
-/// a layer with n moves.
+/// Smallest sum of peaks with at most `moves` moves in layers `layer` on; peaks[layer][n] is that
+/// of a layer with n moves.
 double best_division(std::vector<reals> const& peaks, std::size_t layer, std::int64_t moves) {
   if (layer == peaks.size()) {
     return 0;
@@ -205,7 +205,8 @@ TEST_CASE("plan_within: a limit is divided among the layers in the best way") {
       plan_result const got = plan_serially(c);
       double const best = best_division(peaks, 0, limit);
       CHECK(got.sum_of_peaks() <= best * (1 + 1e-12));
-      // A plan with 0 moves and local copies is not among those of one layer if one with 1 is better.
+      // A plan with 0 moves and local copies is not among those of one layer if one with 1 is
+      // better.
       bool const copies = std::any_of(got.reports.begin(), got.reports.end(),
                                       [](auto const& one) { return one.changes.local_copies > 0; });
       CHECK((copies || got.sum_of_peaks() >= best * (1 - 1e-12)));
@@ -299,7 +300,7 @@ class plan_bodies {
     check_all_teams(plimsoll::detail::migration_path_body<view>{.loads = loads,
                                                                 .where = pair_.where,
                                                                 .rule = rule_,
-                                                                .load_shrink = 0.85,
+                                                                .load_exponent = 0.85,
                                                                 .split = c_.options.split,
                                                                 .most_moves = plimsoll::unlimited,
                                                                 .base = in(base_),
@@ -312,7 +313,7 @@ class plan_bodies {
     check_all_teams(plimsoll::detail::plan_peak_body<view>{.loads = loads,
                                                            .where = pair_.where,
                                                            .rule = rule_,
-                                                           .load_shrink = 0.85,
+                                                           .load_exponent = 0.85,
                                                            .tolerance = 0.1,
                                                            .map = in(base_),
                                                            .peaks = peaks_.data(),
@@ -470,8 +471,8 @@ TEST_CASE("plan_within: shapes and options are checked") {
         "plan_within: where.on.ranks: expected 2 ranks, as in the placement, got 3");
   CHECK(run(in.from(), in.to(), {.on = {.nodes = 3}}) ==
         "plan_within: where.on.nodes: expected 1 to 2 nodes (at most one per rank), got 3");
-  CHECK(run(in.from(), in.to(), {.load_shrink = 0}) ==
-        "plan_within: where.load_shrink: expected above 0 and at most 1, got 0");
+  CHECK(run(in.from(), in.to(), {.load_exponent = 0}) ==
+        "plan_within: where.load_exponent: expected above 0 and at most 1, got 0");
   // Limits.
   std::string const to_most = ": expected 0 to 9223372036854775807 ";
   CHECK(limited({.max_moves = -1}) == "plan_within: options.max_moves" + to_most + "moves, got -1");

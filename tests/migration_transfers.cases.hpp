@@ -143,8 +143,8 @@ PLIMSOLL_TEST_CASE("transfers: dead ranks, copies within ranks, by hand", P, PLI
 }
 
 inline void check_sources(transfers_fn run, validate_fn validate) {
-  // Experts 0 and 2 are on ranks 0 and 1, expert 1 on ranks 1 and 2. Rank 0 sends expert 0 and rank 1
-  // expert 1. For expert 2 either would send a second one, unless rank 2 sends expert 1 instead.
+  // Experts 0 and 2 are on ranks 0 and 1, expert 1 on ranks 1 and 2. Rank 0 sends expert 0 and rank
+  // 1 expert 1. For expert 2 either would send a second one, unless rank 2 sends expert 1 instead.
   transfer_case c{.experts = 3,
                   .slots = 12,
                   .from = {0, 2, -1, 0, 1, 2, 1, -1, -1, -1, -1, -1},
@@ -328,7 +328,7 @@ struct permutation {
 inline void check_dense(transfers_fn run, validate_fn validate) {
   fnv1a hash;
   seen_transfers seen;
-  // In these, a colour is free on two ranks of a fan.
+  // In these, a color is free on two ranks of a fan.
   std::vector<permutation> graphs = {{7, 8, 2}, {17, 7, 4}, {15, 7, 6}, {31, 9, 8}, {47, 7, 7}};
   for (std::uint64_t seed = 0; seed < 30; ++seed) {
     index_t const ranks = std::vector<index_t>{7, 16, 33, 64}[seed % 4];
@@ -346,7 +346,8 @@ inline void check_dense(transfers_fn run, validate_fn validate) {
       add(hash, plan);
     }
   }
-  // Complete graphs: every rank sends to every other one. An odd number of ranks needs a round more.
+  // Complete graphs: every rank sends to every other one. An odd number of ranks needs a round
+  // more.
   for (index_t const ranks : {8, 9, 40, 41}) {
     CAPTURE(ranks);
     transfer_case c{.experts = ranks, .slots = ranks * ranks};
@@ -389,9 +390,9 @@ inline void check_faults(transfers_fn run, validate_fn validate) {
   transfer_case const c = full_case();
   transfer_plan const good = run(c);
   validate(c, good);
-  // Transfers 0 and 1 are in round 0: expert 1 to slot 0, staged until round 1, and expert 3 to slot
-  // 10 from the host. 2 is in round 1: expert 0 to slot 8, staged until round 2. 3 and 4 are in round
-  // 2: experts 2 and 4 to slots 4 and 5. 5 is in round 3: expert 3 to slot 11.
+  // Transfers 0 and 1 are in round 0: expert 1 to slot 0, staged until round 1, and expert 3 to
+  // slot 10 from the host. 2 is in round 1: expert 0 to slot 8, staged until round 2. 3 and 4 are
+  // in round 2: experts 2 and 4 to slots 4 and 5. 5 is in round 3: expert 3 to slot 11.
   REQUIRE(good.list.size() == 6);
   auto const refused = [&](auto change, std::string const& message) {
     transfer_plan plan = good;

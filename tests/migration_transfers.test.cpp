@@ -35,7 +35,7 @@ TEST_CASE("transfers: the same bits in every team") {
     CAPTURE(seed);
     check(random_transfers(seed, {12, 6, 2}));
   }
-  // Graphs whose colours need long paths and fans.
+  // Graphs whose colors need long paths and fans.
   for (round_rule const rule : {round_rule::one_peer, round_rule::send_and_receive}) {
     transfer_case c = permuted_experts(3, 33, 2);
     c.rule = rule;

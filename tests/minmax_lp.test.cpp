@@ -21,7 +21,7 @@ class split_body {
                                                        : static_cast<double>(c.speed(r)));
       arrays_.ranks.fastest = std::max(arrays_.ranks.fastest, arrays_.ranks.speed.back());
     }
-    arrays_.ranks.even = c.quarters.empty();
+    arrays_.ranks.equal_speeds = c.quarters.empty();
     for (index_t layer = 0; layer < c.layers; ++layer) {
       arrays_.add_layer(c.map.data() + layer * c.slots, c.slots,
                         c.offsets.data() + layer * (c.ranks + 1), c.experts);

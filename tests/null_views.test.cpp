@@ -516,7 +516,7 @@ TEST_CASE("null_views: every view of splits, quotas and dispatches") {
         lp.solve(in, {.base_load = base}, split, {.bottleneck = marked});
       },
       v.loads, v.one, v.square, matrix_ref<std::uint8_t>(marks, 1, 1));
-  plimsoll::lplb balancer(seq, v.placement, {.max_ids = 8});
+  plimsoll::lplb balancer(seq, v.placement, {.max_token_copies = 8});
   check_each(
       "lplb::plan", {"counts"}, [&](auto in) { balancer.plan(in); }, v.loads);
   check_each(
@@ -531,7 +531,7 @@ TEST_CASE("null_views: every view of spills and fills") {
   std::vector<plimsoll::spill_segment> segments(2);
   vector_ref<std::int32_t> const of_experts(v.zeros.data(), 2);
   matrix_ref<std::int32_t> const pairs(v.zeros.data(), 1, 2);
-  plimsoll::least_loaded spill(seq, {.on = {.ranks = 1}, .experts = 2, .max_ids = 8});
+  plimsoll::least_loaded spill(seq, {.on = {.ranks = 1}, .experts = 2, .max_token_copies = 8});
   check_each(
       "least_loaded::count", {"topk_ids", "counts"},
       [&](auto ids, auto out) { spill.count(ids, out); }, v.loads, of_experts);
@@ -548,10 +548,10 @@ TEST_CASE("null_views: every view of spills and fills") {
       [&](auto out, auto groups) { spill.arrange(0, out, groups); },
       vector_ref<std::int32_t>(v.zeros.data(), 8), vector_ref<plimsoll::spill_segment>(segments));
   check_each(
-      "least_loaded", {"options.native"},
-      [](auto native) {
+      "least_loaded", {"options.home_rank"},
+      [](auto home_rank) {
         plimsoll::least_loaded const other(
-            seq, {.on = {.ranks = 1}, .experts = 2, .native = native, .max_ids = 8});
+            seq, {.on = {.ranks = 1}, .experts = 2, .home_rank = home_rank, .max_token_copies = 8});
       },
       of_experts);
 

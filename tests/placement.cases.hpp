@@ -555,8 +555,8 @@ PLIMSOLL_TEST_CASE("placement: bad values are named", P, PLIMSOLL_POLICIES) {
   auto const with = [](index_t slots, host_options const& options) {
     return place_refusal<P>({1, 2, 3}, {1, 1, 1}, slots, options);
   };
-  CHECK(with(4, {.ranks = 2, .load_shrink = 1.25}) ==
-        "place: options.load_shrink: expected above 0 and at most 1, got 1.25");
+  CHECK(with(4, {.ranks = 2, .load_exponent = 1.25}) ==
+        "place: options.load_exponent: expected above 0 and at most 1, got 1.25");
   CHECK(with(4, {.ranks = 2, .nodes = 0}) ==
         "place: options.on.nodes: expected 1 to 2 nodes (at most one per rank), got 0");
   CHECK(with(4, {.ranks = 2, .nodes = 3}) ==

@@ -31,7 +31,7 @@ inline void check_place_in_teams(index_t experts, ints const& counts, index_t sl
       plimsoll::matrix_ref<std::int32_t const>(copies.data(), 4, experts),
       plimsoll::detail::topology_of(*where, slots),
       plimsoll::detail::rule_of(*where),
-      where->load_shrink,
+      where->load_exponent,
       plimsoll::matrix_ref<std::int32_t>(map.data(), 4, slots),
       reports.data()};
   check_all_teams(body, 4, map, [&] { return report_values(reports); });
@@ -52,7 +52,7 @@ TEST_CASE("placement: the same bits in every team") {
   SUBCASE("plain") {
     check_place_in_teams(1, {1}, 1, {.ranks = 1});
     check_place_in_teams(40, {1}, 45, {.ranks = 7});
-    check_place_in_teams(40, {1}, 45, {.ranks = 7, .load_shrink = 0.85});
+    check_place_in_teams(40, {1}, 45, {.ranks = 7, .load_exponent = 0.85});
     check_place_in_teams(15, {1, 2, 1, 3, 1}, 30, {.ranks = 9});
     check_place_in_teams(40, {1}, 40, {.ranks = 40});
     check_place_in_teams(30, {1, 1, 1, 1, 2}, 36, {.ranks = 36});
@@ -117,7 +117,7 @@ TEST_CASE("placement: groups get the same bits in every team") {
         view(loads.data(), 4, experts),
         groups,
         plimsoll::detail::topology_of(*where, slots),
-        where->load_shrink,
+        where->load_exponent,
         plimsoll::matrix_ref<std::int32_t>(lists.data(), 4, experts),
         plimsoll::matrix_ref<std::int32_t>(offsets.data(), 4, options.nodes + 1),
         reports.data()};
@@ -125,7 +125,7 @@ TEST_CASE("placement: groups get the same bits in every team") {
   };
   check(1, 1, 1, {});
   check(40, 8, 60, {.ranks = 9, .nodes = 4});
-  check(40, 8, 60, {.ranks = 9, .nodes = 4, .load_shrink = 0.85});
+  check(40, 8, 60, {.ranks = 9, .nodes = 4, .load_exponent = 0.85});
   check(36, 36, 60, {.ranks = 9, .nodes = 9, .active = {1, 1, 0, 1, 1, 1, 1, 1, 1}});
   check(40, 4, 60, {.ranks = 4, .nodes = 4});  // each node has a capacity of one group
   check(40, 40, 60, {.ranks = 4, .nodes = 3, .speeds = {1, 2, 3, 4.5}});

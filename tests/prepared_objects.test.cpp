@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Constructors and checks of prepared objects wait for the work enqueued before them, and work calls
-// do not wait, as documented. Host memory
+// Constructors and checks of prepared objects wait for the work enqueued before them, and work
+// calls do not wait, as documented. Host memory
 // needs no waiting, so the memory of these tests counts the operations that a stream would still
 // have to do.
 #include <doctest/doctest.h>
@@ -144,7 +144,9 @@ TEST_CASE("prepared objects: constructors wait: latency_table") {
 TEST_CASE("prepared objects: constructors wait: minmax_lp and lplb") {
   small_layer const in;
   CHECK(left_by([&] { return plimsoll::minmax_lp(on_stream, in.placement()); }) == 0);
-  CHECK(left_by([&] { return plimsoll::lplb(on_stream, in.placement(), {.max_ids = 8}); }) == 0);
+  CHECK(left_by([&] {
+          return plimsoll::lplb(on_stream, in.placement(), {.max_token_copies = 8});
+        }) == 0);
 }
 
 TEST_CASE("prepared objects: checks wait: minmax_lp and lplb") {
@@ -155,13 +157,14 @@ TEST_CASE("prepared objects: checks wait: minmax_lp and lplb") {
   plimsoll::minmax_lp lp(on_stream, in.placement());
   check_of(
       lp, [&] { lp.solve(loads, plimsoll::matrix_ref<double>(split.data(), 1, 6)); }, counts);
-  plimsoll::lplb planner(on_stream, in.placement(), {.max_ids = 8});
+  plimsoll::lplb planner(on_stream, in.placement(), {.max_token_copies = 8});
   check_of(
       planner, [&] { planner.plan(loads); }, counts);
 }
 
 TEST_CASE("prepared objects: constructors wait: least_loaded and llep") {
-  plimsoll::least_loaded_options const options{.on = {.ranks = 2}, .experts = 4, .max_ids = 8};
+  plimsoll::least_loaded_options const options{
+      .on = {.ranks = 2}, .experts = 4, .max_token_copies = 8};
   CHECK(left_by([&] { return plimsoll::least_loaded(on_stream, options); }) == 0);
   CHECK(left_by([&] { return plimsoll::llep(on_stream, {.rank = 0, .assignment = options}); }) ==
         0);
@@ -190,7 +193,7 @@ struct two_ranks {
   static constexpr plimsoll::index_t tokens = 6;
 
   plimsoll::least_loaded_options options = {
-      .on = {.ranks = 2}, .experts = 4, .min_chunk = 1, .lambda = 0, .max_ids = tokens};
+      .on = {.ranks = 2}, .experts = 4, .min_chunk = 1, .lambda = 0, .max_token_copies = tokens};
   std::vector<ints> ids = {{0, 0, 0, 2, 0, -1}, {0, 3, 0, 1, 7, 0}};
   ints counts = {4, 0, 1, 0, 3, 1, 0, 1};  // [ranks, experts]
 

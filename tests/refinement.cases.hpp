@@ -237,7 +237,7 @@ PLIMSOLL_TEST_CASE("refinement: stopping criteria", P, PLIMSOLL_POLICIES) {
 
 PLIMSOLL_TEST_CASE("refinement: swaps", P, PLIMSOLL_POLICIES) {
   refinement_options const swaps_only{.tolerance = 0, .max_trials = 0};
-  SUBCASE("the pair that minimises the load of the worse rank") {
+  SUBCASE("the pair that minimizes the load of the worse rank") {
     // 9 + 7 against 1 + 3: swapping 7 and 1 gives 10 and 10.
     CHECK(refined<P>(ints{9, 7, 1, 3}, {0, 1, 2, 3}, 1, {.ranks = 2}, swaps_only).map ==
           ints{0, 2, 1, 3});
@@ -271,8 +271,8 @@ PLIMSOLL_TEST_CASE("refinement: swaps", P, PLIMSOLL_POLICIES) {
 }
 
 PLIMSOLL_TEST_CASE("refinement: a price for moves, by hand", P, PLIMSOLL_POLICIES) {
-  // Rank 0 has load 10 and rank 1 has 2; the mean is 6. A copy of expert 0 on rank 1 makes it 5 and 7:
-  // half the mean less. Then a copy of expert 1 on rank 0 makes it 6 and 6: a sixth less.
+  // Rank 0 has load 10 and rank 1 has 2; the mean is 6. A copy of expert 0 on rank 1 makes it 5 and
+  // 7: half the mean less. Then a copy of expert 1 on rank 0 makes it 6 and 6: a sixth less.
   auto const check = [](refinement_options const& options, ints const& map, std::int64_t work,
                         certificate_status status) {
     refined<P> const got(ints{10, 2}, {0, -1, 1, -1}, 1, {.ranks = 2}, options);
@@ -540,8 +540,8 @@ PLIMSOLL_TEST_CASE("refinement: bad options are named", P, PLIMSOLL_POLICIES) {
     return refine_refusal<P>(ints{1, 2}, {0, 1, -1, -1}, 1, options);
   };
   CHECK(where({.ranks = 0}) == "refine: where.on.ranks: expected 1 to 32767 ranks, got 0");
-  CHECK(where({.ranks = 2, .load_shrink = std::numeric_limits<double>::quiet_NaN()}) ==
-        "refine: where.load_shrink: expected above 0 and at most 1, got NaN");
+  CHECK(where({.ranks = 2, .load_exponent = std::numeric_limits<double>::quiet_NaN()}) ==
+        "refine: where.load_exponent: expected above 0 and at most 1, got NaN");
   CHECK(where({.ranks = 2, .nodes = 3}) ==
         "refine: where.on.nodes: expected 1 to 2 nodes (at most one per rank), got 3");
   CHECK(where({.ranks = 2, .rank_offsets = {0, 4}}) ==

@@ -25,7 +25,7 @@ void check_teams(scene s, refinement_options const& options) {
     body.loads = in;
     body.where = plimsoll::detail::topology_of(*where, s.slots);
     body.rule = plimsoll::detail::rule_of(*where);
-    body.load_shrink = where->load_shrink;
+    body.load_exponent = where->load_exponent;
     body.tolerance = options.tolerance;
     body.physical_to_logical = plimsoll::matrix_ref<std::int32_t>(map.data(), s.layers, s.slots);
     body.replica_count = plimsoll::matrix_ref<std::int32_t>(counts.data(), s.layers, s.experts);
@@ -62,7 +62,7 @@ TEST_CASE("refinement: the same bits in every team") {
   };
   check(1, 2, {.ranks = 2}, {});
   check(20, 30, {.ranks = 7}, {.tolerance = 0, .max_trials = 2, .max_perturbations = 4});
-  check(20, 30, {.ranks = 7, .load_shrink = 0.85}, {.tolerance = 0, .max_trials = 2});
+  check(20, 30, {.ranks = 7, .load_exponent = 0.85}, {.tolerance = 0, .max_trials = 2});
   check(20, 33,
         {.ranks = 4,
          .rank_offsets = {0, 9, 9, 20, 31, 0, 6, 13, 20, 33, 0, 9, 18, 27, 33},

@@ -59,7 +59,7 @@ PLIMSOLL_TEST_CASE("replication: square roots of loads by hand", P, PLIMSOLL_POL
   // The roots are 30, 14.1, 7.7 and 6.3; spare slots go to 30, 30 / 2, 14.1 and 30 / 3. By the
   // loads themselves, all four go to expert 0.
   std::vector<std::int32_t> const loads{900, 200, 60, 40};
-  replicated<P> const got(loads, 1, 4, 8, {.where = {.load_shrink = 0.5}});
+  replicated<P> const got(loads, 1, 4, 8, {.where = {.load_exponent = 0.5}});
   CHECK(got.counts == std::vector<std::int32_t>{4, 2, 1, 1});
   CHECK(got.certificates[0].value == doctest::Approx(std::sqrt(60.0)));
   CHECK(got.certificates[0].lower_bound <= std::sqrt(60.0) * (1 + 1e-12));
@@ -338,9 +338,9 @@ PLIMSOLL_TEST_CASE("replication: bad values are named", P, PLIMSOLL_POLICIES) {
         "layer 0");
   CHECK(refusal<P>(ints{1, 2, 3}, 1, 3, 7, {.max_copies = 2}) ==
         "replicate: max_copies: expected a total of at least the slots, got 6 in layer 0");
-  CHECK(refusal<P>(ints{1, 2, 3}, 1, 3, 7, {.where = {.load_shrink = 0}}) ==
-        "replicate: options.where.load_shrink: expected above 0 and at most 1, got 0");
-  CHECK(refusal<P>(ints{1, 2, -3}, 1, 3, 7, {.where = {.load_shrink = 0.5}}) ==
+  CHECK(refusal<P>(ints{1, 2, 3}, 1, 3, 7, {.where = {.load_exponent = 0}}) ==
+        "replicate: options.where.load_exponent: expected above 0 and at most 1, got 0");
+  CHECK(refusal<P>(ints{1, 2, -3}, 1, 3, 7, {.where = {.load_exponent = 0.5}}) ==
         "replicate: loads: expected values from 0 to below 2^47, got -3 in layer 0, expert 2");
   CHECK(refusal<P>(ints{1, 2, 3}, 1, 3, 7, {.min_copies = 0}) ==
         "replicate: options.min_copies: expected 1 to 32767 copies, got 0");

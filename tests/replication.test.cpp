@@ -26,7 +26,7 @@ TEST_CASE("replication: the same bits in every team") {
         .rule = plimsoll::detail::rule_of(*where),
         .least = {least, {}},
         .most = {most, {}},
-        .load_shrink = where->load_shrink,
+        .load_exponent = where->load_exponent,
         .replica_count = plimsoll::matrix_ref<std::int32_t>(counts.data(), 4, experts),
         .reports = reports.data()};
     check_all_teams(body, 4, counts, [&] { return report_values(reports); });
@@ -36,7 +36,7 @@ TEST_CASE("replication: the same bits in every team") {
   check(40, 40, 1, 1, nowhere);
   check(40, 67, 1, 99, nowhere);
   check(70, 131, 1, 3, nowhere);
-  check(70, 131, 1, 99, {.ranks = 0, .load_shrink = 0.85});
+  check(70, 131, 1, 99, {.ranks = 0, .load_exponent = 0.85});
   host_options where{.ranks = 7, .nodes = 3, .active = {1, 1, 1, 0, 1, 1, 1}};
   check(24, 70, 1, 99, where);
   where.replica_anti_affinity = anti_affinity::rank;

@@ -24,8 +24,8 @@ using namespace select_planner_support;
 
 PLIMSOLL_TEST_CASE("select_planner: two candidates by hand", P, PLIMSOLL_PREPARED_POLICIES) {
   // EPLB pairs expert 0 with the lightest expert of the half that it knows, which is the second
-  // heaviest of the other half: 90 tokens on one rank and 30 on the other. A plan that pairs experts
-  // 0 and 2 has 80 and 40 in both halves.
+  // heaviest of the other half: 90 tokens on one rank and 30 on the other. A plan that pairs
+  // experts 0 and 2 has 80 and 40 in both halves.
   history_case c{.steps = 2, .experts = 4, .slots = 4, .loads = {60, 30, 20, 10, 60, 10, 20, 30}};
   c.where.ranks = 2;
   c.split = split_rule::even;
@@ -278,8 +278,8 @@ PLIMSOLL_TEST_CASE("select_planner: bad input is named", P, PLIMSOLL_PREPARED_PO
   CHECK(refusal_of([&] {
           array_in<std::int64_t, P> const loads(good.loads);
           static_cast<void>(plimsoll::select_planner(make_policy<P>(), loads.view3(2, 1, 3), 4,
-                                                     {.on = {.ranks = 2}, .load_shrink = 0}));
-        }) == "select_planner: options.load_shrink: expected above 0 and at most 1, got 0");
+                                                     {.on = {.ranks = 2}, .load_exponent = 0}));
+        }) == "select_planner: options.load_exponent: expected above 0 and at most 1, got 0");
 }
 
 }  // namespace plimsoll_test

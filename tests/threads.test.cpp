@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What docs/threads.md allows several threads at the same time. Every result is compared with that of one
-// thread; ThreadSanitizer sees what the threads share.
+// What docs/threads.md allows several threads at the same time. Every result is compared with that
+// of one thread; ThreadSanitizer sees what the threads share.
 #include <doctest/doctest.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -43,7 +43,7 @@ TEST_CASE("token_drop: pairs are counted while top_k selects them, the same bits
   lists.tiles = {tokens * width, all, true, groups.data(), counts.data()};
   lists.columns = columns.data();
   lists.kept = kept.data();
-  using body_type = plimsoll::detail::top_k_body<float, plimsoll::detail::count_chosen>;
+  using body_type = plimsoll::detail::top_k_body<float, plimsoll::detail::count_chosen_body>;
   body_type const body{{c.logits.data(), tokens, experts},
                        {.k = k, .local_experts = {local.data(), 1, 2}},
                        {ids.data(), tokens, width},

@@ -355,7 +355,7 @@ TEST_CASE("views: strides") {
   }
 }
 
-TEST_CASE("views: everything normalises to the same references") {
+TEST_CASE("views: everything normalizes to the same references") {
   std::vector<float> vector{1, 2, 3};
   std::array<float, 3> array{1, 2, 3};
   float plain[3] = {1, 2, 3};

@@ -720,7 +720,7 @@ class line_steps {
     ranks.live = std::count_if(speed_.begin(), speed_.end(), [](auto x) { return x > 0; });
     ranks.speed = {speed_.data(), 0x1p43, c_.paces.empty()};
     ranks.fastest = c_.paces.empty() ? 1 : 2;
-    line_rules rules{};
+    waterline_rules rules{};
     rules.sampled = o.method == fill_method::sampled;
     rules.literal = o.literal;
     rules.local_counts_only = o.local_counts_only;
@@ -729,13 +729,14 @@ class line_steps {
     rules.top_k = o.top_k;
     rules.local_preference = rules.node_preference = 65536;
     rules.margin = 1;
-    line_rows<std::int32_t> const rows{{ids_.data(), tokens_, o.top_k}, owners_.data(), o.slots};
-    line_memory const memory{state_.data(),  slack_.data(), load_.data(), weight_.data(),
-                             before_.data(), room_.data(),  more_.data()};
+    waterline_rows<std::int32_t> const rows{
+        {ids_.data(), tokens_, o.top_k}, owners_.data(), o.slots};
+    waterline_memory const memory{state_.data(),  slack_.data(), load_.data(), weight_.data(),
+                                  before_.data(), room_.data(),  more_.data()};
     plimsoll::vector_ref<waterline_report> const report(report_.data(), 1);
 
     longs counts(at(2 * ranks_), gap_value);
-    count_line<std::int32_t> count{};
+    waterline_count_body<std::int32_t> count{};
     count.rows = rows;
     count.loads = {counts.data(), 2, ranks_};
     count.source = source_;
@@ -747,11 +748,12 @@ class line_steps {
     check_step(count, count.problems(), counts);
     CHECK(counts == counted(c_, source_, owners_));
 
-    plan_line const plan{ranks, rules, {loads_.data(), 2, ranks_}, source_, memory, report};
+    waterline_plan_body const plan{ranks,   rules,  {loads_.data(), 2, ranks_},
+                                   source_, memory, report};
     auto const told = [&] { return levels_and_numbers(report_[0]); };
     check_step(plan, 1, state_, slack_, load_, weight_, before_, room_, more_, told);
 
-    fill_line<std::int32_t> fill{};
+    waterline_fill_body<std::int32_t> fill{};
     fill.ranks = ranks;
     fill.rules = rules;
     fill.memory = memory;
@@ -864,7 +866,8 @@ class line_steps {
   ints shared_;
   std::vector<double> speed_;
   floats weights_;
-  std::vector<plimsoll::detail::line_state> state_ = std::vector<plimsoll::detail::line_state>(1);
+  std::vector<plimsoll::detail::waterline_state> state_ =
+      std::vector<plimsoll::detail::waterline_state>(1);
   longs slack_ = longs(at(ranks_), gap_value);
   longs load_ = slack_;
   longs weight_ = slack_;
@@ -946,7 +949,7 @@ struct find_places {
   std::int64_t* given;  ///< [count, ranks]
 
   [[nodiscard]] index_t count() const { return std::ssize(units); }
-  [[nodiscard]] plimsoll::detail::place_searches searches() const { return {count()}; }
+  [[nodiscard]] plimsoll::detail::position_searches searches() const { return {count()}; }
   [[nodiscard]] std::size_t scratch_bytes() const {
     return searches().scratch_bytes() +
            plimsoll::detail::scratch_bytes_of<plimsoll::detail::round_robin_position>(count());
@@ -958,7 +961,7 @@ struct find_places {
     searches().find(
         team, arrays,
         [this](index_t i) {
-          return place_search::of(room.data() + i * ranks, 0, ranks, units[at(i)]);
+          return position_search::of(room.data() + i * ranks, 0, ranks, units[at(i)]);
         },
         place);
     team.for_each(count() * ranks,
@@ -1041,7 +1044,7 @@ TEST_CASE("waterline: tiles number items for any number of columns") {
 
 TEST_CASE("waterline: fill is one launch while tiles read few counts of other tiles") {
   auto const fits = [](index_t tokens, index_t ranks) {
-    plimsoll::detail::fill_line<std::int32_t> fill{};
+    plimsoll::detail::waterline_fill_body<std::int32_t> fill{};
     fill.tiles = {tokens, ranks + 1, nullptr, nullptr};
     return fill.fits_one_launch();
   };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // capacity_mask_gpu: capacity_mask on a CUDA stream. The mask and the kernels around it are
 // captured once as a CUDA graph and replayed for every step: Plimsoll neither allocates nor
-// synchronises in between, and the host needs no value of a batch.
+// synchronizes in between, and the host needs no value of a batch.
 #include <cuda_runtime_api.h>
 
 #include <plimsoll/execution.hpp>

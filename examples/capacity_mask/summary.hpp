@@ -84,7 +84,8 @@ inline void print_title(options const& o, index_t capacity) {
   std::printf("\n");
 }
 
-/// Prints a finished step on the host; returns whether outputs are right. `routed`: choices, [tokens, top_k].
+/// Prints a finished step on the host; returns whether outputs are right. `routed`: choices,
+/// [tokens, top_k].
 inline bool print_step(int number, step_ref const& step, options const& o, ids_ref routed) {
   char title[32];
   std::snprintf(title, sizeof title, "step %d before", number);

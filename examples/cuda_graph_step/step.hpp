@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One layer's step: count the tokens of every expert, split them over the replicas, round the split to
-// quotas, and dispatch every token copy to a slot. All arrays keep their addresses, and no call
+// One layer's step: count the tokens of every expert, split them over the replicas, round the split
+// to quotas, and dispatch every token copy to a slot. All arrays keep their addresses, and no call
 // allocates or waits, so that main_gpu.cu can capture the step.
 #pragma once
 
@@ -30,7 +30,7 @@ inline std::vector<std::int32_t> route(index_t step) {
   for (index_t i = 0; i < tokens * top_k; ++i) {
     double const u = plimsoll::random::uniform(0, static_cast<std::uint64_t>(step),
                                                static_cast<std::uint64_t>(i / top_k));
-    // The experts of a token are neighbours, so that they differ.
+    // The experts of a token are neighbors, so that they differ.
     auto const first = static_cast<index_t>(experts * u * u);
     ids.push_back(static_cast<std::int32_t>((first + i % top_k + step / 2) % experts));
   }
@@ -60,13 +60,13 @@ class layer {
         // In an engine, from recorded loads.
         plan_(plimsoll::eplb(policy, plimsoll::array(policy, loads_of(route(0)), 1, experts), slots,
                              {.on = {.ranks = ranks}})),
-        splitter_(policy, plan_.ref(), {.max_ids = tokens * top_k}),
+        splitter_(policy, plan_.ref(), {.max_token_copies = tokens * top_k}),
         counts_(policy, 1, experts),
         routing_(policy, 1),
         dispatched_(policy, 1) {}
 
-  /// Enqueues the step for the tokens in `topk_ids`. With several ranks, an all-reduce of the counts
-  /// comes between counting and planning, and is captured with them.
+  /// Enqueues the step for the tokens in `topk_ids`. With several ranks, an all-reduce of the
+  /// counts comes between counting and planning, and is captured with them.
   void enqueue() {
     auto const counts = plimsoll::array_ref(counts_.data_handle(), experts);
     plimsoll::count_tokens(policy_, topk_ids, {}, counts, routing_);

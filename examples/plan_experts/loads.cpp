@@ -208,8 +208,8 @@ class swap_check {
 
 /// Detects the expert ids of every token, `[tokens, layers, k]`, in place of loads: no row has an
 /// expert twice, and the layers of a step have different totals, while those of loads are equal.
-/// Rows of zeros tell nothing: buffers of ids begin as zeros, and rows of dense layers and of tokens
-/// that were not forwarded are never written.
+/// Rows of zeros tell nothing: buffers of ids begin as zeros, and rows of dense layers and of
+/// tokens that were not forwarded are never written.
 template <class Load>
 class id_check {
  public:
@@ -255,8 +255,8 @@ class id_check {
   index_t unequal_ = 0;
 };
 
-/// Detects loads of slots, `[layers, ranks, slots of a rank]`: all steps have the same total, as layers
-/// have, but in no step do all layers, and some layer's total changes.
+/// Detects loads of slots, `[layers, ranks, slots of a rank]`: all steps have the same total, as
+/// layers have, but in no step do all layers, and some layer's total changes.
 template <class Load>
 class slot_check {
  public:

@@ -10,10 +10,11 @@
 ///   are ignored |
 /// | `.csv` | without column names: a line per layer, a number per expert, an empty line between
 ///   steps |
-/// | | with the column names `layer`, `expert`, `load` and optionally `step`, or SGLang's `layer_id`,
+/// | | with the column names `layer`, `expert`, `load` and optionally `step`, or SGLang's
+/// `layer_id`,
 ///   `expert_id` and `count`, in any order: a line per load; loads without a line are 0, but every
 ///   step from 0 on has a line |
-/// | `-` | the standard input in any of these forms, recognised by the first bytes |
+/// | `-` | the standard input in any of these forms, recognized by the first bytes |
 ///
 /// In every form each load is a number from 0 to below 2^47, and so is the sum of a layer's loads
 /// over all steps. A file that breaks this or any other rule is a `file_error`.
@@ -52,7 +53,8 @@ class load_file {
                                       reading_progress const& progress = {},
                                       loads_of what = loads_of::experts);
 
-  /// Takes loads that were computed from those of another file; `numbers.bytes` has the name of that.
+  /// Takes loads that were computed from those of another file; `numbers.bytes` has the name of
+  /// that.
   [[nodiscard]] static load_file of_numbers(text_numbers numbers,
                                             loads_of what = loads_of::experts);
 
@@ -146,9 +148,9 @@ struct load_totals {
 enum class shape_rule { looks_right, trusted };
 
 /// Reads all steps, checks every load of all layers, then selects the layers from `first` up to,
-/// but not including, `last` and returns their totals. Throws `file_error`, unless `rule` is `trusted`
-/// also for an array that holds something other than loads of experts or has its dimensions in
-/// another order.
+/// but not including, `last` and returns their totals. Throws `file_error`, unless `rule` is
+/// `trusted` also for an array that holds something other than loads of experts or has its
+/// dimensions in another order.
 [[nodiscard]] load_totals check_loads(load_file& file, index_t first, index_t last,
                                       shape_rule rule = shape_rule::looks_right,
                                       reading_progress const& progress = {});

@@ -112,7 +112,8 @@ plan read_given(options const& o, plan_request request, std::optional<index_t> r
   return naming("--plan", [&] { return read_plan(o.plan, request); });
 }
 
-/// Adds up the slots of every expert in a file of --slot-loads, by the map in use. Returns them and the number of layers of the file, of which those of `rows` were read.
+/// Adds up the slots of every expert in a file of --slot-loads, by the map in use. Returns them and
+/// the number of layers of the file, of which those of `rows` were read.
 std::pair<load_file, index_t> read_slot_loads(std::string const& name, options const& o,
                                               row_range const& rows,
                                               reading_progress const& watch) {
@@ -723,7 +724,8 @@ outcome plan_loads(options const& o, measured_loads const& loads) {
     result.before = std::move(*in_use);
     result.before_name = o.plan;
   } else {
-    // Of a plan that lost experts none is left. An engine without a plan has the same number of slots in every layer.
+    // Of a plan that lost experts none is left. An engine without a plan has the same number of
+    // slots in every layer.
     auto const range = slots_of_layers(result.after);
     index_t const slots = range.least == range.most ? range.most : experts;
     if (!o.output.empty() && output_format(o) == plan_format::trtllm && slots % ranks == 0) {
@@ -739,7 +741,8 @@ outcome plan_loads(options const& o, measured_loads const& loads) {
   return result;
 }
 
-/// Throws if --model-layers would be ignored. It also counts the rows of LOADS, and of a plan to read.
+/// Throws if --model-layers would be ignored. It also counts the rows of LOADS, and of a plan to
+/// read.
 void expect_use_of_model_layers(options const& o) {
   bool const is_read = o.layer_ids.empty() || !o.plan.empty() || !o.previous.empty();
   if (o.model_layers && !is_read && !o.output.empty() && !lists_model_layers(output_format(o))) {

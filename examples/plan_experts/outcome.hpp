@@ -269,8 +269,8 @@ struct outcome {
   std::vector<comparison> comparisons = {};   ///< LOADS, then the file of --evaluate
 };
 
-/// Returns whether the traffic is printed: with one node and tokens on all ranks alike it is the same
-/// for nearly every plan.
+/// Returns whether the traffic is printed: with one node and tokens on all ranks alike it is the
+/// same for nearly every plan.
 [[nodiscard]] inline bool shows_traffic(outcome const& result) {
   return result.nodes > 1 || !result.sources.empty();
 }

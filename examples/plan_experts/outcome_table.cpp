@@ -179,7 +179,7 @@ template <class Statistics>
 [[nodiscard]] std::string losses_of(outcome const& result) {
   std::string text;
   for (comparison const& c : result.comparisons) {
-    if (c.before.latency && c.after.latency) {  // gem minimises latency
+    if (c.before.latency && c.after.latency) {  // gem minimizes latency
       if (c.after.latency->mean > c.before.latency->mean) {
         text += fmt::format("on {} the plan is slower than before: {:.2f} instead of {:.2f} us\n",
                             c.loads, c.after.latency->mean, c.before.latency->mean);

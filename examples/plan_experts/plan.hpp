@@ -107,8 +107,8 @@ inline void trim(plan& p) {
   p.slots = most;
 }
 
-/// Fills all slots of an empty plan: those of rank r with consecutive experts from first_expert(r) on,
-/// modulo the number of experts.
+/// Fills all slots of an empty plan: those of rank r with consecutive experts from first_expert(r)
+/// on, modulo the number of experts.
 template <class First>
 void fill_in_order(plan& p, First const& first_expert) {
   auto const offsets = p.placement().rank_offsets;

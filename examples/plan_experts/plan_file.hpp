@@ -70,15 +70,16 @@ struct plan_request {
   std::optional<index_t> ranks = {};
   /// Number of layers of the model, if known: SGLang's file has a row for each.
   std::optional<index_t> model_layers = {};
-  /// Gives the ranks of a file that does not contain their number, in place of `ranks`: the slots of
-  /// each, or, if these are not known or do not divide the slots of the file, their number.
+  /// Gives the ranks of a file that does not contain their number, in place of `ranks`: the slots
+  /// of each, or, if these are not known or do not divide the slots of the file, their number.
   std::optional<index_t> slots_of_rank = {};
   std::optional<index_t> assumed_ranks = {};
 };
 
-/// Reads a plan in any of the formats, recognised by the extension and the keys. Layers are matched
-/// by their id in the model, and in the files of vLLM, of vllm-ascend and in .npy files by their order. The resulting plan
-/// passes `plimsoll::validate`. Throws `file_error`, and `plan_error` for `ranks`.
+/// Reads a plan in any of the formats, recognized by the extension and the keys. Layers are matched
+/// by their id in the model, and in the files of vLLM, of vllm-ascend and in .npy files by their
+/// order. The resulting plan passes `plimsoll::validate`. Throws `file_error`, and `plan_error` for
+/// `ranks`.
 [[nodiscard]] plan read_plan(std::string const& file, plan_request const& request);
 
 /// Parses the bytes of a plan file; `file` is its name.

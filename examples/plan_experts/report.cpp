@@ -508,7 +508,7 @@ constexpr std::array<double, 8> heat_edges{0.25, 0.5, 0.8, 0.95, 1.05, 1.25, 2, 
 void heat_scale(std::ostream& out) {
   constexpr int classes = static_cast<int>(heat_edges.size()) + 1;
   out << "<div class=\"scale\">";
-  open_svg(out, 32, "Colours of the heat map, from a quarter of the mean load to four times it");
+  open_svg(out, 32, "Colors of the heat map, from a quarter of the mean load to four times it");
   for (int i = 0; i < classes; ++i) {
     fmt::print(out, "<rect class=\"c{}\" x=\"{:.3f}%\" width=\"{:.3f}%\" height=\"14\"/>", i,
                percent(i, classes), percent(1, classes));
@@ -646,7 +646,7 @@ constexpr std::string_view balance_lead =
     "busiest rank, so a layer at 0.5 takes twice as long as a balanced one.";
 constexpr std::string_view heat_lead =
     "Rank load divided by the layer’s mean load, ranks across and layers down. Blue ranks wait for "
-    "orange ranks; the colour between them marks loads within 5 % of the mean.";
+    "orange ranks; the color between them marks loads within 5 % of the mean.";
 
 void sections_of_loads(std::ostream& out, chart_data const& d) {
   section(out, "balancedness-0", "Balancedness of the layers", balance_lead,

@@ -104,7 +104,7 @@ void curve_chart(std::ostream& out, outcome const& o) {
 
 // ---- The gains --------------------------------------------------------------------------------
 
-/// Returns the largest gain or loss, which gets the full colour.
+/// Returns the largest gain or loss, which gets the full color.
 [[nodiscard]] double largest_gain(craft_outcome const& c) {
   double largest = 0;
   for (double const gain : c.estimate.gain) {
@@ -118,7 +118,7 @@ void gain_scale(std::ostream& out, double largest, bool with_losses) {
   int const first = with_losses ? -steps : 0;
   int const classes = steps - first + 1;
   out << "<div class=\"scale\">";
-  open_svg(out, 32, "Colours of the gains");
+  open_svg(out, 32, "Colors of the gains");
   for (int i = first; i <= steps; ++i) {
     fmt::print(out,
                "<rect class=\"{}\" fill-opacity=\"{}\" x=\"{:.3f}%\" width=\"{:.3f}%\" "

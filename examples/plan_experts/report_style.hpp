@@ -7,9 +7,9 @@
 
 namespace examples::report_style {
 
-/// Colours of the page and of charts. Print is always on white. c0 to c8 are the classes of the
-/// heat map, from far below the mean (blue) to far above (orange), two colours that people with any
-/// kind of colour blindness can distinguish.
+/// Colors of the page and of charts. Print is always on white. c0 to c8 are the classes of the
+/// heat map, from far below the mean (blue) to far above (orange), two colors that people with any
+/// kind of color blindness can distinguish.
 inline constexpr std::string_view palette = R"(
 :root{color-scheme:light dark;
 --bg:#fff;--card:#f5f7f8;--ink:#1b2126;--soft:#56616b;--rule:#dde2e6;

@@ -82,7 +82,7 @@ def steps_in_order(rows, oldest, name):
 
     SGLang's ring begins with zeros, and its file does not say where the recorder writes next. The
     position even survives the start of another recording, so the oldest row can be anywhere.
-      - The rows without load are adjacent (the last row and the first are neighbours): the ring is
+      - The rows without load are adjacent (the last row and the first are neighbors): the ring is
         not full, and the oldest step follows them.
       - All rows have load: a full ring, whose oldest row is unknown, or a buffer without a limit,
         which begins with the oldest. `oldest` must tell.

@@ -133,7 +133,7 @@ class layer {
             .max_imports = o.max_imports,
             .max_exports = o.max_exports,
             .expert_bytes = std::int64_t{o.expert_size()} * std::int64_t{sizeof(float)},
-            .max_ids = std::int64_t{o.tokens} * o.top_k};
+            .max_token_copies = std::int64_t{o.tokens} * o.top_k};
   }
 
   /// Calls f(expert, number of rows, first element of the rows) for all groups.

@@ -69,7 +69,7 @@ inline int tokens_of(options const& o, int step, int rank) {
 }
 
 /// Returns the prefix sums of the experts' popularity for one rank's tokens in one step. A few
-/// neighbours, which are at home on the same rank, are hot; each step has other hot experts.
+/// neighbors, which are at home on the same rank, are hot; each step has other hot experts.
 inline std::vector<std::uint64_t> popularity(options const& o, int step, int rank) {
   auto const experts = static_cast<std::uint64_t>(o.experts);
   auto const hottest = source(o, purpose::popularity, step, 0).below(experts, experts);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Recorded loads cut into steps to plan from and steps to judge the plan by, for tables of plans in
-/// steps that they were not made from.
+/// Recorded loads cut into steps to plan from and steps to judge the plan by, for tables of plans
+/// in steps that they were not made from.
 #pragma once
 
 #include <algorithm>

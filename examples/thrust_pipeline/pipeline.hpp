@@ -113,7 +113,7 @@ bool run(Policy const& policy, PreparedPolicy const& prepared_policy) {
   plimsoll::lplb split(prepared_policy,
                        plimsoll::placement_ref{view(map, 0, layers, slots),
                                                view(replicas, 0, layers, experts), ranks},
-                       {.max_ids = copies_of_layer});
+                       {.max_token_copies = copies_of_layer});
 
   // Every step: choose the replica of every token copy. No call waits for the device.
   route(steps);

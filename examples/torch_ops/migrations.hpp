@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the placement in use to a new one: maps `[layers, slots]` of int32 or int64, -1 in empty slots.
+// From the placement in use to a new one: maps `[layers, slots]` of int32 or int64, -1 in empty
+// slots.
 #pragma once
 
 #include <ATen/ops/empty.h>

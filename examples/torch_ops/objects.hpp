@@ -39,8 +39,8 @@ struct lplb_object : torch::CustomClassHolder {
   virtual void plan(Tensor const& counts) = 0;
   /// Writes the slot of every token copy to `slots[tokens, k]`, of the type of the ids.
   virtual void dispatch(index_t layer, Tensor const& topk_ids, Tensor const& slots) = 0;
-  /// Throws if the last plan refused its counts, or, unless that is allowed, if the last dispatch of a
-  /// layer had ids without a slot. Waits.
+  /// Throws if the last plan refused its counts, or, unless that is allowed, if the last dispatch
+  /// of a layer had ids without a slot. Waits.
   virtual void check(bool allow_lost) = 0;
   /// Returns the number of ids of the last calls by outcome. Waits.
   virtual counter_dict counters() = 0;
@@ -57,8 +57,8 @@ struct waterfill_object : torch::CustomClassHolder {
   /// `weights[tokens, top_k]` in and `filled_weights[tokens, top_k + 1]` out.
   virtual void fill(Tensor const& topk_ids, Tensor const& loads, Tensor const& ids,
                     optional_tensor const& weights, optional_tensor const& filled_weights) = 0;
-  /// Throws if the last fill refused its loads, or, unless that is allowed, if it had ids that are not
-  /// a slot. Waits.
+  /// Throws if the last fill refused its loads, or, unless that is allowed, if it had ids that are
+  /// not a slot. Waits.
   virtual void check(bool allow_lost) = 0;
   /// Returns the number of ids of the last calls by outcome. Waits.
   virtual counter_dict counters() = 0;
@@ -86,8 +86,8 @@ struct least_loaded_object : torch::CustomClassHolder {
   /// Writes the rank of every counted token copy, and its row in the send buffer, to
   /// `destinations[tokens, k]` and `rows[tokens, k]`, of the type of the ids.
   virtual void route(Tensor const& topk_ids, Tensor const& destinations, Tensor const& rows) = 0;
-  /// Throws if the last plan refused its counts, or, unless that is allowed, if the last route had ids
-  /// without a rank. Waits.
+  /// Throws if the last plan refused its counts, or, unless that is allowed, if the last route had
+  /// ids without a rank. Waits.
   virtual void check(bool allow_lost) = 0;
   /// Returns the number of ids of the last calls by outcome. Waits.
   virtual counter_dict counters() = 0;
@@ -100,8 +100,8 @@ struct least_loaded_object : torch::CustomClassHolder {
   virtual Tensor transfer_offsets() = 0;
 };
 
-/// Implements an object on the device and stream on which it was made. Its calls must come on the same
-/// stream: the object's work is ordered by it.
+/// Implements an object on the device and stream on which it was made. Its calls must come on the
+/// same stream: the object's work is ordered by it.
 template <class Backend, class Interface>
 class kept : public Interface {
  protected:
@@ -159,10 +159,10 @@ class lplb final : public kept<Backend, lplb_object> {
 
  public:
   lplb(call<Backend> const& at, Tensor const& physical_to_logical, Tensor const& replica_count,
-       index_t ranks, optional_tensor const& rank_offsets, index_t max_ids)
+       index_t ranks, optional_tensor const& rank_offsets, index_t max_token_copies)
       : base(at),
         placement_(placement_of(at, physical_to_logical, replica_count, ranks, rank_offsets)),
-        splitter_(at.policy(), placement_.ref(), {.max_ids = max_ids}),
+        splitter_(at.policy(), placement_.ref(), {.max_token_copies = max_token_copies}),
         routing_(at.policy(), 1),
         dispatched_(at.policy(), placement_.physical_to_logical.extent(0)) {}
 
@@ -203,10 +203,10 @@ class lplb final : public kept<Backend, lplb_object> {
   static c10::intrusive_ptr<lplb_object> make(Tensor const& physical_to_logical,
                                               Tensor const& replica_count, index_t ranks,
                                               optional_tensor const& rank_offsets,
-                                              index_t max_ids) {
+                                              index_t max_token_copies) {
     call<Backend> const at("lplb", physical_to_logical);
     return c10::make_intrusive<lplb>(at, physical_to_logical, replica_count, ranks, rank_offsets,
-                                     max_ids);
+                                     max_token_copies);
   }
 
   Tensor quotas() override { return this->borrow(splitter_.quotas()); }
@@ -392,7 +392,7 @@ class least_loaded final : public kept<Backend, least_loaded_object> {
 
   static c10::intrusive_ptr<least_loaded_object> make(Tensor const& like, index_t rank,
                                                       index_t ranks, index_t nodes, index_t experts,
-                                                      index_t max_ids, double alpha,
+                                                      index_t max_token_copies, double alpha,
                                                       index_t min_chunk, double threshold) {
     call<Backend> const at("least_loaded", like);
     if (rank < 0 || rank >= ranks) {
@@ -406,7 +406,7 @@ class least_loaded final : public kept<Backend, least_loaded_object> {
                                        .alpha = alpha,
                                        .min_chunk = min_chunk,
                                        .lambda = threshold,
-                                       .max_ids = max_ids});
+                                       .max_token_copies = max_token_copies});
   }
 
   Tensor send_counts() override { return this->borrow(planner_.send_counts()); }

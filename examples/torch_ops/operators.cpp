@@ -66,7 +66,7 @@ TORCH_LIBRARY(plimsoll, library) {
 #define TORCH_OPS_EXAMPLE_CLASS "__torch__.torch.classes.plimsoll."
   library.def(
       "lplb(Tensor physical_to_logical, Tensor replica_count, int ranks, Tensor? rank_offsets, "
-      "int max_ids) -> " TORCH_OPS_EXAMPLE_CLASS "Lplb");
+      "int max_token_copies) -> " TORCH_OPS_EXAMPLE_CLASS "Lplb");
   library.def(
       "waterfill(Tensor like, int rank, int ranks, int nodes, int slots, int top_k, "
       "int max_tokens, float weight=1.0, bool to_all_ranks=False) "
@@ -75,7 +75,8 @@ TORCH_LIBRARY(plimsoll, library) {
       "capacity_mask(Tensor like, int experts, int top_k, int max_tokens, float factor=1.0) "
       "-> " TORCH_OPS_EXAMPLE_CLASS "CapacityMask");
   library.def(
-      "least_loaded(Tensor like, int rank, int ranks, int nodes, int experts, int max_ids, "
+      "least_loaded(Tensor like, int rank, int ranks, int nodes, int experts, int "
+      "max_token_copies, "
       "float alpha=1.0, int min_chunk=1024, float threshold=1.3) "
       "-> " TORCH_OPS_EXAMPLE_CLASS "LeastLoaded");
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Planning operators: they read recorded loads and return maps as new tensors of int64. Shapes depend
-// on shapes and numbers alone, so that meta tensors have them, too.
+// Planning operators: they read recorded loads and return maps as new tensors of int64. Shapes
+// depend on shapes and numbers alone, so that meta tensors have them, too.
 #pragma once
 
 #include <array>
@@ -20,8 +20,8 @@ namespace torch_ops_example {
 using maps = std::tuple<Tensor, Tensor>;
 using three_maps = std::tuple<Tensor, Tensor, Tensor>;
 
-/// Operators on meta tensors, which allocate the results of the others: `[layers, slots]`, the expert
-/// in each slot, and `[layers, experts]`, the copies of each expert.
+/// Operators on meta tensors, which allocate the results of the others: `[layers, slots]`, the
+/// expert in each slot, and `[layers, experts]`, the copies of each expert.
 struct shapes {
   static maps of_loads(char const* function, Tensor const& loads, index_t dimensions,
                        char const* argument, index_t slots, index_t extra) {

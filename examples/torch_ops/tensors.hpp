@@ -47,8 +47,8 @@ struct load_reader {
   }
 };
 
-/// One call of an operator, on the device of a tensor and its current stream. All other tensors must
-/// be on that device, too.
+/// One call of an operator, on the device of a tensor and its current stream. All other tensors
+/// must be on that device, too.
 template <class Backend>
 class call {
  public:

@@ -24,7 +24,7 @@ print("planner:", planner)
 
 # Every step: 64 tokens choose two experts of layer 0, as popular as before; each copy gets a slot.
 topk_ids = np.resize(np.repeat(np.arange(12, dtype=np.int32), weight[0] // 8), (2, 64)).T
-balancer = plimsoll_ffi.lplb(physical_to_logical, copies, 8, max_ids=topk_ids.size)
+balancer = plimsoll_ffi.lplb(physical_to_logical, copies, 8, max_token_copies=topk_ids.size)
 counts = np.zeros((2, 12), np.int32)
 balancer.count(topk_ids, counts[0])  # an engine sums the counts of all ranks here
 balancer.plan(counts)

@@ -82,10 +82,10 @@ template <class Backend>
 class lplb : kept_object<Backend> {
  public:
   lplb(call<Backend> const& at, TensorView physical_to_logical, TensorView replica_count,
-       index_t ranks, Optional<TensorView> rank_offsets, index_t max_ids)
+       index_t ranks, Optional<TensorView> rank_offsets, index_t max_token_copies)
       : kept_object<Backend>(at),
         placement_(placement_of(at, physical_to_logical, replica_count, ranks, rank_offsets)),
-        splitter_(at.policy(), placement_.ref(), {.max_ids = max_ids}),
+        splitter_(at.policy(), placement_.ref(), {.max_token_copies = max_token_copies}),
         routing_(at.policy(), 1),
         dispatched_(at.policy(), placement_.physical_to_logical.extent(0)) {}
 
@@ -113,8 +113,8 @@ class lplb : kept_object<Backend> {
                          counters_in(layer));
     });
   }
-  /// Throws if the last plan refused its counts, or, unless that is allowed, if the last dispatch of a
-  /// layer had ids without a slot. Waits.
+  /// Throws if the last plan refused its counts, or, unless that is allowed, if the last dispatch
+  /// of a layer had ids without a slot. Waits.
   void check(bool allow_lost) {
     [[maybe_unused]] auto const at = this->again("lplb.check");
     splitter_.check();
@@ -130,10 +130,11 @@ class lplb : kept_object<Backend> {
   }
 
   static object_members make(TensorView physical_to_logical, TensorView replica_count,
-                             index_t ranks, Optional<TensorView> rank_offsets, index_t max_ids) {
+                             index_t ranks, Optional<TensorView> rank_offsets,
+                             index_t max_token_copies) {
     call<Backend> const at("lplb", physical_to_logical);
     auto const object = std::make_shared<lplb>(at, physical_to_logical, replica_count, ranks,
-                                               rank_offsets, max_ids);
+                                               rank_offsets, max_token_copies);
     return members()
         .add("count", object, &lplb::count)
         .add("plan", object, &lplb::plan)
@@ -197,8 +198,8 @@ class waterfill : kept_object<Backend> {
       line_.fill(in, rank_, batch, out, rows);
     });
   }
-  /// Throws if the last fill refused its loads, or, unless that is allowed, if it had ids that are not
-  /// a slot. Waits.
+  /// Throws if the last fill refused its loads, or, unless that is allowed, if it had ids that are
+  /// not a slot. Waits.
   void check(bool allow_lost) {
     [[maybe_unused]] auto const at = this->again("waterfill.check");
     line_.check();
@@ -333,8 +334,8 @@ class least_loaded : kept_object<Backend> {
                      at.template view<Id, 2>("rows", rows, "[tokens, k]"), routed_);
     });
   }
-  /// Throws if the last plan refused its counts, or, unless that is allowed, if the last route had ids
-  /// without a rank. Waits.
+  /// Throws if the last plan refused its counts, or, unless that is allowed, if the last route had
+  /// ids without a rank. Waits.
   void check(bool allow_lost) {
     [[maybe_unused]] auto const at = this->again("least_loaded.check");
     planner_.check();
@@ -350,8 +351,8 @@ class least_loaded : kept_object<Backend> {
   }
 
   static object_members make(DLDevice device, index_t rank, index_t ranks, index_t nodes,
-                             index_t experts, index_t max_ids, double alpha, index_t min_chunk,
-                             double threshold) {
+                             index_t experts, index_t max_token_copies, double alpha,
+                             index_t min_chunk, double threshold) {
     call<Backend> const at("least_loaded", device);
     if (rank < 0 || rank >= ranks) {
       refuse("least_loaded", "rank", "0 to ranks - 1", std::to_string(rank));
@@ -363,7 +364,7 @@ class least_loaded : kept_object<Backend> {
                                        .alpha = alpha,
                                        .min_chunk = min_chunk,
                                        .lambda = threshold,
-                                       .max_ids = max_ids});
+                                       .max_token_copies = max_token_copies});
     auto const& planner = object->planner_;
     return members()
         .add("count", object, &least_loaded::count)

@@ -188,11 +188,11 @@ def _device_of(like):
     return tvm_ffi.device("cuda" if kind == _CUDA else "cpu", index)
 
 
-def lplb(physical_to_logical, replica_count, ranks, max_ids, *, rank_offsets=None):
+def lplb(physical_to_logical, replica_count, ranks, max_token_copies, *, rank_offsets=None):
     """Balances every step over a placement. count(topk_ids, counts[experts]); plan(counts[layers,
     experts]); dispatch(layer, topk_ids, slots); check(). Array: quotas[layers, slots]."""
     maps = _inputs("lplb", (physical_to_logical, replica_count, ranks, rank_offsets))
-    return _Kept("lplb", maps[0], *maps, max_ids)
+    return _Kept("lplb", maps[0], *maps, max_token_copies)
 
 
 def waterfill(like, rank, ranks, slots, top_k, max_tokens, *, nodes=1, weight=1.0, to_all_ranks=False):
@@ -208,9 +208,9 @@ def capacity_mask(like, experts, top_k, max_tokens, *, factor=1.0):
     return _Kept("capacity_mask", like, _device_of(like), experts, top_k, max_tokens, factor)
 
 
-def least_loaded(like, rank, ranks, experts, max_ids, *, nodes=1, alpha=1.0, min_chunk=1024, threshold=1.3):
+def least_loaded(like, rank, ranks, experts, max_token_copies, *, nodes=1, alpha=1.0, min_chunk=1024, threshold=1.3):
     """Spills tokens of overloaded ranks (LLEP). count(topk_ids, counts[experts]); plan(counts[ranks,
     experts]); route(topk_ids, destinations, rows); check(). Arrays: send_counts and receive_counts
     [ranks, ranks], transfers (expert, from, to; transfer_offsets[-1] of them), transfer_offsets."""
-    options = (rank, ranks, nodes, experts, max_ids, alpha, min_chunk, threshold)
+    options = (rank, ranks, nodes, experts, max_token_copies, alpha, min_chunk, threshold)
     return _Kept("least_loaded", like, _device_of(like), *options)

@@ -80,8 +80,8 @@ struct load_reader {
   }
 };
 
-/// One call from Python, on the device and the current stream of a tensor. All other tensors must be
-/// on that device, too.
+/// One call from Python, on the device and the current stream of a tensor. All other tensors must
+/// be on that device, too.
 template <class Backend>
 class call {
  public:

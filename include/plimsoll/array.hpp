@@ -53,7 +53,7 @@ class array {
   ///
   /// @throws invalid_input if an extent is negative or the elements cannot be addressed
   /// @workspace keeps the elements, from the policy
-  /// @stream enqueues, does not synchronise; the memory is usable on the policy's stream
+  /// @stream enqueues, does not synchronize; the memory is usable on the policy's stream
   template <std::integral... Extents>
     requires(sizeof...(Extents) == Rank)
   array(P const& policy, Extents... extents)
@@ -67,17 +67,18 @@ class array {
   /// @brief Copies a contiguous range from host memory, such as a vector, to an array of rank 1.
   ///
   /// @workspace keeps the elements, from the policy
-  /// @stream synchronises: the range may be freed when the constructor returns
+  /// @stream synchronizes: the range may be freed when the constructor returns
   template <class Range>
     requires(Rank == 1 && detail::contiguous_of<Range const&, T const>)
   array(P const& policy, Range const& elements) : array(policy, elements, std::size(elements)) {}
 
-  /// @brief Copies a contiguous range from host memory, in row-major order, to an array of the given
+  /// @brief Copies a contiguous range from host memory, in row-major order, to an array of the
+  ///   given
   /// extents.
   ///
   /// @throws invalid_input if an extent is negative or their product is not the size of the range
   /// @workspace keeps the elements, from the policy
-  /// @stream synchronises: the range may be freed when the constructor returns
+  /// @stream synchronizes: the range may be freed when the constructor returns
   template <class Range, std::integral... Extents>
     requires(sizeof...(Extents) == Rank && detail::contiguous_of<Range const&, T const>)
   array(P const& policy, Range const& elements, Extents... extents)
@@ -97,10 +98,11 @@ class array {
   }
   ~array() = default;
 
-  /// @brief Replaces the elements by those of a contiguous range in host memory, in row-major order.
+  /// @brief Replaces the elements by those of a contiguous range in host memory, in row-major
+  ///   order.
   ///
   /// @throws invalid_input if the range has another size
-  /// @stream synchronises: the range may be freed when the call returns
+  /// @stream synchronizes: the range may be freed when the call returns
   template <class Range>
     requires detail::contiguous_of<Range const&, T const>
   void assign(Range const& elements) {
@@ -115,7 +117,7 @@ class array {
 
   /// @brief Copies the elements to the host, in row-major order.
   ///
-  /// @stream synchronises the policy's stream
+  /// @stream synchronizes the policy's stream
   [[nodiscard]] std::vector<T> to_host() const { return memory_.read(); }
 
   /// Returns the number of elements.
@@ -143,7 +145,7 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// @brief Makes an array whose bytes are zero: `zeros<double>(policy, layers, ranks)`.
 ///
 /// @throws invalid_input if an extent is negative or the elements cannot be addressed
-/// @stream enqueues, does not synchronise; the memory is usable on the policy's stream
+/// @stream enqueues, does not synchronize; the memory is usable on the policy's stream
 template <class T, execution_policy P, std::integral... Extents>
 array<T, P, static_cast<int>(sizeof...(Extents))> zeros(P const& policy, Extents... extents) {
   return {policy, extents...};
@@ -211,7 +213,7 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// @throws invalid_input for shapes
 /// @complexity O(layers (slots + experts + ranks))
 /// @workspace keeps 4 bytes for each element of the maps, from the policy
-/// @stream enqueues, does not synchronise
+/// @stream enqueues, does not synchronize
 /// @determinism the same bits under every policy
 template <execution_policy P, class Map, class Counts,
           class Offsets = matrix_ref<std::int32_t const>>

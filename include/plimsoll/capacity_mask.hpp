@@ -40,7 +40,7 @@ class capacity_mask {
   /// @workspace from the policy: 21 bytes per pair, up to 41 per expert, 4.25 per expert for each
   ///   512 pairs (8.5 with more candidates than top_k), and scratch where it does not fit shared
   ///   memory
-  /// @stream synchronises
+  /// @stream synchronizes
   capacity_mask(P const& policy, capacity_options const& options)
       : pipeline_(detail::resolve(policy), options) {
     detail::synchronize(pipeline_.context());
@@ -53,7 +53,8 @@ class capacity_mask {
   /// factors of their own.
   [[nodiscard]] index_t capacity(index_t tokens) const { return pipeline_.capacity(tokens); }
 
-  /// @brief The most rows that `offsets` count in a batch of `tokens` tokens, padding included: the size
+  /// @brief The most rows that `offsets` count in a batch of `tokens` tokens, padding included: the
+  ///   size
   /// of a buffer that holds the kept pairs of every such batch.
   [[nodiscard]] index_t max_rows(index_t tokens) const { return pipeline_.max_rows(tokens); }
 
@@ -68,7 +69,7 @@ class capacity_mask {
   /// @complexity O(pairs (candidates + digits)), for up to six 8-bit digits of a key, which are
   ///   read only where a capacity is exceeded; with expert_drop also O(experts^2)
   /// @stream enqueues four kernels, one more each for expert_drop, for max_selected and for batches
-  ///   of more than 524288 pairs; neither allocates nor synchronises. After a `cuda_error` the
+  ///   of more than 524288 pairs; neither allocates nor synchronizes. After a `cuda_error` the
   ///   object cannot be used again
   /// @determinism the same bits under every policy
   template <class Ids, class Scores, class Id = std::int32_t>

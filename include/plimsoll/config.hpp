@@ -71,8 +71,8 @@
 /// Inline namespace of everything that takes a policy, and so may launch a kernel. As in CCCL, it
 /// names the device architectures that the compiler builds for. Otherwise two shared objects built
 /// for different GPUs would share one copy of such a template, and thus kernels that one of the
-/// GPUs cannot run. Types that pass between host and CUDA translation units are outside of it; those
-/// that own arrays have the context as a template argument, and `device_context` is inside.
+/// GPUs cannot run. Types that pass between host and CUDA translation units are outside of it;
+/// those that own arrays have the context as a template argument, and `device_context` is inside.
 #if !defined(__CUDACC__)
 #define PLIMSOLL_DEVICE_ABI host_only
 #elif defined(__CUDA_ARCH_LIST__)

@@ -86,7 +86,8 @@ enum class fault_kind : std::int32_t {
   value,            ///< a value that is NaN or out of range; `where` class, `also` option
   cost,    ///< a latency that is negative, falls, or is out of range; `where` rank, `also` step
   counts,  ///< token counts of all sources that differ from the planned load; `where` expert
-  source  ///< a source for which nothing was planned; `where` the planned source or -1, `got` source
+  /// A source for which nothing was planned; `where` the planned source or -1, `got` source.
+  source
 };
 
 /// A value that a call refused after its checks of shapes and options, while it ran; calls that
@@ -141,8 +142,8 @@ struct renamed_option {
   std::string_view to;
 };
 
-/// Returns f(). What f refuses in the name of `primitive` is thrown in the name of the `system` that
-/// uses it, with options renamed by the first that fits.
+/// Returns f(). What f refuses in the name of `primitive` is thrown in the name of the `system`
+/// that uses it, with options renamed by the first that fits.
 template <class F>
 decltype(auto) on_behalf_of(std::string_view system, std::string_view primitive,
                             std::initializer_list<renamed_option> options, F const& f) {

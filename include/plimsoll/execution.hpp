@@ -9,7 +9,7 @@
 /// | `plimsoll::omp` | `<plimsoll/execution/omp.hpp>` | OpenMP threads |
 /// | `plimsoll::gpu(stream)` | this one; calls need a CUDA compiler | a CUDA stream |
 /// | Thrust's policies | `<plimsoll/execution/thrust.cuh>` | the backend of the policy |
-/// | your thread pool | specialise `policy_traits` | your threads |
+/// | your thread pool | specialize `policy_traits` | your threads |
 #pragma once
 
 #include <concepts>
@@ -115,7 +115,7 @@ struct device_context {
   int shared_memory = 0;
 };
 
-/// Maps a policy to its context. Specialise it for your own policy type:
+/// Maps a policy to its context. Specialize it for your own policy type:
 /// `static host_context<my_executor> resolve(my_policy const&)`.
 template <class Policy>
 struct policy_traits;

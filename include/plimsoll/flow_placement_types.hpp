@@ -16,8 +16,8 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI {
 /// memory.
 struct flow_placement_options {
   /// Ranks: number, nodes, liveness and speeds. The slots of dead ranks stay empty, and the load of
-  /// a rank is divided by its speed. Among ranks of nearly equal load, copies of an expert go to one
-  /// node.
+  /// a rank is divided by its speed. Among ranks of nearly equal load, copies of an expert go to
+  /// one node.
   rank_set on = {};
   /// `[layers, ranks + 1]`: first slot of each rank, rising from 0 to at most slots; slots past the
   /// last offset belong to no rank. Empty: slots are spread evenly, rank r begins at
@@ -33,7 +33,8 @@ struct flow_placement_options {
 
 /// Ranks of the plan that `certify` takes.
 struct certify_options {
-  /// Liveness and speeds of the ranks; `on.ranks` is that of the placement or 0. Nodes are not read.
+  /// Liveness and speeds of the ranks; `on.ranks` is that of the placement or 0. Nodes are not
+  /// read.
   rank_set on = {};
 };
 

@@ -46,7 +46,7 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 /// @complexity O(classes * capacity * options) per problem
 /// @workspace for each problem in flight, 2 bytes per class and unit of capacity and 16 bytes per
 ///   unit of capacity; and 64 bytes per problem
-/// @stream synchronises once
+/// @stream synchronizes once
 /// @determinism the same bits under every policy: values are added in the order of the classes
 template <execution_policy P, class Weights, class Values, class Choices>
 std::vector<certificate> knapsack(P const& policy, Weights const& weights, Values const& values,

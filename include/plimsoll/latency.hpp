@@ -62,7 +62,7 @@ class latency_table {
   /// @complexity O(ranks samples)
   /// @workspace keeps 32 bytes per rank and sample, and 4 bytes per bucket. A bucket is no wider
   ///   than the smallest gap between samples, unless that would take more than 2^16 buckets
-  /// @stream synchronises
+  /// @stream synchronizes
   latency_table(P const& policy, latency_curves const& curves, index_t ranks)
       : pieces_("latency_table", detail::resolve(policy), curves, ranks) {}
 
@@ -96,7 +96,7 @@ latency_table(P const&, latency_curves const&, index_t) -> latency_table<P>;
 /// @complexity O(steps layers (experts + slots + ranks cost))
 /// @workspace 64 bytes per layer and 8 steps; the workspace of `validate`; and 8 bytes per expert
 ///   and 16 bytes per rank for each problem in flight
-/// @stream synchronises once
+/// @stream synchronizes once
 /// @determinism the same bits under every policy: tokens are added as integers
 template <execution_policy P, class Loads, detail::latency_cost Cost, class Out>
 void rank_latencies(P const& policy, Loads const& loads, placement_ref const& placement,
@@ -121,7 +121,7 @@ void rank_latencies(P const& policy, Loads const& loads, placement_ref const& pl
 /// @throws invalid_input as `rank_latencies`
 /// @complexity as `rank_latencies`
 /// @workspace as `rank_latencies`
-/// @stream synchronises once
+/// @stream synchronizes once
 /// @determinism the same bits under every policy
 template <execution_policy P, class Loads, detail::latency_cost Cost, class Out>
 void step_latencies(P const& policy, Loads const& loads, placement_ref const& placement,

@@ -19,7 +19,7 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI {
 /// A kernel works tile by tile, so its latency is a staircase; if a tile is a small part of the
 /// work, straight lines are close enough. Up to `dense_until` tokens the curve is a staircase: n
 /// tokens take as long as the first sample of at least n tokens. Above, latencies lie on lines
-/// between neighbouring samples, and past the last sample on the line through the last two. Without
+/// between neighboring samples, and past the last sample on the line through the last two. Without
 /// a sample at 0 tokens, 0 tokens take no time, and any number up to the first sample takes as long
 /// as that sample. A fraction of a token takes as long as a whole token. Latencies may be in any
 /// unit of time.

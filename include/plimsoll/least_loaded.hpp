@@ -38,7 +38,7 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 /// Ranks that know the same loads make the same plan, to the bit, so that only counts need to be
 /// exchanged: `count`, an all-gather, `add_up`, `plan`, `exchange` and `route`.
 ///
-/// The constructor allocates and synchronises; of the other calls only `check` does, so that the
+/// The constructor allocates and synchronizes; of the other calls only `check` does, so that the
 /// rest can be captured in a CUDA graph. One object works on one step of a layer at a time; it
 /// routes the tokens of any rank, or of several in turn.
 ///
@@ -59,8 +59,9 @@ class least_loaded {
   /// @complexity O(slots + experts + ranks)
   /// @workspace from the policy: 4 (ranks + 1) experts bytes, 4 ranks (experts + 2 homes + 3 ranks)
   ///   for the rows of all ranks, about 100 per expert and home, 120 per rank, and 4 per expert for
-  ///   each 512 of options.max_ids; and the scratch of a call if it does not fit in shared memory
-  /// @stream synchronises
+  ///   each 512 of options.max_token_copies; and the scratch of a call if it does not fit in shared
+  ///   memory
+  /// @stream synchronizes
   least_loaded(P const& policy, least_loaded_options const& options,
                spill_price<Cost> const& price = {})
       : pipeline_(detail::resolve(policy), options, price) {
@@ -72,9 +73,9 @@ class least_loaded {
   /// @brief Counts a rank's token copies per expert: one row of the matrix that `add_up` takes.
   /// @param topk_ids `[tokens, k]` int32 or int64: experts, or -1; in the policy's memory
   /// @param[out] counts `[experts]` int32: other ids are not counted here; `route` reports them
-  /// @throws invalid_input for shapes and more than options.max_ids
+  /// @throws invalid_input for shapes and more than options.max_token_copies
   /// @complexity O(tokens k + experts tokens k / 512)
-  /// @stream enqueues two kernels; neither allocates nor synchronises
+  /// @stream enqueues two kernels; neither allocates nor synchronizes
   /// @determinism the same bits under every policy
   template <class Ids, class Counts>
   void count(Ids const& topk_ids, Counts&& counts) {
@@ -95,7 +96,7 @@ class least_loaded {
   /// @complexity O(experts log experts + homes + ranks), and O(c log ranks) for c chunks; O(c
   ///   ranks) with limits, prices, nodes, speeds or several homes, and on a GPU where a rank holds
   ///   more than 64 experts; about ten times that if limits raise the capacity
-  /// @stream enqueues one kernel; neither allocates nor synchronises
+  /// @stream enqueues one kernel; neither allocates nor synchronizes
   /// @determinism the same bits under every policy, and on every rank that has the same loads
   template <class Loads>
   void plan(Loads const& loads) {
@@ -110,7 +111,7 @@ class least_loaded {
   ///   policy's memory
   /// @throws invalid_input for shapes; `check` throws for values, after `plan()`
   /// @complexity O(ranks experts)
-  /// @stream enqueues one kernel; neither allocates nor synchronises
+  /// @stream enqueues one kernel; neither allocates nor synchronizes
   /// @determinism the same bits under every policy
   template <class Counts>
   void add_up(Counts const& counts) {
@@ -133,7 +134,7 @@ class least_loaded {
   ///
   /// @throws nothing; `check` throws for values
   /// @complexity O(ranks (ranks + segments))
-  /// @stream enqueues two kernels; neither allocates nor synchronises
+  /// @stream enqueues two kernels; neither allocates nor synchronizes
   /// @determinism the same bits under every policy
   void exchange() { pipeline_.enqueue_exchange(); }
 
@@ -151,7 +152,7 @@ class least_loaded {
   /// @param[out] counters `[1]`: the number of ids by outcome; none is lost silently
   /// @throws invalid_input for the rank and shapes
   /// @complexity O(tokens k log(segments of an expert))
-  /// @stream enqueues one kernel; neither allocates nor synchronises
+  /// @stream enqueues one kernel; neither allocates nor synchronizes
   /// @determinism the same bits under every policy
   template <class Ids, class Destinations, class Rows, class Counters>
   void route(index_t rank, Ids const& topk_ids, Destinations&& destinations, Rows&& rows,
@@ -185,7 +186,7 @@ class least_loaded {
   ///   `exchange_reports()[rank].groups`
   /// @throws invalid_input for the rank and shapes
   /// @complexity O(ranks experts + received log(groups))
-  /// @stream enqueues one kernel; neither allocates nor synchronises
+  /// @stream enqueues one kernel; neither allocates nor synchronizes
   /// @determinism the same bits under every policy
   template <class Rows, class Groups>
   void arrange(index_t rank, Rows&& arranged, Groups&& groups) {
@@ -222,7 +223,7 @@ class least_loaded {
   [[nodiscard]] vector_ref<std::int32_t const> rank_loads() const {
     return {pipeline_.plan().loads, options().on.ranks};
   }
-  /// `[ranks]`: modelled bytes of each rank: weights held and received, and tokens.
+  /// `[ranks]`: modeled bytes of each rank: weights held and received, and tokens.
   [[nodiscard]] vector_ref<std::int64_t const> rank_bytes() const {
     return {pipeline_.plan().bytes_of_rank, options().on.ranks};
   }
@@ -246,7 +247,7 @@ class least_loaded {
   /// @brief Throws if the last `plan` refused its loads or a returned cost, or if the counts of its
   /// `exchange` do not add up to the planned loads.
   /// @throws invalid_input naming the expert, or the rank of the cost
-  /// @stream synchronises once
+  /// @stream synchronizes once
   void check() const { pipeline_.expect_no_fault(); }
 
  private:
@@ -256,8 +257,8 @@ class least_loaded {
   template <class Id>
   void expect_batch(char const* name, matrix_ref<Id const> const& ids) const {
     detail::expect_between(name, "topk_ids", 1, 0x7fffffff, ids.extent(1), "ids per token");
-    detail::expect_between(name, "topk_ids", 0, options().max_ids / ids.extent(1), ids.extent(0),
-                           "tokens (options.max_ids)");
+    detail::expect_between(name, "topk_ids", 0, options().max_token_copies / ids.extent(1),
+                           ids.extent(0), "tokens (options.max_token_copies)");
   }
   template <class Id, class Out>
   static void expect_pairs(char const* name, char const* argument, matrix_ref<Id const> const& ids,
@@ -283,7 +284,7 @@ least_loaded(P const&, least_loaded_options const&, spill_price<Cost> const&)
 /// @param options the ranks, homes and limits of the plan
 /// @throws invalid_input for shapes and options, and for the first fault of the plan
 /// @complexity O(segments + transfers + slots + ranks), on the calling thread
-/// @stream synchronises
+/// @stream synchronizes
 template <execution_policy P, class Loads>
   requires(!detail::is_generated<Loads>)
 void validate(P const& policy, spill_plan_ref const& plan, Loads const& loads,

@@ -42,7 +42,7 @@ enum class spill_trigger : std::int32_t {
 /// The destination of an excess of fewer than `min_chunk` tokens.
 enum class small_excess_policy : std::int32_t {
   helper,  ///< it goes to the least loaded rank (LLEP's algorithms)
-  native   ///< it stays at home, above capacity (LLEP's text)
+  home     ///< it stays at home, above capacity (LLEP's text)
 };
 
 /// The ranks, the experts that they hold, and the rules for spilling. Arrays are in the policy's
@@ -55,8 +55,8 @@ struct least_loaded_options {
   index_t experts = 0;
   /// `[experts]`: the rank that holds each expert. Empty: experts are held in contiguous blocks,
   /// and the block of rank r begins at expert floor(r experts / ranks).
-  vector_ref<std::int32_t const> native = {};
-  /// The slots of one layer, instead of `native`: an expert may be held by several ranks (its
+  vector_ref<std::int32_t const> home_rank = {};
+  /// The slots of one layer, instead of `home_rank`: an expert may be held by several ranks (its
   /// homes), and none of them needs its weights sent. `residents.ranks` must equal `on.ranks`;
   /// `residents.replica_count` is not read.
   placement_ref residents = {};
@@ -89,8 +89,8 @@ struct least_loaded_options {
   /// Bytes that a rank stores for each of its tokens, up to 2^31 - 1.
   std::int64_t token_bytes = 0;
 
-  /// The most ids (tokens times k) of one call of `count` or `route`.
-  index_t max_ids = 0;
+  /// The most token copies (tokens times k) of one call of `count` or `route`.
+  index_t max_token_copies = 0;
 };
 
 /// The cost model that decides whether a spill saves time. Times are in the unit of `cost`.
@@ -123,8 +123,8 @@ struct spill_report {
   double raised_capacity = 0;
   double imbalance = 0;       ///< Max / mean, of ranks or of experts as the options choose.
   double home_peak = 0;       ///< The peak with all tokens at home: plain expert parallelism.
-  double time = 0;            ///< Modelled time of the slowest rank; 0 without a price.
-  double home_time = 0;       ///< Modelled time of the slowest rank with all tokens at home.
+  double time = 0;            ///< Modeled time of the slowest rank; 0 without a price.
+  double home_time = 0;       ///< Modeled time of the slowest rank with all tokens at home.
   std::int64_t tokens = 0;    ///< Token copies of the step.
   std::int64_t overload = 0;  ///< Tokens above the capacities of their ranks.
   std::int64_t forced = 0;    ///< Tokens that went to a rank without room for a chunk.

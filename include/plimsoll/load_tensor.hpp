@@ -36,11 +36,11 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 /// @param options whether to replace the outputs or add to them
 /// @param[out] counts `[experts]` int32 or int64, in tokens, in the policy's memory
 /// @param[out] counters `[1]`, in the policy's memory; `read(policy, counters)` fetches it
-/// @pre with count_mode::add the outputs are initialised, and sums stay in the range of their type
+/// @pre with count_mode::add the outputs are initialized, and sums stay in the range of their type
 /// @throws invalid_input for shapes
 /// @complexity O(tokens k + experts); one pass over the ids
 /// @workspace host: 32 bytes per expert and block of tokens, from the policy; device: none
-/// @stream does not synchronise
+/// @stream does not synchronize
 /// @determinism the same bits under every policy
 template <execution_policy P, class Ids, class Counts, class Counters>
 void count_tokens(P const& policy, Ids const& topk_ids, count_options const& options,
@@ -86,7 +86,7 @@ void count_tokens(P const& policy, Ids const& topk_ids, count_options const& opt
 /// @throws invalid_input for shapes, and for host-visible offsets
 /// @complexity O(tokens k + sources experts)
 /// @workspace host: 32 bytes per expert and block of tokens, from the policy; device: none
-/// @stream does not synchronise
+/// @stream does not synchronize
 /// @determinism the same bits under every policy
 template <execution_policy P, class Ids, class Offsets, class Counts, class Counters>
 void count_tokens_by_source(P const& policy, Ids const& topk_ids, Offsets const& source_offsets,
@@ -121,7 +121,7 @@ void count_tokens_by_source(P const& policy, Ids const& topk_ids, Offsets const&
 /// @complexity O(layers (slots + experts))
 /// @workspace 12 bytes per slot and 8 per expert for each problem in flight, from the policy;
 ///   on a device only where that exceeds the shared memory of a block
-/// @stream does not synchronise
+/// @stream does not synchronize
 /// @determinism the same bits under every policy
 template <execution_policy P, class Counts, class Map, class Logical, class Counters>
 void scatter_to_logical(P const& policy, Counts const& physical_counts,
@@ -154,7 +154,7 @@ void scatter_to_logical(P const& policy, Counts const& physical_counts,
 /// @throws invalid_input for shapes
 /// @complexity O(steps layers experts); one pass over the loads
 /// @workspace none
-/// @stream does not synchronise
+/// @stream does not synchronize
 /// @determinism the same bits under every policy
 template <execution_policy P, class Loads, class Out>
 void sum_steps(P const& policy, Loads const& loads, Out&& out) {
@@ -183,7 +183,7 @@ void sum_steps(P const& policy, Loads const& loads, Out&& out) {
 /// @complexity O(steps layers (experts + slots))
 /// @workspace 8 bytes per expert and 16 per rank for each problem in flight, from the policy; on a
 ///   device only where that exceeds the shared memory of a block
-/// @stream does not synchronise
+/// @stream does not synchronize
 /// @determinism the same bits under every policy
 template <execution_policy P, class Loads, class Out>
   requires detail::readable<Loads, 3>
@@ -232,7 +232,7 @@ array<double, P, 2> rank_loads(P const& policy, Loads const& loads,
 /// @brief Maintains the sum of the last `options.window` steps.
 ///
 /// This is the ring buffer of steps of vLLM, SGLang and vllm-ascend; integer loads also have a
-/// running sum. Only the constructor allocates; after it only `size` synchronises. The position in
+/// running sum. Only the constructor allocates; after it only `size` synchronizes. The position in
 /// the ring is in the policy's memory, so `push` and `sum` can be captured in a CUDA graph and
 /// replayed.
 ///
@@ -250,7 +250,7 @@ class load_window {
   /// Creates an empty window.
   /// @throws invalid_input for layers, experts or a window out of range
   /// @workspace (window * sizeof(T) + 8) bytes per layer and expert, from the policy
-  /// @stream synchronises
+  /// @stream synchronizes
   load_window(P const& policy, index_t layers, index_t experts,
               load_window_options const& options = {})
       : pipeline_(detail::resolve(policy), layers, experts, options) {
@@ -285,7 +285,7 @@ class load_window {
   }
 
   /// Returns the number of steps in the window, at most `options.window`.
-  /// @stream synchronises
+  /// @stream synchronizes
   [[nodiscard]] index_t size() const { return pipeline_.size(); }
 
  private:
@@ -304,7 +304,7 @@ class load_window {
 /// This is the rule of TensorRT-LLM's load balancer, which has a decay of 0.9. Every step computes
 /// value = value * decay + load in double, rounded after the product and after the sum. A layer
 /// that gets a new placement starts again at 0: call `reset`. Only the constructor allocates and
-/// synchronises; all other calls can be captured in a CUDA graph.
+/// synchronizes; all other calls can be captured in a CUDA graph.
 template <unqualified_policy P>
 class load_decay {
   static_assert(detail::can_be_kept<P>,
@@ -315,7 +315,7 @@ class load_decay {
   /// Creates values of 0.
   /// @throws invalid_input for layers or experts out of range; unless 0 < decay <= 1
   /// @workspace 8 bytes per value, from the policy
-  /// @stream synchronises
+  /// @stream synchronizes
   load_decay(P const& policy, index_t layers, index_t experts,
              load_decay_options const& options = {})
       : pipeline_(detail::resolve(policy), layers, experts, options) {
@@ -326,7 +326,7 @@ class load_decay {
   /// @param loads `[layers, experts]`, in the policy's memory, as for `sum_steps`
   /// @throws invalid_input for shapes; on a device cuda_error, also for a pending error of earlier
   ///   work: CUB reports and clears it, and enqueues nothing
-  /// @stream enqueues one kernel of cub::DeviceFor; does not synchronise
+  /// @stream enqueues one kernel of cub::DeviceFor; does not synchronize
   template <class Loads>
   void update(Loads const& loads) {
     constexpr char const* name = "load_decay::update";

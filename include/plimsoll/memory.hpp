@@ -18,7 +18,7 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 /// @param elements a contiguous range, or a rank-1 view of any stride
 /// @return a `std::vector` of the elements, in order
 /// @workspace from the policy, for a stride of 0 or less: the size of the elements
-/// @stream synchronises the policy's stream
+/// @stream synchronizes the policy's stream
 template <execution_policy P, class Elements>
 auto read(P const& policy, Elements const& elements) {
   auto const source =

@@ -28,7 +28,7 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 /// @throws invalid_input for wrong shapes
 /// @complexity O(rows * columns), five passes over a row
 /// @workspace none
-/// @stream enqueues one kernel, does not synchronise
+/// @stream enqueues one kernel, does not synchronize
 /// @determinism the same bits under every policy: sums are of integers, or in the fixed order of
 ///   `sum_ordered` (see determinism.md)
 template <execution_policy P, class Loads, class Out>
@@ -59,7 +59,7 @@ array<balance_stats, P> measure(P const& policy, Loads const& loads) {
 ///   1, 1 and worst row -1
 /// @throws invalid_input for no rows, and for a row that `measure` filled with NaN
 /// @complexity O(rows), on the calling thread
-/// @stream synchronises once
+/// @stream synchronizes once
 /// @determinism the same bits under every policy
 template <execution_policy P, class Rows>
 balance_summary summarize(P const& policy, Rows const& rows,
@@ -80,7 +80,7 @@ balance_summary summarize(P const& policy, Rows const& rows,
 /// @throws invalid_input for wrong shapes
 /// @complexity O(layers experts^2 steps)
 /// @workspace 8 bytes per step for each problem in flight
-/// @stream enqueues one kernel, does not synchronise
+/// @stream enqueues one kernel, does not synchronize
 /// @determinism the same bits under every policy; the matrix is symmetric to the bit
 template <execution_policy P, class Loads, class Out>
 void correlate(P const& policy, Loads const& loads, Out&& correlation) {
@@ -106,7 +106,7 @@ void correlate(P const& policy, Loads const& loads, Out&& correlation) {
 /// @throws invalid_input for wrong shapes and options
 /// @complexity O(layers experts steps)
 /// @workspace 8 bytes per step for each problem in flight
-/// @stream enqueues one kernel, does not synchronise
+/// @stream enqueues one kernel, does not synchronize
 /// @determinism the same bits under every policy
 template <execution_policy P, class Loads, class Out>
 void classify_experts(P const& policy, Loads const& loads, expert_use_options const& options,
@@ -133,7 +133,7 @@ void classify_experts(P const& policy, Loads const& loads, expert_use_options co
 ///   experts
 /// @throws invalid_input for wrong shapes and a wrong `least`
 /// @complexity O(layers experts^2), on the calling thread
-/// @stream synchronises for each layer
+/// @stream synchronizes for each layer
 /// @determinism the same bits under every policy
 template <execution_policy P, class Correlation, class Use>
 std::vector<expert_pair> correlated_pairs(P const& policy, Correlation const& correlation,

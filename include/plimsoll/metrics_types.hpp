@@ -17,7 +17,7 @@ struct balance_stats {
   double mean = 0;
   /// Largest load of a column.
   double peak = 0;
-  /// Mean / peak, in (0, 1]; 1 is perfect. SGLang calls it utilisation.
+  /// Mean / peak, in (0, 1]; 1 is perfect. SGLang calls it utilization.
   double balancedness = 1;
   /// Peak / mean, at least 1; 1 if all loads are equal. The literature also calls it PAR
   /// (peak-to-average ratio). TensorRT-LLM's imbalance ratio is this minus 1. CRAFT's skew is this

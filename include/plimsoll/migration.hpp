@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Moving from the placement in use to another one at little cost: `align` renames ranks so that few
-/// experts move, `plan_within` finds the best plan within a budget of moves, and `transfers` lists
-/// the weights to transfer, in rounds.
+/// Moving from the placement in use to another one at little cost: `align` renames ranks so that
+/// few experts move, `plan_within` finds the best plan within a budget of moves, and `transfers`
+/// lists the weights to transfer, in rounds.
 ///
 /// A *move* is an expert that arrives on a rank which did not hold it. A rank that holds the expert
 /// already copies it locally.
@@ -55,7 +55,7 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// @throws invalid_input for shapes; for values, naming layer and slot, rank or expert
 /// @complexity O(slots log slots) per layer
 /// @workspace 52 bytes per slot and 8 per expert for each problem in flight; 64 bytes per layer
-/// @stream synchronises once
+/// @stream synchronizes once
 /// @determinism integers only: the same under every policy
 template <execution_policy P>
 std::vector<slot_changes> count_changes(P const& policy, placement_ref const& from,
@@ -73,7 +73,7 @@ std::vector<slot_changes> count_changes(P const& policy, placement_ref const& fr
 /// @throws invalid_input for shapes
 /// @complexity O(slots) per layer
 /// @workspace 64 bytes per layer
-/// @stream synchronises once
+/// @stream synchronizes once
 /// @determinism integers only: the same under every policy
 template <execution_policy P>
 std::vector<index_t> changed_layers(P const& policy, placement_ref const& from,
@@ -86,15 +86,15 @@ std::vector<index_t> changed_layers(P const& policy, placement_ref const& from,
 /// @brief Gives a new placement the rank labels and slots with which the fewest experts move from
 /// the placement in use. Its balance does not change.
 ///
-/// Ranks of a new placement are interchangeable if they have equal slot counts, speeds and liveness;
-/// so are nodes with such ranks, whose ranks stay together. The labels are an optimal assignment:
-/// first the fewest experts arrive from another rank, then, among these, the fewest slots change by
-/// copies within a rank. With nodes, the cost of a pair of nodes is the optimal assignment of its
-/// ranks. Then the slots of every rank are exchanged, so that an expert that stays keeps its slot;
-/// other experts fill the other slots in rising order of slots.
+/// Ranks of a new placement are interchangeable if they have equal slot counts, speeds and
+/// liveness; so are nodes with such ranks, whose ranks stay together. The labels are an optimal
+/// assignment: first the fewest experts arrive from another rank, then, among these, the fewest
+/// slots change by copies within a rank. With nodes, the cost of a pair of nodes is the optimal
+/// assignment of its ranks. Then the slots of every rank are exchanged, so that an expert that
+/// stays keeps its slot; other experts fill the other slots in rising order of slots.
 ///
-/// Source: the assignment of new ranks to old ones is what DeepSeek's maintainers advise (EPLB issue
-/// 25) and FlashLB does; keeping slots within a rank is vLLM's `preserve_intragpu_slots`.
+/// Source: the assignment of new ranks to old ones is what DeepSeek's maintainers advise (EPLB
+/// issue 25) and FlashLB does; keeping slots within a rank is vLLM's `preserve_intragpu_slots`.
 ///
 /// @param from the placement in use, in the policy's memory; experts may be missing, and dead ranks
 ///   may hold some, which nobody can read
@@ -103,16 +103,17 @@ std::vector<index_t> changed_layers(P const& policy, placement_ref const& from,
 /// @param[out] physical_to_logical `[layers, slots]` int32 or int64: `to` with other labels; its
 ///   `replica_count` is that of `to`. May be the array of `to` itself
 /// @return certificates of the assignments, and per layer what still changes
-/// @throws invalid_input for shapes; for values, naming layer and slot, rank or expert; the output is
-///   then unspecified
-/// @complexity O(slots (log slots + copies of an expert) + ranks^3 / nodes) per layer at worst; about
-///   ranks^2 instead of the last if most experts of a rank move together. With all layers in one
-///   relabeling the last is only once
+/// @throws invalid_input for shapes; for values, naming layer and slot, rank or expert; the output
+///   is then unspecified
+/// @complexity O(slots (log slots + copies of an expert) + ranks^3 / nodes) per layer at worst;
+///   about ranks^2 instead of the last if most experts of a rank move together. With all layers in
+///   one relabeling the last is only once
 /// @workspace per relabeling 8 ranks^2 + 16 nodes^2 + 4 ranks nodes bytes; 52 bytes per slot, 8 per
 ///   expert and 32 per rank for each problem in flight; 64 bytes per layer; 4 bytes for each int64
 ///   element
-/// @stream synchronises
-/// @determinism integers only: the same bits under every policy; ties go to the lowest rank and slot
+/// @stream synchronizes
+/// @determinism integers only: the same bits under every policy; ties go to the lowest rank and
+///   slot
 template <execution_policy P, class Placement>
 alignment_report align(P const& policy, placement_ref const& from, placement_ref const& to,
                        alignment_options const& options, Placement&& physical_to_logical) {
@@ -149,36 +150,37 @@ aligned_plan<P> align(P const& policy, placement_ref const& from, placement_ref 
 /// placement in use.
 ///
 /// Every layer has one sequence of plans, each with one or two moves more than the plan before: a
-/// replica of the most loaded rank and one of another rank are swapped, or a slot with a superfluous
-/// replica gets a copy of another expert. No slot becomes free. The step taken relieves ranks above the mean the most per
-/// move. To these come the complete plans: `refine` from the placement in use, and the new placement,
-/// both aligned. Among all plans of a layer within the limits the one with the smallest peak is
-/// taken; the fewest moves break ties. A limit on all layers is divided among them so that the sum of
-/// the peaks is smallest, by multiple-choice knapsack.
+/// replica of the most loaded rank and one of another rank are swapped, or a slot with a
+/// superfluous replica gets a copy of another expert. No slot becomes free. The step taken relieves
+/// ranks above the mean the most per move. To these come the complete plans: `refine` from the
+/// placement in use, and the new placement, both aligned. Among all plans of a layer within the
+/// limits the one with the smallest peak is taken; the fewest moves break ties. A limit on all
+/// layers is divided among them so that the sum of the peaks is smallest, by multiple-choice
+/// knapsack.
 ///
-/// Thus a larger budget never gives a larger sum of peaks, a budget of 0 moves returns the placement
-/// in use, and without a limit the peaks are no larger than those of `refine` from the placement in
-/// use, or of the new placement. That no other plan within the budget is better is not proven; the
-/// bound holds for all plans with these slots, whatever they move.
+/// Thus a larger budget never gives a larger sum of peaks, a budget of 0 moves returns the
+/// placement in use, and without a limit the peaks are no larger than those of `refine` from the
+/// placement in use, or of the new placement. That no other plan within the budget is better is not
+/// proven; the bound holds for all plans with these slots, whatever they move.
 ///
 /// @param loads `[layers, experts]`, as for `replicate`
 /// @param from the placement in use, in the policy's memory: a live rank holds every expert
-/// @param to the new placement, such as a planner's for these loads, of the same shape, with the same
-///   ranks and rank offsets
+/// @param to the new placement, such as a planner's for these loads, of the same shape, with the
+///   same ranks and rank offsets
 /// @param where ranks and constraints, as for `refine`; with 0 ranks, those of `from`. The rank
 ///   offsets are those of `from`
-/// @param options the budget, and the split under which the peak is minimised
+/// @param options the budget, and the split under which the peak is minimized
 /// @param[out] physical_to_logical `[layers, slots]` int32 or int64
 /// @param[out] replica_count `[layers, experts]` int32 or int64
 /// @return per layer: certificate of the peak, the peak of `from`, and what changes
 /// @throws invalid_input for shapes and options; for values, naming layer and slot, rank or expert;
 ///   the outputs are then unspecified
-/// @complexity that of `refine` and `align`; O(slots^2) for each plan of a sequence, at most one per
-///   slot; for a limit on all layers that of `knapsack`; with `split_rule::optimal` one
+/// @complexity that of `refine` and `align`; O(slots^2) for each plan of a sequence, at most one
+///   per slot; for a limit on all layers that of `knapsack`; with `split_rule::optimal` one
 ///   `minmax_lp::solve` for each plan
 /// @workspace as `refine` and `align`; 12 bytes per slot of every layer; with `split_rule::optimal`
 ///   one map for each plan compared
-/// @stream synchronises
+/// @stream synchronizes
 /// @determinism the same bits under every policy; ties go to the lowest slot and expert
 template <execution_policy P, class Loads, class Placement, class Counts>
 std::vector<migration_report> plan_within(P const& policy, Loads const& loads,
@@ -231,20 +233,20 @@ migration_plan<P> plan_within(P const& policy, Loads const& loads, placement_ref
 ///
 /// Every slot that gets another expert is one transfer. An expert that arrives on a rank in several
 /// slots is sent once and copied within the rank in a round after all others. The source is the
-/// nearest live rank that holds the expert: the rank itself, a rank of the node, then any other rank.
-/// Among the nearest, the transfers are divided so that the most that one rank sends is smallest.
-/// Experts that no live rank holds come from the host.
+/// nearest live rank that holds the expert: the rank itself, a rank of the node, then any other
+/// rank. Among the nearest, the transfers are divided so that the most that one rank sends is
+/// smallest. Experts that no live rank holds come from the host.
 ///
-/// The transfers from one rank to another are one flow, and all in one round. Rounds colour the
-/// flows: with `send_and_receive` in as few rounds as the largest degree (Kőnig), with `one_peer` in
-/// at most one more (Vizing; Misra and Gries). A layer's rounds follow one another; layers are
+/// The transfers from one rank to another are one flow, and all in one round. Rounds color the
+/// flows: with `send_and_receive` in as few rounds as the largest degree (Kőnig), with `one_peer`
+/// in at most one more (Vizing; Misra and Gries). A layer's rounds follow one another; layers are
 /// independent. Local copies and transfers from the host belong to no flow, and are in the first
 /// round from which no other rank reads their destination slot any more.
 ///
 /// The transfers of a round run at the same time. A slot whose old expert is read in that round or
-/// later gets its new one by way of a staging slot, at the end of the last round that reads it. Thus
-/// every transfer reads a slot that holds its expert, and after every round each expert that was
-/// readable is so still, in a slot or in a staging slot. `validate` checks that.
+/// later gets its new one by way of a staging slot, at the end of the last round that reads it.
+/// Thus every transfer reads a slot that holds its expert, and after every round each expert that
+/// was readable is so still, in a slot or in a staging slot. `validate` checks that.
 ///
 /// Source: the rule of one peer is vLLM's (pull request 52641).
 ///
@@ -256,10 +258,10 @@ migration_plan<P> plan_within(P const& policy, Loads const& loads, placement_ref
 /// @return the transfers of all layers, rounds, bytes and an estimate of the duration
 /// @throws invalid_input for shapes and options; for values, naming layer and slot, rank or expert
 /// @complexity O(slots (log slots + rounds)) per layer; for m transfers between n ranks, O(m^2) to
-///   divide the sources at worst, and usually O(m n) to colour the flows
+///   divide the sources at worst, and usually O(m n) to color the flows
 /// @workspace 48 bytes per slot of every layer, and 104 per layer; for each problem in flight 92
 ///   bytes per slot, 16 per expert, 40 per rank, and 2 ranks^2, with `send_and_receive` 4 ranks^2
-/// @stream synchronises
+/// @stream synchronizes
 /// @determinism integers only: the same on every rank and under every policy
 template <execution_policy P>
 transfer_plan transfers(P const& policy, placement_ref const& from, placement_ref const& to,
@@ -271,11 +273,11 @@ transfer_plan transfers(P const& policy, placement_ref const& from, placement_re
 
 /// @brief Checks a list of transfers and throws for its first fault.
 ///
-/// Plays the rounds: in each, every source slot holds the expert when it is read, no transfer writes
-/// to a slot that another one reads, the rule of the rounds holds, a staging slot receives one
-/// transfer at a time, and no expert that was readable becomes unreadable; after the last round the
-/// slots hold the experts of `to`. Kinds, bytes and counts of rounds, moves and local copies are
-/// checked, too. Whether sources are the nearest, rounds are few and `seconds` is right is not.
+/// Plays the rounds: in each, every source slot holds the expert when it is read, no transfer
+/// writes to a slot that another one reads, the rule of the rounds holds, a staging slot receives
+/// one transfer at a time, and no expert that was readable becomes unreadable; after the last round
+/// the slots hold the experts of `to`. Kinds, bytes and counts of rounds, moves and local copies
+/// are checked, too. Whether sources are the nearest, rounds are few and `seconds` is right is not.
 ///
 /// @param from,to the placements for which the transfers were made, in the policy's memory
 /// @param plan the transfers
@@ -283,7 +285,7 @@ transfer_plan transfers(P const& policy, placement_ref const& from, placement_re
 /// @throws invalid_input for shapes; for the first fault, naming layer, round and transfer
 /// @complexity O((transfers + layers slots) log slots), on the host
 /// @workspace none, or a copy of each map whose rows are not contiguous
-/// @stream synchronises
+/// @stream synchronizes
 /// @determinism the same fault under every policy
 template <execution_policy P>
 void validate(P const& policy, placement_ref const& from, placement_ref const& to,

@@ -45,9 +45,9 @@ struct alignment_options {
 struct alignment_report {
   /// Per relabeling, thus one per layer or one for all layers: value = moves, lower_bound = the
   /// fewest moves that any exchange of labels allowed leaves, proven by the dual variables of the
-  /// assignment; optimal if no other exchange leaves fewer moves, or as many and fewer local copies;
-  /// work = ranks and nodes scanned by the search, at least one per rank. Without relabeling one per
-  /// layer: no other exchange is allowed, and the work is 0.
+  /// assignment; optimal if no other exchange leaves fewer moves, or as many and fewer local
+  /// copies; work = ranks and nodes scanned by the search, at least one per rank. Without
+  /// relabeling one per layer: no other exchange is allowed, and the work is 0.
   std::vector<certificate> certificates;
   /// Per layer: what still changes.
   std::vector<slot_changes> layers;
@@ -58,7 +58,7 @@ inline constexpr std::int64_t unlimited = std::numeric_limits<std::int64_t>::max
 
 /// Options of `plan_within`.
 struct migration_options {
-  /// Split of an expert's tokens among its copies, under which the peak is minimised: `even`, or
+  /// Split of an expert's tokens among its copies, under which the peak is minimized: `even`, or
   /// `optimal` as by `minmax_lp`.
   split_rule split = split_rule::even;
   /// Largest number of moves of all layers together, at least 0.
@@ -124,8 +124,8 @@ struct transfer {
   friend bool operator==(transfer const&, transfer const&) = default;
 };
 
-/// Speed of the paths of transfers, in bytes per second and rank, above 0. The defaults are those of
-/// an H100 with NVLink 4, one 400 Gb/s network adapter per GPU, and PCIe 5.
+/// Speed of the paths of transfers, in bytes per second and rank, above 0. The defaults are those
+/// of an H100 with NVLink 4, one 400 Gb/s network adapter per GPU, and PCIe 5.
 struct transfer_bandwidths {
   double local_copy = 1.5e12;
   double same_node = 450e9;

@@ -37,8 +37,8 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 /// `rank_limit` ranks and `expert_limit` experts with any number of replicas, and its result is
 /// optimal with a tolerance of 0.
 ///
-/// The constructor reads the placement, allocates and synchronises; `solve` does not allocate or
-/// synchronise, so it can be captured in a CUDA graph. One object solves one step at a time and
+/// The constructor reads the placement, allocates and synchronizes; `solve` does not allocate or
+/// synchronize, so it can be captured in a CUDA graph. One object solves one step at a time and
 /// keeps the certificates of the last one.
 ///
 /// Loads are stored in units of a power of two: a layer's load is less than 2^52 units, so that
@@ -60,11 +60,11 @@ class minmax_lp {
   /// @param options ranks, and when to stop
   /// @throws invalid_input for shapes and options; for values, naming the layer and the rank or
   ///   slot
-  /// @complexity O(slots + experts colours) per layer, on the calling thread. Experts of one colour
-  ///   have no rank in common; there are at most as many colours as experts on several ranks
+  /// @complexity O(slots + experts colors) per layer, on the calling thread. Experts of one color
+  ///   have no rank in common; there are at most as many colors as experts on several ranks
   /// @workspace about 40 bytes per slot and 50 per rank of every layer, and 32 per layer, from the
   ///   policy
-  /// @stream synchronises
+  /// @stream synchronizes
   minmax_lp(P const& policy, placement_ref const& placement, minmax_lp_options const& options = {})
       : pipeline_(detail::resolve(policy), placement, options) {
     pipeline_.allocate_scratch();
@@ -82,7 +82,7 @@ class minmax_lp {
   /// @throws invalid_input for shapes; `check` throws for values
   /// @complexity O(copies) per sweep and O(copies) per augmenting path and layer
   /// @workspace none
-  /// @stream enqueues one kernel, does not synchronise
+  /// @stream enqueues one kernel, does not synchronize
   /// @determinism the same bits under every policy
   template <class Loads, class Split>
   void solve(Loads const& loads, minmax_lp_inputs const& inputs, Split&& split,
@@ -124,7 +124,7 @@ class minmax_lp {
 
   /// @brief Throws for the first layer that the last `solve` could not split.
   /// @throws invalid_input naming the refused number, its expert or rank, and the layer
-  /// @stream synchronises once
+  /// @stream synchronizes once
   void check() const {
     detail::expect_all_solved("minmax_lp::solve", "loads", pipeline_.certificates.read());
   }

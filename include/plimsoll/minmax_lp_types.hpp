@@ -14,8 +14,8 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 /// The objective of a split.
 enum class split_objective : std::int32_t {
-  min_peak,      ///< minimises the peak: the load of the most loaded rank
-  lexicographic  ///< minimises the peak, then the next highest loads: the most even rank loads
+  min_peak,      ///< minimizes the peak: the load of the most loaded rank
+  lexicographic  ///< minimizes the peak, then the next highest loads: the most even rank loads
 };
 
 /// The ranks, the objective, and when solving stops. Arrays are in the policy's memory.
@@ -28,7 +28,7 @@ struct minmax_lp_options {
   double tolerance = 1e-6;
   /// The most sweeps and augmenting paths of a layer, at least 1.
   index_t max_iterations = index_t{1} << 20;
-  /// Minimises the peak alone or, if `lexicographic`, also the loads of the ranks below the peak.
+  /// Minimizes the peak alone or, if `lexicographic`, also the loads of the ranks below the peak.
   split_objective objective = split_objective::min_peak;
 };
 

@@ -60,7 +60,7 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 ///   others
 /// @workspace 16 bytes per expert and 24 per rank for each problem in flight (with anti-affinity up
 ///   to 8 and 20 more), 64 bytes per layer, and 4 bytes for each int64 element, from the policy
-/// @stream synchronises once
+/// @stream synchronizes once
 /// @determinism the same bits under every policy; weights are 47-bit fixed point, load / copies
 ///   rounded down; a cost is one correctly rounded division by the speed
 template <execution_policy P, class Loads, class Counts, class Placement>
@@ -138,7 +138,7 @@ placement<P> place(P const& policy, Loads const& loads, Counts const& replica_co
 /// @complexity O(experts + slots + groups log groups + groups nodes) per layer
 /// @workspace 12 bytes per expert, 20 per group, 32 per node and 4 for each group that the slots
 ///   could hold, for each problem in flight, and 64 bytes per layer, from the policy
-/// @stream synchronises once
+/// @stream synchronizes once
 /// @determinism the same bits under every policy
 template <execution_policy P, class Loads, class NodeExperts, class NodeOffsets>
 std::vector<certificate> place_groups(P const& policy, Loads const& loads, index_t groups,

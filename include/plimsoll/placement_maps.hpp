@@ -45,7 +45,7 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 /// @complexity O(slots + experts) per layer
 /// @workspace 4 bytes per slot and 8 per expert for each problem in flight, and 64 bytes per layer,
 ///   from the policy
-/// @stream synchronises once
+/// @stream synchronizes once
 /// @determinism integers only: the same bits under every policy
 template <execution_policy P, class Map, class Counts>
 void count_replicas(P const& policy, Map const& physical_to_logical, Counts&& replica_count) {
@@ -69,7 +69,7 @@ void count_replicas(P const& policy, Map const& physical_to_logical, Counts&& re
 /// @complexity O(slots + experts) per layer
 /// @workspace 4 bytes per slot and 8 per expert for each problem in flight, and 64 bytes per layer,
 ///   from the policy
-/// @stream synchronises once
+/// @stream synchronizes once
 /// @determinism integers only: the same bits under every policy
 template <execution_policy P, class Map, class Offsets, class Slots>
 void slots_to_replicas(P const& policy, Map const& physical_to_logical, Offsets&& replica_offsets,
@@ -100,7 +100,7 @@ void slots_to_replicas(P const& policy, Map const& physical_to_logical, Offsets&
 /// @complexity O(slots + experts) per layer
 /// @workspace 8 bytes per slot and 16 per expert for each problem in flight, and 64 bytes per
 ///   layer, from the policy
-/// @stream synchronises once
+/// @stream synchronizes once
 /// @determinism integers only: the same bits under every policy
 template <execution_policy P, class Map>
 void replicas_to_slots(P const& policy, replica_lists_ref const& replicas,
@@ -124,7 +124,7 @@ void replicas_to_slots(P const& policy, replica_lists_ref const& replicas,
 /// @complexity O(slots + experts * width) per layer
 /// @workspace 8 bytes per slot and 16 per expert for each problem in flight, and 64 bytes per
 ///   layer, from the policy
-/// @stream synchronises once
+/// @stream synchronizes once
 /// @determinism integers only: the same bits under every policy
 template <execution_policy P, class Padded>
 void replicas_to_padded(P const& policy, replica_lists_ref const& replicas,
@@ -153,7 +153,7 @@ void replicas_to_padded(P const& policy, replica_lists_ref const& replicas,
 /// @complexity O(slots + experts * width) per layer
 /// @workspace 8 bytes per slot and 16 per expert for each problem in flight, and 64 bytes per
 ///   layer, from the policy
-/// @stream synchronises once
+/// @stream synchronizes once
 /// @determinism integers only: the same bits under every policy
 template <execution_policy P, class Padded, class Offsets, class Slots>
 void padded_to_replicas(P const& policy, Padded const& logical_to_physical,
@@ -184,7 +184,7 @@ void padded_to_replicas(P const& policy, Padded const& logical_to_physical,
 ///   experts than `width`, naming layer, rank and slot, in which case the output is unspecified
 /// @complexity O(slots + ranks * width) per layer
 /// @workspace 4 bytes per slot for each problem in flight, and 64 bytes per layer, from the policy
-/// @stream synchronises once
+/// @stream synchronizes once
 /// @determinism integers only: the same bits under every policy
 template <execution_policy P, class Lists>
 void slots_to_ranks(P const& policy, placement_ref const& placement, Lists&& rank_experts) {
@@ -210,7 +210,7 @@ void slots_to_ranks(P const& policy, placement_ref const& placement, Lists&& ran
 ///   experts than slots, naming layer and rank, in which case the outputs are unspecified
 /// @complexity O(slots + ranks * width) per layer
 /// @workspace 8 bytes per rank for each problem in flight, and 64 bytes per layer, from the policy
-/// @stream synchronises once
+/// @stream synchronizes once
 /// @determinism integers only: the same bits under every policy
 template <execution_policy P, class Lists, class Map, class Offsets>
 void ranks_to_slots(P const& policy, Lists const& rank_experts, Map&& physical_to_logical,
@@ -233,28 +233,28 @@ void ranks_to_slots(P const& policy, Lists const& rank_experts, Map&& physical_t
 /// leave with their replicas.
 ///
 /// A rank that stays keeps the experts of its slots, in their order. So the result is the placement
-/// in use from which `align`, `plan_within` and `transfers` go on: a plan with as many ranks and slots
-/// as the new one, in which experts may be missing.
+/// in use from which `align`, `plan_within` and `transfers` go on: a plan with as many ranks and
+/// slots as the new one, in which experts may be missing.
 ///
 /// @param from slot map, number of ranks and rank offsets; the number of experts is that of
 ///   `replica_count`, whose elements are not read. Experts may be missing
-/// @param source_ranks `[ranks]` int32 or int64, in the policy's memory: the rank of `from` that each
-///   rank was, or -1 for one that joins; a rank of `from` that no element names is lost
-/// @param rank_offsets `[layers, ranks + 1]` int32, in the policy's memory: first slot of each rank,
-///   rising from 0 to at most slots. Empty: slots are spread evenly, rank r begins at
+/// @param source_ranks `[ranks]` int32 or int64, in the policy's memory: the rank of `from` that
+///   each rank was, or -1 for one that joins; a rank of `from` that no element names is lost
+/// @param rank_offsets `[layers, ranks + 1]` int32, in the policy's memory: first slot of each
+///   rank, rising from 0 to at most slots. Empty: slots are spread evenly, rank r begins at
 ///   floor(r * slots / ranks)
-/// @param[out] physical_to_logical `[layers, slots]` int32 or int64: expert in each slot, -1 in empty
-///   slots
-/// @param[out] replica_count `[layers, experts]` int32 or int64: 0 for an expert whose replicas were
-///   all lost
-/// @throws invalid_input for shapes; for offsets that do not rise, an invalid expert id, a filled slot
-///   that belongs to no rank, a rank that `from` does not have or that is named twice, and for a rank
-///   with fewer slots than it needs for its experts, naming layer, rank and slot, in which case the
-///   outputs are unspecified
+/// @param[out] physical_to_logical `[layers, slots]` int32 or int64: expert in each slot, -1 in
+///   empty slots
+/// @param[out] replica_count `[layers, experts]` int32 or int64: 0 for an expert whose replicas
+///   were all lost
+/// @throws invalid_input for shapes; for offsets that do not rise, an invalid expert id, a filled
+///   slot that belongs to no rank, a rank that `from` does not have or that is named twice, and for
+///   a rank with fewer slots than it needs for its experts, naming layer, rank and slot, in which
+///   case the outputs are unspecified
 /// @complexity O(slots + experts + ranks) per layer
 /// @workspace 4 bytes per slot, expert and rank for each problem in flight, and 64 bytes per layer,
 ///   from the policy
-/// @stream synchronises once
+/// @stream synchronizes once
 /// @determinism integers only: the same bits under every policy
 template <execution_policy P, class Ranks, class Map, class Counts>
 void resize_placement(P const& policy, placement_ref const& from, Ranks const& source_ranks,
@@ -279,7 +279,8 @@ void resize_placement(P const& policy, placement_ref const& from, Ranks const& s
                      {rank_offsets, map.extent(1), ranks.extent(0)}, map, counts);
 }
 
-/// @brief Moves a placement to other ranks as the call with output arrays, and returns it in memory of
+/// @brief Moves a placement to other ranks as the call with output arrays, and returns it in memory
+///   of
 /// the policy.
 ///
 /// @param slots slots of every layer, over all ranks
@@ -316,7 +317,7 @@ placement<P> resize_placement(P const& policy, placement_ref const& from, Ranks 
 /// @complexity O(slots + experts + ranks) per layer
 /// @workspace 4 bytes per slot and 8 per expert for each problem in flight, and 64 bytes per layer,
 ///   from the policy
-/// @stream synchronises once
+/// @stream synchronizes once
 /// @determinism the same fault under every policy
 template <execution_policy P>
 void validate(P const& policy, placement_ref const& placement,
@@ -348,7 +349,7 @@ void validate(P const& policy, placement_ref const& placement,
 /// @complexity O(slots + experts) per layer
 /// @workspace 8 bytes per slot and 16 per expert for each problem in flight, and 64 bytes per
 ///   layer, from the policy
-/// @stream synchronises once
+/// @stream synchronizes once
 /// @determinism the same fault under every policy
 template <execution_policy P, std::same_as<replica_lists_ref> Replicas>  // so that {} means options
 void validate(P const& policy, placement_ref const& placement, Replicas const& replicas) {
@@ -373,7 +374,7 @@ void validate(P const& policy, placement_ref const& placement, Replicas const& r
 /// @complexity O(slots + experts * width) per layer
 /// @workspace 8 bytes per slot and 16 per expert for each problem in flight, and 64 bytes per
 ///   layer, from the policy
-/// @stream synchronises once
+/// @stream synchronizes once
 /// @determinism the same fault under every policy
 template <execution_policy P, class Padded>
 void validate(P const& policy, placement_ref const& placement, Padded const& logical_to_physical) {

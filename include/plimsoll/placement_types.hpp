@@ -57,9 +57,9 @@ struct placement_options {
   /// Soft or hard constraint: `preferred` gives way if slots run out, `required` is an error then.
   strictness anti_affinity_strength = strictness::preferred;
   /// Exponent of the loads to plan with, above 0 and at most 1: below 1, every load is replaced by
-  /// load^load_shrink, so that a load that was large by chance counts for less. Certificates are in
-  /// that unit. About 0.85 helps if the plan is for later steps that are split optimally.
-  double load_shrink = 1.0;
+  /// load^load_exponent, so that a load that was large by chance counts for less. Certificates are
+  /// in that unit. About 0.85 helps if the plan is for later steps that are split optimally.
+  double load_exponent = 1.0;
   /// `[layers, experts]`: experts of each node, node by node, as `place_groups` writes them.
   /// Replicas of an expert stay on the ranks of its node. Empty: any rank may hold any expert.
   matrix_ref<std::int32_t const> node_experts = {};

@@ -4,7 +4,7 @@
 /// the CUDA Toolkit). Opt-in headers are in <plimsoll/execution/>.
 #pragma once
 
-#include <plimsoll/config.hpp>  // first: its messages about compiler options come before other errors
+#include <plimsoll/config.hpp>  // first: its messages come before other errors
 
 #include <plimsoll/array.hpp>
 #include <plimsoll/capacity_mask.hpp>

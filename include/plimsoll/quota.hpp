@@ -45,7 +45,7 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 ///   a walk reaches each rank at most once; on a GPU one thread walks for each group of ranks that
 ///   fractions connect
 /// @workspace 20 bytes per slot, 8 per expert and 28 per rank, for each layer in flight
-/// @stream enqueues one kernel, does not synchronise
+/// @stream enqueues one kernel, does not synchronize
 /// @determinism the same bits under every policy
 template <execution_policy P, class Loads, class Split, class Quotas, class Reports>
 void quota(P const& policy, Loads const& loads, placement_ref const& placement, Split const& split,
@@ -72,7 +72,7 @@ void quota(P const& policy, Loads const& loads, placement_ref const& placement, 
 ///
 /// @param reports `[layers]`, in the policy's memory
 /// @throws invalid_input naming the layer and the slot, expert or rank
-/// @stream synchronises once
+/// @stream synchronizes once
 template <execution_policy P, view_of<quota_report, 1> Reports>
 void check(P const& policy, Reports const& reports) {
   detail::expect_all_rounded(read(policy, reports));
@@ -95,7 +95,7 @@ void check(P const& policy, Reports const& reports) {
 /// @throws invalid_input for shapes
 /// @complexity O(ranks * slots)
 /// @workspace 20 bytes per slot and 4 per expert, from the policy
-/// @stream enqueues two kernels, does not synchronise
+/// @stream enqueues two kernels, does not synchronize
 /// @determinism the same bits under every policy
 template <execution_policy P, class Quotas, class Counts, class SourceQuotas>
 void source_quotas(P const& policy, Quotas const& quotas, Counts const& counts,
@@ -139,7 +139,7 @@ void source_quotas(P const& policy, Quotas const& quotas, Counts const& counts,
 ///   and, unless it fits in shared memory, up to 17 KiB and 8 bytes per expert for each 512 copies
 ///   in flight
 /// @stream enqueues two kernels, three for more than 2^15 copies or 1024 experts; does not
-///   synchronise
+///   synchronize
 /// @determinism the same bits under every policy
 template <execution_policy P, class Ids, class Map, class Quotas, class Slots, class Counters>
 void dispatch(P const& policy, Ids const& topk_ids, Map const& physical_to_logical,

@@ -29,7 +29,7 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 /// rank, is close to the lower bound. The peak never rises.
 ///
 /// First, it swaps replicas of the most loaded rank with lighter ones, or with free slots, of other
-/// ranks, as long as that helps. Each swap is the one that minimises the load of the worse of its
+/// ranks, as long as that helps. Each swap is the one that minimizes the load of the worse of its
 /// two ranks. If the greedy placement of the same copies is better than the result, it swaps from
 /// there, too. Second, it tries plans with one copy moved from one expert to another (or added in a
 /// free slot): each is placed greedily and improved by swaps, and the search goes on from the first
@@ -59,7 +59,7 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 /// @workspace 36 bytes per expert, 16 per slot and 32 per rank for each problem in flight (more
 ///   with anti-affinity, as `place`), 64 bytes per layer, and 4 bytes for each int64 element, from
 ///   the policy
-/// @stream synchronises once
+/// @stream synchronizes once
 /// @determinism the same bits under every policy; ties go to the lowest slot and expert
 template <execution_policy P, class Loads, class Placement, class Counts>
 std::vector<certificate> refine(P const& policy, Loads const& loads, placement_options const& where,

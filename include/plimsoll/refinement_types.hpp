@@ -22,9 +22,9 @@ struct refinement_options {
   std::int64_t max_perturbations = 1024;
   /// Price of a move, an expert that arrives on a rank: the least decrease of the load of the most
   /// loaded rank that pays for it, as a fraction of the mean load, at least 0. Above 0, the search
-  /// follows one path from the given plan and stops at the first plan within the tolerance, so that a
-  /// looser tolerance never moves more; neither the greedy placement nor perturbed plans are tried.
-  /// The bound is then one for any counts.
+  /// follows one path from the given plan and stops at the first plan within the tolerance, so that
+  /// a looser tolerance never moves more; neither the greedy placement nor perturbed plans are
+  /// tried. The bound is then one for any counts.
   double move_price = 0;
 };
 

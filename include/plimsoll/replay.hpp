@@ -46,7 +46,7 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 ///   plan, 64 bytes and 4 bytes per rank (on a device only if this exceeds the shared memory
 ///   of a block); with the optimal split, 8 bytes per step of every row, 32 per step and layer, and
 ///   the workspace of `minmax_lp`
-/// @stream synchronises once; with the optimal split also once, and a few times for every plan
+/// @stream synchronizes once; with the optimal split also once, and a few times for every plan
 /// @determinism the same bits under every policy: each quotient and each sum is rounded once, in
 ///   an order that depends only on the shapes
 template <execution_policy P, class Loads, class Out>

@@ -34,12 +34,12 @@ struct replication {
 
 inline namespace PLIMSOLL_DEVICE_ABI {
 
-/// @brief Distributes each layer's slots among its experts to minimise the largest load per copy.
+/// @brief Distributes each layer's slots among its experts to minimize the largest load per copy.
 ///
 /// Every expert starts with its minimum. Each further slot goes to the expert with the largest
 /// load / copies among those below their maximum; ties go to the lowest id (with node lists: to the
-/// first in the list). This is the rule of DeepSeek's EPLB and d'Hondt's apportionment. Experts of a
-/// layer without load count as equally loaded. With
+/// first in the list). This is the rule of DeepSeek's EPLB and d'Hondt's apportionment. Experts of
+/// a layer without load count as equally loaded. With
 /// required anti-affinity an expert is skipped once no further copy of it can be placed. The counts
 /// are optimal among those allowed, except that loads per copy which round to the same fixed-point
 /// number count as equal.
@@ -48,8 +48,8 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 ///   float, double or generated; each at least 0, the total of a layer below 2^47
 /// @param slots slots per layer, at least one per expert
 /// @param options minima and maxima, and the ranks that will hold the copies
-/// @param[out] replica_count `[layers, experts]` int32 or int64; the sum of a layer is `slots`, or the
-///   number of slots that `options.where` makes usable
+/// @param[out] replica_count `[layers, experts]` int32 or int64; the sum of a layer is `slots`, or
+///   the number of slots that `options.where` makes usable
 /// @return per layer: value = the largest load per copy; status optimal, with lower_bound equal to
 ///   value, if that is proven, else feasible, with value one unit of fixed point above lower_bound;
 ///   work = copies beyond the minima
@@ -59,7 +59,7 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 ///   O(experts (ranks + slots))
 /// @workspace 20 bytes per expert and problem in flight (with required anti-affinity 24), 64 bytes
 ///   per layer, and 4 bytes for each int64 element, from the policy
-/// @stream synchronises once
+/// @stream synchronizes once
 /// @determinism the same bits under every policy; a load per copy is compared in 47-bit fixed
 ///   point (units of at most 2^-46 of the layer's total)
 template <execution_policy P, class Loads, class Counts>

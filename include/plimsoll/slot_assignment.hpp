@@ -39,7 +39,7 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 ///   `rank_offsets` is unspecified
 /// @complexity O(layers * ranks), the layers one after another
 /// @workspace 9 bytes per rank, 64 bytes, and 4 bytes for each int64 element, from the policy
-/// @stream synchronises once
+/// @stream synchronizes once
 /// @determinism the same bits under every policy: integers only
 template <execution_policy P, class Slots, class Offsets>
 void slot_assignment(P const& policy, Slots const& layer_slots,

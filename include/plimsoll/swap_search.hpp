@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// `swap_search` places replicas to minimise the latencies of recorded steps, each that of its
+/// `swap_search` places replicas to minimize the latencies of recorded steps, each that of its
 /// slowest rank.
 #pragma once
 
@@ -20,14 +20,14 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_DEVICE_ABI {
 
-/// @brief Places the replicas of every layer to minimise the replayed latency of recorded steps:
+/// @brief Places the replicas of every layer to minimize the replayed latency of recorded steps:
 /// greedy start, swaps, and restarts from other starts.
 ///
 /// The score of a placement is the sum over the steps of the largest cost(rank, tokens of the rank
 /// in the step) of any rank, or a quantile over the steps instead of the sum. A start takes the
 /// replicas in order of falling load, summed over all steps. Each goes to the rank where the score
 /// of the replicas placed so far stays lowest; among several such ranks, to the one with the
-/// shortest total time. (A start minimises the sum even if the score is a quantile.) Ranks without
+/// shortest total time. (A start minimizes the sum even if the score is a quantile.) Ranks without
 /// usable slots take no time. Then the search repeatedly makes the swap of two replicas on
 /// different ranks, or the move into a free slot, that lowers the score most. It ends when no swap
 /// lowers the score, or after a swap that lowers it by less than `min_gain`. It evaluates only
@@ -47,8 +47,8 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 /// @param cost callable as cost(rank, tokens) -> double where the policy runs: `latency_curves`,
 ///   `latency_table::cost()`, `token_cost` or any other; at least 0, not falling as tokens rise
 /// @param options ranks with their slots, replica counts, and search limits
-/// @param[out] physical_to_logical `[layers, slots]` int32 or int64: expert in each slot, -1 in empty
-///   slots; at most 65535 slots
+/// @param[out] physical_to_logical `[layers, slots]` int32 or int64: expert in each slot, -1 in
+///   empty slots; at most 65535 slots
 /// @param[out] restart_scores `[layers, restarts]` double: the score of every search; for the best
 ///   one, its score after the perturbations; optional
 /// @return per layer: value = the score; lower_bound = a bound for all placements of these
@@ -65,7 +65,7 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 ///   slot of every restart; for each problem in flight 16 per rank and step, 52 per step, 8 per
 ///   slot and 60 per rank, on a device only if that exceeds the shared memory of a block; 4 bytes
 ///   per slot of every layer if the map is int64
-/// @stream synchronises once
+/// @stream synchronizes once
 /// @determinism the same bits under every policy and number of threads, for a given seed; ties go
 ///   to the ranks whose removal would gain most, then to the lowest rank and slot
 template <execution_policy P, class Loads, detail::latency_cost Cost, class Placement, class Scores>

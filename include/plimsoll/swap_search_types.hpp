@@ -12,7 +12,7 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
-/// Statistic of the step latencies that a search minimises.
+/// Statistic of the step latencies that a search minimizes.
 enum class latency_objective : std::int32_t {
   total,    ///< their sum: mean latency
   quantile  ///< one of them: tail latency
@@ -49,7 +49,7 @@ struct swap_search_options {
   /// end when the score reaches the lower bound; layers of more than 64 slots have none. 0 as in
   /// the paper.
   index_t max_perturbations = 64;
-  /// Statistic of the step latencies to minimise: `total`, their sum, or `quantile`, the lowest
+  /// Statistic of the step latencies to minimize: `total`, their sum, or `quantile`, the lowest
   /// time that at least the fraction `quantile` of the steps do not exceed.
   latency_objective objective = latency_objective::total;
   /// Fraction of the steps for `latency_objective::quantile`, above 0, at most 1.

@@ -26,16 +26,16 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 ///   `__nv_bfloat16`; 1 to 65535 experts; in the policy's memory
 /// @param options number of choices, function, groups, weights, and local experts
 /// @param[out] topk_ids `[tokens, k + m]` int32 or int64: the choices, then the token's m local
-///   experts (if any), with -1 in place of a local expert that is among the choices or listed twice.
-///   A local id that is not an expert's is copied; a home without a list gives -2. `capacity_mask`
-///   counts both
+///   experts (if any), with -1 in place of a local expert that is among the choices or listed
+///   twice. A local id that is not an expert's is copied; a home without a list gives -2.
+///   `capacity_mask` counts both
 /// @param[out] topk_weights `[tokens, k + m]` float, 0 where the id is not an expert's
 /// @throws invalid_input for shapes and options
 /// @complexity per token, on the host O(experts + k (experts / 16 + 16)), on a device O(experts) to
 ///   build a warp's queue and k steps of O(experts / 32); with softmax one exponential per expert
 /// @workspace for each token in flight 12.25 bytes per expert, 4 per group and 8 per choice, in
 ///   shared memory if a block has that much
-/// @stream enqueues one kernel, does not synchronise
+/// @stream enqueues one kernel, does not synchronize
 /// @determinism the same bits under every policy
 ///
 /// Group-limited routing is that of DeepSeek-V2 and V3: experts outside the kept groups are never

@@ -27,9 +27,9 @@ struct top_k_options {
   /// A group's score is the sum of this many of its highest scores: 2 in DeepSeek-V3, 1 in
   /// DeepSeek-V2.
   index_t best_of_group = 2;
-  /// Normalisation of a token's weights; `none` or `to_one`.
+  /// Normalization of a token's weights; `none` or `to_one`.
   normalization normalize = normalization::none;
-  /// Factor on the weights after normalisation, 2^-64 to 2^64.
+  /// Factor on the weights after normalization, 2^-64 to 2^64.
   double scale = 1;
   /// `[homes, m]`: experts appended to a token's choices as expanded candidates (Expanded Drop), -1
   /// for none; in the policy's memory. Empty: none.

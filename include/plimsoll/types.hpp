@@ -127,7 +127,7 @@ enum class certificate_status : std::int32_t {
   infeasible         ///< no valid result exists
 };
 
-/// Proof of quality that every optimiser reports per problem.
+/// Proof of quality that every optimizer reports per problem.
 ///
 /// Planning calls round loads, and an expert's load per replica, down to multiples of 2^-47 of the
 /// lowest power of two above their total. The lower_bound is rounded down, so that it holds for the

@@ -244,7 +244,7 @@ concept writable =
       requires !std::is_const_v<typename decltype(normalize<Rank>(m))::element_type>;
     };
 
-/// Element type of a normalised view, stored or computed.
+/// Element type of a normalized view, stored or computed.
 template <class View>
 struct view_value;
 template <class T, int Rank>

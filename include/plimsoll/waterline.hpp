@@ -50,7 +50,7 @@ class waterline {
   /// @throws invalid_input for options; for offsets and speeds, naming the rank
   /// @workspace from the policy: 4 bytes per slot, 4 per token, 60 per rank, 8 per rank for each
   ///   512 tokens, and scratch where it does not fit shared memory
-  /// @stream synchronises
+  /// @stream synchronizes
   waterline(P const& policy, waterline_options const& options)
       : line_(detail::resolve(policy), options) {
     detail::synchronize(line_.context());
@@ -67,7 +67,7 @@ class waterline {
   ///   that are not a slot are left out (`fill` reports them)
   /// @throws invalid_input for shapes and the source
   /// @complexity O(tokens top_k + ranks tokens / 512)
-  /// @stream enqueues two kernels; neither allocates nor synchronises
+  /// @stream enqueues two kernels; neither allocates nor synchronizes
   /// @determinism the same bits under every policy
   template <class Ids, class Loads>
   void count(Ids const& topk_ids, index_t source, Loads&& loads) {
@@ -87,7 +87,7 @@ class waterline {
   /// @param source the rank whose rows `fill` will place
   /// @throws invalid_input for shapes and the source; `check` throws for values
   /// @complexity O(ranks log(tokens)), times the bits of a level where ranks differ in speed
-  /// @stream enqueues one kernel; neither allocates nor synchronises
+  /// @stream enqueues one kernel; neither allocates nor synchronizes
   /// @determinism the same bits under every policy, and on every rank that has the same loads
   template <class Loads>
   void plan(Loads const& loads, index_t source) {
@@ -118,7 +118,7 @@ class waterline {
   /// @throws invalid_input for shapes and a source that does not exist
   /// @complexity O(tokens top_k + ranks tokens / 512); sampled from visited ranks O(tokens top_k^2)
   /// @stream enqueues one kernel, cooperative for the surplus method, or seven where there are too
-  ///   many tiles of 512 tokens (docs/waterline.md). Neither allocates nor synchronises
+  ///   many tiles of 512 tokens (docs/waterline.md). Neither allocates nor synchronizes
   /// @determinism the same bits under every policy
   template <class Ids, class OutIds>
   void fill(Ids const& topk_ids, index_t source, waterline_batch const& batch, OutIds&& ids,
@@ -134,7 +134,7 @@ class waterline {
 
   /// @brief Throws what the last `plan` and `fill` refused.
   /// @throws invalid_input naming the row and the rank of a load, or the source of `fill`
-  /// @stream synchronises
+  /// @stream synchronizes
   void check() const { line_.check("waterline::plan"); }
 
   /// Report of the last `plan` and `fill`: `[1]`, in the policy's memory.

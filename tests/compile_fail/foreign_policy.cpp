@@ -1,5 +1,5 @@
 // expect-error: no matching function for call to .*(eplb|my_pool)
-// A user's policy needs a specialisation of policy_traits.
+// A user's policy needs a specialization of policy_traits.
 #include <plimsoll/systems/eplb.hpp>
 
 #include <cstdint>

@@ -51,11 +51,11 @@ plimsoll_add_consumer(refused_version ${consumer}/find_package
   OPTIONS -DCMAKE_PREFIX_PATH=${prefix} -DPLIMSOLL_WANTED=99)
 set_tests_properties(package.refused_version PROPERTIES
   PASS_REGULAR_EXPRESSION "compatible with requested[ \n]+version \"99\"")
-# Names changed after 0.1, so a program that asks for it must not get this version.
+# Names changed after 0.2, so a program that asks for it must not get this version.
 plimsoll_add_consumer(refused_earlier_version ${consumer}/find_package
-  OPTIONS -DCMAKE_PREFIX_PATH=${prefix} -DPLIMSOLL_WANTED=0.1)
+  OPTIONS -DCMAKE_PREFIX_PATH=${prefix} -DPLIMSOLL_WANTED=0.2)
 set_tests_properties(package.refused_earlier_version PROPERTIES
-  PASS_REGULAR_EXPRESSION "compatible with requested[ \n]+version \"0.1\"")
+  PASS_REGULAR_EXPRESSION "compatible with requested[ \n]+version \"0.2\"")
 
 # A library that installs us with itself, and a user of that library.
 set(parent_prefix ${CMAKE_CURRENT_BINARY_DIR}/parent_prefix)

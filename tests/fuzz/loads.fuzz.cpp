@@ -2,8 +2,8 @@
 // Whatever the bytes, reading them as loads gives an array that its shape describes and whose loads
 // can be added up, or file_error. Loads of slots keep their sum as loads of experts.
 //
-// The first byte of an input, modulo 6, says what the rest is: JSON, CSV, or for the reader to find out;
-// from 3 on, loads of slots.
+// The first byte of an input, modulo 6, says what the rest is: JSON, CSV, or for the reader to find
+// out; from 3 on, loads of slots.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whatever the bytes, reading them as a plan gives one that is valid, is what was asked for and
 // comes back from every format that can express it; or file_error or plan_error.
-// Inputs: n for .npy, y for .yaml, anything else for .json; the number of experts, 0 for that of the
-// file; the number of ranks, 0 for unknown, and with bit 6 the slots of each instead; a letter whose bits
-// are the layers, J for 1 and 3, none for all; then the file.
+// Inputs: n for .npy, y for .yaml, anything else for .json; the number of experts, 0 for that of
+// the file; the number of ranks, 0 for unknown, and with bit 6 the slots of each instead; a letter
+// whose bits are the layers, J for 1 and 3, none for all; then the file.
 #include <plimsoll/execution.hpp>
 #include <plimsoll/placement_maps.hpp>
 

@@ -133,7 +133,7 @@ inline void check_lla(lla_plan_fn plan_of) {
       CAPTURE(variant);
       bool const up = variant == "ceil";
       run.options.round = up ? plimsoll::rounding_mode::up : plimsoll::rounding_mode::down;
-      run.options.small_excess = variant == "text" ? plimsoll::small_excess_policy::native
+      run.options.small_excess = variant == "text" ? plimsoll::small_excess_policy::home
                                                    : plimsoll::small_excess_policy::helper;
       lla_plan const got = plan_of(run);
       lla_plan const expected = expected_plan(golden, variant);

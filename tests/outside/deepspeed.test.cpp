@@ -190,8 +190,8 @@ TEST_CASE("outside: DeepSpeed: rows and weights of kept pairs") {
 }
 
 TEST_CASE("outside: DeepSpeed: capacities above the tokens") {
-  // DeepSpeed keeps the configured capacity as the width of its buffers. So does to_capacity, though
-  // a capacity itself is at most the number of tokens.
+  // DeepSpeed keeps the configured capacity as the width of its buffers. So does to_capacity,
+  // though a capacity itself is at most the number of tokens.
   struct wide_case {
     index_t tokens, experts, top_k;
     double factor;

@@ -326,7 +326,7 @@ struct step_plan {
 };
 
 inline step_plan planned(placement const& plan, ints const& counts) {
-  plimsoll::lplb planner(seq, plan.ref(), {.max_ids = 8});
+  plimsoll::lplb planner(seq, plan.ref(), {.max_token_copies = 8});
   planner.plan(plimsoll::array(seq, counts, 1, static_cast<index_t>(counts.size())));
   CHECK_NOTHROW(planner.check());
   index_t const slots = plan.physical_to_logical.extent(1);

@@ -77,7 +77,7 @@ inline plimsoll::least_loaded_options rules(index_t redundant) {
           .min_chunk = 1,
           .lambda = 0,
           .max_imports = redundant,
-          .max_ids = 1 << 16};
+          .max_token_copies = 1 << 16};
 }
 
 using planner = plimsoll::least_loaded<plimsoll::seq_policy>;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decodes the raw instructions of a function: selects operations, gives registers places in a frame by
-// a linear scan of their lifetimes, and resolves labels, symbols and calls.
+// Decodes the raw instructions of a function: selects operations, gives registers places in a frame
+// by a linear scan of their lifetimes, and resolves labels, symbols and calls.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -920,7 +920,8 @@ class Decoder {
     s64 offset = 0;
     u32 const a = address(where, offset);
     if (strong && (s == Space::global || s == Space::generic || s == Space::shared)) {
-      // As an atomic access; a load lets other threads run afterwards, since it may be in a loop that waits.
+      // As an atomic access; a load lets other threads run afterwards, since it may be in a loop
+      // that waits.
       for (std::size_t i = 0; i < values.size(); ++i) {
         u32 const id = is_load ? destination(values[i]) : source(values[i], t);
         Draft& d = emit(op_ATOM, is_load ? D : 0, static_cast<u8>(is_load ? A : A | B));
@@ -1140,7 +1141,8 @@ class Decoder {
     }
     bool const sat = has("sat");
     if (!is_float(from) && !is_float(to) && !sat) {
-      // The smaller width counts; the sign is that of the source if it is widened, else that of the target.
+      // The smaller width counts; the sign is that of the source if it is widened, else that of the
+      // target.
       int const width = std::min(size_of(from), size_of(to));
       bool const negative = size_of(to) > size_of(from) ? is_signed(from) : is_signed(to);
       // Wider registers hold the value extended by the sign of the target.

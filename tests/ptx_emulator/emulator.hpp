@@ -101,14 +101,14 @@ struct Variable {
   u64 size = 0, align = 1;
   bool is_extern = false;
   u64 address = 0;        ///< host address, or offset in shared or local memory
-  std::vector<u8> bytes;  ///< initialiser
+  std::vector<u8> bytes;  ///< initializer
   struct Reference {
     u64 offset;
     std::string symbol;
     u64 addend;
     bool generic;
   };
-  std::vector<Reference> references;  ///< addresses in the initialiser
+  std::vector<Reference> references;  ///< addresses in the initializer
 };
 
 struct Operand {

@@ -80,8 +80,8 @@ struct Block {
   std::vector<u8> stacks, locals;
 };
 
-/// What the race checker knows of a byte: the last write and the last reads by two threads. Bit 31 of
-/// a thread: the access was atomic or volatile.
+/// What the race checker knows of a byte: the last write and the last reads by two threads. Bit 31
+/// of a thread: the access was atomic or volatile.
 struct Cell {
   u32 writer, write_time;
   u32 reader[2], read_time[2];
@@ -391,8 +391,8 @@ void carry(Ins const& i, u8* R, u32& flag) {
       sum(a, b);
       break;
     case Carry::sub: {
-      // As the hardware does: a + ~b + carry. The carry is the opposite of a borrow; nvcc's division of
-      // 128-bit integers reads it by addc after subc.cc.
+      // As the hardware does: a + ~b + carry. The carry is the opposite of a borrow; nvcc's
+      // division of 128-bit integers reads it by addc after subc.cc.
       u128 const s = u128{a} + (~b & mask) + (in ? flag : 1);
       result = static_cast<u64>(s) & mask;
       next = static_cast<u32>(s >> (wide ? 64 : 32)) & 1;
@@ -1592,8 +1592,8 @@ struct Order {
   }
 };
 
-/// Runs the ready threads of a warp until none is left or all have been interrupted. Sets `advanced` if one
-/// of them came to its end or to a barrier, and not only to an interruption.
+/// Runs the ready threads of a warp until none is left or all have been interrupted. Sets
+/// `advanced` if one of them came to its end or to a barrier, and not only to an interruption.
 bool run_warp(Block& b, Warp& w, bool checks, bool& advanced) {
   bool ran = false;
   for (bool again = true; again;) {
@@ -1776,8 +1776,8 @@ void execute(Launch const& l) {
     for (std::size_t k = 0; k < active.size(); ++k) {
       Block& b = *active[k];
       u32 const warps = static_cast<u32>(b.warps.size());
-      // A block goes on until it waits for another one, or blocks take turns, so that a missing barrier of the
-      // grid shows.
+      // A block goes on until it waits for another one, or blocks take turns, so that a missing
+      // barrier of the grid shows.
       bool const goes_on = settings.seed == 0 || random_source.below(2) == 0;
       for (bool advanced = true; advanced && b.alive > 0;) {
         advanced = false;

@@ -95,7 +95,7 @@ void load(Module& m) {
       } else if (auto const f = m.functions.find(r.symbol); f != m.functions.end()) {
         address = reinterpret_cast<u64>(f->second.get());
       } else {
-        die("the initialiser of %s names the unknown %s", name.c_str(), r.symbol.c_str());
+        die("the initializer of %s names the unknown %s", name.c_str(), r.symbol.c_str());
       }
       address += r.addend;
       std::memcpy(reinterpret_cast<u8*>(v.address) + r.offset, &address, 8);

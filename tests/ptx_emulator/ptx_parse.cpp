@@ -290,17 +290,17 @@ class Parser {
     }
     if (take("=")) {
       std::size_t at = 0;
-      initialiser(v, element, at);
+      initializer(v, element, at);
       if (v.size < v.bytes.size())
         v.size = v.bytes.size();
     }
     need(";");
     return v;
   }
-  void initialiser(Variable& v, u64 element, std::size_t& at) {
+  void initializer(Variable& v, u64 element, std::size_t& at) {
     if (take("{")) {
       while (!take("}")) {
-        initialiser(v, element, at);
+        initializer(v, element, at);
         take(",");
       }
       return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA runtime of the emulator, in place of libcudart.so.13. A function that is missing here is an
-// error of the dynamic linker; an argument that is not supported ends the process.
+// The CUDA runtime of the emulator, in place of libcudart.so.13. A function that is missing here is
+// an error of the dynamic linker; an argument that is not supported ends the process.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -740,7 +740,8 @@ cudaError_t cudaMallocAsync(void** p, std::size_t bytes, cudaStream_t stream) {
   if (s == nullptr)
     return result(cudaErrorInvalidResourceHandle);
   if (s->capture != nullptr) {
-    // A node of the graph: the address is known now, and the memory is there from that node to the one that frees it.
+    // A node of the graph: the address is known now, and the memory is there from that node to the
+    // one that frees it.
     void* const made = *p = allocate(bytes, Allocation::graph);
     return enqueue(stream, [made] { set_valid(made, true); });
   }

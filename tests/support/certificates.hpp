@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A planning problem, its best plan by exhaustive search, and exact checks of certificates against it.
+// A planning problem, its best plan by exhaustive search, and exact checks of certificates against
+// it.
 #pragma once
 
 #include <doctest/doctest.h>

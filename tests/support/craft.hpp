@@ -191,7 +191,7 @@ reals balancedness_with(craft_case const& c, std::int32_t replicas) {
       .groups = how.groups,
       .policy = how.policy,
       .refine = how.refine,
-      .load_shrink = how.load_shrink,
+      .load_exponent = how.load_exponent,
       .replica_anti_affinity = how.replica_anti_affinity,
       .anti_affinity_strength = how.anti_affinity_strength};
   plimsoll::eplb(make_policy<P>(), sums.view2(c.layers, c.experts), placing,
@@ -288,7 +288,7 @@ inline std::vector<craft_case> craft_cases() {
     c.options.split = plimsoll::split_rule::optimal;
     c.active = {1, 1, 0, 1, 1, 1};
   });
-  with([](craft_case& c) { c.options.load_shrink = 0.85; });
+  with([](craft_case& c) { c.options.load_exponent = 0.85; });
   return cases;
 }
 

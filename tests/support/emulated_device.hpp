@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs the source of the device teams on host threads, one thread per lane. Memory is ordered as in
 // CUDA: a shuffle passes one word and orders nothing (it uses relaxed atomics, which do not
-// synchronise for ThreadSanitizer); only __syncwarp and __syncthreads order memory. Lanes run
+// synchronize for ThreadSanitizer); only __syncwarp and __syncthreads order memory. Lanes run
 // independently, as on GPUs since Volta. CUB's collectives are replaced (emulated_cub.hpp), but
 // collectives.cuh, which calls them, is the header of the device.
 //

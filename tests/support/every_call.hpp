@@ -132,7 +132,7 @@ struct every_call {
     team.for_each(n, [=](index_t i) { doubled[i] = 2 * x[i] + i; });
     seen = n > 0 ? 3 * seen + doubled[n / 2] : seen;
     // Reads elements that other threads wrote in the previous call.
-    std::int64_t const neighbours =
+    std::int64_t const neighbors =
         team.sum(n, [=](index_t i) { return doubled[(i + 1) % count] - doubled[i]; });
 
     std::int64_t const sum = team.sum(n, [=](index_t i) { return x[i]; });
@@ -205,7 +205,7 @@ struct every_call {
     }
 
     team.single([=] {
-      std::int64_t const all[totals_count] = {neighbours,
+      std::int64_t const all[totals_count] = {neighbors,
                                               sum,
                                               least,
                                               most,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Histories, calls of flow_placement under every policy, and its plans by the definition: a graph of
-// ranks as a matrix, connected by search, and loops over everything.
+// Histories, calls of flow_placement under every policy, and its plans by the definition: a graph
+// of ranks as a matrix, connected by search, and loops over everything.
 #pragma once
 
 #include <plimsoll/flow_placement.hpp>
@@ -214,7 +214,8 @@ class slow_flow {
   [[nodiscard]] std::int64_t empty() const {
     return places_ - std::accumulate(copies_.begin(), copies_.end(), std::int64_t{0});
   }
-  /// Returns the slots that stay empty however many copies there are, at most one of an expert on a rank.
+  /// Returns the slots that stay empty however many copies there are, at most one of an expert on a
+  /// rank.
   [[nodiscard]] std::int64_t unusable() const {
     std::int64_t sum = 0;
     for (std::size_t r = 0; r < where_.ranks(); ++r) {
@@ -378,7 +379,8 @@ class slow_flow {
     }
   }
 
-  /// Gives each slot that is left to the expert with the largest load per copy that is not on the rank.
+  /// Gives each slot that is left to the expert with the largest load per copy that is not on the
+  /// rank.
   void fill() {
     for (std::size_t r = 0; r < where_.ranks(); ++r) {
       while (has_slot(r) && held_[r].size() < copies_.size()) {

@@ -15,8 +15,8 @@ namespace plimsoll_test {
 
 using plimsoll::index_t;
 
-/// Returns how many of `n` random cases to run: an eighth under sanitizers, which make them ten times
-/// as slow. The other cases test results, and every build without a sanitizer runs them.
+/// Returns how many of `n` random cases to run: an eighth under sanitizers, which make them ten
+/// times as slow. The other cases test results, and every build without a sanitizer runs them.
 constexpr std::uint64_t cases_of(std::uint64_t n) {
 #if defined(PLIMSOLL_TEST_FEW_CASES)
   return (n + 7) / 8;
@@ -25,7 +25,7 @@ constexpr std::uint64_t cases_of(std::uint64_t n) {
 #endif
 }
 
-/// The finaliser of splitmix64: a bijection whose values look random.
+/// The finalizer of splitmix64: a bijection whose values look random.
 PLIMSOLL_HD constexpr std::uint64_t mix(std::uint64_t x) {
   x += 0x9e3779b97f4a7c15u;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;

@@ -61,8 +61,8 @@ enum class pricing { none, moe, tokens, tiled };
 struct spill_case {
   least_loaded_options options = {};
   std::int32_t percent = 100;             ///< alpha
-  ints native = {};                       ///< [experts] or empty
-  ints slots = {};                        ///< of one layer, instead of native; or empty
+  ints home_rank = {};                    ///< [experts] or empty
+  ints slots = {};                        ///< of one layer, instead of home_rank; or empty
   ints slot_offsets = {};                 ///< [ranks + 1] or empty
   std::vector<std::uint8_t> active = {};  ///< [ranks] or empty
   /// [ranks] or empty: four times the speeds. All equal, or 1 to 8 with an 8 among the live
@@ -141,9 +141,9 @@ struct spill_case {
         }
       }
       for (index_t e = 0; e < experts() && slots.empty(); ++e) {
-        bool const is_here = native.empty()
+        bool const is_here = home_rank.empty()
                                  ? e >= r * experts() / ranks() && e < (r + 1) * experts() / ranks()
-                                 : native[at(e)] == r;
+                                 : home_rank[at(e)] == r;
         if (is_here) {
           add(e, r);
         }
@@ -330,7 +330,7 @@ inline void add_to(fnv1a& hash, spilled const& all) {
 }
 
 /// The outputs of all calls for every rank's tokens, on the host.
-struct travelled {
+struct traveled {
   std::vector<ints> counts;  ///< for every source, [experts]
   longs loads;
   spilled plan;
@@ -345,7 +345,7 @@ struct travelled {
   std::vector<spill_exchange_report> reports;
 };
 
-inline void add_to(fnv1a& hash, travelled const& all) {
+inline void add_to(fnv1a& hash, traveled const& all) {
   add_to(hash, all.plan);
   for (std::size_t r = 0; r < all.rows.size(); ++r) {
     hash.add(all.destinations[r]);
@@ -368,7 +368,7 @@ class spill_in {
 
   explicit spill_in(spill_case const& c)
       : c_(c),
-        native_(spread(c.native, 1)),
+        home_rank_(spread(c.home_rank, 1)),
         slots_(spread(c.slots, std::ssize(c.slots))),
         slot_offsets_(spread(c.slot_offsets, std::ssize(c.slot_offsets))),
         active_(spread(c.active, 1)),
@@ -377,7 +377,7 @@ class spill_in {
   [[nodiscard]] least_loaded_options options() const {
     least_loaded_options result = c_.options;
     result.alpha = c_.percent / 100.0;
-    result.native = vector_in(native_, std::ssize(c_.native));
+    result.home_rank = vector_in(home_rank_, std::ssize(c_.home_rank));
     result.on.active = vector_in(active_, std::ssize(c_.active));
     result.on.speeds = vector_in(speeds_, std::ssize(c_.paces));
     if (!c_.slots.empty()) {
@@ -388,7 +388,7 @@ class spill_in {
       result.residents.rank_offsets = matrix_in(slot_offsets_, 1, std::ssize(c_.slot_offsets));
     }
     for (longs const& ids : c_.ids) {
-      result.max_ids = std::max<index_t>(result.max_ids, std::ssize(ids));
+      result.max_token_copies = std::max<index_t>(result.max_token_copies, std::ssize(ids));
     }
     return result;
   }
@@ -437,11 +437,11 @@ class spill_in {
 
   /// Runs the calls of all ranks, one after the other, on one object.
   template <class Id = std::int32_t>
-  [[nodiscard]] travelled travel(planner& p) const {
+  [[nodiscard]] traveled travel(planner& p) const {
     auto const policy = make_policy<P>();
     index_t const n = c_.ranks();
     index_t const experts = c_.experts();
-    travelled result;
+    traveled result;
     array_in<std::int32_t, P> counts(spread(ints(at(n * experts), gap_value), experts));
     auto const all = matrix_in(counts, n, experts);
     for (index_t r = 0; r < n; ++r) {
@@ -476,7 +476,7 @@ class spill_in {
   }
 
   template <class Id>
-  void send(planner& p, index_t r, travelled& result) const {
+  void send(planner& p, index_t r, traveled& result) const {
     auto const policy = make_policy<P>();
     index_t const n = c_.ranks();
     index_t const pairs = tokens(r) * c_.k;
@@ -529,7 +529,7 @@ class spill_in {
   }
 
   spill_case c_;
-  array_in<std::int32_t, P> native_;
+  array_in<std::int32_t, P> home_rank_;
   array_in<std::int32_t, P> slots_;
   array_in<std::int32_t, P> slot_offsets_;
   array_in<std::uint8_t, P> active_;
@@ -553,7 +553,7 @@ spilled plan_with(spill_case const& c) {
 }
 
 template <class P, class Id = std::int32_t>
-travelled travel_with(spill_case const& c) {
+traveled travel_with(spill_case const& c) {
   spill_in<P> const in(c);
   auto planner = in.make();
   return in.template travel<Id>(planner);
@@ -562,7 +562,7 @@ travelled travel_with(spill_case const& c) {
 // The checks of a case are compiled once, for all policies.
 using plan_fn = spilled (*)(spill_case const&);
 
-using travel_fn = travelled (*)(spill_case const&);
+using travel_fn = traveled (*)(spill_case const&);
 
 /// The totals of segments and transfers of every rank.
 struct rank_totals {
@@ -833,7 +833,7 @@ class literal_llep {
     }
     std::int64_t rest = c_.loads[at(e)];
     rest -= fill_homes(e, rest, &capacity);
-    if (rest > 0 && c_.options.small_excess == small_excess_policy::native &&
+    if (rest > 0 && c_.options.small_excess == small_excess_policy::home &&
         rest < c_.options.min_chunk) {
       rest = keep(e, rest);
     }
@@ -1107,7 +1107,7 @@ inline void draw_homes(spill_case& c, draws& draw) {
     }
   } else if (draw.one_in(2) || c.live() < n) {
     for (index_t e = 0; e < c.experts(); ++e) {
-      c.native.push_back(live_rank());
+      c.home_rank.push_back(live_rank());
     }
   }
 }
@@ -1140,13 +1140,13 @@ inline spill_case plain_spill(std::uint64_t seed, sizes size = sizes::any) {
                                : draw.among(1, 5 * o.on.ranks);
   c.percent = draw.any({50, 90, 100, 100, 100, 110, 125, 137, 200});
   o.round = draw.any({rounding_mode::up, rounding_mode::down});
-  o.small_excess = draw.any({small_excess_policy::helper, small_excess_policy::native});
+  o.small_excess = draw.any({small_excess_policy::helper, small_excess_policy::home});
   o.min_chunk = draw.any({1, 1, 2, 7, 40, 300, 1024});
   o.trigger = draw.any({spill_trigger::rank_imbalance, spill_trigger::expert_imbalance});
   o.lambda = draw.any({0.0, 0.0, 1.0, 1.3, 2.0});
   if (draw.one_in(2)) {
     for (index_t e = 0; e < o.experts; ++e) {
-      c.native.push_back(draw.among(0, o.on.ranks - 1));
+      c.home_rank.push_back(draw.among(0, o.on.ranks - 1));
     }
   }
   double const most = draw.any({3.0, 50.0, 1000.0, 1e6});
@@ -1160,7 +1160,7 @@ inline spill_case random_spill(std::uint64_t seed, sizes size = sizes::any) {
   spill_case c = plain_spill(seed, size);
   draws draw(~seed);
   least_loaded_options& o = c.options;
-  c.native.clear();
+  c.home_rank.clear();
   o.on.nodes = draw.one_in(2) ? 1 : draw.among(1, o.on.ranks);
   if (draw.one_in(3)) {
     for (index_t r = 0; r < o.on.ranks; ++r) {
@@ -1233,7 +1233,7 @@ struct copy {
 };
 
 /// Sends all copies by the planner's outputs, and checks where they arrive.
-inline void check_travelled(spill_case const& c, travelled const& got, fnv1a& hash) {
+inline void check_traveled(spill_case const& c, traveled const& got, fnv1a& hash) {
   index_t const n = c.ranks();
   REQUIRE(got.loads == c.loads);
   tally unused;

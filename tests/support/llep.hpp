@@ -155,9 +155,10 @@ class llep_group {
         counters_(c.options.on.ranks),
         groups_(c.options.on.ranks * c.options.experts),
         arranged_(c.options.on.ranks * ids_.size(), -7) {
-    c_.options.max_ids = 0;
+    c_.options.max_token_copies = 0;
     for (ints const& of_rank : c.ids) {
-      c_.options.max_ids = std::max<index_t>(c_.options.max_ids, std::ssize(of_rank));
+      c_.options.max_token_copies =
+          std::max<index_t>(c_.options.max_token_copies, std::ssize(of_rank));
       first_.push_back(first_.back() + std::ssize(of_rank));
     }
     if (!c.slots.empty()) {
@@ -550,7 +551,7 @@ inline llep_case make_llep_case(std::uint64_t seed) {
   }
   o.alpha = random.between(0, 2) == 0 ? 1.25 : 1.0;
   o.round = random.between(0, 2) == 0 ? plimsoll::rounding_mode::down : plimsoll::rounding_mode::up;
-  o.small_excess = random.between(0, 2) == 0 ? plimsoll::small_excess_policy::native
+  o.small_excess = random.between(0, 2) == 0 ? plimsoll::small_excess_policy::home
                                              : plimsoll::small_excess_policy::helper;
   o.trigger = random.between(0, 2) == 0 ? plimsoll::spill_trigger::expert_imbalance
                                         : plimsoll::spill_trigger::rank_imbalance;

@@ -46,7 +46,7 @@ struct lplb_case {
 
   [[nodiscard]] static lplb_options options() {
     lplb_options made;
-    made.max_ids = tokens * k;
+    made.max_token_copies = tokens * k;
     return made;
   }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pairs of placements, calls of align, count_changes and changed_layers under every policy, and their
-// results by the definition: all exchanges of labels are tried.
+// Pairs of placements, calls of align, count_changes and changed_layers under every policy, and
+// their results by the definition: all exchanges of labels are tried.
 #pragma once
 
 #include <plimsoll/migration.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inputs of the tests of plan_within, calls under every policy, what the results must be, and the best
-// of all plans.
+// Inputs of the tests of plan_within, calls under every policy, what the results must be, and the
+// best of all plans.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -158,8 +158,8 @@ using plan_fn = plan_result (*)(plan_case const&);
 
 // ----- by the definition -------------------------------------------------------------------------
 
-/// Smallest peaks of all plans of a layer by number of moves: element n is that of plans with exactly
-/// n moves, infinite if none.
+/// Smallest peaks of all plans of a layer by number of moves: element n is that of plans with
+/// exactly n moves, infinite if none.
 struct best_plans {
   reals even = {};
   reals optimal = {};
@@ -244,8 +244,8 @@ inline void check_plan(plan_case const& c, plan_result const& got) {
 
 // ----- random cases ------------------------------------------------------------------------------
 
-/// Returns a case whose placement in use was planned for other loads, then lost copies, got copies on
-/// ranks that hold the expert, and lost ranks; none if the shape has no plan.
+/// Returns a case whose placement in use was planned for other loads, then lost copies, got copies
+/// on ranks that hold the expert, and lost ranks; none if the shape has no plan.
 inline std::optional<plan_case> random_plan(std::uint64_t seed,
                                             refinement_support::shape_limits const& limits) {
   plan_case c;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The smallest possible peak of a layer in exact rational arithmetic, and checks of certificates against it.
+// The smallest possible peak of a layer in exact rational arithmetic, and checks of certificates
+// against it.
 #pragma once
 
 #include <plimsoll/minmax_lp.hpp>

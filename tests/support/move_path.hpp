@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Paths of plan_within and of refine with a price, and their steps by the definition; peaks of maps:
-// even splits by sums, optimal splits by all sets of ranks (max-flow min-cut).
+// Paths of plan_within and of refine with a price, and their steps by the definition; peaks of
+// maps: even splits by sums, optimal splits by all sets of ranks (max-flow min-cut).
 #pragma once
 
 #include <doctest/doctest.h>
@@ -61,8 +61,8 @@ class layer_costs {
   [[nodiscard]] double speed(std::size_t r) const {
     return where_.speeds.empty() ? 1.0 : where_.speeds[r];
   }
-  /// Load over the speed of all ranks with slots; with the optimal split, over that of as many of the
-  /// fastest live ranks.
+  /// Load over the speed of all ranks with slots; with the optimal split, over that of as many of
+  /// the fastest live ranks.
   [[nodiscard]] double mean(split_rule split = split_rule::even) const {
     double load = 0;
     for (std::int64_t const one : loads_) {
@@ -370,8 +370,8 @@ class slow_steps {
   mutable std::size_t busiest_ = 0;
 };
 
-/// Checks a path step by step: moves rise by 1 or 2, no slot changes again after an expert arrived, no
-/// expert returns, every plan is allowed, and with the even split each step is the best one and
+/// Checks a path step by step: moves rise by 1 or 2, no slot changes again after an expert arrived,
+/// no expert returns, every plan is allowed, and with the even split each step is the best one and
 /// peaks never rise. Returns the number of steps.
 inline std::size_t check_path(scene const& s, index_t layer, path_rule const& rule,
                               path const& got) {

@@ -25,7 +25,7 @@ struct host_options {
   std::vector<double> speeds = {};
   plimsoll::anti_affinity replica_anti_affinity = plimsoll::anti_affinity::none;
   plimsoll::strictness anti_affinity_strength = plimsoll::strictness::preferred;
-  double load_shrink = 1.0;
+  double load_exponent = 1.0;
   ints node_experts = {};
   ints node_offsets = {};
 };
@@ -44,7 +44,7 @@ class options_in {
                  .rank_offsets = matrix(rank_offsets_, layers),
                  .replica_anti_affinity = given.replica_anti_affinity,
                  .anti_affinity_strength = given.anti_affinity_strength,
-                 .load_shrink = given.load_shrink,
+                 .load_exponent = given.load_exponent,
                  .node_experts = matrix(node_experts_, layers),
                  .node_offsets = matrix(node_offsets_, layers)} {
     if (!given.active.empty()) {

@@ -155,8 +155,8 @@ inline vector planned(vector const& loads) {
   return none ? vector(loads.size(), std::int64_t{1} << 30) : fixed(loads);
 }
 
-/// Returns what slot i holds if that is expert i mod experts, up to the end of the last rank; nothing if
-/// a constraint forbids it.
+/// Returns what slot i holds if that is expert i mod experts, up to the end of the last rank;
+/// nothing if a constraint forbids it.
 inline std::optional<vector> numbered(std::size_t experts, site const& where, std::size_t slots) {
   auto const last = static_cast<std::size_t>(where.offsets.back());
   std::int64_t most = 0;

@@ -10,8 +10,8 @@
 //       CHECK(sums.values() == expected);
 //     }
 //
-// Cases are in tests/<header>.cases.hpp, which <header>.test.cpp and <header>.test.cu include. Where
-// there is no GPU, cases of device policies do nothing, after one line that says so.
+// Cases are in tests/<header>.cases.hpp, which <header>.test.cpp and <header>.test.cu include.
+// Where there is no GPU, cases of device policies do nothing, after one line that says so.
 //
 //     PLIMSOLL_HOST_POLICIES         seq, omp if OpenMP is enabled, a user's pool
 //     PLIMSOLL_THRUST_HOST_POLICIES  thrust::host, thrust::omp::par (nvcc only)
@@ -114,7 +114,7 @@ struct custom_policy {
 
 }  // namespace plimsoll_test
 
-/// With this specialisation, every function of the library accepts `custom_policy`.
+/// With this specialization, every function of the library accepts `custom_policy`.
 template <>
 struct plimsoll::policy_traits<plimsoll_test::custom_policy> {
   static plimsoll::host_context<plimsoll_test::reversed_pool> resolve(
@@ -296,7 +296,8 @@ static_assert(can_be_kept<gpu_kind> && can_be_kept<gpu_resource_kind> && can_be_
 static_assert(!can_be_kept<thrust_cuda_kind>, "its context refers to the policy");
 #endif
 
-/// Returns false for device policies if there is no GPU, the first time after one line that says so.
+/// Returns false for device policies if there is no GPU, the first time after one line that says
+/// so.
 template <class P>
 bool backend_available() {
 #if defined(__CUDACC__)
@@ -318,7 +319,8 @@ bool backend_available() {
   return true;
 }
 
-/// Defines a typed test case for each policy of a list, which runs if the policy's backend is there:
+/// Defines a typed test case for each policy of a list, which runs if the policy's backend is
+/// there:
 ///
 ///     PLIMSOLL_TEST_CASE("name", P, PLIMSOLL_POLICIES) { ... make_policy<P>() ... }
 #define PLIMSOLL_TEST_CASE(name, P, ...) \

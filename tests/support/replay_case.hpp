@@ -101,8 +101,8 @@ struct replay_case {
   }
 };
 
-/// Balancedness by definition if every step is split optimally: the peak is the largest mean load of
-/// some ranks that no other rank can take (max-flow min-cut).
+/// Balancedness by definition if every step is split optimally: the peak is the largest mean load
+/// of some ranks that no other rank can take (max-flow min-cut).
 inline double split_balancedness(replay_case const& c, index_t plan, index_t layer) {
   index_t const row = plan * c.layers + layer;
   double sum = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Histories, calls of select_planner under every policy, and the choice by its definition: every plan
-// by a call of its planner, and the balancedness of every step by a replay of that step alone.
+// Histories, calls of select_planner under every policy, and the choice by its definition: every
+// plan by a call of its planner, and the balancedness of every step by a replay of that step alone.
 #pragma once
 
 #include <plimsoll/flow_placement.hpp>
@@ -96,7 +96,7 @@ struct definition_plan {
     }
     plimsoll::eplb_options how{.on = where->on, .rank_offsets = where->rank_offsets};
     if (kind == planner::eplb_shrunk || kind == planner::eplb_joint) {
-      how.load_shrink = 0.85;
+      how.load_exponent = 0.85;
     }
     if (kind == planner::eplb_joint) {
       how.refine = plimsoll::eplb_refinement::joint;
@@ -111,8 +111,8 @@ struct definition_plan {
   }
 };
 
-/// Balancedness of every layer under a plan from other steps, `seen`: the mean over the steps with load.
-/// Layers without load in either are left out.
+/// Balancedness of every layer under a plan from other steps, `seen`: the mean over the steps with
+/// load. Layers without load in either are left out.
 inline reals balancedness_of(history_case const& c, definition_plan const& plan, longs const& loads,
                              longs const& seen) {
   options_in<plimsoll::seq_policy> const where(c.where, c.layers);

@@ -476,7 +476,7 @@ split_result split_of(split_case const& c) {
   array_in<std::int32_t, P> slots(std::ssize(c.ids), -7);
   array_in<plimsoll::dispatch_counters, P> counters(1);
   plimsoll::lplb_options options;
-  options.max_ids = std::ssize(c.ids);
+  options.max_token_copies = std::ssize(c.ids);
   plimsoll::lplb planner(policy, {map.view2(1, map.size()), {nullptr, 1, c.experts}, c.ranks, {}},
                          options);
   planner.plan(counts.view2(1, c.experts));

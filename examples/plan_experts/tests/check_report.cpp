@@ -366,7 +366,7 @@ void expect_pixels(double measured, double expected, std::string const& what) {
 
 void check_drawn(pugi::xml_document const& page, json const& result, json const& measured,
                  double width, bool dark) {
-  expect(measured.at("dark") == dark, "the colour scheme that was asked for");
+  expect(measured.at("dark") == dark, "the color scheme that was asked for");
   expect(measured.at("width") == width,
          "a page as wide as the window, got " + measured.at("width").dump());
   expect(measured.at("elements") == page.select_nodes("//*").size(),

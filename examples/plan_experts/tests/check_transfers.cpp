@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // check_transfers OLD.json NEW.json TRANSFERS.json
-// Plays the transfers round by round: they must lead from one placement file to the other, and their
-// totals must be those of the files. Uses nothing of the library, so that it cannot share an error
-// with it.
+// Plays the transfers round by round: they must lead from one placement file to the other, and
+// their totals must be those of the files. Uses nothing of the library, so that it cannot share an
+// error with it.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -165,7 +165,7 @@ TEST_CASE("loads: .csv files of a line per load") {
   CHECK(loads_in<std::int64_t>("expert,layer,load\n0,0,0", "f.csv").shape == shape_t{1, 1, 1});
 }
 
-TEST_CASE("loads: the form of the standard input is recognised by its first bytes") {
+TEST_CASE("loads: the form of the standard input is recognized by its first bytes") {
   CHECK(loads_in<std::int64_t>(npy_file<std::int32_t>({1, 2}, {1, 2}), "-").values ==
         integers{1, 2});
   CHECK(loads_in<std::int64_t>(" \n" + counts("[[1, 2]]"), "-").values == integers{1, 2});
@@ -796,8 +796,8 @@ TEST_CASE("loads: loads of slots are refused, and read as such") {
   dense.insert(dense.end(), slots.begin(), slots.end());
   CHECK(npy_refusal<std::int64_t>({4, 2, 3}, dense).find("look like loads of slots") !=
         std::string::npos);
-  // One layer is no proof, and neither is one whose ranks have equal totals, nor layers of two kinds
-  // that have the same totals in all steps.
+  // One layer is no proof, and neither is one whose ranks have equal totals, nor layers of two
+  // kinds that have the same totals in all steps.
   CHECK(npy_refusal<std::int64_t>({1, 2, 3}, {slots.begin(), slots.begin() + 6}) == "accepted");
   CHECK(npy_refusal<std::int64_t>({2, 2, 3}, {1, 2, 4, 5, 0, 0, 2, 2, 2, 1, 1, 4}) == "accepted");
   CHECK(npy_refusal<std::int64_t>({2, 2, 3}, {1, 2, 4, 5, 0, 0, 3, 3, 1, 1, 3, 1}) == "accepted");

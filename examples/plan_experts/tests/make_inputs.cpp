@@ -100,10 +100,12 @@ int main(int argc, char** argv) {
     "physical_to_logical": [[0,1,2,3,4,5,0,1], [0,1,2,3,4,5,2,3]],
     "rank_offsets": [[0,2,4,8,8], [0,2,5,8,8]],
     "replica_count": [[2,2,1,1,1,1], [1,1,2,2,1,1]]})");
-  // The loads of loads.npy, divided among the slots of plan.json, as [layers, ranks, slots of a rank].
+  // The loads of loads.npy, divided among the slots of plan.json, as [layers, ranks, slots of a
+  // rank].
   save("slots.npy", array_file<std::int32_t>({2, 4, 2}, {20, 100, 60, 30, 15, 45, 10, 20,  //
                                                          50, 50, 20, 10, 50, 50, 30, 40}));
-  // Every rank's share of loads.npy, as (ranks, layers, experts): all tokens of expert r start on rank r.
+  // Every rank's share of loads.npy, as (ranks, layers, experts): all tokens of expert r start on
+  // rank r.
   save("sources.npy", array_file<std::int32_t>({4, 2, 6}, {1, 0, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1,  //
                                                            0, 1, 0, 0, 1, 1, 0, 1, 0, 0, 1, 1,  //
                                                            0, 0, 1, 0, 1, 1, 0, 0, 1, 0, 1, 1,  //

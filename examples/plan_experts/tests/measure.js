@@ -4,9 +4,9 @@
 addEventListener('load', () => {
   const elements = document.getElementsByTagName('*').length - 2;  // without this script and the policy
 
-  const channels = (colour) => colour.match(/[\d.]+/g).map(Number);
-  const luminance = (colour) => {
-    const [r, g, b] = channels(colour).map((c) =>
+  const channels = (color) => color.match(/[\d.]+/g).map(Number);
+  const luminance = (color) => {
+    const [r, g, b] = channels(color).map((c) =>
       c / 255 <= 0.04045 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4);
     return 0.2126 * r + 0.7152 * g + 0.0722 * b;
   };
@@ -15,9 +15,9 @@ addEventListener('load', () => {
     return (light + 0.05) / (dark + 0.05);
   };
   const background = (element) => {
-    const colour = getComputedStyle(element).backgroundColor;
-    const alpha = channels(colour)[3] ?? 1;
-    return alpha > 0 ? colour : background(element.parentElement);
+    const color = getComputedStyle(element).backgroundColor;
+    const alpha = channels(color)[3] ?? 1;
+    return alpha > 0 ? color : background(element.parentElement);
   };
   const foreground = (element) => {
     const style = getComputedStyle(element);

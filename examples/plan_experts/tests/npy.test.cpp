@@ -298,8 +298,8 @@ TEST_CASE("npy: corrupt headers") {
         "expected ',' after the first extent of the shape, got '.0,)}'");
   CHECK(corrupt("{'shape': (,)}") ==
         "expected a non-negative whole number in the shape, got ',)}'");
-  CHECK(corrupt("{'colour': 1}") ==
-        "expected the header keys descr, fortran_order and shape, got 'colour'");
+  CHECK(corrupt("{'color': 1}") ==
+        "expected the header keys descr, fortran_order and shape, got 'color'");
   CHECK(corrupt("{'descr': '|i1', 'descr': '|i1'}") ==
         "expected each header key once, "
         "got 'descr' twice");

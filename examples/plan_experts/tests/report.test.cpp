@@ -435,7 +435,7 @@ TEST_SUITE("report") {
     }
   }
 
-  TEST_CASE("axes are labelled at round ids, and not too densely") {
+  TEST_CASE("axes are labeled at round ids, and not too densely") {
     auto const labels = [](std::vector<std::int64_t> const& ids) {
       auto const layers = static_cast<index_t>(ids.size());
       outcome o = outcome_of(skewed(layers, 2), 2, 2);

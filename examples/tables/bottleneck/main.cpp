@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// bottleneck    prints docs/images/minmax_lp.svg: the step of examples/minmax_lp.cpp as a graph of experts
+// bottleneck    prints docs/images/minmax_lp.svg: the step of examples/minmax_lp.cpp as a graph of
+// experts
 //               and ranks, with its optimal split and the ranks that prove the bound
 #include <algorithm>
 #include <array>

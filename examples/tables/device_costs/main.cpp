@@ -236,7 +236,8 @@ void measure_lplb(char const* name, index_t repeats, index_t launch_limit) {
   m.arguments = bytes_of(in.loads, ids, slots, counters);
   plimsoll::placement_ref placement = in.placement();
   placement.replica_count = {nullptr, 1, in.experts};
-  plimsoll::lplb planner(counting_policy{&m.costs}, placement, {.max_ids = std::ssize(ids)});
+  plimsoll::lplb planner(counting_policy{&m.costs}, placement,
+                         {.max_token_copies = std::ssize(ids)});
   m.kept = m.costs.allocated;
   m.costs.clear();
   planner.plan(in.loads_view());
@@ -341,7 +342,7 @@ plimsoll::least_loaded_options spill_options(zipf_steps const& in) {
   plimsoll::least_loaded_options options;
   options.experts = in.experts;
   options.on.ranks = in.ranks;
-  options.max_ids = zipf_steps::tokens * zipf_steps::k;
+  options.max_token_copies = zipf_steps::tokens * zipf_steps::k;
   return options;
 }
 

@@ -125,7 +125,7 @@ struct outcome {
   }
 };
 
-/// Measures the balance of every row of expert loads, where `together` neighbours count as one.
+/// Measures the balance of every row of expert loads, where `together` neighbors count as one.
 std::vector<plimsoll::balance_stats> measured(std::vector<std::int32_t> const& loads,
                                               index_t columns, index_t together = 1) {
   std::vector<std::int64_t> sums(loads.size() / static_cast<std::size_t>(together));

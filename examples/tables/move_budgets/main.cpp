@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// move_budgets PAGE    prints how much of the gain of a new plan plan_within keeps with fewer moves, and
-// fails if a larger budget is ever worse
+// move_budgets PAGE    prints how much of the gain of a new plan plan_within keeps with fewer
+// moves, and fails if a larger budget is ever worse
 // The loads are measured, so it needs the files under PLIMSOLL_TRACE_DIR; without it the rows are
 // copied from PAGE.
 #include <cstddef>

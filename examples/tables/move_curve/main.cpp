@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// move_curve PAGE    prints docs/images/migration.svg: balancedness over moves, from the tables of moves
+// move_curve PAGE    prints docs/images/migration.svg: balancedness over moves, from the tables of
+// moves
 //                    and move_budgets on PAGE
 #include <algorithm>
 #include <cstddef>

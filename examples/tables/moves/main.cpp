@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// moves PAGE    prints how many weights change their rank if a workload changes, under several planners
-// The loads are measured, so it needs the files under PLIMSOLL_TRACE_DIR; without it the rows are
-// copied from PAGE.
+// moves PAGE    prints how many weights change their rank if a workload changes, under several
+// planners. The loads are measured, so it needs the files under PLIMSOLL_TRACE_DIR; without it the
+// rows are copied from PAGE.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

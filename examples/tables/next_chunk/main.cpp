@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// next_chunk PAGE    prints how balanced EPLB's plans are, with each refinement, on the loads that they
-// were made from and on those that follow
+// next_chunk PAGE    prints how balanced EPLB's plans are, with each refinement, on the loads that
+// they were made from and on those that follow
 // The loads are measured, so it needs the files under PLIMSOLL_TRACE_DIR; without it the rows are
 // copied from PAGE.
 #include <cstdint>
@@ -34,7 +34,7 @@ void print(workload const& work, std::string const& folder) {
   struct variant {
     char const* name;
     eplb_refinement refine;
-    double load_shrink;
+    double load_exponent;
     judged own = {};
     judged next = {};
   };
@@ -56,7 +56,7 @@ void print(workload const& work, std::string const& folder) {
         auto const plan = plimsoll::eplb(
             plimsoll::seq,
             plimsoll::matrix_ref<std::int64_t const>(same.unseen.data(), c.layers, c.experts),
-            slots, {.on = {.ranks = ranks}, .refine = v.refine, .load_shrink = v.load_shrink});
+            slots, {.on = {.ranks = ranks}, .refine = v.refine, .load_exponent = v.load_exponent});
         v.own.add(same, plan);
         v.next.add(c, plan);
       }

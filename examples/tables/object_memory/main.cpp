@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints the table of docs/memory.md: the memory that prepared objects and plans take from a policy's
-// resource for a model of 58 layers x 256 experts in 320 slots of 64 ranks.
+// Prints the table of docs/memory.md: the memory that prepared objects and plans take from a
+// policy's resource for a model of 58 layers x 256 experts in 320 slots of 64 ranks.
 #include <plimsoll/plimsoll.hpp>
 
 #include <algorithm>
@@ -77,16 +77,16 @@ int main() {
   row("minmax_lp", "all layers",
       [&](policy const& p) { return plimsoll::minmax_lp<policy>(p, in_use.ref()); });
   row("lplb", "all layers, 4096 x 8 ids", [&](policy const& p) {
-    return plimsoll::lplb<policy>(p, in_use.ref(), {.max_ids = tokens * top_k});
+    return plimsoll::lplb<policy>(p, in_use.ref(), {.max_token_copies = tokens * top_k});
   });
   row("lplb", "one layer, 4096 x 8 ids", [&](policy const& p) {
-    return plimsoll::lplb<policy>(p, layer, {.max_ids = tokens * top_k});
+    return plimsoll::lplb<policy>(p, layer, {.max_token_copies = tokens * top_k});
   });
   row("waterfill", "one layer, 4096 tokens", [&](policy const& p) {
     return plimsoll::waterfill<policy>(p, layer, {.line = {.top_k = top_k, .max_tokens = tokens}});
   });
   plimsoll::least_loaded_options const spill{
-      .on = on, .experts = experts, .max_ids = tokens * top_k};
+      .on = on, .experts = experts, .max_token_copies = tokens * top_k};
   row("llep", "one layer, 4096 x 8 ids",
       [&](policy const& p) { return plimsoll::llep<policy>(p, {.rank = 0, .assignment = spill}); });
   row("capacity_mask", "4096 tokens, top-8", [&](policy const& p) {

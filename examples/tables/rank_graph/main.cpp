@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// rank_graph    prints docs/images/rank_graph.svg: which ranks hold copies of the same experts, under
-//               EPLB's plan of a layer and under that of flow_placement
+// rank_graph    prints docs/images/rank_graph.svg: which ranks hold copies of the same experts,
+//               under EPLB's plan of a layer and under that of flow_placement
 #include <array>
 #include <cmath>
 #include <cstddef>
@@ -72,18 +72,18 @@ struct graph {
   }
 };
 
-void draw(graph const& of, double centre, char const* name) {
+void draw(graph const& of, double center, char const* name) {
   constexpr double middle = 225;
   constexpr double radius = 130;
   auto const x = [&](std::size_t r) {
-    return centre + radius * std::sin(2 * std::numbers::pi * static_cast<double>(r) / ranks);
+    return center + radius * std::sin(2 * std::numbers::pi * static_cast<double>(r) / ranks);
   };
   auto const y = [&](std::size_t r) {
     return middle - radius * std::cos(2 * std::numbers::pi * static_cast<double>(r) / ranks);
   };
   int const components = of.components();
-  std::printf("<text class=\"h\" x=\"%.0f\" y=\"32\">%s</text>\n", centre, name);
-  std::printf("<text x=\"%.0f\" y=\"54\">%d pairs of partners, %d separate part%s</text>\n", centre,
+  std::printf("<text class=\"h\" x=\"%.0f\" y=\"32\">%s</text>\n", center, name);
+  std::printf("<text x=\"%.0f\" y=\"54\">%d pairs of partners, %d separate part%s</text>\n", center,
               of.pairs(), components, components == 1 ? "" : "s");
   for (std::size_t a = 0; a < ranks; ++a) {
     for (std::size_t b = 0; b < a; ++b) {

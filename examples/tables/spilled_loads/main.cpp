@@ -120,7 +120,7 @@ struct outcome {
   std::int64_t most_from = 0;     ///< most transfers from one rank
   std::int64_t most_into = 0;     ///< most experts sent to one rank
   std::int64_t across_nodes = 0;  ///< transfers between nodes
-  double time = 0;                ///< modelled time of the slowest rank
+  double time = 0;                ///< modeled time of the slowest rank
 
   [[nodiscard]] double peak() const { return report.result.value; }
   /// Computes the results of a plan; without one, all tokens stay at home.

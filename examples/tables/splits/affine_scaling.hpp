@@ -175,7 +175,7 @@ class affine_scaling {
     return largest < 0.1F && x.back() >= 0.0F && x.back() < 1e-4F && residual < 0.05F;
   }
 
-  /// Solves by Cholesky factorisation of the upper half, with pivots of at least 1e-12, then by
+  /// Solves by Cholesky factorization of the upper half, with pivots of at least 1e-12, then by
   /// both triangular systems.
   static void solve_normal(std::vector<float>& m, std::vector<float>& v) {
     std::size_t const n = v.size();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// transfer_rounds PAGE    prints the rounds of transfers from one plan to another, and their lower bounds
-// The loads are measured, so it needs the files under PLIMSOLL_TRACE_DIR; without it the rows are
-// copied from PAGE.
+// transfer_rounds PAGE    prints the rounds of transfers from one plan to another, and their lower
+// bounds. The loads are measured, so it needs the files under PLIMSOLL_TRACE_DIR; without it the
+// rows are copied from PAGE.
 #include <algorithm>
 #include <cstdint>
 #include <iostream>

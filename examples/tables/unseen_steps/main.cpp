@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// unseen_steps PAGE    prints the balancedness of plans in steps that follow those they were made from
-// The loads are measured, so it needs the files under PLIMSOLL_TRACE_DIR; without it the rows are
-// copied from PAGE.
+// unseen_steps PAGE    prints the balancedness of plans in steps that follow those they were made
+// from. The loads are measured, so it needs the files under PLIMSOLL_TRACE_DIR; without it the rows
+// are copied from PAGE.
 #include <cstdint>
 #include <exception>
 #include <iostream>

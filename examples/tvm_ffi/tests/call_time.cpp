@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // call_time LOADS LAYERS EXPERTS SLOTS GROUPS NODES RANKS WIDTH CALLS
-// Prints the time of each call of rebalance_experts in C++, in microseconds. LOADS is a file of float32.
+// Prints the time of each call of rebalance_experts in C++, in microseconds. LOADS is a file of
+// float32.
 #include <chrono>
 #include <cstdint>
 #include <cstdio>

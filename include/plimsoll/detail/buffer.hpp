@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Arrays in the memory of a context. `memory_of<Context>` is specialised for host and device.
+/// Arrays in the memory of a context. `memory_of<Context>` is specialized for host and device.
 #pragma once
 
 #include <cstddef>
@@ -14,12 +14,12 @@
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Memory operations of a context: allocate, deallocate, from_host, to_host, zero, synchronize.
-/// `from_host` returns when the source may be freed. Specialised in host/memory.hpp and
+/// `from_host` returns when the source may be freed. Specialized in host/memory.hpp and
 /// device/memory.cuh.
 template <class Context>
 struct memory_of;
 
-/// Owning array in the memory of a context. Elements are not initialised.
+/// Owning array in the memory of a context. Elements are not initialized.
 template <class T, class Context>
 class buffer {
   static_assert(std::is_trivially_copyable_v<T>);

@@ -32,7 +32,7 @@ std::size_t row_pitch(matrix_ref<T> const& matrix) {
 }
 
 /// Copies rows to a matrix of the same shape that does not overlap. On a device, cudaMemcpy2DAsync
-/// copies them, unless the strides need a kernel. Does not synchronise.
+/// copies them, unless the strides need a kernel. Does not synchronize.
 template <class Context, class T>
 void copy_rows(Context const& context, matrix_ref<T const> from,
                std::type_identity_t<matrix_ref<T>> to) {

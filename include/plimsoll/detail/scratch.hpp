@@ -21,7 +21,7 @@ PLIMSOLL_HD constexpr std::size_t scratch_bytes_of(index_t n) {
 
 /// Allocates arrays from one problem's scratch memory. Allocation is uniform: every thread of a
 /// team takes the same arrays in the same order and gets the same pointers. Elements are not
-/// initialised.
+/// initialized.
 class scratch {
  public:
   PLIMSOLL_HD explicit scratch(std::byte* base) : next_(base) {}

@@ -11,7 +11,7 @@
 ///     for_each(n, f)                  calls f(i) for every i in [0, n)
 ///     single(f)                       calls f() once
 ///     broadcast(f)                    calls f() once; returns its trivially copyable value to all
-///     store(place, value)             *place = value without a barrier, visible at the next call
+///     store(to, value)                *to = value without a barrier, visible at the next call
 ///     reduce(n, f, op, identity)      reduces f(i); op must be exact: no floating-point sum
 ///     sum min max any count           shorthands for reduce
 ///     sum_ordered(n, f)               sums floating-point f(i): the same bits in every team
@@ -367,17 +367,17 @@ class team_operations {
           static_cast<std::uint64_t>(bin_of(i)) << match_tile_bits | static_cast<std::uint64_t>(i);
     });
     self().sort(keys, n, storage + match_tile * index_t{sizeof(std::uint64_t)});
-    self().for_each(n, [=](index_t place) {
-      std::uint64_t const item = keys[place] % match_tile;
-      std::uint64_t const bin = keys[place] - item;
+    self().for_each(n, [=](index_t position) {
+      std::uint64_t const item = keys[position] % match_tile;
+      std::uint64_t const bin = keys[position] - item;
       index_t first = 0;
-      for (index_t last = place; first < last;) {
+      for (index_t last = position; first < last;) {
         index_t const middle = first + (last - first) / 2;
         bool const is_lower = keys[middle] < bin;
         first = is_lower ? middle + 1 : first;
         last = is_lower ? last : middle;
       }
-      ranks[item] = static_cast<std::int32_t>(place - first);
+      ranks[item] = static_cast<std::int32_t>(position - first);
     });
   }
 

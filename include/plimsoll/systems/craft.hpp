@@ -46,7 +46,8 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 ///
 /// For every count r, `slot_assignment` divides the E + r slots of every layer among the ranks,
 /// `eplb` with these options fills them for the loads summed over the steps, and `replay` averages
-/// the balancedness of the recorded steps, with the split of the options. The gain is this average minus the one for r = 0.
+/// the balancedness of the recorded steps, with the split of the options. The gain is this average
+/// minus the one for r = 0.
 ///
 /// @param loads `[steps, layers, experts]`, in the policy's memory, as for `replay`; the total of a
 ///   layer over all steps below 2^47
@@ -58,7 +59,7 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 ///   the loads; with the optimal split also `replay`'s for that split
 /// @workspace that of `replay` and `eplb` for (counts + 1) times the layers; and for each of these,
 ///   4 bytes per slot, 12 bytes per expert and 4 bytes per rank. The loads are not copied
-/// @stream synchronises
+/// @stream synchronizes
 /// @determinism the same bits under every policy
 template <execution_policy P, class Loads>
 gain_estimate estimate_gains(P const& policy, Loads const& loads, craft_options const& options) {
@@ -89,7 +90,7 @@ gain_estimate estimate_gains(P const& policy, Loads const& loads, craft_options 
 ///   budget that must be used up and cannot be
 /// @complexity O(layers counts C), where C is layers times the largest count
 /// @workspace as `knapsack` with a capacity of C
-/// @stream synchronises
+/// @stream synchronizes
 /// @determinism the same bits under every policy
 template <execution_policy P>
 replica_allocation allocate_replicas(P const& policy, gain_estimate const& estimate,
@@ -107,15 +108,15 @@ replica_allocation allocate_replicas(P const& policy, gain_estimate const& estim
 /// @param loads `[steps, layers, experts]`, in the policy's memory, as for `estimate_gains`
 /// @param options ranks, budget, and the options of placement
 /// @param[out] physical_to_logical `[layers, slots]` int32 or int64, where slots is at least the
-///   number of experts plus the largest replica count: the expert in every slot; -1 beyond the slots
-///   of the layer
+///   number of experts plus the largest replica count: the expert in every slot; -1 beyond the
+///   slots of the layer
 /// @param[out] rank_offsets `[layers, ranks + 1]` int32 or int64: the first slot of each rank
 /// @param[out] replica_count `[layers, experts]` int32 or int64
 /// @return the estimate, the allocation, and the certificates of the placement
 /// @throws invalid_input as `estimate_gains`, `allocate_replicas` and `eplb`
 /// @complexity as `estimate_gains` and `allocate_replicas`
 /// @workspace as `estimate_gains` and `allocate_replicas`; 4 bytes per element of an int64 output
-/// @stream synchronises
+/// @stream synchronizes
 /// @determinism the same bits under every policy
 template <execution_policy P, class Loads, class Placement, class Offsets, class Counts>
 craft_plan craft(P const& policy, Loads const& loads, craft_options const& options,

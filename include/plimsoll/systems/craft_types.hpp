@@ -16,7 +16,7 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
-/// Objective that the allocation of replicas maximises.
+/// Objective that the allocation of replicas maximizes.
 enum class craft_objective : std::int32_t {
   gain,                ///< the sum of the layers' gains, as in CRAFT's text
   replicas_times_gain  ///< the sum of replicas times gain, as in CRAFT's algorithm 2
@@ -36,7 +36,7 @@ struct craft_options {
   /// Numbers of replicas that a layer may get, apart from 0: rising, from at least 1. Empty: the
   /// powers of two below the number of live ranks, and that number.
   std::vector<std::int32_t> replica_counts = {};
-  /// Sum that the allocation maximises: of gains, or of replicas times gain.
+  /// Sum that the allocation maximizes: of gains, or of replicas times gain.
   craft_objective objective = craft_objective::gain;
   /// Use of the budget: as an upper limit, or exactly, as in the table of algorithm 2.
   knapsack_fill fill = knapsack_fill::at_most;
@@ -53,7 +53,7 @@ struct craft_options {
   /// Part of the plan that `refine` improves afterwards, as in `eplb_options`.
   eplb_refinement refine = eplb_refinement::none;
   /// Exponent of the loads to plan with, as in `eplb_options`. Gains count the loads themselves.
-  double load_shrink = 1.0;
+  double load_exponent = 1.0;
   /// Keeps replicas of one expert on different ranks or nodes, as in `eplb_options`.
   anti_affinity replica_anti_affinity = anti_affinity::none;
   /// Soft or hard constraint, as in `eplb_options`.

@@ -51,7 +51,7 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 ///   speeds, anti-affinity or refinement
 /// @workspace as the steps; 64 bytes per layer and step; 4 bytes for each int64 element;
 ///   hierarchical: 4 bytes per expert and node of every layer
-/// @stream synchronises once
+/// @stream synchronizes once
 /// @determinism the same bits under every policy
 template <execution_policy P, class Loads, class Placement, class Counts>
 std::vector<certificate> eplb(P const& policy, Loads const& loads, eplb_options const& options,
@@ -96,8 +96,8 @@ placement<P> eplb(P const& policy, Loads const& loads, index_t slots, eplb_optio
 /// @param groups number of expert groups
 /// @param nodes number of nodes
 /// @param ranks number of ranks
-/// @param[out] physical_to_logical `[layers, replicas]` int32 or int64 (the reference's type): expert
-///   in each slot
+/// @param[out] physical_to_logical `[layers, replicas]` int32 or int64 (the reference's type):
+///   expert in each slot
 /// @param[out] logical_to_physical `[layers, experts, width]` int32 or int64: each expert's slots,
 ///   rising, then -1; a width of replicas - experts + 1 holds any result
 /// @param[out] replica_count `[layers, experts]` int32 or int64
@@ -105,7 +105,7 @@ placement<P> eplb(P const& policy, Loads const& loads, index_t slots, eplb_optio
 /// @throws invalid_input as `eplb`, and for an expert with more copies than `width`
 /// @complexity as `eplb`, and O(slots + experts width) per layer
 /// @workspace as `eplb`, and 4 bytes per slot and 8 per expert for each problem in flight
-/// @stream synchronises once
+/// @stream synchronizes once
 /// @determinism the same bits under every policy
 template <execution_policy P, class Loads, class Placement, class Inverse, class Counts>
 std::vector<certificate> rebalance_experts(P const& policy, Loads const& loads, index_t replicas,

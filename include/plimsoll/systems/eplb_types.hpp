@@ -38,11 +38,11 @@ struct eplb_options {
   index_t groups = 1;
   /// Hierarchical or global balancing, or the choice between them that the reference makes.
   eplb_policy policy = eplb_policy::automatic;
-  /// Part of the plan that `refine` improves afterwards: nothing, the placement, or also the replica
-  /// counts.
+  /// Part of the plan that `refine` improves afterwards: nothing, the placement, or also the
+  /// replica counts.
   eplb_refinement refine = eplb_refinement::none;
   /// Exponent of the loads to plan with, as in `placement_options`; 1 in the reference.
-  double load_shrink = 1.0;
+  double load_exponent = 1.0;
   /// Keeps replicas of one expert on different ranks or nodes; the reference does not.
   anti_affinity replica_anti_affinity = anti_affinity::none;
   /// Soft or hard constraint, as in `placement_options`.

@@ -34,15 +34,15 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 ///   for other models
 /// @param curves latency curves of all ranks, in the policy's memory
 /// @param options ranks with their slots, and search limits
-/// @param[out] physical_to_logical `[layers, slots]` int32 or int64: expert in each slot, -1 in empty
-///   slots; there may be more slots than experts, see `gem_options::spare_slots`
+/// @param[out] physical_to_logical `[layers, slots]` int32 or int64: expert in each slot, -1 in
+///   empty slots; there may be more slots than experts, see `gem_options::spare_slots`
 /// @param[out] replica_count `[layers, experts]` int32 or int64
 /// @return per layer, the certificate of `swap_search`, in the unit of the curves
 /// @throws invalid_input as `latency_table`, `replicate` and `swap_search`
 /// @complexity as `swap_search`
 /// @workspace as `latency_table` and `swap_search`; 8 bytes per expert of every layer;
 ///   4 bytes per element of an int64 output
-/// @stream synchronises
+/// @stream synchronizes
 /// @determinism the same bits under every policy and number of threads, for a seed
 template <execution_policy P, class Loads, class Placement, class Counts>
 std::vector<certificate> gem(P const& policy, Loads const& loads, latency_curves const& curves,
@@ -106,7 +106,7 @@ placement<P> gem(P const& policy, Loads const& loads, latency_curves const& curv
 /// @throws invalid_input as `gem`, and for steps outside the trace
 /// @complexity one `gem` and one replay of the unseen steps for each length
 /// @workspace as `gem`; 8 bytes per unseen step and layer
-/// @stream synchronises
+/// @stream synchronizes
 /// @determinism the same bits under every policy
 template <execution_policy P, class Loads, class Out>
 void trace_length_latencies(P const& policy, Loads const& loads, latency_curves const& curves,

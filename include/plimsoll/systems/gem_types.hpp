@@ -36,7 +36,7 @@ struct gem_options {
   std::uint64_t seed = 0;
   /// A search ends after a swap that lowers the score by less than this fraction of it, 0 to 1.
   double min_gain = 0.001;
-  /// Statistic of the step latencies to minimise: `total` or `quantile`, as in
+  /// Statistic of the step latencies to minimize: `total` or `quantile`, as in
   /// `swap_search_options`.
   latency_objective objective = latency_objective::total;
   /// Fraction of the steps for `latency_objective::quantile`, above 0, at most 1.

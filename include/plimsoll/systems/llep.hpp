@@ -45,7 +45,7 @@ class llep {
  public:
   /// @throws invalid_input as `least_loaded`, and for a rank out of range
   /// @workspace from the policy: that of `least_loaded`, and 4 bytes per pair of rank and expert
-  /// @stream synchronises
+  /// @stream synchronizes
   llep(P const& policy, llep_options const& options, spill_price<Cost> const& price = {})
       : rank_(options.rank),
         assignment_(
@@ -58,7 +58,7 @@ class llep {
 
   /// @brief Counts this rank's token copies per expert into its row of `counts`.
   /// @param topk_ids `[tokens, k]` int32 or int64: experts, or -1; in the policy's memory
-  /// @throws invalid_input for shapes and more than options.assignment.max_ids
+  /// @throws invalid_input for shapes and more than options.assignment.max_token_copies
   /// @complexity, stream and determinism as `least_loaded::count`
   template <class Ids>
   void count(Ids const& topk_ids) {
@@ -66,8 +66,8 @@ class llep {
     as_llep([&] { assignment_.count(ids, detail::row_of(counts(), rank_)); });
   }
 
-  /// `[ranks, experts]`, in the policy's memory: the counts of every rank. The caller fills the rows
-  /// of the other ranks.
+  /// `[ranks, experts]`, in the policy's memory: the counts of every rank. The caller fills the
+  /// rows of the other ranks.
   [[nodiscard]] matrix_ref<std::int32_t> counts() {
     return {counts_.data(), assignment_.options().on.ranks, experts()};
   }
@@ -75,7 +75,7 @@ class llep {
   /// @brief Plans the step from the `counts` of all ranks, after the all-gather.
   /// @throws nothing; `check` throws for values
   /// @complexity that of `least_loaded::add_up`, `plan` and `exchange`
-  /// @stream enqueues four kernels; neither allocates nor synchronises
+  /// @stream enqueues four kernels; neither allocates nor synchronizes
   /// @determinism the same bits under every policy, and on every rank
   void plan() {
     assignment_.add_up(counts());
@@ -121,7 +121,7 @@ class llep {
 
   /// @brief Throws if the last `plan` refused the counts or a returned cost.
   /// @throws invalid_input naming the expert, or the rank of the cost
-  /// @stream synchronises once
+  /// @stream synchronizes once
   void check() const {
     as_llep([&] { assignment_.check(); });
   }

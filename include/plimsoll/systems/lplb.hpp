@@ -25,8 +25,8 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI {
 struct lplb_options {
   /// A tolerance of 0, so that splits are optimal and the peak in whole tokens is the smallest.
   minmax_lp_options lp = {.tolerance = 0};
-  /// The most ids (tokens times k) of one `dispatch`.
-  index_t max_ids = 0;
+  /// The most token copies (tokens times k) of one `dispatch`.
+  index_t max_token_copies = 0;
   /// Method by which `dispatch` chooses among an expert's replicas: it meets the quotas exactly, or
   /// by draws.
   dispatch_method method = dispatch_method::in_order;
@@ -68,12 +68,12 @@ class lplb {
   /// @param options options of the split and of `dispatch`
   /// @throws invalid_input as `minmax_lp`, and for options
   /// @workspace from the policy: that of `minmax_lp` and `quota`, which share their scratch; 16
-  ///   bytes more per slot and 4 per expert; and for each 512 of options.max_ids 4 bytes per
-  ///   expert, and, unless it fits in shared memory, up to 17 KiB and 8 bytes per expert
-  /// @stream synchronises
+  ///   bytes more per slot and 4 per expert; and for each 512 of options.max_token_copies 4 bytes
+  ///   per expert, and, unless it fits in shared memory, up to 17 KiB and 8 bytes per expert
+  /// @stream synchronizes
   lplb(P const& policy, placement_ref const& placement, lplb_options const& options)
       : options_(options),
-        pipeline_(detail::resolve(policy), placement, options.lp, options.max_ids) {
+        pipeline_(detail::resolve(policy), placement, options.lp, options.max_token_copies) {
     detail::synchronize(pipeline_.context);
   }
 
@@ -82,7 +82,7 @@ class lplb {
   ///   policy's memory; at most 2^31 - 1 in all per layer
   /// @throws invalid_input for shapes; `check` throws for values
   /// @complexity that of `minmax_lp::solve` and `quota`
-  /// @stream enqueues one kernel; neither allocates nor synchronises
+  /// @stream enqueues one kernel; neither allocates nor synchronizes
   /// @determinism the same bits under every policy
   template <class Counts>
   void plan(Counts const& counts) {
@@ -100,9 +100,9 @@ class lplb {
   /// @param batch for sampled tokens: their random numbers
   /// @param[out] slots `[tokens, k]` int32 or int64
   /// @param[out] counters `[1]`
-  /// @throws invalid_input for shapes and more than options.max_ids
+  /// @throws invalid_input for shapes and more than options.max_token_copies
   /// @complexity that of `plimsoll::dispatch`
-  /// @stream enqueues as many kernels as `plimsoll::dispatch`; neither allocates nor synchronises
+  /// @stream enqueues as many kernels as `plimsoll::dispatch`; neither allocates nor synchronizes
   /// @determinism the same bits under every policy
   template <class Ids, class Slots, class Counters>
   void dispatch(index_t layer, Ids const& topk_ids, lplb_batch const& batch, Slots&& slots,
@@ -113,8 +113,8 @@ class lplb {
     vector_ref<dispatch_counters> const counted =
         PLIMSOLL_OUTPUT(dispatch_counters, 1, "lplb::dispatch", counters, "[1]");
     detail::expect_between(name, "layer", 0, pipeline_.layers() - 1, layer, "as layer");
-    detail::expect_between(name, "topk_ids", 0, options_.max_ids, ids.extent(0) * ids.extent(1),
-                           "ids (options.max_ids)");
+    detail::expect_between(name, "topk_ids", 0, options_.max_token_copies,
+                           ids.extent(0) * ids.extent(1), "ids (options.max_token_copies)");
     detail::expect_dispatch_outputs(name, ids.extent(0), ids.extent(1), chosen, counted);
     using id = typename decltype(ids)::value_type;
     pipeline_.enqueue_dispatch(layer, matrix_ref<id const>(ids),
@@ -149,7 +149,7 @@ class lplb {
 
   /// @brief Throws for the first layer that the last `plan` could not split.
   /// @throws invalid_input naming the refused number, its expert, and the layer
-  /// @stream synchronises
+  /// @stream synchronizes
   void check() const {
     detail::expect_all_planned(pipeline_.lp.certificates.read(), pipeline_.reports.read());
   }

@@ -59,10 +59,10 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// tell how long it lasts. Steps that it has not seen do.
 ///
 /// Each candidate plans on the first half of the steps and is judged on the second, and the other
-/// way round, with the middle step of an odd number in the second half. `replay`, under the split of
-/// the options, gives the balancedness of every layer, from which steps without load are left out.
-/// A layer without load in one of the halves is left out of both, since nothing was seen of it.
-/// The candidate with the largest mean over layers and halves is the best. The first candidate
+/// way round, with the middle step of an odd number in the second half. `replay`, under the split
+/// of the options, gives the balancedness of every layer, from which steps without load are left
+/// out. A layer without load in one of the halves is left out of both, since nothing was seen of
+/// it. The candidate with the largest mean over layers and halves is the best. The first candidate
 /// whose mean is below it by at most one standard error of the difference is chosen.
 ///
 /// A candidate that throws `invalid_input`, or whose plan `validate` refuses, is reported and not
@@ -80,7 +80,7 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 ///   first
 /// @complexity for every candidate, three plans and a `replay` of the history
 /// @workspace that of the candidates and `replay`; 8 bytes per expert of every layer, and two plans
-/// @stream synchronises
+/// @stream synchronizes
 /// @determinism the same bits under every policy, if the caller's candidates have them
 template <execution_policy P, class Loads, class... Plan>
 selected_plan<P> select_planner(P const& policy, Loads const& loads, index_t slots,

@@ -19,9 +19,9 @@ enum class planner : std::int32_t {
   flow_optimal,  ///< `flow_placement` for the optimal split: with the graph of partners
   flow_even,     ///< `flow_placement` for the even split: without the graph
   eplb,          ///< `eplb` on the summed loads
-  eplb_shrunk,   ///< `eplb` with `load_shrink`
+  eplb_shrunk,   ///< `eplb` with `load_exponent`
   eplb_spread,   ///< `eplb` with at most one copy of an expert on a rank
-  eplb_joint     ///< `eplb` with `load_shrink` and `eplb_refinement::joint`
+  eplb_joint     ///< `eplb` with `load_exponent` and `eplb_refinement::joint`
 };
 
 /// Ranks with their slots, the split of later steps, and the candidates.
@@ -36,13 +36,14 @@ struct select_planner_options {
   /// `optimal`, as by `minmax_lp`, or `even`.
   split_rule split = split_rule::optimal;
   /// Candidates; of candidates that are equally good, the earlier one is chosen. Empty:
-  /// `flow_placement` for this split and for the other one, `eplb`, `eplb_shrunk` and `eplb_spread`.
+  /// `flow_placement` for this split and for the other one, `eplb`, `eplb_shrunk` and
+  /// `eplb_spread`.
   std::vector<planner> candidates = {};
   /// Exponent of the loads that `eplb_shrunk` and `eplb_joint` plan with, above 0 and at most 1.
-  double load_shrink = 0.85;
+  double load_exponent = 0.85;
 };
 
-/// Judgement of one candidate.
+/// Judgment of one candidate.
 struct planner_report {
   /// Name of the enumerator, or the name that the caller gave.
   std::string name = {};

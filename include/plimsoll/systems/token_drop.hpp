@@ -53,7 +53,7 @@ struct token_drop_batch {
   vector_ref<std::int32_t const> priorities = {};
   /// Subsequence of the random numbers of `drop_policy::random`, as in `capacity_batch`.
   std::uint64_t subsequence = 0;
-  /// Number of the first token in these random numbers, as in `capacity_batch`.
+  /// Index of the batch's first token in the random sequence, as in `capacity_batch`.
   std::uint64_t first_token = 0;
 };
 
@@ -78,7 +78,7 @@ class token_drop {
   ///   -1 nor an expert's
   /// @workspace from the policy: that of `capacity_mask`, 8 bytes per pair, and that of `top_k`
   ///   where it does not fit shared memory
-  /// @stream synchronises
+  /// @stream synchronizes
   token_drop(P const& policy, token_drop_options const& options)
       : pipeline_(detail::resolve(policy), options.function, options.route, options.limit) {
     detail::synchronize(pipeline_.context());
@@ -92,7 +92,7 @@ class token_drop {
   /// @complexity that of `top_k` and `capacity_mask::apply`
   /// @stream enqueues as many kernels as `capacity_mask::apply`: four, one more each for
   ///   limit.expert_drop, for limit.max_selected and for batches of more than 524288 pairs; neither
-  ///   allocates nor synchronises. After a `cuda_error` the object cannot be used again
+  ///   allocates nor synchronizes. After a `cuda_error` the object cannot be used again
   /// @determinism the same bits under every policy
   template <class Logits, class Id = std::int32_t>
   void apply(Logits const& logits, token_drop_batch const& batch, kept_pairs_of<Id> const& kept) {

@@ -67,7 +67,7 @@ class waterfill {
   /// @param options rank, layer of the placement, and the options of `waterline`
   /// @throws invalid_input where `waterline` does, and for a layer or rank that does not exist
   /// @workspace from the policy: that of `waterline`, and 16 bytes per rank
-  /// @stream synchronises
+  /// @stream synchronizes
   waterfill(P const& policy, placement_ref const& placement, waterfill_options const& options)
       : line_(make_line(detail::resolve(policy), line_of(placement, options))),
         rank_(options.rank),
@@ -80,7 +80,7 @@ class waterfill {
   /// @param topk_ids `[tokens, top_k]` int32 or int64: slots, or -1; in the policy's memory
   /// @throws invalid_input for shapes
   /// @complexity that of `waterline::count`
-  /// @stream enqueues two kernels; neither allocates nor synchronises
+  /// @stream enqueues two kernels; neither allocates nor synchronizes
   /// @determinism the same bits under every policy
   template <class Ids>
   void count(Ids const& topk_ids) {
@@ -103,7 +103,7 @@ class waterfill {
   /// @throws invalid_input for shapes; `check` throws for values
   /// @complexity that of `waterline::plan` and `waterline::fill`
   /// @stream enqueues the kernels of `waterline::plan` and `waterline::fill`, usually two; neither
-  ///   allocates nor synchronises
+  ///   allocates nor synchronizes
   /// @determinism the same bits under every policy
   template <class Ids, class OutIds>
   void fill(Ids const& topk_ids, waterline_batch const& batch, OutIds&& ids,
@@ -118,7 +118,7 @@ class waterfill {
 
   /// @brief Throws if the last `fill` refused its loads.
   /// @throws invalid_input naming the row and the rank
-  /// @stream synchronises
+  /// @stream synchronizes
   void check() const { line_.check("waterfill::fill"); }
 
   /// Report, slack and options of the `waterline` within.

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// Selects the pairs of tokens and experts to keep when experts, or pools of experts, have a
-/// capacity. Each step is a launch: `count_pairs` counts pairs by expert (or `count_chosen` does
-/// while `top_k` selects them); with Expert Drop, `rank_experts` marks the experts to leave out;
-/// `gather_pairs` writes lists of pairs with keys; `select_pairs` finds every pool's threshold and
-/// numbers the kept pairs; `keep_pairs` writes the tokens' rows. If that also limits the pairs per
-/// token, `number_pairs` numbers the pairs in one more launch. `report_pairs` is one problem of the
-/// last launch.
+/// capacity. Each step is a launch: `count_pairs_body` counts pairs by expert (or
+/// `count_chosen_body` does while `top_k` selects them); with Expert Drop, `rank_experts_body`
+/// marks the experts to leave out; `gather_pairs_body` writes lists of pairs with keys;
+/// `select_pairs_body` finds every pool's threshold and numbers the kept pairs; `keep_pairs_body`
+/// writes the tokens' rows. If that also limits the pairs per token, `number_pairs_body` numbers
+/// the pairs in one more launch. `report_pairs_body` is one problem of the last launch.
 #pragma once
 
 #include <cstddef>
@@ -51,8 +51,8 @@ struct capacity_rule {
   [[nodiscard]] PLIMSOLL_HD index_t of(index_t e) const {
     return unlimited ? tokens : minimum{}(limited(e), tokens);
   }
-  /// Rows of a buffer of that capacity. Engines whose buffers have one size in every batch give it by
-  /// the least and the most, so a small batch does not narrow it.
+  /// Rows of a buffer of that capacity. Engines whose buffers have one size in every batch give it
+  /// by the least and the most, so a small batch does not narrow it.
   [[nodiscard]] PLIMSOLL_HD index_t width(index_t e) const {
     return unlimited ? maximum{}(tokens, least) : limited(e);
   }
@@ -78,20 +78,20 @@ struct pair_lists {
   divisor by_width;
   index_t choices;  ///< top-k pairs of a token: its first ones
   index_t pools;
-  bool by_rank;                     ///< a pool is the experts of a rank, else one expert
-  std::int32_t const* places;       ///< `[experts]`: place in the order of pools; null: the id
-  std::int32_t const* experts_at;   ///< `[experts]`: the inverse
-  std::int32_t const* pool_begins;  ///< `[pools + 1]` places; null: spread evenly
-  grouped_counts tiles;             ///< counts by column: one or two per place, then three more
-  std::int32_t* first;              ///< `[columns + 1]`: start of each column's list
-  std::int32_t* columns;            ///< `[pairs]`: column of each pair
-  std::uint64_t* keys;              ///< `[pairs]`, in list order; 0 is never kept
-  std::int32_t* listed;             ///< `[pairs]`: pairs in list order
-  std::int32_t* ranks;              ///< `[pairs]`, in list order: kept pairs before this one
-  std::uint8_t* kept;               ///< `[pairs]`
-  std::uint8_t* left_out;           ///< `[experts]`: skipped by Expert Drop; or null
-  std::int32_t* kept_choices;       ///< `[experts]`; unused with one kind
-  std::int32_t* begins;             ///< `[experts]`: first row of each expert
+  bool by_rank;                      ///< a pool is the experts of a rank, else one expert
+  std::int32_t const* positions_of;  ///< `[experts]`: position in the order of pools; null: the id
+  std::int32_t const* experts_at;    ///< `[experts]`: the inverse
+  std::int32_t const* pool_begins;   ///< `[pools + 1]` positions; null: spread evenly
+  grouped_counts tiles;              ///< counts by column: one or two per position, then three more
+  std::int32_t* first;               ///< `[columns + 1]`: start of each column's list
+  std::int32_t* columns;             ///< `[pairs]`: column of each pair
+  std::uint64_t* keys;               ///< `[pairs]`, in list order; 0 is never kept
+  std::int32_t* listed;              ///< `[pairs]`: pairs in list order
+  std::int32_t* ranks;               ///< `[pairs]`, in list order: kept pairs before this one
+  std::uint8_t* kept;                ///< `[pairs]`
+  std::uint8_t* left_out;            ///< `[experts]`: skipped by Expert Drop; or null
+  std::int32_t* kept_choices;        ///< `[experts]`; unused with one kind
+  std::int32_t* begins;              ///< `[experts]`: first row of each expert
   /// `[1]` each: pairs with a score of NaN, pairs of tokens with an invalid priority. Zero before a
   /// batch and after it.
   std::int32_t* not_numbers;
@@ -118,8 +118,8 @@ struct pair_lists {
   }
 
   [[nodiscard]] PLIMSOLL_HD index_t kinds() const { return choices < width ? 2 : 1; }
-  /// Returns the place in a column number, which is place * kinds + kind.
-  [[nodiscard]] PLIMSOLL_HD index_t place_of(index_t column) const {
+  /// Returns the position in a column number, which is position * kinds + kind.
+  [[nodiscard]] PLIMSOLL_HD index_t position_of(index_t column) const {
     return column >> static_cast<int>(choices < width);
   }
   [[nodiscard]] PLIMSOLL_HD bool is_choice(index_t column) const {
@@ -131,11 +131,11 @@ struct pair_lists {
     return experts * kinds + 3;
   }
 
-  [[nodiscard]] PLIMSOLL_HD index_t place(index_t e) const {
-    return places == nullptr ? e : places[e];
+  [[nodiscard]] PLIMSOLL_HD index_t position(index_t e) const {
+    return positions_of == nullptr ? e : positions_of[e];
   }
-  [[nodiscard]] PLIMSOLL_HD index_t expert_at(index_t place) const {
-    return experts_at == nullptr ? place : experts_at[place];
+  [[nodiscard]] PLIMSOLL_HD index_t expert_at(index_t position) const {
+    return experts_at == nullptr ? position : experts_at[position];
   }
   [[nodiscard]] PLIMSOLL_HD index_t pool_begin(index_t pool) const {
     if (pool_begins != nullptr) {
@@ -148,15 +148,17 @@ struct pair_lists {
   [[nodiscard]] PLIMSOLL_HD std::int32_t column_of(Id id, index_t j) const {
     return static_cast<std::int32_t>(id < 0 || id >= static_cast<Id>(experts)
                                          ? listed_columns() + (id != -1)
-                                         : place(id) * kinds() +
+                                         : position(id) * kinds() +
                                                static_cast<index_t>(j >= choices));
   }
-  /// Number of pairs of a column, once `gather_pairs` has listed them.
+  /// Number of pairs of a column, once `gather_pairs_body` has listed them.
   [[nodiscard]] PLIMSOLL_HD std::int32_t size(index_t column) const {
     return first[column + 1] - first[column];
   }
   /// Number of top-k pairs of an expert, likewise.
-  [[nodiscard]] PLIMSOLL_HD std::int32_t load(index_t e) const { return size(place(e) * kinds()); }
+  [[nodiscard]] PLIMSOLL_HD std::int32_t load(index_t e) const {
+    return size(position(e) * kinds());
+  }
   [[nodiscard]] PLIMSOLL_HD index_t token_of(index_t pair) const { return by_width.quotient(pair); }
   [[nodiscard]] PLIMSOLL_HD bool is_listed(index_t pair) const {
     return columns[pair] < listed_columns();
@@ -165,7 +167,7 @@ struct pair_lists {
 
 /// Counts pairs by column. Problem = tile of pairs.
 template <class Id>
-struct count_pairs {
+struct count_pairs_body {
   using device_team = block<128>;
   static constexpr bool is_streaming = true;
 
@@ -202,7 +204,7 @@ struct count_pairs {
 };
 
 /// Counts the pairs of a token while `top_k` selects them; it never repeats an id in a row.
-struct count_chosen {
+struct count_chosen_body {
   pair_lists lists;
 
   PLIMSOLL_HD void operator()(index_t token, index_t j, std::int32_t id) const {
@@ -213,8 +215,8 @@ struct count_chosen {
   }
 };
 
-/// Sums the counts of tiles if `gather_pairs` does not do so by itself. Problem = column.
-struct scan_pairs {
+/// Sums the counts of tiles if `gather_pairs_body` does not do so by itself. Problem = column.
+struct scan_pairs_body {
   using device_team = block<128>;
   static constexpr bool is_streaming = true;
 
@@ -231,7 +233,7 @@ struct scan_pairs {
 
 /// Marks the `left_out` experts with the fewest top-k pairs, of equal ones those with higher ids.
 /// Problem = expert.
-struct rank_experts {
+struct rank_experts_body {
   using device_team = warp;
 
   pair_lists lists;
@@ -251,13 +253,13 @@ struct rank_experts {
 
  private:
   [[nodiscard]] PLIMSOLL_HD std::int32_t load_of(index_t e) const {
-    return lists.tiles.total(lists.place(e) * lists.kinds());
+    return lists.tiles.total(lists.position(e) * lists.kinds());
   }
 };
 
 /// Lists pairs, each with a key: the larger, the better the pair ranks. Problem = tile of pairs.
 template <class Score>
-struct gather_pairs {
+struct gather_pairs_body {
   using device_team = block<256>;
   static constexpr bool is_streaming = true;
 
@@ -304,7 +306,7 @@ struct gather_pairs {
 
  private:
   PLIMSOLL_HD std::uint64_t key(index_t pair, index_t column) const {
-    index_t const e = lists.expert_at(lists.place_of(column));
+    index_t const e = lists.expert_at(lists.position_of(column));
     std::uint64_t result = score_key(pair, e);
     if (priorities.data != nullptr) {
       std::int32_t c = priorities[lists.token_of(pair)];
@@ -352,7 +354,7 @@ struct expert_list {
   index_t size;
 
   PLIMSOLL_HD expert_list(pair_lists const& lists, index_t e) {
-    index_t const column = lists.place(e) * lists.kinds();
+    index_t const column = lists.position(e) * lists.kinds();
     begin = lists.first[column];
     choices = lists.size(column);
     size = lists.first[column + lists.kinds()] - begin;
@@ -378,7 +380,7 @@ PLIMSOLL_HD std::int32_t number_expert(Team& team, pair_lists const& lists, expe
 }
 
 /// Keeps the best pairs of a pool, up to the sum of its experts' capacities. Problem = pool.
-struct select_pairs {
+struct select_pairs_body {
   using device_team = block<256>;
   static constexpr bool is_streaming = true;
 
@@ -431,7 +433,7 @@ struct select_pairs {
     });
     std::int32_t* const kept_choices = lists.kept_choices;
     if (!numbering) {
-      // `keep_pairs` counts the pairs that are left under the limit per token.
+      // `keep_pairs_body` counts the pairs that are left under the limit per token.
       team.for_each(to - from, [=, this](index_t i) {
         index_t const e = lists.expert_at(from + i);
         counts[e] = 0;
@@ -443,7 +445,7 @@ struct select_pairs {
       index_t const e = lists.expert_at(i);
       expert_list const list(lists, e);
       std::int32_t const total = number_expert(
-          team, lists, list, [all = lists.keys](index_t place) { return all[place] != 0; },
+          team, lists, list, [all = lists.keys](index_t position) { return all[position] != 0; },
           positions);
       team.store(&counts[e], total);
       std::int32_t const* const ranks = lists.ranks + list.begin;
@@ -456,7 +458,7 @@ struct select_pairs {
 /// With that limit, also adds the kept pairs to `counts`. Clears the counts of tiles, which nothing
 /// reads afterwards.
 template <class Id, class Score, class KeptId = std::int32_t>
-struct keep_pairs {
+struct keep_pairs_body {
   using device_team = block<128>;
   static constexpr bool is_streaming = true;
   static constexpr index_t tile = 128;
@@ -562,7 +564,7 @@ struct keep_pairs {
     for (index_t j = 0; j < lists.width; ++j) {
       if (kept[j] != 0) {
         index_t const column = lists.columns[token * lists.width + j];
-        index_t const e = lists.expert_at(lists.place_of(column));
+        index_t const e = lists.expert_at(lists.position_of(column));
         increment(&counts[e]);
         if (lists.kinds() > 1 && lists.is_choice(column)) {
           increment(lists.kept_choices + e);
@@ -573,7 +575,7 @@ struct keep_pairs {
 };
 
 /// Numbers the kept pairs if tokens dropped some after pools had selected theirs. Problem = expert.
-struct number_pairs {
+struct number_pairs_body {
   pair_lists lists;
   matrix_ref<std::int32_t> positions;
 
@@ -584,7 +586,7 @@ struct number_pairs {
   PLIMSOLL_HD void operator()(Team& team, scratch, index_t e) const {
     static_cast<void>(number_expert(
         team, lists, expert_list(lists, e),
-        [this](index_t place) { return lists.kept[lists.listed[place]] != 0; }, positions));
+        [this](index_t position) { return lists.kept[lists.listed[position]] != 0; }, positions));
   }
 };
 
@@ -606,7 +608,7 @@ struct row_padding {
 };
 
 /// Writes the report of the batch and the first row of every expert. One problem.
-struct report_pairs {
+struct report_pairs_body {
   pair_lists lists;
   capacity_rule rule;
   row_padding padding;
@@ -684,7 +686,7 @@ struct with_report {
   static constexpr bool is_streaming = true;
 
   Body body;
-  report_pairs report;
+  report_pairs_body report;
 
   [[nodiscard]] index_t problems() const { return body.problems() + 1; }
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }

@@ -99,11 +99,11 @@ struct flow_placement_body {
     problem_report* const report = reports + layer;
     auto const a = flow_arrays::in(memory, experts(), where.ranks(), may_be_uneven(), has_graph());
     problem_report outcome = where.refuse(team, layer, experts(), a.copies);
-    index_t const places = outcome.refused ? 0 : team.sum(where.ranks(), [this, layer](index_t r) {
+    index_t const slots = outcome.refused ? 0 : team.sum(where.ranks(), [this, layer](index_t r) {
       return where.slots_of(layer, r);
     });
-    if (!outcome.refused && places < experts()) {
-      outcome = refusal(fault_kind::floors, -1, experts(), places);
+    if (!outcome.refused && slots < experts()) {
+      outcome = refusal(fault_kind::floors, -1, experts(), slots);
     }
     history seen;
     if (!outcome.refused) {
@@ -113,20 +113,20 @@ struct flow_placement_body {
       outcome.result.work = seen.idle;
       if (seen.idle == loads.extent(0) &&
           may_number_slots(team, where, layer, experts(), anti_affinity::rank)) {
-        number_slots(team, experts(), places, row_of(physical_to_logical, layer));
-        team.for_each(experts(), [this, layer, places](index_t e) {
-          replica_count(layer, e) = numbered_copies(places, experts(), e);
+        number_slots(team, experts(), slots, row_of(physical_to_logical, layer));
+        team.for_each(experts(), [this, layer, slots](index_t e) {
+          replica_count(layer, e) = numbered_copies(slots, experts(), e);
         });
       } else {
         seen.fastest = team.max(where.ranks(), [this, layer](index_t r) {
           return where.slots_of(layer, r) > 0 ? where.speed(r) : 0.0;
         });
-        count_copies(team, layer, a, seen, places);
+        count_copies(team, layer, a, seen, slots);
         index_t made = place_copies(team, layer, a, seen);
-        if (made < places && max_partners >= where.ranks() - 1) {
+        if (made < slots && max_partners >= where.ranks() - 1) {
           made += fill_slots(team, layer, a);
         }
-        outcome.result.value = static_cast<double>(places - made);
+        outcome.result.value = static_cast<double>(slots - made);
       }
     }
     team.single([=] { *report = outcome; });
@@ -237,7 +237,7 @@ struct flow_placement_body {
   /// the largest share first; then a second copy to as many as possible, the heaviest first.
   template <class Team>
   PLIMSOLL_HD void count_copies(Team& team, index_t layer, flow_arrays const& a,
-                                history const& seen, index_t places) const {
+                                history const& seen, index_t slots) const {
     auto* const copies = a.copies;
     auto const* const weight = a.weight;
     cell const all = where.cell_at(layer, 0, experts());
@@ -262,7 +262,7 @@ struct flow_placement_body {
     };
     team.for_each(experts(), [=, keys = a.keys](index_t e) { keys[e] = key_of(e, 1); });
     auto queue = team.queue(a.keys, experts());
-    for (index_t spare = places - experts(); spare > 0 && !queue.empty();) {
+    for (index_t spare = slots - experts(); spare > 0 && !queue.empty();) {
       index_t const e = id_of(queue.top());
       std::int32_t const now = copies[e];
       bool const may_grow =
@@ -277,8 +277,8 @@ struct flow_placement_body {
     }
   }
 
-  /// Returns whether the slots of ranks that have any differ by more than one. Else any counts up to
-  /// the number of these ranks can be placed with each copy on a rank of its own.
+  /// Returns whether the slots of ranks that have any differ by more than one. Else any counts up
+  /// to the number of these ranks can be placed with each copy on a rank of its own.
   template <class Team>
   PLIMSOLL_HD bool is_uneven(Team& team, index_t layer) const {
     auto const slots = [this, layer](index_t r) { return where.slots_of(layer, r); };
@@ -594,8 +594,8 @@ struct step_bound_arrays {
 };
 
 /// Bounds the peak of one step of one layer from below, for every plan with these slots: the j
-/// heaviest experts are on at most j ranks and one more for each extra slot. Problem = step * layers
-/// + layer.
+/// heaviest experts are on at most j ranks and one more for each extra slot. Problem = step *
+/// layers + layer.
 template <class Loads>
 struct step_bound_body {
   using device_team = block<128>;

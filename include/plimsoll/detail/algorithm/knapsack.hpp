@@ -109,8 +109,8 @@ struct knapsack_body {
     return counts.data == nullptr ? weights.extent(2) : counts(problem, l);
   }
 
-  /// Computes `next`, the best values with class l too, from `best`, those of the classes before it.
-  /// Writes the picks of the class to `picked`, unless that is null.
+  /// Computes `next`, the best values with class l too, from `best`, those of the classes before
+  /// it. Writes the picks of the class to `picked`, unless that is null.
   template <class Team>
   PLIMSOLL_HD void add_class(Team& team, index_t problem, index_t l, index_t room,
                              double const* best, double* next, std::uint16_t* picked) const {

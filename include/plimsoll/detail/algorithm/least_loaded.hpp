@@ -32,7 +32,7 @@ struct spill_homes {
   std::int32_t const* rank;          ///< `[pairs]`: the ranks of every expert, rising
   std::int32_t const* rank_begin;    ///< `[ranks + 1]` into `expert`
   std::int32_t const* expert;        ///< `[pairs]`: the experts of every rank, rising
-  std::int32_t const* place;         ///< `[pairs]`: the rank's position in the expert's list
+  std::int32_t const* position;      ///< `[pairs]`: the rank's position in the expert's list
 
   [[nodiscard]] PLIMSOLL_HD index_t begin(index_t e) const { return expert_begin[e]; }
   [[nodiscard]] PLIMSOLL_HD index_t end(index_t e) const { return expert_begin[e + 1]; }
@@ -40,12 +40,13 @@ struct spill_homes {
 };
 
 /// Returns a home's even share of an expert's tokens, as in plain expert parallelism.
-PLIMSOLL_HD constexpr std::int32_t home_share(std::int32_t tokens, index_t copies, index_t place) {
+PLIMSOLL_HD constexpr std::int32_t home_share(std::int32_t tokens, index_t copies,
+                                              index_t position) {
   auto const n = static_cast<std::int32_t>(copies);
-  return n == 1 ? tokens : tokens / n + static_cast<std::int32_t>(place < tokens % n);
+  return n == 1 ? tokens : tokens / n + static_cast<std::int32_t>(position < tokens % n);
 }
 
-struct spill_rules {
+struct least_loaded_rules {
   /// Only tokens count: there are no speeds, nodes, limits, prices or experts of several homes.
   /// Then the least loaded rank has the most free capacity, and a full rank stays full, so that a
   /// priority queue finds helpers.
@@ -67,7 +68,7 @@ struct spill_rules {
   std::int64_t token_bytes;
 };
 
-/// The modelled times of sending an expert and of a rank's work.
+/// The modeled times of sending an expert and of a rank's work.
 template <class Cost>
 struct spill_pricing {
   static constexpr bool is_free = false;
@@ -82,8 +83,9 @@ struct spill_pricing {
     auto const n = static_cast<double>(tokens);
     if constexpr (requires { cost.per_expert; }) {
       double const fastest = cost(n, index_t{experts});
-      return ranks.speed.even ? fastest
-                              : divide(multiply(fastest, ranks.fastest), ranks.speed.speed[r]);
+      return ranks.speed.equal_speeds
+                 ? fastest
+                 : divide(multiply(fastest, ranks.fastest), ranks.speed.speed[r]);
     } else {
       return cost(r, n);
     }
@@ -140,15 +142,15 @@ struct spill_plan_arrays {
 
   /// Returns a bound on the number of segments. Each piece of an expert is its last one, or fills a
   /// rank, or is on one of its homes. A full rank stays full, unless an expert of several homes is
-  /// levelled among them.
+  /// leveled among them.
   PLIMSOLL_HD static constexpr index_t segment_limit(index_t experts, index_t ranks,
                                                      index_t pairs) {
     return 2 * pairs + experts + ranks;
   }
 };
 
-/// The working memory of `spill_body`.
-struct spill_state {
+/// The working memory of `least_loaded_body`.
+struct least_loaded_state {
   static constexpr std::uint64_t none = ~std::uint64_t{0};
   /// Combined with a rank's number: the queue key of a full rank.
   static constexpr std::uint64_t full = std::uint64_t{1} << 63;
@@ -188,18 +190,18 @@ struct spill_state {
   std::int32_t* from;    ///< `[segment_limit]`: the source of a transfer
   cursor* now;
   // Only with listed rules.
-  std::int32_t* by_load;  ///< `[experts]`: the experts of every rank, the heaviest first
-  std::int32_t* excess;   ///< `[experts]`: tokens that do not fit at home; 0: no visit
-  std::int32_t* left;     ///< `[experts]`: the home's load after the visit
-  std::int32_t* place;    ///< `[experts]`: position in `order`
-  std::uint32_t* visits;  ///< `[ceil(experts / 32)]`: one bit per position in `order`: 1: visit
+  std::int32_t* by_load;   ///< `[experts]`: the experts of every rank, the heaviest first
+  std::int32_t* excess;    ///< `[experts]`: tokens that do not fit at home; 0: no visit
+  std::int32_t* left;      ///< `[experts]`: the home's load after the visit
+  std::int32_t* position;  ///< `[experts]`: position in `order`
+  std::uint32_t* visits;   ///< `[ceil(experts / 32)]`: one bit per position in `order`: 1: visit
 
   PLIMSOLL_HD static constexpr index_t words_of(index_t bits) { return (bits + word - 1) / word; }
 
   template <class Memory>
-  PLIMSOLL_HD static spill_state in(Memory& memory, index_t experts, index_t ranks, index_t pieces,
-                                    bool is_free, bool is_listed) {
-    spill_state s{};
+  PLIMSOLL_HD static least_loaded_state in(Memory& memory, index_t experts, index_t ranks,
+                                           index_t pieces, bool is_free, bool is_listed) {
+    least_loaded_state s{};
     memory.take(s.load, ranks);
     memory.take(s.capacity, ranks);
     memory.take(s.key, ranks);
@@ -227,7 +229,7 @@ struct spill_state {
     memory.take(s.by_load, listed);
     memory.take(s.excess, listed);
     memory.take(s.left, listed);
-    memory.take(s.place, listed);
+    memory.take(s.position, listed);
     memory.take(s.visits, words_of(listed));
     return s;
   }
@@ -239,26 +241,26 @@ struct spill_state {
 /// been visited yet (LLEP's "pending" load). So an expert whose homes are within their capacities
 /// would stay there, and only experts of overloaded ranks are visited.
 template <class Loads, class Cost>
-struct spill_body {
+struct least_loaded_body {
   using device_team = warp;
   static constexpr bool is_free = spill_pricing<Cost>::is_free;
 
   Loads loads;  ///< `[experts]`, integers
   spill_homes homes;
   rank_levels ranks;
-  spill_rules rules;
+  least_loaded_rules rules;
   spill_pricing<Cost> pricing;
   spill_plan_arrays out;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return bytes_taken_by<spill_state>(homes.experts, ranks.size(), pieces(), bool{is_free},
-                                       bool{rules.listed});
+    return bytes_taken_by<least_loaded_state>(homes.experts, ranks.size(), pieces(), bool{is_free},
+                                              bool{rules.listed});
   }
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t) const {
-    spill_state const s =
-        spill_state::in(memory, homes.experts, ranks.size(), pieces(), is_free, rules.listed);
+    least_loaded_state const s = least_loaded_state::in(memory, homes.experts, ranks.size(),
+                                                        pieces(), is_free, rules.listed);
     load_scale const scale =
         scale_loads(team, homes.experts, [this](index_t e) { return loads(e); });
     if (scale.refused) {
@@ -296,7 +298,7 @@ struct spill_body {
       report.time = longest(team, s);
     }
     report.raised_capacity = ranks.time_at(raised);
-    // The homes of an expert are levelled by tokens, which may take longer than their even shares.
+    // The homes of an expert are leveled by tokens, which may take longer than their even shares.
     // A plan that used an invalid cost is discarded, too.
     bool const is_bad = refuse_bad_cost(team, s, report);
     if (is_bad || report.time > report.home_time) {
@@ -326,10 +328,10 @@ struct spill_body {
   [[nodiscard]] PLIMSOLL_HD std::int32_t load_of(index_t e) const {
     return static_cast<std::int32_t>(loads(e));
   }
-  [[nodiscard]] PLIMSOLL_HD std::int32_t share_of(index_t e, index_t place) const {
-    return home_share(load_of(e), homes.copies(e), place);
+  [[nodiscard]] PLIMSOLL_HD std::int32_t share_of(index_t e, index_t position) const {
+    return home_share(load_of(e), homes.copies(e), position);
   }
-  [[nodiscard]] PLIMSOLL_HD std::uint64_t key_of(spill_state const& s, index_t r) const {
+  [[nodiscard]] PLIMSOLL_HD std::uint64_t key_of(least_loaded_state const& s, index_t r) const {
     auto const height = static_cast<std::uint64_t>(ranks.height_of(s.load[r], r));
     return height << 15 | static_cast<std::uint64_t>(r);
   }
@@ -339,13 +341,13 @@ struct spill_body {
 
   /// Resets the state to plain expert parallelism: all tokens at home.
   template <class Team>
-  PLIMSOLL_HD void stay(Team& team, spill_state const& s) const {
+  PLIMSOLL_HD void stay(Team& team, least_loaded_state const& s) const {
     team.for_each(ranks.size(), [&](index_t r) {
       std::int32_t sum = 0;
       std::int32_t working = 0;
       PLIMSOLL_NO_UNROLL
       for (index_t i = homes.rank_begin[r]; i < homes.rank_begin[r + 1]; ++i) {
-        std::int32_t const part = share_of(homes.expert[i], homes.place[i]);
+        std::int32_t const part = share_of(homes.expert[i], homes.position[i]);
         sum += part;
         working += part > 0;
       }
@@ -355,7 +357,7 @@ struct spill_body {
       s.exports[r] = 0;
       s.latest[r] = -1;
       s.busy[r] = 0;
-      s.key[r] = ranks.lives(r) ? key_of(s, r) : spill_state::none;
+      s.key[r] = ranks.lives(r) ? key_of(s, r) : least_loaded_state::none;
     });
     team.for_each(homes.experts, [&](index_t e) {
       s.count[e] = minimum{}(load_of(e), static_cast<std::int32_t>(homes.copies(e)));
@@ -365,15 +367,15 @@ struct spill_body {
   }
 
   template <class Team>
-  PLIMSOLL_HD std::int64_t peak_level(Team& team, spill_state const& s) const {
+  PLIMSOLL_HD std::int64_t peak_level(Team& team, least_loaded_state const& s) const {
     return team.max(ranks.size(), [&](index_t r) {
       return ranks.lives(r) ? ranks.level_of(s.load[r], r) : std::int64_t{0};
     });
   }
 
-  /// Returns the modelled time of the slowest rank.
+  /// Returns the modeled time of the slowest rank.
   template <class Team>
-  PLIMSOLL_HD double longest(Team& team, spill_state const& s) const {
+  PLIMSOLL_HD double longest(Team& team, least_loaded_state const& s) const {
     if constexpr (is_free) {
       return 0;
     } else {
@@ -384,7 +386,7 @@ struct spill_body {
   }
   /// Returns the cost, or 0 if it is not a valid time, so that all sums and maxima stay finite. It
   /// then records the fault for `index`, the index of the team's loop.
-  [[nodiscard]] PLIMSOLL_HD double time_of(spill_state const& s, index_t index, index_t r,
+  [[nodiscard]] PLIMSOLL_HD double time_of(least_loaded_state const& s, index_t index, index_t r,
                                            std::int32_t tokens, std::int32_t experts) const {
     double const time = pricing.time(ranks, r, tokens, experts);
     if (time >= 0 && time < 0x1p960) {
@@ -398,7 +400,8 @@ struct spill_body {
   }
   /// Reports an invalid cost. Returns true if there is one.
   template <class Team>
-  PLIMSOLL_HD bool refuse_bad_cost(Team& team, spill_state const& s, spill_report& report) const {
+  PLIMSOLL_HD bool refuse_bad_cost(Team& team, least_loaded_state const& s,
+                                   spill_report& report) const {
     if constexpr (is_free) {
       return false;
     } else {
@@ -426,7 +429,8 @@ struct spill_body {
   }
 
   template <class Team>
-  PLIMSOLL_HD void set_capacities(Team& team, spill_state const& s, std::int64_t total) const {
+  PLIMSOLL_HD void set_capacities(Team& team, least_loaded_state const& s,
+                                  std::int64_t total) const {
     double const exact = multiply(rules.alpha, static_cast<double>(total));
     auto whole = static_cast<std::int64_t>(rules.round_up ? exact : almost(exact));
     whole += rules.round_up && almost(static_cast<double>(whole)) < exact;
@@ -442,14 +446,14 @@ struct spill_body {
     });
   }
   template <class Team>
-  PLIMSOLL_HD void fill_to(Team& team, spill_state const& s, std::int64_t total,
+  PLIMSOLL_HD void fill_to(Team& team, least_loaded_state const& s, std::int64_t total,
                            std::int64_t level) const {
     team.for_each(ranks.size(), [&](index_t r) {
       s.capacity[r] = static_cast<std::int32_t>(minimum{}(ranks.room_below(level, r), total));
     });
   }
   template <class Team>
-  PLIMSOLL_HD std::int64_t capacity_level(Team& team, spill_state const& s) const {
+  PLIMSOLL_HD std::int64_t capacity_level(Team& team, least_loaded_state const& s) const {
     return team.max(ranks.size(), [&](index_t r) {
       return ranks.lives(r) ? ranks.level_of(s.capacity[r], r) : std::int64_t{0};
     });
@@ -461,8 +465,8 @@ struct spill_body {
   /// parallelism nothing is spilled. That plan is used if it ends earlier, or at the same time (as
   /// all plans without a price) with a lower peak.
   template <class Team>
-  PLIMSOLL_HD std::int64_t spill_within_limits(Team& team, spill_state const& s, std::int64_t total,
-                                               levels const& at) const {
+  PLIMSOLL_HD std::int64_t spill_within_limits(Team& team, least_loaded_state const& s,
+                                               std::int64_t total, levels const& at) const {
     // On the host `spill` is 1 to 2.1 times as fast as the list; most with few ranks.
     if constexpr (is_free && !Team::is_serial) {
       if (rules.listed) {
@@ -516,7 +520,7 @@ struct spill_body {
     }
   }
 
-  [[nodiscard]] PLIMSOLL_HD bool is_overloaded(spill_state const& s, index_t e) const {
+  [[nodiscard]] PLIMSOLL_HD bool is_overloaded(least_loaded_state const& s, index_t e) const {
     bool result = false;
     PLIMSOLL_NO_UNROLL
     for (index_t i = homes.begin(e); i < homes.end(e); ++i) {
@@ -528,7 +532,7 @@ struct spill_body {
   /// Visits the experts of overloaded ranks, the heaviest first. Forced tokens may overload another
   /// rank on the way.
   template <class Team>
-  PLIMSOLL_HD void spill(Team& team, spill_state const& s) const {
+  PLIMSOLL_HD void spill(Team& team, least_loaded_state const& s) const {
     if constexpr (is_free && Team::is_serial) {
       team.for_each(ranks.size(), [&](index_t r) { s.queue[r] = key_of_helper(s, r); });
       auto helpers = team.queue(s.queue, ranks.size());
@@ -543,7 +547,7 @@ struct spill_body {
     }
   }
   template <class Team, class Helper>
-  PLIMSOLL_HD void visit_overloaded(Team& team, spill_state const& s, Helper helper) const {
+  PLIMSOLL_HD void visit_overloaded(Team& team, least_loaded_state const& s, Helper helper) const {
     auto const next = [&](index_t from) {
       return team.find(from, homes.experts, [&](index_t i) {
         index_t const e = id_of(s.order[i]);
@@ -561,20 +565,20 @@ struct spill_body {
   /// Divides one expert anew: its homes take the tokens that fit, then other ranks do.
   /// `helper(e, rest, forced)` is the key of the rank for the rest, `none` if no rank is allowed.
   template <class Team, class Helper>
-  PLIMSOLL_HD void visit(Team& team, spill_state const& s, Helper& helper, index_t e) const {
+  PLIMSOLL_HD void visit(Team& team, least_loaded_state const& s, Helper& helper, index_t e) const {
     std::int32_t rest = team.broadcast([&] { return close(s, e, open(s, e)); });
     bool const is_kept = stays(rest);
     bool forced = is_kept;
     PLIMSOLL_NO_UNROLL
     while (rest > 0) {
-      std::uint64_t const to = is_kept ? spill_state::none : helper(e, rest, forced);
-      if (!forced && (to == spill_state::none || !is_chunk(room_of(s, rank_of(to)), rest))) {
+      std::uint64_t const to = is_kept ? least_loaded_state::none : helper(e, rest, forced);
+      if (!forced && (to == least_loaded_state::none || !is_chunk(room_of(s, rank_of(to)), rest))) {
         forced = true;
         continue;
       }
       rest = team.broadcast([&] {
         std::int32_t left = 0;
-        if (to == spill_state::none) {
+        if (to == least_loaded_state::none) {
           s.now->kept += rest;
           left = fill_homes(s, e, rest, false);
         } else {
@@ -596,11 +600,11 @@ struct spill_body {
   /// load is in its key, so that all threads follow the assignment and one writes it; a chunk takes
   /// one step of the queue.
   template <class Team>
-  PLIMSOLL_HD void spill_by_list(Team& team, spill_state const& s) const {
+  PLIMSOLL_HD void spill_by_list(Team& team, least_loaded_state const& s) const {
     index_t const experts = homes.experts;
     team.for_each(experts, [&](index_t i) {
       index_t const e = id_of(s.order[i]);
-      s.place[e] = static_cast<std::int32_t>(i);
+      s.position[e] = static_cast<std::int32_t>(i);
       index_t const begin = homes.rank_begin[home_of(e)];
       index_t heavier = 0;
       PLIMSOLL_NO_UNROLL
@@ -611,11 +615,11 @@ struct spill_body {
     });
     team.for_each(ranks.size(), [&](index_t r) {
       s.queue[r] = key_of_helper(s, r);
-      foresee(s, r, s.load[r], -1);
+      predict_visits(s, r, s.load[r], -1);
     });
-    team.for_each(spill_state::words_of(experts), [&](index_t word) {
-      index_t const begin = word * spill_state::word;
-      index_t const size = minimum{}(spill_state::word, experts - begin);
+    team.for_each(least_loaded_state::words_of(experts), [&](index_t word) {
+      index_t const begin = word * least_loaded_state::word;
+      index_t const size = minimum{}(least_loaded_state::word, experts - begin);
       std::uint32_t bits = 0;
       PLIMSOLL_NO_UNROLL
       for (index_t bit = 0; bit < size; ++bit) {
@@ -624,12 +628,12 @@ struct spill_body {
       s.visits[word] = bits;
     });
     auto helpers = team.queue(s.queue, ranks.size());
-    spill_state::cursor now{};
+    least_loaded_state::cursor now{};
     PLIMSOLL_NO_UNROLL
     for (index_t i = next_visit(s, 0); i < experts; i = next_visit(s, i + 1)) {
       std::uint64_t const forced = visit_listed(team, s, helpers, now, id_of(s.order[i]));
-      if (forced != spill_state::none) {
-        team.single([&] { foresee_again(s, rank_of(forced), load_in(forced), i); });
+      if (forced != least_loaded_state::none) {
+        team.single([&] { predict_again(s, rank_of(forced), load_in(forced), i); });
       }
     }
     team.store(s.now, now);
@@ -646,12 +650,12 @@ struct spill_body {
 
   /// Predicts the visits of a rank's experts after position `after` of the order, from the load
   /// that the rank has by then.
-  PLIMSOLL_HD void foresee(spill_state const& s, index_t r, std::int32_t load,
-                           index_t after) const {
+  PLIMSOLL_HD void predict_visits(least_loaded_state const& s, index_t r, std::int32_t load,
+                                  index_t after) const {
     PLIMSOLL_NO_UNROLL
     for (index_t i = homes.rank_begin[r]; i < homes.rank_begin[r + 1]; ++i) {
       index_t const e = s.by_load[i];
-      if (s.place[e] > after) {
+      if (s.position[e] > after) {
         std::int32_t const rest = minimum{}(load_of(e), load - s.capacity[r]);
         s.excess[e] = maximum{}(rest, std::int32_t{0});
         load -= rest > 0 && !stays(rest) ? rest : 0;
@@ -659,29 +663,30 @@ struct spill_body {
       }
     }
   }
-  /// Predicts as `foresee` does, and updates the list of visits.
-  PLIMSOLL_HD void foresee_again(spill_state const& s, index_t r, std::int32_t load,
+  /// Predicts as `predict_visits` does, and updates the list of visits.
+  PLIMSOLL_HD void predict_again(least_loaded_state const& s, index_t r, std::int32_t load,
                                  index_t after) const {
-    foresee(s, r, load, after);
+    predict_visits(s, r, load, after);
     PLIMSOLL_NO_UNROLL
     for (index_t i = homes.rank_begin[r]; i < homes.rank_begin[r + 1]; ++i) {
-      index_t const place = s.place[homes.expert[i]];
-      if (place > after) {
-        std::uint32_t& bits = s.visits[place / spill_state::word];
-        std::uint32_t const bit = std::uint32_t{1} << place % spill_state::word;
+      index_t const position = s.position[homes.expert[i]];
+      if (position > after) {
+        std::uint32_t& bits = s.visits[position / least_loaded_state::word];
+        std::uint32_t const bit = std::uint32_t{1} << position % least_loaded_state::word;
         bits = s.excess[homes.expert[i]] > 0 ? bits | bit : bits & ~bit;
       }
     }
   }
   /// Returns the first position at or after `i` whose expert is visited.
-  [[nodiscard]] PLIMSOLL_HD index_t next_visit(spill_state const& s, index_t i) const {
+  [[nodiscard]] PLIMSOLL_HD index_t next_visit(least_loaded_state const& s, index_t i) const {
     PLIMSOLL_NO_UNROLL
     while (i < homes.experts) {
-      std::uint32_t const bits = s.visits[i / spill_state::word] >> i % spill_state::word;
+      std::uint32_t const bits =
+          s.visits[i / least_loaded_state::word] >> i % least_loaded_state::word;
       if (bits != 0) {
         return i + bit_width(bits & (~bits + 1)) - 1;
       }
-      i += spill_state::word - i % spill_state::word;
+      i += least_loaded_state::word - i % least_loaded_state::word;
     }
     return homes.experts;
   }
@@ -689,14 +694,14 @@ struct spill_body {
   /// Divides one expert anew. Returns the new key of the rank that the rest was forced on, `none`
   /// if nothing was forced.
   template <class Team, class Queue>
-  PLIMSOLL_HD std::uint64_t visit_listed(Team& team, spill_state const& s, Queue& helpers,
-                                         spill_state::cursor& now, index_t e) const {
+  PLIMSOLL_HD std::uint64_t visit_listed(Team& team, least_loaded_state const& s, Queue& helpers,
+                                         least_loaded_state::cursor& now, index_t e) const {
     index_t const home = home_of(e);
     std::int32_t const load = load_of(e);
     std::int32_t const first = now.pieces;
     std::int32_t const first_sent = now.transfers;
     std::int32_t rest = s.excess[e];
-    std::uint64_t result = spill_state::none;
+    std::uint64_t result = least_loaded_state::none;
     if (stays(rest)) {
       now.kept += rest;
       rest = 0;
@@ -707,7 +712,7 @@ struct spill_body {
     PLIMSOLL_NO_UNROLL
     while (rest > 0) {
       std::uint64_t key = helpers.top();
-      bool const has_room = key < spill_state::full;
+      bool const has_room = key < least_loaded_state::full;
       if (!has_room) {
         key = lowest_except(team, s, home);
       }
@@ -729,8 +734,8 @@ struct spill_body {
       key += static_cast<std::uint64_t>(tokens) << 15;
       team.store(s.load + r, load_in(key));
       if (has_room) {
-        helpers.replace_top(tokens < room ? key
-                                          : spill_state::full | static_cast<std::uint64_t>(r));
+        helpers.replace_top(
+            tokens < room ? key : least_loaded_state::full | static_cast<std::uint64_t>(r));
       }
       if (is_forced) {
         now.forced += tokens;
@@ -745,8 +750,9 @@ struct spill_body {
     return result;
   }
   template <class Team>
-  PLIMSOLL_HD void add_piece(Team& team, spill_state const& s, spill_state::cursor& now, index_t e,
-                             index_t r, std::int32_t end) const {
+  PLIMSOLL_HD void add_piece(Team& team, least_loaded_state const& s,
+                             least_loaded_state::cursor& now, index_t e, index_t r,
+                             std::int32_t end) const {
     team.store(s.expert + now.pieces, static_cast<std::int32_t>(e));
     team.store(s.rank + now.pieces, static_cast<std::int32_t>(r));
     team.store(s.end + now.pieces, end);
@@ -754,21 +760,22 @@ struct spill_body {
   }
   /// Adds a transfer for the piece that comes next.
   template <class Team>
-  PLIMSOLL_HD void add_transfer(Team& team, spill_state const& s, spill_state::cursor& now,
-                                index_t from) const {
+  PLIMSOLL_HD void add_transfer(Team& team, least_loaded_state const& s,
+                                least_loaded_state::cursor& now, index_t from) const {
     team.store(s.piece + now.transfers, now.pieces);
     team.store(s.from + now.transfers, static_cast<std::int32_t>(from));
     ++now.transfers;
   }
   /// Returns the key of the least loaded live rank other than `home`.
   template <class Team>
-  PLIMSOLL_HD std::uint64_t lowest_except(Team& team, spill_state const& s, index_t home) const {
+  PLIMSOLL_HD std::uint64_t lowest_except(Team& team, least_loaded_state const& s,
+                                          index_t home) const {
     return team.min(ranks.size(), [&](index_t r) {
-      return ranks.lives(r) && r != home ? key_of(s, r) : spill_state::none;
+      return ranks.lives(r) && r != home ? key_of(s, r) : least_loaded_state::none;
     });
   }
 
-  [[nodiscard]] PLIMSOLL_HD std::int32_t room_of(spill_state const& s, index_t r) const {
+  [[nodiscard]] PLIMSOLL_HD std::int32_t room_of(least_loaded_state const& s, index_t r) const {
     return s.capacity[r] - s.load[r];
   }
   [[nodiscard]] PLIMSOLL_HD bool is_chunk(std::int32_t room, std::int32_t rest) const {
@@ -780,7 +787,7 @@ struct spill_body {
 
   /// Starts a visit: removes the expert's tokens from its homes and returns to them the tokens that
   /// fit. Returns the number of tokens left. Homes are no helpers until the visit ends.
-  PLIMSOLL_HD std::int32_t open(spill_state const& s, index_t e) const {
+  PLIMSOLL_HD std::int32_t open(least_loaded_state const& s, index_t e) const {
     s.first[e] = s.now->pieces;
     s.first_sent[e] = s.now->transfers;
     s.count[e] = 0;
@@ -791,12 +798,12 @@ struct spill_body {
       std::int32_t const part = share_of(e, i - begin);
       s.load[homes.rank[i]] -= part;
       s.working[homes.rank[i]] -= part > 0;
-      s.key[homes.rank[i]] = spill_state::none;
+      s.key[homes.rank[i]] = least_loaded_state::none;
     }
     return fill_homes(s, e, load_of(e), true);
   }
   /// Ends a visit if no tokens are left: the homes may help others again. Returns `rest`.
-  PLIMSOLL_HD std::int32_t close(spill_state const& s, index_t e, std::int32_t rest) const {
+  PLIMSOLL_HD std::int32_t close(least_loaded_state const& s, index_t e, std::int32_t rest) const {
     PLIMSOLL_NO_UNROLL
     for (index_t i = homes.begin(e); rest == 0 && i < homes.end(e); ++i) {
       s.key[homes.rank[i]] = key_of(s, homes.rank[i]);
@@ -805,7 +812,7 @@ struct spill_body {
   }
   /// Fills the expert's homes to a common level with up to `tokens` tokens, `within` their
   /// capacities or beyond. Returns the number of tokens left.
-  PLIMSOLL_HD std::int32_t fill_homes(spill_state const& s, index_t e, std::int32_t tokens,
+  PLIMSOLL_HD std::int32_t fill_homes(least_loaded_state const& s, index_t e, std::int32_t tokens,
                                       bool within) const {
     std::int64_t const level = level_at_home(s, e, tokens, within);
     PLIMSOLL_NO_UNROLL
@@ -818,7 +825,7 @@ struct spill_body {
     }
     return tokens;
   }
-  [[nodiscard]] PLIMSOLL_HD std::int32_t part_at_home(spill_state const& s, index_t r,
+  [[nodiscard]] PLIMSOLL_HD std::int32_t part_at_home(least_loaded_state const& s, index_t r,
                                                       std::int64_t level, std::int32_t tokens,
                                                       bool within) const {
     std::int64_t const below = ranks.room_below(level, r);
@@ -829,7 +836,7 @@ struct spill_body {
   }
   /// Returns the lowest level at which the homes can take all tokens; within capacities, at most
   /// the level of the highest capacity.
-  [[nodiscard]] PLIMSOLL_HD std::int64_t level_at_home(spill_state const& s, index_t e,
+  [[nodiscard]] PLIMSOLL_HD std::int64_t level_at_home(least_loaded_state const& s, index_t e,
                                                        std::int32_t tokens, bool within) const {
     std::int64_t high = 0;
     PLIMSOLL_NO_UNROLL
@@ -857,11 +864,12 @@ struct spill_body {
 
   /// Returns the rank's piece of the current expert, -1 without one. The pieces of the current
   /// expert are the last ones.
-  [[nodiscard]] PLIMSOLL_HD index_t piece_of(spill_state const& s, index_t e, index_t r) const {
+  [[nodiscard]] PLIMSOLL_HD index_t piece_of(least_loaded_state const& s, index_t e,
+                                             index_t r) const {
     return s.latest[r] >= s.first[e] ? s.latest[r] : -1;
   }
 
-  PLIMSOLL_HD void give(spill_state const& s, index_t e, index_t r, std::int32_t tokens,
+  PLIMSOLL_HD void give(least_loaded_state const& s, index_t e, index_t r, std::int32_t tokens,
                         index_t from) const {
     s.load[r] += tokens;
     s.now->given += tokens;
@@ -903,8 +911,9 @@ struct spill_body {
 
   /// Returns the home that sends the expert's weights to a rank: one on its node if there is one,
   /// then the one with the fewest transfers; -1 if all homes have reached their limit.
-  [[nodiscard]] PLIMSOLL_HD index_t source_of(spill_state const& s, index_t e, index_t r) const {
-    std::uint64_t best = spill_state::none;
+  [[nodiscard]] PLIMSOLL_HD index_t source_of(least_loaded_state const& s, index_t e,
+                                              index_t r) const {
+    std::uint64_t best = least_loaded_state::none;
     PLIMSOLL_NO_UNROLL
     for (index_t i = homes.begin(e); i < homes.end(e); ++i) {
       index_t const from = homes.rank[i];
@@ -914,53 +923,56 @@ struct spill_body {
                                    static_cast<std::uint64_t>(from));
       }
     }
-    return best == spill_state::none ? -1 : rank_of(best);
+    return best == least_loaded_state::none ? -1 : rank_of(best);
   }
 
   /// Uses masks, as branches on free capacity would be mispredicted.
-  [[nodiscard]] PLIMSOLL_HD std::uint64_t key_of_helper(spill_state const& s, index_t r) const {
+  [[nodiscard]] PLIMSOLL_HD std::uint64_t key_of_helper(least_loaded_state const& s,
+                                                        index_t r) const {
     std::uint64_t const if_room = 0 - static_cast<std::uint64_t>(room_of(s, r) > 0);
-    return (s.key[r] & if_room) | (spill_state::full & ~if_room) | static_cast<std::uint64_t>(r);
+    return (s.key[r] & if_room) | (least_loaded_state::full & ~if_room) |
+           static_cast<std::uint64_t>(r);
   }
   /// Returns the top of the queue, after moving ranks with outdated keys to their places.
   template <class Queue>
-  PLIMSOLL_HD std::uint64_t least_loaded(spill_state const& s, Queue& helpers) const {
+  PLIMSOLL_HD std::uint64_t least_loaded(least_loaded_state const& s, Queue& helpers) const {
     PLIMSOLL_NO_UNROLL
-    while (helpers.top() < spill_state::full) {
+    while (helpers.top() < least_loaded_state::full) {
       std::uint64_t const key = key_of_helper(s, rank_of(helpers.top()));
       if (key == helpers.top()) {
         return key;
       }
       helpers.replace_top(key);
     }
-    return spill_state::none;
+    return least_loaded_state::none;
   }
 
   template <class Team>
-  PLIMSOLL_HD std::uint64_t best_candidate(Team& team, spill_state const& s, index_t e,
+  PLIMSOLL_HD std::uint64_t best_candidate(Team& team, least_loaded_state const& s, index_t e,
                                            std::int32_t rest, bool forced) const {
     return team.min(ranks.size(), [&](index_t r) { return candidate(s, e, r, rest, forced); });
   }
   /// Returns the key of a rank as a receiver of the expert's rest: the lowest key is the best,
   /// `none` is not allowed.
-  [[nodiscard]] PLIMSOLL_HD std::uint64_t candidate(spill_state const& s, index_t e, index_t r,
-                                                    std::int32_t rest, bool forced) const {
+  [[nodiscard]] PLIMSOLL_HD std::uint64_t candidate(least_loaded_state const& s, index_t e,
+                                                    index_t r, std::int32_t rest,
+                                                    bool forced) const {
     std::uint64_t const key = s.key[r];
-    if (rules.plain || key == spill_state::none) {
+    if (rules.plain || key == least_loaded_state::none) {
       return key;
     }
     std::int32_t const room = room_of(s, r);
     if (!forced && !is_chunk(room, rest)) {
-      return spill_state::none;
+      return least_loaded_state::none;
     }
     bool const is_new = piece_of(s, e, r) < 0;
     index_t const from = is_new ? source_of(s, e, r) : -1;
     if (is_new && (from < 0 || s.imports[r] >= rules.max_imports)) {
-      return spill_state::none;
+      return least_loaded_state::none;
     }
     if constexpr (!is_free) {
       if (!pays(s, e, r, rest, forced ? rest : minimum{}(rest, room), from)) {
-        return spill_state::none;
+        return least_loaded_state::none;
       }
     }
     std::uint64_t const is_far = !forced && is_new && !share_node(from, r) ? 1 : 0;
@@ -968,14 +980,14 @@ struct spill_body {
   }
 
   /// Returns the time of a rank with `tokens` more tokens of expert e; `index` as for `time_of`.
-  [[nodiscard]] PLIMSOLL_HD double time_with(spill_state const& s, index_t index, index_t e,
+  [[nodiscard]] PLIMSOLL_HD double time_with(least_loaded_state const& s, index_t index, index_t e,
                                              index_t r, std::int32_t tokens) const {
     bool const is_another = tokens > 0 && piece_of(s, e, r) < 0;
     return add(time_of(s, index, r, s.load[r] + tokens, s.working[r] + is_another), s.busy[r]);
   }
   /// Returns the tokens of one home if `tokens` tokens stayed on the expert's homes.
-  [[nodiscard]] PLIMSOLL_HD std::int32_t kept_by(spill_state const& s, index_t e, index_t home,
-                                                 std::int32_t tokens) const {
+  [[nodiscard]] PLIMSOLL_HD std::int32_t kept_by(least_loaded_state const& s, index_t e,
+                                                 index_t home, std::int32_t tokens) const {
     std::int64_t const level = level_at_home(s, e, tokens, false);
     PLIMSOLL_NO_UNROLL
     for (index_t i = homes.begin(e); homes.rank[i] != home; ++i) {
@@ -985,8 +997,8 @@ struct spill_body {
   }
   /// Returns true if the receiver with the tokens and the sender without them both end earlier than
   /// the homes with the whole rest. Weights are sent before anything is computed.
-  [[nodiscard]] PLIMSOLL_HD bool pays(spill_state const& s, index_t e, index_t r, std::int32_t rest,
-                                      std::int32_t tokens, index_t from) const {
+  [[nodiscard]] PLIMSOLL_HD bool pays(least_loaded_state const& s, index_t e, index_t r,
+                                      std::int32_t rest, std::int32_t tokens, index_t from) const {
     double without = 0;
     PLIMSOLL_NO_UNROLL
     for (index_t i = homes.begin(e); i < homes.end(e); ++i) {
@@ -1002,7 +1014,7 @@ struct spill_body {
 
   /// Writes the plan, expert by expert.
   template <class Team>
-  PLIMSOLL_HD void finish(Team& team, spill_state const& s, levels const& at,
+  PLIMSOLL_HD void finish(Team& team, least_loaded_state const& s, levels const& at,
                           spill_report& report) const {
     index_t const experts = homes.experts;
     auto const segments = team.exclusive_scan(
@@ -1042,7 +1054,7 @@ struct spill_body {
   }
 
   /// Writes the expert's segments at home, but no more segments than it has in the plan.
-  PLIMSOLL_HD void write_at_home(spill_state const& s, index_t e) const {
+  PLIMSOLL_HD void write_at_home(least_loaded_state const& s, index_t e) const {
     index_t const segments = minimum{}(homes.copies(e), index_t{s.count[e]});
     std::int32_t begin = 0;
     PLIMSOLL_NO_UNROLL
@@ -1055,13 +1067,13 @@ struct spill_body {
   }
 
   template <class Team>
-  PLIMSOLL_HD void certify(Team& team, spill_state const& s, levels const& at,
+  PLIMSOLL_HD void certify(Team& team, least_loaded_state const& s, levels const& at,
                            spill_report& report) const {
     std::int64_t const peak = peak_level(team, s);
     std::int64_t const mean = ranks.level_for(team, report.tokens);
     std::int64_t const bound = maximum{}(mean, at.confined);
     report.result.value = ranks.time_at(peak);
-    if (!ranks.speed.even) {
+    if (!ranks.speed.equal_speeds) {
       // Levels use speeds rounded up, so compare with the times by the given speeds: no rank ends
       // later than the certificate says.
       auto const last = team.max(
@@ -1269,15 +1281,15 @@ struct list_spills_body {
       }
       routes.rank_begin[r] = static_cast<std::int32_t>(low);
     });
-    index_t const odd = team.min(routes.experts, [this](index_t e) {
+    index_t const mismatch = team.min(routes.experts, [this](index_t e) {
       return routes.totals[e] == routes.planned(e) ? routes.experts : e;
     });
     team.single([=, this] {
       spill_exchange_state result{};
       result.is_done = 1;
-      if (odd < routes.experts) {
-        result.refused = {fault_kind::counts, odd, static_cast<double>(routes.totals[odd]),
-                          routes.planned(odd)};
+      if (mismatch < routes.experts) {
+        result.refused = {fault_kind::counts, mismatch,
+                          static_cast<double>(routes.totals[mismatch]), routes.planned(mismatch)};
       }
       *routes.state = result;
     });

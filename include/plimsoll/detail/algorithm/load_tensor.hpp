@@ -77,7 +77,7 @@ PLIMSOLL_HD void sum_rows(Team& team, index_t n, index_t steps, RowAt row_at, Pu
     for (index_t step = 0; step < steps; ++step) {
       auto const row = row_at(step);
       if constexpr (is_stored<row_type>) {
-        if (row.strides[0] == 1) {  // compilers vectorise only this case
+        if (row.strides[0] == 1) {  // compilers vectorize only this case
           for (index_t i = 0; i < n; ++i) {
             sums[i] = plus_element(sums[i], row.data[i]);
           }
@@ -288,12 +288,12 @@ struct window_push_body {
     window_state const state = states[layer];
     auto const row = row_from(ring, state.next, layer, 0);
     team.for_each(ring.extent(2), [=, this](index_t e) {
-      T& place = row(e);
+      T& stored = row(e);
       T const value = loads(layer, e);
       if constexpr (std::is_integral_v<T>) {
-        sums(layer, e) += static_cast<std::int64_t>(value) - static_cast<std::int64_t>(place);
+        sums(layer, e) += static_cast<std::int64_t>(value) - static_cast<std::int64_t>(stored);
       }
-      place = value;
+      stored = value;
     });
     team.single([=, this] {
       states[layer] = window_state{state.next + 1 == window ? 0 : state.next + 1,

@@ -4,8 +4,9 @@
 ///
 /// The weight of a new rank and an old label counts the experts that both hold; it is largest over
 /// all labels where the fewest experts move. An assignment of largest weight is found by shortest
-/// augmenting paths (Jonker and Volgenant), which leave the dual variables that prove it. With nodes
-/// there are two levels: the assignment of the ranks for each pair of nodes, then that of the nodes.
+/// augmenting paths (Jonker and Volgenant), which leave the dual variables that prove it. With
+/// nodes there are two levels: the assignment of the ranks for each pair of nodes, then that of the
+/// nodes.
 #pragma once
 
 #include <cstddef>
@@ -58,8 +59,8 @@ struct assignment_arrays {
 };
 
 /// Assigns every row to a column of its own with the largest sum of weights; a negative weight
-/// forbids the pair. The allowed pairs must be those of an equivalence relation with as many columns
-/// as rows in each class, so that every row finds a column.
+/// forbids the pair. The allowed pairs must be those of an equivalence relation with as many
+/// columns as rows in each class, so that every row finds a column.
 template <class Team, class Weight>
 PLIMSOLL_HD std::int64_t assign_rows(Team& team, index_t n, Weight weight,
                                      assignment_arrays const& a) {
@@ -125,9 +126,9 @@ PLIMSOLL_HD std::int64_t assign_rows(Team& team, index_t n, Weight weight,
   return scans;
 }
 
-/// Assigns rows as `assign_rows`, and bounds the weight of all assignments. Under any prices p, none
-/// exceeds the sum over the rows of the largest weight(r, c) + p(c), less the sum of p. Weights for
-/// the bound are those of `limit`, at least as large as `weight`.
+/// Assigns rows as `assign_rows`, and bounds the weight of all assignments. Under any prices p,
+/// none exceeds the sum over the rows of the largest weight(r, c) + p(c), less the sum of p.
+/// Weights for the bound are those of `limit`, at least as large as `weight`.
 template <class Team, class Weight, class Limit>
 PLIMSOLL_HD assignment_outcome solve_assignment(Team& team, index_t n, Weight weight, Limit limit,
                                                 assignment_arrays const& a) {
@@ -306,8 +307,8 @@ struct overlap_body {
   }
 };
 
-/// Assigns the ranks of a node to the labels of a node. Problem = group of layers, node, and node of
-/// the labels.
+/// Assigns the ranks of a node to the labels of a node. Problem = group of layers, node, and node
+/// of the labels.
 struct rank_assignment_body {
   using device_team = warp;
 

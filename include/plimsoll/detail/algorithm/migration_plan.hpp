@@ -23,8 +23,8 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// Checks both placements against the constraints, and copies the placement in use without what dead
-/// ranks hold. Problem = layer.
+/// Checks both placements against the constraints, and copies the placement in use without what
+/// dead ranks hold. Problem = layer.
 struct migration_check_body {
   using device_team = block<128>;
 
@@ -74,7 +74,7 @@ struct migration_path_body {
   Loads loads;
   topology where;
   anti_affinity_rule rule;
-  double load_shrink;
+  double load_exponent;
   split_rule split;
   std::int64_t most_moves;
   matrix_ref<std::int32_t> base;  ///< `[layers, slots]`: the placement in use
@@ -99,7 +99,8 @@ struct migration_path_body {
     auto const of = refinement_arrays::in(memory, experts, where.ranks(), slots);
     auto const map = row_of(base, layer);
     load_scale const scale = read_loads(
-        team, experts, [this, layer](index_t e) { return loads(layer, e); }, load_shrink, of.load);
+        team, experts, [this, layer](index_t e) { return loads(layer, e); }, load_exponent,
+        of.load);
     problem_report outcome = scale.report();
     if (!outcome.refused) {
       outcome = plan_reader{where, rule, experts}.read(team, memory, layer, map, of);
@@ -173,14 +174,14 @@ template <class Loads>
 struct loads_of_plans {
   Loads loads;  ///< `[layers, experts]`
   compared_plan const* plans;
-  double load_shrink;
+  double load_exponent;
 
   PLIMSOLL_HD double operator()(index_t plan, index_t expert) const {
     return (*this)(0, plans[plan].layer, expert);
   }
   PLIMSOLL_HD double operator()(index_t, index_t layer, index_t expert) const {
     auto const load = static_cast<double>(loads(layer, expert));
-    return load_shrink == 1.0 ? load : power(load, load_shrink);
+    return load_exponent == 1.0 ? load : power(load, load_exponent);
   }
 };
 

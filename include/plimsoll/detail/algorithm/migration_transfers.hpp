@@ -52,7 +52,8 @@ struct slots_by_expert {
     memory.take(keys, slots);
     memory.take(begins, experts + 1);
   }
-  /// Returns the first place of an expert whose slot is at least `slot`, or the end of its places.
+  /// Returns the first position of an expert whose slot is at least `slot`, or the end of its
+  /// positions.
   [[nodiscard]] PLIMSOLL_HD index_t find(index_t expert, index_t slot) const {
     std::uint64_t const key = slot_key(expert, slot);
     index_t low = begins[expert];
@@ -64,7 +65,9 @@ struct slots_by_expert {
     }
     return low;
   }
-  [[nodiscard]] PLIMSOLL_HD index_t slot_at(index_t place) const { return slot_of(keys[place]); }
+  [[nodiscard]] PLIMSOLL_HD index_t slot_at(index_t position) const {
+    return slot_of(keys[position]);
+  }
 };
 
 /// The working memory of `transfers_body`. Arrays of slots are of destination slots where nothing
@@ -76,13 +79,13 @@ struct transfer_arrays {
   slots_by_expert before;     ///< of live ranks in `from`
   slots_by_expert after;      ///< of live ranks in `to`
   std::uint64_t* flow_keys;   ///< `[slots]`: pair of ranks and slot of each arrival, rising
-  std::byte* sorting;         ///< of the keys
+  std::byte* sort_storage;    ///< of the keys
   slot_change* change;        ///< `[slots]`
   std::int32_t* source;       ///< `[slots]`: source slot; of an arrival, at first the source rank
-  std::int32_t* first;        ///< `[slots]`: places of an arrival's candidates in `before`
+  std::int32_t* first;        ///< `[slots]`: positions of an arrival's candidates in `before`
   std::int32_t* last;         ///< `[slots]`: end of those
   std::int32_t* arrivals;     ///< `[slots]`: slots that another rank sends to, rising
-  std::int32_t* place;        ///< `[slots]`: scans
+  std::int32_t* position;     ///< `[slots]`: scans
   std::int32_t* next;         ///< `[slots]`: the next arrival of the same source rank
   std::int32_t* flow_ends;    ///< `[2 * slots]`: the ends of each flow's edge, all first ends first
   std::int32_t* flow_color;   ///< `[slots]`: of each flow
@@ -95,7 +98,7 @@ struct transfer_arrays {
   std::int32_t* queue;   ///< `[ranks]`: ranks reached by a search
   std::int32_t* via;     ///< `[ranks]`: the arrival by which it reached a rank; -1: none
   std::int32_t* degree;  ///< `[vertices]`
-  std::int32_t* color_count;  ///< `[columns]`: flows of each colour
+  std::int32_t* color_count;  ///< `[columns]`: flows of each color
   std::int32_t* color_round;  ///< `[columns]`
   edge_coloring flows;
 
@@ -110,13 +113,13 @@ struct transfer_arrays {
     result.before.take(memory, slots, experts);
     result.after.take(memory, slots, experts);
     memory.take(result.flow_keys, slots);
-    memory.take(result.sorting, sort_bytes<block<128>, std::uint64_t>(slots));
+    memory.take(result.sort_storage, sort_bytes<block<128>, std::uint64_t>(slots));
     memory.take(result.change, slots);
     memory.take(result.source, slots);
     memory.take(result.first, slots);
     memory.take(result.last, slots);
     memory.take(result.arrivals, slots);
-    memory.take(result.place, slots);
+    memory.take(result.position, slots);
     memory.take(result.next, slots);
     memory.take(result.flow_ends, 2 * slots);
     memory.take(result.flow_color, slots);
@@ -208,7 +211,7 @@ struct transfers_body {
       bool const is_live = map[slot] >= 0 && where.is_active(a.rank_of[slot]);
       by_expert.keys[slot] = slot_key(is_live ? map[slot] : experts, slot);
     });
-    team.sort(by_expert.keys, pair.slots(), a.sorting);
+    team.sort(by_expert.keys, pair.slots(), a.sort_storage);
   }
 
   /// Finds how every slot gets its expert, the source slots of copies, and the candidates of those
@@ -260,17 +263,17 @@ struct transfers_body {
   template <class Team>
   PLIMSOLL_HD index_t list_arrivals(Team& team, transfer_arrays const& a) const {
     auto const arrives = [a](index_t slot) { return is_between_ranks(a.change[slot]) ? 1 : 0; };
-    std::int32_t const n = team.exclusive_scan(pair.slots(), arrives, a.place);
+    std::int32_t const n = team.exclusive_scan(pair.slots(), arrives, a.position);
     team.for_each(pair.slots(), [=](index_t slot) {
       if (arrives(slot) != 0) {
-        a.arrivals[a.place[slot]] = static_cast<std::int32_t>(slot);
+        a.arrivals[a.position[slot]] = static_cast<std::int32_t>(slot);
       }
     });
     return n;
   }
 
-  PLIMSOLL_HD static index_t rank_at(transfer_arrays const& a, index_t place) {
-    return a.rank_of[a.before.slot_at(place)];
+  PLIMSOLL_HD static index_t rank_at(transfer_arrays const& a, index_t position) {
+    return a.rank_of[a.before.slot_at(position)];
   }
   /// Makes a rank the source of an arrival.
   PLIMSOLL_HD static void send(transfer_arrays const& a, index_t rank, index_t slot) {
@@ -337,8 +340,8 @@ struct transfers_body {
     // Adds the candidates of one arrival to the queue. Experts have few copies, so that a thread
     // alone does that, and goes through the arrivals that one rank sends.
     auto const open = [a](index_t arrival, index_t tail) {
-      for (index_t place = a.first[arrival]; place < a.last[arrival]; ++place) {
-        index_t const rank = rank_at(a, place);
+      for (index_t position = a.first[arrival]; position < a.last[arrival]; ++position) {
+        index_t const rank = rank_at(a, position);
         if (a.via[rank] < 0) {
           a.via[rank] = static_cast<std::int32_t>(arrival);
           a.queue[tail++] = static_cast<std::int32_t>(rank);
@@ -383,7 +386,7 @@ struct transfers_body {
     *link = a.next[slot];
   }
 
-  /// Colours the flows, and sets the rounds of the arrivals.
+  /// Colors the flows, and sets the rounds of the arrivals.
   template <class Team>
   PLIMSOLL_HD void schedule_flows(Team& team, transfer_arrays const& a, index_t arrivals,
                                   layer_transfers& found) const {
@@ -398,17 +401,17 @@ struct transfers_body {
       index_t const v = is_ordered ? destination : maximum{}(source, destination);
       a.flow_keys[i] = slot_key(u * ranks + v, slot);
     });
-    team.sort(a.flow_keys, arrivals, a.sorting);
+    team.sort(a.flow_keys, arrivals, a.sort_storage);
     auto const is_first = [a](index_t i) {
       return i == 0 || a.flow_keys[i] >> slot_bits != a.flow_keys[i - 1] >> slot_bits ? 1 : 0;
     };
-    index_t const flows = team.exclusive_scan(arrivals, is_first, a.place);
+    index_t const flows = team.exclusive_scan(arrivals, is_first, a.position);
     std::int32_t* const ends = a.flow_ends;
     team.for_each(arrivals, [=](index_t i) {
       if (is_first(i) != 0) {
         auto const pair_of_ranks = static_cast<index_t>(a.flow_keys[i] >> slot_bits);
-        ends[a.place[i]] = static_cast<std::int32_t>(pair_of_ranks / ranks);
-        ends[flows + a.place[i]] = static_cast<std::int32_t>(pair_of_ranks % ranks + second);
+        ends[a.position[i]] = static_cast<std::int32_t>(pair_of_ranks / ranks);
+        ends[flows + a.position[i]] = static_cast<std::int32_t>(pair_of_ranks % ranks + second);
       }
     });
     index_t const colors = color_flows(team, a, flows, found);
@@ -417,12 +420,12 @@ struct transfers_body {
     team.exclusive_scan(
         colors, [a](index_t c) { return a.color_count[c] > 0 ? 1 : 0; }, a.color_round);
     team.for_each(arrivals, [=](index_t i) {
-      index_t const flow = a.place[i] + is_first(i) - 1;
+      index_t const flow = a.position[i] + is_first(i) - 1;
       a.round[slot_of(a.flow_keys[i])] = a.color_round[a.flow_color[flow]];
     });
   }
 
-  /// Returns the number of colours, some of which may have no flow.
+  /// Returns the number of colors, some of which may have no flow.
   template <class Team>
   PLIMSOLL_HD index_t color_flows(Team& team, transfer_arrays const& a, index_t flows,
                                   layer_transfers& found) const {
@@ -434,7 +437,7 @@ struct transfers_body {
     edge_coloring graph = a.flows;
     graph.colors = fewest + (has_directions() || flows == 0 ? 0 : 1);
     graph.clear(team, vertices());
-    // In a second pass, flows of the extra colour may do without it, now that all have a colour.
+    // In a second pass, flows of the extra color may do without it, now that all have a color.
     bool has_extra = false;
     for (index_t i = 0; i < flows || (has_extra && i < 2 * flows); ++i) {
       index_t const u = ends[i % flows];
@@ -445,7 +448,7 @@ struct transfers_body {
         }
         graph.remove(team, u, v, fewest);
       }
-      // From either end; with the extra colour there is always a way.
+      // From either end; with the extra color there is always a way.
       int way = 0;
       while (!graph.color(team, way == 1 ? v : u, way == 1 ? u : v,
                           way == 2 ? graph.colors : fewest)) {

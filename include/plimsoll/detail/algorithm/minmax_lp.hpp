@@ -24,7 +24,7 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 /// positions are absolute. A live rank with copies of an expert is one *target* of the expert,
 /// however many copies it has. An expert with several targets is *replicated*, one with a single
 /// target is at *home* there, and one without a target is *absent*. Replicated experts of one
-/// *colour* have no rank in common.
+/// *color* have no rank in common.
 struct split_graph {
   index_t experts;
   index_t ranks;
@@ -33,12 +33,12 @@ struct split_graph {
   index_t most_targets;                  ///< the most targets of a layer's replicated experts
   speed_units speed;                     ///< `[ranks]`
   std::int32_t const* layer_replicated;  ///< `[layers + 1]` into the replicated experts
-  std::int32_t const* expert;            ///< `[replicated]`, by colour
+  std::int32_t const* expert;            ///< `[replicated]`, by color
   std::int32_t const* target_begin;      ///< `[replicated + 1]` into the targets
   std::int32_t const* target_rank;       ///< `[targets]`, rising for each expert
   std::int32_t const* target_owner;      ///< `[targets]`: the replicated expert
-  std::int32_t const* layer_colour;      ///< `[layers + 1]` into the colours
-  std::int32_t const* colour_begin;      ///< `[colours + 1]` into the replicated experts
+  std::int32_t const* layer_color;       ///< `[layers + 1]` into the colors
+  std::int32_t const* color_begin;       ///< `[colors + 1]` into the replicated experts
   std::int32_t const* rank_begin;        ///< `[layers * ranks + 1]` into `rank_target`
   std::int32_t const* rank_target;       ///< `[targets]`, by rank
   std::int32_t const* home_begin;        ///< `[layers * ranks + 1]` into `home`
@@ -61,14 +61,14 @@ struct split_state {
   std::int64_t* share;     ///< `[targets of the layer]`: load of the expert on the target
   std::int64_t* demand;    ///< `[replicated experts of the layer]`: the expert's load
   std::int64_t* capacity;  ///< `[ranks]`: the most load within the bound
-  std::int32_t* distance;  ///< `[ranks]`: the level in the sense of `blocking_flow`
+  std::int32_t* distance;  ///< `[ranks]`: the depth in `blocking_flow`
   std::int32_t* queue;     ///< `[ranks]`: reached ranks, by distance
   std::int32_t* arc;       ///< `[ranks]`: a position in `rank_target`
   std::int32_t* next;      ///< `[ranks]`: a target of the arc's expert, -1 before the first
   std::int32_t* path;      ///< `[ranks]`: the ranks from the source on
   std::int32_t* set;       ///< `[ranks]`: number of the bottleneck set, from 1; 0: none yet
   // Of `team_flow`:
-  std::int32_t* expert_level;  ///< `[replicated experts of the layer]`
+  std::int32_t* expert_depth;  ///< `[replicated experts of the layer]`
   std::int32_t* receiver;      ///< `[replicated experts of the layer]`: a target, or -1
 
   /// Takes the arrays of any layer.
@@ -83,7 +83,7 @@ struct split_state {
     for (std::int32_t** const array : {&s.distance, &s.queue, &s.arc, &s.next, &s.path, &s.set}) {
       memory.take(*array, graph.ranks);
     }
-    memory.take(s.expert_level, graph.most_replicated);
+    memory.take(s.expert_depth, graph.most_replicated);
     memory.take(s.receiver, graph.most_replicated);
     return s;
   }
@@ -93,11 +93,12 @@ struct split_state {
   /// load.
   PLIMSOLL_HD double level(index_t rank) const {
     auto const whole = static_cast<double>(load[rank]);
-    return graph.speed.even || whole == 0 ? whole : divide(whole, graph.speed.speed[rank]);
+    return graph.speed.equal_speeds || whole == 0 ? whole : divide(whole, graph.speed.speed[rank]);
   }
   PLIMSOLL_HD double level_rounded_up(index_t rank) const {
     auto const whole = static_cast<double>(load[rank]);
-    return graph.speed.even || whole == 0 ? whole : divide_up(whole, graph.speed.speed[rank]);
+    return graph.speed.equal_speeds || whole == 0 ? whole
+                                                  : divide_up(whole, graph.speed.speed[rank]);
   }
 };
 
@@ -221,7 +222,7 @@ PLIMSOLL_HD inline void fill(split_state const& s, index_t replicated) {
   std::int64_t const demand = s.demand[replicated - s.first_replicated];
   index_t const first = g.target_begin[replicated];
   index_t const last = g.target_begin[replicated + 1];
-  if (g.speed.even && last - first == 2) {
+  if (g.speed.equal_speeds && last - first == 2) {
     fill_two(s, first, demand);
     return;
   }
@@ -229,7 +230,7 @@ PLIMSOLL_HD inline void fill(split_state const& s, index_t replicated) {
   for (index_t k = first; k < last; ++k) {
     s.load[g.target_rank[k]] -= s.share_of(k);
   }
-  if (g.speed.even) {
+  if (g.speed.equal_speeds) {
     fill_evenly(s, first, last, demand);
   } else {
     fill_by_speed(s, first, last, demand);
@@ -237,7 +238,7 @@ PLIMSOLL_HD inline void fill(split_state const& s, index_t replicated) {
 }
 
 /// Does the same as `fill` for ranks of equal speed, with one index per target instead of one per
-/// expert. It handles the experts of a colour with more than `most_alone` targets.
+/// expert. It handles the experts of a color with more than `most_alone` targets.
 ///
 /// A target gets load if raising all lower targets to its level takes at most the demand. The final
 /// level and the target's part of the remainder then follow from the targets that get load.
@@ -249,7 +250,7 @@ struct fill_by_target {
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, index_t first_target, index_t count) const {
-    // Targets of a colour are on different ranks, and these arrays are unused until the exact
+    // Targets of a color are on different ranks, and these arrays are unused until the exact
     // finish.
     std::int32_t* const gets = s.distance;
     std::int64_t* const share = s.capacity;
@@ -311,8 +312,8 @@ struct fill_by_target {
 };
 
 /// Dinic's blocking flows through the residual graph of a layer, from ranks above their capacity to
-/// ranks below it: breadth-first levels of ranks, then shortest paths by depth-first search. Here a
-/// level is the number of steps from the nearest rank above its capacity, not load over speed as in
+/// ranks below it: breadth-first depths of ranks, then shortest paths by depth-first search. The
+/// depth of a rank is its number of steps from the nearest rank above its capacity, in
 /// `split_state`. An *arc* is a target as seen from its rank: the target's share may leave the rank
 /// for any other target of the expert.
 ///
@@ -323,33 +324,33 @@ struct blocking_flow {
   std::int64_t work;
   std::int64_t max_iterations;
   std::int32_t set_now = 1;   ///< number of the bottleneck set that is searched
-  std::int32_t nearest = -1;  ///< the level of the nearest ranks below their capacity; -1: none
+  std::int32_t nearest = -1;  ///< the depth of the nearest ranks below their capacity; -1: none
 
   static constexpr std::int32_t unseen = -1;
-  static constexpr std::int32_t dead_end = -3;  // no rank is on level -2, so no path leads on
+  static constexpr std::int32_t dead_end = -3;  // no rank has depth -2, so no path leads on
 
   [[nodiscard]] PLIMSOLL_HD bool is_settled(index_t r) const {
     return s.set[r] != 0 && s.set[r] != set_now;
   }
-  /// Returns the level of a rank before the search: 0 if the rank is above its capacity.
-  [[nodiscard]] PLIMSOLL_HD std::int32_t first_level(index_t r) const {
+  /// Returns the depth of a rank before the search: 0 if the rank is above its capacity.
+  [[nodiscard]] PLIMSOLL_HD std::int32_t first_depth(index_t r) const {
     bool const above = !is_settled(r) && s.load[r] > s.capacity[r];
     return above ? 0 : is_settled(r) ? dead_end : unseen;
   }
 };
 
-/// The form for one thread: a queue for the levels, and a cursor into its arcs for each rank. With
+/// The form for one thread: a queue for the depths, and a cursor into its arcs for each rank. With
 /// the team form, one thread takes 1.3 times as long at the 99th percentile of EPLB's placements,
 /// and 28 times as long on a chain of 500 ranks.
 struct serial_flow : blocking_flow {
-  /// Finds the levels. Returns true if any rank is above its capacity.
-  PLIMSOLL_HD bool find_levels() {
+  /// Finds the depths. Returns true if any rank is above its capacity.
+  PLIMSOLL_HD bool find_depths() {
     split_graph const& g = s.graph;
     index_t const row = s.layer * g.ranks;
     index_t tail = 0;
     nearest = -1;
     for (index_t r = 0; r < g.ranks; ++r) {
-      s.distance[r] = first_level(r);
+      s.distance[r] = first_depth(r);
       if (s.distance[r] == 0) {
         s.queue[tail++] = static_cast<std::int32_t>(r);
       }
@@ -430,7 +431,7 @@ struct serial_flow : blocking_flow {
     return true;
   }
 
-  /// Advances the rank's cursor to an arc that leads to the next level. Returns false if there is
+  /// Advances the rank's cursor to an arc that leads to the next depth. Returns false if there is
   /// none.
   PLIMSOLL_HD bool advance(index_t r) {
     split_graph const& g = s.graph;
@@ -456,15 +457,15 @@ struct serial_flow : blocking_flow {
 
 /// The form for a team.
 ///
-/// The level of an expert is the lowest level of a rank with a share of it. All ranks that hold the
-/// expert are at most one level further. A *receiver* of an expert is a target on its next level
+/// The depth of an expert is the lowest depth of a rank with a share of it. All ranks that hold the
+/// expert are at most one step deeper. A *receiver* of an expert is a target at the next depth
 /// that leads on to a rank below its capacity. An arc is *open* if its share is above 0, its rank
-/// is on the expert's level, and the expert has a receiver. A push may close arcs but never opens
+/// is as deep as the expert, and the expert has a receiver. A push may close arcs but never opens
 /// one, so the next path in depth-first order is the first that is open from end to end.
 ///
 /// Each expert keeps its first receiver, and each rank its first open arc. Following them gives the
-/// path without a search. They are found from the last level to the first, which removes every dead
-/// end, and replaced when a push closes them.
+/// path without a search. They are found from the greatest depth to the least, which removes every
+/// dead end, and replaced when a push closes them.
 template <class Team>
 struct team_flow : blocking_flow {
   Team& team;
@@ -472,26 +473,26 @@ struct team_flow : blocking_flow {
   PLIMSOLL_HD team_flow(Team& the_team, blocking_flow const& flow)
       : blocking_flow(flow), team(the_team) {}
 
-  /// Finds the levels, as in `serial_flow`; a level takes two team calls.
-  PLIMSOLL_HD bool find_levels() {
+  /// Finds the depths, as in `serial_flow`; a depth takes two team calls.
+  PLIMSOLL_HD bool find_depths() {
     index_t const experts = replicated_experts();
     nearest = -1;
     bool const any = team.any(maximum{}(s.graph.ranks, experts), [this, experts](index_t i) {
       if (i < experts) {
-        s.expert_level[i] = unseen;
+        s.expert_depth[i] = unseen;
       }
-      return i < s.graph.ranks && (s.distance[i] = first_level(i)) == 0;
+      return i < s.graph.ranks && (s.distance[i] = first_depth(i)) == 0;
     });
     int found = any ? reached : 0;
-    for (std::int32_t level = 0; found != 0 && nearest < 0; ++level) {
-      team.for_each(experts, [this, level](index_t i) {
-        if (s.expert_level[i] == unseen && has_giver(i, level)) {
-          s.expert_level[i] = level;
+    for (std::int32_t depth = 0; found != 0 && nearest < 0; ++depth) {
+      team.for_each(experts, [this, depth](index_t i) {
+        if (s.expert_depth[i] == unseen && has_giver(i, depth)) {
+          s.expert_depth[i] = depth;
         }
       });
       found = team.reduce(
-          s.graph.ranks, [this, level](index_t r) { return reach(r, level); }, bit_or{}, 0);
-      nearest = (found & below) != 0 ? level + 1 : -1;
+          s.graph.ranks, [this, depth](index_t r) { return reach(r, depth); }, bit_or{}, 0);
+      nearest = (found & below) != 0 ? depth + 1 : -1;
     }
     return any;
   }
@@ -523,75 +524,75 @@ struct team_flow : blocking_flow {
     return s.share_of(s.graph.rank_target[arc]);
   }
 
-  /// Returns true if a rank of the level has a share of the expert.
-  [[nodiscard]] PLIMSOLL_HD bool has_giver(index_t expert, std::int32_t level) const {
+  /// Returns true if a rank at this depth has a share of the expert.
+  [[nodiscard]] PLIMSOLL_HD bool has_giver(index_t expert, std::int32_t depth) const {
     split_graph const& g = s.graph;
     index_t const end = g.target_begin[s.first_replicated + expert + 1];
     index_t k = g.target_begin[s.first_replicated + expert];
     PLIMSOLL_NO_UNROLL
-    while (k < end && (s.distance[g.target_rank[k]] != level || s.share_of(k) == 0)) {
+    while (k < end && (s.distance[g.target_rank[k]] != depth || s.share_of(k) == 0)) {
       ++k;
     }
     return k < end;
   }
-  /// Puts a rank on the next level if an expert of this level reaches it.
-  [[nodiscard]] PLIMSOLL_HD int reach(index_t r, std::int32_t level) const {
+  /// Gives a rank the next depth if an expert at this depth reaches it.
+  [[nodiscard]] PLIMSOLL_HD int reach(index_t r, std::int32_t depth) const {
     if (s.distance[r] != unseen) {
       return 0;
     }
     index_t const end = arcs_end(r);
     index_t a = arcs_begin(r);
     PLIMSOLL_NO_UNROLL
-    while (a < end && s.expert_level[expert_of(a)] != level) {
+    while (a < end && s.expert_depth[expert_of(a)] != depth) {
       ++a;
     }
     if (a == end) {
       return 0;
     }
-    s.distance[r] = level + 1;
+    s.distance[r] = depth + 1;
     return s.load[r] < s.capacity[r] ? reached | below : reached;
   }
 
   /// Returns the first target at or after k that can receive the expert's load; -1: none.
   [[nodiscard]] PLIMSOLL_HD std::int32_t receiver_from(index_t k, index_t expert) const {
     split_graph const& g = s.graph;
-    std::int32_t const level = s.expert_level[expert] + 1;
+    std::int32_t const depth = s.expert_depth[expert] + 1;
     index_t const end = g.target_begin[s.first_replicated + expert + 1];
     PLIMSOLL_NO_UNROLL
     for (; k < end; ++k) {
       index_t const r = g.target_rank[k];
-      if (s.distance[r] == level && (level < nearest || s.load[r] < s.capacity[r])) {
+      if (s.distance[r] == depth && (depth < nearest || s.load[r] < s.capacity[r])) {
         return static_cast<std::int32_t>(k);
       }
     }
     return -1;
   }
-  /// Returns true if the arc of a rank on the level leads to the next level.
-  [[nodiscard]] PLIMSOLL_HD bool is_open(index_t arc, std::int32_t level) const {
+  /// Returns true if the arc of a rank at this depth leads to the next depth.
+  [[nodiscard]] PLIMSOLL_HD bool is_open(index_t arc, std::int32_t depth) const {
     index_t const expert = expert_of(arc);
-    return s.expert_level[expert] == level && s.receiver[expert] >= 0 && share_on(arc) > 0;
+    return s.expert_depth[expert] == depth && s.receiver[expert] >= 0 && share_on(arc) > 0;
   }
 
-  /// Finds receivers and arcs, from the last level to the first; a rank without an open arc becomes
-  /// a dead end.
+  /// Finds receivers and arcs, from the greatest depth to the least; a rank without an open arc
+  /// becomes a dead end.
   PLIMSOLL_HD void find_ways() {
     PLIMSOLL_NO_UNROLL
-    for (std::int32_t level = nearest - 1; level >= 0; --level) {
-      team.for_each(replicated_experts(), [this, level](index_t i) {
-        if (s.expert_level[i] == level) {
+    for (std::int32_t depth = nearest - 1; depth >= 0; --depth) {
+      team.for_each(replicated_experts(), [this, depth](index_t i) {
+        if (s.expert_depth[i] == depth) {
           s.receiver[i] = receiver_from(s.graph.target_begin[s.first_replicated + i], i);
         }
       });
-      team.for_each(s.graph.ranks, [this, level](index_t r) {
-        if (s.distance[r] == level) {
+      team.for_each(s.graph.ranks, [this, depth](index_t r) {
+        if (s.distance[r] == depth) {
           index_t const end = arcs_end(r);
           index_t a = arcs_begin(r);
           PLIMSOLL_NO_UNROLL
-          while (a < end && !is_open(a, level)) {
+          while (a < end && !is_open(a, depth)) {
             ++a;
           }
           s.arc[r] = static_cast<std::int32_t>(a);
-          s.distance[r] = a < end ? level : dead_end;
+          s.distance[r] = a < end ? depth : dead_end;
         }
       });
     }
@@ -634,14 +635,14 @@ struct team_flow : blocking_flow {
     }
   }
 
-  /// Returns the rank's first arc that leads on, or the end of its arcs.
-  PLIMSOLL_HD index_t find_arc(index_t r, std::int32_t level) {
+  /// Returns the rank's first arc to the next depth, or the end of its arcs.
+  PLIMSOLL_HD index_t find_arc(index_t r, std::int32_t depth) {
     index_t const at_hand = s.arc[r];
-    if (is_open(at_hand, level)) {
+    if (is_open(at_hand, depth)) {
       return at_hand;
     }
     index_t const found =
-        team.find(at_hand + 1, arcs_end(r), [this, level](index_t a) { return is_open(a, level); });
+        team.find(at_hand + 1, arcs_end(r), [this, depth](index_t a) { return is_open(a, depth); });
     // No other thread still reads arc[r]: a search that finds something is also a barrier.
     if (found < arcs_end(r)) {
       team.store(&s.arc[r], static_cast<std::int32_t>(found));
@@ -650,11 +651,11 @@ struct team_flow : blocking_flow {
   }
 
   /// Gives the experts whose receiver is rank r, which no longer leads on, their next receiver.
-  PLIMSOLL_HD void leave_out(index_t r, std::int32_t level) {
+  PLIMSOLL_HD void leave_out(index_t r, std::int32_t depth) {
     index_t const first = arcs_begin(r);
     team.for_each(arcs_end(r) - first, [=, this](index_t i) {
       index_t const expert = expert_of(first + i);
-      if (s.expert_level[expert] == level - 1 &&
+      if (s.expert_depth[expert] == depth - 1 &&
           s.receiver[expert] == s.graph.rank_target[first + i]) {
         s.receiver[expert] = receiver_from(s.receiver[expert] + 1, expert);
       }
@@ -704,14 +705,14 @@ struct exact_finish {
     split_state const& s = flow.s;
     confinement first = bound;
     for (bool more = true; more;) {
-      std::int64_t const even = bound.capacity(1);
+      std::int64_t const of_unit_speed = bound.capacity(1);
       team.for_each(s.graph.ranks, [=, this, &s](index_t r) {
-        s.capacity[r] =
-            s.graph.speed.even ? s.graph.speed[r] * even : bound.capacity(s.graph.speed[r]);
+        s.capacity[r] = s.graph.speed.equal_speeds ? s.graph.speed[r] * of_unit_speed
+                                                   : bound.capacity(s.graph.speed[r]);
       });
       bool any_above = false;
       for (bool done = false; !done;) {
-        any_above = flow.find_levels();
+        any_above = flow.find_depths();
         done = flow.nearest < 0 || flow.work >= flow.max_iterations;
         if (!done) {
           flow.push_all();
@@ -814,10 +815,10 @@ struct minmax_lp_body {
     double const peak = team.max(ranks, [&s](index_t r) { return s.level_rounded_up(r); });
     if (!lexicographic && !complete) {
       // For equal speeds the peak decides: a division for each rank would take as long as a sweep.
-      complete = graph.speed.even ? peak <= static_cast<double>(bound.capacity(1))
-                                  : !team.any(ranks, [&s, bound](index_t r) {
-                                      return s.load[r] > bound.capacity(s.graph.speed[r]);
-                                    });
+      complete = graph.speed.equal_speeds ? peak <= static_cast<double>(bound.capacity(1))
+                                          : !team.any(ranks, [&s, bound](index_t r) {
+                                              return s.load[r] > bound.capacity(s.graph.speed[r]);
+                                            });
     }
     write(team, s, shift, layer);
     team.single([=, this] {
@@ -929,11 +930,11 @@ struct minmax_lp_body {
 
   template <class Team>
   PLIMSOLL_HD void sweep(Team& team, split_state const& s) const {
-    for (index_t c = graph.layer_colour[s.layer]; c < graph.layer_colour[s.layer + 1]; ++c) {
-      index_t const first = graph.colour_begin[c];
-      index_t const end = graph.colour_begin[c + 1];
+    for (index_t c = graph.layer_color[s.layer]; c < graph.layer_color[s.layer + 1]; ++c) {
+      index_t const first = graph.color_begin[c];
+      index_t const end = graph.color_begin[c + 1];
       // For 8 to 64 copies, one thread is 3 to 30 times as fast by expert as by target.
-      bool const by_expert = Team::is_serial || !graph.speed.even;
+      bool const by_expert = Team::is_serial || !graph.speed.equal_speeds;
       fill_by_target const of_many{s};
       // Fills experts, one per index, and tells whether any are left for `fill_by_target`.
       bool const any_left = team.any(end - first, [=, &s](index_t i) {

@@ -79,24 +79,24 @@ struct move_path_arrays {
 /// - swap: one of its replicas and one of another rank change places
 ///
 /// A replica is superfluous if its expert has another one; an empty slot counts as one, too. The
-/// change with the largest gain per move is made, where gain is the decrease of the sum over ranks of
-/// the squared load above the mean. Neither the most loaded rank nor another one that changes may then
-/// cost as much as the most loaded rank did, so that no plan repeats.
+/// change with the largest gain per move is made, where gain is the decrease of the sum over ranks
+/// of the squared load above the mean. Neither the most loaded rank nor another one that changes
+/// may then cost as much as the most loaded rank did, so that no plan repeats.
 ///
-/// An expert that arrived on a rank stays there, and none returns to a rank that it left. Hence moves
-/// add up, and each plan makes all moves of the plans before it.
+/// An expert that arrived on a rank stays there, and none returns to a rank that it left. Hence
+/// moves add up, and each plan makes all moves of the plans before it.
 ///
 /// With the optimal split, the load of each slot is estimated: after every change, experts with
-/// several copies even out the levels of their ranks in turn, three times. A change is judged by the
-/// load that the most loaded rank can pass to the new copy.
+/// several copies even out the levels of their ranks in turn, three times. A change is judged by
+/// the load that the most loaded rank can pass to the new copy.
 template <class Team>
 class move_path : placed_cell<Team> {
   using base = placed_cell<Team>;
   using base::cost, base::p_, base::speed, base::team_;
 
  public:
-  /// `problem` is that of the whole layer, and `problem.copies` a view of `counts`. `problem.map` is
-  /// the given plan. `rank_of` has the rank of every usable slot, -1 for other slots.
+  /// `problem` is that of the whole layer, and `problem.copies` a view of `counts`. `problem.map`
+  /// is the given plan. `rank_of` has the rank of every usable slot, -1 for other slots.
   PLIMSOLL_HD move_path(Team& team, scratch memory, packing_problem const& problem,
                         std::int32_t const* rank_of, std::int32_t* counts, path_rule const& rule)
       : base(team, problem),
@@ -108,8 +108,9 @@ class move_path : placed_cell<Team> {
         words_(move_path_arrays::words(problem.at.ranks)),
         a_(move_path_arrays::in(memory, experts_, problem.at.ranks, slots_)) {}
 
-  /// Writes the changes, of which there are at most `2 * slots`, and the points, the given plan first,
-  /// at most `slots + 1`. Returns the number of points. The counts become those of the last plan.
+  /// Writes the changes, of which there are at most `2 * slots`, and the points, the given plan
+  /// first, at most `slots + 1`. Returns the number of points. The counts become those of the last
+  /// plan.
   PLIMSOLL_HD index_t follow(path_change* changes, path_point* points) {
     start();
     path_point at{0, 0, 0};
@@ -271,8 +272,8 @@ class move_path : placed_cell<Team> {
     return best;
   }
 
-  /// Returns whether an expert may arrive on a rank while its replica in slot `leaving` goes; -1: none
-  /// goes. It does not return to a rank that it left.
+  /// Returns whether an expert may arrive on a rank while its replica in slot `leaving` goes; -1:
+  /// none goes. It does not return to a rank that it left.
   PLIMSOLL_HD bool may_arrive(std::int32_t e, index_t rank, index_t leaving) const {
     if ((a_.home[e * words_ + rank / 64] >> rank % 64 & 1) != 0 ||
         (leaving < 0 && counts_[e] >= rank_limit)) {
@@ -372,8 +373,8 @@ class move_path : placed_cell<Team> {
     double const mine = cost(busiest_, add(a_.carried[busiest_], change_of(of, busiest_)));
     double const other = cost(q, add(a_.carried[q], change_of(of, q)));
     double const both = divide(multiply(speed(busiest_), speed(q)), add(speed(busiest_), speed(q)));
-    double const level = multiply(add(mine, -other), both);
-    return minimum{}(a_.share[c.from], maximum{}(level, 0.0));
+    double const equal_share = multiply(add(mine, -other), both);
+    return minimum{}(a_.share[c.from], maximum{}(equal_share, 0.0));
   }
   /// Returns the slot, on the rank that costs least, of another replica of the expert in a slot.
   PLIMSOLL_HD std::int32_t heir_of(index_t slot) const {
@@ -557,7 +558,7 @@ class move_path : placed_cell<Team> {
 };
 
 /// Peak of a plan under the even split, and the bound for plans with any counts.
-struct judgement {
+struct judgment {
   double sum_peak = 0;  ///< from loads per replica, rounded down
   double peak = 0;      ///< proven, as in certificates
   double bound = 0;
@@ -565,8 +566,8 @@ struct judgement {
 
 /// Judges a plan cell by cell. `problem` is that of the whole layer, `memory` that of `peak_proof`.
 template <class Team>
-PLIMSOLL_HD judgement judge(Team& team, scratch memory, packing_problem problem) {
-  judgement all;
+PLIMSOLL_HD judgment judge(Team& team, scratch memory, packing_problem problem) {
+  judgment all;
   index_t const experts = problem.at.experts;
   index_t const layer = problem.at.layer;
   for (index_t position = 0; position < problem.where.cells(); ++position) {
@@ -610,7 +611,7 @@ struct plan_peak_body {
   Loads loads;
   topology where;
   anti_affinity_rule rule;
-  double load_shrink;
+  double load_exponent;
   double tolerance;              ///< within which the status says so; below 0: none
   matrix_ref<std::int32_t> map;  ///< `[layers, slots]`
   double* peaks;                 ///< `[layers]`, as `path_point::peak`; null: not written
@@ -634,7 +635,7 @@ struct plan_peak_body {
     load_scale scale;
     if (!outcome.refused) {
       scale = read_loads(
-          team, experts, [this, layer](index_t e) { return loads(layer, e); }, load_shrink,
+          team, experts, [this, layer](index_t e) { return loads(layer, e); }, load_exponent,
           of.load);
       outcome.refused = scale.refused;
     }
@@ -643,8 +644,7 @@ struct plan_peak_body {
           plan_reader{where, rule, experts}.read(team, memory, layer, row, of).refused;
     }
     if (!outcome.refused) {
-      judgement const end =
-          judge(team, memory, of.problem(where, rule, layer, experts, row, scale));
+      judgment const end = judge(team, memory, of.problem(where, rule, layer, experts, row, scale));
       outcome.result = certify(end.peak, end.bound, outcome.result.work, scale.shift);
       if (outcome.result.status != certificate_status::optimal && tolerance >= 0 &&
           end.peak <= multiply(end.bound, add(1.0, tolerance))) {
@@ -658,7 +658,8 @@ struct plan_peak_body {
   }
 };
 
-/// Body of `refine` with a price for moves; `plan_peak_body` makes the certificates. Problem = layer.
+/// Body of `refine` with a price for moves; `plan_peak_body` makes the certificates. Problem =
+/// layer.
 template <class Loads>
 struct priced_refinement_body {
   using device_team = block<128>;
@@ -666,7 +667,7 @@ struct priced_refinement_body {
   Loads loads;
   topology where;
   anti_affinity_rule rule;
-  double load_shrink;
+  double load_exponent;
   double tolerance;
   double price;
   bool keeps_counts;
@@ -705,7 +706,8 @@ struct priced_refinement_body {
     auto const path = arrays::in(memory, slots);
     auto const map = row_of(physical_to_logical, layer);
     load_scale const scale = read_loads(
-        team, experts, [this, layer](index_t e) { return loads(layer, e); }, load_shrink, of.load);
+        team, experts, [this, layer](index_t e) { return loads(layer, e); }, load_exponent,
+        of.load);
     problem_report outcome = scale.report();
     if (!outcome.refused) {
       outcome = where.refuse(team, layer, experts, of.counts);

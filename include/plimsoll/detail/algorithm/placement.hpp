@@ -76,7 +76,7 @@ struct placement_body {
   matrix_ref<std::int32_t const> replica_count;
   topology where;
   anti_affinity_rule rule;
-  double load_shrink;
+  double load_exponent;
   matrix_ref<std::int32_t> physical_to_logical;
   problem_report* reports;
 
@@ -94,7 +94,7 @@ struct placement_body {
     auto* const slot_begin = arrays.slot_begin;
     auto* const slot_end = arrays.slot_end;
     load_scale const scale = read_loads(
-        team, experts, [this, layer](index_t e) { return loads(layer, e); }, load_shrink, load);
+        team, experts, [this, layer](index_t e) { return loads(layer, e); }, load_exponent, load);
     auto* const found = scratch(memory).take<std::int32_t>(experts);  // before the packer's arrays
     auto const copies = row_of(replica_count, layer);
     problem_report outcome = scale.report();
@@ -132,9 +132,10 @@ struct placement_body {
                             .map = map,
                             .load_error = fixed_load{scale.is_rounded}};
     packing_result const all = pack_cells(team, memory, problem, layer);
-    if (all.stuck >= 0) {
-      team.single(
-          [=] { *report = refusal(fault_kind::no_room_apart, all.stuck, copies[all.stuck]); });
+    if (all.unplaced >= 0) {
+      team.single([=] {
+        *report = refusal(fault_kind::no_room_apart, all.unplaced, copies[all.unplaced]);
+      });
       return;
     }
     where.clear_unusable(team, layer, map);
@@ -158,8 +159,9 @@ struct placement_body {
                      [=](index_t e) { return copies[e] != numbered_copies(slots, experts, e); });
   }
 
-  /// Packs every cell of the layer, each as `problem.at`. Returns the peak, the bound and the number
-  /// of replicas over all cells. Stops at a cell that required anti-affinity leaves incomplete.
+  /// Packs every cell of the layer, each as `problem.at`. Returns the peak, the bound and the
+  /// number of replicas over all cells. Stops at a cell that required anti-affinity leaves
+  /// incomplete.
   template <class Team>
   PLIMSOLL_HD packing_result pack_cells(Team& team, scratch memory, packing_problem& problem,
                                         index_t layer) const {
@@ -168,8 +170,8 @@ struct placement_body {
     for (index_t position = 0; position < where.cells(); ++position) {
       problem.at = where.cell_at(layer, position, experts);
       packing_result one = packer<Team>(team, memory, problem, experts).pack();
-      if (one.stuck >= 0) {
-        all.stuck = one.stuck;
+      if (one.unplaced >= 0) {
+        all.unplaced = one.unplaced;
         break;
       }
       peak_proof<Team>(team, memory, problem).settle(one);
@@ -216,7 +218,7 @@ struct group_placement_body {
   Loads loads;
   index_t groups;
   topology where;  ///< without node lists, which are the output
-  double load_shrink;
+  double load_exponent;
   matrix_ref<std::int32_t> node_experts;
   matrix_ref<std::int32_t> node_offsets;
   problem_report* reports;
@@ -235,7 +237,7 @@ struct group_placement_body {
     auto const arrays =
         group_placement_arrays::in(memory, experts, groups, where.nodes, most_places());
     load_scale const scale = read_loads(
-        team, experts, [this, layer](index_t e) { return loads(layer, e); }, load_shrink,
+        team, experts, [this, layer](index_t e) { return loads(layer, e); }, load_exponent,
         arrays.of_expert);
     problem_report outcome = scale.report();
     if (!outcome.refused) {
@@ -341,12 +343,12 @@ struct group_placement_body {
     index_t const slots = team.sum(where.nodes, [=](index_t n) { return index_t{node_slots[n]}; });
     auto const fit = [=](index_t n) { return node_slots[n] / size; };
     auto const share = [=, this](index_t n) {
-      index_t const even = (groups * node_slots[n] + slots - 1) / (slots > 0 ? slots : 1);
-      return minimum{}(even, fit(n));
+      index_t const even_share = (groups * node_slots[n] + slots - 1) / (slots > 0 ? slots : 1);
+      return minimum{}(even_share, fit(n));
     };
-    bool const even = team.sum(where.nodes, share) >= groups;
+    bool const fits_evenly = team.sum(where.nodes, share) >= groups;
     auto const places = [=, this](index_t n) {
-      return static_cast<std::int32_t>(n == where.nodes ? 0 : (even ? share(n) : fit(n)));
+      return static_cast<std::int32_t>(n == where.nodes ? 0 : (fits_evenly ? share(n) : fit(n)));
     };
     return team.exclusive_scan(where.nodes + 1, places, offsets);
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Bodies of the conversions between the forms of a placement, of `resize_placement` and `validate`.
+/// Bodies of the conversions between the forms of a placement, of `resize_placement` and
+/// `validate`.
 ///
 /// Every input form is first converted to a slot map in scratch memory. From it each expert's slots
 /// are linked in rising order by a walk over all slots. One thread does that walk, and the one that
@@ -33,7 +34,7 @@ PLIMSOLL_HD index_t first_where(Team& team, index_t n, F bad) {
 /// One row of padded lists.
 struct padded_row {
   index_t length;  ///< number of entries before the first -1
-  index_t stray;   ///< position of the first entry after that -1, or the width
+  index_t behind;  ///< position of the first entry after that -1, or the width
 };
 PLIMSOLL_HD inline padded_row measure_row(tensor_ref<std::int32_t const> const& lists,
                                           index_t layer, index_t row) {
@@ -42,9 +43,9 @@ PLIMSOLL_HD inline padded_row measure_row(tensor_ref<std::int32_t const> const& 
   while (result.length < width && lists(layer, row, result.length) != -1) {
     ++result.length;
   }
-  result.stray = result.length;
-  while (result.stray < width && lists(layer, row, result.stray) == -1) {
-    ++result.stray;
+  result.behind = result.length;
+  while (result.behind < width && lists(layer, row, result.behind) == -1) {
+    ++result.behind;
   }
   return result;
 }
@@ -55,13 +56,13 @@ template <class Team>
 PLIMSOLL_HD problem_report line_up(Team& team, tensor_ref<std::int32_t const> const& lists,
                                    index_t layer, fault_kind gap, index_t* begin) {
   index_t const rows = lists.extent(1);
-  index_t const torn = first_where(team, rows, [=](index_t row) {
+  index_t const bad_row = first_where(team, rows, [=](index_t row) {
     padded_row const measured = measure_row(lists, layer, row);
     begin[row] = measured.length;
-    return measured.stray < lists.extent(2);
+    return measured.behind < lists.extent(2);
   });
-  if (torn < rows) {
-    return refusal(gap, torn, lists(layer, torn, measure_row(lists, layer, torn).stray));
+  if (bad_row < rows) {
+    return refusal(gap, bad_row, lists(layer, bad_row, measure_row(lists, layer, bad_row).behind));
   }
   team.exclusive_scan(
       rows + 1, [=](index_t row) { return row < rows ? begin[row] : index_t{0}; }, begin);
@@ -113,29 +114,29 @@ PLIMSOLL_HD problem_report claim_slots(Team& team, listed_slots const& of, index
   index_t const* const begin = of.begin;
   std::int32_t* const line = of.line;
   auto const exists = [slots](std::int32_t slot) { return slot >= 0 && slot < slots; };
-  index_t const astray = first_where(team, experts, [=](index_t e) {
+  index_t const out_of_range = first_where(team, experts, [=](index_t e) {
     bool bad = false;
-    for (index_t place = begin[e]; place < begin[e + 1]; ++place) {
-      std::int32_t const slot = slot_at(e, place - begin[e]);
+    for (index_t position = begin[e]; position < begin[e + 1]; ++position) {
+      std::int32_t const slot = slot_at(e, position - begin[e]);
       bad = bad || !exists(slot);
-      if (place <= slots) {  // slots + 1 entries already contain a duplicate
-        line[place] = slot;
+      if (position <= slots) {  // slots + 1 entries already contain a duplicate
+        line[position] = slot;
       }
     }
     return bad;
   });
-  if (astray < experts) {
+  if (out_of_range < experts) {
     index_t i = 0;
-    while (exists(slot_at(astray, i))) {
+    while (exists(slot_at(out_of_range, i))) {
       ++i;
     }
-    return refusal(fault_kind::replica_slot, astray, slot_at(astray, i));
+    return refusal(fault_kind::replica_slot, out_of_range, slot_at(out_of_range, i));
   }
   team.for_each(slots, [=](index_t s) { owner[s] = -1; });
   auto const twice = team.broadcast([=] {
     for (index_t e = 0; e < experts; ++e) {
-      for (index_t place = begin[e]; place < begin[e + 1]; ++place) {
-        std::int32_t const slot = line[place];
+      for (index_t position = begin[e]; position < begin[e + 1]; ++position) {
+        std::int32_t const slot = line[position];
         if (owner[slot] >= 0) {
           return extreme<index_t>{slot, e};
         }
@@ -192,9 +193,9 @@ struct padded_source {
                                   std::int32_t* owner) const {
     index_t const experts = lists.extent(1);
     auto const of = listed_slots::in(memory, experts, slot_count);
-    problem_report const torn = line_up(team, lists, layer, fault_kind::replica_gap, of.begin);
-    if (torn.refused) {
-      return torn;
+    problem_report const bad_row = line_up(team, lists, layer, fault_kind::replica_gap, of.begin);
+    if (bad_row.refused) {
+      return bad_row;
     }
     return claim_slots(
         team, of, experts, slot_count,
@@ -341,9 +342,9 @@ struct map_body {
           experts + 1, [=, n = experts](index_t e) { return e < n ? begin[e] : 0; }, begin);
       team.for_each(experts + 1, [=, this](index_t e) {
         out.replica_offsets(layer, e) = begin[e];
-        index_t place = begin[e];
+        index_t position = begin[e];
         for (std::int32_t slot = e < experts ? of.first[e] : -1; slot >= 0; slot = of.next[slot]) {
-          out.replica_slots(layer, place++) = slot;
+          out.replica_slots(layer, position++) = slot;
         }
       });
       index_t const filled = begin[experts];
@@ -471,9 +472,9 @@ struct ranks_to_slots_body {
   PLIMSOLL_HD problem_report convert(Team& team, index_t layer, index_t* begin) const {
     index_t const ranks = rank_experts.extent(1);
     index_t const slots = physical_to_logical.extent(1);
-    problem_report const torn = line_up(team, rank_experts, layer, fault_kind::rank_gap, begin);
-    if (torn.refused) {
-      return torn;
+    problem_report const bad_row = line_up(team, rank_experts, layer, fault_kind::rank_gap, begin);
+    if (bad_row.refused) {
+      return bad_row;
     }
     // Position of the first invalid expert id in a rank's list, or the length of the list.
     auto const unknown_of = [=, this](index_t r) {
@@ -496,8 +497,8 @@ struct ranks_to_slots_body {
     }
     team.for_each(ranks + 1, [=, this](index_t r) {
       rank_offsets(layer, r) = static_cast<std::int32_t>(begin[r]);
-      for (index_t place = begin[r]; r < ranks && place < begin[r + 1]; ++place) {
-        physical_to_logical(layer, place) = rank_experts(layer, r, place - begin[r]);
+      for (index_t position = begin[r]; r < ranks && position < begin[r + 1]; ++position) {
+        physical_to_logical(layer, position) = rank_experts(layer, r, position - begin[r]);
       }
     });
     team.for_each(slots - total,
@@ -508,8 +509,8 @@ struct ranks_to_slots_body {
 
 // ----- other ranks -------------------------------------------------------------------------------
 
-/// Body of `resize_placement`. Problem = layer. The report's value is 1 for a fault of the new ranks'
-/// slots, and 0 for others.
+/// Body of `resize_placement`. Problem = layer. The report's value is 1 for a fault of the new
+/// ranks' slots, and 0 for others.
 struct resize_placement_body {
   using device_team = warp;
 

@@ -370,14 +370,14 @@ struct quota_body {
     s.bits = 52 - bit_width(static_cast<std::uint64_t>(total));
     find_ranks(team, layer, s);
     team.for_each(experts, [=](index_t e) { s.expert_first[e] = -1; });
-    index_t const odd = team.min(slots, [=, this](index_t slot) {
+    index_t const mismatch = team.min(slots, [=, this](index_t slot) {
       return is_usable(layer, slot, s.rank[slot]) ? slots : slot;
     });
-    if (odd < slots) {
-      std::int32_t const e = physical_to_logical(layer, odd);
+    if (mismatch < slots) {
+      std::int32_t const e = physical_to_logical(layer, mismatch);
       bool const no_expert = e < -1 || e >= experts;
-      return {no_expert ? fault_kind::expert_id : fault_kind::share, odd,
-              no_expert ? e : split(layer, odd)};
+      return {no_expert ? fault_kind::expert_id : fault_kind::share, mismatch,
+              no_expert ? e : split(layer, mismatch)};
     }
     team.for_each(slots, [=, this](index_t slot) {
       s.expert[slot] = s.rank[slot] < 0 ? -1 : physical_to_logical(layer, slot);

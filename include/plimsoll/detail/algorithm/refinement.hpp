@@ -89,7 +89,7 @@ class refiner : placed_cell<Team> {
     end.least = greedy.least;
     bound_ = choose ? bound_for_any_counts(end.least) : greedy.bound;
     result.peak = descend(p_.map, result.work);
-    if (greedy.stuck < 0 && greedy.peak < result.peak) {
+    if (greedy.unplaced < 0 && greedy.peak < result.peak) {
       try_plan(trial.map, result);
     }
     std::int64_t tried = 0;
@@ -151,7 +151,7 @@ class refiner : placed_cell<Team> {
         ++tried;
         move_copy(from, to);
         packing_result const packed = pack(trial);
-        if (packed.stuck < 0 && packed.bound < result.peak && try_plan(trial.map, result)) {
+        if (packed.unplaced < 0 && packed.bound < result.peak && try_plan(trial.map, result)) {
           return true;
         }
         move_copy(to, from);
@@ -274,7 +274,7 @@ class refiner : placed_cell<Team> {
   }
 
   /// Steepest descent: swaps a replica of the most loaded rank with a lighter one, or a free slot,
-  /// of another rank, as long as that helps. Each swap minimises the cost of the worse of the two
+  /// of another rank, as long as that helps. Each swap minimizes the cost of the worse of the two
   /// ranks. Returns the peak.
   ///
   /// After a swap both ranks cost less than the peak, and no other rank changes. So either the peak
@@ -547,7 +547,7 @@ struct refinement_body {
   Loads loads;
   topology where;
   anti_affinity_rule rule;
-  double load_shrink;
+  double load_exponent;
   double tolerance;
   std::int64_t trials;         ///< limit on plans with other counts; 0: counts stay
   std::int64_t perturbations;  ///< limit on perturbed plans of a cell
@@ -573,7 +573,7 @@ struct refinement_body {
     auto* const counts = arrays.counts;
     auto const map = row_of(physical_to_logical, layer);
     load_scale const scale = read_loads(
-        team, experts, [this, layer](index_t e) { return loads(layer, e); }, load_shrink,
+        team, experts, [this, layer](index_t e) { return loads(layer, e); }, load_exponent,
         arrays.load);
     problem_report outcome = scale.report();
     if (!outcome.refused) {

@@ -20,15 +20,15 @@
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Number of steps of one problem. Their loads are transposed into a tile `[experts, steps]`, in
-/// which the loads of an expert in neighbouring steps are contiguous: a core adds them in vector
-/// registers, and a device with neighbouring threads.
+/// which the loads of an expert in neighboring steps are contiguous: a core adds them in vector
+/// registers, and a device with neighboring threads.
 inline constexpr index_t replay_steps = 8;
 
 PLIMSOLL_HD constexpr index_t replay_tiles(index_t steps) {
   return (steps + replay_steps - 1) / replay_steps;
 }
 
-/// Loads of a rank in `Width` neighbouring steps.
+/// Loads of a rank in `Width` neighboring steps.
 template <index_t Width>
 struct lanes {
   double value[static_cast<std::size_t>(Width)] = {};
@@ -49,7 +49,7 @@ struct lanes {
 };
 
 #if !defined(__CUDACC__)  // nvcc accepts no vector types in code that might run on a device
-/// Loads of a rank in eight neighbouring steps, in four vector registers. g++ 12 keeps an array of
+/// Loads of a rank in eight neighboring steps, in four vector registers. g++ 12 keeps an array of
 /// eight in scalars, with which a replay takes 1.6 times as long.
 template <>
 struct lanes<8> {
@@ -168,7 +168,7 @@ struct replay_body {
 
  private:
   static constexpr index_t padded_steps = replay_steps + 1;
-  /// Padded on a device, so that threads that write neighbouring rows use different banks.
+  /// Padded on a device, so that threads that write neighboring rows use different banks.
   template <class Team>
   static constexpr index_t pitch = Team::is_serial ? replay_steps : padded_steps;
   /// Number of steps per call of a function below.

@@ -119,7 +119,7 @@ struct replication_body {
   anti_affinity_rule rule;
   copy_limits least;
   copy_limits most;
-  double load_shrink;
+  double load_exponent;
   matrix_ref<std::int32_t> replica_count;
   problem_report* reports;
 
@@ -135,7 +135,7 @@ struct replication_body {
     auto* const load = arrays.load;
     auto* const copies = arrays.copies;
     load_scale const scale = read_loads(
-        team, experts, [this, layer](index_t e) { return loads(layer, e); }, load_shrink, load);
+        team, experts, [this, layer](index_t e) { return loads(layer, e); }, load_exponent, load);
     problem_report outcome = scale.report();
     if (!outcome.refused) {
       outcome = refuse_limits(team, experts);
@@ -194,20 +194,20 @@ struct replication_body {
     auto* const copies = arrays.copies;
     sharing_limit apart{arrays.slack, copies};
     index_t const n = at.experts;
-    index_t const places = slots_of(team, at);
+    index_t const slots = slots_of(team, at);
     index_t const node = cells() == 1 ? index_t{-1} : where.node_of(at.first_rank);
     auto const total = [&](copy_limits const& limit) {
       return team.sum(n, [&](index_t i) { return index_t{limit(where.expert_of(at, i))}; });
     };
     index_t const fewest = total(least);
-    if (fewest > places) {
-      return refusal(fault_kind::floors, node, fewest, places);
+    if (fewest > slots) {
+      return refusal(fault_kind::floors, node, fewest, slots);
     }
     if (rule.required) {
       if (!apart.start(team, where, at, rule) || !reach_floors(team, at, apart, copies)) {
         return refusal(fault_kind::floors_apart, node, fewest);
       }
-    } else if (index_t const greatest = total(most); n > 0 && greatest < places) {
+    } else if (index_t const greatest = total(most); n > 0 && greatest < slots) {
       // Slots of a node without experts stay free.
       return refusal(fault_kind::caps, node, greatest);
     }
@@ -217,7 +217,7 @@ struct replication_body {
     });
     auto heaviest = team.queue(keys, n);
     index_t given = 0;
-    while (fewest + given < places && !heaviest.empty()) {
+    while (fewest + given < slots && !heaviest.empty()) {
       std::uint64_t const key = heaviest.top();
       index_t const i = id_of(key);
       index_t const e = where.expert_of(at, i);

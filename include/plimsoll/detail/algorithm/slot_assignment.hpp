@@ -23,10 +23,10 @@ struct even_choice {
   std::uint32_t chosen;
   bool endpoints;
 
-  /// Number of selected ranks before position `place`, 0 to tied: the least i whose position is not
-  /// before `place`. There are fewer than 2^15 ranks, so 32 bits hold the products.
-  PLIMSOLL_HD std::int32_t before(std::int32_t place) const {
-    auto const p = static_cast<std::uint32_t>(place);
+  /// Number of selected ranks before position `position`, 0 to tied: the least i whose position is
+  /// not before `position`. There are fewer than 2^15 ranks, so 32 bits hold the products.
+  PLIMSOLL_HD std::int32_t before(std::int32_t position) const {
+    auto const p = static_cast<std::uint32_t>(position);
     std::uint32_t count = minimum{}(p, chosen);
     if (!endpoints) {
       count = (p * chosen + tied - 1) / tied;
@@ -39,19 +39,19 @@ struct even_choice {
 };
 
 /// Level of a rank's running total; none for a dead rank.
-enum class slot_level : std::uint8_t { lower, upper, none };
+enum class running_total : std::uint8_t { lower, upper, none };
 
 /// The working memory of `slot_assignment_body`. It has one element more than ranks, for the end of
 /// the last rank.
 struct slot_assignment_arrays {
-  slot_level* levels;         ///< `[ranks + 1]`
+  running_total* totals;      ///< `[ranks + 1]`
   std::int32_t* live_before;  ///< `[ranks + 1]`
   std::int32_t* tied_before;  ///< `[ranks + 1]`
 
   template <class Memory>
   PLIMSOLL_HD static slot_assignment_arrays in(Memory& memory, index_t ranks) {
     slot_assignment_arrays result{};
-    memory.take(result.levels, ranks + 1);
+    memory.take(result.totals, ranks + 1);
     memory.take(result.live_before, ranks + 1);
     memory.take(result.tied_before, ranks + 1);
     return result;
@@ -81,7 +81,7 @@ struct slot_assignment_body {
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
     auto const arrays = slot_assignment_arrays::in(memory, ranks);
-    auto* const levels = arrays.levels;
+    auto* const totals = arrays.totals;
     auto* const live_before = arrays.live_before;
     auto* const tied_before = arrays.tied_before;
     std::int32_t const live = team.exclusive_scan(
@@ -101,7 +101,7 @@ struct slot_assignment_body {
     }
 
     team.for_each(ranks + 1, [=, this](index_t r) {
-      levels[r] = lives(r) ? slot_level::lower : slot_level::none;
+      totals[r] = lives(r) ? running_total::lower : running_total::none;
     });
     std::int32_t low = live;  // number of ranks on the lower level
     for (index_t layer = first; layer < first + layers; ++layer) {
@@ -109,24 +109,24 @@ struct slot_assignment_body {
       std::int32_t const extra = layer_slots[layer] % live;
       // The remainder goes to a part of the lower level, or to all of it and a part of the upper.
       bool const all_low = extra >= low;
-      slot_level const level = all_low ? slot_level::upper : slot_level::lower;
+      running_total const rising = all_low ? running_total::upper : running_total::lower;
       std::int32_t const tied = all_low ? live - low : low;
       std::int32_t const chosen = all_low ? extra - low : extra;
       even_choice const choice{static_cast<std::uint32_t>(tied), static_cast<std::uint32_t>(chosen),
                                endpoints};
       team.exclusive_scan(
-          ranks + 1, [=](index_t r) { return static_cast<std::int32_t>(levels[r] == level); },
+          ranks + 1, [=](index_t r) { return static_cast<std::int32_t>(totals[r] == rising); },
           tied_before);
       team.for_each(ranks + 1, [=, this](index_t r) {
         std::int32_t const before = tied_before[r];
         std::int32_t const low_before = all_low ? live_before[r] - before : 0;
         std::int32_t const chosen_before = choice.before(before);
         rank_offsets(layer, r) = base * live_before[r] + low_before + chosen_before;
-        if (levels[r] == level) {
+        if (totals[r] == rising) {
           // If the whole lower level rises, it and the unchosen ranks of the upper level become the
           // new lower level.
           bool const is_chosen = choice.before(before + 1) > chosen_before;
-          levels[r] = is_chosen ? slot_level::upper : slot_level::lower;
+          totals[r] = is_chosen ? running_total::upper : running_total::lower;
         }
       });
       low = all_low ? live - chosen : low - chosen;

@@ -55,8 +55,8 @@ struct search_layer {
   std::int32_t is_rounded;  ///< loads were rounded, not only load / copies
   std::int32_t items;       ///< number of replicas
   std::int32_t is_usable;
-  std::int32_t has_twins;  ///< an expert has several replicas
-  std::int32_t is_whole;   ///< every replica has whole tokens in every step
+  std::int32_t has_replicas;  ///< an expert has several replicas
+  std::int32_t is_whole;      ///< every replica has whole tokens in every step
 };
 
 /// Converts costs to whole numbers of units, the same for all layers.
@@ -202,13 +202,13 @@ struct search_input_body {
     }
     std::int64_t const items = team.exclusive_scan(
         experts, [=, this](index_t e) { return std::int64_t{copies_of(layer, e)}; }, first_item);
-    index_t const places =
+    index_t const slots =
         team.sum(ranks, [=, this](index_t r) { return where.slots_of(layer, r); });
-    if (items > places) {
+    if (items > slots) {
       return refusal(fault_kind::copies_total, -1, items);
     }
     result.items = static_cast<std::int32_t>(items);
-    result.has_twins = items > experts;
+    result.has_replicas = items > experts;
     return problem_report{};
   }
 
@@ -554,14 +554,14 @@ struct swap_search_body {
     start(team, s, restart);
     std::int64_t score = rank_latencies(team, s);
     index_t count = 0;
-    index_t level = 0;  // plateau moves since the score was last lowered
+    index_t plateau_moves = 0;  // since the score was last lowered
     while (count < max_swaps) {
-      candidate best = best_swap(team, s, score, neighbourhood::swaps);
-      if (best.gain == 0 && level < max_plateau_moves) {
-        best = best_swap(team, s, score, neighbourhood::plateau);
-        ++level;
+      candidate best = best_swap(team, s, score, neighborhood::swaps);
+      if (best.gain == 0 && plateau_moves < max_plateau_moves) {
+        best = best_swap(team, s, score, neighborhood::plateau);
+        ++plateau_moves;
       } else {
-        level = 0;
+        plateau_moves = 0;
       }
       if (best.gain == 0) {
         break;
@@ -571,7 +571,7 @@ struct swap_search_body {
       std::int64_t const before = score;
       score = rank_latencies(team, s);
       double const drop = static_cast<double>(before - score);
-      if (level == 0 && drop < multiply(min_gain, static_cast<double>(before))) {
+      if (plateau_moves == 0 && drop < multiply(min_gain, static_cast<double>(before))) {
         break;
       }
     }
@@ -583,7 +583,7 @@ struct swap_search_body {
 
  protected:
   /// Changes among which a descent chooses the best.
-  enum class neighbourhood : std::int32_t {
+  enum class neighborhood : std::int32_t {
     swaps,      ///< swaps that lower the score
     plateau,    ///< swaps that keep it and shorten the longer latency of the two ranks
     partitions  ///< swaps, and all ways to fill the slots of two ranks that have few slots
@@ -621,7 +621,7 @@ struct swap_search_body {
           shares(b.shares + in_layer * (b.experts + 1) * b.steps),
           expert_of(b.expert_of + in_layer * b.where.ranges.slots),
           item_in(result) {
-      // In the list of initialisers, before `price`, this would cost device teams more registers.
+      // In the list of initializers, before `price`, this would cost device teams more registers.
       static_cast<search_arrays&>(*this) =
           search_arrays::in(memory, ranks, steps, b.where.ranges.slots, b.most_sort_bytes());
     }
@@ -718,7 +718,7 @@ struct swap_search_body {
     double const* const more = s.shares + expert * steps;
     auto const is_open = [&](index_t r) { return next[r] < s.end[r]; };
     // Copies of an expert share a rank only if no other rank has a free slot.
-    bool const apart = s.known.has_twins != 0 && team.any(s.ranks, [&](index_t r) {
+    bool const apart = s.known.has_replicas != 0 && team.any(s.ranks, [&](index_t r) {
       return is_open(r) && !holds(s, expert, s.begin[r], next[r], -1);
     });
     auto const may_take = [&](index_t r) {
@@ -799,8 +799,8 @@ struct swap_search_body {
   /// swaps. Ties go to the first: by the gain without one rank, then without both, then by slots.
   template <class Team>
   PLIMSOLL_HD candidate best_swap(Team& team, state const& s, std::int64_t score,
-                                  neighbourhood moves) const {
-    bool const level = moves == neighbourhood::plateau;
+                                  neighborhood moves) const {
+    bool const is_plateau = moves == neighborhood::plateau;
     // Only steps at least this long affect the score.
     std::int64_t const counts = objective.is_sum ? 0 : score;
     team.for_each(s.ranks, [&](index_t r) {
@@ -826,13 +826,13 @@ struct swap_search_body {
       bound_pairs(team, s, a, score);
       for (index_t i = 0; i < s.ranks; ++i) {
         index_t const b = id_of(s.rank_keys[i]);
-        if (s.pair_gain[b] < 0 || (!level && bound_of(s.rank_keys[i]) <= best.gain)) {
+        if (s.pair_gain[b] < 0 || (!is_plateau && bound_of(s.rank_keys[i]) <= best.gain)) {
           break;
         }
-        if (moves == neighbourhood::partitions && slots_of_pair(s, a, b) <= partition_slots) {
+        if (moves == neighborhood::partitions && slots_of_pair(s, a, b) <= partition_slots) {
           evaluate_partitions(team, s, a, b, score, best);
         } else {
-          evaluate_pair(team, s, a, b, score, level, best);
+          evaluate_pair(team, s, a, b, score, is_plateau, best);
         }
       }
       team.single([&] { s.mark[a] = 1; });
@@ -916,10 +916,10 @@ struct swap_search_body {
     p.of_a = team.count(steps, [&](index_t t) { return s.holder[0][t] == a; });
     p.of_either = p.of_a + team.count(steps, [&](index_t t) { return s.holder[0][t] == b; });
     team.single([&] {
-      index_t place[] = {0, p.of_a, p.of_either};
+      index_t next[] = {0, p.of_a, p.of_either};
       for (index_t t = 0; t < s.steps; ++t) {
         std::int32_t const last = s.holder[0][t];
-        index_t const i = place[last == a ? 0 : last == b ? 1 : 2]++;
+        index_t const i = next[last == a ? 0 : last == b ? 1 : 2]++;
         s.order[i] = static_cast<std::int32_t>(t);
         s.gap[i] = s.top[0][t] - s.others[t];
       }
@@ -930,9 +930,9 @@ struct swap_search_body {
 
   template <class Team>
   PLIMSOLL_HD void evaluate_pair(Team& team, state const& s, index_t a, index_t b,
-                                 std::int64_t score, bool level, candidate& best) const {
+                                 std::int64_t score, bool is_plateau, candidate& best) const {
     pair const p = pair_of(team, s, a, b);
-    if (!level && objective.is_sum && p.most <= best.gain) {
+    if (!is_plateau && objective.is_sum && p.most <= best.gain) {
       return;
     }
     index_t const width = s.end[b] - s.begin[b];
@@ -945,8 +945,8 @@ struct swap_search_body {
       auto const change = [from_a = share_in(s, slot_a), from_b = share_in(s, slot_b)](index_t t) {
         return from_b[t] - from_a[t];
       };
-      std::int64_t const gain = gain_of(s, p, change, score, level ? -1 : least);
-      std::int64_t const value = !level ? gain : gain >= 0 ? shorter(s, p, change) : 0;
+      std::int64_t const gain = gain_of(s, p, change, score, is_plateau ? -1 : least);
+      std::int64_t const value = !is_plateau ? gain : gain >= 0 ? shorter(s, p, change) : 0;
       return value > least && !violates_anti_affinity(s, a, b, slot_a, slot_b) ? value
                                                                                : std::int64_t{0};
     });
@@ -1033,7 +1033,7 @@ struct swap_search_body {
   /// Returns whether a partition would bring copies of an expert together on one of the two ranks.
   [[nodiscard]] PLIMSOLL_HD bool violates_anti_affinity(state const& s, index_t a, index_t b,
                                                         std::uint32_t to_a) const {
-    if (s.known.has_twins == 0) {
+    if (s.known.has_replicas == 0) {
       return false;
     }
     index_t const slots = slots_of_pair(s, a, b);
@@ -1052,7 +1052,7 @@ struct swap_search_body {
   /// Returns whether a swap would bring copies of an expert together on one rank.
   [[nodiscard]] PLIMSOLL_HD bool violates_anti_affinity(state const& s, index_t a, index_t b,
                                                         index_t slot_a, index_t slot_b) const {
-    if (s.known.has_twins == 0) {
+    if (s.known.has_replicas == 0) {
       return false;
     }
     index_t const from_a = expert_in(s, slot_a);
@@ -1177,7 +1177,7 @@ struct search_perturbation_body : swap_search_body<Cost> {
   using device_team = block<128>;
   using base = swap_search_body<Cost>;
   using candidate = typename base::candidate;
-  using neighbourhood = typename base::neighbourhood;
+  using neighborhood = typename base::neighborhood;
   using state = typename base::state;
   /// Layers of more slots are not perturbed: swaps alone come close there, and descents take
   /// longer.
@@ -1316,9 +1316,9 @@ struct search_perturbation_body : swap_search_body<Cost> {
   PLIMSOLL_HD std::int64_t descend(Team& team, state const& s, index_t& count) const {
     std::int64_t score = this->rank_latencies(team, s);
     while (count < this->max_swaps) {
-      candidate best = this->best_swap(team, s, score, neighbourhood::swaps);
+      candidate best = this->best_swap(team, s, score, neighborhood::swaps);
       if (best.gain == 0) {
-        best = this->best_swap(team, s, score, neighbourhood::partitions);
+        best = this->best_swap(team, s, score, neighborhood::partitions);
       }
       if (best.gain == 0) {
         break;

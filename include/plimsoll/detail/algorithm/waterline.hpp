@@ -42,7 +42,7 @@ struct round_robin_position {
 };
 
 /// Search for the position that is after exactly `units` units of ranks [first, last).
-struct place_search {
+struct position_search {
   std::int64_t const* room;
   index_t first;
   index_t last;
@@ -54,9 +54,9 @@ struct place_search {
 
   /// Starts from a narrow interval of times: the units of each rank that come before a time are in
   /// proportion to it, to within half a unit, so the time is known to within a unit per rank.
-  PLIMSOLL_HD static place_search of(std::int64_t const* room, index_t first, index_t last,
-                                     std::int64_t units) {
-    place_search result{room, first, last, units, 0, 0, 0};
+  PLIMSOLL_HD static position_search of(std::int64_t const* room, index_t first, index_t last,
+                                        std::int64_t units) {
+    position_search result{room, first, last, units, 0, 0, 0};
     constexpr std::int64_t end = std::int64_t{1} << 32;
     std::int64_t const all = result.units_before(end);
     auto const time_of = [=](std::int64_t given) {
@@ -82,7 +82,7 @@ struct place_search {
   [[nodiscard]] PLIMSOLL_HD std::int64_t moment(index_t i, index_t parts) const {
     return low + (high - low) * i / parts;
   }
-  [[nodiscard]] PLIMSOLL_HD round_robin_position place() const {
+  [[nodiscard]] PLIMSOLL_HD round_robin_position position() const {
     index_t until = first;
     for (std::int64_t sum = reached; sum < units && until < last; ++until) {
       sum += round_robin_position::before(room[until], low + 1) -
@@ -93,13 +93,13 @@ struct place_search {
 };
 
 /// Arrays of several searches at once, each of which cuts its interval into `parts`.
-struct place_search_arrays {
-  place_search* search;  ///< `[count]`
-  std::int64_t* sum;     ///< `[count, parts]`: units before each part
+struct position_search_arrays {
+  position_search* search;  ///< `[count]`
+  std::int64_t* sum;        ///< `[count, parts]`: units before each part
 
   template <class Memory>
-  PLIMSOLL_HD static place_search_arrays in(Memory& memory, index_t count, index_t parts) {
-    place_search_arrays result{};
+  PLIMSOLL_HD static position_search_arrays in(Memory& memory, index_t count, index_t parts) {
+    position_search_arrays result{};
     memory.take(result.search, count);
     memory.take(result.sum, count * parts);
     return result;
@@ -108,20 +108,20 @@ struct place_search_arrays {
 
 /// Runs several such searches at once. A serial team bisects intervals; other teams cut each one
 /// into many parts, so that every thread computes about one sum and few rounds are needed.
-struct place_searches {
+struct position_searches {
   index_t count;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return bytes_taken_by<place_search_arrays>(count, parts());
+    return bytes_taken_by<position_search_arrays>(count, parts());
   }
 
-  /// Writes the result of search_of(i) to place[i].
+  /// Writes the result of search_of(i) to position[i].
   template <class Team, class SearchOf>
   PLIMSOLL_HD void find(Team& team, scratch arrays, SearchOf search_of,
-                        round_robin_position* place) const {
+                        round_robin_position* position) const {
     if constexpr (Team::is_serial) {
       team.for_each(count, [=](index_t i) {
-        place_search search = search_of(i);
+        position_search search = search_of(i);
         while (search.is_open()) {
           std::int64_t const middle = search.moment(1, 2);
           std::int64_t const sum = search.units_before(middle);
@@ -132,16 +132,16 @@ struct place_searches {
             search.high = middle;
           }
         }
-        place[i] = search.place();
+        position[i] = search.position();
       });
     } else {
       index_t const n = parts();
-      auto const in = place_search_arrays::in(arrays, count, n);
+      auto const in = position_search_arrays::in(arrays, count, n);
       auto* const searches = in.search;
       auto* const sums = in.sum;
       team.for_each(count, [=](index_t i) { searches[i] = search_of(i); });
       auto const narrow = [=](index_t i) {
-        place_search& search = searches[i / n];
+        position_search& search = searches[i / n];
         index_t const part = i % n;
         // Sums rise, so exactly one part of each search writes, and no other reads what it writes.
         if (sums[i] > search.units || (part + 1 < n && sums[i + 1] <= search.units)) {
@@ -155,11 +155,11 @@ struct place_searches {
       };
       do {
         team.for_each(n * count, [=](index_t i) {
-          place_search const& search = searches[i / n];
+          position_search const& search = searches[i / n];
           sums[i] = search.units_before(search.moment(i % n, n));
         });
       } while (team.any(n * count, narrow));
-      team.for_each(count, [=](index_t i) { place[i] = searches[i].place(); });
+      team.for_each(count, [=](index_t i) { position[i] = searches[i].position(); });
     }
   }
 
@@ -185,8 +185,8 @@ struct stretch {
   }
 };
 
-/// State that `plan_line` writes for `fill_line`, in the memory of the object.
-struct line_state {
+/// State that `waterline_plan_body` writes for `waterline_fill_body`, in the memory of the object.
+struct waterline_state {
   static constexpr int most_rounds = 3;
 
   /// Surplus rows that are still at home before each round, and after the last one.
@@ -198,8 +198,8 @@ struct line_state {
   std::int32_t at_home;     ///< all rows stay at home
 };
 
-struct line_memory {
-  line_state* state;
+struct waterline_memory {
+  waterline_state* state;
   std::int64_t* slack;   ///< `[ranks]`
   std::int64_t* load;    ///< `[ranks]`: load that slack is measured from
   std::int64_t* weight;  ///< `[ranks]`: weights by which sampled rows draw
@@ -211,21 +211,21 @@ struct line_memory {
     return room + round * ranks;
   }
   template <class Memory>
-  PLIMSOLL_HD static line_memory in(Memory& memory, index_t ranks) {
-    line_memory result{};
+  PLIMSOLL_HD static waterline_memory in(Memory& memory, index_t ranks) {
+    waterline_memory result{};
     memory.take(result.state, 1);
     memory.take(result.slack, ranks);
     memory.take(result.load, ranks);
     memory.take(result.weight, ranks);
     memory.take(result.before, ranks);
-    memory.take(result.room, line_state::most_rounds * ranks);
+    memory.take(result.room, waterline_state::most_rounds * ranks);
     memory.take(result.more, ranks);
     return result;
   }
 };
 
 /// Options of both bodies.
-struct line_rules {
+struct waterline_rules {
   bool sampled;
   bool literal;
   bool local_counts_only;  ///< loads are the source's own counts
@@ -237,16 +237,16 @@ struct line_rules {
   double margin;  ///< local_preference as given
 };
 
-/// Arrays of `plan_line` for the surplus method.
+/// Arrays of `waterline_plan_body` for the surplus method.
 struct deal_arrays {
   /// Boundaries of the source's intervals: two in its node, over all ranks, of spare slack and of
-  /// relief each.
+  /// exchanged rows each.
   static constexpr index_t boundaries = 8;
 
   std::int64_t* surplus;            ///< `[ranks]`: rows that must leave
   std::int64_t* room;               ///< `[ranks]`: slack, at most as much as there is surplus
   std::int64_t* rest;               ///< `[ranks]`: room that is left after every node's own rows
-  std::int64_t* relief;             ///< `[ranks]`
+  std::int64_t* exchange;           ///< `[ranks]`
   std::int64_t* node_surplus;       ///< `[nodes]`
   std::int64_t* node_given;         ///< `[nodes]`: surplus that finds room in its node
   round_robin_position* in_node;    ///< `[nodes]`: the position after `node_given` units
@@ -259,7 +259,7 @@ struct deal_arrays {
     memory.take(result.surplus, ranks);
     memory.take(result.room, ranks);
     memory.take(result.rest, ranks);
-    memory.take(result.relief, ranks);
+    memory.take(result.exchange, ranks);
     memory.take(result.node_surplus, nodes);
     memory.take(result.node_given, nodes);
     memory.take(result.in_node, nodes);
@@ -269,42 +269,42 @@ struct deal_arrays {
   }
 };
 
-/// Arrays of `plan_line::relieve`.
-struct relief_arrays {
-  std::int64_t* stuck;           ///< `[ranks]`: rows that must leave but find no slack
-  std::int64_t* willing;         ///< `[ranks]`: rows of others that the rank can take in
-  std::int64_t* stuck_before;    ///< `[ranks]`: sum over lower ranks
-  std::int64_t* willing_before;  ///< `[ranks]`: the same
+/// Arrays of `waterline_plan_body::relieve`.
+struct exchange_arrays {
+  std::int64_t* must_leave;         ///< `[ranks]`: rows that must leave but find no slack
+  std::int64_t* can_accept;         ///< `[ranks]`: rows of others that the rank can take in
+  std::int64_t* must_leave_before;  ///< `[ranks]`: sum over lower ranks
+  std::int64_t* can_accept_before;  ///< `[ranks]`: the same
 
   template <class Memory>
-  PLIMSOLL_HD static relief_arrays in(Memory& memory, index_t ranks) {
-    relief_arrays result{};
-    memory.take(result.stuck, ranks);
-    memory.take(result.willing, ranks);
-    memory.take(result.stuck_before, ranks);
-    memory.take(result.willing_before, ranks);
+  PLIMSOLL_HD static exchange_arrays in(Memory& memory, index_t ranks) {
+    exchange_arrays result{};
+    memory.take(result.must_leave, ranks);
+    memory.take(result.can_accept, ranks);
+    memory.take(result.must_leave_before, ranks);
+    memory.take(result.can_accept_before, ranks);
     return result;
   }
 };
 
 /// Body of `waterline::plan`.
-struct plan_line {
+struct waterline_plan_body {
   using device_team = block<128>;
 
   rank_levels ranks;
-  line_rules rules;
+  waterline_rules rules;
   matrix_ref<std::int64_t const> loads;  ///< `[2, ranks]`: routed load, rows at home
   index_t source;
-  line_memory memory;
+  waterline_memory memory;
   vector_ref<waterline_report> report;
 
   [[nodiscard]] static index_t problems() { return 1; }
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
     index_t const nodes = ranks.where.nodes;
     return bytes_taken_by<deal_arrays>(ranks.size(), nodes) +
-           bytes_taken_by<relief_arrays>(ranks.size()) +
-           maximum{}(place_searches{nodes}.scratch_bytes(),
-                     place_searches{deal_arrays::boundaries}.scratch_bytes());
+           bytes_taken_by<exchange_arrays>(ranks.size()) +
+           maximum{}(position_searches{nodes}.scratch_bytes(),
+                     position_searches{deal_arrays::boundaries}.scratch_bytes());
   }
 
   template <class Team>
@@ -312,12 +312,12 @@ struct plan_line {
     index_t const n = ranks.size();
     team.single([=, this] {
       report[0] = waterline_report{};
-      *memory.state = line_state{{}, 0, source, 1, rules.any_rank, 1};
+      *memory.state = waterline_state{{}, 0, source, 1, rules.any_rank, 1};
     });
     index_t const bad = team.min(2 * n, [=, this](index_t i) {
       std::int64_t const load = loads(i / n, i % n);
-      bool const has_place = load == 0 || ranks.lives(i % n);
-      return is_count(load) && has_place ? 2 * n : i;
+      bool const is_live = load == 0 || ranks.lives(i % n);
+      return is_count(load) && is_live ? 2 * n : i;
     });
     if (bad < 2 * n) {
       std::int64_t const load = loads(bad / n, bad % n);
@@ -419,15 +419,15 @@ struct plan_line {
     team.for_each(n, [=, this](index_t r) { all.room[r] = minimum{}(memory.slack[r], moving); });
     team.for_each(nodes, [=, this](index_t node) {
       std::int64_t sum = 0;
-      std::int64_t places = 0;
+      std::int64_t room_sum = 0;
       for (index_t r = ranks.where.first_rank(node); r < ranks.where.first_rank(node + 1); ++r) {
         sum += all.surplus[r];
-        places += all.room[r];
+        room_sum += all.room[r];
       }
       all.node_surplus[node] = sum;
-      all.node_given[node] = minimum{}(sum, places);
+      all.node_given[node] = minimum{}(sum, room_sum);
     });
-    place_searches{nodes}.find(
+    position_searches{nodes}.find(
         team, arrays,
         [=, this](index_t node) { return search_in(node, all.room, all.node_given[node]); },
         all.in_node);
@@ -438,7 +438,7 @@ struct plan_line {
     std::int64_t const mine = all.surplus[source];
     bound_intervals(team, all, moving, relieved, own, mine);
     give_intervals(team, arrays, all, own);
-    auto const relieving = team.sum(n, [=](index_t r) { return all.relief[r]; });
+    auto const relieving = team.sum(n, [=](index_t r) { return all.exchange[r]; });
     team.single([=, this] {
       report[0].level = ranks.time_at(level);
       report[0].surplus = moving + relieving;
@@ -463,19 +463,19 @@ struct plan_line {
       memory.load[r] = load;
       memory.slack[r] = maximum{}(below, std::int64_t{0});
       all.surplus[r] = maximum{}(-below, std::int64_t{0});
-      all.relief[r] = 0;
+      all.exchange[r] = 0;
     });
     return level;
   }
 
   /// Returns the search for the position after `given` units of room of a node's ranks.
-  PLIMSOLL_HD place_search search_in(index_t node, std::int64_t const* room,
-                                     std::int64_t given) const {
-    return place_search::of(room, ranks.where.first_rank(node), ranks.where.first_rank(node + 1),
-                            given);
+  PLIMSOLL_HD position_search search_in(index_t node, std::int64_t const* room,
+                                        std::int64_t given) const {
+    return position_search::of(room, ranks.where.first_rank(node), ranks.where.first_rank(node + 1),
+                               given);
   }
 
-  /// Finds the source's intervals: in its node, over all ranks, of spare slack, of relief.
+  /// Finds the source's intervals: in its node, over all ranks, of spare slack, of exchanged rows.
   template <class Team>
   PLIMSOLL_HD void bound_intervals(Team& team, deal_arrays const& all, std::int64_t moving,
                                    stretch const& relieved, index_t own, std::int64_t mine) const {
@@ -506,11 +506,11 @@ struct plan_line {
   PLIMSOLL_HD void give_intervals(Team& team, scratch arrays, deal_arrays const& all,
                                   index_t own) const {
     index_t const n = ranks.size();
-    place_searches{deal_arrays::boundaries}.find(
+    position_searches{deal_arrays::boundaries}.find(
         team, arrays,
         [=, this](index_t i) {
           return i < 2 ? search_in(own, all.room, all.units[i])
-                       : place_search::of(i < 6 ? all.rest : all.relief, 0, n, all.units[i]);
+                       : position_search::of(i < 6 ? all.rest : all.exchange, 0, n, all.units[i]);
         },
         all.positions);
     team.for_each(n, [=, this](index_t r) {
@@ -522,14 +522,14 @@ struct plan_line {
       memory.room[r] = (is_near ? between(0, all.room) : 0) + between(2, all.rest);
       // Rows that may go to any rank need not leave their node for spare slack.
       bool const is_offered = is_near || !rules.any_rank;
-      memory.more[r] = (is_offered ? between(4, all.rest) : 0) + between(6, all.relief);
+      memory.more[r] = (is_offered ? between(4, all.rest) : 0) + between(6, all.exchange);
     });
   }
 
   /// Relieves sources of rows that must leave but visit no rank with slack: such rows can only go
   /// to ranks that move rows of their own instead. If almost all rows of a source must leave, the
-  /// estimated number of stuck rows is taken off its `surplus` and added to the surplus of ranks
-  /// without slack, which get as much `relief`. Returns the source's interval of all relief. The
+  /// estimated number of such rows is taken off its `surplus` and added to the surplus of ranks
+  /// without slack, which give up as many (`exchange`). Returns the source's interval of these. The
   /// estimate supposes that tokens draw their ids independently, and adds a sixteenth of the rows,
   /// since not all rows that could find slack do.
   template <class Team>
@@ -539,45 +539,46 @@ struct plan_line {
       return {};
     }
     index_t const n = ranks.size();
-    auto const in = relief_arrays::in(arrays, n);
+    auto const in = exchange_arrays::in(arrays, n);
     auto const high = team.sum(
         n, [this](index_t r) { return memory.slack[r] == 0 ? routed_to(r) : std::int64_t{0}; });
     constexpr std::int64_t one = std::int64_t{1} << 31;
-    std::int64_t unlucky = one;
+    std::int64_t without_slack_share = one;
     for (index_t j = 0; j < rules.top_k; ++j) {
-      unlucky = unlucky * (high * one / routed) / one;
+      without_slack_share = without_slack_share * (high * one / routed) / one;
     }
-    unlucky = minimum{}(unlucky + one / 16, one);
+    without_slack_share = minimum{}(without_slack_share + one / 16, one);
     auto const peak = team.max(n, [this](index_t r) {
       return ranks.lives(r) ? ranks.level_of(memory.load[r], r) : std::int64_t{0};
     });
     team.for_each(n, [=, this](index_t r) {
-      std::int64_t const lucky = movable(r) - movable(r) * unlucky / one;
-      in.stuck[r] = maximum{}(all.surplus[r] - lucky, std::int64_t{0});
+      std::int64_t const with_slack = movable(r) - movable(r) * without_slack_share / one;
+      in.must_leave[r] = maximum{}(all.surplus[r] - with_slack, std::int64_t{0});
       std::int64_t const below_peak = ranks.room_below(peak, r) - memory.load[r];
-      in.willing[r] =
+      in.can_accept[r] =
           memory.slack[r] == 0
-              ? maximum{}(minimum{}(lucky - all.surplus[r], below_peak), std::int64_t{0})
+              ? maximum{}(minimum{}(with_slack - all.surplus[r], below_peak), std::int64_t{0})
               : std::int64_t{0};
     });
-    std::int64_t const all_stuck = team.exclusive_scan(
-        n, [=](index_t r) { return in.stuck[r]; }, in.stuck_before);
-    std::int64_t const all_willing = team.exclusive_scan(
-        n, [=](index_t r) { return in.willing[r]; }, in.willing_before);
-    std::int64_t const total = minimum{}(all_stuck, all_willing);
+    std::int64_t const all_must_leave = team.exclusive_scan(
+        n, [=](index_t r) { return in.must_leave[r]; }, in.must_leave_before);
+    std::int64_t const all_can_accept = team.exclusive_scan(
+        n, [=](index_t r) { return in.can_accept[r]; }, in.can_accept_before);
+    std::int64_t const total = minimum{}(all_must_leave, all_can_accept);
     if (total == 0) {
       return {};
     }
     auto const off = [=](index_t r) {
-      return stretch{in.stuck_before[r], in.stuck_before[r] + in.stuck[r]}.of(total, all_stuck);
+      return stretch{in.must_leave_before[r], in.must_leave_before[r] + in.must_leave[r]}.of(
+          total, all_must_leave);
     };
     auto const on = [=](index_t r) {
-      return stretch{in.willing_before[r], in.willing_before[r] + in.willing[r]}.of(total,
-                                                                                    all_willing);
+      return stretch{in.can_accept_before[r], in.can_accept_before[r] + in.can_accept[r]}.of(
+          total, all_can_accept);
     };
     team.for_each(n, [=](index_t r) {
-      all.relief[r] = on(r).size();
-      all.surplus[r] += all.relief[r] - off(r).size();
+      all.exchange[r] = on(r).size();
+      all.surplus[r] += all.exchange[r] - off(r).size();
     });
     return off(source);
   }
@@ -585,7 +586,7 @@ struct plan_line {
 
 /// Ids of a batch and the ranks of their slots.
 template <class Id>
-struct line_rows {
+struct waterline_rows {
   matrix_ref<Id const> ids;     ///< `[tokens, k]`
   std::int32_t const* rank_of;  ///< `[slots]`: -1 for a slot of no rank
   index_t slots;
@@ -615,11 +616,11 @@ struct line_rows {
 /// Body of `waterline::count`. One launch clears the counts as a single problem; in the next,
 /// problem = tile of tokens.
 template <class Id>
-struct count_line {
+struct waterline_count_body {
   using device_team = block<128>;
   static constexpr bool is_streaming = true;
 
-  line_rows<Id> rows;
+  waterline_rows<Id> rows;
   matrix_ref<std::int64_t> loads;  ///< `[2, ranks]`
   index_t source;
   bool every_token;  ///< also counts tokens without a valid expert
@@ -660,17 +661,17 @@ struct count_line {
 /// Counts of the proposals of even and of odd rounds, which are written while others read those of
 /// the round before. Columns: ranks, then one for rows that do not propose.
 struct proposal_counts {
-  tile_counts even;
-  std::int32_t* odd;
+  tile_counts even_rounds;
+  std::int32_t* odd_rounds;
 
   template <class Memory>
   PLIMSOLL_HD static proposal_counts in(Memory& memory, index_t tokens, index_t columns) {
-    tile_counts const even = tile_counts::in(memory, tokens, columns);
-    return {even, tile_counts::in(memory, tokens, columns).counts};
+    tile_counts const even_rounds = tile_counts::in(memory, tokens, columns);
+    return {even_rounds, tile_counts::in(memory, tokens, columns).counts};
   }
 };
 
-/// Arrays of `fill_line::settle`.
+/// Arrays of `waterline_fill_body::settle`.
 struct settle_arrays {
   std::int32_t* limit;   ///< `[ranks]`: rows that the rank accepts
   std::int64_t* before;  ///< `[ranks]`: sum over lower ranks of the rows that they could accept
@@ -696,19 +697,19 @@ struct settle_arrays {
 /// Rows of a source other than the planned one stay at home, since its share of the slack is not
 /// known; the report says so.
 template <class Id, class OutId = Id>
-struct fill_line {
+struct waterline_fill_body {
   using device_team = block<128>;
   static constexpr bool is_streaming = true;
-  static constexpr int most_rounds = line_state::most_rounds;
+  static constexpr int most_rounds = waterline_state::most_rounds;
 
   rank_levels ranks;
-  line_rules rules;
-  line_memory memory;
+  waterline_rules rules;
+  waterline_memory memory;
   index_t source;
   tile_counts tiles;  ///< tiles of tokens; columns: ranks, then one for rows that do not propose
   std::int32_t* odd_counts;  ///< counts of odd rounds, written while others read even ones
   std::int32_t* proposal;    ///< `[tokens]`
-  line_rows<Id> rows;
+  waterline_rows<Id> rows;
   std::int32_t const* shared_slot;  ///< `[ranks]`
   float shared_weight;
   matrix_ref<float const> weights;     ///< `[tokens, k]` or empty
@@ -804,7 +805,8 @@ struct fill_line {
   static constexpr std::int64_t stray = std::int64_t{1} << width;
   static constexpr std::int64_t row = stray << width;
 
-  /// Opening round of a tile. `room`: slack by which rows propose, or null if they do not.
+  /// First round of a tile: writes the rows that stay and lets the others propose to a rank.
+  /// `room`: slack by which rows propose, or null if they do not.
   template <class Team>
   PLIMSOLL_HD void open(Team& team, index_t tile, std::int32_t const* room) const {
     index_t const begin = tiles.first(tile);
@@ -857,13 +859,13 @@ struct fill_line {
     float* const out_weight = begin(out_weights);
     index_t const k = rows.ids.extent(1);
     std::int64_t seen = 0;
-    std::int64_t places = 0;
+    std::int64_t room_sum = 0;
     for (index_t j = 0; j < k; ++j) {
       Id const slot = id[j * step(rows.ids)];
       std::int32_t const r = rows.rank(slot);
       if (r >= 0) {
         seen |= row;
-        places += Proposes ? room[r] : 0;
+        room_sum += Proposes ? room[r] : 0;
       } else {
         seen += slot == -1 ? unrouted : stray;
       }
@@ -879,7 +881,7 @@ struct fill_line {
         out_weight[j * step(out_weights)] = 0;
       }
     }
-    line_state const& state = *memory.state;
+    waterline_state const& state = *memory.state;
     auto const home = static_cast<std::int32_t>(source);
     if (seen < row) {
       proposal[token] = no_row;
@@ -891,7 +893,7 @@ struct fill_line {
                                                                        : moved_alone;
       send(token, r);
     } else {
-      proposal[token] = choose(token, 0, places, room);
+      proposal[token] = choose(token, 0, room_sum, room);
       send(token, home);
     }
     return seen;
@@ -910,7 +912,7 @@ struct fill_line {
   }
 
   /// Returns the next rank after `after` to which a sampled row may go, or the number of ranks.
-  PLIMSOLL_HD index_t candidate(index_t token, index_t after, line_state const& state) const {
+  PLIMSOLL_HD index_t candidate(index_t token, index_t after, waterline_state const& state) const {
     if (state.any_rank != 0) {
       return after + 1;
     }
@@ -922,7 +924,7 @@ struct fill_line {
     return next;
   }
 
-  PLIMSOLL_HD std::int32_t draw(index_t token, line_state const& state) const {
+  PLIMSOLL_HD std::int32_t draw(index_t token, waterline_state const& state) const {
     index_t const n = ranks.size();
     std::int64_t total = state.any_rank != 0 ? state.drawn_from : 0;
     if (state.any_rank == 0) {
@@ -958,10 +960,10 @@ struct fill_line {
   }
 
   /// Chooses a rank if no candidate has slack: the source, unless another is clearly lighter.
-  PLIMSOLL_HD std::int32_t lightest(index_t token, line_state const& state) const {
+  PLIMSOLL_HD std::int32_t lightest(index_t token, waterline_state const& state) const {
     auto const height = [this](index_t r) {
       auto const load = static_cast<double>(memory.load[r]);
-      return ranks.speed.even ? load : divide(load, ranks.speed.speed[r]);
+      return ranks.speed.equal_speeds ? load : divide(load, ranks.speed.speed[r]);
     };
     double const mine = rules.literal ? 11.0 : rules.margin;
     double const best_so_far = rules.literal ? 10.0 : 1.0;
@@ -994,24 +996,24 @@ struct fill_line {
     index_t const begin = tiles.first(tile);
     team.for_each(tiles.size(tile), [=, this](index_t i) {
       if (proposal[begin + i] == at_home) {
-        std::int64_t places = 0;
+        std::int64_t room_sum = 0;
         for (index_t j = 0; j < rows.ids.extent(1); ++j) {
-          places += room_for(begin + i, j, room);
+          room_sum += room_for(begin + i, j, room);
         }
-        proposal[begin + i] = choose(begin + i, round, places, room);
+        proposal[begin + i] = choose(begin + i, round, room_sum, room);
       }
     });
   }
-  /// Chooses one of the ranks that the token visits, in proportion to `room`; `places` is the sum
+  /// Chooses one of the ranks that the token visits, in proportion to `room`; `room_sum` is the sum
   /// of `room` over the token's ids.
-  PLIMSOLL_HD std::int32_t choose(index_t token, int round, std::int64_t places,
+  PLIMSOLL_HD std::int32_t choose(index_t token, int round, std::int64_t room_sum,
                                   std::int32_t const* room) const {
-    if (places == 0) {
+    if (room_sum == 0) {
       return at_home;
     }
     // Multiples of the golden ratio are spread evenly over any run of consecutive tokens.
     auto const turn = static_cast<std::uint32_t>(token * most_rounds + round) * 0x9E3779B9u;
-    std::int64_t left = static_cast<std::int64_t>(turn >> 8) * places >> 24;
+    std::int64_t left = static_cast<std::int64_t>(turn >> 8) * room_sum >> 24;
     // No early exit: its branch would not be predictable.
     index_t chosen = 0;
     for (index_t j = 0; j < rows.ids.extent(1); ++j) {
@@ -1039,9 +1041,9 @@ struct fill_line {
     auto const wanted = [=](index_t r) {
       return std::int64_t{anywhere ? room[r] : minimum{}(room[r], counts.totals[r])};
     };
-    std::int64_t const places = team.exclusive_scan(n, wanted, in.before);
-    std::int64_t const willing = anywhere ? counts.totals[0] : places;
-    std::int64_t const moved = minimum{}(minimum{}(places, willing), unmet);
+    std::int64_t const room_sum = team.exclusive_scan(n, wanted, in.before);
+    std::int64_t const can_accept = anywhere ? counts.totals[0] : room_sum;
+    std::int64_t const moved = minimum{}(minimum{}(room_sum, can_accept), unmet);
     team.for_each(n, [=, this](index_t r) {
       std::int64_t const taken =
           minimum{}(maximum{}(moved - in.before[r], std::int64_t{0}), wanted(r));

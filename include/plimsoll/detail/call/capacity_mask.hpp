@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Calls of `capacity_mask`: checks options and shapes, reads the factors of experts, and launches the
-/// bodies.
+/// Calls of `capacity_mask`: checks options and shapes, reads the factors of experts, and launches
+/// the bodies.
 #pragma once
 
 #include <algorithm>
@@ -69,8 +69,8 @@ inline index_t most_rows(capacity_options const& o, capacity_rule const& rule) {
   if (o.pad == padding_mode::to_capacity) {
     return padding.rows(0, rule.width(0)) * o.experts;
   }
-  // Rounding up adds at most multiple - 1 rows to an expert, and none to the least rows and the pairs
-  // together, as the least rows are a multiple already.
+  // Rounding up adds at most multiple - 1 rows to an expert, and none to the least rows and the
+  // pairs together, as the least rows are a multiple already.
   index_t const extra = o.min_rows > 0                       ? padding.rows(0, 0)
                         : o.pad == padding_mode::to_multiple ? o.multiple - 1
                                                              : 0;
@@ -129,9 +129,9 @@ std::vector<double> read_factors(std::string_view name, Context const& context,
 
 /// Experts sorted by rank.
 struct expert_order {
-  std::vector<std::int32_t> places;   ///< `[experts]`: place of each expert in the order
-  std::vector<std::int32_t> experts;  ///< `[experts]`: the inverse
-  std::vector<std::int32_t> begins;   ///< `[ranks + 1]`: first place of each rank
+  std::vector<std::int32_t> positions;  ///< `[experts]`: position of each expert in the order
+  std::vector<std::int32_t> experts;    ///< `[experts]`: the inverse
+  std::vector<std::int32_t> begins;     ///< `[ranks + 1]`: first position of each rank
 };
 
 /// Reads and checks `options.rank_of` and sorts experts by rank; empty without it.
@@ -153,17 +153,17 @@ expert_order order_experts(std::string_view name, Context const& context,
   }
   std::partial_sum(begins.begin(), begins.end(), begins.begin());
   std::vector<std::int32_t> next = begins;
-  std::vector<std::int32_t> places(ranks.size());
+  std::vector<std::int32_t> positions(ranks.size());
   std::vector<std::int32_t> experts(ranks.size());
   for (std::size_t e = 0; e < ranks.size(); ++e) {
-    places[e] = next[static_cast<std::size_t>(ranks[e])]++;
-    experts[static_cast<std::size_t>(places[e])] = static_cast<std::int32_t>(e);
+    positions[e] = next[static_cast<std::size_t>(ranks[e])]++;
+    experts[static_cast<std::size_t>(positions[e])] = static_cast<std::int32_t>(e);
   }
-  return {std::move(places), std::move(experts), std::move(begins)};
+  return {std::move(positions), std::move(experts), std::move(begins)};
 }
 
 /// Memory of `capacity_mask`, which the constructor takes, and the launches of a batch, which
-/// neither allocate nor synchronise. The caller synchronises after the constructor.
+/// neither allocate nor synchronize. The caller synchronizes after the constructor.
 template <class Context>
 class capacity_mask_pipeline {
  public:
@@ -177,7 +177,7 @@ class capacity_mask_pipeline {
         factors.empty() ? options.factor : *std::max_element(factors.begin(), factors.end());
     factors_ = {context_, factors};
     expert_order const order = order_experts(name, context_, options);
-    places_ = {context_, order.places};
+    positions_ = {context_, order.positions};
     experts_at_ = {context_, order.experts};
     pool_begins_ = {context_, order.begins};
     bytes_ = {context_, static_cast<index_t>(bytes_taken_by<pair_lists>(
@@ -218,7 +218,7 @@ class capacity_mask_pipeline {
     lists.choices = options_.top_k;
     lists.pools = pools();
     lists.by_rank = options_.ranks > 0;
-    lists.places = places_.data();
+    lists.positions_of = positions_.data();
     lists.experts_at = experts_at_.data();
     lists.pool_begins = pool_begins_.data();
     return lists;
@@ -229,7 +229,7 @@ class capacity_mask_pipeline {
   void enqueue(matrix_ref<Id const> ids, matrix_ref<Score const> scores,
                capacity_batch const& batch, kept_pairs_of<KeptId> const& kept) {
     pair_lists const lists = lists_for(ids.extent(0));
-    run(count_pairs<Id>{lists, ids});
+    run(count_pairs_body<Id>{lists, ids});
     enqueue_counted(lists, ids, scores, batch, kept);
   }
 
@@ -248,25 +248,25 @@ class capacity_mask_pipeline {
     bool const cuts = options_.max_selected > 0 && options_.max_selected < width();
 
     if (lists.tiles.scanned()) {
-      run(scan_pairs{lists.tiles});
+      run(scan_pairs_body{lists.tiles});
     }
     if (experts_left_out > 0) {
-      run(rank_experts{lists, experts_left_out}, options_.experts);
+      run(rank_experts_body{lists, experts_left_out}, options_.experts);
     }
-    gather_pairs<Score> const gather{.lists = lists,
-                                     .scores = scores,
-                                     .drop_by = options_.drop_by,
-                                     .choices_first = choices_first,
-                                     .classes = options_.classes,
-                                     .class_bits = ranked ? class_bits() : 0,
-                                     .priorities = batch.priorities,
-                                     .seed = options_.seed,
-                                     .subsequence = batch.subsequence,
-                                     .first_token = batch.first_token};
+    gather_pairs_body<Score> const gather{.lists = lists,
+                                          .scores = scores,
+                                          .drop_by = options_.drop_by,
+                                          .choices_first = choices_first,
+                                          .classes = options_.classes,
+                                          .class_bits = ranked ? class_bits() : 0,
+                                          .priorities = batch.priorities,
+                                          .seed = options_.seed,
+                                          .subsequence = batch.subsequence,
+                                          .first_token = batch.first_token};
     run(gather);
-    run(select_pairs{lists, rule, gather.key_bits(), !cuts, kept.counts, kept.positions},
+    run(select_pairs_body{lists, rule, gather.key_bits(), !cuts, kept.counts, kept.positions},
         lists.pools);
-    using writing = keep_pairs<Id, Score, KeptId>;
+    using writing = keep_pairs_body<Id, Score, KeptId>;
     writing const keep{.lists = lists,
                        .ids = ids,
                        .scores = scores,
@@ -279,13 +279,13 @@ class capacity_mask_pipeline {
                        .kept_weights = kept.weights,
                        .positions = kept.positions,
                        .counts = kept.counts};
-    report_pairs const report{
+    report_pairs_body const report{
         lists,       rule,         {options_.pad, options_.multiple, options_.min_rows},
         kept.counts, kept.offsets, kept.report};
     // The report shares the last launch, since it does not need the results of that launch's body.
     if (cuts) {
       run(keep);
-      run(with_report<number_pairs>{{lists, kept.positions}, report});
+      run(with_report<number_pairs_body>{{lists, kept.positions}, report});
     } else {
       run(with_report<writing>{keep, report});
     }
@@ -337,12 +337,12 @@ class capacity_mask_pipeline {
     auto const reserve = [&](index_t problems, auto const& body) {
       bytes = std::max(bytes, launch_bytes(context_, problems, body));
     };
-    scan_pairs const scan{lists.tiles};
+    scan_pairs_body const scan{lists.tiles};
     reserve(scan.problems(), scan);
-    gather_pairs<float> gather{};
+    gather_pairs_body<float> gather{};
     gather.lists = lists;
     reserve(gather.problems(), gather);
-    reserve(lists.pools, select_pairs{});
+    reserve(lists.pools, select_pairs_body{});
     scratch_ = {context_, bytes};
   }
 
@@ -359,7 +359,7 @@ class capacity_mask_pipeline {
   capacity_options options_;
   double largest_factor_ = 0;
   buffer<double, Context> factors_;
-  buffer<std::int32_t, Context> places_;
+  buffer<std::int32_t, Context> positions_;
   buffer<std::int32_t, Context> experts_at_;
   buffer<std::int32_t, Context> pool_begins_;
   buffer<std::byte, Context> bytes_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Calls of CRAFT: checks, estimates gains from balancedness, allocates replicas by a knapsack and its
-/// knee, and plans.
+/// Calls of CRAFT: checks, estimates gains from balancedness, allocates replicas by a knapsack and
+/// its knee, and plans.
 #pragma once
 
 #include <algorithm>
@@ -94,7 +94,7 @@ inline eplb_options eplb_options_of(craft_options const& options,
           .groups = options.groups,
           .policy = options.policy,
           .refine = options.refine,
-          .load_shrink = options.load_shrink,
+          .load_exponent = options.load_exponent,
           .replica_anti_affinity = options.replica_anti_affinity,
           .anti_affinity_strength = options.anti_affinity_strength};
 }
@@ -197,9 +197,9 @@ inline void take_choices(std::vector<std::int32_t> const& choices, gain_estimate
   }
 }
 
-/// Loads summed over the steps, once per plan of the estimate, so that one batch of `eplb` makes all
-/// plans. Sums are doubles: exact below 2^53, and a sum that is too large does not wrap, so that
-/// `eplb` refuses it.
+/// Loads summed over the steps, once per plan of the estimate, so that one batch of `eplb` makes
+/// all plans. Sums are doubles: exact below 2^53, and a sum that is too large does not wrap, so
+/// that `eplb` refuses it.
 template <class Context>
 struct load_sums {
   load_sums(Context const& context, index_t plan_count, index_t layer_count, index_t expert_count)

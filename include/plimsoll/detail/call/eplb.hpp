@@ -33,7 +33,7 @@ inline placement_options placement_options_of(eplb_options const& options) {
           .rank_offsets = options.rank_offsets,
           .replica_anti_affinity = options.replica_anti_affinity,
           .anti_affinity_strength = options.anti_affinity_strength,
-          .load_shrink = options.load_shrink};
+          .load_exponent = options.load_exponent};
 }
 
 /// Checks the inputs common to `eplb` and the systems built on it; `holder` is the argument that

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Calls of `flow_placement` and `certify`: checks shapes and options, launches the bodies, and reports.
+/// Calls of `flow_placement` and `certify`: checks shapes and options, launches the bodies, and
+/// reports.
 #pragma once
 
 #include <algorithm>
@@ -86,8 +87,8 @@ inline double sum_towards(bool up, double a, double b) {
                             : sum;
 }
 
-/// Returns sums of the speeds of the fastest live ranks: of none, of one, and so on. They are rounded
-/// up, so that a load over a sum, rounded down, is a lower bound.
+/// Returns sums of the speeds of the fastest live ranks: of none, of one, and so on. They are
+/// rounded up, so that a load over a sum, rounded down, is a lower bound.
 inline std::vector<double> speed_sums(std::vector<double> speed) {
   std::sort(speed.rbegin(), speed.rend());  // std::greater costs all of <functional>
   std::vector<double> result(1, 0.0);

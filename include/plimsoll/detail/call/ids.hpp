@@ -32,7 +32,7 @@ void copy_ids(Context const& context, matrix_ref<Id> const& from,
 }
 
 /// Ids of a caller as int32: the caller's array itself, or a copy of an int64 array in the memory
-/// of the context. Neither call synchronises.
+/// of the context. Neither call synchronizes.
 template <class Context, class Id, int Rank>
 class int32_ids {
   using value = std::remove_const_t<Id>;

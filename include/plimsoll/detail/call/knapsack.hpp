@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Calls of `knapsack` and `knapsack_curve`: checks shapes and options, launches the body, and names
-/// refused values.
+/// Calls of `knapsack` and `knapsack_curve`: checks shapes and options, launches the body, and
+/// names refused values.
 #pragma once
 
 #include <cstdint>

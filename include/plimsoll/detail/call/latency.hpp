@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Calls of `latency_table`, `rank_latencies` and `step_latencies`: token counts of a sampling plan,
-/// checks of curves and costs, pieces of curves with their index, launches, and messages about values that
-/// searches and replays refuse.
+/// Calls of `latency_table`, `rank_latencies` and `step_latencies`: token counts of a sampling
+/// plan, checks of curves and costs, pieces of curves with their index, launches, and messages
+/// about values that searches and replays refuse.
 #pragma once
 
 #include <algorithm>

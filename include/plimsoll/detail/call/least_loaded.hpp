@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Calls of a prepared `least_loaded`: checks options, prices and plans, lists homes, keeps the memory,
-/// launches the bodies, and names refused values.
+/// Calls of a prepared `least_loaded`: checks options, prices and plans, lists homes, keeps the
+/// memory, launches the bodies, and names refused values.
 #pragma once
 
 #include <algorithm>
@@ -38,7 +38,7 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-inline void throw_spill_fault(refused_value const& of) {
+inline void throw_least_loaded_fault(refused_value const& of) {
   switch (of.found().kind) {
     case fault_kind::tokens:
       of.fail("loads", "at most 2^31 - 1 tokens", text(of.found().got));
@@ -53,7 +53,8 @@ inline void throw_spill_fault(refused_value const& of) {
   }
 }
 
-inline void expect_spill_options(std::string_view function, least_loaded_options const& options) {
+inline void expect_least_loaded_options(std::string_view function,
+                                        least_loaded_options const& options) {
   least_loaded_options const& o = options;
   expect_between(function, "options.experts", 1, expert_limit, o.experts, "experts");
   expect_rank_set(function, o.on);
@@ -74,7 +75,7 @@ inline void expect_spill_options(std::string_view function, least_loaded_options
     fail(function, "options.expert_bytes", "a size above 0 if options.max_import_bytes is set",
          "0");
   }
-  expect_between(function, "options.max_ids", 0, 0x7fffffff, o.max_ids, "ids");
+  expect_between(function, "options.max_token_copies", 0, 0x7fffffff, o.max_token_copies, "ids");
 }
 
 /// Throws unless `speeds`, of a cost, are in range: an infinite speed gives a time of 0, a valid
@@ -134,7 +135,7 @@ struct spill_home_lists {
   std::vector<std::int32_t> rank;
   std::vector<std::int32_t> rank_begin;
   std::vector<std::int32_t> expert;
-  std::vector<std::int32_t> place;
+  std::vector<std::int32_t> position;
 
   /// `ranks_of`: the live homes of each expert, in rising order.
   spill_home_lists(std::vector<std::vector<std::int32_t>> const& ranks_of, index_t ranks)
@@ -150,13 +151,13 @@ struct spill_home_lists {
       rank_begin[r] += rank_begin[r - 1];
     }
     expert.resize(rank.size());
-    place.resize(rank.size());
+    position.resize(rank.size());
     std::vector<std::int32_t> next(rank_begin);
     for (std::size_t e = 0; e < ranks_of.size(); ++e) {
       for (std::size_t i = 0; i < ranks_of[e].size(); ++i) {
         auto const at = static_cast<std::size_t>(next[static_cast<std::size_t>(ranks_of[e][i])]++);
         expert[at] = static_cast<std::int32_t>(e);
-        place[at] = static_cast<std::int32_t>(i);
+        position[at] = static_cast<std::int32_t>(i);
       }
     }
   }
@@ -188,9 +189,9 @@ std::vector<std::vector<std::int32_t>> read_homes(std::string_view function, Con
   };
   auto const& map = options.residents.physical_to_logical;
   bool const has_slots = is_given(function, "options.residents.physical_to_logical", map);
-  char const* argument = has_slots ? "options.residents" : "options.native";
-  if (has_slots && options.native.data != nullptr) {
-    fail(function, "options.native", "none if options.residents is given", "both");
+  char const* argument = has_slots ? "options.residents" : "options.home_rank";
+  if (has_slots && options.home_rank.data != nullptr) {
+    fail(function, "options.home_rank", "none if options.residents is given", "both");
   }
   if (has_slots) {
     expect_extent(function, "options.residents.physical_to_logical", 1, map.extent(0), "layers");
@@ -208,15 +209,15 @@ std::vector<std::vector<std::int32_t>> read_homes(std::string_view function, Con
         }
       }
     }
-  } else if (is_given(function, argument, options.native)) {
-    expect_extent(function, argument, options.experts, options.native.extent(0), "experts");
-    std::vector<std::int32_t> const native = on_host(context, options.native);
-    for (std::size_t e = 0; e < native.size(); ++e) {
-      if (native[e] < 0 || native[e] >= options.on.ranks) {
+  } else if (is_given(function, argument, options.home_rank)) {
+    expect_extent(function, argument, options.experts, options.home_rank.extent(0), "experts");
+    std::vector<std::int32_t> const home_rank = on_host(context, options.home_rank);
+    for (std::size_t e = 0; e < home_rank.size(); ++e) {
+      if (home_rank[e] < 0 || home_rank[e] >= options.on.ranks) {
         fail(function, argument, text("ranks from 0 to ", options.on.ranks - 1),
-             text(native[e], " for expert ", e));
+             text(home_rank[e], " for expert ", e));
       }
-      add_home(static_cast<index_t>(e), native[e]);
+      add_home(static_cast<index_t>(e), home_rank[e]);
     }
   } else {
     slot_ranges const blocks{{}, options.experts, options.on.ranks};
@@ -380,20 +381,21 @@ spill_pricing<Cost> pricing_of(least_loaded_options const& options,
 }
 
 /// The arrays of a prepared object.
-struct spill_arrays {
+struct least_loaded_arrays {
   spill_plan_arrays plan;
   spill_routes routes;
   std::byte* tile_counts_memory;  ///< of `tile_counts` of any batch
 
   template <class Memory>
-  PLIMSOLL_HD static spill_arrays in(Memory& memory, spill_array_sizes const& n, index_t max_ids) {
-    spill_arrays result{};
+  PLIMSOLL_HD static least_loaded_arrays in(Memory& memory, spill_array_sizes const& n,
+                                            index_t max_token_copies) {
+    least_loaded_arrays result{};
     result.plan = spill_plan_arrays::in(memory, n);
     result.routes = spill_routes::in(memory, n);
     result.routes.offsets = result.plan.offsets;
     result.routes.segments = result.plan.segments;
     memory.take(result.tile_counts_memory,
-                static_cast<index_t>(bytes_taken_by<tile_counts>(max_ids, n.experts + 2)));
+                static_cast<index_t>(bytes_taken_by<tile_counts>(max_token_copies, n.experts + 2)));
     return result;
   }
 };
@@ -410,7 +412,7 @@ class least_loaded_pipeline {
       : context_(context),
         options_(options),
         pricing_(pricing_of(options, expect_price(name, context, options.on.ranks, price))) {
-    expect_spill_options(name, options);
+    expect_least_loaded_options(name, options);
     read_ranks();
     take_arrays();
   }
@@ -475,8 +477,8 @@ class least_loaded_pipeline {
   void expect_no_fault() const {
     for (spill_outcome const& last :
          on_host(context_, vector_ref<spill_outcome const>(arrays_.plan.outcome, 1))) {
-      throw_spill_fault({"least_loaded::plan", {certificate{}, last.report.refused}});
-      throw_spill_fault({"least_loaded::exchange", {certificate{}, last.exchange.refused}});
+      throw_least_loaded_fault({"least_loaded::plan", {certificate{}, last.report.refused}});
+      throw_least_loaded_fault({"least_loaded::exchange", {certificate{}, last.exchange.refused}});
     }
   }
 
@@ -490,7 +492,7 @@ class least_loaded_pipeline {
     spill_home_lists const lists(read_homes(name, context_, options_, speeds.speed), ranks);
     std::vector<std::int32_t> numbers;
     for (auto const* list :
-         {&lists.expert_begin, &lists.rank, &lists.rank_begin, &lists.expert, &lists.place}) {
+         {&lists.expert_begin, &lists.rank, &lists.rank_begin, &lists.expert, &lists.position}) {
       numbers.insert(numbers.end(), list->begin(), list->end());
     }
     numbers_ = {context_, numbers};
@@ -507,11 +509,11 @@ class least_loaded_pipeline {
 
   void take_arrays() {
     spill_array_sizes const sizes{options_.experts, options_.on.ranks, segment_limit()};
-    bytes_ = {context_,
-              static_cast<index_t>(bytes_taken_by<spill_arrays>(sizes, options_.max_ids))};
+    bytes_ = {context_, static_cast<index_t>(
+                            bytes_taken_by<least_loaded_arrays>(sizes, options_.max_token_copies))};
     bytes_.zero();  // no plan, no exchange and no fault yet
     scratch memory(bytes_.data());
-    arrays_ = spill_arrays::in(memory, sizes, options_.max_ids);
+    arrays_ = least_loaded_arrays::in(memory, sizes, options_.max_token_copies);
     arrays_.routes.state = &arrays_.plan.outcome->exchange;
     index_t bytes = 0;
     auto const reserve = [&](index_t problems, auto const& body) {
@@ -521,25 +523,25 @@ class least_loaded_pipeline {
     reserve(options_.on.ranks, exchange_body{arrays_.routes});
     reserve(options_.on.ranks, arrange_rows_body<std::int64_t>{arrays_.routes, 0, {}, {}});
     auto const tokens = tokens_body<std::int64_t, std::int64_t>(
-        matrix_ref<std::int64_t const>(nullptr, options_.max_ids, 1));
+        matrix_ref<std::int64_t const>(nullptr, options_.max_token_copies, 1));
     reserve(tokens.problems(), tokens);
     scratch_ = {context_, bytes};
   }
 
-  [[nodiscard]] spill_rules rules() const {
+  [[nodiscard]] least_loaded_rules rules() const {
     least_loaded_options const& o = options_;
     auto const imports = static_cast<std::int32_t>(import_limit(o));
     // A limit of `experts` imports or of `experts * ranks` exports cannot be exceeded.
     bool const limited = imports < o.experts || o.max_exports < o.experts * o.on.ranks;
-    bool const plain = std::is_void_v<Cost> && !limited && o.on.nodes == 1 && ranks_.speed.even &&
-                       homes_.pairs == homes_.experts;
+    bool const plain = std::is_void_v<Cost> && !limited && o.on.nodes == 1 &&
+                       ranks_.speed.equal_speeds && homes_.pairs == homes_.experts;
     return {.plain = plain,
-            .listed = plain && most_held_ <= spill_rules::most_listed,
+            .listed = plain && most_held_ <= least_loaded_rules::most_listed,
             .alpha = o.alpha,
             .lambda = o.lambda,
             .by_expert = o.trigger == spill_trigger::expert_imbalance,
             .round_up = o.round == rounding_mode::up,
-            .keep_excess = o.small_excess == small_excess_policy::native,
+            .keep_excess = o.small_excess == small_excess_policy::home,
             .limited = limited,
             .min_chunk = static_cast<std::int32_t>(o.min_chunk),
             .max_imports = imports,
@@ -549,7 +551,7 @@ class least_loaded_pipeline {
   }
   template <class Loads>
   [[nodiscard]] auto plan_body(Loads const& loads) const {
-    return spill_body<Loads, Cost>{loads, homes_, ranks_, rules(), pricing_, arrays_.plan};
+    return least_loaded_body<Loads, Cost>{loads, homes_, ranks_, rules(), pricing_, arrays_.plan};
   }
   template <class Destination, class Row, class Id>
   [[nodiscard]] auto tokens_body(matrix_ref<Id const> const& ids) const {
@@ -572,7 +574,7 @@ class least_loaded_pipeline {
   rank_levels ranks_{};
   spill_homes homes_{};
   index_t most_held_ = 0;  // the most experts that one rank holds
-  spill_arrays arrays_{};
+  least_loaded_arrays arrays_{};
   buffer<std::int32_t, Context> numbers_;
   buffer<double, Context> speeds_;
   buffer<std::byte, Context> bytes_;

@@ -186,7 +186,7 @@ void enqueue_rank_loads(Context const& context, Loads const& loads, placement_re
   launch(context, body.problems(), body);
 }
 
-/// Memory of `load_window`, which the constructor takes, and its launches. The caller synchronises
+/// Memory of `load_window`, which the constructor takes, and its launches. The caller synchronizes
 /// after the constructor.
 template <class T, class Context>
 class load_window_pipeline {
@@ -244,7 +244,7 @@ class load_window_pipeline {
   buffer<window_state, Context> states_;
 };
 
-/// Memory of `load_decay`, which the constructor takes, and its launches. The caller synchronises
+/// Memory of `load_decay`, which the constructor takes, and its launches. The caller synchronizes
 /// after the constructor.
 template <class Context>
 class load_decay_pipeline {

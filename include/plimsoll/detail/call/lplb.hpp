@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Calls of `lplb`: its buffers, the launches of `plan` and `dispatch`, and messages about refused counts.
+/// Calls of `lplb`: its buffers, the launches of `plan` and `dispatch`, and messages about refused
+/// counts.
 #pragma once
 
 #include <algorithm>
@@ -52,14 +53,14 @@ struct lplb_pipeline {
   buffer<std::byte, Context> launch_memory;    ///< scratch of every launch
   buffer<std::byte, Context> dispatch_memory;  ///< arrays that the launches of a dispatch share
 
-  /// Does not wait for the context's work. `max_ids` is that of the largest dispatch.
+  /// Does not wait for the context's work. `max_token_copies` is that of the largest dispatch.
   lplb_pipeline(Context const& on, placement_ref const& of, minmax_lp_options const& options,
-                index_t max_ids)
+                index_t max_token_copies)
       : context(on),
         placement(of),
         lp(on_behalf_of("lplb", "minmax_lp", {{"options.", "options.lp."}},
                         [&] { return minmax_lp_pipeline<Context>(on, of, options); })) {
-    expect_between("lplb", "options.max_ids", 0, 0x7fffffff, max_ids, "ids");
+    expect_between("lplb", "options.max_token_copies", 0, 0x7fffffff, max_token_copies, "ids");
     split = {context, layers() * slots()};
     split.zero();
     quotas = {context, layers() * slots()};
@@ -74,11 +75,11 @@ struct lplb_pipeline {
     matrix_ref<std::int32_t const> const loads(nullptr, layers(), experts());
     using dispatch_type = dispatch_body<std::int32_t, std::int32_t>;  // any types of ids
     dispatch_type dispatching{};
-    dispatching.tiles = {max_ids, experts() + 2, nullptr, nullptr};
+    dispatching.tiles = {max_token_copies, experts() + 2, nullptr, nullptr};
     launch_memory = {context, std::max(launch_bytes(context, layers(), plan_body(loads)),
                                        launch_bytes(context, dispatching.problems(), dispatching))};
-    dispatch_memory = {
-        context, static_cast<index_t>(bytes_taken_by<dispatch_type>(max_ids, experts(), slots()))};
+    dispatch_memory = {context, static_cast<index_t>(bytes_taken_by<dispatch_type>(
+                                    max_token_copies, experts(), slots()))};
   }
 
   template <class Loads>

@@ -38,7 +38,8 @@ inline void expect_migrated(std::string_view function, std::string const& argume
                  "experts");
 }
 
-/// Checks that two placements are of one model and on the same ranks. `argument` names the rank set.
+/// Checks that two placements are of one model and on the same ranks. `argument` names the rank
+/// set.
 inline migration_pair expect_migration(std::string_view function, placement_ref const& from,
                                        placement_ref const& to, rank_set const& on,
                                        std::string const& argument = "options.on") {
@@ -64,7 +65,7 @@ inline migration_pair expect_migration(std::string_view function, placement_ref 
           .expert_count = to.replica_count.extent(1)};
 }
 
-/// The bytes of that many experts together must be below 2^63.
+/// Checks `expert_bytes`: the bytes of `experts` experts must be below 2^63.
 inline void expect_expert_bytes(std::string_view function, std::int64_t bytes,
                                 index_t experts = 1) {
   expect_between(function, "options.expert_bytes", 1,

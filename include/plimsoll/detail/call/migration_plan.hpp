@@ -55,8 +55,8 @@ struct plan_option {
   double peak;
 };
 
-/// Keeps the plans within the budget of a layer of which none with as few moves has a smaller peak, in
-/// rising order of moves. The first plan is the one in use; without moves it is the only one.
+/// Keeps the plans within the budget of a layer of which none with as few moves has a smaller peak,
+/// in rising order of moves. The first plan is the one in use; without moves it is the only one.
 inline std::vector<plan_option> undominated(std::vector<plan_option> plans,
                                             std::int64_t most_moves) {
   std::stable_sort(plans.begin() + 1, plans.end(), [](plan_option const& a, plan_option const& b) {
@@ -185,7 +185,7 @@ class migration_planner {
              migration_path_body<Loads>{.loads = loads_,
                                         .where = pair_.where,
                                         .rule = rule_of(where_),
-                                        .load_shrink = where_.load_shrink,
+                                        .load_exponent = where_.load_exponent,
                                         .split = options_.split,
                                         .most_moves = budget_.of_layer,
                                         .base = rows(base_),
@@ -247,7 +247,7 @@ class migration_planner {
              plan_peak_body<Loads>{.loads = loads_,
                                    .where = pair_.where,
                                    .rule = rule_of(where_),
-                                   .load_shrink = where_.load_shrink,
+                                   .load_exponent = where_.load_exponent,
                                    .tolerance = -1,
                                    .map = map,
                                    .peaks = peaks.data(),
@@ -294,7 +294,7 @@ class migration_planner {
     lp.allocate_scratch();
     buffer<compared_plan, Context> const rows_of(context_, list);
     buffer<double, Context> const split(context_, n * slots());
-    auto const loads = generate(loads_of_plans<Loads>{loads_, rows_of.data(), where_.load_shrink},
+    auto const loads = generate(loads_of_plans<Loads>{loads_, rows_of.data(), where_.load_exponent},
                                 n, pair_.experts());
     lp.enqueue_solve(loads, {}, {split.data(), n, slots()}, {});
     std::vector<certificate> const solved = lp.certificates.read();
@@ -367,7 +367,7 @@ class migration_planner {
     buffer<double, Context> const reach(context_,
                                         speed_sums(read_speeds(name_, context_, on).speed));
     buffer<double, Context> const bounds(context_, layers());
-    auto const loads = generate(loads_of_plans<Loads>{loads_, nullptr, where_.load_shrink},
+    auto const loads = generate(loads_of_plans<Loads>{loads_, nullptr, where_.load_exponent},
                                 index_t{1}, layers(), pair_.experts());
     launch(
         context_, layers(),

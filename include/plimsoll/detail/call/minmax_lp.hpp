@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Calls of a prepared `minmax_lp`: checks shapes and options, builds the graph of experts and ranks,
-/// launches `solve`, and names layers that could not be split.
+/// Calls of a prepared `minmax_lp`: checks shapes and options, builds the graph of experts and
+/// ranks, launches `solve`, and names layers that could not be split.
 #pragma once
 
 #include <algorithm>
@@ -36,8 +36,8 @@ struct split_graph_arrays {
   array target_begin = {0};
   array target_rank = {};
   array target_owner = {};
-  array layer_colour = {0};
-  array colour_begin = {0};
+  array layer_color = {0};
+  array color_begin = {0};
   array rank_begin = {0};
   array rank_target = {};
   array home_begin = {0};
@@ -79,7 +79,7 @@ struct split_graph_arrays {
     slot_map const map{expert_of, slots, begin};
     targets const of_expert = collect_copies(map, experts);
     list_absent_and_homes(of_expert);
-    array const target_of = list_targets(colour_experts(of_expert), of_expert);
+    array const target_of = list_targets(color_experts(of_expert), of_expert);
     map_slots(map, of_expert, target_of);
   }
 
@@ -149,42 +149,42 @@ struct split_graph_arrays {
     }
   }
 
-  /// Greedy colouring: each replicated expert gets the lowest colour that no other expert on its
-  /// ranks has. Returns the experts of every colour.
-  [[nodiscard]] std::vector<array> colour_experts(targets const& of_expert) const {
-    std::vector<array> colours;
-    std::vector<std::vector<bool>> seen;  // `[colours, ranks]`
+  /// Greedy coloring: each replicated expert gets the lowest color that no other expert on its
+  /// ranks has. Returns the experts of every color.
+  [[nodiscard]] std::vector<array> color_experts(targets const& of_expert) const {
+    std::vector<array> colors;
+    std::vector<std::vector<bool>> seen;  // `[colors, ranks]`
     for (std::int32_t e = 0; e < size_of(of_expert); ++e) {
       auto const& of = of_expert[at(e)];
       if (of.size() < 2) {
         continue;
       }
-      std::size_t colour = 0;
-      while (colour < seen.size() && std::any_of(of.begin(), of.end(), [&](copies const& c) {
-               return seen[colour][at(c.rank)];
+      std::size_t color = 0;
+      while (color < seen.size() && std::any_of(of.begin(), of.end(), [&](copies const& c) {
+               return seen[color][at(c.rank)];
              })) {
-        ++colour;
+        ++color;
       }
-      if (colour == seen.size()) {
+      if (color == seen.size()) {
         seen.emplace_back(ranks.speed.size(), false);
-        colours.emplace_back();
+        colors.emplace_back();
       }
       for (copies const& c : of) {
-        seen[colour][at(c.rank)] = true;
+        seen[color][at(c.rank)] = true;
       }
-      colours[colour].push_back(e);
+      colors[color].push_back(e);
     }
-    return colours;
+    return colors;
   }
 
-  /// Lists the replicated experts and their targets by colour, and the targets by rank. Returns
+  /// Lists the replicated experts and their targets by color, and the targets by rank. Returns
   /// `[experts]`: the first target of every replicated expert, else -1.
-  array list_targets(std::vector<array> const& colours, targets const& of_expert) {
+  array list_targets(std::vector<array> const& colors, targets const& of_expert) {
     std::int32_t const first_target = size_of(target_rank);
     array target_of(of_expert.size(), -1);
     std::vector<array> of_rank(ranks.speed.size());
-    for (array const& colour : colours) {
-      for (std::int32_t const e : colour) {
+    for (array const& color : colors) {
+      for (std::int32_t const e : color) {
         target_of[at(e)] = size_of(target_rank);
         for (copies const& c : of_expert[at(e)]) {
           of_rank[at(c.rank)].push_back(size_of(target_rank));
@@ -194,9 +194,9 @@ struct split_graph_arrays {
         expert.push_back(e);
         target_begin.push_back(size_of(target_rank));
       }
-      colour_begin.push_back(size_of(expert));
+      color_begin.push_back(size_of(expert));
     }
-    layer_colour.push_back(size_of(colour_begin) - 1);
+    layer_color.push_back(size_of(color_begin) - 1);
     most_replicated = std::max<index_t>(most_replicated, size_of(expert) - layer_replicated.back());
     most_targets = std::max<index_t>(most_targets, size_of(target_rank) - first_target);
     layer_replicated.push_back(size_of(expert));
@@ -234,8 +234,8 @@ struct split_graph_arrays {
     visit(&split_graph::target_begin, target_begin);
     visit(&split_graph::target_rank, target_rank);
     visit(&split_graph::target_owner, target_owner);
-    visit(&split_graph::layer_colour, layer_colour);
-    visit(&split_graph::colour_begin, colour_begin);
+    visit(&split_graph::layer_color, layer_color);
+    visit(&split_graph::color_begin, color_begin);
     visit(&split_graph::rank_begin, rank_begin);
     visit(&split_graph::rank_target, rank_target);
     visit(&split_graph::home_begin, home_begin);
@@ -265,8 +265,8 @@ inline void expect_minmax_lp_options(placement_ref const& placement,
   }
 }
 
-/// Checks and reads the placement and the ranks that `minmax_lp` takes, for the call `name`. Returns
-/// their graph.
+/// Checks and reads the placement and the ranks that `minmax_lp` takes, for the call `name`.
+/// Returns their graph.
 template <class Context>
 split_graph_arrays read_split_graph(Context const& context, placement_ref const& placement,
                                     minmax_lp_options const& options, std::string_view name) {
@@ -328,7 +328,7 @@ struct minmax_lp_pipeline {
                      minmax_lp_options const& solving, std::string_view name = "minmax_lp")
       : context(on), options(solving), layers(placement.physical_to_logical.extent(0)) {
     split_graph_arrays const arrays = read_split_graph(context, placement, options, name);
-    speed_unit = arrays.ranks.even ? arrays.ranks.fastest : 1;
+    speed_unit = arrays.ranks.equal_speeds ? arrays.ranks.fastest : 1;
     live_ranks = arrays.ranks.live();
     numbers = {context, arrays.flat()};
     speeds = {context, arrays.ranks.speed};

@@ -23,7 +23,7 @@ void enqueue_place(Context const& context, Loads const& loads,
   launch(context, loads.extent(0),
          placement_body<Loads>{
              loads, replica_count, topology_of(options, physical_to_logical.extent(1)),
-             rule_of(options), options.load_shrink, physical_to_logical, reports});
+             rule_of(options), options.load_exponent, physical_to_logical, reports});
 }
 
 template <class Context, class Loads>
@@ -32,7 +32,7 @@ void enqueue_place_groups(Context const& context, Loads const& loads, index_t gr
                           matrix_ref<std::int32_t> node_offsets, problem_report* reports) {
   launch(context, loads.extent(0),
          group_placement_body<Loads>{loads, groups, topology_of(options, slots),
-                                     options.load_shrink, node_experts, node_offsets, reports});
+                                     options.load_exponent, node_experts, node_offsets, reports});
 }
 
 }}}  // namespace plimsoll::detail

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Calls of conversions between the forms of a placement, and of `validate`: checks shapes and options,
-/// launches the bodies, waits for their reports, and names refused maps.
+/// Calls of conversions between the forms of a placement, and of `validate`: checks shapes and
+/// options, launches the bodies, waits for their reports, and names refused maps.
 #pragma once
 
 #include <cstdint>

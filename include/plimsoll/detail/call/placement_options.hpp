@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Checks the options that all calls that place experts share, prepares them for bodies, and names the
-/// values that bodies refuse.
+/// Checks the options that all calls that place experts share, prepares them for bodies, and names
+/// the values that bodies refuse.
 #pragma once
 
 #include <cstdint>
@@ -44,10 +44,10 @@ inline bool requires_anti_affinity(placement_options const& options) {
          options.anti_affinity_strength == strictness::required;
 }
 
-inline void expect_load_shrink(std::string_view function, std::string_view argument,
-                               double load_shrink) {
-  if (!(load_shrink > 0 && load_shrink <= 1)) {
-    fail(function, text(argument, ".load_shrink"), "above 0 and at most 1", text(load_shrink));
+inline void expect_load_exponent(std::string_view function, std::string_view argument,
+                                 double load_exponent) {
+  if (!(load_exponent > 0 && load_exponent <= 1)) {
+    fail(function, text(argument, ".load_exponent"), "above 0 and at most 1", text(load_exponent));
   }
 }
 
@@ -59,7 +59,7 @@ inline void expect_placeable(std::string_view function, index_t layers, index_t 
                              std::string_view holder = "physical_to_logical") {
   expect_between(function, "loads", 1, expert_limit, experts, "experts");
   expect_rank_set(function, options.on, argument + ".on");
-  expect_load_shrink(function, argument, options.load_shrink);
+  expect_load_exponent(function, argument, options.load_exponent);
   expect_between(function, holder, experts, 0x7fffffff, slots, "slots (at least one per expert)");
   expect_rank_offsets(function, text(argument, ".rank_offsets"), options.rank_offsets, layers,
                       options.on.ranks);

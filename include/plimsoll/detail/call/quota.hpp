@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Calls of `quota`, `source_quotas` and `dispatch`: checks shapes, launches the bodies, and names refused
-/// values.
+/// Calls of `quota`, `source_quotas` and `dispatch`: checks shapes, launches the bodies, and names
+/// refused values.
 #pragma once
 
 #include <cstddef>
@@ -175,13 +175,13 @@ void enqueue_dispatch(Context const& context, matrix_ref<Id const> ids,
                       dispatch_options const& options, matrix_ref<Slot> slots,
                       vector_ref<dispatch_counters> counters) {
   index_t const copies = ids.extent(0) * ids.extent(1);
-  index_t const places = expert_of.extent(0);
+  index_t const listed = expert_of.extent(0);
   using body_type = dispatch_body<Id, Slot, Expert>;
   buffer<std::byte, Context> const memory(
-      context, static_cast<index_t>(bytes_taken_by<slot_lists>(options.experts, places) +
-                                    bytes_taken_by<body_type>(copies, options.experts, places)));
+      context, static_cast<index_t>(bytes_taken_by<slot_lists>(options.experts, listed) +
+                                    bytes_taken_by<body_type>(copies, options.experts, listed)));
   scratch arrays(memory.data());
-  slot_lists const lists = slot_lists::in(arrays, options.experts, places);
+  slot_lists const lists = slot_lists::in(arrays, options.experts, listed);
   auto body = dispatch_body_of(ids, expert_of, quotas, options, slots, counters, arrays);
   body.lists = lists;
   enqueue_dispatch(context, body);

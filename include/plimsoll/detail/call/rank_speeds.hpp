@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Reads and normalises rank liveness and speeds on the host.
+/// Reads and normalizes rank liveness and speeds on the host.
 #pragma once
 
 #include <algorithm>
@@ -26,11 +26,11 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 struct rank_speeds {
   std::vector<double> speed;  ///< `[ranks]`, as given; 0 for dead ranks
   double fastest = 1;
-  bool even = true;  ///< all live ranks have the same speed
+  bool equal_speeds = true;  ///< all live ranks have the same speed
 
   /// Returns the speeds in integer units; `at` is where the policy keeps the elements of `speed`.
   [[nodiscard]] speed_units units(double const* at) const {
-    return {at, even ? 1.0 : std::ldexp(1.0, 44 - std::ilogb(fastest)), even};
+    return {at, equal_speeds ? 1.0 : std::ldexp(1.0, 44 - std::ilogb(fastest)), equal_speeds};
   }
   [[nodiscard]] index_t live() const {
     return std::count_if(speed.begin(), speed.end(), [](double one) { return one > 0; });
@@ -75,7 +75,7 @@ rank_speeds read_speeds(std::string_view function, Context const& context, rank_
            "speeds of live ranks from 2^-16 of the fastest to the fastest",
            text(speed[r], " for rank ", r, ", where the fastest has ", fastest));
     }
-    result.even = result.even && (speed[r] == 0 || speed[r] == fastest);
+    result.equal_speeds = result.equal_speeds && (speed[r] == 0 || speed[r] == fastest);
   }
   return result;
 }

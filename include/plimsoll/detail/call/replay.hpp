@@ -90,8 +90,8 @@ inline placement_ref plan_of(placement_ref const& placement, index_t layers, ind
           rows(placement.rank_offsets)};
 }
 
-/// Splits every step optimally under every plan, and averages the balancedness. The caller has checked
-/// loads and placement.
+/// Splits every step optimally under every plan, and averages the balancedness. The caller has
+/// checked loads and placement.
 template <class Context, class Loads>
 void run_optimal_replay(std::string_view name, Context const& context, Loads const& loads,
                         placement_ref const& placement, vector_ref<std::uint8_t const> active,

@@ -37,7 +37,7 @@ inline void expect_replication_options(std::string_view function, index_t layers
   if (options.where.on.ranks != 0 || requires_anti_affinity(options.where)) {
     expect_placeable(function, layers, experts, slots, options.where, "options.where");
   }
-  expect_load_shrink(function, "options.where", options.where.load_shrink);
+  expect_load_exponent(function, "options.where", options.where.load_exponent);
   expect_between(function, "options.min_copies", 1, rank_limit, options.min_copies, "copies");
   expect_between(function, "options.max_copies", 1, rank_limit, options.max_copies, "copies");
   if (is_given(function, "options.min_copies_each", options.min_copies_each)) {
@@ -83,7 +83,7 @@ void enqueue_replicate(Context const& context, Loads const& loads, index_t slots
                                  .rule = rule_of(options.where),
                                  .least = {options.min_copies, options.min_copies_each},
                                  .most = {options.max_copies, options.max_copies_each},
-                                 .load_shrink = options.where.load_shrink,
+                                 .load_exponent = options.where.load_exponent,
                                  .replica_count = replica_count,
                                  .reports = reports});
 }

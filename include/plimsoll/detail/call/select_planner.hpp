@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Calls of `select_planner`: checks, lists the candidates, judges plans on the half of a history that
-/// they were not made from, and chooses.
+/// Calls of `select_planner`: checks, lists the candidates, judges plans on the half of a history
+/// that they were not made from, and chooses.
 #pragma once
 
 #include <algorithm>
@@ -38,15 +38,15 @@ inline void expect_select_planner(std::string_view name, index_t steps, index_t 
   expect_rank_set(name, options.on);
   expect_no_speeds(name, options.on, "balancedness counts tokens");
   expect_rank_offsets(name, "options.rank_offsets", options.rank_offsets, layers, options.on.ranks);
-  expect_load_shrink(name, "options", options.load_shrink);
+  expect_load_exponent(name, "options", options.load_exponent);
   for (planner const one : options.candidates) {
     expect_between(name, "options.candidates", 0, static_cast<index_t>(planner::eplb_joint),
                    static_cast<index_t>(one), "as a planner");
   }
 }
 
-/// Checks that a candidate's plan is one for the model, ranks and slots asked for; `validate` checks the
-/// rest.
+/// Checks that a candidate's plan is one for the model, ranks and slots asked for; `validate`
+/// checks the rest.
 template <class Context>
 void expect_planned(std::string_view name, Context const& context, placement_ref const& plan,
                     index_t layers, index_t experts, index_t slots,
@@ -100,7 +100,7 @@ inline eplb_options eplb_options_of(planner one, select_planner_options const& o
   return {.on = options.on,
           .rank_offsets = options.rank_offsets,
           .refine = one == planner::eplb_joint ? eplb_refinement::joint : eplb_refinement::none,
-          .load_shrink = shrinks ? options.load_shrink : 1.0,
+          .load_exponent = shrinks ? options.load_exponent : 1.0,
           .replica_anti_affinity = spreads ? anti_affinity::rank : anti_affinity::none,
           .anti_affinity_strength = spreads ? strictness::required : strictness::preferred};
 }
@@ -123,8 +123,8 @@ inline std::vector<judged_candidate> candidates_named(std::vector<planner> const
 }
 
 /// Appends the mean over the steps with load to the balancedness of a candidate: `replay` counts
-/// the other steps as 1. `seen` and `loaded` count the steps in which each layer has load in the half
-/// of the plan and in the other one.
+/// the other steps as 1. `seen` and `loaded` count the steps in which each layer has load in the
+/// half of the plan and in the other one.
 inline void append_loaded(std::vector<double> const& mean, std::vector<std::int64_t> const& seen,
                           std::vector<std::int64_t> const& loaded, index_t steps,
                           std::vector<double>& balancedness) {

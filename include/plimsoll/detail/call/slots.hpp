@@ -36,10 +36,10 @@ struct host_slots {
 
 /// Returns the first slot of each rank where slots are spread evenly, `[layers, ranks + 1]`.
 inline std::vector<std::int32_t> even_begins(index_t layers, index_t slots, index_t ranks) {
-  slot_ranges const even{{}, slots, ranks};
+  slot_ranges const spread{{}, slots, ranks};
   std::vector<std::int32_t> result;
   for (index_t i = 0; i < layers * (ranks + 1); ++i) {
-    result.push_back(static_cast<std::int32_t>(even.begin(0, i % (ranks + 1))));
+    result.push_back(static_cast<std::int32_t>(spread.begin(0, i % (ranks + 1))));
   }
   return result;
 }

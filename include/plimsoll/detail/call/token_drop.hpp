@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Calls of `token_drop`: derives the options of `top_k` and `capacity_mask`, checks them, and launches
-/// both.
+/// Calls of `token_drop`: derives the options of `top_k` and `capacity_mask`, checks them, and
+/// launches both.
 #pragma once
 
 #include <cstddef>
@@ -64,7 +64,7 @@ capacity_options with_columns(std::string_view name, Context const& context, cap
 }
 
 /// Memory of `token_drop`, which the constructor takes, and the launches of a batch, which neither
-/// allocate nor synchronise. The caller synchronises after the constructor.
+/// allocate nor synchronize. The caller synchronizes after the constructor.
 template <class Context>
 class token_drop_pipeline {
  public:
@@ -107,7 +107,8 @@ class token_drop_pipeline {
     if constexpr (runs_on_device<Context>) {
       // Counting in the kernel that selects ids saves a launch; a host would need atomic additions.
       pair_lists const lists = mask_.lists_for(tokens);
-      enqueue_top_k(prepared, scores, route, ids(tokens), weights(tokens), count_chosen{lists});
+      enqueue_top_k(prepared, scores, route, ids(tokens), weights(tokens),
+                    count_chosen_body{lists});
       mask_.enqueue_counted(lists, chosen, chosen_weights, batch, kept);
     } else {
       enqueue_top_k(prepared, scores, route, ids(tokens), weights(tokens));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Calls of a prepared `waterline`: checks options and shapes, tables of slots, launches, and messages
-/// about refused loads.
+/// Calls of a prepared `waterline`: checks options and shapes, tables of slots, launches, and
+/// messages about refused loads.
 #pragma once
 
 #include <algorithm>
@@ -69,7 +69,7 @@ waterline_tables read_waterline_tables(std::string_view function, Context const&
   waterline_tables result{read_speeds(function, context, options.on), {}, {}};
   rank_speeds const& speeds = result.speeds;
   index_t const live = speeds.live();
-  if (options.literal && !(speeds.even && live == ranks)) {
+  if (options.literal && !(speeds.equal_speeds && live == ranks)) {
     fail(function, "options.literal", "false unless all ranks are live and equal",
          live < ranks ? "true with a dead rank" : "true with unequal speeds");
   }
@@ -168,7 +168,7 @@ inline void throw_waterline_fault(std::string_view function, waterline_report co
        text(found.got, " in row ", found.also, ", rank ", found.where));
 }
 
-inline line_rules rules_of(waterline_options const& options) {
+inline waterline_rules rules_of(waterline_options const& options) {
   auto const fixed = [](double x) { return static_cast<std::int64_t>(x * 65536 + 0.5); };
   return {.sampled = options.method == fill_method::sampled,
           .literal = options.literal,
@@ -183,13 +183,13 @@ inline line_rules rules_of(waterline_options const& options) {
 
 /// Arrays that a `waterline` keeps between calls, except the counts of proposals.
 struct waterline_arrays {
-  line_memory line;
+  waterline_memory line;
   waterline_report* report;
   std::int32_t* proposal;  ///< `[max_tokens]`
 
   template <class Memory>
   PLIMSOLL_HD static waterline_arrays in(Memory& memory, index_t ranks, index_t max_tokens) {
-    waterline_arrays result{line_memory::in(memory, ranks), nullptr, nullptr};
+    waterline_arrays result{waterline_memory::in(memory, ranks), nullptr, nullptr};
     memory.take(result.report, 1);
     memory.take(result.proposal, max_tokens);
     return result;
@@ -197,7 +197,7 @@ struct waterline_arrays {
 };
 
 /// State of a `waterline`. Its calls take checked arguments, enqueue kernels, and neither allocate
-/// nor synchronise.
+/// nor synchronize.
 template <class Context>
 class waterline_pipeline {
  public:
@@ -271,23 +271,24 @@ class waterline_pipeline {
   }
 
   template <class Id>
-  [[nodiscard]] line_rows<Id> rows_of(matrix_ref<Id const> const& ids) const {
+  [[nodiscard]] waterline_rows<Id> rows_of(matrix_ref<Id const> const& ids) const {
     return {ids, rank_of_.data(), options_.slots};
   }
   template <class Id>
-  [[nodiscard]] count_line<Id> count_body(matrix_ref<Id const> const& ids, index_t source,
-                                          matrix_ref<std::int64_t> const& loads) const {
+  [[nodiscard]] waterline_count_body<Id> count_body(matrix_ref<Id const> const& ids, index_t source,
+                                                    matrix_ref<std::int64_t> const& loads) const {
     return {rows_of(ids), loads, source, options_.literal, false};
   }
-  [[nodiscard]] plan_line plan_body(matrix_ref<std::int64_t const> const& loads,
-                                    index_t source) const {
+  [[nodiscard]] waterline_plan_body plan_body(matrix_ref<std::int64_t const> const& loads,
+                                              index_t source) const {
     return {ranks_, rules_of(options_), loads, source, arrays_.line, report()};
   }
   template <class Id, class OutId>
-  [[nodiscard]] fill_line<Id, OutId> fill_body(matrix_ref<Id const> const& topk_ids, index_t source,
-                                               waterline_batch const& batch,
-                                               matrix_ref<OutId> const& ids,
-                                               filled_rows const& rows) const {
+  [[nodiscard]] waterline_fill_body<Id, OutId> fill_body(matrix_ref<Id const> const& topk_ids,
+                                                         index_t source,
+                                                         waterline_batch const& batch,
+                                                         matrix_ref<OutId> const& ids,
+                                                         filled_rows const& rows) const {
     bool const sampled = options_.method == fill_method::sampled;
     scratch memory = count_memory_;
     auto const counts = proposal_counts::in(memory, topk_ids.extent(0), options_.on.ranks + 1);
@@ -295,8 +296,8 @@ class waterline_pipeline {
             .rules = rules_of(options_),
             .memory = arrays_.line,
             .source = source,
-            .tiles = counts.even,
-            .odd_counts = counts.odd,
+            .tiles = counts.even_rounds,
+            .odd_counts = counts.odd_rounds,
             .proposal = arrays_.proposal,
             .rows = rows_of(topk_ids),
             .shared_slot = shared_slot_.data(),
@@ -308,7 +309,7 @@ class waterline_pipeline {
             .report = report(),
             .seed = options_.seed,
             .subsequence = batch.subsequence,
-            .rounds = sampled ? 0 : line_state::most_rounds,
+            .rounds = sampled ? 0 : waterline_state::most_rounds,
             .one_launch = false};
   }
 

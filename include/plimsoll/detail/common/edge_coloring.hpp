@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Edge colouring of graphs: no two edges of a vertex have one colour.
+/// Edge coloring of graphs: no two edges of a vertex have one color.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,15 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// A simple graph of at most 65535 vertices whose edges are coloured one after another. With as many
-/// colours as the largest degree every edge of a bipartite graph gets one (Kőnig), with one colour
+/// A simple graph of at most 65535 vertices whose edges are colored one after another. With as many
+/// colors as the largest degree every edge of a bipartite graph gets one (Kőnig), with one color
 /// more every edge of any graph (Vizing; the fans are Misra and Gries's).
 struct edge_coloring {
   static constexpr std::uint16_t none = 0xffff;
 
   std::uint16_t* neighbors;  ///< `[vertices, colors]`: the other end of the vertex's edge, or none
-  std::int32_t* fan;         ///< `[colors]`: neighbours of one vertex
-  std::int32_t* fan_colors;  ///< `[colors]`: colours of their edges
+  std::int32_t* fan;         ///< `[colors]`: neighbors of one vertex
+  std::int32_t* fan_colors;  ///< `[colors]`: colors of their edges
   index_t colors;            ///< columns of `neighbors`
 
   [[nodiscard]] PLIMSOLL_HD std::uint16_t* row(index_t v) const { return neighbors + v * colors; }
@@ -30,7 +30,7 @@ struct edge_coloring {
     team.for_each(vertices * colors, [all](index_t i) { all[i] = none; });
   }
 
-  /// Takes its colour from an edge.
+  /// Takes its color from an edge.
   template <class Team>
   PLIMSOLL_HD void remove(Team& team, index_t u, index_t v, index_t color) const {
     edge_coloring const all = *this;
@@ -40,16 +40,16 @@ struct edge_coloring {
     });
   }
 
-  /// Gives an edge one of the first `most` colours, and other edges others of these. Returns false,
-  /// and changes nothing, if it finds no way. Both ends must have a free colour.
+  /// Gives an edge one of the first `most` colors, and other edges others of these. Returns false,
+  /// and changes nothing, if it finds no way. Both ends must have a free color.
   ///
-  /// A fan of u is a list of its neighbours, v first, in which the edge to each has a colour that is
-  /// free on the neighbour before. If a colour is free on u and on the last one, every edge of the
-  /// fan takes the colour of the next, and the last one that colour. Otherwise let d be free on the
-  /// last one, c on u, and take the path from u whose edges have the colours d, c, d, and so on.
-  /// Unless it ends at the last neighbour, an exchange of c and d on it frees d on u. If all such
-  /// paths end there, the fan grows by the edge of colour d. It never grows to a neighbour that it
-  /// has: the paths of that d still end at an earlier neighbour. In a bipartite graph no path ends
+  /// A fan of u is a list of its neighbors, v first, in which the edge to each has a color that is
+  /// free on the neighbor before. If a color is free on u and on the last one, every edge of the
+  /// fan takes the color of the next, and the last one that color. Otherwise let d be free on the
+  /// last one, c on u, and take the path from u whose edges have the colors d, c, d, and so on.
+  /// Unless it ends at the last neighbor, an exchange of c and d on it frees d on u. If all such
+  /// paths end there, the fan grows by the edge of color d. It never grows to a neighbor that it
+  /// has: the paths of that d still end at an earlier neighbor. In a bipartite graph no path ends
   /// at v.
   template <class Team>
   PLIMSOLL_HD bool color(Team& team, index_t u, index_t v, index_t most) const {
@@ -91,7 +91,7 @@ struct edge_coloring {
   }
 
  private:
-  /// Gives every edge of the fan the colour of the next, and the last one `color`, which is free on
+  /// Gives every edge of the fan the color of the next, and the last one `color`, which is free on
   /// both its ends.
   template <class Team>
   PLIMSOLL_HD void rotate(Team& team, index_t u, index_t size, index_t color) const {
@@ -107,7 +107,7 @@ struct edge_coloring {
     });
   }
 
-  /// Returns the end of the path from u whose edges have the colours d, c, d, ...; c is free on u.
+  /// Returns the end of the path from u whose edges have the colors d, c, d, ...; c is free on u.
   [[nodiscard]] PLIMSOLL_HD index_t end_of_path(index_t u, index_t d, index_t c) const {
     index_t at = u;
     for (index_t color = d; row(at)[color] != none; color = c + d - color) {
@@ -116,10 +116,10 @@ struct edge_coloring {
     return at;
   }
 
-  /// Exchanges the two colours on that path.
+  /// Exchanges the two colors on that path.
   template <class Team>
   PLIMSOLL_HD void exchange(Team& team, index_t u, index_t d, index_t c) const {
-    constexpr int stretch = 64;  // even, so that each begins with an edge of colour d
+    constexpr int stretch = 64;  // even, so that each begins with an edge of color d
     edge_coloring const all = *this;
     for (index_t at = u; at != none;) {
       at = team.broadcast([=] {

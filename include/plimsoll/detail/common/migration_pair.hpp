@@ -111,7 +111,8 @@ struct migration_pair {
                                          [this](index_t r) { return where.is_active(r); });
   }
 
-  /// Refuses an unknown id and a filled slot of no rank; of a new placement, one of a dead rank, too.
+  /// Refuses an unknown id and a filled slot of no rank; of a new placement, one of a dead rank,
+  /// too.
   template <class Team>
   PLIMSOLL_HD problem_report refuse_map(Team& team, vector_ref<std::int32_t const> map,
                                         std::int32_t const* rank_of, bool is_new) const {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The placement of layers without load: slot i holds expert i mod experts, as engines fill a layer of
-/// which they know nothing. Without this rule, ties would give all superfluous slots to expert 0.
+/// The placement of layers without load: slot i holds expert i mod experts, as engines fill a layer
+/// of which they know nothing. Without this rule, ties would give all superfluous slots to expert
+/// 0.
 #pragma once
 
 #include <cstdint>

@@ -34,7 +34,7 @@ struct packing_result {
   double bound = 0;  ///< lower bound for every packing of the same replicas
   load_bound least = {};
   index_t placed = 0;
-  index_t stuck = -1;  ///< an expert whose copies required anti-affinity leaves without a slot
+  index_t unplaced = -1;  ///< an expert whose copies required anti-affinity leaves without a slot
 };
 
 /// First and last slot of each rank of a layer, computed once: packings read them often, and rank
@@ -255,7 +255,7 @@ class packer {
     if (plain) {
       result.peak = static_cast<double>(place_lightest_first());
     } else {
-      result.stuck = place_by_cost();
+      result.unplaced = place_by_cost();
       result.peak = team_.max(ranks, [this](index_t r) { return p_.cost(r, arrays_.carried[r]); });
     }
     result.bound = minimum{}(bound, result.peak);
@@ -373,7 +373,7 @@ class packer {
     if (!team_.any(n, [=](index_t i) { return missing[i] > 0; })) {
       return -1;
     }
-    index_t const stuck = team_.broadcast([=, this] {
+    index_t const unplaced = team_.broadcast([=, this] {
       room_search const search{
           p_, arrays_.next, arrays_.expanded, arrays_.queue, arrays_.slot_in, arrays_.from};
       for (index_t i = 0; i < n; ++i) {
@@ -393,7 +393,7 @@ class packer {
       }
       arrays_.carried[r] = sum;
     });
-    return stuck;
+    return unplaced;
   }
 
   /// With one replica per rank there is nothing to balance: places first copies in the order of the

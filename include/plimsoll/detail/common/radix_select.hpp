@@ -71,10 +71,10 @@ PLIMSOLL_HD radix_threshold radix_select(Team& team, scratch memory, index_t n, 
     team.exclusive_scan(
         radix_bins, [counts](index_t i) { return counts[radix_bins - 1 - i]; }, above);
     index_t const wanted_here = result.taken;
-    index_t const place =
+    index_t const position =
         team.max(radix_bins, [=](index_t i) { return above[i] < wanted_here ? i : index_t{0}; });
-    index_t const digit = radix_bins - 1 - place;
-    result.taken -= above[place];
+    index_t const digit = radix_bins - 1 - position;
+    result.taken -= above[position];
     result.complete = result.taken == counts[digit];
     result.prefix = prefix << radix_bits | static_cast<std::uint64_t>(digit);
     result.shift = shift;

@@ -19,11 +19,11 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 struct speed_units {
   double const* speed;  ///< `[ranks]`, as given; 0: dead
   double per_unit;      ///< a power of two: units in a speed of 1
-  bool even;            ///< live ranks have the same speed and count as 1
+  bool equal_speeds;    ///< live ranks have the same speed and count as 1
 
   /// Returns the units of a rank: 1 to 2^45; 0 for a dead rank.
   PLIMSOLL_HD std::int64_t operator[](index_t r) const {
-    if (even) {
+    if (equal_speeds) {
       return speed[r] > 0;
     }
     double const exact = multiply(speed[r], per_unit);
@@ -49,7 +49,7 @@ struct rank_levels {
   /// Returns the tokens that a rank can compute by a level.
   PLIMSOLL_HD std::int64_t room_below(std::int64_t level, index_t r) const {
     std::int64_t const units = speed[r];
-    if (speed.even) {
+    if (speed.equal_speeds) {
       return level * units;
     }
     std::uint64_t const low = static_cast<std::uint64_t>(level) * static_cast<std::uint64_t>(units);
@@ -59,23 +59,23 @@ struct rank_levels {
   }
   /// Returns the lowest level by which a rank can compute the tokens, at most 2^31 - 1.
   PLIMSOLL_HD std::int64_t level_of(std::int64_t tokens, index_t r) const {
-    return speed.even ? tokens : multiply_divide(tokens, one, speed[r], speed[r] - 1);
+    return speed.equal_speeds ? tokens : multiply_divide(tokens, one, speed[r], speed[r] - 1);
   }
   /// Returns the level of ranks with a total speed of `units`; rounded up if speeds are equal, else
   /// down.
   PLIMSOLL_HD std::int64_t mean_level(std::int64_t tokens, std::int64_t units) const {
-    return speed.even ? (tokens + units - 1) / units : multiply_divide(tokens, one, units);
+    return speed.equal_speeds ? (tokens + units - 1) / units : multiply_divide(tokens, one, units);
   }
   /// Returns the tokens that a rank of 2^44 units computes in the same time, rounded down; `tokens`
   /// if speeds are equal.
   PLIMSOLL_HD std::int64_t height_of(std::int64_t tokens, index_t r) const {
-    return speed.even ? tokens : multiply_divide(tokens, std::int64_t{1} << 44, speed[r]);
+    return speed.equal_speeds ? tokens : multiply_divide(tokens, std::int64_t{1} << 44, speed[r]);
   }
   /// Returns a level in tokens of a rank of speed 1.
   PLIMSOLL_HD double time_at(std::int64_t level) const {
     auto const whole = static_cast<double>(level);
-    return speed.even ? divide(whole, fastest)
-                      : multiply(scale_by_power_of_two(whole, -level_bits), speed.per_unit);
+    return speed.equal_speeds ? divide(whole, fastest)
+                              : multiply(scale_by_power_of_two(whole, -level_bits), speed.per_unit);
   }
   /// Returns the time of a rank for the tokens, in tokens of a rank of speed 1; 0 for a dead rank.
   PLIMSOLL_HD double time_of(std::int64_t tokens, index_t r) const {
@@ -83,13 +83,14 @@ struct rank_levels {
   }
   /// Returns a level divided by the time in which ranks of `units` together compute the tokens.
   PLIMSOLL_HD double over_mean(std::int64_t level, std::int64_t units, std::int64_t tokens) const {
-    return divide(multiply(static_cast<double>(level), static_cast<double>(units)),
-                  scale_by_power_of_two(static_cast<double>(tokens), speed.even ? 0 : level_bits));
+    return divide(
+        multiply(static_cast<double>(level), static_cast<double>(units)),
+        scale_by_power_of_two(static_cast<double>(tokens), speed.equal_speeds ? 0 : level_bits));
   }
 
   template <class Team>
   PLIMSOLL_HD std::int64_t total_speed(Team& team) const {
-    return speed.even ? live : team.sum(size(), [this](index_t r) { return speed[r]; });
+    return speed.equal_speeds ? live : team.sum(size(), [this](index_t r) { return speed[r]; });
   }
 
   /// Returns the lowest level by which all ranks together can compute the tokens, fewer than 2^47.
@@ -97,7 +98,7 @@ struct rank_levels {
   PLIMSOLL_HD std::int64_t level_for(Team& team, std::int64_t tokens) const {
     std::int64_t const units = total_speed(team);
     std::int64_t low = mean_level(tokens, units);
-    if (speed.even) {
+    if (speed.equal_speeds) {
       return low;
     }
     // Rounding down loses less than one token per rank.

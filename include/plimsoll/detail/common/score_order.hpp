@@ -17,7 +17,7 @@ inline constexpr std::uint32_t nan_key = 1;
 PLIMSOLL_HD inline float one_nan(float x) { return x == x ? x : __builtin_nanf(""); }
 
 /// Returns a key that rises with the score; both zeros have the same key. It has no branches, so
-/// that compilers vectorise loops over it.
+/// that compilers vectorize loops over it.
 PLIMSOLL_HD inline std::uint32_t key_of(float score) {
   // Integers throughout: compiler options may round subnormal floats to 0 or ignore signs of 0.
   auto const given = __builtin_bit_cast(std::uint32_t, score);

@@ -82,7 +82,7 @@ struct tile_counts {
         size(problem), [=](index_t i) { return column_of(begin + i); }, seen, columns);
     // Without items there is one problem but no tile.
     team.for_each(tiles() > 0 ? columns : 0,
-                  [=, this](index_t c) { counts[place(c, problem)] = seen[c]; });
+                  [=, this](index_t c) { counts[position(c, problem)] = seen[c]; });
   }
 
   /// Scans the counts of a column over the tiles. Problem = column.
@@ -102,13 +102,13 @@ struct tile_counts {
     if (!by_tile) {
       // Without items there is one problem but no tile, and `before` is not read.
       team.for_each(tiles() > 0 ? columns : 0,
-                    [=, this](index_t c) { before[c] = counts[place(c, problem)]; });
+                    [=, this](index_t c) { before[c] = counts[position(c, problem)]; });
       return {before, totals};
     }
     auto* const all = memory.take<std::int32_t>(columns);
     team.for_each(columns, [=](index_t c) { before[c] = all[c] = 0; });
     // Several indices share a column, so that no thread reads many counts one after another;
-    // neighbours read neighbouring counts.
+    // neighbors read neighboring counts.
     constexpr index_t parts = 8;
     team.for_each(parts * columns, [=, this](index_t i) {
       index_t const part = i / columns;
@@ -116,7 +116,7 @@ struct tile_counts {
       std::int32_t earlier = 0;
       std::int32_t sum = 0;
       for (index_t t = part; t < tiles(); t += parts) {
-        std::int32_t const count = counts[place(c, t)];
+        std::int32_t const count = counts[position(c, t)];
         earlier += t < problem ? count : 0;
         sum += count;
       }
@@ -146,7 +146,7 @@ struct tile_counts {
   }
 
  private:
-  [[nodiscard]] PLIMSOLL_HD index_t place(index_t column, index_t problem) const {
+  [[nodiscard]] PLIMSOLL_HD index_t position(index_t column, index_t problem) const {
     return by_tile ? problem * columns + column : column * tiles() + problem;
   }
 };

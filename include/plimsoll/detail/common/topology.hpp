@@ -37,11 +37,11 @@ struct slot_ranges {
   matrix_ref<std::int32_t const> offsets;  ///< `[layers, ranks + 1]` or empty
   index_t slots = 0;
   index_t ranks = 0;
-  even_split even = {slots, ranks};  ///< follows from the two: they are set together, once
+  even_split spread = {slots, ranks};  ///< follows from the two: they are set together, once
   static_assert(rank_limit < 65536, "even_split is exact for fewer than 2^16 parts");
 
   PLIMSOLL_HD index_t begin(index_t layer, index_t rank) const {
-    return offsets.data == nullptr ? even.begin(rank) : offsets(layer, rank);
+    return offsets.data == nullptr ? spread.begin(rank) : offsets(layer, rank);
   }
   PLIMSOLL_HD index_t end(index_t layer, index_t rank) const { return begin(layer, rank + 1); }
 
@@ -79,7 +79,7 @@ struct topology {
   PLIMSOLL_HD index_t ranks() const { return ranges.ranks; }
   PLIMSOLL_HD index_t first_rank(index_t node) const { return node_ranks.begin(node); }
   PLIMSOLL_HD index_t node_of(index_t rank) const {
-    return ranges.even.over_parts((rank + 1) * nodes - 1);
+    return ranges.spread.over_parts((rank + 1) * nodes - 1);
   }
 
   PLIMSOLL_HD bool is_active(index_t rank) const { return active.data == nullptr || active[rank]; }

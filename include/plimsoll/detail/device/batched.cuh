@@ -34,8 +34,8 @@ struct scratch_plan {
   /// Returns the scratch of the problem in `slot`, which has index `in_block` in its block.
   [[nodiscard]] __device__ scratch of(index_t slot, int in_block, uint4* shared) const {
     std::byte* const memory = global != nullptr ? global : reinterpret_cast<std::byte*>(shared);
-    index_t const place = global != nullptr ? slot : in_block;
-    return scratch(memory + static_cast<std::size_t>(place) * stride);
+    index_t const position = global != nullptr ? slot : in_block;
+    return scratch(memory + static_cast<std::size_t>(position) * stride);
   }
 };
 
@@ -111,7 +111,7 @@ PLIMSOLL_DETAIL_HIDDEN void launch_team(block<Threads>, device_context const& co
 }
 
 /// Runs body(team, scratch, problem) for every problem in [0, problems), on teams of the kind that
-/// the body names. Enqueues one kernel and does not synchronise.
+/// the body names. Enqueues one kernel and does not synchronize.
 template <class Body>
 PLIMSOLL_DETAIL_HIDDEN void launch(device_context const& context, index_t problems,
                                    Body const& body) {

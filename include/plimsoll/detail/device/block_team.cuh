@@ -95,9 +95,9 @@ class block_team : public team_operations<block_team<Threads, Streaming>> {
   }
 
   template <class T>
-  __device__ void store(T* place, std::type_identity_t<T> value) {
+  __device__ void store(T* to, std::type_identity_t<T> value) {
     if (thread_ == 0) {
-      *place = value;
+      *to = value;
     }
   }
 

@@ -235,15 +235,15 @@ __device__ void team_sort(Key* keys, index_t n, std::byte* storage, int thread) 
     Key mine[tile::keys_each];
 #pragma unroll
     for (int i = 0; i < tile::keys_each; ++i) {
-      int const place = i * tile::threads + thread;  // coalesced; the order is free
-      mine[i] = place < valid ? keys[first + place] : last;
+      int const position = i * tile::threads + thread;  // coalesced; the order is free
+      mine[i] = position < valid ? keys[first + position] : last;
     }
     typename tile::collective(*reinterpret_cast<temp_storage*>(storage)).Sort(mine, less{});
 #pragma unroll
     for (int i = 0; i < tile::keys_each; ++i) {
-      int const place = thread * tile::keys_each + i;
-      if (place < valid) {
-        keys[first + place] = mine[i];
+      int const position = thread * tile::keys_each + i;
+      if (position < valid) {
+        keys[first + position] = mine[i];
       }
     }
   }

@@ -107,7 +107,7 @@ PLIMSOLL_DETAIL_HIDDEN index_t count_resident(block<Threads>, device_context con
 }
 
 /// Runs all phases in order. Scratch that does not fit in shared memory is in `memory`, which has
-/// `phases_bytes(context, body)` bytes. Neither allocates nor synchronises.
+/// `phases_bytes(context, body)` bytes. Neither allocates nor synchronizes.
 ///
 /// A partition of the device (a green context, MPS) may have fewer multiprocessors than it reports.
 /// CUDA then refuses the cooperative launch, and phases are launched one by one from then on.

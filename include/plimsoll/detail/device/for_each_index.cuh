@@ -14,7 +14,7 @@
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Calls f(i) for i in [0, n), in any order. A long array fills the device, also if it has too few
-/// rows to do so with one block per row. Does not synchronise.
+/// rows to do so with one block per row. Does not synchronize.
 ///
 /// CUB reads and clears CUDA's last error before and after its launch (CCCL 3.0): an error that
 /// earlier work left pending is reported here, without a launch. So only calls that enqueue nothing

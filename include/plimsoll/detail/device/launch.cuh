@@ -55,7 +55,7 @@ inline void allow_shared_memory(device_context const& context, void const* kerne
   }
 }
 
-/// Enqueues a kernel, does not synchronise, and returns the code of the launch.
+/// Enqueues a kernel, does not synchronize, and returns the code of the launch.
 template <class... Parameters>
 [[nodiscard]] cudaError_t try_launch_kernel(device_context const& context,
                                             launch_config const& config,
@@ -90,7 +90,7 @@ inline void check_launch(cudaError_t code) {
   check_cuda(code, "kernel launch", " (this launch, or earlier work on the device)");
 }
 
-/// Enqueues a kernel and does not synchronise. Only the return code of the launch is checked, so
+/// Enqueues a kernel and does not synchronize. Only the return code of the launch is checked, so
 /// that an error of another library is neither reported nor cleared. CUDA may still return an error
 /// of earlier work on the device.
 template <class... Parameters>

@@ -150,9 +150,9 @@ class warp_team : public team_operations<warp_team<Streaming>> {
   }
 
   template <class T>
-  __device__ void store(T* place, std::type_identity_t<T> value) {
+  __device__ void store(T* to, std::type_identity_t<T> value) {
     if (lane_ == 0) {
-      *place = value;
+      *to = value;
     }
   }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Counts the ids of tokens on the host. Every block of tokens has its own histograms, which are then
-/// added to the output. They are integers, so blocks may be added in any order.
+/// Counts the ids of tokens on the host. Every block of tokens has its own histograms, which are
+/// then added to the output. They are integers, so blocks may be added in any order.
 #pragma once
 
 #include <algorithm>

@@ -38,8 +38,8 @@ class serial_team : public team_operations<serial_team> {
   }
 
   template <class T>
-  PLIMSOLL_HD void store(T* place, std::type_identity_t<T> value) {
-    *place = value;
+  PLIMSOLL_HD void store(T* to, std::type_identity_t<T> value) {
+    *to = value;
   }
 
   template <class F, class Op, class T>

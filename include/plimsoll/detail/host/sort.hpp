@@ -50,17 +50,17 @@ inline void sort_keys(std::uint64_t* keys, index_t n) {
   std::uint64_t* from = keys;
   std::uint64_t* to = buffer;
   for (int shift = low; shift < high; shift += width) {
-    std::uint16_t place[1 << widest];
-    std::fill(place, place + mask + 1, std::uint16_t{0});
+    std::uint16_t position[1 << widest];
+    std::fill(position, position + mask + 1, std::uint16_t{0});
     for (index_t i = 0; i < n; ++i) {
-      ++place[from[i] >> shift & mask];
+      ++position[from[i] >> shift & mask];
     }
     std::uint16_t before = 0;
     for (std::uint64_t digit = 0; digit <= mask; ++digit) {
-      before = static_cast<std::uint16_t>(before + std::exchange(place[digit], before));
+      before = static_cast<std::uint16_t>(before + std::exchange(position[digit], before));
     }
     for (index_t i = 0; i < n; ++i) {
-      to[place[from[i] >> shift & mask]++] = from[i];
+      to[position[from[i] >> shift & mask]++] = from[i];
     }
     std::swap(from, to);
   }
