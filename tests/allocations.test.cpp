@@ -89,6 +89,9 @@ TEST_CASE("allocations: load_window and load_decay") {
   plimsoll::load_window<std::int32_t, plimsoll::seq_policy> window(seq, 1, 3, {.window = 4});
   CHECK(news_in([&] { window.push(step); }) == 0);
   CHECK(news_in([&] { window.sum(matrix_ref<std::int64_t>(sums.data(), 1, 3)); }) == 0);
+  ints steps(12);
+  CHECK(news_in([&] { window.steps(plimsoll::tensor_ref<std::int32_t>(steps.data(), 4, 1, 3)); }) ==
+        0);
   plimsoll::load_decay decay(seq, 1, 3);
   CHECK(news_in([&] { decay.update(step); }) == 0);
   CHECK(news_in([&] { decay.reset(0); }) == 0);

@@ -100,14 +100,14 @@ inline void check_apart(flow_case const& c, flow_result const& got) {
   }
 }
 
-inline void check_random(flow_fn flow) {
+inline void check_random(flow_fn flow, flow_case (*draw)(std::uint64_t), std::string const& name) {
   fnv1a hash;
   int refused = 0;
   int moves = 0;
   int with_empty = 0;
   for (std::uint64_t seed = 0; seed < 400; ++seed) {
     CAPTURE(seed);
-    flow_case const c = random_flow(seed);
+    flow_case const c = draw(seed);
     auto const expected = slow_flow_of(c, &moves);
     if (!expected) {
       ++refused;
@@ -130,12 +130,44 @@ inline void check_random(flow_fn flow) {
   CHECK(refused > 10);
   CHECK(moves > 10);
   CHECK(with_empty > 10);
-  report_hash("flow_placement.random", hash.value());
+  report_hash(name, hash.value());
 }
 
 PLIMSOLL_TEST_CASE("flow_placement: equals the definition on random histories", P,
                    PLIMSOLL_POLICIES) {
-  check_random(flow_of<P>);
+  check_random(flow_of<P>, random_flow, "flow_placement.random");
+}
+
+PLIMSOLL_TEST_CASE("flow_placement: equals the definition with plans in use", P,
+                   PLIMSOLL_POLICIES) {
+  check_random(flow_of<P>, random_flow_in_use, "flow_placement.in_use");
+}
+
+PLIMSOLL_TEST_CASE("flow_placement: a plan in use, by hand", P, PLIMSOLL_POLICIES) {
+  // Without a plan in use, experts 0 and 1 go to ranks 0 and 1, and experts 2 and 3 to ranks 1 and
+  // 0.
+  flow_case c{.experts = 4, .slots = 4, .loads = {12, 10, 6, 4}};
+  c.where.ranks = 2;
+  CHECK(flow_of<P>(c).map == ints{0, 3, 1, 2});
+  // Only labels and slots follow the plan in use if there is no bonus.
+  c.in_use = {2, 1, 0, 3};
+  CHECK(flow_of<P>(c).map == ints{2, 1, 0, 3});
+  c.in_use = {3, 2, 0, 1};
+  CHECK(flow_of<P>(c).map == ints{3, 0, 2, 1});
+  // An average rank has 16. Expert 1 makes 22 on rank 1, which holds expert 0, and 10 on rank 0: a
+  // difference of 0.75. With less, it leaves rank 1, as before, and expert 2 follows its bonus.
+  c.keep_bonus = 0.7;
+  CHECK(flow_of<P>(c).map == ints{1, 2, 0, 3});
+  c.keep_bonus = 0.8;
+  CHECK(flow_of<P>(c).map == ints{3, 2, 0, 1});
+  // Experts 0 and 2 get the two superfluous slots: 10 and 6 are above half of a rank's 25 / 3.
+  // Expert 1, with two copies in use, counts as 8 instead of 4, and comes before expert 2.
+  c = {.experts = 4, .slots = 6, .loads = {10, 4, 6, 5}};
+  c.where.ranks = 3;
+  c.in_use = {1, 0, 1, 2, 3, -1};
+  CHECK(flow_of<P>(c).counts == ints{2, 1, 2, 1});
+  c.keep_bonus = 0.8;
+  CHECK(flow_of<P>(c).counts == ints{2, 2, 1, 1});
 }
 
 /// Returns a case of the size of a model's layers: 2 layers of 128 experts, 4 steps.

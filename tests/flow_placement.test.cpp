@@ -20,6 +20,10 @@ TEST_CASE("flow_placement: the same bits in every team") {
         .where = plimsoll::detail::topology_of(*where, c.slots),
         .split = c.split,
         .max_partners = c.max_partners,
+        .in_use = c.in_use.empty() ? plimsoll::matrix_ref<std::int32_t const>{}
+                                   : plimsoll::matrix_ref<std::int32_t const>(c.in_use.data(),
+                                                                              c.layers, c.slots),
+        .keep_bonus = c.keep_bonus,
         .physical_to_logical = plimsoll::matrix_ref<std::int32_t>(map.data(), c.layers, c.slots),
         .replica_count = plimsoll::matrix_ref<std::int32_t>(counts.data(), c.layers, c.experts),
         .reports = reports.data()};
@@ -28,6 +32,7 @@ TEST_CASE("flow_placement: the same bits in every team") {
   for (std::uint64_t seed = 0; seed < cases_of(8); ++seed) {
     CAPTURE(seed);
     check(random_flow(seed));
+    check(random_flow_in_use(seed));
   }
   draws draw(5);
   flow_case wide{.steps = 3, .experts = 50, .slots = 90};
@@ -85,6 +90,37 @@ TEST_CASE("flow_placement: shapes are checked") {
                        plimsoll::invalid_input);
   CHECK_THROWS_WITH_AS(run(2, 2, 4), "flow_placement: replica_count: expected 3 experts, got 4",
                        plimsoll::invalid_input);
+  ints const used{0, 1, 2, -1, 0, 3, 2, -1, 0, 1};
+  auto const from = [&](plimsoll::flow_placement_options options) {
+    options.on.ranks = 2;
+    plimsoll::flow_placement(plimsoll::seq,
+                             plimsoll::tensor_ref<std::int64_t const>(loads.data(), 2, 2, 3),
+                             options, plimsoll::matrix_ref<std::int32_t>(map.data(), 2, 4),
+                             plimsoll::matrix_ref<std::int32_t>(counts.data(), 2, 3));
+  };
+  auto const in_use = [&](index_t layers, index_t slots) {
+    return plimsoll::matrix_ref<std::int32_t const>(used.data(), layers, slots);
+  };
+  CHECK_THROWS_WITH_AS(from({.in_use = in_use(1, 4)}),
+                       "flow_placement: options.in_use: expected 2 layers, got 1",
+                       plimsoll::invalid_input);
+  CHECK_THROWS_WITH_AS(from({.in_use = in_use(2, 5)}),
+                       "flow_placement: options.in_use: expected 4 slots, got 5",
+                       plimsoll::invalid_input);
+  CHECK_THROWS_WITH_AS(from({.keep_bonus = -0.5}),
+                       "flow_placement: options.keep_bonus: expected 0 to 2^60, got -0.5",
+                       plimsoll::invalid_input);
+  for (double const bonus : {0.0, 1.0}) {
+    CHECK_THROWS_WITH_AS(from({.in_use = in_use(2, 4), .keep_bonus = bonus}),
+                         "flow_placement: options.in_use: expected -1 or an expert of the layer, "
+                         "got 3 in layer 1, slot 1",
+                         plimsoll::invalid_input);
+  }
+  ints const ends{0, 2, 3, 0, 2, 3};
+  CHECK_THROWS_WITH_AS(
+      from({.rank_offsets = {ends.data(), 2, 3}, .in_use = {used.data() + 1, 2, 4}}),
+      "flow_placement: options.in_use: expected -1 in slots of no rank, got 0 in layer 0, slot 3",
+      plimsoll::invalid_input);
   CHECK_THROWS_WITH_AS(
       static_cast<void>(plimsoll::flow_placement(
           plimsoll::seq, plimsoll::tensor_ref<std::int64_t const>(loads.data(), 2, 2, 3), 2,

@@ -513,6 +513,9 @@ void check_window(index_t window) {
   array_in<sum, P> out(layers * experts, sum{-1});
   object.sum(out.view2(layers, experts));
   CHECK(out.values() == std::vector<sum>(step_size));
+  array_in<T, P> steps(window * layers * experts, T(77));
+  object.steps(steps.view3(window, layers, experts));
+  CHECK(steps.values() == std::vector<T>(static_cast<std::size_t>(window) * step_size));
   CHECK(object.size() == 0);
   std::vector<std::vector<T>> pushed;
   for (index_t step = 0; step < 3 * window + 2; ++step) {
@@ -531,10 +534,17 @@ void check_window(index_t window) {
     }
     CHECK(out.values() == expected);
     CHECK(object.size() == static_cast<index_t>(pushed.size() - from));
+    std::vector<T> kept;
+    for (std::size_t t = from; t < pushed.size(); ++t) {
+      kept.insert(kept.end(), pushed[t].begin(), pushed[t].end());
+    }
+    kept.resize(static_cast<std::size_t>(window) * step_size);  // rows not filled yet
+    object.steps(steps.view3(window, layers, experts));
+    CHECK(steps.values() == kept);
   }
   report_hash("load_tensor.window." + std::string(std::is_integral_v<T> ? "integer" : "real") +
                   std::to_string(sizeof(T)) + "." + std::to_string(window),
-              out.values());
+              out.values(), steps.values());
 }
 
 PLIMSOLL_TEST_CASE("load_tensor: the window holds the last steps", P, PLIMSOLL_PREPARED_POLICIES) {

@@ -115,6 +115,10 @@ TEST_CASE_TEMPLATE("load_tensor: the window in every team", T, std::int32_t, flo
         plimsoll::detail::window_sum_body<T>{ring_view, in_place,
                                              matrix_ref<double>(out.data(), 2, experts)},
         4, out);
+    std::vector<T> steps(ring.size());
+    plimsoll::tensor_ref<T> const to(steps.data(), ring_view.extent(0), 2, experts);
+    check_all_teams(plimsoll::detail::window_steps_body<T>{ring_view, in_place, to},
+                    2 * ring_view.extent(0), steps);
   }
 }
 
@@ -160,10 +164,12 @@ TEST_CASE_TEMPLATE("load_tensor: prepared objects allocate once", P, PLIMSOLL_HO
     auto const loads = rough_loads<float>(600, 19);
     std::vector<std::int32_t> const counts(600, 2);
     std::vector<std::int64_t> sum(600);
+    std::vector<std::int32_t> steps(2400);
     std::vector<double> real_sum(600);
     for (int step = 0; step < 9; ++step) {
       integers.push(matrix_ref<std::int32_t const>(counts.data(), 3, 200));
       integers.sum(matrix_ref<std::int64_t>(sum.data(), 3, 200));
+      integers.steps(plimsoll::tensor_ref<std::int32_t>(steps.data(), 4, 3, 200));
       reals.push(matrix_ref<float const>(loads.data(), 3, 200));
       reals.sum(matrix_ref<double>(real_sum.data(), 3, 200));
       average.update(matrix_ref<float const>(loads.data(), 3, 200));
@@ -171,6 +177,7 @@ TEST_CASE_TEMPLATE("load_tensor: prepared objects allocate once", P, PLIMSOLL_HO
     }
     CHECK(integers.size() == 4);
     CHECK(sum == std::vector<std::int64_t>(600, 8));
+    CHECK(steps == std::vector<std::int32_t>(2400, 2));
     CHECK(memory.allocations() == prepared);
   }
   CHECK(memory.live() == 0);
@@ -376,6 +383,12 @@ TEST_CASE("load_tensor: shapes and options of prepared objects are checked") {
                 "load_window::push: loads: expected 2 layers, got 1");
   CHECK_REFUSED(steps.sum(matrix_ref<std::int64_t>(out.data(), 2, 4)),
                 "load_window::sum: out: expected 3 experts, got 4");
+  auto const read = [&](index_t rows, index_t layers, index_t experts) {
+    steps.steps(plimsoll::tensor_ref<std::int32_t>(loads.data(), rows, layers, experts));
+  };
+  CHECK_REFUSED(read(2, 2, 3), "load_window::steps: out: expected 1 steps (the window), got 2");
+  CHECK_REFUSED(read(1, 1, 3), "load_window::steps: out: expected 2 layers, got 1");
+  CHECK_REFUSED(read(1, 2, 4), "load_window::steps: out: expected 3 experts, got 4");
 
   plimsoll::load_decay average(seq, 2, 3, {.decay = 1});
   CHECK_REFUSED(average.update(matrix_ref<std::int32_t>(loads.data(), 3, 3)),

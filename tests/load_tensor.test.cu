@@ -18,6 +18,7 @@ PLIMSOLL_TEST_CASE("load_tensor: calls can be captured in a CUDA graph and repla
   array_in<std::int32_t, P> counts(experts);
   array_in<std::int64_t, P> by_source(2 * experts);
   array_in<std::int64_t, P> sum(experts);
+  array_in<std::int32_t, P> kept(window * experts);
   array_in<routing_counters, P> counters(2);
   plimsoll::load_window<std::int32_t, policy_of<P>> steps(policy, 1, experts, {.window = window});
   plimsoll::load_decay average(policy, 1, experts);
@@ -30,6 +31,7 @@ PLIMSOLL_TEST_CASE("load_tensor: calls can be captured in a CUDA graph and repla
         plimsoll::vector_ref<routing_counters>(counters.data() + 1, 1));
     steps.push(counts.view2(1, experts));
     steps.sum(sum.view2(1, experts));
+    steps.steps(kept.view3(window, 1, experts));
     average.update(counts.view2(1, experts));
   });
 
@@ -55,6 +57,15 @@ PLIMSOLL_TEST_CASE("load_tensor: calls can be captured in a CUDA graph and repla
       }
     }
     CHECK(sum.values() == window_sum);
+    auto const rows = wide(kept.values());
+    for (std::size_t t = 0; t < window; ++t) {
+      std::size_t const first = pushed.size() > window ? pushed.size() - window : 0;
+      std::vector<std::int64_t> const row(
+          rows.begin() + static_cast<std::ptrdiff_t>(t * experts),
+          rows.begin() + static_cast<std::ptrdiff_t>((t + 1) * experts));
+      CHECK(row ==
+            (first + t < pushed.size() ? pushed[first + t] : std::vector<std::int64_t>(experts)));
+    }
     CHECK(plimsoll::read(policy, plimsoll::vector_ref<double const>(average.values().data,
                                                                     experts)) == expected_average);
     auto const routed = members(counters.values());

@@ -239,11 +239,15 @@ TEST_CASE("null_views: every view of load tensors") {
         static_cast<void>(plimsoll::rank_loads(seq, in, {map, v.copies, 1}));
       },
       v.loads, v.map);
-  plimsoll::load_window<std::int32_t, plimsoll::seq_policy> window(seq, 1, 2);
+  plimsoll::load_window<std::int32_t, plimsoll::seq_policy> window(seq, 1, 2, {.window = 1});
+  ints kept(2);
+  tensor_ref<std::int32_t> const steps(kept.data(), 1, 1, 2);
   check_each(
       "load_window::push", {"loads"}, [&](auto in) { window.push(in); }, v.loads);
   check_each(
       "load_window::sum", {"out"}, [&](auto out) { window.sum(out); }, rows);
+  check_each(
+      "load_window::steps", {"out"}, [&](auto out) { window.steps(out); }, steps);
   plimsoll::load_decay decay(seq, 1, 2);
   check_each(
       "load_decay::update", {"loads"}, [&](auto in) { decay.update(in); }, v.loads);

@@ -55,6 +55,10 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// 4. Slots that uneven ranks leave get further copies, each of the expert with the largest load
 ///    per copy that is not on the rank; but not with `max_partners`.
 ///
+/// With `options.in_use`, the plan is aligned with the plan in use. With `options.keep_bonus`, the
+/// score of a rank that holds the expert already is lower by the bonus, and an expert with fewer
+/// copies than in use comes earlier in step 2.
+///
 /// Two copies of an expert are never on one rank, so that slots above the number of experts stay
 /// empty. With a history of one step, loads cannot be seen to vary together, and the plan balances
 /// that step.
@@ -73,11 +77,12 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 ///   if the slots of live ranks cannot hold one copy of each expert. The outputs are then
 ///   unspecified
 /// @complexity O(steps experts + experts (log experts + ranks) + copies ranks) per layer;
-///   O(copies^2 ranks) for the copies of one expert if `max_partners` is below ranks - 1
+///   O(copies^2 ranks) for the copies of one expert if `max_partners` is below ranks - 1; with
+///   `in_use` that of `align`, too
 /// @workspace for each problem in flight 92 bytes per expert and 100 per rank, with the optimal
-///   split or a bound on partners one bit per pair of ranks; 64 bytes per layer; 4 for each int64
-///   element
-/// @stream synchronizes once
+///   split or a bound on partners one bit per pair of ranks, with a bonus 28 bytes per slot and 8
+///   per expert; 64 bytes per layer; 4 for each int64 element; with `in_use` that of `align`
+/// @stream synchronizes once; with `in_use` also as `align`
 /// @determinism the same bits under every policy; ties go to the lowest expert and rank
 template <execution_policy P, class Loads, class Placement, class Counts>
 std::vector<flow_placement_report> flow_placement(P const& policy, Loads const& loads,

@@ -29,6 +29,16 @@ struct flow_placement_options {
   /// Largest number of partners of a rank, 0 to 32767: ranks that hold a copy of the same expert,
   /// with which it exchanges tokens or weights. A copy that would give a rank more is not made.
   index_t max_partners = rank_limit;
+  /// `[layers, slots]`: the plan in use, expert in each slot, -1 in empty slots, with the slots of
+  /// ranks as in `rank_offsets`. The new plan gets the rank labels and slots with which the fewest
+  /// experts move from it, as by `align`. Experts may be missing, and what dead ranks hold cannot
+  /// be read and counts as no copy. Empty: there is none.
+  matrix_ref<std::int32_t const> in_use = {};
+  /// Preference for the ranks and counts of `in_use`, at least 0: the load, in loads of an average
+  /// rank, by which a rank that holds the expert already seems lighter. An expert with fewer copies
+  /// than in use also seems 2 times as heavy when copies are given, 1 + keep_bonus times from a
+  /// bonus of 1 on, at most 5. 0 plans as without `in_use`.
+  double keep_bonus = 0;
 };
 
 /// Ranks of the plan that `certify` takes.

@@ -229,12 +229,12 @@ array<double, P, 2> rank_loads(P const& policy, Loads const& loads,
   return out;
 }
 
-/// @brief Maintains the sum of the last `options.window` steps.
+/// @brief Keeps the last `options.window` steps, and their sum.
 ///
 /// This is the ring buffer of steps of vLLM, SGLang and vllm-ascend; integer loads also have a
 /// running sum. Only the constructor allocates; after it only `size` synchronizes. The position in
-/// the ring is in the policy's memory, so `push` and `sum` can be captured in a CUDA graph and
-/// replayed.
+/// the ring is in the policy's memory, so `push`, `sum` and `steps` can be captured in a CUDA graph
+/// and replayed.
 ///
 /// @tparam T int32, uint32, int64, float or double
 template <load_value T, unqualified_policy P>
@@ -282,6 +282,23 @@ class load_window {
                            "load_window::sum", out, "[layers, experts]", detail::one_of<sum_type>);
     expect_shape("load_window::sum", "out", to);
     pipeline_.enqueue_sum(to);
+  }
+
+  /// Writes the steps of the window from the oldest to the newest, as planners take them. The rows
+  /// after the newest step, of a window that is not full yet, have no load.
+  /// @param[out] out `[window, layers, experts]` of type T
+  /// @throws invalid_input for shapes
+  /// @complexity O(window layers experts)
+  template <class Out>
+  void steps(Out&& out) {
+    auto const to = PLIMSOLL_OUTPUT_OF("the element type of the window", 3, "load_window::steps",
+                                       out, "[window, layers, experts]", detail::one_of<T>);
+    detail::expect_extent("load_window::steps", "out", pipeline_.window(), to.extent(0),
+                          "steps (the window)");
+    detail::expect_extent("load_window::steps", "out", pipeline_.layers(), to.extent(1), "layers");
+    detail::expect_extent("load_window::steps", "out", pipeline_.experts(), to.extent(2),
+                          "experts");
+    pipeline_.enqueue_steps(to);
   }
 
   /// Returns the number of steps in the window, at most `options.window`.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <plimsoll/flow_placement.hpp>
+#include <plimsoll/migration.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -11,6 +12,7 @@
 #include <functional>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -40,6 +42,8 @@ struct flow_case {
   host_options where = {};
   split_rule split = split_rule::optimal;
   index_t max_partners = plimsoll::rank_limit;
+  ints in_use = {};  ///< [layers, slots]; empty: none
+  double keep_bonus = 0;
 
   [[nodiscard]] std::int64_t load(index_t step, index_t layer, index_t e) const {
     return loads[static_cast<std::size_t>((step * layers + layer) * experts + e)];
@@ -66,11 +70,17 @@ inline flow_result with_reports(ints map, ints counts,
 }
 
 template <class P>
-flow_placement_options flow_options(flow_case const& c, options_in<P> const& where) {
-  return {.on = (*where).on,
-          .rank_offsets = (*where).rank_offsets,
-          .split = c.split,
-          .max_partners = c.max_partners};
+flow_placement_options flow_options(flow_case const& c, options_in<P> const& where,
+                                    array_in<std::int32_t, P> const& in_use) {
+  flow_placement_options result{.on = (*where).on,
+                                .rank_offsets = (*where).rank_offsets,
+                                .split = c.split,
+                                .max_partners = c.max_partners,
+                                .keep_bonus = c.keep_bonus};
+  if (!c.in_use.empty()) {
+    result.in_use = in_use.view2(c.layers, c.slots);
+  }
+  return result;
 }
 
 template <class P, class T = std::int64_t, class Id = std::int32_t>
@@ -79,8 +89,9 @@ flow_result flow_of(flow_case const& c) {
   array_in<Id, P> map(c.layers * c.slots, -7);
   array_in<Id, P> counts(c.layers * c.experts, -7);
   options_in<P> const where(c.where, c.layers);
+  array_in<std::int32_t, P> const in_use(c.in_use);
   auto const reports = plimsoll::flow_placement(
-      make_policy<P>(), loads.view3(c.steps, c.layers, c.experts), flow_options(c, where),
+      make_policy<P>(), loads.view3(c.steps, c.layers, c.experts), flow_options(c, where, in_use),
       map.view2(c.layers, c.slots), counts.view2(c.layers, c.experts));
   return with_reports(as_int32(map.values()), as_int32(counts.values()), reports);
 }
@@ -90,8 +101,10 @@ template <class P>
 flow_result returned_flow(flow_case const& c) {
   array_in<std::int64_t, P> const loads(c.loads);
   options_in<P> const where(c.where, c.layers);
-  auto const made = plimsoll::flow_placement(
-      make_policy<P>(), loads.view3(c.steps, c.layers, c.experts), c.slots, flow_options(c, where));
+  array_in<std::int32_t, P> const in_use(c.in_use);
+  auto const made =
+      plimsoll::flow_placement(make_policy<P>(), loads.view3(c.steps, c.layers, c.experts), c.slots,
+                               flow_options(c, where, in_use));
   return with_reports(made.physical_to_logical.to_host(), made.replica_count.to_host(),
                       made.reports);
 }
@@ -195,7 +208,8 @@ class slow_flow {
     apart.rule = oracle::apart::rank;
     auto const slots = static_cast<std::size_t>(c_.slots);
     auto const numbered = oracle::numbered(weight_.size(), apart, slots);
-    if (idle_ == c_.steps && numbered) {
+    find_kept();
+    if (idle_ == c_.steps && numbered && !is_sticky()) {
       held_.assign(where_.ranks(), {});
       copies_.assign(weight_.size(), 0);
       for (std::size_t r = 0; r < where_.ranks(); ++r) {
@@ -282,6 +296,26 @@ class slow_flow {
   }
 
   [[nodiscard]] std::int64_t share(std::size_t e) const { return weight_[e] * 64 / copies_[e]; }
+  /// The same for another copy: more while the expert has fewer than in the plan in use.
+  [[nodiscard]] std::int64_t wanted(std::size_t e) const {
+    double const more = 1 + std::min(4.0, std::max(1.0, c_.keep_bonus));
+    bool const loses = is_sticky() && copies_[e] < std::ssize(kept_[e]);
+    return loses ? share(e) * static_cast<std::int64_t>(4 * more) / 4 : share(e);
+  }
+
+  [[nodiscard]] bool is_sticky() const { return !c_.in_use.empty() && c_.keep_bonus > 0; }
+  /// Finds the live ranks that hold each expert in the plan in use.
+  void find_kept() {
+    kept_.assign(static_cast<std::size_t>(c_.experts), {});
+    for (std::size_t r = 0; r < where_.ranks() && is_sticky(); ++r) {
+      for (std::int64_t i = 0; i < where_.room(r); ++i) {
+        auto const slot = static_cast<std::size_t>(layer_ * c_.slots + where_.offsets[r] + i);
+        if (std::int32_t const e = c_.in_use[slot]; e >= 0) {
+          kept_[static_cast<std::size_t>(e)].insert(r);
+        }
+      }
+    }
+  }
 
   /// Returns whether some placement has no two copies of an expert on a rank (Gale and Ryser).
   [[nodiscard]] bool can_be_apart(longs counts) const {
@@ -307,8 +341,8 @@ class slow_flow {
     for (std::int64_t spare = places_ - c_.experts; spare > 0; --spare) {
       std::vector<std::tuple<int, std::int64_t, std::size_t>> order;
       for (std::size_t e = 0; e < n; ++e) {
-        bool const is_hot = share(e) > hot;
-        std::int64_t const worth = !is_hot && copies_[e] == 1 ? 10 * share(e) : share(e);
+        bool const is_hot = wanted(e) > hot;
+        std::int64_t const worth = !is_hot && copies_[e] == 1 ? 10 * wanted(e) : wanted(e);
         order.emplace_back(is_hot ? 0 : 1, -worth, e);
       }
       std::sort(order.begin(), order.end());
@@ -450,7 +484,9 @@ class slow_flow {
     }
     auto const over =
         weight_[e] == 0 ? std::max<std::int64_t>(1, std::ssize(profile_)) : weight_[e];
-    return static_cast<double>(sum) / (static_cast<double>(over) * unit()) / (speed(r) / fastest_);
+    double const load =
+        static_cast<double>(sum) / (static_cast<double>(over) * unit()) / (speed(r) / fastest_);
+    return kept_[e].count(r) > 0 ? load - c_.keep_bonus : load;
   }
   [[nodiscard]] double penalties(std::size_t e, std::size_t r, sizes const& holders,
                                  std::vector<std::vector<bool>> const& connected) const {
@@ -515,7 +551,8 @@ class slow_flow {
   double fastest_ = 0;
   int unit_bits_ = 0;
   std::int64_t idle_ = 0;
-  std::vector<longs> profile_ = {};  ///< [blocks][experts]
+  std::vector<std::set<std::size_t>> kept_ = {};  ///< [experts]
+  std::vector<longs> profile_ = {};               ///< [blocks][experts]
   longs weight_ = {};
   longs copies_ = {};
   std::vector<longs> held_ = {};  ///< [ranks]: experts in the order of their slots
@@ -543,6 +580,17 @@ inline std::optional<flow_result> slow_flow_of(flow_case const& c, int* moves = 
     if (moves != nullptr) {
       *moves += one.moves();
     }
+  }
+  if (!c.in_use.empty()) {
+    options_in<plimsoll::seq_policy> const where(c.where, c.layers);
+    auto const of = [&](ints const& map) {
+      return plimsoll::placement_ref{{map.data(), c.layers, c.slots},
+                                     {result.counts.data(), c.layers, c.experts},
+                                     c.where.ranks,
+                                     (*where).rank_offsets};
+    };
+    plimsoll::align(plimsoll::seq, of(c.in_use), of(result.map), {.on = (*where).on},
+                    plimsoll::matrix_ref<std::int32_t>(result.map.data(), c.layers, c.slots));
   }
   return result;
 }
@@ -598,6 +646,33 @@ inline flow_case random_flow(std::uint64_t seed) {
     c.slots = std::max(c.experts, most);
   }
   c.loads = drifting_loads(draw, c.steps, c.layers, c.experts);
+  return c;
+}
+
+/// A random history, and a plan in use: of another history, or of any experts.
+inline flow_case random_flow_in_use(std::uint64_t seed) {
+  flow_case c = random_flow(seed);
+  draws draw(seed + 424242);
+  flow_case before = c;
+  before.loads = drifting_loads(draw, c.steps, c.layers, c.experts);
+  auto const planned = slow_flow_of(before);
+  if (planned && !draw.one_in(3)) {
+    c.in_use = planned->map;
+  } else {
+    c.in_use.assign(static_cast<std::size_t>(c.layers * c.slots), -1);
+  }
+  for (index_t layer = 0; layer < c.layers; ++layer) {
+    oracle::site const where = site_of(c.where, c.slots, layer, c.experts);
+    for (std::size_t r = 0; r < where.ranks(); ++r) {
+      for (std::int64_t slot = where.offsets[r]; slot < where.offsets[r + 1]; ++slot) {
+        if (!planned || draw.one_in(4)) {
+          c.in_use[static_cast<std::size_t>(layer * c.slots + slot)] =
+              draw.among(-1, c.experts - 1);
+        }
+      }
+    }
+  }
+  c.keep_bonus = draw.any({0.0, 0.1, 0.4, 1.0, 1.6, 3.2, 7.0});
   return c;
 }
 

@@ -15,6 +15,7 @@
 #include <plimsoll/detail/common/fixed_load.hpp>
 #include <plimsoll/detail/common/numbered_slots.hpp>
 #include <plimsoll/detail/common/packing.hpp>
+#include <plimsoll/detail/common/slot_lists.hpp>
 #include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/exact_math.hpp>
 #include <plimsoll/detail/report.hpp>
@@ -76,6 +77,54 @@ struct flow_arrays {
   PLIMSOLL_HD static index_t words(index_t ranks) { return (ranks + 31) / 32; }
 };
 
+/// The ranks that hold each expert in the plan in use.
+struct kept_ranks {
+  slot_lists lists;       ///< slots of every expert in the plan in use
+  std::int32_t* rank_of;  ///< `[slots]` rank of each usable slot, else -1
+  std::int32_t* rank;     ///< `[slots]` rank of each element of `lists.slot`, -1: dead or repeated
+  std::int32_t* copies;   ///< `[experts]` live ranks that hold the expert
+  std::uint64_t* keys;    ///< of `lists.fill`
+  std::byte* sorting;     ///< of `keys`
+
+  template <class Memory>
+  PLIMSOLL_HD static kept_ranks in(Memory& memory, index_t experts, index_t slots) {
+    kept_ranks result{};
+    result.lists = slot_lists::in(memory, experts, slots);
+    memory.take(result.rank_of, slots);
+    memory.take(result.rank, slots);
+    memory.take(result.copies, experts);
+    memory.take(result.keys, slots);
+    memory.take(result.sorting, sort_bytes<block<128>, std::uint64_t>(slots));
+    return result;
+  }
+
+  /// Fills the lists from the map of the plan in use, whose ids have been checked.
+  template <class Team>
+  PLIMSOLL_HD void fill(Team& team, topology const& where, index_t layer,
+                        vector_ref<std::int32_t const> const& map) const {
+    kept_ranks const a = *this;
+    topology const at = where;
+    team.for_each(lists.slots, [=](index_t slot) { a.rank_of[slot] = -1; });
+    team.for_each(at.ranks(), [=](index_t r) {
+      for (index_t slot = at.begin(layer, r); slot < at.end(layer, r); ++slot) {
+        a.rank_of[slot] = static_cast<std::int32_t>(r);
+      }
+    });
+    lists.fill(team, map, keys, sorting);
+    team.for_each(lists.experts, [=](index_t e) {
+      std::int32_t previous = -1;
+      std::int32_t count = 0;
+      for (std::int32_t i = a.lists.first[e]; i < a.lists.first[e + 1]; ++i) {
+        std::int32_t const r = a.rank_of[a.lists.slot[i]];
+        a.rank[i] = r == previous ? -1 : r;  // slots rise, and so do ranks
+        count += r >= 0 && r != previous ? 1 : 0;
+        previous = r;
+      }
+      a.copies[e] = count;
+    });
+  }
+};
+
 /// Body of `flow_placement`. Problem = layer. In its report, `work` counts the steps without load
 /// and `value` the slots of live ranks that stay empty.
 template <class Loads>
@@ -86,12 +135,15 @@ struct flow_placement_body {
   topology where;
   split_rule split;
   index_t max_partners;
+  matrix_ref<std::int32_t const> in_use;  ///< `[layers, slots]`: the plan in use; may be empty
+  double keep_bonus;  ///< in loads of an average rank; 0: `in_use` is only checked
   matrix_ref<std::int32_t> physical_to_logical;
   matrix_ref<std::int32_t> replica_count;
   problem_report* reports;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return bytes_taken_by<flow_arrays>(experts(), where.ranks(), may_be_uneven(), has_graph());
+    return bytes_taken_by<flow_arrays>(experts(), where.ranks(), may_be_uneven(), has_graph()) +
+           (is_sticky() ? bytes_taken_by<kept_ranks>(experts(), where.ranges.slots) : 0);
   }
 
   template <class Team>
@@ -105,13 +157,20 @@ struct flow_placement_body {
     if (!outcome.refused && slots < experts()) {
       outcome = refusal(fault_kind::floors, -1, experts(), slots);
     }
+    if (!outcome.refused && in_use.data != nullptr) {
+      outcome = refuse_in_use(team, layer);
+    }
     history seen;
     if (!outcome.refused) {
       outcome = make_profiles(team, layer, a, seen);
     }
     if (!outcome.refused) {
       outcome.result.work = seen.idle;
-      if (seen.idle == loads.extent(0) &&
+      if (is_sticky()) {
+        seen.kept = kept_ranks::in(memory, experts(), where.ranges.slots);
+        seen.kept.fill(team, where, layer, row_of(in_use, layer));
+      }
+      if (seen.idle == loads.extent(0) && !is_sticky() &&
           may_number_slots(team, where, layer, experts(), anti_affinity::rank)) {
         number_slots(team, experts(), slots, row_of(physical_to_logical, layer));
         team.for_each(experts(), [this, layer, slots](index_t e) {
@@ -138,6 +197,7 @@ struct flow_placement_body {
     index_t idle = 0;    ///< steps without load
     index_t blocks = 0;  ///< of the steps with load
     double fastest = 1;  ///< speed of a rank that has slots
+    kept_ranks kept{};   ///< of the plan in use, with `keep_bonus`
   };
   /// The candidate ranks of the copies of one expert.
   struct candidates {
@@ -156,6 +216,22 @@ struct flow_placement_body {
   }
   PLIMSOLL_HD bool is_connecting() const { return split == split_rule::optimal; }
   PLIMSOLL_HD bool has_graph() const { return is_connecting() || max_partners < where.ranks() - 1; }
+  PLIMSOLL_HD bool is_sticky() const { return in_use.data != nullptr && keep_bonus > 0; }
+
+  /// Refuses ids of the plan in use that are no expert's, and filled slots of no rank.
+  template <class Team>
+  PLIMSOLL_HD problem_report refuse_in_use(Team& team, index_t layer) const {
+    index_t const slots = where.ranges.slots;
+    index_t const last = where.ranges.end(layer, where.ranks() - 1);
+    index_t const bad = team.min(slots, [=, this](index_t slot) {
+      std::int32_t const e = in_use(layer, slot);
+      return e >= -1 && e < (slot < last ? experts() : 0) ? slots : slot;
+    });
+    return bad == slots  ? problem_report{}
+           : bad >= last ? refusal(fault_kind::stray_slot, bad, in_use(layer, bad))
+                         : refusal(fault_kind::expert_id, bad, in_use(layer, bad));
+  }
+
   /// Load of an average rank in a block.
   PLIMSOLL_HD int unit_bits() const {
     return minimum{}(20, 29 - bit_width(static_cast<std::uint64_t>(where.ranks())));
@@ -250,9 +326,16 @@ struct flow_placement_body {
       apart.start(team, where, all, {anti_affinity::rank, true});
     }
     std::int64_t const hot = seen.blocks << (unit_bits() - 1);
+    // An expert that loses a copy of the plan in use counts as so many times as heavy.
+    auto const* const kept = is_sticky() ? seen.kept.copies : nullptr;
+    auto const more = static_cast<std::uint64_t>(
+        4 * (1 + minimum{}(4.0, maximum{}(1.0, keep_bonus))));  // in quarters
     auto const key_of = [=](index_t e, std::int32_t of) {
-      std::uint64_t const share =
+      std::uint64_t share =
           divide_floor(static_cast<std::uint64_t>(weight[e]) << 6, static_cast<std::uint32_t>(of));
+      if (kept != nullptr && of < kept[e]) {
+        share = share * more / 4;
+      }
       bool const is_hot = share > static_cast<std::uint64_t>(hot) << 6;
       // Another copy of a movable load is worth a tenth of a first one.
       return heavier_first(is_hot    ? (std::uint64_t{1} << 44) + share
@@ -363,6 +446,9 @@ struct flow_placement_body {
                                    history const& seen, candidates at) const {
     auto const map = row_of(physical_to_logical, layer);
     score_ranks(team, a, seen, at);
+    if (is_sticky()) {
+      favor_kept_ranks(team, a, seen.kept, at.expert);
+    }
     while (at.holders < at.copies) {
       index_t rank = choose_rank(team, layer, a, at);
       if (rank < 0) {
@@ -420,6 +506,18 @@ struct flow_placement_body {
           divide(divide(static_cast<double>(together), scale), divide(where.speed(r), fastest));
       a.linked[r] = 0;
       a.alongside[r] = 0;
+    });
+  }
+
+  /// Lowers the score of the ranks that hold the expert in the plan in use.
+  template <class Team>
+  PLIMSOLL_HD void favor_kept_ranks(Team& team, flow_arrays const& a, kept_ranks const& kept,
+                                    index_t expert) const {
+    index_t const first = kept.lists.first[expert];
+    team.for_each(kept.lists.first[expert + 1] - first, [=, this, rank = kept.rank](index_t i) {
+      if (std::int32_t const r = rank[first + i]; r >= 0) {
+        a.score[r] = add(a.score[r], -keep_bonus);
+      }
     });
   }
 

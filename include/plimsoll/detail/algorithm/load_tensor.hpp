@@ -333,6 +333,32 @@ struct window_sum_body {
   }
 };
 
+/// Body of `load_window::steps`. Copies the ring from the oldest step to the newest; rows after the
+/// newest have no load. Problem = row of the output * layers + layer.
+template <class T>
+struct window_steps_body {
+  using device_team = block<128>;
+  static constexpr bool is_streaming = true;
+
+  tensor_ref<T> ring;
+  window_state const* states;
+  tensor_ref<T> out;  ///< `[window, layers, experts]`
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch, index_t problem) const {
+    index_t const window = ring.extent(0);
+    index_t const age = problem / ring.extent(1);
+    index_t const layer = problem % ring.extent(1);
+    window_state const state = states[layer];
+    index_t const step = (state.size == window ? state.next : 0) + age;
+    // Rows of the ring that were not pushed yet are zero.
+    auto const from = row_from(ring, step < window ? step : step - window, layer, 0);
+    team.for_each(ring.extent(2), [=, this](index_t e) { out(age, layer, e) = from(e); });
+  }
+};
+
 /// Body of `load_decay::update`. Problem = layer; on a device, problem = element.
 template <class Loads>
 struct decay_body {

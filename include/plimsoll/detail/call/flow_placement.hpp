@@ -15,6 +15,7 @@
 #include <plimsoll/detail/algorithm/flow_placement.hpp>
 #include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/detail/call/ids.hpp>
+#include <plimsoll/detail/call/migration_align.hpp>
 #include <plimsoll/detail/call/minmax_lp.hpp>
 #include <plimsoll/detail/call/placement_options.hpp>
 #include <plimsoll/detail/call/planning.hpp>
@@ -22,6 +23,7 @@
 #include <plimsoll/detail/call/rank_speeds.hpp>
 #include <plimsoll/detail/call/replication.hpp>
 #include <plimsoll/detail/call/slots.hpp>
+#include <plimsoll/detail/common/migration_pair.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
@@ -43,6 +45,26 @@ inline void expect_flow_placement(std::string_view name, index_t steps, index_t 
   expect_rank_set(name, options.on);
   expect_rank_offsets(name, "options.rank_offsets", options.rank_offsets, layers, options.on.ranks);
   expect_between(name, "options.max_partners", 0, rank_limit, options.max_partners, "partners");
+  if (is_given(name, "options.in_use", options.in_use)) {
+    expect_extent(name, "options.in_use", layers, options.in_use.extent(0), "layers");
+    expect_extent(name, "options.in_use", slots, options.in_use.extent(1), "slots");
+  }
+  if (!(options.keep_bonus >= 0 && options.keep_bonus <= 0x1p60)) {
+    fail(name, "options.keep_bonus", "0 to 2^60", text(options.keep_bonus));
+  }
+}
+
+/// Throws what `flow_placement` refuses.
+inline void throw_flow_fault(refused_value const& of) {
+  switch (of.found().kind) {
+    case fault_kind::expert_id:
+      of.fail("options.in_use", "-1 or an expert of the layer", of.got() + of.where("slot"));
+    case fault_kind::stray_slot:
+      of.fail("options.in_use", "-1 in slots of no rank", of.got() + of.where("slot"));
+    default:
+      break;
+  }
+  throw_replication_fault(of);
 }
 
 /// Returns the reports, which the body writes as certificates.
@@ -133,9 +155,25 @@ void enqueue_flow_placement(Context const& context, Loads const& loads,
                        options.on.speeds},
              .split = options.split,
              .max_partners = options.max_partners,
+             .in_use = options.in_use,
+             .keep_bonus = options.keep_bonus,
              .physical_to_logical = physical_to_logical,
              .replica_count = replica_count,
              .reports = reports});
+}
+
+/// Returns the plan in use and a new one as `align` takes them. Ranks of a node stay together,
+/// since copies of an expert are on one node where that costs little.
+inline migration_pair pair_in_use(flow_placement_options const& options,
+                                  matrix_ref<std::int32_t const> const& map, index_t experts) {
+  return {.from = options.in_use,
+          .to = map,
+          .where = {.ranges = {options.rank_offsets, map.extent(1), options.on.ranks},
+                    .nodes = options.on.nodes,
+                    .active = options.on.active,
+                    .speeds = options.on.speeds},
+          .from_offsets = options.rank_offsets,
+          .expert_count = experts};
 }
 
 /// Plans every layer. The outputs hold int32 or int64.
@@ -147,12 +185,17 @@ std::vector<flow_placement_report> run_flow_placement(std::string_view name, Con
                                                       matrix_ref<Counts> const& replica_count) {
   int32_ids const map(context, physical_to_logical);
   int32_ids const copies(context, replica_count);
-  return flow_reports(run_planning(
-      name, context, loads.extent(1), 1, throw_replication_fault, [&](problem_report* reports) {
-        enqueue_flow_placement(context, loads, options, map.view(), copies.view(), reports);
-        map.store();
-        copies.store();
+  auto reports = flow_reports(run_planning(
+      name, context, loads.extent(1), 1, throw_flow_fault, [&](problem_report* outcomes) {
+        enqueue_flow_placement(context, loads, options, map.view(), copies.view(), outcomes);
       }));
+  if (options.in_use.data != nullptr) {
+    run_align(name, context, pair_in_use(options, map.view(), loads.extent(2)),
+              relabeling::per_layer, map.view());
+  }
+  map.store();
+  copies.store();
+  return reports;
 }
 
 /// Splits every step optimally under a plan, and bounds its peak under any plan with these slots.

@@ -208,6 +208,7 @@ class load_window_pipeline {
   [[nodiscard]] Context const& context() const { return context_; }
   [[nodiscard]] index_t layers() const { return layers_; }
   [[nodiscard]] index_t experts() const { return experts_; }
+  [[nodiscard]] index_t window() const { return window_; }
 
   template <class Loads>
   void enqueue_push(Loads const& loads) const {
@@ -223,6 +224,10 @@ class load_window_pipeline {
       launch(context_, layers_ * tiles_of(experts_),
              window_sum_body<T>{ring(), states_.data(), out});
     }
+  }
+
+  void enqueue_steps(tensor_ref<T> out) const {
+    launch(context_, window_ * layers_, window_steps_body<T>{ring(), states_.data(), out});
   }
 
   /// Waits for the context's work so far and returns the number of steps in the window.
