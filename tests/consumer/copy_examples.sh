@@ -7,7 +7,7 @@
 set -euo pipefail
 examples=$1 folder=$2 template=$(dirname "$(realpath "$0")")/single_file/CMakeLists.txt
 rm -rf "$folder"
-for list in "$examples"/*/CMakeLists.txt; do
+for list in "$examples"/{,apps/}*/CMakeLists.txt; do
   project=${list%/*}
   mkdir -p "$folder/${project##*/}"
   cp -r "$project" "$folder/${project##*/}/project"

@@ -7,7 +7,7 @@
 #   g++ ...                compiles beside a checkout in the folder plimsoll
 #   cmake                  builds a program, once with each line that finds the library: find_package finds
 #                          it in PREFIX, add_subdirectory in the checkout
-#   cpp, and outputs       quote files: examples/tables/code checks them
+#   cpp, and outputs       quote files: docs/tables/code checks them
 # A block of any other kind is an error.
 set -euo pipefail
 checkout=$(realpath "$1") output=$(realpath "$2") prefix=$(realpath "$3")

@@ -9,8 +9,8 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "../../examples/plan_experts/curves_file.cpp"
-#include "../../examples/plan_experts/file_tree.cpp"
+#include "../../examples/apps/plan_experts/curves_file.cpp"
+#include "../../examples/apps/plan_experts/file_tree.cpp"
 
 namespace {
 

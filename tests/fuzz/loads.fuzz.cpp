@@ -12,11 +12,11 @@
 #include <variant>
 #include <vector>
 
-#include "../../examples/plan_experts/byte_store.cpp"
-#include "../../examples/plan_experts/loads.cpp"
-#include "../../examples/plan_experts/loads_csv.cpp"
-#include "../../examples/plan_experts/loads_json.cpp"
-#include "../../examples/plan_experts/slot_loads.cpp"
+#include "../../examples/apps/plan_experts/byte_store.cpp"
+#include "../../examples/apps/plan_experts/loads.cpp"
+#include "../../examples/apps/plan_experts/loads_csv.cpp"
+#include "../../examples/apps/plan_experts/loads_json.cpp"
+#include "../../examples/apps/plan_experts/slot_loads.cpp"
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <variant>
 
-#include "../../examples/plan_experts/npy.hpp"
+#include "../../examples/apps/plan_experts/npy.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size) {
   using namespace examples;

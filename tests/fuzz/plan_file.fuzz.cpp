@@ -15,9 +15,9 @@
 #include <string>
 #include <string_view>
 
-#include "../../examples/plan_experts/file_tree.cpp"
-#include "../../examples/plan_experts/plan_file.cpp"
-#include "../../examples/plan_experts/plan_reader.cpp"
+#include "../../examples/apps/plan_experts/file_tree.cpp"
+#include "../../examples/apps/plan_experts/plan_file.cpp"
+#include "../../examples/apps/plan_experts/plan_reader.cpp"
 
 namespace {
 

@@ -122,9 +122,9 @@ TEST_CASE("outside: SGLang: packs have equally many items") {
 }
 
 // --- test_read_mode_stat.py ----------------------------------------------------------------------
-// Their reader joins the files of a folder. Here examples/read_recordings does that, in Python, and
-// has tests of its own; it also leaves out steps without load and orders the rows of a ring. These
-// cases are about what it makes, [steps, layers, experts].
+// Their reader joins the files of a folder. Here examples/apps/read_recordings does that, in
+// Python, and has tests of its own; it also leaves out steps without load and orders the rows of a
+// ring. These cases are about what it makes, [steps, layers, experts].
 
 TEST_CASE("outside: SGLang: the steps of one recording") {
   ints counts(2 * 3 * 4);

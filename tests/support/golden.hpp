@@ -17,7 +17,7 @@
 #include <variant>
 #include <vector>
 
-#include "../../examples/plan_experts/npy.hpp"
+#include "../../examples/apps/plan_experts/npy.hpp"
 
 namespace plimsoll_test {
 

@@ -18,7 +18,7 @@
 #include <plimsoll/execution.hpp>
 #include <plimsoll/metrics.hpp>
 
-#include "../../plan_experts/npy.hpp"
+#include "../../../examples/apps/plan_experts/npy.hpp"
 #include "../traces.hpp"
 
 namespace {

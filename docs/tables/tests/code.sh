@@ -9,8 +9,8 @@ cd "$folder"
 fail() { echo "code.sh: $1"; exit 1; }
 
 # A tree with the two tools, a program with two regions, its output, and a header.
-mkdir -p examples/tables include/plimsoll
-cp "$tables/code" "$tables/options" examples/tables
+mkdir -p docs/tables examples include/plimsoll
+cp "$tables/code" "$tables/options" docs/tables
 cat >examples/x.cpp <<'END'
 // SPDX-License-Identifier: Apache-2.0
 // Two regions.
@@ -79,18 +79,18 @@ A block without a language holds anything:
 The end.
 END
 
-passes() { examples/tables/code "$@" >out 2>&1 || fail "'$*' failed: $(cat out)"; }
+passes() { docs/tables/code "$@" >out 2>&1 || fail "'$*' failed: $(cat out)"; }
 refuses() { # MESSAGE, on stdin a change of good.md for sed
   sed -E -f - good.md >page.md
   ! cmp -s good.md page.md || fail "no change for '$1'"
-  ! examples/tables/code --check page.md >out 2>&1 || fail "--check passed, expected '$1'"
+  ! docs/tables/code --check page.md >out 2>&1 || fail "--check passed, expected '$1'"
   grep -qF -- "$1" out || fail "expected '$1' in: $(cat out)"
 }
 # A page that --update cannot mend stays as it is.
 cannot_be_mended() { # MESSAGE
   refuses "$1"
   cp page.md before.md
-  ! examples/tables/code --update page.md >out 2>&1 || fail "--update passed, expected '$1'"
+  ! docs/tables/code --update page.md >out 2>&1 || fail "--update passed, expected '$1'"
   cmp -s before.md page.md || fail "--update wrote a page with an error: $1"
 }
 mended() {
@@ -140,7 +140,7 @@ cannot_be_mended 'a block that does not end' <<<'$s/$/\n```/'
 sed 's/int b = 2/int b = 3/' good.md >page.md
 for pages in 'page.md good.md' 'good.md page.md' 'absent.md good.md'; do
   # shellcheck disable=SC2086
-  ! examples/tables/code --check $pages >out 2>&1 || fail "a wrong page of '$pages' was not seen"
+  ! docs/tables/code --check $pages >out 2>&1 || fail "a wrong page of '$pages' was not seen"
 done
-! examples/tables/code good.md >out 2>&1 || fail "a call without a mode passed"
-! examples/tables/code --check >out 2>&1 || fail "a call without a page passed"
+! docs/tables/code good.md >out 2>&1 || fail "a call without a mode passed"
+! docs/tables/code --check >out 2>&1 || fail "a call without a page passed"

@@ -16,7 +16,7 @@
 #include <plimsoll/systems/waterfill.hpp>
 #include <plimsoll/waterline.hpp>
 
-#include "../../make_loads/popularity.hpp"
+#include "../../../examples/apps/make_loads/popularity.hpp"
 
 namespace {
 

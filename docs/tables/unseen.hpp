@@ -18,7 +18,7 @@
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-#include "../plan_experts/npy.hpp"
+#include "../../examples/apps/plan_experts/npy.hpp"
 #include "traces.hpp"
 
 namespace examples {

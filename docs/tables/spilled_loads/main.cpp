@@ -20,7 +20,7 @@
 #include <plimsoll/least_loaded.hpp>
 #include <plimsoll/types.hpp>
 
-#include "../../plan_experts/npy.hpp"
+#include "../../../examples/apps/plan_experts/npy.hpp"
 #include "../traces.hpp"
 
 namespace {

@@ -18,7 +18,7 @@
 #include <variant>
 #include <vector>
 
-#include "../plan_experts/npy.hpp"
+#include "../../examples/apps/plan_experts/npy.hpp"
 
 namespace examples {
 
@@ -58,7 +58,7 @@ namespace examples {
   bool is_inside = false;
   for (std::string const& line : rows_of_page(page, "")) {
     if (line.starts_with("<!-- table: ") || line.starts_with("<!-- end of table")) {
-      is_inside = line == "<!-- table: examples/tables/" + program + " -->";
+      is_inside = line == "<!-- table: docs/tables/" + program + " -->";
     } else if (is_inside) {
       rows.push_back(line);
     }

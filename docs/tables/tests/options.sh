@@ -8,8 +8,8 @@ trap 'rm -rf "$folder"' EXIT
 cd "$folder"
 fail() { echo "options.sh: $1"; exit 1; }
 
-mkdir -p examples/tables include/plimsoll
-cp "$tables/options" examples/tables
+mkdir -p docs/tables include/plimsoll
+cp "$tables/options" docs/tables
 cat >include/plimsoll/x_types.hpp <<'END'
 #pragma once
 namespace plimsoll {
@@ -108,7 +108,7 @@ cat >expected <<'END'
 | `after_long_function` | `int` | `7` |  |
 | `last` | `Id` | `8` | The last one |
 END
-examples/tables/options x_types.hpp x_options | diff -u expected - || fail "x_options"
+docs/tables/options x_types.hpp x_options | diff -u expected - || fail "x_options"
 
 # Other structs have members, not options.
 cat >expected <<'END'
@@ -117,12 +117,12 @@ cat >expected <<'END'
 | `kept` | `std::int64_t` | `0` | Kept ids. They count once |
 | `part` | `double` | `0` | Last, behind and continued |
 END
-examples/tables/options x_types.hpp x_report | diff -u expected - || fail "x_report"
+docs/tables/options x_types.hpp x_report | diff -u expected - || fail "x_report"
 
 for struct in absent x color no_members; do
-  ! examples/tables/options x_types.hpp "$struct" >out 2>err || fail "$struct passed"
+  ! docs/tables/options x_types.hpp "$struct" >out 2>err || fail "$struct passed"
   [[ ! -s out ]] || fail "$struct has a table: $(cat out)"
   grep -qxF "options: no struct $struct with members" err || fail "$struct: $(cat err)"
 done
-! examples/tables/options absent.hpp x_options >out 2>err || fail "a header that does not exist passed"
+! docs/tables/options absent.hpp x_options >out 2>err || fail "a header that does not exist passed"
 grep -qxF 'options: no header absent.hpp' err || fail "$(cat err)"

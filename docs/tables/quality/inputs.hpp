@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "../../make_loads/popularity.hpp"
-#include "../../plan_experts/plan.hpp"
+#include "../../../examples/apps/make_loads/popularity.hpp"
+#include "../../../examples/apps/plan_experts/plan.hpp"
 #include "../traces.hpp"
 
 namespace examples {

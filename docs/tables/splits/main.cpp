@@ -18,9 +18,9 @@
 #include <plimsoll/random.hpp>
 #include <plimsoll/systems/eplb.hpp>
 
+#include "../../../examples/apps/plan_experts/npy.hpp"
+#include "../../../examples/apps/plan_experts/plan.hpp"
 #include "../../../tests/support/split_instances.hpp"
-#include "../../plan_experts/npy.hpp"
-#include "../../plan_experts/plan.hpp"
 #include "../traces.hpp"
 #include "affine_scaling.hpp"
 

@@ -23,8 +23,8 @@
 #include <plimsoll/systems/eplb.hpp>
 #include <plimsoll/systems/gem.hpp>
 
-#include "../../make_loads/popularity.hpp"
-#include "../../plan_experts/plan.hpp"
+#include "../../../examples/apps/make_loads/popularity.hpp"
+#include "../../../examples/apps/plan_experts/plan.hpp"
 #include "../traces.hpp"
 
 namespace {
